@@ -1,0 +1,18 @@
+# frt_warnings: warnings as errors, for our code only (link it PRIVATE).
+# frt_sanitize: the sanitizers of FRT_SANITIZE and portable linking, for everything we link.
+add_library(frt_warnings INTERFACE)
+target_compile_options(frt_warnings INTERFACE
+  $<$<COMPILE_LANGUAGE:C,CXX>:-Wall -Wextra -Wpedantic -Wshadow -Werror>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor -Woverloaded-virtual>)
+
+add_library(frt_sanitize INTERFACE)
+if(FRT_SANITIZE STREQUAL "address")
+  target_compile_options(frt_sanitize INTERFACE
+    -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(frt_sanitize INTERFACE -fsanitize=address,undefined)
+elseif(FRT_SANITIZE STREQUAL "thread")
+  target_compile_options(frt_sanitize INTERFACE -fsanitize=thread -fno-omit-frame-pointer)
+  target_link_options(frt_sanitize INTERFACE -fsanitize=thread)
+elseif(FRT_SANITIZE)
+  message(FATAL_ERROR "FRT_SANITIZE is '${FRT_SANITIZE}': use address, thread or nothing")
+endif()

@@ -1,0 +1,30 @@
+# frt_add_plugin(<target> OUTPUT <file name without .so> SOURCES <files...> [LINK <targets...>])
+#
+# Builds one plugin: a MODULE named <OUTPUT>.so, hidden visibility, exactly one exported symbol
+# (version script), no undefined symbols, loadable from any folder ($ORIGIN). In the project's own
+# tree it lands in FRT_PLUGIN_OUTPUT_DIRECTORY; `cmake --install` puts it into lib/frt/plugins.
+set(FRT_PLUGIN_VERSION_SCRIPT ${CMAKE_CURRENT_LIST_DIR}/plugin.map)
+
+function(frt_add_plugin target)
+  cmake_parse_arguments(arg "" "OUTPUT" "SOURCES;LINK" ${ARGN})
+  if(NOT arg_OUTPUT OR NOT arg_SOURCES OR arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "frt_add_plugin(${target}): needs OUTPUT <name> and SOURCES <files...>; "
+                        "not understood: '${arg_UNPARSED_ARGUMENTS}'")
+  endif()
+  add_library(${target} MODULE ${arg_SOURCES})
+  target_link_libraries(${target} PRIVATE frt::sdk ${arg_LINK})
+  set_target_properties(${target} PROPERTIES
+    PREFIX "" OUTPUT_NAME ${arg_OUTPUT}
+    C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+    BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN"
+    LINK_DEPENDS ${FRT_PLUGIN_VERSION_SCRIPT})
+  if(FRT_PLUGIN_OUTPUT_DIRECTORY)
+    set_target_properties(${target} PROPERTIES
+      LIBRARY_OUTPUT_DIRECTORY ${FRT_PLUGIN_OUTPUT_DIRECTORY})
+  endif()
+  target_link_options(${target} PRIVATE -Wl,--version-script=${FRT_PLUGIN_VERSION_SCRIPT})
+  if(NOT FRT_SANITIZE)
+    target_link_options(${target} PRIVATE -Wl,-z,defs)
+  endif()
+  install(TARGETS ${target} LIBRARY DESTINATION lib/frt/plugins)
+endfunction()
