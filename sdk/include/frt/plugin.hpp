@@ -223,7 +223,7 @@ struct PluginTrampolines {
                   "\"\nversion = \"" version "\"\n" card_toml);                                    \
   extern "C" {                                                                                    \
   __attribute__((visibility("default"))) extern const frt_plugin_desc frt_plugin_v1;              \
-  FRT_EXPORT const frt_plugin_desc frt_plugin_v1 = {                                              \
+  __attribute__((used)) const frt_plugin_desc frt_plugin_v1 = {                                   \
       sizeof(frt_plugin_desc),                                                                    \
       FRT_ABI_MAJOR,                                                                              \
       FRT_ABI_MINOR,                                                                              \
