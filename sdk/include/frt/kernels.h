@@ -7,6 +7,9 @@
  * names. A backend registers its kernels in FRT_EXT_KERNELS; a model plugin may add kernels of
  * its own for a backend whose native_kind it knows.
  *
+ * An argument struct is frozen with the revision of its operator; a change is a new revision. Its
+ * struct_size only catches mistakes.
+ *
  * A model resolves all the kernels it needs in one call at load (frt_exec_v1::kernels_resolve);
  * every missing name is reported at once. A leading '?' marks an optional one. Calling a kernel
  * submits it to a stream: eager streams run it, capturing streams record it. The arguments are
