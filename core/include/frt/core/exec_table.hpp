@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// exec_table.hpp - where programs that embed core get the exec contract (frt/exec.h) from; the
+// host hands the same table to plugins under FRT_EXT_EXEC.
+#pragma once
+
+#include <frt/exec.h>
+
+namespace frt::core {
+
+// The one table. Never NULL, complete, lives as long as the program.  [any]
+const frt_exec_v1* exec_table() noexcept;
+
+}  // namespace frt::core
