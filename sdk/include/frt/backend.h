@@ -83,7 +83,7 @@ typedef struct frt_backend_v1 {
   /* `config` holds the plugin's per-device options.  [setup] */
   frt_status (*device_open)(frt_plugin plugin, uint32_t ordinal, const frt_config* config,
                             frt_backend_device* device, frt_error* error);
-  void (*device_close)(frt_backend_device device);  /* everything made on it is gone  [setup] */
+  void (*device_close)(frt_backend_device device);      /* everything made on it is gone  [setup] */
   frt_status (*device_sync)(frt_backend_device device); /* waits for all streams  [driver] */
   frt_status (*device_memory)(frt_backend_device device, uint64_t* free_bytes,
                               uint64_t* total_bytes); /* [any] */
@@ -108,7 +108,7 @@ typedef struct frt_backend_v1 {
    * stream. FRT_ERR_UNSUPPORTED if the device has no native streams.  [setup] */
   frt_status (*stream_wrap)(frt_backend_device device, void* native, frt_backend_stream* stream,
                             frt_error* error);
-  void (*stream_destroy)(frt_backend_stream stream); /* after its work is done  [setup] */
+  void (*stream_destroy)(frt_backend_stream stream);    /* after its work is done  [setup] */
   frt_status (*stream_sync)(frt_backend_stream stream); /* waits; reports late errors  [driver] */
   void* (*stream_native)(frt_backend_stream stream);    /* NULL if there is none  [any] */
   /* Calls `function(user)` in stream order, on a thread of the backend. It must not call the
@@ -117,8 +117,8 @@ typedef struct frt_backend_v1 {
 
   /* ---- events ---- */
   frt_status (*event_create)(frt_backend_device device, uint32_t flags, frt_backend_event* event,
-                             frt_error* error);              /* [setup] */
-  void (*event_destroy)(frt_backend_event event);            /* [setup] */
+                             frt_error* error);                                   /* [setup] */
+  void (*event_destroy)(frt_backend_event event);                                 /* [setup] */
   frt_status (*event_record)(frt_backend_event event, frt_backend_stream stream); /* [hot] */
   /* Later work of `stream` waits for the last record of `event`; never recorded: no wait.
    * [hot] */

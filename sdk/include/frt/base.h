@@ -39,10 +39,10 @@
 #endif
 
 /* Holds the layout of an ABI struct in place: total size, and the offset of its last member. */
-#define FRT_ASSERT_LAYOUT(type, size, last_member, last_offset)                                 \
-  FRT_STATIC_ASSERT(sizeof(type) == (size), #type ": size changed");                            \
-  FRT_STATIC_ASSERT(offsetof(type, last_member) == (last_offset), #type ": a member moved");    \
-  FRT_STATIC_ASSERT(sizeof(type) - (last_offset) - sizeof(((type*)0)->last_member) < 8,         \
+#define FRT_ASSERT_LAYOUT(type, size, last_member, last_offset)                              \
+  FRT_STATIC_ASSERT(sizeof(type) == (size), #type ": size changed");                         \
+  FRT_STATIC_ASSERT(offsetof(type, last_member) == (last_offset), #type ": a member moved"); \
+  FRT_STATIC_ASSERT(sizeof(type) - (last_offset) - sizeof(((type*)0)->last_member) < 8,      \
                     #type ": " #last_member " is not the last member")
 
 /* True if the sender of `*pointer` knew `member`. Always read optional members through it. */

@@ -83,10 +83,10 @@ FRT_ASSERT_LAYOUT(frt_capsule_v1, 32, fingerprint, 24);
 typedef struct frt_state_info {
   uint32_t struct_size;
   uint32_t slots;
-  frt_buffer buffer;     /* the whole arena, device space; borrowed */
-  void* pointer;         /* its address */
-  uint64_t slot_stride;  /* bytes */
-  uint64_t fixed_bytes;  /* per slot: all FIXED regions with their padding, from offset 0 */
+  frt_buffer buffer;    /* the whole arena, device space; borrowed */
+  void* pointer;        /* its address */
+  uint64_t slot_stride; /* bytes */
+  uint64_t fixed_bytes; /* per slot: all FIXED regions with their padding, from offset 0 */
 } frt_state_info;
 FRT_ASSERT_LAYOUT(frt_state_info, 40, fixed_bytes, 32);
 
@@ -97,11 +97,10 @@ typedef struct frt_state_v1 {
    * layout is copied. slots > 0.  [setup] */
   frt_status (*state_create)(frt_context context, const frt_capsule_layout* layout, uint32_t slots,
                              const char* name, frt_state* state, frt_error* error);
-  void (*state_release)(frt_state state);                         /* waits  [setup] */
+  void (*state_release)(frt_state state);                          /* waits  [setup] */
   frt_status (*state_info)(frt_state state, frt_state_info* info); /* [any] */
   /* Offset of a region inside a slot, in bytes. FRT_ERR_NOT_FOUND: no such name.  [setup] */
-  frt_status (*state_region)(frt_state state, const char* name, uint64_t* offset,
-                             frt_error* error);
+  frt_status (*state_region)(frt_state state, const char* name, uint64_t* offset, frt_error* error);
   /* Makes `slot` as new: all FIXED regions zero. Rows need no clearing: none is valid.  [hot] */
   frt_status (*state_clear)(frt_state state, uint32_t slot, frt_stream stream);
 } frt_state_v1;

@@ -54,9 +54,9 @@ static inline uint16_t frt_key_field(frt_shape_key key, uint32_t field) {
 /* What a record callback gets; frozen. Valid during the callback. */
 typedef struct frt_recorder {
   frt_context context;
-  frt_stream stream;                  /* copies and fills of this table go here */
-  frt_backend_stream backend_stream;  /* kernels go here */
-  uint32_t capturing;                 /* 0: eager, the work runs at once */
+  frt_stream stream;                 /* copies and fills of this table go here */
+  frt_backend_stream backend_stream; /* kernels go here */
+  uint32_t capturing;                /* 0: eager, the work runs at once */
   uint32_t reserved;
 } frt_recorder;
 FRT_ASSERT_LAYOUT(frt_recorder, 32, reserved, 28);
@@ -71,9 +71,9 @@ typedef frt_status (*frt_record_fn)(void* user, const frt_recorder* recorder, fr
 /* The caller sets struct_size. */
 typedef struct frt_context_info {
   uint32_t struct_size;
-  uint32_t eager;             /* 1: graphs run their recipe at each replay (capture = false) */
-  const char* name;           /* the user's name of the device */
-  const char* backend_id;     /* plugin id */
+  uint32_t eager;         /* 1: graphs run their recipe at each replay (capture = false) */
+  const char* name;       /* the user's name of the device */
+  const char* backend_id; /* plugin id */
   const char* native_kind;
   frt_device_info device;
 } frt_context_info;
@@ -96,8 +96,8 @@ typedef struct frt_buffer_info {
   uint32_t struct_size;
   frt_space space;
   const char* name;
-  void* pointer;  /* an address of `space`; host spaces may be read and written directly when no
-                     work that touches them is in flight */
+  void* pointer; /* an address of `space`; host spaces may be read and written directly when no
+                    work that touches them is in flight */
   uint64_t bytes;
 } frt_buffer_info;
 FRT_ASSERT_LAYOUT(frt_buffer_info, 32, bytes, 24);
@@ -137,8 +137,8 @@ typedef struct frt_exec_v1 {
   /* ---- buffers ---- */
   /* New memory, uninitialised, aligned to at least 256 bytes. `name` is copied. bytes > 0.
    * [setup] */
-  frt_status (*buffer_alloc)(frt_context context, frt_space space, uint64_t bytes,
-                             const char* name, frt_buffer* buffer, frt_error* error);
+  frt_status (*buffer_alloc)(frt_context context, frt_space space, uint64_t bytes, const char* name,
+                             frt_buffer* buffer, frt_error* error);
   /* Memory of somebody else, who keeps it alive until the buffer is gone; `done` (may be NULL)
    * is called with `user` then.  [setup] */
   frt_status (*buffer_wrap)(frt_context context, frt_space space, void* pointer, uint64_t bytes,
@@ -166,21 +166,21 @@ typedef struct frt_exec_v1 {
   frt_status (*stream_create)(frt_context context, int32_t priority, const char* name,
                               frt_stream* stream, frt_error* error);
   /* A native stream of somebody else; NULL: the device API's default stream.  [setup] */
-  frt_status (*stream_wrap)(frt_context context, void* native, const char* name,
-                            frt_stream* stream, frt_error* error);
-  void (*stream_release)(frt_stream stream);            /* waits for its work  [setup] */
-  frt_status (*stream_sync)(frt_stream stream);         /* [driver] */
+  frt_status (*stream_wrap)(frt_context context, void* native, const char* name, frt_stream* stream,
+                            frt_error* error);
+  void (*stream_release)(frt_stream stream);                     /* waits for its work  [setup] */
+  frt_status (*stream_sync)(frt_stream stream);                  /* [driver] */
   frt_status (*stream_wait)(frt_stream stream, frt_event event); /* later work waits  [hot] */
-  void* (*stream_native)(frt_stream stream);            /* [any] */
-  frt_backend_stream (*stream_backend)(frt_stream stream); /* for eager kernel calls  [any] */
+  void* (*stream_native)(frt_stream stream);                     /* [any] */
+  frt_backend_stream (*stream_backend)(frt_stream stream);       /* for eager kernel calls  [any] */
 
   /* ---- events ---- */
   frt_status (*event_create)(frt_context context, uint32_t flags, frt_event* event,
-                             frt_error* error);                            /* [setup] */
-  void (*event_release)(frt_event event);                                  /* [setup] */
-  frt_status (*event_record)(frt_event event, frt_stream stream);          /* [hot] */
-  frt_status (*event_query)(frt_event event);  /* FRT_OK or FRT_ERR_NOT_READY  [hot] */
-  frt_status (*event_sync)(frt_event event);                               /* [driver] */
+                             frt_error* error);                   /* [setup] */
+  void (*event_release)(frt_event event);                         /* [setup] */
+  frt_status (*event_record)(frt_event event, frt_stream stream); /* [hot] */
+  frt_status (*event_query)(frt_event event); /* FRT_OK or FRT_ERR_NOT_READY  [hot] */
+  frt_status (*event_sync)(frt_event event);  /* [driver] */
   frt_status (*event_elapsed)(frt_event start, frt_event end, double* ms); /* [driver] */
 
   /* ---- graphs ---- */
@@ -192,8 +192,7 @@ typedef struct frt_exec_v1 {
   frt_status (*graph_port)(frt_graph graph, const char* port, uint32_t flags, frt_error* error);
   /* Binds a buffer to a declared port. Executables hold addresses, so binding another buffer
    * while variants exist is FRT_ERR_BAD_STATE: evict them first.  [setup] */
-  frt_status (*graph_bind)(frt_graph graph, const char* port, frt_buffer buffer,
-                           frt_error* error);
+  frt_status (*graph_bind)(frt_graph graph, const char* port, frt_buffer buffer, frt_error* error);
   frt_status (*graph_bound)(frt_graph graph, const char* port, frt_buffer* buffer); /* [setup] */
   /* Records `key` through the callback and keeps the executable; replaces one that is there. A
    * full table evicts the least recently used variant, after its last replay. In an eager

@@ -47,14 +47,14 @@ typedef uint32_t frt_weight_set; /* of (1u << format) */
 /* One weight matrix in device memory; frozen. Memory is borrowed. */
 typedef struct frt_weight {
   frt_weight_format format;
-  frt_dtype scale_dtype;   /* FP8_BLOCK, FP8_CHANNEL: F32 or BF16; NVFP4: F8_E4M3 */
-  int32_t rows, cols;      /* outputs, inputs */
-  const void* data;        /* (rows, cols) row-major, packed; aligned to 16 bytes */
-  const void* scale;       /* (ceil(rows/block_rows), ceil(cols/block_cols)), (rows) or
-                              (rows, cols/16); NULL where the format has none */
+  frt_dtype scale_dtype;          /* FP8_BLOCK, FP8_CHANNEL: F32 or BF16; NVFP4: F8_E4M3 */
+  int32_t rows, cols;             /* outputs, inputs */
+  const void* data;               /* (rows, cols) row-major, packed; aligned to 16 bytes */
+  const void* scale;              /* (ceil(rows/block_rows), ceil(cols/block_cols)), (rows) or
+                                     (rows, cols/16); NULL where the format has none */
   int32_t block_rows, block_cols; /* FP8_BLOCK only */
-  float global_scale;      /* FP8_TENSOR, NVFP4: multiplied; 1 otherwise */
-  uint32_t layout;         /* 0: row-major as stated; others are a backend's own packing */
+  float global_scale;             /* FP8_TENSOR, NVFP4: multiplied; 1 otherwise */
+  uint32_t layout;                /* 0: row-major as stated; others are a backend's own packing */
 } frt_weight;
 FRT_ASSERT_LAYOUT(frt_weight, 48, layout, 44);
 
@@ -74,10 +74,10 @@ FRT_ASSERT_LAYOUT(frt_kernel, 16, launch, 8);
 
 typedef struct frt_kernel_desc {
   uint32_t struct_size;
-  uint32_t args_size;         /* sizeof the argument struct it was built with */
-  const char* name;           /* "vendor.op/revision" */
-  frt_dtype_set activations;  /* activation types it takes; 0: it has none */
-  frt_weight_set weights;     /* weight formats it takes; 0: it has none */
+  uint32_t args_size;        /* sizeof the argument struct it was built with */
+  const char* name;          /* "vendor.op/revision" */
+  frt_dtype_set activations; /* activation types it takes; 0: it has none */
+  frt_weight_set weights;    /* weight formats it takes; 0: it has none */
   frt_kernel kernel;
 } frt_kernel_desc;
 FRT_ASSERT_LAYOUT(frt_kernel_desc, 40, kernel, 24);

@@ -21,8 +21,7 @@ typedef struct frt_progress_v1 {
    * its first report and ends when done == total. Returns FRT_OK, or FRT_ERR_CANCELLED: then the
    * caller stops, cleans up and returns that code. Cheap: at most some hundred per second are
    * drawn.  [any] */
-  frt_status (*report)(void* self, const char* phase, uint32_t unit, uint64_t done,
-                       uint64_t total);
+  frt_status (*report)(void* self, const char* phase, uint32_t unit, uint64_t done, uint64_t total);
 } frt_progress_v1;
 FRT_ASSERT_LAYOUT(frt_progress_v1, 24, report, 16);
 

@@ -23,27 +23,27 @@ FRT_EXTERN_C_BEGIN
 #define FRT_OP_ATTENTION_APPEND "frt.attention_append/1"
 typedef struct frt_attention_append_args {
   uint32_t struct_size;
-  frt_dtype dtype;         /* of q, k, v, q_out: f32, bf16 */
-  frt_dtype kv_dtype;      /* of keys and values: f32, bf16, f8_e4m3 */
+  frt_dtype dtype;    /* of q, k, v, q_out: f32, bf16 */
+  frt_dtype kv_dtype; /* of keys and values: f32, bf16, f8_e4m3 */
   float epsilon;
   frt_sequences sequences;
   int32_t heads, kv_heads, head_dim;
-  int32_t rotary_dim;      /* even, <= head_dim; 0: no rope */
-  const void* q;           /* row r, head h at q + r * q_row_stride + h * q_head_stride */
-  int64_t q_row_stride;    /* elements */
-  int64_t q_head_stride;   /* elements */
-  const void* k;           /* (count * rows, kv_heads, head_dim) */
-  const void* v;           /* (count * rows, kv_heads, head_dim) */
-  const float* q_norm;     /* (head_dim) or NULL */
-  const float* k_norm;     /* (head_dim) or NULL */
-  const float* inv_freq;   /* (rotary_dim / 2), device */
-  float rope_scale;        /* 1 unless the rope type says otherwise */
-  float k_scale, v_scale;  /* f8_e4m3: stored value = value / scale; 1 otherwise */
-  int32_t max_rows;        /* positions a slot has room for */
-  void* keys;              /* slot 0, position 0 */
+  int32_t rotary_dim;     /* even, <= head_dim; 0: no rope */
+  const void* q;          /* row r, head h at q + r * q_row_stride + h * q_head_stride */
+  int64_t q_row_stride;   /* elements */
+  int64_t q_head_stride;  /* elements */
+  const void* k;          /* (count * rows, kv_heads, head_dim) */
+  const void* v;          /* (count * rows, kv_heads, head_dim) */
+  const float* q_norm;    /* (head_dim) or NULL */
+  const float* k_norm;    /* (head_dim) or NULL */
+  const float* inv_freq;  /* (rotary_dim / 2), device */
+  float rope_scale;       /* 1 unless the rope type says otherwise */
+  float k_scale, v_scale; /* f8_e4m3: stored value = value / scale; 1 otherwise */
+  int32_t max_rows;       /* positions a slot has room for */
+  void* keys;             /* slot 0, position 0 */
   void* values;
-  int64_t slot_stride;     /* bytes, of keys and of values */
-  void* q_out;             /* (count * rows, heads, head_dim) */
+  int64_t slot_stride; /* bytes, of keys and of values */
+  void* q_out;         /* (count * rows, heads, head_dim) */
 } frt_attention_append_args;
 FRT_ASSERT_LAYOUT(frt_attention_append_args, 176, q_out, 168);
 
@@ -51,22 +51,22 @@ FRT_ASSERT_LAYOUT(frt_attention_append_args, 176, q_out, 168);
 #define FRT_OP_ATTENTION "frt.attention/1"
 typedef struct frt_attention_args {
   uint32_t struct_size;
-  frt_dtype dtype;           /* of q, gate, y: f32, bf16 */
-  frt_dtype kv_dtype;        /* f32, bf16, f8_e4m3 */
+  frt_dtype dtype;    /* of q, gate, y: f32, bf16 */
+  frt_dtype kv_dtype; /* f32, bf16, f8_e4m3 */
   float scale;
   frt_sequences sequences;
   int32_t heads, kv_heads, head_dim;
   int32_t max_rows;
-  const void* q;             /* (count * rows, heads, head_dim) */
+  const void* q; /* (count * rows, heads, head_dim) */
   const void* keys;
   const void* values;
-  int64_t slot_stride;       /* bytes */
+  int64_t slot_stride; /* bytes */
   float k_scale, v_scale;
-  const void* gate;          /* row r, head h at gate + r * gate_row_stride + h * gate_head_stride;
-                                NULL: none */
-  int64_t gate_row_stride;   /* elements */
-  int64_t gate_head_stride;  /* elements */
-  void* y;                   /* (count * rows, heads, head_dim) */
+  const void* gate;         /* row r, head h at gate + r * gate_row_stride + h * gate_head_stride;
+                               NULL: none */
+  int64_t gate_row_stride;  /* elements */
+  int64_t gate_head_stride; /* elements */
+  void* y;                  /* (count * rows, heads, head_dim) */
 } frt_attention_args;
 FRT_ASSERT_LAYOUT(frt_attention_args, 136, y, 128);
 

@@ -17,7 +17,7 @@ FRT_EXTERN_C_BEGIN
 #define FRT_OP_ADD "frt.add/1"
 typedef struct frt_binary_args {
   uint32_t struct_size;
-  frt_dtype dtype;          /* of a, b and y: f32, bf16 */
+  frt_dtype dtype; /* of a, b and y: f32, bf16 */
   int32_t rows;
   int32_t width;
   const int32_t* row_count; /* (1) device, or NULL */

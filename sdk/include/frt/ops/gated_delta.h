@@ -24,7 +24,7 @@ FRT_EXTERN_C_BEGIN
 #define FRT_OP_CAUSAL_CONV "frt.causal_conv/1"
 typedef struct frt_causal_conv_args {
   uint32_t struct_size;
-  frt_dtype dtype;          /* of u, c and the window: f32, bf16 */
+  frt_dtype dtype; /* of u, c and the window: f32, bf16 */
   frt_sequences sequences;
   int32_t channels;
   int32_t width;            /* taps, 2 .. 8 */
@@ -40,21 +40,21 @@ FRT_ASSERT_LAYOUT(frt_causal_conv_args, 88, c, 80);
 #define FRT_OP_GATED_DELTA "frt.gated_delta/1"
 typedef struct frt_gated_delta_args {
   uint32_t struct_size;
-  frt_dtype dtype;          /* of c, a, b, o: f32, bf16 */
+  frt_dtype dtype; /* of c, a, b, o: f32, bf16 */
   frt_sequences sequences;
   int32_t key_heads, value_heads; /* value_heads % key_heads == 0 */
   int32_t key_dim, value_dim;
-  int32_t chunk;            /* rows per chunk where the chunked form is used, e.g. 64 */
+  int32_t chunk; /* rows per chunk where the chunked form is used, e.g. 64 */
   int32_t reserved;
-  const void* c;            /* (count * rows, 2 * key_heads * key_dim + value_heads * value_dim) */
-  const void* a;            /* (count * rows, value_heads) */
-  const void* b;            /* (count * rows, value_heads) */
-  const float* decay;       /* (value_heads) = -exp(A_log) */
-  const float* dt_bias;     /* (value_heads) */
-  void* state;              /* f32; slot s at state + s * slot_stride:
-                               (value_heads, key_dim, value_dim) */
-  int64_t slot_stride;      /* bytes */
-  void* o;                  /* (count * rows, value_heads, value_dim) */
+  const void* c;        /* (count * rows, 2 * key_heads * key_dim + value_heads * value_dim) */
+  const void* a;        /* (count * rows, value_heads) */
+  const void* b;        /* (count * rows, value_heads) */
+  const float* decay;   /* (value_heads) = -exp(A_log) */
+  const float* dt_bias; /* (value_heads) */
+  void* state;          /* f32; slot s at state + s * slot_stride:
+                           (value_heads, key_dim, value_dim) */
+  int64_t slot_stride;  /* bytes */
+  void* o;              /* (count * rows, value_heads, value_dim) */
 } frt_gated_delta_args;
 FRT_ASSERT_LAYOUT(frt_gated_delta_args, 128, o, 120);
 
@@ -63,12 +63,12 @@ FRT_ASSERT_LAYOUT(frt_gated_delta_args, 128, o, 120);
 #define FRT_OP_GATED_DELTA_BLOCK "frt.gated_delta_block/1"
 typedef struct frt_gated_delta_block_args {
   uint32_t struct_size;
-  float epsilon;             /* of the gated norm */
-  frt_causal_conv_args conv; /* conv.c: working memory */
+  float epsilon;              /* of the gated norm */
+  frt_causal_conv_args conv;  /* conv.c: working memory */
   frt_gated_delta_args delta; /* delta.c = conv.c; delta.o: working memory */
-  const void* z;             /* (count * rows, value_heads, value_dim) */
-  const float* norm_weight;  /* (value_dim) */
-  void* y;                   /* (count * rows, value_heads, value_dim) */
+  const void* z;              /* (count * rows, value_heads, value_dim) */
+  const float* norm_weight;   /* (value_dim) */
+  void* y;                    /* (count * rows, value_heads, value_dim) */
 } frt_gated_delta_block_args;
 FRT_ASSERT_LAYOUT(frt_gated_delta_block_args, 248, y, 240);
 

@@ -24,10 +24,10 @@ FRT_EXTERN_C_BEGIN
 #define FRT_OP_LINEAR "frt.linear/1"
 typedef struct frt_linear_args {
   uint32_t struct_size;
-  frt_dtype x_dtype;        /* f32, bf16 */
-  frt_dtype y_dtype;        /* f32, bf16 */
+  frt_dtype x_dtype; /* f32, bf16 */
+  frt_dtype y_dtype; /* f32, bf16 */
   int32_t rows;
-  uint32_t accumulate;      /* 1: y += (in f32, rounded once) */
+  uint32_t accumulate; /* 1: y += (in f32, rounded once) */
   uint32_t reserved;
   const int32_t* row_count; /* (1) device, or NULL */
   const void* x;            /* (rows, x_stride) */
@@ -58,13 +58,13 @@ typedef struct frt_norm_linears_args {
   frt_dtype residual_dtype; /* f32, bf16 */
   frt_dtype dtype;          /* of delta, x and the y_i: f32, bf16 */
   int32_t rows;
-  int32_t part_count;       /* 1 .. FRT_LINEAR_GROUP_MAX */
+  int32_t part_count; /* 1 .. FRT_LINEAR_GROUP_MAX */
   float epsilon;
-  const int32_t* row_count; /* (1) device, or NULL */
-  void* residual;           /* (rows, inputs) or NULL */
-  const void* delta;        /* (rows, inputs) or NULL */
-  const float* norm_weight; /* (inputs) or NULL with residual NULL */
-  void* x;                  /* (rows, inputs); always written when residual is given */
+  const int32_t* row_count;     /* (1) device, or NULL */
+  void* residual;               /* (rows, inputs) or NULL */
+  const void* delta;            /* (rows, inputs) or NULL */
+  const float* norm_weight;     /* (inputs) or NULL with residual NULL */
+  void* x;                      /* (rows, inputs); always written when residual is given */
   const frt_linear_part* parts; /* (part_count), host memory, read during the call */
 } frt_norm_linears_args;
 FRT_ASSERT_LAYOUT(frt_norm_linears_args, 72, parts, 64);

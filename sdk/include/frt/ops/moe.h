@@ -25,7 +25,7 @@ typedef struct frt_moe_route_args {
   uint32_t struct_size;
   int32_t rows;
   int32_t experts;
-  int32_t chosen;           /* 1 .. experts */
+  int32_t chosen; /* 1 .. experts */
   uint32_t normalise;
   uint32_t reserved;
   const int32_t* row_count; /* (1) device, or NULL */
@@ -40,7 +40,7 @@ FRT_ASSERT_LAYOUT(frt_moe_route_args, 56, weights, 48);
 #define FRT_OP_MOE_EXPERTS "frt.moe_experts/1"
 typedef struct frt_moe_experts_args {
   uint32_t struct_size;
-  frt_dtype dtype;          /* of x and y: f32, bf16 */
+  frt_dtype dtype; /* of x and y: f32, bf16 */
   int32_t rows;
   int32_t experts;
   int32_t chosen;
@@ -60,7 +60,7 @@ FRT_ASSERT_LAYOUT(frt_moe_experts_args, 280, y, 272);
 #define FRT_OP_MOE_COMBINE "frt.moe_combine/1"
 typedef struct frt_moe_combine_args {
   uint32_t struct_size;
-  frt_dtype dtype;          /* of routed, shared, y: f32, bf16 */
+  frt_dtype dtype; /* of routed, shared, y: f32, bf16 */
   int32_t rows;
   int32_t width;
   const int32_t* row_count; /* (1) device, or NULL */
@@ -95,13 +95,13 @@ typedef struct frt_moe_block_args {
   frt_weight shared_up_weight;   /* (shared width, inputs) */
   frt_weight shared_down_weight; /* (inputs, shared width) */
   frt_weight shared_expert_gate; /* (1, inputs) */
-  float* logits;            /* (rows, experts), always written */
-  int32_t* ids;             /* (rows, chosen), always written */
-  float* weights;           /* (rows, chosen), always written */
-  void* shared_hidden;      /* (rows, 2 * shared width), working memory */
-  void* shared_y;           /* (rows, inputs), working memory */
-  float* shared_scale;      /* (rows), working memory */
-  void* y;                  /* (rows, inputs) */
+  float* logits;                 /* (rows, experts), always written */
+  int32_t* ids;                  /* (rows, chosen), always written */
+  float* weights;                /* (rows, chosen), always written */
+  void* shared_hidden;           /* (rows, 2 * shared width), working memory */
+  void* shared_y;                /* (rows, inputs), working memory */
+  float* shared_scale;           /* (rows), working memory */
+  void* y;                       /* (rows, inputs) */
 } frt_moe_block_args;
 FRT_ASSERT_LAYOUT(frt_moe_block_args, 584, y, 576);
 

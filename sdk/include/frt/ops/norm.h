@@ -17,8 +17,8 @@ FRT_EXTERN_C_BEGIN
 #define FRT_OP_RMS_NORM "frt.rms_norm/1"
 typedef struct frt_rms_norm_args {
   uint32_t struct_size;
-  frt_dtype x_dtype;        /* f32, bf16 */
-  frt_dtype y_dtype;        /* f32, bf16 */
+  frt_dtype x_dtype; /* f32, bf16 */
+  frt_dtype y_dtype; /* f32, bf16 */
   int32_t rows;
   int32_t width;
   float epsilon;
@@ -54,8 +54,8 @@ FRT_ASSERT_LAYOUT(frt_add_rms_norm_args, 64, y, 56);
 #define FRT_OP_GATED_RMS_NORM "frt.gated_rms_norm/1"
 typedef struct frt_gated_rms_norm_args {
   uint32_t struct_size;
-  frt_dtype x_dtype;        /* f32, bf16 */
-  frt_dtype dtype;          /* of z and y: f32, bf16 */
+  frt_dtype x_dtype; /* f32, bf16 */
+  frt_dtype dtype;   /* of z and y: f32, bf16 */
   int32_t rows;
   int32_t heads;
   int32_t width;

@@ -57,13 +57,13 @@ FRT_ASSERT_LAYOUT(frt_argmax_args, 48, ids, 40);
 #define FRT_OP_COUNT_TOKENS "frt.count_tokens/1"
 typedef struct frt_count_tokens_args {
   uint32_t struct_size;
-  uint32_t generated;     /* 1: count them; 0: mark them as prompt */
+  uint32_t generated; /* 1: count them; 0: mark them as prompt */
   frt_sequences sequences;
-  const int32_t* ids;     /* (count * rows) */
+  const int32_t* ids; /* (count * rows) */
   int32_t vocabulary;
   uint32_t reserved;
-  void* counts;           /* u32; slot s at counts + s * slot_stride: (vocabulary) */
-  int64_t slot_stride;    /* bytes */
+  void* counts;        /* u32; slot s at counts + s * slot_stride: (vocabulary) */
+  int64_t slot_stride; /* bytes */
 } frt_count_tokens_args;
 FRT_ASSERT_LAYOUT(frt_count_tokens_args, 72, slot_stride, 64);
 
@@ -71,18 +71,18 @@ FRT_ASSERT_LAYOUT(frt_count_tokens_args, 72, slot_stride, 64);
 #define FRT_OP_SAMPLE "frt.sample/1"
 typedef struct frt_sample_args {
   uint32_t struct_size;
-  int32_t vocabulary;      /* ids that may be drawn: 0 .. vocabulary */
+  int32_t vocabulary; /* ids that may be drawn: 0 .. vocabulary */
   frt_sequences sequences;
-  const float* logits;     /* (count, stride); not changed */
-  int64_t stride;          /* elements */
+  const float* logits;               /* (count, stride); not changed */
+  int64_t stride;                    /* elements */
   const frt_sampling_params* params; /* (count) */
-  const uint32_t* mask;    /* (count, mask_stride) bit i % 32 of word i / 32; NULL: none */
-  int64_t mask_stride;     /* words */
-  const void* counts;      /* as in count_tokens; NULL: no penalties */
-  int64_t counts_stride;   /* bytes from slot to slot */
-  void* pending;           /* i32 per slot, written; NULL: none */
-  int64_t pending_stride;  /* bytes from slot to slot */
-  int32_t* ids;            /* (count), written for active sequences */
+  const uint32_t* mask;     /* (count, mask_stride) bit i % 32 of word i / 32; NULL: none */
+  int64_t mask_stride;      /* words */
+  const void* counts;       /* as in count_tokens; NULL: no penalties */
+  int64_t counts_stride;    /* bytes from slot to slot */
+  void* pending;            /* i32 per slot, written; NULL: none */
+  int64_t pending_stride;   /* bytes from slot to slot */
+  int32_t* ids;             /* (count), written for active sequences */
   float* log_probabilities; /* (count) natural logarithm of the drawn token's probability under
                                softmax of step 2's logits; NULL: not wanted */
 } frt_sample_args;
