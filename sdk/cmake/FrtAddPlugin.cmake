@@ -3,9 +3,8 @@
 # Builds one plugin: a MODULE named <OUTPUT>.so, hidden visibility, exactly one exported symbol
 # (version script), no undefined symbols, loadable from any folder ($ORIGIN). In the project's own
 # tree it lands in FRT_PLUGIN_OUTPUT_DIRECTORY; `cmake --install` puts it into lib/frt/plugins.
-set(FRT_PLUGIN_VERSION_SCRIPT ${CMAKE_CURRENT_LIST_DIR}/plugin.map)
-
 function(frt_add_plugin target)
+  set(version_script ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/plugin.map)
   cmake_parse_arguments(arg "" "OUTPUT" "SOURCES;LINK" ${ARGN})
   if(NOT arg_OUTPUT OR NOT arg_SOURCES OR arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "frt_add_plugin(${target}): needs OUTPUT <name> and SOURCES <files...>; "
@@ -17,12 +16,12 @@ function(frt_add_plugin target)
     PREFIX "" OUTPUT_NAME ${arg_OUTPUT}
     C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
     BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN"
-    LINK_DEPENDS ${FRT_PLUGIN_VERSION_SCRIPT})
+    LINK_DEPENDS ${version_script})
   if(FRT_PLUGIN_OUTPUT_DIRECTORY)
     set_target_properties(${target} PROPERTIES
       LIBRARY_OUTPUT_DIRECTORY ${FRT_PLUGIN_OUTPUT_DIRECTORY})
   endif()
-  target_link_options(${target} PRIVATE -Wl,--version-script=${FRT_PLUGIN_VERSION_SCRIPT})
+  target_link_options(${target} PRIVATE -Wl,--version-script=${version_script})
   if(NOT FRT_SANITIZE)
     target_link_options(${target} PRIVATE -Wl,-z,defs)
   endif()
