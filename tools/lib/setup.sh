@@ -1,0 +1,55 @@
+# shellcheck shell=bash
+# setup.sh - shared by tools/quickstart and tools/test: say what happens, install packages, build.
+# Sourced; expects to run from the repository's root.
+
+say() { printf '\033[1m==>\033[0m %s\n' "$*" >&2; }
+die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+# The packages of DESIGN 9 on Debian and Ubuntu.
+FRT_PACKAGES=(
+  g++ cmake ninja-build pkg-config python3
+  libboost1.81-dev libtomlplusplus-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev
+  libpcre2-dev libutf8proc-dev libssl-dev libxxhash-dev libdnnl-dev libhwy-dev libedit-dev
+  doctest-dev libbenchmark-dev
+)
+# What only tools/test needs.
+FRT_TEST_PACKAGES=(clang clang-format clang-tidy libclang-rt-14-dev binutils)
+
+# Installs those of the named packages that are missing. Asks for root only then.
+install_packages() {
+  local missing=() package
+  for package in "$@"; do
+    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' ||
+      missing+=("$package")
+  done
+  [ ${#missing[@]} -eq 0 ] && return
+  command -v apt-get >/dev/null ||
+    die "these packages are missing and this is no Debian or Ubuntu: ${missing[*]}; install their equivalents, then run this again"
+  local root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null ||
+      die "these packages are missing: ${missing[*]}; run this as root, or install them first"
+    root=(sudo)
+  fi
+  say "installing ${#missing[@]} packages: ${missing[*]}"
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -qq
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+    "${missing[@]}" >/dev/null
+}
+
+# configure_and_build <preset> [cmake options...] [-- targets...]
+configure_and_build() {
+  local preset=$1 options=() targets=()
+  shift
+  while [ $# -gt 0 ] && [ "$1" != -- ]; do options+=("$1"); shift; done
+  [ $# -gt 0 ] && shift
+  for target in "$@"; do targets+=(--target "$target"); done
+  if command -v ccache >/dev/null; then
+    options+=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+  fi
+  say "configuring build/$preset"
+  cmake --preset "$preset" "${options[@]}" >"build/.configure-$preset.log" 2>&1 ||
+    { cat "build/.configure-$preset.log" >&2; die "configuring build/$preset failed"; }
+  say "building build/$preset"
+  cmake --build "build/$preset" "${targets[@]}"
+}
