@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: Apache-2.0
+// frt/compose.hpp - all operators of frt/ops as functions, fused ones with their default
+// composition. Header only; for any model plugin.
+//
+// A model calls the largest operator that says what it means, e.g. norm_linears. If the backend
+// has a kernel of that name it runs; if not, the operator is composed of smaller ones here, with
+// the same result (but for rounding in between). So a model is written once and a backend decides
+// how much of it is one kernel.
+//
+//   frt::Operators ops(context, FRT_DTYPE_BF16, FRT_WEIGHT_BIT(FRT_WEIGHT_BF16),
+//                      {FRT_OP_EMBED, FRT_OP_NORM_LINEARS, FRT_OP_SAMPLE});
+//   ...
+//   graph.capture(key, [&](const frt::Recorder& recorder) {
+//     frt_embed_args embed{};
+//     embed.y_dtype = FRT_DTYPE_BF16;
+//     ...
+//     ops.embed(recorder, embed);
+//   });
+//
+// Needs are names from frt/ops; a fused name means "the kernel, or all its parts". Everything that
+// is missing is reported in one error. struct_size members are filled here, also those inside the
+// blocks. Calls throw frt::Error with the operator's name; they are [driver], and [hot] where the
+// backend's launch is.
+//
+// Composed blocks follow the rules of their parts. One difference is visible: rows that are only
+// padding (frt/ops/sequences.h) of y and of working memory may be written.
+#pragma once
+
+#include <frt/ops/attention.h>
+#include <frt/ops/elementwise.h>
+#include <frt/ops/embed.h>
+#include <frt/ops/gated_delta.h>
+#include <frt/ops/linear.h>
+#include <frt/ops/moe.h>
+#include <frt/ops/norm.h>
+#include <frt/ops/sample.h>
+#include <frt/error.hpp>
+#include <frt/exec.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace frt {
+
+// Every operator: function, argument struct, name. Fused ones name the functions that they are
+// composed of where a backend has no kernel for them.
+#define FRT_PRIMITIVE_OPERATORS(X)                                        \
+  X(embed, frt_embed_args, FRT_OP_EMBED)                                  \
+  X(select_tokens, frt_select_tokens_args, FRT_OP_SELECT_TOKENS)          \
+  X(last_rows, frt_last_rows_args, FRT_OP_LAST_ROWS)                      \
+  X(rms_norm, frt_rms_norm_args, FRT_OP_RMS_NORM)                         \
+  X(add_rms_norm, frt_add_rms_norm_args, FRT_OP_ADD_RMS_NORM)             \
+  X(gated_rms_norm, frt_gated_rms_norm_args, FRT_OP_GATED_RMS_NORM)       \
+  X(linear, frt_linear_args, FRT_OP_LINEAR)                               \
+  X(silu_mul, frt_binary_args, FRT_OP_SILU_MUL)                           \
+  X(sigmoid_mul, frt_binary_args, FRT_OP_SIGMOID_MUL)                     \
+  X(add, frt_binary_args, FRT_OP_ADD)                                     \
+  X(convert, frt_convert_args, FRT_OP_CONVERT)                            \
+  X(fill_uniform, frt_fill_uniform_args, FRT_OP_FILL_UNIFORM)             \
+  X(causal_conv, frt_causal_conv_args, FRT_OP_CAUSAL_CONV)                \
+  X(gated_delta, frt_gated_delta_args, FRT_OP_GATED_DELTA)                \
+  X(attention_append, frt_attention_append_args, FRT_OP_ATTENTION_APPEND) \
+  X(attention, frt_attention_args, FRT_OP_ATTENTION)                      \
+  X(moe_route, frt_moe_route_args, FRT_OP_MOE_ROUTE)                      \
+  X(moe_experts, frt_moe_experts_args, FRT_OP_MOE_EXPERTS)                \
+  X(moe_combine, frt_moe_combine_args, FRT_OP_MOE_COMBINE)                \
+  X(argmax, frt_argmax_args, FRT_OP_ARGMAX)                               \
+  X(count_tokens, frt_count_tokens_args, FRT_OP_COUNT_TOKENS)             \
+  X(sample, frt_sample_args, FRT_OP_SAMPLE)
+#define FRT_FUSED_OPERATORS(X)                                               \
+  X(norm_linears, frt_norm_linears_args, FRT_OP_NORM_LINEARS)                \
+  X(norm_gate_up, frt_norm_gate_up_args, FRT_OP_NORM_GATE_UP)                \
+  X(gated_delta_block, frt_gated_delta_block_args, FRT_OP_GATED_DELTA_BLOCK) \
+  X(attention_block, frt_attention_block_args, FRT_OP_ATTENTION_BLOCK)       \
+  X(moe_block, frt_moe_block_args, FRT_OP_MOE_BLOCK)
+
+// Whether a backend's fused kernels are used; kCompose is for tests and for finding defects.
+enum class Fusion : uint8_t { kUseKernels, kCompose };
+
+class Operators {
+ public:
+  Operators() = default;
+
+  // Resolves `needs` (names from frt/ops; empty: all of them) for one activation type and the
+  // weight formats of the model. Throws FRT_ERR_NOT_FOUND with every missing name, and
+  // FRT_ERR_INVALID_ARGUMENT for a name that is not an operator of this header.  [setup]
+  Operators(const Context& context, frt_dtype activation, frt_weight_set weights,
+            const std::vector<std::string>& needs = {}, Fusion fusion = Fusion::kUseKernels) {
+    resolve(context, activation, weights, needs.empty() ? all_names() : needs, fusion);
+  }
+  Operators(const Context& context, frt_dtype activation, frt_weight_set weights,
+            std::initializer_list<std::string> needs, Fusion fusion = Fusion::kUseKernels)
+      : Operators(context, activation, weights, std::vector<std::string>(needs), fusion) {}
+
+  // Whether the operator `name` runs as one kernel of the backend.  [any]
+  bool has_kernel(std::string_view name) const noexcept {
+    bool found = false;
+    for_each([&](const auto& kernel, std::string_view kernel_name) {
+      if (kernel_name == name) found = static_cast<bool>(kernel);
+    });
+    return found;
+  }
+
+  // One function per primitive operator: void embed(recorder, args) and so on.  [driver]
+#define FRT_DECLARE(function, Args, name)                           \
+  void function(const Recorder& recorder, const Args& args) const { \
+    function##_(recorder, args);                                    \
+  }
+  FRT_PRIMITIVE_OPERATORS(FRT_DECLARE)
+#undef FRT_DECLARE
+
+  // The fused operators: the backend's kernel or the composition.  [driver]
+  void norm_linears(const Recorder& recorder, const frt_norm_linears_args& args) const;
+  void norm_gate_up(const Recorder& recorder, const frt_norm_gate_up_args& args) const;
+  void gated_delta_block(const Recorder& recorder, const frt_gated_delta_block_args& args) const;
+  void attention_block(const Recorder& recorder, const frt_attention_block_args& args) const;
+  void moe_block(const Recorder& recorder, const frt_moe_block_args& args) const;
+
+ private:
+  // What a fused operator is composed of; empty for primitives.
+  static std::vector<std::string> parts_of(std::string_view name) {
+    if (name == FRT_OP_NORM_LINEARS) return {FRT_OP_ADD_RMS_NORM, FRT_OP_LINEAR};
+    if (name == FRT_OP_NORM_GATE_UP) return {FRT_OP_NORM_LINEARS, FRT_OP_SILU_MUL};
+    if (name == FRT_OP_GATED_DELTA_BLOCK) {
+      return {FRT_OP_CAUSAL_CONV, FRT_OP_GATED_DELTA, FRT_OP_GATED_RMS_NORM};
+    }
+    if (name == FRT_OP_ATTENTION_BLOCK) return {FRT_OP_ATTENTION_APPEND, FRT_OP_ATTENTION};
+    if (name == FRT_OP_MOE_BLOCK) {
+      return {FRT_OP_ADD_RMS_NORM, FRT_OP_LINEAR,       FRT_OP_MOE_ROUTE,
+              FRT_OP_MOE_EXPERTS,  FRT_OP_NORM_GATE_UP, FRT_OP_MOE_COMBINE};
+    }
+    return {};
+  }
+
+  static std::vector<std::string> all_names() {
+#define FRT_NAME(function, Args, name) name,
+    return {FRT_PRIMITIVE_OPERATORS(FRT_NAME) FRT_FUSED_OPERATORS(FRT_NAME)};
+#undef FRT_NAME
+  }
+
+  // Calls visit(kernel, name) for every operator.
+  template <class Visit>
+  void for_each(Visit&& visit) const {
+#define FRT_VISIT(function, Args, name) visit(function##_, std::string_view(name));
+    FRT_PRIMITIVE_OPERATORS(FRT_VISIT)
+    FRT_FUSED_OPERATORS(FRT_VISIT)
+#undef FRT_VISIT
+  }
+
+  void resolve(const Context& context, frt_dtype activation, frt_weight_set weights,
+               const std::vector<std::string>& needs, Fusion fusion);
+  void collect_missing(const std::string& name, const std::string& whole,
+                       std::vector<std::string>& missing) const;
+
+#define FRT_MEMBER(function, Args, name) Kernel<Args> function##_;
+  FRT_PRIMITIVE_OPERATORS(FRT_MEMBER)
+  FRT_FUSED_OPERATORS(FRT_MEMBER)
+#undef FRT_MEMBER
+};
+
+// ---- resolution ------------------------------------------------------------------------------
+
+inline void Operators::resolve(const Context& context, frt_dtype activation, frt_weight_set weights,
+                               const std::vector<std::string>& needs, Fusion fusion) {
+  // Everything wanted, fused operators before their parts.
+  std::vector<std::string> wanted;
+  const std::vector<std::string> known = all_names();
+  const auto contains = [](const std::vector<std::string>& names, std::string_view name) {
+    for (const std::string& other : names) {
+      if (other == name) return true;
+    }
+    return false;
+  };
+  for (const std::string& name : needs) {
+    if (!contains(known, name)) {
+      throw Error(FRT_ERR_INVALID_ARGUMENT,
+                  "operators: '" + name + "' is not one of frt/ops; resolve it as a frt::Kernel");
+    }
+    if (!contains(wanted, name)) wanted.push_back(name);
+  }
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    for (const std::string& part : parts_of(wanted[i])) {
+      if (!contains(wanted, part)) wanted.push_back(part);
+    }
+  }
+
+  // All optional: which of them are required depends on which fused ones are there. Tables are
+  // f32 or bf16 whatever the model's other weights are.
+  KernelSet tables;
+  KernelSet others;
+  const auto add = [&](auto& kernel, std::string_view name) {
+    if (!contains(wanted, name)) return;
+    if (fusion == Fusion::kCompose && !parts_of(name).empty()) return;
+    (name == FRT_OP_EMBED ? tables : others).add(kernel, "?" + std::string(name));
+  };
+#define FRT_ADD(function, Args, name) add(function##_, name);
+  FRT_PRIMITIVE_OPERATORS(FRT_ADD)
+  FRT_FUSED_OPERATORS(FRT_ADD)
+#undef FRT_ADD
+  const frt_weight_set plain = FRT_WEIGHT_BIT(FRT_WEIGHT_F32) | FRT_WEIGHT_BIT(FRT_WEIGHT_BF16);
+  tables.resolve(context, activation, weights & plain);
+  others.resolve(context, activation, weights);
+
+  std::vector<std::string> missing;
+  for (const std::string& name : needs) collect_missing(name, "", missing);
+  if (missing.empty()) return;
+  std::string text = "the device's backend lacks operators for " +
+                     std::string(dtype_name(activation)) +
+                     " activations and the model's weight formats:";
+  for (std::size_t i = 0; i < missing.size(); ++i) text += (i ? ", " : " ") + missing[i];
+  throw Error(FRT_ERR_NOT_FOUND, text + "; use another backend or a newer one");
+}
+
+inline void Operators::collect_missing(const std::string& name, const std::string& whole,
+                                       std::vector<std::string>& missing) const {
+  if (has_kernel(name)) return;
+  const std::vector<std::string> parts = parts_of(name);
+  for (const std::string& part : parts) collect_missing(part, name, missing);
+  if (!parts.empty()) return;
+  for (const std::string& other : missing) {
+    if (other.compare(0, name.size(), name) == 0) return;
+  }
+  missing.push_back(whole.empty() ? name : name + " (or " + whole + ")");
+}
+
+// ---- compositions ----------------------------------------------------------------------------
+
+inline void Operators::norm_linears(const Recorder& recorder,
+                                    const frt_norm_linears_args& args) const {
+  if (norm_linears_) return norm_linears_(recorder, args);
+  if (!args.parts || args.part_count < 1 || args.part_count > FRT_LINEAR_GROUP_MAX) {
+    throw Error(FRT_ERR_INVALID_ARGUMENT, FRT_OP_NORM_LINEARS ": part_count " +
+                                              std::to_string(args.part_count) + ", expected 1 to " +
+                                              std::to_string(FRT_LINEAR_GROUP_MAX) + " parts");
+  }
+  const int32_t inputs = args.parts[0].weight.cols;
+  if (args.residual) {
+    frt_add_rms_norm_args norm{};
+    norm.residual_dtype = args.residual_dtype;
+    norm.dtype = args.dtype;
+    norm.rows = args.rows;
+    norm.width = inputs;
+    norm.epsilon = args.epsilon;
+    norm.row_count = args.row_count;
+    norm.residual = args.residual;
+    norm.delta = args.delta;
+    norm.weight = args.norm_weight;
+    norm.y = args.x;
+    add_rms_norm_(recorder, norm);
+  }
+  for (int32_t i = 0; i < args.part_count; ++i) {
+    const frt_linear_part& part = args.parts[i];
+    frt_linear_args product{};
+    product.x_dtype = args.dtype;
+    product.y_dtype = args.dtype;
+    product.rows = args.rows;
+    product.row_count = args.row_count;
+    product.x = args.x;
+    product.x_stride = inputs;
+    product.weight = part.weight;
+    product.y = part.y;
+    product.y_stride = part.y_stride;
+    linear_(recorder, product);
+  }
+}
+
+inline void Operators::norm_gate_up(const Recorder& recorder,
+                                    const frt_norm_gate_up_args& args) const {
+  if (norm_gate_up_) return norm_gate_up_(recorder, args);
+  const int32_t width = args.gate_weight.rows;
+  const frt_linear_part parts[2] = {{args.gate_weight, args.gate, width},
+                                    {args.up_weight, args.h, width}};
+  frt_norm_linears_args products{};
+  products.residual_dtype = args.residual_dtype;
+  products.dtype = args.dtype;
+  products.rows = args.rows;
+  products.part_count = 2;
+  products.epsilon = args.epsilon;
+  products.row_count = args.row_count;
+  products.residual = args.residual;
+  products.delta = args.delta;
+  products.norm_weight = args.norm_weight;
+  products.x = args.x;
+  products.parts = parts;
+  norm_linears(recorder, products);
+
+  frt_binary_args product{};
+  product.dtype = args.dtype;
+  product.rows = args.rows;
+  product.width = width;
+  product.row_count = args.row_count;
+  product.a = args.gate;
+  product.a_stride = width;
+  product.b = args.h;
+  product.b_stride = width;
+  product.y = args.h;
+  product.y_stride = width;
+  silu_mul_(recorder, product);
+}
+
+inline void Operators::gated_delta_block(const Recorder& recorder,
+                                         const frt_gated_delta_block_args& args) const {
+  if (gated_delta_block_) {
+    frt_gated_delta_block_args block = args;
+    block.conv.struct_size = sizeof(block.conv);
+    block.delta.struct_size = sizeof(block.delta);
+    return gated_delta_block_(recorder, block);
+  }
+  causal_conv_(recorder, args.conv);
+  gated_delta_(recorder, args.delta);
+  const frt_sequences& sequences = args.delta.sequences;
+  frt_gated_rms_norm_args norm{};
+  norm.x_dtype = args.delta.dtype;
+  norm.dtype = args.delta.dtype;
+  norm.rows = sequences.count * sequences.rows;
+  norm.heads = args.delta.value_heads;
+  norm.width = args.delta.value_dim;
+  norm.epsilon = args.epsilon;
+  norm.row_count = sequences.count == 1 ? sequences.length : nullptr;
+  norm.x = args.delta.o;
+  norm.z = args.z;
+  norm.weight = args.norm_weight;
+  norm.y = args.y;
+  gated_rms_norm_(recorder, norm);
+}
+
+inline void Operators::attention_block(const Recorder& recorder,
+                                       const frt_attention_block_args& args) const {
+  if (attention_block_) {
+    frt_attention_block_args block = args;
+    block.append.struct_size = sizeof(block.append);
+    block.attention.struct_size = sizeof(block.attention);
+    return attention_block_(recorder, block);
+  }
+  attention_append_(recorder, args.append);
+  attention_(recorder, args.attention);
+}
+
+inline void Operators::moe_block(const Recorder& recorder, const frt_moe_block_args& args) const {
+  if (moe_block_) return moe_block_(recorder, args);
+  const int32_t inputs = args.router.cols;
+  if (args.residual) {
+    frt_add_rms_norm_args norm{};
+    norm.residual_dtype = args.residual_dtype;
+    norm.dtype = args.dtype;
+    norm.rows = args.rows;
+    norm.width = inputs;
+    norm.epsilon = args.epsilon;
+    norm.row_count = args.row_count;
+    norm.residual = args.residual;
+    norm.delta = args.delta;
+    norm.weight = args.norm_weight;
+    norm.y = args.x;
+    add_rms_norm_(recorder, norm);
+  }
+  // A product of x that stays dense: y has the type and the width given.
+  const auto product = [&](const void* x, const frt_weight& weight, frt_dtype y_dtype, void* y) {
+    frt_linear_args linear_args{};
+    linear_args.x_dtype = args.dtype;
+    linear_args.y_dtype = y_dtype;
+    linear_args.rows = args.rows;
+    linear_args.row_count = args.row_count;
+    linear_args.x = x;
+    linear_args.x_stride = weight.cols;
+    linear_args.weight = weight;
+    linear_args.y = y;
+    linear_args.y_stride = weight.rows;
+    linear_(recorder, linear_args);
+  };
+
+  product(args.x, args.router, FRT_DTYPE_F32, args.logits);
+  frt_moe_route_args route{};
+  route.rows = args.rows;
+  route.experts = args.experts;
+  route.chosen = args.chosen;
+  route.normalise = args.normalise;
+  route.row_count = args.row_count;
+  route.logits = args.logits;
+  route.ids = args.ids;
+  route.weights = args.weights;
+  moe_route_(recorder, route);
+
+  frt_moe_experts_args routed{};
+  routed.dtype = args.dtype;
+  routed.rows = args.rows;
+  routed.experts = args.experts;
+  routed.chosen = args.chosen;
+  routed.row_count = args.row_count;
+  routed.x = args.x;
+  routed.ids = args.ids;
+  routed.weights = args.weights;
+  routed.gate = args.gate;
+  routed.up = args.up;
+  routed.down = args.down;
+  routed.y = args.y;
+  moe_experts_(recorder, routed);
+  if (args.shared_gate_weight.rows == 0) return;
+
+  // shared_hidden holds the gate's half first, then h.
+  const int32_t width = args.shared_gate_weight.rows;
+  const std::size_t half = static_cast<std::size_t>(args.rows) * static_cast<std::size_t>(width) *
+                           dtype_bits(args.dtype) / 8;
+  frt_norm_gate_up_args gate_up{};
+  gate_up.residual_dtype = args.residual_dtype;
+  gate_up.dtype = args.dtype;
+  gate_up.rows = args.rows;
+  gate_up.row_count = args.row_count;
+  gate_up.x = args.x;
+  gate_up.gate_weight = args.shared_gate_weight;
+  gate_up.up_weight = args.shared_up_weight;
+  gate_up.gate = args.shared_hidden;
+  gate_up.h = static_cast<std::byte*>(args.shared_hidden) + half;
+  norm_gate_up(recorder, gate_up);
+  product(gate_up.h, args.shared_down_weight, args.dtype, args.shared_y);
+  product(args.x, args.shared_expert_gate, FRT_DTYPE_F32, args.shared_scale);
+
+  frt_moe_combine_args combine{};
+  combine.dtype = args.dtype;
+  combine.rows = args.rows;
+  combine.width = inputs;
+  combine.row_count = args.row_count;
+  combine.routed = args.y;
+  combine.shared = args.shared_y;
+  combine.gate = args.shared_scale;
+  combine.y = args.y;
+  moe_combine_(recorder, combine);
+}
+
+#undef FRT_PRIMITIVE_OPERATORS
+#undef FRT_FUSED_OPERATORS
+
+}  // namespace frt
