@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// The typed side of the model's tables. Variable-length results arrive through sinks that append
+// to a string or a vector; a sink that cannot allocate stops the producer.
+#include "lm/lm_model.hpp"
+
+#include <utility>
+
+namespace frt::host {
+namespace {
+
+frt_status append_text(void* user, const void* data, uint64_t bytes) noexcept {
+  return guard(nullptr, [&] {
+    static_cast<std::string*>(user)->append(static_cast<const char*>(data), bytes);
+  });
+}
+
+frt_status append_ids(void* user, const void* data, uint64_t bytes) noexcept {
+  return guard(nullptr, [&] {
+    const auto* ids = static_cast<const int32_t*>(data);
+    auto& out = *static_cast<std::vector<int32_t>*>(user);
+    out.insert(out.end(), ids, ids + bytes / sizeof(int32_t));
+  });
+}
+
+template <class Table>
+const Table* extension(const frt_model_v1& table, frt_model model, const char* id) {
+  return static_cast<const Table*>(table.extension(model, id));
+}
+
+std::string dump_or_empty(const nlohmann::ordered_json& value) {
+  return value.is_null() ? std::string() : value.dump();
+}
+
+const char* text_or_null(const std::string& text) {
+  return text.empty() ? nullptr : text.c_str();
+}
+
+}  // namespace
+
+LmModel::LmModel(const Context& context, const frt_state_v1* states, const frt_model_v1* table,
+                 frt_model model, std::string name)
+    : context_(context), states_(states), model_(model), name_(std::move(name)) {
+  role_ = extension<frt_role_lm_v1>(*table, model, FRT_EXT_ROLE_LM);
+  if (!role_) {
+    throw Error(FRT_ERR_UNSUPPORTED, "model '" + name_ +
+                                         "' is no language model (its plugin offers no " +
+                                         FRT_EXT_ROLE_LM + "); choose another model");
+  }
+  tokenizer_ = extension<frt_tokenizer_v1>(*table, model, FRT_EXT_TOKENIZER);
+  chat_ = extension<frt_chat_v1>(*table, model, FRT_EXT_CHAT);
+  info_.struct_size = sizeof(info_);
+  check(role_->info(model_, &info_), "model '" + name_ + "': role info");
+}
+
+frt_shape_key LmModel::prefill_key(uint32_t rows) const {
+  frt_shape_key key = 0;
+  check(role_->prefill_key(model_, rows, &key),
+        "model '" + name_ + "': prefill of " + std::to_string(rows) + " tokens");
+  return key;
+}
+
+frt_shape_key LmModel::decode_key(uint32_t batch, uint32_t& entries) const {
+  frt_shape_key key = 0;
+  check(role_->decode_key(model_, batch, &key, &entries),
+        "model '" + name_ + "': decode of " + std::to_string(batch) + " sequences");
+  return key;
+}
+
+void LmModel::clear_slot(uint32_t slot, const Stream& stream) const {
+  context_.checked(states_->state_clear(info_.state, slot, stream.handle()), "state_clear");
+}
+
+const frt_tokenizer_v1& LmModel::tokenizer() const {
+  if (tokenizer_) return *tokenizer_;
+  throw Error(FRT_ERR_UNSUPPORTED, "model '" + name_ +
+                                       "' has no tokenizer (its checkpoint has no tokenizer.json);"
+                                       " give token ids instead of text");
+}
+
+const frt_chat_v1& LmModel::chat() const {
+  if (chat_) return *chat_;
+  throw Error(FRT_ERR_UNSUPPORTED,
+              "model '" + name_ + "' has no chat format; give a plain prompt instead");
+}
+
+std::vector<int32_t> LmModel::encode(std::string_view text, uint32_t flags) const {
+  std::vector<int32_t> ids;
+  frt_error error{};
+  check(tokenizer().encode(model_, text.data(), text.size(), flags, append_ids, &ids, &error),
+        error);
+  return ids;
+}
+
+std::string LmModel::decode(std::span<const int32_t> ids, uint32_t flags) const {
+  std::string text;
+  frt_error error{};
+  check(tokenizer().decode(model_, ids.data(), ids.size(), flags, append_text, &text, &error),
+        error);
+  return text;
+}
+
+int32_t LmModel::token_id(const std::string& token) const {
+  return tokenizer().token_id(model_, token.c_str());
+}
+
+std::string LmModel::render(const nlohmann::ordered_json& messages,
+                            const nlohmann::ordered_json& tools,
+                            const nlohmann::ordered_json& options) const {
+  const std::string tools_text = dump_or_empty(tools);
+  const std::string options_text = dump_or_empty(options);
+  std::string prompt;
+  frt_error error{};
+  check(chat().render(model_, messages.dump().c_str(), text_or_null(tools_text),
+                      text_or_null(options_text), append_text, &prompt, &error),
+        error);
+  return prompt;
+}
+
+nlohmann::ordered_json LmModel::parse(const std::string& text, const nlohmann::ordered_json& tools,
+                                      const nlohmann::ordered_json& options) const {
+  const std::string tools_text = dump_or_empty(tools);
+  const std::string options_text = dump_or_empty(options);
+  std::string message;
+  frt_error error{};
+  check(chat().parse(model_, text.c_str(), text_or_null(tools_text), text_or_null(options_text),
+                     append_text, &message, &error),
+        error);
+  return nlohmann::ordered_json::parse(message);
+}
+
+nlohmann::ordered_json LmModel::generation_defaults() const {
+  if (!chat_) return nlohmann::ordered_json::object();
+  std::string text;
+  frt_error error{};
+  check(chat_->generation_defaults(model_, append_text, &text, &error), error);
+  return text.empty() ? nlohmann::ordered_json::object() : nlohmann::ordered_json::parse(text);
+}
+
+TextStream::TextStream(const LmModel& model, uint32_t flags) : table_(model.tokenizer()) {
+  frt_error error{};
+  check(table_.stream_create(model.handle(), flags, &stream_, &error), error);
+}
+
+TextStream::~TextStream() {
+  table_.stream_destroy(stream_);
+}
+
+std::string TextStream::push(int32_t id) {
+  std::string text;
+  frt_error error{};
+  check(table_.stream_push(stream_, id, append_text, &text, &error), error);
+  return text;
+}
+
+std::string TextStream::flush() {
+  std::string text;
+  frt_error error{};
+  check(table_.stream_flush(stream_, append_text, &text, &error), error);
+  return text;
+}
+
+}  // namespace frt::host

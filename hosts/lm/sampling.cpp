@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lm/sampling.hpp"
+
+#include <fmt/format.h>
+#include <frt/error.hpp>
+
+#include <cmath>
+#include <random>
+
+namespace frt::host {
+namespace {
+
+template <class Value>
+Value pick(const std::optional<Value>& said, const nlohmann::ordered_json& defaults,
+           const char* key, Value neutral) {
+  if (said) return *said;
+  const auto found = defaults.find(key);
+  return found != defaults.end() && found->is_number() ? found->template get<Value>() : neutral;
+}
+
+void require(bool holds, const char* name, double value, const char* range) {
+  if (holds) return;
+  throw Error(FRT_ERR_INVALID_ARGUMENT, fmt::format("{} is {}: give {}", name, value, range));
+}
+
+}  // namespace
+
+frt_sampling_params resolve_sampling(const SamplingChoice& choice,
+                                     const nlohmann::ordered_json& defaults) {
+  frt_sampling_params params{};
+  params.top_p = 1;
+  params.repetition_penalty = pick(choice.repetition_penalty, defaults, "repetition_penalty", 1.0f);
+  params.presence_penalty = pick(choice.presence_penalty, defaults, "presence_penalty", 0.0f);
+  params.frequency_penalty = pick(choice.frequency_penalty, defaults, "frequency_penalty", 0.0f);
+  if (choice.greedy) {
+    // Greedy means the model's own largest logit: only penalties that were asked for apply.
+    params.repetition_penalty = choice.repetition_penalty.value_or(1.0f);
+    params.presence_penalty = choice.presence_penalty.value_or(0.0f);
+    params.frequency_penalty = choice.frequency_penalty.value_or(0.0f);
+  } else {
+    params.temperature = pick(choice.temperature, defaults, "temperature", 1.0f);
+    params.top_p = pick(choice.top_p, defaults, "top_p", 1.0f);
+    params.min_p = pick(choice.min_p, defaults, "min_p", 0.0f);
+    params.top_k = pick(choice.top_k, defaults, "top_k", 0);
+  }
+  params.seed = choice.seed.value_or((uint64_t{std::random_device{}()} << 32) |
+                                     uint64_t{std::random_device{}()});
+  require(params.temperature >= 0 && std::isfinite(params.temperature), "temperature",
+          params.temperature, "0 (greedy) or a positive number");
+  require(params.top_p > 0 && params.top_p <= 1, "top-p", params.top_p, "more than 0, at most 1");
+  require(params.min_p >= 0 && params.min_p < 1, "min-p", params.min_p, "0 or more, less than 1");
+  require(params.top_k >= 0, "top-k", params.top_k, "0 (off) or a positive number");
+  require(params.repetition_penalty > 0 && std::isfinite(params.repetition_penalty),
+          "repetition-penalty", params.repetition_penalty, "a positive number; 1 is off");
+  require(std::isfinite(params.presence_penalty), "presence-penalty", params.presence_penalty,
+          "a number; 0 is off");
+  require(std::isfinite(params.frequency_penalty), "frequency-penalty", params.frequency_penalty,
+          "a number; 0 is off");
+  return params;
+}
+
+}  // namespace frt::host

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// A ring of kDepth places. Ticket t uses place t % kDepth, after the event of ticket t - kDepth:
+// so neither inputs nor outputs of a step in flight are touched by the host.
+#include "lm/step_runner.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+namespace frt::host {
+
+StepRunner::StepRunner(const LmModel& model) : model_(model) {
+  const Context& context = model.context();
+  const frt_lm_info& info = model.info();
+  stream_ = context.create_stream("lm." + model.name());
+  const uint64_t token_capacity = std::max(info.prefill_chunk, info.max_batch);
+  const uint64_t input_bytes = (token_capacity + 3 * uint64_t{info.max_batch}) * sizeof(int32_t);
+  const uint64_t output_bytes = info.max_batch * (sizeof(int32_t) + sizeof(float));
+  for (uint64_t i = 0; i < kDepth; ++i) {
+    const std::string name = "lm." + model.name() + ".step" + std::to_string(i);
+    places_.push_back(
+        {.input = context.alloc(FRT_SPACE_HOST_PINNED, input_bytes, name + ".input"),
+         .output = context.alloc(FRT_SPACE_HOST_PINNED, output_bytes, name + ".output"),
+         .done = context.create_event()});
+  }
+  sampling_ = context.alloc(FRT_SPACE_HOST_PINNED, info.max_batch * sizeof(frt_sampling_params),
+                            "lm." + model.name() + ".sampling");
+}
+
+void StepRunner::set_sampling(std::span<const frt_sampling_params> params) {
+  if (params.size() > model_.info().max_batch) {
+    throw Error(FRT_ERR_OUT_OF_RANGE, "sampling for " + std::to_string(params.size()) +
+                                          " entries, but the model has max_batch = " +
+                                          std::to_string(model_.info().max_batch));
+  }
+  stream_.sync();
+  std::copy(params.begin(), params.end(), sampling_.pointer<frt_sampling_params>());
+  Recorder(stream_).copy(model_.info().sampling, 0, sampling_, 0, params.size_bytes());
+}
+
+void StepRunner::clear(uint32_t slot) {
+  model_.clear_slot(slot, stream_);
+}
+
+StepRunner::Place& StepRunner::take() {
+  Place& place = places_[next_ticket_ % kDepth];
+  if (next_ticket_ >= kDepth) place.done.sync();
+  return place;
+}
+
+uint64_t StepRunner::submit(Place& place, frt_graph graph, frt_shape_key key, uint64_t tokens,
+                            uint32_t entries) {
+  const frt_lm_info& info = model_.info();
+  const uint64_t token_capacity = std::max(info.prefill_chunk, info.max_batch);
+  const uint64_t word = sizeof(int32_t);
+  const uint64_t slots_at = token_capacity * word;
+  const uint64_t batch_bytes = info.max_batch * word;
+  const frt_buffer input = place.input;
+  const std::array inputs = {
+      frt_copy{info.tokens, 0, input, 0, tokens * word},
+      frt_copy{info.slot_ids, 0, input, slots_at, entries * word},
+      frt_copy{info.positions, 0, input, slots_at + batch_bytes, entries * word},
+      frt_copy{info.lengths, 0, input, slots_at + 2 * batch_bytes, entries * word},
+  };
+  const std::array outputs = {
+      frt_copy{place.output, 0, info.next_tokens, 0, entries * word},
+      frt_copy{place.output, batch_bytes, info.log_probabilities, 0, entries * sizeof(float)},
+  };
+  const Recorder recorder(stream_);
+  recorder.copy_batch(inputs);
+  const Context& context = model_.context();
+  context.checked(context.table().graph_replay(graph, key, stream_.handle()), "graph_replay");
+  recorder.copy_batch(outputs);
+  place.done.record(stream_.handle());
+  place.entries = entries;
+  return next_ticket_++;
+}
+
+uint64_t StepRunner::submit_prefill(uint32_t slot, int32_t position,
+                                    std::span<const int32_t> tokens) {
+  const frt_shape_key key = model_.prefill_key(static_cast<uint32_t>(tokens.size()));
+  const frt_lm_info& info = model_.info();
+  Place& place = take();
+  auto* input = place.input.pointer<int32_t>();
+  std::copy(tokens.begin(), tokens.end(), input);
+  int32_t* slots = input + std::max(info.prefill_chunk, info.max_batch);
+  slots[0] = static_cast<int32_t>(slot);
+  slots[info.max_batch] = position;
+  slots[2 * info.max_batch] = static_cast<int32_t>(tokens.size());
+  return submit(place, info.prefill, key, tokens.size(), 1);
+}
+
+uint64_t StepRunner::submit_decode(std::span<const Entry> entries) {
+  const frt_lm_info& info = model_.info();
+  uint32_t width = 0;
+  const frt_shape_key key = model_.decode_key(static_cast<uint32_t>(entries.size()), width);
+  Place& place = take();
+  auto* tokens = place.input.pointer<int32_t>();
+  int32_t* slots = tokens + std::max(info.prefill_chunk, info.max_batch);
+  int32_t* positions = slots + info.max_batch;
+  int32_t* lengths = positions + info.max_batch;
+  for (uint32_t i = 0; i < width; ++i) {
+    const bool active = i < entries.size();
+    tokens[i] = active ? entries[i].token : 0;
+    slots[i] = active ? static_cast<int32_t>(entries[i].slot) : 0;
+    positions[i] = active ? entries[i].position : 0;
+    lengths[i] = active ? 1 : 0;
+  }
+  const uint64_t ticket = submit(place, info.decode, key, width, width);
+  place.entries = static_cast<uint32_t>(entries.size());
+  return ticket;
+}
+
+const StepRunner::Place& StepRunner::place_of(uint64_t ticket) const {
+  if (ticket >= next_ticket_ || ticket + kDepth < next_ticket_) {
+    throw Error(FRT_ERR_OUT_OF_RANGE, "step " + std::to_string(ticket) + " is not among the last " +
+                                          std::to_string(kDepth) +
+                                          " submitted; read results in time");
+  }
+  return places_[ticket % kDepth];
+}
+
+std::span<const int32_t> StepRunner::wait(uint64_t ticket) {
+  const Place& place = place_of(ticket);
+  place.done.sync();
+  return {place.output.pointer<int32_t>(), place.entries};
+}
+
+std::span<const float> StepRunner::log_probabilities(uint64_t ticket) const {
+  const Place& place = place_of(ticket);
+  const auto* floats =
+      reinterpret_cast<const float*>(place.output.pointer<int32_t>() + model_.info().max_batch);
+  return {floats, place.entries};
+}
+
+}  // namespace frt::host

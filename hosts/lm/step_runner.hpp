@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// step_runner.hpp - submits prefill and decode replays of a language model, a few steps ahead of
+// the results.
+//
+// Each step copies its inputs from a pinned ring into the model's ports, replays a graph, copies
+// the sampled tokens back into the ring, and records an event: four submissions, no wait. Because
+// a decode entry with token -1 takes the token the model sampled last, step n + 1 is submitted
+// before token n has reached the host. A step's results stay readable until kDepth more steps
+// have been submitted.
+//
+// One stream, one thread at a time ([driver]). Submitting never allocates.
+#pragma once
+
+#include <frt/exec.hpp>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "lm/lm_model.hpp"
+
+namespace frt::host {
+
+class StepRunner {
+ public:
+  // Steps that may be in flight.
+  static constexpr uint64_t kDepth = 4;
+
+  // One sequence of a decode step.
+  struct Entry {
+    uint32_t slot = 0;
+    int32_t position = 0;  // tokens fed so far
+    int32_t token = -1;    // -1: the slot's pending token
+  };
+
+  explicit StepRunner(const LmModel& model);  // [setup]
+
+  const Stream& stream() const noexcept { return stream_; }
+
+  // How entry i of later steps is sampled; i counts up from 0. Waits for what is in flight.
+  void set_sampling(std::span<const frt_sampling_params> params);
+  // Makes a slot as new, in order with the steps.
+  void clear(uint32_t slot);
+
+  // Feeds up to prefill_chunk tokens of one sequence; entry 0's sampling applies. Returns the
+  // step's ticket.
+  uint64_t submit_prefill(uint32_t slot, int32_t position, std::span<const int32_t> tokens);
+  // Feeds one token of each of 1 .. max_batch sequences with distinct slots.
+  uint64_t submit_decode(std::span<const Entry> entries);
+
+  // Waits for a step; its sampled tokens, one per entry.
+  std::span<const int32_t> wait(uint64_t ticket);
+  // Natural logarithms of their probabilities; after wait().
+  std::span<const float> log_probabilities(uint64_t ticket) const;
+
+ private:
+  // The pinned memory of one step.
+  struct Place {
+    Buffer input;   // i32: tokens (token_capacity) | slots | positions | lengths (max_batch each)
+    Buffer output;  // i32 next tokens (max_batch) | f32 log probabilities (max_batch)
+    Event done;
+    uint32_t entries = 0;
+  };
+
+  Place& take();
+  uint64_t submit(Place& place, frt_graph graph, frt_shape_key key, uint64_t tokens,
+                  uint32_t entries);
+  const Place& place_of(uint64_t ticket) const;
+
+  const LmModel& model_;
+  Stream stream_;
+  std::vector<Place> places_;
+  Buffer sampling_;  // pinned
+  uint64_t next_ticket_ = 0;
+};
+
+}  // namespace frt::host
