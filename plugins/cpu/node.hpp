@@ -18,6 +18,8 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "pool.hpp"
@@ -41,19 +43,32 @@ class Node {
   // Does the work. `scratch` is aligned to 64 bytes, its content is undefined. Reads sizes and
   // positions that live in buffers now, not at prepare. Allocation-free, never throws.  [hot]
   virtual void run(Pool& pool, std::byte* scratch) noexcept = 0;
+
+  // What went wrong in the last `run`, asked right after it; the stream's next sync reports it.
+  // [hot]
+  virtual frt_status status() const noexcept { return FRT_OK; }
 };
 
-// A node made of a callable `void(Pool&, std::byte* scratch) noexcept`.
+// A node made of a callable `void(Pool&, std::byte* scratch) noexcept`, or one that returns the
+// frt_status of the run.
 template <class Body>
 class FunctionNode final : public Node {
  public:
   FunctionNode(Body body, std::size_t scratch) : body_(std::move(body)), scratch_(scratch) {}
   std::size_t scratch_bytes() const noexcept override { return scratch_; }
-  void run(Pool& pool, std::byte* scratch) noexcept override { body_(pool, scratch); }
+  void run(Pool& pool, std::byte* scratch) noexcept override {
+    if constexpr (std::is_same_v<decltype(body_(pool, scratch)), frt_status>) {
+      status_ = body_(pool, scratch);
+    } else {
+      body_(pool, scratch);
+    }
+  }
+  frt_status status() const noexcept override { return status_; }
 
  private:
   Body body_;
   std::size_t scratch_;
+  frt_status status_ = FRT_OK;
 };
 
 template <class Body>

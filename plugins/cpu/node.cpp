@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "node.hpp"
+
+#include <frt/plugin.hpp>
+
+#include "device.hpp"
+#include "stream.hpp"
+
+namespace frt::cpu {
+
+KernelList::~KernelList() = default;
+
+void KernelList::add_entry(std::unique_ptr<Entry> entry, std::size_t args_size,
+                           frt_dtype_set activations, frt_weight_set weights) {
+  frt_kernel_desc desc{};
+  desc.struct_size = sizeof(desc);
+  desc.args_size = static_cast<uint32_t>(args_size);
+  desc.name = entry->name;
+  desc.activations = activations;
+  desc.weights = weights;
+  desc.kernel = {entry.get(), &KernelList::launch};
+  entries_.push_back(std::move(entry));
+  descriptors_.push_back(desc);
+}
+
+frt_status KernelList::launch(void* self, frt_backend_stream stream, const void* args,
+                              frt_error* error) {
+  return guard(error, [&] {
+    auto& entry = *static_cast<Entry*>(self);
+    auto* target = object<Stream>(stream);
+    if (!target || !args) {
+      throw Error(FRT_ERR_INVALID_ARGUMENT,
+                  std::string(entry.name) + ": needs a stream and an argument struct");
+    }
+    if (&target->device() != &entry.device) {
+      throw Error(FRT_ERR_MISMATCH, std::string(entry.name) +
+                                        ": the stream belongs to another device than the kernel");
+    }
+    target->submit(entry.prepare(args));
+  });
+}
+
+}  // namespace frt::cpu
