@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// digest.hpp - SHA-256 of bytes and files, with a memo, and fingerprints: a digest over named
+// fields that can say which field differs.
+#pragma once
+
+#include <frt/error.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+namespace frt::core {
+
+// SHA-256 of a stream of bytes. Throws FRT_ERR_INTERNAL if the library refuses.
+class Sha256 {
+ public:
+  Sha256();
+  ~Sha256();
+  Sha256(const Sha256&) = delete;
+  Sha256& operator=(const Sha256&) = delete;
+  void update(const void* data, std::size_t bytes);
+  // 64 lower-case hexadecimal digits. Ends the stream.
+  std::string finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Of one block.  [any]
+std::string sha256_hex(std::string_view bytes);
+// Of an open file, from its start; the file position is not used. FRT_ERR_IO on failure.  [any]
+std::string sha256_file(int descriptor, const std::string& name);
+
+// Remembers digests of files by (device, inode, size, modification time). A file modified within
+// the last two seconds is not remembered: a further change might leave its time as it is.
+class DigestMemo {
+ public:
+  DigestMemo() = default;
+  // Of a file. FRT_ERR_NOT_FOUND or FRT_ERR_IO on failure.  [any]
+  std::string file(const std::filesystem::path& path);
+  // Of an open file; `name` is for messages.  [any]
+  std::string file(int descriptor, const std::string& name);
+
+  // Adds what a former run saved; a missing or damaged file adds nothing. Only for files whose
+  // owner is trusted: whoever can write the memo can lie about digests.  [setup]
+  void load(const std::filesystem::path& path);
+  // Writes the memo to a temporary name and renames it. FRT_ERR_IO on failure.  [setup]
+  void save(const std::filesystem::path& path) const;
+  std::size_t size() const;
+
+ private:
+  using Key = std::tuple<uint64_t, uint64_t, uint64_t, int64_t>;
+  mutable std::mutex mutex_;
+  std::map<Key, std::string> known_;
+};
+
+// SHA-256 over length-prefixed fields, in order:
+//   "frt-fingerprint/1", count, then per field: length, name, length, value (lengths: u64, little
+//   endian). So no two different lists of fields have the same bytes.
+class Fingerprint {
+ public:
+  struct Field {
+    std::string name, value;
+    bool operator==(const Field&) const = default;
+  };
+
+  Fingerprint() = default;
+  explicit Fingerprint(std::vector<Field> fields) : fields_(std::move(fields)) {}
+  // Throws FRT_ERR_EXISTS if the name is taken.
+  void add(std::string name, std::string value);
+  const std::vector<Field>& fields() const noexcept { return fields_; }
+  std::string hex() const;
+
+  // Empty if both are equal; otherwise one line per field that differs, is missing or is too
+  // much, e.g. "config: here 3f2a..., stored 91bc...".  [any]
+  static std::string difference(const Fingerprint& here, const Fingerprint& stored);
+
+ private:
+  std::vector<Field> fields_;
+};
+
+}  // namespace frt::core

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// log.hpp - the program's log: lines on stderr, as text for people or as JSON lines for programs.
+//
+//     12:03:44.120 warning frt.cpu: 3 of 4 cores are busy
+//     {"time":"2026-11-21T12:03:44.120Z","level":"warning","source":"frt.cpu","text":"..."}
+//
+// Messages below the level are dropped before they are formatted. All functions are thread-safe.
+#pragma once
+
+#include <frt/log.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace frt::core {
+
+enum class LogFormat { kText, kJsonLines };
+enum class LogColor { kAuto, kOn, kOff };  // kAuto: on a terminal, unless NO_COLOR is set
+
+struct LogOptions {
+  LogFormat format = LogFormat::kText;
+  LogColor color = LogColor::kAuto;
+  frt_log_level level = FRT_LOG_INFO;  // the least that is shown
+  int descriptor = 2;                  // where lines go; 2 is stderr
+};
+
+class Log {
+ public:
+  explicit Log(const LogOptions& options = {});
+  ~Log();
+  Log(const Log&) = delete;
+  Log& operator=(const Log&) = delete;
+
+  // `source` names who speaks. Bytes that are no UTF-8 are replaced. Never throws.  [any]
+  void write(std::string_view source, frt_log_level level, std::string_view text) noexcept;
+  bool shows(frt_log_level level) const noexcept;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// "debug", "info", "warning", "error", "host misbehaving", "plugin misbehaving".  [any]
+const char* log_level_name(frt_log_level level) noexcept;
+
+}  // namespace frt::core

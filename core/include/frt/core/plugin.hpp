@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// plugin.hpp - one plugin file: its card, read without loading; how well it fits a device; a trial
+// in a child process; loading; opening.
+//
+// The order is deliberate: everything that can be refused is refused before an instruction of the
+// plugin runs. read_image() looks at bytes only. probe_in_child() runs the plugin's constructors
+// where a crash costs nothing. load_plugin() maps the file into this process, for ever: files are
+// never unloaded, because destructors of libraries crash and pointers into them outlive them.
+//
+// Threads: all of it [setup], on the main thread and before worker threads exist: loading a
+// library and starting a driver on two threads can deadlock.
+#pragma once
+
+#include <frt/plugin.h>
+#include <frt/core/config.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace frt::core {
+
+// ---- the card -------------------------------------------------------------------------------
+
+struct Card {
+  std::string id;
+  uint32_t kind = 0;  // FRT_PLUGIN_BACKEND or FRT_PLUGIN_MODEL
+  uint32_t abi_major = 0, abi_minor = 0;
+  std::string version;
+  std::vector<std::string> targets;  // device architectures with machine code; empty: any
+  std::vector<std::string> ptx;      // virtual architectures that a driver may translate
+  std::vector<std::string> requirements;
+  std::string summary;
+  bool operator==(const Card&) const = default;
+};
+
+// "backend", "model", "?".  [any]
+const char* plugin_kind_name(uint32_t kind) noexcept;
+
+// Parses the text of a card. Strict: unknown, missing and ill-typed keys are refused, all in one
+// message. Throws FRT_ERR_FORMAT; FRT_ERR_ABI if it was built for another major version.
+// `name` (the file) is for messages.  [any]
+Card parse_card(std::string_view text, const std::string& name);
+
+// What the bytes of a shared object say.
+struct PluginImage {
+  Card card;
+  uint32_t sanitizer = FRT_SANITIZER_NONE;  // by the runtime symbols it imports
+};
+
+// Reads card and sanitizer from an ELF file without loading it: some table reads, whatever the
+// size of the file. Throws FRT_ERR_NOT_FOUND, FRT_ERR_IO; FRT_ERR_FORMAT for what is no 64-bit
+// little-endian shared object or is truncated; FRT_ERR_MISMATCH for another processor or operating
+// system; FRT_ERR_UNSUPPORTED if there is no card (a library, not a plugin).  [setup]
+PluginImage read_image(const std::filesystem::path& path);
+// The same of an open file.
+PluginImage read_image(int descriptor, const std::string& name);
+
+// Why this host cannot take a plugin built with `sanitizer`, with advice; empty if it can.  [any]
+std::string sanitizer_refusal(uint32_t sanitizer);
+
+// ---- ranking --------------------------------------------------------------------------------
+
+// Better first. An architecture is a prefix, a number and an optional feature letter ("sm_90a");
+// the last digit of the number is the minor version.
+enum class Fit {
+  kExact,    // machine code for this very architecture
+  kFamily,   // for the same major version and an earlier minor one, without a feature letter
+  kVirtual,  // translated by the driver from an earlier virtual architecture
+  kAny,      // the card names no target
+  kNone      // does not run here
+};
+
+// How `card` fits a device of `architecture`, with the reason in words for people.
+struct Ranking {
+  Fit fit = Fit::kNone;
+  std::string reason;
+};
+Ranking rank_card(const Card& card, std::string_view architecture);  // [any]
+
+// ---- trial ----------------------------------------------------------------------------------
+
+enum class ProbeVerdict { kOk, kRefused, kCrashed, kTimeout };
+
+struct ProbeResult {
+  ProbeVerdict verdict = ProbeVerdict::kRefused;
+  std::string detail;  // the reason; with the last line that the plugin wrote to stderr
+};
+
+// Loads the file and checks its descriptor in a child process, and reports what became of it. The
+// child is a fork of this process (not another program, so that it works in every program that
+// embeds core) and never returns from this call; hence no other thread may be running.
+ProbeResult probe_in_child(const std::filesystem::path& path,
+                           std::chrono::milliseconds timeout = std::chrono::seconds(10));
+
+// ---- loading --------------------------------------------------------------------------------
+
+// A plugin in this process. Lives until the process ends.
+struct LoadedPlugin {
+  std::filesystem::path path;
+  Card card;
+  const frt_plugin_desc* descriptor = nullptr;
+  ConfigSchema schema;
+  std::string digest;  // SHA-256 in hex, if it was asked for
+};
+
+struct LoadRequest {
+  std::filesystem::path path;
+  // The digest the file must have; empty: any. With a digest the file is opened once, hashed, and
+  // that open file is loaded, so that it cannot be exchanged in between. (Such a plugin cannot
+  // find libraries through $ORIGIN.)
+  std::string digest;
+};
+
+// Maps the file and checks it: card, machine, sanitizer, digest, then the descriptor against the
+// card, then the schema. A file that is loaded already is returned again. Throws FRT_ERR_ABI,
+// FRT_ERR_MISMATCH, FRT_ERR_FORMAT, FRT_ERR_NOT_FOUND, FRT_ERR_IO.  [setup]
+const LoadedPlugin& load_plugin(const LoadRequest& request);
+
+// The problem of a descriptor, or an empty string. `card` null: only its own consistency.  [any]
+std::string descriptor_problem(const frt_plugin_desc* descriptor, const Card* card);
+
+// ---- opening --------------------------------------------------------------------------------
+
+// What plugins get from the host, beside the tables of core (frt.exec/1, frt.state/1).
+class HostServices;
+
+// One opened plugin; closes it when destroyed, after everything made from it is gone.
+class OpenPlugin {
+ public:
+  // Calls `open`. Throws what the plugin reports, with its id before the text.  [setup]
+  OpenPlugin(const LoadedPlugin& loaded, const Config& options, HostServices& services);
+  ~OpenPlugin();
+  OpenPlugin(const OpenPlugin&) = delete;
+  OpenPlugin& operator=(const OpenPlugin&) = delete;
+
+  const LoadedPlugin& loaded() const noexcept { return loaded_; }
+  frt_plugin handle() const noexcept { return plugin_; }
+  // The plugin's table `id`, or null.  [any]
+  template <class Table>
+  const Table* find(const char* id) const noexcept {
+    return static_cast<const Table*>(loaded_.descriptor->extension(plugin_, id));
+  }
+  // The plugin's table `id`; FRT_ERR_UNSUPPORTED naming the plugin if it has none.
+  template <class Table>
+  const Table& require(const char* id) const {
+    const Table* table = find<Table>(id);
+    if (!table) {
+      throw Error(FRT_ERR_UNSUPPORTED,
+                  "plugin " + loaded_.card.id + " offers no " + id + "; it cannot be used here");
+    }
+    return *table;
+  }
+
+ private:
+  struct HostView;  // the frt_host of this plugin, with its id
+  const LoadedPlugin& loaded_;
+  std::unique_ptr<HostView> host_;
+  frt_plugin plugin_ = nullptr;
+};
+
+// ---- the lock file --------------------------------------------------------------------------
+
+// frt.lock: the digests that plugin files must have.
+struct LockEntry {
+  std::string id;
+  std::string file;  // name without folder, for people
+  std::string sha256;
+  uint64_t bytes = 0;
+};
+
+struct LockFile {
+  std::filesystem::path path;
+  std::vector<LockEntry> entries;
+  // The entry of `id`, or null.
+  const LockEntry* find(std::string_view id) const noexcept;
+};
+
+// Reads a lock; strict. Throws FRT_ERR_NOT_FOUND, FRT_ERR_FORMAT with positions.  [setup]
+LockFile read_lock(const std::filesystem::path& path);
+// The entry of a plugin file as it is now.  [setup]
+LockEntry lock_entry(const std::filesystem::path& plugin_file);
+// Writes a lock, entries sorted by id, to a temporary name and renames it. FRT_ERR_IO.  [setup]
+void write_lock(const std::filesystem::path& path, std::vector<LockEntry> entries);
+// One line per plugin file that differs from the lock or is not in it; empty: all match.  [setup]
+std::vector<std::string> verify_lock(const LockFile& lock,
+                                     const std::vector<std::filesystem::path>& plugin_files);
+
+}  // namespace frt::core

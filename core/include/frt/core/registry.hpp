@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// registry.hpp - all plugins that this host can see: where it looked, what it found, what it took
+// and what it refused, each with its reason.
+//
+// Search order: files that the manifest names; folders of --plugin-dir; FRT_PLUGIN_PATH (ignored
+// when the process runs with raised privileges); <executable>/../lib/frt/plugins, where the
+// project's own plugins are. Never the working directory. Of two files with one id the first wins
+// and the other is listed as shadowed.
+//
+// The project's own folder is trusted. A file from elsewhere is tried in a child process first,
+// unless a lock file vouches for its digest: an untried file may abort in its constructors.
+#pragma once
+
+#include <frt/core/manifest.hpp>
+#include <frt/core/plugin.hpp>
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace frt::core {
+
+enum class Probing { kForeign, kAlways, kNever };
+
+struct RegistryOptions {
+  std::vector<std::filesystem::path> plugin_folders;  // --plugin-dir, in order
+  bool use_environment = true;                        // FRT_PLUGIN_PATH
+  std::optional<std::filesystem::path> own_folder;    // default: <executable>/../lib/frt/plugins
+  std::optional<std::filesystem::path> lock;          // every plugin must be in it
+  Probing probing = Probing::kForeign;
+  Environment environment = process_environment;
+};
+
+enum class CandidateState { kUsable, kShadowed, kRefused };
+
+// One file that was looked at.
+struct Candidate {
+  std::filesystem::path path;
+  std::string origin;  // "manifest", "--plugin-dir", "FRT_PLUGIN_PATH", "own folder"
+  bool trusted = false;
+  CandidateState state = CandidateState::kRefused;
+  frt_status code = FRT_OK;  // of a refusal
+  std::string reason;        // of a refusal or shadowing
+  std::optional<Card> card;
+  std::string expected_id;  // the manifest's id for this file
+};
+
+// The backend chosen for a device.
+struct BackendChoice {
+  std::string id;
+  std::string architecture;
+  std::string reason;               // e.g. "machine code for sm_90"
+  std::vector<std::string> others;  // one line per candidate that was not chosen, with its reason
+};
+
+class Registry final : public SchemaSource {
+ public:
+  explicit Registry(RegistryOptions options = {});
+
+  // ---- discovery ----
+  void pin(const PluginEntry& entry) override;  // FRT_ERR_BAD_STATE after the first look
+  const std::vector<Candidate>& candidates();
+  // Folders in search order, with what was ignored and why: for people.
+  std::vector<std::string> describe_search() const;
+  const Candidate* find_usable(const std::string& id);
+
+  // ---- loading ----
+  // Throws FRT_ERR_NOT_FOUND with the places that were searched and close ids, or why the file was
+  // refused; the refusal is kept in candidates().
+  const LoadedPlugin& load(const std::string& id);
+
+  // ---- for the manifest ----
+  Lookup find(const std::string& id) override;
+  std::vector<std::string> ids(uint32_t kind) override;
+  // Schemas of all plugins that load.
+  std::vector<PluginSchema> schemas();
+
+ private:
+  void scan();
+  void consider(const std::filesystem::path& path, const std::string& origin, bool trusted,
+                const std::string& expected_id);
+  const LoadedPlugin& load_candidate(Candidate& candidate);
+
+  RegistryOptions options_;
+  std::optional<LockFile> lock_;
+  std::vector<PluginEntry> pinned_;
+  std::vector<Candidate> candidates_;
+  std::vector<std::string> ignored_;
+  bool scanned_ = false;
+};
+
+}  // namespace frt::core

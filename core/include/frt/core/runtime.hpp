@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// runtime.hpp - a manifest at work: plugins loaded and opened, devices opened, models made.
+//
+//     Registry registry(options);
+//     Manifest manifest = load_manifest(path, request);   // request.schemas = &registry
+//     Runtime runtime(std::move(manifest), registry, services);
+//     frt_context context = runtime.device("gpu0").context;
+//
+// Everything is opened in the constructor or nothing stays open: on failure what was opened is
+// closed again. Destruction goes the other way: models, contexts, plugins.
+#pragma once
+
+#include <frt/exec.h>
+#include <frt/core/manifest.hpp>
+#include <frt/core/plugin.hpp>
+#include <frt/core/registry.hpp>
+#include <frt/core/services.hpp>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace frt::core {
+
+// One opened device of the manifest.
+struct RuntimeDevice {
+  const DeviceSpec* spec = nullptr;
+  const OpenPlugin* plugin = nullptr;
+  frt_context context = nullptr;
+  std::string choice;               // why this backend
+  std::vector<std::string> others;  // why not the others (automatic devices)
+  Config options;
+};
+
+// One row of the start-up summary.
+struct SummaryRow {
+  std::string what;    // "plugin", "device"
+  std::string name;    // id or the user's name
+  std::string status;  // "loaded", "rejected", "shadowed", "open"
+  std::string detail;  // version and path, reason, backend and product name
+};
+
+class Runtime {
+ public:
+  // Opens the devices that models use, or all if `all_devices`. `registry` and `services` outlive
+  // the runtime.  [setup]
+  Runtime(Manifest manifest, Registry& registry, HostServices& services, bool all_devices = false);
+  ~Runtime();
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  const Manifest& manifest() const noexcept { return manifest_; }
+  // Throws FRT_ERR_NOT_FOUND if it is not in the manifest or not open.
+  const RuntimeDevice& device(std::string_view name) const;
+  // The opened plugin of a model of the manifest.
+  const OpenPlugin& model_plugin(std::string_view model) const;
+  // The opened plugin called `id`, or null.
+  const OpenPlugin* plugin(std::string_view id) const noexcept;
+  std::vector<SummaryRow> summary() const;
+
+ private:
+  OpenPlugin& open(const std::string& id);
+  void open_device(const DeviceSpec& spec);
+
+  Manifest manifest_;
+  Registry& registry_;
+  HostServices& services_;
+  std::vector<std::unique_ptr<OpenPlugin>> plugins_;
+  std::vector<RuntimeDevice> devices_;
+};
+
+// The best plugin for device `ordinal` that is not the processor this program runs on. `open` gives
+// an opened plugin or throws. Throws FRT_ERR_NOT_FOUND with every candidate's reason and the way to
+// ask for the processor explicitly.  [setup]
+BackendChoice choose_backend(Registry& registry, uint32_t ordinal,
+                             const std::function<OpenPlugin&(const std::string& id)>& open);
+
+}  // namespace frt::core
