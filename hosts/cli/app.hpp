@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// app.hpp - the program as its commands see it: global options, the log, and the terminal.
+//
+// Results go to stdout; everything about the run (log, bars, summaries, errors) to stderr.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <frt/core/log.hpp>
+#include <frt/core/manifest.hpp>
+#include <frt/core/registry.hpp>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/exit_code.hpp"
+
+namespace frt::host {
+
+// Options that every command takes.
+struct GlobalOptions {
+  std::string color = "auto";       // auto | on | off; NO_COLOR counts as off for auto
+  std::string log_format = "text";  // text | jsonl
+  std::string log_level = "info";   // debug | info | warning | error
+  std::vector<std::string> plugin_folders;
+  std::vector<std::string> sets;  // path=value over the manifest
+  std::string lock;               // frt.lock; empty: none
+  bool quiet = false;             // no bars, no summary, warnings and errors only
+};
+
+class App {
+ public:
+  explicit App(std::string program);
+
+  // Parses the command line and runs the command. Never throws; prints errors.
+  int run(int argc, char** argv);
+
+  CLI::App& parser() noexcept { return parser_; }
+  const GlobalOptions& options() const noexcept { return options_; }
+
+  // What a command's callback does is returned as exit status.
+  void add_command(CLI::App* command, std::function<ExitCode()> body);
+
+  // Made when first asked for, with the global options.
+  core::Log& log();
+  core::Registry& registry();
+  // The host tables a manifest may have.
+  static std::vector<core::HostSchema> host_schemas();
+  core::ManifestRequest manifest_request();
+
+  bool color_stderr() const;
+  bool color_stdout() const;
+  // Bars are drawn: stderr is a terminal, not quiet, text log.
+  bool draws_progress() const;
+
+ private:
+  CLI::App parser_;
+  GlobalOptions options_;
+  std::unique_ptr<core::Log> log_;
+  std::unique_ptr<core::Registry> registry_;
+  std::function<ExitCode()> chosen_;
+};
+
+// Each command adds itself; one file per command.
+void add_run_command(App& app);
+
+}  // namespace frt::host

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stages and their exit status: manifest (3), plugins (4), device (5), model (1).
+#include "cli/loaded_model.hpp"
+
+#include <fmt/format.h>
+#include <frt/core/exec_table.hpp>
+#include <frt/core/state.hpp>
+
+#include <chrono>
+#include <cstdio>
+#include <utility>
+
+#include "cli/signals.hpp"
+
+namespace frt::host {
+namespace {
+
+// Which stage an error of the runtime belongs to: it loads plugins and opens devices.
+ExitCode runtime_stage(frt_status status) {
+  switch (status) {
+    case FRT_ERR_DEVICE:
+    case FRT_ERR_DEVICE_LOST:
+    case FRT_ERR_OUT_OF_RANGE:
+    case FRT_ERR_OUT_OF_MEMORY:
+      return ExitCode::kDevice;
+    default:
+      return ExitCode::kPlugin;
+  }
+}
+
+std::string model_names(const core::Manifest& manifest) {
+  std::string names;
+  for (const auto& model : manifest.models) names += (names.empty() ? "" : ", ") + model.name;
+  return names;
+}
+
+}  // namespace
+
+LoadedModel::LoadedModel(App& app, const std::string& manifest_path, const std::string& model,
+                         uint32_t flags)
+    : app_(app),
+      progress_(app.draws_progress(), true),
+      services_(app.log(),
+                [this](std::string_view, std::string_view phase, uint32_t unit, uint64_t done,
+                       uint64_t total) -> frt_status {
+                  progress_.report(phase, unit, done, total);
+                  return InterruptGuard::requested() ? FRT_ERR_CANCELLED : FRT_OK;
+                }) {
+  const auto start = std::chrono::steady_clock::now();
+  const InterruptGuard interrupt;
+  core::Manifest manifest = core::load_manifest(manifest_path, app.manifest_request());
+  for (const auto& warning : manifest.warnings) {
+    app.log().write("", FRT_LOG_WARNING, core::render(warning));
+  }
+  stage(ExitCode::kManifest, [&] { choose(manifest, model); });
+  const core::ModelSpec spec = *manifest.find_model(name_);
+
+  progress_.report("plugins", FRT_PROGRESS_ITEMS, 0, 1);
+  try {
+    runtime_ = std::make_unique<core::Runtime>(std::move(manifest), app.registry(), services_);
+  } catch (const core::DiagnosticError&) {
+    throw;
+  } catch (const Error& error) {
+    progress_.finish();
+    throw ExitError(runtime_stage(error.status()), error.status(), error.what());
+  }
+  progress_.report("plugins", FRT_PROGRESS_ITEMS, 1, 1);
+  context_ = Context(core::exec_table(), runtime_->device(spec.device()).context);
+
+  const core::OpenPlugin& plugin = runtime_->model_plugin(name_);
+  table_ = &stage(ExitCode::kPlugin, [&]() -> const frt_model_v1& {
+    return plugin.require<frt_model_v1>(FRT_EXT_MODEL);
+  });
+  frt_model_params params{};
+  params.struct_size = sizeof(params);
+  params.flags = flags;
+  params.context = context_;
+  params.name = spec.name.c_str();
+  params.checkpoint = spec.checkpoint().c_str();
+  params.config = spec.options.c();
+  frt_error error{};
+  const frt_status status = table_->create(plugin.handle(), &params, &model_, &error);
+  progress_.finish();
+  check(status, error, "model '" + name_ + "'");
+  context_.ready();
+  load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+
+  if (!app.options().quiet) {
+    const auto& device = runtime_->device(spec.device());
+    const frt_model_info facts = info();
+    std::fputs(fmt::format("{} on {} ({}, {}): {}; weights {}, state {}\n"
+                           "ready in {:.2f} s ({})\n",
+                           name_, spec.device(), device.plugin->loaded().card.id,
+                           context_.info().device.name, facts.architecture,
+                           format_bytes(facts.weight_bytes), format_bytes(facts.state_bytes),
+                           load_seconds_, progress_.breakdown())
+                   .c_str(),
+               stderr);
+  }
+}
+
+LoadedModel::~LoadedModel() {
+  if (model_) table_->destroy(model_);
+}
+
+void LoadedModel::choose(const core::Manifest& manifest, const std::string& model) {
+  if (manifest.models.empty()) {
+    throw Error(FRT_ERR_NOT_FOUND, manifest.path.string() +
+                                       " has no model; add a table [model.NAME] with plugin, "
+                                       "device and checkpoint");
+  }
+  if (model.empty() && manifest.models.size() > 1) {
+    throw Error(FRT_ERR_INVALID_ARGUMENT,
+                manifest.path.string() + " has " + std::to_string(manifest.models.size()) +
+                    " models; choose one with --model: " + model_names(manifest));
+  }
+  name_ = model.empty() ? manifest.models.front().name : model;
+  if (!manifest.find_model(name_)) {
+    throw Error(FRT_ERR_NOT_FOUND, manifest.path.string() + " has no model '" + name_ +
+                                       "'; it has: " + model_names(manifest));
+  }
+}
+
+frt_model_info LoadedModel::info() const {
+  frt_model_info info{};
+  info.struct_size = sizeof(info);
+  check(table_->info(model_, &info), "model info");
+  return info;
+}
+
+LmModel LoadedModel::language_model() const {
+  return LmModel(context_, core::state_table(), table_, model_, name_);
+}
+
+}  // namespace frt::host

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// loaded_model.hpp - from a manifest's path to a model that is ready: the way every command that
+// runs a model starts.
+#pragma once
+
+#include <frt/model.h>
+#include <frt/core/manifest.hpp>
+#include <frt/core/runtime.hpp>
+#include <frt/core/services.hpp>
+#include <frt/exec.hpp>
+
+#include <memory>
+#include <string>
+
+#include "cli/app.hpp"
+#include "cli/progress_view.hpp"
+#include "lm/lm_model.hpp"
+
+namespace frt::host {
+
+// Loads plugins, opens the device, makes the model, and says so on stderr. Errors carry the exit
+// status of the stage they belong to. Destruction goes backwards.
+class LoadedModel {
+ public:
+  // `model`: the name in the manifest; may be empty if there is only one. `flags`:
+  // FRT_MODEL_*.  [setup]
+  LoadedModel(App& app, const std::string& manifest_path, const std::string& model,
+              uint32_t flags = 0);
+  ~LoadedModel();
+  LoadedModel(const LoadedModel&) = delete;
+  LoadedModel& operator=(const LoadedModel&) = delete;
+
+  const std::string& name() const noexcept { return name_; }
+  const Context& context() const noexcept { return context_; }
+  const frt_model_v1& table() const noexcept { return *table_; }
+  frt_model handle() const noexcept { return model_; }
+  const core::Runtime& runtime() const noexcept { return *runtime_; }
+  frt_model_info info() const;
+  // The model as a language model. Throws if it is none.
+  LmModel language_model() const;
+  // Seconds from the constructor's start to ready.
+  double load_seconds() const noexcept { return load_seconds_; }
+
+ private:
+  void choose(const core::Manifest& manifest, const std::string& model);
+
+  App& app_;
+  ProgressView progress_;
+  core::HostServices services_;
+  std::unique_ptr<core::Runtime> runtime_;
+  std::string name_;
+  Context context_;
+  const frt_model_v1* table_ = nullptr;
+  frt_model model_ = nullptr;
+  double load_seconds_ = 0;
+};
+
+}  // namespace frt::host

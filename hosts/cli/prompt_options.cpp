@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/prompt_options.hpp"
+
+#include <frt/core/config.hpp>
+
+#include "cli/exit_code.hpp"
+
+namespace frt::host {
+
+void PromptOptions::add_to(CLI::App& command) {
+  command.add_option("-n,--max-new", max_new, "Write at most this many tokens (\"2k\" is 2048)")
+      ->type_name("N")
+      ->capture_default_str();
+  command.add_flag("--greedy", sampling.greedy, "Always take the most probable token");
+  command.add_option("--temperature", sampling.temperature, "Flatter above 1, 0 is greedy");
+  command.add_option("--top-k", sampling.top_k, "Draw among the k most probable; 0: all");
+  command.add_option("--top-p", sampling.top_p, "Draw among the most probable of this mass");
+  command.add_option("--min-p", sampling.min_p,
+                     "Drop what is less probable than this times the best");
+  command.add_option("--repetition-penalty", sampling.repetition_penalty,
+                     "Divide the logits of tokens seen before; 1: off");
+  command.add_option("--presence-penalty", sampling.presence_penalty,
+                     "Lower the logits of tokens written before");
+  command.add_option("--frequency-penalty", sampling.frequency_penalty,
+                     "Lower them by how often they were written");
+  command.add_option("--seed", sampling.seed, "Repeat a run; absent: random");
+  command.add_option("--stop", stops, "End before this text (may be repeated)")
+      ->allow_extra_args(false);
+  command.add_flag("--ignore-eos", ignore_eos, "Go on after the end token");
+}
+
+uint64_t PromptOptions::max_new_tokens() const {
+  const auto value = core::parse_size(max_new);
+  if (!value) {
+    throw ExitError(ExitCode::kUsage, FRT_ERR_INVALID_ARGUMENT,
+                    "--max-new is '" + max_new + "': give a whole number such as 256 or 2k");
+  }
+  return static_cast<uint64_t>(*value);
+}
+
+std::vector<int32_t> stop_token_ids(const nlohmann::ordered_json& defaults) {
+  const auto found = defaults.find("stop_token_ids");
+  return found == defaults.end() ? std::vector<int32_t>{} : found->get<std::vector<int32_t>>();
+}
+
+}  // namespace frt::host
