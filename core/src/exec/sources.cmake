@@ -1,5 +1,13 @@
 # The exec contract and the state arenas. Paths are relative to core/.
 set(FRT_CORE_EXEC_SOURCES
-  include/frt/core/context.hpp
-  include/frt/core/exec_table.hpp
-  include/frt/core/state.hpp)
+  src/capsule/state.cpp
+  src/exec/buffer.cpp
+  src/exec/context.cpp
+  src/exec/copy.cpp
+  src/exec/exec_table.cpp
+  src/exec/graph.cpp
+  src/exec/kernel_registry.cpp
+  src/exec/objects.cpp
+  src/exec/plan.cpp
+  src/exec/stream.cpp
+  src/exec/variant_table.cpp)

@@ -470,10 +470,17 @@ class Graph : public detail::Owned<frt_graph, &frt_exec_v1::graph_release> {
   };
   static frt_status call_recipe(void* user, const frt_recorder* recorder, frt_shape_key key,
                                 frt_error* error) noexcept {
-    return guard(error, [&] {
+    try {
       auto& recipe = *static_cast<Recipe*>(user);
       recipe.record(Recorder(recipe.context, *recorder), key);
-    });
+      return FRT_OK;
+    } catch (const Error& e) {
+      return set_error(error, e.status(), e.what());
+    } catch (const std::exception& e) {
+      return set_error(error, FRT_ERR_CALLBACK, e.what());
+    } catch (...) {
+      return set_error(error, FRT_ERR_CALLBACK, "an exception of unknown type");
+    }
   }
 
   bool eager_ = false;

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+// Graphs: a bounded table of variants, and ports.
+//
+// A capture is a transaction. Everything that may fail (memory for the table, the callback, the
+// backend) comes before the table changes; then the variant under the same key, or else the least
+// recently used one of a full table, goes, and the new one enters. Nothing waits inside.
+//
+// An executable must not be destroyed while it runs. drop_variant() syncs the streams the variant
+// was used on, if they are still busy: nothing is recorded per replay (see objects.hpp). Fused
+// plans hold executables as parts, so they are told first.
+#include <algorithm>
+
+#include "exec/functions.hpp"
+#include "exec/objects.hpp"
+#include "exec/plan.hpp"
+
+namespace frt::core {
+namespace {
+
+std::string describe(const frt_graph_s& graph, frt_shape_key key) {
+  return "graph '" + graph.name + "', key " + key_text(key);
+}
+
+frt_graph_s::Port* find_port(frt_graph_s& graph, const char* name) {
+  const auto at = std::find_if(graph.ports.begin(), graph.ports.end(),
+                               [&](const frt_graph_s::Port& port) { return port.name == name; });
+  return at == graph.ports.end() ? nullptr : &*at;
+}
+
+// Destroys what a variant holds. It is not in flight.
+void destroy_variant(frt_context_s& context, std::unique_ptr<Variant> variant) noexcept {
+  if (variant->exec) context.backend.exec_destroy(variant->exec);
+  for (frt_buffer buffer : variant->buffers) exec::buffer_release(buffer);
+}
+
+// Puts a finished variant under its key. The caller reserved room.
+void keep(frt_graph_s& graph, std::unique_ptr<Variant> variant) noexcept {
+  if (Variant* old = graph.variants.find(variant->key)) {
+    drop_variant(graph, *old);
+  } else if (graph.variants.size() == graph.capacity) {
+    drop_variant(graph, *graph.variants.oldest());
+    bump(graph.context->evictions);
+  }
+  graph.variants.insert(std::move(variant));
+}
+
+// Calls the user's callback; whatever it does comes back as a code.
+frt_status call_record(frt_record_fn record, void* user, const frt_recorder& recorder,
+                       frt_shape_key key, frt_error* error) noexcept {
+  frt_status status;
+  try {
+    status = record(user, &recorder, key, error);
+  } catch (const std::exception& e) {
+    return set_error(error, FRT_ERR_CALLBACK, e.what());
+  } catch (...) {
+    return set_error(error, FRT_ERR_CALLBACK, "an exception of unknown type");
+  }
+  if (status > 0 || status <= -FRT_STATUS_COUNT) {
+    return set_error(error, FRT_ERR_CALLBACK, "an unknown status code");
+  }
+  return status;
+}
+
+void forget_capture_uses(frt_context_s& context) noexcept {
+  std::vector<frt_buffer> uses;
+  uses.swap(context.capture_uses);
+  for (frt_buffer buffer : uses) exec::buffer_release(buffer);
+}
+
+// Marks the internal stream as recording for the time of the callback.
+class CaptureScope {
+ public:
+  CaptureScope(frt_context_s& context, frt_stream_s& stream) noexcept : context_(context) {
+    stream.capturing = true;
+    context.capturing = &stream;
+  }
+  ~CaptureScope() {
+    context_.capturing->capturing = false;
+    context_.capturing->busy = false;
+    context_.capturing = nullptr;
+  }
+  CaptureScope(const CaptureScope&) = delete;
+  CaptureScope& operator=(const CaptureScope&) = delete;
+
+ private:
+  frt_context_s& context_;
+};
+
+// Records the callback into an executable. Throws; the stream is usable then.
+void record_exec(frt_graph_s& graph, Variant& variant, frt_record_fn record, void* user) {
+  frt_context_s& context = *graph.context;
+  const frt_backend_v1& backend = context.backend;
+  frt_stream_s& stream = internal_stream(context);
+  const std::string what = describe(graph, variant.key);
+  frt_error reason{};
+  backend_check(context, backend.capture_begin(stream.backend, &reason), reason, what);
+  {
+    const frt_recorder recorder{&context, &stream, stream.backend, 1, 0};
+    CaptureScope scope(context, stream);
+    const frt_status status = call_record(record, user, recorder, variant.key, &reason);
+    if (status != FRT_OK) {
+      backend.capture_abort(stream.backend);
+      backend_check(context, status, reason, what + ": the record callback");
+    }
+    backend_check(context, backend.capture_end(stream.backend, &variant.exec, &reason), reason,
+                  what);
+  }
+  variant.buffers.swap(context.capture_uses);
+}
+
+void release_graph(void* handle) noexcept {
+  auto* graph = static_cast<frt_graph>(handle);
+  frt_context_s& context = *graph->context;
+  while (Variant* variant = graph->variants.oldest()) drop_variant(*graph, *variant);
+  for (frt_graph_s::Port& port : graph->ports) {
+    if (port.buffer) exec::buffer_release(port.buffer);
+  }
+  graph->ports.clear();
+  --context.graphs;
+  drop_graph(graph);
+}
+
+}  // namespace
+
+void drop_graph(frt_graph graph) noexcept {
+  if (--graph->references == 0) delete graph;
+}
+
+void drop_variant(frt_graph_s& graph, Variant& variant) noexcept {
+  frt_context_s& context = *graph.context;
+  for (frt_plan plan : context.plans) plan_lost_variant(*plan, graph, variant);
+  wait_for_streams(context, variant.stream_mask);
+  destroy_variant(context, graph.variants.remove(variant));
+}
+
+frt_status run_variant(frt_graph_s& graph, Variant& variant, frt_stream_s& stream) noexcept {
+  frt_context_s& context = *graph.context;
+  use_variant(graph, variant, stream);
+  if (variant.exec) {
+    const frt_status status = context.backend.exec_launch(variant.exec, stream.backend);
+    if (status != FRT_OK) return backend_failed(context, status, "exec_launch");
+  } else {
+    const frt_recorder recorder{&context, &stream, stream.backend, 0, 0};
+    frt_error reason;
+    reason.message[0] = '\0';
+    const frt_status status =
+        call_record(variant.record, variant.user, recorder, variant.key, &reason);
+    if (status != FRT_OK) {
+      if (status == FRT_ERR_DEVICE_LOST) context.lost = true;
+      return fail(context, status, "graph '%s', key 0x%016llx: %.400s", graph.name.c_str(),
+                  static_cast<unsigned long long>(variant.key),
+                  reason.message[0] ? reason.message : status_name(status));
+    }
+  }
+  bump(context.replays);
+  return FRT_OK;
+}
+
+namespace exec {
+
+frt_status graph_create(frt_context context, const char* name, uint32_t capacity, frt_graph* graph,
+                        frt_error* error) noexcept {
+  if (!context || !graph) {
+    return set_error(error, FRT_ERR_INVALID_ARGUMENT, "graph_create: a null argument");
+  }
+  return setup(*context, "graph_create", error, [&] {
+    if (capacity == 0) {
+      throw Error(FRT_ERR_INVALID_ARGUMENT, "graph_create '" + std::string(name ? name : "") +
+                                                "': capacity 0; at least 1 is needed");
+    }
+    auto made = std::make_unique<frt_graph_s>();
+    made->context = context;
+    made->name = name ? name : "";
+    made->capacity = capacity;
+    ++context->graphs;
+    *graph = made.release();
+  });
+}
+
+void graph_release(frt_graph graph) noexcept {
+  if (!graph) return;
+  if (!deferred(*graph->context, release_graph, graph)) release_graph(graph);
+}
+
+frt_status graph_port(frt_graph graph, const char* port, uint32_t flags,
+                      frt_error* error) noexcept {
+  if (!graph || !port || !*port) {
+    return set_error(error, FRT_ERR_INVALID_ARGUMENT, "graph_port: a null graph or an empty name");
+  }
+  return setup(*graph->context, "graph_port", error, [&] {
+    const std::string what = "graph '" + graph->name + "', port '" + port + "': ";
+    if (flags & ~FRT_PORT_REQUIRED) {
+      throw Error(FRT_ERR_INVALID_ARGUMENT, what + "unknown flags " + std::to_string(flags));
+    }
+    if (graph->captured) {
+      throw Error(FRT_ERR_BAD_STATE, what + "declare ports before the first capture");
+    }
+    if (find_port(*graph, port)) throw Error(FRT_ERR_EXISTS, what + "declared already");
+    graph->ports.push_back({port, flags == FRT_PORT_REQUIRED, nullptr});
+    if (flags == FRT_PORT_REQUIRED) ++graph->unbound_required;
+  });
+}
+
+frt_status graph_bind(frt_graph graph, const char* port, frt_buffer buffer,
+                      frt_error* error) noexcept {
+  if (!graph || !port || !buffer) {
+    return set_error(error, FRT_ERR_INVALID_ARGUMENT, "graph_bind: a null argument");
+  }
+  return setup(*graph->context, "graph_bind", error, [&] {
+    const std::string what = "graph '" + graph->name + "', port '" + port + "': ";
+    frt_graph_s::Port* found = find_port(*graph, port);
+    if (!found) throw Error(FRT_ERR_NOT_FOUND, what + "not declared; call graph_port first");
+    if (buffer->context != graph->context) {
+      throw Error(FRT_ERR_INVALID_ARGUMENT,
+                  what + "buffer '" + buffer->name + "' is of another context");
+    }
+    if (found->buffer == buffer) return;
+    if (found->buffer && graph->variants.size() > 0) {
+      throw Error(FRT_ERR_BAD_STATE, what + "bound to buffer '" + found->buffer->name + "' while " +
+                                         std::to_string(graph->variants.size()) +
+                                         " variant(s) hold its address; evict them first");
+    }
+    retain(*buffer);
+    if (found->buffer) {
+      buffer_release(found->buffer);
+    } else if (found->required) {
+      --graph->unbound_required;
+    }
+    found->buffer = buffer;
+  });
+}
+
+frt_status graph_bound(frt_graph graph, const char* port, frt_buffer* buffer) noexcept {
+  if (!graph || !port || !buffer) return FRT_ERR_INVALID_ARGUMENT;
+  const frt_graph_s::Port* found = find_port(*graph, port);
+  if (!found) {
+    return fail(*graph->context, FRT_ERR_NOT_FOUND, "graph '%s' has no port '%.200s'",
+                graph->name.c_str(), port);
+  }
+  if (!found->buffer) {
+    return fail(*graph->context, FRT_ERR_UNBOUND, "graph '%s', port '%.200s': no buffer",
+                graph->name.c_str(), port);
+  }
+  *buffer = found->buffer;
+  return FRT_OK;
+}
+
+frt_status graph_capture(frt_graph graph, frt_shape_key key, frt_record_fn record, void* user,
+                         frt_error* error) noexcept {
+  if (!graph || !record) {
+    return set_error(error, FRT_ERR_INVALID_ARGUMENT, "graph_capture: a null argument");
+  }
+  frt_context_s& context = *graph->context;
+  const frt_status status = setup(context, "graph_capture", error, [&] {
+    graph->variants.reserve_one();
+    auto variant = std::make_unique<Variant>();
+    variant->key = key;
+    if (context.eager) {
+      variant->record = record;
+      variant->user = user;
+    } else {
+      record_exec(*graph, *variant, record, user);
+    }
+    keep(*graph, std::move(variant));
+    graph->captured = true;
+    bump(context.captures);
+    if (context.ready) bump(context.captures_since_ready);
+  });
+  if (!context.capturing) {  // not when this call was refused inside another callback
+    forget_capture_uses(context);
+    run_deferred(context);
+  }
+  return status;
+}
+
+frt_status graph_adopt(frt_graph graph, frt_shape_key key, void* native, uint32_t owned,
+                       frt_error* error) noexcept {
+  if (!graph || !native) {
+    return set_error(error, FRT_ERR_INVALID_ARGUMENT, "graph_adopt: a null argument");
+  }
+  frt_context_s& context = *graph->context;
+  return setup(context, "graph_adopt", error, [&] {
+    graph->variants.reserve_one();
+    auto variant = std::make_unique<Variant>();
+    variant->key = key;
+    frt_error reason{};
+    backend_check(
+        context,
+        context.backend.exec_adopt(context.device, native, owned ? 1 : 0, &variant->exec, &reason),
+        reason, describe(*graph, key));
+    keep(*graph, std::move(variant));
+    graph->captured = true;
+  });
+}
+
+frt_status graph_replay(frt_graph graph, frt_shape_key key, frt_stream stream) noexcept {
+  if (!graph) return FRT_ERR_INVALID_ARGUMENT;
+  frt_context_s& context = *graph->context;
+  DriverScope scope(context);
+  if (frt_status status = scope.clash(); status != FRT_OK) return status;
+  if (frt_status status = check_submission(context, stream, "graph_replay"); status != FRT_OK) {
+    return status;
+  }
+  Variant* variant = graph->variants.find(key);
+  if (!variant) {
+    return fail(context, FRT_ERR_NO_VARIANT,
+                "graph '%s' has no variant 0x%016llx; capture it while loading",
+                graph->name.c_str(), static_cast<unsigned long long>(key));
+  }
+  if (graph->unbound_required) {
+    return fail(context, FRT_ERR_UNBOUND, "graph '%s': %u required port(s) have no buffer",
+                graph->name.c_str(), graph->unbound_required);
+  }
+  if (stream->capturing) {
+    return fail(context, FRT_ERR_BAD_STATE,
+                "graph '%s': replay inside a record callback; use a plan", graph->name.c_str());
+  }
+  return run_variant(*graph, *variant, *stream);
+}
+
+uint32_t graph_has_variant(frt_graph graph, frt_shape_key key) noexcept {
+  return graph && graph->variants.find(key) ? 1 : 0;
+}
+
+frt_status graph_evict(frt_graph graph, frt_shape_key key) noexcept {
+  if (!graph) return FRT_ERR_INVALID_ARGUMENT;
+  frt_context_s& context = *graph->context;
+  DriverScope scope(context);
+  if (frt_status status = scope.clash(); status != FRT_OK) return status;
+  if (context.capturing) {
+    return fail(context, FRT_ERR_BAD_STATE, "graph_evict: not allowed inside a record callback");
+  }
+  Variant* variant = graph->variants.find(key);
+  if (!variant) {
+    return fail(context, FRT_ERR_NO_VARIANT, "graph '%s' has no variant 0x%016llx to evict",
+                graph->name.c_str(), static_cast<unsigned long long>(key));
+  }
+  drop_variant(*graph, *variant);
+  bump(context.evictions);
+  return FRT_OK;
+}
+
+uint32_t graph_variant_count(frt_graph graph) noexcept {
+  return graph ? graph->variants.size() : 0;
+}
+
+uint32_t graph_keys(frt_graph graph, frt_shape_key* keys, uint32_t capacity) noexcept {
+  if (!graph || !keys) return 0;
+  uint32_t count = 0;
+  for (const Variant* variant = graph->variants.newest(); variant && count < capacity;
+       variant = variant->older) {
+    keys[count++] = variant->key;
+  }
+  return count;
+}
+
+}  // namespace exec
+}  // namespace frt::core

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/objects.hpp"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdarg>
+#include <cstdio>
+
+namespace frt::core {
+
+// ---- errors --------------------------------------------------------------------------------
+
+frt_status fail(frt_context_s& context, frt_status status, const char* format, ...) noexcept {
+  context.last_error.code = status;
+  std::va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(context.last_error.message, FRT_ERROR_CAPACITY, format, arguments);
+  va_end(arguments);
+  return status;
+}
+
+frt_status backend_failed(frt_context_s& context, frt_status status, const char* call) noexcept {
+  if (status == FRT_ERR_DEVICE_LOST) {
+    context.lost = true;
+    return fail(context, status, "%s: the device of context '%s' is lost; open it again", call,
+                context.name.c_str());
+  }
+  return fail(context, status, "%s: the device of context '%s' reported %s", call,
+              context.name.c_str(), status_name(status));
+}
+
+void backend_check(frt_context_s& context, frt_status status, const frt_error& error,
+                   const std::string& what) {
+  if (status == FRT_ERR_DEVICE_LOST) context.lost = true;
+  check(status, error, what);
+}
+
+frt_status check_submission(frt_context_s& context, frt_stream stream, const char* call) noexcept {
+  if (!stream || stream->context != &context) {
+    return fail(context, FRT_ERR_INVALID_ARGUMENT, "%s: the stream is %s", call,
+                stream ? "of another context" : "null");
+  }
+  if (context.lost) return backend_failed(context, FRT_ERR_DEVICE_LOST, call);
+  return FRT_OK;
+}
+
+#ifdef FRT_THREAD_CHECKS
+namespace {
+thread_local char this_thread;
+}
+
+DriverScope::DriverScope(frt_context_s& context) noexcept : context_(context) {
+  const void* inside = nullptr;
+  entered_ =
+      context_.driver.compare_exchange_strong(inside, &this_thread, std::memory_order_relaxed);
+  clash_ = !entered_ && inside != &this_thread;
+}
+
+DriverScope::~DriverScope() {
+  if (entered_) context_.driver.store(nullptr, std::memory_order_relaxed);
+}
+#endif
+
+// ---- waiting -------------------------------------------------------------------------------
+
+namespace {
+
+void wait_for_stream(frt_context_s& context, frt_stream_s& stream) noexcept {
+  // A stream that records holds no work, and syncing it would spoil the recording.
+  if (context.lost || stream.capturing) return;
+  const frt_status status = context.backend.stream_sync(stream.backend);
+  stream.busy = false;
+  if (status != FRT_OK) backend_failed(context, status, "waiting for a stream");
+}
+
+}  // namespace
+
+void wait_for_streams(frt_context_s& context, uint64_t mask) noexcept {
+  for (frt_stream stream : context.streams) {
+    if ((stream->bit & mask) && stream->busy) wait_for_stream(context, *stream);
+  }
+}
+
+void wait_for_all(frt_context_s& context) noexcept {
+  for (frt_stream stream : context.streams) {
+    if (stream->busy || stream->exposed.load(std::memory_order_relaxed)) {
+      wait_for_stream(context, *stream);
+    }
+  }
+}
+
+bool deferred(frt_context_s& context, void (*release)(void*), void* handle) noexcept {
+  if (!context.capturing) return false;
+  try {
+    context.deferred.push_back({release, handle});
+  } catch (const std::bad_alloc&) {
+    fail(context, FRT_ERR_OUT_OF_MEMORY, "a release inside a record callback is lost");
+  }
+  return true;
+}
+
+void run_deferred(frt_context_s& context) noexcept {
+  std::vector<DeferredRelease> releases;
+  releases.swap(context.deferred);
+  for (const DeferredRelease& entry : releases) entry.release(entry.handle);
+}
+
+std::string key_text(frt_shape_key key) {
+  char text[24];
+  std::snprintf(text, sizeof(text), "0x%016" PRIx64, key);
+  return text;
+}
+
+}  // namespace frt::core

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// objects.hpp - what stands behind the handles of frt/exec.h.
+//
+// In flight. Core never asks the backend "is this object still used?" with an event per
+// submission. A stream remembers whether anything was submitted since its last sync (`busy`); a
+// variant, plan or event remembers on which streams it was used, as a bit mask. Whoever must wait
+// (eviction, release) syncs the busy streams of the mask. Both are plain stores on the hot path.
+// Each stream has a bit of its own while there are fewer than 63; the rest share the last bit, so
+// that waiting is at worst too careful.
+//
+// Counting. Buffers and streams are reference counted by the table; graphs internally, because a
+// plan may outlive the user's handle. What is left when the count is zero is freed at once, or,
+// inside a record callback where waiting is forbidden, when the capture is over.
+//
+// Threads. Everything is written by the driver thread. Members that [any] functions read are
+// constant after creation or atomic; with one writer a relaxed load and store is enough, so
+// `bump` costs no locked instruction.
+#pragma once
+
+#include <frt/exec.h>
+
+#include <atomic>
+#include <cstdint>
+#include <frt/error.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "exec/kernel_registry.hpp"
+#include "exec/variant_table.hpp"
+
+namespace frt::core {
+
+// Adds to a counter that only one thread writes.
+inline void bump(std::atomic<uint64_t>& counter, uint64_t by = 1) noexcept {
+  counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
+}
+
+// The bit that all streams share which found no bit of their own.
+inline constexpr uint32_t kSharedStreamBit = 63;
+
+// A release that was asked for inside a record callback.
+struct DeferredRelease {
+  void (*release)(void* handle);
+  void* handle;
+};
+
+}  // namespace frt::core
+
+struct frt_stream_s {
+  frt_context context = nullptr;
+  frt_backend_stream backend = nullptr;
+  std::string name;
+  std::atomic<uint32_t> references{1};
+  uint64_t bit = 0;                  // in masks of users
+  bool busy = false;                 // something was submitted since the last sync
+  bool capturing = false;            // inside graph_capture
+  bool internal = false;             // core's own, never released by the user
+  std::atomic<bool> exposed{false};  // somebody may submit behind our back
+};
+
+struct frt_context_s {
+  frt_backend_v1 backend{};  // a copy, zero where the plugin's table ends
+  frt_backend_device device = nullptr;
+  std::string name, backend_id;
+  frt_device_info device_info{};
+  bool eager = false;
+
+  bool ready = false;
+  bool lost = false;               // FRT_ERR_DEVICE_LOST is for ever
+  frt_stream capturing = nullptr;  // the stream that records now
+  frt_error last_error{};
+
+  std::vector<frt_stream> streams;       // all that exist, `internal` included
+  frt_stream internal = nullptr;         // captures and arena clearing, made when first needed
+  std::vector<frt_plan> plans;           // told when a variant goes
+  std::vector<frt_buffer> capture_uses;  // buffers copied or filled by the recipe being recorded
+  std::vector<frt::core::DeferredRelease> deferred;
+  std::vector<frt_backend_copy> batch;   // [FRT_COPY_BATCH_MAX] of buffer_copy_batch
+  std::vector<frt_backend_copy> sorted;  // [FRT_COPY_BATCH_MAX] for its overlap check
+  frt::core::KernelRegistry kernels;
+
+  std::atomic<uint64_t> captures{0}, captures_since_ready{0}, replays{0}, evictions{0};
+  std::atomic<uint64_t> buffer_bytes[FRT_SPACE_COUNT]{};
+  uint64_t buffers = 0, user_streams = 0, events = 0, graphs = 0;  // alive
+
+  std::atomic<const void*> driver{nullptr};  // thread inside core, see DriverScope
+};
+
+struct frt_buffer_s {
+  frt_context context = nullptr;
+  frt_space space = FRT_SPACE_DEVICE;
+  std::byte* pointer = nullptr;
+  uint64_t bytes = 0;
+  std::string name;
+  std::atomic<uint32_t> references{1};
+  frt_buffer parent = nullptr;  // view: its owner
+  bool owned = false;           // allocated here
+  void (*done)(void* user) = nullptr;
+  void* user = nullptr;
+};
+
+struct frt_event_s {
+  frt_context context = nullptr;
+  frt_backend_event backend = nullptr;
+  uint32_t flags = 0;
+  bool recorded = false;
+  uint64_t stream_mask = 0;  // streams that recorded or waited
+};
+
+struct frt_graph_s {
+  struct Port {
+    std::string name;
+    bool required;
+    frt_buffer buffer;  // retained, or null
+  };
+
+  frt_context context = nullptr;
+  std::string name;
+  uint32_t capacity = 0;
+  uint32_t references = 1;        // the user and plans
+  uint32_t unbound_required = 0;  // ports that keep a replay from running
+  bool captured = false;          // ports are frozen
+  std::vector<Port> ports;
+  frt::core::VariantTable variants;
+};
+
+struct frt_plan_s {
+  struct Node {
+    frt_graph graph;  // referenced
+    frt_shape_key key;
+    frt_stream stream;                      // retained
+    frt::core::Variant* variant = nullptr;  // while compiled
+  };
+  struct Edge {
+    uint32_t node, dependency;
+  };
+  // One launch of a compiled plan that is not fused, in submission order.
+  struct Step {
+    uint32_t node;
+    bool first_on_stream = false;      // waits for what the executing stream held
+    bool last_on_stream = false;       // the executing stream waits for `done`
+    std::vector<uint32_t> waits;       // steps on other streams it depends on
+    frt_backend_event done = nullptr;  // recorded after it; null if nobody waits
+  };
+
+  frt_context context = nullptr;
+  std::string name;
+  std::vector<Node> nodes;
+  std::vector<Edge> edges;
+  bool compiled = false;
+  char lost[192] = "";  // which variant went after compiling
+  std::atomic<uint32_t> fused{0};
+  frt_backend_exec exec = nullptr;    // fused
+  std::vector<Step> steps;            // not fused
+  frt_backend_event start = nullptr;  // not fused: what the executing stream held
+  uint64_t stream_mask = 0;           // streams it was executed on
+};
+
+namespace frt::core {
+
+// ---- errors --------------------------------------------------------------------------------
+
+// Fills the context's last error (printf style, no allocation) and returns `status`.  [hot]
+[[gnu::format(printf, 3, 4)]] frt_status fail(frt_context_s& context, frt_status status,
+                                              const char* format, ...) noexcept;
+
+// As fail(), for a code that the backend returned from `call`; remembers a lost device.  [hot]
+frt_status backend_failed(frt_context_s& context, frt_status status, const char* call) noexcept;
+
+// Throws what a backend's setup call reported; remembers a lost device.  [setup]
+void backend_check(frt_context_s& context, frt_status status, const frt_error& error,
+                   const std::string& what);
+
+// FRT_OK, or why nothing can be submitted to `stream` now: wrong context, lost, capturing.  [hot]
+frt_status check_submission(frt_context_s& context, frt_stream stream, const char* call) noexcept;
+
+// In builds with thread checks: notices a second thread inside core. Nested calls of one thread
+// (from a record callback) are fine. Relaxed atomics, so that it orders nothing and hides no race
+// from the sanitizer.
+class DriverScope {
+ public:
+#ifdef FRT_THREAD_CHECKS
+  explicit DriverScope(frt_context_s& context) noexcept;
+  ~DriverScope();
+  // FRT_ERR_BAD_STATE if another thread is inside. Writes no error text: that would be a race.
+  frt_status clash() const noexcept {
+    return clash_ ? FRT_ERR_BAD_STATE : FRT_OK;
+  }
+#else
+  explicit DriverScope(frt_context_s&) noexcept {}
+  frt_status clash() const noexcept {
+    return FRT_OK;
+  }
+#endif
+  DriverScope(const DriverScope&) = delete;
+  DriverScope& operator=(const DriverScope&) = delete;
+
+#ifdef FRT_THREAD_CHECKS
+ private:
+  frt_context_s& context_;
+  bool entered_ = false, clash_ = false;
+#endif
+};
+
+// Runs the body of a [setup] call: refused while another thread is inside, when the device is lost
+// and inside a record callback; exceptions become a code and a text.
+template <class Body>
+frt_status setup(frt_context_s& context, const char* call, frt_error* error, Body&& body) noexcept {
+  DriverScope scope(context);
+  if (frt_status status = scope.clash(); status != FRT_OK) {
+    return set_error(error, status,
+                     "another thread is inside this context; one at a time may drive it");
+  }
+  return guard(error, [&] {
+    if (context.lost) {
+      throw Error(FRT_ERR_DEVICE_LOST, std::string(call) + ": the device of context '" +
+                                           context.name + "' is lost; open it again");
+    }
+    if (context.capturing) {
+      throw Error(FRT_ERR_BAD_STATE,
+                  std::string(call) + " is not allowed inside a record callback; do it before");
+    }
+    body();
+  });
+}
+
+// ---- waiting -------------------------------------------------------------------------------
+
+// Syncs the busy streams of `mask`.  [setup]
+void wait_for_streams(frt_context_s& context, uint64_t mask) noexcept;
+
+// Syncs every stream that may have work, known or not.  [setup]
+void wait_for_all(frt_context_s& context) noexcept;
+
+// True if a release has to be put off because a recipe is being recorded; then it was noted.
+bool deferred(frt_context_s& context, void (*release)(void*), void* handle) noexcept;
+void run_deferred(frt_context_s& context) noexcept;
+
+// ---- helpers across files ------------------------------------------------------------------
+
+void retain(frt_buffer_s& buffer) noexcept;
+void retain(frt_stream_s& stream) noexcept;
+void drop_stream(frt_stream stream) noexcept;
+
+// The context's own stream.  [setup]
+frt_stream_s& internal_stream(frt_context_s& context);
+
+// Wakes nobody, waits for the variant's last replay, makes plans that use it stale, destroys it.
+// [setup]
+void drop_variant(frt_graph_s& graph, Variant& variant) noexcept;
+
+// Submits one variant on `stream`: launch, or the recipe in an eager context.  [hot]
+frt_status run_variant(frt_graph_s& graph, Variant& variant, frt_stream_s& stream) noexcept;
+
+// Counts a use of the variant on `stream`.  [hot]
+inline void use_variant(frt_graph_s& graph, Variant& variant, frt_stream_s& stream) noexcept {
+  graph.variants.touch(variant);
+  variant.stream_mask |= stream.bit;
+  stream.busy = true;
+}
+
+// Destroys a graph whose last reference goes.  [setup]
+void drop_graph(frt_graph graph) noexcept;
+
+// "0x0001000200030004"
+std::string key_text(frt_shape_key key);
+
+// Copies as much of `full` as the caller's struct has room for and tells it how much that was.
+template <class T>
+frt_status copy_out(T* out, const T& full) noexcept {
+  if (!out || out->struct_size < 2 * sizeof(uint32_t)) return FRT_ERR_INVALID_ARGUMENT;
+  const uint32_t size =
+      out->struct_size < sizeof(T) ? out->struct_size : static_cast<uint32_t>(sizeof(T));
+  std::memcpy(static_cast<void*>(out), &full, size);
+  out->struct_size = size;
+  return FRT_OK;
+}
+
+}  // namespace frt::core
