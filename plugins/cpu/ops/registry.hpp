@@ -12,6 +12,13 @@ namespace frt::cpu {
 // Adds every operator of every family, in the order in which later entries win.  [setup]
 void register_operators(KernelList& list);
 
-void register_rows(KernelList& list);  // frt/ops/rows.h
+void register_attention(KernelList& list);    // frt/ops/attention.h
+void register_causal_conv(KernelList& list);  // frt/ops/gated_delta.h
+void register_embed(KernelList& list);        // frt/ops/embed.h
+void register_gated_delta(KernelList& list);  // frt/ops/gated_delta.h
+void register_norm(KernelList& list);         // frt/ops/norm.h
+void register_rows(KernelList& list);         // frt/ops/rows.h
+void register_sample(KernelList& list);       // frt/ops/sample.h
+void register_tokens(KernelList& list);       // frt/ops/sample.h
 
 }  // namespace frt::cpu

@@ -33,6 +33,7 @@
 #include <frt/ops/linear.h>
 #include <frt/ops/moe.h>
 #include <frt/ops/norm.h>
+#include <frt/ops/rows.h>
 #include <frt/ops/sample.h>
 #include <frt/error.hpp>
 #include <frt/exec.hpp>
@@ -52,6 +53,8 @@ namespace frt {
   X(embed, frt_embed_args, FRT_OP_EMBED)                                  \
   X(select_tokens, frt_select_tokens_args, FRT_OP_SELECT_TOKENS)          \
   X(last_rows, frt_last_rows_args, FRT_OP_LAST_ROWS)                      \
+  X(lag_rows, frt_lag_rows_args, FRT_OP_LAG_ROWS)                         \
+  X(store_rows, frt_store_rows_args, FRT_OP_STORE_ROWS)                   \
   X(rms_norm, frt_rms_norm_args, FRT_OP_RMS_NORM)                         \
   X(add_rms_norm, frt_add_rms_norm_args, FRT_OP_ADD_RMS_NORM)             \
   X(gated_rms_norm, frt_gated_rms_norm_args, FRT_OP_GATED_RMS_NORM)       \

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+// frt.sample/1: from logits to one token per sequence.
+//
+// Three passes, the first two over blocks of the vocabulary in parallel:
+//   1. mask and penalties into a copy; the largest of each block and where it is;
+//   2. sums of exponentials; tokens within kReach of the largest become candidates;
+//   3. per sequence: the choice among the candidates (choose.cpp).
+// Blocks have a fixed size and their sums are added in order, so the number of workers changes
+// nothing. NaN counts as -inf. If nothing is allowed, the token is 0.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/sample.cpp"
+#include <hwy/foreach_target.h>  // compiles this file once per target
+
+#include <frt/ops/sample.h>
+
+#include <algorithm>
+
+#include "choose.hpp"
+#include "numbers.hpp"
+#include "sample.hpp"
+#include "simd-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace frt::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+constexpr float kLow = -std::numeric_limits<float>::infinity();
+
+// Tokens [first, end) of `logits` to `adjusted`; `mask` and `counts` may be NULL.
+BlockTop adjust_block(const float* logits, const uint32_t* mask, const uint32_t* counts,
+                      const frt_sampling_params& params, int64_t first, int64_t end,
+                      float* adjusted) {
+  const auto count = static_cast<std::size_t>(end - first);
+  const F32 wide;
+  auto largest_lanes = hn::Set(wide, kLow);
+  float largest_rest = kLow;
+  for_lanes(count, [&](auto d, std::size_t offset) HWY_ATTR {
+    const hn::RebindToUnsigned<decltype(d)> du;
+    const std::size_t i = static_cast<std::size_t>(first) + offset;
+    auto l = hn::LoadU(d, logits + i);
+    if (counts) {
+      const auto c = hn::LoadU(du, counts + i);
+      const auto zero = hn::Zero(d);
+      const auto seen = hn::RebindMask(d, hn::Ne(c, hn::Zero(du)));
+      const auto generated = hn::And(c, hn::Set(du, 0x7FFFFFFFu));
+      const auto times =
+          hn::ConvertTo(d, hn::BitCast(hn::RebindToSigned<decltype(d)>(), generated));
+      const auto r = hn::Set(d, params.repetition_penalty);
+      const auto repeated = hn::IfThenElse(hn::Gt(l, zero), hn::Div(l, r), hn::Mul(l, r));
+      l = hn::IfThenElse(seen, repeated, l);
+      l = hn::Sub(l, hn::Mul(hn::Set(d, params.frequency_penalty), times));
+      l = hn::Sub(l, hn::IfThenElseZero(hn::Gt(times, zero), hn::Set(d, params.presence_penalty)));
+    }
+    l = hn::IfThenElse(hn::IsNaN(l), hn::Set(d, kLow), hn::Add(l, hn::Zero(d)));  // no -0
+    if (mask) {
+      const auto word = hn::Set(du, mask[i / 32] >> (i % 32));
+      const auto bit = hn::Shl(hn::Set(du, 1u), hn::Iota(du, 0));
+      l = hn::IfThenElse(hn::RebindMask(d, hn::TestBit(word, bit)), l, hn::Set(d, kLow));
+    }
+    hn::StoreU(l, d, adjusted + i);
+    if constexpr (hn::MaxLanes(decltype(d)()) == 1) {
+      largest_rest = std::max(largest_rest, hn::GetLane(l));
+    } else {
+      largest_lanes = hn::Max(largest_lanes, l);
+    }
+  });
+  BlockTop top{std::max(largest_rest, hn::GetLane(hn::MaxOfLanes(wide, largest_lanes))), 0};
+  while (top.place < end - first && adjusted[first + top.place] != top.value) ++top.place;
+  top.place += first;
+  return top;
+}
+
+// Sums over [first, end) and, with `keys`, the candidates of the block.
+BlockSums sum_block(const float* adjusted, int64_t first, int64_t end, float largest,
+                    float temperature, bool plain_sum, uint64_t* keys) {
+  const auto count = static_cast<std::size_t>(end - first);
+  const float* block = adjusted + first;
+  BlockSums sums{};
+  const auto below = [&](auto d, std::size_t i) HWY_ATTR {
+    const auto l = hn::LoadU(d, block + i);
+    const auto top = hn::Set(d, largest);
+    return hn::IfThenElse(hn::Eq(l, top), hn::Zero(d), hn::Sub(l, top));
+  };
+  if (plain_sum) {
+    sums.plain = sum_lanes(count, [&](auto d, std::size_t i, auto sum)
+                                      HWY_ATTR { return hn::Add(sum, exp(d, below(d, i))); });
+  }
+  if (!keys) return sums;
+  sums.tempered = sum_lanes(count, [&](auto d, std::size_t i, auto sum) HWY_ATTR {
+    return hn::Add(sum, exp(d, hn::Div(below(d, i), hn::Set(d, temperature))));
+  });
+  const float least = largest - kReach * temperature;
+  for_lanes(count, [&](auto d, std::size_t i) HWY_ATTR {
+    const auto l = hn::LoadU(d, block + i);
+    const auto near = hn::And(hn::Ge(l, hn::Set(d, least)), hn::Gt(l, hn::Set(d, kLow)));
+    if (hn::AllFalse(d, near)) return;
+    for (std::size_t j = i; j < i + hn::Lanes(d); ++j) {
+      if (block[j] >= least && block[j] > kLow) {
+        keys[sums.candidates++] =
+            sort_key(block[j], static_cast<int32_t>(first) + static_cast<int32_t>(j));
+      }
+    }
+  });
+  return sums;
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace frt::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include <cmath>
+
+#include "../device.hpp"
+#include "checks.hpp"
+#include "philox.hpp"
+#include "registry.hpp"
+
+namespace frt::cpu {
+
+HWY_EXPORT(adjust_block);
+HWY_EXPORT(sum_block);
+
+namespace {
+
+constexpr int64_t kBlock = 8192;  // a multiple of 32
+
+class SampleNode final : public Node {
+ public:
+  explicit SampleNode(const frt_sample_args& args)
+      : args_(args), blocks_((args.vocabulary + kBlock - 1) / kBlock) {}
+
+  // Per sequence: tops and sums of the blocks, keys, adjusted logits.
+  std::size_t scratch_bytes() const noexcept override {
+    return static_cast<std::size_t>(args_.sequences.count) * sequence_bytes();
+  }
+
+  void run(Pool& pool, std::byte* scratch) noexcept override {
+    const int64_t tasks = args_.sequences.count * blocks_;
+    pool.run(tasks, [&](int64_t task, int) { adjust(work(scratch, task / blocks_), task); });
+    pool.run(tasks, [&](int64_t task, int) { sum(work(scratch, task / blocks_), task); });
+    pool.run(args_.sequences.count, [&](int64_t b, int) { choose(work(scratch, b), b); });
+  }
+
+ private:
+  struct Work {
+    BlockTop* tops;
+    BlockSums* sums;
+    uint64_t* keys;
+    float* adjusted;
+  };
+
+  std::size_t sequence_bytes() const noexcept {
+    return static_cast<std::size_t>(blocks_) *
+           (sizeof(BlockTop) + sizeof(BlockSums) + kBlock * (sizeof(uint64_t) + sizeof(float)));
+  }
+  Work work(std::byte* scratch, int64_t b) const noexcept {
+    Work work{};
+    work.tops =
+        reinterpret_cast<BlockTop*>(scratch + static_cast<std::size_t>(b) * sequence_bytes());
+    work.sums = reinterpret_cast<BlockSums*>(work.tops + blocks_);
+    work.keys = reinterpret_cast<uint64_t*>(work.sums + blocks_);
+    work.adjusted = reinterpret_cast<float*>(work.keys + blocks_ * kBlock);
+    return work;
+  }
+
+  bool active(int64_t b) const noexcept { return active_length(args_.sequences, b) > 0; }
+  bool greedy(int64_t b) const noexcept { return !(args_.params[b].temperature > 0.0f); }
+
+  void adjust(const Work& work, int64_t task) const noexcept {
+    const int64_t b = task / blocks_;
+    const int64_t block = task % blocks_;
+    if (!active(b)) return;
+    const frt_sampling_params& params = args_.params[b];
+    const bool penalised = params.repetition_penalty != 1.0f || params.presence_penalty != 0.0f ||
+                           params.frequency_penalty != 0.0f;
+    const auto* counts = penalised && args_.counts
+                             ? static_cast<const uint32_t*>(byte_offset(
+                                   args_.counts, args_.sequences.slot[b] * args_.counts_stride))
+                             : nullptr;
+    const uint32_t* mask =
+        params.use_mask != 0 && args_.mask ? args_.mask + b * args_.mask_stride : nullptr;
+    work.tops[block] = HWY_DYNAMIC_DISPATCH(adjust_block)(
+        args_.logits + b * args_.stride, mask, counts, params, block * kBlock,
+        std::min<int64_t>((block + 1) * kBlock, args_.vocabulary), work.adjusted);
+  }
+
+  // The largest logit, the first place where it stands.
+  BlockTop top(const Work& work) const noexcept {
+    BlockTop best = work.tops[0];
+    for (int64_t i = 1; i < blocks_; ++i) {
+      if (work.tops[i].value > best.value) best = work.tops[i];
+    }
+    return best;
+  }
+
+  void sum(const Work& work, int64_t task) const noexcept {
+    const int64_t b = task / blocks_;
+    const int64_t block = task % blocks_;
+    if (!active(b)) return;
+    const bool plain = args_.log_probabilities != nullptr;
+    if (greedy(b) && !plain) return;
+    const float largest = top(work).value;
+    if (!(largest > -std::numeric_limits<float>::infinity())) return;
+    work.sums[block] = HWY_DYNAMIC_DISPATCH(sum_block)(
+        work.adjusted, block * kBlock, std::min<int64_t>((block + 1) * kBlock, args_.vocabulary),
+        largest, args_.params[b].temperature, plain,
+        greedy(b) ? nullptr : work.keys + block * kBlock);
+  }
+
+  void choose(const Work& work, int64_t b) const noexcept {
+    if (!active(b)) return;
+    const BlockTop best = top(work);
+    const bool any = best.value > -std::numeric_limits<float>::infinity();
+    int32_t id = any ? static_cast<int32_t>(best.place) : 0;
+    if (any && !greedy(b)) id = draw(work, b, best.value);
+    args_.ids[b] = id;
+    if (args_.pending) {
+      *static_cast<int32_t*>(
+          byte_offset(args_.pending, args_.sequences.slot[b] * args_.pending_stride)) = id;
+    }
+    if (args_.log_probabilities) {
+      args_.log_probabilities[b] =
+          any ? log_probability(work, best.value, id) : -std::numeric_limits<float>::infinity();
+    }
+  }
+
+  int32_t draw(const Work& work, int64_t b, float largest) const noexcept {
+    Choice choice{work.adjusted, args_.vocabulary, largest, 0, work.keys, 0};
+    for (int64_t block = 0; block < blocks_; ++block) {
+      const BlockSums& sums = work.sums[block];
+      choice.mass += sums.tempered;
+      std::copy_n(work.keys + block * kBlock, sums.candidates, work.keys + choice.key_count);
+      choice.key_count += sums.candidates;
+    }
+    const auto position = static_cast<uint32_t>(args_.sequences.position[b]) +
+                          static_cast<uint32_t>(active_length(args_.sequences, b));
+    return choose_token(choice, args_.params[b], philox_uniform(args_.params[b].seed, position));
+  }
+
+  float log_probability(const Work& work, float largest, int32_t id) const noexcept {
+    double mass = 0;
+    for (int64_t block = 0; block < blocks_; ++block) mass += work.sums[block].plain;
+    const float logit = work.adjusted[id];
+    const double below = logit == largest ? 0.0 : static_cast<double>(logit - largest);
+    return static_cast<float>(below - std::log(mass));
+  }
+
+  frt_sample_args args_;
+  int64_t blocks_;
+};
+
+std::unique_ptr<Node> prepare_sample(Device&, const frt_sample_args& args) {
+  const Checks check(FRT_OP_SAMPLE);
+  check.positive("vocabulary", args.vocabulary);
+  check.sequences(args.sequences);
+  check.pointer("logits", args.logits);
+  check.at_least("stride", args.stride, args.vocabulary);
+  check.pointer("params", args.params);
+  if (args.mask) check.at_least("mask_stride", args.mask_stride, (args.vocabulary + 31) / 32);
+  check.require(args.counts_stride % 4 == 0, "counts_stride", "is not a multiple of 4");
+  check.require(args.pending_stride % 4 == 0, "pending_stride", "is not a multiple of 4");
+  check.pointer("ids", args.ids);
+  return std::make_unique<SampleNode>(args);
+}
+
+}  // namespace
+
+void register_sample(KernelList& list) {
+  list.add<frt_sample_args>(FRT_OP_SAMPLE, 0, 0, prepare_sample);
+}
+
+}  // namespace frt::cpu
+#endif  // HWY_ONCE
