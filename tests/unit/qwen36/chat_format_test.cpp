@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+
+#include <frt/error.hpp>
+
+#include <filesystem>
+#include <fstream>
+
+#include "chat_format.hpp"
+
+using frt::Error;
+using frt::models::Json;
+using namespace frt::qwen36;
+
+namespace {
+
+const std::filesystem::path kFixtures = FRT_FIXTURES_DIR;
+
+std::string error_of(const Json& messages, const ChatOptions& options = {},
+                     Vision vision = Vision::kPlaceholders) {
+  try {
+    render_chat(messages, {}, options, vision);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+const Json kTools = Json::parse(R"([{"type": "function", "function": {"name": "add", "parameters":
+    {"type": "object", "properties": {"a": {"type": "integer"}, "note": {"type": "string"},
+     "flag": {"type": "boolean"}, "list": {"type": "array"}}}}}])");
+
+}  // namespace
+
+TEST_CASE("every golden rendering is reproduced byte for byte") {
+  const Json cases =
+      frt::models::read_json_file(kFixtures / "qwen36" / "tokenizer" / "renderings.json");
+  CHECK(cases.size() >= 24);
+  for (const Json& entry : cases) {
+    INFO(entry["name"].get<std::string>());
+    const ChatOptions options = read_chat_options(entry.value("options", Json()));
+    const Json tools = entry.value("tools", Json());
+    if (entry.contains("error")) {
+      CHECK_THROWS_AS(render_chat(entry["messages"], tools, options, Vision::kPlaceholders), Error);
+    } else {
+      CHECK(render_chat(entry["messages"], tools, options, Vision::kPlaceholders) ==
+            entry["prompt"].get<std::string>());
+    }
+  }
+}
+
+TEST_CASE("an image is refused where only text can be taken, naming the message") {
+  const Json messages =
+      Json::parse(R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}])");
+  const std::string text = error_of(messages, {}, Vision::kRefuse);
+  CHECK(text.find("message 0") != std::string::npos);
+  CHECK(text.find("text only") != std::string::npos);
+}
+
+TEST_CASE("broken conversations are refused with the message's index") {
+  CHECK(error_of(Json::parse(R"([{"content":"x"}])")).find("no role") != std::string::npos);
+  CHECK(
+      error_of(Json::parse(R"([{"role":"user","content":"a"},{"role":"developer","content":"b"}])"))
+          .find("message 1: unknown role 'developer'") != std::string::npos);
+  CHECK(error_of(Json::parse(R"([{"role":"user","content":7}])")).find("message 0") !=
+        std::string::npos);
+  CHECK(error_of(Json::parse(R"(["x"])")).find("message 0") != std::string::npos);
+  CHECK(error_of(Json::parse(R"([{"role":"user","content":"a"},
+      {"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":[1]}}]}])"))
+            .find("arguments") != std::string::npos);
+}
+
+TEST_CASE("arguments may be an object or its JSON text, as clients send them") {
+  const Json as_object = Json::parse(R"([{"role":"user","content":"a"},{"role":"assistant",
+      "tool_calls":[{"function":{"name":"f","arguments":{"x":1.0,"s":"t"}}}]}])");
+  Json as_text = as_object;
+  as_text[1]["tool_calls"][0]["function"]["arguments"] = R"({"x": 1.0, "s": "t"})";
+  CHECK(render_chat(as_object, {}, {}, Vision::kRefuse) ==
+        render_chat(as_text, {}, {}, Vision::kRefuse));
+  CHECK(render_chat(as_text, {}, {}, Vision::kRefuse).find("<parameter=x>\n1.0\n</parameter>") !=
+        std::string::npos);
+}
+
+TEST_CASE("unknown or ill-typed chat options are refused by name") {
+  CHECK_THROWS_WITH_AS(read_chat_options(Json{{"enable_thinkin", true}}),
+                       doctest::Contains("enable_thinkin"), Error);
+  CHECK_THROWS_AS(read_chat_options(Json{{"enable_thinking", 1}}), Error);
+}
+
+TEST_CASE("generated text splits into reasoning, content and typed tool calls") {
+  const Json message = parse_chat(
+      "let me add\n</think>\n\nSure.\n\n<tool_call>\n<function=add>\n<parameter=a>\n12\n"
+      "</parameter>\n<parameter=note>\n7\n</parameter>\n<parameter=flag>\ntrue\n</parameter>\n"
+      "<parameter=list>\n[1, 2]\n</parameter>\n</function>\n</tool_call>",
+      kTools, {});
+  CHECK(message["reasoning_content"] == "let me add");
+  CHECK(message["content"] == "Sure.");
+  CHECK(message["complete"] == true);
+  REQUIRE(message["tool_calls"].size() == 1);
+  const Json arguments =
+      Json::parse(message["tool_calls"][0]["function"]["arguments"].get<std::string>());
+  CHECK(arguments == Json::parse(R"({"a":12,"note":"7","flag":true,"list":[1,2]})"));
+}
+
+TEST_CASE("a prefix of generated text parses as incomplete") {
+  CHECK(parse_chat("still thinking", {}, {})["complete"] == false);
+  CHECK(parse_chat("still thinking", {}, {})["reasoning_content"] == "still thinking");
+  const Json cut = parse_chat("x</think>ok\n<tool_call>\n<function=add>\n<para", kTools, {});
+  CHECK(cut["complete"] == false);
+  CHECK(cut["content"] == "ok");
+  CHECK_FALSE(cut.contains("tool_calls"));
+}
+
+TEST_CASE("with thinking off the text is content, and a malformed call stays visible") {
+  ChatOptions options;
+  options.enable_thinking = false;
+  CHECK(parse_chat("Hello.", {}, options) == Json{{"content", "Hello."}, {"complete", true}});
+  const Json message = parse_chat("a <tool_call>nonsense</tool_call>", {}, options);
+  CHECK(message["content"].get<std::string>().find("nonsense") != std::string::npos);
+  CHECK_FALSE(message.contains("tool_calls"));
+}
+
+TEST_CASE("a value keeps inner newlines and loses one at each end") {
+  const Json message = parse_chat(
+      "</think><tool_call>\n<function=add>\n<parameter=note>\n\nline 1\nline 2\n\n</parameter>\n"
+      "</function>\n</tool_call>",
+      kTools, {});
+  const Json arguments =
+      Json::parse(message["tool_calls"][0]["function"]["arguments"].get<std::string>());
+  CHECK(arguments["note"] == "\nline 1\nline 2\n");
+}
+
+TEST_CASE("generation defaults come from the checkpoint, end ids as a list") {
+  const auto folder = std::filesystem::temp_directory_path() / "frt_generation_defaults";
+  std::filesystem::create_directories(folder);
+  const auto write = [&](const std::string& text) {
+    std::ofstream(folder / "generation_config.json") << text;
+  };
+  write(R"({"temperature": 0.6, "top_k": 20, "eos_token_id": 5, "do_sample": true})");
+  CHECK(read_generation_defaults(folder, {1}) ==
+        Json::parse(R"({"temperature":0.6,"top_k":20,"stop_token_ids":[5]})"));
+  write(R"({"do_sample": false, "eos_token_id": [5, 6]})");
+  CHECK(read_generation_defaults(folder, {1}) ==
+        Json::parse(R"({"temperature":0,"stop_token_ids":[5,6]})"));
+  write(R"({"temperature": "hot"})");
+  CHECK_THROWS_WITH_AS(read_generation_defaults(folder, {1}), doctest::Contains("temperature"),
+                       Error);
+  std::filesystem::remove_all(folder);
+  CHECK(read_generation_defaults(folder, {1, 2})["stop_token_ids"] == Json::parse("[1,2]"));
+}
