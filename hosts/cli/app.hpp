@@ -64,5 +64,6 @@ class App {
 
 // Each command adds itself; one file per command.
 void add_run_command(App& app);
+void add_verify_command(App& app);
 
 }  // namespace frt::host

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// table.hpp - rows of text for people and programs: aligned columns, Markdown, CSV.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace frt::host {
+
+enum class TableFormat { kAligned, kMarkdown, kCsv };
+
+class Table {
+ public:
+  // `right`: columns that are aligned to the right (numbers), by index.
+  explicit Table(std::vector<std::string> header, std::vector<std::size_t> right = {});
+
+  // Adds a row with as many cells as the header. FRT_ERR_INTERNAL otherwise.
+  void add(std::vector<std::string> row);
+  std::size_t rows() const noexcept { return rows_.size(); }
+
+  // The whole table, each line ended by a newline. Widths count characters, not bytes.
+  std::string render(TableFormat format) const;
+
+ private:
+  std::string render_aligned() const;
+  std::string render_markdown() const;
+  std::string render_csv() const;
+  std::string pad(const std::string& cell, std::size_t column) const;
+
+  std::vector<std::string> header_;
+  std::vector<bool> right_;
+  std::vector<std::vector<std::string>> rows_;
+  std::vector<std::size_t> widths_;
+};
+
+}  // namespace frt::host
