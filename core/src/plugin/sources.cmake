@@ -9,6 +9,21 @@ set(FRT_CORE_PLUGIN_SOURCES
   include/frt/core/registry.hpp
   include/frt/core/runtime.hpp
   include/frt/core/services.hpp
+  src/manifest/dump.cpp
+  src/manifest/json_schema.cpp
+  src/manifest/overrides.cpp
+  src/manifest/parse.cpp
+  src/manifest/tables.cpp
+  src/plugin/card.cpp
+  src/plugin/choose.cpp
+  src/plugin/elf.cpp
+  src/plugin/loader.cpp
+  src/plugin/lock.cpp
+  src/plugin/probe.cpp
+  src/plugin/ranking.cpp
+  src/plugin/registry.cpp
+  src/plugin/runtime.cpp
+  src/plugin/services.cpp
   src/util/config.cpp
   src/util/diagnostic.cpp
   src/util/digest.cpp

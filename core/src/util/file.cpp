@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 namespace frt::core {
 
@@ -24,6 +25,11 @@ Error system_error(int code, std::string_view doing, const std::filesystem::path
 
 Descriptor::~Descriptor() {
   if (value_ >= 0) ::close(value_);
+}
+
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+  std::swap(value_, other.value_);
+  return *this;
 }
 
 int Descriptor::release() noexcept {

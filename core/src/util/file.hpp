@@ -15,7 +15,7 @@ class Descriptor {
   explicit Descriptor(int value = -1) noexcept : value_(value) {}
   ~Descriptor();
   Descriptor(Descriptor&& other) noexcept : value_(other.release()) {}
-  Descriptor& operator=(Descriptor&&) = delete;
+  Descriptor& operator=(Descriptor&& other) noexcept;
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   int get() const noexcept { return value_; }

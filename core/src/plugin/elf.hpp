@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// elf.hpp - the few facts of a shared object that are needed before it is loaded.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace frt::core {
+
+struct ElfFacts {
+  std::string card;  // content of section .frt.card without trailing zeros
+  bool has_card = false;
+  std::vector<std::string> imports;  // undefined dynamic symbols
+  std::vector<std::string> exports;  // defined global dynamic symbols
+};
+
+// Reads them from an open file. Every offset and size of the file is checked against the file's
+// length before it is used; tables are limited (see the .cpp). Throws as read_image() does.
+ElfFacts read_elf(int descriptor, const std::string& name);
+
+}  // namespace frt::core

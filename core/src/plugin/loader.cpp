@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loading: from a path to a checked descriptor. The steps and their order are the point:
+//
+//   1. open the file once; read card, machine and sanitizer from its bytes
+//   2. digest of that open file, if one is demanded
+//   3. map it (rtld_now: a missing symbol is named now and not in the middle of work; rtld_local)
+//   4. the descriptor: size, ABI, functions; equal to the card
+//   5. the option schema
+//   6. park the library for ever
+//
+// A library that was mapped and then refused is parked as well: its constructors have run, and
+// unloading is where libraries crash.
+#include <frt/core/digest.hpp>
+#include <frt/core/plugin.hpp>
+
+#include "plugin/plugin_file.hpp"
+#include "util/file.hpp"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <boost/dll/shared_library.hpp>
+#include <deque>
+#include <map>
+
+namespace frt::core {
+
+namespace {
+
+namespace dll = boost::dll;
+
+// Every library of this process. Never destroyed, so that nothing is unloaded at exit either.
+struct Park {
+  struct Parked {
+    dll::shared_library library;
+    Descriptor file;  // open for as long as the library is mapped through it
+  };
+  std::deque<Parked> libraries;
+  std::deque<LoadedPlugin> plugins;                                // stable addresses
+  std::map<std::pair<uint64_t, uint64_t>, LoadedPlugin*> by_file;  // (device, inode)
+};
+
+Park& park() {
+  static Park* const forever = new Park;
+  return *forever;
+}
+
+void check_digest(const LoadRequest& request, const std::string& found) {
+  if (request.digest.empty() || request.digest == found) return;
+  throw Error(FRT_ERR_MISMATCH,
+              fmt::format("plugin '{}' has digest {}, but the lock demands {}; if the update is "
+                          "wanted, write the lock again",
+                          request.path.string(), found, request.digest));
+}
+
+}  // namespace
+
+const frt_plugin_desc* map_plugin(const std::filesystem::path& path, Descriptor file) {
+  dll::shared_library library;
+  try {
+    library.load(path, dll::load_mode::rtld_now | dll::load_mode::rtld_local);
+  } catch (const std::exception& error) {
+    throw Error(FRT_ERR_FORMAT, std::string("the dynamic linker refuses it: ") + error.what());
+  }
+  Park::Parked& parked =
+      park().libraries.emplace_back(Park::Parked{std::move(library), std::move(file)});
+  if (!parked.library.has(FRT_PLUGIN_SYMBOL)) {
+    throw Error(FRT_ERR_FORMAT, "it has a card but exports no " FRT_PLUGIN_SYMBOL
+                                "; build it with frt_add_plugin()");
+  }
+  return &parked.library.get<const frt_plugin_desc>(FRT_PLUGIN_SYMBOL);
+}
+
+std::string descriptor_problem(const frt_plugin_desc* descriptor, const Card* card) {
+  if (!descriptor) return "no descriptor";
+  // Size and version come first: they say which members may be read at all.
+  if (descriptor->struct_size < sizeof(frt_plugin_desc)) {
+    return fmt::format("its descriptor has {} bytes; version {} needs {}", descriptor->struct_size,
+                       FRT_ABI_MAJOR, sizeof(frt_plugin_desc));
+  }
+  if (descriptor->abi_major != FRT_ABI_MAJOR) {
+    return fmt::format("its descriptor speaks ABI {}.{}, this host {}.{}", descriptor->abi_major,
+                       descriptor->abi_minor, FRT_ABI_MAJOR, FRT_ABI_MINOR);
+  }
+  if (!descriptor->id || !descriptor->version || !descriptor->open || !descriptor->close ||
+      !descriptor->extension) {
+    return "its descriptor has an empty member";
+  }
+  if (!card) return {};
+  const auto differs = [](const char* what, const std::string& a, const std::string& b) {
+    return fmt::format("card and descriptor disagree on the {}: '{}' and '{}'", what, a, b);
+  };
+  if (card->id != descriptor->id) return differs("id", card->id, descriptor->id);
+  if (card->version != descriptor->version) {
+    return differs("version", card->version, descriptor->version);
+  }
+  if (card->kind != descriptor->kind) {
+    return differs("kind", plugin_kind_name(card->kind), plugin_kind_name(descriptor->kind));
+  }
+  return {};
+}
+
+const LoadedPlugin& load_plugin(const LoadRequest& request) {
+  const std::string name = request.path.string();
+  Descriptor file = open_file(request.path, "plugin");
+  struct stat info {};
+  if (::fstat(file.get(), &info) != 0) throw Error(FRT_ERR_IO, "cannot examine '" + name + "'");
+  const std::pair<uint64_t, uint64_t> identity(info.st_dev, info.st_ino);
+  if (const auto found = park().by_file.find(identity); found != park().by_file.end()) {
+    if (!request.digest.empty()) check_digest(request, sha256_file(file.get(), name));
+    return *found->second;
+  }
+
+  PluginImage image = read_image(file.get(), name);
+  if (const std::string problem = sanitizer_refusal(image.sanitizer); !problem.empty()) {
+    throw Error(FRT_ERR_ABI, "plugin '" + name + "': " + problem);
+  }
+  LoadedPlugin plugin;
+  plugin.path = request.path;
+  std::filesystem::path mapped = request.path;
+  Descriptor kept;
+  if (!request.digest.empty()) {
+    plugin.digest = sha256_file(file.get(), name);
+    check_digest(request, plugin.digest);
+    mapped = "/proc/self/fd/" + std::to_string(file.get());
+    kept = std::move(file);
+  }
+  try {
+    plugin.descriptor = map_plugin(mapped, std::move(kept));
+    if (const std::string problem = descriptor_problem(plugin.descriptor, &image.card);
+        !problem.empty()) {
+      throw Error(FRT_ERR_ABI, problem);
+    }
+    if (const std::string problem = sanitizer_refusal(plugin.descriptor->sanitizer);
+        !problem.empty()) {
+      throw Error(FRT_ERR_ABI, problem);
+    }
+    plugin.card = std::move(image.card);
+    const auto* schema = static_cast<const frt_config_schema_v1*>(
+        plugin.descriptor->extension(nullptr, FRT_EXT_CONFIG_SCHEMA));
+    if (schema) plugin.schema = read_schema(*schema, plugin.card.id);
+  } catch (const Error& error) {
+    throw Error(error.status(), "plugin '" + name + "': " + error.what());
+  }
+  LoadedPlugin& stored = park().plugins.emplace_back(std::move(plugin));
+  park().by_file.emplace(identity, &stored);
+  return stored;
+}
+
+}  // namespace frt::core

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// A trial in a child process.
+//
+// The child is a fork: it loads the file, checks the descriptor, writes one verdict line into a
+// pipe and leaves with _exit. What its constructors print to stderr goes into a second pipe, for
+// the last line of it is usually the reason of an abort. The parent waits with a limit, and reads
+// both pipes meanwhile so that a talkative child cannot block.
+//
+// Verdict line: 'O' for fine, 'R' and the reason for refused. No line: it crashed.
+#include <frt/core/plugin.hpp>
+
+#include "plugin/plugin_file.hpp"
+#include "util/file.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace frt::core {
+
+namespace {
+
+constexpr std::size_t kKeptOutput = 16384;
+
+struct Pipe {
+  Descriptor read_end, write_end;
+  static Pipe make() {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0) {
+      throw Error(FRT_ERR_IO, std::string("cannot make a pipe: ") + std::strerror(errno));
+    }
+    return {Descriptor(ends[0]), Descriptor(ends[1])};
+  }
+};
+
+void write_all(int descriptor, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t put = ::write(descriptor, text.data(), text.size());
+    if (put <= 0 && errno != EINTR) return;
+    if (put > 0) text.remove_prefix(static_cast<std::size_t>(put));
+  }
+}
+
+[[noreturn]] void run_child(const std::filesystem::path& path, int verdict, int output) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const rlimit no_core{0, 0};
+  ::setrlimit(RLIMIT_CORE, &no_core);
+  // The host's handlers are not for the child: a crash is to be a crash.
+  for (const int number : {SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTERM, SIGINT}) {
+    ::signal(number, SIG_DFL);
+  }
+  ::dup2(output, STDOUT_FILENO);
+  ::dup2(output, STDERR_FILENO);
+  std::string line = "O";
+  try {
+    const PluginImage image = read_image(path);
+    const std::string problem = descriptor_problem(map_plugin(path, Descriptor()), &image.card);
+    if (!problem.empty()) line = "R" + problem;
+  } catch (const std::exception& error) {
+    line = std::string("R") + error.what();
+  } catch (...) {
+    line = "Ran exception of unknown type";
+  }
+  write_all(verdict, line);
+  ::_exit(0);
+}
+
+// Appends what can be read; false at the end.
+bool drain(int descriptor, std::string& kept) {
+  char block[4096];
+  const ssize_t got = ::read(descriptor, block, sizeof(block));
+  if (got < 0) return errno == EINTR || errno == EAGAIN;
+  if (got == 0) return false;
+  kept.append(block, static_cast<std::size_t>(got));
+  if (kept.size() > kKeptOutput) kept.erase(0, kept.size() - kKeptOutput);
+  return true;
+}
+
+// Reads both pipes until both end or the time is over; true if they ended.
+bool read_both(int verdict, int output, std::string& line, std::string& text,
+               std::chrono::steady_clock::time_point limit) {
+  pollfd polled[2] = {{verdict, POLLIN, 0}, {output, POLLIN, 0}};
+  std::string* const sinks[2] = {&line, &text};
+  int open_ends = 2;
+  while (open_ends > 0) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+                          limit - std::chrono::steady_clock::now())
+                          .count();
+    if (left <= 0) return false;
+    const int ready = ::poll(polled, 2, static_cast<int>(std::min<long long>(left, 1000)));
+    if (ready < 0 && errno != EINTR) return false;
+    for (int i = 0; i < 2 && ready > 0; ++i) {
+      if (polled[i].fd < 0 || polled[i].revents == 0) continue;
+      if (!drain(polled[i].fd, *sinks[i])) {
+        polled[i].fd = -1;
+        --open_ends;
+      }
+    }
+  }
+  return true;
+}
+
+std::string last_line(std::string text) {
+  text.erase(text.find_last_not_of(" \t\r\n") + 1);
+  const std::size_t start = text.rfind('\n');
+  if (start != std::string::npos) text.erase(0, start + 1);
+  return text.substr(0, 200);
+}
+
+}  // namespace
+
+ProbeResult probe_in_child(const std::filesystem::path& path, std::chrono::milliseconds timeout) {
+  Pipe verdict = Pipe::make();
+  Pipe output = Pipe::make();
+  const auto limit = std::chrono::steady_clock::now() + timeout;
+  const pid_t child = ::fork();
+  if (child < 0) {
+    throw Error(FRT_ERR_IO, std::string("cannot fork for a trial: ") + std::strerror(errno));
+  }
+  if (child == 0) run_child(path, verdict.write_end.get(), output.write_end.get());
+  ::close(verdict.write_end.release());
+  ::close(output.write_end.release());
+  std::string line, text;
+  const bool ended = read_both(verdict.read_end.get(), output.read_end.get(), line, text, limit);
+  if (!ended) ::kill(child, SIGKILL);
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (!line.empty() && WIFEXITED(status)) {
+    if (line[0] == 'O') return {ProbeVerdict::kOk, "loads"};
+    return {ProbeVerdict::kRefused, line.substr(1)};
+  }
+  const std::string said = last_line(text);
+  const std::string suffix = said.empty() ? "" : "; its last words: " + said;
+  if (!ended) {
+    return {ProbeVerdict::kTimeout,
+            "loading it took longer than " + std::to_string(timeout.count()) + " ms" + suffix};
+  }
+  if (WIFSIGNALED(status)) {
+    return {ProbeVerdict::kCrashed, std::string("loading it ended the process with signal ") +
+                                        ::strsignal(WTERMSIG(status)) + suffix};
+  }
+  return {ProbeVerdict::kCrashed, "loading it ended the process with exit status " +
+                                      std::to_string(WEXITSTATUS(status)) + suffix};
+}
+
+}  // namespace frt::core

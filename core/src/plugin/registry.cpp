@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+// The search, and what becomes of each file.
+//
+// Cards are read for every file of every folder: some table reads each. Code of a plugin runs only
+// when somebody asks for that plugin. A refusal, early or late, stays in the list with its reason,
+// and the next file of the same id does not silently take its place.
+#include <frt/core/registry.hpp>
+
+#include "util/file.hpp"
+
+#include <sys/auxv.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace frt::core {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+bool privileged() {
+  return ::getauxval(AT_SECURE) != 0 || ::geteuid() != ::getuid();
+}
+
+fs::path default_own_folder() {
+  std::error_code code;
+  const fs::path program = fs::read_symlink("/proc/self/exe", code);
+  if (code) return {};
+  return (program.parent_path() / ".." / "lib" / "frt" / "plugins").lexically_normal();
+}
+
+// Findings of a card as one line, for tables.
+std::string one_line(const Error& error) {
+  const auto* findings = dynamic_cast<const DiagnosticError*>(&error);
+  if (!findings) return error.what();
+  std::string text = "its card is broken: ";
+  if (error.status() == FRT_ERR_ABI) text.clear();
+  bool first = true;
+  for (const Diagnostic& d : findings->diagnostics()) {
+    text += (first ? "" : "; ") + d.message + (d.hint.empty() ? "" : " (" + d.hint + ")");
+    first = false;
+  }
+  return text;
+}
+
+std::vector<fs::path> plugin_files(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code code;
+  for (fs::directory_iterator at(folder, code), end; !code && at != end; at.increment(code)) {
+    if (at->path().extension() == ".so") files.push_back(at->path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+bool same_file(const fs::path& a, const fs::path& b) {
+  std::error_code code;
+  return a == b || fs::equivalent(a, b, code);
+}
+
+}  // namespace
+
+Registry::Registry(RegistryOptions options) : options_(std::move(options)) {
+  if (!options_.own_folder) options_.own_folder = default_own_folder();
+  if (options_.lock) lock_ = read_lock(*options_.lock);
+}
+
+void Registry::pin(const PluginEntry& entry) {
+  if (scanned_) {
+    throw Error(FRT_ERR_BAD_STATE,
+                "plugin '" + entry.id + "' is named after the search; load the manifest first");
+  }
+  pinned_.push_back(entry);
+}
+
+const std::vector<Candidate>& Registry::candidates() {
+  scan();
+  return candidates_;
+}
+
+void Registry::scan() {
+  if (scanned_) return;
+  scanned_ = true;
+  for (const PluginEntry& entry : pinned_) {
+    if (!entry.path.empty()) consider(entry.path, "manifest", false, entry.id);
+  }
+  const auto folder = [&](const fs::path& path, const char* origin, bool trusted) {
+    for (const fs::path& file : plugin_files(path)) consider(file, origin, trusted, {});
+  };
+  for (const fs::path& path : options_.plugin_folders) {
+    folder(fs::absolute(path).lexically_normal(), "--plugin-dir", false);
+  }
+  const auto variable = options_.use_environment && options_.environment
+                            ? options_.environment("FRT_PLUGIN_PATH")
+                            : std::nullopt;
+  if (variable && privileged()) {
+    ignored_.push_back("FRT_PLUGIN_PATH: ignored, this process has raised privileges");
+  } else if (variable) {
+    std::string_view rest = *variable;
+    for (;;) {
+      const std::size_t end = rest.find(':');
+      const fs::path path(rest.substr(0, end));
+      if (path.is_absolute()) {
+        folder(path, "FRT_PLUGIN_PATH", false);
+      } else if (!path.empty()) {
+        ignored_.push_back("FRT_PLUGIN_PATH: '" + path.string() +
+                           "' ignored, only absolute folders are searched");
+      }
+      if (end == std::string_view::npos) break;
+      rest.remove_prefix(end + 1);
+    }
+  }
+  if (!options_.own_folder->empty()) folder(*options_.own_folder, "own folder", true);
+}
+
+void Registry::consider(const fs::path& path, const std::string& origin, bool trusted,
+                        const std::string& expected_id) {
+  for (const Candidate& other : candidates_) {
+    if (same_file(other.path, path)) return;
+  }
+  Candidate candidate;
+  candidate.path = path;
+  candidate.origin = origin;
+  candidate.expected_id = expected_id;
+  candidate.trusted = trusted || (!options_.own_folder->empty() &&
+                                  same_file(path.parent_path(), *options_.own_folder));
+  const auto refuse = [&](frt_status code, const std::string& reason) {
+    candidate.state = CandidateState::kRefused;
+    candidate.code = code;
+    candidate.reason = reason;
+  };
+  try {
+    const PluginImage image = read_image(path);
+    candidate.card = image.card;
+    candidate.state = CandidateState::kUsable;
+    if (const std::string problem = sanitizer_refusal(image.sanitizer); !problem.empty()) {
+      refuse(FRT_ERR_ABI, problem);
+    } else if (!expected_id.empty() && expected_id != image.card.id) {
+      refuse(FRT_ERR_MISMATCH,
+             "the manifest calls it '" + expected_id + "', its card says '" + image.card.id + "'");
+    } else if (const Candidate* first = find_usable(image.card.id)) {
+      candidate.state = CandidateState::kShadowed;
+      candidate.reason = "'" + first->path.string() + "' (" + first->origin + ") comes first";
+    }
+  } catch (const Error& error) {
+    // Helper libraries live beside plugins; only somebody who named the file wants to hear of it.
+    if (error.status() == FRT_ERR_UNSUPPORTED && expected_id.empty()) return;
+    refuse(error.status(), one_line(error));
+  }
+  candidates_.push_back(std::move(candidate));
+}
+
+std::vector<std::string> Registry::describe_search() const {
+  std::vector<std::string> lines;
+  for (const PluginEntry& entry : pinned_) {
+    if (!entry.path.empty()) lines.push_back("manifest: " + entry.path.string());
+  }
+  for (const fs::path& path : options_.plugin_folders) {
+    lines.push_back("--plugin-dir: " + fs::absolute(path).lexically_normal().string());
+  }
+  const auto variable = options_.use_environment && options_.environment
+                            ? options_.environment("FRT_PLUGIN_PATH")
+                            : std::nullopt;
+  if (variable && ignored_.empty()) lines.push_back("FRT_PLUGIN_PATH: " + *variable);
+  lines.insert(lines.end(), ignored_.begin(), ignored_.end());
+  lines.push_back("own folder: " + options_.own_folder->string());
+  return lines;
+}
+
+const Candidate* Registry::find_usable(const std::string& id) {
+  scan();
+  for (const Candidate& candidate : candidates_) {
+    if (candidate.state == CandidateState::kUsable && candidate.card->id == id) return &candidate;
+  }
+  return nullptr;
+}
+
+const LoadedPlugin& Registry::load(const std::string& id) {
+  scan();
+  for (Candidate& candidate : candidates_) {
+    if (candidate.state == CandidateState::kUsable && candidate.card->id == id) {
+      return load_candidate(candidate);
+    }
+  }
+  for (const Candidate& candidate : candidates_) {
+    const bool meant = candidate.card ? candidate.card->id == id : candidate.expected_id == id;
+    if (candidate.state == CandidateState::kRefused && (meant || candidate.expected_id == id)) {
+      throw Error(candidate.code, "plugin '" + id + "' (" + candidate.path.string() +
+                                      ") was refused: " + candidate.reason);
+    }
+  }
+  std::string text = "no plugin '" + id + "'";
+  std::vector<std::string> known;
+  for (const Candidate& candidate : candidates_) {
+    if (candidate.state == CandidateState::kUsable) known.push_back(candidate.card->id);
+  }
+  const std::string hint = did_you_mean(id, known);
+  if (!hint.empty()) text += " (" + hint + ")";
+  text += "; searched:";
+  for (const std::string& line : describe_search()) text += "\n  " + line;
+  throw Error(FRT_ERR_NOT_FOUND, text);
+}
+
+const LoadedPlugin& Registry::load_candidate(Candidate& candidate) {
+  const auto refuse = [&](frt_status code, const std::string& reason) {
+    candidate.state = CandidateState::kRefused;
+    candidate.code = code;
+    candidate.reason = reason;
+    return Error(code, "plugin '" + candidate.card->id + "' (" + candidate.path.string() +
+                           ") was refused: " + reason);
+  };
+  LoadRequest request;
+  request.path = candidate.path;
+  if (lock_) {
+    const LockEntry* entry = lock_->find(candidate.card->id);
+    if (!entry) {
+      throw refuse(FRT_ERR_MISMATCH, "it is not in the lock '" + lock_->path.string() +
+                                         "'; write the lock again if it is wanted");
+    }
+    request.digest = entry->sha256;
+  }
+  const bool vouched = candidate.trusted || !request.digest.empty();
+  if (options_.probing == Probing::kAlways || (options_.probing == Probing::kForeign && !vouched)) {
+    const ProbeResult trial = probe_in_child(candidate.path);
+    if (trial.verdict != ProbeVerdict::kOk) {
+      throw refuse(trial.verdict == ProbeVerdict::kRefused ? FRT_ERR_FORMAT : FRT_ERR_INTERNAL,
+                   trial.detail);
+    }
+  }
+  try {
+    const LoadedPlugin& loaded = load_plugin(request);
+    // The file may have been replaced since its card was read for the list.
+    if (!(loaded.card == *candidate.card)) {
+      throw Error(FRT_ERR_MISMATCH, "the file changed after the search; start again");
+    }
+    return loaded;
+  } catch (const Error& error) {
+    throw refuse(error.status(), one_line(error));
+  }
+}
+
+SchemaSource::Lookup Registry::find(const std::string& id) {
+  Lookup lookup;
+  if (const Candidate* candidate = find_usable(id)) lookup.kind = candidate->card->kind;
+  try {
+    const LoadedPlugin& loaded = load(id);
+    lookup.schema = &loaded.schema;
+  } catch (const Error& error) {
+    lookup.code = error.status();
+    const std::string text = error.what();
+    const std::size_t end = text.find('\n');
+    lookup.problem = text.substr(0, end);
+    for (std::size_t at = end; at != std::string::npos;) {
+      const std::size_t next = text.find('\n', at + 1);
+      std::string note = text.substr(at + 1, next == std::string::npos ? next : next - at - 1);
+      note.erase(0, note.find_first_not_of(' '));
+      lookup.notes.push_back(std::move(note));
+      at = next;
+    }
+    if (error.status() == FRT_ERR_NOT_FOUND && lookup.problem.ends_with("; searched:")) {
+      lookup.problem.resize(lookup.problem.size() - std::string_view("; searched:").size());
+      for (std::string& note : lookup.notes) note.insert(0, "searched ");
+    }
+  }
+  return lookup;
+}
+
+std::vector<std::string> Registry::ids(uint32_t kind) {
+  std::vector<std::string> found;
+  for (const Candidate& candidate : candidates()) {
+    if (candidate.state == CandidateState::kUsable && candidate.card->kind == kind) {
+      found.push_back(candidate.card->id);
+    }
+  }
+  return found;
+}
+
+std::vector<PluginSchema> Registry::schemas() {
+  std::vector<PluginSchema> all;
+  for (const uint32_t kind : {FRT_PLUGIN_BACKEND, FRT_PLUGIN_MODEL}) {
+    for (const std::string& id : ids(kind)) {
+      const Lookup lookup = find(id);
+      if (lookup.schema) all.push_back({id, kind, *lookup.schema});
+    }
+  }
+  return all;
+}
+
+}  // namespace frt::core

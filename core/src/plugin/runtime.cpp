@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// A manifest at work. The order of members is the order of life: plugins are opened first and
+// closed last; contexts lie between.
+#include <frt/model.h>
+#include <frt/core/context.hpp>
+#include <frt/core/runtime.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+namespace frt::core {
+
+Runtime::Runtime(Manifest manifest, Registry& registry, HostServices& services, bool all_devices)
+    : manifest_(std::move(manifest)), registry_(registry), services_(services) {
+  std::set<std::string> used;
+  for (const ModelSpec& model : manifest_.models) used.insert(model.device());
+  try {
+    // All files are mapped before the first device is opened: loading a library and starting a
+    // driver on different threads can deadlock, and a driver starts threads.
+    for (const PluginEntry& entry : manifest_.plugins) {
+      if (entry.required) registry_.load(entry.id);
+    }
+    for (const ModelSpec& model : manifest_.models) registry_.load(model.plugin());
+    for (const DeviceSpec& device : manifest_.devices) {
+      if ((all_devices || used.contains(device.name)) && !device.automatic()) {
+        registry_.load(device.backend());
+      }
+    }
+    for (const ModelSpec& model : manifest_.models) {
+      open(model.plugin()).require<frt_model_v1>(FRT_EXT_MODEL);
+    }
+    for (const DeviceSpec& device : manifest_.devices) {
+      if (all_devices || used.contains(device.name)) open_device(device);
+    }
+  } catch (...) {
+    for (RuntimeDevice& device : devices_) close_context(device.context);
+    throw;
+  }
+}
+
+Runtime::~Runtime() {
+  for (auto device = devices_.rbegin(); device != devices_.rend(); ++device) {
+    try {
+      close_context(device->context);
+    } catch (const std::exception& error) {
+      services_.log().write("core", FRT_LOG_HOST_MISBEHAVING, error.what());
+    }
+  }
+  while (!plugins_.empty()) plugins_.pop_back();
+}
+
+OpenPlugin& Runtime::open(const std::string& id) {
+  for (const auto& plugin : plugins_) {
+    if (plugin->loaded().card.id == id) return *plugin;
+  }
+  const LoadedPlugin& loaded = registry_.load(id);
+  const auto given = manifest_.plugin_options.find(id);
+  Config options;
+  if (given != manifest_.plugin_options.end()) {
+    options = given->second;
+  } else {
+    // A plugin that the manifest does not name (the choice of an automatic device): defaults.
+    Diagnostics diagnostics(manifest_.text.get());
+    ResolveContext context = manifest_.resolving;
+    context.table = "plugin-options." + id;
+    options = resolve_config(loaded.schema.plugin_options, {}, context, diagnostics);
+    diagnostics.throw_if_errors();
+  }
+  return *plugins_.emplace_back(std::make_unique<OpenPlugin>(loaded, options, services_));
+}
+
+void Runtime::open_device(const DeviceSpec& spec) {
+  RuntimeDevice device;
+  device.spec = &spec;
+  std::string id = spec.backend();
+  if (spec.automatic()) {
+    const BackendChoice choice =
+        choose_backend(registry_, spec.ordinal(),
+                       [&](const std::string& wanted) -> OpenPlugin& { return open(wanted); });
+    id = choice.id;
+    device.choice = choice.reason;
+    device.others = choice.others;
+  } else {
+    device.choice = "named in the manifest";
+  }
+  OpenPlugin& plugin = open(id);
+  device.plugin = &plugin;
+  device.options = spec.options ? *spec.options
+                                : resolve_device_options(manifest_, spec, plugin.loaded().schema);
+  ContextOptions options;
+  options.name = spec.name;
+  options.backend_id = id;
+  options.eager = !spec.capture();
+  options.kernels = plugin.find<frt_kernels_v1>(FRT_EXT_KERNELS);
+  try {
+    device.context = open_context(plugin.require<frt_backend_v1>(FRT_EXT_BACKEND), plugin.handle(),
+                                  spec.ordinal(), device.options.c(), options);
+  } catch (const Error& error) {
+    throw Error(error.status(), "device '" + spec.name + "' (" + id + "): " + error.what());
+  }
+  devices_.push_back(std::move(device));
+}
+
+const RuntimeDevice& Runtime::device(std::string_view name) const {
+  for (const RuntimeDevice& device : devices_) {
+    if (device.spec->name == name) return device;
+  }
+  throw Error(FRT_ERR_NOT_FOUND, "device '" + std::string(name) + "' is not open");
+}
+
+const OpenPlugin& Runtime::model_plugin(std::string_view model) const {
+  const ModelSpec* spec = manifest_.find_model(model);
+  const OpenPlugin* found = spec ? plugin(spec->plugin()) : nullptr;
+  if (!found) {
+    throw Error(FRT_ERR_NOT_FOUND, "the manifest has no model '" + std::string(model) + "'");
+  }
+  return *found;
+}
+
+const OpenPlugin* Runtime::plugin(std::string_view id) const noexcept {
+  for (const auto& plugin : plugins_) {
+    if (plugin->loaded().card.id == id) return plugin.get();
+  }
+  return nullptr;
+}
+
+std::vector<SummaryRow> Runtime::summary() const {
+  std::vector<SummaryRow> rows;
+  for (const auto& plugin : plugins_) {
+    const LoadedPlugin& loaded = plugin->loaded();
+    rows.push_back(
+        {"plugin", loaded.card.id, "loaded",
+         fmt::format("{} {}, ABI {}.{}, {}{}", plugin_kind_name(loaded.card.kind),
+                     loaded.card.version, loaded.card.abi_major, loaded.card.abi_minor,
+                     loaded.path.string(), loaded.digest.empty() ? "" : ", digest verified")});
+  }
+  for (const Candidate& candidate : registry_.candidates()) {
+    if (candidate.state == CandidateState::kUsable) continue;
+    rows.push_back({"plugin",
+                    candidate.card ? candidate.card->id : candidate.path.filename().string(),
+                    candidate.state == CandidateState::kRefused ? "rejected" : "shadowed",
+                    candidate.path.string() + ": " + candidate.reason});
+  }
+  for (const RuntimeDevice& device : devices_) {
+    rows.push_back({"device", device.spec->name, "open",
+                    device.plugin->loaded().card.id + ", " + device.choice});
+    for (const std::string& other : device.others) {
+      rows.push_back({"device", device.spec->name, "not chosen", other});
+    }
+  }
+  return rows;
+}
+
+}  // namespace frt::core

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opening a plugin, and the tables it gets. Each plugin has its own frt_host, so that log and
+// progress know who speaks.
+#include <frt/core/exec_table.hpp>
+#include <frt/core/plugin.hpp>
+#include <frt/core/services.hpp>
+#include <frt/core/state.hpp>
+
+#include <string_view>
+
+namespace frt::core {
+
+frt_status HostServices::report(std::string_view source, std::string_view phase, uint32_t unit,
+                                uint64_t done, uint64_t total) noexcept {
+  if (!progress_) return FRT_OK;
+  try {
+    return progress_(source, phase, unit, done, total);
+  } catch (...) {
+    return FRT_ERR_CALLBACK;
+  }
+}
+
+struct OpenPlugin::HostView {
+  HostServices& services;
+  std::string id;
+  frt_log_v1 log{};
+  frt_progress_v1 progress{};
+  frt_host host{};
+
+  HostView(HostServices& host_services, std::string plugin_id)
+      : services(host_services), id(std::move(plugin_id)) {
+    log = {sizeof(frt_log_v1), 0, this, &HostView::write};
+    progress = {sizeof(frt_progress_v1), 0, this, &HostView::report};
+    host = {sizeof(frt_host), FRT_ABI_MAJOR, FRT_ABI_MINOR, this, &HostView::extension};
+  }
+
+  static void write(void* self, const char* source, frt_log_level level, const char* text) {
+    auto& view = *static_cast<HostView*>(self);
+    if (!view.services.log().shows(level)) return;
+    try {
+      const bool part = source && *source && view.id != source;
+      view.services.log().write(part ? view.id + "/" + source : view.id, level, text ? text : "");
+    } catch (...) {
+      // Out of memory while logging: the message is lost, the work goes on.
+      return;
+    }
+  }
+
+  static frt_status report(void* self, const char* phase, uint32_t unit, uint64_t done,
+                           uint64_t total) {
+    auto& view = *static_cast<HostView*>(self);
+    return view.services.report(view.id, phase ? phase : "", unit, done, total);
+  }
+
+  static const void* extension(void* self, const char* id) {
+    const auto& view = *static_cast<HostView*>(self);
+    const std::string_view name = id ? id : "";
+    if (name == FRT_EXT_EXEC) return exec_table();
+    if (name == FRT_EXT_STATE) return state_table();
+    if (name == FRT_EXT_LOG) return &view.log;
+    if (name == FRT_EXT_PROGRESS) return &view.progress;
+    return nullptr;
+  }
+};
+
+OpenPlugin::OpenPlugin(const LoadedPlugin& loaded, const Config& options, HostServices& services)
+    : loaded_(loaded), host_(std::make_unique<HostView>(services, loaded.card.id)) {
+  frt_error error{};
+  frt_plugin plugin = nullptr;
+  check(loaded.descriptor->open(&host_->host, options.c(), &plugin, &error), error,
+        "plugin " + loaded.card.id);
+  if (!plugin) {
+    throw Error(FRT_ERR_INTERNAL,
+                "plugin " + loaded.card.id + ": open reported success but made no object");
+  }
+  plugin_ = plugin;
+}
+
+OpenPlugin::~OpenPlugin() {
+  loaded_.descriptor->close(plugin_);
+}
+
+}  // namespace frt::core
