@@ -6,6 +6,7 @@ namespace frt::cpu {
 void register_operators(KernelList& list) {
   register_attention(list);
   register_causal_conv(list);
+  register_checksum(list);
   register_embed(list);
   register_gated_delta(list);
   register_norm(list);

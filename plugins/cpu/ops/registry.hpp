@@ -14,6 +14,7 @@ void register_operators(KernelList& list);
 
 void register_attention(KernelList& list);    // frt/ops/attention.h
 void register_causal_conv(KernelList& list);  // frt/ops/gated_delta.h
+void register_checksum(KernelList& list);     // frt/ops/checksum.h
 void register_embed(KernelList& list);        // frt/ops/embed.h
 void register_gated_delta(KernelList& list);  // frt/ops/gated_delta.h
 void register_norm(KernelList& list);         // frt/ops/norm.h

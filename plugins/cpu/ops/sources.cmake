@@ -2,6 +2,7 @@
 list(APPEND FRT_CPU_OP_SOURCES
   ops/attention.cpp
   ops/causal_conv.cpp
+  ops/checksum.cpp
   ops/choose.cpp
   ops/embed.cpp
   ops/gated_delta.cpp
