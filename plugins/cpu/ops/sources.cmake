@@ -4,9 +4,23 @@ list(APPEND FRT_CPU_OP_SOURCES
   ops/causal_conv.cpp
   ops/checksum.cpp
   ops/choose.cpp
+  ops/convert.cpp
+  ops/elementwise.cpp
+  ops/elementwise_rows.cpp
+  ops/delta.cpp
   ops/embed.cpp
+  ops/fill.cpp
   ops/gated_delta.cpp
+  ops/linear.cpp
   ops/norm.cpp
+  ops/products/group.cpp
+  ops/products/narrow.cpp
+  ops/products/narrow_bf16.cpp
+  ops/products/narrow_simd.cpp
+  ops/products/panel.cpp
+  ops/products/plain.cpp
+  ops/products/weight.cpp
+  ops/products/wide.cpp
   ops/reference.cpp
   ops/registry.cpp
   ops/rows.cpp

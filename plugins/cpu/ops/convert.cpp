@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// frt.convert/1: rows from one float type to another, and the strided copy of rows.
+//
+// One value at a time: memory, not arithmetic, is the limit wherever this is used.
+#include <frt/ops/elementwise.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "../device.hpp"
+#include "checks.hpp"
+#include "formats.hpp"
+#include "numbers.hpp"
+#include "registry.hpp"
+
+namespace frt::cpu {
+namespace {
+
+constexpr int64_t kPiece = 16384;  // values per task
+
+int64_t bytes_of(frt_dtype dtype) noexcept {
+  return dtype_bits(dtype) / 8;
+}
+
+template <class Load, class Store>
+void convert_loop(int64_t count, const Load& load, const Store& store) noexcept {
+  for (int64_t i = 0; i < count; ++i) store(i, load(i));
+}
+
+template <class Load>
+void convert_from(int64_t count, const Load& load, frt_dtype dtype, void* y) noexcept {
+  switch (dtype) {
+    case FRT_DTYPE_F32:
+      return convert_loop(count, load,
+                          [y](int64_t i, float v) { static_cast<float*>(y)[i] = v; });
+    case FRT_DTYPE_BF16:
+      return convert_loop(count, load, [y](int64_t i, float v) {
+        static_cast<uint16_t*>(y)[i] = bf16_from_float(v);
+      });
+    case FRT_DTYPE_F16:
+      return convert_loop(count, load, [y](int64_t i, float v) {
+        static_cast<uint16_t*>(y)[i] = f16_from_float(v);
+      });
+    default:
+      return convert_loop(count, load, [y](int64_t i, float v) {
+        static_cast<uint8_t*>(y)[i] = e4m3_from_float(v);
+      });
+  }
+}
+
+void convert_values(int64_t count, frt_dtype x_dtype, const void* x, frt_dtype y_dtype,
+                    void* y) noexcept {
+  if (x_dtype == y_dtype) {
+    std::memmove(y, x, static_cast<std::size_t>(count * bytes_of(x_dtype)));
+    return;
+  }
+  switch (x_dtype) {
+    case FRT_DTYPE_F32:
+      return convert_from(
+          count, [x](int64_t i) { return static_cast<const float*>(x)[i]; }, y_dtype, y);
+    case FRT_DTYPE_BF16:
+      return convert_from(
+          count, [x](int64_t i) { return bf16_to_float(static_cast<const uint16_t*>(x)[i]); },
+          y_dtype, y);
+    case FRT_DTYPE_F16:
+      return convert_from(
+          count, [x](int64_t i) { return f16_to_float(static_cast<const uint16_t*>(x)[i]); },
+          y_dtype, y);
+    default:
+      return convert_from(
+          count, [x](int64_t i) { return e4m3_to_float(static_cast<const uint8_t*>(x)[i]); },
+          y_dtype, y);
+  }
+}
+
+std::unique_ptr<Node> prepare_convert(Device&, const frt_convert_args& args) {
+  const Checks check(FRT_OP_CONVERT);
+  const std::initializer_list<frt_dtype> types = {FRT_DTYPE_F32, FRT_DTYPE_BF16, FRT_DTYPE_F16,
+                                                  FRT_DTYPE_F8_E4M3};
+  check.dtype("x_dtype", args.x_dtype, types);
+  check.dtype("y_dtype", args.y_dtype, types);
+  check.at_least("rows", args.rows, 0);
+  check.positive("width", args.width);
+  check.pointer("x", args.x);
+  check.pointer("y", args.y);
+  check.at_least("x_stride", args.x_stride, args.width);
+  check.at_least("y_stride", args.y_stride, args.width);
+  return make_node([args](Pool& pool, std::byte*) noexcept {
+    const int64_t rows = active_rows(args.rows, args.row_count);
+    const int64_t rows_per_task = std::max<int64_t>(1, kPiece / args.width);
+    pool.run((rows + rows_per_task - 1) / rows_per_task, [&](int64_t task, int) {
+      const int64_t first = task * rows_per_task;
+      for (int64_t row = first; row < std::min(rows, first + rows_per_task); ++row) {
+        convert_values(args.width, args.x_dtype,
+                       byte_offset(args.x, row * args.x_stride * bytes_of(args.x_dtype)),
+                       args.y_dtype,
+                       byte_offset(args.y, row * args.y_stride * bytes_of(args.y_dtype)));
+      }
+    });
+  });
+}
+
+}  // namespace
+
+void register_convert(KernelList& list) {
+  list.add<frt_convert_args>(FRT_OP_CONVERT,
+                             kFloatTypes | FRT_DTYPE_BIT(FRT_DTYPE_F16) |
+                                 FRT_DTYPE_BIT(FRT_DTYPE_F8_E4M3),
+                             0, prepare_convert);
+}
+
+}  // namespace frt::cpu

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two rows to one: frt.silu_mul/1, frt.sigmoid_mul/1, frt.add/1.
+//
+// Work is cut into pieces of kPiece values, so that one wide row is spread over the workers as well
+// as many narrow ones.
+#include "elementwise.hpp"
+
+#include <frt/ops/elementwise.h>
+
+#include <algorithm>
+
+#include "../device.hpp"
+#include "checks.hpp"
+#include "numbers.hpp"
+#include "registry.hpp"
+
+namespace frt::cpu {
+namespace {
+
+constexpr int64_t kPiece = 16384;
+
+template <Binary kOperation>
+std::unique_ptr<Node> prepare_binary(Device& device, const frt_binary_args& args) {
+  const Checks check(kOperation == Binary::kSiluMul      ? FRT_OP_SILU_MUL
+                     : kOperation == Binary::kSigmoidMul ? FRT_OP_SIGMOID_MUL
+                                                         : FRT_OP_ADD);
+  check.dtype("dtype", args.dtype);
+  check.at_least("rows", args.rows, 0);
+  check.positive("width", args.width);
+  check.pointer("a", args.a);
+  check.pointer("b", args.b);
+  check.pointer("y", args.y);
+  check.at_least("a_stride", args.a_stride, args.width);
+  check.at_least("b_stride", args.b_stride, args.width);
+  check.at_least("y_stride", args.y_stride, args.width);
+  const bool reference = device.reference_numerics();
+  return make_node([args, reference](Pool& pool, std::byte*) noexcept {
+    const int64_t rows = active_rows(args.rows, args.row_count);
+    const int64_t rows_per_task = std::max<int64_t>(1, kPiece / args.width);
+    const int64_t pieces = (args.width + kPiece - 1) / kPiece;  // of a row
+    const int64_t groups = (rows + rows_per_task - 1) / rows_per_task;
+    pool.run(groups * pieces, [&](int64_t task, int) {
+      const int64_t first = task / pieces * rows_per_task;
+      const int64_t column = task % pieces * kPiece;
+      const int64_t count = std::min(kPiece, args.width - column);
+      for (int64_t row = first; row < std::min(rows, first + rows_per_task); ++row) {
+        binary_row(reference, kOperation, count, args.dtype,
+                   element(args.dtype, args.a, row * args.a_stride + column),
+                   element(args.dtype, args.b, row * args.b_stride + column),
+                   element(args.dtype, args.y, row * args.y_stride + column));
+      }
+    });
+  });
+}
+
+}  // namespace
+
+void register_elementwise(KernelList& list) {
+  list.add<frt_binary_args>(FRT_OP_SILU_MUL, kFloatTypes, 0, prepare_binary<Binary::kSiluMul>);
+  list.add<frt_binary_args>(FRT_OP_SIGMOID_MUL, kFloatTypes, 0,
+                            prepare_binary<Binary::kSigmoidMul>);
+  list.add<frt_binary_args>(FRT_OP_ADD, kFloatTypes, 0, prepare_binary<Binary::kAdd>);
+}
+
+}  // namespace frt::cpu

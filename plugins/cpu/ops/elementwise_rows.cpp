@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rows of elementwise.hpp with the vectors of every Highway target, and in plain loops.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/elementwise_rows.cpp"
+#include <hwy/foreach_target.h>  // compiles this file once per target
+
+#include "elementwise.hpp"
+#include "numbers.hpp"
+#include "simd-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace frt::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+template <class T>
+void binary_typed(Binary operation, std::size_t count, const T* a, const T* b, T* y) {
+  switch (operation) {
+    case Binary::kSiluMul:
+      for_lanes(count, [&](auto d, std::size_t i) HWY_ATTR {
+        store(d, hn::Mul(silu(d, load(d, a + i)), load(d, b + i)), y + i);
+      });
+      break;
+    case Binary::kSigmoidMul:
+      for_lanes(count, [&](auto d, std::size_t i) HWY_ATTR {
+        store(d, hn::Mul(load(d, a + i), sigmoid(d, load(d, b + i))), y + i);
+      });
+      break;
+    case Binary::kAdd:
+      for_lanes(count, [&](auto d, std::size_t i) HWY_ATTR {
+        store(d, hn::Add(load(d, a + i), load(d, b + i)), y + i);
+      });
+      break;
+  }
+}
+
+void binary(Binary operation, int64_t count, frt_dtype dtype, const void* a, const void* b,
+            void* y) {
+  const auto size = static_cast<std::size_t>(count);
+  if (dtype == FRT_DTYPE_F32) {
+    binary_typed(operation, size, static_cast<const float*>(a), static_cast<const float*>(b),
+                 static_cast<float*>(y));
+  } else {
+    binary_typed(operation, size, static_cast<const uint16_t*>(a), static_cast<const uint16_t*>(b),
+                 static_cast<uint16_t*>(y));
+  }
+}
+
+template <class T>
+void store_typed(std::size_t count, const float* x, const float* scales, bool accumulate, T* y) {
+  for_lanes(count, [&](auto d, std::size_t i) HWY_ATTR {
+    auto v = hn::LoadU(d, x + i);
+    if (scales) v = hn::Mul(v, hn::LoadU(d, scales + i));
+    if (accumulate) v = hn::Add(v, load(d, y + i));
+    store(d, v, y + i);
+  });
+}
+
+void store_any(int64_t count, const float* x, const float* scales, frt_dtype dtype,
+               bool accumulate, void* y) {
+  const auto size = static_cast<std::size_t>(count);
+  if (dtype == FRT_DTYPE_F32) {
+    store_typed(size, x, scales, accumulate, static_cast<float*>(y));
+  } else {
+    store_typed(size, x, scales, accumulate, static_cast<uint16_t*>(y));
+  }
+}
+
+void add_scaled(int64_t count, const float* a, float weight, const float* b, float* y) {
+  for_lanes(static_cast<std::size_t>(count), [&](auto d, std::size_t i) HWY_ATTR {
+    const auto product = hn::Mul(hn::Set(d, weight), hn::LoadU(d, b + i));
+    hn::StoreU(hn::Add(hn::LoadU(d, a + i), product), d, y + i);
+  });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace frt::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace frt::cpu {
+namespace {
+
+HWY_EXPORT(binary);
+HWY_EXPORT(store_any);
+HWY_EXPORT(add_scaled);
+
+float plain_binary(Binary operation, float a, float b) noexcept {
+  switch (operation) {
+    case Binary::kSiluMul:
+      return silu(a) * b;
+    case Binary::kSigmoidMul:
+      return a * sigmoid(b);
+    default:
+      return a + b;
+  }
+}
+
+}  // namespace
+
+void binary_row(bool reference, Binary operation, int64_t count, frt_dtype dtype, const void* a,
+                const void* b, void* y) noexcept {
+  if (!reference) return HWY_DYNAMIC_DISPATCH(binary)(operation, count, dtype, a, b, y);
+  for (int64_t i = 0; i < count; ++i) {
+    const float value =
+        plain_binary(operation, load_float(dtype, a, i), load_float(dtype, b, i));
+    store_float(dtype, y, i, value);
+  }
+}
+
+void store_row(bool reference, int64_t count, const float* x, const float* scales, frt_dtype dtype,
+               bool accumulate, void* y) noexcept {
+  if (!reference) {
+    return HWY_DYNAMIC_DISPATCH(store_any)(count, x, scales, dtype, accumulate, y);
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    float value = scales ? x[i] * scales[i] : x[i];
+    if (accumulate) value += load_float(dtype, y, i);
+    store_float(dtype, y, i, value);
+  }
+}
+
+void add_scaled_row(bool reference, int64_t count, const float* a, float weight, const float* b,
+                    float* y) noexcept {
+  if (!reference) return HWY_DYNAMIC_DISPATCH(add_scaled)(count, a, weight, b, y);
+  for (int64_t i = 0; i < count; ++i) y[i] = a[i] + weight * b[i];
+}
+
+}  // namespace frt::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+// The group node. Scratch of one run:
+//
+//   narrow   panels: for every kind in use (rows, panel_row_bytes)
+//   wide     x as f32 (rows, columns), if some part needs it
+//            per worker: weight tile (kWideTile, columns) if some part is widened; the sums of a
+//            block (kWideBlock, tile), twice if gated; oneDNN's scratchpad
+//
+// A worker finishes its tile: sums live in its cache until they are rounded into y.
+#include "group.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "../checks.hpp"
+#include "../elementwise.hpp"
+#include "../rms.hpp"
+#include "narrow.hpp"
+#include "weight.hpp"
+#include "wide.hpp"
+#include "widen.hpp"
+
+namespace frt::cpu {
+namespace {
+
+constexpr int64_t kTileBytes = 64 * 1024;  // of packed weights: far more than a task costs
+constexpr int64_t kTilesPerWorker = 4;
+constexpr int64_t kLeastTile = 8;
+
+std::size_t aligned(std::size_t bytes) noexcept {
+  return (bytes + 63) / 64 * 64;
+}
+
+// One part with what was decided about it at prepare.
+struct PlannedPart : GroupPart {
+  NarrowKernel narrow{};
+  int64_t narrow_tile = 0;
+  int64_t narrow_tiles = 0;
+
+  frt_dtype wide_dtype = FRT_DTYPE_F32;  // of the multiplication
+  bool widened = false;                  // the weight goes through the tile buffer
+  int64_t wide_tile = 0;
+  int64_t wide_tiles = 0;
+  std::unique_ptr<WideProduct> wide;
+
+  int64_t outputs() const noexcept { return weight.rows; }
+};
+
+class GroupNode final : public Node {
+ public:
+  GroupNode(Device& device, Group group);
+  std::size_t scratch_bytes() const noexcept override { return scratch_bytes_; }
+  void run(Pool& pool, std::byte* scratch) noexcept override;
+
+ private:
+  void plan_narrow(const Device& device, int workers);
+  void plan_wide(const Device& device, int workers);
+  void prepare_row(int64_t row) const noexcept;
+
+  void run_narrow(Pool& pool, int64_t rows, std::byte* scratch) const noexcept;
+  void run_narrow_tile(const PlannedPart& part, int64_t tile, int64_t rows,
+                       const std::byte* panels) const noexcept;
+  void run_wide(Pool& pool, int64_t rows, std::byte* scratch) noexcept;
+  void run_wide_tile(PlannedPart& part, int64_t tile, int64_t first_row, int64_t last_row,
+                     int64_t active, int worker, const float* x_float,
+                     std::byte* scratch) noexcept;
+  const void* wide_weights(const PlannedPart& part, int64_t first, std::byte* buffer) const noexcept;
+
+  // `count` sums of row `row` from column `first` of the part on, rounded into y.
+  void finish(const PlannedPart& part, int64_t row, int64_t first, int64_t count, const float* sums,
+              const float* scales) const noexcept;
+  void finish_gated(int64_t row, int64_t first, int64_t count, const float* gate,
+                    const float* gate_scales, const float* up,
+                    const float* up_scales) const noexcept;
+
+  Group group_;
+  bool reference_;
+  int64_t cols_;
+  std::vector<PlannedPart> parts_;
+  std::size_t listed_;  // parts that have tasks: all, or the first if gated
+  WidenFunction widen_;
+
+  int64_t narrow_limit_ = 0;  // rows up to which the narrow kernels are used
+  std::array<bool, kPanelKinds> panel_used_{};
+  std::array<std::size_t, kPanelKinds> panel_offset_{};
+  std::array<int64_t, kPanelKinds> panel_stride_{};
+  int64_t narrow_tasks_ = 0;
+
+  bool float_x_ = false;  // bf16 activations are widened for some wide part
+  int64_t wide_tasks_ = 0;
+  std::size_t worker_offset_ = 0;
+  std::size_t worker_bytes_ = 0;
+  std::size_t sums_offset_ = 0;
+  std::size_t scratchpad_offset_ = 0;
+  std::size_t scratch_bytes_ = 0;
+};
+
+GroupNode::GroupNode(Device& device, Group group)
+    : group_(std::move(group)),
+      reference_(device.reference_numerics()),
+      cols_(group_.parts.front().weight.cols),
+      listed_(group_.gated ? 1 : group_.parts.size()),
+      widen_(widen_function()) {
+  for (const GroupPart& part : group_.parts) {
+    PlannedPart planned;
+    static_cast<GroupPart&>(planned) = part;
+    parts_.push_back(std::move(planned));
+  }
+  const int workers = device.options().threads;
+  const bool wide =
+      !reference_ && device.isa() >= Isa::kAvx2 && group_.rows > kNarrowRows;
+  narrow_limit_ = wide ? kNarrowRows : group_.rows;
+  plan_narrow(device, workers);
+  if (wide) plan_wide(device, workers);
+}
+
+void GroupNode::plan_narrow(const Device& device, int workers) {
+  int64_t bytes = 0;
+  for (const PlannedPart& part : parts_) {
+    bytes += packed_bytes(part.weight.format, cols_) * part.outputs();
+  }
+  const int64_t share = std::clamp(bytes / (kTilesPerWorker * workers), int64_t{1}, kTileBytes);
+  std::size_t offset = 0;
+  for (PlannedPart& part : parts_) {
+    part.narrow = narrow_kernel(device, part.weight, group_.x_dtype);
+    const int64_t rows = share / std::max<int64_t>(1, packed_bytes(part.weight.format, cols_));
+    part.narrow_tile = std::clamp(rows / kLeastTile * kLeastTile, kLeastTile, kNarrowTile);
+    const auto kind = static_cast<std::size_t>(part.narrow.panel);
+    if (panel_used_[kind]) continue;
+    panel_used_[kind] = true;
+    panel_stride_[kind] = panel_row_bytes(part.narrow.panel, cols_);
+    panel_offset_[kind] = offset;
+    offset += static_cast<std::size_t>(panel_stride_[kind] * narrow_limit_);
+  }
+  if (group_.gated) {  // one tile size for both
+    const int64_t tile = std::min(parts_[0].narrow_tile, parts_[1].narrow_tile);
+    parts_[0].narrow_tile = parts_[1].narrow_tile = tile;
+  }
+  for (std::size_t i = 0; i < listed_; ++i) {
+    PlannedPart& part = parts_[i];
+    part.narrow_tiles = (part.outputs() + part.narrow_tile - 1) / part.narrow_tile;
+    narrow_tasks_ += part.narrow_tiles;
+  }
+  scratch_bytes_ = std::max(scratch_bytes_, offset);
+}
+
+void GroupNode::plan_wide(const Device& device, int workers) {
+  const bool bf16 = group_.x_dtype == FRT_DTYPE_BF16 && device.isa() >= Isa::kAvx512Bf16;
+  bool widened = false;
+  std::size_t scratchpad = 0;
+  int64_t tile = 0;
+  std::size_t tile_bytes = 0;
+  for (PlannedPart& part : parts_) {
+    part.wide_dtype =
+        bf16 && part.weight.format != FRT_WEIGHT_F32 ? FRT_DTYPE_BF16 : FRT_DTYPE_F32;
+    part.widened = part.weight.format !=
+                   (part.wide_dtype == FRT_DTYPE_BF16 ? FRT_WEIGHT_BF16 : FRT_WEIGHT_F32);
+    part.wide_tile = std::min<int64_t>(kWideTile, part.outputs());
+    part.wide_tiles = (part.outputs() + part.wide_tile - 1) / part.wide_tile;
+    const bool float_x = part.wide_dtype != group_.x_dtype;
+    float_x_ |= float_x;
+    part.wide = std::make_unique<WideProduct>(part.wide_dtype, group_.rows, cols_,
+                                              float_x ? cols_ : group_.x_stride, part.wide_tile,
+                                              workers);
+    widened |= part.widened;
+    scratchpad = std::max(scratchpad, part.wide->scratchpad_bytes());
+    tile = std::max(tile, part.wide_tile);
+    tile_bytes = std::max(tile_bytes, static_cast<std::size_t>(part.wide_tile * cols_ *
+                                                               element_bytes(part.wide_dtype)));
+  }
+  for (std::size_t i = 0; i < listed_; ++i) wide_tasks_ += parts_[i].wide_tiles;
+
+  const std::size_t tiles = group_.gated ? 2 : 1;
+  worker_offset_ = float_x_ ? aligned(static_cast<std::size_t>(group_.rows * cols_ * 4)) : 0;
+  sums_offset_ = widened ? aligned(tile_bytes) * tiles : 0;
+  scratchpad_offset_ =
+      sums_offset_ + aligned(static_cast<std::size_t>(kWideBlock * tile) * sizeof(float)) * tiles;
+  worker_bytes_ = scratchpad_offset_ + aligned(scratchpad);
+  scratch_bytes_ =
+      std::max(scratch_bytes_, worker_offset_ + worker_bytes_ * static_cast<std::size_t>(workers));
+}
+
+// The norm of one row.
+void GroupNode::prepare_row(int64_t row) const noexcept {
+  if (!group_.residual) return;
+  const int64_t first = row * cols_;
+  add_rms_norm_row(reference_, static_cast<int32_t>(cols_), group_.epsilon, group_.residual_dtype,
+                   element(group_.residual_dtype, group_.residual, first), group_.x_dtype,
+                   group_.delta ? element(group_.x_dtype, group_.delta, first) : nullptr,
+                   group_.norm_weight,
+                   const_cast<void*>(element(group_.x_dtype, group_.x, first)));
+}
+
+void GroupNode::run(Pool& pool, std::byte* scratch) noexcept {
+  const int64_t rows = active_rows(group_.rows, group_.row_count);
+  if (rows == 0) return;
+  if (rows <= narrow_limit_) {
+    run_narrow(pool, rows, scratch);
+  } else {
+    run_wide(pool, rows, scratch);
+  }
+}
+
+// ---- narrow ----------------------------------------------------------------------------------
+
+void GroupNode::run_narrow(Pool& pool, int64_t rows, std::byte* scratch) const noexcept {
+  pool.run(rows, [&](int64_t row, int) {
+    prepare_row(row);
+    const void* x = element(group_.x_dtype, group_.x, row * group_.x_stride);
+    for (std::size_t kind = 0; kind < panel_used_.size(); ++kind) {
+      if (!panel_used_[kind]) continue;
+      fill_panel_row(static_cast<PanelKind>(kind), group_.x_dtype, x, cols_,
+                     scratch + panel_offset_[kind] + row * panel_stride_[kind]);
+    }
+  });
+  pool.run(narrow_tasks_, [&](int64_t task, int) {
+    for (std::size_t i = 0; i < listed_; ++i) {
+      if (task < parts_[i].narrow_tiles) return run_narrow_tile(parts_[i], task, rows, scratch);
+      task -= parts_[i].narrow_tiles;
+    }
+  });
+}
+
+void GroupNode::run_narrow_tile(const PlannedPart& part, int64_t tile, int64_t rows,
+                                const std::byte* panels) const noexcept {
+  alignas(64) float sums[2][kNarrowRows * kNarrowTile];
+  const int64_t first = tile * part.narrow_tile;
+  const int64_t count = std::min(part.narrow_tile, part.outputs() - first);
+  const auto multiply = [&](const PlannedPart& one, int64_t row, int64_t block, float* out) {
+    const auto kind = static_cast<std::size_t>(one.narrow.panel);
+    one.narrow.function(one.weight, first, count,
+                        panels + panel_offset_[kind] + row * panel_stride_[kind],
+                        panel_stride_[kind], block, out, kNarrowTile);
+  };
+  for (int64_t row = 0; row < rows; row += kNarrowRows) {
+    const int64_t block = std::min(kNarrowRows, rows - row);
+    multiply(part, row, block, sums[0]);
+    if (group_.gated) multiply(parts_[1], row, block, sums[1]);
+    for (int64_t m = 0; m < block; ++m) {
+      const float* values = sums[0] + m * kNarrowTile;
+      if (group_.gated) {
+        finish_gated(row + m, first, count, values, nullptr, sums[1] + m * kNarrowTile, nullptr);
+      } else {
+        finish(part, row + m, first, count, values, nullptr);
+      }
+    }
+  }
+}
+
+// ---- wide ------------------------------------------------------------------------------------
+
+void GroupNode::run_wide(Pool& pool, int64_t rows, std::byte* scratch) noexcept {
+  auto* x_float = reinterpret_cast<float*>(scratch);
+  if (group_.residual || float_x_) {
+    pool.run(rows, [&](int64_t row, int) {
+      prepare_row(row);
+      if (!float_x_) return;
+      const void* x = element(group_.x_dtype, group_.x, row * group_.x_stride);
+      for (int64_t k = 0; k < cols_; ++k) {
+        x_float[row * cols_ + k] = load_float(group_.x_dtype, x, k);
+      }
+    });
+  }
+  // Few tiles for many workers: cut the rows, too.
+  const int64_t wanted = 2 * pool.workers();
+  const int64_t cuts = std::clamp((wanted + wide_tasks_ - 1) / wide_tasks_, int64_t{1},
+                                  (rows + kWideTile - 1) / kWideTile);
+  const int64_t cut = ((rows + cuts - 1) / cuts + kWideRows - 1) / kWideRows * kWideRows;
+  pool.run(wide_tasks_ * cuts, [&](int64_t task, int worker) {
+    const int64_t first_row = task % cuts * cut;
+    const int64_t last_row = std::min(rows, first_row + cut);
+    int64_t tile = task / cuts;
+    for (std::size_t i = 0; i < listed_; ++i) {
+      if (tile < parts_[i].wide_tiles) {
+        return run_wide_tile(parts_[i], tile, first_row, last_row, rows, worker, x_float, scratch);
+      }
+      tile -= parts_[i].wide_tiles;
+    }
+  });
+}
+
+void GroupNode::run_wide_tile(PlannedPart& part, int64_t tile, int64_t first_row,
+                              int64_t last_row, int64_t active, int worker, const float* x_float,
+                              std::byte* scratch) noexcept {
+  std::byte* own = scratch + worker_offset_ + worker_bytes_ * static_cast<std::size_t>(worker);
+  auto* sums = reinterpret_cast<float*>(own + sums_offset_);
+  // The last tile begins early, so that all have the same size; its first columns are skipped.
+  const int64_t wanted = tile * part.wide_tile;
+  const int64_t first = std::min(wanted, part.outputs() - part.wide_tile);
+  const int64_t skipped = wanted - first;
+  const int64_t count = part.wide_tile - skipped;
+
+  const std::size_t count_of_parts = group_.gated ? 2 : 1;
+  PlannedPart* const shared[2] = {&part, group_.gated ? &parts_[1] : nullptr};
+  const void* weights[2] = {};
+  alignas(64) float scales[2][kWideTile];
+  for (std::size_t i = 0; i < count_of_parts; ++i) {
+    std::byte* buffer = own + i * (sums_offset_ / count_of_parts);
+    weights[i] = wide_weights(*shared[i], first, buffer);
+    for (int64_t n = 0; n < part.wide_tile; ++n) {
+      scales[i][n] = row_scale(shared[i]->weight, first + n);
+    }
+  }
+  for (int64_t row = first_row; row < last_row;) {
+    const WideProduct::Block block = part.wide->block(row, std::min(active, last_row), group_.rows);
+    const int64_t end = std::min(last_row, block.end());
+    float* outs[2] = {sums, sums + kWideBlock * part.wide_tile};
+    for (std::size_t i = 0; i < count_of_parts; ++i) {
+      const void* x = shared[i]->wide_dtype == group_.x_dtype
+                          ? element(group_.x_dtype, group_.x, block.first * group_.x_stride)
+                          : static_cast<const void*>(x_float + block.first * cols_);
+      shared[i]->wide->run(worker, block.rows, x, weights[i], outs[i], own + scratchpad_offset_);
+    }
+    for (; row < end; ++row) {
+      const int64_t at = (row - block.first) * part.wide_tile + skipped;
+      if (group_.gated) {
+        finish_gated(row, wanted, count, outs[0] + at, scales[0] + skipped, outs[1] + at,
+                     scales[1] + skipped);
+      } else {
+        finish(part, row, wanted, count, outs[0] + at, scales[0] + skipped);
+      }
+    }
+  }
+}
+
+// The tile's weights in the type of the multiplication: in place, or widened into `buffer`.
+const void* GroupNode::wide_weights(const PlannedPart& part, int64_t first,
+                                    std::byte* buffer) const noexcept {
+  if (!part.widened) return weight_row(part.weight, first);
+  widen_(part.weight, first, part.wide_tile, part.wide_dtype, buffer);
+  return buffer;
+}
+
+// ---- results ---------------------------------------------------------------------------------
+
+void GroupNode::finish(const PlannedPart& part, int64_t row, int64_t first, int64_t count,
+                       const float* sums, const float* scales) const noexcept {
+  store_row(reference_, count, sums, scales, part.y_dtype, part.accumulate,
+            element(part.y_dtype, part.y, row * part.y_stride + first));
+}
+
+void GroupNode::finish_gated(int64_t row, int64_t first, int64_t count, const float* gate,
+                             const float* gate_scales, const float* up,
+                             const float* up_scales) const noexcept {
+  static_assert(kNarrowTile >= kWideTile);
+  const PlannedPart& part = parts_[0];
+  alignas(64) float rounded[2][kNarrowTile];  // as y_dtype
+  store_row(reference_, count, gate, gate_scales, part.y_dtype, false, rounded[0]);
+  store_row(reference_, count, up, up_scales, part.y_dtype, false, rounded[1]);
+  binary_row(reference_, Binary::kSiluMul, count, part.y_dtype, rounded[0], rounded[1],
+             element(part.y_dtype, part.y, row * part.y_stride + first));
+}
+
+}  // namespace
+
+std::unique_ptr<Node> make_group_node(Device& device, Group group) {
+  return std::make_unique<GroupNode>(device, std::move(group));
+}
+
+}  // namespace frt::cpu

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// group.hpp - several products of the same activations as one node, with the norm before them and
+// the gate after them: the node behind frt.linear/1, frt.norm_linears/1 and frt.norm_gate_up/1.
+//
+//   rows    residual += delta; x = rms_norm(residual); the panels of x      one task per row
+//   tiles   every (part, weight rows) tile of all parts in one task list     one task per tile
+//
+// How many rows there are is known when the node runs. Up to kNarrowRows of them take the narrow
+// kernels; more take oneDNN, unless the numerics are "reference" or the machine has no AVX2: then
+// the narrow kernels walk over the rows.
+#pragma once
+
+#include <frt/kernels.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "../../device.hpp"
+#include "../../node.hpp"
+
+namespace frt::cpu {
+
+// One weight and where its result goes.
+struct GroupPart {
+  frt_weight weight;
+  frt_dtype y_dtype = FRT_DTYPE_F32;
+  bool accumulate = false;
+  void* y = nullptr;
+  int64_t y_stride = 0;  // elements
+};
+
+// A checked group. All parts have the same number of columns.
+struct Group {
+  int32_t rows = 0;
+  const int32_t* row_count = nullptr;
+  frt_dtype x_dtype = FRT_DTYPE_F32;
+  const void* x = nullptr;
+  int64_t x_stride = 0;  // elements
+
+  // The norm before: writes x, (rows, columns) contiguous. None with residual NULL.
+  frt_dtype residual_dtype = FRT_DTYPE_F32;
+  void* residual = nullptr;
+  const void* delta = nullptr;
+  const float* norm_weight = nullptr;
+  float epsilon = 0.0f;
+
+  // The gate after: two parts of equal shape, y of the first = silu(first) * second, each rounded
+  // to y_dtype before; y of the second is not used.
+  bool gated = false;
+
+  std::vector<GroupPart> parts;
+};
+
+// [setup]
+std::unique_ptr<Node> make_group_node(Device& device, Group group);
+
+}  // namespace frt::cpu

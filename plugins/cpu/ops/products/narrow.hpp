@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// narrow.hpp - products with few activation rows (at most kNarrowRows): what decoding is made of.
+//
+// Time is the time to read the weights, so they are read once, in order, and widened in
+// registers. Each (activation row, weight row) pair has its own running sums, walked along the
+// columns in one order that does not depend on how many rows are computed together.
+//
+// The activations are first copied into a panel: rows of a fixed padded length, zero beyond the
+// columns, in the order of elements the kernel wants. A panel is made once per node, whatever the
+// number of weights that use it.
+#pragma once
+
+#include <frt/kernels.h>
+
+#include <cstdint>
+
+#include "../../device.hpp"
+
+namespace frt::cpu {
+
+inline constexpr int64_t kNarrowRows = 16;
+
+// The most weight rows of one call.
+inline constexpr int64_t kNarrowTile = 64;
+
+// Element type and order of a panel. The permuted orders are given where they are made
+// (panel.cpp).
+enum class PanelKind : uint8_t { kFloat, kBf16, kBf16Fp8, kBf16Fp4 };
+inline constexpr int kPanelKinds = 4;
+
+// Bytes of one panel row, a multiple of 64.  [any]
+int64_t panel_row_bytes(PanelKind kind, int64_t cols) noexcept;
+
+// Makes one panel row of `cols` activations. kFloat takes f32 and bf16, the others bf16.  [hot]
+void fill_panel_row(PanelKind kind, frt_dtype dtype, const void* x, int64_t cols,
+                    void* panel) noexcept;
+
+// out[m * out_stride + n] = sum_k x[m, k] W[first + n, k], n in [0, count), m in [0, rows);
+// 1 <= rows <= kNarrowRows, count <= kNarrowTile.  [hot]
+using NarrowFunction = void (*)(const frt_weight& weight, int64_t first, int64_t count,
+                                const void* panel, int64_t panel_row_bytes, int64_t rows,
+                                float* out, int64_t out_stride) noexcept;
+
+struct NarrowKernel {
+  NarrowFunction function;
+  PanelKind panel;
+};
+
+// The kernel for `weight` (its format and block size; the pointers are not read) and activations
+// of type `dtype` on `device`.  [setup]
+NarrowKernel narrow_kernel(const Device& device, const frt_weight& weight, frt_dtype dtype);
+
+// ---- the families, for narrow_kernel and tests -----------------------------------------------
+
+// Plain loops, f32, any format and block size.  [hot]
+void narrow_plain(const frt_weight& weight, int64_t first, int64_t count, const void* panel,
+                  int64_t panel_row_bytes, int64_t rows, float* out, int64_t out_stride) noexcept;
+
+// Vectors of f32 for the Highway target in force; kFloat panels, any format and block size.
+// [setup]
+NarrowFunction narrow_simd_function(frt_weight_format format);
+
+// AVX512_BF16 products of bf16 panels; function NULL where format, block size or machine do not
+// fit.  [setup]
+NarrowKernel narrow_bf16_kernel(const frt_weight& weight);
+
+}  // namespace frt::cpu

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+// Narrow products of bf16 activations with the AVX512_BF16 instruction VDPBF16PS: 32 products and
+// 16 sums of pairs per instruction, f32 sums. Weights become bf16 values exactly; scales are
+// applied to f32 sums.
+//
+//   BF16    as they are.
+//   FP8     64 bytes at a time through two byte permutations (VPERMI2B, AVX512_VBMI): magnitude ->
+//           upper byte and lower byte of the bf16, NaN included. Sums of a column block are
+//           multiplied by its scale and added to the row's.
+//   NVFP4   32 bytes at a time: widened to words, whose low and high nibbles index a table of bf16
+//           (VPERMW). One 64-column step is four groups; lane i of the sum belongs to group i / 4.
+//
+// Per (activation row, weight row) the order of additions is fixed by the columns alone. The
+// functions carry their target in an attribute; narrow_bf16_kernel hands them out only where the
+// machine has the instructions.
+#include "narrow.hpp"
+#include "weight.hpp"
+
+#if defined(__x86_64__)
+#if defined(__GNUC__) && !defined(__clang__)
+// The intrinsics of GCC 12 start from deliberately undefined registers, which it then reports
+// (GCC bug 105593). The state at the point of inclusion counts.
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <immintrin.h>
+
+#include <algorithm>
+#include <array>
+
+#define FRT_BF16_TARGET                                                                     \
+  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi,fma,f16c")))
+#define FRT_BF16_INLINE FRT_BF16_TARGET __attribute__((always_inline)) inline
+
+namespace frt::cpu {
+namespace {
+
+constexpr int64_t kBlock = 64;            // columns per step, and of the panel's padding
+constexpr int64_t kPrefetchBytes = 1024;  // ahead in the same row: about one memory latency
+
+FRT_BF16_INLINE __m512 dot(__m512 sum, __m512i a, __m512i b) {
+  return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
+}
+
+template <int kWeights, int kRows>
+FRT_BF16_INLINE void clear(__m512 (&sums)[kWeights][kRows]) {
+  for (auto& row : sums) {
+    for (__m512& sum : row) sum = _mm512_setzero_ps();
+  }
+}
+
+FRT_BF16_INLINE void prefetch(const uint8_t* p) {
+  _mm_prefetch(reinterpret_cast<const char*>(p) + kPrefetchBytes, _MM_HINT_T0);
+}
+
+// ---- BF16 ------------------------------------------------------------------------------------
+
+struct Bf16Rows {
+  static constexpr PanelKind kPanel = PanelKind::kBf16;
+
+  template <int kWeights, int kRows>
+  FRT_BF16_TARGET static void multiply(const frt_weight& weight, int64_t index,
+                                       const uint8_t* const* x, float (&out)[kWeights][kRows]) {
+    const int64_t row_bytes = weight.cols * 2;
+    const uint8_t* w = weight_row(weight, index);
+    __m512 sums[kWeights][kRows];
+    clear(sums);
+    int64_t k = 0;  // bytes, the same in the row and in the panel
+    for (; k + 64 <= row_bytes; k += 64) {
+      __m512i values[kWeights];
+      for (int j = 0; j < kWeights; ++j) {
+        values[j] = _mm512_loadu_si512(w + j * row_bytes + k);
+        prefetch(w + j * row_bytes + k);
+      }
+      for (int m = 0; m < kRows; ++m) {
+        const __m512i a = _mm512_loadu_si512(x[m] + k);
+        for (int j = 0; j < kWeights; ++j) sums[j][m] = dot(sums[j][m], values[j], a);
+      }
+    }
+    if (k < row_bytes) {
+      const __mmask32 mask = (1u << ((row_bytes - k) / 2)) - 1u;
+      for (int j = 0; j < kWeights; ++j) {
+        const __m512i values = _mm512_maskz_loadu_epi16(mask, w + j * row_bytes + k);
+        for (int m = 0; m < kRows; ++m) {
+          sums[j][m] = dot(sums[j][m], values, _mm512_loadu_si512(x[m] + k));
+        }
+      }
+    }
+    for (int j = 0; j < kWeights; ++j) {
+      for (int m = 0; m < kRows; ++m) out[j][m] = _mm512_reduce_add_ps(sums[j][m]);
+    }
+  }
+};
+
+// ---- FP8 -------------------------------------------------------------------------------------
+
+// E4M3 magnitude -> upper and lower byte of the bf16 of the same value.
+struct Fp8Tables {
+  alignas(64) std::array<uint8_t, 128> upper;
+  alignas(64) std::array<uint8_t, 128> lower;
+};
+Fp8Tables make_fp8_tables() {
+  Fp8Tables tables{};
+  for (uint8_t code = 0; code < 128; ++code) {
+    const uint16_t bits = bf16_from_float(e4m3_to_float(code));
+    tables.upper[code] = static_cast<uint8_t>(bits >> 8);
+    tables.lower[code] = static_cast<uint8_t>(bits & 0xFFu);
+  }
+  return tables;
+}
+const Fp8Tables kFp8Tables = make_fp8_tables();
+
+struct Fp8Rows {
+  static constexpr PanelKind kPanel = PanelKind::kBf16Fp8;
+
+  template <int kWeights, int kRows>
+  FRT_BF16_TARGET static void multiply(const frt_weight& weight, int64_t index,
+                                       const uint8_t* const* x, float (&out)[kWeights][kRows]) {
+    const __m512i upper0 = _mm512_load_si512(kFp8Tables.upper.data());
+    const __m512i upper1 = _mm512_load_si512(kFp8Tables.upper.data() + 64);
+    const __m512i lower0 = _mm512_load_si512(kFp8Tables.lower.data());
+    const __m512i lower1 = _mm512_load_si512(kFp8Tables.lower.data() + 64);
+    const __m512i sign = _mm512_set1_epi8(static_cast<char>(0x80));
+    const bool blocks = weight.format == FRT_WEIGHT_FP8_BLOCK;
+    const int64_t cols = weight.cols;
+    const int64_t segment = blocks ? block_columns(weight) : cols;
+    const uint8_t* w = weight_row(weight, index);
+    __m512 totals[kWeights][kRows];
+    clear(totals);
+    for (int64_t first = 0; first < cols; first += segment) {
+      const int64_t end = std::min(cols, first + segment);
+      __m512 sums[kWeights][kRows];
+      clear(sums);
+      for (int64_t k = first; k < end; k += kBlock) {
+        const __mmask64 mask =
+            end - k >= kBlock ? ~uint64_t{0} : (uint64_t{1} << (end - k)) - 1u;
+        __m512i even[kWeights];
+        __m512i odd[kWeights];
+        for (int j = 0; j < kWeights; ++j) {
+          const uint8_t* p = w + j * cols + k;
+          const __m512i codes = _mm512_maskz_loadu_epi8(mask, p);
+          prefetch(p);
+          // The permutation reads seven bits of each code; bit 7 is the sign.
+          const __m512i high = _mm512_permutex2var_epi8(upper0, codes, upper1);
+          const __m512i low = _mm512_permutex2var_epi8(lower0, codes, lower1);
+          // high | (codes & sign)
+          const __m512i signed_high = _mm512_ternarylogic_epi64(high, codes, sign, 0xF8);
+          even[j] = _mm512_unpacklo_epi8(low, signed_high);
+          odd[j] = _mm512_unpackhi_epi8(low, signed_high);
+        }
+        for (int m = 0; m < kRows; ++m) {
+          const __m512i a = _mm512_loadu_si512(x[m] + 2 * k);
+          const __m512i b = _mm512_loadu_si512(x[m] + 2 * k + 64);
+          for (int j = 0; j < kWeights; ++j) {
+            sums[j][m] = dot(dot(sums[j][m], even[j], a), odd[j], b);
+          }
+        }
+      }
+      for (int j = 0; j < kWeights; ++j) {
+        const float scale = blocks ? block_scale(weight, index + j, first) : 1.0f;
+        for (int m = 0; m < kRows; ++m) {
+          totals[j][m] = _mm512_fmadd_ps(sums[j][m], _mm512_set1_ps(scale), totals[j][m]);
+        }
+      }
+    }
+    for (int j = 0; j < kWeights; ++j) {
+      for (int m = 0; m < kRows; ++m) out[j][m] = _mm512_reduce_add_ps(totals[j][m]);
+    }
+  }
+};
+
+// ---- NVFP4 -----------------------------------------------------------------------------------
+
+// The E4M3 codes in the low bytes of 16 words of 32 bits, as f32.
+FRT_BF16_INLINE __m512 e4m3_lanes(__m512i codes) {
+  const __m512i magnitude = _mm512_and_si512(codes, _mm512_set1_epi32(0x7F));
+  const __m512 value =
+      _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(magnitude, 20)), _mm512_set1_ps(0x1p120f));
+  const __mmask16 nan = _mm512_cmpeq_epi32_mask(magnitude, _mm512_set1_epi32(0x7F));
+  const __m512i sign = _mm512_slli_epi32(_mm512_and_si512(codes, _mm512_set1_epi32(0x80)), 24);
+  const __m512i bits = _mm512_or_si512(_mm512_castps_si512(value), sign);
+  return _mm512_castsi512_ps(_mm512_mask_mov_epi32(bits, nan, _mm512_set1_epi32(0x7FC00000)));
+}
+
+// bf16 of the 16 E2M1 codes, twice: VPERMW reads five bits of an index.
+alignas(64) constexpr uint16_t kFp4Table[32] = {
+    0x0000, 0x3F00, 0x3F80, 0x3FC0, 0x4000, 0x4040, 0x4080, 0x40C0, 0x8000, 0xBF00, 0xBF80,
+    0xBFC0, 0xC000, 0xC040, 0xC080, 0xC0C0, 0x0000, 0x3F00, 0x3F80, 0x3FC0, 0x4000, 0x4040,
+    0x4080, 0x40C0, 0x8000, 0xBF00, 0xBF80, 0xBFC0, 0xC000, 0xC040, 0xC080, 0xC0C0};
+
+struct Fp4Rows {
+  static constexpr PanelKind kPanel = PanelKind::kBf16Fp4;
+
+  template <int kWeights, int kRows>
+  FRT_BF16_TARGET static void multiply(const frt_weight& weight, int64_t index,
+                                       const uint8_t* const* x, float (&out)[kWeights][kRows]) {
+    constexpr int64_t kScaled = 16 * kFp4Group;  // columns of one vector of scales
+    const __m512i table = _mm512_load_si512(kFp4Table);
+    const __m512i quarters = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
+    const int64_t cols = weight.cols;
+    const uint8_t* w = weight_row(weight, index);
+    const uint8_t* scales = group_scales(weight, index);
+    __m512 sums[kWeights][kRows];
+    clear(sums);
+    for (int64_t first = 0; first < cols; first += kScaled) {
+      const int64_t end = std::min(cols, first + kScaled);
+      const __mmask16 groups = static_cast<__mmask16>((1u << ((end - first) / kFp4Group)) - 1u);
+      __m512 factors[kWeights];
+      for (int j = 0; j < kWeights; ++j) {
+        const __m128i codes =
+            _mm_maskz_loadu_epi8(groups, scales + (j * cols + first) / kFp4Group);
+        factors[j] = e4m3_lanes(_mm512_cvtepu8_epi32(codes));
+      }
+      __m512i pick = quarters;
+      for (int64_t k = first; k < end; k += kBlock) {
+        const __mmask32 mask = end - k >= kBlock ? ~0u : (1u << ((end - k) / 2)) - 1u;
+        __m512i even[kWeights];
+        __m512i odd[kWeights];
+        __m512 factor[kWeights];
+        for (int j = 0; j < kWeights; ++j) {
+          const uint8_t* p = w + (j * cols + k) / 2;
+          const __m512i words = _mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(mask, p));
+          prefetch(p);
+          even[j] = _mm512_permutexvar_epi16(words, table);
+          odd[j] = _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 4), table);
+          factor[j] = _mm512_permutexvar_ps(pick, factors[j]);
+        }
+        for (int m = 0; m < kRows; ++m) {
+          const __m512i a = _mm512_loadu_si512(x[m] + 2 * k);
+          const __m512i b = _mm512_loadu_si512(x[m] + 2 * k + 64);
+          for (int j = 0; j < kWeights; ++j) {
+            const __m512 step = dot(dot(_mm512_setzero_ps(), even[j], a), odd[j], b);
+            sums[j][m] = _mm512_fmadd_ps(step, factor[j], sums[j][m]);
+          }
+        }
+        pick = _mm512_add_epi32(pick, _mm512_set1_epi32(4));
+      }
+    }
+    for (int j = 0; j < kWeights; ++j) {
+      for (int m = 0; m < kRows; ++m) out[j][m] = _mm512_reduce_add_ps(sums[j][m]);
+    }
+  }
+};
+
+// ---- tiles -----------------------------------------------------------------------------------
+
+template <class Format, int kWeights, int kRows>
+void multiply_rows(const frt_weight& weight, int64_t index, const uint8_t* const* x, float* out,
+                   int64_t out_stride, int64_t rows) noexcept {
+  float sums[kWeights][kRows];
+  Format::template multiply<kWeights, kRows>(weight, index, x, sums);
+  for (int j = 0; j < kWeights; ++j) {
+    const float scale = row_scale(weight, index + j);
+    for (int m = 0; m < kRows && m < rows; ++m) out[m * out_stride + j] = sums[j][m] * scale;
+  }
+}
+
+template <class Format, int kWeights, int kRows>
+void multiply_tile(const frt_weight& weight, int64_t first, int64_t count, const uint8_t* const* x,
+                   float* out, int64_t out_stride, int64_t rows) noexcept {
+  int64_t n = 0;
+  for (; n + kWeights <= count; n += kWeights) {
+    multiply_rows<Format, kWeights, kRows>(weight, first + n, x, out + n, out_stride, rows);
+  }
+  for (; n < count; ++n) {
+    multiply_rows<Format, 1, kRows>(weight, first + n, x, out + n, out_stride, rows);
+  }
+}
+
+template <class Format>
+void narrow(const frt_weight& weight, int64_t first, int64_t count, const void* panel,
+            int64_t panel_row_bytes, int64_t rows, float* out, int64_t out_stride) noexcept {
+  for (int64_t done = 0; done < rows;) {
+    const int64_t left = rows - done;
+    const uint8_t* x[8];
+    for (int64_t m = 0; m < 8; ++m) {  // beyond the end: the last row again, result dropped
+      const int64_t row = done + std::min(m, left - 1);
+      x[m] = static_cast<const uint8_t*>(panel) + row * panel_row_bytes;
+    }
+    float* to = out + done * out_stride;
+    if (left == 1) {
+      multiply_tile<Format, 4, 1>(weight, first, count, x, to, out_stride, 1);
+      done += 1;
+    } else if (left == 2) {
+      multiply_tile<Format, 4, 2>(weight, first, count, x, to, out_stride, 2);
+      done += 2;
+    } else if (left <= 4) {
+      multiply_tile<Format, 2, 4>(weight, first, count, x, to, out_stride, left);
+      done += 4;
+    } else {
+      multiply_tile<Format, 1, 8>(weight, first, count, x, to, out_stride, left);
+      done += 8;
+    }
+  }
+}
+
+}  // namespace
+
+NarrowKernel narrow_bf16_kernel(const frt_weight& weight) {
+  const bool bytes = __builtin_cpu_supports("avx512vbmi");
+  switch (weight.format) {
+    case FRT_WEIGHT_BF16:
+      return {narrow<Bf16Rows>, Bf16Rows::kPanel};
+    case FRT_WEIGHT_FP8_BLOCK:
+      if (!bytes) break;
+      if (weight.block_cols < weight.cols && weight.block_cols % kBlock != 0) break;
+      return {narrow<Fp8Rows>, Fp8Rows::kPanel};
+    case FRT_WEIGHT_FP8_TENSOR:
+    case FRT_WEIGHT_FP8_CHANNEL:
+      if (!bytes) break;
+      return {narrow<Fp8Rows>, Fp8Rows::kPanel};
+    case FRT_WEIGHT_NVFP4:
+      return {narrow<Fp4Rows>, Fp4Rows::kPanel};
+    default:
+      break;
+  }
+  return {nullptr, PanelKind::kFloat};
+}
+
+}  // namespace frt::cpu
+
+#else
+
+namespace frt::cpu {
+
+NarrowKernel narrow_bf16_kernel(const frt_weight&) {
+  return {nullptr, PanelKind::kFloat};
+}
+
+}  // namespace frt::cpu
+
+#endif

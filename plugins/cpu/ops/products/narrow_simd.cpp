@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+// Narrow products with vectors of f32, and the widening of weight tiles, for every Highway target.
+//
+// Four (or two) weight rows at a time: each vector of activations is used for all of them, and
+// their running sums hide the latency of the multiply-add. BF16 and F32 weights are widened on
+// load; the packed formats are widened 256 columns at a time into a buffer that stays in L1.
+//
+// A running sum is one vector of 16 values (or the equivalent in smaller vectors): column k always
+// meets lane k % 16 at step k / 16, so the number of rows computed together cannot matter.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/products/narrow_simd.cpp"
+#include <hwy/foreach_target.h>  // compiles this file once per target
+
+#include <hwy/cache_control.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "../simd-inl.hpp"
+#include "narrow.hpp"
+#include "weight.hpp"
+#include "widen.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace frt::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+constexpr int64_t kStep = 16;
+constexpr int64_t kChunk = 256;
+
+using D = hn::CappedTag<float, 16>;
+using V = hn::Vec<D>;
+constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(D()));
+constexpr int64_t kVectors = kStep / kLanes;
+
+// ---- widening --------------------------------------------------------------------------------
+
+alignas(16) constexpr int8_t kTwiceE2m1[16] = {0, 1,  2,  3,  4,  6,  8,  12,
+                                               0, -1, -2, -3, -4, -6, -8, -12};
+
+// The 16 E2M1 values of 8 bytes, times 2, as signed bytes.
+HWY_INLINE void unpack_e2m1(const uint8_t* bytes, int8_t* twice) {
+#if HWY_TARGET == HWY_SCALAR
+  for (int64_t i = 0; i < kStep; ++i) twice[i] = kTwiceE2m1[bytes[i / 2] >> (i % 2 * 4) & 15];
+#else
+  const hn::Full128<uint8_t> d8;
+  const hn::Full128<int8_t> di8;
+  uint64_t word;
+  std::memcpy(&word, bytes, sizeof word);
+  const auto packed = hn::BitCast(d8, hn::Set(hn::Full128<uint64_t>(), word));
+  const auto mask = hn::Set(d8, uint8_t{15});
+  const auto high = hn::And(hn::ShiftRight<4>(packed), mask);
+  const auto codes = hn::InterleaveLower(d8, hn::And(packed, mask), high);
+  const auto table = hn::Load(di8, kTwiceE2m1);
+  hn::Store(hn::TableLookupBytes(table, hn::BitCast(di8, codes)), di8, twice);
+#endif
+}
+
+// 16 values of a group with their scale.
+HWY_INLINE void widen_group(const uint8_t* bytes, float scale, float* out) {
+  const D d;
+  const hn::Rebind<int32_t, D> di;
+  const hn::Rebind<int8_t, D> narrow;
+  alignas(16) int8_t twice[16];
+  unpack_e2m1(bytes, twice);
+  const V factor = hn::Set(d, 0.5f * scale);
+  for (int64_t i = 0; i < kStep; i += kLanes) {
+    const auto integers = hn::PromoteTo(di, hn::LoadU(narrow, twice + i));
+    hn::StoreU(hn::Mul(hn::ConvertTo(d, integers), factor), d, out + i);
+  }
+}
+
+void widen_fp4(const frt_weight& weight, int64_t row, int64_t first, int64_t count, float* out) {
+  const uint8_t* data = weight_row(weight, row) + first / 2;
+  const uint8_t* scales = group_scales(weight, row) + first / kFp4Group;
+  for (int64_t i = 0; i < count; i += kStep) {
+    widen_group(data + i / 2, e4m3_to_float(scales[i / kStep]), out + i);
+  }
+}
+
+// `count` E4M3 values times `scale`.
+HWY_INLINE void widen_e4m3(const uint8_t* data, int64_t count, float scale, float* out) {
+  for_lanes(static_cast<std::size_t>(count), [&](auto d, std::size_t i) HWY_ATTR {
+    hn::StoreU(hn::Mul(load(d, data + i), hn::Set(d, scale)), d, out + i);
+  });
+}
+
+void widen_fp8(const frt_weight& weight, int64_t row, int64_t first, int64_t count, float* out) {
+  const uint8_t* data = weight_row(weight, row);
+  if (weight.format != FRT_WEIGHT_FP8_BLOCK) return widen_e4m3(data + first, count, 1.0f, out);
+  const int64_t end = first + count;
+  for (int64_t k = first; k < end;) {
+    const int64_t next = std::min(end, (k / weight.block_cols + 1) * weight.block_cols);
+    widen_e4m3(data + k, next - k, block_scale(weight, row, k), out + k - first);
+    k = next;
+  }
+}
+
+// ---- products --------------------------------------------------------------------------------
+
+// Where a weight row's values come from, 16 at a time, for columns of one chunk.
+template <class T>
+struct Direct {  // T: float, or uint16_t for bf16
+  const T* row;
+  Direct(const frt_weight& weight, int64_t index)
+      : row(reinterpret_cast<const T*>(weight_row(weight, index))) {}
+  HWY_INLINE void enter(const frt_weight&, int64_t, int64_t, int64_t) {}
+  HWY_INLINE V get(int64_t k, int64_t) const { return load(D(), row + k); }
+  HWY_INLINE void prefetch(int64_t k) const { hwy::Prefetch(row + k + 512 / sizeof(T)); }
+};
+
+template <void (*kWiden)(const frt_weight&, int64_t, int64_t, int64_t, float*)>
+struct Buffered {
+  alignas(64) float values[kChunk];
+  Buffered(const frt_weight&, int64_t) {}
+  HWY_INLINE void enter(const frt_weight& weight, int64_t index, int64_t first, int64_t count) {
+    kWiden(weight, index, first, count, values);
+  }
+  HWY_INLINE V get(int64_t, int64_t in_chunk) const { return hn::LoadU(D(), values + in_chunk); }
+  HWY_INLINE void prefetch(int64_t) const {}
+};
+
+// What is left of a row when no whole step is: up to 15 values and zeros.
+template <class T>
+HWY_INLINE void copy_rest(const Direct<T>& source, int64_t k, int64_t, int64_t count, float* out) {
+  T rest[kStep] = {};
+  std::memcpy(rest, source.row + k, static_cast<std::size_t>(count) * sizeof(T));
+  for (int64_t i = 0; i < kStep; i += kLanes) hn::StoreU(load(D(), rest + i), D(), out + i);
+}
+template <auto kWiden>
+HWY_INLINE void copy_rest(const Buffered<kWiden>& source, int64_t, int64_t in_chunk, int64_t count,
+                          float* out) {
+  for (int64_t i = 0; i < kStep; ++i) out[i] = i < count ? source.values[in_chunk + i] : 0.0f;
+}
+
+// kWeights weight rows times kRows panel rows.
+template <class Source, int kWeights, int kRows>
+HWY_NOINLINE void multiply(const frt_weight& weight, int64_t index, const float* const* x,
+                           float* out, int64_t out_stride, int64_t rows) {
+  const D d;
+  struct Sources {
+    Source at[kWeights];
+  };
+  const auto make = [&]<std::size_t... I>(std::index_sequence<I...>) HWY_ATTR {
+    return Sources{{Source(weight, index + static_cast<int64_t>(I))...}};
+  };
+  Sources sources = make(std::make_index_sequence<kWeights>());
+  V sums[kWeights][kRows];
+  for (int j = 0; j < kWeights; ++j) {
+    for (int m = 0; m < kRows; ++m) sums[j][m] = hn::Zero(d);
+  }
+  const int64_t cols = weight.cols;
+  for (int64_t chunk = 0; chunk < cols; chunk += kChunk) {
+    const int64_t length = std::min<int64_t>(kChunk, cols - chunk);
+    for (int j = 0; j < kWeights; ++j) sources.at[j].enter(weight, index + j, chunk, length);
+    int64_t i = 0;
+    for (; i + kStep <= length; i += kStep) {
+      for (int j = 0; j < kWeights; ++j) sources.at[j].prefetch(chunk + i);
+      for (int64_t lane = 0; lane < kStep; lane += kLanes) {
+        V w[kWeights];
+        for (int j = 0; j < kWeights; ++j) w[j] = sources.at[j].get(chunk + i + lane, i + lane);
+        for (int m = 0; m < kRows; ++m) {
+          const V value = hn::LoadU(d, x[m] + chunk + i + lane);
+          for (int j = 0; j < kWeights; ++j) sums[j][m] = hn::MulAdd(w[j], value, sums[j][m]);
+        }
+      }
+    }
+    if (i == length) continue;
+    for (int j = 0; j < kWeights; ++j) {
+      alignas(64) float rest[kStep];
+      copy_rest(sources.at[j], chunk + i, i, length - i, rest);
+      for (int m = 0; m < kRows; ++m) {
+        for (int64_t lane = 0; lane < kStep; lane += kLanes) {
+          const V value = hn::LoadU(d, x[m] + chunk + i + lane);
+          sums[j][m] = hn::MulAdd(hn::Load(d, rest + lane), value, sums[j][m]);
+        }
+      }
+    }
+  }
+  for (int j = 0; j < kWeights; ++j) {
+    const float scale = row_scale(weight, index + j);
+    for (int m = 0; m < kRows && m < rows; ++m) {
+      out[m * out_stride + j] = hn::GetLane(hn::SumOfLanes(d, sums[j][m])) * scale;
+    }
+  }
+}
+
+template <class Source, int kWeights, int kRows>
+void multiply_tile(const frt_weight& weight, int64_t first, int64_t count, const float* const* x,
+                   float* out, int64_t out_stride, int64_t rows) {
+  int64_t n = 0;
+  for (; n + kWeights <= count; n += kWeights) {
+    multiply<Source, kWeights, kRows>(weight, first + n, x, out + n, out_stride, rows);
+  }
+  for (; n < count; ++n) {
+    multiply<Source, 1, kRows>(weight, first + n, x, out + n, out_stride, rows);
+  }
+}
+
+template <class Source>
+void narrow(const frt_weight& weight, int64_t first, int64_t count, const void* panel,
+            int64_t panel_row_bytes, int64_t rows, float* out, int64_t out_stride) noexcept {
+  for (int64_t done = 0; done < rows;) {
+    const int64_t left = rows - done;
+    const float* x[8];
+    for (int64_t m = 0; m < 8; ++m) {  // beyond the end: the last row again, result dropped
+      const int64_t row = done + std::min(m, left - 1);
+      x[m] = static_cast<const float*>(byte_offset(panel, row * panel_row_bytes));
+    }
+    float* to = out + done * out_stride;
+    if (left == 1) {
+      multiply_tile<Source, 4, 1>(weight, first, count, x, to, out_stride, 1);
+      done += 1;
+    } else if (left == 2) {
+      multiply_tile<Source, 4, 2>(weight, first, count, x, to, out_stride, 2);
+      done += 2;
+    } else if (left <= 4 || kVectors > 1) {  // 16 registers hold 2 x 4 sums, 32 hold 2 x 8
+      multiply_tile<Source, 2, 4>(weight, first, count, x, to, out_stride, left);
+      done += 4;
+    } else {
+      multiply_tile<Source, 2, 8>(weight, first, count, x, to, out_stride, left);
+      done += 8;
+    }
+  }
+}
+
+NarrowFunction select_narrow(frt_weight_format format) {
+  switch (format) {
+    case FRT_WEIGHT_F32:
+      return narrow<Direct<float>>;
+    case FRT_WEIGHT_BF16:
+      return narrow<Direct<uint16_t>>;
+    case FRT_WEIGHT_NVFP4:
+      return narrow<Buffered<widen_fp4>>;
+    default:
+      return narrow<Buffered<widen_fp8>>;
+  }
+}
+
+// ---- tiles -----------------------------------------------------------------------------------
+
+void widen_row(const frt_weight& weight, int64_t row, int64_t first, int64_t count, float* out) {
+  switch (weight.format) {
+    case FRT_WEIGHT_F32:
+      std::copy_n(reinterpret_cast<const float*>(weight_row(weight, row)) + first, count, out);
+      break;
+    case FRT_WEIGHT_BF16: {
+      const auto* from = reinterpret_cast<const uint16_t*>(weight_row(weight, row)) + first;
+      for_lanes(static_cast<std::size_t>(count),
+                [&](auto d, std::size_t i) HWY_ATTR { hn::StoreU(load(d, from + i), d, out + i); });
+      break;
+    }
+    case FRT_WEIGHT_NVFP4:
+      widen_fp4(weight, row, first, count, out);
+      break;
+    default:
+      widen_fp8(weight, row, first, count, out);
+      break;
+  }
+}
+
+void widen_tile(const frt_weight& weight, int64_t first, int64_t count, frt_dtype dtype,
+                void* tile) noexcept {
+  const int64_t cols = weight.cols;
+  for (int64_t n = 0; n < count; ++n) {
+    if (dtype == FRT_DTYPE_F32) {
+      widen_row(weight, first + n, 0, cols, static_cast<float*>(tile) + n * cols);
+      continue;
+    }
+    uint16_t* to = static_cast<uint16_t*>(tile) + n * cols;
+    for (int64_t k = 0; k < cols; k += kChunk) {
+      alignas(64) float values[kChunk];
+      const int64_t length = std::min<int64_t>(kChunk, cols - k);
+      widen_row(weight, first + n, k, length, values);
+      for_lanes(static_cast<std::size_t>(length), [&](auto d, std::size_t i) HWY_ATTR {
+        store(d, hn::LoadU(d, values + i), to + k + i);
+      });
+    }
+  }
+}
+
+WidenFunction select_widen() {
+  return widen_tile;
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace frt::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace frt::cpu {
+
+HWY_EXPORT(select_narrow);
+HWY_EXPORT(select_widen);
+
+NarrowFunction narrow_simd_function(frt_weight_format format) {
+  return HWY_DYNAMIC_DISPATCH(select_narrow)(format);
+}
+
+WidenFunction widen_function() {
+  return HWY_DYNAMIC_DISPATCH(select_widen)();
+}
+
+}  // namespace frt::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Panels: activations in the order in which the narrow kernels meet the weights.
+//
+// Rows are padded with zeros to a multiple of kBlock elements. Within a block of 64:
+//   kFloat, kBf16  as they are
+//   kBf16Fp8       groups of 8: 0 2 4 6 1 3 5 7. A 512-bit register of 64 E4M3 bytes is widened by
+//                  the byte interleaves, which take the lower and upper 8 bytes of each 128 bits.
+//   kBf16Fp4       even elements, then odd ones: the low nibbles of 32 bytes, then the high ones.
+#include <cstring>
+
+#include "../numbers.hpp"
+#include "narrow.hpp"
+
+namespace frt::cpu {
+namespace {
+
+constexpr int64_t kBlock = 64;
+
+void order_fp8(const uint16_t* from, uint16_t* to) noexcept {
+  for (int64_t group = 0; group < 8; ++group) {
+    const int64_t place = group % 2 * 4 + group / 2;
+    std::memcpy(to + place * 8, from + group * 8, 8 * sizeof(uint16_t));
+  }
+}
+
+void order_fp4(const uint16_t* from, uint16_t* to) noexcept {
+  for (int64_t i = 0; i < kBlock / 2; ++i) {
+    to[i] = from[2 * i];
+    to[kBlock / 2 + i] = from[2 * i + 1];
+  }
+}
+
+// Calls order(from, to) for each block; the last one is padded first.
+template <class Order>
+void fill_ordered(const uint16_t* x, int64_t cols, uint16_t* panel, Order order) noexcept {
+  int64_t k = 0;
+  for (; k + kBlock <= cols; k += kBlock) order(x + k, panel + k);
+  if (k == cols) return;
+  uint16_t rest[kBlock] = {};
+  std::memcpy(rest, x + k, static_cast<std::size_t>(cols - k) * sizeof(uint16_t));
+  order(rest, panel + k);
+}
+
+}  // namespace
+
+int64_t panel_row_bytes(PanelKind kind, int64_t cols) noexcept {
+  const int64_t padded = (cols + kBlock - 1) / kBlock * kBlock;
+  return padded * (kind == PanelKind::kFloat ? 4 : 2);
+}
+
+void fill_panel_row(PanelKind kind, frt_dtype dtype, const void* x, int64_t cols,
+                    void* panel) noexcept {
+  switch (kind) {
+    case PanelKind::kFloat: {
+      auto* to = static_cast<float*>(panel);
+      if (dtype == FRT_DTYPE_F32) {
+        std::memcpy(to, x, static_cast<std::size_t>(cols) * sizeof(float));
+      } else {
+        const auto* from = static_cast<const uint16_t*>(x);
+        for (int64_t k = 0; k < cols; ++k) to[k] = bf16_to_float(from[k]);
+      }
+      const int64_t padded = panel_row_bytes(kind, cols) / 4;
+      for (int64_t k = cols; k < padded; ++k) to[k] = 0.0f;
+      break;
+    }
+    case PanelKind::kBf16:
+      fill_ordered(static_cast<const uint16_t*>(x), cols, static_cast<uint16_t*>(panel),
+                   [](const uint16_t* from, uint16_t* to) noexcept {
+                     std::memcpy(to, from, kBlock * sizeof(uint16_t));
+                   });
+      break;
+    case PanelKind::kBf16Fp8:
+      fill_ordered(static_cast<const uint16_t*>(x), cols, static_cast<uint16_t*>(panel), order_fp8);
+      break;
+    case PanelKind::kBf16Fp4:
+      fill_ordered(static_cast<const uint16_t*>(x), cols, static_cast<uint16_t*>(panel), order_fp4);
+      break;
+  }
+}
+
+}  // namespace frt::cpu

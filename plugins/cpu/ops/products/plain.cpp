@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products in plain loops: the reference numerics of this backend.
+//
+// f32 throughout. A sum has 16 partial sums (column k goes to partial sum k % 16), added up by
+// halves at the end: one order on every machine. The compiler may use vectors for the 16.
+#include <algorithm>
+#include <array>
+
+#include "narrow.hpp"
+#include "weight.hpp"
+#include "widen.hpp"
+
+namespace frt::cpu {
+namespace {
+
+constexpr int64_t kChunk = 256;
+constexpr int64_t kLanes = 16;
+
+constexpr std::array<float, 16> kE2m1 = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                                         -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+
+float add_lanes(float* lanes) noexcept {
+  for (int64_t half = kLanes / 2; half > 0; half /= 2) {
+    for (int64_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  }
+  return lanes[0];
+}
+
+}  // namespace
+
+void widen_plain(const frt_weight& weight, int64_t row, int64_t first, int64_t count,
+                 float* out) noexcept {
+  const uint8_t* data = weight_row(weight, row);
+  switch (weight.format) {
+    case FRT_WEIGHT_F32:
+      std::copy_n(reinterpret_cast<const float*>(data) + first, count, out);
+      break;
+    case FRT_WEIGHT_BF16:
+      for (int64_t i = 0; i < count; ++i) {
+        out[i] = bf16_to_float(reinterpret_cast<const uint16_t*>(data)[first + i]);
+      }
+      break;
+    case FRT_WEIGHT_FP8_BLOCK:
+      for (int64_t i = 0; i < count; ++i) {
+        out[i] = e4m3_to_float(data[first + i]) * block_scale(weight, row, first + i);
+      }
+      break;
+    case FRT_WEIGHT_NVFP4: {
+      const uint8_t* scales = group_scales(weight, row);
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t col = first + i;
+        const uint8_t code = static_cast<uint8_t>(data[col / 2] >> (col % 2 * 4)) & 15u;
+        out[i] = kE2m1[code] * e4m3_to_float(scales[col / kFp4Group]);
+      }
+      break;
+    }
+    default:
+      for (int64_t i = 0; i < count; ++i) out[i] = e4m3_to_float(data[first + i]);
+      break;
+  }
+}
+
+void narrow_plain(const frt_weight& weight, int64_t first, int64_t count, const void* panel,
+                  int64_t panel_row_bytes, int64_t rows, float* out,
+                  int64_t out_stride) noexcept {
+  float values[kChunk];
+  float lanes[kNarrowRows][kLanes];
+  for (int64_t n = 0; n < count; ++n) {
+    for (int64_t m = 0; m < rows; ++m) std::fill_n(lanes[m], kLanes, 0.0f);
+    for (int64_t k = 0; k < weight.cols; k += kChunk) {
+      const int64_t length = std::min<int64_t>(kChunk, weight.cols - k);
+      widen_plain(weight, first + n, k, length, values);
+      for (int64_t m = 0; m < rows; ++m) {
+        const float* x =
+            static_cast<const float*>(byte_offset(panel, m * panel_row_bytes)) + k;
+        int64_t i = 0;
+        for (; i + kLanes <= length; i += kLanes) {
+          for (int64_t lane = 0; lane < kLanes; ++lane) {
+            lanes[m][lane] += values[i + lane] * x[i + lane];
+          }
+        }
+        for (; i < length; ++i) lanes[m][i % kLanes] += values[i] * x[i];
+      }
+    }
+    const float scale = row_scale(weight, first + n);
+    for (int64_t m = 0; m < rows; ++m) out[m * out_stride + n] = add_lanes(lanes[m]) * scale;
+  }
+}
+
+}  // namespace frt::cpu
