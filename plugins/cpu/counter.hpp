@@ -3,9 +3,9 @@
 //
 // Everything in this backend that waits, waits on a Counter: a stream for submissions, a host for
 // completion, an event for another stream, an executable for its turn. A waiter watches for a
-// short while (work usually follows within microseconds), then sleeps in the kernel: no wait burns
-// a core for long. Publishing costs one atomic exchange; the system call is paid only when
-// somebody sleeps.
+// short while (work usually follows within microseconds), offers its core to others after the
+// first of them, then sleeps in the kernel: no wait burns a core for long. Publishing costs one
+// atomic exchange; the system call is paid only when somebody sleeps.
 //
 // The sleeper announces itself before it looks at the value, the publisher stores the value before
 // it looks for sleepers, and all four accesses are sequentially consistent: one of the two always
@@ -16,6 +16,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <thread>
 
 #if defined(__x86_64__) || defined(__i386__)
 #include <immintrin.h>
@@ -34,6 +35,11 @@ inline void relax() noexcept {
 #endif
 }
 
+// How long a watching thread keeps its core to itself. On a loaded machine the thread it waits for
+// may stand in line for that very core; measured with both on one core, a launch and its sync take
+// 14 us with this offer and 105 us without.
+inline constexpr SpinBudget kStubborn = std::chrono::microseconds(5);
+
 // Calls `done` until it is true or the budget is spent; returns its last answer.  [any]
 template <class Done>
 bool spin_until(SpinBudget budget, Done&& done) noexcept {
@@ -42,14 +48,16 @@ bool spin_until(SpinBudget budget, Done&& done) noexcept {
     if (done()) return true;
     relax();
   }
-  const auto end = std::chrono::steady_clock::now() + budget;
-  do {
+  const auto start = std::chrono::steady_clock::now();
+  for (;;) {
     for (int i = 0; i < kLooksPerClock; ++i) {
       if (done()) return true;
       relax();
     }
-  } while (std::chrono::steady_clock::now() < end);
-  return done();
+    const auto spent = std::chrono::steady_clock::now() - start;
+    if (spent >= budget) return done();
+    if (spent >= kStubborn) std::this_thread::yield();
+  }
 }
 
 class alignas(64) Counter {

@@ -47,7 +47,9 @@ std::string vector_units() {
   std::string text;
 #if defined(__x86_64__)
   const auto add = [&](bool present, const char* name) {
-    if (present) text += (text.empty() ? "" : " ") + std::string(name);
+    if (!present) return;
+    if (!text.empty()) text += ' ';
+    text += name;
   };
   add(__builtin_cpu_supports("sse4.2"), "sse4.2");
   add(__builtin_cpu_supports("avx2"), "avx2");

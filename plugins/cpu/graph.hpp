@@ -87,8 +87,8 @@ class Exec {
  private:
   Device& device_;
   std::vector<std::shared_ptr<Program>> programs_;
-  std::atomic<uint64_t> tickets_{0};
-  Counter turn_;  // the ticket that may run
+  alignas(64) std::atomic<uint64_t> tickets_{0};  // a cache line of the launching thread
+  Counter turn_;                                  // the ticket that may run
 };
 
 }  // namespace frt::cpu

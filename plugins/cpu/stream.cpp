@@ -66,7 +66,8 @@ frt_status check_copies(const frt_backend_copy* copies, uint64_t count) noexcept
 
 Stream::Stream(Device& device, int32_t priority)
     : device_(device), ring_{}, progress_(device.attach(*this)) {
-  submitted_.publish(progress_.value());
+  known_progress_ = progress_.value();
+  submitted_.publish(known_progress_);
   const int nice = std::clamp(priority, -4, 4) * kNicePerPriority;
   try {
     thread_ = std::thread([this, nice] {
@@ -92,8 +93,9 @@ Stream::~Stream() {
 
 void Stream::push(const StreamEntry& entry) noexcept {
   const uint64_t number = submitted_.value();
-  if (number - progress_.value() >= kRingSize) {
+  if (number - known_progress_ >= kRingSize) {
     progress_.wait(number - kRingSize + 1, device_.host_spin());
+    known_progress_ = progress_.value();
   }
   ring_[number % kRingSize] = entry;
   submitted_.publish(number + 1);

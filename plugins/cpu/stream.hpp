@@ -118,6 +118,7 @@ class Stream {
   std::array<StreamEntry, kRingSize> ring_;
   Counter submitted_;
   Counter& progress_;
+  uint64_t known_progress_ = 0;  // of the submitter, who looks only when the ring seems full
   std::atomic<frt_status> late_error_{FRT_OK};
   std::unique_ptr<Recording> recording_;
   Scratch eager_scratch_;  // of the stream's thread
