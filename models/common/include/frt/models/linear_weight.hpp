@@ -6,7 +6,7 @@
 //   BASE.weight U8       + BASE.weight_scale_2          NVFP4, modelopt
 //   BASE.weight F8_E4M3  + BASE.weight_scale_inv        FP8, one scale per block
 //   BASE.weight F8_E4M3  + BASE.weight_scale [out, 1]   FP8, one scale per output row
-//   BASE.weight F8_E4M3  + BASE.weight_scale [] or [1]  FP8, one scale
+//   BASE.weight F8_E4M3  + BASE.weight_scale, one element  FP8, one scale
 //   BASE.weight BF16 / F16 / F32                        as it stands
 //
 // Every companion tensor is checked: shape, dtype, and that its scales are finite. Activation
@@ -30,7 +30,7 @@ enum class WeightFormat {
   kNvfp4,       // `weight` U8 [out, in/2], `scales` F8_E4M3 [out, in/16], `global_scale`
 };
 
-// "bf16", "fp8-block", "nvfp4", ...  [any]
+// "plain", "fp8-block", "nvfp4", ...  [any]
 std::string_view weight_format_name(WeightFormat format);
 
 // What a checkpoint holds for one linear layer. Views into the checkpoint, packed as stored.

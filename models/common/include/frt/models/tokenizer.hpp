@@ -76,8 +76,8 @@ class Tokenizer {
   // on, as text.  [any]
   std::vector<std::string> pieces(std::string_view text) const;
 
-  // The id of a token: an added token by its content, another by its text, or by the form the file
-  // writes it in ("Ġthe").  [any]
+  // The id of a token by its name: the content of an added token, or an entry of the vocabulary as
+  // the file writes it ("Ġthe"). For the ids of a text use encode().  [any]
   std::optional<TokenId> token_id(std::string_view token) const;
 
   bool has_token(TokenId id) const;
@@ -95,8 +95,10 @@ class Tokenizer {
 
  private:
   struct Data;
-  explicit Tokenizer(std::unique_ptr<const Data> data);
   friend class StreamDecoder;
+  friend class TokenizerBuilder;
+  friend struct SplitPipeline;
+  explicit Tokenizer(std::unique_ptr<const Data> data);
 
   std::unique_ptr<const Data> data_;
 };
