@@ -63,6 +63,7 @@ class App {
 };
 
 // Each command adds itself; one file per command.
+void add_bench_command(App& app);
 void add_run_command(App& app);
 void add_verify_command(App& app);
 

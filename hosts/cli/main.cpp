@@ -5,6 +5,7 @@
 int main(int argc, char** argv) {
   frt::host::App app("frt-host");
   frt::host::add_run_command(app);
+  frt::host::add_bench_command(app);
   frt::host::add_verify_command(app);
   return app.run(argc, argv);
 }

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+// frt-host bench: prefill and decode speed as llama-bench shows it, with latencies, the share of
+// the floor that memory bandwidth sets, and a comparison with an earlier run.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "cli/app.hpp"
+#include "cli/build_info.hpp"
+#include "cli/loaded_model.hpp"
+#include "cli/number_list.hpp"
+#include "cli/signals.hpp"
+#include "cli/table.hpp"
+#include "lm/lm_bench.hpp"
+
+namespace frt::host {
+namespace {
+
+struct BenchOptions {
+  std::string manifest, model;
+  std::string prefill = "512", decode = "128", depth = "0", batch = "1";
+  uint32_t repetitions = 5, warmup = 1;
+  std::string output = "md";
+  std::string compare;
+  double tolerance = 5;  // percent
+};
+
+// The facts that every row carries.
+struct Facts {
+  std::string model, architecture, formats, device, backend, build, arguments;
+  uint64_t parameters = 0, weight_bytes = 0;
+  double bandwidth = 0;
+  double clock_before = 0, clock_after = 0;  // MHz, 0: unknown
+};
+
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+double deviation(const std::vector<double>& values) {
+  if (values.size() < 2) return 0;
+  const double center = mean(values);
+  double sum = 0;
+  for (const double value : values) sum += (value - center) * (value - center);
+  return std::sqrt(sum / static_cast<double>(values.size() - 1));
+}
+
+// Mean MHz of the processor's cores as the system reports them; 0 if it does not.
+double processor_clock() {
+  std::ifstream file("/proc/cpuinfo");
+  std::vector<double> clocks;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("cpu MHz")) clocks.push_back(std::stod(line.substr(line.find(':') + 1)));
+  }
+  return clocks.empty() ? 0 : mean(clocks);
+}
+
+std::vector<double> tokens_per_second(const BenchResult& result) {
+  const BenchPoint& point = result.point;
+  const auto tokens =
+      static_cast<double>(point.prefill > 0 ? point.prefill : point.decode * point.batch);
+  std::vector<double> rates;
+  for (const double seconds : result.repetition_seconds) rates.push_back(tokens / seconds);
+  return rates;
+}
+
+double floor_share(const BenchResult& result) {
+  return result.floor_seconds > 0 ? result.floor_seconds / quantile(result.step_seconds, 0.5) : 0;
+}
+
+nlohmann::ordered_json to_json(const BenchResult& result, const Facts& facts) {
+  const std::vector<double> rates = tokens_per_second(result);
+  nlohmann::ordered_json json = {{"test", bench_name(result.point)},
+                                 {"prefill", result.point.prefill},
+                                 {"decode", result.point.decode},
+                                 {"depth", result.point.depth},
+                                 {"batch", result.point.batch},
+                                 {"tokens_per_second", mean(rates)},
+                                 {"deviation", deviation(rates)},
+                                 {"repetitions", rates.size()},
+                                 {"repetition_seconds", result.repetition_seconds}};
+  if (!result.step_seconds.empty()) {
+    json["step_ms"] = {{"p50", quantile(result.step_seconds, 0.5) * 1e3},
+                       {"p90", quantile(result.step_seconds, 0.9) * 1e3},
+                       {"p99", quantile(result.step_seconds, 0.99) * 1e3},
+                       {"min", quantile(result.step_seconds, 0) * 1e3}};
+    json["floor_bytes"] = result.floor_bytes;
+    if (result.floor_seconds > 0) {
+      json["floor_ms"] = result.floor_seconds * 1e3;
+      json["floor_share"] = floor_share(result);
+    }
+  }
+  json["model"] = facts.model;
+  json["architecture"] = facts.architecture;
+  json["formats"] = facts.formats;
+  json["parameters"] = facts.parameters;
+  json["weight_bytes"] = facts.weight_bytes;
+  json["device"] = facts.device;
+  json["backend"] = facts.backend;
+  json["build"] = facts.build;
+  json["arguments"] = facts.arguments;
+  json["read_bandwidth"] = facts.bandwidth;
+  json["clock_before_mhz"] = facts.clock_before;
+  json["clock_after_mhz"] = facts.clock_after;
+  return json;
+}
+
+Table to_table(const std::vector<BenchResult>& results, const Facts& facts) {
+  Table table({"model", "weights", "device", "build", "test", "tok/s", "p50 ms", "p90 ms", "p99 ms",
+               "min ms", "floor ms", "of floor"},
+              {5, 6, 7, 8, 9, 10, 11});
+  for (const BenchResult& result : results) {
+    const std::vector<double> rates = tokens_per_second(result);
+    // Prefill shows the time of a whole repetition.
+    const auto& times =
+        result.step_seconds.empty() ? result.repetition_seconds : result.step_seconds;
+    const auto ms = [&](double q) { return fmt::format("{:.2f}", quantile(times, q) * 1e3); };
+    const bool floor = result.floor_seconds > 0;
+    table.add({facts.model, format_bytes(facts.weight_bytes), facts.device, facts.build,
+               bench_name(result.point),
+               fmt::format("{:.2f} ± {:.2f}", mean(rates), deviation(rates)), ms(0.5), ms(0.9),
+               ms(0.99), ms(0), floor ? fmt::format("{:.2f}", result.floor_seconds * 1e3) : "-",
+               floor ? fmt::format("{:.0f} %", floor_share(result) * 100) : "-"});
+  }
+  return table;
+}
+
+void print(const std::vector<BenchResult>& results, const Facts& facts, const std::string& output) {
+  if (output == "md" || output == "csv") {
+    const Table table = to_table(results, facts);
+    fmt::print("{}", table.render(output == "md" ? TableFormat::kMarkdown : TableFormat::kCsv));
+    if (output == "md") {
+      fmt::print(
+          "\nread bandwidth {:.1f} GB/s, clock {:.0f} MHz before, {:.0f} after, {}\n"
+          "arguments: {}\n",
+          facts.bandwidth / 1e9, facts.clock_before, facts.clock_after, facts.architecture,
+          facts.arguments);
+    }
+  } else if (output == "jsonl") {
+    for (const auto& result : results) fmt::print("{}\n", to_json(result, facts).dump());
+  } else {
+    auto list = nlohmann::ordered_json::array();
+    for (const auto& result : results) list.push_back(to_json(result, facts));
+    fmt::print("{}\n", list.dump(2));
+  }
+}
+
+// Compares with the JSON output of an earlier run; true if nothing became slower than allowed.
+bool compare(const std::vector<BenchResult>& results, const BenchOptions& options) {
+  std::ifstream file(options.compare);
+  const auto base = nlohmann::json::parse(file, nullptr, false);
+  if (!base.is_array()) {
+    throw ExitError(
+        ExitCode::kUsage, FRT_ERR_FORMAT,
+        "--compare " + options.compare + ": not the output of an earlier `frt-host bench -o json`");
+  }
+  bool good = true;
+  std::size_t compared = 0;
+  for (const BenchResult& result : results) {
+    for (const auto& row : base) {
+      if (row.value("test", std::string()) != bench_name(result.point)) continue;
+      const double before = row.value("tokens_per_second", 0.0);
+      const double now = mean(tokens_per_second(result));
+      const double change = (now / before - 1) * 100;
+      const bool slower = change < -options.tolerance;
+      good = good && !slower;
+      ++compared;
+      fmt::print(stderr, "{}: {:.2f} -> {:.2f} tok/s ({:+.1f} %){}\n", bench_name(result.point),
+                 before, now, change, slower ? "  REGRESSION" : "");
+    }
+  }
+  if (compared == 0) {
+    throw ExitError(ExitCode::kUsage, FRT_ERR_NOT_FOUND,
+                    "--compare " + options.compare + " has no row of these tests");
+  }
+  return good;
+}
+
+std::vector<BenchPoint> points(const BenchOptions& options) {
+  std::vector<BenchPoint> list;
+  for (const uint64_t depth : parse_number_list(options.depth, "--depth")) {
+    for (const uint64_t tokens : parse_number_list(options.prefill, "--prefill")) {
+      if (tokens > 0) list.push_back({.prefill = tokens, .depth = depth});
+    }
+    for (const uint64_t tokens : parse_number_list(options.decode, "--decode")) {
+      for (const uint64_t batch : parse_number_list(options.batch, "--batch")) {
+        if (tokens == 0) continue;
+        if (batch == 0 || batch > UINT32_MAX) {
+          throw ExitError(ExitCode::kUsage, FRT_ERR_OUT_OF_RANGE, "--batch needs 1 or more");
+        }
+        list.push_back({.decode = tokens, .depth = depth, .batch = static_cast<uint32_t>(batch)});
+      }
+    }
+  }
+  if (list.empty()) {
+    throw ExitError(ExitCode::kUsage, FRT_ERR_INVALID_ARGUMENT,
+                    "nothing to measure: --prefill and --decode are both 0");
+  }
+  return list;
+}
+
+ExitCode bench(App& app, const BenchOptions& options) {
+  const std::vector<BenchPoint> list = points(options);
+  LoadedModel loaded(app, options.manifest, options.model);
+  const LmModel model = loaded.language_model();
+  const InterruptGuard interrupt;
+  const frt_model_info info = loaded.info();
+  const frt_context_info context = loaded.context().info();
+  Facts facts;
+  facts.model = loaded.name();
+  facts.architecture = info.architecture;
+  facts.formats = info.formats;
+  facts.parameters = info.parameters;
+  facts.weight_bytes = info.weight_bytes;
+  facts.device = context.device.name;
+  facts.backend = context.backend_id;
+  facts.build = build_description();
+  facts.arguments =
+      fmt::format("-p {} -n {} -d {} -b {} -r {} --warmup {}", options.prefill, options.decode,
+                  options.depth, options.batch, options.repetitions, options.warmup);
+  const uint64_t probe = std::min<uint64_t>(uint64_t{1} << 30, context.device.memory_total / 16);
+  facts.bandwidth = measure_read_bandwidth(loaded.context(), probe / 8 * 8);
+  facts.clock_before = processor_clock();
+  const LmBench runner(model, facts.bandwidth);
+  std::vector<BenchResult> results;
+  for (const BenchPoint& point : list) {
+    if (app.draws_progress()) fmt::print(stderr, "\r\x1b[K{} ...", bench_name(point));
+    results.push_back(runner.run(point, options.repetitions, options.warmup,
+                                 [] { return InterruptGuard::requested(); }));
+  }
+  if (app.draws_progress()) fmt::print(stderr, "\r\x1b[K");
+  facts.clock_after = processor_clock();
+  print(results, facts, options.output);
+  return options.compare.empty() || compare(results, options) ? ExitCode::kOk : ExitCode::kFailed;
+}
+
+}  // namespace
+
+void add_bench_command(App& app) {
+  auto options = std::make_shared<BenchOptions>();
+  CLI::App* command = app.parser().add_subcommand("bench", "Measure reading and writing speed");
+  command->add_option("manifest", options->manifest, "The manifest (TOML)")->required();
+  command->add_option("--model", options->model, "Which model of the manifest")->type_name("NAME");
+  const auto list = [&](const char* flags, std::string& target, const char* doc) {
+    command->add_option(flags, target, doc)->type_name("LIST")->capture_default_str();
+  };
+  list("-p,--prefill", options->prefill, "Tokens to read: 512, 128-1024*2; 0: none");
+  list("-n,--decode", options->decode, "Steps to write; 0: none");
+  list("-d,--depth", options->depth, "Tokens in the context before");
+  list("-b,--batch", options->batch, "Sequences written at once");
+  command->add_option("-r,--repetitions", options->repetitions, "Measured repetitions")
+      ->check(CLI::Range(1u, 100000u))
+      ->capture_default_str();
+  command->add_option("--warmup", options->warmup, "Repetitions before")->capture_default_str();
+  command->add_option("-o,--output", options->output, "Format on stdout")
+      ->check(CLI::IsMember({"md", "json", "jsonl", "csv"}))
+      ->capture_default_str();
+  command->add_option("--compare", options->compare, "Fail if slower than this earlier JSON output")
+      ->type_name("FILE")
+      ->check(CLI::ExistingFile);
+  command->add_option("--tolerance", options->tolerance, "With --compare: percent allowed")
+      ->capture_default_str();
+  app.add_command(command, [&app, options] { return bench(app, *options); });
+}
+
+}  // namespace frt::host

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// Floor of a decode step of B sequences at context c: every weight byte once, each sequence's fixed
+// state once, and c positions of rows per sequence, at the device's measured read bandwidth. (A
+// mixture of experts may read more weights as B grows; its floor is stated for B = 1 weights.)
+#include "lm/lm_bench.hpp"
+
+#include <fmt/format.h>
+#include <frt/ops/checksum.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+
+#include "lm/step_runner.hpp"
+
+namespace frt::host {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_between(Clock::time_point start, Clock::time_point end) {
+  return std::chrono::duration<double>(end - start).count();
+}
+
+// Deterministic ids below `vocabulary`, the same for every run.
+std::vector<int32_t> synthetic_tokens(uint64_t count, uint64_t seed, uint32_t vocabulary) {
+  std::vector<int32_t> tokens(count);
+  uint64_t state = seed * 0x9E3779B97F4A7C15u + 1;
+  for (int32_t& token : tokens) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    token = static_cast<int32_t>((state >> 33) % vocabulary);
+  }
+  return tokens;
+}
+
+// Feeds `tokens` to a slot from `position` on, cut at multiples of the chunk; returns the last
+// ticket. Waits only for places in the ring.
+uint64_t feed(StepRunner& runner, const LmModel& model, uint32_t slot, uint64_t position,
+              const std::vector<int32_t>& tokens) {
+  const uint64_t chunk = model.info().prefill_chunk;
+  uint64_t ticket = 0;
+  for (uint64_t at = 0; at < tokens.size();) {
+    const uint64_t edge = ((position + at) / chunk + 1) * chunk - position;
+    const uint64_t end = std::min<uint64_t>(tokens.size(), edge);
+    ticket = runner.submit_prefill(slot, static_cast<int32_t>(position + at),
+                                   std::span(tokens).subspan(at, end - at));
+    at = end;
+  }
+  return ticket;
+}
+
+}  // namespace
+
+std::string bench_name(const BenchPoint& point) {
+  std::string name =
+      point.prefill > 0 ? fmt::format("pp{}", point.prefill) : fmt::format("tg{}", point.decode);
+  if (point.depth > 0) name += fmt::format(" @ d{}", point.depth);
+  if (point.batch > 1) name += fmt::format(" x {}", point.batch);
+  return name;
+}
+
+double quantile(std::vector<double> values, double q) {
+  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
+  std::sort(values.begin(), values.end());
+  const double at = q * static_cast<double>(values.size() - 1);
+  const auto low = static_cast<std::size_t>(at);
+  const std::size_t high = std::min(low + 1, values.size() - 1);
+  return values[low] + (at - static_cast<double>(low)) * (values[high] - values[low]);
+}
+
+void LmBench::check_point(const BenchPoint& point) const {
+  const frt_lm_info& info = model_.info();
+  const auto refuse = [&](const std::string& text) {
+    throw Error(FRT_ERR_OUT_OF_RANGE, bench_name(point) + ": " + text);
+  };
+  const uint64_t context = point.depth + point.prefill + point.decode + 1;
+  if (context > info.max_context) {
+    refuse(
+        fmt::format("needs a context of {} tokens, model '{}' has {}; raise its option "
+                    "max_context",
+                    context, model_.name(), info.max_context));
+  }
+  if (point.batch > info.slots) {
+    refuse(fmt::format("needs {} slots, model '{}' has {}; raise its option slots", point.batch,
+                       model_.name(), info.slots));
+  }
+  if (point.batch > info.max_batch) {
+    refuse(fmt::format("needs a batch of {}, model '{}' has {}; raise its option max_batch",
+                       point.batch, model_.name(), info.max_batch));
+  }
+}
+
+BenchResult LmBench::run(const BenchPoint& point, uint32_t repetitions, uint32_t warmup,
+                         const std::function<bool()>& cancelled) const {
+  check_point(point);
+  const frt_lm_info& info = model_.info();
+  StepRunner runner(model_);
+  std::vector<frt_sampling_params> greedy(point.batch);
+  for (auto& params : greedy) {
+    params.top_p = 1;
+    params.repetition_penalty = 1;
+  }
+  runner.set_sampling(greedy);
+
+  BenchResult result;
+  result.point = point;
+  for (uint32_t repetition = 0; repetition < warmup + repetitions; ++repetition) {
+    const bool measured = repetition >= warmup;
+    // Decode needs a pending token, so at least one token is fed.
+    const uint64_t depth = std::max<uint64_t>(point.depth, point.prefill > 0 ? 0 : 1);
+    for (uint32_t slot = 0; slot < point.batch; ++slot) {
+      runner.clear(slot);
+      if (depth > 0) {
+        feed(runner, model_, slot, 0, synthetic_tokens(depth, slot + 1, info.vocabulary));
+      }
+    }
+    runner.stream().sync();
+
+    if (point.prefill > 0) {
+      const auto tokens = synthetic_tokens(point.prefill, 77, info.vocabulary);
+      const auto start = Clock::now();
+      runner.wait(feed(runner, model_, 0, depth, tokens));
+      if (measured) result.repetition_seconds.push_back(seconds_between(start, Clock::now()));
+    } else {
+      std::vector<StepRunner::Entry> entries;
+      for (uint32_t slot = 0; slot < point.batch; ++slot) entries.push_back({slot, 0, -1});
+      const auto submit = [&](uint64_t step) {
+        for (auto& entry : entries) entry.position = static_cast<int32_t>(depth + step);
+        return runner.submit_decode(entries);
+      };
+      const auto start = Clock::now();
+      auto last = start;
+      uint64_t ticket = submit(0);
+      for (uint64_t step = 0; step < point.decode; ++step) {
+        const uint64_t current = ticket;
+        if (step + 1 < point.decode) ticket = submit(step + 1);
+        runner.wait(current);
+        const auto now = Clock::now();
+        if (measured) result.step_seconds.push_back(seconds_between(last, now));
+        last = now;
+        if (cancelled()) throw Error(FRT_ERR_CANCELLED, "stopped on request");
+      }
+      if (measured) result.repetition_seconds.push_back(seconds_between(start, last));
+    }
+    if (cancelled()) throw Error(FRT_ERR_CANCELLED, "stopped on request");
+  }
+  if (point.decode > 0) {
+    const uint64_t middle = std::max<uint64_t>(point.depth, 1) + point.decode / 2;
+    result.floor_bytes =
+        info.decode_bytes_weights +
+        point.batch * (info.decode_bytes_state + middle * info.decode_bytes_position);
+    if (bandwidth_ > 0) result.floor_seconds = static_cast<double>(result.floor_bytes) / bandwidth_;
+  }
+  return result;
+}
+
+double measure_read_bandwidth(const Context& context, uint64_t bytes) {
+  constexpr int kPasses = 9;
+  Kernel<frt_checksum_args> checksum;
+  KernelSet().add(checksum, "?" FRT_OP_CHECKSUM).resolve(context, FRT_DTYPE_NONE, 0);
+  if (!checksum) return 0;
+  const Stream stream = context.create_stream("bandwidth");
+  const Buffer data = context.alloc(FRT_SPACE_DEVICE, bytes, "bandwidth.data");
+  const Buffer sum = context.alloc(FRT_SPACE_DEVICE, sizeof(uint64_t), "bandwidth.sum");
+  const Recorder recorder(stream);
+  recorder.fill(data, 0, bytes, 1);
+  frt_checksum_args args{};
+  args.x = data.pointer<void>();
+  args.bytes = bytes;
+  args.y = sum.pointer<uint64_t>();
+  std::vector<double> rates;
+  for (int pass = 0; pass <= kPasses; ++pass) {
+    stream.sync();
+    const auto start = Clock::now();
+    checksum(recorder, args);
+    stream.sync();
+    if (pass > 0) {
+      rates.push_back(static_cast<double>(bytes) / seconds_between(start, Clock::now()));
+    }
+  }
+  return quantile(rates, 0.5);
+}
+
+}  // namespace frt::host
