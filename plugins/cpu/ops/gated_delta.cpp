@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // frt.gated_delta/1 and frt.gated_delta_block/1.
 //
-// Value heads are independent: a task is one value head of one sequence.
+// Value heads are independent: a task is one value head of one sequence (delta.cpp).
 #include <frt/ops/gated_delta.h>
 
 #include "../device.hpp"
 #include "causal_conv.hpp"
 #include "checks.hpp"
+#include "delta.hpp"
 #include "numbers.hpp"
 #include "reference.hpp"
 #include "registry.hpp"
@@ -34,23 +35,106 @@ void check_gated_delta(const Checks& check, const frt_gated_delta_args& args) {
   check.pointer("o", args.o);
 }
 
-std::size_t work_floats(const frt_gated_delta_args& args) {
-  return 2 * (static_cast<std::size_t>(args.key_dim) + static_cast<std::size_t>(args.value_dim));
-}
+// What the heads of one node share.
+class Heads {
+ public:
+  Heads(Device& device, const frt_gated_delta_args& args)
+      : args_(args),
+        plain_(device.reference_numerics()),
+        floats_(delta_work_floats(args)),
+        workers_(static_cast<std::size_t>(device.options().threads)) {}
+
+  bool plain() const noexcept { return plain_; }
+  std::size_t scratch_bytes() const noexcept { return workers_ * floats_ * sizeof(float); }
+
+  void run(int64_t b, int32_t head, int worker, std::byte* scratch) const noexcept {
+    float* work = reinterpret_cast<float*>(scratch) + static_cast<std::size_t>(worker) * floats_;
+    if (plain_) {
+      reference::gated_delta(args_, b, head, work);
+    } else {
+      delta_head(args_, b, head, work);
+    }
+  }
+
+ private:
+  frt_gated_delta_args args_;
+  bool plain_;
+  std::size_t floats_;
+  std::size_t workers_;
+};
 
 std::unique_ptr<Node> prepare_gated_delta(Device& device, const frt_gated_delta_args& args) {
   check_gated_delta(Checks(FRT_OP_GATED_DELTA), args);
-  const auto workers = static_cast<std::size_t>(device.options().threads);
-  const std::size_t floats = work_floats(args);
-  const auto body = [args, floats](Pool& pool, std::byte* scratch) noexcept {
-    pool.run(args.sequences.count * args.value_heads, [&](int64_t task, int worker) {
-      reference::gated_delta(
-          args, task / args.value_heads, static_cast<int32_t>(task % args.value_heads),
-          reinterpret_cast<float*>(scratch) + static_cast<std::size_t>(worker) * floats);
-    });
+  const Heads heads(device, args);
+  const auto body = [args, heads](Pool& pool, std::byte* scratch) noexcept {
+    pool.run(static_cast<int64_t>(args.sequences.count) * args.value_heads,
+             [&](int64_t task, int worker) {
+               heads.run(task / args.value_heads, static_cast<int32_t>(task % args.value_heads),
+                         worker, scratch);
+             });
   };
-  return make_node(body, workers * floats * sizeof(float));
+  return make_node(body, heads.scratch_bytes());
 }
+
+// The fused block. Its parts do what the three operators do, bit for bit; c and o stay in the cache
+// between them where a task can do all of it.
+class BlockNode final : public Node {
+ public:
+  BlockNode(Device& device, const frt_gated_delta_block_args& args)
+      : args_(args), heads_(device, args.delta) {}
+
+  std::size_t scratch_bytes() const noexcept override { return heads_.scratch_bytes(); }
+
+  void run(Pool& pool, std::byte* scratch) noexcept override {
+    const frt_gated_delta_args& delta = args_.delta;
+    const int64_t groups = static_cast<int64_t>(delta.sequences.count) * delta.key_heads;
+    if (groups >= 2 * pool.workers()) {
+      // A key head with its value heads needs only its own channels.
+      pool.run(groups, [&](int64_t task, int worker) {
+        run_group(task / delta.key_heads, static_cast<int32_t>(task % delta.key_heads), worker,
+                  scratch);
+      });
+      return;
+    }
+    run_causal_conv(heads_.plain(), args_.conv, pool);
+    pool.run(static_cast<int64_t>(delta.sequences.count) * delta.value_heads,
+             [&](int64_t task, int worker) {
+               run_head(task / delta.value_heads, static_cast<int32_t>(task % delta.value_heads),
+                        worker, scratch);
+             });
+  }
+
+ private:
+  void run_group(int64_t b, int32_t key_head, int worker, std::byte* scratch) const noexcept {
+    const frt_gated_delta_args& delta = args_.delta;
+    const int32_t ratio = delta.value_heads / delta.key_heads;
+    const int32_t keys = delta.key_heads * delta.key_dim;
+    const auto convolve = [&](int32_t first, int32_t count) {
+      causal_conv_channels(heads_.plain(), args_.conv, b, first, first + count);
+    };
+    convolve(key_head * delta.key_dim, delta.key_dim);
+    convolve(keys + key_head * delta.key_dim, delta.key_dim);
+    convolve(2 * keys + key_head * ratio * delta.value_dim, ratio * delta.value_dim);
+    for (int32_t i = 0; i < ratio; ++i) run_head(b, key_head * ratio + i, worker, scratch);
+  }
+
+  void run_head(int64_t b, int32_t head, int worker, std::byte* scratch) const noexcept {
+    heads_.run(b, head, worker, scratch);
+    const frt_gated_delta_args& delta = args_.delta;
+    const int64_t first = b * delta.sequences.rows;
+    const int32_t length = active_length(delta.sequences, b);
+    for (int64_t row = first; row < first + length; ++row) {
+      const int64_t at = (row * delta.value_heads + head) * delta.value_dim;
+      gated_rms_norm_row(heads_.plain(), delta.value_dim, args_.epsilon, delta.dtype,
+                         element(delta.dtype, delta.o, at), delta.dtype,
+                         element(delta.dtype, args_.z, at), args_.norm_weight,
+                         element(delta.dtype, args_.y, at));
+    }
+  }
+
+  frt_gated_delta_block_args args_;
+  Heads heads_;
+};
 
 std::unique_ptr<Node> prepare_gated_delta_block(Device& device,
                                                 const frt_gated_delta_block_args& args) {
@@ -66,30 +150,7 @@ std::unique_ptr<Node> prepare_gated_delta_block(Device& device,
   check.pointer("z", args.z);
   check.pointer("norm_weight", args.norm_weight);
   check.pointer("y", args.y);
-  const bool plain = device.reference_numerics();
-  const auto workers = static_cast<std::size_t>(device.options().threads);
-  const std::size_t floats = work_floats(args.delta);
-  const auto body = [args, floats, plain](Pool& pool, std::byte* scratch) noexcept {
-    run_causal_conv(plain, args.conv, pool);
-    const frt_gated_delta_args& delta = args.delta;
-    pool.run(delta.sequences.count * delta.value_heads, [&](int64_t task, int worker) {
-      const int64_t b = task / delta.value_heads;
-      const auto head = static_cast<int32_t>(task % delta.value_heads);
-      reference::gated_delta(
-          delta, b, head,
-          reinterpret_cast<float*>(scratch) + static_cast<std::size_t>(worker) * floats);
-      const int64_t first = b * delta.sequences.rows;
-      const int32_t length = active_length(delta.sequences, b);
-      for (int64_t row = first; row < first + length; ++row) {
-        const int64_t at = (row * delta.value_heads + head) * delta.value_dim;
-        gated_rms_norm_row(plain, delta.value_dim, args.epsilon, delta.dtype,
-                           element(delta.dtype, delta.o, at), delta.dtype,
-                           element(delta.dtype, args.z, at), args.norm_weight,
-                           element(delta.dtype, args.y, at));
-      }
-    });
-  };
-  return make_node(body, workers * floats * sizeof(float));
+  return std::make_unique<BlockNode>(device, args);
 }
 
 }  // namespace
