@@ -1,11 +1,13 @@
-# frt_add_plugin(<target> OUTPUT <file name without .so> SOURCES <files...> [LINK <targets...>])
+# frt_add_plugin(<target> OUTPUT <file name without .so> SOURCES <files...> [LINK <targets...>]
+#                [NO_INSTALL])
 #
 # Builds one plugin: a MODULE named <OUTPUT>.so, hidden visibility, exactly one exported symbol
 # (version script), no undefined symbols, loadable from any folder ($ORIGIN). In the project's own
-# tree it lands in FRT_PLUGIN_OUTPUT_DIRECTORY; `cmake --install` puts it into lib/frt/plugins.
+# tree it lands in FRT_PLUGIN_OUTPUT_DIRECTORY; `cmake --install` puts it into lib/frt/plugins, unless
+# NO_INSTALL is given.
 function(frt_add_plugin target)
   set(version_script ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/plugin.map)
-  cmake_parse_arguments(arg "" "OUTPUT" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(arg "NO_INSTALL" "OUTPUT" "SOURCES;LINK" ${ARGN})
   if(NOT arg_OUTPUT OR NOT arg_SOURCES OR arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "frt_add_plugin(${target}): needs OUTPUT <name> and SOURCES <files...>; "
                         "not understood: '${arg_UNPARSED_ARGUMENTS}'")
@@ -25,5 +27,7 @@ function(frt_add_plugin target)
   if(NOT FRT_SANITIZE)
     target_link_options(${target} PRIVATE -Wl,-z,defs)
   endif()
-  install(TARGETS ${target} LIBRARY DESTINATION lib/frt/plugins)
+  if(NOT arg_NO_INSTALL)
+    install(TARGETS ${target} LIBRARY DESTINATION lib/frt/plugins COMPONENT plugins)
+  endif()
 endfunction()

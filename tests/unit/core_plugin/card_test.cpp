@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cards: reading them from ELF files without loading, refusing what is no plugin for this machine,
+// and ranking.
+#include <elf.h>
+
+#include <chrono>
+#include <cstring>
+#include <frt/core/plugin.hpp>
+
+#include "helpers.hpp"
+
+using namespace frt::core;
+using test::error_of;
+using test::has;
+
+namespace {
+
+constexpr const char* kText =
+    "id = \"acme.fast\"\nkind = \"backend\"\nabi = \"1.0\"\nversion = \"0.3\"\n"
+    "targets = [\"xpu_90a\"]\nptx = [\"virtual_90\"]\nrequires = [\"driver>=5\"]\n"
+    "summary = \"fast\"\n";
+
+// The test model with some bytes replaced.
+template <class Patch>
+std::filesystem::path patched(const test::Folder& folder, Patch&& patch) {
+  std::string bytes = test::read(test::kGoodModel);
+  patch(bytes);
+  return folder.write("patched.so", bytes);
+}
+
+Elf64_Ehdr header_of(const std::string& bytes) {
+  Elf64_Ehdr header;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  return header;
+}
+
+void put_header(std::string& bytes, const Elf64_Ehdr& header) {
+  std::memcpy(bytes.data(), &header, sizeof(header));
+}
+
+Card card_for(std::vector<std::string> targets, std::vector<std::string> ptx = {}) {
+  Card card;
+  card.targets = std::move(targets);
+  card.ptx = std::move(ptx);
+  return card;
+}
+
+}  // namespace
+
+TEST_CASE("a complete card is read key by key") {
+  const Card card = parse_card(kText, "acme.so");
+  CHECK(card.id == "acme.fast");
+  CHECK(card.kind == FRT_PLUGIN_BACKEND);
+  CHECK(card.abi_major == 1);
+  CHECK(card.abi_minor == 0);
+  CHECK(card.version == "0.3");
+  CHECK(card.targets == std::vector<std::string>{"xpu_90a"});
+  CHECK(card.ptx == std::vector<std::string>{"virtual_90"});
+  CHECK(card.requirements == std::vector<std::string>{"driver>=5"});
+  CHECK(card.summary == "fast");
+}
+
+TEST_CASE("a card with several mistakes names them all at once") {
+  const frt::Error error = error_of([] {
+    parse_card("id = \"Acme Fast\"\nkind = \"driver\"\nabi = \"one\"\ntargts = [\"x\"]\nptx = [1]\n",
+               "acme.so");
+  });
+  CHECK(error.status() == FRT_ERR_FORMAT);
+  const std::string text = error.what();
+  CHECK(has(text, "`id`: expected lower-case"));
+  CHECK(has(text, "`kind`: expected \"backend\" or \"model\""));
+  CHECK(has(text, "`abi`: expected \"major.minor\""));
+  CHECK(has(text, "missing key `version`"));
+  CHECK(has(text, "did you mean `targets`?"));
+  CHECK(has(text, "`ptx`: expected an array of texts"));
+}
+
+TEST_CASE("a card of another ABI major is refused as such, a later minor is welcome") {
+  const auto with_abi = [](const std::string& abi) {
+    return "id = \"a\"\nkind = \"model\"\nversion = \"1\"\nabi = \"" + abi + "\"\n";
+  };
+  const frt::Error error = error_of([&] { parse_card(with_abi("2.0"), "a.so"); });
+  CHECK(error.status() == FRT_ERR_ABI);
+  CHECK(has(error.what(), "built for ABI 2.0, but this host speaks 1.0"));
+  CHECK(parse_card(with_abi("1.9"), "a.so").abi_minor == 9);
+}
+
+TEST_CASE("the card of a real plugin is read without loading it, quickly") {
+  const auto start = std::chrono::steady_clock::now();
+  const PluginImage image = read_image(test::kGoodModel);
+  const auto spent = std::chrono::steady_clock::now() - start;
+  CHECK(image.card.id == "test.model");
+  CHECK(image.card.version == "1.2.3");
+  CHECK(image.sanitizer == FRT_BUILD_SANITIZER);
+  CHECK(spent < std::chrono::milliseconds(200));
+  // A constructor that aborts does no harm here.
+  CHECK(read_image(test::broken("aborts")).card.id == "test.broken");
+}
+
+TEST_CASE("files for other machines are refused with the name of the machine") {
+  const test::Folder folder;
+  const auto status_and_text = [&](auto&& change) {
+    const auto path = patched(folder, [&](std::string& bytes) {
+      Elf64_Ehdr header = header_of(bytes);
+      change(header);
+      put_header(bytes, header);
+    });
+    return error_of([&] { read_image(path); });
+  };
+  frt::Error error = status_and_text([](Elf64_Ehdr& h) {
+    h.e_machine = h.e_machine == EM_AARCH64 ? EM_X86_64 : EM_AARCH64;
+  });
+  CHECK(error.status() == FRT_ERR_MISMATCH);
+  CHECK(has(error.what(), "was built for"));
+  CHECK(has(error.what(), "get the build for it"));
+  error = status_and_text([](Elf64_Ehdr& h) { h.e_ident[EI_CLASS] = ELFCLASS32; });
+  CHECK(error.status() == FRT_ERR_MISMATCH);
+  CHECK(has(error.what(), "32-bit"));
+  error = status_and_text([](Elf64_Ehdr& h) { h.e_ident[EI_DATA] = ELFDATA2MSB; });
+  CHECK(error.status() == FRT_ERR_MISMATCH);
+  CHECK(has(error.what(), "big-endian"));
+  error = status_and_text([](Elf64_Ehdr& h) { h.e_ident[EI_OSABI] = ELFOSABI_FREEBSD; });
+  CHECK(error.status() == FRT_ERR_MISMATCH);
+  CHECK(has(error.what(), "another operating system"));
+  error = status_and_text([](Elf64_Ehdr& h) { h.e_type = ET_REL; });
+  CHECK(error.status() == FRT_ERR_FORMAT);
+  CHECK(has(error.what(), "no shared object"));
+}
+
+TEST_CASE("a truncated plugin is refused wherever it is cut") {
+  const std::string whole = test::read(test::kGoodModel);
+  const test::Folder folder;
+  // The section table is at the end of the file: every shorter file lacks a part of it.
+  for (const std::size_t keep : {std::size_t{0}, std::size_t{3}, std::size_t{4}, std::size_t{63},
+                                 std::size_t{64}, whole.size() / 2, whole.size() - 1}) {
+    CAPTURE(keep);
+    const auto path = folder.write("cut.so", whole.substr(0, keep));
+    const frt::Error error = error_of([&] { read_image(path); });
+    CHECK(error.status() == FRT_ERR_FORMAT);
+    CHECK(has(error.what(), "cut.so"));
+  }
+}
+
+TEST_CASE("tables that point outside the file or lie about their size are refused") {
+  const test::Folder folder;
+  const auto refuse = [&](auto&& change) {
+    const auto path = patched(folder, [&](std::string& bytes) {
+      Elf64_Ehdr header = header_of(bytes);
+      change(header, bytes);
+      put_header(bytes, header);
+    });
+    const frt::Error error = error_of([&] { read_image(path); });
+    CHECK(error.status() == FRT_ERR_FORMAT);
+  };
+  refuse([](Elf64_Ehdr& h, std::string&) { h.e_shoff = ~uint64_t{0} - 8; });
+  refuse([](Elf64_Ehdr& h, std::string&) { h.e_shoff = 0; });
+  refuse([](Elf64_Ehdr& h, std::string&) { h.e_shnum = 65535; });
+  refuse([](Elf64_Ehdr& h, std::string&) { h.e_shentsize = 1; });
+  refuse([](Elf64_Ehdr& h, std::string&) { h.e_shstrndx = 65535; });
+  // Every section claims the largest size there is.
+  refuse([](Elf64_Ehdr& h, std::string& bytes) {
+    for (uint64_t i = 0; i < h.e_shnum; ++i) {
+      const uint64_t at = h.e_shoff + i * sizeof(Elf64_Shdr) + offsetof(Elf64_Shdr, sh_size);
+      const uint64_t size = ~uint64_t{0};
+      std::memcpy(bytes.data() + at, &size, sizeof(size));
+    }
+  });
+  // Every section lies behind the end.
+  refuse([](Elf64_Ehdr& h, std::string& bytes) {
+    for (uint64_t i = 0; i < h.e_shnum; ++i) {
+      const uint64_t at = h.e_shoff + i * sizeof(Elf64_Shdr) + offsetof(Elf64_Shdr, sh_offset);
+      const uint64_t offset = bytes.size();
+      std::memcpy(bytes.data() + at, &offset, sizeof(offset));
+    }
+  });
+}
+
+TEST_CASE("what is no plugin is told apart: missing, a folder, text, a library without a card") {
+  const test::Folder folder;
+  CHECK(error_of([&] { read_image(folder.path() / "none.so"); }).status() == FRT_ERR_NOT_FOUND);
+  CHECK(error_of([&] { read_image(folder.path()); }).status() == FRT_ERR_IO);
+  const auto text = folder.write("text.so", "hello, I am not a shared object, but I am long enough");
+  CHECK(has(error_of([&] { read_image(text); }).what(), "ELF mark"));
+  // The card's section is renamed, as if it had never been written.
+  const auto path = patched(folder, [](std::string& bytes) {
+    const std::size_t at = bytes.find(".frt.card");
+    REQUIRE(at != std::string::npos);
+    bytes[at + 1] = 'x';
+  });
+  const frt::Error error = error_of([&] { read_image(path); });
+  CHECK(error.status() == FRT_ERR_UNSUPPORTED);
+  CHECK(has(error.what(), "not a plugin"));
+}
+
+TEST_CASE("a plugin of another sanitizer is refused with the option to build it with") {
+  CHECK(sanitizer_refusal(FRT_BUILD_SANITIZER).empty());
+  const uint32_t other = FRT_BUILD_SANITIZER == FRT_SANITIZER_ADDRESS ? FRT_SANITIZER_THREAD
+                                                                      : FRT_SANITIZER_ADDRESS;
+  CHECK(has(sanitizer_refusal(other), "-DFRT_SANITIZE="));
+}
+
+TEST_CASE("ranking prefers exact code, then the family, then virtual code, then any") {
+  const auto fit = [](const Card& card, const char* device) { return rank_card(card, device).fit; };
+  CHECK(fit(card_for({"xpu_90a"}), "xpu_90") == Fit::kExact);
+  CHECK(fit(card_for({"xpu_89"}), "xpu_89") == Fit::kExact);
+  CHECK(fit(card_for({"xpu_80"}), "xpu_89") == Fit::kFamily);
+  CHECK(fit(card_for({"xpu_89"}), "xpu_80") == Fit::kNone);    // later minor
+  CHECK(fit(card_for({"xpu_80"}), "xpu_90") == Fit::kNone);    // other major
+  CHECK(fit(card_for({"xpu_90a"}), "xpu_93") == Fit::kNone);   // a feature letter binds
+  CHECK(fit(card_for({"xpu_120a"}), "xpu_121") == Fit::kNone);
+  CHECK(fit(card_for({"ypu_90"}), "xpu_90") == Fit::kNone);    // another make
+  CHECK(fit(card_for({"xpu_80"}, {"virtual_80"}), "xpu_90") == Fit::kVirtual);
+  CHECK(fit(card_for({"xpu_90a"}, {"virtual_90a"}), "xpu_100") == Fit::kNone);
+  CHECK(fit(card_for({}, {"virtual_95"}), "xpu_90") == Fit::kNone);
+  CHECK(fit(card_for({}), "xpu_90") == Fit::kAny);
+  CHECK(fit(card_for({"xpu_80", "xpu_90"}), "xpu_90") == Fit::kExact);
+  CHECK(fit(card_for({"gfx942"}), "gfx942") == Fit::kExact);
+  CHECK(fit(card_for({"x86-64-v3"}), "x86-64-v4") == Fit::kFamily);
+  CHECK(fit(card_for({"odd"}), "odd") == Fit::kExact);
+  CHECK(Fit::kExact < Fit::kFamily);
+  CHECK(Fit::kFamily < Fit::kVirtual);
+  CHECK(Fit::kVirtual < Fit::kAny);
+  CHECK(has(rank_card(card_for({"xpu_80"}), "xpu_90").reason, "for xpu_80, the device is xpu_90"));
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loading and opening plugins, trials in a child process, and every way a file can be wrong.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <frt/core/digest.hpp>
+#include <frt/core/plugin.hpp>
+#include <frt/core/services.hpp>
+#include <set>
+
+#include "helpers.hpp"
+#include "plugins/probe_table.hpp"
+
+using namespace frt::core;
+using test::broken;
+using test::error_of;
+using test::has;
+
+namespace {
+
+LogOptions silent() {
+  LogOptions options;
+  options.descriptor = -1;
+  return options;
+}
+
+Config options_of(const LoadedPlugin& plugin, std::vector<RawSetting> given = {}) {
+  Diagnostics diagnostics;
+  Config config = resolve_config(plugin.schema.plugin_options, given, {}, diagnostics);
+  diagnostics.throw_if_errors();
+  return config;
+}
+
+RawSetting flag(const char* key, const char* value) {
+  RawSetting setting;
+  setting.key = key;
+  setting.value = {RawValue::Kind::kUntyped, 0, 0, value};
+  return setting;
+}
+
+}  // namespace
+
+TEST_CASE("a good plugin loads, opens with its options, and gets the host's tables") {
+  const LoadedPlugin& loaded = load_plugin({test::kGoodModel, {}});
+  CHECK(loaded.card.id == "test.model");
+  CHECK(loaded.descriptor->kind == FRT_PLUGIN_MODEL);
+  CHECK(loaded.digest.empty());
+  CHECK(loaded.schema.options.size() == 7);
+  CHECK(&load_plugin({test::kGoodModel, {}}) == &loaded);
+
+  Log log(silent());
+  std::set<std::string> reported;
+  HostServices services(log, [&](std::string_view source, std::string_view phase, uint32_t unit,
+                                 uint64_t done, uint64_t total) -> frt_status {
+    reported.insert(std::string(source) + " " + std::string(phase));
+    CHECK(unit == FRT_PROGRESS_BYTES);
+    CHECK(done == 1);
+    CHECK(total == 2);
+    return FRT_OK;
+  });
+  const OpenPlugin open(loaded, options_of(loaded, {flag("threads", "7")}), services);
+  const auto& probe = open.require<ProbeTable>(kProbeId);
+  CHECK(probe.threads == 7);
+  CHECK(probe.exec);
+  CHECK(probe.state);
+  CHECK_FALSE(probe.nothing);
+  CHECK(reported == std::set<std::string>{"test.model weights"});
+  CHECK(open.find<void>("test.probe/2") == nullptr);
+  CHECK(open.find<void>("test.probe/1 ") == nullptr);
+  const frt::Error error = error_of([&] { open.require<ProbeTable>("test.probe/2"); });
+  CHECK(error.status() == FRT_ERR_UNSUPPORTED);
+  CHECK(has(error.what(), "test.model offers no test.probe/2"));
+}
+
+TEST_CASE("what open throws arrives with the plugin's id, and so does a cancelled start") {
+  const LoadedPlugin& loaded = load_plugin({test::kGoodModel, {}});
+  Log log(silent());
+  HostServices services(log);
+  const frt::Error error = error_of(
+      [&] { OpenPlugin(loaded, options_of(loaded, {flag("fail_open", "true")}), services); });
+  CHECK(error.status() == FRT_ERR_UNSUPPORTED);
+  CHECK(has(error.what(), "plugin test.model: asked not to open"));
+  HostServices stopping(log, [](auto...) -> frt_status { return FRT_ERR_CANCELLED; });
+  CHECK(error_of([&] { OpenPlugin(loaded, options_of(loaded), stopping); }).status() ==
+        FRT_ERR_CANCELLED);
+}
+
+TEST_CASE("a plugin that reports success without an object is refused") {
+  const LoadedPlugin& loaded = load_plugin({broken("null_plugin"), {}});
+  Log log(silent());
+  HostServices services(log);
+  CHECK(has(error_of([&] { OpenPlugin(loaded, Config(), services); }).what(), "made no object"));
+}
+
+TEST_CASE("each broken descriptor is refused with its own reason") {
+  const auto refusal = [](const char* name) {
+    return error_of([&] { load_plugin({broken(name), {}}); });
+  };
+  frt::Error error = refusal("abi");
+  CHECK(error.status() == FRT_ERR_ABI);
+  CHECK(has(error.what(), "its descriptor speaks ABI 2.0, this host 1.0"));
+  CHECK(has(refusal("small").what(), "its descriptor has 16 bytes"));
+  CHECK(has(refusal("other_id").what(), "disagree on the id: 'test.broken' and 'test.other'"));
+  CHECK(has(refusal("other_version").what(), "disagree on the version: '1' and '2'"));
+  CHECK(has(refusal("other_kind").what(), "disagree on the kind: 'model' and 'backend'"));
+  CHECK(has(refusal("empty_member").what(), "has an empty member"));
+  CHECK(has(refusal("no_symbol").what(), "exports no frt_plugin_v1"));
+  CHECK(has(refusal("card_key").what(), "did you mean `targets`?"));
+  CHECK(refusal("card_abi").status() == FRT_ERR_ABI);
+  error = refusal("schema");
+  CHECK(error.status() == FRT_ERR_FORMAT);
+  CHECK(has(error.what(), "the default of 'threads'"));
+  // A refused library stays refused.
+  CHECK(has(refusal("abi").what(), "ABI 2.0"));
+}
+
+TEST_CASE("a file with a wrong digest is refused before any of its code runs") {
+  const std::string digest = DigestMemo().file(test::kGoodModel);
+  const test::Folder folder;
+  const auto copy = folder.path() / "copy.so";
+  std::filesystem::copy_file(test::kGoodModel, copy);
+  const frt::Error error = error_of([&] { load_plugin({copy, std::string(64, '0')}); });
+  CHECK(error.status() == FRT_ERR_MISMATCH);
+  CHECK(has(error.what(), digest));
+  CHECK(load_plugin({copy, digest}).digest == digest);
+  // Loading the file a second time checks again, although it is mapped already.
+  CHECK(error_of([&] { load_plugin({copy, std::string(64, '0')}); }).status() == FRT_ERR_MISMATCH);
+  // The constructor of this one would end the process.
+  CHECK(error_of([&] { load_plugin({broken("aborts"), std::string(64, '0')}); }).status() ==
+        FRT_ERR_MISMATCH);
+}
+
+TEST_CASE("a trial reports what became of the plugin, and this process lives on") {
+  CHECK(probe_in_child(test::kGoodModel).verdict == ProbeVerdict::kOk);
+
+  ProbeResult result = probe_in_child(broken("aborts"));
+  CHECK(result.verdict == ProbeVerdict::kCrashed);
+  CHECK(has(result.detail, "ended the process"));
+  CHECK(has(result.detail, "no driver found"));
+
+  result = probe_in_child(broken("exits"));
+  CHECK(result.verdict == ProbeVerdict::kCrashed);
+  CHECK(has(result.detail, "exit status 3"));
+
+  result = probe_in_child(broken("abi"));
+  CHECK(result.verdict == ProbeVerdict::kRefused);
+  CHECK(has(result.detail, "ABI 2.0"));
+
+  const auto start = std::chrono::steady_clock::now();
+  result = probe_in_child(broken("hangs"), std::chrono::milliseconds(300));
+  CHECK(result.verdict == ProbeVerdict::kTimeout);
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
+
+  CHECK(probe_in_child("/nowhere/x.so").verdict == ProbeVerdict::kRefused);
+}
+
+TEST_CASE("trials leave no open files behind") {
+  const auto lowest_free = [] {
+    const int descriptor = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    ::close(descriptor);
+    return descriptor;
+  };
+  const int before = lowest_free();
+  probe_in_child(broken("abi"));
+  probe_in_child(broken("exits"));
+  CHECK(lowest_free() == before);
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// Manifests that are wrong: each mistake has its message, its place and its suggestion, and all
+// mistakes come at once.
+#include "manifest_fixture.hpp"
+
+using namespace frt::core;
+using test::has;
+using test::ManifestFixture;
+
+namespace {
+
+// kComplete with one text replaced.
+std::string edited(const std::string& from, const std::string& to) {
+  std::string text = test::kComplete;
+  const std::size_t at = text.find(from);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, from.size(), to);
+}
+
+}  // namespace
+
+TEST_CASE("an unknown key is shown the way compilers show it") {
+  ManifestFixture fixture;
+  const auto findings = fixture.findings(edited("max_context = \"64k\"", "max_contxt = \"64k\""));
+  REQUIRE(findings.size() == 1);
+  CHECK(render(findings[0]) ==
+        "error: unknown key `max_contxt` in [model.q.options]\n"
+        "  --> /etc/m.toml:26:1\n"
+        "   |\n"
+        "26 | max_contxt = \"64k\"\n"
+        "   | ^^^^^^^^^^ did you mean `max_context`?\n"
+        "   = known keys: slots, max_context, numerics, adapter");
+}
+
+TEST_CASE("a syntax error has a position and stops the reading") {
+  ManifestFixture fixture;
+  auto findings = fixture.findings("schema = 1\n[device.gpu0\nbackend = 1\n");
+  REQUIRE(findings.size() == 1);
+  CHECK(findings[0].code == FRT_ERR_FORMAT);
+  CHECK(findings[0].position.line == 2);
+  CHECK(has(findings[0].message, "TOML syntax"));
+  findings = fixture.findings("schema = 1\nschema = 1\n");
+  CHECK(findings[0].position.line == 2);
+  findings = fixture.findings("schema = \"");
+  CHECK(findings.size() == 1);
+  findings = fixture.findings(std::string("schema = 1\n\0", 12));
+  CHECK(findings.size() == 1);
+  findings = fixture.findings("schema = 1\nx-a = \"\xff\"\n");
+  CHECK(findings.size() == 1);
+}
+
+TEST_CASE("every mistake of a manifest is reported in one pass, in order of lines") {
+  ManifestFixture fixture;
+  const auto findings = fixture.findings(R"(modle = 1
+[device.d]
+backend = 3
+ordinal = -1
+captur = true
+[model.m]
+plugin = "m.one"
+device = "e"
+checkpoint = "synthetic:x"
+[model.m.options]
+slots = "two"
+numerics = "slow"
+max_context = "64 k"
+[host.ln]
+[host.lm]
+)");
+  std::vector<uint32_t> lines;
+  std::string all;
+  for (const Diagnostic& finding : findings) {
+    lines.push_back(finding.position.line);
+    all += render(finding) + "\n";
+  }
+  CHECK(lines == std::vector<uint32_t>{1, 1, 3, 4, 5, 8, 11, 12, 13, 14, 15});
+  CHECK(has(all, "missing key `schema`"));
+  CHECK(has(all, "unknown key `modle`"));
+  CHECK(has(all, "did you mean `model`?"));
+  CHECK(has(all, "`backend` in [device.d]: expected text, found a whole number"));
+  CHECK(has(all, "-1 is outside 0 to 1023"));
+  CHECK(has(all, "did you mean `capture`?"));
+  CHECK(has(all, "'e' is not a [device.NAME] of this manifest: d"));
+  CHECK(has(all, "`slots` in [model.m.options]: expected a whole number, found text"));
+  CHECK(has(all, "'slow' is not one of: fast, reference"));
+  CHECK(has(all, "'64 k' is not a size"));
+  CHECK(has(all, "unknown host `ln`"));
+  CHECK(has(all, "did you mean `lm`?"));
+  CHECK(has(all, "missing key `model` in [host.lm]"));
+}
+
+TEST_CASE("missing keys are reported at their table") {
+  ManifestFixture fixture;
+  const auto findings = fixture.findings("schema = 1\n\n[device.d]\n[model.m]\n");
+  REQUIRE(findings.size() == 4);
+  CHECK(findings[0].position.line == 3);
+  CHECK(has(findings[0].message, "missing key `backend` in [device.d]"));
+  CHECK(has(findings[1].message, "missing key `plugin`"));
+  CHECK(has(findings[2].message, "missing key `device`"));
+  CHECK(has(findings[3].message, "missing key `checkpoint`"));
+}
+
+TEST_CASE("a schema that is missing, mistyped or of the future says what to do") {
+  ManifestFixture fixture;
+  CHECK(has(fixture.complaints(""), "write `schema = 1` as the first line"));
+  CHECK(has(fixture.complaints("schema = \"1\"\n"), "expected the number 1"));
+  CHECK(has(fixture.complaints("schema = 0\n"), "expected the number 1"));
+  CHECK(has(fixture.complaints("schema = 2\n"), "has schema 2, but this host reads schema 1"));
+}
+
+TEST_CASE("tables that are something else are told what they should be") {
+  ManifestFixture fixture;
+  const std::string all = fixture.complaints(
+      "schema = 1\ndevice = 3\nplugin = { id = \"x\" }\nplugin-options = [1]\n"
+      "[model]\nm = 1\n[host]\nlm = \"x\"\n");
+  CHECK(has(all, "`device`: expected tables [device.NAME], found a whole number"));
+  CHECK(has(all, "expected tables [[plugin]], with two brackets"));
+  CHECK(has(all, "expected tables [plugin-options.\"ID\"]"));
+  CHECK(has(all, "expected a table [model.NAME], found a whole number"));
+  CHECK(has(all, "expected a table [host.NAME], found text"));
+  CHECK(has(fixture.complaints("schema = 1\nplugin = [3]\n"), "expected tables [[plugin]]"));
+  CHECK(has(fixture.complaints("schema = 1\n[device.d]\nbackend = \"auto\"\noptions = 3\n"),
+            "expected a table [device.d.options], found a whole number"));
+  CHECK(has(fixture.complaints("schema = 1\n[device.d]\nbackend = [\"auto\"]\n"),
+            "expected text, found an array"));
+  CHECK(has(fixture.complaints("schema = 1\n[device.\"a b\"]\nbackend = \"auto\"\n"),
+            "has characters other than letters"));
+  CHECK(has(fixture.complaints("schema = 1\n[host.h]\ntype = 3\n"), "expected text"));
+}
+
+TEST_CASE("missing, refused and mistaken plugins are reported where they are named") {
+  ManifestFixture fixture;
+  auto findings = fixture.findings(edited("plugin     = \"m.one\"", "plugin     = \"m.two\""));
+  REQUIRE(findings.size() == 1);
+  CHECK(findings[0].code == FRT_ERR_NOT_FOUND);
+  CHECK(findings[0].position.line == 21);
+  CHECK(findings[0].position.column == 14);
+  CHECK(findings[0].notes == std::vector<std::string>{"searched /nowhere"});
+  findings = fixture.findings(edited("backend = \"b.one\"", "backend = \"bad\""));
+  REQUIRE(findings.size() == 1);
+  CHECK(findings[0].code == FRT_ERR_ABI);
+  CHECK(has(findings[0].message, "was refused: too old"));
+  findings = fixture.findings(edited("backend = \"b.one\"", "backend = \"m.one\""));
+  REQUIRE(findings.size() == 1);
+  CHECK(has(findings[0].message, "'m.one' is a model plugin; here belongs a backend plugin"));
+  CHECK(has(findings[0].notes.at(0), "backend plugins: b.one"));
+  findings = fixture.findings("schema = 1\n[[plugin]]\nid = \"gone\"\nrequired = true\n");
+  REQUIRE(findings.size() == 1);
+  CHECK(has(findings[0].message, "no plugin 'gone'"));
+  CHECK(fixture.parse("schema = 1\n[[plugin]]\nid = \"gone\"\n").plugins.size() == 1);
+}
+
+TEST_CASE("plugin entries are checked for keys and doubles") {
+  ManifestFixture fixture;
+  CHECK(has(fixture.complaints("schema = 1\n[[plugin]]\npath = \"x\"\n"),
+            "missing key `id` in [[plugin]]"));
+  CHECK(has(fixture.complaints("schema = 1\n[[plugin]]\nid = \"a\"\n[[plugin]]\nid = \"a\"\n"),
+            "plugin 'a' is named twice"));
+  CHECK(has(fixture.complaints("schema = 1\n[[plugin]]\nid = \"a\"\nrequird = true\n"),
+            "did you mean `required`?"));
+}
+
+TEST_CASE("plugin options with dots need quotes, and are checked") {
+  ManifestFixture fixture;
+  CHECK(has(fixture.complaints("schema = 1\n[plugin-options.b.one]\npool = 1\n"),
+            "write [plugin-options.\"b.one\"]"));
+  CHECK(has(fixture.complaints(edited("pool = 3", "pol = 3")), "did you mean `pool`?"));
+  CHECK(has(fixture.complaints("schema = 1\n[plugin-options.nobody]\n"), "no plugin 'nobody'"));
+}
+
+TEST_CASE("an automatic device refuses keys that no backend takes") {
+  ManifestFixture fixture;
+  const std::string all = fixture.complaints(edited("threads = 3", "thraeds = 3"));
+  CHECK(has(all, "no backend takes it"));
+  CHECK(has(all, "did you mean `threads`?"));
+}
+
+TEST_CASE("an unset variable in a path is an error at the path") {
+  ManifestFixture fixture;
+  const auto findings = fixture.findings(edited("\"weights\"", "\"${FRT_MODELS}/q\""));
+  REQUIRE(findings.size() == 1);
+  CHECK(findings[0].position.line == 23);
+  CHECK(has(findings[0].message, "`FRT_MODELS` is not set"));
+  fixture.variables["FRT_MODELS"] = "/models";
+  CHECK(fixture.parse(edited("\"weights\"", "\"${FRT_MODELS}/q\"")).models[0].checkpoint() ==
+        "/models/q");
+}
+
+TEST_CASE("carets stand under their word behind tabs and behind characters of several bytes") {
+  ManifestFixture fixture;
+  std::string text = fixture.complaints("schema = 1\n\t\tnope = 1\n");
+  CHECK(has(text, "2 | \t\tnope = 1\n  | \t\t^^^^"));
+  text = fixture.complaints("schema = 1\n\"\xc3\xa9\xc3\xa9\" = { a = 1 }\n");
+  CHECK(has(text, "  | ^^^^"));
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Deterministic mutation of manifests, cards and plugin files: whatever the bytes are, the answer is
+// a result or an frt::Error. The same parsers have libFuzzer targets in tests/fuzz.
+#include <frt/core/plugin.hpp>
+#include <random>
+
+#include "manifest_fixture.hpp"
+
+using namespace frt::core;
+
+namespace {
+
+// Changes some bytes of `text`: replaced, removed, doubled, or cut.
+std::string mutated(std::string text, std::mt19937_64& random) {
+  static constexpr char kTelling[] = "[]{}=\"'.,#\n\\-_x019 \0\xff$";
+  const auto below = [&](std::size_t limit) {
+    return static_cast<std::size_t>(random() % std::max<std::size_t>(limit, 1));
+  };
+  for (std::size_t edits = 1 + below(6); edits > 0 && !text.empty(); --edits) {
+    const std::size_t at = below(text.size());
+    switch (random() % 5) {
+      case 0: text[at] = static_cast<char>(random()); break;
+      case 1: text[at] = kTelling[below(sizeof(kTelling))]; break;
+      case 2: text.erase(at, 1 + below(20)); break;
+      case 3: text.insert(at, text.substr(below(text.size()), below(30))); break;
+      default:
+        if (below(8) == 0) text.resize(at);
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("no mutated manifest does anything but parse or be refused") {
+  std::mt19937_64 random(1);
+  test::ManifestFixture fixture;
+  int accepted = 0, refused = 0;
+  for (int round = 0; round < 3000; ++round) {
+    const std::string text = mutated(test::kComplete, random);
+    try {
+      const Manifest manifest = fixture.parse(text);
+      dump_toml(manifest);
+      dump_json(manifest);
+      ++accepted;
+    } catch (const frt::Error& error) {
+      CHECK(error.what()[0] != '\0');
+      ++refused;
+    }
+  }
+  CHECK(accepted > 100);
+  CHECK(refused > 100);
+}
+
+TEST_CASE("no mutated card does anything but parse or be refused") {
+  const std::string card =
+      "id = \"acme.fast\"\nkind = \"backend\"\nabi = \"1.0\"\nversion = \"0.3\"\n"
+      "targets = [\"xpu_90a\", \"b\"]\nptx = [\"virtual_90\"]\nrequires = [\"driver>=5\"]\n";
+  std::mt19937_64 random(2);
+  int accepted = 0;
+  for (int round = 0; round < 3000; ++round) {
+    try {
+      const Card parsed = parse_card(mutated(card, random), "fuzz");
+      rank_card(parsed, "xpu_90");
+      ++accepted;
+    } catch (const frt::Error& error) {
+      CHECK(error.what()[0] != '\0');
+    }
+  }
+  CHECK(accepted > 100);
+}
+
+TEST_CASE("no mutated plugin file does anything but be read or be refused") {
+  const std::string whole = test::read(test::kGoodModel);
+  const test::Folder folder;
+  std::mt19937_64 random(3);
+  for (int round = 0; round < 300; ++round) {
+    std::string bytes = whole;
+    // Half of the changes hit the header and the section table, where the reader looks.
+    for (int edits = 0; edits < 4; ++edits) {
+      const std::size_t region = random() % 2 ? 64 : std::min<std::size_t>(bytes.size(), 4096);
+      const std::size_t at = random() % region;
+      bytes[random() % 2 ? at : bytes.size() - 1 - at] = static_cast<char>(random());
+    }
+    const auto path = folder.write("p.so", bytes);
+    try {
+      read_image(path);
+    } catch (const frt::Error& error) {
+      CHECK(error.what()[0] != '\0');
+    }
+  }
+}
