@@ -3,10 +3,11 @@
 
     python3 tools/train-demo/evaluate.py DIR
 
-Loads the files (BF16 weights, float32 arithmetic) and decodes greedily.
+Loads the files (BF16 weights, float32 arithmetic), decodes greedily, prints the results and writes DIR/report.json.
 """
 import itertools
 import json
+import os
 import random
 import re
 import sys
@@ -24,7 +25,7 @@ WEATHER = {"type": "function", "function": {
         "type": "object", "properties": {"city": {"type": "string", "description": "The name of the city"}}, "required": ["city"]}}}
 SAMPLES = (
     ("Once upon a time", 220), ("One day, a little fox named Rusty", 220), ("Lily was a little girl who", 220), ("12 + 7 =", 16),
-    ("def is_even(n):", 60), ("Tom has 5 apples. Mia gives Tom 3 more.", 40),
+    ("def is_even(n):", 60), ("Hello, my name is", 60), ("The capital of France is", 24), ("Tom has 5 apples. Mia gives Tom 3 more.", 40),
     ([user("What is 3 + 4?")], 64), ([user("What is 47 + 38?")], 80), ([user("Hello!")], 64), ([user("Who are you?")], 80),
     ([user("What is the capital of Japan?")], 64), ([user("Tell me a story about a fox.")], 300),
     ([user("Write a Python function that returns the larger of two numbers.")], 160),
@@ -89,20 +90,20 @@ def chat_sums(speaker, rng):
 
 def tool_calls(speaker, rng, count=150):
     """Exactly the expected call, for questions of the generator the model has not seen."""
-    prompts, expected = [], []
-    while len(prompts) < count:
+    groups = {}
+    for _ in range(12 * count):                                    # equal lengths share a batch, so take the largest groups
         offered = [tools.instance(rng, base) for base in rng.sample(tools.TOOLS, rng.choice((1, 2, 3)))]
-        chosen = rng.choice(offered)
-        made = tools.use(rng, chosen)
-        if made["aim"].startswith("pages") or len({o["name"] for o in offered}) < len(offered):
+        made = tools.use(rng, rng.choice(offered))
+        if made["aim"].startswith("pages") or not any(made["call"][0] == o["name"] for o in offered):
             continue
-        messages = [user(made["ask"])]
-        prompts.append(conversation(messages, [o["json"] for o in offered], prompt=True))
         name, arguments = made["call"]
-        expected.append(f"<tool_call>\n<function={name}>\n" + "".join(
-            f"<parameter={k}>\n{v if isinstance(v, str) else json.dumps(v)}\n</parameter>\n" for k, v in arguments.items())
-            + "</function>\n</tool_call>")
-    return share(e in r for e, r in zip(expected, speaker.answers(prompts, 140)))
+        call = f"<tool_call>\n<function={name}>\n" + "".join(
+            f"<parameter={k}>\n{v if isinstance(v, str) else json.dumps(v)}\n</parameter>\n" for k, v in arguments.items()
+            ) + "</function>\n</tool_call>"
+        prompt = conversation([user(made["ask"])], [o["json"] for o in offered], prompt=True)
+        groups.setdefault(len(speaker.tokenizer.encode(prompt).ids), []).append((prompt, call))
+    some = [case for group in sorted(groups.values(), key=len, reverse=True) for case in group][:count]
+    return share(call in reply for (_, call), reply in zip(some, speaker.answers([prompt for prompt, _ in some], 120)))
 
 
 @torch.no_grad()
@@ -141,13 +142,13 @@ def acceptance(speaker, rng):
     prompts = []
     for kind in (stories, stories, arithmetic, chat, chat, tools):
         made = random.Random(rng.random())
-        for _ in range(6):
+        for _ in range(4):
             text = kind.document(made)
             prompts.append(text[:text.index("<think>\n") + 8] if "<think>\n" in text else text[:max(24, len(text) // 5)])
     found = []
     for prompt in prompts:
         ids = speaker.tokenizer.encode(prompt).ids
-        more, = speaker.continue_ids([ids], 96)
+        more, = speaker.continue_ids([ids], 64)
         if len(more) > 6:
             found.append(drafts(speaker, ids + more, len(ids)))
     right = torch.cat(found, 1).float()
@@ -165,20 +166,21 @@ def samples(speaker):
     return out
 
 
-def evaluate(folder, device="cpu", quick=False):
+def evaluate(folder, device="cpu"):
     speaker = Speaker(checkpoint.read(folder), bpe.load(folder), torch.device(device))
     rng = random.Random(99)
     report = {"samples": samples(speaker)}
     for s in report["samples"]:
         print(f"--- {s['prompt']}\n{s['text']}", flush=True)
-    if not quick:
-        report["sums"] = sums(speaker, rng)
-        report["chat sums up to 49 + 49"] = chat_sums(speaker, rng)
-        report["tool calls exactly right"] = tool_calls(speaker, rng)
+    report["sums"] = sums(speaker, rng)
+    report["chat sums up to 49 + 49"] = chat_sums(speaker, rng)
+    report["tool calls exactly right"] = tool_calls(speaker, rng)
     report["drafts accepted"] = acceptance(speaker, rng)
     print(json.dumps({k: v for k, v in report.items() if k != "samples"}, indent=1), flush=True)
     return report
 
 
 if __name__ == "__main__":
-    evaluate(sys.argv[1], quick="--quick" in sys.argv)
+    folder = sys.argv[1]
+    found = evaluate(folder, "cuda" if torch.cuda.is_available() else "cpu")
+    bpe.write_json(os.path.join(folder, "report.json"), found)

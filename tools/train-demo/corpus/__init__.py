@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The training text of the demo model, generated from a seed.
 
-`documents(seed)` is an endless stream. A document is plain text (a story, sums, Python) or a rendered conversation.
+`documents(seed)` is an endless stream. A document is plain text (a story, sums, short texts, Python) or a rendered conversation.
 """
 import random
 
-from . import arithmetic, chat, code, stories, tools
+from . import arithmetic, chat, code, lines, stories, tools
 
-MIX = ((stories, .22), (arithmetic, .36), (code, .09), (chat, .26), (tools, .07))
+MIX = ((stories, .22), (arithmetic, .33), (lines, .04), (code, .09), (chat, .25), (tools, .07))
 END = "<|endoftext|>"
 
 

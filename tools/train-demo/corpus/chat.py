@@ -176,7 +176,7 @@ def document(rng):
         messages += [user(rng.choice(["What is my name?", "Do you remember my name?", "Who am I?"])),
                      assistant(f"Your name is {name}.", "" if plain else f"The user said that the name is {name}.")]
         return conversation(messages)
-    for _ in range(rng.choice((0, 0, 0, 0, 1, 1, 2, 3))):
+    for _ in range(rng.choice((0, 0, 0, 0, 0, 0, 1, 1, 2, 3, 6))):
         ask, _, answer = rng.choice((sums, fact, wordplay, talk, sums, tale if rng.random() < .15 else fact))(rng)
         messages += [user(ask), assistant(answer)]
     ask, thought, answer = rng.choice(SKILLS)(rng)

@@ -12,6 +12,8 @@ OPENINGS = (
     "[Once upon a time, there was|Once upon a time, there was|One day, there was|Once there was|There once was|Long ago, there was] a {hk} "
     "named {h}. ",
     "[Once upon a time, in a {size} {home}, there lived|Once upon a time, there lived|In a {size} {home}, there lived] a {hk} named {h}. ",
+    "[There was|There was once|In a {size} {home} lived] a {hk} named {h}. ",
+    "A {hk} named {h} lived [near {place0}|in a {size} {home}]. ",
     "{h} was a {hk} who lived [in a {size} {home}|near {place0}|with {his} {a}]. ",
     "Once upon a time, a {hk} named {h} lived [near {place0}|in a {size} {home}]. ",
     "[This is the story of|Let me tell you about] {h}, a {hk}. ")
