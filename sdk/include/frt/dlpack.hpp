@@ -136,10 +136,10 @@ inline ManagedTensor* export_buffer(const Buffer& buffer, frt_dtype dtype,
   auto holder = std::make_unique<Holder>();
   holder->shape.assign(shape.begin(), shape.end());
   holder->strides.resize(shape.size());
-  int64_t stride = 1;
+  uint64_t stride = 1;  // may wrap when another size is 0; nobody steps by it then
   for (std::size_t i = shape.size(); i-- > 0;) {
-    holder->strides[i] = stride;
-    stride *= shape[i];
+    holder->strides[i] = static_cast<int64_t>(stride);
+    stride *= static_cast<uint64_t>(shape[i]);
   }
   ManagedTensor& managed = holder->managed;
   managed.version = {kMajor, kMinor};
@@ -191,12 +191,12 @@ inline Imported import_tensor(const Context& context, ManagedTensor* managed,
   result.shape.assign(tensor.shape, tensor.shape + tensor.ndim);
   const uint64_t bytes = detail::packed_bytes(result.shape, tensor.dtype.bits);
   if (bytes == 0 || !tensor.data) throw Error(FRT_ERR_INVALID_ARGUMENT, what + "it is empty");
-  int64_t stride = 1;
+  uint64_t stride = 1;
   for (std::size_t i = result.shape.size(); tensor.strides && i-- > 0;) {
-    if (result.shape[i] != 1 && tensor.strides[i] != stride) {
+    if (result.shape[i] != 1 && static_cast<uint64_t>(tensor.strides[i]) != stride) {
       throw Error(FRT_ERR_UNSUPPORTED, what + "not row-major; make it contiguous first");
     }
-    stride *= result.shape[i];
+    stride *= static_cast<uint64_t>(result.shape[i]);
   }
   const frt_device_info device = context.info().device;
   frt_space space = FRT_SPACE_COUNT;

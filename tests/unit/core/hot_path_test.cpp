@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counts what [hot] functions do besides submitting: allocations and locks. Both are counted by
+// defining the functions in this binary, in front of the C library's: operator new and malloc and
+// its relatives, and the locking functions of POSIX threads. Sanitizers bring their own versions
+// of the C functions, so under them only operator new is counted.
+#include <dlfcn.h>
+#include <doctest/doctest.h>
+#include <pthread.h>
+
+#include <cstdlib>
+#include <frt/core/context.hpp>
+#include <frt/core/exec_table.hpp>
+#include <frt/core/state.hpp>
+#include <frt/exec.hpp>
+#include <new>
+
+#include "null_backend.hpp"
+
+namespace {
+uint64_t allocations = 0;
+uint64_t locks = 0;
+}  // namespace
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kInterposed = false;
+
+void* operator new(std::size_t bytes) {
+  ++allocations;
+  if (void* pointer = std::malloc(bytes)) return pointer;
+  throw std::bad_alloc();
+}
+void operator delete(void* pointer) noexcept {
+  std::free(pointer);
+}
+void operator delete(void* pointer, std::size_t) noexcept {
+  std::free(pointer);
+}
+#else
+constexpr bool kInterposed = true;
+
+// operator new of the standard library calls malloc.
+extern "C" {
+void* __libc_malloc(std::size_t bytes);
+void* __libc_calloc(std::size_t count, std::size_t bytes);
+void* __libc_realloc(void* pointer, std::size_t bytes);
+void* __libc_memalign(std::size_t alignment, std::size_t bytes);
+
+__attribute__((visibility("default"))) void* malloc(std::size_t bytes) {
+  ++allocations;
+  return __libc_malloc(bytes);
+}
+__attribute__((visibility("default"))) void* calloc(std::size_t count, std::size_t bytes) {
+  ++allocations;
+  return __libc_calloc(count, bytes);
+}
+__attribute__((visibility("default"))) void* realloc(void* pointer, std::size_t bytes) {
+  ++allocations;
+  return __libc_realloc(pointer, bytes);
+}
+__attribute__((visibility("default"))) void* aligned_alloc(std::size_t alignment,
+                                                           std::size_t bytes) {
+  ++allocations;
+  return __libc_memalign(alignment, bytes);
+}
+
+#define FRT_COUNT_LOCK(name, type)                                                      \
+  __attribute__((visibility("default"))) int name(type* lock) {                         \
+    static const auto real = reinterpret_cast<int (*)(type*)>(dlsym(RTLD_NEXT, #name)); \
+    ++locks;                                                                            \
+    return real(lock);                                                                  \
+  }
+FRT_COUNT_LOCK(pthread_mutex_lock, pthread_mutex_t)
+FRT_COUNT_LOCK(pthread_mutex_trylock, pthread_mutex_t)
+FRT_COUNT_LOCK(pthread_rwlock_rdlock, pthread_rwlock_t)
+FRT_COUNT_LOCK(pthread_rwlock_wrlock, pthread_rwlock_t)
+FRT_COUNT_LOCK(pthread_spin_lock, pthread_spinlock_t)
+}
+#endif
+
+namespace {
+
+struct Counts {
+  uint64_t allocations, locks;
+};
+
+template <class Body>
+Counts count(Body&& body) {
+  const uint64_t allocations_before = allocations, locks_before = locks;
+  for (int i = 0; i < 10000; ++i) body(i);
+  return {allocations - allocations_before, locks - locks_before};
+}
+
+#define CHECK_FREE(...)                       \
+  do {                                        \
+    const Counts counts = count(__VA_ARGS__); \
+    CHECK(counts.allocations == 0);           \
+    CHECK(counts.locks == 0);                 \
+  } while (false)
+
+}  // namespace
+
+TEST_CASE("the counters count") {
+  CHECK(count([](int) { ::operator delete(::operator new(8)); }).allocations == 10000);
+  if (!kInterposed) return;
+  pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+  const Counts counts = count([&](int) {
+    pthread_mutex_lock(&mutex);
+    pthread_mutex_unlock(&mutex);
+  });
+  CHECK(counts.locks == 10000);
+}
+
+TEST_CASE("10,000 calls of every hot function allocate nothing and take no lock") {
+  for (const bool eager : {false, true}) {
+    frt::core::ContextOptions options;
+    options.name = "null";
+    options.eager = eager;
+    const frt_context handle =
+        frt::core::open_context(null_backend::table(), nullptr, 0, nullptr, options);
+    {
+      const frt::Context context(frt::core::exec_table(), handle);
+      const frt::Stream stream = context.create_stream("s");
+      const frt::Stream side = context.create_stream("side");
+      const frt::Event event = context.create_event();
+      const frt::Buffer a = context.alloc(FRT_SPACE_DEVICE, 4096, "a");
+      const frt::Buffer b = context.alloc(FRT_SPACE_DEVICE, 4096, "b");
+      frt::Graph graph = context.create_graph("g", 16);
+      graph.port("a");
+      graph.bind("a", a);
+      for (frt_shape_key key = 0; key < 16; ++key) {
+        graph.capture(frt_key_pack(1, 2, 3, static_cast<uint16_t>(key)),
+                      [&](const frt::Recorder& recorder) { recorder.fill(b, 0, 8, 0); });
+      }
+      const auto key = [](int i) { return frt_key_pack(1, 2, 3, static_cast<uint16_t>(i % 16)); };
+      frt::Plan fused = context.create_plan("fused");
+      frt::Plan separate = context.create_plan("separate");
+      for (frt::Plan* plan : {&fused, &separate}) {
+        const uint32_t first = plan->add(graph, key(1), stream);
+        const uint32_t second = plan->add(graph, key(2), side);
+        plan->after(second, first);
+      }
+      fused.compile();
+      separate.compile(FRT_PLAN_NO_FUSE);
+      CHECK(fused.fused() == !eager);
+      const frt_region region{"r", FRT_REGION_FIXED, FRT_DTYPE_F32, 256, 1, 0};
+      const frt_capsule_layout layout{sizeof(layout), 1, &region};
+      const frt::State state(frt::core::state_table(), context, layout, 2, "state");
+      std::vector<frt_copy> copies;
+      for (uint64_t i = 0; i < 16; ++i) copies.push_back({a, (i * 5 % 16) * 64, b, i * 64, 64});
+      context.ready();
+
+      const frt_exec_v1& t = context.table();
+      frt_status all = FRT_OK;
+      const auto expect_ok = [&](frt_status status) { all |= status; };
+      CHECK_FREE([&](int) { expect_ok(t.graph_replay(graph, key(3), stream)); });
+      CHECK_FREE([&](int i) { expect_ok(t.graph_replay(graph, key(i), stream)); });
+      CHECK_FREE([&](int i) { expect_ok(t.graph_has_variant(graph, key(i)) ? FRT_OK : -1); });
+      CHECK_FREE([&](int) { expect_ok(t.plan_execute(fused, stream)); });
+      CHECK_FREE([&](int) { expect_ok(t.plan_execute(separate, stream)); });
+      CHECK_FREE([&](int) { expect_ok(t.buffer_copy(a, 0, b, 0, 64, stream)); });
+      CHECK_FREE([&](int) { expect_ok(t.buffer_copy_batch(copies.data(), 16, stream)); });
+      CHECK_FREE([&](int) { expect_ok(t.buffer_fill(a, 0, 64, 0, stream)); });
+      CHECK_FREE([&](int) { expect_ok(t.event_record(event, stream)); });
+      CHECK_FREE([&](int) { expect_ok(t.stream_wait(side, event)); });
+      CHECK_FREE([&](int) { expect_ok(t.event_query(event)); });
+      CHECK_FREE([&](int) {
+        expect_ok(frt::core::state_table()->state_clear(state.handle(), 1, stream));
+      });
+      CHECK(all == FRT_OK);
+      // Failing is not slow either.
+      CHECK_FREE([&](int) { all |= t.graph_replay(graph, 99, stream); });
+      CHECK(all == FRT_ERR_NO_VARIANT);
+      CHECK(context.counters().captures_since_ready == 0);
+    }
+    frt::core::close_context(handle);
+  }
+}
