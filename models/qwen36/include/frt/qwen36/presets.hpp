@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// frt/qwen36/presets.hpp - named configurations, and checkpoints that consist of a name only:
+//
+//   synthetic:<preset>[?key=value&key=value...]
+//
+// Keys: format (see tensors.hpp), seed, and every dimension of dimension_keys(). `layers` keeps the
+// rhythm of one attention layer in four. Errors: FRT_ERR_INVALID_ARGUMENT with what there is to
+// choose from. All functions are [any].
+#pragma once
+
+#include <cstdint>
+#include <frt/qwen36/config.hpp>
+#include <frt/qwen36/tensors.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace frt::qwen36 {
+
+struct Preset {
+  std::string_view name;
+  std::string_view doc;  // one line
+};
+std::span<const Preset> presets();
+
+// The configuration of a preset.
+Config preset_config(std::string_view name);
+
+// "layers", "hidden", "vocabulary", "heads", ...: what set_dimension() takes.
+std::span<const std::string_view> dimension_keys();
+
+// Changes one dimension; call validate() after the last.
+void set_dimension(Config& config, std::string_view key, std::string_view value);
+
+struct Synthetic {
+  std::string preset;
+  Config config;
+  Format format = Format::kBf16;
+  std::uint64_t seed = 1;
+};
+
+// True if `checkpoint` starts with "synthetic:".
+bool is_synthetic(std::string_view checkpoint);
+
+Synthetic parse_synthetic(std::string_view checkpoint);
+
+}  // namespace frt::qwen36

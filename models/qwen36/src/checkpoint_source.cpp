@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+// A matrix goes to the device packed as it is stored. Where device memory is host memory it is not
+// even copied: the mapping is read in place. Only F16, which no operator takes, is widened.
+#include "checkpoint_source.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <frt/error.hpp>
+#include <utility>
+
+namespace frt::qwen36 {
+
+using models::LinearWeight;
+using models::TensorView;
+using models::WeightFormat;
+
+namespace {
+
+constexpr std::array<std::string_view, 3> kTrunkPrefixes = {"model.language_model.",
+                                                            "language_model.model.", "model."};
+
+[[noreturn]] void refuse(const TensorView& tensor, const std::string& what) {
+  throw Error(FRT_ERR_FORMAT, "tensor " + std::string(tensor.name) + " in " +
+                                  std::string(tensor.file) + ": " + what);
+}
+
+// Scales must be finite (checked where they are found) and not zero, unless all values under a
+// zero scale are zero anyway.
+void refuse_zero_scales(const LinearWeight& weight) {
+  if (weight.format == WeightFormat::kNvfp4) {
+    if (!(std::abs(weight.global_scale) > 0) || !std::isfinite(1 / weight.global_scale)) {
+      refuse(weight.weight, "its global scale is " + std::to_string(weight.global_scale) +
+                                ", expected a finite number other than 0");
+    }
+    return;
+  }
+  if (weight.format == WeightFormat::kPlain) return;
+  const std::vector<float> scales = models::to_f32(weight.scales);
+  const auto rows = static_cast<std::size_t>(weight.rows);
+  const auto columns = static_cast<std::size_t>(weight.columns);
+  const std::size_t grid_columns = (columns + weight.block.columns - 1) / weight.block.columns;
+  for (std::size_t i = 0; i < scales.size(); ++i) {
+    if (scales[i] != 0) continue;
+    const std::size_t first_row = i / grid_columns * weight.block.rows;
+    const std::size_t first_column = i % grid_columns * weight.block.columns;
+    for (std::size_t r = first_row; r < std::min(rows, first_row + weight.block.rows); ++r) {
+      for (std::size_t c = first_column; c < std::min(columns, first_column + weight.block.columns);
+           ++c) {
+        if ((std::to_integer<unsigned>(weight.weight.data[r * columns + c]) & 0x7Fu) != 0) {
+          refuse(weight.scales, "scale " + std::to_string(i) + " of " +
+                                    std::string(weight.weight.name) +
+                                    " is 0 over values that are not");
+        }
+      }
+    }
+  }
+}
+
+float multiplied_global_scale(const LinearWeight& weight) {
+  if (weight.format == WeightFormat::kFp8Tensor) return models::to_f32(weight.scales).at(0);
+  if (weight.format != WeightFormat::kNvfp4) return 1;
+  return weight.naming == models::Nvfp4Naming::kCompressedTensors ? 1.0f / weight.global_scale
+                                                                  : weight.global_scale;
+}
+
+// The descriptor of a packed matrix, without its memory.
+frt_weight describe(const LinearWeight& found) {
+  frt_weight weight{};
+  weight.rows = static_cast<std::int32_t>(found.rows);
+  weight.cols = static_cast<std::int32_t>(found.columns);
+  weight.global_scale = multiplied_global_scale(found);
+  weight.scale_dtype = found.format == WeightFormat::kPlain ? FRT_DTYPE_NONE : found.scales.dtype;
+  switch (found.format) {
+    case WeightFormat::kPlain:
+      weight.format = found.weight.dtype == FRT_DTYPE_BF16 ? FRT_WEIGHT_BF16 : FRT_WEIGHT_F32;
+      break;
+    case WeightFormat::kFp8Block:
+      weight.format = FRT_WEIGHT_FP8_BLOCK;
+      weight.block_rows = static_cast<std::int32_t>(found.block.rows);
+      weight.block_cols = static_cast<std::int32_t>(found.block.columns);
+      break;
+    case WeightFormat::kFp8Channel:
+      weight.format = FRT_WEIGHT_FP8_CHANNEL;
+      break;
+    case WeightFormat::kFp8Tensor:
+      weight.format = FRT_WEIGHT_FP8_TENSOR;
+      weight.scale_dtype = FRT_DTYPE_NONE;
+      break;
+    case WeightFormat::kNvfp4:
+      weight.format = FRT_WEIGHT_NVFP4;
+      break;
+  }
+  return weight;
+}
+
+bool has_scale_memory(const frt_weight& weight) {
+  return weight.scale_dtype != FRT_DTYPE_NONE;
+}
+
+bool same_form(const frt_weight& a, const frt_weight& b) {
+  return a.format == b.format && a.scale_dtype == b.scale_dtype && a.block_rows == b.block_rows &&
+         a.block_cols == b.block_cols;
+}
+
+bool ends_with_any(std::string_view name, std::initializer_list<std::string_view> endings) {
+  return std::any_of(endings.begin(), endings.end(),
+                     [&](std::string_view ending) { return name.ends_with(ending); });
+}
+
+}  // namespace
+
+CheckpointSource::CheckpointSource(const Host& host, models::Checkpoint checkpoint,
+                                   const Config& config, DeviceMemory& memory)
+    : host_(host),
+      checkpoint_(std::move(checkpoint)),
+      memory_(memory),
+      block_{static_cast<std::size_t>(config.block_rows),
+             static_cast<std::size_t>(config.block_columns)} {
+  for (const std::string_view prefix : kTrunkPrefixes) {
+    if (!checkpoint_.contains(std::string(prefix) + "embed_tokens.weight")) continue;
+    trunk_ = prefix;
+    break;
+  }
+  if (trunk_.empty()) {
+    throw Error(FRT_ERR_NOT_FOUND,
+                checkpoint_.path() +
+                    ": no tensor embed_tokens.weight under model.language_model., "
+                    "language_model.model. or model.; this is not a Qwen3.6 text checkpoint");
+  }
+  mtp_ = checkpoint_.contains("language_model.mtp.norm.weight") ? "language_model.mtp." : "mtp.";
+  head_ = "lm_head";
+  if (!checkpoint_.contains("lm_head.weight") &&
+      checkpoint_.contains("language_model.lm_head.weight")) {
+    head_ = "language_model.lm_head";
+  }
+}
+
+bool CheckpointSource::has_mtp() const {
+  return checkpoint_.contains(mtp_ + "norm.weight");
+}
+
+std::string CheckpointSource::stored_name(const std::string& name) const {
+  if (name.starts_with("mtp.")) return mtp_ + name.substr(4);
+  if (name.starts_with("lm_head")) return head_ + name.substr(7);
+  return trunk_ + name;
+}
+
+bool CheckpointSource::wanted(std::string_view name) const {
+  if (name.starts_with(mtp_)) return with_mtp_;
+  if (name.find("visual.") != std::string_view::npos ||
+      name.find("vision_tower.") != std::string_view::npos) {
+    return false;
+  }
+  return !ends_with_any(
+      name, {".input_scale", ".input_global_scale", ".k_scale", ".v_scale", "rotary_emb.inv_freq"});
+}
+
+void CheckpointSource::begin(bool with_mtp) {
+  with_mtp_ = with_mtp;
+  for (const TensorView& tensor : checkpoint_.tensors()) {
+    if (wanted(tensor.name)) total_bytes_ += tensor.data.size();
+  }
+  host_.progress("weights", FRT_PROGRESS_BYTES, 0, total_bytes_);
+}
+
+void CheckpointSource::end() {
+  std::size_t count = 0;
+  std::string examples;
+  for (const TensorView& tensor : checkpoint_.tensors()) {
+    if (!wanted(tensor.name) || used_.contains(std::string(tensor.name))) continue;
+    if (++count <= 3) examples += (count > 1 ? ", " : "") + std::string(tensor.name);
+  }
+  if (count > 0) {
+    host_.log(FRT_LOG_WARNING, checkpoint_.path() + ": " + std::to_string(count) +
+                                   " tensors are not part of the model and were ignored: " +
+                                   examples + (count > 3 ? ", ..." : ""));
+  }
+  host_.progress("weights", FRT_PROGRESS_BYTES, total_bytes_, total_bytes_);
+}
+
+void CheckpointSource::take(const TensorView& tensor) {
+  if (!used_.insert(std::string(tensor.name)).second) return;
+  done_bytes_ += tensor.data.size();
+  if (done_bytes_ < total_bytes_) {
+    host_.progress("weights", FRT_PROGRESS_BYTES, done_bytes_, total_bytes_);
+  }
+}
+
+const void* CheckpointSource::resident(const TensorView& tensor) {
+  const void* address = memory_.adopt(tensor.data);
+  if (!address) address = memory_.upload(tensor.data);
+  take(tensor);
+  return address;
+}
+
+LinearWeight CheckpointSource::find(const std::string& base, std::int64_t rows,
+                                    std::int64_t columns) {
+  const std::string name = stored_name(base);
+  LinearWeight found = models::find_linear(checkpoint_, name, static_cast<std::uint64_t>(rows),
+                                           static_cast<std::uint64_t>(columns), block_);
+  refuse_zero_scales(found);
+  for (const char* global : {".weight_global_scale", ".weight_scale_2"}) {
+    if (found.format == WeightFormat::kNvfp4) {
+      if (const TensorView* scalar = checkpoint_.find(name + global)) take(*scalar);
+    }
+  }
+  if (found.format == WeightFormat::kFp8Tensor) take(found.scales);
+  return found;
+}
+
+frt_weight CheckpointSource::place(const LinearWeight& found) {
+  frt_weight weight = describe(found);
+  if (found.weight.dtype == FRT_DTYPE_F16) {
+    const std::vector<float> wide = models::to_f32(found.weight);
+    weight.data = memory_.upload(std::as_bytes(std::span(wide)));
+    take(found.weight);
+    return weight;
+  }
+  weight.data = resident(found.weight);
+  if (has_scale_memory(weight)) weight.scale = resident(found.scales);
+  return weight;
+}
+
+frt_weight CheckpointSource::matrix(const std::string& base, std::int64_t rows,
+                                    std::int64_t columns, Role) {
+  return place(find(base, rows, columns));
+}
+
+void CheckpointSource::experts(const std::string& prefix, const Config& config,
+                               MixtureWeights& weights) {
+  if (checkpoint_.contains(stored_name(prefix + "experts.gate_up_proj"))) {
+    return fused_experts(prefix, config, weights);
+  }
+  const std::int64_t width = config.expert_width;
+  weights.gate = stacked_experts(prefix, "gate_proj", config, width, config.hidden);
+  weights.up = stacked_experts(prefix, "up_proj", config, width, config.hidden);
+  weights.down = stacked_experts(prefix, "down_proj", config, config.hidden, width);
+}
+
+// gate_up_proj (experts, [gate | up], hidden), down_proj (experts, hidden, width).
+void CheckpointSource::fused_experts(const std::string& prefix, const Config& config,
+                                     MixtureWeights& weights) {
+  const auto count = static_cast<std::uint64_t>(config.experts);
+  const auto width = static_cast<std::uint64_t>(config.expert_width);
+  const auto hidden = static_cast<std::uint64_t>(config.hidden);
+  const auto stack = [&](const char* name, std::uint64_t rows, std::uint64_t columns,
+                         std::uint64_t parts) {
+    const TensorView& tensor =
+        checkpoint_.require(stored_name(prefix + name), {count, rows * parts, columns});
+    if (tensor.dtype != FRT_DTYPE_BF16 && tensor.dtype != FRT_DTYPE_F32) {
+      throw Error(FRT_ERR_UNSUPPORTED,
+                  "tensor " + std::string(tensor.name) + " in " + std::string(tensor.file) +
+                      ": fused experts of type " + dtype_name(tensor.dtype) +
+                      ", expected bf16 or f32 (packed experts are stored one by one)");
+    }
+    frt_expert_weight experts{};
+    experts.expert.format = tensor.dtype == FRT_DTYPE_BF16 ? FRT_WEIGHT_BF16 : FRT_WEIGHT_F32;
+    experts.expert.rows = static_cast<std::int32_t>(rows);
+    experts.expert.cols = static_cast<std::int32_t>(columns);
+    experts.expert.global_scale = 1;
+    experts.expert.data = resident(tensor);
+    experts.data_stride = static_cast<std::int64_t>(tensor.data.size() / count);
+    return experts;
+  };
+  weights.gate = stack("experts.gate_up_proj", width, hidden, 2);
+  weights.up = weights.gate;
+  weights.up.expert.data =
+      static_cast<const std::byte*>(weights.gate.expert.data) + weights.gate.data_stride / 2;
+  weights.down = stack("experts.down_proj", hidden, width, 1);
+}
+
+frt_expert_weight CheckpointSource::stacked_experts(const std::string& prefix, const char* part,
+                                                    const Config& config, std::int64_t rows,
+                                                    std::int64_t columns) {
+  frt_expert_weight stack{};
+  std::byte* data = nullptr;
+  std::byte* scales = nullptr;
+  std::vector<float> global_scales;
+  for (std::int64_t e = 0; e < config.experts; ++e) {
+    const std::string base = prefix + "experts." + std::to_string(e) + "." + part;
+    const LinearWeight found = find(base, rows, columns);
+    const frt_weight form = describe(found);
+    std::vector<float> wide;
+    std::span<const std::byte> values = found.weight.data;
+    if (found.weight.dtype == FRT_DTYPE_F16) {
+      wide = models::to_f32(found.weight);
+      values = std::as_bytes(std::span(wide));
+    }
+    if (e == 0) {
+      stack.expert = form;
+      stack.data_stride = static_cast<std::int64_t>(values.size());
+      data = memory_.place(values.size() * static_cast<std::uint64_t>(config.experts));
+      stack.expert.data = data;
+      if (has_scale_memory(form)) {
+        stack.scale_stride = static_cast<std::int64_t>(found.scales.data.size());
+        scales =
+            memory_.place(found.scales.data.size() * static_cast<std::uint64_t>(config.experts));
+        stack.expert.scale = scales;
+      }
+    } else if (!same_form(form, stack.expert)) {
+      refuse(found.weight,
+             "its format differs from that of expert 0; the experts of one layer "
+             "must be stored alike");
+    }
+    memory_.upload_to(data + e * stack.data_stride, values);
+    take(found.weight);
+    if (scales) {
+      memory_.upload_to(scales + e * stack.scale_stride, found.scales.data);
+      take(found.scales);
+    }
+    global_scales.push_back(form.global_scale);
+  }
+  if (stack.expert.format == FRT_WEIGHT_NVFP4 || stack.expert.format == FRT_WEIGHT_FP8_TENSOR) {
+    stack.global_scales =
+        reinterpret_cast<const float*>(memory_.upload(std::as_bytes(std::span(global_scales))));
+    memory_.stream().sync();
+  }
+  return stack;
+}
+
+std::vector<float> CheckpointSource::values(const std::string& name,
+                                            std::vector<std::int64_t> shape, Role role) {
+  std::vector<std::uint64_t> expected(shape.begin(), shape.end());
+  const std::string stored = stored_name(name);
+  const TensorView& found = checkpoint_.get(stored);
+  if (role == Role::kConv && found.shape.size() == 2) {
+    expected = {expected[0], expected[2]};  // (channels, width), without the middle 1
+  }
+  const TensorView& tensor = checkpoint_.require(stored, expected);
+  switch (tensor.dtype) {
+    case FRT_DTYPE_BF16:
+    case FRT_DTYPE_F16:
+    case FRT_DTYPE_F32:
+      break;
+    default:
+      throw Error(FRT_ERR_UNSUPPORTED, "tensor " + stored + " in " + std::string(tensor.file) +
+                                           ": expected bf16, f16 or f32, found " +
+                                           dtype_name(tensor.dtype));
+  }
+  models::require_finite(tensor);
+  take(tensor);
+  return models::to_f32(tensor);
+}
+
+void CheckpointSource::cache_scales(const std::string& prefix, AttentionWeights& weights) {
+  const auto scale = [&](std::initializer_list<const char*> names) {
+    for (const char* name : names) {
+      const TensorView* tensor = checkpoint_.find(stored_name(prefix + name));
+      if (!tensor) continue;
+      models::require_finite(*tensor);
+      const std::vector<float> values = models::to_f32(*tensor);
+      if (values.size() != 1 || !(values[0] > 0)) {
+        refuse(*tensor, "expected one scale above 0");
+      }
+      return values[0];
+    }
+    return 1.0f;
+  };
+  weights.key_scale = scale({"k_proj.k_scale", "k_scale"});
+  weights.value_scale = scale({"v_proj.v_scale", "v_scale"});
+}
+
+frt_weight CheckpointSource::embedding(const Config& config) {
+  const LinearWeight found = find("embed_tokens", config.vocabulary, config.hidden);
+  if (found.format != WeightFormat::kPlain) {
+    throw Error(FRT_ERR_UNSUPPORTED, "tensor " + std::string(found.weight.name) + " in " +
+                                         std::string(found.weight.file) +
+                                         ": the embedding table is packed as " +
+                                         std::string(models::weight_format_name(found.format)) +
+                                         ", expected bf16, f16 or f32");
+  }
+  return place(found);
+}
+
+frt_weight CheckpointSource::head(const Config& config, const frt_weight& table) {
+  const bool stored =
+      checkpoint_.contains(head_ + ".weight") || checkpoint_.contains(head_ + ".weight_packed");
+  if (config.tied_embeddings && !stored) return table;
+  return place(find("lm_head", config.vocabulary, config.hidden));
+}
+
+}  // namespace frt::qwen36

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loading, in order: configuration and tokenizer, weights, state, working memory, graphs. Memory is
+// checked before each large step, so that a model that does not fit says so with numbers instead of
+// failing half-way.
+#include "model.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <frt/error.hpp>
+
+#include "checkpoint_source.hpp"
+#include "synthetic_source.hpp"
+
+namespace frt::qwen36 {
+namespace {
+
+constexpr std::int64_t kLargestAutoContext = 32768;
+constexpr std::int64_t kSmallestAutoContext = 256;
+
+std::string size_text(std::uint64_t bytes) {
+  char text[32];
+  if (bytes < (std::uint64_t{1} << 30)) {
+    std::snprintf(text, sizeof(text), "%.1f MiB", static_cast<double>(bytes) / (1 << 20));
+  } else {
+    std::snprintf(text, sizeof(text), "%.2f GiB", static_cast<double>(bytes) / (1 << 30));
+  }
+  return text;
+}
+
+// Upper bound of what the weights of a synthetic model take.
+std::uint64_t synthetic_bytes(const Synthetic& synthetic) {
+  std::uint64_t elements = 0;
+  for (const Tensor& tensor : checkpoint_tensors(synthetic.config, false)) {
+    std::uint64_t count = 1;
+    for (const std::uint64_t extent : tensor.shape) count *= extent;
+    const bool mtp = tensor.name.starts_with("mtp.");
+    const Packing how = packing(synthetic.format, tensor.role, mtp);
+    const std::uint64_t half_bytes = how == Packing::kNvfp4             ? 1
+                                     : how != Packing::kPlain           ? 2
+                                     : synthetic.format == Format::kF32 ? 8
+                                                                        : 4;
+    elements += count * half_bytes;
+  }
+  return elements / 2;
+}
+
+}  // namespace
+
+frt_shape_key step_key(StepKind kind, std::int32_t count, std::int32_t rows) {
+  return frt_key_pack(static_cast<std::uint16_t>(kind), static_cast<std::uint16_t>(count),
+                      static_cast<std::uint16_t>(rows), 0);
+}
+
+Model::Model(const Host& host, const frt_model_params& params)
+    : name_(params.name ? params.name : ""),
+      checkpoint_(params.checkpoint ? params.checkpoint : "") {
+  if (is_synthetic(checkpoint_)) {
+    synthetic_ = parse_synthetic(checkpoint_);
+    config_ = synthetic_->config;
+  } else {
+    if (!std::filesystem::is_directory(checkpoint_)) {
+      throw Error(FRT_ERR_NOT_FOUND,
+                  "checkpoint '" + checkpoint_ +
+                      "': no such folder; give the folder that holds config.json");
+    }
+    config_ = read_config(checkpoint_);
+    if (std::filesystem::exists(std::filesystem::path(checkpoint_) / "tokenizer.json")) {
+      tokenizer_ = models::Tokenizer::load(checkpoint_);
+    }
+  }
+  architecture_text_ = qwen36::describe(config_);
+  info_.struct_size = sizeof(info_);
+  info_.architecture = architecture_text_.c_str();
+  info_.formats = formats_text_.c_str();
+  if (!(params.flags & FRT_MODEL_WITHOUT_WEIGHTS)) load(host, params);
+}
+
+Model::~Model() {
+  if (parts_) parts_->context.table().context_sync(parts_->context);
+}
+
+Model::Parts& Model::parts() const {
+  if (!parts_) {
+    throw Error(FRT_ERR_BAD_STATE,
+                "model '" + name_ + "' was made without weights; it has text functions only");
+  }
+  return *parts_;
+}
+
+void Model::load(const Host& host, const frt_model_params& params) {
+  auto parts = std::make_unique<Parts>();
+  parts->context = Context(host.require<frt_exec_v1>(FRT_EXT_EXEC), params.context);
+  parts->options = read_options(ConfigView(params.config), config_);
+  parts->stream = parts->context.create_stream("qwen36");
+  load_weights(host, *parts);
+  make_state(host, *parts);
+  capture(host, *parts);
+  parts_ = std::move(parts);
+  describe();
+}
+
+void Model::load_weights(const Host& host, Parts& parts) {
+  auto memory = std::make_unique<DeviceMemory>(parts.context);
+  const bool in_place = memory->host_memory() && !synthetic_;
+  if (!synthetic_) files_ = models::Checkpoint::open(checkpoint_);
+  const std::uint64_t needed = synthetic_ ? synthetic_bytes(*synthetic_) : files_->bytes();
+  const frt_device_info device = parts.context.info().device;
+  if (!in_place && needed > device.memory_free) {
+    throw Error(FRT_ERR_OUT_OF_MEMORY, "model '" + name_ + "': the weights need " +
+                                           size_text(needed) + ", " + device.name + " has " +
+                                           size_text(device.memory_free) +
+                                           " free; choose a smaller format or free memory");
+  }
+  std::unique_ptr<WeightSource> source;
+  if (synthetic_) {
+    source = std::make_unique<SyntheticSource>(host, *synthetic_, *memory);
+  } else {
+    source = std::make_unique<CheckpointSource>(host, *files_, config_, *memory);
+  }
+  const Speculation speculation = parts.options.speculation;
+  if (speculation == Speculation::kOn && !source->has_mtp()) {
+    throw Error(FRT_ERR_NOT_FOUND,
+                "speculation = \"on\", but " + checkpoint_ +
+                    " has no draft head (tensors mtp.*); set it to \"auto\" or \"off\"");
+  }
+  bool with_mtp = speculation != Speculation::kOff && source->has_mtp();
+  if (with_mtp && config_.mtp_layers > 1) {
+    const std::string text = "mtp_num_hidden_layers is " + std::to_string(config_.mtp_layers) +
+                             ", but only draft heads of one layer can be run";
+    if (speculation == Speculation::kOn) throw Error(FRT_ERR_UNSUPPORTED, text);
+    host.log(FRT_LOG_WARNING, text + "; speculation is off");
+    with_mtp = false;
+  }
+  parts.weights = build_weights(config_, *source, std::move(memory), with_mtp);
+  if (files_) parts.weights.mapping = std::make_shared<models::Checkpoint>(*files_);
+  parts.precision =
+      choose_precision(parts.options, parts.weights.formats == FRT_WEIGHT_BIT(FRT_WEIGHT_F32));
+}
+
+void Model::make_state(const Host& host, Parts& parts) {
+  const Options& options = parts.options;
+  const bool with_mtp = parts.weights.mtp.has_value();
+  const std::int64_t rows = std::max(options.prefill_chunk, options.max_batch);
+  std::uint64_t scratch = 0;
+  make_activations(Context(), config_, parts.precision, rows, options.max_batch, with_mtp,
+                   &scratch);
+  scratch += port_bytes(config_, options.prefill_chunk, options.max_batch);
+
+  const auto need = [&](std::int64_t context) {
+    const StateLayout layout(config_, parts.precision, context, with_mtp);
+    return static_cast<std::uint64_t>(options.slots) * layout.slot_bytes() + scratch;
+  };
+  const frt_device_info device = parts.context.info().device;
+  const std::uint64_t available = device.memory_free;
+  std::int64_t context = options.max_context;
+  if (context == 0) {
+    context = std::min(config_.max_positions, kLargestAutoContext);
+    while (context > kSmallestAutoContext && need(context) > available / 2) context /= 2;
+  }
+  if (need(context) > available) {
+    throw Error(FRT_ERR_OUT_OF_MEMORY,
+                "model '" + name_ + "': " + std::to_string(options.slots) + " slots of " +
+                    std::to_string(context) + " positions need " + size_text(need(context)) +
+                    " with working memory, " + device.name + " has " + size_text(available) +
+                    " free; lower slots, max_context or prefill_chunk, or set kv = \"fp8\"");
+  }
+  parts.max_context = context;
+  parts.layout = std::make_unique<StateLayout>(config_, parts.precision, context, with_mtp);
+  parts.state = State(host.require<frt_state_v1>(FRT_EXT_STATE), parts.context,
+                      parts.layout->table(), static_cast<std::uint32_t>(options.slots), name_);
+  parts.state_map = map_state(config_, parts.state, context, with_mtp);
+  parts.ports = make_ports(parts.context, config_, options.prefill_chunk, options.max_batch);
+  parts.activations =
+      make_activations(parts.context, config_, parts.precision, rows, options.max_batch, with_mtp);
+  // Ports and working memory start as zeros: entries of length 0 and padding rows are computed on.
+  const Recorder recorder(parts.stream);
+  const Ports& ports = parts.ports;
+  const std::initializer_list<const Buffer*> buffers = {
+      &ports.tokens,      &ports.slot_ids,
+      &ports.positions,   &ports.lengths,
+      &ports.sampling,    &ports.mask,
+      &ports.next_tokens, &ports.log_probabilities,
+      &ports.logits,      &parts.activations.memory};
+  for (const Buffer* buffer : buffers) {
+    recorder.fill(*buffer, 0, buffer->bytes(), 0);
+  }
+  parts.stream.sync();
+}
+
+void Model::capture(const Host& host, Parts& parts) {
+  const Options& options = parts.options;
+  const bool with_mtp = parts.weights.mtp.has_value();
+  parts.operators =
+      resolve_operators(parts.context, config_, parts.precision, parts.weights.formats, with_mtp);
+  parts.recipe = std::make_unique<Recipe>(config_, parts.weights, parts.operators, parts.precision,
+                                          parts.state_map, parts.activations, parts.ports);
+  parts.prefill_sizes = buckets(options.prefill_chunk);
+  parts.decode_sizes = buckets(options.max_batch);
+
+  const std::uint64_t total =
+      parts.prefill_sizes.size() + parts.decode_sizes.size() * (with_mtp ? 2 : 1);
+  std::uint64_t done = 0;
+  host.progress("capture", FRT_PROGRESS_ITEMS, 0, total);
+  const Recipe* recipe = parts.recipe.get();
+  const auto create = [&](const char* kind, std::size_t variants) {
+    return parts.context.create_graph(name_ + "." + kind, static_cast<std::uint32_t>(variants));
+  };
+  const auto advance = [&] { host.progress("capture", FRT_PROGRESS_ITEMS, ++done, total); };
+
+  parts.prefill = create("prefill", parts.prefill_sizes.size());
+  for (const std::int32_t rows : parts.prefill_sizes) {
+    parts.prefill.capture(step_key(StepKind::kPrefill, 1, rows),
+                          [=](const Recorder& recorder) { recipe->prefill(recorder, rows); });
+    advance();
+  }
+  parts.decode = create("decode", parts.decode_sizes.size());
+  for (const std::int32_t batch : parts.decode_sizes) {
+    parts.decode.capture(step_key(StepKind::kDecode, batch, 1),
+                         [=](const Recorder& recorder) { recipe->decode(recorder, batch); });
+    advance();
+  }
+  if (!with_mtp) return;
+  parts.draft = create("draft", parts.decode_sizes.size());
+  for (const std::int32_t batch : parts.decode_sizes) {
+    parts.draft.capture(step_key(StepKind::kDraft, batch, 1),
+                        [=](const Recorder& recorder) { recipe->draft(recorder, batch); });
+    advance();
+  }
+}
+
+void Model::describe() {
+  Parts& parts = *parts_;
+  const WeightTotals& totals = parts.weights.totals;
+  formats_text_ = describe_formats(totals);
+  info_.formats = formats_text_.c_str();
+  info_.parameters = totals.parameters;
+  info_.weight_bytes = totals.bytes;
+  info_.state_bytes =
+      parts.state.info().buffer ? parts.state.info().slot_stride * parts.state.info().slots : 0;
+  info_.scratch_bytes = parts.activations.memory.bytes() +
+                        port_bytes(config_, parts.options.prefill_chunk, parts.options.max_batch);
+
+  const Ports& ports = parts.ports;
+  const std::int64_t batch = parts.options.max_batch;
+  const auto add = [&](const char* name, const char* doc, const Buffer& buffer, bool input,
+                       frt_dtype dtype, std::initializer_list<std::int64_t> shape) {
+    frt_port port{};
+    port.name = name;
+    port.doc = doc;
+    port.buffer = buffer;
+    port.direction = input ? FRT_PORT_INPUT : FRT_PORT_OUTPUT;
+    port.dtype = dtype;
+    port.rank = static_cast<std::uint32_t>(shape.size());
+    std::copy(shape.begin(), shape.end(), port.shape);
+    port_table_.push_back(port);
+  };
+  add("tokens", "token ids to feed; -1 in decode: the slot's pending token", ports.tokens, true,
+      FRT_DTYPE_I32, {std::max(parts.options.prefill_chunk, batch)});
+  add("slots", "slot of each entry", ports.slot_ids, true, FRT_DTYPE_I32, {batch});
+  add("positions", "tokens fed before, per entry", ports.positions, true, FRT_DTYPE_I32, {batch});
+  add("lengths", "tokens to feed, per entry", ports.lengths, true, FRT_DTYPE_I32, {batch});
+  add("sampling", "frt_sampling_params, per entry", ports.sampling, true, FRT_DTYPE_U8,
+      {batch, static_cast<std::int64_t>(sizeof(frt_sampling_params))});
+  add("mask", "bits of allowed tokens, per entry", ports.mask, true, FRT_DTYPE_U32,
+      {batch, ports.mask_words});
+  add("next_tokens", "the sampled token, per entry", ports.next_tokens, false, FRT_DTYPE_I32,
+      {batch});
+  add("log_probabilities", "of next_tokens, natural logarithm", ports.log_probabilities, false,
+      FRT_DTYPE_F32, {batch});
+  add("logits", "of the last fed token, per entry", ports.logits, false, FRT_DTYPE_F32,
+      {batch, config_.vocabulary});
+
+  graph_table_.push_back({"prefill", "feeds tokens of one sequence", parts.prefill});
+  graph_table_.push_back({"decode", "feeds one token of each sequence", parts.decode});
+  if (has_draft()) {
+    graph_table_.push_back({"draft", "proposes one more token of each sequence", parts.draft});
+  }
+
+  frt_lm_info& lm = lm_info_;
+  lm.struct_size = sizeof(lm);
+  lm.vocabulary = static_cast<std::uint32_t>(config_.vocabulary);
+  lm.max_context = static_cast<std::uint32_t>(parts.max_context);
+  lm.slots = static_cast<std::uint32_t>(parts.options.slots);
+  lm.prefill_chunk = static_cast<std::uint32_t>(parts.options.prefill_chunk);
+  lm.max_batch = static_cast<std::uint32_t>(batch);
+  lm.has_draft = has_draft() ? 1 : 0;
+  lm.state = parts.state.handle();
+  lm.prefill = parts.prefill;
+  lm.decode = parts.decode;
+  lm.draft = parts.draft;
+  lm.tokens = ports.tokens;
+  lm.slot_ids = ports.slot_ids;
+  lm.positions = ports.positions;
+  lm.lengths = ports.lengths;
+  lm.sampling = ports.sampling;
+  lm.mask = ports.mask;
+  lm.next_tokens = ports.next_tokens;
+  lm.log_probabilities = ports.log_probabilities;
+  lm.logits = ports.logits;
+  lm.mask_words = static_cast<std::uint64_t>(ports.mask_words);
+  lm.decode_bytes_weights = totals.decode_bytes;
+  lm.decode_bytes_state = parts.layout->step_bytes();
+  lm.decode_bytes_position = static_cast<std::uint64_t>(config_.attention_layers()) * 2 *
+                             bytes_of(parts.precision.cache, config_.kv_width());
+  // The delta rule: decay, read, write and read-out touch S once each per token.
+  const auto memory_values = static_cast<std::uint64_t>(
+      config_.delta_layers() * config_.value_heads * config_.key_dim * config_.value_dim);
+  lm.prefill_flops_token = totals.token_flops + 7 * memory_values;
+}
+
+const std::vector<std::pair<std::string, std::string>>& Model::fingerprint() {
+  if (!fingerprint_.empty()) return fingerprint_;
+  const Parts& own = parts();
+  std::vector<std::pair<std::string, std::string>> fields;
+  fields.emplace_back("config", canonical_text(config_));
+  if (synthetic_) {
+    fields.emplace_back("weights", checkpoint_);
+  } else {
+    for (const auto& [file, digest] : files_->digests()) {
+      fields.emplace_back("weights:" + file, digest);
+    }
+  }
+  fields.emplace_back("activations", dtype_name(own.precision.activation));
+  fields.emplace_back("residual", dtype_name(own.precision.residual));
+  fields.emplace_back("kv", dtype_name(own.precision.cache));
+  fields.emplace_back("speculation", own.weights.mtp ? "on" : "off");
+  fields.emplace_back("chunk", std::to_string(own.options.prefill_chunk));
+  fields.emplace_back("layout", own.layout->canonical_text());
+  fingerprint_ = std::move(fields);
+  return fingerprint_;
+}
+
+}  // namespace frt::qwen36

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.hpp"
+
+#include <algorithm>
+#include <frt/error.hpp>
+#include <string>
+
+namespace frt::qwen36 {
+namespace {
+
+constexpr std::int64_t kLargestAutoBatch = 8;
+
+constexpr frt_config_option kOptions[] = {
+    {"slots", FRT_CONFIG_INT, 0, "4", nullptr, 1, 4096,
+     "sequences whose state is held at the same time"},
+    {"max_context", FRT_CONFIG_SIZE, 0, "0", nullptr, 0, 16777216,
+     "positions per slot, in tokens; 0: as many as fit, at most 32k and what the model can"},
+    {"prefill_chunk", FRT_CONFIG_SIZE, 0, "512", nullptr, 1, 32768,
+     "tokens of one prefill step; a capsule fits only models of the same chunk"},
+    {"max_batch", FRT_CONFIG_INT, 0, "0", nullptr, 0, 64,
+     "sequences of one decode step; 0: the number of slots, at most 8"},
+    {"activations", FRT_CONFIG_ENUM, 0, "auto", "auto|bf16|f32", 0, 0,
+     "element type of activations; auto: bf16, or f32 where all weights are f32"},
+    {"residual", FRT_CONFIG_ENUM, 0, "auto", "auto|bf16|f32", 0, 0,
+     "element type of the residual stream; auto: f32"},
+    {"kv", FRT_CONFIG_ENUM, 0, "auto", "auto|f32|bf16|fp8", 0, 0,
+     "element type of keys and values; auto: that of the activations"},
+    {"speculation", FRT_CONFIG_ENUM, 0, "auto", "auto|on|off", 0, 0,
+     "the draft head (MTP); auto: on where the checkpoint has one"},
+};
+constexpr frt_config_schema_v1 kSchema = config_schema(kNoOptions, kOptions);
+
+frt_dtype dtype_option(const std::string& text) {
+  if (text == "f32") return FRT_DTYPE_F32;
+  if (text == "bf16") return FRT_DTYPE_BF16;
+  if (text == "fp8") return FRT_DTYPE_F8_E4M3;
+  return FRT_DTYPE_NONE;
+}
+
+}  // namespace
+
+const frt_config_schema_v1& option_schema() {
+  return kSchema;
+}
+
+Options read_options(const ConfigView& view, const Config& config) {
+  Options options;
+  options.slots = view.get_int("slots");
+  options.max_context = static_cast<std::int64_t>(view.get_size("max_context"));
+  options.prefill_chunk = static_cast<std::int64_t>(view.get_size("prefill_chunk"));
+  options.max_batch = view.get_int("max_batch");
+  options.activation = dtype_option(view.get_string("activations"));
+  options.residual = dtype_option(view.get_string("residual"));
+  options.cache = dtype_option(view.get_string("kv"));
+  const std::string speculation = view.get_string("speculation");
+  options.speculation = speculation == "on"    ? Speculation::kOn
+                        : speculation == "off" ? Speculation::kOff
+                                               : Speculation::kAuto;
+  if (options.max_context > config.max_positions) {
+    throw Error(FRT_ERR_INVALID_ARGUMENT,
+                "max_context is " + std::to_string(options.max_context) +
+                    ", but the model was made for " + std::to_string(config.max_positions) +
+                    " positions; lower it, or set rope scaling in config.json");
+  }
+  if (options.max_batch > options.slots) {
+    throw Error(FRT_ERR_INVALID_ARGUMENT,
+                "max_batch is " + std::to_string(options.max_batch) + ", but there are only " +
+                    std::to_string(options.slots) + " slots; raise slots or lower max_batch");
+  }
+  if (options.max_batch == 0) options.max_batch = std::min(options.slots, kLargestAutoBatch);
+  return options;
+}
+
+Precision choose_precision(const Options& options, bool only_f32) {
+  Precision precision;
+  precision.activation = options.activation != FRT_DTYPE_NONE ? options.activation
+                         : only_f32                           ? FRT_DTYPE_F32
+                                                              : FRT_DTYPE_BF16;
+  precision.residual = options.residual != FRT_DTYPE_NONE ? options.residual : FRT_DTYPE_F32;
+  precision.cache = options.cache != FRT_DTYPE_NONE ? options.cache : precision.activation;
+  return precision;
+}
+
+std::vector<std::int32_t> buckets(std::int64_t largest) {
+  std::vector<std::int32_t> sizes;
+  for (std::int64_t size = 1; size < largest; size *= 2) {
+    sizes.push_back(static_cast<std::int32_t>(size));
+  }
+  sizes.push_back(static_cast<std::int32_t>(largest));
+  return sizes;
+}
+
+}  // namespace frt::qwen36

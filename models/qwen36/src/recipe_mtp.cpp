@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// The draft head. Its row i takes the trunk's normed row i and token i + 1, at rotary position i:
+//
+//   x = fc [ norm(embed(token i+1)) | norm(hidden i) ];  one attention layer;  m = norm(x)
+//   proposed token i + 2 = argmax(lm_head m);  the next row takes m in place of the trunk's row
+//
+// Row i can only be made when token i + 1 is there. So a trunk step over tokens p .. p+n-1 makes
+// the rows p-1 .. p+n-2, the first from the row that the step before left in `hidden`; only keys
+// and values are needed of them. A draft step makes the row after that from `draft.hidden`, which
+// starts as `hidden` and then holds the head's own output.
+#include <array>
+
+#include "recipe.hpp"
+
+namespace frt::qwen36 {
+
+Recipe::Batch Recipe::mtp_pairs(const Recorder& recorder, const Batch& batch, const void* rows,
+                                const void* carry) const {
+  frt_lag_rows_args lag{};
+  lag.dtype = precision_.activation;
+  lag.sequences = batch.sequences;
+  lag.width = i32(config_.hidden);
+  lag.ids = act_.ids;
+  lag.x = rows;
+  lag.carry = carry;
+  lag.slot_stride = state_.slot_stride;
+  lag.ids_out = act_.mtp_ids;
+  lag.y = act_.mtp_trunk;
+  lag.position_out = act_.mtp_position;
+  lag.length_out = act_.mtp_length;
+  set_.lag_rows(recorder, lag);
+
+  Batch pairs = batch;
+  pairs.sequences.position = act_.mtp_position;
+  pairs.sequences.length = act_.mtp_length;
+  if (batch.row_count) pairs.row_count = act_.mtp_length;
+  return pairs;
+}
+
+void Recipe::mtp_input(const Recorder& recorder, const Batch& pairs) const {
+  const frt_dtype type = precision_.activation;
+  const std::int64_t hidden = config_.hidden;
+  frt_embed_args embed{};
+  embed.y_dtype = type;
+  embed.rows = pairs.rows();
+  embed.row_count = pairs.row_count;
+  embed.ids = act_.mtp_ids;
+  embed.table = weights_.embedding;
+  embed.y = act_.mtp_embedded;
+  embed.y_stride = hidden;
+  ops_.embed(recorder, embed);
+
+  const auto norm = [&](const void* x, const float* weight, void* y) {
+    frt_rms_norm_args args{};
+    args.x_dtype = type;
+    args.y_dtype = type;
+    args.rows = pairs.rows();
+    args.width = i32(hidden);
+    args.epsilon = static_cast<float>(config_.epsilon);
+    args.row_count = pairs.row_count;
+    args.x = x;
+    args.x_stride = hidden;
+    args.weight = weight;
+    args.y = y;
+    args.y_stride = 2 * hidden;
+    ops_.rms_norm(recorder, args);
+  };
+  norm(act_.mtp_embedded, weights_.mtp->embedding_norm, act_.mtp_pair);
+  norm(act_.mtp_trunk, weights_.mtp->hidden_norm,
+       static_cast<std::byte*>(act_.mtp_pair) + bytes_of(type, hidden));
+  linear(recorder, pairs, act_.mtp_pair, weights_.mtp->fc, precision_.residual, act_.mtp_residual);
+}
+
+void Recipe::mtp_layer(const Recorder& recorder, const Batch& pairs) const {
+  const LayerWeights& layer = weights_.mtp->layer;
+  mixer(recorder, pairs, layer, state_.mtp, {act_.mtp_residual, nullptr, layer.input_norm});
+  feed_forward(recorder, pairs, layer, {act_.mtp_residual, act_.mixed, layer.post_norm});
+  frt_add_rms_norm_args norm{};
+  norm.residual_dtype = precision_.residual;
+  norm.dtype = precision_.activation;
+  norm.rows = pairs.rows();
+  norm.width = i32(config_.hidden);
+  norm.epsilon = static_cast<float>(config_.epsilon);
+  norm.row_count = pairs.row_count;
+  norm.residual = act_.mtp_residual;
+  norm.delta = act_.fed;
+  norm.weight = weights_.mtp->norm;
+  norm.y = act_.mtp_hidden;
+  ops_.add_rms_norm(recorder, norm);
+}
+
+// Keys and values alone. The append operator also rotates queries; the keys stand in for them.
+void Recipe::mtp_append(const Recorder& recorder, const Batch& pairs) const {
+  const LayerWeights& layer = weights_.mtp->layer;
+  const std::array<frt_linear_part, 2> parts = {
+      {{layer.attention.key, act_.key, config_.kv_width()},
+       {layer.attention.value, act_.value, config_.kv_width()}}};
+  norm_linears(recorder, pairs, {act_.mtp_residual, nullptr, layer.input_norm}, parts);
+  frt_attention_append_args append = append_args(pairs, layer.attention, state_.mtp);
+  append.heads = append.kv_heads;
+  append.q = append.k;
+  append.q_row_stride = config_.kv_width();
+  append.q_head_stride = config_.head_dim;
+  append.q_norm = append.k_norm;
+  ops_.attention_append(recorder, append);
+}
+
+void Recipe::store_rows(const Recorder& recorder, const Batch& batch, const void* rows,
+                        void* target) const {
+  frt_store_rows_args args{};
+  args.dtype = precision_.activation;
+  args.sequences = batch.sequences;
+  args.width = i32(config_.hidden);
+  args.x = rows;
+  args.target = target;
+  args.slot_stride = state_.slot_stride;
+  set_.store_rows(recorder, args);
+}
+
+void Recipe::follow(const Recorder& recorder, const Batch& batch, const Tap* tap) const {
+  const Batch pairs = mtp_pairs(recorder, batch, act_.hidden, state_.hidden);
+  mtp_input(recorder, pairs);
+  if (tap) {
+    mtp_layer(recorder, pairs);
+    show(tap, "mtp.hidden", 0, act_.mtp_hidden, precision_.activation, pairs, config_.hidden);
+  } else {
+    mtp_append(recorder, pairs);
+  }
+  store_rows(recorder, batch, act_.hidden, state_.hidden);
+  store_rows(recorder, batch, act_.hidden, state_.draft_hidden);
+}
+
+void Recipe::draft(const Recorder& recorder, std::int32_t batch_size) const {
+  const Batch batch = token_batch(batch_size);
+  frt_select_tokens_args select{};
+  select.sequences = batch.sequences;
+  select.ids = ports_.tokens.pointer<std::int32_t>();
+  select.pending = state_.pending;
+  select.pending_stride = state_.slot_stride;
+  select.ids_out = act_.ids;
+  ops_.select_tokens(recorder, select);
+
+  const Batch pairs = mtp_pairs(recorder, batch, nullptr, state_.draft_hidden);
+  mtp_input(recorder, pairs);
+  mtp_layer(recorder, pairs);
+  store_rows(recorder, pairs, act_.mtp_hidden, state_.draft_hidden);
+  head(recorder, act_.mtp_hidden, batch_size, ports_.logits.pointer<float>());
+
+  frt_argmax_args best{};
+  best.rows = batch_size;
+  best.width = i32(config_.vocabulary);
+  best.logits = ports_.logits.pointer<float>();
+  best.stride = config_.vocabulary;
+  best.ids = ports_.next_tokens.pointer<std::int32_t>();
+  ops_.argmax(recorder, best);
+}
+
+}  // namespace frt::qwen36

@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: Apache-2.0
+// A case is run three times: traced (all tensors at the end of the prompt, drafts, the greedy
+// steps, the end state), in pieces and prefixes, and speculating. Golden shapes follow the
+// reference's layout: states (value head, key, value), windows (channel, width - 1), keys and
+// values (kv head, position, dim); the arena's are brought to that.
+#include "selftest.hpp"
+
+#include <algorithm>
+#include <array>
+#include <frt/error.hpp>
+#include <frt/models/json.hpp>
+#include <numeric>
+
+#include "chat_format.hpp"
+#include "selftest_goldens.hpp"
+#include "selftest_runner.hpp"
+#include "tables.hpp"
+
+namespace frt::qwen36 {
+namespace {
+
+constexpr std::int32_t kSpeculationWidth = 3;  // drafts per cycle of the goldens
+
+class CaseTest {
+ public:
+  CaseTest(const Model& model, const GoldenCase& golden, Checks& checks)
+      : model_(model),
+        config_(model.config()),
+        golden_(golden),
+        checks_(checks),
+        runner_(model),
+        prompt_(golden.prompt()) {}
+
+  void run() {
+    if (!fits()) return;
+    traced_prompt();
+    if (golden_.find("mtp.draft")) drafts();
+    if (golden_.find("step_logits") || golden_.find("greedy")) steps();
+    pieces();
+    if (golden_.find("spec_accepted")) speculation();
+  }
+
+ private:
+  std::string name(const std::string& tensor) const { return golden_.name + "." + tensor; }
+
+  bool fits() {
+    for (const std::int32_t id : prompt_) {
+      if (id < 0 || id >= config_.vocabulary) {
+        throw Error(FRT_ERR_MISMATCH, "golden tensor " + name("ids") + " holds token " +
+                                          std::to_string(id) + ", the model has " +
+                                          std::to_string(config_.vocabulary) +
+                                          " tokens; these goldens belong to another model");
+      }
+    }
+    const Golden* greedy = golden_.find("greedy");
+    const std::size_t positions = prompt_.size() + (greedy ? greedy->count() : 0) + 4;
+    if (positions <= static_cast<std::size_t>(model_.parts().max_context)) return true;
+    checks_.skip(golden_.name,
+                 "needs " + std::to_string(positions) + " positions; raise max_context");
+    return false;
+  }
+
+  std::vector<std::int32_t> positions(const char* tensor, std::int32_t limit) const {
+    const Golden* golden = golden_.find(tensor);
+    if (!golden) return {};
+    for (const std::int32_t row : golden->ids) {
+      if (row < 0 || row >= limit) {
+        throw Error(FRT_ERR_FORMAT, "golden tensor " + name(tensor) + " holds position " +
+                                        std::to_string(row) + ", expected 0 to " +
+                                        std::to_string(limit - 1));
+      }
+    }
+    return golden->ids;
+  }
+
+  void compare(const std::string& tensor, Quantity quantity, std::span<const float> computed) {
+    const Golden* golden = golden_.find(tensor);
+    if (!golden) return;
+    checks_.values(name(tensor), quantity, computed, golden->values, golden->shape.back());
+  }
+
+  void traced_prompt() {
+    const auto length = static_cast<std::int32_t>(prompt_.size());
+    TraceRequest request;
+    request.rows = positions("rows", length);
+    request.logit_rows = positions("logit_rows", length);
+    if (!golden_.find("logit_rows") && golden_.find("logits")) {
+      request.logit_rows.resize(prompt_.size());
+      std::iota(request.logit_rows.begin(), request.logit_rows.end(), 0);
+    }
+    request.mtp_rows = positions("mtp.rows", length - 1);
+    runner_.clear();
+    Trace trace;
+    last_ = runner_.prefill_traced(prompt_, request, trace);
+
+    compare("logits", Quantity::kLogits, trace.logits);
+    compare("hidden", Quantity::kRows, trace.hidden);
+    for (const char* tensor : {"residual", "mixer", "ffn"}) {
+      compare(tensor, Quantity::kRows, trace.rows[tensor]);
+    }
+    if (const Golden* ids = golden_.find("router_ids")) {
+      checks_.experts(name("router_ids"), trace.router_ids, ids->ids, ids->shape.back());
+      compare_router_weights(trace, *ids);
+    }
+    states("");
+    if (golden_.find("mtp.rows") && !model_.has_draft()) {
+      checks_.skip(name("mtp"), "the model has no draft head loaded");
+    } else if (golden_.find("mtp.rows")) {
+      compare("mtp.hidden", Quantity::kRows, trace.mtp_hidden);
+      compare("mtp.logits", Quantity::kLogits, trace.mtp_logits);
+      cache_rows("mtp.k", "mtp.keys", request.mtp_rows);
+      cache_rows("mtp.v", "mtp.values", request.mtp_rows);
+    }
+  }
+
+  // Of the rows whose experts agree, in the same order.
+  void compare_router_weights(const Trace& trace, const Golden& ids) {
+    const Golden* golden = golden_.find("router_weights");
+    if (!golden) return;
+    const std::vector<float>& weights = trace.rows.at("router_weights");
+    const auto width = static_cast<std::size_t>(ids.shape.back());
+    std::vector<float> computed, expected;
+    for (std::size_t r = 0; r + width <= std::min(weights.size(), golden->values.size());
+         r += width) {
+      if (!std::equal(ids.ids.begin() + static_cast<std::ptrdiff_t>(r),
+                      ids.ids.begin() + static_cast<std::ptrdiff_t>(r + width),
+                      trace.router_ids.begin() + static_cast<std::ptrdiff_t>(r))) {
+        continue;
+      }
+      computed.insert(computed.end(), weights.begin() + static_cast<std::ptrdiff_t>(r),
+                      weights.begin() + static_cast<std::ptrdiff_t>(r + width));
+      expected.insert(expected.end(), golden->values.begin() + static_cast<std::ptrdiff_t>(r),
+                      golden->values.begin() + static_cast<std::ptrdiff_t>(r + width));
+    }
+    checks_.values(name("router_weights"), Quantity::kRows, computed, expected,
+                   static_cast<std::int64_t>(width));
+  }
+
+  // conv.I and S.I, or end.conv.I and end.S.I.
+  void states(const std::string& prefix) {
+    for (std::size_t i = 0; i < config_.layers.size(); ++i) {
+      if (config_.layers[i] != LayerKind::kDelta) continue;
+      const std::string layer = "layer." + std::to_string(i);
+      const std::string conv = prefix + "conv." + std::to_string(i);
+      if (golden_.find(conv)) {
+        compare(conv, Quantity::kState,
+                transposed(runner_.region(layer + ".conv"), config_.conv_width - 1,
+                           config_.conv_channels()));
+      }
+      const std::string memory = prefix + "S." + std::to_string(i);
+      if (golden_.find(memory)) {
+        compare(memory, Quantity::kState, runner_.region(layer + ".state"));
+      }
+    }
+  }
+
+  static std::vector<float> transposed(const std::vector<float>& values, std::int64_t rows,
+                                       std::int64_t columns) {
+    std::vector<float> out(values.size());
+    for (std::int64_t r = 0; r < rows; ++r) {
+      for (std::int64_t c = 0; c < columns; ++c) {
+        out[static_cast<std::size_t>(c * rows + r)] =
+            values[static_cast<std::size_t>(r * columns + c)];
+      }
+    }
+    return out;
+  }
+
+  // Golden (kv head, row, dim) against the arena's (row, kv head, dim) at the given rows.
+  void cache_rows(const std::string& tensor, const std::string& region,
+                  const std::vector<std::int32_t>& rows) {
+    const Golden* golden = golden_.find(tensor);
+    if (!golden) return;
+    const std::int32_t count = rows.empty() ? 0 : *std::max_element(rows.begin(), rows.end()) + 1;
+    const std::vector<float> cache = runner_.region(region, count);
+    std::vector<float> computed;
+    for (std::int64_t head = 0; head < config_.kv_heads; ++head) {
+      for (const std::int32_t row : rows) {
+        const auto at = cache.begin() + (row * config_.kv_heads + head) * config_.head_dim;
+        computed.insert(computed.end(), at, at + config_.head_dim);
+      }
+    }
+    compare(tensor, Quantity::kRows, computed);
+  }
+
+  void drafts() {
+    const Golden& golden = *golden_.find("mtp.draft");
+    if (!model_.has_draft()) {
+      return checks_.skip(name("mtp.draft"), "the model has no draft head loaded");
+    }
+    std::vector<std::int32_t> tokens;
+    std::vector<float> logits;
+    std::int32_t token = golden_.find("greedy") ? golden_.find("greedy")->ids.at(0) : last_.token;
+    for (std::size_t i = 0; i < golden.count(); ++i) {
+      const StepResult step =
+          runner_.draft(token, runner_.boundary() + static_cast<std::int32_t>(i));
+      token = step.token;
+      tokens.push_back(token);
+      logits.insert(logits.end(), step.logits.begin(), step.logits.end());
+    }
+    const Golden* expected = golden_.find("mtp.draft_logits");
+    checks_.path(name("mtp.draft"), tokens, golden.ids,
+                 expected ? std::span<const float>(expected->values) : std::span<const float>(),
+                 config_.vocabulary);
+    // After a draft that differs, the later ones continue from another token.
+    const auto same = std::mismatch(tokens.begin(), tokens.end(), golden.ids.begin()).first;
+    if (expected && same == tokens.end()) {
+      compare("mtp.draft_logits", Quantity::kLogits, logits);
+    } else if (expected) {
+      checks_.skip(name("mtp.draft_logits"), "the drafts left the golden path");
+    }
+  }
+
+  // Feeds the golden ids, so that every row can be compared whatever was chosen before.
+  void steps() {
+    const Golden* greedy = golden_.find("greedy");
+    if (!greedy) {
+      throw Error(FRT_ERR_FORMAT, "golden case " + golden_.name + " in " + golden_.file +
+                                      " has step_logits but no greedy ids");
+    }
+    std::vector<std::int32_t> chosen = {last_.token};
+    std::vector<float> logits;
+    for (std::size_t i = 0; i + 1 < greedy->ids.size(); ++i) {
+      const StepResult step = runner_.decode(greedy->ids[i]);
+      chosen.push_back(step.token);
+      logits.insert(logits.end(), step.logits.begin(), step.logits.end());
+    }
+    // The golden rows the ids were taken from: the prompt's last row, then those of the steps.
+    std::vector<float> rows;
+    const Golden* prompt_logits = golden_.find("logits");
+    const Golden* step_logits = golden_.find("step_logits");
+    if (prompt_logits && step_logits && last_row_stored()) {
+      rows.assign(prompt_logits->values.end() - config_.vocabulary, prompt_logits->values.end());
+      rows.insert(rows.end(), step_logits->values.begin(), step_logits->values.end());
+    } else {
+      rows = last_.logits;  // own rows tell a close call as well
+      rows.insert(rows.end(), logits.begin(), logits.end());
+    }
+    checks_.path(name("greedy"), chosen, greedy->ids, rows, config_.vocabulary);
+    compare("step_logits", Quantity::kLogits, logits);
+    states("end.");
+
+    std::vector<std::int32_t> fed(static_cast<std::size_t>(runner_.boundary()));
+    std::iota(fed.begin(), fed.end(), 0);
+    for (std::size_t i = 0; i < config_.layers.size(); ++i) {
+      if (config_.layers[i] != LayerKind::kAttention) continue;
+      const std::string layer = std::to_string(i);
+      cache_rows("k." + layer, "layer." + layer + ".keys", fed);
+      cache_rows("v." + layer, "layer." + layer + ".values", fed);
+    }
+  }
+
+  bool last_row_stored() const {
+    const Golden* rows = golden_.find("logit_rows");
+    return !rows || (!rows->ids.empty() &&
+                     rows->ids.back() + 1 == static_cast<std::int32_t>(prompt_.size()));
+  }
+
+  // The golden logits row of a position, or empty.
+  std::span<const float> golden_row(std::int32_t position) const {
+    const Golden* logits = golden_.find("logits");
+    if (!logits) return {};
+    std::size_t row = static_cast<std::size_t>(position);
+    if (const Golden* rows = golden_.find("logit_rows")) {
+      const auto found = std::find(rows->ids.begin(), rows->ids.end(), position);
+      if (found == rows->ids.end()) return {};
+      row = static_cast<std::size_t>(found - rows->ids.begin());
+    }
+    const auto width = static_cast<std::size_t>(config_.vocabulary);
+    return std::span(logits->values).subspan(row * width, width);
+  }
+
+  void pieces() {
+    const auto length = static_cast<std::int32_t>(prompt_.size());
+    const std::span<const std::int32_t> prompt(prompt_);
+
+    runner_.clear();
+    const StepResult graph = runner_.prefill(prompt);
+    checks_.ids(name("graph_equals_eager"), bits(graph.logits), bits(last_.logits));
+
+    std::vector<float> computed, expected;
+    for (const std::int32_t prefix : {1, 2, 3, 4, 63, 64, 65, 127, 128, 129, length - 1}) {
+      if (prefix < 1 || prefix >= length) continue;
+      const auto golden = golden_row(prefix - 1);
+      if (golden.empty()) continue;
+      runner_.clear();
+      const StepResult result = runner_.prefill(prompt.first(static_cast<std::size_t>(prefix)));
+      computed.insert(computed.end(), result.logits.begin(), result.logits.end());
+      expected.insert(expected.end(), golden.begin(), golden.end());
+    }
+    if (!expected.empty()) {
+      checks_.values(name("prefixes"), Quantity::kLogits, computed, expected, config_.vocabulary);
+    }
+
+    if (length < 4 || golden_row(length - 1).empty()) return;
+    const auto cut = static_cast<std::size_t>(length / 2);
+    runner_.clear();
+    runner_.prefill(prompt.first(cut));
+    runner_.decode(prompt[cut]);
+    StepResult split = runner_.decode(prompt[cut + 1]);
+    if (cut + 2 < prompt.size()) split = runner_.prefill(prompt.subspan(cut + 2));
+    checks_.values(name("split"), Quantity::kLogits, split.logits, golden_row(length - 1),
+                   config_.vocabulary);
+  }
+
+  static std::vector<std::int32_t> bits(const std::vector<float>& values) {
+    std::vector<std::int32_t> out(values.size());
+    std::transform(values.begin(), values.end(), out.begin(),
+                   [](float value) { return std::bit_cast<std::int32_t>(value); });
+    return out;
+  }
+
+  // Greedy speculation: propose, feed one by one while the proposals are what the trunk chooses.
+  // Nothing is ever fed that is not accepted, so no state has to be taken back.
+  void speculation() {
+    const Golden& golden = *golden_.find("spec_accepted");
+    const Golden* greedy = golden_.find("greedy");
+    if (!model_.has_draft() || !greedy) {
+      return checks_.skip(name("spec_accepted"), "the model has no draft head loaded");
+    }
+    runner_.clear();
+    std::int32_t pending = runner_.prefill(prompt_).token;
+    std::size_t tokens = 1;
+    std::vector<std::int32_t> accepted;
+    while (tokens < greedy->count()) {
+      std::array<std::int32_t, kSpeculationWidth> proposals{};
+      std::int32_t token = pending;
+      for (std::int32_t i = 0; i < kSpeculationWidth; ++i) {
+        token = runner_.draft(token, runner_.boundary() + i).token;
+        proposals[static_cast<std::size_t>(i)] = token;
+      }
+      std::int32_t best = runner_.decode(pending).token;
+      std::int32_t kept = 0;
+      while (kept < kSpeculationWidth && proposals[static_cast<std::size_t>(kept)] == best) {
+        best = runner_.decode(best).token;
+        ++kept;
+      }
+      pending = best;
+      tokens += static_cast<std::size_t>(kept) + 1;
+      accepted.push_back(kept);
+    }
+    checks_.counts(name("spec_accepted"), accepted, golden.ids);
+  }
+
+  const Model& model_;
+  const Config& config_;
+  const GoldenCase& golden_;
+  Checks& checks_;
+  Runner runner_;
+  const std::vector<std::int32_t>& prompt_;
+  StepResult last_;  // of the traced prompt
+};
+
+// prompts.json: conversations, the prompts they render to, their ids, and the text of the answer.
+void run_prompts(const Model& model, const std::filesystem::path& file, Checks& checks) {
+  const models::Tokenizer* tokenizer = model.tokenizer();
+  if (!tokenizer) return checks.skip("prompts", "the checkpoint has no tokenizer.json");
+  const models::Json defaults =
+      read_generation_defaults(model.checkpoint(), model.config().end_ids);
+  const auto end_ids = defaults.value("stop_token_ids", std::vector<std::int32_t>());
+  for (const models::Json& entry : models::read_json_file(file)) {
+    const std::string name = entry.value("case", "?");
+    const auto prompt = entry.value("prompt", std::string());
+    if (entry.contains("messages")) {
+      const models::Json tools = entry.value("tools", models::Json());
+      const models::Json options = entry.value("options", models::Json());
+      checks.text(
+          name + ".prompt",
+          render_chat(entry["messages"], tools, read_chat_options(options), Vision::kRefuse),
+          prompt);
+    }
+    if (entry.contains("ids")) {
+      checks.ids(name + ".prompt_ids", tokenizer->encode(prompt),
+                 entry["ids"].get<std::vector<std::int32_t>>());
+    }
+    if (entry.contains("greedy") && entry.contains("text")) {
+      auto answer = entry["greedy"].get<std::vector<std::int32_t>>();
+      answer.erase(std::find_first_of(answer.begin(), answer.end(), end_ids.begin(), end_ids.end()),
+                   answer.end());
+      checks.text(name + ".text", tokenizer->decode(answer, true),
+                  entry["text"].get<std::string>());
+    }
+  }
+}
+
+frt_status run(frt_model model, const char* path, frt_selftest_report report, void* user,
+               frt_error* error) {
+  return guard(error, [&] {
+    if (!model || !path || !report) {
+      throw Error(FRT_ERR_INVALID_ARGUMENT, "selftest: model, path and report must be given");
+    }
+    run_selftest(model_of(model).model, path, report, user);
+  });
+}
+
+}  // namespace
+
+void run_selftest(const Model& model, const std::filesystem::path& path, frt_selftest_report report,
+                  void* user) {
+  const Precision& precision = model.parts().precision;
+  const bool exact = precision.activation == FRT_DTYPE_F32 && precision.residual == FRT_DTYPE_F32 &&
+                     precision.cache == FRT_DTYPE_F32;
+  Checks checks(report, user, exact, model.config().mixture());
+  for (const GoldenCase& golden : read_goldens(path)) CaseTest(model, golden, checks).run();
+  if (const auto prompts = find_prompts(path)) run_prompts(model, *prompts, checks);
+}
+
+const frt_selftest_v1& selftest_table() noexcept {
+  static constexpr frt_selftest_v1 kTable = {sizeof(frt_selftest_v1), 0, run};
+  return kTable;
+}
+
+}  // namespace frt::qwen36

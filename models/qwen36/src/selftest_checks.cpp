@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "selftest_checks.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <frt/error.hpp>
+#include <limits>
+#include <numeric>
+
+namespace frt::qwen36 {
+namespace {
+
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+constexpr double kClearMargin = 0.5;  // of the best two logits, above which bf16 must agree
+
+frt_selftest_row blank_row() {
+  frt_selftest_row row{};
+  row.struct_size = sizeof(row);
+  row.max_abs = row.relative = row.cosine_min = row.cosine_mean = row.argmax_agreement = kNone;
+  return row;
+}
+
+std::size_t argmax(std::span<const float> row) {
+  return static_cast<std::size_t>(std::max_element(row.begin(), row.end()) - row.begin());
+}
+
+// Distance of the best from the second best.
+double margin(std::span<const float> row) {
+  if (row.size() < 2) return std::numeric_limits<double>::infinity();
+  float best = -std::numeric_limits<float>::infinity();
+  float second = best;
+  for (const float value : row) {
+    if (value > best) {
+      second = best;
+      best = value;
+    } else if (value > second) {
+      second = value;
+    }
+  }
+  return static_cast<double>(best) - static_cast<double>(second);
+}
+
+double cosine(std::span<const float> a, std::span<const float> b) {
+  double dot = 0, aa = 0, bb = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double x = a[i], y = b[i];
+    dot += x * y;
+    aa += x * x;
+    bb += y * y;
+  }
+  if (aa == 0 && bb == 0) return 1;
+  return dot / std::sqrt(aa * bb);
+}
+
+}  // namespace
+
+void Checks::send(const std::string& name, const std::string& gate, bool pass, std::uint64_t count,
+                  frt_selftest_row row) {
+  row.tensor = name.c_str();
+  row.gate = gate.c_str();
+  row.verdict = pass ? FRT_VERDICT_PASS : FRT_VERDICT_FAIL;
+  row.values = count;
+  check(report_(user_, &row), "report of " + name);
+}
+
+void Checks::values(const std::string& name, Quantity quantity, std::span<const float> computed,
+                    std::span<const float> golden, std::int64_t width) {
+  if (computed.size() != golden.size() || width < 1) {
+    throw Error(FRT_ERR_MISMATCH, "golden tensor " + name + " has " +
+                                      std::to_string(golden.size()) + " values, the model makes " +
+                                      std::to_string(computed.size()) +
+                                      "; these goldens belong to another model");
+  }
+  const auto w = static_cast<std::size_t>(width);
+  const std::size_t rows = golden.size() / w;
+  double difference = 0, norm = 0, largest = 0, cosine_sum = 0, cosine_min = 1;
+  std::size_t close = 0, same = 0, clear = 0, clear_same = 0;
+  bool finite = true;
+  for (std::size_t r = 0; r < rows; ++r) {
+    const auto a = computed.subspan(r * w, w);
+    const auto b = golden.subspan(r * w, w);
+    for (std::size_t i = 0; i < w; ++i) {
+      const double d = static_cast<double>(a[i]) - static_cast<double>(b[i]);
+      finite = finite && std::isfinite(d);
+      largest = std::max(largest, std::abs(d));
+      difference += d * d;
+      norm += static_cast<double>(b[i]) * static_cast<double>(b[i]);
+    }
+    const double c = cosine(a, b);
+    cosine_sum += c;
+    cosine_min = std::min(cosine_min, c);
+    close += c > 0.999 ? 1 : 0;
+    if (quantity != Quantity::kLogits) continue;
+    const bool equal = argmax(a) == argmax(b);
+    same += equal ? 1 : 0;
+    if (margin(b) > kClearMargin) {
+      ++clear;
+      clear_same += equal ? 1 : 0;
+    }
+  }
+  frt_selftest_row row = blank_row();
+  row.max_abs = finite ? largest : std::numeric_limits<double>::infinity();
+  row.relative = norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference);
+  row.cosine_min = cosine_min;
+  row.cosine_mean = rows ? cosine_sum / static_cast<double>(rows) : 1;
+  const auto share = [](std::size_t part, std::size_t all) {
+    return all ? static_cast<double>(part) / static_cast<double>(all) : 1.0;
+  };
+  if (quantity == Quantity::kLogits) row.argmax_agreement = share(same, rows);
+
+  if (exact_) {
+    const bool state = quantity == Quantity::kState;
+    return send(name, state ? "max abs <= 1e-4" : "max abs <= 1e-3",
+                finite && largest <= (state ? 1e-4 : 1e-3), golden.size(), row);
+  }
+  std::string gate;
+  bool pass = finite;
+  if (quantity == Quantity::kState) {
+    gate = mixture_ ? "relative < 0.1" : "relative < 0.03";
+    pass = pass && row.relative < (mixture_ ? 0.1 : 0.03);
+  } else if (quantity == Quantity::kRows) {
+    gate = mixture_ ? "mean cosine > 0.99" : "mean cosine > 0.999";
+    pass = pass && row.cosine_mean > (mixture_ ? 0.99 : 0.999);
+  } else if (!mixture_) {
+    gate = "cosine > 0.999, argmax 95 % where clear";
+    pass = pass && cosine_min > 0.999 && share(clear_same, clear) >= 0.95;
+  } else if (rows < 10) {
+    gate = "cosine > 0.98";
+    pass = pass && cosine_min > 0.98;
+  } else {
+    gate = "cosine > 0.999 on 90 %, mean > 0.99, argmax 95 % where clear";
+    pass = pass && share(close, rows) >= 0.9 && row.cosine_mean > 0.99 &&
+           share(clear_same, clear) >= 0.95;
+  }
+  send(name, gate, pass, golden.size(), row);
+}
+
+void Checks::ids(const std::string& name, std::span<const std::int32_t> computed,
+                 std::span<const std::int32_t> golden) {
+  frt_selftest_row row = blank_row();
+  const bool equal = std::equal(computed.begin(), computed.end(), golden.begin(), golden.end());
+  send(name, "equal", equal, golden.size(), row);
+}
+
+void Checks::path(const std::string& name, std::span<const std::int32_t> computed,
+                  std::span<const std::int32_t> golden, std::span<const float> golden_logits,
+                  std::int64_t width) {
+  if (exact_) return ids(name, computed, golden);
+  const auto split = std::mismatch(computed.begin(), computed.end(), golden.begin(), golden.end());
+  const auto first = static_cast<std::size_t>(split.second - golden.begin());
+  frt_selftest_row row = blank_row();
+  row.argmax_agreement =
+      golden.empty() ? 1 : static_cast<double>(first) / static_cast<double>(golden.size());
+  const auto w = static_cast<std::size_t>(width);
+  bool pass = first == golden.size();
+  if (!pass && (first + 1) * w <= golden_logits.size()) {
+    pass = margin(golden_logits.subspan(first * w, w)) < kClearMargin;
+  }
+  send(name, "equal until the best two logits are within 0.5", pass, golden.size(), row);
+}
+
+void Checks::experts(const std::string& name, std::span<const std::int32_t> computed,
+                     std::span<const std::int32_t> golden, std::int64_t width) {
+  if (exact_) return ids(name, computed, golden);
+  const auto w = static_cast<std::size_t>(width);
+  std::size_t found = 0;
+  for (std::size_t r = 0; r + w <= golden.size() && r + w <= computed.size(); r += w) {
+    const auto chosen = computed.subspan(r, w);
+    for (const std::int32_t expert : golden.subspan(r, w)) {
+      found += std::find(chosen.begin(), chosen.end(), expert) != chosen.end() ? 1 : 0;
+    }
+  }
+  frt_selftest_row row = blank_row();
+  row.argmax_agreement = static_cast<double>(found) / static_cast<double>(golden.size());
+  send(name, "90 % of the experts", row.argmax_agreement >= 0.9, golden.size(), row);
+}
+
+void Checks::counts(const std::string& name, std::span<const std::int32_t> computed,
+                    std::span<const std::int32_t> golden) {
+  if (exact_) return ids(name, computed, golden);
+  const int mine = std::accumulate(computed.begin(), computed.end(), 0);
+  const int theirs = std::accumulate(golden.begin(), golden.end(), 0);
+  send(name, "the sum within a quarter", std::abs(mine - theirs) * 4 <= theirs + 4, golden.size(),
+       blank_row());
+}
+
+void Checks::text(const std::string& name, const std::string& computed, const std::string& golden) {
+  send(name, "equal text", computed == golden, golden.size(), blank_row());
+}
+
+void Checks::skip(const std::string& name, const std::string& why) {
+  frt_selftest_row row = blank_row();
+  row.tensor = name.c_str();
+  row.gate = why.c_str();
+  row.verdict = FRT_VERDICT_SKIP;
+  check(report_(user_, &row), "report of " + name);
+}
+
+}  // namespace frt::qwen36

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// state_layout.hpp - everything a slot remembers, as regions of the state arena, and where the
+// operators find them.
+//
+// At a boundary after n tokens (t_0 .. t_{n-1} fed, t_n sampled but not fed):
+//
+//   pending                 t_n
+//   counts                  how often each token was fed, for penalties
+//   layer.I.conv            the last width - 1 rows before the convolution, oldest first
+//   layer.I.state           the delta net's S, f32 (value heads, key dim, value dim)
+//   layer.I.keys, .values   rows 0 .. n-1
+//   mtp.keys, mtp.values    rows 0 .. n-2: row i needs token i + 1
+//   hidden                  the final normed row n-1, which waits for t_n
+//   draft.hidden            the same, or the draft head's own row while drafting
+//
+// That is all: a restored slot continues bit for bit.
+#pragma once
+
+#include <frt/capsule.h>
+
+#include <cstdint>
+#include <frt/exec.hpp>
+#include <frt/qwen36/config.hpp>
+#include <string>
+#include <vector>
+
+#include "precision.hpp"
+
+namespace frt::qwen36 {
+
+// The regions, with the storage of their names.
+class StateLayout {
+ public:
+  // `with_mtp`: the draft head's regions too.
+  StateLayout(const Config& config, const Precision& precision, std::int64_t max_context,
+              bool with_mtp);
+  StateLayout(const StateLayout&) = delete;
+  StateLayout& operator=(const StateLayout&) = delete;
+
+  const frt_capsule_layout& table() const noexcept { return table_; }
+  std::uint64_t fixed_bytes() const noexcept { return fixed_bytes_; }  // of a slot, without padding
+  std::uint64_t row_bytes() const noexcept { return row_bytes_; }      // of all rows of a position
+  // What one step reads and writes of S and the windows.
+  std::uint64_t step_bytes() const noexcept { return step_bytes_; }
+  std::uint64_t slot_bytes() const noexcept;
+  // Names, kinds and sizes in one line, without max_context: what a capsule depends on.
+  std::string canonical_text() const;
+
+ private:
+  void add(std::string name, std::uint32_t kind, frt_dtype dtype, std::uint64_t bytes,
+           std::int64_t lag = 0);
+
+  std::int64_t max_context_;
+  std::vector<std::string> names_;
+  std::vector<frt_region> regions_;
+  frt_capsule_layout table_{};
+  std::uint64_t fixed_bytes_ = 0;
+  std::uint64_t row_bytes_ = 0;
+  std::uint64_t step_bytes_ = 0;
+};
+
+// Addresses of slot 0; slot s is `slot_stride` bytes per slot further.
+struct LayerState {
+  void* conv = nullptr;
+  void* delta = nullptr;
+  void* keys = nullptr;
+  void* values = nullptr;
+};
+struct StateMap {
+  std::int64_t slot_stride = 0;
+  std::int64_t max_rows = 0;
+  void* pending = nullptr;
+  void* counts = nullptr;
+  std::vector<LayerState> layers;
+  LayerState mtp;
+  void* hidden = nullptr;
+  void* draft_hidden = nullptr;
+};
+StateMap map_state(const Config& config, const State& state, std::int64_t max_context,
+                   bool with_mtp);
+
+}  // namespace frt::qwen36

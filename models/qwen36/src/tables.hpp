@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// tables.hpp - the C tables of a model object, one file each: model_table.cpp, role_table.cpp,
+// text_tables.cpp (tokenizer and chat), selftest.cpp.
+#pragma once
+
+#include <frt/capsule.h>
+#include <frt/chat.h>
+#include <frt/model.h>
+#include <frt/role/lm.h>
+#include <frt/selftest.h>
+#include <frt/tokenizer.h>
+#include <frt/plugin.hpp>
+
+#include <frt/models/tokenizer.hpp>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model.hpp"
+
+namespace frt::qwen36 {
+
+// What an frt_model points to.
+struct ModelObject {
+  ModelObject(const Host& host_, const frt_model_params& params)
+      : host(host_), model(host_, params) {}
+
+  Host host;
+  Model model;
+  std::vector<frt_fingerprint_field> fingerprint;  // views of Model::fingerprint()
+};
+
+inline ModelObject& model_of(void* model) noexcept {
+  return *static_cast<ModelObject*>(model);
+}
+
+const frt_model_v1& model_table() noexcept;
+const frt_role_lm_v1& role_table() noexcept;
+const frt_capsule_v1& capsule_table() noexcept;
+const frt_tokenizer_v1& tokenizer_table() noexcept;
+const frt_chat_v1& chat_table() noexcept;
+const frt_selftest_v1& selftest_table() noexcept;
+
+}  // namespace frt::qwen36

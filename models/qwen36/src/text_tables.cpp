@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// Text functions of a model: its tokenizer and its conversation format.
+#include <cstring>
+#include <frt/error.hpp>
+#include <frt/models/json.hpp>
+#include <string_view>
+
+#include "chat_format.hpp"
+#include "tables.hpp"
+
+namespace frt::qwen36 {
+namespace {
+
+struct TextStream {
+  const Model& model;
+  models::StreamDecoder decoder;
+};
+
+const models::Tokenizer& tokenizer_of(frt_model model) {
+  return *model_of(model).model.tokenizer();
+}
+
+frt_status give(frt_sink sink, void* user, std::string_view text) {
+  return text.empty() ? FRT_OK : sink(user, text.data(), text.size());
+}
+
+// Ids up to the size of the embedding table may come out of the model; those that no token has
+// are no text.
+void check_id(const Model& model, std::int32_t id) {
+  if (id >= 0 && id < model.config().vocabulary) return;
+  throw Error(FRT_ERR_OUT_OF_RANGE, "token id " + std::to_string(id) + " is outside 0 .. " +
+                                        std::to_string(model.config().vocabulary - 1));
+}
+
+uint32_t vocabulary(frt_model model) {
+  return static_cast<uint32_t>(tokenizer_of(model).vocab_size());
+}
+
+frt_status encode(frt_model model, const char* text, uint64_t bytes, uint32_t flags, frt_sink sink,
+                  void* user, frt_error* error) {
+  return guard(error, [&]() -> frt_status {
+    std::vector<models::TokenId> ids;
+    try {
+      ids = tokenizer_of(model).encode(std::string_view(text, bytes),
+                                       (flags & FRT_ENCODE_PLAIN) == 0);
+    } catch (const Error& failure) {
+      if (failure.status() != FRT_ERR_INVALID_ARGUMENT) throw;
+      throw Error(FRT_ERR_FORMAT, failure.what());
+    }
+    return ids.empty() ? FRT_OK : sink(user, ids.data(), ids.size() * sizeof(ids[0]));
+  });
+}
+
+frt_status decode(frt_model model, const int32_t* ids, uint64_t count, uint32_t flags,
+                  frt_sink sink, void* user, frt_error* error) {
+  return guard(error, [&] {
+    for (uint64_t i = 0; i < count; ++i) check_id(model_of(model).model, ids[i]);
+    return give(sink, user,
+                tokenizer_of(model).decode({ids, count}, (flags & FRT_DECODE_SKIP_SPECIAL) != 0));
+  });
+}
+
+int32_t token_id(frt_model model, const char* token) {
+  int32_t id = -1;
+  guard(nullptr, [&] { id = tokenizer_of(model).token_id(token).value_or(-1); });
+  return id;
+}
+
+frt_status stream_create(frt_model model, uint32_t flags, frt_text_stream* stream,
+                         frt_error* error) {
+  return guard(error, [&] {
+    const bool skip = (flags & FRT_DECODE_SKIP_SPECIAL) != 0;
+    *stream = handle<frt_text_stream>(
+        new TextStream{model_of(model).model, models::StreamDecoder(tokenizer_of(model), skip)});
+  });
+}
+
+frt_status stream_push(frt_text_stream stream, int32_t id, frt_sink sink, void* user,
+                       frt_error* error) {
+  return guard(error, [&] {
+    auto& self = *object<TextStream>(stream);
+    check_id(self.model, id);
+    return give(sink, user, self.decoder.push(id));
+  });
+}
+
+frt_status stream_flush(frt_text_stream stream, frt_sink sink, void* user, frt_error* error) {
+  return guard(error,
+               [&] { return give(sink, user, object<TextStream>(stream)->decoder.finish()); });
+}
+
+void stream_destroy(frt_text_stream stream) {
+  delete object<TextStream>(stream);
+}
+
+// ---- chat ----------------------------------------------------------------------------------
+
+models::Json parsed(const char* text, const char* what) {
+  return text ? models::parse_json(text, what) : models::Json();
+}
+
+frt_status render(frt_model, const char* messages, const char* tools, const char* options,
+                  frt_sink sink, void* user, frt_error* error) {
+  return guard(error, [&] {
+    return give(sink, user,
+                render_chat(parsed(messages, "messages"), parsed(tools, "tools"),
+                            read_chat_options(parsed(options, "options")), Vision::kRefuse));
+  });
+}
+
+frt_status parse(frt_model, const char* text, const char* tools, const char* options, frt_sink sink,
+                 void* user, frt_error* error) {
+  return guard(error, [&] {
+    const models::Json message =
+        parse_chat(text, parsed(tools, "tools"), read_chat_options(parsed(options, "options")));
+    return give(sink, user, message.dump());
+  });
+}
+
+frt_status generation_defaults(frt_model model, frt_sink sink, void* user, frt_error* error) {
+  return guard(error, [&] {
+    const Model& self = model_of(model).model;
+    return give(sink, user,
+                read_generation_defaults(self.checkpoint(), self.config().end_ids).dump());
+  });
+}
+
+}  // namespace
+
+const frt_tokenizer_v1& tokenizer_table() noexcept {
+  static constexpr frt_tokenizer_v1 kTable = {sizeof(frt_tokenizer_v1),
+                                              0,
+                                              vocabulary,
+                                              encode,
+                                              decode,
+                                              token_id,
+                                              stream_create,
+                                              stream_push,
+                                              stream_flush,
+                                              stream_destroy};
+  return kTable;
+}
+
+const frt_chat_v1& chat_table() noexcept {
+  static constexpr frt_chat_v1 kTable = {sizeof(frt_chat_v1), 0, render, parse,
+                                         generation_defaults};
+  return kTable;
+}
+
+}  // namespace frt::qwen36
