@@ -64,7 +64,14 @@ class App {
 
 // Each command adds itself; one file per command.
 void add_bench_command(App& app);
+void add_chat_command(App& app);
+void add_completion_command(App& app);
+void add_config_command(App& app);
+void add_devices_command(App& app);
+void add_doctor_command(App& app);
+void add_plugins_command(App& app);
 void add_run_command(App& app);
 void add_verify_command(App& app);
+void add_version_command(App& app);
 
 }  // namespace frt::host

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// frt-host config: check a manifest without a device, show what it comes to, write a first one,
+// and print its schema for editors.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "cli/app.hpp"
+
+namespace frt::host {
+namespace {
+
+constexpr const char* kDefaultManifest =
+    R"(# A manifest says what runs where. `frt-host config check FILE` checks it without a device,
+# `frt-host plugins show ID` lists the options of a plugin.
+schema = 1
+
+[device.cpu0]
+backend = "frt.cpu"               # a plugin id, or "auto": the best that is not the processor
+# capture = false                 # run recipes at each replay, for profilers
+
+# [device.cpu0.options]
+# threads = 4                     # 0: all
+
+[model.demo]
+plugin     = "frt.qwen36"
+device     = "cpu0"
+checkpoint = "checkpoints/demo"   # relative to this file; or "synthetic:qwen3.6-tiny"
+
+# [model.demo.options]
+# slots = 4
+# max_context = "32k"
+
+# [host.lm]
+# model       = "demo"
+# capsule_dir = "capsules"        # disk tier; absent: no disk tier
+)";
+
+core::Manifest load(App& app, const std::string& path) {
+  core::Manifest manifest = core::load_manifest(path, app.manifest_request());
+  for (const core::Diagnostic& warning : manifest.warnings) {
+    fmt::print(stderr, "{}\n", core::render(warning));
+  }
+  return manifest;
+}
+
+void add_check(App& app, CLI::App& config) {
+  auto path = std::make_shared<std::string>();
+  CLI::App* command = config.add_subcommand("check", "Check a manifest; all findings in one pass");
+  command->add_option("manifest", *path, "The manifest (TOML)")->required();
+  app.add_command(command, [&app, path] {
+    const core::Manifest manifest = load(app, *path);
+    fmt::print("{}: ok ({} devices, {} models, {} hosts, {} warnings)\n", *path,
+               manifest.devices.size(), manifest.models.size(), manifest.hosts.size(),
+               manifest.warnings.size());
+    return ExitCode::kOk;
+  });
+}
+
+void add_dump(App& app, CLI::App& config) {
+  auto path = std::make_shared<std::string>();
+  auto json = std::make_shared<bool>(false);
+  CLI::App* command =
+      config.add_subcommand("dump", "Show the complete result, and where each value came from");
+  command->add_option("manifest", *path, "The manifest (TOML)")->required();
+  command->add_flag("--json", *json, "As JSON instead of TOML");
+  app.add_command(command, [&app, path, json] {
+    const core::Manifest manifest = load(app, *path);
+    fmt::print("{}\n", *json ? core::dump_json(manifest) : core::dump_toml(manifest));
+    return ExitCode::kOk;
+  });
+}
+
+void add_default(App& app, CLI::App& config) {
+  CLI::App* command = config.add_subcommand("default", "Write a commented first manifest");
+  app.add_command(command, [] {
+    fmt::print("{}", kDefaultManifest);
+    return ExitCode::kOk;
+  });
+}
+
+void add_schema(App& app, CLI::App& config) {
+  CLI::App* command =
+      config.add_subcommand("schema", "Print a JSON Schema of manifests, for editors");
+  app.add_command(command, [&app] {
+    fmt::print("{}\n", core::manifest_json_schema(App::host_schemas(), app.registry().schemas()));
+    return ExitCode::kOk;
+  });
+}
+
+}  // namespace
+
+void add_config_command(App& app) {
+  CLI::App* config = app.parser().add_subcommand("config", "Check, show and explain manifests");
+  config->require_subcommand(1);
+  add_check(app, *config);
+  add_dump(app, *config);
+  add_default(app, *config);
+  add_schema(app, *config);
+}
+
+}  // namespace frt::host

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+// frt-host plugins: every file that was looked at, with its state and the reason of a refusal; one
+// plugin in detail; and the lock file that pins digests.
+#include <fmt/format.h>
+#include <frt/backend.h>
+#include <frt/kernels.h>
+#include <frt/core/plugin.hpp>
+#include <frt/core/services.hpp>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/app.hpp"
+#include "cli/table.hpp"
+
+namespace frt::host {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const char* state_name(core::CandidateState state) {
+  switch (state) {
+    case core::CandidateState::kUsable:
+      return "usable";
+    case core::CandidateState::kShadowed:
+      return "shadowed";
+    case core::CandidateState::kRefused:
+      return "rejected";
+  }
+  return "?";
+}
+
+std::string join(const std::vector<std::string>& parts, const char* between) {
+  return fmt::format("{}", fmt::join(parts, between));
+}
+
+std::string name_of(const core::Candidate& candidate) {
+  return candidate.card ? candidate.card->id : candidate.path.filename().string();
+}
+
+Json candidate_json(const core::Candidate& candidate) {
+  Json json = {{"id", name_of(candidate)},
+               {"state", state_name(candidate.state)},
+               {"path", candidate.path.string()},
+               {"origin", candidate.origin},
+               {"trusted", candidate.trusted}};
+  if (!candidate.reason.empty()) json["reason"] = candidate.reason;
+  if (candidate.card) {
+    const core::Card& card = *candidate.card;
+    json["kind"] = core::plugin_kind_name(card.kind);
+    json["version"] = card.version;
+    json["abi"] = fmt::format("{}.{}", card.abi_major, card.abi_minor);
+    json["targets"] = card.targets;
+    json["ptx"] = card.ptx;
+    json["requires"] = card.requirements;
+    json["summary"] = card.summary;
+  }
+  return json;
+}
+
+ExitCode list(App& app, bool as_json) {
+  const auto& candidates = app.registry().candidates();
+  if (as_json) {
+    Json json = {{"search", app.registry().describe_search()}, {"plugins", Json::array()}};
+    for (const core::Candidate& candidate : candidates) {
+      json["plugins"].push_back(candidate_json(candidate));
+    }
+    fmt::print("{}\n", json.dump(2));
+    return ExitCode::kOk;
+  }
+  Table table({"id", "kind", "version", "targets", "state", "file or reason"});
+  for (const core::Candidate& candidate : candidates) {
+    const bool usable = candidate.state == core::CandidateState::kUsable;
+    const auto& card = candidate.card;
+    table.add(
+        {name_of(candidate), card ? core::plugin_kind_name(card->kind) : "-",
+         card ? card->version : "-",
+         !card                   ? "-"
+         : card->targets.empty() ? "any"
+                                 : join(card->targets, " "),
+         state_name(candidate.state),
+         usable ? candidate.path.string() : candidate.path.string() + ": " + candidate.reason});
+  }
+  fmt::print("{}", table.render(TableFormat::kAligned));
+  for (const std::string& place : app.registry().describe_search()) {
+    fmt::print(stderr, "searched: {}\n", place);
+  }
+  return ExitCode::kOk;
+}
+
+std::string types_text(frt_dtype_set set) {
+  std::vector<std::string> names;
+  for (frt_dtype dtype = 0; dtype < FRT_DTYPE_COUNT; ++dtype) {
+    if (set & FRT_DTYPE_BIT(dtype)) names.emplace_back(dtype_name(dtype));
+  }
+  return names.empty() ? "-" : join(names, " ");
+}
+
+std::string formats_text(frt_weight_set set) {
+  static constexpr const char* kNames[FRT_WEIGHT_FORMAT_COUNT] = {
+      "f32", "bf16", "fp8-block", "fp8-tensor", "fp8-channel", "nvfp4"};
+  std::vector<std::string> names;
+  for (uint32_t format = 0; format < FRT_WEIGHT_FORMAT_COUNT; ++format) {
+    if (set & FRT_WEIGHT_BIT(format)) names.emplace_back(kNames[format]);
+  }
+  return names.empty() ? "-" : join(names, " ");
+}
+
+struct KernelRow {
+  std::string name, activations, weights;
+};
+
+// The operators of the plugin's first device; empty if it is no backend or sees no device.
+std::vector<KernelRow> kernels_of(const core::OpenPlugin& plugin) {
+  const auto* backend = plugin.find<frt_backend_v1>(FRT_EXT_BACKEND);
+  const auto* kernels = plugin.find<frt_kernels_v1>(FRT_EXT_KERNELS);
+  std::vector<KernelRow> rows;
+  uint32_t count = 0;
+  if (!backend || !kernels || backend->device_count(plugin.handle(), &count, nullptr) != FRT_OK ||
+      count == 0) {
+    return rows;
+  }
+  core::Diagnostics diagnostics;
+  const core::Config options =
+      core::resolve_config(plugin.loaded().schema.options, {}, core::ResolveContext{}, diagnostics);
+  diagnostics.throw_if_errors();
+  frt_error error{};
+  frt_backend_device device = nullptr;
+  check(backend->device_open(plugin.handle(), 0, options.c(), &device, &error), error);
+  const frt_kernel_desc* list = nullptr;
+  uint64_t kernel_count = 0;
+  const frt_status status = kernels->list(device, &list, &kernel_count, &error);
+  for (uint64_t i = 0; status == FRT_OK && i < kernel_count; ++i) {
+    const auto* bytes = reinterpret_cast<const char*>(list) + i * kernels->stride;
+    const auto& kernel = *reinterpret_cast<const frt_kernel_desc*>(bytes);
+    rows.push_back({kernel.name, types_text(kernel.activations), formats_text(kernel.weights)});
+  }
+  backend->device_close(device);
+  check(status, error, "the list of operators");
+  return rows;
+}
+
+Json option_json(const core::OptionSpec& option) {
+  Json json = {{"key", option.key},
+               {"type", core::config_type_name(option.type)},
+               {"doc", option.doc},
+               {"required", !option.default_text.has_value()}};
+  if (option.default_text) json["default"] = *option.default_text;
+  if (!option.choices.empty()) json["choices"] = option.choices;
+  return json;
+}
+
+void print_options(const char* title, const std::vector<core::OptionSpec>& options) {
+  if (options.empty()) return;
+  Table table({"option", "type", "default", "meaning"});
+  for (const core::OptionSpec& option : options) {
+    table.add(
+        {option.key,
+         option.choices.empty() ? core::config_type_name(option.type) : join(option.choices, " | "),
+         option.default_text.value_or("required"), option.doc});
+  }
+  fmt::print("\n{}\n{}", title, table.render(TableFormat::kAligned));
+}
+
+ExitCode show(App& app, const std::string& id, bool as_json) {
+  const core::LoadedPlugin& loaded = stage(
+      ExitCode::kPlugin, [&]() -> const core::LoadedPlugin& { return app.registry().load(id); });
+  core::HostServices services(app.log());
+  core::Diagnostics diagnostics;
+  const core::Config options =
+      core::resolve_config(loaded.schema.plugin_options, {}, core::ResolveContext{}, diagnostics);
+  diagnostics.throw_if_errors();
+  std::vector<KernelRow> kernels;
+  stage(ExitCode::kPlugin, [&] {
+    const core::OpenPlugin plugin(loaded, options, services);
+    kernels = kernels_of(plugin);
+  });
+  const core::Card& card = loaded.card;
+  if (as_json) {
+    Json json = candidate_json(*app.registry().find_usable(id));
+    json["build"] = loaded.descriptor->build;
+    json["plugin_options"] = Json::array();
+    json["options"] = Json::array();
+    json["kernels"] = Json::array();
+    for (const auto& option : loaded.schema.plugin_options) {
+      json["plugin_options"].push_back(option_json(option));
+    }
+    for (const auto& option : loaded.schema.options) json["options"].push_back(option_json(option));
+    for (const auto& row : kernels) {
+      json["kernels"].push_back(
+          {{"name", row.name}, {"activations", row.activations}, {"weights", row.weights}});
+    }
+    fmt::print("{}\n", json.dump(2));
+    return ExitCode::kOk;
+  }
+  fmt::print("{} {} ({}), ABI {}.{}\n{}\nfile: {}\nbuild: {}\ntargets: {}\n", card.id, card.version,
+             core::plugin_kind_name(card.kind), card.abi_major, card.abi_minor, card.summary,
+             loaded.path.string(), loaded.descriptor->build,
+             card.targets.empty() ? "any" : join(card.targets, " "));
+  if (!card.requirements.empty()) fmt::print("requires: {}\n", join(card.requirements, ", "));
+  print_options("plugin options, [plugin-options.\"ID\"]", loaded.schema.plugin_options);
+  print_options(card.kind == FRT_PLUGIN_BACKEND ? "options, [device.NAME.options]"
+                                                : "options, [model.NAME.options]",
+                loaded.schema.options);
+  if (!kernels.empty()) {
+    Table table({"operator", "activations", "weights"});
+    for (const auto& row : kernels) table.add({row.name, row.activations, row.weights});
+    fmt::print("\noperators\n{}", table.render(TableFormat::kAligned));
+  }
+  return ExitCode::kOk;
+}
+
+ExitCode lock(App& app, const std::string& path) {
+  std::vector<core::LockEntry> entries;
+  for (const core::Candidate& candidate : app.registry().candidates()) {
+    if (candidate.state == core::CandidateState::kUsable) {
+      entries.push_back(core::lock_entry(candidate.path));
+    }
+  }
+  core::write_lock(path, entries);
+  fmt::print("{}: {} plugins pinned\n", path, entries.size());
+  return ExitCode::kOk;
+}
+
+ExitCode verify(App& app, const std::string& path) {
+  const core::LockFile file = stage(ExitCode::kPlugin, [&] { return core::read_lock(path); });
+  std::vector<std::filesystem::path> files;
+  for (const core::Candidate& candidate : app.registry().candidates()) {
+    if (candidate.state == core::CandidateState::kUsable) files.push_back(candidate.path);
+  }
+  const std::vector<std::string> problems = core::verify_lock(file, files);
+  for (const std::string& problem : problems) fmt::print("{}\n", problem);
+  if (!problems.empty()) return ExitCode::kPlugin;
+  fmt::print("{}: all {} plugins match\n", path, files.size());
+  return ExitCode::kOk;
+}
+
+}  // namespace
+
+void add_plugins_command(App& app) {
+  CLI::App* plugins = app.parser().add_subcommand("plugins", "List, show and pin plugins");
+  plugins->require_subcommand(1);
+
+  auto list_json = std::make_shared<bool>(false);
+  CLI::App* ls = plugins->add_subcommand("ls", "Every plugin file, also refused ones, and why");
+  ls->add_flag("--json", *list_json, "One JSON object");
+  app.add_command(ls, [&app, list_json] { return list(app, *list_json); });
+
+  auto id = std::make_shared<std::string>();
+  auto show_json = std::make_shared<bool>(false);
+  CLI::App* one = plugins->add_subcommand("show", "One plugin: options, operators");
+  one->add_option("id", *id, "The plugin's id, e.g. frt.cpu")->required();
+  one->add_flag("--json", *show_json, "One JSON object");
+  app.add_command(one, [&app, id, show_json] { return show(app, *id, *show_json); });
+
+  auto lock_path = std::make_shared<std::string>("frt.lock");
+  CLI::App* pin = plugins->add_subcommand("lock", "Write the digests of all usable plugins");
+  pin->add_option("file", *lock_path, "The lock file")->capture_default_str();
+  app.add_command(pin, [&app, lock_path] { return lock(app, *lock_path); });
+
+  auto verify_path = std::make_shared<std::string>("frt.lock");
+  CLI::App* compare = plugins->add_subcommand("verify", "Compare all usable plugins with a lock");
+  compare->add_option("file", *verify_path, "The lock file")->capture_default_str();
+  app.add_command(compare, [&app, verify_path] { return verify(app, *verify_path); });
+}
+
+}  // namespace frt::host

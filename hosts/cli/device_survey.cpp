@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/device_survey.hpp"
+
+#include <frt/core/runtime.hpp>
+#include <frt/core/services.hpp>
+
+#include <map>
+#include <memory>
+
+namespace frt::host {
+
+Survey survey_devices(App& app) {
+  Survey survey;
+  core::HostServices services(app.log());
+  std::map<std::string, std::unique_ptr<core::OpenPlugin>> opened;
+  const auto open = [&](const std::string& id) -> core::OpenPlugin& {
+    auto& plugin = opened[id];
+    if (!plugin) {
+      const core::LoadedPlugin& loaded = app.registry().load(id);
+      core::Diagnostics diagnostics;
+      const core::Config options = core::resolve_config(loaded.schema.plugin_options, {},
+                                                        core::ResolveContext{}, diagnostics);
+      diagnostics.throw_if_errors();
+      plugin = std::make_unique<core::OpenPlugin>(loaded, options, services);
+    }
+    return *plugin;
+  };
+  for (const std::string& id : app.registry().ids(FRT_PLUGIN_BACKEND)) {
+    SurveyedPlugin row{id, 0, {}};
+    try {
+      core::OpenPlugin& plugin = open(id);
+      const auto& backend = plugin.require<frt_backend_v1>(FRT_EXT_BACKEND);
+      frt_error error{};
+      check(backend.device_count(plugin.handle(), &row.devices, &error), error);
+      if (row.devices == 0) row.problem = error.message;
+      for (uint32_t ordinal = 0; ordinal < row.devices; ++ordinal) {
+        SurveyedDevice device{id, ordinal, {}};
+        device.info.struct_size = sizeof(device.info);
+        check(backend.device_info(plugin.handle(), ordinal, &device.info, &error), error);
+        survey.devices.push_back(device);
+      }
+    } catch (const Error& error) {
+      row.problem = error.what();
+    }
+    survey.plugins.push_back(std::move(row));
+  }
+  try {
+    const core::BackendChoice choice = core::choose_backend(app.registry(), 0, open);
+    survey.automatic = choice.id;
+    survey.automatic_reason = choice.reason;
+    survey.automatic_others = choice.others;
+  } catch (const Error& error) {
+    survey.automatic_reason = error.what();
+  }
+  return survey;
+}
+
+}  // namespace frt::host

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// device_survey.hpp - what every backend plugin sees, without opening a device: for `devices` and
+// `doctor`.
+#pragma once
+
+#include <frt/backend.h>
+
+#include <string>
+#include <vector>
+
+#include "cli/app.hpp"
+
+namespace frt::host {
+
+struct SurveyedDevice {
+  std::string plugin;  // id
+  uint32_t ordinal = 0;
+  frt_device_info info{};
+};
+
+struct SurveyedPlugin {
+  std::string id;
+  uint32_t devices = 0;
+  std::string problem;  // why there is none; empty if there is one
+};
+
+struct Survey {
+  std::vector<SurveyedDevice> devices;
+  std::vector<SurveyedPlugin> plugins;  // all usable backends
+  // What `backend = "auto"` means for ordinal 0: the id, or empty and the reason.
+  std::string automatic, automatic_reason;
+  std::vector<std::string> automatic_others;
+};
+
+// Opens every usable backend plugin and asks it. A plugin that fails is a row with its problem.
+Survey survey_devices(App& app);
+
+}  // namespace frt::host
