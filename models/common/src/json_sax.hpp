@@ -47,8 +47,12 @@ class SaxHandler {
 [[noreturn]] void throw_at(std::string_view name, std::string_view text, std::size_t position,
                            const std::string& message);
 
+// The library takes a zero byte for the end of the text: what follows one would pass unread.
 template <class Handler>
 void run_sax(std::string_view text, Handler& handler) {
+  if (const std::size_t zero = text.find('\0'); zero != text.npos) {
+    throw_at(handler.name(), text, zero, "a zero byte in the text");
+  }
   if (!nlohmann::ordered_json::sax_parse(text.begin(), text.end(), &handler)) {
     throw_at(handler.name(), text, handler.error_position(), handler.error_text());
   }

@@ -4,8 +4,8 @@
 //
 // The file appears under its name only when finish() has seen every byte of every tensor: data goes
 // to `<path>.partial`, which is synced and renamed. A writer that is destroyed without finish()
-// leaves nothing behind. Tensors are laid out by falling element size and then by name, as the
-// reference implementation does, so that every tensor is aligned for its dtype.
+// leaves nothing behind. Tensors are laid out by falling element size and then by name, so that
+// every tensor is aligned for its dtype.
 //
 // Errors: FRT_ERR_INVALID_ARGUMENT (a rule below is broken), FRT_ERR_EXISTS (declared twice),
 // FRT_ERR_OUT_OF_RANGE (data outside the tensor), FRT_ERR_IO. One writer is used by one thread.
