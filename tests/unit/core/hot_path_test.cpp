@@ -24,15 +24,16 @@ uint64_t locks = 0;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kInterposed = false;
 
-void* operator new(std::size_t bytes) {
+// Not inlined, or the compiler sees free() meet operator new and warns.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
   ++allocations;
   if (void* pointer = std::malloc(bytes)) return pointer;
   throw std::bad_alloc();
 }
-void operator delete(void* pointer) noexcept {
+[[gnu::noinline]] void operator delete(void* pointer) noexcept {
   std::free(pointer);
 }
-void operator delete(void* pointer, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* pointer, std::size_t) noexcept {
   std::free(pointer);
 }
 #else

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * frt/chat.h - a model's conversation format: an extension of a model object. Conversations are
+ * JSON texts in the shape everybody uses:
+ *   messages  [{"role": "system|user|assistant|tool", "content": text or parts, ...}]
+ *             assistant: "reasoning_content", "tool_calls": [{"id", "type": "function",
+ *             "function": {"name", "arguments": object or JSON text}}]
+ *   tools     [{"type": "function", "function": {"name", "description", "parameters"}}]
+ *   options   {"add_generation_prompt": true, "enable_thinking": true, ...}: the format's own
+ */
+#ifndef FRT_CHAT_H_
+#define FRT_CHAT_H_
+
+#include <frt/base.h>
+#include <frt/model.h>
+
+FRT_EXTERN_C_BEGIN
+
+#define FRT_EXT_CHAT "frt.chat/1"
+
+typedef struct frt_chat_v1 {
+  uint32_t struct_size;
+  uint32_t reserved;
+  /* Renders a conversation to the prompt text; `tools` and `options` may be NULL. What the format
+   * cannot say (an image for a text model, an unknown role) is FRT_ERR_UNSUPPORTED or
+   * FRT_ERR_INVALID_ARGUMENT with the message's index.  [any] */
+  frt_status (*render)(frt_model model, const char* messages, const char* tools,
+                       const char* options, frt_sink sink, void* user, frt_error* error);
+  /* Splits generated text into one assistant message: `sink` receives
+   *   {"content": text, "reasoning_content": text?, "tool_calls": [...]?, "complete": bool}
+   * `tools` (may be NULL) types the arguments; options as for render (they say whether the prompt
+   * had opened the reasoning). Works on a prefix too: unfinished parts are left out of tool_calls
+   * and "complete" is false.  [any] */
+  frt_status (*parse)(frt_model model, const char* text, const char* tools, const char* options,
+                      frt_sink sink, void* user, frt_error* error);
+  /* Defaults of generation as JSON: {"temperature", "top_p", "top_k", "min_p",
+   * "repetition_penalty", "presence_penalty", "stop_token_ids": [...]}; only what the checkpoint
+   * says.  [any] */
+  frt_status (*generation_defaults)(frt_model model, frt_sink sink, void* user, frt_error* error);
+} frt_chat_v1;
+FRT_ASSERT_LAYOUT(frt_chat_v1, 32, generation_defaults, 24);
+
+FRT_EXTERN_C_END
+
+#endif /* FRT_CHAT_H_ */

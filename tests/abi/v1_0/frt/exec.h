@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * frt/exec.h - the exec contract: capture once, replay for ever.
+ *
+ *   Buffer    named memory in a space; the only state there is. Graphs are wired by sharing one.
+ *   Graph     a table ShapeKey -> executable: exact keys, bounded, least recently used goes first.
+ *   Plan      a DAG of (Graph, ShapeKey, Stream) with data dependencies only.
+ *   ShapeKey  an opaque 64-bit number; its fields belong to whoever packs it.
+ *
+ * Everything that may change at run time is a Buffer that a graph reads; so one executable serves
+ * every value. This header fixes mechanism only. Who runs when, and for whom, is not its subject.
+ *
+ * The functions are members of one table, frt_exec_v1: plugins get it from the host under
+ * FRT_EXT_EXEC, programs that embed core get it from frt_core_exec(). frt/exec.hpp wraps it.
+ *
+ * Ownership: a handle returned by *_create, *_alloc, *_wrap or *_view belongs to the caller, who
+ * gives it back with *_release. Releasing a context releases nothing else: release what was made
+ * on it first. Buffers and streams are counted: a graph or view keeps what it uses alive.
+ */
+#ifndef FRT_EXEC_H_
+#define FRT_EXEC_H_
+
+#include <frt/backend.h>
+#include <frt/base.h>
+#include <frt/kernels.h>
+
+FRT_EXTERN_C_BEGIN
+
+#define FRT_EXT_EXEC "frt.exec/1"
+
+typedef struct frt_context_s* frt_context; /* one opened device and all that is made on it */
+typedef struct frt_buffer_s* frt_buffer;
+typedef struct frt_stream_s* frt_stream;
+typedef struct frt_event_s* frt_event;
+typedef struct frt_graph_s* frt_graph;
+typedef struct frt_plan_s* frt_plan;
+
+typedef uint64_t frt_shape_key;
+
+/* ---- shape keys ------------------------------------------------------------------------ */
+
+/* Packs four 16-bit fields. A convenience; core never looks inside a key.  [any] */
+static inline frt_shape_key frt_key_pack(uint16_t kind, uint16_t a, uint16_t b, uint16_t c) {
+  return ((uint64_t)kind << 48) | ((uint64_t)a << 32) | ((uint64_t)b << 16) | (uint64_t)c;
+}
+
+/* Field 0 (kind) to 3 (c) of a key made by frt_key_pack.  [any] */
+static inline uint16_t frt_key_field(frt_shape_key key, uint32_t field) {
+  return (uint16_t)(key >> (48u - 16u * (field & 3u)));
+}
+
+/* ---- recording ------------------------------------------------------------------------- */
+
+/* What a record callback gets; frozen. Valid during the callback. */
+typedef struct frt_recorder {
+  frt_context context;
+  frt_stream stream;                 /* copies and fills of this table go here */
+  frt_backend_stream backend_stream; /* kernels go here */
+  uint32_t capturing;                /* 0: eager, the work runs at once */
+  uint32_t reserved;
+} frt_recorder;
+FRT_ASSERT_LAYOUT(frt_recorder, 32, reserved, 28);
+
+/* Submits the work of `key`. Called once per capture, or once per replay in eager mode. No
+ * waiting, no allocation, no logging inside. Returns FRT_OK or the error, with `error` filled. */
+typedef frt_status (*frt_record_fn)(void* user, const frt_recorder* recorder, frt_shape_key key,
+                                    frt_error* error);
+
+/* ---- information ----------------------------------------------------------------------- */
+
+/* The caller sets struct_size. */
+typedef struct frt_context_info {
+  uint32_t struct_size;
+  uint32_t eager;         /* 1: graphs run their recipe at each replay (capture = false) */
+  const char* name;       /* the user's name of the device */
+  const char* backend_id; /* plugin id */
+  const char* native_kind;
+  frt_device_info device;
+} frt_context_info;
+FRT_ASSERT_LAYOUT(frt_context_info, 480, device, 32);
+
+/* Counters since the context was made. The caller sets struct_size. */
+typedef struct frt_counters {
+  uint32_t struct_size;
+  uint32_t reserved;
+  uint64_t captures;             /* all */
+  uint64_t captures_since_ready; /* after context_ready(); must stay 0 while work is served */
+  uint64_t replays;
+  uint64_t evictions;
+  uint64_t buffer_bytes[FRT_SPACE_COUNT]; /* allocated now, by space */
+} frt_counters;
+FRT_ASSERT_LAYOUT(frt_counters, 64, buffer_bytes, 40);
+
+/* The caller sets struct_size. Strings and the pointer live as long as the buffer. */
+typedef struct frt_buffer_info {
+  uint32_t struct_size;
+  frt_space space;
+  const char* name;
+  void* pointer; /* an address of `space`; host spaces may be read and written directly when no
+                    work that touches them is in flight */
+  uint64_t bytes;
+} frt_buffer_info;
+FRT_ASSERT_LAYOUT(frt_buffer_info, 32, bytes, 24);
+
+/* One range-to-range copy of a batch; frozen. */
+typedef struct frt_copy {
+  frt_buffer target;
+  uint64_t target_offset; /* bytes */
+  frt_buffer source;
+  uint64_t source_offset; /* bytes */
+  uint64_t bytes;
+} frt_copy;
+FRT_ASSERT_LAYOUT(frt_copy, 40, bytes, 32);
+
+/* Flags of plan_compile. */
+#define FRT_PLAN_NO_FUSE 1u /* keep separate launches ordered by events */
+
+/* Flags of graph_port. */
+#define FRT_PORT_OPTIONAL 0u
+#define FRT_PORT_REQUIRED 1u
+
+/* ---- the table ------------------------------------------------------------------------- */
+
+typedef struct frt_exec_v1 {
+  uint32_t struct_size;
+  uint32_t reserved;
+
+  /* ---- contexts (core opens and closes them) ---- */
+  frt_status (*context_info)(frt_context context, frt_context_info* info);     /* [any] */
+  frt_status (*context_counters)(frt_context context, frt_counters* counters); /* [any] */
+  /* Loading is over: captures are counted from here on.  [setup] */
+  void (*context_ready)(frt_context context);
+  frt_status (*context_sync)(frt_context context); /* waits for every stream  [driver] */
+  /* The text behind the last code that a [hot] call of this context returned.  [driver] */
+  void (*context_last_error)(frt_context context, frt_error* error);
+
+  /* ---- buffers ---- */
+  /* New memory, uninitialised, aligned to at least 256 bytes. `name` is copied. bytes > 0.
+   * [setup] */
+  frt_status (*buffer_alloc)(frt_context context, frt_space space, uint64_t bytes, const char* name,
+                             frt_buffer* buffer, frt_error* error);
+  /* Memory of somebody else, who keeps it alive until the buffer is gone; `done` (may be NULL)
+   * is called with `user` then.  [setup] */
+  frt_status (*buffer_wrap)(frt_context context, frt_space space, void* pointer, uint64_t bytes,
+                            const char* name, void (*done)(void* user), void* user,
+                            frt_buffer* buffer, frt_error* error);
+  /* A part of `parent`, sharing its memory and keeping it alive.  [setup] */
+  frt_status (*buffer_view)(frt_buffer parent, uint64_t offset, uint64_t bytes, const char* name,
+                            frt_buffer* buffer, frt_error* error);
+  void (*buffer_retain)(frt_buffer buffer); /* one more release will be needed  [any] */
+  /* The last release waits for work in flight that was submitted through this table, then
+   * frees. NULL is ignored.  [setup] */
+  void (*buffer_release)(frt_buffer buffer);
+  frt_status (*buffer_info)(frt_buffer buffer, frt_buffer_info* info); /* [any] */
+  /* Any space to any space, in stream order; ranges are checked without overflow; overlapping
+   * ranges of the same buffer are FRT_ERR_INVALID_ARGUMENT.  [hot] */
+  frt_status (*buffer_copy)(frt_buffer target, uint64_t target_offset, frt_buffer source,
+                            uint64_t source_offset, uint64_t bytes, frt_stream stream);
+  /* All or nothing: `count` copies as ONE submission. At most FRT_COPY_BATCH_MAX.  [hot] */
+  frt_status (*buffer_copy_batch)(const frt_copy* copies, uint64_t count, frt_stream stream);
+  frt_status (*buffer_fill)(frt_buffer buffer, uint64_t offset, uint64_t bytes, uint8_t value,
+                            frt_stream stream); /* [hot] */
+
+  /* ---- streams ---- */
+  /* `priority`: 0 normal, negative more urgent.  [setup] */
+  frt_status (*stream_create)(frt_context context, int32_t priority, const char* name,
+                              frt_stream* stream, frt_error* error);
+  /* A native stream of somebody else; NULL: the device API's default stream.  [setup] */
+  frt_status (*stream_wrap)(frt_context context, void* native, const char* name, frt_stream* stream,
+                            frt_error* error);
+  void (*stream_release)(frt_stream stream);                     /* waits for its work  [setup] */
+  frt_status (*stream_sync)(frt_stream stream);                  /* [driver] */
+  frt_status (*stream_wait)(frt_stream stream, frt_event event); /* later work waits  [hot] */
+  void* (*stream_native)(frt_stream stream);                     /* [any] */
+  frt_backend_stream (*stream_backend)(frt_stream stream);       /* for eager kernel calls  [any] */
+
+  /* ---- events ---- */
+  frt_status (*event_create)(frt_context context, uint32_t flags, frt_event* event,
+                             frt_error* error);                   /* [setup] */
+  void (*event_release)(frt_event event);                         /* [setup] */
+  frt_status (*event_record)(frt_event event, frt_stream stream); /* [hot] */
+  frt_status (*event_query)(frt_event event); /* FRT_OK or FRT_ERR_NOT_READY  [hot] */
+  frt_status (*event_sync)(frt_event event);  /* [driver] */
+  frt_status (*event_elapsed)(frt_event start, frt_event end, double* ms); /* [driver] */
+
+  /* ---- graphs ---- */
+  /* `capacity`: the most variants kept, > 0.  [setup] */
+  frt_status (*graph_create)(frt_context context, const char* name, uint32_t capacity,
+                             frt_graph* graph, frt_error* error);
+  void (*graph_release)(frt_graph graph); /* waits for replays in flight  [setup] */
+  /* Declares a named port, before the first capture.  [setup] */
+  frt_status (*graph_port)(frt_graph graph, const char* port, uint32_t flags, frt_error* error);
+  /* Binds a buffer to a declared port. Executables hold addresses, so binding another buffer
+   * while variants exist is FRT_ERR_BAD_STATE: evict them first.  [setup] */
+  frt_status (*graph_bind)(frt_graph graph, const char* port, frt_buffer buffer, frt_error* error);
+  frt_status (*graph_bound)(frt_graph graph, const char* port, frt_buffer* buffer); /* [setup] */
+  /* Records `key` through the callback and keeps the executable; replaces one that is there. A
+   * full table evicts the least recently used variant, after its last replay. In an eager
+   * context it keeps (record, user) and replay calls them: `user` must outlive the variant. A
+   * callback that fails or throws leaves the stream usable and the table as it was.  [setup] */
+  frt_status (*graph_capture)(frt_graph graph, frt_shape_key key, frt_record_fn record, void* user,
+                              frt_error* error);
+  /* Keeps a foreign native executable under `key`. owned != 0: destroyed with it.  [setup] */
+  frt_status (*graph_adopt)(frt_graph graph, frt_shape_key key, void* native, uint32_t owned,
+                            frt_error* error);
+  /* Submits the variant. FRT_ERR_NO_VARIANT if the key is missing, FRT_ERR_UNBOUND if a required
+   * port is; never a silent no-op.  [hot] */
+  frt_status (*graph_replay)(frt_graph graph, frt_shape_key key, frt_stream stream);
+  uint32_t (*graph_has_variant)(frt_graph graph, frt_shape_key key); /* [hot] */
+  frt_status (*graph_evict)(frt_graph graph, frt_shape_key key);     /* waits  [setup] */
+  uint32_t (*graph_variant_count)(frt_graph graph);                  /* [any] */
+  /* Copies at most `capacity` keys, most recently used first; returns how many.  [driver] */
+  uint32_t (*graph_keys)(frt_graph graph, frt_shape_key* keys, uint32_t capacity);
+
+  /* ---- plans ---- */
+  frt_status (*plan_create)(frt_context context, const char* name, frt_plan* plan,
+                            frt_error* error); /* [setup] */
+  void (*plan_release)(frt_plan plan);         /* waits for its work  [setup] */
+  /* Adds a node; `node` becomes its index.  [setup] */
+  frt_status (*plan_add)(frt_plan plan, frt_graph graph, frt_shape_key key, frt_stream stream,
+                         uint32_t* node, frt_error* error);
+  /* `node` starts after `dependency` is done.  [setup] */
+  frt_status (*plan_after)(frt_plan plan, uint32_t node, uint32_t dependency, frt_error* error);
+  /* Checks (FRT_ERR_CYCLE, unknown nodes, missing variants), makes every event, and fuses the DAG
+   * into one executable where the backend can. Again after a change of graphs.  [setup] */
+  frt_status (*plan_compile)(frt_plan plan, uint32_t flags, frt_error* error);
+  uint32_t (*plan_fused)(frt_plan plan); /* 1: execute is one launch  [any] */
+  /* Runs the DAG after what `stream` holds; later work of `stream` runs after all of it.
+   * FRT_ERR_BAD_STATE before compile, or when a graph lost a variant it uses.  [hot] */
+  frt_status (*plan_execute)(frt_plan plan, frt_stream stream);
+
+  /* ---- kernels ---- */
+  /* Finds kernels[i] for names[i]. A leading '?' marks an optional name: its launch is NULL if
+   * missing. Required names that are missing for this activation type or these weight formats
+   * are reported all at once: FRT_ERR_NOT_FOUND.  [setup] */
+  frt_status (*kernels_resolve)(frt_context context, const char* const* names, uint64_t count,
+                                frt_dtype activation, frt_weight_set weights, frt_kernel* kernels,
+                                frt_error* error);
+  /* Adds kernels of the caller's own to the context: all or none. FRT_ERR_EXISTS if a name is
+   * taken for the same types.  [setup] */
+  frt_status (*kernels_register)(frt_context context, const frt_kernel_desc* kernels,
+                                 uint64_t count, frt_error* error);
+} frt_exec_v1;
+FRT_ASSERT_LAYOUT(frt_exec_v1, 392, kernels_register, 384);
+
+/* The most copies of one buffer_copy_batch. */
+#define FRT_COPY_BATCH_MAX 4096u
+
+FRT_EXTERN_C_END
+
+#endif /* FRT_EXEC_H_ */

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * frt/ops/gated_delta.h - the gated delta net: causal convolution, delta rule, gated norm.
+ *
+ * Per sequence and value head i (key head j = i / (value_heads / key_heads)), rows t in order:
+ *   c      = silu(sum_w conv_weight[w, :] * u[t - width + 1 + w, :])   channels [q | k | v]
+ *   q, k   = c's heads, divided by sqrt(sum(.^2) + 1e-6); q also by sqrt(key_dim)
+ *   g      = decay * softplus(a + dt_bias);   beta = sigmoid(b)        f32
+ *   S      = S * exp(g);  S = S + k (beta * (v - S^T k))^T;  o = S^T q    S (key_dim, value_dim)
+ *   y      = rms_norm(o; epsilon) * norm_weight * silu(z)
+ * All inner arithmetic is f32. Many rows may be computed in the chunked form (C = chunk, from the
+ * saved S, rows cut at multiples of C from row 0); one row is the recurrence above.
+ */
+#ifndef FRT_OPS_GATED_DELTA_H_
+#define FRT_OPS_GATED_DELTA_H_
+
+#include <frt/kernels.h>
+#include <frt/ops/sequences.h>
+
+FRT_EXTERN_C_BEGIN
+
+/* c = silu(depthwise causal convolution of u), continuing from and updating the window. Window of
+ * a slot: the last (width - 1) rows of u, oldest first, of u's type. */
+#define FRT_OP_CAUSAL_CONV "frt.causal_conv/1"
+typedef struct frt_causal_conv_args {
+  uint32_t struct_size;
+  frt_dtype dtype; /* of u, c and the window: f32, bf16 */
+  frt_sequences sequences;
+  int32_t channels;
+  int32_t width;            /* taps, 2 .. 8 */
+  const void* u;            /* (count * rows, channels) */
+  const float* conv_weight; /* (width, channels); row width-1 multiplies the current row */
+  void* window;             /* slot s at window + s * slot_stride: (width - 1, channels) */
+  int64_t slot_stride;      /* bytes */
+  void* c;                  /* (count * rows, channels); not u */
+} frt_causal_conv_args;
+FRT_ASSERT_LAYOUT(frt_causal_conv_args, 88, c, 80);
+
+/* The delta rule on convolved rows: c, a, b to o; updates the state. */
+#define FRT_OP_GATED_DELTA "frt.gated_delta/1"
+typedef struct frt_gated_delta_args {
+  uint32_t struct_size;
+  frt_dtype dtype; /* of c, a, b, o: f32, bf16 */
+  frt_sequences sequences;
+  int32_t key_heads, value_heads; /* value_heads % key_heads == 0 */
+  int32_t key_dim, value_dim;
+  int32_t chunk; /* rows per chunk where the chunked form is used, e.g. 64 */
+  int32_t reserved;
+  const void* c;        /* (count * rows, 2 * key_heads * key_dim + value_heads * value_dim) */
+  const void* a;        /* (count * rows, value_heads) */
+  const void* b;        /* (count * rows, value_heads) */
+  const float* decay;   /* (value_heads) = -exp(A_log) */
+  const float* dt_bias; /* (value_heads) */
+  void* state;          /* f32; slot s at state + s * slot_stride:
+                           (value_heads, key_dim, value_dim) */
+  int64_t slot_stride;  /* bytes */
+  void* o;              /* (count * rows, value_heads, value_dim) */
+} frt_gated_delta_args;
+FRT_ASSERT_LAYOUT(frt_gated_delta_args, 128, o, 120);
+
+/* All of it: u, z, a, b to y. Composition: causal_conv into c, gated_delta into o, gated_rms_norm
+ * into y. */
+#define FRT_OP_GATED_DELTA_BLOCK "frt.gated_delta_block/1"
+typedef struct frt_gated_delta_block_args {
+  uint32_t struct_size;
+  float epsilon;              /* of the gated norm */
+  frt_causal_conv_args conv;  /* conv.c: working memory */
+  frt_gated_delta_args delta; /* delta.c = conv.c; delta.o: working memory */
+  const void* z;              /* (count * rows, value_heads, value_dim) */
+  const float* norm_weight;   /* (value_dim) */
+  void* y;                    /* (count * rows, value_heads, value_dim) */
+} frt_gated_delta_block_args;
+FRT_ASSERT_LAYOUT(frt_gated_delta_block_args, 248, y, 240);
+
+FRT_EXTERN_C_END
+
+#endif /* FRT_OPS_GATED_DELTA_H_ */

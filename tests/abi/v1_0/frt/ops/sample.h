@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * frt/ops/sample.h - from logits to the next token, on the device.
+ *
+ * Order of processing, per sequence (all f32):
+ *   1. allowed mask: tokens whose bit is 0 get -inf; so do tokens >= `vocabulary`;
+ *   2. repetition penalty on tokens seen (prompt or generated): l > 0 ? l / r : l * r;
+ *      frequency: l -= frequency * count of generated;  presence: l -= presence if count > 0;
+ *   3. temperature 0: the largest logit, ties to the lowest id. Otherwise l /= temperature;
+ *   4. top_k: the k largest (ties: lower id first); 0: all;
+ *   5. softmax over what is left; top_p: the smallest set of largest probabilities whose sum is
+ *      >= top_p (always at least one); min_p: those with p >= min_p * largest p;
+ *   6. one draw: u = philox4x32-10(key = seed, counter = (position, 0, 0, 0))[0] * 2^-32 picks the
+ *      first token, by falling probability (ties: lower id first), at which the running sum of the
+ *      renormalised probabilities exceeds u.
+ * The draw depends on (seed, position) alone, so a run can be repeated, forked and rewound.
+ */
+#ifndef FRT_OPS_SAMPLE_H_
+#define FRT_OPS_SAMPLE_H_
+
+#include <frt/kernels.h>
+#include <frt/ops/sequences.h>
+
+FRT_EXTERN_C_BEGIN
+
+/* How one sequence is sampled; frozen; lives in device memory. */
+typedef struct frt_sampling_params {
+  float temperature;        /* 0: greedy */
+  float top_p;              /* 1: off */
+  float min_p;              /* 0: off */
+  int32_t top_k;            /* 0: off */
+  float repetition_penalty; /* 1: off */
+  float presence_penalty;   /* 0: off */
+  float frequency_penalty;  /* 0: off */
+  uint32_t use_mask;        /* 1: the allowed mask applies */
+  uint64_t seed;
+  uint64_t reserved;
+} frt_sampling_params;
+FRT_ASSERT_LAYOUT(frt_sampling_params, 48, reserved, 40);
+
+/* ids[r] = index of the largest of logits[r, 0 .. width), ties to the lowest; NaN never wins. */
+#define FRT_OP_ARGMAX "frt.argmax/1"
+typedef struct frt_argmax_args {
+  uint32_t struct_size;
+  int32_t rows;
+  int32_t width;
+  uint32_t reserved;
+  const int32_t* row_count; /* (1) device, or NULL */
+  const float* logits;      /* (rows, stride) */
+  int64_t stride;           /* elements */
+  int32_t* ids;             /* (rows) */
+} frt_argmax_args;
+FRT_ASSERT_LAYOUT(frt_argmax_args, 48, ids, 40);
+
+/* Counts tokens per slot for the penalties. counts[id] of a slot: bits 0..30 how often it was
+ * generated, bit 31: it stood in the prompt. Ids outside 0 .. vocabulary are skipped. */
+#define FRT_OP_COUNT_TOKENS "frt.count_tokens/1"
+typedef struct frt_count_tokens_args {
+  uint32_t struct_size;
+  uint32_t generated; /* 1: count them; 0: mark them as prompt */
+  frt_sequences sequences;
+  const int32_t* ids; /* (count * rows) */
+  int32_t vocabulary;
+  uint32_t reserved;
+  void* counts;        /* u32; slot s at counts + s * slot_stride: (vocabulary) */
+  int64_t slot_stride; /* bytes */
+} frt_count_tokens_args;
+FRT_ASSERT_LAYOUT(frt_count_tokens_args, 72, slot_stride, 64);
+
+/* One token per active sequence, for position position[b] + length[b]. */
+#define FRT_OP_SAMPLE "frt.sample/1"
+typedef struct frt_sample_args {
+  uint32_t struct_size;
+  int32_t vocabulary; /* ids that may be drawn: 0 .. vocabulary */
+  frt_sequences sequences;
+  const float* logits;               /* (count, stride); not changed */
+  int64_t stride;                    /* elements */
+  const frt_sampling_params* params; /* (count) */
+  const uint32_t* mask;     /* (count, mask_stride) bit i % 32 of word i / 32; NULL: none */
+  int64_t mask_stride;      /* words */
+  const void* counts;       /* as in count_tokens; NULL: no penalties */
+  int64_t counts_stride;    /* bytes from slot to slot */
+  void* pending;            /* i32 per slot, written; NULL: none */
+  int64_t pending_stride;   /* bytes from slot to slot */
+  int32_t* ids;             /* (count), written for active sequences */
+  float* log_probabilities; /* (count) natural logarithm of the drawn token's probability under
+                               softmax of step 2's logits; NULL: not wanted */
+} frt_sample_args;
+FRT_ASSERT_LAYOUT(frt_sample_args, 128, log_probabilities, 120);
+
+FRT_EXTERN_C_END
+
+#endif /* FRT_OPS_SAMPLE_H_ */
