@@ -74,8 +74,9 @@ class Reader {
   }
 
   Manifest read(std::string_view text) {
+    const std::size_t before = diagnostics_.all().size();
     const TomlNode root = parse_toml(text, *manifest_.text, diagnostics_);
-    diagnostics_.throw_if_errors();
+    if (diagnostics_.all().size() != before) diagnostics_.throw_if_errors();
     read_schema_number(root);
     for (const TomlMember& member : root.members) {
       if (is_free_key(member.key)) continue;

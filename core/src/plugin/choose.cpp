@@ -35,18 +35,19 @@ Seen ask(const OpenPlugin& plugin, uint32_t ordinal) {
       status != FRT_OK || count == 0) {
     return {std::nullopt, why.message[0] ? why.message : "sees no device"};
   }
-  if (ordinal >= count) {
-    return {std::nullopt,
-            fmt::format("sees {} device{}, no ordinal {}", count, count == 1 ? "" : "s", ordinal)};
-  }
   frt_device_info info{};
   info.struct_size = sizeof(info);
   frt_error error{};
-  if (backend->device_info(plugin.handle(), ordinal, &info, &error) != FRT_OK) {
+  const uint32_t asked = std::min(ordinal, count - 1);
+  if (backend->device_info(plugin.handle(), asked, &info, &error) != FRT_OK) {
     return {std::nullopt, error.message[0] ? error.message : "cannot describe its device"};
   }
   if (info.dlpack_type == kProcessor) {
     return {std::nullopt, "is the processor itself, which is used only when it is asked for"};
+  }
+  if (ordinal >= count) {
+    return {std::nullopt,
+            fmt::format("sees {} device{}, no ordinal {}", count, count == 1 ? "" : "s", ordinal)};
   }
   return {std::string(info.architecture), {}};
 }

@@ -19,6 +19,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#define BOOST_DLL_USE_STD_FS
 #include <boost/dll/shared_library.hpp>
 #include <deque>
 #include <map>

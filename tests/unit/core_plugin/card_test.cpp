@@ -62,8 +62,9 @@ TEST_CASE("a complete card is read key by key") {
 
 TEST_CASE("a card with several mistakes names them all at once") {
   const frt::Error error = error_of([] {
-    parse_card("id = \"Acme Fast\"\nkind = \"driver\"\nabi = \"one\"\ntargts = [\"x\"]\nptx = [1]\n",
-               "acme.so");
+    parse_card(
+        "id = \"Acme Fast\"\nkind = \"driver\"\nabi = \"one\"\ntargts = [\"x\"]\nptx = [1]\n",
+        "acme.so");
   });
   CHECK(error.status() == FRT_ERR_FORMAT);
   const std::string text = error.what();
@@ -107,9 +108,8 @@ TEST_CASE("files for other machines are refused with the name of the machine") {
     });
     return error_of([&] { read_image(path); });
   };
-  frt::Error error = status_and_text([](Elf64_Ehdr& h) {
-    h.e_machine = h.e_machine == EM_AARCH64 ? EM_X86_64 : EM_AARCH64;
-  });
+  frt::Error error = status_and_text(
+      [](Elf64_Ehdr& h) { h.e_machine = h.e_machine == EM_AARCH64 ? EM_X86_64 : EM_AARCH64; });
   CHECK(error.status() == FRT_ERR_MISMATCH);
   CHECK(has(error.what(), "was built for"));
   CHECK(has(error.what(), "get the build for it"));
@@ -179,7 +179,8 @@ TEST_CASE("what is no plugin is told apart: missing, a folder, text, a library w
   const test::Folder folder;
   CHECK(error_of([&] { read_image(folder.path() / "none.so"); }).status() == FRT_ERR_NOT_FOUND);
   CHECK(error_of([&] { read_image(folder.path()); }).status() == FRT_ERR_IO);
-  const auto text = folder.write("text.so", "hello, I am not a shared object, but I am long enough");
+  const auto text =
+      folder.write("text.so", "hello, I am not a shared object, but I am long enough");
   CHECK(has(error_of([&] { read_image(text); }).what(), "ELF mark"));
   // The card's section is renamed, as if it had never been written.
   const auto path = patched(folder, [](std::string& bytes) {
@@ -194,8 +195,8 @@ TEST_CASE("what is no plugin is told apart: missing, a folder, text, a library w
 
 TEST_CASE("a plugin of another sanitizer is refused with the option to build it with") {
   CHECK(sanitizer_refusal(FRT_BUILD_SANITIZER).empty());
-  const uint32_t other = FRT_BUILD_SANITIZER == FRT_SANITIZER_ADDRESS ? FRT_SANITIZER_THREAD
-                                                                      : FRT_SANITIZER_ADDRESS;
+  const uint32_t other =
+      FRT_BUILD_SANITIZER == FRT_SANITIZER_ADDRESS ? FRT_SANITIZER_THREAD : FRT_SANITIZER_ADDRESS;
   CHECK(has(sanitizer_refusal(other), "-DFRT_SANITIZE="));
 }
 
@@ -204,11 +205,11 @@ TEST_CASE("ranking prefers exact code, then the family, then virtual code, then 
   CHECK(fit(card_for({"xpu_90a"}), "xpu_90") == Fit::kExact);
   CHECK(fit(card_for({"xpu_89"}), "xpu_89") == Fit::kExact);
   CHECK(fit(card_for({"xpu_80"}), "xpu_89") == Fit::kFamily);
-  CHECK(fit(card_for({"xpu_89"}), "xpu_80") == Fit::kNone);    // later minor
-  CHECK(fit(card_for({"xpu_80"}), "xpu_90") == Fit::kNone);    // other major
-  CHECK(fit(card_for({"xpu_90a"}), "xpu_93") == Fit::kNone);   // a feature letter binds
+  CHECK(fit(card_for({"xpu_89"}), "xpu_80") == Fit::kNone);   // later minor
+  CHECK(fit(card_for({"xpu_80"}), "xpu_90") == Fit::kNone);   // other major
+  CHECK(fit(card_for({"xpu_90a"}), "xpu_93") == Fit::kNone);  // a feature letter binds
   CHECK(fit(card_for({"xpu_120a"}), "xpu_121") == Fit::kNone);
-  CHECK(fit(card_for({"ypu_90"}), "xpu_90") == Fit::kNone);    // another make
+  CHECK(fit(card_for({"ypu_90"}), "xpu_90") == Fit::kNone);  // another make
   CHECK(fit(card_for({"xpu_80"}, {"virtual_80"}), "xpu_90") == Fit::kVirtual);
   CHECK(fit(card_for({"xpu_90a"}, {"virtual_90a"}), "xpu_100") == Fit::kNone);
   CHECK(fit(card_for({}, {"virtual_95"}), "xpu_90") == Fit::kNone);

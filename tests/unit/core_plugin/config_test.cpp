@@ -27,11 +27,21 @@ RawSetting setting(const char* key, RawValue value) {
   return raw;
 }
 
-RawValue integer(int64_t value) { return {RawValue::Kind::kInteger, value, 0, {}}; }
-RawValue number(double value) { return {RawValue::Kind::kFloat, 0, value, {}}; }
-RawValue text(std::string value) { return {RawValue::Kind::kString, 0, 0, std::move(value)}; }
-RawValue boolean(bool value) { return {RawValue::Kind::kBool, value, 0, {}}; }
-RawValue untyped(std::string value) { return {RawValue::Kind::kUntyped, 0, 0, std::move(value)}; }
+RawValue integer(int64_t value) {
+  return {RawValue::Kind::kInteger, value, 0, {}};
+}
+RawValue number(double value) {
+  return {RawValue::Kind::kFloat, 0, value, {}};
+}
+RawValue text(std::string value) {
+  return {RawValue::Kind::kString, 0, 0, std::move(value)};
+}
+RawValue boolean(bool value) {
+  return {RawValue::Kind::kBool, value, 0, {}};
+}
+RawValue untyped(std::string value) {
+  return {RawValue::Kind::kUntyped, 0, 0, std::move(value)};
+}
 
 ResolveContext context() {
   ResolveContext result;
@@ -48,8 +58,8 @@ ResolveContext context() {
 // The only value, or the only error's text.
 std::string outcome(const OptionSpec& option, RawValue value, Config* config = nullptr) {
   Diagnostics diagnostics;
-  const Config result =
-      resolve_config({option}, {setting(option.key.c_str(), std::move(value))}, context(), diagnostics);
+  const Config result = resolve_config({option}, {setting(option.key.c_str(), std::move(value))},
+                                       context(), diagnostics);
   if (config) *config = result;
   if (diagnostics.all().empty()) return "ok";
   CHECK(diagnostics.all().size() == 1);
@@ -95,7 +105,8 @@ TEST_CASE("each type takes its own values and says what it expected otherwise") 
   CHECK(config.integer("b") == 1);
   CHECK(outcome(spec("b", FRT_CONFIG_BOOL), untyped("false"), &config) == "ok");
   CHECK(config.integer("b") == 0);
-  CHECK(has(outcome(spec("b", FRT_CONFIG_BOOL), integer(1)), "expected true or false, found a whole number"));
+  CHECK(has(outcome(spec("b", FRT_CONFIG_BOOL), integer(1)),
+            "expected true or false, found a whole number"));
   CHECK(has(outcome(spec("b", FRT_CONFIG_BOOL), untyped("yes")), "found 'yes'"));
 
   CHECK(outcome(spec("i", FRT_CONFIG_INT), integer(-3), &config) == "ok");
@@ -176,10 +187,10 @@ TEST_CASE("paths start at the manifest, those of flags at the working folder") {
 
 TEST_CASE("defaults fill in, required keys are demanded, the last setting wins") {
   Diagnostics diagnostics;
-  const Config config =
-      resolve_config({spec("a", FRT_CONFIG_INT, "5"), spec("b", FRT_CONFIG_INT),
-                      spec("c", FRT_CONFIG_SIZE, "1k"), spec("d", FRT_CONFIG_INT)},
-                     {setting("d", integer(1)), setting("d", untyped("2"))}, context(), diagnostics);
+  const Config config = resolve_config(
+      {spec("a", FRT_CONFIG_INT, "5"), spec("b", FRT_CONFIG_INT), spec("c", FRT_CONFIG_SIZE, "1k"),
+       spec("d", FRT_CONFIG_INT)},
+      {setting("d", integer(1)), setting("d", untyped("2"))}, context(), diagnostics);
   CHECK(config.integer("a") == 5);
   CHECK(config.find("a")->from.origin == Origin::kDefault);
   CHECK(config.integer("c") == 1024);
@@ -192,9 +203,9 @@ TEST_CASE("the C view holds every value in schema order and survives copies") {
   Diagnostics diagnostics;
   Config copy;
   {
-    const Config config = resolve_config(
-        {spec("z", FRT_CONFIG_STRING, "last"), spec("a", FRT_CONFIG_FLOAT, "1.5")},
-        {setting("a", number(2.5))}, context(), diagnostics);
+    const Config config =
+        resolve_config({spec("z", FRT_CONFIG_STRING, "last"), spec("a", FRT_CONFIG_FLOAT, "1.5")},
+                       {setting("a", number(2.5))}, context(), diagnostics);
     copy = config;
   }
   const frt_config* c = copy.c();
@@ -234,7 +245,8 @@ TEST_CASE("a plugin's schema is copied, and a broken one is refused with its opt
   };
   const frt_config_option ok = {"ok", FRT_CONFIG_INT, 0, "1", nullptr, 0, 0, ""};
   CHECK(has(refusal(ok, ok), "'ok' is there twice"));
-  CHECK(has(refusal(ok, {nullptr, FRT_CONFIG_INT, 0, "1", nullptr, 0, 0, ""}), "option 1 has no key"));
+  CHECK(has(refusal(ok, {nullptr, FRT_CONFIG_INT, 0, "1", nullptr, 0, 0, ""}),
+            "option 1 has no key"));
   CHECK(has(refusal(ok, {"x", 99, 0, "1", nullptr, 0, 0, ""}), "'x' has an unknown type"));
   CHECK(has(refusal(ok, {"x", FRT_CONFIG_ENUM, 0, "1", nullptr, 0, 0, ""}), "'x' has no choices"));
   CHECK(has(refusal(ok, {"x", FRT_CONFIG_INT, 0, "9", nullptr, 1, 8, ""}), "default of 'x'"));

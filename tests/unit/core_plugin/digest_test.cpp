@@ -94,8 +94,8 @@ TEST_CASE("the bytes of a fingerprint are the documented ones") {
     for (int i = 0; i < 8; ++i) bytes += static_cast<char>(value >> (8 * i) & 255);
     return bytes;
   };
-  const std::string bytes = number(17) + "frt-fingerprint/1" + number(1) + number(5) + "chunk" +
-                            number(2) + "64";
+  const std::string bytes =
+      number(17) + "frt-fingerprint/1" + number(1) + number(5) + "chunk" + number(2) + "64";
   Fingerprint fingerprint;
   fingerprint.add("chunk", "64");
   CHECK(fingerprint.hex() == sha256_hex(bytes));
@@ -111,6 +111,7 @@ TEST_CASE("a mismatch names every field that differs") {
   CHECK(has(text, "old: stored 2, not here"));
   CHECK(text.find("config") == std::string::npos);
   CHECK(Fingerprint::difference(Fingerprint({{"a", "1"}, {"b", "2"}}),
-                                Fingerprint({{"b", "2"}, {"a", "1"}})) == "the order of the fields");
+                                Fingerprint({{"b", "2"}, {"a", "1"}})) ==
+        "the order of the fields");
   CHECK(test::error_of([&] { here.add("chunk", "1"); }).status() == FRT_ERR_EXISTS);
 }

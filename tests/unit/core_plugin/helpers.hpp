@@ -7,8 +7,8 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <frt/error.hpp>
+#include <fstream>
 #include <iterator>
 #include <string>
 

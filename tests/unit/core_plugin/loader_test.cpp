@@ -50,14 +50,15 @@ TEST_CASE("a good plugin loads, opens with its options, and gets the host's tabl
 
   Log log(silent());
   std::set<std::string> reported;
-  HostServices services(log, [&](std::string_view source, std::string_view phase, uint32_t unit,
-                                 uint64_t done, uint64_t total) -> frt_status {
-    reported.insert(std::string(source) + " " + std::string(phase));
-    CHECK(unit == FRT_PROGRESS_BYTES);
-    CHECK(done == 1);
-    CHECK(total == 2);
-    return FRT_OK;
-  });
+  HostServices services(log,
+                        [&](std::string_view source, std::string_view phase, uint32_t unit,
+                            uint64_t done, uint64_t total) -> frt_status {
+                          reported.insert(std::string(source) + " " + std::string(phase));
+                          CHECK(unit == FRT_PROGRESS_BYTES);
+                          CHECK(done == 1);
+                          CHECK(total == 2);
+                          return FRT_OK;
+                        });
   const OpenPlugin open(loaded, options_of(loaded, {flag("threads", "7")}), services);
   const auto& probe = open.require<ProbeTable>(kProbeId);
   CHECK(probe.threads == 7);
@@ -126,8 +127,9 @@ TEST_CASE("a file with a wrong digest is refused before any of its code runs") {
   // Loading the file a second time checks again, although it is mapped already.
   CHECK(error_of([&] { load_plugin({copy, std::string(64, '0')}); }).status() == FRT_ERR_MISMATCH);
   // The constructor of this one would end the process.
-  CHECK(error_of([&] { load_plugin({broken("aborts"), std::string(64, '0')}); }).status() ==
-        FRT_ERR_MISMATCH);
+  CHECK(error_of([&] {
+          load_plugin({broken("aborts"), std::string(64, '0')});
+        }).status() == FRT_ERR_MISMATCH);
 }
 
 TEST_CASE("a trial reports what became of the plugin, and this process lives on") {

@@ -67,10 +67,9 @@ class FakeSchemas final : public frt::core::SchemaSource {
   }
   static frt::core::ConfigSchema model() {
     frt::core::ConfigSchema schema;
-    schema.options = {option("slots", FRT_CONFIG_INT, "4", 1, 64),
-                      option("max_context", FRT_CONFIG_SIZE, "32k"),
-                      option("numerics", FRT_CONFIG_ENUM, "fast"),
-                      option("adapter", FRT_CONFIG_PATH, "")};
+    schema.options = {
+        option("slots", FRT_CONFIG_INT, "4", 1, 64), option("max_context", FRT_CONFIG_SIZE, "32k"),
+        option("numerics", FRT_CONFIG_ENUM, "fast"), option("adapter", FRT_CONFIG_PATH, "")};
     schema.options[2].choices = {"fast", "reference"};
     return schema;
   }

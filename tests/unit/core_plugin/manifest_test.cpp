@@ -119,18 +119,22 @@ TEST_CASE("the JSON schema describes tables, plugin options and hosts") {
   CHECK(schema["properties"]["host"]["properties"]["lm"]["required"] == nlohmann::json({"model"}));
   const auto& plugin_options = schema["properties"]["plugin-options"]["properties"];
   CHECK(plugin_options["b.one"]["properties"]["pool"]["type"] == "integer");
-  CHECK_FALSE(nlohmann::json::parse(manifest_json_schema({}, {}))["properties"]["model"]
-                                   ["additionalProperties"].contains("allOf"));
+  CHECK_FALSE(nlohmann::json::parse(
+                  manifest_json_schema({}, {}))["properties"]["model"]["additionalProperties"]
+                  .contains("allOf"));
 }
 
-TEST_CASE("a manifest file is read from disk; a missing file, a folder and a huge file are errors") {
+TEST_CASE(
+    "a manifest file is read from disk; a missing file, a folder and a huge file are errors") {
   const test::Folder folder;
   ManifestFixture fixture;
   const auto path = folder.write("robot.toml", "schema = 1\n[device.d]\nbackend = \"auto\"\n");
   CHECK(load_manifest(path, fixture.request).devices.size() == 1);
-  CHECK(test::error_of([&] { load_manifest(folder.path() / "no.toml", fixture.request); }).status() ==
-        FRT_ERR_NOT_FOUND);
-  CHECK(test::error_of([&] { load_manifest(folder.path(), fixture.request); }).status() == FRT_ERR_IO);
+  CHECK(test::error_of([&] {
+          load_manifest(folder.path() / "no.toml", fixture.request);
+        }).status() == FRT_ERR_NOT_FOUND);
+  CHECK(test::error_of([&] { load_manifest(folder.path(), fixture.request); }).status() ==
+        FRT_ERR_IO);
   const auto huge = folder.write("huge.toml", std::string(2 << 20, '#'));
   CHECK(test::error_of([&] { load_manifest(huge, fixture.request); }).status() ==
         FRT_ERR_OUT_OF_RANGE);

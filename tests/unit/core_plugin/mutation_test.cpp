@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Deterministic mutation of manifests, cards and plugin files: whatever the bytes are, the answer is
-// a result or an frt::Error. The same parsers have libFuzzer targets in tests/fuzz.
+// Deterministic mutation of manifests, cards and plugin files: whatever the bytes are, the answer
+// is a result or an frt::Error. The same parsers have libFuzzer targets in tests/fuzz.
 #include <frt/core/plugin.hpp>
 #include <random>
 
@@ -19,10 +19,18 @@ std::string mutated(std::string text, std::mt19937_64& random) {
   for (std::size_t edits = 1 + below(6); edits > 0 && !text.empty(); --edits) {
     const std::size_t at = below(text.size());
     switch (random() % 5) {
-      case 0: text[at] = static_cast<char>(random()); break;
-      case 1: text[at] = kTelling[below(sizeof(kTelling))]; break;
-      case 2: text.erase(at, 1 + below(20)); break;
-      case 3: text.insert(at, text.substr(below(text.size()), below(30))); break;
+      case 0:
+        text[at] = static_cast<char>(random());
+        break;
+      case 1:
+        text[at] = kTelling[below(sizeof(kTelling))];
+        break;
+      case 2:
+        text.erase(at, 1 + below(20));
+        break;
+      case 3:
+        text.insert(at, text.substr(below(text.size()), below(30)));
+        break;
       default:
         if (below(8) == 0) text.resize(at);
     }

@@ -12,8 +12,7 @@ TEST_CASE("a later layer wins over an earlier one, and says so") {
   CHECK(context().integer("max_context") == 65536);
   fixture.variables["FRT_MODEL_Q_OPTIONS_MAX_CONTEXT"] = "8k";
   CHECK(context().integer("max_context") == 8192);
-  CHECK(context().find("max_context")->from.text ==
-        "environment FRT_MODEL_Q_OPTIONS_MAX_CONTEXT");
+  CHECK(context().find("max_context")->from.text == "environment FRT_MODEL_Q_OPTIONS_MAX_CONTEXT");
   fixture.request.sets = {"model.q.options.max_context=4k", "model.q.options.max_context=2k"};
   CHECK(context().integer("max_context") == 2048);
   CHECK(context().find("max_context")->from.origin == Origin::kFlag);
@@ -34,8 +33,8 @@ TEST_CASE("every kind of table can be overridden") {
   CHECK(manifest.find_device("cpu")->ordinal() == 7);
   CHECK(manifest.find_device("cpu")->capture());
   CHECK(manifest.find_device("cpu")->options->integer("threads") == 1);
-  const Config chosen = resolve_device_options(manifest, *manifest.find_device("gpu0"),
-                                               test::FakeSchemas::backend());
+  const Config chosen =
+      resolve_device_options(manifest, *manifest.find_device("gpu0"), test::FakeSchemas::backend());
   CHECK(chosen.integer("threads") == 2);
   CHECK(manifest.plugin_options.at("b.one").integer("pool") == 5);
   CHECK(manifest.find_host("lm")->settings.text("folder") == "/work/here");
@@ -58,8 +57,9 @@ TEST_CASE("another plugin or device may be chosen by flag") {
 
 TEST_CASE("flags that are malformed, meet no table or no type are errors that quote them") {
   ManifestFixture fixture;
-  fixture.request.sets = {"nonsense", "a=b", "model.q.options.slots=many",
-                          "model.r.options.slots=1", "model..slots=1", "x.\"y.z=1"};
+  fixture.request.sets = {
+      "nonsense",       "a=b",      "model.q.options.slots=many", "model.r.options.slots=1",
+      "model..slots=1", "x.\"y.z=1"};
   const std::string all = fixture.complaints(test::kComplete);
   CHECK(has(all, "--set nonsense: expected table.key=value"));
   CHECK(has(all, "--set a=b: expected table.key=value"));

@@ -45,8 +45,7 @@ struct Opener {
     for (const auto& plugin : open) {
       if (plugin->loaded().card.id == id) return *plugin;
     }
-    return *open.emplace_back(
-        std::make_unique<OpenPlugin>(registry.load(id), Config(), services));
+    return *open.emplace_back(std::make_unique<OpenPlugin>(registry.load(id), Config(), services));
   }
 };
 
@@ -126,7 +125,8 @@ TEST_CASE("a missing plugin is reported with suggestions and the places that wer
   CHECK(has(lookup.notes[0], "searched --plugin-dir: "));
 }
 
-TEST_CASE("helper libraries and text files beside plugins are passed over, broken ones are listed") {
+TEST_CASE(
+    "helper libraries and text files beside plugins are passed over, broken ones are listed") {
   const test::Folder folder;
   fs::copy_file(test::kGoodModel, folder.path() / "m.so");
   folder.write("notes.txt", "x");

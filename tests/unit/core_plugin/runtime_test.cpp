@@ -99,9 +99,8 @@ TEST_CASE("all devices are opened when asked for, eager ones as such") {
 TEST_CASE("a device that fails to open closes the others and names itself") {
   Program program;
   const std::string text = std::string(kText) + "[device.unused.options]\nlanes = 8\n";
-  const frt::Error error = error_of([&] {
-    Runtime(program.manifest(text), program.registry, program.services, true);
-  });
+  const frt::Error error =
+      error_of([&] { Runtime(program.manifest(text), program.registry, program.services, true); });
   CHECK(error.status() == FRT_ERR_DEVICE);
   CHECK(has(error.what(), "device 'unused' (test.processor): "));
   CHECK(has(error.what(), "eight lanes are too many"));

@@ -56,18 +56,23 @@ struct Constructor {
 } constructor;
 #endif
 
-frt_status open(const frt_host*, const frt_config*, frt_plugin* plugin, frt_error*) {
+[[maybe_unused]] frt_status open(const frt_host*, const frt_config*, frt_plugin* plugin,
+                                 frt_error*) {
   *plugin = nullptr;
   return FRT_OK;
 }
-void close(frt_plugin) {}
+[[maybe_unused]] void close(frt_plugin) {}
 #if FRT_TEST_BREAKAGE == BREAK_SCHEMA
 const frt_config_option kOptions[] = {
     {"threads", FRT_CONFIG_INT, 0, "many", nullptr, 0, 0, "a default of the wrong type"}};
 const frt_config_schema_v1 kSchema = {sizeof(kSchema), 0, nullptr, 0, kOptions, 1};
-const void* extension(frt_plugin, const char*) { return &kSchema; }
+const void* extension(frt_plugin, const char*) {
+  return &kSchema;
+}
 #else
-const void* extension(frt_plugin, const char*) { return nullptr; }
+[[maybe_unused]] const void* extension(frt_plugin, const char*) {
+  return nullptr;
+}
 #endif
 
 }  // namespace

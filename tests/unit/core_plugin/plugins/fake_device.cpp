@@ -20,6 +20,8 @@ frt_status unsupported(frt_error* error) {
   return frt::set_error(error, FRT_ERR_UNSUPPORTED, "a device for tests cannot do this");
 }
 
+constexpr uint32_t kCount = FAKE_COUNT;
+
 int dummy;
 template <class Handle>
 Handle some() {
@@ -27,8 +29,8 @@ Handle some() {
 }
 
 frt_status device_count(frt_plugin, uint32_t* count, frt_error* why) {
-  *count = FAKE_COUNT;
-  if (FAKE_COUNT == 0) frt::set_error(why, FRT_ERR_NOT_FOUND, "no driver");
+  *count = kCount;
+  if (kCount == 0) frt::set_error(why, FRT_ERR_NOT_FOUND, "no driver");
   return FRT_OK;
 }
 
@@ -49,7 +51,7 @@ const frt_backend_v1 kBackend = {
     [](frt_plugin, uint32_t ordinal, const frt_config* config, frt_backend_device* device,
        frt_error* error) -> frt_status {
       return frt::guard(error, [&] {
-        if (ordinal >= FAKE_COUNT) throw frt::Error(FRT_ERR_OUT_OF_RANGE, "no such device");
+        if (ordinal + 1 > kCount) throw frt::Error(FRT_ERR_OUT_OF_RANGE, "no such device");
         if (frt::ConfigView(config).get_int("lanes") == 8) {
           throw frt::Error(FRT_ERR_DEVICE, "eight lanes are too many; use fewer");
         }
@@ -74,8 +76,7 @@ const frt_backend_v1 kBackend = {
       }
       return FRT_OK;
     },
-    [](frt_backend_stream, void* pointer, frt_space, uint64_t bytes,
-       uint8_t value) -> frt_status {
+    [](frt_backend_stream, void* pointer, frt_space, uint64_t bytes, uint8_t value) -> frt_status {
       std::memset(pointer, value, bytes);
       return FRT_OK;
     },

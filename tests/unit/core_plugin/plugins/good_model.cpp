@@ -30,8 +30,11 @@ class GoodModel {
       throw frt::Error(FRT_ERR_UNSUPPORTED, "asked not to open; set fail_open = false");
     }
     host.log(FRT_LOG_INFO, "opened with " + std::to_string(config.get_int("threads")), "start");
-    probe_ = {sizeof(ProbeTable), 0, config.get_int("threads"),
-              host.find<void>("frt.exec/1") != nullptr, host.find<void>("frt.state/1") != nullptr,
+    probe_ = {sizeof(ProbeTable),
+              0,
+              config.get_int("threads"),
+              host.find<void>("frt.exec/1") != nullptr,
+              host.find<void>("frt.state/1") != nullptr,
               host.find<void>("frt.nothing/1") != nullptr};
     host.progress("weights", FRT_PROGRESS_BYTES, 1, 2);
     model_.struct_size = sizeof(model_);
