@@ -22,8 +22,12 @@ void binary_row(bool reference, Binary operation, int64_t count, frt_dtype dtype
 void store_row(bool reference, int64_t count, const float* x, const float* scales, frt_dtype dtype,
                bool accumulate, void* y) noexcept;
 
-// y = a + weight * b: one more summand of a mixture, f32.
-void add_scaled_row(bool reference, int64_t count, const float* a, float weight, const float* b,
-                    float* y) noexcept;
+// y = sum over j in [0, parts) of weights[j] * x[j, :], in that order; x (parts, count) f32.
+void mix_row(bool reference, int64_t count, int64_t parts, const float* weights, const float* x,
+             frt_dtype dtype, void* y) noexcept;
+
+// y = a + sigmoid(gate) * b, all of `dtype`. y may be a.
+void gated_add_row(bool reference, int64_t count, frt_dtype dtype, const void* a, float gate,
+                   const void* b, void* y) noexcept;
 
 }  // namespace frt::cpu

@@ -66,11 +66,45 @@ void store_any(int64_t count, const float* x, const float* scales, frt_dtype dty
   }
 }
 
-void add_scaled(int64_t count, const float* a, float weight, const float* b, float* y) {
-  for_lanes(static_cast<std::size_t>(count), [&](auto d, std::size_t i) HWY_ATTR {
-    const auto product = hn::Mul(hn::Set(d, weight), hn::LoadU(d, b + i));
-    hn::StoreU(hn::Add(hn::LoadU(d, a + i), product), d, y + i);
+template <class T>
+void mix_typed(std::size_t count, int64_t parts, const float* weights, const float* x, T* y) {
+  for_lanes(count, [&](auto d, std::size_t i) HWY_ATTR {
+    auto sum = hn::Zero(d);
+    for (int64_t j = 0; j < parts; ++j) {
+      const float* row = x + static_cast<std::size_t>(j) * count;
+      sum = hn::MulAdd(hn::Set(d, weights[j]), hn::LoadU(d, row + i), sum);
+    }
+    store(d, sum, y + i);
   });
+}
+
+void mix(int64_t count, int64_t parts, const float* weights, const float* x, frt_dtype dtype,
+         void* y) {
+  const auto size = static_cast<std::size_t>(count);
+  if (dtype == FRT_DTYPE_F32) {
+    mix_typed(size, parts, weights, x, static_cast<float*>(y));
+  } else {
+    mix_typed(size, parts, weights, x, static_cast<uint16_t*>(y));
+  }
+}
+
+template <class T>
+void gated_add_typed(std::size_t count, const T* a, float factor, const T* b, T* y) {
+  for_lanes(count, [&](auto d, std::size_t i) HWY_ATTR {
+    store(d, hn::MulAdd(hn::Set(d, factor), load(d, b + i), load(d, a + i)), y + i);
+  });
+}
+
+void gated_add(int64_t count, frt_dtype dtype, const void* a, float factor, const void* b,
+               void* y) {
+  const auto size = static_cast<std::size_t>(count);
+  if (dtype == FRT_DTYPE_F32) {
+    gated_add_typed(size, static_cast<const float*>(a), factor, static_cast<const float*>(b),
+                    static_cast<float*>(y));
+  } else {
+    gated_add_typed(size, static_cast<const uint16_t*>(a), factor,
+                    static_cast<const uint16_t*>(b), static_cast<uint16_t*>(y));
+  }
 }
 
 }  // namespace
@@ -84,7 +118,8 @@ namespace {
 
 HWY_EXPORT(binary);
 HWY_EXPORT(store_any);
-HWY_EXPORT(add_scaled);
+HWY_EXPORT(mix);
+HWY_EXPORT(gated_add);
 
 float plain_binary(Binary operation, float a, float b) noexcept {
   switch (operation) {
@@ -121,10 +156,23 @@ void store_row(bool reference, int64_t count, const float* x, const float* scale
   }
 }
 
-void add_scaled_row(bool reference, int64_t count, const float* a, float weight, const float* b,
-                    float* y) noexcept {
-  if (!reference) return HWY_DYNAMIC_DISPATCH(add_scaled)(count, a, weight, b, y);
-  for (int64_t i = 0; i < count; ++i) y[i] = a[i] + weight * b[i];
+void mix_row(bool reference, int64_t count, int64_t parts, const float* weights, const float* x,
+             frt_dtype dtype, void* y) noexcept {
+  if (!reference) return HWY_DYNAMIC_DISPATCH(mix)(count, parts, weights, x, dtype, y);
+  for (int64_t i = 0; i < count; ++i) {
+    float sum = 0.0f;
+    for (int64_t j = 0; j < parts; ++j) sum += weights[j] * x[j * count + i];
+    store_float(dtype, y, i, sum);
+  }
+}
+
+void gated_add_row(bool reference, int64_t count, frt_dtype dtype, const void* a, float gate,
+                   const void* b, void* y) noexcept {
+  const float factor = sigmoid(gate);
+  if (!reference) return HWY_DYNAMIC_DISPATCH(gated_add)(count, dtype, a, factor, b, y);
+  for (int64_t i = 0; i < count; ++i) {
+    store_float(dtype, y, i, load_float(dtype, a, i) + factor * load_float(dtype, b, i));
+  }
 }
 
 }  // namespace frt::cpu

@@ -229,9 +229,11 @@ void GroupNode::run_narrow_tile(const PlannedPart& part, int64_t tile, int64_t r
   const int64_t count = std::min(part.narrow_tile, part.outputs() - first);
   const auto multiply = [&](const PlannedPart& one, int64_t row, int64_t block, float* out) {
     const auto kind = static_cast<std::size_t>(one.narrow.panel);
-    one.narrow.function(one.weight, first, count,
-                        panels + panel_offset_[kind] + row * panel_stride_[kind],
-                        panel_stride_[kind], block, out, kNarrowTile);
+    const void* x[kNarrowRows];
+    for (int64_t m = 0; m < block; ++m) {
+      x[m] = panels + panel_offset_[kind] + (row + m) * panel_stride_[kind];
+    }
+    one.narrow.function(one.weight, first, count, x, block, out, kNarrowTile);
   };
   for (int64_t row = 0; row < rows; row += kNarrowRows) {
     const int64_t block = std::min(kNarrowRows, rows - row);

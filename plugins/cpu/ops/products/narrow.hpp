@@ -35,11 +35,11 @@ int64_t panel_row_bytes(PanelKind kind, int64_t cols) noexcept;
 void fill_panel_row(PanelKind kind, frt_dtype dtype, const void* x, int64_t cols,
                     void* panel) noexcept;
 
-// out[m * out_stride + n] = sum_k x[m, k] W[first + n, k], n in [0, count), m in [0, rows);
-// 1 <= rows <= kNarrowRows, count <= kNarrowTile.  [hot]
+// out[m * out_stride + n] = sum_k x[m][k] W[first + n, k], n in [0, count), m in [0, rows); x[m] is
+// a panel row; 1 <= rows <= kNarrowRows, count <= kNarrowTile.  [hot]
 using NarrowFunction = void (*)(const frt_weight& weight, int64_t first, int64_t count,
-                                const void* panel, int64_t panel_row_bytes, int64_t rows,
-                                float* out, int64_t out_stride) noexcept;
+                                const void* const* x, int64_t rows, float* out,
+                                int64_t out_stride) noexcept;
 
 struct NarrowKernel {
   NarrowFunction function;
@@ -53,8 +53,8 @@ NarrowKernel narrow_kernel(const Device& device, const frt_weight& weight, frt_d
 // ---- the families, for narrow_kernel and tests -----------------------------------------------
 
 // Plain loops, f32, any format and block size.  [hot]
-void narrow_plain(const frt_weight& weight, int64_t first, int64_t count, const void* panel,
-                  int64_t panel_row_bytes, int64_t rows, float* out, int64_t out_stride) noexcept;
+void narrow_plain(const frt_weight& weight, int64_t first, int64_t count, const void* const* x,
+                  int64_t rows, float* out, int64_t out_stride) noexcept;
 
 // Vectors of f32 for the Highway target in force; kFloat panels, any format and block size.
 // [setup]

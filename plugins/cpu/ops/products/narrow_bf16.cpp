@@ -268,14 +268,13 @@ void multiply_tile(const frt_weight& weight, int64_t first, int64_t count, const
 }
 
 template <class Format>
-void narrow(const frt_weight& weight, int64_t first, int64_t count, const void* panel,
-            int64_t panel_row_bytes, int64_t rows, float* out, int64_t out_stride) noexcept {
+void narrow(const frt_weight& weight, int64_t first, int64_t count, const void* const* panel,
+            int64_t rows, float* out, int64_t out_stride) noexcept {
   for (int64_t done = 0; done < rows;) {
     const int64_t left = rows - done;
     const uint8_t* x[8];
     for (int64_t m = 0; m < 8; ++m) {  // beyond the end: the last row again, result dropped
-      const int64_t row = done + std::min(m, left - 1);
-      x[m] = static_cast<const uint8_t*>(panel) + row * panel_row_bytes;
+      x[m] = static_cast<const uint8_t*>(panel[done + std::min(m, left - 1)]);
     }
     float* to = out + done * out_stride;
     if (left == 1) {

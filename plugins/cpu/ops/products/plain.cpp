@@ -60,9 +60,8 @@ void widen_plain(const frt_weight& weight, int64_t row, int64_t first, int64_t c
   }
 }
 
-void narrow_plain(const frt_weight& weight, int64_t first, int64_t count, const void* panel,
-                  int64_t panel_row_bytes, int64_t rows, float* out,
-                  int64_t out_stride) noexcept {
+void narrow_plain(const frt_weight& weight, int64_t first, int64_t count, const void* const* x,
+                  int64_t rows, float* out, int64_t out_stride) noexcept {
   float values[kChunk];
   float lanes[kNarrowRows][kLanes];
   for (int64_t n = 0; n < count; ++n) {
@@ -71,15 +70,14 @@ void narrow_plain(const frt_weight& weight, int64_t first, int64_t count, const 
       const int64_t length = std::min<int64_t>(kChunk, weight.cols - k);
       widen_plain(weight, first + n, k, length, values);
       for (int64_t m = 0; m < rows; ++m) {
-        const float* x =
-            static_cast<const float*>(byte_offset(panel, m * panel_row_bytes)) + k;
+        const float* from = static_cast<const float*>(x[m]) + k;
         int64_t i = 0;
         for (; i + kLanes <= length; i += kLanes) {
           for (int64_t lane = 0; lane < kLanes; ++lane) {
-            lanes[m][lane] += values[i + lane] * x[i + lane];
+            lanes[m][lane] += values[i + lane] * from[i + lane];
           }
         }
-        for (; i < length; ++i) lanes[m][i % kLanes] += values[i] * x[i];
+        for (; i < length; ++i) lanes[m][i % kLanes] += values[i] * from[i];
       }
     }
     const float scale = row_scale(weight, first + n);

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// The mixture-of-experts operators; frt.moe_block/1 as a list of nodes that share one scratch.
+//
+// The block joins what reads the same rows: the norm, the router and the shared expert's gate are
+// one group node.
+#include "moe.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../device.hpp"
+#include "checks.hpp"
+#include "numbers.hpp"
+#include "products/group.hpp"
+#include "products/weight.hpp"
+#include "registry.hpp"
+
+namespace frt::cpu {
+namespace {
+
+class NodeList final : public Node {
+ public:
+  explicit NodeList(std::vector<std::unique_ptr<Node>> nodes) : nodes_(std::move(nodes)) {
+    for (const auto& node : nodes_) bytes_ = std::max(bytes_, node->scratch_bytes());
+  }
+  std::size_t scratch_bytes() const noexcept override { return bytes_; }
+  void run(Pool& pool, std::byte* scratch) noexcept override {
+    for (const auto& node : nodes_) node->run(pool, scratch);
+  }
+
+ private:
+  std::vector<std::unique_ptr<Node>> nodes_;
+  std::size_t bytes_ = 0;
+};
+
+void check_cols(const Checks& check, const char* argument, const frt_weight& weight,
+                int32_t cols) {
+  check.require(weight.cols == cols, argument,
+                "is " + std::to_string(weight.cols) + ", expected " + std::to_string(cols));
+}
+
+// Activations x of the block, `cols` wide.
+Group plain_group(const frt_moe_block_args& args, const void* x, int64_t cols) {
+  Group group;
+  group.rows = args.rows;
+  group.row_count = args.row_count;
+  group.x_dtype = args.dtype;
+  group.x = x;
+  group.x_stride = cols;
+  return group;
+}
+
+void check_block(const Checks& check, const frt_moe_block_args& args) {
+  check.dtype("dtype", args.dtype);
+  check.at_least("rows", args.rows, 0);
+  check.pointer("x", args.x);
+  if (args.residual) {
+    check.dtype("residual_dtype", args.residual_dtype);
+    check.pointer("norm_weight", args.norm_weight);
+  } else {
+    check.require(!args.delta, "delta", "is given without residual");
+  }
+  check_weight(check, "router", args.router);
+  check.require(args.router.rows == args.experts, "router.rows",
+                "is " + std::to_string(args.router.rows) + ", but there are " +
+                    std::to_string(args.experts) + " experts");
+  check_cols(check, "gate.expert.cols", args.gate.expert, args.router.cols);
+  check.pointer("logits", args.logits);
+  check.at_least("shared_gate_weight.rows", args.shared_gate_weight.rows, 0);
+  if (args.shared_gate_weight.rows == 0) return;
+
+  check_weight(check, "shared_gate_weight", args.shared_gate_weight);
+  check_weight(check, "shared_up_weight", args.shared_up_weight);
+  check_weight(check, "shared_down_weight", args.shared_down_weight);
+  check_weight(check, "shared_expert_gate", args.shared_expert_gate);
+  const int32_t width = args.shared_gate_weight.rows;
+  check_cols(check, "shared_gate_weight.cols", args.shared_gate_weight, args.router.cols);
+  check_cols(check, "shared_up_weight.cols", args.shared_up_weight, args.router.cols);
+  check_cols(check, "shared_down_weight.cols", args.shared_down_weight, width);
+  check_cols(check, "shared_expert_gate.cols", args.shared_expert_gate, args.router.cols);
+  check.require(args.shared_up_weight.rows == width, "shared_up_weight.rows",
+                "differs from shared_gate_weight.rows");
+  check.require(args.shared_down_weight.rows == args.router.cols, "shared_down_weight.rows",
+                "differs from router.cols");
+  check.require(args.shared_expert_gate.rows == 1, "shared_expert_gate.rows", "is not 1");
+  check.pointer("shared_hidden", args.shared_hidden);
+  check.pointer("shared_y", args.shared_y);
+  check.pointer("shared_scale", args.shared_scale);
+}
+
+std::unique_ptr<Node> prepare_moe_block(Device& device, const frt_moe_block_args& args) {
+  check_block(Checks(FRT_OP_MOE_BLOCK), args);
+  const int64_t inputs = args.router.cols;
+  const int64_t width = args.shared_gate_weight.rows;
+  std::vector<std::unique_ptr<Node>> nodes;
+
+  Group first = plain_group(args, args.x, inputs);
+  first.residual_dtype = args.residual_dtype;
+  first.residual = args.residual;
+  first.delta = args.delta;
+  first.norm_weight = args.norm_weight;
+  first.epsilon = args.epsilon;
+  first.parts.push_back({args.router, FRT_DTYPE_F32, false, args.logits, args.experts});
+  if (width > 0) {
+    first.parts.push_back({args.shared_expert_gate, FRT_DTYPE_F32, false, args.shared_scale, 1});
+  }
+  nodes.push_back(make_group_node(device, std::move(first)));
+
+  frt_moe_route_args route{};
+  route.rows = args.rows;
+  route.experts = args.experts;
+  route.chosen = args.chosen;
+  route.normalise = args.normalise;
+  route.row_count = args.row_count;
+  route.logits = args.logits;
+  route.ids = args.ids;
+  route.weights = args.weights;
+  nodes.push_back(prepare_moe_route(device, route));
+
+  frt_moe_experts_args experts{};
+  experts.dtype = args.dtype;
+  experts.rows = args.rows;
+  experts.experts = args.experts;
+  experts.chosen = args.chosen;
+  experts.row_count = args.row_count;
+  experts.x = args.x;
+  experts.ids = args.ids;
+  experts.weights = args.weights;
+  experts.gate = args.gate;
+  experts.up = args.up;
+  experts.down = args.down;
+  experts.y = args.y;
+  nodes.push_back(prepare_moe_experts(device, experts));
+  if (width == 0) return std::make_unique<NodeList>(std::move(nodes));
+
+  Group gate_up = plain_group(args, args.x, inputs);
+  gate_up.gated = true;
+  gate_up.parts.push_back({args.shared_gate_weight, args.dtype, false, args.shared_hidden, width});
+  gate_up.parts.push_back({args.shared_up_weight, args.dtype, false, nullptr, 0});
+  nodes.push_back(make_group_node(device, std::move(gate_up)));
+
+  Group down = plain_group(args, args.shared_hidden, width);
+  down.parts.push_back({args.shared_down_weight, args.dtype, false, args.shared_y, inputs});
+  nodes.push_back(make_group_node(device, std::move(down)));
+
+  frt_moe_combine_args combine{};
+  combine.dtype = args.dtype;
+  combine.rows = args.rows;
+  combine.width = args.router.cols;
+  combine.row_count = args.row_count;
+  combine.routed = args.y;
+  combine.shared = args.shared_y;
+  combine.gate = args.shared_scale;
+  combine.y = args.y;
+  nodes.push_back(prepare_moe_combine(device, combine));
+  return std::make_unique<NodeList>(std::move(nodes));
+}
+
+}  // namespace
+
+void register_moe(KernelList& list) {
+  list.add<frt_moe_route_args>(FRT_OP_MOE_ROUTE, 0, 0, prepare_moe_route);
+  list.add<frt_moe_experts_args>(FRT_OP_MOE_EXPERTS, kFloatTypes, FRT_WEIGHT_ALL,
+                                 prepare_moe_experts);
+  list.add<frt_moe_combine_args>(FRT_OP_MOE_COMBINE, kFloatTypes, 0, prepare_moe_combine);
+  list.add<frt_moe_block_args>(FRT_OP_MOE_BLOCK, kFloatTypes, FRT_WEIGHT_ALL, prepare_moe_block);
+}
+
+}  // namespace frt::cpu
