@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The SDK as an author of plugins gets it: installed into a folder of its own, the template copied
-// out of it, configured, built, and its model run on the CPU backend.
+// out of it, configured, built, and its model run on a device for tests (eagerly: that device
+// records nothing).
 #include <frt/model.h>
 
 #include <frt/core/exec_table.hpp>
@@ -37,21 +38,23 @@ TEST_CASE("the template builds from an installed SDK, and its model runs") {
   CHECK_FALSE(fs::exists(sdk / "lib" / "frt" / "plugins"));
   fs::copy(sdk / "share" / "frt-sdk" / "template", source);
   run("cmake -S '" + source.string() + "' -B '" + (source / "build").string() +
-          "' -DCMAKE_PREFIX_PATH='" + sdk.string() + "' -DCMAKE_CXX_COMPILER='" FRT_TEST_COMPILER
-          "' -DCMAKE_CXX_FLAGS='" FRT_TEST_FLAGS "' -DFRT_SANITIZE='" FRT_TEST_SANITIZE "'",
+          "' -DCMAKE_PREFIX_PATH='" + sdk.string() +
+          "' -DCMAKE_CXX_COMPILER='" FRT_TEST_COMPILER "' -DCMAKE_CXX_FLAGS='" FRT_TEST_FLAGS
+          "' -DFRT_SANITIZE='" FRT_TEST_SANITIZE "'",
       log);
   run("cmake --build '" + (source / "build").string() + "'", log);
 
   RegistryOptions options;
   options.plugin_folders = {source / "build" / "plugins"};
-  options.own_folder = FRT_PLUGIN_DIR;
+  options.own_folder = test::kPlugins / "devices";
   options.use_environment = false;
   Registry registry(options);
   REQUIRE(registry.find_usable("acme.delay") != nullptr);
 
   Log quiet;
   HostServices services(quiet);
-  const Runtime runtime(manifest_of("schema = 1\n[device.d]\nbackend = \"frt.cpu\"\n"
+  const Runtime runtime(manifest_of("schema = 1\n[device.d]\nbackend = \"test.processor\"\n"
+                                    "capture = false\n"
                                     "[model.m]\nplugin = \"acme.delay\"\ndevice = \"d\"\n"
                                     "checkpoint = \"synthetic:none\"\noptions = { width = 3 }\n",
                                     registry),
@@ -60,9 +63,8 @@ TEST_CASE("the template builds from an installed SDK, and its model runs") {
   const auto& table = plugin.require<frt_model_v1>(FRT_EXT_MODEL);
   const ModelSpec& spec = runtime.manifest().models[0];
   const frt::Context context(exec_table(), runtime.device("d").context);
-  const frt_model_params params = {sizeof(params), 0,
-                                   context,        spec.name.c_str(),
-                                   spec.checkpoint().c_str(), spec.options.c()};
+  const frt_model_params params = {
+      sizeof(params), 0, context, spec.name.c_str(), spec.checkpoint().c_str(), spec.options.c()};
   frt_model model = nullptr;
   frt_error error{};
   frt::check(table.create(plugin.handle(), &params, &model, &error), error);

@@ -59,7 +59,7 @@ const char* config_type_name(frt_config_type type) noexcept;
 
 enum class Origin { kDefault, kManifest, kEnvironment, kFlag };
 
-// Where a value came from. `text` is for people: "default", "robot.toml:12:3",
+// Where a value came from. `text` is for people: "default", "demo.toml:12:3",
 // "environment FRT_MODEL_QWEN_OPTIONS_SLOTS", "--set model.qwen.options.slots=2".
 struct Provenance {
   Origin origin = Origin::kDefault;

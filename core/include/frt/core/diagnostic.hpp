@@ -3,7 +3,7 @@
 // shown the way compilers show it, and a collector, so that all findings come in one pass.
 //
 //     error: unknown key `max_contxt`
-//       --> robot.toml:19:1
+//       --> demo.toml:19:1
 //        |
 //     19 | max_contxt = "256k"
 //        | ^^^^^^^^^^ did you mean `max_context`?
