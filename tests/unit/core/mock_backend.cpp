@@ -250,6 +250,7 @@ frt_status event_elapsed(frt_backend_event start, frt_backend_event, double* ms)
 frt_status capture_begin(frt_backend_stream stream, frt_error* error) {
   MockStream& mock = *stream_of(stream);
   ENTER_REPORTING(*mock.backend, "capture_begin");
+  if (mock.capturing) mock.backend->violations.push_back("capture_begin while capturing");
   mock.capturing = true;
   mock.recorded.clear();
   return FRT_OK;
