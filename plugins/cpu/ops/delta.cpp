@@ -204,12 +204,13 @@ void chunk_rows(const Head<T>& head, int64_t first, int64_t rows, const ChunkWor
   for (int64_t i = 0; i < rows; i += kStrip) {
     const int64_t strip = std::min(kStrip, rows - i);
     for (const int64_t half : {int64_t{0}, rows}) {
-      multiply({strip, i + strip, keys, w.qk + (half + i) * keys, keys, 1, w.k_transposed, rows,
-                w.pairs + (half + i) * rows, rows, nullptr, 0});
+      multiply<float>({strip, i + strip, keys, w.qk + (half + i) * keys, keys, 1, w.k_transposed,
+                       rows, w.pairs + (half + i) * rows, rows, nullptr, 0});
     }
   }
   decay_pairs(w, rows);
-  multiply({2 * rows, values, keys, w.qk, keys, 1, head.state, values, w.read, values, nullptr, 0});
+  multiply<float>(
+      {2 * rows, values, keys, w.qk, keys, 1, head.state, values, w.read, values, nullptr, 0});
 
   // R, then Vn in place: a row of L^-1 R needs the rows before it.
   const float* k_read = w.read + rows * values;
@@ -227,20 +228,20 @@ void chunk_rows(const Head<T>& head, int64_t first, int64_t rows, const ChunkWor
   for (int64_t i = 0; i < rows; i += kTileRows) {
     const int64_t strip = std::min<int64_t>(kTileRows, rows - i);
     if (i > 0) {
-      multiply({strip, values, i, a + i * rows, rows, 1, w.fresh, values, w.fresh + i * values,
-                values, &kOne, 0});
+      multiply<float>({strip, values, i, a + i * rows, rows, 1, w.fresh, values,
+                       w.fresh + i * values, values, &kOne, 0});
     }
     for (int64_t row = i + 1; row < i + strip; ++row) {
-      multiply({1, values, row - i, a + row * rows + i, rows, 1, w.fresh + i * values, values,
-                w.fresh + row * values, values, &kOne, 0});
+      multiply<float>({1, values, row - i, a + row * rows + i, rows, 1, w.fresh + i * values,
+                       values, w.fresh + row * values, values, &kOne, 0});
     }
   }
 
   // O on top of exp(G) Q S, in place of Q S.
   for (int64_t i = 0; i < rows; i += kStrip) {
     const int64_t strip = std::min(kStrip, rows - i);
-    multiply({strip, values, i + strip, w.pairs + i * rows, rows, 1, w.fresh, values,
-              w.read + i * values, values, w.decay + i, 1});
+    multiply<float>({strip, values, i + strip, w.pairs + i * rows, rows, 1, w.fresh, values,
+                     w.read + i * values, values, w.decay + i, 1});
   }
   for (int64_t i = 0; i < rows; ++i) {
     T* o = head.o + (first + i) * head.o_row;
@@ -255,7 +256,7 @@ void chunk_rows(const Head<T>& head, int64_t first, int64_t rows, const ChunkWor
       hn::StoreU(hn::Mul(hn::LoadU(d, row + j), hn::Set(d, w.rest[t])), d, row + j);
     });
   }
-  multiply(
+  multiply<float>(
       {keys, values, rows, k, 1, keys, w.fresh, values, head.state, values, w.decay + rows - 1, 0});
 }
 

@@ -1,6 +1,9 @@
 # The operator families: one file each, and what they share. Paths are relative to plugins/cpu.
 list(APPEND FRT_CPU_OP_SOURCES
   ops/attention.cpp
+  ops/attention_append.cpp
+  ops/attention_split.cpp
+  ops/attention_tile.cpp
   ops/causal_conv.cpp
   ops/checksum.cpp
   ops/choose.cpp
@@ -12,6 +15,9 @@ list(APPEND FRT_CPU_OP_SOURCES
   ops/fill.cpp
   ops/gated_delta.cpp
   ops/linear.cpp
+  ops/moe.cpp
+  ops/moe_experts.cpp
+  ops/moe_route.cpp
   ops/norm.cpp
   ops/products/group.cpp
   ops/products/narrow.cpp

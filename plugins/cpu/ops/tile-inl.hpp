@@ -4,7 +4,7 @@
 // A is read one value at a time with any strides (so a transposed A costs nothing), B and C by
 // rows of vectors. C is cut into tiles of rows x vectors that stay in registers over the whole sum;
 // every element is one chain of multiply-adds in the order of k, whatever the tile it falls in.
-// Include it inside the foreach_target pattern only.
+// B may be stored as any type of simd-inl.hpp. Include it inside the foreach_target pattern only.
 #if defined(FRT_CPU_TILE_INL_HPP_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FRT_CPU_TILE_INL_HPP_
 #undef FRT_CPU_TILE_INL_HPP_
@@ -20,11 +20,12 @@ HWY_BEFORE_NAMESPACE();
 namespace frt::cpu {
 namespace HWY_NAMESPACE {
 
+template <class B = float>
 struct Product {
   int64_t rows, cols, depth;  // of C, C, and of the sum
   const float* a;             // element (i, k) at a + i * a_row + k * a_col
   int64_t a_row, a_col;
-  const float* b;  // element (k, j) at b + k * b_row + j
+  const B* b;  // element (k, j) at b + k * b_row + j
   int64_t b_row;
   float* c;  // element (i, j) at c + i * c_row + j
   int64_t c_row;
@@ -41,8 +42,8 @@ inline constexpr int kTileRows = 8;
 inline constexpr int kTileRows = 4;
 #endif
 
-template <int kRows, int kVectors, class D>
-HWY_INLINE void product_tile(D d, const Product& p, int64_t i, int64_t j) {
+template <int kRows, int kVectors, class D, class B>
+HWY_INLINE void product_tile(D d, const Product<B>& p, int64_t i, int64_t j) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   float* c = p.c + i * p.c_row + j;
   Vec<D> sum[kRows][kVectors];
@@ -54,10 +55,10 @@ HWY_INLINE void product_tile(D d, const Product& p, int64_t i, int64_t j) {
     }
   }
   const float* a = p.a + i * p.a_row;
-  const float* b = p.b + j;
+  const B* b = p.b + j;
   for (int64_t k = 0; k < p.depth; ++k) {
     Vec<D> row[kVectors];
-    HWY_UNROLL(2) for (int v = 0; v < kVectors; ++v) row[v] = hn::LoadU(d, b + v * lanes);
+    HWY_UNROLL(2) for (int v = 0; v < kVectors; ++v) row[v] = load(d, b + v * lanes);
     HWY_UNROLL(8) for (int r = 0; r < kRows; ++r) {
       const auto x = hn::Set(d, a[r * p.a_row]);
       HWY_UNROLL(2) for (int v = 0; v < kVectors; ++v) {
@@ -75,8 +76,8 @@ HWY_INLINE void product_tile(D d, const Product& p, int64_t i, int64_t j) {
 }
 
 // Columns [j, j + kVectors * Lanes(d)) of all rows.
-template <int kVectors, class D>
-HWY_INLINE void product_columns(D d, const Product& p, int64_t j) {
+template <int kVectors, class D, class B>
+HWY_INLINE void product_columns(D d, const Product<B>& p, int64_t j) {
   int64_t i = 0;
   for (; i + kTileRows <= p.rows; i += kTileRows) product_tile<kTileRows, kVectors>(d, p, i, j);
   if constexpr (kTileRows > 4) {
@@ -89,7 +90,8 @@ HWY_INLINE void product_columns(D d, const Product& p, int64_t j) {
   if (i < p.rows) product_tile<1, kVectors>(d, p, i, j);
 }
 
-HWY_INLINE void multiply(const Product& p) {
+template <class B>
+HWY_INLINE void multiply(const Product<B>& p) {
   const F32 d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t j = 0;

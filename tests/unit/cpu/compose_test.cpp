@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+// frt/compose.hpp on the CPU backend: fused kernels and compositions give the same, and what is
+// missing is reported at once.
+#include <doctest/doctest.h>
+
+#include <frt/compose.hpp>
+#include <set>
+
+#include "sequence_tools.hpp"
+
+namespace {
+
+using namespace frt::cpu_test;
+
+// An exec table that knows how to resolve kernels of a CpuDevice, less those it is told to hide.
+class Exec {
+ public:
+  explicit Exec(CpuDevice& device, std::set<std::string> hidden = {})
+      : device_(device), hidden_(std::move(hidden)) {
+    table_.struct_size = sizeof(table_);
+    table_.kernels_resolve = [](frt_context context, const char* const* names, uint64_t count,
+                                frt_dtype, frt_weight_set, frt_kernel* kernels,
+                                frt_error*) -> frt_status {
+      auto& self = *reinterpret_cast<Exec*>(context);
+      for (uint64_t i = 0; i < count; ++i) {
+        CHECK(names[i][0] == '?');  // which ones are required is decided afterwards
+        const std::string name = names[i] + 1;
+        kernels[i] = {};
+        if (self.hidden_.count(name)) continue;
+        try {
+          kernels[i] = self.device_.kernel(name).kernel;
+        } catch (const frt::Error&) {
+        }
+      }
+      return FRT_OK;
+    };
+  }
+  frt::Context context() { return {&table_, reinterpret_cast<frt_context>(this)}; }
+  frt::Recorder recorder() {
+    return {context(), frt_recorder{context(), nullptr, device_.stream(), 0, 0}};
+  }
+  void sync() { frt::check(device_.backend().stream_sync(device_.stream()), "stream_sync"); }
+
+ private:
+  CpuDevice& device_;
+  std::set<std::string> hidden_;
+  frt_exec_v1 table_{};
+};
+
+frt_weight weight(Array& data, int32_t rows, int32_t cols) {
+  frt_weight w{};
+  w.format = data.dtype() == FRT_DTYPE_F32 ? FRT_WEIGHT_F32 : FRT_WEIGHT_BF16;
+  w.rows = rows;
+  w.cols = cols;
+  w.data = data.data();
+  w.global_scale = 1.0f;
+  return w;
+}
+
+double tolerance_of(frt_dtype dtype) {
+  return dtype == FRT_DTYPE_F32 ? 1e-5 : 1e-2;
+}
+
+// Runs `body` with the fused kernels and composed; returns both results.
+template <class Body>
+std::pair<Array, Array> both(CpuDevice& device, frt_dtype dtype, Body&& body) {
+  Exec exec(device);
+  const frt_weight_set weights = FRT_WEIGHT_BIT(FRT_WEIGHT_BF16) | FRT_WEIGHT_BIT(FRT_WEIGHT_F32);
+  const frt::Operators fused(exec.context(), dtype, weights);
+  const frt::Operators composed(exec.context(), dtype, weights, {}, frt::Fusion::kCompose);
+  return {body(fused, exec), body(composed, exec)};
+}
+
+}  // namespace
+
+TEST_CASE("norm_linears and norm_gate_up: fused and composed agree") {
+  CpuDevice device({.threads = 2});
+  for (const frt_dtype dtype : {FRT_DTYPE_F32, FRT_DTYPE_BF16}) {
+    for (const int32_t rows : {1, 3, 40}) {
+      const auto [fused, composed] =
+          both(device, dtype, [&](const frt::Operators& ops, Exec& exec) {
+            Random random(4);
+            const auto n = static_cast<std::size_t>(rows);
+            Array residual = random.array(dtype, n * 96);
+            Array delta = random.array(dtype, n * 96);
+            Array x(dtype, n * 96);
+            Array w0 = random.array(dtype, 64 * 96, 0.1f);
+            Array w1 = random.array(dtype, 32 * 96, 0.1f);
+            Array y(dtype, n * (64 + 32 + 64 + 64));
+            const std::vector<float> norm = random.floats(96, 0.5f, 1.5f);
+            const auto part_of_y = [&](std::size_t columns) {
+              return static_cast<std::byte*>(y.data()) + n * columns * y.element();
+            };
+            const frt_linear_part parts[2] = {{weight(w0, 64, 96), part_of_y(0), 64},
+                                              {weight(w1, 32, 96), part_of_y(64), 32}};
+            frt_norm_linears_args args{};
+            args.residual_dtype = args.dtype = dtype;
+            args.rows = rows;
+            args.part_count = 2;
+            args.epsilon = 1e-6f;
+            args.residual = residual.data();
+            args.delta = delta.data();
+            args.norm_weight = norm.data();
+            args.x = x.data();
+            args.parts = parts;
+            ops.norm_linears(exec.recorder(), args);
+            frt_norm_gate_up_args mlp{};
+            mlp.residual_dtype = mlp.dtype = dtype;
+            mlp.rows = rows;
+            mlp.epsilon = 1e-6f;
+            mlp.residual = residual.data();
+            mlp.norm_weight = norm.data();
+            mlp.x = x.data();
+            mlp.gate_weight = weight(w0, 64, 96);
+            Array up = random.array(dtype, 64 * 96, 0.1f);
+            mlp.up_weight = weight(up, 64, 96);
+            Array gate(dtype, n * 64);
+            mlp.gate = gate.data();
+            mlp.h = part_of_y(96);
+            ops.norm_gate_up(exec.recorder(), mlp);
+            exec.sync();
+            return y;
+          });
+      CHECK(worst_error(fused, composed, fused.size()) < tolerance_of(dtype));
+    }
+  }
+}
+
+TEST_CASE("moe_block: fused and composed agree, with and without a shared expert") {
+  CpuDevice device({.threads = 2});
+  for (const frt_dtype dtype : {FRT_DTYPE_F32, FRT_DTYPE_BF16}) {
+    for (const bool shared : {true, false}) {
+      for (const int32_t rows : {1, 5}) {
+        const auto [fused,
+                    composed] = both(device, dtype, [&](const frt::Operators& ops, Exec& exec) {
+          Random random(4);
+          const auto n = static_cast<std::size_t>(rows);
+          Array residual = random.array(dtype, n * 64);
+          Array x(dtype, n * 64), y(dtype, n * 64);
+          Array router = random.array(dtype, 6 * 64, 1.0f);
+          Array gate = random.array(dtype, 6 * 32 * 64, 0.1f);
+          Array up = random.array(dtype, 6 * 32 * 64, 0.1f);
+          Array down = random.array(dtype, 6 * 32 * 64, 0.1f);
+          Array shared_gate = random.array(dtype, 64, 0.1f);
+          const std::vector<float> norm = random.floats(64, 0.5f, 1.5f);
+          std::vector<float> logits(n * 6), weights(n * 2), shared_scale(n);
+          std::vector<int32_t> ids(n * 2);
+          Array shared_hidden(dtype, n * 64), shared_y(dtype, n * 64);
+          const auto expert = [](Array& data, int32_t width, int32_t inputs) {
+            return frt_expert_weight{weight(data, width, inputs),
+                                     static_cast<int64_t>(32 * 64 * data.element()), 0, nullptr};
+          };
+          frt_moe_block_args args{};
+          args.residual_dtype = args.dtype = dtype;
+          args.rows = rows;
+          args.experts = 6;
+          args.chosen = 2;
+          args.normalise = 1;
+          args.epsilon = 1e-6f;
+          args.residual = residual.data();
+          args.norm_weight = norm.data();
+          args.x = x.data();
+          args.router = weight(router, 6, 64);
+          args.gate = expert(gate, 32, 64);
+          args.up = expert(up, 32, 64);
+          args.down = expert(down, 64, 32);
+          args.shared_gate_weight = weight(gate, shared ? 32 : 0, 64);
+          args.shared_up_weight = weight(up, shared ? 32 : 0, 64);
+          args.shared_down_weight = weight(down, 64, 32);
+          args.shared_expert_gate = weight(shared_gate, 1, 64);
+          args.logits = logits.data();
+          args.ids = ids.data();
+          args.weights = weights.data();
+          args.shared_hidden = shared_hidden.data();
+          args.shared_y = shared_y.data();
+          args.shared_scale = shared_scale.data();
+          args.y = y.data();
+          ops.moe_block(exec.recorder(), args);
+          exec.sync();
+          return y;
+        });
+        CHECK(worst_error(fused, composed, fused.size()) < tolerance_of(dtype));
+      }
+    }
+  }
+}
+
+TEST_CASE("the blocks of sequences: fused and composed agree bit for bit on valid rows") {
+  CpuDevice device({.threads = 2});
+  for (const frt_dtype dtype : {FRT_DTYPE_F32, FRT_DTYPE_BF16}) {
+    for (const int32_t length : {1, 20}) {
+      const auto [fused,
+                  composed] = both(device, dtype, [&](const frt::Operators& ops, Exec& exec) {
+        Random random(6);
+        const auto n = static_cast<std::size_t>(length);
+        const Batch batch = one_sequence(length);
+        // delta: 1 key head, 2 value heads of 8; attention: 2 heads over 1 of 8
+        Array u = random.array(dtype, n * 32), c(dtype, n * 32), z = random.array(dtype, n * 16);
+        Array a = random.array(dtype, n * 2), b = random.array(dtype, n * 2), o(dtype, n * 16);
+        Array window(dtype, 3 * 32), y(dtype, 2 * n * 16);
+        std::vector<float> state(2 * 64, 0.0f);
+        const std::vector<float> conv = random.floats(4 * 32, -1, 1);
+        const std::vector<float> decay = {-0.5f, -0.01f}, bias = {0.1f, 0.2f}, ones(8, 1.0f);
+        frt_gated_delta_block_args delta{};
+        delta.epsilon = 1e-6f;
+        delta.conv.dtype = delta.delta.dtype = dtype;
+        delta.conv.sequences = delta.delta.sequences = batch.view();
+        delta.conv.channels = 32;
+        delta.conv.width = 4;
+        delta.conv.u = u.data();
+        delta.conv.conv_weight = conv.data();
+        delta.conv.window = window.data();
+        delta.conv.c = c.data();
+        delta.delta.key_heads = 1;
+        delta.delta.value_heads = 2;
+        delta.delta.key_dim = delta.delta.value_dim = 8;
+        delta.delta.chunk = 64;
+        delta.delta.c = c.data();
+        delta.delta.a = a.data();
+        delta.delta.b = b.data();
+        delta.delta.decay = decay.data();
+        delta.delta.dt_bias = bias.data();
+        delta.delta.state = state.data();
+        delta.delta.o = o.data();
+        delta.z = z.data();
+        delta.norm_weight = ones.data();
+        delta.y = y.data();
+        ops.gated_delta_block(exec.recorder(), delta);
+
+        Array keys(dtype, 32 * 8), values(dtype, 32 * 8), q_out(dtype, n * 16);
+        const std::vector<float> inv_freq = {1.0f, 0.1f};
+        frt_attention_block_args block{};
+        block.append.dtype = block.attention.dtype = dtype;
+        block.append.kv_dtype = block.attention.kv_dtype = dtype;
+        block.append.sequences = block.attention.sequences = batch.view();
+        block.append.heads = block.attention.heads = 2;
+        block.append.kv_heads = block.attention.kv_heads = 1;
+        block.append.head_dim = block.attention.head_dim = 8;
+        block.append.max_rows = block.attention.max_rows = 32;
+        block.append.rotary_dim = 4;
+        block.append.q = u.data();
+        block.append.q_row_stride = 16;
+        block.append.q_head_stride = 8;
+        block.append.k = z.data();
+        block.append.v = u.data();
+        block.append.inv_freq = inv_freq.data();
+        block.append.rope_scale = block.append.k_scale = block.append.v_scale = 1.0f;
+        block.append.keys = keys.data();
+        block.append.values = values.data();
+        block.append.q_out = q_out.data();
+        block.attention.scale = 0.3f;
+        block.attention.q = q_out.data();
+        block.attention.keys = keys.data();
+        block.attention.values = values.data();
+        block.attention.k_scale = block.attention.v_scale = 1.0f;
+        block.attention.y = static_cast<std::byte*>(y.data()) + n * 16 * y.element();
+        ops.attention_block(exec.recorder(), block);
+        exec.sync();
+        return y;
+      });
+      CHECK(fused.bytes() == composed.bytes());
+    }
+  }
+}
+
+TEST_CASE("a missing fused kernel is composed, a missing part is reported with everything else") {
+  CpuDevice device({.threads = 1});
+  {
+    Exec exec(device, {FRT_OP_NORM_LINEARS, FRT_OP_ATTENTION_BLOCK});
+    const frt::Operators ops(exec.context(), FRT_DTYPE_BF16, 0);
+    CHECK_FALSE(ops.has_kernel(FRT_OP_NORM_LINEARS));
+    CHECK(ops.has_kernel(FRT_OP_ATTENTION));
+  }
+  {  // the parts of a kernel that is there need not be
+    Exec exec(device, {FRT_OP_CAUSAL_CONV, FRT_OP_GATED_DELTA});
+    CHECK_NOTHROW(frt::Operators(exec.context(), FRT_DTYPE_BF16, 0, {FRT_OP_GATED_DELTA_BLOCK}));
+  }
+  Exec exec(device, {FRT_OP_EMBED, FRT_OP_ATTENTION_BLOCK, FRT_OP_ATTENTION, FRT_OP_SAMPLE});
+  try {
+    frt::Operators(exec.context(), FRT_DTYPE_BF16, 0,
+                   {FRT_OP_EMBED, FRT_OP_ATTENTION_BLOCK, FRT_OP_NORM_LINEARS, FRT_OP_SAMPLE});
+    FAIL("nothing was reported");
+  } catch (const frt::Error& error) {
+    CHECK(error.status() == FRT_ERR_NOT_FOUND);
+    const std::string text = error.what();
+    CHECK(text.find(FRT_OP_EMBED) != std::string::npos);
+    CHECK(text.find("frt.attention/1 (or frt.attention_block/1)") != std::string::npos);
+    CHECK(text.find(FRT_OP_SAMPLE) != std::string::npos);
+    CHECK(text.find(FRT_OP_NORM_LINEARS) == std::string::npos);
+  }
+}
+
+TEST_CASE("a name that is no operator of the headers is refused") {
+  CpuDevice device({.threads = 1});
+  Exec exec(device);
+  CHECK_THROWS_AS(frt::Operators(exec.context(), FRT_DTYPE_F32, 0, {"acme.secret/1"}), frt::Error);
+}
