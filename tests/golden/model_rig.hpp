@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// model_rig.hpp - a model of the plugin frt.qwen36 on the CPU, loaded as a host loads it: plugins
+// from the build folder, options through a manifest.
+#pragma once
+
+#include <doctest/doctest.h>
+#include <frt/model.h>
+#include <frt/core/exec_table.hpp>
+#include <frt/core/runtime.hpp>
+#include <frt/core/state.hpp>
+#include <frt/exec.hpp>
+
+#include <frt/role/lm.h>
+#include <frt/selftest.h>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace frt::test {
+
+inline const std::filesystem::path kFixtures = FRT_FIXTURES_DIR;
+
+class ModelRig {
+ public:
+  // `options` and `device_options` are TOML lines.
+  explicit ModelRig(const std::string& checkpoint, const std::string& options = "",
+                    const std::string& device_options = "", uint32_t flags = 0) {
+    core::ManifestRequest request;
+    request.environment = [](const std::string&) { return std::nullopt; };
+    request.schemas = &registry_;
+    const std::string text =
+        "schema = 1\n[device.d]\nbackend = \"frt.cpu\"\n[device.d.options]\n" + device_options +
+        "\n[model.m]\nplugin = \"frt.qwen36\"\ndevice = " + "\"d\"\ncheckpoint = \"" + checkpoint +
+        "\"\n[model.m.options]\n" + options + "\n";
+    try {
+      core::Manifest manifest = core::parse_manifest(text, "/m.toml", request);
+      const core::ModelSpec spec = *manifest.find_model("m");
+      runtime_ = std::make_unique<core::Runtime>(std::move(manifest), registry_, services_);
+      context = Context(core::exec_table(), runtime_->device("d").context);
+      table = runtime_->model_plugin("m").find<frt_model_v1>(FRT_EXT_MODEL);
+      frt_model_params params{
+          sizeof(frt_model_params),  flags,           context, spec.name.c_str(),
+          spec.checkpoint().c_str(), spec.options.c()};
+      frt_error error{};
+      check(table->create(runtime_->model_plugin("m").handle(), &params, &model, &error), error);
+    } catch (const core::DiagnosticError& error) {
+      throw Error(FRT_ERR_INVALID_ARGUMENT, error.what());
+    }
+    context.ready();
+  }
+  ~ModelRig() {
+    if (model) table->destroy(model);
+  }
+  ModelRig(const ModelRig&) = delete;
+  ModelRig& operator=(const ModelRig&) = delete;
+
+  template <class Table>
+  const Table* extension(const char* id) const {
+    return static_cast<const Table*>(table->extension(model, id));
+  }
+  frt_lm_info lm() const {
+    frt_lm_info info{};
+    info.struct_size = sizeof(info);
+    check(extension<frt_role_lm_v1>(FRT_EXT_ROLE_LM)->info(model, &info), "role info");
+    return info;
+  }
+
+  Context context;
+  const frt_model_v1* table = nullptr;
+  frt_model model = nullptr;
+
+ private:
+  core::Log log_{[] {
+    core::LogOptions options;
+    options.level = FRT_LOG_ERROR;
+    return options;
+  }()};
+  core::HostServices services_{log_};
+  core::Registry registry_{[] {
+    core::RegistryOptions options;
+    options.plugin_folders = {FRT_PLUGIN_DIR};
+    options.use_environment = false;
+    options.own_folder = FRT_PLUGIN_DIR;
+    options.probing = core::Probing::kNever;
+    return options;
+  }()};
+  std::unique_ptr<core::Runtime> runtime_;
+};
+
+// A role driven by hand: one step at a time, greedy.
+class LmDriver {
+ public:
+  explicit LmDriver(const ModelRig& rig)
+      : rig_(rig),
+        info(rig.lm()),
+        role_(rig.extension<frt_role_lm_v1>(FRT_EXT_ROLE_LM)),
+        stream(rig.context.create_stream("test")) {
+    std::vector<frt_sampling_params> params(info.max_batch);
+    for (frt_sampling_params& each : params) each.top_p = each.repetition_penalty = 1;
+    write(info.sampling, params);
+  }
+
+  template <class T>
+  void write(frt_buffer buffer, const std::vector<T>& values) const {
+    Buffer::retain(rig_.context, buffer).upload(values, stream);
+  }
+  template <class T>
+  std::vector<T> read(frt_buffer buffer, uint64_t count) const {
+    return Buffer::retain(rig_.context, buffer).download<T>(count, stream);
+  }
+
+  void clear(uint32_t slot) const {
+    check(core::state_table()->state_clear(info.state, slot, stream), "clear");
+  }
+  // Feeds at most prefill_chunk tokens; returns the sampled one.
+  int32_t prefill(uint32_t slot, int32_t position, const std::vector<int32_t>& ids) const {
+    frt_shape_key key = 0;
+    check(role_->prefill_key(rig_.model, static_cast<uint32_t>(ids.size()), &key), "key");
+    write(info.tokens, ids);
+    write(info.slot_ids, std::vector<int32_t>{static_cast<int32_t>(slot)});
+    write(info.positions, std::vector<int32_t>{position});
+    write(info.lengths, std::vector<int32_t>{static_cast<int32_t>(ids.size())});
+    check(rig_.context.table().graph_replay(info.prefill, key, stream), "prefill");
+    return read<int32_t>(info.next_tokens, 1)[0];
+  }
+  struct Entry {
+    int32_t slot, position, token, length = 1;
+  };
+  // One decode or draft step; returns one token per entry.
+  std::vector<int32_t> step(const std::vector<Entry>& entries, bool draft = false) const {
+    frt_shape_key key = 0;
+    uint32_t size = 0;
+    const auto count = static_cast<uint32_t>(entries.size());
+    check(draft ? role_->draft_key(rig_.model, count, &key, &size)
+                : role_->decode_key(rig_.model, count, &key, &size),
+          "key");
+    std::vector<int32_t> slots(size), positions(size), tokens(size), lengths(size);
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      slots[i] = entries[i].slot;
+      positions[i] = entries[i].position;
+      tokens[i] = entries[i].token;
+      lengths[i] = entries[i].length;
+    }
+    write(info.tokens, tokens);
+    write(info.slot_ids, slots);
+    write(info.positions, positions);
+    write(info.lengths, lengths);
+    check(rig_.context.table().graph_replay(draft ? info.draft : info.decode, key, stream), "step");
+    std::vector<int32_t> next = read<int32_t>(info.next_tokens, size);
+    next.resize(entries.size());
+    return next;
+  }
+  std::vector<float> logits(uint64_t entries = 1) const {
+    return read<float>(info.logits, entries * info.vocabulary);
+  }
+
+ private:
+  const ModelRig& rig_;
+
+ public:
+  frt_lm_info info;
+
+ private:
+  const frt_role_lm_v1* role_;
+
+ public:
+  Stream stream;
+};
+
+// What a self-test said.
+struct SelftestOutcome {
+  std::size_t passed = 0, skipped = 0;
+  std::vector<std::string> failures;
+};
+inline SelftestOutcome run_selftest(const ModelRig& rig, const std::filesystem::path& goldens) {
+  SelftestOutcome outcome;
+  frt_error error{};
+  const auto report = [](void* user, const frt_selftest_row* row) -> frt_status {
+    auto& self = *static_cast<SelftestOutcome*>(user);
+    if (row->verdict == FRT_VERDICT_PASS) ++self.passed;
+    if (row->verdict == FRT_VERDICT_SKIP) ++self.skipped;
+    if (row->verdict == FRT_VERDICT_FAIL) {
+      self.failures.push_back(
+          std::string(row->tensor) + " (" + row->gate + "): max abs " +
+          std::to_string(row->max_abs) + ", relative " + std::to_string(row->relative) +
+          ", cosine min " + std::to_string(row->cosine_min) + " mean " +
+          std::to_string(row->cosine_mean) + ", argmax " + std::to_string(row->argmax_agreement));
+    }
+    return FRT_OK;
+  };
+  const auto* table = rig.extension<frt_selftest_v1>(FRT_EXT_SELFTEST);
+  check(table->run(rig.model, goldens.c_str(), report, &outcome, &error), error);
+  return outcome;
+}
+
+}  // namespace frt::test
