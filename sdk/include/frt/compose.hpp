@@ -27,6 +27,7 @@
 #pragma once
 
 #include <frt/ops/attention.h>
+#include <frt/ops/checksum.h>
 #include <frt/ops/elementwise.h>
 #include <frt/ops/embed.h>
 #include <frt/ops/gated_delta.h>
@@ -64,6 +65,7 @@ namespace frt {
   X(add, frt_binary_args, FRT_OP_ADD)                                     \
   X(convert, frt_convert_args, FRT_OP_CONVERT)                            \
   X(fill_uniform, frt_fill_uniform_args, FRT_OP_FILL_UNIFORM)             \
+  X(checksum, frt_checksum_args, FRT_OP_CHECKSUM)                         \
   X(causal_conv, frt_causal_conv_args, FRT_OP_CAUSAL_CONV)                \
   X(gated_delta, frt_gated_delta_args, FRT_OP_GATED_DELTA)                \
   X(attention_append, frt_attention_append_args, FRT_OP_ATTENTION_APPEND) \
