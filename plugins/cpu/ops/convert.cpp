@@ -31,8 +31,7 @@ template <class Load>
 void convert_from(int64_t count, const Load& load, frt_dtype dtype, void* y) noexcept {
   switch (dtype) {
     case FRT_DTYPE_F32:
-      return convert_loop(count, load,
-                          [y](int64_t i, float v) { static_cast<float*>(y)[i] = v; });
+      return convert_loop(count, load, [y](int64_t i, float v) { static_cast<float*>(y)[i] = v; });
     case FRT_DTYPE_BF16:
       return convert_loop(count, load, [y](int64_t i, float v) {
         static_cast<uint16_t*>(y)[i] = bf16_from_float(v);
@@ -103,10 +102,9 @@ std::unique_ptr<Node> prepare_convert(Device&, const frt_convert_args& args) {
 }  // namespace
 
 void register_convert(KernelList& list) {
-  list.add<frt_convert_args>(FRT_OP_CONVERT,
-                             kFloatTypes | FRT_DTYPE_BIT(FRT_DTYPE_F16) |
-                                 FRT_DTYPE_BIT(FRT_DTYPE_F8_E4M3),
-                             0, prepare_convert);
+  list.add<frt_convert_args>(
+      FRT_OP_CONVERT, kFloatTypes | FRT_DTYPE_BIT(FRT_DTYPE_F16) | FRT_DTYPE_BIT(FRT_DTYPE_F8_E4M3),
+      0, prepare_convert);
 }
 
 }  // namespace frt::cpu

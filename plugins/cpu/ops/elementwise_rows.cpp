@@ -27,9 +27,8 @@ void binary_typed(Binary operation, std::size_t count, const T* a, const T* b, T
       });
       break;
     case Binary::kAdd:
-      for_lanes(count, [&](auto d, std::size_t i) HWY_ATTR {
-        store(d, hn::Add(load(d, a + i), load(d, b + i)), y + i);
-      });
+      for_lanes(count, [&](auto d, std::size_t i)
+                           HWY_ATTR { store(d, hn::Add(load(d, a + i), load(d, b + i)), y + i); });
       break;
   }
 }
@@ -56,8 +55,8 @@ void store_typed(std::size_t count, const float* x, const float* scales, bool ac
   });
 }
 
-void store_any(int64_t count, const float* x, const float* scales, frt_dtype dtype,
-               bool accumulate, void* y) {
+void store_any(int64_t count, const float* x, const float* scales, frt_dtype dtype, bool accumulate,
+               void* y) {
   const auto size = static_cast<std::size_t>(count);
   if (dtype == FRT_DTYPE_F32) {
     store_typed(size, x, scales, accumulate, static_cast<float*>(y));
@@ -102,8 +101,8 @@ void gated_add(int64_t count, frt_dtype dtype, const void* a, float factor, cons
     gated_add_typed(size, static_cast<const float*>(a), factor, static_cast<const float*>(b),
                     static_cast<float*>(y));
   } else {
-    gated_add_typed(size, static_cast<const uint16_t*>(a), factor,
-                    static_cast<const uint16_t*>(b), static_cast<uint16_t*>(y));
+    gated_add_typed(size, static_cast<const uint16_t*>(a), factor, static_cast<const uint16_t*>(b),
+                    static_cast<uint16_t*>(y));
   }
 }
 
@@ -138,8 +137,7 @@ void binary_row(bool reference, Binary operation, int64_t count, frt_dtype dtype
                 const void* b, void* y) noexcept {
   if (!reference) return HWY_DYNAMIC_DISPATCH(binary)(operation, count, dtype, a, b, y);
   for (int64_t i = 0; i < count; ++i) {
-    const float value =
-        plain_binary(operation, load_float(dtype, a, i), load_float(dtype, b, i));
+    const float value = plain_binary(operation, load_float(dtype, a, i), load_float(dtype, b, i));
     store_float(dtype, y, i, value);
   }
 }

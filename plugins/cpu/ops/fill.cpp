@@ -64,8 +64,7 @@ void fill_piece(const frt_fill_uniform_args& args, int64_t first, int64_t end) n
 std::unique_ptr<Node> prepare_fill_uniform(Device&, const frt_fill_uniform_args& args) {
   const Checks check(FRT_OP_FILL_UNIFORM);
   check.dtype("dtype", args.dtype,
-              {FRT_DTYPE_F32, FRT_DTYPE_BF16, FRT_DTYPE_F16, FRT_DTYPE_F8_E4M3,
-               FRT_DTYPE_F4_E2M1});
+              {FRT_DTYPE_F32, FRT_DTYPE_BF16, FRT_DTYPE_F16, FRT_DTYPE_F8_E4M3, FRT_DTYPE_F4_E2M1});
   check.require(args.count <= INT64_MAX, "count", "is too large");
   check.require(args.dtype != FRT_DTYPE_F4_E2M1 || args.count % 2 == 0, "count",
                 "is odd, but f4_e2m1 has two values per byte");
@@ -82,11 +81,11 @@ std::unique_ptr<Node> prepare_fill_uniform(Device&, const frt_fill_uniform_args&
 }  // namespace
 
 void register_fill(KernelList& list) {
-  list.add<frt_fill_uniform_args>(
-      FRT_OP_FILL_UNIFORM,
-      kFloatTypes | FRT_DTYPE_BIT(FRT_DTYPE_F16) | FRT_DTYPE_BIT(FRT_DTYPE_F8_E4M3) |
-          FRT_DTYPE_BIT(FRT_DTYPE_F4_E2M1),
-      0, prepare_fill_uniform);
+  list.add<frt_fill_uniform_args>(FRT_OP_FILL_UNIFORM,
+                                  kFloatTypes | FRT_DTYPE_BIT(FRT_DTYPE_F16) |
+                                      FRT_DTYPE_BIT(FRT_DTYPE_F8_E4M3) |
+                                      FRT_DTYPE_BIT(FRT_DTYPE_F4_E2M1),
+                                  0, prepare_fill_uniform);
 }
 
 }  // namespace frt::cpu

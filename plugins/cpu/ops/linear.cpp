@@ -57,8 +57,7 @@ std::unique_ptr<Node> prepare_linear(Device& device, const frt_linear_args& args
   group.x_dtype = args.x_dtype;
   group.x = args.x;
   group.x_stride = args.x_stride;
-  group.parts.push_back(
-      {args.weight, args.y_dtype, args.accumulate == 1, args.y, args.y_stride});
+  group.parts.push_back({args.weight, args.y_dtype, args.accumulate == 1, args.y, args.y_stride});
   return make_group_node(device, std::move(group));
 }
 

@@ -35,8 +35,7 @@ class NodeList final : public Node {
   std::size_t bytes_ = 0;
 };
 
-void check_cols(const Checks& check, const char* argument, const frt_weight& weight,
-                int32_t cols) {
+void check_cols(const Checks& check, const char* argument, const frt_weight& weight, int32_t cols) {
   check.require(weight.cols == cols, argument,
                 "is " + std::to_string(weight.cols) + ", expected " + std::to_string(cols));
 }

@@ -140,8 +140,7 @@ MoeExpertsNode::State MoeExpertsNode::sort(int64_t rows, std::byte* scratch) con
 const void* MoeExpertsNode::x_panel(const State& state, PanelKind kind,
                                     int32_t assignment) const noexcept {
   const auto index = static_cast<std::size_t>(kind);
-  return state.scratch + panel_offset_[index] +
-         assignment / args_.chosen * panel_stride_[index];
+  return state.scratch + panel_offset_[index] + assignment / args_.chosen * panel_stride_[index];
 }
 
 void MoeExpertsNode::hidden_tile(const State& state, int32_t expert, int64_t tile) const noexcept {
@@ -166,8 +165,7 @@ void MoeExpertsNode::hidden_tile(const State& state, int32_t expert, int64_t til
                 values[0]);
       store_row(reference_, count, sums[1] + m * kNarrowTile, nullptr, args_.dtype, false,
                 values[1]);
-      binary_row(reference_, Binary::kSiluMul, count, args_.dtype, values[0], values[1],
-                 values[2]);
+      binary_row(reference_, Binary::kSiluMul, count, args_.dtype, values[0], values[1], values[2]);
       // A tile is one block of the panel, so its order can be made here.
       static_assert(kNarrowTile == 64);
       std::byte* row = state.hidden + state.order[i + m] * hidden_stride_;

@@ -88,7 +88,7 @@ inline Tensor random_tensor(frt_dtype dtype, std::size_t count, uint64_t seed, f
 
 // A format with its free choices.
 struct Packing {
-  const char* name;
+  std::string name;
   frt_weight_format format;
   frt_dtype scale_dtype = FRT_DTYPE_NONE;
   int32_t block_rows = 0, block_cols = 0;
@@ -218,8 +218,8 @@ class PackedWeight {
   }
 
   double decode(int32_t r, int32_t c) const {
-    const std::size_t i = static_cast<std::size_t>(r) * static_cast<std::size_t>(cols_) +
-                          static_cast<std::size_t>(c);
+    const std::size_t i =
+        static_cast<std::size_t>(r) * static_cast<std::size_t>(cols_) + static_cast<std::size_t>(c);
     switch (packing_.format) {
       case FRT_WEIGHT_F32: {
         float value;

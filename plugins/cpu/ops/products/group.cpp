@@ -63,9 +63,9 @@ class GroupNode final : public Node {
                        const std::byte* panels) const noexcept;
   void run_wide(Pool& pool, int64_t rows, std::byte* scratch) noexcept;
   void run_wide_tile(PlannedPart& part, int64_t tile, int64_t first_row, int64_t last_row,
-                     int64_t active, int worker, const float* x_float,
-                     std::byte* scratch) noexcept;
-  const void* wide_weights(const PlannedPart& part, int64_t first, std::byte* buffer) const noexcept;
+                     int64_t active, int worker, const float* x_float, std::byte* scratch) noexcept;
+  const void* wide_weights(const PlannedPart& part, int64_t first,
+                           std::byte* buffer) const noexcept;
 
   // `count` sums of row `row` from column `first` of the part on, rounded into y.
   void finish(const PlannedPart& part, int64_t row, int64_t first, int64_t count, const float* sums,
@@ -108,8 +108,7 @@ GroupNode::GroupNode(Device& device, Group group)
     parts_.push_back(std::move(planned));
   }
   const int workers = device.options().threads;
-  const bool wide =
-      !reference_ && device.isa() >= Isa::kAvx2 && group_.rows > kNarrowRows;
+  const bool wide = !reference_ && device.isa() >= Isa::kAvx2 && group_.rows > kNarrowRows;
   narrow_limit_ = wide ? kNarrowRows : group_.rows;
   plan_narrow(device, workers);
   if (wide) plan_wide(device, workers);
@@ -152,17 +151,16 @@ void GroupNode::plan_wide(const Device& device, int workers) {
   int64_t tile = 0;
   std::size_t tile_bytes = 0;
   for (PlannedPart& part : parts_) {
-    part.wide_dtype =
-        bf16 && part.weight.format != FRT_WEIGHT_F32 ? FRT_DTYPE_BF16 : FRT_DTYPE_F32;
+    part.wide_dtype = bf16 && part.weight.format != FRT_WEIGHT_F32 ? FRT_DTYPE_BF16 : FRT_DTYPE_F32;
     part.widened = part.weight.format !=
                    (part.wide_dtype == FRT_DTYPE_BF16 ? FRT_WEIGHT_BF16 : FRT_WEIGHT_F32);
     part.wide_tile = std::min<int64_t>(kWideTile, part.outputs());
     part.wide_tiles = (part.outputs() + part.wide_tile - 1) / part.wide_tile;
     const bool float_x = part.wide_dtype != group_.x_dtype;
     float_x_ |= float_x;
-    part.wide = std::make_unique<WideProduct>(part.wide_dtype, group_.rows, cols_,
-                                              float_x ? cols_ : group_.x_stride, part.wide_tile,
-                                              workers);
+    part.wide =
+        std::make_unique<WideProduct>(part.wide_dtype, group_.rows, cols_,
+                                      float_x ? cols_ : group_.x_stride, part.wide_tile, workers);
     widened |= part.widened;
     scratchpad = std::max(scratchpad, part.wide->scratchpad_bytes());
     tile = std::max(tile, part.wide_tile);
@@ -188,8 +186,7 @@ void GroupNode::prepare_row(int64_t row) const noexcept {
   add_rms_norm_row(reference_, static_cast<int32_t>(cols_), group_.epsilon, group_.residual_dtype,
                    element(group_.residual_dtype, group_.residual, first), group_.x_dtype,
                    group_.delta ? element(group_.x_dtype, group_.delta, first) : nullptr,
-                   group_.norm_weight,
-                   const_cast<void*>(element(group_.x_dtype, group_.x, first)));
+                   group_.norm_weight, const_cast<void*>(element(group_.x_dtype, group_.x, first)));
 }
 
 void GroupNode::run(Pool& pool, std::byte* scratch) noexcept {
@@ -282,8 +279,8 @@ void GroupNode::run_wide(Pool& pool, int64_t rows, std::byte* scratch) noexcept 
   });
 }
 
-void GroupNode::run_wide_tile(PlannedPart& part, int64_t tile, int64_t first_row,
-                              int64_t last_row, int64_t active, int worker, const float* x_float,
+void GroupNode::run_wide_tile(PlannedPart& part, int64_t tile, int64_t first_row, int64_t last_row,
+                              int64_t active, int worker, const float* x_float,
                               std::byte* scratch) noexcept {
   std::byte* own = scratch + worker_offset_ + worker_bytes_ * static_cast<std::size_t>(worker);
   auto* sums = reinterpret_cast<float*>(own + sums_offset_);

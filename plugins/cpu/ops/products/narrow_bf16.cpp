@@ -28,7 +28,7 @@
 #include <algorithm>
 #include <array>
 
-#define FRT_BF16_TARGET                                                                     \
+#define FRT_BF16_TARGET \
   __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi,fma,f16c")))
 #define FRT_BF16_INLINE FRT_BF16_TARGET __attribute__((always_inline)) inline
 
@@ -132,8 +132,7 @@ struct Fp8Rows {
       __m512 sums[kWeights][kRows];
       clear(sums);
       for (int64_t k = first; k < end; k += kBlock) {
-        const __mmask64 mask =
-            end - k >= kBlock ? ~uint64_t{0} : (uint64_t{1} << (end - k)) - 1u;
+        const __mmask64 mask = end - k >= kBlock ? ~uint64_t{0} : (uint64_t{1} << (end - k)) - 1u;
         __m512i even[kWeights];
         __m512i odd[kWeights];
         for (int j = 0; j < kWeights; ++j) {
@@ -174,8 +173,8 @@ struct Fp8Rows {
 // The E4M3 codes in the low bytes of 16 words of 32 bits, as f32.
 FRT_BF16_INLINE __m512 e4m3_lanes(__m512i codes) {
   const __m512i magnitude = _mm512_and_si512(codes, _mm512_set1_epi32(0x7F));
-  const __m512 value =
-      _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(magnitude, 20)), _mm512_set1_ps(0x1p120f));
+  const __m512 value = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(magnitude, 20)),
+                                     _mm512_set1_ps(0x1p120f));
   const __mmask16 nan = _mm512_cmpeq_epi32_mask(magnitude, _mm512_set1_epi32(0x7F));
   const __m512i sign = _mm512_slli_epi32(_mm512_and_si512(codes, _mm512_set1_epi32(0x80)), 24);
   const __m512i bits = _mm512_or_si512(_mm512_castps_si512(value), sign);
@@ -207,8 +206,7 @@ struct Fp4Rows {
       const __mmask16 groups = static_cast<__mmask16>((1u << ((end - first) / kFp4Group)) - 1u);
       __m512 factors[kWeights];
       for (int j = 0; j < kWeights; ++j) {
-        const __m128i codes =
-            _mm_maskz_loadu_epi8(groups, scales + (j * cols + first) / kFp4Group);
+        const __m128i codes = _mm_maskz_loadu_epi8(groups, scales + (j * cols + first) / kFp4Group);
         factors[j] = e4m3_lanes(_mm512_cvtepu8_epi32(codes));
       }
       __m512i pick = quarters;

@@ -55,8 +55,7 @@ void check_expert_weight(const Checks& check, const char* argument,
                          const frt_expert_weight& weight) {
   const std::string name = argument;
   check_weight(check, (name + ".expert").c_str(), weight.expert);
-  const int64_t bytes =
-      packed_bytes(weight.expert.format, weight.expert.cols) * weight.expert.rows;
+  const int64_t bytes = packed_bytes(weight.expert.format, weight.expert.cols) * weight.expert.rows;
   check.at_least((name + ".data_stride").c_str(), weight.data_stride, bytes);
   check.require(weight.data_stride % 4 == 0 || weight.expert.format > FRT_WEIGHT_BF16,
                 (name + ".data_stride").c_str(), "is not a multiple of 4");

@@ -35,8 +35,7 @@ inline int64_t packed_bytes(frt_weight_format format, int64_t cols) noexcept {
 
 // The first value of `row`.  [any]
 inline const uint8_t* weight_row(const frt_weight& weight, int64_t row) noexcept {
-  return static_cast<const uint8_t*>(weight.data) +
-         row * packed_bytes(weight.format, weight.cols);
+  return static_cast<const uint8_t*>(weight.data) + row * packed_bytes(weight.format, weight.cols);
 }
 
 // See above.  [any]

@@ -76,8 +76,7 @@ WideProduct::WideProduct(frt_dtype dtype, int64_t rows, int64_t cols, int64_t x_
     : impl_(std::make_unique<Impl>()) {
   using dnnl::memory;
   const OneThread one_thread;
-  const auto type =
-      dtype == FRT_DTYPE_BF16 ? memory::data_type::bf16 : memory::data_type::f32;
+  const auto type = dtype == FRT_DTYPE_BF16 ? memory::data_type::bf16 : memory::data_type::f32;
   impl_->tile = tile;
   try {
     for (const int64_t block : kBlocks) {
