@@ -13,6 +13,7 @@ void register_operators(KernelList& list) {
   register_fill(list);
   register_gated_delta(list);
   register_linear(list);
+  register_moe(list);
   register_norm(list);
   register_rows(list);
   register_sample(list);

@@ -21,6 +21,7 @@ void register_embed(KernelList& list);        // frt/ops/embed.h
 void register_fill(KernelList& list);         // frt/ops/elementwise.h
 void register_gated_delta(KernelList& list);  // frt/ops/gated_delta.h
 void register_linear(KernelList& list);       // frt/ops/linear.h
+void register_moe(KernelList& list);          // frt/ops/moe.h
 void register_norm(KernelList& list);         // frt/ops/norm.h
 void register_rows(KernelList& list);         // frt/ops/rows.h
 void register_sample(KernelList& list);       // frt/ops/sample.h
