@@ -68,7 +68,8 @@ class Tokenizer {
   std::vector<TokenId> encode(std::string_view text, bool split_added = true) const;
 
   // The text of `ids`: bytes of neighbouring tokens are joined before decoding, what is no UTF-8
-  // becomes U+FFFD, one per maximal invalid part. `skip_special` leaves special tokens out. An id
+  // becomes U+FFFD, one per maximal invalid part. An added token is its content, letters of Latin-1
+  // included (which the library takes for bytes). `skip_special` leaves special tokens out. An id
   // that no token has, as the padding of an embedding table, is no text.  [any]
   std::string decode(std::span<const TokenId> ids, bool skip_special = false) const;
 
