@@ -81,7 +81,7 @@ std::vector<Hit> scan(const std::filesystem::path& root) {
     return hits;
   }
   for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
-    if (entry.is_regular_file()) scan_file(entry.path());
+    if (entry.is_regular_file() && entry.path().extension() != ".md") scan_file(entry.path());
   }
   return hits;
 }

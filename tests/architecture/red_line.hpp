@@ -21,7 +21,8 @@ struct Hit {
 // and "recapture" are fine.
 std::vector<std::string> words_in(std::string_view line);
 
-// All hits in the files under `root` (a folder or a file).
+// All hits in the files under `root` (a folder or a file). Pages (.md) are left out: they say what
+// must not come in.
 std::vector<Hit> scan(const std::filesystem::path& root);
 
 }  // namespace red_line

@@ -16,7 +16,7 @@ class Overrides {
   // Reads the "--set" texts of `request`, which is borrowed. Malformed ones are findings.
   Overrides(const ManifestRequest& request, Diagnostics& diagnostics);
 
-  // Appends what overrides table `table` ("model.qwen.options") to `settings`. Variables are looked
+  // Appends what overrides table `table` ("model.talk.options") to `settings`. Variables are looked
   // up for `keys`; flags are taken whatever their key, so that a misspelt one is reported.
   void apply(const std::string& table, const std::vector<std::string>& keys,
              std::vector<RawSetting>& settings);
@@ -28,7 +28,7 @@ class Overrides {
  private:
   struct Flag {
     std::string text;   // as given
-    std::string table;  // "model.qwen.options"
+    std::string table;  // "model.talk.options"
     std::string key;
     std::string value;
     bool used = false;

@@ -60,7 +60,7 @@ const char* config_type_name(frt_config_type type) noexcept;
 enum class Origin { kDefault, kManifest, kEnvironment, kFlag };
 
 // Where a value came from. `text` is for people: "default", "demo.toml:12:3",
-// "environment FRT_MODEL_QWEN_OPTIONS_SLOTS", "--set model.qwen.options.slots=2".
+// "environment FRT_MODEL_TALK_OPTIONS_SLOTS", "--set model.talk.options.slots=2".
 struct Provenance {
   Origin origin = Origin::kDefault;
   std::string text = "default";
@@ -129,7 +129,7 @@ class Config {
 
 // What resolving needs to know beside schema and settings.
 struct ResolveContext {
-  std::string table;                  // for messages, e.g. "model.qwen.options"
+  std::string table;                  // for messages, e.g. "model.talk.options"
   SourcePosition table_position;      // where a missing key is reported
   std::filesystem::path base_folder;  // relative paths of the manifest start here
   std::filesystem::path flag_folder;  // relative paths of environment and flags start here

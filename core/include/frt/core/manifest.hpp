@@ -26,7 +26,7 @@
 //
 // Every value can be overridden: `device.gpu0.ordinal` by the environment variable
 // FRT_DEVICE_GPU0_ORDINAL and by the flag `--set device.gpu0.ordinal=1`; options of a plugin by
-// FRT_MODEL_QWEN_OPTIONS_SLOTS and `--set model.qwen.options.slots=2`.
+// FRT_MODEL_TALK_OPTIONS_SLOTS and `--set model.talk.options.slots=2`.
 #pragma once
 
 #include <frt/core/config.hpp>
