@@ -5,6 +5,9 @@
 # (version script), no undefined symbols, loadable from any folder ($ORIGIN). In the project's own
 # tree it lands in FRT_PLUGIN_OUTPUT_DIRECTORY; `cmake --install` puts it into lib/frt/plugins, unless
 # NO_INSTALL is given.
+#
+# The search path is the installed one from the start: a build path is padded with an empty entry,
+# which the dynamic linker takes for the working directory.
 function(frt_add_plugin target)
   set(version_script ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/plugin.map)
   cmake_parse_arguments(arg "NO_INSTALL" "OUTPUT" "SOURCES;LINK" ${ARGN})
@@ -17,7 +20,7 @@ function(frt_add_plugin target)
   set_target_properties(${target} PROPERTIES
     PREFIX "" OUTPUT_NAME ${arg_OUTPUT}
     C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
-    BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN"
+    INSTALL_RPATH "$ORIGIN" BUILD_WITH_INSTALL_RPATH ON
     LINK_DEPENDS ${version_script})
   if(FRT_PLUGIN_OUTPUT_DIRECTORY)
     set_target_properties(${target} PROPERTIES

@@ -55,9 +55,10 @@ std::vector<std::string> image_problems(const fs::path& path) {
         line.find("(RPATH)") != std::string::npos || line.find("(RUNPATH)") != std::string::npos;
     if (path_line) {
       const std::size_t start = line.find('[') + 1;
-      std::istringstream entries(line.substr(start, line.rfind(']') - start));
+      // An empty entry is one, too: it means the working directory.
+      std::istringstream entries(line.substr(start, line.rfind(']') - start) + ":");
       for (std::string entry; std::getline(entries, entry, ':');) {
-        if (!entry.starts_with("$ORIGIN")) problems.push_back("searches " + entry);
+        if (!entry.starts_with("$ORIGIN")) problems.push_back("searches '" + entry + "'");
       }
     }
     if (line.find("GNU_STACK") != std::string::npos && line.find("RWE") != std::string::npos) {
@@ -154,7 +155,8 @@ TEST_CASE("a plugin that is built carelessly is noticed") {
   CAPTURE(all);
   CHECK(all.find("exports: frt_plugin_v1 helper") != std::string::npos);
   CHECK(all.find("frt_core_exec") != std::string::npos);
-  CHECK(all.find("searches /opt/libraries") != std::string::npos);
+  CHECK(all.find("searches '/opt/libraries'") != std::string::npos);
+  CHECK(all.find("searches ''") != std::string::npos);
   CHECK(all.find("executable stack") != std::string::npos);
 }
 
