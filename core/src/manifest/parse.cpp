@@ -224,7 +224,9 @@ class Reader {
       return nullptr;
     }
     if (!lookup.schema) {
-      diagnostics_.error(lookup.code, position, lookup.problem).notes = lookup.notes;
+      Diagnostic& d = diagnostics_.error(lookup.code, position, lookup.problem);
+      d.notes = lookup.notes;
+      d.plugin_refused = lookup.code != FRT_ERR_NOT_FOUND;
     }
     return lookup.schema;
   }
@@ -449,7 +451,14 @@ const HostSpec* Manifest::find_host(std::string_view type) const noexcept {
 }
 
 Manifest load_manifest(const fs::path& path, const ManifestRequest& request) {
-  const std::string text = read_small_file(path, "manifest", kManifestLimit);
+  std::string text;
+  try {
+    text = read_small_file(path, "manifest", kManifestLimit);
+  } catch (const Error& error) {
+    Diagnostics diagnostics;
+    diagnostics.error(error.status(), {}, error.what());
+    diagnostics.throw_if_errors();
+  }
   return parse_manifest(text, path, request);
 }
 

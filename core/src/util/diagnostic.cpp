@@ -121,6 +121,11 @@ DiagnosticError::DiagnosticError(std::vector<Diagnostic> diagnostics)
     : Error(common_code(diagnostics), render_all(diagnostics)),
       diagnostics_(std::move(diagnostics)) {}
 
+bool DiagnosticError::only_refused_plugins() const noexcept {
+  return std::all_of(diagnostics_.begin(), diagnostics_.end(),
+                     [](const Diagnostic& d) { return d.plugin_refused; });
+}
+
 Diagnostic& Diagnostics::add(Severity severity, frt_status code, const SourcePosition& position,
                              std::string message) {
   Diagnostic d;

@@ -140,6 +140,10 @@ TEST_CASE("missing, refused and mistaken plugins are reported where they are nam
   REQUIRE(findings.size() == 1);
   CHECK(findings[0].code == FRT_ERR_ABI);
   CHECK(has(findings[0].message, "was refused: too old"));
+  CHECK(DiagnosticError(findings).only_refused_plugins());
+  findings = fixture.findings("schema = 1\n[device.d]\nbackend = \"bad\"\nordnal = 1\n");
+  CHECK(findings.size() == 2);
+  CHECK_FALSE(DiagnosticError(findings).only_refused_plugins());
   findings = fixture.findings(edited("backend = \"b.one\"", "backend = \"m.one\""));
   REQUIRE(findings.size() == 1);
   CHECK(has(findings[0].message, "'m.one' is a model plugin; here belongs a backend plugin"));

@@ -57,6 +57,7 @@ struct Diagnostic {
   std::string source_line;         // the line of `position`, as written
   std::string hint;                // stands beside the caret, e.g. "did you mean `slots`?"
   std::vector<std::string> notes;  // further lines, each shown after "= "
+  bool plugin_refused = false;     // the text is fine, a plugin file that it names is not
 };
 
 // The block shown above, without a final newline.  [any]
@@ -68,6 +69,8 @@ class DiagnosticError : public Error {
  public:
   explicit DiagnosticError(std::vector<Diagnostic> diagnostics);
   const std::vector<Diagnostic>& diagnostics() const noexcept { return diagnostics_; }
+  // True if every finding is a refused plugin: nothing is wrong with the text itself.
+  bool only_refused_plugins() const noexcept;
 
  private:
   std::vector<Diagnostic> diagnostics_;
