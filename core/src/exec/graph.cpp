@@ -61,11 +61,20 @@ frt_status call_record(frt_record_fn record, void* user, const frt_recorder& rec
   return status;
 }
 
-void forget_capture_uses(frt_context_s& context) noexcept {
-  std::vector<frt_buffer> uses;
-  uses.swap(context.capture_uses);
-  for (frt_buffer buffer : uses) exec::buffer_release(buffer);
-}
+// What a capture leaves to do, whether it succeeded or not: buffers noted for a variant that did
+// not come to be, and releases that the callback asked for.
+struct CaptureEnd {
+  explicit CaptureEnd(frt_context_s& owner) noexcept : context(owner) {}
+  ~CaptureEnd() {
+    std::vector<frt_buffer> uses;
+    uses.swap(context.capture_uses);
+    for (frt_buffer buffer : uses) exec::buffer_release(buffer);
+    run_deferred(context);
+  }
+  CaptureEnd(const CaptureEnd&) = delete;
+  CaptureEnd& operator=(const CaptureEnd&) = delete;
+  frt_context_s& context;
+};
 
 // Marks the internal stream as recording for the time of the callback.
 class CaptureScope {
@@ -251,7 +260,8 @@ frt_status graph_capture(frt_graph graph, frt_shape_key key, frt_record_fn recor
     return set_error(error, FRT_ERR_INVALID_ARGUMENT, "graph_capture: a null argument");
   }
   frt_context_s& context = *graph->context;
-  const frt_status status = setup(context, "graph_capture", error, [&] {
+  return setup(context, "graph_capture", error, [&] {
+    const CaptureEnd end(context);
     graph->variants.reserve_one();
     auto variant = std::make_unique<Variant>();
     variant->key = key;
@@ -266,11 +276,6 @@ frt_status graph_capture(frt_graph graph, frt_shape_key key, frt_record_fn recor
     bump(context.captures);
     if (context.ready) bump(context.captures_since_ready);
   });
-  if (!context.capturing) {  // not when this call was refused inside another callback
-    forget_capture_uses(context);
-    run_deferred(context);
-  }
-  return status;
 }
 
 frt_status graph_adopt(frt_graph graph, frt_shape_key key, void* native, uint32_t owned,
