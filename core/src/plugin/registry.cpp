@@ -55,6 +55,13 @@ std::vector<fs::path> plugin_files(const fs::path& folder) {
   return files;
 }
 
+// "; it requires: ..." of a card that says so: the likely reason when a file does not load.
+std::string requirements(const Card& card) {
+  std::string text;
+  for (const std::string& one : card.requirements) text += (text.empty() ? "" : ", ") + one;
+  return text.empty() ? text : "; it requires: " + text;
+}
+
 bool same_file(const fs::path& a, const fs::path& b) {
   std::error_code code;
   return a == b || fs::equivalent(a, b, code);
@@ -158,7 +165,9 @@ std::vector<std::string> Registry::describe_search() const {
     if (!entry.path.empty()) lines.push_back("manifest: " + entry.path.string());
   }
   for (const fs::path& path : options_.plugin_folders) {
-    lines.push_back("--plugin-dir: " + fs::absolute(path).lexically_normal().string());
+    std::error_code code;
+    lines.push_back("--plugin-dir: " + fs::absolute(path).lexically_normal().string() +
+                    (fs::is_directory(path, code) ? "" : " (no such folder)"));
   }
   const auto variable = options_.use_environment && options_.environment
                             ? options_.environment("FRT_PLUGIN_PATH")
@@ -226,7 +235,7 @@ const LoadedPlugin& Registry::load_candidate(Candidate& candidate) {
     const ProbeResult trial = probe_in_child(candidate.path);
     if (trial.verdict != ProbeVerdict::kOk) {
       throw refuse(trial.verdict == ProbeVerdict::kRefused ? FRT_ERR_FORMAT : FRT_ERR_INTERNAL,
-                   trial.detail);
+                   trial.detail + requirements(*candidate.card));
     }
   }
   try {
@@ -237,7 +246,7 @@ const LoadedPlugin& Registry::load_candidate(Candidate& candidate) {
     }
     return loaded;
   } catch (const Error& error) {
-    throw refuse(error.status(), one_line(error));
+    throw refuse(error.status(), one_line(error) + requirements(*candidate.card));
   }
 }
 

@@ -113,7 +113,7 @@ TEST_CASE("a manifest's file comes first, must have the id it is given, and may 
 }
 
 TEST_CASE("a missing plugin is reported with suggestions and the places that were searched") {
-  Registry registry(only({test::kGoodModel.parent_path()}));
+  Registry registry(only({test::kGoodModel.parent_path(), "/nowhere/else"}));
   const frt::Error error = error_of([&] { registry.load("test.modle"); });
   CHECK(error.status() == FRT_ERR_NOT_FOUND);
   CHECK(has(error.what(), "no plugin 'test.modle' (did you mean `test.model`?)"));
@@ -121,8 +121,9 @@ TEST_CASE("a missing plugin is reported with suggestions and the places that wer
   const SchemaSource::Lookup lookup = registry.find("test.modle");
   CHECK(lookup.schema == nullptr);
   CHECK(lookup.problem == "no plugin 'test.modle' (did you mean `test.model`?)");
-  REQUIRE(lookup.notes.size() == 2);
+  REQUIRE(lookup.notes.size() == 3);
   CHECK(has(lookup.notes[0], "searched --plugin-dir: "));
+  CHECK(has(lookup.notes[1], "/nowhere/else (no such folder)"));
 }
 
 TEST_CASE(
@@ -153,6 +154,7 @@ TEST_CASE("a foreign plugin that aborts is refused by its trial and stays refuse
   const frt::Error error = error_of([&] { registry.load("test.broken"); });
   CHECK(has(error.what(), "was refused: loading it ended the process"));
   CHECK(has(error.what(), "no driver found"));
+  CHECK(has(error.what(), "; it requires: driver>=5, luck"));
   CHECK(registry.candidates().at(0).state == CandidateState::kRefused);
   CHECK(has(error_of([&] { registry.load("test.broken"); }).what(), "was refused: loading it"));
 }

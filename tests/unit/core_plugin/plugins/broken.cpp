@@ -25,6 +25,8 @@
 
 #if FRT_TEST_BREAKAGE == BREAK_CARD_KEY
 #define EXTRA "targts = [\"x\"]\n"
+#elif FRT_TEST_BREAKAGE == BREAK_ABORTS
+#define EXTRA "requires = [\"driver>=5\", \"luck\"]\n"
 #else
 #define EXTRA ""
 #endif
