@@ -138,13 +138,25 @@ std::vector<core::HostSchema> App::host_schemas() {
           {.type = "http", .options = {listen, model}, .doc = "the HTTP server"}};
 }
 
-core::ManifestRequest App::manifest_request() {
+core::Manifest App::load_manifest(const std::string& path) {
   core::ManifestRequest request;
   request.hosts = host_schemas();
   request.sets = options_.sets;
   request.environment_names = core::process_environment_names();
   request.schemas = &registry();
-  return request;
+  core::Manifest manifest = [&] {
+    try {
+      return core::load_manifest(path, request);
+    } catch (const core::DiagnosticError&) {
+      throw;
+    } catch (const Error& error) {
+      throw ExitError(ExitCode::kManifest, error.status(), error.what());
+    }
+  }();
+  for (const core::Diagnostic& warning : manifest.warnings) {
+    log().write("", FRT_LOG_WARNING, core::render(warning));
+  }
+  return manifest;
 }
 
 bool App::color_stderr() const {

@@ -47,7 +47,9 @@ class App {
   core::Registry& registry();
   // The host tables a manifest may have.
   static std::vector<core::HostSchema> host_schemas();
-  core::ManifestRequest manifest_request();
+  // Reads and checks a manifest, shows its warnings. Everything that is wrong with it is
+  // ExitCode::kManifest.
+  core::Manifest load_manifest(const std::string& path);
 
   bool color_stderr() const;
   bool color_stdout() const;

@@ -185,8 +185,11 @@ class ChatSession {
     if (setter == setters.end()) {
       throw Error(FRT_ERR_INVALID_ARGUMENT, "nothing is called '" + name + "'; /help lists names");
     }
-    changed.greedy = changed.greedy && name != "temperature";
     setter->second();
+    // Saying how to draw means to draw.
+    if (name == "temperature" || name == "top-k" || name == "top-p" || name == "min-p") {
+      changed.greedy = false;
+    }
     request_.sampling = resolve_sampling(changed, defaults_);
     choice() = changed;
   }

@@ -36,20 +36,12 @@ checkpoint = "checkpoints/demo"   # relative to this file; or "synthetic:qwen3.6
 # capsule_dir = "capsules"        # disk tier; absent: no disk tier
 )";
 
-core::Manifest load(App& app, const std::string& path) {
-  core::Manifest manifest = core::load_manifest(path, app.manifest_request());
-  for (const core::Diagnostic& warning : manifest.warnings) {
-    fmt::print(stderr, "{}\n", core::render(warning));
-  }
-  return manifest;
-}
-
 void add_check(App& app, CLI::App& config) {
   auto path = std::make_shared<std::string>();
   CLI::App* command = config.add_subcommand("check", "Check a manifest; all findings in one pass");
   command->add_option("manifest", *path, "The manifest (TOML)")->required();
   app.add_command(command, [&app, path] {
-    const core::Manifest manifest = load(app, *path);
+    const core::Manifest manifest = app.load_manifest(*path);
     fmt::print("{}: ok ({} devices, {} models, {} hosts, {} warnings)\n", *path,
                manifest.devices.size(), manifest.models.size(), manifest.hosts.size(),
                manifest.warnings.size());
@@ -65,7 +57,7 @@ void add_dump(App& app, CLI::App& config) {
   command->add_option("manifest", *path, "The manifest (TOML)")->required();
   command->add_flag("--json", *json, "As JSON instead of TOML");
   app.add_command(command, [&app, path, json] {
-    const core::Manifest manifest = load(app, *path);
+    const core::Manifest manifest = app.load_manifest(*path);
     fmt::print("{}\n", *json ? core::dump_json(manifest) : core::dump_toml(manifest));
     return ExitCode::kOk;
   });

@@ -48,10 +48,7 @@ LoadedModel::LoadedModel(App& app, const std::string& manifest_path, const std::
                 }) {
   const auto start = std::chrono::steady_clock::now();
   const InterruptGuard interrupt;
-  core::Manifest manifest = core::load_manifest(manifest_path, app.manifest_request());
-  for (const auto& warning : manifest.warnings) {
-    app.log().write("", FRT_LOG_WARNING, core::render(warning));
-  }
+  core::Manifest manifest = app.load_manifest(manifest_path);
   stage(ExitCode::kManifest, [&] { choose(manifest, model); });
   const core::ModelSpec spec = *manifest.find_model(name_);
 

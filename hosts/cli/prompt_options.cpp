@@ -11,12 +11,17 @@ void PromptOptions::add_to(CLI::App& command) {
   command.add_option("-n,--max-new", max_new, "Write at most this many tokens (\"2k\" is 2048)")
       ->type_name("N")
       ->capture_default_str();
-  command.add_flag("--greedy", sampling.greedy, "Always take the most probable token");
-  command.add_option("--temperature", sampling.temperature, "Flatter above 1, 0 is greedy");
-  command.add_option("--top-k", sampling.top_k, "Draw among the k most probable; 0: all");
-  command.add_option("--top-p", sampling.top_p, "Draw among the most probable of this mass");
-  command.add_option("--min-p", sampling.min_p,
-                     "Drop what is less probable than this times the best");
+  CLI::Option* greedy =
+      command.add_flag("--greedy", sampling.greedy, "Always take the most probable token");
+  command.add_option("--temperature", sampling.temperature, "Flatter above 1, 0 is greedy")
+      ->excludes(greedy);
+  command.add_option("--top-k", sampling.top_k, "Draw among the k most probable; 0: all")
+      ->excludes(greedy);
+  command.add_option("--top-p", sampling.top_p, "Draw among the most probable of this mass")
+      ->excludes(greedy);
+  command
+      .add_option("--min-p", sampling.min_p, "Drop what is less probable than this times the best")
+      ->excludes(greedy);
   command.add_option("--repetition-penalty", sampling.repetition_penalty,
                      "Divide the logits of tokens seen before; 1: off");
   command.add_option("--presence-penalty", sampling.presence_penalty,

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the end-to-end tests share: the real frt-host, manifests in a temporary folder."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+HOST = pathlib.Path(os.environ["FRT_HOST"])
+MAKE_CHECKPOINT = pathlib.Path(os.environ["FRT_MAKE_CHECKPOINT"])
+FIXTURES = pathlib.Path(os.environ["FRT_FIXTURES"])
+SOURCE = FIXTURES.parent.parent
+TIMEOUT = 300  # seconds; generous, for sanitizer builds on busy machines
+
+OK, FAILED, USAGE, MANIFEST, PLUGIN, DEVICE = range(6)
+
+
+def clean_environment():
+    """The environment without the user's own settings of frt-host."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("FRT_") and k != "NO_COLOR"}
+
+
+class HostTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="frt-e2e-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def frt(self, *arguments, stdin=None, env=None):
+        """Runs frt-host; stdin is text or None for no input."""
+        result = subprocess.run(
+            [str(HOST), *map(str, arguments)], input=stdin if stdin is not None else "",
+            capture_output=True, text=True, timeout=TIMEOUT, cwd=self.folder,
+            env={**clean_environment(), **(env or {})}, encoding="utf-8", errors="replace")
+        self.assertGreaterEqual(result.returncode, 0, f"died of a signal: {result.stderr}")
+        for word in ("AddressSanitizer", "runtime error:", "terminate called", "ThreadSanitizer"):
+            self.assertNotIn(word, result.stderr)
+        return result
+
+    def check(self, status, *arguments, **options):
+        result = self.frt(*arguments, **options)
+        self.assertEqual(result.returncode, status,
+                         f"frt-host {' '.join(map(str, arguments))}\n"
+                         f"stdout: {result.stdout}\nstderr: {result.stderr}")
+        return result
+
+    def manifest(self, text):
+        path = self.folder / "manifest.toml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def model_manifest(self, checkpoint, options="", device="", extra=""):
+        return self.manifest(f"""schema = 1
+[device.cpu0]
+backend = "frt.cpu"
+{device}
+[model.m]
+plugin = "frt.qwen36"
+device = "cpu0"
+checkpoint = "{checkpoint}"
+[model.m.options]
+{options}
+{extra}""")
+
+    def demo(self, **options):
+        return self.model_manifest(FIXTURES / "demo", **options)
+
+    def run_json(self, manifest, *arguments, **options):
+        return json.loads(self.check(OK, "-q", "run", manifest, "--json", *arguments,
+                                     **options).stdout)

@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything of frt-host that runs no model: manifests, plugins, devices, doctor, verify's refusals."""
+import json
+import shutil
+import subprocess
+import unittest
+
+from support import (DEVICE, FAILED, FIXTURES, HOST, MAKE_CHECKPOINT, MANIFEST, OK, PLUGIN, SOURCE, USAGE,
+                     HostTest)
+
+
+class Manifests(HostTest):
+    def findings(self, text, status=MANIFEST):
+        return self.check(status, "config", "check", self.manifest(text)).stderr
+
+    def test_the_shipped_manifests_are_good(self):
+        for path in sorted((SOURCE / "hosts/manifests").glob("*.toml")):
+            with self.subTest(path.name):
+                self.check(OK, "config", "check", path)
+
+    def test_the_design_example_is_accepted(self):
+        self.check(OK, "config", "check", self.manifest("""schema = 1
+[device.gpu0]
+backend = "auto"
+[model.qwen]
+plugin     = "frt.qwen36"
+device     = "gpu0"
+checkpoint = "checkpoints/qwen3.6-27b-fp8"
+[model.qwen.options]
+slots = 4
+max_context = "32k"
+[host.lm]
+model       = "qwen"
+capsule_dir = "capsules"
+[host.http]
+listen = "127.0.0.1:8080"
+model  = "qwen"
+"""))
+
+    def test_a_syntax_error_has_its_place(self):
+        text = self.findings("schema = 1\n[device.x\n")
+        self.assertIn("manifest.toml:2", text)
+
+    def test_an_unknown_key_has_a_suggestion(self):
+        text = self.findings('schema = 1\n[device.c]\nbackend = "frt.cpu"\n[model.m]\n'
+                             'plugin = "frt.qwen36"\ndevice = "c"\ncheckpoint = "x"\n'
+                             '[model.m.options]\nmax_contxt = "4k"\n')
+        self.assertIn("max_contxt", text)
+        self.assertIn("did you mean `max_context`", text)
+        self.assertIn(":9:1", text)
+
+    def test_a_wrong_type_is_named(self):
+        text = self.findings('schema = 1\n[device.c]\nbackend = 7\n')
+        self.assertIn("backend", text)
+        self.assertIn(":3:", text)
+
+    def test_a_missing_plugin_is_named(self):
+        self.assertIn("frt.nothing", self.findings('schema = 1\n[device.c]\nbackend = "frt.nothing"\n'))
+
+    def test_two_errors_come_at_once(self):
+        text = self.findings('schema = 1\n[device.c]\nbakend = "frt.cpu"\nordinal = "x"\n')
+        self.assertIn("bakend", text)
+        self.assertIn("ordinal", text)
+
+    def test_a_manifest_that_is_not_there(self):
+        result = self.frt("config", "check", "nowhere.toml")
+        self.assertEqual(result.returncode, MANIFEST, result.stderr)
+        self.assertIn("nowhere.toml", result.stderr)
+
+    def test_dump_shows_values_and_their_source(self):
+        path = self.demo()
+        dump = json.loads(self.check(OK, "config", "dump", path, "--json", "--set",
+                                     "model.m.options.slots=3").stdout)
+        self.assertIn("--set", json.dumps(dump))
+        toml = self.check(OK, "config", "dump", path).stdout
+        again = self.folder / "again.toml"
+        again.write_text(toml)
+        self.check(OK, "config", "check", again)
+
+    def test_default_and_schema(self):
+        text = self.check(OK, "config", "default").stdout
+        self.check(OK, "config", "check", self.manifest(text))
+        self.assertIn("$schema", json.loads(self.check(OK, "config", "schema").stdout))
+
+
+class Devices(HostTest):
+    def test_auto_never_means_the_processor(self):
+        result = self.frt("run", self.manifest("""schema = 1
+[device.d]
+backend = "auto"
+[model.m]
+plugin = "frt.qwen36"
+device = "d"
+checkpoint = "synthetic:qwen3.6-tiny"
+"""), "--prompt-ids", "1", "-n", "1")
+        if result.returncode == OK:
+            self.assertNotIn("frt.cpu", result.stderr)
+        else:
+            self.assertIn(result.returncode, (PLUGIN, DEVICE))
+            self.assertIn("frt.cpu", result.stderr)
+
+    def test_an_ordinal_that_is_not_there(self):
+        result = self.check(DEVICE, "run", self.demo(device="ordinal = 9"), "-p", "x")
+        self.assertIn("9", result.stderr)
+
+    def test_listing(self):
+        listing = json.loads(self.check(OK, "devices", "--json").stdout)
+        self.assertIn("frt.cpu", [device["backend"] for device in listing["devices"]])
+        self.assertIn("frt.cpu", self.check(OK, "devices").stdout)
+
+
+class Plugins(HostTest):
+    def test_listing_and_details(self):
+        listing = json.loads(self.check(OK, "plugins", "ls", "--json").stdout)
+        self.assertLessEqual({"frt.cpu", "frt.qwen36"}, {p["id"] for p in listing["plugins"]})
+        cpu = json.loads(self.check(OK, "plugins", "show", "frt.cpu", "--json").stdout)
+        self.assertIn("frt.linear/1", [kernel["name"] for kernel in cpu["kernels"]])
+        self.assertIn("slots", self.check(OK, "plugins", "show", "frt.qwen36").stdout)
+        self.assertIn("frt.cpu", self.check(PLUGIN, "plugins", "show", "frt.cpi").stderr)
+
+    def test_refused_files_are_listed_with_the_reason(self):
+        own = HOST.parent.parent / "lib/frt/plugins/frt_cpu.so"
+        folder = self.folder / "plugins"
+        folder.mkdir()
+        (folder / "cut.so").write_bytes(own.read_bytes()[:1000])
+        (folder / "text.so").write_text("no plugin")
+        listing = json.loads(self.check(OK, "--plugin-dir", folder, "plugins", "ls", "--json").stdout)
+        reasons = {p["path"].rsplit("/", 1)[-1]: p for p in listing["plugins"]}
+        for name in ("cut.so", "text.so"):
+            self.assertEqual(reasons[name]["state"], "rejected")
+            self.assertTrue(reasons[name]["reason"])
+        doctor = self.check(FAILED, "--plugin-dir", folder, "doctor").stdout
+        self.assertIn("cut.so", doctor)
+
+    def test_a_lock_pins_digests(self):
+        lock = self.folder / "frt.lock"
+        self.check(OK, "plugins", "lock", lock)
+        self.check(OK, "plugins", "verify", lock)
+        self.check(OK, "--lock", lock, "-q", "run", self.demo(), "-p", "a", "-n", 1)
+        text = lock.read_text()
+        digest = text.split('sha256 = "')[1][:8]
+        lock.write_text(text.replace(digest, "00000000" if digest != "00000000" else "11111111"))
+        self.check(PLUGIN, "plugins", "verify", lock)
+        result = self.frt("--lock", lock, "-q", "run", self.demo(), "-p", "a", "-n", 1)
+        self.assertIn(result.returncode, (MANIFEST, PLUGIN), result.stderr)
+
+
+class Others(HostTest):
+    def test_doctor_works_and_speaks_json(self):
+        report = json.loads(self.check(OK, "doctor", "--json").stdout)
+        self.assertTrue(report["healthy"])
+        self.assertIn("no problem found", self.check(OK, "doctor").stdout)
+
+    def test_version(self):
+        facts = json.loads(self.check(OK, "version", "--json").stdout)
+        self.assertEqual(facts["abi"], "1.0")
+        self.assertIn("frt-host", self.check(OK, "version").stdout)
+
+    def test_completion_scripts_are_valid(self):
+        script = self.check(OK, "completion", "bash").stdout
+        self.assertEqual(subprocess.run(["bash", "-n"], input=script, text=True).returncode, 0)
+        complete = script + (
+            '\nCOMP_WORDS=(frt-host config ch) COMP_CWORD=2; _frt_host; echo "${COMPREPLY[*]}"'
+            '\nCOMP_WORDS=(frt-host run --prompt-f) COMP_CWORD=2; _frt_host; echo "${COMPREPLY[*]}"')
+        words = subprocess.run(["bash"], input=complete, text=True, capture_output=True).stdout
+        self.assertEqual(words.split(), ["check", "--prompt-file"])
+        self.assertIn("complete -c frt-host", self.check(OK, "completion", "fish").stdout)
+        self.assertIn("#compdef", self.check(OK, "completion", "zsh").stdout)
+
+    def test_usage(self):
+        self.check(USAGE)
+        self.check(USAGE, "nonsense")
+        self.check(USAGE, "run")
+        self.check(USAGE, "run", "--no-such-option")
+        help_text = self.check(OK, "--help").stdout
+        self.assertLessEqual(len(help_text.splitlines()), 48)
+        self.assertIn("--prompt-ids", self.check(OK, "--help-all").stdout)
+
+    def test_json_logs(self):
+        result = self.check(OK, "--log-format", "jsonl", "--log-level", "debug", "run", self.demo(),
+                            "-p", "a", "-n", 1)
+        for line in result.stderr.splitlines():
+            if line.startswith("{"):
+                json.loads(line)
+
+
+class Checkpoints(HostTest):
+    """A broken checkpoint gives one clear message and status 1."""
+
+    def broken(self, change, *words):
+        folder = self.folder / "checkpoint"
+        shutil.copytree(FIXTURES / "demo", folder)
+        folder.chmod(0o755)
+        for path in folder.iterdir():
+            path.chmod(0o644)
+        change(folder)
+        result = self.check(FAILED, "-q", "run", self.model_manifest(folder), "-p", "a", "-n", 1)
+        self.assertEqual(result.stdout, "")
+        self.assertIn("error:", result.stderr)
+        for word in words:
+            self.assertIn(word, result.stderr)
+
+    def test_nothing_there(self):
+        self.broken(shutil.rmtree, "config.json")
+
+    def test_no_weights(self):
+        self.broken(lambda f: (f / "model.safetensors").unlink(), "safetensors")
+
+    def test_truncated_weights(self):
+        def cut(folder):
+            path = folder / "model.safetensors"
+            path.write_bytes(path.read_bytes()[:-1000])
+        self.broken(cut, "model.safetensors")
+
+    def test_a_header_that_lies(self):
+        def lie(folder):
+            path = folder / "model.safetensors"
+            path.write_bytes((1 << 60).to_bytes(8, "little") + path.read_bytes()[8:])
+        self.broken(lie, "model.safetensors")
+
+    def test_a_wrong_shape(self):
+        def grow(folder):
+            config = json.loads((folder / "config.json").read_text())
+            config["text_config"]["intermediate_size"] += 16
+            (folder / "config.json").write_text(json.dumps(config))
+        self.broken(grow, "mlp", "model.safetensors")
+
+    def test_broken_json(self):
+        self.broken(lambda f: (f / "config.json").write_text("{"), "config.json")
+        shutil.rmtree(self.folder / "checkpoint")
+        self.broken(lambda f: (f / "tokenizer.json").write_text("{}"), "tokenizer.json")
+
+    def test_verify_refuses_goldens_of_another_model(self):
+        result = self.frt("-q", "verify", self.demo(), "--goldens", FIXTURES / "qwen36/dense")
+        self.assertEqual(result.returncode, FAILED, result.stderr)
+        self.check(USAGE, "verify", self.demo(), "--goldens", "nowhere")
+
+
+class Goldens(HostTest):
+    def test_every_fixture_passes_in_f32_and_bf16(self):
+        for name in ("dense", "moe", "dense_fp8_block", "dense_nvfp4_ct", "dense_nvfp4_modelopt",
+                     "text"):
+            for activations in ("f32", "bf16"):
+                with self.subTest(name=name, activations=activations):
+                    folder = FIXTURES / "qwen36" / name
+                    manifest = self.model_manifest(folder,
+                                                   options=f'activations = "{activations}"')
+                    result = self.check(OK, "-q", "verify", manifest, "--goldens", folder, "--json")
+                    self.assertEqual(json.loads(result.stdout)["verdict"], "PASS")
+
+    def test_wrong_numbers_fail(self):
+        folder = FIXTURES / "qwen36" / "dense"
+        goldens = self.folder / "goldens.safetensors"
+        data = bytearray((folder / "goldens.safetensors").read_bytes())
+        header = int.from_bytes(data[:8], "little")
+        meta = json.loads(data[8:8 + header])
+        start = 8 + header + meta["t150.logits"]["data_offsets"][0]
+        data[start:start + 4] = b"\x00\x00\x80\x42"  # one value becomes 64
+        goldens.write_bytes(data)
+        manifest = self.model_manifest(folder, options='activations = "f32"')
+        result = self.check(FAILED, "-q", "verify", manifest, "--goldens", goldens)
+        self.assertIn("FAIL", result.stdout)
+
+
+class MakeCheckpoint(HostTest):
+    def make(self, *arguments):
+        return subprocess.run([str(MAKE_CHECKPOINT), str(self.folder / "made"), *arguments],
+                              capture_output=True, text=True)
+
+    def test_every_format_loads_and_runs(self):
+        for preset in ("qwen3.6-tiny", "qwen3.6-tiny-moe"):
+            for naming in ("bf16", "f32", "fp8", "fp8-tensor", "fp8-channel", "nvfp4",
+                           "nvfp4-mixed"):
+                with self.subTest(preset=preset, format=naming):
+                    made = self.make("--preset", preset, "--format", naming, "--force")
+                    self.assertEqual(made.returncode, 0, made.stderr)
+                    result = self.run_json(self.model_manifest(self.folder / "made"),
+                                           "--prompt-ids", "1,2,3", "-n", 3, "--greedy")
+                    self.assertEqual(len(result["ids"]), 3)
+
+    def test_shards_and_namings_hold_the_same_weights(self):
+        arguments = ("--preset", "qwen3.6-tiny", "--format", "nvfp4", "--force")
+        results = []
+        for more in ((), ("--shard-size", "0.0005"),
+                     ("--nvfp4-naming", "compressed-tensors")):
+            self.assertEqual(self.make(*arguments, *more).returncode, 0)
+            results.append(self.run_json(
+                self.model_manifest(self.folder / "made", options='activations = "f32"'),
+                "--prompt-ids", "5,6,7", "-n", 6, "--greedy")["ids"])
+        self.assertEqual(results[0], results[1])
+        self.assertEqual(results[0], results[2])
+
+    def test_refusals(self):
+        self.assertEqual(self.make("--preset", "nonsense").returncode, 1)
+        self.assertEqual(self.make("--format", "int3").returncode, 1)
+        self.assertEqual(self.make("--set", "hidden=-4").returncode, 1)
+        self.assertEqual(self.make("--set", "hidden=72", "--format", "nvfp4").returncode, 1)
+        (self.folder / "made").mkdir(exist_ok=True)
+        (self.folder / "made" / "mine.txt").write_text("keep")
+        self.assertIn("--force", self.make().stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""frt-host run, chat and bench with real models."""
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import time
+import unittest
+
+from support import FAILED, FIXTURES, HOST, MANIFEST, OK, TIMEOUT, USAGE, HostTest, clean_environment
+
+
+class Run(HostTest):
+    def test_text_goes_to_stdout_and_the_rest_to_stderr(self):
+        result = self.check(OK, "run", self.demo(), "--prompt", "Once upon a time", "--max-new", 8,
+                            "--greedy")
+        self.assertTrue(result.stdout.endswith("\n"))
+        self.assertGreater(len(result.stdout.strip()), 5)
+        self.assertNotIn("tok/s", result.stdout)
+        self.assertIn("tok/s", result.stderr)
+        self.assertNotIn("\x1b", result.stdout + result.stderr)
+
+    def test_greedy_and_seeded_runs_repeat_exactly(self):
+        manifest = self.demo()
+        for arguments in (["--greedy"], ["--seed", 7, "--temperature", 1.3]):
+            first, second = (self.run_json(manifest, "-p", "The little", "-n", 24, *arguments)
+                             for _ in range(2))
+            self.assertEqual(first["ids"], second["ids"])
+        other = self.run_json(manifest, "-p", "The little", "-n", 24, "--seed", 8,
+                              "--temperature", 1.3)
+        self.assertNotEqual(other["ids"], second["ids"])
+
+    def test_nothing_is_captured_while_serving(self):
+        self.assertEqual(self.run_json(self.demo(), "-p", "a", "-n", 4)["captures_since_ready"], 0)
+
+    def test_eager_and_captured_runs_are_identical(self):
+        captured = self.run_json(self.demo(), "-p", "One day", "-n", 16, "--greedy")
+        eager = self.run_json(self.demo(device="capture = false"), "-p", "One day", "-n", 16,
+                              "--greedy")
+        self.assertEqual(captured["ids"], eager["ids"])
+
+    def test_prompt_ids_equal_the_encoded_text(self):
+        case = json.loads((FIXTURES / "qwen36/text/prompts.json").read_text())[0]
+        manifest = self.model_manifest(FIXTURES / "qwen36/text", options='activations = "f32"')
+        by_text = self.run_json(manifest, "-p", case["prompt"], "-n", 24, "--greedy")
+        by_ids = self.run_json(manifest, "--prompt-ids", ",".join(map(str, case["ids"])), "-n", 24,
+                               "--greedy")
+        self.assertEqual(by_text["ids"], by_ids["ids"])
+        self.assertEqual(by_text["ids"], case["greedy"])
+        self.assertEqual(by_text["text"], case["text"])
+        self.assertEqual(by_text["prompt_tokens"], len(case["ids"]))
+
+    def test_greedy_ids_equal_those_of_the_reference_implementation(self):
+        for name in ("pretrained_tiny", "pretrained_tiny_moe"):
+            with self.subTest(name):
+                cases = json.loads((FIXTURES / name / "greedy.json").read_text())
+                manifest = self.model_manifest(FIXTURES / name, options='activations = "f32"')
+                for case in cases if isinstance(cases, list) else cases.get("cases", [cases]):
+                    result = self.run_json(
+                        manifest, "--prompt-ids", ",".join(map(str, case["prompt"])), "-n",
+                        len(case["greedy"]), "--greedy", "--ignore-eos")
+                    self.assertEqual(result["ids"], case["greedy"])
+
+    def test_a_prompt_may_come_from_a_file_or_a_pipe(self):
+        manifest = self.demo()
+        path = self.folder / "prompt.txt"
+        path.write_text("Once upon a time")
+        expected = self.run_json(manifest, "-p", "Once upon a time", "-n", 8, "--greedy")["ids"]
+        self.assertEqual(expected, self.run_json(manifest, "--prompt-file", path, "-n", 8,
+                                                 "--greedy")["ids"])
+        for arguments in ([], ["--prompt-file", "-"]):
+            self.assertEqual(expected, self.run_json(manifest, *arguments, "-n", 8, "--greedy",
+                                                     stdin="Once upon a time")["ids"])
+
+    def test_stop_strings_end_the_text_before_them(self):
+        manifest = self.demo()
+        free = self.run_json(manifest, "-p", "Once upon a time", "-n", 48, "--greedy")["text"]
+        stop = free[10:14]
+        result = self.run_json(manifest, "-p", "Once upon a time", "-n", 48, "--greedy", "--stop",
+                               stop)
+        self.assertEqual(result["text"], free[:free.index(stop)])
+        self.assertEqual(result["finish"], "stop")
+
+    def test_log_probabilities_come_with_each_token(self):
+        result = self.run_json(self.demo(), "-p", "a", "-n", 5, "--logprobs", "--ignore-eos")
+        self.assertEqual(len(result["logprobs"]), len(result["ids"]))
+        self.assertTrue(all(value <= 1e-4 for value in result["logprobs"]))
+
+    def test_reading_only_writes_nothing(self):
+        result = self.check(OK, "-q", "run", self.demo(), "-p", "Hello", "--max-new", 0)
+        self.assertEqual(result.stdout, "")
+
+    def test_a_chat_prompt_is_rendered_and_answered(self):
+        result = self.run_json(self.demo(), "--chat", "-p", "What is 3 + 4?", "-n", 100, "--greedy")
+        self.assertEqual(result["finish"], "stop")
+        self.assertIn("7", result["text"])
+
+    def test_a_synthetic_checkpoint_needs_no_file_and_no_tokenizer(self):
+        manifest = self.model_manifest("synthetic:qwen3.6-tiny?format=fp8&seed=3")
+        result = self.check(OK, "-q", "run", manifest, "--prompt-ids", "1,2,3", "-n", 4, "--greedy")
+        self.assertRegex(result.stdout, r"^\d+(,\d+){3}\n$")
+        refused = self.check(FAILED, "run", manifest, "-p", "text")
+        self.assertIn("no tokenizer", refused.stderr)
+
+    def test_the_context_ends_a_text(self):
+        manifest = self.demo(options="max_context = 32")
+        result = self.run_json(manifest, "-p", "Once upon a time", "-n", 500, "--ignore-eos")
+        self.assertEqual(result["finish"], "context")
+
+    def test_interrupting_stops_cleanly(self):
+        manifest = self.demo(options='max_context = "4k"')
+        process = subprocess.Popen(
+            [str(HOST), "run", str(manifest), "-p", "Once", "-n", "4000", "--ignore-eos"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment())
+        process.stdout.read(10)  # it writes
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=TIMEOUT)
+        self.assertEqual(process.returncode, FAILED, stderr)
+        self.assertIn(b"finish: cancelled", stderr)
+
+    def test_a_reader_that_goes_away_ends_the_run(self):
+        manifest = self.demo(options='max_context = "4k"')
+        process = subprocess.Popen(
+            [str(HOST), "-q", "run", str(manifest), "-p", "Once", "-n", "4000", "--ignore-eos"],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=clean_environment(),
+            preexec_fn=lambda: signal.signal(signal.SIGPIPE, signal.SIG_IGN))
+        process.stdout.read(10)
+        process.stdout.close()
+        self.assertEqual(process.wait(timeout=TIMEOUT), FAILED)
+
+
+class BadPrompts(HostTest):
+    def refused(self, status, *arguments, manifest=None, **options):
+        result = self.check(status, "run", manifest or self.demo(), *arguments, **options)
+        self.assertEqual(result.stdout, "")
+        self.assertIn("error:", result.stderr)
+        return result.stderr
+
+    def test_empty(self):
+        self.assertIn("empty", self.refused(USAGE, "-p", ""))
+        self.assertIn("empty", self.refused(USAGE, stdin=""))
+
+    def test_over_the_context(self):
+        text = self.refused(FAILED, "-p", "word " * 400,
+                            manifest=self.demo(options="max_context = 64"))
+        self.assertRegex(text, r"\d+ tokens.* 64")
+        self.assertIn("max_context", text)
+
+    def test_invalid_utf8(self):
+        path = self.folder / "bad.txt"
+        path.write_bytes(b"good \xff bad")
+        text = self.refused(FAILED, "--prompt-file", path)
+        self.assertIn("UTF-8", text)
+        self.assertIn("5", text)
+
+    def test_ids_out_of_range(self):
+        self.assertIn("999999", self.refused(FAILED, "--prompt-ids", "1,999999"))
+        self.assertIn("-1", self.refused(FAILED, "--prompt-ids=-1"))
+
+    def test_options_out_of_range(self):
+        for option, value in (("--top-p", "1.5"), ("--top-p", "0"), ("--min-p", "1"),
+                              ("--temperature", "-1"), ("--top-k", "-2"),
+                              ("--repetition-penalty", "0"), ("--max-new", "many"),
+                              ("--stop", "")):
+            with self.subTest(option=option, value=value):
+                result = self.check(USAGE, "run", self.demo(), "-p", "x", f"{option}={value}")
+                self.assertIn(option.strip("-") if option != "--stop" else "stop", result.stderr)
+
+    def test_two_prompts_at_once(self):
+        self.check(USAGE, "run", self.demo(), "-p", "x", "--prompt-ids", "1")
+
+    def test_a_prompt_file_that_is_not_there(self):
+        self.assertIn("nowhere.txt", self.refused(USAGE, "--prompt-file", "nowhere.txt"))
+
+
+class Chat(HostTest):
+    def test_a_pipe_gives_one_answer_per_line(self):
+        result = self.check(OK, "-q", "chat", self.demo(), "--greedy", "--no-thinking",
+                            stdin="What is 2 + 2?\nWhat is 3 + 3?\n")
+        self.assertIn("4", result.stdout)
+        self.assertIn("6", result.stdout)
+
+    def test_commands_change_save_and_restore_the_conversation(self):
+        saved = self.folder / "talk.json"
+        self.check(OK, "-q", "chat", self.demo(), "--greedy", "--no-thinking",
+                   stdin=f"/system Be brief.\nHello\n/save {saved}\n/stats\n/exit\n")
+        messages = json.loads(saved.read_text())
+        self.assertEqual([m["role"] for m in messages], ["system", "user", "assistant"])
+        result = self.check(OK, "-q", "chat", self.demo(),
+                            stdin=f"/load {saved}\n/reset\n/save {saved}\n")
+        self.assertIn("3 messages", result.stderr)
+        self.assertEqual(len(json.loads(saved.read_text())), 1)
+
+    def test_mistakes_are_reported_and_the_talk_goes_on(self):
+        result = self.check(FAILED, "-q", "chat", self.demo(), "--greedy", "--no-thinking",
+                            stdin="/nonsense\n/set top-p=7\n/set heat=1\n/load nowhere\nHello\n")
+        for word in ("/nonsense", "top-p", "heat", "nowhere"):
+            self.assertIn(word, result.stderr)
+        self.assertGreater(len(result.stdout.strip()), 0)
+
+    def test_a_terminal_has_editing_history_and_interrupts(self):
+        controller, terminal = pty.openpty()
+        environment = {**clean_environment(), "TERM": "xterm", "XDG_STATE_HOME": str(self.folder)}
+        process = subprocess.Popen(
+            [str(HOST), "chat", str(self.demo()), "--greedy", "--no-thinking"], stdin=terminal,
+            stdout=terminal, stderr=terminal, env=environment, start_new_session=True)
+        os.close(terminal)
+        seen = b""
+
+        def expect(text):
+            nonlocal seen
+            end = time.monotonic() + TIMEOUT
+            while text not in seen:
+                self.assertLess(time.monotonic(), end, f"{text} did not come: {seen}")
+                if select.select([controller], [], [], 1)[0]:
+                    seen += os.read(controller, 65536)
+            seen = seen[seen.index(text) + len(text):]
+
+        expect(b"> ")
+        os.write(controller, b"What is 2 + 3X\x7f?\r")  # a character taken back
+        expect(b"5")
+        expect(b"> ")
+        process.send_signal(signal.SIGINT)  # at the prompt: nothing to stop
+        expect(b"> ")
+        os.write(controller, b"/exit\r")
+        end = time.monotonic() + TIMEOUT
+        while process.poll() is None and time.monotonic() < end:
+            if select.select([controller], [], [], 0.1)[0]:
+                try:
+                    os.read(controller, 65536)
+                except OSError:
+                    break
+        self.assertEqual(process.wait(timeout=TIMEOUT), OK)
+        os.close(controller)
+        history = self.folder / "frt" / "chat_history"
+        self.assertIn("What", history.read_text())
+        self.assertEqual(history.stat().st_mode & 0o777, 0o600)
+
+
+class Bench(HostTest):
+    ARGUMENTS = ("-p", "16", "-n", "4", "-r", "2", "--warmup", "0")
+
+    def test_every_format_has_every_test(self):
+        manifest = self.demo()
+        markdown = self.check(OK, "-q", "bench", manifest, *self.ARGUMENTS).stdout
+        self.assertIn("| pp16", markdown)
+        self.assertIn("| tg4", markdown)
+        csv = self.check(OK, "-q", "bench", manifest, *self.ARGUMENTS, "-o", "csv").stdout
+        self.assertEqual(len(csv.strip().splitlines()), 3)
+        for line in self.check(OK, "-q", "bench", manifest, *self.ARGUMENTS, "-o",
+                               "jsonl").stdout.splitlines():
+            row = json.loads(line)
+            self.assertGreater(row["tokens_per_second"], 0)
+            self.assertIn("build", row)
+            self.assertIn("arguments", row)
+
+    def test_batches_depths_and_ranges(self):
+        manifest = self.demo(options="slots = 2")
+        rows = json.loads(self.check(OK, "-q", "bench", manifest, "-p", "8-16*2", "-n", "2", "-d",
+                                     "0,32", "-b", "1,2", "-r", "1", "-o", "json").stdout)
+        self.assertEqual([row["test"] for row in rows],
+                         ["pp8", "pp16", "tg2", "tg2 x 2", "pp8 @ d32", "pp16 @ d32", "tg2 @ d32",
+                          "tg2 @ d32 x 2"])
+        for row in rows[2:4]:
+            self.assertGreater(row["floor_bytes"], 0)
+
+    def test_a_regression_fails(self):
+        manifest = self.demo()
+        base = self.folder / "base.json"
+        rows = json.loads(self.check(OK, "-q", "bench", manifest, *self.ARGUMENTS, "-o",
+                                     "json").stdout)
+        for row in rows:
+            row["tokens_per_second"] /= 1000
+        base.write_text(json.dumps(rows))
+        self.check(OK, "-q", "bench", manifest, *self.ARGUMENTS, "--compare", base)
+        for row in rows:
+            row["tokens_per_second"] *= 1e6
+        base.write_text(json.dumps(rows))
+        result = self.check(FAILED, "-q", "bench", manifest, *self.ARGUMENTS, "--compare", base)
+        self.assertIn("REGRESSION", result.stderr)
+
+    def test_bad_lists_and_missing_room(self):
+        self.check(USAGE, "bench", self.demo(), "-p", "12x")
+        self.check(USAGE, "bench", self.demo(), "-p", "64-8*2")
+        self.check(USAGE, "bench", self.demo(), "-p", "0", "-n", "0")
+        result = self.check(FAILED, "bench", self.demo(options="slots = 1"), "-p", "0", "-n", "2",
+                            "-b", "2")
+        self.assertIn("slots", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
