@@ -57,7 +57,7 @@ HWY_INLINE Vec<D> load(D d, const uint8_t* p) {
 
 // The bits of `v` rounded to bf16 (nearest even, NaN stays NaN) in the upper halves.
 template <class D>
-HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> round_bf16(D d, Vec<D> v) {
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> round_bf16([[maybe_unused]] D d, Vec<D> v) {
   const hn::RebindToUnsigned<D> du;
   const auto bits = hn::BitCast(du, v);
   const auto even = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
