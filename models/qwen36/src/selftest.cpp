@@ -10,6 +10,7 @@
 #include <frt/error.hpp>
 #include <frt/models/json.hpp>
 #include <numeric>
+#include <set>
 
 #include "chat_format.hpp"
 #include "selftest_goldens.hpp"
@@ -34,13 +35,18 @@ class CaseTest {
   void run() {
     if (!fits()) return;
     traced_prompt();
-    if (golden_.find("mtp.draft")) drafts();
-    if (golden_.find("step_logits") || golden_.find("greedy")) steps();
+    if (find("mtp.draft")) drafts();
+    if (find("step_logits") || find("greedy")) steps();
     pieces();
-    if (golden_.find("spec_accepted")) speculation();
+    if (find("spec_accepted")) speculation();
+    leftovers();
   }
 
  private:
+  const Golden* find(const std::string& tensor) const {
+    looked_at_.insert(tensor);
+    return golden_.find(tensor);
+  }
   std::string name(const std::string& tensor) const { return golden_.name + "." + tensor; }
 
   bool fits() {
@@ -52,7 +58,7 @@ class CaseTest {
                                           " tokens; these goldens belong to another model");
       }
     }
-    const Golden* greedy = golden_.find("greedy");
+    const Golden* greedy = find("greedy");
     const std::size_t positions = prompt_.size() + (greedy ? greedy->count() : 0) + 4;
     if (positions <= static_cast<std::size_t>(model_.parts().max_context)) return true;
     checks_.skip(golden_.name,
@@ -61,7 +67,7 @@ class CaseTest {
   }
 
   std::vector<std::int32_t> positions(const char* tensor, std::int32_t limit) const {
-    const Golden* golden = golden_.find(tensor);
+    const Golden* golden = find(tensor);
     if (!golden) return {};
     for (const std::int32_t row : golden->ids) {
       if (row < 0 || row >= limit) {
@@ -74,7 +80,7 @@ class CaseTest {
   }
 
   void compare(const std::string& tensor, Quantity quantity, std::span<const float> computed) {
-    const Golden* golden = golden_.find(tensor);
+    const Golden* golden = find(tensor);
     if (!golden) return;
     checks_.values(name(tensor), quantity, computed, golden->values, golden->shape.back());
   }
@@ -84,7 +90,7 @@ class CaseTest {
     TraceRequest request;
     request.rows = positions("rows", length);
     request.logit_rows = positions("logit_rows", length);
-    if (!golden_.find("logit_rows") && golden_.find("logits")) {
+    if (!find("logit_rows") && find("logits")) {
       request.logit_rows.resize(prompt_.size());
       std::iota(request.logit_rows.begin(), request.logit_rows.end(), 0);
     }
@@ -98,14 +104,14 @@ class CaseTest {
     for (const char* tensor : {"residual", "mixer", "ffn"}) {
       compare(tensor, Quantity::kRows, trace.rows[tensor]);
     }
-    if (const Golden* ids = golden_.find("router_ids")) {
+    if (const Golden* ids = find("router_ids")) {
       checks_.experts(name("router_ids"), trace.router_ids, ids->ids, ids->shape.back());
       compare_router_weights(trace, *ids);
     }
     states("");
-    if (golden_.find("mtp.rows") && !model_.has_draft()) {
+    if (find("mtp.rows") && !model_.has_draft()) {
       checks_.skip(name("mtp"), "the model has no draft head loaded");
-    } else if (golden_.find("mtp.rows")) {
+    } else if (find("mtp.rows")) {
       compare("mtp.hidden", Quantity::kRows, trace.mtp_hidden);
       compare("mtp.logits", Quantity::kLogits, trace.mtp_logits);
       cache_rows("mtp.k", "mtp.keys", request.mtp_rows);
@@ -115,7 +121,7 @@ class CaseTest {
 
   // Of the rows whose experts agree, in the same order.
   void compare_router_weights(const Trace& trace, const Golden& ids) {
-    const Golden* golden = golden_.find("router_weights");
+    const Golden* golden = find("router_weights");
     if (!golden) return;
     const std::vector<float>& weights = trace.rows.at("router_weights");
     const auto width = static_cast<std::size_t>(ids.shape.back());
@@ -142,13 +148,13 @@ class CaseTest {
       if (config_.layers[i] != LayerKind::kDelta) continue;
       const std::string layer = "layer." + std::to_string(i);
       const std::string conv = prefix + "conv." + std::to_string(i);
-      if (golden_.find(conv)) {
+      if (find(conv)) {
         compare(conv, Quantity::kState,
                 transposed(runner_.region(layer + ".conv"), config_.conv_width - 1,
                            config_.conv_channels()));
       }
       const std::string memory = prefix + "S." + std::to_string(i);
-      if (golden_.find(memory)) {
+      if (find(memory)) {
         compare(memory, Quantity::kState, runner_.region(layer + ".state"));
       }
     }
@@ -169,7 +175,7 @@ class CaseTest {
   // Golden (kv head, row, dim) against the arena's (row, kv head, dim) at the given rows.
   void cache_rows(const std::string& tensor, const std::string& region,
                   const std::vector<std::int32_t>& rows) {
-    const Golden* golden = golden_.find(tensor);
+    const Golden* golden = find(tensor);
     if (!golden) return;
     const std::int32_t count = rows.empty() ? 0 : *std::max_element(rows.begin(), rows.end()) + 1;
     const std::vector<float> cache = runner_.region(region, count);
@@ -184,13 +190,13 @@ class CaseTest {
   }
 
   void drafts() {
-    const Golden& golden = *golden_.find("mtp.draft");
+    const Golden& golden = *find("mtp.draft");
     if (!model_.has_draft()) {
       return checks_.skip(name("mtp.draft"), "the model has no draft head loaded");
     }
     std::vector<std::int32_t> tokens;
     std::vector<float> logits;
-    std::int32_t token = golden_.find("greedy") ? golden_.find("greedy")->ids.at(0) : last_.token;
+    std::int32_t token = find("greedy") ? find("greedy")->ids.at(0) : last_.token;
     for (std::size_t i = 0; i < golden.count(); ++i) {
       const StepResult step =
           runner_.draft(token, runner_.boundary() + static_cast<std::int32_t>(i));
@@ -198,7 +204,7 @@ class CaseTest {
       tokens.push_back(token);
       logits.insert(logits.end(), step.logits.begin(), step.logits.end());
     }
-    const Golden* expected = golden_.find("mtp.draft_logits");
+    const Golden* expected = find("mtp.draft_logits");
     checks_.path(name("mtp.draft"), tokens, golden.ids,
                  expected ? std::span<const float>(expected->values) : std::span<const float>(),
                  config_.vocabulary);
@@ -213,7 +219,7 @@ class CaseTest {
 
   // Feeds the golden ids, so that every row can be compared whatever was chosen before.
   void steps() {
-    const Golden* greedy = golden_.find("greedy");
+    const Golden* greedy = find("greedy");
     if (!greedy) {
       throw Error(FRT_ERR_FORMAT, "golden case " + golden_.name + " in " + golden_.file +
                                       " has step_logits but no greedy ids");
@@ -227,8 +233,8 @@ class CaseTest {
     }
     // The golden rows the ids were taken from: the prompt's last row, then those of the steps.
     std::vector<float> rows;
-    const Golden* prompt_logits = golden_.find("logits");
-    const Golden* step_logits = golden_.find("step_logits");
+    const Golden* prompt_logits = find("logits");
+    const Golden* step_logits = find("step_logits");
     if (prompt_logits && step_logits && last_row_stored()) {
       rows.assign(prompt_logits->values.end() - config_.vocabulary, prompt_logits->values.end());
       rows.insert(rows.end(), step_logits->values.begin(), step_logits->values.end());
@@ -251,17 +257,17 @@ class CaseTest {
   }
 
   bool last_row_stored() const {
-    const Golden* rows = golden_.find("logit_rows");
+    const Golden* rows = find("logit_rows");
     return !rows || (!rows->ids.empty() &&
                      rows->ids.back() + 1 == static_cast<std::int32_t>(prompt_.size()));
   }
 
   // The golden logits row of a position, or empty.
   std::span<const float> golden_row(std::int32_t position) const {
-    const Golden* logits = golden_.find("logits");
+    const Golden* logits = find("logits");
     if (!logits) return {};
     std::size_t row = static_cast<std::size_t>(position);
-    if (const Golden* rows = golden_.find("logit_rows")) {
+    if (const Golden* rows = find("logit_rows")) {
       const auto found = std::find(rows->ids.begin(), rows->ids.end(), position);
       if (found == rows->ids.end()) return {};
       row = static_cast<std::size_t>(found - rows->ids.begin());
@@ -313,8 +319,8 @@ class CaseTest {
   // Greedy speculation: propose, feed one by one while the proposals are what the trunk chooses.
   // Nothing is ever fed that is not accepted, so no state has to be taken back.
   void speculation() {
-    const Golden& golden = *golden_.find("spec_accepted");
-    const Golden* greedy = golden_.find("greedy");
+    const Golden& golden = *find("spec_accepted");
+    const Golden* greedy = find("greedy");
     if (!model_.has_draft() || !greedy) {
       return checks_.skip(name("spec_accepted"), "the model has no draft head loaded");
     }
@@ -342,6 +348,15 @@ class CaseTest {
     checks_.counts(name("spec_accepted"), accepted, golden.ids);
   }
 
+  // Nothing in the file is passed over in silence.
+  void leftovers() {
+    for (const auto& [tensor, golden] : golden_.tensors) {
+      if (tensor != "ids" && !looked_at_.contains(tensor)) {
+        checks_.skip(name(tensor), "no such tensor in this model");
+      }
+    }
+  }
+
   const Model& model_;
   const Config& config_;
   const GoldenCase& golden_;
@@ -349,6 +364,7 @@ class CaseTest {
   Runner runner_;
   const std::vector<std::int32_t>& prompt_;
   StepResult last_;  // of the traced prompt
+  mutable std::set<std::string> looked_at_;
 };
 
 // prompts.json: conversations, the prompts they render to, their ids, and the text of the answer.
