@@ -4,6 +4,7 @@
 The head follows the real checkpoints: the embedding of the next token comes first, then the trunk's hidden state
 after its final norm, each normed; one linear layer; one decoder layer with full attention; a norm; the trunk's lm_head.
 """
+
 import math
 
 import torch
@@ -13,13 +14,29 @@ from transformers.models.qwen3_5 import modeling_qwen3_5 as qwen
 from transformers.models.qwen3_5.configuration_qwen3_5 import Qwen3_5TextConfig
 
 SIZES = dict(
-    hidden_size=192, intermediate_size=448, num_hidden_layers=8, full_attention_interval=4,
-    num_attention_heads=4, num_key_value_heads=2, head_dim=64, rms_norm_eps=1e-6,
-    linear_num_key_heads=3, linear_num_value_heads=6, linear_key_head_dim=64, linear_value_head_dim=64, linear_conv_kernel_dim=4,
+    hidden_size=192,
+    intermediate_size=448,
+    num_hidden_layers=8,
+    full_attention_interval=4,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=64,
+    rms_norm_eps=1e-6,
+    linear_num_key_heads=3,
+    linear_num_value_heads=6,
+    linear_key_head_dim=64,
+    linear_value_head_dim=64,
+    linear_conv_kernel_dim=4,
     max_position_embeddings=4096,
     # 64 * 0.25 = 16 rotated dimensions, 8 frequencies, split 3 + 3 + 2 over time, height and width
-    rope_parameters=dict(rope_type="default", rope_theta=10000000.0, partial_rotary_factor=0.25, mrope_section=[3, 3, 2],
-                         mrope_interleaved=True))
+    rope_parameters=dict(
+        rope_type="default",
+        rope_theta=10000000.0,
+        partial_rotary_factor=0.25,
+        mrope_section=[3, 3, 2],
+        mrope_interleaved=True,
+    ),
+)
 
 
 def text_config(sizes, vocab_size, attention="sdpa"):
@@ -37,7 +54,7 @@ class DraftHead(nn.Module):
         self.fc = nn.Linear(2 * size, size, bias=False)
         self.pre_fc_norm_embedding = qwen.Qwen3_5RMSNorm(size, eps=config.rms_norm_eps)
         self.pre_fc_norm_hidden = qwen.Qwen3_5RMSNorm(size, eps=config.rms_norm_eps)
-        full = config.layer_types.index("full_attention")          # cache slot of the layer; also selects its kind
+        full = config.layer_types.index("full_attention")  # cache slot of the layer; also selects its kind
         self.layers = nn.ModuleList([qwen.Qwen3_5DecoderLayer(config, full)])
         self.norm = qwen.Qwen3_5RMSNorm(size, eps=config.rms_norm_eps)
 
@@ -63,7 +80,7 @@ class DemoModel(nn.Module):
                 p.data.uniform_(1, 16).log_()
             elif name.endswith("dt_bias"):
                 dt = torch.exp(torch.empty_like(p).uniform_(math.log(0.001), math.log(0.1)))
-                p.data.copy_(dt + torch.log(-torch.expm1(-dt)))    # softplus(dt_bias) = dt
+                p.data.copy_(dt + torch.log(-torch.expm1(-dt)))  # softplus(dt_bias) = dt
             elif name.endswith("conv1d.weight"):
                 p.data.uniform_(-0.5, 0.5)
             elif p.ndim == 2 and "embed" in name:
@@ -75,7 +92,7 @@ class DemoModel(nn.Module):
         self.trunk.lm_head.weight.data.mul_(0.3)
 
     def rotary(self, x, first=0):
-        """cos and sin of the positions first .. first + T - 1 of x [B, T, H]; text only, so the three rows are equal."""
+        """cos and sin of positions first .. first + T - 1 of x [B, T, H]; text only: the three rows are equal."""
         positions = torch.arange(first, first + x.shape[1], device=x.device).view(1, 1, -1).expand(3, 1, -1)
         return self.trunk.model.rotary_emb(x, positions)
 
@@ -83,8 +100,11 @@ class DemoModel(nn.Module):
         return self.trunk.model.embed_tokens(ids)
 
     def forward(self, ids):
-        """ids [B, T] -> hidden states [B, T, H] whose lm_head predicts: the next token, the second next (draft 1), and the second
-        next again from the head's own output (draft 2, as when drafts are chained). Row i of a draft has seen token i + 1."""
+        """ids [B, T] -> three hidden states [B, T, H] for the lm_head.
+
+        They predict the next token, the second next (draft 1), and the second next again from the head's own output
+        (draft 2, as when drafts are chained). Row i of a draft has seen token i + 1.
+        """
         x = self.embed(ids)
         rotary = self.rotary(x)
         hidden = x
@@ -111,7 +131,9 @@ class UnitLowerInverse(torch.autograd.Function):
         inverse = (eye + n) @ (eye + n2) @ (eye + n2 @ n2)
         block = 8
         while block < size:
-            inside = ((row[:, None] // (2 * block)) == (row // (2 * block))) & ((row[:, None] // block) > (row // block))
+            inside = ((row[:, None] // (2 * block)) == (row // (2 * block))) & (
+                (row[:, None] // block) > (row // block)
+            )
             inverse = inverse - inverse @ ((a * inside) @ inverse)
             block *= 2
         context.save_for_backward(inverse)
@@ -119,18 +141,28 @@ class UnitLowerInverse(torch.autograd.Function):
 
     @staticmethod
     def backward(context, grad):
-        inverse, = context.saved_tensors
+        (inverse,) = context.saved_tensors
         return -(inverse.mT @ grad @ inverse.mT).tril(-1)
 
 
-def fast_chunk_gated_delta_rule(query, key, value, g, beta, initial_state=None, output_final_state=False,
-                                use_qk_l2norm_in_kernel=True, cu_seqlens=None, **kwargs):
-    """torch_chunk_gated_delta_rule of transformers for training: no state in or out, T a multiple of 64, few large products."""
+def fast_chunk_gated_delta_rule(
+    query,
+    key,
+    value,
+    g,
+    beta,
+    initial_state=None,
+    output_final_state=False,
+    use_qk_l2norm_in_kernel=True,
+    cu_seqlens=None,
+    **kwargs
+):
+    """torch_chunk_gated_delta_rule for training: no state in or out, T a multiple of 64, few large products."""
     assert initial_state is None and not output_final_state and use_qk_l2norm_in_kernel and query.shape[1] % 64 == 0
     kind = query.dtype
     with torch.autocast(query.device.type, enabled=False):
         q, k, v, beta, g = (x.float().transpose(1, 2) for x in (query, key, value, beta, g))
-        q, k, v = (x.unflatten(2, (-1, 64)) for x in (q, k, v))                       # [B, H, chunks, 64, D]
+        q, k, v = (x.unflatten(2, (-1, 64)) for x in (q, k, v))  # [B, H, chunks, 64, D]
         beta, g = (x.unflatten(2, (-1, 64)) for x in (beta, g))
         q = q * torch.rsqrt((q * q).sum(-1, keepdim=True) + 1e-6) * q.shape[-1] ** -0.5
         k = k * torch.rsqrt((k * k).sum(-1, keepdim=True) + 1e-6)
@@ -170,7 +202,7 @@ def fast_causal_conv1d(hidden_states, weight, bias=None, activation=None, **kwar
     width = weight.shape[-1]
     padded = F.pad(hidden_states, (width - 1, 0))
     length = hidden_states.shape[-1]
-    return F.silu(sum(padded[..., j:j + length] * weight[:, j, None] for j in range(width))).to(hidden_states.dtype)
+    return F.silu(sum(padded[..., j : j + length] * weight[:, j, None] for j in range(width))).to(hidden_states.dtype)
 
 
 class fast_training:

@@ -7,6 +7,7 @@
 Needs torch, transformers (5.17), tokenizers, safetensors and jinja2; nothing is read from the network. The text is a
 function of the seed; the number of steps depends on the machine unless --steps is given.
 """
+
 import argparse
 import itertools
 import json
@@ -26,11 +27,11 @@ import model as demo
 import tokenizer as bpe
 from corpus.render import TEMPLATE
 
-SYSTEM, USER, HISTORY, REPLY, PLAIN = 3, 8, 25, 100, 100           # loss weights of a token, in percent
+SYSTEM, USER, HISTORY, REPLY, PLAIN = 3, 8, 25, 100, 100  # loss weights of a token, in percent
 
 
 class Rows(torch.utils.data.IterableDataset):
-    """Endless rows of whole documents: ids [T], weights [T] in percent. A worker's stream depends on seed and worker only."""
+    """Endless rows of whole documents: ids [T], weights [T] in percent; a function of seed and worker number."""
 
     def __init__(self, folder, length, seed):
         self.folder, self.length, self.seed = folder, length, seed
@@ -45,9 +46,9 @@ class Rows(torch.utils.data.IterableDataset):
         open_rows = []
         while True:
             for ids in cut_and_encode(tokenizer, list(itertools.islice(documents, 200)), rng):
-                ids = ids[:self.length]
+                ids = ids[: self.length]
                 weights = marks.weights(ids)
-                for row in open_rows:                              # first row with room
+                for row in open_rows:  # first row with room
                     if len(row[0]) + len(ids) <= self.length:
                         break
                 else:
@@ -63,12 +64,19 @@ class Rows(torch.utils.data.IterableDataset):
 
 
 def cut_and_encode(tokenizer, texts, rng):
-    """Token ids of each text. Half of the plain texts are encoded in two parts, because a prompt may end inside of what is one
-    token in running text: after `def f(n):` the newline is missing that is part of the token `):` and newline."""
+    """Token ids of each text.
+
+    Half of the plain texts are encoded in two parts, because a prompt may end inside of what is one token in running
+    text: after `def f(n):` the newline is missing that belongs to the same token as `):`.
+    """
     parts, counts = [], []
     for text in texts:
-        place = len(text) if text.startswith("<|im_start|>") or rng.random() < .5 else rng.randrange(1, len(text) - len(corpus.END))
-        if place < len(text) and rng.random() < .8:
+        place = (
+            len(text)
+            if text.startswith("<|im_start|>") or rng.random() < 0.5
+            else rng.randrange(1, len(text) - len(corpus.END))
+        )
+        if place < len(text) and rng.random() < 0.8:
             mark = rng.choice("\n ")
             found = text.find(mark, place)
             place = found if found > 0 else place
@@ -85,12 +93,12 @@ class Marks:
     def __init__(self, tokenizer):
         self.start, self.end = tokenizer.token_to_id("<|im_start|>"), tokenizer.token_to_id("<|im_end|>")
         self.think = tokenizer.token_to_id("<think>")
-        self.assistant, = tokenizer.encode("assistant").ids
-        self.system, = tokenizer.encode("system").ids
+        (self.assistant,) = tokenizer.encode("assistant").ids
+        (self.system,) = tokenizer.encode("system").ids
 
     def weights(self, ids):
         if ids[0] != self.start:
-            return [0] + [PLAIN] * (len(ids) - 1)                  # what a document starts with is anybody's guess
+            return [0] + [PLAIN] * (len(ids) - 1)  # what a document starts with is anybody's guess
         out, now = [], USER
         for i, token in enumerate(ids):
             if token == self.start and i + 3 < len(ids):
@@ -117,7 +125,13 @@ def optimisers(model):
     """Muon for the matrices of the layers, AdamW for the rest; -> list of (optimiser, peak rate)."""
     matrices, other, small = [], [], []
     for name, p in model.named_parameters():
-        if p.ndim == 2 and "embed" not in name and "lm_head" not in name and "in_proj_a" not in name and "in_proj_b" not in name:
+        if (
+            p.ndim == 2
+            and "embed" not in name
+            and "lm_head" not in name
+            and "in_proj_a" not in name
+            and "in_proj_b" not in name
+        ):
             matrices.append(p)
         else:
             (other if p.ndim >= 2 else small).append(p)
@@ -133,8 +147,12 @@ def rate(progress):
 
 
 def train(arguments, tokenizer, model, device):
-    loader = torch.utils.data.DataLoader(Rows(arguments.out, arguments.row, arguments.seed), batch_size=arguments.batch,
-                                         num_workers=arguments.workers, prefetch_factor=4 if arguments.workers else None)
+    loader = torch.utils.data.DataLoader(
+        Rows(arguments.out, arguments.row, arguments.seed),
+        batch_size=arguments.batch,
+        num_workers=arguments.workers,
+        prefetch_factor=4 if arguments.workers else None,
+    )
     parts = optimisers(model)
     loss_of = torch.compile(cross_entropy) if arguments.compile else cross_entropy
     started = begin = saved = time.time()
@@ -155,7 +173,11 @@ def train(arguments, tokenizer, model, device):
             hidden, first, second = model(ids)
             head = model.trunk.lm_head.weight
             next_id, after = ids.roll(-1, 1), ids.roll(-2, 1)
-            losses = [loss_of(hidden, head, next_id, one), loss_of(first, head, after, two), loss_of(second, head, after, two)]
+            losses = [
+                loss_of(hidden, head, next_id, one),
+                loss_of(first, head, after, two),
+                loss_of(second, head, after, two),
+            ]
             loss = losses[0] + 0.3 * losses[1] + 0.15 * losses[2]
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -165,13 +187,17 @@ def train(arguments, tokenizer, model, device):
         shown.append(torch.stack(losses).detach())
         step += 1
         tokens += ids.numel()
-        if step == 3 and not arguments.steps:                      # the first steps compile; the budget is for training
+        if step == 3 and not arguments.steps:  # the first steps compile; the budget is for training
             begin = time.time()
         if step % 50 == 0 or step < 4:
             values = torch.stack(shown).float().mean(0).tolist()
             shown.clear()
-            print(f"step {step} {100 * progress:.0f}% {time.time() - started:.0f}s, {tokens / (time.time() - started) / 1e3:.0f} ktok/s, "
-                  f"loss {values[0]:.4f}, drafts {values[1]:.4f} {values[2]:.4f}", flush=True)
+            print(
+                f"step {step} {100 * progress:.0f}% {time.time() - started:.0f}s,"
+                f" {tokens / (time.time() - started) / 1e3:.0f} ktok/s, loss {values[0]:.4f}, drafts {values[1]:.4f}"
+                f" {values[2]:.4f}",
+                flush=True,
+            )
         if time.time() - saved > 60:
             checkpoint.write(model, demo.SIZES, tokenizer, arguments.out, TEMPLATE)
             saved = time.time()
@@ -187,7 +213,9 @@ def main():
     parser.add_argument("--row", type=int, default=1024, help="tokens in a row, a multiple of 64")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--bpe", type=int, default=2256, help="size of the BPE vocabulary")
-    parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 3), help="processes that write text")
+    parser.add_argument(
+        "--workers", type=int, default=max(1, (os.cpu_count() or 2) - 3), help="processes that write text"
+    )
     parser.add_argument("--no-compile", dest="compile", action="store_false")
     arguments = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -197,13 +225,16 @@ def main():
     start = time.time()
     bpe.train(itertools.islice(corpus.documents(f"{arguments.seed}/tokenizer"), 40000), arguments.bpe, arguments.out)
     tokenizer = bpe.load(arguments.out)
-    vocab_size = -(-tokenizer.get_vocab_size() // 64) * 64         # padded, as the real vocabulary is
+    vocab_size = -(-tokenizer.get_vocab_size() // 64) * 64  # padded, as the real vocabulary is
     model = demo.DemoModel(demo.text_config(demo.SIZES, vocab_size))
     model.initialise()
     count = sum(p.numel() for p in model.parameters())
     model.to(device).train()
-    print(f"{count} parameters, {2 * count / 1e6:.2f} MB in BF16; tokenizer {tokenizer.get_vocab_size()} ids, {time.time() - start:.0f} s",
-          flush=True)
+    print(
+        f"{count} parameters, {2 * count / 1e6:.2f} MB in BF16; tokenizer {tokenizer.get_vocab_size()} ids,"
+        f" {time.time() - start:.0f} s",
+        flush=True,
+    )
     with demo.fast_training():
         if arguments.compile:
             demo.train_fast(model)

@@ -3,6 +3,7 @@
 
 One pair in twenty is held out of every sum a + b and a - b, so that a test can tell computing from recall.
 """
+
 from . import words
 from .grammar import expand
 
@@ -24,7 +25,7 @@ def operands(rng, operator):
             return b * result, b, result
         limit = rng.choice((10, 20, 100, 100))
         a, b = rng.randrange(limit), rng.randrange(rng.choice((10, limit)))
-        if rng.random() < .5:
+        if rng.random() < 0.5:
             a, b = b, a
         if operator == "-" and a < b:
             a, b = b, a
@@ -45,15 +46,15 @@ def line(rng):
     operator, a, b, result = draw(rng)
     style = rng.random()
     sign = rng.choice(SYMBOL[operator])
-    if style < .62:
+    if style < 0.62:
         return f"{a} {sign} {b} = {result}"
-    if style < .72:
+    if style < 0.72:
         return f"{a}{sign}{b}={result}"
-    if style < .84:
+    if style < 0.84:
         return f"{a} {SPOKEN[operator]} {b} is {result}."
-    if style < .90 and max(a, b, result) <= 20:
+    if style < 0.90 and max(a, b, result) <= 20:
         return f"{words.NUMBERS[a]} {SPOKEN[operator]} {words.NUMBERS[b]} is {words.NUMBERS[result]}.".capitalize()
-    if style < .95:
+    if style < 0.95:
         return f"{result} = {a} {sign} {b}"
     c = rng.randrange(10)
     if operator == "+" and result + c < 100:
@@ -71,7 +72,7 @@ def sequence(rng):
     first = rng.choice((0, 1, step, rng.randrange(30)))
     numbers = [first + step * i for i in range(rng.randint(6, 14))]
     numbers = [n for n in numbers if n <= 120]
-    if rng.random() < .25:
+    if rng.random() < 0.25:
         numbers.reverse()
     head = rng.choice(["", "", f"Count by {step}: " if numbers[0] < numbers[-1] and step > 1 else "", "Numbers: "])
     return head + ", ".join(map(str, numbers))
@@ -83,8 +84,14 @@ def compare(rng):
         return f"{a} is the same as {b}."
     word = "more" if a > b else "less"
     sign = ">" if a > b else "<"
-    return rng.choice([f"{a} is {word} than {b}.", f"{a} {sign} {b}", f"{max(a, b)} is bigger than {min(a, b)}.",
-                       f"{min(a, b)} is smaller than {max(a, b)}."])
+    return rng.choice(
+        [
+            f"{a} is {word} than {b}.",
+            f"{a} {sign} {b}",
+            f"{max(a, b)} is bigger than {min(a, b)}.",
+            f"{min(a, b)} is smaller than {max(a, b)}.",
+        ]
+    )
 
 
 def problem(rng):
@@ -96,35 +103,60 @@ def problem(rng):
     if operator == "*":
         a, b = rng.randint(2, 9), rng.randint(2, 9)
         result = a * b
-        text = rng.choice([
-            f"{name} has {a} boxes. There are {b} {things} in each box. How many {things} does {name} have?",
-            f"There are {a} bags with {b} {things} each. How many {things} are there?",
-            f"{name} buys {b} {things} every day for {a} days. How many {things} does {name} buy?"])
-        return text, f"{a} * {b} = {result}", (f"There are {result} {things}." if text.startswith("There") else
-                                               f"{name} buys {result} {things}." if " buys " in text else f"{name} has {result} {things}.")
+        text = rng.choice(
+            [
+                f"{name} has {a} boxes. There are {b} {things} in each box. How many {things} does {name} have?",
+                f"There are {a} bags with {b} {things} each. How many {things} are there?",
+                f"{name} buys {b} {things} every day for {a} days. How many {things} does {name} buy?",
+            ]
+        )
+        return (
+            text,
+            f"{a} * {b} = {result}",
+            (
+                f"There are {result} {things}."
+                if text.startswith("There")
+                else f"{name} buys {result} {things}." if " buys " in text else f"{name} has {result} {things}."
+            ),
+        )
     a, b = rng.randint(2, 30), rng.randint(2, 20)
     if operator == "+":
         if held_out(a, b):
             return problem(rng)
         result = a + b
-        text = rng.choice([
-            f"{name} has {a} {things}. {other} gives {name} {b} more. How many {things} does {name} have now?",
-            f"{name} has {a} {things}, and {other} has {b} {things}. How many {things} do they have together?",
-            f"{name} finds {a} {things} in the morning and {b} {things} in the evening. How many {things} does {name} find?"])
-        answer = (f"They have {result} {things} together." if "together" in text else
-                  f"{name} finds {result} {things}." if " finds " in text else f"{name} has {result} {things} now.")
+        text = rng.choice(
+            [
+                f"{name} has {a} {things}. {other} gives {name} {b} more. How many {things} does {name} have now?",
+                f"{name} has {a} {things}, and {other} has {b} {things}. How many {things} do they have together?",
+                (
+                    f"{name} finds {a} {things} in the morning and {b} {things} in the evening. How many {things} does"
+                    f" {name} find?"
+                ),
+            ]
+        )
+        answer = (
+            f"They have {result} {things} together."
+            if "together" in text
+            else f"{name} finds {result} {things}." if " finds " in text else f"{name} has {result} {things} now."
+        )
         return text, f"{a} + {b} = {result}", answer
     if a < b:
         a, b = b, a
     if held_out(a - b, b):
         return problem(rng)
     result = a - b
-    text = rng.choice([
-        f"{name} has {a} {things}. {he} gives {b} {things} to {other}. How many {things} does {name} have left?",
-        f"There are {a} {things} on the table. {name} takes {b} of them. How many {things} are left?",
-        f"{name} had {a} {things} and lost {b}. How many {things} does {name} have now?"])
-    answer = (f"There are {result} {things} left." if text.startswith("There") else
-              f"{name} has {result} {things} left." if "left?" in text else f"{name} has {result} {things} now.")
+    text = rng.choice(
+        [
+            f"{name} has {a} {things}. {he} gives {b} {things} to {other}. How many {things} does {name} have left?",
+            f"There are {a} {things} on the table. {name} takes {b} of them. How many {things} are left?",
+            f"{name} had {a} {things} and lost {b}. How many {things} does {name} have now?",
+        ]
+    )
+    answer = (
+        f"There are {result} {things} left."
+        if text.startswith("There")
+        else f"{name} has {result} {things} left." if "left?" in text else f"{name} has {result} {things} now."
+    )
     return text, f"{a} - {b} = {result}", answer
 
 
@@ -132,23 +164,25 @@ def worked(operator, a, b, result):
     """The way to a two-digit sum, step by step."""
     tens, ones = a // 10 * 10 + b // 10 * 10, a % 10 + b % 10
     if operator == "+" and a >= 10 and b >= 10:
-        return f"{a // 10 * 10} + {b // 10 * 10} = {tens} and {a % 10} + {b % 10} = {ones}, so {tens} + {ones} = {result}"
+        return (
+            f"{a // 10 * 10} + {b // 10 * 10} = {tens} and {a % 10} + {b % 10} = {ones}, so {tens} + {ones} = {result}"
+        )
     return f"{a} {operator} {b} = {result}"
 
 
 def document(rng):
     kind = rng.random()
-    if kind < .34:
+    if kind < 0.34:
         return line(rng)
-    if kind < .62:
+    if kind < 0.62:
         return "\n".join(line(rng) for _ in range(rng.randint(3, 24)))
-    if kind < .72:
+    if kind < 0.72:
         return rng.choice(["\n", "\n\n"]).join(question(rng) for _ in range(rng.randint(1, 5)))
-    if kind < .80:
+    if kind < 0.80:
         return sequence(rng)
-    if kind < .86:
+    if kind < 0.86:
         return "\n".join(compare(rng) for _ in range(rng.randint(1, 6)))
     text, working, answer = problem(rng)
-    if rng.random() < .5:
+    if rng.random() < 0.5:
         return f"{text}\n{working}\n{answer}"
     return f"Question: {text}\nAnswer: {working}. {answer}"

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small Python functions: source, what they do in words, and calls whose results were computed by running them."""
+
 import re
 
 from . import words
 from .arithmetic import held_out
 from .grammar import expand
 
-# name | parameters | what it does | body | example arguments (each a Python tuple)
+# name | parameters | what it does | body with ; for a new line | kinds of example arguments
 # Parameters in capital letters are renamed at random: N number, A B numbers, S text, L list of numbers.
 TABLE = r"""
 add|A, B|returns the sum of two numbers|return A + B|(num, num)
@@ -61,26 +62,44 @@ join_words|WORDS|joins a list of words with spaces|return " ".join(WORDS)|(strin
 longest|WORDS|returns the longest word of a list|return max(WORDS, key=len)|(strings,)
 """
 FUNCTIONS = [line.split("|") for line in TABLE.strip().split("\n")]
-RENAMES = {"A": ["a", "x", "a", "first", "left"], "B": ["b", "y", "b", "second", "right"], "N": ["n", "x", "number", "value", "n"],
-           "S": ["text", "s", "word", "name"], "L": ["numbers", "items", "values", "xs"], "WORDS": ["words", "names", "words"],
-           "LETTER": ["letter", "c"], "C": ["celsius", "c", "degrees"], "LOW": ["low"], "HIGH": ["high"]}
+RENAMES = {
+    "A": ["a", "x", "a", "first", "left"],
+    "B": ["b", "y", "b", "second", "right"],
+    "N": ["n", "x", "number", "value", "n"],
+    "S": ["text", "s", "word", "name"],
+    "L": ["numbers", "items", "values", "xs"],
+    "WORDS": ["words", "names", "words"],
+    "LETTER": ["letter", "c"],
+    "C": ["celsius", "c", "degrees"],
+    "LOW": ["low"],
+    "HIGH": ["high"],
+}
 
 
 def argument(rng, kind):
     small_word = lambda: rng.choice(words.TOYS + words.ANIMALS + words.FOODS[:10])
-    return {"num": lambda: rng.randrange(50), "small": lambda: rng.randint(1, 10), "tiny": lambda: rng.randint(1, 5),
-            "even": lambda: 2 * rng.randrange(30), "tens": lambda: 10 * rng.randint(0, 10), "zero": lambda: 0, "ten": lambda: 10,
-            "numbers": lambda: [rng.randrange(10) for _ in range(rng.randint(2, 5))],
-            "evens": lambda: [2 * rng.randrange(6) for _ in range(rng.choice((2, 4)))],
-            "word": small_word, "name": lambda: rng.choice(words.GIRLS + words.BOYS), "letter": lambda: rng.choice("aeioutrn"),
-            "pal": lambda: rng.choice(["level", "noon", "radar", "kayak", "anna", small_word(), small_word()]),
-            "strings": lambda: [small_word() for _ in range(rng.randint(2, 4))]}[kind]()
+    return {
+        "num": lambda: rng.randrange(50),
+        "small": lambda: rng.randint(1, 10),
+        "tiny": lambda: rng.randint(1, 5),
+        "even": lambda: 2 * rng.randrange(30),
+        "tens": lambda: 10 * rng.randint(0, 10),
+        "zero": lambda: 0,
+        "ten": lambda: 10,
+        "numbers": lambda: [rng.randrange(10) for _ in range(rng.randint(2, 5))],
+        "evens": lambda: [2 * rng.randrange(6) for _ in range(rng.choice((2, 4)))],
+        "word": small_word,
+        "name": lambda: rng.choice(words.GIRLS + words.BOYS),
+        "letter": lambda: rng.choice("aeioutrn"),
+        "pal": lambda: rng.choice(["level", "noon", "radar", "kayak", "anna", small_word(), small_word()]),
+        "strings": lambda: [small_word() for _ in range(rng.randint(2, 4))],
+    }[kind]()
 
 
 def function(rng, docstring=None):
     """-> {"name", "source", "does", "calls": [(call, result), ...]}; results come from running the source."""
     name, parameters, does, body, example = rng.choice(FUNCTIONS)
-    if rng.random() < .12 and name not in body:
+    if rng.random() < 0.12 and name not in body:
         name = rng.choice(["my_", "get_", "compute_"]) + name
     same = rng.randrange(4)
     renamed = {}
@@ -89,17 +108,24 @@ def function(rng, docstring=None):
         renamed[part] = options[same % len(options)]
     put = lambda text: re.sub(r"\b[A-Z]+\b(?!\()", lambda m: renamed.get(m.group(), m.group()), text)
     lines = [f"def {name}({put(parameters)}):"]
-    if docstring if docstring is not None else rng.random() < .45:
-        lines.append(f'    """{does[0].upper() + does[1:]}."""'.replace("Returns", rng.choice(["Return", "Returns"]))
-                     .replace("Checks", rng.choice(["Check", "Checks"])))
+    if docstring if docstring is not None else rng.random() < 0.45:
+        lines.append(
+            f'    """{does[0].upper() + does[1:]}."""'.replace("Returns", rng.choice(["Return", "Returns"])).replace(
+                "Checks", rng.choice(["Check", "Checks"])
+            )
+        )
     lines += ["    " + put(line) for line in body.split(";")]
     source = "\n".join(lines)
     scope = {}
-    exec(source, scope)                                            # our own table above, nothing from outside
+    exec(source, scope)  # our own table above, nothing from outside
     calls = []
     for _ in range(2):
         values = [argument(rng, kind) for kind in example.strip("(),").split(", ")]
-        while len(values) == 2 and example == "(num, num)" and (held_out(*values) or held_out(abs(values[0] - values[1]), min(values))):
+        while (
+            len(values) == 2
+            and example == "(num, num)"
+            and (held_out(*values) or held_out(abs(values[0] - values[1]), min(values)))
+        ):
             values = [argument(rng, "num"), argument(rng, "num")]
         calls.append((f"{name}({', '.join(show(v) for v in values)})", show(scope[name](*values), True)))
     return {"name": name, "source": source, "does": does, "calls": calls}
@@ -133,51 +159,81 @@ def loop(rng):
 
 def klass(rng):
     name = rng.choice(["Dog", "Cat", "Robot", "Bird", "Person", "Cow", "Duck"])
-    sound = {"Dog": "Woof", "Cat": "Meow", "Robot": "Beep", "Bird": "Tweet", "Person": "Hello", "Cow": "Moo", "Duck": "Quack"}[name]
+    sound = {
+        "Dog": "Woof",
+        "Cat": "Meow",
+        "Robot": "Beep",
+        "Bird": "Tweet",
+        "Person": "Hello",
+        "Cow": "Moo",
+        "Duck": "Quack",
+    }[name]
     verb = rng.choice(["speak", "say", "talk"])
     variable, who = name.lower(), rng.choice(words.PETS + words.GIRLS + words.BOYS)
-    return (f"class {name}:\n    def __init__(self, name):\n        self.name = name\n\n    def {verb}(self):\n"
-            f'        return self.name + " says {sound}!"\n\n\n{variable} = {name}("{who}")\nprint({variable}.{verb}())  # {who} says {sound}!')
+    return (
+        f"class {name}:\n    def __init__(self, name):\n        self.name = name\n\n    def {verb}(self):\n"
+        f'        return self.name + " says {sound}!"\n\n\n{variable} = {name}("{who}")\nprint({variable}.{verb}())  #'
+        f" {who} says {sound}!"
+    )
 
 
 def document(rng):
     kind = rng.random()
-    if kind < .12:
+    if kind < 0.12:
         source, output = loop(rng)
-        return source + ("" if rng.random() < .4 else "\n# " + "\n# ".join(output))
-    if kind < .18:
+        return source + ("" if rng.random() < 0.4 else "\n# " + "\n# ".join(output))
+    if kind < 0.18:
         return klass(rng)
     parts = []
     for _ in range(rng.choice((1, 1, 2, 3))):
         made = function(rng)
         text = made["source"]
-        if rng.random() < .25:
+        if rng.random() < 0.25:
             text = f"# {made['does'][0].upper() + made['does'][1:]}.\n" + text
-        if rng.random() < .7:
-            text += "\n\n\n" + "\n".join(f"print({call})  # {result}" for call, result in made["calls"][:rng.randint(1, 2)])
+        if rng.random() < 0.7:
+            text += "\n\n\n" + "\n".join(
+                f"print({call})  # {result}" for call, result in made["calls"][: rng.randint(1, 2)]
+            )
         parts.append(text)
     return "\n\n\n".join(parts)
 
 
 def request(rng):
     """-> question, reasoning, answer: someone asks for a function."""
-    if rng.random() < .12:
+    if rng.random() < 0.12:
         source, output = loop(rng)
-        return (expand("What does this code print?\n\n```python\n", rng) + source + "\n```",
-                "I go through the code line by line.", "It prints:\n\n```\n" + "\n".join(output) + "\n```")
-    made = function(rng, docstring=rng.random() < .3)
+        return (
+            expand("What does this code print?\n\n```python\n", rng) + source + "\n```",
+            "I go through the code line by line.",
+            "It prints:\n\n```\n" + "\n".join(output) + "\n```",
+        )
+    made = function(rng, docstring=rng.random() < 0.3)
     does = made["does"]
     that = {"returns": "that returns", "checks": "that checks"}.get(does.split()[0], "that " + does.split()[0])
     rest = does.split(" ", 1)[1]
-    ask = expand("[Write a Python function|Can you write a Python function|Please write a Python function|Write a function in Python|"
-                 "I need a Python function|Show me a Python function] {that} {rest}", rng, {"that": that, "rest": rest})
+    ask = expand(
+        "[Write a Python function|Can you write a Python function|Please write a Python function|Write a function in"
+        " Python|I need a Python function|Show me a Python function] {that} {rest}",
+        rng,
+        {"that": that, "rest": rest},
+    )
     ask += "?" if ask.startswith("Can") else "."
     call, result = made["calls"][0]
-    think = expand("The user wants a Python function {that} {rest}. I [will|can] call it `{name}`.", rng,
-                   {"that": that, "rest": rest, "name": made["name"]})
+    think = expand(
+        "The user wants a Python function {that} {rest}. I [will|can] call it `{name}`.",
+        rng,
+        {"that": that, "rest": rest, "name": made["name"]},
+    )
     answer = "```python\n" + made["source"] + "\n```"
-    if rng.random() < .6:
+    if rng.random() < 0.6:
         answer += f"\n\nFor example, `{call}` gives `{result}`."
-    if rng.random() < .5:
-        answer = expand("[Here is the function:|Here you are:|Here is a function {that} {rest}:]\n\n", rng, {"that": that, "rest": rest}) + answer
+    if rng.random() < 0.5:
+        answer = (
+            expand(
+                "[Here is the function:|Here you are:|Here is a function {that} {rest}:]\n\n",
+                rng,
+                {"that": that, "rest": rest},
+            )
+            + answer
+        )
     return ask, think, answer

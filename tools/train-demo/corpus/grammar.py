@@ -4,6 +4,7 @@
 `[a|b|c]` picks one branch (branches nest and may be empty), `{key}` is looked up after the choice.
 A template is parsed once and then expanded many times.
 """
+
 import functools
 import re
 
@@ -18,7 +19,7 @@ def parse(text):
     stack, parts, start = [], [], 0
     for match in _TOKEN.finditer(text):
         if match.start() > start:
-            parts.append(text[start:match.start()])
+            parts.append(text[start : match.start()])
         start = match.end()
         mark = match.group()
         if mark == "[":
@@ -54,5 +55,5 @@ def expand(template, rng, values=()):
     out = []
     _choose(parse(template), rng, out)
     text = _VARIABLE.sub(lambda m: str(values[m.group(1)]), "".join(out))
-    text = _VARIABLE.sub(lambda m: str(values[m.group(1)]), text)      # a value may hold a variable
+    text = _VARIABLE.sub(lambda m: str(values[m.group(1)]), text)  # a value may hold a variable
     return _ARTICLE.sub(r"\1n ", text)

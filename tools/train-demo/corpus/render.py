@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Conversations -> text in the Qwen3.6 chat format, with the chat template of the checkpoint itself."""
+
 import functools
 import json
 import os
@@ -10,7 +11,10 @@ TEMPLATE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 @functools.lru_cache(maxsize=None)
 def template():
     from jinja2.sandbox import ImmutableSandboxedEnvironment
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
     environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
     with open(TEMPLATE, encoding="utf-8") as f:
         return environment.from_string(f.read())

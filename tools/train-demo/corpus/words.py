@@ -7,11 +7,29 @@ BOYS = """Tom Ben Max Sam Leo Tim Jack Finn Noah Oscar Paul Adam Carl Dan Eli Fe
 Nick Owen Peter Ray Sean Theo Victor Will Hugo Alex Omar Liam Jonas Milo Toby Bob Ravi""".split()
 PETS = """Pip Coco Momo Biscuit Pepper Ginger Hazel Nutmeg Rusty Patch Spot Fluffy Whiskers Bubbles Sunny Shadow Pebble
 Clover Maple Acorn Button Pumpkin Snowy Dusty Peanut Cookie Teddy Willow Misty Bruno""".split()
-ANIMALS = """rabbit fox bear cat dog mouse frog duck owl squirrel hedgehog turtle lion elephant monkey pig cow sheep horse
+ANIMALS = (
+    """rabbit fox bear cat dog mouse frog duck owl squirrel hedgehog turtle lion elephant monkey pig cow sheep horse
 goat penguin deer wolf bird bee ant snail fish dragon kitten puppy chick""".split()
-SOUNDS = {"dog": "woof", "cat": "meow", "cow": "moo", "duck": "quack", "sheep": "baa", "pig": "oink", "horse": "neigh",
-          "frog": "ribbit", "bird": "tweet", "owl": "hoot", "lion": "roar", "bee": "buzz", "mouse": "squeak",
-          "rooster": "cock-a-doodle-doo", "wolf": "howl", "goat": "maa", "chick": "cheep"}
+)
+SOUNDS = {
+    "dog": "woof",
+    "cat": "meow",
+    "cow": "moo",
+    "duck": "quack",
+    "sheep": "baa",
+    "pig": "oink",
+    "horse": "neigh",
+    "frog": "ribbit",
+    "bird": "tweet",
+    "owl": "hoot",
+    "lion": "roar",
+    "bee": "buzz",
+    "mouse": "squeak",
+    "rooster": "cock-a-doodle-doo",
+    "wolf": "howl",
+    "goat": "maa",
+    "chick": "cheep",
+}
 COLORS = "red blue green yellow orange purple pink white black brown golden silver".split()
 TOYS = """ball kite doll drum hat book boat car cup bell lamp scarf ring coin puzzle train robot whistle blanket
 balloon necklace flute basket key button ribbon bag watch""".split()
@@ -20,14 +38,31 @@ sweet biscuit tomato""".split()
 PLURALS = """apples cookies pears bananas carrots marbles balls books coins stones shells flowers stickers pencils
 eggs cups stars leaves buttons cards candles fish ducks cats toys boxes keys hats nuts plums""".split()
 FLOWERS = "sunflower rose daisy tulip pumpkin bean tomato apple cherry strawberry".split()
-PLACES = """the park|the forest|the garden|the beach|the farm|the river|the lake|the market|the hill|the village|the meadow|
-the school|the library|the playground|the pond|the old bridge|the zoo|the town square""".replace("\n", "").split("|")
-AT = {"the beach": "at", "the farm": "at", "the river": "by", "the lake": "by", "the market": "at", "the hill": "on",
-      "the school": "at", "the library": "at", "the playground": "at", "the pond": "by", "the old bridge": "near",
-      "the zoo": "at"}
+PLACES = """the park|the forest|the garden|the beach|the farm|the river|the lake|the market|the hill|the village|
+the meadow|the school|the library|the playground|the pond|the old bridge|the zoo|the town square""".replace(
+    "\n", ""
+).split(
+    "|"
+)
+AT = {
+    "the beach": "at",
+    "the farm": "at",
+    "the river": "by",
+    "the lake": "by",
+    "the market": "at",
+    "the hill": "on",
+    "the school": "at",
+    "the library": "at",
+    "the playground": "at",
+    "the pond": "by",
+    "the old bridge": "near",
+    "the zoo": "at",
+}
 SPOTS = """under the bed|behind the big tree|in the tall grass|under a pile of leaves|behind the door|inside an old box|
 next to the red chair|under the wooden bench|behind a large rock|in the kitchen|on top of the shelf|
-under a bush|in the sandbox|behind the sofa|inside a boot|in the mailbox|next to the well""".replace("\n", "").split("|")
+under a bush|in the sandbox|behind the sofa|inside a boot|in the mailbox|next to the well""".replace("\n", "").split(
+    "|"
+)
 HOBBIES = """play outside|paint pictures|sing songs|read books|run fast|jump in puddles|look at the stars|build things|
 help other people|collect shiny stones|climb trees|dance|watch the clouds|draw animals|ride a bike|tell jokes|
 swim|pick flowers|bake|explore|play with {his} friends|listen to stories""".replace("\n", "").split("|")
@@ -35,31 +70,131 @@ SEASONS = "spring summer autumn winter".split()
 WEATHER = "sunny|rainy|windy|cloudy|snowy|foggy|warm|cold".split("|")
 
 CAPITALS = {
-    "France": "Paris", "Germany": "Berlin", "Italy": "Rome", "Spain": "Madrid", "Japan": "Tokyo", "China": "Beijing",
-    "India": "New Delhi", "Egypt": "Cairo", "Kenya": "Nairobi", "Canada": "Ottawa", "Mexico": "Mexico City",
-    "Brazil": "Brasilia", "Peru": "Lima", "Chile": "Santiago", "Norway": "Oslo", "Sweden": "Stockholm",
-    "Finland": "Helsinki", "Denmark": "Copenhagen", "Poland": "Warsaw", "Greece": "Athens", "Turkey": "Ankara",
-    "Portugal": "Lisbon", "Ireland": "Dublin", "Austria": "Vienna", "Hungary": "Budapest", "Australia": "Canberra",
-    "Russia": "Moscow", "England": "London", "Belgium": "Brussels", "Cuba": "Havana", "Thailand": "Bangkok",
-    "South Korea": "Seoul", "Vietnam": "Hanoi", "Switzerland": "Bern", "Argentina": "Buenos Aires"}
-CITIES = sorted(set(CAPITALS.values())) + """Munich Hamburg Milan Lyon Boston Chicago Seattle Denver Toronto Sydney Osaka
-Mumbai Shanghai Barcelona Oxford Geneva Zurich Prague Dallas Miami""".split() + ["New York", "San Francisco", "Hong Kong",
-                                                                              "Cape Town", "Los Angeles"]
-OPPOSITES = {"hot": "cold", "big": "small", "fast": "slow", "happy": "sad", "up": "down", "day": "night", "old": "new",
-             "tall": "short", "open": "closed", "hard": "soft", "light": "dark", "wet": "dry", "full": "empty", "loud": "quiet",
-             "clean": "dirty", "early": "late", "left": "right", "high": "low", "strong": "weak", "rich": "poor", "near": "far",
-             "thick": "thin", "heavy": "light", "long": "short", "good": "bad", "first": "last", "push": "pull", "yes": "no"}
+    "France": "Paris",
+    "Germany": "Berlin",
+    "Italy": "Rome",
+    "Spain": "Madrid",
+    "Japan": "Tokyo",
+    "China": "Beijing",
+    "India": "New Delhi",
+    "Egypt": "Cairo",
+    "Kenya": "Nairobi",
+    "Canada": "Ottawa",
+    "Mexico": "Mexico City",
+    "Brazil": "Brasilia",
+    "Peru": "Lima",
+    "Chile": "Santiago",
+    "Norway": "Oslo",
+    "Sweden": "Stockholm",
+    "Finland": "Helsinki",
+    "Denmark": "Copenhagen",
+    "Poland": "Warsaw",
+    "Greece": "Athens",
+    "Turkey": "Ankara",
+    "Portugal": "Lisbon",
+    "Ireland": "Dublin",
+    "Austria": "Vienna",
+    "Hungary": "Budapest",
+    "Australia": "Canberra",
+    "Russia": "Moscow",
+    "England": "London",
+    "Belgium": "Brussels",
+    "Cuba": "Havana",
+    "Thailand": "Bangkok",
+    "South Korea": "Seoul",
+    "Vietnam": "Hanoi",
+    "Switzerland": "Bern",
+    "Argentina": "Buenos Aires",
+}
+CITIES = (
+    sorted(set(CAPITALS.values()))
+    + """Munich Hamburg Milan Lyon Boston Chicago Seattle Denver Toronto Sydney Osaka
+Mumbai Shanghai Barcelona Oxford Geneva Zurich Prague Dallas Miami""".split()
+    + ["New York", "San Francisco", "Hong Kong", "Cape Town", "Los Angeles"]
+)
+OPPOSITES = {
+    "hot": "cold",
+    "big": "small",
+    "fast": "slow",
+    "happy": "sad",
+    "up": "down",
+    "day": "night",
+    "old": "new",
+    "tall": "short",
+    "open": "closed",
+    "hard": "soft",
+    "light": "dark",
+    "wet": "dry",
+    "full": "empty",
+    "loud": "quiet",
+    "clean": "dirty",
+    "early": "late",
+    "left": "right",
+    "high": "low",
+    "strong": "weak",
+    "rich": "poor",
+    "near": "far",
+    "thick": "thin",
+    "heavy": "light",
+    "long": "short",
+    "good": "bad",
+    "first": "last",
+    "push": "pull",
+    "yes": "no",
+}
 DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 MONTHS = "January February March April May June July August September October November December".split()
-NUMBERS = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
+NUMBERS = (
+    """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
 eighteen nineteen twenty""".split()
-LEGS = {"dog": 4, "cat": 4, "bird": 2, "spider": 8, "ant": 6, "cow": 4, "duck": 2, "bee": 6, "horse": 4, "snake": 0, "fish": 0,
-        "rabbit": 4, "chicken": 2, "person": 2}
-COLOR_OF = {"the sky": "blue", "grass": "green", "snow": "white", "a banana": "yellow", "a strawberry": "red", "coal": "black",
-            "a carrot": "orange", "milk": "white", "a frog": "green", "the sun": "yellow", "a tomato": "red", "an elephant": "gray",
-            "a lemon": "yellow", "chocolate": "brown", "a leaf in summer": "green"}
-ANIMAL_BABIES = {"dog": "puppy", "cat": "kitten", "cow": "calf", "sheep": "lamb", "hen": "chick", "horse": "foal", "goat": "kid",
-                 "bear": "cub", "lion": "cub", "duck": "duckling", "pig": "piglet", "frog": "tadpole"}
+)
+LEGS = {
+    "dog": 4,
+    "cat": 4,
+    "bird": 2,
+    "spider": 8,
+    "ant": 6,
+    "cow": 4,
+    "duck": 2,
+    "bee": 6,
+    "horse": 4,
+    "snake": 0,
+    "fish": 0,
+    "rabbit": 4,
+    "chicken": 2,
+    "person": 2,
+}
+COLOR_OF = {
+    "the sky": "blue",
+    "grass": "green",
+    "snow": "white",
+    "a banana": "yellow",
+    "a strawberry": "red",
+    "coal": "black",
+    "a carrot": "orange",
+    "milk": "white",
+    "a frog": "green",
+    "the sun": "yellow",
+    "a tomato": "red",
+    "an elephant": "gray",
+    "a lemon": "yellow",
+    "chocolate": "brown",
+    "a leaf in summer": "green",
+}
+ANIMAL_BABIES = {
+    "dog": "puppy",
+    "cat": "kitten",
+    "cow": "calf",
+    "sheep": "lamb",
+    "hen": "chick",
+    "horse": "foal",
+    "goat": "kid",
+    "bear": "cub",
+    "lion": "cub",
+    "duck": "duckling",
+    "pig": "piglet",
+    "frog": "tadpole",
+}
 FACTS = {
     "How many days are in a week?": "There are 7 days in a week.",
     "How many months are in a year?": "There are 12 months in a year.",
@@ -97,12 +232,13 @@ FACTS = {
 
 
 def at(place):
-    """"the park" -> "in the park"."""
+    """ "the park" -> "in the park"."""
     return AT.get(place, "in") + " " + place
 
 
 def made_up_word(rng, low=2, high=3):
     """A word nobody knows, so that copying is learnt and not recall."""
     consonants, vowels = "bdfgklmnprstvz", "aeiou"
-    return "".join(consonants[int(rng.random() * 14)] + vowels[int(rng.random() * 5)]
-                   for _ in range(rng.randint(low, high))) + ("" if rng.random() < .5 else consonants[int(rng.random() * 14)])
+    return "".join(
+        consonants[int(rng.random() * 14)] + vowels[int(rng.random() * 5)] for _ in range(rng.randint(low, high))
+    ) + ("" if rng.random() < 0.5 else consonants[int(rng.random() * 14)])
