@@ -35,8 +35,7 @@
 namespace frt::cpu {
 namespace {
 
-constexpr int64_t kBlock = 64;            // columns per step, and of the panel's padding
-constexpr int64_t kPrefetchBytes = 1024;  // ahead in the same row: about one memory latency
+constexpr int64_t kBlock = 64;  // columns per step, and of the panel's padding
 
 FRT_BF16_INLINE __m512 dot(__m512 sum, __m512i a, __m512i b) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
@@ -49,28 +48,36 @@ FRT_BF16_INLINE void clear(__m512 (&sums)[kWeights][kRows]) {
   }
 }
 
+// Fetches kBytes from `p` on. The rows computed together lie one after another in memory, and so
+// do the next ones: while a step reads kBytes at as many places as there are rows, the same number
+// of bytes of what follows is fetched in the order of memory.
+template <int kBytes>
 FRT_BF16_INLINE void prefetch(const uint8_t* p) {
-  _mm_prefetch(reinterpret_cast<const char*>(p) + kPrefetchBytes, _MM_HINT_T0);
+  for (int i = 0; i < kBytes; i += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(p) + i, _MM_HINT_T0);
+  }
 }
 
 // ---- BF16 ------------------------------------------------------------------------------------
 
 struct Bf16Rows {
   static constexpr PanelKind kPanel = PanelKind::kBf16;
+  static constexpr int kWeightsFor8 = 2;  // weight rows at a time beside 8 activation rows
 
   template <int kWeights, int kRows>
   FRT_BF16_TARGET static void multiply(const frt_weight& weight, int64_t index,
-                                       const uint8_t* const* x, float (&out)[kWeights][kRows]) {
+                                       const uint8_t* const* x, int64_t ahead,
+                                       float (&out)[kWeights][kRows]) {
     const int64_t row_bytes = weight.cols * 2;
     const uint8_t* w = weight_row(weight, index);
     __m512 sums[kWeights][kRows];
     clear(sums);
     int64_t k = 0;  // bytes, the same in the row and in the panel
     for (; k + 64 <= row_bytes; k += 64) {
+      prefetch<64 * kWeights>(w + ahead + k * kWeights);
       __m512i values[kWeights];
       for (int j = 0; j < kWeights; ++j) {
         values[j] = _mm512_loadu_si512(w + j * row_bytes + k);
-        prefetch(w + j * row_bytes + k);
       }
       for (int m = 0; m < kRows; ++m) {
         const __m512i a = _mm512_loadu_si512(x[m] + k);
@@ -112,10 +119,12 @@ const Fp8Tables kFp8Tables = make_fp8_tables();
 
 struct Fp8Rows {
   static constexpr PanelKind kPanel = PanelKind::kBf16Fp8;
+  static constexpr int kWeightsFor8 = 1;  // sums and totals: 16 registers
 
   template <int kWeights, int kRows>
   FRT_BF16_TARGET static void multiply(const frt_weight& weight, int64_t index,
-                                       const uint8_t* const* x, float (&out)[kWeights][kRows]) {
+                                       const uint8_t* const* x, int64_t ahead,
+                                       float (&out)[kWeights][kRows]) {
     const __m512i upper0 = _mm512_load_si512(kFp8Tables.upper.data());
     const __m512i upper1 = _mm512_load_si512(kFp8Tables.upper.data() + 64);
     const __m512i lower0 = _mm512_load_si512(kFp8Tables.lower.data());
@@ -133,12 +142,12 @@ struct Fp8Rows {
       clear(sums);
       for (int64_t k = first; k < end; k += kBlock) {
         const __mmask64 mask = end - k >= kBlock ? ~uint64_t{0} : (uint64_t{1} << (end - k)) - 1u;
+        prefetch<64 * kWeights>(w + ahead + k * kWeights);
         __m512i even[kWeights];
         __m512i odd[kWeights];
         for (int j = 0; j < kWeights; ++j) {
           const uint8_t* p = w + j * cols + k;
           const __m512i codes = _mm512_maskz_loadu_epi8(mask, p);
-          prefetch(p);
           // The permutation reads seven bits of each code; bit 7 is the sign.
           const __m512i high = _mm512_permutex2var_epi8(upper0, codes, upper1);
           const __m512i low = _mm512_permutex2var_epi8(lower0, codes, lower1);
@@ -189,10 +198,12 @@ alignas(64) constexpr uint16_t kFp4Table[32] = {
 
 struct Fp4Rows {
   static constexpr PanelKind kPanel = PanelKind::kBf16Fp4;
+  static constexpr int kWeightsFor8 = 2;
 
   template <int kWeights, int kRows>
   FRT_BF16_TARGET static void multiply(const frt_weight& weight, int64_t index,
-                                       const uint8_t* const* x, float (&out)[kWeights][kRows]) {
+                                       const uint8_t* const* x, int64_t ahead,
+                                       float (&out)[kWeights][kRows]) {
     constexpr int64_t kScaled = 16 * kFp4Group;  // columns of one vector of scales
     const __m512i table = _mm512_load_si512(kFp4Table);
     const __m512i quarters = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
@@ -212,13 +223,13 @@ struct Fp4Rows {
       __m512i pick = quarters;
       for (int64_t k = first; k < end; k += kBlock) {
         const __mmask32 mask = end - k >= kBlock ? ~0u : (1u << ((end - k) / 2)) - 1u;
+        prefetch<32 * kWeights>(w + ahead + k / 2 * kWeights);
         __m512i even[kWeights];
         __m512i odd[kWeights];
         __m512 factor[kWeights];
         for (int j = 0; j < kWeights; ++j) {
           const uint8_t* p = w + (j * cols + k) / 2;
           const __m512i words = _mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(mask, p));
-          prefetch(p);
           even[j] = _mm512_permutexvar_epi16(words, table);
           odd[j] = _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 4), table);
           factor[j] = _mm512_permutexvar_ps(pick, factors[j]);
@@ -243,10 +254,10 @@ struct Fp4Rows {
 // ---- tiles -----------------------------------------------------------------------------------
 
 template <class Format, int kWeights, int kRows>
-void multiply_rows(const frt_weight& weight, int64_t index, const uint8_t* const* x, float* out,
-                   int64_t out_stride, int64_t rows) noexcept {
+void multiply_rows(const frt_weight& weight, int64_t index, const uint8_t* const* x, int64_t ahead,
+                   float* out, int64_t out_stride, int64_t rows) noexcept {
   float sums[kWeights][kRows];
-  Format::template multiply<kWeights, kRows>(weight, index, x, sums);
+  Format::template multiply<kWeights, kRows>(weight, index, x, ahead, sums);
   for (int j = 0; j < kWeights; ++j) {
     const float scale = row_scale(weight, index + j);
     for (int m = 0; m < kRows && m < rows; ++m) out[m * out_stride + j] = sums[j][m] * scale;
@@ -256,12 +267,14 @@ void multiply_rows(const frt_weight& weight, int64_t index, const uint8_t* const
 template <class Format, int kWeights, int kRows>
 void multiply_tile(const frt_weight& weight, int64_t first, int64_t count, const uint8_t* const* x,
                    float* out, int64_t out_stride, int64_t rows) noexcept {
+  const int64_t group = kWeights * packed_bytes(weight.format, weight.cols);
   int64_t n = 0;
   for (; n + kWeights <= count; n += kWeights) {
-    multiply_rows<Format, kWeights, kRows>(weight, first + n, x, out + n, out_stride, rows);
+    const int64_t ahead = n + 2 * kWeights <= count ? group : 0;  // within the tile
+    multiply_rows<Format, kWeights, kRows>(weight, first + n, x, ahead, out + n, out_stride, rows);
   }
   for (; n < count; ++n) {
-    multiply_rows<Format, 1, kRows>(weight, first + n, x, out + n, out_stride, rows);
+    multiply_rows<Format, 1, kRows>(weight, first + n, x, 0, out + n, out_stride, rows);
   }
 }
 
@@ -282,10 +295,10 @@ void narrow(const frt_weight& weight, int64_t first, int64_t count, const void* 
       multiply_tile<Format, 4, 2>(weight, first, count, x, to, out_stride, 2);
       done += 2;
     } else if (left <= 4) {
-      multiply_tile<Format, 2, 4>(weight, first, count, x, to, out_stride, left);
+      multiply_tile<Format, 4, 4>(weight, first, count, x, to, out_stride, left);
       done += 4;
     } else {
-      multiply_tile<Format, 1, 8>(weight, first, count, x, to, out_stride, left);
+      multiply_tile<Format, Format::kWeightsFor8, 8>(weight, first, count, x, to, out_stride, left);
       done += 8;
     }
   }

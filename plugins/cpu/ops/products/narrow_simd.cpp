@@ -108,7 +108,6 @@ struct Direct {  // T: float, or uint16_t for bf16
       : row(reinterpret_cast<const T*>(weight_row(weight, index))) {}
   HWY_INLINE void enter(const frt_weight&, int64_t, int64_t, int64_t) {}
   HWY_INLINE V get(int64_t k, int64_t) const { return load(D(), row + k); }
-  HWY_INLINE void prefetch(int64_t k) const { hwy::Prefetch(row + k + 512 / sizeof(T)); }
 };
 
 template <void (*kWiden)(const frt_weight&, int64_t, int64_t, int64_t, float*)>
@@ -119,7 +118,6 @@ struct Buffered {
     kWiden(weight, index, first, count, values);
   }
   HWY_INLINE V get(int64_t, int64_t in_chunk) const { return hn::LoadU(D(), values + in_chunk); }
-  HWY_INLINE void prefetch(int64_t) const {}
 };
 
 // What is left of a row when no whole step is: up to 15 values and zeros.
@@ -138,7 +136,7 @@ HWY_INLINE void copy_rest(const Buffered<kWiden>& source, int64_t, int64_t in_ch
 // kWeights weight rows times kRows panel rows.
 template <class Source, int kWeights, int kRows>
 HWY_NOINLINE void multiply(const frt_weight& weight, int64_t index, const float* const* x,
-                           float* out, int64_t out_stride, int64_t rows) {
+                           int64_t ahead, float* out, int64_t out_stride, int64_t rows) {
   const D d;
   struct Sources {
     Source at[kWeights];
@@ -151,13 +149,18 @@ HWY_NOINLINE void multiply(const frt_weight& weight, int64_t index, const float*
   for (int j = 0; j < kWeights; ++j) {
     for (int m = 0; m < kRows; ++m) sums[j][m] = hn::Zero(d);
   }
+  // The rows of a group lie one after another, and so does the next group: while one is read at
+  // kWeights places, what follows is fetched in the order of memory.
+  const uint8_t* next = weight_row(weight, index) + ahead;
+  const int64_t step_bytes = packed_bytes(weight.format, kStep) * kWeights;
   const int64_t cols = weight.cols;
   for (int64_t chunk = 0; chunk < cols; chunk += kChunk) {
     const int64_t length = std::min<int64_t>(kChunk, cols - chunk);
     for (int j = 0; j < kWeights; ++j) sources.at[j].enter(weight, index + j, chunk, length);
     int64_t i = 0;
     for (; i + kStep <= length; i += kStep) {
-      for (int j = 0; j < kWeights; ++j) sources.at[j].prefetch(chunk + i);
+      for (int64_t byte = 0; byte < step_bytes; byte += 64) hwy::Prefetch(next + byte);
+      next += step_bytes;
       for (int64_t lane = 0; lane < kStep; lane += kLanes) {
         V w[kWeights];
         for (int j = 0; j < kWeights; ++j) w[j] = sources.at[j].get(chunk + i + lane, i + lane);
@@ -190,12 +193,14 @@ HWY_NOINLINE void multiply(const frt_weight& weight, int64_t index, const float*
 template <class Source, int kWeights, int kRows>
 void multiply_tile(const frt_weight& weight, int64_t first, int64_t count, const float* const* x,
                    float* out, int64_t out_stride, int64_t rows) {
+  const int64_t group = kWeights * packed_bytes(weight.format, weight.cols);
   int64_t n = 0;
   for (; n + kWeights <= count; n += kWeights) {
-    multiply<Source, kWeights, kRows>(weight, first + n, x, out + n, out_stride, rows);
+    const int64_t ahead = n + 2 * kWeights <= count ? group : 0;  // within the tile
+    multiply<Source, kWeights, kRows>(weight, first + n, x, ahead, out + n, out_stride, rows);
   }
   for (; n < count; ++n) {
-    multiply<Source, 1, kRows>(weight, first + n, x, out + n, out_stride, rows);
+    multiply<Source, 1, kRows>(weight, first + n, x, 0, out + n, out_stride, rows);
   }
 }
 
