@@ -55,11 +55,11 @@ class Run(HostTest):
     def test_greedy_ids_equal_those_of_the_reference_implementation(self):
         for name in ("pretrained_tiny", "pretrained_tiny_moe"):
             with self.subTest(name):
-                cases = json.loads((FIXTURES / name / "greedy.json").read_text())
+                cases = json.loads((FIXTURES / name / "greedy.json").read_text())["cases"]
                 manifest = self.model_manifest(FIXTURES / name, options='activations = "f32"')
-                for case in cases if isinstance(cases, list) else cases.get("cases", [cases]):
+                for case in cases:
                     result = self.run_json(
-                        manifest, "--prompt-ids", ",".join(map(str, case["prompt"])), "-n",
+                        manifest, "--prompt-ids", ",".join(map(str, case["ids"])), "-n",
                         len(case["greedy"]), "--greedy", "--ignore-eos")
                     self.assertEqual(result["ids"], case["greedy"])
 

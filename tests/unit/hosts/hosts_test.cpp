@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of the hosts that need no model: stop strings, sampling choices, number lists, tables.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <frt/error.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/exit_code.hpp"
+#include "cli/number_list.hpp"
+#include "cli/progress_view.hpp"
+#include "cli/table.hpp"
+#include "lm/lm_bench.hpp"
+#include "lm/sampling.hpp"
+#include "lm/stop_matcher.hpp"
+
+using namespace frt::host;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+// Feeds `text` in pieces of `size` and returns everything that is shown.
+std::string shown(StopMatcher& matcher, const std::string& text, std::size_t size) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size(); at += size) {
+    out += matcher.push(std::string_view(text).substr(at, size));
+  }
+  return out + (matcher.stopped() ? "" : matcher.flush());
+}
+
+std::string refusal(const SamplingChoice& choice) {
+  try {
+    resolve_sampling(choice, Json::object());
+  } catch (const frt::Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("a stop string is found however the text is cut, and nothing after it is shown") {
+  for (std::size_t size = 1; size <= 12; ++size) {
+    StopMatcher matcher({"END", "</s>"});
+    CHECK(shown(matcher, "one ENtwo E </s>three END", size) == "one ENtwo E ");
+    CHECK(matcher.stopped());
+    CHECK(matcher.match() == "</s>");
+  }
+}
+
+TEST_CASE("text that only begins like a stop string is held back, then shown") {
+  StopMatcher matcher({"abcd"});
+  CHECK(matcher.push("xxabc") == "xx");
+  CHECK(matcher.push("e") == "abce");
+  CHECK(matcher.push("ab") == "");
+  CHECK(matcher.flush() == "ab");
+  CHECK_FALSE(matcher.stopped());
+}
+
+TEST_CASE("the earliest stop string wins, overlaps included") {
+  StopMatcher first({"bcd", "abc"});
+  CHECK(first.push("zabcd") == "z");
+  CHECK(first.match() == "abc");
+  StopMatcher repeated({"aab"});
+  CHECK(shown(repeated, "aaab", 1) == "a");
+}
+
+TEST_CASE("an empty stop string is refused") {
+  CHECK_THROWS_AS(StopMatcher({""}), frt::Error);
+}
+
+TEST_CASE("what the user says wins over the checkpoint, which wins over neutral values") {
+  const Json defaults = {{"temperature", 0.5}, {"top_k", 20}};
+  SamplingChoice choice;
+  choice.seed = 9;
+  frt_sampling_params params = resolve_sampling(choice, defaults);
+  CHECK(params.temperature == 0.5f);
+  CHECK(params.top_k == 20);
+  CHECK(params.top_p == 1.0f);
+  CHECK(params.repetition_penalty == 1.0f);
+  CHECK(params.seed == 9);
+  choice.temperature = 0.9f;
+  choice.top_k = 0;
+  params = resolve_sampling(choice, defaults);
+  CHECK(params.temperature == 0.9f);
+  CHECK(params.top_k == 0);
+}
+
+TEST_CASE("greedy takes no penalty from the checkpoint, only what was asked for") {
+  SamplingChoice choice;
+  choice.greedy = true;
+  const Json defaults = {{"temperature", 1.0}, {"repetition_penalty", 1.2}};
+  CHECK(resolve_sampling(choice, defaults).temperature == 0.0f);
+  CHECK(resolve_sampling(choice, defaults).repetition_penalty == 1.0f);
+  choice.repetition_penalty = 1.1f;
+  CHECK(resolve_sampling(choice, defaults).repetition_penalty == 1.1f);
+}
+
+TEST_CASE("without a seed two runs differ") {
+  CHECK(resolve_sampling({}, Json::object()).seed != resolve_sampling({}, Json::object()).seed);
+}
+
+TEST_CASE("every sampling value out of range is refused by name") {
+  const auto with = [](auto member, auto value) {
+    SamplingChoice choice;
+    choice.*member = value;
+    return refusal(choice);
+  };
+  CHECK(with(&SamplingChoice::temperature, -0.1f).find("temperature") != std::string::npos);
+  CHECK(with(&SamplingChoice::temperature, INFINITY).find("temperature") != std::string::npos);
+  CHECK(with(&SamplingChoice::top_p, 0.0f).find("top-p") != std::string::npos);
+  CHECK(with(&SamplingChoice::top_p, 1.01f).find("top-p") != std::string::npos);
+  CHECK(with(&SamplingChoice::top_p, NAN).find("top-p") != std::string::npos);
+  CHECK(with(&SamplingChoice::min_p, 1.0f).find("min-p") != std::string::npos);
+  CHECK(with(&SamplingChoice::top_k, -1).find("top-k") != std::string::npos);
+  CHECK(with(&SamplingChoice::repetition_penalty, 0.0f).find("repetition") != std::string::npos);
+  CHECK(with(&SamplingChoice::presence_penalty, NAN).find("presence") != std::string::npos);
+  CHECK(with(&SamplingChoice::frequency_penalty, NAN).find("frequency") != std::string::npos);
+}
+
+TEST_CASE("lists of sizes: numbers, human numbers, ranges that add or multiply") {
+  using List = std::vector<uint64_t>;
+  CHECK(parse_number_list("512", "-p") == List{512});
+  CHECK(parse_number_list("0,1k,2", "-p") == List{0, 1024, 2});
+  CHECK(parse_number_list("128-1k*2", "-p") == List{128, 256, 512, 1024});
+  CHECK(parse_number_list("0-50+16", "-p") == List{0, 16, 32, 48});
+  for (const char* bad :
+       {"", "x", "1,", "-3", "1-2", "8-4*2", "1-8*1", "0-8*2", "1-8+0", "0-1000000+1", "1.5"}) {
+    INFO(bad);
+    CHECK_THROWS_WITH_AS(parse_number_list(bad, "-p"), doctest::Contains("-p"), ExitError);
+  }
+}
+
+TEST_CASE("tables align by characters, escape CSV, and refuse rows of another width") {
+  Table table({"name", "n"}, {1});
+  table.add({"grün", "1"});
+  table.add({"a,\"b\"", "23"});
+  CHECK(table.render(TableFormat::kAligned) == "name    n\ngrün    1\na,\"b\"  23\n");
+  CHECK(table.render(TableFormat::kMarkdown) ==
+        "| name  |  n |\n|-------|---:|\n| grün  |  1 |\n| a,\"b\" | 23 |\n");
+  CHECK(table.render(TableFormat::kCsv) == "name,n\ngrün,1\n\"a,\"\"b\"\"\",23\n");
+  CHECK_THROWS_AS(table.add({"one"}), frt::Error);
+}
+
+TEST_CASE("quantiles are linear between neighbours") {
+  CHECK(quantile({4, 1, 3, 2}, 0) == 1);
+  CHECK(quantile({4, 1, 3, 2}, 0.5) == 2.5);
+  CHECK(quantile({4, 1, 3, 2}, 1) == 4);
+  CHECK(std::isnan(quantile({}, 0.5)));
+}
+
+TEST_CASE("bytes read like people write them") {
+  CHECK(format_bytes(12) == "12 B");
+  CHECK(format_bytes(1536) == "1.5 KiB");
+  CHECK(format_bytes(uint64_t{5} << 30) == "5.0 GiB");
+}
