@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <dnnl.hpp>
 #include <functional>
@@ -35,14 +36,14 @@ using Clock = std::chrono::steady_clock;
 constexpr int32_t kHidden = 1024;
 constexpr int32_t kFeedForward = 3584;
 constexpr int32_t kVocabulary = 248320;
-constexpr int kLayers = 12;
 
-int threads() {
-  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-}
+// --threads=N and --layers=N, before the flags of the library. Few layers and one thread give
+// short runs, whose best is still meaningful on a busy machine.
+int g_threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+int g_layers = 12;
 
 CpuDevice& device() {
-  static CpuDevice one({.threads = threads()});
+  static CpuDevice one({.threads = g_threads});
   return one;
 }
 
@@ -170,7 +171,7 @@ std::size_t value_bytes(frt_dtype dtype, int64_t count) {
 void read_bandwidth(benchmark::State& state) {
   Arena arena;
   frt_checksum_args args{};
-  args.bytes = uint64_t{1} << 30;
+  args.bytes = static_cast<uint64_t>(g_layers) << 26;
   args.x = arena.take(args.bytes);
   args.y = static_cast<uint64_t*>(arena.take(64));
   Recording recording;
@@ -179,7 +180,7 @@ void read_bandwidth(benchmark::State& state) {
   measure(state, static_cast<double>(args.bytes), 0, [&] { recording.run(); });
 }
 
-// The weights of kLayers layers: two norm_linears, a gate_up and two linears each.
+// The weights of g_layers layers: two norm_linears, a gate_up and two linears each.
 void decode_layers(benchmark::State& state, frt_weight_format format, frt_dtype dtype,
                    int32_t rows) {
   Arena arena;
@@ -200,7 +201,7 @@ void decode_layers(benchmark::State& state, frt_weight_format format, frt_dtype 
     args.y_stride = outputs;
     recording.add(FRT_OP_LINEAR, args);
   };
-  for (int layer = 0; layer < kLayers; ++layer) {
+  for (int layer = 0; layer < g_layers; ++layer) {
     frt_linear_part parts[2] = {{arena.weight(format, 6144, kHidden), wide, 6144},
                                 {arena.weight(format, 2048, kHidden), wide, 2048}};
     frt_norm_linears_args group{};
@@ -315,7 +316,7 @@ void prefill(benchmark::State& state, frt_weight_format format, frt_dtype dtype,
 void onednn(benchmark::State& state, dnnl::memory::data_type type, int64_t rows, int64_t outputs,
             int64_t inputs) {
   using dnnl::memory;
-  omp_set_num_threads(threads());
+  omp_set_num_threads(g_threads);
   dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   dnnl::stream stream(engine);
   const memory::desc x({rows, inputs}, type, memory::format_tag::ab);
@@ -343,6 +344,11 @@ void add(const std::string& name, Body body) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const auto is_ours = [](const char* flag) {
+    return std::sscanf(flag, "--threads=%d", &g_threads) == 1 ||
+           std::sscanf(flag, "--layers=%d", &g_layers) == 1;
+  };
+  argc = static_cast<int>(std::remove_if(argv + 1, argv + argc, is_ours) - argv);
   using State = benchmark::State;
   add("read_bandwidth", read_bandwidth);
   for (const Format& format : kFormats) {

@@ -8,7 +8,7 @@
 //
 //   panels   x -> panels                                            one task per row
 //   hidden   silu(gate x) * (up x), rounded to the activations' type -> panels
-//                                                  tasks: (expert in use, 64 columns of width)
+//                                                 tasks: (expert in use, 128 columns of width)
 //   down     -> f32, one row per assignment        tasks: (expert in use, 64 columns of inputs)
 //   mix      weighted sum over j in order, one rounding             one task per row
 //
@@ -143,11 +143,12 @@ const void* MoeExpertsNode::x_panel(const State& state, PanelKind kind,
   return state.scratch + panel_offset_[index] + assignment / args_.chosen * panel_stride_[index];
 }
 
+// A tile is one block of the down product's panel, so the panel's order can be made here.
 void MoeExpertsNode::hidden_tile(const State& state, int32_t expert, int64_t tile) const noexcept {
   const frt_weight gate = expert_weight(args_.gate, expert);
   const frt_weight up = expert_weight(args_.up, expert);
-  const int64_t column = tile * kNarrowTile;
-  const int64_t count = std::min(kNarrowTile, width_ - column);
+  const int64_t column = tile * kPanelBlock;
+  const int64_t end = std::min(width_, column + kPanelBlock);
   for (int32_t i = state.first[expert]; i < state.first[expert + 1]; i += kNarrowRows) {
     const int64_t block = std::min<int64_t>(kNarrowRows, state.first[expert + 1] - i);
     const void* gate_x[kNarrowRows];
@@ -156,20 +157,25 @@ void MoeExpertsNode::hidden_tile(const State& state, int32_t expert, int64_t til
       gate_x[m] = x_panel(state, gate_.panel, state.order[i + m]);
       up_x[m] = x_panel(state, up_.panel, state.order[i + m]);
     }
-    alignas(64) float sums[2][kNarrowRows * kNarrowTile];
-    gate_.function(gate, column, count, gate_x, block, sums[0], kNarrowTile);
-    up_.function(up, column, count, up_x, block, sums[1], kNarrowTile);
+    alignas(64) float hidden[kNarrowRows][kPanelBlock];  // as dtype
+    for (int64_t first = column; first < end; first += kNarrowTile) {
+      const int64_t count = std::min(kNarrowTile, end - first);
+      alignas(64) float sums[2][kNarrowRows * kNarrowTile];
+      gate_.function(gate, first, count, gate_x, block, sums[0], kNarrowTile);
+      up_.function(up, first, count, up_x, block, sums[1], kNarrowTile);
+      for (int64_t m = 0; m < block; ++m) {
+        alignas(64) float rounded[2][kNarrowTile];  // as dtype
+        for (int64_t part = 0; part < 2; ++part) {
+          store_row(reference_, count, sums[part] + m * kNarrowTile, nullptr, args_.dtype, false,
+                    rounded[part]);
+        }
+        binary_row(reference_, Binary::kSiluMul, count, args_.dtype, rounded[0], rounded[1],
+                   element(args_.dtype, hidden[m], first - column));
+      }
+    }
     for (int64_t m = 0; m < block; ++m) {
-      alignas(64) float values[3][kNarrowTile];  // as dtype
-      store_row(reference_, count, sums[0] + m * kNarrowTile, nullptr, args_.dtype, false,
-                values[0]);
-      store_row(reference_, count, sums[1] + m * kNarrowTile, nullptr, args_.dtype, false,
-                values[1]);
-      binary_row(reference_, Binary::kSiluMul, count, args_.dtype, values[0], values[1], values[2]);
-      // A tile is one block of the panel, so its order can be made here.
-      static_assert(kNarrowTile == 64);
       std::byte* row = state.hidden + state.order[i + m] * hidden_stride_;
-      fill_panel_row(down_.panel, args_.dtype, values[2], count,
+      fill_panel_row(down_.panel, args_.dtype, hidden[m], end - column,
                      row + panel_row_bytes(down_.panel, column));
     }
   }
@@ -204,7 +210,7 @@ void MoeExpertsNode::run(Pool& pool, std::byte* scratch) noexcept {
                      scratch + panel_offset_[kind] + row * panel_stride_[kind]);
     }
   });
-  const int64_t hidden_tiles = (width_ + kNarrowTile - 1) / kNarrowTile;
+  const int64_t hidden_tiles = (width_ + kPanelBlock - 1) / kPanelBlock;
   pool.run(state.active_count * hidden_tiles, [&](int64_t task, int) {
     hidden_tile(state, state.active[task / hidden_tiles], task % hidden_tiles);
   });

@@ -28,10 +28,14 @@ inline constexpr int64_t kNarrowTile = 64;
 enum class PanelKind : uint8_t { kFloat, kBf16, kBf16Fp8, kBf16Fp4 };
 inline constexpr int kPanelKinds = 4;
 
+// Elements that are put in order together; rows are padded to a multiple of it.
+inline constexpr int64_t kPanelBlock = 128;
+
 // Bytes of one panel row, a multiple of 64.  [any]
 int64_t panel_row_bytes(PanelKind kind, int64_t cols) noexcept;
 
-// Makes one panel row of `cols` activations. kFloat takes f32 and bf16, the others bf16.  [hot]
+// Makes one panel row of `cols` activations, or its part from a multiple of kPanelBlock on. kFloat
+// takes f32 and bf16, the others bf16.  [hot]
 void fill_panel_row(PanelKind kind, frt_dtype dtype, const void* x, int64_t cols,
                     void* panel) noexcept;
 

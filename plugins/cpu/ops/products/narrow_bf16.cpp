@@ -7,8 +7,9 @@
 //   FP8     64 bytes at a time through two byte permutations (VPERMI2B, AVX512_VBMI): magnitude ->
 //           upper byte and lower byte of the bf16, NaN included. Sums of a column block are
 //           multiplied by its scale and added to the row's.
-//   NVFP4   32 bytes at a time: widened to words, whose low and high nibbles index a table of bf16
-//           (VPERMW). One 64-column step is four groups; lane i of the sum belongs to group i / 4.
+//   NVFP4   64 bytes at a time, as 32 words of four nibbles, each of which indexes a table of bf16
+//           (VPERMW). One 128-column step is eight groups; lane i of the sum belongs to group i
+//           / 2.
 //
 // Per (activation row, weight row) the order of additions is fixed by the columns alone. The
 // functions carry their target in an attribute; narrow_bf16_kernel hands them out only where the
@@ -121,53 +122,71 @@ struct Fp8Rows {
   static constexpr PanelKind kPanel = PanelKind::kBf16Fp8;
   static constexpr int kWeightsFor8 = 1;  // sums and totals: 16 registers
 
+  // What the steps of a row have in common.
+  template <int kWeights, int kRows>
+  struct Walk {
+    const uint8_t* w;
+    const uint8_t* next;  // what to fetch
+    const uint8_t* const* x;
+    int64_t cols;
+    __m512i upper0, upper1, lower0, lower1;
+    __m512 sums[kWeights][kRows];
+  };
+
+  // kBlock columns from `k` on, of which `mask` says which exist.
+  template <int kWeights, int kRows>
+  FRT_BF16_INLINE static void step(Walk<kWeights, kRows>& walk, int64_t k, __mmask64 mask) {
+    const __m512i sign = _mm512_set1_epi8(static_cast<char>(0x80));
+    prefetch<64 * kWeights>(walk.next + k * kWeights);
+    __m512i even[kWeights];
+    __m512i odd[kWeights];
+    for (int j = 0; j < kWeights; ++j) {
+      const __m512i codes = _mm512_maskz_loadu_epi8(mask, walk.w + j * walk.cols + k);
+      // The permutation reads seven bits of each code; bit 7 is the sign.
+      const __m512i high = _mm512_permutex2var_epi8(walk.upper0, codes, walk.upper1);
+      const __m512i low = _mm512_permutex2var_epi8(walk.lower0, codes, walk.lower1);
+      // high | (codes & sign)
+      const __m512i signed_high = _mm512_ternarylogic_epi64(high, codes, sign, 0xF8);
+      even[j] = _mm512_unpacklo_epi8(low, signed_high);
+      odd[j] = _mm512_unpackhi_epi8(low, signed_high);
+    }
+    for (int m = 0; m < kRows; ++m) {
+      const __m512i a = _mm512_loadu_si512(walk.x[m] + 2 * k);
+      const __m512i b = _mm512_loadu_si512(walk.x[m] + 2 * k + 64);
+      for (int j = 0; j < kWeights; ++j) {
+        walk.sums[j][m] = dot(dot(walk.sums[j][m], even[j], a), odd[j], b);
+      }
+    }
+  }
+
   template <int kWeights, int kRows>
   FRT_BF16_TARGET static void multiply(const frt_weight& weight, int64_t index,
                                        const uint8_t* const* x, int64_t ahead,
                                        float (&out)[kWeights][kRows]) {
-    const __m512i upper0 = _mm512_load_si512(kFp8Tables.upper.data());
-    const __m512i upper1 = _mm512_load_si512(kFp8Tables.upper.data() + 64);
-    const __m512i lower0 = _mm512_load_si512(kFp8Tables.lower.data());
-    const __m512i lower1 = _mm512_load_si512(kFp8Tables.lower.data() + 64);
-    const __m512i sign = _mm512_set1_epi8(static_cast<char>(0x80));
     const bool blocks = weight.format == FRT_WEIGHT_FP8_BLOCK;
     const int64_t cols = weight.cols;
     const int64_t segment = blocks ? block_columns(weight) : cols;
-    const uint8_t* w = weight_row(weight, index);
+    Walk<kWeights, kRows> walk;
+    walk.w = weight_row(weight, index);
+    walk.next = walk.w + ahead;
+    walk.x = x;
+    walk.cols = cols;
+    walk.upper0 = _mm512_load_si512(kFp8Tables.upper.data());
+    walk.upper1 = _mm512_load_si512(kFp8Tables.upper.data() + 64);
+    walk.lower0 = _mm512_load_si512(kFp8Tables.lower.data());
+    walk.lower1 = _mm512_load_si512(kFp8Tables.lower.data() + 64);
     __m512 totals[kWeights][kRows];
     clear(totals);
     for (int64_t first = 0; first < cols; first += segment) {
       const int64_t end = std::min(cols, first + segment);
-      __m512 sums[kWeights][kRows];
-      clear(sums);
-      for (int64_t k = first; k < end; k += kBlock) {
-        const __mmask64 mask = end - k >= kBlock ? ~uint64_t{0} : (uint64_t{1} << (end - k)) - 1u;
-        prefetch<64 * kWeights>(w + ahead + k * kWeights);
-        __m512i even[kWeights];
-        __m512i odd[kWeights];
-        for (int j = 0; j < kWeights; ++j) {
-          const uint8_t* p = w + j * cols + k;
-          const __m512i codes = _mm512_maskz_loadu_epi8(mask, p);
-          // The permutation reads seven bits of each code; bit 7 is the sign.
-          const __m512i high = _mm512_permutex2var_epi8(upper0, codes, upper1);
-          const __m512i low = _mm512_permutex2var_epi8(lower0, codes, lower1);
-          // high | (codes & sign)
-          const __m512i signed_high = _mm512_ternarylogic_epi64(high, codes, sign, 0xF8);
-          even[j] = _mm512_unpacklo_epi8(low, signed_high);
-          odd[j] = _mm512_unpackhi_epi8(low, signed_high);
-        }
-        for (int m = 0; m < kRows; ++m) {
-          const __m512i a = _mm512_loadu_si512(x[m] + 2 * k);
-          const __m512i b = _mm512_loadu_si512(x[m] + 2 * k + 64);
-          for (int j = 0; j < kWeights; ++j) {
-            sums[j][m] = dot(dot(sums[j][m], even[j], a), odd[j], b);
-          }
-        }
-      }
+      clear(walk.sums);
+      int64_t k = first;
+      for (; k + kBlock <= end; k += kBlock) step(walk, k, ~__mmask64{0});
+      if (k < end) step(walk, k, (__mmask64{1} << (end - k)) - 1);
       for (int j = 0; j < kWeights; ++j) {
         const float scale = blocks ? block_scale(weight, index + j, first) : 1.0f;
         for (int m = 0; m < kRows; ++m) {
-          totals[j][m] = _mm512_fmadd_ps(sums[j][m], _mm512_set1_ps(scale), totals[j][m]);
+          totals[j][m] = _mm512_fmadd_ps(walk.sums[j][m], _mm512_set1_ps(scale), totals[j][m]);
         }
       }
     }
@@ -179,15 +198,15 @@ struct Fp8Rows {
 
 // ---- NVFP4 -----------------------------------------------------------------------------------
 
-// The E4M3 codes in the low bytes of 16 words of 32 bits, as f32.
-FRT_BF16_INLINE __m512 e4m3_lanes(__m512i codes) {
-  const __m512i magnitude = _mm512_and_si512(codes, _mm512_set1_epi32(0x7F));
-  const __m512 value = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(magnitude, 20)),
-                                     _mm512_set1_ps(0x1p120f));
-  const __mmask16 nan = _mm512_cmpeq_epi32_mask(magnitude, _mm512_set1_epi32(0x7F));
-  const __m512i sign = _mm512_slli_epi32(_mm512_and_si512(codes, _mm512_set1_epi32(0x80)), 24);
-  const __m512i bits = _mm512_or_si512(_mm512_castps_si512(value), sign);
-  return _mm512_castsi512_ps(_mm512_mask_mov_epi32(bits, nan, _mm512_set1_epi32(0x7FC00000)));
+// 16 E4M3 codes as f32. Sign-extended and moved up, sign, exponent and mantissa are in place, but
+// for the bias: 2^120.
+FRT_BF16_INLINE __m512 e4m3_lanes(__m128i codes) {
+  const __m512i bits = _mm512_and_si512(_mm512_slli_epi32(_mm512_cvtepi8_epi32(codes), 20),
+                                        _mm512_set1_epi32(static_cast<int>(0x87F00000u)));
+  const __m512 value = _mm512_mul_ps(_mm512_castsi512_ps(bits), _mm512_set1_ps(0x1p120f));
+  const __m128i signs = _mm_set1_epi8(static_cast<char>(0x80));
+  const __mmask16 nan = _mm_cmpeq_epi8_mask(_mm_or_si128(codes, signs), _mm_set1_epi8(-1));
+  return _mm512_mask_mov_ps(value, nan, _mm512_castsi512_ps(_mm512_set1_epi32(0x7FC00000)));
 }
 
 // bf16 of the 16 E2M1 codes, twice: VPERMW reads five bits of an index.
@@ -200,53 +219,90 @@ struct Fp4Rows {
   static constexpr PanelKind kPanel = PanelKind::kBf16Fp4;
   static constexpr int kWeightsFor8 = 2;
 
+  static constexpr int64_t kStep = 128;               // columns of 64 bytes
+  static constexpr int64_t kScaled = 16 * kFp4Group;  // columns of one vector of scales
+
+  // What the steps of a row have in common.
+  template <int kWeights, int kRows>
+  struct Walk {
+    const uint8_t* w;
+    const uint8_t* next;  // what to fetch
+    const uint8_t* const* x;
+    int64_t cols;
+    __m512i table;
+    __m512 factors[kWeights];
+    __m512 sums[kWeights][kRows];
+  };
+
+  // kStep columns from `k` on, of which `mask` says how many 32-bit words of a row exist; `pick`:
+  // which of the scales belongs to each lane.
+  template <int kWeights, int kRows>
+  FRT_BF16_INLINE static void step(Walk<kWeights, kRows>& walk, int64_t k, __mmask16 mask,
+                                   __m512i pick) {
+    prefetch<64 * kWeights>(walk.next + k / 2 * kWeights);
+    __m512i values[kWeights][4];
+    __m512 factor[kWeights];
+    for (int j = 0; j < kWeights; ++j) {
+      const __m512i words = _mm512_maskz_loadu_epi32(mask, walk.w + (j * walk.cols + k) / 2);
+      values[j][0] = _mm512_permutexvar_epi16(words, walk.table);
+      values[j][1] = _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 4), walk.table);
+      values[j][2] = _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 8), walk.table);
+      values[j][3] = _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 12), walk.table);
+      factor[j] = _mm512_permutexvar_ps(pick, walk.factors[j]);
+    }
+    for (int m = 0; m < kRows; ++m) {
+      const uint8_t* x = walk.x[m] + 2 * k;
+      __m512 parts[kWeights];
+      for (int j = 0; j < kWeights; ++j) parts[j] = _mm512_setzero_ps();
+      for (int nibble = 0; nibble < 4; ++nibble) {
+        const __m512i a = _mm512_loadu_si512(x + 64 * nibble);
+        for (int j = 0; j < kWeights; ++j) parts[j] = dot(parts[j], values[j][nibble], a);
+      }
+      for (int j = 0; j < kWeights; ++j) {
+        walk.sums[j][m] = _mm512_fmadd_ps(parts[j], factor[j], walk.sums[j][m]);
+      }
+    }
+  }
+
   template <int kWeights, int kRows>
   FRT_BF16_TARGET static void multiply(const frt_weight& weight, int64_t index,
                                        const uint8_t* const* x, int64_t ahead,
                                        float (&out)[kWeights][kRows]) {
-    constexpr int64_t kScaled = 16 * kFp4Group;  // columns of one vector of scales
-    const __m512i table = _mm512_load_si512(kFp4Table);
-    const __m512i quarters = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
+    const __m512i low = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
+    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
     const int64_t cols = weight.cols;
-    const uint8_t* w = weight_row(weight, index);
     const uint8_t* scales = group_scales(weight, index);
-    __m512 sums[kWeights][kRows];
-    clear(sums);
-    for (int64_t first = 0; first < cols; first += kScaled) {
-      const int64_t end = std::min(cols, first + kScaled);
-      const __mmask16 groups = static_cast<__mmask16>((1u << ((end - first) / kFp4Group)) - 1u);
-      __m512 factors[kWeights];
+    Walk<kWeights, kRows> walk;
+    walk.w = weight_row(weight, index);
+    walk.next = walk.w + ahead;
+    walk.x = x;
+    walk.cols = cols;
+    walk.table = _mm512_load_si512(kFp4Table);
+    clear(walk.sums);
+    int64_t k = 0;
+    for (; k + kScaled <= cols; k += kScaled) {
       for (int j = 0; j < kWeights; ++j) {
-        const __m128i codes = _mm_maskz_loadu_epi8(groups, scales + (j * cols + first) / kFp4Group);
-        factors[j] = e4m3_lanes(_mm512_cvtepu8_epi32(codes));
+        walk.factors[j] = e4m3_lanes(
+            _mm_loadu_si128(reinterpret_cast<const __m128i*>(scales + (j * cols + k) / kFp4Group)));
       }
-      __m512i pick = quarters;
-      for (int64_t k = first; k < end; k += kBlock) {
-        const __mmask32 mask = end - k >= kBlock ? ~0u : (1u << ((end - k) / 2)) - 1u;
-        prefetch<32 * kWeights>(w + ahead + k / 2 * kWeights);
-        __m512i even[kWeights];
-        __m512i odd[kWeights];
-        __m512 factor[kWeights];
-        for (int j = 0; j < kWeights; ++j) {
-          const uint8_t* p = w + (j * cols + k) / 2;
-          const __m512i words = _mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(mask, p));
-          even[j] = _mm512_permutexvar_epi16(words, table);
-          odd[j] = _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 4), table);
-          factor[j] = _mm512_permutexvar_ps(pick, factors[j]);
-        }
-        for (int m = 0; m < kRows; ++m) {
-          const __m512i a = _mm512_loadu_si512(x[m] + 2 * k);
-          const __m512i b = _mm512_loadu_si512(x[m] + 2 * k + 64);
-          for (int j = 0; j < kWeights; ++j) {
-            const __m512 step = dot(dot(_mm512_setzero_ps(), even[j], a), odd[j], b);
-            sums[j][m] = _mm512_fmadd_ps(step, factor[j], sums[j][m]);
-          }
-        }
-        pick = _mm512_add_epi32(pick, _mm512_set1_epi32(4));
+      step(walk, k, 0xFFFF, low);
+      step(walk, k + kStep, 0xFFFF, high);
+    }
+    if (k < cols) {
+      const auto exist = [](int64_t columns, int64_t per_bit) {
+        const int64_t bits = columns < 0 ? 0 : columns / per_bit;
+        return static_cast<__mmask16>(bits >= 16 ? 0xFFFF : (1 << bits) - 1);
+      };
+      const __mmask16 groups = exist(cols - k, kFp4Group);
+      for (int j = 0; j < kWeights; ++j) {
+        walk.factors[j] =
+            e4m3_lanes(_mm_maskz_loadu_epi8(groups, scales + (j * cols + k) / kFp4Group));
       }
+      step(walk, k, exist(cols - k, 8), low);
+      if (k + kStep < cols) step(walk, k + kStep, exist(cols - k - kStep, 8), high);
     }
     for (int j = 0; j < kWeights; ++j) {
-      for (int m = 0; m < kRows; ++m) out[j][m] = _mm512_reduce_add_ps(sums[j][m]);
+      for (int m = 0; m < kRows; ++m) out[j][m] = _mm512_reduce_add_ps(walk.sums[j][m]);
     }
   }
 };

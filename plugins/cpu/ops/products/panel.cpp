@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Panels: activations in the order in which the narrow kernels meet the weights.
 //
-// Rows are padded with zeros to a multiple of kBlock elements. Within a block of 64:
+// Rows are padded with zeros to a multiple of kPanelBlock elements. Within a block of 128:
 //   kFloat, kBf16  as they are
-//   kBf16Fp8       groups of 8: 0 2 4 6 1 3 5 7. A 512-bit register of 64 E4M3 bytes is widened by
-//                  the byte interleaves, which take the lower and upper 8 bytes of each 128 bits.
-//   kBf16Fp4       even elements, then odd ones: the low nibbles of 32 bytes, then the high ones.
+//   kBf16Fp8       each half: groups of 8: 0 2 4 6 1 3 5 7. A 512-bit register of 64 E4M3 bytes is
+//                  widened by the byte interleaves, which take the lower and upper 8 bytes of each
+//                  128 bits.
+//   kBf16Fp4       elements 4i, then 4i + 1, 4i + 2, 4i + 3: the four nibbles of 32 words.
 #include <cstring>
 
 #include "../numbers.hpp"
@@ -14,19 +15,19 @@
 namespace frt::cpu {
 namespace {
 
-constexpr int64_t kBlock = 64;
+constexpr int64_t kBlock = kPanelBlock;
 
 void order_fp8(const uint16_t* from, uint16_t* to) noexcept {
-  for (int64_t group = 0; group < 8; ++group) {
-    const int64_t place = group % 2 * 4 + group / 2;
+  for (int64_t group = 0; group < kBlock / 8; ++group) {
+    const int64_t place = group / 8 * 8 + group % 2 * 4 + group % 8 / 2;
     std::memcpy(to + place * 8, from + group * 8, 8 * sizeof(uint16_t));
   }
 }
 
 void order_fp4(const uint16_t* from, uint16_t* to) noexcept {
-  for (int64_t i = 0; i < kBlock / 2; ++i) {
-    to[i] = from[2 * i];
-    to[kBlock / 2 + i] = from[2 * i + 1];
+  for (int64_t i = 0; i < kBlock / 4; ++i) {
+    for (int64_t nibble = 0; nibble < 4; ++nibble)
+      to[nibble * kBlock / 4 + i] = from[4 * i + nibble];
   }
 }
 
