@@ -26,14 +26,16 @@ inline const std::filesystem::path kFixtures = FRT_FIXTURES_DIR;
 
 class ModelRig {
  public:
-  // `options` and `device_options` are TOML lines.
+  // `options`, `device_options` and `device_settings` are TOML lines.
   explicit ModelRig(const std::string& checkpoint, const std::string& options = "",
-                    const std::string& device_options = "", uint32_t flags = 0) {
+                    const std::string& device_options = "", uint32_t flags = 0,
+                    const std::string& device_settings = "") {
     core::ManifestRequest request;
     request.environment = [](const std::string&) { return std::nullopt; };
     request.schemas = &registry_;
     const std::string text =
-        "schema = 1\n[device.d]\nbackend = \"frt.cpu\"\n[device.d.options]\n" + device_options +
+        "schema = 1\n[device.d]\nbackend = \"frt.cpu\"\n" + device_settings +
+        "\n[device.d.options]\n" + device_options +
         "\n[model.m]\nplugin = \"frt.qwen36\"\ndevice = " + "\"d\"\ncheckpoint = \"" + checkpoint +
         "\"\n[model.m.options]\n" + options + "\n";
     try {

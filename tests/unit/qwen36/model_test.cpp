@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models without a file, options, sizes, fingerprints, text functions.
+#include <frt/capsule.h>
+#include <frt/chat.h>
+#include <frt/tokenizer.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "model_rig.hpp"
+
+using frt::Error;
+using frt::test::kFixtures;
+using frt::test::LmDriver;
+using frt::test::ModelRig;
+
+namespace {
+
+const std::string kSmall = "max_context = 64\nslots = 2\nprefill_chunk = 16";
+
+std::vector<float> first_logits(const std::string& checkpoint, const std::string& options) {
+  const ModelRig rig(checkpoint, kSmall + "\n" + options);
+  const LmDriver driver(rig);
+  driver.clear(0);
+  driver.prefill(0, 0, {1, 2, 3, 4, 5});
+  return driver.logits();
+}
+
+double deviation(const std::vector<float>& values) {
+  double sum = 0, squares = 0;
+  for (const float value : values) {
+    sum += value;
+    squares += static_cast<double>(value) * value;
+  }
+  const double mean = sum / static_cast<double>(values.size());
+  return std::sqrt(squares / static_cast<double>(values.size()) - mean * mean);
+}
+
+std::map<std::string, std::string> fingerprint(const ModelRig& rig) {
+  const auto* table = rig.extension<frt_capsule_v1>(FRT_EXT_CAPSULE);
+  const frt_fingerprint_field* fields = nullptr;
+  std::uint64_t count = 0;
+  frt_error error{};
+  frt::check(table->fingerprint(rig.model, &fields, &count, &error), error);
+  std::map<std::string, std::string> out;
+  for (std::uint64_t i = 0; i < count; ++i) out[fields[i].name] = fields[i].value;
+  CHECK(out.size() == count);
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("synthetic weights of every format give finite logits of the same size") {
+  for (const std::string preset : {"qwen3.6-tiny", "qwen3.6-tiny-moe"}) {
+    for (const std::string format :
+         {"f32", "bf16", "fp8", "fp8-tensor", "fp8-channel", "nvfp4", "nvfp4-mixed"}) {
+      CAPTURE(preset);
+      CAPTURE(format);
+      const auto logits =
+          first_logits("synthetic:" + preset + "?format=" + format, "activations = \"bf16\"");
+      CHECK(std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); }));
+      CHECK(deviation(logits) > 1.0);
+      CHECK(deviation(logits) < 9.0);
+    }
+  }
+}
+
+TEST_CASE("the seed alone decides synthetic weights") {
+  const auto one = first_logits("synthetic:qwen3.6-tiny?seed=1", "");
+  CHECK(one == first_logits("synthetic:qwen3.6-tiny?seed=1", ""));
+  CHECK(one != first_logits("synthetic:qwen3.6-tiny?seed=2", ""));
+}
+
+TEST_CASE("f32 weights choose f32 activations unless told otherwise") {
+  const ModelRig wide("synthetic:qwen3.6-tiny?format=f32", kSmall);
+  CHECK(fingerprint(wide).at("activations") == "f32");
+  const ModelRig narrow("synthetic:qwen3.6-tiny?format=f32",
+                        kSmall + "\nactivations = \"bf16\"\nkv = \"fp8\"\nresidual = \"bf16\"");
+  CHECK(fingerprint(narrow).at("activations") == "bf16");
+  CHECK(fingerprint(narrow).at("kv") == "f8_e4m3");
+  CHECK(fingerprint(narrow).at("residual") == "bf16");
+}
+
+TEST_CASE("a fingerprint names configuration, every weight file, precision, chunk and layout") {
+  const ModelRig rig((kFixtures / "qwen36_lengths" / "ratio_3_flat").string(), kSmall);
+  const auto fields = fingerprint(rig);
+  CHECK(fields.at("weights:model.safetensors").size() == 64);
+  CHECK(fields.at("weights:mtp.safetensors").size() == 64);
+  CHECK(fields.at("chunk") == "16");
+  CHECK(fields.at("speculation") == "on");
+  CHECK(fields.contains("config"));
+  CHECK(fields.contains("layout"));
+  const ModelRig other((kFixtures / "qwen36_lengths" / "ratio_3_flat").string(),
+                       "max_context = 128\nslots = 1\nprefill_chunk = 16");
+  CHECK(fingerprint(other) == fields);  // more room, the same capsule
+}
+
+TEST_CASE("the role states its limits and sizes") {
+  const ModelRig rig("synthetic:qwen3.6-tiny", kSmall + "\nmax_batch = 2");
+  const frt_lm_info info = rig.lm();
+  CHECK(info.vocabulary == 512);
+  CHECK(info.max_context == 64);
+  CHECK(info.slots == 2);
+  CHECK(info.prefill_chunk == 16);
+  CHECK(info.max_batch == 2);
+  CHECK(info.has_draft == 1);
+  CHECK(info.mask_words == 16);
+  CHECK(info.decode_bytes_position == 2 * 2 * 2 * 64 * 2);
+  CHECK(info.decode_bytes_weights > 0);
+  frt_model_info model{};
+  model.struct_size = sizeof(model);
+  frt::check(rig.table->info(rig.model, &model), "info");
+  CHECK(std::string(model.architecture).find("8 layers") != std::string::npos);
+  CHECK(std::string(model.formats).find("bf16") != std::string::npos);
+  CHECK(model.parameters > 1000000);
+
+  const auto* role = rig.extension<frt_role_lm_v1>(FRT_EXT_ROLE_LM);
+  frt_shape_key key = 0;
+  uint32_t entries = 0;
+  CHECK(role->prefill_key(rig.model, 0, &key) == FRT_ERR_OUT_OF_RANGE);
+  CHECK(role->prefill_key(rig.model, 17, &key) == FRT_ERR_OUT_OF_RANGE);
+  CHECK(role->prefill_key(rig.model, 16, &key) == FRT_OK);
+  CHECK(role->decode_key(rig.model, 0, &key, &entries) == FRT_ERR_OUT_OF_RANGE);
+  CHECK(role->decode_key(rig.model, 3, &key, &entries) == FRT_ERR_OUT_OF_RANGE);
+  CHECK(role->decode_key(rig.model, 2, &key, &entries) == FRT_OK);
+  CHECK(entries == 2);
+}
+
+TEST_CASE("a model that does not fit says so with numbers") {
+  CHECK_THROWS_WITH_AS(
+      ModelRig("synthetic:qwen3.6-tiny?max_positions=262144", "max_context = 262144\nslots = 4096"),
+      doctest::Contains("4096 slots of 262144 positions need"), Error);
+}
+
+TEST_CASE("options that contradict each other or the model are refused") {
+  CHECK_THROWS_WITH_AS(ModelRig("synthetic:qwen3.6-tiny", "max_context = 8192"),
+                       doctest::Contains("4096 positions"), Error);
+  CHECK_THROWS_WITH_AS(ModelRig("synthetic:qwen3.6-tiny", "slots = 2\nmax_batch = 3"),
+                       doctest::Contains("only 2 slots"), Error);
+}
+
+TEST_CASE("without weights there is text and nothing else") {
+  const ModelRig rig((kFixtures / "qwen36" / "text").string(), kSmall, "",
+                     FRT_MODEL_WITHOUT_WEIGHTS);
+  CHECK(rig.extension<void>(FRT_EXT_ROLE_LM) == nullptr);
+  CHECK(rig.extension<void>(FRT_EXT_CAPSULE) == nullptr);
+  REQUIRE(rig.extension<void>(FRT_EXT_CHAT));
+  const auto* tokenizer = rig.extension<frt_tokenizer_v1>(FRT_EXT_TOKENIZER);
+  REQUIRE(tokenizer);
+  const auto collect = [](void* user, const void* data, uint64_t bytes) -> frt_status {
+    static_cast<std::string*>(user)->append(static_cast<const char*>(data), bytes);
+    return FRT_OK;
+  };
+  frt_error error{};
+  std::string raw, text;
+  const std::string prompt = "one \xE2\x82\xAC word<|im_end|>";
+  frt::check(tokenizer->encode(rig.model, prompt.data(), prompt.size(), 0, collect, &raw, &error),
+             error);
+  std::vector<int32_t> ids(raw.size() / 4);
+  std::memcpy(ids.data(), raw.data(), raw.size());
+  CHECK(ids.back() == tokenizer->token_id(rig.model, "<|im_end|>"));
+  frt::check(tokenizer->decode(rig.model, ids.data(), ids.size(), 0, collect, &text, &error),
+             error);
+  CHECK(text == prompt);
+
+  frt_text_stream stream = nullptr;
+  frt::check(tokenizer->stream_create(rig.model, FRT_DECODE_SKIP_SPECIAL, &stream, &error), error);
+  std::string streamed;
+  for (const int32_t id : ids) {
+    frt::check(tokenizer->stream_push(stream, id, collect, &streamed, &error), error);
+  }
+  frt::check(tokenizer->stream_flush(stream, collect, &streamed, &error), error);
+  CHECK(streamed == "one \xE2\x82\xAC word");
+  tokenizer->stream_destroy(stream);
+
+  CHECK(tokenizer->encode(rig.model, "a\xFFz", 3, 0, collect, &raw, &error) == FRT_ERR_FORMAT);
+  const int32_t outside = 1 << 20;
+  CHECK(tokenizer->decode(rig.model, &outside, 1, 0, collect, &text, &error) ==
+        FRT_ERR_OUT_OF_RANGE);
+}
