@@ -47,6 +47,11 @@ TEST_CASE("a syntax error has a position and stops the reading") {
   CHECK(findings.size() == 1);
   findings = fixture.findings("schema = 1\nx-a = \"\xff\"\n");
   CHECK(findings.size() == 1);
+  // Letters outside ASCII: as a bare key, as a value, and behind a continued line.
+  findings = fixture.findings("schema = 1\n\xc3\xa4 = 1\n");
+  CHECK(findings.at(0).position.line == 2);
+  CHECK(fixture.findings("schema = \xce\xa8\n").size() == 1);
+  CHECK(fixture.parse("schema = 1\nx-a = \"\"\"b \\\n  \xc3\xa4\"\"\"\n").path == "/etc/m.toml");
 }
 
 TEST_CASE("every mistake of a manifest is reported in one pass, in order of lines") {
