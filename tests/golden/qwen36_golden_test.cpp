@@ -77,6 +77,11 @@ TEST_CASE("prompt lengths around chunk edges and other head ratios reproduce the
   }
 }
 
+TEST_CASE("the trained demo model reproduces the reference implementation") {
+  check_folder(kFixtures / "demo", kF32, "");
+  check_folder(kFixtures / "demo", kBf16, "");
+}
+
 TEST_CASE("goldens of another model are refused, naming the tensor") {
   const ModelRig rig((kFixtures / "qwen36" / "text").string(), "max_context = 512\nslots = 1");
   CHECK_THROWS_WITH_AS(run_selftest(rig, kFixtures / "qwen36" / "dense"),
