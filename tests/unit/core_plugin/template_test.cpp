@@ -45,7 +45,7 @@ TEST_CASE("the template builds from an installed SDK, and its model runs") {
   run("cmake --build '" + (source / "build").string() + "'", log);
 
   RegistryOptions options;
-  options.plugin_folders = {source / "build" / "plugins"};
+  options.plugin_folders = {source / "build"};
   options.own_folder = test::kPlugins / "devices";
   options.use_environment = false;
   Registry registry(options);
