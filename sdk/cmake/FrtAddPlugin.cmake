@@ -15,12 +15,16 @@ function(frt_add_plugin target)
     message(FATAL_ERROR "frt_add_plugin(${target}): needs OUTPUT <name> and SOURCES <files...>; "
                         "not understood: '${arg_UNPARSED_ARGUMENTS}'")
   endif()
+  set(rpath "$ORIGIN")
+  if(FRT_PLUGIN_RPATH)
+    set(rpath "${FRT_PLUGIN_RPATH}")
+  endif()
   add_library(${target} MODULE ${arg_SOURCES})
   target_link_libraries(${target} PRIVATE frt::sdk ${arg_LINK})
   set_target_properties(${target} PROPERTIES
     PREFIX "" OUTPUT_NAME ${arg_OUTPUT}
     C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
-    INSTALL_RPATH "$ORIGIN" BUILD_WITH_INSTALL_RPATH ON
+    INSTALL_RPATH "${rpath}" BUILD_WITH_INSTALL_RPATH ON
     LINK_DEPENDS ${version_script})
   if(FRT_PLUGIN_OUTPUT_DIRECTORY)
     set_target_properties(${target} PROPERTIES
