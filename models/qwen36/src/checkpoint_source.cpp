@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <exception>
 #include <frt/error.hpp>
 #include <utility>
 
@@ -162,6 +163,23 @@ void CheckpointSource::begin(bool with_mtp) {
     if (wanted(tensor.name)) total_bytes_ += tensor.data.size();
   }
   host_.progress("weights", FRT_PROGRESS_BYTES, 0, total_bytes_);
+  if (memory_.host_memory()) read_ahead();
+}
+
+// Matrices that are used in place are read now, not by the first step.
+void CheckpointSource::read_ahead() {
+  std::exception_ptr stopped;
+  checkpoint_.prefetch(0, [&](std::uint64_t done, std::uint64_t all) {
+    const double share = static_cast<double>(done) / static_cast<double>(all);
+    const auto bytes = static_cast<std::uint64_t>(share * static_cast<double>(total_bytes_));
+    try {
+      if (bytes < total_bytes_) host_.progress("weights", FRT_PROGRESS_BYTES, bytes, total_bytes_);
+    } catch (...) {
+      stopped = std::current_exception();
+    }
+    return !stopped;
+  });
+  if (stopped) std::rethrow_exception(stopped);
 }
 
 void CheckpointSource::end() {
@@ -182,7 +200,7 @@ void CheckpointSource::end() {
 void CheckpointSource::take(const TensorView& tensor) {
   if (!used_.insert(std::string(tensor.name)).second) return;
   done_bytes_ += tensor.data.size();
-  if (done_bytes_ < total_bytes_) {
+  if (done_bytes_ < total_bytes_ && !memory_.host_memory()) {
     host_.progress("weights", FRT_PROGRESS_BYTES, done_bytes_, total_bytes_);
   }
 }

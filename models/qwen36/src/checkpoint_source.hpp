@@ -50,6 +50,7 @@ class CheckpointSource final : public WeightSource {
   void fused_experts(const std::string& prefix, const Config& config, MixtureWeights& weights);
   frt_expert_weight stacked_experts(const std::string& prefix, const char* part,
                                     const Config& config, std::int64_t rows, std::int64_t columns);
+  void read_ahead();
   void take(const models::TensorView& tensor);
   bool wanted(std::string_view name) const;
 
