@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Adds up `ctest --verbose` logs: doctest cases where a test is a doctest binary, else one per test.
+"""Adds up `ctest --verbose` logs: cases where a test is a doctest binary or a unittest script, else
+one per test.
 
 Prints "N passed, N failed, N skipped". A stage that failed without a failing test (a build error,
 a format error) counts as one failure, so the totals cannot look green. With --failures: prints the
@@ -12,6 +13,8 @@ import sys
 
 RESULT = re.compile(r"^\s*\d+/\d+ Test\s+#(\d+): (\S+) \.+\s*(\*\*\*)?(.*?)\s+[\d.]+ sec")
 CASES = re.compile(r"\[doctest\] test cases:\s+(\d+)\s*\|\s+(\d+) passed\s*\|\s+(\d+) failed\s*\|\s+(\d+) skipped")
+RAN = re.compile(r"^Ran (\d+) tests? in ")
+ENDED = re.compile(r"^(OK|FAILED)(?: \((.*)\))?$")
 LINE = re.compile(r"^(\d+): (.*)$")
 
 
@@ -32,6 +35,18 @@ def read(path):
             yield match[2], verdict, output.pop(match[1], [])
 
 
+def unittest_counts(lines):
+    """(passed, failed, skipped) of a unittest script's output, or nothing."""
+    ran = next((int(match[1]) for match in map(RAN.match, lines) if match), None)
+    ended = next((match for match in map(ENDED.match, lines) if match), None)
+    if ran is None or ended is None:
+        return None
+    counts = dict(part.split("=") for part in (ended[2] or "").split(", ") if part)
+    failed = sum(int(counts.get(key, 0)) for key in ("failures", "errors", "unexpected successes"))
+    skipped = int(counts.get("skipped", 0))
+    return max(ran - failed - skipped, 0), failed, skipped
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--failures", action="store_true")
@@ -47,6 +62,7 @@ def main():
                 continue
             cases = [CASES.search(line) for line in lines]
             cases = [match for match in cases if match]
+            script = unittest_counts(lines)
             if "skipped" in verdict or verdict == "not run":
                 skipped += 1
             elif cases:
@@ -54,6 +70,10 @@ def main():
                 bad = sum(int(match[3]) for match in cases)
                 skipped += sum(int(match[4]) for match in cases)
                 failed += bad if bad or verdict == "passed" else 1
+            elif script:
+                passed += script[0]
+                failed += script[1] if script[1] or verdict == "passed" else 1
+                skipped += script[2]
             elif verdict == "passed":
                 passed += 1
             else:
