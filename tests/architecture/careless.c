@@ -5,4 +5,6 @@ extern int frt_core_exec(void);
 extern const int frt_plugin_v1;
 const int frt_plugin_v1 = 1;
 int helper(void);
-int helper(void) { return frt_core_exec(); }
+int helper(void) {
+  return frt_core_exec();
+}
