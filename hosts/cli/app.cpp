@@ -82,7 +82,9 @@ int App::run(int argc, char** argv) {
     }
     return static_cast<int>(chosen_());
   } catch (const core::DiagnosticError& error) {
-    return fail(ExitCode::kManifest, error.what());
+    // A manifest that is right but names a plugin that cannot be had is the plugin's fault.
+    return fail(error.only_refused_plugins() ? ExitCode::kPlugin : ExitCode::kManifest,
+                error.what());
   } catch (const ExitError& error) {
     return fail(error.exit_code(), std::string("error: ") + error.what());
   } catch (const Error& error) {
