@@ -15,7 +15,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "../simd-inl.hpp"
 #include "narrow.hpp"
@@ -100,70 +99,69 @@ void widen_fp8(const frt_weight& weight, int64_t row, int64_t first, int64_t cou
 
 // ---- products --------------------------------------------------------------------------------
 
-// Where a weight row's values come from, 16 at a time, for columns of one chunk.
+// Where a weight row's values come from, for columns of one chunk: get(k, k - chunk) gives a vector
+// from column k on; rest() the last values of a row, fewer than kStep, and zeros.
 template <class T>
 struct Direct {  // T: float, or uint16_t for bf16
   const T* row;
-  Direct(const frt_weight& weight, int64_t index)
-      : row(reinterpret_cast<const T*>(weight_row(weight, index))) {}
+  void start(const frt_weight& weight, int64_t index) {
+    row = reinterpret_cast<const T*>(weight_row(weight, index));
+  }
   HWY_INLINE void enter(const frt_weight&, int64_t, int64_t, int64_t) {}
   HWY_INLINE V get(int64_t k, int64_t) const { return load(D(), row + k); }
+  HWY_INLINE void rest(int64_t k, int64_t, int64_t count, float* out) const {
+    T values[kStep] = {};
+    std::memcpy(values, row + k, static_cast<std::size_t>(count) * sizeof(T));
+    for (int64_t i = 0; i < kStep; i += kLanes) hn::StoreU(load(D(), values + i), D(), out + i);
+  }
 };
 
-template <void (*kWiden)(const frt_weight&, int64_t, int64_t, int64_t, float*)>
-struct Buffered {
+struct Buffered {  // FP8 and NVFP4
   alignas(64) float values[kChunk];
-  Buffered(const frt_weight&, int64_t) {}
-  HWY_INLINE void enter(const frt_weight& weight, int64_t index, int64_t first, int64_t count) {
-    kWiden(weight, index, first, count, values);
+  void start(const frt_weight&, int64_t) {}
+  void enter(const frt_weight& weight, int64_t index, int64_t first, int64_t count) {
+    if (weight.format == FRT_WEIGHT_NVFP4) {
+      widen_fp4(weight, index, first, count, values);
+    } else {
+      widen_fp8(weight, index, first, count, values);
+    }
   }
   HWY_INLINE V get(int64_t, int64_t in_chunk) const { return hn::LoadU(D(), values + in_chunk); }
+  HWY_INLINE void rest(int64_t, int64_t in_chunk, int64_t count, float* out) const {
+    for (int64_t i = 0; i < kStep; ++i) out[i] = i < count ? values[in_chunk + i] : 0.0f;
+  }
 };
 
-// What is left of a row when no whole step is: up to 15 values and zeros.
-template <class T>
-HWY_INLINE void copy_rest(const Direct<T>& source, int64_t k, int64_t, int64_t count, float* out) {
-  T rest[kStep] = {};
-  std::memcpy(rest, source.row + k, static_cast<std::size_t>(count) * sizeof(T));
-  for (int64_t i = 0; i < kStep; i += kLanes) hn::StoreU(load(D(), rest + i), D(), out + i);
-}
-template <auto kWiden>
-HWY_INLINE void copy_rest(const Buffered<kWiden>& source, int64_t, int64_t in_chunk, int64_t count,
-                          float* out) {
-  for (int64_t i = 0; i < kStep; ++i) out[i] = i < count ? source.values[in_chunk + i] : 0.0f;
-}
-
-// kWeights weight rows times kRows panel rows.
+// kWeights weight rows, of which `count` are wanted, times kRows panel rows, of which `rows` are.
+// The others are the last one again.
 template <class Source, int kWeights, int kRows>
-HWY_NOINLINE void multiply(const frt_weight& weight, int64_t index, const float* const* x,
-                           int64_t ahead, float* out, int64_t out_stride, int64_t rows) {
+HWY_NOINLINE void multiply(const frt_weight& weight, int64_t first, int64_t count,
+                           const float* const* x, int64_t ahead, float* out, int64_t out_stride,
+                           int64_t rows) {
   const D d;
-  struct Sources {
-    Source at[kWeights];
-  };
-  const auto make = [&]<std::size_t... I>(std::index_sequence<I...>) HWY_ATTR {
-    return Sources{{Source(weight, index + static_cast<int64_t>(I))...}};
-  };
-  Sources sources = make(std::make_index_sequence<kWeights>());
+  Source sources[kWeights];
+  int64_t index[kWeights];
   V sums[kWeights][kRows];
   for (int j = 0; j < kWeights; ++j) {
+    index[j] = first + (j < count ? j : count - 1);
+    sources[j].start(weight, index[j]);
     for (int m = 0; m < kRows; ++m) sums[j][m] = hn::Zero(d);
   }
   // The rows of a group lie one after another, and so does the next group: while one is read at
   // kWeights places, what follows is fetched in the order of memory.
-  const uint8_t* next = weight_row(weight, index) + ahead;
+  const uint8_t* next = weight_row(weight, first) + ahead;
   const int64_t step_bytes = packed_bytes(weight.format, kStep) * kWeights;
   const int64_t cols = weight.cols;
   for (int64_t chunk = 0; chunk < cols; chunk += kChunk) {
     const int64_t length = std::min<int64_t>(kChunk, cols - chunk);
-    for (int j = 0; j < kWeights; ++j) sources.at[j].enter(weight, index + j, chunk, length);
+    for (int j = 0; j < kWeights; ++j) sources[j].enter(weight, index[j], chunk, length);
     int64_t i = 0;
     for (; i + kStep <= length; i += kStep) {
       for (int64_t byte = 0; byte < step_bytes; byte += 64) hwy::Prefetch(next + byte);
       next += step_bytes;
       for (int64_t lane = 0; lane < kStep; lane += kLanes) {
         V w[kWeights];
-        for (int j = 0; j < kWeights; ++j) w[j] = sources.at[j].get(chunk + i + lane, i + lane);
+        for (int j = 0; j < kWeights; ++j) w[j] = sources[j].get(chunk + i + lane, i + lane);
         for (int m = 0; m < kRows; ++m) {
           const V value = hn::LoadU(d, x[m] + chunk + i + lane);
           for (int j = 0; j < kWeights; ++j) sums[j][m] = hn::MulAdd(w[j], value, sums[j][m]);
@@ -173,7 +171,7 @@ HWY_NOINLINE void multiply(const frt_weight& weight, int64_t index, const float*
     if (i == length) continue;
     for (int j = 0; j < kWeights; ++j) {
       alignas(64) float rest[kStep];
-      copy_rest(sources.at[j], chunk + i, i, length - i, rest);
+      sources[j].rest(chunk + i, i, length - i, rest);
       for (int m = 0; m < kRows; ++m) {
         for (int64_t lane = 0; lane < kStep; lane += kLanes) {
           const V value = hn::LoadU(d, x[m] + chunk + i + lane);
@@ -182,8 +180,8 @@ HWY_NOINLINE void multiply(const frt_weight& weight, int64_t index, const float*
       }
     }
   }
-  for (int j = 0; j < kWeights; ++j) {
-    const float scale = row_scale(weight, index + j);
+  for (int j = 0; j < kWeights && j < count; ++j) {
+    const float scale = row_scale(weight, index[j]);
     for (int m = 0; m < kRows && m < rows; ++m) {
       out[m * out_stride + j] = hn::GetLane(hn::SumOfLanes(d, sums[j][m])) * scale;
     }
@@ -194,13 +192,10 @@ template <class Source, int kWeights, int kRows>
 void multiply_tile(const frt_weight& weight, int64_t first, int64_t count, const float* const* x,
                    float* out, int64_t out_stride, int64_t rows) {
   const int64_t group = kWeights * packed_bytes(weight.format, weight.cols);
-  int64_t n = 0;
-  for (; n + kWeights <= count; n += kWeights) {
+  for (int64_t n = 0; n < count; n += kWeights) {
     const int64_t ahead = n + 2 * kWeights <= count ? group : 0;  // within the tile
-    multiply<Source, kWeights, kRows>(weight, first + n, x, ahead, out + n, out_stride, rows);
-  }
-  for (; n < count; ++n) {
-    multiply<Source, 1, kRows>(weight, first + n, x, 0, out + n, out_stride, rows);
+    multiply<Source, kWeights, kRows>(weight, first + n, std::min<int64_t>(kWeights, count - n), x,
+                                      ahead, out + n, out_stride, rows);
   }
 }
 
@@ -214,16 +209,17 @@ void narrow(const frt_weight& weight, int64_t first, int64_t count, const void* 
       x[m] = static_cast<const float*>(panel[done + std::min(m, left - 1)]);
     }
     float* to = out + done * out_stride;
+    // Sums: 4 x 1, 4 x 2 or 2 x 4 fit into 16 registers, 2 x 8 into 32.
     if (left == 1) {
       multiply_tile<Source, 4, 1>(weight, first, count, x, to, out_stride, 1);
       done += 1;
     } else if (left == 2) {
       multiply_tile<Source, 4, 2>(weight, first, count, x, to, out_stride, 2);
       done += 2;
-    } else if (left <= 4 || kVectors > 1) {  // 16 registers hold 2 x 4 sums, 32 hold 2 x 8
+    } else if (kVectors > 1 || left <= 4) {
       multiply_tile<Source, 2, 4>(weight, first, count, x, to, out_stride, left);
       done += 4;
-    } else {
+    } else if constexpr (kVectors == 1) {
       multiply_tile<Source, 2, 8>(weight, first, count, x, to, out_stride, left);
       done += 8;
     }
@@ -236,10 +232,8 @@ NarrowFunction select_narrow(frt_weight_format format) {
       return narrow<Direct<float>>;
     case FRT_WEIGHT_BF16:
       return narrow<Direct<uint16_t>>;
-    case FRT_WEIGHT_NVFP4:
-      return narrow<Buffered<widen_fp4>>;
     default:
-      return narrow<Buffered<widen_fp8>>;
+      return narrow<Buffered>;
   }
 }
 
