@@ -8,31 +8,43 @@ die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 # The packages of DESIGN 9 on Debian and Ubuntu.
 FRT_PACKAGES=(
   g++ cmake ninja-build pkg-config python3
-  libboost1.81-dev libtomlplusplus-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev
+  libtomlplusplus-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev
   libpcre2-dev libutf8proc-dev libssl-dev libxxhash-dev libdnnl-dev libhwy-dev libedit-dev
   doctest-dev libbenchmark-dev
 )
 # What only tools/test needs.
-FRT_TEST_PACKAGES=(clang clang-format clang-tidy libclang-rt-14-dev binutils)
+FRT_TEST_PACKAGES=(clang clang-format clang-tidy libclang-rt-dev binutils)
 
-# Installs those of the named packages that are missing. Asks for root only then.
+# Boost 1.81 or newer: Debian 12 has it under a versioned name beside its default.
+boost_package() {
+  if apt-cache show libboost1.81-dev >/dev/null 2>&1; then
+    echo libboost1.81-dev
+  else
+    echo libboost-dev
+  fi
+}
+
+# Installs those of the named packages that are missing, and Boost. Asks for root only then.
 install_packages() {
-  local missing=() package
+  local missing=() package boost
+  dpkg-query -W -f='${Status}' libboost1.81-dev 2>/dev/null | grep -q 'ok installed' ||
+    boost=later
   for package in "$@"; do
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' ||
       missing+=("$package")
   done
-  [ ${#missing[@]} -eq 0 ] && return
+  [ ${#missing[@]} -eq 0 ] && [ -z "${boost:-}" ] && return
   command -v apt-get >/dev/null ||
-    die "these packages are missing and this is no Debian or Ubuntu: ${missing[*]}; install their equivalents, then run this again"
+    die "these packages are missing and this is no Debian or Ubuntu: ${missing[*]} ${boost:+libboost-dev (1.81 or newer)}; install their equivalents, then run this again"
   local root=()
   if [ "$(id -u)" -ne 0 ]; then
     command -v sudo >/dev/null ||
-      die "these packages are missing: ${missing[*]}; run this as root, or install them first"
+      die "these packages are missing: ${missing[*]} ${boost:+libboost-dev (1.81 or newer)}; run this as root, or install them first"
     root=(sudo)
   fi
-  say "installing ${#missing[@]} packages: ${missing[*]}"
   "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -qq
+  [ -z "${boost:-}" ] || missing+=("$(boost_package)")
+  say "installing ${#missing[@]} packages: ${missing[*]}"
   "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
     "${missing[@]}" >/dev/null
 }
