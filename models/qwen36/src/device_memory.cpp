@@ -19,10 +19,10 @@ std::uint64_t aligned(std::uint64_t bytes) {
 
 }  // namespace
 
-DeviceMemory::DeviceMemory(const Context& context)
+DeviceMemory::DeviceMemory(const Context& context, bool in_place)
     : context_(context),
       stream_(context.create_stream("weights")),
-      host_memory_(std::string_view(context.info().native_kind) == "cpu") {}
+      host_memory_(in_place && std::string_view(context.info().native_kind) == "cpu") {}
 
 std::byte* DeviceMemory::place(std::uint64_t bytes) {
   bytes = aligned(std::max<std::uint64_t>(bytes, 1));
@@ -62,15 +62,13 @@ const Buffer& DeviceMemory::block_of(const std::byte* address, std::uint64_t& of
 
 void DeviceMemory::upload_to(std::byte* target, std::span<const std::byte> data) {
   if (data.empty()) return;
+  if (host_memory_) {  // nothing in flight knows this memory yet
+    std::memcpy(target, data.data(), data.size());
+    return;
+  }
   std::uint64_t offset = 0;
   const Buffer& block = block_of(target, offset);
   const Recorder recorder(stream_);
-  if (host_memory_) {
-    const Buffer host = context_.wrap(FRT_SPACE_HOST, const_cast<std::byte*>(data.data()),
-                                      data.size(), "weights.file");
-    recorder.copy(block, offset, host, 0, data.size());
-    return stream_.sync();
-  }
   if (staging_.empty()) {
     for (int i = 0; i < 2; ++i) {
       staging_.push_back({context_.alloc(FRT_SPACE_HOST_PINNED, kStagingBytes, "weights.staging"),

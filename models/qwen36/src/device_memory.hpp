@@ -3,8 +3,9 @@
 //
 // `place` gives out aligned pieces of large blocks; they live as long as the DeviceMemory. `upload`
 // copies host bytes through two pinned staging buffers, so that reading a mapped file overlaps with
-// the transfer; where device memory is host memory ("cpu") it copies once, and `adopt` takes mapped
-// bytes as they lie, with no copy at all. All functions are [setup]; frt::Error from the context.
+// the transfer; where device memory is host memory ("cpu") it copies directly, and `adopt` takes
+// mapped bytes as they lie, with no copy at all. All functions are [setup]; frt::Error from the
+// context.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,8 @@ namespace frt::qwen36 {
 
 class DeviceMemory {
  public:
-  explicit DeviceMemory(const Context& context);
+  // `in_place` false: as if device memory were out of the host's reach, for tests.
+  explicit DeviceMemory(const Context& context, bool in_place = true);
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 

@@ -132,7 +132,6 @@ void Model::load_weights(const Host& host, Parts& parts) {
     with_mtp = false;
   }
   parts.weights = build_weights(config_, *source, std::move(memory), with_mtp);
-  if (files_) parts.weights.mapping = std::make_shared<models::Checkpoint>(*files_);
   parts.precision =
       choose_precision(parts.options, parts.weights.formats == FRT_WEIGHT_BIT(FRT_WEIGHT_F32));
 }

@@ -89,7 +89,7 @@ class Model {
   std::optional<Synthetic> synthetic_;
   Config config_;
   std::optional<models::Tokenizer> tokenizer_;
-  std::optional<models::Checkpoint> files_;
+  std::optional<models::Checkpoint> files_;  // mapped; weights may lie in the mapping
   std::unique_ptr<Parts> parts_;
   std::string architecture_text_;
   std::string formats_text_;

@@ -3,7 +3,8 @@
 // they are assembled from a source: a checkpoint or a synthetic one.
 //
 // Folded at load, in f32: 1 + w of zero-centred norms, -exp(A_log), the convolution transposed to
-// (width, channels). Pointers are device memory owned by `Weights`.
+// (width, channels). Pointers are device memory owned by `Weights`,
+// or, where the source allows it, file mappings that the source's owner keeps.
 #pragma once
 
 #include <frt/kernels.h>
@@ -86,7 +87,6 @@ struct Weights {
   frt_weight_set formats = 0;
 
   std::unique_ptr<DeviceMemory> memory;
-  std::shared_ptr<const void> mapping;  // keeps adopted file mappings alive
 };
 
 // Where weights come from. Names are official ones without the trunk's prefix: "layers.3...",
