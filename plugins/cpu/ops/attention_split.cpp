@@ -29,8 +29,9 @@ namespace frt::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
+// The most queries that stand in registers beside four positions.
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-constexpr int kQueries = 4;  // times 4 positions: 16 sums
+constexpr int kQueries = 6;
 #else
 constexpr int kQueries = 2;
 #endif
@@ -111,21 +112,21 @@ HWY_INLINE void score_rows(const float* q, int64_t dim, const KV* keys, const KV
       }
     }
     Vec<F32> sum[kRows][4];
-    HWY_UNROLL(4) for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(8) for (int r = 0; r < kRows; ++r) {
       HWY_UNROLL(4) for (int j = 0; j < 4; ++j) sum[r][j] = hn::Zero(d);
     }
     int64_t i = 0;
     for (; i + lanes <= dim; i += lanes) {
       Vec<F32> key[4];
       HWY_UNROLL(4) for (int j = 0; j < 4; ++j) key[j] = load(d, k[j] + i);
-      HWY_UNROLL(4) for (int r = 0; r < kRows; ++r) {
+      HWY_UNROLL(8) for (int r = 0; r < kRows; ++r) {
         const auto query = hn::LoadU(d, q + r * dim + i);
         HWY_UNROLL(4) for (int j = 0; j < 4; ++j) {
           sum[r][j] = hn::MulAdd(query, key[j], sum[r][j]);
         }
       }
     }
-    HWY_UNROLL(4) for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(8) for (int r = 0; r < kRows; ++r) {
       float* to = scores + r * kBlock + p;
       store_sums(sum[r][0], sum[r][1], sum[r][2], sum[r][3], to);
       for (int64_t rest = i; rest < dim; ++rest) {
@@ -134,6 +135,21 @@ HWY_INLINE void score_rows(const float* q, int64_t dim, const KV* keys, const KV
         }
       }
     }
+  }
+}
+
+// The scores of all queries, kRows and then fewer at a time.
+template <int kRows, class KV>
+HWY_INLINE void score_block(const float* q, int64_t queries, int64_t dim, const KV* keys,
+                            const KV* values, int64_t stride, int64_t count, float* scores,
+                            int64_t done = 0) {
+  for (; done + kRows <= queries; done += kRows) {
+    score_rows<kRows>(q + done * dim, dim, keys, values, stride, count, done == 0,
+                      scores + done * kBlock);
+  }
+  if constexpr (kRows > 1) {
+    constexpr int kFewer = kRows > 4 ? 4 : kRows / 2;
+    score_block<kFewer>(q, queries, dim, keys, values, stride, count, scores, done);
   }
 }
 
@@ -210,20 +226,12 @@ void attend_rows(const Source<T, KV>& source, const AttentionLayout& layout, int
         const KV* keys = source.keys + position * source.stride;
         const KV* values = source.values + position * source.stride;
         const float* block_q = q + (row - first) * group * dim;
-        int64_t i = 0;
-        for (; i + kQueries <= queries; i += kQueries) {
-          score_rows<kQueries>(block_q + i * dim, dim, keys, values, source.stride, count, i == 0,
-                               scores + i * kBlock);
-        }
-        for (; i < queries; ++i) {
-          score_rows<1>(block_q + i * dim, dim, keys, values, source.stride, count, i == 0,
-                        scores + i * kBlock);
-        }
-        for (i = 0; i < queries; ++i) {
+        score_block<kQueries>(block_q, queries, dim, keys, values, source.stride, count, scores);
+        for (int64_t i = 0; i < queries; ++i) {
           float* p = part(row + i / group, i % group);
           shrinks[i] = soften(scores + i * kBlock, count, p[dim], p[dim + 1]);
         }
-        for (i = 0; i < queries; i += group) {
+        for (int64_t i = 0; i < queries; i += group) {
           multiply<KV>({group, dim, count, scores + i * kBlock, kBlock, 1, values, source.stride,
                         part(row + i / group, 0), head_step, shrinks + i, 1});
         }

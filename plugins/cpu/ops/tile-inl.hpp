@@ -75,19 +75,22 @@ HWY_INLINE void product_tile(D d, const Product<B>& p, int64_t i, int64_t j) {
   }
 }
 
+// The last `rows` rows, 1 to kRows of them, as one tile: B is read once.
+template <int kRows, int kVectors, class D, class B>
+HWY_INLINE void product_rest(D d, const Product<B>& p, int64_t rows, int64_t i, int64_t j) {
+  if (rows == kRows) {
+    product_tile<kRows, kVectors>(d, p, i, j);
+  } else if constexpr (kRows > 1) {
+    product_rest<kRows - 1, kVectors>(d, p, rows, i, j);
+  }
+}
+
 // Columns [j, j + kVectors * Lanes(d)) of all rows.
 template <int kVectors, class D, class B>
 HWY_INLINE void product_columns(D d, const Product<B>& p, int64_t j) {
   int64_t i = 0;
   for (; i + kTileRows <= p.rows; i += kTileRows) product_tile<kTileRows, kVectors>(d, p, i, j);
-  if constexpr (kTileRows > 4) {
-    if (i + 4 <= p.rows) {
-      product_tile<4, kVectors>(d, p, i, j);
-      i += 4;
-    }
-  }
-  for (; i + 2 <= p.rows; i += 2) product_tile<2, kVectors>(d, p, i, j);
-  if (i < p.rows) product_tile<1, kVectors>(d, p, i, j);
+  if (i < p.rows) product_rest<kTileRows - 1, kVectors>(d, p, p.rows - i, i, j);
 }
 
 template <class B>
