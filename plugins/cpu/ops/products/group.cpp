@@ -24,7 +24,7 @@
 namespace frt::cpu {
 namespace {
 
-constexpr int64_t kTileBytes = 64 * 1024;  // of packed weights: far more than a task costs
+constexpr int64_t kTileBytes = 256 * 1024;  // of packed weights: far more than a task costs
 constexpr int64_t kTilesPerWorker = 4;
 constexpr int64_t kLeastTile = 8;
 
