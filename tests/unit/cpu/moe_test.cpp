@@ -203,7 +203,7 @@ TEST_CASE("experts of every format are right, for one row and for many") {
     for (const Packing& packing : all_packings()) {
       CAPTURE(packing.name);
       const bool fp4 = packing.format == FRT_WEIGHT_NVFP4;
-      const Moe moe(packing, 5, 2, fp4 ? 80 : 75, fp4 ? 96 : 70);
+      const Moe moe(packing, 5, 2, fp4 ? 80 : 75, fp4 ? 96 : 71);
       for (const frt_dtype dtype : {FRT_DTYPE_F32, FRT_DTYPE_BF16}) {
         for (const int32_t rows : {1, 3, 50}) {
           CAPTURE(rows);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weight.hpp"
 
+#include <algorithm>
 #include <string>
 
 namespace frt::cpu {
@@ -57,8 +58,9 @@ void check_expert_weight(const Checks& check, const char* argument,
   check_weight(check, (name + ".expert").c_str(), weight.expert);
   const int64_t bytes = packed_bytes(weight.expert.format, weight.expert.cols) * weight.expert.rows;
   check.at_least((name + ".data_stride").c_str(), weight.data_stride, bytes);
-  check.require(weight.data_stride % 4 == 0 || weight.expert.format > FRT_WEIGHT_BF16,
-                (name + ".data_stride").c_str(), "is not a multiple of 4");
+  const int64_t value = std::max<int64_t>(1, packed_bytes(weight.expert.format, 1));
+  check.require(weight.data_stride % value == 0, (name + ".data_stride").c_str(),
+                "is not a multiple of the value's size");
   if (weight.expert.scale) {
     check.positive((name + ".scale_stride").c_str(), weight.scale_stride);
     check.require(weight.scale_stride % element_bytes(weight.expert.scale_dtype) == 0,
