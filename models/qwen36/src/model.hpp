@@ -60,7 +60,7 @@ class Model {
     StateMap state_map;
     Ports ports;
     Activations activations;
-    OperatorSet operators;
+    Operators operators;
     std::unique_ptr<Recipe> recipe;
     std::vector<std::int32_t> prefill_sizes, decode_sizes;
     Graph prefill, decode, draft;

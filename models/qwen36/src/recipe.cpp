@@ -11,8 +11,8 @@
 
 namespace frt::qwen36 {
 
-OperatorSet resolve_operators(const Context& context, const Config& config,
-                              const Precision& precision, frt_weight_set weights, bool with_mtp) {
+Operators resolve_operators(const Context& context, const Config& config,
+                            const Precision& precision, frt_weight_set weights, bool with_mtp) {
   std::vector<std::string> needs = {FRT_OP_EMBED,        FRT_OP_SELECT_TOKENS, FRT_OP_LAST_ROWS,
                                     FRT_OP_ADD_RMS_NORM, FRT_OP_LINEAR,        FRT_OP_NORM_LINEARS,
                                     FRT_OP_ARGMAX,       FRT_OP_COUNT_TOKENS,  FRT_OP_SAMPLE};
@@ -20,18 +20,10 @@ OperatorSet resolve_operators(const Context& context, const Config& config,
   if (config.attention_layers() > 0 || with_mtp) needs.push_back(FRT_OP_ATTENTION_BLOCK);
   needs.push_back(config.mixture() ? FRT_OP_MOE_BLOCK : FRT_OP_NORM_GATE_UP);
   if (with_mtp) {
-    needs.push_back(FRT_OP_RMS_NORM);
-    needs.push_back(FRT_OP_ATTENTION_APPEND);
+    needs.insert(needs.end(),
+                 {FRT_OP_RMS_NORM, FRT_OP_ATTENTION_APPEND, FRT_OP_LAG_ROWS, FRT_OP_STORE_ROWS});
   }
-  OperatorSet set;
-  set.ops = Operators(context, precision.activation, weights, needs);
-  if (with_mtp) {
-    KernelSet()
-        .add(set.lag_rows, FRT_OP_LAG_ROWS)
-        .add(set.store_rows, FRT_OP_STORE_ROWS)
-        .resolve(context, precision.activation, 0);
-  }
-  return set;
+  return Operators(context, precision.activation, weights, needs);
 }
 
 Recipe::Batch Recipe::prefill_batch(std::int32_t rows) const {

@@ -9,7 +9,6 @@
 // Everything that varies from step to step is read from the ports when the step runs.
 #pragma once
 
-#include <frt/ops/rows.h>
 #include <frt/compose.hpp>
 #include <frt/exec.hpp>
 
@@ -36,26 +35,19 @@ struct TapView {
 };
 using Tap = std::function<void(const TapView&)>;
 
-// The operators a recipe calls.
-struct OperatorSet {
-  Operators ops;
-  Kernel<frt_lag_rows_args> lag_rows;      // with a draft head only
-  Kernel<frt_store_rows_args> store_rows;  // with a draft head only
-};
-// Finds all of them, or throws FRT_ERR_NOT_FOUND with every missing name.  [setup]
-OperatorSet resolve_operators(const Context& context, const Config& config,
-                              const Precision& precision, frt_weight_set weights, bool with_mtp);
+// Finds all operators a recipe calls, or throws FRT_ERR_NOT_FOUND with every missing name.  [setup]
+Operators resolve_operators(const Context& context, const Config& config,
+                            const Precision& precision, frt_weight_set weights, bool with_mtp);
 
 // Borrows everything it is made of.
 class Recipe {
  public:
-  Recipe(const Config& config, const Weights& weights, const OperatorSet& operators,
+  Recipe(const Config& config, const Weights& weights, const Operators& operators,
          const Precision& precision, const StateMap& state, const Activations& activations,
          const Ports& ports)
       : config_(config),
         weights_(weights),
-        set_(operators),
-        ops_(operators.ops),
+        ops_(operators),
         precision_(precision),
         state_(state),
         act_(activations),
@@ -133,7 +125,6 @@ class Recipe {
 
   const Config& config_;
   const Weights& weights_;
-  const OperatorSet& set_;
   const Operators& ops_;
   const Precision& precision_;
   const StateMap& state_;

@@ -28,7 +28,7 @@ Recipe::Batch Recipe::mtp_pairs(const Recorder& recorder, const Batch& batch, co
   lag.y = act_.mtp_trunk;
   lag.position_out = act_.mtp_position;
   lag.length_out = act_.mtp_length;
-  set_.lag_rows(recorder, lag);
+  ops_.lag_rows(recorder, lag);
 
   Batch pairs = batch;
   pairs.sequences.position = act_.mtp_position;
@@ -114,7 +114,7 @@ void Recipe::store_rows(const Recorder& recorder, const Batch& batch, const void
   args.x = rows;
   args.target = target;
   args.slot_stride = state_.slot_stride;
-  set_.store_rows(recorder, args);
+  ops_.store_rows(recorder, args);
 }
 
 void Recipe::follow(const Recorder& recorder, const Batch& batch, const Tap* tap) const {
