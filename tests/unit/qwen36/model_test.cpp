@@ -136,6 +136,25 @@ TEST_CASE("a model that does not fit says so with numbers") {
       doctest::Contains("4096 slots of 262144 positions need"), Error);
 }
 
+TEST_CASE("weights beyond the device's memory are refused before anything is allocated") {
+  CHECK_THROWS_WITH_AS(ModelRig("synthetic:qwen3.6-27b?layers=6400", kSmall),
+                       doctest::Contains("the weights need"), Error);
+}
+
+TEST_CASE("keys and values in FP8 stay close to those in bf16") {
+  const std::string checkpoint = "synthetic:qwen3.6-tiny";
+  const auto wide = first_logits(checkpoint, "kv = \"bf16\"");
+  const auto packed = first_logits(checkpoint, "kv = \"fp8\"");
+  CHECK(wide != packed);
+  double dot = 0, a = 0, b = 0;
+  for (std::size_t i = 0; i < wide.size(); ++i) {
+    dot += static_cast<double>(wide[i]) * packed[i];
+    a += static_cast<double>(wide[i]) * wide[i];
+    b += static_cast<double>(packed[i]) * packed[i];
+  }
+  CHECK(dot / std::sqrt(a * b) > 0.99);
+}
+
 TEST_CASE("options that contradict each other or the model are refused") {
   CHECK_THROWS_WITH_AS(ModelRig("synthetic:qwen3.6-tiny", "max_context = 8192"),
                        doctest::Contains("4096 positions"), Error);
