@@ -73,6 +73,7 @@ void* SyntheticSource::filled(const std::string& name, frt_dtype dtype, std::uin
   args.count = elements;
   args.y = memory_.place(bytes);
   fill_(Recorder(memory_.stream()), args);
+  memory_.stream().sync();  // so that progress is true
   done_bytes_ += bytes;
   if (done_bytes_ < total_bytes_) {
     host_.progress("weights", FRT_PROGRESS_BYTES, done_bytes_, total_bytes_);
