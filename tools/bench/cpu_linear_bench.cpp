@@ -6,7 +6,8 @@
 // cache; GB/s is the packed bytes of all weights by the best time, to be held against
 // `read_bandwidth`. prefill_*: GFLOP/s of one product, to be held against `onednn`: the same
 // product by oneDNN alone, with all threads and weights packed as it likes best beforehand.
-// p50 beside the best tells how busy the machine was with something else.
+// p50 beside the best tells how busy the machine was with something else; per_cpu is the rate by
+// the processor time spent (of all threads, waiting included) instead of the time that passed.
 #include <benchmark/benchmark.h>
 #include <frt/ops/checksum.h>
 #include <frt/ops/linear.h>
@@ -17,6 +18,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <dnnl.hpp>
 #include <functional>
 #include <string>
@@ -51,12 +53,16 @@ CpuDevice& device() {
 void measure(benchmark::State& state, double bytes, double operations,
              const std::function<void()>& body) {
   std::vector<double> seconds;
+  const std::clock_t clock = std::clock();
   for (auto _ : state) {
     const auto begin = Clock::now();
     body();
     seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
     state.SetIterationTime(seconds.back());
   }
+  const double spent = static_cast<double>(std::clock() - clock) / CLOCKS_PER_SEC;
+  const double per_cpu = static_cast<double>(seconds.size()) * g_threads / std::max(spent, 1e-9);
+  state.counters["per_cpu"] = (bytes > 0 ? bytes : operations) * per_cpu * 1e-9;
   std::sort(seconds.begin(), seconds.end());
   state.counters["best_us"] = seconds.front() * 1e6;
   state.counters["p50_us"] = seconds[seconds.size() / 2] * 1e6;

@@ -24,9 +24,9 @@
 namespace frt::cpu {
 namespace {
 
-constexpr int64_t kTileBytes = 256 * 1024;  // of packed weights: far more than a task costs
-constexpr int64_t kTilesPerWorker = 4;
-constexpr int64_t kLeastTile = 8;
+constexpr int64_t kTaskBytes = 1024 * 1024;  // of packed weights: far more than a task costs
+constexpr int64_t kTasksPerWorker = 4;
+constexpr int64_t kLeastRows = 8;
 
 std::size_t aligned(std::size_t bytes) noexcept {
   return (bytes + 63) / 64 * 64;
@@ -35,8 +35,8 @@ std::size_t aligned(std::size_t bytes) noexcept {
 // One part with what was decided about it at prepare.
 struct PlannedPart : GroupPart {
   NarrowKernel narrow{};
-  int64_t narrow_tile = 0;
-  int64_t narrow_tiles = 0;
+  int64_t narrow_rows = 0;  // weight rows per task
+  int64_t narrow_tasks = 0;
 
   frt_dtype wide_dtype = FRT_DTYPE_F32;  // of the multiplication
   bool widened = false;                  // the weight goes through the tile buffer
@@ -59,7 +59,7 @@ class GroupNode final : public Node {
   void prepare_row(int64_t row) const noexcept;
 
   void run_narrow(Pool& pool, int64_t rows, std::byte* scratch) const noexcept;
-  void run_narrow_tile(const PlannedPart& part, int64_t tile, int64_t rows,
+  void run_narrow_tile(const PlannedPart& part, int64_t first, int64_t count, int64_t rows,
                        const std::byte* panels) const noexcept;
   void run_wide(Pool& pool, int64_t rows, std::byte* scratch) noexcept;
   void run_wide_tile(PlannedPart& part, int64_t tile, int64_t first_row, int64_t last_row,
@@ -119,12 +119,13 @@ void GroupNode::plan_narrow(const Device& device, int workers) {
   for (const PlannedPart& part : parts_) {
     bytes += packed_bytes(part.weight.format, cols_) * part.outputs();
   }
-  const int64_t share = std::clamp(bytes / (kTilesPerWorker * workers), int64_t{1}, kTileBytes);
+  const int64_t share = std::clamp(bytes / (kTasksPerWorker * workers), int64_t{1}, kTaskBytes);
   std::size_t offset = 0;
   for (PlannedPart& part : parts_) {
     part.narrow = narrow_kernel(device, part.weight, group_.x_dtype);
     const int64_t rows = share / std::max<int64_t>(1, packed_bytes(part.weight.format, cols_));
-    part.narrow_tile = std::clamp(rows / kLeastTile * kLeastTile, kLeastTile, kNarrowTile);
+    part.narrow_rows = rows >= kNarrowTile ? rows / kNarrowTile * kNarrowTile
+                                           : std::max(rows / kLeastRows, int64_t{1}) * kLeastRows;
     const auto kind = static_cast<std::size_t>(part.narrow.panel);
     if (panel_used_[kind]) continue;
     panel_used_[kind] = true;
@@ -132,14 +133,10 @@ void GroupNode::plan_narrow(const Device& device, int workers) {
     panel_offset_[kind] = offset;
     offset += static_cast<std::size_t>(panel_stride_[kind] * narrow_limit_);
   }
-  if (group_.gated) {  // one tile size for both
-    const int64_t tile = std::min(parts_[0].narrow_tile, parts_[1].narrow_tile);
-    parts_[0].narrow_tile = parts_[1].narrow_tile = tile;
-  }
   for (std::size_t i = 0; i < listed_; ++i) {
     PlannedPart& part = parts_[i];
-    part.narrow_tiles = (part.outputs() + part.narrow_tile - 1) / part.narrow_tile;
-    narrow_tasks_ += part.narrow_tiles;
+    part.narrow_tasks = (part.outputs() + part.narrow_rows - 1) / part.narrow_rows;
+    narrow_tasks_ += part.narrow_tasks;
   }
   scratch_bytes_ = std::max(scratch_bytes_, offset);
 }
@@ -213,17 +210,23 @@ void GroupNode::run_narrow(Pool& pool, int64_t rows, std::byte* scratch) const n
   });
   pool.run(narrow_tasks_, [&](int64_t task, int) {
     for (std::size_t i = 0; i < listed_; ++i) {
-      if (task < parts_[i].narrow_tiles) return run_narrow_tile(parts_[i], task, rows, scratch);
-      task -= parts_[i].narrow_tiles;
+      const PlannedPart& part = parts_[i];
+      if (task >= part.narrow_tasks) {
+        task -= part.narrow_tasks;
+        continue;
+      }
+      const int64_t end = std::min(part.outputs(), (task + 1) * part.narrow_rows);
+      for (int64_t first = task * part.narrow_rows; first < end; first += kNarrowTile) {
+        run_narrow_tile(part, first, std::min(kNarrowTile, end - first), rows, scratch);
+      }
+      return;
     }
   });
 }
 
-void GroupNode::run_narrow_tile(const PlannedPart& part, int64_t tile, int64_t rows,
+void GroupNode::run_narrow_tile(const PlannedPart& part, int64_t first, int64_t count, int64_t rows,
                                 const std::byte* panels) const noexcept {
   alignas(64) float sums[2][kNarrowRows * kNarrowTile];
-  const int64_t first = tile * part.narrow_tile;
-  const int64_t count = std::min(part.narrow_tile, part.outputs() - first);
   const auto multiply = [&](const PlannedPart& one, int64_t row, int64_t block, float* out) {
     const auto kind = static_cast<std::size_t>(one.narrow.panel);
     const void* x[kNarrowRows];

@@ -20,7 +20,8 @@ namespace frt::cpu {
 
 inline constexpr int64_t kNarrowRows = 16;
 
-// The most weight rows of one call.
+// The most weight rows of one call. The rows after them are fetched into the cache: tiles are best
+// taken in order.
 inline constexpr int64_t kNarrowTile = 64;
 
 // Element type and order of a panel. The permuted orders are given where they are made

@@ -326,8 +326,7 @@ void multiply_tile(const frt_weight& weight, int64_t first, int64_t count, const
   const int64_t group = kWeights * packed_bytes(weight.format, weight.cols);
   int64_t n = 0;
   for (; n + kWeights <= count; n += kWeights) {
-    const int64_t ahead = n + 2 * kWeights <= count ? group : 0;  // within the tile
-    multiply_rows<Format, kWeights, kRows>(weight, first + n, x, ahead, out + n, out_stride, rows);
+    multiply_rows<Format, kWeights, kRows>(weight, first + n, x, group, out + n, out_stride, rows);
   }
   for (; n < count; ++n) {
     multiply_rows<Format, 1, kRows>(weight, first + n, x, 0, out + n, out_stride, rows);

@@ -193,9 +193,8 @@ void multiply_tile(const frt_weight& weight, int64_t first, int64_t count, const
                    float* out, int64_t out_stride, int64_t rows) {
   const int64_t group = kWeights * packed_bytes(weight.format, weight.cols);
   for (int64_t n = 0; n < count; n += kWeights) {
-    const int64_t ahead = n + 2 * kWeights <= count ? group : 0;  // within the tile
     multiply<Source, kWeights, kRows>(weight, first + n, std::min<int64_t>(kWeights, count - n), x,
-                                      ahead, out + n, out_stride, rows);
+                                      group, out + n, out_stride, rows);
   }
 }
 
