@@ -13,8 +13,6 @@
 #define HWY_TARGET_INCLUDE "ops/attention_split.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once per target
 
-#include <hwy/cache_control.h>
-
 #include <cmath>
 #include <limits>
 
@@ -92,31 +90,38 @@ struct Source {
   }
 };
 
-// scores[i][p] = q[i] . k[p] for kRows queries and `count` positions of a block. `fetch`: the
-// block is new; ask for its values and for the keys that follow.
+// What a block of scores asks for on the way, so that reading and computing overlap: its values,
+// which are next, and at the start of a split the keys a little further on. Later blocks find their
+// keys asked for while the values before them were summed.
+template <class KV>
+struct Ahead {
+  const KV* values;  // NULL: nothing
+  bool keys;
+};
+constexpr int64_t kKeysAhead = 12;  // positions
+
+// scores[i][p] = q[i] . k[p] for kRows queries and `count` positions of a block.
 template <int kRows, class KV>
-HWY_INLINE void score_rows(const float* q, int64_t dim, const KV* keys, const KV* values,
-                           int64_t stride, int64_t count, bool fetch, float* scores) {
+HWY_INLINE void score_rows(const float* q, int64_t dim, const KV* keys, int64_t stride,
+                           int64_t count, const Ahead<KV>& ahead, float* scores) {
   const F32 d;
   const OneF32 d1;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(KV));
   for (int64_t p = 0; p < count; p += 4) {
     const KV* k[4];
-    HWY_UNROLL(4) for (int64_t j = 0; j < 4; ++j) {
-      const int64_t at = std::min(p + j, count - 1) * stride;
-      k[j] = keys + at;
-      for (int64_t i = 0; fetch && i < dim; i += kLine) {
-        hwy::Prefetch(values + at + i);
-        hwy::Prefetch(k[j] + 4 * stride + i);
-      }
-    }
+    HWY_UNROLL(4) for (int64_t j = 0; j < 4; ++j) k[j] = keys + std::min(p + j, count - 1) * stride;
     Vec<F32> sum[kRows][4];
     HWY_UNROLL(8) for (int r = 0; r < kRows; ++r) {
       HWY_UNROLL(4) for (int j = 0; j < 4; ++j) sum[r][j] = hn::Zero(d);
     }
     int64_t i = 0;
     for (; i + lanes <= dim; i += lanes) {
+      if (ahead.values) {
+        HWY_UNROLL(4) for (int64_t j = 0; j < 4; ++j) {
+          fetch_ahead(ahead.values + (p + j) * stride + i);
+          if (ahead.keys) fetch_ahead(keys + (p + j + kKeysAhead) * stride + i);
+        }
+      }
       Vec<F32> key[4];
       HWY_UNROLL(4) for (int j = 0; j < 4; ++j) key[j] = load(d, k[j] + i);
       HWY_UNROLL(8) for (int r = 0; r < kRows; ++r) {
@@ -141,15 +146,15 @@ HWY_INLINE void score_rows(const float* q, int64_t dim, const KV* keys, const KV
 // The scores of all queries, kRows and then fewer at a time.
 template <int kRows, class KV>
 HWY_INLINE void score_block(const float* q, int64_t queries, int64_t dim, const KV* keys,
-                            const KV* values, int64_t stride, int64_t count, float* scores,
+                            int64_t stride, int64_t count, Ahead<KV> ahead, float* scores,
                             int64_t done = 0) {
   for (; done + kRows <= queries; done += kRows) {
-    score_rows<kRows>(q + done * dim, dim, keys, values, stride, count, done == 0,
-                      scores + done * kBlock);
+    score_rows<kRows>(q + done * dim, dim, keys, stride, count, ahead, scores + done * kBlock);
+    ahead.values = nullptr;  // once is enough
   }
   if constexpr (kRows > 1) {
     constexpr int kFewer = kRows > 4 ? 4 : kRows / 2;
-    score_block<kFewer>(q, queries, dim, keys, values, stride, count, scores, done);
+    score_block<kFewer>(q, queries, dim, keys, stride, count, ahead, scores, done);
   }
 }
 
@@ -226,14 +231,17 @@ void attend_rows(const Source<T, KV>& source, const AttentionLayout& layout, int
         const KV* keys = source.keys + position * source.stride;
         const KV* values = source.values + position * source.stride;
         const float* block_q = q + (row - first) * group * dim;
-        score_block<kQueries>(block_q, queries, dim, keys, values, source.stride, count, scores);
+        score_block<kQueries>(block_q, queries, dim, keys, source.stride, count,
+                              Ahead<KV>{values, position == start}, scores);
         for (int64_t i = 0; i < queries; ++i) {
           float* p = part(row + i / group, i % group);
           shrinks[i] = soften(scores + i * kBlock, count, p[dim], p[dim + 1]);
         }
+        const KV* following = position + kBlock < stop ? keys + kBlock * source.stride : nullptr;
         for (int64_t i = 0; i < queries; i += group) {
           multiply<KV>({group, dim, count, scores + i * kBlock, kBlock, 1, values, source.stride,
-                        part(row + i / group, 0), head_step, shrinks + i, 1});
+                        part(row + i / group, 0), head_step, shrinks + i, 1,
+                        i == 0 ? following : nullptr});
         }
       }
       row = next;

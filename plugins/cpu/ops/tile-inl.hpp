@@ -31,7 +31,15 @@ struct Product {
   int64_t c_row;
   const float* scale;  // NULL: C is overwritten; else row i of C is scaled by
   int64_t scale_step;  // scale[i * scale_step]
+  // What will be read next, laid out as B: asked for while B is worked on. NULL: nothing.
+  const B* next = nullptr;
 };
+
+// Asks for a line of memory that will be read some microseconds later: into the second-level cache,
+// since the first is too small for that.
+HWY_INLINE void fetch_ahead(const void* address) {
+  __builtin_prefetch(address, 0, 2);
+}
 
 // 16 sums where there are 32 registers, 8 where there are 16. Two vectors of columns, so that the
 // part of B that a column of tiles reads stays in the first-level cache.
@@ -56,7 +64,12 @@ HWY_INLINE void product_tile(D d, const Product<B>& p, int64_t i, int64_t j) {
   }
   const float* a = p.a + i * p.a_row;
   const B* b = p.b + j;
+  const bool ahead = p.next != nullptr && i == 0;
   for (int64_t k = 0; k < p.depth; ++k) {
+    if (ahead) {
+      const B* next = p.next + j + k * p.b_row;
+      HWY_UNROLL(2) for (int v = 0; v < kVectors; ++v) fetch_ahead(next + v * lanes);
+    }
     Vec<D> row[kVectors];
     HWY_UNROLL(2) for (int v = 0; v < kVectors; ++v) row[v] = load(d, b + v * lanes);
     HWY_UNROLL(8) for (int r = 0; r < kRows; ++r) {
