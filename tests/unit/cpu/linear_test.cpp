@@ -115,8 +115,10 @@ TEST_CASE("products of every weight format, activation type and instruction set 
       for (const frt_dtype x_dtype : {FRT_DTYPE_F32, FRT_DTYPE_BF16}) {
         for (const frt_dtype y_dtype : {FRT_DTYPE_F32, FRT_DTYPE_BF16}) {
           for (const int32_t rows : {1, 2, 3, 7, 16, 17, 65}) {
+            if (x_dtype != y_dtype && rows != 3 && rows != 17) continue;
             run_case(device, packing, {rows, 70, fp4 ? 272 : 259, x_dtype, y_dtype});
           }
+          if (x_dtype != y_dtype) continue;
           run_case(device, packing, {1, 1, fp4 ? 16 : 1, x_dtype, y_dtype});
           run_case(device, packing, {5, 131, fp4 ? 48 : 15, x_dtype, y_dtype});
           run_case(device, packing, {18, 1, fp4 ? 16 : 1, x_dtype, y_dtype});
