@@ -99,7 +99,7 @@ struct ManifestFixture {
 
   ManifestFixture() {
     request.schemas = &schemas;
-    request.flag_folder = "/work";
+    request.flag_folder = "/data";
     request.environment = [this](const std::string& name) -> std::optional<std::string> {
       const auto found = variables.find(name);
       return found == variables.end() ? std::nullopt : std::optional(found->second);

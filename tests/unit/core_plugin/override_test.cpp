@@ -37,7 +37,7 @@ TEST_CASE("every kind of table can be overridden") {
       resolve_device_options(manifest, *manifest.find_device("gpu0"), test::FakeSchemas::backend());
   CHECK(chosen.integer("threads") == 2);
   CHECK(manifest.plugin_options.at("b.one").integer("pool") == 5);
-  CHECK(manifest.find_host("lm")->settings.text("folder") == "/work/here");
+  CHECK(manifest.find_host("lm")->settings.text("folder") == "/data/here");
   CHECK(manifest.find_host("web")->settings.text("listen") == "a:1");
 }
 
