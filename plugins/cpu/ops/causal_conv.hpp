@@ -8,10 +8,9 @@
 #include <cstdint>
 
 #include "../pool.hpp"
+#include "checks.hpp"
 
 namespace frt::cpu {
-
-class Checks;
 
 // Throws for arguments that frt.causal_conv/1 refuses.  [setup]
 void check_causal_conv(const Checks& check, const frt_causal_conv_args& args);

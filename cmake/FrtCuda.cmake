@@ -1,0 +1,32 @@
+# The CUDA toolkit, if the backend for it is to be built.
+#
+#   FRT_CUDA        AUTO (default): build plugins/cuda where nvcc is found; ON: it must be found; OFF
+#   FRT_CUDA_ARCHS  one plugin each; "a" marks the instructions of exactly that architecture. The
+#                   PTX of the base architecture goes into the same plugin, for newer devices.
+#
+# nvcc is searched for in CMAKE_CUDA_COMPILER, in the toolkit that tools/setup-cuda assembles
+# (build/cuda-toolkit), on the PATH and in /usr/local/cuda.
+set(FRT_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO, ON or OFF")
+set_property(CACHE FRT_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(FRT_CUDA_ARCHS "89;90a;110a;120a;121a" CACHE STRING "Architectures, one plugin each")
+
+set(FRT_CUDA_FOUND OFF)
+if(NOT FRT_CUDA STREQUAL "OFF")
+  if(NOT CMAKE_CUDA_COMPILER)
+    find_program(FRT_NVCC nvcc
+      HINTS ${PROJECT_SOURCE_DIR}/build/cuda-toolkit/bin ENV CUDA_HOME
+      PATHS /usr/local/cuda/bin)
+    if(FRT_NVCC)
+      set(CMAKE_CUDA_COMPILER ${FRT_NVCC} CACHE FILEPATH "nvcc")
+    endif()
+  endif()
+  if(CMAKE_CUDA_COMPILER)
+    set(CMAKE_CUDA_ARCHITECTURES OFF)  # every target states its own
+    enable_language(CUDA)
+    find_package(CUDAToolkit 13.0 REQUIRED)
+    set(FRT_CUDA_FOUND ON)
+  elseif(FRT_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "FRT_CUDA is ON and there is no nvcc: run tools/setup-cuda, put a CUDA 13 "
+                        "toolkit on the PATH, or set CMAKE_CUDA_COMPILER")
+  endif()
+endif()

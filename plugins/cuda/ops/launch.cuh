@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// launch.cuh - launching device code, with programmatic dependent launch (PDL) as the rule.
+//
+// With PDL a kernel may start while the one before it still runs; its launch latency and whatever
+// it does before pdl_wait() are hidden. Rules for EVERY kernel launched through launch():
+//   - before it reads or writes anything another kernel wrote or reads, every thread calls
+//     pdl_wait(). Only constants (weights, norm factors, tables) may be read earlier.
+//   - it calls pdl_trigger() early, normally first thing: that only allows the next kernel to be
+//     scheduled, it publishes no data (the next one's pdl_wait() waits for our end).
+// Below sm_90 both are empty, and launch() asks for no overlap.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "../device.hpp"
+#include "../stream.hpp"
+
+namespace frt::cuda {
+
+__device__ __forceinline__ void pdl_wait() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void pdl_trigger() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+struct Grid {
+  dim3 blocks;
+  dim3 threads;
+  std::size_t shared_bytes = 0;  // dynamic
+};
+
+// Submits kernel(args...). Throws frt::Error.  [driver]
+template <class... Parameters, class... Arguments>
+void launch(Stream& stream, const Grid& grid, void (*kernel)(Parameters...),
+            Arguments&&... arguments) {
+  Device& device = stream.device();
+  if (grid.shared_bytes > 48 * 1024) {
+    device.check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                      cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      static_cast<int>(grid.shared_bytes)),
+                 "kernel launch: shared memory");
+  }
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid.blocks;
+  config.blockDim = grid.threads;
+  config.dynamicSmemBytes = grid.shared_bytes;
+  config.stream = stream.native();
+  config.attrs = &attribute;
+  config.numAttrs = FRT_CUDA_ARCH >= 90 ? 1 : 0;
+  device.check(
+      cudaLaunchKernelEx(&config, kernel, Parameters(std::forward<Arguments>(arguments))...),
+      "kernel launch");
+}
+
+inline constexpr int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+}  // namespace frt::cuda

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// product.hpp - the two ways to multiply by a weight matrix, y = x W^T, and what chooses.
+//
+//   narrow  few rows: streams the weights once at the speed of memory (linear_narrow*.cu)
+//   wide    many rows: tensor-core products through cuBLASLt (linear_wide*.cu)
+#pragma once
+
+#include <frt/kernels.h>
+
+#include <cstdint>
+#include <span>
+
+#include "../stream.hpp"
+
+namespace frt::cuda {
+
+// One product; arguments are checked already.
+struct Product {
+  frt_dtype x_dtype, y_dtype;  // f32, bf16
+  int32_t rows;
+  const int32_t* row_count;  // (1) device, or NULL: rows beyond need not be computed
+  const void* x;             // (rows, x_stride)
+  int64_t x_stride;          // elements
+  frt_weight weight;
+  void* y;           // (rows, y_stride)
+  int64_t y_stride;  // elements
+};
+
+// The largest number of rows for which the narrow way is taken.
+inline constexpr int32_t kNarrowRows = 16;
+
+// Products of one x (the same x, x_dtype, rows) with several weights; rows <= kNarrowRows. [driver]
+void narrow_products(Stream& stream, std::span<const Product> products);
+
+// One product of any number of rows.  [driver]
+void wide_product(Stream& stream, const Product& product);
+
+}  // namespace frt::cuda

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "check.hpp"
+
+namespace frt::conformance {
+
+void add_moe_cases(Suite&) {}
+
+}  // namespace frt::conformance

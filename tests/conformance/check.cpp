@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "check.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+namespace frt::conformance {
+namespace {
+
+// A pattern no operator writes by accident: a NaN in every float type, a large integer.
+constexpr std::byte kPoison{0x7F};
+
+float decode_e4m3(uint8_t code) {
+  if ((code & 0x7F) == 0x7F) return NAN;
+  const int exponent = code >> 3 & 15;
+  const auto mantissa = static_cast<float>(code & 7);
+  const float magnitude =
+      exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8.0f + mantissa, exponent - 10);
+  return code & 0x80 ? -magnitude : magnitude;
+}
+
+// The nearest of the 253 finite codes; saturating.
+uint8_t encode_e4m3(float value) {
+  const float magnitude = std::min(std::fabs(value), 448.0f);
+  int exponent = 0;
+  std::frexp(magnitude, &exponent);  // magnitude = m * 2^exponent, m in [0.5, 1)
+  const int step = std::max(exponent - 4, -9);
+  auto units = static_cast<int>(std::nearbyint(std::ldexp(magnitude, -step)));
+  int biased = step + 10 - 3 + 3;  // of a value with the implied one at bit 3
+  if (units >= 16) {
+    units /= 2;
+    ++biased;
+  }
+  const int code = units < 8 ? units : (biased << 3) + (units - 8);
+  return static_cast<uint8_t>(code | (std::signbit(value) ? 0x80 : 0));
+}
+
+uint16_t encode_bf16(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+void store(frt_dtype dtype, std::byte* target, float value) {
+  if (dtype == FRT_DTYPE_F32) {
+    std::memcpy(target, &value, 4);
+  } else if (dtype == FRT_DTYPE_BF16) {
+    const uint16_t bits = encode_bf16(value);
+    std::memcpy(target, &bits, 2);
+  } else if (dtype == FRT_DTYPE_F8_E4M3) {
+    *target = std::byte{encode_e4m3(value)};
+  } else {
+    Case::fail(std::string("random values of type ") + dtype_name(dtype));
+  }
+}
+
+std::size_t bytes_of(frt_dtype dtype, int64_t count) {
+  return static_cast<std::size_t>((count * dtype_bits(dtype) + 7) / 8);
+}
+
+}  // namespace
+
+const std::vector<Packing>& all_packings() {
+  static const std::vector<Packing> packings = {
+      {"bf16", FRT_WEIGHT_BF16},
+      {"f32", FRT_WEIGHT_F32},
+      {"fp8 128x128", FRT_WEIGHT_FP8_BLOCK, FRT_DTYPE_F32, 128, 128},
+      {"fp8 128x128 bf16 scales", FRT_WEIGHT_FP8_BLOCK, FRT_DTYPE_BF16, 128, 128},
+      {"fp8 3x32", FRT_WEIGHT_FP8_BLOCK, FRT_DTYPE_F32, 3, 32},
+      {"fp8 5x7", FRT_WEIGHT_FP8_BLOCK, FRT_DTYPE_BF16, 5, 7},
+      {"fp8 tensor", FRT_WEIGHT_FP8_TENSOR},
+      {"fp8 channel", FRT_WEIGHT_FP8_CHANNEL, FRT_DTYPE_F32},
+      {"fp8 channel bf16 scales", FRT_WEIGHT_FP8_CHANNEL, FRT_DTYPE_BF16},
+      {"nvfp4", FRT_WEIGHT_NVFP4, FRT_DTYPE_F8_E4M3},
+  };
+  return packings;
+}
+
+Case::Case(Backend& under_test, Backend& reference, uint64_t seed)
+    : sides_{&under_test, &reference}, random_(seed) {}
+
+Case::~Case() {
+  for (Tensor& tensor : tensors_) {
+    for (int side = 0; side < 2; ++side) {
+      if (tensor.at[side]) sides_[side]->release(tensor.at[side]);
+    }
+  }
+}
+
+void Case::fail(const std::string& text) {
+  throw Error(FRT_ERR_INTERNAL, text);
+}
+
+// ---- tensors ------------------------------------------------------------------------------
+
+Tensor& Case::make(const std::string& name, frt_dtype dtype, int64_t count) {
+  Tensor& tensor = tensors_.emplace_back();
+  tensor.name = name;
+  tensor.dtype = dtype;
+  tensor.count = count;
+  tensor.initial.assign(bytes_of(dtype, count), kPoison);
+  for (int side = 0; side < 2; ++side) {
+    tensor.at[side] = sides_[side]->allocate(std::max<std::size_t>(tensor.initial.size(), 16));
+  }
+  return tensor;
+}
+
+Tensor& Case::normal(const std::string& name, frt_dtype dtype, int64_t count, float deviation,
+                     float mean) {
+  Tensor& tensor = make(name, dtype, count);
+  std::normal_distribution<float> values(mean, deviation);
+  const std::size_t size = dtype_bits(dtype) / 8;
+  for (int64_t i = 0; i < count; ++i) {
+    store(dtype, tensor.initial.data() + static_cast<std::size_t>(i) * size, values(random_));
+  }
+  return tensor;
+}
+
+Tensor& Case::uniform(const std::string& name, frt_dtype dtype, int64_t count, float low,
+                      float high) {
+  Tensor& tensor = make(name, dtype, count);
+  std::uniform_real_distribution<float> values(low, high);
+  const std::size_t size = dtype_bits(dtype) / 8;
+  for (int64_t i = 0; i < count; ++i) {
+    store(dtype, tensor.initial.data() + static_cast<std::size_t>(i) * size, values(random_));
+  }
+  return tensor;
+}
+
+Tensor& Case::integers(const std::string& name, const std::vector<int32_t>& values) {
+  return raw(name, FRT_DTYPE_I32, values.data(), static_cast<int64_t>(values.size()));
+}
+
+Tensor& Case::raw(const std::string& name, frt_dtype dtype, const void* data, int64_t count) {
+  Tensor& tensor = make(name, dtype, count);
+  std::memcpy(tensor.initial.data(), data, tensor.initial.size());
+  return tensor;
+}
+
+Tensor& Case::output(const std::string& name, frt_dtype dtype, int64_t count) {
+  return make(name, dtype, count);
+}
+
+// ---- weights ------------------------------------------------------------------------------
+
+Weight Case::weight(const std::string& name, const Packing& packing, int32_t rows, int32_t cols) {
+  const ExpertWeight one = experts(name, packing, 1, rows, cols);
+  return one.experts;
+}
+
+ExpertWeight Case::experts(const std::string& name, const Packing& packing, int32_t count,
+                           int32_t rows, int32_t cols) {
+  const auto deviation = 1.0f / std::sqrt(static_cast<float>(cols));
+  const int64_t values = static_cast<int64_t>(rows) * cols;
+  ExpertWeight made;
+  frt_weight& shape = made.experts.shape;
+  shape.format = packing.format;
+  shape.rows = rows;
+  shape.cols = cols;
+  shape.block_rows = packing.block_rows;
+  shape.block_cols = packing.block_cols;
+  shape.global_scale = 1;
+  const auto scales = [&](int64_t one, float middle) {
+    shape.scale_dtype = packing.scale_dtype;
+    made.scale_stride = static_cast<int64_t>(bytes_of(packing.scale_dtype, one));
+    made.experts.scale =
+        &uniform(name + ".scale", packing.scale_dtype, one * count, 0.5f * middle, 1.5f * middle);
+  };
+  const auto global = [&](float middle) {
+    shape.global_scale = middle;
+    if (count == 1) return;
+    made.global_scales =
+        &uniform(name + ".global_scales", FRT_DTYPE_F32, count, 0.5f * middle, 1.5f * middle);
+  };
+  switch (packing.format) {
+    case FRT_WEIGHT_F32:
+    case FRT_WEIGHT_BF16: {
+      const frt_dtype dtype = packing.format == FRT_WEIGHT_F32 ? FRT_DTYPE_F32 : FRT_DTYPE_BF16;
+      made.data_stride = static_cast<int64_t>(bytes_of(dtype, values));
+      made.experts.data = &normal(name, dtype, values * count, deviation);
+      return made;
+    }
+    case FRT_WEIGHT_NVFP4: {
+      if (cols % 16 != 0) fail("NVFP4 needs inputs in multiples of 16");
+      std::vector<uint8_t> codes(static_cast<std::size_t>(values / 2 * count));
+      for (uint8_t& code : codes) code = static_cast<uint8_t>(random_());
+      made.data_stride = values / 2;
+      made.experts.data = &raw(name, FRT_DTYPE_F4_E2M1, codes.data(), values * count);
+      scales(values / 16, 1.0f);
+      global(deviation / 2.9f);  // the deviation of the sixteen e2m1 values
+      return made;
+    }
+    default: {
+      made.data_stride = values;
+      made.experts.data = &normal(name, FRT_DTYPE_F8_E4M3, values * count, 16.0f);
+      const float middle = deviation / 16.0f;
+      if (packing.format == FRT_WEIGHT_FP8_TENSOR) {
+        global(middle);
+      } else if (packing.format == FRT_WEIGHT_FP8_CHANNEL) {
+        scales(rows, middle);
+      } else {
+        const int64_t block_rows = (rows + packing.block_rows - 1) / packing.block_rows;
+        const int64_t block_cols = (cols + packing.block_cols - 1) / packing.block_cols;
+        scales(block_rows * block_cols, middle);
+      }
+      return made;
+    }
+  }
+}
+
+frt_weight Case::at(const Weight& weight, const At& at) {
+  frt_weight made = weight.shape;
+  made.data = at(*weight.data);
+  made.scale = weight.scale ? at(*weight.scale) : nullptr;
+  return made;
+}
+
+frt_expert_weight Case::at(const ExpertWeight& weight, const At& at) {
+  frt_expert_weight made{};
+  made.expert = Case::at(weight.experts, at);
+  made.data_stride = weight.data_stride;
+  made.scale_stride = weight.scale_stride;
+  made.global_scales = weight.global_scales ? at.operator()<float>(*weight.global_scales) : nullptr;
+  return made;
+}
+
+Case::Sequences Case::sequences(int32_t rows, const std::vector<int32_t>& slot,
+                                const std::vector<int32_t>& position,
+                                const std::vector<int32_t>& length) {
+  return {static_cast<int32_t>(slot.size()), rows, &integers("slot", slot),
+          &integers("position", position), &integers("length", length)};
+}
+
+frt_sequences Case::Sequences::at(const At& at) const {
+  return {count, rows, at.operator()<int32_t>(*slot), at.operator()<int32_t>(*position),
+          at.operator()<int32_t>(*length)};
+}
+
+// ---- running ------------------------------------------------------------------------------
+
+void Case::reset(int side) {
+  for (Tensor& tensor : tensors_) {
+    if (!tensor.initial.empty()) {
+      sides_[side]->write(tensor.at[side], tensor.initial.data(), tensor.initial.size());
+    }
+  }
+}
+
+void Case::fetch(int side) {
+  for (Tensor& tensor : tensors_) {
+    tensor.result[side].resize(tensor.initial.size());
+    if (!tensor.initial.empty()) {
+      sides_[side]->read(tensor.result[side].data(), tensor.at[side], tensor.initial.size());
+    }
+  }
+}
+
+void Case::run_calls(const std::string& name, frt_dtype activation, frt_weight_set weights,
+                     const Call& call) {
+  const frt_kernel_desc* tested = sides_[0]->kernel(name, activation, weights);
+  const frt_kernel_desc* reference = sides_[1]->kernel(name, activation, weights);
+  if (!tested) throw Skip{"not offered: " + name};
+  if (!reference) fail("the reference has no kernel " + name);
+  frt_error error{};
+
+  reset(1);
+  frt::check(call(reference->kernel, sides_[1]->stream(), 1, &error), error, "reference " + name);
+  sides_[1]->sync();
+  fetch(1);
+
+  Backend& side = *sides_[0];
+  reset(0);
+  frt::check(call(tested->kernel, side.stream(), 0, &error), error, name);
+  side.sync();
+  fetch(0);
+  std::vector<std::vector<std::byte>> eager;
+  for (Tensor& tensor : tensors_) eager.push_back(tensor.result[0]);
+
+  frt::check(side.table().capture_begin(side.stream(), &error), error, "capture_begin");
+  const frt_status recorded = call(tested->kernel, side.stream(), 0, &error);
+  if (recorded != FRT_OK) side.table().capture_abort(side.stream());
+  frt::check(recorded, error, name + " while capturing");
+  frt_backend_exec exec = nullptr;
+  frt::check(side.table().capture_end(side.stream(), &exec, &error), error, "capture_end");
+  std::string difference;
+  for (int launch = 0; launch < 2 && difference.empty(); ++launch) {
+    reset(0);
+    frt::check(side.table().exec_launch(exec, side.stream()), name + ", exec_launch");
+    side.sync();
+    fetch(0);
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      if (tensors_[i].result[0] != eager[i]) {
+        difference =
+            tensors_[i].name + " differs between eager and launch " + std::to_string(launch + 1);
+        break;
+      }
+    }
+  }
+  side.table().exec_destroy(exec);
+  if (!difference.empty()) fail(name + ": " + difference);
+}
+
+double Case::value(const Tensor& tensor, int side, int64_t index) {
+  const auto i = static_cast<std::size_t>(index);
+  const std::byte* data = tensor.result[side].data();
+  const auto read = [&]<class T>(T) {
+    T number;
+    std::memcpy(&number, data + i * sizeof(T), sizeof(T));
+    return number;
+  };
+  switch (tensor.dtype) {
+    case FRT_DTYPE_F32:
+      return static_cast<double>(read(float{}));
+    case FRT_DTYPE_BF16:
+      return static_cast<double>(
+          std::bit_cast<float>(static_cast<uint32_t>(read(uint16_t{})) << 16));
+    case FRT_DTYPE_F8_E4M3:
+      return static_cast<double>(decode_e4m3(read(uint8_t{})));
+    case FRT_DTYPE_I32:
+      return read(int32_t{});
+    case FRT_DTYPE_U32:
+      return read(uint32_t{});
+    case FRT_DTYPE_U64:
+      return static_cast<double>(read(uint64_t{}));
+    case FRT_DTYPE_F16:
+      return read(uint16_t{});
+    case FRT_DTYPE_U8:
+    case FRT_DTYPE_F4_E2M1:
+      return read(uint8_t{});
+    default:
+      fail(std::string("no comparison of type ") + dtype_name(tensor.dtype));
+  }
+}
+
+void Case::compare(const Tensor& tensor, Tolerance tolerance, Untouched untouched) {
+  const int64_t count = tensor.dtype == FRT_DTYPE_F4_E2M1 ? (tensor.count + 1) / 2 : tensor.count;
+  compare_range(tensor, 0, count, tolerance, untouched);
+}
+
+void Case::compare_range(const Tensor& tensor, int64_t first, int64_t count, Tolerance tolerance,
+                         Untouched untouched) {
+  const std::size_t size = tensor.dtype == FRT_DTYPE_F4_E2M1 ? 1 : dtype_bits(tensor.dtype) / 8;
+  const auto poisoned = [&](int side, int64_t i) {
+    const std::byte* at = tensor.result[side].data() + static_cast<std::size_t>(i) * size;
+    const std::byte* before = tensor.initial.data() + static_cast<std::size_t>(i) * size;
+    return std::all_of(before, before + size, [](std::byte b) { return b == kPoison; }) &&
+           std::all_of(at, at + size, [](std::byte b) { return b == kPoison; });
+  };
+  double difference = 0, total = 0;
+  int64_t written = 0;
+  const auto where = [&](int64_t i) { return tensor.name + "[" + std::to_string(i) + "]"; };
+  for (int64_t i = first; i < first + count; ++i) {
+    if (poisoned(1, i)) {
+      if (untouched == Untouched::kLeave && !poisoned(0, i)) {
+        fail(where(i) + " was written, the reference leaves it alone");
+      }
+      continue;
+    }
+    if (poisoned(0, i)) fail(where(i) + " was not written");
+    const double out = value(tensor, 0, i), expected = value(tensor, 1, i);
+    if (std::isnan(expected) != std::isnan(out) || (std::isinf(expected) && expected != out) ||
+        (std::isinf(out) && expected != out)) {
+      fail(where(i) + " is " + std::to_string(out) + ", expected " + std::to_string(expected));
+    }
+    if (!std::isfinite(expected)) continue;
+    difference += (out - expected) * (out - expected);
+    total += expected * expected;
+    ++written;
+  }
+  if (written == 0) return;
+  const double rms = std::sqrt(total / static_cast<double>(written));
+  const double relative = total > 0 ? std::sqrt(difference / total) : std::sqrt(difference);
+  worst_ = std::max(worst_, relative);
+  if (!(relative <= tolerance.norm)) {
+    fail(tensor.name + ": relative error " + std::to_string(relative) + ", allowed " +
+         std::to_string(tolerance.norm));
+  }
+  for (int64_t i = first; i < first + count; ++i) {
+    if (poisoned(1, i)) continue;
+    const double out = value(tensor, 0, i), expected = value(tensor, 1, i);
+    if (!std::isfinite(expected)) continue;
+    if (std::fabs(out - expected) > tolerance.element * (std::fabs(expected) + rms)) {
+      fail(where(i) + " is " + std::to_string(out) + ", expected " + std::to_string(expected));
+    }
+  }
+}
+
+}  // namespace frt::conformance

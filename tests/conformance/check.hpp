@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// check.hpp - one conformance case: the same random inputs given to the backend under test and to
+// the reference backend, the same operator called on both, the outputs compared.
+//
+//     void silu_mul_case(Case& c) {
+//       Tensor& a = c.normal("a", FRT_DTYPE_BF16, 7 * 33);
+//       Tensor& b = c.normal("b", FRT_DTYPE_BF16, 7 * 33);
+//       Tensor& y = c.output("y", FRT_DTYPE_BF16, 7 * 33);
+//       c.run<frt_binary_args>(FRT_OP_SILU_MUL, FRT_DTYPE_BF16, 0,
+//                              [&](frt_binary_args& args, const At& at) {
+//                                args.dtype = FRT_DTYPE_BF16;
+//                                args.rows = 7;
+//                                args.a = at(a);
+//                                args.y = at(y);
+//                              });
+//       c.compare(y, kBf16);
+//     }
+//     suite.add("silu_mul bf16 7x33", silu_mul_case);
+//
+// run() submits three times on the backend under test: eagerly, recorded and launched once, and
+// launched again; each time all tensors are first set back to their initial contents. All three
+// must give the same bits. The reference runs eagerly, once.
+//
+// Outputs are poisoned: elements that the reference leaves poisoned must be left alone by the
+// backend under test, too, or are ignored, as `Untouched` says.
+#pragma once
+
+#include <frt/kernels.h>
+#include <frt/ops/moe.h>
+#include <frt/ops/sequences.h>
+
+#include <cstdint>
+#include <deque>
+#include <frt/error.hpp>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "backend.hpp"
+
+namespace frt::conformance {
+
+// A block of memory that exists on both sides.
+struct Tensor {
+  std::string name;
+  frt_dtype dtype = FRT_DTYPE_NONE;
+  int64_t count = 0;                 // elements
+  std::vector<std::byte> initial;    // contents before every run
+  void* at[2] = {nullptr, nullptr};  // under test, reference
+  std::vector<std::byte> result[2];
+};
+
+// The pointers of one side.
+class At {
+ public:
+  explicit At(int side) : side_(side) {}
+  // A tensor's address, moved by `elements`.
+  template <class Element = void>
+  Element* operator()(const Tensor& tensor, int64_t elements = 0) const {
+    return static_cast<Element*>(static_cast<void*>(static_cast<std::byte*>(tensor.at[side_]) +
+                                                    elements * dtype_bits(tensor.dtype) / 8));
+  }
+  int side() const { return side_; }
+
+ private:
+  int side_;
+};
+
+// How far the result may be from the reference. `norm`: ||out - ref|| / ||ref|| over the tensor;
+// `element`: |out - ref| <= element * (|ref| + rms(ref)) for each one.
+struct Tolerance {
+  double norm, element;
+};
+inline constexpr Tolerance kExact = {0, 0};
+inline constexpr Tolerance kF32 = {1e-4, 1e-3};
+inline constexpr Tolerance kBf16 = {1e-2, 4e-2};
+inline constexpr Tolerance tolerance_of(frt_dtype dtype) {
+  return dtype == FRT_DTYPE_F32 ? kF32 : kBf16;
+}
+
+// What the backend under test must do with elements that the reference did not write.
+enum class Untouched { kLeave, kIgnore };
+
+// The tensors of one weight matrix.
+struct Weight {
+  frt_weight shape{};  // without pointers
+  const Tensor* data = nullptr;
+  const Tensor* scale = nullptr;
+};
+// The tensors of one matrix of several experts.
+struct ExpertWeight {
+  Weight experts;                             // rows of one expert; tensors of all
+  int64_t data_stride = 0, scale_stride = 0;  // bytes
+  const Tensor* global_scales = nullptr;
+};
+
+// A weight format with its free choices.
+struct Packing {
+  std::string name;
+  frt_weight_format format;
+  frt_dtype scale_dtype = FRT_DTYPE_NONE;
+  int32_t block_rows = 0, block_cols = 0;
+};
+// bf16, f32, FP8 in blocks (128x128 and odd ones, both scale types), per tensor, per channel,
+// NVFP4.
+const std::vector<Packing>& all_packings();
+
+class Case {
+ public:
+  Case(Backend& under_test, Backend& reference, uint64_t seed);
+  ~Case();
+  Case(const Case&) = delete;
+  Case& operator=(const Case&) = delete;
+
+  std::mt19937_64& random() { return random_; }
+
+  // ---- tensors; the references stay valid for the life of the case ----
+  // Normal values rounded to dtype (f32, bf16, f8_e4m3).
+  Tensor& normal(const std::string& name, frt_dtype dtype, int64_t count, float deviation = 1.0f,
+                 float mean = 0.0f);
+  Tensor& uniform(const std::string& name, frt_dtype dtype, int64_t count, float low, float high);
+  Tensor& integers(const std::string& name, const std::vector<int32_t>& values);
+  Tensor& raw(const std::string& name, frt_dtype dtype, const void* data, int64_t count);
+  // Poisoned before every run.
+  Tensor& output(const std::string& name, frt_dtype dtype, int64_t count);
+
+  // A random weight whose values have the deviation 1 / sqrt(cols). cols % 16 == 0 for NVFP4.
+  Weight weight(const std::string& name, const Packing& packing, int32_t rows, int32_t cols);
+  ExpertWeight experts(const std::string& name, const Packing& packing, int32_t count, int32_t rows,
+                       int32_t cols);
+  static frt_weight at(const Weight& weight, const At& at);
+  static frt_expert_weight at(const ExpertWeight& weight, const At& at);
+
+  // Three tensors slot, position, length of frt_sequences.
+  struct Sequences {
+    int32_t count, rows;
+    const Tensor *slot, *position, *length;
+    frt_sequences at(const At& at) const;
+  };
+  Sequences sequences(int32_t rows, const std::vector<int32_t>& slot,
+                      const std::vector<int32_t>& position, const std::vector<int32_t>& length);
+
+  // ---- running and comparing ----
+  // Calls the operator on both sides; `fill` sets everything but struct_size. The case is skipped
+  // (Skip is thrown) where the backend under test has no kernel `name` for these types.
+  template <class Args, class Fill>
+  void run(const std::string& name, frt_dtype activation, frt_weight_set weights, Fill fill) {
+    run_calls(name, activation, weights,
+              [&](const frt_kernel& kernel, frt_backend_stream stream, int side, frt_error* error) {
+                Args args{};
+                args.struct_size = sizeof(Args);
+                fill(args, At(side));
+                return kernel.launch(kernel.self, stream, &args, error);
+              });
+  }
+  void compare(const Tensor& tensor, Tolerance tolerance, Untouched untouched = Untouched::kLeave);
+  // Elements [first, first + count) alone.
+  void compare_range(const Tensor& tensor, int64_t first, int64_t count, Tolerance tolerance,
+                     Untouched untouched = Untouched::kLeave);
+  // The value of an element after run(), 0: under test, 1: reference.
+  static double value(const Tensor& tensor, int side, int64_t index);
+  [[noreturn]] static void fail(const std::string& text);
+  double worst() const { return worst_; }  // largest ||out - ref|| / ||ref|| seen
+
+ private:
+  using Call = std::function<frt_status(const frt_kernel&, frt_backend_stream, int, frt_error*)>;
+  void run_calls(const std::string& name, frt_dtype activation, frt_weight_set weights,
+                 const Call& call);
+  Tensor& make(const std::string& name, frt_dtype dtype, int64_t count);
+  void reset(int side);
+  void fetch(int side);
+
+  Backend* sides_[2];
+  std::mt19937_64 random_;
+  std::deque<Tensor> tensors_;
+  double worst_ = 0;
+};
+
+struct Skip {
+  std::string why;
+};
+
+// The cases, by name.
+class Suite {
+ public:
+  void add(const std::string& name, std::function<void(Case&)> body) {
+    cases_.push_back({name, std::move(body)});
+  }
+  struct Entry {
+    std::string name;
+    std::function<void(Case&)> body;
+  };
+  const std::vector<Entry>& cases() const { return cases_; }
+
+ private:
+  std::vector<Entry> cases_;
+};
+
+// One function per operator family, in cases_<family>.cpp.
+void add_attention_cases(Suite& suite);
+void add_elementwise_cases(Suite& suite);  // also convert, fill, checksum
+void add_embed_cases(Suite& suite);        // also rows that stay with a slot
+void add_gated_delta_cases(Suite& suite);  // also the convolution and the block
+void add_linear_cases(Suite& suite);
+void add_moe_cases(Suite& suite);
+void add_norm_cases(Suite& suite);
+void add_sample_cases(Suite& suite);  // also argmax and token counts
+
+}  // namespace frt::conformance
