@@ -12,6 +12,12 @@ import unittest
 from support import FAILED, FIXTURES, HOST, MANIFEST, OK, TIMEOUT, USAGE, HostTest, clean_environment
 
 
+def interruptible():
+    """In a child: SIGINT as a terminal leaves it. Background jobs and nohup hand it down ignored, and
+    then the line editor rightly ignores it, too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Run(HostTest):
     def test_text_goes_to_stdout_and_the_rest_to_stderr(self):
         result = self.check(OK, "run", self.demo(), "--prompt", "Once upon a time", "--max-new", 8,
@@ -205,7 +211,8 @@ class Chat(HostTest):
         environment = {**clean_environment(), "TERM": "xterm", "XDG_STATE_HOME": str(self.folder)}
         process = subprocess.Popen(
             [str(HOST), "chat", str(self.demo()), "--greedy", "--no-thinking"], stdin=terminal,
-            stdout=terminal, stderr=terminal, env=environment, start_new_session=True)
+            stdout=terminal, stderr=terminal, env=environment, start_new_session=True,
+            preexec_fn=interruptible)
         os.close(terminal)
         seen = b""
 
