@@ -1,8 +1,315 @@
 // SPDX-License-Identifier: Apache-2.0
+// Cases of frt/ops/gated_delta.h: the convolution, the delta rule, the block of both and the gated
+// norm. Windows and states are compared like outputs.
+#include <frt/ops/gated_delta.h>
+
+#include <algorithm>
+
 #include "check.hpp"
 
 namespace frt::conformance {
+namespace {
 
-void add_gated_delta_cases(Suite&) {}
+struct Shape {
+  int32_t key_heads, value_heads, key_dim, value_dim, width;
+  int64_t keys() const { return static_cast<int64_t>(key_heads) * key_dim; }
+  int64_t values() const { return static_cast<int64_t>(value_heads) * value_dim; }
+  int64_t channels() const { return 2 * keys() + values(); }
+  std::string text() const {
+    return std::to_string(key_heads) + "/" + std::to_string(value_heads) + " heads of " +
+           std::to_string(key_dim) + "x" + std::to_string(value_dim) + " width " +
+           std::to_string(width);
+  }
+};
+
+struct Batch {
+  int32_t rows;
+  std::vector<int32_t> slots, lengths;
+  int64_t count() const { return static_cast<int64_t>(slots.size()); }
+  int64_t total() const { return count() * rows; }
+  int64_t arena() const { return *std::max_element(slots.begin(), slots.end()) + 2; }
+  std::string text() const {
+    std::string made = " rows " + std::to_string(rows) + " lengths";
+    for (const int32_t length : lengths) made += " " + std::to_string(length);
+    return made;
+  }
+};
+
+// How much a row forgets: g = decay * softplus(a + dt_bias).
+struct Decay {
+  const char* name;
+  float low, high, deviation;
+};
+constexpr Decay kUsual = {"", -4.0f, -0.01f, 1.0f};
+constexpr Decay kLong = {" long memory", -1e-3f, -1e-5f, 1.0f};
+constexpr Decay kStrong = {" strong decay", -30.0f, -5.0f, 4.0f};
+
+// The tensors of one case, and argument structs over them. `pad`: elements between slots.
+struct Data {
+  Data(Case& c, const Shape& s, const Batch& batch, frt_dtype type, const Decay& decays,
+       int64_t pad)
+      : shape(s),
+        dtype(type),
+        sequences(c.sequences(batch.rows, batch.slots, std::vector<int32_t>(batch.slots.size(), 7),
+                              batch.lengths)),
+        window_stride((s.width - 1) * s.channels() + pad),
+        state_stride(s.values() * s.key_dim + pad),
+        u(c.normal("u", type, batch.total() * s.channels())),
+        weight(c.normal("conv_weight", FRT_DTYPE_F32, s.width * s.channels(), 0.6f)),
+        window(c.normal("window", type, batch.arena() * window_stride)),
+        convolved(c.normal("c", type, batch.total() * s.channels())),
+        a(c.normal("a", type, batch.total() * s.value_heads, decays.deviation)),
+        b(c.normal("b", type, batch.total() * s.value_heads)),
+        decay(c.uniform("decay", FRT_DTYPE_F32, s.value_heads, decays.low, decays.high)),
+        dt_bias(c.normal("dt_bias", FRT_DTYPE_F32, s.value_heads)),
+        state(c.normal("state", FRT_DTYPE_F32, batch.arena() * state_stride, 0.3f)),
+        z(c.normal("z", type, batch.total() * s.values())),
+        norm_weight(c.normal("norm_weight", FRT_DTYPE_F32, s.value_dim, 0.3f, 1.0f)) {}
+
+  frt_causal_conv_args conv_args(const At& at, const Tensor& c) const {
+    frt_causal_conv_args args{};
+    args.struct_size = sizeof(args);
+    args.dtype = dtype;
+    args.sequences = sequences.at(at);
+    args.channels = static_cast<int32_t>(shape.channels());
+    args.width = shape.width;
+    args.u = at(u);
+    args.conv_weight = at.operator()<float>(weight);
+    args.window = at(window);
+    args.slot_stride = window_stride * dtype_bits(dtype) / 8;
+    args.c = at(c);
+    return args;
+  }
+  frt_gated_delta_args delta_args(const At& at, const Tensor& c, const Tensor& o) const {
+    frt_gated_delta_args args{};
+    args.struct_size = sizeof(args);
+    args.dtype = dtype;
+    args.sequences = sequences.at(at);
+    args.key_heads = shape.key_heads;
+    args.value_heads = shape.value_heads;
+    args.key_dim = shape.key_dim;
+    args.value_dim = shape.value_dim;
+    args.chunk = 64;
+    args.c = at(c);
+    args.a = at(a);
+    args.b = at(b);
+    args.decay = at.operator()<float>(decay);
+    args.dt_bias = at.operator()<float>(dt_bias);
+    args.state = at(state);
+    args.slot_stride = state_stride * 4;
+    args.o = at(o);
+    return args;
+  }
+  frt_gated_delta_block_args block_args(const At& at, const Tensor& c, const Tensor& o,
+                                        const Tensor& y) const {
+    frt_gated_delta_block_args args{};
+    args.struct_size = sizeof(args);
+    args.epsilon = 1e-6f;
+    args.conv = conv_args(at, c);
+    args.delta = delta_args(at, c, o);
+    args.z = at(z);
+    args.norm_weight = at.operator()<float>(norm_weight);
+    args.y = at(y);
+    return args;
+  }
+
+  Shape shape;
+  frt_dtype dtype;
+  Case::Sequences sequences;
+  int64_t window_stride, state_stride;  // elements
+  Tensor &u, &weight, &window, &convolved, &a, &b, &decay, &dt_bias, &state, &z, &norm_weight;
+};
+
+void conv_case(Case& c, const Shape& shape, const Batch& batch, frt_dtype dtype, int64_t pad) {
+  const Data data(c, shape, batch, dtype, kUsual, pad);
+  Tensor& out = c.output("out", dtype, batch.total() * shape.channels());
+  c.run<frt_causal_conv_args>(
+      FRT_OP_CAUSAL_CONV, dtype, 0,
+      [&](frt_causal_conv_args& args, const At& at) { args = data.conv_args(at, out); });
+  c.compare(out, tolerance_of(dtype));
+  c.compare(data.window, kExact);
+}
+
+void delta_case(Case& c, const Shape& shape, const Batch& batch, frt_dtype dtype,
+                const Decay& decays, int64_t pad, int32_t chunk) {
+  const Data data(c, shape, batch, dtype, decays, pad);
+  Tensor& o = c.output("o", dtype, batch.total() * shape.values());
+  c.run<frt_gated_delta_args>(FRT_OP_GATED_DELTA, dtype, 0,
+                              [&](frt_gated_delta_args& args, const At& at) {
+                                args = data.delta_args(at, data.convolved, o);
+                                args.chunk = chunk;
+                              });
+  c.compare(o, tolerance_of(dtype));
+  c.compare(data.state, tolerance_of(dtype));
+}
+
+void block_case(Case& c, const Shape& shape, const Batch& batch, frt_dtype dtype,
+                const Decay& decays, int64_t pad) {
+  const Data data(c, shape, batch, dtype, decays, pad);
+  Tensor& convolved = c.output("c", dtype, batch.total() * shape.channels());
+  Tensor& o = c.output("o", dtype, batch.total() * shape.values());
+  Tensor& y = c.output("y", dtype, batch.total() * shape.values());
+  c.run<frt_gated_delta_block_args>(FRT_OP_GATED_DELTA_BLOCK, dtype, 0,
+                                    [&](frt_gated_delta_block_args& args, const At& at) {
+                                      args = data.block_args(at, convolved, o, y);
+                                    });
+  c.compare(y, tolerance_of(dtype));
+  c.compare(data.state, tolerance_of(dtype));
+  c.compare(data.window, kExact);
+}
+
+// The reference gets good arguments, the backend under test the changed ones.
+template <class Args, class Make, class Change>
+void refuses(Case& c, const char* name, const char* argument, Make make, Change change) {
+  try {
+    c.run<Args>(name, FRT_DTYPE_F32, 0, [&](Args& args, const At& at) {
+      args = make(at);
+      if (at.side() == 0) change(args);
+    });
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    if (error.status() == FRT_ERR_INVALID_ARGUMENT && text.find(name) != std::string::npos &&
+        text.find(argument) != std::string::npos) {
+      return;
+    }
+    Case::fail(std::string(argument) + ": refused with " + frt::status_name(error.status()) + " " +
+               text);
+  }
+  Case::fail(std::string(argument) + " is wrong and was not refused");
+}
+
+constexpr Shape kRefusalShape = {1, 2, 8, 8, 4};
+const Batch kRefusalBatch = {2, {0}, {2}};
+
+template <class Change>
+void conv_refusal(Case& c, const char* argument, Change change) {
+  const Data data(c, kRefusalShape, kRefusalBatch, FRT_DTYPE_F32, kUsual, 0);
+  const auto make = [&](const At& at) { return data.conv_args(at, data.convolved); };
+  refuses<frt_causal_conv_args>(c, FRT_OP_CAUSAL_CONV, argument, make, change);
+}
+
+template <class Change>
+void delta_refusal(Case& c, const char* argument, Change change) {
+  const Data data(c, kRefusalShape, kRefusalBatch, FRT_DTYPE_F32, kUsual, 0);
+  const auto make = [&](const At& at) { return data.delta_args(at, data.convolved, data.z); };
+  refuses<frt_gated_delta_args>(c, FRT_OP_GATED_DELTA, argument, make, change);
+}
+
+template <class Change>
+void block_refusal(Case& c, const char* argument, Change change) {
+  const Data data(c, kRefusalShape, kRefusalBatch, FRT_DTYPE_F32, kUsual, 0);
+  Tensor& o = c.output("o", FRT_DTYPE_F32, kRefusalBatch.total() * kRefusalShape.values());
+  Tensor& y = c.output("y", FRT_DTYPE_F32, kRefusalBatch.total() * kRefusalShape.values());
+  const auto make = [&](const At& at) { return data.block_args(at, data.convolved, o, y); };
+  refuses<frt_gated_delta_block_args>(c, FRT_OP_GATED_DELTA_BLOCK, argument, make, change);
+}
+
+void add_refusals(Suite& suite) {
+  const auto conv = [&](const char* argument, void (*change)(frt_causal_conv_args&)) {
+    suite.add(std::string(FRT_OP_CAUSAL_CONV) + " refuses " + argument,
+              [=](Case& c) { conv_refusal(c, argument, change); });
+  };
+  conv("dtype", [](frt_causal_conv_args& args) { args.dtype = FRT_DTYPE_F16; });
+  conv("channels", [](frt_causal_conv_args& args) { args.channels = 0; });
+  conv("width", [](frt_causal_conv_args& args) { args.width = 9; });
+  conv("window", [](frt_causal_conv_args& args) { args.window = nullptr; });
+  conv("c", [](frt_causal_conv_args& args) { args.c = const_cast<void*>(args.u); });
+
+  const auto delta = [&](const char* argument, void (*change)(frt_gated_delta_args&)) {
+    suite.add(std::string(FRT_OP_GATED_DELTA) + " refuses " + argument,
+              [=](Case& c) { delta_refusal(c, argument, change); });
+  };
+  delta("sequences.rows", [](frt_gated_delta_args& args) { args.sequences.rows = 0; });
+  delta("value_heads", [](frt_gated_delta_args& args) {
+    args.key_heads = 2;
+    args.value_heads = 3;
+  });
+  delta("key_dim", [](frt_gated_delta_args& args) { args.key_dim = -1; });
+  delta("chunk", [](frt_gated_delta_args& args) { args.chunk = 0; });
+  delta("state", [](frt_gated_delta_args& args) { args.state = nullptr; });
+
+  const auto block = [&](const char* argument, void (*change)(frt_gated_delta_block_args&)) {
+    suite.add(std::string(FRT_OP_GATED_DELTA_BLOCK) + " refuses " + argument,
+              [=](Case& c) { block_refusal(c, argument, change); });
+  };
+  block("conv.dtype", [](frt_gated_delta_block_args& args) { args.conv.dtype = FRT_DTYPE_BF16; });
+  block("conv.channels", [](frt_gated_delta_block_args& args) { args.conv.channels += 1; });
+  block("delta.c", [](frt_gated_delta_block_args& args) { args.delta.c = args.y; });
+  block("norm_weight", [](frt_gated_delta_block_args& args) { args.norm_weight = nullptr; });
+  block("y", [](frt_gated_delta_block_args& args) { args.y = nullptr; });
+}
+
+}  // namespace
+
+void add_gated_delta_cases(Suite& suite) {
+  const auto both = {FRT_DTYPE_F32, FRT_DTYPE_BF16};
+  const auto conv = [&](const Shape& shape, const Batch& batch, frt_dtype dtype, int64_t pad) {
+    suite.add(std::string(FRT_OP_CAUSAL_CONV) + " " + dtype_name(dtype) + " " +
+                  std::to_string(shape.channels()) + " channels width " +
+                  std::to_string(shape.width) + batch.text(),
+              [=](Case& c) { conv_case(c, shape, batch, dtype, pad); });
+  };
+  const auto delta = [&](const Shape& shape, const Batch& batch, frt_dtype dtype,
+                         const Decay& decays, int64_t pad, int32_t chunk) {
+    suite.add(std::string(FRT_OP_GATED_DELTA) + " " + dtype_name(dtype) + " " + shape.text() +
+                  batch.text() + " chunk " + std::to_string(chunk) + decays.name,
+              [=](Case& c) { delta_case(c, shape, batch, dtype, decays, pad, chunk); });
+  };
+  const auto block = [&](const Shape& shape, const Batch& batch, frt_dtype dtype,
+                         const Decay& decays, int64_t pad) {
+    suite.add(std::string(FRT_OP_GATED_DELTA_BLOCK) + " " + dtype_name(dtype) + " " + shape.text() +
+                  batch.text() + decays.name + (pad % 4 ? " slots not aligned" : ""),
+              [=](Case& c) { block_case(c, shape, batch, dtype, decays, pad); });
+  };
+
+  for (const frt_dtype dtype : both) {
+    for (const int32_t width : {2, 3, 4, 5, 8}) {
+      const Shape odd = {1, 1, 3, 5, width};
+      const Shape wide = {2, 4, 64, 64, width};
+      conv(odd, {1, {0}, {1}}, dtype, 3);
+      conv(odd, {9, {2, 0, 1}, {9, 0, 2}}, dtype, 3);
+      conv(wide, {2, {3, 1}, {2, 1}}, dtype, 0);
+      conv(wide, {200, {1, 0}, {200, 77}}, dtype, 0);
+    }
+    conv({16, 48, 128, 128, 4}, {1, {4, 2, 0, 5}, {1, 1, 0, 1}}, dtype, 0);
+    conv({16, 48, 128, 128, 4}, {70, {1}, {66}}, dtype, 0);
+  }
+
+  // Every shape with a row, a few, and with chunks that end early or late.
+  const Batch batches[] = {
+      {1, {2, 0, 3}, {1, 0, 1}}, {2, {1, 0}, {2, 1}},       {5, {0, 3, 1, 2}, {5, 4, 0, 1}},
+      {63, {1}, {63}},           {64, {1, 0}, {64, 63}},    {65, {0}, {65}},
+      {128, {2, 1}, {128, 3}},   {200, {0, 2}, {200, 129}},
+  };
+  for (const frt_dtype dtype : both) {
+    for (const Shape& shape : {Shape{1, 1, 8, 8, 2}, Shape{1, 1, 33, 16, 3}, Shape{2, 4, 16, 33, 4},
+                               Shape{2, 4, 64, 128, 5}, Shape{1, 3, 128, 128, 4},
+                               Shape{2, 2, 128, 128, 8}, Shape{1, 1, 256, 256, 4}}) {
+      for (const Batch& batch : batches) {
+        delta(shape, batch, dtype, kUsual, 0, 64);
+        block(shape, batch, dtype, kUsual, 0);
+      }
+    }
+    for (const Decay& decays : {kLong, kStrong}) {
+      for (const int32_t rows : {1, 8, 300}) {
+        delta({1, 2, 128, 128, 4}, {rows, {1}, {rows}}, dtype, decays, 0, 64);
+        block({1, 2, 128, 128, 4}, {rows, {1}, {rows}}, dtype, decays, 0);
+      }
+    }
+    delta({1, 2, 128, 128, 4}, {150, {1}, {150}}, dtype, kUsual, 0, 16);
+    delta({1, 2, 128, 128, 4}, {150, {1}, {150}}, dtype, kUsual, 0, 128);
+    for (const int32_t rows : {1, 3, 130}) {
+      block({1, 2, 128, 128, 4}, {rows, {2, 0}, {rows, 1}}, dtype, kUsual, 1);
+    }
+    // More value heads per key head than a cluster of blocks holds; the shapes of real models.
+    block({1, 16, 128, 128, 4}, {2, {0, 1}, {2, 1}}, dtype, kUsual, 0);
+    block({16, 48, 128, 128, 4}, {1, {1, 0}, {1, 1}}, dtype, kUsual, 0);
+    block({16, 32, 128, 128, 4}, {4, {0}, {3}}, dtype, kUsual, 0);
+  }
+  block({16, 48, 128, 128, 4}, {130, {0}, {130}}, FRT_DTYPE_BF16, kUsual, 0);
+  block({16, 32, 128, 128, 4}, {192, {1}, {190}}, FRT_DTYPE_BF16, kUsual, 0);
+  block({1, 2, 128, 128, 4}, {2048, {0}, {2040}}, FRT_DTYPE_BF16, kLong, 0);
+  add_refusals(suite);
+}
 
 }  // namespace frt::conformance
