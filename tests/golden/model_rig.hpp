@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// model_rig.hpp - a model of the plugin frt.qwen36 on the CPU, loaded as a host loads it: plugins
-// from the build folder, options through a manifest.
+// model_rig.hpp - a model of the plugin frt.qwen36, loaded as a host loads it: plugins from the
+// build folder, options through a manifest. The backend is frt.cpu, or what FRT_TEST_BACKEND says,
+// from the folder FRT_TEST_BACKEND_DIR: so that every test of a model is one of any backend.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -13,6 +14,7 @@
 #include <frt/role/lm.h>
 #include <frt/selftest.h>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <span>
@@ -24,6 +26,14 @@ namespace frt::test {
 
 inline const std::filesystem::path kFixtures = FRT_FIXTURES_DIR;
 
+inline std::string test_backend() {
+  const char* name = std::getenv("FRT_TEST_BACKEND");
+  return name && *name ? name : "frt.cpu";
+}
+inline bool on_cpu() {
+  return test_backend() == "frt.cpu";
+}
+
 class ModelRig {
  public:
   // `options`, `device_options` and `device_settings` are TOML lines.
@@ -34,7 +44,7 @@ class ModelRig {
     request.environment = [](const std::string&) { return std::nullopt; };
     request.schemas = &registry_;
     const std::string text =
-        "schema = 1\n[device.d]\nbackend = \"frt.cpu\"\n" + device_settings +
+        "schema = 1\n[device.d]\nbackend = \"" + test_backend() + "\"\n" + device_settings +
         "\n[device.d.options]\n" + device_options +
         "\n[model.m]\nplugin = \"frt.qwen36\"\ndevice = " + "\"d\"\ncheckpoint = \"" + checkpoint +
         "\"\n[model.m.options]\n" + options + "\n";
@@ -85,6 +95,9 @@ class ModelRig {
   core::Registry registry_{[] {
     core::RegistryOptions options;
     options.plugin_folders = {FRT_PLUGIN_DIR};
+    if (const char* folder = std::getenv("FRT_TEST_BACKEND_DIR")) {
+      options.plugin_folders.emplace_back(folder);
+    }
     options.use_environment = false;
     options.own_folder = FRT_PLUGIN_DIR;
     options.probing = core::Probing::kNever;
