@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products through cuBLASLt. The library thinks in columns: what is (rows, inputs) row-major here
+// is an (inputs, rows) matrix there. So y^T = W x^T is asked for, with W as the transposed first
+// operand, the form for which it has its fastest kernels (the only one for FP8).
+#include "blas.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdio>
+#include <cstring>
+#include <frt/error.hpp>
+#include <vector>
+
+#include "device.hpp"
+#include "stream.hpp"
+
+namespace frt::cuda {
+namespace {
+
+constexpr int kCandidates = 8;         // of the heuristics' list, for timing
+constexpr int kSamples = 5;            // per candidate; the median counts
+constexpr double kSampleMicros = 400;  // work per sample, at least one product
+constexpr double kClearlyFaster = 1.03;
+// Inputs and outputs for timing; larger products take the heuristics' first choice.
+constexpr std::size_t kTimingBytes = std::size_t{1} << 30;
+
+const char* name_of(cublasStatus_t status) {
+  switch (status) {
+    case CUBLAS_STATUS_NOT_INITIALIZED:
+      return "not initialised";
+    case CUBLAS_STATUS_ALLOC_FAILED:
+      return "out of memory";
+    case CUBLAS_STATUS_INVALID_VALUE:
+      return "invalid value";
+    case CUBLAS_STATUS_ARCH_MISMATCH:
+      return "wrong architecture";
+    case CUBLAS_STATUS_EXECUTION_FAILED:
+      return "execution failed";
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+      return "not supported";
+    default:
+      return "internal error";
+  }
+}
+
+void check(cublasStatus_t status, const char* what) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw Error(status == CUBLAS_STATUS_ALLOC_FAILED ? FRT_ERR_OUT_OF_MEMORY : FRT_ERR_DEVICE,
+              std::string("cuBLASLt: ") + what + ": " + name_of(status) + " (" +
+                  std::to_string(static_cast<int>(status)) + ")");
+}
+
+void warn(const std::string& text) {
+  std::fprintf(stderr, "frt.cuda: warning: %s\n", text.c_str());
+}
+
+bool is_fp8(BlasTypes types) {
+  return types != BlasTypes::kBf16;
+}
+std::size_t input_bytes(BlasTypes types) {
+  return is_fp8(types) ? 1 : 2;
+}
+std::size_t output_bytes(const BlasShape& shape) {
+  return shape.y_dtype == FRT_DTYPE_F32 ? 4 : 2;
+}
+
+// Rows that share an algorithm: prompts come in all lengths.
+int32_t rows_class(int32_t rows) {
+  const auto up = std::bit_ceil(static_cast<uint32_t>(std::max(rows, 32)));
+  return static_cast<int32_t>(std::min(up, uint32_t{1} << 30));
+}
+
+std::string key_of(const BlasShape& shape) {
+  const char* types = shape.types == BlasTypes::kBf16       ? "bf16"
+                      : shape.types == BlasTypes::kFp8Block ? "fp8-block"
+                                                            : "fp8-channel";
+  return std::string(types) + (shape.y_dtype == FRT_DTYPE_F32 ? "-f32" : "-bf16") +
+         (shape.accumulate ? "-add" : "") + ":" + std::to_string(rows_class(shape.rows)) + "x" +
+         std::to_string(shape.outputs) + "x" + std::to_string(shape.inputs);
+}
+
+// While it lives, this thread may allocate, wait and load code although streams are captured: what
+// it does is on a stream that is not.
+class OutsideCapture {
+ public:
+  OutsideCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~OutsideCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  OutsideCapture(const OutsideCapture&) = delete;
+  OutsideCapture& operator=(const OutsideCapture&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+// Device memory of `bytes`, filled with numbers of about 1: products run faster on zeros.
+class TimingBuffer {
+ public:
+  TimingBuffer(std::size_t bytes, std::size_t element, cudaStream_t stream) {
+    if (cudaMalloc(&memory_, bytes) != cudaSuccess) {
+      cudaGetLastError();
+      memory_ = nullptr;
+      return;
+    }
+    std::vector<uint32_t> pattern(std::size_t{1} << 18);
+    uint32_t state = 1;
+    for (uint32_t& word : pattern) {
+      state = state * 1664525 + 1013904223;
+      // Random sign and mantissa, and exponents near 0: bf16 0x3f80 to 0x3fff, e4m3 0x30 to 0x3f.
+      word = element == 2 ? (state & 0x807f807fu) | 0x3f803f80u
+                          : ((state >> 3) & 0x8f8f8f8fu) | 0x30303030u;
+    }
+    std::size_t filled = std::min(bytes, pattern.size() * sizeof(uint32_t));
+    bool good = cudaMemcpyAsync(memory_, pattern.data(), filled, cudaMemcpyHostToDevice, stream) ==
+                cudaSuccess;
+    while (good && filled < bytes) {
+      const std::size_t more = std::min(filled, bytes - filled);
+      good = cudaMemcpyAsync(static_cast<char*>(memory_) + filled, memory_, more,
+                             cudaMemcpyDeviceToDevice, stream) == cudaSuccess;
+      filled += more;
+    }
+    good_ = cudaStreamSynchronize(stream) == cudaSuccess && good;
+  }
+  ~TimingBuffer() {
+    if (memory_) cudaFree(memory_);
+  }
+  TimingBuffer(const TimingBuffer&) = delete;
+  TimingBuffer& operator=(const TimingBuffer&) = delete;
+
+  bool good() const { return good_; }
+  void* get() const { return memory_; }
+
+ private:
+  void* memory_ = nullptr;
+  bool good_ = false;
+};
+
+// A stream and two events.
+struct Clock {
+  cudaStream_t stream = nullptr;
+  cudaEvent_t start = nullptr, stop = nullptr;
+  bool good;
+  Clock() {
+    good = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess &&
+           cudaEventCreate(&start) == cudaSuccess && cudaEventCreate(&stop) == cudaSuccess;
+  }
+  ~Clock() {
+    if (stop) cudaEventDestroy(stop);
+    if (start) cudaEventDestroy(start);
+    if (stream) cudaStreamDestroy(stream);
+  }
+  Clock(const Clock&) = delete;
+  Clock& operator=(const Clock&) = delete;
+};
+
+}  // namespace
+
+Blas& Device::blas() {
+  const std::lock_guard<std::mutex> lock(blas_mutex_);
+  if (!blas_) {
+    const OutsideCapture outside;
+    blas_ = std::make_shared<Blas>(*this);
+  }
+  return *blas_;
+}
+
+// The descriptors of one shape, and the algorithm that is pinned for it.
+struct Blas::Plan {
+  explicit Plan(const BlasLibrary& functions) : library(functions) {}
+  ~Plan() {
+    if (y) library.layout_destroy(y);
+    if (x) library.layout_destroy(x);
+    if (weight) library.layout_destroy(weight);
+    if (product) library.desc_destroy(product);
+  }
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+
+  template <class T>
+  void set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
+    check(library.desc_set(product, attribute, &value, sizeof(value)), "describing a product");
+  }
+
+  cublasStatus_t run(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& chosen,
+                     const BlasOperands& operands, bool accumulate, cudaStream_t stream) {
+    const float one = 1.0f;
+    const float beta = accumulate ? 1.0f : 0.0f;
+    if (scaled) {
+      set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, operands.weight_scale);
+      set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, operands.x_scale);
+    }
+    return library.matmul(handle, product, &one, operands.weight, weight, operands.x, x, &beta,
+                          operands.y, y, operands.y, y, &chosen, operands.workspace,
+                          kWorkspaceBytes, stream);
+  }
+
+  const BlasLibrary& library;
+  cublasLtMatmulDesc_t product = nullptr;
+  cublasLtMatrixLayout_t weight = nullptr, x = nullptr, y = nullptr;
+  bool scaled = false;
+  bool usable = false;  // there is an algorithm
+  cublasLtMatmulAlgo_t algorithm{};
+  std::string note;  // how it was chosen
+};
+
+Blas::Blas(Device& device) : device_(device) {
+  check(library_.create(&handle_), "starting");
+  cudaDeviceProp properties{};
+  device_.check(cudaGetDeviceProperties(&properties, device_.ordinal()), "reading the device");
+  choices_ = std::make_unique<BlasChoices>(properties.name, library_.version(), warn);
+}
+
+Blas::~Blas() {
+  plans_.clear();
+  library_.destroy(handle_);
+}
+
+bool Blas::multiply(Stream& stream, const BlasShape& shape, const BlasOperands& operands) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const OutsideCapture outside;  // the library may load code
+  Plan& known = plan(shape);
+  if (!known.usable) return false;
+  check(known.run(handle_, known.algorithm, operands, shape.accumulate, stream.native()),
+        "submitting a product");
+  return true;
+}
+
+Blas::Plan& Blas::plan(const BlasShape& shape) {
+  std::unique_ptr<Plan>& slot = plans_[shape];
+  if (!slot) {
+    auto made = describe(shape);
+    choose(*made, shape);
+    slot = std::move(made);
+  }
+  return *slot;
+}
+
+std::unique_ptr<Blas::Plan> Blas::describe(const BlasShape& shape) {
+  auto made = std::make_unique<Plan>(library_);
+  check(library_.desc_create(&made->product, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+        "describing a product");
+  made->set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+  if (is_fp8(shape.types)) {
+    const bool block = shape.types == BlasTypes::kFp8Block;
+    made->scaled = true;
+    made->set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, block
+                                                     ? CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F
+                                                     : CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+    made->set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, block
+                                                     ? CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F
+                                                     : CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+  }
+  const cudaDataType_t type = is_fp8(shape.types) ? CUDA_R_8F_E4M3 : CUDA_R_16BF;
+  const cudaDataType_t y_type = shape.y_dtype == FRT_DTYPE_F32 ? CUDA_R_32F : CUDA_R_16BF;
+  const auto layout = [&](cublasLtMatrixLayout_t& into, cudaDataType_t element, int64_t height,
+                          int64_t width, int64_t stride) {
+    check(library_.layout_create(&into, element, static_cast<uint64_t>(height),
+                                 static_cast<uint64_t>(width), stride),
+          "describing a matrix");
+  };
+  layout(made->weight, type, shape.inputs, shape.outputs, shape.inputs);
+  layout(made->x, type, shape.inputs, shape.rows, shape.x_stride);
+  layout(made->y, y_type, shape.outputs, shape.rows, shape.y_stride);
+  return made;
+}
+
+// The heuristics' list for a shape, best guess first.
+std::vector<cublasLtMatmulAlgo_t> Blas::candidates(const Plan& plan, int most) {
+  cublasLtMatmulPreference_t preference = nullptr;
+  check(library_.preference_create(&preference), "asking for algorithms");
+  const std::size_t workspace = kWorkspaceBytes;
+  // Partial sums are added in a fixed order, and in f32.
+  const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  const uint32_t alignment = 16;
+  library_.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
+                          sizeof(workspace));
+  library_.preference_set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions,
+                          sizeof(reductions));
+  for (const auto which :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+    library_.preference_set(preference, which, &alignment, sizeof(alignment));
+  }
+  std::array<cublasLtMatmulHeuristicResult_t, kCandidates> results{};
+  int count = 0;
+  const cublasStatus_t status =
+      library_.heuristic(handle_, plan.product, plan.weight, plan.x, plan.y, plan.y, preference,
+                         most, results.data(), &count);
+  library_.preference_destroy(preference);
+  std::vector<cublasLtMatmulAlgo_t> found;
+  if (status != CUBLAS_STATUS_SUCCESS) return found;  // none for these types on this device
+  for (int i = 0; i < count; ++i) {
+    if (results[i].state == CUBLAS_STATUS_SUCCESS) found.push_back(results[i].algo);
+  }
+  return found;
+}
+
+// Pins an algorithm: what the file says, or the fastest, or the heuristics' first.
+void Blas::choose(Plan& plan, const BlasShape& shape) {
+  const auto accepts = [&](const cublasLtMatmulAlgo_t& algorithm) {
+    cublasLtMatmulHeuristicResult_t result{};
+    return library_.algo_check(handle_, plan.product, plan.weight, plan.x, plan.y, plan.y,
+                               &algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
+           result.workspaceSize <= kWorkspaceBytes;
+  };
+  const std::string key = key_of(shape);
+  const BlasChoices::Choice* choice = choices_->find(key);
+  if (!choice) {
+    BlasChoices::Choice fresh{};
+    if (measure(shape, fresh)) {
+      choices_->add(key, fresh);
+      choice = choices_->find(key);
+    }
+  }
+  if (choice) {
+    static_assert(sizeof(plan.algorithm) == sizeof(choice->algorithm));
+    std::memcpy(&plan.algorithm, choice->algorithm.data(), sizeof(plan.algorithm));
+    if (accepts(plan.algorithm)) {
+      char time[48];
+      std::snprintf(time, sizeof(time), "timed, %.0f us", choice->microseconds);
+      plan.note = time;
+      plan.usable = true;
+      return;
+    }
+  }
+  const std::vector<cublasLtMatmulAlgo_t> found = candidates(plan, 1);
+  if (found.empty()) {
+    plan.note = "none in the library";
+    return;
+  }
+  plan.algorithm = found.front();
+  plan.note = "the library's first choice";
+  plan.usable = true;
+}
+
+// Times the candidates for the class of rows of `shape`. False where it cannot be done: not enough
+// memory, or no candidates.
+bool Blas::measure(const BlasShape& shape, BlasChoices::Choice& choice) {
+  BlasShape timed = shape;
+  timed.rows = rows_class(shape.rows);
+  timed.x_stride = timed.inputs;
+  timed.y_stride = (timed.outputs + 7) / 8 * 8;
+  const std::size_t element = input_bytes(timed.types);
+  const auto bytes = [](int64_t height, int64_t width, std::size_t size) {
+    return static_cast<std::size_t>(height) * static_cast<std::size_t>(width) * size;
+  };
+  const std::size_t x_bytes = bytes(timed.rows, timed.inputs, element);
+  const std::size_t weight_bytes = bytes(timed.outputs, timed.inputs, element);
+  const std::size_t y_bytes = bytes(timed.rows, timed.y_stride, output_bytes(timed));
+  // More than enough for either kind of scales.
+  const std::size_t scale_bytes = is_fp8(timed.types) ? bytes(std::max(timed.rows, timed.outputs),
+                                                              timed.inputs / 128 + 8, sizeof(float))
+                                                      : 0;
+  if (x_bytes + weight_bytes + y_bytes + 2 * scale_bytes > kTimingBytes) return false;
+
+  const auto plan = describe(timed);
+  const std::vector<cublasLtMatmulAlgo_t> found = candidates(*plan, kCandidates);
+  if (found.empty()) return false;
+  const Clock clock;
+  if (!clock.good) return false;
+  const TimingBuffer x(x_bytes, element, clock.stream);
+  const TimingBuffer weight(weight_bytes, element, clock.stream);
+  const TimingBuffer y(y_bytes, 2, clock.stream);
+  const TimingBuffer scales(std::max<std::size_t>(2 * scale_bytes, 16), 2, clock.stream);
+  const TimingBuffer workspace(kWorkspaceBytes, 2, clock.stream);
+  for (const TimingBuffer* one : {&x, &weight, &y, &scales, &workspace}) {
+    if (!one->good()) return false;
+  }
+  const BlasOperands operands{
+      x.get(),      static_cast<const float*>(scales.get()),
+      weight.get(), static_cast<const float*>(scales.get()) + scale_bytes / sizeof(float),
+      y.get(),      workspace.get()};
+
+  // Microseconds of one product; negative where the algorithm does not run.
+  const auto sample = [&](const cublasLtMatmulAlgo_t& algorithm, int repeats) {
+    cudaEventRecord(clock.start, clock.stream);
+    for (int i = 0; i < repeats; ++i) {
+      if (plan->run(handle_, algorithm, operands, timed.accumulate, clock.stream) !=
+          CUBLAS_STATUS_SUCCESS) {
+        return -1.0;
+      }
+    }
+    cudaEventRecord(clock.stop, clock.stream);
+    device_.check(cudaEventSynchronize(clock.stop), "timing a product");
+    float milliseconds = 0;
+    device_.check(cudaEventElapsedTime(&milliseconds, clock.start, clock.stop), "timing a product");
+    return milliseconds * 1e3 / repeats;
+  };
+  const auto median = [&](const cublasLtMatmulAlgo_t& algorithm) {
+    if (sample(algorithm, 1) < 0) return -1.0;  // also loads its code
+    const double once = sample(algorithm, 1);
+    const int repeats = std::clamp(static_cast<int>(kSampleMicros / std::max(once, 1.0)), 1, 50);
+    std::array<double, kSamples> times{};
+    for (double& time : times) time = sample(algorithm, repeats);
+    std::sort(times.begin(), times.end());
+    return times[kSamples / 2];
+  };
+  const cublasLtMatmulAlgo_t* best = nullptr;
+  double best_time = 0;
+  for (const cublasLtMatmulAlgo_t& algorithm : found) {
+    const double time = median(algorithm);
+    if (time < 0) continue;
+    // The first one leads; whoever follows must beat it clearly, and the leader by then at all.
+    const bool first_leads = best == &found.front();
+    if (!best || time * (first_leads ? kClearlyFaster : 1.0) < best_time) {
+      best = &algorithm;
+      best_time = time;
+    }
+  }
+  if (!best) return false;
+  std::memcpy(choice.algorithm.data(), best, sizeof(*best));
+  choice.microseconds = best_time;
+  return true;
+}
+
+std::string Blas::report() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::size_t version = library_.version();
+  std::string text = "cuBLASLt " + std::to_string(version / 10000) + "." +
+                     std::to_string(version / 100 % 100) + "." + std::to_string(version % 100) +
+                     ", " + library_.path() + "; choices in " +
+                     (choices_->path().empty() ? "no file" : choices_->path());
+  for (const auto& [shape, plan] : plans_) {
+    text += "\n" + key_of(shape) + ": " + plan->note;
+  }
+  return text;
+}
+
+}  // namespace frt::cuda
