@@ -1,8 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
+// frt.gated_delta/1 and frt.gated_delta_block/1: the checks, and which kernels compute what.
+//
+// Heads of 128 in bf16, the shape of the models: a few rows per sequence go through one kernel that
+// does everything (delta_step.cu), many rows through chunks on tensor cores (delta_chunk.cu).
+// Everything else is composed of the convolution, the recurrence and the norm.
+#include "gated_delta.cuh"
+
+#include <frt/checks.hpp>
+
+#include "causal_conv.cuh"
 #include "registry.hpp"
 
 namespace frt::cuda {
+namespace {
 
-void register_gated_delta(KernelList&) {}
+void check_gated_delta(const Checks& check, const frt_gated_delta_args& args) {
+  check.dtype("dtype", args.dtype);
+  check.sequences(args.sequences);
+  check.positive("key_heads", args.key_heads);
+  check.positive("value_heads", args.value_heads);
+  check.require(args.value_heads % args.key_heads == 0, "value_heads",
+                "is not a multiple of key_heads");
+  check.positive("key_dim", args.key_dim);
+  check.positive("value_dim", args.value_dim);
+  check.positive("chunk", args.chunk);
+  check.pointer("c", args.c);
+  check.pointer("a", args.a);
+  check.pointer("b", args.b);
+  check.pointer("decay", args.decay);
+  check.pointer("dt_bias", args.dt_bias);
+  check.pointer("state", args.state);
+  check.pointer("o", args.o);
+}
+
+void gated_delta(Stream& stream, const frt_gated_delta_args& args) {
+  check_gated_delta(Checks(FRT_OP_GATED_DELTA), args);
+  launch_delta_recurrent(stream, args);
+}
+
+void gated_delta_block(Stream& stream, const frt_gated_delta_block_args& args) {
+  const Checks check(FRT_OP_GATED_DELTA_BLOCK);
+  check_causal_conv(check, args.conv);
+  check_gated_delta(check, args.delta);
+  check.require(args.conv.dtype == args.delta.dtype, "conv.dtype", "is not delta.dtype");
+  check.require(args.conv.c == args.delta.c, "delta.c", "is not conv.c");
+  check.require(args.conv.channels == delta_channels(args.delta), "conv.channels",
+                "is not 2 * key_heads * key_dim + value_heads * value_dim");
+  check.pointer("z", args.z);
+  check.pointer("norm_weight", args.norm_weight);
+  check.pointer("y", args.y);
+  launch_causal_conv(stream, args.conv);
+  launch_delta_recurrent(stream, args.delta);
+  launch_gated_norm(stream, args);
+}
+
+}  // namespace
+
+void register_gated_delta(KernelList& list) {
+  list.add<frt_gated_delta_args>(FRT_OP_GATED_DELTA, kFloatTypes, 0, gated_delta);
+  list.add<frt_gated_delta_block_args>(FRT_OP_GATED_DELTA_BLOCK, kFloatTypes, 0, gated_delta_block);
+}
 
 }  // namespace frt::cuda

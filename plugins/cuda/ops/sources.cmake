@@ -5,6 +5,7 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/causal_conv.cu
   ops/checksum.cu
   ops/convert.cu
+  ops/delta_recurrent.cu
   ops/elementwise.cu
   ops/embed.cu
   ops/fill.cu
