@@ -1,1 +1,111 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "device.hpp"
+
+#include <frt/error.hpp>
+
+#include "ops/registry.hpp"
+#include "status.hpp"
+
+namespace frt::cuda {
+namespace {
+
+int attribute(Device& device, cudaDeviceAttr name) {
+  int value = 0;
+  device.check(cudaDeviceGetAttribute(&value, name, device.ordinal()), "reading the device");
+  return value;
+}
+
+}  // namespace
+
+Device::Device(int ordinal, const DeviceOptions& options)
+    : ordinal_(ordinal), options_(options), kernels_(*this) {
+  check(cudaSetDevice(ordinal_), "opening the device");
+  // Makes the context now, so that a device without room or permission is refused here.
+  check(cudaFree(nullptr), "opening the device");
+  properties_.capability = attribute(*this, cudaDevAttrComputeCapabilityMajor) * 10 +
+                           attribute(*this, cudaDevAttrComputeCapabilityMinor);
+  properties_.multiprocessors = attribute(*this, cudaDevAttrMultiProcessorCount);
+  properties_.shared_bytes_block = attribute(*this, cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  properties_.shared_bytes_processor =
+      attribute(*this, cudaDevAttrMaxSharedMemoryPerMultiprocessor);
+  properties_.l2_bytes = static_cast<std::size_t>(attribute(*this, cudaDevAttrL2CacheSize));
+  check(cudaDeviceGetStreamPriorityRange(&least_priority_, &greatest_priority_),
+        "reading the device");
+  register_operators(kernels_);
+}
+
+Device::~Device() {
+  make_current();
+  // Errors are of no use here: whatever could be told was told before.
+  if (service_stream_) cudaStreamDestroy(service_stream_);
+  blas_.reset();
+  cudaGetLastError();
+}
+
+void Device::make_current() const noexcept {
+  cudaSetDevice(ordinal_);
+}
+
+frt_status Device::enter() const noexcept {
+  make_current();
+  return lost() ? FRT_ERR_DEVICE_LOST : FRT_OK;
+}
+
+void Device::enter(const char* what) const {
+  make_current();
+  if (!lost()) return;
+  throw Error(FRT_ERR_DEVICE_LOST,
+              std::string(what) + ": the device was lost before: " +
+                  error_text("its first error", lost_.load(std::memory_order_relaxed)));
+}
+
+frt_status Device::note(cudaError_t code) noexcept {
+  if (code == cudaSuccess) return FRT_OK;
+  cudaGetLastError();  // or the next launch would report it again
+  if (is_sticky(code)) {
+    cudaError_t none = cudaSuccess;
+    lost_.compare_exchange_strong(none, code, std::memory_order_relaxed);
+  }
+  return lost() ? FRT_ERR_DEVICE_LOST : status_of(code);
+}
+
+void Device::check(cudaError_t code, const char* what) {
+  if (code == cudaSuccess) return;
+  throw Error(note(code), error_text(what, code));
+}
+
+void Device::report_late(frt_status status) noexcept {
+  frt_status none = FRT_OK;
+  late_.compare_exchange_strong(none, status, std::memory_order_relaxed);
+}
+
+frt_status Device::take_late() noexcept {
+  if (late_.load(std::memory_order_relaxed) == FRT_OK) return FRT_OK;
+  return late_.exchange(FRT_OK, std::memory_order_relaxed);
+}
+
+cudaStream_t Device::service_stream() {
+  if (!service_stream_) {
+    check(cudaStreamCreateWithFlags(&service_stream_, cudaStreamNonBlocking), "making a stream");
+  }
+  return service_stream_;
+}
+
+frt_status Device::sync() noexcept {
+  if (const frt_status status = enter(); status != FRT_OK) return status;
+  if (const frt_status status = note(cudaDeviceSynchronize()); status != FRT_OK) return status;
+  return take_late();
+}
+
+frt_status Device::memory(uint64_t& free_bytes, uint64_t& total_bytes) noexcept {
+  if (const frt_status status = enter(); status != FRT_OK) return status;
+  std::size_t free = 0;
+  std::size_t total = 0;
+  const frt_status status = note(cudaMemGetInfo(&free, &total));
+  if (status != FRT_OK) return status;
+  free_bytes = free;
+  total_bytes = total;
+  return FRT_OK;
+}
+
+}  // namespace frt::cuda

@@ -1,1 +1,200 @@
 // SPDX-License-Identifier: Apache-2.0
+// The driver's version and a device's free memory come from NVML, the driver's management library,
+// which is opened only when it is there: asking the CUDA runtime for free memory would make a
+// context, hundreds of megabytes on every device of the machine.
+#include "driver.hpp"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <frt/error.hpp>
+
+#include "status.hpp"
+
+namespace frt::cuda {
+namespace {
+
+constexpr uint32_t kDlpackCuda = 2;  // kDLCUDA
+
+// The few functions of NVML that are used, by their documented C interface.
+class Nvml {
+ public:
+  Nvml() : library_(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
+    if (!library_) return;
+    const auto init = find<int (*)()>("nvmlInit_v2");
+    running_ = init && init() == 0;
+  }
+  ~Nvml() {
+    if (running_) {
+      if (const auto shutdown = find<int (*)()>("nvmlShutdown")) shutdown();
+    }
+    if (library_) dlclose(library_);
+  }
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+
+  // "580.82.07"; empty if unknown.
+  std::string driver_version() const {
+    char text[80] = "";
+    const auto ask = find<int (*)(char*, unsigned)>("nvmlSystemGetDriverVersion");
+    return running_ && ask && ask(text, sizeof text) == 0 ? text : "";
+  }
+
+  bool free_memory(const char* bus_id, uint64_t& bytes) const {
+    struct Memory {
+      unsigned long long total, free, used;
+    } memory{};
+    void* device = nullptr;
+    const auto by_bus = find<int (*)(const char*, void**)>("nvmlDeviceGetHandleByPciBusId_v2");
+    const auto ask = find<int (*)(void*, Memory*)>("nvmlDeviceGetMemoryInfo");
+    if (!running_ || !by_bus || !ask || by_bus(bus_id, &device) != 0) return false;
+    if (ask(device, &memory) != 0) return false;
+    bytes = memory.free;
+    return true;
+  }
+
+ private:
+  template <class Function>
+  Function find(const char* name) const {
+    return library_ ? reinterpret_cast<Function>(dlsym(library_, name)) : nullptr;
+  }
+
+  void* library_;
+  bool running_ = false;
+};
+
+void check_call(cudaError_t code, const char* what) {
+  if (code == cudaSuccess) return;
+  cudaGetLastError();
+  throw Error(status_of(code), error_text(what, code));
+}
+
+int attribute(int ordinal, cudaDeviceAttr name) {
+  int value = 0;
+  check_call(cudaDeviceGetAttribute(&value, name, ordinal), "describing a device");
+  return value;
+}
+
+template <std::size_t N>
+void put_text(char (&target)[N], const std::string& text) {
+  const std::size_t length = std::min(text.size(), N - 1);
+  std::memcpy(target, text.data(), length);
+  target[length] = '\0';
+}
+
+}  // namespace
+
+DriverState ask_driver() {
+  DriverState state;
+  if (cudaDriverGetVersion(&state.driver_version) != cudaSuccess) state.driver_version = 0;
+  if (cudaRuntimeGetVersion(&state.runtime_version) != cudaSuccess) state.runtime_version = 0;
+  state.status = cudaGetDeviceCount(&state.devices);
+  if (state.status != cudaSuccess) state.devices = 0;
+  cudaGetLastError();
+  return state;
+}
+
+std::string version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+std::string architecture_text(int capability) {
+  return "sm_" + std::to_string(capability);
+}
+
+std::string why_no_device(const DriverState& state) {
+  if (state.devices > 0) return {};
+  if (state.driver_version == 0) {
+    return "no NVIDIA driver: libcuda.so.1 is missing or does not start; install a driver for "
+           "CUDA " +
+           version_text(state.runtime_version) +
+           " or newer (in a container: start it with the GPUs and the driver mounted)";
+  }
+  // Within one major version a newer runtime runs on an older driver.
+  const int needed = state.runtime_version / 1000 * 1000;
+  if (state.driver_version < needed || state.status == cudaErrorInsufficientDriver) {
+    return "the NVIDIA driver is too old: it speaks CUDA " + version_text(state.driver_version) +
+           ", needed is CUDA " + version_text(needed) + " or newer; update the driver";
+  }
+  switch (state.status) {
+    case cudaSuccess:
+    case cudaErrorNoDevice:
+      return "the NVIDIA driver (CUDA " + version_text(state.driver_version) +
+             ") sees no device; check nvidia-smi, the rights on /dev/nvidia*, and "
+             "CUDA_VISIBLE_DEVICES";
+    case cudaErrorSystemNotReady:
+      return "the NVIDIA driver is not ready; start the fabric manager (nvidia-fabricmanager)";
+    case cudaErrorSystemDriverMismatch:
+      return "the NVIDIA driver's kernel module and library are of different versions; reboot "
+             "after a driver update";
+    default:
+      return error_text("the NVIDIA driver does not start", state.status) +
+             "; check nvidia-smi and the kernel's log";
+  }
+}
+
+std::string why_not_runnable(const PluginCode& code, int capability) {
+  if (capability >= code.base) return {};
+  return std::string(code.id) + " has machine code for " + code.machine +
+         " and virtual code for devices from " + architecture_text(code.base) +
+         " on; the device is " + architecture_text(capability) +
+         ": use backend = \"auto\", or the plugin of that architecture";
+}
+
+int device_capability(int ordinal) {
+  const DriverState state = ask_driver();
+  if (ordinal < 0 || ordinal >= state.devices) {
+    std::string text = "device " + std::to_string(ordinal) + " does not exist: there ";
+    text +=
+        state.devices == 1 ? "is 1 device" : "are " + std::to_string(state.devices) + " devices";
+    if (state.devices == 0) text += "; " + why_no_device(state);
+    throw Error(FRT_ERR_OUT_OF_RANGE, text);
+  }
+  return attribute(ordinal, cudaDevAttrComputeCapabilityMajor) * 10 +
+         attribute(ordinal, cudaDevAttrComputeCapabilityMinor);
+}
+
+void describe_device(const PluginCode& code, uint32_t ordinal, frt_device_info& info) {
+  const int index = static_cast<int>(ordinal);
+  const int capability = device_capability(index);
+  cudaDeviceProp properties{};
+  check_call(cudaGetDeviceProperties(&properties, index), "describing a device");
+  char bus_id[32] = "";
+  check_call(cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, index), "describing a device");
+
+  frt_device_info known{};
+  known.ordinal = ordinal;
+  put_text(known.name, properties.name);
+  put_text(known.architecture, architecture_text(capability));
+  known.memory_total = properties.totalGlobalMem;
+  known.compute_units = static_cast<uint32_t>(properties.multiProcessorCount);
+  known.dlpack_type = kDlpackCuda;
+  const Nvml nvml;
+  const std::string cuda = "CUDA " + version_text(ask_driver().driver_version);
+  const std::string driver = nvml.driver_version();
+  put_text(known.driver, driver.empty() ? cuda : driver + " (" + cuda + ")");
+  if (!nvml.free_memory(bus_id, known.memory_free)) {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    check_call(cudaSetDevice(index), "describing a device");
+    check_call(cudaMemGetInfo(&free, &total), "describing a device");
+    known.memory_free = free;
+  }
+  std::string detail = std::to_string(properties.multiProcessorCount) + " multiprocessors, up to " +
+                       std::to_string(attribute(index, cudaDevAttrClockRate) / 1000) + " MHz, L2 " +
+                       std::to_string(properties.l2CacheSize >> 20) + " MiB, " +
+                       std::to_string(properties.sharedMemPerBlockOptin >> 10) +
+                       " KiB shared per block, " + bus_id;
+  if (!why_not_runnable(code, capability).empty()) {
+    detail += "; this plugin has no code for it";
+  } else if (capability != code.base) {
+    detail += "; this plugin's PTX is compiled for it at load";
+  }
+  put_text(known.detail, detail);
+  known.struct_size = std::min<uint32_t>(info.struct_size, sizeof(known));
+  std::memcpy(&info, &known, known.struct_size);
+}
+
+}  // namespace frt::cuda

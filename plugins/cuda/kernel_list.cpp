@@ -19,13 +19,13 @@ void KernelList::add_entry(std::unique_ptr<Entry> entry, std::size_t args_size,
   descriptor.activations = activations;
   descriptor.weights = weights;
   descriptor.kernel.self = entry.get();
-  descriptor.kernel.launch = &KernelList::launch;
+  descriptor.kernel.launch = &KernelList::launch_entry;
   descriptors_.push_back(descriptor);
   entries_.push_back(std::move(entry));
 }
 
-frt_status KernelList::launch(void* self, frt_backend_stream stream, const void* args,
-                              frt_error* error) {
+frt_status KernelList::launch_entry(void* self, frt_backend_stream stream, const void* args,
+                                    frt_error* error) {
   return guard(error, [&] {
     auto& entry = *static_cast<Entry*>(self);
     if (!stream || !args) {

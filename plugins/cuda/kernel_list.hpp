@@ -38,13 +38,13 @@ class KernelList {
   // The device the kernels are for; registration may ask for its properties.  [setup]
   Device& device() noexcept { return device_; }
 
-  // Adds one operator. `launch` throws frt::Error for arguments it refuses and for launches that
+  // Adds one operator. `function` throws frt::Error for arguments it refuses and for launches that
   // fail.  [setup]
   template <class Args>
   void add(const char* name, frt_dtype_set activations, frt_weight_set weights,
-           void (*launch)(Stream&, const Args&)) {
-    add_entry(std::make_unique<TypedEntry<Args>>(device_, name, launch), sizeof(Args), activations,
-              weights);
+           void (*function)(Stream&, const Args&)) {
+    add_entry(std::make_unique<TypedEntry<Args>>(device_, name, function), sizeof(Args),
+              activations, weights);
   }
 
   // The frozen list, for frt_kernels_v1::list.  [setup]
@@ -78,8 +78,8 @@ class KernelList {
 
   void add_entry(std::unique_ptr<Entry> entry, std::size_t args_size, frt_dtype_set activations,
                  frt_weight_set weights);
-  static frt_status launch(void* self, frt_backend_stream stream, const void* args,
-                           frt_error* error);
+  static frt_status launch_entry(void* self, frt_backend_stream stream, const void* args,
+                                 frt_error* error);
 
   Device& device_;
   std::vector<std::unique_ptr<Entry>> entries_;

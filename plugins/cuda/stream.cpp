@@ -1,1 +1,325 @@
 // SPDX-License-Identifier: Apache-2.0
+// Copies between the device and pinned memory are CUDA's. Copies from or to ordinary memory are cut
+// into pieces that go through a pinned block: the host's half of the work is a task in stream order
+// (host_task.hpp). All pieces use the same block, which the stream's order protects.
+//
+// Recording is CUDA's stream capture, in relaxed mode: scratch memory may grow meanwhile, and other
+// streams and threads are not disturbed. Events are not given to CUDA while recording, so a
+// recording never spreads to other streams: nodes of one recording run in order, so a wait for one
+// of its own records holds already, and a wait for any other makes the recording fail.
+#include "stream.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <frt/error.hpp>
+#include <string>
+
+#include "device.hpp"
+#include "event.hpp"
+#include "graph.hpp"
+#include "scratch.hpp"
+#include "status.hpp"
+
+namespace frt::cuda {
+namespace {
+
+std::atomic<uint64_t> captures{0};
+
+bool on_device(const frt_backend_copy& copy) noexcept {
+  return copy.target_space != FRT_SPACE_HOST && copy.source_space != FRT_SPACE_HOST;
+}
+
+frt_status check_copies(const frt_backend_copy* copies, uint64_t count) noexcept {
+  if (count > 0 && !copies) return FRT_ERR_INVALID_ARGUMENT;
+  for (uint64_t i = 0; i < count; ++i) {
+    const frt_backend_copy& copy = copies[i];
+    if (copy.target_space >= FRT_SPACE_COUNT || copy.source_space >= FRT_SPACE_COUNT ||
+        (copy.bytes > 0 && (!copy.target || !copy.source))) {
+      return FRT_ERR_INVALID_ARGUMENT;
+    }
+  }
+  return FRT_OK;
+}
+
+}  // namespace
+
+// What a capturing stream has been given, apart from CUDA's nodes.
+struct Stream::Recording {
+  const uint64_t id = captures.fetch_add(1) + 1;  // unlike that of any other capture
+  const char* failure = nullptr;                  // static text of the first refusal
+  Kept kept;
+};
+
+Stream::Stream(Device& device, int32_t priority)
+    : device_(device), owned_(true), pool_(std::make_shared<ScratchPool>(device)) {
+  device_.enter("stream_create");
+  const int clamped =
+      std::clamp(static_cast<int>(priority), device_.greatest_priority(), device_.least_priority());
+  device_.check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, clamped),
+                "stream_create");
+  try {
+    lane_ = std::make_shared<Lane>(device_, stream_);
+  } catch (...) {
+    cudaStreamDestroy(stream_);
+    throw;
+  }
+}
+
+Stream::Stream(Device& device, cudaStream_t foreign)
+    : device_(device),
+      stream_(foreign),
+      owned_(false),
+      pool_(std::make_shared<ScratchPool>(device)) {
+  device_.enter("stream_wrap");
+  int priority = 0;
+  device_.check(cudaStreamGetPriority(stream_, &priority), "stream_wrap: is it a stream of CUDA");
+  lane_ = std::make_shared<Lane>(device_, stream_);
+}
+
+Stream::~Stream() {
+  capture_abort();
+  device_.make_current();
+  lane_.reset();
+  if (owned_) cudaStreamDestroy(stream_);
+  cudaGetLastError();
+}
+
+Stream::OperatorScope::OperatorScope(Stream& stream, const Device& kernel_device,
+                                     const char* operator_name) {
+  if (&stream.device() != &kernel_device) {
+    throw Error(FRT_ERR_MISMATCH,
+                std::string(operator_name) + ": the stream belongs to another device");
+  }
+  kernel_device.enter(operator_name);
+}
+
+// ---- scratch ------------------------------------------------------------------------------
+
+void Stream::use_pool() {
+  if (recording_) {
+    auto& pools = recording_->kept.pools;
+    if (pools.empty()) pools.push_back(pool_);
+    return;
+  }
+  const frt_status status = pool_->enter(lane_, stream_);
+  if (status != FRT_OK) throw Error(status, "scratch memory: ordering its users failed");
+}
+
+void* Stream::scratch(std::size_t bytes) {
+  use_pool();
+  const std::shared_ptr<Block>& block = pool_->reserve(bytes);
+  if (recording_) {
+    auto& blocks = recording_->kept.blocks;
+    if (std::find(blocks.begin(), blocks.end(), block) == blocks.end()) blocks.push_back(block);
+  }
+  return block->data();
+}
+
+// ---- copies, fills, calls -----------------------------------------------------------------
+
+void Stream::submit_task(const HostTask& task) {
+  auto owner = std::make_unique<HostTask>(task);
+  if (recording_) {
+    auto& tasks = recording_->kept.tasks;
+    tasks.push_back(std::move(owner));
+    device_.check(cudaLaunchHostFunc(stream_, keep_task, tasks.back().get()),
+                  "work of the host in stream order");
+    return;
+  }
+  device_.check(cudaLaunchHostFunc(stream_, drop_task, owner.get()),
+                "work of the host in stream order");
+  owner.release();
+}
+
+// Copies between the device and pinned memory, in whatever order CUDA likes: they do not overlap.
+frt_status Stream::copy_batch(const frt_backend_copy* copies, uint64_t count) noexcept {
+  constexpr std::size_t kBatch = 128;
+  // Not part of a capture, and not for the default streams.
+  const bool batched = !recording_ && count > 1 && stream_ != nullptr &&
+                       stream_ != cudaStreamLegacy && stream_ != cudaStreamPerThread;
+  std::array<void*, kBatch> targets;
+  std::array<const void*, kBatch> sources;
+  std::array<std::size_t, kBatch> sizes;
+  std::size_t filled = 0;
+  const auto flush = [&]() noexcept -> frt_status {
+    if (filled == 0) return FRT_OK;
+    cudaMemcpyAttributes attributes{};
+    attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+    std::size_t first = 0;
+    const cudaError_t code =
+        filled == 1 ? cudaMemcpyAsync(targets[0], sources[0], sizes[0], cudaMemcpyDefault, stream_)
+                    : cudaMemcpyBatchAsync(targets.data(), const_cast<void* const*>(sources.data()),
+                                           sizes.data(), filled, &attributes, &first, 1, stream_);
+    filled = 0;
+    return device_.note(code);
+  };
+  for (uint64_t i = 0; i < count; ++i) {
+    const frt_backend_copy& copy = copies[i];
+    if (copy.bytes == 0 || !on_device(copy)) continue;
+    targets[filled] = copy.target;
+    sources[filled] = copy.source;
+    sizes[filled] = copy.bytes;
+    if (++filled == (batched ? kBatch : 1)) {
+      if (const frt_status status = flush(); status != FRT_OK) return status;
+    }
+  }
+  return flush();
+}
+
+void Stream::copy_staged(const frt_backend_copy& copy) {
+  if (copy.target_space != FRT_SPACE_DEVICE && copy.source_space != FRT_SPACE_DEVICE) {
+    submit_task({&device_, HostCopy{copy.target, copy.source, copy.bytes}});
+    return;
+  }
+  use_pool();
+  const std::shared_ptr<Block>& block = pool_->staging();
+  if (recording_) recording_->kept.blocks.push_back(block);
+  auto* target = static_cast<std::byte*>(copy.target);
+  const auto* source = static_cast<const std::byte*>(copy.source);
+  for (uint64_t done = 0; done < copy.bytes;) {
+    const uint64_t bytes = std::min<uint64_t>(copy.bytes - done, block->bytes());
+    if (copy.source_space == FRT_SPACE_HOST) {
+      submit_task({&device_, HostCopy{block->data(), source + done, bytes}});
+      device_.check(
+          cudaMemcpyAsync(target + done, block->data(), bytes, cudaMemcpyHostToDevice, stream_),
+          "copy to the device");
+    } else {
+      device_.check(
+          cudaMemcpyAsync(block->data(), source + done, bytes, cudaMemcpyDeviceToHost, stream_),
+          "copy from the device");
+      submit_task({&device_, HostCopy{target + done, block->data(), bytes}});
+    }
+    done += bytes;
+  }
+}
+
+frt_status Stream::copy(const frt_backend_copy* copies, uint64_t count) {
+  if (const frt_status status = check_copies(copies, count); status != FRT_OK) return status;
+  if (const frt_status status = device_.enter(); status != FRT_OK) return status;
+  if (const frt_status status = copy_batch(copies, count); status != FRT_OK) return status;
+  for (uint64_t i = 0; i < count; ++i) {
+    if (copies[i].bytes > 0 && !on_device(copies[i])) copy_staged(copies[i]);
+  }
+  return FRT_OK;
+}
+
+frt_status Stream::fill(void* pointer, frt_space space, uint64_t bytes, uint8_t value) {
+  if (space >= FRT_SPACE_COUNT || (bytes > 0 && !pointer)) return FRT_ERR_INVALID_ARGUMENT;
+  if (const frt_status status = device_.enter(); status != FRT_OK) return status;
+  if (bytes == 0) return FRT_OK;
+  if (space == FRT_SPACE_HOST) {
+    submit_task({&device_, HostFill{pointer, bytes, value}});
+    return FRT_OK;
+  }
+  return device_.note(cudaMemsetAsync(pointer, value, bytes, stream_));
+}
+
+frt_status Stream::call(void (*function)(void* user), void* user) {
+  if (!function) return FRT_ERR_INVALID_ARGUMENT;
+  if (const frt_status status = device_.enter(); status != FRT_OK) return status;
+  submit_task({&device_, HostCall{function, user}});
+  return FRT_OK;
+}
+
+// ---- events, executables, waiting ---------------------------------------------------------
+
+frt_status Stream::refuse_in_capture(const char* what) noexcept {
+  if (!recording_->failure) recording_->failure = what;
+  return FRT_ERR_BAD_STATE;
+}
+
+frt_status Stream::record(Event& event) noexcept {
+  if (&event.device() != &device_) return FRT_ERR_MISMATCH;
+  if (const frt_status status = device_.enter(); status != FRT_OK) return status;
+  if (recording_) {
+    event.set_recorded_in(recording_->id);
+    return FRT_OK;
+  }
+  const frt_status status = device_.note(cudaEventRecord(event.native(), stream_));
+  if (status == FRT_OK) event.set_recorded();
+  return status;
+}
+
+frt_status Stream::wait(Event& event) noexcept {
+  if (&event.device() != &device_) return FRT_ERR_MISMATCH;
+  if (const frt_status status = device_.enter(); status != FRT_OK) return status;
+  if (recording_) {
+    const bool own = event.recorded_in() == recording_->id;
+    const bool never = event.recorded_in() == 0 && !event.recorded();
+    if (own || never) return FRT_OK;
+    return refuse_in_capture("a wait for an event that was not recorded in this capture");
+  }
+  if (event.recorded_in() != 0) return FRT_ERR_BAD_STATE;
+  if (!event.recorded()) return FRT_OK;
+  return device_.note(cudaStreamWaitEvent(stream_, event.native(), 0));
+}
+
+frt_status Stream::launch(Exec& exec) noexcept {
+  if (&exec.device() != &device_) return FRT_ERR_MISMATCH;
+  if (const frt_status status = device_.enter(); status != FRT_OK) return status;
+  if (recording_) return refuse_in_capture("an executable was launched into the capture");
+  for (const auto& pool : exec.pools()) {
+    if (const frt_status status = pool->enter(lane_, stream_); status != FRT_OK) return status;
+  }
+  return device_.note(cudaGraphLaunch(exec.native(), stream_));
+}
+
+frt_status Stream::sync() noexcept {
+  if (const frt_status status = device_.enter(); status != FRT_OK) return status;
+  if (recording_) return refuse_in_capture("the capturing stream was asked to wait");
+  const frt_status status = device_.note(cudaStreamSynchronize(stream_));
+  if (status != FRT_OK) return status;
+  pool_->drop_outgrown();
+  return device_.take_late();
+}
+
+// ---- capture ------------------------------------------------------------------------------
+
+void Stream::capture_begin() {
+  device_.enter("capture_begin");
+  if (recording_) {
+    throw Error(FRT_ERR_BAD_STATE, "capture_begin: this stream is capturing already");
+  }
+  auto recording = std::make_unique<Recording>();
+  check(lane_->begin_capture(), "capture_begin");
+  const cudaError_t code = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed);
+  if (code != cudaSuccess) {
+    lane_->end_capture();
+    device_.check(code, stream_ ? "capture_begin"
+                                : "capture_begin: the default stream cannot record, use another");
+  }
+  recording_ = std::move(recording);
+}
+
+std::unique_ptr<Exec> Stream::capture_end() {
+  device_.make_current();
+  if (!recording_) throw Error(FRT_ERR_BAD_STATE, "capture_end: this stream is not capturing");
+  const std::unique_ptr<Recording> recording = std::move(recording_);
+  cudaGraph_t graph = nullptr;
+  const cudaError_t code = cudaStreamEndCapture(stream_, &graph);
+  lane_->end_capture();
+  if (code != cudaSuccess && graph) cudaGraphDestroy(graph);
+  if (recording->failure) {
+    if (code == cudaSuccess) cudaGraphDestroy(graph);
+    cudaGetLastError();
+    throw Error(FRT_ERR_BAD_STATE,
+                std::string("capture_end: ") + recording->failure +
+                    " while recording; record only kernels, copies, fills and calls");
+  }
+  device_.check(code, "capture_end");
+  return std::make_unique<Exec>(device_, graph, std::move(recording->kept));
+}
+
+void Stream::capture_abort() noexcept {
+  if (!recording_) return;
+  device_.make_current();
+  cudaGraph_t graph = nullptr;
+  cudaStreamEndCapture(stream_, &graph);
+  if (graph) cudaGraphDestroy(graph);
+  cudaGetLastError();
+  lane_->end_capture();
+  recording_.reset();
+}
+
+}  // namespace frt::cuda

@@ -3,6 +3,9 @@
 //
 // Operators see three things: native(), where device code is launched; device(); and scratch(),
 // working memory. What is launched while the stream captures becomes a node of the executable.
+//
+// Streams of our own do not wait for the default stream, nor it for them; a wrapped default stream
+// is ordered with others by events, like any stream.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,11 +14,14 @@
 #include <cstddef>
 #include <memory>
 
+#include "host_task.hpp"
+
 namespace frt::cuda {
 
 class Device;
 class Event;
 class Exec;
+class Lane;
 class ScratchPool;
 
 class Stream {
@@ -30,7 +36,7 @@ class Stream {
 
   Device& device() const noexcept { return device_; }
   cudaStream_t native() const noexcept { return stream_; }
-  bool capturing() const noexcept { return capturing_; }
+  bool capturing() const noexcept { return recording_ != nullptr; }
 
   // Working memory of the operator that is being launched: at least `bytes`, aligned to 256,
   // content undefined. Valid until the next operator of this stream; one call per operator (cut the
@@ -45,23 +51,32 @@ class Stream {
   };
 
   // ---- frt_backend_v1 -----------------------------------------------------------------------
-  frt_status copy(const frt_backend_copy* copies, uint64_t count);  // [hot]
+  frt_status copy(const frt_backend_copy* copies, uint64_t count);  // [hot] unless SPACE_HOST
   frt_status fill(void* pointer, frt_space space, uint64_t bytes, uint8_t value);
   frt_status call(void (*function)(void* user), void* user);
-  frt_status record(Event& event);
-  frt_status wait(Event& event);
-  frt_status launch(Exec& exec);
-  frt_status sync();
+  frt_status record(Event& event) noexcept;
+  frt_status wait(Event& event) noexcept;
+  frt_status launch(Exec& exec) noexcept;
+  frt_status sync() noexcept;
   void capture_begin();
   std::unique_ptr<Exec> capture_end();
   void capture_abort() noexcept;
 
  private:
+  struct Recording;
+
+  frt_status copy_batch(const frt_backend_copy* copies, uint64_t count) noexcept;
+  void copy_staged(const frt_backend_copy& copy);
+  void submit_task(const HostTask& task);
+  void use_pool();
+  frt_status refuse_in_capture(const char* what) noexcept;
+
   Device& device_;
   cudaStream_t stream_ = nullptr;
-  bool owned_ = false;
-  bool capturing_ = false;
-  std::shared_ptr<ScratchPool> scratch_;  // shared with the executables recorded here
+  const bool owned_;
+  std::shared_ptr<Lane> lane_;
+  std::shared_ptr<ScratchPool> pool_;  // shared with the executables recorded here
+  std::unique_ptr<Recording> recording_;
 };
 
 }  // namespace frt::cuda

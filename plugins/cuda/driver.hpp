@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// driver.hpp - which devices there are, and in words why there is none.
+//
+// Only the static CUDA runtime is linked; it looks for the driver when it is first asked, so the
+// plugin loads on a machine without one. The answers in words are pure functions of what the
+// driver said, so that every case can be tested where there is no device at all.
+//
+// Every CUDA plugin shows every device, under the ordinal that CUDA gives it: which plugin's code
+// fits is decided by cards (architecture() against `targets`), and device_open refuses the rest.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <frt/backend.h>
+
+#include <string>
+
+namespace frt::cuda {
+
+// What this plugin has code for.
+struct PluginCode {
+  const char* id;       // "frt.cuda.sm90"
+  int base;             // 90: PTX, for devices from 9.0 on
+  const char* machine;  // "sm_90a": machine code, for 9.0
+};
+
+// What the CUDA runtime says about the machine.
+struct DriverState {
+  int driver_version = 0;            // newest CUDA the driver speaks, 13000 for 13.0; 0: no driver
+  int runtime_version = 0;           // CUDA this plugin was built with
+  cudaError_t status = cudaSuccess;  // of counting devices
+  int devices = 0;
+};
+
+// Asks the driver. Does not make a context.  [setup]
+DriverState ask_driver();
+
+// Why there is no device; empty if there is one.  [any]
+std::string why_no_device(const DriverState& state);
+
+// "13.0" for 13000.  [any]
+std::string version_text(int version);
+
+// "sm_90" for 90: what cards are matched against.  [any]
+std::string architecture_text(int capability);
+
+// Why the code cannot run on a device of `capability`; empty if it can.  [any]
+std::string why_not_runnable(const PluginCode& code, int capability);
+
+// 90 for compute capability 9.0. Throws FRT_ERR_OUT_OF_RANGE for an ordinal that does not exist.
+// [setup]
+int device_capability(int ordinal);
+
+// Fills `info`, honouring its struct_size.  [setup]
+void describe_device(const PluginCode& code, uint32_t ordinal, frt_device_info& info);
+
+}  // namespace frt::cuda
