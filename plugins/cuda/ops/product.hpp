@@ -22,8 +22,9 @@ struct Product {
   const void* x;             // (rows, x_stride)
   int64_t x_stride;          // elements
   frt_weight weight;
-  void* y;           // (rows, y_stride)
-  int64_t y_stride;  // elements
+  void* y;                  // (rows, y_stride)
+  int64_t y_stride;         // elements
+  bool accumulate = false;  // y += in f32, rounded once
 };
 
 // The largest number of rows for which the narrow way is taken.
