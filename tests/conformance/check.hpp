@@ -203,6 +203,7 @@ void add_elementwise_cases(Suite& suite);  // also convert, fill, checksum
 void add_embed_cases(Suite& suite);        // also rows that stay with a slot
 void add_gated_delta_cases(Suite& suite);  // also the convolution and the block
 void add_linear_cases(Suite& suite);
+void add_linear_wide_cases(Suite& suite);  // many rows
 void add_moe_cases(Suite& suite);
 void add_norm_cases(Suite& suite);
 void add_sample_cases(Suite& suite);  // also argmax and token counts

@@ -78,6 +78,7 @@ int main(int argc, char** argv) {
   frt::conformance::add_norm_cases(suite);
   frt::conformance::add_embed_cases(suite);
   frt::conformance::add_linear_cases(suite);
+  frt::conformance::add_linear_wide_cases(suite);
   frt::conformance::add_gated_delta_cases(suite);
   frt::conformance::add_attention_cases(suite);
   frt::conformance::add_moe_cases(suite);
