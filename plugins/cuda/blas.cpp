@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstdio>
 #include <cstring>
@@ -213,6 +214,26 @@ Blas::Blas(Device& device) : device_(device) {
 Blas::~Blas() {
   plans_.clear();
   library_.destroy(handle_);
+}
+
+Blas* Blas::find(Device& device) {
+  static std::atomic<bool> missing{false};
+  if (missing.load(std::memory_order_relaxed)) return nullptr;
+  try {
+    return &device.blas();
+  } catch (const Error& error) {
+    if (error.status() != FRT_ERR_UNSUPPORTED) throw;
+    if (!missing.exchange(true)) {
+      warn(std::string(error.what()) + "; until then products of many rows are slower");
+    }
+    return nullptr;
+  }
+}
+
+bool Blas::offers(const BlasShape& shape) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const OutsideCapture outside;
+  return plan(shape).usable;
 }
 
 bool Blas::multiply(Stream& stream, const BlasShape& shape, const BlasOperands& operands) {

@@ -72,8 +72,13 @@ class Blas {
   Blas(const Blas&) = delete;
   Blas& operator=(const Blas&) = delete;
 
-  // Submits one product. False, and nothing submitted, where the library has no algorithm for
-  // the shape. The first call for a shape may take tens of milliseconds.  [driver]
+  // The library of the device; NULL, after one warning, where it is missing.  [setup]
+  static Blas* find(Device& device);
+
+  // Whether the library has an algorithm for the shape; chooses it. The first call for a shape may
+  // take tens of milliseconds.  [setup]
+  bool offers(const BlasShape& shape);
+  // Submits one product. False, and nothing submitted, where the shape is not offered.  [driver]
   bool multiply(Stream& stream, const BlasShape& shape, const BlasOperands& operands);
 
   // For people: the library, its version and the algorithms in use, a line each.  [setup]

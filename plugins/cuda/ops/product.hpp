@@ -35,5 +35,7 @@ void narrow_products(Stream& stream, std::span<const Product> products);
 
 // One product of any number of rows.  [driver]
 void wide_product(Stream& stream, const Product& product);
+// Products of one x, as above: what is made of x (its FP8 form) is made once.  [driver]
+void wide_products(Stream& stream, std::span<const Product> products);
 
 }  // namespace frt::cuda

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of many rows, y = x W^T: which way each one takes.
+//
+//   bf16 x, BF16 weights      cuBLASLt; our own tiles where it is missing or something is unaligned
+//   bf16 x, packed weights    widened to bf16 in slices of outputs, then as above. Few rows go in
+//                             groups through the narrow way, which reads the packed weights instead
+//   bf16 x, FP8 weights       with the option fp8_activations: x is rounded to FP8, cuBLASLt
+//   f32 x or F32 weights      our own tiles in f32, packed weights widened to f32
+//
+// Floor, 8192 rows of the 27B: 416 TFLOP at about 790 TFLOP/s are 527 ms. Widening FP8 weights
+// costs 25 GB read, 50 GB written and 50 GB read once more, about 30 ms for the whole model; it is
+// the exact way. Slices bound the memory for it, they are not made small enough for L2: smaller
+// products fill the chip less well than what that would save.
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "../blas.hpp"
+#include "../device.hpp"
+#include "launch.cuh"
+#include "linear_wide_fp8.cuh"
+#include "linear_wide_tile.cuh"
+#include "product.hpp"
+#include "unpack.cuh"
+
+namespace frt::cuda {
+namespace {
+
+// A slice of widened weights.
+constexpr std::size_t kSliceBytes = std::size_t{192} << 20;
+// Up to here packed weights are read once per kNarrowRows rows rather than widened: four times
+// one byte or less, against one read, two written and two read again.
+constexpr int32_t kFewRows = 64;
+// From here on rounding the activations to FP8 is worth its launches.
+constexpr int32_t kFp8Rows = 64;
+
+enum class Way { kPlain, kUnpack, kFewRows, kFp8 };
+
+std::size_t round_up(std::size_t bytes) {
+  return (bytes + 255) / 256 * 256;
+}
+
+const void* row_of(const void* matrix, frt_dtype dtype, int64_t elements) {
+  return static_cast<const char*>(matrix) + elements * dtype_bits(dtype) / 8;
+}
+void* row_of(void* matrix, frt_dtype dtype, int64_t elements) {
+  return static_cast<char*>(matrix) + elements * dtype_bits(dtype) / 8;
+}
+
+bool aligned(const void* pointer, int64_t stride_bytes) {
+  return reinterpret_cast<uintptr_t>(pointer) % 16 == 0 && stride_bytes % 16 == 0;
+}
+
+// Outputs [first, first + count), whose weights lie at `weight` as plain numbers.
+void multiply_plain(Stream& stream, Blas* blas, const Product& product, const void* weight,
+                    frt_dtype weight_dtype, int32_t first, int32_t count, void* workspace) {
+  void* y = row_of(product.y, product.y_dtype, first);
+  const int32_t inputs = product.weight.cols;
+  if (blas && product.x_dtype == FRT_DTYPE_BF16 && weight_dtype == FRT_DTYPE_BF16 &&
+      aligned(product.x, product.x_stride * 2) && aligned(weight, int64_t{inputs} * 2) &&
+      aligned(y, product.y_stride * dtype_bits(product.y_dtype) / 8)) {
+    const BlasShape shape{BlasTypes::kBf16, product.y_dtype, product.accumulate,
+                          product.rows,     count,           inputs,
+                          product.x_stride, product.y_stride};
+    const BlasOperands operands{product.x, nullptr, weight, nullptr, y, workspace};
+    if (blas->multiply(stream, shape, operands)) return;
+  }
+  tile_product(stream, {product.x_dtype, weight_dtype, product.y_dtype, product.accumulate,
+                        product.rows, count, inputs, product.row_count, product.x, product.x_stride,
+                        weight, inputs, y, product.y_stride});
+}
+
+// Outputs of which the widened weights make one slice.
+int32_t slice_of(const Product& product) {
+  const std::size_t row_bytes =
+      static_cast<std::size_t>(product.weight.cols) * (product.x_dtype == FRT_DTYPE_BF16 ? 2 : 4);
+  const std::size_t rows = std::max<std::size_t>(kSliceBytes / row_bytes / 128 * 128, 128);
+  return static_cast<int32_t>(
+      std::min<std::size_t>(rows, static_cast<std::size_t>(product.weight.rows)));
+}
+
+std::size_t slice_bytes(const Product& product) {
+  return static_cast<std::size_t>(slice_of(product)) *
+         static_cast<std::size_t>(product.weight.cols) *
+         (product.x_dtype == FRT_DTYPE_BF16 ? 2 : 4);
+}
+
+void multiply_unpacked(Stream& stream, Blas* blas, const Product& product, void* room,
+                       void* workspace) {
+  const frt_dtype plain = product.x_dtype;
+  const int32_t slice = slice_of(product);
+  for (int32_t first = 0; first < product.weight.rows; first += slice) {
+    const int32_t count = std::min(slice, product.weight.rows - first);
+    unpack(stream, product.weight, first, count, plain, room);
+    multiply_plain(stream, blas, product, room, plain, first, count, workspace);
+  }
+}
+
+// Rows from `first` on in groups of kNarrowRows.
+void multiply_few(Stream& stream, const Product& product, int32_t first) {
+  for (; first < product.rows; first += kNarrowRows) {
+    Product part = product;
+    part.rows = std::min(kNarrowRows, product.rows - first);
+    part.row_count = nullptr;
+    part.x = row_of(product.x, product.x_dtype, first * product.x_stride);
+    part.y = row_of(product.y, product.y_dtype, first * product.y_stride);
+    narrow_products(stream, {&part, 1});
+  }
+}
+
+// The library takes rows of FP8 in fours; the last ones go the narrow way.
+BlasShape fp8_shape(const Product& product, BlasTypes types) {
+  return {types,
+          product.y_dtype,
+          product.accumulate,
+          product.rows / 4 * 4,
+          product.weight.rows,
+          product.weight.cols,
+          product.weight.cols,
+          product.y_stride};
+}
+
+Way way_of(const Product& product, Blas* blas, BlasTypes& types) {
+  const bool packed =
+      product.weight.format != FRT_WEIGHT_BF16 && product.weight.format != FRT_WEIGHT_F32;
+  if (!packed) return Way::kPlain;
+  if (product.x_dtype != FRT_DTYPE_BF16) return Way::kUnpack;
+  if (blas && product.rows >= kFp8Rows && fp8_takes(product, types) &&
+      blas->offers(fp8_shape(product, types))) {
+    return Way::kFp8;
+  }
+  return product.rows <= kFewRows ? Way::kFewRows : Way::kUnpack;
+}
+
+}  // namespace
+
+void wide_products(Stream& stream, std::span<const Product> products) {
+  if (products.empty() || products.front().rows <= 0) return;
+  const Product& any = products.front();
+  Device& device = stream.device();
+  Blas* blas = any.x_dtype == FRT_DTYPE_BF16 ? Blas::find(device) : nullptr;
+  Blas* fp8_blas = device.options().fp8_activations ? blas : nullptr;
+
+  // What each one needs of one block of working memory.
+  std::vector<Way> ways;
+  std::vector<BlasTypes> types(products.size(), BlasTypes::kBf16);
+  std::size_t slice = 0, weight_scales = 0;
+  std::array<Fp8Rows, 2> fp8_x{};  // in blocks, by row
+  for (std::size_t i = 0; i < products.size(); ++i) {
+    const Product& product = products[i];
+    ways.push_back(way_of(product, fp8_blas, types[i]));
+    if (ways[i] == Way::kUnpack) slice = std::max(slice, slice_bytes(product));
+    if (ways[i] == Way::kFp8) {
+      fp8_x[types[i] == BlasTypes::kFp8Channel] = {types[i], any.rows / 4 * 4, any.weight.cols,
+                                                   nullptr, nullptr};
+      weight_scales = std::max(weight_scales, round_up(fp8_scale_bytes(product.weight)));
+    }
+  }
+  slice = round_up(slice);
+  std::size_t bytes = (blas ? Blas::kWorkspaceBytes : 0) + slice + weight_scales;
+  for (const Fp8Rows& x : fp8_x) {
+    bytes += round_up(Fp8Rows::value_bytes(x.rows, x.inputs)) +
+             round_up(Fp8Rows::scale_bytes(x.types, x.rows, x.inputs));
+  }
+  char* workspace = bytes > 0 ? static_cast<char*>(stream.scratch(bytes)) : nullptr;
+  char* slice_room = workspace + (blas ? Blas::kWorkspaceBytes : 0);
+  char* scale_room = slice_room + slice;
+  char* next = scale_room + weight_scales;
+  for (Fp8Rows& x : fp8_x) {
+    if (x.rows == 0) continue;
+    x.values = next;
+    next += round_up(Fp8Rows::value_bytes(x.rows, x.inputs));
+    x.scale = reinterpret_cast<float*>(next);
+    next += round_up(Fp8Rows::scale_bytes(x.types, x.rows, x.inputs));
+    quantise_rows(stream, any.x, any.x_stride, x);
+  }
+
+  for (std::size_t i = 0; i < products.size(); ++i) {
+    const Product& product = products[i];
+    if (ways[i] == Way::kPlain) {
+      multiply_plain(stream, blas, product, product.weight.data,
+                     product.weight.format == FRT_WEIGHT_F32 ? FRT_DTYPE_F32 : FRT_DTYPE_BF16, 0,
+                     product.weight.rows, workspace);
+    } else if (ways[i] == Way::kUnpack) {
+      multiply_unpacked(stream, blas, product, slice_room, workspace);
+    } else if (ways[i] == Way::kFp8) {
+      const Fp8Rows& x = fp8_x[types[i] == BlasTypes::kFp8Channel];
+      const float* scales =
+          fp8_weight_scales(stream, product.weight, reinterpret_cast<float*>(scale_room));
+      blas->multiply(stream, fp8_shape(product, types[i]),
+                     {x.values, x.scale, product.weight.data, scales, product.y, workspace});
+    }
+  }
+  // Last, because the narrow way has working memory of its own, in the same place.
+  for (std::size_t i = 0; i < products.size(); ++i) {
+    if (ways[i] == Way::kFewRows) multiply_few(stream, products[i], 0);
+    if (ways[i] == Way::kFp8) multiply_few(stream, products[i], any.rows / 4 * 4);
+  }
+}
+
+void wide_product(Stream& stream, const Product& product) {
+  wide_products(stream, {&product, 1});
+}
+
+}  // namespace frt::cuda
