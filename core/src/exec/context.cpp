@@ -143,6 +143,9 @@ frt_status context_info(frt_context context, frt_context_info* info) noexcept {
   full.backend_id = context->backend_id.c_str();
   full.native_kind = context->backend.native_kind;
   full.device = context->device_info;
+  // Free memory is what changes; a device that cannot tell leaves what it said when it was opened.
+  context->backend.device_memory(context->device, &full.device.memory_free,
+                                 &full.device.memory_total);
   return copy_out(info, full);
 }
 

@@ -234,6 +234,13 @@ std::string Checkpoint::closest(std::string_view name) const {
   return std::string(best);
 }
 
+void Checkpoint::read(std::span<const std::byte> part, std::byte* target) const {
+  for (const auto& file : files_) {
+    if (file->holds(part)) return file->read(part, target);
+  }
+  throw Error(FRT_ERR_OUT_OF_RANGE, path_ + ": a read of bytes that no file of it holds");
+}
+
 void Checkpoint::prefetch(
     unsigned threads,
     const std::function<bool(std::uint64_t done, std::uint64_t total)>& progress) const {

@@ -104,6 +104,10 @@ bool same_form(const frt_weight& a, const frt_weight& b) {
          a.block_cols == b.block_cols;
 }
 
+bool is_convolution(std::string_view name) {
+  return name.ends_with("conv1d.weight");
+}
+
 bool ends_with_any(std::string_view name, std::initializer_list<std::string_view> endings) {
   return std::any_of(endings.begin(), endings.end(),
                      [&](std::string_view ending) { return name.ends_with(ending); });
@@ -147,8 +151,8 @@ std::string CheckpointSource::stored_name(const std::string& name) const {
   return trunk_ + name;
 }
 
-bool CheckpointSource::wanted(std::string_view name) const {
-  if (name.starts_with(mtp_)) return with_mtp_;
+bool CheckpointSource::wanted(std::string_view name, bool with_mtp) const {
+  if (name.starts_with(mtp_)) return with_mtp;
   if (name.find("visual.") != std::string_view::npos ||
       name.find("vision_tower.") != std::string_view::npos) {
     return false;
@@ -157,13 +161,44 @@ bool CheckpointSource::wanted(std::string_view name) const {
       name, {".input_scale", ".input_global_scale", ".k_scale", ".v_scale", "rotary_emb.inv_freq"});
 }
 
+// Matrices as they are stored, F16 twice as large; vectors and convolutions in F32.
+std::uint64_t CheckpointSource::device_bytes(bool with_mtp) const {
+  std::uint64_t bytes = std::uint64_t{1} << 20;  // what is computed here: frequencies, scales
+  for (const TensorView& tensor : checkpoint_.tensors()) {
+    if (!wanted(tensor.name, with_mtp)) continue;
+    const bool matrix = tensor.shape.size() >= 2 && !is_convolution(tensor.name);
+    const bool stored = matrix && tensor.dtype != FRT_DTYPE_F16;
+    bytes += DeviceMemory::placed(stored ? tensor.data.size() : tensor.elements() * sizeof(float));
+  }
+  return bytes;
+}
+
+bool CheckpointSource::only_f32(bool with_mtp) const {
+  const auto tensors = checkpoint_.tensors();
+  return std::all_of(tensors.begin(), tensors.end(), [&](const TensorView& tensor) {
+    return !wanted(tensor.name, with_mtp) || tensor.shape.size() < 2 ||
+           is_convolution(tensor.name) || tensor.dtype == FRT_DTYPE_F32 ||
+           tensor.dtype == FRT_DTYPE_F16;
+  });
+}
+
 void CheckpointSource::begin(bool with_mtp) {
   with_mtp_ = with_mtp;
   for (const TensorView& tensor : checkpoint_.tensors()) {
-    if (wanted(tensor.name)) total_bytes_ += tensor.data.size();
+    if (wanted(tensor.name, with_mtp_)) total_bytes_ += tensor.data.size();
   }
   host_.progress("weights", FRT_PROGRESS_BYTES, 0, total_bytes_);
-  if (memory_.host_memory()) read_ahead();
+  if (memory_.host_memory()) return read_ahead();
+  UploadOptions options;
+  options.read = [this](std::span<const std::byte> source, std::byte* target) {
+    checkpoint_.read(source, target);
+  };
+  options.progress = [this](std::uint64_t bytes) {  // what was widened counts more than it is
+    if (bytes < total_bytes_) {
+      host_.progress("weights", FRT_PROGRESS_BYTES, bytes, total_bytes_);
+    }
+  };
+  memory_.set_upload_options(std::move(options));
 }
 
 // Matrices that are used in place are read now, not by the first step.
@@ -186,7 +221,7 @@ void CheckpointSource::end() {
   std::size_t count = 0;
   std::string examples;
   for (const TensorView& tensor : checkpoint_.tensors()) {
-    if (!wanted(tensor.name) || used_.contains(std::string(tensor.name))) continue;
+    if (!wanted(tensor.name, with_mtp_) || used_.contains(std::string(tensor.name))) continue;
     if (++count <= 3) examples += (count > 1 ? ", " : "") + std::string(tensor.name);
   }
   if (count > 0) {
@@ -198,16 +233,12 @@ void CheckpointSource::end() {
 }
 
 void CheckpointSource::take(const TensorView& tensor) {
-  if (!used_.insert(std::string(tensor.name)).second) return;
-  done_bytes_ += tensor.data.size();
-  if (done_bytes_ < total_bytes_ && !memory_.host_memory()) {
-    host_.progress("weights", FRT_PROGRESS_BYTES, done_bytes_, total_bytes_);
-  }
+  used_.insert(std::string(tensor.name));
 }
 
 const void* CheckpointSource::resident(const TensorView& tensor) {
   const void* address = memory_.adopt(tensor.data);
-  if (!address) address = memory_.upload(tensor.data);
+  if (!address) address = memory_.stream_in(tensor.data);
   take(tensor);
   return address;
 }
@@ -321,10 +352,14 @@ frt_expert_weight CheckpointSource::stacked_experts(const std::string& prefix, c
              "its format differs from that of expert 0; the experts of one layer "
              "must be stored alike");
     }
-    memory_.upload_to(data + e * stack.data_stride, values);
+    if (wide.empty()) {
+      memory_.stream_to(data + e * stack.data_stride, values);
+    } else {
+      memory_.upload_to(data + e * stack.data_stride, values);
+    }
     take(found.weight);
     if (scales) {
-      memory_.upload_to(scales + e * stack.scale_stride, found.scales.data);
+      memory_.stream_to(scales + e * stack.scale_stride, found.scales.data);
       take(found.scales);
     }
     global_scales.push_back(form.global_scale);
@@ -332,7 +367,6 @@ frt_expert_weight CheckpointSource::stacked_experts(const std::string& prefix, c
   if (stack.expert.format == FRT_WEIGHT_NVFP4 || stack.expert.format == FRT_WEIGHT_FP8_TENSOR) {
     stack.global_scales =
         reinterpret_cast<const float*>(memory_.upload(std::as_bytes(std::span(global_scales))));
-    memory_.stream().sync();
   }
   return stack;
 }

@@ -30,6 +30,8 @@ class CheckpointSource final : public WeightSource {
                    DeviceMemory& memory);
 
   bool has_mtp() const override;
+  std::uint64_t device_bytes(bool with_mtp) const override;
+  bool only_f32(bool with_mtp) const override;
   void begin(bool with_mtp) override;
   void end() override;  // warns about tensors that nobody asked for
   frt_weight matrix(const std::string& base, std::int64_t rows, std::int64_t columns,
@@ -52,7 +54,7 @@ class CheckpointSource final : public WeightSource {
                                     const Config& config, std::int64_t rows, std::int64_t columns);
   void read_ahead();
   void take(const models::TensorView& tensor);
-  bool wanted(std::string_view name) const;
+  bool wanted(std::string_view name, bool with_mtp) const;
 
   Host host_;
   models::Checkpoint checkpoint_;
@@ -63,7 +65,6 @@ class CheckpointSource final : public WeightSource {
   std::string head_;   // base of lm_head
   bool with_mtp_ = false;
   std::unordered_set<std::string> used_;
-  std::uint64_t done_bytes_ = 0;
   std::uint64_t total_bytes_ = 0;
 };
 

@@ -10,12 +10,7 @@ namespace {
 
 constexpr std::uint64_t kAlignment = 256;
 constexpr std::uint64_t kBlockBytes = std::uint64_t{64} << 20;
-constexpr std::uint64_t kStagingBytes = std::uint64_t{32} << 20;
 constexpr std::uintptr_t kWeightAlignment = 16;  // of frt_weight.data
-
-std::uint64_t aligned(std::uint64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
 
 }  // namespace
 
@@ -24,22 +19,34 @@ DeviceMemory::DeviceMemory(const Context& context, bool in_place)
       stream_(context.create_stream("weights")),
       host_memory_(in_place && std::string_view(context.info().native_kind) == "cpu") {}
 
+std::uint64_t DeviceMemory::placed(std::uint64_t bytes) {
+  return (std::max<std::uint64_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+void DeviceMemory::add_block(std::uint64_t bytes) {
+  Buffer block = context_.alloc(FRT_SPACE_DEVICE, bytes, "weights");
+  next_ = block.pointer<std::byte>();
+  room_ = bytes;
+  blocks_.emplace(next_, std::move(block));
+}
+
+void DeviceMemory::reserve(std::uint64_t bytes) {
+  if (bytes > room_) add_block(placed(bytes));
+}
+
 std::byte* DeviceMemory::place(std::uint64_t bytes) {
-  bytes = aligned(std::max<std::uint64_t>(bytes, 1));
+  bytes = placed(bytes);
   placed_bytes_ += bytes;
-  if (bytes >= kBlockBytes / 2) {  // a block of its own, before the one that is being filled
+  if (bytes > room_ && bytes >= kBlockBytes / 2) {  // a block of its own beside the current one
     Buffer block = context_.alloc(FRT_SPACE_DEVICE, bytes, "weights");
     auto* address = block.pointer<std::byte>();
-    blocks_.insert(blocks_.empty() ? blocks_.end() : blocks_.end() - 1, std::move(block));
-    if (blocks_.size() == 1) block_used_ = bytes;
+    blocks_.emplace(address, std::move(block));
     return address;
   }
-  if (blocks_.empty() || block_used_ + bytes > blocks_.back().bytes()) {
-    blocks_.push_back(context_.alloc(FRT_SPACE_DEVICE, kBlockBytes, "weights"));
-    block_used_ = 0;
-  }
-  auto* address = blocks_.back().pointer<std::byte>() + block_used_;
-  block_used_ += bytes;
+  if (bytes > room_) add_block(kBlockBytes);
+  std::byte* address = next_;
+  next_ += bytes;
+  room_ -= bytes;
   return address;
 }
 
@@ -48,44 +55,31 @@ std::byte* DeviceMemory::upload(std::span<const std::byte> data) {
   upload_to(target, data);
   return target;
 }
-
-const Buffer& DeviceMemory::block_of(const std::byte* address, std::uint64_t& offset) const {
-  for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
-    const auto* first = block->pointer<std::byte>();
-    if (address >= first && address < first + block->bytes()) {
-      offset = static_cast<std::uint64_t>(address - first);
-      return *block;
-    }
-  }
-  throw Error(FRT_ERR_INTERNAL, "weights: an upload outside the placed memory");
+void DeviceMemory::upload_to(std::byte* target, std::span<const std::byte> data) {
+  transfer(target, data, true);
+}
+std::byte* DeviceMemory::stream_in(std::span<const std::byte> data) {
+  std::byte* target = place(data.size());
+  stream_to(target, data);
+  return target;
+}
+void DeviceMemory::stream_to(std::byte* target, std::span<const std::byte> data) {
+  transfer(target, data, false);
 }
 
-void DeviceMemory::upload_to(std::byte* target, std::span<const std::byte> data) {
+void DeviceMemory::transfer(std::byte* target, std::span<const std::byte> data, bool own) {
   if (data.empty()) return;
   if (host_memory_) {  // nothing in flight knows this memory yet
     std::memcpy(target, data.data(), data.size());
     return;
   }
-  std::uint64_t offset = 0;
-  const Buffer& block = block_of(target, offset);
-  const Recorder recorder(stream_);
-  if (staging_.empty()) {
-    for (int i = 0; i < 2; ++i) {
-      staging_.push_back({context_.alloc(FRT_SPACE_HOST_PINNED, kStagingBytes, "weights.staging"),
-                          context_.create_event(), false});
-    }
+  const auto after = blocks_.upper_bound(target);
+  if (after == blocks_.begin()) {
+    throw Error(FRT_ERR_INTERNAL, "weights: an upload outside the placed memory");
   }
-  while (!data.empty()) {
-    Staging& staging = staging_[next_staging_++ % staging_.size()];
-    if (staging.used) staging.free.sync();
-    const std::size_t bytes = std::min<std::size_t>(data.size(), kStagingBytes);
-    std::memcpy(staging.buffer.pointer(), data.data(), bytes);
-    recorder.copy(block, offset, staging.buffer, 0, bytes);
-    staging.free.record(stream_);
-    staging.used = true;
-    offset += bytes;
-    data = data.subspan(bytes);
-  }
+  const auto& [first, block] = *std::prev(after);
+  if (!uploader_) uploader_.emplace(context_, stream_, upload_options_);
+  uploader_->add(block, static_cast<std::uint64_t>(target - first), data, own);
 }
 
 const std::byte* DeviceMemory::adopt(std::span<const std::byte> data) {
@@ -97,8 +91,11 @@ const std::byte* DeviceMemory::adopt(std::span<const std::byte> data) {
 }
 
 void DeviceMemory::finish() {
+  if (uploader_) {
+    uploader_->finish();
+    uploader_.reset();
+  }
   stream_.sync();
-  staging_.clear();
 }
 
 }  // namespace frt::qwen36

@@ -27,23 +27,6 @@ std::string size_text(std::uint64_t bytes) {
   return text;
 }
 
-// Upper bound of what the weights of a synthetic model take.
-std::uint64_t synthetic_bytes(const Synthetic& synthetic) {
-  std::uint64_t elements = 0;
-  for (const Tensor& tensor : checkpoint_tensors(synthetic.config, false)) {
-    std::uint64_t count = 1;
-    for (const std::uint64_t extent : tensor.shape) count *= extent;
-    const bool mtp = tensor.name.starts_with("mtp.");
-    const Packing how = packing(synthetic.format, tensor.role, mtp);
-    const std::uint64_t half_bytes = how == Packing::kNvfp4             ? 1
-                                     : how != Packing::kPlain           ? 2
-                                     : synthetic.format == Format::kF32 ? 8
-                                                                        : 4;
-    elements += count * half_bytes;
-  }
-  return elements / 2;
-}
-
 }  // namespace
 
 frt_shape_key step_key(StepKind kind, std::int32_t count, std::int32_t rows) {
@@ -101,20 +84,11 @@ void Model::load(const Host& host, const frt_model_params& params) {
 
 void Model::load_weights(const Host& host, Parts& parts) {
   auto memory = std::make_unique<DeviceMemory>(parts.context);
-  const bool in_place = memory->host_memory() && !synthetic_;
-  if (!synthetic_) files_ = models::Checkpoint::open(checkpoint_);
-  const std::uint64_t needed = synthetic_ ? synthetic_bytes(*synthetic_) : files_->bytes();
-  const frt_device_info device = parts.context.info().device;
-  if (!in_place && needed > device.memory_free) {
-    throw Error(FRT_ERR_OUT_OF_MEMORY, "model '" + name_ + "': the weights need " +
-                                           size_text(needed) + ", " + device.name + " has " +
-                                           size_text(device.memory_free) +
-                                           " free; choose a smaller format or free memory");
-  }
   std::unique_ptr<WeightSource> source;
   if (synthetic_) {
     source = std::make_unique<SyntheticSource>(host, *synthetic_, *memory);
   } else {
+    files_ = models::Checkpoint::open(checkpoint_);
     source = std::make_unique<CheckpointSource>(host, *files_, config_, *memory);
   }
   const Speculation speculation = parts.options.speculation;
@@ -131,23 +105,56 @@ void Model::load_weights(const Host& host, Parts& parts) {
     host.log(FRT_LOG_WARNING, text + "; speculation is off");
     with_mtp = false;
   }
+  // Mapped weights take no memory that anybody could run out of.
+  const bool in_place = memory->host_memory() && !synthetic_;
+  const std::uint64_t weight_bytes = in_place ? 0 : source->device_bytes(with_mtp);
+  const Precision precision = choose_precision(parts.options, source->only_f32(with_mtp));
+  check_memory(parts, precision, with_mtp, weight_bytes);
+  if (!in_place) memory->reserve(weight_bytes);
   parts.weights = build_weights(config_, *source, std::move(memory), with_mtp);
   parts.precision =
       choose_precision(parts.options, parts.weights.formats == FRT_WEIGHT_BIT(FRT_WEIGHT_F32));
+}
+
+// What slots of `context` positions and the working memory of the largest step take.
+std::uint64_t Model::running_bytes(const Options& options, const Precision& precision,
+                                   std::int64_t context, bool with_mtp) const {
+  const std::int64_t rows = std::max(options.prefill_chunk, options.max_batch);
+  std::uint64_t scratch = 0;
+  make_activations(Context(), config_, precision, rows, options.max_batch, with_mtp, &scratch);
+  const StateLayout layout(config_, precision, context, with_mtp);
+  return static_cast<std::uint64_t>(options.slots) * layout.slot_bytes() + scratch +
+         port_bytes(config_, options.prefill_chunk, options.max_batch);
+}
+
+// Refuses a model that cannot fit before the first byte is allocated.
+void Model::check_memory(const Parts& parts, const Precision& precision, bool with_mtp,
+                         std::uint64_t weight_bytes) const {
+  const Options& options = parts.options;
+  const frt_device_info device = parts.context.info().device;
+  const std::int64_t context = options.max_context != 0
+                                   ? options.max_context
+                                   : std::min(config_.max_positions, kSmallestAutoContext);
+  const std::uint64_t running = running_bytes(options, precision, context, with_mtp);
+  const std::uint64_t needed = weight_bytes + running;
+  if (needed <= device.memory_free) return;
+  std::string text = "model '" + name_ + "': ";
+  if (weight_bytes > 0) text += "the weights need " + size_text(weight_bytes) + ", ";
+  throw Error(FRT_ERR_OUT_OF_MEMORY,
+              text + std::to_string(options.slots) + " slots of " + std::to_string(context) +
+                  " positions need " + size_text(running) + " with working memory; " + device.name +
+                  " has " + size_text(device.memory_free) + " free, " +
+                  size_text(needed - device.memory_free) +
+                  " too few; choose a smaller format, lower slots, max_context or prefill_chunk, "
+                  "set kv = \"fp8\", or free memory");
 }
 
 void Model::make_state(const Host& host, Parts& parts) {
   const Options& options = parts.options;
   const bool with_mtp = parts.weights.mtp.has_value();
   const std::int64_t rows = std::max(options.prefill_chunk, options.max_batch);
-  std::uint64_t scratch = 0;
-  make_activations(Context(), config_, parts.precision, rows, options.max_batch, with_mtp,
-                   &scratch);
-  scratch += port_bytes(config_, options.prefill_chunk, options.max_batch);
-
   const auto need = [&](std::int64_t context) {
-    const StateLayout layout(config_, parts.precision, context, with_mtp);
-    return static_cast<std::uint64_t>(options.slots) * layout.slot_bytes() + scratch;
+    return running_bytes(options, parts.precision, context, with_mtp);
   };
   const frt_device_info device = parts.context.info().device;
   const std::uint64_t available = device.memory_free;
@@ -156,13 +163,7 @@ void Model::make_state(const Host& host, Parts& parts) {
     context = std::min(config_.max_positions, kLargestAutoContext);
     while (context > kSmallestAutoContext && need(context) > available / 2) context /= 2;
   }
-  if (need(context) > available) {
-    throw Error(FRT_ERR_OUT_OF_MEMORY,
-                "model '" + name_ + "': " + std::to_string(options.slots) + " slots of " +
-                    std::to_string(context) + " positions need " + size_text(need(context)) +
-                    " with working memory, " + device.name + " has " + size_text(available) +
-                    " free; lower slots, max_context or prefill_chunk, or set kv = \"fp8\"");
-  }
+  check_memory(parts, parts.precision, with_mtp, 0);
   parts.max_context = context;
   parts.layout = std::make_unique<StateLayout>(config_, parts.precision, context, with_mtp);
   parts.state = State(host.require<frt_state_v1>(FRT_EXT_STATE), parts.context,

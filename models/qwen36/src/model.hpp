@@ -80,6 +80,10 @@ class Model {
  private:
   void load(const Host& host, const frt_model_params& params);
   void load_weights(const Host& host, Parts& parts);
+  std::uint64_t running_bytes(const Options& options, const Precision& precision,
+                              std::int64_t context, bool with_mtp) const;
+  void check_memory(const Parts& parts, const Precision& precision, bool with_mtp,
+                    std::uint64_t weight_bytes) const;
   void make_state(const Host& host, Parts& parts);
   void capture(const Host& host, Parts& parts);
   void describe();

@@ -29,24 +29,55 @@ SyntheticSource::SyntheticSource(const Host& host, const Synthetic& synthetic, D
   KernelSet().add(fill_, FRT_OP_FILL_UNIFORM).resolve(memory.context(), FRT_DTYPE_NONE, 0);
 }
 
+std::uint64_t SyntheticSource::device_bytes(bool with_mtp) const {
+  std::uint64_t bytes = std::uint64_t{1} << 20;  // what is computed on the host: frequencies
+  for (const Tensor& tensor : checkpoint_tensors(synthetic_.config, false)) {
+    if (tensor.name.starts_with("mtp.") && !with_mtp) continue;
+    const bool matrix = tensor.shape.size() >= 2 && tensor.role != Role::kConv;
+    const StoredBytes stored = matrix ? stored_bytes(tensor) : StoredBytes{4 * elements(tensor), 0};
+    // Fused tensors of experts are placed in two parts.
+    bytes += DeviceMemory::placed(stored.codes) + DeviceMemory::placed(stored.scales) + 1024;
+  }
+  return bytes;
+}
+
 void SyntheticSource::begin(bool with_mtp) {
   for (const Tensor& tensor : checkpoint_tensors(synthetic_.config, false)) {
-    const bool mtp = tensor.name.starts_with("mtp.");
-    if (tensor.shape.size() < 2 || (mtp && !with_mtp)) continue;
-    std::uint64_t elements = 1;
-    for (const std::uint64_t extent : tensor.shape) elements *= extent;
-    switch (packing(synthetic_.format, tensor.role, mtp)) {
-      case Packing::kPlain:
-        total_bytes_ += elements * (synthetic_.format == Format::kF32 ? 4 : 2);
-        break;
-      case Packing::kNvfp4:
-        total_bytes_ += elements / 2;
-        break;
-      default:
-        total_bytes_ += elements;
-    }
+    if (tensor.shape.size() < 2 || (tensor.name.starts_with("mtp.") && !with_mtp)) continue;
+    total_bytes_ += stored_bytes(tensor).codes;
   }
   host_.progress("weights", FRT_PROGRESS_BYTES, 0, total_bytes_);
+}
+
+std::uint64_t SyntheticSource::elements(const Tensor& tensor) {
+  std::uint64_t count = 1;
+  for (const std::uint64_t extent : tensor.shape) count *= extent;
+  return count;
+}
+
+// Scales of blocks: as if every one of the last two extents had a block begun and not filled.
+SyntheticSource::StoredBytes SyntheticSource::stored_bytes(const Tensor& tensor) const {
+  const Config& config = synthetic_.config;
+  const std::uint64_t count = elements(tensor);
+  const std::uint64_t columns = tensor.shape.back();
+  switch (packing(synthetic_.format, tensor.role, tensor.name.starts_with("mtp."))) {
+    case Packing::kPlain:
+      return {count * (synthetic_.format == Format::kF32 ? 4 : 2), 0};
+    case Packing::kFp8Block: {
+      const std::uint64_t rows = tensor.shape[tensor.shape.size() - 2];
+      const auto block_rows = static_cast<std::uint64_t>(config.block_rows);
+      const auto block_columns = static_cast<std::uint64_t>(config.block_columns);
+      return {count, 2 * (count / (rows * columns)) * (rows / block_rows + 2) *
+                         (columns / block_columns + 1)};
+    }
+    case Packing::kFp8Tensor:
+      return {count, 0};
+    case Packing::kFp8Channel:
+      return {count, count / columns * sizeof(float)};
+    case Packing::kNvfp4:
+      return {count / 2, count / models::kNvfp4Group};
+  }
+  return {};
 }
 
 void SyntheticSource::end() {

@@ -21,6 +21,8 @@ class SyntheticSource final : public WeightSource {
   SyntheticSource(const Host& host, const Synthetic& synthetic, DeviceMemory& memory);
 
   bool has_mtp() const override { return synthetic_.config.mtp_layers > 0; }
+  std::uint64_t device_bytes(bool with_mtp) const override;
+  bool only_f32(bool) const override { return synthetic_.format == Format::kF32; }
   void begin(bool with_mtp) override;
   void end() override;
   frt_weight matrix(const std::string& base, std::int64_t rows, std::int64_t columns,
@@ -38,6 +40,11 @@ class SyntheticSource final : public WeightSource {
                           std::int64_t columns, Role role);
   void* filled(const std::string& name, frt_dtype dtype, std::uint64_t elements, float low,
                float high);
+  struct StoredBytes {
+    std::uint64_t codes = 0, scales = 0;
+  };
+  StoredBytes stored_bytes(const Tensor& tensor) const;
+  static std::uint64_t elements(const Tensor& tensor);
   std::uint64_t seed_of(const std::string& name) const;
 
   Host host_;

@@ -96,6 +96,10 @@ class WeightSource {
   virtual ~WeightSource() = default;
 
   virtual bool has_mtp() const = 0;
+  // Device memory that everything takes, to the last alignment gap at most too much.
+  virtual std::uint64_t device_bytes(bool with_mtp) const = 0;
+  // True if all matrices will be FRT_WEIGHT_F32.
+  virtual bool only_f32(bool with_mtp) const = 0;
   // Around everything else: the first and the last report of the phase "weights".
   virtual void begin(bool with_mtp) = 0;
   virtual void end() = 0;

@@ -182,3 +182,36 @@ TEST_CASE("digests name each file") {
   CHECK(digests[1].first == "two.safetensors");
   CHECK(digests[1].second == sha256_file(folder / "two.safetensors"));
 }
+
+TEST_CASE("tensors are read through the descriptor, whole and in parts, from the right file") {
+  const ScratchFolder folder;
+  make(folder / "model-1.safetensors", {"a", "b"});
+  make(folder / "model-2.safetensors", {"c"});
+  const Checkpoint checkpoint = Checkpoint::open(folder.path());
+  for (const char* name : {"a", "b", "c"}) {
+    const std::span<const std::byte> data = checkpoint.get(name).data;
+    std::string whole(2, '?');
+    checkpoint.read(data, reinterpret_cast<std::byte*>(whole.data()));
+    CHECK(whole == std::string(2, name[0]));
+    std::string part = "??";
+    checkpoint.read(data.subspan(1), reinterpret_cast<std::byte*>(part.data()));
+    CHECK(part == std::string(1, name[0]) + "?");
+    checkpoint.read(data.first(0), nullptr);
+  }
+  const std::byte foreign[4]{};
+  std::byte target[4];
+  CHECK_THROWS_WITH_AS(checkpoint.read(foreign, target), doctest::Contains("no file of it holds"),
+                       frt::Error);
+}
+
+TEST_CASE("a file that was cut while it is open is an error with its name, not a signal") {
+  const ScratchFolder folder;
+  const std::filesystem::path path = folder / "model.safetensors";
+  make(path, {"a", "b"});
+  const Checkpoint checkpoint = Checkpoint::open(folder.path());
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
+  std::byte target[2];
+  checkpoint.read(checkpoint.get("a").data, target);
+  CHECK_THROWS_WITH_AS(checkpoint.read(checkpoint.get("b").data, target),
+                       doctest::Contains("changed while it was being loaded"), frt::Error);
+}

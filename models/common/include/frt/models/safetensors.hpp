@@ -74,6 +74,13 @@ class SafetensorsFile {
   // The `__metadata__` strings, in the order of the header.  [any]
   std::span<const std::pair<std::string, std::string>> metadata() const { return metadata_; }
 
+  // True if `part` lies in the mapping.  [any]
+  bool holds(std::span<const std::byte> part) const;
+
+  // Copies a part of the mapping through the descriptor: unlike touching the mapping it costs no
+  // page faults, and a file that has shrunk is FRT_ERR_IO instead of a signal.  [any]
+  void read(std::span<const std::byte> part, std::byte* target) const;
+
   // SHA-256 of the whole file as 64 hex digits, computed once and kept.  [any]
   const std::string& sha256() const;
 
@@ -83,6 +90,7 @@ class SafetensorsFile {
   struct DigestCache;
 
   std::string path_;
+  int descriptor_ = -1;
   const std::byte* base_ = nullptr;
   std::uint64_t bytes_ = 0;
   std::string names_;                  // backing of TensorView::name
@@ -132,6 +140,9 @@ class Checkpoint {
   std::string closest(std::string_view name) const;
 
   std::uint64_t bytes() const;  // of all tensors, headers not counted
+
+  // Copies bytes of a tensor (TensorView::data or a part of it), see SafetensorsFile::read.  [any]
+  void read(std::span<const std::byte> part, std::byte* target) const;
 
   // Reads all files into the page cache with `threads` threads (0: one per core), so that later
   // access does not wait for the disk. `progress(done, total)`, in bytes, is called from one thread
