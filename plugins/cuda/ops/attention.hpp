@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// attention.hpp - the forms of attention on this backend, and who takes which arguments.
+//
+//   split    few rows per sequence (decode, verify): the positions are split over blocks
+//   tiles    many rows (prefill): tiles of queries against tiles of positions, tensor cores
+//   general  everything else (f32 activations, f32 cache, any head size): simple and slower
+//
+// Which form runs depends on types, shapes and `rows` only, never on what is in the batch.
+#pragma once
+
+#include <frt/ops/attention.h>
+
+#include "../stream.hpp"
+
+namespace frt::cuda {
+
+// Sequences of at most this many rows are split over the positions.
+inline constexpr int32_t kSplitRows = 16;
+
+// bf16 activations, bf16 or FP8 cache, head size 64, 128 or 256, addresses aligned to 16 bytes.
+bool fast_attention(const frt_attention_args& args) noexcept;
+// The same for norm + rope + store, as far as the fused form needs it.
+bool fast_append(const frt_attention_append_args& args) noexcept;
+
+// All arguments are checked before.  [driver]
+void launch_append(Stream& stream, const frt_attention_append_args& args);
+void launch_general(Stream& stream, const frt_attention_args& args);
+// fast_attention(args). With `append`, its rows are normed, rotated and stored first, in the same
+// launch: fast_append(*append).
+void launch_split(Stream& stream, const frt_attention_args& args,
+                  const frt_attention_append_args* append);
+// fast_attention(args).
+void launch_tiles(Stream& stream, const frt_attention_args& args);
+
+}  // namespace frt::cuda
