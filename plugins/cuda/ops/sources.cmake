@@ -2,6 +2,10 @@
 # Every one of them is compiled for every architecture.
 list(APPEND FRT_CUDA_OP_SOURCES
   ops/attention.cu
+  ops/attention_append.cu
+  ops/attention_general.cu
+  ops/attention_split.cu
+  ops/attention_tiles.cu
   ops/causal_conv.cu
   ops/checksum.cu
   ops/convert.cu
