@@ -20,5 +20,6 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/registry.cpp
   ops/rows.cu
   ops/sample.cu
+  ops/sample_draw.cu
   ops/tokens.cu
 )
