@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// moe.hpp - the parts of the mixture-of-experts operators, and what chooses between them.
+//
+//   decode    rows <= 16, bf16: three kernels, weights streamed once per chosen expert (moe_decode)
+//   grouped   more rows, bf16: rows sorted by expert, products on tensor cores (moe_grouped*)
+//   general   every type and shape, one value at a time (moe_general)
+//
+// frt.moe_experts/1 is a block without norm, router and shared expert, whose ids are given.
+#pragma once
+
+#include <frt/ops/moe.h>
+
+#include "../stream.hpp"
+#include "moe_weights.cuh"
+
+namespace frt::cuda {
+
+// The argument struct of a block, checked, with its matrices as the device code wants them.
+struct MoeBlock {
+  frt_moe_block_args args;
+  bool routed;  // ids and weights are given; there is no router
+  bool shared;  // there is a shared expert
+  int32_t inputs, width, shared_width;
+  MoeMatrix router, gate, up, down;
+  MoeMatrix shared_gate, shared_up, shared_down, shared_scale;
+};
+
+MoeMatrix make_moe_matrix(const frt_weight& weight);
+MoeMatrix make_moe_matrix(const frt_expert_weight& weight);
+
+// Whether rows of the matrix can be read in 16-byte portions, with one local scale per eight.
+bool reads_in_portions(const MoeMatrix& matrix);
+
+// The three ways. The first two return false, having done nothing, where they do not fit.  [driver]
+bool moe_decode(Stream& stream, const MoeBlock& block);
+bool moe_grouped(Stream& stream, const MoeBlock& block);
+void moe_general(Stream& stream, const MoeBlock& block);
+
+// ---- the small operators (moe_route.cu)  [driver]
+// ------------------------------------------------
+
+void launch_moe_route(Stream& stream, const frt_moe_route_args& args);
+void launch_moe_combine(Stream& stream, const frt_moe_combine_args& args);
+// residual += delta; x = norm(residual); with a shared expert, its scale = x . shared_scale.
+// Without residual only the last.
+void launch_moe_norm(Stream& stream, const MoeBlock& block, bool with_scale);
+
+}  // namespace frt::cuda
