@@ -33,6 +33,11 @@ inline constexpr int32_t kNarrowRows = 16;
 // Products of one x (the same x, x_dtype, rows) with several weights; rows <= kNarrowRows. [driver]
 void narrow_products(Stream& stream, std::span<const Product> products);
 
+// y = silu(x Wg^T) * (x Wu^T), both rounded to y's type before; `gate` holds Wg and y, `up` is of
+// the same shape; rows <= kNarrowRows. False, having done nothing, where the two do not go together
+// in one kernel: then compose it.  [driver]
+bool narrow_gate_up(Stream& stream, const Product& gate, const frt_weight& up);
+
 // One product of any number of rows.  [driver]
 void wide_product(Stream& stream, const Product& product);
 // Products of one x, as above: what is made of x (its FP8 form) is made once.  [driver]

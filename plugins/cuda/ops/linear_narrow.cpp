@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Narrow products: which kernel takes which, and the launches of the streaming one. What is chosen
+// depends on weights and addresses, never on the number of rows, so that a row's bits do not.
+#include "linear_narrow.hpp"
+
+#include <frt/error.hpp>
+
+#include "../device.hpp"
+
+namespace frt::cuda {
+namespace {
+
+// Static shared memory of the streaming kernel, rounded up.
+constexpr int32_t kStaticBytes = 256;
+
+bool x_streams(const Product& product) {
+  return product.x_dtype == FRT_DTYPE_BF16 && reinterpret_cast<uintptr_t>(product.x) % 16 == 0 &&
+         product.x_stride % 8 == 0;
+}
+
+bool make_part(const Product& product, NarrowPart& part) {
+  if (!make_narrow_part(product.weight, part)) return false;
+  part.y = product.y;
+  part.y_stride = product.y_stride;
+  part.y_float = product.y_dtype == FRT_DTYPE_F32;
+  part.accumulate = product.accumulate;
+  return true;
+}
+
+// Launches the parts of `args` for all rows of `product`; false where not even one row fits.
+bool stream_parts(Stream& stream, const Product& product, NarrowArgs& args) {
+  const DeviceProperties& device = stream.device().properties();
+  args.cols = product.weight.cols;
+  args.x_stride = product.x_stride;
+  args.row_count = product.row_count;
+  const auto plan_from = [&](int32_t first) {
+    return plan_narrow(args, product.rows - first, device.multiprocessors,
+                       device.shared_bytes_block - kStaticBytes);
+  };
+  if (plan_from(0).rows == 0) return false;
+  for (int32_t first = 0; first < product.rows;) {
+    const NarrowPlan plan = plan_from(first);
+    NarrowArgs launched = args;
+    launched.first_row = first;
+    launched.x = static_cast<const uint16_t*>(product.x) + first * product.x_stride;
+    for (int32_t i = 0; i < args.part_count; ++i) {
+      NarrowPart& part = launched.parts[i];
+      part.y = static_cast<uint8_t*>(part.y) + first * part.y_stride * (part.y_float ? 4 : 2);
+    }
+    launch_narrow_stream(stream, plan, launched);
+    first += plan.rows;
+  }
+  return true;
+}
+
+}  // namespace
+
+void narrow_products(Stream& stream, std::span<const Product> products) {
+  NarrowArgs args;
+  const Product* streamed = nullptr;
+  const auto flush = [&] {
+    if (args.part_count > 0 && !stream_parts(stream, *streamed, args)) {
+      throw Error(FRT_ERR_INTERNAL, "narrow products: a group does not fit into shared memory");
+    }
+    args = NarrowArgs{};
+  };
+  for (const Product& product : products) {
+    NarrowPart part;
+    bool fits = x_streams(product) && make_part(product, part);
+    if (fits) {
+      // By itself it must fit, and then together with what there is.
+      NarrowArgs one;
+      one.part_count = 1;
+      one.parts[0] = part;
+      one.cols = product.weight.cols;
+      const DeviceProperties& device = stream.device().properties();
+      const int32_t shared = device.shared_bytes_block - kStaticBytes;
+      fits = plan_narrow(one, 1, device.multiprocessors, shared).rows > 0;
+      if (fits) {
+        if (args.part_count == kNarrowParts) flush();
+        NarrowArgs together = args;
+        together.parts[together.part_count++] = part;
+        together.cols = product.weight.cols;
+        if (plan_narrow(together, 1, device.multiprocessors, shared).rows == 0) flush();
+        args.parts[args.part_count++] = part;
+        streamed = &product;
+      }
+    }
+    if (!fits) launch_narrow_general(stream, product);
+  }
+  flush();
+}
+
+bool narrow_gate_up(Stream& stream, const Product& gate, const frt_weight& up) {
+  NarrowArgs args;
+  NarrowPart high;
+  if (!x_streams(gate) || !make_part(gate, args.parts[0]) || !make_narrow_part(up, high)) {
+    return false;
+  }
+  const NarrowPart& low = args.parts[0];
+  // One decoder for both halves of a tile; scales may differ, their arrangement may not.
+  if (low.kind != high.kind || low.scale_bf16 != high.scale_bf16 ||
+      low.scale_rows != high.scale_rows || low.block_rows != high.block_rows ||
+      low.block_chunks != high.block_chunks) {
+    return false;
+  }
+  args.parts[0].high = high.low;
+  args.part_count = 1;
+  args.gated = 1;
+  return stream_parts(stream, gate, args);
+}
+
+}  // namespace frt::cuda

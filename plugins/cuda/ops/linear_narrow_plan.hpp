@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// linear_narrow_plan.hpp - what the streaming kernel of narrow products is told, and how its shared
+// memory is cut. Host arithmetic only; the kernel is in linear_narrow_stream.cuh.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "product.hpp"
+
+namespace frt::cuda {
+
+// How packed values become operands of the tensor cores.
+enum class NarrowKind : int32_t {
+  kBf16,      // as they are, 64 columns per chunk
+  kFp8,       // e4m3 -> f16; one scale per matrix or row, applied to the finished sum
+  kFp8Block,  // e4m3 -> f16; one scale per 128 columns (or a multiple), applied to chunk sums
+  kNvfp4,     // e2m1 * e4m3 -> f16, exact
+};
+
+// Copies of x in shared memory: the type and the order of columns that a kind reads.
+enum NarrowX : int32_t { kXBf16, kXF16, kXF16Fp4, kXCopies };
+
+struct NarrowMatrix {
+  const uint8_t* data = nullptr;
+  const void* scale = nullptr;
+  float factor = 1.0f;  // of the finished sum
+};
+
+// One weight (two of equal shape if gated), cut into tiles of 16 rows.
+struct NarrowPart {
+  NarrowMatrix low, high;  // rows 0..7 and 8..15 of a tile; differ if gated
+  NarrowKind kind = NarrowKind::kBf16;
+  int32_t rows = 0;      // outputs
+  int32_t tile_end = 0;  // tiles of this part and those before it
+  int32_t chunks = 0;    // per row
+  int32_t row_bytes = 0;
+  int32_t scale_stride = 0;     // kFp8Block: scales per row of blocks; kNvfp4: per row
+  int32_t block_rows = 1;       // kFp8Block
+  int32_t block_chunks = 1;     // kFp8Block: chunks per scale
+  uint32_t scale_bf16 : 1 = 0;  // scales are bf16, else f32
+  uint32_t scale_rows : 1 = 0;  // kFp8: one scale per row
+  uint32_t y_float : 1 = 0;     // y is f32, else bf16
+  uint32_t accumulate : 1 = 0;
+  void* y = nullptr;
+  int64_t y_stride = 0;
+};
+
+inline constexpr int kNarrowParts = 8;
+inline constexpr int kNarrowMaxWarps = 16;
+inline constexpr int kNarrowMaxStages = 24;
+inline constexpr int kNarrowSumStride = 20;  // floats from one x row to the next: no bank twice
+// kFp8Block keeps a tile's scales in the lanes of a warp.
+inline constexpr int kNarrowMaxScales = 32;
+
+struct NarrowArgs {
+  NarrowPart parts[kNarrowParts];
+  int32_t part_count = 0;
+  int32_t tiles = 0;
+  int32_t rows = 0;  // of x, 1..16
+  int32_t cols = 0;
+  uint32_t gated = 0;  // one part; y = silu(low) * high
+  const int32_t* row_count = nullptr;
+  int32_t first_row = 0;  // of x and y among those that row_count counts
+  const void* x = nullptr;
+  int64_t x_stride = 0;
+  // Shared memory: (warps, stages, slot_bytes), copies of x, sums.
+  int32_t stages = 0, slot_bytes = 0;
+  int32_t x_offset[kXCopies] = {-1, -1, -1};  // bytes; -1: not used
+  int32_t x_pitch[kXCopies] = {0, 0, 0};      // bytes from row to row
+  int32_t sums_offset = 0;
+};
+
+// A launch. `rows` may be fewer than asked for: the rest needs further launches.
+struct NarrowPlan {
+  int32_t rows = 0;  // 0: one row does not fit
+  int32_t warps = 0;
+  int32_t blocks = 0;
+  std::size_t shared_bytes = 0;
+};
+
+// What a slot of one chunk takes, and its columns.
+inline constexpr int32_t narrow_slot_bytes(NarrowKind kind) {
+  return kind == NarrowKind::kNvfp4 ? 1024 + 128 : 2048;
+}
+inline constexpr int32_t narrow_chunk_cols(NarrowKind kind) {
+  return kind == NarrowKind::kBf16 ? 64 : 128;
+}
+inline constexpr NarrowX narrow_x(NarrowKind kind) {
+  return kind == NarrowKind::kBf16 ? kXBf16 : kind == NarrowKind::kNvfp4 ? kXF16Fp4 : kXF16;
+}
+
+// Whether the streaming kernel takes `weight` with bf16 x; fills what depends on the weight alone.
+bool make_narrow_part(const frt_weight& weight, NarrowPart& part);
+
+// Cuts shared memory for `rows` rows; completes `args` (parts, rows, cols, gated are given).
+// `warps` 0: choose.
+NarrowPlan plan_narrow(NarrowArgs& args, int32_t rows, int32_t multiprocessors,
+                       int32_t shared_bytes, int32_t warps = 0);
+
+}  // namespace frt::cuda
