@@ -1,8 +1,478 @@
 // SPDX-License-Identifier: Apache-2.0
+// Cases of frt/ops/linear.h with few rows: every weight format, sizes around those of tiles and
+// chunks, rows that are not aligned, groups of mixed formats, norms, gates, and that a row's bits
+// do not depend on how many rows are computed together. Many rows: cases_linear_wide.cpp.
+#include <frt/ops/linear.h>
+
+#include <array>
+
 #include "check.hpp"
+#include "refusal.hpp"
 
 namespace frt::conformance {
+namespace {
 
-void add_linear_cases(Suite&) {}
+constexpr int32_t kMostAlike = 16;  // rows up to which a row's bits are its own
+
+// Columns are rounded up to 16 for NVFP4.
+int32_t columns(const Packing& packing, int32_t inputs) {
+  return packing.format == FRT_WEIGHT_NVFP4 ? (inputs + 15) / 16 * 16 : inputs;
+}
+
+struct Shape {
+  int32_t rows, outputs, inputs;
+  int32_t x_gap = 0, y_gap = 0;  // elements between rows
+  bool accumulate = false;
+  int32_t row_count = -1;  // none
+};
+
+struct Types {
+  frt_dtype x, y;
+};
+constexpr Types kTypes[] = {{FRT_DTYPE_BF16, FRT_DTYPE_BF16},
+                            {FRT_DTYPE_BF16, FRT_DTYPE_F32},
+                            {FRT_DTYPE_F32, FRT_DTYPE_F32},
+                            {FRT_DTYPE_F32, FRT_DTYPE_BF16}};
+
+std::string text(const Packing& packing, const Types& types, const Shape& shape) {
+  std::string name = " " + packing.name + " " + dtype_name(types.x) + " to " + dtype_name(types.y) +
+                     " " + std::to_string(shape.rows) + "x" + std::to_string(shape.outputs) + "x" +
+                     std::to_string(columns(packing, shape.inputs));
+  if (shape.x_gap || shape.y_gap) {
+    name += " gaps " + std::to_string(shape.x_gap) + ", " + std::to_string(shape.y_gap);
+  }
+  if (shape.accumulate) name += " added";
+  if (shape.row_count >= 0) name += " row_count " + std::to_string(shape.row_count);
+  return name;
+}
+
+// bf16 activations: the weights are as exact as bf16 in the fast paths of some backends.
+Tolerance tolerance(const Types& types) {
+  return types.x == FRT_DTYPE_F32 ? tolerance_of(types.y) : kBf16;
+}
+
+void linear(Case& c, const Packing& packing, const Types& types, const Shape& shape) {
+  const int32_t inputs = columns(packing, shape.inputs);
+  const int64_t x_stride = inputs + shape.x_gap, y_stride = shape.outputs + shape.y_gap;
+  Tensor& x = c.normal("x", types.x, shape.rows * x_stride);
+  Tensor& y = shape.accumulate ? c.normal("y", types.y, shape.rows * y_stride)
+                               : c.output("y", types.y, shape.rows * y_stride);
+  const Tensor* count = shape.row_count < 0 ? nullptr : &c.integers("count", {shape.row_count});
+  const Weight weight = c.weight("weight", packing, shape.outputs, inputs);
+  c.run<frt_linear_args>(FRT_OP_LINEAR, types.x, FRT_WEIGHT_BIT(packing.format),
+                         [&](frt_linear_args& args, const At& at) {
+                           args.x_dtype = types.x;
+                           args.y_dtype = types.y;
+                           args.rows = shape.rows;
+                           args.accumulate = shape.accumulate ? 1 : 0;
+                           args.row_count = count ? at.operator()<int32_t>(*count) : nullptr;
+                           args.x = at(x);
+                           args.x_stride = x_stride;
+                           args.weight = Case::at(weight, at);
+                           args.y = at(y);
+                           args.y_stride = y_stride;
+                         });
+  c.compare(y, tolerance(types), count ? Untouched::kIgnore : Untouched::kLeave);
+}
+
+// x in a row of its own, and among others: the same bits.
+void alike(Case& c, const Packing& packing, const Types& types, int32_t outputs, int32_t inputs) {
+  Tensor& x = c.normal("x", types.x, int64_t{kMostAlike} * inputs);
+  Tensor& y = c.output("y", types.y, int64_t{kMostAlike} * outputs);
+  const Weight weight = c.weight("weight", packing, outputs, inputs);
+  const auto run = [&](int32_t first, int32_t rows) {
+    c.run<frt_linear_args>(FRT_OP_LINEAR, types.x, FRT_WEIGHT_BIT(packing.format),
+                           [&](frt_linear_args& args, const At& at) {
+                             args.x_dtype = types.x;
+                             args.y_dtype = types.y;
+                             args.rows = rows;
+                             args.x = at(x, int64_t{first} * inputs);
+                             args.x_stride = inputs;
+                             args.weight = Case::at(weight, at);
+                             args.y = at(y, int64_t{first} * outputs);
+                             args.y_stride = outputs;
+                           });
+    return y.result[0];
+  };
+  const std::vector<std::byte> together = run(0, kMostAlike);
+  const auto row_bytes = static_cast<std::ptrdiff_t>(outputs * (dtype_bits(types.y) / 8));
+  for (const auto& [first, rows] : {std::pair{0, 1}, {5, 1}, {15, 1}, {3, 2}, {8, 4}, {2, 9}}) {
+    const std::vector<std::byte> few = run(first, rows);
+    if (!std::equal(few.begin() + first * row_bytes, few.begin() + (first + rows) * row_bytes,
+                    together.begin() + first * row_bytes)) {
+      Case::fail("rows " + std::to_string(first) + " to " + std::to_string(first + rows - 1) +
+                 " differ from the same rows among " + std::to_string(kMostAlike));
+    }
+  }
+}
+
+// ---- groups -------------------------------------------------------------------------------------
+
+struct Norm {
+  frt_dtype residual = FRT_DTYPE_NONE;  // none: x is an input
+  bool delta = false;
+};
+
+std::string text(const Norm& norm) {
+  if (norm.residual == FRT_DTYPE_NONE) return " without norm";
+  return std::string(" residual ") + dtype_name(norm.residual) + (norm.delta ? " delta" : "");
+}
+
+// The tensors before the products.
+struct Before {
+  Tensor *residual = nullptr, *delta = nullptr, *factor = nullptr, *x = nullptr;
+};
+
+Before before(Case& c, const Norm& norm, frt_dtype dtype, int64_t rows, int32_t inputs) {
+  Before made;
+  if (norm.residual == FRT_DTYPE_NONE) {
+    made.x = &c.normal("x", dtype, rows * inputs);
+    return made;
+  }
+  made.residual = &c.normal("residual", norm.residual, rows * inputs, 3.0f);
+  if (norm.delta) made.delta = &c.normal("delta", dtype, rows * inputs);
+  made.factor = &c.normal("norm_weight", FRT_DTYPE_F32, inputs, 0.1f, 1.0f);
+  made.x = &c.output("x", dtype, rows * inputs);
+  return made;
+}
+
+template <class Args>
+void fill_before(Args& args, const At& at, const Norm& norm, const Before& tensors, frt_dtype dtype,
+                 int32_t rows) {
+  args.residual_dtype = norm.residual;
+  args.dtype = dtype;
+  args.rows = rows;
+  args.epsilon = 1e-6f;
+  args.x = at(*tensors.x);
+  if (!tensors.residual) return;
+  args.residual = at(*tensors.residual);
+  args.delta = tensors.delta ? at(*tensors.delta) : nullptr;
+  args.norm_weight = at.operator()<float>(*tensors.factor);
+}
+
+void compare_before(Case& c, const Before& tensors, frt_dtype dtype, Untouched untouched) {
+  if (!tensors.residual) return;
+  c.compare(*tensors.residual, tolerance_of(dtype), untouched);
+  c.compare(*tensors.x, tolerance_of(dtype), untouched);
+}
+
+struct GroupPart {
+  Packing packing;
+  int32_t outputs;
+  int32_t gap = 0;
+};
+
+void norm_linears(Case& c, frt_dtype dtype, const Norm& norm, int32_t rows, int32_t inputs,
+                  const std::vector<GroupPart>& parts, int32_t row_count = -1) {
+  const Before tensors = before(c, norm, dtype, rows, inputs);
+  const Tensor* count = row_count < 0 ? nullptr : &c.integers("count", {row_count});
+  std::vector<Weight> weights;
+  std::vector<const Tensor*> outputs;
+  frt_weight_set formats = 0;
+  for (const GroupPart& part : parts) {
+    const std::string number = std::to_string(weights.size());
+    weights.push_back(c.weight("weight " + number, part.packing, part.outputs, inputs));
+    outputs.push_back(&c.output("y " + number, dtype, int64_t{rows} * (part.outputs + part.gap)));
+    formats |= FRT_WEIGHT_BIT(part.packing.format);
+  }
+  std::vector<frt_linear_part> described(parts.size());
+  c.run<frt_norm_linears_args>(FRT_OP_NORM_LINEARS, dtype, formats,
+                               [&](frt_norm_linears_args& args, const At& at) {
+                                 for (std::size_t i = 0; i < parts.size(); ++i) {
+                                   described[i].weight = Case::at(weights[i], at);
+                                   described[i].y = at(*outputs[i]);
+                                   described[i].y_stride = parts[i].outputs + parts[i].gap;
+                                 }
+                                 fill_before(args, at, norm, tensors, dtype, rows);
+                                 args.part_count = static_cast<int32_t>(parts.size());
+                                 args.row_count = count ? at.operator()<int32_t>(*count) : nullptr;
+                                 args.parts = described.data();
+                               });
+  const Untouched untouched = count ? Untouched::kIgnore : Untouched::kLeave;
+  compare_before(c, tensors, dtype, untouched);
+  for (const Tensor* y : outputs) c.compare(*y, tolerance_of(dtype), untouched);
+}
+
+void norm_gate_up(Case& c, frt_dtype dtype, const Norm& norm, int32_t rows, int32_t inputs,
+                  int32_t width, const Packing& gate, const Packing& up) {
+  const Before tensors = before(c, norm, dtype, rows, inputs);
+  Tensor& working = c.output("gate", dtype, int64_t{rows} * width);
+  Tensor& h = c.output("h", dtype, int64_t{rows} * width);
+  const Weight gate_weight = c.weight("gate_weight", gate, width, inputs);
+  const Weight up_weight = c.weight("up_weight", up, width, inputs);
+  c.run<frt_norm_gate_up_args>(FRT_OP_NORM_GATE_UP, dtype,
+                               FRT_WEIGHT_BIT(gate.format) | FRT_WEIGHT_BIT(up.format),
+                               [&](frt_norm_gate_up_args& args, const At& at) {
+                                 fill_before(args, at, norm, tensors, dtype, rows);
+                                 args.gate_weight = Case::at(gate_weight, at);
+                                 args.up_weight = Case::at(up_weight, at);
+                                 args.gate = at(working);
+                                 args.h = at(h);
+                               });
+  compare_before(c, tensors, dtype, Untouched::kLeave);
+  c.compare(h, tolerance_of(dtype));
+}
+
+// ---- refusals -----------------------------------------------------------------------------------
+
+void linear_refusals(Case& c) {
+  Tensor& x = c.normal("x", FRT_DTYPE_F32, 64);
+  Tensor& y = c.output("y", FRT_DTYPE_F32, 64);
+  const Weight weight = c.weight("weight", all_packings().front(), 16, 16);
+  const auto fill = [&](frt_linear_args& args, const At& at) {
+    args.x_dtype = args.y_dtype = FRT_DTYPE_F32;
+    args.rows = 2;
+    args.x = at(x);
+    args.x_stride = 16;
+    args.weight = Case::at(weight, at);
+    args.y = at(y);
+    args.y_stride = 16;
+  };
+  const auto refuse = [&](auto spoil) {
+    refused<frt_linear_args>(c, FRT_OP_LINEAR, FRT_DTYPE_F32, FRT_WEIGHT_BIT(FRT_WEIGHT_BF16), fill,
+                             spoil);
+  };
+  using Args = frt_linear_args;
+  refuse([](Args& args) { args.x_dtype = FRT_DTYPE_F16; });
+  refuse([](Args& args) { args.y_dtype = FRT_DTYPE_I32; });
+  refuse([](Args& args) { args.rows = -1; });
+  refuse([](Args& args) { args.accumulate = 2; });
+  refuse([](Args& args) { args.x = nullptr; });
+  refuse([](Args& args) { args.y = nullptr; });
+  refuse([](Args& args) { args.x_stride = 15; });
+  refuse([](Args& args) { args.y_stride = 15; });
+  refuse([](Args& args) { args.weight.format = FRT_WEIGHT_FORMAT_COUNT; });
+  refuse([](Args& args) { args.weight.rows = 0; });
+  refuse([](Args& args) { args.weight.cols = -3; });
+  refuse([](Args& args) { args.weight.data = nullptr; });
+  refuse([](Args& args) {
+    args.weight.data = static_cast<const std::byte*>(args.weight.data) + 2;
+    args.weight.rows = 15;
+  });
+  refuse([](Args& args) { args.weight.layout = 1; });
+  refuse([](Args& args) {
+    args.weight.format = FRT_WEIGHT_FP8_CHANNEL;
+    args.weight.scale_dtype = FRT_DTYPE_F32;
+  });
+  refuse([](Args& args) {
+    args.weight.format = FRT_WEIGHT_FP8_CHANNEL;
+    args.weight.scale = args.x;
+    args.weight.scale_dtype = FRT_DTYPE_F16;
+  });
+  refuse([](Args& args) {
+    args.weight.format = FRT_WEIGHT_FP8_CHANNEL;
+    args.weight.scale = static_cast<const std::byte*>(args.x) + 2;
+    args.weight.scale_dtype = FRT_DTYPE_F32;
+  });
+  refuse([](Args& args) {
+    args.weight.format = FRT_WEIGHT_FP8_BLOCK;
+    args.weight.scale = args.x;
+    args.weight.scale_dtype = FRT_DTYPE_F32;
+    args.weight.block_rows = 16;
+  });
+  refuse([](Args& args) {
+    args.weight.format = FRT_WEIGHT_NVFP4;
+    args.weight.scale = args.x;
+    args.weight.scale_dtype = FRT_DTYPE_F32;
+  });
+  refuse([](Args& args) {
+    args.weight.format = FRT_WEIGHT_NVFP4;
+    args.weight.scale = args.x;
+    args.weight.scale_dtype = FRT_DTYPE_F8_E4M3;
+    args.weight.cols = 8;
+  });
+}
+
+void norm_linears_refusals(Case& c) {
+  Tensor& x = c.normal("x", FRT_DTYPE_F32, 64);
+  Tensor& y = c.output("y", FRT_DTYPE_F32, 64);
+  const Weight weight = c.weight("weight", all_packings().front(), 16, 16);
+  std::array<frt_linear_part, 2> parts{};
+  const auto fill = [&](frt_norm_linears_args& args, const At& at) {
+    for (frt_linear_part& part : parts) part = {Case::at(weight, at), at(y), 16};
+    args.dtype = FRT_DTYPE_F32;
+    args.rows = 2;
+    args.part_count = 2;
+    args.x = at(x);
+    args.parts = parts.data();
+  };
+  const auto refuse = [&](auto spoil) {
+    refused<frt_norm_linears_args>(c, FRT_OP_NORM_LINEARS, FRT_DTYPE_F32,
+                                   FRT_WEIGHT_BIT(FRT_WEIGHT_BF16), fill, spoil);
+  };
+  using Args = frt_norm_linears_args;
+  refuse([](Args& args) { args.dtype = FRT_DTYPE_F16; });
+  refuse([](Args& args) { args.rows = -1; });
+  refuse([](Args& args) { args.part_count = 0; });
+  refuse([](Args& args) { args.part_count = FRT_LINEAR_GROUP_MAX + 1; });
+  refuse([](Args& args) { args.parts = nullptr; });
+  refuse([](Args& args) { args.x = nullptr; });
+  refuse([](Args& args) { args.delta = args.x; });
+  refuse([](Args& args) {
+    args.residual = args.x;  // without a norm weight
+    args.residual_dtype = FRT_DTYPE_F32;
+  });
+  refuse([&](Args&) { parts[1].weight.cols = 8; });
+  refuse([&](Args&) { parts[1].y = nullptr; });
+  refuse([&](Args&) { parts[1].y_stride = 15; });
+  refuse([&](Args&) { parts[0].weight.layout = 7; });
+}
+
+void norm_gate_up_refusals(Case& c) {
+  Tensor& x = c.normal("x", FRT_DTYPE_F32, 64);
+  Tensor& gate = c.output("gate", FRT_DTYPE_F32, 64);
+  Tensor& h = c.output("h", FRT_DTYPE_F32, 64);
+  const Weight weight = c.weight("weight", all_packings().front(), 16, 16);
+  const auto fill = [&](frt_norm_gate_up_args& args, const At& at) {
+    args.dtype = FRT_DTYPE_F32;
+    args.rows = 2;
+    args.x = at(x);
+    args.gate_weight = args.up_weight = Case::at(weight, at);
+    args.gate = at(gate);
+    args.h = at(h);
+  };
+  const auto refuse = [&](auto spoil) {
+    refused<frt_norm_gate_up_args>(c, FRT_OP_NORM_GATE_UP, FRT_DTYPE_F32,
+                                   FRT_WEIGHT_BIT(FRT_WEIGHT_BF16), fill, spoil);
+  };
+  using Args = frt_norm_gate_up_args;
+  refuse([](Args& args) { args.dtype = FRT_DTYPE_I32; });
+  refuse([](Args& args) { args.rows = -1; });
+  refuse([](Args& args) { args.x = nullptr; });
+  refuse([](Args& args) { args.h = nullptr; });
+  refuse([](Args& args) { args.delta = args.x; });
+  refuse([](Args& args) { args.up_weight.rows = 8; });
+  refuse([](Args& args) { args.up_weight.cols = 8; });
+  refuse([](Args& args) { args.gate_weight.data = nullptr; });
+}
+
+// ---- lists --------------------------------------------------------------------------------------
+
+void add_linears(Suite& suite) {
+  const auto add = [&](const Packing& packing, const Types& types, const Shape& shape) {
+    suite.add(FRT_OP_LINEAR + text(packing, types, shape),
+              [=](Case& c) { linear(c, packing, types, shape); });
+  };
+  for (const Packing& packing : all_packings()) {
+    for (const int32_t rows : {1, 2, 3, 4, 5, 8, 9, 16, 17, 33}) {
+      add(packing, kTypes[0], {rows, 100, 1280, 0, 3});
+      add(packing, kTypes[0], {rows, 3, 1000, 8});
+      add(packing, kTypes[0], {rows, 19, 100, 1, 1});
+    }
+    for (const int32_t rows : {1, 4, 16}) {
+      add(packing, kTypes[0], {rows, 257, 5120});
+      add(packing, kTypes[0], {rows, 1, 48});
+      add(packing, kTypes[0], {rows, 33, 512, 0, 0, true});
+      for (std::size_t i = 1; i < std::size(kTypes); ++i) {
+        add(packing, kTypes[i], {rows, 50, 640});
+        add(packing, kTypes[i], {rows, 37, 77, 3, 5});
+        add(packing, kTypes[i], {rows, 18, 256, 0, 2, true});
+      }
+    }
+    add(packing, kTypes[0], {1, 40, 17408});
+    add(packing, kTypes[0], {16, 40, 17408});  // x does not fit into shared memory at once
+    for (const int32_t row_count : {0, 1, 5, 99}) {
+      add(packing, kTypes[0], {6, 70, 384, 0, 0, false, row_count});
+    }
+    for (const Types& types : {kTypes[0], kTypes[2]}) {
+      for (const auto& [outputs, inputs] : {std::pair{48, 2048}, {130, 4096}, {7, 80}}) {
+        suite.add(std::string(FRT_OP_LINEAR) + " alike " + packing.name + " " +
+                      dtype_name(types.x) + " " + std::to_string(outputs) + "x" +
+                      std::to_string(inputs),
+                  [=, outputs = outputs, inputs = inputs](Case& c) {
+                    alike(c, packing, types, outputs, inputs);
+                  });
+      }
+    }
+  }
+  // Large and small values of x: nothing of it may be lost in a narrower type.
+  for (const Packing& packing : all_packings()) {
+    for (const auto& [size, scale] :
+         {std::pair{"1e-30", 1e-30f}, {"1e-6", 1e-6f}, {"1e5", 1e5f}, {"1e30", 1e30f}}) {
+      suite.add(std::string(FRT_OP_LINEAR) + " " + packing.name + " x of the size " + size,
+                [=, scale = scale](Case& c) {
+                  Tensor& x = c.normal("x", FRT_DTYPE_BF16, 3 * 512, scale);
+                  Tensor& y = c.output("y", FRT_DTYPE_F32, 3 * 40);
+                  const Weight weight = c.weight("weight", packing, 40, 512);
+                  c.run<frt_linear_args>(FRT_OP_LINEAR, FRT_DTYPE_BF16,
+                                         FRT_WEIGHT_BIT(packing.format),
+                                         [&](frt_linear_args& args, const At& at) {
+                                           args.x_dtype = FRT_DTYPE_BF16;
+                                           args.y_dtype = FRT_DTYPE_F32;
+                                           args.rows = 3;
+                                           args.x = at(x);
+                                           args.x_stride = 512;
+                                           args.weight = Case::at(weight, at);
+                                           args.y = at(y);
+                                           args.y_stride = 40;
+                                         });
+                  c.compare(y, kBf16);
+                });
+    }
+  }
+  suite.add(std::string(FRT_OP_LINEAR) + " refuses", linear_refusals);
+}
+
+void add_groups(Suite& suite) {
+  const std::vector<Packing>& all = all_packings();
+  const Norm norms[] = {{},
+                        {FRT_DTYPE_F32, false},
+                        {FRT_DTYPE_F32, true},
+                        {FRT_DTYPE_BF16, false},
+                        {FRT_DTYPE_BF16, true}};
+  const auto add = [&](const std::string& name, frt_dtype dtype, const Norm& norm, int32_t rows,
+                       int32_t inputs, const std::vector<GroupPart>& parts, int32_t count = -1) {
+    suite.add(std::string(FRT_OP_NORM_LINEARS) + " " + name + " " + dtype_name(dtype) + text(norm) +
+                  " " + std::to_string(rows) + " rows" +
+                  (count < 0 ? "" : " row_count " + std::to_string(count)),
+              [=](Case& c) { norm_linears(c, dtype, norm, rows, inputs, parts, count); });
+  };
+  const std::vector<GroupPart> mixed = {{all[2], 130, 6}, {all[0], 48}, {all[9], 64},
+                                        {all[6], 20, 1},  {all[1], 5},  {all[8], 33}};
+  const std::vector<GroupPart> odd = {{all[0], 30}, {all[5], 17, 2}, {all[7], 9}};
+  const std::vector<GroupPart> eight(FRT_LINEAR_GROUP_MAX, {all[0], 24});
+  for (const frt_dtype dtype : {FRT_DTYPE_BF16, FRT_DTYPE_F32}) {
+    for (const Norm& norm : norms) {
+      for (const int32_t rows : {1, 4, 16, 20}) {
+        add("mixed", dtype, norm, rows, 768, mixed);
+        add("odd", dtype, norm, rows, 203, odd);
+      }
+      add("eight", dtype, norm, 2, 256, eight);
+      add("mixed", dtype, norm, 5, 256, mixed, 2);
+    }
+  }
+  for (const Packing& packing : all) {
+    add("q k v " + packing.name, FRT_DTYPE_BF16, norms[2], 3, 5120,
+        {{packing, 96}, {packing, 16}, {packing, 16}});
+  }
+  suite.add(std::string(FRT_OP_NORM_LINEARS) + " refuses", norm_linears_refusals);
+
+  const auto add_gate = [&](frt_dtype dtype, const Norm& norm, int32_t rows, int32_t inputs,
+                            int32_t width, const Packing& gate, const Packing& up) {
+    suite.add(std::string(FRT_OP_NORM_GATE_UP) + " " + gate.name + ", " + up.name + " " +
+                  dtype_name(dtype) + text(norm) + " " + std::to_string(rows) + "x" +
+                  std::to_string(width) + "x" + std::to_string(inputs),
+              [=](Case& c) { norm_gate_up(c, dtype, norm, rows, inputs, width, gate, up); });
+  };
+  for (const Packing& packing : all) {
+    for (const frt_dtype dtype : {FRT_DTYPE_BF16, FRT_DTYPE_F32}) {
+      for (const int32_t rows : {1, 3, 9, 16, 17}) {
+        add_gate(dtype, norms[2], rows, 384, 100, packing, packing);
+      }
+      add_gate(dtype, norms[0], 4, 80, 13, packing, packing);
+    }
+    add_gate(FRT_DTYPE_BF16, norms[4], 2, 5120, 272, packing, packing);
+  }
+  add_gate(FRT_DTYPE_BF16, norms[2], 4, 256, 48, all[0], all[9]);
+  add_gate(FRT_DTYPE_BF16, norms[1], 1, 256, 48, all[2], all[3]);
+  suite.add(std::string(FRT_OP_NORM_GATE_UP) + " refuses", norm_gate_up_refusals);
+}
+
+}  // namespace
+
+void add_linear_cases(Suite& suite) {
+  add_linears(suite);
+  add_groups(suite);
+}
 
 }  // namespace frt::conformance
