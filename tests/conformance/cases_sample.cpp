@@ -1,8 +1,538 @@
 // SPDX-License-Identifier: Apache-2.0
+// Cases of frt/ops/sample.h.
+//
+// Ids are compared exactly. Backends add probabilities in different orders, so a draw closer to the
+// border of two tokens than rounding may go either way; most cases have few tokens of noticeable
+// probability, or equal ones whose sums are exact, where that does not happen. In flat
+// distributions over large vocabularies it may: there both ids must be right by exact sums within
+// kBorder of the whole.
+#include <frt/ops/sample.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
 #include "check.hpp"
+#include "refusal.hpp"
 
 namespace frt::conformance {
+namespace {
 
-void add_sample_cases(Suite&) {}
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr double kBorder = 1e-5;
+
+std::string number(int64_t value) {
+  return std::to_string(value);
+}
+
+// ---- argmax -----------------------------------------------------------------------------------
+
+enum class Logits { kNormal, kTies, kEqual, kSomeNan, kAllNan, kNegative, kInfinite, kZeros };
+
+std::vector<float> logits_of(Case& c, Logits kind, int64_t count) {
+  std::vector<float> values(static_cast<std::size_t>(count));
+  std::normal_distribution<float> normal(0.0f, 3.0f);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    float& value = values[i];
+    value = normal(c.random());
+    switch (kind) {
+      case Logits::kTies:
+        value = std::round(value / 3.0f);
+        break;
+      case Logits::kEqual:
+        value = -1.5f;
+        break;
+      case Logits::kSomeNan:
+        if (c.random()() % 3 == 0) value = c.random()() % 2 ? kNan : -kNan;
+        break;
+      case Logits::kAllNan:
+        value = kNan;
+        break;
+      case Logits::kNegative:
+        value = c.random()() % 5 == 0 ? -kInfinity : -std::fabs(value) - 1e30f;
+        break;
+      case Logits::kInfinite:
+        value = c.random()() % 4 == 0 ? kInfinity : -kInfinity;
+        break;
+      case Logits::kZeros:
+        value = c.random()() % 2 ? 0.0f : -0.0f;
+        break;
+      case Logits::kNormal:
+        break;
+    }
+  }
+  return values;
+}
+
+void argmax(Case& c, Logits kind, int32_t rows, int32_t width, int64_t gap, int32_t row_count) {
+  const int64_t stride = width + gap;
+  const std::vector<float> values = logits_of(c, kind, rows * stride);
+  const Tensor& logits = c.raw("logits", FRT_DTYPE_F32, values.data(), rows * stride);
+  Tensor& ids = c.output("ids", FRT_DTYPE_I32, rows + 2);
+  Tensor& count = c.integers("row_count", {row_count});
+  c.run<frt_argmax_args>(FRT_OP_ARGMAX, FRT_DTYPE_NONE, 0,
+                         [&](frt_argmax_args& args, const At& at) {
+                           args.rows = rows;
+                           args.width = width;
+                           if (row_count >= 0) args.row_count = at.operator()<int32_t>(count);
+                           args.logits = at.operator()<float>(logits);
+                           args.stride = stride;
+                           args.ids = at.operator()<int32_t>(ids);
+                         });
+  c.compare_range(ids, 0, rows, kExact, row_count < 0 ? Untouched::kLeave : Untouched::kIgnore);
+  c.compare_range(ids, rows, 2, kExact);
+}
+
+void argmax_refusals(Case& c) {
+  Tensor& x = c.normal("x", FRT_DTYPE_F32, 32);
+  Tensor& ids = c.output("ids", FRT_DTYPE_I32, 2);
+  const auto refuse = [&](auto spoil) {
+    refused<frt_argmax_args>(
+        c, FRT_OP_ARGMAX, FRT_DTYPE_NONE, 0,
+        [&](frt_argmax_args& args, const At& at) {
+          args.rows = 2;
+          args.width = 16;
+          args.logits = at.operator()<float>(x);
+          args.stride = 16;
+          args.ids = at.operator()<int32_t>(ids);
+        },
+        spoil);
+  };
+  refuse([](frt_argmax_args& args) { args.rows = 0; });
+  refuse([](frt_argmax_args& args) { args.width = 0; });
+  refuse([](frt_argmax_args& args) { args.logits = nullptr; });
+  refuse([](frt_argmax_args& args) { args.stride = 15; });
+  refuse([](frt_argmax_args& args) { args.ids = nullptr; });
+}
+
+// ---- counts -----------------------------------------------------------------------------------
+
+void count_tokens(Case& c, uint32_t generated, int32_t rows, const std::vector<int32_t>& slot,
+                  const std::vector<int32_t>& length, int32_t vocabulary, int64_t gap) {
+  const std::vector<int32_t> position(slot.size(), 3);
+  const Case::Sequences sequences = c.sequences(rows, slot, position, length);
+  const int64_t total = static_cast<int64_t>(slot.size()) * rows;
+  std::vector<int32_t> values;
+  for (int64_t i = 0; i < total; ++i) {
+    const auto id = static_cast<int32_t>(c.random()() % static_cast<uint64_t>(vocabulary));
+    values.push_back(i % 9 == 4 ? -1 - id : i % 13 == 6 ? vocabulary + id : id);
+  }
+  const Tensor& ids = c.integers("ids", values);
+  const int32_t slots = *std::max_element(slot.begin(), slot.end()) + 1;
+  std::vector<uint32_t> before(static_cast<std::size_t>(slots * (vocabulary + gap)));
+  for (uint32_t& count : before) {
+    const uint32_t kinds[] = {0, 0, 5, 0x80000000u, 0x80000003u, 0x7FFFFFFFu, 0xFFFFFFFFu};
+    count = kinds[c.random()() % 7];
+  }
+  Tensor& counts =
+      c.raw("counts", FRT_DTYPE_U32, before.data(), static_cast<int64_t>(before.size()));
+  c.run<frt_count_tokens_args>(FRT_OP_COUNT_TOKENS, FRT_DTYPE_NONE, 0,
+                               [&](frt_count_tokens_args& args, const At& at) {
+                                 args.generated = generated;
+                                 args.sequences = sequences.at(at);
+                                 args.ids = at.operator()<int32_t>(ids);
+                                 args.vocabulary = vocabulary;
+                                 args.counts = at(counts);
+                                 args.slot_stride = (vocabulary + gap) * 4;
+                               });
+  c.compare(counts, kExact);
+}
+
+void count_refusals(Case& c) {
+  const Case::Sequences sequences = c.sequences(2, {0}, {0}, {2});
+  const Tensor& ids = c.integers("ids", {1, 2});
+  Tensor& counts = c.output("counts", FRT_DTYPE_U32, 16);
+  const auto refuse = [&](auto spoil) {
+    refused<frt_count_tokens_args>(
+        c, FRT_OP_COUNT_TOKENS, FRT_DTYPE_NONE, 0,
+        [&](frt_count_tokens_args& args, const At& at) {
+          args.sequences = sequences.at(at);
+          args.ids = at.operator()<int32_t>(ids);
+          args.vocabulary = 16;
+          args.counts = at(counts);
+          args.slot_stride = 64;
+        },
+        spoil);
+  };
+  refuse([](frt_count_tokens_args& args) { args.generated = 2; });
+  refuse([](frt_count_tokens_args& args) { args.sequences.rows = 0; });
+  refuse([](frt_count_tokens_args& args) { args.ids = nullptr; });
+  refuse([](frt_count_tokens_args& args) { args.vocabulary = 0; });
+  refuse([](frt_count_tokens_args& args) { args.counts = nullptr; });
+  refuse([](frt_count_tokens_args& args) { args.slot_stride = 66; });
+}
+
+// ---- sampling ---------------------------------------------------------------------------------
+
+// What the logits of a sequence look like.
+enum class Shape {
+  kPeaked,  // about 30 tokens of noticeable probability
+  kFlat,    // normal: probability everywhere
+  kEqual,   // all the same
+  kSteps,   // seven values, each of thousands of tokens
+  kHostile  // NaN, infinities, zeros of both signs between peaked ones
+};
+
+struct Setting {
+  std::string name;
+  frt_sampling_params params;
+  Shape shape = Shape::kPeaked;
+  bool near = false;  // a draw within kBorder of the border is right, too
+};
+
+frt_sampling_params params_of(float temperature, int32_t top_k, float top_p, float min_p,
+                              float repetition = 1, float presence = 0, float frequency = 0) {
+  frt_sampling_params params{};
+  params.temperature = temperature;
+  params.top_k = top_k;
+  params.top_p = top_p;
+  params.min_p = min_p;
+  params.repetition_penalty = repetition;
+  params.presence_penalty = presence;
+  params.frequency_penalty = frequency;
+  return params;
+}
+
+struct Layout {
+  std::vector<int32_t> slot = {0}, position = {5}, length = {1};
+  int32_t rows = 1;
+  int64_t gap = 0;  // of logits, counts and pending; mask words
+  bool mask = false, counts = false, pending = true, log_probabilities = true;
+};
+
+std::vector<float> sample_logits(Case& c, Shape shape, int32_t vocabulary) {
+  std::vector<float> values(static_cast<std::size_t>(vocabulary));
+  std::normal_distribution<float> normal(0.0f, shape == Shape::kFlat ? 2.0f : 1.0f);
+  for (float& value : values) {
+    value = normal(c.random());
+    if (shape == Shape::kEqual) value = 0.75f;
+    if (shape == Shape::kSteps) value = 0.5f * std::clamp(std::round(2 * value), -3.0f, 3.0f);
+  }
+  if (shape == Shape::kPeaked || shape == Shape::kHostile) {
+    for (int i = 0; i < 30; ++i) {
+      values[c.random()() % values.size()] =
+          18.0f - 0.3f * static_cast<float>(i) + 0.1f * normal(c.random());
+    }
+  }
+  if (shape == Shape::kHostile) {
+    for (std::size_t i = 0; i < values.size(); i += 5) {
+      const float kinds[] = {kNan, -kInfinity, 0.0f, -0.0f, -kNan};
+      values[i] = kinds[c.random()() % 5];
+    }
+  }
+  return values;
+}
+
+// u of frt/ops/sample.h.
+double uniform(uint64_t seed, uint32_t position) {
+  std::array<uint32_t, 4> counter = {position, 0, 0, 0};
+  std::array<uint32_t, 2> key = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t a = uint64_t{0xD2511F53u} * counter[0], b = uint64_t{0xCD9E8D57u} * counter[2];
+    counter = {static_cast<uint32_t>(b >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(b),
+               static_cast<uint32_t>(a >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(a)};
+    key[0] += 0x9E3779B9u;
+    key[1] += 0xBB67AE85u;
+  }
+  return counter[0] * 0x1p-32;
+}
+
+// Fails if u is outside of the token's share of the probability by more than kBorder. Without
+// penalties and mask.
+void require_share(const std::vector<float>& logits, const frt_sampling_params& params, double u,
+                   int32_t id) {
+  std::vector<int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto logit = [&](int32_t i) { return logits[static_cast<std::size_t>(i)]; };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int32_t a, int32_t b) { return logit(a) > logit(b); });
+  const double largest = static_cast<double>(logit(order[0]));
+  const auto weight = [&](int32_t i) {
+    return std::exp((static_cast<double>(logit(i)) - largest) /
+                    static_cast<double>(params.temperature));
+  };
+  std::size_t limit = order.size();
+  if (params.top_k > 0) limit = std::min(limit, static_cast<std::size_t>(params.top_k));
+  double mass = 0;
+  for (std::size_t i = 0; i < limit; ++i) mass += weight(order[i]);
+  double kept = 0;
+  for (std::size_t i = 0; i < limit; ++i) {
+    if (i > 0 && weight(order[i]) < static_cast<double>(params.min_p)) {
+      limit = i;
+      break;
+    }
+    kept += weight(order[i]);
+    if (params.top_p < 1.0f && kept >= static_cast<double>(params.top_p) * mass) limit = i + 1;
+  }
+  double before = 0;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const double share = weight(order[i]) / kept;
+    if (order[i] == id) {
+      if (u >= before - kBorder && u <= before + share + kBorder) return;
+      Case::fail("token " + number(id) + " has the share from " + std::to_string(before) +
+                 ", width " + std::to_string(share) + ", the draw is " + std::to_string(u));
+    }
+    before += share;
+  }
+  Case::fail("token " + number(id) + " does not exist");
+}
+
+void sample(Case& c, int32_t vocabulary, const std::vector<Setting>& settings,
+            const Layout& layout) {
+  const auto count = static_cast<int64_t>(layout.slot.size());
+  const Case::Sequences sequences =
+      c.sequences(layout.rows, layout.slot, layout.position, layout.length);
+  const int32_t slots = *std::max_element(layout.slot.begin(), layout.slot.end()) + 1;
+  const int64_t stride = vocabulary + layout.gap;
+  const int64_t mask_stride = (vocabulary + 31) / 32 + layout.gap;
+  std::vector<float> logits(static_cast<std::size_t>(count * stride), kInfinity);
+  std::vector<std::vector<float>> rows;
+  std::vector<frt_sampling_params> params;
+  for (int64_t b = 0; b < count; ++b) {
+    const Setting& setting = settings[static_cast<std::size_t>(b) % settings.size()];
+    rows.push_back(sample_logits(c, setting.shape, vocabulary));
+    std::copy(rows.back().begin(), rows.back().end(), logits.begin() + b * stride);
+    params.push_back(setting.params);
+    params.back().seed = c.random()();
+    params.back().use_mask = layout.mask && b % 3 != 2 ? 1 : 0;
+  }
+  const Tensor& logits_at = c.raw("logits", FRT_DTYPE_F32, logits.data(), count * stride);
+  const Tensor& params_at =
+      c.raw("params", FRT_DTYPE_U8, params.data(), count * static_cast<int64_t>(sizeof(params[0])));
+  std::vector<uint32_t> mask(static_cast<std::size_t>(count * mask_stride));
+  for (uint32_t& word : mask) word = static_cast<uint32_t>(c.random()() | c.random()());
+  const Tensor& mask_at = c.raw("mask", FRT_DTYPE_U32, mask.data(), count * mask_stride);
+  std::vector<uint32_t> counts(static_cast<std::size_t>(slots * stride));
+  for (uint32_t& one : counts) {
+    const uint32_t kinds[] = {0, 0, 0, 1, 2, 6, 0x80000000u, 0x80000001u};
+    one = kinds[c.random()() % 8];
+  }
+  const Tensor& counts_at = c.raw("counts", FRT_DTYPE_U32, counts.data(), slots * stride);
+  Tensor& pending = c.output("pending", FRT_DTYPE_I32, slots * (1 + layout.gap));
+  Tensor& ids = c.output("ids", FRT_DTYPE_I32, count);
+  Tensor& chances = c.output("log_probabilities", FRT_DTYPE_F32, count);
+  c.run<frt_sample_args>(FRT_OP_SAMPLE, FRT_DTYPE_NONE, 0,
+                         [&](frt_sample_args& args, const At& at) {
+                           args.vocabulary = vocabulary;
+                           args.sequences = sequences.at(at);
+                           args.logits = at.operator()<float>(logits_at);
+                           args.stride = stride;
+                           args.params = static_cast<const frt_sampling_params*>(at(params_at));
+                           if (layout.mask) args.mask = at.operator()<uint32_t>(mask_at);
+                           args.mask_stride = mask_stride;
+                           if (layout.counts) args.counts = at(counts_at);
+                           args.counts_stride = stride * 4;
+                           if (layout.pending) args.pending = at(pending);
+                           args.pending_stride = (1 + layout.gap) * 4;
+                           args.ids = at.operator()<int32_t>(ids);
+                           if (layout.log_probabilities)
+                             args.log_probabilities = at.operator()<float>(chances);
+                         });
+  for (int64_t b = 0; b < count; ++b) {
+    const auto i = static_cast<std::size_t>(b);
+    const auto drawn = static_cast<int32_t>(Case::value(ids, 0, b));
+    const bool same = drawn == static_cast<int32_t>(Case::value(ids, 1, b));
+    if (!same && settings[i % settings.size()].near) {
+      const double u =
+          uniform(params[i].seed, static_cast<uint32_t>(layout.position[i] + layout.length[i]));
+      require_share(rows[i], params[i], u, drawn);
+      continue;
+    }
+    c.compare_range(ids, b, 1, kExact);
+    c.compare_range(chances, b, 1, kF32);
+    const int64_t slot = layout.slot[i] * (1 + layout.gap);
+    c.compare_range(pending, slot, 1 + layout.gap, kExact);
+  }
+}
+
+void sample_refusals(Case& c) {
+  const Case::Sequences sequences = c.sequences(1, {0}, {0}, {1});
+  const frt_sampling_params greedy = params_of(0, 0, 1, 0);
+  const Tensor& params = c.raw("params", FRT_DTYPE_U8, &greedy, sizeof(greedy));
+  Tensor& x = c.normal("x", FRT_DTYPE_F32, 40);
+  Tensor& ids = c.output("ids", FRT_DTYPE_I32, 1);
+  const auto refuse = [&](auto spoil) {
+    refused<frt_sample_args>(
+        c, FRT_OP_SAMPLE, FRT_DTYPE_NONE, 0,
+        [&](frt_sample_args& args, const At& at) {
+          args.vocabulary = 40;
+          args.sequences = sequences.at(at);
+          args.logits = at.operator()<float>(x);
+          args.stride = 40;
+          args.params = static_cast<const frt_sampling_params*>(at(params));
+          args.ids = at.operator()<int32_t>(ids);
+        },
+        spoil);
+  };
+  refuse([](frt_sample_args& args) { args.vocabulary = 0; });
+  refuse([](frt_sample_args& args) { args.sequences.count = 0; });
+  refuse([](frt_sample_args& args) { args.logits = nullptr; });
+  refuse([](frt_sample_args& args) { args.stride = 39; });
+  refuse([](frt_sample_args& args) { args.params = nullptr; });
+  refuse([](frt_sample_args& args) {
+    args.mask = reinterpret_cast<const uint32_t*>(args.logits);
+    args.mask_stride = 1;
+  });
+  refuse([](frt_sample_args& args) { args.counts_stride = 2; });
+  refuse([](frt_sample_args& args) { args.pending_stride = 5; });
+  refuse([](frt_sample_args& args) { args.ids = nullptr; });
+}
+
+// ---- the lists --------------------------------------------------------------------------------
+
+const Setting kGreedy = {"greedy", params_of(0, 0, 1, 0)};
+
+std::vector<Setting> peaked_settings() {
+  return {
+      kGreedy,
+      {"plain", params_of(1, 0, 1, 0)},
+      {"usual", params_of(0.6f, 20, 0.95f, 0)},
+      {"warm", params_of(1.7f, 0, 0.9f, 0)},
+      {"min p", params_of(1, 0, 1, 0.08f)},
+      {"all cuts", params_of(1.2f, 25, 0.97f, 0.02f)},
+      {"top k 1", params_of(2, 1, 1, 0)},
+      {"top k of everything", params_of(1, 1 << 30, 0.99f, 0)},
+      {"top p 0", params_of(1, 0, 0, 0)},
+      {"min p 1", params_of(1, 0, 1, 1)},
+      {"min p beyond", params_of(1, 12, 0.9f, 3)},
+      {"cold", params_of(1e-4f, 0, 1, 0)},
+      {"hostile greedy", params_of(0, 0, 1, 0), Shape::kHostile},
+      {"hostile", params_of(0.8f, 40, 0.95f, 0.01f), Shape::kHostile},
+      {"hostile plain", params_of(1.1f, 0, 1, 0), Shape::kHostile},
+  };
+}
+
+std::vector<Setting> flat_settings() {
+  return {
+      {"flat", params_of(1, 0, 1, 0), Shape::kFlat, true},
+      {"flat top p", params_of(1, 0, 0.9f, 0), Shape::kFlat, true},
+      {"flat top k", params_of(1.5f, 9000, 1, 0), Shape::kFlat, true},
+      {"flat min p", params_of(1, 0, 1, 0.001f), Shape::kFlat, true},
+      {"flat all cuts", params_of(2, 6000, 0.98f, 0.004f), Shape::kFlat, true},
+      {"hot", params_of(1000, 0, 1, 0), Shape::kFlat, true},
+      {"hot top k", params_of(50, 5000, 0.7f, 0), Shape::kFlat, true},
+      {"equal", params_of(1, 0, 1, 0), Shape::kEqual},
+      {"equal top k", params_of(0.3f, 7777, 1, 0), Shape::kEqual},
+      {"equal top p", params_of(1, 0, 0.5f, 0), Shape::kEqual},
+      {"equal all cuts", params_of(1, 20'000, 0.25f, 1), Shape::kEqual},
+      {"steps", params_of(1, 0, 1, 0), Shape::kSteps, true},
+      {"steps top k", params_of(1, 11'000, 1, 0), Shape::kSteps, true},
+      {"steps min p", params_of(0.7f, 0, 0.99f, 0.1f), Shape::kSteps, true},
+      {"steps greedy", params_of(0, 0, 1, 0), Shape::kSteps},
+  };
+}
+
+std::vector<Setting> penalised(std::vector<Setting> settings) {
+  for (Setting& setting : settings) {
+    setting.name += " penalised";
+    setting.params.repetition_penalty = 1.3f;
+    setting.params.presence_penalty = 0.5f;
+    setting.params.frequency_penalty = 0.21f;
+  }
+  return settings;
+}
+
+void add_argmax_cases(Suite& suite) {
+  for (const auto& [kind, name] : {std::pair{Logits::kNormal, "normal"},
+                                   {Logits::kTies, "ties"},
+                                   {Logits::kEqual, "equal"},
+                                   {Logits::kSomeNan, "some nan"},
+                                   {Logits::kAllNan, "all nan"},
+                                   {Logits::kNegative, "negative"},
+                                   {Logits::kInfinite, "infinite"},
+                                   {Logits::kZeros, "zeros"}}) {
+    const auto add = [&, kind = kind, name = name](int32_t rows, int32_t width, int64_t gap,
+                                                   int32_t row_count) {
+      suite.add(std::string(FRT_OP_ARGMAX) + " " + name + " " + number(rows) + "x" + number(width) +
+                    (row_count >= 0 ? " row count " + number(row_count) : ""),
+                [=](Case& c) { argmax(c, kind, rows, width, gap, row_count); });
+    };
+    add(1, 1, 0, -1);
+    add(3, 33, 1, -1);
+    add(2, 4097, 3, -1);
+    add(1, 248'320, 0, -1);
+    add(9, 2048, 0, 5);
+    add(3, 100, 0, 0);
+  }
+  suite.add(std::string(FRT_OP_ARGMAX) + " normal 32x50000",
+            [](Case& c) { argmax(c, Logits::kNormal, 32, 50'000, 8, -1); });
+  suite.add(std::string(FRT_OP_ARGMAX) + " refusals", argmax_refusals);
+}
+
+void add_count_cases(Suite& suite) {
+  for (const uint32_t generated : {0u, 1u}) {
+    const std::string name =
+        std::string(FRT_OP_COUNT_TOKENS) + (generated ? " generated " : " prompt ");
+    suite.add(name + "prefill",
+              [=](Case& c) { count_tokens(c, generated, 700, {1}, {613}, 97, 3); });
+    suite.add(name + "one token, often",
+              [=](Case& c) { count_tokens(c, generated, 400, {0}, {400}, 1, 0); });
+    suite.add(name + "decode", [=](Case& c) {
+      count_tokens(c, generated, 1, {4, 0, 2, 1}, {1, 1, 0, 1}, 50'000, 5);
+    });
+    suite.add(name + "several rows", [=](Case& c) {
+      count_tokens(c, generated, 5, {1, 0, 3}, {5, 2, 0}, 11, 0);
+    });
+  }
+  suite.add(std::string(FRT_OP_COUNT_TOKENS) + " refusals", count_refusals);
+}
+
+void add_sample_case(Suite& suite, int32_t vocabulary, const std::vector<Setting>& settings,
+                     const Layout& layout, const std::string& what) {
+  suite.add(std::string(FRT_OP_SAMPLE) + " " + number(vocabulary) + " " + what,
+            [=](Case& c) { sample(c, vocabulary, settings, layout); });
+}
+
+}  // namespace
+
+void add_sample_cases(Suite& suite) {
+  add_argmax_cases(suite);
+  add_count_cases(suite);
+
+  const Layout one;
+  Layout guided;  // mask and penalties
+  guided.mask = guided.counts = true;
+  for (const int32_t vocabulary : {1, 33, 1000, 50'000, 248'320}) {
+    for (const Setting& setting : peaked_settings()) {
+      add_sample_case(suite, vocabulary, {setting}, one, setting.name);
+    }
+    for (const Setting& setting : penalised(peaked_settings())) {
+      if (vocabulary == 33 && setting.shape == Shape::kHostile) continue;  // nearly nothing is left
+      add_sample_case(suite, vocabulary, {setting}, guided, setting.name);
+    }
+  }
+  for (const int32_t vocabulary : {12'345, 50'000, 248'320}) {
+    for (const Setting& setting : flat_settings()) {
+      add_sample_case(suite, vocabulary, {setting}, one, setting.name);
+    }
+  }
+
+  Layout batch;
+  batch.slot = {6, 0, 3, 1, 9, 2, 4};
+  batch.position = {0, 17, 3, 99'999, 5, 1, 2};
+  batch.length = {1, 3, 0, 4, 2, 0, 1};
+  batch.rows = 4;
+  batch.gap = 3;
+  batch.mask = batch.counts = true;
+  add_sample_case(suite, 1003, peaked_settings(), batch, "batch");
+  add_sample_case(suite, 1003, penalised(peaked_settings()), batch, "batch penalised");
+  batch.mask = batch.pending = false;
+  add_sample_case(suite, 30'011, penalised(peaked_settings()), batch, "batch without mask");
+  batch.log_probabilities = batch.counts = false;
+  add_sample_case(suite, 2048, penalised(peaked_settings()), batch, "batch of ids alone");
+  batch.length.assign(7, 0);
+  add_sample_case(suite, 100, peaked_settings(), batch, "batch of nothing");
+  Layout wide;
+  wide.slot.resize(32);
+  std::iota(wide.slot.rbegin(), wide.slot.rend(), 0);
+  wide.position.assign(32, 7);
+  wide.length.assign(32, 1);
+  add_sample_case(suite, 9000, peaked_settings(), wide, "batch of 32");
+  suite.add(std::string(FRT_OP_SAMPLE) + " refusals", sample_refusals);
+}
 
 }  // namespace frt::conformance

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// refusal.hpp - wrong arguments must be refused by the backend under test and by the reference.
+#pragma once
+
+#include <string>
+
+#include "check.hpp"
+
+namespace frt::conformance {
+
+// `fill` makes good arguments, `spoil(args)` wrong ones. Each side in turn is given the wrong ones
+// and must return FRT_ERR_INVALID_ARGUMENT with a message that names the operator.
+template <class Args, class Fill, class Spoil>
+void refused(Case& c, const std::string& name, frt_dtype activation, frt_weight_set weights,
+             const Fill& fill, const Spoil& spoil) {
+  for (int side = 0; side < 2; ++side) {
+    bool accepted = true;
+    try {
+      c.run<Args>(name, activation, weights, [&](Args& args, const At& at) {
+        fill(args, at);
+        if (at.side() == side) spoil(args);
+      });
+    } catch (const Error& error) {
+      accepted = false;
+      if (error.status() != FRT_ERR_INVALID_ARGUMENT ||
+          std::string(error.what()).find(name) == std::string::npos) {
+        throw;
+      }
+    }
+    if (accepted) {
+      Case::fail(std::string(side == 0 ? "the backend" : "the reference") +
+                 " accepts wrong arguments");
+    }
+  }
+}
+
+}  // namespace frt::conformance
