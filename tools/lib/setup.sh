@@ -5,6 +5,24 @@
 say() { printf '\033[1m==>\033[0m %s\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
+# The nvcc the build would take (cmake/FrtCuda.cmake looks in the same places); fails if there is none
+# of CUDA 13.
+find_nvcc() {
+  local nvcc
+  for nvcc in "$PWD/build/cuda-toolkit/bin/nvcc" "${CUDA_HOME:+$CUDA_HOME/bin/nvcc}" \
+    "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc; do
+    [ -n "$nvcc" ] && [ -x "$nvcc" ] || continue
+    case $(nvcc_release "$nvcc") in 13.*) echo "$nvcc"; return 0 ;; esac
+  done
+  return 1
+}
+nvcc_release() { "$1" --version 2>/dev/null | sed -n 's/.*release [0-9.]*, V\([0-9.]*\).*/\1/p'; }
+
+# An NVIDIA GPU that this machine's driver knows.
+has_nvidia_device() {
+  [ -e /dev/nvidia0 ] || [ -e /dev/nvgpu/igpu0 ] || nvidia-smi -L >/dev/null 2>&1
+}
+
 # The packages of DESIGN 9 on Debian and Ubuntu.
 FRT_PACKAGES=(
   g++ cmake ninja-build pkg-config python3
