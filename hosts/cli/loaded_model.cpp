@@ -28,6 +28,18 @@ ExitCode runtime_stage(frt_status status) {
   }
 }
 
+// A model that does not load is a failed run, unless it is the device that has no room or fails.
+ExitCode model_stage(frt_status status) {
+  switch (status) {
+    case FRT_ERR_DEVICE:
+    case FRT_ERR_DEVICE_LOST:
+    case FRT_ERR_OUT_OF_MEMORY:
+      return ExitCode::kDevice;
+    default:
+      return ExitCode::kFailed;
+  }
+}
+
 std::string model_names(const core::Manifest& manifest) {
   std::string names;
   for (const auto& model : manifest.models) names += (names.empty() ? "" : ", ") + model.name;
@@ -78,7 +90,7 @@ LoadedModel::LoadedModel(App& app, const std::string& manifest_path, const std::
   frt_error error{};
   const frt_status status = table_->create(plugin.handle(), &params, &model_, &error);
   progress_.finish();
-  check(status, error, "model '" + name_ + "'");
+  stage(model_stage(status), [&] { check(status, error, "model '" + name_ + "'"); });
   context_.ready();
   load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 

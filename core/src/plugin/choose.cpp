@@ -127,7 +127,7 @@ BackendChoice choose_backend(Registry& registry, uint32_t ordinal,
       text += "\n  " + candidate.path.string() + ": " + candidate.reason;
     }
   }
-  throw Error(FRT_ERR_NOT_FOUND, text + "\nTo run on the processor, say so: backend = \"frt.cpu\"");
+  throw Error(FRT_ERR_DEVICE, text + "\nTo run on the processor, say so: backend = \"frt.cpu\"");
 }
 
 }  // namespace frt::core

@@ -233,7 +233,7 @@ TEST_CASE("the automatic choice never takes the processor, and says how to ask f
   Registry registry(only({folder.path()}));
   Opener opener(registry);
   const frt::Error error = error_of([&] { choose_backend(registry, 0, std::ref(opener)); });
-  CHECK(error.status() == FRT_ERR_NOT_FOUND);
+  CHECK(error.status() == FRT_ERR_DEVICE);
   CHECK(has(error.what(), "test.processor: is the processor itself"));
   CHECK(has(error.what(), "test.empty: no driver"));
   CHECK(has(error.what(), "other.so"));
