@@ -35,6 +35,9 @@ void check_gated_delta(const Checks& check, const frt_gated_delta_args& args) {
 
 void gated_delta(Stream& stream, const frt_gated_delta_args& args) {
   check_gated_delta(Checks(FRT_OP_GATED_DELTA), args);
+  const DeltaWork work{args};
+  if (fits_delta_step(work)) return launch_delta_step(stream, work);
+  if (fits_delta_chunk(work)) return launch_delta_chunk(stream, work);
   launch_delta_recurrent(stream, args);
 }
 
@@ -49,6 +52,9 @@ void gated_delta_block(Stream& stream, const frt_gated_delta_block_args& args) {
   check.pointer("z", args.z);
   check.pointer("norm_weight", args.norm_weight);
   check.pointer("y", args.y);
+  const DeltaWork work{args.delta, &args};
+  if (fits_delta_step(work)) return launch_delta_step(stream, work);
+  if (fits_delta_chunk(work)) return launch_delta_chunk(stream, work);
   launch_causal_conv(stream, args.conv);
   launch_delta_recurrent(stream, args.delta);
   launch_gated_norm(stream, args);

@@ -9,7 +9,10 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/causal_conv.cu
   ops/checksum.cu
   ops/convert.cu
+  ops/delta_chunk.cu
+  ops/delta_prepare.cu
   ops/delta_recurrent.cu
+  ops/delta_scan.cu
   ops/delta_step.cu
   ops/elementwise.cu
   ops/embed.cu
@@ -27,7 +30,11 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/moe_decode.cu
   ops/moe_general.cu
   ops/moe_grouped.cu
+  ops/moe_grouped_bf16.cu
+  ops/moe_grouped_fp4.cu
+  ops/moe_grouped_fp8.cu
   ops/moe_route.cu
+  ops/moe_sort.cu
   ops/norm.cu
   ops/registry.cpp
   ops/rows.cu

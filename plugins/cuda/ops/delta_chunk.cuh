@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// ops/delta_chunk.cuh - the chunked delta rule: its two passes, and the tiles they exchange.
+//
+// Yang et al., "Gated Delta Networks", 2024. For the rows i >= j of a chunk of 64, with raw (not
+// normalised) keys and queries, rk and rq their factors, G = cumsum(g):
+//   A_ij = beta_i rk_i rk_j exp(G_i - G_j) k_i.k_j   (i > j),   L = I + A
+//   R_i  = v_i - exp(G_i) rk_i (S^T k_i)
+//   Vn   = L^-1 (beta R) = beta R + T R      T = (L^-1 - I) diag(beta), strictly lower
+//   o_i  = exp(G_i) rq_i (S^T q_i) + sum_j P_ij Vn_j      P_ij = rq_i rk_j exp(G_i - G_j) q_i.k_j
+//   S    = exp(G_last) S + sum_j k_j (rk_j exp(G_last - G_j) Vn_j)^T
+// The factors are applied in f32 outside of the products: k and q enter them as the bf16 numbers
+// they are, and the identity in L^-1 never passes through bf16.
+//
+// prepare (delta_prepare.cu)  all chunks at once: convolution, T, P and the factors.
+// scan (delta_scan*.cu)       chunk after chunk: S, R, Vn, o.
+//
+// Between them lie tiles in scratch memory: 64 rows of 128 bytes (64 bf16). The 16-byte pieces of a
+// row r are exchanged: piece p is at p ^ (r % 8). That is what the tensor cores of sm_90 call the
+// 128-byte swizzle, and ldmatrix reads it without bank conflicts, so tiles are copied as they are.
+#pragma once
+
+#include "gated_delta.cuh"
+
+namespace frt::cuda {
+
+inline constexpr int kChunk = 64;
+inline constexpr int kChunkDim = 128;        // of keys and values
+inline constexpr int kTileBytes = 64 * 128;  // 64 rows of 64 bf16
+
+// Of a key head: K, then Q, each as two tiles of 64 channels.
+inline constexpr int kKeyBytes = 4 * kTileBytes;
+
+// Factors of a chunk's rows.
+struct ChunkFactors {
+  float read_k[kChunk];   // exp(G) rk
+  float beta[kChunk];     //
+  float read_q[kChunk];   // exp(G) rq
+  float write_k[kChunk];  // rk exp(G_last - G)
+  float decay[4];         // exp(G_last), padded to 16 bytes
+};
+
+// Of a value head: T, P, two tiles of V, and the factors.
+inline constexpr int kValueBytes = 4 * kTileBytes + static_cast<int>(sizeof(ChunkFactors));
+inline constexpr int kTileT = 0;
+inline constexpr int kTileV = 2 * kTileBytes;
+inline constexpr int kFactors = 4 * kTileBytes;
+
+// The records of all chunks of all sequences.
+struct ChunkRecords {
+  char* keys;    // (count, chunks, key_heads) of kKeyBytes
+  char* values;  // (count, chunks, value_heads) of kValueBytes
+  int chunks;    // per sequence, of `rows` rows
+
+  __device__ char* key(const frt_gated_delta_args& args, int sequence, int chunk, int head) const {
+    return keys +
+           ((static_cast<int64_t>(sequence) * chunks + chunk) * args.key_heads + head) * kKeyBytes;
+  }
+  __device__ char* value(const frt_gated_delta_args& args, int sequence, int chunk,
+                         int head) const {
+    return values + ((static_cast<int64_t>(sequence) * chunks + chunk) * args.value_heads + head) *
+                        kValueBytes;
+  }
+};
+
+// `conv`: the rows are those of conv->u, and the windows are updated; NULL: they are those of c.
+void launch_delta_prepare(Stream& stream, const frt_gated_delta_args& args,
+                          const frt_causal_conv_args* conv, const ChunkRecords& records);
+void launch_delta_scan(Stream& stream, const frt_gated_delta_args& args,
+                       const ChunkRecords& records);
+
+// ---- device: tiles and tensor cores -----------------------------------------------------------
+
+__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// Byte offset of 16-byte piece `piece` of row `row` of a tile.
+__device__ __forceinline__ int tile_offset(int row, int piece) {
+  return row * 128 + ((piece ^ (row & 7)) << 4);
+}
+
+__device__ __forceinline__ void load_matrices(uint32_t (&to)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(address)
+               : "memory");
+}
+__device__ __forceinline__ void load_transposed(uint32_t (&to)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(address)
+               : "memory");
+}
+__device__ __forceinline__ uint32_t transposed(uint32_t matrix) {
+  uint32_t made;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(made) : "r"(matrix));
+  return made;
+}
+
+// d += a b: (16, 16) by (16, 8).
+__device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
+                                         uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ uint32_t pack(float low, float high) {
+  uint32_t made;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(made) : "f"(high), "f"(low));
+  return made;
+}
+__device__ __forceinline__ float low_half(uint32_t pair) {
+  return __uint_as_float(pair << 16);
+}
+__device__ __forceinline__ float high_half(uint32_t pair) {
+  return __uint_as_float(pair & 0xFFFF0000u);
+}
+
+// 2^x.
+__device__ __forceinline__ float exp2_fast(float x) {
+  float made;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(made) : "f"(x));
+  return made;
+}
+
+}  // namespace frt::cuda
