@@ -270,7 +270,7 @@ class MakeCheckpoint(HostTest):
     def test_every_format_loads_and_runs(self):
         for preset in ("qwen3.6-tiny", "qwen3.6-tiny-moe"):
             for naming in ("bf16", "f32", "fp8", "fp8-tensor", "fp8-channel", "nvfp4",
-                           "nvfp4-mixed"):
+                           "nvfp4-fp8-head", "nvfp4-mixed"):
                 with self.subTest(preset=preset, format=naming):
                     made = self.make("--preset", preset, "--format", naming, "--force")
                     self.assertEqual(made.returncode, 0, made.stderr)

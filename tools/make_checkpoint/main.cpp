@@ -59,15 +59,16 @@ Json quantization_config(const Choice& choice, const qwen36::Config& config) {
     default:
       break;
   }
-  const bool packed =
-      choice.format == qwen36::Format::kNvfp4 || choice.format == qwen36::Format::kNvfp4Mixed;
+  const bool mixed =
+      choice.format == qwen36::Format::kNvfp4Head8 || choice.format == qwen36::Format::kNvfp4Mixed;
+  const bool packed = choice.format == qwen36::Format::kNvfp4 || mixed;
   if (packed && choice.naming == models::Nvfp4Naming::kCompressedTensors) {
     return {{"quant_method", "compressed-tensors"}, {"format", "nvfp4-pack-quantized"}};
   }
   return {{"quant_method", "modelopt"},
-          {"quant_algo", choice.format == qwen36::Format::kNvfp4        ? "W4A16_NVFP4"
-                         : choice.format == qwen36::Format::kNvfp4Mixed ? "MIXED_PRECISION"
-                                                                        : "FP8"}};
+          {"quant_algo", mixed    ? "MIXED_PRECISION"
+                         : packed ? "W4A16_NVFP4"
+                                  : "FP8"}};
 }
 
 void write_json(const fs::path& path, const Json& json) {
@@ -205,7 +206,7 @@ int main(int argc, char** argv) {
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false);
   app.add_option("--format", options.format,
-                 "bf16, f32, fp8, fp8-tensor, fp8-channel, nvfp4, nvfp4-mixed")
+                 "bf16, f32, fp8, fp8-tensor, fp8-channel, nvfp4, nvfp4-fp8-head, nvfp4-mixed")
       ->capture_default_str();
   app.add_option("--nvfp4-naming", options.naming, "How NVFP4 weights are named")
       ->check(CLI::IsMember({"modelopt", "compressed-tensors"}))

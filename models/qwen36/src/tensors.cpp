@@ -8,13 +8,14 @@
 namespace frt::qwen36 {
 namespace {
 
-constexpr std::array<std::pair<Format, std::string_view>, 7> kFormats = {{
+constexpr std::array<std::pair<Format, std::string_view>, 8> kFormats = {{
     {Format::kBf16, "bf16"},
     {Format::kF32, "f32"},
     {Format::kFp8, "fp8"},
     {Format::kFp8Tensor, "fp8-tensor"},
     {Format::kFp8Channel, "fp8-channel"},
     {Format::kNvfp4, "nvfp4"},
+    {Format::kNvfp4Head8, "nvfp4-fp8-head"},
     {Format::kNvfp4Mixed, "nvfp4-mixed"},
 }};
 
@@ -129,6 +130,9 @@ Packing packing(Format format, Role role, bool mtp) {
       return matrix ? Packing::kFp8Channel : Packing::kPlain;
     case Format::kNvfp4:
       return matrix || role == Role::kHead ? Packing::kNvfp4 : Packing::kPlain;
+    case Format::kNvfp4Head8:
+      if (role == Role::kHead) return Packing::kFp8Channel;
+      return matrix ? Packing::kNvfp4 : Packing::kPlain;
     case Format::kNvfp4Mixed:
       if (role == Role::kHead) return Packing::kNvfp4;
       if (mtp || !matrix) return Packing::kPlain;

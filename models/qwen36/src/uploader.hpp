@@ -30,7 +30,7 @@ namespace frt::qwen36 {
 
 struct UploadOptions {
   unsigned threads = 0;                                // 0: by the number of cores
-  std::uint64_t chunk_bytes = std::uint64_t{8} << 20;  // multiple of 256
+  std::uint64_t chunk_bytes = std::uint64_t{4} << 20;  // multiple of 256
   // Fills `target` with `source`, on any thread; throws to stop the upload. Empty: memcpy.
   std::function<void(std::span<const std::byte> source, std::byte* target)> read;
   // Told after each submission, on the caller's thread, how many bytes were submitted so far;

@@ -56,8 +56,8 @@ std::map<std::string, std::string> fingerprint(const ModelRig& rig) {
 
 TEST_CASE("synthetic weights of every format give finite logits of the same size") {
   for (const std::string preset : {"qwen3.6-tiny", "qwen3.6-tiny-moe"}) {
-    for (const std::string format :
-         {"f32", "bf16", "fp8", "fp8-tensor", "fp8-channel", "nvfp4", "nvfp4-mixed"}) {
+    for (const std::string format : {"f32", "bf16", "fp8", "fp8-tensor", "fp8-channel", "nvfp4",
+                                     "nvfp4-fp8-head", "nvfp4-mixed"}) {
       CAPTURE(preset);
       CAPTURE(format);
       const auto logits =

@@ -23,10 +23,12 @@ enum class Format : std::uint8_t {
   kFp8Tensor,   // E4M3, one scale per matrix
   kFp8Channel,  // E4M3, one scale per output row
   kNvfp4,       // every large matrix E2M1 with E4M3 scales per 16 inputs
+  kNvfp4Head8,  // the same, but lm_head FP8 with one scale per output row
   kNvfp4Mixed,  // feed-forward and lm_head NVFP4, attention and delta net FP8 per matrix, MTP plain
 };
 
-// "bf16", "f32", "fp8", "fp8-tensor", "fp8-channel", "nvfp4", "nvfp4-mixed".
+// "bf16", "f32", "fp8", "fp8-tensor", "fp8-channel", "nvfp4", "nvfp4-fp8-head",
+// "nvfp4-mixed".
 std::string_view format_name(Format format);
 // FRT_ERR_INVALID_ARGUMENT with the names there are.
 Format parse_format(std::string_view name);
