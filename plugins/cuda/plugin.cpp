@@ -66,7 +66,7 @@ frt_status device_count(frt_plugin, uint32_t* count, frt_error* why_none) {
     check_out(count, "device_count");
     const DriverState state = ask_driver();
     *count = static_cast<uint32_t>(state.devices);
-    if (state.devices == 0) set_error(why_none, FRT_OK, why_no_device(state));
+    if (state.devices == 0) set_error(why_none, FRT_ERR_NOT_FOUND, why_no_device(state));
   });
 }
 

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the plugin says about a machine, from made-up answers of the driver. Runs without a device.
+#include "driver.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+
+#include "cuda_device.hpp"
+#include "status.hpp"
+
+using namespace frt::cuda;
+
+namespace {
+
+bool has(const std::string& text, const char* part) {
+  const bool found = text.find(part) != std::string::npos;
+  if (!found) MESSAGE("'", part, "' is not in: ", text);
+  return found;
+}
+
+DriverState state(int driver, cudaError_t status, int devices = 0) {
+  return {driver, 13000, status, devices};
+}
+
+}  // namespace
+
+TEST_CASE("why there is no device") {
+  CHECK(why_no_device(state(13000, cudaSuccess, 1)).empty());
+  CHECK(
+      has(why_no_device(state(0, cudaErrorInsufficientDriver)), "no NVIDIA driver: libcuda.so.1"));
+  const std::string old = why_no_device(state(12040, cudaErrorInsufficientDriver));
+  CHECK(has(old, "too old"));
+  CHECK(has(old, "speaks CUDA 12.4"));
+  CHECK(has(old, "needed is CUDA 13.0 or newer"));
+  // A runtime of a later minor version is content with the major version's first driver.
+  CHECK(has(why_no_device({13000, 13020, cudaErrorNoDevice, 0}), "sees no device"));
+  CHECK(has(why_no_device(state(13000, cudaErrorNoDevice)), "CUDA_VISIBLE_DEVICES"));
+  CHECK(has(why_no_device(state(13000, cudaSuccess)), "sees no device"));
+  CHECK(has(why_no_device(state(13000, cudaErrorSystemNotReady)), "fabric manager"));
+  CHECK(has(why_no_device(state(13000, cudaErrorSystemDriverMismatch)), "reboot"));
+  CHECK(has(why_no_device(state(13000, cudaErrorUnknown)), "cudaErrorUnknown"));
+}
+
+TEST_CASE("which devices a plugin's code runs on") {
+  const PluginCode sm90{"frt.cuda.sm90", 90, "sm_90a"};
+  CHECK(why_not_runnable(sm90, 90).empty());
+  CHECK(why_not_runnable(sm90, 100).empty());  // through PTX
+  CHECK(why_not_runnable(sm90, 120).empty());
+  const std::string refusal = why_not_runnable(sm90, 89);
+  CHECK(has(refusal, "frt.cuda.sm90"));
+  CHECK(has(refusal, "machine code for sm_90a"));
+  CHECK(has(refusal, "the device is sm_89"));
+  CHECK(has(refusal, "backend = \"auto\""));
+  CHECK(architecture_text(120) == "sm_120");
+  CHECK(version_text(13020) == "13.2");
+}
+
+TEST_CASE("CUDA's errors as codes of the ABI") {
+  CHECK(status_of(cudaSuccess) == FRT_OK);
+  CHECK(status_of(cudaErrorNotReady) == FRT_ERR_NOT_READY);
+  CHECK(status_of(cudaErrorMemoryAllocation) == FRT_ERR_OUT_OF_MEMORY);
+  CHECK(status_of(cudaErrorInvalidValue) == FRT_ERR_DEVICE);
+  CHECK(status_of(cudaErrorStreamCaptureInvalidated) == FRT_ERR_BAD_STATE);
+  CHECK(status_of(cudaErrorNoKernelImageForDevice) == FRT_ERR_DEVICE);
+  for (const cudaError_t code :
+       {cudaErrorIllegalAddress, cudaErrorLaunchFailure, cudaErrorAssert, cudaErrorECCUncorrectable,
+        cudaErrorMisalignedAddress, cudaErrorIllegalInstruction, cudaErrorHardwareStackError}) {
+    CHECK(is_sticky(code));
+    CHECK(status_of(code) == FRT_ERR_DEVICE_LOST);
+  }
+  CHECK(has(error_text("launch", cudaErrorNoKernelImageForDevice), "plugin of the device's"));
+  CHECK(has(error_text("sync", cudaErrorIllegalAddress), "(cudaErrorIllegalAddress)"));
+}
+
+TEST_CASE("the real driver: devices, or a reason") {
+  const frt::cuda_test::Plugin plugin;
+  const auto& backend = plugin.backend();
+  uint32_t count = 7;
+  frt_error why{};
+  REQUIRE(backend.device_count(plugin.handle(), &count, &why) == FRT_OK);
+  if (count > 0) return;
+  CHECK(why.message[0] != '\0');
+  frt_device_info info{};
+  info.struct_size = sizeof info;
+  frt_error error{};
+  CHECK(backend.device_info(plugin.handle(), 0, &info, &error) == FRT_ERR_OUT_OF_RANGE);
+  frt_backend_device device = nullptr;
+  CHECK(backend.device_open(plugin.handle(), 0, nullptr, &device, &error) == FRT_ERR_OUT_OF_RANGE);
+  CHECK(has(error.message, why.message));
+  CHECK(device == nullptr);
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "test_kernels.hpp"
+
+#include "ops/launch.cuh"
+#include "ops/registry.hpp"
+
+namespace frt::cuda {
+namespace {
+
+using namespace cuda_test;
+
+__device__ void pause(uint32_t microseconds) {
+  uint64_t start = 0;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
+  for (uint64_t now = start; now - start < uint64_t{microseconds} * 1000;) {
+    __nanosleep(200);
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  }
+}
+
+__global__ void step_kernel(volatile uint32_t* value, uint32_t add, uint32_t microseconds) {
+  pdl_trigger();
+  pdl_wait();
+  const uint32_t before = *value;
+  pause(microseconds);
+  *value = before * 3 + add;
+}
+
+__global__ void write_kernel(uint32_t* out, uint32_t value, uint32_t count, uint32_t microseconds) {
+  pdl_trigger();
+  pdl_wait();
+  for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) out[i] = value + i;
+  if (threadIdx.x == 0) pause(microseconds);
+}
+
+__global__ void read_kernel(uint32_t* out, const uint32_t* in, uint32_t count) {
+  pdl_trigger();
+  pdl_wait();
+  for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) out[i] = in[i];
+}
+
+__global__ void fault_kernel(uint32_t* address) {
+  *address = 1;
+}
+
+void step(Stream& stream, const StepArgs& args) {
+  launch(stream, {1, 1}, step_kernel, args.value, args.add, args.microseconds);
+}
+
+void through_scratch(Stream& stream, const ThroughScratchArgs& args) {
+  auto* block = static_cast<uint32_t*>(stream.scratch(args.count * sizeof(uint32_t)));
+  launch(stream, {1, 256}, write_kernel, block, args.value, args.count, args.microseconds);
+  launch(stream, {1, 256}, read_kernel, args.out, block, args.count);
+}
+
+void fault(Stream& stream, const FaultArgs&) {
+  launch(stream, {1, 1}, fault_kernel, reinterpret_cast<uint32_t*>(uintptr_t{64}));
+}
+
+void fork(Stream& stream, const ForkArgs& args) {
+  Device& device = stream.device();
+  cudaStream_t side = nullptr;
+  cudaEvent_t event = nullptr;
+  device.check(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking), "fork");
+  device.check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "fork");
+  device.check(cudaEventRecord(event, stream.native()), "fork");
+  device.check(cudaStreamWaitEvent(side, event, 0), "fork");
+  step_kernel<<<1, 1, 0, side>>>(args.value, 1, 0);
+  device.check(cudaGetLastError(), "fork");
+  if (args.join) {
+    device.check(cudaEventRecord(event, side), "join");
+    device.check(cudaStreamWaitEvent(stream.native(), event, 0), "join");
+  }
+  cudaEventDestroy(event);
+  cudaStreamDestroy(side);
+}
+
+}  // namespace
+
+void register_operators(KernelList& list) {
+  list.add<StepArgs>(kStep, 0, 0, step);
+  list.add<ThroughScratchArgs>(kThroughScratch, 0, 0, through_scratch);
+  list.add<FaultArgs>(kFault, 0, 0, fault);
+  list.add<ForkArgs>(kFork, 0, 0, fork);
+}
+
+}  // namespace frt::cuda

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// test_kernels.hpp - operators that exist only in these tests: they make delays, races and faults
+// visible. register_operators() of test_kernels.cu stands where the backend has its families.
+#pragma once
+
+#include <frt/kernels.h>
+
+#include <cstdint>
+
+namespace frt::cuda_test {
+
+// value = value * 3 + add, by one thread that takes its time between reading and writing: two of
+// them at once, or in another order, give another number.
+inline constexpr const char* kStep = "test.step/1";
+struct StepArgs {
+  uint32_t struct_size = sizeof(StepArgs);
+  uint32_t add = 0;
+  uint32_t microseconds = 0;
+  uint32_t reserved = 0;
+  uint32_t* value = nullptr;  // device
+};
+
+// out[i] = value + i for i < count, by way of scratch memory, with a pause between writing it and
+// reading it back.
+inline constexpr const char* kThroughScratch = "test.through_scratch/1";
+struct ThroughScratchArgs {
+  uint32_t struct_size = sizeof(ThroughScratchArgs);
+  uint32_t value = 0;
+  uint32_t microseconds = 0;
+  uint32_t count = 0;
+  uint32_t* out = nullptr;  // [count] device
+};
+
+// Writes to an address that does not exist.
+inline constexpr const char* kFault = "test.fault/1";
+struct FaultArgs {
+  uint32_t struct_size = sizeof(FaultArgs);
+  uint32_t reserved = 0;
+};
+
+// Forks the capture to a second stream, as an operator must not. `join`: and joins it again.
+inline constexpr const char* kFork = "test.fork/1";
+struct ForkArgs {
+  uint32_t struct_size = sizeof(ForkArgs);
+  uint32_t join = 0;
+  uint32_t* value = nullptr;  // device
+};
+
+}  // namespace frt::cuda_test
