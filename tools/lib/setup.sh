@@ -23,6 +23,24 @@ has_nvidia_device() {
   [ -e /dev/nvidia0 ] || [ -e /dev/nvgpu/igpu0 ] || nvidia-smi -L >/dev/null 2>&1
 }
 
+# The architectures to build for: that of this machine's GPUs, or all. A GPU without an architecture
+# of its own here gets the newest that is not newer, whose PTX its driver translates.
+cuda_architectures() {
+  local known=(89 90a 110a 120a 121a) found=() capability best architecture
+  while read -r capability; do
+    capability=${capability//./}
+    [[ $capability =~ ^[0-9]+$ ]] || continue
+    best=
+    for architecture in "${known[@]}"; do
+      [ "${architecture%a}" -le "$capability" ] && best=$architecture
+    done
+    [ -z "$best" ] || [[ " ${found[*]} " == *" $best "* ]] || found+=("$best")
+  done < <(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null || true)
+  [ ${#found[@]} -gt 0 ] || found=("${known[@]}")
+  local IFS=';'
+  echo "${found[*]}"
+}
+
 # The packages of DESIGN 9 on Debian and Ubuntu.
 FRT_PACKAGES=(
   g++ cmake ninja-build pkg-config python3
