@@ -20,9 +20,13 @@ namespace frt::cuda {
 namespace {
 
 constexpr int kCandidates = 8;         // of the heuristics' list, for timing
-constexpr int kSamples = 5;            // per candidate; the median counts
-constexpr double kSampleMicros = 400;  // work per sample, at least one product
+constexpr int kSamples = 7;            // per candidate; the median counts
+constexpr double kSampleMicros = 200;  // work per sample, at least one product
 constexpr double kClearlyFaster = 1.03;
+// Up to so many rows the sum over the inputs may be split, because the outputs alone do not fill
+// the chip. Above, every algorithm adds in the same order, so that the choice of one does not
+// change a bit of the result.
+constexpr int32_t kSplitRows = 64;
 // Inputs and outputs for timing; larger products take the heuristics' first choice.
 constexpr std::size_t kTimingBytes = std::size_t{1} << 30;
 
@@ -286,12 +290,13 @@ std::unique_ptr<Blas::Plan> Blas::describe(const BlasShape& shape) {
 }
 
 // The heuristics' list for a shape, best guess first.
-std::vector<cublasLtMatmulAlgo_t> Blas::candidates(const Plan& plan, int most) {
+std::vector<cublasLtMatmulAlgo_t> Blas::candidates(const Plan& plan, bool split, int most) {
   cublasLtMatmulPreference_t preference = nullptr;
   check(library_.preference_create(&preference), "asking for algorithms");
   const std::size_t workspace = kWorkspaceBytes;
   // Partial sums are added in a fixed order, and in f32.
-  const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  const uint32_t reductions =
+      split ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
   const uint32_t alignment = 16;
   library_.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
                           sizeof(workspace));
@@ -344,7 +349,7 @@ void Blas::choose(Plan& plan, const BlasShape& shape) {
       return;
     }
   }
-  const std::vector<cublasLtMatmulAlgo_t> found = candidates(plan, 1);
+  const std::vector<cublasLtMatmulAlgo_t> found = candidates(plan, shape.rows <= kSplitRows, 1);
   if (found.empty()) {
     plan.note = "none in the library";
     return;
@@ -375,7 +380,8 @@ bool Blas::measure(const BlasShape& shape, BlasChoices::Choice& choice) {
   if (x_bytes + weight_bytes + y_bytes + 2 * scale_bytes > kTimingBytes) return false;
 
   const auto plan = describe(timed);
-  const std::vector<cublasLtMatmulAlgo_t> found = candidates(*plan, kCandidates);
+  const std::vector<cublasLtMatmulAlgo_t> found =
+      candidates(*plan, timed.rows <= kSplitRows, kCandidates);
   if (found.empty()) return false;
   const Clock clock;
   if (!clock.good) return false;
@@ -407,24 +413,31 @@ bool Blas::measure(const BlasShape& shape, BlasChoices::Choice& choice) {
     device_.check(cudaEventElapsedTime(&milliseconds, clock.start, clock.stop), "timing a product");
     return milliseconds * 1e3 / repeats;
   };
-  const auto median = [&](const cublasLtMatmulAlgo_t& algorithm) {
-    if (sample(algorithm, 1) < 0) return -1.0;  // also loads its code
-    const double once = sample(algorithm, 1);
-    const int repeats = std::clamp(static_cast<int>(kSampleMicros / std::max(once, 1.0)), 1, 50);
-    std::array<double, kSamples> times{};
-    for (double& time : times) time = sample(algorithm, repeats);
-    std::sort(times.begin(), times.end());
-    return times[kSamples / 2];
+  // One of each after the other, several times: the clock falls as the chip warms, for all alike.
+  struct Entry {
+    const cublasLtMatmulAlgo_t* algorithm;
+    int repeats;
+    std::array<double, kSamples> times;
   };
+  std::vector<Entry> entries;
+  for (const cublasLtMatmulAlgo_t& algorithm : found) {
+    if (sample(algorithm, 1) < 0) continue;  // also loads its code
+    const double once = sample(algorithm, 1);
+    entries.push_back(
+        {&algorithm, std::clamp(static_cast<int>(kSampleMicros / std::max(once, 1.0)), 1, 50), {}});
+  }
+  for (int i = 0; i < kSamples; ++i) {
+    for (Entry& entry : entries) entry.times[i] = sample(*entry.algorithm, entry.repeats);
+  }
   const cublasLtMatmulAlgo_t* best = nullptr;
   double best_time = 0;
-  for (const cublasLtMatmulAlgo_t& algorithm : found) {
-    const double time = median(algorithm);
-    if (time < 0) continue;
+  for (Entry& entry : entries) {
+    std::sort(entry.times.begin(), entry.times.end());
+    const double time = entry.times[kSamples / 2];
     // The first one leads; whoever follows must beat it clearly, and the leader by then at all.
-    const bool first_leads = best == &found.front();
+    const bool first_leads = best == entries.front().algorithm;
     if (!best || time * (first_leads ? kClearlyFaster : 1.0) < best_time) {
-      best = &algorithm;
+      best = entry.algorithm;
       best_time = time;
     }
   }
