@@ -46,6 +46,7 @@ def seconds(work, runs):
         work()
         torch.cuda.synchronize()
         samples.append(time.perf_counter() - start)
+    print("  runs, ms: " + " ".join(f"{1e3 * one:.2f}" for one in samples))
     return median(samples[1:])
 
 
@@ -85,6 +86,7 @@ def main():
     print(f"transformers {transformers.__version__}")
     periods = MODELS[arguments.model].layers // 4
     with torch.inference_mode():
+        measure(arguments.model, 4, 128, 1, arguments.steps)  # whatever happens only once
         short = measure(arguments.model, 4, arguments.tokens, arguments.runs, arguments.steps)
         long = measure(arguments.model, 8, arguments.tokens, arguments.runs, arguments.steps)
     for what, at4, at8 in (("prefill", short[0], long[0]), ("decode step", short[1], long[1])):
