@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// moe_sort.cuh - assignments (row * chosen + j) sorted by expert, cut into tiles; and the weighted
+// sum that brings the experts' results back to the rows.
+#pragma once
+
+#include "moe_grouped.cuh"
+
+namespace frt::cuda {
+
+struct MoeSort {
+  int32_t rows, experts, chosen, tile_rows;
+  const int32_t* row_count;
+  const int32_t* ids;   // (rows, chosen)
+  int32_t* first;       // (experts + 1) written: expert e has order[first[e] .. first[e + 1])
+  int32_t* order;       // (rows * chosen) written; within an expert in rising order
+  MoeTile* tiles;       // written
+  int32_t* tile_count;  // (1) written
+};
+void launch_moe_sort(Stream& stream, const MoeSort& sort);
+
+struct MoeMix {
+  int32_t rows, experts, chosen, inputs;
+  const int32_t* row_count;
+  const int32_t* ids;         // (rows, chosen)
+  const float* weights;       // (rows, chosen)
+  const float* results;       // (rows * chosen, inputs)
+  const bf16* shared_y;       // (rows, inputs) or NULL
+  const float* shared_scale;  // (rows)
+  bf16* y;                    // (rows, inputs)
+};
+// y[r] = sum over j in order of weights[r, j] * results[r, j], + sigmoid(shared_scale) * shared_y.
+void launch_moe_mix(Stream& stream, const MoeMix& mix);
+
+}  // namespace frt::cuda
