@@ -1,69 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver's version and a device's free memory come from NVML, the driver's management library,
-// which is opened only when it is there: asking the CUDA runtime for free memory would make a
+// A device's free memory comes from NVML where it can: asking the CUDA runtime would make a
 // context, hundreds of megabytes on every device of the machine.
 #include "driver.hpp"
-
-#include <dlfcn.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <frt/error.hpp>
 
+#include "nvml.hpp"
 #include "status.hpp"
 
 namespace frt::cuda {
 namespace {
 
 constexpr uint32_t kDlpackCuda = 2;  // kDLCUDA
-
-// The few functions of NVML that are used, by their documented C interface.
-class Nvml {
- public:
-  Nvml() : library_(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
-    if (!library_) return;
-    const auto init = find<int (*)()>("nvmlInit_v2");
-    running_ = init && init() == 0;
-  }
-  ~Nvml() {
-    if (running_) {
-      if (const auto shutdown = find<int (*)()>("nvmlShutdown")) shutdown();
-    }
-    if (library_) dlclose(library_);
-  }
-  Nvml(const Nvml&) = delete;
-  Nvml& operator=(const Nvml&) = delete;
-
-  // "580.82.07"; empty if unknown.
-  std::string driver_version() const {
-    char text[80] = "";
-    const auto ask = find<int (*)(char*, unsigned)>("nvmlSystemGetDriverVersion");
-    return running_ && ask && ask(text, sizeof text) == 0 ? text : "";
-  }
-
-  bool free_memory(const char* bus_id, uint64_t& bytes) const {
-    struct Memory {
-      unsigned long long total, free, used;
-    } memory{};
-    void* device = nullptr;
-    const auto by_bus = find<int (*)(const char*, void**)>("nvmlDeviceGetHandleByPciBusId_v2");
-    const auto ask = find<int (*)(void*, Memory*)>("nvmlDeviceGetMemoryInfo");
-    if (!running_ || !by_bus || !ask || by_bus(bus_id, &device) != 0) return false;
-    if (ask(device, &memory) != 0) return false;
-    bytes = memory.free;
-    return true;
-  }
-
- private:
-  template <class Function>
-  Function find(const char* name) const {
-    return library_ ? reinterpret_cast<Function>(dlsym(library_, name)) : nullptr;
-  }
-
-  void* library_;
-  bool running_ = false;
-};
 
 void check_call(cudaError_t code, const char* what) {
   if (code == cudaSuccess) return;
@@ -75,6 +26,12 @@ int attribute(int ordinal, cudaDeviceAttr name) {
   int value = 0;
   check_call(cudaDeviceGetAttribute(&value, name, ordinal), "describing a device");
   return value;
+}
+
+std::string bus_id_of(int ordinal) {
+  char text[32] = "";
+  check_call(cudaDeviceGetPCIBusId(text, sizeof text, ordinal), "describing a device");
+  return text;
 }
 
 template <std::size_t N>
@@ -161,8 +118,7 @@ void describe_device(const PluginCode& code, uint32_t ordinal, frt_device_info& 
   const int capability = device_capability(index);
   cudaDeviceProp properties{};
   check_call(cudaGetDeviceProperties(&properties, index), "describing a device");
-  char bus_id[32] = "";
-  check_call(cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, index), "describing a device");
+  const std::string bus_id = bus_id_of(index);
 
   frt_device_info known{};
   known.ordinal = ordinal;
@@ -175,7 +131,7 @@ void describe_device(const PluginCode& code, uint32_t ordinal, frt_device_info& 
   const std::string cuda = "CUDA " + version_text(ask_driver().driver_version);
   const std::string driver = nvml.driver_version();
   put_text(known.driver, driver.empty() ? cuda : driver + " (" + cuda + ")");
-  if (!nvml.free_memory(bus_id, known.memory_free)) {
+  if (!nvml.free_memory(bus_id.c_str(), known.memory_free)) {
     std::size_t free = 0;
     std::size_t total = 0;
     check_call(cudaSetDevice(index), "describing a device");
@@ -195,6 +151,21 @@ void describe_device(const PluginCode& code, uint32_t ordinal, frt_device_info& 
   put_text(known.detail, detail);
   known.struct_size = std::min<uint32_t>(info.struct_size, sizeof(known));
   std::memcpy(&info, &known, known.struct_size);
+}
+
+void read_device_status(uint32_t ordinal, frt_device_status& status) {
+  const int index = static_cast<int>(ordinal);
+  device_capability(index);  // refuses ordinals that do not exist
+  const Nvml nvml;
+  frt_device_status known{};
+  if (!nvml.read_status(bus_id_of(index).c_str(), known)) {
+    throw Error(
+        FRT_ERR_UNSUPPORTED,
+        std::string("the state of device ") + std::to_string(ordinal) + " is not known: " +
+            (nvml.running() ? "NVML does not list it" : "libnvidia-ml.so.1 does not start"));
+  }
+  known.struct_size = std::min<uint32_t>(status.struct_size, sizeof(known));
+  std::memcpy(&status, &known, known.struct_size);
 }
 
 }  // namespace frt::cuda

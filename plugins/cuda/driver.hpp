@@ -11,6 +11,7 @@
 
 #include <cuda_runtime_api.h>
 #include <frt/backend.h>
+#include <frt/device_status.h>
 
 #include <string>
 
@@ -52,5 +53,8 @@ int device_capability(int ordinal);
 
 // Fills `info`, honouring its struct_size.  [setup]
 void describe_device(const PluginCode& code, uint32_t ordinal, frt_device_info& info);
+
+// Fills `status`, honouring its struct_size. FRT_ERR_UNSUPPORTED where NVML is missing.  [any]
+void read_device_status(uint32_t ordinal, frt_device_status& status);
 
 }  // namespace frt::cuda

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plugin frt.cuda.*: its card, its options and the C tables of its three extensions. Every
+// The plugin frt.cuda.*: its card, its options and the C tables of its extensions. Every
 // function here only translates: handles to objects, exceptions to codes. Compiled once per
 // architecture: the card says what the plugin has code for.
 #include <frt/backend.h>
+#include <frt/device_status.h>
 #include <frt/kernels.h>
 
 #include <frt/plugin.hpp>
@@ -275,6 +276,15 @@ frt_status list_kernels(frt_backend_device device, const frt_kernel_desc** kerne
   });
 }
 
+// ---- device status ------------------------------------------------------------------------
+
+frt_status read_status(frt_plugin, uint32_t ordinal, frt_device_status* status, frt_error* error) {
+  return guard(error, [&] {
+    check_out(status, "device status");
+    read_device_status(ordinal, *status);
+  });
+}
+
 // ---- tables -------------------------------------------------------------------------------
 
 constexpr frt_backend_v1 kBackend = {
@@ -320,6 +330,12 @@ constexpr frt_kernels_v1 kKernels = {
     .list = list_kernels,
 };
 
+constexpr frt_device_status_v1 kDeviceStatus = {
+    .struct_size = sizeof(frt_device_status_v1),
+    .reserved = 0,
+    .read = read_status,
+};
+
 }  // namespace
 
 // One opened plugin. All state belongs to devices, so there is none here.
@@ -330,6 +346,7 @@ class CudaPlugin {
   const void* extension(std::string_view id) noexcept {
     if (id == FRT_EXT_BACKEND) return &kBackend;
     if (id == FRT_EXT_KERNELS) return &kKernels;
+    if (id == FRT_EXT_DEVICE_STATUS) return &kDeviceStatus;
     return nullptr;
   }
   static const void* static_extension(std::string_view id) noexcept {

@@ -94,9 +94,22 @@ Stream::OperatorScope::OperatorScope(Stream& stream, const Device& kernel_device
   kernel_device.enter(operator_name);
 }
 
+// Memory and tasks of an operator must live as long as what it is recorded into, which only our own
+// recordings see to.
+void Stream::refuse_foreign_capture() {
+  if (owned_ || recording_) return;
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  device_.check(cudaStreamIsCapturing(stream_, &status), "looking at a wrapped stream");
+  if (status == cudaStreamCaptureStatusNone) return;
+  throw Error(FRT_ERR_BAD_STATE,
+              "the wrapped stream is being captured by its owner; record with capture_begin, or "
+              "end that capture first");
+}
+
 // ---- scratch ------------------------------------------------------------------------------
 
 void Stream::use_pool() {
+  refuse_foreign_capture();
   if (recording_) {
     auto& pools = recording_->kept.pools;
     if (pools.empty()) pools.push_back(pool_);
@@ -119,6 +132,7 @@ void* Stream::scratch(std::size_t bytes) {
 // ---- copies, fills, calls -----------------------------------------------------------------
 
 void Stream::submit_task(const HostTask& task) {
+  refuse_foreign_capture();
   auto owner = std::make_unique<HostTask>(task);
   if (recording_) {
     auto& tasks = recording_->kept.tasks;

@@ -68,6 +68,7 @@ class Stream {
   frt_status copy_batch(const frt_backend_copy* copies, uint64_t count) noexcept;
   void copy_staged(const frt_backend_copy& copy);
   void submit_task(const HostTask& task);
+  void refuse_foreign_capture();
   void use_pool();
   frt_status refuse_in_capture(const char* what) noexcept;
 

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "cuda_device.hpp"
+#include "nvml.hpp"
 #include "status.hpp"
 
 using namespace frt::cuda;
@@ -89,4 +90,21 @@ TEST_CASE("the real driver: devices, or a reason") {
   CHECK(backend.device_open(plugin.handle(), 0, nullptr, &device, &error) == FRT_ERR_OUT_OF_RANGE);
   CHECK(has(error.message, why.message));
   CHECK(device == nullptr);
+}
+
+TEST_CASE("what holds a clock back, in words") {
+  CHECK(clock_limits(0).empty());
+  CHECK(clock_limits(0x1) == "idle");
+  CHECK(clock_limits(0x4) == "power");
+  CHECK(clock_limits(0x80 | 0x40) == "power, temperature");
+  frt_device_status status{};
+  status.struct_size = sizeof status;
+  frt_error error{};
+  const frt::cuda_test::Plugin plugin;
+  const auto& table = plugin.table<frt_device_status_v1>(FRT_EXT_DEVICE_STATUS);
+  CHECK(table.read(plugin.handle(), 99, &status, &error) == FRT_ERR_OUT_OF_RANGE);
+  if (plugin.devices() == 0) return;
+  CHECK(table.read(plugin.handle(), 0, &status, &error) == FRT_OK);
+  CHECK(status.clock_limit_mhz >= status.clock_mhz);
+  CHECK(status.power_mw > 0);
 }
