@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // frt-host bench: prefill and decode speed as llama-bench shows it, with latencies, the share of
-// the floor that memory bandwidth sets, and a comparison with an earlier run.
+// the floor that memory bandwidth sets, and a comparison with an earlier run. With --profile, what
+// each operator takes instead: eager, timed by events on the device.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -28,6 +29,7 @@ struct BenchOptions {
   std::string output = "md";
   std::string compare;
   double tolerance = 5;  // percent
+  bool profile = false;
 };
 
 // The facts that every row carries.
@@ -35,7 +37,7 @@ struct Facts {
   std::string model, architecture, formats, device, backend, build, arguments;
   uint64_t parameters = 0, weight_bytes = 0;
   double bandwidth = 0;
-  double clock_before = 0, clock_after = 0;  // MHz, 0: unknown
+  frt_device_status before{}, after{};  // zeros: unknown
 };
 
 double mean(const std::vector<double>& values) {
@@ -51,13 +53,41 @@ double deviation(const std::vector<double>& values) {
 }
 
 // Mean MHz of the processor's cores as the system reports them; 0 if it does not.
-double processor_clock() {
+uint32_t processor_clock() {
   std::ifstream file("/proc/cpuinfo");
   std::vector<double> clocks;
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with("cpu MHz")) clocks.push_back(std::stod(line.substr(line.find(':') + 1)));
   }
-  return clocks.empty() ? 0 : mean(clocks);
+  return clocks.empty() ? 0 : static_cast<uint32_t>(std::lround(mean(clocks)));
+}
+
+frt_device_status status_of(const LoadedModel& loaded) {
+  constexpr uint32_t kProcessor = 1;  // DLDeviceType
+  frt_device_status status = loaded.device_status();
+  if (status.clock_mhz == 0 && loaded.context().info().device.dlpack_type == kProcessor) {
+    status.clock_mhz = processor_clock();
+  }
+  return status;
+}
+
+// "1980 MHz, 34 C, 120 W"; "unknown" where nothing is.
+std::string describe(const frt_device_status& status) {
+  if (status.clock_mhz == 0) return "unknown";
+  std::string text = fmt::format("{} MHz", status.clock_mhz);
+  if (status.temperature_c) text += fmt::format(", {} C", status.temperature_c);
+  if (status.power_mw) text += fmt::format(", {} W", status.power_mw / 1000);
+  if (status.limited_by[0]) text += fmt::format(", held back by {}", status.limited_by);
+  return text;
+}
+
+nlohmann::ordered_json to_json(const frt_device_status& status) {
+  return {{"clock_mhz", status.clock_mhz},
+          {"clock_limit_mhz", status.clock_limit_mhz},
+          {"memory_clock_mhz", status.memory_clock_mhz},
+          {"temperature_c", status.temperature_c},
+          {"power_w", status.power_mw / 1000.0},
+          {"limited_by", status.limited_by}};
 }
 
 std::vector<double> tokens_per_second(const BenchResult& result) {
@@ -105,8 +135,10 @@ nlohmann::ordered_json to_json(const BenchResult& result, const Facts& facts) {
   json["build"] = facts.build;
   json["arguments"] = facts.arguments;
   json["read_bandwidth"] = facts.bandwidth;
-  json["clock_before_mhz"] = facts.clock_before;
-  json["clock_after_mhz"] = facts.clock_after;
+  json["clock_before_mhz"] = facts.before.clock_mhz;
+  json["clock_after_mhz"] = facts.after.clock_mhz;
+  json["before"] = to_json(facts.before);
+  json["after"] = to_json(facts.after);
   return json;
 }
 
@@ -136,9 +168,9 @@ void print(const std::vector<BenchResult>& results, const Facts& facts, const st
     fmt::print("{}", table.render(output == "md" ? TableFormat::kMarkdown : TableFormat::kCsv));
     if (output == "md") {
       fmt::print(
-          "\nread bandwidth {:.1f} GB/s, clock {:.0f} MHz before, {:.0f} after, {}\n"
+          "\nread bandwidth {:.1f} GB/s; clock before: {}; after: {}; {}\n"
           "arguments: {}\n",
-          facts.bandwidth / 1e9, facts.clock_before, facts.clock_after, facts.architecture,
+          facts.bandwidth / 1e9, describe(facts.before), describe(facts.after), facts.architecture,
           facts.arguments);
     }
   } else if (output == "jsonl") {
@@ -204,9 +236,77 @@ std::vector<BenchPoint> points(const BenchOptions& options) {
   return list;
 }
 
+// What is read to learn the bandwidth: far more than any cache holds.
+uint64_t probe_bytes(const frt_device_info& device) {
+  const uint64_t most = std::min<uint64_t>(device.memory_total / 16, device.memory_free / 4);
+  return std::min<uint64_t>(uint64_t{1} << 32, most) / 256 * 256;
+}
+
+// A row per operator and shape, and their sum.
+ExitCode profile(const LmBench& runner, OperatorTimer& timer, const std::vector<BenchPoint>& list,
+                 const BenchOptions& options, const Facts& facts) {
+  constexpr uint32_t kSteps = 10;
+  auto all = nlohmann::ordered_json::array();
+  for (const BenchPoint& point : list) {
+    const uint32_t steps = point.prefill > 0
+                               ? 1
+                               : static_cast<uint32_t>(std::min<uint64_t>(
+                                     std::max(kSteps, options.repetitions), point.decode));
+    const std::vector<OperatorTime> times =
+        runner.profile(point, steps, timer, [] { return InterruptGuard::requested(); });
+    double total = 0;
+    for (const OperatorTime& time : times) {
+      total += std::accumulate(time.microseconds.begin(), time.microseconds.end(), 0.0) / steps;
+    }
+    Table table({"operator", "shape", "calls", "median us", "p90 us", "us per step", "share",
+                 "GB/s", "of bandwidth"},
+                {2, 3, 4, 5, 6, 7, 8});
+    auto rows = nlohmann::ordered_json::array();
+    for (const OperatorTime& time : times) {
+      const auto calls = static_cast<double>(time.microseconds.size()) / steps;
+      const double each = quantile(time.microseconds, 0.5);
+      const double sum =
+          std::accumulate(time.microseconds.begin(), time.microseconds.end(), 0.0) / steps;
+      const double rate = each > 0 ? static_cast<double>(time.shape.weight_bytes) / each * 1e6 : 0;
+      table.add(
+          {time.name, time.shape.text.empty() ? "-" : time.shape.text, fmt::format("{:g}", calls),
+           fmt::format("{:.2f}", each), fmt::format("{:.2f}", quantile(time.microseconds, 0.9)),
+           fmt::format("{:.1f}", sum), fmt::format("{:.1f} %", 100 * sum / total),
+           rate > 0 ? fmt::format("{:.0f}", rate / 1e9) : "-",
+           rate > 0 && facts.bandwidth > 0 ? fmt::format("{:.0f} %", 100 * rate / facts.bandwidth)
+                                           : "-"});
+      rows.push_back({{"operator", time.name},
+                      {"shape", time.shape.text},
+                      {"calls", calls},
+                      {"median_us", each},
+                      {"step_us", sum},
+                      {"weight_bytes", time.shape.weight_bytes}});
+    }
+    table.add({"all", "", "", "", "", fmt::format("{:.1f}", total), "100 %", "", ""});
+    all.push_back({{"test", bench_name(point)}, {"step_us", total}, {"operators", rows}});
+    if (options.output == "md" || options.output == "csv") {
+      const bool md = options.output == "md";
+      fmt::print("{}{}\n", md ? bench_name(point) + ", eager, " + facts.device + "\n\n" : "",
+                 table.render(md ? TableFormat::kMarkdown : TableFormat::kCsv));
+    } else if (options.output == "jsonl") {
+      fmt::print("{}\n", all.back().dump());
+    }
+  }
+  if (options.output == "json") fmt::print("{}\n", all.dump(2));
+  return ExitCode::kOk;
+}
+
 ExitCode bench(App& app, const BenchOptions& options) {
   const std::vector<BenchPoint> list = points(options);
-  LoadedModel loaded(app, options.manifest, options.model);
+  OperatorTimer timer;  // outlives the device it watches
+  LoadOptions load;
+  if (options.profile) {
+    load.runtime.eager = true;
+    load.runtime.watch = [&timer](const frt_backend_v1& backend, const frt_kernels_v1* kernels) {
+      return timer.watch(backend, kernels);
+    };
+  }
+  LoadedModel loaded(app, options.manifest, options.model, load);
   const LmModel model = loaded.language_model();
   const InterruptGuard interrupt;
   const frt_model_info info = loaded.info();
@@ -223,10 +323,10 @@ ExitCode bench(App& app, const BenchOptions& options) {
   facts.arguments =
       fmt::format("-p {} -n {} -d {} -b {} -r {} --warmup {}", options.prefill, options.decode,
                   options.depth, options.batch, options.repetitions, options.warmup);
-  const uint64_t probe = std::min<uint64_t>(uint64_t{1} << 30, context.device.memory_total / 16);
-  facts.bandwidth = measure_read_bandwidth(loaded.context(), probe / 8 * 8);
-  facts.clock_before = processor_clock();
+  facts.bandwidth = measure_read_bandwidth(loaded.context(), probe_bytes(context.device));
   const LmBench runner(model, facts.bandwidth);
+  if (options.profile) return profile(runner, timer, list, options, facts);
+  facts.before = status_of(loaded);
   std::vector<BenchResult> results;
   for (const BenchPoint& point : list) {
     if (app.draws_progress()) fmt::print(stderr, "\r\x1b[K{} ...", bench_name(point));
@@ -234,7 +334,7 @@ ExitCode bench(App& app, const BenchOptions& options) {
                                  [] { return InterruptGuard::requested(); }));
   }
   if (app.draws_progress()) fmt::print(stderr, "\r\x1b[K");
-  facts.clock_after = processor_clock();
+  facts.after = status_of(loaded);
   print(results, facts, options.output);
   return options.compare.empty() || compare(results, options) ? ExitCode::kOk : ExitCode::kFailed;
 }
@@ -263,6 +363,8 @@ void add_bench_command(App& app) {
   command->add_option("--compare", options->compare, "Fail if slower than this earlier JSON output")
       ->type_name("FILE")
       ->check(CLI::ExistingFile);
+  command->add_flag("--profile", options->profile,
+                    "What each operator takes, run one by one (steps: -r, at least 10)");
   command->add_option("--tolerance", options->tolerance, "With --compare: percent allowed")
       ->capture_default_str();
   app.add_command(command, [&app, options] { return bench(app, *options); });

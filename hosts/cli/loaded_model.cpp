@@ -49,7 +49,7 @@ std::string model_names(const core::Manifest& manifest) {
 }  // namespace
 
 LoadedModel::LoadedModel(App& app, const std::string& manifest_path, const std::string& model,
-                         uint32_t flags)
+                         const LoadOptions& options)
     : app_(app),
       progress_(app.draws_progress(), true),
       services_(app.log(),
@@ -63,10 +63,12 @@ LoadedModel::LoadedModel(App& app, const std::string& manifest_path, const std::
   core::Manifest manifest = app.load_manifest(manifest_path);
   stage(ExitCode::kManifest, [&] { choose(manifest, model); });
   const core::ModelSpec spec = *manifest.find_model(name_);
+  device_ = spec.device();
 
   progress_.report("plugins", FRT_PROGRESS_ITEMS, 0, 1);
   try {
-    runtime_ = std::make_unique<core::Runtime>(std::move(manifest), app.registry(), services_);
+    runtime_ = std::make_unique<core::Runtime>(std::move(manifest), app.registry(), services_,
+                                               options.runtime);
   } catch (const core::DiagnosticError&) {
     throw;
   } catch (const Error& error) {
@@ -82,7 +84,7 @@ LoadedModel::LoadedModel(App& app, const std::string& manifest_path, const std::
   });
   frt_model_params params{};
   params.struct_size = sizeof(params);
-  params.flags = flags;
+  params.flags = options.flags;
   params.context = context_;
   params.name = spec.name.c_str();
   params.checkpoint = spec.checkpoint().c_str();
@@ -135,6 +137,19 @@ frt_model_info LoadedModel::info() const {
   info.struct_size = sizeof(info);
   check(table_->info(model_, &info), "model info");
   return info;
+}
+
+frt_device_status LoadedModel::device_status() const {
+  frt_device_status status{};
+  status.struct_size = sizeof(status);
+  const core::RuntimeDevice& device = runtime_->device(device_);
+  const auto* table = device.plugin->find<frt_device_status_v1>(FRT_EXT_DEVICE_STATUS);
+  frt_error error{};
+  if (!table ||
+      table->read(device.plugin->handle(), device.spec->ordinal(), &status, &error) != FRT_OK) {
+    return {};
+  }
+  return status;
 }
 
 LmModel LoadedModel::language_model() const {

@@ -3,6 +3,7 @@
 // runs a model starts.
 #pragma once
 
+#include <frt/device_status.h>
 #include <frt/model.h>
 #include <frt/core/manifest.hpp>
 #include <frt/core/runtime.hpp>
@@ -18,14 +19,19 @@
 
 namespace frt::host {
 
+// What a command may want different.
+struct LoadOptions {
+  uint32_t flags = 0;            // FRT_MODEL_*
+  core::RuntimeOptions runtime;  // how devices are opened
+};
+
 // Loads plugins, opens the device, makes the model, and says so on stderr. Errors carry the exit
 // status of the stage they belong to. Destruction goes backwards.
 class LoadedModel {
  public:
-  // `model`: the name in the manifest; may be empty if there is only one. `flags`:
-  // FRT_MODEL_*.  [setup]
+  // `model`: the name in the manifest; may be empty if there is only one.  [setup]
   LoadedModel(App& app, const std::string& manifest_path, const std::string& model,
-              uint32_t flags = 0);
+              const LoadOptions& options = {});
   ~LoadedModel();
   LoadedModel(const LoadedModel&) = delete;
   LoadedModel& operator=(const LoadedModel&) = delete;
@@ -38,6 +44,8 @@ class LoadedModel {
   frt_model_info info() const;
   // The model as a language model. Throws if it is none.
   LmModel language_model() const;
+  // What the model's device is doing now: zeros where its backend does not tell.
+  frt_device_status device_status() const;
   // Seconds from the constructor's start to ready.
   double load_seconds() const noexcept { return load_seconds_; }
 
@@ -48,7 +56,7 @@ class LoadedModel {
   ProgressView progress_;
   core::HostServices services_;
   std::unique_ptr<core::Runtime> runtime_;
-  std::string name_;
+  std::string name_, device_;
   Context context_;
   const frt_model_v1* table_ = nullptr;
   frt_model model_ = nullptr;

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 #include <frt/ops/checksum.h>
+#include <frt/ops/elementwise.h>
 
 #include <algorithm>
 #include <chrono>
@@ -34,15 +35,28 @@ std::vector<int32_t> synthetic_tokens(uint64_t count, uint64_t seed, uint32_t vo
   return tokens;
 }
 
+// Where the prefill step that starts at `position` ends: at a multiple of the chunk, or at `limit`.
+uint64_t chunk_end(const LmModel& model, uint64_t position, uint64_t limit) {
+  const uint64_t chunk = model.info().prefill_chunk;
+  return std::min((position / chunk + 1) * chunk, limit);
+}
+
+std::vector<frt_sampling_params> greedy(uint32_t batch) {
+  std::vector<frt_sampling_params> list(batch);
+  for (auto& params : list) {
+    params.top_p = 1;
+    params.repetition_penalty = 1;
+  }
+  return list;
+}
+
 // Feeds `tokens` to a slot from `position` on, cut at multiples of the chunk; returns the last
 // ticket. Waits only for places in the ring.
 uint64_t feed(StepRunner& runner, const LmModel& model, uint32_t slot, uint64_t position,
               const std::vector<int32_t>& tokens) {
-  const uint64_t chunk = model.info().prefill_chunk;
   uint64_t ticket = 0;
   for (uint64_t at = 0; at < tokens.size();) {
-    const uint64_t edge = ((position + at) / chunk + 1) * chunk - position;
-    const uint64_t end = std::min<uint64_t>(tokens.size(), edge);
+    const uint64_t end = chunk_end(model, position + at, position + tokens.size()) - position;
     ticket = runner.submit_prefill(slot, static_cast<int32_t>(position + at),
                                    std::span(tokens).subspan(at, end - at));
     at = end;
@@ -96,12 +110,7 @@ BenchResult LmBench::run(const BenchPoint& point, uint32_t repetitions, uint32_t
   check_point(point);
   const frt_lm_info& info = model_.info();
   StepRunner runner(model_);
-  std::vector<frt_sampling_params> greedy(point.batch);
-  for (auto& params : greedy) {
-    params.top_p = 1;
-    params.repetition_penalty = 1;
-  }
-  runner.set_sampling(greedy);
+  runner.set_sampling(greedy(point.batch));
 
   BenchResult result;
   result.point = point;
@@ -155,31 +164,92 @@ BenchResult LmBench::run(const BenchPoint& point, uint32_t repetitions, uint32_t
   return result;
 }
 
+std::vector<OperatorTime> LmBench::profile(const BenchPoint& point, uint32_t steps,
+                                           OperatorTimer& timer,
+                                           const std::function<bool()>& cancelled) const {
+  check_point(point);
+  const frt_lm_info& info = model_.info();
+  StepRunner runner(model_);
+  runner.set_sampling(greedy(point.batch));
+  const uint64_t depth = std::max<uint64_t>(point.depth, point.prefill > 0 ? 0 : 1);
+  const auto fill_slots = [&] {
+    for (uint32_t slot = 0; slot < point.batch; ++slot) {
+      runner.clear(slot);
+      if (depth > 0) {
+        feed(runner, model_, slot, 0, synthetic_tokens(depth, slot + 1, info.vocabulary));
+      }
+    }
+    runner.stream().sync();
+  };
+  const auto finish_step = [&](uint64_t ticket) {
+    timer.release();
+    runner.wait(ticket);
+    if (cancelled()) throw Error(FRT_ERR_CANCELLED, "stopped on request");
+  };
+  for (const bool timed : {false, true}) {
+    fill_slots();
+    if (timed) timer.start();
+    if (point.prefill > 0) {
+      const auto tokens = synthetic_tokens(point.prefill, 77, info.vocabulary);
+      for (uint64_t at = 0; at < tokens.size();) {
+        const uint64_t end = chunk_end(model_, depth + at, depth + tokens.size()) - depth;
+        finish_step(runner.submit_prefill(0, static_cast<int32_t>(depth + at),
+                                          std::span(tokens).subspan(at, end - at)));
+        at = end;
+      }
+      continue;
+    }
+    std::vector<StepRunner::Entry> entries;
+    for (uint32_t slot = 0; slot < point.batch; ++slot) entries.push_back({slot, 0, -1});
+    for (uint64_t step = 0; step < (timed ? steps : 1); ++step) {
+      for (auto& entry : entries) entry.position = static_cast<int32_t>(depth + step);
+      finish_step(runner.submit_decode(entries));
+    }
+  }
+  return timer.finish();
+}
+
 double measure_read_bandwidth(const Context& context, uint64_t bytes) {
   constexpr int kPasses = 9;
   Kernel<frt_checksum_args> checksum;
-  KernelSet().add(checksum, "?" FRT_OP_CHECKSUM).resolve(context, FRT_DTYPE_NONE, 0);
-  if (!checksum) return 0;
+  Kernel<frt_fill_uniform_args> fill;
+  KernelSet()
+      .add(checksum, "?" FRT_OP_CHECKSUM)
+      .add(fill, "?" FRT_OP_FILL_UNIFORM)
+      .resolve(context, FRT_DTYPE_NONE, 0);
+  if (!checksum || bytes < sizeof(float)) return 0;
   const Stream stream = context.create_stream("bandwidth");
   const Buffer data = context.alloc(FRT_SPACE_DEVICE, bytes, "bandwidth.data");
   const Buffer sum = context.alloc(FRT_SPACE_DEVICE, sizeof(uint64_t), "bandwidth.sum");
+  const Event start = context.create_event(FRT_EVENT_TIMING);
+  const Event end = context.create_event(FRT_EVENT_TIMING);
   const Recorder recorder(stream);
-  recorder.fill(data, 0, bytes, 1);
+  if (fill) {  // equal bytes may be read faster than real ones
+    frt_fill_uniform_args args{};
+    args.dtype = FRT_DTYPE_F32;
+    args.low = -1;
+    args.high = 1;
+    args.seed = 1;
+    args.count = bytes / sizeof(float);
+    args.y = data.pointer<void>();
+    fill(recorder, args);
+  } else {
+    recorder.fill(data, 0, bytes, 0x5A);
+  }
   frt_checksum_args args{};
   args.x = data.pointer<void>();
-  args.bytes = bytes;
+  args.bytes = bytes / 8 * 8;
   args.y = sum.pointer<uint64_t>();
   std::vector<double> rates;
   for (int pass = 0; pass <= kPasses; ++pass) {
-    stream.sync();
-    const auto start = Clock::now();
+    start.record(stream);
     checksum(recorder, args);
-    stream.sync();
-    if (pass > 0) {
-      rates.push_back(static_cast<double>(bytes) / seconds_between(start, Clock::now()));
-    }
+    end.record(stream);
+    end.sync();
+    const double seconds = end.elapsed_since(start) / 1e3;
+    if (pass > 0 && seconds > 0) rates.push_back(static_cast<double>(args.bytes) / seconds);
   }
-  return quantile(rates, 0.5);
+  return rates.empty() ? 0 : quantile(rates, 0.5);
 }
 
 }  // namespace frt::host

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lm/lm_model.hpp"
+#include "lm/operator_timer.hpp"
 
 namespace frt::host {
 
@@ -47,6 +48,11 @@ class LmBench {
   BenchResult run(const BenchPoint& point, uint32_t repetitions, uint32_t warmup,
                   const std::function<bool()>& cancelled) const;
 
+  // What each operator of the point takes: `steps` decode steps, or one prefill, after one that is
+  // not timed. The context must be eager and watched by `timer`.
+  std::vector<OperatorTime> profile(const BenchPoint& point, uint32_t steps, OperatorTimer& timer,
+                                    const std::function<bool()>& cancelled) const;
+
  private:
   void check_point(const BenchPoint& point) const;
 
@@ -54,8 +60,9 @@ class LmBench {
   double bandwidth_;
 };
 
-// Bytes per second at which the device reads a buffer of `bytes` (much larger than its caches):
-// the median of some passes of frt.checksum/1. 0 if the backend lacks the operator.  [setup]
+// Bytes per second at which the device reads a buffer of `bytes` (much larger than its caches) of
+// random values: the median of some passes of frt.checksum/1 by the device's own clock. 0 if the
+// backend lacks the operator.  [setup]
 double measure_read_bandwidth(const Context& context, uint64_t bytes);
 
 }  // namespace frt::host

@@ -12,8 +12,12 @@
 
 namespace frt::core {
 
-Runtime::Runtime(Manifest manifest, Registry& registry, HostServices& services, bool all_devices)
-    : manifest_(std::move(manifest)), registry_(registry), services_(services) {
+Runtime::Runtime(Manifest manifest, Registry& registry, HostServices& services,
+                 RuntimeOptions options)
+    : manifest_(std::move(manifest)),
+      registry_(registry),
+      services_(services),
+      options_(std::move(options)) {
   std::set<std::string> used;
   for (const ModelSpec& model : manifest_.models) used.insert(model.device());
   try {
@@ -24,7 +28,7 @@ Runtime::Runtime(Manifest manifest, Registry& registry, HostServices& services, 
     }
     for (const ModelSpec& model : manifest_.models) registry_.load(model.plugin());
     for (const DeviceSpec& device : manifest_.devices) {
-      if ((all_devices || used.contains(device.name)) && !device.automatic()) {
+      if ((options_.all_devices || used.contains(device.name)) && !device.automatic()) {
         registry_.load(device.backend());
       }
     }
@@ -32,7 +36,7 @@ Runtime::Runtime(Manifest manifest, Registry& registry, HostServices& services, 
       open(model.plugin()).require<frt_model_v1>(FRT_EXT_MODEL);
     }
     for (const DeviceSpec& device : manifest_.devices) {
-      if (all_devices || used.contains(device.name)) open_device(device);
+      if (options_.all_devices || used.contains(device.name)) open_device(device);
     }
   } catch (...) {
     for (RuntimeDevice& device : devices_) close_context(device.context);
@@ -92,11 +96,13 @@ void Runtime::open_device(const DeviceSpec& spec) {
   ContextOptions options;
   options.name = spec.name;
   options.backend_id = id;
-  options.eager = !spec.capture();
+  options.eager = options_.eager || !spec.capture();
   options.kernels = plugin.find<frt_kernels_v1>(FRT_EXT_KERNELS);
   try {
-    device.context = open_context(plugin.require<frt_backend_v1>(FRT_EXT_BACKEND), plugin.handle(),
-                                  spec.ordinal(), device.options.c(), options);
+    const auto& backend = plugin.require<frt_backend_v1>(FRT_EXT_BACKEND);
+    if (options_.watch) options.kernels = options_.watch(backend, options.kernels);
+    device.context =
+        open_context(backend, plugin.handle(), spec.ordinal(), device.options.c(), options);
   } catch (const Error& error) {
     throw Error(error.status(), "device '" + spec.name + "' (" + id + "): " + error.what());
   }

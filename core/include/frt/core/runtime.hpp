@@ -16,6 +16,7 @@
 #include <frt/core/registry.hpp>
 #include <frt/core/services.hpp>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -42,11 +43,20 @@ struct SummaryRow {
   std::string detail;  // version and path, reason, backend and product name
 };
 
+struct RuntimeOptions {
+  bool all_devices = false;  // not only those that models use
+  bool eager = false;        // no device captures, whatever the manifest says
+  // Given a backend's tables when its device is opened, returns what to register in place of its
+  // kernels: its own table, or one of the caller's that wraps it, to watch what is launched.
+  std::function<const frt_kernels_v1*(const frt_backend_v1& backend, const frt_kernels_v1* kernels)>
+      watch;
+};
+
 class Runtime {
  public:
-  // Opens the devices that models use, or all if `all_devices`. `registry` and `services` outlive
-  // the runtime.  [setup]
-  Runtime(Manifest manifest, Registry& registry, HostServices& services, bool all_devices = false);
+  // `registry`, `services` and what `options.watch` returns outlive the runtime.  [setup]
+  Runtime(Manifest manifest, Registry& registry, HostServices& services,
+          RuntimeOptions options = {});
   ~Runtime();
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
@@ -67,12 +77,13 @@ class Runtime {
   Manifest manifest_;
   Registry& registry_;
   HostServices& services_;
+  RuntimeOptions options_;
   std::vector<std::unique_ptr<OpenPlugin>> plugins_;
   std::vector<RuntimeDevice> devices_;
 };
 
 // The best plugin for device `ordinal` that is not the processor this program runs on. `open` gives
-// an opened plugin or throws. Throws FRT_ERR_NOT_FOUND with every candidate's reason and the way to
+// an opened plugin or throws. Throws FRT_ERR_DEVICE with every candidate's reason and the way to
 // ask for the processor explicitly.  [setup]
 BackendChoice choose_backend(Registry& registry, uint32_t ordinal,
                              const std::function<OpenPlugin&(const std::string& id)>& open);
