@@ -3,7 +3,7 @@
 // everything can still be taken apart, and the process ends normally.
 #include <doctest/doctest.h>
 
-#include "cuda_device.hpp"
+#include "core_context.hpp"
 
 using namespace frt::cuda_test;
 using frt::check;
@@ -23,6 +23,19 @@ TEST_CASE("a lost device is reported by every call, and nothing crashes") {
   const ExecHandle exec = device.capture(stream, [&] { device.step(stream, value, 1); });
   check(backend.event_record(start, stream), "event_record");
   check(backend.stream_sync(stream), "stream_sync");
+
+  // Another opening of the device, as core holds it, learns it by itself.
+  CoreContext core;
+  const frt::Stream core_stream = core->create_stream("s");
+  const frt::Buffer core_value = core->alloc(FRT_SPACE_DEVICE, 4, "value");
+  frt::Graph graph = core->create_graph("g", 1);
+  graph.capture(0, [&](const frt::Recorder& recorder) {
+    StepArgs args;
+    args.value = core_value.pointer<uint32_t>();
+    core.step(recorder, args);
+  });
+  graph.replay(0, core_stream);
+  core_stream.sync();
 
   device.run(stream, kFault, FaultArgs{});
   CHECK(backend.stream_sync(stream) == FRT_ERR_DEVICE_LOST);
@@ -67,4 +80,10 @@ TEST_CASE("a lost device is reported by every call, and nothing crashes") {
   CHECK(backend.stream_wrap(device.handle(), nullptr, &new_stream, &error) == FRT_ERR_DEVICE_LOST);
   CHECK(backend.event_create(device.handle(), 0, &new_event, &error) == FRT_ERR_DEVICE_LOST);
   CHECK(backend.exec_compose(device.handle(), &node, 1, &new_exec, &error) == FRT_ERR_DEVICE_LOST);
+
+  frt_status replayed = graph.try_replay(0, core_stream);
+  if (replayed == FRT_OK) replayed = core->table().stream_sync(core_stream);
+  CHECK(replayed == FRT_ERR_DEVICE_LOST);
+  CHECK(graph.try_replay(0, core_stream) == FRT_ERR_DEVICE_LOST);
+  CHECK(!core->last_error().empty());
 }

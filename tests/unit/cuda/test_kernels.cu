@@ -78,10 +78,10 @@ void fork(Stream& stream, const ForkArgs& args) {
 }  // namespace
 
 void register_operators(KernelList& list) {
-  list.add<StepArgs>(kStep, 0, 0, step);
-  list.add<ThroughScratchArgs>(kThroughScratch, 0, 0, through_scratch);
-  list.add<FaultArgs>(kFault, 0, 0, fault);
-  list.add<ForkArgs>(kFork, 0, 0, fork);
+  list.add<StepArgs>(kStep, kFloatTypes, 0, step);
+  list.add<ThroughScratchArgs>(kThroughScratch, kFloatTypes, 0, through_scratch);
+  list.add<FaultArgs>(kFault, kFloatTypes, 0, fault);
+  list.add<ForkArgs>(kFork, kFloatTypes, 0, fork);
 }
 
 }  // namespace frt::cuda

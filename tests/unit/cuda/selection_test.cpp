@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// How core chooses among the real CUDA plugins, from their cards and made-up devices, and what a
+// user reads on a machine without a driver. Runs without a device.
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <frt/core/plugin.hpp>
+#include <frt/core/runtime.hpp>
+#include <frt/error.hpp>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cuda_device.hpp"
+
+using namespace frt::core;
+namespace fs = std::filesystem;
+
+namespace {
+
+const fs::path kPlugins = FRT_PLUGIN_DIR;
+const fs::path kFakes = FRT_TEST_PLUGINS;
+const std::vector<std::string> kArchitectures = {FRT_TEST_ARCHS};  // "90a", ...
+
+std::string number_of(const std::string& architecture) {
+  return architecture.substr(0, architecture.find_first_not_of("0123456789"));
+}
+
+Card card_of(const std::string& architecture) {
+  return read_image(kPlugins / ("frt_cuda_sm" + architecture + ".so")).card;
+}
+
+bool has(const std::string& text, const std::string& part) {
+  const bool found = text.find(part) != std::string::npos;
+  if (!found) MESSAGE("'", part, "' is not in:\n", text);
+  return found;
+}
+
+// Core as a host has it, with a folder of made-up devices before the real plugins.
+class Host {
+ public:
+  explicit Host(const char* fakes) {
+    RegistryOptions options;
+    if (fakes) options.plugin_folders = {kFakes / fakes};
+    options.use_environment = false;
+    options.own_folder = kPlugins;
+    options.probing = Probing::kNever;
+    registry_ = std::make_unique<Registry>(options);
+  }
+  BackendChoice choose() {
+    return choose_backend(*registry_, 0, [this](const std::string& id) -> OpenPlugin& {
+      auto& plugin = opened_[id];
+      if (!plugin) {
+        const LoadedPlugin& loaded = registry_->load(id);
+        Diagnostics diagnostics;
+        const Config options =
+            resolve_config(loaded.schema.plugin_options, {}, ResolveContext{}, diagnostics);
+        plugin = std::make_unique<OpenPlugin>(loaded, options, services_);
+      }
+      return *plugin;
+    });
+  }
+
+ private:
+  Log log_{[] {
+    LogOptions options;
+    options.descriptor = -1;
+    return options;
+  }()};
+  HostServices services_{log_};
+  std::unique_ptr<Registry> registry_;
+  std::map<std::string, std::unique_ptr<OpenPlugin>> opened_;
+};
+
+// Runs frt-host with the real plugins; its output and exit status.
+std::string run_host(const std::string& arguments, int& status) {
+  const std::string command = std::string(FRT_TEST_HOST) + " " + arguments + " 2>&1";
+  FILE* pipe = popen(command.c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  std::string text;
+  for (char buffer[512]; const std::size_t bytes = fread(buffer, 1, sizeof buffer, pipe);) {
+    text.append(buffer, bytes);
+  }
+  status = WEXITSTATUS(pclose(pipe));
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("cards: id, targets, PTX, and how they rank") {
+  for (const std::string& architecture : kArchitectures) {
+    const Card card = card_of(architecture);
+    const std::string number = number_of(architecture);
+    CHECK(card.id == "frt.cuda.sm" + number);
+    CHECK(card.kind == FRT_PLUGIN_BACKEND);
+    CHECK(card.targets == std::vector<std::string>{"sm_" + architecture});
+    CHECK(card.ptx == std::vector<std::string>{"compute_" + number});
+    CHECK(!card.summary.empty());
+    CHECK(has(card.requirements.at(0), "driver"));
+    CHECK(rank_card(card, "sm_" + number).fit == Fit::kExact);
+    CHECK(rank_card(card, "sm_130").fit == Fit::kVirtual);
+    const Ranking refused = rank_card(card, "sm_80");
+    CHECK(refused.fit == Fit::kNone);
+    CHECK(has(refused.reason, "for sm_" + architecture + ", the device is sm_80"));
+    CHECK(rank_card(card, "x86-64-v4").fit == Fit::kNone);
+  }
+}
+
+TEST_CASE("a made-up device gets the plugin of its architecture") {
+  for (const std::string& architecture : kArchitectures) {
+    const std::string number = number_of(architecture);
+    const BackendChoice choice = Host(("sm_" + number).c_str()).choose();
+    CHECK(choice.id == "frt.cuda.sm" + number);
+    CHECK(choice.architecture == "sm_" + number);
+    CHECK(choice.reason == "machine code for sm_" + architecture);
+  }
+}
+
+TEST_CASE("a newer device gets PTX, an older one gets the reasons") {
+  const BackendChoice newer = Host("sm_130").choose();
+  CHECK(newer.id.starts_with("frt.cuda.sm"));
+  CHECK(has(newer.reason, "that the driver translates for sm_130"));
+  try {
+    Host("sm_80").choose();
+    FAIL("no plugin runs on sm_80");
+  } catch (const frt::Error& error) {
+    CHECK(error.status() == FRT_ERR_NOT_FOUND);
+    for (const std::string& architecture : kArchitectures) {
+      CHECK(has(error.what(), "frt.cuda.sm" + number_of(architecture) + ": for sm_" + architecture +
+                                  ", the device is sm_80"));
+    }
+  }
+}
+
+TEST_CASE("without a device frt-host says what is missing and exits as specified") {
+  if (frt::cuda_test::Plugin().devices() > 0) return;
+  const std::string id = "frt.cuda.sm" + number_of(kArchitectures.front());
+  int status = -1;
+  const std::string devices = run_host("devices", status);
+  CHECK(has(devices, id + ": no device: "));
+  const bool no_driver = devices.find("no NVIDIA driver") != std::string::npos;
+  run_host("doctor", status);
+  CHECK(status == 0);
+
+  const fs::path manifest = fs::path(FRT_BINARY_DIR) / "cuda_selection_test.toml";
+  const auto run = [&](const std::string& backend) {
+    std::ofstream(manifest) << "schema = 1\n[device.gpu0]\nbackend = \"" << backend
+                            << "\"\n[model.demo]\nplugin = \"frt.qwen36\"\ndevice = \"gpu0\"\n"
+                               "checkpoint = \"synthetic:qwen3.6-0.8b-like?format=bf16\"\n";
+    return run_host("run " + manifest.string() + " --prompt-ids 1", status);
+  };
+  const std::string named = run(id);
+  CHECK(status == 5);
+  CHECK(has(named, "device 'gpu0' (" + id + "): device 0 does not exist"));
+  if (no_driver) CHECK(has(named, "no NVIDIA driver: libcuda.so.1"));
+  const std::string automatic = run("auto");
+  CHECK(status != 0);
+  CHECK(has(automatic, "backend = \"auto\" found no device"));
+  CHECK(has(automatic, id + ": "));
+  CHECK(has(automatic, "backend = \"frt.cpu\""));
+}
