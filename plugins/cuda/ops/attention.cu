@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // frt.attention_append/1, frt.attention/1 and frt.attention_block/1: checks, and the choice of the
 // form (attention.hpp). The device code is in attention_append.cu, attention_split.cu,
-// attention_tiles.cu and attention_general.cu.
+// attention_tiles.cu, attention_hopper.cu and attention_general.cu.
 #include "attention.hpp"
 
 #include <frt/checks.hpp>
@@ -66,6 +66,8 @@ void run_attention(Stream& stream, const frt_attention_args& args) {
     launch_general(stream, args);
   } else if (args.sequences.rows <= kSplitRows) {
     launch_split(stream, args, nullptr);
+  } else if (hopper_tiles(stream.device(), args)) {
+    launch_hopper_tiles(stream, args);
   } else {
     launch_tiles(stream, args);
   }

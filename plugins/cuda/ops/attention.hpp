@@ -2,7 +2,8 @@
 // attention.hpp - the forms of attention on this backend, and who takes which arguments.
 //
 //   split    few rows per sequence (decode, verify): the positions are split over blocks
-//   tiles    many rows (prefill): tiles of queries against tiles of positions, tensor cores
+//   tiles    many rows (prefill): tiles of queries against tiles of positions, tensor cores; in a
+//            portable form and one for Hopper
 //   general  everything else (f32 activations, f32 cache, any head size): simple and slower
 //
 // Which form runs depends on types, shapes and `rows` only, never on what is in the batch.
@@ -31,5 +32,8 @@ void launch_split(Stream& stream, const frt_attention_args& args,
                   const frt_attention_append_args* append);
 // fast_attention(args).
 void launch_tiles(Stream& stream, const frt_attention_args& args);
+// Whether the form for Hopper takes arguments that fast_attention() takes.
+bool hopper_tiles(const Device& device, const frt_attention_args& args) noexcept;
+void launch_hopper_tiles(Stream& stream, const frt_attention_args& args);
 
 }  // namespace frt::cuda

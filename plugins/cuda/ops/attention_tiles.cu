@@ -12,13 +12,8 @@
 // whose waits then overlap, and one on devices with 100 KB. Rows of shared memory are swizzled (16
 // byte unit u of row r lies at u ^ r % 8), so ldmatrix has no bank conflicts. FP8 codes go through
 // registers and are widened to bf16 on the way.
-//
-// Tiles of positions begin at multiples of 64 whatever the row, and every block walks them in the
-// same order: a row's bits depend on what it sees, not on its place in a tile, a chunk or a bucket.
-// (What a row does not see has weight 0 and leaves maximum and sums as they are.)
 #include "attention.hpp"
-#include "attention_mma.cuh"
-#include "attention_rows.cuh"
+#include "attention_tiles.cuh"
 
 namespace frt::cuda {
 namespace {
@@ -26,7 +21,6 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
 constexpr int kQueries = kWarps * 16;
-constexpr int kPositions = 64;
 
 // The address of 16-byte unit `unit` of row `row` in a matrix of bf16 rows of kDim.
 template <int kDim>
@@ -44,23 +38,6 @@ __device__ __forceinline__ uint32_t pair_from(uint32_t start, int pair) {
 // that hold FP8 codes until store().
 template <int kDim, class KV>
 struct Loader;
-
-// A lane's 16-byte units of rows first, first + step ..: rows behind the last visible one are not
-// read, some row before them is instead (their weights are 0).
-class RowWalk {
- public:
-  __device__ __forceinline__ RowWalk(const std::byte* from, int64_t stride, int first, int stop)
-      : at_(from + min(first, stop - 1) * stride), left_(stop - first) {}
-  __device__ __forceinline__ const std::byte* at() const { return at_; }
-  __device__ __forceinline__ void advance(int rows, int64_t step) {
-    left_ -= rows;
-    if (left_ > 0) at_ += step;
-  }
-
- private:
-  const std::byte* at_;
-  int left_;  // rows from here to the last visible one
-};
 
 template <int kDim>
 struct Loader<kDim, bf16> {
@@ -119,30 +96,17 @@ struct Loader<kDim, f8e4m3> {
   }
 };
 
-// The queries of a tile; those behind the last are read as that one and dropped in the end.
 template <int kDim>
-__device__ __forceinline__ void load_queries(const frt_attention_args& args, uint32_t tile,
-                                             int64_t row0, int head0, int group, int first,
-                                             int last) {
+__device__ __forceinline__ void load_queries(const frt_attention_args& args, const QueryTile& tile,
+                                             uint32_t to) {
   constexpr int kUnits = kDim / 8;
 #pragma unroll
   for (int i = 0; i < kQueries * kUnits / kThreads; ++i) {
     const int at = i * kThreads + threadIdx.x;
     const int n = at / kUnits, unit = at % kUnits;
-    const int query = min(first + n, last);
-    const int64_t vector = (row0 + query / group) * args.heads + head0 + query % group;
-    copy_async(place<kDim>(tile, n, unit),
-               static_cast<const bf16*>(args.q) + vector * kDim + unit * 8);
+    copy_async(place<kDim>(to, n, unit), query_vector<kDim>(args, tile, n) + unit * 8);
   }
 }
-
-// Running state of one warp: queries g and g + 8 of its sixteen.
-template <int kDim>
-struct State {
-  float o[kDim / 8][4] = {};
-  float largest[2] = {-INFINITY, -INFINITY};
-  float sum[2] = {};  // over the positions of this lane
-};
 
 // s = q K^T: 16 queries, 64 positions.
 template <int kDim>
@@ -170,51 +134,6 @@ __device__ __forceinline__ void score(float (&s)[kPositions / 8][4], uint32_t qu
   }
 }
 
-// Scores to weights; the sums so far shrink to the new maximum. `visible`: positions of this tile
-// that queries g and g + 8 see.
-template <int kDim>
-__device__ __forceinline__ void soften(float (&s)[kPositions / 8][4], State<kDim>& state,
-                                       float scale, bool masked, const int (&visible)[2]) {
-  const int t = threadIdx.x % 4;
-  if (masked) {
-#pragma unroll
-    for (int i = 0; i < kPositions / 8; ++i) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        if (i * 8 + 2 * t + j % 2 >= visible[j / 2]) s[i][j] = -INFINITY;
-      }
-    }
-  }
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    float now = fmaxf(s[0][2 * h], s[0][2 * h + 1]);
-#pragma unroll
-    for (int i = 1; i < kPositions / 8; ++i) {
-      now = fmaxf(now, fmaxf(s[i][2 * h], s[i][2 * h + 1]));
-    }
-    now = fmaxf(now, __shfl_xor_sync(~0u, now, 1));
-    now = fmaxf(now, __shfl_xor_sync(~0u, now, 2));
-    now = fmaxf(now * scale, state.largest[h]);
-    const float shrink = exp2_fast(state.largest[h] - now);
-    state.largest[h] = now;
-    float sum = 0;
-#pragma unroll
-    for (int i = 0; i < kPositions / 8; ++i) {
-#pragma unroll
-      for (int j = 2 * h; j < 2 * h + 2; ++j) {
-        s[i][j] = exp2_fast(__fmaf_rn(s[i][j], scale, -now));
-        sum += s[i][j];
-      }
-    }
-    state.sum[h] = state.sum[h] * shrink + sum;
-#pragma unroll
-    for (int i = 0; i < kDim / 8; ++i) {
-      state.o[i][2 * h] *= shrink;
-      state.o[i][2 * h + 1] *= shrink;
-    }
-  }
-}
-
 // o += p V.
 template <int kDim>
 __device__ __forceinline__ void add_values(float (&o)[kDim / 8][4],
@@ -237,109 +156,45 @@ __device__ __forceinline__ void add_values(float (&o)[kDim / 8][4],
   }
 }
 
-// The sums of the block to memory, by way of shared memory (f32, 64 x kDim: where keys and values
-// were), so that gates are read and results written 16 bytes a lane.
-template <int kDim>
-__device__ __forceinline__ void store_tile(const frt_attention_args& args, State<kDim>& state,
-                                           float v_scale, float4* shared, int64_t row0, int head0,
-                                           int group, int first, int last) {
-  constexpr int kUnits = kDim / 4;  // float4 of a row
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  float4* own = shared + warp * 16 * kUnits;
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    float sum = state.sum[h];
-    sum += __shfl_xor_sync(~0u, sum, 1);
-    sum += __shfl_xor_sync(~0u, sum, 2);
-    const float factor = v_scale / sum;
-    const int n = g + 8 * h;
-#pragma unroll
-    for (int i = 0; i < kDim / 8; ++i) {
-      const int unit = (2 * i + t / 2) ^ (n & 7);
-      reinterpret_cast<float2*>(own + n * kUnits + unit)[t % 2] =
-          make_float2(state.o[i][2 * h] * factor, state.o[i][2 * h + 1] * factor);
-    }
-  }
-  __syncwarp();
-  for (int at = lane; at < 16 * kUnits / 2; at += 32) {
-    const int n = at / (kUnits / 2), unit = at % (kUnits / 2) * 2;
-    const int query = first + warp * 16 + n;
-    if (query > last) break;
-    const int64_t row = row0 + query / group;
-    const int head = head0 + query % group;
-    const float4 low = own[n * kUnits + (unit ^ (n & 7))];
-    const float4 high = own[n * kUnits + ((unit + 1) ^ (n & 7))];
-    float value[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-    if (args.gate) {
-      const auto gate =
-          load_vector<bf16, 8>(static_cast<const bf16*>(args.gate) + row * args.gate_row_stride +
-                               head * args.gate_head_stride + unit * 4);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) value[i] *= sigmoid(to_float(gate.values[i]));
-    }
-    store_floats<8>(static_cast<bf16*>(args.y) + (row * args.heads + head) * kDim + unit * 4, value,
-                    1.0f);
-  }
-}
-
 template <int kDim, class KV>
 __global__ void __launch_bounds__(kThreads, 2)
     tiles_kernel(const __grid_constant__ frt_attention_args args) {
   extern __shared__ float4 shared[];
-  const int group = args.heads / args.kv_heads;
-  const int kv_head = blockIdx.y, b = blockIdx.z;
   pdl_trigger();
   pdl_wait();
   // The last rows see most: they go first, so that no processor is left alone with them.
-  const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kQueries;
-  const int last = min(first + kQueries, active_length(args.sequences, b) * group) - 1;
-  if (last < first) return;
-
-  const int64_t row0 = static_cast<int64_t>(b) * args.sequences.rows;
-  const int head0 = kv_head * group;
-  const int position = args.sequences.position[b];
-  const int64_t stride = static_cast<int64_t>(args.kv_heads) * kDim * sizeof(KV);
-  const int64_t base =
-      args.sequences.slot[b] * args.slot_stride + kv_head * static_cast<int64_t>(kDim * sizeof(KV));
-  const std::byte* key_rows = static_cast<const std::byte*>(args.keys) + base;
-  const std::byte* value_rows = static_cast<const std::byte*>(args.values) + base;
+  const QueryTile tile = query_tile<kDim, KV>(args, static_cast<int>(gridDim.x - 1 - blockIdx.x),
+                                              kQueries, blockIdx.y, blockIdx.z);
+  if (tile.last < tile.first) return;
   const uint32_t queries = shared_address(shared);
   const uint32_t keys = queries + kQueries * kDim * 2;
   const uint32_t values = keys + kPositions * kDim * 2;
 
-  const int stop = seen_positions(position, last / group, args.max_rows);
-  const int diagonal = seen_positions(position, first / group, args.max_rows);  // all see those
-  int seen[2];
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int query = first + static_cast<int>(threadIdx.x) / 32 * 16 +
-                      static_cast<int>(threadIdx.x) % 32 / 4 + 8 * h;
-    seen[h] = seen_positions(position, min(query, last) / group, args.max_rows);
-  }
-  const float scale = args.scale * (sizeof(KV) == 1 ? args.k_scale : 1.0f) * 1.4426950408889634f;
-
-  State<kDim> state;
+  RunningSums state;
+  float o[kDim / 8][4] = {};
   Loader<kDim, KV> loader;
-  load_queries<kDim>(args, queries, row0, head0, group, first, last);
+  load_queries<kDim>(args, tile, queries);
   copies_commit();
-  loader.start(keys, key_rows, stride, 0, stop);
-  for (int at = 0; at < stop; at += kPositions) {
+  loader.start(keys, tile.keys, tile.stride, 0, tile.stop);
+  for (int at = 0; at < tile.stop; at += kPositions) {
     loader.finish(keys);
     if (sizeof(KV) == 1 && at == 0) copies_wait<0>();
     __syncthreads();  // the keys are there, and nobody needs the values before
-    loader.start(values, value_rows, stride, at, stop);
-    float s[kPositions / 8][4];
+    loader.start(values, tile.values, tile.stride, at, tile.stop);
+    float s[kPositions / 8][4], shrink[2];
     score<kDim>(s, queries, keys);
     loader.finish(values);
     __syncthreads();  // the values are there, and nobody needs the keys
-    if (at + kPositions < stop) loader.start(keys, key_rows, stride, at + kPositions, stop);
-    const int visible[2] = {seen[0] - at, seen[1] - at};
-    soften<kDim>(s, state, scale, at + kPositions > diagonal, visible);
-    add_values<kDim>(state.o, s, values);
+    if (at + kPositions < tile.stop) {
+      loader.start(keys, tile.keys, tile.stride, at + kPositions, tile.stop);
+    }
+    soften(s, state, tile, at, shrink);
+    rescale<kDim>(o, shrink);
+    add_values<kDim>(o, s, values);
   }
   __syncthreads();
-  store_tile<kDim>(args, state, sizeof(KV) == 1 ? args.v_scale : 1.0f, shared + kQueries * kDim / 8,
-                   row0, head0, group, first, last);
+  store_tile<kDim>(args, tile, o, state, sizeof(KV) == 1 ? args.v_scale : 1.0f,
+                   shared + kQueries * kDim / 8);
 }
 
 template <int kDim>
