@@ -4,6 +4,7 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/attention.cu
   ops/attention_append.cu
   ops/attention_general.cu
+  ops/attention_hopper.cu
   ops/attention_split.cu
   ops/attention_tiles.cu
   ops/causal_conv.cu
