@@ -3,10 +3,13 @@
 // more than it has and kills the process later, which no caller can catch.
 #include "memory.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <frt/error.hpp>
 #include <fstream>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "device.hpp"
 #include "status.hpp"
@@ -23,15 +26,39 @@ std::string gib(uint64_t bytes) {
   return std::to_string(hundredths / 100) + (fraction.size() < 2 ? ".0" : ".") + fraction + " GiB";
 }
 
-// MemAvailable of the machine; UINT64_MAX where it is not told.
-uint64_t host_available() {
-  std::ifstream file("/proc/meminfo");
+// The number behind `key` in a file of "key number" lines; nothing if there is none.
+std::optional<uint64_t> line_number(const char* path, std::string_view key) {
+  std::ifstream file(path);
   std::string word;
+  uint64_t number = 0;
   while (file >> word) {
-    uint64_t kib = 0;
-    if (word == "MemAvailable:" && file >> kib) return kib * 1024;
+    if (word == key) return file >> number ? std::optional(number) : std::nullopt;
   }
-  return UINT64_MAX;
+  return std::nullopt;
+}
+
+// The number a file consists of; nothing if it is not there or says "max".
+std::optional<uint64_t> file_number(const char* path) {
+  std::ifstream file(path);
+  uint64_t number = 0;
+  return file >> number ? std::optional(number) : std::nullopt;
+}
+
+// Bytes of host memory that can still be had: the machine's, or the control group's where that is
+// less. Cached files count as free: the system drops them. UINT64_MAX where nothing is told.
+uint64_t host_available() {
+  uint64_t room = UINT64_MAX;
+  if (const auto kib = line_number("/proc/meminfo", "MemAvailable:")) room = *kib * 1024;
+  const auto limit = file_number("/sys/fs/cgroup/memory.max");
+  const auto used = file_number("/sys/fs/cgroup/memory.current");
+  if (limit && used) {
+    constexpr const char* kStat = "/sys/fs/cgroup/memory.stat";
+    const uint64_t cached = line_number(kStat, "inactive_file").value_or(0) +
+                            line_number(kStat, "active_file").value_or(0);
+    const uint64_t held = *used - std::min(*used, cached);
+    room = std::min(room, *limit - std::min(*limit, held));
+  }
+  return room;
 }
 
 [[noreturn]] void throw_no_room(frt_space space, uint64_t bytes, const std::string& have) {

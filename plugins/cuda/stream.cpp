@@ -72,8 +72,13 @@ Stream::Stream(Device& device, cudaStream_t foreign)
       owned_(false),
       pool_(std::make_shared<ScratchPool>(device)) {
   device_.enter("stream_wrap");
-  int priority = 0;
-  device_.check(cudaStreamGetPriority(stream_, &priority), "stream_wrap: is it a stream of CUDA");
+  int ordinal = -1;
+  device_.check(cudaStreamGetDevice(stream_, &ordinal), "stream_wrap: is it a stream of CUDA");
+  if (ordinal != device_.ordinal()) {
+    throw Error(FRT_ERR_MISMATCH, "stream_wrap: the stream belongs to device " +
+                                      std::to_string(ordinal) + ", not to device " +
+                                      std::to_string(device_.ordinal()));
+  }
   lane_ = std::make_shared<Lane>(device_, stream_);
 }
 
