@@ -57,6 +57,32 @@ TEST_CASE("streams: somebody else's, and the default one") {
   CHECK(cudaStreamDestroy(foreign) == cudaSuccess);
 }
 
+TEST_CASE("streams: what its owner captures takes no memory or call of ours") {
+  FRT_NEEDS_DEVICE();
+  CudaDevice device;
+  cudaStream_t foreign = nullptr;
+  REQUIRE(cudaStreamCreate(&foreign) == cudaSuccess);
+  {
+    const StreamHandle stream = device.wrap(foreign);
+    ThroughScratchArgs args;
+    args.count = 4;
+    args.out = device.allocate(4);
+    REQUIRE(cudaStreamBeginCapture(foreign, cudaStreamCaptureModeRelaxed) == cudaSuccess);
+    frt_error error{};
+    CHECK(device.try_run(stream, kThroughScratch, args, &error) == FRT_ERR_BAD_STATE);
+    CHECK(std::string(error.message).find("captured by its owner") != std::string::npos);
+    const auto call = [](void*) {};
+    CHECK(device.backend().stream_call(stream, call, nullptr) == FRT_ERR_BAD_STATE);
+    device.step(stream, args.out, 1);  // needs neither
+    cudaGraph_t graph = nullptr;
+    REQUIRE(cudaStreamEndCapture(foreign, &graph) == cudaSuccess);
+    REQUIRE(cudaGraphDestroy(graph) == cudaSuccess);
+    device.run(stream, kThroughScratch, args);
+    device.sync(stream);
+  }
+  CHECK(cudaStreamDestroy(foreign) == cudaSuccess);
+}
+
 TEST_CASE("streams: calls of the host come in stream order, and may throw") {
   FRT_NEEDS_DEVICE();
   CudaDevice device;
