@@ -52,9 +52,11 @@ ExitCode devices(App& app, bool as_json) {
     for (const SurveyedPlugin& plugin : survey.plugins) {
       if (!plugin.problem.empty()) fmt::print("{}: no device: {}\n", plugin.id, plugin.problem);
     }
-    fmt::print("backend = \"auto\": {}\n", survey.automatic.empty()
-                                               ? survey.automatic_reason
-                                               : survey.automatic + ", " + survey.automatic_reason);
+    if (survey.automatic.empty()) {
+      fmt::print("{}\n", survey.automatic_reason);
+    } else {
+      fmt::print("backend = \"auto\": {}, {}\n", survey.automatic, survey.automatic_reason);
+    }
     for (const std::string& other : survey.automatic_others) fmt::print("  not: {}\n", other);
   }
   return survey.devices.empty() ? ExitCode::kDevice : ExitCode::kOk;

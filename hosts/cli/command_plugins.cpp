@@ -34,6 +34,14 @@ std::string join(const std::vector<std::string>& parts, const char* between) {
   return fmt::format("{}", fmt::join(parts, between));
 }
 
+// "sm_90a, virtual code for compute_90"; "any".
+std::string targets_of(const core::Card& card) {
+  if (card.targets.empty() && card.ptx.empty()) return "any";
+  std::string text = join(card.targets, " ");
+  if (card.ptx.empty()) return text;
+  return text + (text.empty() ? "" : ", ") + "virtual " + join(card.ptx, " ");
+}
+
 std::string name_of(const core::Candidate& candidate) {
   return candidate.card ? candidate.card->id : candidate.path.filename().string();
 }
@@ -74,11 +82,7 @@ ExitCode list(App& app, bool as_json) {
     const auto& card = candidate.card;
     table.add(
         {name_of(candidate), card ? core::plugin_kind_name(card->kind) : "-",
-         card ? card->version : "-",
-         !card                   ? "-"
-         : card->targets.empty() ? "any"
-                                 : join(card->targets, " "),
-         state_name(candidate.state),
+         card ? card->version : "-", card ? targets_of(*card) : "-", state_name(candidate.state),
          usable ? candidate.path.string() : candidate.path.string() + ": " + candidate.reason});
   }
   fmt::print("{}", table.render(TableFormat::kAligned));
@@ -195,8 +199,7 @@ ExitCode show(App& app, const std::string& id, bool as_json) {
   }
   fmt::print("{} {} ({}), ABI {}.{}\n{}\nfile: {}\nbuild: {}\ntargets: {}\n", card.id, card.version,
              core::plugin_kind_name(card.kind), card.abi_major, card.abi_minor, card.summary,
-             loaded.path.string(), loaded.descriptor->build,
-             card.targets.empty() ? "any" : join(card.targets, " "));
+             loaded.path.string(), loaded.descriptor->build, targets_of(card));
   if (!card.requirements.empty()) fmt::print("requires: {}\n", join(card.requirements, ", "));
   print_options("plugin options, [plugin-options.\"ID\"]", loaded.schema.plugin_options);
   print_options(card.kind == FRT_PLUGIN_BACKEND ? "options, [device.NAME.options]"

@@ -206,7 +206,12 @@ const LoadedPlugin& Registry::load(const std::string& id) {
     if (candidate.state == CandidateState::kUsable) known.push_back(candidate.card->id);
   }
   const std::string hint = did_you_mean(id, known);
-  if (!hint.empty()) text += " (" + hint + ")";
+  if (!hint.empty()) {
+    text += " (" + hint + ")";
+  } else {
+    for (std::size_t i = 0; i < known.size(); ++i) text += (i ? ", " : "; there are ") + known[i];
+    text += "; build or install it, or give its folder with --plugin-dir";
+  }
   text += "; searched:";
   for (const std::string& line : describe_search()) text += "\n  " + line;
   throw Error(FRT_ERR_NOT_FOUND, text);

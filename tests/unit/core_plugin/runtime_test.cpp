@@ -88,7 +88,8 @@ TEST_CASE("a runtime opens what models use, with options, and closes it again") 
 
 TEST_CASE("all devices are opened when asked for, eager ones as such") {
   Program program;
-  const Runtime runtime(program.manifest(kText), program.registry, program.services, {.all_devices = true});
+  const Runtime runtime(program.manifest(kText), program.registry, program.services,
+                        {.all_devices = true});
   frt_context_info info{};
   info.struct_size = sizeof(info);
   REQUIRE(exec_table()->context_info(runtime.device("first").context, &info) == FRT_OK);
@@ -99,8 +100,9 @@ TEST_CASE("all devices are opened when asked for, eager ones as such") {
 TEST_CASE("a device that fails to open closes the others and names itself") {
   Program program;
   const std::string text = std::string(kText) + "[device.unused.options]\nlanes = 8\n";
-  const frt::Error error =
-      error_of([&] { Runtime(program.manifest(text), program.registry, program.services, {.all_devices = true}); });
+  const frt::Error error = error_of([&] {
+    Runtime(program.manifest(text), program.registry, program.services, {.all_devices = true});
+  });
   CHECK(error.status() == FRT_ERR_DEVICE);
   CHECK(has(error.what(), "device 'unused' (test.processor): "));
   CHECK(has(error.what(), "eight lanes are too many"));

@@ -49,7 +49,7 @@ struct RuntimeOptions {
   // Given a backend's tables when its device is opened, returns what to register in place of its
   // kernels: its own table, or one of the caller's that wraps it, to watch what is launched.
   std::function<const frt_kernels_v1*(const frt_backend_v1& backend, const frt_kernels_v1* kernels)>
-      watch;
+      watch{};
 };
 
 class Runtime {
