@@ -122,9 +122,11 @@ bool fast_attention(const frt_attention_args& args) noexcept {
 }
 
 bool fast_append(const frt_attention_append_args& args) noexcept {
-  return args.dtype == FRT_DTYPE_BF16 &&
+  return args.dtype == FRT_DTYPE_BF16 && args.head_dim <= 256 && args.head_dim % 8 == 0 &&
+         args.rotary_dim % 16 == 0 &&
          aligned(args.q, args.q_row_stride * 2, args.q_head_stride * 2) && aligned(args.k) &&
-         aligned(args.v) && aligned(args.q_out);
+         aligned(args.v) && aligned(args.q_norm) && aligned(args.k_norm) && aligned(args.q_out) &&
+         aligned(args.keys, args.slot_stride) && aligned(args.values);
 }
 
 void register_attention(KernelList& list) {

@@ -20,7 +20,7 @@ inline constexpr int32_t kSplitRows = 16;
 
 // bf16 activations, bf16 or FP8 cache, head size 64, 128 or 256, addresses aligned to 16 bytes.
 bool fast_attention(const frt_attention_args& args) noexcept;
-// The same for norm + rope + store, as far as the fused form needs it.
+// bf16, at most 256 dimensions in eights, of which a multiple of 16 rotates, the same alignment.
 bool fast_append(const frt_attention_append_args& args) noexcept;
 
 // All arguments are checked before.  [driver]

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// frt.attention_append/1: a warp per vector (a head of q, of k or of v) of a row.
+// frt.attention_append/1. Floor: bytes of q, k, v read and of q_out, keys, values written (27B,
+// bf16: 29 KB a row, 51 us for 8192 rows at 4.65 TB/s).
 //
-// The vector lies in shared memory in f32 between norm, rotation and store, so any head size and
-// any rotary part will do; aligned vectors are read and written 16 bytes at a time. Floor: bytes of
-// q, k, v read and of q_out, keys, values written (27B, bf16: 29 KB a row, 51 us for 8192 rows at
-// 4.65 TB/s); at decode it is one latency, hidden in the fused form (attention_split.cu).
+// The usual form (bf16, at most 256 dimensions, everything aligned): a block per row, a warp takes
+// four vectors (heads of q, k and v) at a time, whose loads are under way together, eight elements
+// a lane. The angles of a row are the same for all its heads: their cosines and sines are made
+// once, while the loads are under way.
+//
+// The general form: a warp per vector, which lies in shared memory in f32 between norm, rotation
+// and store, so any type, any head size and any rotary part will do.
 #include <algorithm>
 
 #include "attention.hpp"
@@ -13,11 +17,108 @@
 namespace frt::cuda {
 namespace {
 
+// ---- the usual form -----------------------------------------------------------------------
+
+constexpr int kRowWarps = 8;
+constexpr int kTogether = 4;  // vectors of a warp
+
+__global__ void __launch_bounds__(kRowWarps * 32)
+    append_row_kernel(const __grid_constant__ frt_attention_append_args args) {
+  __shared__ float2 turns[kMostTurns];
+  pdl_trigger();
+  pdl_wait();
+  const int64_t row = blockIdx.x;
+  const int b = static_cast<int>(row / args.sequences.rows);
+  const int q = static_cast<int>(row % args.sequences.rows);
+  const int warp = threadIdx.x / 32, at = threadIdx.x % 32 * 8;
+  const int vectors = args.heads + 2 * args.kv_heads;
+  const int64_t width = static_cast<int64_t>(args.kv_heads) * args.head_dim;
+  const auto load = [&](int vector) {
+    const bf16* from =
+        static_cast<const bf16*>(args.q) + row * args.q_row_stride + vector * args.q_head_stride;
+    if (vector >= args.heads) {
+      const int head = vector - args.heads;
+      from = head < args.kv_heads
+                 ? static_cast<const bf16*>(args.k) + row * width + head * args.head_dim
+                 : static_cast<const bf16*>(args.v) + row * width +
+                       (head - args.kv_heads) * args.head_dim;
+    }
+    return load_lane(from, args.head_dim);
+  };
+  const auto load_all = [&](uint4(&raw)[kTogether], int first) {
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const int vector = first + i * kRowWarps;
+      raw[i] = vector < vectors ? load(vector) : make_uint4(0, 0, 0, 0);
+    }
+  };
+
+  uint4 raw[kTogether];
+  load_all(raw, warp);
+  if (q >= active_length(args.sequences, b)) return;
+  const int position = args.sequences.position[b] + q;
+  const int slot = args.sequences.slot[b];
+  make_turns(args, position, threadIdx.x, kRowWarps * 32, turns);
+  __syncthreads();
+  for (int first = warp; first < vectors; first += kRowWarps * kTogether) {
+    if (first != warp) load_all(raw, first);
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const int vector = first + i * kRowWarps;
+      if (vector < args.heads) {
+        float x[8];
+        widen_lane(raw[i], x);
+        rotate_lanes(args, args.q_norm, turns, x);
+        if (at < args.head_dim) {
+          store_floats<8>(
+              static_cast<bf16*>(args.q_out) + (row * args.heads + vector) * args.head_dim + at, x,
+              1.0f);
+        }
+      } else if (vector < vectors && position >= 0 && position < args.max_rows) {
+        const int head = vector - args.heads;
+        const bool key = head < args.kv_heads;
+        store_lane(args, raw[i], key, slot, position, key ? head : head - args.kv_heads, turns);
+      }
+    }
+  }
+}
+
+// ---- the general form ---------------------------------------------------------------------
+
 constexpr int kWarps = 4;
 
-template <class T, int N>
+// One warp: x = rope(rms_norm(source) * weight) in shared memory; the norm only with a weight.
+template <class T>
+__device__ void rotate_vector(const frt_attention_append_args& args, const T* source,
+                              const float* weight, int position, float* x) {
+  const int lane = threadIdx.x % 32;
+  float squares = 0;
+  for (int i = lane; i < args.head_dim; i += 32) {
+    x[i] = to_float(source[i]);
+    squares += x[i] * x[i];
+  }
+  if (weight) {
+    const float factor =
+        1.0f / sqrtf(warp_sum(squares) / static_cast<float>(args.head_dim) + args.epsilon);
+    for (int i = lane; i < args.head_dim; i += 32) x[i] *= factor * weight[i];
+  }
+  __syncwarp();
+  const int half = args.rotary_dim / 2;
+  for (int j = lane; j < half; j += 32) {
+    float sine, cosine;
+    sincosf(static_cast<float>(position) * args.inv_freq[j], &sine, &cosine);
+    sine *= args.rope_scale;
+    cosine *= args.rope_scale;
+    const float low = x[j], high = x[j + half];
+    x[j] = low * cosine - high * sine;
+    x[j + half] = high * cosine + low * sine;
+  }
+  __syncwarp();
+}
+
+template <class T>
 __global__ void __launch_bounds__(kWarps * 32)
-    append_kernel(const __grid_constant__ frt_attention_append_args args) {
+    append_vector_kernel(const __grid_constant__ frt_attention_append_args args) {
   pdl_trigger();
   pdl_wait();
   extern __shared__ float shared[];
@@ -31,37 +132,34 @@ __global__ void __launch_bounds__(kWarps * 32)
   if (q >= active_length(args.sequences, b)) return;
   const int position = args.sequences.position[b] + q;
   if (vector < args.heads) {
-    rotate_vector<N>(
+    rotate_vector(
         args, static_cast<const T*>(args.q) + row * args.q_row_stride + vector * args.q_head_stride,
         args.q_norm, position, x);
     T* to = static_cast<T*>(args.q_out) + (row * args.heads + vector) * args.head_dim;
-    for (int i = lane * N; i < args.head_dim; i += 32 * N) store_floats<N>(to + i, x + i, 1.0f);
+    for (int i = lane; i < args.head_dim; i += 32) to[i] = from_float<T>(x[i]);
     return;
   }
   if (position < 0 || position >= args.max_rows) return;
-  const int slot = args.sequences.slot[b];
-  const int head = vector - args.heads;
-  if (head < args.kv_heads) {
-    store_key<N, T>(args, row, slot, position, head, x);
+  const bool key = vector < args.heads + args.kv_heads;
+  const int head = vector - args.heads - (key ? 0 : args.kv_heads);
+  const int64_t width = static_cast<int64_t>(args.kv_heads) * args.head_dim;
+  const int64_t at = static_cast<int64_t>(head) * args.head_dim;
+  if (key) {
+    rotate_vector(args, static_cast<const T*>(args.k) + row * width + at, args.k_norm, position, x);
   } else {
-    store_value<N, T>(args, row, slot, position, head - args.kv_heads);
+    const T* from = static_cast<const T*>(args.v) + row * width + at;
+    for (int i = lane; i < args.head_dim; i += 32) x[i] = to_float(from[i]);
+  }
+  std::byte* to = static_cast<std::byte*>(key ? args.keys : args.values) +
+                  args.sequences.slot[b] * args.slot_stride +
+                  position * width * cache_element_bytes(args.kv_dtype);
+  for (int i = lane; i < args.head_dim; i += 32) {
+    store_cache<1>(args.kv_dtype, to, at + i, x + i, key ? args.k_scale : args.v_scale);
   }
 }
 
-// Whether every vector, and every row of the cache, starts at a multiple of 16 bytes of T.
 template <class T>
-bool whole_vectors(const frt_attention_append_args& args) {
-  constexpr int64_t kElements = 16 / sizeof(T);
-  const auto pointers =
-      reinterpret_cast<uintptr_t>(args.q) | reinterpret_cast<uintptr_t>(args.k) |
-      reinterpret_cast<uintptr_t>(args.v) | reinterpret_cast<uintptr_t>(args.q_out) |
-      reinterpret_cast<uintptr_t>(args.keys) | reinterpret_cast<uintptr_t>(args.values);
-  return pointers % 16 == 0 && args.slot_stride % 16 == 0 && args.head_dim % kElements == 0 &&
-         args.q_row_stride % kElements == 0 && args.q_head_stride % kElements == 0;
-}
-
-template <class T>
-void launch_typed(Stream& stream, const frt_attention_append_args& args) {
+void launch_general_form(Stream& stream, const frt_attention_append_args& args) {
   const std::size_t one = static_cast<std::size_t>(args.head_dim) * sizeof(float);
   const auto room = static_cast<std::size_t>(stream.device().properties().shared_bytes_block);
   if (one > room) {
@@ -70,7 +168,7 @@ void launch_typed(Stream& stream, const frt_attention_append_args& args) {
                                          std::to_string(room / sizeof(float)) +
                                          ", what shared memory holds");
   }
-  const unsigned warps = static_cast<unsigned>(std::min<std::size_t>(kWarps, room / one));
+  const auto warps = static_cast<unsigned>(std::min<std::size_t>(kWarps, room / one));
   const int64_t vectors = static_cast<int64_t>(args.heads) + 2 * args.kv_heads;
   Grid grid;
   grid.blocks =
@@ -78,20 +176,22 @@ void launch_typed(Stream& stream, const frt_attention_append_args& args) {
            static_cast<unsigned>(ceil_div(vectors, warps)));
   grid.threads = dim3(32 * warps);
   grid.shared_bytes = one * warps;
-  if (whole_vectors<T>(args)) {
-    launch(stream, grid, append_kernel<T, static_cast<int>(16 / sizeof(T))>, args);
-  } else {
-    launch(stream, grid, append_kernel<T, 1>, args);
-  }
+  launch(stream, grid, append_vector_kernel<T>, args);
 }
 
 }  // namespace
 
 void launch_append(Stream& stream, const frt_attention_append_args& args) {
-  if (args.dtype == FRT_DTYPE_F32) {
-    launch_typed<float>(stream, args);
+  if (fast_append(args)) {
+    Grid grid;
+    grid.blocks = dim3(
+        static_cast<unsigned>(static_cast<int64_t>(args.sequences.count) * args.sequences.rows));
+    grid.threads = dim3(kRowWarps * 32);
+    launch(stream, grid, append_row_kernel, args);
+  } else if (args.dtype == FRT_DTYPE_F32) {
+    launch_general_form<float>(stream, args);
   } else {
-    launch_typed<bf16>(stream, args);
+    launch_general_form<bf16>(stream, args);
   }
 }
 

@@ -38,6 +38,10 @@ __device__ __forceinline__ void store_floats(Target* to, const float* from, floa
   *reinterpret_cast<Vector<Target, N>*>(to) = packed;
 }
 
+__device__ __forceinline__ int cache_element_bytes(frt_dtype dtype) {
+  return dtype == FRT_DTYPE_F32 ? 4 : dtype == FRT_DTYPE_BF16 ? 2 : 1;
+}
+
 // Elements [at, at + N) of a row of the cache, whose element type is known at run time.
 template <int N>
 __device__ __forceinline__ void store_cache(frt_dtype dtype, void* row, int64_t at,
@@ -52,87 +56,90 @@ __device__ __forceinline__ void store_cache(frt_dtype dtype, void* row, int64_t 
   }
 }
 
-// One warp: x = rope(rms_norm(source) * weight) in shared memory; the norm only with a weight.
-// Lane l holds elements N l + 32 N i + (0 .. N-1); every lane sees all of x afterwards.
-template <int N, class T>
-__device__ void rotate_vector(const frt_attention_append_args& args, const T* source,
-                              const float* weight, int position, float* x) {
-  const int lane = threadIdx.x % 32;
-  float squares = 0;
-  for (int at = lane * N; at < args.head_dim; at += 32 * N) {
-    const Vector<T, N> part = load_vector<T, N>(source + at);
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      const float value = to_float(part.values[i]);
-      x[at + i] = value;
-      squares += value * value;
-    }
-  }
-  if (weight) {
-    squares = warp_sum(squares);
-    const float factor = 1.0f / sqrtf(squares / static_cast<float>(args.head_dim) + args.epsilon);
-    for (int at = lane * N; at < args.head_dim; at += 32 * N) {
-#pragma unroll
-      for (int i = 0; i < N; ++i) x[at + i] *= factor * weight[at + i];
-    }
-  }
-  __syncwarp();
-  const int half = args.rotary_dim / 2;
-  for (int j = lane; j < half; j += 32) {
-    // The full-range functions: angles reach the positions themselves, hundreds of thousands.
+// ---- vectors of at most 256 elements, eight a lane
+// ------------------------------------------------
+
+// For arguments that fast_append() (attention.hpp) takes: bf16, 16-byte alignment, rotary_dim % 16
+// == 0.
+constexpr int kMostTurns = 128;
+
+// turns[j] = cos, sin of float(position) * inv_freq[j], times rope_scale, for every `step`-th j
+// from `first` on. The full-range functions: angles reach the positions, hundreds of thousands.
+__device__ __forceinline__ void make_turns(const frt_attention_append_args& args, int position,
+                                           int first, int step, float2* turns) {
+  for (int j = first; j < args.rotary_dim / 2; j += step) {
     float sine, cosine;
     sincosf(static_cast<float>(position) * args.inv_freq[j], &sine, &cosine);
-    sine *= args.rope_scale;
-    cosine *= args.rope_scale;
-    const float low = x[j], high = x[j + half];
-    x[j] = low * cosine - high * sine;
-    x[j + half] = high * cosine + low * sine;
-  }
-  __syncwarp();
-}
-
-__device__ __forceinline__ std::byte* cache_row(void* cache, int64_t slot_bytes, int position,
-                                                int64_t row_bytes) {
-  return static_cast<std::byte*>(cache) + slot_bytes + position * row_bytes;
-}
-
-__device__ __forceinline__ int cache_element_bytes(frt_dtype dtype) {
-  return dtype == FRT_DTYPE_F32 ? 4 : dtype == FRT_DTYPE_BF16 ? 2 : 1;
-}
-
-// One warp: stores key/value head `head` of row `q` of sequence `b` in the cache. `x`: head_dim
-// floats of shared memory of its own.
-template <int N, class T>
-__device__ void store_key(const frt_attention_append_args& args, int64_t row, int slot,
-                          int position, int head, float* x) {
-  const int lane = threadIdx.x % 32;
-  const int64_t width = static_cast<int64_t>(args.kv_heads) * args.head_dim;
-  const int64_t at = static_cast<int64_t>(head) * args.head_dim;
-  rotate_vector<N>(args, static_cast<const T*>(args.k) + row * width + at, args.k_norm, position,
-                   x);
-  std::byte* to = cache_row(args.keys, slot * args.slot_stride, position,
-                            width * cache_element_bytes(args.kv_dtype));
-  for (int i = lane * N; i < args.head_dim; i += 32 * N) {
-    store_cache<N>(args.kv_dtype, to, at + i, x + i, args.k_scale);
+    turns[j] = make_float2(cosine * args.rope_scale, sine * args.rope_scale);
   }
 }
 
-template <int N, class T>
-__device__ void store_value(const frt_attention_append_args& args, int64_t row, int slot,
-                            int position, int head) {
-  const int lane = threadIdx.x % 32;
-  const int64_t width = static_cast<int64_t>(args.kv_heads) * args.head_dim;
-  const int64_t at = static_cast<int64_t>(head) * args.head_dim;
-  const T* from = static_cast<const T*>(args.v) + row * width + at;
-  std::byte* to = cache_row(args.values, slot * args.slot_stride, position,
-                            width * cache_element_bytes(args.kv_dtype));
-  for (int i = lane * N; i < args.head_dim; i += 32 * N) {
-    const Vector<T, N> part = load_vector<T, N>(from + i);
-    float values[N];
+// One warp: x = rope(rms_norm(x) * weight), the norm only with a weight. Lane l holds elements 8 l
+// .. 8 l + 7, zeros behind the last; partners of a rotation lie in the same place of another lane.
+__device__ __forceinline__ void rotate_lanes(const frt_attention_append_args& args,
+                                             const float* weight, const float2* turns,
+                                             float (&x)[8]) {
+  const int at = static_cast<int>(threadIdx.x) % 32 * 8;
+  if (weight) {
+    float squares = 0;
 #pragma unroll
-    for (int j = 0; j < N; ++j) values[j] = to_float(part.values[j]);
-    store_cache<N>(args.kv_dtype, to, at + i, values, args.v_scale);
+    for (int i = 0; i < 8; ++i) squares += x[i] * x[i];
+    const float factor =
+        1.0f / sqrtf(warp_sum(squares) / static_cast<float>(args.head_dim) + args.epsilon);
+    if (at < args.head_dim) {
+      const auto low = load_vector<float, 4>(weight + at);
+      const auto high = load_vector<float, 4>(weight + at + 4);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        x[i] *= factor * low.values[i];
+        x[4 + i] *= factor * high.values[i];
+      }
+    }
   }
+  const int half = args.rotary_dim / 2;
+  if (half == 0) return;
+  const bool low = at < half, high = !low && at < 2 * half;
+  const int other = static_cast<int>(threadIdx.x) % 32 + (low ? half / 8 : high ? -half / 8 : 0);
+  const float2* turn = turns + (low ? at : high ? at - half : 0);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const float partner = __shfl_sync(~0u, x[i], other);
+    if (low || high) {
+      const float sine = low ? -turn[i].y : turn[i].y;
+      x[i] = x[i] * turn[i].x + partner * sine;
+    }
+  }
+}
+
+// This lane's eight elements of a vector, zeros behind its end.
+__device__ __forceinline__ uint4 load_lane(const bf16* vector, int head_dim) {
+  const int at = static_cast<int>(threadIdx.x) % 32 * 8;
+  return at < head_dim ? __ldcg(reinterpret_cast<const uint4*>(vector + at))
+                       : make_uint4(0, 0, 0, 0);
+}
+__device__ __forceinline__ void widen_lane(const uint4& from, float (&x)[8]) {
+  const uint32_t words[4] = {from.x, from.y, from.z, from.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    x[2 * i] = __uint_as_float(words[i] << 16);
+    x[2 * i + 1] = __uint_as_float(words[i] & 0xFFFF0000u);
+  }
+}
+
+// One warp: `raw` is a key (rotated here) or a value of row `q`, head `head`; stored in the cache.
+__device__ __forceinline__ void store_lane(const frt_attention_append_args& args, const uint4& raw,
+                                           bool key, int slot, int position, int head,
+                                           const float2* turns) {
+  float x[8];
+  widen_lane(raw, x);
+  if (key) rotate_lanes(args, args.k_norm, turns, x);
+  const int at = static_cast<int>(threadIdx.x) % 32 * 8;
+  if (at >= args.head_dim) return;
+  const int64_t width = static_cast<int64_t>(args.kv_heads) * args.head_dim;
+  std::byte* row = static_cast<std::byte*>(key ? args.keys : args.values) +
+                   slot * args.slot_stride + position * width * cache_element_bytes(args.kv_dtype);
+  store_cache<8>(args.kv_dtype, row, static_cast<int64_t>(head) * args.head_dim + at, x,
+                 key ? args.k_scale : args.v_scale);
 }
 
 }  // namespace frt::cuda

@@ -7,15 +7,10 @@
 // A block takes one split of the positions for one key/value head and eight of its queries (a
 // query is a row and a head of the group: one row of six or eight heads fills a block). Its warps
 // take 16 positions at a time, each with its own running maximum and sums, and no barrier between
-// them: keys and values go from memory straight into the registers of the tensor core fragments,
-// 16 bytes a lane, and the next tile is loaded while this one is multiplied, so a warp has 8 to
-// 16 KB in flight. That the loaded elements fit the fragments is a matter of naming:
-//   scores^T (position, query) = K q^T: lane (g, t) loads 16 bytes of row g; which of the
-//     dimensions are called k = 2t, 2t+1 .. is free as long as q says the same (fill_queries).
-//   o^T (dim, query) = V^T p^T: lane (g, t) loads 16 bytes of rows 2t, 2t+1, 2t+8, 2t+9; two rows'
-//     words are interleaved to pairs of positions; which dimension is called row g is free, too.
-//   p^T comes out of the first product by rows and goes into the second by columns: movmatrix.
-// FP8 codes are widened to bf16 in registers.
+// them: keys and values go from memory straight into the registers of the tensor core fragments
+// (attention_split.cuh), and the next tile is loaded while this one is multiplied, so a warp has 8
+// to 16 KB in flight. Blocks are small, so that two or three share a processor and one streams
+// while another begins or ends.
 //
 // The warps' results are merged in shared memory, the splits' by a second kernel, in a fixed order.
 // Where splits begin depends on the positions a row sees alone (split_length), so a row's bits
@@ -26,13 +21,13 @@
 #include <algorithm>
 
 #include "attention.hpp"
-#include "attention_mma.cuh"
 #include "attention_rows.cuh"
+#include "attention_split.cuh"
 
 namespace frt::cuda {
 namespace {
 
-constexpr int kWarps = 8;
+constexpr int kWarps = 4;
 constexpr int kQueries = 8;      // of a block
 constexpr int kTile = 16;        // positions a warp takes at a time
 constexpr int kLeastSplit = 64;  // positions
@@ -54,38 +49,6 @@ __host__ __device__ inline int split_length(int seen, int most) {
   const int length = (even + kSplitStep - 1) / kSplitStep * kSplitStep;
   return length < kLeastSplit ? kLeastSplit : length;
 }
-
-// Element [i] of kWords registers that lie `bytes` apart in memory, 16 (or 8) bytes at a time.
-template <int kWords, int kLoad>
-__device__ __forceinline__ void load_words(uint32_t (&to)[kWords], const std::byte* from,
-                                           int step) {
-#pragma unroll
-  for (int i = 0; i < kWords / kLoad; ++i) {
-    if constexpr (kLoad == 4) {
-      const uint4 v = __ldcg(reinterpret_cast<const uint4*>(from + i * step));
-      to[4 * i] = v.x;
-      to[4 * i + 1] = v.y;
-      to[4 * i + 2] = v.z;
-      to[4 * i + 3] = v.w;
-    } else {
-      const uint2 v = __ldcg(reinterpret_cast<const uint2*>(from + i * step));
-      to[2 * i] = v.x;
-      to[2 * i + 1] = v.y;
-    }
-  }
-}
-
-// What of a cache row a lane holds.
-template <int kDim, class KV>
-struct Shape {
-  static constexpr int kBytes = kDim * static_cast<int>(sizeof(KV));    // of a row
-  static constexpr int kKeyWords = kBytes / 16;                         // of a row, four lanes
-  static constexpr int kValueWords = kBytes / 32;                       // of a row, eight lanes
-  static constexpr int kValueLoad = kValueWords < 4 ? kValueWords : 4;  // words of one load
-  static constexpr int kValueElements = kValueLoad * 4 / static_cast<int>(sizeof(KV));
-  static constexpr int kPitch = kDim + 4;  // floats of a query's sums in shared memory
-  static constexpr int kSumFloats = kWarps * kQueries * kPitch;
-};
 
 // The positions [start, stop) a block takes for rows [row, row_end) of its sequence.
 struct Range {
@@ -120,188 +83,137 @@ __device__ __forceinline__ Range range_of(const SplitArgs& p, const Sequence& se
   return range;
 }
 
-// Sums of one block and one range, by warp.
-template <int kDim, class KV>
-struct Sums {
-  float o[kDim / 16][4] = {};
-  float largest[2] = {-INFINITY, -INFINITY};  // of queries 2t, 2t+1
-  float sum[2] = {};                          // over the positions this lane scores
+// Shared memory of a block.
+template <int kDim>
+struct alignas(16) Shared {
+  static constexpr int kPitch = kDim + 4;  // floats between the sums of two queries
+  uint4 queries[kDim];                     // (kDim / 32, lane): fragments
+  float2 states[kWarps][kQueries];         // largest score, sum
+  union {
+    float sums[kWarps][kQueries][kPitch];
+    float2 turns[kWarps][kMostTurns];  // before there are sums
+  };
 };
 
-// The index of the 16 bytes of query `n` that hold dimensions 8u .. 8u+7: fragments of one lane lie
-// together, those of a warp side by side.
-template <class KV>
-__device__ __forceinline__ int query_unit(int n, int u) {
-  if constexpr (sizeof(KV) == 2) {
-    return u / 4 * 32 + n * 4 + u % 4;
-  } else {
-    return (u / 8 * 2 + u % 2) * 32 + n * 4 + u % 8 / 2;
-  }
-}
-
-template <int kDim, class KV>
-__device__ __forceinline__ void load_keys(uint32_t (&k)[2][Shape<kDim, KV>::kKeyWords],
-                                          const std::byte* keys, int64_t stride, int first,
-                                          int stop) {
-  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    // Rows behind the range are read as its last one: their weights are 0.
-    const int position = min(first + g + 8 * i, stop - 1);
-    load_words<Shape<kDim, KV>::kKeyWords, 4>(k[i], keys + position * stride + t * 16, 64);
-  }
-}
-
-template <int kDim, class KV>
-__device__ __forceinline__ void load_values(uint32_t (&v)[4][Shape<kDim, KV>::kValueWords],
-                                            const std::byte* values, int64_t stride, int first,
-                                            int stop) {
-  using S = Shape<kDim, KV>;
-  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int position = min(first + 2 * t + i % 2 + 8 * (i / 2), stop - 1);
-    load_words<S::kValueWords, S::kValueLoad>(
-        v[i], values + position * stride + g * (S::kValueLoad * 4), S::kValueLoad * 32);
-  }
-}
-
-// scores^T = K q^T for 16 positions.
-template <int kDim, class KV>
-__device__ __forceinline__ void score(float (&s)[4],
-                                      const uint32_t (&k)[2][Shape<kDim, KV>::kKeyWords],
-                                      const uint4* queries) {
-  float c[4][4] = {};  // four chains, so that the products' latencies overlap
-#pragma unroll
-  for (int i = 0; i < kDim / 32; ++i) {
-    const uint4 q = queries[i * 32 + threadIdx.x % 32];
-    if constexpr (sizeof(KV) == 2) {
-      multiply_16x8x16(c[i * 2 % 4], k[0][4 * i], k[1][4 * i], k[0][4 * i + 1], k[1][4 * i + 1],
-                       q.x, q.y);
-      multiply_16x8x16(c[i * 2 % 4 + 1], k[0][4 * i + 2], k[1][4 * i + 2], k[0][4 * i + 3],
-                       k[1][4 * i + 3], q.z, q.w);
-    } else {
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const uint32_t low = k[0][2 * i + j], high = k[1][2 * i + j];
-        multiply_16x8x16(
-            c[i * 2 % 4 + j], widen_e4m3(__byte_perm(low, 0, 0x1000)),
-            widen_e4m3(__byte_perm(high, 0, 0x1000)), widen_e4m3(__byte_perm(low, 0, 0x3020)),
-            widen_e4m3(__byte_perm(high, 0, 0x3020)), j == 0 ? q.x : q.z, j == 0 ? q.y : q.w);
-      }
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) s[i] = (c[0][i] + c[1][i]) + (c[2][i] + c[3][i]);
-}
-
-// o^T += V^T p^T for 16 positions.
-template <int kDim, class KV>
-__device__ __forceinline__ void add_values(float (&o)[kDim / 16][4],
-                                           const uint32_t (&v)[4][Shape<kDim, KV>::kValueWords],
-                                           uint32_t p0, uint32_t p1) {
-  if constexpr (sizeof(KV) == 2) {
-#pragma unroll
-    for (int m = 0; m < kDim / 16; ++m) {
-      multiply_16x8x16(o[m], __byte_perm(v[0][m], v[1][m], 0x5410),
-                       __byte_perm(v[0][m], v[1][m], 0x7632), __byte_perm(v[2][m], v[3][m], 0x5410),
-                       __byte_perm(v[2][m], v[3][m], 0x7632), p0, p1);
-    }
-  } else {
-    // Byte j of two rows' words in the upper bytes of the halves.
-    const auto pair = [](uint32_t a, uint32_t b, int j) {
-      return widen_e4m3(__byte_perm(a, b, static_cast<uint32_t>((4 + j) << 12 | j << 4)));
-    };
-#pragma unroll
-    for (int m = 0; m < kDim / 16; ++m) {
-      const int w = m / 2, j = m % 2 * 2;
-      multiply_16x8x16(o[m], pair(v[0][w], v[1][w], j), pair(v[0][w], v[1][w], j + 1),
-                       pair(v[2][w], v[3][w], j), pair(v[2][w], v[3][w], j + 1), p0, p1);
-    }
-  }
-}
-
-// The queries of a block as fragments in shared memory, already rotated or by rotating them here.
+// The queries of a block as fragments in shared memory.
 template <int kDim, class KV>
 __device__ __forceinline__ void fill_queries(const SplitArgs& p, int b, int kv_head, int first,
-                                             int count, bool write, uint4* queries, float* work) {
+                                             int count, uint4* queries) {
   const frt_attention_args& args = p.attention;
   const int group = args.heads / args.kv_heads;
-  const auto place = [&](int n, int64_t& row, int& head) {
-    row = static_cast<int64_t>(b) * args.sequences.rows + (first + n) / group;
-    head = kv_head * group + (first + n) % group;
-  };
-  if (!p.fused) {
-    constexpr int kUnits = kDim / 8;
-    const int n = threadIdx.x / kUnits, u = threadIdx.x % kUnits;
-    if (n >= kQueries) return;
+  constexpr int kUnits = kDim / 8;
+  for (int at = threadIdx.x; at < kQueries * kUnits; at += kWarps * 32) {
+    const int n = at / kUnits, u = at % kUnits;
     uint4 value = make_uint4(0, 0, 0, 0);
     if (n < count) {
-      int64_t row;
-      int head;
-      place(n, row, head);
+      const int64_t row = static_cast<int64_t>(b) * args.sequences.rows + (first + n) / group;
+      const int head = kv_head * group + (first + n) % group;
       value = __ldcg(reinterpret_cast<const uint4*>(static_cast<const bf16*>(args.q) +
                                                     (row * args.heads + head) * kDim) +
                      u);
     }
     queries[query_unit<KV>(n, u)] = value;
-    return;
   }
-  const int n = threadIdx.x / 32, u = threadIdx.x % 32;
-  uint4 value = make_uint4(0, 0, 0, 0);
-  if (n < count) {
-    int64_t row;
-    int head;
-    place(n, row, head);
-    float* x = work + n * kDim;
-    rotate_vector<8>(p.append,
-                     static_cast<const bf16*>(p.append.q) + row * p.append.q_row_stride +
-                         head * p.append.q_head_stride,
-                     p.append.q_norm, args.sequences.position[b] + (first + n) / group, x);
-    if (u < kDim / 8) {
-      value =
-          make_uint4(pack_bf16(x[8 * u], x[8 * u + 1]), pack_bf16(x[8 * u + 2], x[8 * u + 3]),
-                     pack_bf16(x[8 * u + 4], x[8 * u + 5]), pack_bf16(x[8 * u + 6], x[8 * u + 7]));
-      if (write) {
-        reinterpret_cast<uint4*>(static_cast<bf16*>(p.append.q_out) +
-                                 (row * args.heads + head) * kDim)[u] = value;
+}
+
+// The same, normed and rotated here; `write`: to q_out, too. `turns`: of this warp.
+template <int kDim, class KV>
+__device__ __forceinline__ void rotate_queries(const SplitArgs& p, int b, int kv_head, int first,
+                                               int count, int position, bool write, uint4* queries,
+                                               float2* turns) {
+  const frt_attention_append_args& args = p.append;
+  const int group = args.heads / args.kv_heads;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  constexpr int kEach = kQueries / kWarps;
+  uint4 raw[kEach];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const int n = warp + i * kWarps, query = first + n;
+    const int64_t row = static_cast<int64_t>(b) * args.sequences.rows + query / group;
+    raw[i] = n < count ? load_lane(static_cast<const bf16*>(args.q) + row * args.q_row_stride +
+                                       (kv_head * group + query % group) * args.q_head_stride,
+                                   kDim)
+                       : make_uint4(0, 0, 0, 0);
+  }
+  int turned = -1;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const int n = warp + i * kWarps, query = first + n;
+    uint4 value = make_uint4(0, 0, 0, 0);
+    if (n < count) {
+      if (turned != query / group) {
+        turned = query / group;
+        __syncwarp();
+        make_turns(args, position + turned, lane, 32, turns);
+        __syncwarp();
+      }
+      float x[8];
+      widen_lane(raw[i], x);
+      rotate_lanes(args, args.q_norm, turns, x);
+      value = make_uint4(pack_bf16(x[0], x[1]), pack_bf16(x[2], x[3]), pack_bf16(x[4], x[5]),
+                         pack_bf16(x[6], x[7]));
+      if (write && lane < kDim / 8) {
+        const int64_t row = static_cast<int64_t>(b) * args.sequences.rows + query / group;
+        reinterpret_cast<uint4*>(static_cast<bf16*>(args.q_out) +
+                                 (row * args.heads + kv_head * group + query % group) *
+                                     kDim)[lane] = value;
       }
     }
-    __syncwarp();
+    if (lane < kDim / 8) queries[query_unit<KV>(n, lane)] = value;
   }
-  if (u < kDim / 8) queries[query_unit<KV>(n, u)] = value;
 }
 
 // Keys and values of the new rows in [start, stop). Blocks of other queries of the same split store
 // the same bits at the same places.
 __device__ __forceinline__ void append_rows(const SplitArgs& p, const Sequence& sequence, int b,
-                                            int kv_head, const Range& range, float* work) {
-  const int warp = threadIdx.x / 32;
+                                            int kv_head, const Range& range, float2* turns) {
+  const frt_attention_append_args& args = p.append;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int64_t width = static_cast<int64_t>(args.kv_heads) * args.head_dim;
   int task = 0;
   for (int q = max(0, range.start - sequence.position); q < sequence.length; ++q) {
     const int position = sequence.position + q;
     if (position >= range.stop) break;
     if (position < 0) continue;
-    const int64_t row = static_cast<int64_t>(b) * p.append.sequences.rows + q;
-    // From the last warp down: the first ones have queries to rotate.
+    const int64_t at =
+        (static_cast<int64_t>(b) * args.sequences.rows + q) * width + kv_head * args.head_dim;
+    // From the last warp down: the first ones have more queries to rotate.
     if (kWarps - 1 - task++ % kWarps == warp) {
-      store_key<8, bf16>(p.append, row, sequence.slot, position, kv_head,
-                         work + warp * p.append.head_dim);
+      const uint4 raw = load_lane(static_cast<const bf16*>(args.k) + at, args.head_dim);
+      __syncwarp();
+      make_turns(args, position, lane, 32, turns);
+      __syncwarp();
+      store_lane(args, raw, true, sequence.slot, position, kv_head, turns);
     }
     if (kWarps - 1 - task++ % kWarps == warp) {
-      store_value<8, bf16>(p.append, row, sequence.slot, position, kv_head);
+      const uint4 raw = load_lane(static_cast<const bf16*>(args.v) + at, args.head_dim);
+      store_lane(args, raw, false, sequence.slot, position, kv_head, turns);
     }
   }
 }
 
+__device__ __forceinline__ void add_weighted(float4& to, const float4& from, float weight) {
+  to.x += from.x * weight;
+  to.y += from.y * weight;
+  to.z += from.z * weight;
+  to.w += from.w * weight;
+}
+
+using Gate = Vector<bf16, 4>;
+
+__device__ __forceinline__ Gate load_gate(const frt_attention_args& args, int64_t row, int head,
+                                          int at) {
+  if (!args.gate) return {};
+  return load_vector<bf16, 4>(static_cast<const bf16*>(args.gate) + row * args.gate_row_stride +
+                              head * args.gate_head_stride + at);
+}
+
 // y = o * factor, times sigmoid(gate): four elements.
 __device__ __forceinline__ void store_result(const frt_attention_args& args, int64_t row, int head,
-                                             int at, float4 o, float factor) {
+                                             int at, const float4& o, float factor,
+                                             const Gate& gate) {
   float value[4] = {o.x * factor, o.y * factor, o.z * factor, o.w * factor};
   if (args.gate) {
-    const auto gate =
-        load_vector<bf16, 4>(static_cast<const bf16*>(args.gate) + row * args.gate_row_stride +
-                             head * args.gate_head_stride + at);
 #pragma unroll
     for (int i = 0; i < 4; ++i) value[i] *= sigmoid(to_float(gate.values[i]));
   }
@@ -310,13 +222,10 @@ __device__ __forceinline__ void store_result(const frt_attention_args& args, int
 }
 
 template <int kDim, class KV>
-__global__ void __launch_bounds__(kWarps * 32, 1)
+__global__ void __launch_bounds__(kWarps * 32, sizeof(KV) == 2 ? 2 : 3)
     split_kernel(const __grid_constant__ SplitArgs p) {
   using S = Shape<kDim, KV>;
-  extern __shared__ uint4 shared[];
-  uint4* queries = shared;                                           // (kDim / 32, 32)
-  float* sums = reinterpret_cast<float*>(shared + kDim);             // (warp, query, kPitch)
-  float2* states = reinterpret_cast<float2*>(sums + S::kSumFloats);  // (warp, query)
+  __shared__ Shared<kDim> shared;
   const frt_attention_args& args = p.attention;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int group = args.heads / args.kv_heads;
@@ -324,8 +233,10 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
   const int first = static_cast<int>(blockIdx.x) % blocks * kQueries;
   const int split = static_cast<int>(blockIdx.x) / blocks;
   const int kv_head = blockIdx.y, b = blockIdx.z;
-  pdl_trigger();
   pdl_wait();
+  // Only now: the merging kernel relies on it that whatever was written before this kernel is
+  // there.
+  pdl_trigger();
 
   Sequence sequence;
   sequence.length = active_length(args.sequences, b);
@@ -355,13 +266,16 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
     load_keys<kDim, KV>(k, keys, stride, next, range.stop);
     load_values<kDim, KV>(v, values, stride, next, range.stop);
   }
-  fill_queries<kDim, KV>(p, b, kv_head, first, count, split == 0, queries, sums);
   if (p.fused) {
-    append_rows(p, sequence, b, kv_head, range, sums);
+    float2* turns = shared.turns[warp];
+    rotate_queries<kDim, KV>(p, b, kv_head, first, count, sequence.position, split == 0,
+                             shared.queries, turns);
+    append_rows(p, sequence, b, kv_head, range, turns);
     if (part == 0) {
-      const Range other = range_of(p, sequence, row, row_end, split, 1);
-      append_rows(p, sequence, b, kv_head, other, sums);
+      append_rows(p, sequence, b, kv_head, range_of(p, sequence, row, row_end, split, 1), turns);
     }
+  } else {
+    fill_queries<kDim, KV>(p, b, kv_head, first, count, shared.queries);
   }
   __syncthreads();
   if (!early && next < range.stop) {
@@ -378,12 +292,14 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
       const bool ours = n < count && r >= range.row && r < range.row_end;
       visible[i] = ours ? seen_positions(sequence.position, r, args.max_rows) : 0;
     }
-    Sums<kDim, KV> state;
+    float o[kDim / 16][4] = {};
+    float largest[2] = {-INFINITY, -INFINITY};  // of queries 2t, 2t+1
+    float sum[2] = {};                          // over the positions this lane scores
     while (next < range.stop) {
       const int position = next;
       next += kWarps * kTile;
       float s[4];
-      score<kDim, KV>(s, k, queries);
+      score<kDim, KV>(s, k, shared.queries);
       if (next < range.stop) load_keys<kDim, KV>(k, keys, stride, next, range.stop);
       float shrink[2];
 #pragma unroll
@@ -395,22 +311,22 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
         for (int offset = 4; offset < 32; offset *= 2) {
           now = fmaxf(now, __shfl_xor_sync(~0u, now, offset));
         }
-        now = fmaxf(now, state.largest[i]);
+        now = fmaxf(now, largest[i]);
         const float from = now == -INFINITY ? 0.0f : now;
-        shrink[i] = exp2_fast(state.largest[i] - from);
-        state.largest[i] = now;
+        shrink[i] = exp2_fast(largest[i] - from);
+        largest[i] = now;
         s[i] = exp2_fast(s[i] - from);
         s[2 + i] = exp2_fast(s[2 + i] - from);
-        state.sum[i] = state.sum[i] * shrink[i] + (s[i] + s[2 + i]);
+        sum[i] = sum[i] * shrink[i] + (s[i] + s[2 + i]);
       }
 #pragma unroll
       for (int m = 0; m < kDim / 16; ++m) {
-        state.o[m][0] *= shrink[0];
-        state.o[m][1] *= shrink[1];
-        state.o[m][2] *= shrink[0];
-        state.o[m][3] *= shrink[1];
+        o[m][0] *= shrink[0];
+        o[m][1] *= shrink[1];
+        o[m][2] *= shrink[0];
+        o[m][3] *= shrink[1];
       }
-      add_values<kDim, KV>(state.o, v, transpose_8x8(pack_bf16(s[0], s[1])),
+      add_values<kDim, KV>(o, v, transpose_8x8(pack_bf16(s[0], s[1])),
                            transpose_8x8(pack_bf16(s[2], s[3])));
       if (next < range.stop) load_values<kDim, KV>(v, values, stride, next, range.stop);
     }
@@ -422,18 +338,18 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
       for (int i = 0; i < 2; ++i) {
 #pragma unroll
         for (int offset = 4; offset < 32; offset *= 2) {
-          state.sum[i] += __shfl_xor_sync(~0u, state.sum[i], offset);
+          sum[i] += __shfl_xor_sync(~0u, sum[i], offset);
         }
         const int n = 2 * t + i;
-        if (g == 0) states[warp * kQueries + n] = make_float2(state.largest[i], state.sum[i]);
-        float* to = sums + (warp * kQueries + n) * S::kPitch;
+        if (g == 0) shared.states[warp][n] = make_float2(largest[i], sum[i]);
+        float* to = shared.sums[warp][n];
         // Tile m of the products holds dimensions 2 (m % half), + 1 of the lane's elements.
         constexpr int kHalf = S::kValueElements / 2;
 #pragma unroll
         for (int m = 0; m < kDim / 16; m += 2) {
           const int at = m / kHalf * 8 * S::kValueElements + g * S::kValueElements + m % kHalf * 2;
-          *reinterpret_cast<float4*>(to + at) = make_float4(
-              state.o[m][i], state.o[m][2 + i], state.o[m + 1][i], state.o[m + 1][2 + i]);
+          *reinterpret_cast<float4*>(to + at) =
+              make_float4(o[m][i], o[m][2 + i], o[m + 1][i], o[m + 1][2 + i]);
         }
       }
     }
@@ -445,29 +361,24 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
       const int seen = seen_positions(sequence.position, r, args.max_rows);
       if (range.start >= seen) continue;
       float most = -INFINITY;
-      for (int w = 0; w < warps; ++w) most = fmaxf(most, states[w * kQueries + n].x);
-      float4 o = make_float4(0, 0, 0, 0);
-      float sum = 0;
+      for (int w = 0; w < warps; ++w) most = fmaxf(most, shared.states[w][n].x);
+      float4 merged = make_float4(0, 0, 0, 0);
+      float total = 0;
       for (int w = 0; w < warps; ++w) {
-        const float2 state_of = states[w * kQueries + n];
-        const float weight = exp2_fast(state_of.x - most);
-        const float4 one =
-            *reinterpret_cast<const float4*>(sums + (w * kQueries + n) * S::kPitch + at);
-        sum += state_of.y * weight;
-        o.x += one.x * weight;
-        o.y += one.y * weight;
-        o.z += one.z * weight;
-        o.w += one.w * weight;
+        const float2 state = shared.states[w][n];
+        const float weight = exp2_fast(state.x - most);
+        add_weighted(merged, *reinterpret_cast<const float4*>(shared.sums[w][n] + at), weight);
+        total += state.y * weight;
       }
       const int64_t out = static_cast<int64_t>(b) * args.sequences.rows + r;
       const int head = kv_head * group + (first + n) % group;
       if (seen <= split_length(seen, p.most)) {
         const float v_scale = sizeof(KV) == 1 ? args.v_scale : 1.0f;
-        store_result(args, out, head, at, o, v_scale / sum);
+        store_result(args, out, head, at, merged, v_scale / total, load_gate(args, out, head, at));
       } else {
         const int64_t index = (out * args.heads + head) * p.room + split;
-        *reinterpret_cast<float4*>(p.parts + index * kDim + at) = o;
-        if (at == 0) p.states[index] = make_float2(most, sum);
+        *reinterpret_cast<float4*>(p.parts + index * kDim + at) = merged;
+        if (at == 0) p.states[index] = make_float2(most, total);
       }
     }
     if (part == 1) return;
@@ -483,8 +394,9 @@ __global__ void __launch_bounds__(kWarps * 32, 1)
   }
 }
 
-// Merges the splits of a row and head, in their order within each of the kLanes columns' strands,
-// and the strands in theirs.
+// Merges the splits of a row and head: every strand of threads those of its turn in their order,
+// then the strands in theirs. Before the wait it reads what no other kernel is writing by then:
+// this kernel is let in when the blocks of split_kernel are past their own wait.
 constexpr int kMergeThreads = 256;
 constexpr int kMostSplits = 64;
 
@@ -498,24 +410,19 @@ __global__ void __launch_bounds__(kMergeThreads) merge_kernel(const __grid_const
   const frt_attention_args& args = p.attention;
   const int head = blockIdx.x, row = blockIdx.y, b = blockIdx.z;
   const int lane = threadIdx.x % 32;
+  const int column = threadIdx.x % kColumns, strand = threadIdx.x / kColumns;
   pdl_trigger();
-  pdl_wait();
-  if (row >= active_length(args.sequences, b)) return;
+  const bool active = row < active_length(args.sequences, b);
   const int seen = seen_positions(args.sequences.position[b], row, args.max_rows);
   const int length = split_length(seen, p.most);
-  const int splits = (seen + length - 1) / length;
-  if (splits < 2) return;
+  const int splits = active ? (seen + length - 1) / length : 0;
   const int64_t out = static_cast<int64_t>(b) * args.sequences.rows + row;
-  const int64_t index = (out * args.heads + head) * p.room;
+  const Gate gate = active && strand == 0 ? load_gate(args, out, head, column * 4) : Gate{};
+  pdl_wait();
+  if (splits < 2) return;
 
-  const int column = threadIdx.x % kColumns, strand = threadIdx.x / kColumns;
+  const int64_t index = (out * args.heads + head) * p.room;
   const float4* parts = reinterpret_cast<const float4*>(p.parts + index * kDim) + column;
-  float4 ahead[kAhead];
-#pragma unroll
-  for (int i = 0; i < kAhead; ++i) {
-    const int s = strand + i * kStrands;
-    ahead[i] = s < splits ? __ldcg(parts + s * kColumns) : make_float4(0, 0, 0, 0);
-  }
   float2 state[kMostSplits / 32];
   float most = -INFINITY;
 #pragma unroll
@@ -523,6 +430,12 @@ __global__ void __launch_bounds__(kMergeThreads) merge_kernel(const __grid_const
     const int s = lane + 32 * i;
     state[i] = s < splits ? __ldcg(p.states + index + s) : make_float2(-INFINITY, 0);
     most = fmaxf(most, state[i].x);
+  }
+  float4 ahead[kAhead];
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i) {
+    const int s = strand + i * kStrands;
+    ahead[i] = s < splits ? __ldcg(parts + s * kColumns) : make_float4(0, 0, 0, 0);
   }
   most = warp_max(most);
   float total = 0;
@@ -536,39 +449,30 @@ __global__ void __launch_bounds__(kMergeThreads) merge_kernel(const __grid_const
   __syncthreads();
 
   float4 o = make_float4(0, 0, 0, 0);
-  const auto add = [&](const float4& one, float weight) {
-    o.x += one.x * weight;
-    o.y += one.y * weight;
-    o.z += one.z * weight;
-    o.w += one.w * weight;
-  };
 #pragma unroll
   for (int i = 0; i < kAhead; ++i) {
     const int s = strand + i * kStrands;
-    if (s < splits) add(ahead[i], weights[s]);
+    if (s < splits) add_weighted(o, ahead[i], weights[s]);
   }
   for (int s = strand + kAhead * kStrands; s < splits; s += kStrands) {
-    add(__ldcg(parts + s * kColumns), weights[s]);
+    add_weighted(o, __ldcg(parts + s * kColumns), weights[s]);
   }
   strands[threadIdx.x] = o;
   __syncthreads();
   if (strand != 0) return;
 #pragma unroll
-  for (int i = 1; i < kStrands; ++i) add(strands[i * kColumns + column], 1.0f);
+  for (int i = 1; i < kStrands; ++i) add_weighted(o, strands[i * kColumns + column], 1.0f);
   const float v_scale = args.kv_dtype == FRT_DTYPE_F8_E4M3 ? args.v_scale : 1.0f;
-  store_result(args, out, head, column * 4, o, v_scale / total);
+  store_result(args, out, head, column * 4, o, v_scale / total, gate);
 }
 
 template <int kDim, class KV>
 void launch_shape(Stream& stream, const SplitArgs& p, int blocks) {
-  using S = Shape<kDim, KV>;
   Grid grid;
   grid.blocks =
       dim3(static_cast<unsigned>(blocks * p.room), static_cast<unsigned>(p.attention.kv_heads),
            static_cast<unsigned>(p.attention.sequences.count));
   grid.threads = dim3(kWarps * 32);
-  grid.shared_bytes =
-      kDim * sizeof(uint4) + S::kSumFloats * sizeof(float) + kWarps * kQueries * sizeof(float2);
   launch(stream, grid, split_kernel<kDim, KV>, p);
   if (p.room < 2) return;
   Grid merge;
