@@ -34,7 +34,7 @@ constexpr int kMaxAssignments = 512;  // one thread of a block each
 constexpr int kFusedNormRows = 4;     // more rows: the norm is a kernel of its own
 constexpr int kWarps = 16;            // of hidden and down
 constexpr int kThreads = kWarps * 32;
-constexpr int kMembers = 4;
+constexpr int kMembers = 4;  // assignments of an expert that one pass over its weights serves
 
 __device__ __forceinline__ void copy_async(void* shared, const void* global) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     const float value = results[index][row];
     if (done.matrix == &args.gate) {
       const int64_t at = static_cast<int64_t>(row) * args.shared_width + done.row;
-      args.shared_hidden[at] = from_float<bf16>(silu(value) * results[index + 1][row]);
+      args.shared_hidden[at] = from_float<bf16>(gated_bf16(value, results[index + 1][row]));
     } else if (done.matrix == &args.router) {
       args.logits[static_cast<int64_t>(row) * args.experts + done.row] = value;
     } else if (done.matrix == &args.scale) {
@@ -364,10 +364,11 @@ __device__ __forceinline__ int placed_eight(int q) {
 }
 
 // Products of one gate row and one up row with the rows of x of `count` assignments.
-template <MoeFormat kFormat>
+template <MoeFormat kFormat, int kMembers>
 __device__ __forceinline__ void pair_dots(const HiddenArgs& args, const MoeRow& gate,
-                                          const MoeRow& up, const uint4* const (&x)[kMembers],
-                                          int count, float (&sums)[2][kMembers]) {
+                                          const MoeRow& up, const uint4* x,
+                                          const int (&rows)[kMembers], int count,
+                                          float (&sums)[2][kMembers]) {
   using Part = Portion<kFormat>;
   constexpr int kEights = Part::kValues / 8;
   constexpr int kGroup = kEights < 2 ? 1 : 2;  // eights that share a local scale
@@ -399,7 +400,7 @@ __device__ __forceinline__ void pair_dots(const HiddenArgs& args, const MoeRow& 
             for (int m = 0; m < kMembers; ++m) {
               if (m < count) {
                 float values[8];
-                widen_bf16(x[m][eights + i * 32 + lane], values);
+                widen_bf16(x[rows[m] + eights + i * 32 + lane], values);
 #pragma unroll
                 for (int v = 0; v < 8; ++v) {
                   partial[0][m] = fmaf(weights[0][v], values[v], partial[0][m]);
@@ -422,7 +423,7 @@ __device__ __forceinline__ void pair_dots(const HiddenArgs& args, const MoeRow& 
 }
 
 // All assignments of one expert at one column of its width.
-template <MoeFormat kFormat>
+template <MoeFormat kFormat, int kMembers>
 __device__ __forceinline__ void hidden_column(const HiddenArgs& args, const Chosen& chosen,
                                               const uint4* x, int row_eights, int leader,
                                               int column) {
@@ -430,11 +431,11 @@ __device__ __forceinline__ void hidden_column(const HiddenArgs& args, const Chos
   const MoeRow gate = moe_row(args.gate, expert, column);
   const MoeRow up = moe_row(args.up, expert, column);
   for (int a = leader; a >= 0;) {
-    const uint4* rows[kMembers];
+    int rows[kMembers];        // where their rows of x begin
     int mine = -1, count = 0;  // lane m stores member m
 #pragma unroll
     for (int m = 0; m < kMembers; ++m) {
-      rows[m] = x + (a >= 0 ? a / args.chosen.chosen : 0) * row_eights;
+      rows[m] = (a >= 0 ? a / args.chosen.chosen : 0) * row_eights;
       if (a >= 0) {
         if (threadIdx.x % 32 == m) mine = a;
         ++count;
@@ -442,7 +443,7 @@ __device__ __forceinline__ void hidden_column(const HiddenArgs& args, const Chos
       }
     }
     float sums[2][kMembers];
-    pair_dots<kFormat>(args, gate, up, rows, count, sums);
+    pair_dots<kFormat, kMembers>(args, gate, up, x, rows, count, sums);
 #pragma unroll
     for (int m = 0; m < kMembers; ++m) {
       if (m < count) {
@@ -450,15 +451,15 @@ __device__ __forceinline__ void hidden_column(const HiddenArgs& args, const Chos
         const float u = warp_sum(sums[1][m]) * up.factor;
         if (threadIdx.x % 32 == m) {
           args.hidden[static_cast<int64_t>(mine) * args.width + column] =
-              from_float<bf16>(silu(g) * u);
+              from_float<bf16>(gated_bf16(g, u));
         }
       }
     }
   }
 }
 
-template <MoeFormat kFormat>
-__global__ void __launch_bounds__(kThreads, 2)
+template <MoeFormat kFormat, int kMembers>
+__global__ void __launch_bounds__(kThreads, kMembers == 1 ? 2 : 1)
     hidden_kernel(const __grid_constant__ HiddenArgs args) {
   extern __shared__ uint4 x[];  // (rows, row_eights)
   __shared__ Chosen chosen;
@@ -497,8 +498,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int64_t end = pairs * (blockIdx.x + 1) / gridDim.x;
   for (int64_t pair = pairs * blockIdx.x / gridDim.x + threadIdx.x / 32; pair < end;
        pair += kWarps) {
-    hidden_column<kFormat>(args, chosen, x, row_eights, chosen.leaders[pair / args.width],
-                           static_cast<int>(pair % args.width));
+    hidden_column<kFormat, kMembers>(args, chosen, x, row_eights, chosen.leaders[pair / args.width],
+                                     static_cast<int>(pair % args.width));
   }
 }
 
@@ -513,6 +514,7 @@ struct DownArgs {
   const float* shared_scale;  // (rows)
   bf16* y;                    // (rows, inputs)
   int32_t line_bytes;         // of one stage of a warp's ring
+  bool copy_hidden;           // the rows of hidden fit into shared memory
 };
 
 // Lane sums that wait to be added over the warp, so that four additions overlap.
@@ -579,6 +581,18 @@ __global__ void __launch_bounds__(kThreads, 2) down_kernel(const __grid_constant
   };
   for (int item = 0; item < kStages; ++item) fetch(item);
   pdl_wait();
+  const bf16 *hidden = args.hidden, *shared_hidden = args.shared_hidden;
+  if (args.copy_hidden) {
+    const int count = assignments * args.width / 8, shared = rows * args.shared_width / 8;
+    auto* copies = reinterpret_cast<uint4*>(results + (assignments + rows) * kWarps);
+    for (int i = threadIdx.x; i < count + shared; i += kThreads) {
+      copies[i] = i < count ? reinterpret_cast<const uint4*>(hidden)[i]
+                            : reinterpret_cast<const uint4*>(shared_hidden)[i - count];
+    }
+    __syncthreads();
+    hidden = reinterpret_cast<const bf16*>(copies);
+    shared_hidden = hidden + count * 8;
+  }
 
   Pending pending;
   for (int item = 0; item < items; ++item) {
@@ -589,8 +603,7 @@ __global__ void __launch_bounds__(kThreads, 2) down_kernel(const __grid_constant
       const MoeRow weights = item_row(item);
       with_format(args.shared_down.format, [&]<MoeFormat kFormat>() {
         for (int row = 0; row < rows; ++row) {
-          const bf16* const x[1] = {args.shared_hidden +
-                                    static_cast<int64_t>(row) * args.shared_width};
+          const bf16* const x[1] = {shared_hidden + static_cast<int64_t>(row) * args.shared_width};
           float sums[1];
           shared_dots<kFormat>(args.shared_down, weights, line, x, 1, sums);
           pending.push(sums[0] * weights.factor, results + (assignments + row) * kWarps + warp);
@@ -600,7 +613,7 @@ __global__ void __launch_bounds__(kThreads, 2) down_kernel(const __grid_constant
       const MoeRow weights = item_row(item);
       with_format(args.down.format, [&]<MoeFormat kFormat>() {
         for (int a = chosen.leaders[item - first]; a >= 0; a = chosen.next[a]) {
-          const bf16* const x[1] = {args.hidden + static_cast<int64_t>(a) * args.width};
+          const bf16* const x[1] = {hidden + static_cast<int64_t>(a) * args.width};
           float sums[1];
           shared_dots<kFormat>(args.down, weights, line, x, 1, sums);
           pending.push(sums[0] * weights.factor, results + a * kWarps + warp);
@@ -663,13 +676,27 @@ int values_per_step(MoeFormat format) {
 // Shared memory of the three kernels.
 struct Plan {
   int enter_warps, enter_blocks, enter_line, down_line, stages;
+  bool copy_hidden;
   std::size_t enter_bytes, hidden_bytes, down_bytes;
 };
+
+// Hidden rows are copied to shared memory up to so many bytes.
+constexpr int64_t kCopiedHidden = 40 * 1024;
+
+// Dynamic shared memory beside the static one: more than 48 KB together need the dynamic part alone
+// to say so.
+std::size_t beside_static(std::size_t bytes) {
+  constexpr std::size_t kPlain = 48 * 1024;
+  return bytes <= kPlain && bytes + sizeof(Chosen) + 1024 > kPlain ? kPlain + 16 : bytes;
+}
 
 std::size_t down_shared(const Plan& plan, const MoeBlock& block, int stages) {
   const auto results = static_cast<std::size_t>(block.args.rows) *
                        static_cast<std::size_t>(block.args.chosen + 1) * kWarps * sizeof(float);
-  return static_cast<std::size_t>(kWarps * stages * plan.down_line) + results;
+  const int64_t copies = block.args.rows * (static_cast<int64_t>(block.args.chosen) * block.width +
+                                            block.shared_width);
+  return static_cast<std::size_t>(kWarps * stages * plan.down_line) + results +
+         (plan.copy_hidden ? static_cast<std::size_t>(copies * 2) : 0);
 }
 
 Plan make_plan(const Device& device, const MoeBlock& block, bool fused_norm) {
@@ -692,10 +719,16 @@ Plan make_plan(const Device& device, const MoeBlock& block, bool fused_norm) {
   plan.hidden_bytes =
       static_cast<std::size_t>(block.args.rows * ceil_div(block.inputs, step) * step * 2);
   plan.down_line = line(std::max(block.down.row_bytes, block.shared_down.row_bytes));
+  plan.copy_hidden =
+      block.args.rows *
+          (static_cast<int64_t>(block.args.chosen) * block.width + block.shared_width) * 2 <=
+      kCopiedHidden;
   plan.stages = 9;
   const auto limit = static_cast<std::size_t>(properties.shared_bytes_block);
   if (down_shared(plan, block, plan.stages) + sizeof(Chosen) > limit) plan.stages = 4;
-  plan.down_bytes = down_shared(plan, block, plan.stages);
+  plan.down_bytes = beside_static(down_shared(plan, block, plan.stages));
+  plan.enter_bytes = beside_static(plan.enter_bytes);
+  plan.hidden_bytes = beside_static(plan.hidden_bytes);
   return plan;
 }
 
@@ -722,18 +755,19 @@ void launch_enter(Stream& stream, const MoeBlock& block, const Plan& plan, const
          enter_kernel, enter);
 }
 
+template <int kMembers>
 void launch_hidden(Stream& stream, const HiddenArgs& args, std::size_t bytes) {
   const auto blocks = static_cast<unsigned>(stream.device().properties().multiprocessors);
   const Grid grid{dim3(blocks), dim3(kThreads), bytes};
   switch (moe_format(args.gate.format)) {
     case MoeFormat::kF32:
-      return launch(stream, grid, hidden_kernel<MoeFormat::kF32>, args);
+      return launch(stream, grid, hidden_kernel<MoeFormat::kF32, kMembers>, args);
     case MoeFormat::kBf16:
-      return launch(stream, grid, hidden_kernel<MoeFormat::kBf16>, args);
+      return launch(stream, grid, hidden_kernel<MoeFormat::kBf16, kMembers>, args);
     case MoeFormat::kFp8:
-      return launch(stream, grid, hidden_kernel<MoeFormat::kFp8>, args);
+      return launch(stream, grid, hidden_kernel<MoeFormat::kFp8, kMembers>, args);
     case MoeFormat::kFp4:
-      return launch(stream, grid, hidden_kernel<MoeFormat::kFp4>, args);
+      return launch(stream, grid, hidden_kernel<MoeFormat::kFp4, kMembers>, args);
   }
 }
 
@@ -768,7 +802,11 @@ bool moe_decode(Stream& stream, const MoeBlock& block) {
                    block.gate,
                    block.up,
                    hidden};
-  launch_hidden(stream, first, plan.hidden_bytes);
+  if (args.rows == 1) {
+    launch_hidden<1>(stream, first, plan.hidden_bytes);
+  } else {
+    launch_hidden<kMembers>(stream, first, plan.hidden_bytes);
+  }
   const DownArgs second{chosen,
                         block.inputs,
                         block.width,
@@ -779,7 +817,8 @@ bool moe_decode(Stream& stream, const MoeBlock& block) {
                         static_cast<const bf16*>(args.shared_hidden),
                         args.shared_scale,
                         static_cast<bf16*>(args.y),
-                        plan.down_line};
+                        plan.down_line,
+                        plan.copy_hidden};
   const Grid grid{dim3(static_cast<unsigned>(ceil_div(block.inputs, kWarps))), dim3(kThreads),
                   plan.down_bytes};
   if (plan.stages == 9) {

@@ -88,6 +88,8 @@ __global__ void __launch_bounds__(kThreads)
     up = row_dot(block.shared_up, 0, n, x);
     target = args.hidden + block.args.rows * routed + row * block.shared_width + n;
   }
+  gate = to_float(from_float<T>(gate));  // as where they are written in between
+  up = to_float(from_float<T>(up));
   if (threadIdx.x % 32 == 0) *target = from_float<T>(silu(gate) * up);
 }
 

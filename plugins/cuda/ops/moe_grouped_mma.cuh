@@ -17,6 +17,7 @@
 
 #include "launch.cuh"
 #include "moe_grouped.cuh"
+#include "moe_rows.cuh"
 
 namespace frt::cuda {
 
@@ -245,7 +246,7 @@ __device__ __forceinline__ void store_tile(
         for (int v = 0; v < 2; ++v) {
           values[v] = sums[mb][nb][half * 2 + v] * factors[v];
           if constexpr (kGated) {
-            values[v] = silu(values[v]) * (sums[mb][nb + 1][half * 2 + v] * up_factors[v]);
+            values[v] = gated_bf16(values[v], sums[mb][nb + 1][half * 2 + v] * up_factors[v]);
           }
         }
         const int64_t at = output_row(product, tile.first + row) * outputs + n;

@@ -170,7 +170,7 @@ void launch_moe_norm(Stream& stream, const MoeBlock& block, bool with_scale) {
     return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
   };
   made.eights = !made.f32 && block.inputs % 8 == 0 && aligned(args.residual) &&
-                aligned(args.delta) && aligned(args.x);
+                aligned(args.delta) && aligned(args.x) && aligned(args.norm_weight);
   made.with_scale = with_scale;
   made.shared_scale = block.shared_scale;
   made.scale = args.shared_scale;

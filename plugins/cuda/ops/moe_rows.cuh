@@ -136,6 +136,11 @@ __device__ __forceinline__ void choose_experts(const float* logits, int experts,
   }
 }
 
+// silu(gate) * up of sums that are rounded to bf16 first, as where they are written in between.
+__device__ __forceinline__ float gated_bf16(float gate, float up) {
+  return silu(to_float(from_float<bf16>(gate))) * to_float(from_float<bf16>(up));
+}
+
 // ---- the norm --------------------------------------------------------------------------------
 //
 // A row's sum of squares is cut into kNormSegments sums of one warp each, added up in order: the
@@ -221,9 +226,12 @@ __device__ __forceinline__ float norm_factor(const float* segments, int inputs, 
 // Eight values of the normed row, from column k on.
 __device__ __forceinline__ uint4 normed_eight(const MoeNorm& norm, int k, float factor,
                                               const float (&values)[8]) {
+  const auto* four = reinterpret_cast<const float4*>(norm.weight + k);
+  const float4 low = four[0], high = four[1];
+  const float weights[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
   float normed[8];
 #pragma unroll
-  for (int i = 0; i < 8; ++i) normed[i] = values[i] * factor * norm.weight[k + i];
+  for (int i = 0; i < 8; ++i) normed[i] = values[i] * factor * weights[i];
   return pack_bf16(normed);
 }
 
