@@ -22,7 +22,12 @@ constexpr int kThreads = 256;
 constexpr int kQueries = 128;
 constexpr uint32_t kTileBytes = kPositions * kDim * 2;
 constexpr uint32_t kQueryBytes = kQueries * kDim * 2;
-constexpr std::size_t kSharedBytes = kQueryBytes + 4 * kTileBytes + 1024;  // and alignment
+constexpr uint32_t kCodeBytes = kPositions * kDim;  // a tile of FP8 codes
+
+template <class KV>
+constexpr std::size_t shared_bytes() {
+  return kQueryBytes + 4 * kTileBytes + (sizeof(KV) == 1 ? 2 * kCodeBytes : 0) + 1024;  // alignment
+}
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 // The address of 16-byte unit `unit` of row `row` in blocks of 64 columns of `rows` rows.
@@ -31,17 +36,45 @@ __device__ __forceinline__ uint32_t place(uint32_t matrix, int rows, int row, in
          static_cast<uint32_t>((unit / 8 * rows + row) * 128 + ((unit % 8 ^ (row & 7)) << 4));
 }
 
-// Rows first .. of keys or values.
-__device__ __forceinline__ void load_tile(uint32_t to, const std::byte* from, int64_t stride,
-                                          int first, int stop) {
-  constexpr int kUnits = kDim / 8;
+// Rows first .. of keys or values on their way: bf16 to where the products read them, FP8 codes to
+// `codes`, from where widen_tile() takes them.
+template <class KV>
+__device__ __forceinline__ void copy_tile(uint32_t to, uint32_t codes, const std::byte* from,
+                                          int64_t stride, int first, int stop) {
+  constexpr int kUnits = kDim * static_cast<int>(sizeof(KV)) / 16;
   constexpr int kRows = kThreads / kUnits;
   const int row = threadIdx.x / kUnits, unit = threadIdx.x % kUnits;
   RowWalk walk(from + unit * 16, stride, first + row, stop);
 #pragma unroll
   for (int i = 0; i < kPositions / kRows; ++i) {
-    copy_async(place(to, kPositions, row, unit) + i * kRows * 128, walk.at());
+    if constexpr (sizeof(KV) == 2) {
+      copy_async(place(to, kPositions, row, unit) + i * kRows * 128, walk.at());
+    } else {
+      copy_async(codes + (i * kThreads + threadIdx.x) * 16, walk.at());
+    }
     walk.advance(kRows, kRows * stride);
+  }
+}
+
+// What this thread copied, which has arrived, to where the products read it.
+template <class KV>
+__device__ __forceinline__ void widen_tile(uint32_t to, uint32_t codes) {
+  if constexpr (sizeof(KV) == 1) {
+    constexpr int kUnits = kDim / 16;
+    constexpr int kRows = kThreads / kUnits;
+    const int row = threadIdx.x / kUnits, unit = threadIdx.x % kUnits * 2;
+#pragma unroll
+    for (int i = 0; i < kPositions / kRows; ++i) {
+      uint32_t words[4];
+      asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                   : "r"(codes + (i * kThreads + threadIdx.x) * 16));
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        store_widened(place(to, kPositions, row, unit + j) + i * kRows * 128, words[2 * j],
+                      words[2 * j + 1]);
+      }
+    }
   }
 }
 
@@ -80,36 +113,44 @@ __device__ __forceinline__ void pack(const float (&s)[kPositions / 8][4],
   }
 }
 
+template <class KV>
 __device__ __forceinline__ void attend(const frt_attention_args& args) {
   extern __shared__ float4 shared[];
   // The last rows see most: they go first, so that no processor is left alone with them.
-  const QueryTile tile = query_tile<kDim, bf16>(args, static_cast<int>(gridDim.x - 1 - blockIdx.x),
-                                                kQueries, blockIdx.y, blockIdx.z);
+  const QueryTile tile = query_tile<kDim, KV>(args, static_cast<int>(gridDim.x - 1 - blockIdx.x),
+                                              kQueries, blockIdx.y, blockIdx.z);
   if (tile.last < tile.first) return;
   const uint32_t queries = (shared_address(shared) + 1023) / 1024 * 1024;
   const uint32_t keys = queries + kQueryBytes;
   const uint32_t values = keys + 2 * kTileBytes;
+  const uint32_t key_codes = values + 2 * kTileBytes, value_codes = key_codes + kCodeBytes;
   const uint32_t own_queries = queries + threadIdx.x / 128 * (64 * 128);
+  const auto copy_keys = [&](uint32_t stage, int first) {
+    copy_tile<KV>(keys + stage, key_codes, tile.keys, tile.stride, first, tile.stop);
+  };
+  const auto copy_values = [&](uint32_t stage, int first) {
+    copy_tile<KV>(values + stage, value_codes, tile.values, tile.stride, first, tile.stop);
+  };
 
-  const int row = threadIdx.x / 32, unit = threadIdx.x % 32;
-  for (int n = row; n < kQueries; n += kThreads / 32) {
+  for (int n = threadIdx.x / 32; n < kQueries; n += kThreads / 32) {
+    const int unit = threadIdx.x % 32;
     copy_async(place(queries, kQueries, n, unit), query_vector<kDim>(args, tile, n) + unit * 8);
   }
-  load_tile(keys, tile.keys, tile.stride, 0, tile.stop);
+  copy_keys(0, 0);
   copies_commit();
-  load_tile(values, tile.values, tile.stride, 0, tile.stop);
-  if (kPositions < tile.stop) {
-    load_tile(keys + kTileBytes, tile.keys, tile.stride, kPositions, tile.stop);
-  }
+  copy_values(0, 0);
   copies_commit();
+  copies_wait<1>();
+  widen_tile<KV>(keys, key_codes);
+  if (kPositions < tile.stop) copy_keys(kTileBytes, kPositions);
+  copies_commit();
+  publish_to_products();
+  __syncthreads();
 
   RunningSums state;
   float o[kDim / 8][4] = {};
   float s[kPositions / 8][4] = {}, shrink[2];
   uint32_t p[kPositions / 16][4];
-  copies_wait<1>();
-  publish_to_products();
-  __syncthreads();
   products_fence();
   start_scores(s, own_queries, keys);
   products_wait<0>();
@@ -120,12 +161,12 @@ __device__ __forceinline__ void attend(const frt_attention_args& args) {
   uint32_t stage = 0;  // of this tile's values; the next tile's keys are in the other one
   for (int next = kPositions; next < tile.stop; next += kPositions) {
     copies_wait<0>();
+    widen_tile<KV>(keys + (kTileBytes - stage), key_codes);
+    widen_tile<KV>(values + stage, value_codes);
     publish_to_products();
     __syncthreads();  // the next keys and these values are there; what they replace is not needed
-    load_tile(values + (kTileBytes - stage), tile.values, tile.stride, next, tile.stop);
-    if (next + kPositions < tile.stop) {
-      load_tile(keys + stage, tile.keys, tile.stride, next + kPositions, tile.stop);
-    }
+    copy_values(kTileBytes - stage, next);
+    if (next + kPositions < tile.stop) copy_keys(stage, next + kPositions);
     copies_commit();
     products_fence();
     start_scores(s, own_queries, keys + (kTileBytes - stage));
@@ -140,6 +181,7 @@ __device__ __forceinline__ void attend(const frt_attention_args& args) {
     stage = kTileBytes - stage;
   }
   copies_wait<0>();
+  widen_tile<KV>(values + stage, value_codes);
   publish_to_products();
   __syncthreads();
   products_fence();
@@ -147,17 +189,18 @@ __device__ __forceinline__ void attend(const frt_attention_args& args) {
   products_wait<0>();
   pin(o);
   __syncthreads();
-  store_tile<kDim>(args, tile, o, state, 1.0f,
+  store_tile<kDim>(args, tile, o, state, sizeof(KV) == 1 ? args.v_scale : 1.0f,
                    shared + (keys - shared_address(shared)) / sizeof(float4));
 }
 #endif
 
+template <class KV>
 __global__ void __launch_bounds__(kThreads, 1)
     hopper_kernel(const __grid_constant__ frt_attention_args args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   pdl_trigger();
   pdl_wait();
-  attend(args);
+  attend<KV>(args);
 #endif
 }
 
@@ -165,8 +208,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 bool hopper_tiles(const Device& device, const frt_attention_args& args) noexcept {
   return FRT_CUDA_ARCH == 90 && device.properties().capability == 90 && args.head_dim == kDim &&
-         args.kv_dtype == FRT_DTYPE_BF16 &&
-         static_cast<std::size_t>(device.properties().shared_bytes_block) >= kSharedBytes;
+         static_cast<std::size_t>(device.properties().shared_bytes_block) >= shared_bytes<f8e4m3>();
 }
 
 void launch_hopper_tiles(Stream& stream, const frt_attention_args& args) {
@@ -176,8 +218,13 @@ void launch_hopper_tiles(Stream& stream, const frt_attention_args& args) {
       dim3(static_cast<unsigned>(ceil_div(args.sequences.rows * group, kQueries)),
            static_cast<unsigned>(args.kv_heads), static_cast<unsigned>(args.sequences.count));
   grid.threads = dim3(kThreads);
-  grid.shared_bytes = kSharedBytes;
-  launch(stream, grid, hopper_kernel, args);
+  if (args.kv_dtype == FRT_DTYPE_BF16) {
+    grid.shared_bytes = shared_bytes<bf16>();
+    launch(stream, grid, hopper_kernel<bf16>, args);
+  } else {
+    grid.shared_bytes = shared_bytes<f8e4m3>();
+    launch(stream, grid, hopper_kernel<f8e4m3>, args);
+  }
 }
 
 }  // namespace frt::cuda

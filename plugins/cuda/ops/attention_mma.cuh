@@ -60,6 +60,15 @@ __device__ __forceinline__ uint32_t widen_e4m3(uint32_t codes) {
   return wide;
 }
 
+// Eight e4m3 codes as bf16 to 16 bytes of shared memory.
+__device__ __forceinline__ void store_widened(uint32_t to, uint32_t low, uint32_t high) {
+  asm volatile(
+      "st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to),
+      "r"(widen_e4m3(__byte_perm(low, 0, 0x1000))), "r"(widen_e4m3(__byte_perm(low, 0, 0x3020))),
+      "r"(widen_e4m3(__byte_perm(high, 0, 0x1000))), "r"(widen_e4m3(__byte_perm(high, 0, 0x3020)))
+      : "memory");
+}
+
 __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }

@@ -84,13 +84,7 @@ struct Loader<kDim, f8e4m3> {
       const uint32_t words[4] = {codes[i].x, codes[i].y, codes[i].z, codes[i].w};
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        asm volatile(
-            "st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(place<kDim>(tile, row, unit + j)),
-            "r"(widen_e4m3(__byte_perm(words[2 * j], 0, 0x1000))),
-            "r"(widen_e4m3(__byte_perm(words[2 * j], 0, 0x3020))),
-            "r"(widen_e4m3(__byte_perm(words[2 * j + 1], 0, 0x1000))),
-            "r"(widen_e4m3(__byte_perm(words[2 * j + 1], 0, 0x3020)))
-            : "memory");
+        store_widened(place<kDim>(tile, row, unit + j), words[2 * j], words[2 * j + 1]);
       }
     }
   }
