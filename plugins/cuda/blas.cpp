@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstring>
 #include <frt/error.hpp>
+#include <utility>
 #include <vector>
 
 #include "device.hpp"
@@ -23,10 +24,10 @@ constexpr int kCandidates = 8;         // of the heuristics' list, for timing
 constexpr int kSamples = 7;            // per candidate; the median counts
 constexpr double kSampleMicros = 200;  // work per sample, at least one product
 constexpr double kClearlyFaster = 1.03;
-// Up to so many rows the sum over the inputs may be split, because the outputs alone do not fill
-// the chip. Above, every algorithm adds in the same order, so that the choice of one does not
-// change a bit of the result.
-constexpr int32_t kSplitRows = 64;
+// Up to so many rows or outputs the sum over the inputs may be split, because the other alone does
+// not fill the chip. Above, every algorithm adds in the same order, so that the choice of one does
+// not change a bit of the result.
+constexpr int32_t kSplitSize = 64;
 // Inputs and outputs for timing; larger products take the heuristics' first choice.
 constexpr std::size_t kTimingBytes = std::size_t{1} << 30;
 
@@ -83,6 +84,10 @@ std::string key_of(const BlasShape& shape) {
   return std::string(types) + (shape.y_dtype == FRT_DTYPE_F32 ? "-f32" : "-bf16") +
          (shape.accumulate ? "-add" : "") + ":" + std::to_string(rows_class(shape.rows)) + "x" +
          std::to_string(shape.outputs) + "x" + std::to_string(shape.inputs);
+}
+
+bool may_split(const BlasShape& shape) {
+  return shape.rows <= kSplitSize || shape.outputs <= kSplitSize;
 }
 
 // While it lives, this thread may allocate, wait and load code although streams are captured: what
@@ -156,6 +161,33 @@ struct Clock {
   }
   Clock(const Clock&) = delete;
   Clock& operator=(const Clock&) = delete;
+};
+
+// Work of one stream, recorded.
+struct Recording {
+  Recording() = default;
+  Recording(Recording&& other) noexcept : exec(std::exchange(other.exec, nullptr)) {}
+  Recording& operator=(Recording&&) = delete;
+  ~Recording() { drop(); }
+
+  // In place of what there was; false, and nothing there, where `work` or the recording fails.
+  template <class Work>
+  bool record(cudaStream_t stream, const Work& work) {
+    drop();
+    if (cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed) != cudaSuccess) return false;
+    const bool good = work();
+    cudaGraph_t graph = nullptr;
+    const bool ended = cudaStreamEndCapture(stream, &graph) == cudaSuccess && graph;
+    if (good && ended && cudaGraphInstantiate(&exec, graph, 0) != cudaSuccess) exec = nullptr;
+    if (graph) cudaGraphDestroy(graph);
+    return exec != nullptr;
+  }
+  void drop() {
+    if (exec) cudaGraphExecDestroy(exec);
+    exec = nullptr;
+  }
+
+  cudaGraphExec_t exec = nullptr;
 };
 
 }  // namespace
@@ -274,6 +306,10 @@ std::unique_ptr<Blas::Plan> Blas::describe(const BlasShape& shape) {
     made->set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, block
                                                      ? CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F
                                                      : CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+    // There are no algorithms without scales; run() sets the real ones.
+    alignas(16) static const float some_scale[4] = {};
+    made->set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, static_cast<const void*>(some_scale));
+    made->set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, static_cast<const void*>(some_scale));
   }
   const cudaDataType_t type = is_fp8(shape.types) ? CUDA_R_8F_E4M3 : CUDA_R_16BF;
   const cudaDataType_t y_type = shape.y_dtype == FRT_DTYPE_F32 ? CUDA_R_32F : CUDA_R_16BF;
@@ -349,7 +385,7 @@ void Blas::choose(Plan& plan, const BlasShape& shape) {
       return;
     }
   }
-  const std::vector<cublasLtMatmulAlgo_t> found = candidates(plan, shape.rows <= kSplitRows, 1);
+  const std::vector<cublasLtMatmulAlgo_t> found = candidates(plan, may_split(shape), 1);
   if (found.empty()) {
     plan.note = "none in the library";
     return;
@@ -380,8 +416,7 @@ bool Blas::measure(const BlasShape& shape, BlasChoices::Choice& choice) {
   if (x_bytes + weight_bytes + y_bytes + 2 * scale_bytes > kTimingBytes) return false;
 
   const auto plan = describe(timed);
-  const std::vector<cublasLtMatmulAlgo_t> found =
-      candidates(*plan, timed.rows <= kSplitRows, kCandidates);
+  const std::vector<cublasLtMatmulAlgo_t> found = candidates(*plan, may_split(timed), kCandidates);
   if (found.empty()) return false;
   const Clock clock;
   if (!clock.good) return false;
@@ -398,36 +433,46 @@ bool Blas::measure(const BlasShape& shape, BlasChoices::Choice& choice) {
       weight.get(), static_cast<const float*>(scales.get()) + scale_bytes / sizeof(float),
       y.get(),      workspace.get()};
 
-  // Microseconds of one product; negative where the algorithm does not run.
-  const auto sample = [&](const cublasLtMatmulAlgo_t& algorithm, int repeats) {
-    cudaEventRecord(clock.start, clock.stream);
+  // Recorded, because launches of small products take the host longer than the device.
+  struct Entry {
+    const cublasLtMatmulAlgo_t* algorithm;
+    Recording recording;
+    int repeats;
+    std::array<double, kSamples> times;
+  };
+  const auto submit = [&](const cublasLtMatmulAlgo_t& algorithm, int repeats) {
+    bool good = true;
     for (int i = 0; i < repeats; ++i) {
-      if (plan->run(handle_, algorithm, operands, timed.accumulate, clock.stream) !=
-          CUBLAS_STATUS_SUCCESS) {
-        return -1.0;
-      }
+      good = good && plan->run(handle_, algorithm, operands, timed.accumulate, clock.stream) ==
+                         CUBLAS_STATUS_SUCCESS;
     }
+    return good;
+  };
+  // Microseconds per product.
+  const auto sample = [&](const Entry& entry) {
+    cudaEventRecord(clock.start, clock.stream);
+    cudaGraphLaunch(entry.recording.exec, clock.stream);
     cudaEventRecord(clock.stop, clock.stream);
     device_.check(cudaEventSynchronize(clock.stop), "timing a product");
     float milliseconds = 0;
     device_.check(cudaEventElapsedTime(&milliseconds, clock.start, clock.stop), "timing a product");
-    return milliseconds * 1e3 / repeats;
-  };
-  // One of each after the other, several times: the clock falls as the chip warms, for all alike.
-  struct Entry {
-    const cublasLtMatmulAlgo_t* algorithm;
-    int repeats;
-    std::array<double, kSamples> times;
+    return milliseconds * 1e3 / entry.repeats;
   };
   std::vector<Entry> entries;
   for (const cublasLtMatmulAlgo_t& algorithm : found) {
-    if (sample(algorithm, 1) < 0) continue;  // also loads its code
-    const double once = sample(algorithm, 1);
-    entries.push_back(
-        {&algorithm, std::clamp(static_cast<int>(kSampleMicros / std::max(once, 1.0)), 1, 50), {}});
+    if (!submit(algorithm, 1)) continue;  // also loads its code
+    Entry entry{&algorithm, {}, 1, {}};
+    for (int repeats = 1;; repeats = entry.repeats) {
+      if (!entry.recording.record(clock.stream, [&] { return submit(algorithm, repeats); })) break;
+      const double time = sample(entry);
+      if (repeats > 1 || time > kSampleMicros / 2) break;
+      entry.repeats = std::clamp(static_cast<int>(kSampleMicros / std::max(time, 1.0)), 2, 50);
+    }
+    if (entry.recording.exec) entries.push_back(std::move(entry));
   }
+  // One of each after the other, several times: the clock falls as the chip warms, for all alike.
   for (int i = 0; i < kSamples; ++i) {
-    for (Entry& entry : entries) entry.times[i] = sample(*entry.algorithm, entry.repeats);
+    for (Entry& entry : entries) entry.times[i] = sample(entry);
   }
   const cublasLtMatmulAlgo_t* best = nullptr;
   double best_time = 0;
@@ -454,9 +499,9 @@ std::string Blas::report() const {
                      std::to_string(version / 100 % 100) + "." + std::to_string(version % 100) +
                      ", " + library_.path() + "; choices in " +
                      (choices_->path().empty() ? "no file" : choices_->path());
-  for (const auto& [shape, plan] : plans_) {
-    text += "\n" + key_of(shape) + ": " + plan->note;
-  }
+  std::map<std::string, std::string> lines;  // shapes of one class share theirs
+  for (const auto& [shape, plan] : plans_) lines.emplace(key_of(shape), plan->note);
+  for (const auto& [key, note] : lines) text += "\n" + key + ": " + note;
   return text;
 }
 

@@ -2,8 +2,9 @@
 // Products of many rows, y = x W^T: which way each one takes.
 //
 //   bf16 x, BF16 weights      cuBLASLt; our own tiles where it is missing or something is unaligned
-//   bf16 x, packed weights    widened to bf16 in slices of outputs, then as above. Few rows go in
-//                             groups through the narrow way, which reads the packed weights instead
+//   bf16 x, packed weights    widened to bf16 in slices of outputs, then as above; with few rows
+//                             inside the product (linear_wide_packed.cu), or in groups through the
+//                             narrow way where sizes or alignments do not allow it
 //   bf16 x, FP8 weights       with the option fp8_activations: x is rounded to FP8, cuBLASLt
 //   f32 x or F32 weights      our own tiles in f32, packed weights widened to f32
 //
@@ -19,6 +20,7 @@
 #include "../device.hpp"
 #include "launch.cuh"
 #include "linear_wide_fp8.cuh"
+#include "linear_wide_packed.cuh"
 #include "linear_wide_tile.cuh"
 #include "product.hpp"
 #include "unpack.cuh"
@@ -34,7 +36,7 @@ constexpr int32_t kFewRows = 64;
 // From here on rounding the activations to FP8 is worth its launches.
 constexpr int32_t kFp8Rows = 64;
 
-enum class Way { kPlain, kUnpack, kFewRows, kFp8 };
+enum class Way { kPlain, kUnpack, kPacked, kFewRows, kFp8 };
 
 std::size_t round_up(std::size_t bytes) {
   return (bytes + 255) / 256 * 256;
@@ -129,6 +131,7 @@ Way way_of(const Product& product, Blas* blas, BlasTypes& types) {
       blas->offers(fp8_shape(product, types))) {
     return Way::kFp8;
   }
+  if (product.rows <= kPackedRows && packed_takes(product)) return Way::kPacked;
   return product.rows <= kFewRows ? Way::kFewRows : Way::kUnpack;
 }
 
@@ -150,6 +153,9 @@ void wide_products(Stream& stream, std::span<const Product> products) {
     const Product& product = products[i];
     ways.push_back(way_of(product, fp8_blas, types[i]));
     if (ways[i] == Way::kUnpack) slice = std::max(slice, slice_bytes(product));
+    if (ways[i] == Way::kPacked) {
+      slice = std::max(slice, packed_bytes(product, device.properties().multiprocessors));
+    }
     if (ways[i] == Way::kFp8) {
       fp8_x[types[i] == BlasTypes::kFp8Channel] = {types[i], any.rows / 4 * 4, any.weight.cols,
                                                    nullptr, nullptr};
@@ -183,6 +189,8 @@ void wide_products(Stream& stream, std::span<const Product> products) {
                      product.weight.rows, workspace);
     } else if (ways[i] == Way::kUnpack) {
       multiply_unpacked(stream, blas, product, slice_room, workspace);
+    } else if (ways[i] == Way::kPacked) {
+      packed_product(stream, product, slice_room);
     } else if (ways[i] == Way::kFp8) {
       const Fp8Rows& x = fp8_x[types[i] == BlasTypes::kFp8Channel];
       const float* scales =

@@ -10,7 +10,10 @@
 // f32: tiles of 64 by 64, 16 inputs a step, 4 x 4 results per thread, plain f32 arithmetic (never
 // TF32), the sum of a result in the order of the inputs.
 //
-// Neither splits the sum over the inputs: the value of a row is the same for any number of rows.
+// A few outputs, bf16: a warp per row and a plain dot product each; bound by reading x.
+//
+// None of them lets the number of rows change the order of a sum: the value of a row is the same
+// for any number of rows.
 #include "launch.cuh"
 #include "linear_wide_tile.cuh"
 #include "numbers.cuh"
@@ -154,6 +157,43 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// ---- a few outputs, bf16
+// --------------------------------------------------------------------------
+
+constexpr int kThinOutputs = 4;
+
+__global__ void __launch_bounds__(kThreads)
+    thin_bf16(const __grid_constant__ TileProduct product, bool in_eights) {
+  pdl_trigger();
+  pdl_wait();
+  const int row = blockIdx.x * (kThreads / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (row >= active_rows(product.rows, product.row_count)) return;
+  const bf16* x = static_cast<const bf16*>(product.x) + row * product.x_stride;
+  for (int output = 0; output < product.outputs; ++output) {
+    const bf16* weight = static_cast<const bf16*>(product.weight) + output * product.weight_stride;
+    float sum = 0;
+    if (in_eights) {
+      using Eight = Vector<__nv_bfloat162, 4>;
+      for (int at = lane * 8; at < product.inputs; at += 32 * 8) {
+        const auto left = *reinterpret_cast<const Eight*>(x + at);
+        const auto right = *reinterpret_cast<const Eight*>(weight + at);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float2 a = __bfloat1622float2(left.values[i]);
+          const float2 b = __bfloat1622float2(right.values[i]);
+          sum = fmaf(a.x, b.x, fmaf(a.y, b.y, sum));
+        }
+      }
+    } else {
+      for (int at = lane; at < product.inputs; at += 32) {
+        sum = fmaf(to_float(x[at]), to_float(weight[at]), sum);
+      }
+    }
+    sum = warp_sum(sum);
+    if (lane == 0) store_result(product, row, output, sum);
+  }
+}
+
 // ---- f32 ----------------------------------------------------------------------------------------
 
 constexpr int kPlainTile = 64, kPlainInputs = 16, kPlainThreads = 256;
@@ -224,6 +264,14 @@ void tile_product(Stream& stream, const TileProduct& product) {
     return dim3(static_cast<unsigned>(ceil_div(product.rows, tile_rows)),
                 static_cast<unsigned>(ceil_div(product.outputs, tile_outputs)));
   };
+  if (x_bf16 && weight_bf16 && product.outputs <= kThinOutputs) {
+    const bool in_eights = product.inputs % 8 == 0 && aligned(product.x, product.x_stride) &&
+                           aligned(product.weight, product.weight_stride);
+    launch(stream,
+           {dim3(static_cast<unsigned>(ceil_div(product.rows, kThreads / 32))), dim3(kThreads)},
+           thin_bf16, product, in_eights);
+    return;
+  }
   if (x_bf16 && weight_bf16) {
     launch(stream, {blocks(kTileRows, kTileOutputs), dim3(kThreads), kStages * kStageBytes},
            tile_bf16, product, aligned(product.x, product.x_stride),

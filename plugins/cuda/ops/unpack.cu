@@ -3,13 +3,17 @@
 //
 // Bound by memory: an FP8 value is one byte read and two written, an NVFP4 value 9/16 of a byte
 // read and two written; 178 MB of bf16 (a feed-forward matrix of the 27B) are 267 MB of traffic
-// from FP8, 63 us at 4.27 TB/s. So the fast path moves 16 packed bytes per load, two loads in
-// flight per thread, and keeps the arithmetic at a few instructions per value: e4m3 is widened by
-// the hardware's conversion, e2m1 by moving its three bits to where an f32 has exponent and
-// mantissa and one multiplication by 2^126, which also makes normal numbers of the subnormal ones.
+// from FP8, 63 us at 4.27 TB/s. In the fast path a warp has one row, so that nothing is divided,
+// and a lane eight values at a time: its store has 16 bytes and those of a warp lie together. Four
+// loads are in flight per lane. e4m3 is widened by the hardware's conversion, e2m1 by moving its
+// three bits to where an f32 has exponent and mantissa and one multiplication by 2^126, which also
+// makes normal numbers of the subnormal ones.
 //
-// The fast path takes rows of multiples of 16 (FP8) or 32 (NVFP4) and scales that are constant in
-// 16 inputs; everything else goes value by value.
+// The fast path takes rows of multiples of eight values and blocks whose width is a power of two
+// from eight on; everything else goes value by value.
+#include <bit>
+#include <type_traits>
+
 #include "launch.cuh"
 #include "numbers.cuh"
 #include "unpack.cuh"
@@ -21,24 +25,30 @@ constexpr int kThreads = 256;
 
 struct Unpack {
   frt_weight weight;
-  int64_t scale_cols;  // of FP8_BLOCK and NVFP4
+  int64_t scale_cols;  // scales of a row
   int32_t first, count;
   void* plain;
 };
 
-// The factor of value (row, col).
-__device__ __forceinline__ float scale_at(const Unpack& args, int row, int col) {
+// The factor at place `at` of the weight's scales.
+__device__ __forceinline__ float scale_of(const Unpack& args, int64_t at) {
   const frt_weight& weight = args.weight;
   if (weight.format == FRT_WEIGHT_FP8_TENSOR) return weight.global_scale;
   if (weight.format == FRT_WEIGHT_NVFP4) {
-    const auto* scales = static_cast<const f8e4m3*>(weight.scale);
-    return to_float(scales[row * args.scale_cols + col / 16]) * weight.global_scale;
+    return to_float(static_cast<const f8e4m3*>(weight.scale)[at]) * weight.global_scale;
   }
-  const int64_t at = weight.format == FRT_WEIGHT_FP8_CHANNEL
-                         ? row
-                         : row / weight.block_rows * args.scale_cols + col / weight.block_cols;
   return weight.scale_dtype == FRT_DTYPE_F32 ? static_cast<const float*>(weight.scale)[at]
                                              : to_float(static_cast<const bf16*>(weight.scale)[at]);
+}
+
+// The factor of value (row, col).
+__device__ __forceinline__ float scale_at(const Unpack& args, int row, int col) {
+  const frt_weight& weight = args.weight;
+  if (weight.format == FRT_WEIGHT_NVFP4) return scale_of(args, row * args.scale_cols + col / 16);
+  if (weight.format == FRT_WEIGHT_FP8_BLOCK) {
+    return scale_of(args, row / weight.block_rows * args.scale_cols + col / weight.block_cols);
+  }
+  return scale_of(args, row);
 }
 
 // e2m1 in the lowest four bits: sign, two bits of exponent, one of mantissa.
@@ -65,62 +75,63 @@ __device__ __forceinline__ void widen_fp4(uint32_t word, float scale, float* val
   for (int i = 0; i < 8; ++i) values[i] = from_e2m1(word >> 4 * i) * scale;
 }
 
-__device__ __forceinline__ void store_values(bf16* target, const float* values, int count) {
-  for (int i = 0; i < count; i += 8) {
-    Vector<__nv_bfloat162, 4> packed;
+__device__ __forceinline__ void store_eight(bf16* target, const float (&values)[8]) {
+  Vector<__nv_bfloat162, 4> packed;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      packed.values[j] = __floats2bfloat162_rn(values[i + 2 * j], values[i + 2 * j + 1]);
-    }
-    *reinterpret_cast<Vector<__nv_bfloat162, 4>*>(target + i) = packed;
+  for (int i = 0; i < 4; ++i) {
+    packed.values[i] = __floats2bfloat162_rn(values[2 * i], values[2 * i + 1]);
   }
+  *reinterpret_cast<Vector<__nv_bfloat162, 4>*>(target) = packed;
 }
-__device__ __forceinline__ void store_values(float* target, const float* values, int count) {
-  for (int i = 0; i < count; i += 4) {
-    *reinterpret_cast<float4*>(target + i) =
-        make_float4(values[i], values[i + 1], values[i + 2], values[i + 3]);
-  }
+__device__ __forceinline__ void store_eight(float* target, const float (&values)[8]) {
+  auto* quads = reinterpret_cast<float4*>(target);
+  quads[0] = make_float4(values[0], values[1], values[2], values[3]);
+  quads[1] = make_float4(values[4], values[5], values[6], values[7]);
 }
 
-// A piece is 16 packed bytes: 16 e4m3 or 32 e2m1. Each thread has kPieces of them.
-constexpr int kPieces = 2;
+// Eights that a lane has under way.
+constexpr int kInFlight = 4;
 
+// One warp per output. `block_shift`: log2 of the inputs that share a scale; 31: all of a row.
 template <class T, bool kFp4>
 __global__ void __launch_bounds__(kThreads)
-    unpack_pieces(const __grid_constant__ Unpack args, int pieces_of_row, int64_t pieces) {
-  constexpr int kValues = kFp4 ? 32 : 16;
+    unpack_rows(const __grid_constant__ Unpack args, int block_shift) {
+  using Eight = std::conditional_t<kFp4, uint32_t, uint2>;
   pdl_trigger();
-  const auto* data = static_cast<const uint4*>(args.weight.data);
-  const int64_t first_piece = static_cast<int64_t>(args.first) * pieces_of_row;
-  const int64_t start = static_cast<int64_t>(blockIdx.x) * kThreads * kPieces + threadIdx.x;
-  uint4 packed[kPieces];
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i) {
-    const int64_t piece = start + i * kThreads;
-    if (piece < pieces) packed[i] = load_stream(data + first_piece + piece);
-  }
+  const int row = blockIdx.x * (kThreads / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
+  const bool inside = row < args.count;
+  const int eights = inside ? args.weight.cols / 8 : 0;
+  const int line = args.first + (inside ? row : 0);
+  const auto* data =
+      static_cast<const Eight*>(args.weight.data) + static_cast<int64_t>(line) * eights;
+  T* target = static_cast<T*>(args.plain) + static_cast<int64_t>(row) * args.weight.cols;
+  const int64_t scale_row = args.weight.format == FRT_WEIGHT_FP8_BLOCK
+                                ? line / args.weight.block_rows
+                                : static_cast<int64_t>(line);
   pdl_wait();  // the kernel before may still be reading the target
+  for (int first = lane; first < eights; first += 32 * kInFlight) {
+    Eight packed[kInFlight];
+    float scale[kInFlight];
 #pragma unroll
-  for (int i = 0; i < kPieces; ++i) {
-    const int64_t piece = start + i * kThreads;
-    if (piece >= pieces) return;
-    const int row = static_cast<int>(piece / pieces_of_row);
-    const int col = static_cast<int>(piece - static_cast<int64_t>(row) * pieces_of_row) * kValues;
-    const uint32_t words[4] = {packed[i].x, packed[i].y, packed[i].z, packed[i].w};
-    float values[kValues];
-    if constexpr (kFp4) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float scale = scale_at(args, args.first + row, col + 16 * half);
-        widen_fp4(words[2 * half], scale, values + 16 * half);
-        widen_fp4(words[2 * half + 1], scale, values + 16 * half + 8);
-      }
-    } else {
-      const float scale = scale_at(args, args.first + row, col);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) widen_fp8(words[j], scale, values + 4 * j);
+    for (int i = 0; i < kInFlight; ++i) {
+      const int at = first + 32 * i;
+      if (at >= eights) break;
+      packed[i] = __ldcs(data + at);
+      scale[i] = scale_of(args, scale_row * args.scale_cols + (at * 8 >> block_shift));
     }
-    store_values(static_cast<T*>(args.plain) + piece * kValues, values, kValues);
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      const int at = first + 32 * i;
+      if (at >= eights) break;
+      float values[8];
+      if constexpr (kFp4) {
+        widen_fp4(packed[i], scale[i], values);
+      } else {
+        widen_fp8(packed[i].x, scale[i], values);
+        widen_fp8(packed[i].y, scale[i], values + 4);
+      }
+      store_eight(target + at * 8, values);
+    }
   }
 }
 
@@ -142,29 +153,30 @@ __global__ void __launch_bounds__(kThreads) unpack_values(const __grid_constant_
   }
 }
 
+// log2 of the inputs that share a scale; negative where they are not a power of two of eight on.
+int block_shift(const frt_weight& weight) {
+  if (weight.format == FRT_WEIGHT_NVFP4) return 4;
+  if (weight.format != FRT_WEIGHT_FP8_BLOCK) return 31;
+  const auto width = static_cast<unsigned>(weight.block_cols);
+  return width >= 8 && std::has_single_bit(width) ? std::countr_zero(width) : -1;
+}
+
 template <class T>
 void unpack_to(Stream& stream, const Unpack& args) {
   const frt_weight& weight = args.weight;
-  const bool fp4 = weight.format == FRT_WEIGHT_NVFP4;
-  const int values = fp4 ? 32 : 16;
-  const bool fast = weight.cols % values == 0 &&
-                    reinterpret_cast<uintptr_t>(weight.data) % 16 == 0 &&
-                    reinterpret_cast<uintptr_t>(args.plain) % 16 == 0 &&
-                    (weight.format != FRT_WEIGHT_FP8_BLOCK || weight.block_cols % 16 == 0);
-  if (!fast) {
+  const int shift = block_shift(weight);
+  if (weight.cols % 8 != 0 || shift < 0 || reinterpret_cast<uintptr_t>(weight.data) % 8 != 0 ||
+      reinterpret_cast<uintptr_t>(args.plain) % 16 != 0) {
     const int64_t blocks = ceil_div(static_cast<int64_t>(args.count) * weight.cols, kThreads);
     launch(stream, {dim3(static_cast<unsigned>(blocks < 65536 ? blocks : 65536)), dim3(kThreads)},
            unpack_values<T>, args);
     return;
   }
-  const int pieces_of_row = weight.cols / values;
-  const int64_t pieces = static_cast<int64_t>(args.count) * pieces_of_row;
-  const Grid grid{dim3(static_cast<unsigned>(ceil_div(pieces, kThreads * kPieces))),
-                  dim3(kThreads)};
-  if (fp4) {
-    launch(stream, grid, unpack_pieces<T, true>, args, pieces_of_row, pieces);
+  const Grid grid{dim3(static_cast<unsigned>(ceil_div(args.count, kThreads / 32))), dim3(kThreads)};
+  if (weight.format == FRT_WEIGHT_NVFP4) {
+    launch(stream, grid, unpack_rows<T, true>, args, shift);
   } else {
-    launch(stream, grid, unpack_pieces<T, false>, args, pieces_of_row, pieces);
+    launch(stream, grid, unpack_rows<T, false>, args, shift);
   }
 }
 
@@ -172,7 +184,7 @@ void unpack_to(Stream& stream, const Unpack& args) {
 
 void unpack(Stream& stream, const frt_weight& weight, int32_t first, int32_t count,
             frt_dtype plain_dtype, void* plain) {
-  Unpack args{weight, 0, first, count, plain};
+  Unpack args{weight, 1, first, count, plain};
   if (weight.format == FRT_WEIGHT_NVFP4) args.scale_cols = weight.cols / 16;
   if (weight.format == FRT_WEIGHT_FP8_BLOCK) {
     args.scale_cols = ceil_div(weight.cols, weight.block_cols);
