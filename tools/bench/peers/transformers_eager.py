@@ -72,6 +72,18 @@ def measure(name, layers, tokens, runs, steps):
     return prefill_time, decode_time
 
 
+def warm_up(name, most_seconds):
+    """Decode steps for some seconds: a process starts slowly, far longer than its first steps."""
+    model = build(name, 4)
+    ids = torch.zeros(1, 64, dtype=torch.long, device="cuda")
+    end = time.perf_counter() + most_seconds
+    while time.perf_counter() < end:
+        cache = model(input_ids=ids, use_cache=True, logits_to_keep=1).past_key_values
+        for _ in range(16):
+            model(input_ids=ids[:, :1], past_key_values=cache, use_cache=True)
+        torch.cuda.synchronize()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -86,7 +98,7 @@ def main():
     print(f"transformers {transformers.__version__}")
     periods = MODELS[arguments.model].layers // 4
     with torch.inference_mode():
-        measure(arguments.model, 4, 128, 1, arguments.steps)  # whatever happens only once
+        warm_up(arguments.model, 12)
         short = measure(arguments.model, 4, arguments.tokens, arguments.runs, arguments.steps)
         long = measure(arguments.model, 8, arguments.tokens, arguments.runs, arguments.steps)
     for what, at4, at8 in (("prefill", short[0], long[0]), ("decode step", short[1], long[1])):
