@@ -75,11 +75,13 @@ void store(std::byte* at, T value) {
 
 template <class T, class Predicate>
 std::optional<std::size_t> find_if(const std::byte* data, std::size_t count, Predicate bad) {
-  constexpr std::size_t kBlock = 4096;  // counted without branches, then searched
+  constexpr std::size_t kBlock = 4096;  // looked at without branches, then searched
   for (std::size_t first = 0; first < count; first += kBlock) {
     const std::size_t last = std::min(count, first + kBlock);
-    std::size_t found = 0;
-    for (std::size_t i = first; i < last; ++i) found += bad(load<T>(data + i * sizeof(T)));
+    T found = 0;  // as wide as a value, so that a vector holds as many of them
+    for (std::size_t i = first; i < last; ++i) {
+      found = static_cast<T>(found | T{bad(load<T>(data + i * sizeof(T)))});
+    }
     if (found == 0) continue;
     for (std::size_t i = first; i < last; ++i) {
       if (bad(load<T>(data + i * sizeof(T)))) return i;
