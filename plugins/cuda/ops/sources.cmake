@@ -26,6 +26,7 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/linear_narrow_stream.cu
   ops/linear_wide.cu
   ops/linear_wide_fp8.cu
+  ops/linear_wide_packed.cu
   ops/linear_wide_tile.cu
   ops/moe.cu
   ops/moe_decode.cu
