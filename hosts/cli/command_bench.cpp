@@ -125,6 +125,9 @@ nlohmann::ordered_json to_json(const BenchResult& result, const Facts& facts) {
       json["floor_share"] = floor_share(result);
     }
   }
+  if (result.flops > 0) {
+    json["tflops"] = result.flops / quantile(result.repetition_seconds, 0.5) / 1e12;
+  }
   json["model"] = facts.model;
   json["architecture"] = facts.architecture;
   json["formats"] = facts.formats;
@@ -182,8 +185,10 @@ void print(const std::vector<BenchResult>& results, const Facts& facts, const st
   }
 }
 
-// Compares with the JSON output of an earlier run; true if nothing became slower than allowed.
-bool compare(const std::vector<BenchResult>& results, const BenchOptions& options) {
+// Compares with the JSON output of an earlier run; true if nothing became slower than allowed. What
+// was run on something else is compared, too, but not in silence.
+bool compare(const std::vector<BenchResult>& results, const BenchOptions& options,
+             const Facts& facts) {
   std::ifstream file(options.compare);
   const auto base = nlohmann::json::parse(file, nullptr, false);
   if (!base.is_array()) {
@@ -193,6 +198,15 @@ bool compare(const std::vector<BenchResult>& results, const BenchOptions& option
   }
   bool good = true;
   std::size_t compared = 0;
+  const std::initializer_list<std::pair<const char*, const std::string*>> known = {
+      {"model", &facts.model},
+      {"formats", &facts.formats},
+      {"device", &facts.device},
+      {"backend", &facts.backend}};
+  for (const auto& [key, now] : known) {
+    const std::string before = base.empty() ? *now : base[0].value(key, *now);
+    if (before != *now) fmt::print(stderr, "note: {} was {}, is {}\n", key, before, *now);
+  }
   for (const BenchResult& result : results) {
     for (const auto& row : base) {
       if (row.value("test", std::string()) != bench_name(result.point)) continue;
@@ -336,7 +350,8 @@ ExitCode bench(App& app, const BenchOptions& options) {
   if (app.draws_progress()) fmt::print(stderr, "\r\x1b[K");
   facts.after = status_of(loaded);
   print(results, facts, options.output);
-  return options.compare.empty() || compare(results, options) ? ExitCode::kOk : ExitCode::kFailed;
+  return options.compare.empty() || compare(results, options, facts) ? ExitCode::kOk
+                                                                     : ExitCode::kFailed;
 }
 
 }  // namespace

@@ -154,6 +154,7 @@ BenchResult LmBench::run(const BenchPoint& point, uint32_t repetitions, uint32_t
     }
     if (cancelled()) throw Error(FRT_ERR_CANCELLED, "stopped on request");
   }
+  result.flops = static_cast<double>(point.prefill) * static_cast<double>(info.prefill_flops_token);
   if (point.decode > 0) {
     const uint64_t middle = std::max<uint64_t>(point.depth, 1) + point.decode / 2;
     result.floor_bytes =

@@ -33,6 +33,7 @@ struct BenchResult {
   std::vector<double> step_seconds;        // decode: every step of every repetition
   double floor_seconds = 0;                // of one step; 0: no floor known
   uint64_t floor_bytes = 0;                // that one step must move; 0: prefill
+  double flops = 0;                        // prefill: of one repetition, without attention
 };
 
 // The q-quantile (0 .. 1) of values, linear between neighbours; NaN if empty.
