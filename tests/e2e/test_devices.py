@@ -68,6 +68,19 @@ max_context = 512
                             "device.cpu0.backend=frt.test.far", checkpoint, "-p", "x")
         self.assertIn("12.0 MiB free", result.stderr)
 
+    def test_a_device_that_breaks_in_mid_run_ends_the_run_and_not_the_process(self):
+        for launches, said in ((1, False), (5, True)):
+            manifest = self.demo(device=f"[device.cpu0.options]\nlost_after = {launches}")
+            for command in (("run", "-p", "Once upon a time", "-n", 24, "--greedy"),
+                            ("bench", "-p", 16, "-n", 8)):
+                with self.subTest(command[0], launches=launches):
+                    result = self.check(DEVICE, "--plugin-dir", FAR, "--set",
+                                        "device.cpu0.backend=frt.test.far", command[0], manifest,
+                                        *command[1:])
+                    self.assertIn("lost", result.stderr)
+                    if command[0] == "run":
+                        self.assertEqual(bool(result.stdout.strip()), said)
+
     def test_the_automatic_context_shrinks_to_what_fits(self):
         manifest = self.model_manifest(FIXTURES / "demo",
                                        device='[device.cpu0.options]\nmemory = "40M"')

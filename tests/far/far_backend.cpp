@@ -9,6 +9,8 @@
 //     the old bytes, and whoever changes an input too early changes what the device reads. An event
 //     that is polled is "not ready" at least once.
 //   * Memory is bounded (option `memory`), and running out is an error with numbers.
+//   * It can break (option `lost_after`): from the n-th launch of an executable on every call that
+//     would use the device reports it lost.
 //
 // Everything else is forwarded. While the device works other threads of the host could touch its
 // memory unseen; those of a single-threaded test are inside the sync.
@@ -22,6 +24,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <frt/plugin.hpp>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -104,7 +107,8 @@ struct Kernel {
 
 class Device {
  public:
-  Device(frt_backend_device device, uint64_t memory) : device_(device), total_(memory) {}
+  Device(frt_backend_device device, uint64_t memory, uint64_t lost_after)
+      : device_(device), total_(memory), launches_left_(lost_after) {}
   ~Device() {
     run();
     cpu->device_close(device_);
@@ -148,6 +152,11 @@ class Device {
     if (stream.gated) stream.gate.open();
   }
 
+  bool lost() const { return launches_left_ == 0; }
+  void count_launch() {
+    if (launches_left_ > 0) --launches_left_;
+  }
+
   // Lets everything that was submitted run to its end.
   frt_status run() {
     protect(PROT_READ | PROT_WRITE);
@@ -163,7 +172,7 @@ class Device {
     }
     protect(PROT_NONE);
     for (Stream* stream : streams_) close_gate(*stream);
-    return status;
+    return lost() ? FRT_ERR_DEVICE_LOST : status;
   }
 
   // Before `count` more submissions to the stream.
@@ -192,6 +201,7 @@ class Device {
   frt_backend_device device_;
   uint64_t total_;
   uint64_t used_ = 0;
+  uint64_t launches_left_;
   std::map<void*, uint64_t> regions_;
   std::vector<Stream*> streams_;
 };
@@ -279,18 +289,20 @@ frt_status device_open(frt_plugin plugin, uint32_t ordinal, const frt_config* co
     const auto& self = *object<FarPlugin>(plugin);
     const ConfigView view(config);
     const uint64_t memory = view.has("memory") ? view.get_size("memory") : 0;
-    // Ours is the first option, the rest is the CPU's.
+    const auto lost_after = static_cast<uint64_t>(
+        view.has("lost_after") ? view.get_int("lost_after") : std::numeric_limits<int64_t>::max());
+    // Ours are the first options, the rest is the CPU's.
     frt_config rest = config ? *config : frt_config{};
     if (view.has("memory")) {
-      ++rest.values;
-      --rest.count;
+      rest.values += 2;
+      rest.count -= 2;
     }
     frt_backend_device opened = nullptr;
     frt_error reason{};
     check(cpu->device_open(self.inner(), ordinal, &rest, &opened, &reason), reason);
     uint64_t free_bytes = 0, total = 0;
     cpu->device_memory(opened, &free_bytes, &total);
-    auto made = std::make_unique<Device>(opened, memory ? memory : total);
+    auto made = std::make_unique<Device>(opened, memory ? memory : total, lost_after);
     wrap_kernels(self, *made);
     *device = handle<frt_backend_device>(made.release());
   });
@@ -316,6 +328,7 @@ frt_status memory_alloc(frt_backend_device device, frt_space space, uint64_t byt
   if (space != FRT_SPACE_DEVICE) {
     return cpu->memory_alloc(self.inner(), space, bytes, pointer, error);
   }
+  if (self.lost()) return set_error(error, FRT_ERR_DEVICE_LOST, "memory_alloc: the device is lost");
   return guard(error, [&] { *pointer = self.allocate(bytes); });
 }
 void memory_free(frt_backend_device device, frt_space space, void* pointer) {
@@ -326,6 +339,7 @@ void memory_free(frt_backend_device device, frt_space space, void* pointer) {
 frt_status copy(frt_backend_stream stream, const frt_backend_copy* copies, uint64_t count) {
   Stream& self = stream_of(stream);
   if (self.capturing) return cpu->copy(self.inner, copies, count);
+  if (self.device->lost()) return FRT_ERR_DEVICE_LOST;
   frt_status status = FRT_OK;
   for (uint64_t at = 0; at < count && status == FRT_OK; at += kAhead) {
     const uint64_t part = std::min(count - at, kAhead);
@@ -454,6 +468,8 @@ void exec_destroy(frt_backend_exec exec) {
 }
 frt_status exec_launch(frt_backend_exec exec, frt_backend_stream stream) {
   Stream& self = stream_of(stream);
+  self.device->count_launch();
+  if (self.device->lost()) return FRT_ERR_DEVICE_LOST;
   self.device->note(self);
   return cpu->exec_launch(exec, self.inner);
 }
@@ -511,7 +527,9 @@ constexpr frt_kernels_v1 kKernels = {sizeof(frt_kernels_v1), sizeof(frt_kernel_d
 const frt_config_schema_v1& schema() {
   static const std::vector<frt_config_option> kOptions = [] {
     std::vector<frt_config_option> options = {
-        {"memory", FRT_CONFIG_SIZE, 0, "0", nullptr, 0, 0, "device memory in bytes; 0: no limit"}};
+        {"memory", FRT_CONFIG_SIZE, 0, "0", nullptr, 0, 0, "device memory in bytes; 0: no limit"},
+        {"lost_after", FRT_CONFIG_INT, 0, "9223372036854775807", nullptr, 0, 0,
+         "the launch of an executable at which the device breaks"}};
     const frt_config_schema_v1& inner = *frt::test::inner().schema;
     options.insert(options.end(), inner.options, inner.options + inner.option_count);
     return options;
