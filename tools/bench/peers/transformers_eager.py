@@ -38,9 +38,12 @@ def build(name, layers):
         return kind(config_of(name, layers)).eval()
 
 
-def seconds(work, runs):
+def seconds(work, runs, before=lambda: None):
+    """The median of `runs` times of work(), after one that does not count: `before` makes them all
+    alike, so that what torch prepares once per shape (plans of attention) is there."""
     samples = []
     for _ in range(runs + 1):
+        before()
         torch.cuda.synchronize()
         start = time.perf_counter()
         work()
@@ -66,22 +69,10 @@ def measure(name, layers, tokens, runs, steps):
             model(input_ids=one, past_key_values=last["cache"], use_cache=True)
 
     prefill_time = seconds(prefill, runs)
-    decode_time = seconds(decode, runs) / steps
+    decode_time = seconds(decode, runs, before=prefill) / steps
     del model, last["cache"]
     torch.cuda.empty_cache()
     return prefill_time, decode_time
-
-
-def warm_up(name, most_seconds):
-    """Decode steps for some seconds: a process starts slowly, far longer than its first steps."""
-    model = build(name, 4)
-    ids = torch.zeros(1, 64, dtype=torch.long, device="cuda")
-    end = time.perf_counter() + most_seconds
-    while time.perf_counter() < end:
-        cache = model(input_ids=ids, use_cache=True, logits_to_keep=1).past_key_values
-        for _ in range(16):
-            model(input_ids=ids[:, :1], past_key_values=cache, use_cache=True)
-        torch.cuda.synchronize()
 
 
 def main():
@@ -98,7 +89,6 @@ def main():
     print(f"transformers {transformers.__version__}")
     periods = MODELS[arguments.model].layers // 4
     with torch.inference_mode():
-        warm_up(arguments.model, 12)
         short = measure(arguments.model, 4, arguments.tokens, arguments.runs, arguments.steps)
         long = measure(arguments.model, 8, arguments.tokens, arguments.runs, arguments.steps)
     for what, at4, at8 in (("prefill", short[0], long[0]), ("decode step", short[1], long[1])):
