@@ -2,8 +2,9 @@
 // Two rows to one: frt.silu_mul/1, frt.sigmoid_mul/1, frt.add/1.
 //
 // Floor: two reads and a write over the memory bandwidth; at decode (1 x 17,408) the launch. Eight
-// values per thread in 16-byte accesses where everything is aligned, one value otherwise; blocks
-// are 2,048 columns wide and walk down the rows, at most kWaves of them per processor.
+// values per thread in 16-byte accesses where everything is aligned, one value otherwise. Blocks
+// are 2,048 columns wide and one row high: many short blocks keep more loads under way than few
+// that walk down the rows.
 #include <frt/ops/elementwise.h>
 
 #include <algorithm>
@@ -17,16 +18,20 @@ namespace frt::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kWaves = 16;
 
 enum class Binary { kSiluMul, kSigmoidMul, kAdd };
+
+// Division by approximation: exact division would take as long as the memory.
+__device__ __forceinline__ float gate(float x) {
+  return __fdividef(1.0f, 1.0f + __expf(-x));
+}
 
 __device__ __forceinline__ float apply(Binary operation, float a, float b) {
   switch (operation) {
     case Binary::kSiluMul:
-      return silu(a) * b;
+      return a * gate(a) * b;
     case Binary::kSigmoidMul:
-      return a * sigmoid(b);
+      return a * gate(b);
     default:
       return a + b;
   }
@@ -68,10 +73,7 @@ void binary(Stream& stream, const frt_binary_args& args) {
   const bool vector = args.width % 8 == 0 && vector_rows(args.a, args.a_stride) &&
                       vector_rows(args.b, args.b_stride) && vector_rows(args.y, args.y_stride);
   const int64_t columns = ceil_div(args.width, kThreads * (vector ? 8 : 1));
-  const int64_t blocks =
-      static_cast<int64_t>(stream.device().properties().multiprocessors) * kWaves;
-  const int64_t row_blocks =
-      std::min<int64_t>({args.rows, std::max<int64_t>(1, blocks / columns), 65535});
+  const int row_blocks = std::min(args.rows, 65535);
   const Grid grid{dim3(static_cast<unsigned>(columns), static_cast<unsigned>(row_blocks)),
                   kThreads};
   if (args.dtype == FRT_DTYPE_F32) {

@@ -166,7 +166,10 @@ class Walk {
       if (tokens >= limit.tokens) return limit;
       return find({Goal::kTokens, tokens, 0});
     }
-    for_each([&](uint64_t key, float logit, bool there) {
+    // Generous, too.
+    const float reach = logf(least);
+    const float low = row_.largest + temperature_ * (reach - 1e-4f * (1.0f + fabsf(reach)));
+    for_each(fmaxf(row_.least, low), row_.largest, [&](uint64_t, float logit, bool there) {
       const float heft = there ? weight(logit) : 0.0f;
       if (there && heft >= least) add(found, {units_of(heft), 1});
     });
@@ -212,9 +215,11 @@ class Walk {
     return bin;
   }
 
-  // function(key, logit, there) for the whole row, whole warps at a time.
+  // function(key, logit, there) for the row's logits in [low, high], low > kNever, by whole warps:
+  // `there` says whether this lane has one. Few logits are in reach of anything, so four
+  // comparisons and a vote are what most of the row costs.
   template <class Function>
-  __device__ void for_each(const Function& function) const {
+  __device__ void for_each(float low, float high, const Function& function) const {
     constexpr int kLoads = 4;
     for (uint32_t first = threadIdx.x - threadIdx.x % 32; first < quads_;
          first += kThreads * kLoads) {
@@ -226,15 +231,28 @@ class Walk {
       }
 #pragma unroll
       for (int i = 0; i < kLoads; ++i) {
-        const uint32_t id = (first + threadIdx.x % 32 + static_cast<uint32_t>(i) * kThreads) * 4;
         const float logits[4] = {loaded[i].x, loaded[i].y, loaded[i].z, loaded[i].w};
+        bool there[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) there[j] = logits[j] >= low && logits[j] <= high;
+        if (!__any_sync(~0u, there[0] || there[1] || there[2] || there[3])) continue;
+        const uint32_t id = (first + threadIdx.x % 32 + static_cast<uint32_t>(i) * kThreads) * 4;
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-          function(token_key(logits[j], id + static_cast<uint32_t>(j)), logits[j],
-                   logits[j] > kNever);
+          function(token_key(logits[j], id + static_cast<uint32_t>(j)), logits[j], there[j]);
         }
       }
     }
+  }
+
+  // Bounds of a bin's logits, generous by one bin, for for_each().
+  __device__ float lowest(int bin) const {
+    const float far = bin == kBins - 1 ? INFINITY : static_cast<float>(bin + 2) / row_.factor;
+    return fmaxf(row_.least, row_.largest - far);
+  }
+  __device__ float highest(int bin) const {
+    const float near = bin <= 1 ? 0.0f : static_cast<float>(bin - 1) / row_.factor;
+    return near > 0.0f ? row_.largest - near : row_.largest;
   }
 
   // Makes the stretch one that has the place of the goal, which lies in `bin`.
@@ -254,7 +272,7 @@ class Walk {
     }
     if (threadIdx.x == 0) shared_.gathered = 0;
     __syncthreads();
-    for_each([&](uint64_t key, float logit, bool there) {
+    for_each(lowest(last), highest(first), [&](uint64_t key, float logit, bool there) {
       if (!there || key < low || key > high) return;
       const int at = bin_of(logit, row_);
       if (at < first || at > last) return;
@@ -282,11 +300,8 @@ class Walk {
   // Narrows the keys of a bin with too many tokens to [shared.low, shared.high], which has the
   // place of the goal; shared.before are the tokens ahead of it. `before`: those ahead of the bin.
   __device__ void divide(int bin, const Goal& goal, Tally before) {
-    // The bin's logits, generously: one bin more on either side.
-    const float far = bin == kBins - 1 ? INFINITY : static_cast<float>(bin + 2) / row_.factor;
-    const float near = bin <= 1 ? 0.0f : static_cast<float>(bin - 1) / row_.factor;
-    uint64_t low = token_key(near > 0.0f ? row_.largest - near : row_.largest, 0);
-    uint64_t high = token_key(fmaxf(row_.least, row_.largest - far), vocabulary_ - 1);
+    uint64_t low = token_key(highest(bin), 0);
+    uint64_t high = token_key(lowest(bin), vocabulary_ - 1);
     uint32_t count = kStretch + 1;
     while (count > kStretch) {
       const int shift = max(0, 53 - __clzll(static_cast<long long>(high - low)));
@@ -299,7 +314,7 @@ class Walk {
         shared_.count = 0;
       }
       __syncthreads();
-      for_each([&](uint64_t key, float logit, bool there) {
+      for_each(lowest(bin), highest(bin), [&](uint64_t key, float logit, bool there) {
         const bool inside = there && key >= low && key <= high && bin_of(logit, row_) == bin;
         shared_.parts.add(inside ? static_cast<int>((key - low) >> shift) : -1,
                           inside ? units_of(weight(logit)) : 0);
