@@ -203,9 +203,13 @@ using Gate = Vector<bf16, 4>;
 
 __device__ __forceinline__ Gate load_gate(const frt_attention_args& args, int64_t row, int head,
                                           int at) {
-  if (!args.gate) return {};
-  return load_vector<bf16, 4>(static_cast<const bf16*>(args.gate) + row * args.gate_row_stride +
-                              head * args.gate_head_stride + at);
+  Gate gate{};
+  if (args.gate) {
+    const bf16* from = static_cast<const bf16*>(args.gate) + row * args.gate_row_stride +
+                       head * args.gate_head_stride + at;
+    *reinterpret_cast<uint2*>(&gate) = __ldcg(reinterpret_cast<const uint2*>(from));
+  }
+  return gate;
 }
 
 // y = o * factor, times sigmoid(gate): four elements.
@@ -396,7 +400,8 @@ __global__ void __launch_bounds__(kWarps * 32, sizeof(KV) == 2 ? 2 : 3)
 
 // Merges the splits of a row and head: every strand of threads those of its turn in their order,
 // then the strands in theirs. Before the wait it reads what no other kernel is writing by then:
-// this kernel is let in when the blocks of split_kernel are past their own wait.
+// this kernel is let in when the blocks of split_kernel are past their own wait. (It reads past the
+// first cache, which may be older.)
 constexpr int kMergeThreads = 256;
 constexpr int kMostSplits = 64;
 
@@ -412,8 +417,8 @@ __global__ void __launch_bounds__(kMergeThreads) merge_kernel(const __grid_const
   const int lane = threadIdx.x % 32;
   const int column = threadIdx.x % kColumns, strand = threadIdx.x / kColumns;
   pdl_trigger();
-  const bool active = row < active_length(args.sequences, b);
-  const int seen = seen_positions(args.sequences.position[b], row, args.max_rows);
+  const bool active = row < min(__ldcg(args.sequences.length + b), args.sequences.rows);
+  const int seen = seen_positions(__ldcg(args.sequences.position + b), row, args.max_rows);
   const int length = split_length(seen, p.most);
   const int splits = active ? (seen + length - 1) / length : 0;
   const int64_t out = static_cast<int64_t>(b) * args.sequences.rows + row;
