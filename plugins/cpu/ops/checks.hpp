@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// checks.hpp - what every operator does with its arguments: the checks of `prepare` (frt/checks.hpp)
-// and the counts that are read when the work runs.
+// checks.hpp - what every operator does with its arguments: the checks of `prepare`
+// (frt/checks.hpp) and the counts that are read when the work runs.
 #pragma once
 
 #include <frt/ops/sequences.h>
