@@ -206,8 +206,4 @@ void wide_products(Stream& stream, std::span<const Product> products) {
   }
 }
 
-void wide_product(Stream& stream, const Product& product) {
-  wide_products(stream, {&product, 1});
-}
-
 }  // namespace frt::cuda

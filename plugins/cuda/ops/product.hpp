@@ -38,9 +38,7 @@ void narrow_products(Stream& stream, std::span<const Product> products);
 // in one kernel: then compose it.  [driver]
 bool narrow_gate_up(Stream& stream, const Product& gate, const frt_weight& up);
 
-// One product of any number of rows.  [driver]
-void wide_product(Stream& stream, const Product& product);
-// Products of one x, as above: what is made of x (its FP8 form) is made once.  [driver]
+// The same for any number of rows: what is made of x (its FP8 form) is made once.  [driver]
 void wide_products(Stream& stream, std::span<const Product> products);
 
 }  // namespace frt::cuda
