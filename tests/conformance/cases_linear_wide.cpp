@@ -148,6 +148,11 @@ void add_linear_wide_cases(Suite& suite) {
       }
     }
   }
+  // Long sums and several tiles: work is cut in the middle of both.
+  for (const Packing& packing : all_packings()) {
+    if (packing.format == FRT_WEIGHT_BF16 || packing.format == FRT_WEIGHT_F32) continue;
+    add({40, 520, 8192}, FRT_DTYPE_BF16, FRT_DTYPE_BF16, packing);
+  }
   const Packing& bf16 = all_packings().front();
   for (const int32_t row_count : {0, 1, 129, 300}) {
     add({300, 384, 640}, FRT_DTYPE_BF16, FRT_DTYPE_BF16, bf16, {false, row_count},
