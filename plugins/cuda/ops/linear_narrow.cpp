@@ -10,8 +10,12 @@
 namespace frt::cuda {
 namespace {
 
-// Static shared memory of the streaming kernel, rounded up.
-constexpr int32_t kStaticBytes = 256;
+NarrowDevice narrow_device(Stream& stream) {
+  const DeviceProperties& device = stream.device().properties();
+  return {.multiprocessors = device.multiprocessors,
+          .shared_block = device.shared_bytes_block,
+          .clusters = FRT_CUDA_ARCH >= 90};
+}
 
 bool x_streams(const Product& product) {
   return product.x_dtype == FRT_DTYPE_BF16 && reinterpret_cast<uintptr_t>(product.x) % 16 == 0 &&
@@ -29,13 +33,12 @@ bool make_part(const Product& product, NarrowPart& part) {
 
 // Launches the parts of `args` for all rows of `product`; false where not even one row fits.
 bool stream_parts(Stream& stream, const Product& product, NarrowArgs& args) {
-  const DeviceProperties& device = stream.device().properties();
+  const NarrowDevice device = narrow_device(stream);
   args.cols = product.weight.cols;
   args.x_stride = product.x_stride;
   args.row_count = product.row_count;
   const auto plan_from = [&](int32_t first) {
-    return plan_narrow(args, product.rows - first, device.multiprocessors,
-                       device.shared_bytes_block - kStaticBytes);
+    return plan_narrow(args, product.rows - first, device);
   };
   if (plan_from(0).rows == 0) return false;
   for (int32_t first = 0; first < product.rows;) {
@@ -73,15 +76,14 @@ void narrow_products(Stream& stream, std::span<const Product> products) {
       one.part_count = 1;
       one.parts[0] = part;
       one.cols = product.weight.cols;
-      const DeviceProperties& device = stream.device().properties();
-      const int32_t shared = device.shared_bytes_block - kStaticBytes;
-      fits = plan_narrow(one, 1, device.multiprocessors, shared).rows > 0;
+      const NarrowDevice device = narrow_device(stream);
+      fits = plan_narrow(one, 1, device).rows > 0;
       if (fits) {
         if (args.part_count == kNarrowParts) flush();
         NarrowArgs together = args;
         together.parts[together.part_count++] = part;
         together.cols = product.weight.cols;
-        if (plan_narrow(together, 1, device.multiprocessors, shared).rows == 0) flush();
+        if (plan_narrow(together, 1, device).rows == 0) flush();
         args.parts[args.part_count++] = part;
         streamed = &product;
       }
@@ -100,8 +102,8 @@ bool narrow_gate_up(Stream& stream, const Product& gate, const frt_weight& up) {
   const NarrowPart& low = args.parts[0];
   // One decoder for both halves of a tile; scales may differ, their arrangement may not.
   if (low.kind != high.kind || low.scale_bf16 != high.scale_bf16 ||
-      low.scale_rows != high.scale_rows || low.block_rows != high.block_rows ||
-      low.block_chunks != high.block_chunks) {
+      low.scale_rows != high.scale_rows || low.block_row_shift != high.block_row_shift ||
+      low.block_chunk_shift != high.block_chunk_shift) {
     return false;
   }
   args.parts[0].high = high.low;

@@ -2,6 +2,7 @@
 #include "linear_narrow_plan.hpp"
 
 #include <algorithm>
+#include <bit>
 
 namespace frt::cuda {
 namespace {
@@ -14,8 +15,24 @@ int32_t round_up(int32_t value, int32_t step) {
   return (value + step - 1) / step * step;
 }
 
-// At least so many bytes of weights in flight, or fewer rows of x at once.
-constexpr int32_t kLeastRing = 48 * 1024;
+// The decoded values are smaller than the true ones by these.
+constexpr float kFp4Factor = 128.0f;
+
+// Of shared memory, for static variables and for a small kernel beside this one.
+constexpr int32_t kStaticBytes = 3072;
+
+// Blocks per tile. Two share one where there are too few tiles for all groups of warps, or where
+// some multiprocessors would have much more to do than others.
+int32_t choose_split(int32_t tiles, int32_t cols, const NarrowDevice& device) {
+  if (!device.clusters || device.multiprocessors % 2 != 0 || cols < 1024) return 1;
+  const int32_t whole = (tiles + device.multiprocessors - 1) / device.multiprocessors;
+  const int32_t clusters = device.multiprocessors / 2;
+  const int32_t halves = (tiles + clusters - 1) / clusters;
+  if (halves > kNarrowMaxShares) return 1;
+  const bool better =
+      whole < kNarrowWarps / kNarrowGroup ? halves <= whole * 2 : halves * 100 < whole * 2 * 96;
+  return better ? 2 : 1;
+}
 
 }  // namespace
 
@@ -45,16 +62,18 @@ bool make_narrow_part(const frt_weight& weight, NarrowPart& part) {
       part.row_bytes = weight.cols;
       part.scale_stride =
           static_cast<int32_t>((int64_t{weight.cols} + weight.block_cols - 1) / weight.block_cols);
-      part.block_rows = weight.block_rows;
-      part.block_chunks = std::max(weight.block_cols / 128, 1);
-      fits &= weight.cols % 16 == 0 && weight.block_cols % 128 == 0 && weight.block_rows % 8 == 0;
+      part.block_row_shift = std::bit_width(static_cast<uint32_t>(weight.block_rows)) - 1;
+      part.block_chunk_shift =
+          std::bit_width(static_cast<uint32_t>(weight.block_cols / 128 | 1)) - 1;
+      fits &= weight.cols % 16 == 0 && weight.block_rows % 8 == 0 && weight.block_cols % 128 == 0 &&
+              weight.block_rows == 1 << part.block_row_shift &&
+              weight.block_cols == 128 << part.block_chunk_shift;
       break;
     case FRT_WEIGHT_NVFP4:
       part.kind = NarrowKind::kNvfp4;
       part.row_bytes = weight.cols / 2;
       part.scale_stride = weight.cols / 16;
-      // The decoded values are 2^-6 of the true ones.
-      part.low.factor = weight.global_scale * 64.0f;
+      part.low.factor = kFp4Factor * weight.global_scale;
       fits &= weight.cols % 128 == 0 && aligned(weight.scale, 8);
       break;
     default:
@@ -66,8 +85,7 @@ bool make_narrow_part(const frt_weight& weight, NarrowPart& part) {
   return fits;
 }
 
-NarrowPlan plan_narrow(NarrowArgs& args, int32_t rows, int32_t multiprocessors,
-                       int32_t shared_bytes, int32_t warps) {
+NarrowPlan plan_narrow(NarrowArgs& args, int32_t rows, const NarrowDevice& device) {
   NarrowPlan plan;
   bool copies[kXCopies] = {};
   int32_t tiles = 0, slot = 0;
@@ -78,36 +96,47 @@ NarrowPlan plan_narrow(NarrowArgs& args, int32_t rows, int32_t multiprocessors,
     part.tile_end = tiles;
     slot = std::max(slot, narrow_slot_bytes(part.kind));
     copies[narrow_x(part.kind)] = true;
-    if (part.kind == NarrowKind::kFp8Block && part.chunks > 8 * kNarrowMaxScales) return plan;
   }
-  plan.warps = warps ? warps : 8;
-  plan.blocks = std::min(multiprocessors, tiles);
+  const auto count = static_cast<int32_t>(std::count(copies, copies + kXCopies, true));
+  args.split = choose_split(tiles, args.cols, device);
+  args.part_cols = round_up((args.cols + args.split - 1) / args.split, 128);
   args.tiles = tiles;
   args.slot_bytes = slot;
-  const auto row_bytes = static_cast<int64_t>(round_up(args.cols, 128)) * 2;
-  const int32_t count = static_cast<int32_t>(std::count(copies, copies + kXCopies, true));
+  const int32_t clusters = std::min(device.multiprocessors / args.split, tiles);
+  plan.blocks = clusters * args.split;
+  const int64_t pitch = int64_t{args.part_cols} * 2 + 64;
+  const int32_t own_tiles = (tiles + clusters - 1) / clusters;
   for (rows = std::min(rows, kNarrowRows); rows > 0; rows = rows > 8 ? 8 : rows / 2) {
     const int32_t halves = rows > 8 ? 2 : 1;
-    const int64_t x = (row_bytes + 64) * rows * count;
-    const int32_t sums = 2 * plan.warps * halves * 8 * kNarrowSumStride * 4;
-    const int64_t ring = shared_bytes - x - sums;
-    if (ring < std::min(kLeastRing, shared_bytes / 4)) continue;
-    args.stages = static_cast<int32_t>(
-        std::min<int64_t>(ring / (int64_t{plan.warps} * slot), kNarrowMaxStages));
-    if (args.stages < 2) continue;
-    if (args.stages > 12) args.stages = args.stages / 4 * 4;  // those that the kernel can wait for
-    int32_t offset = plan.warps * args.stages * slot;
+    const int64_t x = pitch * rows * count;
+    const int32_t shares = args.split > 1 ? own_tiles * args.split * halves * 128 * 4 : 0;
+    const int64_t most = device.shared_block - kStaticBytes - x - shares;
+    int32_t sums = 0, ring = 0;
+    const auto fits = [&](int32_t warps, int32_t stages) {
+      sums = 2 * warps * halves * 8 * kNarrowSumStride * 4;
+      ring = warps * stages * slot;
+      plan.warps = warps;
+      plan.stages = stages;
+      return sums + ring <= most;
+    };
+    const int32_t stages = slot < 2048 ? kNarrowFp4Stages : kNarrowStages;
+    if (!fits(kNarrowWarps, stages) && !fits(kNarrowWarps, kNarrowFewStages) &&
+        !fits(kNarrowWarps / 2, kNarrowFewStages) && !fits(kNarrowWarps / 4, kNarrowFewStages)) {
+      continue;
+    }
+    int32_t offset = ring;
     for (int copy = 0; copy < kXCopies; ++copy) {
       args.x_offset[copy] = copies[copy] ? offset : -1;
       if (!copies[copy]) continue;
       // An odd multiple of 64 bytes: the two rows that a quarter of a warp reads share no bank.
-      args.x_pitch[copy] = static_cast<int32_t>(row_bytes + 64);
+      args.x_pitch[copy] = static_cast<int32_t>(pitch);
       offset += args.x_pitch[copy] * rows;
     }
     args.sums_offset = offset;
+    args.shares_offset = offset + sums;
     args.rows = rows;
     plan.rows = rows;
-    plan.shared_bytes = static_cast<std::size_t>(offset + sums);
+    plan.shared_bytes = static_cast<std::size_t>(offset + sums + shares);
     return plan;
   }
   return plan;

@@ -35,23 +35,25 @@ struct NarrowPart {
   int32_t tile_end = 0;  // tiles of this part and those before it
   int32_t chunks = 0;    // per row
   int32_t row_bytes = 0;
-  int32_t scale_stride = 0;     // kFp8Block: scales per row of blocks; kNvfp4: per row
-  int32_t block_rows = 1;       // kFp8Block
-  int32_t block_chunks = 1;     // kFp8Block: chunks per scale
-  uint32_t scale_bf16 : 1 = 0;  // scales are bf16, else f32
-  uint32_t scale_rows : 1 = 0;  // kFp8: one scale per row
-  uint32_t y_float : 1 = 0;     // y is f32, else bf16
+  int32_t scale_stride = 0;       // kFp8Block: scales per row of blocks; kNvfp4: per row
+  int32_t block_row_shift = 0;    // kFp8Block: rows per scale, a power of two
+  int32_t block_chunk_shift = 0;  // kFp8Block: chunks per scale, a power of two
+  uint32_t scale_bf16 : 1 = 0;    // scales are bf16, else f32
+  uint32_t scale_rows : 1 = 0;    // kFp8: one scale per row
+  uint32_t y_float : 1 = 0;       // y is f32, else bf16
   uint32_t accumulate : 1 = 0;
   void* y = nullptr;
   int64_t y_stride = 0;
 };
 
 inline constexpr int kNarrowParts = 8;
-inline constexpr int kNarrowMaxWarps = 16;
-inline constexpr int kNarrowMaxStages = 24;
+inline constexpr int kNarrowGroup = 4;   // warps that share a tile's columns
+inline constexpr int kNarrowWarps = 16;  // of a block, at most
+// Slots of a warp's ring: many of the small ones of NVFP4, fewer where x is large.
+inline constexpr int kNarrowStages = 5;
+inline constexpr int kNarrowFp4Stages = 8;
+inline constexpr int kNarrowFewStages = 3;
 inline constexpr int kNarrowSumStride = 20;  // floats from one x row to the next: no bank twice
-// kFp8Block keeps a tile's scales in the lanes of a warp.
-inline constexpr int kNarrowMaxScales = 32;
 
 struct NarrowArgs {
   NarrowPart parts[kNarrowParts];
@@ -65,16 +67,30 @@ struct NarrowArgs {
   const void* x = nullptr;
   int64_t x_stride = 0;
   // Shared memory: (warps, stages, slot_bytes), copies of x, sums.
-  int32_t stages = 0, slot_bytes = 0;
+  int32_t slot_bytes = 0;
   int32_t x_offset[kXCopies] = {-1, -1, -1};  // bytes; -1: not used
   int32_t x_pitch[kXCopies] = {0, 0, 0};      // bytes from row to row
   int32_t sums_offset = 0;
+  // Blocks of a cluster that share its tiles, each with its columns; the sums meet in the first.
+  int32_t split = 1;
+  int32_t part_cols = 0;  // multiple of 128
+  int32_t shares_offset = 0;
+};
+
+inline constexpr int kNarrowMaxShares = 16;  // tiles per cluster, if split
+
+// What the planner asks of the device.
+struct NarrowDevice {
+  int32_t multiprocessors = 0;
+  int32_t shared_block = 0;  // bytes that a block may have
+  bool clusters = false;
 };
 
 // A launch. `rows` may be fewer than asked for: the rest needs further launches.
 struct NarrowPlan {
   int32_t rows = 0;  // 0: one row does not fit
   int32_t warps = 0;
+  int32_t stages = 0;
   int32_t blocks = 0;
   std::size_t shared_bytes = 0;
 };
@@ -93,9 +109,7 @@ inline constexpr NarrowX narrow_x(NarrowKind kind) {
 // Whether the streaming kernel takes `weight` with bf16 x; fills what depends on the weight alone.
 bool make_narrow_part(const frt_weight& weight, NarrowPart& part);
 
-// Cuts shared memory for `rows` rows; completes `args` (parts, rows, cols, gated are given).
-// `warps` 0: choose.
-NarrowPlan plan_narrow(NarrowArgs& args, int32_t rows, int32_t multiprocessors,
-                       int32_t shared_bytes, int32_t warps = 0);
+// Cuts shared memory for `rows` rows; completes `args` (parts, cols, gated are given).
+NarrowPlan plan_narrow(NarrowArgs& args, int32_t rows, const NarrowDevice& device);
 
 }  // namespace frt::cuda

@@ -4,11 +4,50 @@
 #include "linear_narrow.hpp"
 
 namespace frt::cuda {
+namespace {
+
+using Kernel = void (*)(const NarrowArgs);
+
+template <int kStages>
+Kernel kernel_of(int32_t rows) {
+  return rows > 8 ? narrow::narrow_stream<2, kStages> : narrow::narrow_stream<1, kStages>;
+}
+
+Kernel kernel_of(const NarrowPlan& plan) {
+  switch (plan.stages) {
+    case kNarrowStages:
+      return kernel_of<kNarrowStages>(plan.rows);
+    case kNarrowFp4Stages:
+      return kernel_of<kNarrowFp4Stages>(plan.rows);
+    default:
+      return kernel_of<kNarrowFewStages>(plan.rows);
+  }
+}
+
+}  // namespace
 
 void launch_narrow_stream(Stream& stream, const NarrowPlan& plan, const NarrowArgs& args) {
-  const Grid grid{dim3(static_cast<unsigned>(plan.blocks)),
-                  dim3(static_cast<unsigned>(plan.warps * 32)), plan.shared_bytes};
-  launch(stream, grid, args.rows > 8 ? narrow::narrow_stream<2> : narrow::narrow_stream<1>, args);
+  Device& device = stream.device();
+  const Kernel kernel = kernel_of(plan);
+  device.check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                    cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(plan.shared_bytes)),
+               "narrow product: shared memory");
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim.x = static_cast<unsigned>(args.split);
+  attributes[1].val.clusterDim.y = 1;
+  attributes[1].val.clusterDim.z = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(plan.blocks));
+  config.blockDim = dim3(static_cast<unsigned>(plan.warps * 32));
+  config.dynamicSmemBytes = plan.shared_bytes;
+  config.stream = stream.native();
+  config.attrs = attributes;
+  config.numAttrs = FRT_CUDA_ARCH < 90 ? 0 : args.split > 1 ? 2 : 1;
+  device.check(cudaLaunchKernelEx(&config, kernel, args), "narrow product");
 }
 
 }  // namespace frt::cuda

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// linear_narrow_weights.cuh - of the streaming kernel: which weights a warp reads, how they come to
+// shared memory ahead of the products, and their scales.
+#pragma once
+
+#include "linear_narrow_x.cuh"
+
+namespace frt::cuda::narrow {
+
+// 16 bytes to shared memory, or zeros.
+__device__ __forceinline__ void copy16(uint32_t target, const uint8_t* source, bool valid) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
+               "r"(valid ? 16 : 0)
+               : "memory");
+}
+__device__ __forceinline__ void copy8(uint32_t target, const uint8_t* source) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(target), "l"(source) : "memory");
+}
+__device__ __forceinline__ void commit() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int kPending>
+__device__ __forceinline__ void wait_pending() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// ---- weights ----------------------------------------------------------------------------------
+
+// Which part a tile belongs to, and its number there.
+__device__ __forceinline__ int part_of(const NarrowArgs& a, int tile, int& local) {
+  int part = 0, begin = 0;
+  while (tile >= a.parts[part].tile_end) begin = a.parts[part++].tile_end;
+  local = tile - begin;
+  return part;
+}
+
+// First row of the low and of the high half of a tile.
+__device__ __forceinline__ int low_row(const NarrowArgs& a, int local) {
+  return a.gated ? local * 8 : local * 16;
+}
+__device__ __forceinline__ int high_row(const NarrowArgs& a, int local) {
+  return a.gated ? local * 8 : local * 16 + 8;
+}
+
+// What a lane copies: runs ahead of the products by the length of the ring.
+struct Copies {
+  const uint8_t* low;  // this lane's next piece of its two rows
+  const uint8_t* high;
+  const uint8_t* scales;  // kNvfp4: of lane t = 0 the low row's, t = 1 the high row's
+  int left;               // bytes of the row from that piece on
+  int chunks;             // of this tile still to be copied by this warp
+  int tile, step;         // of the group: this one, to the next
+  bool fp4;
+
+  __device__ __forceinline__ void open(const NarrowArgs& a) {
+    const int warp = static_cast<int>(threadIdx.x / 32 % kNarrowGroup);
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    int local = 0, index = 0;
+    Columns columns;
+    for (;; tile += step) {
+      if (tile >= a.tiles) return;
+      index = part_of(a, tile, local);
+      columns = own_columns(a, a.parts[index]);
+      if (warp < columns.chunks) break;
+    }
+    chunks = (columns.chunks - warp + kNarrowGroup - 1) / kNarrowGroup;
+    const NarrowPart& part = a.parts[index];
+    const int g = lane / 4, t = lane % 4;
+    // Rows beyond the last are read as the last one, and not stored.
+    const int64_t low_index = min(low_row(a, local) + g, part.rows - 1);
+    const int64_t high_index = min(high_row(a, local) + g, part.rows - 1);
+    fp4 = part.kind == NarrowKind::kNvfp4;
+    const int first = (columns.chunk + warp) * (fp4 ? 64 : 128) + t * 16;
+    left = part.row_bytes - first;
+    low = part.low.data + low_index * part.row_bytes + first;
+    high = part.high.data + high_index * part.row_bytes + first;
+    if (fp4) {
+      const auto* base = static_cast<const uint8_t*>(t == 0 ? part.low.scale : part.high.scale);
+      scales =
+          base + (t == 0 ? low_index : high_index) * part.scale_stride + (columns.chunk + warp) * 8;
+    }
+  }
+
+  // Starts the copies of the next chunk; `target` is this lane's place in the slot.
+  __device__ __forceinline__ void copy(uint32_t target) {
+    if (fp4) {
+      const uint32_t lane = threadIdx.x % 32;
+      copy16(target, low, left > 0);
+      copy16(target + 512, high, left > 0);
+      if (lane % 4 < 2) copy8(target - lane * 16 + 1024 + lane % 4 * 64 + lane / 4 * 8, scales);
+      low += kNarrowGroup * 64;
+      high += kNarrowGroup * 64;
+      scales += kNarrowGroup * 8;
+    } else {
+      copy16(target, low, left > 0);
+      copy16(target + 512, low + 64, left > 64);
+      copy16(target + 1024, high, left > 0);
+      copy16(target + 1536, high + 64, left > 64);
+      low += kNarrowGroup * 128;
+      high += kNarrowGroup * 128;
+      left -= kNarrowGroup * 128;
+    }
+  }
+
+  // After `count` chunks of the tile: on to the next tile, where this was the last chunk.
+  __device__ __forceinline__ void done(const NarrowArgs& a, int count) {
+    chunks -= count;
+    if (chunks > 0) return;
+    tile += step;
+    open(a);
+  }
+  __device__ __forceinline__ bool finished(const NarrowArgs& a) const { return tile >= a.tiles; }
+};
+
+// kFp8Block: the scales of 32 chunks of a warp, from its chunk `first` on, one per lane.
+__device__ __forceinline__ float2 load_scales(const NarrowArgs& a, int tile, int first) {
+  float2 scales = make_float2(0, 0);
+  if (tile >= a.tiles) return scales;
+  int local;
+  const NarrowPart& part = a.parts[part_of(a, tile, local)];
+  if (part.kind != NarrowKind::kFp8Block) return scales;
+  const int warp = static_cast<int>(threadIdx.x / 32 % kNarrowGroup);
+  const int chunk = warp + (first + static_cast<int>(threadIdx.x % 32)) * kNarrowGroup;
+  const Columns columns = own_columns(a, part);
+  if (chunk >= columns.chunks) return scales;
+  const int col = (columns.chunk + chunk) >> part.block_chunk_shift;
+  const int low = (low_row(a, local) >> part.block_row_shift) * part.scale_stride + col;
+  const int high =
+      (min(high_row(a, local), part.rows - 1) >> part.block_row_shift) * part.scale_stride + col;
+  if (part.scale_bf16) {
+    scales.x = to_float(static_cast<const bf16*>(part.low.scale)[low]);
+    scales.y = to_float(static_cast<const bf16*>(part.high.scale)[high]);
+  } else {
+    scales.x = static_cast<const float*>(part.low.scale)[low];
+    scales.y = static_cast<const float*>(part.high.scale)[high];
+  }
+  return scales;
+}
+
+// What a finished sum of row m (0..15) of a tile is multiplied by.
+__device__ __forceinline__ float load_factor(const NarrowArgs& a, const NarrowPart& part, int local,
+                                             int m) {
+  const NarrowMatrix& matrix = m < 8 ? part.low : part.high;
+  if (!part.scale_rows) return matrix.factor;
+  const int row = min(m < 8 ? low_row(a, local) + m : high_row(a, local) + m - 8, part.rows - 1);
+  return matrix.factor * (part.scale_bf16 ? to_float(static_cast<const bf16*>(matrix.scale)[row])
+                                          : static_cast<const float*>(matrix.scale)[row]);
+}
+
+}  // namespace frt::cuda::narrow
