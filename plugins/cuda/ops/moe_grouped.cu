@@ -35,8 +35,9 @@ bool fits(const MoeBlock& block) {
   const auto aligned = [](const void* pointer) {
     return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
   };
-  bool good = args.dtype == FRT_DTYPE_BF16 && aligned(args.x) && aligned(args.y) &&
-              multiplies(block.gate) && multiplies(block.up) && multiplies(block.down) &&
+  bool good = args.dtype == FRT_DTYPE_BF16 && args.experts <= kSortExperts && aligned(args.x) &&
+              aligned(args.y) && multiplies(block.gate) && multiplies(block.up) &&
+              multiplies(block.down) &&
               moe_format(block.gate.format) == moe_format(block.up.format);
   if (!block.routed) good &= multiplies(block.router);
   if (block.shared) {
@@ -68,14 +69,16 @@ class Cutter {
 struct Memory {
   Memory(Cutter& cutter, const MoeBlock& block, int64_t tiles) {
     const int64_t assignments = static_cast<int64_t>(block.args.rows) * block.args.chosen;
-    first = cutter.take<int32_t>(block.args.experts + 1);
+    places =
+        cutter.take<int32_t>(sort_blocks(block.args.rows, block.args.chosen) * block.args.experts);
+    first = cutter.take<int32_t>(block.args.experts);
     order = cutter.take<int32_t>(assignments);
     tile = cutter.take<MoeTile>(tiles);
     tile_count = cutter.take<int32_t>(1);
     hidden = cutter.take<bf16>(assignments * block.width);
     results = cutter.take<float>(assignments * block.inputs);
   }
-  int32_t *first, *order;
+  int32_t *places, *first, *order;
   MoeTile* tile;
   int32_t* tile_count;
   bf16* hidden;
@@ -147,8 +150,9 @@ bool moe_grouped(Stream& stream, const MoeBlock& block) {
 
   if (args.residual || block.shared) launch_moe_norm(stream, block, block.shared);
   if (!block.routed) route(stream, block, rows_tile);
-  launch_moe_sort(stream, {args.rows, args.experts, args.chosen, tile_rows, args.row_count,
-                           args.ids, memory.first, memory.order, memory.tile, memory.tile_count});
+  launch_moe_sort(stream,
+                  {args.rows, args.experts, args.chosen, tile_rows, args.row_count, args.ids,
+                   memory.places, memory.first, memory.order, memory.tile, memory.tile_count});
   if (block.shared) run_shared(stream, block, rows_tile);
 
   MoeProduct hidden = plain_product(block, args.x, block.gate, memory.hidden);

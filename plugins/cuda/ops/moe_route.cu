@@ -45,9 +45,10 @@ struct NormArgs {
   int32_t rows, inputs;
   const int32_t* row_count;
   void* x;
-  bool f32;         // x and delta
-  bool eights;      // rows can be read eight values at a time
-  bool with_scale;  // also scale[row] = x . shared_scale
+  bool f32;           // x and delta
+  bool eights;        // rows can be read eight values at a time
+  bool with_scale;    // also scale[row] = x . shared_scale
+  bool scale_eights;  // ... whose weights are bf16 and can be read eight at a time
   MoeMatrix shared_scale;
   float* scale;
 };
@@ -75,7 +76,8 @@ __device__ __forceinline__ float block_sum(float value, float* sums) {
   return sum;
 }
 
-__device__ __forceinline__ void norm_row_eights(const NormArgs& args, int64_t first, float* sums) {
+// Returns this thread's part of x . shared_scale if scale_eights.
+__device__ __forceinline__ float norm_row_eights(const NormArgs& args, int64_t first, float* sums) {
   const int segment = threadIdx.x / 32;
   const float squares = segment_squares(args.norm, first, args.inputs, segment);
   if (threadIdx.x % 32 == 0) sums[segment] = squares;
@@ -83,12 +85,22 @@ __device__ __forceinline__ void norm_row_eights(const NormArgs& args, int64_t fi
   const float factor = norm_factor(sums, args.inputs, args.norm.epsilon);
   __syncthreads();
   auto* x = static_cast<bf16*>(args.x) + first;
+  float scale = 0.0f;
   for (int k = threadIdx.x * 8; k < args.inputs; k += kThreads * 8) {
     float values[8];
     load_residual(args.norm, first + k, values);
     if (args.norm.delta) store_residual(args.norm, first + k, values);
-    *reinterpret_cast<uint4*>(x + k) = normed_eight(args.norm, k, factor, values);
+    const uint4 normed = normed_eight(args.norm, k, factor, values);
+    *reinterpret_cast<uint4*>(x + k) = normed;
+    if (args.scale_eights) {
+      float weights[8];
+      widen_bf16(normed, values);
+      widen_bf16(reinterpret_cast<const uint4*>(args.shared_scale.data)[k / 8], weights);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) scale = fmaf(values[i], weights[i], scale);
+    }
   }
+  return scale;
 }
 
 __device__ __forceinline__ void norm_row_any(const NormArgs& args, int64_t first, float* sums) {
@@ -121,7 +133,12 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(const __grid_constant__ 
   const int64_t first = static_cast<int64_t>(row) * args.inputs;
   if (args.norm.residual) {
     if (args.eights) {
-      norm_row_eights(args, first, sums);
+      float scale = norm_row_eights(args, first, sums);
+      if (args.scale_eights) {
+        scale = block_sum(scale, sums);
+        if (threadIdx.x == 0) args.scale[row] = scale;
+        return;
+      }
     } else {
       norm_row_any(args, first, sums);
     }
@@ -172,6 +189,7 @@ void launch_moe_norm(Stream& stream, const MoeBlock& block, bool with_scale) {
   made.eights = !made.f32 && block.inputs % 8 == 0 && aligned(args.residual) &&
                 aligned(args.delta) && aligned(args.x) && aligned(args.norm_weight);
   made.with_scale = with_scale;
+  made.scale_eights = with_scale && block.shared_scale.format == FRT_WEIGHT_BF16;
   made.shared_scale = block.shared_scale;
   made.scale = args.shared_scale;
   launch(stream, {dim3(static_cast<unsigned>(args.rows)), dim3(kThreads)}, norm_kernel, made);

@@ -14,15 +14,16 @@ namespace frt::cuda {
 
 // ---- the choice ------------------------------------------------------------------------------
 //
-// Probabilities are not negative, so their bits order them: a key is the bits + 2; 1 is a NaN (a
-// NaN among the logits makes all of them NaN: the first experts are chosen, with NaN weights, and
-// the defect shows in the output); 0 is taken.
+// p = e / sum with e = exp(logit - largest) >= 0, whose bits are in the order of p: a key is the
+// bits
+// + 2; 0 is taken. A NaN among the logits makes the sum a NaN and every key 1: the first experts
+// are chosen, with NaN weights, and the defect shows in the output.
 
-__device__ __forceinline__ unsigned probability_key(float p) {
-  return isnan(p) ? 1u : __float_as_uint(p) + 2u;
+__device__ __forceinline__ unsigned order_key(float e, float sum) {
+  return isnan(sum) ? 1u : __float_as_uint(e) + 2u;
 }
-__device__ __forceinline__ float probability_of(unsigned key) {
-  return key == 1u ? __uint_as_float(0x7FC00000u) : __uint_as_float(key - 2u);
+__device__ __forceinline__ float probability_of(unsigned key, float sum) {
+  return __uint_as_float(key - 2u) / sum;
 }
 
 // Chosen weights are divided by their sum; they were written by lane 0.
@@ -56,7 +57,7 @@ __device__ __forceinline__ void choose_experts(const float* logits, int experts,
   unsigned keys[kPerLane];
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
-    keys[i] = i * 32 + lane < experts ? probability_key(p[i] / sum) : 0u;
+    keys[i] = i * 32 + lane < experts ? order_key(p[i], sum) : 0u;
   }
   float chosen_sum = 0.0f;
   for (int j = 0; j < chosen; ++j) {
@@ -75,7 +76,7 @@ __device__ __forceinline__ void choose_experts(const float* logits, int experts,
     for (int i = 0; i < kPerLane; ++i) {
       if (i * 32 + lane == id) keys[i] = 0u;
     }
-    const float probability = probability_of(most);
+    const float probability = probability_of(most, sum);
     chosen_sum += probability;
     if (lane == 0) {
       ids[j] = id;
@@ -103,7 +104,7 @@ __device__ inline void choose_experts_any(const float* logits, int experts, int 
     unsigned best = 0u;
     int at = INT_MAX;
     for (int e = lane; e < experts; e += 32) {
-      const unsigned key = probability_key(expf(logits[e] - largest) / sum);
+      const unsigned key = order_key(expf(logits[e] - largest), sum);
       const bool left = key < last_key || (key == last_key && e > last_id);
       if (left && key > best) {
         best = key;
@@ -112,7 +113,7 @@ __device__ inline void choose_experts_any(const float* logits, int experts, int 
     }
     last_key = __reduce_max_sync(~0u, best);
     last_id = __reduce_min_sync(~0u, best == last_key ? at : INT_MAX);
-    const float probability = probability_of(last_key);
+    const float probability = probability_of(last_key, sum);
     chosen_sum += probability;
     if (lane == 0) {
       ids[j] = last_id;

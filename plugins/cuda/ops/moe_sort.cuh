@@ -7,11 +7,19 @@
 
 namespace frt::cuda {
 
+inline constexpr int kSortThreads = 512;   // assignments of a block
+inline constexpr int kSortExperts = 1024;  // the most there may be
+
+inline int64_t sort_blocks(int64_t rows, int64_t chosen) {
+  return (rows * chosen + kSortThreads - 1) / kSortThreads;
+}
+
 struct MoeSort {
   int32_t rows, experts, chosen, tile_rows;
   const int32_t* row_count;
   const int32_t* ids;   // (rows, chosen)
-  int32_t* first;       // (experts + 1) written: expert e has order[first[e] .. first[e + 1])
+  int32_t* places;      // (sort_blocks, experts) working memory
+  int32_t* first;       // (experts) written: the first sorted assignment of each expert
   int32_t* order;       // (rows * chosen) written; within an expert in rising order
   MoeTile* tiles;       // written
   int32_t* tile_count;  // (1) written

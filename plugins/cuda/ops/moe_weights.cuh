@@ -119,6 +119,16 @@ inline MoeFormat moe_format(frt_weight_format format) {
   }
 }
 
+// moe_row where the format is known.
+template <MoeFormat kFormat>
+__device__ __forceinline__ MoeRow moe_row_as(const MoeMatrix& matrix, int expert, int row) {
+  if constexpr (kFormat == MoeFormat::kF32 || kFormat == MoeFormat::kBf16) {
+    return {matrix.data + expert * matrix.data_stride + row * matrix.row_bytes, nullptr, 1.0f};
+  } else {
+    return moe_row(matrix, expert, row);
+  }
+}
+
 __device__ __forceinline__ float2 widen_bf16x2(uint32_t pair) {
   return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000u));
 }

@@ -30,6 +30,7 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/linear_wide_tile.cu
   ops/moe.cu
   ops/moe_decode.cu
+  ops/moe_decode_experts.cu
   ops/moe_general.cu
   ops/moe_grouped.cu
   ops/moe_grouped_bf16.cu
