@@ -306,6 +306,11 @@ void add_gated_delta_cases(Suite& suite) {
     block({16, 48, 128, 128, 4}, {1, {1, 0}, {1, 1}}, dtype, kUsual, 0);
     block({16, 32, 128, 128, 4}, {4, {0}, {3}}, dtype, kUsual, 0);
   }
+  // Enough sequences to fill a device.
+  block({16, 48, 128, 128, 4}, {1, {8, 2, 0, 5, 1, 3, 9, 4, 6}, {1, 1, 1, 0, 1, 1, 1, 1, 1}},
+        FRT_DTYPE_BF16, kUsual, 0);
+  block({16, 32, 128, 128, 3}, {6, {7, 6, 5, 4, 3, 2, 1, 0}, {6, 1, 5, 4, 0, 2, 3, 6}},
+        FRT_DTYPE_BF16, kUsual, 0);
   block({16, 48, 128, 128, 4}, {130, {0}, {130}}, FRT_DTYPE_BF16, kUsual, 0);
   block({16, 32, 128, 128, 4}, {192, {1}, {190}}, FRT_DTYPE_BF16, kUsual, 0);
   block({1, 2, 128, 128, 4}, {2048, {0}, {2040}}, FRT_DTYPE_BF16, kLong, 0);

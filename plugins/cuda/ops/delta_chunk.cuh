@@ -67,6 +67,9 @@ void launch_delta_prepare(Stream& stream, const frt_gated_delta_args& args,
                           const frt_causal_conv_args* conv, const ChunkRecords& records);
 void launch_delta_scan(Stream& stream, const frt_gated_delta_args& args,
                        const ChunkRecords& records);
+// The same with wgmma: for sm_90a on a device of that capability.
+void launch_hopper_scan(Stream& stream, const frt_gated_delta_args& args,
+                        const ChunkRecords& records);
 
 // ---- device: tiles and tensor cores -----------------------------------------------------------
 
@@ -93,7 +96,7 @@ __device__ __forceinline__ void load_transposed(uint32_t (&to)[4], uint32_t addr
 }
 __device__ __forceinline__ uint32_t transposed(uint32_t matrix) {
   uint32_t made;
-  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(made) : "r"(matrix));
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(made) : "r"(matrix));
   return made;
 }
 

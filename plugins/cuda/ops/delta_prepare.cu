@@ -4,7 +4,10 @@
 //
 //   1. convolution and silu of q, k and v: tiles K, Q (also kept in shared memory) and V
 //   2. K K^T and Q K^T on tensor cores, kept in registers: they serve all value heads
-//   3. per value head: A and P from them; T by forward substitution in f32, a column per thread
+//   3. per value head: A and P from them, then T: the inverses of the four diagonal blocks of 16
+//      rows by forward substitution, the blocks below from them by products. In f32: each operand
+//      of these products is the sum of two bf16 numbers, of which only the product of the small
+//      parts is left out.
 //
 // Floor for 8192 rows of 16 key and 48 value heads: 168 MB of u in, 268 MB of tiles out: 94 us at
 // 4.65 TB/s.
@@ -15,23 +18,25 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kPass = 3;     // value heads together
-constexpr int kStride = 68;  // floats of a column of A: 16-byte pieces, no bank conflicts
+constexpr int kStride = 72;  // floats of a row of A: pairs without bank conflicts
+constexpr int kBlock = 16;   // rows of a block of A
 constexpr int kGroup = 8;    // rows of a convolution task
 constexpr double kLog2E = 1.4426950408889634;
 
 struct Shared {
-  char keys[kKeyBytes];              // K, Q; later P of the heads of a pass
-  float a[kPass][kChunk * kStride];  // A by columns; later T
-  float sum_high[kPass][kChunk];     // G log2(e), in two parts
+  char keys[kKeyBytes];                          // K, Q; later P of the heads of a pass
+  alignas(16) float a[kPass][kChunk * kStride];  // A, then L^-1 in its diagonal blocks; later T
+  float sum_high[kPass][kChunk];                 // G log2(e), in two parts
   float sum_low[kPass][kChunk];
   float beta[kPass][kChunk];
+  // exp(G_i - G_j) for a row i of block m is row_decay[i] * column[m][j] / k_factor[j], both at
+  // most 1, where j is in a block before m: what lies between is split at the first row of the
+  // block.
+  float row_decay[kPass][kChunk];
+  alignas(8) float column[kPass][kChunk / kBlock][kChunk];
   float k_factor[kChunk], q_factor[kChunk];
 };
 static_assert(kPass * kTileBytes <= kKeyBytes && kTileBytes <= sizeof(float) * kChunk * kStride);
-
-__device__ __forceinline__ float silu_fast(float x) {
-  return __fdividef(x, 1.0f + __expf(-x));
-}
 
 __device__ __forceinline__ void unpack(const uint4& from, float (&to)[8]) {
   const uint32_t words[4] = {from.x, from.y, from.z, from.w};
@@ -165,93 +170,274 @@ __device__ __forceinline__ void gates(const frt_gated_delta_args& args, int64_t 
   }
 }
 
-// Columns kFirst + lane of L^-1, from row kFirst on; those before it are 0 above the diagonal.
-template <int kFirst>
-__device__ __forceinline__ void substitute(const float* a, int lane, float (&x)[kChunk - kFirst]) {
+// Sums of eight rows over 16 lanes; lanes 2 r and 2 r + 1 get that of row r. Every step keeps half
+// of the rows and gives the other half away.
+__device__ __forceinline__ float sum_rows(const float (&rows)[kGroup], int lane) {
+  static_assert(kGroup == 8);
+  float four[4], two[2];
 #pragma unroll
-  for (int i = kFirst; i < kChunk; ++i) x[i - kFirst] = i - kFirst == lane ? 1.0f : 0.0f;
+  for (int i = 0; i < 4; ++i) {
+    const float kept = lane & 8 ? rows[4 + i] : rows[i], given = lane & 8 ? rows[i] : rows[4 + i];
+    four[i] = kept + __shfl_xor_sync(~0u, given, 8);
+  }
 #pragma unroll
-  for (int j = kFirst; j + 1 < kChunk; ++j) {
+  for (int i = 0; i < 2; ++i) {
+    const float kept = lane & 4 ? four[2 + i] : four[i], given = lane & 4 ? four[i] : four[2 + i];
+    two[i] = kept + __shfl_xor_sync(~0u, given, 4);
+  }
+  const float kept = lane & 2 ? two[1] : two[0], given = lane & 2 ? two[0] : two[1];
+  const float one = kept + __shfl_xor_sync(~0u, given, 2);
+  return one + __shfl_xor_sync(~0u, one, 1);
+}
+
+// exp(G_row - G_column):
+__device__ __forceinline__ float decay_between(const Shared& shared, int h, int row, int column) {
+  return exp2_fast((shared.sum_high[h][row] - shared.sum_high[h][column]) +
+                   (shared.sum_low[h][row] - shared.sum_low[h][column]));
+}
+
+// row_decay and column of the heads of a pass, by all threads.
+__device__ __forceinline__ void decay_tables(Shared& shared, int heads) {
+  const int block = threadIdx.x / kChunk, at = threadIdx.x % kChunk;
+  static_assert(kThreads == kChunk * (kChunk / kBlock));
+  for (int h = 0; h < heads; ++h) {
+    const int first = block * kBlock;
+    if (at < first) {
+      shared.column[h][block][at] = shared.k_factor[at] * decay_between(shared, h, first, at);
+    } else if (at < first + kBlock) {
+      shared.row_decay[h][at] = decay_between(shared, h, at, first);
+    }
+  }
+}
+
+// The products of a warp, decayed: product n, i is at row row_tile + lane / 4 + i / 2 * 8, column
+// 8 n + lane % 4 * 2 + i % 2. store(half, n, first, second) takes two columns of a row; what is
+// above the diagonal (kDiagonal: or on it) is 0 there.
+template <bool kDiagonal, class Store>
+__device__ __forceinline__ void decay_products(const Shared& shared, int h,
+                                               const float (&row_factors)[2],
+                                               const float (&products)[8][4], int row_tile,
+                                               int lane, Store&& store) {
+  const int pair = lane % 4 * 2;
+  float factor[2];
 #pragma unroll
-    for (int i = (j + 1) / 4 * 4; i < kChunk; i += 4) {
-      const float4 four = *reinterpret_cast<const float4*>(a + j * kStride + i);
+  for (int half = 0; half < 2; ++half) {
+    factor[half] = row_factors[half] * shared.row_decay[h][row_tile + lane / 4 + half * 8];
+  }
+#pragma unroll
+  for (int n = 0; n < 8; ++n) {
+    if (n * 8 < row_tile) {
+      const float2 column =
+          *reinterpret_cast<const float2*>(&shared.column[h][row_tile / kBlock][n * 8 + pair]);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        store(half, n, factor[half] * column.x * products[n][half * 2],
+              factor[half] * column.y * products[n][half * 2 + 1]);
+      }
+    } else if (n * 8 < row_tile + kBlock) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = row_tile + lane / 4 + half * 8;
+        float values[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const int column = n * 8 + pair + i;
+          const float value = row_factors[half] * shared.k_factor[column] *
+                              decay_between(shared, h, row, column) * products[n][half * 2 + i];
+          values[i] = column < row || (kDiagonal && column == row) ? value : 0.0f;
+        }
+        store(half, n, values[0], values[1]);
+      }
+    } else {
+      store(0, n, 0.0f, 0.0f);
+      store(1, n, 0.0f, 0.0f);
+    }
+  }
+}
+
+__device__ __forceinline__ void store_p(Shared& shared, int h, const float (&products)[8][4],
+                                        int row_tile, int lane) {
+  const int row = row_tile + lane / 4;
+  const float factors[2] = {shared.q_factor[row], shared.q_factor[row + 8]};
+  char* tile = shared.keys + h * kTileBytes + lane % 4 * 4;
+  decay_products<true>(shared, h, factors, products, row_tile, lane,
+                       [&](int half, int n, float first, float second) {
+                         *reinterpret_cast<uint32_t*>(tile + tile_offset(row + half * 8, n)) =
+                             pack(first, second);
+                       });
+}
+
+__device__ __forceinline__ void store_a(Shared& shared, int h, const float (&products)[8][4],
+                                        int row_tile, int lane) {
+  const int row = row_tile + lane / 4;
+  const float factors[2] = {shared.k_factor[row] * shared.beta[h][row],
+                            shared.k_factor[row + 8] * shared.beta[h][row + 8]};
+  float* a = shared.a[h] + row * kStride + lane % 4 * 2;
+  decay_products<false>(shared, h, factors, products, row_tile, lane,
+                        [&](int half, int n, float first, float second) {
+                          if (n * 8 >= row_tile + kBlock) return;
+                          *reinterpret_cast<float2*>(a + half * 8 * kStride + n * 8) =
+                              make_float2(first, second);
+                        });
+}
+
+// L^-1 of two diagonal blocks in place of A, by one warp: 16 lanes a block, a lane a column.
+__device__ __forceinline__ void invert_blocks(float* a, int first_block, int lane) {
+  const int first = (first_block + lane / kBlock) * kBlock, column = lane % kBlock;
+  float* block = a + first * kStride + first;
+  float x[kBlock];
+#pragma unroll
+  for (int i = 0; i < kBlock; ++i) {
+    float sum = i == column ? 1.0f : 0.0f;
+#pragma unroll
+    for (int j = 0; j < i; j += 4) {
+      const float4 four = *reinterpret_cast<const float4*>(block + i * kStride + j);
       const float values[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        if (i + e > j) x[i + e - kFirst] = fmaf(-values[e], x[j - kFirst], x[i + e - kFirst]);
+        if (j + e < i) sum = fmaf(-values[e], x[j + e], sum);
+      }
+    }
+    x[i] = sum;
+  }
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < kBlock; ++i) block[i * kStride + column] = x[i];
+}
+
+// A block of 16 x 16 as accumulators of two products: (row lane / 4 + i / 2 * 8, column n * 8 +
+// lane % 4 * 2 + i % 2).
+using Block = float[2][4];
+
+// An operand as the sum of two.
+struct Split {
+  uint32_t high[4], low[4];
+  __device__ __forceinline__ void set(int i, float first, float second) {
+    high[i] = pack(first, second);
+    low[i] = pack(first - low_half(high[i]), second - high_half(high[i]));
+  }
+};
+
+__device__ __forceinline__ void left_operand(const Block& block, Split& made) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    made.set(i, block[i / 2][i % 2 * 2], block[i / 2][i % 2 * 2 + 1]);
+  }
+}
+
+// d += x b^T for the block b of `a`.
+__device__ __forceinline__ void multiply_block(Block& d, const Split& x, const float* b, int lane) {
+  Split right;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 values = *reinterpret_cast<const float2*>(b + (lane / 4 + i / 2 * 8) * kStride +
+                                                           lane % 4 * 2 + i % 2 * 8);
+    right.set(i, values.x, values.y);
+  }
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    multiply(d[n], x.low, right.high[2 * n], right.high[2 * n + 1]);
+    multiply(d[n], x.high, right.low[2 * n], right.low[2 * n + 1]);
+    multiply(d[n], x.high, right.high[2 * n], right.high[2 * n + 1]);
+  }
+}
+
+// Two rows of block columns of T, each a pair of 8 x 8 matrices of bf16.
+using TileBlock = uint32_t[2][2];
+
+// Column kColumn of blocks of T = (L^-1 - I) diag(beta). With the blocks Z_m = (L^-1)_m,kColumn^T:
+//   Z_b^T = -L^-1_bb sum_m A_bm Z_m^T,  m = kColumn .. b - 1,
+// computed transposed, so that results are left operands as they are.
+template <int kColumn>
+__device__ __forceinline__ void solve_column(const float* a, const float* beta, int lane,
+                                             TileBlock (&made)[4 - kColumn]) {
+  const int row = lane / 4, pair = lane % 4 * 2;
+  const float factors[2] = {beta[kColumn * kBlock + row], beta[kColumn * kBlock + row + 8]};
+  const auto finish = [&](const Block& z, TileBlock& block) {
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        block[n][half] =
+            transposed(pack(z[n][2 * half] * factors[half], z[n][2 * half + 1] * factors[half]));
+      }
+    }
+  };
+  Split z[4 - kColumn];
+  {
+    Block own, below;
+    const float* block = a + kColumn * kBlock * (kStride + 1);
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int at = n * 8 + pair + i % 2, column = row + i / 2 * 8;
+        own[n][i] = block[at * kStride + column];
+        below[n][i] = at > column ? own[n][i] : 0.0f;
+      }
+    }
+    finish(below, made[0]);
+    left_operand(own, z[0]);
+  }
+#pragma unroll
+  for (int b = kColumn + 1; b < 4; ++b) {
+    Block sum{};
+#pragma unroll
+    for (int m = kColumn; m < b; ++m) {
+      multiply_block(sum, z[m - kColumn], a + b * kBlock * kStride + m * kBlock, lane);
+    }
+    Split negative;
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sum[n][i] = -sum[n][i];
+    }
+    left_operand(sum, negative);
+    Block result{};
+    multiply_block(result, negative, a + b * kBlock * (kStride + 1), lane);
+    finish(result, made[b - kColumn]);
+    if (b < 3) left_operand(result, z[b - kColumn]);
+  }
+}
+
+template <int kColumn>
+__device__ __forceinline__ void store_column(char* tile, int lane,
+                                             const TileBlock (&made)[4 - kColumn]) {
+#pragma unroll
+  for (int b = 0; b < 4; ++b) {
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        *reinterpret_cast<uint32_t*>(
+            tile + tile_offset(b * kBlock + n * 8 + lane / 4, kColumn * 2 + half) + lane % 4 * 4) =
+            b < kColumn ? 0u : made[b < kColumn ? 0 : b - kColumn][n][half];
       }
     }
   }
 }
 
 // T in place of A, by the two warps of a value head.
-template <int kFirst>
-__device__ __forceinline__ void solve(float* a, const float* beta, int lane, int head) {
-  float x[kChunk - kFirst];
-  substitute<kFirst>(a, lane, x);
-  asm volatile("bar.sync %0, 64;" ::"r"(head + 1) : "memory");  // A is read
-  const int column = kFirst + lane;
-  const float factor = beta[column];
+__device__ __forceinline__ void solve(float* a, const float* beta, int lane, int head,
+                                      bool second) {
+  const auto meet = [&] { asm volatile("bar.sync %0, 64;" ::"r"(head + 1) : "memory"); };
+  invert_blocks(a, second ? 2 : 0, lane);
+  meet();
   char* tile = reinterpret_cast<char*>(a);
-#pragma unroll
-  for (int i = 0; i < kChunk; ++i) {
-    const float value = i <= column ? 0.0f : x[i < kFirst ? 0 : i - kFirst] * factor;
-    *reinterpret_cast<bf16*>(tile + tile_offset(i, column / 8) + column % 8 * 2) =
-        from_float<bf16>(value);
-  }
-}
-
-// Product n, i of a warp is at row row_tile + lane / 4 + i / 2 * 8, column 8 n + lane % 4 * 2 +
-// i % 2. exp(G_row - G_column):
-__device__ __forceinline__ float decay_between(const Shared& shared, int h, int row, int column) {
-  return exp2_fast((shared.sum_high[h][row] - shared.sum_high[h][column]) +
-                   (shared.sum_low[h][row] - shared.sum_low[h][column]));
-}
-
-__device__ __forceinline__ void store_p(Shared& shared, int h, const float (&products)[8][4],
-                                        int row_tile, int lane) {
-  char* tile = shared.keys + h * kTileBytes;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int row = row_tile + lane / 4 + half * 8;
-    const float factor = shared.q_factor[row];
-#pragma unroll
-    for (int n = 0; n < 8; ++n) {
-      uint32_t pair = 0;
-      if (n * 8 < row_tile + 16) {
-        float values[2];
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const int column = n * 8 + lane % 4 * 2 + i;
-          const float value = factor * shared.k_factor[column] *
-                              decay_between(shared, h, row, column) * products[n][half * 2 + i];
-          values[i] = column <= row ? value : 0.0f;
-        }
-        pair = pack(values[0], values[1]);
-      }
-      *reinterpret_cast<uint32_t*>(tile + tile_offset(row, n) + lane % 4 * 4) = pair;
-    }
-  }
-}
-
-__device__ __forceinline__ void store_a(Shared& shared, int h, const float (&products)[8][4],
-                                        int row_tile, int lane) {
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int row = row_tile + lane / 4 + half * 8;
-    const float factor = shared.k_factor[row] * shared.beta[h][row];
-#pragma unroll
-    for (int n = 0; n < 8; ++n) {
-      if (n * 8 >= row_tile + 16) continue;
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int column = n * 8 + lane % 4 * 2 + i;
-        if (column >= row) continue;
-        shared.a[h][column * kStride + row] = factor * shared.k_factor[column] *
-                                              decay_between(shared, h, row, column) *
-                                              products[n][half * 2 + i];
-      }
-    }
+  if (!second) {
+    TileBlock made[4];
+    solve_column<0>(a, beta, lane, made);
+    meet();  // A is read
+    store_column<0>(tile, lane, made);
+  } else {
+    TileBlock made1[3], made2[2], made3[1];
+    solve_column<1>(a, beta, lane, made1);
+    solve_column<2>(a, beta, lane, made2);
+    solve_column<3>(a, beta, lane, made3);
+    meet();
+    store_column<1>(tile, lane, made1);
+    store_column<2>(tile, lane, made2);
+    store_column<3>(tile, lane, made3);
   }
 }
 
@@ -314,6 +500,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       continue;
     }
     const int tile = (part == 0 ? 2 : 0) * kTileBytes + half;
+    float squares[kGroup];
 #pragma unroll
     for (int r = 0; r < kGroup; ++r) {
       const int at = tile + tile_offset(group * kGroup + r, eight % 8);
@@ -321,24 +508,24 @@ __global__ void __launch_bounds__(kThreads, 2)
       *reinterpret_cast<uint4*>(key_record + at) = made[r];
       float values[8];
       unpack(made[r], values);
-      float squares = 0;
+      squares[r] = 0;
 #pragma unroll
-      for (int i = 0; i < 8; ++i) squares = fmaf(values[i], values[i], squares);
-#pragma unroll
-      for (int offset = 8; offset > 0; offset /= 2) {
-        squares += __shfl_xor_sync(~0u, squares, offset);
-      }
-      if (eight == 0) {
-        const float factor = 1.0f / sqrtf(squares + 1e-6f);
-        if (part == 0) {
-          shared.q_factor[group * kGroup + r] = factor * rsqrtf(static_cast<float>(kChunkDim));
-        } else {
-          shared.k_factor[group * kGroup + r] = factor;
-        }
+      for (int i = 0; i < 8; ++i) squares[r] = fmaf(values[i], values[i], squares[r]);
+    }
+    const float sum = sum_rows(squares, eight);
+    if (eight % 2 == 0) {
+      const float factor = rsqrtf(sum + 1e-6f);
+      const int row = group * kGroup + eight / 2;
+      if (part == 0) {
+        shared.q_factor[row] = factor * rsqrtf(static_cast<float>(kChunkDim));
+      } else {
+        shared.k_factor[row] = factor;
       }
     }
   }
   __syncthreads();
+
+  decay_tables(shared, min(kPass, ratio));
 
   // 2. Warps 0 .. 3 have 16 rows of K K^T each, warps 4 .. 7 of Q K^T.
   const bool reads = warp >= 4;
@@ -379,6 +566,8 @@ __global__ void __launch_bounds__(kThreads, 2)
         gates(args, row0, key_head * ratio + head0 + warp, first, length, shared, warp);
       }
       __syncthreads();
+      decay_tables(shared, heads);
+      __syncthreads();
     }
     for (int h = 0; h < heads; ++h) {
       if (reads) {
@@ -391,12 +580,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 
     const int solving = heads * 2;  // warps
     if (warp < solving) {
-      float* a = shared.a[warp / 2];
-      if (warp % 2 == 0) {
-        solve<0>(a, shared.beta[warp / 2], lane, warp / 2);
-      } else {
-        solve<32>(a, shared.beta[warp / 2], lane, warp / 2);
-      }
+      solve(shared.a[warp / 2], shared.beta[warp / 2], lane, warp / 2, warp % 2);
     } else {
       for (int at = threadIdx.x - solving * 32; at < heads * kTileBytes / 16;
            at += kThreads - solving * 32) {

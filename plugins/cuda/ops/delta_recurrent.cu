@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gated delta rule for any dimensions, row by row, and the gated norm for any dimension.
+// The gated delta rule for any dimensions, row by row.
 //
 // A block has 32 columns of one head's state in shared memory; columns are independent, but for q
 // and k, which every block normalises for itself. Both products with the old state are taken in one
@@ -121,33 +121,6 @@ __global__ void __launch_bounds__(kThreads) recurrent_kernel(const frt_gated_del
   }
 }
 
-// A warp per row and head.
-template <class T>
-__global__ void __launch_bounds__(256) gated_norm_kernel(const frt_gated_delta_block_args args) {
-  pdl_trigger();
-  pdl_wait();
-  const frt_gated_delta_args& delta = args.delta;
-  const int values = delta.value_dim;
-  const int lane = threadIdx.x % 32;
-  const int64_t at = static_cast<int64_t>(blockIdx.x) * 8 + threadIdx.x / 32;
-  const int row = static_cast<int>(at / delta.value_heads);
-  if (row >= active_length(delta.sequences, blockIdx.y)) return;
-  const int64_t first =
-      (static_cast<int64_t>(blockIdx.y) * delta.sequences.rows * delta.value_heads + at) * values;
-  const T* o = static_cast<const T*>(delta.o) + first;
-  const T* z = static_cast<const T*>(args.z) + first;
-  T* y = static_cast<T*>(args.y) + first;
-  float squares = 0;
-  for (int i = lane; i < values; i += 32) {
-    const float value = to_float(o[i]);
-    squares = fmaf(value, value, squares);
-  }
-  const float factor = rsqrtf(warp_sum(squares) / static_cast<float>(values) + args.epsilon);
-  for (int i = lane; i < values; i += 32) {
-    y[i] = from_float<T>(to_float(o[i]) * factor * args.norm_weight[i] * silu(to_float(z[i])));
-  }
-}
-
 }  // namespace
 
 void launch_delta_recurrent(Stream& stream, const frt_gated_delta_args& args) {
@@ -168,19 +141,6 @@ void launch_delta_recurrent(Stream& stream, const frt_gated_delta_args& args) {
     launch(stream, grid, recurrent_kernel<float>, args);
   } else {
     launch(stream, grid, recurrent_kernel<bf16>, args);
-  }
-}
-
-void launch_gated_norm(Stream& stream, const frt_gated_delta_block_args& args) {
-  const frt_gated_delta_args& delta = args.delta;
-  const int64_t vectors = static_cast<int64_t>(delta.sequences.rows) * delta.value_heads;
-  const Grid grid{dim3(static_cast<unsigned>(ceil_div(vectors, 8)),
-                       static_cast<unsigned>(delta.sequences.count)),
-                  dim3(256)};
-  if (delta.dtype == FRT_DTYPE_F32) {
-    launch(stream, grid, gated_norm_kernel<float>, args);
-  } else {
-    launch(stream, grid, gated_norm_kernel<bf16>, args);
   }
 }
 

@@ -53,6 +53,19 @@ __device__ __forceinline__ void to_operand(const float (&from)[kBlocks][4],
   }
 }
 
+// What `high` leaves out, as another operand: Vn goes into the state and into o with 16 bits.
+__device__ __forceinline__ void to_rest(const Tile& from, const uint32_t (&high)[4][4],
+                                        uint32_t (&low)[4][4]) {
+#pragma unroll
+  for (int s = 0; s < 4; ++s) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float* pair = &from[2 * s + i / 2][i % 2 * 2];
+      low[s][i] = pack(pair[0] - low_half(high[s][i]), pair[1] - high_half(high[s][i]));
+    }
+  }
+}
+
 // to += S^T X^T, X being K or Q: two tiles of 64 channels.
 __device__ __forceinline__ void read_state(Tile& to, const uint32_t (&state)[8][4], uint32_t x,
                                            int lane) {
@@ -192,8 +205,11 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int i = 0; i < 4; ++i) out[n][i] *= i % 2 ? factor.y : factor.x;
     }
+    uint32_t low[4][4];
     to_operand(fresh, operand);
+    to_rest(fresh, operand, low);
     multiply_lower(out, operand, stage + kStageP, lane);
+    multiply_lower(out, low, stage + kStageP, lane);
 
     // S = decay S + K^T (factor * Vn).
 #pragma unroll
@@ -203,6 +219,7 @@ __global__ void __launch_bounds__(kThreads)
       for (int i = 0; i < 4; ++i) fresh[n][i] *= i % 2 ? factor.y : factor.x;
     }
     to_operand(fresh, operand);
+    to_rest(fresh, operand, low);
     const float decay = factors.decay[0];
 #pragma unroll
     for (int n = 0; n < 16; ++n) {
@@ -218,6 +235,8 @@ __global__ void __launch_bounds__(kThreads)
                                tile_offset(step * 16 + lane % 16, n % 4 * 2 + lane / 16));
         multiply(state[2 * n], operand[step], b[0], b[1]);
         multiply(state[2 * n + 1], operand[step], b[2], b[3]);
+        multiply(state[2 * n], low[step], b[0], b[1]);
+        multiply(state[2 * n + 1], low[step], b[2], b[3]);
       }
     }
 
@@ -260,6 +279,9 @@ __global__ void __launch_bounds__(kThreads)
 
 void launch_delta_scan(Stream& stream, const frt_gated_delta_args& args,
                        const ChunkRecords& records) {
+  if (FRT_CUDA_ARCH == 90 && stream.device().properties().capability == 90) {
+    return launch_hopper_scan(stream, args, records);
+  }
   constexpr int kStages = 3;
   Grid grid{dim3(kChunkDim / kSlice, static_cast<unsigned>(args.value_heads),
                  static_cast<unsigned>(args.sequences.count)),

@@ -2,7 +2,7 @@
 // ops/gated_delta.cuh - what the kernels of the gated delta net share: where the channels of a head
 // are, the gates, and the launchers of the three ways to compute the delta rule.
 //
-//   delta_recurrent.cu   any dimensions, f32 and bf16: row by row, four launches' worth of bytes
+//   delta_recurrent.cu   any dimensions, f32 and bf16: row by row, the other parts as own launches
 //   delta_step.cu        heads of 128 in bf16, few rows: everything in one kernel
 //   delta_chunk.cu       heads of 128 in bf16, many rows: chunks of 64 on tensor cores
 #pragma once
@@ -52,6 +52,14 @@ __device__ __forceinline__ float* delta_state(const frt_gated_delta_args& args, 
 
 __device__ __forceinline__ float softplus(float x) {
   return x > 20.0f ? x : log1pf(expf(x));
+}
+
+// silu for results in bf16: two approximate functions, no division.
+__device__ __forceinline__ float silu_fast(float x) {
+  float exponential, inverse;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(exponential) : "f"(x * -1.4426950408889634f));
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(1.0f + exponential));
+  return x * inverse;
 }
 
 // g of a row: the logarithm of its decay. exp(g) is 0 long before -128; cut there, infinities stay

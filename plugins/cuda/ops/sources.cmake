@@ -11,9 +11,11 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/checksum.cu
   ops/convert.cu
   ops/delta_chunk.cu
+  ops/delta_norm.cu
   ops/delta_prepare.cu
   ops/delta_recurrent.cu
   ops/delta_scan.cu
+  ops/delta_scan_hopper.cu
   ops/delta_step.cu
   ops/elementwise.cu
   ops/embed.cu
