@@ -1,21 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // ops/delta_chunk.cuh - the chunked delta rule: its two passes, and the tiles they exchange.
 //
-// Yang et al., "Gated Delta Networks", 2024. For the rows i >= j of a chunk of 64, with raw (not
-// normalised) keys and queries, rk and rq their factors, G = cumsum(g):
-//   A_ij = beta_i rk_i rk_j exp(G_i - G_j) k_i.k_j   (i > j),   L = I + A
-//   R_i  = v_i - exp(G_i) rk_i (S^T k_i)
+// Yang et al., "Gated Delta Networks", 2024. For the rows i >= j of a chunk of 64, with k and q of
+// length 1 and G = cumsum(g):
+//   A_ij = beta_i exp(G_i - G_j) k_i.k_j   (i > j),   L = I + A
+//   R_i  = v_i - exp(G_i) S^T k_i
 //   Vn   = L^-1 (beta R) = beta R + T R      T = (L^-1 - I) diag(beta), strictly lower
-//   o_i  = exp(G_i) rq_i (S^T q_i) + sum_j P_ij Vn_j      P_ij = rq_i rk_j exp(G_i - G_j) q_i.k_j
-//   S    = exp(G_last) S + sum_j k_j (rk_j exp(G_last - G_j) Vn_j)^T
-// The factors are applied in f32 outside of the products: k and q enter them as the bf16 numbers
-// they are, and the identity in L^-1 never passes through bf16.
+//   o_i  = scale exp(G_i) S^T q_i + sum_j P_ij Vn_j      P_ij = scale exp(G_i - G_j) q_i.k_j
+//   S    = exp(G_last) S + sum_j k_j (exp(G_last - G_j) Vn_j)^T
+//
+// The operands of products on tensor cores are f16, the sums f32: k, q, T and P are at most about
+// 1, and the 11 bits of f16 keep eight times more of them than bf16 would. R, Vn and S have the
+// size of v: |v| up to 65504 / 4 is safe, far beyond what a network computes after its norms;
+// larger ones become infinite and are seen. The factors, the identity in L^-1 and S itself stay in
+// f32. scale is 1 / sqrt(128).
 //
 // prepare (delta_prepare.cu)  all chunks at once: convolution, T, P and the factors.
 // scan (delta_scan*.cu)       chunk after chunk: S, R, Vn, o.
 //
-// Between them lie tiles in scratch memory: 64 rows of 128 bytes (64 bf16). The 16-byte pieces of a
-// row r are exchanged: piece p is at p ^ (r % 8). That is what the tensor cores of sm_90 call the
+// Between them lie tiles in scratch memory: 64 rows of 128 bytes (64 values). The 16-byte pieces of
+// a row r are exchanged: piece p is at p ^ (r % 8). That is what the tensor cores of sm_90 call the
 // 128-byte swizzle, and ldmatrix reads it without bank conflicts, so tiles are copied as they are.
 #pragma once
 
@@ -25,17 +29,17 @@ namespace frt::cuda {
 
 inline constexpr int kChunk = 64;
 inline constexpr int kChunkDim = 128;        // of keys and values
-inline constexpr int kTileBytes = 64 * 128;  // 64 rows of 64 bf16
+inline constexpr int kTileBytes = 64 * 128;  // 64 rows of 64 values
 
 // Of a key head: K, then Q, each as two tiles of 64 channels.
 inline constexpr int kKeyBytes = 4 * kTileBytes;
 
 // Factors of a chunk's rows.
 struct ChunkFactors {
-  float read_k[kChunk];   // exp(G) rk
+  float read_k[kChunk];   // exp(G)
   float beta[kChunk];     //
-  float read_q[kChunk];   // exp(G) rq
-  float write_k[kChunk];  // rk exp(G_last - G)
+  float read_q[kChunk];   // scale exp(G)
+  float write_k[kChunk];  // exp(G_last - G)
   float decay[4];         // exp(G_last), padded to 16 bytes
 };
 
@@ -100,20 +104,27 @@ __device__ __forceinline__ uint32_t transposed(uint32_t matrix) {
   return made;
 }
 
-// d += a b: (16, 16) by (16, 8).
+// d += a b: (16, 16) by (16, 8), of f16.
 __device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
                                          uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
       "{%8, %9}, {%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// Two values as f16.
 __device__ __forceinline__ uint32_t pack(float low, float high) {
+  uint32_t made;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(made) : "f"(high), "f"(low));
+  return made;
+}
+__device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
   uint32_t made;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(made) : "f"(high), "f"(low));
   return made;
 }
+// Of a pair of bf16.
 __device__ __forceinline__ float low_half(uint32_t pair) {
   return __uint_as_float(pair << 16);
 }

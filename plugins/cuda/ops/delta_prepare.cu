@@ -6,7 +6,7 @@
 //   2. K K^T and Q K^T on tensor cores, kept in registers: they serve all value heads
 //   3. per value head: A and P from them, then T: the inverses of the four diagonal blocks of 16
 //      rows by forward substitution, the blocks below from them by products. In f32: each operand
-//      of these products is the sum of two bf16 numbers, of which only the product of the small
+//      of these products is the sum of two f16 numbers, of which only the product of the small
 //      parts is left out.
 //
 // Floor for 8192 rows of 16 key and 48 value heads: 168 MB of u in, 268 MB of tiles out: 94 us at
@@ -20,7 +20,6 @@ constexpr int kThreads = 256;
 constexpr int kPass = 3;     // value heads together
 constexpr int kStride = 72;  // floats of a row of A: pairs without bank conflicts
 constexpr int kBlock = 16;   // rows of a block of A
-constexpr int kGroup = 8;    // rows of a convolution task
 constexpr double kLog2E = 1.4426950408889634;
 
 struct Shared {
@@ -29,12 +28,10 @@ struct Shared {
   float sum_high[kPass][kChunk];                 // G log2(e), in two parts
   float sum_low[kPass][kChunk];
   float beta[kPass][kChunk];
-  // exp(G_i - G_j) for a row i of block m is row_decay[i] * column[m][j] / k_factor[j], both at
-  // most 1, where j is in a block before m: what lies between is split at the first row of the
-  // block.
+  // exp(G_i - G_j) for a row i of block m is row_decay[i] * column[m][j], both at most 1, where j
+  // is in a block before m: what lies between is split at the first row of the block.
   float row_decay[kPass][kChunk];
   alignas(8) float column[kPass][kChunk / kBlock][kChunk];
-  float k_factor[kChunk], q_factor[kChunk];
 };
 static_assert(kPass * kTileBytes <= kKeyBytes && kTileBytes <= sizeof(float) * kChunk * kStride);
 
@@ -47,9 +44,9 @@ __device__ __forceinline__ void unpack(const uint4& from, float (&to)[8]) {
   }
 }
 
-// Eight rows of eight channels: `rows` from row first on, and the three rows before them. kConv
+// kGroup rows of eight channels: `rows` from row first on, and the three rows before them. kConv
 // false: the rows are convolved already.
-template <bool kConv>
+template <bool kConv, int kGroup>
 __device__ __forceinline__ void convolve(const frt_causal_conv_args& conv, const bf16* rows,
                                          int64_t channels, int64_t channel, bf16* window, int first,
                                          int length, uint4 (&made)[kGroup]) {
@@ -127,7 +124,7 @@ __device__ __forceinline__ void convolve(const frt_causal_conv_args& conv, const
           low = fmaf(weight[w][2 * i], low_half(pair), low);
           high = fmaf(weight[w][2 * i + 1], high_half(pair), high);
         }
-        pairs[i] = pack(silu_fast(low), silu_fast(high));
+        pairs[i] = pack_bf16(silu_fast(low), silu_fast(high));
       }
       const bool valid = first + r < length;
       (half == 0 ? made[r].x : made[r].z) = valid ? pairs[0] : 0u;
@@ -172,8 +169,7 @@ __device__ __forceinline__ void gates(const frt_gated_delta_args& args, int64_t 
 
 // Sums of eight rows over 16 lanes; lanes 2 r and 2 r + 1 get that of row r. Every step keeps half
 // of the rows and gives the other half away.
-__device__ __forceinline__ float sum_rows(const float (&rows)[kGroup], int lane) {
-  static_assert(kGroup == 8);
+__device__ __forceinline__ float sum_rows(const float (&rows)[8], int lane) {
   float four[4], two[2];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -203,7 +199,7 @@ __device__ __forceinline__ void decay_tables(Shared& shared, int heads) {
   for (int h = 0; h < heads; ++h) {
     const int first = block * kBlock;
     if (at < first) {
-      shared.column[h][block][at] = shared.k_factor[at] * decay_between(shared, h, first, at);
+      shared.column[h][block][at] = decay_between(shared, h, first, at);
     } else if (at < first + kBlock) {
       shared.row_decay[h][at] = decay_between(shared, h, at, first);
     }
@@ -242,8 +238,8 @@ __device__ __forceinline__ void decay_products(const Shared& shared, int h,
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           const int column = n * 8 + pair + i;
-          const float value = row_factors[half] * shared.k_factor[column] *
-                              decay_between(shared, h, row, column) * products[n][half * 2 + i];
+          const float value =
+              row_factors[half] * decay_between(shared, h, row, column) * products[n][half * 2 + i];
           values[i] = column < row || (kDiagonal && column == row) ? value : 0.0f;
         }
         store(half, n, values[0], values[1]);
@@ -258,7 +254,8 @@ __device__ __forceinline__ void decay_products(const Shared& shared, int h,
 __device__ __forceinline__ void store_p(Shared& shared, int h, const float (&products)[8][4],
                                         int row_tile, int lane) {
   const int row = row_tile + lane / 4;
-  const float factors[2] = {shared.q_factor[row], shared.q_factor[row + 8]};
+  const float factor = rsqrtf(static_cast<float>(kChunkDim));
+  const float factors[2] = {factor, factor};
   char* tile = shared.keys + h * kTileBytes + lane % 4 * 4;
   decay_products<true>(shared, h, factors, products, row_tile, lane,
                        [&](int half, int n, float first, float second) {
@@ -270,8 +267,7 @@ __device__ __forceinline__ void store_p(Shared& shared, int h, const float (&pro
 __device__ __forceinline__ void store_a(Shared& shared, int h, const float (&products)[8][4],
                                         int row_tile, int lane) {
   const int row = row_tile + lane / 4;
-  const float factors[2] = {shared.k_factor[row] * shared.beta[h][row],
-                            shared.k_factor[row + 8] * shared.beta[h][row + 8]};
+  const float factors[2] = {shared.beta[h][row], shared.beta[h][row + 8]};
   float* a = shared.a[h] + row * kStride + lane % 4 * 2;
   decay_products<false>(shared, h, factors, products, row_tile, lane,
                         [&](int half, int n, float first, float second) {
@@ -309,12 +305,17 @@ __device__ __forceinline__ void invert_blocks(float* a, int first_block, int lan
 // lane % 4 * 2 + i % 2).
 using Block = float[2][4];
 
+__device__ __forceinline__ float2 unpack_half(uint32_t pair) {
+  return __half22float2(*reinterpret_cast<const __half2*>(&pair));
+}
+
 // An operand as the sum of two.
 struct Split {
   uint32_t high[4], low[4];
   __device__ __forceinline__ void set(int i, float first, float second) {
     high[i] = pack(first, second);
-    low[i] = pack(first - low_half(high[i]), second - high_half(high[i]));
+    const float2 parts = unpack_half(high[i]);
+    low[i] = pack(first - parts.x, second - parts.y);
   }
 };
 
@@ -342,7 +343,7 @@ __device__ __forceinline__ void multiply_block(Block& d, const Split& x, const f
   }
 }
 
-// Two rows of block columns of T, each a pair of 8 x 8 matrices of bf16.
+// A block of T: 8 x 8 matrices of f16, [rows][columns].
 using TileBlock = uint32_t[2][2];
 
 // Column kColumn of blocks of T = (L^-1 - I) diag(beta). With the blocks Z_m = (L^-1)_m,kColumn^T:
@@ -444,11 +445,10 @@ __device__ __forceinline__ void solve(float* a, const float* beta, int lane, int
 __device__ __forceinline__ void store_factors(const Shared& shared, int h, int row,
                                               ChunkFactors& factors) {
   const float decay = exp2_fast(shared.sum_high[h][row] + shared.sum_low[h][row]);
-  const float k_factor = shared.k_factor[row];
-  factors.read_k[row] = decay * k_factor;
+  factors.read_k[row] = decay;
   factors.beta[row] = shared.beta[h][row];
-  factors.read_q[row] = decay * shared.q_factor[row];
-  factors.write_k[row] = k_factor * decay_between(shared, h, kChunk - 1, row);
+  factors.read_q[row] = decay * rsqrtf(static_cast<float>(kChunkDim));
+  factors.write_k[row] = decay_between(shared, h, kChunk - 1, row);
   if (row == kChunk - 1) factors.decay[0] = decay;
 }
 
@@ -474,6 +474,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 
   // 1. A task is eight channels of eight rows; 16 neighbouring threads have the rows of a head.
+  // Where the last head would leave half of the threads idle, its tasks have four rows.
   const bf16* rows = static_cast<const bf16*>(kConv ? conv.u : args.c) + row0 * channels;
   bf16* window = nullptr;
   if (kConv) {
@@ -481,46 +482,62 @@ __global__ void __launch_bounds__(kThreads, 2)
                                      args.sequences.slot[sequence] * conv.slot_stride);
   }
   char* key_record = records.key(args, sequence, chunk, key_head);
-  for (int task = threadIdx.x; task < (2 + ratio) * 128; task += kThreads) {
-    const int eight = task % 16, group = task / 16 % 8, part = task / 128;
+  const int eight = threadIdx.x % 16, half = eight / 8 * kTileBytes;
+  const auto value_tile = [&](int member) {
+    return records.value(args, sequence, chunk, key_head * ratio + member) + kTileV + half;
+  };
+  for (int task = threadIdx.x; task < (2 + ratio) / 2 * kThreads; task += kThreads) {
+    const int group = task / 16 % 8 * 8, part = task / 128;
     const int part_head = part == 0   ? key_head
                           : part == 1 ? args.key_heads + key_head
                                       : 2 * args.key_heads + key_head * ratio + part - 2;
-    uint4 made[kGroup];
+    uint4 made[8];
     convolve<kConv>(conv, rows, channels, static_cast<int64_t>(part_head) * kChunkDim + eight * 8,
-                    window, first + group * kGroup, length, made);
-    const int half = eight / 8 * kTileBytes;
+                    window, first + group, length, made);
     if (part >= 2) {
-      char* tile =
-          records.value(args, sequence, chunk, key_head * ratio + part - 2) + kTileV + half;
+      char* tile = value_tile(part - 2);
 #pragma unroll
-      for (int r = 0; r < kGroup; ++r) {
-        *reinterpret_cast<uint4*>(tile + tile_offset(group * kGroup + r, eight % 8)) = made[r];
+      for (int r = 0; r < 8; ++r) {
+        *reinterpret_cast<uint4*>(tile + tile_offset(group + r, eight % 8)) = made[r];
       }
       continue;
     }
-    const int tile = (part == 0 ? 2 : 0) * kTileBytes + half;
-    float squares[kGroup];
+    // k and q of length 1.
+    float squares[8];
 #pragma unroll
-    for (int r = 0; r < kGroup; ++r) {
-      const int at = tile + tile_offset(group * kGroup + r, eight % 8);
-      *reinterpret_cast<uint4*>(shared.keys + at) = made[r];
-      *reinterpret_cast<uint4*>(key_record + at) = made[r];
+    for (int r = 0; r < 8; ++r) {
       float values[8];
       unpack(made[r], values);
       squares[r] = 0;
 #pragma unroll
       for (int i = 0; i < 8; ++i) squares[r] = fmaf(values[i], values[i], squares[r]);
     }
-    const float sum = sum_rows(squares, eight);
-    if (eight % 2 == 0) {
-      const float factor = rsqrtf(sum + 1e-6f);
-      const int row = group * kGroup + eight / 2;
-      if (part == 0) {
-        shared.q_factor[row] = factor * rsqrtf(static_cast<float>(kChunkDim));
-      } else {
-        shared.k_factor[row] = factor;
-      }
+    const int tile = (part == 0 ? 2 : 0) * kTileBytes + half;
+    const float factor = rsqrtf(sum_rows(squares, eight) + 1e-6f);
+#pragma unroll
+    for (int r = 0; r < 8; ++r) {
+      const float row_factor = __shfl_sync(~0u, factor, lane / 16 * 16 + 2 * r);
+      float values[8];
+      unpack(made[r], values);
+      const uint4 scaled = make_uint4(pack(values[0] * row_factor, values[1] * row_factor),
+                                      pack(values[2] * row_factor, values[3] * row_factor),
+                                      pack(values[4] * row_factor, values[5] * row_factor),
+                                      pack(values[6] * row_factor, values[7] * row_factor));
+      const int at = tile + tile_offset(group + r, eight % 8);
+      *reinterpret_cast<uint4*>(shared.keys + at) = scaled;
+      *reinterpret_cast<uint4*>(key_record + at) = scaled;
+    }
+  }
+  if (ratio % 2 != 0) {
+    const int group = threadIdx.x / 16 * 4;
+    const int64_t part_head = 2 * args.key_heads + key_head * ratio + ratio - 1;
+    uint4 made[4];
+    convolve<kConv>(conv, rows, channels, part_head * kChunkDim + eight * 8, window, first + group,
+                    length, made);
+    char* tile = value_tile(ratio - 1);
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      *reinterpret_cast<uint4*>(tile + tile_offset(group + r, eight % 8)) = made[r];
     }
   }
   __syncthreads();

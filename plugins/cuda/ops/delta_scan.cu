@@ -4,7 +4,7 @@
 //
 // A block has half of the values of one head, a warp 16 of them. It computes with transposed
 // matrices: S^T is (16 values, 128 keys) in registers, as accumulators of the update; rounded to
-// bf16 the same registers are the left operand of S^T K^T and S^T Q^T, and the results of those are
+// f16 the same registers are the left operand of S^T K^T and S^T Q^T, and the results of those are
 // the left operands of what follows. Nothing passes between warps; K, Q, T and P, the right
 // operands, come from shared memory, where they are copied ahead of their use.
 #include "delta_chunk.cuh"
@@ -50,19 +50,6 @@ __device__ __forceinline__ void to_operand(const float (&from)[kBlocks][4],
     to[s][1] = pack(from[2 * s][2], from[2 * s][3]);
     to[s][2] = pack(from[2 * s + 1][0], from[2 * s + 1][1]);
     to[s][3] = pack(from[2 * s + 1][2], from[2 * s + 1][3]);
-  }
-}
-
-// What `high` leaves out, as another operand: Vn goes into the state and into o with 16 bits.
-__device__ __forceinline__ void to_rest(const Tile& from, const uint32_t (&high)[4][4],
-                                        uint32_t (&low)[4][4]) {
-#pragma unroll
-  for (int s = 0; s < 4; ++s) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float* pair = &from[2 * s + i / 2][i % 2 * 2];
-      low[s][i] = pack(pair[0] - low_half(high[s][i]), pair[1] - high_half(high[s][i]));
-    }
   }
 }
 
@@ -205,11 +192,8 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int i = 0; i < 4; ++i) out[n][i] *= i % 2 ? factor.y : factor.x;
     }
-    uint32_t low[4][4];
     to_operand(fresh, operand);
-    to_rest(fresh, operand, low);
     multiply_lower(out, operand, stage + kStageP, lane);
-    multiply_lower(out, low, stage + kStageP, lane);
 
     // S = decay S + K^T (factor * Vn).
 #pragma unroll
@@ -219,7 +203,6 @@ __global__ void __launch_bounds__(kThreads)
       for (int i = 0; i < 4; ++i) fresh[n][i] *= i % 2 ? factor.y : factor.x;
     }
     to_operand(fresh, operand);
-    to_rest(fresh, operand, low);
     const float decay = factors.decay[0];
 #pragma unroll
     for (int n = 0; n < 16; ++n) {
@@ -235,8 +218,6 @@ __global__ void __launch_bounds__(kThreads)
                                tile_offset(step * 16 + lane % 16, n % 4 * 2 + lane / 16));
         multiply(state[2 * n], operand[step], b[0], b[1]);
         multiply(state[2 * n + 1], operand[step], b[2], b[3]);
-        multiply(state[2 * n], low[step], b[0], b[1]);
-        multiply(state[2 * n + 1], low[step], b[2], b[3]);
       }
     }
 
@@ -247,7 +228,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int n = 0; n < 8; ++n) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const uint32_t values = transposed(pack(out[n][2 * half], out[n][2 * half + 1]));
+        const uint32_t values = transposed(pack_bf16(out[n][2 * half], out[n][2 * half + 1]));
         *reinterpret_cast<uint32_t*>(tile + tile_offset(n * 8 + lane / 4, warp * 2 + half) +
                                      lane % 4 * 4) = values;
       }

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // The second pass of the chunked delta rule (delta_chunk.cuh) for sm_90a: delta_scan.cu with wgmma.
 //
-// A warpgroup has half of the values of one head, as there: S^T (64 values, 128 keys) is the
-// accumulator in registers and, rounded, the left operand; K, Q, T and P are read from shared
-// memory by the tensor cores themselves, once for the warpgroup. One more warp keeps three chunks
-// on their way with the copy engine.
+// A block has half of the values of one head: S^T (64 values, 128 keys) is the accumulator in the
+// registers of a warpgroup and, rounded, the left operand; K, Q, T and P are read from shared
+// memory by the tensor cores themselves.
 //
-// What bounds it is the chain of one chunk: S^T K^T (256 cycles of the tensor cores), T R (128),
-// the update of S (256), and the arithmetic on registers between them. The products for o (384
-// cycles) fill the gaps: they are issued so that they run while registers are worked on.
+// What bounds it is the chain from chunk to chunk: S^T K^T (256 cycles of the tensor cores), R, T R
+// (128), Vn, the update of S (256). One warpgroup does that and nothing else. It hands S^T and Vn
+// through shared memory to a second one, which computes o beside it, and keeps three chunks on
+// their way with the copy engine.
 #include "delta_chunk.cuh"
 
 namespace frt::cuda {
 namespace {
 
-constexpr int kWorkers = 128;
-constexpr int kThreads = kWorkers + 32;
+constexpr int kGroup = 128;  // threads of a warpgroup
+constexpr int kThreads = 2 * kGroup;
 constexpr int kSlice = 64;  // values of a block
 constexpr int kStages = 3;
 
@@ -30,7 +30,11 @@ struct Stage {
 
 struct Shared {
   Stage stages[kStages];
+  // From the first warpgroup to the second, registers as they are: S^T and Vn, in f16.
+  uint4 state[8][kGroup];
+  uint4 fresh[4][kGroup];
   alignas(8) uint64_t full[kStages], empty[kStages];
+  uint64_t state_ready, state_taken, fresh_ready, fresh_taken;
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -104,7 +108,7 @@ __device__ __forceinline__ void multiply_rows(float (&d)[8][4], const uint32_t (
       "{\n"
       ".reg .pred add;\n"
       "setp.ne.b32 add, %37, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
       "{%32, %33, %34, %35}, %36, add, 1, 1, 0;\n"
@@ -121,7 +125,7 @@ __device__ __forceinline__ void multiply_rows(float (&d)[8][4], const uint32_t (
 __device__ __forceinline__ void multiply_columns(float (&d)[16][4], const uint32_t (&a)[4],
                                                  uint64_t b) {
   asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
       "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
@@ -155,20 +159,6 @@ __device__ __forceinline__ void to_operand(const float (&from)[kBlocks][4],
   }
 }
 
-// The same as the sum of two bf16 numbers: Vn goes into the state and into o with 16 bits.
-__device__ __forceinline__ void to_operands(const float (&from)[8][4], uint32_t (&high)[4][4],
-                                            uint32_t (&low)[4][4]) {
-  to_operand(from, high);
-#pragma unroll
-  for (int s = 0; s < 4; ++s) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float* pair = &from[2 * s + i / 2][i % 2 * 2];
-      low[s][i] = pack(pair[0] - low_half(high[s][i]), pair[1] - high_half(high[s][i]));
-    }
-  }
-}
-
 // to = S^T X^T, X being K or Q.
 __device__ __forceinline__ void read_state(float (&to)[8][4], const uint32_t (&state)[8][4],
                                            uint32_t x) {
@@ -179,12 +169,12 @@ __device__ __forceinline__ void read_state(float (&to)[8][4], const uint32_t (&s
   }
 }
 
-// to = X^T L^T, or added.
+// to = X^T L^T.
 __device__ __forceinline__ void multiply_lower(float (&to)[8][4], const uint32_t (&x)[4][4],
-                                               uint32_t lower, bool first) {
+                                               uint32_t lower) {
 #pragma unroll
   for (int step = 0; step < 4; ++step) {
-    multiply_rows(to, x[step], descriptor(lower + step * 32, 0), !first || step > 0);
+    multiply_rows(to, x[step], descriptor(lower + step * 32, 0), step > 0);
   }
 }
 
@@ -223,9 +213,11 @@ __device__ __forceinline__ void store_out(const uint32_t (&out)[8][2], char* til
   }
 }
 
-__device__ __forceinline__ void work(const frt_gated_delta_args& args, Shared& shared, int length) {
+// The first warpgroup: R, Vn, S.
+__device__ __forceinline__ void carry_state(const frt_gated_delta_args& args, Shared& shared,
+                                            int length) {
   const int slice = blockIdx.x, head = blockIdx.y, sequence = blockIdx.z;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
   const int chunks = (length + kChunk - 1) / kChunk;
   const int pair = lane % 4 * 2;
 
@@ -239,113 +231,90 @@ __device__ __forceinline__ void work(const frt_gated_delta_args& args, Shared& s
       state[n][i] = saved[(n * 8 + pair + i % 2) * kChunkDim + i / 2 * 8];
     }
   }
-  const int64_t row_stride = static_cast<int64_t>(args.value_heads) * kChunkDim;
-  bf16* o = static_cast<bf16*>(args.o) +
-            static_cast<int64_t>(sequence) * args.sequences.rows * row_stride + head * kChunkDim +
-            slice * kSlice;
-
   // Accumulators are only ever written by products while products are in flight: what has to be
   // scaled or added is in registers of its own.
-  uint32_t out[8][2];  // rows of o: pairs of the values lane / 4 and lane / 4 + 8
   uint32_t state_operand[8][4];
   to_operand(state, state_operand);
   for (int chunk = 0; chunk < chunks; ++chunk) {
     Stage& stage = shared.stages[chunk % kStages];
     const ChunkFactors& factors = stage.factors;
     barrier_wait(shared.full[chunk % kStages], chunk / kStages % 2);
-
     float seen[8][4];
     products_begin();
     read_state(seen, state_operand, shared_address(stage.keys));
     products_commit();
-    if (chunk > 0) {
-      // o of the chunk before, and its stage is free.
-      const int before = (chunk - 1) % kStages;
-      store_out(out, shared.stages[before].values, o, row_stride, kChunk, warp, lane);
-      o += kChunk * row_stride;
-      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-      barrier_arrive(shared.empty[before]);
+    if (chunk > 0) barrier_wait(shared.state_taken, (chunk - 1) % 2);
+#pragma unroll
+    for (int s = 0; s < 8; ++s) {
+      shared.state[s][thread] = make_uint4(state_operand[s][0], state_operand[s][1],
+                                           state_operand[s][2], state_operand[s][3]);
     }
-    float read[8][4], within[8][4];  // of o: S^T q, P Vn
-    products_begin();
-    read_state(read, state_operand, shared_address(stage.keys) + 2 * kTileBytes);
-    products_commit();
+    barrier_arrive(shared.state_ready);
 
     // R = V - factor * S^T k, then T R.
-    float fresh[8][4];
-    products_wait<1>();
-    hold(seen);
+    uint32_t values[4][4];
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
-      uint32_t v[4];
-      load_transposed(v,
+      load_transposed(values[n],
                       shared_address(stage.values) +
                           tile_offset(n * 16 + lane / 16 * 8 + lane % 8, warp * 2 + lane / 8 % 2));
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int at = 2 * n + half;
-        const float2 factor = *reinterpret_cast<const float2*>(&factors.read_k[at * 8 + pair]);
-        fresh[at][0] = low_half(v[2 * half]) - factor.x * seen[at][0];
-        fresh[at][1] = high_half(v[2 * half]) - factor.y * seen[at][1];
-        fresh[at][2] = low_half(v[2 * half + 1]) - factor.x * seen[at][2];
-        fresh[at][3] = high_half(v[2 * half + 1]) - factor.y * seen[at][3];
-      }
     }
-    uint32_t high[4][4], low[4][4];
-    to_operand(fresh, high);
+    products_wait<0>();
+    hold(seen);
+    float fresh[8][4];
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+      const float2 factor = *reinterpret_cast<const float2*>(&factors.read_k[n * 8 + pair]);
+      const uint32_t first = values[n / 2][n % 2 * 2], second = values[n / 2][n % 2 * 2 + 1];
+      fresh[n][0] = low_half(first) - factor.x * seen[n][0];
+      fresh[n][1] = high_half(first) - factor.y * seen[n][1];
+      fresh[n][2] = low_half(second) - factor.x * seen[n][2];
+      fresh[n][3] = high_half(second) - factor.y * seen[n][3];
+    }
+    uint32_t operand[4][4];
+    to_operand(fresh, operand);
     float solved[8][4];
     products_begin();
-    multiply_lower(solved, high, shared_address(stage.lower), true);
+    multiply_lower(solved, operand, shared_address(stage.lower));
     products_commit();
     scale(fresh, factors.beta, pair);
     const float decay = factors.decay[0];
-    products_wait<0>();
-    hold(solved);
-    hold(read);
-
-    // Vn = beta R + T R; S = decay S + K^T (factor * Vn), and P Vn.
-#pragma unroll
-    for (int n = 0; n < 8; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) fresh[n][i] += solved[n][i];
-    }
-    uint32_t read_high[4][4], read_low[4][4];
-    to_operands(fresh, read_high, read_low);
-    scale(fresh, factors.write_k, pair);
-    to_operands(fresh, high, low);
 #pragma unroll
     for (int n = 0; n < 16; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) state[n][i] *= decay;
     }
+    if (chunk > 0) barrier_wait(shared.fresh_taken, (chunk - 1) % 2);
+    products_wait<0>();
+    hold(solved);
+
+    // Vn = beta R + T R; S = decay S + K^T (factor * Vn).
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) fresh[n][i] += solved[n][i];
+    }
+    to_operand(fresh, operand);
+#pragma unroll
+    for (int s = 0; s < 4; ++s) {
+      shared.fresh[s][thread] =
+          make_uint4(operand[s][0], operand[s][1], operand[s][2], operand[s][3]);
+    }
+    barrier_arrive(shared.fresh_ready);
+    scale(fresh, factors.write_k, pair);
+    to_operand(fresh, operand);
     products_begin();
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
-      const uint64_t keys = descriptor(shared_address(stage.keys) + step * 2048, kTileBytes);
-      multiply_columns(state, high[step], keys);
-      multiply_columns(state, low[step], keys);
+      multiply_columns(state, operand[step],
+                       descriptor(shared_address(stage.keys) + step * 2048, kTileBytes));
     }
     products_commit();
-    multiply_lower(within, read_high, shared_address(stage.lower) + kTileBytes, true);
-    multiply_lower(within, read_low, shared_address(stage.lower) + kTileBytes, false);
-    products_commit();
-    products_wait<1>();
-    hold(state);
-    to_operand(state, state_operand);
     products_wait<0>();
-    hold(within);
-#pragma unroll
-    for (int n = 0; n < 8; ++n) {
-      const float2 factor = *reinterpret_cast<const float2*>(&factors.read_q[n * 8 + pair]);
-      out[n][0] =
-          pack(fmaf(factor.x, read[n][0], within[n][0]), fmaf(factor.y, read[n][1], within[n][1]));
-      out[n][1] =
-          pack(fmaf(factor.x, read[n][2], within[n][2]), fmaf(factor.y, read[n][3], within[n][3]));
-    }
+    hold(state);
+    barrier_arrive(shared.empty[chunk % kStages]);
+    to_operand(state, state_operand);
   }
-  const int last = chunks - 1;
-  store_out(out, shared.stages[last % kStages].values, o, row_stride, length - last * kChunk, warp,
-            lane);
 #pragma unroll
   for (int n = 0; n < 16; ++n) {
 #pragma unroll
@@ -355,24 +324,93 @@ __device__ __forceinline__ void work(const frt_gated_delta_args& args, Shared& s
   }
 }
 
-// One thread: asks for the chunks in order.
-__device__ __forceinline__ void bring_chunks(const frt_gated_delta_args& args,
-                                             const ChunkRecords& records, Shared& shared,
-                                             int length) {
+// Asks for a chunk: one thread, when its stage is free.
+__device__ __forceinline__ void bring_chunk(const frt_gated_delta_args& args,
+                                            const ChunkRecords& records, Shared& shared,
+                                            int chunk) {
   const int slice = blockIdx.x, head = blockIdx.y, sequence = blockIdx.z;
   const int key_head = head / (args.value_heads / args.key_heads);
+  Stage& stage = shared.stages[chunk % kStages];
+  uint64_t& full = shared.full[chunk % kStages];
+  barrier_expect(full, kStageLoad);
+  const char* value = records.value(args, sequence, chunk, head);
+  bring(stage.keys, records.key(args, sequence, chunk, key_head), kKeyBytes, full);
+  bring(stage.values, value + kTileV + slice * kTileBytes, kTileBytes, full);
+  bring(&stage.factors, value + kFactors, static_cast<int>(sizeof(ChunkFactors)), full);
+  bring(stage.lower, value + kTileT, 2 * kTileBytes, full);
+}
+
+// The second warpgroup: o = factor * S^T q + P Vn.
+__device__ __forceinline__ void write_out(const frt_gated_delta_args& args,
+                                          const ChunkRecords& records, Shared& shared, int length) {
+  const int slice = blockIdx.x, head = blockIdx.y, sequence = blockIdx.z;
+  const int thread = threadIdx.x - kGroup, lane = thread % 32, warp = thread / 32;
   const int chunks = (length + kChunk - 1) / kChunk;
+  const int pair = lane % 4 * 2;
+  const int64_t row_stride = static_cast<int64_t>(args.value_heads) * kChunkDim;
+  bf16* o = static_cast<bf16*>(args.o) +
+            static_cast<int64_t>(sequence) * args.sequences.rows * row_stride + head * kChunkDim +
+            slice * kSlice;
+  if (thread == 0) {
+    for (int chunk = 0; chunk < min(kStages, chunks); ++chunk) {
+      bring_chunk(args, records, shared, chunk);
+    }
+  }
+  __syncwarp();
   for (int chunk = 0; chunk < chunks; ++chunk) {
-    const int at = chunk % kStages;
-    Stage& stage = shared.stages[at];
-    uint64_t& full = shared.full[at];
-    if (chunk >= kStages) barrier_wait(shared.empty[at], (chunk / kStages - 1) % 2);
-    barrier_expect(full, kStageLoad);
-    const char* value = records.value(args, sequence, chunk, head);
-    bring(stage.keys, records.key(args, sequence, chunk, key_head), kKeyBytes, full);
-    bring(stage.values, value + kTileV + slice * kTileBytes, kTileBytes, full);
-    bring(&stage.factors, value + kFactors, static_cast<int>(sizeof(ChunkFactors)), full);
-    bring(stage.lower, value + kTileT, 2 * kTileBytes, full);
+    Stage& stage = shared.stages[chunk % kStages];
+    barrier_wait(shared.full[chunk % kStages], chunk / kStages % 2);
+    barrier_wait(shared.state_ready, chunk % 2);
+    uint32_t state_operand[8][4];
+#pragma unroll
+    for (int s = 0; s < 8; ++s) {
+      const uint4 four = shared.state[s][thread];
+      state_operand[s][0] = four.x;
+      state_operand[s][1] = four.y;
+      state_operand[s][2] = four.z;
+      state_operand[s][3] = four.w;
+    }
+    barrier_arrive(shared.state_taken);
+    float read[8][4], within[8][4];
+    products_begin();
+    read_state(read, state_operand, shared_address(stage.keys) + 2 * kTileBytes);
+    products_commit();
+
+    barrier_wait(shared.fresh_ready, chunk % 2);
+    uint32_t fresh_operand[4][4];
+#pragma unroll
+    for (int s = 0; s < 4; ++s) {
+      const uint4 four = shared.fresh[s][thread];
+      fresh_operand[s][0] = four.x;
+      fresh_operand[s][1] = four.y;
+      fresh_operand[s][2] = four.z;
+      fresh_operand[s][3] = four.w;
+    }
+    barrier_arrive(shared.fresh_taken);
+    products_begin();
+    multiply_lower(within, fresh_operand, shared_address(stage.lower) + kTileBytes);
+    products_commit();
+    products_wait<0>();
+    hold(read);
+    hold(within);
+    uint32_t out[8][2];
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+      const float2 factor = *reinterpret_cast<const float2*>(&stage.factors.read_q[n * 8 + pair]);
+      out[n][0] = pack_bf16(fmaf(factor.x, read[n][0], within[n][0]),
+                            fmaf(factor.y, read[n][1], within[n][1]));
+      out[n][1] = pack_bf16(fmaf(factor.x, read[n][2], within[n][2]),
+                            fmaf(factor.y, read[n][3], within[n][3]));
+    }
+    store_out(out, stage.values, o, row_stride, length - chunk * kChunk, warp, lane);
+    o += kChunk * row_stride;
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    barrier_arrive(shared.empty[chunk % kStages]);
+    if (thread == 0 && chunk + kStages < chunks) {
+      barrier_wait(shared.empty[chunk % kStages], chunk / kStages % 2);
+      bring_chunk(args, records, shared, chunk + kStages);
+    }
+    __syncwarp();
   }
 }
 
@@ -389,7 +427,11 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
       barrier_init(shared.full[i], 1);
-      barrier_init(shared.empty[i], kWorkers);
+      barrier_init(shared.empty[i], 2 * kGroup);
+    }
+    for (uint64_t* barrier :
+         {&shared.state_ready, &shared.state_taken, &shared.fresh_ready, &shared.fresh_taken}) {
+      barrier_init(*barrier, kGroup);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
@@ -399,10 +441,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (length == 0) return;
   // The same for all lanes, as the compiler must see.
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
-  if (warp < kWorkers / 32) {
-    work(args, shared, length);
-  } else if (threadIdx.x == kWorkers) {
-    bring_chunks(args, records, shared, length);
+  if (warp < kGroup / 32) {
+    carry_state(args, shared, length);
+  } else {
+    write_out(args, records, shared, length);
   }
 #endif
 }
