@@ -59,6 +59,7 @@ TEST_CASE("plans: fused, unfused and eager give what a sequential evaluation giv
       for (const uint32_t other : dependencies[node]) plan.after(node, other);
     }
     std::vector<uint32_t> expected(kNodes, 0);
+    cells.upload(expected, streams[0]);
     for (const uint32_t flags : {0u, FRT_PLAN_NO_FUSE, 0u}) {
       plan.compile(flags);
       CHECK(plan.fused() == (flags == 0 && round != 5));
