@@ -4,22 +4,21 @@
 //
 //   1. convolution and silu of q, k and v: tiles K, Q (also kept in shared memory) and V
 //   2. K K^T and Q K^T on tensor cores, kept in registers: they serve all value heads
-//   3. per value head: A and P from them, then T: the inverses of the four diagonal blocks of 16
-//      rows by forward substitution, the blocks below from them by products. In f32: each operand
-//      of these products is the sum of two f16 numbers, of which only the product of the small
-//      parts is left out.
+//   3. per value head: A and P from them, then T from A (delta_solve.cuh)
 //
 // Floor for 8192 rows of 16 key and 48 value heads: 168 MB of u in, 268 MB of tiles out: 94 us at
 // 4.65 TB/s.
 #include "delta_chunk.cuh"
+#include "delta_solve.cuh"
 
 namespace frt::cuda {
 namespace {
 
+using solve::kBlock;
+using solve::kStride;
+
 constexpr int kThreads = 256;
-constexpr int kPass = 3;     // value heads together
-constexpr int kStride = 72;  // floats of a row of A: pairs without bank conflicts
-constexpr int kBlock = 16;   // rows of a block of A
+constexpr int kPass = 3;  // value heads together
 constexpr double kLog2E = 1.4426950408889634;
 
 struct Shared {
@@ -277,171 +276,6 @@ __device__ __forceinline__ void store_a(Shared& shared, int h, const float (&pro
                         });
 }
 
-// L^-1 of two diagonal blocks in place of A, by one warp: 16 lanes a block, a lane a column.
-__device__ __forceinline__ void invert_blocks(float* a, int first_block, int lane) {
-  const int first = (first_block + lane / kBlock) * kBlock, column = lane % kBlock;
-  float* block = a + first * kStride + first;
-  float x[kBlock];
-#pragma unroll
-  for (int i = 0; i < kBlock; ++i) {
-    float sum = i == column ? 1.0f : 0.0f;
-#pragma unroll
-    for (int j = 0; j < i; j += 4) {
-      const float4 four = *reinterpret_cast<const float4*>(block + i * kStride + j);
-      const float values[4] = {four.x, four.y, four.z, four.w};
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        if (j + e < i) sum = fmaf(-values[e], x[j + e], sum);
-      }
-    }
-    x[i] = sum;
-  }
-  __syncwarp();
-#pragma unroll
-  for (int i = 0; i < kBlock; ++i) block[i * kStride + column] = x[i];
-}
-
-// A block of 16 x 16 as accumulators of two products: (row lane / 4 + i / 2 * 8, column n * 8 +
-// lane % 4 * 2 + i % 2).
-using Block = float[2][4];
-
-__device__ __forceinline__ float2 unpack_half(uint32_t pair) {
-  return __half22float2(*reinterpret_cast<const __half2*>(&pair));
-}
-
-// An operand as the sum of two.
-struct Split {
-  uint32_t high[4], low[4];
-  __device__ __forceinline__ void set(int i, float first, float second) {
-    high[i] = pack(first, second);
-    const float2 parts = unpack_half(high[i]);
-    low[i] = pack(first - parts.x, second - parts.y);
-  }
-};
-
-__device__ __forceinline__ void left_operand(const Block& block, Split& made) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    made.set(i, block[i / 2][i % 2 * 2], block[i / 2][i % 2 * 2 + 1]);
-  }
-}
-
-// d += x b^T for the block b of `a`.
-__device__ __forceinline__ void multiply_block(Block& d, const Split& x, const float* b, int lane) {
-  Split right;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float2 values = *reinterpret_cast<const float2*>(b + (lane / 4 + i / 2 * 8) * kStride +
-                                                           lane % 4 * 2 + i % 2 * 8);
-    right.set(i, values.x, values.y);
-  }
-#pragma unroll
-  for (int n = 0; n < 2; ++n) {
-    multiply(d[n], x.low, right.high[2 * n], right.high[2 * n + 1]);
-    multiply(d[n], x.high, right.low[2 * n], right.low[2 * n + 1]);
-    multiply(d[n], x.high, right.high[2 * n], right.high[2 * n + 1]);
-  }
-}
-
-// A block of T: 8 x 8 matrices of f16, [rows][columns].
-using TileBlock = uint32_t[2][2];
-
-// Column kColumn of blocks of T = (L^-1 - I) diag(beta). With the blocks Z_m = (L^-1)_m,kColumn^T:
-//   Z_b^T = -L^-1_bb sum_m A_bm Z_m^T,  m = kColumn .. b - 1,
-// computed transposed, so that results are left operands as they are.
-template <int kColumn>
-__device__ __forceinline__ void solve_column(const float* a, const float* beta, int lane,
-                                             TileBlock (&made)[4 - kColumn]) {
-  const int row = lane / 4, pair = lane % 4 * 2;
-  const float factors[2] = {beta[kColumn * kBlock + row], beta[kColumn * kBlock + row + 8]};
-  const auto finish = [&](const Block& z, TileBlock& block) {
-#pragma unroll
-    for (int n = 0; n < 2; ++n) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        block[n][half] =
-            transposed(pack(z[n][2 * half] * factors[half], z[n][2 * half + 1] * factors[half]));
-      }
-    }
-  };
-  Split z[4 - kColumn];
-  {
-    Block own, below;
-    const float* block = a + kColumn * kBlock * (kStride + 1);
-#pragma unroll
-    for (int n = 0; n < 2; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int at = n * 8 + pair + i % 2, column = row + i / 2 * 8;
-        own[n][i] = block[at * kStride + column];
-        below[n][i] = at > column ? own[n][i] : 0.0f;
-      }
-    }
-    finish(below, made[0]);
-    left_operand(own, z[0]);
-  }
-#pragma unroll
-  for (int b = kColumn + 1; b < 4; ++b) {
-    Block sum{};
-#pragma unroll
-    for (int m = kColumn; m < b; ++m) {
-      multiply_block(sum, z[m - kColumn], a + b * kBlock * kStride + m * kBlock, lane);
-    }
-    Split negative;
-#pragma unroll
-    for (int n = 0; n < 2; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) sum[n][i] = -sum[n][i];
-    }
-    left_operand(sum, negative);
-    Block result{};
-    multiply_block(result, negative, a + b * kBlock * (kStride + 1), lane);
-    finish(result, made[b - kColumn]);
-    if (b < 3) left_operand(result, z[b - kColumn]);
-  }
-}
-
-template <int kColumn>
-__device__ __forceinline__ void store_column(char* tile, int lane,
-                                             const TileBlock (&made)[4 - kColumn]) {
-#pragma unroll
-  for (int b = 0; b < 4; ++b) {
-#pragma unroll
-    for (int n = 0; n < 2; ++n) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        *reinterpret_cast<uint32_t*>(
-            tile + tile_offset(b * kBlock + n * 8 + lane / 4, kColumn * 2 + half) + lane % 4 * 4) =
-            b < kColumn ? 0u : made[b < kColumn ? 0 : b - kColumn][n][half];
-      }
-    }
-  }
-}
-
-// T in place of A, by the two warps of a value head.
-__device__ __forceinline__ void solve(float* a, const float* beta, int lane, int head,
-                                      bool second) {
-  const auto meet = [&] { asm volatile("bar.sync %0, 64;" ::"r"(head + 1) : "memory"); };
-  invert_blocks(a, second ? 2 : 0, lane);
-  meet();
-  char* tile = reinterpret_cast<char*>(a);
-  if (!second) {
-    TileBlock made[4];
-    solve_column<0>(a, beta, lane, made);
-    meet();  // A is read
-    store_column<0>(tile, lane, made);
-  } else {
-    TileBlock made1[3], made2[2], made3[1];
-    solve_column<1>(a, beta, lane, made1);
-    solve_column<2>(a, beta, lane, made2);
-    solve_column<3>(a, beta, lane, made3);
-    meet();
-    store_column<1>(tile, lane, made1);
-    store_column<2>(tile, lane, made2);
-    store_column<3>(tile, lane, made3);
-  }
-}
-
 __device__ __forceinline__ void store_factors(const Shared& shared, int h, int row,
                                               ChunkFactors& factors) {
   const float decay = exp2_fast(shared.sum_high[h][row] + shared.sum_low[h][row]);
@@ -597,7 +431,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 
     const int solving = heads * 2;  // warps
     if (warp < solving) {
-      solve(shared.a[warp / 2], shared.beta[warp / 2], lane, warp / 2, warp % 2);
+      solve::invert(shared.a[warp / 2], shared.beta[warp / 2], lane, warp / 2, warp % 2);
     } else {
       for (int at = threadIdx.x - solving * 32; at < heads * kTileBytes / 16;
            at += kThreads - solving * 32) {
