@@ -68,10 +68,14 @@ __device__ __forceinline__ void convolve(const frt_causal_conv_args& conv, const
 #pragma unroll
   for (int w = 0; w < kHistory; ++w) {
     const int row = first - kHistory + w;
-    past[w] = row >= 0 ? *reinterpret_cast<const uint4*>(rows + row * channels + channel)
-              : row >= -history
-                  ? *reinterpret_cast<const uint4*>(window + (history + row) * channels + channel)
-                  : zero;
+    past[w] = zero;
+    if (row >= 0) {
+      if (row < length) {
+        past[w] = *reinterpret_cast<const uint4*>(rows + row * channels + channel);
+      }
+    } else if (row >= -history) {
+      past[w] = *reinterpret_cast<const uint4*>(window + (history + row) * channels + channel);
+    }
   }
   if (first == 0) {
     // The only thread that touches these channels of the window. Row j is row length - history + j
