@@ -8,7 +8,7 @@
 // rows run at the speed of memory: x, delta and y once each.
 //
 //   norm_block  a row per block, in registers: widths in multiples of 8 up to 16,384, aligned
-//   norm_warp   two or four rows per warp, in registers: widths in multiples of 4 up to 256 (heads)
+//   norm_warp   a row per warp, in registers: widths in multiples of 4 up to 256 (heads), aligned
 //   norm_any    everything else: a row per block, value by value, read twice
 #include <frt/ops/norm.h>
 
@@ -37,8 +37,7 @@ struct Norm {
   float epsilon = 0;
 };
 
-constexpr int kWarpThreads = 128;  // of norm_warp
-constexpr int kWarpRows = 4;       // under way in a warp; half as many of two strips
+constexpr int kWarpThreads = 128;  // of norm_warp: four rows
 constexpr int kAnyThreads = 256;
 
 __device__ __forceinline__ int rows_to_do(const Norm& a) {
@@ -108,7 +107,6 @@ __global__ void __launch_bounds__(1024) norm_block(const Norm a) {
 template <class X, class Y, int kStrips>
 __global__ void __launch_bounds__(kWarpThreads) norm_warp(const Norm a) {
   pdl_trigger();
-  constexpr int kRows = kWarpRows / kStrips;
   const int first = static_cast<int>(threadIdx.x % 32) * 4;
   float weight[kStrips][4];
 #pragma unroll
@@ -116,38 +114,29 @@ __global__ void __launch_bounds__(kWarpThreads) norm_warp(const Norm a) {
     if (a.y && first + s * 128 < a.width) load_typed(a.weight + first + s * 128, weight[s]);
   }
   pdl_wait();
-  const int64_t row0 =
-      (static_cast<int64_t>(blockIdx.x) * (kWarpThreads / 32) + threadIdx.x / 32) * kRows;
-  const int rows = static_cast<int>(min(static_cast<int64_t>(kRows), rows_to_do(a) - row0));
-  if (rows <= 0) return;
-  float v[kRows][kStrips][4], z[kRows][kStrips][4], squares[kRows];
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * (kWarpThreads / 32) + threadIdx.x / 32;
+  if (row >= rows_to_do(a)) return;
+  float v[kStrips][4], z[kStrips][4];
+  float squares = 0;
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    squares[r] = 0;
+  for (int s = 0; s < kStrips; ++s) {
+    if (first + s * 128 >= a.width) continue;
+    if (a.z) load_typed(static_cast<const Y*>(a.z) + row * a.width + first + s * 128, z[s]);
+    load_sum<X, Y>(a, row, first + s * 128, v[s]);
 #pragma unroll
-    for (int s = 0; s < kStrips; ++s) {
-      if (r >= rows || first + s * 128 >= a.width) continue;
-      const int64_t from = first + s * 128;
-      if (a.z) load_typed(static_cast<const Y*>(a.z) + (row0 + r) * a.width + from, z[r][s]);
-      load_sum<X, Y>(a, row0 + r, from, v[r][s]);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) squares[r] += v[r][s][i] * v[r][s][i];
-    }
+    for (int i = 0; i < 4; ++i) squares += v[s][i] * v[s][i];
   }
   if (!a.y) return;
+  const float factor = inverse_rms(warp_sum(squares), a);
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    const float factor = inverse_rms(warp_sum(squares[r]), a);
+  for (int s = 0; s < kStrips; ++s) {
+    if (first + s * 128 >= a.width) continue;
 #pragma unroll
-    for (int s = 0; s < kStrips; ++s) {
-      if (r >= rows || first + s * 128 >= a.width) continue;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        v[r][s][i] *= factor * weight[s][i];
-        if (a.z) v[r][s][i] *= silu(z[r][s][i]);
-      }
-      store_typed(static_cast<Y*>(a.y) + (row0 + r) * a.y_stride + first + s * 128, v[r][s]);
+    for (int i = 0; i < 4; ++i) {
+      v[s][i] *= factor * weight[s][i];
+      if (a.z) v[s][i] *= silu(z[s][i]);
     }
+    store_typed(static_cast<Y*>(a.y) + row * a.y_stride + first + s * 128, v[s]);
   }
 }
 
@@ -182,11 +171,9 @@ void launch_norm(Stream& stream, const Norm& a) {
     return pointers && a.width % step == 0 && a.x_stride % step == 0 && a.y_stride % step == 0;
   };
   if (in_steps(4) && a.width <= 256) {
-    const int strips = a.width <= 128 ? 1 : 2;
-    const auto blocks =
-        static_cast<unsigned>(ceil_div(a.rows, kWarpThreads / 32 * (kWarpRows / strips)));
+    const auto blocks = static_cast<unsigned>(ceil_div(a.rows, kWarpThreads / 32));
     launch(stream, {dim3(blocks), kWarpThreads},
-           strips == 1 ? norm_warp<X, Y, 1> : norm_warp<X, Y, 2>, a);
+           a.width <= 128 ? norm_warp<X, Y, 1> : norm_warp<X, Y, 2>, a);
   } else if (in_steps(8) && a.width <= 16384 && !a.z) {
     const int strips = a.width <= 8192 ? 1 : 2;
     const auto threads = static_cast<unsigned>(ceil_div(a.width, 8 * strips * 32) * 32);
