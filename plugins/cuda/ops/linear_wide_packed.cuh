@@ -9,9 +9,10 @@
 
 namespace frt::cuda {
 
-// Whether the product's types, sizes and alignments allow it. Any number of rows is right, up to
-// kPackedRows it is also the fastest way.
+// Whether the product's types, sizes and alignments allow it. Any number of rows gives the right
+// result; the weights are read again for every 64.
 bool packed_takes(const Product& product);
+// Up to here this way is taken.
 inline constexpr int32_t kPackedRows = 128;
 
 // Bytes of working memory.
