@@ -10,8 +10,8 @@
 //
 // Floor, 8192 rows of the 27B: 416 TFLOP at about 790 TFLOP/s are 527 ms. Widening FP8 weights
 // reads 25 GB, writes 50 and reads these once more, 30 ms for the whole model at the speed of
-// memory; on an H200 all products of 512 rows took 55 ms with FP8 weights and 36 ms with BF16. It is
-// the exact way. Slices bound the memory for it, they are not made small enough for L2.
+// memory; on an H200 all products of 512 rows took 55 ms with FP8 weights and 36 ms with BF16. It
+// is the exact way. Slices bound the memory for it, they are not made small enough for L2.
 #include <algorithm>
 #include <array>
 #include <vector>
