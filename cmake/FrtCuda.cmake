@@ -14,7 +14,7 @@ set(FRT_CUDA_FOUND OFF)
 if(NOT FRT_CUDA STREQUAL "OFF")
   if(NOT CMAKE_CUDA_COMPILER)
     find_program(FRT_NVCC nvcc
-      HINTS ${PROJECT_SOURCE_DIR}/build/cuda-toolkit/bin ENV CUDA_HOME
+      HINTS ${PROJECT_SOURCE_DIR}/build/cuda-toolkit ENV CUDA_HOME PATH_SUFFIXES bin
       PATHS /usr/local/cuda/bin)
     if(FRT_NVCC)
       set(CMAKE_CUDA_COMPILER ${FRT_NVCC} CACHE FILEPATH "nvcc")
