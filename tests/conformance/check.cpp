@@ -135,7 +135,7 @@ Tensor& Case::integers(const std::string& name, const std::vector<int32_t>& valu
 
 Tensor& Case::raw(const std::string& name, frt_dtype dtype, const void* data, int64_t count) {
   Tensor& tensor = make(name, dtype, count);
-  std::memcpy(tensor.initial.data(), data, tensor.initial.size());
+  if (!tensor.initial.empty()) std::memcpy(tensor.initial.data(), data, tensor.initial.size());
   return tensor;
 }
 
