@@ -17,7 +17,7 @@ JOBS = int(os.environ.get("FRT_GPU_JOBS", "4"))
 
 # What two right implementations may differ by in bf16: where the probabilities of the two best tokens
 # are closer than this (natural logarithm), either may come out first.
-NOISE = 0.25
+NOISE = 0.05
 
 PROMPTS = (
     "Once upon a time", "One day", "The little", "Tom and Mia", "In the forest", "It was raining",
