@@ -29,7 +29,7 @@ uint8_t encode_e4m3(float value) {
   std::frexp(magnitude, &exponent);  // magnitude = m * 2^exponent, m in [0.5, 1)
   const int step = std::max(exponent - 4, -9);
   auto units = static_cast<int>(std::nearbyint(std::ldexp(magnitude, -step)));
-  int biased = step + 10 - 3 + 3;  // of a value with the implied one at bit 3
+  int biased = step + 10;  // exponent field of a value with the implied one at bit 3
   if (units >= 16) {
     units /= 2;
     ++biased;
