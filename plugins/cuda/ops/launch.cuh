@@ -7,6 +7,9 @@
 //     pdl_wait(). Only constants (weights, norm factors, tables) may be read earlier.
 //   - it calls pdl_trigger() early, normally first thing: that only allows the next kernel to be
 //     scheduled, it publishes no data (the next one's pdl_wait() waits for our end).
+// A pair of kernels of one operator may depart from this together: the first triggers only after
+// its own pdl_wait(), so what was written before it is there for the second without a wait
+// (attention_split.cu, moe_decode_experts.cu). Each says so where it triggers.
 // Below sm_90 both are empty, and launch() asks for no overlap.
 #pragma once
 
