@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(kWarps * 32, sizeof(KV) == 2 ? 2 : 3)
   pdl_wait();
   // Only now: the merging kernel relies on it that whatever was written before this kernel is
   // there.
-  pdl_trigger();  // only now: the merging kernel reads metadata and the gate before it waits
+  pdl_trigger();
 
   Sequence sequence;
   sequence.length = active_length(args.sequences, b);
