@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * frt/observation.h - a robot's raw observation into the buffers of a policy, and the policy's
+ * actions into the robot's units: an extension of a model object that has frt.role.policy/1.
+ *
+ * What a policy was trained on (names of cameras, resizing, normalisation, prompt, differences
+ * instead of positions) belongs to its checkpoint, so the model plugin does it and a host only
+ * hands over what came in:
+ *
+ *   write(model, observation, stream, &observed)   names and arrays into images, view_mask, prompt
+ *   infer_key(model, &observed.shape, &key)        frt/role/policy.h
+ *   graph_replay(infer, key, stream), copy `actions` to the host
+ *   finish(model, &observed, actions, robot)       normalised actions into robot units
+ *
+ * A policy plugin of its own kind offers the same table: it decides which names it knows, and hosts
+ * pass all they have. Names that it does not know are ignored; what it needs and is missing, of
+ * another type or size, NaN or infinite, is an error that names the array.
+ */
+#ifndef FRT_OBSERVATION_H_
+#define FRT_OBSERVATION_H_
+
+#include <frt/base.h>
+#include <frt/exec.h>
+#include <frt/model.h>
+#include <frt/role/policy.h>
+
+FRT_EXTERN_C_BEGIN
+
+#define FRT_EXT_OBSERVATION "frt.observation/1"
+
+#define FRT_ARRAY_MAX_RANK 4u
+
+/* One array in host memory, row-major and packed; frozen. Borrowed for the call. */
+typedef struct frt_array {
+  const char* name; /* as the client names it; nested maps joined by '/': "images/cam_high" */
+  const void* data;
+  frt_dtype dtype; /* f32, f64, f16, u8, i8 .. i64, bool */
+  uint32_t rank;   /* 0: a scalar */
+  int64_t shape[FRT_ARRAY_MAX_RANK];
+} frt_array;
+FRT_ASSERT_LAYOUT(frt_array, 56, shape, 24);
+
+/* What came in. Borrowed for the call. */
+typedef struct frt_observation {
+  uint32_t struct_size;
+  uint32_t array_count;
+  const frt_array*
+      arrays;         /* [array_count]: images, state; "noise" (horizon, action_dim) if given */
+  const char* prompt; /* the instruction; NULL: the checkpoint's default, or that of before */
+  const int32_t* prompt_tokens; /* ids instead of an instruction; NULL: none */
+  uint32_t prompt_token_count;
+  uint32_t reserved;
+  const char* options; /* JSON object of further wishes, as the plugin documents; NULL: none */
+} frt_observation;
+FRT_ASSERT_LAYOUT(frt_observation, 48, options, 40);
+
+#define FRT_OBSERVED_STATE_MAX 64u
+
+/* What `finish` needs to know of the observation that the actions answer. The caller sets
+ * struct_size; it is a plain value and may be kept, copied, and used more than once. */
+typedef struct frt_observed {
+  uint32_t struct_size;
+  uint32_t state_count;
+  frt_policy_shape shape; /* for infer_key: views and prompt are set, the rest is zero */
+  double state[FRT_OBSERVED_STATE_MAX]; /* raw state, in the space of the actions */
+} frt_observed;
+FRT_ASSERT_LAYOUT(frt_observed, 544, state, 32);
+
+/* Constant for the life of the model. The caller sets struct_size; strings live as long as the
+ * model. */
+typedef struct frt_observation_info {
+  uint32_t struct_size;
+  uint32_t action_dim; /* values of one action in robot units */
+  uint32_t state_dim;  /* values of the raw state; 0: not read */
+  uint32_t reserved;
+  const char* names;    /* the arrays that are read, JSON: [{"name", "kind": "image" | "state",
+                           "shape", "required"}, ...] */
+  const char* metadata; /* what a client is told when it connects: a JSON object */
+} frt_observation_info;
+FRT_ASSERT_LAYOUT(frt_observation_info, 32, metadata, 24);
+
+typedef struct frt_observation_v1 {
+  uint32_t struct_size;
+  uint32_t reserved;
+  frt_status (*info)(frt_model model, frt_observation_info* info); /* [any] */
+  /* Checks everything, converts, and uploads in order on `stream`, through memory of the model's
+   * own (it waits for its upload before the last one). On an error no buffer was touched.
+   * [driver] */
+  frt_status (*write)(frt_model model, const frt_observation* observation, frt_stream stream,
+                      frt_observed* observed, frt_error* error);
+  /* `actions` (horizon, policy action_dim) of one sample, host memory, into `robot` (horizon,
+   * action_dim of the info). FRT_ERR_FORMAT if a value is NaN or infinite, before or after: such a
+   * chunk must not reach a robot.  [any] */
+  frt_status (*finish)(frt_model model, const frt_observed* observed, const float* actions,
+                       double* robot, frt_error* error);
+} frt_observation_v1;
+FRT_ASSERT_LAYOUT(frt_observation_v1, 32, finish, 24);
+
+FRT_EXTERN_C_END
+
+#endif /* FRT_OBSERVATION_H_ */
