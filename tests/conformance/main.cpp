@@ -2,11 +2,18 @@
 // frt-plugin-check: does a backend plugin compute what the operators' headers say? Every operator
 // it offers, with random inputs and odd shapes, against the CPU backend in its reference numerics
 // (f32, one fixed order of reduction).
+//
+// Under a tool that makes each case a hundred times slower (compute-sanitizer), --part spreads the
+// cases over processes side by side, and --seconds ends a process in time: the cases are then taken
+// in random order, so what is left out is left out evenly, and it is counted.
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <frt/error.hpp>
+#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "check.hpp"
@@ -28,26 +35,64 @@ Option option_of(const std::string& text) {
   return {text.substr(0, equals), text.substr(equals + 1)};
 }
 
-struct Totals {
-  int passed = 0, failed = 0, skipped = 0;
+struct Choice {
+  std::string filter;       // text in the name
+  int part = 1, parts = 1;  // of the cases that the filter leaves, each parts-th from this one on
+  double seconds = 0;       // no case begins later; 0: all of them
+  uint64_t seed = 1;
 };
 
-Totals run_cases(const Suite& suite, Backend& tested, Backend& reference, const std::string& filter,
-                 uint64_t seed, bool verbose) {
-  Totals totals;
+// "3/16".
+void read_part(const std::string& text, Choice& choice) {
+  int end = 0;
+  if (std::sscanf(text.c_str(), "%d/%d%n", &choice.part, &choice.parts, &end) != 2 ||
+      static_cast<std::size_t>(end) != text.size() || choice.part < 1 ||
+      choice.part > choice.parts) {
+    throw frt::Error(FRT_ERR_INVALID_ARGUMENT,
+                     "--part '" + text + "': expected I/N with I from 1 to N, e.g. 3/16");
+  }
+}
+
+std::vector<const Suite::Entry*> chosen_cases(const Suite& suite, const Choice& choice) {
+  std::vector<const Suite::Entry*> chosen;
+  int index = 0;
   for (const Suite::Entry& entry : suite.cases()) {
-    if (entry.name.find(filter) == std::string::npos) continue;
-    Case one(tested, reference, seed);
+    if (entry.name.find(choice.filter) == std::string::npos) continue;
+    if (index++ % choice.parts == choice.part - 1) chosen.push_back(&entry);
+  }
+  if (choice.seconds > 0) {
+    std::mt19937_64 random(choice.seed);
+    for (std::size_t i = chosen.size(); i > 1; --i) std::swap(chosen[i - 1], chosen[random() % i]);
+  }
+  return chosen;
+}
+
+struct Totals {
+  int passed = 0, failed = 0, skipped = 0, left = 0;
+};
+
+Totals run_cases(const Suite& suite, Backend& tested, Backend& reference, const Choice& choice,
+                 bool verbose) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  Totals totals;
+  for (const Suite::Entry* entry : chosen_cases(suite, choice)) {
+    if (choice.seconds > 0 &&
+        std::chrono::duration<double>(Clock::now() - start).count() > choice.seconds) {
+      ++totals.left;
+      continue;
+    }
+    Case one(tested, reference, choice.seed);
     try {
-      entry.body(one);
+      entry->body(one);
       ++totals.passed;
-      if (verbose) std::printf("ok    %-60s %.2e\n", entry.name.c_str(), one.worst());
+      if (verbose) std::printf("ok    %-60s %.2e\n", entry->name.c_str(), one.worst());
     } catch (const Skip& skip) {
       ++totals.skipped;
-      if (verbose) std::printf("skip  %-60s %s\n", entry.name.c_str(), skip.why.c_str());
+      if (verbose) std::printf("skip  %-60s %s\n", entry->name.c_str(), skip.why.c_str());
     } catch (const std::exception& error) {
       ++totals.failed;
-      std::printf("FAIL  %-60s %s\n", entry.name.c_str(), error.what());
+      std::printf("FAIL  %-60s %s\n", entry->name.c_str(), error.what());
     }
     std::fflush(stdout);
   }
@@ -58,17 +103,21 @@ Totals run_cases(const Suite& suite, Backend& tested, Backend& reference, const 
 
 int main(int argc, char** argv) {
   CLI::App app("Checks a backend plugin against the operators' definitions.");
-  std::string plugin, reference, filter;
+  std::string plugin, reference, part;
+  Choice choice;
   std::vector<std::string> settings;
   uint32_t device = 0;
-  uint64_t seed = 1;
   bool verbose = false, list = false;
   app.add_option("plugin", plugin, "The plugin file, e.g. lib/frt/plugins/frt_cpu.so")->required();
   app.add_option("--reference", reference, "The CPU plugin; default: frt_cpu.so beside it");
   app.add_option("--device", device, "Ordinal of the device");
   app.add_option("--set", settings, "A device option of the plugin, key=value; repeatable");
-  app.add_option("--filter", filter, "Only cases whose name contains this text");
-  app.add_option("--seed", seed, "Seed of the random inputs")->capture_default_str();
+  app.add_option("--filter", choice.filter, "Only cases whose name contains this text");
+  app.add_option("--part", part, "I/N: of these each N-th case, from the I-th on");
+  app.add_option("--seconds", choice.seconds,
+                 "Takes the cases in random order and begins none after so many seconds")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--seed", choice.seed, "Seed of the random inputs")->capture_default_str();
   app.add_flag("--verbose", verbose, "A line per case, with its largest relative error");
   app.add_flag("--list", list, "Only list the cases");
   CLI11_PARSE(app, argc, argv);
@@ -83,11 +132,14 @@ int main(int argc, char** argv) {
   frt::conformance::add_attention_cases(suite);
   frt::conformance::add_moe_cases(suite);
   frt::conformance::add_sample_cases(suite);
-  if (list) {
-    for (const auto& entry : suite.cases()) std::printf("%s\n", entry.name.c_str());
-    return 0;
-  }
   try {
+    if (!part.empty()) read_part(part, choice);
+    if (list) {
+      for (const auto* entry : chosen_cases(suite, choice)) {
+        std::printf("%s\n", entry->name.c_str());
+      }
+      return 0;
+    }
     if (reference.empty()) {
       reference = (std::filesystem::path(plugin).parent_path() / "frt_cpu.so").string();
     }
@@ -97,8 +149,10 @@ int main(int argc, char** argv) {
     Backend trusted(reference, 0, {{"numerics", "reference"}});
     std::printf("%s: %s, %s\n", tested.id().c_str(), tested.info().name,
                 tested.info().architecture);
-    const Totals totals = run_cases(suite, tested, trusted, filter, seed, verbose);
-    std::printf("%d passed, %d failed, %d skipped\n", totals.passed, totals.failed, totals.skipped);
+    const Totals totals = run_cases(suite, tested, trusted, choice, verbose);
+    std::printf("%d passed, %d failed, %d skipped", totals.passed, totals.failed, totals.skipped);
+    if (totals.left > 0) std::printf(", %d left out for lack of time", totals.left);
+    std::printf("\n");
     return totals.failed > 0 || totals.passed == 0 ? 1 : 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
