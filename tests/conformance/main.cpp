@@ -106,7 +106,7 @@ int main(int argc, char** argv) {
   std::string plugin, reference, part;
   Choice choice;
   std::vector<std::string> settings;
-  uint32_t device = 0;
+  uint32_t device = 0, threads = 0;
   bool verbose = false, list = false;
   app.add_option("plugin", plugin, "The plugin file, e.g. lib/frt/plugins/frt_cpu.so")->required();
   app.add_option("--reference", reference, "The CPU plugin; default: frt_cpu.so beside it");
@@ -117,6 +117,8 @@ int main(int argc, char** argv) {
   app.add_option("--seconds", choice.seconds,
                  "Takes the cases in random order and begins none after so many seconds")
       ->check(CLI::NonNegativeNumber);
+  app.add_option("--threads", threads,
+                 "Of the reference; 0: all cores. 1 where processes run side by side");
   app.add_option("--seed", choice.seed, "Seed of the random inputs")->capture_default_str();
   app.add_flag("--verbose", verbose, "A line per case, with its largest relative error");
   app.add_flag("--list", list, "Only list the cases");
@@ -146,7 +148,8 @@ int main(int argc, char** argv) {
     std::vector<Option> options;
     for (const std::string& text : settings) options.push_back(option_of(text));
     Backend tested(plugin, device, options);
-    Backend trusted(reference, 0, {{"numerics", "reference"}});
+    Backend trusted(reference, 0,
+                    {{"numerics", "reference"}, {"threads", std::to_string(threads)}});
     std::printf("%s: %s, %s\n", tested.id().c_str(), tested.info().name,
                 tested.info().architecture);
     const Totals totals = run_cases(suite, tested, trusted, choice, verbose);
