@@ -1,6 +1,8 @@
 # The exec contract and the state arenas. Paths are relative to core/.
 set(FRT_CORE_EXEC_SOURCES
+  src/capsule/row_blocks.cpp
   src/capsule/state.cpp
+  src/capsule/table_ring.cpp
   src/exec/buffer.cpp
   src/exec/context.cpp
   src/exec/copy.cpp

@@ -528,7 +528,7 @@ class State {
   State(const frt_state_v1* table, const Context& context, const frt_capsule_layout& layout,
         uint32_t slots, const std::string& name)
       : table_(table), context_(context) {
-    if (!table || !FRT_HAS(table, frt_state_v1, state_clear)) {
+    if (!table || !FRT_HAS(table, frt_state_v1, state_reserve)) {
       throw Error(FRT_ERR_ABI, "the host gives no complete " FRT_EXT_STATE "; use a newer host");
     }
     frt_error error{};
@@ -557,7 +557,15 @@ class State {
   frt_state handle() const noexcept { return handle_; }
   const frt_state_info& info() const noexcept { return info_; }
 
-  // Bytes from the start of a slot to region `name`.  [setup]
+  // As info(), with today's counters.  [any]
+  frt_state_info counters() const {
+    frt_state_info info{};
+    info.struct_size = sizeof(info);
+    check(table_->state_info(handle_, &info), "state_info");
+    return info;
+  }
+
+  // Bytes from the arena's start to region `name` in slot 0 or block 0.  [setup]
   uint64_t region(const std::string& name) const {
     uint64_t offset = 0;
     frt_error error{};
@@ -566,6 +574,11 @@ class State {
   }
   void clear(uint32_t slot, const Stream& stream) const {  // [hot]
     context_.checked(table_->state_clear(handle_, slot, stream.handle()), "state_clear");
+  }
+  // Rows [first, end) of `slot` may be written by what `stream` gets from now on.  [hot]
+  void reserve(uint32_t slot, uint64_t first, uint64_t end, const Stream& stream) const {
+    context_.checked(table_->state_reserve(handle_, slot, first, end, stream.handle()),
+                     "state_reserve");
   }
   void reset() noexcept {  // [setup]
     if (handle_) table_->state_release(std::exchange(handle_, nullptr));

@@ -144,7 +144,7 @@ TEST_CASE("10,000 calls of every hot function allocate nothing and take no lock"
       separate.compile(FRT_PLAN_NO_FUSE);
       CHECK(fused.fused() == !eager);
       const frt_region region{"r", FRT_REGION_FIXED, FRT_DTYPE_F32, 256, 1, 0};
-      const frt_capsule_layout layout{sizeof(layout), 1, &region};
+      const frt_capsule_layout layout{sizeof(layout), 1, &region, 0, 0};
       const frt::State state(frt::core::state_table(), context, layout, 2, "state");
       std::vector<frt_copy> copies;
       for (uint64_t i = 0; i < 16; ++i) copies.push_back({a, (i * 5 % 16) * 64, b, i * 64, 64});

@@ -15,7 +15,7 @@ frt_region rows(const char* name, uint64_t row_bytes, uint64_t max_rows) {
 
 frt::State make(const Rig& rig, const std::vector<frt_region>& regions, uint32_t slots) {
   const frt_capsule_layout layout{sizeof(layout), static_cast<uint32_t>(regions.size()),
-                                  regions.data()};
+                                  regions.data(), 0, 0};
   return frt::State(frt::core::state_table(), rig.context, layout, slots, "state");
 }
 
@@ -95,7 +95,7 @@ TEST_CASE("broken layouts are refused by region name") {
   odd.dtype = 99;
   refuses(FRT_ERR_INVALID_ARGUMENT, "element type", {odd});
   const frt_region one = fixed("a", 1);
-  frt_capsule_layout layout{8, 1, &one};
+  frt_capsule_layout layout{8, 1, &one, 0, 0};
   CHECK_FAILS(FRT_ERR_ABI, "layout",
               frt::State(frt::core::state_table(), rig.context, layout, 1, "s"));
   layout.struct_size = sizeof(layout);

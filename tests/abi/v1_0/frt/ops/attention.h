@@ -4,8 +4,11 @@
  *
  * Keys and values live in the state arena, one row per position:
  *   key row p of slot s:   keys + s * slot_stride + p * (kv_heads * head_dim) elements of kv_dtype
- * and values likewise. Row q of sequence b has position position[b] + q, and attends to positions
- * 0 .. position[b] + q. Query head h uses key/value head h / (heads / kv_heads). Softmax in f32.
+ * or, where the arena has row blocks (frt/capsule.h), in the block that the table names:
+ *   keys + blocks.table[s * slot_blocks + p / rows] * stride + (p % rows) * (kv_heads * head_dim)
+ * .. and values likewise. Row q of sequence b has position position[b] + q, and attends to
+ * positions 0 .. position[b] + q. Query head h uses key/value head h / (heads / kv_heads). Softmax
+ * in f32.
  */
 #ifndef FRT_OPS_ATTENTION_H_
 #define FRT_OPS_ATTENTION_H_
@@ -14,6 +17,19 @@
 #include <frt/ops/sequences.h>
 
 FRT_EXTERN_C_BEGIN
+
+#define FRT_ROW_BLOCKS_LEAST 64 /* rows of a block that operators take */
+
+/* Where the rows of a slot are; all zero: one after the other. The table is written by copies and
+ * fills of the stream alone, never by a kernel. Frozen. */
+typedef struct frt_row_blocks {
+  const int32_t* table; /* device (slots, slot_blocks); NULL: no blocks. An entry of -1 is no block:
+                           rows there are not stored, and must not be read */
+  int64_t stride;       /* bytes from block to block, of keys and of values */
+  int32_t slot_blocks;
+  int32_t rows; /* of a block, a power of two, at least FRT_ROW_BLOCKS_LEAST */
+} frt_row_blocks;
+FRT_ASSERT_LAYOUT(frt_row_blocks, 24, rows, 20);
 
 /* Norm, rotate and store, per head:
  *   q_out = rope(rms_norm(q) * q_norm);  keys[p] = rope(rms_norm(k) * k_norm);  values[p] = v
@@ -40,12 +56,13 @@ typedef struct frt_attention_append_args {
   float rope_scale;       /* 1 unless the rope type says otherwise */
   float k_scale, v_scale; /* f8_e4m3: stored value = value / scale; 1 otherwise */
   int32_t max_rows;       /* positions a slot has room for */
-  void* keys;             /* slot 0, position 0 */
+  void* keys;             /* slot 0 or block 0, position 0 */
   void* values;
-  int64_t slot_stride; /* bytes, of keys and of values */
+  int64_t slot_stride; /* bytes, of keys and of values; ignored with blocks */
   void* q_out;         /* (count * rows, heads, head_dim) */
+  frt_row_blocks blocks;
 } frt_attention_append_args;
-FRT_ASSERT_LAYOUT(frt_attention_append_args, 176, q_out, 168);
+FRT_ASSERT_LAYOUT(frt_attention_append_args, 200, blocks, 176);
 
 /* y = softmax(scale * q K^T, causal) V, then y *= sigmoid(gate) if there is a gate. */
 #define FRT_OP_ATTENTION "frt.attention/1"
@@ -60,15 +77,16 @@ typedef struct frt_attention_args {
   const void* q; /* (count * rows, heads, head_dim) */
   const void* keys;
   const void* values;
-  int64_t slot_stride; /* bytes */
+  int64_t slot_stride; /* bytes; ignored with blocks */
   float k_scale, v_scale;
   const void* gate;         /* row r, head h at gate + r * gate_row_stride + h * gate_head_stride;
                                NULL: none */
   int64_t gate_row_stride;  /* elements */
   int64_t gate_head_stride; /* elements */
   void* y;                  /* (count * rows, heads, head_dim) */
+  frt_row_blocks blocks;
 } frt_attention_args;
-FRT_ASSERT_LAYOUT(frt_attention_args, 136, y, 128);
+FRT_ASSERT_LAYOUT(frt_attention_args, 160, blocks, 136);
 
 /* Both. Composition: attention_append into append.q_out = attention.q, then attention. */
 #define FRT_OP_ATTENTION_BLOCK "frt.attention_block/1"
@@ -78,7 +96,7 @@ typedef struct frt_attention_block_args {
   frt_attention_append_args append;
   frt_attention_args attention;
 } frt_attention_block_args;
-FRT_ASSERT_LAYOUT(frt_attention_block_args, 320, attention, 184);
+FRT_ASSERT_LAYOUT(frt_attention_block_args, 368, attention, 208);
 
 FRT_EXTERN_C_END
 

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// state.hpp - what stands behind frt_state, and what capsules do with its rows.
+//
+// A capsule of a slot is a copy of the FIXED range and, for a state with blocks, the blocks of its
+// rows by reference. To restore it: adopt_rows() gives the slot the whole blocks by reference and a
+// fresh one for the rest; the caller copies the rest's valid rows (from the capsule's last block to
+// rows.entries(slot)[same index]) in the same batch as the FIXED range and the table, and calls
+// table_submitted(). What a capsule holds it gives back with release_rows(), in stream order behind
+// all work that reads the blocks.
+#pragma once
+
+#include <frt/capsule.h>
+#include <frt/exec.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "capsule/row_blocks.hpp"
+#include "capsule/table_ring.hpp"
+
+struct frt_state_s {
+  struct Region {
+    std::string name;
+    uint32_t kind;
+    frt_dtype dtype;
+    uint64_t row_bytes, max_rows;
+    int64_t row_lag;
+    uint64_t offset;  // in the slot; ROWS with blocks: in the block
+  };
+
+  frt_context context = nullptr;
+  frt_buffer buffer = nullptr;
+  std::string name;
+  uint32_t slots = 0;
+  uint64_t slot_stride = 0;
+  uint64_t fixed_bytes = 0;
+  std::vector<Region> regions;  // FIXED ones first
+
+  uint64_t max_rows = 0;  // of a slot: of the region that has fewest
+
+  // With blocks.
+  std::optional<frt::core::RowBlocks> rows;
+  uint64_t pool_offset = 0;    // block 0, from the start of the arena
+  uint64_t block_stride = 0;   // bytes; without blocks slot_stride
+  frt_buffer table = nullptr;  // i32 (slots, slot_blocks), device
+  frt::core::TableRing ring;
+
+  ~frt_state_s();
+};
+
+namespace frt::core {
+
+// Where a block's row `row` of a region is, in bytes from the start of the arena.
+inline uint64_t row_offset(const frt_state_s& state, const frt_state_s::Region& region,
+                           int32_t block, uint64_t row) noexcept {
+  return state.pool_offset + static_cast<uint64_t>(block) * state.block_stride + region.offset +
+         row * region.row_bytes;
+}
+
+// The blocks of the slot's first `boundary` rows, held from now on; their rows before `boundary`
+// are not written any more. FRT_ERR_OUT_OF_RANGE: the slot has fewer. With blocks.  [hot]
+frt_status share_rows(frt_state_s& state, uint32_t slot, uint64_t boundary,
+                      std::span<int32_t> blocks) noexcept;
+
+// Blocks that belong to no slot, held from now on (rows that come from elsewhere).
+// FRT_ERR_OUT_OF_MEMORY: too few are free.  [hot]
+frt_status take_rows(frt_state_s& state, std::span<int32_t> blocks) noexcept;
+
+void release_rows(frt_state_s& state, std::span<const int32_t> blocks) noexcept;  // [hot]
+
+// The slot's rows before `boundary` become those of `shared` (blocks that are held: the first ones,
+// at most rows->whole(boundary)) and fresh ones. `table` is the copy that tells the device; it must
+// be submitted with the copies into the fresh blocks, or before them, and then table_submitted() or
+// table_withdrawn() be called. FRT_ERR_OUT_OF_MEMORY: too few are free; nothing has changed.  [hot]
+frt_status adopt_rows(frt_state_s& state, uint32_t slot, std::span<const int32_t> shared,
+                      uint64_t boundary, frt_copy& table) noexcept;
+frt_status table_submitted(frt_state_s& state, frt_stream stream) noexcept;
+// After a submission that failed: the slot is left without rows.  [hot]
+void table_withdrawn(frt_state_s& state, uint32_t slot) noexcept;
+
+}  // namespace frt::core
