@@ -15,6 +15,8 @@ FRT_EXTERN_C_BEGIN
 #define FRT_OP_SIGMOID_MUL "frt.sigmoid_mul/1"
 /* y = a + b. */
 #define FRT_OP_ADD "frt.add/1"
+/* y = gelu(a) * b, gelu(z) = z/2 (1 + tanh(0.7978845608 (z + 0.044715 z^3))). */
+#define FRT_OP_GELU_MUL "frt.gelu_mul/1"
 typedef struct frt_binary_args {
   uint32_t struct_size;
   frt_dtype dtype; /* of a, b and y: f32, bf16 */
