@@ -20,10 +20,14 @@
 #include <frt/core/state.hpp>
 #include <limits>
 
+#include "capsule/store.hpp"
 #include "exec/functions.hpp"
 #include "exec/objects.hpp"
 
+frt_state_s::frt_state_s() = default;
+
 frt_state_s::~frt_state_s() {
+  store.reset();
   frt::core::exec::buffer_release(table);
   frt::core::exec::buffer_release(buffer);
 }
@@ -179,6 +183,12 @@ void allocate(frt_context context, uint64_t bytes, const std::string& name, uint
   check(exec::stream_sync(&stream), context->last_error);
 }
 
+// Bytes of a full slot.
+uint64_t largest_capsule(const frt_state_s& state) {
+  return state.rows ? state.fixed_bytes + state.rows->slot_blocks() * state.block_stride
+                    : state.slot_stride;
+}
+
 constexpr uint8_t kNoBlocks = 0xFF;  // every byte of an entry -1
 
 frt_status state_create(frt_context context, const frt_capsule_layout* layout, uint32_t slots,
@@ -202,12 +212,13 @@ frt_status state_create(frt_context context, const frt_capsule_layout* layout, u
       allocate(context, entries * sizeof(int32_t), made->name + ".blocks", kNoBlocks, made->table);
       made->ring.create(context, made->rows->slot_blocks(), made->name + ".blocks.ring");
     }
+    made->store = std::make_unique<CapsuleStore>(*made, largest_capsule(*made));
     *state = made.release();
   });
 }
 
 void state_release(frt_state state) noexcept {
-  delete state;
+  if (state) drop_state(state);
 }
 
 frt_status state_info(frt_state state, frt_state_info* info) noexcept {
@@ -318,7 +329,11 @@ frt_status state_reserve(frt_state state, uint32_t slot, uint64_t first, uint64_
   }
   if (!state->rows) return FRT_OK;
   RowBlocks::Change change;
-  switch (state->rows->reserve(slot, first, end, change)) {
+  auto result = state->rows->reserve(slot, first, end, change);
+  if (result == RowBlocks::Result::kTooFew && state->store->hand_over_rows(stream)) {
+    result = state->rows->reserve(slot, first, end, change);
+  }
+  switch (result) {
     case RowBlocks::Result::kTooFew:
       return too_few(*state, slot, kCall, end);
     case RowBlocks::Result::kHeld:
@@ -349,6 +364,10 @@ constexpr frt_state_v1 kTable = {
 
 const frt_state_v1* state_table() noexcept {
   return &kTable;
+}
+
+void drop_state(frt_state state) noexcept {
+  if (--state->references == 0) delete state;
 }
 
 frt_status share_rows(frt_state_s& state, uint32_t slot, uint64_t boundary,

@@ -13,6 +13,7 @@
 #include <frt/exec.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,6 +22,11 @@
 #include "capsule/row_blocks.hpp"
 #include "capsule/table_ring.hpp"
 
+namespace frt::core {
+class CapsuleStore;
+}
+
+// Counted: a capsule keeps its arena alive, so that releasing the model first is harmless.
 struct frt_state_s {
   struct Region {
     std::string name;
@@ -34,6 +40,7 @@ struct frt_state_s {
   frt_context context = nullptr;
   frt_buffer buffer = nullptr;
   std::string name;
+  uint32_t references = 1;  // the owner and capsules
   uint32_t slots = 0;
   uint64_t slot_stride = 0;
   uint64_t fixed_bytes = 0;
@@ -48,10 +55,16 @@ struct frt_state_s {
   frt_buffer table = nullptr;  // i32 (slots, slot_blocks), device
   frt::core::TableRing ring;
 
+  std::unique_ptr<frt::core::CapsuleStore> store;  // memory of capsules
+
+  frt_state_s();
   ~frt_state_s();
 };
 
 namespace frt::core {
+
+// Gives one reference back; the last one frees the arena.  [setup]
+void drop_state(frt_state state) noexcept;
 
 // Where a block's row `row` of a region is, in bytes from the start of the arena.
 inline uint64_t row_offset(const frt_state_s& state, const frt_state_s::Region& region,

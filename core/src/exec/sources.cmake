@@ -1,8 +1,12 @@
 # The exec contract and the state arenas. Paths are relative to core/.
 set(FRT_CORE_EXEC_SOURCES
+  src/capsule/capsule.cpp
+  src/capsule/payload.cpp
   src/capsule/row_blocks.cpp
   src/capsule/state.cpp
+  src/capsule/store.cpp
   src/capsule/table_ring.cpp
+  src/capsule/verbs.cpp
   src/exec/buffer.cpp
   src/exec/context.cpp
   src/exec/copy.cpp

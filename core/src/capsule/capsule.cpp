@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// The life of a capsule: made with its memory, filled once, read by any number of verbs, released.
+//
+// One event per capsule stands for all verbs with it: a verb first makes its stream wait for the
+// event and then records it again, so that the last record is behind all of them.
+#include "capsule/capsule.hpp"
+
+#include "capsule/payload.hpp"
+#include "exec/functions.hpp"
+#include "exec/objects.hpp"
+
+namespace frt::core {
+
+void check_boundary(const frt_state_s& state, uint64_t boundary) {
+  const char* region = nullptr;
+  const uint64_t limit = row_limit(state, boundary, &region);
+  if (!region) return;
+  throw Error(FRT_ERR_OUT_OF_RANGE, "state '" + state.name + "': boundary " +
+                                        std::to_string(boundary) + ", but region '" + region +
+                                        "' has " + std::to_string(limit) + " rows");
+}
+
+CapsuleOwner make_capsule(frt_state_s& state, uint64_t boundary, frt_space space,
+                          frt_stream stream) {
+  CapsuleStore& store = *state.store;
+  auto made = std::make_unique<frt_capsule_s>();
+  made->space = space;
+  made->boundary = boundary;
+  made->bytes = payload_bytes(state, boundary);
+  const bool by_reference = state.rows && space == FRT_SPACE_DEVICE;
+  std::vector<int32_t> blocks;
+  if (by_reference) blocks.reserve(state.rows->count(boundary));
+  try {
+    made->held =
+        store.take(space, store.pieces_for(by_reference ? state.fixed_bytes : made->bytes), stream);
+  } catch (const Error& error) {
+    if (error.status() != FRT_ERR_OUT_OF_MEMORY) throw;
+    throw Error(FRT_ERR_OUT_OF_MEMORY, "a capsule of " + std::to_string(made->bytes) +
+                                           " bytes of state '" + state.name + "' in " +
+                                           space_name(space) + " memory: " + error.what() +
+                                           "; release capsules, or keep some in another space");
+  }
+  made->held.blocks = std::move(blocks);
+  made->state = &state;
+  ++state.references;
+  return CapsuleOwner(made.release());
+}
+
+void destroy_capsule(frt_capsule capsule) noexcept {
+  frt_state state = capsule->state;
+  state->store->give_back(capsule->space, std::move(capsule->held));
+  delete capsule;
+  drop_state(state);
+}
+
+std::vector<std::span<std::byte>> host_spans(const frt_capsule_s& capsule) {
+  const std::string what = "the capsule of state '" + capsule.state->name + "' ";
+  if (capsule.space == FRT_SPACE_DEVICE) {
+    throw Error(FRT_ERR_UNSUPPORTED,
+                what + "is in device memory; copy it to a host space and use that one");
+  }
+  const Filled filled = capsule.filled.load(std::memory_order_acquire);
+  if (filled != Filled::kComplete) {
+    throw Error(FRT_ERR_NOT_READY,
+                what + (filled == Filled::kSubmitted ? "is still being filled; wait for it"
+                                                     : "was not loaded to its end"));
+  }
+  std::vector<std::span<std::byte>> spans;
+  uint64_t left = capsule.bytes;
+  for (frt_buffer piece : capsule.held.pieces) {
+    const uint64_t part = std::min(left, piece->bytes);
+    if (part) spans.emplace_back(piece->pointer, part);
+    left -= part;
+  }
+  return spans;
+}
+
+namespace capsules {
+
+frt_status info(frt_capsule capsule, frt_capsule_info* info) noexcept {
+  if (!capsule) return FRT_ERR_INVALID_ARGUMENT;
+  frt_capsule_info full{};
+  full.space = capsule->space;
+  full.state = capsule->state;
+  full.boundary = capsule->boundary;
+  full.bytes = capsule->bytes;
+  full.held_bytes = capsule->held.pieces.size() * capsule->state->store->piece_bytes();
+  full.shared_bytes = capsule->held.blocks.size() * capsule->state->block_stride;
+  return copy_out(info, full);
+}
+
+frt_status query(frt_capsule capsule) noexcept {
+  if (!capsule) return FRT_ERR_INVALID_ARGUMENT;
+  if (capsule->last_stream) {
+    const frt_status status = exec::event_query(capsule->held.event);
+    if (status != FRT_OK) return status;
+  }
+  switch (capsule->filled.load(std::memory_order_acquire)) {
+    case Filled::kSubmitted:
+      capsule->filled.store(Filled::kComplete, std::memory_order_release);
+      return FRT_OK;
+    case Filled::kComplete:
+      return FRT_OK;
+    case Filled::kReading:
+      return FRT_ERR_NOT_READY;
+    case Filled::kBroken:
+      break;
+  }
+  return fail(*capsule->state->context, FRT_ERR_BAD_STATE,
+              "a capsule whose load failed can only be released");
+}
+
+frt_status wait(frt_capsule capsule) noexcept {
+  if (!capsule) return FRT_ERR_INVALID_ARGUMENT;
+  if (capsule->last_stream) {
+    const frt_status status = exec::event_sync(capsule->held.event);
+    if (status != FRT_OK) return status;
+  }
+  return query(capsule);
+}
+
+void release(frt_capsule capsule) noexcept {
+  if (!capsule) return;
+  const auto destroy = [](void* handle) { destroy_capsule(static_cast<frt_capsule>(handle)); };
+  if (!deferred(*capsule->state->context, destroy, capsule)) destroy_capsule(capsule);
+}
+
+frt_status read(frt_capsule capsule, frt_sink sink, void* user, frt_error* error) noexcept {
+  if (!capsule || !sink) {
+    return set_error(error, FRT_ERR_INVALID_ARGUMENT, "capsule read: a null argument");
+  }
+  return guard(error, [&] {
+    for (const auto span : host_spans(*capsule)) {
+      check(sink(user, span.data(), span.size()), "the receiver of a capsule's bytes");
+    }
+  });
+}
+
+}  // namespace capsules
+}  // namespace frt::core
