@@ -172,6 +172,12 @@ FRT_ASSERT_LAYOUT(frt_state_v1, 56, state_reserve, 48);
  *   of each ROWS region, in the order given, its valid rows that are in no such block
  * Without row blocks (block_rows 0) the last part is all rows.
  *
+ * With row blocks a capsule in device memory holds the blocks of its rows by reference and copies
+ * the FIXED regions alone; so does a slot that is restored from it, but for the rows of the last
+ * block, which it gets its own of. The cost does not depend on the number of rows. A slot may not
+ * go back behind a boundary that a capsule holds (state_reserve); and the rule that all work on the
+ * rows of a state is on one stream, or on ordered ones, holds for verbs, too.
+ *
  * Memory: capsules live in pieces of equal size, taken from a store that the arena keeps per
  * space. Pieces of a released capsule are used again. A snapshot that finds too few takes more from
  * the backend, which is slow for pinned memory; `reserve` does that beforehand. How many capsules
@@ -206,7 +212,7 @@ typedef struct frt_capsule_info {
   uint64_t boundary;
   uint64_t bytes;        /* of the payload */
   uint64_t held_bytes;   /* memory that is its own: whole pieces */
-  uint64_t shared_bytes; /* row blocks it holds together with slots and other capsules */
+  uint64_t shared_bytes; /* row blocks that it holds, alone or with slots and other capsules */
 } frt_capsule_info;
 FRT_ASSERT_LAYOUT(frt_capsule_info, 48, shared_bytes, 40);
 
@@ -242,7 +248,8 @@ typedef struct frt_capsules_v1 {
   /* The slot holds what the capsule holds; its rows beyond are undefined. FRT_ERR_NOT_READY: the
    * capsule is not loaded to its end.  [hot] */
   frt_status (*restore)(frt_capsule capsule, uint32_t slot, frt_stream stream);
-  /* Restores `count` different slots at once.  [hot] */
+  /* Restores `count` different slots at once. After FRT_ERR_OUT_OF_MEMORY (too few row blocks) the
+   * slots are to be cleared or restored before they are used.  [hot] */
   frt_status (*fork)(frt_capsule capsule, const uint32_t* slots, uint32_t count, frt_stream stream);
   /* The same from a slot at `boundary`, which is none of `slots`.  [hot] */
   frt_status (*fork_slot)(frt_state state, uint32_t slot, uint64_t boundary, const uint32_t* slots,
