@@ -119,6 +119,8 @@ nlohmann::ordered_json to_json(const BenchResult& result, const Facts& facts) {
                        {"p90", quantile(result.step_seconds, 0.9) * 1e3},
                        {"p99", quantile(result.step_seconds, 0.99) * 1e3},
                        {"min", quantile(result.step_seconds, 0) * 1e3}};
+    json["host_us"] = {{"p50", quantile(result.submit_seconds, 0.5) * 1e6},
+                       {"p99", quantile(result.submit_seconds, 0.99) * 1e6}};
     json["floor_bytes"] = result.floor_bytes;
     if (result.floor_seconds > 0) {
       json["floor_ms"] = result.floor_seconds * 1e3;
@@ -147,19 +149,25 @@ nlohmann::ordered_json to_json(const BenchResult& result, const Facts& facts) {
 
 Table to_table(const std::vector<BenchResult>& results, const Facts& facts) {
   Table table({"model", "weights", "device", "build", "test", "tok/s", "p50 ms", "p90 ms", "p99 ms",
-               "min ms", "floor ms", "of floor"},
-              {5, 6, 7, 8, 9, 10, 11});
+               "min ms", "host us", "floor ms", "of floor"},
+              {5, 6, 7, 8, 9, 10, 11, 12});
   for (const BenchResult& result : results) {
     const std::vector<double> rates = tokens_per_second(result);
     // Prefill shows the time of a whole repetition.
     const auto& times =
         result.step_seconds.empty() ? result.repetition_seconds : result.step_seconds;
     const auto ms = [&](double q) { return fmt::format("{:.2f}", quantile(times, q) * 1e3); };
+    // What the host does per step, while the device works on the one before.
+    const std::string host =
+        result.submit_seconds.empty()
+            ? "-"
+            : fmt::format("{:.1f}", quantile(result.submit_seconds, 0.5) * 1e6);
     const bool floor = result.floor_seconds > 0;
     table.add({facts.model, format_bytes(facts.weight_bytes), facts.device, facts.build,
                bench_name(result.point),
                fmt::format("{:.2f} ± {:.2f}", mean(rates), deviation(rates)), ms(0.5), ms(0.9),
-               ms(0.99), ms(0), floor ? fmt::format("{:.2f}", result.floor_seconds * 1e3) : "-",
+               ms(0.99), ms(0), host,
+               floor ? fmt::format("{:.2f}", result.floor_seconds * 1e3) : "-",
                floor ? fmt::format("{:.0f} %", floor_share(result) * 100) : "-"});
   }
   return table;

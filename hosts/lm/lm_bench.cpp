@@ -136,7 +136,10 @@ BenchResult LmBench::run(const BenchPoint& point, uint32_t repetitions, uint32_t
       for (uint32_t slot = 0; slot < point.batch; ++slot) entries.push_back({slot, 0, -1});
       const auto submit = [&](uint64_t step) {
         for (auto& entry : entries) entry.position = static_cast<int32_t>(depth + step);
-        return runner.submit_decode(entries);
+        const auto begin = Clock::now();
+        const uint64_t ticket = runner.submit_decode(entries);
+        if (measured) result.submit_seconds.push_back(seconds_between(begin, Clock::now()));
+        return ticket;
       };
       const auto start = Clock::now();
       auto last = start;
@@ -187,25 +190,30 @@ std::vector<OperatorTime> LmBench::profile(const BenchPoint& point, uint32_t ste
     runner.wait(ticket);
     if (cancelled()) throw Error(FRT_ERR_CANCELLED, "stopped on request");
   };
-  for (const bool timed : {false, true}) {
-    fill_slots();
-    if (timed) timer.start();
-    if (point.prefill > 0) {
-      const auto tokens = synthetic_tokens(point.prefill, 77, info.vocabulary);
+  if (point.prefill > 0) {
+    const auto tokens = synthetic_tokens(point.prefill, 77, info.vocabulary);
+    for (const bool timed : {false, true}) {
+      fill_slots();
+      if (timed) timer.start();
       for (uint64_t at = 0; at < tokens.size();) {
         const uint64_t end = chunk_end(model_, depth + at, depth + tokens.size()) - depth;
         finish_step(runner.submit_prefill(0, static_cast<int32_t>(depth + at),
                                           std::span(tokens).subspan(at, end - at)));
         at = end;
       }
-      continue;
     }
-    std::vector<StepRunner::Entry> entries;
-    for (uint32_t slot = 0; slot < point.batch; ++slot) entries.push_back({slot, 0, -1});
-    for (uint64_t step = 0; step < (timed ? steps : 1); ++step) {
-      for (auto& entry : entries) entry.position = static_cast<int32_t>(depth + step);
-      finish_step(runner.submit_decode(entries));
+    return timer.finish();
+  }
+  fill_slots();
+  std::vector<StepRunner::Entry> entries;
+  for (uint32_t slot = 0; slot < point.batch; ++slot) entries.push_back({slot, 0, -1});
+  for (uint64_t step = 0; step <= steps; ++step) {
+    if (step == 1) {
+      runner.stream().sync();
+      timer.start();
     }
+    for (auto& entry : entries) entry.position = static_cast<int32_t>(depth + step);
+    finish_step(runner.submit_decode(entries));
   }
   return timer.finish();
 }

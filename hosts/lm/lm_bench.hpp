@@ -31,6 +31,7 @@ struct BenchResult {
   BenchPoint point;
   std::vector<double> repetition_seconds;  // one per repetition
   std::vector<double> step_seconds;        // decode: every step of every repetition
+  std::vector<double> submit_seconds;      // decode: of these, the host's work to submit one
   double floor_seconds = 0;                // of one step; 0: no floor known
   uint64_t floor_bytes = 0;                // that one step must move; 0: prefill
   double flops = 0;                        // prefill: of one repetition, without attention

@@ -275,6 +275,7 @@ class Bench(HostTest):
                           "tg2 @ d32 x 2"])
         for row in rows[2:4]:
             self.assertGreater(row["floor_bytes"], 0)
+            self.assertGreater(row["host_us"]["p50"], 0)
 
     def test_a_regression_fails(self):
         manifest = self.demo()

@@ -166,20 +166,22 @@ class Reader {
   }
 
   Config resolve(const std::string& table, const SourcePosition& position,
-                 const std::vector<OptionSpec>& options, const std::vector<RawSetting>& settings) {
+                 const std::vector<OptionSpec>& options, const std::vector<RawSetting>& settings,
+                 const std::string& elsewhere = {}) {
     ResolveContext context = manifest_.resolving;
     context.table = table;
     context.table_position = position;
+    context.elsewhere = elsewhere;
     return resolve_config(options, settings, context, diagnostics_);
   }
 
   // Own settings of [kind.NAME], its overrides included.
   Config resolve_own(const std::string& table, const TomlMember& member,
                      const std::vector<OptionSpec>& options, std::string_view except,
-                     std::vector<RawSetting>& settings) {
+                     std::vector<RawSetting>& settings, const std::string& elsewhere = {}) {
     settings = settings_of(member.value, except);
     overrides_.apply(table, option_keys(options), settings);
-    return resolve(table, member.key_position, options, settings);
+    return resolve(table, member.key_position, options, settings, elsewhere);
   }
 
   // The settings of the sub-table `options`.
@@ -271,7 +273,8 @@ class Reader {
     device.name = member.key;
     device.position = member.key_position;
     std::vector<RawSetting> own;
-    device.settings = resolve_own(table, member, device_table_options(), "options", own);
+    device.settings = resolve_own(table, member, device_table_options(), "options", own,
+                                  "options of the backend belong in [" + table + ".options]");
     SourcePosition position;
     if (!device.settings.find("backend")) {
       option_settings(table, member, {}, position);
@@ -317,7 +320,8 @@ class Reader {
     model.name = member.key;
     model.position = member.key_position;
     std::vector<RawSetting> own;
-    model.settings = resolve_own(table, member, model_table_options(), "options", own);
+    model.settings = resolve_own(table, member, model_table_options(), "options", own,
+                                 "options of the plugin belong in [" + table + ".options]");
     const ConfigSchema* schema = nullptr;
     if (model.settings.find("plugin")) {
       schema = plugin_schema(model.plugin(), FRT_PLUGIN_MODEL, position_of(own, "plugin"));

@@ -3,10 +3,11 @@
 //
 // A card says what a plugin is for, but only a plugin can say which devices there are. So backends
 // are asked one after the other, in search order, until one sees the wanted device; then all cards
-// are ranked against that device's architecture, and the best is taken, the earlier one among
-// equals. Plugins of one make (same prefix of their targets) see the same devices, so one of them
-// is asked for all. A device that is the processor itself is never taken: work meant for a device
-// that quietly runs a hundred times slower helps nobody.
+// are ranked against that device's architecture, and the best is taken: the newest code among those
+// that fit alike, the earlier plugin among equals. Plugins of one make (same prefix of their
+// targets) see the same devices, so one of them is asked for all. A device that is the processor
+// itself is never taken: work meant for a device that quietly runs a hundred times slower helps
+// nobody.
 #include <frt/backend.h>
 #include <frt/core/runtime.hpp>
 
@@ -100,8 +101,9 @@ BackendChoice choose_backend(Registry& registry, uint32_t ordinal,
       fitting.push_back({id, *seen.architecture, ranking});
     }
   }
-  std::stable_sort(fitting.begin(), fitting.end(),
-                   [](const Ranked& a, const Ranked& b) { return a.ranking.fit < b.ranking.fit; });
+  std::stable_sort(fitting.begin(), fitting.end(), [](const Ranked& a, const Ranked& b) {
+    return a.ranking.better_than(b.ranking);
+  });
   // Ranking goes by cards; whether the plugin opens is seen now. The next best may still do.
   for (std::size_t i = 0; i < fitting.size(); ++i) {
     try {

@@ -51,30 +51,33 @@ std::string join(const std::vector<std::string>& names) {
 
 Ranking rank_card(const Card& card, std::string_view architecture) {
   const std::string device(architecture);
-  if (card.targets.empty() && card.ptx.empty()) return {Fit::kAny, "runs on any device"};
+  if (card.targets.empty() && card.ptx.empty()) return {Fit::kAny, "runs on any device", 0};
   const Architecture have = parse(architecture);
-  Ranking best{Fit::kNone, "for " + join(card.targets.empty() ? card.ptx : card.targets) +
-                               ", the device is " + device};
-  const auto offer = [&](Fit fit, const std::string& reason) {
-    if (fit < best.fit) best = {fit, reason};
+  Ranking best{
+      Fit::kNone,
+      "for " + join(card.targets.empty() ? card.ptx : card.targets) + ", the device is " + device,
+      0};
+  const auto offer = [&](Fit fit, const Architecture& code, const std::string& reason) {
+    const Ranking offered{fit, reason, code.number};
+    if (offered.better_than(best)) best = offered;
   };
   for (const std::string& target : card.targets) {
     const Architecture want = parse(target);
     const bool same_number =
         want.numbered && have.numbered && want.prefix == have.prefix && want.number == have.number;
     if (target == architecture || same_number) {
-      offer(Fit::kExact, "machine code for " + target);
+      offer(Fit::kExact, want, "machine code for " + target);
     } else if (want.numbered && have.numbered && want.prefix == have.prefix &&
                want.feature.empty() && want.number / 10 == have.number / 10 &&
                want.number < have.number) {
-      offer(Fit::kFamily, "machine code for " + target + ", of the same family as " + device);
+      offer(Fit::kFamily, want, "machine code for " + target + ", of the same family as " + device);
     }
   }
   for (const std::string& virtual_target : card.ptx) {
     const Architecture want = parse(virtual_target);
     if (!want.numbered || !have.numbered) continue;
     if (want.number == have.number || (want.feature.empty() && want.number < have.number)) {
-      offer(Fit::kVirtual,
+      offer(Fit::kVirtual, want,
             "virtual code for " + virtual_target + " that the driver translates for " + device);
     }
   }

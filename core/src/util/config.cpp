@@ -339,6 +339,7 @@ Config resolve_config(const std::vector<OptionSpec>& options, const std::vector<
     d.hint = did_you_mean(setting.key, keys);
     d.notes.push_back(keys.empty() ? "[" + context.table + "] takes no keys"
                                    : fmt::format("known keys: {}", fmt::join(keys, ", ")));
+    if (!context.elsewhere.empty()) d.notes.push_back(context.elsewhere);
   }
   std::vector<Config::Value> values;
   for (const OptionSpec& spec : options) {

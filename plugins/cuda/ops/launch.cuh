@@ -42,17 +42,26 @@ struct Grid {
   std::size_t shared_bytes = 0;  // dynamic
 };
 
+// A block gets 48 KB, what the kernel declares and what the launch adds taken together, unless the
+// kernel is allowed more.
+template <class... Parameters>
+void raise_shared_limit(Device& device, void (*kernel)(Parameters...), std::size_t dynamic_bytes) {
+  constexpr std::size_t kUnasked = 48 * 1024;
+  const void* function = reinterpret_cast<const void*>(kernel);
+  cudaFuncAttributes known{};
+  device.check(cudaFuncGetAttributes(&known, function), "kernel launch: shared memory");
+  if (known.sharedSizeBytes + dynamic_bytes <= kUnasked) return;
+  device.check(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(dynamic_bytes)),
+               "kernel launch: shared memory");
+}
+
 // Submits kernel(args...). Throws frt::Error.  [driver]
 template <class... Parameters, class... Arguments>
 void launch(Stream& stream, const Grid& grid, void (*kernel)(Parameters...),
             Arguments&&... arguments) {
   Device& device = stream.device();
-  if (grid.shared_bytes > 48 * 1024) {
-    device.check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                      cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      static_cast<int>(grid.shared_bytes)),
-                 "kernel launch: shared memory");
-  }
+  if (grid.shared_bytes > 0) raise_shared_limit(device, kernel, grid.shared_bytes);
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;

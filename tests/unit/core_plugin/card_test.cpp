@@ -223,3 +223,19 @@ TEST_CASE("ranking prefers exact code, then the family, then virtual code, then 
   CHECK(Fit::kVirtual < Fit::kAny);
   CHECK(has(rank_card(card_for({"xpu_80"}), "xpu_90").reason, "for xpu_80, the device is xpu_90"));
 }
+
+TEST_CASE("among cards that fit alike the newest code ranks first") {
+  const auto rank = [](const Card& card) { return rank_card(card, "xpu_103"); };
+  const Ranking old = rank(card_for({"xpu_80"}, {"virtual_80"}));
+  const Ranking newer = rank(card_for({"xpu_90a"}, {"virtual_90"}));
+  CHECK(newer.fit == old.fit);
+  CHECK(newer.better_than(old));
+  CHECK_FALSE(old.better_than(newer));
+  CHECK_FALSE(old.better_than(old));
+  // Any machine code that runs comes before code to translate.
+  CHECK(rank(card_for({"xpu_100"})).better_than(rank(card_for({}, {"virtual_102"}))));
+  // One card may offer several.
+  CHECK(rank(card_for({}, {"virtual_80", "virtual_100", "virtual_90"})).code == 100);
+  CHECK(rank(card_for({"xpu_100", "xpu_102", "xpu_101"})).code == 102);
+  CHECK(rank(card_for({"xpu_120"}, {"virtual_120"})).fit == Fit::kNone);
+}

@@ -41,6 +41,17 @@ TEST_CASE("every kind of table can be overridden") {
   CHECK(manifest.find_host("web")->settings.text("listen") == "a:1");
 }
 
+TEST_CASE("an option of a plugin that is set beside its table is told where it belongs") {
+  ManifestFixture fixture;
+  fixture.request.sets = {"device.gpu0.threads=2", "model.q.slots=4", "model.q.options.slot=4"};
+  const auto complaints = fixture.complaints(test::kComplete);
+  CHECK(has(complaints, "unknown key `threads` in [device.gpu0]"));
+  CHECK(has(complaints, "options of the backend belong in [device.gpu0.options]"));
+  CHECK(has(complaints, "unknown key `slots` in [model.q]"));
+  CHECK(has(complaints, "options of the plugin belong in [model.q.options]"));
+  CHECK(complaints.find("[model.q.options.options]") == std::string::npos);
+}
+
 TEST_CASE("a plugin id with dots may be quoted in a flag") {
   ManifestFixture fixture;
   fixture.request.sets = {"plugin-options.\"b.one\".pool=8"};

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <frt/core/plugin.hpp>
@@ -120,10 +121,22 @@ TEST_CASE("a made-up device gets the plugin of its architecture") {
   }
 }
 
-TEST_CASE("a newer device gets PTX, an older one gets the reasons") {
-  const BackendChoice newer = Host("sm_130").choose();
-  CHECK(newer.id.starts_with("frt.cuda.sm"));
-  CHECK(has(newer.reason, "that the driver translates for sm_130"));
+TEST_CASE("a device between and after the architectures gets the newest PTX that fits it") {
+  for (const int device : {103, 130}) {
+    int newest = 0;
+    for (const std::string& architecture : kArchitectures) {
+      const int number = std::stoi(number_of(architecture));
+      if (number < device) newest = std::max(newest, number);
+    }
+    if (newest == 0) continue;
+    const std::string name = "sm_" + std::to_string(device);
+    const BackendChoice choice = Host(name.c_str()).choose();
+    CHECK(choice.id == "frt.cuda.sm" + std::to_string(newest));
+    CHECK(has(choice.reason, "that the driver translates for " + name));
+  }
+}
+
+TEST_CASE("an older device gets the reasons") {
   try {
     Host("sm_80").choose();
     FAIL("no plugin runs on sm_80");

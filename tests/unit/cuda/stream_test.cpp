@@ -57,6 +57,22 @@ TEST_CASE("streams: somebody else's, and the default one") {
   CHECK(cudaStreamDestroy(foreign) == cudaSuccess);
 }
 
+TEST_CASE("launches: shared memory that is declared and that is added count together") {
+  FRT_NEEDS_DEVICE();
+  CudaDevice device;
+  const StreamHandle stream = device.stream();
+  uint32_t* value = device.allocate(1);
+  // Up to 48 KB in all, just beyond, far beyond, and back.
+  for (const uint32_t kilobytes : {0, 24, 25, 40, 70, 8}) {
+    SharedArgs args;
+    args.dynamic_bytes = kilobytes * 1024;
+    args.value = value;
+    device.run(stream, kShared, args);
+    const uint32_t count = 6144 + kilobytes * 256;
+    CHECK(device.read(stream, value, 1)[0] == count * (count + 1) / 2);
+  }
+}
+
 TEST_CASE("streams: what its owner captures takes no memory or call of ours") {
   FRT_NEEDS_DEVICE();
   CudaDevice device;

@@ -43,6 +43,23 @@ __global__ void fault_kernel(uint32_t* address) {
   *address = 1;
 }
 
+__global__ void shared_kernel(uint32_t* value, uint32_t added) {
+  constexpr uint32_t kDeclared = 6144;
+  __shared__ uint32_t declared[kDeclared];
+  extern __shared__ uint32_t more[];
+  pdl_trigger();
+  pdl_wait();
+  const auto word = [&](uint32_t i) -> uint32_t& {
+    return i < kDeclared ? declared[i] : more[i - kDeclared];
+  };
+  for (uint32_t i = threadIdx.x; i < kDeclared + added; i += blockDim.x) word(i) = i + 1;
+  __syncthreads();
+  if (threadIdx.x > 0) return;
+  uint32_t sum = 0;
+  for (uint32_t i = 0; i < kDeclared + added; ++i) sum += word(i);
+  *value = sum;
+}
+
 void step(Stream& stream, const StepArgs& args) {
   launch(stream, {1, 1}, step_kernel, args.value, args.add, args.microseconds);
 }
@@ -51,6 +68,10 @@ void through_scratch(Stream& stream, const ThroughScratchArgs& args) {
   auto* block = static_cast<uint32_t*>(stream.scratch(args.count * sizeof(uint32_t)));
   launch(stream, {1, 256}, write_kernel, block, args.value, args.count, args.microseconds);
   launch(stream, {1, 256}, read_kernel, args.out, block, args.count);
+}
+
+void shared(Stream& stream, const SharedArgs& args) {
+  launch(stream, {1, 256, args.dynamic_bytes}, shared_kernel, args.value, args.dynamic_bytes / 4);
 }
 
 void fault(Stream& stream, const FaultArgs&) {
@@ -80,6 +101,7 @@ void fork(Stream& stream, const ForkArgs& args) {
 void register_operators(KernelList& list) {
   list.add<StepArgs>(kStep, kFloatTypes, 0, step);
   list.add<ThroughScratchArgs>(kThroughScratch, kFloatTypes, 0, through_scratch);
+  list.add<SharedArgs>(kShared, kFloatTypes, 0, shared);
   list.add<FaultArgs>(kFault, kFloatTypes, 0, fault);
   list.add<ForkArgs>(kFork, kFloatTypes, 0, fork);
 }

@@ -46,4 +46,13 @@ struct ForkArgs {
   uint32_t* value = nullptr;  // device
 };
 
+// Sums 1 .. 6144 + dynamic_bytes / 4 by way of shared memory: 24 KB that the kernel declares and
+// dynamic_bytes (whole words) that the launch adds.
+inline constexpr const char* kShared = "test.shared/1";
+struct SharedArgs {
+  uint32_t struct_size = sizeof(SharedArgs);
+  uint32_t dynamic_bytes = 0;
+  uint32_t* value = nullptr;  // device
+};
+
 }  // namespace frt::cuda_test

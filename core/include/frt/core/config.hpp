@@ -135,6 +135,7 @@ struct ResolveContext {
   std::filesystem::path flag_folder;  // relative paths of environment and flags start here
   Environment environment;
   std::vector<std::string> devices, models;  // what references may name
+  std::string elsewhere;                     // note on an unknown key: where else it may belong
 };
 
 // Checks `given` against `options` and fills in defaults. Findings go to `diagnostics`; a value

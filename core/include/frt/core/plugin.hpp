@@ -77,10 +77,17 @@ enum class Fit {
   kNone      // does not run here
 };
 
-// How `card` fits a device of `architecture`, with the reason in words for people.
+// How `card` fits a device of `architecture`, with the reason in words for people. Among cards that
+// fit alike the one with the newest code is best: `code` is the number in the name of the
+// architecture that its code is for; 0: none.
 struct Ranking {
   Fit fit = Fit::kNone;
   std::string reason;
+  uint32_t code = 0;
+
+  bool better_than(const Ranking& other) const {
+    return fit != other.fit ? fit < other.fit : code > other.code;
+  }
 };
 Ranking rank_card(const Card& card, std::string_view architecture);  // [any]
 
