@@ -68,8 +68,11 @@ std::string ProgressView::breakdown() {
   const std::lock_guard lock(mutex_);
   std::string text;
   for (const Phase& phase : phases_) {
-    text += fmt::format("{}{} {:.2f} s", text.empty() ? "" : ", ", phase.name,
-                        seconds(phase.end - phase.start));
+    const double elapsed = seconds(phase.end - phase.start);
+    text += fmt::format("{}{} {:.2f} s", text.empty() ? "" : ", ", phase.name, elapsed);
+    if (phase.unit == FRT_PROGRESS_BYTES && phase.done > 0 && elapsed > 0) {
+      text += fmt::format(" at {:.1f} GB/s", static_cast<double>(phase.done) / elapsed / 1e9);
+    }
   }
   return text;
 }

@@ -281,7 +281,7 @@ class MakeCheckpoint(HostTest):
     def test_shards_and_namings_hold_the_same_weights(self):
         arguments = ("--preset", "qwen3.6-tiny", "--format", "nvfp4", "--force")
         results = []
-        for more in ((), ("--shard-size", "0.0005"),
+        for more in ((), ("--shard-size", "0.0005", "--threads", "3"),
                      ("--nvfp4-naming", "compressed-tensors")):
             self.assertEqual(self.make(*arguments, *more).returncode, 0)
             results.append(self.run_json(

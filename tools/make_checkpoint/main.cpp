@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // make-checkpoint - writes a checkpoint of random weights, of any size and weight format, in the
 // naming of the official files: a stand-in for tests, benchmarks and first steps without the real
-// one. Files are written one after the other; a folder that is complete has a config.json.
+// one. Each thread writes a file; a folder that is complete has a config.json.
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <frt/error.hpp>
 #include <frt/models/safetensors_writer.hpp>
 #include <frt/qwen36/presets.hpp>
 #include <fstream>
 #include <map>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "stored_tensor.hpp"
@@ -29,6 +34,7 @@ struct Options {
   std::vector<std::string> dimensions;
   std::uint64_t seed = 1;
   double shard_gigabytes = 5;
+  unsigned threads = 0;
   bool force = false;
 };
 
@@ -120,6 +126,74 @@ void prepare_folder(const Options& options) {
   }
 }
 
+// A line on a terminal.  [any]
+class Progress {
+ public:
+  explicit Progress(std::uint64_t total) : total_(total) {}
+  void add(std::uint64_t bytes) {
+    if (!shown_) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    done_ += bytes;
+    fmt::print(stderr, "\r{:5.1f} % of {:.2f} GB",
+               100.0 * static_cast<double>(done_) / static_cast<double>(total_),
+               static_cast<double>(total_) / 1e9);
+  }
+  void finish() const {
+    if (shown_) fmt::print(stderr, "\n");
+  }
+
+ private:
+  const bool shown_ = isatty(STDERR_FILENO) != 0;
+  const std::uint64_t total_;
+  std::mutex mutex_;
+  std::uint64_t done_ = 0;
+};
+
+void write_shard(const fs::path& path, const std::vector<StoredGroup>& groups,
+                 const qwen36::Config& config, const Choice& choice, Progress& progress) {
+  models::SafetensorsWriter writer(path);
+  writer.set_metadata("format", "pt");
+  for (const StoredGroup& group : groups) {
+    for (const StoredTensor& part : group.parts) {
+      writer.declare(part.name, part.dtype, part.shape);
+    }
+  }
+  for (const StoredGroup& group : groups) {
+    generate(group, config, choice, [&](std::string_view part, std::span<const std::byte> data) {
+      writer.write(part, data);
+      progress.add(data.size());
+    });
+  }
+  writer.finish();
+}
+
+// Calls body(0) .. body(count - 1) on several threads (0: one per core); throws the first error.
+template <class Body>
+void for_each_index(std::size_t count, unsigned threads, const Body& body) {
+  std::atomic<std::size_t> next{0};
+  std::mutex mutex;
+  std::exception_ptr error;
+  const auto work = [&] {
+    for (std::size_t i = next++; i < count; i = next++) {
+      try {
+        body(i);
+      } catch (...) {
+        const std::lock_guard<std::mutex> lock(mutex);
+        if (!error) error = std::current_exception();
+        next = count;
+      }
+    }
+  };
+  if (threads == 0) threads = std::max(std::thread::hardware_concurrency(), 1u);
+  {
+    std::vector<std::jthread> others;
+    const auto wanted = std::min<std::size_t>(threads, count);
+    for (std::size_t i = 1; i < wanted; ++i) others.emplace_back(work);
+    work();
+  }
+  if (error) std::rethrow_exception(error);
+}
+
 void run(const Options& options) {
   const qwen36::Config config = chosen_config(options);
   Choice choice;
@@ -129,7 +203,7 @@ void run(const Options& options) {
   choice.seed = options.seed;
   const auto limit = static_cast<std::uint64_t>(options.shard_gigabytes * 1e9);
   const auto shards = shards_of(plan_checkpoint(config, choice), limit);
-  std::uint64_t total = 0, done = 0;
+  std::uint64_t total = 0;
   for (const auto& shard : shards) {
     for (const StoredGroup& group : shard) total += group.bytes();
   }
@@ -143,34 +217,22 @@ void run(const Options& options) {
   }
   if (!options.tokenizer.empty()) copy_tokenizer(options.tokenizer, folder);
 
-  const bool bar = isatty(STDERR_FILENO) != 0;
   std::map<std::string, std::string> file_of_tensor;
+  const auto name_of = [&](std::size_t i) {
+    return shards.size() == 1
+               ? std::string("model.safetensors")
+               : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+  };
   for (std::size_t i = 0; i < shards.size(); ++i) {
-    const std::string name =
-        shards.size() == 1 ? "model.safetensors"
-                           : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
-    models::SafetensorsWriter writer(folder / name);
-    writer.set_metadata("format", "pt");
     for (const StoredGroup& group : shards[i]) {
-      for (const StoredTensor& part : group.parts) {
-        writer.declare(part.name, part.dtype, part.shape);
-        file_of_tensor[part.name] = name;
-      }
+      for (const StoredTensor& part : group.parts) file_of_tensor[part.name] = name_of(i);
     }
-    for (const StoredGroup& group : shards[i]) {
-      generate(group, config, choice, [&](std::string_view part, std::span<const std::byte> data) {
-        writer.write(part, data);
-        done += data.size();
-        if (bar) {
-          fmt::print(stderr, "\r{:5.1f} % of {:.2f} GB",
-                     100.0 * static_cast<double>(done) / static_cast<double>(total),
-                     static_cast<double>(total) / 1e9);
-        }
-      });
-    }
-    writer.finish();
   }
-  if (bar) fmt::print(stderr, "\n");
+  Progress progress(total);
+  for_each_index(shards.size(), options.threads, [&](std::size_t i) {
+    write_shard(folder / name_of(i), shards[i], config, choice, progress);
+  });
+  progress.finish();
   if (shards.size() > 1) {
     models::write_safetensors_index(folder / "model.safetensors.index.json", file_of_tensor, total);
   }
@@ -216,6 +278,9 @@ int main(int argc, char** argv) {
       ->type_name("DIR");
   app.add_option("--shard-size", options.shard_gigabytes, "Largest file in GB")
       ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--threads", options.threads,
+                 "Files written at once; 0: one per core. Each needs some 0.1 GB of memory")
       ->capture_default_str();
   app.add_flag("--force", options.force, "Replace the checkpoint in a folder that is not empty");
   app.footer(frt::tools::preset_list());
