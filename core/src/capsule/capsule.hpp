@@ -19,6 +19,8 @@
 
 namespace frt::core {
 
+struct CapsuleReading;  // an open file between load_begin and load_finish (load.cpp)
+
 enum class Filled : uint32_t {
   kSubmitted,  // a stream fills it: good for work behind that, not yet for the host
   kComplete,   // done: also the host may read it
@@ -29,6 +31,9 @@ enum class Filled : uint32_t {
 }  // namespace frt::core
 
 struct frt_capsule_s {
+  frt_capsule_s();
+  ~frt_capsule_s();
+
   frt_state state = nullptr;  // counted
   frt_space space = FRT_SPACE_DEVICE;
   uint64_t boundary = 0;
@@ -38,6 +43,7 @@ struct frt_capsule_s {
   frt::core::CapsuleStore::Holding held;
   frt_stream last_stream = nullptr;  // the last verb's, only compared; null: there was none
   std::atomic<frt::core::Filled> filled{frt::core::Filled::kSubmitted};
+  std::unique_ptr<frt::core::CapsuleReading> reading;
 };
 
 namespace frt::core {

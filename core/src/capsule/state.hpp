@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "capsule/identity.hpp"
 #include "capsule/row_blocks.hpp"
 #include "capsule/table_ring.hpp"
 
@@ -56,6 +57,7 @@ struct frt_state_s {
   frt::core::TableRing ring;
 
   std::unique_ptr<frt::core::CapsuleStore> store;  // memory of capsules
+  frt::core::CapsuleIdentity identity;             // fingerprint of their files
 
   frt_state_s();
   ~frt_state_s();

@@ -1,8 +1,16 @@
 # The exec contract and the state arenas. Paths are relative to core/.
 set(FRT_CORE_EXEC_SOURCES
   src/capsule/capsule.cpp
+  src/capsule/capsules_table.cpp
+  src/capsule/file_layer.cpp
+  src/capsule/folder.cpp
+  src/capsule/format.cpp
+  src/capsule/identity.cpp
+  src/capsule/load.cpp
+  src/capsule/parallel.cpp
   src/capsule/payload.cpp
   src/capsule/row_blocks.cpp
+  src/capsule/save.cpp
   src/capsule/state.cpp
   src/capsule/store.cpp
   src/capsule/table_ring.cpp

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opening a plugin, and the tables it gets. Each plugin has its own frt_host, so that log and
 // progress know who speaks.
+#include <frt/core/capsules.hpp>
 #include <frt/core/exec_table.hpp>
 #include <frt/core/plugin.hpp>
 #include <frt/core/services.hpp>
@@ -57,6 +58,7 @@ struct OpenPlugin::HostView {
     const std::string_view name = id ? id : "";
     if (name == FRT_EXT_EXEC) return exec_table();
     if (name == FRT_EXT_STATE) return state_table();
+    if (name == FRT_EXT_CAPSULES) return capsules_table();
     if (name == FRT_EXT_LOG) return &view.log;
     if (name == FRT_EXT_PROGRESS) return &view.progress;
     return nullptr;

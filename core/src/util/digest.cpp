@@ -52,18 +52,26 @@ void Sha256::update(const void* data, std::size_t bytes) {
   }
 }
 
-std::string Sha256::finish() {
-  unsigned char bytes[EVP_MAX_MD_SIZE];
+std::array<unsigned char, 32> Sha256::finish_bytes() {
+  std::array<unsigned char, 32> bytes;
   unsigned int count = 0;
-  if (EVP_DigestFinal_ex(state_->context, bytes, &count) != 1) {
+  if (EVP_DigestFinal_ex(state_->context, bytes.data(), &count) != 1 || count != bytes.size()) {
     throw Error(FRT_ERR_INTERNAL, "SHA-256 failed in OpenSSL");
   }
+  return bytes;
+}
+
+std::string Sha256::finish() {
+  return hex_text(finish_bytes());
+}
+
+std::string hex_text(std::span<const unsigned char> bytes) {
   static constexpr char kDigits[] = "0123456789abcdef";
   std::string hex;
-  hex.reserve(std::size_t{2} * count);
-  for (unsigned int i = 0; i < count; ++i) {
-    hex += kDigits[bytes[i] >> 4];
-    hex += kDigits[bytes[i] & 15];
+  hex.reserve(2 * bytes.size());
+  for (const unsigned char byte : bytes) {
+    hex += kDigits[byte >> 4];
+    hex += kDigits[byte & 15];
   }
   return hex;
 }

@@ -5,6 +5,7 @@
 
 #include <frt/error.hpp>
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -28,11 +29,16 @@ class Sha256 {
   void update(const void* data, std::size_t bytes);
   // 64 lower-case hexadecimal digits. Ends the stream.
   std::string finish();
+  // The digest itself instead.
+  std::array<unsigned char, 32> finish_bytes();
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// "3f2a...": two digits per byte, lower case.  [any]
+std::string hex_text(std::span<const unsigned char> bytes);
 
 // Of one block.  [any]
 std::string sha256_hex(std::string_view bytes);

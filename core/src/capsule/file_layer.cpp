@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "capsule/file_layer.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+
+namespace frt::core {
+
+namespace {
+
+template <class Call>
+auto repeated(Call&& call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+// Keeps errno of what failed over the cleaning up.
+int closed(int file, int error) {
+  ::close(file);
+  errno = error;
+  return -1;
+}
+
+}  // namespace
+
+int FileLayer::create(int folder, const char* name) {
+  const int file = repeated([&] {
+    return ::openat(folder, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  });
+  if (file < 0) return -1;
+  // The mode as it is, whatever the process masks out.
+  if (::fchmod(file, 0600) != 0 || repeated([&] { return ::flock(file, LOCK_EX); }) != 0) {
+    const int error = errno;
+    ::unlinkat(folder, name, 0);
+    return closed(file, error);
+  }
+  // A sweep may have come between the two calls; what it removed is no file to write to.
+  struct stat info {};
+  if (::fstat(file, &info) != 0) return closed(file, errno);
+  if (info.st_nlink == 0) return closed(file, EAGAIN);
+  return file;
+}
+
+ssize_t FileLayer::write_at(int file, const void* data, std::size_t bytes, off_t offset) {
+  return repeated([&] { return ::pwrite(file, data, bytes, offset); });
+}
+
+int FileLayer::sync_data(int file) {
+  return repeated([&] { return ::fdatasync(file); });
+}
+
+int FileLayer::publish(int folder, const char* temporary, const char* name, bool replace) {
+  if (replace) return ::renameat(folder, temporary, folder, name);
+  if (::renameat2(folder, temporary, folder, name, RENAME_NOREPLACE) == 0) return 0;
+  if (errno != EINVAL && errno != ENOSYS) return -1;
+  // A file system without that flag: a second name fails if it is taken, too.
+  if (::linkat(folder, temporary, folder, name, 0) != 0) return -1;
+  ::unlinkat(folder, temporary, 0);
+  return 0;
+}
+
+int FileLayer::sync_folder(int folder) {
+  return repeated([&] { return ::fsync(folder); });
+}
+
+int FileLayer::remove(int folder, const char* name) {
+  return ::unlinkat(folder, name, 0);
+}
+
+FileLayer& system_files() noexcept {
+  static FileLayer layer;
+  return layer;
+}
+
+}  // namespace frt::core

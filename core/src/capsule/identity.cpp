@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "capsule/identity.hpp"
+
+#include <frt/core/capsules.hpp>
+#include <utility>
+
+#include "capsule/capsule.hpp"
+#include "exec/objects.hpp"
+
+namespace frt::core {
+
+namespace {
+
+std::string region_lines(const frt_state_s& state) {
+  std::string text;
+  for (const frt_state_s::Region& region : state.regions) {
+    text += region.name + (region.kind == FRT_REGION_ROWS ? " rows " : " fixed ") +
+            dtype_name(region.dtype) + " " + std::to_string(region.row_bytes) + " " +
+            std::to_string(region.row_lag) + "\n";
+  }
+  return text;
+}
+
+Error unbound(const frt_state_s& state) {
+  return Error(FRT_ERR_BAD_STATE, "state '" + state.name +
+                                      "' has no fingerprint, so files of it could not be told "
+                                      "from those of another model; bind its fields first");
+}
+
+}  // namespace
+
+void CapsuleIdentity::bind(Fields fields) {
+  if (fields_) throw Error(FRT_ERR_EXISTS, "a fingerprint is bound to this state already");
+  fields_ = std::move(fields);
+}
+
+const Fingerprint& CapsuleIdentity::resolve(const frt_state_s& state) {
+  if (ready_.load(std::memory_order_acquire)) return value_;
+  if (!fields_) throw unbound(state);
+  Fingerprint value;
+  value.add("abi", std::to_string(FRT_ABI_MAJOR) + "." + std::to_string(FRT_ABI_MINOR));
+  value.add("arena.block_rows", std::to_string(state.rows ? state.rows->block_rows() : 0));
+  value.add("arena.regions", sha256_hex(region_lines(state)));
+  for (Fingerprint::Field& field : fields_()) {
+    value.add(std::move(field.name), std::move(field.value));
+  }
+  value_ = std::move(value);
+  for (const Fingerprint::Field& field : value_.fields()) {
+    views_.push_back({field.name.c_str(), field.value.c_str()});
+  }
+  ready_.store(true, std::memory_order_release);
+  return value_;
+}
+
+const Fingerprint& CapsuleIdentity::resolved(const frt_state_s& state) const {
+  if (ready_.load(std::memory_order_acquire)) return value_;
+  if (!fields_) throw unbound(state);
+  throw Error(FRT_ERR_BAD_STATE,
+              "the fingerprint of state '" + state.name +
+                  "' is not known yet; call fingerprint() on the thread that made the model");
+}
+
+void bind_capsules(frt_state state, std::function<std::vector<Fingerprint::Field>()> fields) {
+  state->identity.bind(std::move(fields));
+}
+
+namespace capsules {
+
+frt_status bind(frt_state state, const frt_fingerprint_field* fields, uint64_t count,
+                frt_error* error) noexcept {
+  if (!state || (!fields && count)) {
+    return set_error(error, FRT_ERR_INVALID_ARGUMENT, "capsules bind: a null argument");
+  }
+  return guard(error, [&] {
+    Fingerprint given;  // refuses a name that is given twice
+    for (const frt_fingerprint_field& field : std::span(fields, count)) {
+      if (!field.name || !field.value) {
+        throw Error(FRT_ERR_INVALID_ARGUMENT, "capsules bind: a field without name or value");
+      }
+      given.add(field.name, field.value);
+    }
+    state->identity.bind([given] { return given.fields(); });
+  });
+}
+
+frt_status fingerprint(frt_state state, const frt_fingerprint_field** fields, uint64_t* count,
+                       frt_error* error) noexcept {
+  if (!state || !fields || !count) {
+    return set_error(error, FRT_ERR_INVALID_ARGUMENT, "capsules fingerprint: a null argument");
+  }
+  return guard(error, [&] {
+    state->identity.resolve(*state);
+    *fields = state->identity.views().data();
+    *count = state->identity.views().size();
+  });
+}
+
+}  // namespace capsules
+}  // namespace frt::core
