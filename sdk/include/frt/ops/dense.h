@@ -54,15 +54,17 @@ FRT_ASSERT_LAYOUT(frt_dense_args, 168, y_stride, 160);
 
 /* One product of a norm_dense; frozen. */
 typedef struct frt_dense_part {
-  frt_weight weight; /* (outputs, inputs); the same inputs for all parts */
-  const float* bias; /* (outputs), or NULL */
-  void* y;           /* (rows, y_stride) of the operator's type */
-  int64_t y_stride;  /* elements */
+  frt_weight weight;   /* (outputs, inputs); the same inputs for all parts */
+  const float* bias;   /* (outputs), or NULL */
+  uint32_t activation; /* FRT_ACTIVATION_* */
+  uint32_t reserved;
+  void* y;          /* (rows, y_stride) of the operator's type */
+  int64_t y_stride; /* elements */
 } frt_dense_part;
-FRT_ASSERT_LAYOUT(frt_dense_part, 72, y_stride, 64);
+FRT_ASSERT_LAYOUT(frt_dense_part, 80, y_stride, 72);
 
-/* normed = norm(x);  y_i = normed W_i^T + bias_i. `normed` is working memory that a backend which
- * fuses may leave untouched; x is not changed. Composition: row_norm, dense. */
+/* normed = norm(x);  y_i = activation_i(normed W_i^T + bias_i). `normed` is working memory that a
+ * backend which fuses may leave untouched; x is not changed. Composition: row_norm, dense. */
 #define FRT_OP_NORM_DENSE "frt.norm_dense/1"
 typedef struct frt_norm_dense_args {
   uint32_t struct_size;
