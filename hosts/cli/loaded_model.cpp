@@ -93,6 +93,7 @@ LoadedModel::LoadedModel(App& app, const std::string& manifest_path, const std::
   const frt_status status = table_->create(plugin.handle(), &params, &model_, &error);
   progress_.finish();
   stage(model_stage(status), [&] { check(status, error, "model '" + name_ + "'"); });
+  runtime_->bind_capsules(name_, *table_, model_);
   context_.ready();
   load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 

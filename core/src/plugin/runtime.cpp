@@ -2,8 +2,11 @@
 // A manifest at work. The order of members is the order of life: plugins are opened first and
 // closed last; contexts lie between.
 #include <frt/model.h>
+#include <frt/core/capsules.hpp>
 #include <frt/core/context.hpp>
 #include <frt/core/runtime.hpp>
+
+#include "util/file.hpp"
 
 #include <fmt/format.h>
 
@@ -157,6 +160,58 @@ std::vector<SummaryRow> Runtime::summary() const {
     }
   }
   return rows;
+}
+
+// ---- capsules ------------------------------------------------------------------------------
+
+namespace {
+
+// A plugin as part of a fingerprint. Its file stays open from here on, so that the digest is that
+// of what was loaded, also when the path shows a newer build by then.
+struct PluginIdentity {
+  explicit PluginIdentity(const LoadedPlugin& plugin)
+      : id(plugin.card.id + " " + plugin.card.version),
+        path(plugin.path.string()),
+        digest(plugin.digest),
+        file(open_file(plugin.path, "plugin")) {}
+
+  std::string id, path, digest;
+  Descriptor file;
+
+  void add_to(std::vector<Fingerprint::Field>& fields, const std::string& name) const {
+    fields.push_back({name, id});
+    fields.push_back({name + ".file", digest.empty() ? sha256_file(file.get(), path) : digest});
+  }
+};
+
+}  // namespace
+
+frt_state Runtime::bind_capsules(std::string_view model, const frt_model_v1& table,
+                                 frt_model object) const {
+  const auto* capsule =
+      static_cast<const frt_capsule_v1*>(table.extension(object, FRT_EXT_CAPSULE));
+  if (!capsule) return nullptr;
+  const std::string what = "model '" + std::string(model) + "'";
+  frt_error error{};
+  frt_state state = nullptr;
+  check(capsule->state(object, &state, &error), error, what);
+  const auto backend = std::make_shared<const PluginIdentity>(
+      device(manifest_.find_model(model)->device()).plugin->loaded());
+  const auto plugin = std::make_shared<const PluginIdentity>(model_plugin(model).loaded());
+  core::bind_capsules(state, [=] {
+    std::vector<Fingerprint::Field> fields;
+    backend->add_to(fields, "backend");
+    plugin->add_to(fields, "plugin");
+    const frt_fingerprint_field* own = nullptr;
+    uint64_t count = 0;
+    frt_error reason{};
+    check(capsule->fingerprint(object, &own, &count, &reason), reason, what);
+    for (const frt_fingerprint_field& field : std::span(own, count)) {
+      fields.push_back({std::string("model.") + field.name, field.value});
+    }
+    return fields;
+  });
+  return state;
 }
 
 }  // namespace frt::core

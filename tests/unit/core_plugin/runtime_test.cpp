@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A manifest at work: plugins and devices opened together or not at all.
+#include <frt/capsule.hpp>
+#include <frt/core/capsules.hpp>
 #include <frt/core/exec_table.hpp>
 #include <frt/core/runtime.hpp>
+#include <frt/core/state.hpp>
 
 #include "helpers.hpp"
 #include "plugins/probe_table.hpp"
@@ -117,4 +120,81 @@ TEST_CASE("the options of an automatic device are checked against the chosen bac
   CHECK(error.status() == FRT_ERR_INVALID_ARGUMENT);
   CHECK(has(error.what(), "m.toml:10:9"));
   CHECK(has(error.what(), "9 is outside 1 to 8"));
+}
+
+namespace {
+
+// A model object that has nothing but capsules.
+struct CapsuleModel {
+  frt_state state = nullptr;
+  int asked = 0;
+  const frt_fingerprint_field fields[2] = {{"config", "tiny"}, {"weights", "synthetic:x"}};
+
+  static frt_status layout(void*, const frt_capsule_layout**, frt_error*) {
+    return FRT_ERR_UNSUPPORTED;
+  }
+  static frt_status state_of(void* self, frt_state* state, frt_error*) {
+    *state = static_cast<CapsuleModel*>(self)->state;
+    return FRT_OK;
+  }
+  static frt_status fingerprint(void* self, const frt_fingerprint_field** fields, uint64_t* count,
+                                frt_error*) {
+    auto& model = *static_cast<CapsuleModel*>(self);
+    ++model.asked;
+    *fields = model.fields;
+    *count = 2;
+    return FRT_OK;
+  }
+  static const void* extension(frt_model self, const char* id) {
+    static constexpr frt_capsule_v1 kTable = {sizeof(frt_capsule_v1), 0, layout, state_of,
+                                              fingerprint};
+    const bool capsules = std::string(id) == FRT_EXT_CAPSULE;
+    return capsules && reinterpret_cast<CapsuleModel*>(self)->state ? &kTable : nullptr;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a fingerprint is of core, backend file, plugin file and model, and is asked for once") {
+  Program program;
+  const Runtime runtime(program.manifest(kText), program.registry, program.services);
+  CapsuleModel model;
+  frt_model_v1 table{};
+  table.extension = &CapsuleModel::extension;
+  const auto object = reinterpret_cast<frt_model>(&model);
+  CHECK(runtime.bind_capsules("m", table, object) == nullptr);  // no capsules
+
+  const frt::Context context(exec_table(), runtime.device("second").context);
+  const frt_region region{"keys", FRT_REGION_ROWS, FRT_DTYPE_BF16, 4, 8, 1};
+  const frt_capsule_layout layout{sizeof(layout), 1, &region, 0, 0};
+  const frt::State state(state_table(), context, layout, 1, "state");
+  model.state = state.handle();
+  const frt::Capsules capsules(capsules_table(), context, state.handle());
+  CHECK(error_of([&] { capsules.fingerprint(); }).status() == FRT_ERR_BAD_STATE);
+  CHECK(runtime.bind_capsules("m", table, object) == state.handle());
+  CHECK(error_of([&] { runtime.bind_capsules("m", table, object); }).status() == FRT_ERR_EXISTS);
+  CHECK(model.asked == 0);
+
+  std::vector<std::pair<std::string, std::string>> found;
+  for (const auto& field : capsules.fingerprint()) found.emplace_back(field.name, field.value);
+  const auto file = [&](const OpenPlugin* plugin) {
+    return DigestMemo().file(plugin->loaded().path);
+  };
+  const std::vector<std::pair<std::string, std::string>> expected = {
+      {"abi", "1.0"},
+      {"arena.block_rows", "0"},
+      {"arena.regions", sha256_hex("keys rows bf16 4 1\n")},
+      {"backend", "test.xpu90 1"},
+      {"backend.file", file(runtime.device("second").plugin)},
+      {"plugin", "test.model 1.2.3"},
+      {"plugin.file", file(&runtime.model_plugin("m"))},
+      {"model.config", "tiny"},
+      {"model.weights", "synthetic:x"}};
+  REQUIRE(found.size() == expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    CHECK(found[i].first == expected[i].first);
+    CHECK(found[i].second == expected[i].second);
+  }
+  capsules.fingerprint();
+  CHECK(model.asked == 1);
 }

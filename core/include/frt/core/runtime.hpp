@@ -10,7 +10,9 @@
 // closed again. Destruction goes the other way: models, contexts, plugins.
 #pragma once
 
+#include <frt/capsule.h>
 #include <frt/exec.h>
+#include <frt/model.h>
 #include <frt/core/manifest.hpp>
 #include <frt/core/plugin.hpp>
 #include <frt/core/registry.hpp>
@@ -69,6 +71,13 @@ class Runtime {
   // The opened plugin called `id`, or null.
   const OpenPlugin* plugin(std::string_view id) const noexcept;
   std::vector<SummaryRow> summary() const;
+
+  // Tells files of capsules of `object`, made by the plugin of manifest model `model`, from those
+  // of others: binds digests of the files of backend and plugin and the model's own fields, which
+  // are computed when they are first needed (core/capsules.hpp). Returns its arena, or null if the
+  // model has no capsules.  [setup]
+  frt_state bind_capsules(std::string_view model, const frt_model_v1& table,
+                          frt_model object) const;
 
  private:
   OpenPlugin& open(const std::string& id);
