@@ -108,14 +108,20 @@ void check_plugins(App& app, std::vector<Finding>& findings) {
 }
 
 void check_devices(App& app, std::vector<Finding>& findings) {
-  const Survey survey = survey_devices(app);
+  const Survey survey = survey_devices(app, true);
   for (const SurveyedDevice& device : survey.devices) {
-    findings.push_back({fmt::format("device {}:{}", device.plugin, device.ordinal), Verdict::kOk,
+    const std::string subject = fmt::format("device {}:{}", device.plugin, device.ordinal);
+    findings.push_back({subject, Verdict::kOk,
                         fmt::format("{} ({}, {} units), {} of {} free; {}", device.info.name,
                                     device.info.architecture, device.info.compute_units,
                                     format_bytes(device.info.memory_free),
                                     format_bytes(device.info.memory_total), device.info.detail),
                         ""});
+    for (const SurveyedFact& fact : device.facts) {
+      findings.push_back({subject + " " + fact.subject,
+                          fact.advice.empty() ? Verdict::kOk : Verdict::kNote, fact.fact,
+                          fact.advice});
+    }
   }
   for (const SurveyedPlugin& plugin : survey.plugins) {
     if (plugin.problem.empty()) continue;

@@ -8,8 +8,23 @@
 #include <memory>
 
 namespace frt::host {
+namespace {
 
-Survey survey_devices(App& app) {
+std::vector<SurveyedFact> facts_of(core::OpenPlugin& plugin, uint32_t ordinal) {
+  std::vector<SurveyedFact> facts;
+  const auto* status = plugin.find<frt_device_status_v1>(FRT_EXT_DEVICE_STATUS);
+  if (!status || status->struct_size < sizeof(*status) || !status->report) return facts;
+  const auto keep = [](void* self, const char* subject, const char* fact, const char* advice) {
+    static_cast<std::vector<SurveyedFact>*>(self)->push_back({subject, fact, advice});
+  };
+  frt_error error{};
+  check(status->report(plugin.handle(), ordinal, &facts, keep, &error), error);
+  return facts;
+}
+
+}  // namespace
+
+Survey survey_devices(App& app, bool with_facts) {
   Survey survey;
   core::HostServices services(app.log());
   std::map<std::string, std::unique_ptr<core::OpenPlugin>> opened;
@@ -34,10 +49,11 @@ Survey survey_devices(App& app) {
       check(backend.device_count(plugin.handle(), &row.devices, &error), error);
       if (row.devices == 0) row.problem = error.message;
       for (uint32_t ordinal = 0; ordinal < row.devices; ++ordinal) {
-        SurveyedDevice device{id, ordinal, {}};
+        SurveyedDevice device{id, ordinal, {}, {}};
         device.info.struct_size = sizeof(device.info);
         check(backend.device_info(plugin.handle(), ordinal, &device.info, &error), error);
-        survey.devices.push_back(device);
+        if (with_facts) device.facts = facts_of(plugin, ordinal);
+        survey.devices.push_back(std::move(device));
       }
     } catch (const Error& error) {
       row.problem = error.what();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <frt/backend.h>
+#include <frt/device_status.h>
 
 #include <string>
 #include <vector>
@@ -12,10 +13,16 @@
 
 namespace frt::host {
 
+// What a backend reports about a device (frt_device_status_v1).
+struct SurveyedFact {
+  std::string subject, fact, advice;
+};
+
 struct SurveyedDevice {
   std::string plugin;  // id
   uint32_t ordinal = 0;
   frt_device_info info{};
+  std::vector<SurveyedFact> facts;  // only where asked for
 };
 
 struct SurveyedPlugin {
@@ -33,6 +40,7 @@ struct Survey {
 };
 
 // Opens every usable backend plugin and asks it. A plugin that fails is a row with its problem.
-Survey survey_devices(App& app);
+// `with_facts`: also for what it reports about its devices, which may take a second.
+Survey survey_devices(App& app, bool with_facts = false);
 
 }  // namespace frt::host

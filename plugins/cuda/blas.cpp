@@ -57,10 +57,6 @@ void check(cublasStatus_t status, const char* what) {
                   std::to_string(static_cast<int>(status)) + ")");
 }
 
-void warn(const std::string& text) {
-  std::fprintf(stderr, "frt.cuda: warning: %s\n", text.c_str());
-}
-
 bool is_fp8(BlasTypes types) {
   return types != BlasTypes::kBf16;
 }
@@ -150,14 +146,14 @@ struct Blas::Plan {
   bool scaled = false;
   bool usable = false;  // there is an algorithm
   cublasLtMatmulAlgo_t algorithm{};
-  std::string note;  // how it was chosen
 };
 
 Blas::Blas(Device& device) : device_(device) {
   check(library_.create(&handle_), "starting");
   cudaDeviceProp properties{};
   device_.check(cudaGetDeviceProperties(&properties, device_.ordinal()), "reading the device");
-  choices_ = std::make_unique<BlasChoices>(properties.name, library_.version(), warn);
+  choices_ = std::make_unique<BlasChoices>(properties.name, library_.version(),
+                                           [&](const std::string& text) { device_.warn(text); });
 }
 
 Blas::~Blas() {
@@ -173,7 +169,7 @@ Blas* Blas::find(Device& device) {
   } catch (const Error& error) {
     if (error.status() != FRT_ERR_UNSUPPORTED) throw;
     if (!missing.exchange(true)) {
-      warn(std::string(error.what()) + "; until then products of many rows are slower");
+      device.warn(std::string(error.what()) + "; until then products of many rows are slower");
     }
     return nullptr;
   }
@@ -291,20 +287,13 @@ void Blas::choose(Plan& plan, const BlasShape& shape) {
     static_assert(sizeof(plan.algorithm) == sizeof(choice->algorithm));
     std::memcpy(&plan.algorithm, choice->algorithm.data(), sizeof(plan.algorithm));
     if (accepts(plan.algorithm)) {
-      char time[48];
-      std::snprintf(time, sizeof(time), "timed, %.0f us", choice->microseconds);
-      plan.note = time;
       plan.usable = true;
       return;
     }
   }
   const std::vector<cublasLtMatmulAlgo_t> found = candidates(plan, may_split(shape), 1);
-  if (found.empty()) {
-    plan.note = "none in the library";
-    return;
-  }
+  if (found.empty()) return;
   plan.algorithm = found.front();
-  plan.note = "the library's first choice";
   plan.usable = true;
 }
 
@@ -403,19 +392,6 @@ bool Blas::measure(const BlasShape& shape, BlasChoices::Choice& choice) {
   std::memcpy(choice.algorithm.data(), best, sizeof(*best));
   choice.microseconds = best_time;
   return true;
-}
-
-std::string Blas::report() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const std::size_t version = library_.version();
-  std::string text = "cuBLASLt " + std::to_string(version / 10000) + "." +
-                     std::to_string(version / 100 % 100) + "." + std::to_string(version % 100) +
-                     ", " + library_.path() + "; choices in " +
-                     (choices_->path().empty() ? "no file" : choices_->path());
-  std::map<std::string, std::string> lines;  // shapes of one class share theirs
-  for (const auto& [shape, plan] : plans_) lines.emplace(key_of(shape), plan->note);
-  for (const auto& [key, note] : lines) text += "\n" + key + ": " + note;
-  return text;
 }
 
 }  // namespace frt::cuda

@@ -6,7 +6,7 @@
 // process and the first one is not always the fastest. So the first candidates are timed once, on
 // random data and a stream of our own, and the winner is pinned: the first of the list unless
 // another is more than 3 % faster. Winners are kept in a file of the user's cache folder
-// (blas_choices.hpp), so that the next process takes the same ones.
+// (blas_choices.hpp), so that the next process takes the same ones; blas_report.hpp shows them.
 //
 // Timing happens at the first product of a shape, which for a model is the capture of its graphs
 // at load. It is done for rows rounded up to a power of two: prompts of any length share it.
@@ -81,9 +81,6 @@ class Blas {
   bool offers(const BlasShape& shape);
   // Submits one product. False, and nothing submitted, where the shape is not offered.  [driver]
   bool multiply(Stream& stream, const BlasShape& shape, const BlasOperands& operands);
-
-  // For people: the library, its version and the algorithms in use, a line each.  [setup]
-  std::string report() const;
 
  private:
   struct Plan;

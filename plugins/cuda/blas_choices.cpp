@@ -90,12 +90,10 @@ std::string path_for(std::string_view device, std::size_t version) {
 
 }  // namespace
 
-BlasChoices::BlasChoices(std::string_view device, std::size_t version,
-                         void (*warn)(const std::string& text))
+BlasChoices::BlasChoices(std::string_view device, std::size_t version, const Warn& warn)
     : BlasChoices(path_for(device, version), warn) {}
 
-BlasChoices::BlasChoices(std::string path, void (*warn)(const std::string& text))
-    : path_(std::move(path)) {
+BlasChoices::BlasChoices(std::string path, const Warn& warn) : path_(std::move(path)) {
   if (!path_.empty() && !read_file(path_, choices_)) {
     warn(path_ + " is damaged; what is missing is timed again and the file replaced");
   }

@@ -14,6 +14,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -26,18 +27,21 @@ class BlasChoices {
     std::array<uint64_t, 8> algorithm;  // cublasLtMatmulAlgo_t, opaque
     double microseconds;
   };
+  // Where a sentence for people goes.
+  using Warn = std::function<void(const std::string& text)>;
 
   // Reads the file of `device` ("NVIDIA H200") and `version`; a missing one is an empty one.
   // `warn` gets a sentence per damaged file.  [setup]
-  BlasChoices(std::string_view device, std::size_t version, void (*warn)(const std::string& text));
+  BlasChoices(std::string_view device, std::size_t version, const Warn& warn);
   // The same of a file; for tests.
-  BlasChoices(std::string path, void (*warn)(const std::string& text));
+  BlasChoices(std::string path, const Warn& warn);
 
   // NULL where there is none.  [setup]
   const Choice* find(const std::string& key) const;
   // Keeps it, here and in the file. A file that cannot be written is not an error.  [setup]
   void add(const std::string& key, const Choice& choice);
 
+  const std::map<std::string, Choice>& all() const noexcept { return choices_; }
   const std::string& path() const noexcept { return path_; }  // empty: nothing is kept
 
  private:

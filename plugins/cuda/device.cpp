@@ -2,6 +2,7 @@
 #include "device.hpp"
 
 #include <frt/error.hpp>
+#include <frt/plugin.hpp>
 
 #include "ops/registry.hpp"
 #include "status.hpp"
@@ -17,8 +18,8 @@ int attribute(Device& device, cudaDeviceAttr name) {
 
 }  // namespace
 
-Device::Device(int ordinal, const DeviceOptions& options)
-    : ordinal_(ordinal), options_(options), kernels_(*this) {
+Device::Device(int ordinal, const DeviceOptions& options, const Host& host)
+    : ordinal_(ordinal), options_(options), host_(host), kernels_(*this) {
   check(cudaSetDevice(ordinal_), "opening the device");
   // Makes the context now, so that a device without room or permission is refused here.
   check(cudaFree(nullptr), "opening the device");
@@ -35,6 +36,7 @@ Device::Device(int ordinal, const DeviceOptions& options)
 }
 
 Device::~Device() {
+  say_warnings();
   make_current();
   // Errors are of no use here: whatever could be told was told before.
   if (service_stream_) cudaStreamDestroy(service_stream_);
@@ -74,6 +76,20 @@ void Device::check(cudaError_t code, const char* what) {
   throw Error(note(code), error_text(what, code));
 }
 
+void Device::warn(const std::string& text) {
+  const std::lock_guard<std::mutex> lock(warnings_mutex_);
+  warnings_.push_back(text);
+  warned_.store(true, std::memory_order_release);
+}
+
+void Device::say_warnings() noexcept {
+  if (!warned_.load(std::memory_order_relaxed)) return;
+  const std::lock_guard<std::mutex> lock(warnings_mutex_);
+  for (const std::string& text : warnings_) host_.log(FRT_LOG_WARNING, text);
+  warnings_.clear();
+  warned_.store(false, std::memory_order_relaxed);
+}
+
 void Device::report_late(frt_status status) noexcept {
   frt_status none = FRT_OK;
   late_.compare_exchange_strong(none, status, std::memory_order_relaxed);
@@ -92,6 +108,7 @@ cudaStream_t Device::service_stream() {
 }
 
 frt_status Device::sync() noexcept {
+  say_warnings();
   if (const frt_status status = enter(); status != FRT_OK) return status;
   if (const frt_status status = note(cudaDeviceSynchronize()); status != FRT_OK) return status;
   return take_late();

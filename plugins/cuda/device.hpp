@@ -18,6 +18,10 @@
 
 #include "kernel_list.hpp"
 
+namespace frt {
+class Host;
+}
+
 namespace frt::cuda {
 
 class Blas;
@@ -39,8 +43,8 @@ struct DeviceOptions {
 
 class Device {
  public:
-  // Opens device `ordinal` (its index among the devices CUDA shows).  [setup]
-  Device(int ordinal, const DeviceOptions& options);
+  // Opens device `ordinal` (its index among the devices CUDA shows). `host` outlives it.  [setup]
+  Device(int ordinal, const DeviceOptions& options, const Host& host);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
@@ -67,6 +71,11 @@ class Device {
   void check(cudaError_t code, const char* what);
   bool lost() const noexcept { return lost_.load(std::memory_order_relaxed) != cudaSuccess; }
 
+  // A sentence for people. Who recording or hot code warns does not reach the host's log from
+  // there: it is kept until say_warnings(), which a recording's end and whoever waits call.  [any]
+  void warn(const std::string& text);
+  void say_warnings() noexcept;  // [driver]
+
   // Keeps an error of work that the host did in stream order, until somebody waits.  [any]
   void report_late(frt_status status) noexcept;
   // The first one since the last call.  [driver]
@@ -86,6 +95,10 @@ class Device {
  private:
   int ordinal_;
   DeviceOptions options_;
+  const Host& host_;
+  std::atomic<bool> warned_{false};
+  std::mutex warnings_mutex_;
+  std::vector<std::string> warnings_;
   DeviceProperties properties_;
   int least_priority_ = 0;
   int greatest_priority_ = 0;

@@ -9,6 +9,7 @@
 #include <frt/plugin.hpp>
 #include <string>
 
+#include "blas_report.hpp"
 #include "device.hpp"
 #include "driver.hpp"
 #include "event.hpp"
@@ -18,6 +19,8 @@
 
 namespace frt::cuda {
 namespace {
+
+const Host& host_of(frt_plugin plugin);
 
 constexpr PluginCode kCode = {"frt.cuda.sm" FRT_CUDA_ARCH_TEXT, FRT_CUDA_ARCH,
                               FRT_CUDA_TARGET_TEXT};
@@ -78,7 +81,7 @@ frt_status device_info(frt_plugin, uint32_t ordinal, frt_device_info* info, frt_
   });
 }
 
-frt_status device_open(frt_plugin, uint32_t ordinal, const frt_config* config,
+frt_status device_open(frt_plugin plugin, uint32_t ordinal, const frt_config* config,
                        frt_backend_device* device, frt_error* error) {
   return guard(error, [&] {
     check_out(device, "device_open");
@@ -88,7 +91,7 @@ frt_status device_open(frt_plugin, uint32_t ordinal, const frt_config* config,
       throw Error(FRT_ERR_UNSUPPORTED,
                   "device_open: device " + std::to_string(ordinal) + ": " + refusal);
     }
-    *device = handle<frt_backend_device>(new Device(index, read_options(config)));
+    *device = handle<frt_backend_device>(new Device(index, read_options(config), host_of(plugin)));
   });
 }
 
@@ -285,6 +288,21 @@ frt_status read_status(frt_plugin, uint32_t ordinal, frt_device_status* status, 
   });
 }
 
+frt_status report(frt_plugin, uint32_t ordinal, void* self,
+                  void (*found)(void* self, const char* subject, const char* fact,
+                                const char* advice),
+                  frt_error* error) {
+  return guard(error, [&] {
+    if (!found) throw Error(FRT_ERR_INVALID_ARGUMENT, "device report: no function to call");
+    frt_device_info info{};
+    info.struct_size = sizeof(info);
+    describe_device(kCode, ordinal, info);
+    for (const Finding& one : report_blas(info.name)) {
+      found(self, one.subject.c_str(), one.fact.c_str(), one.advice.c_str());
+    }
+  });
+}
+
 // ---- tables -------------------------------------------------------------------------------
 
 constexpr frt_backend_v1 kBackend = {
@@ -334,14 +352,17 @@ constexpr frt_device_status_v1 kDeviceStatus = {
     .struct_size = sizeof(frt_device_status_v1),
     .reserved = 0,
     .read = read_status,
+    .report = report,
 };
 
 }  // namespace
 
-// One opened plugin. All state belongs to devices, so there is none here.
+// One opened plugin. All state belongs to devices, so there is none here but the way to the log.
 class CudaPlugin {
  public:
-  CudaPlugin(const Host&, const ConfigView&) {}
+  CudaPlugin(const Host& host, const ConfigView&) : host(host) {}
+
+  const Host host;
 
   const void* extension(std::string_view id) noexcept {
     if (id == FRT_EXT_BACKEND) return &kBackend;
@@ -353,6 +374,15 @@ class CudaPlugin {
     return id == FRT_EXT_CONFIG_SCHEMA ? &kSchema : nullptr;
   }
 };
+
+namespace {
+
+const Host& host_of(frt_plugin plugin) {
+  if (!plugin) throw Error(FRT_ERR_INVALID_ARGUMENT, "device_open: the plugin is NULL");
+  return object<CudaPlugin>(plugin)->host;
+}
+
+}  // namespace
 
 }  // namespace frt::cuda
 

@@ -287,6 +287,7 @@ frt_status Stream::launch(Exec& exec) noexcept {
 frt_status Stream::sync() noexcept {
   if (const frt_status status = device_.enter(); status != FRT_OK) return status;
   if (recording_) return refuse_in_capture("the capturing stream was asked to wait");
+  device_.say_warnings();
   const frt_status status = device_.note(cudaStreamSynchronize(stream_));
   if (status != FRT_OK) return status;
   pool_->drop_outgrown();
@@ -318,6 +319,7 @@ std::unique_ptr<Exec> Stream::capture_end() {
   cudaGraph_t graph = nullptr;
   const cudaError_t code = cudaStreamEndCapture(stream_, &graph);
   lane_->end_capture();
+  device_.say_warnings();
   if (code != cudaSuccess && graph) cudaGraphDestroy(graph);
   if (recording->failure) {
     if (code == cudaSuccess) cudaGraphDestroy(graph);

@@ -55,6 +55,15 @@ max_context = 512
             self.assertAlmostEqual(table["step_us"],
                                    sum(row["step_us"] for row in table["operators"]), places=3)
 
+    def test_the_doctor_shows_what_a_backend_reports_about_its_device(self):
+        findings = json.loads(self.check(OK, "doctor", "--plugin-dir", FAR,
+                                         "--json").stdout)["findings"]
+        facts = {finding["subject"]: finding for finding in findings}
+        distance = facts["device frt.test.far:0 distance"]
+        self.assertEqual((distance["verdict"], distance["fact"]), ("ok", "384400 km"))
+        signal = facts["device frt.test.far:0 signal"]
+        self.assertEqual((signal["verdict"], signal["advice"]), ("note", "turn the dish"))
+
     def test_weights_that_do_not_fit_say_what_is_needed_and_what_is_there(self):
         manifest = self.model_manifest("synthetic:qwen3.6-tiny", options="max_context = 64",
                                        device='[device.cpu0.options]\nmemory = "1M"')

@@ -11,6 +11,7 @@
 //   * Memory is bounded (option `memory`), and running out is an error with numbers.
 //   * It can break (option `lost_after`): from the n-th launch of an executable on every call that
 //     would use the device reports it lost.
+//   * It has something to report about itself, good and not so good.
 //
 // Everything else is forwarded. While the device works other threads of the host could touch its
 // memory unseen; those of a single-threaded test are inside the sync.
@@ -18,6 +19,7 @@
 #include <sys/mman.h>
 
 #include <frt/backend.h>
+#include <frt/device_status.h>
 #include <frt/kernels.h>
 
 #include <algorithm>
@@ -540,9 +542,31 @@ const frt_config_schema_v1& schema() {
   return kSchema;
 }
 
+frt_status read_status(frt_plugin, uint32_t, frt_device_status*, frt_error* error) {
+  set_error(error, FRT_ERR_UNSUPPORTED, "the far device has no clock");
+  return FRT_ERR_UNSUPPORTED;
+}
+
+frt_status report(frt_plugin, uint32_t, void* self,
+                  void (*found)(void* self, const char* subject, const char* fact,
+                                const char* advice),
+                  frt_error*) {
+  found(self, "distance", "384400 km", "");
+  found(self, "signal", "weak", "turn the dish");
+  return FRT_OK;
+}
+
+constexpr frt_device_status_v1 kDeviceStatus = {
+    .struct_size = sizeof(frt_device_status_v1),
+    .reserved = 0,
+    .read = read_status,
+    .report = report,
+};
+
 const void* FarPlugin::extension(std::string_view id) noexcept {
   if (id == FRT_EXT_BACKEND) return &kBackend;
   if (id == FRT_EXT_KERNELS) return &kKernels;
+  if (id == FRT_EXT_DEVICE_STATUS) return &kDeviceStatus;
   return nullptr;
 }
 const void* FarPlugin::static_extension(std::string_view id) noexcept {

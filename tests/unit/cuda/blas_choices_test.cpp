@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The file of cuBLASLt's pinned algorithms: what is kept, what damage does. Runs without a device.
 #include "blas_choices.hpp"
+#include "blas_report.hpp"
 
 #include <doctest/doctest.h>
 #include <unistd.h>
@@ -119,4 +120,37 @@ TEST_CASE("where nothing can be written, choices last as long as the process") {
   nowhere.add("a", choice(5));
   CHECK(nowhere.find("a") != nullptr);
   CHECK(warnings == 0);
+}
+
+TEST_CASE("what is kept is reported; without the library, what to install") {
+  const Folder folder;
+  setenv("XDG_CACHE_HOME", folder.path.c_str(), 1);
+  setenv("FRT_CUBLASLT", (folder.path / "libnone.so").c_str(), 1);
+  auto found = frt::cuda::report_blas("NVIDIA H200");
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].fact.find("cuBLASLt is not installed, tried ") == 0);
+  CHECK(found[0].fact.find("libnone.so") != std::string::npos);
+  CHECK(!found[0].advice.empty());
+
+  setenv("FRT_CUBLASLT", FRT_TEST_CUBLASLT, 1);  // a library with the right names
+  found = frt::cuda::report_blas("NVIDIA H200");
+  REQUIRE(found.size() == 1);
+  CHECK_MESSAGE(found[0].fact.find("13.1.2, ") == 0, found[0].fact);
+  CHECK(found[0].fact.find("no shape was timed on NVIDIA H200 yet") != std::string::npos);
+  BlasChoices choices("NVIDIA H200", 130102, count_warning);
+  BlasChoices::Choice one = choice(1);
+  one.algorithm[0] = 0xFFFFFFFF00000042u;
+  choices.add("bf16-bf16:1x2x3", one);
+  choices.add("bf16-bf16:4x5x6", choice(2));
+  found = frt::cuda::report_blas("NVIDIA H200");
+  REQUIRE(found.size() == 3);
+  CHECK(found[0].fact.find("2 shapes timed on NVIDIA H200, kept in " + choices.path()) !=
+        std::string::npos);
+  CHECK(found[1].subject == "cuBLASLt bf16-bf16:1x2x3");
+  CHECK(found[1].fact == "algorithm 66, 12.5 us");
+  CHECK(frt::cuda::report_blas("NVIDIA L4").size() == 1);
+  std::ofstream(choices.path(), std::ios::app) << "damage\n";
+  found = frt::cuda::report_blas("NVIDIA H200");
+  REQUIRE(found.size() == 4);
+  CHECK(!found[0].advice.empty());
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * frt/device_status.h - what a device is doing right now: clocks, temperature, power. An optional
- * extension of a backend plugin; hosts write it beside every measurement, because a number without
- * its clock cannot be compared.
+ * frt/device_status.h - what a device is doing right now: clocks, temperature, power; and what it is
+ * used with. An optional extension of a backend plugin; hosts write the first beside every
+ * measurement, because a number without its clock cannot be compared, and show the second to people
+ * who ask whether an installation is as it should be.
  */
 #ifndef FRT_DEVICE_STATUS_H_
 #define FRT_DEVICE_STATUS_H_
@@ -35,8 +36,16 @@ typedef struct frt_device_status_v1 {
    * FRT_ERR_UNSUPPORTED, with the reason, where the system does not tell.  [any] */
   frt_status (*read)(frt_plugin plugin, uint32_t ordinal, frt_device_status* status,
                      frt_error* error);
+  /* Facts about the libraries and choices that the device is used with, one call of `found` each:
+   * what it is about, the fact, and what to do about it, empty where nothing is to be done. The
+   * texts live as long as that call. Opens no device, but may load libraries. NULL: nothing to say.
+   * [setup] */
+  frt_status (*report)(frt_plugin plugin, uint32_t ordinal, void* self,
+                       void (*found)(void* self, const char* subject, const char* fact,
+                                     const char* advice),
+                       frt_error* error);
 } frt_device_status_v1;
-FRT_ASSERT_LAYOUT(frt_device_status_v1, 16, read, 8);
+FRT_ASSERT_LAYOUT(frt_device_status_v1, 24, report, 16);
 
 FRT_EXTERN_C_END
 
