@@ -89,7 +89,11 @@ class TemporaryFile {
       throw write_error(errno, path_);
     }
     name_.clear();
-    if (files_.sync_folder(folder_.get()) != 0) throw write_error(errno, path_);
+    if (files_.sync_folder(folder_.get()) == 0) return;
+    const int error = errno;
+    // The file may be lost with the power. What was replaced is gone; else there is nothing again.
+    if (!replace) files_.remove(folder_.get(), path_.file().c_str());
+    throw write_error(error, path_);
   }
 
  private:
