@@ -360,9 +360,9 @@ constexpr frt_device_status_v1 kDeviceStatus = {
 // One opened plugin. All state belongs to devices, so there is none here but the way to the log.
 class CudaPlugin {
  public:
-  CudaPlugin(const Host& host, const ConfigView&) : host(host) {}
+  CudaPlugin(const Host& host, const ConfigView&) : host_(host) {}
 
-  const Host host;
+  const Host& host() const noexcept { return host_; }
 
   const void* extension(std::string_view id) noexcept {
     if (id == FRT_EXT_BACKEND) return &kBackend;
@@ -373,13 +373,16 @@ class CudaPlugin {
   static const void* static_extension(std::string_view id) noexcept {
     return id == FRT_EXT_CONFIG_SCHEMA ? &kSchema : nullptr;
   }
+
+ private:
+  const Host host_;
 };
 
 namespace {
 
 const Host& host_of(frt_plugin plugin) {
   if (!plugin) throw Error(FRT_ERR_INVALID_ARGUMENT, "device_open: the plugin is NULL");
-  return object<CudaPlugin>(plugin)->host;
+  return object<CudaPlugin>(plugin)->host();
 }
 
 }  // namespace
