@@ -274,7 +274,7 @@ void checksum_refusals(Case& c) {
 // ---- the lists --------------------------------------------------------------------------------
 
 void add_binary_cases(Suite& suite) {
-  for (const char* op : {FRT_OP_SILU_MUL, FRT_OP_SIGMOID_MUL, FRT_OP_ADD}) {
+  for (const char* op : {FRT_OP_SILU_MUL, FRT_OP_SIGMOID_MUL, FRT_OP_ADD, FRT_OP_GELU_MUL}) {
     for (const frt_dtype dtype : {FRT_DTYPE_F32, FRT_DTYPE_BF16}) {
       const auto add = [&](const std::string& what, const BinaryShape& shape) {
         suite.add(std::string(op) + " " + dtype_name(dtype) + " " + number(shape.rows) + "x" +

@@ -199,8 +199,11 @@ class Suite {
 
 // One function per operator family, in cases_<family>.cpp.
 void add_attention_cases(Suite& suite);
+void add_dense_cases(Suite& suite);  // also norms of every kind
+void add_dense_attention_cases(Suite& suite);
 void add_elementwise_cases(Suite& suite);  // also convert, fill, checksum
 void add_embed_cases(Suite& suite);        // also rows that stay with a slot
+void add_flow_cases(Suite& suite);         // also images and prompts of policies
 void add_gated_delta_cases(Suite& suite);  // also the convolution and the block
 void add_linear_cases(Suite& suite);
 void add_linear_wide_cases(Suite& suite);  // many rows

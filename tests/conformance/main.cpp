@@ -134,6 +134,9 @@ int main(int argc, char** argv) {
   frt::conformance::add_attention_cases(suite);
   frt::conformance::add_moe_cases(suite);
   frt::conformance::add_sample_cases(suite);
+  frt::conformance::add_dense_cases(suite);
+  frt::conformance::add_dense_attention_cases(suite);
+  frt::conformance::add_flow_cases(suite);
   try {
     if (!part.empty()) read_part(part, choice);
     if (list) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two rows to one: frt.silu_mul/1, frt.sigmoid_mul/1, frt.add/1.
+// Two rows to one: frt.silu_mul/1, frt.sigmoid_mul/1, frt.add/1, frt.gelu_mul/1.
 //
 // Work is cut into pieces of kPiece values, so that one wide row is spread over the workers as well
 // as many narrow ones.
@@ -19,11 +19,22 @@ namespace {
 
 constexpr int64_t kPiece = 16384;
 
+constexpr const char* name_of(Binary operation) {
+  switch (operation) {
+    case Binary::kSiluMul:
+      return FRT_OP_SILU_MUL;
+    case Binary::kSigmoidMul:
+      return FRT_OP_SIGMOID_MUL;
+    case Binary::kGeluMul:
+      return FRT_OP_GELU_MUL;
+    default:
+      return FRT_OP_ADD;
+  }
+}
+
 template <Binary kOperation>
 std::unique_ptr<Node> prepare_binary(Device& device, const frt_binary_args& args) {
-  const Checks check(kOperation == Binary::kSiluMul      ? FRT_OP_SILU_MUL
-                     : kOperation == Binary::kSigmoidMul ? FRT_OP_SIGMOID_MUL
-                                                         : FRT_OP_ADD);
+  const Checks check(name_of(kOperation));
   check.dtype("dtype", args.dtype);
   check.at_least("rows", args.rows, 0);
   check.positive("width", args.width);
@@ -60,6 +71,7 @@ void register_elementwise(KernelList& list) {
   list.add<frt_binary_args>(FRT_OP_SIGMOID_MUL, kFloatTypes, 0,
                             prepare_binary<Binary::kSigmoidMul>);
   list.add<frt_binary_args>(FRT_OP_ADD, kFloatTypes, 0, prepare_binary<Binary::kAdd>);
+  list.add<frt_binary_args>(FRT_OP_GELU_MUL, kFloatTypes, 0, prepare_binary<Binary::kGeluMul>);
 }
 
 }  // namespace frt::cpu

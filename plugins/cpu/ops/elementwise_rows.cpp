@@ -4,6 +4,8 @@
 #define HWY_TARGET_INCLUDE "ops/elementwise_rows.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once per target
 
+#include <frt/ops/dense.h>
+
 #include "elementwise.hpp"
 #include "numbers.hpp"
 #include "simd-inl.hpp"
@@ -29,6 +31,11 @@ void binary_typed(Binary operation, std::size_t count, const T* a, const T* b, T
     case Binary::kAdd:
       for_lanes(count, [&](auto d, std::size_t i)
                            HWY_ATTR { store(d, hn::Add(load(d, a + i), load(d, b + i)), y + i); });
+      break;
+    case Binary::kGeluMul:
+      for_lanes(count, [&](auto d, std::size_t i) HWY_ATTR {
+        store(d, hn::Mul(gelu_tanh(d, load(d, a + i)), load(d, b + i)), y + i);
+      });
       break;
   }
 }
@@ -62,6 +69,32 @@ void store_any(int64_t count, const float* x, const float* scales, frt_dtype dty
     store_typed(size, x, scales, accumulate, static_cast<float*>(y));
   } else {
     store_typed(size, x, scales, accumulate, static_cast<uint16_t*>(y));
+  }
+}
+
+template <class T>
+void finish_typed(std::size_t count, const float* x, const float* scales, const RowFinish& finish,
+                  T* y) {
+  for_lanes(count, [&](auto d, std::size_t i) HWY_ATTR {
+    auto v = hn::LoadU(d, x + i);
+    if (scales) v = hn::Mul(v, hn::LoadU(d, scales + i));
+    if (finish.bias) v = hn::Add(v, hn::LoadU(d, finish.bias + i));
+    if (finish.activation == FRT_ACTIVATION_GELU) v = gelu_tanh(d, v);
+    if (finish.activation == FRT_ACTIVATION_SILU) v = silu(d, v);
+    if (finish.gate) v = hn::Mul(v, hn::LoadU(d, finish.gate + i));
+    if (finish.addend) v = hn::Add(v, hn::LoadU(d, finish.addend + i));
+    if (finish.accumulate) v = hn::Add(v, load(d, y + i));
+    store(d, v, y + i);
+  });
+}
+
+void finish_any(int64_t count, const float* x, const float* scales, const RowFinish& finish,
+                frt_dtype dtype, void* y) {
+  const auto size = static_cast<std::size_t>(count);
+  if (dtype == FRT_DTYPE_F32) {
+    finish_typed(size, x, scales, finish, static_cast<float*>(y));
+  } else {
+    finish_typed(size, x, scales, finish, static_cast<uint16_t*>(y));
   }
 }
 
@@ -117,6 +150,7 @@ namespace {
 
 HWY_EXPORT(binary);
 HWY_EXPORT(store_any);
+HWY_EXPORT(finish_any);
 HWY_EXPORT(mix);
 HWY_EXPORT(gated_add);
 
@@ -126,6 +160,8 @@ float plain_binary(Binary operation, float a, float b) noexcept {
       return silu(a) * b;
     case Binary::kSigmoidMul:
       return a * sigmoid(b);
+    case Binary::kGeluMul:
+      return gelu_tanh(a) * b;
     default:
       return a + b;
   }
@@ -150,6 +186,23 @@ void store_row(bool reference, int64_t count, const float* x, const float* scale
   for (int64_t i = 0; i < count; ++i) {
     float value = scales ? x[i] * scales[i] : x[i];
     if (accumulate) value += load_float(dtype, y, i);
+    store_float(dtype, y, i, value);
+  }
+}
+
+void finish_row(bool reference, int64_t count, const float* x, const float* scales,
+                const RowFinish& finish, frt_dtype dtype, void* y) noexcept {
+  if (!reference) {
+    return HWY_DYNAMIC_DISPATCH(finish_any)(count, x, scales, finish, dtype, y);
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    float value = scales ? x[i] * scales[i] : x[i];
+    if (finish.bias) value += finish.bias[i];
+    if (finish.activation == FRT_ACTIVATION_GELU) value = gelu_tanh(value);
+    if (finish.activation == FRT_ACTIVATION_SILU) value = silu(value);
+    if (finish.gate) value *= finish.gate[i];
+    if (finish.addend) value += finish.addend[i];
+    if (finish.accumulate) value += load_float(dtype, y, i);
     store_float(dtype, y, i, value);
   }
 }

@@ -96,6 +96,10 @@ inline float sigmoid(float x) noexcept {
 inline float silu(float x) noexcept {
   return x * sigmoid(x);
 }
+// z/2 (1 + tanh(u)) = z sigmoid(2 u)
+inline float gelu_tanh(float x) noexcept {
+  return x * sigmoid(1.5957691216057308f * (x + 0.044715f * x * x * x));
+}
 inline float softplus(float x) noexcept {
   return x > 20.0f ? x : std::log1p(std::exp(x));
 }

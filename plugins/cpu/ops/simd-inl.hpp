@@ -142,6 +142,14 @@ HWY_INLINE Vec<D> silu(D d, Vec<D> x) {
   return hn::Mul(x, sigmoid(d, x));
 }
 
+// z/2 (1 + tanh(u)) = z sigmoid(2 u)
+template <class D>
+HWY_INLINE Vec<D> gelu_tanh(D d, Vec<D> x) {
+  const auto cube = hn::Mul(hn::Mul(hn::Set(d, 0.044715f), x), hn::Mul(x, x));
+  const auto u = hn::Mul(hn::Set(d, 1.5957691216057308f), hn::Add(x, cube));
+  return hn::Mul(x, sigmoid(d, u));
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace frt::cpu
 HWY_AFTER_NAMESPACE();

@@ -11,14 +11,19 @@ list(APPEND FRT_CPU_OP_SOURCES
   ops/elementwise.cpp
   ops/elementwise_rows.cpp
   ops/delta.cpp
+  ops/dense.cpp
+  ops/dense_attention.cpp
+  ops/dense_attention_tile.cpp
   ops/embed.cpp
   ops/fill.cpp
+  ops/flow.cpp
   ops/gated_delta.cpp
   ops/linear.cpp
   ops/moe.cpp
   ops/moe_experts.cpp
   ops/moe_route.cpp
   ops/norm.cpp
+  ops/patch_embed.cpp
   ops/products/group.cpp
   ops/products/narrow.cpp
   ops/products/narrow_bf16.cpp
@@ -29,6 +34,7 @@ list(APPEND FRT_CPU_OP_SOURCES
   ops/products/wide.cpp
   ops/reference.cpp
   ops/registry.cpp
+  ops/row_norm.cpp
   ops/rows.cpp
   ops/sample.cpp
   ops/tokens.cpp

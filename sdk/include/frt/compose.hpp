@@ -28,12 +28,17 @@
 
 #include <frt/ops/attention.h>
 #include <frt/ops/checksum.h>
+#include <frt/ops/dense.h>
+#include <frt/ops/dense_attention.h>
 #include <frt/ops/elementwise.h>
 #include <frt/ops/embed.h>
+#include <frt/ops/flow.h>
 #include <frt/ops/gated_delta.h>
 #include <frt/ops/linear.h>
 #include <frt/ops/moe.h>
 #include <frt/ops/norm.h>
+#include <frt/ops/patch_embed.h>
+#include <frt/ops/row_norm.h>
 #include <frt/ops/rows.h>
 #include <frt/ops/sample.h>
 #include <frt/error.hpp>
@@ -73,6 +78,18 @@ namespace frt {
   X(moe_route, frt_moe_route_args, FRT_OP_MOE_ROUTE)                      \
   X(moe_experts, frt_moe_experts_args, FRT_OP_MOE_EXPERTS)                \
   X(moe_combine, frt_moe_combine_args, FRT_OP_MOE_COMBINE)                \
+  X(row_norm, frt_row_norm_args, FRT_OP_ROW_NORM)                         \
+  X(dense, frt_dense_args, FRT_OP_DENSE)                                  \
+  X(gelu_mul, frt_binary_args, FRT_OP_GELU_MUL)                           \
+  X(rope, frt_rope_args, FRT_OP_ROPE)                                     \
+  X(dense_attention, frt_dense_attention_args, FRT_OP_DENSE_ATTENTION)    \
+  X(pack_views, frt_pack_views_args, FRT_OP_PACK_VIEWS)                   \
+  X(patches, frt_patches_args, FRT_OP_PATCHES)                            \
+  X(embed_rows, frt_embed_rows_args, FRT_OP_EMBED_ROWS)                   \
+  X(flow_start, frt_flow_start_args, FRT_OP_FLOW_START)                   \
+  X(flow_input, frt_flow_input_args, FRT_OP_FLOW_INPUT)                   \
+  X(flow_output, frt_flow_output_args, FRT_OP_FLOW_OUTPUT)                \
+  X(flow_update, frt_flow_update_args, FRT_OP_FLOW_UPDATE)                \
   X(argmax, frt_argmax_args, FRT_OP_ARGMAX)                               \
   X(count_tokens, frt_count_tokens_args, FRT_OP_COUNT_TOKENS)             \
   X(sample, frt_sample_args, FRT_OP_SAMPLE)
@@ -81,7 +98,12 @@ namespace frt {
   X(norm_gate_up, frt_norm_gate_up_args, FRT_OP_NORM_GATE_UP)                \
   X(gated_delta_block, frt_gated_delta_block_args, FRT_OP_GATED_DELTA_BLOCK) \
   X(attention_block, frt_attention_block_args, FRT_OP_ATTENTION_BLOCK)       \
-  X(moe_block, frt_moe_block_args, FRT_OP_MOE_BLOCK)
+  X(moe_block, frt_moe_block_args, FRT_OP_MOE_BLOCK)                         \
+  X(norm_dense, frt_norm_dense_args, FRT_OP_NORM_DENSE)                      \
+  X(norm_geglu, frt_norm_geglu_args, FRT_OP_NORM_GEGLU)                      \
+  X(norm_qkv, frt_norm_qkv_args, FRT_OP_NORM_QKV)                            \
+  X(patch_embed, frt_patch_embed_args, FRT_OP_PATCH_EMBED)                   \
+  X(flow_step, frt_flow_step_args, FRT_OP_FLOW_STEP)
 
 // Whether a backend's fused kernels are used; kCompose is for tests and for finding defects.
 enum class Fusion : uint8_t { kUseKernels, kCompose };
@@ -124,6 +146,11 @@ class Operators {
   void gated_delta_block(const Recorder& recorder, const frt_gated_delta_block_args& args) const;
   void attention_block(const Recorder& recorder, const frt_attention_block_args& args) const;
   void moe_block(const Recorder& recorder, const frt_moe_block_args& args) const;
+  void norm_dense(const Recorder& recorder, const frt_norm_dense_args& args) const;
+  void norm_geglu(const Recorder& recorder, const frt_norm_geglu_args& args) const;
+  void norm_qkv(const Recorder& recorder, const frt_norm_qkv_args& args) const;
+  void patch_embed(const Recorder& recorder, const frt_patch_embed_args& args) const;
+  void flow_step(const Recorder& recorder, const frt_flow_step_args& args) const;
 
  private:
   // What a fused operator is composed of; empty for primitives.
@@ -137,6 +164,13 @@ class Operators {
     if (name == FRT_OP_MOE_BLOCK) {
       return {FRT_OP_ADD_RMS_NORM, FRT_OP_LINEAR,       FRT_OP_MOE_ROUTE,
               FRT_OP_MOE_EXPERTS,  FRT_OP_NORM_GATE_UP, FRT_OP_MOE_COMBINE};
+    }
+    if (name == FRT_OP_NORM_DENSE) return {FRT_OP_ROW_NORM, FRT_OP_DENSE};
+    if (name == FRT_OP_NORM_GEGLU) return {FRT_OP_NORM_DENSE, FRT_OP_GELU_MUL};
+    if (name == FRT_OP_NORM_QKV) return {FRT_OP_NORM_DENSE, FRT_OP_ROPE};
+    if (name == FRT_OP_PATCH_EMBED) return {FRT_OP_PATCHES, FRT_OP_DENSE};
+    if (name == FRT_OP_FLOW_STEP) {
+      return {FRT_OP_FLOW_OUTPUT, FRT_OP_FLOW_UPDATE, FRT_OP_FLOW_INPUT};
     }
     return {};
   }
@@ -200,7 +234,8 @@ inline void Operators::resolve(const Context& context, frt_dtype activation, frt
   const auto add = [&](auto& kernel, std::string_view name) {
     if (!contains(wanted, name)) return;
     if (fusion == Fusion::kCompose && !parts_of(name).empty()) return;
-    (name == FRT_OP_EMBED ? tables : others).add(kernel, "?" + std::string(name));
+    const bool table = name == FRT_OP_EMBED || name == FRT_OP_EMBED_ROWS;
+    (table ? tables : others).add(kernel, "?" + std::string(name));
   };
 #define FRT_ADD(function, Args, name) add(function##_, name);
   FRT_PRIMITIVE_OPERATORS(FRT_ADD)
@@ -433,6 +468,117 @@ inline void Operators::moe_block(const Recorder& recorder, const frt_moe_block_a
   combine.gate = args.shared_scale;
   combine.y = args.y;
   moe_combine_(recorder, combine);
+}
+
+// ---- compositions of encoders and flow experts -----------------------------------------------
+
+inline void Operators::norm_dense(const Recorder& recorder, const frt_norm_dense_args& args) const {
+  if (norm_dense_) return norm_dense_(recorder, args);
+  if (!args.parts || args.part_count < 1 || args.part_count > FRT_DENSE_PARTS_MAX) {
+    throw Error(FRT_ERR_INVALID_ARGUMENT, FRT_OP_NORM_DENSE ": part_count " +
+                                              std::to_string(args.part_count) + ", expected 1 to " +
+                                              std::to_string(FRT_DENSE_PARTS_MAX) + " parts");
+  }
+  const int32_t inputs = args.parts[0].weight.cols;
+  const bool normed = args.norm.kind != FRT_NORM_NONE;
+  if (normed) {
+    frt_row_norm_args norm{};
+    norm.x_dtype = args.x_dtype;
+    norm.y_dtype = args.dtype;
+    norm.rows = args.rows;
+    norm.width = inputs;
+    norm.row_count = args.row_count;
+    norm.norm = args.norm;
+    norm.x = args.x;
+    norm.x_stride = inputs;
+    norm.y = args.normed;
+    norm.y_stride = inputs;
+    row_norm_(recorder, norm);
+  }
+  for (int32_t i = 0; i < args.part_count; ++i) {
+    const frt_dense_part& part = args.parts[i];
+    frt_dense_args product{};
+    product.x_dtype = args.dtype;
+    product.y_dtype = args.dtype;
+    product.rows = args.rows;
+    product.row_count = args.row_count;
+    product.x = normed ? args.normed : args.x;
+    product.x_stride = inputs;
+    product.weight = part.weight;
+    product.activation = part.activation;
+    product.bias = part.bias;
+    product.y = part.y;
+    product.y_stride = part.y_stride;
+    dense_(recorder, product);
+  }
+}
+
+inline void Operators::norm_geglu(const Recorder& recorder, const frt_norm_geglu_args& args) const {
+  if (norm_geglu_) return norm_geglu_(recorder, args);
+  const int32_t width = args.gate_weight.rows;
+  const frt_dense_part parts[2] = {
+      {args.gate_weight, nullptr, FRT_ACTIVATION_NONE, 0, args.gate, width},
+      {args.up_weight, nullptr, FRT_ACTIVATION_NONE, 0, args.h, width}};
+  frt_norm_dense_args products{};
+  products.x_dtype = args.x_dtype;
+  products.dtype = args.dtype;
+  products.rows = args.rows;
+  products.part_count = 2;
+  products.row_count = args.row_count;
+  products.norm = args.norm;
+  products.x = args.x;
+  products.normed = args.normed;
+  products.parts = parts;
+  norm_dense(recorder, products);
+
+  frt_binary_args product{};
+  product.dtype = args.dtype;
+  product.rows = args.rows;
+  product.width = width;
+  product.row_count = args.row_count;
+  product.a = args.gate;
+  product.a_stride = width;
+  product.b = args.h;
+  product.b_stride = width;
+  product.y = args.h;
+  product.y_stride = width;
+  gelu_mul_(recorder, product);
+}
+
+inline void Operators::norm_qkv(const Recorder& recorder, const frt_norm_qkv_args& args) const {
+  if (norm_qkv_) {
+    frt_norm_qkv_args block = args;
+    block.products.struct_size = sizeof(block.products);
+    block.rope.struct_size = sizeof(block.rope);
+    return norm_qkv_(recorder, block);
+  }
+  norm_dense(recorder, args.products);
+  rope_(recorder, args.rope);
+}
+
+inline void Operators::patch_embed(const Recorder& recorder,
+                                   const frt_patch_embed_args& args) const {
+  if (patch_embed_) {
+    frt_patch_embed_args block = args;
+    block.patches.struct_size = sizeof(block.patches);
+    block.product.struct_size = sizeof(block.product);
+    return patch_embed_(recorder, block);
+  }
+  patches_(recorder, args.patches);
+  dense_(recorder, args.product);
+}
+
+inline void Operators::flow_step(const Recorder& recorder, const frt_flow_step_args& args) const {
+  if (flow_step_) {
+    frt_flow_step_args block = args;
+    block.output.struct_size = sizeof(block.output);
+    block.update.struct_size = sizeof(block.update);
+    block.next.struct_size = sizeof(block.next);
+    return flow_step_(recorder, block);
+  }
+  flow_output_(recorder, args.output);
+  flow_update_(recorder, args.update);
+  if (args.next.h) flow_input_(recorder, args.next);
 }
 
 #undef FRT_PRIMITIVE_OPERATORS

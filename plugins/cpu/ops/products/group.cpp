@@ -16,6 +16,7 @@
 #include "../checks.hpp"
 #include "../elementwise.hpp"
 #include "../rms.hpp"
+#include "../row_norm.hpp"
 #include "narrow.hpp"
 #include "weight.hpp"
 #include "wide.hpp"
@@ -178,8 +179,13 @@ void GroupNode::plan_wide(const Device& device, int workers) {
 
 // The norm of one row.
 void GroupNode::prepare_row(int64_t row) const noexcept {
-  if (!group_.residual) return;
   const int64_t first = row * cols_;
+  if (group_.norm_source) {
+    norm_row(reference_, group_.norm, row, cols_, group_.norm_dtype,
+             element(group_.norm_dtype, group_.norm_source, first), group_.x_dtype,
+             const_cast<void*>(element(group_.x_dtype, group_.x, first)));
+  }
+  if (!group_.residual) return;
   add_rms_norm_row(reference_, static_cast<int32_t>(cols_), group_.epsilon, group_.residual_dtype,
                    element(group_.residual_dtype, group_.residual, first), group_.x_dtype,
                    group_.delta ? element(group_.x_dtype, group_.delta, first) : nullptr,
@@ -254,7 +260,7 @@ void GroupNode::run_narrow_tile(const PlannedPart& part, int64_t first, int64_t 
 
 void GroupNode::run_wide(Pool& pool, int64_t rows, std::byte* scratch) noexcept {
   auto* x_float = reinterpret_cast<float*>(scratch);
-  if (group_.residual || float_x_) {
+  if (group_.residual || group_.norm_source || float_x_) {
     pool.run(rows, [&](int64_t row, int) {
       prepare_row(row);
       if (!float_x_) return;
@@ -338,8 +344,19 @@ const void* GroupNode::wide_weights(const PlannedPart& part, int64_t first,
 
 void GroupNode::finish(const PlannedPart& part, int64_t row, int64_t first, int64_t count,
                        const float* sums, const float* scales) const noexcept {
-  store_row(reference_, count, sums, scales, part.y_dtype, part.accumulate,
-            element(part.y_dtype, part.y, row * part.y_stride + first));
+  const PartFinish& after = part.finish;
+  RowFinish finish;
+  finish.activation = after.activation;
+  finish.accumulate = part.accumulate;
+  if (after.bias) finish.bias = after.bias + first;
+  if (after.gate.rows) {
+    finish.gate = modulation_of(after.gate, row) + 2 * part.outputs() + first;
+  }
+  if (after.addend) {
+    finish.addend = after.addend + row % after.addend_rows * part.outputs() + first;
+  }
+  finish_row(reference_, count, sums, scales, finish, part.y_dtype,
+             element(part.y_dtype, part.y, row * part.y_stride + first));
 }
 
 void GroupNode::finish_gated(int64_t row, int64_t first, int64_t count, const float* gate,
@@ -350,7 +367,7 @@ void GroupNode::finish_gated(int64_t row, int64_t first, int64_t count, const fl
   alignas(64) float rounded[2][kNarrowTile];  // as y_dtype
   store_row(reference_, count, gate, gate_scales, part.y_dtype, false, rounded[0]);
   store_row(reference_, count, up, up_scales, part.y_dtype, false, rounded[1]);
-  binary_row(reference_, Binary::kSiluMul, count, part.y_dtype, rounded[0], rounded[1],
+  binary_row(reference_, group_.gate, count, part.y_dtype, rounded[0], rounded[1],
              element(part.y_dtype, part.y, row * part.y_stride + first));
 }
 

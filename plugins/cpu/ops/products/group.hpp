@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // group.hpp - several products of the same activations as one node, with the norm before them and
-// the gate after them: the node behind frt.linear/1, frt.norm_linears/1 and frt.norm_gate_up/1.
+// the gate after them: the node behind frt/ops/linear.h and frt/ops/dense.h.
 //
-//   rows    residual += delta; x = rms_norm(residual); the panels of x      one task per row
+//   rows    residual += delta; x = norm(residual); the panels of x          one task per row
 //   tiles   every (part, weight rows) tile of all parts in one task list     one task per tile
 //
 // How many rows there are is known when the node runs. Up to kNarrowRows of them take the narrow
@@ -11,6 +11,7 @@
 #pragma once
 
 #include <frt/kernels.h>
+#include <frt/ops/dense.h>
 
 #include <cstdint>
 #include <memory>
@@ -18,8 +19,18 @@
 
 #include "../../device.hpp"
 #include "../../node.hpp"
+#include "../elementwise.hpp"
 
 namespace frt::cpu {
+
+// What frt.dense/1 has after a product.
+struct PartFinish {
+  const float* bias = nullptr;  // (outputs)
+  uint32_t activation = FRT_ACTIVATION_NONE;
+  frt_modulation gate{};          // rows NULL: none
+  const float* addend = nullptr;  // (addend_rows, outputs)
+  int64_t addend_rows = 0;
+};
 
 // One weight and where its result goes.
 struct GroupPart {
@@ -28,6 +39,7 @@ struct GroupPart {
   bool accumulate = false;
   void* y = nullptr;
   int64_t y_stride = 0;  // elements
+  PartFinish finish{};
 };
 
 // A checked group. All parts have the same number of columns.
@@ -45,9 +57,15 @@ struct Group {
   const float* norm_weight = nullptr;
   float epsilon = 0.0f;
 
-  // The gate after: two parts of equal shape, y of the first = silu(first) * second, each rounded
+  // Or the norm of rows that stay as they are: x = norm(norm_source). None with norm_source NULL.
+  frt_norm norm{};
+  frt_dtype norm_dtype = FRT_DTYPE_F32;  // of norm_source
+  const void* norm_source = nullptr;     // (rows, columns) contiguous
+
+  // The gate after: two parts of equal shape, y of the first = gate(first, second), each rounded
   // to y_dtype before; y of the second is not used.
   bool gated = false;
+  Binary gate = Binary::kSiluMul;
 
   std::vector<GroupPart> parts;
 };

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// frt/models/device_memory.hpp - device memory for weights, and the way into it.
+//
+// `place` gives out aligned pieces of large blocks; they live as long as the DeviceMemory. Uploads
+// go through an Uploader; where device memory is host memory ("cpu") they are plain copies, and
+// `adopt` takes mapped bytes as they lie, with no copy at all. All functions are [setup];
+// frt::Error from the context.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <frt/exec.hpp>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <frt/models/uploader.hpp>
+
+namespace frt::models {
+
+class DeviceMemory {
+ public:
+  // `in_place` false: as if device memory were out of the host's reach, for tests.
+  explicit DeviceMemory(const Context& context, bool in_place = true);
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+  // Takes one block of `bytes` for what place() gives out next, so that a device without room says
+  // so at once. Half-full blocks and what does not fit get blocks as before.
+  void reserve(std::uint64_t bytes);
+
+  // `bytes` uninitialised bytes at an address aligned to 256.
+  std::byte* place(std::uint64_t bytes);
+  // What place(bytes) takes away.
+  static std::uint64_t placed(std::uint64_t bytes);
+
+  // place() and a copy of `data`, which is read before the call returns.
+  std::byte* upload(std::span<const std::byte> data);
+  void upload_to(std::byte* target, std::span<const std::byte> data);
+  // The same for bytes that stay where they are until finish(): they are read some time before,
+  // by several threads, through UploadOptions::read.
+  std::byte* stream_in(std::span<const std::byte> data);
+  void stream_to(std::byte* target, std::span<const std::byte> data);
+  // How; before the first upload.
+  void set_upload_options(UploadOptions options) { upload_options_ = std::move(options); }
+
+  // The address under which kernels may read `data` without a copy, or null: another kind of
+  // device, or not aligned to 16. The caller keeps `data` alive.
+  const std::byte* adopt(std::span<const std::byte> data);
+
+  // Waits for every copy and gives the staging memory back.
+  void finish();
+
+  const Context& context() const noexcept { return context_; }
+  const Stream& stream() const noexcept { return stream_; }
+  bool host_memory() const noexcept { return host_memory_; }
+  std::uint64_t placed_bytes() const noexcept { return placed_bytes_; }
+
+ private:
+  void add_block(std::uint64_t bytes);
+  void transfer(std::byte* target, std::span<const std::byte> data, bool own);
+
+  Context context_;
+  Stream stream_;
+  bool host_memory_ = false;
+  std::map<const std::byte*, Buffer> blocks_;  // by address
+  std::vector<Buffer> adopted_;
+  std::byte* next_ = nullptr;  // in the block that is being filled
+  std::uint64_t room_ = 0;     // of it
+  std::uint64_t placed_bytes_ = 0;
+  UploadOptions upload_options_;
+  std::optional<Uploader> uploader_;  // last: it uses all of the above
+};
+
+}  // namespace frt::models

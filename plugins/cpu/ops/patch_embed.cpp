@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// From images and prompt ids to rows: frt.pack_views/1, frt.patches/1, frt.patch_embed/1,
+// frt.embed_rows/1. All of it is moving and converting; rows are the unit of parallelism.
+#include <frt/ops/patch_embed.h>
+
+#include <cstring>
+
+#include "dense.hpp"
+#include "numbers.hpp"
+#include "registry.hpp"
+
+namespace frt::cpu {
+namespace {
+
+std::unique_ptr<Node> prepare_pack_views(Device&, const frt_pack_views_args& args) {
+  const Checks check(FRT_OP_PACK_VIEWS);
+  check.positive("views", args.views);
+  check.range("slots", args.slots, 1, args.views);
+  check.positive("rows_per_view", args.rows_per_view);
+  check.positive("ways", args.ways);
+  check.at_least("text_rows", args.text_rows, 0);
+  check.pointer("mask", args.mask);
+  check.pointer("text_length", args.text_length);
+  check.pointer("view", args.view);
+  check.pointer("view_rows", args.view_rows);
+  check.pointer("image_rows", args.image_rows);
+  check.pointer("length", args.length);
+  return make_node([args](Pool&, std::byte*) noexcept {
+    int32_t used = 0;
+    for (int32_t v = 0; v < args.views && used < args.slots; ++v) {
+      if (args.mask[v] != 0) args.view[used++] = v;
+    }
+    for (int32_t s = 0; s < args.slots; ++s) {
+      if (s >= used) args.view[s] = -1;
+      args.view_rows[s] = s < used ? args.rows_per_view : 0;
+    }
+    *args.image_rows = used * args.rows_per_view;
+    for (int32_t w = 0; w < args.ways; ++w) {
+      args.length[w] = *args.image_rows + std::clamp(args.text_length[w], 0, args.text_rows);
+    }
+  });
+}
+
+std::unique_ptr<Node> make_patches(const Checks& check, const frt_patches_args& args) {
+  check.dtype("pixel_dtype", args.pixel_dtype, {FRT_DTYPE_U8, FRT_DTYPE_F32});
+  check.dtype("dtype", args.dtype);
+  check.positive("slots", args.slots);
+  check.positive("views", args.views);
+  check.positive("channels", args.channels);
+  check.positive("patch", args.patch);
+  check.positive("height", args.height);
+  check.positive("width", args.width);
+  check.require(args.height % args.patch == 0, "height", "is not a multiple of patch");
+  check.require(args.width % args.patch == 0, "width", "is not a multiple of patch");
+  check.pointer("view", args.view);
+  check.pointer("pixels", args.pixels);
+  check.pointer("x", args.x);
+  check.at_least("x_stride", args.x_stride,
+                 static_cast<int64_t>(args.channels) * args.patch * args.patch);
+  return make_node([args](Pool& pool, std::byte*) noexcept {
+    const int64_t across = args.width / args.patch;
+    const int64_t cells = args.height / args.patch * across;
+    pool.run(args.slots * cells, [&](int64_t row, int) {
+      const int32_t view = args.view[row / cells];
+      if (view < 0 || view >= args.views) return;
+      const int64_t top = row % cells / across * args.patch;
+      const int64_t left = row % across * args.patch;
+      int64_t column = row * args.x_stride;
+      for (int32_t c = 0; c < args.channels; ++c) {
+        for (int64_t y = top; y < top + args.patch; ++y) {
+          for (int64_t x = left; x < left + args.patch; ++x) {
+            const int64_t at =
+                ((view * static_cast<int64_t>(args.height) + y) * args.width + x) * args.channels +
+                c;
+            const float pixel =
+                args.pixel_dtype == FRT_DTYPE_U8
+                    ? static_cast<float>(static_cast<const uint8_t*>(args.pixels)[at])
+                    : static_cast<const float*>(args.pixels)[at];
+            store_float(args.dtype, args.x, column++, args.scale * pixel + args.offset);
+          }
+        }
+      }
+      for (; column < (row + 1) * args.x_stride; ++column) {
+        store_float(args.dtype, args.x, column, 0.0f);
+      }
+    });
+  });
+}
+
+std::unique_ptr<Node> prepare_patches(Device&, const frt_patches_args& args) {
+  return make_patches(Checks(FRT_OP_PATCHES), args);
+}
+
+std::unique_ptr<Node> prepare_patch_embed(Device& device, const frt_patch_embed_args& args) {
+  const Checks check(FRT_OP_PATCH_EMBED);
+  check.require(args.product.x == args.patches.x, "product.x", "is not patches.x");
+  check.require(args.product.x_dtype == args.patches.dtype, "product.x_dtype",
+                "is not patches.dtype");
+  check.require(args.product.weight.cols == args.patches.x_stride, "product.weight.cols",
+                "is not patches.x_stride");
+  return make_sequence(make_patches(check, args.patches), make_dense(device, check, args.product));
+}
+
+std::unique_ptr<Node> prepare_embed_rows(Device&, const frt_embed_rows_args& args) {
+  const Checks check(FRT_OP_EMBED_ROWS);
+  check.dtype("y_dtype", args.y_dtype);
+  check.positive("ways", args.ways);
+  check.positive("text_rows", args.text_rows);
+  check.positive("y_rows", args.y_rows);
+  check.pointer("first", args.first);
+  check.pointer("count", args.count);
+  check.pointer("ids", args.ids);
+  check.at_least("ids_stride", args.ids_stride, args.text_rows);
+  check.require(args.table.format == FRT_WEIGHT_F32 || args.table.format == FRT_WEIGHT_BF16,
+                "table.format", "is not f32 or bf16; convert the table at load");
+  check.require(args.table.layout == 0, "table.layout", "is not row-major");
+  check.positive("table.rows", args.table.rows);
+  check.positive("table.cols", args.table.cols);
+  check.pointer("table.data", args.table.data);
+  check.pointer("y", args.y);
+  check.at_least("y_stride", args.y_stride, args.table.cols);
+  return make_node([args](Pool& pool, std::byte*) noexcept {
+    const frt_dtype stored = args.table.format == FRT_WEIGHT_F32 ? FRT_DTYPE_F32 : FRT_DTYPE_BF16;
+    const int64_t width = args.table.cols;
+    pool.run(static_cast<int64_t>(args.ways) * args.text_rows, [&](int64_t task, int) {
+      const int64_t way = task / args.text_rows;
+      const int64_t i = task % args.text_rows;
+      const int64_t row = *args.first + i;
+      if (i >= args.count[way] || row < 0 || row >= args.y_rows) return;
+      const int32_t id = args.ids[way * args.ids_stride + i];
+      const bool known = id >= 0 && id < args.table.rows;
+      const int64_t to = (way * args.y_rows + row) * args.y_stride;
+      for (int64_t j = 0; j < width; ++j) {
+        const float value = known ? load_float(stored, args.table.data, id * width + j) : 0.0f;
+        store_float(args.y_dtype, args.y, to + j, args.scale * value);
+      }
+    });
+  });
+}
+
+}  // namespace
+
+void register_patch_embed(KernelList& list) {
+  list.add<frt_pack_views_args>(FRT_OP_PACK_VIEWS, 0, 0, prepare_pack_views);
+  list.add<frt_patches_args>(FRT_OP_PATCHES, kFloatTypes, 0, prepare_patches);
+  list.add<frt_patch_embed_args>(FRT_OP_PATCH_EMBED, kFloatTypes, FRT_WEIGHT_ALL,
+                                 prepare_patch_embed);
+  list.add<frt_embed_rows_args>(FRT_OP_EMBED_ROWS, kFloatTypes,
+                                FRT_WEIGHT_BIT(FRT_WEIGHT_F32) | FRT_WEIGHT_BIT(FRT_WEIGHT_BF16),
+                                prepare_embed_rows);
+}
+
+}  // namespace frt::cpu

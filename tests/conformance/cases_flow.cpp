@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cases of frt/ops/patch_embed.h and frt/ops/flow.h.
+#include <frt/ops/flow.h>
+#include <frt/ops/patch_embed.h>
+
+#include <limits>
+
+#include "check.hpp"
+#include "refusal.hpp"
+
+namespace frt::conformance {
+namespace {
+
+constexpr frt_dtype kTypes[] = {FRT_DTYPE_F32, FRT_DTYPE_BF16};
+
+Packing plain(frt_dtype dtype) {
+  return dtype == FRT_DTYPE_F32 ? Packing{"f32", FRT_WEIGHT_F32} : Packing{"bf16", FRT_WEIGHT_BF16};
+}
+
+// ---- images and text -------------------------------------------------------------------------
+
+void pack_views(Case& c, const std::vector<int32_t>& mask, int32_t slots,
+                const std::vector<int32_t>& text) {
+  const auto views = static_cast<int32_t>(mask.size());
+  const auto ways = static_cast<int32_t>(text.size());
+  Tensor& mask_tensor = c.integers("mask", mask);
+  Tensor& text_tensor = c.integers("text length", text);
+  Tensor& view = c.output("view", FRT_DTYPE_I32, slots);
+  Tensor& view_rows = c.output("view rows", FRT_DTYPE_I32, slots);
+  Tensor& image_rows = c.output("image rows", FRT_DTYPE_I32, 1);
+  Tensor& length = c.output("length", FRT_DTYPE_I32, ways);
+  c.run<frt_pack_views_args>(FRT_OP_PACK_VIEWS, FRT_DTYPE_NONE, 0,
+                             [&](frt_pack_views_args& args, const At& at) {
+                               args.views = views;
+                               args.slots = slots;
+                               args.rows_per_view = 16;
+                               args.ways = ways;
+                               args.text_rows = 40;
+                               args.mask = at.operator()<int32_t>(mask_tensor);
+                               args.text_length = at.operator()<int32_t>(text_tensor);
+                               args.view = at.operator()<int32_t>(view);
+                               args.view_rows = at.operator()<int32_t>(view_rows);
+                               args.image_rows = at.operator()<int32_t>(image_rows);
+                               args.length = at.operator()<int32_t>(length);
+                             });
+  for (const Tensor* tensor : {&view, &view_rows, &image_rows, &length}) c.compare(*tensor, kExact);
+}
+
+struct Image {
+  frt_dtype pixel;
+  int32_t views, side, patch;
+  std::vector<int32_t> view;  // per slot; -1: unused, last
+};
+
+struct ImageTensors {
+  Image image;
+  int32_t slots, cells, used;
+  int64_t columns;
+  Tensor *pixels, *view;
+
+  ImageTensors(Case& c, const Image& shape)
+      : image(shape),
+        slots(static_cast<int32_t>(shape.view.size())),
+        cells((shape.side / shape.patch) * (shape.side / shape.patch)),
+        used(0),
+        columns((static_cast<int64_t>(3) * shape.patch * shape.patch + 15) / 16 * 16),
+        view(&c.integers("view", shape.view)) {
+    for (const int32_t v : shape.view) used += v >= 0 ? 1 : 0;
+    const int64_t count = static_cast<int64_t>(shape.views) * shape.side * shape.side * 3;
+    if (shape.pixel == FRT_DTYPE_U8) {
+      std::vector<uint8_t> bytes(static_cast<std::size_t>(count));
+      for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(c.random()());
+      pixels = &c.raw("pixels", FRT_DTYPE_U8, bytes.data(), count);
+    } else {
+      pixels = &c.uniform("pixels", FRT_DTYPE_F32, count, -1, 1);
+    }
+  }
+  void fill(frt_patches_args& args, const At& at, frt_dtype dtype, const Tensor& x) const {
+    args.pixel_dtype = image.pixel;
+    args.dtype = dtype;
+    args.slots = slots;
+    args.views = image.views;
+    args.height = args.width = image.side;
+    args.channels = 3;
+    args.patch = image.patch;
+    args.scale = image.pixel == FRT_DTYPE_U8 ? 2.0f / 255.0f : 1.0f;
+    args.offset = image.pixel == FRT_DTYPE_U8 ? -1.0f : 0.0f;
+    args.view = at.operator()<int32_t>(*view);
+    args.pixels = at(*pixels);
+    args.x = at(x);
+    args.x_stride = columns;
+  }
+};
+
+void patches(Case& c, frt_dtype dtype, const Image& image) {
+  const ImageTensors tensors(c, image);
+  Tensor& x = c.output("x", dtype, tensors.slots * tensors.cells * tensors.columns);
+  c.run<frt_patches_args>(FRT_OP_PATCHES, dtype, 0, [&](frt_patches_args& args, const At& at) {
+    tensors.fill(args, at, dtype, x);
+  });
+  c.compare_range(x, 0, tensors.used * tensors.cells * tensors.columns, tolerance_of(dtype));
+}
+
+void patch_embed(Case& c, frt_dtype dtype, const Image& image, int32_t width) {
+  const ImageTensors tensors(c, image);
+  const int32_t rows = tensors.slots * tensors.cells;
+  Tensor& x = c.output("x", dtype, rows * tensors.columns);
+  const Weight weight =
+      c.weight("weight", plain(dtype), width, static_cast<int32_t>(tensors.columns));
+  Tensor& addend = c.normal("addend", FRT_DTYPE_F32, static_cast<int64_t>(tensors.cells) * width);
+  Tensor& count = c.integers("row count", {tensors.used * tensors.cells});
+  Tensor& y = c.output("y", dtype, static_cast<int64_t>(rows) * width);
+  c.run<frt_patch_embed_args>(FRT_OP_PATCH_EMBED, dtype, FRT_WEIGHT_BIT(plain(dtype).format),
+                              [&](frt_patch_embed_args& args, const At& at) {
+                                args.patches.struct_size = sizeof(args.patches);
+                                tensors.fill(args.patches, at, dtype, x);
+                                frt_dense_args& product = args.product;
+                                product.struct_size = sizeof(product);
+                                product.x_dtype = product.y_dtype = dtype;
+                                product.rows = rows;
+                                product.row_count = at.operator()<int32_t>(count);
+                                product.x = at(x);
+                                product.x_stride = tensors.columns;
+                                product.weight = Case::at(weight, at);
+                                product.addend = at.operator()<float>(addend);
+                                product.addend_rows = tensors.cells;
+                                product.y = at(y);
+                                product.y_stride = width;
+                              });
+  c.compare_range(y, 0, static_cast<int64_t>(tensors.used) * tensors.cells * width,
+                  tolerance_of(dtype));
+}
+
+void embed_rows(Case& c, frt_dtype dtype, frt_dtype table_dtype, int32_t ways, int32_t width) {
+  constexpr int32_t kVocabulary = 50, kTextRows = 12, kRows = 30, kStride = 16;
+  std::vector<int32_t> ids(static_cast<std::size_t>(ways * kStride));
+  for (int32_t& id : ids) id = static_cast<int32_t>(c.random()() % (kVocabulary + 2)) - 1;
+  std::vector<int32_t> counts;
+  for (int32_t w = 0; w < ways; ++w) counts.push_back(w % 2 ? 5 : kTextRows);
+  Tensor& id_tensor = c.integers("ids", ids);
+  Tensor& count = c.integers("count", counts);
+  Tensor& first = c.integers("first", {17});
+  const Weight table = c.weight("table", plain(table_dtype), kVocabulary, width);
+  Tensor& y = c.output("y", dtype, static_cast<int64_t>(ways) * kRows * width);
+  c.run<frt_embed_rows_args>(FRT_OP_EMBED_ROWS, dtype, FRT_WEIGHT_BIT(plain(table_dtype).format),
+                             [&](frt_embed_rows_args& args, const At& at) {
+                               args.y_dtype = dtype;
+                               args.ways = ways;
+                               args.text_rows = kTextRows;
+                               args.y_rows = kRows;
+                               args.scale = 45.25f;
+                               args.first = at.operator()<int32_t>(first);
+                               args.count = at.operator()<int32_t>(count);
+                               args.ids = at.operator()<int32_t>(id_tensor);
+                               args.ids_stride = kStride;
+                               args.table = Case::at(table, at);
+                               args.y = at(y);
+                               args.y_stride = width;
+                             });
+  c.compare(y, tolerance_of(dtype));
+}
+
+// ---- flow ------------------------------------------------------------------------------------
+
+struct Flow {
+  int32_t ways, samples, horizon, dim, width;
+  bool continued = false;
+  int32_t locked = 0;
+  uint32_t clean = 0;
+  float pull = 1.5f;
+};
+std::string text(const Flow& f) {
+  return std::to_string(f.ways) + " ways " + std::to_string(f.samples) + "x" +
+         std::to_string(f.horizon) + "x" + std::to_string(f.dim) + " width " +
+         std::to_string(f.width) +
+         (f.continued ? " continued, locked " + std::to_string(f.locked) : "");
+}
+
+struct FlowTensors {
+  Flow flow;
+  int64_t chunk, rows;  // values of x; rows of the network
+  Tensor *previous, *weights, *cap, *locked, *clean, *beta;
+
+  FlowTensors(Case& c, const Flow& shape)
+      : flow(shape),
+        chunk(static_cast<int64_t>(shape.samples) * shape.horizon * shape.dim),
+        rows(static_cast<int64_t>(shape.ways) * shape.samples * shape.horizon),
+        previous(
+            &c.normal("previous", FRT_DTYPE_F32, static_cast<int64_t>(shape.horizon) * shape.dim)),
+        weights(&c.uniform("weights", FRT_DTYPE_F32, shape.horizon, 0, 1)),
+        cap(&c.uniform("cap", FRT_DTYPE_F32, 1, 2, 3)),
+        locked(&c.integers("locked", {shape.locked})),
+        clean(&c.integers("clean", {static_cast<int32_t>(shape.clean)})),
+        beta(&c.uniform("beta", FRT_DTYPE_F32, std::max(1, shape.ways - 1), 1, 2.5f)) {}
+
+  void fill(frt_flow_update_args& args, const At& at) const {
+    args.ways = flow.ways;
+    args.samples = flow.samples;
+    args.horizon = flow.horizon;
+    args.dim = flow.dim;
+    args.time = 0.7f;
+    args.step = -0.1f;
+    args.pull = flow.pull;
+    if (flow.ways > 1) args.beta = at.operator()<float>(*beta);
+    if (!flow.continued) return;
+    args.previous = at.operator()<float>(*previous);
+    args.weights = at.operator()<float>(*weights);
+    args.cap = at.operator()<float>(*cap);
+    args.locked = at.operator()<int32_t>(*locked);
+  }
+};
+
+void flow_start(Case& c, const Flow& flow) {
+  const FlowTensors tensors(c, flow);
+  Tensor& noise = c.normal("noise", FRT_DTYPE_F32, tensors.chunk);
+  Tensor& x = c.output("x", FRT_DTYPE_F32, tensors.chunk);
+  Tensor& clean_rows = c.output("clean rows", FRT_DTYPE_I32, 1);
+  c.run<frt_flow_start_args>(FRT_OP_FLOW_START, FRT_DTYPE_NONE, 0,
+                             [&](frt_flow_start_args& args, const At& at) {
+                               args.samples = flow.samples;
+                               args.horizon = flow.horizon;
+                               args.dim = flow.dim;
+                               args.noise = at.operator()<float>(noise);
+                               if (flow.continued) {
+                                 args.previous = at.operator()<float>(*tensors.previous);
+                                 args.locked = at.operator()<int32_t>(*tensors.locked);
+                                 args.locked_clean = at.operator()<uint32_t>(*tensors.clean);
+                               }
+                               args.x = at.operator()<float>(x);
+                               args.clean_rows = at.operator()<int32_t>(clean_rows);
+                             });
+  c.compare(x, kExact);
+  c.compare(clean_rows, kExact);
+}
+
+void flow_update(Case& c, const Flow& flow, bool velocity) {
+  const FlowTensors tensors(c, flow);
+  Tensor& v = c.normal("v", FRT_DTYPE_F32, tensors.rows * flow.dim);
+  Tensor& x = c.normal("x", FRT_DTYPE_F32, tensors.chunk);
+  Tensor& used = c.output("velocity", FRT_DTYPE_F32, tensors.chunk);
+  c.run<frt_flow_update_args>(FRT_OP_FLOW_UPDATE, FRT_DTYPE_NONE, 0,
+                              [&](frt_flow_update_args& args, const At& at) {
+                                tensors.fill(args, at);
+                                args.v = at.operator()<float>(v);
+                                args.x = at.operator()<float>(x);
+                                if (velocity) args.velocity = at.operator()<float>(used);
+                              });
+  constexpr Tolerance kAlmostExact = {1e-6, 1e-5};  // one may contract a multiply and an add
+  c.compare(x, kAlmostExact);
+  c.compare(used, kAlmostExact);
+}
+
+void flow_input(Case& c, frt_dtype dtype, const Flow& flow) {
+  const FlowTensors tensors(c, flow);
+  Tensor& x = c.normal("x", FRT_DTYPE_F32, tensors.chunk);
+  Tensor& weight = c.normal("weight", FRT_DTYPE_F32, static_cast<int64_t>(flow.width) * flow.dim);
+  Tensor& bias = c.normal("bias", FRT_DTYPE_F32, flow.width);
+  Tensor& h = c.output("h", dtype, tensors.rows * flow.width);
+  c.run<frt_flow_input_args>(FRT_OP_FLOW_INPUT, dtype, 0,
+                             [&](frt_flow_input_args& args, const At& at) {
+                               args.h_dtype = dtype;
+                               args.ways = flow.ways;
+                               args.rows = flow.samples * flow.horizon;
+                               args.dim = flow.dim;
+                               args.width = flow.width;
+                               args.x = at.operator()<float>(x);
+                               args.weight = at.operator()<float>(weight);
+                               args.bias = at.operator()<float>(bias);
+                               args.h = at(h);
+                             });
+  c.compare(h, tolerance_of(dtype));
+}
+
+// The whole step; with `step` false only its first operator.
+void flow_step(Case& c, frt_dtype dtype, const Flow& flow, bool step, bool next) {
+  const FlowTensors tensors(c, flow);
+  const int64_t projection = static_cast<int64_t>(flow.width) * flow.dim;
+  Tensor& h = c.normal("h", dtype, tensors.rows * flow.width, 2.0f);
+  Tensor& modulation = c.normal("modulation", FRT_DTYPE_F32, 3 * flow.width, 0.5f);
+  Tensor& clean = c.normal("clean modulation", FRT_DTYPE_F32, 3 * flow.width, 0.5f);
+  Tensor& out_weight = c.normal("out weight", FRT_DTYPE_F32, projection, 0.1f);
+  Tensor& out_bias = c.normal("out bias", FRT_DTYPE_F32, flow.dim);
+  Tensor& in_weight = c.normal("in weight", FRT_DTYPE_F32, projection, 0.3f);
+  Tensor& in_bias = c.normal("in bias", FRT_DTYPE_F32, flow.width);
+  Tensor& v = c.output("v", FRT_DTYPE_F32, tensors.rows * flow.dim);
+  Tensor& x = c.normal("x", FRT_DTYPE_F32, tensors.chunk);
+  const auto fill_output = [&](frt_flow_output_args& args, const At& at) {
+    args.h_dtype = dtype;
+    args.rows = static_cast<int32_t>(tensors.rows);
+    args.dim = flow.dim;
+    args.width = flow.width;
+    args.h = at(h);
+    args.norm.kind = FRT_NORM_ADAPTIVE;
+    args.norm.epsilon = 1e-6f;
+    args.norm.modulation.rows = at.operator()<float>(modulation);
+    if (flow.clean) {
+      args.norm.modulation.clean = at.operator()<float>(clean);
+      args.norm.modulation.clean_rows = at.operator()<int32_t>(*tensors.locked);
+      args.norm.modulation.period = flow.horizon;
+    }
+    args.weight = at.operator()<float>(out_weight);
+    args.bias = at.operator()<float>(out_bias);
+    args.v = at.operator()<float>(v);
+  };
+  if (!step) {
+    c.run<frt_flow_output_args>(FRT_OP_FLOW_OUTPUT, dtype, 0, fill_output);
+    c.compare(v, kF32);
+    return;
+  }
+  c.run<frt_flow_step_args>(FRT_OP_FLOW_STEP, dtype, 0,
+                            [&](frt_flow_step_args& args, const At& at) {
+                              args.output.struct_size = sizeof(args.output);
+                              fill_output(args.output, at);
+                              args.update.struct_size = sizeof(args.update);
+                              tensors.fill(args.update, at);
+                              args.update.v = at.operator()<float>(v);
+                              args.update.x = at.operator()<float>(x);
+                              args.next.struct_size = sizeof(args.next);
+                              if (!next) return;
+                              args.next.h_dtype = dtype;
+                              args.next.ways = flow.ways;
+                              args.next.rows = flow.samples * flow.horizon;
+                              args.next.dim = flow.dim;
+                              args.next.width = flow.width;
+                              args.next.x = at.operator()<float>(x);
+                              args.next.weight = at.operator()<float>(in_weight);
+                              args.next.bias = at.operator()<float>(in_bias);
+                              args.next.h = at(h);
+                            });
+  c.compare(x, kF32);
+  if (next) c.compare(h, tolerance_of(dtype));
+}
+
+}  // namespace
+
+void add_flow_cases(Suite& suite) {
+  const std::vector<int32_t> masks[] = {{1}, {1, 1, 0}, {1, 0, 1}, {0, 1, 1}, {1, 1, 1}};
+  for (const auto& mask : masks) {
+    std::string name;
+    for (const int32_t bit : mask) name += std::to_string(bit);
+    for (const int32_t slots : {1, static_cast<int32_t>(mask.size())}) {
+      suite.add(FRT_OP_PACK_VIEWS " " + name + " slots " + std::to_string(slots), [=](Case& c) {
+        pack_views(c, mask, slots, {17, 0, 99, -1});
+      });
+    }
+  }
+  const Image images[] = {{FRT_DTYPE_U8, 3, 56, 14, {0, 2, -1}},
+                          {FRT_DTYPE_U8, 3, 224, 14, {2, 0}},
+                          {FRT_DTYPE_F32, 2, 56, 14, {1, 0}},
+                          {FRT_DTYPE_F32, 2, 12, 4, {1, -1}},
+                          {FRT_DTYPE_U8, 1, 10, 5, {0}}};
+  const Flow flows[] = {{1, 1, 1, 1, 8},
+                        {1, 1, 10, 32, 32},
+                        {1, 3, 10, 32, 48},
+                        {2, 1, 10, 32, 1024},
+                        {2, 2, 15, 7, 100},
+                        {3, 1, 50, 32, 64},
+                        {1, 1, 10, 32, 64, true, 0, 0},
+                        {1, 2, 10, 32, 64, true, 3, 0},
+                        {2, 1, 10, 32, 64, true, 3, 1, std::numeric_limits<float>::infinity()},
+                        {1, 1, 50, 32, 1024, true, 4, 1}};
+  for (const Flow& flow : flows) {
+    suite.add(FRT_OP_FLOW_START " " + text(flow), [=](Case& c) { flow_start(c, flow); });
+    for (const bool velocity : {false, true}) {
+      suite.add(FRT_OP_FLOW_UPDATE " " + text(flow) + (velocity ? " velocity" : ""),
+                [=](Case& c) { flow_update(c, flow, velocity); });
+    }
+  }
+  for (const frt_dtype dtype : kTypes) {
+    const std::string type = std::string(" ") + dtype_name(dtype) + " ";
+    for (std::size_t i = 0; i < std::size(images); ++i) {
+      const Image& image = images[i];
+      const std::string name = type + "image " + std::to_string(i);
+      suite.add(FRT_OP_PATCHES + name, [=](Case& c) { patches(c, dtype, image); });
+      suite.add(FRT_OP_PATCH_EMBED + name, [=](Case& c) { patch_embed(c, dtype, image, 144); });
+    }
+    for (const frt_dtype table : kTypes) {
+      for (const int32_t ways : {1, 3}) {
+        suite.add(FRT_OP_EMBED_ROWS + type + dtype_name(table) + " ways " + std::to_string(ways),
+                  [=](Case& c) { embed_rows(c, dtype, table, ways, 72); });
+      }
+    }
+    for (const Flow& flow : flows) {
+      suite.add(FRT_OP_FLOW_INPUT + type + text(flow),
+                [=](Case& c) { flow_input(c, dtype, flow); });
+      suite.add(FRT_OP_FLOW_OUTPUT + type + text(flow),
+                [=](Case& c) { flow_step(c, dtype, flow, false, false); });
+      for (const bool next : {false, true}) {
+        suite.add(FRT_OP_FLOW_STEP + type + text(flow) + (next ? " next" : ""),
+                  [=](Case& c) { flow_step(c, dtype, flow, true, next); });
+      }
+    }
+  }
+}
+
+}  // namespace frt::conformance
