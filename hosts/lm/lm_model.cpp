@@ -70,6 +70,12 @@ void LmModel::clear_slot(uint32_t slot, const Stream& stream) const {
   context_.checked(states_->state_clear(info_.state, slot, stream.handle()), "state_clear");
 }
 
+void LmModel::reserve_rows(uint32_t slot, uint64_t first, uint64_t end,
+                           const Stream& stream) const {
+  context_.checked(states_->state_reserve(info_.state, slot, first, end, stream.handle()),
+                   "state_reserve");
+}
+
 const frt_tokenizer_v1& LmModel::tokenizer() const {
   if (tokenizer_) return *tokenizer_;
   throw Error(FRT_ERR_UNSUPPORTED, "model '" + name_ +

@@ -39,6 +39,8 @@ class LmModel {
   frt_shape_key decode_key(uint32_t batch, uint32_t& entries) const;
   // Makes a slot as new, in order on `stream`.  [hot]
   void clear_slot(uint32_t slot, const Stream& stream) const;
+  // Rows [first, end) of a slot may be written by what `stream` gets from now on.  [hot]
+  void reserve_rows(uint32_t slot, uint64_t first, uint64_t end, const Stream& stream) const;
 
   // ---- text ----
   bool has_tokenizer() const noexcept { return tokenizer_ != nullptr; }

@@ -80,6 +80,8 @@ uint64_t StepRunner::submit_prefill(uint32_t slot, int32_t position,
                                     std::span<const int32_t> tokens) {
   const frt_shape_key key = model_.prefill_key(static_cast<uint32_t>(tokens.size()));
   const frt_lm_info& info = model_.info();
+  const auto first = static_cast<uint64_t>(position);
+  model_.reserve_rows(slot, first, first + tokens.size(), stream_);
   Place& place = take();
   auto* input = place.input.pointer<int32_t>();
   std::copy(tokens.begin(), tokens.end(), input);
@@ -94,6 +96,10 @@ uint64_t StepRunner::submit_decode(std::span<const Entry> entries) {
   const frt_lm_info& info = model_.info();
   uint32_t width = 0;
   const frt_shape_key key = model_.decode_key(static_cast<uint32_t>(entries.size()), width);
+  for (const Entry& entry : entries) {
+    const auto first = static_cast<uint64_t>(entry.position);
+    model_.reserve_rows(entry.slot, first, first + 1, stream_);
+  }
   Place& place = take();
   auto* tokens = place.input.pointer<int32_t>();
   int32_t* slots = tokens + std::max(info.prefill_chunk, info.max_batch);

@@ -2,8 +2,10 @@
 // step_runner.hpp - submits prefill and decode replays of a language model, a few steps ahead of
 // the results.
 //
-// Each step copies its inputs from a pinned ring into the model's ports, replays a graph, copies
-// the sampled tokens back into the ring, and records an event: four submissions, no wait. Because
+// Each step reserves the rows that it will write (FRT_ERR_OUT_OF_MEMORY where no block is free for
+// them; nothing is submitted then), copies its inputs from a pinned ring into the model's ports,
+// replays a graph, copies the sampled tokens back into the ring, and records an event: four
+// submissions, one more where a sequence enters a new block of rows, no wait. Because
 // a decode entry with token -1 takes the token the model sampled last, step n + 1 is submitted
 // before token n has reached the host. A step's results stay readable until kDepth more steps
 // have been submitted.

@@ -2,8 +2,12 @@
 // Cases of frt/ops/attention.h: norm + rope + store, attention, and both in one.
 #include <frt/ops/attention.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <frt/error.hpp>
+#include <numeric>
+#include <random>
 
 #include "check.hpp"
 
@@ -24,7 +28,8 @@ struct Setup {
   bool gate = true;
   bool norm = true;
   int32_t gap = 0;         // elements behind every head of q (and of the gate)
-  int64_t slot_gap = 256;  // bytes between slots
+  int64_t slot_gap = 256;  // bytes between slots or blocks
+  int32_t block_rows = 0;  // 0: rows of a slot are contiguous
 };
 
 std::string name_of(const Setup& s) {
@@ -32,6 +37,7 @@ std::string name_of(const Setup& s) {
                      std::to_string(s.heads) + "/" + std::to_string(s.kv_heads) + "x" +
                      std::to_string(s.head_dim) + " rows " + std::to_string(s.rows) + " at";
   for (const int32_t position : s.position) name += " " + std::to_string(position);
+  if (s.block_rows) name += " blocks of " + std::to_string(s.block_rows);
   return name;
 }
 
@@ -63,8 +69,16 @@ class Data {
     for (const int32_t slot : s.slot) slots = std::max(slots, slot + 1);
     total = static_cast<int64_t>(count) * s.rows;
     const int64_t size = dtype_bits(s.kv_dtype) / 8;
-    slot_stride = static_cast<int64_t>(s.max_rows) * s.kv_heads * s.head_dim * size + s.slot_gap;
-    const int64_t elements = slots * slot_stride / size;
+    const int64_t row_bytes = static_cast<int64_t>(s.kv_heads) * s.head_dim * size;
+    slot_stride = s.max_rows * row_bytes + s.slot_gap;
+    int64_t elements = slots * slot_stride / size;
+    if (s.block_rows) {
+      block_stride = s.block_rows * row_bytes + s.slot_gap;
+      make_table(slots, c.random());
+      elements = static_cast<int64_t>(total_blocks) * block_stride / size;
+      blocks = &c.integers("blocks", table);
+      slot_stride = 3;  // must be ignored
+    }
     sequences = c.sequences(s.rows, s.slot, s.position, s.length);
     head_stride = 2 * s.head_dim + s.gap;
     q = &c.normal("q", s.dtype, total * s.heads * head_stride);
@@ -84,6 +98,33 @@ class Data {
                     : &c.output("values", s.kv_dtype, elements);
     rotated = &c.output("q_out", s.dtype, total * s.heads * s.head_dim);
     y = &c.output("y", s.dtype, total * s.heads * s.head_dim);
+  }
+
+  // Every slot's rows in blocks of a random order; entries of rows that no sequence has are -1.
+  void make_table(int32_t slots, std::mt19937_64& random) {
+    slot_blocks = (s.max_rows + s.block_rows - 1) / s.block_rows + 1;
+    total_blocks = slots * slot_blocks + 3;
+    std::vector<int32_t> order(static_cast<std::size_t>(total_blocks));
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random);
+    table.assign(static_cast<std::size_t>(slots * slot_blocks), -1);
+    std::size_t next = 0;
+    for (std::size_t b = 0; b < s.slot.size(); ++b) {
+      const int32_t rows = std::min(s.position[b] + s.length[b], s.max_rows);
+      for (int32_t i = 0; i * s.block_rows < rows; ++i) {
+        table[static_cast<std::size_t>(s.slot[b] * slot_blocks + i)] = order[next++];
+      }
+    }
+  }
+
+  frt_row_blocks row_blocks(const At& at) const {
+    frt_row_blocks value{};
+    if (!blocks) return value;
+    value.table = at.operator()<int32_t>(*blocks);
+    value.stride = block_stride;
+    value.slot_blocks = slot_blocks;
+    value.rows = s.block_rows;
+    return value;
   }
 
   float scale() const { return s.kv_dtype == FRT_DTYPE_F8_E4M3 ? 0.5f : 1.0f; }
@@ -117,6 +158,7 @@ class Data {
     args.values = at(*values);
     args.slot_stride = slot_stride;
     args.q_out = at(*rotated);
+    args.blocks = row_blocks(at);
     return args;
   }
 
@@ -144,6 +186,7 @@ class Data {
       args.gate_head_stride = head_stride;
     }
     args.y = at(*y);
+    args.blocks = row_blocks(at);
     return args;
   }
 
@@ -157,12 +200,31 @@ class Data {
 
   Setup s;
   int64_t total = 0, slot_stride = 0, head_stride = 0;
+  int32_t slot_blocks = 0, total_blocks = 0;
+  int64_t block_stride = 0;
+  std::vector<int32_t> table;
+  Tensor* blocks = nullptr;
   Case::Sequences sequences{};
   Tensor *q, *k, *v, *q_norm, *k_norm, *inv_freq, *keys, *values, *rotated, *y;
 };
 
 void append_case(Case& c, const Setup& setup) {
   const Data data(c, setup, false);
+  c.run<frt_attention_append_args>(
+      FRT_OP_ATTENTION_APPEND, setup.dtype, 0,
+      [&](frt_attention_append_args& args, const At& at) { args = data.append(at); });
+  c.compare(*data.rotated, tolerance_of(setup.dtype));
+  c.compare(*data.keys, tolerance_of_cache(setup.dtype, setup.kv_dtype));
+  c.compare(*data.values, tolerance_of_cache(setup.dtype, setup.kv_dtype));
+}
+
+// The last block of the sequence is missing.
+void no_block_case(Case& c, const Setup& setup) {
+  Data data(c, setup, false);
+  const auto last = static_cast<std::size_t>(
+      setup.slot[0] * data.slot_blocks + (setup.position[0] + setup.rows - 1) / setup.block_rows);
+  data.table[last] = -1;
+  std::memcpy(data.blocks->initial.data(), data.table.data(), data.table.size() * sizeof(int32_t));
   c.run<frt_attention_append_args>(
       FRT_OP_ATTENTION_APPEND, setup.dtype, 0,
       [&](frt_attention_append_args& args, const At& at) { args = data.append(at); });
@@ -212,8 +274,15 @@ void twins_case(Case& c, const Setup& setup) {
   copy(*data.q, 2 * q_bytes, 0, q_bytes);
   copy(*data.k, 2 * kv_bytes, 0, kv_bytes);
   copy(*data.v, 2 * kv_bytes, 0, kv_bytes);
-  copy(*data.keys, data.slot_stride, 2 * data.slot_stride, data.slot_stride);
-  copy(*data.values, data.slot_stride, 2 * data.slot_stride, data.slot_stride);
+  for (Tensor* tensor : {data.keys, data.values}) {
+    if (!s.block_rows) copy(*tensor, data.slot_stride, 2 * data.slot_stride, data.slot_stride);
+    for (int32_t i = 0; i < data.slot_blocks; ++i) {
+      const int32_t to = data.table[static_cast<std::size_t>(data.slot_blocks + i)];
+      const int32_t from = data.table[static_cast<std::size_t>(2 * data.slot_blocks + i)];
+      if (from < 0) break;
+      copy(*tensor, to * data.block_stride, from * data.block_stride, data.block_stride);
+    }
+  }
   c.run<frt_attention_block_args>(
       FRT_OP_ATTENTION_BLOCK, s.dtype, 0,
       [&](frt_attention_block_args& args, const At& at) { args = data.block(at); });
@@ -243,6 +312,34 @@ void bucket_case(Case& c, const Setup& setup, int32_t larger) {
   c.compare(*data.y, tolerance_of(setup.dtype));
 }
 
+// The same rows found by slot and found in blocks that happen to lie one behind the other: bit for
+// bit the same.
+void layouts_case(Case& c, Setup s, int32_t block_rows) {
+  s.slot = {1};
+  s.slot_gap = 0;
+  s.block_rows = 0;
+  s.max_rows = (s.position[0] + s.rows + block_rows - 1) / block_rows * block_rows;
+  const Data data(c, s, true);
+  const int32_t slot_blocks = s.max_rows / block_rows;
+  std::vector<int32_t> order(static_cast<std::size_t>(2 * slot_blocks));
+  std::iota(order.begin(), order.end(), 0);
+  const Tensor& table = c.integers("order", order);
+  const auto run = [&](bool in_blocks) {
+    c.run<frt_attention_block_args>(
+        FRT_OP_ATTENTION_BLOCK, s.dtype, 0, [&](frt_attention_block_args& args, const At& at) {
+          args = data.block(at);
+          if (!in_blocks) return;
+          const frt_row_blocks blocks = {at.operator()<int32_t>(table),
+                                         data.slot_stride / slot_blocks, slot_blocks, block_rows};
+          args.append.blocks = args.attention.blocks = blocks;
+        });
+    return std::pair(data.y->result[0], data.keys->result[0]);
+  };
+  const auto by_slot = run(false);
+  if (run(true) != by_slot) Case::fail("y or keys depend on how rows are found");
+  c.compare(*data.y, tolerance_of_block(s));
+}
+
 // ---- bad arguments ------------------------------------------------------------------------
 
 // The reference gets good arguments, the backend under test the changed ones.
@@ -252,6 +349,7 @@ void refuses(Case& c, const char* name, const char* argument, Args (*make)(const
   Setup setup;
   setup.dtype = FRT_DTYPE_F32;
   setup.kv_dtype = FRT_DTYPE_F8_E4M3;
+  setup.block_rows = 64;
   const Data data(c, setup, true);
   try {
     c.run<Args>(name, FRT_DTYPE_F32, 0, [&](Args& args, const At& at) {
@@ -291,6 +389,17 @@ std::vector<std::pair<const char*, void (*)(Args&)>> common_refusals() {
       {"values", [](Args& args) { args.values = nullptr; }},
       {"k_scale", [](Args& args) { args.k_scale = 0; }},
       {"v_scale", [](Args& args) { args.v_scale = -1; }},
+      {"blocks.rows", [](Args& args) { args.blocks.rows = 32; }},
+      {"blocks.rows", [](Args& args) { args.blocks.rows = 96; }},
+      {"blocks.rows", [](Args& args) { args.blocks.rows = 0; }},
+      {"blocks.slot_blocks", [](Args& args) { args.blocks.slot_blocks = 0; }},
+      {"blocks.slot_blocks", [](Args& args) { args.max_rows = 64 * args.blocks.slot_blocks + 1; }},
+      {"blocks.stride", [](Args& args) { args.blocks.stride = -64; }},
+      {"blocks.stride",
+       [](Args& args) {
+         args.kv_dtype = FRT_DTYPE_F32;
+         args.blocks.stride = 4098;
+       }},
   };
 }
 
@@ -487,6 +596,67 @@ void add_long(Suite& suite) {
   }
 }
 
+// Rows in blocks of a random order: every form, block sizes that are and are not a multiple of what
+// a form takes at a time, rows that begin, cross and end a block, several sequences.
+void add_blocks(Suite& suite) {
+  int turn = 0;
+  for (const frt_dtype dtype : kTypes) {
+    for (const frt_dtype kv_dtype : kCaches) {
+      for (const int32_t head_dim : {40, 64, 128, 256}) {
+        for (const int32_t rows : {1, 3, 20, 70}) {
+          // All of them where tensor cores compute, else one in three.
+          const bool fast = dtype == FRT_DTYPE_BF16 && kv_dtype != FRT_DTYPE_F32;
+          if (++turn % 3 != 0 && !fast) continue;
+          Setup s;
+          s.dtype = dtype;
+          s.kv_dtype = kv_dtype;
+          s.head_dim = head_dim;
+          s.kv_heads = rows > 16 ? 1 : 2;
+          s.heads = 3 * s.kv_heads;
+          s.rows = rows;
+          s.block_rows = rows > 16 ? 64 : 64 << turn % 3;
+          const int32_t edge = s.block_rows;
+          s.slot = {4, 2, 0, 3};
+          s.position = {3 * edge - 1, 0, 2 * edge, edge - rows / 2};
+          s.length = {rows, rows, 0, (rows + 1) / 2};
+          s.gap = turn % 4 == 0 ? 8 : 0;
+          add_all(suite, s);
+        }
+      }
+    }
+  }
+  for (const frt_dtype kv_dtype : kCaches) {
+    for (const auto& [rows, position] : {std::pair{1, 5000}, {4, 2046}, {16, 1023}, {33, 1000}}) {
+      Setup s;  // splits of several blocks
+      s.kv_dtype = kv_dtype;
+      s.heads = 4;
+      s.kv_heads = 2;
+      s.head_dim = 64;
+      s.rows = rows;
+      s.position = {position};
+      s.length = {rows};
+      for (const int32_t block_rows : {64, 256}) {
+        s.block_rows = block_rows;
+        suite.add(FRT_OP_ATTENTION_BLOCK + (" " + name_of(s)), [=](Case& c) { block_case(c, s); });
+      }
+      suite.add(FRT_OP_ATTENTION_BLOCK + (" by slot and by block " + name_of(s)),
+                [=](Case& c) { layouts_case(c, s, 128); });
+    }
+    // Rows that no block was reserved for are not stored.
+    for (const int32_t rows : {1, 2, 40}) {
+      Setup s;
+      s.kv_dtype = kv_dtype;
+      s.head_dim = 128;
+      s.rows = rows;
+      s.block_rows = 64;
+      s.position = {128 - rows / 2};
+      s.length = {rows};
+      suite.add(FRT_OP_ATTENTION_APPEND + (" no block " + name_of(s)),
+                [=](Case& c) { no_block_case(c, s); });
+    }
+  }
+}
+
 void add_model_shapes(Suite& suite) {
   for (const auto& [heads, kv_heads] : {std::pair{24, 4}, {16, 2}}) {
     for (const auto& [rows, position] : {std::pair{1, 700}, {4, 300}, {24, 40}}) {
@@ -497,6 +667,8 @@ void add_model_shapes(Suite& suite) {
       s.rows = rows;
       s.position = {position};
       s.length = {rows};
+      add_all(suite, s, " model");
+      s.block_rows = 256;
       add_all(suite, s, " model");
     }
   }
@@ -512,6 +684,9 @@ void add_independence(Suite& suite) {
       s.head_dim = 256;
       s.rows = rows;
       s.position = {position};
+      suite.add(FRT_OP_ATTENTION_BLOCK + (" twins " + name_of(s)),
+                [s = s](Case& c) { twins_case(c, s); });
+      s.block_rows = 64;
       suite.add(FRT_OP_ATTENTION_BLOCK + (" twins " + name_of(s)),
                 [s = s](Case& c) { twins_case(c, s); });
     }
@@ -537,6 +712,7 @@ void add_attention_cases(Suite& suite) {
   add_batches(suite);
   add_edges(suite);
   add_long(suite);
+  add_blocks(suite);
   add_model_shapes(suite);
   add_independence(suite);
   add_refusals(suite);

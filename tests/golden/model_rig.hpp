@@ -131,10 +131,14 @@ class LmDriver {
   void clear(uint32_t slot) const {
     check(core::state_table()->state_clear(info.state, slot, stream), "clear");
   }
+  void reserve(uint32_t slot, uint64_t first, uint64_t end) const {
+    check(core::state_table()->state_reserve(info.state, slot, first, end, stream), "reserve");
+  }
   // Feeds at most prefill_chunk tokens; returns the sampled one.
   int32_t prefill(uint32_t slot, int32_t position, const std::vector<int32_t>& ids) const {
     frt_shape_key key = 0;
     check(role_->prefill_key(rig_.model, static_cast<uint32_t>(ids.size()), &key), "key");
+    reserve(slot, static_cast<uint64_t>(position), static_cast<uint64_t>(position) + ids.size());
     write(info.tokens, ids);
     write(info.slot_ids, std::vector<int32_t>{static_cast<int32_t>(slot)});
     write(info.positions, std::vector<int32_t>{position});
@@ -159,6 +163,9 @@ class LmDriver {
       positions[i] = entries[i].position;
       tokens[i] = entries[i].token;
       lengths[i] = entries[i].length;
+      const auto first = static_cast<uint64_t>(positions[i]);
+      reserve(static_cast<uint32_t>(slots[i]), first,
+              draft ? first : first + static_cast<uint64_t>(lengths[i]));
     }
     write(info.tokens, tokens);
     write(info.slot_ids, slots);

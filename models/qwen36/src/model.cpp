@@ -17,6 +17,14 @@ namespace {
 constexpr std::int64_t kLargestAutoContext = 32768;
 constexpr std::int64_t kSmallestAutoContext = 256;
 
+// Blocks for capsules: as the user says, or as many as one slot has, but at most half of what is
+// left.
+std::int64_t spare_blocks(const Options& options, const StateLayout& layout, std::uint64_t left) {
+  if (options.capsule_blocks) return *options.capsule_blocks;
+  if (layout.block_bytes() == 0) return 0;
+  return std::min(layout.slot_blocks(), static_cast<std::int64_t>(left / 2 / layout.block_bytes()));
+}
+
 std::string size_text(std::uint64_t bytes) {
   char text[32];
   if (bytes < (std::uint64_t{1} << 30)) {
@@ -74,6 +82,8 @@ void Model::load(const Host& host, const frt_model_params& params) {
   auto parts = std::make_unique<Parts>();
   parts->context = Context(host.require<frt_exec_v1>(FRT_EXT_EXEC), params.context);
   parts->options = read_options(ConfigView(params.config), config_);
+  // Blocks where the operators take them.
+  if (!DeviceMemory(parts->context).host_memory()) parts->options.block_rows = 0;
   parts->stream = parts->context.create_stream("qwen36");
   load_weights(host, *parts);
   make_state(host, *parts);
@@ -122,8 +132,9 @@ std::uint64_t Model::running_bytes(const Options& options, const Precision& prec
   const std::int64_t rows = std::max(options.prefill_chunk, options.max_batch);
   std::uint64_t scratch = 0;
   make_activations(Context(), config_, precision, rows, options.max_batch, with_mtp, &scratch);
-  const StateLayout layout(config_, precision, context, with_mtp);
-  return static_cast<std::uint64_t>(options.slots) * layout.slot_bytes() + scratch +
+  StateLayout layout(config_, precision, context, with_mtp, options.block_rows);
+  layout.set_spare_blocks(options.capsule_blocks.value_or(0));
+  return layout.arena_bytes(options.slots) + scratch +
          port_bytes(config_, options.prefill_chunk, options.max_batch);
 }
 
@@ -145,7 +156,8 @@ void Model::check_memory(const Parts& parts, const Precision& precision, bool wi
                   " positions need " + size_text(running) + " with working memory; " + device.name +
                   " has " + size_text(device.memory_free) + " free, " +
                   size_text(needed - device.memory_free) +
-                  " too few; choose a smaller format, lower slots, max_context or prefill_chunk, "
+                  " too few; choose a smaller format, lower slots, max_context, "
+                  "capsule_blocks or prefill_chunk, "
                   "set kv = \"fp8\", or free memory");
 }
 
@@ -165,7 +177,9 @@ void Model::make_state(const Host& host, Parts& parts) {
   }
   check_memory(parts, parts.precision, with_mtp, 0);
   parts.max_context = context;
-  parts.layout = std::make_unique<StateLayout>(config_, parts.precision, context, with_mtp);
+  parts.layout = std::make_unique<StateLayout>(config_, parts.precision, context, with_mtp,
+                                               options.block_rows);
+  parts.layout->set_spare_blocks(spare_blocks(options, *parts.layout, available - need(context)));
   parts.state = State(host.require<frt_state_v1>(FRT_EXT_STATE), parts.context,
                       parts.layout->table(), static_cast<std::uint32_t>(options.slots), name_);
   parts.state_map = map_state(config_, parts.state, context, with_mtp);
@@ -235,8 +249,7 @@ void Model::describe() {
   info_.formats = formats_text_.c_str();
   info_.parameters = totals.parameters;
   info_.weight_bytes = totals.bytes;
-  info_.state_bytes =
-      parts.state.info().buffer ? parts.state.info().slot_stride * parts.state.info().slots : 0;
+  info_.state_bytes = parts.layout->arena_bytes(parts.options.slots);
   info_.scratch_bytes = parts.activations.memory.bytes() +
                         port_bytes(config_, parts.options.prefill_chunk, parts.options.max_batch);
 

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.hpp"
 
+#include <frt/ops/attention.h>
+
 #include <algorithm>
+#include <bit>
 #include <frt/error.hpp>
 #include <string>
 
@@ -19,6 +22,13 @@ constexpr frt_config_option kOptions[] = {
      "tokens of one prefill step; a capsule fits only models of the same chunk"},
     {"max_batch", FRT_CONFIG_INT, 0, "0", nullptr, 0, 64,
      "sequences of one decode step; 0: the number of slots, at most 8"},
+    {"block_rows", FRT_CONFIG_SIZE, 0, "256", nullptr, 0, 65536,
+     "positions of a block of keys and values that slots and capsules can share, a power of two; "
+     "0: "
+     "none, rows are copied with every fork and restore"},
+    {"capsule_blocks", FRT_CONFIG_INT, 0, "-1", nullptr, -1, 1 << 24,
+     "blocks beyond those of the slots, for capsules on the device; -1: what one slot has, or what "
+     "fits"},
     {"activations", FRT_CONFIG_ENUM, 0, "auto", "auto|bf16|f32", 0, 0,
      "element type of activations; auto: bf16, or f32 where all weights are f32"},
     {"residual", FRT_CONFIG_ENUM, 0, "auto", "auto|bf16|f32", 0, 0,
@@ -49,6 +59,10 @@ Options read_options(const ConfigView& view, const Config& config) {
   options.max_context = static_cast<std::int64_t>(view.get_size("max_context"));
   options.prefill_chunk = static_cast<std::int64_t>(view.get_size("prefill_chunk"));
   options.max_batch = view.get_int("max_batch");
+  options.block_rows = static_cast<std::int64_t>(view.get_size("block_rows"));
+  if (const std::int64_t blocks = view.get_int("capsule_blocks"); blocks >= 0) {
+    options.capsule_blocks = blocks;
+  }
   options.activation = dtype_option(view.get_string("activations"));
   options.residual = dtype_option(view.get_string("residual"));
   options.cache = dtype_option(view.get_string("kv"));
@@ -61,6 +75,18 @@ Options read_options(const ConfigView& view, const Config& config) {
                 "max_context is " + std::to_string(options.max_context) +
                     ", but the model was made for " + std::to_string(config.max_positions) +
                     " positions; lower it, or set rope scaling in config.json");
+  }
+  if (options.block_rows != 0 &&
+      (options.block_rows < FRT_ROW_BLOCKS_LEAST ||
+       !std::has_single_bit(static_cast<std::uint64_t>(options.block_rows)))) {
+    throw Error(FRT_ERR_INVALID_ARGUMENT, "block_rows is " + std::to_string(options.block_rows) +
+                                              "; it must be 0 or a power of two from " +
+                                              std::to_string(FRT_ROW_BLOCKS_LEAST) + " on");
+  }
+  if (options.block_rows == 0 && options.capsule_blocks.value_or(0) > 0) {
+    throw Error(FRT_ERR_INVALID_ARGUMENT,
+                "capsule_blocks is " + std::to_string(*options.capsule_blocks) +
+                    ", but block_rows = 0 turns blocks off; set one of them only");
   }
   if (options.max_batch > options.slots) {
     throw Error(FRT_ERR_INVALID_ARGUMENT,

@@ -23,7 +23,9 @@ struct Options {
   std::int64_t max_context = 0;  // 0: as much as fits
   std::int64_t prefill_chunk = 0;
   std::int64_t max_batch = 0;
-  frt_dtype activation = FRT_DTYPE_NONE;  // NONE: auto
+  std::int64_t block_rows = 0;                 // 0: no row blocks
+  std::optional<std::int64_t> capsule_blocks;  // row blocks beside those of the slots; none: auto
+  frt_dtype activation = FRT_DTYPE_NONE;       // NONE: auto
   frt_dtype residual = FRT_DTYPE_NONE;
   frt_dtype cache = FRT_DTYPE_NONE;
   Speculation speculation = Speculation::kAuto;

@@ -66,6 +66,7 @@ StepResult Runner::run_chunks(std::span<const std::int32_t> ids,
     // Up to the next absolute multiple of the chunk.
     const auto room = static_cast<std::size_t>(chunk - boundary_ % chunk);
     const auto part = ids.first(std::min(room, ids.size()));
+    reserve(boundary_ + static_cast<std::int32_t>(part.size()));
     set_step(part, boundary_);
     step(static_cast<std::int32_t>(part.size()));
     boundary_ += static_cast<std::int32_t>(part.size());
@@ -174,7 +175,13 @@ StepResult Runner::prefill_traced(std::span<const std::int32_t> ids, const Trace
   return last;
 }
 
+void Runner::reserve(std::int32_t rows) {
+  parts_.state.reserve(kSlot, static_cast<std::uint64_t>(boundary_),
+                       static_cast<std::uint64_t>(rows), parts_.stream);
+}
+
 StepResult Runner::decode(std::int32_t token) {
+  reserve(boundary_ + 1);
   set_step({&token, 1}, boundary_);
   parts_.decode.replay(step_key(StepKind::kDecode, parts_.decode_sizes.front(), 1), parts_.stream);
   ++boundary_;
@@ -182,9 +189,19 @@ StepResult Runner::decode(std::int32_t token) {
 }
 
 StepResult Runner::draft(std::int32_t token, std::int32_t position) {
+  reserve(std::max(boundary_, position));
   set_step({&token, 1}, position);
   parts_.draft.replay(step_key(StepKind::kDraft, parts_.decode_sizes.front(), 1), parts_.stream);
   return result();
+}
+
+std::vector<std::int32_t> Runner::slot_blocks(const frt_state_info& info) const {
+  const std::uint64_t bytes = info.slot_blocks * sizeof(std::int32_t);
+  const Buffer row = parts_.context.wrap(
+      FRT_SPACE_DEVICE,
+      const_cast<std::int32_t*>(info.blocks) + std::uint64_t{kSlot} * info.slot_blocks, bytes,
+      "blocks");
+  return row.download<std::int32_t>(info.slot_blocks, parts_.stream);
 }
 
 std::vector<float> Runner::region(const std::string& name, std::int64_t rows) const {
@@ -192,11 +209,26 @@ std::vector<float> Runner::region(const std::string& name, std::int64_t rows) co
   for (std::uint32_t i = 0; i < layout.region_count; ++i) {
     const frt_region& region = layout.regions[i];
     if (name != region.name) continue;
-    const std::uint64_t bytes = region.row_bytes * static_cast<std::uint64_t>(rows);
-    const Buffer arena = Buffer::retain(parts_.context, parts_.state.info().buffer);
-    const std::uint64_t offset =
-        kSlot * parts_.state.info().slot_stride + parts_.state.region(name);
-    return widened(region.dtype, arena.download<std::byte>(bytes, parts_.stream, offset));
+    const frt_state_info& info = parts_.state.info();
+    const Buffer arena = Buffer::retain(parts_.context, info.buffer);
+    const std::uint64_t start = parts_.state.region(name);
+    std::vector<std::byte> bytes;
+    const auto append = [&](std::uint64_t offset, std::uint64_t count) {
+      const auto part = arena.download<std::byte>(count * region.row_bytes, parts_.stream, offset);
+      bytes.insert(bytes.end(), part.begin(), part.end());
+    };
+    auto left = static_cast<std::uint64_t>(rows);
+    if (region.kind == FRT_REGION_FIXED || !info.blocks) {
+      append(start + kSlot * info.slot_stride, left);
+      return widened(region.dtype, bytes);
+    }
+    for (const std::int32_t block : slot_blocks(info)) {
+      const std::uint64_t count = std::min<std::uint64_t>(left, info.block_rows);
+      if (count == 0) break;
+      append(start + static_cast<std::uint64_t>(block) * info.block_stride, count);
+      left -= count;
+    }
+    return widened(region.dtype, bytes);
   }
   throw Error(FRT_ERR_MISMATCH, "the model has no state region '" + name +
                                     "'; these goldens belong to another model");

@@ -17,7 +17,7 @@ std::uint64_t padded(std::uint64_t bytes) {
 }  // namespace
 
 StateLayout::StateLayout(const Config& config, const Precision& precision, std::int64_t max_context,
-                         bool with_mtp)
+                         bool with_mtp, std::int64_t block_rows)
     : max_context_(max_context) {
   names_.reserve(2 * config.layers.size() + 6);  // regions point into it
   const frt_dtype activation = precision.activation;
@@ -50,6 +50,7 @@ StateLayout::StateLayout(const Config& config, const Precision& precision, std::
   table_.struct_size = sizeof(table_);
   table_.region_count = static_cast<std::uint32_t>(regions_.size());
   table_.regions = regions_.data();
+  table_.block_rows = static_cast<std::uint32_t>(block_rows);
 }
 
 void StateLayout::add(std::string name, std::uint32_t kind, frt_dtype dtype, std::uint64_t bytes,
@@ -61,10 +62,31 @@ void StateLayout::add(std::string name, std::uint32_t kind, frt_dtype dtype, std
   (rows ? row_bytes_ : fixed_bytes_) += bytes;
 }
 
-std::uint64_t StateLayout::slot_bytes() const noexcept {
+std::uint64_t StateLayout::arena_bytes(std::int64_t slots) const noexcept {
+  std::uint64_t slot = static_cast<std::uint64_t>(slot_blocks()) * block_bytes();
+  for (const frt_region& region : regions_) {
+    if (region.kind == FRT_REGION_FIXED || table_.block_rows == 0) {
+      slot += padded(region.row_bytes * region.max_rows);
+    }
+  }
+  return static_cast<std::uint64_t>(slots) * slot + table_.spare_blocks * block_bytes();
+}
+
+std::uint64_t StateLayout::block_bytes() const noexcept {
   std::uint64_t bytes = 0;
-  for (const frt_region& region : regions_) bytes += padded(region.row_bytes * region.max_rows);
+  for (const frt_region& region : regions_) {
+    if (region.kind == FRT_REGION_ROWS) bytes += padded(region.row_bytes * table_.block_rows);
+  }
   return bytes;
+}
+
+std::int64_t StateLayout::slot_blocks() const noexcept {
+  const std::int64_t rows = table_.block_rows;
+  return rows == 0 ? 0 : (max_context_ + rows - 1) / rows;
+}
+
+void StateLayout::set_spare_blocks(std::int64_t count) noexcept {
+  table_.spare_blocks = static_cast<std::uint32_t>(count);
 }
 
 std::string StateLayout::canonical_text() const {
@@ -84,7 +106,11 @@ StateMap map_state(const Config& config, const State& state, std::int64_t max_co
     return static_cast<std::byte*>(state.info().pointer) + state.region(name);
   };
   StateMap map;
-  map.slot_stride = static_cast<std::int64_t>(state.info().slot_stride);
+  const frt_state_info& info = state.info();
+  map.slot_stride = static_cast<std::int64_t>(info.slot_stride);
+  map.blocks = {info.blocks, static_cast<std::int64_t>(info.block_stride),
+                static_cast<std::int32_t>(info.slot_blocks),
+                static_cast<std::int32_t>(info.block_rows)};
   map.max_rows = max_context;
   map.pending = at("pending");
   map.counts = at("counts");

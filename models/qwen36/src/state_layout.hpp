@@ -14,9 +14,13 @@
 //   draft.hidden            the same, or the draft head's own row while drafting
 //
 // That is all: a restored slot continues bit for bit.
+//
+// Rows lie in row blocks (frt/capsule.h), so that slots and capsules share those of a prefix. With
+// block_rows = 0 they lie slot by slot.
 #pragma once
 
 #include <frt/capsule.h>
+#include <frt/ops/attention.h>
 
 #include <cstdint>
 #include <frt/exec.hpp>
@@ -33,7 +37,7 @@ class StateLayout {
  public:
   // `with_mtp`: the draft head's regions too.
   StateLayout(const Config& config, const Precision& precision, std::int64_t max_context,
-              bool with_mtp);
+              bool with_mtp, std::int64_t block_rows = 0);
   StateLayout(const StateLayout&) = delete;
   StateLayout& operator=(const StateLayout&) = delete;
 
@@ -42,7 +46,11 @@ class StateLayout {
   std::uint64_t row_bytes() const noexcept { return row_bytes_; }      // of all rows of a position
   // What one step reads and writes of S and the windows.
   std::uint64_t step_bytes() const noexcept { return step_bytes_; }
-  std::uint64_t slot_bytes() const noexcept;
+  // Of the arena, spare blocks included.
+  std::uint64_t arena_bytes(std::int64_t slots) const noexcept;
+  std::uint64_t block_bytes() const noexcept;  // 0: no blocks
+  std::int64_t slot_blocks() const noexcept;
+  void set_spare_blocks(std::int64_t count) noexcept;
   // Names, kinds and sizes in one line, without max_context: what a capsule depends on.
   std::string canonical_text() const;
 
@@ -59,7 +67,8 @@ class StateLayout {
   std::uint64_t step_bytes_ = 0;
 };
 
-// Addresses of slot 0; slot s is `slot_stride` bytes per slot further.
+// Addresses in slot 0, of keys and values in block 0 where there are blocks; slot s is
+// `slot_stride` bytes per slot further.
 struct LayerState {
   void* conv = nullptr;
   void* delta = nullptr;
@@ -68,6 +77,7 @@ struct LayerState {
 };
 struct StateMap {
   std::int64_t slot_stride = 0;
+  frt_row_blocks blocks{};
   std::int64_t max_rows = 0;
   void* pending = nullptr;
   void* counts = nullptr;

@@ -82,9 +82,11 @@ void append_typed(const frt_attention_append_args& args, int64_t b, int64_t q, f
   }
   if (position < 0 || position >= args.max_rows) return;
   const int64_t width = static_cast<int64_t>(args.kv_heads) * args.head_dim;
-  const int64_t slot = args.sequences.slot[b] * args.slot_stride;
-  KV* keys = static_cast<KV*>(byte_offset(args.keys, slot)) + position * width;
-  KV* values = static_cast<KV*>(byte_offset(args.values, slot)) + position * width;
+  const int64_t place = row_offset(args.blocks, args.slot_stride, args.sequences.slot[b], position,
+                                   width * static_cast<int64_t>(sizeof(KV)));
+  if (place < 0) return;
+  KV* keys = static_cast<KV*>(byte_offset(args.keys, place));
+  KV* values = static_cast<KV*>(byte_offset(args.values, place));
   const T* k = static_cast<const T*>(args.k) + row * width;
   const T* v = static_cast<const T*>(args.v) + row * width;
   for (int64_t at = 0; at < width; at += args.head_dim) {

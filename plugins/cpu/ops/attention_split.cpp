@@ -72,9 +72,7 @@ template <class T, class KV>
 struct Source {
   const frt_attention_args& args;
   int64_t b, kv_head, group;
-  const KV* keys;  // position 0 of the head
-  const KV* values;
-  int64_t stride;  // elements from position to position
+  int64_t stride;  // elements from position to position of a block
   float q_scale;   // scale, and what a key is stored with
 
   Source(const frt_attention_args& arguments, int64_t sequence, int64_t head)
@@ -83,10 +81,12 @@ struct Source {
         kv_head(head),
         group(arguments.heads / arguments.kv_heads),
         stride(static_cast<int64_t>(arguments.kv_heads) * arguments.head_dim),
-        q_scale(arguments.scale * (sizeof(KV) == 1 ? arguments.k_scale : 1.0f)) {
-    const int64_t slot = args.sequences.slot[b] * args.slot_stride;
-    keys = static_cast<const KV*>(byte_offset(args.keys, slot)) + kv_head * args.head_dim;
-    values = static_cast<const KV*>(byte_offset(args.values, slot)) + kv_head * args.head_dim;
+        q_scale(arguments.scale * (sizeof(KV) == 1 ? arguments.k_scale : 1.0f)) {}
+
+  // The head's elements of row `position`, a multiple of kBlock, of args.keys or args.values.
+  const KV* rows(const void* tensor, int64_t position) const {
+    const int64_t place = read_offset(args, b, position, stride * static_cast<int64_t>(sizeof(KV)));
+    return static_cast<const KV*>(byte_offset(tensor, place)) + kv_head * args.head_dim;
   }
 };
 
@@ -228,8 +228,8 @@ void attend_rows(const Source<T, KV>& source, const AttentionLayout& layout, int
       while (next < end && visible(next) == count) ++next;
       const int64_t queries = (next - row) * group;
       if (count > 0) {
-        const KV* keys = source.keys + position * source.stride;
-        const KV* values = source.values + position * source.stride;
+        const KV* keys = source.rows(args.keys, position);
+        const KV* values = source.rows(args.values, position);
         const float* block_q = q + (row - first) * group * dim;
         score_block<kQueries>(block_q, queries, dim, keys, source.stride, count,
                               Ahead<KV>{values, position == start}, scores);
@@ -237,7 +237,8 @@ void attend_rows(const Source<T, KV>& source, const AttentionLayout& layout, int
           float* p = part(row + i / group, i % group);
           shrinks[i] = soften(scores + i * kBlock, count, p[dim], p[dim + 1]);
         }
-        const KV* following = position + kBlock < stop ? keys + kBlock * source.stride : nullptr;
+        const KV* following =
+            position + kBlock < stop ? source.rows(args.keys, position + kBlock) : nullptr;
         for (int64_t i = 0; i < queries; i += group) {
           multiply<KV>({group, dim, count, scores + i * kBlock, kBlock, 1, values, source.stride,
                         part(row + i / group, 0), head_step, shrinks + i, 1,

@@ -64,9 +64,6 @@ void tile_typed(const frt_attention_args& args, const AttentionLayout& layout, i
   const int64_t group = layout.group;
   const int64_t queries = rows * group;
   const int64_t stride = static_cast<int64_t>(args.kv_heads) * dim;
-  const int64_t slot = args.sequences.slot[b] * args.slot_stride;
-  const KV* keys = static_cast<const KV*>(byte_offset(args.keys, slot)) + kv_head * dim;
-  const KV* values = static_cast<const KV*>(byte_offset(args.values, slot)) + kv_head * dim;
 
   float* q = work;  // (dim, queries)
   float* o = q + dim * queries;
@@ -94,8 +91,12 @@ void tile_typed(const frt_attention_args& args, const AttentionLayout& layout, i
   const int64_t diagonal = seen_positions(args, b, first);  // every row sees positions before it
   for (int64_t position = 0; position < stop; position += kBlock) {
     const int64_t count = std::min(kBlock, stop - position);
-    widen_rows(keys + position * stride, stride, count, dim, k);
-    widen_rows(values + position * stride, stride, count, dim, v);
+    const int64_t place = read_offset(args, b, position, stride * static_cast<int64_t>(sizeof(KV)));
+    const auto rows_of = [&](const void* tensor) {
+      return static_cast<const KV*>(byte_offset(tensor, place)) + kv_head * dim;
+    };
+    widen_rows(rows_of(args.keys), stride, count, dim, k);
+    widen_rows(rows_of(args.values), stride, count, dim, v);
     multiply<float>({count, queries, dim, k, dim, 1, q, queries, scores, queries, nullptr, 0});
     const bool full = position + count <= diagonal;
     const auto visible = [&](int64_t row) {

@@ -121,6 +121,23 @@ void gated_delta(const frt_gated_delta_args& args, int64_t b, int32_t head, floa
   }
 }
 
+namespace {
+
+// Bytes from keys or values to a row of the slot of sequence `b`; -1: it has no block.
+template <class Args>
+int64_t row_place(const Args& args, int64_t b, int64_t position) noexcept {
+  const int64_t row_bytes = static_cast<int64_t>(args.kv_heads) * args.head_dim *
+                            static_cast<int64_t>(dtype_bits(args.kv_dtype) / 8);
+  const int64_t slot = args.sequences.slot[b];
+  if (!args.blocks.table) return slot * args.slot_stride + position * row_bytes;
+  const int64_t block =
+      args.blocks.table[slot * args.blocks.slot_blocks + position / args.blocks.rows];
+  if (block < 0) return -1;
+  return block * args.blocks.stride + position % args.blocks.rows * row_bytes;
+}
+
+}  // namespace
+
 void attention_append(const frt_attention_append_args& args, int64_t b, int32_t q,
                       float* work) noexcept {
   const int64_t row = b * args.sequences.rows + q;
@@ -160,14 +177,15 @@ void attention_append(const frt_attention_append_args& args, int64_t b, int32_t 
     const int64_t first = (row * args.heads + h) * dim;
     for (int32_t i = 0; i < dim; ++i) store_float(args.dtype, args.q_out, first + i, x[i]);
   }
-  if (position >= args.max_rows) return;
+  if (position < 0 || position >= args.max_rows) return;
   const bool scaled = args.kv_dtype == FRT_DTYPE_F8_E4M3;
-  const int64_t slot = args.sequences.slot[b] * args.slot_stride;
-  void* keys = byte_offset(args.keys, slot);
-  void* values = byte_offset(args.values, slot);
+  const int64_t place = row_place(args, b, position);
+  if (place < 0) return;
+  void* keys = byte_offset(args.keys, place);
+  void* values = byte_offset(args.values, place);
   for (int32_t h = 0; h < args.kv_heads; ++h) {
     const int64_t source = (row * args.kv_heads + h) * dim;
-    const int64_t target = (position * args.kv_heads + h) * dim;
+    const int64_t target = static_cast<int64_t>(h) * dim;
     norm_and_rotate(element(args.dtype, args.k, source), args.k_norm);
     for (int32_t i = 0; i < dim; ++i) {
       const float v = load_float(args.dtype, args.v, source + i);
@@ -187,18 +205,16 @@ void attention(const frt_attention_args& args, int64_t b, int32_t q, int32_t hea
   const bool scaled = args.kv_dtype == FRT_DTYPE_F8_E4M3;
   const float k_scale = scaled ? args.k_scale : 1.0f;
   const float v_scale = scaled ? args.v_scale : 1.0f;
-  const int64_t slot = args.sequences.slot[b] * args.slot_stride;
-  const void* keys = byte_offset(args.keys, slot);
-  const void* values = byte_offset(args.values, slot);
   float* scores = work;
   float* sum = work + args.max_rows;
 
   float largest = -std::numeric_limits<float>::infinity();
   for (int64_t p = 0; p < rows; ++p) {
+    const void* key = byte_offset(args.keys, std::max<int64_t>(0, row_place(args, b, p)));
     float dot = 0;
     for (int32_t i = 0; i < dim; ++i) {
       dot += load_float(args.dtype, args.q, (row * args.heads + head) * dim + i) *
-             load_float(args.kv_dtype, keys, (p * args.kv_heads + kv_head) * dim + i);
+             load_float(args.kv_dtype, key, kv_head * dim + i);
     }
     scores[p] = dot * k_scale * args.scale;
     if (!(scores[p] <= largest)) largest = scores[p];
@@ -208,8 +224,9 @@ void attention(const frt_attention_args& args, int64_t b, int32_t q, int32_t hea
   for (int64_t p = 0; p < rows; ++p) {
     const float weight = std::exp(scores[p] - largest);
     total += weight;
+    const void* value = byte_offset(args.values, std::max<int64_t>(0, row_place(args, b, p)));
     for (int32_t i = 0; i < dim; ++i) {
-      sum[i] += weight * load_float(args.kv_dtype, values, (p * args.kv_heads + kv_head) * dim + i);
+      sum[i] += weight * load_float(args.kv_dtype, value, kv_head * dim + i);
     }
   }
   for (int32_t i = 0; i < dim; ++i) {

@@ -29,6 +29,14 @@ void check_common(const Checks& check, const Args& args) {
   check.positive("head_dim", args.head_dim);
 }
 
+// The kernels of this backend find rows by slot only.
+template <class Args>
+void check_blocks(const Args& args, const char* name) {
+  if (!args.blocks.table) return;
+  throw Error(FRT_ERR_UNSUPPORTED,
+              std::string(name) + ": blocks: rows in blocks are not supported");
+}
+
 template <class Args>
 void check_scales(const Checks& check, const Args& args) {
   if (args.kv_dtype != FRT_DTYPE_F8_E4M3) return;
@@ -49,6 +57,7 @@ void check_append(const Checks& check, const frt_attention_append_args& args) {
   check.pointer("keys", args.keys);
   check.pointer("values", args.values);
   check.pointer("q_out", args.q_out);
+  check_blocks(args, FRT_OP_ATTENTION_APPEND);
 }
 
 void check_attention(const Checks& check, const frt_attention_args& args) {
@@ -59,6 +68,7 @@ void check_attention(const Checks& check, const frt_attention_args& args) {
   check.pointer("values", args.values);
   check_scales(check, args);
   check.pointer("y", args.y);
+  check_blocks(args, FRT_OP_ATTENTION);
 }
 
 void run_attention(Stream& stream, const frt_attention_args& args) {

@@ -146,6 +146,9 @@ TEST_CASE("10,000 calls of every hot function allocate nothing and take no lock"
       const frt_region region{"r", FRT_REGION_FIXED, FRT_DTYPE_F32, 256, 1, 0};
       const frt_capsule_layout layout{sizeof(layout), 1, &region, 0, 0};
       const frt::State state(frt::core::state_table(), context, layout, 2, "state");
+      const frt_region rows{"rows", FRT_REGION_ROWS, FRT_DTYPE_F32, 4, 4096, 1};
+      const frt_capsule_layout in_blocks{sizeof(in_blocks), 1, &rows, 16, 0};
+      const frt::State blocks(frt::core::state_table(), context, in_blocks, 2, "blocks");
       std::vector<frt_copy> copies;
       for (uint64_t i = 0; i < 16; ++i) copies.push_back({a, (i * 5 % 16) * 64, b, i * 64, 64});
       context.ready();
@@ -167,10 +170,23 @@ TEST_CASE("10,000 calls of every hot function allocate nothing and take no lock"
       CHECK_FREE([&](int) {
         expect_ok(frt::core::state_table()->state_clear(state.handle(), 1, stream));
       });
+      // A new block with every call, and the slot as new when it is full.
+      CHECK_FREE([&](int i) {
+        const frt_state_v1& states = *frt::core::state_table();
+        const auto row = static_cast<uint64_t>(i % 256 * 16);
+        if (row == 0) expect_ok(states.state_clear(blocks.handle(), 1, stream));
+        expect_ok(states.state_reserve(blocks.handle(), 1, row, row + 16, stream));
+        expect_ok(states.state_reserve(blocks.handle(), 1, row + 15, row + 16, stream));
+      });
       CHECK(all == FRT_OK);
       // Failing is not slow either.
       CHECK_FREE([&](int) { all |= t.graph_replay(graph, 99, stream); });
       CHECK(all == FRT_ERR_NO_VARIANT);
+      all = FRT_OK;
+      CHECK_FREE([&](int) {
+        all |= frt::core::state_table()->state_reserve(blocks.handle(), 1, 0, 5000, stream);
+      });
+      CHECK(all == FRT_ERR_OUT_OF_RANGE);
       CHECK(context.counters().captures_since_ready == 0);
     }
     frt::core::close_context(handle);

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "capsule/state.hpp"
+
+#include <algorithm>
 #include <cstring>
 #include <frt/core/state.hpp>
+#include <random>
 
 #include "rig.hpp"
 
@@ -13,9 +17,10 @@ frt_region rows(const char* name, uint64_t row_bytes, uint64_t max_rows) {
   return {name, FRT_REGION_ROWS, FRT_DTYPE_BF16, row_bytes, max_rows, 0};
 }
 
-frt::State make(const Rig& rig, const std::vector<frt_region>& regions, uint32_t slots) {
+frt::State make(const Rig& rig, const std::vector<frt_region>& regions, uint32_t slots,
+                uint32_t block_rows = 0, uint32_t spare_blocks = 0) {
   const frt_capsule_layout layout{sizeof(layout), static_cast<uint32_t>(regions.size()),
-                                  regions.data(), 0, 0};
+                                  regions.data(), block_rows, spare_blocks};
   return frt::State(frt::core::state_table(), rig.context, layout, slots, "state");
 }
 
@@ -128,4 +133,222 @@ TEST_CASE("releasing an arena waits for work on it, and a moved one releases onc
   CHECK(table.state_region(nullptr, "a", nullptr, nullptr) == FRT_ERR_INVALID_ARGUMENT);
   CHECK(table.state_create(nullptr, nullptr, 1, "s", nullptr, nullptr) == FRT_ERR_INVALID_ARGUMENT);
   table.state_release(nullptr);
+}
+
+// ---- row blocks ----------------------------------------------------------------------------
+
+namespace {
+
+// The table as the device has it after all work.
+class Table {
+ public:
+  Table(const Rig& rig, const frt::State& state)
+      : entries_(uint64_t{state.info().slots} * state.info().slot_blocks),
+        slot_blocks_(state.info().slot_blocks),
+        buffer(rig.context.wrap(FRT_SPACE_DEVICE, const_cast<int32_t*>(state.info().blocks),
+                                entries_ * sizeof(int32_t), "table")) {}
+  std::vector<int32_t> slot(uint32_t number, const frt::Stream& stream) const {
+    return buffer.download<int32_t>(slot_blocks_, stream,
+                                    uint64_t{number} * slot_blocks_ * sizeof(int32_t));
+  }
+
+ private:
+  uint64_t entries_;
+  uint32_t slot_blocks_;
+
+ public:
+  frt::Buffer buffer;
+};
+
+}  // namespace
+
+TEST_CASE("with blocks, fixed regions of all slots come first, then blocks of all rows") {
+  Rig rig;
+  const frt::Stream stream = rig.context.create_stream("s");
+  const std::vector<frt_region> regions = {rows("keys", 10, 100), fixed("recurrent", 300),
+                                           rows("values", 256, 90), fixed("window", 256)};
+  const frt::State state = make(rig, regions, 3, 16, 5);
+  const frt_state_info info = state.info();
+  CHECK(info.slot_stride == 768);
+  CHECK(info.fixed_bytes == 768);
+  CHECK(info.block_rows == 16);
+  CHECK(info.slot_blocks == 7);
+  CHECK(info.total_blocks == 3 * 7 + 5);
+  CHECK(info.free_blocks == info.total_blocks);
+  CHECK(info.shared_blocks == 0);
+  CHECK(info.block_stride == 256 + 4096);  // 160 bytes of keys, padded
+  CHECK(state.region("window") == 512);
+  CHECK(state.region("keys") == 3 * 768);
+  CHECK(state.region("values") == 3 * 768 + 256);
+  const frt::Buffer arena = frt::Buffer::retain(rig.context, info.buffer);
+  CHECK(arena.bytes() == 3 * 768 + info.total_blocks * info.block_stride);
+  const Table table(rig, state);
+  for (uint32_t slot = 0; slot < 3; ++slot) {
+    CHECK(table.slot(slot, stream) == std::vector<int32_t>(7, -1));
+  }
+}
+
+TEST_CASE("reserving rows takes the missing blocks and tells the device") {
+  Rig rig;
+  const frt::Stream stream = rig.context.create_stream("s");
+  const frt::State state = make(rig, {fixed("f", 8), rows("r", 16, 64)}, 2, 16, 1);
+  const Table table(rig, state);
+  state.reserve(0, 0, 1, stream);
+  CHECK(table.slot(0, stream) == std::vector<int32_t>{0, -1, -1, -1});
+  const int copies = rig.mock.calls("copy");
+  state.reserve(0, 1, 16, stream);
+  state.reserve(0, 16, 16, stream);
+  CHECK(rig.mock.calls("copy") == copies);  // nothing new
+  state.reserve(1, 0, 17, stream);
+  state.reserve(0, 16, 48, stream);
+  CHECK(rig.mock.calls("copy") == copies + 2);
+  CHECK(table.slot(0, stream) == std::vector<int32_t>{0, 3, 4, -1});
+  CHECK(table.slot(1, stream) == std::vector<int32_t>{1, 2, -1, -1});
+  CHECK(state.counters().free_blocks == 4);
+  state.clear(0, stream);
+  CHECK(table.slot(0, stream) == std::vector<int32_t>(4, -1));
+  CHECK(state.counters().free_blocks == 7);
+  CHECK_FAILS(FRT_ERR_OUT_OF_RANGE, "rows 60 .. 65 of slot 1; it has room for 64",
+              state.reserve(1, 60, 65, stream));
+  CHECK_FAILS(FRT_ERR_OUT_OF_RANGE, "rows 3 .. 2", state.reserve(1, 3, 2, stream));
+  CHECK_FAILS(FRT_ERR_OUT_OF_RANGE, "slot 2 of 2", state.reserve(2, 0, 1, stream));
+}
+
+TEST_CASE("without blocks there is room for all rows, and no more") {
+  Rig rig;
+  const frt::Stream stream = rig.context.create_stream("s");
+  const frt::State state = make(rig, {rows("r", 16, 64), rows("short", 16, 10)}, 2);
+  state.reserve(1, 0, 10, stream);
+  CHECK_FAILS(FRT_ERR_OUT_OF_RANGE, "room for 10", state.reserve(1, 0, 11, stream));
+  CHECK(state.info().blocks == nullptr);
+  CHECK(state.info().block_stride == state.info().slot_stride);
+}
+
+TEST_CASE("layouts whose blocks cannot be are refused") {
+  Rig rig;
+  const auto refuses = [&](frt_status status, const char* part, std::vector<frt_region> regions,
+                           uint32_t block_rows, uint32_t spare = 0, uint32_t slots = 2) {
+    CHECK_FAILS(status, part, (void)make(rig, regions, slots, block_rows, spare));
+  };
+  refuses(FRT_ERR_INVALID_ARGUMENT, "block_rows is 24", {rows("r", 1, 1)}, 24);
+  refuses(FRT_ERR_INVALID_ARGUMENT, "no ROWS", {fixed("f", 1)}, 16);
+  frt_region ahead = rows("r", 1, 1);
+  ahead.row_lag = -1;
+  refuses(FRT_ERR_INVALID_ARGUMENT, "region 'r': row_lag is -1", {ahead}, 16);
+  refuses(FRT_ERR_OUT_OF_RANGE, "overflows", {rows("r", UINT64_MAX / 8, 16)}, 16);
+  refuses(FRT_ERR_OUT_OF_RANGE, "overflows", {rows("r", UINT64_MAX / 64, 64)}, 16);
+  refuses(FRT_ERR_OUT_OF_RANGE, "more than a table can number", {rows("r", 1, UINT64_C(1) << 36)},
+          16);
+  refuses(FRT_ERR_OUT_OF_RANGE, "more than a table can number", {rows("r", 1, 16)}, 16, UINT32_MAX);
+}
+
+TEST_CASE("a state with blocks that cannot be allocated leaves nothing behind") {
+  for (int failing = 1; failing <= 3; ++failing) {
+    Rig rig;
+    for (int i = 1; i < failing; ++i) rig.mock.fail("memory_alloc", FRT_OK);
+    rig.mock.fail("memory_alloc", FRT_ERR_OUT_OF_MEMORY);
+    CHECK_FAILS(FRT_ERR_OUT_OF_MEMORY, "buffer 'state", (void)make(rig, {rows("r", 1, 9)}, 1, 4));
+  }
+}
+
+TEST_CASE("when blocks run out nothing changes, and the message has the numbers") {
+  Rig rig;
+  const frt::Stream stream = rig.context.create_stream("s");
+  const frt::State state = make(rig, {rows("r", 16, 64)}, 2, 16);
+  const Table table(rig, state);
+  frt_state_s& inside = *state.handle();
+  std::vector<int32_t> taken(3);
+  REQUIRE(frt::core::take_rows(inside, taken) == FRT_OK);
+  state.reserve(0, 0, 40, stream);
+  CHECK_FAILS(FRT_ERR_OUT_OF_MEMORY,
+              "64 rows of slot 1 need 4 blocks of 16 rows; it has 0, and 2 of 8 are free",
+              state.reserve(1, 0, 64, stream));
+  CHECK(table.slot(1, stream) == std::vector<int32_t>(4, -1));
+  CHECK(state.counters().free_blocks == 2);
+  std::vector<int32_t> more(3);
+  CHECK(frt::core::take_rows(inside, more) == FRT_ERR_OUT_OF_MEMORY);
+  CHECK(contains(rig.context.last_error(), "3 blocks of 16 rows are needed, 2 of 8 are free"));
+  frt::core::release_rows(inside, taken);
+  state.reserve(1, 0, 64, stream);
+  CHECK(state.counters().free_blocks == 1);
+}
+
+TEST_CASE("a slot does not go back into rows that somebody else holds") {
+  Rig rig;
+  const frt::Stream stream = rig.context.create_stream("s");
+  const frt::State state = make(rig, {rows("r", 16, 64)}, 2, 16);
+  frt_state_s& inside = *state.handle();
+  state.reserve(0, 0, 30, stream);
+  std::vector<int32_t> held(2);
+  CHECK(frt::core::share_rows(inside, 0, 33, held) == FRT_ERR_OUT_OF_RANGE);
+  CHECK(contains(rig.context.last_error(), "boundary 33 of slot 0, which has 2 blocks of 16"));
+  REQUIRE(frt::core::share_rows(inside, 0, 30, held) == FRT_OK);
+  CHECK(state.counters().shared_blocks == 2);
+  state.reserve(0, 30, 31, stream);
+  CHECK_FAILS(FRT_ERR_BAD_STATE, "rows from 29 of slot 0 on are held",
+              state.reserve(0, 29, 31, stream));
+  frt::core::release_rows(inside, held);
+  state.reserve(0, 29, 31, stream);
+}
+
+TEST_CASE("the table changes in the order of the stream, however far the host is ahead") {
+  for (const uint32_t seed : {1u, 2u, 3u}) {
+    RigOptions options;
+    options.seed = seed;
+    Rig rig(options);
+    const frt::Stream stream = rig.context.create_stream("s");
+    const frt::State state = make(rig, {fixed("f", 8), rows("r", 16, 64)}, 2, 16, 3);
+    const Table table(rig, state);
+    constexpr uint32_t kSteps = 3 * frt::core::TableRing::kPlaces;
+    const frt::Buffer seen =
+        rig.context.alloc(FRT_SPACE_HOST, kSteps * 8 * sizeof(int32_t), "seen");
+    std::vector<int32_t> expected;
+    std::mt19937 random(seed);
+    const frt::Recorder recorder(stream);
+    uint64_t boundary[2] = {0, 0};
+    for (uint32_t step = 0; step < kSteps; ++step) {
+      const uint32_t slot = random() % 2;
+      if (boundary[slot] > 40 || random() % 5 == 0) {
+        state.clear(slot, stream);
+        boundary[slot] = 0;
+      } else {
+        const uint64_t end = boundary[slot] + 1 + random() % 20;
+        state.reserve(slot, boundary[slot], end, stream);
+        boundary[slot] = end;
+      }
+      recorder.copy(seen, step * 8 * sizeof(int32_t), table.buffer, 0, 8 * sizeof(int32_t));
+      for (uint32_t i = 0; i < 2; ++i) {
+        const auto entries = state.handle()->rows->entries(i);
+        expected.insert(expected.end(), entries.begin(), entries.end());
+      }
+    }
+    stream.sync();
+    CHECK(std::equal(expected.begin(), expected.end(), seen.pointer<int32_t>()));
+  }
+}
+
+TEST_CASE("a change of the table that the device refuses is undone") {
+  Rig rig;
+  const frt::Stream stream = rig.context.create_stream("s");
+  const frt::State state = make(rig, {rows("r", 16, 64)}, 1, 16);
+  state.reserve(0, 0, 16, stream);
+  rig.mock.fail("copy", FRT_ERR_DEVICE);
+  CHECK_FAILS(FRT_ERR_DEVICE, "buffer_copy_batch", state.reserve(0, 16, 64, stream));
+  CHECK(state.counters().free_blocks == 3);
+  state.reserve(0, 16, 64, stream);
+  const Table table(rig, state);
+  CHECK(table.slot(0, stream) == std::vector<int32_t>{0, 1, 2, 3});
+}
+
+TEST_CASE("blocks do not change hands inside a record callback") {
+  Rig rig;
+  const frt::State state = make(rig, {rows("r", 16, 64)}, 1, 16);
+  frt::Graph graph = rig.context.create_graph("g", 1);
+  const frt_state_v1& table = *frt::core::state_table();
+  graph.capture(1, [&](const frt::Recorder& recorder) {
+    CHECK(table.state_reserve(state.handle(), 0, 0, 1, recorder.stream()) == FRT_ERR_BAD_STATE);
+    CHECK(table.state_clear(state.handle(), 0, recorder.stream()) == FRT_ERR_BAD_STATE);
+    rig.append(recorder, {0, 1});
+  });
+  CHECK(state.counters().free_blocks == 4);
 }

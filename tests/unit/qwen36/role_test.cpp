@@ -21,7 +21,8 @@ using Entry = LmDriver::Entry;
 const char* const kCheckpoints[] = {"synthetic:qwen3.6-tiny", "synthetic:qwen3.6-tiny-moe",
                                     "synthetic:qwen3.6-tiny?format=fp8",
                                     "synthetic:qwen3.6-tiny-moe?format=nvfp4"};
-const std::string kOptions = "max_context = 128\nslots = 4\nprefill_chunk = 16";
+const std::string kOptions = "max_context = 128\nslots = 4\nprefill_chunk = 16\nblock_rows = 0";
+const std::string kInBlocks = "max_context = 200\nslots = 4\nprefill_chunk = 16\nblock_rows = 64";
 
 std::vector<int32_t> prompt(int32_t length, int32_t seed) {
   std::vector<int32_t> ids;
@@ -201,6 +202,38 @@ TEST_CASE("an eager device gives what recorded graphs give, and neither captures
   CHECK(a.logits() == b.logits());
   CHECK(recorded.context.counters().captures_since_ready == 0);
   CHECK(eager.context.counters().captures_since_ready == 0);
+}
+
+TEST_CASE("rows in blocks give what rows by slot give, drafts and full slots included") {
+  for (const char* checkpoint : kCheckpoints) {
+    CAPTURE(checkpoint);
+    const ModelRig by_slot(checkpoint,
+                           "max_context = 200\nslots = 4\nprefill_chunk = 16\n"
+                           "block_rows = 0");
+    const ModelRig in_blocks(checkpoint, kInBlocks);
+    const LmDriver a(by_slot), b(in_blocks);
+    // Blocks are handed out in turn, and some of them a second time.
+    for (const LmDriver* driver : {&a, &b}) {
+      for (const int32_t length : {70, 150, 20}) feed(*driver, 1, prompt(length, 9));
+    }
+    const std::vector<int32_t> lengths = {61, 126, 198};
+    for (std::size_t i = 0; i < 3; ++i) {
+      const auto slot = static_cast<uint32_t>(i);
+      CHECK(feed(a, slot, prompt(lengths[i], 3)) == feed(b, slot, prompt(lengths[i], 3)));
+      CHECK(a.logits() == b.logits());
+    }
+    for (int32_t step = 0; step < 2; ++step) {
+      std::vector<Entry> entries;
+      for (int32_t i = 0; i < 3; ++i) {
+        entries.push_back({i, lengths[static_cast<std::size_t>(i)] + step, -1});
+      }
+      CHECK(a.step(entries) == b.step(entries));
+      CHECK(a.logits(3) == b.logits(3));
+      for (Entry& entry : entries) ++entry.position;
+      CHECK(a.step(entries, true) == b.step(entries, true));
+      CHECK(a.logits(3) == b.logits(3));
+    }
+  }
 }
 
 TEST_CASE("a model without a draft head has no draft keys") {

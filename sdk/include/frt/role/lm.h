@@ -5,7 +5,9 @@
  *
  * The model has `slots` slots of state; one slot holds one live sequence. A boundary of a slot is
  * the number of tokens fed to it. Before a slot is used for a new sequence the host clears it
- * (frt_state_v1::state_clear), or restores a capsule.
+ * (frt_state_v1::state_clear), or restores a capsule. Before each replay it reserves the rows that
+ * the replay writes (frt_state_v1::state_reserve), per entry: [position, position + length) for
+ * prefill and decode, up to `position` for draft.
  *
  * Reading (prefill): write up to prefill_chunk tokens of ONE sequence into `tokens`, its slot,
  * position (= boundary) and length into entry 0 of `slots`, `positions`, `lengths`, and replay

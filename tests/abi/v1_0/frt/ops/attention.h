@@ -20,8 +20,9 @@ FRT_EXTERN_C_BEGIN
 
 #define FRT_ROW_BLOCKS_LEAST 64 /* rows of a block that operators take */
 
-/* Where the rows of a slot are; all zero: one after the other. The table is written by copies and
- * fills of the stream alone, never by a kernel. Frozen. */
+/* Where the rows of a slot are; all zero: one after the other. The table, and with it the slot
+ * numbers of the sequences, are written by copies and fills alone, never by a kernel, so that
+ * kernels may read them while the one before still runs. Frozen. */
 typedef struct frt_row_blocks {
   const int32_t* table; /* device (slots, slot_blocks); NULL: no blocks. An entry of -1 is no block:
                            rows there are not stored, and must not be read */
