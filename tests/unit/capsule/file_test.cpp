@@ -162,6 +162,60 @@ TEST_CASE("a large capsule is written and read in many chunks by many threads") 
   CHECK_FAILS(FRT_ERR_BAD_STATE, "not being loaded", broken.load_finish());
 }
 
+TEST_CASE("the file of a given content is the published one, byte for byte") {
+  const DeviceRig rig;
+  const TemporaryFolder folder;
+  const Deployment arena(rig, small_shape());
+  arena.state.reserve(0, 0, 21, arena.stream);
+  Bytes image = arena.image();
+  uint8_t value = 0;
+  arena.for_each_valid(0, 21, [&](uint64_t at, uint64_t bytes) {
+    for (uint64_t i = 0; i < bytes; ++i) image[at + i] = value++;
+  });
+  arena.set_image(image);
+  ready(arena.capsules, 21, arena.stream).save(folder.path, "c", "{\"tokens\":[1,2,3]}");
+  const std::string published = std::string(FRT_FIXTURES_DIR) + "/capsule";
+  CHECK(read_file(folder.path + "/c.capsule") == read_file(published + "/published.capsule"));
+  std::string metadata;
+  const Capsule loaded = arena.capsules.load(published, "published", FRT_SPACE_HOST, &metadata);
+  CHECK(metadata == "{\"tokens\":[1,2,3]}");
+  const Bytes saved = arena.content(0, 21);
+  loaded.restore(1, arena.stream);
+  CHECK(arena.content(1, 21) == saved);
+}
+
+TEST_CASE("samples for other readers: files, and beside each the content of its regions") {
+  // reader_test.py names the folder.
+  const char* folder = std::getenv("FRT_SAMPLE_FOLDER");
+  if (!folder) return;
+  const DeviceRig rig;
+  std::mt19937_64 random(29);
+  for (int i = 0; i < 16; ++i) {
+    Shape shape = random_shape(random);
+    if (i == 0) {  // three chunks
+      shape.regions.push_back({"large", FRT_REGION_FIXED, FRT_DTYPE_F32, 9000001, 1, 0});
+    }
+    const uint64_t boundary = random() % (shape.max_rows + 1);
+    const Deployment arena(rig, shape);
+    arena.live(0, boundary, random);
+    const std::string name = "sample-" + std::to_string(i);
+    ready(arena.capsules, boundary, arena.stream).save(folder, name, "of " + name);
+    const Bytes image = arena.image();
+    const auto table = arena.table();
+    for (const Shape::Region& region : shape.regions) {
+      std::string content;
+      const uint64_t rows =
+          region.kind == FRT_REGION_FIXED ? 1 : arena.valid_rows(region, boundary);
+      for (uint64_t row = 0; row < rows; ++row) {
+        const uint64_t at = arena.row_at(region, 0, row, table);
+        content.append(image.begin() + static_cast<std::ptrdiff_t>(at),
+                       image.begin() + static_cast<std::ptrdiff_t>(at + region.row_bytes));
+      }
+      write_file(std::string(folder) + "/" + name + "." + region.name, content);
+    }
+  }
+}
+
 TEST_CASE("every flipped bit of every byte of a file is detected") {
   const DeviceRig rig;
   if (!rig.mock) return;
