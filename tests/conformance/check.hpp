@@ -108,7 +108,8 @@ const std::vector<Packing>& all_packings();
 
 class Case {
  public:
-  Case(Backend& under_test, Backend& reference, uint64_t seed);
+  // once: run() submits eagerly alone.
+  Case(Backend& under_test, Backend& reference, uint64_t seed, bool once = false);
   ~Case();
   Case(const Case&) = delete;
   Case& operator=(const Case&) = delete;
@@ -173,6 +174,7 @@ class Case {
 
   Backend* sides_[2];
   std::mt19937_64 random_;
+  bool once_;
   std::deque<Tensor> tensors_;
   double worst_ = 0;
 };

@@ -5,12 +5,15 @@
 //
 // Under a tool that makes each case a hundred times slower (compute-sanitizer), --part spreads the
 // cases over processes side by side, and --seconds ends a process in time: the cases are then taken
-// in random order, so what is left out is left out evenly, and it is counted.
+// in random order, so what is left out is left out evenly, and it is counted. --one-of-each and
+// --once leave out what such a tool would see again.
 #include <CLI/CLI.hpp>
+#include <cctype>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <frt/error.hpp>
+#include <map>
 #include <random>
 #include <string>
 #include <utility>
@@ -36,9 +39,11 @@ Option option_of(const std::string& text) {
 }
 
 struct Choice {
-  std::string filter;       // text in the name
-  int part = 1, parts = 1;  // of the cases that the filter leaves, each parts-th from this one on
-  double seconds = 0;       // no case begins later; 0: all of them
+  std::string filter;        // text in the name
+  int part = 1, parts = 1;   // of the cases that the filter leaves, each parts-th from this one on
+  double seconds = 0;        // no case begins later; 0: all of them
+  bool one_of_each = false;  // of cases whose names differ in numbers only the middle one
+  bool once = false;         // eagerly alone
   uint64_t seed = 1;
 };
 
@@ -53,12 +58,30 @@ void read_part(const std::string& text, Choice& choice) {
   }
 }
 
-std::vector<const Suite::Entry*> chosen_cases(const Suite& suite, const Choice& choice) {
-  std::vector<const Suite::Entry*> chosen;
-  int index = 0;
+using Entries = std::vector<const Suite::Entry*>;
+
+Entries one_of_each(const Entries& all) {
+  std::map<std::string, Entries> kinds;
+  for (const Suite::Entry* entry : all) {
+    std::string kind;
+    for (const char c : entry->name) {
+      if (!std::isdigit(static_cast<unsigned char>(c))) kind += c;
+    }
+    kinds[kind].push_back(entry);
+  }
+  Entries chosen;
+  for (const auto& [kind, members] : kinds) chosen.push_back(members[members.size() / 2]);
+  return chosen;
+}
+
+Entries chosen_cases(const Suite& suite, const Choice& choice) {
+  Entries all, chosen;
   for (const Suite::Entry& entry : suite.cases()) {
-    if (entry.name.find(choice.filter) == std::string::npos) continue;
-    if (index++ % choice.parts == choice.part - 1) chosen.push_back(&entry);
+    if (entry.name.find(choice.filter) != std::string::npos) all.push_back(&entry);
+  }
+  if (choice.one_of_each) all = one_of_each(all);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (static_cast<int>(i) % choice.parts == choice.part - 1) chosen.push_back(all[i]);
   }
   if (choice.seconds > 0) {
     std::mt19937_64 random(choice.seed);
@@ -82,7 +105,7 @@ Totals run_cases(const Suite& suite, Backend& tested, Backend& reference, const 
       ++totals.left;
       continue;
     }
-    Case one(tested, reference, choice.seed);
+    Case one(tested, reference, choice.seed, choice.once);
     try {
       entry->body(one);
       ++totals.passed;
@@ -114,6 +137,9 @@ int main(int argc, char** argv) {
   app.add_option("--set", settings, "A device option of the plugin, key=value; repeatable");
   app.add_option("--filter", choice.filter, "Only cases whose name contains this text");
   app.add_option("--part", part, "I/N: of these each N-th case, from the I-th on");
+  app.add_flag("--one-of-each", choice.one_of_each,
+               "Of cases whose names differ in numbers only, the middle one");
+  app.add_flag("--once", choice.once, "Each case once, eagerly: nothing is recorded");
   app.add_option("--seconds", choice.seconds,
                  "Takes the cases in random order and begins none after so many seconds")
       ->check(CLI::NonNegativeNumber);

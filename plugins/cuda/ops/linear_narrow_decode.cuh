@@ -3,6 +3,7 @@
 // cores, and the tensor cores' products.
 #pragma once
 
+#include "fp4.cuh"
 #include "numbers.cuh"
 
 namespace frt::cuda::narrow {
@@ -39,29 +40,38 @@ __device__ __forceinline__ uint32_t scale_pair(uint32_t pair, uint32_t scale) {
 }
 
 // Eight e2m1 values times scale * 2^-14, in the order 0 4 2 6 1 5 3 7: first as the high bytes of
-// f16, four to a word, then apart.
+// f16, four to a word, then apart. Where there is an instruction: in order, without the 2^-14,
+// which widen_scales() then puts into the scale; the products are the same.
 __device__ __forceinline__ void widen_fp4(uint32_t packed, uint32_t scale, uint32_t (&pairs)[4]) {
-  const uint32_t even = ((packed << 4) & 0x80808080u) | ((packed << 1) & 0x0E0E0E0Eu);
-  const uint32_t odd = (packed & 0x80808080u) | ((packed >> 3) & 0x0E0E0E0Eu);
-  pairs[0] = scale_pair(__byte_perm(even, 0, 0x2404), scale);
-  pairs[1] = scale_pair(even & 0xFF00FF00u, scale);
-  pairs[2] = scale_pair(__byte_perm(odd, 0, 0x2404), scale);
-  pairs[3] = scale_pair(odd & 0xFF00FF00u, scale);
+  if constexpr (kFp4Converts) {
+    convert_fp4(packed, pairs);
+#pragma unroll
+    for (uint32_t& pair : pairs) pair = scale_pair(pair, scale);
+  } else {
+    const uint32_t even = ((packed << 4) & 0x80808080u) | ((packed << 1) & 0x0E0E0E0Eu);
+    const uint32_t odd = (packed & 0x80808080u) | ((packed >> 3) & 0x0E0E0E0Eu);
+    pairs[0] = scale_pair(__byte_perm(even, 0, 0x2404), scale);
+    pairs[1] = scale_pair(even & 0xFF00FF00u, scale);
+    pairs[2] = scale_pair(__byte_perm(odd, 0, 0x2404), scale);
+    pairs[3] = scale_pair(odd & 0xFF00FF00u, scale);
+  }
 }
 
 // Eight columns of x in that order.
 __device__ __forceinline__ uint4 order_fp4(const uint4& v) {
+  if (kFp4Converts) return v;
   return make_uint4(__byte_perm(v.x, v.z, 0x5410), __byte_perm(v.y, v.w, 0x5410),
                     __byte_perm(v.x, v.z, 0x7632), __byte_perm(v.y, v.w, 0x7632));
 }
 
-// Two e4m3 scales as f16, times 2^7.
+// Two e4m3 scales as f16, times 2^7; times 2^-7 where widen_fp4() takes them so. Both are exact:
+// 2^-16, the smallest, is 256 steps of f16's subnormal numbers.
 __device__ __forceinline__ uint32_t widen_scales(uint32_t packed) {
   uint32_t pair;
   asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; cvt.rn.f16x2.e4m3x2 %0, l;}"
       : "=r"(pair)
       : "r"(packed));
-  return scale_pair(pair, 0x58005800u);
+  return scale_pair(pair, kFp4Converts ? 0x20002000u : 0x58005800u);
 }
 
 }  // namespace frt::cuda::narrow

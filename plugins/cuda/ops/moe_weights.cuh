@@ -10,14 +10,16 @@
 //   f32      32                  as it is
 //   bf16     16                  shifted into the upper half of an f32
 //   fp8      8                   e4m3x2 -> f16x2 in hardware, then to f32; exact
-//   nvfp4    4                   the bits of e2m1 placed into an f16, which is then 2^-14 times the
-//                                value; the local scale carries the 2^14; exact
+//   nvfp4    4                   e2m1x2 -> f16x2 in hardware that can (fp4.cuh); elsewhere the bits
+//                                are placed into an f16, which is then 2^-14 times the value, and
+//                                the local scale carries the 2^14; exact
 #pragma once
 
 #include <frt/ops/moe.h>
 
 #include <cstdint>
 
+#include "fp4.cuh"
 #include "numbers.cuh"
 
 namespace frt::cuda {
@@ -148,7 +150,7 @@ __device__ __forceinline__ float2 widen_fp4_pair(uint32_t eight, int i) {
   half.y = static_cast<unsigned short>(bits >> 16);
   return __half22float2(__half2(half));
 }
-inline constexpr float kFp4Unit = 16384.0f;  // 2^14
+inline constexpr float kFp4Unit = kFp4Converts ? 1.0f : 16384.0f;  // 2^14
 
 __device__ __forceinline__ void widen_bf16(uint4 raw, float (&values)[8]) {
   const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
@@ -169,11 +171,22 @@ __device__ __forceinline__ void widen_fp8(uint2 raw, float (&values)[8]) {
   }
 }
 __device__ __forceinline__ void widen_fp4(uint32_t raw, float (&values)[8]) {
+  if constexpr (kFp4Converts) {
+    uint32_t pairs[4];
+    convert_fp4(raw, pairs);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float2 pair = widen_fp4_pair(raw, i);
-    values[i] = pair.x;
-    values[i + 4] = pair.y;
+    for (int i = 0; i < 4; ++i) {
+      const float2 pair = __half22float2(*reinterpret_cast<const __half2*>(&pairs[i]));
+      values[2 * i] = pair.x;
+      values[2 * i + 1] = pair.y;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 pair = widen_fp4_pair(raw, i);
+      values[i] = pair.x;
+      values[i + 4] = pair.y;
+    }
   }
 }
 
