@@ -8,6 +8,8 @@
 #include <pthread.h>
 
 #include <cstdlib>
+#include <frt/capsule.hpp>
+#include <frt/core/capsules.hpp>
 #include <frt/core/context.hpp>
 #include <frt/core/exec_table.hpp>
 #include <frt/core/state.hpp>
@@ -191,4 +193,41 @@ TEST_CASE("10,000 calls of every hot function allocate nothing and take no lock"
     }
     frt::core::close_context(handle);
   }
+}
+
+TEST_CASE("10,000 restores and forks allocate nothing, take no lock and capture nothing") {
+  frt::core::ContextOptions options;
+  options.name = "null";
+  const frt_context handle =
+      frt::core::open_context(null_backend::table(), nullptr, 0, nullptr, options);
+  for (const uint32_t block_rows : {0u, 16u}) {
+    const frt::Context context(frt::core::exec_table(), handle);
+    const frt::Stream stream = context.create_stream("s");
+    const frt::Stream side = context.create_stream("side");
+    const frt_region regions[] = {{"state", FRT_REGION_FIXED, FRT_DTYPE_F32, 100000, 1, 0},
+                                  {"keys", FRT_REGION_ROWS, FRT_DTYPE_F32, 64, 4096, 0},
+                                  {"draft", FRT_REGION_ROWS, FRT_DTYPE_F32, 64, 4096, 1}};
+    const frt_capsule_layout layout{sizeof(layout), 3, regions, block_rows, 0};
+    const frt::State state(frt::core::state_table(), context, layout, 4, "state");
+    const frt::Capsules capsules(frt::core::capsules_table(), context, state.handle());
+    state.reserve(0, 0, 4096, stream);
+    context.ready();
+    const frt_capsules_v1& verbs = capsules.table();
+    const uint32_t slots[] = {1, 2, 3};
+    frt_status all = FRT_OK;
+    for (const frt_space space : {FRT_SPACE_DEVICE, FRT_SPACE_HOST_PINNED}) {
+      const frt::Capsule capsule = capsules.snapshot(0, 2001, space, stream);
+      CHECK_FREE([&](int) { all |= verbs.restore(capsule.handle(), 1, stream.handle()); });
+      CHECK_FREE([&](int) { all |= verbs.restore(capsule.handle(), 1, side.handle()); });
+      CHECK_FREE([&](int) { all |= verbs.fork(capsule.handle(), slots, 3, stream.handle()); });
+      CHECK_FREE([&](int) { all |= verbs.query(capsule.handle()); });
+    }
+    CHECK_FREE([&](int i) {
+      const auto boundary = static_cast<uint64_t>(i % 4096);
+      all |= verbs.fork_slot(state.handle(), 0, boundary, slots, 3, stream.handle());
+    });
+    CHECK(all == FRT_OK);
+    CHECK(context.counters().captures_since_ready == 0);
+  }
+  frt::core::close_context(handle);
 }
