@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <frt/plugin.hpp>
 #include <functional>
 #include <span>
 #include <vector>
@@ -74,9 +75,18 @@ constexpr Format kFormats[] = {{"bf16", FRT_WEIGHT_BF16},
                                {"fp8 tensor", FRT_WEIGHT_FP8_TENSOR},
                                {"nvfp4", FRT_WEIGHT_NVFP4}};
 
+// A host that offers nothing.
+constexpr frt_host kNobody = {
+    .struct_size = sizeof(frt_host),
+    .abi_major = FRT_ABI_MAJOR,
+    .abi_minor = FRT_ABI_MINOR,
+    .self = nullptr,
+    .extension = [](void*, const char*) -> const void* { return nullptr; }};
+
 struct Bench {
   explicit Bench(double rate)
-      : device(0, DeviceOptions{}),
+      : host(&kNobody),
+        device(0, DeviceOptions{}, host),
         stream(device, 0),
         peak(rate),
         bf16(stream, 6ull << 30, FRT_DTYPE_BF16, -0.02f, 0.02f),
@@ -176,6 +186,7 @@ struct Bench {
     check(cudaGraphDestroy(graph));
   }
 
+  Host host;
   Device device;
   Stream stream;
   double peak;
