@@ -85,6 +85,17 @@ struct Memory {
   float* results;
 };
 
+// `x_rows`: rows of x in memory, `experts`: matrices in memory.
+void multiply(Stream& stream, const MoeProduct& product, int64_t x_rows, int64_t experts,
+              int tile_rows, bool gated) {
+  const bool bf16_weights = product.matrix.format == FRT_WEIGHT_BF16;
+  if (tile_rows == kLargeTile && bf16_weights && has_grouped_wgmma(stream.device())) {
+    launch_grouped_wgmma(stream, product, x_rows, experts, gated);
+  } else {
+    launch_grouped_mma(stream, product, tile_rows, gated);
+  }
+}
+
 // A product of all rows with one matrix.
 MoeProduct plain_product(const MoeBlock& block, const void* x, const MoeMatrix& matrix, void* y) {
   MoeProduct product{};
@@ -100,7 +111,7 @@ void route(Stream& stream, const MoeBlock& block, int tile_rows) {
   const frt_moe_block_args& args = block.args;
   MoeProduct router = plain_product(block, args.x, block.router, args.logits);
   router.y_f32 = true;
-  launch_grouped_mma(stream, router, tile_rows, false);
+  multiply(stream, router, args.rows, 1, tile_rows, false);
   frt_moe_route_args route{};
   route.rows = args.rows;
   route.experts = args.experts;
@@ -117,10 +128,10 @@ void run_shared(Stream& stream, const MoeBlock& block, int tile_rows) {
   const frt_moe_block_args& args = block.args;
   MoeProduct hidden = plain_product(block, args.x, block.shared_gate, args.shared_hidden);
   hidden.up = block.shared_up;
-  launch_grouped_mma(stream, hidden, tile_rows, true);
+  multiply(stream, hidden, args.rows, 1, tile_rows, true);
   const MoeProduct down =
       plain_product(block, args.shared_hidden, block.shared_down, args.shared_y);
-  launch_grouped_mma(stream, down, tile_rows, false);
+  multiply(stream, down, args.rows, 1, tile_rows, false);
 }
 
 }  // namespace
@@ -163,7 +174,7 @@ bool moe_grouped(Stream& stream, const MoeBlock& block) {
   hidden.order = memory.order;
   hidden.chosen = args.chosen;
   hidden.gather = true;
-  launch_grouped_mma(stream, hidden, tile_rows, true);
+  multiply(stream, hidden, args.rows, args.experts, tile_rows, true);
   MoeProduct down = hidden;
   down.x = memory.hidden;
   down.gather = false;
@@ -171,7 +182,7 @@ bool moe_grouped(Stream& stream, const MoeBlock& block) {
   down.matrix = block.down;
   down.y = memory.results;
   down.y_f32 = true;
-  launch_grouped_mma(stream, down, tile_rows, false);
+  multiply(stream, down, assignments, args.experts, tile_rows, false);
 
   launch_moe_mix(stream, {args.rows, args.experts, args.chosen, block.inputs, args.row_count,
                           args.ids, args.weights, memory.results,

@@ -6,6 +6,7 @@
 // matrix). Without a list of tiles there is one matrix for all rows, in their own order.
 #pragma once
 
+#include "../device.hpp"
 #include "moe.hpp"
 #include "moe_weights.cuh"
 
@@ -62,5 +63,11 @@ __device__ __forceinline__ int64_t output_row(const MoeProduct& product, int row
 // On the tensor cores of every architecture (moe_grouped_mma*.cu). Tiles of kSmallTile or
 // kLargeTile rows. `gated`: with `up`.  [driver]
 void launch_grouped_mma(Stream& stream, const MoeProduct& product, int tile_rows, bool gated);
+
+// On wgmma, bf16, tiles of kLargeTile rows (moe_grouped_wgmma.cu). `x_rows`: rows of x in memory,
+// `experts`: matrices in memory.  [driver]
+bool has_grouped_wgmma(const Device& device);
+void launch_grouped_wgmma(Stream& stream, const MoeProduct& product, int64_t x_rows,
+                          int64_t experts, bool gated);
 
 }  // namespace frt::cuda

@@ -38,6 +38,7 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/moe_grouped_bf16.cu
   ops/moe_grouped_fp4.cu
   ops/moe_grouped_fp8.cu
+  ops/moe_grouped_wgmma.cu
   ops/moe_route.cu
   ops/moe_sort.cu
   ops/norm.cu
