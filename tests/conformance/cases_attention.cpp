@@ -1,258 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cases of frt/ops/attention.h: norm + rope + store, attention, and both in one.
-#include <frt/ops/attention.h>
+#include "cases_attention.hpp"
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <frt/error.hpp>
-#include <numeric>
-#include <random>
-
-#include "check.hpp"
+#include <tuple>
+#include <utility>
 
 namespace frt::conformance {
+namespace attention {
 namespace {
-
-// What a case is about; the rest follows.
-struct Setup {
-  frt_dtype dtype = FRT_DTYPE_BF16;
-  frt_dtype kv_dtype = FRT_DTYPE_BF16;
-  int32_t heads = 6, kv_heads = 1, head_dim = 64;
-  int32_t rows = 1;
-  std::vector<int32_t> slot = {1};
-  std::vector<int32_t> position = {0};
-  std::vector<int32_t> length = {1};
-  int32_t max_rows = 0;     // 0: what the sequences need, and some
-  int32_t rotary_dim = -1;  // -1: a quarter of head_dim, in even numbers
-  bool gate = true;
-  bool norm = true;
-  int32_t gap = 0;         // elements behind every head of q (and of the gate)
-  int64_t slot_gap = 256;  // bytes between slots or blocks
-  int32_t block_rows = 0;  // 0: rows of a slot are contiguous
-};
-
-std::string name_of(const Setup& s) {
-  std::string name = std::string(dtype_name(s.dtype)) + " kv " + dtype_name(s.kv_dtype) + " " +
-                     std::to_string(s.heads) + "/" + std::to_string(s.kv_heads) + "x" +
-                     std::to_string(s.head_dim) + " rows " + std::to_string(s.rows) + " at";
-  for (const int32_t position : s.position) name += " " + std::to_string(position);
-  if (s.block_rows) name += " blocks of " + std::to_string(s.block_rows);
-  return name;
-}
-
-// Stored codes of FP8 may differ by one step where a value lies between two of them.
-Tolerance tolerance_of_cache(frt_dtype dtype, frt_dtype kv_dtype) {
-  if (kv_dtype == FRT_DTYPE_F8_E4M3) return {1e-2, 0.13};
-  return kv_dtype == FRT_DTYPE_F32 ? tolerance_of(dtype) : kBf16;
-}
-
-// What is computed from keys that were rounded on their way into the cache: of two equally near
-// values either may have been stored.
-Tolerance tolerance_of_block(const Setup& s) {
-  return s.kv_dtype == FRT_DTYPE_F32 ? tolerance_of(s.dtype) : kBf16;
-}
-
-// The tensors of a case. Queries are [query | gate | gap] per head, as the models have them.
-class Data {
- public:
-  // `filled`: the cache has a history; else it is poisoned.
-  Data(Case& c, const Setup& setup, bool filled) : s(setup) {
-    const auto count = static_cast<int32_t>(s.slot.size());
-    if (s.max_rows == 0) {
-      for (int32_t b = 0; b < count; ++b) {
-        s.max_rows = std::max(s.max_rows, s.position[static_cast<std::size_t>(b)] + s.rows + 3);
-      }
-    }
-    if (s.rotary_dim < 0) s.rotary_dim = s.head_dim / 8 * 2;
-    int32_t slots = 0;
-    for (const int32_t slot : s.slot) slots = std::max(slots, slot + 1);
-    total = static_cast<int64_t>(count) * s.rows;
-    const int64_t size = dtype_bits(s.kv_dtype) / 8;
-    const int64_t row_bytes = static_cast<int64_t>(s.kv_heads) * s.head_dim * size;
-    slot_stride = s.max_rows * row_bytes + s.slot_gap;
-    int64_t elements = slots * slot_stride / size;
-    if (s.block_rows) {
-      block_stride = s.block_rows * row_bytes + s.slot_gap;
-      make_table(slots, c.random());
-      elements = static_cast<int64_t>(total_blocks) * block_stride / size;
-      blocks = &c.integers("blocks", table);
-      slot_stride = 3;  // must be ignored
-    }
-    sequences = c.sequences(s.rows, s.slot, s.position, s.length);
-    head_stride = 2 * s.head_dim + s.gap;
-    q = &c.normal("q", s.dtype, total * s.heads * head_stride);
-    k = &c.normal("k", s.dtype, total * s.kv_heads * s.head_dim, 2.0f);
-    v = &c.normal("v", s.dtype, total * s.kv_heads * s.head_dim);
-    q_norm = &c.normal("q_norm", FRT_DTYPE_F32, s.head_dim, 0.2f, 1.0f);
-    k_norm = &c.normal("k_norm", FRT_DTYPE_F32, s.head_dim, 0.2f, 1.0f);
-    std::vector<float> frequencies(static_cast<std::size_t>(std::max(1, s.rotary_dim / 2)));
-    for (std::size_t j = 0; j < frequencies.size(); ++j) {
-      frequencies[j] = std::pow(1e-4f, static_cast<float>(2 * j) / static_cast<float>(s.head_dim));
-    }
-    inv_freq = &c.raw("inv_freq", FRT_DTYPE_F32, frequencies.data(),
-                      static_cast<int64_t>(frequencies.size()));
-    keys = filled ? &c.normal("keys", s.kv_dtype, elements, 1.0f / scale())
-                  : &c.output("keys", s.kv_dtype, elements);
-    values = filled ? &c.normal("values", s.kv_dtype, elements, 1.0f / scale())
-                    : &c.output("values", s.kv_dtype, elements);
-    rotated = &c.output("q_out", s.dtype, total * s.heads * s.head_dim);
-    y = &c.output("y", s.dtype, total * s.heads * s.head_dim);
-  }
-
-  // Every slot's rows in blocks of a random order; entries of rows that no sequence has are -1.
-  void make_table(int32_t slots, std::mt19937_64& random) {
-    slot_blocks = (s.max_rows + s.block_rows - 1) / s.block_rows + 1;
-    total_blocks = slots * slot_blocks + 3;
-    std::vector<int32_t> order(static_cast<std::size_t>(total_blocks));
-    std::iota(order.begin(), order.end(), 0);
-    std::shuffle(order.begin(), order.end(), random);
-    table.assign(static_cast<std::size_t>(slots * slot_blocks), -1);
-    std::size_t next = 0;
-    for (std::size_t b = 0; b < s.slot.size(); ++b) {
-      const int32_t rows = std::min(s.position[b] + s.length[b], s.max_rows);
-      for (int32_t i = 0; i * s.block_rows < rows; ++i) {
-        table[static_cast<std::size_t>(s.slot[b] * slot_blocks + i)] = order[next++];
-      }
-    }
-  }
-
-  frt_row_blocks row_blocks(const At& at) const {
-    frt_row_blocks value{};
-    if (!blocks) return value;
-    value.table = at.operator()<int32_t>(*blocks);
-    value.stride = block_stride;
-    value.slot_blocks = slot_blocks;
-    value.rows = s.block_rows;
-    return value;
-  }
-
-  float scale() const { return s.kv_dtype == FRT_DTYPE_F8_E4M3 ? 0.5f : 1.0f; }
-
-  frt_attention_append_args append(const At& at) const {
-    frt_attention_append_args args{};
-    args.struct_size = sizeof(args);
-    args.dtype = s.dtype;
-    args.kv_dtype = s.kv_dtype;
-    args.epsilon = 1e-6f;
-    args.sequences = sequences.at(at);
-    args.heads = s.heads;
-    args.kv_heads = s.kv_heads;
-    args.head_dim = s.head_dim;
-    args.rotary_dim = s.rotary_dim;
-    args.q = at(*q);
-    args.q_row_stride = s.heads * head_stride;
-    args.q_head_stride = head_stride;
-    args.k = at(*k);
-    args.v = at(*v);
-    if (s.norm) {
-      args.q_norm = at.operator()<float>(*q_norm);
-      args.k_norm = at.operator()<float>(*k_norm);
-    }
-    args.inv_freq = at.operator()<float>(*inv_freq);
-    args.rope_scale = 1.1f;
-    args.k_scale = scale();
-    args.v_scale = scale();
-    args.max_rows = s.max_rows;
-    args.keys = at(*keys);
-    args.values = at(*values);
-    args.slot_stride = slot_stride;
-    args.q_out = at(*rotated);
-    args.blocks = row_blocks(at);
-    return args;
-  }
-
-  // Reads dense queries from `from`.
-  frt_attention_args attention(const At& at, const Tensor& from) const {
-    frt_attention_args args{};
-    args.struct_size = sizeof(args);
-    args.dtype = s.dtype;
-    args.kv_dtype = s.kv_dtype;
-    args.scale = 1.0f / std::sqrt(static_cast<float>(s.head_dim));
-    args.sequences = sequences.at(at);
-    args.heads = s.heads;
-    args.kv_heads = s.kv_heads;
-    args.head_dim = s.head_dim;
-    args.max_rows = s.max_rows;
-    args.q = at(from);
-    args.keys = at(*keys);
-    args.values = at(*values);
-    args.slot_stride = slot_stride;
-    args.k_scale = scale();
-    args.v_scale = scale();
-    if (s.gate) {
-      args.gate = at(*q, s.head_dim);
-      args.gate_row_stride = s.heads * head_stride;
-      args.gate_head_stride = head_stride;
-    }
-    args.y = at(*y);
-    args.blocks = row_blocks(at);
-    return args;
-  }
-
-  frt_attention_block_args block(const At& at) const {
-    frt_attention_block_args args{};
-    args.struct_size = sizeof(args);
-    args.append = append(at);
-    args.attention = attention(at, *rotated);
-    return args;
-  }
-
-  Setup s;
-  int64_t total = 0, slot_stride = 0, head_stride = 0;
-  int32_t slot_blocks = 0, total_blocks = 0;
-  int64_t block_stride = 0;
-  std::vector<int32_t> table;
-  Tensor* blocks = nullptr;
-  Case::Sequences sequences{};
-  Tensor *q, *k, *v, *q_norm, *k_norm, *inv_freq, *keys, *values, *rotated, *y;
-};
-
-void append_case(Case& c, const Setup& setup) {
-  const Data data(c, setup, false);
-  c.run<frt_attention_append_args>(
-      FRT_OP_ATTENTION_APPEND, setup.dtype, 0,
-      [&](frt_attention_append_args& args, const At& at) { args = data.append(at); });
-  c.compare(*data.rotated, tolerance_of(setup.dtype));
-  c.compare(*data.keys, tolerance_of_cache(setup.dtype, setup.kv_dtype));
-  c.compare(*data.values, tolerance_of_cache(setup.dtype, setup.kv_dtype));
-}
-
-// The last block of the sequence is missing.
-void no_block_case(Case& c, const Setup& setup) {
-  Data data(c, setup, false);
-  const auto last = static_cast<std::size_t>(
-      setup.slot[0] * data.slot_blocks + (setup.position[0] + setup.rows - 1) / setup.block_rows);
-  data.table[last] = -1;
-  std::memcpy(data.blocks->initial.data(), data.table.data(), data.table.size() * sizeof(int32_t));
-  c.run<frt_attention_append_args>(
-      FRT_OP_ATTENTION_APPEND, setup.dtype, 0,
-      [&](frt_attention_append_args& args, const At& at) { args = data.append(at); });
-  c.compare(*data.rotated, tolerance_of(setup.dtype));
-  c.compare(*data.keys, tolerance_of_cache(setup.dtype, setup.kv_dtype));
-  c.compare(*data.values, tolerance_of_cache(setup.dtype, setup.kv_dtype));
-}
-
-void attention_case(Case& c, const Setup& setup) {
-  const Data data(c, setup, true);
-  c.run<frt_attention_args>(
-      FRT_OP_ATTENTION, setup.dtype, 0,
-      [&](frt_attention_args& args, const At& at) { args = data.attention(at, *data.q); });
-  c.compare(*data.y, tolerance_of(setup.dtype));
-  c.compare(*data.keys, kExact);
-  c.compare(*data.values, kExact);
-}
-
-void block_case(Case& c, const Setup& setup) {
-  const Data data(c, setup, true);
-  c.run<frt_attention_block_args>(
-      FRT_OP_ATTENTION_BLOCK, setup.dtype, 0,
-      [&](frt_attention_block_args& args, const At& at) { args = data.block(at); });
-  c.compare(*data.y, tolerance_of_block(setup));
-  c.compare(*data.rotated, tolerance_of(setup.dtype));
-  c.compare(*data.keys, tolerance_of_cache(setup.dtype, setup.kv_dtype));
-  c.compare(*data.values, tolerance_of_cache(setup.dtype, setup.kv_dtype));
-}
 
 // ---- what a row must not depend on --------------------------------------------------------
 
@@ -310,34 +66,6 @@ void bucket_case(Case& c, const Setup& setup, int32_t larger) {
   const std::vector<std::byte> first = run(data.sequences);
   if (run(padded) != first) Case::fail("y depends on the size of the bucket");
   c.compare(*data.y, tolerance_of(setup.dtype));
-}
-
-// The same rows found by slot and found in blocks that happen to lie one behind the other: bit for
-// bit the same.
-void layouts_case(Case& c, Setup s, int32_t block_rows) {
-  s.slot = {1};
-  s.slot_gap = 0;
-  s.block_rows = 0;
-  s.max_rows = (s.position[0] + s.rows + block_rows - 1) / block_rows * block_rows;
-  const Data data(c, s, true);
-  const int32_t slot_blocks = s.max_rows / block_rows;
-  std::vector<int32_t> order(static_cast<std::size_t>(2 * slot_blocks));
-  std::iota(order.begin(), order.end(), 0);
-  const Tensor& table = c.integers("order", order);
-  const auto run = [&](bool in_blocks) {
-    c.run<frt_attention_block_args>(
-        FRT_OP_ATTENTION_BLOCK, s.dtype, 0, [&](frt_attention_block_args& args, const At& at) {
-          args = data.block(at);
-          if (!in_blocks) return;
-          const frt_row_blocks blocks = {at.operator()<int32_t>(table),
-                                         data.slot_stride / slot_blocks, slot_blocks, block_rows};
-          args.append.blocks = args.attention.blocks = blocks;
-        });
-    return std::pair(data.y->result[0], data.keys->result[0]);
-  };
-  const auto by_slot = run(false);
-  if (run(true) != by_slot) Case::fail("y or keys depend on how rows are found");
-  c.compare(*data.y, tolerance_of_block(s));
 }
 
 // ---- bad arguments ------------------------------------------------------------------------
@@ -454,16 +182,6 @@ void add_refusals(Suite& suite) {
 }
 
 // ---- the list -----------------------------------------------------------------------------
-
-constexpr frt_dtype kTypes[] = {FRT_DTYPE_F32, FRT_DTYPE_BF16};
-constexpr frt_dtype kCaches[] = {FRT_DTYPE_F32, FRT_DTYPE_BF16, FRT_DTYPE_F8_E4M3};
-
-void add_all(Suite& suite, const Setup& s, const std::string& more = "") {
-  const std::string text = " " + name_of(s) + more;
-  suite.add(FRT_OP_ATTENTION_APPEND + text, [=](Case& c) { append_case(c, s); });
-  suite.add(FRT_OP_ATTENTION + text, [=](Case& c) { attention_case(c, s); });
-  suite.add(FRT_OP_ATTENTION_BLOCK + text, [=](Case& c) { block_case(c, s); });
-}
 
 // One sequence: every number of rows and every position, head counts in turn.
 void add_single(Suite& suite) {
@@ -596,67 +314,6 @@ void add_long(Suite& suite) {
   }
 }
 
-// Rows in blocks of a random order: every form, block sizes that are and are not a multiple of what
-// a form takes at a time, rows that begin, cross and end a block, several sequences.
-void add_blocks(Suite& suite) {
-  int turn = 0;
-  for (const frt_dtype dtype : kTypes) {
-    for (const frt_dtype kv_dtype : kCaches) {
-      for (const int32_t head_dim : {40, 64, 128, 256}) {
-        for (const int32_t rows : {1, 3, 20, 70}) {
-          // All of them where tensor cores compute, else one in three.
-          const bool fast = dtype == FRT_DTYPE_BF16 && kv_dtype != FRT_DTYPE_F32;
-          if (++turn % 3 != 0 && !fast) continue;
-          Setup s;
-          s.dtype = dtype;
-          s.kv_dtype = kv_dtype;
-          s.head_dim = head_dim;
-          s.kv_heads = rows > 16 ? 1 : 2;
-          s.heads = 3 * s.kv_heads;
-          s.rows = rows;
-          s.block_rows = rows > 16 ? 64 : 64 << turn % 3;
-          const int32_t edge = s.block_rows;
-          s.slot = {4, 2, 0, 3};
-          s.position = {3 * edge - 1, 0, 2 * edge, edge - rows / 2};
-          s.length = {rows, rows, 0, (rows + 1) / 2};
-          s.gap = turn % 4 == 0 ? 8 : 0;
-          add_all(suite, s);
-        }
-      }
-    }
-  }
-  for (const frt_dtype kv_dtype : kCaches) {
-    for (const auto& [rows, position] : {std::pair{1, 5000}, {4, 2046}, {16, 1023}, {33, 1000}}) {
-      Setup s;  // splits of several blocks
-      s.kv_dtype = kv_dtype;
-      s.heads = 4;
-      s.kv_heads = 2;
-      s.head_dim = 64;
-      s.rows = rows;
-      s.position = {position};
-      s.length = {rows};
-      for (const int32_t block_rows : {64, 256}) {
-        s.block_rows = block_rows;
-        suite.add(FRT_OP_ATTENTION_BLOCK + (" " + name_of(s)), [=](Case& c) { block_case(c, s); });
-      }
-      suite.add(FRT_OP_ATTENTION_BLOCK + (" by slot and by block " + name_of(s)),
-                [=](Case& c) { layouts_case(c, s, 128); });
-    }
-    // Rows that no block was reserved for are not stored.
-    for (const int32_t rows : {1, 2, 40}) {
-      Setup s;
-      s.kv_dtype = kv_dtype;
-      s.head_dim = 128;
-      s.rows = rows;
-      s.block_rows = 64;
-      s.position = {128 - rows / 2};
-      s.length = {rows};
-      suite.add(FRT_OP_ATTENTION_APPEND + (" no block " + name_of(s)),
-                [=](Case& c) { no_block_case(c, s); });
-    }
-  }
-}
-
 void add_model_shapes(Suite& suite) {
   for (const auto& [heads, kv_heads] : {std::pair{24, 4}, {16, 2}}) {
     for (const auto& [rows, position] : {std::pair{1, 700}, {4, 300}, {24, 40}}) {
@@ -706,8 +363,10 @@ void add_independence(Suite& suite) {
 }
 
 }  // namespace
+}  // namespace attention
 
 void add_attention_cases(Suite& suite) {
+  using namespace attention;
   add_single(suite);
   add_batches(suite);
   add_edges(suite);
