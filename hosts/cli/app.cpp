@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "cli/capsule_setup.hpp"
+
 namespace frt::host {
 namespace {
 
@@ -127,17 +129,11 @@ std::vector<core::HostSchema> App::host_schemas() {
   model.key = "model";
   model.doc = "the model to serve";
   model.reference = "model";
-  core::OptionSpec capsule_folder;
-  capsule_folder.key = "capsule_dir";
-  capsule_folder.type = FRT_CONFIG_PATH;
-  capsule_folder.default_text = "";
-  capsule_folder.doc = "folder of the disk tier; absent: no disk tier";
   core::OptionSpec listen;
   listen.key = "listen";
   listen.default_text = "127.0.0.1:8080";
   listen.doc = "address and port";
-  return {{.type = "lm", .options = {model, capsule_folder}, .doc = "a language model's sessions"},
-          {.type = "http", .options = {listen, model}, .doc = "the HTTP server"}};
+  return {lm_host_schema(), {.type = "http", .options = {listen, model}, .doc = "the HTTP server"}};
 }
 
 core::Manifest App::load_manifest(const std::string& path) {

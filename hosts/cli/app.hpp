@@ -66,12 +66,17 @@ class App {
 
 // Each command adds itself; one file per command.
 void add_bench_command(App& app);
+// `bench capsule`; returns what it does.
+std::function<ExitCode()> add_bench_capsule(App& app, CLI::App& command);
+void add_capsule_command(App& app);
+void add_capsule_check(App& app, CLI::App& capsule);  // `capsule check`
 void add_chat_command(App& app);
 void add_completion_command(App& app);
 void add_config_command(App& app);
 void add_devices_command(App& app);
 void add_doctor_command(App& app);
 void add_plugins_command(App& app);
+void add_replay_command(App& app);
 void add_run_command(App& app);
 void add_verify_command(App& app);
 void add_version_command(App& app);

@@ -367,7 +367,8 @@ ExitCode bench(App& app, const BenchOptions& options) {
 void add_bench_command(App& app) {
   auto options = std::make_shared<BenchOptions>();
   CLI::App* command = app.parser().add_subcommand("bench", "Measure reading and writing speed");
-  command->add_option("manifest", options->manifest, "The manifest (TOML)")->required();
+  // Not required by the parser: `bench capsule` has its own.
+  command->add_option("manifest", options->manifest, "The manifest (TOML)");
   command->add_option("--model", options->model, "Which model of the manifest")->type_name("NAME");
   const auto list = [&](const char* flags, std::string& target, const char* doc) {
     command->add_option(flags, target, doc)->type_name("LIST")->capture_default_str();
@@ -390,7 +391,15 @@ void add_bench_command(App& app) {
                     "What each operator takes, run one by one (steps: -r, at least 10)");
   command->add_option("--tolerance", options->tolerance, "With --compare: percent allowed")
       ->capture_default_str();
-  app.add_command(command, [&app, options] { return bench(app, *options); });
+  CLI::App* capsule = command->add_subcommand("capsule", "Measure what capsules cost and save");
+  const std::function<ExitCode()> capsules = add_bench_capsule(app, *capsule);
+  app.add_command(command, [&app, options, capsule, capsules] {
+    if (capsule->parsed()) return capsules();
+    if (options->manifest.empty()) {
+      throw ExitError(ExitCode::kUsage, FRT_ERR_INVALID_ARGUMENT, "manifest is required");
+    }
+    return bench(app, *options);
+  });
 }
 
 }  // namespace frt::host

@@ -4,11 +4,13 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <frt/core/config.hpp>
 #include <map>
 #include <memory>
 #include <sstream>
 
 #include "cli/app.hpp"
+#include "cli/capsule_setup.hpp"
 #include "cli/conversation.hpp"
 #include "cli/line_reader.hpp"
 #include "cli/loaded_model.hpp"
@@ -19,8 +21,9 @@ namespace frt::host {
 namespace {
 
 struct ChatCommandOptions {
-  std::string manifest, model, system;
+  std::string manifest, model, system, from_capsule;
   bool no_thinking = false;
+  bool drop_thinking = false;
   PromptOptions generation;
 };
 
@@ -30,8 +33,13 @@ constexpr const char* kHelp = R"(/help                this text
 /think on|off        answer with or without reasoning
 /set NAME=VALUE      temperature, top-k, top-p, min-p, repetition-penalty,
                      presence-penalty, frequency-penalty, seed, max-new
-/save FILE           write the conversation as JSON
-/load FILE           read one back
+/save NAME           keep the conversation and the model's state on the disk
+/restore NAME        go on with one, or with a branch
+/fork NAME           start a branch here and go on in it
+/back [N]            take the last turn back, or the last N
+/branches            list them
+/export FILE         write the messages as JSON
+/import FILE         read some back
 /stats               figures of the last answer
 /exit                leave (also Ctrl-D)
 End a line with \ to go on in the next.
@@ -44,12 +52,17 @@ class ChatSession {
         options_(options),
         model_(loaded.language_model()),
         defaults_(model_.generation_defaults()),
-        conversation_(model_, {{"enable_thinking", !options.no_thinking}}) {
+        settings_(capsule_settings(loaded.runtime().manifest(), loaded.name())),
+        registry_(open_capsules(app, model_, settings_.capsules)),
+        conversation_(model_, *registry_, settings_.session,
+                      {{"enable_thinking", !options.no_thinking},
+                       {"preserve_thinking", !options.drop_thinking}}) {
     conversation_.set_system(options.system);
     request_.sampling =
         stage(ExitCode::kUsage, [&] { return resolve_sampling(choice(), defaults_); });
     request_.max_new = options_.generation.max_new_tokens();
     if (!options_.generation.ignore_eos) request_.stop_ids = stop_token_ids(defaults_);
+    if (!options.from_capsule.empty()) restore(options.from_capsule);
   }
 
   ExitCode run() {
@@ -69,6 +82,7 @@ class ChatSession {
         } else {
           answer(*text);
         }
+        show_notices(app_, *registry_);
       } catch (const Error& error) {
         if (error.status() == FRT_ERR_DEVICE_LOST) throw;
         fmt::print(stderr, "error: {}\n", error.what());
@@ -142,16 +156,53 @@ class ChatSession {
       conversation_.options()["enable_thinking"] = rest == "on";
     } else if (name == "/set") {
       set(rest);
-    } else if (name == "/save" || name == "/load") {
+    } else if (name == "/export" || name == "/import") {
       if (rest.empty()) throw Error(FRT_ERR_INVALID_ARGUMENT, name + " needs a file name");
-      name == "/save" ? conversation_.save(rest) : conversation_.load(rest);
+      name == "/export" ? conversation_.export_to(rest) : conversation_.import_from(rest);
       fmt::print(stderr, "{} messages\n", conversation_.messages().size());
+    } else if (name == "/save" || name == "/restore" || name == "/fork") {
+      if (rest.empty()) throw Error(FRT_ERR_INVALID_ARGUMENT, name + " needs a name");
+      if (name == "/restore") {
+        restore(rest);
+      } else if (name == "/fork") {
+        conversation_.fork(rest);
+        fmt::print(stderr, "in branch {}\n", rest);
+      } else {
+        registry_->require_folder();
+        conversation_.save(rest, request_.sampling, false);
+        fmt::print(stderr, "saved {}: {} tokens\n", rest, conversation_.session().journal().size());
+      }
+    } else if (name == "/back") {
+      conversation_.back(turns(rest));
+      fmt::print(stderr, "{} messages, {} tokens\n", conversation_.messages().size(),
+                 conversation_.session().journal().size());
+    } else if (name == "/branches") {
+      for (const auto& branch : conversation_.branches()) {
+        fmt::print(stderr, "{} {}: {} turns, {}\n", branch.current ? "*" : " ", branch.name,
+                   branch.turns,
+                   branch.tokens > 0 ? fmt::format("{} tokens", branch.tokens) : "no state");
+      }
     } else if (name == "/stats") {
       stats();
     } else {
       throw Error(FRT_ERR_INVALID_ARGUMENT, "unknown command " + name + "; /help lists them");
     }
     return true;
+  }
+
+  void restore(const std::string& name) {
+    conversation_.restore(name);
+    fmt::print(stderr, "restored {}: {} messages, {} tokens\n", name,
+               conversation_.messages().size(), conversation_.session().journal().size());
+  }
+
+  static uint64_t turns(const std::string& text) {
+    if (text.empty()) return 1;
+    const auto value = core::parse_size(text);
+    if (!value || *value < 1) {
+      throw Error(FRT_ERR_INVALID_ARGUMENT, "/back takes a number of turns, found '" + text + "'");
+    }
+    return static_cast<uint64_t>(*value);
   }
 
   void set(const std::string& text) {
@@ -202,16 +253,18 @@ class ChatSession {
     const GenerationResult& result = last_->result;
     fmt::print(stderr,
                "prompt {} tokens ({} reused) in {:.1f} ms; {} new tokens in {:.2f} s; finish: {}; "
-               "seed {}\n",
-               result.prompt_tokens, result.reused_tokens, result.prefill_seconds * 1e3,
+               "seed {}\n{}\n",
+               result.prompt_tokens, result.prefix.reused, result.prefill_seconds * 1e3,
                result.tokens.size(), result.decode_seconds, finish_name(result.finish),
-               request_.sampling.seed);
+               request_.sampling.seed, result.prefix.reason);
   }
 
   App& app_;
   ChatCommandOptions options_;
   LmModel model_;
   nlohmann::ordered_json defaults_;
+  CapsuleSettings settings_;
+  std::unique_ptr<CapsuleRegistry> registry_;
   Conversation conversation_;
   GenerationRequest request_;
   std::optional<Conversation::Turn> last_;
@@ -228,6 +281,10 @@ void add_chat_command(App& app) {
   command->add_option("--model", options->model, "Which model of the manifest")->type_name("NAME");
   command->add_option("--system", options->system, "The system message");
   command->add_flag("--no-thinking", options->no_thinking, "Answer without reasoning");
+  command->add_flag("--drop-thinking", options->drop_thinking,
+                    "Leave earlier reasoning out of the prompt; it is read again then");
+  command->add_option("--from-capsule", options->from_capsule, "Go on with a saved conversation")
+      ->type_name("NAME");
   options->generation.add_to(*command);
   app.add_command(command, [&app, options] {
     LoadedModel loaded(app, options->manifest, options->model);

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // frt-host run: one prompt, one continuation. Text goes to stdout as it is written; with --json
 // one object at the end.
+//
+// With --from-capsule the run begins where the one that saved the capsule ended, in this or in
+// another process: what it writes is what that run would have written next, bit for bit. Unless
+// the command line says otherwise it samples as that run did.
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -12,10 +17,12 @@
 #include <sstream>
 
 #include "cli/app.hpp"
+#include "cli/capsule_setup.hpp"
 #include "cli/loaded_model.hpp"
 #include "cli/prompt_options.hpp"
 #include "cli/signals.hpp"
 #include "lm/generator.hpp"
+#include "lm/run_record.hpp"
 #include "lm/stop_matcher.hpp"
 
 namespace frt::host {
@@ -32,6 +39,9 @@ struct RunOptions {
   bool no_thinking = false;
   bool log_probabilities = false;
   bool json = false;
+  std::string save_capsule, from_capsule;
+  bool replace_capsule = false;
+  std::string record;
   PromptOptions generation;
   CLI::Option* prompt_given = nullptr;
   CLI::Option* file_given = nullptr;
@@ -66,6 +76,11 @@ nlohmann::ordered_json chat_options(const RunOptions& options) {
   return result;
 }
 
+bool has_prompt(const RunOptions& options) {
+  return options.ids_given->count() + options.prompt_given->count() + options.file_given->count() >
+         0;
+}
+
 std::vector<int32_t> prompt_ids(const RunOptions& options, const LmModel& model) {
   if (options.ids_given->count() > 0) return options.prompt_ids;
   std::string text = prompt_text(options);
@@ -97,12 +112,17 @@ double rate(uint64_t tokens, double seconds) {
 nlohmann::ordered_json report(const GenerationResult& result, const std::string& text,
                               const RunOptions& options, const frt_sampling_params& sampling,
                               const LoadedModel& loaded) {
+  const PrefixDecision& prefix = result.prefix;
   nlohmann::ordered_json json = {
       {"model", loaded.name()},
       {"text", text},
       {"ids", result.tokens},
       {"finish", finish_name(result.finish)},
       {"prompt_tokens", result.prompt_tokens},
+      {"prefix",
+       {{"action", prefix_action_name(prefix.action)},
+        {"reused", prefix.reused},
+        {"reason", prefix.reason}}},
       {"new_tokens", result.tokens.size()},
       {"seed", sampling.seed},
       {"load_seconds", loaded.load_seconds()},
@@ -114,17 +134,66 @@ nlohmann::ordered_json report(const GenerationResult& result, const std::string&
   return json;
 }
 
+// What was fed before this run: the capsule's, or nothing.
+using Before = std::shared_ptr<const CapsuleContent>;
+
+// Sampling as the command line says, then as the capsule was taken, then as the checkpoint says.
+frt_sampling_params sampling_for(const RunOptions& options, const Before& before,
+                                 const nlohmann::ordered_json& defaults) {
+  SamplingChoice choice = options.generation.sampling;
+  if (before && !choice.seed) choice.seed = before->sampling.seed;
+  return resolve_sampling(choice, before ? sampling_to_json(before->sampling) : defaults);
+}
+
+void write_record(const RunOptions& options, const LoadedModel& loaded, const LmModel& model,
+                  const Before& before, const std::vector<int32_t>& prompt,
+                  const GenerationRequest& request, const GenerationResult& result,
+                  const Session& session) {
+  RunRecord record;
+  record.manifest = std::filesystem::absolute(options.manifest).string();
+  record.model = loaded.name();
+  for (const frt_fingerprint_field& field : model.capsules().fingerprint()) {
+    record.fingerprint.emplace_back(field.name, field.value);
+  }
+  if (before) {
+    record.capsule = RunRecord::Start{options.from_capsule, before->digest, before->boundary()};
+    record.pending_shown = before->pending.shown;
+  }
+  record.chunk = model.info().prefill_chunk;
+  record.prompt = prompt;
+  record.path = session.journal().path();
+  record.sampling = request.sampling;
+  record.tokens = result.tokens;
+  record.log_probabilities = result.log_probabilities;
+  write_record(record, options.record);
+}
+
 ExitCode run(App& app, const RunOptions& options) {
   const uint64_t max_new = options.generation.max_new_tokens();
   LoadedModel loaded(app, options.manifest, options.model);
   const LmModel model = loaded.language_model();
   const nlohmann::ordered_json defaults = model.generation_defaults();
 
+  // A run keeps nothing in memory for later: it is one prompt.
+  CapsuleSettings settings = capsule_settings(loaded.runtime().manifest(), loaded.name());
+  settings.capsules.device_bytes = settings.capsules.host_bytes = settings.capsules.disk_bytes = 0;
+  std::unique_ptr<CapsuleRegistry> registry;
+  if (!options.save_capsule.empty() || !options.from_capsule.empty()) {
+    registry = open_capsules(app, model, settings.capsules);
+    registry->require_folder();
+  }
+  Generator generator(model, 0, registry.get(), settings.session);
+  Before before;
+  if (!options.from_capsule.empty()) before = generator.session().restore(options.from_capsule);
+
   GenerationRequest request;
-  request.prompt = prompt_ids(options, model);
+  std::vector<int32_t> prompt;
+  if (!before || has_prompt(options)) prompt = prompt_ids(options, model);
+  if (!prompt.empty() && before) request.prompt = before->tokens;
+  request.prompt.insert(request.prompt.end(), prompt.begin(), prompt.end());
   request.max_new = max_new;
-  request.sampling = stage(ExitCode::kUsage,
-                           [&] { return resolve_sampling(options.generation.sampling, defaults); });
+  request.sampling =
+      stage(ExitCode::kUsage, [&] { return sampling_for(options, before, defaults); });
   if (!options.generation.ignore_eos) request.stop_ids = stop_token_ids(defaults);
 
   const bool has_text = model.has_tokenizer();
@@ -151,13 +220,19 @@ ExitCode run(App& app, const RunOptions& options) {
     return stops.stopped() ? Next::kStop : Next::kContinue;
   };
 
-  Generator generator(model, 0);
   const GenerationResult result = generator.run(request);
   if (has_text) {
     if (!stops.stopped()) emit(stops.push(decoder->flush()));
     if (!stops.stopped()) emit(stops.flush());
   }
 
+  if (!options.record.empty()) {
+    write_record(options, loaded, model, before, prompt, request, result, generator.session());
+  }
+  if (!options.save_capsule.empty()) {
+    generator.session().save(options.save_capsule, request.sampling,
+                             nlohmann::ordered_json::object(), options.replace_capsule);
+  }
   if (options.json) {
     show(report(result, text, options, request.sampling, loaded)
              .dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
@@ -175,7 +250,16 @@ ExitCode run(App& app, const RunOptions& options) {
                            request.sampling.seed)
                    .c_str(),
                stderr);
+    if (before) {
+      fmt::print(stderr, "began with capsule '{}': {} tokens\n", options.from_capsule,
+                 before->boundary());
+    }
+    if (!options.save_capsule.empty()) {
+      fmt::print(stderr, "saved capsule '{}': {} tokens, in {}\n", options.save_capsule,
+                 generator.session().journal().size(), settings.capsules.folder.string());
+    }
   }
+  if (registry) show_notices(app, *registry);
   return result.finish == Finish::kCancelled ? ExitCode::kFailed : ExitCode::kOk;
 }
 
@@ -202,6 +286,15 @@ void add_run_command(App& app) {
   command->add_flag("--no-thinking", options->no_thinking, "With --chat: answer without reasoning");
   command->add_flag("--logprobs", options->log_probabilities, "With --json: log probabilities");
   command->add_flag("--json", options->json, "One JSON object on stdout instead of text");
+  CLI::Option* save =
+      command->add_option("--save-capsule", options->save_capsule, "Keep the state at the end")
+          ->type_name("NAME");
+  command->add_flag("--replace", options->replace_capsule, "With --save-capsule: also if it exists")
+      ->needs(save);
+  command->add_option("--from-capsule", options->from_capsule, "Begin with a saved state")
+      ->type_name("NAME");
+  command->add_option("--record", options->record, "Write down what `frt-host replay` needs")
+      ->type_name("FILE");
   options->generation.add_to(*command);
   app.add_command(command, [&app, options] { return run(app, *options); });
 }

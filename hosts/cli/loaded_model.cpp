@@ -3,6 +3,7 @@
 #include "cli/loaded_model.hpp"
 
 #include <fmt/format.h>
+#include <frt/core/capsules.hpp>
 #include <frt/core/exec_table.hpp>
 #include <frt/core/state.hpp>
 
@@ -154,7 +155,7 @@ frt_device_status LoadedModel::device_status() const {
 }
 
 LmModel LoadedModel::language_model() const {
-  return LmModel(context_, core::state_table(), table_, model_, name_);
+  return LmModel(context_, core::state_table(), core::capsules_table(), table_, model_, name_);
 }
 
 }  // namespace frt::host

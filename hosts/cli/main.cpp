@@ -6,6 +6,8 @@ int main(int argc, char** argv) {
   frt::host::App app("frt-host");
   frt::host::add_run_command(app);
   frt::host::add_chat_command(app);
+  frt::host::add_capsule_command(app);
+  frt::host::add_replay_command(app);
   frt::host::add_bench_command(app);
   frt::host::add_verify_command(app);
   frt::host::add_config_command(app);

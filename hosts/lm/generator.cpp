@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading: the part of the prompt that the slot has not seen is cut at absolute multiples of
+// Reading: the part of the prompt that the slot does not hold is cut at absolute multiples of
 // prefill_chunk, so that the same prompt is always cut alike, and submitted chunk by chunk with
-// at most kDepth in flight.
+// at most kDepth in flight. Where the user's turn ends may be one more cut, for a capsule.
 //
 // Writing: step n + 1 is submitted before token n is awaited, unless n is known to be the last. A
-// stop token is therefore usually fed to the model by the step in flight; `fed_` says exactly what
-// was fed, so a later prompt that continues the text, stop token included, is recognised.
+// stop token is therefore usually fed to the model by the step in flight; the journal says exactly
+// what was fed, so a later prompt that continues the text, stop token included, is recognised.
 #include "lm/generator.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <string>
+#include <utility>
 
 namespace frt::host {
 namespace {
@@ -36,18 +38,24 @@ const char* finish_name(Finish finish) noexcept {
   return "?";
 }
 
-Generator::Generator(const LmModel& model, uint32_t slot)
-    : model_(model), slot_(slot), runner_(model) {
+Generator::Generator(const LmModel& model, uint32_t slot, CapsuleRegistry* registry,
+                     SessionOptions options)
+    : model_(model),
+      runner_(model),
+      session_(model, runner_, registry, checked_slot(model, slot), std::move(options)) {}
+
+uint32_t Generator::checked_slot(const LmModel& model, uint32_t slot) {
   if (slot >= model.info().slots) {
     throw Error(FRT_ERR_OUT_OF_RANGE,
                 "slot " + std::to_string(slot) + " of model '" + model.name() + "', which has " +
                     std::to_string(model.info().slots) + "; raise its option slots");
   }
+  return slot;
 }
 
 void Generator::check_prompt(const std::vector<int32_t>& prompt) const {
   const frt_lm_info& info = model_.info();
-  if (prompt.empty()) {
+  if (prompt.empty() && session_.journal().size() == 0) {
     throw Error(FRT_ERR_INVALID_ARGUMENT, "the prompt is empty; give at least one token");
   }
   for (std::size_t i = 0; i < prompt.size(); ++i) {
@@ -66,29 +74,47 @@ void Generator::check_prompt(const std::vector<int32_t>& prompt) const {
   }
 }
 
-uint64_t Generator::read(const GenerationRequest& request, GenerationResult& result) {
-  const auto& prompt = request.prompt;
+// Where in the prompt capsules are taken, in order.
+std::vector<Generator::Stop> Generator::stops(const GenerationRequest& request) const {
+  std::vector<Stop> all, chosen;
+  if (!request.keep || !session_.registry()) return chosen;
+  const uint64_t length = request.prompt.size();
   const uint64_t chunk = model_.info().prefill_chunk;
-  // At least one token must be fed to get logits: a prompt that is fully known starts anew.
-  const bool continues = fed_.size() < prompt.size() && !fed_.empty() &&
-                         std::equal(fed_.begin(), fed_.end(), prompt.begin());
-  if (!continues) {
-    fed_.clear();
-    runner_.clear(slot_);
+  const uint64_t spacing =
+      std::max<uint64_t>(1, (session_.options().spacing + chunk - 1) / chunk) * chunk;
+  for (uint64_t at = spacing; at <= length; at += spacing) all.push_back({at, CapsuleKind::kChunk});
+  all.push_back({length / chunk * chunk, CapsuleKind::kChunk});
+  if (request.user_turn <= length) all.push_back({request.user_turn, CapsuleKind::kUserTurn});
+  std::sort(all.begin(), all.end());
+  const auto& boundaries = session_.boundaries();
+  uint64_t last = boundaries.empty() ? 0 : boundaries.back().position;
+  const uint64_t least = std::max<uint64_t>(1, session_.options().min_tokens);
+  for (const Stop& stop : all) {
+    if (stop.position <= session_.journal().size() || stop.position < last + least) continue;
+    chosen.push_back(stop);
+    last = stop.position;
   }
-  result.reused_tokens = fed_.size();
-  const uint64_t total = prompt.size() - fed_.size();
+  return chosen;
+}
+
+uint64_t Generator::read(const GenerationRequest& request, GenerationResult& result) {
+  const std::span<const int32_t> prompt = request.prompt;
+  const uint64_t chunk = model_.info().prefill_chunk;
+  result.prefix = session_.begin(prompt, request.reuse);
+  const std::vector<Stop> stops = this->stops(request);
+  auto stop = stops.begin();
+  const uint64_t total = prompt.size() - result.prefix.reused;
   uint64_t ticket = 0;
   uint64_t submitted = 0;
-  for (uint64_t at = fed_.size(); at < prompt.size();) {
-    const uint64_t end = std::min<uint64_t>(prompt.size(), (at / chunk + 1) * chunk);
-    ticket = runner_.submit_prefill(slot_, static_cast<int32_t>(at),
-                                    std::span(prompt).subspan(at, end - at));
+  for (uint64_t at = result.prefix.reused; at < prompt.size();) {
+    const uint64_t limit = stop != stops.end() ? stop->position : prompt.size();
+    const uint64_t end = prefill_end(at, limit, chunk);
+    ticket = session_.prefill(prompt.subspan(at, end - at));
     at = end;
-    fed_.assign(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(end));
+    if (stop != stops.end() && stop->position == at) session_.keep(stop++->kind, request.sampling);
     if (request.on_prefill && ++submitted > 1) {
       runner_.wait(ticket - 1);
-      request.on_prefill(at - result.reused_tokens, total);
+      request.on_prefill(at - result.prefix.reused, total);
     }
   }
   runner_.wait(ticket);
@@ -97,13 +123,18 @@ uint64_t Generator::read(const GenerationRequest& request, GenerationResult& res
 }
 
 GenerationResult Generator::run(const GenerationRequest& request) {
+  if (std::exchange(broken_, false)) session_.clear();
   check_prompt(request.prompt);
   try {
     return run_checked(request);
   } catch (...) {
-    fed_.clear();
+    broken_ = true;
     throw;
   }
+}
+
+PendingToken Generator::result_of(uint64_t ticket) {
+  return {runner_.wait(ticket)[0], runner_.log_probabilities(ticket)[0], false};
 }
 
 GenerationResult Generator::run_checked(const GenerationRequest& request) {
@@ -111,41 +142,64 @@ GenerationResult Generator::run_checked(const GenerationRequest& request) {
   result.prompt_tokens = request.prompt.size();
   const auto start = Clock::now();
   runner_.set_sampling({&request.sampling, 1});
-  uint64_t ticket = read(request, result);
+  // The token to write next: known, or that of a step.
+  std::optional<PendingToken> known;
+  uint64_t ticket = 0;
+  if (request.prompt.empty()) {
+    result.prefix = {.action = PrefixAction::kContinue,
+                     .reused = session_.journal().size(),
+                     .reason = "went on with what the slot holds"};
+    known = session_.pending();
+  } else {
+    ticket = read(request, result);
+    session_.set_pending(result_of(ticket));
+  }
   result.prefill_seconds = seconds_since(start);
   if (request.max_new == 0) return result;
 
   const auto first_token = Clock::now();
-  const uint64_t room = model_.info().max_context - fed_.size();
-  // `room` more tokens can be fed, so room + 1 can be written.
+  // `room` more tokens can be fed. One more than that can be written, unless that one was written
+  // before.
+  uint64_t room = model_.info().max_context - session_.journal().size();
+  if (known && known->shown) {
+    if (room == 0) {
+      result.finish = Finish::kContext;
+      return result;
+    }
+    ticket = session_.decode();
+    session_.fed(known->token);
+    known.reset();
+    --room;
+  }
   const uint64_t limit = std::min(request.max_new, room + 1);
   result.tokens.reserve(std::min<uint64_t>(limit, 4096));
   result.finish = limit < request.max_new ? Finish::kContext : Finish::kLength;
-  uint64_t boundary = fed_.size();  // tokens fed by submitted steps
+  bool ahead = false;
   for (uint64_t written = 0; written < limit; ++written) {
     const uint64_t current = ticket;
-    const bool ahead = written + 1 < limit;
-    if (ahead) {
-      const StepRunner::Entry entry{slot_, static_cast<int32_t>(boundary++), -1};
-      ticket = runner_.submit_decode({&entry, 1});
-    }
-    const int32_t id = runner_.wait(current)[0];
-    const float log_probability = runner_.log_probabilities(current)[0];
-    if (ahead) fed_.push_back(id);
-    if (std::find(request.stop_ids.begin(), request.stop_ids.end(), id) != request.stop_ids.end()) {
+    ahead = written + 1 < limit;
+    if (ahead) ticket = session_.decode();
+    const PendingToken next = known ? *std::exchange(known, std::nullopt) : result_of(current);
+    session_.set_pending({next.token, next.log_probability, true});
+    if (ahead) session_.fed(next.token);
+    if (std::find(request.stop_ids.begin(), request.stop_ids.end(), next.token) !=
+        request.stop_ids.end()) {
       result.finish = Finish::kStop;
-      result.stop_token = id;
+      result.stop_token = next.token;
       break;
     }
-    result.tokens.push_back(id);
-    result.log_probabilities.push_back(log_probability);
-    const Next next = request.on_token ? request.on_token(id, log_probability) : Next::kContinue;
-    if (next != Next::kContinue) {
-      result.finish = next == Next::kStop ? Finish::kStop : Finish::kCancelled;
+    result.tokens.push_back(next.token);
+    result.log_probabilities.push_back(next.log_probability);
+    const Next wish =
+        request.on_token ? request.on_token(next.token, next.log_probability) : Next::kContinue;
+    if (wish != Next::kContinue) {
+      result.finish = wish == Next::kStop ? Finish::kStop : Finish::kCancelled;
       break;
     }
   }
   result.decode_seconds = seconds_since(first_token);
+  if (ahead) session_.set_pending(result_of(ticket));
+  if (request.keep) session_.keep(CapsuleKind::kTurn, request.sampling);
   runner_.stream().sync();
   return result;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// generator.hpp - one live sequence in one slot: reads a prompt, writes tokens, remembers what was
-// fed so that a prompt that continues it costs only its new part.
+// generator.hpp - reads a prompt and writes tokens, in one slot. What the slot or a capsule holds
+// of the prompt is not read again (lm/session.hpp).
 #pragma once
 
 #include <chrono>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lm/lm_model.hpp"
+#include "lm/session.hpp"
 #include "lm/step_runner.hpp"
 
 namespace frt::host {
@@ -28,10 +29,15 @@ const char* finish_name(Finish finish) noexcept;
 enum class Next { kContinue, kStop, kCancel };
 
 struct GenerationRequest {
-  std::vector<int32_t> prompt;     // ids, not empty, all below the vocabulary's size
+  // Ids, all below the vocabulary's size. Empty: go on with what the slot holds, as if the run that
+  // brought it there had not ended.
+  std::vector<int32_t> prompt;
   uint64_t max_new = 256;          // 0: only read the prompt
   frt_sampling_params sampling{};  // from resolve_sampling()
   std::vector<int32_t> stop_ids;   // end the text; reported, not part of `tokens`
+  bool reuse = true;               // begin with what the slot or a capsule holds
+  bool keep = false;               // take capsules at boundaries (never for side requests)
+  uint64_t user_turn = 0;          // where in the prompt a later one will part; 0: nobody knows
   // Called for each token as it arrives, stop tokens excluded.
   std::function<Next(int32_t id, float log_probability)> on_token;
   // Called while the prompt is read: tokens done of all to be read.
@@ -44,35 +50,43 @@ struct GenerationResult {
   Finish finish = Finish::kLength;
   int32_t stop_token = -1;     // the one that ended it, or -1
   uint64_t prompt_tokens = 0;  // of the request
-  uint64_t reused_tokens = 0;  // of them, already in the slot
+  PrefixDecision prefix;       // how it began
   double prefill_seconds = 0;  // until the first token was on the host
   double decode_seconds = 0;   // from the first to the last token
 };
 
 class Generator {
  public:
-  // `slot` belongs to this object until it is destroyed.  [setup]
-  Generator(const LmModel& model, uint32_t slot);
+  // `slot` belongs to this object until it is destroyed. `registry` may be null.  [setup]
+  Generator(const LmModel& model, uint32_t slot, CapsuleRegistry* registry = nullptr,
+            SessionOptions options = {});
 
-  // Runs a request to its end. Throws FRT_ERR_INVALID_ARGUMENT for an empty prompt or an id
-  // outside the vocabulary, FRT_ERR_OUT_OF_RANGE for a prompt longer than the context, with the
-  // numbers. After an exception the slot is cleared by the next request.  [driver]
+  // Runs a request to its end. Throws FRT_ERR_INVALID_ARGUMENT for an empty prompt and an empty
+  // slot or an id outside the vocabulary, FRT_ERR_OUT_OF_RANGE for a prompt longer than the
+  // context, with the numbers. After an exception the slot is empty.  [driver]
   GenerationResult run(const GenerationRequest& request);
 
-  // The tokens fed to the slot so far.
-  const std::vector<int32_t>& fed() const noexcept { return fed_; }
-  // Forgets them: the next request starts anew.
-  void reset() noexcept { fed_.clear(); }
+  Session& session() noexcept { return session_; }
+  const Session& session() const noexcept { return session_; }
 
  private:
+  struct Stop {
+    uint64_t position = 0;
+    CapsuleKind kind = CapsuleKind::kChunk;
+    auto operator<=>(const Stop&) const = default;
+  };
+
+  static uint32_t checked_slot(const LmModel& model, uint32_t slot);
   void check_prompt(const std::vector<int32_t>& prompt) const;
-  GenerationResult run_checked(const GenerationRequest& request);
+  std::vector<Stop> stops(const GenerationRequest& request) const;
   uint64_t read(const GenerationRequest& request, GenerationResult& result);
+  PendingToken result_of(uint64_t ticket);
+  GenerationResult run_checked(const GenerationRequest& request);
 
   const LmModel& model_;
-  uint32_t slot_;
   StepRunner runner_;
-  std::vector<int32_t> fed_;
+  Session session_;
+  bool broken_ = false;  // a run ended with an exception: nobody knows what the slot holds
 };
 
 }  // namespace frt::host

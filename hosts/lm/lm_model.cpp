@@ -37,9 +37,14 @@ const char* text_or_null(const std::string& text) {
 
 }  // namespace
 
-LmModel::LmModel(const Context& context, const frt_state_v1* states, const frt_model_v1* table,
-                 frt_model model, std::string name)
-    : context_(context), states_(states), model_(model), name_(std::move(name)) {
+LmModel::LmModel(const Context& context, const frt_state_v1* states,
+                 const frt_capsules_v1* capsules, const frt_model_v1* table, frt_model model,
+                 std::string name)
+    : context_(context),
+      states_(states),
+      capsules_(capsules),
+      model_(model),
+      name_(std::move(name)) {
   role_ = extension<frt_role_lm_v1>(*table, model, FRT_EXT_ROLE_LM);
   if (!role_) {
     throw Error(FRT_ERR_UNSUPPORTED, "model '" + name_ +

@@ -6,11 +6,11 @@
 // or no chat format (a synthetic checkpoint, say). All members are [any] unless tagged.
 #pragma once
 
-#include <frt/capsule.h>
 #include <frt/chat.h>
 #include <frt/model.h>
 #include <frt/role/lm.h>
 #include <frt/tokenizer.h>
+#include <frt/capsule.hpp>
 #include <frt/exec.hpp>
 
 #include <cstdint>
@@ -26,8 +26,8 @@ class LmModel {
  public:
   // `name` is the user's name of the model, for messages. Throws FRT_ERR_UNSUPPORTED if the model
   // does not have the role.  [setup]
-  LmModel(const Context& context, const frt_state_v1* states, const frt_model_v1* table,
-          frt_model model, std::string name);
+  LmModel(const Context& context, const frt_state_v1* states, const frt_capsules_v1* capsules,
+          const frt_model_v1* table, frt_model model, std::string name);
 
   const std::string& name() const noexcept { return name_; }
   const Context& context() const noexcept { return context_; }
@@ -37,6 +37,8 @@ class LmModel {
   frt_shape_key prefill_key(uint32_t rows) const;
   // `entries` becomes the number of entries the variant has.
   frt_shape_key decode_key(uint32_t batch, uint32_t& entries) const;
+  // The verbs on the model's slots.
+  Capsules capsules() const { return Capsules(capsules_, context_, info_.state); }
   // Makes a slot as new, in order on `stream`.  [hot]
   void clear_slot(uint32_t slot, const Stream& stream) const;
   // Rows [first, end) of a slot may be written by what `stream` gets from now on.  [hot]
@@ -68,6 +70,7 @@ class LmModel {
 
   Context context_;
   const frt_state_v1* states_;
+  const frt_capsules_v1* capsules_;
   frt_model model_;
   std::string name_;
   const frt_role_lm_v1* role_ = nullptr;

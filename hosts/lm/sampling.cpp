@@ -59,4 +59,36 @@ frt_sampling_params resolve_sampling(const SamplingChoice& choice,
   return params;
 }
 
+nlohmann::ordered_json sampling_to_json(const frt_sampling_params& params) {
+  return {{"temperature", params.temperature},
+          {"top_p", params.top_p},
+          {"min_p", params.min_p},
+          {"top_k", params.top_k},
+          {"repetition_penalty", params.repetition_penalty},
+          {"presence_penalty", params.presence_penalty},
+          {"frequency_penalty", params.frequency_penalty},
+          {"use_mask", params.use_mask},
+          {"seed", params.seed}};
+}
+
+frt_sampling_params sampling_from_json(const nlohmann::ordered_json& json) {
+  frt_sampling_params params{};
+  const auto read = [&](const char* name, auto& target) {
+    if (!json.is_object() || !json.contains(name) || !json[name].is_number()) {
+      throw Error(FRT_ERR_FORMAT, std::string("sampling: `") + name + "` is missing or no number");
+    }
+    json[name].get_to(target);
+  };
+  read("temperature", params.temperature);
+  read("top_p", params.top_p);
+  read("min_p", params.min_p);
+  read("top_k", params.top_k);
+  read("repetition_penalty", params.repetition_penalty);
+  read("presence_penalty", params.presence_penalty);
+  read("frequency_penalty", params.frequency_penalty);
+  read("use_mask", params.use_mask);
+  read("seed", params.seed);
+  return params;
+}
+
 }  // namespace frt::host

@@ -29,4 +29,8 @@ struct SamplingChoice {
 frt_sampling_params resolve_sampling(const SamplingChoice& choice,
                                      const nlohmann::ordered_json& defaults);
 
+// Every member by its name, and back, exactly. Throws FRT_ERR_FORMAT for anything else.  [any]
+nlohmann::ordered_json sampling_to_json(const frt_sampling_params& params);
+frt_sampling_params sampling_from_json(const nlohmann::ordered_json& json);
+
 }  // namespace frt::host

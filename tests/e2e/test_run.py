@@ -188,20 +188,20 @@ class Chat(HostTest):
         self.assertIn("4", result.stdout)
         self.assertIn("6", result.stdout)
 
-    def test_commands_change_save_and_restore_the_conversation(self):
+    def test_commands_change_export_and_import_the_conversation(self):
         saved = self.folder / "talk.json"
         self.check(OK, "-q", "chat", self.demo(), "--greedy", "--no-thinking",
-                   stdin=f"/system Be brief.\nHello\n/save {saved}\n/stats\n/exit\n")
+                   stdin=f"/system Be brief.\nHello\n/export {saved}\n/stats\n/exit\n")
         messages = json.loads(saved.read_text())
         self.assertEqual([m["role"] for m in messages], ["system", "user", "assistant"])
         result = self.check(OK, "-q", "chat", self.demo(),
-                            stdin=f"/load {saved}\n/reset\n/save {saved}\n")
+                            stdin=f"/import {saved}\n/reset\n/export {saved}\n")
         self.assertIn("3 messages", result.stderr)
         self.assertEqual(len(json.loads(saved.read_text())), 1)
 
     def test_mistakes_are_reported_and_the_talk_goes_on(self):
         result = self.check(FAILED, "-q", "chat", self.demo(), "--greedy", "--no-thinking",
-                            stdin="/nonsense\n/set top-p=7\n/set heat=1\n/load nowhere\nHello\n")
+                            stdin="/nonsense\n/set top-p=7\n/set heat=1\n/import nowhere\nHello\n")
         for word in ("/nonsense", "top-p", "heat", "nowhere"):
             self.assertIn(word, result.stderr)
         self.assertGreater(len(result.stdout.strip()), 0)

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// frt-host capsule: what is in a folder of capsules. No command in this file needs a device or a
+// model; `capsule check` does (command_capsule_check.cpp).
+#include <fmt/format.h>
+#include <frt/capsule.hpp>
+#include <frt/core/capsules.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/app.hpp"
+#include "cli/capsule_setup.hpp"
+#include "cli/progress_view.hpp"
+#include "cli/table.hpp"
+#include "lm/capsule_content.hpp"
+#include "lm/capsule_index.hpp"
+#include "lm/capsule_transfer.hpp"
+#include "lm/sampling.hpp"
+
+namespace frt::host {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct CapsuleCommandOptions {
+  std::string where;  // a manifest, or a folder
+  std::string model;
+  std::vector<std::string> names;
+  std::string name, file;
+  bool all = false;
+  bool json = false;
+};
+
+// The folder that `where` is, or that it names in [host.lm].
+std::filesystem::path folder_of(App& app, const CapsuleCommandOptions& options) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(options.where, ignored)) return options.where;
+  const core::Manifest manifest = app.load_manifest(options.where);
+  for (const core::HostSpec& host : manifest.hosts) {
+    const bool matches = host.type == "lm" &&
+                         (options.model.empty() || host.settings.text("model") == options.model);
+    if (matches && !host.settings.text("capsule_dir").empty()) {
+      return host.settings.text("capsule_dir");
+    }
+  }
+  throw ExitError(ExitCode::kManifest, FRT_ERR_NOT_FOUND,
+                  options.where +
+                      " names no folder of capsules; set `capsule_dir` in its table "
+                      "[host.lm], or give the folder itself");
+}
+
+std::string age(uint64_t when) {
+  const uint64_t now = unix_seconds();
+  const uint64_t seconds = now > when ? now - when : 0;
+  if (seconds < 120) return fmt::format("{} s", seconds);
+  if (seconds < 7200) return fmt::format("{} min", seconds / 60);
+  if (seconds < 172800) return fmt::format("{} h", seconds / 3600);
+  return fmt::format("{} d", seconds / 86400);
+}
+
+Json to_json(const IndexRow& row) {
+  Json json = {{"name", row.name}, {"bytes", row.file_bytes}};
+  if (!row.problem.empty()) {
+    json["problem"] = row.problem;
+    return json;
+  }
+  json.update({{"kind", row.kind},
+               {"tokens", row.boundary},
+               {"model", row.model},
+               {"owner", row.owner},
+               {"parent", row.parent},
+               {"created", row.created},
+               {"last_used", row.last_used},
+               {"pinned", row.pinned},
+               {"on_cold_path", row.cold_path},
+               {"token_digest", to_text(row.digest)}});
+  return json;
+}
+
+ExitCode list(App& app, const CapsuleCommandOptions& options) {
+  const CapsuleIndex index(*core::capsules_table(), folder_of(app, options));
+  const std::vector<IndexRow> rows = index.rows();
+  if (options.json) {
+    Json all = Json::array();
+    for (const IndexRow& row : rows) all.push_back(to_json(row));
+    fmt::print("{}\n", Json{{"folder", index.folder().string()}, {"capsules", all}}.dump(2));
+    return ExitCode::kOk;
+  }
+  Table table({"NAME", "TOKENS", "SIZE", "KIND", "MODEL", "USED", "PIN"}, {1, 2});
+  for (const IndexRow& row : rows) {
+    if (!row.problem.empty()) {
+      table.add({row.name, "-", format_bytes(row.file_bytes), "unusable", "-", "-", ""});
+      fmt::print(stderr, "{}: {}\n", row.name, row.problem);
+      continue;
+    }
+    table.add({row.name, std::to_string(row.boundary), format_bytes(row.file_bytes), row.kind,
+               row.model, age(row.last_used), row.pinned ? "pin" : ""});
+  }
+  fmt::print("{}", table.render(TableFormat::kAligned));
+  const IndexOpening& opening = index.opening();
+  if (!opening.problem.empty()) fmt::print(stderr, "note: {}\n", opening.problem);
+  return ExitCode::kOk;
+}
+
+ExitCode show(App& app, const CapsuleCommandOptions& options) {
+  const std::filesystem::path folder = folder_of(app, options);
+  const CapsuleDescription description =
+      describe_capsule(*core::capsules_table(), folder, options.name);
+  const CapsuleContent content = content_from_text(description.metadata);
+  const Json manifest = Json::parse(description.manifest, nullptr, false);
+  Json facts = {{"name", options.name},
+                {"kind", capsule_kind_name(content.kind)},
+                {"model", content.model},
+                {"owner", content.owner},
+                {"parent", content.parent},
+                {"created", content.created},
+                {"tokens", content.boundary()},
+                {"token_digest", to_text(content.digest)},
+                {"chunk", content.chunk},
+                {"steps", path_to_json(content.path)},
+                {"on_cold_path", on_cold_path(content.path, content.chunk)},
+                {"pending_token", content.pending.token},
+                {"pending_shown", content.pending.shown},
+                {"sampling", sampling_to_json(content.sampling)},
+                {"messages", content.extra.value("messages", Json::array()).size()}};
+  if (options.json) {
+    facts["ids"] = content.tokens;
+    facts["extra"] = content.extra;
+    facts["file"] = manifest;
+    fmt::print("{}\n", facts.dump(2, ' ', false, Json::error_handler_t::replace));
+    return ExitCode::kOk;
+  }
+  for (const auto& [key, value] : facts.items()) {
+    fmt::print("{:<14} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  fmt::print("fingerprint\n");
+  const Json fingerprint = manifest.is_object() ? manifest.value("fingerprint", Json()) : Json();
+  for (const auto& [key, value] : fingerprint.items()) {
+    fmt::print("  {}\n", fingerprint.is_array() ? value.dump() : key + " " + value.dump());
+  }
+  return ExitCode::kOk;
+}
+
+ExitCode verify(App& app, const CapsuleCommandOptions& options) {
+  const frt_capsules_v1& capsules = *core::capsules_table();
+  const std::filesystem::path folder = folder_of(app, options);
+  std::vector<std::string> names =
+      options.names.empty() ? list_capsules(capsules, folder) : options.names;
+  std::sort(names.begin(), names.end());
+  Json all = Json::array();
+  bool good = true;
+  for (const std::string& name : names) {
+    std::string problem;
+    try {
+      verify_capsule(capsules, folder, name);
+      content_from_text(describe_capsule(capsules, folder, name).metadata);
+    } catch (const Error& error) {
+      problem = error.what();
+      good = false;
+    }
+    if (options.json) {
+      all.push_back({{"name", name}, {"ok", problem.empty()}, {"problem", problem}});
+    } else {
+      fmt::print("{}: {}\n", name, problem.empty() ? "ok" : problem);
+    }
+  }
+  if (options.json) fmt::print("{}\n", Json{{"ok", good}, {"capsules", all}}.dump(2));
+  return good ? ExitCode::kOk : ExitCode::kFailed;
+}
+
+ExitCode remove(App& app, const CapsuleCommandOptions& options) {
+  CapsuleIndex index(*core::capsules_table(), folder_of(app, options));
+  for (const std::string& name : options.names) index.remove(name);
+  return ExitCode::kOk;
+}
+
+ExitCode pin(App& app, const CapsuleCommandOptions& options, bool pinned) {
+  CapsuleIndex index(*core::capsules_table(), folder_of(app, options));
+  for (const std::string& name : options.names) index.pin(name, pinned);
+  return ExitCode::kOk;
+}
+
+}  // namespace
+
+void add_capsule_command(App& app) {
+  CLI::App* capsule = app.parser().add_subcommand("capsule", "Saved states: list, check, move");
+  capsule->require_subcommand(1);
+  const auto add = [&](const char* name, const char* doc) {
+    auto options = std::make_shared<CapsuleCommandOptions>();
+    CLI::App* command = capsule->add_subcommand(name, doc);
+    command->add_option("where", options->where, "A manifest with capsule_dir, or the folder")
+        ->required();
+    command->add_option("--model", options->model, "Which model of the manifest")
+        ->type_name("NAME");
+    return std::pair(command, options);
+  };
+  {
+    const auto [command, options] = add("ls", "List them");
+    command->add_flag("--json", options->json, "As JSON");
+    app.add_command(command, [&app, options = options] { return list(app, *options); });
+  }
+  {
+    const auto [command, options] = add("show", "What one holds, and what it fits");
+    command->add_option("name", options->name, "Which")->required();
+    command->add_flag("--json", options->json, "As JSON, token ids included");
+    app.add_command(command, [&app, options = options] { return show(app, *options); });
+  }
+  {
+    const auto [command, options] = add("verify", "Check every byte; without names: of all");
+    command->add_option("names", options->names, "Which");
+    command->add_flag("--json", options->json, "As JSON");
+    app.add_command(command, [&app, options = options] { return verify(app, *options); });
+  }
+  {
+    const auto [command, options] = add("rm", "Remove");
+    command->add_option("names", options->names, "Which")->required();
+    app.add_command(command, [&app, options = options] { return remove(app, *options); });
+  }
+  {
+    const auto [command, options] = add("pin", "Never give up by itself");
+    command->add_option("names", options->names, "Which")->required();
+    app.add_command(command, [&app, options = options] { return pin(app, *options, true); });
+  }
+  {
+    const auto [command, options] = add("unpin", "Take a pin away");
+    command->add_option("names", options->names, "Which")->required();
+    app.add_command(command, [&app, options = options] { return pin(app, *options, false); });
+  }
+  {
+    const auto [command, options] = add("export", "Copy one to a file elsewhere");
+    command->add_option("name", options->name, "Which")->required();
+    command->add_option("file", options->file, "The new file")->required();
+    app.add_command(command, [&app, options = options] {
+      export_capsule(*core::capsules_table(), folder_of(app, *options), options->name,
+                     options->file);
+      return ExitCode::kOk;
+    });
+  }
+  {
+    const auto [command, options] = add("import", "Check a file and take it in");
+    command->add_option("file", options->file, "What export wrote")->required();
+    command->add_option("name", options->name, "Its name from now on; absent: the file's");
+    app.add_command(command, [&app, options = options] {
+      const std::string name = import_capsule(*core::capsules_table(), folder_of(app, *options),
+                                              options->file, options->name);
+      fmt::print("{}\n", name);
+      return ExitCode::kOk;
+    });
+  }
+  add_capsule_check(app, *capsule);
+}
+
+}  // namespace frt::host

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// frt-host capsule check: random cases of snapshot, restore, fork and going back on the manifest's
+// model and device, compared to the bit. The output ends with PASS or FAIL.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/app.hpp"
+#include "cli/loaded_model.hpp"
+#include "cli/signals.hpp"
+#include "cli/temporary_folder.hpp"
+#include "lm/capsule_check.hpp"
+
+namespace frt::host {
+namespace {
+
+struct CheckCommandOptions {
+  std::string manifest, model, folder;
+  CapsuleCheckOptions check;
+  bool no_files = false;
+  bool json = false;
+};
+
+ExitCode check(App& app, CheckCommandOptions options) {
+  LoadedModel loaded(app, options.manifest, options.model);
+  const LmModel model = loaded.language_model();
+  std::unique_ptr<TemporaryFolder> files;
+  if (!options.no_files) {
+    model.capsules().fingerprint();
+    files = std::make_unique<TemporaryFolder>(options.folder);
+    options.check.folder = files->path();
+  }
+  const InterruptGuard interrupt;
+  const CapsuleCheckResult result =
+      check_capsules(model, options.check, [&](const CapsuleCheckResult& now) {
+        if (app.draws_progress()) {
+          fmt::print(stderr, "\r\x1b[K{} of {} cases, {} differences", now.cases,
+                     options.check.cases, now.failures.size());
+        }
+        return InterruptGuard::requested();
+      });
+  if (app.draws_progress()) fmt::print(stderr, "\r\x1b[K");
+  const bool good = result.failures.empty() && result.cases == options.check.cases;
+  if (options.json) {
+    const nlohmann::ordered_json json = {{"pass", good},
+                                         {"cases", result.cases},
+                                         {"compared", result.compared},
+                                         {"drawn", result.drawn},
+                                         {"failures", result.failures}};
+    fmt::print("{}\n", json.dump(2));
+  } else {
+    for (const std::string& failure : result.failures) fmt::print("{}\n", failure);
+    fmt::print("{} cases on {}:", result.cases, loaded.context().info().device.name);
+    for (const auto& [name, count] : result.drawn) fmt::print(" {} {};", count, name);
+    fmt::print("\ncompared to the bit:");
+    for (const auto& [name, count] : result.compared) fmt::print(" {} {};", count, name);
+    fmt::print(" {} differences\n{}\n", result.failures.size(), good ? "PASS" : "FAIL");
+  }
+  return good ? ExitCode::kOk : ExitCode::kFailed;
+}
+
+}  // namespace
+
+void add_capsule_check(App& app, CLI::App& capsule) {
+  auto options = std::make_shared<CheckCommandOptions>();
+  CLI::App* command =
+      capsule.add_subcommand("check", "Restore and fork at random and compare every bit");
+  command->add_option("manifest", options->manifest, "The manifest (TOML)")->required();
+  command->add_option("--model", options->model, "Which model of the manifest")->type_name("NAME");
+  command->add_option("--cases", options->check.cases, "How many")->capture_default_str();
+  command->add_option("--seed", options->check.seed, "Of the cases")->capture_default_str();
+  command->add_option("--first", options->check.first, "Begin with this case")
+      ->capture_default_str();
+  command
+      ->add_option("--tokens", options->check.most_tokens,
+                   "The longest prompt; 0: three chunks and a half")
+      ->capture_default_str();
+  command->add_option("--folder", options->folder, "Where files are tried; absent: in $TMPDIR")
+      ->type_name("DIR")
+      ->check(CLI::ExistingDirectory);
+  command->add_flag("--no-files", options->no_files, "Memory only");
+  command->add_flag("--json", options->json, "As JSON");
+  app.add_command(command, [&app, options] { return check(app, *options); });
+}
+
+}  // namespace frt::host

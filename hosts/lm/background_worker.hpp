@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// background_worker.hpp - one thread for what the driver thread must not wait for: files.
+//
+// A job runs on the worker; its end runs on the driver, in drain() or wait(). So whatever the
+// driver owns is touched by the driver alone, and no lock is held while a job runs.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace frt::host {
+
+class BackgroundWorker {
+ public:
+  // Called on the driver when a job is over; `failure` is what it threw, or null.
+  using End = std::function<void(std::exception_ptr failure)>;
+
+  BackgroundWorker();
+  // Finishes the jobs that were posted; their ends are not called any more.  [driver]
+  ~BackgroundWorker();
+  BackgroundWorker(const BackgroundWorker&) = delete;
+  BackgroundWorker& operator=(const BackgroundWorker&) = delete;
+
+  // Jobs run one after the other, in the order they were posted. Returns a ticket.  [driver]
+  uint64_t post(std::function<void()> job, End end);
+  // Calls the ends of the jobs that are over.  [driver]
+  void drain();
+  // Until the job `ticket` and its end are over.  [driver]
+  void wait(uint64_t ticket);
+  void wait_all();
+  bool idle() const;  // nothing posted that has not ended  [driver]
+
+ private:
+  struct Job {
+    std::function<void()> run;
+    End end;
+    std::exception_ptr failure;
+  };
+
+  void work();
+
+  mutable std::mutex mutex_;
+  std::condition_variable posted_, over_;
+  std::deque<Job> waiting_, done_;
+  uint64_t posted_count_ = 0;  // driver only
+  uint64_t ended_count_ = 0;   // driver only
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace frt::host

@@ -1,0 +1,564 @@
+// SPDX-License-Identifier: Apache-2.0
+// Life of a capsule that nobody gave a name:
+//
+//   keep() -> device --(device budget)--> host --(host budget)--> disk --(disk budget)--> gone
+//                 ^                          |  ^                   |
+//                 `------- restore() --------'  `----- fetch() -----'
+//
+// A move copies first and gives up the upper place when the lower one is ready, so there is no
+// moment at which a capsule is nowhere. One that is in several tiers needs no move: the upper place
+// is simply given up.
+//
+// by_boundary_ is how a prompt is matched: its prefixes are hashed once, in the order of the
+// boundaries there are, and looked up. Whoever is found is compared token by token.
+#include "lm/capsule_registry.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace frt::host {
+namespace {
+
+constexpr std::array kTierNames = {"device", "host", "disk"};
+
+std::string reason_of(std::exception_ptr failure) {
+  try {
+    std::rethrow_exception(std::move(failure));
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+// The name of a capsule that nobody named: of its tokens and of how they were fed.
+std::string automatic_name(const CapsuleContent& content) {
+  std::vector<int32_t> shape;
+  for (const Stretch& stretch : content.path) {
+    shape.push_back(stretch.decode ? 1 : 0);
+    shape.push_back(static_cast<int32_t>(stretch.end));
+  }
+  const TokenDigest steps = digest_of("", shape);
+  return fmt::format("auto-{}-{:016x}", content.boundary(), content.digest.low ^ steps.low);
+}
+
+}  // namespace
+
+const char* tier_name(Tier tier) noexcept {
+  return kTierNames[static_cast<std::size_t>(tier)];
+}
+
+CapsuleRegistry::CapsuleRegistry(const Context& context, const Capsules& verbs,
+                                 CapsuleOptions options)
+    : verbs_(verbs), options_(std::move(options)), copies_(context.create_stream("lm.capsules")) {
+  if (options_.folder.empty()) return;
+  verbs_.fingerprint();  // files need it, and the worker must not be the one who makes it
+  try {
+    sweep_capsules(verbs_.table(), options_.folder);
+  } catch (const Error& error) {  // a folder that is missing, or cannot be written to
+    if (error.status() != FRT_ERR_NOT_FOUND) notices_.push_back(error.what());
+  }
+  index_ = std::make_unique<CapsuleIndex>(verbs_.table(), options_.folder);
+  opening_ = index_->opening();
+  std::vector<IndexRow> rows = index_->rows();
+  std::sort(rows.begin(), rows.end(), [](const IndexRow& a, const IndexRow& b) {
+    return std::tie(a.last_used, a.name) < std::tie(b.last_used, b.name);
+  });
+  for (const IndexRow& row : rows) {
+    if (row.problem.empty()) adopt_row(row);
+  }
+}
+
+CapsuleRegistry::~CapsuleRegistry() {
+  try {
+    settle();
+  } catch (const Error&) {
+    // A device that is lost ends nothing any more.
+  }
+}
+
+void CapsuleRegistry::adopt_row(const IndexRow& row) {
+  Entry entry;
+  entry.view = {.name = row.name,
+                .owner = row.owner,
+                .parent = row.parent,
+                .kind = row.kind,
+                .boundary = row.boundary,
+                .created = row.created,
+                .pinned = row.pinned,
+                .cold_path = row.cold_path,
+                .file_bytes = row.file_bytes};
+  entry.digest = row.digest;
+  entry.file = true;
+  entry.used = ++clock_;
+  index_entry(entry);
+  entries_.emplace(row.name, std::move(entry));
+}
+
+void CapsuleRegistry::index_entry(const Entry& entry) {
+  by_boundary_[entry.view.boundary].emplace(entry.digest, entry.view.name);
+}
+
+void CapsuleRegistry::forget(const std::string& name) {
+  const auto entry = entries_.find(name);
+  if (entry == entries_.end()) return;
+  const auto boundary = by_boundary_.find(entry->second.view.boundary);
+  std::erase_if(boundary->second, [&](const auto& item) { return item.second == name; });
+  if (boundary->second.empty()) by_boundary_.erase(boundary);
+  entries_.erase(entry);
+}
+
+CapsuleRegistry::Entry& CapsuleRegistry::at(const std::string& name) {
+  const auto found = entries_.find(name);
+  if (found == entries_.end()) {
+    throw Error(FRT_ERR_NOT_FOUND, "there is no capsule '" + name +
+                                       "'; `frt-host capsule ls` lists those on the disk");
+  }
+  return found->second;
+}
+
+void CapsuleRegistry::touch(Entry& entry) {
+  entry.used = ++clock_;
+  if (!entry.file || !index_) return;
+  worker_.post([this, name = entry.view.name] { index_->touch(name, unix_seconds()); }, nullptr);
+}
+
+void CapsuleRegistry::notice(const std::string& what, std::exception_ptr failure) {
+  notices_.push_back(what + ": " + reason_of(std::move(failure)));
+}
+
+std::vector<std::string> CapsuleRegistry::take_notices() {
+  return std::exchange(notices_, {});
+}
+
+void CapsuleRegistry::require_folder() const {
+  if (index_) return;
+  throw Error(FRT_ERR_BAD_STATE,
+              "there is no folder for capsules; set `capsule_dir` in the table [host.lm] of the "
+              "manifest, or give --set host.lm.capsule_dir=DIR");
+}
+
+// ---- taking ----
+
+Capsule CapsuleRegistry::take(uint32_t slot, uint64_t boundary, frt_space space,
+                              const Stream& stream) {
+  const Tier tier = space == FRT_SPACE_DEVICE ? Tier::kDevice : Tier::kHost;
+  const uint64_t budget = tier == Tier::kDevice ? options_.device_bytes : options_.host_bytes;
+  if (budget == 0) return {};
+  for (;;) {
+    try {
+      Capsule made = verbs_.snapshot(slot, boundary, space, stream);
+      uint64_t kept = 0;  // by those that stay
+      for (const auto& [name, entry] : entries_) {
+        if (!entry.view.pinned) continue;
+        kept += tier == Tier::kDevice ? entry.view.device_bytes : entry.view.host_bytes;
+      }
+      const bool fits = kept + made.info().held_bytes <= budget;
+      return fits ? std::move(made) : Capsule();
+    } catch (const Error& error) {
+      if (error.status() != FRT_ERR_OUT_OF_MEMORY || tier != Tier::kDevice || !make_room()) throw;
+    }
+  }
+}
+
+std::string CapsuleRegistry::keep(uint32_t slot, CapsuleContent content, const Stream& stream) {
+  content.digest = digest_of(content.owner, content.tokens);
+  content.name = automatic_name(content);
+  if (const auto known = entries_.find(content.name); known != entries_.end()) {
+    touch(known->second);
+    if (known->second.device || known->second.host) return content.name;
+  }
+  Capsule device, host;
+  try {
+    device = take(slot, content.boundary(), FRT_SPACE_DEVICE, stream);
+    if (!device) host = take(slot, content.boundary(), FRT_SPACE_HOST_PINNED, stream);
+  } catch (const Error& error) {
+    if (error.status() != FRT_ERR_OUT_OF_MEMORY) throw;
+    notices_.push_back(std::string("a capsule was not kept: ") + error.what());
+  }
+  if (!device && !host) return {};
+  content.created = unix_seconds();
+  const std::string name = content.name;
+  auto [place, fresh] = entries_.try_emplace(name);
+  Entry& entry = place->second;
+  if (device) entry.device = std::move(device);
+  if (host) entry.host = std::move(host);
+  entry.used = ++clock_;
+  if (fresh) {
+    entry.view = {.name = name,
+                  .owner = content.owner,
+                  .parent = content.parent,
+                  .kind = capsule_kind_name(content.kind),
+                  .boundary = content.boundary(),
+                  .created = content.created,
+                  .cold_path = on_cold_path(content.path, content.chunk)};
+    entry.digest = content.digest;
+    index_entry(entry);
+  }
+  entry.content = std::make_shared<const CapsuleContent>(std::move(content));
+  refresh_view(entry);
+  tend();
+  return name;
+}
+
+void CapsuleRegistry::save(uint32_t slot, CapsuleContent content, const Stream& stream,
+                           bool replace) {
+  require_folder();
+  if (const auto known = entries_.find(content.name); known != entries_.end() && !replace) {
+    throw Error(FRT_ERR_EXISTS, "there is a capsule '" + content.name +
+                                    "' already; choose another name, or remove it with "
+                                    "`frt-host capsule rm`");
+  }
+  content.kind = CapsuleKind::kNamed;
+  content.created = unix_seconds();
+  content.digest = digest_of(content.owner, content.tokens);
+  const std::string name = content.name;
+  Capsule host = verbs_.snapshot(slot, content.boundary(), FRT_SPACE_HOST_PINNED, stream);
+  host.wait();
+  const auto shared = std::make_shared<const CapsuleContent>(std::move(content));
+  IndexRow row;
+  std::exception_ptr failure;
+  worker_.wait(worker_.post(
+      [this, &row, &host, shared, replace] {
+        host.save(options_.folder, shared->name, content_to_text(*shared),
+                  replace ? FRT_CAPSULE_REPLACE : 0);
+        row = index_->refresh(shared->name);
+      },
+      [&failure](std::exception_ptr met) { failure = std::move(met); }));
+  if (failure) std::rethrow_exception(failure);
+  if (!row.problem.empty()) throw Error(FRT_ERR_INTERNAL, name + ": " + row.problem);
+  if (const auto old = entries_.find(name); old != entries_.end()) {
+    if (old->second.busy) worker_.wait(*old->second.busy);
+    forget(name);
+  }
+  adopt_row(row);
+  Entry& entry = at(name);
+  entry.content = shared;
+  entry.host = std::move(host);
+  entry.device = take(slot, shared->boundary(), FRT_SPACE_DEVICE, stream);
+  refresh_view(entry);
+  tend();
+}
+
+// ---- finding ----
+
+std::optional<CapsuleMatch> CapsuleRegistry::find(std::span<const int32_t> tokens,
+                                                  std::string_view owner) {
+  PrefixHasher hasher(owner);
+  uint64_t hashed = 0;
+  const Entry* best = nullptr;
+  const auto rank = [](const Entry& entry) {
+    return std::tuple(entry.view.boundary, entry.view.cold_path,
+                      entry.device ? 2
+                      : entry.host ? 1
+                                   : 0,
+                      entry.used);
+  };
+  for (const auto& [boundary, there] : by_boundary_) {
+    if (boundary == 0) continue;
+    if (boundary >= tokens.size()) break;
+    hasher.append(tokens.subspan(hashed, boundary - hashed));
+    hashed = boundary;
+    const auto [first, last] = there.equal_range(hasher.digest());
+    for (auto item = first; item != last; ++item) {
+      const Entry& entry = entries_.at(item->second);
+      if (entry.view.owner != owner) continue;
+      if (entry.content && common_prefix(entry.content->tokens, tokens) != boundary) continue;
+      if (!best || rank(entry) > rank(*best)) best = &entry;
+    }
+  }
+  if (!best) return std::nullopt;
+  CapsuleMatch match;
+  match.name = best->view.name;
+  match.boundary = best->view.boundary;
+  match.tier = best->device ? Tier::kDevice : best->host ? Tier::kHost : Tier::kDisk;
+  match.pinned = best->view.pinned;
+  match.cold_path = best->view.cold_path;
+  match.bytes = best->device ? best->view.device_bytes
+                : best->host ? best->view.host_bytes
+                             : best->view.file_bytes;
+  return match;
+}
+
+std::shared_ptr<const CapsuleContent> CapsuleRegistry::nearest(std::span<const int32_t> tokens,
+                                                               std::string_view owner) const {
+  std::shared_ptr<const CapsuleContent> best;
+  uint64_t most = 0;
+  for (const auto& [name, entry] : entries_) {
+    if (!entry.content || entry.view.owner != owner) continue;
+    const uint64_t common = common_prefix(entry.content->tokens, tokens);
+    if (common <= most) continue;
+    most = common;
+    best = entry.content;
+  }
+  return best;
+}
+
+// ---- using ----
+
+void CapsuleRegistry::start_load(Entry& entry) {
+  // The worker reads the manifest before the driver does, so that the driver finds it in the page
+  // cache when it takes the memory; then the worker reads the payload.
+  const std::string name = entry.view.name;
+  const auto failed = [this, name](std::exception_ptr failure) {
+    notice("capsule '" + name + "' is not used", std::move(failure));
+    forget(name);
+  };
+  entry.busy = worker_.post(
+      [this, name] { describe_capsule(verbs_.table(), options_.folder, name); },
+      [this, name, failed](std::exception_ptr failure) {
+        if (failure) return failed(std::move(failure));
+        Entry& waiting = at(name);
+        try {
+          std::string metadata;
+          waiting.arriving =
+              verbs_.load_begin(options_.folder, name, FRT_SPACE_HOST_PINNED, &metadata);
+          waiting.content = std::make_shared<const CapsuleContent>(content_from_text(metadata));
+        } catch (const Error&) {
+          return failed(std::current_exception());
+        }
+        // Entries stay where they are in a map, and a busy one is not forgotten.
+        waiting.busy = worker_.post([capsule = &waiting.arriving] { capsule->load_finish(); },
+                                    [this, name, failed](std::exception_ptr damage) {
+                                      if (damage) return failed(std::move(damage));
+                                      Entry& there = at(name);
+                                      there.host = std::move(there.arriving);
+                                      there.busy.reset();
+                                      refresh_view(there);
+                                    });
+      });
+}
+
+bool CapsuleRegistry::fetch(const std::string& name) {
+  Entry& entry = at(name);
+  entry.used = ++clock_;
+  if (entry.device || entry.host) return false;
+  if (!entry.busy && !entry.arriving) start_load(entry);
+  return true;
+}
+
+void CapsuleRegistry::wait(const std::string& name) {
+  for (;;) {
+    finish_copies();
+    worker_.drain();
+    const auto found = entries_.find(name);
+    if (found == entries_.end()) {
+      const std::string why = notices_.empty() ? "capsule '" + name + "' is gone" : notices_.back();
+      if (!notices_.empty()) notices_.pop_back();
+      throw Error(FRT_ERR_NOT_FOUND, why);
+    }
+    Entry& entry = found->second;
+    if (entry.device || entry.host) return;
+    if (entry.busy) {
+      worker_.wait(*entry.busy);
+    } else if (entry.arriving) {
+      entry.arriving.wait();
+    } else {
+      start_load(entry);
+    }
+  }
+}
+
+std::shared_ptr<const CapsuleContent> CapsuleRegistry::restore(const std::string& name,
+                                                               uint32_t slot,
+                                                               const Stream& stream) {
+  if (fetch(name)) wait(name);
+  Entry& entry = at(name);
+  (entry.device ? entry.device : entry.host).restore(slot, stream);
+  touch(entry);
+  const std::shared_ptr<const CapsuleContent> content = entry.content;
+  if (!entry.device) {
+    // The slot holds it now, so a place on the device costs next to nothing.
+    try {
+      entry.device = take(slot, content->boundary(), FRT_SPACE_DEVICE, stream);
+    } catch (const Error& error) {
+      if (error.status() != FRT_ERR_OUT_OF_MEMORY) throw;
+    }
+    refresh_view(entry);
+  }
+  tend();
+  return content;
+}
+
+void CapsuleRegistry::pin(const std::string& name, bool pinned) {
+  Entry& entry = at(name);
+  if (entry.file) {
+    std::exception_ptr failure;
+    worker_.wait(worker_.post([this, name, pinned] { index_->pin(name, pinned); },
+                              [&failure](std::exception_ptr met) { failure = std::move(met); }));
+    if (failure) std::rethrow_exception(failure);
+  }
+  at(name).view.pinned = pinned;
+}
+
+void CapsuleRegistry::remove(const std::string& name) {
+  while (at(name).busy) worker_.wait(*at(name).busy);
+  if (at(name).file) {
+    std::exception_ptr failure;
+    worker_.wait(worker_.post([this, name] { index_->remove(name); },
+                              [&failure](std::exception_ptr met) { failure = std::move(met); }));
+    if (failure) std::rethrow_exception(failure);
+  }
+  forget(name);
+}
+
+// ---- tiers ----
+
+void CapsuleRegistry::refresh_view(Entry& entry) {
+  entry.view.device_bytes = entry.device ? entry.device.info().held_bytes : 0;
+  entry.view.host_bytes = entry.host ? entry.host.info().held_bytes : 0;
+}
+
+uint64_t CapsuleRegistry::used_bytes(Tier tier) const {
+  uint64_t bytes = 0;
+  for (const auto& [name, entry] : entries_) {
+    const bool leaves_device = entry.device && entry.arriving;
+    const bool leaves_host = entry.host && entry.busy;
+    if (tier == Tier::kDevice && !leaves_device) bytes += entry.view.device_bytes;
+    if (tier == Tier::kHost && !leaves_host) bytes += entry.view.host_bytes;
+    if (tier == Tier::kDisk && entry.view.kind != capsule_kind_name(CapsuleKind::kNamed)) {
+      bytes += entry.view.file_bytes;
+    }
+  }
+  return bytes;
+}
+
+CapsuleRegistry::Entry* CapsuleRegistry::oldest(Tier tier) {
+  Entry* found = nullptr;
+  for (auto& [name, entry] : entries_) {
+    const bool there = tier == Tier::kDevice ? bool(entry.device)
+                       : tier == Tier::kHost ? bool(entry.host)
+                                             : entry.file;
+    if (!there || entry.view.pinned || entry.arriving || entry.busy) continue;
+    if (tier == Tier::kDisk && entry.view.kind == capsule_kind_name(CapsuleKind::kNamed)) continue;
+    if (!found || entry.used < found->used) found = &entry;
+  }
+  return found;
+}
+
+// Gives the place on the device up, now or when a copy is done; false: it went at once.
+bool CapsuleRegistry::leave_device(Entry& entry) {
+  if (!entry.host && !entry.file && entry.device.bytes() <= options_.host_bytes) {
+    try {
+      entry.arriving = entry.device.copy(FRT_SPACE_HOST_PINNED, copies_);
+      return true;
+    } catch (const Error& error) {
+      if (error.status() != FRT_ERR_OUT_OF_MEMORY) throw;
+      notices_.push_back("capsule '" + entry.view.name + "' is given up: " + error.what());
+    }
+  }
+  entry.device.reset();
+  refresh_view(entry);
+  if (!entry.host && !entry.file) forget(entry.view.name);
+  return false;
+}
+
+void CapsuleRegistry::finish_copies() {
+  for (auto& [name, entry] : entries_) {
+    if (!entry.arriving || entry.busy || !entry.arriving.query()) continue;
+    entry.host = std::move(entry.arriving);
+    entry.device.reset();
+    refresh_view(entry);
+  }
+}
+
+void CapsuleRegistry::start_save(Entry& entry) {
+  const std::string name = entry.view.name;
+  const auto row = std::make_shared<IndexRow>();
+  entry.busy = worker_.post(
+      [this, row, capsule = &entry.host, content = entry.content] {
+        capsule->save(options_.folder, content->name, content_to_text(*content));
+        *row = index_->refresh(content->name);
+      },
+      [this, name, row](std::exception_ptr failure) {
+        Entry& saved = at(name);
+        saved.busy.reset();
+        if (failure) {
+          disk_failed_ = true;
+          notice("capsules are no more moved to the disk", std::move(failure));
+          return;
+        }
+        saved.file = true;
+        saved.view.file_bytes = row->file_bytes;
+        saved.host.reset();
+        refresh_view(saved);
+      });
+}
+
+void CapsuleRegistry::trim_disk() {
+  while (used_bytes(Tier::kDisk) > options_.disk_bytes) {
+    Entry* entry = oldest(Tier::kDisk);
+    if (!entry) return;
+    const std::string name = entry->view.name;
+    worker_.post([this, name] { index_->remove(name); },
+                 [this, name](std::exception_ptr failure) {
+                   if (failure) notice("capsule '" + name + "' stays", std::move(failure));
+                 });
+    entry->file = false;
+    entry->view.file_bytes = 0;
+    if (!entry->device && !entry->host) forget(name);
+  }
+}
+
+void CapsuleRegistry::tend() {
+  finish_copies();
+  worker_.drain();
+  while (used_bytes(Tier::kDevice) > options_.device_bytes) {
+    Entry* entry = oldest(Tier::kDevice);
+    if (!entry) break;
+    leave_device(*entry);
+  }
+  while (used_bytes(Tier::kHost) > options_.host_bytes) {
+    Entry* entry = oldest(Tier::kHost);
+    if (!entry) break;
+    if (!entry->file && index_ && !disk_failed_ && entry->view.file_bytes <= options_.disk_bytes &&
+        entry->host.bytes() <= options_.disk_bytes) {
+      if (!entry->host.query()) break;  // its copy is under way; next time
+      start_save(*entry);
+      continue;
+    }
+    entry->host.reset();
+    refresh_view(*entry);
+    if (!entry->device && !entry->file) forget(entry->view.name);
+  }
+  trim_disk();
+}
+
+bool CapsuleRegistry::make_room() {
+  Entry* entry = oldest(Tier::kDevice);
+  if (!entry) return false;
+  if (leave_device(*entry)) {
+    entry->arriving.wait();
+    finish_copies();
+  }
+  return true;
+}
+
+void CapsuleRegistry::settle() {
+  for (;;) {
+    for (auto& [name, entry] : entries_) {
+      if (entry.arriving && !entry.busy) entry.arriving.wait();
+    }
+    worker_.wait_all();
+    tend();
+    const bool moving = std::any_of(entries_.begin(), entries_.end(), [](const auto& item) {
+      return item.second.arriving || item.second.busy;
+    });
+    if (!moving && worker_.idle()) return;
+  }
+}
+
+std::vector<CapsuleView> CapsuleRegistry::list() const {
+  std::vector<CapsuleView> views;
+  for (const auto& [name, entry] : entries_) {
+    CapsuleView view = entry.view;
+    if (entry.device) view.tiers.push_back(Tier::kDevice);
+    if (entry.host) view.tiers.push_back(Tier::kHost);
+    if (entry.file) view.tiers.push_back(Tier::kDisk);
+    views.push_back(std::move(view));
+  }
+  return views;
+}
+
+}  // namespace frt::host

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// capsule_registry.hpp - all capsules of one model: which there are, which one continues a prompt,
+// and in which tier each is.
+//
+// Tiers: device (row blocks shared with slots: nearly free), host (pinned), disk (files with an
+// index). Each has a budget. A tier that is full gives up what was used longest ago: device and
+// host capsules move one tier down, in the background; at the bottom an automatic one is dropped.
+// Pinned capsules stay where they are, and what somebody gave a name is never dropped.
+//
+// The driver thread never waits for the disk: files are read and written by a worker. It is the
+// caller who may choose to wait (save(), wait()).
+//
+// Everything is [driver].
+#pragma once
+
+#include <frt/capsule.h>
+#include <frt/capsule.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lm/background_worker.hpp"
+#include "lm/capsule_content.hpp"
+#include "lm/capsule_index.hpp"
+
+namespace frt::host {
+
+enum class Tier { kDevice, kHost, kDisk };
+// "device", "host", "disk".
+const char* tier_name(Tier tier) noexcept;
+
+struct CapsuleOptions {
+  uint64_t device_bytes = 0;  // budgets; 0: the tier is not used
+  uint64_t host_bytes = 0;
+  uint64_t disk_bytes = 0;       // of what is moved there by itself
+  std::filesystem::path folder;  // of the disk tier; empty: none
+};
+
+// One capsule, as a list shows it.
+struct CapsuleView {
+  std::string name{}, owner{}, parent{}, kind{};
+  uint64_t boundary = 0;
+  uint64_t created = 0;  // seconds since 1970
+  bool pinned = false;
+  bool cold_path = false;
+  std::vector<Tier> tiers{};  // where it is, fastest first
+  uint64_t device_bytes = 0, host_bytes = 0, file_bytes = 0;
+};
+
+// What find() found: the capsule with the longest prefix of a prompt.
+struct CapsuleMatch {
+  std::string name;
+  uint64_t boundary = 0;
+  Tier tier = Tier::kDisk;  // the fastest it is in
+  bool pinned = false;
+  bool cold_path = false;  // continuing from it equals the cold run bit for bit
+  uint64_t bytes = 0;      // that restoring moves
+};
+
+class CapsuleRegistry {
+ public:
+  // Reads the index, and with a folder makes the fingerprint. `verbs` are those of the model's
+  // arena, which outlives this object. Throws FRT_ERR_IO if the folder cannot be read.  [setup]
+  CapsuleRegistry(const Context& context, const Capsules& verbs, CapsuleOptions options);
+  ~CapsuleRegistry();  // what is on its way to the disk arrives
+  CapsuleRegistry(const CapsuleRegistry&) = delete;
+  CapsuleRegistry& operator=(const CapsuleRegistry&) = delete;
+
+  const CapsuleOptions& options() const noexcept { return options_; }
+  const IndexOpening& opening() const noexcept { return opening_; }
+  // Throws FRT_ERR_BAD_STATE, with the way out, if there is no folder.
+  void require_folder() const;
+
+  // ---- taking ----
+  // Takes a capsule of `slot` at the end of content.tokens, in the order of `stream`, and files it
+  // under a name made from the content. What is known already is not taken twice. Returns the name,
+  // or an empty one when no tier has room for it.
+  std::string keep(uint32_t slot, CapsuleContent content, const Stream& stream);
+  // Takes a capsule, writes it to content.name in the folder, and returns when it is on the disk.
+  // FRT_ERR_BAD_STATE without a folder, FRT_ERR_EXISTS if the name is taken and not `replace`,
+  // FRT_ERR_INVALID_ARGUMENT for a name against FRT_CAPSULE_NAME_RULE, FRT_ERR_IO.
+  void save(uint32_t slot, CapsuleContent content, const Stream& stream, bool replace);
+
+  // ---- finding ----
+  // The longest capsule that is a proper prefix of `tokens`. Capsules that are on the disk alone
+  // are found by digest and confirmed when they are loaded.
+  std::optional<CapsuleMatch> find(std::span<const int32_t> tokens, std::string_view owner);
+  // The most tokens that any capsule in memory has in common with `tokens`, and its tokens: to tell
+  // why nothing better was found. Null: nothing in common.
+  std::shared_ptr<const CapsuleContent> nearest(std::span<const int32_t> tokens,
+                                                std::string_view owner) const;
+
+  // ---- using ----
+  // Brings a capsule that is on the disk alone into host memory, in the background; false: it is
+  // in memory already.
+  bool fetch(const std::string& name);
+  // Until a fetch is over. Throws what it met: FRT_ERR_NOT_FOUND, FRT_ERR_FORMAT (damaged),
+  // FRT_ERR_MISMATCH (of another model); the capsule is then forgotten.
+  void wait(const std::string& name);
+  // Copies it into `slot`, in the order of `stream`; fetches and waits if need be. Returns what it
+  // means. FRT_ERR_NOT_FOUND.
+  std::shared_ptr<const CapsuleContent> restore(const std::string& name, uint32_t slot,
+                                                const Stream& stream);
+  // FRT_ERR_NOT_FOUND.
+  void pin(const std::string& name, bool pinned);
+  // Drops it from every tier.
+  void remove(const std::string& name);
+
+  // ---- running ----
+  // Ends what the background has done and starts what budgets ask for. Cheap; after each request.
+  void tend();
+  // Gives up one device capsule that may be, so that blocks become free; false: none may.
+  bool make_room();
+  // Until nothing is on its way.
+  void settle();
+
+  std::vector<CapsuleView> list() const;  // by name
+  bool has(const std::string& name) const { return entries_.contains(name); }
+  // Messages for people about what went wrong in the background, since the last call.
+  std::vector<std::string> take_notices();
+
+ private:
+  struct Entry {
+    CapsuleView view;
+    TokenDigest digest;
+    std::shared_ptr<const CapsuleContent> content;  // null while it is on the disk alone
+    Capsule device, host;
+    Capsule arriving;              // a copy to the host, or what is being loaded; not usable yet
+    std::optional<uint64_t> busy;  // the worker's ticket, while it reads or writes the file
+    uint64_t used = 0;             // the registry's clock
+    bool file = false;
+  };
+  using Entries = std::map<std::string, Entry, std::less<>>;
+
+  Entry& at(const std::string& name);
+  void touch(Entry& entry);
+  void adopt_row(const IndexRow& row);
+  void index_entry(const Entry& entry);
+  void forget(const std::string& name);
+  Capsule take(uint32_t slot, uint64_t boundary, frt_space space, const Stream& stream);
+  // Of what is in a tier and is not on its way out of it.
+  uint64_t used_bytes(Tier tier) const;
+  Entry* oldest(Tier tier);
+  bool leave_device(Entry& entry);
+  void start_save(Entry& entry);
+  void start_load(Entry& entry);
+  void finish_copies();
+  void trim_disk();
+  static void refresh_view(Entry& entry);
+  void notice(const std::string& what, std::exception_ptr failure);
+
+  Capsules verbs_;
+  CapsuleOptions options_;
+  Stream copies_;                        // moves between device and host
+  std::unique_ptr<CapsuleIndex> index_;  // the worker's, once this is constructed
+  IndexOpening opening_;
+  Entries entries_;
+  // Every boundary there is, and who is there.
+  std::map<uint64_t, std::multimap<TokenDigest, std::string>> by_boundary_;
+  uint64_t clock_ = 0;
+  std::vector<std::string> notices_;
+  bool disk_failed_ = false;  // a move to the disk failed: none is tried again
+  BackgroundWorker worker_;   // last: it ends before what its jobs use
+};
+
+}  // namespace frt::host

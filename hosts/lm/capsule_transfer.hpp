@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// capsule_transfer.hpp - capsule files into and out of a folder. What comes in is checked first and
+// appears at once and whole, or not at all; nothing is ever replaced.
+#pragma once
+
+#include <frt/capsule.h>
+
+#include <filesystem>
+#include <string>
+
+namespace frt::host {
+
+// Copies a capsule's file, once it was verified, to `file`, with mode 0600. FRT_ERR_NOT_FOUND,
+// FRT_ERR_FORMAT, FRT_ERR_EXISTS, FRT_ERR_IO.  [any]
+void export_capsule(const frt_capsules_v1& capsules, const std::filesystem::path& folder,
+                    const std::string& name, const std::filesystem::path& file);
+
+// Takes a file into `folder`, which is made if it is missing, as `name`; empty: its own, without
+// ".capsule". Returns the name. FRT_ERR_NOT_FOUND, FRT_ERR_INVALID_ARGUMENT (the name),
+// FRT_ERR_FORMAT (damaged), FRT_ERR_EXISTS, FRT_ERR_IO.  [any]
+std::string import_capsule(const frt_capsules_v1& capsules, const std::filesystem::path& folder,
+                           const std::filesystem::path& file, const std::string& name);
+
+}  // namespace frt::host

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// begin(), in order of preference: the capsule with the longest prefix if it is longer than what
+// the slot holds, else the slot if the prompt goes on from it, else nothing. A capsule that turns
+// out to be unusable when its file is read is out of the registry then, so the next best is asked.
+#include "lm/session.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace frt::host {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::ordered_json;
+
+constexpr uint64_t kContextTokens = 6;  // shown on each side of a difference
+
+}  // namespace
+
+const char* prefix_action_name(PrefixAction action) noexcept {
+  switch (action) {
+    case PrefixAction::kRead:
+      return "read";
+    case PrefixAction::kContinue:
+      return "continue";
+    case PrefixAction::kRestore:
+      return "restore";
+  }
+  return "?";
+}
+
+Session::Session(const LmModel& model, StepRunner& runner, CapsuleRegistry* registry, uint32_t slot,
+                 SessionOptions options)
+    : model_(model),
+      runner_(runner),
+      registry_(registry),
+      slot_(slot),
+      options_(std::move(options)),
+      journal_(model.info().prefill_chunk) {
+  clear();
+}
+
+void Session::clear() {
+  runner_.clear(slot_);
+  journal_.clear();
+  boundaries_.clear();
+  pending_ = {};
+  submitted_ = 0;
+}
+
+// The text around a position, as a quoted string; ids where the model has no tokenizer.
+std::string Session::around(std::span<const int32_t> tokens, uint64_t position) const {
+  const uint64_t begin = position > kContextTokens ? position - kContextTokens : 0;
+  const uint64_t end = std::min<uint64_t>(tokens.size(), position + kContextTokens);
+  const auto part = tokens.subspan(begin, end - begin);
+  if (!model_.has_tokenizer()) {
+    return fmt::format("[{}]", fmt::join(part, " "));
+  }
+  const std::string before = model_.decode(part.first(position - begin));
+  const std::string after = model_.decode(part.subspan(position - begin));
+  const auto quoted = [](const std::string& text) {
+    const std::string json = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+    return json.substr(1, json.size() - 2);
+  };
+  return fmt::format("\"{}{}>>{}{}\"", begin > 0 ? "..." : "", quoted(before), quoted(after),
+                     end < tokens.size() ? "..." : "");
+}
+
+// Why nothing longer could be reused: where the prompt parts from the nearest thing known.
+std::string Session::difference(std::span<const int32_t> prompt) const {
+  const uint64_t here = common_prefix(journal_.tokens(), prompt);
+  const auto content = registry_ ? registry_->nearest(prompt, options_.owner) : nullptr;
+  const uint64_t there = content ? common_prefix(content->tokens, prompt) : 0;
+  if (here == 0 && there == 0) return {};
+  const std::span<const int32_t> known = there > here ? content->tokens : journal_.tokens();
+  const uint64_t at = std::max(here, there);
+  if (at == prompt.size()) {
+    return fmt::format("all {} tokens are known, but no boundary before the last was kept", at);
+  }
+  if (at == known.size()) return {};
+  return fmt::format("first difference at token {}: before {}, now {}", at, around(known, at),
+                     around(prompt, at));
+}
+
+PrefixDecision Session::begin(std::span<const int32_t> prompt, bool reuse) {
+  const auto start = Clock::now();
+  PrefixDecision decision;
+  const std::string parting = reuse ? difference(prompt) : std::string();
+  const uint64_t live = journal_.size();
+  const bool continues =
+      reuse && live > 0 && live < prompt.size() && common_prefix(journal_.tokens(), prompt) == live;
+  while (reuse && registry_) {
+    const auto match = registry_->find(prompt, options_.owner);
+    if (!match || (continues && match->boundary <= live)) break;
+    std::shared_ptr<const CapsuleContent> content;
+    try {
+      content = registry_->restore(match->name, slot_, runner_.stream());
+    } catch (const Error& error) {
+      if (error.status() != FRT_ERR_NOT_FOUND) throw;
+      continue;  // its file was bad and it is forgotten; a notice says so
+    }
+    if (common_prefix(content->tokens, prompt) != content->boundary()) {
+      // Two prefixes with one digest: what was restored is of no use.
+      registry_->remove(match->name);
+      clear();
+      continue;
+    }
+    const CapsuleKind kind = content->kind;
+    take_over(*content, kind, match->name);
+    decision.action = PrefixAction::kRestore;
+    decision.capsule = match->name;
+    decision.cold_path = match->cold_path;
+    const std::string what = match->pinned ? "pin '" + match->name + "'"
+                             : kind == CapsuleKind::kNamed
+                                 ? "'" + match->name + "'"
+                                 : std::string("a ") + capsule_kind_name(kind) + " boundary";
+    decision.reason = fmt::format("restored {} of {} tokens from {} ({})", content->boundary(),
+                                  prompt.size(), what, tier_name(match->tier));
+    break;
+  }
+  if (decision.action != PrefixAction::kRestore) {
+    if (continues) {
+      decision.action = PrefixAction::kContinue;
+      decision.cold_path = on_cold_path(journal_.path(), journal_.chunk());
+      decision.reason = fmt::format("continued {} of {} tokens in the slot", live, prompt.size());
+    } else {
+      clear();
+      decision.reason = fmt::format("read all {} tokens", prompt.size());
+    }
+  }
+  decision.reused = journal_.size();
+  if (!parting.empty()) decision.reason += "; " + parting;
+  decision.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  return decision;
+}
+
+template <class Submit>
+uint64_t Session::submit(const Submit& step) {
+  for (;;) {
+    try {
+      return step();
+    } catch (const Error& error) {
+      if (error.status() != FRT_ERR_OUT_OF_MEMORY || !registry_ || !registry_->make_room()) throw;
+    }
+  }
+}
+
+uint64_t Session::prefill(std::span<const int32_t> tokens) {
+  const auto position = static_cast<int32_t>(submitted_);
+  const uint64_t ticket = submit([&] { return runner_.submit_prefill(slot_, position, tokens); });
+  journal_.prefill(tokens);
+  submitted_ += tokens.size();
+  return ticket;
+}
+
+uint64_t Session::decode() {
+  const StepRunner::Entry entry{slot_, static_cast<int32_t>(submitted_), -1};
+  const uint64_t ticket = submit([&] { return runner_.submit_decode({&entry, 1}); });
+  ++submitted_;
+  return ticket;
+}
+
+CapsuleContent Session::content(const frt_sampling_params& sampling) const {
+  CapsuleContent content;
+  content.owner = options_.owner;
+  content.model = model_.name();
+  content.chunk = journal_.chunk();
+  content.tokens = journal_.tokens();
+  content.path = journal_.path();
+  content.sampling = sampling;
+  if (!boundaries_.empty()) content.parent = boundaries_.back().capsule;
+  return content;
+}
+
+void Session::keep(CapsuleKind kind, const frt_sampling_params& sampling) {
+  if (!registry_ || journal_.size() == 0) return;
+  CapsuleContent taken = content(sampling);
+  taken.kind = kind;
+  // Within a prompt the pending token means nothing to anybody.
+  if (kind == CapsuleKind::kTurn) taken.pending = pending_;
+  const std::string name = registry_->keep(slot_, std::move(taken), runner_.stream());
+  if (!name.empty()) boundaries_.push_back({journal_.size(), kind, name});
+}
+
+void Session::save(const std::string& name, const frt_sampling_params& sampling, Json extra,
+                   bool replace) {
+  if (!registry_) throw Error(FRT_ERR_BAD_STATE, "this session has no capsules");
+  CapsuleContent taken = content(sampling);
+  taken.name = name;
+  taken.pending = pending_;
+  taken.extra = std::move(extra);
+  registry_->save(slot_, std::move(taken), runner_.stream(), replace);
+  boundaries_.push_back({journal_.size(), CapsuleKind::kNamed, name});
+}
+
+void Session::take_over(const CapsuleContent& content, CapsuleKind kind, const std::string& name) {
+  const uint64_t common = common_prefix(journal_.tokens(), content.tokens);
+  std::erase_if(boundaries_, [&](const Boundary& boundary) {
+    return boundary.position > common || boundary.position >= content.boundary();
+  });
+  boundaries_.push_back({content.boundary(), kind, name});
+  journal_.assign(content.tokens, content.path);
+  pending_ = content.pending;
+  submitted_ = content.boundary();
+}
+
+std::shared_ptr<const CapsuleContent> Session::restore(const std::string& name) {
+  if (!registry_) throw Error(FRT_ERR_BAD_STATE, "this session has no capsules");
+  const auto content = registry_->restore(name, slot_, runner_.stream());
+  if (content->chunk != journal_.chunk()) {
+    clear();
+    throw Error(FRT_ERR_MISMATCH,
+                fmt::format("capsule '{}' was taken with prefill_chunk = {}, the model has {}; set "
+                            "the model's option prefill_chunk to {}",
+                            name, content->chunk, journal_.chunk(), content->chunk));
+  }
+  take_over(*content, content->kind, name);
+  return content;
+}
+
+void Session::fork_to(Session& other) const {
+  const uint32_t target = other.slot_;
+  model_.capsules().fork_slot(slot_, journal_.size(), {&target, 1}, runner_.stream());
+  other.journal_ = journal_;
+  other.boundaries_ = boundaries_;
+  other.pending_ = pending_;
+  other.submitted_ = submitted_;
+}
+
+}  // namespace frt::host

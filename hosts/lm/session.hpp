@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// session.hpp - one live sequence in one slot: what was fed, the boundaries it can return to, and
+// the decision how a prompt begins: continue the slot, restore a capsule, or read from the start.
+//
+// A slot cannot be cut back: only boundaries that were kept can be returned to. So capsules are
+// taken by themselves where a later prompt is likely to part from this one: at multiples of the
+// chunk, where the user's turn ends and the answer's reasoning begins, and where the answer ends.
+//
+// Steps are fed through here, so that the journal is never behind. Everything is [driver].
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lm/capsule_registry.hpp"
+#include "lm/lm_model.hpp"
+#include "lm/step_runner.hpp"
+#include "lm/token_journal.hpp"
+
+namespace frt::host {
+
+struct SessionOptions {
+  std::string owner;             // whose capsules are found and kept
+  uint64_t spacing = 16 * 1024;  // tokens between the chunk boundaries kept within a long prompt
+  uint64_t min_tokens = 256;     // a boundary closer to the one before is not worth a capsule
+};
+
+// How a prompt begins.
+enum class PrefixAction {
+  kRead,      // from the first token on
+  kContinue,  // the slot holds a part already
+  kRestore,   // a capsule does
+};
+// "read", "continue", "restore".
+const char* prefix_action_name(PrefixAction action) noexcept;
+
+struct PrefixDecision {
+  PrefixAction action = PrefixAction::kRead;
+  uint64_t reused = 0;    // tokens that need not be read
+  std::string capsule{};  // of kRestore
+  bool cold_path = true;  // the rest equals a cold run bit for bit
+  double seconds = 0;     // until the slot held it, or its restoring was submitted
+  std::string reason{};   // for people: "restored 8192 of 8230 tokens from pin 'repo'"
+};
+
+class Session {
+ public:
+  // A place on the way of the sequence that a capsule was kept of.
+  struct Boundary {
+    uint64_t position = 0;
+    CapsuleKind kind = CapsuleKind::kChunk;
+    std::string capsule;
+  };
+
+  // `slot` belongs to this object. `registry` may be null: then nothing is kept or found. All
+  // outlive it.  [setup]
+  Session(const LmModel& model, StepRunner& runner, CapsuleRegistry* registry, uint32_t slot,
+          SessionOptions options = {});
+
+  uint32_t slot() const noexcept { return slot_; }
+  const SessionOptions& options() const noexcept { return options_; }
+  const TokenJournal& journal() const noexcept { return journal_; }
+  const std::vector<Boundary>& boundaries() const noexcept { return boundaries_; }
+  CapsuleRegistry* registry() const noexcept { return registry_; }
+  // The token sampled last, if its text is known to the host.
+  const PendingToken& pending() const noexcept { return pending_; }
+  void set_pending(const PendingToken& pending) noexcept { pending_ = pending; }
+
+  // Makes the slot hold as much of the start of `prompt` as there is, but not all of it.
+  // `reuse` false: from the first token on.
+  PrefixDecision begin(std::span<const int32_t> prompt, bool reuse);
+
+  // Submits one step. A pool of row blocks that is dry is refilled from the oldest capsules.
+  uint64_t prefill(std::span<const int32_t> tokens);
+  // Feeds the pending token, whatever it is; fed() follows when the host knows it.
+  uint64_t decode();
+  void fed(int32_t token) { journal_.decode(token); }
+
+  // Takes one, if there is a registry with room.
+  void keep(CapsuleKind kind, const frt_sampling_params& sampling);
+  // Takes one under a name and writes it to the disk; returns when it is there. See
+  // CapsuleRegistry::save().
+  void save(const std::string& name, const frt_sampling_params& sampling,
+            nlohmann::ordered_json extra, bool replace);
+  // Replaces everything by what the capsule holds.
+  std::shared_ptr<const CapsuleContent> restore(const std::string& name);
+  // Makes `other` hold what this session holds, rows shared where the model can.
+  void fork_to(Session& other) const;
+  // Forgets what the slot holds.
+  void clear();
+
+ private:
+  CapsuleContent content(const frt_sampling_params& sampling) const;
+  void take_over(const CapsuleContent& content, CapsuleKind kind, const std::string& name);
+  std::string difference(std::span<const int32_t> prompt) const;
+  std::string around(std::span<const int32_t> tokens, uint64_t position) const;
+  template <class Submit>
+  uint64_t submit(const Submit& step);
+
+  const LmModel& model_;
+  StepRunner& runner_;
+  CapsuleRegistry* registry_;
+  uint32_t slot_;
+  SessionOptions options_;
+  TokenJournal journal_;
+  std::vector<Boundary> boundaries_;
+  PendingToken pending_;
+  uint64_t submitted_ = 0;  // tokens fed by submitted steps; at least the journal's
+};
+
+}  // namespace frt::host

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Capsules from the command line: saved by one process, restored by another, forked, taken back."""
+import json
+import os
+import shutil
+import unittest
+
+from support import FAILED, FIXTURES, MANIFEST, OK, USAGE, HostTest
+
+PROMPT = "Once upon a time, there was a little"
+
+
+class CapsuleTest(HostTest):
+    def demo(self, capsules=True, **options):
+        extra = '[host.lm]\nmodel = "m"\ncapsule_dir = "capsules"\n' if capsules else ""
+        return self.model_manifest(FIXTURES / "demo", extra=extra, **options)
+
+    @property
+    def files(self):
+        return self.folder / "capsules"
+
+    def text(self, manifest, *arguments):
+        return self.check(OK, "-q", "run", manifest, *arguments).stdout
+
+
+class Run(CapsuleTest):
+    def test_another_process_goes_on_where_the_first_one_stopped(self):
+        manifest = self.demo()
+        for sampling in (["--greedy"], ["--seed", 5, "--temperature", 1.1]):
+            with self.subTest(sampling):
+                name = f"a{len(sampling)}"
+                whole = self.run_json(manifest, "-p", PROMPT, "-n", 24, "--logprobs", "--ignore-eos",
+                                      *sampling)
+                self.assertEqual(self.text(manifest, "-p", PROMPT, "--max-new", 0, "--save-capsule",
+                                           name, *sampling), "")
+                rest = self.run_json(manifest, "--from-capsule", name, "-n", 24, "--logprobs",
+                                     "--ignore-eos")
+                self.assertEqual(rest["ids"], whole["ids"])
+                self.assertEqual(rest["logprobs"], whole["logprobs"])
+                plain = self.text(manifest, "--from-capsule", name, "-n", 24, "--ignore-eos")
+                self.assertEqual(plain, whole["text"] + "\n")  # the continuation alone
+
+    def test_a_text_that_was_cut_goes_on_without_a_seam(self):
+        manifest = self.demo()
+        arguments = ["--greedy", "--ignore-eos"]
+        whole = self.run_json(manifest, "-p", PROMPT, "-n", 20, *arguments)
+        first = self.run_json(manifest, "-p", PROMPT, "-n", 9, "--save-capsule", "half", *arguments)
+        second = self.run_json(manifest, "--from-capsule", "half", "-n", 11, "--ignore-eos")
+        self.assertEqual(first["ids"] + second["ids"], whole["ids"])
+
+    def test_a_prompt_may_be_added_to_a_capsule(self):
+        manifest = self.demo(options="prefill_chunk = 16")
+        ids = [i * 7 % 2000 for i in range(40)]
+        listed = ",".join(map(str, ids))
+        cold = self.run_json(manifest, "--prompt-ids", listed, "-n", 8, "--greedy", "--logprobs")
+        self.check(OK, "run", manifest, "--prompt-ids", ",".join(map(str, ids[:32])), "-n", 0,
+                   "--save-capsule", "edge")
+        warm = self.run_json(manifest, "--from-capsule", "edge", "--prompt-ids",
+                             ",".join(map(str, ids[32:])), "-n", 8, "--greedy", "--logprobs")
+        self.assertEqual((warm["ids"], warm["logprobs"]), (cold["ids"], cold["logprobs"]))
+        self.assertEqual(warm["prefix"]["reused"], 32)
+
+    def test_mistakes_name_the_fix(self):
+        manifest = self.demo()
+        self.check(OK, "run", manifest, "-p", "x", "-n", 0, "--save-capsule", "a")
+        again = self.check(FAILED, "run", manifest, "-p", "x", "-n", 0, "--save-capsule", "a")
+        self.assertIn("frt-host capsule rm", again.stderr)
+        self.check(OK, "run", manifest, "-p", "x", "-n", 0, "--save-capsule", "a", "--replace")
+        missing = self.check(FAILED, "run", manifest, "--from-capsule", "b", "-n", 1)
+        self.assertIn("frt-host capsule ls", missing.stderr)
+        for name in ("../a", ".a", "a/b", "-a", "a" * 129, "ä"):
+            result = self.check(FAILED, "run", manifest, "-p", "x", "-n", 0,
+                                f"--save-capsule={name}")
+            self.assertIn("name", result.stderr)
+        self.assertEqual(sorted(p.name for p in self.files.glob("*.capsule")), ["a.capsule"])
+        bare = self.demo(capsules=False)
+        result = self.check(FAILED, "run", bare, "-p", "x", "-n", 0, "--save-capsule", "a")
+        self.assertIn("capsule_dir", result.stderr)
+
+    def test_another_model_is_refused_by_name_of_the_field(self):
+        self.check(OK, "run", self.demo(), "-p", "x", "-n", 0, "--save-capsule", "a")
+        other = self.model_manifest("synthetic:qwen3.6-tiny",
+                                    extra='[host.lm]\nmodel = "m"\ncapsule_dir = "capsules"\n')
+        result = self.check(FAILED, "run", other, "--from-capsule", "a", "-n", 1)
+        self.assertRegex(result.stderr, "config|weights|layout")
+
+    def test_files_are_the_owners_alone(self):
+        self.check(OK, "run", self.demo(), "-p", "x", "-n", 0, "--save-capsule", "a")
+        self.assertEqual(self.files.stat().st_mode & 0o777, 0o700)
+        for path in self.files.iterdir():
+            self.assertEqual(path.stat().st_mode & 0o777, 0o600, path)
+
+
+class Chat(CapsuleTest):
+    ARGUMENTS = ("--greedy", "--no-thinking")
+
+    def talk(self, manifest, *lines, status=OK, arguments=()):
+        return self.check(status, "-q", "chat", manifest, *self.ARGUMENTS, *arguments,
+                          stdin="".join(line + "\n" for line in lines))
+
+    def test_a_talk_goes_on_in_another_process(self):
+        manifest = self.demo()
+        whole = self.talk(manifest, "What is 2 + 2?", "What is 3 + 4?", "What is 5 + 1?")
+        first = self.talk(manifest, "What is 2 + 2?", "What is 3 + 4?", "/save talk")
+        self.assertIn("saved talk", first.stderr)
+        second = self.talk(manifest, "/restore talk", "What is 5 + 1?", "/stats")
+        self.assertEqual(first.stdout + second.stdout, whole.stdout)
+        self.assertIn("restored talk: 4 messages", second.stderr)
+        self.assertRegex(second.stderr, r"continued \d+ of \d+ tokens in the slot")
+        third = self.talk(manifest, "What is 5 + 1?", arguments=["--from-capsule", "talk"])
+        self.assertEqual(third.stdout, second.stdout)
+
+    def test_branches_do_not_see_each_other_and_turns_are_taken_back(self):
+        manifest = self.demo()
+        start, one, other = "What is 2 + 2?", "What is 3 + 4?", "Tell me a story."
+        straight = self.talk(manifest, start, one).stdout.splitlines()
+        branched = self.talk(manifest, start, "/fork b", other, "/branches", "/restore main", one,
+                             "/branches")
+        self.assertEqual(branched.stdout.splitlines()[0], straight[0])
+        self.assertEqual(branched.stdout.splitlines()[-1], straight[-1])
+        self.assertRegex(branched.stderr, r"\* b: 2 turns, \d+ tokens")
+        self.assertRegex(branched.stderr, r"\* main: 2 turns, \d+ tokens")
+        back = self.talk(manifest, start, other, "/back", one).stdout.splitlines()
+        self.assertEqual([back[0], back[-1]], [straight[0], straight[-1]])
+        again = self.talk(manifest, start, one, other, "/back 3", start, one).stdout.splitlines()
+        self.assertEqual(again[-len(straight):], straight)
+
+    def test_reasoning_that_is_left_out_later_costs_no_second_reading(self):
+        manifest = self.model_manifest(
+            FIXTURES / "demo", options="prefill_chunk = 16",
+            extra='[host.lm]\nmodel = "m"\ncapsule_dir = "capsules"\ncapsule_min_tokens = 8\n')
+        result = self.check(OK, "-q", "chat", manifest, "--greedy", "--drop-thinking",
+                            stdin="What is 12 + 13?\n/stats\nWhat is 3 + 4?\n/stats\n")
+        self.assertRegex(result.stderr, r"restored \d+ of \d+ tokens from a user-turn boundary")
+
+    def test_mistakes_are_told_and_the_talk_goes_on(self):
+        result = self.talk(self.demo(), "/restore nowhere", "/back", "/fork", "/fork main", "/save",
+                           "/back x", "What is 2 + 2?", status=FAILED)
+        for text in ("nowhere", "0", "needs a name", "/branches", "number of turns"):
+            self.assertIn(text, result.stderr)
+        self.assertIn("4", result.stdout)
+        bare = self.talk(self.demo(capsules=False), "/save a", status=FAILED)
+        self.assertIn("capsule_dir", bare.stderr)
+
+
+class Replay(CapsuleTest):
+    def record(self, manifest, *arguments):
+        path = self.folder / "run.json"
+        self.check(OK, "run", manifest, "--record", path, *arguments)
+        return path
+
+    def test_a_recorded_run_is_the_same_to_the_bit(self):
+        manifest = self.demo(options="prefill_chunk = 16")
+        for arguments in (["-p", PROMPT, "-n", 12, "--greedy"],
+                          ["-p", PROMPT * 3, "-n", 12, "--seed", 3, "--ignore-eos"]):
+            result = self.check(OK, "replay", self.record(manifest, *arguments))
+            self.assertIn("bit for bit", result.stdout)
+        self.check(OK, "run", manifest, "-p", PROMPT, "-n", 4, "--save-capsule", "a")
+        for arguments in (["--from-capsule", "a", "-n", 6, "--ignore-eos"],
+                          ["--from-capsule", "a", "-p", " dog", "-n", 6]):
+            result = self.check(OK, "replay", self.record(manifest, *arguments), "--json")
+            self.assertTrue(json.loads(result.stdout)["same"])
+
+    def test_the_first_difference_is_named(self):
+        path = self.record(self.demo(), "-p", PROMPT, "-n", 12, "--greedy", "--ignore-eos")
+        recorded = json.loads(path.read_text())
+        changed = dict(recorded, tokens=recorded["tokens"][:7] + [5] + recorded["tokens"][8:])
+        path.write_text(json.dumps(changed))
+        result = self.check(FAILED, "replay", path)
+        self.assertIn("first difference at token 7 of 12: recorded 5", result.stdout)
+        bits = recorded["log_probabilities"]
+        last = format(int(bits[3], 16) ^ 1, "08x")
+        path.write_text(json.dumps(dict(recorded, log_probabilities=bits[:3] + [last] + bits[4:])))
+        result = self.check(FAILED, "replay", path)
+        self.assertIn("first difference at token 3 of 12", result.stdout)
+        self.assertIn(last, result.stdout)
+
+    def test_mistakes_name_the_fix(self):
+        manifest = self.demo()
+        path = self.record(manifest, "-p", PROMPT, "-n", 2)
+        self.assertIn("prefill_chunk", self.check(
+            FAILED, "--set", "model.m.options.prefill_chunk=16", "replay", path, "--anyway").stderr)
+        other = self.folder / "other.toml"
+        other.write_text(manifest.read_text().replace(str(FIXTURES / "demo"),
+                                                      "synthetic:qwen3.6-tiny"))
+        result = self.check(FAILED, "replay", path, "--manifest", other)
+        self.assertIn("--anyway", result.stderr)
+        path.write_text("{}")
+        self.assertIn("--record", self.check(FAILED, "replay", path).stderr)
+        self.check(FAILED, "replay", "nowhere.json")
+
+
+class Folder(CapsuleTest):
+    def setUp(self):
+        super().setUp()
+        self.toml = self.demo()
+        self.check(OK, "run", self.toml, "-p", PROMPT, "-n", 0, "--save-capsule", "one")
+        self.check(OK, "run", self.toml, "-p", PROMPT, "-n", 3, "--save-capsule", "two")
+
+    def listed(self):
+        return {row["name"]: row for row in
+                json.loads(self.check(OK, "capsule", "ls", self.toml, "--json").stdout)["capsules"]}
+
+    def test_listing_and_showing(self):
+        rows = self.listed()
+        self.assertEqual(sorted(rows), ["one", "two"])
+        self.assertEqual(rows["two"]["tokens"], rows["one"]["tokens"] + 2)
+        self.assertIn("named", self.check(OK, "capsule", "ls", self.files).stdout)
+        shown = json.loads(self.check(OK, "capsule", "show", self.toml, "two", "--json").stdout)
+        self.assertEqual(len(shown["ids"]), rows["two"]["tokens"])
+        self.assertTrue(shown["pending_shown"])
+        self.assertIn("fingerprint", self.check(OK, "capsule", "show", self.toml, "one").stdout)
+
+    def test_an_index_that_is_lost_or_damaged_is_made_anew(self):
+        before = self.listed()
+        index = self.files / "index.sqlite"
+        for damage in (lambda: index.unlink(), lambda: index.write_bytes(b"x" * 5000),
+                       lambda: index.write_bytes(index.read_bytes()[:3000])):
+            for suffix in ("-wal", "-shm"):
+                (self.files / ("index.sqlite" + suffix)).unlink(missing_ok=True)
+            damage()
+            after = self.listed()
+            self.assertEqual([(r["name"], r["tokens"]) for r in after.values()],
+                             [(r["name"], r["tokens"]) for r in before.values()])
+
+    def test_damage_is_found_and_only_that_capsule_is_lost(self):
+        path = self.files / "two.capsule"
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+        result = self.check(FAILED, "capsule", "verify", self.toml, "--json")
+        verdicts = {row["name"]: row["ok"] for row in json.loads(result.stdout)["capsules"]}
+        self.assertEqual(verdicts, {"one": True, "two": False})
+        self.assertIn("two", self.check(FAILED, "run", self.toml, "--from-capsule", "two").stderr)
+        self.check(OK, "run", self.toml, "--from-capsule", "one", "-n", 1)
+        path.write_bytes(data[:100])
+        self.assertIn("unusable", self.check(OK, "capsule", "ls", self.toml).stdout)
+
+    def test_removing_pinning_exporting_importing(self):
+        self.check(OK, "capsule", "pin", self.toml, "one")
+        (self.files / "index.sqlite").unlink()
+        self.assertTrue(self.listed()["one"]["pinned"])  # pins outlive the index
+        self.check(OK, "capsule", "export", self.toml, "one", "out.capsule")
+        self.check(OK, "capsule", "rm", self.toml, "one")
+        self.assertEqual(list(self.listed()), ["two"])
+        self.check(FAILED, "capsule", "rm", self.toml, "one")
+        self.assertEqual(self.check(OK, "capsule", "import", self.toml, "out.capsule", "three").stdout,
+                         "three\n")
+        self.check(FAILED, "capsule", "import", self.toml, "out.capsule", "two")
+        self.check(OK, "run", self.toml, "--from-capsule", "three", "-n", 1)
+        self.assertEqual(self.check(OK, "capsule", "verify", self.files).stdout,
+                         "three: ok\ntwo: ok\n")
+
+    @unittest.skipIf(os.geteuid() == 0, "root may write everywhere")
+    def test_a_folder_that_cannot_be_written_to_can_be_read(self):
+        self.files.chmod(0o500)
+        self.addCleanup(self.files.chmod, 0o700)
+        self.check(OK, "run", self.toml, "--from-capsule", "one", "-n", 1)
+        result = self.check(FAILED, "run", self.toml, "-p", "x", "-n", 0, "--save-capsule", "c")
+        self.assertIn(str(self.files), result.stderr)
+
+    def test_a_manifest_without_a_folder(self):
+        bare = self.model_manifest(FIXTURES / "demo")
+        self.assertIn("capsule_dir", self.check(MANIFEST, "capsule", "ls", bare).stderr)
+        self.check(USAGE, "capsule")
+        shutil.rmtree(self.files)
+
+
+class Check(CapsuleTest):
+    def test_random_cases_agree_to_the_bit(self):
+        manifest = self.model_manifest(
+            "synthetic:qwen3.6-tiny", options="slots = 4\nmax_context = 128\nprefill_chunk = 16")
+        result = json.loads(self.check(OK, "-q", "capsule", "check", manifest, "--cases", 6,
+                                       "--json").stdout)
+        self.assertTrue(result["pass"])
+        self.assertEqual(result["compared"]["restored"], 6)
+
+    def test_the_bench_writes_a_table_and_a_plot(self):
+        manifest = self.model_manifest(
+            "synthetic:qwen3.6-tiny", options="slots = 2\nmax_context = 256\nprefill_chunk = 64")
+        result = self.check(OK, "-q", "bench", "capsule", manifest, "--lengths", "64,128",
+                            "--sweep", "64-128*2", "--suffix", 8, "-r", 2, "--index", 20, "--plot",
+                            "sweep.svg")
+        for row in ("snapshot, device", "restore, pinned host", "fork to a slot", "load, file",
+                    "index of 20, from the files", "first token, capsule + 8"):
+            self.assertIn(row, result.stdout)
+        self.assertIn("</svg>", (self.folder / "sweep.svg").read_text())
+        self.check(USAGE, "bench")
+
+
+if __name__ == "__main__":
+    unittest.main()
