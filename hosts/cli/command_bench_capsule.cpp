@@ -114,6 +114,7 @@ nlohmann::ordered_json to_json(const CapsuleBenchResult& result) {
 
 ExitCode bench_capsule(App& app, BenchCapsuleOptions options) {
   options.bench.lengths = parse_number_list(options.lengths, "--lengths");
+  std::erase(options.bench.lengths, 0u);
   if (!options.sweep.empty()) options.bench.sweep = parse_number_list(options.sweep, "--sweep");
   LoadedModel loaded(app, options.manifest, options.model);
   const LmModel model = loaded.language_model();
@@ -166,7 +167,7 @@ std::function<ExitCode()> add_bench_capsule(App& app, CLI::App& command) {
   auto options = std::make_shared<BenchCapsuleOptions>();
   command.add_option("manifest", options->manifest, "The manifest (TOML)")->required();
   command.add_option("--model", options->model, "Which model of the manifest")->type_name("NAME");
-  command.add_option("--lengths", options->lengths, "Tokens of the prefixes")
+  command.add_option("--lengths", options->lengths, "Tokens of the prefixes; 0: none")
       ->type_name("LIST")
       ->capture_default_str();
   command.add_option("--sweep", options->sweep, "Also the first token behind these: 1k-64k*2")

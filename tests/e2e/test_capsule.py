@@ -127,7 +127,7 @@ class Chat(CapsuleTest):
 
     def test_reasoning_that_is_left_out_later_costs_no_second_reading(self):
         manifest = self.model_manifest(
-            FIXTURES / "demo", options="prefill_chunk = 16",
+            FIXTURES / "demo",
             extra='[host.lm]\nmodel = "m"\ncapsule_dir = "capsules"\ncapsule_min_tokens = 8\n')
         result = self.check(OK, "-q", "chat", manifest, "--greedy", "--drop-thinking",
                             stdin="What is 12 + 13?\n/stats\nWhat is 3 + 4?\n/stats\n")
