@@ -176,3 +176,22 @@ TEST_CASE("without a device frt-host says what is missing and exits as specified
   CHECK(has(automatic, id + ": "));
   CHECK(has(automatic, "backend = \"frt.cpu\""));
 }
+
+TEST_CASE("a manifest reaches the options of a plugin") {
+  const std::string id = "frt.cuda.sm" + number_of(kArchitectures.front());
+  const fs::path manifest = fs::path(FRT_BINARY_DIR) / "cuda_options_test.toml";
+  std::ofstream(manifest) << "schema = 1\n[device.gpu0]\nbackend = \"" << id
+                          << "\"\n[device.gpu0.options]\nfp8_activations = \"on\"\n";
+  int status = -1;
+  const std::string check = "config check " + manifest.string();
+  run_host(check, status);
+  CHECK(status == 0);
+  const std::string set = check + " --set device.gpu0.options.fp8_activations=";
+  run_host(set + "off", status);
+  CHECK(status == 0);
+  CHECK(has(run_host(set + "maybe", status), "fp8_activations"));
+  CHECK(status == 3);
+  CHECK(has(run_host(check + " --set device.gpu0.fp8_activations=on", status),
+            "options of the backend belong in [device.gpu0.options]"));
+  CHECK(status == 3);
+}
