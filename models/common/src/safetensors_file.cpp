@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include <frt/error.hpp>
+#include <frt/models/digest_memo.hpp>
 #include <frt/models/safetensors.hpp>
-#include <frt/models/sha256.hpp>
 
 #include <cerrno>
 #include <cstring>
@@ -115,7 +115,7 @@ void SafetensorsFile::read(std::span<const std::byte> part, std::byte* target) c
 
 const std::string& SafetensorsFile::sha256() const {
   const std::lock_guard lock(digest_->mutex);
-  if (digest_->hex.empty()) digest_->hex = sha256_file(path_);
+  if (digest_->hex.empty()) digest_->hex = DigestMemo::of_user().sha256(descriptor_, path_);
   return digest_->hex;
 }
 

@@ -282,7 +282,8 @@ typedef struct frt_capsules_v1 {
   /* Writes the capsule and `metadata` (opaque bytes of the host, at most 64 MiB; may be NULL) to
    * a file. The capsule is in a host space (copy() it first) and ready; `fingerprint` was called
    * before. Makes the folder if it is missing (not its parents). Refuses a folder that others may
-   * write to. FRT_ERR_EXISTS, FRT_ERR_IO with the reason; then nothing is left behind.  [any] */
+   * write to. FRT_ERR_EXISTS, FRT_ERR_IO with the reason; then nothing is left behind (but a new
+   * file that replaced another, if only the very last flush of the folder failed).  [any] */
   frt_status (*save)(frt_capsule capsule, const char* folder, const char* name,
                      const void* metadata, uint64_t metadata_bytes, uint32_t flags,
                      frt_error* error);
