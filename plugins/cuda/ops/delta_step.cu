@@ -74,24 +74,6 @@ __global__ void __launch_bounds__(kThreads, 2) step_kernel(const __grid_constant
   }
 }
 
-void launch_clusters(Stream& stream, const StepArgs& args, dim3 blocks, unsigned cluster,
-                     void (*kernel)(StepArgs)) {
-  cudaLaunchAttribute attributes[2]{};
-  attributes[0].id = cudaLaunchAttributeClusterDimension;
-  attributes[0].val.clusterDim.x = cluster;
-  attributes[0].val.clusterDim.y = 1;
-  attributes[0].val.clusterDim.z = 1;
-  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[1].val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = blocks;
-  config.blockDim = dim3(kThreads);
-  config.stream = stream.native();
-  config.attrs = attributes;
-  config.numAttrs = 2;
-  stream.device().check(cudaLaunchKernelEx(&config, kernel, args), "gated delta step: launch");
-}
-
 }  // namespace
 
 bool fits_delta_step(const DeltaWork& work) {
@@ -123,8 +105,8 @@ void launch_delta_step(Stream& stream, const DeltaWork& work) {
     args.epsilon = work.block->epsilon;
     const int ratio = work.delta.value_heads / work.delta.key_heads;
     if (FRT_CUDA_ARCH >= 90 && ratio <= kMaxCluster) {
-      launch_clusters(stream, args, blocks, static_cast<unsigned>(ratio),
-                      args.conv.width <= 4 ? step_kernel<3> : step_kernel<7>);
+      launch(stream, Grid{blocks, dim3(kThreads), 0, static_cast<unsigned>(ratio)},
+             args.conv.width <= 4 ? step_kernel<3> : step_kernel<7>, args);
       return;
     }
     launch_causal_conv(stream, args.conv);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two rows to one: frt.silu_mul/1, frt.sigmoid_mul/1, frt.add/1.
+// Two rows to one: frt.silu_mul/1, frt.gelu_mul/1, frt.sigmoid_mul/1, frt.add/1.
 //
 // Floor: two reads and a write over the memory bandwidth; at decode (1 x 17,408) the launch. Eight
 // values per thread in 16-byte accesses where everything is aligned, one value otherwise. Blocks
@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-enum class Binary { kSiluMul, kSigmoidMul, kAdd };
+enum class Binary { kSiluMul, kGeluMul, kSigmoidMul, kAdd };
 
 // Division by approximation: exact division would take as long as the memory.
 __device__ __forceinline__ float gate(float x) {
@@ -30,6 +30,8 @@ __device__ __forceinline__ float apply(Binary operation, float a, float b) {
   switch (operation) {
     case Binary::kSiluMul:
       return a * gate(a) * b;
+    case Binary::kGeluMul:
+      return gelu(a) * b;
     case Binary::kSigmoidMul:
       return a * gate(b);
     default:
@@ -58,6 +60,7 @@ __global__ void __launch_bounds__(kThreads)
 template <Binary kOperation>
 void binary(Stream& stream, const frt_binary_args& args) {
   const Checks check(kOperation == Binary::kSiluMul      ? FRT_OP_SILU_MUL
+                     : kOperation == Binary::kGeluMul    ? FRT_OP_GELU_MUL
                      : kOperation == Binary::kSigmoidMul ? FRT_OP_SIGMOID_MUL
                                                          : FRT_OP_ADD);
   check.dtype("dtype", args.dtype);
@@ -89,6 +92,7 @@ void binary(Stream& stream, const frt_binary_args& args) {
 
 void register_elementwise(KernelList& list) {
   list.add<frt_binary_args>(FRT_OP_SILU_MUL, kFloatTypes, 0, binary<Binary::kSiluMul>);
+  list.add<frt_binary_args>(FRT_OP_GELU_MUL, kFloatTypes, 0, binary<Binary::kGeluMul>);
   list.add<frt_binary_args>(FRT_OP_SIGMOID_MUL, kFloatTypes, 0, binary<Binary::kSigmoidMul>);
   list.add<frt_binary_args>(FRT_OP_ADD, kFloatTypes, 0, binary<Binary::kAdd>);
 }

@@ -40,6 +40,7 @@ struct Grid {
   dim3 blocks;
   dim3 threads;
   std::size_t shared_bytes = 0;  // dynamic
+  unsigned cluster = 1;          // blocks of a cluster, along x; more than 1 needs sm_90
 };
 
 // A block gets 48 KB, what the kernel declares and what the launch adds taken together, unless the
@@ -62,16 +63,20 @@ void launch(Stream& stream, const Grid& grid, void (*kernel)(Parameters...),
             Arguments&&... arguments) {
   Device& device = stream.device();
   if (grid.shared_bytes > 0) raise_shared_limit(device, kernel, grid.shared_bytes);
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim.x = grid.cluster;
+  attributes[1].val.clusterDim.y = 1;
+  attributes[1].val.clusterDim.z = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = grid.blocks;
   config.blockDim = grid.threads;
   config.dynamicSmemBytes = grid.shared_bytes;
   config.stream = stream.native();
-  config.attrs = &attribute;
-  config.numAttrs = FRT_CUDA_ARCH >= 90 ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = FRT_CUDA_ARCH < 90 ? 0 : grid.cluster > 1 ? 2 : 1;
   device.check(
       cudaLaunchKernelEx(&config, kernel, Parameters(std::forward<Arguments>(arguments))...),
       "kernel launch");

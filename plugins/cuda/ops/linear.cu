@@ -7,75 +7,18 @@
 #include <frt/ops/norm.h>
 
 #include <frt/checks.hpp>
-#include <frt/plugin.hpp>
 
 #include <array>
-#include <cstring>
 #include <string>
 
-#include "../device.hpp"
 #include "../stream.hpp"
+#include "call.hpp"
 #include "product.hpp"
 #include "registry.hpp"
+#include "weight_checks.hpp"
 
 namespace frt::cuda {
 namespace {
-
-constexpr uintptr_t kDataAlignment = 16;
-
-void check_aligned(const Checks& check, const std::string& argument, const void* pointer,
-                   uintptr_t alignment) {
-  if (reinterpret_cast<uintptr_t>(pointer) % alignment == 0) return;
-  check.fail(argument, "is not aligned to " + std::to_string(alignment) + " bytes");
-}
-
-void check_weight(const Checks& check, const char* argument, const frt_weight& weight) {
-  const std::string name = argument;
-  if (weight.format >= FRT_WEIGHT_FORMAT_COUNT) {
-    check.fail(name + ".format", "is " + std::to_string(weight.format) + ", which is no format");
-  }
-  check.positive((name + ".rows").c_str(), weight.rows);
-  check.positive((name + ".cols").c_str(), weight.cols);
-  check.pointer((name + ".data").c_str(), weight.data);
-  check_aligned(check, name + ".data", weight.data, kDataAlignment);
-  check.require(weight.layout == 0, (name + ".layout").c_str(),
-                "is " + std::to_string(weight.layout) + ", expected 0 (row-major)");
-  const std::string scale = name + ".scale";
-  switch (weight.format) {
-    case FRT_WEIGHT_FP8_BLOCK:
-      check.positive((name + ".block_rows").c_str(), weight.block_rows);
-      check.positive((name + ".block_cols").c_str(), weight.block_cols);
-      [[fallthrough]];
-    case FRT_WEIGHT_FP8_CHANNEL:
-      check.dtype((name + ".scale_dtype").c_str(), weight.scale_dtype);
-      check.pointer(scale.c_str(), weight.scale);
-      check_aligned(check, scale, weight.scale, weight.scale_dtype == FRT_DTYPE_F32 ? 4 : 2);
-      break;
-    case FRT_WEIGHT_NVFP4:
-      check.dtype((name + ".scale_dtype").c_str(), weight.scale_dtype, {FRT_DTYPE_F8_E4M3});
-      check.pointer(scale.c_str(), weight.scale);
-      check.require(weight.cols % 16 == 0, (name + ".cols").c_str(),
-                    "is " + std::to_string(weight.cols) + ", expected a multiple of 16 for NVFP4");
-      break;
-    default:
-      break;
-  }
-}
-
-// Calls another operator of this device, as part of one of these.
-template <class Args>
-void run_operator(Stream& stream, const char* name, Args args) {
-  args.struct_size = sizeof(Args);
-  for (const frt_kernel_desc& kernel : stream.device().kernels().descriptors()) {
-    if (std::strcmp(kernel.name, name) != 0) continue;
-    frt_error error{};
-    frt::check(kernel.kernel.launch(kernel.kernel.self, handle<frt_backend_stream>(&stream), &args,
-                                    &error),
-               error, name);
-    return;
-  }
-  throw Error(FRT_ERR_INTERNAL, std::string(name) + ": the CUDA backend has no such operator");
-}
 
 // The activations and the norm before them, which both fused operators have alike.
 template <class Args>

@@ -135,43 +135,69 @@ Way way_of(const Product& product, Blas* blas, BlasTypes& types) {
   return product.rows <= kFewRows ? Way::kFewRows : Way::kUnpack;
 }
 
+// Which way each of some products of one x takes, and its part of one block of working memory:
+// the library's workspace, then a slice of weights, then their scales, then x in FP8.
+struct WidePlan {
+  Blas* blas = nullptr;
+  std::vector<Way> ways;
+  std::vector<BlasTypes> types;
+  std::size_t slice = 0, weight_scales = 0;
+  std::array<Fp8Rows, 2> fp8_x{};  // in blocks, by row
+  std::size_t bytes = 0;
+};
+
+WidePlan plan_of(Device& device, std::span<const Product> products) {
+  WidePlan plan;
+  const Product& any = products.front();
+  plan.blas = any.x_dtype == FRT_DTYPE_BF16 ? Blas::find(device) : nullptr;
+  Blas* fp8_blas = device.options().fp8_activations ? plan.blas : nullptr;
+  plan.types.assign(products.size(), BlasTypes::kBf16);
+  for (std::size_t i = 0; i < products.size(); ++i) {
+    const Product& product = products[i];
+    plan.ways.push_back(way_of(product, fp8_blas, plan.types[i]));
+    if (plan.ways[i] == Way::kUnpack) plan.slice = std::max(plan.slice, slice_bytes(product));
+    if (plan.ways[i] == Way::kPacked) {
+      plan.slice = std::max(plan.slice, packed_bytes(product, device.properties().multiprocessors));
+    }
+    if (plan.ways[i] == Way::kFp8) {
+      plan.fp8_x[plan.types[i] == BlasTypes::kFp8Channel] = {plan.types[i], any.rows / 4 * 4,
+                                                             any.weight.cols, nullptr, nullptr};
+      plan.weight_scales = std::max(plan.weight_scales, round_up(fp8_scale_bytes(product.weight)));
+    }
+  }
+  plan.slice = round_up(plan.slice);
+  plan.bytes = (plan.blas ? Blas::kWorkspaceBytes : 0) + plan.slice + plan.weight_scales;
+  for (const Fp8Rows& x : plan.fp8_x) {
+    plan.bytes += round_up(Fp8Rows::value_bytes(x.rows, x.inputs)) +
+                  round_up(Fp8Rows::scale_bytes(x.types, x.rows, x.inputs));
+  }
+  return plan;
+}
+
 }  // namespace
 
 void wide_products(Stream& stream, std::span<const Product> products) {
   if (products.empty() || products.front().rows <= 0) return;
-  const Product& any = products.front();
-  Device& device = stream.device();
-  Blas* blas = any.x_dtype == FRT_DTYPE_BF16 ? Blas::find(device) : nullptr;
-  Blas* fp8_blas = device.options().fp8_activations ? blas : nullptr;
+  const std::size_t bytes = wide_scratch_bytes(stream.device(), products);
+  wide_products(stream, products, bytes > 0 ? stream.scratch(bytes) : nullptr);
+}
 
-  // What each one needs of one block of working memory.
-  std::vector<Way> ways;
-  std::vector<BlasTypes> types(products.size(), BlasTypes::kBf16);
-  std::size_t slice = 0, weight_scales = 0;
-  std::array<Fp8Rows, 2> fp8_x{};  // in blocks, by row
-  for (std::size_t i = 0; i < products.size(); ++i) {
-    const Product& product = products[i];
-    ways.push_back(way_of(product, fp8_blas, types[i]));
-    if (ways[i] == Way::kUnpack) slice = std::max(slice, slice_bytes(product));
-    if (ways[i] == Way::kPacked) {
-      slice = std::max(slice, packed_bytes(product, device.properties().multiprocessors));
-    }
-    if (ways[i] == Way::kFp8) {
-      fp8_x[types[i] == BlasTypes::kFp8Channel] = {types[i], any.rows / 4 * 4, any.weight.cols,
-                                                   nullptr, nullptr};
-      weight_scales = std::max(weight_scales, round_up(fp8_scale_bytes(product.weight)));
-    }
-  }
-  slice = round_up(slice);
-  std::size_t bytes = (blas ? Blas::kWorkspaceBytes : 0) + slice + weight_scales;
-  for (const Fp8Rows& x : fp8_x) {
-    bytes += round_up(Fp8Rows::value_bytes(x.rows, x.inputs)) +
-             round_up(Fp8Rows::scale_bytes(x.types, x.rows, x.inputs));
-  }
-  char* workspace = bytes > 0 ? static_cast<char*>(stream.scratch(bytes)) : nullptr;
+std::size_t wide_scratch_bytes(Device& device, std::span<const Product> products) {
+  return plan_of(device, products).bytes;
+}
+
+void wide_products(Stream& stream, std::span<const Product> products, void* memory) {
+  if (products.empty() || products.front().rows <= 0) return;
+  const Product& any = products.front();
+  WidePlan plan = plan_of(stream.device(), products);
+  Blas* blas = plan.blas;
+  const std::vector<Way>& ways = plan.ways;
+  const std::vector<BlasTypes>& types = plan.types;
+  std::array<Fp8Rows, 2>& fp8_x = plan.fp8_x;
+  char* workspace = static_cast<char*>(memory);
   char* slice_room = workspace + (blas ? Blas::kWorkspaceBytes : 0);
-  char* scale_room = slice_room + slice;
-  char* next = scale_room + weight_scales;
+  char* scale_room = slice_room + plan.slice;
+  char* next = scale_room + plan.weight_scales;
   for (Fp8Rows& x : fp8_x) {
     if (x.rows == 0) continue;
     x.values = next;

@@ -82,6 +82,11 @@ __device__ __forceinline__ float silu(float x) {
   return x / (1.0f + __expf(-x));
 }
 
+// z/2 (1 + tanh(u)), u = 0.7978845608 (z + 0.044715 z^3), as z sigmoid(2u).
+__device__ __forceinline__ float gelu(float z) {
+  return z / (1.0f + __expf(-1.5957691216f * (z + 0.044715f * z * z * z)));
+}
+
 // The rows to compute: all, or what `row_count` says when the work runs.
 __device__ __forceinline__ int active_rows(int rows, const int32_t* row_count) {
   if (!row_count) return rows;

@@ -17,9 +17,13 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/delta_scan.cu
   ops/delta_scan_hopper.cu
   ops/delta_step.cu
+  ops/dense.cu
+  ops/dense_attention.cu
+  ops/dense_attention_tiles.cu
   ops/elementwise.cu
   ops/embed.cu
   ops/fill.cu
+  ops/flow.cu
   ops/gated_delta.cu
   ops/linear.cu
   ops/linear_narrow.cpp
@@ -42,10 +46,13 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/moe_route.cu
   ops/moe_sort.cu
   ops/norm.cu
+  ops/patch_embed.cu
   ops/registry.cpp
+  ops/row_norm.cu
   ops/rows.cu
   ops/sample.cu
   ops/sample_draw.cu
   ops/tokens.cu
   ops/unpack.cu
+  ops/weight_checks.cpp
 )

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// frt.row_norm/1: root mean square, layer and adaptive norms of rows.
+//
+// Floor: x once, y once; encoders have 512 x 1152 and prefixes 560 x 2048 in bf16, 2 us of latency
+// each. A block has a row. A thread keeps what it has read, eight values at a time, in registers;
+// rows wider than 8 * kThreads * kKept are read again. The mean of squares of a layer norm is taken
+// from deviations, in a second round over the registers.
+#include "row_norm.cuh"
+
+#include "convert_values.cuh"
+#include "launch.cuh"
+#include "registry.hpp"
+
+namespace frt::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+constexpr int kKept = 4;  // runs of values a thread keeps
+
+// The sum over the block, in every thread. `room` is for this sum alone.
+__device__ __forceinline__ float block_sum(float value, float* room) {
+  value = warp_sum(value);
+  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = value;
+  __syncthreads();
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kThreads / 32; ++i) sum += room[i];
+  return sum;
+}
+
+template <int N>
+__global__ void __launch_bounds__(kThreads)
+    row_norm_kernel(const __grid_constant__ frt_row_norm_args args) {
+  __shared__ float room[2][kThreads / 32];
+  pdl_trigger();
+  pdl_wait();
+  const int row = static_cast<int>(blockIdx.x);
+  if (row >= active_rows(args.rows, args.row_count)) return;
+  const int64_t x_row = row * args.x_stride, y_row = row * args.y_stride;
+  const int width = args.width, step = kThreads * N;
+  float kept[kKept][N];
+  const auto value = [&](int run, int column, float(&v)[N]) {
+    if (run < kKept) {
+#pragma unroll
+      for (int k = 0; k < kKept; ++k) {
+        if (k != run) continue;
+#pragma unroll
+        for (int i = 0; i < N; ++i) v[i] = kept[k][i];
+      }
+    } else {
+      load_values(args.x_dtype, args.x, x_row + column, v);
+    }
+  };
+
+  const uint32_t kind = args.norm.kind;
+  float sum = 0;
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    const int column = k * step + static_cast<int>(threadIdx.x) * N;
+    if (column < width) load_values(args.x_dtype, args.x, x_row + column, kept[k]);
+  }
+  for (int run = 0; run * step < width; ++run) {
+    const int column = run * step + static_cast<int>(threadIdx.x) * N;
+    if (column >= width) break;
+    float v[N];
+    value(run, column, v);
+#pragma unroll
+    for (int i = 0; i < N; ++i) sum += kind == FRT_NORM_LAYER ? v[i] : v[i] * v[i];
+  }
+  float mean = 0, factor = 1;
+  const float count = static_cast<float>(width);
+  if (kind == FRT_NORM_LAYER) {
+    mean = block_sum(sum, room[0]) / count;
+    float squares = 0;
+    for (int run = 0; run * step < width; ++run) {
+      const int column = run * step + static_cast<int>(threadIdx.x) * N;
+      if (column >= width) break;
+      float v[N];
+      value(run, column, v);
+#pragma unroll
+      for (int i = 0; i < N; ++i) squares += (v[i] - mean) * (v[i] - mean);
+    }
+    factor = rsqrtf(block_sum(squares, room[1]) / count + args.norm.epsilon);
+  } else if (kind != FRT_NORM_NONE) {
+    factor = rsqrtf(block_sum(sum, room[0]) / count + args.norm.epsilon);
+  }
+
+  const float* condition =
+      kind == FRT_NORM_ADAPTIVE ? modulation_of(args.norm.modulation, row) : nullptr;
+  for (int run = 0; run * step < width; ++run) {
+    const int column = run * step + static_cast<int>(threadIdx.x) * N;
+    if (column >= width) break;
+    float v[N], a[N], b[N];
+    value(run, column, v);
+    if (kind == FRT_NORM_ADAPTIVE) {
+      load_values(FRT_DTYPE_F32, condition, column, a);
+      load_values(FRT_DTYPE_F32, condition, width + column, b);
+#pragma unroll
+      for (int i = 0; i < N; ++i) v[i] = v[i] * factor * (1.0f + a[i]) + b[i];
+    } else if (kind != FRT_NORM_NONE) {
+      load_values(FRT_DTYPE_F32, args.norm.weight, column, a);
+#pragma unroll
+      for (int i = 0; i < N; ++i) v[i] = (v[i] - mean) * factor * a[i];
+      if (kind == FRT_NORM_LAYER) {
+        load_values(FRT_DTYPE_F32, args.norm.bias, column, b);
+#pragma unroll
+        for (int i = 0; i < N; ++i) v[i] += b[i];
+      }
+    }
+    store_values(args.y_dtype, args.y, y_row + column, v);
+  }
+}
+
+bool aligned(const void* pointer) {
+  return reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
+}
+
+void row_norm(Stream& stream, const frt_row_norm_args& args) {
+  const Checks check(FRT_OP_ROW_NORM);
+  check.dtype("x_dtype", args.x_dtype);
+  check.dtype("y_dtype", args.y_dtype);
+  check.at_least("rows", args.rows, 0);
+  check.positive("width", args.width);
+  check_norm(check, args.norm);
+  check.pointer("x", args.x);
+  check.pointer("y", args.y);
+  check.at_least("x_stride", args.x_stride, args.width);
+  check.at_least("y_stride", args.y_stride, args.width);
+  normalise_rows(stream, args);
+}
+
+}  // namespace
+
+void check_modulation(const Checks& check, const char* argument, const frt_modulation& modulation) {
+  if (!modulation.clean_rows) return;
+  const std::string name = argument;
+  check.pointer((name + ".clean").c_str(), modulation.clean);
+  check.positive((name + ".period").c_str(), modulation.period);
+}
+
+void check_norm(const Checks& check, const frt_norm& norm) {
+  check.range("norm.kind", norm.kind, FRT_NORM_NONE, FRT_NORM_ADAPTIVE);
+  if (norm.kind == FRT_NORM_RMS || norm.kind == FRT_NORM_LAYER) {
+    check.pointer("norm.weight", norm.weight);
+  }
+  if (norm.kind == FRT_NORM_LAYER) check.pointer("norm.bias", norm.bias);
+  if (norm.kind == FRT_NORM_ADAPTIVE) {
+    check.pointer("norm.modulation.rows", norm.modulation.rows);
+    check_modulation(check, "norm.modulation", norm.modulation);
+  }
+}
+
+void normalise_rows(Stream& stream, const frt_row_norm_args& args) {
+  if (args.rows == 0) return;
+  const frt_modulation& modulation = args.norm.modulation;
+  const bool vector = args.width % 8 == 0 && vector_rows(args.x, args.x_stride) &&
+                      vector_rows(args.y, args.y_stride) && aligned(args.norm.weight) &&
+                      aligned(args.norm.bias) && aligned(modulation.rows) &&
+                      aligned(modulation.clean);
+  const Grid grid{dim3(static_cast<unsigned>(args.rows)), dim3(kThreads)};
+  launch(stream, grid, vector ? row_norm_kernel<8> : row_norm_kernel<1>, args);
+}
+
+void register_row_norm(KernelList& list) {
+  list.add<frt_row_norm_args>(FRT_OP_ROW_NORM, kFloatTypes, 0, row_norm);
+}
+
+}  // namespace frt::cuda
