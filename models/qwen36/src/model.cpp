@@ -82,8 +82,6 @@ void Model::load(const Host& host, const frt_model_params& params) {
   auto parts = std::make_unique<Parts>();
   parts->context = Context(host.require<frt_exec_v1>(FRT_EXT_EXEC), params.context);
   parts->options = read_options(ConfigView(params.config), config_);
-  // Blocks where the operators take them.
-  if (!DeviceMemory(parts->context).host_memory()) parts->options.block_rows = 0;
   parts->stream = parts->context.create_stream("qwen36");
   load_weights(host, *parts);
   make_state(host, *parts);

@@ -4,7 +4,7 @@
 // attention_tiles.cu, attention_hopper.cu and attention_general.cu.
 #include "attention.hpp"
 
-#include <frt/checks.hpp>
+#include <frt/row_blocks.hpp>
 
 #include "registry.hpp"
 
@@ -18,6 +18,12 @@ bool aligned(const void* pointer, int64_t stride_bytes = 0, int64_t other_bytes 
          0;
 }
 
+// From slot to slot, or from block to block.
+template <class Args>
+int64_t row_stride(const Args& args) {
+  return args.blocks.table ? args.blocks.stride : args.slot_stride;
+}
+
 template <class Args>
 void check_common(const Checks& check, const Args& args) {
   check.dtype("dtype", args.dtype);
@@ -27,14 +33,6 @@ void check_common(const Checks& check, const Args& args) {
   check.positive("kv_heads", args.kv_heads);
   check.require(args.heads % args.kv_heads == 0, "heads", "is not a multiple of kv_heads");
   check.positive("head_dim", args.head_dim);
-}
-
-// The kernels of this backend find rows by slot only.
-template <class Args>
-void check_blocks(const Args& args, const char* name) {
-  if (!args.blocks.table) return;
-  throw Error(FRT_ERR_UNSUPPORTED,
-              std::string(name) + ": blocks: rows in blocks are not supported");
 }
 
 template <class Args>
@@ -57,7 +55,7 @@ void check_append(const Checks& check, const frt_attention_append_args& args) {
   check.pointer("keys", args.keys);
   check.pointer("values", args.values);
   check.pointer("q_out", args.q_out);
-  check_blocks(args, FRT_OP_ATTENTION_APPEND);
+  check_row_blocks(check, args.blocks, args.max_rows, args.kv_dtype);
 }
 
 void check_attention(const Checks& check, const frt_attention_args& args) {
@@ -68,7 +66,7 @@ void check_attention(const Checks& check, const frt_attention_args& args) {
   check.pointer("values", args.values);
   check_scales(check, args);
   check.pointer("y", args.y);
-  check_blocks(args, FRT_OP_ATTENTION);
+  check_row_blocks(check, args.blocks, args.max_rows, args.kv_dtype);
 }
 
 void run_attention(Stream& stream, const frt_attention_args& args) {
@@ -83,6 +81,11 @@ void run_attention(Stream& stream, const frt_attention_args& args) {
   }
 }
 
+bool same_blocks(const frt_row_blocks& a, const frt_row_blocks& b) {
+  return a.table == b.table &&
+         (!a.table || (a.stride == b.stride && a.rows == b.rows && a.slot_blocks == b.slot_blocks));
+}
+
 bool same_sequences(const frt_sequences& a, const frt_sequences& b) {
   return a.count == b.count && a.rows == b.rows && a.slot == b.slot && a.position == b.position &&
          a.length == b.length;
@@ -94,7 +97,8 @@ bool same_subject(const frt_attention_append_args& a, const frt_attention_args& 
   return same_sequences(a.sequences, b.sequences) && a.dtype == b.dtype &&
          a.kv_dtype == b.kv_dtype && a.heads == b.heads && a.kv_heads == b.kv_heads &&
          a.head_dim == b.head_dim && a.max_rows == b.max_rows && a.keys == b.keys &&
-         a.values == b.values && a.slot_stride == b.slot_stride;
+         a.values == b.values && (a.blocks.table || a.slot_stride == b.slot_stride) &&
+         same_blocks(a.blocks, b.blocks);
 }
 
 void attention_append(Stream& stream, const frt_attention_append_args& args) {
@@ -126,7 +130,7 @@ void attention_block(Stream& stream, const frt_attention_block_args& args) {
 bool fast_attention(const frt_attention_args& args) noexcept {
   const bool size = args.head_dim == 64 || args.head_dim == 128 || args.head_dim == 256;
   return size && args.scale > 0 && args.dtype == FRT_DTYPE_BF16 && args.kv_dtype != FRT_DTYPE_F32 &&
-         aligned(args.q) && aligned(args.y) && aligned(args.keys, args.slot_stride) &&
+         aligned(args.q) && aligned(args.y) && aligned(args.keys, row_stride(args)) &&
          aligned(args.values) &&
          (!args.gate || aligned(args.gate, args.gate_row_stride * 2, args.gate_head_stride * 2));
 }
@@ -136,7 +140,7 @@ bool fast_append(const frt_attention_append_args& args) noexcept {
          args.rotary_dim % 16 == 0 &&
          aligned(args.q, args.q_row_stride * 2, args.q_head_stride * 2) && aligned(args.k) &&
          aligned(args.v) && aligned(args.q_norm) && aligned(args.k_norm) && aligned(args.q_out) &&
-         aligned(args.keys, args.slot_stride) && aligned(args.values);
+         aligned(args.keys, row_stride(args)) && aligned(args.values);
 }
 
 void register_attention(KernelList& list) {

@@ -14,7 +14,8 @@ namespace frt::cuda {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr int kPositions = 4;  // taken together by a warp
+constexpr int kPositions = 4;  // taken together by a warp, from a multiple on
+static_assert(FRT_ROW_BLOCKS_LEAST % kPositions == 0);
 
 template <class T, class KV>
 __global__ void __launch_bounds__(kWarps * 32)
@@ -32,13 +33,8 @@ __global__ void __launch_bounds__(kWarps * 32)
   const int dim = args.head_dim;
   const int seen = seen_positions(args.sequences.position[b], row_q, args.max_rows);
   const int64_t stride = static_cast<int64_t>(args.kv_heads) * dim;
-  const int64_t slot = args.sequences.slot[b] * args.slot_stride;
+  const SlotRows rows(args.blocks, args.slot_stride, args.sequences.slot[b]);
   const int64_t kv_head = head / (args.heads / args.kv_heads);
-  const KV* keys =
-      reinterpret_cast<const KV*>(static_cast<const std::byte*>(args.keys) + slot) + kv_head * dim;
-  const KV* values =
-      reinterpret_cast<const KV*>(static_cast<const std::byte*>(args.values) + slot) +
-      kv_head * dim;
   const float k_scale = sizeof(KV) == 1 ? args.k_scale : 1.0f;
   const float v_scale = sizeof(KV) == 1 ? args.v_scale : 1.0f;
 
@@ -51,6 +47,12 @@ __global__ void __launch_bounds__(kWarps * 32)
 
   float largest = -INFINITY, sum = 0;
   for (int first = warp * kPositions; first < seen; first += warps * kPositions) {
+    const int64_t base = rows.base(rows.block(first), first, stride * sizeof(KV));
+    const auto from_base = [&](const void* tensor) {
+      return reinterpret_cast<const KV*>(static_cast<const std::byte*>(tensor) + base) +
+             kv_head * dim;
+    };
+    const KV *keys = from_base(args.keys), *values = from_base(args.values);
     float score[kPositions] = {};
     const KV* row_of[kPositions];
 #pragma unroll

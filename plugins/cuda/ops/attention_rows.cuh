@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // attention_rows.cuh - what the forms of attention share on the device: the positions a row sees,
-// a vector's norm and rotation, a cache of three element types.
+// where a slot's rows are, a vector's norm and rotation, a cache of three element types.
 #pragma once
 
 #include <frt/ops/attention.h>
@@ -15,6 +15,39 @@ __device__ __forceinline__ int seen_positions(int position, int q, int max_rows)
   const int seen = position + q + 1;
   return seen < 1 ? 1 : seen < max_rows ? seen : max_rows;
 }
+
+// Where the rows of a slot are. A form takes positions in tiles that no block of rows cuts (blocks
+// begin at multiples of FRT_ROW_BLOCKS_LEAST), so it asks once per tile, and asks for the tile
+// after the next while it works: the table is in no chain of waits. Slot numbers (where there are
+// blocks) and the table are never written by a kernel, so both may be read before pdl_wait().
+class SlotRows {
+ public:
+  __device__ __forceinline__ SlotRows(const frt_row_blocks& blocks, int64_t slot_stride, int slot) {
+    const bool in_blocks = blocks.table != nullptr;
+    entries_ = in_blocks ? blocks.table + static_cast<int64_t>(slot) * blocks.slot_blocks : nullptr;
+    stride_ = in_blocks ? blocks.stride : slot_stride;
+    slot_ = slot;
+    shift_ = in_blocks ? __popc(blocks.rows - 1) : 31;
+  }
+
+  // The block of row `position`, below 0: none. Without blocks a slot is one.
+  __device__ __forceinline__ int block(int position) const {
+    return entries_ ? __ldg(entries_ + (position >> shift_)) : slot_;
+  }
+  __device__ __forceinline__ bool same_block(int a, int b) const {
+    return a >> shift_ == b >> shift_;
+  }
+  // Bytes from keys or values to where row 0 would be if all rows lay in the block of row
+  // `position`: row p of that block is p * row_bytes behind it. No block is read as the first.
+  __device__ __forceinline__ int64_t base(int block, int position, int64_t row_bytes) const {
+    return max(block, 0) * stride_ - (position >> shift_ << shift_) * row_bytes;
+  }
+
+ private:
+  const int32_t* entries_;
+  int64_t stride_;
+  int slot_, shift_;
+};
 
 // 2^x, results below the normal range are 0.
 __device__ __forceinline__ float exp2_fast(float x) {
@@ -130,14 +163,17 @@ __device__ __forceinline__ void widen_lane(const uint4& from, float (&x)[8]) {
 __device__ __forceinline__ void store_lane(const frt_attention_append_args& args, const uint4& raw,
                                            bool key, int slot, int position, int head,
                                            const float2* turns) {
+  const SlotRows rows(args.blocks, args.slot_stride, slot);
+  const int block = rows.block(position);
   float x[8];
   widen_lane(raw, x);
   if (key) rotate_lanes(args, args.k_norm, turns, x);
   const int at = static_cast<int>(threadIdx.x) % 32 * 8;
-  if (at >= args.head_dim) return;
-  const int64_t width = static_cast<int64_t>(args.kv_heads) * args.head_dim;
+  if (at >= args.head_dim || block < 0) return;
+  const int64_t row_bytes =
+      static_cast<int64_t>(args.kv_heads) * args.head_dim * cache_element_bytes(args.kv_dtype);
   std::byte* row = static_cast<std::byte*>(key ? args.keys : args.values) +
-                   slot * args.slot_stride + position * width * cache_element_bytes(args.kv_dtype);
+                   rows.base(block, position, row_bytes) + position * row_bytes;
   store_cache<8>(args.kv_dtype, row, static_cast<int64_t>(head) * args.head_dim + at, x,
                  key ? args.k_scale : args.v_scale);
 }

@@ -28,8 +28,9 @@ namespace frt::cuda {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr int kQueries = 8;      // of a block
-constexpr int kTile = 16;        // positions a warp takes at a time
+constexpr int kQueries = 8;  // of a block
+constexpr int kTile = 16;    // positions a warp takes at a time, from a multiple on
+static_assert(FRT_ROW_BLOCKS_LEAST % kTile == 0);
 constexpr int kLeastSplit = 64;  // positions
 constexpr int kSplitStep = 32;
 
@@ -237,6 +238,20 @@ __global__ void __launch_bounds__(kWarps * 32, sizeof(KV) == 2 ? 2 : 3)
   const int first = static_cast<int>(blockIdx.x) % blocks * kQueries;
   const int split = static_cast<int>(blockIdx.x) / blocks;
   const int kv_head = blockIdx.y, b = blockIdx.z;
+
+  // With blocks: where this warp's first rows are is asked before the wait, by a length and a
+  // position that may be of the step before. Most often that is the right block, and the table
+  // costs no time.
+  const bool in_blocks = args.blocks.table != nullptr;
+  int slot = 0, expected = -1, block = 0;
+  if (in_blocks) {
+    slot = __ldcg(args.sequences.slot + b);
+    const int seen = seen_positions(__ldcg(args.sequences.position + b), 0, args.max_rows);
+    if (__ldcg(args.sequences.length + b) > 0) {
+      expected = min(split * split_length(seen, p.most) + warp * kTile, args.max_rows - 1);
+      block = SlotRows(args.blocks, args.slot_stride, slot).block(expected);
+    }
+  }
   pdl_wait();
   // Only now: the merging kernel relies on it that whatever was written before this kernel is
   // there.
@@ -244,8 +259,8 @@ __global__ void __launch_bounds__(kWarps * 32, sizeof(KV) == 2 ? 2 : 3)
 
   Sequence sequence;
   sequence.length = active_length(args.sequences, b);
-  sequence.position = args.sequences.position[b];
-  sequence.slot = args.sequences.slot[b];
+  sequence.position = __ldcg(args.sequences.position + b);
+  sequence.slot = in_blocks ? slot : args.sequences.slot[b];
   const int count = min(kQueries, sequence.length * group - first);
   if (count <= 0) return;
   const int row = first / group, row_end = (first + count - 1) / group + 1;
@@ -257,19 +272,30 @@ __global__ void __launch_bounds__(kWarps * 32, sizeof(KV) == 2 ? 2 : 3)
     if (range.start >= range.stop) return;
   }
 
+  const SlotRows rows(args.blocks, args.slot_stride, sequence.slot);
   const int64_t stride = static_cast<int64_t>(args.kv_heads) * S::kBytes;
-  const int64_t base = sequence.slot * args.slot_stride + kv_head * S::kBytes;
-  const std::byte* keys = static_cast<const std::byte*>(args.keys) + base;
-  const std::byte* values = static_cast<const std::byte*>(args.values) + base;
   uint32_t k[2][S::kKeyWords];
   uint32_t v[4][S::kValueWords];
   // What stands in the cache already is under way while the queries are made.
   int next = range.start + warp * kTile;
+  if (!in_blocks || !rows.same_block(next, expected)) block = rows.block(min(next, range.stop - 1));
+  // Of the tile `next`, from args.keys and args.values on.
+  int64_t base = rows.base(block, next, stride) + kv_head * S::kBytes;
+  const auto load_next_keys = [&] {
+    load_keys<kDim, KV>(k, static_cast<const std::byte*>(args.keys) + base, stride, next,
+                        range.stop);
+  };
+  const auto load_next_values = [&] {
+    load_values<kDim, KV>(v, static_cast<const std::byte*>(args.values) + base, stride, next,
+                          range.stop);
+  };
+  const auto ask_ahead = [&] { block = rows.block(min(next + kWarps * kTile, range.stop - 1)); };
   const bool early = !p.fused || min(next + kTile, range.stop) <= sequence.position;
   if (early && next < range.stop) {
-    load_keys<kDim, KV>(k, keys, stride, next, range.stop);
-    load_values<kDim, KV>(v, values, stride, next, range.stop);
+    load_next_keys();
+    load_next_values();
   }
+  ask_ahead();
   if (p.fused) {
     float2* turns = shared.turns[warp];
     rotate_queries<kDim, KV>(p, b, kv_head, first, count, sequence.position, split == 0,
@@ -283,8 +309,8 @@ __global__ void __launch_bounds__(kWarps * 32, sizeof(KV) == 2 ? 2 : 3)
   }
   __syncthreads();
   if (!early && next < range.stop) {
-    load_keys<kDim, KV>(k, keys, stride, next, range.stop);
-    load_values<kDim, KV>(v, values, stride, next, range.stop);
+    load_next_keys();
+    load_next_values();
   }
 
   const float scale = args.scale * (sizeof(KV) == 1 ? args.k_scale : 1.0f) * 1.4426950408889634f;
@@ -302,9 +328,11 @@ __global__ void __launch_bounds__(kWarps * 32, sizeof(KV) == 2 ? 2 : 3)
     while (next < range.stop) {
       const int position = next;
       next += kWarps * kTile;
+      base = rows.base(block, next, stride) + kv_head * S::kBytes;
       float s[4];
       score<kDim, KV>(s, k, shared.queries);
-      if (next < range.stop) load_keys<kDim, KV>(k, keys, stride, next, range.stop);
+      if (next < range.stop) load_next_keys();
+      ask_ahead();
       float shrink[2];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
@@ -332,7 +360,7 @@ __global__ void __launch_bounds__(kWarps * 32, sizeof(KV) == 2 ? 2 : 3)
       }
       add_values<kDim, KV>(o, v, transpose_8x8(pack_bf16(s[0], s[1])),
                            transpose_8x8(pack_bf16(s[2], s[3])));
-      if (next < range.stop) load_values<kDim, KV>(v, values, stride, next, range.stop);
+      if (next < range.stop) load_next_values();
     }
 
     // Merge the warps that had a tile.
@@ -391,9 +419,11 @@ __global__ void __launch_bounds__(kWarps * 32, sizeof(KV) == 2 ? 2 : 3)
     if (range.start >= range.stop) return;
     __syncthreads();  // the sums are free again
     next = range.start + warp * kTile;
+    base = rows.base(rows.block(min(next, range.stop - 1)), next, stride) + kv_head * S::kBytes;
+    ask_ahead();
     if (next < range.stop) {
-      load_keys<kDim, KV>(k, keys, stride, next, range.stop);
-      load_values<kDim, KV>(v, values, stride, next, range.stop);
+      load_next_keys();
+      load_next_values();
     }
   }
 }

@@ -15,6 +15,7 @@
 namespace frt::cuda {
 
 constexpr int kPositions = 64;  // of a tile of keys and values
+static_assert(FRT_ROW_BLOCKS_LEAST % kPositions == 0);
 
 struct QueryTile {
   int group, first, last;  // queries [first, last]; none if last < first
@@ -24,14 +25,26 @@ struct QueryTile {
   int seen[2];         // positions that queries g and g + 8 of this lane's warp see
   float scale;         // of scores, base 2
   int64_t stride;      // bytes from row to row of the cache
-  const std::byte *keys, *values;
+  int head_bytes;      // from a row's start to this key/value head
+  SlotRows rows;
+
+  // The block of the tile of positions from `first` on. Behind the last one: of the last.
+  __device__ __forceinline__ int block(int first_position) const {
+    return rows.block(min(first_position, stop - 1));
+  }
+  // What row p of that tile is p * stride behind, of args.keys or args.values.
+  __device__ __forceinline__ const std::byte* rows_of(const void* tensor, int block,
+                                                      int first_position) const {
+    return static_cast<const std::byte*>(tensor) + rows.base(block, first_position, stride) +
+           head_bytes;
+  }
 };
 
 // Tile `index` of `queries` queries of sequence `b`.
 template <int kDim, class KV>
 __device__ __forceinline__ QueryTile query_tile(const frt_attention_args& args, int index,
                                                 int queries, int kv_head, int b) {
-  QueryTile tile;
+  QueryTile tile{.rows = SlotRows(args.blocks, args.slot_stride, args.sequences.slot[b])};
   tile.group = args.heads / args.kv_heads;
   tile.first = index * queries;
   tile.last = min(tile.first + queries, active_length(args.sequences, b) * tile.group) - 1;
@@ -50,10 +63,7 @@ __device__ __forceinline__ QueryTile query_tile(const frt_attention_args& args, 
   tile.seen[1] = seen(own + 8);
   tile.scale = args.scale * (sizeof(KV) == 1 ? args.k_scale : 1.0f) * 1.4426950408889634f;
   tile.stride = static_cast<int64_t>(args.kv_heads) * kDim * static_cast<int>(sizeof(KV));
-  const int64_t base =
-      args.sequences.slot[b] * args.slot_stride + kv_head * static_cast<int64_t>(kDim * sizeof(KV));
-  tile.keys = static_cast<const std::byte*>(args.keys) + base;
-  tile.values = static_cast<const std::byte*>(args.values) + base;
+  tile.head_bytes = kv_head * kDim * static_cast<int>(sizeof(KV));
   return tile;
 }
 
