@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of many rows, y = x W^T: which way each one takes.
 //
-//   bf16 x, BF16 weights      cuBLASLt; our own tiles where it is missing or something is unaligned
+//   bf16 x, BF16 weights      cuBLASLt; our own tiles where it is missing or something is
+//   unaligned;
+//                             the narrow way in groups of rows for few rows and few outputs
 //   bf16 x, packed weights    widened to bf16 in slices of outputs, then as above; with few rows
 //                             inside the product (linear_wide_packed.cu), or in groups through the
 //                             narrow way where sizes or alignments do not allow it
@@ -33,6 +35,10 @@ constexpr std::size_t kSliceBytes = std::size_t{192} << 20;
 // Up to here packed weights are read once per kNarrowRows rows rather than widened: four times
 // one byte or less, against one read, two written and two read again.
 constexpr int32_t kFewRows = 64;
+// So few outputs leave the chip idle in the library, whose parts of a sum then need a second
+// kernel; with few rows the narrow way does all such products of one x in a launch per kNarrowRows
+// rows.
+constexpr int32_t kFewOutputs = 64;
 // From here on rounding the activations to FP8 is worth its launches.
 constexpr int32_t kFp8Rows = 64;
 
@@ -98,15 +104,18 @@ void multiply_unpacked(Stream& stream, Blas* blas, const Product& product, void*
   }
 }
 
-// Rows from `first` on in groups of kNarrowRows.
-void multiply_few(Stream& stream, const Product& product, int32_t first) {
-  for (; first < product.rows; first += kNarrowRows) {
-    Product part = product;
-    part.rows = std::min(kNarrowRows, product.rows - first);
-    part.row_count = nullptr;
-    part.x = row_of(product.x, product.x_dtype, first * product.x_stride);
-    part.y = row_of(product.y, product.y_dtype, first * product.y_stride);
-    narrow_products(stream, {&part, 1});
+// Rows from `first` on in groups of kNarrowRows; the products are of one x.
+void multiply_few(Stream& stream, std::span<const Product> products, int32_t first) {
+  if (products.empty()) return;
+  for (; first < products.front().rows; first += kNarrowRows) {
+    std::vector<Product> parts(products.begin(), products.end());
+    for (Product& part : parts) {
+      part.rows = std::min(kNarrowRows, part.rows - first);
+      part.row_count = nullptr;
+      part.x = row_of(part.x, part.x_dtype, first * part.x_stride);
+      part.y = row_of(part.y, part.y_dtype, first * part.y_stride);
+    }
+    narrow_products(stream, parts);
   }
 }
 
@@ -125,7 +134,11 @@ BlasShape fp8_shape(const Product& product, BlasTypes types) {
 Way way_of(const Product& product, Blas* blas, BlasTypes& types) {
   const bool packed =
       product.weight.format != FRT_WEIGHT_BF16 && product.weight.format != FRT_WEIGHT_F32;
-  if (!packed) return Way::kPlain;
+  if (!packed) {
+    const bool few = product.rows <= kFewRows && product.weight.rows <= kFewOutputs &&
+                     product.x_dtype == FRT_DTYPE_BF16 && product.weight.format == FRT_WEIGHT_BF16;
+    return few ? Way::kFewRows : Way::kPlain;
+  }
   if (product.x_dtype != FRT_DTYPE_BF16) return Way::kUnpack;
   if (blas && product.rows >= kFp8Rows && fp8_takes(product, types) &&
       blas->offers(fp8_shape(product, types))) {
@@ -226,10 +239,13 @@ void wide_products(Stream& stream, std::span<const Product> products, void* memo
     }
   }
   // Last, because the narrow way has working memory of its own, in the same place.
+  std::vector<Product> few, rest;
   for (std::size_t i = 0; i < products.size(); ++i) {
-    if (ways[i] == Way::kFewRows) multiply_few(stream, products[i], 0);
-    if (ways[i] == Way::kFp8) multiply_few(stream, products[i], any.rows / 4 * 4);
+    if (ways[i] == Way::kFewRows) few.push_back(products[i]);
+    if (ways[i] == Way::kFp8) rest.push_back(products[i]);
   }
+  multiply_few(stream, few, 0);
+  multiply_few(stream, rest, any.rows / 4 * 4);
 }
 
 }  // namespace frt::cuda
