@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// model_rig.hpp - a model of the plugin frt.qwen36, loaded as a host loads it: plugins from the
-// build folder, options through a manifest. The backend is frt.cpu, or what FRT_TEST_BACKEND says,
-// from the folder FRT_TEST_BACKEND_DIR: so that every test of a model is one of any backend.
+// model_rig.hpp - a model, of the plugin frt.qwen36 or another, loaded as a host loads it: plugins
+// from the build folder, options through a manifest. The backend is frt.cpu, or what
+// FRT_TEST_BACKEND says, from the folder FRT_TEST_BACKEND_DIR: so that every test of a model is one
+// of any backend.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -39,15 +40,16 @@ class ModelRig {
   // `options`, `device_options` and `device_settings` are TOML lines.
   explicit ModelRig(const std::string& checkpoint, const std::string& options = "",
                     const std::string& device_options = "", uint32_t flags = 0,
-                    const std::string& device_settings = "") {
+                    const std::string& device_settings = "",
+                    const std::string& plugin = "frt.qwen36") {
     core::ManifestRequest request;
     request.environment = [](const std::string&) { return std::nullopt; };
     request.schemas = &registry_;
-    const std::string text =
-        "schema = 1\n[device.d]\nbackend = \"" + test_backend() + "\"\n" + device_settings +
-        "\n[device.d.options]\n" + device_options +
-        "\n[model.m]\nplugin = \"frt.qwen36\"\ndevice = " + "\"d\"\ncheckpoint = \"" + checkpoint +
-        "\"\n[model.m.options]\n" + options + "\n";
+    const std::string text = "schema = 1\n[device.d]\nbackend = \"" + test_backend() + "\"\n" +
+                             device_settings + "\n[device.d.options]\n" + device_options +
+                             "\n[model.m]\nplugin = \"" + plugin +
+                             "\"\ndevice = \"d\"\ncheckpoint = \"" + checkpoint +
+                             "\"\n[model.m.options]\n" + options + "\n";
     try {
       core::Manifest manifest = core::parse_manifest(text, "/m.toml", request);
       const core::ModelSpec spec = *manifest.find_model("m");

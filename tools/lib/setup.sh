@@ -45,7 +45,7 @@ cuda_architectures() {
 FRT_PACKAGES=(
   g++ cmake ninja-build pkg-config python3
   libtomlplusplus-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev
-  libpcre2-dev libutf8proc-dev libssl-dev libxxhash-dev libsqlite3-dev libdnnl-dev ocl-icd-opencl-dev libhwy-dev libedit-dev
+  libpcre2-dev libutf8proc-dev libsentencepiece-dev libssl-dev libxxhash-dev libsqlite3-dev libdnnl-dev ocl-icd-opencl-dev libhwy-dev libedit-dev
   doctest-dev libbenchmark-dev
 )
 # What only tools/test needs.

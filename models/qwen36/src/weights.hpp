@@ -12,6 +12,7 @@
 
 #include <array>
 #include <cstdint>
+#include <frt/models/device_memory.hpp>
 #include <frt/qwen36/config.hpp>
 #include <frt/qwen36/tensors.hpp>
 #include <memory>
@@ -19,9 +20,10 @@
 #include <string>
 #include <vector>
 
-#include "device_memory.hpp"
-
 namespace frt::qwen36 {
+
+using models::DeviceMemory;
+using models::UploadOptions;
 
 struct AttentionWeights {
   frt_weight query{};  // (heads * [query | gate], hidden)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device_memory.hpp"
+#include <frt/models/device_memory.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -9,8 +9,8 @@
 #include "model_rig.hpp"
 
 using frt::Error;
-using frt::qwen36::DeviceMemory;
-using frt::qwen36::UploadOptions;
+using frt::models::DeviceMemory;
+using frt::models::UploadOptions;
 using frt::test::ModelRig;
 using frt::test::on_cpu;
 

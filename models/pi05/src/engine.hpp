@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// engine.hpp - the memory one policy computes in, and the computation itself as operator calls.
+//
+//   observe   images, mask, prompts -> keys and values of every prefix layer (the context)
+//   act       context, noise -> actions, in `steps` Euler steps
+//
+// A variant fixes how much room there is (views, prompt rows, steps, samples, branches); how much
+// of it is used is read from the ports when it runs. Masked views and padding take no rows: valid
+// views are packed to the front, the prompt follows them, and lengths live in device memory.
+//
+// Branches (classifier-free guidance) see the same images and noise under prompts of their own. In
+// the fused form they are segments of one batch; in the serial form they run one after another.
+// Both use the same memory: branch w has prefix rows [w * capacity, (w + 1) * capacity).
+#pragma once
+
+#include <frt/role/policy.h>
+#include <frt/compose.hpp>
+#include <frt/exec.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "time_tables.hpp"
+#include "weights.hpp"
+
+namespace frt::pi05 {
+
+struct Precision {
+  frt_dtype activation = FRT_DTYPE_BF16;
+  frt_dtype residual = FRT_DTYPE_BF16;
+};
+
+enum class Guidance : std::uint8_t { kFused, kSerial };
+
+// The most an engine can do. `steps`: the numbers of Euler steps it has tables for.
+struct Setup {
+  std::int64_t views = 3;
+  std::int64_t max_prompt = 200;
+  std::int64_t horizon = 50;
+  std::int64_t samples = 1;
+  std::int64_t ways = 1;
+  Guidance guidance = Guidance::kFused;
+  frt_dtype image_dtype = FRT_DTYPE_U8;
+  std::vector<std::int64_t> steps = {10};
+
+  std::int64_t max_steps() const;
+};
+
+// What one recorded variant has room for.
+struct Variant {
+  std::int64_t views = 0, prompt = 0, steps = 0, samples = 1, ways = 1;
+};
+
+// What a tap sees in an eager run: golden names without their run ("vit_layer", "prefix_k", "v").
+struct TapView {
+  std::string_view name;
+  std::int64_t index = 0;  // layer or step
+  const void* data = nullptr;
+  frt_dtype dtype = FRT_DTYPE_NONE;
+  std::int64_t rows = 0, width = 0;
+};
+using Tap = std::function<void(const TapView&)>;
+
+// The buffers of frt/role/policy.h.
+struct Ports {
+  Buffer images, view_mask, prompt_tokens, prompt_length, noise, beta, previous, previous_weights,
+      continuation, actions;
+};
+
+class Engine {
+ public:
+  // Allocates and uploads; checks that the backend has every operator.  [setup]
+  Engine(const Context& context, const Config& config, const Weights& weights,
+         const WeightSource& source, const Precision& precision, const Setup& setup);
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Memory an engine takes, ports included.
+  static std::uint64_t bytes(const Config& config, const Precision& precision, const Setup& setup);
+
+  void observe(const Recorder& recorder, const Variant& variant, const Tap* tap = nullptr) const;
+  void act(const Recorder& recorder, const Variant& variant, const Tap* tap = nullptr) const;
+
+  const Setup& setup() const noexcept { return setup_; }
+  const Ports& ports() const noexcept { return ports_; }
+  const Stream& stream() const noexcept { return stream_; }
+  const Context& context() const noexcept { return context_; }
+  std::uint64_t memory_bytes() const noexcept { return memory_.bytes(); }
+  // (times, expert_width) and (times, modulations, 3, expert_width) of `steps`, for checks.
+  const TimeTables& tables(std::int64_t steps) const { return tables_.at(steps).host; }
+
+ private:
+  // Device memory; A: activation type, R: residual type.
+  struct Memory {
+    // Vision, rows V = views * cells.
+    void* patches = nullptr;        // (V, patch_columns) A
+    void* vision_x = nullptr;       // (V, vision_width) R
+    void* vision_normed = nullptr;  // (V, vision_width) A
+    void* vision_qkv = nullptr;     // (V, 3 vision_width) A
+    void* vision_y = nullptr;       // (V, vision_width) A
+    void* vision_h = nullptr;       // (V, vision_mlp) A
+    // Prefix, rows P = ways * (V + prompt).
+    void* x = nullptr;        // (P, width) R
+    void* normed = nullptr;   // (P, width) A
+    void* q = nullptr;        // (P, query_width) A
+    void* y = nullptr;        // (P, query_width) A
+    void* gate = nullptr;     // (P, mlp) A
+    void* h = nullptr;        // (P, mlp) A
+    void* context = nullptr;  // (layers, P, [keys | values]) A
+    // Expert, rows E = ways * samples * horizon.
+    void* expert_x = nullptr;       // (E, expert_width) R
+    void* expert_normed = nullptr;  // (E, expert_width) A
+    void* expert_q = nullptr;       // (E, query_width) A
+    void* expert_kv = nullptr;      // (E, [keys | values]) A
+    void* expert_y = nullptr;       // (E, query_width) A
+    void* expert_gate = nullptr;    // (E, expert_mlp) A
+    void* expert_h = nullptr;       // (E, expert_mlp) A
+    float* v = nullptr;             // (E, action_dim)
+    float* velocity = nullptr;      // (samples * horizon, action_dim)
+    // Where things lie, written by the run.
+    std::int32_t* view = nullptr;        // (views)
+    std::int32_t* view_rows = nullptr;   // (views)
+    std::int32_t* image_rows = nullptr;  // (1)
+    std::int32_t* length = nullptr;      // (ways) valid prefix rows
+    std::int32_t* clean_rows = nullptr;  // (1)
+    const float* rope = nullptr;         // (positions, head_dim)
+  };
+  static std::uint64_t lay_out(Memory& memory, std::byte* base, const Config& config,
+                               const Precision& precision, const Setup& setup);
+
+  // Branches [first, first + count) of a variant.
+  struct Ways {
+    std::int64_t first = 0, count = 1;
+  };
+  std::vector<Ways> passes(const Variant& variant) const;
+  std::int64_t capacity(const Variant& variant) const {  // prefix rows of a branch
+    return variant.views * dims_.cells() + variant.prompt;
+  }
+  std::int64_t positions() const {
+    return setup_.views * dims_.cells() + setup_.max_prompt + setup_.horizon;
+  }
+
+  void make_ports();
+  void vision(const Recorder& recorder, const Variant& variant, const Tap* tap) const;
+  void prefix(const Recorder& recorder, const Variant& variant, const Ways& ways,
+              const Tap* tap) const;
+  void expert(const Recorder& recorder, const Variant& variant, const Ways& ways, std::int64_t step,
+              const Tap* tap) const;
+  void flow_step(const Recorder& recorder, const Variant& variant, std::int64_t step,
+                 const Tap* tap) const;
+  frt_flow_output_args flow_output(const Variant& variant, const Ways& ways,
+                                   std::int64_t step) const;
+  frt_flow_input_args flow_input(const Variant& variant) const;
+  frt_modulation modulation(const Variant& variant, std::int64_t step, std::int64_t norm) const;
+  void* context_rows(std::int64_t layer, const Variant& variant, std::int64_t way) const;
+  void dense(const Recorder& recorder, const frt_dense_args& args) const;
+
+  void show(const Tap* tap, std::string_view name, std::int64_t index, const void* data,
+            frt_dtype dtype, std::int64_t rows, std::int64_t width) const {
+    if (tap) (*tap)({name, index, data, dtype, rows, width});
+  }
+  void* rows_of(void* base, frt_dtype dtype, std::int64_t row, std::int64_t width) const {
+    return static_cast<std::byte*>(base) + bytes_of(dtype, row * width);
+  }
+
+  struct StepTables {
+    TimeTables host;
+    Buffer device;  // (steps + 1, modulations, 3, expert_width)
+  };
+
+  Context context_;
+  const Dims& dims_;
+  const Weights& weights_;
+  Precision precision_;
+  Setup setup_;
+  Operators ops_;
+  Stream stream_;
+  Ports ports_;
+  Buffer memory_;
+  Memory m_;
+  Buffer rope_;
+  std::map<std::int64_t, StepTables> tables_;
+};
+
+}  // namespace frt::pi05

@@ -1,0 +1,506 @@
+// SPDX-License-Identifier: Apache-2.0
+// The computation of an engine. A vision layer is six operators, a layer of prefix and expert five:
+// norm and input products (with rotation), attention, output product onto the residual stream,
+// norm and GeGLU, output product onto the residual stream.
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "engine.hpp"
+
+namespace frt::pi05 {
+namespace {
+
+constexpr float kEpsilon = 1e-6f;
+
+std::int32_t i32(std::int64_t value) {
+  return static_cast<std::int32_t>(value);
+}
+
+frt_norm rms(const float* weight) {
+  frt_norm norm{};
+  norm.kind = FRT_NORM_RMS;
+  norm.epsilon = kEpsilon;
+  norm.weight = weight;
+  return norm;
+}
+
+frt_norm layer_norm(const float* weight, const float* bias) {
+  frt_norm norm = rms(weight);
+  norm.kind = FRT_NORM_LAYER;
+  norm.bias = bias;
+  return norm;
+}
+
+frt_norm adaptive(const frt_modulation& modulation) {
+  frt_norm norm{};
+  norm.kind = FRT_NORM_ADAPTIVE;
+  norm.epsilon = kEpsilon;
+  norm.modulation = modulation;
+  return norm;
+}
+
+}  // namespace
+
+void Engine::observe(const Recorder& recorder, const Variant& variant, const Tap* tap) const {
+  vision(recorder, variant, tap);
+  for (const Ways& ways : passes(variant)) prefix(recorder, variant, ways, tap);
+}
+
+// The product of packed rows onto the residual stream or somewhere else: what all have in common.
+void Engine::dense(const Recorder& recorder, const frt_dense_args& args) const {
+  frt_dense_args full = args;
+  full.x_dtype = precision_.activation;
+  full.x_stride = args.weight.cols;
+  full.y_stride = args.weight.rows;
+  ops_.dense(recorder, full);
+}
+
+// ---- vision ----------------------------------------------------------------------------------
+
+void Engine::vision(const Recorder& recorder, const Variant& variant, const Tap* tap) const {
+  const frt_dtype a = precision_.activation;
+  const frt_dtype r = precision_.residual;
+  const std::int64_t width = dims_.vision_width;
+  const std::int32_t rows = i32(variant.views * dims_.cells());
+
+  frt_pack_views_args pack{};
+  pack.views = i32(setup_.views);
+  pack.slots = i32(variant.views);
+  pack.rows_per_view = i32(dims_.cells());
+  pack.ways = i32(variant.ways);
+  pack.text_rows = i32(variant.prompt);
+  pack.mask = ports_.view_mask.pointer<std::int32_t>();
+  pack.text_length = ports_.prompt_length.pointer<std::int32_t>();
+  pack.view = m_.view;
+  pack.view_rows = m_.view_rows;
+  pack.image_rows = m_.image_rows;
+  pack.length = m_.length;
+  ops_.pack_views(recorder, pack);
+
+  frt_patch_embed_args embed{};
+  frt_patches_args& patches = embed.patches;
+  const bool bytes = setup_.image_dtype == FRT_DTYPE_U8;
+  patches.pixel_dtype = setup_.image_dtype;
+  patches.dtype = a;
+  patches.slots = i32(variant.views);
+  patches.views = i32(setup_.views);
+  patches.height = patches.width = i32(dims_.image);
+  patches.channels = 3;
+  patches.patch = i32(dims_.patch);
+  patches.scale = bytes ? 2.0f / 255.0f : 1.0f;
+  patches.offset = bytes ? -1.0f : 0.0f;
+  patches.view = m_.view;
+  patches.pixels = ports_.images.pointer();
+  patches.x = m_.patches;
+  patches.x_stride = dims_.patch_columns();
+  frt_dense_args& product = embed.product;
+  product.x_dtype = a;
+  product.y_dtype = r;
+  product.rows = rows;
+  product.row_count = m_.image_rows;
+  product.x = m_.patches;
+  product.x_stride = dims_.patch_columns();
+  product.weight = weights_.patch;
+  product.addend = weights_.patch_addend;
+  product.addend_rows = i32(dims_.cells());
+  product.y = m_.vision_x;
+  product.y_stride = width;
+  ops_.patch_embed(recorder, embed);
+  show(tap, "vit_embed", 0, m_.vision_x, r, rows, width);
+
+  frt_norm_dense_args products{};
+  products.x_dtype = r;
+  products.dtype = a;
+  products.rows = rows;
+  products.part_count = 1;
+  products.row_count = m_.image_rows;
+  products.x = m_.vision_x;
+  products.normed = m_.vision_normed;
+
+  frt_dense_attention_args attention{};
+  attention.dtype = a;
+  attention.scale = 1.0f / std::sqrt(static_cast<float>(dims_.vision_head()));
+  attention.count = i32(variant.views);
+  attention.rows = i32(dims_.cells());
+  attention.heads = attention.kv_heads = i32(dims_.vision_heads);
+  attention.head_dim = i32(dims_.vision_head());
+  attention.length = m_.view_rows;
+  attention.q = m_.vision_qkv;
+  attention.k = rows_of(m_.vision_qkv, a, 1, width);
+  attention.v = rows_of(m_.vision_qkv, a, 2, width);
+  attention.q_stride = attention.kv_stride = 3 * width;
+  attention.y = m_.vision_y;
+  attention.y_stride = width;
+
+  frt_dense_args out{};
+  out.y_dtype = r;
+  out.rows = rows;
+  out.accumulate = 1;
+  out.row_count = m_.image_rows;
+  out.y = m_.vision_x;
+
+  for (std::size_t i = 0; i < weights_.vision.size(); ++i) {
+    const VisionLayer& layer = weights_.vision[i];
+    frt_dense_part part{layer.qkv, layer.qkv_bias, FRT_ACTIVATION_NONE,
+                        0,         m_.vision_qkv,  3 * width};
+    products.norm = layer_norm(layer.norm1, layer.norm1_bias);
+    products.parts = &part;
+    ops_.norm_dense(recorder, products);
+    ops_.dense_attention(recorder, attention);
+    out.x = m_.vision_y;
+    out.weight = layer.output;
+    out.bias = layer.output_bias;
+    dense(recorder, out);
+
+    part = {layer.fc1, layer.fc1_bias, FRT_ACTIVATION_GELU, 0, m_.vision_h, dims_.vision_mlp};
+    products.norm = layer_norm(layer.norm2, layer.norm2_bias);
+    ops_.norm_dense(recorder, products);
+    out.x = m_.vision_h;
+    out.weight = layer.fc2;
+    out.bias = layer.fc2_bias;
+    dense(recorder, out);
+    show(tap, "vit_layer", static_cast<std::int64_t>(i), m_.vision_x, r, rows, width);
+  }
+
+  // Image tokens are the first prefix rows of branch 0.
+  frt_row_norm_args norm{};
+  norm.x_dtype = r;
+  norm.y_dtype = a;
+  norm.rows = rows;
+  norm.width = i32(width);
+  norm.row_count = m_.image_rows;
+  norm.norm = layer_norm(weights_.vision_norm, weights_.vision_norm_bias);
+  norm.x = m_.vision_x;
+  norm.y = m_.vision_normed;
+  norm.x_stride = norm.y_stride = width;
+  ops_.row_norm(recorder, norm);
+  out.accumulate = 0;
+  out.x = m_.vision_normed;
+  out.weight = weights_.projector;
+  out.bias = weights_.projector_bias;
+  out.y = m_.x;
+  dense(recorder, out);
+  show(tap, "img_tokens", 0, m_.x, r, rows, dims_.width);
+
+  for (std::int64_t way = 1; way < variant.ways; ++way) {
+    frt_convert_args copy{};
+    copy.x_dtype = copy.y_dtype = r;
+    copy.rows = rows;
+    copy.width = i32(dims_.width);
+    copy.row_count = m_.image_rows;
+    copy.x = m_.x;
+    copy.y = rows_of(m_.x, r, way * capacity(variant), dims_.width);
+    copy.x_stride = copy.y_stride = dims_.width;
+    ops_.convert(recorder, copy);
+  }
+}
+
+// ---- prefix ----------------------------------------------------------------------------------
+
+void Engine::prefix(const Recorder& recorder, const Variant& variant, const Ways& ways,
+                    const Tap* tap) const {
+  const frt_dtype a = precision_.activation;
+  const frt_dtype r = precision_.residual;
+  const std::int64_t room = capacity(variant);
+  const std::int64_t first = ways.first * room;
+  const std::int32_t rows = i32(ways.count * room);
+  const std::int32_t* row_count = ways.count == 1 ? m_.length + ways.first : nullptr;
+  void* x = rows_of(m_.x, r, first, dims_.width);
+  void* q = rows_of(m_.q, a, first, dims_.query_width());
+  void* y = rows_of(m_.y, a, first, dims_.query_width());
+  void* h = rows_of(m_.h, a, first, dims_.mlp);
+  const std::int64_t kv_width = 2 * dims_.head_dim;
+
+  frt_embed_rows_args text{};
+  text.y_dtype = r;
+  text.ways = i32(ways.count);
+  text.text_rows = i32(variant.prompt);
+  text.y_rows = i32(room);
+  text.scale = std::sqrt(static_cast<float>(dims_.width));
+  text.first = m_.image_rows;
+  text.count = ports_.prompt_length.pointer<std::int32_t>() + ways.first;
+  text.ids = ports_.prompt_tokens.pointer<std::int32_t>() + ways.first * setup_.max_prompt;
+  text.ids_stride = setup_.max_prompt;
+  text.table = weights_.embedding;
+  text.y = x;
+  text.y_stride = dims_.width;
+  ops_.embed_rows(recorder, text);
+  show(tap, "prefix_embs", 0, x, r, rows, dims_.width);
+
+  frt_norm_qkv_args qkv{};
+  qkv.products.x_dtype = r;
+  qkv.products.dtype = a;
+  qkv.products.rows = rows;
+  qkv.products.row_count = row_count;
+  qkv.products.x = x;
+  qkv.products.normed = rows_of(m_.normed, a, first, dims_.width);
+  qkv.rope.dtype = a;
+  qkv.rope.count = i32(ways.count);
+  qkv.rope.rows = i32(room);
+  qkv.rope.heads = i32(dims_.heads);
+  qkv.rope.kv_heads = 1;
+  qkv.rope.head_dim = i32(dims_.head_dim);
+  qkv.rope.table = m_.rope;
+  qkv.rope.positions = i32(positions());
+  qkv.rope.q_stride = dims_.query_width();
+  qkv.rope.k_stride = kv_width;
+
+  frt_dense_attention_args attention{};
+  attention.dtype = a;
+  attention.scale = 1.0f / std::sqrt(static_cast<float>(dims_.head_dim));
+  attention.count = i32(ways.count);
+  attention.rows = i32(room);
+  attention.heads = i32(dims_.heads);
+  attention.kv_heads = 1;
+  attention.head_dim = i32(dims_.head_dim);
+  attention.length = m_.length + ways.first;
+  attention.q = q;
+  attention.q_stride = attention.y_stride = dims_.query_width();
+  attention.kv_stride = kv_width;
+  attention.y = y;
+
+  frt_norm_geglu_args geglu{};
+  geglu.x_dtype = r;
+  geglu.dtype = a;
+  geglu.rows = rows;
+  geglu.row_count = row_count;
+  geglu.x = x;
+  geglu.normed = qkv.products.normed;
+  geglu.gate = rows_of(m_.gate, a, first, dims_.mlp);
+  geglu.h = h;
+
+  frt_dense_args out{};
+  out.y_dtype = r;
+  out.rows = rows;
+  out.accumulate = 1;
+  out.row_count = row_count;
+  out.y = x;
+
+  for (std::int64_t i = 0; i < dims_.layers; ++i) {
+    const GemmaLayer& layer = weights_.prefix[static_cast<std::size_t>(i)];
+    const bool last = i + 1 == dims_.layers;  // of which only keys and values are read
+    void* kv = context_rows(i, variant, ways.first);
+    const std::array<frt_dense_part, 2> parts = {
+        {{layer.query, nullptr, FRT_ACTIVATION_NONE, 0, q, dims_.query_width()},
+         {layer.key_value, nullptr, FRT_ACTIVATION_NONE, 0, kv, kv_width}}};
+    qkv.products.norm = rms(layer.input_norm);
+    qkv.products.part_count = last ? 1 : 2;
+    qkv.products.parts = parts.data() + (last ? 1 : 0);
+    qkv.rope.q = last ? nullptr : q;
+    qkv.rope.k = kv;
+    ops_.norm_qkv(recorder, qkv);
+    show(tap, "prefix_kv", i, kv, a, rows, kv_width);
+    if (last) break;
+
+    attention.k = kv;
+    attention.v = rows_of(kv, a, 1, dims_.head_dim);
+    ops_.dense_attention(recorder, attention);
+    out.x = y;
+    out.weight = layer.output;
+    dense(recorder, out);
+    geglu.norm = rms(layer.post_norm);
+    geglu.gate_weight = layer.gate;
+    geglu.up_weight = layer.up;
+    ops_.norm_geglu(recorder, geglu);
+    out.x = h;
+    out.weight = layer.down;
+    dense(recorder, out);
+    show(tap, "prefix_x", i, x, r, rows, dims_.width);
+  }
+}
+
+// ---- actions ---------------------------------------------------------------------------------
+
+void Engine::act(const Recorder& recorder, const Variant& variant, const Tap* tap) const {
+  const auto* control = ports_.continuation.pointer<std::byte>();
+  frt_flow_start_args start{};
+  start.samples = i32(variant.samples);
+  start.horizon = i32(setup_.horizon);
+  start.dim = i32(dims_.action_dim);
+  start.noise = ports_.noise.pointer<float>();
+  start.previous = ports_.previous.pointer<float>();
+  start.locked =
+      reinterpret_cast<const std::int32_t*>(control + offsetof(frt_policy_continuation, locked));
+  start.locked_clean = reinterpret_cast<const std::uint32_t*>(
+      control + offsetof(frt_policy_continuation, locked_clean));
+  start.x = ports_.actions.pointer<float>();
+  start.clean_rows = m_.clean_rows;
+  ops_.flow_start(recorder, start);
+  ops_.flow_input(recorder, flow_input(variant));
+  for (std::int64_t step = 0; step < variant.steps; ++step) {
+    for (const Ways& ways : passes(variant)) expert(recorder, variant, ways, step, tap);
+    flow_step(recorder, variant, step, tap);
+  }
+}
+
+frt_flow_input_args Engine::flow_input(const Variant& variant) const {
+  frt_flow_input_args args{};
+  args.h_dtype = precision_.residual;
+  args.ways = i32(variant.ways);
+  args.rows = i32(variant.samples * setup_.horizon);
+  args.dim = i32(dims_.action_dim);
+  args.width = i32(dims_.expert_width);
+  args.x = ports_.actions.pointer<float>();
+  args.weight = weights_.in_weight;
+  args.bias = weights_.in_bias;
+  args.h = m_.expert_x;
+  return args;
+}
+
+void Engine::expert(const Recorder& recorder, const Variant& variant, const Ways& ways,
+                    std::int64_t step, const Tap* tap) const {
+  const frt_dtype a = precision_.activation;
+  const frt_dtype r = precision_.residual;
+  const std::int64_t per_way = variant.samples * setup_.horizon;
+  const std::int64_t first = ways.first * per_way;
+  const std::int32_t rows = i32(ways.count * per_way);
+  const std::int64_t kv_width = 2 * dims_.head_dim;
+  void* x = rows_of(m_.expert_x, r, first, dims_.expert_width);
+  void* q = rows_of(m_.expert_q, a, first, dims_.query_width());
+  void* kv = rows_of(m_.expert_kv, a, first, kv_width);
+  void* y = rows_of(m_.expert_y, a, first, dims_.query_width());
+  void* h = rows_of(m_.expert_h, a, first, dims_.expert_mlp);
+
+  frt_norm_qkv_args qkv{};
+  qkv.products.x_dtype = r;
+  qkv.products.dtype = a;
+  qkv.products.rows = rows;
+  qkv.products.part_count = 2;
+  qkv.products.x = x;
+  qkv.products.normed = rows_of(m_.expert_normed, a, first, dims_.expert_width);
+  qkv.rope.dtype = a;
+  qkv.rope.count = i32(ways.count * variant.samples);
+  qkv.rope.rows = i32(setup_.horizon);
+  qkv.rope.heads = i32(dims_.heads);
+  qkv.rope.kv_heads = 1;
+  qkv.rope.head_dim = i32(dims_.head_dim);
+  qkv.rope.sequences_per_base = i32(variant.samples);
+  qkv.rope.base = m_.length + ways.first;
+  qkv.rope.table = m_.rope;
+  qkv.rope.positions = i32(positions());
+  qkv.rope.q = q;
+  qkv.rope.q_stride = dims_.query_width();
+  qkv.rope.k = kv;
+  qkv.rope.k_stride = kv_width;
+
+  frt_dense_attention_args attention{};
+  attention.dtype = a;
+  attention.scale = 1.0f / std::sqrt(static_cast<float>(dims_.head_dim));
+  attention.count = qkv.rope.count;
+  attention.rows = i32(setup_.horizon);
+  attention.heads = i32(dims_.heads);
+  attention.kv_heads = 1;
+  attention.head_dim = i32(dims_.head_dim);
+  attention.q = q;
+  attention.k = kv;
+  attention.v = rows_of(kv, a, 1, dims_.head_dim);
+  attention.q_stride = attention.y_stride = dims_.query_width();
+  attention.kv_stride = attention.context_stride = kv_width;
+  attention.context_rows = i32(capacity(variant));
+  attention.sequences_per_context = i32(variant.samples);
+  attention.context_length = m_.length + ways.first;
+  attention.y = y;
+
+  frt_norm_geglu_args geglu{};
+  geglu.x_dtype = r;
+  geglu.dtype = a;
+  geglu.rows = rows;
+  geglu.x = x;
+  geglu.normed = qkv.products.normed;
+  geglu.gate = rows_of(m_.expert_gate, a, first, dims_.expert_mlp);
+  geglu.h = h;
+
+  frt_dense_args out{};
+  out.y_dtype = r;
+  out.rows = rows;
+  out.accumulate = 1;
+  out.y = x;
+
+  for (std::int64_t i = 0; i < dims_.layers; ++i) {
+    const GemmaLayer& layer = weights_.expert[static_cast<std::size_t>(i)];
+    const std::array<frt_dense_part, 2> parts = {
+        {{layer.query, nullptr, FRT_ACTIVATION_NONE, 0, q, dims_.query_width()},
+         {layer.key_value, nullptr, FRT_ACTIVATION_NONE, 0, kv, kv_width}}};
+    const frt_modulation input = modulation(variant, step, 2 * i);
+    qkv.products.norm = adaptive(input);
+    qkv.products.parts = parts.data();
+    ops_.norm_qkv(recorder, qkv);
+
+    attention.context_k = context_rows(i, variant, ways.first);
+    attention.context_v = rows_of(context_rows(i, variant, ways.first), a, 1, dims_.head_dim);
+    ops_.dense_attention(recorder, attention);
+    out.x = y;
+    out.weight = layer.output;
+    out.gate = input;
+    dense(recorder, out);
+
+    const frt_modulation post = modulation(variant, step, 2 * i + 1);
+    geglu.norm = adaptive(post);
+    geglu.gate_weight = layer.gate;
+    geglu.up_weight = layer.up;
+    ops_.norm_geglu(recorder, geglu);
+    out.x = h;
+    out.weight = layer.down;
+    out.gate = post;
+    dense(recorder, out);
+    if (step == 0) show(tap, "s0_suffix_x", i, x, r, rows, dims_.expert_width);
+  }
+}
+
+frt_flow_output_args Engine::flow_output(const Variant& variant, const Ways& ways,
+                                         std::int64_t step) const {
+  const std::int64_t per_way = variant.samples * setup_.horizon;
+  frt_flow_output_args args{};
+  args.h_dtype = precision_.residual;
+  args.rows = i32(ways.count * per_way);
+  args.dim = i32(dims_.action_dim);
+  args.width = i32(dims_.expert_width);
+  args.h = rows_of(m_.expert_x, precision_.residual, ways.first * per_way, dims_.expert_width);
+  args.norm = adaptive(modulation(variant, step, dims_.modulations() - 1));
+  args.weight = weights_.out_weight;
+  args.bias = weights_.out_bias;
+  args.v = m_.v + ways.first * per_way * dims_.action_dim;
+  return args;
+}
+
+void Engine::flow_step(const Recorder& recorder, const Variant& variant, std::int64_t step,
+                       const Tap* tap) const {
+  const std::int32_t rows = i32(variant.samples * setup_.horizon);
+  const double t = 1.0 - static_cast<double>(step) / static_cast<double>(variant.steps);
+  const double tau = 1.0 - t;
+  const double pull =
+      step == 0 ? std::numeric_limits<double>::infinity() : (t * t + tau * tau) / (t * tau);
+  const auto* control = ports_.continuation.pointer<std::byte>();
+
+  frt_flow_step_args args{};
+  args.output = flow_output(variant, {0, variant.ways}, step);
+  frt_flow_update_args& update = args.update;
+  update.ways = i32(variant.ways);
+  update.samples = i32(variant.samples);
+  update.horizon = i32(setup_.horizon);
+  update.dim = i32(dims_.action_dim);
+  update.time = static_cast<float>(t);
+  update.step = static_cast<float>(-1.0 / static_cast<double>(variant.steps));
+  update.pull = static_cast<float>(pull);
+  update.v = m_.v;
+  if (variant.ways > 1) {
+    update.beta = ports_.beta.pointer<float>() + step * (setup_.ways - 1);
+  }
+  update.previous = ports_.previous.pointer<float>();
+  update.weights = ports_.previous_weights.pointer<float>();
+  update.cap =
+      reinterpret_cast<const float*>(control + offsetof(frt_policy_continuation, guidance_cap));
+  update.locked =
+      reinterpret_cast<const std::int32_t*>(control + offsetof(frt_policy_continuation, locked));
+  update.velocity = tap ? m_.velocity : nullptr;
+  update.x = ports_.actions.pointer<float>();
+  if (step + 1 < variant.steps) args.next = flow_input(variant);
+  ops_.flow_step(recorder, args);
+
+  show(tap, "way_v", step, m_.v, FRT_DTYPE_F32, variant.ways * rows, dims_.action_dim);
+  show(tap, "v", step, m_.velocity, FRT_DTYPE_F32, rows, dims_.action_dim);
+  show(tap, "x", step + 1, ports_.actions.pointer(), FRT_DTYPE_F32, rows, dims_.action_dim);
+}
+
+}  // namespace frt::pi05

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// selftest_goldens.hpp - golden tensors of a policy, and how computed ones are compared with them.
+//
+// Gates (those of the goldens' own documentation). f32: v, x and actions 1e-4; everything else
+// 1e-4 + 1e-5 of the tensor's largest value. bf16: actions cosine >= 0.9998 and 0.1; every other
+// tensor cosine >= 0.999. A cosine is over a whole tensor, in double. NaN never passes.
+#pragma once
+
+#include <frt/selftest.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace frt::pi05 {
+
+struct Golden {
+  std::vector<std::int64_t> shape;
+  std::vector<float> values;        // float tensors
+  std::vector<std::int64_t> ids;    // integer tensors but u8
+  std::vector<std::uint8_t> bytes;  // u8
+};
+
+// The tensors of one file.
+class Goldens {
+ public:
+  explicit Goldens(const std::filesystem::path& file);
+  const Golden* find(const std::string& name) const;
+  const Golden& get(const std::string& name) const;  // FRT_ERR_FORMAT
+  // Names that find() was never asked for.
+  std::vector<std::string> leftovers() const;
+
+ private:
+  std::string file_;
+  std::map<std::string, Golden> tensors_;
+  mutable std::map<std::string, bool> asked_;
+};
+
+enum class Quantity : std::uint8_t { kActions, kFlow, kStage };
+
+class Checks {
+ public:
+  Checks(frt_selftest_report report, void* user, bool exact)
+      : report_(report), user_(user), exact_(exact) {}
+
+  bool exact() const noexcept { return exact_; }
+  // Throws FRT_ERR_MISMATCH if the sizes differ.
+  void values(const std::string& name, Quantity quantity, std::span<const float> computed,
+              std::span<const float> golden);
+  // With a limit per value instead: |computed - golden| <= limit.
+  void within(const std::string& name, const std::string& gate, std::span<const double> computed,
+              std::span<const double> golden, std::span<const double> limits);
+  void bits(const std::string& name, std::span<const float> computed,
+            std::span<const float> golden);
+  void equal(const std::string& name, bool same, std::uint64_t values);
+  void skip(const std::string& name, const std::string& why);
+
+ private:
+  void send(const std::string& name, const std::string& gate, bool pass, frt_selftest_row row);
+
+  frt_selftest_report report_;
+  void* user_;
+  bool exact_;
+};
+
+}  // namespace frt::pi05

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tables model, role, observation and tokenizer.
+#include "tables.hpp"
+
+#include <algorithm>
+#include <frt/error.hpp>
+#include <frt/models/json.hpp>
+
+namespace frt::pi05 {
+namespace {
+
+// ---- model -----------------------------------------------------------------------------------
+
+frt_status create(frt_plugin plugin, const frt_model_params* params, frt_model* model,
+                  frt_error* error) {
+  return guard(error, [&] {
+    if (!plugin || !params || !model || !FRT_HAS(params, frt_model_params, config) ||
+        !params->checkpoint) {
+      throw Error(FRT_ERR_INVALID_ARGUMENT,
+                  "create: plugin, params with a checkpoint, and model must be given");
+    }
+    const auto& self = *object<PolicyPlugin>(plugin);
+    auto made = std::make_unique<Model>(self.host(), *params, self.family());
+    *model = reinterpret_cast<frt_model>(made.release());
+  });
+}
+
+void destroy(frt_model model) {
+  delete reinterpret_cast<Model*>(model);
+}
+
+template <class Info>
+frt_status give(const Info& known, Info* out) {
+  if (!out) return FRT_ERR_INVALID_ARGUMENT;
+  if (out->struct_size < sizeof(known)) return FRT_ERR_ABI;
+  *out = known;
+  return FRT_OK;
+}
+
+frt_status info(frt_model model, frt_model_info* out) {
+  return model ? give(model_of(model).info(), out) : FRT_ERR_INVALID_ARGUMENT;
+}
+
+frt_status ports(frt_model model, const frt_port** out, uint64_t* count) {
+  if (!model || !out || !count) return FRT_ERR_INVALID_ARGUMENT;
+  *out = model_of(model).ports().data();
+  *count = model_of(model).ports().size();
+  return FRT_OK;
+}
+
+frt_status graphs(frt_model model, const frt_model_graph** out, uint64_t* count) {
+  if (!model || !out || !count) return FRT_ERR_INVALID_ARGUMENT;
+  *out = model_of(model).graphs().data();
+  *count = model_of(model).graphs().size();
+  return FRT_OK;
+}
+
+const void* extension(frt_model model, const char* id) {
+  if (!model || !id) return nullptr;
+  const Model& self = model_of(model);
+  const std::string_view wanted(id);
+  if (wanted == FRT_EXT_TOKENIZER) return self.tokenizer() ? &tokenizer_table() : nullptr;
+  if (!self.loaded()) return nullptr;
+  if (wanted == FRT_EXT_ROLE_POLICY) return &role_table();
+  if (wanted == FRT_EXT_OBSERVATION) return &observation_table();
+  if (wanted == FRT_EXT_SELFTEST) return &selftest_table();
+  return nullptr;
+}
+
+// ---- role ------------------------------------------------------------------------------------
+
+frt_status policy_info(frt_model model, frt_policy_info* out) {
+  if (!model || !model_of(model).loaded()) return FRT_ERR_INVALID_ARGUMENT;
+  return give(model_of(model).policy_info(), out);
+}
+
+template <GraphKind kKind>
+frt_status key_of(frt_model model, const frt_policy_shape* shape, frt_shape_key* key) {
+  if (!model || !shape || !key) return FRT_ERR_INVALID_ARGUMENT;
+  if (shape->struct_size < sizeof(frt_policy_shape)) return FRT_ERR_ABI;
+  return model_of(model).key(kKind, *shape, *key);
+}
+
+frt_status set_prompt(frt_model model, uint32_t way, const char* instruction, const char* options,
+                      frt_stream stream, uint32_t* tokens, frt_error* error) {
+  return guard(error, [&] {
+    Observer& observer = *model_of(model).parts().observer;
+    if (!instruction || way >= model_of(model).policy_info().guidance_ways) {
+      throw Error(FRT_ERR_INVALID_ARGUMENT, "set_prompt: an instruction and a branch there is");
+    }
+    std::vector<double> state;
+    const models::Json json =
+        options && options[0] ? models::parse_json(options, "options") : models::Json::object();
+    for (const auto& [name, value] : json.items()) {
+      if (name != "state" || !value.is_array()) {
+        throw Error(FRT_ERR_INVALID_ARGUMENT,
+                    "set_prompt: option '" + name + "', expected \"state\": [numbers]");
+      }
+      for (const models::Json& number : value) {
+        if (!number.is_number()) {
+          throw Error(FRT_ERR_INVALID_ARGUMENT, "set_prompt: a state value is no number");
+        }
+        state.push_back(number.get<double>());
+      }
+    }
+    const Interface& face = observer.face();
+    if (face.state_in_prompt) {
+      if (state.empty()) {
+        throw Error(FRT_ERR_INVALID_ARGUMENT,
+                    "set_prompt: this policy's prompt holds the state; give options "
+                    "{\"state\": [...]}");
+      }
+      if (face.adapt_to_pi) aloha_state(state);
+      if (face.has_statistics) state = observer.normalised(std::move(state));
+    }
+    const std::vector<std::int32_t> ids = observer.prompt_ids(way, instruction, state);
+    observer.set_ids(way, ids, stream);
+    if (tokens) *tokens = static_cast<uint32_t>(ids.size());
+  });
+}
+
+frt_status set_guidance(frt_model model, const float* strengths, uint64_t count, frt_stream stream,
+                        frt_error* error) {
+  return guard(error, [&] {
+    if (!strengths && count > 0) {
+      throw Error(FRT_ERR_INVALID_ARGUMENT, "set_guidance: no strengths given");
+    }
+    model_of(model).set_guidance({strengths, count}, stream);
+  });
+}
+
+frt_status set_continuation(frt_model model, const frt_policy_previous* previous, frt_stream stream,
+                            frt_error* error) {
+  return guard(error, [&] {
+    if (!previous || !FRT_HAS(previous, frt_policy_previous, actions)) {
+      throw Error(FRT_ERR_INVALID_ARGUMENT, "set_continuation: previous must be given");
+    }
+    model_of(model).set_continuation(*previous, stream);
+  });
+}
+
+// ---- observation -----------------------------------------------------------------------------
+
+frt_status observation_info(frt_model model, frt_observation_info* out) {
+  if (!model) return FRT_ERR_INVALID_ARGUMENT;
+  const Model& self = model_of(model);
+  const Interface& face = self.parts().face;
+  frt_observation_info known{};
+  known.struct_size = sizeof(known);
+  known.action_dim = static_cast<uint32_t>(face.action_dim);
+  known.state_dim = static_cast<uint32_t>(face.state_dim);
+  known.names = self.names_json().c_str();
+  known.metadata = self.metadata_json().c_str();
+  return give(known, out);
+}
+
+frt_status write_observation(frt_model model, const frt_observation* observation, frt_stream stream,
+                             frt_observed* observed, frt_error* error) {
+  return guard(error, [&] {
+    if (!observation || !FRT_HAS(observation, frt_observation, options) || !observed ||
+        !FRT_HAS(observed, frt_observed, state) ||
+        (observation->array_count > 0 && !observation->arrays)) {
+      throw Error(FRT_ERR_INVALID_ARGUMENT, "observation and observed must be given");
+    }
+    model_of(model).parts().observer->write(*observation, stream, *observed);
+  });
+}
+
+frt_status finish_actions(frt_model model, const frt_observed* observed, const float* actions,
+                          double* robot, frt_error* error) {
+  return guard(error, [&] {
+    if (!observed || !FRT_HAS(observed, frt_observed, state) || !actions || !robot) {
+      throw Error(FRT_ERR_INVALID_ARGUMENT, "finish: observed, actions and robot must be given");
+    }
+    model_of(model).parts().observer->finish(*observed, actions, robot);
+  });
+}
+
+// ---- tokenizer -------------------------------------------------------------------------------
+
+// SentencePiece knows no streaming: ids are kept, and what is complete is given out.
+struct TextStream {
+  const models::SentencePiece& tokenizer;
+  std::vector<std::int32_t> ids;
+  std::size_t given = 0;  // bytes
+};
+
+uint32_t vocabulary(frt_model model) {
+  return static_cast<uint32_t>(model_of(model).tokenizer()->vocab_size());
+}
+
+frt_status encode(frt_model model, const char* text, uint64_t bytes, uint32_t, frt_sink sink,
+                  void* user, frt_error* error) {
+  return guard(error, [&]() -> frt_status {
+    const auto ids = model_of(model).tokenizer()->encode(std::string_view(text, bytes));
+    return ids.empty() ? FRT_OK : sink(user, ids.data(), ids.size() * sizeof(ids[0]));
+  });
+}
+
+frt_status decode(frt_model model, const int32_t* ids, uint64_t count, uint32_t, frt_sink sink,
+                  void* user, frt_error* error) {
+  return guard(error, [&]() -> frt_status {
+    const std::string text = model_of(model).tokenizer()->decode({ids, count});
+    return text.empty() ? FRT_OK : sink(user, text.data(), text.size());
+  });
+}
+
+int32_t token_id(frt_model model, const char* token) {
+  int32_t id = -1;
+  guard(nullptr, [&] { id = model_of(model).tokenizer()->piece_id(token); });
+  return id;
+}
+
+frt_status stream_create(frt_model model, uint32_t, frt_text_stream* stream, frt_error* error) {
+  return guard(error, [&] {
+    *stream = handle<frt_text_stream>(new TextStream{*model_of(model).tokenizer(), {}, 0});
+  });
+}
+
+frt_status give_rest(TextStream& self, bool all, frt_sink sink, void* user) {
+  const std::string text = self.tokenizer.decode(self.ids);
+  std::size_t end = text.size();
+  constexpr std::string_view kBroken = "\xEF\xBF\xBD";  // an unfinished character so far
+  if (!all && text.ends_with(kBroken)) end -= kBroken.size();
+  if (end <= self.given) return FRT_OK;
+  const std::size_t first = std::exchange(self.given, end);
+  return sink(user, text.data() + first, end - first);
+}
+
+frt_status stream_push(frt_text_stream stream, int32_t id, frt_sink sink, void* user,
+                       frt_error* error) {
+  return guard(error, [&] {
+    auto& self = *object<TextStream>(stream);
+    self.ids.push_back(id);
+    return give_rest(self, false, sink, user);
+  });
+}
+
+frt_status stream_flush(frt_text_stream stream, frt_sink sink, void* user, frt_error* error) {
+  return guard(error, [&] {
+    auto& self = *object<TextStream>(stream);
+    const frt_status status = give_rest(self, true, sink, user);
+    self.ids.clear();
+    self.given = 0;
+    return status;
+  });
+}
+
+void stream_destroy(frt_text_stream stream) {
+  delete object<TextStream>(stream);
+}
+
+}  // namespace
+
+const void* PolicyPlugin::extension(std::string_view id) noexcept {
+  return id == FRT_EXT_MODEL ? &model_table() : nullptr;
+}
+
+const frt_model_v1& model_table() noexcept {
+  static constexpr frt_model_v1 kTable = {
+      sizeof(frt_model_v1), 0, create, destroy, info, ports, graphs, pi05::extension};
+  return kTable;
+}
+
+const frt_role_policy_v1& role_table() noexcept {
+  static constexpr frt_role_policy_v1 kTable = {sizeof(frt_role_policy_v1),
+                                                0,
+                                                policy_info,
+                                                key_of<GraphKind::kInfer>,
+                                                key_of<GraphKind::kObserve>,
+                                                key_of<GraphKind::kAct>,
+                                                set_prompt,
+                                                set_guidance,
+                                                set_continuation};
+  return kTable;
+}
+
+const frt_observation_v1& observation_table() noexcept {
+  static constexpr frt_observation_v1 kTable = {sizeof(frt_observation_v1), 0, observation_info,
+                                                write_observation, finish_actions};
+  return kTable;
+}
+
+const frt_tokenizer_v1& tokenizer_table() noexcept {
+  static constexpr frt_tokenizer_v1 kTable = {sizeof(frt_tokenizer_v1),
+                                              0,
+                                              vocabulary,
+                                              encode,
+                                              decode,
+                                              token_id,
+                                              stream_create,
+                                              stream_push,
+                                              stream_flush,
+                                              stream_destroy};
+  return kTable;
+}
+
+}  // namespace frt::pi05

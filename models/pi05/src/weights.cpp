@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "weights.hpp"
+
+#include <cmath>
+#include <frt/error.hpp>
+#include <frt/models/formats.hpp>
+#include <utility>
+
+namespace frt::pi05 {
+namespace {
+
+std::int32_t i32(std::int64_t value) {
+  return static_cast<std::int32_t>(value);
+}
+
+// Walks the network in order and counts what it places.
+class Builder {
+ public:
+  Builder(const Config& config, frt_dtype activation, WeightSource& source,
+          models::DeviceMemory& memory, Weights& weights)
+      : dims_(config.dims),
+        activation_(activation),
+        source_(source),
+        memory_(memory),
+        weights_(weights) {}
+
+  const float* constants(const std::vector<float>& values) {
+    weights_.totals.parameters += values.size();
+    return reinterpret_cast<const float*>(memory_.upload(std::as_bytes(std::span(values))));
+  }
+  const float* vector(const std::string& name, std::int64_t count) {
+    return constants(source_.values(name, {count}));
+  }
+  const float* centred(const std::string& name, std::int64_t count) {
+    std::vector<float> values = source_.values(name, {count});
+    for (float& value : values) value += 1.0f;
+    return constants(values);
+  }
+
+  // Matrices one behind the other in one block, of one type; `groups` says how many of them make
+  // one weight each.
+  std::vector<frt_weight> adjacent(const std::vector<MatrixName>& matrices,
+                                   const std::vector<std::size_t>& groups) {
+    bool wide = false;
+    std::int64_t rows = 0;
+    for (const MatrixName& matrix : matrices) {
+      wide = wide || source_.is_wide(matrix.name);
+      rows += matrix.rows;
+    }
+    const frt_dtype dtype = stored_dtype(wide);
+    const std::int64_t columns = matrices.front().columns;
+    std::byte* target = memory_.place(bytes_of(dtype, rows * columns));
+    std::vector<frt_weight> out;
+    std::size_t next = 0;
+    for (const std::size_t count : groups) {
+      frt_weight weight{};
+      weight.format = dtype == FRT_DTYPE_F32 ? FRT_WEIGHT_F32 : FRT_WEIGHT_BF16;
+      weight.cols = i32(columns);
+      weight.data = target;
+      weight.global_scale = 1;
+      for (std::size_t i = 0; i < count; ++i, ++next) {
+        source_.place(matrices[next], dtype, target);
+        weight.rows += i32(matrices[next].rows);
+        target += bytes_of(dtype, matrices[next].rows * columns);
+      }
+      out.push_back(counted(weight));
+    }
+    return out;
+  }
+  frt_weight matrix(const std::string& name, std::int64_t rows, std::int64_t columns) {
+    return adjacent({{name, rows, columns}}, {1}).front();
+  }
+
+  void patches() {
+    const Dims& d = dims_;
+    const std::vector<float> kernel = source_.values("vision.embeddings.patch_embedding.weight",
+                                                     {d.vision_width, 3, d.patch, d.patch});
+    const auto stored = static_cast<std::size_t>(d.patch_values());
+    const auto columns = static_cast<std::size_t>(d.patch_columns());
+    const auto rows = static_cast<std::size_t>(d.vision_width);
+    std::vector<float> padded(rows * columns);
+    for (std::size_t r = 0; r < rows; ++r) {
+      for (std::size_t c = 0; c < stored; ++c) padded[r * columns + c] = kernel[r * stored + c];
+    }
+    const frt_dtype dtype =
+        stored_dtype(source_.is_wide("vision.embeddings.patch_embedding.weight"));
+    std::vector<std::byte> bytes(bytes_of(dtype, static_cast<std::int64_t>(padded.size())));
+    models::narrow(dtype, padded.data(), padded.size(), bytes.data());
+    weights_.patch.format = dtype == FRT_DTYPE_F32 ? FRT_WEIGHT_F32 : FRT_WEIGHT_BF16;
+    weights_.patch.rows = i32(d.vision_width);
+    weights_.patch.cols = i32(d.patch_columns());
+    weights_.patch.data = memory_.upload(bytes);
+    weights_.patch.global_scale = 1;
+    counted(weights_.patch);
+
+    const std::vector<float> bias =
+        source_.values("vision.embeddings.patch_embedding.bias", {d.vision_width});
+    std::vector<float> addend =
+        source_.values("vision.embeddings.position_embedding.weight", {d.cells(), d.vision_width});
+    for (std::size_t i = 0; i < addend.size(); ++i) addend[i] += bias[i % rows];
+    weights_.patch_addend = constants(addend);
+  }
+
+  VisionLayer vision_layer(const std::string& prefix) {
+    const std::int64_t w = dims_.vision_width;
+    const std::int64_t m = dims_.vision_mlp;
+    VisionLayer layer;
+    layer.norm1 = vector(prefix + "layer_norm1.weight", w);
+    layer.norm1_bias = vector(prefix + "layer_norm1.bias", w);
+    layer.norm2 = vector(prefix + "layer_norm2.weight", w);
+    layer.norm2_bias = vector(prefix + "layer_norm2.bias", w);
+    std::vector<MatrixName> parts;
+    std::vector<float> bias;
+    for (const char* part : {"q_proj", "k_proj", "v_proj"}) {
+      const std::string base = prefix + "self_attn." + part;
+      parts.push_back({base + ".weight", w, w});
+      const std::vector<float> own = source_.values(base + ".bias", {w});
+      bias.insert(bias.end(), own.begin(), own.end());
+    }
+    layer.qkv = adjacent(parts, {3}).front();
+    layer.qkv_bias = constants(bias);
+    layer.output = matrix(prefix + "self_attn.out_proj.weight", w, w);
+    layer.output_bias = vector(prefix + "self_attn.out_proj.bias", w);
+    layer.fc1 = matrix(prefix + "mlp.fc1.weight", m, w);
+    layer.fc1_bias = vector(prefix + "mlp.fc1.bias", m);
+    layer.fc2 = matrix(prefix + "mlp.fc2.weight", w, m);
+    layer.fc2_bias = vector(prefix + "mlp.fc2.bias", w);
+    return layer;
+  }
+
+  // `only_keys`: nothing but keys and values is ever read.
+  GemmaLayer gemma_layer(const std::string& prefix, std::int64_t width, std::int64_t mlp,
+                         bool norms, bool only_keys) {
+    GemmaLayer layer;
+    if (norms) layer.input_norm = centred(prefix + "input_layernorm.weight", width);
+    const MatrixName q = {prefix + "self_attn.q_proj.weight", dims_.query_width(), width};
+    const MatrixName k = {prefix + "self_attn.k_proj.weight", dims_.head_dim, width};
+    const MatrixName v = {prefix + "self_attn.v_proj.weight", dims_.head_dim, width};
+    if (only_keys) {
+      layer.key_value = adjacent({k, v}, {2}).front();
+      return layer;
+    }
+    const std::vector<frt_weight> products = adjacent({q, k, v}, {1, 2});
+    layer.query = products[0];
+    layer.key_value = products[1];
+    layer.output = matrix(prefix + "self_attn.o_proj.weight", width, dims_.query_width());
+    if (norms) layer.post_norm = centred(prefix + "post_attention_layernorm.weight", width);
+    const std::vector<frt_weight> halves = adjacent({{prefix + "mlp.gate_proj.weight", mlp, width},
+                                                     {prefix + "mlp.up_proj.weight", mlp, width}},
+                                                    {1, 1});
+    layer.gate = halves[0];
+    layer.up = halves[1];
+    layer.down = matrix(prefix + "mlp.down_proj.weight", width, mlp);
+    return layer;
+  }
+
+ private:
+  frt_dtype stored_dtype(bool wide) const {
+    return wide && activation_ == FRT_DTYPE_F32 ? FRT_DTYPE_F32 : FRT_DTYPE_BF16;
+  }
+  frt_weight counted(const frt_weight& weight) {
+    const auto values =
+        static_cast<std::uint64_t>(weight.rows) * static_cast<std::uint64_t>(weight.cols);
+    WeightTotals& totals = weights_.totals;
+    totals.parameters += values;
+    totals.bytes += values * (weight.format == FRT_WEIGHT_F32 ? 4 : 2);
+    totals.format_parameters[weight.format] += values;
+    weights_.formats |= FRT_WEIGHT_BIT(weight.format);
+    return weight;
+  }
+
+  const Dims& dims_;
+  frt_dtype activation_;
+  WeightSource& source_;
+  models::DeviceMemory& memory_;
+  Weights& weights_;
+};
+
+}  // namespace
+
+Weights build_weights(const Config& config, frt_dtype activation, WeightSource& source,
+                      std::unique_ptr<models::DeviceMemory> memory) {
+  const Dims& d = config.dims;
+  source.begin(weight_bytes(config, activation));
+  Weights weights;
+  Builder builder(config, activation, source, *memory, weights);
+  builder.patches();
+  for (std::int64_t i = 0; i < d.vision_layers; ++i) {
+    weights.vision.push_back(
+        builder.vision_layer("vision.encoder.layers." + std::to_string(i) + "."));
+  }
+  weights.vision_norm = builder.vector("vision.post_layernorm.weight", d.vision_width);
+  weights.vision_norm_bias = builder.vector("vision.post_layernorm.bias", d.vision_width);
+  weights.projector = builder.matrix("projector.weight", d.width, d.vision_width);
+  weights.projector_bias = builder.vector("projector.bias", d.width);
+  weights.embedding = builder.matrix("embedding", d.vocabulary, d.width);
+  for (std::int64_t i = 0; i < d.layers; ++i) {
+    weights.prefix.push_back(builder.gemma_layer("prefix.layers." + std::to_string(i) + ".",
+                                                 d.width, d.mlp, true, i + 1 == d.layers));
+  }
+  const std::uint64_t before = weights.totals.bytes;
+  for (std::int64_t i = 0; i < d.layers; ++i) {
+    weights.expert.push_back(builder.gemma_layer("expert.layers." + std::to_string(i) + ".",
+                                                 d.expert_width, d.expert_mlp, false, false));
+  }
+  weights.totals.expert_bytes = weights.totals.bytes - before;
+  weights.in_weight =
+      builder.constants(source.values("action_in_proj.weight", {d.expert_width, d.action_dim}));
+  weights.in_bias = builder.vector("action_in_proj.bias", d.expert_width);
+  weights.out_weight =
+      builder.constants(source.values("action_out_proj.weight", {d.action_dim, d.expert_width}));
+  weights.out_bias = builder.vector("action_out_proj.bias", d.action_dim);
+  memory->finish();
+  source.end();
+  weights.memory = std::move(memory);
+  return weights;
+}
+
+std::uint64_t weight_bytes(const Config& config, frt_dtype activation) {
+  const Dims& d = config.dims;
+  const std::int64_t vision =
+      d.vision_layers * (4 * d.vision_width * d.vision_width + 2 * d.vision_width * d.vision_mlp) +
+      d.vision_width * (d.patch_columns() + d.width);
+  const auto layer = [&](std::int64_t width, std::int64_t mlp) {
+    return width * (2 * d.query_width() + 2 * d.head_dim + 3 * mlp);
+  };
+  const std::int64_t values =
+      vision + d.vocabulary * d.width +
+      d.layers * (layer(d.width, d.mlp) + layer(d.expert_width, d.expert_mlp)) -
+      layer(d.width, d.mlp) + 2 * d.head_dim * d.width;
+  return bytes_of(activation, values);
+}
+
+std::string describe_formats(const WeightTotals& totals) {
+  const std::uint64_t f32 = totals.format_parameters[FRT_WEIGHT_F32];
+  const std::uint64_t all = f32 + totals.format_parameters[FRT_WEIGHT_BF16];
+  if (f32 == 0) return "bf16";
+  if (f32 == all) return "f32";
+  const auto share = std::lround(100.0 * static_cast<double>(f32) / static_cast<double>(all));
+  return "f32 " + std::to_string(share) + " %, bf16 " + std::to_string(100 - share) + " %";
+}
+
+}  // namespace frt::pi05

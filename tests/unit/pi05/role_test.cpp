@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// The role of a policy: nothing that changes at run time records anything again.
+#include <algorithm>
+#include <cmath>
+
+#include "policy_driver.hpp"
+
+using namespace frt::test;
+
+namespace {
+
+uint64_t captures(const ModelRig& rig) {
+  return rig.context.counters().captures_since_ready;
+}
+
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double most = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    most = std::max(most, std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
+  }
+  return most;
+}
+
+}  // namespace
+
+TEST_CASE("prompts, masks, noises, states and strengths change without a capture") {
+  const ModelRig rig(policy_checkpoint("tiny/openpi"),
+                     "activations = \"f32\"\nprompt_buckets = \"8,32\"" + tokenizer_option(), "", 0,
+                     "", "frt.recap_cfg");
+  const PolicyDriver driver(rig);
+  driver.fill(1);
+  driver.set_tokens(1, {2, 50, 60});
+  std::vector<std::vector<float>> results;
+  for (const uint32_t length : {3u, 8u, 9u, 32u}) {
+    std::vector<int32_t> ids(length);
+    for (uint32_t i = 0; i < length; ++i) ids[i] = static_cast<int32_t>(20 + 7 * i);
+    driver.set_tokens(0, ids);
+    results.push_back(driver.infer(PolicyDriver::shape(3, length)));
+  }
+  driver.set_noise(9);
+  results.push_back(driver.infer(PolicyDriver::shape(3, 32)));
+  driver.set_mask({1, 0, 1});
+  results.push_back(driver.infer(PolicyDriver::shape(2, 32)));
+  const std::vector<float> strength = {2.5f};
+  frt_error error{};
+  REQUIRE(driver.role->set_guidance(rig.model, strength.data(), 1, driver.stream, &error) ==
+          FRT_OK);
+  results.push_back(driver.infer(PolicyDriver::shape(2, 32)));
+  uint32_t tokens = 0;
+  REQUIRE(driver.role->set_prompt(rig.model, 0, "pick up the cup", "{\"state\": [0.1, -0.2]}",
+                                  driver.stream, &tokens, &error) == FRT_OK);
+  results.push_back(driver.infer(PolicyDriver::shape(2, tokens)));
+  for (std::size_t i = 1; i < results.size(); ++i)
+    CHECK(distance(results[i], results[i - 1]) > 1e-4);
+  CHECK(captures(rig) == 0);
+}
+
+TEST_CASE("a graph with room for more views gives the same actions") {
+  const ModelRig rig(policy_checkpoint("tiny/openpi"), "activations = \"f32\"", "", 0, "",
+                     "frt.pi05");
+  const PolicyDriver driver(rig);
+  driver.fill(2);
+  driver.set_tokens(0, {2, 40, 41, 42});
+  driver.set_mask({0, 1, 1});
+  const std::vector<float> exact = driver.infer(PolicyDriver::shape(2, 4));
+  CHECK(distance(driver.infer(PolicyDriver::shape(3, 4)), exact) < 1e-5);
+  CHECK(distance(driver.infer(PolicyDriver::shape(3, 200)), exact) < 1e-5);
+}
+
+TEST_CASE("keys say what is not there") {
+  const ModelRig rig(policy_checkpoint("tiny/openpi"),
+                     "activations = \"f32\"\nsteps = \"10,4\"\nprompt_buckets = \"16\"", "", 0, "",
+                     "frt.pi05");
+  const PolicyDriver driver(rig);
+  const auto status = [&](frt_policy_shape shape) {
+    frt_shape_key key = 0;
+    return driver.role->infer_key(rig.model, &shape, &key);
+  };
+  frt_policy_shape shape = PolicyDriver::shape(3, 16);
+  CHECK(status(shape) == FRT_OK);
+  shape.steps = 4;
+  CHECK(status(shape) == FRT_OK);
+  shape.steps = 5;
+  CHECK(status(shape) == FRT_ERR_NO_VARIANT);
+  shape.steps = 0;
+  shape.ways = 2;
+  CHECK(status(shape) == FRT_ERR_NO_VARIANT);
+  shape.ways = 1;
+  shape.samples = 2;
+  CHECK(status(shape) == FRT_ERR_NO_VARIANT);
+  shape.samples = 0;
+  shape.views = 4;
+  CHECK(status(shape) == FRT_ERR_OUT_OF_RANGE);
+  shape.views = 1;
+  shape.prompt = 17;
+  CHECK(status(shape) == FRT_ERR_OUT_OF_RANGE);
+  shape.struct_size = 4;
+  CHECK(status(shape) == FRT_ERR_ABI);
+}
+
+TEST_CASE("observe and act as one plan give the whole inference") {
+  const ModelRig rig(policy_checkpoint("tiny/openpi"), "activations = \"f32\"", "", 0, "",
+                     "frt.pi05");
+  const PolicyDriver driver(rig);
+  driver.fill(3);
+  driver.set_tokens(0, {2, 30, 31});
+  const frt_policy_shape shape = PolicyDriver::shape(3, 3);
+  const std::vector<float> whole = driver.infer(shape);
+  driver.write(driver.info.actions, std::vector<float>(whole.size(), 7.0f));
+
+  frt_shape_key observe = 0, act = 0;
+  REQUIRE(driver.role->observe_key(rig.model, &shape, &observe) == FRT_OK);
+  REQUIRE(driver.role->act_key(rig.model, &shape, &act) == FRT_OK);
+  const frt_exec_v1& table = rig.context.table();
+  const frt::Stream slow = rig.context.create_stream("observe");
+  frt_plan plan = nullptr;
+  frt_error error{};
+  uint32_t first = 0, second = 0;
+  REQUIRE(table.plan_create(rig.context, "split", &plan, &error) == FRT_OK);
+  REQUIRE(table.plan_add(plan, driver.info.observe, observe, slow, &first, &error) == FRT_OK);
+  REQUIRE(table.plan_add(plan, driver.info.act, act, driver.stream, &second, &error) == FRT_OK);
+  REQUIRE(table.plan_after(plan, second, first, &error) == FRT_OK);
+  REQUIRE(table.plan_compile(plan, 0, &error) == FRT_OK);
+  REQUIRE(table.plan_execute(plan, driver.stream) == FRT_OK);
+  CHECK(driver.read<float>(driver.info.actions, whole.size()) == whole);
+  table.plan_release(plan);
+}
+
+TEST_CASE("several samples of one observation equal single ones") {
+  const ModelRig rig(policy_checkpoint("tiny/openpi"), "activations = \"f32\"\nsamples = 3", "", 0,
+                     "", "frt.pi05");
+  const PolicyDriver driver(rig);
+  driver.fill(4);
+  driver.set_tokens(0, {2, 30, 31});
+  frt_policy_shape shape = PolicyDriver::shape(3, 3);
+  shape.samples = 3;
+  const std::vector<float> all = driver.infer(shape);
+  const uint64_t chunk = uint64_t{driver.info.horizon} * driver.info.action_dim;
+  const std::vector<float> noise = driver.read<float>(driver.info.noise, 3 * chunk);
+  shape.samples = 1;
+  for (uint64_t i = 0; i < 3; ++i) {
+    const auto at = static_cast<std::ptrdiff_t>(i * chunk);
+    const auto size = static_cast<std::ptrdiff_t>(chunk);
+    driver.write(driver.info.noise,
+                 std::vector<float>(noise.begin() + at, noise.begin() + at + size));
+    const std::vector<float> one = driver.infer(shape);
+    CHECK(distance(one, std::vector<float>(all.begin() + at, all.begin() + at + size)) < 1e-5);
+  }
+}
+
+TEST_CASE("a continuation is set, refused and taken back") {
+  const ModelRig rig(policy_checkpoint("tiny/openpi"), "activations = \"f32\"", "", 0, "",
+                     "frt.pi05");
+  const PolicyDriver driver(rig);
+  driver.fill(5);
+  driver.set_tokens(0, {2, 30, 31});
+  const frt_policy_shape shape = PolicyDriver::shape(3, 3);
+  const std::vector<float> free = driver.infer(shape);
+  const uint32_t dim = driver.info.action_dim;
+  std::vector<float> rest(6 * dim, 0.5f);
+  frt_policy_previous previous{};
+  previous.struct_size = sizeof(previous);
+  previous.mode = FRT_CONTINUE_LOCKED;
+  previous.delay = 2;
+  previous.rows = 6;
+  previous.actions = rest.data();
+  const auto set = [&] {
+    frt_error error{};
+    return driver.role->set_continuation(rig.model, &previous, driver.stream, &error);
+  };
+  REQUIRE(set() == FRT_OK);
+  const std::vector<float> locked = driver.infer(shape);
+  for (uint32_t i = 0; i < 2 * dim; ++i) CHECK(locked[i] == 0.5f);
+  CHECK(distance(locked, free) > 1e-3);
+
+  previous.mode = FRT_CONTINUE_GUIDED;
+  previous.execution_horizon = 6;
+  REQUIRE(set() == FRT_OK);
+  CHECK(distance(driver.infer(shape), free) > 1e-3);
+
+  previous.mode = FRT_CONTINUE_CLEAN;  // not trained with a delay
+  CHECK(set() == FRT_ERR_UNSUPPORTED);
+  previous.mode = FRT_CONTINUE_LOCKED;
+  previous.delay = 7;
+  CHECK(set() == FRT_ERR_OUT_OF_RANGE);
+  previous.delay = 1;
+  rest[3] = std::nanf("");
+  CHECK(set() == FRT_ERR_INVALID_ARGUMENT);
+  previous.mode = FRT_CONTINUE_NONE;
+  REQUIRE(set() == FRT_OK);
+  CHECK(driver.infer(shape) == free);
+}
