@@ -34,6 +34,7 @@ checkpoint = "checkpoints/demo"   # relative to this file; or "synthetic:qwen3.6
 # [host.lm]
 # model       = "demo"
 # capsule_dir = "capsules"        # disk tier; absent: no disk tier
+# capsule_device = "2G"           # bytes of device memory for capsules; also capsule_host, _disk
 )";
 
 void add_check(App& app, CLI::App& config) {

@@ -365,7 +365,19 @@ std::shared_ptr<const CapsuleContent> CapsuleRegistry::restore(const std::string
                                                                const Stream& stream) {
   if (fetch(name)) wait(name);
   Entry& entry = at(name);
-  (entry.device ? entry.device : entry.host).restore(slot, stream);
+  for (bool done = false; !done;) {
+    try {
+      (entry.device ? entry.device : entry.host).restore(slot, stream);
+      done = true;
+    } catch (const Error& error) {
+      if (error.status() != FRT_ERR_OUT_OF_MEMORY) throw;
+      // Room for its rows is made by others: it counts as pinned meanwhile.
+      const bool pinned = std::exchange(entry.view.pinned, true);
+      const bool freed = make_room();
+      entry.view.pinned = pinned;
+      if (!freed) throw;
+    }
+  }
   touch(entry);
   const std::shared_ptr<const CapsuleContent> content = entry.content;
   if (!entry.device) {

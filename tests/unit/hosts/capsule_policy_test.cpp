@@ -383,7 +383,7 @@ TEST_CASE("a file that is damaged or gone when it is needed is reported and forg
   World world;
   {
     CapsuleRegistry registry = world.registry(0, 0, 0);
-    for (const char* name : {"bad", "gone", "good"}) {
+    for (const char* name : {"bad", "lost", "good"}) {
       world.fill(0, 1);
       registry.save(0, content_of(counting(name[0], 20), name), world.stream, false);
     }
@@ -396,8 +396,8 @@ TEST_CASE("a file that is damaged or gone when it is needed is reported and forg
     file.put('\xA5');
     file.put('\x11');
   }
-  fs::remove(world.folder / "gone.capsule");
-  for (const char* name : {"bad", "gone"}) {
+  fs::remove(world.folder / "lost.capsule");
+  for (const char* name : {"bad", "lost"}) {
     CAPTURE(name);
     REQUIRE(registry.find(counting(name[0], 30), ""));
     CHECK(has(failure([&] { registry.restore(name, 1, world.stream); }), name));
