@@ -12,6 +12,7 @@
 #include <numeric>
 
 #include "cli/app.hpp"
+#include "cli/bench_policy.hpp"
 #include "cli/build_info.hpp"
 #include "cli/loaded_model.hpp"
 #include "cli/number_list.hpp"
@@ -393,8 +394,11 @@ void add_bench_command(App& app) {
       ->capture_default_str();
   CLI::App* capsule = command->add_subcommand("capsule", "Measure what capsules cost and save");
   const std::function<ExitCode()> capsules = add_bench_capsule(app, *capsule);
-  app.add_command(command, [&app, options, capsule, capsules] {
+  CLI::App* policy = command->add_subcommand("policy", "Measure the inferences of a policy");
+  const std::function<ExitCode()> policies = add_bench_policy(app, *policy);
+  app.add_command(command, [&app, options, capsule, capsules, policy, policies] {
     if (capsule->parsed()) return capsules();
+    if (policy->parsed()) return policies();
     if (options->manifest.empty()) {
       throw ExitError(ExitCode::kUsage, FRT_ERR_INVALID_ARGUMENT, "manifest is required");
     }
