@@ -135,13 +135,14 @@ class Bench {
     capsule.wait();
     std::vector<double> save, load, verify, describe;
     for (int i = 0; i <= 3; ++i) {
-      const double saved = seconds([&] { capsule.save(folder, "bench", "", FRT_CAPSULE_REPLACE); });
+      const double saved = seconds([&] { capsule.save(folder, "bench", ""); });
       const double loaded =
           seconds([&] { capsules_.load(folder, "bench", FRT_SPACE_HOST_PINNED); });
       const double verified =
           seconds([&] { verify_capsule(*core::capsules_table(), folder, "bench"); });
       const double described =
           seconds([&] { describe_capsule(*core::capsules_table(), folder, "bench"); });
+      remove_capsule(*core::capsules_table(), folder, "bench");
       if (i == 0) continue;
       save.push_back(saved);
       load.push_back(loaded);
@@ -156,7 +157,6 @@ class Bench {
                             gigabytes / median(save), gigabytes / median(load),
                             gigabytes / median(verify), median(describe) * 1e3)
                     .c_str());
-    remove_capsule(*core::capsules_table(), folder, "bench");
   }
 
  private:

@@ -31,8 +31,8 @@ CapsuleOwner make_capsule(frt_state_s& state, uint64_t boundary, frt_space space
   std::vector<int32_t> blocks;
   if (by_reference) blocks.reserve(state.rows->count(boundary));
   try {
-    made->held =
-        store.take(space, store.pieces_for(by_reference ? state.fixed_bytes : made->bytes), stream);
+    made->held = store.take(
+        space, store.pieces_for(space, by_reference ? state.fixed_bytes : made->bytes), stream);
   } catch (const Error& error) {
     if (error.status() != FRT_ERR_OUT_OF_MEMORY) throw;
     throw Error(FRT_ERR_OUT_OF_MEMORY, "a capsule of " + std::to_string(made->bytes) +
@@ -84,7 +84,8 @@ frt_status info(frt_capsule capsule, frt_capsule_info* info) noexcept {
   full.state = capsule->state;
   full.boundary = capsule->boundary;
   full.bytes = capsule->bytes;
-  full.held_bytes = capsule->held.pieces.size() * capsule->state->store->piece_bytes();
+  full.held_bytes =
+      capsule->held.pieces.size() * capsule->state->store->piece_bytes(capsule->space);
   full.shared_bytes = capsule->held.blocks.size() * capsule->state->block_stride;
   return copy_out(info, full);
 }

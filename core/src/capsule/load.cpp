@@ -164,7 +164,7 @@ void verify_payload(const CapsuleReading& reading) {
 // Step 5, into the pieces of the capsule.
 void read_payload(const CapsuleReading& reading, const frt_capsule_s& capsule) {
   const FileShape& shape = reading.shape;
-  const uint64_t piece_bytes = capsule.state->store->piece_bytes();
+  const uint64_t piece_bytes = capsule.state->store->piece_bytes(capsule.space);
   for_each_parallel(shape.chunks(), [&](uint64_t chunk) {
     const uint64_t end = std::min((chunk + 1) * kChunkBytes, capsule.bytes);
     Sha256 sha;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sizes of pieces: large enough that a capsule is few copies and pinning is seldom, small enough
 // that the last piece of a capsule wastes little: a sixteenth of the largest capsule as a power of
-// two, 4 KiB to 32 MiB.
+// two, 4 KiB to 32 MiB. With row blocks a capsule in device memory has the FIXED part alone for
+// itself, of the same size every time: one piece, so one copy.
 //
 // Giving back cannot fail: every list has room before something is handed out.
 #include "capsule/store.hpp"
@@ -24,9 +25,13 @@ constexpr uint64_t kLargestPiece = uint64_t{1} << 25;
 }  // namespace
 
 CapsuleStore::CapsuleStore(frt_state_s& state, uint64_t largest)
-    : state_(state),
-      piece_bytes_(std::bit_ceil(std::clamp(largest / 16, kSmallestPiece, kLargestPiece))),
-      blocks_(state.rows ? state.rows->slot_blocks() : 0) {
+    : state_(state), blocks_(state.rows ? state.rows->slot_blocks() : 0) {
+  for (Shelf& shelf : shelves_) {
+    shelf.piece_bytes = std::bit_ceil(std::clamp(largest / 16, kSmallestPiece, kLargestPiece));
+  }
+  if (state.rows && state.fixed_bytes) {
+    shelves_[FRT_SPACE_DEVICE].piece_bytes = state.fixed_bytes;
+  }
   copies_.reserve(FRT_COPY_BATCH_MAX);
 }
 
@@ -35,8 +40,8 @@ CapsuleStore::~CapsuleStore() {
   for (frt_event event : events_) exec::event_release(event);
 }
 
-uint64_t CapsuleStore::pieces_for(uint64_t bytes) const noexcept {
-  return bytes ? (bytes - 1) / piece_bytes_ + 1 : 1;
+uint64_t CapsuleStore::pieces_for(frt_space space, uint64_t bytes) const noexcept {
+  return bytes ? (bytes - 1) / piece_bytes(space) + 1 : 1;
 }
 
 uint64_t CapsuleStore::idle(frt_space space) const noexcept {
@@ -122,8 +127,9 @@ void CapsuleStore::reserve(frt_space space, uint64_t count) {
     while (shelf.free.size() < count) {
       frt_buffer piece = nullptr;
       frt_error error{};
-      check(exec::buffer_alloc(state_.context, space, piece_bytes_, "capsules", &piece, &error),
-            error);
+      check(
+          exec::buffer_alloc(state_.context, space, shelf.piece_bytes, "capsules", &piece, &error),
+          error);
       shelf.free.push_back(piece);
     }
   } catch (...) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// store.hpp - the memory of the capsules of one arena: pieces of equal size, per space.
+// store.hpp - the memory of the capsules of one arena: per space pieces of equal size.
 //
 // A piece goes to one capsule at a time. What a released capsule held (pieces, and row blocks that
 // it shared) rests until its event says that the last verb with it is done; whoever needs it
@@ -28,14 +28,14 @@ class CapsuleStore {
     frt_event event = nullptr;
   };
 
-  // `largest`: bytes of the largest capsule, from which the size of pieces follows.  [setup]
+  // `largest`: bytes of the largest capsule, from which the sizes of pieces follow.  [setup]
   CapsuleStore(frt_state_s& state, uint64_t largest);
   ~CapsuleStore();
   CapsuleStore(const CapsuleStore&) = delete;
   CapsuleStore& operator=(const CapsuleStore&) = delete;
 
-  uint64_t piece_bytes() const noexcept { return piece_bytes_; }
-  uint64_t pieces_for(uint64_t bytes) const noexcept;  // at least 1
+  uint64_t piece_bytes(frt_space space) const noexcept { return shelves_[space].piece_bytes; }
+  uint64_t pieces_for(frt_space space, uint64_t bytes) const noexcept;  // at least 1
 
   // `count` pieces in ascending order of address, and an event. Pieces that rest are handed out
   // when no others are left; `stream` then waits for them, or, if it is null, this thread.
@@ -60,6 +60,7 @@ class CapsuleStore {
   struct Shelf {
     std::vector<frt_buffer> free;
     std::vector<Holding> resting;
+    uint64_t piece_bytes = 0;
     uint64_t used = 0;     // pieces
     uint64_t holders = 0;  // living capsules
   };
@@ -67,7 +68,6 @@ class CapsuleStore {
   void settle_finished(Shelf& shelf) noexcept;
 
   frt_state_s& state_;
-  uint64_t piece_bytes_;
   Shelf shelves_[FRT_SPACE_COUNT];
   std::vector<frt_event> events_;
   std::size_t made_events_ = 0;

@@ -33,7 +33,10 @@ class Side {
     if (state.rows) blocks_ = state.rows->entries(slot);
   }
   explicit Side(const frt_capsule_s& capsule) noexcept
-      : state_(*capsule.state), pieces_(capsule.held.pieces), blocks_(capsule.held.blocks) {}
+      : state_(*capsule.state),
+        piece_bytes_(capsule.state->store->piece_bytes(capsule.space)),
+        pieces_(capsule.held.pieces),
+        blocks_(capsule.held.blocks) {}
 
   struct Place {
     frt_buffer buffer;
@@ -43,9 +46,8 @@ class Side {
     const uint64_t left = run.bytes - done;
     const bool in_piece = !pieces_.empty() && (run.block == Run::kFixed || blocks_.empty());
     if (in_piece) {
-      const uint64_t piece_bytes = state_.store->piece_bytes(), at = run.at + done;
-      const uint64_t inside = at % piece_bytes;
-      return {pieces_[at / piece_bytes], inside, std::min(left, piece_bytes - inside)};
+      const uint64_t at = run.at + done, inside = at % piece_bytes_;
+      return {pieces_[at / piece_bytes_], inside, std::min(left, piece_bytes_ - inside)};
     }
     const bool in_block = run.block != Run::kFixed && !blocks_.empty();
     const uint64_t base =
@@ -58,6 +60,7 @@ class Side {
  private:
   const frt_state_s& state_;
   uint64_t base_ = 0;                   // of the slot
+  uint64_t piece_bytes_ = 1;            // of the capsule
   std::span<const frt_buffer> pieces_;  // of a capsule
   std::span<const int32_t> blocks_;     // of rows; empty: they are where the rest is
 };
@@ -73,11 +76,11 @@ class Submission {
     if (copies_.size() == FRT_COPY_BATCH_MAX) flush();
     copies_.push_back(copy);
   }
-  // Every run but those of the row blocks before `first_block`.
+  // Every run, or those of the FIXED part alone.
   void transfer(const frt_state_s& state, uint64_t boundary, const Side& from, const Side& to,
-                uint64_t first_block = 0) noexcept {
+                bool rows = true) noexcept {
     for_each_run(state, boundary, [&](const Run& run) {
-      if (run.block != Run::kFixed && run.block < first_block) return;
+      if (run.block != Run::kFixed && !rows) return;
       for (uint64_t done = 0; done < run.bytes;) {
         const Side::Place source = from.find(run, done), target = to.find(run, done);
         const uint64_t bytes = std::min(source.bytes, target.bytes);
@@ -85,6 +88,16 @@ class Submission {
         done += bytes;
       }
     });
+  }
+  // Row blocks as they are.
+  void transfer_blocks(const frt_state_s& state, std::span<const int32_t> from,
+                       std::span<const int32_t> to) noexcept {
+    const auto offset = [&](int32_t block) {
+      return state.pool_offset + static_cast<uint64_t>(block) * state.block_stride;
+    };
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      add({state.buffer, offset(to[i]), state.buffer, offset(from[i]), state.block_stride});
+    }
   }
   frt_status flush() noexcept {
     if (status_ == FRT_OK) {
@@ -191,10 +204,12 @@ frt_status adopt(frt_state_s& state, uint32_t slot, std::span<const int32_t> sha
   return adopt_rows(state, slot, shared, boundary, table);
 }
 
-// The payload `from` into some slots, in one list.
-frt_status fill_some(frt_state_s& state, const Side& from, std::span<const int32_t> shared,
+// The payload `from` into some slots, in one list. `blocks`: the row blocks that it is in; empty:
+// it is copied run by run.
+frt_status fill_some(frt_state_s& state, const Side& from, std::span<const int32_t> blocks,
                      uint64_t boundary, std::span<const uint32_t> slots,
                      frt_stream stream) noexcept {
+  const auto shared = blocks.first(blocks.empty() ? 0 : whole_blocks(state, boundary));
   Submission submission(state, stream);
   frt_status status = FRT_OK;
   std::size_t adopted = 0;
@@ -206,7 +221,11 @@ frt_status fill_some(frt_state_s& state, const Side& from, std::span<const int32
       ++adopted;
       submission.add(table);
     }
-    submission.transfer(state, boundary, from, Side(state, slot), shared.size());
+    submission.transfer(state, boundary, from, Side(state, slot), blocks.empty());
+    if (!blocks.empty()) {
+      submission.transfer_blocks(state, blocks.subspan(shared.size()),
+                                 state.rows->entries(slot).subspan(shared.size()));
+    }
   }
   if (status == FRT_OK) status = submission.flush();
   if (!state.rows) return status;
@@ -219,11 +238,10 @@ frt_status fill_some(frt_state_s& state, const Side& from, std::span<const int32
 frt_status fill_slots(frt_state_s& state, const Side& from, std::span<const int32_t> blocks,
                       uint64_t boundary, std::span<const uint32_t> slots,
                       frt_stream stream) noexcept {
-  const auto shared = blocks.first(blocks.empty() ? 0 : whole_blocks(state, boundary));
   const std::size_t most = state.rows ? kSlotsAtOnce : slots.size();
   while (!slots.empty()) {
     const auto now = slots.first(std::min(slots.size(), most));
-    const frt_status status = fill_some(state, from, shared, boundary, now, stream);
+    const frt_status status = fill_some(state, from, blocks, boundary, now, stream);
     if (status != FRT_OK) return status;
     slots = slots.subspan(now.size());
   }
@@ -264,7 +282,7 @@ frt_status reserve(frt_state state, frt_space space, uint64_t boundary, uint32_t
     CapsuleStore& store = *state->store;
     const bool by_reference = state->rows && space == FRT_SPACE_DEVICE;
     const uint64_t bytes = by_reference ? state->fixed_bytes : payload_bytes(*state, boundary);
-    store.reserve(space, store.pieces_for(bytes) * count);
+    store.reserve(space, store.pieces_for(space, bytes) * count);
   });
 }
 
@@ -276,9 +294,9 @@ frt_status usage(frt_state state, frt_space space, frt_capsule_usage* usage) noe
   if (!state || space >= FRT_SPACE_COUNT) return FRT_ERR_INVALID_ARGUMENT;
   const CapsuleStore& store = *state->store;
   frt_capsule_usage full{};
-  full.piece_bytes = store.piece_bytes();
-  full.used_bytes = store.used(space) * store.piece_bytes();
-  full.free_bytes = store.idle(space) * store.piece_bytes();
+  full.piece_bytes = store.piece_bytes(space);
+  full.used_bytes = store.used(space) * full.piece_bytes;
+  full.free_bytes = store.idle(space) * full.piece_bytes;
   return copy_out(usage, full);
 }
 
@@ -295,17 +313,16 @@ frt_status snapshot(frt_state state, uint32_t slot, uint64_t boundary, frt_space
     check(check_source(*state, slot, boundary, "snapshot"), context.last_error);
     check_space(space, "snapshot");
     CapsuleOwner made = make_capsule(*state, boundary, space, stream);
-    uint64_t copied_from = 0;  // row block
-    if (state->rows && space == FRT_SPACE_DEVICE) {
+    const bool by_reference = state->rows && space == FRT_SPACE_DEVICE;
+    if (by_reference) {
       std::vector<int32_t>& blocks = made->held.blocks;
       blocks.resize(state->rows->count(boundary));
       const frt_status status = share_rows(*state, slot, boundary, blocks);
       if (status != FRT_OK) blocks.clear();
       check(status, context.last_error);
-      copied_from = Run::kFixed;
     }
     Submission submission(*state, stream);
-    submission.transfer(*state, boundary, Side(*state, slot), Side(*made), copied_from);
+    submission.transfer(*state, boundary, Side(*state, slot), Side(*made), !by_reference);
     const frt_status status = submission.flush();
     check(end_use(*made, stream), context.last_error);
     check(status, context.last_error);
@@ -369,7 +386,11 @@ frt_status copy(frt_capsule capsule, frt_space space, frt_stream stream, frt_cap
     }
     check(begin_use(*capsule, stream), context.last_error);
     Submission submission(state, stream);
-    submission.transfer(state, capsule->boundary, Side(*capsule), Side(*copied));
+    const bool in_blocks = !capsule->held.blocks.empty() && !copied->held.blocks.empty();
+    submission.transfer(state, capsule->boundary, Side(*capsule), Side(*copied), !in_blocks);
+    if (in_blocks) {
+      submission.transfer_blocks(state, capsule->held.blocks, copied->held.blocks);
+    }
     const frt_status status = submission.flush();
     const frt_status used = end_use(*capsule, stream);
     check(end_use(*copied, stream), context.last_error);
