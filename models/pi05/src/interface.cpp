@@ -107,9 +107,10 @@ void use_statistics(Interface& face, NormKind state_kind, NormKind action_kind,
 void read_openpi_statistics(Interface& face, const fs::path& folder, const Options& options) {
   fs::path file = options.norm_stats;
   if (file.empty()) {
-    const std::vector<fs::path> found = stats_files(folder);
+    const std::vector<fs::path> found =
+        folder.empty() ? std::vector<fs::path>() : stats_files(folder);
     if (found.empty()) {
-      face.statistics_from = folder.string() +
+      face.statistics_from = (folder.empty() ? "a synthetic checkpoint" : folder.string()) +
                              " has no norm_stats.json; converters leave it beside the checkpoint: "
                              "name it with norm_stats";
       return;

@@ -121,7 +121,7 @@ void Model::load(const Host& host, const frt_model_params& params) {
   parts->options = read_options(ConfigView(params.config), config_, family_);
   parts->face =
       read_interface(config_, synthetic_ ? fs::path() : fs::path(checkpoint_), parts->options);
-  if (!parts->face.has_statistics) {
+  if (!parts->face.has_statistics && !synthetic_) {
     host.log(FRT_LOG_WARNING, "model '" + name_ + "': " + parts->face.statistics_from +
                                   "; observations in robot units will be refused");
   }

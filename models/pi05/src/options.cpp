@@ -72,7 +72,7 @@ constexpr frt_config_option kPreset = {
     "say it themselves, others are base"};
 constexpr frt_config_option kNormStats = {
     "norm_stats",
-    FRT_CONFIG_STRING,
+    FRT_CONFIG_PATH,
     0,
     "",
     nullptr,
@@ -81,7 +81,7 @@ constexpr frt_config_option kNormStats = {
     "path of a norm_stats.json; empty: looked for in the checkpoint"};
 constexpr frt_config_option kTokenizer = {
     "tokenizer",
-    FRT_CONFIG_STRING,
+    FRT_CONFIG_PATH,
     0,
     "",
     nullptr,
