@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// frt/models/uploader.hpp - many host bytes into device memory that the host cannot reach, at the speed of the
-// link.
+// frt/models/uploader.hpp - many host bytes into device memory that the host cannot reach, at the
+// speed of the link.
 //
 // One thread copies 4 to 5 GB/s out of the page cache, the link takes 55 (an H200 machine, 16
 // cores). A ring that outgrows the processor's cache halves what arrives, so chunks are few and the
