@@ -9,12 +9,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
 #include <frt/capsule.hpp>
 #include <map>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "lm/capsule_content.hpp"
@@ -189,6 +192,23 @@ void CapsuleIndex::open_database() {
 }
 
 void CapsuleIndex::synchronise() {
+  // Files are read side by side: it is hashing and parsing more than waiting.
+  const auto examine_all = [&](const std::map<std::string, FileFacts>& files) {
+    std::vector<std::string> pending;
+    for (const auto& [name, facts] : files) pending.push_back(name);
+    std::vector<IndexRow> rows(pending.size());
+    std::atomic<std::size_t> next{0};
+    const auto work = [&] {
+      for (std::size_t i = next++; i < pending.size(); i = next++) rows[i] = examine(pending[i]);
+    };
+    const std::size_t helpers = std::min<std::size_t>(
+        {pending.size() / 16, std::max(1u, std::thread::hardware_concurrency()) - 1, 7});
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < helpers; ++i) threads.emplace_back(work);
+    work();
+    threads.clear();
+    return rows;
+  };
   std::error_code failure;
   std::vector<std::string> names;
   if (std::filesystem::is_directory(folder_, failure)) {
@@ -219,7 +239,9 @@ void CapsuleIndex::synchronise() {
     for (const std::string& name : gone) {
       Database::Statement(*database_, "DELETE FROM capsules WHERE name = ?").bind(name).step();
     }
-    for (const auto& [name, facts] : files) put(examine(name));
+    for (const IndexRow& row : examine_all(files)) {
+      if (!row.name.empty()) put(row);
+    }
     opening_.gone = gone.size();
     opening_.read = files.size();
   } catch (...) {
@@ -249,7 +271,7 @@ IndexRow CapsuleIndex::examine(const std::string& name) const {
     row.boundary = content.boundary();
     row.cold_path = on_cold_path(content.path, content.chunk);
     row.digest = content.digest;
-  } catch (const Error& problem) {
+  } catch (const std::exception& problem) {
     row.problem = problem.what();
   }
   return row;
