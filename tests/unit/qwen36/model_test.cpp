@@ -155,11 +155,45 @@ TEST_CASE("keys and values in FP8 stay close to those in bf16") {
   CHECK(dot / std::sqrt(a * b) > 0.99);
 }
 
+TEST_CASE("a state has the blocks of its slots and those for capsules") {
+  const auto info_of = [](const std::string& more) {
+    const ModelRig rig("synthetic:qwen3.6-tiny",
+                       "max_context = 200\nslots = 3\nprefill_chunk = 16\n" + more);
+    frt_state_info info{};
+    info.struct_size = sizeof(info);
+    frt::check(frt::core::state_table()->state_info(rig.lm().state, &info), "state_info");
+    info.buffer = nullptr;
+    info.pointer = nullptr;
+    return info;
+  };
+  const frt_state_info usual = info_of("");
+  CHECK(usual.block_rows == 256);
+  CHECK(usual.slot_blocks == 1);
+  CHECK(usual.total_blocks == 3 + 1);
+  const frt_state_info small = info_of("block_rows = 64\ncapsule_blocks = 5");
+  CHECK(small.slot_blocks == 4);
+  CHECK(small.total_blocks == 3 * 4 + 5);
+  CHECK(small.free_blocks == small.total_blocks);
+  const frt_state_info none = info_of("block_rows = 0");
+  CHECK(none.blocks == nullptr);
+  CHECK(none.total_blocks == 0);
+}
+
 TEST_CASE("options that contradict each other or the model are refused") {
   CHECK_THROWS_WITH_AS(ModelRig("synthetic:qwen3.6-tiny", "max_context = 8192"),
                        doctest::Contains("4096 positions"), Error);
   CHECK_THROWS_WITH_AS(ModelRig("synthetic:qwen3.6-tiny", "slots = 2\nmax_batch = 3"),
                        doctest::Contains("only 2 slots"), Error);
+  for (const char* rows : {"32", "96"}) {
+    CHECK_THROWS_WITH_AS(
+        ModelRig("synthetic:qwen3.6-tiny", kSmall + "\nblock_rows = " + rows),
+        doctest::Contains(
+            (std::string("block_rows is ") + rows + "; it must be 0 or a power of two").c_str()),
+        Error);
+  }
+  CHECK_THROWS_WITH_AS(
+      ModelRig("synthetic:qwen3.6-tiny", kSmall + "\nblock_rows = 0\ncapsule_blocks = 3"),
+      doctest::Contains("capsule_blocks is 3, but block_rows = 0"), Error);
 }
 
 TEST_CASE("without weights there is text and nothing else") {
