@@ -11,6 +11,16 @@ namespace {
 constexpr std::size_t kSmallest = std::size_t{1} << 20;
 constexpr std::size_t kStep = std::size_t{2} << 20;
 
+// On a stream of its own: the pool's may be recording.
+void clear(Device& device, void* target, std::size_t bytes) {
+  cudaStream_t stream = nullptr;
+  device.check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "clearing memory");
+  cudaError_t code = cudaMemsetAsync(target, 0, bytes, stream);
+  if (code == cudaSuccess) code = cudaStreamSynchronize(stream);
+  cudaStreamDestroy(stream);
+  device.check(code, "clearing memory");
+}
+
 }  // namespace
 
 Lane::Lane(Device& device, cudaStream_t stream) : device_(device), stream_(stream) {
@@ -39,11 +49,13 @@ frt_status Lane::begin_capture() noexcept {
 }
 
 const std::shared_ptr<Block>& ScratchPool::reserve(std::size_t bytes) {
+  bytes += kBoardBytes;
   if (block_ && block_->bytes() >= bytes) return block_;
   // Twice the old size, so that a growing demand does not leave many blocks behind.
   const std::size_t wanted = std::max({bytes, kSmallest, block_ ? 2 * block_->bytes() : 0});
   const std::size_t rounded = (wanted + kStep - 1) / kStep * kStep;
   auto larger = std::make_shared<Block>(device_, FRT_SPACE_DEVICE, rounded);
+  clear(device_, larger->data(), kBoardBytes);
   if (block_) outgrown_.push_back(std::move(block_));
   block_ = std::move(larger);
   return block_;

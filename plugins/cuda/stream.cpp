@@ -131,7 +131,7 @@ void* Stream::scratch(std::size_t bytes) {
     auto& blocks = recording_->kept.blocks;
     if (std::find(blocks.begin(), blocks.end(), block) == blocks.end()) blocks.push_back(block);
   }
-  return block->data();
+  return block->data() + ScratchPool::kBoardBytes;
 }
 
 // ---- copies, fills, calls -----------------------------------------------------------------

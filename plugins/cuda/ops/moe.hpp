@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // moe.hpp - the parts of the mixture-of-experts operators, and what chooses between them.
 //
+//   fused     rows <= 8, bf16, sm_90, weights in bf16 or FP8: one kernel (moe_fused)
 //   decode    rows <= 16, bf16: three kernels, weights streamed once per chosen expert (moe_decode)
 //   grouped   more rows, bf16: rows sorted by expert, products on tensor cores (moe_grouped*)
 //   general   every type and shape, one value at a time (moe_general)
@@ -31,7 +32,8 @@ MoeMatrix make_moe_matrix(const frt_expert_weight& weight);
 // Whether rows of the matrix can be read in 16-byte portions, with one local scale per eight.
 bool reads_in_portions(const MoeMatrix& matrix);
 
-// The three ways. The first two return false, having done nothing, where they do not fit.  [driver]
+// The four ways. The first three return false, having done nothing, where they do not fit.  [driver]
+bool moe_fused(Stream& stream, const MoeBlock& block);
 bool moe_decode(Stream& stream, const MoeBlock& block);
 bool moe_grouped(Stream& stream, const MoeBlock& block);
 void moe_general(Stream& stream, const MoeBlock& block);

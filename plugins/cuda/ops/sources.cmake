@@ -37,6 +37,8 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/moe.cu
   ops/moe_decode.cu
   ops/moe_decode_experts.cu
+  ops/moe_fused.cu
+  ops/moe_fused_kernel.cu
   ops/moe_general.cu
   ops/moe_grouped.cu
   ops/moe_grouped_bf16.cu
