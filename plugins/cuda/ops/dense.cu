@@ -2,7 +2,7 @@
 // Products with bias, activation, gate, addend and residual: frt.dense/1, frt.norm_dense/1,
 // frt.norm_geglu/1.
 //
-//   few rows (a chunk of actions)   dense_stream.cu: one kernel, norm and all, bound by the weights
+//   few rows (a chunk of actions)   linear_chunk.cu: one kernel, bound by reading the weights
 //   many rows (images, prompts)     the product to f32 sums, or straight to y where nothing is
 //                                   added, then one pass over the sums
 //
@@ -20,6 +20,7 @@
 #include "call.hpp"
 #include "convert_values.cuh"
 #include "launch.cuh"
+#include "linear_chunk.hpp"
 #include "product.hpp"
 #include "registry.hpp"
 #include "row_norm.cuh"
@@ -110,8 +111,35 @@ std::size_t round_up(std::size_t bytes) {
   return (bytes + 255) / 256 * 256;
 }
 
+ChunkProduct chunk_product(const Product& product) {
+  return {product.rows, product.weight.cols, product.row_count, product.x, product.x_stride};
+}
+
+bool chunk_way(const Product& product) {
+  return product.x_dtype == FRT_DTYPE_BF16 && product.weight.format == FRT_WEIGHT_BF16 &&
+         chunk_takes(chunk_product(product), product.weight.data);
+}
+
+// Products and what follows them in one kernel, where rows are few. False, having done nothing,
+// where they do not go together.
+bool chunks(Stream& stream, std::span<const Product> parts, std::span<const Finish> finishes) {
+  std::array<ChunkPart, FRT_DENSE_PARTS_MAX> all{};
+  bool any = parts.front().rows > kNarrowRows;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (!chunk_way(parts[i])) return false;
+    any = any || needed(finishes[i]);
+    const Finish& f = finishes[i];
+    all[i] = {parts[i].weight.data, f.outputs,    f.bias,    f.activation, f.gate,    f.addend,
+              f.addend_rows,        f.accumulate, f.y_dtype, f.y,          f.y_stride};
+  }
+  if (!any) return false;
+  chunk_products(stream, chunk_product(parts.front()), {all.data(), parts.size()});
+  return true;
+}
+
 // Products of one x and what follows each.
 void products(Stream& stream, std::span<Product> parts, std::span<Finish> finishes) {
+  if (chunks(stream, parts, finishes)) return;
   const bool narrow = parts.front().rows <= kNarrowRows;
   std::size_t sums = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -257,8 +285,8 @@ void norm_geglu(Stream& stream, const frt_norm_geglu_args& args) {
                 "differs from gate_weight.cols");
   check.pointer("h", args.h);
   check_normed(check, args);
-  if (args.rows == 0) return;
   check.pointer("gate", args.gate);
+  if (args.rows == 0) return;
   const int32_t width = args.gate_weight.rows, cols = args.gate_weight.cols;
   const void* x = norm_before(stream, args, cols);
   std::array<Product, 2> parts;
@@ -267,6 +295,17 @@ void norm_geglu(Stream& stream, const frt_norm_geglu_args& args) {
   parts[1] = parts[0];
   parts[1].weight = args.up_weight;
   parts[1].y = args.h;
+  if (chunk_way(parts[0]) && chunk_way(parts[1])) {
+    ChunkPart gate{};
+    gate.weight = args.gate_weight.data;
+    gate.outputs = width;
+    gate.activation = FRT_ACTIVATION_GELU;
+    gate.y_dtype = args.dtype;
+    gate.y = args.h;
+    gate.y_stride = width;
+    chunk_gate_up(stream, chunk_product(parts[0]), gate, args.up_weight.data);
+    return;
+  }
   if (args.rows <= kNarrowRows) {
     narrow_products(stream, parts);
   } else {

@@ -143,6 +143,8 @@ void norm_gate_up(Stream& stream, const frt_norm_gate_up_args& args) {
                      args.up_weight)) {
     return;
   }
+  const Product gate = normed_product(args, args.gate_weight, args.h, width);
+  if (args.rows > kNarrowRows && wide_gate_up(stream, gate, args.up_weight)) return;
   check.pointer("gate", args.gate);
   const std::array<Product, 2> products = {normed_product(args, args.gate_weight, args.gate, width),
                                            normed_product(args, args.up_weight, args.h, width)};

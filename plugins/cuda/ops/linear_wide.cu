@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of many rows, y = x W^T: which way each one takes.
 //
-//   bf16 x, BF16 weights      cuBLASLt; our own tiles where it is missing or something is
+//   bf16 x, BF16 weights      up to kChunkLinearRows rows streamed (linear_chunk.cu), all products
+//   in one
+//                             kernel; more through cuBLASLt; our own tiles where it is missing or
+//                             something is
 //   unaligned;
 //                             the narrow way in groups of rows for few rows and few outputs
 //   bf16 x, packed weights    widened to bf16 in slices of outputs, then as above; with few rows
@@ -21,6 +24,7 @@
 #include "../blas.hpp"
 #include "../device.hpp"
 #include "launch.cuh"
+#include "linear_chunk.hpp"
 #include "linear_wide_fp8.cuh"
 #include "linear_wide_packed.cuh"
 #include "linear_wide_tile.cuh"
@@ -42,7 +46,10 @@ constexpr int32_t kFewOutputs = 64;
 // From here on rounding the activations to FP8 is worth its launches.
 constexpr int32_t kFp8Rows = 64;
 
-enum class Way { kPlain, kUnpack, kPacked, kFewRows, kFp8 };
+// Up to here BF16 weights are streamed by a kernel of our own.
+constexpr int32_t kChunkLinearRows = 64;
+
+enum class Way { kChunk, kPlain, kUnpack, kPacked, kFewRows, kFp8 };
 
 std::size_t round_up(std::size_t bytes) {
   return (bytes + 255) / 256 * 256;
@@ -129,6 +136,40 @@ BlasShape fp8_shape(const Product& product, BlasTypes types) {
           product.weight.cols,
           product.weight.cols,
           product.y_stride};
+}
+
+ChunkProduct chunk_product(const Product& product) {
+  return {product.rows, product.weight.cols, product.row_count, product.x, product.x_stride};
+}
+
+bool chunk_way(const Product& product) {
+  return product.x_dtype == FRT_DTYPE_BF16 && product.weight.format == FRT_WEIGHT_BF16 &&
+         product.rows <= kChunkLinearRows &&
+         chunk_takes(chunk_product(product), product.weight.data);
+}
+
+// All products that go this way, some at a time.
+void multiply_chunks(Stream& stream, std::span<const Product> products, std::span<const Way> ways) {
+  std::vector<ChunkPart> parts;
+  const ChunkProduct x = chunk_product(products.front());
+  const auto submit = [&] {
+    if (!parts.empty()) chunk_products(stream, x, parts);
+    parts.clear();
+  };
+  for (std::size_t i = 0; i < products.size(); ++i) {
+    if (ways[i] != Way::kChunk) continue;
+    const Product& product = products[i];
+    ChunkPart part{};
+    part.weight = product.weight.data;
+    part.outputs = product.weight.rows;
+    part.accumulate = product.accumulate;
+    part.y_dtype = product.y_dtype;
+    part.y = product.y;
+    part.y_stride = product.y_stride;
+    parts.push_back(part);
+    if (parts.size() == kChunkParts) submit();
+  }
+  submit();
 }
 
 Way way_of(const Product& product, Blas* blas, BlasTypes& types) {
@@ -220,6 +261,7 @@ void wide_products(Stream& stream, std::span<const Product> products, void* memo
     quantise_rows(stream, any.x, any.x_stride, x);
   }
 
+  multiply_chunks(stream, products, ways);
   for (std::size_t i = 0; i < products.size(); ++i) {
     const Product& product = products[i];
     if (ways[i] == Way::kPlain) {
@@ -246,6 +288,22 @@ void wide_products(Stream& stream, std::span<const Product> products, void* memo
   }
   multiply_few(stream, few, 0);
   multiply_few(stream, rest, any.rows / 4 * 4);
+}
+
+bool wide_gate_up(Stream& stream, const Product& gate, const frt_weight& up) {
+  if (!chunk_way(gate) || up.format != FRT_WEIGHT_BF16 ||
+      !chunk_takes(chunk_product(gate), up.data)) {
+    return false;
+  }
+  ChunkPart part{};
+  part.weight = gate.weight.data;
+  part.outputs = gate.weight.rows;
+  part.activation = FRT_ACTIVATION_SILU;
+  part.y_dtype = gate.y_dtype;
+  part.y = gate.y;
+  part.y_stride = gate.y_stride;
+  chunk_gate_up(stream, chunk_product(gate), part, up.data);
+  return true;
 }
 
 }  // namespace frt::cuda

@@ -42,8 +42,11 @@ bool narrow_gate_up(Stream& stream, const Product& gate, const frt_weight& up);
 // The same for any number of rows: what is made of x (its FP8 form) is made once.  [driver]
 void wide_products(Stream& stream, std::span<const Product> products);
 
-// The same in working memory that the operator holds already: at least wide_scratch_bytes, aligned
-// to 256.  [driver]
+// As narrow_gate_up, for any number of rows.  [driver]
+bool wide_gate_up(Stream& stream, const Product& gate, const frt_weight& up);
+
+// wide_products in working memory that the operator holds already: at least wide_scratch_bytes,
+// aligned to 256.  [driver]
 void wide_products(Stream& stream, std::span<const Product> products, void* memory);
 std::size_t wide_scratch_bytes(Device& device, std::span<const Product> products);
 

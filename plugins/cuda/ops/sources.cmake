@@ -26,6 +26,7 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/flow.cu
   ops/gated_delta.cu
   ops/linear.cu
+  ops/linear_chunk.cu
   ops/linear_narrow.cpp
   ops/linear_narrow_general.cu
   ops/linear_narrow_plan.cpp

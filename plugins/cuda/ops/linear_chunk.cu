@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of a chunk of rows, y = x W^T: weights stream once, tensor cores multiply.
+//
+// Floor: bytes of the weights over the read bandwidth. Few rows per weight: 32 rows of a 27B step
+// read 48.7 GB, 10.5 ms at 4.65 TB/s; 50 rows of an action expert's layer 35 MB, 7.5 us.
+//
+// A block has 64 outputs (or 32 pairs of gate and up) and a part of the inputs, in steps of 128.
+// The weights are the tensor cores' rows, x their columns, so 8 rows of x are the smallest unit.
+// Weights and x arrive through a ring in shared memory, asynchronously, rows of 256 bytes swizzled
+// (16-byte unit u of row r at u ^ r % 8) so that ldmatrix has no bank conflicts. The ring's first
+// weights are asked for before the kernel ahead has ended. Four warps take 16 outputs each and one
+// half of the step's inputs, four others the other half.
+//
+// Where outputs alone do not fill the processors evenly, the inputs are divided among the blocks of
+// a cluster; each block then finishes a part of the rows, adding the blocks' sums in the order of
+// ranks. How many share a tile depends on the shapes alone, so results do not vary. Below sm_90
+// there are no clusters, and nothing is divided.
+#include "linear_chunk.hpp"
+
+#include <algorithm>
+
+#include "attention_mma.cuh"
+#include "convert_values.cuh"
+#include "launch.cuh"
+#include "row_norm.cuh"
+
+namespace frt::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kOutputs = 64;  // of a tile
+constexpr int kInputs = 128;  // of a step
+constexpr int kUnits = kInputs / 8;
+constexpr int kRowBytes = kInputs * 2;
+constexpr int kWeightBytes = kOutputs * kRowBytes;
+constexpr int kSumStride = kOutputs + 4;  // floats
+constexpr int kMostSplits = 8;
+
+struct Args {
+  ChunkProduct product;
+  ChunkPart parts[kChunkParts];
+  int first_tile[kChunkParts + 1];
+  const void* up;  // gate and up: the weights of up
+  int splits, steps_each;
+};
+
+template <int kTiles>
+constexpr int kStages = kTiles == 16  ? 4
+                        : kTiles == 8 ? 3
+                                      : 4;
+
+template <int kTiles>
+constexpr int kStageBytes = kWeightBytes + kTiles * 8 * kRowBytes;
+
+__device__ __forceinline__ uint32_t place(int row, int unit) {
+  return static_cast<uint32_t>(row * kRowBytes + ((unit ^ (row & 7)) << 4));
+}
+
+__device__ __forceinline__ void copy_or_zero(uint32_t to, const void* from, bool there) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "r"(there ? 16 : 0)
+               : "memory");
+}
+
+__device__ __forceinline__ void cluster_barrier() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+#endif
+}
+
+// Two floats of block `rank` of the cluster, at the place of `local` here.
+__device__ __forceinline__ float2 read_rank(const float* local, int rank) {
+  float2 value = *reinterpret_cast<const float2*>(local);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  uint32_t address;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+               : "=r"(address)
+               : "r"(shared_address(local)), "r"(rank));
+  asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];"
+               : "=f"(value.x), "=f"(value.y)
+               : "r"(address)
+               : "memory");
+#endif
+  return value;
+}
+
+// The rows of weights of a tile.
+struct Tile {
+  const bf16* weight;
+  const bf16* up;  // second half of the tile, or NULL
+  int first, outputs;
+
+  __device__ __forceinline__ const bf16* row(int n, int64_t inputs, bool& there) const {
+    const bf16* matrix = weight;
+    int output = first + n;
+    if (up && n >= kOutputs / 2) {
+      matrix = up;
+      output -= kOutputs / 2;
+    }
+    there = output < outputs && (!up || output < first + kOutputs / 2);
+    return matrix + (there ? output : 0) * inputs;
+  }
+};
+
+__device__ __forceinline__ void load_weights(uint32_t to, const Tile& tile, int step, int inputs) {
+  const int unit = static_cast<int>(threadIdx.x) % kUnits;
+  const int column = step * kInputs + unit * 8;
+#pragma unroll
+  for (int i = 0; i < kOutputs * kUnits / kThreads; ++i) {
+    const int n = i * (kThreads / kUnits) + static_cast<int>(threadIdx.x) / kUnits;
+    bool there;
+    const bf16* row = tile.row(n, inputs, there);
+    there = there && column < inputs;
+    copy_or_zero(to + place(n, unit), row + (there ? column : 0), there);
+  }
+}
+
+// kAsync: copies of the current group; otherwise at once, through registers.
+template <int kTiles, bool kAsync>
+__device__ __forceinline__ void load_x(uint32_t to, const ChunkProduct& p, int step) {
+  const int unit = static_cast<int>(threadIdx.x) % kUnits;
+  const int column = step * kInputs + unit * 8;
+#pragma unroll
+  for (int i = 0; i < kTiles * 8 * kUnits / kThreads; ++i) {
+    const int n = i * (kThreads / kUnits) + static_cast<int>(threadIdx.x) / kUnits;
+    const bool there = n < p.rows && column < p.inputs;
+    const bf16* from = static_cast<const bf16*>(p.x) + (there ? n * p.x_stride + column : 0);
+    if constexpr (kAsync) {
+      copy_or_zero(to + place(n, unit), from, there);
+    } else {
+      uint4 value = make_uint4(0, 0, 0, 0);
+      if (there) value = *reinterpret_cast<const uint4*>(from);
+      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + place(n, unit)),
+                   "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w)
+                   : "memory");
+    }
+  }
+}
+
+__device__ __forceinline__ float activate(uint32_t activation, float z) {
+  return activation == FRT_ACTIVATION_GELU   ? gelu(z)
+         : activation == FRT_ACTIVATION_SILU ? silu(z)
+                                             : z;
+}
+
+__device__ __forceinline__ float read_y(const ChunkPart& part, int64_t at) {
+  return part.y_dtype == FRT_DTYPE_F32 ? static_cast<const float*>(part.y)[at]
+                                       : to_float(static_cast<const bf16*>(part.y)[at]);
+}
+__device__ __forceinline__ void write_y(const ChunkPart& part, int64_t at, float z) {
+  if (part.y_dtype == FRT_DTYPE_F32) {
+    static_cast<float*>(part.y)[at] = z;
+  } else {
+    static_cast<bf16*>(part.y)[at] = from_float<bf16>(z);
+  }
+}
+
+__device__ __forceinline__ void finish(const ChunkPart& part, int row, int output, float z) {
+  if (output >= part.outputs) return;
+  if (part.bias) z += part.bias[output];
+  z = activate(part.activation, z);
+  if (part.gate.rows) {
+    z *= modulation_of(part.gate, row)[2 * static_cast<int64_t>(part.outputs) + output];
+  }
+  if (part.addend) {
+    z += part.addend[static_cast<int64_t>(row % part.addend_rows) * part.outputs + output];
+  }
+  const int64_t at = row * part.y_stride + output;
+  if (part.accumulate) z += read_y(part, at);
+  write_y(part, at, z);
+}
+
+// Grid: tiles of all parts, times splits; clusters of `splits`. kTiles * 8 rows at most.
+template <int kTiles, bool kGated>
+__global__ void __launch_bounds__(kThreads, kTiles == 16 ? 1 : 2)
+    chunk_kernel(const __grid_constant__ Args args) {
+  extern __shared__ float4 shared[];
+  constexpr int kRing = kStages<kTiles>;
+  pdl_trigger();
+  const ChunkProduct& p = args.product;
+  const int rank = static_cast<int>(blockIdx.x) % args.splits;
+  const int number = static_cast<int>(blockIdx.x) / args.splits;
+  int part_index = 0;
+  if constexpr (!kGated) {
+    while (number >= args.first_tile[part_index + 1]) ++part_index;
+  }
+  const ChunkPart& part = args.parts[part_index];
+  Tile tile{};
+  tile.weight = static_cast<const bf16*>(part.weight);
+  tile.up = kGated ? static_cast<const bf16*>(args.up) : nullptr;
+  tile.first = (number - args.first_tile[part_index]) * (kGated ? kOutputs / 2 : kOutputs);
+  tile.outputs = part.outputs;
+  const int all = (p.inputs + kInputs - 1) / kInputs;
+  const int first = min(rank * args.steps_each, all);
+  const int steps = min(args.steps_each, all - first);
+  const uint32_t ring = shared_address(shared);
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int own_outputs = warp % 4 * 16, own_units = warp / 4 * (kUnits / 2);
+
+#pragma unroll
+  for (int s = 0; s < kRing - 1; ++s) {
+    if (s < steps) load_weights(ring + s * kStageBytes<kTiles>, tile, first + s, p.inputs);
+    copies_commit();
+  }
+  pdl_wait();
+#pragma unroll
+  for (int s = 0; s < kRing - 1; ++s) {
+    if (s < steps) {
+      load_x<kTiles, false>(ring + s * kStageBytes<kTiles> + kWeightBytes, p, first + s);
+    }
+  }
+
+  float c[kTiles][4] = {};
+  for (int step = 0; step < steps; ++step) {
+    copies_wait<kRing - 2>();
+    __syncthreads();  // this step is there, and nobody needs the one before
+    const int next = step + kRing - 1;
+    if (next < steps) {
+      const uint32_t to = ring + next % kRing * kStageBytes<kTiles>;
+      load_weights(to, tile, first + next, p.inputs);
+      load_x<kTiles, true>(to + kWeightBytes, p, first + next);
+    }
+    copies_commit();
+    const uint32_t weights = ring + step % kRing * kStageBytes<kTiles>;
+    const uint32_t x = weights + kWeightBytes;
+#pragma unroll
+    for (int j = 0; j < kUnits / 4; ++j) {
+      uint32_t a[4];
+      load_matrices(a, weights + place(own_outputs + lane % 16, own_units + 2 * j + lane / 16));
+#pragma unroll
+      for (int i = 0; i < kTiles / 2; ++i) {
+        uint32_t b[4];
+        load_matrices(
+            b, x + place(i * 16 + lane % 8 + lane / 16 * 8, own_units + 2 * j + lane / 8 % 2));
+        multiply_16x8x16(c[2 * i], a[0], a[1], a[2], a[3], b[0], b[1]);
+        multiply_16x8x16(c[2 * i + 1], a[0], a[1], a[2], a[3], b[2], b[3]);
+      }
+    }
+  }
+  copies_wait<0>();
+  __syncthreads();  // the ring is free: sums of (rows, outputs)
+
+  float* sums = reinterpret_cast<float*>(shared);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    if (warp / 4 == half) {
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          float& sum = sums[(i * 8 + 2 * (lane % 4) + j % 2) * kSumStride + own_outputs + lane / 4 +
+                            j / 2 * 8];
+          sum = half == 0 ? c[i][j] : sum + c[i][j];
+        }
+      }
+    }
+    __syncthreads();
+  }
+  if (args.splits > 1) cluster_barrier();
+  const int rows = active_rows(p.rows, p.row_count);
+  for (int row = rank * (kThreads / 32) + warp; row < rows; row += args.splits * (kThreads / 32)) {
+    const float* at = sums + row * kSumStride + 2 * lane;
+    float2 z = *reinterpret_cast<const float2*>(at);
+    if (args.splits > 1) {
+      z = make_float2(0, 0);
+      for (int r = 0; r < args.splits; ++r) {
+        const float2 share = read_rank(at, r);
+        z.x += share.x;
+        z.y += share.y;
+      }
+    }
+    if constexpr (kGated) {
+      // Lanes 0 to 15 have two gates each, lanes 16 to 31 the same pairs' ups.
+      const float up_x = __shfl_down_sync(~0u, z.x, 16), up_y = __shfl_down_sync(~0u, z.y, 16);
+      const int output = tile.first + 2 * lane;
+      const int64_t y = row * part.y_stride + output;
+      if (lane < 16 && output < part.outputs) {
+        write_y(part, y, activate(part.activation, z.x) * up_x);
+      }
+      if (lane < 16 && output + 1 < part.outputs) {
+        write_y(part, y + 1, activate(part.activation, z.y) * up_y);
+      }
+    } else {
+      finish(part, row, tile.first + 2 * lane, z.x);
+      finish(part, row, tile.first + 2 * lane + 1, z.y);
+    }
+  }
+  if (args.splits > 1) cluster_barrier();  // nobody leaves while others read its memory
+}
+
+// The number of blocks that share a tile: fewest steps until the last block has ended, a block's
+// own beginning and end counted as three.
+int splits_for(const Device& device, int64_t tiles, int steps, int blocks_each) {
+  if (FRT_CUDA_ARCH < 90 || device.properties().capability < 90) return 1;
+  const int64_t places = int64_t{device.properties().multiprocessors} * blocks_each;
+  int best = 1;
+  int64_t least = INT64_MAX;
+  for (int splits = 1; splits <= kMostSplits; splits *= 2) {
+    const int64_t each = ceil_div(steps, splits);
+    const int64_t cost = ceil_div(tiles * splits, places) * (each + 3);
+    if (cost >= least) continue;
+    least = cost;
+    best = splits;
+  }
+  return best;
+}
+
+template <int kTiles>
+void launch_chunk(Stream& stream, Args& args, int64_t tiles, bool gated) {
+  const int steps = static_cast<int>(ceil_div(args.product.inputs, kInputs));
+  args.splits = splits_for(stream.device(), tiles, steps, kTiles == 16 ? 1 : 2);
+  args.steps_each = static_cast<int>(ceil_div(steps, args.splits));
+  const Grid grid{dim3(static_cast<unsigned>(tiles * args.splits)), dim3(kThreads),
+                  std::size_t{kStages<kTiles>} * kStageBytes<kTiles>,
+                  static_cast<unsigned>(args.splits)};
+  launch(stream, grid, gated ? chunk_kernel<kTiles, true> : chunk_kernel<kTiles, false>, args);
+}
+
+void launch_rows(Stream& stream, Args& args, int64_t tiles, bool gated) {
+  if (args.product.rows <= 32) return launch_chunk<4>(stream, args, tiles, gated);
+  if (args.product.rows <= 64) return launch_chunk<8>(stream, args, tiles, gated);
+  launch_chunk<16>(stream, args, tiles, gated);
+}
+
+}  // namespace
+
+bool chunk_takes(const ChunkProduct& product, const void* weight) {
+  // 128 rows need 192 KB of shared memory.
+  constexpr int32_t kMost = FRT_CUDA_ARCH >= 90 && FRT_CUDA_ARCH < 120 ? kChunkRows : 64;
+  return product.rows <= kMost && product.inputs % 8 == 0 &&
+         vector_rows(product.x, product.x_stride) && reinterpret_cast<uintptr_t>(weight) % 16 == 0;
+}
+
+void chunk_products(Stream& stream, const ChunkProduct& product, std::span<const ChunkPart> parts) {
+  Args args{};
+  args.product = product;
+  int64_t tiles = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    args.parts[i] = parts[i];
+    args.first_tile[i] = static_cast<int>(tiles);
+    tiles += ceil_div(parts[i].outputs, kOutputs);
+  }
+  for (std::size_t i = parts.size(); i <= kChunkParts; ++i) {
+    args.first_tile[i] = static_cast<int>(tiles);
+  }
+  launch_rows(stream, args, tiles, false);
+}
+
+void chunk_gate_up(Stream& stream, const ChunkProduct& product, const ChunkPart& gate,
+                   const void* up) {
+  Args args{};
+  args.product = product;
+  args.parts[0] = gate;
+  args.up = up;
+  launch_rows(stream, args, ceil_div(gate.outputs, kOutputs / 2), true);
+}
+
+}  // namespace frt::cuda
