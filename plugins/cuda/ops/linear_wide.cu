@@ -45,7 +45,6 @@ constexpr int32_t kFewRows = 64;
 constexpr int32_t kFewOutputs = 64;
 // From here on rounding the activations to FP8 is worth its launches.
 constexpr int32_t kFp8Rows = 64;
-
 // Up to here BF16 weights are streamed by a kernel of our own.
 constexpr int32_t kChunkLinearRows = 64;
 
@@ -176,6 +175,7 @@ Way way_of(const Product& product, Blas* blas, BlasTypes& types) {
   const bool packed =
       product.weight.format != FRT_WEIGHT_BF16 && product.weight.format != FRT_WEIGHT_F32;
   if (!packed) {
+    if (chunk_way(product)) return Way::kChunk;
     const bool few = product.rows <= kFewRows && product.weight.rows <= kFewOutputs &&
                      product.x_dtype == FRT_DTYPE_BF16 && product.weight.format == FRT_WEIGHT_BF16;
     return few ? Way::kFewRows : Way::kPlain;
@@ -304,6 +304,10 @@ bool wide_gate_up(Stream& stream, const Product& gate, const frt_weight& up) {
   part.y_stride = gate.y_stride;
   chunk_gate_up(stream, chunk_product(gate), part, up.data);
   return true;
+}
+
+bool wide_streams(std::span<const Product> products) {
+  return std::all_of(products.begin(), products.end(), chunk_way);
 }
 
 }  // namespace frt::cuda

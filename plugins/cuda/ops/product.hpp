@@ -30,6 +30,8 @@ struct Product {
 
 // The largest number of rows for which the narrow way is taken.
 inline constexpr int32_t kNarrowRows = 16;
+// From here on the wide way is faster where it streams the weights.
+inline constexpr int32_t kStreamRows = 9;
 
 // Products of one x (the same x, x_dtype, rows) with several weights; rows <= kNarrowRows. [driver]
 void narrow_products(Stream& stream, std::span<const Product> products);
@@ -41,6 +43,9 @@ bool narrow_gate_up(Stream& stream, const Product& gate, const frt_weight& up);
 
 // The same for any number of rows: what is made of x (its FP8 form) is made once.  [driver]
 void wide_products(Stream& stream, std::span<const Product> products);
+
+// Whether wide_products streams all of them, few rows or many (linear_chunk.cu).
+bool wide_streams(std::span<const Product> products);
 
 // As narrow_gate_up, for any number of rows.  [driver]
 bool wide_gate_up(Stream& stream, const Product& gate, const frt_weight& up);
