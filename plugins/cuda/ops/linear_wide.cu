@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of many rows, y = x W^T: which way each one takes.
 //
-//   bf16 x, BF16 weights      few rows, or few more of several products: streamed, all products
-//   in one
-//                             kernel; more through cuBLASLt; our own tiles where it is missing or
-//                             something is
-//   unaligned;
-//                             the narrow way in groups of rows for few rows and few outputs
+//   bf16 x, BF16 weights      few rows, or not so few of several products: streamed in one kernel
+//                             (linear_chunk.cu); more through cuBLASLt; our own tiles where it is
+//                             missing or something is unaligned; the narrow way in groups of rows
+//                             for few rows and few outputs
 //   bf16 x, packed weights    widened to bf16 in slices of outputs, then as above; with few rows
 //                             inside the product (linear_wide_packed.cu), or in groups through the
 //                             narrow way where sizes or alignments do not allow it
