@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Narrow products of the CUDA backend at the shapes of Qwen3.6 27B: each by itself, and a layer's
-// four in a row as they follow each other in a model, both as a recorded graph over more weights
-// than the second-level cache holds. Prints time, bytes per second, and the share of what reading
-// memory allows (4.65 TB/s on an H200; another figure as the only argument, in TB/s).
+// Narrow products of the CUDA backend at the shapes of Qwen3.6 27B: each by itself, and all of a
+// decode step (64 layers, without the head) as they follow each other in a model, by themselves and
+// with the norms before them. Everything is a recorded graph over more weights than the
+// second-level cache holds. Prints time, bytes per second, and the share of what reading memory
+// allows (4.65 TB/s on an H200).
+//
+//   cuda_linear_bench [--step] [TB/s]      --step: only the steps
 #include <cuda_runtime.h>
 #include <frt/ops/elementwise.h>
+#include <frt/ops/linear.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -95,7 +99,12 @@ struct Bench {
         scales(stream, 64ull << 20, FRT_DTYPE_F32, 1e-4f, 2e-4f),
         fp4_scales(stream, 512ull << 20, FRT_DTYPE_F8_E4M3, 0.5f, 1.5f),
         x(stream, 16 * 17408 * 2, FRT_DTYPE_BF16, -1.0f, 1.0f),
-        y(stream, std::size_t{16} * 248320 * 4, FRT_DTYPE_BF16, -1.0f, 1.0f) {}
+        y(stream, std::size_t{16} * 248320 * 4, FRT_DTYPE_BF16, -1.0f, 1.0f),
+        residual(stream, 16 * 5120 * 4, FRT_DTYPE_F32, -1.0f, 1.0f),
+        delta(stream, 16 * 5120 * 2, FRT_DTYPE_BF16, -1.0f, 1.0f),
+        norm(stream, 5120 * 4, FRT_DTYPE_F32, 0.5f, 1.5f) {
+    stream.scratch(1);  // made now: not while recording
+  }
 
   frt_weight weight(frt_weight_format format, int32_t rows, int32_t cols) {
     const auto values = static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols);
@@ -151,6 +160,75 @@ struct Bench {
     if (!narrow_gate_up(stream, gate, weight(format, width, cols))) std::abort();
   }
 
+  template <class Args>
+  void call(const char* name, Args args) {
+    args.struct_size = sizeof args;
+    for (const frt_kernel_desc& kernel : stream.device().kernels().descriptors()) {
+      if (std::strcmp(kernel.name, name) != 0) continue;
+      frt_error error{};
+      frt::check(kernel.kernel.launch(kernel.kernel.self,
+                                      reinterpret_cast<frt_backend_stream>(&stream), &args, &error),
+                 error, name);
+    }
+  }
+
+  // The four products of a layer, all of `format` but the two heights that are too small for it.
+  void layer(frt_weight_format format, bool attention, bool norms, int32_t rows) {
+    constexpr int32_t kHidden = 5120, kWidth = 17408, kValues = 6144;
+    std::vector<frt_linear_part> parts;
+    const auto part = [&](frt_weight_format f, int32_t height) {
+      const Product made = product(weight(f, height, kHidden), rows);
+      parts.push_back({made.weight, made.y, made.y_stride});
+    };
+    if (attention) {
+      for (const int32_t height : {12288, 1024, 1024}) part(format, height);
+    } else {
+      for (const int32_t height : {10240, 6144}) part(format, height);
+      for (const int32_t height : {48, 48}) part(FRT_WEIGHT_BF16, height);
+    }
+    frt_norm_linears_args entry{};
+    entry.residual_dtype = FRT_DTYPE_F32;
+    entry.dtype = FRT_DTYPE_BF16;
+    entry.rows = rows;
+    entry.part_count = static_cast<int32_t>(parts.size());
+    entry.epsilon = 1e-6f;
+    entry.x = x.base();
+    if (norms) {
+      entry.residual = residual.base();
+      entry.delta = delta.base();
+      entry.norm_weight = static_cast<const float*>(norm.base());
+    }
+    entry.parts = parts.data();
+    call(FRT_OP_NORM_LINEARS, entry);
+    linear(weight(format, kHidden, kValues), rows);
+    frt_norm_gate_up_args inner{};
+    inner.residual_dtype = entry.residual_dtype;
+    inner.dtype = entry.dtype;
+    inner.rows = rows;
+    inner.epsilon = entry.epsilon;
+    inner.residual = entry.residual;
+    inner.delta = entry.delta;
+    inner.norm_weight = entry.norm_weight;
+    inner.x = entry.x;
+    inner.gate_weight = weight(format, kWidth, kHidden);
+    inner.up_weight = weight(format, kWidth, kHidden);
+    inner.gate = y.take(std::size_t{16} * kWidth * 2);
+    inner.h = y.take(std::size_t{16} * kWidth * 2);
+    call(FRT_OP_NORM_GATE_UP, inner);
+    linear(weight(format, kHidden, kWidth), rows);
+  }
+  void linear(const frt_weight& weight, int32_t rows) {
+    frt_linear_args args{};
+    args.x_dtype = args.y_dtype = FRT_DTYPE_BF16;
+    args.rows = rows;
+    args.x = x.base();
+    args.x_stride = weight.cols;
+    args.weight = weight;
+    args.y = delta.base();
+    args.y_stride = weight.rows;
+    call(FRT_OP_LINEAR, args);
+  }
+
   // Records `body` `repeats` times; the median of kRuns launches, per repeat.
   void time(const char* format, const char* name, int32_t rows, int repeats,
             const std::function<void()>& body) {
@@ -177,7 +255,7 @@ struct Bench {
     std::sort(times.begin(), times.end());
     const double seconds = static_cast<double>(times[kRuns / 2]) * 1e-3 / repeats;
     const double amount = static_cast<double>(bytes) / repeats;
-    std::printf("%-10s %-9s %2d rows %8.1f MB %8.1f us %6.2f TB/s %5.1f %%\n", format, name, rows,
+    std::printf("%-10s %-10s %2d rows %8.1f MB %8.1f us %6.2f TB/s %5.1f %%\n", format, name, rows,
                 amount * 1e-6, seconds * 1e6, amount / seconds * 1e-12,
                 amount / seconds * 1e-10 / peak);
     check(cudaEventDestroy(begin));
@@ -190,12 +268,23 @@ struct Bench {
   Device device;
   Stream stream;
   double peak;
-  Pool bf16, fp8, fp4, scales, fp4_scales, x, y;
+  Pool bf16, fp8, fp4, scales, fp4_scales, x, y, residual, delta, norm;
   std::size_t bytes = 0;
 };
 
-void run(double peak) {
-  Bench bench(peak);
+void run_steps(Bench& bench) {
+  for (const auto& [name, format] : kFormats) {
+    for (const int32_t rows : {1, 4, 8}) {
+      for (const bool norms : {false, true}) {
+        bench.time(name, norms ? "with norms" : "step", rows, 1, [&] {
+          for (int i = 0; i < 64; ++i) bench.layer(format, i % 4 == 3, norms, rows);
+        });
+      }
+    }
+  }
+}
+
+void run_products(Bench& bench) {
   constexpr int32_t kHidden = 5120, kWidth = 17408, kValues = 6144;
   constexpr int32_t kEntry[] = {10240, 6144}, kOut[] = {kHidden}, kHead[] = {248320};
   for (const auto& [name, format] : kFormats) {
@@ -209,12 +298,6 @@ void run(double peak) {
       bench.time(name, "out", rows, 30, out);
       bench.time(name, "gate, up", rows, 8, gate_up);
       bench.time(name, "down", rows, 12, down);
-      bench.time(name, "layer", rows, 6, [&] {
-        entry();
-        out();
-        gate_up();
-        down();
-      });
       bench.time(name, "head", rows, 2, [&] { bench.multiply(f, kHead, kHidden, rows); });
     }
   }
@@ -224,8 +307,19 @@ void run(double peak) {
 }  // namespace frt::cuda
 
 int main(int argc, char** argv) {
+  bool steps = false;
+  double peak = 4.65;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--step") == 0) {
+      steps = true;
+    } else {
+      peak = std::atof(argv[i]);
+    }
+  }
   try {
-    frt::cuda::run(argc > 1 ? std::atof(argv[1]) : 4.65);
+    frt::cuda::Bench bench(peak);
+    if (!steps) frt::cuda::run_products(bench);
+    frt::cuda::run_steps(bench);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "cuda_linear_bench: %s\n", error.what());
     return 1;

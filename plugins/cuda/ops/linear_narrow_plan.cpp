@@ -74,7 +74,7 @@ bool make_narrow_part(const frt_weight& weight, NarrowPart& part) {
       part.row_bytes = weight.cols / 2;
       part.scale_stride = weight.cols / 16;
       part.low.factor = kFp4Factor * weight.global_scale;
-      fits &= weight.cols % 128 == 0 && aligned(weight.scale, 8);
+      fits &= weight.cols % 256 == 0 && aligned(weight.scale, 16);
       break;
     default:
       return false;
@@ -99,7 +99,7 @@ NarrowPlan plan_narrow(NarrowArgs& args, int32_t rows, const NarrowDevice& devic
   }
   const auto count = static_cast<int32_t>(std::count(copies, copies + kXCopies, true));
   args.split = choose_split(tiles, args.cols, device);
-  args.part_cols = round_up((args.cols + args.split - 1) / args.split, 128);
+  args.part_cols = round_up((args.cols + args.split - 1) / args.split, 256);
   args.tiles = tiles;
   args.slot_bytes = slot;
   const int32_t clusters = std::min(device.multiprocessors / args.split, tiles);
@@ -119,11 +119,14 @@ NarrowPlan plan_narrow(NarrowArgs& args, int32_t rows, const NarrowDevice& devic
       plan.stages = stages;
       return sums + ring <= most;
     };
-    const int32_t stages = slot < 2048 ? kNarrowFp4Stages : kNarrowStages;
-    if (!fits(kNarrowWarps, stages) && !fits(kNarrowWarps, kNarrowFewStages) &&
-        !fits(kNarrowWarps / 2, kNarrowFewStages) && !fits(kNarrowWarps / 4, kNarrowFewStages)) {
+    if (!fits(kNarrowWarps, kNarrowStages) && !fits(kNarrowWarps, kNarrowSomeStages) &&
+        !fits(kNarrowWarps, kNarrowFewStages) && !fits(kNarrowWarps / 2, kNarrowFewStages) &&
+        !fits(kNarrowWarps / 2, kNarrowLeastStages) && !fits(kNarrowWarps / 4, kNarrowFewStages)) {
       continue;
     }
+    // Copies are issued no faster than memory delivers, and x waits behind them. That costs most
+    // where much is to be done once x is there.
+    args.early_stages = std::min(plan.stages, copies[kXF16] || copies[kXF16Fp4] ? 3 : plan.stages);
     int32_t offset = ring;
     for (int copy = 0; copy < kXCopies; ++copy) {
       args.x_offset[copy] = copies[copy] ? offset : -1;

@@ -49,10 +49,11 @@ struct NarrowPart {
 inline constexpr int kNarrowParts = 8;
 inline constexpr int kNarrowGroup = 4;   // warps that share a tile's columns
 inline constexpr int kNarrowWarps = 16;  // of a block, at most
-// Slots of a warp's ring: many of the small ones of NVFP4, fewer where x is large.
+// Slots of a warp's ring: fewer where x is large.
 inline constexpr int kNarrowStages = 5;
-inline constexpr int kNarrowFp4Stages = 8;
+inline constexpr int kNarrowSomeStages = 4;
 inline constexpr int kNarrowFewStages = 3;
+inline constexpr int kNarrowLeastStages = 2;
 inline constexpr int kNarrowSumStride = 20;  // floats from one x row to the next: no bank twice
 
 struct NarrowArgs {
@@ -68,12 +69,13 @@ struct NarrowArgs {
   int64_t x_stride = 0;
   // Shared memory: (warps, stages, slot_bytes), copies of x, sums.
   int32_t slot_bytes = 0;
+  int32_t early_stages = 0;                   // filled before x is read
   int32_t x_offset[kXCopies] = {-1, -1, -1};  // bytes; -1: not used
   int32_t x_pitch[kXCopies] = {0, 0, 0};      // bytes from row to row
   int32_t sums_offset = 0;
   // Blocks of a cluster that share its tiles, each with its columns; the sums meet in the first.
   int32_t split = 1;
-  int32_t part_cols = 0;  // multiple of 128
+  int32_t part_cols = 0;  // multiple of 256
   int32_t shares_offset = 0;
 };
 
@@ -97,10 +99,10 @@ struct NarrowPlan {
 
 // What a slot of one chunk takes, and its columns.
 inline constexpr int32_t narrow_slot_bytes(NarrowKind kind) {
-  return kind == NarrowKind::kNvfp4 ? 1024 + 128 : 2048;
+  return kind == NarrowKind::kNvfp4 ? 2048 + 256 : 2048;
 }
 inline constexpr int32_t narrow_chunk_cols(NarrowKind kind) {
-  return kind == NarrowKind::kBf16 ? 64 : 128;
+  return kind == NarrowKind::kBf16 ? 64 : kind == NarrowKind::kNvfp4 ? 256 : 128;
 }
 inline constexpr NarrowX narrow_x(NarrowKind kind) {
   return kind == NarrowKind::kBf16 ? kXBf16 : kind == NarrowKind::kNvfp4 ? kXF16Fp4 : kXF16;

@@ -17,8 +17,10 @@ Kernel kernel_of(const NarrowPlan& plan) {
   switch (plan.stages) {
     case kNarrowStages:
       return kernel_of<kNarrowStages>(plan.rows);
-    case kNarrowFp4Stages:
-      return kernel_of<kNarrowFp4Stages>(plan.rows);
+    case kNarrowSomeStages:
+      return kernel_of<kNarrowSomeStages>(plan.rows);
+    case kNarrowLeastStages:
+      return kernel_of<kNarrowLeastStages>(plan.rows);
     default:
       return kernel_of<kNarrowFewStages>(plan.rows);
   }

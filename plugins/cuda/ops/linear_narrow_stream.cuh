@@ -12,7 +12,8 @@
 // That keeps ~150 KB per multiprocessor in flight, far more than latency times bandwidth (35 KB);
 // the surplus pays at the edges: weights are constants, so the ring is filled before pdl_wait(), as
 // soon as a block of the kernel ahead leaves its multiprocessor, while that kernel's slower blocks,
-// its write-back and whatever small kernels come between still run.
+// its write-back and whatever small kernels come between still run. (Of packed weights only a part
+// of the ring: plan_narrow() says why.)
 //
 // Where tiles are few, two blocks of a cluster share each, one half of the columns each; their sums
 // meet in the first block's shared memory at the end.
@@ -96,25 +97,29 @@ __device__ __forceinline__ void chunk_fp8(const uint8_t* slot, const uint8_t* co
   }
 }
 
+// `scales`: of this lane's low row, from its first two on.
 template <int kHalves>
 __device__ __forceinline__ void chunk_fp4(const uint8_t* slot, const uint8_t* scales,
                                           const uint8_t* const (&x)[kHalves],
                                           TileSums<kHalves>& sums) {
-  const uint4 low = load_shared(slot), high = load_shared(slot + 512);
-  const uint32_t low_pair = widen_scales(*reinterpret_cast<const uint16_t*>(scales));
-  const uint32_t high_pair = widen_scales(*reinterpret_cast<const uint16_t*>(scales + 64));
-  const uint32_t l[4] = {low.x, low.y, low.z, low.w}, r[4] = {high.x, high.y, high.z, high.w};
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const unsigned pick = i < 2 ? 0x1010 : 0x3232;
-    uint32_t a[4], b[4];
-    widen_fp4(l[i], __byte_perm(low_pair, 0, pick), a);
-    widen_fp4(r[i], __byte_perm(high_pair, 0, pick), b);
+  for (int piece = 0; piece < 2; ++piece) {
+    const uint4 low = load_shared(slot + piece * 512);
+    const uint4 high = load_shared(slot + 1024 + piece * 512);
+    const __half2 low_pair = widen_scales(load_pair(scales + piece * 8));
+    const __half2 high_pair = widen_scales(load_pair(scales + piece * 8 + 128));
+    const uint32_t l[4] = {low.x, low.y, low.z, low.w}, r[4] = {high.x, high.y, high.z, high.w};
 #pragma unroll
-    for (int h = 0; h < kHalves; ++h) {
-      const uint4 c = load_shared(x[h] + i * 64);
-      multiply_f16(sums.even[h], a[0], b[0], a[1], b[1], c.x, c.y);
-      multiply_f16(sums.odd[h], a[2], b[2], a[3], b[3], c.z, c.w);
+    for (int i = 0; i < 4; ++i) {
+      uint32_t a[4], b[4];
+      widen_fp4(l[i], i < 2 ? __low2half2(low_pair) : __high2half2(low_pair), a);
+      widen_fp4(r[i], i < 2 ? __low2half2(high_pair) : __high2half2(high_pair), b);
+#pragma unroll
+      for (int h = 0; h < kHalves; ++h) {
+        const uint4 c = load_shared(x[h] + piece * 256 + i * 64);
+        multiply_f16(sums.even[h], a[0], b[0], a[1], b[1], c.x, c.y);
+        multiply_f16(sums.odd[h], a[2], b[2], a[3], b[3], c.z, c.w);
+      }
     }
   }
 }
@@ -124,7 +129,7 @@ template <NarrowKind kKind, int kHalves, int kStages>
 __device__ __forceinline__ void multiply_chunks(RingPlace& ring, Copies& copies, bool copying,
                                                 const uint8_t* (&x)[kHalves], int first, int count,
                                                 float2 scales, TileSums<kHalves>& sums) {
-  constexpr int kXStep = kNarrowGroup * (kKind == NarrowKind::kBf16 ? 128 : 256);
+  constexpr int kXStep = kNarrowGroup * narrow_chunk_cols(kKind) * 2;
   const uint32_t lane = threadIdx.x % 32;
 #pragma unroll 1
   for (int chunk = first; chunk < first + count; ++chunk) {
@@ -148,7 +153,7 @@ __device__ __forceinline__ void multiply_chunks(RingPlace& ring, Copies& copies,
       }
     } else {
       __syncwarp();  // the scales were copied by other lanes
-      chunk_fp4<kHalves>(slot, slot - lane * 16 + 1024 + lane / 4 * 8 + lane % 4 * 2, x, sums);
+      chunk_fp4<kHalves>(slot, slot - lane * 16 + 2048 + lane / 4 * 16 + lane % 4 * 2, x, sums);
       __syncwarp();
     }
 #pragma unroll
@@ -220,20 +225,24 @@ __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
   copies.tile = first_tile;
   copies.step = tile_step;
   copies.open(a);
+  const auto fill = [&](int first, int end) {
 #pragma unroll 1
-  for (int i = 0; i < kStages; ++i) {
-    if (!copies.finished(a)) {
-      copies.copy(ring.address + static_cast<uint32_t>(i * a.slot_bytes));
-      copies.done(a, 1);
+    for (int i = first; i < end; ++i) {
+      if (!copies.finished(a)) {
+        copies.copy(ring.address + static_cast<uint32_t>(i * a.slot_bytes));
+        copies.done(a, 1);
+      }
+      commit();
     }
-    commit();
-  }
+  };
+  fill(0, a.early_stages);
   float2 scales = load_scales(a, first_tile, 0);
   if (thread < 16) largest[thread] = 0;
   __syncthreads();
 
   pdl_wait();
   load_x(a, shared, largest);
+  fill(a.early_stages, kStages);
   if (split) cluster_wait();  // the first block has begun: it may be written to
   const int active = active_rows(a.first_row + a.rows, a.row_count) - a.first_row;
 
@@ -264,7 +273,7 @@ __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
 #pragma unroll
     for (int h = 0; h < kHalves; ++h) {
       x[h] = shared + a.x_offset[copy] + x_row[h] * a.x_pitch[copy] + t * 16 +
-             warp * (kind == NarrowKind::kBf16 ? 128 : 256);
+             warp * narrow_chunk_cols(kind) * 2;
     }
     TileSums<kHalves> acc;
     for (int first = 0; first < chunks;) {

@@ -13,9 +13,6 @@ __device__ __forceinline__ void copy16(uint32_t target, const uint8_t* source, b
                "r"(valid ? 16 : 0)
                : "memory");
 }
-__device__ __forceinline__ void copy8(uint32_t target, const uint8_t* source) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(target), "l"(source) : "memory");
-}
 __device__ __forceinline__ void commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
@@ -46,11 +43,11 @@ __device__ __forceinline__ int high_row(const NarrowArgs& a, int local) {
 struct Copies {
   const uint8_t* low;  // this lane's next piece of its two rows
   const uint8_t* high;
-  const uint8_t* scales;  // kNvfp4: of lane t = 0 the low row's, t = 1 the high row's
+  const uint8_t* scales;  // kNvfp4: of the tile's row that this lane (0..15) copies
   int left;               // bytes of the row from that piece on
   int chunks;             // of this tile still to be copied by this warp
   int tile, step;         // of the group: this one, to the next
-  bool fp4;
+  bool scaled;            // has such scales to copy
 
   __device__ __forceinline__ void open(const NarrowArgs& a) {
     const int warp = static_cast<int>(threadIdx.x / 32 % kNarrowGroup);
@@ -69,37 +66,31 @@ struct Copies {
     // Rows beyond the last are read as the last one, and not stored.
     const int64_t low_index = min(low_row(a, local) + g, part.rows - 1);
     const int64_t high_index = min(high_row(a, local) + g, part.rows - 1);
-    fp4 = part.kind == NarrowKind::kNvfp4;
-    const int first = (columns.chunk + warp) * (fp4 ? 64 : 128) + t * 16;
+    const int chunk = columns.chunk + warp, first = chunk * 128 + t * 16;
     left = part.row_bytes - first;
     low = part.low.data + low_index * part.row_bytes + first;
     high = part.high.data + high_index * part.row_bytes + first;
-    if (fp4) {
-      const auto* base = static_cast<const uint8_t*>(t == 0 ? part.low.scale : part.high.scale);
-      scales =
-          base + (t == 0 ? low_index : high_index) * part.scale_stride + (columns.chunk + warp) * 8;
+    scaled = part.kind == NarrowKind::kNvfp4 && lane < 16;
+    scales = nullptr;
+    if (scaled) {
+      const NarrowMatrix& matrix = lane < 8 ? part.low : part.high;
+      const int row = lane < 8 ? low_row(a, local) + lane : high_row(a, local) + lane - 8;
+      scales = static_cast<const uint8_t*>(matrix.scale) +
+               int64_t{min(row, part.rows - 1)} * part.scale_stride + chunk * 16;
     }
   }
 
   // Starts the copies of the next chunk; `target` is this lane's place in the slot.
   __device__ __forceinline__ void copy(uint32_t target) {
-    if (fp4) {
-      const uint32_t lane = threadIdx.x % 32;
-      copy16(target, low, left > 0);
-      copy16(target + 512, high, left > 0);
-      if (lane % 4 < 2) copy8(target - lane * 16 + 1024 + lane % 4 * 64 + lane / 4 * 8, scales);
-      low += kNarrowGroup * 64;
-      high += kNarrowGroup * 64;
-      scales += kNarrowGroup * 8;
-    } else {
-      copy16(target, low, left > 0);
-      copy16(target + 512, low + 64, left > 64);
-      copy16(target + 1024, high, left > 0);
-      copy16(target + 1536, high + 64, left > 64);
-      low += kNarrowGroup * 128;
-      high += kNarrowGroup * 128;
-      left -= kNarrowGroup * 128;
-    }
+    copy16(target, low, left > 0);
+    copy16(target + 512, low + 64, left > 64);
+    copy16(target + 1024, high, left > 0);
+    copy16(target + 1536, high + 64, left > 64);
+    if (scaled) copy16(target + 2048, scales, true);
+    low += kNarrowGroup * 128;
+    high += kNarrowGroup * 128;
+    scales += kNarrowGroup * 16;
+    left -= kNarrowGroup * 128;
   }
 
   // After `count` chunks of the tile: on to the next tile, where this was the last chunk.

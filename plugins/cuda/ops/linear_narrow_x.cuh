@@ -16,6 +16,9 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
 __device__ __forceinline__ uint4 load_shared(const uint8_t* pointer) {
   return *reinterpret_cast<const uint4*>(pointer);
 }
+__device__ __forceinline__ uint32_t load_pair(const uint8_t* pointer) {
+  return *reinterpret_cast<const uint16_t*>(pointer);
+}
 
 // ---- the blocks of a cluster share the columns of a tile ---------------------------------------
 
@@ -52,7 +55,7 @@ struct Columns {
   int chunk, chunks;  // first, and how many
 };
 __device__ __forceinline__ Columns own_columns(const NarrowArgs& a, const NarrowPart& part) {
-  const int width = part.kind == NarrowKind::kBf16 ? 64 : 128;
+  const int width = narrow_chunk_cols(part.kind);
   const int chunk = cluster_rank() * a.part_cols / width;
   return {chunk, min(part.chunks - chunk, a.part_cols / width)};
 }
