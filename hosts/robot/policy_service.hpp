@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// policy_service.hpp - one request of the openpi protocol, from bytes to bytes: decoding, checks,
+// inference, reply.
+#pragma once
+
+#include <atomic>
+#include <string>
+
+#include "robot/latency.hpp"
+#include "robot/policy_runner.hpp"
+#include "robot/server.hpp"
+#include "robot/wire/observation.hpp"
+
+namespace frt::host {
+
+struct ServiceOptions {
+  InputKeys keys;
+  uint32_t steps = 0;         // denoising steps; 0: the model's default
+  double beta = 1;            // guidance, unless a request says otherwise
+  uint64_t seed = 0;          // of the noise of requests that bring none
+  double stale_ms = 0;        // an observation that waited longer is refused; 0: no limit
+  std::string default_prompt; // for requests without one; empty: such requests are refused if the
+                              // model takes prompts
+};
+
+class PolicyService {
+ public:
+  PolicyService(const PolicyModel& model, ServiceOptions options);  // [setup]
+
+  // The bytes of the first frame: what a client may want to know of the model.
+  std::string metadata() const;
+  // One request. Throws frt::Error with a text for the client; the service stays usable.  [driver]
+  std::string handle(const PolicyServer::Request& request);
+  // Prometheus lines.  [any]
+  std::string metrics() const;
+  const LatencySeries& latency() const noexcept { return latency_; }
+
+ private:
+  void take_images(const WireRequest& request);
+  void take_prompt(const WireRequest& request);
+  void take_noise(const WireRequest& request);
+
+  const PolicyModel& model_;
+  ServiceOptions options_;
+  PolicyRunner runner_;
+  Message message_;
+  LatencySeries latency_;  // inference, milliseconds
+  uint64_t draws_ = 0;
+  double beta_ = 1;
+  uint32_t steps_ = 0;
+  std::atomic<uint64_t> inferences_{0}, stale_{0}, refused_{0};
+};
+
+}  // namespace frt::host
