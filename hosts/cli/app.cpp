@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cli/capsule_setup.hpp"
+#include "cli/robot_setup.hpp"
 
 namespace frt::host {
 namespace {
@@ -133,7 +134,9 @@ std::vector<core::HostSchema> App::host_schemas() {
   listen.key = "listen";
   listen.default_text = "127.0.0.1:8080";
   listen.doc = "address and port";
-  return {lm_host_schema(), {.type = "http", .options = {listen, model}, .doc = "the HTTP server"}};
+  return {lm_host_schema(),
+          {.type = "http", .options = {listen, model}, .doc = "the HTTP server"},
+          robot_host_schema()};
 }
 
 core::Manifest App::load_manifest(const std::string& path) {

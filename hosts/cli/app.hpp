@@ -78,6 +78,7 @@ void add_doctor_command(App& app);
 void add_plugins_command(App& app);
 void add_replay_command(App& app);
 void add_run_command(App& app);
+void add_serve_command(App& app);
 void add_verify_command(App& app);
 void add_version_command(App& app);
 

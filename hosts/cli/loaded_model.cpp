@@ -77,42 +77,79 @@ LoadedModel::LoadedModel(App& app, const std::string& manifest_path, const std::
     throw ExitError(runtime_stage(error.status()), error.status(), error.what());
   }
   progress_.report("plugins", FRT_PROGRESS_ITEMS, 1, 1);
-  context_ = Context(core::exec_table(), runtime_->device(spec.device()).context);
+  const Companion made = create(spec, options.flags);
+  context_ = made.context;
+  table_ = made.table;
+  model_ = made.model;
+  load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  say_ready(made, load_seconds_);
+}
 
-  const core::OpenPlugin& plugin = runtime_->model_plugin(name_);
-  table_ = &stage(ExitCode::kPlugin, [&]() -> const frt_model_v1& {
+LoadedModel::Companion LoadedModel::create(const core::ModelSpec& spec, uint32_t flags) {
+  Companion made;
+  made.name = spec.name;
+  made.context = Context(core::exec_table(), runtime_->device(spec.device()).context);
+  const core::OpenPlugin& plugin = runtime_->model_plugin(spec.name);
+  made.table = &stage(ExitCode::kPlugin, [&]() -> const frt_model_v1& {
     return plugin.require<frt_model_v1>(FRT_EXT_MODEL);
   });
   frt_model_params params{};
   params.struct_size = sizeof(params);
-  params.flags = options.flags;
-  params.context = context_;
+  params.flags = flags;
+  params.context = made.context;
   params.name = spec.name.c_str();
   params.checkpoint = spec.checkpoint().c_str();
   params.config = spec.options.c();
   frt_error error{};
-  const frt_status status = table_->create(plugin.handle(), &params, &model_, &error);
+  const frt_status status = made.table->create(plugin.handle(), &params, &made.model, &error);
   progress_.finish();
-  stage(model_stage(status), [&] { check(status, error, "model '" + name_ + "'"); });
-  runtime_->bind_capsules(name_, *table_, model_);
-  context_.ready();
-  load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  stage(model_stage(status), [&] { check(status, error, "model '" + spec.name + "'"); });
+  runtime_->bind_capsules(spec.name, *made.table, made.model);
+  made.context.ready();
+  return made;
+}
 
-  if (!app.options().quiet) {
-    const auto& device = runtime_->device(spec.device());
-    const frt_model_info facts = info();
-    std::fputs(fmt::format("{} on {} ({}, {}): {}; weights {}, state {}\n"
-                           "ready in {:.2f} s ({})\n",
-                           name_, spec.device(), device.plugin->loaded().card.id,
-                           context_.info().device.name, facts.architecture,
-                           format_bytes(facts.weight_bytes), format_bytes(facts.state_bytes),
-                           load_seconds_, progress_.breakdown())
-                   .c_str(),
-               stderr);
+void LoadedModel::say_ready(const Companion& made, double seconds) {
+  if (app_.options().quiet) return;
+  const std::string& device_name = runtime_->manifest().find_model(made.name)->device();
+  const core::RuntimeDevice& device = runtime_->device(device_name);
+  frt_model_info facts{};
+  facts.struct_size = sizeof(facts);
+  check(made.table->info(made.model, &facts), "model info");
+  std::fputs(fmt::format("{} on {} ({}, {}): {}; weights {}, state {}\n"
+                         "ready in {:.2f} s ({})\n",
+                         made.name, device_name, device.plugin->loaded().card.id,
+                         made.context.info().device.name, facts.architecture,
+                         format_bytes(facts.weight_bytes), format_bytes(facts.state_bytes), seconds,
+                         progress_.breakdown())
+                 .c_str(),
+             stderr);
+}
+
+const LoadedModel::Companion& LoadedModel::load_also(const std::string& name) {
+  const auto start = std::chrono::steady_clock::now();
+  const core::Manifest& manifest = runtime_->manifest();
+  const core::ModelSpec* spec = manifest.find_model(name);
+  if (!spec) {
+    throw ExitError(
+        ExitCode::kManifest, FRT_ERR_NOT_FOUND,
+        manifest.path.string() + " has no model '" + name + "'; it has: " + model_names(manifest));
   }
+  companions_.push_back(std::make_unique<Companion>(create(*spec, 0)));
+  say_ready(*companions_.back(),
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  return *companions_.back();
+}
+
+LmModel LoadedModel::Companion::language_model() const {
+  return LmModel(context, core::state_table(), table, model, name);
 }
 
 LoadedModel::~LoadedModel() {
+  while (!companions_.empty()) {
+    companions_.back()->table->destroy(companions_.back()->model);
+    companions_.pop_back();
+  }
   if (model_) table_->destroy(model_);
 }
 

@@ -12,6 +12,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cli/app.hpp"
 #include "cli/progress_view.hpp"
@@ -44,6 +45,19 @@ class LoadedModel {
   frt_model_info info() const;
   // The model as a language model. Throws if it is none.
   LmModel language_model() const;
+
+  // One more model of the same manifest, on its own device or on the same one; it lives as long as
+  // this object.
+  struct Companion {
+    std::string name;
+    Context context;
+    const frt_model_v1* table = nullptr;
+    frt_model model = nullptr;
+    LmModel language_model() const;
+  };
+  // Throws if the manifest has no such model. Name after name, in any order.  [setup]
+  const Companion& load_also(const std::string& name);
+
   // What the model's device is doing now: zeros where its backend does not tell.
   frt_device_status device_status() const;
   // Seconds from the constructor's start to ready.
@@ -51,6 +65,8 @@ class LoadedModel {
 
  private:
   void choose(const core::Manifest& manifest, const std::string& model);
+  Companion create(const core::ModelSpec& spec, uint32_t flags);
+  void say_ready(const Companion& made, double seconds);
 
   App& app_;
   ProgressView progress_;
@@ -60,6 +76,7 @@ class LoadedModel {
   Context context_;
   const frt_model_v1* table_ = nullptr;
   frt_model model_ = nullptr;
+  std::vector<std::unique_ptr<Companion>> companions_;
   double load_seconds_ = 0;
 };
 

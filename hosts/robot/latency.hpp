@@ -38,8 +38,8 @@ class LatencySeries {
 // "p50 1.20  p90 1.31  p99 1.50  p99.9 1.71  max 2.01  jitter 0.51 ms (400 values)".
 std::string to_text(const LatencySummary& summary, const std::string& unit = "ms");
 
-// A histogram of at most `rows` lines over [lowest, p99.9], for a terminal; the last row takes what is
-// above.
+// A histogram of at most `rows` lines over [lowest, p99.9], for a terminal; the last row takes what
+// is above.
 std::string histogram(std::vector<double> values, std::size_t rows, std::size_t width,
                       const std::string& unit = "ms");
 

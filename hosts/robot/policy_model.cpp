@@ -1,26 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "robot/policy_model.hpp"
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
 namespace frt::host {
 namespace {
 
-uint64_t bytes_of(const Context& context, frt_buffer buffer) {
-  if (!buffer) return 0;
-  frt_buffer_info info{};
-  info.struct_size = sizeof(info);
-  check(context.table().buffer_info(buffer, &info), "buffer_info");
-  return info.bytes;
-}
-
 // A buffer that is there has room for what the role says of it.
 void require_bytes(const Context& context, const std::string& model, const char* port,
                    frt_buffer buffer, uint64_t bytes) {
-  const uint64_t found = bytes_of(context, buffer);
-  if (!buffer || found >= bytes) return;
+  if (!buffer) return;
+  frt_buffer_info info{};
+  info.struct_size = sizeof(info);
+  check(context.table().buffer_info(buffer, &info), "buffer_info");
+  if (info.bytes >= bytes) return;
   throw Error(FRT_ERR_MISMATCH, "model '" + model + "': its buffer " + port + " has " +
-                                    std::to_string(found) + " bytes, its role says " +
+                                    std::to_string(info.bytes) + " bytes, its role says " +
                                     std::to_string(bytes) + "; the plugin is broken");
 }
 
@@ -37,50 +33,53 @@ PolicyModel::PolicyModel(const Context& context, const frt_model_v1* table, frt_
     : context_(context), model_(model), name_(std::move(name)) {
   role_ = static_cast<const frt_role_policy_v1*>(table->extension(model, FRT_EXT_ROLE_POLICY));
   if (!role_) throw not_the_role(name_, "policy", FRT_EXT_ROLE_POLICY);
+  observation_ =
+      static_cast<const frt_observation_v1*>(table->extension(model, FRT_EXT_OBSERVATION));
+  if (!observation_) throw not_the_role(name_, "policy for robots", FRT_EXT_OBSERVATION);
   info_.struct_size = sizeof(info_);
   check(role_->info(model_, &info_), "model '" + name_ + "': role info");
-  if (!info_.infer || !info_.actions || action_values() == 0) {
+  observation_info_.struct_size = sizeof(observation_info_);
+  check(observation_->info(model_, &observation_info_), "model '" + name_ + "': observation info");
+  if (!info_.infer || !info_.actions || action_values() == 0 || robot_values() == 0) {
     throw Error(FRT_ERR_MISMATCH,
                 "model '" + name_ + "': its role has no graph, no actions or an empty chunk");
   }
-  const auto require = [&](const char* port, frt_buffer buffer, uint64_t bytes) {
-    require_bytes(context_, name_, port, buffer, bytes);
-  };
-  require("images", info_.images, info_.views * image_bytes());
-  require("view_mask", info_.view_mask, info_.views * sizeof(int32_t));
-  require("proprioception", info_.proprioception, info_.state_dim * sizeof(float));
-  require("actions", info_.actions, action_values() * sizeof(float));
-  require("beta", info_.beta, info_.guidance_ways * sizeof(float));
-  require("prompt_length", info_.prompt_length, info_.guidance_ways * sizeof(int32_t));
-  require("prompt_tokens", info_.prompt_tokens,
-          uint64_t{info_.guidance_ways} * info_.max_prompt * sizeof(int32_t));
-  // A model may denoise more columns than it gives out.
-  noise_values_ = bytes_of(context_, info_.noise) / sizeof(float);
-  require("noise", info_.noise, action_values() * sizeof(float));
+  require_bytes(context_, name_, "actions", info_.actions, action_values() * sizeof(float));
+  require_bytes(context_, name_, "noise", info_.noise, action_values() * sizeof(float));
 }
 
-frt_shape_key PolicyModel::infer_key(uint32_t steps) const {
+std::vector<ObservedName> PolicyModel::names() const {
+  std::vector<ObservedName> names;
+  if (!observation_info_.names) return names;
+  const auto json = nlohmann::json::parse(observation_info_.names, nullptr, false);
+  if (!json.is_array()) {
+    throw Error(FRT_ERR_FORMAT, "model '" + name_ + "': the list of arrays it reads is no JSON");
+  }
+  for (const auto& entry : json) {
+    ObservedName name;
+    name.name = entry.value("name", "");
+    name.image = entry.value("kind", "") == "image";
+    name.required = entry.value("required", true);
+    if (entry.contains("shape") && entry["shape"].is_array()) {
+      for (const auto& extent : entry["shape"]) {
+        name.shape.push_back(extent.is_number_integer() ? extent.get<int64_t>() : -1);
+      }
+    }
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
+frt_shape_key PolicyModel::infer_key(const frt_policy_shape& shape) const {
   frt_shape_key key = 0;
-  const uint32_t count = steps ? steps : info_.default_steps;
-  const frt_status status = role_->infer_key(model_, count, &key);
-  if (status == FRT_ERR_NO_VARIANT) {
-    throw Error(status, "model '" + name_ + "' was loaded without a variant of " +
-                            std::to_string(count) + " denoising steps; it has " +
-                            std::to_string(info_.default_steps));
-  }
-  check(status, "model '" + name_ + "': key of " + std::to_string(count) + " steps");
-  return key;
-}
-
-void PolicyModel::set_prompt(uint32_t way, const std::string& instruction,
-                             const std::string& options, const Stream& stream) const {
-  if (!role_->set_prompt) {
-    throw Error(FRT_ERR_UNSUPPORTED, "model '" + name_ + "' takes no instructions");
-  }
-  frt_error error{};
-  check(role_->set_prompt(model_, way, instruction.c_str(),
-                          options.empty() ? nullptr : options.c_str(), stream.handle(), &error),
-        error);
+  const frt_status status = role_->infer_key(model_, &shape, &key);
+  if (status == FRT_OK) return key;
+  const std::string what = std::to_string(shape.views) + " views, " + std::to_string(shape.prompt) +
+                           " prompt tokens, " +
+                           std::to_string(shape.steps ? shape.steps : info_.default_steps) +
+                           " steps, " + std::to_string(shape.ways) + " branches";
+  throw Error(status, "model '" + name_ + "' was loaded without a variant for " + what + " (" +
+                          status_name(status) + ")");
 }
 
 CriticModel::CriticModel(const Context& context, const frt_model_v1* table, frt_model model,

@@ -1,47 +1,63 @@
 // SPDX-License-Identifier: Apache-2.0
-// policy_model.hpp - a policy and a critic as a host sees them: the role tables, typed.
+// policy_model.hpp - a policy and a critic as a host sees them: the tables of one model, typed.
 //
-// Owns nothing: the model and its context outlive these views. All members are [any] unless tagged.
+// A policy has the role frt.role.policy/1 and takes observations through frt.observation/1. Owns
+// nothing: the model and its context outlive these views. All members are [any] unless tagged.
 #pragma once
 
 #include <frt/model.h>
+#include <frt/observation.h>
 #include <frt/role/critic.h>
 #include <frt/role/policy.h>
 #include <frt/exec.hpp>
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 namespace frt::host {
+
+// An array that a model reads, as its frt.observation/1 names it.
+struct ObservedName {
+  std::string name;
+  bool image = false;  // else a part of the state
+  bool required = true;
+  std::vector<int64_t> shape;
+};
 
 class PolicyModel {
  public:
   // `name` is the user's name of the model, for messages. Throws FRT_ERR_UNSUPPORTED if the model
-  // does not have the role, FRT_ERR_MISMATCH if its buffers are smaller than its limits say. [setup]
+  // is no policy, FRT_ERR_MISMATCH if its buffers are smaller than its limits say.  [setup]
   PolicyModel(const Context& context, const frt_model_v1* table, frt_model model, std::string name);
 
   const std::string& name() const noexcept { return name_; }
   const Context& context() const noexcept { return context_; }
   const frt_policy_info& info() const noexcept { return info_; }
+  const frt_observation_info& observation_info() const noexcept { return observation_info_; }
+  const frt_role_policy_v1& role() const noexcept { return *role_; }
+  const frt_observation_v1& observation() const noexcept { return *observation_; }
   frt_model handle() const noexcept { return model_; }
 
-  uint64_t image_bytes() const noexcept {  // of one view
-    return uint64_t{3} * info_.image_height * info_.image_width;
+  uint64_t action_values() const noexcept {  // of one chunk, in the network's space
+    return uint64_t{info_.horizon} * info_.action_dim;
   }
-  uint64_t action_values() const noexcept { return uint64_t{info_.horizon} * info_.action_dim; }
-  uint64_t noise_values() const noexcept { return noise_values_; }
-  // 0: the model's default. Throws FRT_ERR_NO_VARIANT, saying what was asked for.  [setup]
-  frt_shape_key infer_key(uint32_t steps) const;
-  // Null table entries are FRT_ERR_UNSUPPORTED. `options`: JSON or empty.  [driver]
-  void set_prompt(uint32_t way, const std::string& instruction, const std::string& options,
-                  const Stream& stream) const;
+  uint64_t robot_values() const noexcept {  // of one chunk, in the robot's
+    return uint64_t{info_.horizon} * observation_info_.action_dim;
+  }
+  // What it reads; empty if it does not say.  [setup]
+  std::vector<ObservedName> names() const;
+  // Throws FRT_ERR_NO_VARIANT, saying what was asked for.  [hot] without the error
+  frt_shape_key infer_key(const frt_policy_shape& shape) const;
 
  private:
   Context context_;
   frt_model model_;
   std::string name_;
   const frt_role_policy_v1* role_ = nullptr;
+  const frt_observation_v1* observation_ = nullptr;
   frt_policy_info info_{};
-  uint64_t noise_values_ = 0;
+  frt_observation_info observation_info_{};
 };
 
 class CriticModel {
@@ -51,7 +67,6 @@ class CriticModel {
   const std::string& name() const noexcept { return name_; }
   const Context& context() const noexcept { return context_; }
   const frt_critic_info& info() const noexcept { return info_; }
-  frt_shape_key key() const noexcept { return info_.key; }
   void set_instruction(const std::string& instruction, const Stream& stream) const;  // [driver]
 
  private:

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// All inputs of an inference lie in one pinned buffer and go to the device as one batch of copies;
-// prompts and strengths change seldom and have their own. The lists of copies are made once.
 #include "robot/policy_runner.hpp"
 
 #include <algorithm>
@@ -40,125 +38,83 @@ void fill_normal(uint64_t seed, uint64_t draw, std::span<float> out) noexcept {
   }
 }
 
-PolicyRunner::PolicyRunner(const PolicyModel& policy, uint32_t steps)
-    : policy_(policy), key_(policy.infer_key(steps)) {
+PolicyRunner::PolicyRunner(const PolicyModel& policy)
+    : policy_(policy), robot_(policy.robot_values()) {
   const Context& context = policy.context();
-  const frt_policy_info& info = policy.info();
   const std::string name = "policy." + policy.name();
   stream_ = context.create_stream(name);
   done_ = context.create_event();
-  const uint64_t image_bytes = info.views * policy.image_bytes();
-  mask_at_ = aligned(image_bytes);
-  state_at_ = mask_at_ + aligned(info.views * sizeof(int32_t));
-  noise_at_ = state_at_ + aligned(info.state_dim * sizeof(float));
-  const uint64_t bytes = noise_at_ + aligned(policy.noise_values() * sizeof(float));
-  staging_ =
-      context.alloc(FRT_SPACE_HOST_PINNED, std::max<uint64_t>(bytes, kAlign), name + ".inputs");
-  std::memset(staging_.pointer(), 0, staging_.bytes());
-  actions_ = context.alloc(FRT_SPACE_HOST_PINNED, policy.action_values() * sizeof(float),
-                           name + ".actions");
-  const uint64_t words = std::max<uint64_t>(info.max_prompt + 1, info.guidance_ways);
-  words_ = context.alloc(FRT_SPACE_HOST_PINNED, words * sizeof(int32_t), name + ".words");
-  const auto input = [&](frt_buffer target, uint64_t at, uint64_t size) {
-    if (target && size > 0) inputs_.push_back({target, 0, staging_, at, size});
-  };
-  input(info.images, 0, image_bytes);
-  input(info.view_mask, mask_at_, info.views * sizeof(int32_t));
-  input(info.proprioception, state_at_, info.state_dim * sizeof(float));
-  input(info.noise, noise_at_, policy.noise_values() * sizeof(float));
-  std::ranges::fill(view_mask(), 1);
-  prompts_.resize(std::max(1u, info.guidance_ways));
+  const uint64_t bytes = policy.action_values() * sizeof(float);
+  noise_ = context.alloc(FRT_SPACE_HOST_PINNED, bytes, name + ".noise");
+  actions_ = context.alloc(FRT_SPACE_HOST_PINNED, bytes, name + ".actions");
+  std::memset(noise_.pointer(), 0, bytes);
+  std::memset(actions_.pointer(), 0, bytes);
+  observed_.struct_size = sizeof(observed_);
 }
 
-std::span<uint8_t> PolicyRunner::image(uint32_t view) noexcept {
-  return images().subspan(view * policy_.image_bytes(), policy_.image_bytes());
-}
-std::span<uint8_t> PolicyRunner::images() noexcept {
-  return {staging_.pointer<uint8_t>(), policy_.info().views * policy_.image_bytes()};
-}
-std::span<int32_t> PolicyRunner::view_mask() noexcept {
-  return {reinterpret_cast<int32_t*>(staging_.pointer<uint8_t>() + mask_at_),
-          policy_.info().views};
-}
-std::span<float> PolicyRunner::state() noexcept {
-  return {reinterpret_cast<float*>(staging_.pointer<uint8_t>() + state_at_),
-          policy_.info().state_dim};
-}
-std::span<float> PolicyRunner::noise() noexcept {
-  return {reinterpret_cast<float*>(staging_.pointer<uint8_t>() + noise_at_),
-          policy_.noise_values()};
-}
-
-void PolicyRunner::set_prompt(uint32_t way, const std::string& instruction,
-                              const std::string& options) {
-  Prompt& prompt = prompts_.at(way);
-  if (prompt.from_text && prompt.instruction == instruction && prompt.options == options) return;
-  prompt.from_text = false;  // until it is there
-  policy_.set_prompt(way, instruction, options, stream_);
-  prompt = {instruction, options, true};
-}
-
-void PolicyRunner::set_prompt_ids(uint32_t way, std::span<const int32_t> ids) {
-  const frt_policy_info& info = policy_.info();
-  if (!info.prompt_tokens || !info.prompt_length) {
-    throw Error(FRT_ERR_UNSUPPORTED, "model '" + policy_.name() + "' takes no prompt tokens");
-  }
-  if (ids.size() > info.max_prompt) {
-    throw Error(FRT_ERR_OUT_OF_RANGE, "the prompt has " + std::to_string(ids.size()) +
-                                          " tokens, this model takes " +
-                                          std::to_string(info.max_prompt));
-  }
-  prompts_.at(way).from_text = false;
-  auto* words = words_.pointer<int32_t>();
-  stream_.sync();  // an earlier prompt may still be read from there
-  std::fill(std::copy(ids.begin(), ids.end(), words), words + info.max_prompt, 0);
-  words[info.max_prompt] = static_cast<int32_t>(ids.size());
-  const Recorder recorder(stream_);
-  const uint64_t row = info.max_prompt * sizeof(int32_t);
-  recorder.copy(info.prompt_tokens, way * row, words_, 0, row);
-  recorder.copy(info.prompt_length, way * sizeof(int32_t), words_, row, sizeof(int32_t));
+void PolicyRunner::observe(const frt_observation& observation) {
+  frt_observed observed{};
+  observed.struct_size = sizeof(observed);
+  frt_error error{};
+  check(policy_.observation().write(policy_.handle(), &observation, stream_.handle(), &observed,
+                                    &error),
+        error);
+  observed_ = observed;
 }
 
 void PolicyRunner::set_beta(double beta) {
-  const frt_policy_info& info = policy_.info();
+  if (beta == beta_) return;
   if (!(beta >= 1) || !std::isfinite(beta)) {
-    throw Error(FRT_ERR_OUT_OF_RANGE,
-                "beta = " + std::to_string(beta) + ": guidance below 1 mixes the branches the wrong "
-                                                   "way round; 1 is no guidance, 1.5 to 2.5 usual");
+    throw Error(FRT_ERR_OUT_OF_RANGE, "beta = " + std::to_string(beta) +
+                                          ": guidance is 1 (none) or more, 1.5 to 2.5 are usual");
   }
-  if (!info.beta) {
-    if (beta == 1) return;
+  const uint32_t ways = policy_.info().guidance_ways;
+  if (beta != 1 && (ways < 2 || !policy_.role().set_guidance)) {
     throw Error(FRT_ERR_UNSUPPORTED, "model '" + policy_.name() +
-                                         "' has no guidance; beta can only be 1 (frt.recap_cfg has "
-                                         "it)");
+                                         "' has no guidance; beta can only be 1 (frt.recap_cfg is "
+                                         "the plugin that has it)");
   }
-  stream_.sync();
-  auto* values = words_.pointer<float>();
-  std::fill(values, values + info.guidance_ways, static_cast<float>(beta));
-  Recorder(stream_).copy(info.beta, 0, words_, 0, info.guidance_ways * sizeof(float));
+  if (beta != 1) {
+    const std::vector<float> strengths(ways - 1, static_cast<float>(beta));
+    frt_error error{};
+    check(policy_.role().set_guidance(policy_.handle(), strengths.data(), strengths.size(),
+                                      stream_.handle(), &error),
+          error);
+  }
+  beta_ = beta;
+}
+
+std::span<float> PolicyRunner::noise() noexcept {
+  return {noise_.pointer<float>(), policy_.action_values()};
 }
 
 void PolicyRunner::submit() {
+  const frt_policy_info& info = policy_.info();
+  frt_policy_shape shape = observed_.shape;
+  shape.struct_size = sizeof(shape);
+  shape.steps = steps_;
+  shape.samples = 1;
+  shape.ways = beta_ == 1 ? 1 : info.guidance_ways;
+  const frt_shape_key key = policy_.infer_key(shape);
   const Recorder recorder(stream_);
-  recorder.copy_batch(inputs_);
+  if (info.noise && !keep_noise_) recorder.copy(info.noise, 0, noise_, 0, noise_.bytes());
   const Context& context = policy_.context();
-  context.checked(context.table().graph_replay(policy_.info().infer, key_, stream_.handle()),
-                  "graph_replay");
-  recorder.copy(actions_, 0, policy_.info().actions, 0, actions_.bytes());
+  context.checked(context.table().graph_replay(info.infer, key, stream_.handle()), "graph_replay");
+  recorder.copy(actions_, 0, info.actions, 0, actions_.bytes());
   done_.record(stream_);
 }
 
-std::span<const float> PolicyRunner::wait() {
+std::span<const double> PolicyRunner::wait() {
   done_.sync();
-  const std::span<const float> chunk(actions_.pointer<const float>(), policy_.action_values());
-  for (std::size_t i = 0; i < chunk.size(); ++i) {
-    if (std::isfinite(chunk[i])) continue;
-    const uint32_t width = policy_.info().action_dim;
-    throw Error(FRT_ERR_BAD_STATE, "model '" + policy_.name() + "' computed an action that is not "
-                                       "finite (row " + std::to_string(i / width) + ", value " +
-                                       std::to_string(i % width) + "); the chunk is dropped");
-  }
-  return chunk;
+  frt_error error{};
+  check(policy_.observation().finish(policy_.handle(), &observed_, actions_.pointer<const float>(),
+                                     robot_.data(), &error),
+        error);
+  return robot_;
+}
+
+std::span<const float> PolicyRunner::network_actions() const noexcept {
+  return {actions_.pointer<const float>(), policy_.action_values()};
 }
 
 CriticRunner::CriticRunner(const CriticModel& critic) : critic_(critic) {
@@ -169,13 +125,13 @@ CriticRunner::CriticRunner(const CriticModel& critic) : critic_(critic) {
   done_ = context.create_event();
   if (info.images) image_bytes_ = uint64_t{3} * info.views * info.image_height * info.image_width;
   state_at_ = aligned(image_bytes_);
-  const uint64_t state_bytes = info.proprioception ? info.state_dim * sizeof(float) : 0;
-  staging_ = context.alloc(FRT_SPACE_HOST_PINNED, state_at_ + aligned(state_bytes) + kAlign,
+  if (info.proprioception) state_bytes_ = info.state_dim * sizeof(float);
+  staging_ = context.alloc(FRT_SPACE_HOST_PINNED, state_at_ + aligned(state_bytes_) + kAlign,
                            name + ".inputs");
   value_ = context.alloc(FRT_SPACE_HOST_PINNED, sizeof(float), name + ".value");
   if (image_bytes_ > 0) inputs_.push_back({info.images, 0, staging_, 0, image_bytes_});
-  if (state_bytes > 0) {
-    inputs_.push_back({info.proprioception, 0, staging_, state_at_, state_bytes});
+  if (state_bytes_ > 0) {
+    inputs_.push_back({info.proprioception, 0, staging_, state_at_, state_bytes_});
   }
 }
 
@@ -186,22 +142,20 @@ void CriticRunner::set_instruction(const std::string& instruction) {
 }
 
 void CriticRunner::submit(std::span<const uint8_t> images, std::span<const float> state) {
-  const uint64_t state_bytes =
-      critic_.info().proprioception ? critic_.info().state_dim * sizeof(float) : 0;
-  if (images.size() < image_bytes_ || state.size_bytes() < state_bytes) {
+  if (images.size() < image_bytes_ || state.size_bytes() < state_bytes_) {
     throw Error(FRT_ERR_MISMATCH,
                 "critic '" + critic_.name() + "' takes " + std::to_string(image_bytes_) +
-                    " bytes of images and " + std::to_string(state_bytes) +
+                    " bytes of images and " + std::to_string(state_bytes_) +
                     " bytes of state, the policy's observation has " +
                     std::to_string(images.size()) + " and " + std::to_string(state.size_bytes()));
   }
   std::memcpy(staging_.pointer<uint8_t>(), images.data(), image_bytes_);
-  std::memcpy(staging_.pointer<uint8_t>() + state_at_, state.data(), state_bytes);
+  std::memcpy(staging_.pointer<uint8_t>() + state_at_, state.data(), state_bytes_);
   const Recorder recorder(stream_);
   recorder.copy_batch(inputs_);
   const Context& context = critic_.context();
   context.checked(
-      context.table().graph_replay(critic_.info().infer, critic_.key(), stream_.handle()),
+      context.table().graph_replay(critic_.info().infer, critic_.info().key, stream_.handle()),
       "graph_replay");
   recorder.copy(value_, 0, critic_.info().value, 0, sizeof(float));
   done_.record(stream_);

@@ -14,13 +14,11 @@
 namespace frt::host {
 
 struct ServiceOptions {
-  InputKeys keys;
-  uint32_t steps = 0;         // denoising steps; 0: the model's default
-  double beta = 1;            // guidance, unless a request says otherwise
-  uint64_t seed = 0;          // of the noise of requests that bring none
-  double stale_ms = 0;        // an observation that waited longer is refused; 0: no limit
-  std::string default_prompt; // for requests without one; empty: such requests are refused if the
-                              // model takes prompts
+  uint32_t steps = 0;          // denoising steps; 0: the model's default
+  double beta = 1;             // guidance, unless a request says otherwise
+  uint64_t seed = 0;           // of the noise of requests that bring none
+  double stale_ms = 0;         // an observation that waited longer is refused; 0: no limit
+  std::string default_prompt;  // for requests without one; empty: the model's own default
 };
 
 class PolicyService {
@@ -36,18 +34,18 @@ class PolicyService {
   const LatencySeries& latency() const noexcept { return latency_; }
 
  private:
-  void take_images(const WireRequest& request);
-  void take_prompt(const WireRequest& request);
+  void observe(const WireRequest& request);
   void take_noise(const WireRequest& request);
+  void continue_chunk(const WireRequest& request);
 
   const PolicyModel& model_;
   ServiceOptions options_;
   PolicyRunner runner_;
   Message message_;
   LatencySeries latency_;  // inference, milliseconds
+  std::vector<std::string> aligned_;
   uint64_t draws_ = 0;
-  double beta_ = 1;
-  uint32_t steps_ = 0;
+  bool continues_ = false;  // the model holds the previous chunk of a request
   std::atomic<uint64_t> inferences_{0}, stale_{0}, refused_{0};
 };
 

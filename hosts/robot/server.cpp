@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Beast and Asio are in this file only. Every connection lives on the one thread of `io`; jobs go to
-// the handler's thread through a queue and come back by a post. A job carries the connection's number
-// of the request, so that an answer that comes after its deadline finds nobody who waits for it.
+// Beast and Asio are in this file only. Every connection lives on the one thread of `io`; jobs go
+// to the handler's thread through a queue and come back by a post. A job carries the connection's
+// number of the request, so that an answer that comes after its deadline finds nobody who waits for
+// it.
 //
-// One write is in flight at most. An error while a write is in flight means that the client does not
-// read: the socket is closed at once.
+// One write is in flight at most. An error while a write is in flight means that the client does
+// not read: the socket is closed at once.
 #include "robot/server.hpp"
 
 #include <boost/asio/ip/tcp.hpp>
@@ -95,10 +96,7 @@ std::string metrics_text(const Shared& shared) {
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(Shared& shared, tcp::socket socket)
-      : shared_(shared),
-        stream_(std::move(socket)),
-        deadline_(shared.io),
-        write_limit_(shared.io) {
+      : shared_(shared), stream_(std::move(socket)), deadline_(shared.io), write_limit_(shared.io) {
     shared_.connections.insert(this);
     ++shared_.counters.connections;
   }
@@ -212,10 +210,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // ---- frames ----
   void read() {
     if (closing_) return;
-    stream_.async_read_some(in_, shared_.options.max_message + 1,
-                            [self = shared_from_this()](error_code error, std::size_t) {
-                              self->on_bytes(error);
-                            });
+    stream_.async_read_some(
+        in_, shared_.options.max_message + 1,
+        [self = shared_from_this()](error_code error, std::size_t) { self->on_bytes(error); });
   }
 
   void on_bytes(error_code error) {
@@ -276,9 +273,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (writing_) return close_socket();
     closing_ = true;
     deadline_.cancel();
-    write(std::move(text), false, [self = shared_from_this()] {
-      self->close(websocket::close_code::internal_error, "");
-    });
+    write(std::move(text), false,
+          [self = shared_from_this()] { self->close(websocket::close_code::internal_error, ""); });
   }
 
   void close(websocket::close_code code, const char* reason) {
@@ -400,8 +396,8 @@ void PolicyServer::run(const Handler& handler, const std::function<bool()>& stop
     if (age < static_cast<double>(shared.options.deadline.count())) {  // else nobody waits any more
       try {
         const auto data = job.bytes.cdata();
-        bytes = handler({{static_cast<const char*>(data.data()), data.size()}, age,
-                         job.previous_total_ms});
+        bytes = handler(
+            {{static_cast<const char*>(data.data()), data.size()}, age, job.previous_total_ms});
         ok = true;
       } catch (const std::exception& error) {
         bytes = error.what();

@@ -8,12 +8,12 @@
 //   error                   one text frame with the reason, then close 1011
 //
 // The promise to a robot that waits: each request is answered or its connection closed before the
-// deadline is over, whatever happens to the inference. A client that does not read what it is sent is
-// cut off. Requests of several clients are served in their order of arrival; each client may have one
-// in flight. Pings are answered at any time.
+// deadline is over, whatever happens to the inference. A client that does not read what it is sent
+// is cut off. Requests of several clients are served in their order of arrival; each client may
+// have one in flight. Pings are answered at any time.
 //
-// Two threads: one of the server's own for all connections, and the one that calls run(), on which the
-// handler runs. No compression. Browsers (requests with an Origin) are refused.
+// Two threads: one of the server's own for all connections, and the one that calls run(), on which
+// the handler runs. No compression. Browsers (requests with an Origin) are refused.
 #pragma once
 
 #include <atomic>
@@ -63,8 +63,8 @@ class PolicyServer {
 
   uint16_t port() const noexcept;
   const ServerCounters& counters() const noexcept;
-  // Serves until `stopped` says so (asked about ten times a second). Then all connections are closed
-  // with 1001.
+  // Serves until `stopped` says so (asked about ten times a second). Then all connections are
+  // closed with 1001.
   void run(const Handler& handler, const std::function<bool()>& stopped);
 
  private:

@@ -61,6 +61,14 @@ def shapes(c):
     return s
 
 
+def unused(c):
+    """Weights of an openpi checkpoint that no inference reads."""
+    last = LM + f"layers.{c['L'] - 1}."
+    return {LM + "norm.weight", last + "self_attn.q_proj.weight", last + "self_attn.o_proj.weight",
+            last + "post_attention_layernorm.weight",
+            *(last + f"mlp.{n}_proj.weight" for n in ("gate", "up", "down"))}
+
+
 def random_parameters(c, seed):
     generator = torch.Generator().manual_seed(seed)
     out = {}
@@ -91,7 +99,7 @@ def rms(x):
 
 def rope(x, position):                            # x (B, T, heads, hd), position (B, T)
     half = x.shape[-1] // 2
-    rate = 10000.0 ** (-torch.arange(half, dtype=torch.float32) / half)
+    rate = 10000.0 ** (-torch.arange(half, dtype=torch.float32, device=x.device) / half)
     angle = position[:, :, None, None] * rate
     a, b = x[..., :half], x[..., half:]
     cos, sin = angle.cos(), angle.sin()
@@ -127,11 +135,15 @@ def feed_forward(y, W, p):
     return linear(gate * linear(y, W, p + "mlp.up_proj"), W, p + "mlp.down_proj")
 
 
-def prefix(c, W, image, tokens, valid):
-    """Keys, values of each layer, the mask (B, S) and the length (B) of the prefix."""
-    x = torch.cat([vision(c, W, image), W[EMB][tokens] * math.sqrt(c["w"])], 1)
+def prefix(c, W, image, tokens, valid, seen=None):
+    """Keys, values of each layer, the mask (B, S) and the length (B) of the prefix.
+
+    `seen` takes what training looks at on the way: the image's tokens, and what the last layer gets.
+    """
+    picture = vision(c, W, image)
+    x = torch.cat([picture, W[EMB][tokens] * math.sqrt(c["w"])], 1)
     b = x.shape[0]
-    mask = torch.cat([torch.ones(b, x.shape[1] - tokens.shape[1], dtype=torch.bool), valid], 1)
+    mask = torch.cat([torch.ones(b, x.shape[1] - tokens.shape[1], dtype=torch.bool, device=x.device), valid], 1)
     position = (mask.cumsum(1) - 1).float()
     kv = []
     for i in range(c["L"]):
@@ -141,6 +153,8 @@ def prefix(c, W, image, tokens, valid):
         v = linear(y, W, p + "self_attn.v_proj")
         kv.append((k, v))
         if i + 1 == c["L"]:
+            if seen is not None:
+                seen.update(picture=picture, last=y)
             break                                 # nobody reads the rest
         q = linear(y, W, p + "self_attn.q_proj").reshape(b, -1, c["nh"], c["hd"])
         x = x + linear(attend(rope(q, position), k, v, mask), W, p + "self_attn.o_proj")
@@ -149,7 +163,7 @@ def prefix(c, W, image, tokens, valid):
 
 
 def time_condition(c, W, t):                      # (B) -> (B, ew)
-    period = 4e-3 * 1000.0 ** torch.linspace(0, 1, c["ew"] // 2)
+    period = 4e-3 * 1000.0 ** torch.linspace(0, 1, c["ew"] // 2, device=t.device)
     angle = t[:, None] * (2 * math.pi / period)
     e = torch.cat([angle.sin(), angle.cos()], -1)
     return F.silu(linear(F.silu(linear(e, W, "time_mlp_in")), W, "time_mlp_out"))
@@ -158,8 +172,8 @@ def time_condition(c, W, t):                      # (B) -> (B, ew)
 def velocity(c, W, kv, mask, length, x, t):       # x (B, H, ad), t (B) -> (B, H, ad)
     b, h = x.shape[:2]
     condition = time_condition(c, W, t)[:, None]
-    position = length[:, None] + torch.arange(h, dtype=torch.float32)
-    full = torch.cat([mask, torch.ones(b, h, dtype=torch.bool)], 1)
+    position = length[:, None] + torch.arange(h, dtype=torch.float32, device=x.device)
+    full = torch.cat([mask, torch.ones(b, h, dtype=torch.bool, device=x.device)], 1)
 
     def modulated(y, name):
         scale, shift, gate = linear(condition, W, name + ".dense").chunk(3, -1)
@@ -182,7 +196,7 @@ def sample(c, W, prefixes, noise, steps, beta=1.0):
     """Actions (B, H, ad); `prefixes` is one prefix, or two for guidance: conditional, without tag."""
     x = noise.clone()
     for k in range(steps):
-        t = torch.full((x.shape[0],), 1 - k / steps)
+        t = torch.full((x.shape[0],), 1 - k / steps, device=x.device)
         v = [velocity(c, W, *p, x, t) for p in prefixes]
         x = x - (v[0] if len(v) == 1 else v[1] + beta * (v[0] - v[1])) / steps
     return x

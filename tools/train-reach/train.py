@@ -13,7 +13,6 @@ import pathlib
 import shutil
 import time
 
-import numpy as np
 import safetensors.torch
 import sentencepiece
 import torch
@@ -31,76 +30,94 @@ REAL = 2                        # action dimensions that mean something
 class Prompts:
     """Token rows of every instruction and tag: BOS, text, newline; padded on the right."""
 
-    def __init__(self, tokenizer):
-        rows = {(color, tag): [2, *tokenizer.encode(task.instruction(color) + text), 108]
-                for color in range(3) for tag, text in task.TAGS.items()}
-        width = max(map(len, rows.values()))
-        self.index = {key: i for i, key in enumerate(rows)}
-        self.tokens = torch.tensor([r + [0] * (width - len(r)) for r in rows.values()])
-        self.valid = torch.tensor([[i < len(r) for i in range(width)] for r in rows.values()])
+    def __init__(self, tokenizer, device):
+        rows = [[2, *tokenizer.encode(task.instruction(color) + text), 108]
+                for color in range(3) for text in task.TAGS.values()]
+        width = max(map(len, rows))
+        self.tokens = torch.tensor([r + [0] * (width - len(r)) for r in rows], device=device)
+        self.valid = torch.tensor([[i < len(r) for i in range(width)] for r in rows], device=device)
 
     def of(self, colors, tags):
-        at = torch.tensor([self.index[int(c), str(t)] for c, t in zip(colors, tags)])
+        at = colors * len(task.TAGS) + tags
         return self.tokens[at], self.valid[at]
 
 
 def pixels(images):
-    return torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255 * 2 - 1
+    return images.permute(0, 3, 1, 2).float() / 255 * 2 - 1
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokenizer", required=True, help="a SentencePiece model")
     parser.add_argument("--out", required=True, type=pathlib.Path)
-    parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--minutes", type=float, default=10, help="of training; the rate follows the clock")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--draws", type=int, default=4, help="noises per observation")
+    parser.add_argument("--rate", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
+    if options.device == "cpu":
+        torch.set_num_threads(1)             # the products are small
     torch.manual_seed(options.seed)
-    rng = np.random.default_rng(options.seed)
-    tokenizer = sentencepiece.SentencePieceProcessor(model_file=options.tokenizer)
-    prompts = Prompts(tokenizer)
+    generator = torch.Generator(options.device).manual_seed(options.seed)
+    prompts = Prompts(sentencepiece.SentencePieceProcessor(model_file=options.tokenizer), options.device)
 
-    W = model.random_parameters(DIMS, options.seed)
+    W = {k: v.detach().to(options.device).requires_grad_() for k, v in
+         model.random_parameters(DIMS, options.seed).items()}
     average = {k: v.detach().clone() for k, v in W.items()}
-    matrices = [v for v in W.values() if v.dim() > 1]
-    others = [v for v in W.values() if v.dim() == 1]
-    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.01},
-                                   {"params": others, "weight_decay": 0.0}], lr=2e-3, betas=(0.9, 0.98))
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, options.steps, pct_start=0.05)
-    weight = torch.full((DIMS["ad"],), 0.02)
+    used = [k for k in W if k not in model.unused(DIMS)]
+    # Two readers that are thrown away: from the image's tokens, where all things are; from the last
+    # token of the prompt, where the named disc and the point are. They teach the towers to look long
+    # before the noisy loss of the flow would.
+    tokens = (DIMS["img"] // DIMS["patch"]) ** 2
+    readers = [torch.nn.Linear(tokens * DIMS["w"], 8), torch.nn.Linear(DIMS["w"], 4)]
+    readers = [reader.to(options.device) for reader in readers]
+    matrices = [k for k in used if W[k].dim() == 2 and k != model.EMB]
+    rest = [W[k] for k in used if k not in matrices] + [p for r in readers for p in r.parameters()]
+    optimizers = [torch.optim.Muon([W[k] for k in matrices], lr=options.rate * 5, momentum=0.95, weight_decay=0.01),
+                  torch.optim.AdamW(rest, lr=options.rate, betas=(0.9, 0.98), weight_decay=0.0)]
+    rates = [options.rate * 5, options.rate]
+    weight = torch.full((DIMS["ad"],), 0.02, device=options.device)
     weight[:REAL] = 1
-    log, start, seen = [], time.time(), 0.0
-    for step in range(options.steps):
-        images, _, colors, tags, chunks = task.batch(rng, options.batch, HORIZON)
-        kv, mask, length = model.prefix(DIMS, W, pixels(images), *prompts.of(colors, tags))
+    log, start, step, count = [], time.time(), 0, options.batch * options.draws
+    while (done := (time.time() - start) / (60 * options.minutes)) < 1:
+        for optimizer, rate in zip(optimizers, rates):   # up for a fiftieth, down to zero in the second half
+            optimizer.param_groups[0]["lr"] = rate * min(done * 50 + 0.01, 1, (1 - done) * 2)
+        images, colors, tags, chunks, where = task.batch(generator, options.batch, HORIZON)
+        seen = {}
+        kv, mask, length = model.prefix(DIMS, W, pixels(images), *prompts.of(colors, tags), seen)
+        rows = torch.arange(options.batch, device=options.device)
+        last = seen["last"][rows, length.long() - 1]
+        named = torch.stack([where[rows, colors], where[:, 3]], 1)
+        looking = ((readers[0](seen["picture"].flatten(1)) - where.flatten(1)) ** 2).mean()
+        finding = ((readers[1](last) - named.flatten(1)) ** 2).mean()
         repeat = options.draws
         kv = [(k.repeat_interleave(repeat, 0), v.repeat_interleave(repeat, 0)) for k, v in kv]
         mask, length = mask.repeat_interleave(repeat, 0), length.repeat_interleave(repeat, 0)
-        actions = torch.zeros(options.batch, HORIZON, DIMS["ad"])
-        actions[:, :, :REAL] = torch.from_numpy(chunks / task.MAX_STEP).float()
+        actions = torch.zeros(options.batch, HORIZON, DIMS["ad"], device=options.device)
+        actions[:, :, :REAL] = chunks / task.MAX_STEP
         actions = actions.repeat_interleave(repeat, 0)
-        noise = torch.randn_like(actions)
-        t = torch.from_numpy(rng.beta(1.5, 1, len(actions)) * 0.999 + 0.001).float()
-        x = t[:, None, None] * noise + (1 - t[:, None, None]) * actions
+        noise = torch.randn(actions.shape, generator=generator, device=options.device)
+        t = torch.rand(count, generator=generator, device=options.device) ** (2 / 3) * 0.999 + 0.001
+        x = t[:, None, None] * noise + (1 - t[:, None, None]) * actions    # t: Beta(1.5, 1)
         error = model.velocity(DIMS, W, kv, mask, length, x, t) - (noise - actions)
-        loss = (error ** 2 * weight).mean(0).sum(-1).mean() / REAL
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(list(p for p in W.values() if p.grad is not None), 1.0)
-        optimizer.step()
-        schedule.step()
-        keep = min(0.995, (step + 1) / (step + 10))
+        loss = (error ** 2 * weight).mean((0, 1)).sum() / REAL
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        (loss + 10 * looking + 10 * finding).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        keep = min(0.998, (step + 1) / (step + 10))
         with torch.no_grad():
-            for name, value in W.items():
-                average[name].lerp_(value, 1 - keep)
-        seen = 0.98 * seen + 0.02 * loss.item() if step else loss.item()
-        if step % 100 == 99 or step + 1 == options.steps:
-            log.append({"step": step + 1, "loss": round(seen, 4), "seconds": round(time.time() - start, 1)})
+            torch._foreach_lerp_([average[k] for k in used], [W[k] for k in used], 1 - keep)
+        step += 1
+        if step % 100 == 0:
+            log.append({"step": step, "seconds": round(time.time() - start, 1),
+                        **{k: round(v.item(), 4) for k, v in (("loss", loss), ("looking", looking), ("finding", finding))}})
             print(log[-1], flush=True)
+    average = {k: v.cpu() for k, v in average.items()}
+    prompts = Prompts(sentencepiece.SentencePieceProcessor(model_file=options.tokenizer), "cpu")
 
     out = options.out
     (out / "assets" / "reach").mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The reader walks the bytes once. `open_` is the stack of containers that still wait for values; a
-// node's `end` is set when its last value is complete. A container is refused as soon as it says more
-// values than bytes are left, so a message of n bytes never makes more than n nodes.
+// node's `end` is set when its last value is complete. A container is refused as soon as it says
+// more values than bytes are left, so a message of n bytes never makes more than n nodes.
 #include "robot/wire/message.hpp"
 
 #include <algorithm>
@@ -137,7 +137,9 @@ Node read(Bytes& in) {
   return node;
 }
 
-bool is_key(const Node& node) { return node.kind == Kind::kText || node.kind == Kind::kBinary; }
+bool is_key(const Node& node) {
+  return node.kind == Kind::kText || node.kind == Kind::kBinary;
+}
 
 }  // namespace
 
@@ -235,8 +237,8 @@ void MessageWriter::sized(uint64_t size, uint8_t fixed, uint64_t fixed_limit, ui
     out_ += static_cast<char>(four);
     big_endian(size, 4);
   } else {
-    throw Error(FRT_ERR_OUT_OF_RANGE, "a value of " + std::to_string(size) +
-                                          " bytes does not fit into a message");
+    throw Error(FRT_ERR_OUT_OF_RANGE,
+                "a value of " + std::to_string(size) + " bytes does not fit into a message");
   }
 }
 
@@ -270,9 +272,13 @@ void MessageWriter::binary(std::string_view value) {
   out_ += value;
 }
 
-void MessageWriter::array(uint32_t count) { sized(count, 0x90, 16, 0, 0xdc, 0xdd); }
+void MessageWriter::array(uint32_t count) {
+  sized(count, 0x90, 16, 0, 0xdc, 0xdd);
+}
 
-void MessageWriter::map(uint32_t count) { sized(count, 0x80, 16, 0, 0xde, 0xdf); }
+void MessageWriter::map(uint32_t count) {
+  sized(count, 0x80, 16, 0, 0xde, 0xdf);
+}
 
 void MessageWriter::ndarray(std::string_view dtype, const std::vector<uint64_t>& shape,
                             std::string_view data) {

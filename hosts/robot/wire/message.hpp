@@ -3,9 +3,10 @@
 // for.
 //
 // Reading makes a flat table of nodes that point into the message; nothing is copied, nothing
-// recurses, and counts in the message are believed only as far as bytes are left. Refused: extension
-// types, repeated keys, bytes after the value, more than kMaxDepth levels or kMaxNodes values. Writing
-// takes the shortest form of everything, as msgpack-python does, so equal values are equal bytes.
+// recurses, and counts in the message are believed only as far as bytes are left. Refused:
+// extension types, repeated keys, bytes after the value, more than kMaxDepth levels or kMaxNodes
+// values. Writing takes the shortest form of everything, as msgpack-python does, so equal values
+// are equal bytes.
 //
 // A library would bring another object model, and its limits would be ours to check all the same.
 #pragma once
@@ -27,12 +28,12 @@ class Message {
 
   struct Node {
     Kind kind = Kind::kNil;
-    uint32_t count = 0;      // kArray: values; kMap: pairs
-    uint32_t end = 0;        // index after the last node inside this one
-    int64_t integer = 0;     // kBool, kInt (negative), kUint up to INT64_MAX
+    uint32_t count = 0;             // kArray: values; kMap: pairs
+    uint32_t end = 0;               // index after the last node inside this one
+    int64_t integer = 0;            // kBool, kInt (negative), kUint up to INT64_MAX
     uint64_t unsigned_integer = 0;  // kUint
-    double number = 0;       // kFloat
-    std::string_view bytes;  // kText, kBinary: into the message
+    double number = 0;              // kFloat
+    std::string_view bytes;         // kText, kBinary: into the message
   };
 
   // Parses one value; `bytes` must outlive the object. Throws FRT_ERR_FORMAT with the byte offset.
@@ -44,9 +45,7 @@ class Message {
   uint32_t size() const noexcept { return static_cast<uint32_t>(nodes_.size()); }
   // The children of a map or array lie from index_of(node) + 1; each one's `end` is the next one's
   // index. A map has key, value, key, value.
-  uint32_t index_of(const Node& node) const {
-    return static_cast<uint32_t>(&node - nodes_.data());
-  }
+  uint32_t index_of(const Node& node) const { return static_cast<uint32_t>(&node - nodes_.data()); }
   // The value of a text or binary key; null if there is none or `map` is no map.
   const Node* find(const Node& map, std::string_view key) const;
 

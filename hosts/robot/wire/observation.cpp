@@ -21,9 +21,10 @@ struct DtypeName {
   frt_dtype dtype;
 };
 constexpr DtypeName kDtypes[] = {
-    {"|u1", FRT_DTYPE_U8},  {"|i1", FRT_DTYPE_I8},  {"|b1", FRT_DTYPE_BOOL}, {"<f4", FRT_DTYPE_F32},
-    {"<f8", FRT_DTYPE_F64}, {"<f2", FRT_DTYPE_F16}, {"<i8", FRT_DTYPE_I64},  {"<i4", FRT_DTYPE_I32},
-    {"<i2", FRT_DTYPE_I16}, {"<u2", FRT_DTYPE_U16}, {"<u4", FRT_DTYPE_U32},  {"<u8", FRT_DTYPE_U64}};
+    {"|u1", FRT_DTYPE_U8},  {"|i1", FRT_DTYPE_I8},  {"|b1", FRT_DTYPE_BOOL},
+    {"<f4", FRT_DTYPE_F32}, {"<f8", FRT_DTYPE_F64}, {"<f2", FRT_DTYPE_F16},
+    {"<i8", FRT_DTYPE_I64}, {"<i4", FRT_DTYPE_I32}, {"<i2", FRT_DTYPE_I16},
+    {"<u2", FRT_DTYPE_U16}, {"<u4", FRT_DTYPE_U32}, {"<u8", FRT_DTYPE_U64}};
 
 [[noreturn]] void refuse(const std::string& name, const std::string& what) {
   throw Error(FRT_ERR_FORMAT, "'" + name + "' of the observation " + what);
@@ -37,15 +38,14 @@ std::string shown(std::string_view text) {
 }
 
 // Keys inside an encoded array are binary in the protocol; clients of other languages send text.
-WireArray read_array(const Message& message, const Node& map, const std::string& name,
-                     bool scalar) {
+WireArray read_array(const Message& message, const Node& map, const std::string& name) {
   WireArray array;
   array.name = name;
   const Node* dtype = message.find(map, "dtype");
   const Node* data = message.find(map, "data");
   const Node* shape = message.find(map, "shape");
   if (!dtype || (dtype->kind != Kind::kText && dtype->kind != Kind::kBinary) || !data ||
-      data->kind != Kind::kBinary || (!scalar && (!shape || shape->kind != Kind::kArray))) {
+      data->kind != Kind::kBinary || !shape || shape->kind != Kind::kArray) {
     refuse(name, "is an encoded array without data, dtype or shape");
   }
   const auto* known = std::find_if(std::begin(kDtypes), std::end(kDtypes),
@@ -57,26 +57,24 @@ WireArray read_array(const Message& message, const Node& map, const std::string&
   array.dtype = known->dtype;
   array.data = data->bytes;
   uint64_t bytes = dtype_bits(array.dtype) / 8;
-  if (!scalar) {
-    if (shape->count > WireArray::kMaxRank) {
-      refuse(name, "has " + std::to_string(shape->count) + " dimensions, at most " +
-                       std::to_string(WireArray::kMaxRank) + " are understood");
-    }
-    array.rank = shape->count;
-    uint32_t at = message.index_of(*shape) + 1;
-    for (uint32_t i = 0; i < array.rank; ++i) {
-      const Node& extent = message.at(at);
-      const auto value = count_of(extent, uint64_t{1} << 32);
-      if (!value) refuse(name, "has a shape that is no list of sizes");
-      array.shape[i] = *value;
-      if (*value != 0 && bytes > (uint64_t{1} << 40) / *value) refuse(name, "is too large");
-      bytes *= *value;
-      at = extent.end;
-    }
+  if (shape->count > FRT_ARRAY_MAX_RANK) {
+    refuse(name, "has " + std::to_string(shape->count) + " dimensions, at most " +
+                     std::to_string(FRT_ARRAY_MAX_RANK) + " are understood");
+  }
+  array.rank = shape->count;
+  uint32_t at = message.index_of(*shape) + 1;
+  for (uint32_t i = 0; i < array.rank; ++i) {
+    const Node& extent = message.at(at);
+    const auto value = count_of(extent, uint64_t{1} << 32);
+    if (!value) refuse(name, "has a shape that is no list of sizes");
+    array.shape[i] = *value;
+    if (*value != 0 && bytes > (uint64_t{1} << 40) / *value) refuse(name, "is too large");
+    bytes *= *value;
+    at = extent.end;
   }
   if (bytes != array.data.size()) {
-    refuse(name, "has " + std::to_string(array.data.size()) + " bytes of data, its shape and dtype " +
-                     "make " + std::to_string(bytes));
+    refuse(name, "has " + std::to_string(array.data.size()) +
+                     " bytes of data, its shape and dtype " + "make " + std::to_string(bytes));
   }
   return array;
 }
@@ -110,9 +108,11 @@ class Reader {
   void read_value(const std::string& name, const Node& value) {
     if (value.kind == Kind::kMap) {
       if (message_.find(value, "__ndarray__")) {
-        out_.arrays.push_back(read_array(message_, value, name, false));
+        out_.arrays.push_back(read_array(message_, value, name));
       } else if (message_.find(value, "__npgeneric__")) {
-        out_.arrays.push_back(read_array(message_, value, name, true));
+        const Node* data = message_.find(value, "data");  // a plain number, beside its numpy type
+        if (!data || !number_of(*data)) refuse(name, "is an encoded scalar without a number");
+        read_value(name, *data);
       } else {
         read_map(value, name);
       }
@@ -248,12 +248,7 @@ WireRequest read_request(const Message& message) {
       request.prompt_ids.push_back(static_cast<int32_t>(id));
     }
   }
-  if (const WireArray* noise = request.find("noise")) {
-    request.noise.resize(noise->count());
-    for (uint64_t i = 0; i < request.noise.size(); ++i) {
-      request.noise[i] = static_cast<float>(finite(*noise, i));
-    }
-  }
+  request.has_noise = request.find("noise") != nullptr;
   request.previous = request.find("rtc/prev");
   if (request.previous) {
     for (uint64_t i = 0; i < request.previous->count(); ++i) finite(*request.previous, i);
@@ -267,110 +262,30 @@ WireRequest read_request(const Message& message) {
   return request;
 }
 
-namespace {
-
-struct Preset {
-  std::string name;
-  InputKeys keys;
-};
-
-const std::vector<Preset>& presets() {
-  static const std::vector<Preset> kPresets = {
-      {"libero",
-       {{"observation/image", "observation/wrist_image", "observation/right_wrist_image"},
-        {"observation/state"}}},
-      {"droid",
-       {{"observation/exterior_image_1_left", "observation/wrist_image_left",
-         "observation/right_wrist_image"},
-        {"observation/joint_position", "observation/gripper_position"}}},
-      {"aloha", {{"images/cam_high", "images/cam_left_wrist", "images/cam_right_wrist"}, {"state"}}},
-      {"reach", {{"observation/image"}, {"observation/state"}}}};
-  return kPresets;
-}
-
-}  // namespace
-
-const std::vector<std::string>& preset_names() {
-  static const std::vector<std::string> kNames = [] {
-    std::vector<std::string> names;
-    for (const Preset& preset : presets()) names.push_back(preset.name);
-    return names;
-  }();
-  return kNames;
-}
-
-InputKeys preset_keys(const std::string& preset) {
-  std::string names;
-  for (const Preset& candidate : presets()) {
-    if (candidate.name == preset) return candidate.keys;
-    names += (names.empty() ? "" : ", ") + candidate.name;
-  }
-  throw Error(FRT_ERR_NOT_FOUND, "no robot preset '" + preset + "'; there are: " + names);
-}
-
-void gather_state(const WireRequest& request, const InputKeys& keys, std::span<float> out) {
-  uint64_t at = 0;
-  for (const std::string& key : keys.state) {
-    const WireArray* part = request.find(key);
-    if (!part) {
-      throw Error(FRT_ERR_FORMAT, "the observation has no '" + key + "'; this robot's state is read "
-                                      "from it");
+std::vector<frt_array> to_arrays(const WireRequest& request, std::vector<std::string>& aligned) {
+  aligned.clear();
+  aligned.reserve(request.arrays.size());  // so that what points into them stays
+  std::vector<frt_array> arrays;
+  arrays.reserve(request.arrays.size());
+  for (const WireArray& wire : request.arrays) {
+    frt_array array{};
+    array.name = wire.name.c_str();
+    array.dtype = wire.dtype;
+    array.rank = wire.rank;
+    for (uint32_t i = 0; i < wire.rank; ++i) array.shape[i] = static_cast<int64_t>(wire.shape[i]);
+    array.data = wire.data.empty() ? static_cast<const void*>(&wire.scalar) : wire.data.data();
+    if (reinterpret_cast<uintptr_t>(array.data) % std::max(dtype_bits(wire.dtype) / 8, 1u) != 0) {
+      aligned.emplace_back(wire.data);
+      array.data = aligned.back().data();
     }
-    for (uint64_t i = 0; i < part->count(); ++i) {
-      const double value = finite(*part, i);
-      if (at + i < out.size()) out[at + i] = static_cast<float>(value);
-    }
-    at += part->count();
+    arrays.push_back(array);
   }
-  if (at != out.size()) {
-    throw Error(FRT_ERR_FORMAT, "the observation's state has " + std::to_string(at) +
-                                    " values, the model takes " + std::to_string(out.size()));
-  }
+  return arrays;
 }
 
-void copy_image(const WireArray& image, uint32_t height, uint32_t width, std::span<uint8_t> out) {
-  const bool integral = image.dtype == FRT_DTYPE_U8;
-  const bool floating = image.dtype == FRT_DTYPE_F32 || image.dtype == FRT_DTYPE_F64 ||
-                        image.dtype == FRT_DTYPE_F16;
-  const bool planar = image.rank == 3 && image.shape[0] == 3;
-  if (image.rank != 3 || !(integral || floating) || (!planar && image.shape[2] != 3)) {
-    refuse(image.name, "is no image: u8 or float (height, width, 3) or (3, height, width)");
-  }
-  const uint64_t rows = planar ? image.shape[1] : image.shape[0];
-  const uint64_t columns = planar ? image.shape[2] : image.shape[1];
-  if (rows != height || columns != width) {
-    throw Error(FRT_ERR_MISMATCH, "'" + image.name + "' has " + std::to_string(rows) + " x " +
-                                      std::to_string(columns) + " pixels, this model takes " +
-                                      std::to_string(height) + " x " + std::to_string(width) +
-                                      "; resize it on the client");
-  }
-  if (integral && !planar) {
-    std::memcpy(out.data(), image.data.data(), out.size());
-    return;
-  }
-  const uint64_t plane = rows * columns;
-  for (uint64_t i = 0; i < plane; ++i) {
-    for (uint64_t c = 0; c < 3; ++c) {
-      const double value = image.value(planar ? c * plane + i : 3 * i + c);
-      if (floating && !(value >= 0 && value <= 1)) {
-        refuse(image.name, "has float values outside 0 to 1");
-      }
-      out[3 * i + c] = static_cast<uint8_t>(
-          floating ? static_cast<int>(image.dtype == FRT_DTYPE_F64
-                                          ? 255.0 * value
-                                          : static_cast<double>(255.0f * static_cast<float>(value)))
-                   : static_cast<int>(value));
-    }
-  }
-}
-
-std::string write_reply(std::span<const float> actions, uint64_t width, double infer_ms,
+std::string write_reply(std::span<const double> actions, uint64_t width, double infer_ms,
                         double server_ms, double previous_total_ms) {
-  std::string data(actions.size() * sizeof(double), '\0');
-  for (std::size_t i = 0; i < actions.size(); ++i) {
-    const double value = actions[i];
-    std::memcpy(data.data() + i * sizeof(double), &value, sizeof(value));
-  }
+  const std::string_view data(reinterpret_cast<const char*>(actions.data()), actions.size_bytes());
   MessageWriter out;
   out.map(3);
   out.text("actions");

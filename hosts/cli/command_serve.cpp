@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// frt-host serve: a policy behind the openpi websocket protocol. Where it listens goes to stderr,
+// the counters too, at the end.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "cli/app.hpp"
+#include "cli/loaded_model.hpp"
+#include "cli/robot_setup.hpp"
+#include "cli/signals.hpp"
+
+namespace frt::host {
+namespace {
+
+struct ServeOptions {
+  std::string manifest;
+  std::string model;
+  std::string listen;
+};
+
+ExitCode serve_policy(App& app, const ServeOptions& options, const RobotSettings& settings,
+                      const LoadedModel& loaded) {
+  const PolicyModel policy = policy_of(loaded);
+  PolicyService service(policy, settings.service);
+  ServerOptions server_options = settings.server;
+  server_options.metadata = service.metadata();
+  if (!options.listen.empty()) server_options.listen = options.listen;
+  PolicyServer server(server_options, [&service] { return service.metrics(); });
+  const std::string realtime = apply_realtime(settings.realtime);
+  const std::string address = server_options.listen.substr(0, server_options.listen.rfind(':'));
+  fmt::print(stderr, "serving {} on ws://{}:{} (openpi protocol){}{}\n", policy.name(), address,
+             server.port(), realtime.empty() ? "" : "; ", realtime);
+  std::fflush(stderr);
+
+  const InterruptGuard interrupt;
+  bool lost = false;
+  server.run(
+      [&](const PolicyServer::Request& request) {
+        try {
+          return service.handle(request);
+        } catch (const Error& error) {
+          // Nothing will work any more: end, so that whoever watches can start again.
+          lost = lost || error.status() == FRT_ERR_DEVICE_LOST;
+          throw;
+        }
+      },
+      [&] { return lost || InterruptGuard::requested(); });
+
+  if (!app.options().quiet) {
+    const ServerCounters& counters = server.counters();
+    fmt::print(stderr,
+               "{} requests, {} replies, {} errors, {} missed deadlines, {} clients cut off; "
+               "captures since ready: {}\ninference: {}\n",
+               counters.requests.load(), counters.replies.load(), counters.errors.load(),
+               counters.deadline_misses.load(), counters.slow_clients.load(),
+               loaded.context().counters().captures_since_ready,
+               to_text(service.latency().summary()));
+  }
+  if (lost) throw ExitError(ExitCode::kDevice, FRT_ERR_DEVICE_LOST, "the device is lost");
+  return ExitCode::kOk;
+}
+
+ExitCode serve(App& app, const ServeOptions& options) {
+  const RobotSettings settings = robot_settings(app.load_manifest(options.manifest));
+  const LoadedModel loaded(app, options.manifest,
+                           options.model.empty() ? settings.model : options.model);
+  return serve_policy(app, options, settings, loaded);
+}
+
+}  // namespace
+
+void add_serve_command(App& app) {
+  auto options = std::make_shared<ServeOptions>();
+  CLI::App* command =
+      app.parser().add_subcommand("serve", "Serve a policy to robots (openpi websocket protocol)");
+  command->add_option("manifest", options->manifest, "The manifest (TOML), see [host.robot]")
+      ->required();
+  command->add_option("--model", options->model, "Which model of the manifest")->type_name("NAME");
+  command->add_option("--listen", options->listen, "Address and port; port 0: any that is free")
+      ->type_name("ADDRESS:PORT");
+  app.add_command(command, [&app, options] { return serve(app, *options); });
+}
+
+}  // namespace frt::host

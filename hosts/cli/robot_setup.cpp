@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/robot_setup.hpp"
+
+namespace frt::host {
+namespace {
+
+core::OptionSpec option(std::string key, frt_config_type type, std::string fallback,
+                        std::string doc, double minimum = 0, double maximum = 0) {
+  core::OptionSpec spec;
+  spec.key = std::move(key);
+  spec.type = type;
+  spec.default_text = std::move(fallback);
+  spec.doc = std::move(doc);
+  spec.minimum = minimum;
+  spec.maximum = maximum;
+  return spec;
+}
+
+}  // namespace
+
+core::HostSchema robot_host_schema() {
+  core::OptionSpec model = option("model", FRT_CONFIG_STRING, "", "the policy; the only model");
+  model.reference = "model";
+  core::OptionSpec critic =
+      option("critic", FRT_CONFIG_STRING, "", "the model that values observations; none");
+  critic.reference = "model";
+  core::OptionSpec safe = option("safe_action", FRT_CONFIG_ENUM, "hold",
+                                 "what is sent when no action is there in time");
+  safe.choices = {"hold", "ramp", "stop"};
+  std::vector<core::OptionSpec> options = {
+      model,
+      critic,
+      option("listen", FRT_CONFIG_STRING, "127.0.0.1:8000", "address and port of the websocket"),
+      option("api_key", FRT_CONFIG_STRING, "", "what clients must send; empty: nothing"),
+      option("max_message", FRT_CONFIG_SIZE, "32M", "bytes of one observation"),
+      option("max_clients", FRT_CONFIG_INT, "8", "connections at a time", 1, 1024),
+      option("deadline_ms", FRT_CONFIG_INT, "1000", "a request is answered or refused by then", 1,
+             3600000),
+      option("write_timeout_ms", FRT_CONFIG_INT, "2000", "a client that reads slower is cut off", 1,
+             3600000),
+      option("stale_ms", FRT_CONFIG_FLOAT, "0",
+             "observations and chunks older than that are not used; 0: no limit", 0, 3600000),
+      option("steps", FRT_CONFIG_INT, "0", "denoising steps; 0: the model's default", 0, 1000),
+      option("beta", FRT_CONFIG_FLOAT, "1", "guidance strength; 1: none", 1, 100),
+      option("seed", FRT_CONFIG_INT, "0", "of the noise", 0, 9007199254740992.0),
+      option("default_prompt", FRT_CONFIG_STRING, "", "for requests without one"),
+      option("hz", FRT_CONFIG_FLOAT, "50", "actions per second", 0.1, 10000),
+      option("execute", FRT_CONFIG_INT, "0", "actions of a chunk that are used; 0: all", 0, 65535),
+      option("lead", FRT_CONFIG_INT, "0",
+             "ticks before a chunk's end at which the next one is asked for", 0, 65535),
+      safe,
+      option("ramp_ticks", FRT_CONFIG_INT, "10", "safe_action = ramp: ticks until nothing is left",
+             1, 65535),
+      option("max_change", FRT_CONFIG_FLOAT, "0",
+             "largest step of an action's value from tick to tick; 0: any", 0, 1e9),
+      option("stop_value", FRT_CONFIG_FLOAT, "-2", "the critic ends an episode below this value",
+             -1000, 1000),
+      option("max_chunks", FRT_CONFIG_INT, "0", "chunks of an episode; 0: any", 0, 1000000),
+      option("time_limit", FRT_CONFIG_FLOAT, "0", "seconds of an episode; 0: any", 0, 86400),
+      option("record_dir", FRT_CONFIG_PATH, "", "folder of recorded episodes; empty: none"),
+      option("lock_memory", FRT_CONFIG_BOOL, "false", "keep all memory resident (mlockall)"),
+      option("fifo_priority", FRT_CONFIG_INT, "0", "SCHED_FIFO priority of the loop; 0: not", 0,
+             99),
+      option("cpu", FRT_CONFIG_INT, "-1", "core that the loop stays on; -1: any", -1, 4095),
+  };
+  return {.type = "robot", .options = std::move(options), .doc = "a policy that drives a robot"};
+}
+
+RobotSettings robot_settings(const core::Manifest& manifest) {
+  core::HostSpec defaults;
+  const core::HostSpec* host = manifest.find_host("robot");
+  if (!host) {
+    core::Diagnostics none;
+    defaults.settings = core::resolve_config(robot_host_schema().options, {}, {}, none);
+    host = &defaults;
+  }
+  const core::Config& given = host->settings;
+  const auto number = [&](const char* key) { return given.find(key)->number; };
+  const auto whole = [&](const char* key) { return static_cast<uint32_t>(given.integer(key)); };
+  RobotSettings settings;
+  settings.model = given.text("model");
+  settings.critic = given.text("critic");
+  settings.server.listen = given.text("listen");
+  settings.server.api_key = given.text("api_key");
+  settings.server.max_message = static_cast<uint64_t>(given.integer("max_message"));
+  settings.server.max_clients = whole("max_clients");
+  settings.server.deadline = std::chrono::milliseconds(given.integer("deadline_ms"));
+  settings.server.write_timeout = std::chrono::milliseconds(given.integer("write_timeout_ms"));
+  settings.service.steps = whole("steps");
+  settings.service.beta = number("beta");
+  settings.service.seed = static_cast<uint64_t>(given.integer("seed"));
+  settings.service.stale_ms = number("stale_ms");
+  settings.service.default_prompt = given.text("default_prompt");
+  settings.ticks.hz = number("hz");
+  settings.ticks.execute = whole("execute");
+  settings.ticks.lead = whole("lead");
+  settings.ticks.stale_ms = number("stale_ms");
+  settings.ticks.max_change = number("max_change");
+  settings.ticks.ramp_ticks = whole("ramp_ticks");
+  const std::string& safe = given.text("safe_action");
+  settings.ticks.safe = safe == "ramp"   ? SafeAction::kRamp
+                        : safe == "stop" ? SafeAction::kStop
+                                         : SafeAction::kHold;
+  settings.stop_value = number("stop_value");
+  settings.max_chunks = whole("max_chunks");
+  settings.time_limit = number("time_limit");
+  settings.record_dir = given.text("record_dir");
+  settings.realtime.lock_memory = given.integer("lock_memory") != 0;
+  settings.realtime.fifo_priority = static_cast<int>(given.integer("fifo_priority"));
+  settings.realtime.cpu = static_cast<int>(given.integer("cpu"));
+  return settings;
+}
+
+PolicyModel policy_of(const LoadedModel& loaded) {
+  return stage(ExitCode::kUsage, [&] {
+    return PolicyModel(loaded.context(), &loaded.table(), loaded.handle(), loaded.name());
+  });
+}
+
+}  // namespace frt::host

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// robot_setup.hpp - the table [host.robot] of a manifest, and what it comes to.
+#pragma once
+
+#include <frt/core/manifest.hpp>
+
+#include <cstdint>
+#include <string>
+
+#include "cli/loaded_model.hpp"
+#include "robot/policy_model.hpp"
+#include "robot/policy_service.hpp"
+#include "robot/realtime.hpp"
+#include "robot/server.hpp"
+#include "robot/tick_loop.hpp"
+
+namespace frt::host {
+
+// Everything [host.robot] can say. Without such a table all values are the defaults.
+struct RobotSettings {
+  std::string model, critic;  // empty: the only model; none
+  ServerOptions server;
+  ServiceOptions service;
+  TickOptions ticks;
+  RealtimeOptions realtime;
+  double stop_value = -2;   // a value below ends an episode; values are -1 to 0
+  uint32_t max_chunks = 0;  // 0: no limit
+  double time_limit = 0;    // seconds of an episode; 0: no limit
+  std::string record_dir;   // empty: nothing is recorded
+};
+
+core::HostSchema robot_host_schema();
+RobotSettings robot_settings(const core::Manifest& manifest);
+
+// The loaded model as a policy. Throws, with exit status 2, if it is none.
+PolicyModel policy_of(const LoadedModel& loaded);
+
+}  // namespace frt::host

@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""frt-host serve for a policy: the real program, clients on real sockets, good ones and others."""
+import json
+import os
+import random
+import re
+import signal
+import socket
+import struct
+import subprocess
+import threading
+import time
+import unittest
+import urllib.error
+
+from robot_client import Array, Client, Closed, get, pack, unpack
+from support import HOST, MANIFEST, OK, USAGE, HostTest, clean_environment
+
+PLUGINS = os.environ["FRT_ROBOT_PLUGIN_DIR"]
+HORIZON, WIDTH, STATE = 10, 2, 3
+
+
+def save_tensors(path, tensors):
+    """safetensors, f32: name -> (shape, values)."""
+    header, data = {}, b""
+    for name, (shape, values) in tensors.items():
+        part = struct.pack(f"<{len(values)}f", *values)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(part)]}
+        data += part
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+class Serving(HostTest):
+    """`serve(...)` starts a server for the test; it is stopped at its end."""
+
+    def setUp(self):
+        super().setUp()
+        chance = random.Random(1)
+        self.weight = [chance.uniform(-1, 1) for _ in range(HORIZON * WIDTH * STATE)]
+        self.prompts = [chance.uniform(-1, 1) for _ in range(5 * HORIZON * WIDTH)]
+        save_tensors(self.folder / "policy.safetensors", {
+            "weight": ([HORIZON * WIDTH, STATE], self.weight), "prompts": ([5, HORIZON * WIDTH], self.prompts)})
+
+    def policy_manifest(self, robot="", options=""):
+        return self.manifest(f"""schema = 1
+[device.cpu0]
+backend = "frt.cpu"
+[device.cpu0.options]
+threads = 1
+[model.p]
+plugin = "test.linear_policy"
+device = "cpu0"
+checkpoint = "policy.safetensors"
+[model.p.options]
+{options}
+[host.robot]
+model = "p"
+{robot}""")
+
+    def serve(self, robot="", options=""):
+        process = subprocess.Popen(
+            [str(HOST), "--plugin-dir", PLUGINS, "serve", str(self.policy_manifest(robot, options)), "--listen",
+             "127.0.0.1:0"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=self.folder,
+            env=clean_environment())
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            found = re.search(r"ws://127\.0\.0\.1:(\d+)", line)
+            if found:
+                self.process = process
+                return int(found.group(1))
+        self.fail("".join(lines))
+
+    def stop(self):
+        self.process.send_signal(signal.SIGINT)
+        text = self.process.stderr.read()
+        self.assertEqual(self.process.wait(60), 0, text)
+        return text
+
+    def observation(self, **more):
+        return {"observation/image": Array("|u1", [28, 28, 3], bytes(28 * 28 * 3)),
+                "observation/state": Array.floats([0.5, -0.25, 1.0]), "prompt": "do",
+                "noise": Array.floats([0.0] * (HORIZON * WIDTH), [HORIZON, WIDTH]), **more}
+
+    def expected(self, state, prompt):
+        row = sum(prompt.encode()) % 5
+        return [sum(self.weight[i * STATE + j] * state[j] for j in range(STATE))
+                + self.prompts[row * HORIZON * WIDTH + i] for i in range(HORIZON * WIDTH)]
+
+
+class Protocol(Serving):
+    def test_observations_are_answered_with_actions_and_timings(self):
+        port = self.serve()
+        client = Client(port)
+        self.assertEqual(client.metadata["action_horizon"], HORIZON)
+        self.assertEqual(client.metadata["model"], "p")
+        for turn, (state, prompt) in enumerate((([0.5, -0.25, 1.0], "do"), ([1.0, 2.0, 3.0], "something else"))):
+            answer = client.infer(self.observation(**{"observation/state": Array.floats(state), "prompt": prompt}))
+            self.assertEqual(list(answer), ["actions", "policy_timing", "server_timing"])
+            self.assertEqual(answer["actions"].dtype, "<f8")
+            self.assertEqual(answer["actions"].shape, [HORIZON, WIDTH])
+            for found, wanted in zip(answer["actions"].values(), self.expected(state, prompt)):
+                self.assertAlmostEqual(found, wanted, places=5)
+            self.assertGreater(answer["policy_timing"]["infer_ms"], 0)
+            self.assertEqual("prev_total_ms" in answer["server_timing"], turn == 1)
+        self.assertEqual(get(port, "/healthz"), (200, "OK\n"))
+        self.assertIn("frt_robot_replies_total 2", get(port, "/metrics")[1])
+        client.close()
+        text = self.stop()
+        self.assertIn("2 requests, 2 replies, 0 errors, 0 missed deadlines", text)
+        self.assertIn("captures since ready: 0", text)
+
+    def test_equal_seeds_give_equal_noise_and_others_other(self):
+        port = self.serve()
+        client = Client(port)
+        plain = self.observation()
+        del plain["noise"]
+        first, again, other, unseeded = (client.infer({**plain, **seed})["actions"].data for seed in
+                                         ({"seed": 7}, {"seed": 7}, {"seed": 8}, {}))
+        self.assertEqual(first, again)
+        self.assertNotEqual(first, other)
+        self.assertNotEqual(first, unseeded)
+
+    def test_fragments_pings_and_a_half_open_connection_change_nothing(self):
+        port = self.serve()
+        idle = Client(port)
+        client = Client(port)
+        data = pack(self.observation())
+        client.send(data[:7], 2, fin=False)
+        client.send(b"still there?", 9)
+        self.assertEqual(client.frame(), (10, b"still there?"))
+        client.send(data[7:300], 0, fin=False)
+        client.send(data[300:], 0)
+        self.assertIn("actions", unpack(client.receive()))
+        idle.close()
+        self.assertIn("actions", client.infer(self.observation()))
+
+    def test_two_clients_are_served_side_by_side_and_a_third_is_refused(self):
+        port = self.serve("max_clients = 2")
+        first, second = Client(port), Client(port)
+        answers = {}
+
+        def work(name, client, prompt):
+            answers[name] = [client.infer(self.observation(prompt=prompt))["actions"].data for _ in range(20)]
+        threads = [threading.Thread(target=work, args=(n, c, p)) for n, c, p in (("a", first, "do"), ("b", second, "dp"))]
+        for thread in threads:
+            thread.start()
+        self.assertEqual(Client(port).status, 503)
+        for thread in threads:
+            thread.join()
+        self.assertEqual(len(set(answers["a"])), 1)
+        self.assertEqual(len(set(answers["b"])), 1)
+        self.assertNotEqual(answers["a"][0], answers["b"][0])
+        first.close()
+        for _ in range(100):        # the place is free again
+            if (third := Client(port)).status == 101:
+                break
+            time.sleep(0.05)
+        self.assertIn("actions", third.infer(self.observation()))
+
+    def test_a_key_is_asked_of_everybody_but_the_health_check(self):
+        port = self.serve('api_key = "secret"')
+        self.assertEqual(Client(port).status, 401)
+        self.assertEqual(Client(port, ["Authorization: Api-Key wrong"]).status, 401)
+        self.assertEqual(get(port, "/healthz")[0], 200)
+        with self.assertRaises(urllib.error.HTTPError) as refused:
+            get(port, "/metrics")
+        refused.exception.close()
+        self.assertEqual(Client(port, ["Origin: http://evil.example"]).status, 403)
+        client = Client(port, ["Authorization: Api-Key secret"])
+        self.assertIn("actions", client.infer(self.observation()))
+
+
+class BadInput(Serving):
+    def refused(self, port, data, word, opcode=2):
+        client = Client(port)
+        client.send(data if isinstance(data, bytes) else pack(data), opcode)
+        answer = client.receive()
+        self.assertIsInstance(answer, str, "a text frame says what is wrong")
+        self.assertIn(word, answer)
+        with self.assertRaises(Closed) as closed:
+            client.receive()
+        self.assertEqual(closed.exception.code, 1011)
+        client.close()
+
+    def test_each_mistake_has_its_answer_and_the_server_goes_on(self):
+        port = self.serve('max_message = "64k"')
+        good = self.observation()
+        without = {k: v for k, v in good.items() if k != "observation/state"}
+        for observation, word in (
+                (b"\xc1", "msgpack"), (b"", "msgpack"), (pack([1, 2]), "is a map"),
+                (pack(good) + b"x", "follow the value"), (pack(good)[:-3], "ends inside"),
+                (without, "observation/state"),
+                ({**good, "observation/state": Array.floats([1.0, 2.0])}, "observation/state"),
+                ({**good, "observation/state": Array.floats([1.0, float("nan"), 0.0])}, "not finite"),
+                ({**good, "observation/state": Array.floats([3e38, -3e38, 3e38])}, "not finite"),
+                ({**good, "observation/image": Array("|u1", [27, 28, 3], bytes(27 * 28 * 3))}, "observation/image"),
+                ({**good, "observation/image": Array("<f4", [28, 28, 3], bytes(28 * 28 * 12))}, "observation/image"),
+                ({**good, "observation/image": Array("|u1", [28, 28, 3], b"short")}, "shape"),
+                ({**good, "prompt": "x" * 100}, "prompt"), ({**good, "prompt": "a\0b"}, "zero byte"),
+                ({**good, "num_steps": 3}, "steps"), ({**good, "num_steps": -1}, "num_steps"),
+                ({**good, "rl": {"beta": 2.0}}, "guidance"), ({**good, "rl": {"beta": 0.5}}, "beta"),
+                ({**good, "rtc": {"prev": Array.floats([0.0, 0.0], [1, 2]), "delay": 1}}, "chunking"),
+                ({**good, "more": b"x" * 70000}, "max_message")):
+            with self.subTest(word):
+                self.refused(port, observation, word)
+        self.refused(port, b"hello", "text frame", opcode=1)
+        self.assertIn("actions", Client(port).infer(good))
+
+    def test_random_bytes_never_stop_the_server(self):
+        port = self.serve()
+        chance = random.Random(2)
+        good = pack(self.observation())
+        for _ in range(60):
+            data = bytearray(good[:400])
+            for _ in range(chance.randrange(1, 6)):
+                data[chance.randrange(len(data))] = chance.randrange(256)
+            client = Client(port)
+            client.send(bytes(data))
+            self.assertIsInstance(client.receive(), str)
+            client.close()
+        for junk in (b"GET / HTTP/1.1\r\n\r\n", b"\0" * 100, b"POST /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+                     b"GET /" + b"a" * 20000):
+            with socket.create_connection(("127.0.0.1", port)) as raw:
+                raw.sendall(junk)
+                raw.settimeout(30)
+                try:
+                    raw.recv(100)
+                except ConnectionError:
+                    pass
+        self.assertIn("actions", Client(port).infer(self.observation()))
+
+    def test_an_inference_that_takes_too_long_is_answered_at_its_deadline(self):
+        port = self.serve("deadline_ms = 30", "work = 400")
+        start = time.monotonic()
+        self.refused(port, self.observation(), "deadline_ms")
+        self.assertLess(time.monotonic() - start, 20)
+        self.assertIn("frt_robot_deadline_miss_total 1", get(port, "/metrics")[1])
+
+    def test_a_second_request_before_the_reply_is_refused(self):
+        port = self.serve("deadline_ms = 60000", "work = 200")
+        client = Client(port)
+        client.send(pack(self.observation()))
+        client.send(pack(self.observation()))
+        self.assertIn("before the reply", client.receive())
+
+    def test_a_client_that_does_not_read_is_cut_off(self):
+        port = self.serve("write_timeout_ms = 300", "horizon = 10")
+        client = Client(port, receive_buffer=2048)
+        client.socket.settimeout(0.2)
+        data = pack(self.observation())
+        try:
+            for _ in range(20000):
+                client.send(data)
+                client.send(b"x" * 100, 9)
+        except OSError:
+            pass
+        other = Client(port)
+        self.assertIn("actions", other.infer(self.observation()))
+
+    def test_an_observation_that_waited_too_long_is_not_used(self):
+        port = self.serve("stale_ms = 1\ndeadline_ms = 60000", "work = 60")
+        clients = [Client(port) for _ in range(3)]
+        for client in clients:
+            client.send(pack(self.observation()))
+        answers = [client.receive() for client in clients]
+        self.assertTrue(any(isinstance(answer, str) and "stale" in answer for answer in answers))
+
+    def test_the_command_line_is_checked(self):
+        manifest = self.policy_manifest()
+        self.check(USAGE, "serve")
+        result = self.frt("--plugin-dir", PLUGINS, "serve", manifest, "--listen", "nowhere")
+        self.assertNotEqual(result.returncode, OK)
+        self.assertIn("address:port", result.stderr)
+        self.check(MANIFEST, "--plugin-dir", PLUGINS, "serve", manifest, "--set", "host.robot.hz=0")
+
+
+if __name__ == "__main__":
+    unittest.main()

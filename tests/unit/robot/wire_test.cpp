@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// The openpi wire: golden bytes, limits, and bytes that nobody should send.
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <frt/error.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "robot/wire/message.hpp"
+#include "robot/wire/observation.hpp"
+
+using namespace frt::host;
+
+namespace {
+
+std::string from_hex(std::string_view hex) {
+  std::string bytes;
+  for (std::size_t i = 0; i + 1 < hex.size(); i += 2) {
+    bytes += static_cast<char>(std::stoi(std::string(hex.substr(i, 2)), nullptr, 16));
+  }
+  return bytes;
+}
+
+std::string refusal(const std::string& bytes) {
+  try {
+    Message message;
+    message.parse(bytes);
+    read_request(message);
+  } catch (const frt::Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+// {"observation/state": float32[2] = [1, 2], "prompt": "do"} as openpi's client packs it.
+std::string observation_bytes() {
+  MessageWriter out;
+  out.map(2);
+  out.text("observation/state");
+  const float values[2] = {1, 2};
+  out.ndarray("<f4", {2}, {reinterpret_cast<const char*>(values), sizeof(values)});
+  out.text("prompt");
+  out.text("do");
+  return out.take();
+}
+
+}  // namespace
+
+TEST_CASE("the codec writes the protocol's golden bytes") {
+  MessageWriter out;
+  out.map(2);
+  out.text("actions");
+  std::vector<float> values = {0, 1, 2, 3, 4, 5};
+  out.ndarray("<f4", {2, 3}, {reinterpret_cast<const char*>(values.data()), 24});
+  out.text("server_timing");
+  out.map(1);
+  out.text("infer_ms");
+  out.number(1.5);
+  CHECK(out.bytes() ==
+        from_hex(
+            "82a7616374696f6e7384c40b5f5f6e6461727261795f5fc3c40464617461c418000000000000803f000000"
+            "4000004040000080400000a040c4056474797065a33c6634c4057368617065920203ad7365727665725f"
+            "74696d696e6781a8696e6665725f6d73cb3ff8000000000000"));
+}
+
+TEST_CASE("an observation has the bytes that openpi's client sends, and is read back") {
+  const std::string bytes = observation_bytes();
+  CHECK(bytes.size() == 80);
+  Message message;
+  message.parse(bytes);
+  const WireRequest request = read_request(message);
+  REQUIRE(request.arrays.size() == 1);
+  CHECK(request.arrays[0].name == "observation/state");
+  CHECK(request.arrays[0].value(1) == 2.0);
+  CHECK(request.prompt == "do");
+}
+
+TEST_CASE("a reply is actions in f64 and timings, in openpi's order") {
+  const double actions[2] = {0.5, -1};
+  const std::string bytes = write_reply(actions, 2, 1.5, 2.5, -1);
+  Message message;
+  message.parse(bytes);
+  const auto* array = message.find(message.root(), "actions");
+  REQUIRE(array);
+  CHECK(message.find(*array, "dtype")->bytes == "<f8");
+  CHECK(std::memcmp(message.find(*array, "data")->bytes.data(), actions, 16) == 0);
+  const auto* timing = message.find(message.root(), "server_timing");
+  CHECK(number_of(*message.find(*timing, "infer_ms")) == 2.5);
+  CHECK(message.find(*timing, "prev_total_ms") == nullptr);
+  message.parse(write_reply(actions, 2, 1.5, 2.5, 7));
+  timing = message.find(message.root(), "server_timing");
+  CHECK(number_of(*message.find(*timing, "prev_total_ms")) == 7.0);
+}
+
+TEST_CASE("integers of every size are read and written in the shortest form") {
+  for (const int64_t value :
+       {int64_t{0}, int64_t{127}, int64_t{128}, int64_t{255}, int64_t{256}, int64_t{65535},
+        int64_t{65536}, int64_t{1} << 32, INT64_MAX, int64_t{-1}, int64_t{-32}, int64_t{-33},
+        int64_t{-128}, int64_t{-129}, int64_t{-32768}, int64_t{-32769}, int64_t{INT32_MIN} - 1,
+        INT64_MIN}) {
+    MessageWriter out;
+    out.integer(value);
+    Message message;
+    message.parse(out.bytes());
+    CAPTURE(value);
+    CHECK(message.root().integer == value);
+  }
+  MessageWriter small, large;
+  small.integer(127);
+  large.integer(-32769);
+  CHECK(small.bytes().size() == 1);
+  CHECK(large.bytes().size() == 5);
+}
+
+TEST_CASE("nested maps become names with slashes, scalars and ids are understood") {
+  MessageWriter out;
+  out.map(6);
+  out.text("num_steps");
+  out.map(3);
+  out.binary("__npgeneric__");
+  out.boolean(true);
+  out.binary("data");
+  out.integer(4);
+  out.binary("dtype");
+  out.text("<i8");
+  out.text("images");
+  out.map(1);
+  out.text("cam_high");
+  out.ndarray("|u1", {1, 1, 3}, "abc");
+  out.text("gripper");
+  out.number(0.25);
+  out.text("seed");
+  out.integer(7);
+  out.text("rl");
+  out.map(1);
+  out.text("beta");
+  out.number(1.5);
+  out.text("prompt_token_ids");
+  out.array(2);
+  out.integer(2);
+  out.integer(108);
+  Message message;
+  message.parse(out.bytes());
+  const WireRequest request = read_request(message);
+  REQUIRE(request.find("images/cam_high"));
+  CHECK(request.find("images/cam_high")->shape[2] == 3);
+  CHECK(request.find("gripper")->value(0) == 0.25);
+  CHECK(request.seed == 7u);
+  CHECK(request.steps == 4u);
+  CHECK(request.beta == 1.5);
+  CHECK(request.prompt_ids == std::vector<int32_t>{2, 108});
+  std::vector<std::string> aligned;
+  for (const frt_array& array : to_arrays(request, aligned)) {
+    CHECK(reinterpret_cast<uintptr_t>(array.data) % (frt::dtype_bits(array.dtype) / 8) == 0);
+  }
+}
+
+TEST_CASE("what breaks the protocol is refused with a reason") {
+  CHECK(refusal("").find("ends inside") != std::string::npos);
+  CHECK(refusal("\xc1").find("type byte") != std::string::npos);
+  CHECK(refusal(from_hex("d40100")).find("extension") != std::string::npos);
+  CHECK(refusal(from_hex("ddffffffff")).find("more values than bytes") != std::string::npos);
+  CHECK(refusal(from_hex("c6ffffffff")).find("ends inside") != std::string::npos);
+  CHECK(refusal(from_hex("8000")).find("follow the value") != std::string::npos);
+  CHECK(refusal(from_hex("82a16101a16102")).find("twice") != std::string::npos);
+  CHECK(refusal(from_hex("810102")).find("key that is no text") != std::string::npos);
+  CHECK(refusal(std::string(40, '\x91') + "\xc0").find("levels") != std::string::npos);
+  CHECK(refusal("\x90").find("is a map") != std::string::npos);
+}
+
+TEST_CASE("an array whose bytes, shape and type do not agree is refused by name") {
+  const auto array = [](const std::string& dtype, const std::vector<uint64_t>& shape,
+                        const std::string& data) {
+    MessageWriter out;
+    out.map(1);
+    out.text("x");
+    out.ndarray(dtype, shape, data);
+    return refusal(out.bytes());
+  };
+  CHECK(array("<f4", {2}, "12345678") == "");
+  CHECK(array("<f4", {3}, "12345678").find("'x'") != std::string::npos);
+  CHECK(array(">f4", {2}, "12345678").find("little-endian") != std::string::npos);
+  CHECK(array("|O", {1}, "12345678").find("dtype") != std::string::npos);
+  CHECK(array("|u1", {1, 1, 1, 1, 8}, "12345678").find("dimensions") != std::string::npos);
+  CHECK(array("<f8", {uint64_t{1} << 32, uint64_t{1} << 31}, "").find("too large") !=
+        std::string::npos);
+}
+
+TEST_CASE("cut and changed messages are refused or read, never more") {
+  std::mt19937 random(1);
+  const std::string bytes = observation_bytes();
+  for (std::size_t cut = 0; cut < bytes.size(); ++cut) {
+    CHECK(refusal(bytes.substr(0, cut)) != "");
+  }
+  for (int i = 0; i < 20000; ++i) {
+    std::string changed = bytes;
+    for (unsigned n = 1 + random() % 3; n > 0; --n) {
+      changed[random() % changed.size()] = static_cast<char>(random());
+    }
+    refusal(changed);
+  }
+}
