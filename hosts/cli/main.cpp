@@ -9,6 +9,8 @@ int main(int argc, char** argv) {
   frt::host::add_capsule_command(app);
   frt::host::add_replay_command(app);
   frt::host::add_serve_command(app);
+  frt::host::add_rollout_command(app);
+  frt::host::add_handoff_command(app);
   frt::host::add_bench_command(app);
   frt::host::add_verify_command(app);
   frt::host::add_config_command(app);

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/robot_setup.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <frt/core/digest.hpp>
+
 namespace frt::host {
 namespace {
 
@@ -109,6 +114,47 @@ RobotSettings robot_settings(const core::Manifest& manifest) {
   settings.realtime.fifo_priority = static_cast<int>(given.integer("fifo_priority"));
   settings.realtime.cpu = static_cast<int>(given.integer("cpu"));
   return settings;
+}
+
+namespace {
+
+std::string file_digest(const std::filesystem::path& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return "";  // replaced since it was loaded
+  std::string digest;
+  try {
+    digest = core::sha256_file(descriptor, path.string());
+  } catch (...) {
+    close(descriptor);
+    throw;
+  }
+  close(descriptor);
+  return digest;
+}
+
+}  // namespace
+
+nlohmann::ordered_json robot_fingerprints(const LoadedModel& loaded, const std::string& model) {
+  const core::Runtime& runtime = loaded.runtime();
+  const core::ModelSpec& spec = *runtime.manifest().find_model(model);
+  nlohmann::ordered_json json;
+  const auto plugin = [&](const char* what, const core::OpenPlugin& opened) {
+    const core::LoadedPlugin& file = opened.loaded();
+    json[what] = {
+        {"id", file.card.id}, {"version", file.card.version}, {"sha256", file_digest(file.path)}};
+  };
+  plugin("backend", *runtime.device(spec.device()).plugin);
+  plugin("model", runtime.model_plugin(model));
+  const auto* capsule = static_cast<const frt_capsule_v1*>(
+      loaded.table().extension(loaded.handle(), FRT_EXT_CAPSULE));
+  const frt_fingerprint_field* fields = nullptr;
+  uint64_t count = 0;
+  frt_error error{};
+  if (capsule && capsule->fingerprint &&
+      capsule->fingerprint(loaded.handle(), &fields, &count, &error) == FRT_OK) {
+    for (uint64_t i = 0; i < count; ++i) json[fields[i].name] = fields[i].value;
+  }
+  return json;
 }
 
 PolicyModel policy_of(const LoadedModel& loaded) {

@@ -5,6 +5,7 @@
 #include <frt/core/manifest.hpp>
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "cli/loaded_model.hpp"
@@ -31,6 +32,10 @@ struct RobotSettings {
 
 core::HostSchema robot_host_schema();
 RobotSettings robot_settings(const core::Manifest& manifest);
+
+// What a record notes of the deployment: plugin files and their digests, and what the model says of
+// its weights. Reads files; slow.
+nlohmann::ordered_json robot_fingerprints(const LoadedModel& loaded, const std::string& model);
 
 // The loaded model as a policy. Throws, with exit status 2, if it is none.
 PolicyModel policy_of(const LoadedModel& loaded);

@@ -62,6 +62,22 @@ void PolicyRunner::observe(const frt_observation& observation) {
   observed_ = observed;
 }
 
+void PolicyRunner::overwrite_prompt(const std::string& instruction) {
+  if (!policy_.role().set_prompt) {
+    throw Error(FRT_ERR_UNSUPPORTED, "model '" + policy_.name() + "' takes no instructions");
+  }
+  uint32_t longest = 0;
+  for (uint32_t way = 0; way < std::max(1u, policy_.info().guidance_ways); ++way) {
+    uint32_t tokens = 0;
+    frt_error error{};
+    check(policy_.role().set_prompt(policy_.handle(), way, instruction.c_str(), nullptr,
+                                    stream_.handle(), &tokens, &error),
+          error);
+    longest = std::max(longest, tokens);
+  }
+  observed_.shape.prompt = longest;
+}
+
 void PolicyRunner::set_beta(double beta) {
   if (beta == beta_) return;
   if (!(beta >= 1) || !std::isfinite(beta)) {

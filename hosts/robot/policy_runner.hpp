@@ -28,6 +28,12 @@ class PolicyRunner {
 
   // Checks and uploads an observation (frt/observation.h). An error leaves what was there.
   void observe(const frt_observation& observation);
+  // Another instruction for the observation that is there, in all branches: the prompt's buffer is
+  // overwritten, in the order of the stream. Throws FRT_ERR_UNSUPPORTED if the model takes none.
+  void overwrite_prompt(const std::string& instruction);
+  // What the model said of the last observation; it may be put back.
+  const frt_observed& observed() const noexcept { return observed_; }
+  void set_observed(const frt_observed& observed) noexcept { observed_ = observed; }
   // Of the inferences to come; 0: the model's default.
   void set_steps(uint32_t steps) noexcept { steps_ = steps; }
   // Guidance strength; 1: none, the branches beyond the first are not computed. Throws

@@ -121,7 +121,6 @@ def main():
 
     out = options.out
     (out / "assets" / "reach").mkdir(parents=True, exist_ok=True)
-    average[model.P + "gemma_expert.lm_head.weight"] = torch.zeros(1, DIMS["ew"])
     safetensors.torch.save_file({k: v.contiguous() for k, v in average.items()}, out / "model.safetensors")
     (out / "config.json").write_text(json.dumps({
         "action_dim": DIMS["ad"], "action_horizon": HORIZON, "paligemma_variant": "gemma_2b",

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// frt-host rollout: episodes of the built-in reaching task with the manifest's policy, and its
+// critic where there is one. What happened goes to stdout, one episode per line to stderr; records
+// and a picture where they are asked for.
+#include <fmt/format.h>
+#include <frt/core/capsules.hpp>
+#include <frt/core/state.hpp>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/app.hpp"
+#include "cli/loaded_model.hpp"
+#include "cli/robot_setup.hpp"
+#include "cli/signals.hpp"
+#include "robot/keyboard.hpp"
+#include "robot/reach/picture.hpp"
+#include "robot/rollout.hpp"
+
+namespace frt::host {
+namespace {
+
+struct RolloutCommand {
+  std::string manifest, model, record, picture, tag;
+  std::string takeover;  // FROM:TO
+  uint64_t episodes = 20;
+  CLI::Option *seed_given = nullptr, *beta_given = nullptr;
+  uint64_t seed = 0;
+  double beta = 1;
+  bool realtime = false, json = false;
+};
+
+constexpr std::size_t kPictures = 12;
+
+void parse_takeover(const std::string& text, RolloutOptions& options) {
+  if (text.empty()) return;
+  unsigned from = 0, to = 0;
+  char rest = 0;
+  if (std::sscanf(text.c_str(), "%u:%u%c", &from, &to, &rest) != 2 || to < from) {
+    throw ExitError(ExitCode::kUsage, FRT_ERR_INVALID_ARGUMENT,
+                    "--takeover " + text + ": expected FROM:TO, ticks of each episode");
+  }
+  options.takeover_from = from;
+  options.takeover_to = to;
+}
+
+// The names under which the policy wants the task's image and state.
+ReachWorld make_world(const PolicyModel& policy, const std::string& tag) {
+  std::string image, state;
+  for (const ObservedName& name : policy.names()) {
+    std::string& slot = name.image ? image : state;
+    if (slot.empty()) slot = name.name;
+  }
+  return ReachWorld(image.empty() ? "observation/image" : image,
+                    state.empty() ? "observation/state" : state, tag.empty() ? "" : " " + tag);
+}
+
+void write_record(const EpisodeRecord& record, const std::filesystem::path& folder,
+                  uint64_t episode) {
+  std::filesystem::create_directories(folder);
+  const std::string name = fmt::format("episode_{:06}", episode);
+  record.write_npz(folder / (name + ".npz"));
+  record.write_mcap(folder / (name + ".mcap"));
+}
+
+struct Totals {
+  uint64_t episodes = 0, successes = 0, ticks = 0, success_ticks = 0, chunks = 0, interventions = 0;
+  std::map<std::string, uint64_t> reasons;
+
+  void add(const EpisodeResult& result) {
+    ++episodes;
+    ticks += result.ticks;
+    chunks += result.chunks;
+    interventions += result.interventions;
+    ++reasons[result.stop_reason];
+    if (result.success) {
+      ++successes;
+      success_ticks += result.ticks;
+    }
+  }
+  double rate() const { return episodes ? double(successes) / double(episodes) : 0; }
+  double mean_ticks() const { return successes ? double(success_ticks) / double(successes) : 0; }
+};
+
+nlohmann::ordered_json to_json(const LatencySummary& s) {
+  return {{"count", s.count}, {"p50", s.p50}, {"p90", s.p90},        {"p99", s.p99},
+          {"p99.9", s.p999},  {"max", s.max}, {"jitter", s.jitter()}};
+}
+
+nlohmann::ordered_json report(const Totals& totals, const Rollout& rollout, uint64_t captures,
+                              uint64_t boundary_bytes) {
+  const TickCounters& counters = rollout.counters();
+  nlohmann::ordered_json json = {{"episodes", totals.episodes},
+                                 {"successes", totals.successes},
+                                 {"success_rate", totals.rate()},
+                                 {"mean_ticks", totals.mean_ticks()},
+                                 {"chunks", totals.chunks},
+                                 {"ticks", totals.ticks},
+                                 {"interventions", totals.interventions},
+                                 {"stop_reasons", totals.reasons},
+                                 {"inference_ms", to_json(rollout.inference_ms().summary())},
+                                 {"reset_ms", to_json(rollout.reset_ms().summary())},
+                                 {"boundary_bytes", boundary_bytes},
+                                 {"tick_us", to_json(rollout.tick_us().summary())},
+                                 {"late_us", to_json(rollout.late_us().summary())},
+                                 {"deadline_miss_total", counters.deadline_misses},
+                                 {"stale_drop_total", counters.stale_drops},
+                                 {"safe_action_total", counters.safe_actions},
+                                 {"clamped_total", counters.clamped},
+                                 {"skipped_ticks", rollout.skipped_ticks()},
+                                 {"captures_since_ready", captures}};
+  return json;
+}
+
+std::string to_text(const Totals& totals, const Rollout& rollout, uint64_t captures,
+                    uint64_t boundary_bytes, bool realtime) {
+  std::string reasons;
+  for (const auto& [reason, count] : totals.reasons) {
+    reasons += fmt::format("{}{} {}", reasons.empty() ? "" : ", ", reason, count);
+  }
+  const TickCounters& counters = rollout.counters();
+  std::string out = fmt::format(
+      "success {} of {} episodes ({:.1f} %), {:.1f} ticks on average; ended by: {}\n"
+      "inference   {}\n{}"
+      "reset       {}, {} bytes restored\n"
+      "captures since ready: {}; deadline misses {}, stale chunks {}, safe actions {}\n",
+      totals.successes, totals.episodes, 100 * totals.rate(), totals.mean_ticks(), reasons,
+      to_text(rollout.inference_ms().summary()), histogram(rollout.inference_ms().values(), 8, 50),
+      to_text(rollout.reset_ms().summary()), boundary_bytes, captures, counters.deadline_misses,
+      counters.stale_drops, counters.safe_actions);
+  if (realtime) {
+    out += fmt::format("tick late   {}; {} ticks skipped\n",
+                       to_text(rollout.late_us().summary(), "us"), rollout.skipped_ticks());
+  }
+  return out;
+}
+
+ExitCode run(App& app, const RolloutCommand& command) {
+  const RobotSettings settings = robot_settings(app.load_manifest(command.manifest));
+  RolloutOptions options;
+  options.ticks = settings.ticks;
+  options.realtime = command.realtime;
+  options.stop_value = settings.stop_value;
+  options.max_chunks = settings.max_chunks;
+  options.time_limit = settings.time_limit;
+  options.steps = settings.service.steps;
+  options.seed = command.seed_given->count() ? command.seed : settings.service.seed;
+  options.beta = command.beta_given->count() ? command.beta : settings.service.beta;
+  parse_takeover(command.takeover, options);
+
+  LoadedModel loaded(app, command.manifest, command.model.empty() ? settings.model : command.model);
+  const PolicyModel policy = policy_of(loaded);
+  std::unique_ptr<CriticModel> critic;
+  std::unique_ptr<CriticRunner> critic_runner;
+  if (!settings.critic.empty()) {
+    const LoadedModel::Companion& made = loaded.load_also(settings.critic);
+    critic = std::make_unique<CriticModel>(made.context, made.table, made.model, made.name);
+    critic_runner = std::make_unique<CriticRunner>(*critic);
+  }
+  PolicyRunner runner(policy);
+  EpisodeBoundary boundary(core::state_table(), core::capsules_table(), runner);
+  ReachWorld world = make_world(policy, command.tag);
+  Rollout rollout(runner, critic_runner.get(), world, boundary, options);
+  const std::string realtime = apply_realtime(settings.realtime);
+  if (!realtime.empty()) fmt::print(stderr, "{}\n", realtime);
+
+  const InterruptGuard interrupt;
+  Keyboard keyboard;
+  rollout.keys = [&] {
+    OperatorKeys keys = keyboard.poll();
+    keys.end = keys.end || InterruptGuard::requested();
+    return keys;
+  };
+  std::vector<ReachTrace> traces;
+  std::vector<Point> path;
+  path.reserve(ReachWorld::kMaxTicks + 1);
+  rollout.on_tick = [&](std::span<const double>) {
+    if (path.size() < path.capacity()) path.push_back(world.point());
+  };
+  const std::string folder = command.record.empty() ? settings.record_dir : command.record;
+  const nlohmann::ordered_json fingerprints = robot_fingerprints(loaded, policy.name());
+  Totals totals;
+  EpisodeRecord record;
+  for (uint64_t episode = 0; episode < command.episodes && !InterruptGuard::requested();
+       ++episode) {
+    path.clear();
+    const EpisodeResult result = rollout.run(episode, record);
+    totals.add(result);
+    record.set_fingerprints(fingerprints);
+    if (!folder.empty()) write_record(record, folder, episode);
+    if (traces.size() < kPictures) {
+      traces.push_back({world.discs(), world.goal(), result.success, path});
+    }
+    if (!app.options().quiet) {
+      fmt::print(
+          stderr, "episode {:3}  {:<12} {:2} ticks  {} chunks{}{}\n", episode, result.stop_reason,
+          result.ticks, result.chunks,
+          critic ? fmt::format("  value {:.3f}", result.last_value) : "",
+          result.interventions ? fmt::format("  {} by the operator", result.interventions) : "");
+    }
+  }
+  if (!command.picture.empty()) {
+    std::ofstream file(command.picture);
+    file << reach_svg(traces, fmt::format("{}: {} of {} episodes succeed", policy.name(),
+                                          totals.successes, totals.episodes));
+    file.close();
+    if (!file) throw Error(FRT_ERR_IO, "cannot write " + command.picture);
+  }
+  const uint64_t captures = policy.context().counters().captures_since_ready;
+  if (command.json) {
+    fmt::print("{}\n", report(totals, rollout, captures, boundary.bytes()).dump(2));
+  } else {
+    fmt::print("{}", to_text(totals, rollout, captures, boundary.bytes(), command.realtime));
+  }
+  if (!command.picture.empty() && !app.options().quiet) {
+    fmt::print(stderr, "picture: {} (open it in a browser)\n", command.picture);
+  }
+  return InterruptGuard::requested() ? ExitCode::kFailed : ExitCode::kOk;
+}
+
+}  // namespace
+
+void add_rollout_command(App& app) {
+  auto options = std::make_shared<RolloutCommand>();
+  CLI::App* command = app.parser().add_subcommand(
+      "rollout", "Run episodes of the reaching task with a policy and its critic");
+  command->add_option("manifest", options->manifest, "The manifest (TOML), see [host.robot]")
+      ->required();
+  command->add_option("--model", options->model, "Which model of the manifest")->type_name("NAME");
+  command->add_option("-n,--episodes", options->episodes, "How many")->capture_default_str();
+  options->seed_given = command->add_option("--seed", options->seed,
+                                            "Of the first episode; the next one's is 1 more");
+  options->beta_given =
+      command->add_option("--beta", options->beta, "Guidance strength; 1: none")->type_name("X");
+  command->add_option("--tag", options->tag, "Text put behind each instruction")->type_name("TEXT");
+  command->add_option("--record", options->record, "Write each episode here (.npz and .mcap)")
+      ->type_name("DIR");
+  command->add_option("--picture", options->picture, "Write the first episodes as animated SVG")
+      ->type_name("FILE");
+  command->add_option("--takeover", options->takeover, "The operator acts in these ticks")
+      ->type_name("FROM:TO");
+  command->add_flag("--realtime", options->realtime,
+                    "Keep the tick rate (hz) instead of simulating");
+  command->add_flag("--json", options->json, "One JSON object on stdout");
+  command->footer("Keys while it runs: END or q ends an episode, t takes over and gives back.");
+  app.add_command(command, [&app, options] { return run(app, *options); });
+}
+
+}  // namespace frt::host

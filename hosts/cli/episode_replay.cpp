@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/episode_replay.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <bit>
+#include <fstream>
+
+#include "cli/loaded_model.hpp"
+#include "cli/robot_setup.hpp"
+#include "robot/record/episode.hpp"
+
+namespace frt::host {
+namespace {
+
+template <class T>
+std::ptrdiff_t first_difference(std::span<const T> a, std::span<const T> b) {
+  using Bits = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (std::bit_cast<Bits>(a[i]) != std::bit_cast<Bits>(b[i])) {
+      return static_cast<std::ptrdiff_t>(i);
+    }
+  }
+  return -1;
+}
+
+}  // namespace
+
+bool is_episode_file(const std::string& path) {
+  std::array<char, 4> head{};
+  std::ifstream file(path, std::ios::binary);
+  file.read(head.data(), head.size());
+  return file && head == std::array<char, 4>{'P', 'K', 3, 4};
+}
+
+ExitCode replay_episode(App& app, const std::string& path, const std::string& manifest,
+                        const std::string& model, bool json) {
+  const EpisodeRecord record = EpisodeRecord::read(path);
+  const EpisodeMeta& meta = record.meta();
+  LoadedModel loaded(app, manifest, model.empty() ? meta.policy : model);
+  const PolicyModel policy = policy_of(loaded);
+  if (policy.info().horizon != meta.horizon || policy.info().action_dim != meta.network_dim ||
+      policy.observation_info().action_dim != meta.action_dim) {
+    throw Error(FRT_ERR_MISMATCH, path + " was recorded with chunks of " +
+                                      std::to_string(meta.horizon) + " x " +
+                                      std::to_string(meta.network_dim) + ", model '" +
+                                      policy.name() + "' has others");
+  }
+  const nlohmann::ordered_json now = robot_fingerprints(loaded, policy.name());
+  for (const auto& [name, value] : meta.fingerprints.items()) {
+    if (now.contains(name) && now[name] != value) {
+      fmt::print(stderr, "note: {} was {} when this was recorded, it is {} now\n", name,
+                 value.dump(), now[name].dump());
+    }
+  }
+  PolicyRunner runner(policy);
+  runner.set_steps(meta.steps);
+  runner.set_beta(meta.beta);
+  std::size_t same = 0;
+  std::string difference;
+  for (std::size_t i = 0; i < record.chunks() && difference.empty(); ++i) {
+    const std::vector<frt_array> arrays = record.observation(i);
+    frt_observation observation{};
+    observation.struct_size = sizeof(observation);
+    observation.array_count = static_cast<uint32_t>(arrays.size());
+    observation.arrays = arrays.data();
+    observation.prompt = meta.prompt.c_str();
+    runner.observe(observation);
+    std::ranges::copy(record.noise(i), runner.noise().begin());
+    runner.submit();
+    const std::span<const double> actions = runner.wait();
+    const std::ptrdiff_t network =
+        first_difference(runner.network_actions(), record.network_actions(i));
+    const std::ptrdiff_t robot = first_difference(actions, record.actions(i));
+    if (network < 0 && robot < 0) {
+      ++same;
+    } else if (network >= 0) {
+      const auto at = static_cast<std::size_t>(network);
+      difference = fmt::format("chunk {}, network action {}: recorded {:.9g}, now {:.9g}", i, at,
+                               record.network_actions(i)[at], runner.network_actions()[at]);
+    } else {
+      const auto at = static_cast<std::size_t>(robot);
+      difference = fmt::format("chunk {}, action {}: recorded {:.17g}, now {:.17g}", i, at,
+                               record.actions(i)[at], actions[at]);
+    }
+  }
+  const bool equal = difference.empty();
+  if (json) {
+    fmt::print("{}\n", nlohmann::ordered_json{{"record", path},
+                                              {"chunks", record.chunks()},
+                                              {"equal_chunks", same},
+                                              {"identical", equal},
+                                              {"difference", difference}}
+                           .dump(2));
+  } else if (equal) {
+    fmt::print("identical: {} chunks, bit for bit\n", same);
+  } else {
+    fmt::print("different after {} equal chunks: {}\n", same, difference);
+  }
+  return equal ? ExitCode::kOk : ExitCode::kFailed;
+}
+
+}  // namespace frt::host

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "robot/handoff.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "robot/realtime.hpp"
+
+namespace frt::host {
+namespace {
+
+double ms_between(int64_t from, int64_t to) {
+  return static_cast<double>(to - from) * 1e-6;
+}
+
+}  // namespace
+
+void SubgoalMailbox::post(std::string instruction, bool interrupt) {
+  const int64_t now = monotonic_ns();
+  {
+    const std::lock_guard lock(mutex_);
+    if (subgoal_ && subgoal_->interrupt && !interrupt) return;
+    subgoal_ = Subgoal{std::move(instruction), interrupt, now};
+  }
+  if (interrupt) changed_.notify_all();
+}
+
+std::optional<SubgoalMailbox::Subgoal> SubgoalMailbox::wait_until(int64_t due_ns) {
+  std::unique_lock lock(mutex_);
+  // steady_clock is CLOCK_MONOTONIC here.
+  const auto due = std::chrono::steady_clock::time_point(std::chrono::nanoseconds(due_ns));
+  const bool interrupted =
+      changed_.wait_until(lock, due, [&] { return subgoal_ && subgoal_->interrupt; });
+  if (!interrupted) return std::nullopt;
+  return std::exchange(subgoal_, std::nullopt);
+}
+
+std::optional<SubgoalMailbox::Subgoal> SubgoalMailbox::take() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(subgoal_, std::nullopt);
+}
+
+Handoff::Handoff(PolicyRunner& actor, Environment& environment, SubgoalMailbox& mailbox,
+                 HandoffOptions options)
+    : actor_(actor),
+      environment_(environment),
+      mailbox_(mailbox),
+      options_(std::move(options)),
+      queue_(options_.ticks, actor.policy().info().horizon,
+             actor.policy().observation_info().action_dim),
+      action_(queue_.width()) {
+  actor_.set_steps(options_.steps);
+  actor_.set_beta(options_.beta);
+}
+
+void Handoff::submit() {
+  frt_observation observation = environment_.observe();
+  observation.prompt = instruction_.c_str();
+  actor_.observe(observation);
+  fill_normal(options_.seed, draws_++, actor_.noise());
+  submitted_ns_ = monotonic_ns();
+  actor_.submit();
+  pending_ = true;
+  ticks_since_ = 0;
+}
+
+void Handoff::accept(HandoffResult& result) {
+  const std::span<const double> chunk = actor_.wait();
+  replay_ms_.add(ms_between(submitted_ns_, monotonic_ns()));
+  pending_ = false;
+  ++result.chunks;
+  queue_.accept(chunk, ticks_since_, ticks_since_ * 1e3 / options_.ticks.hz);
+}
+
+InterruptTimes Handoff::interrupt(const SubgoalMailbox::Subgoal& subgoal, HandoffResult& result) {
+  InterruptTimes times;
+  times.instruction = instruction_ = subgoal.instruction;
+  times.in_flight = pending_ && !actor_.ready();
+  if (pending_) actor_.stream().sync();  // its chunk answers the old subgoal: it is dropped
+  times.free_ms = times.in_flight ? ms_between(subgoal.posted_ns, monotonic_ns()) : 0;
+  actor_.overwrite_prompt(instruction_);
+  fill_normal(options_.seed, draws_++, actor_.noise());
+  submitted_ns_ = monotonic_ns();
+  actor_.submit();
+  times.overwritten_ms = ms_between(subgoal.posted_ns, monotonic_ns());
+  pending_ = true;
+  ticks_since_ = 0;
+  accept(result);
+  times.replay_ms = ms_between(submitted_ns_, monotonic_ns());
+  queue_.next(action_);
+  environment_.apply(action_);
+  times.action_ms = ms_between(subgoal.posted_ns, monotonic_ns());
+  if (on_subgoal) on_subgoal(instruction_);
+  ++result.subgoals;
+  return times;
+}
+
+HandoffResult Handoff::run() {
+  HandoffResult result;
+  environment_.reset(options_.seed);
+  instruction_ = environment_.instruction();
+  queue_.reset();
+  submit();
+  accept(result);
+  Ticker ticker(options_.ticks.hz);
+  ticker.start();
+  const auto end = static_cast<uint64_t>(std::max(1.0, options_.seconds * options_.ticks.hz));
+  bool reached = false;
+  while (result.ticks < end && !stopped()) {
+    if (!pending_ && queue_.wants_chunk()) {
+      if (auto subgoal = mailbox_.take()) {
+        if (subgoal->interrupt) {
+          result.interrupts.push_back(interrupt(*subgoal, result));
+        } else {
+          instruction_ = subgoal->instruction;
+          if (on_subgoal) on_subgoal(instruction_);
+          ++result.subgoals;
+        }
+        reached = false;
+      }
+      if (!pending_ && queue_.wants_chunk()) submit();
+    }
+    if (pending_ && (actor_.ready() || queue_.left() == 0)) accept(result);
+    // The wait for the next tick is also the wait for an interrupt.
+    while (auto subgoal = mailbox_.wait_until(ticker.due_ns())) {
+      result.interrupts.push_back(interrupt(*subgoal, result));
+      reached = false;
+    }
+    const int64_t late = ticker.wait();
+    late_us_.add(static_cast<double>(late) * 1e-3);
+    queue_.next(action_);
+    environment_.apply(action_);
+    ++result.ticks;
+    ++ticks_since_;
+    if (!reached && environment_.succeeded()) {
+      reached = true;
+      ++result.reached;
+    }
+  }
+  if (pending_) actor_.stream().sync();
+  result.counters = queue_.counters();
+  result.replay_ms = replay_ms_.summary();
+  result.late_us = late_us_.summary();
+  return result;
+}
+
+}  // namespace frt::host

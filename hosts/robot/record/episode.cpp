@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "robot/record/episode.hpp"
+
+#include <algorithm>
+#include <frt/error.hpp>
+#include <utility>
+
+#include "robot/record/mcap.hpp"
+
+namespace frt::host {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string base64(std::string_view bytes) {
+  static constexpr char kDigits[] =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string out;
+  for (std::size_t i = 0; i < bytes.size(); i += 3) {
+    uint32_t group = 0;
+    for (std::size_t j = 0; j < 3; ++j) {
+      group = group << 8 | (i + j < bytes.size() ? static_cast<uint8_t>(bytes[i + j]) : 0);
+    }
+    for (std::size_t j = 0; j < 4; ++j) {
+      out += i + j <= bytes.size() ? kDigits[group >> (18 - 6 * j) & 63] : '=';
+    }
+  }
+  return out;
+}
+
+template <class T>
+Json rows(std::span<const T> values, std::size_t width) {
+  Json out = Json::array();
+  for (std::size_t i = 0; i < values.size(); i += width) {
+    out.push_back(std::vector<T>(values.begin() + static_cast<std::ptrdiff_t>(i),
+                                 values.begin() + static_cast<std::ptrdiff_t>(i + width)));
+  }
+  return out;
+}
+
+constexpr const char* kAnySchema = R"({"type":"object"})";
+// What Foxglove and Rerun know as an image.
+constexpr const char* kImageSchema =
+    R"({"title":"foxglove.RawImage","type":"object","properties":{"timestamp":{"type":"object","properties":{"sec":{"type":"integer"},"nsec":{"type":"integer"}}},"frame_id":{"type":"string"},"width":{"type":"integer"},"height":{"type":"integer"},"encoding":{"type":"string"},"step":{"type":"integer"},"data":{"type":"string","contentEncoding":"base64"}}})";
+
+bool is_image(frt_dtype dtype, const std::vector<int64_t>& shape) {
+  return dtype == FRT_DTYPE_U8 && shape.size() == 3 && shape[2] == 3;
+}
+
+const NpyArray& require(const NpzArrays& arrays, const std::string& name, frt_dtype dtype,
+                        const std::string& file) {
+  const auto found = arrays.find(name);
+  if (found == arrays.end() || found->second.dtype != dtype) {
+    throw Error(FRT_ERR_FORMAT, file + " is no recorded episode: the array '" + name +
+                                    "' is missing or has another type");
+  }
+  return found->second;
+}
+
+template <class T>
+std::vector<T> values_of(const NpzArrays& arrays, const std::string& name, frt_dtype dtype,
+                         const std::string& file) {
+  const auto values = require(arrays, name, dtype, file).as<T>();
+  return {values.begin(), values.end()};
+}
+
+}  // namespace
+
+void EpisodeRecord::begin(EpisodeMeta meta, std::size_t chunks, std::size_t ticks) {
+  meta_ = std::move(meta);
+  streams_.clear();
+  const std::size_t rows = meta_.horizon;
+  for (auto* values : {&noise_, &network_}) {
+    values->clear();
+    values->reserve(chunks * rows * meta_.network_dim);
+  }
+  values_.clear();
+  values_.reserve(chunks);
+  actions_.clear();
+  actions_.reserve(chunks * rows * meta_.action_dim);
+  tick_action_.clear();
+  tick_action_.reserve(ticks * meta_.action_dim);
+  for (auto* times : {&chunk_tick_, &t_observed_, &t_submitted_, &t_ready_}) {
+    times->clear();
+    times->reserve(chunks);
+  }
+  for (auto* times : {&tick_time_, &tick_late_}) {
+    times->clear();
+    times->reserve(ticks);
+  }
+  tick_chunk_.clear();
+  tick_chunk_.reserve(ticks);
+  intervention_.clear();
+  intervention_.reserve(ticks);
+}
+
+void EpisodeRecord::add_observation(const frt_observation& observation,
+                                    std::span<const float> noise, int64_t tick) {
+  const bool first = streams_.empty();
+  for (uint32_t i = 0; i < observation.array_count; ++i) {
+    const frt_array& array = observation.arrays[i];
+    const std::vector<int64_t> shape(array.shape, array.shape + array.rank);
+    if (first) {
+      uint64_t bytes = dtype_bits(array.dtype) / 8;
+      for (const int64_t extent : shape) bytes *= static_cast<uint64_t>(extent);
+      streams_.push_back({array.name, array.dtype, shape, bytes, {}});
+      streams_.back().data.reserve(bytes * values_.capacity());
+    }
+    Stream& stream = streams_.at(i);
+    if (stream.name != array.name || stream.dtype != array.dtype || stream.shape != shape) {
+      throw Error(FRT_ERR_MISMATCH, "the observation's array '" + std::string(array.name) +
+                                        "' changed its name, type or shape within an episode");
+    }
+    stream.data.append(static_cast<const char*>(array.data), stream.bytes);
+  }
+  noise_.insert(noise_.end(), noise.begin(), noise.end());
+  chunk_tick_.push_back(tick);
+}
+
+void EpisodeRecord::add_chunk(std::span<const float> network, std::span<const double> robot,
+                              float value, const ChunkTimes& times) {
+  network_.insert(network_.end(), network.begin(), network.end());
+  actions_.insert(actions_.end(), robot.begin(), robot.end());
+  values_.push_back(value);
+  t_observed_.push_back(times.observed);
+  t_submitted_.push_back(times.submitted);
+  t_ready_.push_back(times.ready);
+}
+
+void EpisodeRecord::add_tick(int64_t time, int64_t late, int32_t chunk, bool intervention,
+                             std::span<const double> action) noexcept {
+  tick_time_.push_back(time);
+  tick_late_.push_back(late);
+  tick_chunk_.push_back(chunk);
+  intervention_.push_back(intervention ? 1 : 0);
+  tick_action_.insert(tick_action_.end(), action.begin(), action.end());
+}
+
+void EpisodeRecord::end(std::string stop_reason, bool success) {
+  meta_.stop_reason = std::move(stop_reason);
+  meta_.success = success;
+  // An observation whose chunk never came is no part of the episode.
+  const std::size_t chunks = values_.size();
+  chunk_tick_.resize(chunks);
+  noise_.resize(chunks * meta_.horizon * meta_.network_dim);
+  for (Stream& stream : streams_) stream.data.resize(chunks * stream.bytes);
+}
+
+std::vector<frt_array> EpisodeRecord::observation(std::size_t chunk) const {
+  std::vector<frt_array> arrays;
+  for (const Stream& stream : streams_) {
+    frt_array array{};
+    array.name = stream.name.c_str();
+    array.data = stream.data.data() + chunk * stream.bytes;
+    array.dtype = stream.dtype;
+    array.rank = static_cast<uint32_t>(stream.shape.size());
+    std::copy(stream.shape.begin(), stream.shape.end(), array.shape);
+    arrays.push_back(array);
+  }
+  return arrays;
+}
+
+std::span<const float> EpisodeRecord::noise(std::size_t chunk) const {
+  const std::size_t size = std::size_t{meta_.horizon} * meta_.network_dim;
+  return std::span<const float>(noise_).subspan(chunk * size, size);
+}
+std::span<const float> EpisodeRecord::network_actions(std::size_t chunk) const {
+  const std::size_t size = std::size_t{meta_.horizon} * meta_.network_dim;
+  return std::span<const float>(network_).subspan(chunk * size, size);
+}
+std::span<const double> EpisodeRecord::actions(std::size_t chunk) const {
+  const std::size_t size = std::size_t{meta_.horizon} * meta_.action_dim;
+  return std::span<const double>(actions_).subspan(chunk * size, size);
+}
+
+Json EpisodeRecord::meta_json() const {
+  return {{"episode", meta_.episode},
+          {"seed", meta_.seed},
+          {"policy", meta_.policy},
+          {"critic", meta_.critic},
+          {"success", meta_.success},
+          {"beta", meta_.beta},
+          {"hz", meta_.hz},
+          {"steps", meta_.steps},
+          {"horizon", meta_.horizon},
+          {"action_dim", meta_.action_dim},
+          {"network_dim", meta_.network_dim},
+          {"fingerprints", meta_.fingerprints}};
+}
+
+void EpisodeRecord::write_npz(const std::filesystem::path& path) const {
+  const uint64_t n = chunks(), t = ticks(), h = meta_.horizon;
+  const uint64_t a = meta_.action_dim, d = meta_.network_dim;
+  NpzArrays out;
+  for (const Stream& stream : streams_) {
+    NpyArray array{stream.dtype, {n}, stream.data};
+    for (const int64_t extent : stream.shape) array.shape.push_back(static_cast<uint64_t>(extent));
+    out.emplace("obs/" + stream.name, std::move(array));
+  }
+  out.emplace("noise", npy_array<float>(FRT_DTYPE_F32, {n, h, d}, noise_));
+  out.emplace("network_actions", npy_array<float>(FRT_DTYPE_F32, {n, h, d}, network_));
+  out.emplace("actions", npy_array<double>(FRT_DTYPE_F64, {n, h, a}, actions_));
+  out.emplace("values", npy_array<float>(FRT_DTYPE_F32, {n}, values_));
+  out.emplace("chunk_tick", npy_array<int64_t>(FRT_DTYPE_I64, {n}, chunk_tick_));
+  out.emplace("t_observed", npy_array<int64_t>(FRT_DTYPE_I64, {n}, t_observed_));
+  out.emplace("t_submitted", npy_array<int64_t>(FRT_DTYPE_I64, {n}, t_submitted_));
+  out.emplace("t_ready", npy_array<int64_t>(FRT_DTYPE_I64, {n}, t_ready_));
+  out.emplace("tick_time", npy_array<int64_t>(FRT_DTYPE_I64, {t}, tick_time_));
+  out.emplace("tick_late", npy_array<int64_t>(FRT_DTYPE_I64, {t}, tick_late_));
+  out.emplace("tick_action", npy_array<double>(FRT_DTYPE_F64, {t, a}, tick_action_));
+  out.emplace("tick_chunk", npy_array<int32_t>(FRT_DTYPE_I32, {t}, tick_chunk_));
+  out.emplace("intervention", npy_array<uint8_t>(FRT_DTYPE_U8, {t}, intervention_));
+  out.emplace("prompt", npy_text(meta_.prompt));
+  out.emplace("stop_reason", npy_text(meta_.stop_reason));
+  out.emplace("meta", npy_text(meta_json().dump()));
+  ::frt::host::write_npz(path, out);
+}
+
+void EpisodeRecord::write_mcap(const std::filesystem::path& path) const {
+  McapWriter out(path);
+  std::vector<uint16_t> topics;
+  for (const Stream& stream : streams_) {
+    const bool image = is_image(stream.dtype, stream.shape);
+    topics.push_back(out.add_channel("/" + stream.name, image ? "foxglove.RawImage" : "frt.Array",
+                                     image ? kImageSchema : kAnySchema));
+  }
+  const uint16_t episode = out.add_channel("/episode", "frt.Episode", kAnySchema);
+  const uint16_t chunk_topic = out.add_channel("/chunk", "frt.Chunk", kAnySchema);
+  const uint16_t action_topic = out.add_channel("/action", "frt.Action", kAnySchema);
+  const uint16_t value_topic = out.add_channel("/value", "frt.Value", kAnySchema);
+  const uint64_t start = static_cast<uint64_t>(!t_observed_.empty()  ? t_observed_.front()
+                                               : !tick_time_.empty() ? tick_time_.front()
+                                                                     : 0);
+  Json head = meta_json();
+  head["prompt"] = meta_.prompt;
+  head["stop_reason"] = meta_.stop_reason;
+  out.write(episode, start, head.dump());
+  for (std::size_t i = 0; i < chunks(); ++i) {
+    const auto time = static_cast<uint64_t>(t_observed_[i]);
+    for (std::size_t s = 0; s < streams_.size(); ++s) {
+      const Stream& stream = streams_[s];
+      const std::string_view data =
+          std::string_view(stream.data).substr(i * stream.bytes, stream.bytes);
+      Json message;
+      if (is_image(stream.dtype, stream.shape)) {
+        message = {{"timestamp", {{"sec", time / 1000000000}, {"nsec", time % 1000000000}}},
+                   {"frame_id", stream.name},
+                   {"width", stream.shape[1]},
+                   {"height", stream.shape[0]},
+                   {"encoding", "rgb8"},
+                   {"step", stream.shape[1] * 3},
+                   {"data", base64(data)}};
+      } else {
+        message = {
+            {"dtype", dtype_name(stream.dtype)}, {"shape", stream.shape}, {"data", base64(data)}};
+        if (stream.dtype == FRT_DTYPE_F32) {
+          const auto* floats = reinterpret_cast<const float*>(data.data());
+          message["values"] = std::vector<float>(floats, floats + stream.bytes / sizeof(float));
+        }
+      }
+      out.write(topics[s], time, message.dump());
+    }
+    out.write(value_topic, time, Json{{"value", values_[i]}}.dump());
+    out.write(chunk_topic, static_cast<uint64_t>(t_ready_[i]),
+              Json{{"tick", chunk_tick_[i]},
+                   {"submitted", t_submitted_[i]},
+                   {"noise", rows(noise(i), meta_.network_dim)},
+                   {"network_actions", rows(network_actions(i), meta_.network_dim)},
+                   {"actions", rows(actions(i), meta_.action_dim)}}
+                  .dump());
+  }
+  for (std::size_t i = 0; i < ticks(); ++i) {
+    const auto action =
+        std::span<const double>(tick_action_).subspan(i * meta_.action_dim, meta_.action_dim);
+    out.write(action_topic, static_cast<uint64_t>(tick_time_[i]),
+              Json{{"action", std::vector<double>(action.begin(), action.end())},
+                   {"chunk", tick_chunk_[i]},
+                   {"intervention", intervention_[i] != 0},
+                   {"late_ns", tick_late_[i]}}
+                  .dump());
+  }
+  out.close();
+}
+
+EpisodeRecord EpisodeRecord::read(const std::filesystem::path& path) {
+  const std::string file = path.string();
+  const NpzArrays arrays = read_npz(path);
+  EpisodeRecord record;
+  const auto text = [&](const char* name) {
+    return std::string(require(arrays, name, FRT_DTYPE_U8, file).data);
+  };
+  const auto meta = nlohmann::ordered_json::parse(text("meta"), nullptr, false);
+  if (!meta.is_object()) throw Error(FRT_ERR_FORMAT, file + ": its meta data are no JSON object");
+  try {
+    EpisodeMeta& m = record.meta_;
+    m.episode = meta.at("episode");
+    m.seed = meta.at("seed");
+    m.policy = meta.at("policy");
+    m.critic = meta.at("critic");
+    m.success = meta.at("success");
+    m.beta = meta.at("beta");
+    m.hz = meta.at("hz");
+    m.steps = meta.at("steps");
+    m.horizon = meta.at("horizon");
+    m.action_dim = meta.at("action_dim");
+    m.network_dim = meta.at("network_dim");
+    m.fingerprints = meta.at("fingerprints");
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(FRT_ERR_FORMAT, file + ": its meta data: " + error.what());
+  }
+  record.meta_.prompt = text("prompt");
+  record.meta_.stop_reason = text("stop_reason");
+  record.values_ = values_of<float>(arrays, "values", FRT_DTYPE_F32, file);
+  record.noise_ = values_of<float>(arrays, "noise", FRT_DTYPE_F32, file);
+  record.network_ = values_of<float>(arrays, "network_actions", FRT_DTYPE_F32, file);
+  record.actions_ = values_of<double>(arrays, "actions", FRT_DTYPE_F64, file);
+  const uint64_t n = record.values_.size(), h = record.meta_.horizon;
+  if (record.noise_.size() != n * h * record.meta_.network_dim ||
+      record.network_.size() != record.noise_.size() ||
+      record.actions_.size() != n * h * record.meta_.action_dim) {
+    throw Error(FRT_ERR_FORMAT, file + ": noise, actions and values do not agree");
+  }
+  for (const auto& [name, array] : arrays) {
+    if (!name.starts_with("obs/")) continue;
+    const bool usable =
+        !array.shape.empty() && array.shape.size() <= FRT_ARRAY_MAX_RANK + 1 && array.shape[0] == n;
+    if (!usable) throw Error(FRT_ERR_FORMAT, file + ": '" + name + "' has another number of rows");
+    Stream stream{name.substr(4), array.dtype, {}, n ? array.data.size() / n : 0, array.data};
+    for (std::size_t i = 1; i < array.shape.size(); ++i) {
+      stream.shape.push_back(static_cast<int64_t>(array.shape[i]));
+    }
+    record.streams_.push_back(std::move(stream));
+  }
+  return record;
+}
+
+}  // namespace frt::host

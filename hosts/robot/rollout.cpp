@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "robot/rollout.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace frt::host {
+namespace {
+
+constexpr std::size_t kRoomForChunks = 4096, kRoomForTicks = std::size_t{1} << 18;
+constexpr int64_t kPollNs = 50000;
+
+}  // namespace
+
+Rollout::Rollout(PolicyRunner& policy, CriticRunner* critic, Environment& environment,
+                 EpisodeBoundary& boundary, RolloutOptions options)
+    : policy_(policy),
+      critic_(critic),
+      environment_(environment),
+      boundary_(boundary),
+      options_(std::move(options)),
+      queue_(options_.ticks, policy.policy().info().horizon,
+             policy.policy().observation_info().action_dim),
+      action_(queue_.width()) {
+  if (queue_.width() < environment.action_dim()) {
+    throw Error(FRT_ERR_MISMATCH, "the environment takes actions of " +
+                                      std::to_string(environment.action_dim()) +
+                                      " values, model '" + policy.policy().name() + "' gives " +
+                                      std::to_string(queue_.width()));
+  }
+  policy_.set_steps(options_.steps);
+  policy_.set_beta(options_.beta);
+  boundary_.take();
+}
+
+EpisodeResult Rollout::run(uint64_t episode, EpisodeRecord& record) {
+  EpisodeResult result;
+  result.seed = options_.seed + episode;
+  const int64_t before = monotonic_ns();
+  boundary_.restore();
+  policy_.stream().sync();
+  result.reset_ms = static_cast<double>(monotonic_ns() - before) * 1e-6;
+  reset_ms_.add(result.reset_ms);
+  environment_.reset(result.seed);
+  if (critic_) critic_->set_instruction(environment_.instruction());
+  queue_.reset();
+  pending_ = {};
+  chunk_ = -1;
+  value_ = std::numeric_limits<float>::quiet_NaN();
+  end_asked_ = false;
+
+  EpisodeMeta meta;
+  meta.episode = episode;
+  meta.seed = result.seed;
+  meta.policy = policy_.policy().name();
+  meta.critic = critic_ ? critic_->critic().name() : "";
+  meta.prompt = environment_.instruction();
+  meta.beta = options_.beta;
+  meta.steps = options_.steps;
+  meta.hz = options_.ticks.hz;
+  meta.horizon = policy_.policy().info().horizon;
+  meta.action_dim = queue_.width();
+  meta.network_dim = policy_.policy().info().action_dim;
+  record.begin(std::move(meta), options_.max_chunks ? options_.max_chunks : kRoomForChunks,
+               kRoomForTicks);
+
+  Ticker ticker(options_.ticks.hz);
+  bool takeover = false;
+  const char* stop = nullptr;
+  submit(episode, record);
+  if (options_.realtime) {  // the first chunk is there before the first tick
+    collect(record, result);
+    stop = stop_reason(result);
+    ticker.start();
+  }
+  while (!stop) {
+    if (!pending_.active && queue_.wants_chunk() &&
+        !(options_.max_chunks && result.chunks >= options_.max_chunks)) {
+      submit(episode, record);
+    }
+    if (pending_.active && arrived(ticker.due_ns())) {
+      collect(record, result);
+      if ((stop = stop_reason(result))) break;
+    }
+    const int64_t late = options_.realtime ? ticker.wait() : 0;
+    if (!tick(record, result, late, takeover)) {
+      stop = "end_key";
+      break;
+    }
+    stop = stop_reason(result);
+  }
+  if (pending_.active) {  // nobody waits for it, but its buffers are in use
+    policy_.stream().sync();
+    if (critic_) critic_->stream().sync();
+  }
+  skipped_ += ticker.skipped();
+  result.success = environment_.succeeded();
+  result.stop_reason = stop;
+  result.last_value = value_;
+  record.end(result.stop_reason, result.success);
+  return result;
+}
+
+void Rollout::submit(uint64_t episode, EpisodeRecord& record) {
+  pending_.times.observed = monotonic_ns();
+  const frt_observation& observation = environment_.observe();
+  policy_.observe(observation);
+  const auto draw = static_cast<uint64_t>(record.chunks());
+  fill_normal(options_.seed + episode, draw, policy_.noise());
+  record.add_observation(observation, policy_.noise(), static_cast<int64_t>(record.ticks()));
+  pending_.times.submitted = monotonic_ns();
+  if (critic_) critic_->submit(environment_.images(), environment_.state());
+  policy_.submit();
+  pending_.active = true;
+  pending_.ticks = 0;
+}
+
+bool Rollout::arrived(int64_t due_ns) const {
+  if (!options_.realtime) return pending_.ticks >= options_.ticks.lead || queue_.left() == 0;
+  // While there are actions, ask once a tick; at the end of the chunk, until the tick is due.
+  while (!policy_.ready()) {
+    if (queue_.left() > 0 || monotonic_ns() + kPollNs >= due_ns) return false;
+    sleep_until_ns(monotonic_ns() + kPollNs);
+  }
+  return true;
+}
+
+void Rollout::collect(EpisodeRecord& record, EpisodeResult& result) {
+  const std::span<const double> chunk = policy_.wait();
+  pending_.times.ready = monotonic_ns();
+  if (critic_) value_ = critic_->wait();
+  pending_.active = false;
+  record.add_chunk(policy_.network_actions(), chunk, value_, pending_.times);
+  ++result.chunks;
+  inference_ms_.add(static_cast<double>(pending_.times.ready - pending_.times.submitted) * 1e-6);
+  const double age_ms =
+      options_.realtime ? static_cast<double>(pending_.times.ready - pending_.times.observed) * 1e-6
+                        : pending_.ticks * 1e3 / options_.ticks.hz;
+  if (queue_.accept(chunk, pending_.ticks, age_ms)) {
+    chunk_ = static_cast<int32_t>(record.chunks()) - 1;
+  }
+}
+
+// False: the operator ended the episode.  [hot]
+bool Rollout::tick(EpisodeRecord& record, EpisodeResult& result, int64_t late, bool& takeover) {
+  const int64_t start = monotonic_ns();
+  const OperatorKeys pressed = keys ? keys() : OperatorKeys{};
+  if (pressed.end) return false;
+  if (pressed.takeover) takeover = !takeover;
+  const bool forced = result.ticks >= options_.takeover_from && result.ticks < options_.takeover_to;
+  bool intervened = (takeover || forced) && environment_.operator_action(action_);
+  int32_t source = -1;
+  if (intervened) {
+    queue_.note_sent(action_);
+    ++result.interventions;
+  } else if (queue_.next(action_, !pending_.active && queue_.left() == 0)) {
+    source = chunk_;
+  }
+  environment_.apply(action_);
+  record.add_tick(start, late, source, intervened, action_);
+  if (on_tick) on_tick(action_);
+  ++result.ticks;
+  ++pending_.ticks;
+  if (options_.realtime) late_us_.add(static_cast<double>(late) * 1e-3);
+  tick_us_.add(static_cast<double>(monotonic_ns() - start) * 1e-3);
+  return true;
+}
+
+const char* Rollout::stop_reason(const EpisodeResult& result) const {
+  if (environment_.succeeded()) return "success";
+  if (value_ < options_.stop_value) return "value";
+  if (environment_.over()) return "task_over";
+  if (options_.time_limit > 0 &&
+      static_cast<double>(result.ticks) >= options_.time_limit * options_.ticks.hz) {
+    return "time_limit";
+  }
+  if (options_.max_chunks && result.chunks >= options_.max_chunks && queue_.left() == 0) {
+    return "chunk_limit";
+  }
+  return nullptr;
+}
+
+}  // namespace frt::host
