@@ -20,7 +20,6 @@
 #include "cli/signals.hpp"
 #include "lm/generator.hpp"
 #include "robot/handoff.hpp"
-#include "robot/reach/world.hpp"
 
 namespace frt::host {
 namespace {
@@ -195,11 +194,7 @@ ExitCode run(App& app, const HandoffCommand& command) {
     planner_model = made.language_model();
   }
   PolicyRunner runner(policy);
-  ReachWorld world = [&] {
-    std::string image = "observation/image", state = "observation/state";
-    for (const ObservedName& name : policy.names()) (name.image ? image : state) = name.name;
-    return ReachWorld(image, state, command.tag.empty() ? "" : " " + command.tag);
-  }();
+  ReachWorld world = make_reach_world(policy, command.tag);
   HandoffOptions options;
   options.ticks = settings.ticks;
   options.seconds = command.seconds;

@@ -10,6 +10,7 @@
 
 #include "cli/app.hpp"
 #include "cli/capsule_setup.hpp"
+#include "cli/episode_replay.hpp"
 #include "cli/loaded_model.hpp"
 #include "lm/run_record.hpp"
 #include "lm/session.hpp"
@@ -46,6 +47,9 @@ void check_fingerprint(const RunRecord& record, const LmModel& model, bool anywa
 }
 
 ExitCode replay(App& app, const ReplayOptions& options) {
+  if (is_episode_file(options.record)) {
+    return replay_episode(app, options.record, options.manifest, options.json);
+  }
   const RunRecord record = read_record(options.record);
   LoadedModel loaded(app, options.manifest.empty() ? record.manifest : options.manifest,
                      record.model);
@@ -94,7 +98,8 @@ void add_replay_command(App& app) {
   auto options = std::make_shared<ReplayOptions>();
   CLI::App* command =
       app.parser().add_subcommand("replay", "Make a recorded run again and compare every bit");
-  command->add_option("record", options->record, "What `frt-host run --record` wrote")->required();
+  command->add_option("record", options->record, "What `run --record` or `rollout --record` wrote")
+      ->required();
   command
       ->add_option("--manifest", options->manifest, "Instead of the manifest it was recorded with")
       ->type_name("FILE");

@@ -48,17 +48,6 @@ void parse_takeover(const std::string& text, RolloutOptions& options) {
   options.takeover_to = to;
 }
 
-// The names under which the policy wants the task's image and state.
-ReachWorld make_world(const PolicyModel& policy, const std::string& tag) {
-  std::string image, state;
-  for (const ObservedName& name : policy.names()) {
-    std::string& slot = name.image ? image : state;
-    if (slot.empty()) slot = name.name;
-  }
-  return ReachWorld(image.empty() ? "observation/image" : image,
-                    state.empty() ? "observation/state" : state, tag.empty() ? "" : " " + tag);
-}
-
 void write_record(const EpisodeRecord& record, const std::filesystem::path& folder,
                   uint64_t episode) {
   std::filesystem::create_directories(folder);
@@ -151,6 +140,8 @@ ExitCode run(App& app, const RolloutCommand& command) {
   options.seed = command.seed_given->count() ? command.seed : settings.service.seed;
   options.beta = command.beta_given->count() ? command.beta : settings.service.beta;
   parse_takeover(command.takeover, options);
+  const std::string folder = command.record.empty() ? settings.record_dir : command.record;
+  options.record_frames = !folder.empty();
 
   LoadedModel loaded(app, command.manifest, command.model.empty() ? settings.model : command.model);
   const PolicyModel policy = policy_of(loaded);
@@ -163,7 +154,7 @@ ExitCode run(App& app, const RolloutCommand& command) {
   }
   PolicyRunner runner(policy);
   EpisodeBoundary boundary(core::state_table(), core::capsules_table(), runner);
-  ReachWorld world = make_world(policy, command.tag);
+  ReachWorld world = make_reach_world(policy, command.tag);
   Rollout rollout(runner, critic_runner.get(), world, boundary, options);
   const std::string realtime = apply_realtime(settings.realtime);
   if (!realtime.empty()) fmt::print(stderr, "{}\n", realtime);
@@ -181,7 +172,6 @@ ExitCode run(App& app, const RolloutCommand& command) {
   rollout.on_tick = [&](std::span<const double>) {
     if (path.size() < path.capacity()) path.push_back(world.point());
   };
-  const std::string folder = command.record.empty() ? settings.record_dir : command.record;
   const nlohmann::ordered_json fingerprints = robot_fingerprints(loaded, policy.name());
   Totals totals;
   EpisodeRecord record;
@@ -190,7 +180,7 @@ ExitCode run(App& app, const RolloutCommand& command) {
     path.clear();
     const EpisodeResult result = rollout.run(episode, record);
     totals.add(result);
-    record.set_fingerprints(fingerprints);
+    record.set_deployment(loaded.runtime().manifest().path.string(), fingerprints);
     if (!folder.empty()) write_record(record, folder, episode);
     if (traces.size() < kPictures) {
       traces.push_back({world.discs(), world.goal(), result.success, path});

@@ -34,11 +34,10 @@ bool is_episode_file(const std::string& path) {
   return file && head == std::array<char, 4>{'P', 'K', 3, 4};
 }
 
-ExitCode replay_episode(App& app, const std::string& path, const std::string& manifest,
-                        const std::string& model, bool json) {
+ExitCode replay_episode(App& app, const std::string& path, const std::string& manifest, bool json) {
   const EpisodeRecord record = EpisodeRecord::read(path);
   const EpisodeMeta& meta = record.meta();
-  LoadedModel loaded(app, manifest, model.empty() ? meta.policy : model);
+  LoadedModel loaded(app, manifest.empty() ? meta.manifest : manifest, meta.policy);
   const PolicyModel policy = policy_of(loaded);
   if (policy.info().horizon != meta.horizon || policy.info().action_dim != meta.network_dim ||
       policy.observation_info().action_dim != meta.action_dim) {

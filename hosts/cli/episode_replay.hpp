@@ -12,9 +12,9 @@ namespace frt::host {
 bool is_episode_file(const std::string& path);
 
 // Feeds every observation and noise of the record to the manifest's model again and compares the
-// chunks, bit for bit; where the first difference is goes to stdout. kOk: there is none. `model`:
-// empty: the one that the record names, if the manifest has it.
+// chunks, bit for bit; where the first difference is goes to stdout. kOk: there is none. `manifest`
+// empty: the one that it was recorded with.
 ExitCode replay_episode(App& app, const std::string& record, const std::string& manifest,
-                        const std::string& model, bool json);
+                        bool json);
 
 }  // namespace frt::host

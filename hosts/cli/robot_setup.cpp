@@ -163,4 +163,14 @@ PolicyModel policy_of(const LoadedModel& loaded) {
   });
 }
 
+ReachWorld make_reach_world(const PolicyModel& policy, const std::string& tag) {
+  std::string image, state;
+  for (const ObservedName& name : policy.names()) {
+    std::string& slot = name.image ? image : state;
+    if (slot.empty()) slot = name.name;
+  }
+  return ReachWorld(image.empty() ? "observation/image" : image,
+                    state.empty() ? "observation/state" : state, tag.empty() ? "" : " " + tag);
+}
+
 }  // namespace frt::host

@@ -11,6 +11,7 @@
 #include "cli/loaded_model.hpp"
 #include "robot/policy_model.hpp"
 #include "robot/policy_service.hpp"
+#include "robot/reach/world.hpp"
 #include "robot/realtime.hpp"
 #include "robot/server.hpp"
 #include "robot/tick_loop.hpp"
@@ -39,5 +40,9 @@ nlohmann::ordered_json robot_fingerprints(const LoadedModel& loaded, const std::
 
 // The loaded model as a policy. Throws, with exit status 2, if it is none.
 PolicyModel policy_of(const LoadedModel& loaded);
+
+// The reaching task, with image and state under the names that the policy wants them; `tag` is put
+// behind each instruction.
+ReachWorld make_reach_world(const PolicyModel& policy, const std::string& tag);
 
 }  // namespace frt::host

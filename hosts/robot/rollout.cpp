@@ -9,7 +9,7 @@
 namespace frt::host {
 namespace {
 
-constexpr std::size_t kRoomForChunks = 4096, kRoomForTicks = std::size_t{1} << 18;
+constexpr std::size_t kRoomForChunks = 1024, kRoomForTicks = 4096;
 constexpr int64_t kPollNs = 50000;
 
 }  // namespace
@@ -149,6 +149,7 @@ bool Rollout::tick(EpisodeRecord& record, EpisodeResult& result, int64_t late, b
   const OperatorKeys pressed = keys ? keys() : OperatorKeys{};
   if (pressed.end) return false;
   if (pressed.takeover) takeover = !takeover;
+  if (options_.record_frames) record.add_frame(environment_.observe());
   const bool forced = result.ticks >= options_.takeover_from && result.ticks < options_.takeover_to;
   bool intervened = (takeover || forced) && environment_.operator_action(action_);
   int32_t source = -1;

@@ -20,9 +20,9 @@ PLUGINS = os.environ["FRT_ROBOT_PLUGIN_DIR"]
 HORIZON, WIDTH, STATE = 10, 2, 3
 
 
-def save_tensors(path, tensors):
+def save_tensors(path, tensors, metadata=None):
     """safetensors, f32: name -> (shape, values)."""
-    header, data = {}, b""
+    header, data = {"__metadata__": metadata} if metadata else {}, b""
     for name, (shape, values) in tensors.items():
         part = struct.pack(f"<{len(values)}f", *values)
         header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(part)]}

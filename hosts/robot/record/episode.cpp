@@ -68,6 +68,7 @@ std::vector<T> values_of(const NpzArrays& arrays, const std::string& name, frt_d
 
 void EpisodeRecord::begin(EpisodeMeta meta, std::size_t chunks, std::size_t ticks) {
   meta_ = std::move(meta);
+  room_for_ticks_ = ticks;
   streams_.clear();
   const std::size_t rows = meta_.horizon;
   for (auto* values : {&noise_, &network_}) {
@@ -103,7 +104,7 @@ void EpisodeRecord::add_observation(const frt_observation& observation,
     if (first) {
       uint64_t bytes = dtype_bits(array.dtype) / 8;
       for (const int64_t extent : shape) bytes *= static_cast<uint64_t>(extent);
-      streams_.push_back({array.name, array.dtype, shape, bytes, {}});
+      streams_.push_back({array.name, array.dtype, shape, bytes, {}, {}});
       streams_.back().data.reserve(bytes * values_.capacity());
     }
     Stream& stream = streams_.at(i);
@@ -127,6 +128,14 @@ void EpisodeRecord::add_chunk(std::span<const float> network, std::span<const do
   t_ready_.push_back(times.ready);
 }
 
+void EpisodeRecord::add_frame(const frt_observation& observation) {
+  for (std::size_t i = 0; i < streams_.size() && i < observation.array_count; ++i) {
+    Stream& stream = streams_[i];
+    if (stream.frames.empty()) stream.frames.reserve(stream.bytes * room_for_ticks_);
+    stream.frames.append(static_cast<const char*>(observation.arrays[i].data), stream.bytes);
+  }
+}
+
 void EpisodeRecord::add_tick(int64_t time, int64_t late, int32_t chunk, bool intervention,
                              std::span<const double> action) noexcept {
   tick_time_.push_back(time);
@@ -143,7 +152,10 @@ void EpisodeRecord::end(std::string stop_reason, bool success) {
   const std::size_t chunks = values_.size();
   chunk_tick_.resize(chunks);
   noise_.resize(chunks * meta_.horizon * meta_.network_dim);
-  for (Stream& stream : streams_) stream.data.resize(chunks * stream.bytes);
+  for (Stream& stream : streams_) {
+    stream.data.resize(chunks * stream.bytes);
+    if (!stream.frames.empty()) stream.frames.resize(ticks() * stream.bytes);
+  }
 }
 
 std::vector<frt_array> EpisodeRecord::observation(std::size_t chunk) const {
@@ -174,7 +186,8 @@ std::span<const double> EpisodeRecord::actions(std::size_t chunk) const {
 }
 
 Json EpisodeRecord::meta_json() const {
-  return {{"episode", meta_.episode},
+  return {{"manifest", meta_.manifest},
+          {"episode", meta_.episode},
           {"seed", meta_.seed},
           {"policy", meta_.policy},
           {"critic", meta_.critic},
@@ -195,6 +208,11 @@ void EpisodeRecord::write_npz(const std::filesystem::path& path) const {
   for (const Stream& stream : streams_) {
     NpyArray array{stream.dtype, {n}, stream.data};
     for (const int64_t extent : stream.shape) array.shape.push_back(static_cast<uint64_t>(extent));
+    if (!stream.frames.empty()) {
+      NpyArray frames{stream.dtype, array.shape, stream.frames};
+      frames.shape[0] = t;
+      out.emplace("frame/" + stream.name, std::move(frames));
+    }
     out.emplace("obs/" + stream.name, std::move(array));
   }
   out.emplace("noise", npy_array<float>(FRT_DTYPE_F32, {n, h, d}, noise_));
@@ -293,6 +311,7 @@ EpisodeRecord EpisodeRecord::read(const std::filesystem::path& path) {
   if (!meta.is_object()) throw Error(FRT_ERR_FORMAT, file + ": its meta data are no JSON object");
   try {
     EpisodeMeta& m = record.meta_;
+    m.manifest = meta.at("manifest");
     m.episode = meta.at("episode");
     m.seed = meta.at("seed");
     m.policy = meta.at("policy");
@@ -325,7 +344,7 @@ EpisodeRecord EpisodeRecord::read(const std::filesystem::path& path) {
     const bool usable =
         !array.shape.empty() && array.shape.size() <= FRT_ARRAY_MAX_RANK + 1 && array.shape[0] == n;
     if (!usable) throw Error(FRT_ERR_FORMAT, file + ": '" + name + "' has another number of rows");
-    Stream stream{name.substr(4), array.dtype, {}, n ? array.data.size() / n : 0, array.data};
+    Stream stream{name.substr(4), array.dtype, {}, n ? array.data.size() / n : 0, array.data, {}};
     for (std::size_t i = 1; i < array.shape.size(); ++i) {
       stream.shape.push_back(static_cast<int64_t>(array.shape[i]));
     }

@@ -16,6 +16,7 @@
 //   tick_time (T) i64     tick_late (T) i64 ns             tick_action (T, A) f64: what was sent
 //   tick_chunk (T) i32    the chunk it came from; -1: the safe action
 //   intervention (T) u8   1: an operator had taken over
+//   frame/<name> (T, ...) the observation's arrays before each tick, where they were asked for
 //   stop_reason (text)    meta (text): JSON, see EpisodeMeta
 #pragma once
 
@@ -34,7 +35,7 @@ namespace frt::host {
 
 struct EpisodeMeta {
   uint64_t episode = 0, seed = 0;
-  std::string policy, critic, prompt, stop_reason;
+  std::string manifest, policy, critic, prompt, stop_reason;
   bool success = false;
   double beta = 1, hz = 0;
   uint32_t steps = 0, horizon = 0, action_dim = 0, network_dim = 0;
@@ -55,11 +56,17 @@ class EpisodeRecord {
                        int64_t tick);
   void add_chunk(std::span<const float> network, std::span<const double> robot, float value,
                  const ChunkTimes& times);
+  // What was seen before the next tick; all ticks of an episode have it, or none.
+  void add_frame(const frt_observation& observation);  // [hot] as add_tick
   void add_tick(
       int64_t time, int64_t late, int32_t chunk, bool intervention,
       std::span<const double> action) noexcept;  // [hot] within what begin() made room for
   void end(std::string stop_reason, bool success);
-  void set_fingerprints(nlohmann::ordered_json value) { meta_.fingerprints = std::move(value); }
+  // Which manifest, and what of it must be equal for the record to repeat.
+  void set_deployment(std::string manifest, nlohmann::ordered_json fingerprints) {
+    meta_.manifest = std::move(manifest);
+    meta_.fingerprints = std::move(fingerprints);
+  }
 
   const EpisodeMeta& meta() const noexcept { return meta_; }
   std::size_t chunks() const noexcept { return values_.size(); }
@@ -83,11 +90,13 @@ class EpisodeRecord {
     frt_dtype dtype;
     std::vector<int64_t> shape;  // of one
     uint64_t bytes;              // of one
-    std::string data;
+    std::string data;            // of the chunks
+    std::string frames;          // of the ticks
   };
   nlohmann::ordered_json meta_json() const;
 
   EpisodeMeta meta_;
+  std::size_t room_for_ticks_ = 0;
   std::vector<Stream> streams_;
   std::vector<float> noise_, network_, values_;
   std::vector<double> actions_, tick_action_;

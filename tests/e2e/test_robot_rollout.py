@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""frt-host rollout, handoff and replay: episodes of the reaching task with a policy of tests/robot."""
+import json
+import os
+import random
+import re
+import struct
+import unittest
+import xml.etree.ElementTree
+import zipfile
+import zlib
+
+from support import FAILED, FIXTURES, MANIFEST, OK, USAGE, HostTest
+from test_robot_serve import save_tensors
+
+PLUGINS = os.environ["FRT_ROBOT_PLUGIN_DIR"]
+HORIZON = 10
+TYPES = {"|u1": ("B", 1), "<f4": ("f", 4), "<f8": ("d", 8), "<i4": ("i", 4), "<i8": ("q", 8)}
+
+
+def read_npz(path):
+    """name -> (shape, values), read without numpy; the CRCs are checked."""
+    arrays = {}
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+        for name in archive.namelist():
+            data = archive.read(name)
+            assert data[:8] == b"\x93NUMPY\x01\x00", name
+            length = struct.unpack("<H", data[8:10])[0]
+            assert (10 + length) % 64 == 0
+            header = data[10:10 + length].decode()
+            kind = re.search(r"'descr': '([^']+)'", header).group(1)
+            shape = [int(n) for n in re.search(r"'shape': \(([^)]*)\)", header).group(1).split(",") if n.strip()]
+            form, size = TYPES[kind]
+            body = data[10 + length:]
+            arrays[name.removesuffix(".npy")] = (shape, struct.unpack(f"<{len(body) // size}{form}", body))
+    return arrays
+
+
+def text(array):
+    return bytes(array[1]).decode()
+
+
+def records(data):
+    at = 0
+    while at < len(data):
+        opcode, length = struct.unpack("<BQ", data[at:at + 9])
+        yield opcode, data[at + 9:at + 9 + length], at
+        at += 9 + length
+
+
+def read_mcap(data, complete=True):
+    """topic -> messages, through the chunks; every CRC that is there is checked."""
+    magic = b"\x89MCAP0\r\n"
+    assert data[:8] == magic
+    if complete:
+        assert data[-8:] == magic
+        footer = data[-8 - 29:-8]
+        start, _, crc = struct.unpack("<QQI", footer[9:])
+        assert zlib.crc32(data[start:-8 - 4]) == crc, "summary"
+    topics, messages = {}, {}
+    for opcode, content, at in records(data[8:-8] if complete else data[8:]):
+        if opcode == 6:
+            _, _, size, crc, name = struct.unpack("<QQQII", content[:32])
+            assert name == 0, "not compressed"
+            body = content[32 + 8:]
+            assert len(body) == size and zlib.crc32(body) == crc, "chunk"
+            for inner, part, _ in records(body):
+                if inner == 4:
+                    number, _, length = struct.unpack("<HHI", part[:8])
+                    topics[number] = part[8:8 + length].decode()
+                elif inner == 5:
+                    messages.setdefault(topics[struct.unpack("<H", part[:2])[0]], []).append(json.loads(part[22:]))
+        elif opcode == 15:
+            assert struct.unpack("<I", content)[0] == zlib.crc32(data[:8 + at]), "data"
+    return messages
+
+
+class Episodes(HostTest):
+    def setUp(self):
+        super().setUp()
+        chance = random.Random(1)
+        save_tensors(self.folder / "policy.safetensors", {
+            "weight": ([HORIZON * 2, 2], [chance.uniform(-0.01, 0.01) for _ in range(HORIZON * 4)]),
+            "prompts": ([5, HORIZON * 2], [chance.uniform(-0.05, 0.05) for _ in range(5 * HORIZON * 2)])})
+
+    def robot(self, robot="", options="", more=""):
+        return self.manifest(f"""schema = 1
+[device.cpu0]
+backend = "frt.cpu"
+[device.cpu0.options]
+threads = 1
+[model.p]
+plugin = "test.linear_policy"
+device = "cpu0"
+checkpoint = "policy.safetensors"
+[model.p.options]
+{options}
+[host.robot]
+model = "p"
+execute = 5
+{robot}
+{more}""")
+
+    def rollout(self, manifest, *arguments, status=OK, stdin=None):
+        result = self.check(status, "--plugin-dir", PLUGINS, "rollout", manifest, *arguments, stdin=stdin)
+        return json.loads(result.stdout) if "--json" in arguments else result
+
+
+class Rollouts(Episodes):
+    def test_episodes_are_recorded_completely_and_repeat_bit_for_bit(self):
+        manifest = self.robot()
+        report = self.rollout(manifest, "-n", 3, "--seed", 5, "--record", "one", "--picture", "p.svg", "--json")
+        self.assertEqual(report["episodes"], 3)
+        self.assertEqual(report["captures_since_ready"], 0)
+        self.assertEqual(report["deadline_miss_total"], 0)
+        self.assertGreater(report["boundary_bytes"], 28 * 28 * 3)
+        self.rollout(manifest, "-n", 3, "--seed", 5, "--record", "two", "--json")
+        for episode in range(3):
+            name = f"episode_{episode:06}"
+            one, two = (read_npz(self.folder / folder / (name + ".npz")) for folder in ("one", "two"))
+            ticks, chunks = len(one["tick_time"][1]), len(one["values"][1])
+            self.assertEqual(chunks, (ticks + 4) // 5)
+            self.assertEqual(one["obs/observation/image"][0], [chunks, 28, 28, 3])
+            self.assertEqual(one["frame/observation/image"][0], [ticks, 28, 28, 3])
+            self.assertEqual(one["noise"][0], [chunks, HORIZON, 2])
+            self.assertEqual(one["actions"][0], [chunks, HORIZON, 2])
+            self.assertEqual(one["tick_action"][0], [ticks, 2])
+            self.assertEqual(list(one["chunk_tick"][1]), list(range(0, ticks, 5)))
+            self.assertEqual(one["tick_chunk"][1], tuple(i // 5 for i in range(ticks)))
+            self.assertEqual(one["tick_action"][1][:10], one["actions"][1][:10])
+            self.assertRegex(text(one["prompt"]), "^reach the (red|green|blue) disc$")
+            meta = json.loads(text(one["meta"]))
+            self.assertEqual(meta["seed"], 5 + episode)
+            self.assertEqual(len(meta["fingerprints"]["model"]["sha256"]), 64)
+            for key in one:
+                if not key.startswith(("t_", "tick_time", "tick_late")):
+                    self.assertEqual(repr(one[key]), repr(two[key]), key)   # repr: NaN
+            messages = read_mcap((self.folder / "one" / (name + ".mcap")).read_bytes())
+            self.assertEqual(len(messages["/observation/image"]), chunks)
+            self.assertEqual(len(messages["/action"]), ticks)
+            self.assertEqual(messages["/chunk"][0]["actions"][0], list(one["actions"][1][:2]))
+            self.assertEqual(messages["/episode"][0]["prompt"], text(one["prompt"]))
+        picture = xml.etree.ElementTree.parse(self.folder / "p.svg").getroot()
+        self.assertEqual(len([e for e in picture.iter() if e.tag.endswith("polyline")]), 3)
+
+    def test_an_mcap_file_that_was_cut_is_readable_up_to_its_last_chunk(self):
+        self.rollout(self.robot(), "-n", 1, "--record", "one", "--json")
+        data = (self.folder / "one/episode_000000.mcap").read_bytes()
+        ends = [8 + at for opcode, _, at in records(data[8:-8]) if opcode == 7]
+        self.assertIn("/action", read_mcap(data[:ends[0]], complete=False))
+
+    def test_a_record_replays_bit_for_bit_and_a_changed_model_does_not(self):
+        manifest = self.robot()
+        self.rollout(manifest, "-n", 1, "--record", "one", "--json")
+        record = self.folder / "one/episode_000000.npz"
+        result = self.check(OK, "--plugin-dir", PLUGINS, "replay", record)
+        self.assertIn("identical", result.stdout)
+        before = (self.folder / "policy.safetensors").read_bytes()
+        save_tensors(self.folder / "policy.safetensors", {
+            "weight": ([HORIZON * 2, 2], [0.0] * HORIZON * 4), "prompts": ([5, HORIZON * 2], [0.0] * HORIZON * 10)})
+        result = self.check(FAILED, "--plugin-dir", PLUGINS, "replay", record, "--manifest", manifest)
+        self.assertIn("chunk 0, network action 0", result.stdout)
+        (self.folder / "policy.safetensors").write_bytes(before)
+        data = bytearray(record.read_bytes())
+        data[len(data) // 2] ^= 1
+        record.write_bytes(data)
+        self.assertIn("checksum", self.check(FAILED, "--plugin-dir", PLUGINS, "replay", record, "--manifest", manifest).stderr)
+
+    def test_an_operator_who_takes_over_reaches_the_disc_and_it_is_recorded(self):
+        report = self.rollout(self.robot(), "-n", 4, "--takeover", "5:40", "--record", "one", "--json")
+        self.assertEqual(report["successes"], 4)
+        self.assertGreater(report["interventions"], 0)
+        episode = read_npz(self.folder / "one/episode_000000.npz")
+        flags = episode["intervention"][1]
+        self.assertEqual(flags[:5], (0,) * 5)
+        self.assertTrue(all(flags[5:]))
+        self.assertEqual(text(episode["stop_reason"]), "success")
+        self.check(USAGE, "--plugin-dir", PLUGINS, "rollout", self.robot(), "--takeover", "9")
+
+    def test_each_limit_ends_an_episode_with_its_name(self):
+        for robot, reason in (("max_chunks = 2", "chunk_limit"), ("time_limit = 0.1", "time_limit"), ("", "task_over")):
+            report = self.rollout(self.robot(robot), "-n", 2, "--seed", 100, "--json")
+            self.assertEqual(report["stop_reasons"], {reason: 2})
+        self.assertEqual(self.rollout(self.robot("max_chunks = 2"), "-n", 1, "--json")["ticks"], 10)
+
+    def test_the_end_key_ends_one_episode_and_the_next_one_begins(self):
+        report = self.rollout(self.robot(), "-n", 2, "--json", stdin="\x1b[F")
+        self.assertEqual(report["stop_reasons"].get("end_key"), 1)
+        self.assertEqual(report["episodes"], 2)
+
+    def test_a_chunk_that_comes_later_replaces_the_rows_that_are_left(self):
+        report = self.rollout(self.robot("lead = 2"), "-n", 1, "--record", "one", "--json")
+        self.assertEqual(report["safe_action_total"], 0)
+        episode = read_npz(self.folder / "one/episode_000000.npz")
+        self.assertEqual(episode["chunk_tick"][1][:3], (0, 3, 8))
+
+    def test_a_policy_that_is_too_slow_misses_deadlines_and_the_safe_action_is_sent(self):
+        report = self.rollout(self.robot('hz = 500\nsafe_action = "stop"', "work = 40"), "-n", 1, "--realtime",
+                              "--record", "one", "--json")
+        self.assertGreater(report["deadline_miss_total"], 0)
+        episode = read_npz(self.folder / "one/episode_000000.npz")
+        missed = [i for i, chunk in enumerate(episode["tick_chunk"][1]) if chunk < 0]
+        self.assertTrue(missed)
+        for i in missed:
+            self.assertEqual(episode["tick_action"][1][2 * i:2 * i + 2], (0.0, 0.0))
+
+    def test_a_low_value_of_the_critic_ends_an_episode(self):
+        width, size = 8, 3 * 28 * 28
+        tensors = {"pixels.weight": ([width, size], [0.0] * width * size), "tasks": ([3, width], [0.0] * 3 * width),
+                   "value.weight": ([1, width], [0.0] * width), "value.bias": ([1], [-0.75])}
+        for name in ("hidden1", "hidden2"):
+            tensors |= {name + ".norm.weight": ([width], [1.0] * width), name + ".norm.bias": ([width], [0.0] * width),
+                        name + ".weight": ([width, width], [0.0] * width * width), name + ".bias": ([width], [0.0] * width)}
+        tensors["pixels.bias"] = ([width], [0.0] * width)
+        save_tensors(self.folder / "critic.safetensors", tensors,
+                     {"image": "28", "tasks": json.dumps([f"reach the {c} disc" for c in ("red", "green", "blue")])})
+        critic = '[model.c]\nplugin = "frt.value_critic"\ndevice = "cpu0"\ncheckpoint = "critic.safetensors"'
+        for stop, reason in ((-0.8, "task_over"), (-0.7, "value")):
+            manifest = self.robot(f'critic = "c"\nstop_value = {stop}', more=critic)
+            report = self.rollout(manifest, "-n", 1, "--seed", 100, "--record", "one", "--json")
+            self.assertEqual(report["stop_reasons"], {reason: 1})
+            self.assertEqual(read_npz(self.folder / "one/episode_000000.npz")["values"][1][0], -0.75)
+
+    def test_mistakes_have_their_exit_status(self):
+        self.check(MANIFEST, "--plugin-dir", PLUGINS, "rollout", self.robot('safe_action = "pray"'))
+        text = self.check(USAGE, "--plugin-dir", PLUGINS, "rollout", self.model_manifest(
+            "synthetic:qwen3.6-tiny")).stderr
+        self.assertIn("is no policy", text)
+        result = self.frt("--plugin-dir", PLUGINS, "rollout", self.robot(), "--beta", 2)
+        self.assertEqual(result.returncode, FAILED)
+        self.assertIn("guidance", result.stderr)
+
+
+class Handoffs(Episodes):
+    def test_interrupts_change_the_action_without_waiting_for_a_tick(self):
+        manifest = self.robot("hz = 20")
+        result = self.check(OK, "--plugin-dir", PLUGINS, "handoff", manifest, "--seconds", 2, "--plan-every", 0.4,
+                            "--interrupts", 4, "--json")
+        report = json.loads(result.stdout)
+        self.assertEqual(len(report["interrupts"]), 4)
+        self.assertGreaterEqual(report["plans"], 3)
+        self.assertEqual(report["captures_since_ready"], 0)
+        for times in report["interrupts"]:
+            self.assertLessEqual(times["overwritten_ms"], times["action_ms"])
+            self.assertGreater(times["replay_ms"], 0)
+
+    def test_a_language_model_plans_on_a_device_of_its_own(self):
+        planner = (f'[device.cpu1]\nbackend = "frt.cpu"\n[device.cpu1.options]\nthreads = 1\n'
+                   f'[model.talk]\nplugin = "frt.qwen36"\ndevice = "cpu1"\ncheckpoint = "{FIXTURES / "demo"}"')
+        result = self.check(OK, "--plugin-dir", PLUGINS, "handoff", self.robot("hz = 20", more=planner), "--planner",
+                            "talk", "--seconds", 2, "--plan-every", 0.5, "--interrupts", 1, "--json")
+        self.assertGreaterEqual(json.loads(result.stdout)["plans"], 1)
+        shared = planner.replace('"cpu1"', '"cpu0"')
+        text = self.check(MANIFEST, "--plugin-dir", PLUGINS, "handoff", self.robot(more=shared), "--planner", "talk",
+                          "--seconds", 1).stderr
+        self.assertIn("one of its own", text)
+
+
+if __name__ == "__main__":
+    unittest.main()
