@@ -142,7 +142,7 @@ const LoadedModel::Companion& LoadedModel::load_also(const std::string& name) {
 }
 
 LmModel LoadedModel::Companion::language_model() const {
-  return LmModel(context, core::state_table(), table, model, name);
+  return LmModel(context, core::state_table(), core::capsules_table(), table, model, name);
 }
 
 LoadedModel::~LoadedModel() {
