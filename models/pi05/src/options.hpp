@@ -33,7 +33,7 @@ struct Options {
   Choice state_in_prompt = Choice::kAuto;
   // Guided only.
   Guidance guidance = Guidance::kFused;
-  std::string prompt_template;
+  std::string prompt_template = "openpi_clean";
   std::vector<std::string> tags;  // of every branch but the last
   double beta = 1.5;              // until set_guidance says otherwise
 };
