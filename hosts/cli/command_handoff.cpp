@@ -173,7 +173,7 @@ void print(const HandoffResult& result, uint32_t plans, uint64_t captures, bool 
   }
   fmt::print(
       "{} ticks, {} chunks, {} plans, {} subgoals taken up, {} discs reached; worst overhead "
-      "{:.3f} ms\nreplay      {}\ntick late   {}\ncaptures since ready: {}; deadline misses {}\n",
+      "{:.3f} ms\nchunk used  {}\ntick late   {}\ncaptures since ready: {}; deadline misses {}\n",
       result.ticks, result.chunks, plans, result.subgoals, result.reached, worst,
       to_text(result.replay_ms), to_text(result.late_us, "us"), captures,
       result.counters.deadline_misses);

@@ -232,6 +232,24 @@ class Rollouts(Episodes):
         self.assertIn("guidance", result.stderr)
 
 
+class Reaching(HostTest):
+    """The tiny trained Pi0.5 policy, its critic and its manifest."""
+
+    def test_the_trained_policy_reaches_discs_and_guidance_makes_it_better(self):
+        manifest = FIXTURES.parent.parent / "hosts/manifests/reach.toml"
+        rates = {}
+        for name, arguments in (("plain", ("--model", "plain", "--beta", 1)), ("guided", ("--record", "one"))):
+            result = self.check(OK, "rollout", manifest, "-n", 40, "--seed", 1, "--json", *arguments)
+            report = json.loads(result.stdout)
+            self.assertEqual(report["captures_since_ready"], 0)
+            rates[name] = report["success_rate"]
+        self.assertGreaterEqual(rates["guided"], 0.85)      # 0.96 of 200
+        self.assertGreater(rates["guided"], rates["plain"])
+        values = read_npz(self.folder / "one/episode_000000.npz")["values"][1]
+        self.assertTrue(all(-1.2 < value < 0.2 for value in values))
+        self.assertIn("identical", self.check(OK, "replay", self.folder / "one/episode_000001.npz").stdout)
+
+
 class Handoffs(Episodes):
     def test_interrupts_change_the_action_without_waiting_for_a_tick(self):
         manifest = self.robot("hz = 20")
