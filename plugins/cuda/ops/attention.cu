@@ -18,12 +18,6 @@ bool aligned(const void* pointer, int64_t stride_bytes = 0, int64_t other_bytes 
          0;
 }
 
-// From slot to slot, or from block to block.
-template <class Args>
-int64_t row_stride(const Args& args) {
-  return args.blocks.table ? args.blocks.stride : args.slot_stride;
-}
-
 template <class Args>
 void check_common(const Checks& check, const Args& args) {
   check.dtype("dtype", args.dtype);
@@ -97,18 +91,17 @@ bool same_subject(const frt_attention_append_args& a, const frt_attention_args& 
   return same_sequences(a.sequences, b.sequences) && a.dtype == b.dtype &&
          a.kv_dtype == b.kv_dtype && a.heads == b.heads && a.kv_heads == b.kv_heads &&
          a.head_dim == b.head_dim && a.max_rows == b.max_rows && a.keys == b.keys &&
-         a.values == b.values && (a.blocks.table || a.slot_stride == b.slot_stride) &&
-         same_blocks(a.blocks, b.blocks);
+         a.values == b.values && same_blocks(a.blocks, b.blocks);
 }
 
 void attention_append(Stream& stream, const frt_attention_append_args& args) {
   check_append(Checks(FRT_OP_ATTENTION_APPEND), args);
-  launch_append(stream, args);
+  launch_append(stream, with_row_stride(args));
 }
 
 void attention(Stream& stream, const frt_attention_args& args) {
   check_attention(Checks(FRT_OP_ATTENTION), args);
-  run_attention(stream, args);
+  run_attention(stream, with_row_stride(args));
 }
 
 void attention_block(Stream& stream, const frt_attention_block_args& args) {
@@ -116,13 +109,15 @@ void attention_block(Stream& stream, const frt_attention_block_args& args) {
   check_append(check, args.append);
   check_attention(check, args.attention);
   check.require(args.append.q_out == args.attention.q, "attention.q", "is not append.q_out");
-  if (args.append.sequences.rows <= kSplitRows && same_subject(args.append, args.attention) &&
-      fast_append(args.append) && fast_attention(args.attention)) {
-    launch_split(stream, args.attention, &args.append);
+  const auto append = with_row_stride(args.append);
+  const auto attention = with_row_stride(args.attention);
+  if (append.sequences.rows <= kSplitRows && same_subject(append, attention) &&
+      fast_append(append) && fast_attention(attention)) {
+    launch_split(stream, attention, &append);
     return;
   }
-  launch_append(stream, args.append);
-  run_attention(stream, args.attention);
+  launch_append(stream, append);
+  run_attention(stream, attention);
 }
 
 }  // namespace
@@ -130,7 +125,7 @@ void attention_block(Stream& stream, const frt_attention_block_args& args) {
 bool fast_attention(const frt_attention_args& args) noexcept {
   const bool size = args.head_dim == 64 || args.head_dim == 128 || args.head_dim == 256;
   return size && args.scale > 0 && args.dtype == FRT_DTYPE_BF16 && args.kv_dtype != FRT_DTYPE_F32 &&
-         aligned(args.q) && aligned(args.y) && aligned(args.keys, row_stride(args)) &&
+         aligned(args.q) && aligned(args.y) && aligned(args.keys, args.blocks.stride) &&
          aligned(args.values) &&
          (!args.gate || aligned(args.gate, args.gate_row_stride * 2, args.gate_head_stride * 2));
 }
@@ -140,7 +135,7 @@ bool fast_append(const frt_attention_append_args& args) noexcept {
          args.rotary_dim % 16 == 0 &&
          aligned(args.q, args.q_row_stride * 2, args.q_head_stride * 2) && aligned(args.k) &&
          aligned(args.v) && aligned(args.q_norm) && aligned(args.k_norm) && aligned(args.q_out) &&
-         aligned(args.keys, row_stride(args)) && aligned(args.values);
+         aligned(args.keys, args.blocks.stride) && aligned(args.values);
 }
 
 void register_attention(KernelList& list) {

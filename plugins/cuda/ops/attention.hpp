@@ -23,7 +23,15 @@ bool fast_attention(const frt_attention_args& args) noexcept;
 // bf16, at most 256 dimensions in eights, of which a multiple of 16 rotates, the same alignment.
 bool fast_append(const frt_attention_append_args& args) noexcept;
 
-// All arguments are checked before.  [driver]
+// As the kernels want it: blocks.stride is bytes from slot to slot where there are no blocks, and
+// blocks.rows is 0.
+template <class Args>
+Args with_row_stride(Args args) {
+  if (!args.blocks.table) args.blocks = {nullptr, args.slot_stride, 0, 0};
+  return args;
+}
+
+// All arguments are checked before and come from with_row_stride().  [driver]
 void launch_append(Stream& stream, const frt_attention_append_args& args);
 void launch_general(Stream& stream, const frt_attention_args& args);
 // fast_attention(args). With `append`, its rows are normed, rotated and stored first, in the same

@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(kWarps * 32)
   if (position < 0 || position >= args.max_rows) return;
   const bool key = vector < args.heads + args.kv_heads;
   const int head = vector - args.heads - (key ? 0 : args.kv_heads);
-  const SlotRows rows(args.blocks, args.slot_stride, args.sequences.slot[b]);
+  const SlotRows rows(args.blocks, args.sequences.slot[b]);
   const int block = rows.block(position);
   if (block < 0) return;
   const int64_t width = static_cast<int64_t>(args.kv_heads) * args.head_dim;

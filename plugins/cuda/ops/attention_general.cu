@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kWarps * 32)
   const int dim = args.head_dim;
   const int seen = seen_positions(args.sequences.position[b], row_q, args.max_rows);
   const int64_t stride = static_cast<int64_t>(args.kv_heads) * dim;
-  const SlotRows rows(args.blocks, args.slot_stride, args.sequences.slot[b]);
+  const SlotRows rows(args.blocks, args.sequences.slot[b]);
   const int64_t kv_head = head / (args.heads / args.kv_heads);
   const float k_scale = sizeof(KV) == 1 ? args.k_scale : 1.0f;
   const float v_scale = sizeof(KV) == 1 ? args.v_scale : 1.0f;

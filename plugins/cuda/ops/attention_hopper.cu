@@ -125,29 +125,28 @@ __device__ __forceinline__ void attend(const frt_attention_args& args) {
   const uint32_t values = keys + 2 * kTileBytes;
   const uint32_t key_codes = values + 2 * kTileBytes, value_codes = key_codes + kCodeBytes;
   const uint32_t own_queries = queries + threadIdx.x / 128 * (64 * 128);
-  const auto copy_keys = [&](uint32_t stage, int block, int first) {
-    copy_tile<KV>(keys + stage, key_codes, tile.rows_of(args.keys, block, first), tile.stride,
-                  first, tile.stop);
+  BlockWalk<kPositions> walk;
+  const auto copy_keys = [&](uint32_t stage, int first) {
+    copy_tile<KV>(keys + stage, key_codes, walk.rows_of(args.keys), tile.stride, first, tile.stop);
   };
-  const auto copy_values = [&](uint32_t stage, int block, int first) {
-    copy_tile<KV>(values + stage, value_codes, tile.rows_of(args.values, block, first), tile.stride,
-                  first, tile.stop);
+  const auto copy_values = [&](uint32_t stage, int first) {
+    copy_tile<KV>(values + stage, value_codes, walk.rows_of(args.values), tile.stride, first,
+                  tile.stop);
   };
-  int block = tile.block(0), next_block = tile.block(kPositions);
 
   for (int n = threadIdx.x / 32; n < kQueries; n += kThreads / 32) {
     const int unit = threadIdx.x % 32;
     copy_async(place(queries, kQueries, n, unit), query_vector<kDim>(args, tile, n) + unit * 8);
   }
-  copy_keys(0, block, 0);
+  tile.begin(walk);
+  copy_keys(0, 0);
   copies_commit();
-  copy_values(0, block, 0);
+  copy_values(0, 0);
   copies_commit();
   copies_wait<1>();
   widen_tile<KV>(keys, key_codes);
-  block = next_block;
-  if (kPositions < tile.stop) copy_keys(kTileBytes, block, kPositions);
-  next_block = tile.block(2 * kPositions);
+  tile.advance(walk, kPositions);
+  if (kPositions < tile.stop) copy_keys(kTileBytes, kPositions);
   copies_commit();
   publish_to_products();
   __syncthreads();
@@ -170,11 +169,10 @@ __device__ __forceinline__ void attend(const frt_attention_args& args) {
     widen_tile<KV>(values + stage, value_codes);
     publish_to_products();
     __syncthreads();  // the next keys and these values are there; what they replace is not needed
-    copy_values(kTileBytes - stage, block, next);
-    block = next_block;
-    if (next + kPositions < tile.stop) copy_keys(stage, block, next + kPositions);
+    copy_values(kTileBytes - stage, next);
+    tile.advance(walk, next + kPositions);
+    if (next + kPositions < tile.stop) copy_keys(stage, next + kPositions);
     copies_commit();
-    next_block = tile.block(next + 2 * kPositions);
     products_fence();
     start_scores(s, own_queries, keys + (kTileBytes - stage));
     start_values(o, p, values + stage);

@@ -16,37 +16,77 @@ __device__ __forceinline__ int seen_positions(int position, int q, int max_rows)
   return seen < 1 ? 1 : seen < max_rows ? seen : max_rows;
 }
 
-// Where the rows of a slot are. A form takes positions in tiles that no block of rows cuts (blocks
-// begin at multiples of FRT_ROW_BLOCKS_LEAST), so it asks once per tile, and asks for the tile
-// after the next while it works: the table is in no chain of waits. Slot numbers (where there are
-// blocks) and the table are never written by a kernel, so both may be read before pdl_wait().
+// Where the rows of a slot are, by what with_row_stride() (attention.hpp) made of the arguments.
+// All but the slot stays in the constant bank. Slot numbers (where there are blocks) and the table
+// are never written by a kernel, so both may be read before pdl_wait().
 class SlotRows {
  public:
-  __device__ __forceinline__ SlotRows(const frt_row_blocks& blocks, int64_t slot_stride, int slot) {
-    const bool in_blocks = blocks.table != nullptr;
-    entries_ = in_blocks ? blocks.table + static_cast<int64_t>(slot) * blocks.slot_blocks : nullptr;
-    stride_ = in_blocks ? blocks.stride : slot_stride;
-    slot_ = slot;
-    shift_ = in_blocks ? __popc(blocks.rows - 1) : 31;
-  }
+  __device__ __forceinline__ SlotRows(const frt_row_blocks& blocks, int slot)
+      : blocks_(blocks), first_(blocks.table ? slot * blocks.slot_blocks : slot) {}
 
   // The block of row `position`, below 0: none. Without blocks a slot is one.
   __device__ __forceinline__ int block(int position) const {
-    return entries_ ? __ldg(entries_ + (position >> shift_)) : slot_;
+    if (!blocks_.table) return first_;
+    return __ldg(blocks_.table + (first_ + (position >> __popc(mask()))));
   }
   __device__ __forceinline__ bool same_block(int a, int b) const {
-    return a >> shift_ == b >> shift_;
+    return ((a ^ b) & ~mask()) == 0;
+  }
+  // Whether a step of `step` rows to `position` has led into another block.
+  __device__ __forceinline__ bool entered(int position, int step) const {
+    return (position & mask()) < step;
+  }
+  // 0: there is none.
+  __device__ __forceinline__ int next_block_begin(int position) const {
+    return (position | mask()) + 1;
   }
   // Bytes from keys or values to where row 0 would be if all rows lay in the block of row
   // `position`: row p of that block is p * row_bytes behind it. No block is read as the first.
   __device__ __forceinline__ int64_t base(int block, int position, int64_t row_bytes) const {
-    return max(block, 0) * stride_ - (position >> shift_ << shift_) * row_bytes;
+    return max(block, 0) * blocks_.stride - (position & ~mask()) * row_bytes;
   }
 
  private:
-  const int32_t* entries_;
-  int64_t stride_;
-  int slot_, shift_;
+  __device__ __forceinline__ int mask() const { return blocks_.rows - 1; }
+
+  const frt_row_blocks& blocks_;
+  int first_;  // of the slot's entries, or the slot
+};
+
+// Walks a slot's rows tile by tile, kStep positions at a time. No block cuts a tile (they begin at
+// multiples of FRT_ROW_BLOCKS_LEAST), so the place changes from block to block only, and the next
+// block is asked for a block ahead: the table is in no chain of waits.
+template <int kStep>
+class BlockWalk {
+ public:
+  static_assert(FRT_ROW_BLOCKS_LEAST % kStep == 0);
+
+  // From the tile of `position`, which lies in `block`, to `stop`. `head_bytes`: from a row's start
+  // to what is read of it.
+  __device__ __forceinline__ void begin(const SlotRows& rows, int block, int position, int stop,
+                                        int64_t row_bytes, int head_bytes) {
+    place_ = rows.base(block, position, row_bytes) + head_bytes;
+    ask(rows, position, stop);
+  }
+  // To the next tile.
+  __device__ __forceinline__ void advance(const SlotRows& rows, int position, int stop,
+                                          int64_t row_bytes, int head_bytes) {
+    if (!rows.entered(position, kStep)) return;
+    begin(rows, next_, position, stop, row_bytes, head_bytes);
+  }
+  // What row p of the tile is p * row_bytes behind; of keys or values.
+  __device__ __forceinline__ const std::byte* rows_of(const void* tensor) const {
+    return static_cast<const std::byte*>(tensor) + place_;
+  }
+
+ private:
+  __device__ __forceinline__ void ask(const SlotRows& rows, int position, int stop) {
+    const int at = rows.next_block_begin(position);
+    next_ = at > 0 && at < stop ? rows.block(at) : 0;
+  }
+
+  int64_t place_;
+  int next_;
 };
 
 // 2^x, results below the normal range are 0.
@@ -163,7 +203,7 @@ __device__ __forceinline__ void widen_lane(const uint4& from, float (&x)[8]) {
 __device__ __forceinline__ void store_lane(const frt_attention_append_args& args, const uint4& raw,
                                            bool key, int slot, int position, int head,
                                            const float2* turns) {
-  const SlotRows rows(args.blocks, args.slot_stride, slot);
+  const SlotRows rows(args.blocks, slot);
   const int block = rows.block(position);
   float x[8];
   widen_lane(raw, x);

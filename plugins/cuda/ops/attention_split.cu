@@ -249,7 +249,7 @@ __global__ void __launch_bounds__(kWarps * 32, sizeof(KV) == 2 ? 2 : 3)
     const int seen = seen_positions(__ldcg(args.sequences.position + b), 0, args.max_rows);
     if (__ldcg(args.sequences.length + b) > 0) {
       expected = min(split * split_length(seen, p.most) + warp * kTile, args.max_rows - 1);
-      block = SlotRows(args.blocks, args.slot_stride, slot).block(expected);
+      block = SlotRows(args.blocks, slot).block(expected);
     }
   }
   pdl_wait();
@@ -272,30 +272,29 @@ __global__ void __launch_bounds__(kWarps * 32, sizeof(KV) == 2 ? 2 : 3)
     if (range.start >= range.stop) return;
   }
 
-  const SlotRows rows(args.blocks, args.slot_stride, sequence.slot);
+  const SlotRows rows(args.blocks, sequence.slot);
   const int64_t stride = static_cast<int64_t>(args.kv_heads) * S::kBytes;
   uint32_t k[2][S::kKeyWords];
   uint32_t v[4][S::kValueWords];
   // What stands in the cache already is under way while the queries are made.
   int next = range.start + warp * kTile;
-  if (!in_blocks || !rows.same_block(next, expected)) block = rows.block(min(next, range.stop - 1));
-  // Of the tile `next`, from args.keys and args.values on.
-  int64_t base = rows.base(block, next, stride) + kv_head * S::kBytes;
+  if (!in_blocks || !rows.same_block(next, expected)) {
+    block = rows.block(min(next, range.stop - 1));
+  }
+  constexpr int kStep = kWarps * kTile;
+  BlockWalk<kStep> walk;
+  walk.begin(rows, block, next, range.stop, stride, kv_head * S::kBytes);
   const auto load_next_keys = [&] {
-    load_keys<kDim, KV>(k, static_cast<const std::byte*>(args.keys) + base, stride, next,
-                        range.stop);
+    load_keys<kDim, KV>(k, walk.rows_of(args.keys), stride, next, range.stop);
   };
   const auto load_next_values = [&] {
-    load_values<kDim, KV>(v, static_cast<const std::byte*>(args.values) + base, stride, next,
-                          range.stop);
+    load_values<kDim, KV>(v, walk.rows_of(args.values), stride, next, range.stop);
   };
-  const auto ask_ahead = [&] { block = rows.block(min(next + kWarps * kTile, range.stop - 1)); };
   const bool early = !p.fused || min(next + kTile, range.stop) <= sequence.position;
   if (early && next < range.stop) {
     load_next_keys();
     load_next_values();
   }
-  ask_ahead();
   if (p.fused) {
     float2* turns = shared.turns[warp];
     rotate_queries<kDim, KV>(p, b, kv_head, first, count, sequence.position, split == 0,
@@ -327,12 +326,11 @@ __global__ void __launch_bounds__(kWarps * 32, sizeof(KV) == 2 ? 2 : 3)
     float sum[2] = {};                          // over the positions this lane scores
     while (next < range.stop) {
       const int position = next;
-      next += kWarps * kTile;
-      base = rows.base(block, next, stride) + kv_head * S::kBytes;
+      next += kStep;
+      walk.advance(rows, next, range.stop, stride, kv_head * S::kBytes);
       float s[4];
       score<kDim, KV>(s, k, shared.queries);
       if (next < range.stop) load_next_keys();
-      ask_ahead();
       float shrink[2];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
@@ -419,8 +417,8 @@ __global__ void __launch_bounds__(kWarps * 32, sizeof(KV) == 2 ? 2 : 3)
     if (range.start >= range.stop) return;
     __syncthreads();  // the sums are free again
     next = range.start + warp * kTile;
-    base = rows.base(rows.block(min(next, range.stop - 1)), next, stride) + kv_head * S::kBytes;
-    ask_ahead();
+    walk.begin(rows, rows.block(min(next, range.stop - 1)), next, range.stop, stride,
+               kv_head * S::kBytes);
     if (next < range.stop) {
       load_next_keys();
       load_next_values();

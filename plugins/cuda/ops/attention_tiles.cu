@@ -169,21 +169,21 @@ __global__ void __launch_bounds__(kThreads, 2)
   Loader<kDim, KV> loader;
   load_queries<kDim>(args, tile, queries);
   copies_commit();
-  int block = tile.block(0), next_block = tile.block(kPositions);
-  loader.start(keys, tile.rows_of(args.keys, block, 0), tile.stride, 0, tile.stop);
+  BlockWalk<kPositions> walk;
+  tile.begin(walk);
+  loader.start(keys, walk.rows_of(args.keys), tile.stride, 0, tile.stop);
   for (int at = 0; at < tile.stop; at += kPositions) {
     loader.finish(keys);
     if (sizeof(KV) == 1 && at == 0) copies_wait<0>();
     __syncthreads();  // the keys are there, and nobody needs the values before
-    loader.start(values, tile.rows_of(args.values, block, at), tile.stride, at, tile.stop);
+    loader.start(values, walk.rows_of(args.values), tile.stride, at, tile.stop);
     float s[kPositions / 8][4], shrink[2];
     score<kDim>(s, queries, keys);
     loader.finish(values);
     __syncthreads();  // the values are there, and nobody needs the keys
-    block = next_block;
     if (const int next = at + kPositions; next < tile.stop) {
-      loader.start(keys, tile.rows_of(args.keys, block, next), tile.stride, next, tile.stop);
-      next_block = tile.block(next + kPositions);
+      tile.advance(walk, next);
+      loader.start(keys, walk.rows_of(args.keys), tile.stride, next, tile.stop);
     }
     soften(s, state, tile, at, shrink);
     rescale<kDim>(o, shrink);

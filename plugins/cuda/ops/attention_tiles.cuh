@@ -15,7 +15,6 @@
 namespace frt::cuda {
 
 constexpr int kPositions = 64;  // of a tile of keys and values
-static_assert(FRT_ROW_BLOCKS_LEAST % kPositions == 0);
 
 struct QueryTile {
   int group, first, last;  // queries [first, last]; none if last < first
@@ -28,15 +27,12 @@ struct QueryTile {
   int head_bytes;      // from a row's start to this key/value head
   SlotRows rows;
 
-  // The block of the tile of positions from `first` on. Behind the last one: of the last.
-  __device__ __forceinline__ int block(int first_position) const {
-    return rows.block(min(first_position, stop - 1));
+  // From the tile of position 0, and to the next tile.
+  __device__ __forceinline__ void begin(BlockWalk<kPositions>& walk) const {
+    walk.begin(rows, rows.block(0), 0, stop, stride, head_bytes);
   }
-  // What row p of that tile is p * stride behind, of args.keys or args.values.
-  __device__ __forceinline__ const std::byte* rows_of(const void* tensor, int block,
-                                                      int first_position) const {
-    return static_cast<const std::byte*>(tensor) + rows.base(block, first_position, stride) +
-           head_bytes;
+  __device__ __forceinline__ void advance(BlockWalk<kPositions>& walk, int position) const {
+    walk.advance(rows, position, stop, stride, head_bytes);
   }
 };
 
@@ -44,7 +40,7 @@ struct QueryTile {
 template <int kDim, class KV>
 __device__ __forceinline__ QueryTile query_tile(const frt_attention_args& args, int index,
                                                 int queries, int kv_head, int b) {
-  QueryTile tile{.rows = SlotRows(args.blocks, args.slot_stride, args.sequences.slot[b])};
+  QueryTile tile{.rows = SlotRows(args.blocks, args.sequences.slot[b])};
   tile.group = args.heads / args.kv_heads;
   tile.first = index * queries;
   tile.last = min(tile.first + queries, active_length(args.sequences, b) * tile.group) - 1;
