@@ -162,9 +162,9 @@ FRT_ASSERT_LAYOUT(frt_state_v1, 56, state_reserve, 48);
  *
  * Every verb that touches the arena is ONE submission of copies to the stream it is given (one per
  * FRT_COPY_BATCH_MAX ranges), ordered behind what the stream holds; it returns before the work is
- * done. Only what is valid at the boundary is copied: the FIXED regions, and of each ROWS region
- * the first boundary - row_lag rows. Whoever uses a capsule on another stream need not order
- * anything: each verb waits, on its stream, for the last verb that used the capsule. `query` and
+ * done. Only what is valid is copied, the FIXED regions and of each ROWS region the first boundary
+ * - row_lag rows; between row blocks of one device, the last block as a whole. Other streams need
+ * no order: each verb waits, on its stream, for the last verb that used the capsule. `query` and
  * `wait` tell the host when the last verb is done.
  *
  * Payload: the bytes of a capsule, the same in every space and in files:
