@@ -435,7 +435,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 
     const int solving = heads * 2;  // warps
     if (warp < solving) {
-      solve::invert(shared.a[warp / 2], shared.beta[warp / 2], lane, warp / 2, warp % 2);
+      solve::invert(shared.a[warp / 2], shared.beta[warp / 2], lane, warp % 2 != 0);
     } else {
       for (int at = threadIdx.x - solving * 32; at < heads * kTileBytes / 16;
            at += kThreads - solving * 32) {
@@ -450,6 +450,8 @@ __global__ void __launch_bounds__(kThreads, 2)
         store_factors(shared, at / kChunk, at % kChunk,
                       *reinterpret_cast<ChunkFactors*>(record + kFactors));
       }
+#pragma unroll
+      for (int i = 0; i < solve::kMeetings; ++i) __syncthreads();
     }
     __syncthreads();
     for (int at = threadIdx.x; at < heads * kTileBytes / 16; at += kThreads) {

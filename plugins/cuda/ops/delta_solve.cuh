@@ -155,25 +155,25 @@ __device__ __forceinline__ void store_column(char* tile, int lane,
   }
 }
 
-// T, a tile of f16, in place of A, by the two warps of value head `head` of a block (barrier
-// head + 1 is theirs).
-__device__ __forceinline__ void invert(float* a, const float* beta, int lane, int head,
-                                       bool second) {
-  const auto meet = [&] { asm volatile("bar.sync %0, 64;" ::"r"(head + 1) : "memory"); };
+// T, a tile of f16, in place of A, by two warps per value head. Meets the whole block kMeetings
+// times, so warps that solve nothing meet as often: racecheck follows barriers of whole blocks
+// only.
+constexpr int kMeetings = 2;
+__device__ __forceinline__ void invert(float* a, const float* beta, int lane, bool second) {
   invert_blocks(a, second ? 2 : 0, lane);
-  meet();
+  __syncthreads();
   char* tile = reinterpret_cast<char*>(a);
   if (!second) {
     TileBlock made[4];
     solve_column<0>(a, beta, lane, made);
-    meet();  // A is read
+    __syncthreads();  // A is read
     store_column<0>(tile, lane, made);
   } else {
     TileBlock made1[3], made2[2], made3[1];
     solve_column<1>(a, beta, lane, made1);
     solve_column<2>(a, beta, lane, made2);
     solve_column<3>(a, beta, lane, made3);
-    meet();
+    __syncthreads();
     store_column<1>(tile, lane, made1);
     store_column<2>(tile, lane, made2);
     store_column<3>(tile, lane, made3);

@@ -48,6 +48,7 @@ constexpr int32_t kFp8Rows = 64;
 // the library; a single one of 17408 x 5120 59.5 us, 50.7 through the library.
 constexpr int32_t kChunkRowsAlone = kNarrowRows;
 constexpr int32_t kChunkRowsTogether = 64;
+constexpr std::size_t kTogether = 3;  // two of 17408 x 5120: 112 us, 101 through the library
 
 enum class Way { kChunk, kPlain, kUnpack, kPacked, kFewRows, kFp8 };
 
@@ -209,7 +210,7 @@ WidePlan plan_of(Device& device, std::span<const Product> products) {
   plan.types.assign(products.size(), BlasTypes::kBf16);
   for (std::size_t i = 0; i < products.size(); ++i) {
     const Product& product = products[i];
-    plan.ways.push_back(way_of(product, products.size() == 1, fp8_blas, plan.types[i]));
+    plan.ways.push_back(way_of(product, products.size() < kTogether, fp8_blas, plan.types[i]));
     if (plan.ways[i] == Way::kUnpack) plan.slice = std::max(plan.slice, slice_bytes(product));
     if (plan.ways[i] == Way::kPacked) {
       plan.slice = std::max(plan.slice, packed_bytes(product, device.properties().multiprocessors));
@@ -309,7 +310,7 @@ bool wide_gate_up(Stream& stream, const Product& gate, const frt_weight& up) {
 
 bool wide_streams(std::span<const Product> products) {
   return std::all_of(products.begin(), products.end(), [&](const Product& product) {
-    return chunk_way(product, products.size() == 1);
+    return chunk_way(product, products.size() < kTogether);
   });
 }
 
