@@ -32,7 +32,7 @@ MoeMatrix make_moe_matrix(const frt_expert_weight& weight);
 // Whether rows of the matrix can be read in 16-byte portions, with one local scale per eight.
 bool reads_in_portions(const MoeMatrix& matrix);
 
-// The four ways. The first three return false, having done nothing, where they do not fit.  [driver]
+// The four ways. The first three return false, having done nothing, where they do not fit. [driver]
 bool moe_fused(Stream& stream, const MoeBlock& block);
 bool moe_decode(Stream& stream, const MoeBlock& block);
 bool moe_grouped(Stream& stream, const MoeBlock& block);

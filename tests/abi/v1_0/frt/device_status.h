@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * frt/device_status.h - what a device is doing right now: clocks, temperature, power; and what it is
- * used with. An optional extension of a backend plugin; hosts write the first beside every
+ * frt/device_status.h - what a device is doing right now: clocks, temperature, power; and what it
+ * is used with. An optional extension of a backend plugin; hosts write the first beside every
  * measurement, because a number without its clock cannot be compared, and show the second to people
  * who ask whether an installation is as it should be.
  */
