@@ -3,12 +3,15 @@
 #   FRT_CUDA        AUTO (default): build plugins/cuda where nvcc is found; ON: it must be found; OFF
 #   FRT_CUDA_ARCHS  one plugin each; "a" marks the instructions of exactly that architecture. The
 #                   PTX of the base architecture goes into the same plugin, for newer devices.
+#   FRT_CUDA_FAST_COMPILE  OFF; ON: device code that compiles in half the time and runs slowly, to
+#                   see on a machine without a GPU that everything compiles
 #
 # nvcc is searched for in CMAKE_CUDA_COMPILER, in the toolkit that tools/setup-cuda assembles
 # (build/cuda-toolkit), on the PATH and in /usr/local/cuda.
 set(FRT_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO, ON or OFF")
 set_property(CACHE FRT_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(FRT_CUDA_ARCHS "89;90a;110a;120a;121a" CACHE STRING "Architectures, one plugin each")
+option(FRT_CUDA_FAST_COMPILE "Compile device code quickly, without most optimisations" OFF)
 
 set(FRT_CUDA_FOUND OFF)
 if(NOT FRT_CUDA STREQUAL "OFF")

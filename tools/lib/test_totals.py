@@ -4,7 +4,8 @@
 one per test.
 
 Prints "N passed, N failed, N skipped". A stage that failed without a failing test (a build error,
-a format error) counts as one failure, so the totals cannot look green. With --failures: prints the
+a format error) counts as one failure, so the totals cannot look green; a stage that was left out
+counts as one skipped. With --failures: prints the
 output of failing tests instead.
 """
 import argparse
@@ -51,6 +52,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--failures", action="store_true")
     parser.add_argument("--stages-failed", type=int, default=0)
+    parser.add_argument("--stages-skipped", type=int, default=0)
     parser.add_argument("logs", nargs="*")
     arguments = parser.parse_args()
     passed = failed = skipped = 0
@@ -80,6 +82,7 @@ def main():
                 failed += 1
     if not arguments.failures:
         failed = max(failed, arguments.stages_failed)
+        skipped += arguments.stages_skipped
         print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed and not arguments.failures else 0
 
