@@ -142,7 +142,7 @@ struct Workshop {
 };
 
 struct Acknowledged {
-  char name[8];
+  char name[12];
   uint32_t version;
 };
 

@@ -33,22 +33,23 @@ void* counted(std::size_t bytes, std::size_t alignment) {
 
 }  // namespace
 
-void* operator new(std::size_t bytes) {
+// Not inlined: the compiler would see std::free of what operator new returned, and warn.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
   return counted(bytes, alignof(std::max_align_t));
 }
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return counted(bytes, static_cast<std::size_t>(alignment));
 }
-void operator delete(void* pointer) noexcept {
+[[gnu::noinline]] void operator delete(void* pointer) noexcept {
   std::free(pointer);
 }
-void operator delete(void* pointer, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* pointer, std::size_t) noexcept {
   std::free(pointer);
 }
-void operator delete(void* pointer, std::align_val_t) noexcept {
+[[gnu::noinline]] void operator delete(void* pointer, std::align_val_t) noexcept {
   std::free(pointer);
 }
-void operator delete(void* pointer, std::size_t, std::align_val_t) noexcept {
+[[gnu::noinline]] void operator delete(void* pointer, std::size_t, std::align_val_t) noexcept {
   std::free(pointer);
 }
 
