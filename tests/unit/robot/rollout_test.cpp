@@ -40,6 +40,11 @@ void* counted(std::size_t bytes, std::size_t alignment) {
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return counted(bytes, static_cast<std::size_t>(alignment));
 }
+[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept try {
+  return counted(bytes, alignof(std::max_align_t));
+} catch (...) {
+  return nullptr;
+}
 [[gnu::noinline]] void operator delete(void* pointer) noexcept {
   std::free(pointer);
 }

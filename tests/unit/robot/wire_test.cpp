@@ -89,7 +89,8 @@ TEST_CASE("a reply is actions in f64 and timings, in openpi's order") {
   const auto* timing = message.find(message.root(), "server_timing");
   CHECK(number_of(*message.find(*timing, "infer_ms")) == 2.5);
   CHECK(message.find(*timing, "prev_total_ms") == nullptr);
-  message.parse(write_reply(actions, 2, 1.5, 2.5, 7));
+  const std::string second = write_reply(actions, 2, 1.5, 2.5, 7);
+  message.parse(second);
   timing = message.find(message.root(), "server_timing");
   CHECK(number_of(*message.find(*timing, "prev_total_ms")) == 7.0);
 }
