@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // episode_boundary.hpp - where every episode begins: the policy's whole state as a capsule.
 //
-// A policy's state is what its graphs read and the host did not just write: its own arena, if it
-// has one, and what lies in its input buffers (prompt, strengths, noise, the chunk before). The
-// input buffers are mirrored in an arena of the host's, so one capsule holds them; restoring is one
-// submission for the capsule and one for the buffers. Nothing is captured again, and what is
-// computed afterwards is what was computed after take(), bit for bit.
+// Where the policy has an arena (frt_policy_info), a capsule of its slot 0 is all of it, and
+// restoring is one submission. Where it has none, its state is what lies in its input buffers
+// (prompt, strengths, noise, the chunk before): they are mirrored in an arena of the host's, and
+// restoring is one submission for the capsule and one for the buffers. Nothing is captured again,
+// and what is computed afterwards is what was computed after take(), bit for bit.
 #pragma once
 
 #include <frt/capsule.hpp>
@@ -29,10 +29,12 @@ class EpisodeBoundary {
   uint64_t bytes() const noexcept;
 
  private:
+  void mirror_inputs(const frt_state_v1* states);
+
   PolicyRunner& runner_;
-  State mirror_;
-  Capsules verbs_, model_verbs_;
-  Capsule capsule_, model_capsule_;
+  State mirror_;  // only without an arena of the policy's
+  Capsules verbs_;
+  Capsule capsule_;
   std::vector<frt_copy> into_, out_of_;
   frt_observed observed_{};
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of an engine. Nothing is shared between parts: rows beyond a length keep what they had,
-// and stay finite only if nobody else ever wrote there with another type.
+// Working memory of an engine. Nothing is shared between parts: rows beyond a length keep what they
+// had, and stay finite only if nobody else ever wrote there with another type.
 #include "engine.hpp"
 
 #include <algorithm>
@@ -65,7 +65,6 @@ std::uint64_t Engine::lay_out(Memory& m, std::byte* base, const Config& config,
   m.y = cursor.take(a, rows * d.query_width());
   m.gate = cursor.take(a, rows * d.mlp);
   m.h = cursor.take(a, rows * d.mlp);
-  m.context = cursor.take(a, d.layers * rows * 2 * d.head_dim);
 
   m.expert_x = cursor.take(r, expert * d.expert_width);
   m.expert_normed = cursor.take(a, expert * d.expert_width);
@@ -80,7 +79,6 @@ std::uint64_t Engine::lay_out(Memory& m, std::byte* base, const Config& config,
   m.view = cursor.take<std::int32_t>(FRT_DTYPE_I32, s.views);
   m.view_rows = cursor.take<std::int32_t>(FRT_DTYPE_I32, s.views);
   m.image_rows = cursor.take<std::int32_t>(FRT_DTYPE_I32, 1);
-  m.length = cursor.take<std::int32_t>(FRT_DTYPE_I32, s.ways);
   m.clean_rows = cursor.take<std::int32_t>(FRT_DTYPE_I32, 1);
   return cursor.bytes();
 }
@@ -93,27 +91,29 @@ std::uint64_t Engine::bytes(const Config& config, const Precision& precision, co
   for (const std::int64_t steps : setup.steps) {
     tables += (steps + 1) * d.modulations() * 3 * d.expert_width;
   }
-  const std::int64_t pixels = setup.views * d.image * d.image * 3;
   return lay_out(unused, nullptr, config, precision, setup) +
          bytes_of(FRT_DTYPE_F32, positions * d.head_dim + tables) +
-         bytes_of(setup.image_dtype, pixels) +
-         bytes_of(FRT_DTYPE_F32, (2 * setup.samples + 1) * setup.horizon * d.action_dim);
+         EpisodeState::bytes(config, precision, setup);
 }
 
-Engine::Engine(const Context& context, const Config& config, const Weights& weights,
-               const WeightSource& source, const Precision& precision, const Setup& setup)
+Engine::Engine(const frt_state_v1* states, const Context& context, const Config& config,
+               const Weights& weights, const WeightSource& source, const Precision& precision,
+               const Setup& setup)
     : context_(context),
       dims_(config.dims),
       weights_(weights),
       precision_(precision),
       setup_(setup),
       ops_(context, precision.activation, weights.formats, needed_operators()),
-      stream_(context.create_stream("pi05")) {
-  make_ports();
+      stream_(context.create_stream("pi05")),
+      state_(states, context, config, precision, setup),
+      ports_(state_.ports()) {
   Memory sized;
   memory_ = context.alloc(FRT_SPACE_DEVICE, lay_out(sized, nullptr, config, precision, setup),
                           "activations");
   lay_out(m_, memory_.pointer<std::byte>(), config, precision, setup);
+  m_.context = state_.context_rows();
+  m_.length = state_.length();
   const Recorder recorder(stream_);
   recorder.fill(memory_, 0, memory_.bytes(), 0);
 
@@ -145,29 +145,6 @@ Engine::Engine(const Context& context, const Config& config, const Weights& weig
     own.device.upload(own.host.modulations, stream_);
     first += count;
   }
-}
-
-void Engine::make_ports() {
-  const auto alloc = [&](frt_dtype dtype, std::int64_t elements, const char* name) {
-    Buffer buffer = context_.alloc(FRT_SPACE_DEVICE, bytes_of(dtype, elements), name);
-    Recorder(stream_).fill(buffer, 0, buffer.bytes(), 0);
-    return buffer;
-  };
-  const std::int64_t chunk = setup_.horizon * dims_.action_dim;
-  ports_.images = alloc(setup_.image_dtype, setup_.views * dims_.image * dims_.image * 3, "images");
-  ports_.view_mask = alloc(FRT_DTYPE_I32, setup_.views, "view_mask");
-  ports_.prompt_tokens = alloc(FRT_DTYPE_I32, setup_.ways * setup_.max_prompt, "prompt_tokens");
-  ports_.prompt_length = alloc(FRT_DTYPE_I32, setup_.ways, "prompt_length");
-  ports_.noise = alloc(FRT_DTYPE_F32, setup_.samples * chunk, "noise");
-  if (setup_.ways > 1) {
-    ports_.beta = alloc(FRT_DTYPE_F32, setup_.max_steps() * (setup_.ways - 1), "beta");
-  }
-  ports_.previous = alloc(FRT_DTYPE_F32, chunk, "previous");
-  ports_.previous_weights = alloc(FRT_DTYPE_F32, setup_.horizon, "previous_weights");
-  ports_.continuation =
-      context_.alloc(FRT_SPACE_DEVICE, sizeof(frt_policy_continuation), "continuation");
-  Recorder(stream_).fill(ports_.continuation, 0, sizeof(frt_policy_continuation), 0);
-  ports_.actions = alloc(FRT_DTYPE_F32, setup_.samples * chunk, "actions");
 }
 
 std::vector<Engine::Ways> Engine::passes(const Variant& variant) const {

@@ -24,6 +24,7 @@
 #include <string_view>
 #include <vector>
 
+#include "episode_state.hpp"
 #include "time_tables.hpp"
 #include "weights.hpp"
 
@@ -43,6 +44,7 @@ struct Setup {
   std::int64_t horizon = 50;
   std::int64_t samples = 1;
   std::int64_t ways = 1;
+  std::int64_t slots = 1;  // episodes the state has room for
   Guidance guidance = Guidance::kFused;
   frt_dtype image_dtype = FRT_DTYPE_U8;
   std::vector<std::int64_t> steps = {10};
@@ -65,27 +67,24 @@ struct TapView {
 };
 using Tap = std::function<void(const TapView&)>;
 
-// The buffers of frt/role/policy.h.
-struct Ports {
-  Buffer images, view_mask, prompt_tokens, prompt_length, noise, beta, previous, previous_weights,
-      continuation, actions;
-};
-
 class Engine {
  public:
-  // Allocates and uploads; checks that the backend has every operator.  [setup]
-  Engine(const Context& context, const Config& config, const Weights& weights,
-         const WeightSource& source, const Precision& precision, const Setup& setup);
+  // Allocates and uploads; checks that the backend has every operator. `states` makes the arena.
+  // [setup]
+  Engine(const frt_state_v1* states, const Context& context, const Config& config,
+         const Weights& weights, const WeightSource& source, const Precision& precision,
+         const Setup& setup);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Memory an engine takes, ports included.
+  // Memory an engine takes, its state included.
   static std::uint64_t bytes(const Config& config, const Precision& precision, const Setup& setup);
 
   void observe(const Recorder& recorder, const Variant& variant, const Tap* tap = nullptr) const;
   void act(const Recorder& recorder, const Variant& variant, const Tap* tap = nullptr) const;
 
   const Setup& setup() const noexcept { return setup_; }
+  const EpisodeState& state() const noexcept { return state_; }
   const Ports& ports() const noexcept { return ports_; }
   const Stream& stream() const noexcept { return stream_; }
   const Context& context() const noexcept { return context_; }
@@ -94,7 +93,7 @@ class Engine {
   const TimeTables& tables(std::int64_t steps) const { return tables_.at(steps).host; }
 
  private:
-  // Device memory; A: activation type, R: residual type.
+  // Working memory, of no use after a run; A: activation type, R: residual type.
   struct Memory {
     // Vision, rows V = views * cells.
     void* patches = nullptr;        // (V, patch_columns) A
@@ -110,7 +109,7 @@ class Engine {
     void* y = nullptr;        // (P, query_width) A
     void* gate = nullptr;     // (P, mlp) A
     void* h = nullptr;        // (P, mlp) A
-    void* context = nullptr;  // (layers, P, [keys | values]) A
+    void* context = nullptr;  // (layers, P, [keys | values]) A; in the state
     // Expert, rows E = ways * samples * horizon.
     void* expert_x = nullptr;       // (E, expert_width) R
     void* expert_normed = nullptr;  // (E, expert_width) A
@@ -125,7 +124,7 @@ class Engine {
     std::int32_t* view = nullptr;        // (views)
     std::int32_t* view_rows = nullptr;   // (views)
     std::int32_t* image_rows = nullptr;  // (1)
-    std::int32_t* length = nullptr;      // (ways) valid prefix rows
+    std::int32_t* length = nullptr;      // (ways) valid prefix rows; in the state
     std::int32_t* clean_rows = nullptr;  // (1)
     const float* rope = nullptr;         // (positions, head_dim)
   };
@@ -144,7 +143,6 @@ class Engine {
     return setup_.views * dims_.cells() + setup_.max_prompt + setup_.horizon;
   }
 
-  void make_ports();
   void vision(const Recorder& recorder, const Variant& variant, const Tap* tap) const;
   void prefix(const Recorder& recorder, const Variant& variant, const Ways& ways,
               const Tap* tap) const;
@@ -179,7 +177,8 @@ class Engine {
   Setup setup_;
   Operators ops_;
   Stream stream_;
-  Ports ports_;
+  EpisodeState state_;
+  const Ports& ports_;
   Buffer memory_;
   Memory m_;
   Buffer rope_;

@@ -118,6 +118,7 @@ void Model::load_tokenizer(const Host& host, const Options& options) {
 void Model::load(const Host& host, const frt_model_params& params) {
   auto parts = std::make_unique<Parts>();
   parts->context = Context(host.require<frt_exec_v1>(FRT_EXT_EXEC), params.context);
+  parts->states = host.require<frt_state_v1>(FRT_EXT_STATE);
   parts->options = read_options(ConfigView(params.config), config_, family_);
   parts->face =
       read_interface(config_, synthetic_ ? fs::path() : fs::path(checkpoint_), parts->options);
@@ -127,8 +128,8 @@ void Model::load(const Host& host, const frt_model_params& params) {
   }
   load_weights(host, *parts);
   const Setup setup = setup_of(*parts);
-  parts->engine = std::make_unique<Engine>(parts->context, config_, parts->weights, *parts->source,
-                                           parts->precision, setup);
+  parts->engine = std::make_unique<Engine>(parts->states, parts->context, config_, parts->weights,
+                                           *parts->source, parts->precision, setup);
   parts->observer =
       std::make_unique<Observer>(*parts->engine, config_, parts->face, tokenizer(),
                                  PromptForm{parts->options.prompt_template, parts->options.tags});
@@ -164,6 +165,7 @@ Setup Model::setup_of(const Parts& parts) const {
   setup.horizon = config_.horizon;
   setup.samples = options.samples;
   setup.ways = static_cast<std::int64_t>(options.tags.size()) + 1;
+  setup.slots = options.slots;
   setup.guidance = options.guidance;
   setup.image_dtype = parts.face.image_dtype();
   setup.steps = options.steps;
@@ -189,10 +191,11 @@ void Model::load_weights(const Host& host, Parts& parts) {
   const std::uint64_t running = Engine::bytes(config_, parts.precision, setup_of(parts));
   const frt_device_info device = parts.context.info().device;
   if (needed + running > device.memory_free) {
-    throw Error(FRT_ERR_OUT_OF_MEMORY,
-                "model '" + name_ + "': the weights need " + gigabytes(needed) +
-                    ", working memory " + gigabytes(running) + "; " + device.name + " has " +
-                    gigabytes(device.memory_free) + " free; lower samples or prompt_buckets");
+    throw Error(FRT_ERR_OUT_OF_MEMORY, "model '" + name_ + "': the weights need " +
+                                           gigabytes(needed) + ", working memory " +
+                                           gigabytes(running) + "; " + device.name + " has " +
+                                           gigabytes(device.memory_free) +
+                                           " free; lower samples, slots or prompt_buckets");
   }
   parts.weights =
       build_weights(config_, parts.precision.activation, *parts.source, std::move(memory));
@@ -363,6 +366,28 @@ void Model::set_continuation(const frt_policy_previous& previous, frt_stream str
   own.control->submit(parts, stream);
 }
 
+const std::vector<frt_fingerprint_field>& Model::fingerprint() {
+  if (!fingerprint_.empty()) return fingerprint_;
+  const Parts& own = parts();
+  auto& fields = fingerprint_text_;
+  fields.clear();
+  fields.emplace_back("config", canonical_text(config_));
+  if (synthetic_) {
+    fields.emplace_back("weights", checkpoint_);
+  } else {
+    for (const auto& [file, digest] : models::Checkpoint::open(checkpoint_).digests()) {
+      fields.emplace_back("weights:" + file, digest);
+    }
+  }
+  fields.emplace_back("formats", formats_text_);
+  fields.emplace_back("activations", dtype_name(own.precision.activation));
+  fields.emplace_back("residual", dtype_name(own.precision.residual));
+  fields.emplace_back("guidance", own.options.guidance == Guidance::kSerial ? "serial" : "fused");
+  fields.emplace_back("layout", own.engine->state().canonical_text());
+  for (const auto& [name, value] : fields) fingerprint_.push_back({name.c_str(), value.c_str()});
+  return fingerprint_;
+}
+
 // ---- descriptions ----------------------------------------------------------------------------
 
 void Model::describe() {
@@ -373,6 +398,7 @@ void Model::describe() {
   formats_text_ = describe_formats(own.weights.totals);
   info_.parameters = own.weights.totals.parameters;
   info_.weight_bytes = own.weights.totals.bytes;
+  info_.state_bytes = own.engine->state().slot_bytes() * static_cast<std::uint64_t>(setup.slots);
   info_.scratch_bytes = own.engine->memory_bytes();
 
   const auto add = [&](const char* name, const char* doc, const Buffer& buffer, bool input,
@@ -425,6 +451,7 @@ void Model::describe() {
   p.guidance_ways = static_cast<std::uint32_t>(setup.ways);
   p.has_split = 1;
   p.has_continuation = 1;
+  p.state = own.engine->state().handle();
   p.infer = own.infer;
   p.observe = own.observe;
   p.act = own.act;

@@ -45,6 +45,7 @@ class Model {
   // Declared in the order in which they are made.
   struct Parts {
     Context context;
+    const frt_state_v1* states = nullptr;
     Options options;
     Interface face;
     Precision precision;
@@ -61,6 +62,8 @@ class Model {
   frt_status key(GraphKind kind, const frt_policy_shape& shape, frt_shape_key& key) const noexcept;
   void set_guidance(std::span<const float> strengths, frt_stream stream);
   void set_continuation(const frt_policy_previous& previous, frt_stream stream);
+  // What a capsule depends on; computes digests on the first call.  [setup]
+  const std::vector<frt_fingerprint_field>& fingerprint();
 
   const frt_policy_info& policy_info() const { return parts(), policy_info_; }
   const frt_model_info& info() const noexcept { return info_; }
@@ -86,6 +89,8 @@ class Model {
   std::optional<models::SentencePiece> tokenizer_;
   std::unique_ptr<Parts> parts_;
   std::string architecture_text_, formats_text_, names_json_, metadata_json_;
+  std::vector<std::pair<std::string, std::string>> fingerprint_text_;
+  std::vector<frt_fingerprint_field> fingerprint_;  // views of it
   frt_model_info info_{};
   frt_policy_info policy_info_{};
   std::vector<frt_port> port_table_;

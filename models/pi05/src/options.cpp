@@ -58,6 +58,11 @@ constexpr frt_config_option kSamples = {
     0,         "1",
     nullptr,   1,
     64,        "chunks that one inference can make of one observation, from noises of their own"};
+constexpr frt_config_option kSlots = {
+    "slots", FRT_CONFIG_INT,
+    0,       "1",
+    nullptr, 1,
+    1024,    "episodes whose state is kept side by side; inference is in slot 0, fork moves them"};
 constexpr frt_config_option kPreset = {
     "preset",
     FRT_CONFIG_STRING,
@@ -132,13 +137,12 @@ constexpr frt_config_option kTags = {
 constexpr frt_config_option kBeta = {
     "beta", FRT_CONFIG_FLOAT, 0, "1.5", nullptr, 1, 100, "guidance strength at start, 1: none"};
 
-constexpr frt_config_option kPlain[] = {kActivations, kResidual,      kHorizon,      kSteps,
-                                        kPrompts,     kSamples,       kPreset,       kNormStats,
-                                        kTokenizer,   kDefaultPrompt, kStateInPrompt};
-constexpr frt_config_option kGuided[] = {kActivations, kResidual,      kHorizon,       kSteps,
-                                         kPrompts,     kSamples,       kPreset,        kNormStats,
-                                         kTokenizer,   kDefaultPrompt, kStateInPrompt, kGuidance,
-                                         kTemplate,    kTags,          kBeta};
+constexpr frt_config_option kPlain[] = {kActivations, kResidual,  kHorizon,       kSteps,
+                                        kPrompts,     kSamples,   kSlots,         kPreset,
+                                        kNormStats,   kTokenizer, kDefaultPrompt, kStateInPrompt};
+constexpr frt_config_option kGuided[] = {
+    kActivations, kResidual,  kHorizon,       kSteps,         kPrompts,  kSamples,  kSlots, kPreset,
+    kNormStats,   kTokenizer, kDefaultPrompt, kStateInPrompt, kGuidance, kTemplate, kTags,  kBeta};
 constexpr frt_config_schema_v1 kPlainSchema = config_schema(kNoOptions, kPlain);
 constexpr frt_config_schema_v1 kGuidedSchema = config_schema(kNoOptions, kGuided);
 
@@ -201,6 +205,7 @@ Options read_options(const ConfigView& view, const Config& config, Family family
   }
   std::sort(options.prompts.begin(), options.prompts.end());
   options.samples = view.get_int("samples");
+  options.slots = view.get_int("slots");
   options.preset = view.get_string("preset");
   options.norm_stats = view.get_string("norm_stats");
   options.tokenizer = view.get_string("tokenizer");

@@ -28,6 +28,7 @@ struct Options {
   std::vector<std::int64_t> steps;    // captured; empty: the checkpoint's. The first is the default
   std::vector<std::int64_t> prompts;  // buckets of prompt tokens, ascending, the last is the limit
   std::int64_t samples = 1;
+  std::int64_t slots = 1;
   std::string preset;
   std::string norm_stats, tokenizer, default_prompt;  // paths; empty: none given
   Choice state_in_prompt = Choice::kAuto;

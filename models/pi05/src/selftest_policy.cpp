@@ -73,8 +73,8 @@ void check_case(const Model& model, const Json& entry, const fs::path& folder, C
   setup.ways = guided ? 2 : 1;
   setup.guidance = Guidance::kFused;
   setup.image_dtype = face.image_dtype();
-  const Engine engine(model.parts().context, model.config(), model.parts().weights,
-                      *model.parts().source, model.parts().precision, setup);
+  const Engine engine(model.parts().states, model.parts().context, model.config(),
+                      model.parts().weights, *model.parts().source, model.parts().precision, setup);
   PromptForm form;
   if (guided) form.tags = {"Advantage: positive"};
   Observer observer(engine, model.config(), face, model.tokenizer(), form);

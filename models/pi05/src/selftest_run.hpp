@@ -33,8 +33,8 @@ class Runner {
  public:
   Runner(const Model& model, const Setup& setup)
       : model_(model),
-        engine_(model.parts().context, model.config(), model.parts().weights, *model.parts().source,
-                model.parts().precision, setup) {}
+        engine_(model.parts().states, model.parts().context, model.config(), model.parts().weights,
+                *model.parts().source, model.parts().precision, setup) {}
 
   // Runs and returns every tensor with `traced`, else the actions alone. `room`: prompt rows of the
   // variant, 0: as many as the longest prompt has.

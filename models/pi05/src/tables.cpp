@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables model, role, observation and tokenizer.
+// The tables model, role, capsule, observation and tokenizer.
 #include "tables.hpp"
 
 #include <algorithm>
@@ -63,6 +63,7 @@ const void* extension(frt_model model, const char* id) {
   if (!self.loaded()) return nullptr;
   if (wanted == FRT_EXT_ROLE_POLICY) return &role_table();
   if (wanted == FRT_EXT_OBSERVATION) return &observation_table();
+  if (wanted == FRT_EXT_CAPSULE) return &capsule_table();
   if (wanted == FRT_EXT_SELFTEST) return &selftest_table();
   return nullptr;
 }
@@ -136,6 +137,29 @@ frt_status set_continuation(frt_model model, const frt_policy_previous* previous
       throw Error(FRT_ERR_INVALID_ARGUMENT, "set_continuation: previous must be given");
     }
     model_of(model).set_continuation(*previous, stream);
+  });
+}
+
+// ---- capsules --------------------------------------------------------------------------------
+
+const EpisodeState& state_of(void* model) {
+  return static_cast<Model*>(model)->parts().engine->state();
+}
+
+frt_status capsule_layout(void* model, const frt_capsule_layout** layout, frt_error* error) {
+  return guard(error, [&] { *layout = &state_of(model).layout(); });
+}
+
+frt_status capsule_state(void* model, frt_state* state, frt_error* error) {
+  return guard(error, [&] { *state = state_of(model).handle(); });
+}
+
+frt_status fingerprint(void* model, const frt_fingerprint_field** fields, uint64_t* count,
+                       frt_error* error) {
+  return guard(error, [&] {
+    const std::vector<frt_fingerprint_field>& known = static_cast<Model*>(model)->fingerprint();
+    *fields = known.data();
+    *count = known.size();
   });
 }
 
@@ -272,6 +296,12 @@ const frt_role_policy_v1& role_table() noexcept {
                                                 set_prompt,
                                                 set_guidance,
                                                 set_continuation};
+  return kTable;
+}
+
+const frt_capsule_v1& capsule_table() noexcept {
+  static constexpr frt_capsule_v1 kTable = {sizeof(frt_capsule_v1), 0, capsule_layout,
+                                            capsule_state, fingerprint};
   return kTable;
 }
 

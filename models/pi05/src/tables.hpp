@@ -2,6 +2,7 @@
 // tables.hpp - the C tables of a model object, and the plugin object both plugins share.
 #pragma once
 
+#include <frt/capsule.h>
 #include <frt/model.h>
 #include <frt/observation.h>
 #include <frt/role/policy.h>
@@ -34,6 +35,7 @@ inline Model& model_of(frt_model model) noexcept {
 
 const frt_model_v1& model_table() noexcept;
 const frt_role_policy_v1& role_table() noexcept;
+const frt_capsule_v1& capsule_table() noexcept;
 const frt_observation_v1& observation_table() noexcept;
 const frt_tokenizer_v1& tokenizer_table() noexcept;
 const frt_selftest_v1& selftest_table() noexcept;
