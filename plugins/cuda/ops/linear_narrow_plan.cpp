@@ -108,7 +108,10 @@ NarrowPlan plan_narrow(NarrowArgs& args, int32_t rows, const NarrowDevice& devic
   const int32_t own_tiles = (tiles + clusters - 1) / clusters;
   for (rows = std::min(rows, kNarrowRows); rows > 0; rows = rows > 8 ? 8 : rows / 2) {
     const int32_t halves = rows > 8 ? 2 : 1;
-    const int64_t x = pitch * rows * count;
+    const bool scaled = copies[kXF16] || copies[kXF16Fp4];
+    const int32_t inverses =
+        scaled ? args.part_cols / kNarrowXUnit * narrow_padded_rows(rows) * 4 : 0;
+    const int64_t x = pitch * rows * count + inverses;
     const int32_t shares = args.split > 1 ? own_tiles * args.split * halves * 128 * 4 : 0;
     const int64_t most = device.shared_block - kStaticBytes - x - shares;
     int32_t sums = 0, ring = 0;
@@ -126,7 +129,7 @@ NarrowPlan plan_narrow(NarrowArgs& args, int32_t rows, const NarrowDevice& devic
     }
     // Copies are issued no faster than memory delivers, and x waits behind them. That costs most
     // where much is to be done once x is there.
-    args.early_stages = std::min(plan.stages, copies[kXF16] || copies[kXF16Fp4] ? 3 : plan.stages);
+    args.early_stages = std::min(plan.stages, scaled ? 3 : plan.stages);
     int32_t offset = ring;
     for (int copy = 0; copy < kXCopies; ++copy) {
       args.x_offset[copy] = copies[copy] ? offset : -1;
@@ -135,6 +138,8 @@ NarrowPlan plan_narrow(NarrowArgs& args, int32_t rows, const NarrowDevice& devic
       args.x_pitch[copy] = static_cast<int32_t>(pitch);
       offset += args.x_pitch[copy] * rows;
     }
+    args.x_inverse_offset = scaled ? offset : -1;
+    offset += inverses;
     args.sums_offset = offset;
     args.shares_offset = offset + sums;
     args.rows = rows;

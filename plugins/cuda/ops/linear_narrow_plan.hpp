@@ -72,12 +72,20 @@ struct NarrowArgs {
   int32_t early_stages = 0;                   // filled before x is read
   int32_t x_offset[kXCopies] = {-1, -1, -1};  // bytes; -1: not used
   int32_t x_pitch[kXCopies] = {0, 0, 0};      // bytes from row to row
+  int32_t x_inverse_offset = -1;              // f32 (units of columns, padded rows); -1: not used
   int32_t sums_offset = 0;
   // Blocks of a cluster that share its tiles, each with its columns; the sums meet in the first.
   int32_t split = 1;
   int32_t part_cols = 0;  // multiple of 256
   int32_t shares_offset = 0;
 };
+
+// Columns of a row of x that are scaled by the same power of two where x becomes f16.
+inline constexpr int kNarrowXUnit = 256;
+// Rows of x as the tensor cores take them, eight at a time.
+inline constexpr int32_t narrow_padded_rows(int32_t rows) {
+  return rows > 8 ? 16 : 8;
+}
 
 inline constexpr int kNarrowMaxShares = 16;  // tiles per cluster, if split
 

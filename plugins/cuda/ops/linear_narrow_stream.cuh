@@ -26,8 +26,10 @@
 //   e4m3   the hardware's conversion to f16, two values each
 //   e2m1   bits moved to their places in f16, times the group's scale: exact in f16; sm_90 has no
 //          conversion of its own
-// f16 has less range than bf16: x is scaled by a power of two per row that brings its largest
-// value to [2^13, 2^14); what is 2^31 below that is lost, f32 sums would lose it as well.
+// f16 has less range than bf16: 256 columns of a row of x at a time are scaled by the power of two
+// that brings the largest value to [2^13, 2^14); what is 2^31 below that is lost, f32 sums would
+// lose it as well. The inverse multiplies the sums of each chunk. So a warp converts what it loaded
+// at once, and nothing waits for the largest value of a whole row.
 //
 // A group's sums of a tile meet in shared memory, added in the order of warps: deterministic.
 #pragma once
@@ -124,12 +126,30 @@ __device__ __forceinline__ void chunk_fp4(const uint8_t* slot, const uint8_t* sc
   }
 }
 
+// sums += inverse * scale * (sums of a chunk). `inverses`: of this lane's first two rows of x;
+// `scales`: of its two rows of weights.
+template <int kHalves>
+__device__ __forceinline__ void add_chunk(TileSums<kHalves>& sums, const TileSums<kHalves>& chunk,
+                                          const float* inverses, float2 scales) {
+#pragma unroll
+  for (int h = 0; h < kHalves; ++h) {
+    const float2 inverse = *reinterpret_cast<const float2*>(inverses + h * 8);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float value = (chunk.even[h][i] + chunk.odd[h][i]) * (i < 2 ? scales.x : scales.y);
+      sums.even[h][i] += (i % 2 == 0 ? inverse.x : inverse.y) * value;
+    }
+  }
+}
+
 // `count` chunks of one tile, while as many are copied (`copying`) into the slots that get free.
 template <NarrowKind kKind, int kHalves, int kStages>
 __device__ __forceinline__ void multiply_chunks(RingPlace& ring, Copies& copies, bool copying,
-                                                const uint8_t* (&x)[kHalves], int first, int count,
+                                                const uint8_t* (&x)[kHalves],
+                                                const float*& inverses, int first, int count,
                                                 float2 scales, TileSums<kHalves>& sums) {
-  constexpr int kXStep = kNarrowGroup * narrow_chunk_cols(kKind) * 2;
+  constexpr int kCols = kNarrowGroup * narrow_chunk_cols(kKind);  // from chunk to chunk
+  constexpr int kXStep = kCols * 2, kInverseStep = kCols / kNarrowXUnit * kHalves * 8;
   const uint32_t lane = threadIdx.x % 32;
 #pragma unroll 1
   for (int chunk = first; chunk < first + count; ++chunk) {
@@ -137,24 +157,22 @@ __device__ __forceinline__ void multiply_chunks(RingPlace& ring, Copies& copies,
     const uint8_t* const slot = ring.begin + ring.offset;
     if constexpr (kKind == NarrowKind::kBf16) {
       chunk_bf16<kHalves>(slot, x, sums);
-    } else if constexpr (kKind == NarrowKind::kFp8) {
-      chunk_fp8<kHalves>(slot, x, sums);
-    } else if constexpr (kKind == NarrowKind::kFp8Block) {
-      TileSums<kHalves> one;
-      chunk_fp8<kHalves>(slot, x, one);
-      const float low = __shfl_sync(~0u, scales.x, chunk % 32);
-      const float high = __shfl_sync(~0u, scales.y, chunk % 32);
-#pragma unroll
-      for (int h = 0; h < kHalves; ++h) {
-        sums.even[h][0] += low * (one.even[h][0] + one.odd[h][0]);
-        sums.even[h][1] += low * (one.even[h][1] + one.odd[h][1]);
-        sums.even[h][2] += high * (one.even[h][2] + one.odd[h][2]);
-        sums.even[h][3] += high * (one.even[h][3] + one.odd[h][3]);
-      }
     } else {
-      __syncwarp();  // the scales were copied by other lanes
-      chunk_fp4<kHalves>(slot, slot - lane * 16 + 2048 + lane / 4 * 16 + lane % 4 * 2, x, sums);
-      __syncwarp();
+      TileSums<kHalves> one;
+      float2 factors = make_float2(1, 1);
+      if constexpr (kKind == NarrowKind::kNvfp4) {
+        __syncwarp();  // the scales were copied by other lanes
+        chunk_fp4<kHalves>(slot, slot - lane * 16 + 2048 + lane / 4 * 16 + lane % 4 * 2, x, one);
+        __syncwarp();
+      } else {
+        chunk_fp8<kHalves>(slot, x, one);
+      }
+      if constexpr (kKind == NarrowKind::kFp8Block) {
+        factors.x = __shfl_sync(~0u, scales.x, chunk % 32);
+        factors.y = __shfl_sync(~0u, scales.y, chunk % 32);
+      }
+      add_chunk<kHalves>(sums, one, inverses, factors);
+      inverses += kInverseStep;
     }
 #pragma unroll
     for (int h = 0; h < kHalves; ++h) x[h] += kXStep;
@@ -201,7 +219,6 @@ template <int kHalves, int kStages>  // groups of eight rows of x; slots of a wa
 __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
     narrow_stream(const __grid_constant__ NarrowArgs a) {
   extern __shared__ __align__(128) uint8_t shared[];
-  __shared__ uint32_t largest[16];
   pdl_trigger();
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32, g = lane / 4, t = lane % 4;
@@ -237,11 +254,9 @@ __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
   };
   fill(0, a.early_stages);
   float2 scales = load_scales(a, first_tile, 0);
-  if (thread < 16) largest[thread] = 0;
-  __syncthreads();
 
   pdl_wait();
-  load_x(a, shared, largest);
+  load_x(a, shared);
   fill(a.early_stages, kStages);
   if (split) cluster_wait();  // the first block has begun: it may be written to
   const int active = active_rows(a.first_row + a.rows, a.row_count) - a.first_row;
@@ -275,24 +290,26 @@ __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
       x[h] = shared + a.x_offset[copy] + x_row[h] * a.x_pitch[copy] + t * 16 +
              warp * narrow_chunk_cols(kind) * 2;
     }
+    const float* inverses = reinterpret_cast<const float*>(shared + a.x_inverse_offset) +
+                            warp * narrow_chunk_cols(kind) / kNarrowXUnit * kHalves * 8 + 2 * t;
     TileSums<kHalves> acc;
     for (int first = 0; first < chunks;) {
       const bool copying = !copies.finished(a);
       int count = copying ? min(chunks - first, copies.chunks) : chunks - first;
       if (kind == NarrowKind::kBf16) {
-        multiply_chunks<NarrowKind::kBf16, kHalves, kStages>(ring, copies, copying, x, first, count,
-                                                             scales, acc);
+        multiply_chunks<NarrowKind::kBf16, kHalves, kStages>(ring, copies, copying, x, inverses,
+                                                             first, count, scales, acc);
       } else if (kind == NarrowKind::kFp8) {
-        multiply_chunks<NarrowKind::kFp8, kHalves, kStages>(ring, copies, copying, x, first, count,
-                                                            scales, acc);
+        multiply_chunks<NarrowKind::kFp8, kHalves, kStages>(ring, copies, copying, x, inverses,
+                                                            first, count, scales, acc);
       } else if (kind == NarrowKind::kFp8Block) {
         if (first > 0 && first % 32 == 0) scales = load_scales(a, tile, first);
         count = min(count, 32 - first % 32);
-        multiply_chunks<NarrowKind::kFp8Block, kHalves, kStages>(ring, copies, copying, x, first,
-                                                                 count, scales, acc);
+        multiply_chunks<NarrowKind::kFp8Block, kHalves, kStages>(ring, copies, copying, x, inverses,
+                                                                 first, count, scales, acc);
       } else {
-        multiply_chunks<NarrowKind::kNvfp4, kHalves, kStages>(ring, copies, copying, x, first,
-                                                              count, scales, acc);
+        multiply_chunks<NarrowKind::kNvfp4, kHalves, kStages>(ring, copies, copying, x, inverses,
+                                                              first, count, scales, acc);
       }
       first += count;
       if (copying) copies.done(a, count);
@@ -322,7 +339,6 @@ __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
         value += tile_sums[w * kWarpSums + n * kNarrowSumStride + m];
       }
       value *= factor;
-      if (kind != NarrowKind::kBf16) value *= x_inverse(largest[n]);
       if (!split) {
         finish(a, part, local, n, m, active, value);
       } else if (rank == 0) {

@@ -92,77 +92,66 @@ __device__ __forceinline__ uint32_t to_f16(uint32_t pair, float factor) {
 
 constexpr int kXBatch = 4;  // loads of x in flight per thread
 
-// Piece `q` of row `row`; the next of a thread is `threads` pieces on.
-struct XPiece {
-  int row, q;
-  __device__ __forceinline__ void advance(int threads, int pieces) {
-    q += threads;
-    while (q >= pieces) {
-      q -= pieces;
+// The columns of one row that a warp loads together, and that share a power of two; the next of a
+// warp are `warps` units on.
+struct XUnit {
+  int row, unit;
+  __device__ __forceinline__ void advance(int warps, int units) {
+    unit += warps;
+    while (unit >= units) {
+      unit -= units;
       ++row;
     }
   }
 };
 
-// Copies this block's columns of x into shared memory in the forms that are needed. `largest`:
-// (rows) zeroed before.
-__device__ __forceinline__ void load_x(const NarrowArgs& a, uint8_t* shared, uint32_t* largest) {
-  const int threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
+// Copies this block's columns of x into shared memory in the forms that are needed.
+__device__ __forceinline__ void load_x(const NarrowArgs& a, uint8_t* shared) {
+  const int warps = static_cast<int>(blockDim.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x % 32);
   const int begin = cluster_rank() * a.part_cols;
-  const int pieces = a.part_cols / 8, valid = (a.cols - begin) / 8;
-  // The bits as they come lie where the first copy in f16 will be.
-  const int half = a.x_offset[kXF16] >= 0 ? kXF16 : kXF16Fp4;
-  const bool halves = a.x_offset[half] >= 0, bits = a.x_offset[kXBf16] >= 0;
+  const int units = a.part_cols / kNarrowXUnit, valid = (a.cols - begin) / 8;
+  const int padded = narrow_padded_rows(a.rows);
+  const bool bits = a.x_offset[kXBf16] >= 0, halves = a.x_inverse_offset >= 0;
   const bf16* const source = static_cast<const bf16*>(a.x) + begin;
-  XPiece first{0, 0};
-  first.advance(thread, pieces);
-  // `pieces` is a multiple of 16: a half of a warp is of one row.
-  const unsigned half_warp = 0xFFFFu << (thread & 16);
-  for (XPiece piece = first; __any_sync(~0u, piece.row < a.rows);) {
+  float* const inverses = reinterpret_cast<float*>(shared + a.x_inverse_offset);
+  XUnit unit{0, 0};
+  unit.advance(static_cast<int>(threadIdx.x) / 32, units);
+  while (unit.row < a.rows) {
     uint4 v[kXBatch];
-    XPiece at[kXBatch];
+    XUnit at[kXBatch];
 #pragma unroll
     for (int i = 0; i < kXBatch; ++i) {
-      at[i] = piece;
-      piece.advance(threads, pieces);
+      at[i] = unit;
+      unit.advance(warps, units);
+      const int q = at[i].unit * 32 + lane;
       v[i] = make_uint4(0, 0, 0, 0);
-      if (at[i].row < a.rows && at[i].q < valid) {
-        v[i] = __ldcg(reinterpret_cast<const uint4*>(source + at[i].row * a.x_stride) + at[i].q);
+      if (at[i].row < a.rows && q < valid) {
+        v[i] = __ldcg(reinterpret_cast<const uint4*>(source + at[i].row * a.x_stride) + q);
       }
     }
 #pragma unroll
     for (int i = 0; i < kXBatch; ++i) {
-      const bool inside = at[i].row < a.rows;
-      if (inside && bits) {
-        uint8_t* target = shared + a.x_offset[kXBf16] + at[i].row * a.x_pitch[kXBf16];
-        *reinterpret_cast<uint4*>(target + x_place(kXBf16, at[i].q)) = v[i];
-      }
+      const int row = at[i].row, q = at[i].unit * 32 + lane;
+      if (row >= a.rows) break;
+      const auto store = [&](NarrowX copy, const uint4& value) {
+        uint8_t* const target = shared + a.x_offset[copy] + row * a.x_pitch[copy];
+        *reinterpret_cast<uint4*>(target + x_place(copy, q)) = value;
+      };
+      if (bits) store(kXBf16, v[i]);
       if (!halves) continue;
-      if (inside) {
-        uint8_t* target = shared + a.x_offset[half] + at[i].row * a.x_pitch[half];
-        *reinterpret_cast<uint4*>(target + x_place(half, at[i].q)) = v[i];
-      }
       const uint32_t pair = __vmaxu2(__vmaxu2(v[i].x & 0x7FFF7FFFu, v[i].y & 0x7FFF7FFFu),
                                      __vmaxu2(v[i].z & 0x7FFF7FFFu, v[i].w & 0x7FFF7FFFu));
-      const uint32_t most = __reduce_max_sync(half_warp, max(pair & 0xFFFFu, pair >> 16));
-      if (thread % 16 == 0 && inside) atomicMax(largest + at[i].row, most);
-    }
-  }
-  __syncthreads();
-  if (!halves) return;
-  const bool both = half == kXF16 && a.x_offset[kXF16Fp4] >= 0;
-  for (XPiece piece = first; piece.row < a.rows; piece.advance(threads, pieces)) {
-    const float factor = x_factor(largest[piece.row]);
-    uint8_t* const place =
-        shared + a.x_offset[half] + piece.row * a.x_pitch[half] + x_place(half, piece.q);
-    uint4 v = load_shared(place);
-    v = make_uint4(to_f16(v.x, factor), to_f16(v.y, factor), to_f16(v.z, factor),
-                   to_f16(v.w, factor));
-    const uint4 fp4 = order_fp4(v);
-    *reinterpret_cast<uint4*>(place) = half == kXF16 ? v : fp4;
-    if (both) {
-      uint8_t* target = shared + a.x_offset[kXF16Fp4] + piece.row * a.x_pitch[kXF16Fp4];
-      *reinterpret_cast<uint4*>(target + x_place(kXF16Fp4, piece.q)) = fp4;
+      const uint32_t largest = __reduce_max_sync(~0u, max(pair & 0xFFFFu, pair >> 16));
+      const float factor = x_factor(largest);
+      const uint4 half = make_uint4(to_f16(v[i].x, factor), to_f16(v[i].y, factor),
+                                    to_f16(v[i].z, factor), to_f16(v[i].w, factor));
+      if (a.x_offset[kXF16] >= 0) store(kXF16, half);
+      if (a.x_offset[kXF16Fp4] >= 0) store(kXF16Fp4, order_fp4(half));
+      // Rows beyond the last are the last one.
+      if (lane < padded && min(lane, a.rows - 1) == row) {
+        inverses[at[i].unit * padded + lane] = x_inverse(largest);
+      }
     }
   }
   __syncthreads();
