@@ -5,6 +5,7 @@
 #include <frt/plugin.hpp>
 
 #include "ops/registry.hpp"
+#include "scratch.hpp"
 #include "status.hpp"
 
 namespace frt::cuda {
@@ -32,6 +33,7 @@ Device::Device(int ordinal, const DeviceOptions& options, const Host& host)
   properties_.l2_bytes = static_cast<std::size_t>(attribute(*this, cudaDevAttrL2CacheSize));
   check(cudaDeviceGetStreamPriorityRange(&least_priority_, &greatest_priority_),
         "reading the device");
+  gang_ = std::make_shared<ScratchPool>(*this);
   register_operators(kernels_);
 }
 

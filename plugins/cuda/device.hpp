@@ -25,6 +25,7 @@ class Host;
 namespace frt::cuda {
 
 class Blas;
+class ScratchPool;
 
 // What operators ask of the hardware.
 struct DeviceProperties {
@@ -57,6 +58,11 @@ class Device {
   // cuBLASLt, loaded when it is first asked for; throws frt::Error(FRT_ERR_UNSUPPORTED) naming the
   // library where it is missing. Defined beside Blas.  [setup]
   Blas& blas();
+
+  // The right to launch kernels whose blocks wait for each other (Stream::gang): a pool without
+  // memory, whose users run one after the other. Its mutex is held from asking until the launch.
+  const std::shared_ptr<ScratchPool>& gang() const noexcept { return gang_; }
+  std::mutex& gang_mutex() noexcept { return gang_mutex_; }
 
   // Makes the device current for this thread.  [any]
   void make_current() const noexcept;
@@ -105,6 +111,8 @@ class Device {
   std::atomic<cudaError_t> lost_{cudaSuccess};
   std::atomic<frt_status> late_{FRT_OK};
   cudaStream_t service_stream_ = nullptr;
+  std::shared_ptr<ScratchPool> gang_;
+  std::mutex gang_mutex_;
   std::mutex blas_mutex_;
   std::shared_ptr<Blas> blas_;  // shared only so that its type may be incomplete here
   KernelList kernels_;

@@ -113,19 +113,25 @@ void Stream::refuse_foreign_capture() {
 
 // ---- scratch ------------------------------------------------------------------------------
 
-void Stream::use_pool() {
+void Stream::use_pool(const std::shared_ptr<ScratchPool>& pool) {
   refuse_foreign_capture();
   if (recording_) {
     auto& pools = recording_->kept.pools;
-    if (pools.empty()) pools.push_back(pool_);
+    if (std::find(pools.begin(), pools.end(), pool) == pools.end()) pools.push_back(pool);
     return;
   }
-  const frt_status status = pool_->enter(lane_, stream_);
+  const frt_status status = pool->enter(lane_, stream_);
   if (status != FRT_OK) throw Error(status, "scratch memory: ordering its users failed");
 }
 
+std::unique_lock<std::mutex> Stream::gang() {
+  std::unique_lock<std::mutex> lock(device_.gang_mutex());
+  use_pool(device_.gang());
+  return lock;
+}
+
 void* Stream::scratch(std::size_t bytes) {
-  use_pool();
+  use_pool(pool_);
   const std::shared_ptr<Block>& block = pool_->reserve(bytes);
   if (recording_) {
     auto& blocks = recording_->kept.blocks;
@@ -191,7 +197,7 @@ void Stream::copy_staged(const frt_backend_copy& copy) {
     submit_task({&device_, HostCopy{copy.target, copy.source, copy.bytes}});
     return;
   }
-  use_pool();
+  use_pool(pool_);
   const std::shared_ptr<Block>& block = pool_->staging();
   if (recording_) recording_->kept.blocks.push_back(block);
   auto* target = static_cast<std::byte*>(copy.target);
@@ -278,7 +284,9 @@ frt_status Stream::launch(Exec& exec) noexcept {
   if (&exec.device() != &device_) return FRT_ERR_MISMATCH;
   if (const frt_status status = device_.enter(); status != FRT_OK) return status;
   if (recording_) return refuse_in_capture("an executable was launched into the capture");
+  std::unique_lock<std::mutex> gang;
   for (const auto& pool : exec.pools()) {
+    if (pool == device_.gang()) gang = std::unique_lock<std::mutex>(device_.gang_mutex());
     if (const frt_status status = pool->enter(lane_, stream_); status != FRT_OK) return status;
   }
   return device_.note(cudaGraphLaunch(exec.native(), stream_));

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <mutex>
 
 #include "host_task.hpp"
 
@@ -44,6 +45,12 @@ class Stream {
   // one stream never overlap (graph.hpp), so they share it. May allocate: [setup] or [driver].
   void* scratch(std::size_t bytes);
 
+  // Before the launch of a kernel whose blocks wait for each other, so that all of them must be on
+  // the device at once: two such kernels of two streams, each with a part of the processors, would
+  // wait for ever. What this stream submits next, or the executable it records, runs behind every
+  // other user of the right. Launch before the lock goes.  [driver]
+  [[nodiscard]] std::unique_lock<std::mutex> gang();
+
   // Around one operator: makes the device current and refuses streams of another device.
   class OperatorScope {
    public:
@@ -69,7 +76,7 @@ class Stream {
   void copy_staged(const frt_backend_copy& copy);
   void submit_task(const HostTask& task);
   void refuse_foreign_capture();
-  void use_pool();
+  void use_pool(const std::shared_ptr<ScratchPool>& pool);
   frt_status refuse_in_capture(const char* what) noexcept;
 
   Device& device_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A mixture-of-experts block of 1 to 8 rows in one launch (sm_90): one block per processor, all of
-// them there at once, so that they can wait for each other. Three phases:
+// them there at once (Stream::gang), so that they can wait for each other. Three phases:
 //
 //   enter   norm, computed by every block for itself; router logits, the shared expert's scale and
 //           hidden values. Then every block chooses the experts from all logits
@@ -448,23 +448,12 @@ __global__ void __launch_bounds__(kFusedThreads, 1)
 }  // namespace
 
 void launch_fused(Stream& stream, bool fp8, int blocks, const FusedArgs& args) {
-  Device& device = stream.device();
   auto* kernel = fp8 ? fused_kernel<MoeFormat::kFp8> : fused_kernel<MoeFormat::kBf16>;
   const auto bytes = static_cast<std::size_t>(args.layout.bytes);
-  raise_shared_limit(device, kernel, bytes);
-  cudaLaunchAttribute attributes[2]{};
-  attributes[0].id = cudaLaunchAttributeCooperative;
-  attributes[0].val.cooperative = 1;
-  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[1].val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(kFusedThreads);
-  config.dynamicSmemBytes = bytes;
-  config.stream = stream.native();
-  config.attrs = attributes;
-  config.numAttrs = 2;
-  device.check(cudaLaunchKernelEx(&config, kernel, args), "kernel launch");
+  // A cooperative launch would make sure that all blocks are there, too, but would not start before
+  // the kernel in front has ended.
+  const auto gang = stream.gang();
+  launch(stream, {dim3(static_cast<unsigned>(blocks)), dim3(kFusedThreads), bytes}, kernel, args);
 }
 
 }  // namespace frt::cuda
