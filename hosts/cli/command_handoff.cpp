@@ -18,7 +18,9 @@
 #include "cli/loaded_model.hpp"
 #include "cli/robot_setup.hpp"
 #include "cli/signals.hpp"
+#include "cli/table.hpp"
 #include "lm/generator.hpp"
+#include "lm/sampling.hpp"
 #include "robot/handoff.hpp"
 
 namespace frt::host {
@@ -26,7 +28,7 @@ namespace {
 
 struct HandoffCommand {
   std::string manifest, model, planner, tag;
-  std::string prompt = "Once upon a time there was a ball. The color of the ball was";
+  std::string prompt = "Felix and his friend Pip had a small";
   double seconds = 10, plan_every = 2;
   uint32_t interrupts = 5;
   uint64_t seed = 0;
@@ -35,13 +37,20 @@ struct HandoffCommand {
 
 constexpr const char* kColors[] = {"red", "green", "blue"};
 
-// The disc that a text names first; -1 if it names none.
-int named_disc(const std::string& text) {
+bool is_letter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+// The disc that a text names first, as a word; -1 if it names none. `complete`: no more text comes.
+int named_disc(const std::string& text, bool complete = true) {
   std::size_t first = std::string::npos;
   int disc = -1;
   for (int i = 0; i < 3; ++i) {
-    const std::size_t at = text.find(kColors[i]);
-    if (at < first) {
+    const std::string_view color = kColors[i];
+    for (std::size_t at = text.find(color); at < first; at = text.find(color, at + 1)) {
+      const std::size_t end = at + color.size();
+      const bool ends = end == text.size() ? complete : !is_letter(text[end]);
+      if (!ends || (at > 0 && is_letter(text[at - 1]))) continue;
       first = at;
       disc = i;
     }
@@ -52,8 +61,10 @@ int named_disc(const std::string& text) {
 // Posts a subgoal every `plan_every` seconds until told to end.
 class Planner {
  public:
-  Planner(const HandoffCommand& command, SubgoalMailbox& mailbox, std::optional<LmModel> model)
-      : command_(command), mailbox_(mailbox), model_(std::move(model)) {
+  // `say`: what it planned goes to stderr.
+  Planner(const HandoffCommand& command, SubgoalMailbox& mailbox, std::optional<LmModel> model,
+          bool say)
+      : command_(command), mailbox_(mailbox), model_(std::move(model)), say_(say) {
     if (model_) generator_ = std::make_unique<Generator>(*model_, 0);
     thread_ = std::thread([this] { run(); });
   }
@@ -73,8 +84,11 @@ class Planner {
       while (!ended_) {
         const int disc = plan();
         if (ended_) break;
-        mailbox_.post(ReachWorld::instruction_of(static_cast<uint32_t>(disc)) + suffix(), false);
+        const std::string subgoal = ReachWorld::instruction_of(static_cast<uint32_t>(disc));
+        mailbox_.post(subgoal + suffix(), false);
         ++plans_;
+        if (say_)
+          fmt::print(stderr, "plan: {} -> {}\n", text_.empty() ? "the next" : text_, subgoal);
         next += static_cast<int64_t>(command_.plan_every * 1e9);
         while (!ended_ && monotonic_ns() < next) {
           sleep_until_ns(std::min(next, monotonic_ns() + 20000000));
@@ -91,18 +105,18 @@ class Planner {
     if (!model_) return listed;
     GenerationRequest request;
     request.prompt = model_->encode(command_.prompt);
-    request.max_new = 48;
-    request.sampling.temperature = 1;
-    request.sampling.top_p = 1;
-    request.sampling.seed = command_.seed + plans_;
-    std::string text;
+    request.max_new = 16;
+    SamplingChoice choice;
+    choice.seed = command_.seed + plans_;
+    request.sampling = resolve_sampling(choice, model_->generation_defaults());
+    text_.clear();
     TextStream decoder(*model_, FRT_DECODE_SKIP_SPECIAL);
     request.on_token = [&](int32_t id, float) {
-      text += decoder.push(id);
-      return ended_ || named_disc(text) >= 0 ? Next::kStop : Next::kContinue;
+      text_ += decoder.push(id);
+      return ended_ || named_disc(text_, false) >= 0 ? Next::kStop : Next::kContinue;
     };
     generator_->run(request);
-    const int disc = named_disc(text);
+    const int disc = named_disc(text_);
     return disc >= 0 ? disc : listed;
   }
 
@@ -111,6 +125,8 @@ class Planner {
   const HandoffCommand& command_;
   SubgoalMailbox& mailbox_;
   std::optional<LmModel> model_;
+  bool say_;
+  std::string text_;  // that the model wrote
   std::unique_ptr<Generator> generator_;
   std::atomic<bool> ended_{false};
   std::atomic<uint32_t> plans_{0};
@@ -134,49 +150,82 @@ void interrupt_now_and_then(const HandoffCommand& command, SubgoalMailbox& mailb
   }
 }
 
+std::string arrow(const std::vector<double>& action) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min<std::size_t>(action.size(), 2); ++i) {
+    text += fmt::format("{}{:+.3f}", i ? " " : "", action[i]);
+  }
+  return text;
+}
+
+nlohmann::ordered_json to_json(const HandoffResult& result, uint32_t plans, uint64_t captures,
+                               double worst) {
+  auto list = nlohmann::ordered_json::array();
+  for (const InterruptTimes& times : result.interrupts) {
+    list.push_back({{"instruction", times.instruction},
+                    {"in_flight", times.in_flight},
+                    {"free_ms", times.free_ms},
+                    {"overwritten_ms", times.overwritten_ms},
+                    {"replay_ms", times.replay_ms},
+                    {"action_ms", times.action_ms},
+                    {"overhead_ms", times.overhead_ms()},
+                    {"in_time", times.in_time()},
+                    {"before", times.before},
+                    {"after", times.after}});
+  }
+  return {{"ticks", result.ticks},
+          {"chunks", result.chunks},
+          {"plans", plans},
+          {"subgoals", result.subgoals},
+          {"reached", result.reached},
+          {"interrupts", list},
+          {"worst_overhead_ms", worst},
+          {"chunk_ms", to_json(result.replay_ms)},
+          {"late_us", to_json(result.late_us)},
+          {"deadline_miss_total", result.counters.deadline_misses},
+          {"stale_drop_total", result.counters.stale_drops},
+          {"refused_total", result.counters.refused},
+          {"safe_action_total", result.counters.safe_actions},
+          {"skipped_ticks", result.skipped_ticks},
+          {"captures_since_ready", captures}};
+}
+
 void print(const HandoffResult& result, uint32_t plans, uint64_t captures, bool json) {
   double worst = 0;
+  uint64_t in_time = 0;
   for (const InterruptTimes& times : result.interrupts) {
     worst = std::max(worst, times.overhead_ms());
+    in_time += times.in_time() ? 1 : 0;
   }
   if (json) {
-    auto list = nlohmann::ordered_json::array();
-    for (const InterruptTimes& times : result.interrupts) {
-      list.push_back({{"instruction", times.instruction},
-                      {"in_flight", times.in_flight},
-                      {"free_ms", times.free_ms},
-                      {"overwritten_ms", times.overwritten_ms},
-                      {"replay_ms", times.replay_ms},
-                      {"action_ms", times.action_ms},
-                      {"overhead_ms", times.overhead_ms()}});
-    }
-    fmt::print("{}\n",
-               nlohmann::ordered_json{{"ticks", result.ticks},
-                                      {"chunks", result.chunks},
-                                      {"plans", plans},
-                                      {"subgoals", result.subgoals},
-                                      {"reached", result.reached},
-                                      {"interrupts", list},
-                                      {"worst_overhead_ms", worst},
-                                      {"replay_ms_p50", result.replay_ms.p50},
-                                      {"deadline_miss_total", result.counters.deadline_misses},
-                                      {"captures_since_ready", captures}}
-                   .dump(2));
+    fmt::print("{}\n", to_json(result, plans, captures, worst).dump(2));
     return;
   }
-  fmt::print(
-      "interrupt               device free   overwritten   replay   new action   overhead\n");
-  for (const InterruptTimes& times : result.interrupts) {
-    fmt::print("{:<22}  {:8.3f} ms  {:9.3f} ms {:6.3f} ms {:9.3f} ms {:7.3f} ms\n",
-               times.instruction.substr(0, 22), times.free_ms, times.overwritten_ms,
-               times.replay_ms, times.action_ms, times.overhead_ms());
+  const TickCounters& counters = result.counters;
+  if (!result.interrupts.empty()) {
+    Table table({"interrupt", "action before", "device free ms", "replay ms", "new action",
+                 "sent ms", "overhead ms"},
+                {2, 3, 5, 6});
+    for (const InterruptTimes& times : result.interrupts) {
+      table.add({times.instruction, arrow(times.before), fmt::format("{:.3f}", times.free_ms),
+                 fmt::format("{:.3f}", times.replay_ms), arrow(times.after),
+                 fmt::format("{:.3f}", times.action_ms),
+                 fmt::format("{:.3f}", times.overhead_ms())});
+    }
+    fmt::print(
+        "{}\n{} of {} interrupts took effect within one replay and a millisecond; worst "
+        "overhead {:.3f} ms\n",
+        table.render(TableFormat::kMarkdown), in_time, result.interrupts.size(), worst);
   }
   fmt::print(
-      "{} ticks, {} chunks, {} plans, {} subgoals taken up, {} discs reached; worst overhead "
-      "{:.3f} ms\nchunk used  {}\ntick late   {}\ncaptures since ready: {}; deadline misses {}\n",
-      result.ticks, result.chunks, plans, result.subgoals, result.reached, worst,
-      to_text(result.replay_ms), to_text(result.late_us, "us"), captures,
-      result.counters.deadline_misses);
+      "{} ticks, {} chunks, {} plans, {} subgoals taken up, {} discs reached\n"
+      "chunk taken {}\n"
+      "tick late   {}; {} ticks skipped\n"
+      "captures since ready: {}; deadline misses {}, stale chunks {}, refused {}, safe actions "
+      "{}\n",
+      result.ticks, result.chunks, plans, result.subgoals, result.reached,
+      to_text(result.replay_ms), to_text(result.late_us, "us"), result.skipped_ticks, captures,
+      counters.deadline_misses, counters.stale_drops, counters.refused, counters.safe_actions);
 }
 
 ExitCode run(App& app, const HandoffCommand& command) {
@@ -184,8 +233,9 @@ ExitCode run(App& app, const HandoffCommand& command) {
   LoadedModel loaded(app, command.manifest, command.model.empty() ? settings.model : command.model);
   const PolicyModel policy = policy_of(loaded);
   std::optional<LmModel> planner_model;
-  if (!command.planner.empty()) {
-    const LoadedModel::Companion& made = loaded.load_also(command.planner);
+  const std::string& planner_name = command.planner.empty() ? settings.planner : command.planner;
+  if (!planner_name.empty()) {
+    const LoadedModel::Companion& made = loaded.load_also(planner_name);
     if (made.context.handle() == policy.context().handle()) {
       throw ExitError(ExitCode::kManifest, FRT_ERR_INVALID_ARGUMENT,
                       "planner and actor share a [device.NAME]; give the planner one of its own "
@@ -213,7 +263,7 @@ ExitCode run(App& app, const HandoffCommand& command) {
   handoff.stopped = [] { return InterruptGuard::requested(); };
 
   std::atomic<bool> ended{false};
-  Planner planner(command, mailbox, std::move(planner_model));
+  Planner planner(command, mailbox, std::move(planner_model), !app.options().quiet);
   std::thread operator_thread([&] { interrupt_now_and_then(command, mailbox, ended); });
   HandoffResult result;
   std::exception_ptr failure;
@@ -243,7 +293,8 @@ void add_handoff_command(App& app) {
       ->required();
   command->add_option("--model", options->model, "The actor")->type_name("NAME");
   command
-      ->add_option("--planner", options->planner, "A language model that plans; else a list does")
+      ->add_option("--planner", options->planner,
+                   "The language model that plans; else the manifest's, else a list")
       ->type_name("NAME");
   command->add_option("--prompt", options->prompt, "What the planner continues")->type_name("TEXT");
   command->add_option("--tag", options->tag, "Text put behind each instruction")->type_name("TEXT");

@@ -75,11 +75,6 @@ struct Totals {
   double mean_ticks() const { return successes ? double(success_ticks) / double(successes) : 0; }
 };
 
-nlohmann::ordered_json to_json(const LatencySummary& s) {
-  return {{"count", s.count}, {"p50", s.p50}, {"p90", s.p90},        {"p99", s.p99},
-          {"p99.9", s.p999},  {"max", s.max}, {"jitter", s.jitter()}};
-}
-
 nlohmann::ordered_json report(const Totals& totals, const Rollout& rollout, uint64_t captures,
                               uint64_t boundary_bytes) {
   const TickCounters& counters = rollout.counters();
@@ -98,6 +93,7 @@ nlohmann::ordered_json report(const Totals& totals, const Rollout& rollout, uint
                                  {"late_us", to_json(rollout.late_us().summary())},
                                  {"deadline_miss_total", counters.deadline_misses},
                                  {"stale_drop_total", counters.stale_drops},
+                                 {"refused_total", counters.refused},
                                  {"safe_action_total", counters.safe_actions},
                                  {"clamped_total", counters.clamped},
                                  {"skipped_ticks", rollout.skipped_ticks()},
@@ -116,11 +112,12 @@ std::string to_text(const Totals& totals, const Rollout& rollout, uint64_t captu
       "success {} of {} episodes ({:.1f} %), {:.1f} ticks on average; ended by: {}\n"
       "inference   {}\n{}"
       "reset       {}, {} bytes restored\n"
-      "captures since ready: {}; deadline misses {}, stale chunks {}, safe actions {}\n",
+      "captures since ready: {}; deadline misses {}, stale chunks {}, refused {}, "
+      "safe actions {}\n",
       totals.successes, totals.episodes, 100 * totals.rate(), totals.mean_ticks(), reasons,
       to_text(rollout.inference_ms().summary()), histogram(rollout.inference_ms().values(), 8, 50),
       to_text(rollout.reset_ms().summary()), boundary_bytes, captures, counters.deadline_misses,
-      counters.stale_drops, counters.safe_actions);
+      counters.stale_drops, counters.refused, counters.safe_actions);
   if (realtime) {
     out += fmt::format("tick late   {}; {} ticks skipped\n",
                        to_text(rollout.late_us().summary(), "us"), rollout.skipped_ticks());

@@ -29,12 +29,17 @@ core::HostSchema robot_host_schema() {
   core::OptionSpec critic =
       option("critic", FRT_CONFIG_STRING, "", "the model that values observations; none");
   critic.reference = "model";
+  core::OptionSpec planner =
+      option("planner", FRT_CONFIG_STRING, "",
+             "the language model that names subgoals in a hand-off; none: a list does");
+  planner.reference = "model";
   core::OptionSpec safe = option("safe_action", FRT_CONFIG_ENUM, "hold",
                                  "what is sent when no action is there in time");
   safe.choices = {"hold", "ramp", "stop"};
   std::vector<core::OptionSpec> options = {
       model,
       critic,
+      planner,
       option("listen", FRT_CONFIG_STRING, "127.0.0.1:8000", "address and port of the websocket"),
       option("api_key", FRT_CONFIG_STRING, "", "what clients must send; empty: nothing"),
       option("max_message", FRT_CONFIG_SIZE, "32M", "bytes of one observation"),
@@ -85,6 +90,7 @@ RobotSettings robot_settings(const core::Manifest& manifest) {
   RobotSettings settings;
   settings.model = given.text("model");
   settings.critic = given.text("critic");
+  settings.planner = given.text("planner");
   settings.server.listen = given.text("listen");
   settings.server.api_key = given.text("api_key");
   settings.server.max_message = static_cast<uint64_t>(given.integer("max_message"));
@@ -161,6 +167,11 @@ PolicyModel policy_of(const LoadedModel& loaded) {
   return stage(ExitCode::kUsage, [&] {
     return PolicyModel(loaded.context(), &loaded.table(), loaded.handle(), loaded.name());
   });
+}
+
+nlohmann::ordered_json to_json(const LatencySummary& s) {
+  return {{"count", s.count}, {"p50", s.p50}, {"p90", s.p90},        {"p99", s.p99},
+          {"p99.9", s.p999},  {"max", s.max}, {"jitter", s.jitter()}};
 }
 
 ReachWorld make_reach_world(const PolicyModel& policy, const std::string& tag) {

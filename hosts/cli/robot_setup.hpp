@@ -9,6 +9,7 @@
 #include <string>
 
 #include "cli/loaded_model.hpp"
+#include "robot/latency.hpp"
 #include "robot/policy_model.hpp"
 #include "robot/policy_service.hpp"
 #include "robot/reach/world.hpp"
@@ -20,7 +21,7 @@ namespace frt::host {
 
 // Everything [host.robot] can say. Without such a table all values are the defaults.
 struct RobotSettings {
-  std::string model, critic;  // empty: the only model; none
+  std::string model, critic, planner;  // empty: the only model; none; none
   ServerOptions server;
   ServiceOptions service;
   TickOptions ticks;
@@ -40,6 +41,9 @@ nlohmann::ordered_json robot_fingerprints(const LoadedModel& loaded, const std::
 
 // The loaded model as a policy. Throws, with exit status 2, if it is none.
 PolicyModel policy_of(const LoadedModel& loaded);
+
+// {"count", "p50", "p90", "p99", "p99.9", "max", "jitter"}.
+nlohmann::ordered_json to_json(const LatencySummary& summary);
 
 // The reaching task, with image and state under the names that the policy wants them; `tag` is put
 // behind each instruction.

@@ -10,6 +10,8 @@
 namespace frt::host {
 namespace {
 
+constexpr int64_t kPollNs = 50000;
+
 double ms_between(int64_t from, int64_t to) {
   return static_cast<double>(to - from) * 1e-6;
 }
@@ -57,7 +59,12 @@ Handoff::Handoff(PolicyRunner& actor, Environment& environment, SubgoalMailbox& 
 void Handoff::submit() {
   frt_observation observation = environment_.observe();
   observation.prompt = instruction_.c_str();
-  actor_.observe(observation);
+  try {
+    actor_.observe(observation);
+  } catch (const Error& error) {
+    if (!is_refusal(error.status()) || draws_ == 0) throw;
+    return queue_.note_refused();
+  }
   fill_normal(options_.seed, draws_++, actor_.noise());
   submitted_ns_ = monotonic_ns();
   actor_.submit();
@@ -66,9 +73,15 @@ void Handoff::submit() {
 }
 
 void Handoff::accept(HandoffResult& result) {
-  const std::span<const double> chunk = actor_.wait();
-  replay_ms_.add(ms_between(submitted_ns_, monotonic_ns()));
   pending_ = false;
+  std::span<const double> chunk;
+  try {
+    chunk = actor_.wait();
+  } catch (const Error& error) {
+    if (!is_refusal(error.status())) throw;
+    return queue_.note_refused();
+  }
+  replay_ms_.add(ms_between(submitted_ns_, monotonic_ns()));
   ++result.chunks;
   queue_.accept(chunk, ticks_since_, ticks_since_ * 1e3 / options_.ticks.hz);
 }
@@ -76,10 +89,12 @@ void Handoff::accept(HandoffResult& result) {
 InterruptTimes Handoff::interrupt(const SubgoalMailbox::Subgoal& subgoal, HandoffResult& result) {
   InterruptTimes times;
   times.instruction = instruction_ = subgoal.instruction;
+  times.before.assign(queue_.last().begin(), queue_.last().end());
   times.in_flight = pending_ && !actor_.ready();
   if (pending_) actor_.stream().sync();  // its chunk answers the old subgoal: it is dropped
   times.free_ms = times.in_flight ? ms_between(subgoal.posted_ns, monotonic_ns()) : 0;
-  actor_.overwrite_prompt(instruction_);
+  queue_.drop();
+  actor_.overwrite_prompt(instruction_, environment_.state());
   fill_normal(options_.seed, draws_++, actor_.noise());
   submitted_ns_ = monotonic_ns();
   actor_.submit();
@@ -91,6 +106,7 @@ InterruptTimes Handoff::interrupt(const SubgoalMailbox::Subgoal& subgoal, Handof
   queue_.next(action_);
   environment_.apply(action_);
   times.action_ms = ms_between(subgoal.posted_ns, monotonic_ns());
+  times.after = action_;
   if (on_subgoal) on_subgoal(instruction_);
   ++result.subgoals;
   return times;
@@ -121,11 +137,17 @@ HandoffResult Handoff::run() {
       }
       if (!pending_ && queue_.wants_chunk()) submit();
     }
-    if (pending_ && (actor_.ready() || queue_.left() == 0)) accept(result);
-    // The wait for the next tick is also the wait for an interrupt.
-    while (auto subgoal = mailbox_.wait_until(ticker.due_ns())) {
-      result.interrupts.push_back(interrupt(*subgoal, result));
-      reached = false;
+    // The wait for the next tick is also the wait for an interrupt, and for a chunk if no row is
+    // left.
+    for (bool due = false; !due;) {
+      if (pending_ && actor_.ready()) accept(result);
+      const int64_t poll = monotonic_ns() + kPollNs;
+      due = !pending_ || queue_.left() > 0 || poll >= ticker.due_ns();
+      if (auto subgoal = mailbox_.wait_until(due ? ticker.due_ns() : poll)) {
+        result.interrupts.push_back(interrupt(*subgoal, result));
+        reached = false;
+        due = false;
+      }
     }
     const int64_t late = ticker.wait();
     late_us_.add(static_cast<double>(late) * 1e-3);
@@ -140,6 +162,7 @@ HandoffResult Handoff::run() {
   }
   if (pending_) actor_.stream().sync();
   result.counters = queue_.counters();
+  result.skipped_ticks = ticker.skipped();
   result.replay_ms = replay_ms_.summary();
   result.late_us = late_us_.summary();
   return result;

@@ -11,7 +11,8 @@
 //   its first action is sent, without waiting for a tick
 //
 // and so it takes effect within one replay of the moment that the device is free. Nothing is
-// captured.
+// captured. What was left of the old chunk is never sent. What the model refuses makes no chunk, as
+// in a rollout.
 #pragma once
 
 #include <condition_variable>
@@ -53,13 +54,17 @@ class SubgoalMailbox {
 // One interrupt, in milliseconds from its post().
 struct InterruptTimes {
   std::string instruction;
-  double free_ms = 0;         // the replay in flight, if there was one, has ended
-  double overwritten_ms = 0;  // the prompt's buffer is overwritten and the replay is submitted
-  double replay_ms = 0;       // what that replay took
-  double action_ms = 0;       // its first action was sent
-  bool in_flight = false;     // there was a replay to wait for
-  // What is not replay: must stay below 1 ms.
+  double free_ms = 0;          // the replay in flight, if there was one, has ended
+  double overwritten_ms = 0;   // the prompt's buffer is overwritten and the replay is submitted
+  double replay_ms = 0;        // what that replay took
+  double action_ms = 0;        // its first action was sent
+  bool in_flight = false;      // there was a replay to wait for
+  std::vector<double> before;  // the last action that answered the old subgoal
+  std::vector<double> after;   // the first one that answers the new one
+  // What is not replay.
   double overhead_ms() const { return action_ms - free_ms - replay_ms; }
+  // It took effect within one replay and a millisecond of the moment that the device was free.
+  bool in_time() const { return overhead_ms() <= 1; }
 };
 
 struct HandoffOptions {
@@ -74,7 +79,9 @@ struct HandoffResult {
   uint64_t ticks = 0, chunks = 0, subgoals = 0, reached = 0;
   std::vector<InterruptTimes> interrupts;
   TickCounters counters;
-  LatencySummary replay_ms, late_us;
+  uint64_t skipped_ticks = 0;
+  LatencySummary replay_ms;  // of chunks: until they are taken up
+  LatencySummary late_us;    // of ticks
 };
 
 class Handoff {

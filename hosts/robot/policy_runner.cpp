@@ -4,12 +4,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <numbers>
 
 namespace frt::host {
 namespace {
 
 constexpr uint64_t kAlign = 64;
+// A robot waits for a policy; what else runs on the device can wait for both.
+constexpr int32_t kPolicyPriority = -1;
 
 uint64_t aligned(uint64_t bytes) {
   return (bytes + kAlign - 1) / kAlign * kAlign;
@@ -38,11 +41,16 @@ void fill_normal(uint64_t seed, uint64_t draw, std::span<float> out) noexcept {
   }
 }
 
+bool is_refusal(frt_status status) noexcept {
+  return status == FRT_ERR_INVALID_ARGUMENT || status == FRT_ERR_FORMAT ||
+         status == FRT_ERR_NOT_FOUND || status == FRT_ERR_OUT_OF_RANGE;
+}
+
 PolicyRunner::PolicyRunner(const PolicyModel& policy)
     : policy_(policy), robot_(policy.robot_values()) {
   const Context& context = policy.context();
   const std::string name = "policy." + policy.name();
-  stream_ = context.create_stream(name);
+  stream_ = context.create_stream(name, kPolicyPriority);
   done_ = context.create_event();
   const uint64_t bytes = policy.action_values() * sizeof(float);
   noise_ = context.alloc(FRT_SPACE_HOST_PINNED, bytes, name + ".noise");
@@ -62,16 +70,19 @@ void PolicyRunner::observe(const frt_observation& observation) {
   observed_ = observed;
 }
 
-void PolicyRunner::overwrite_prompt(const std::string& instruction) {
+void PolicyRunner::overwrite_prompt(const std::string& instruction, std::span<const float> state) {
   if (!policy_.role().set_prompt) {
     throw Error(FRT_ERR_UNSUPPORTED, "model '" + policy_.name() + "' takes no instructions");
   }
+  std::string options;
+  if (!state.empty()) options = nlohmann::json({{"state", state}}).dump();
   uint32_t longest = 0;
   for (uint32_t way = 0; way < std::max(1u, policy_.info().guidance_ways); ++way) {
     uint32_t tokens = 0;
     frt_error error{};
-    check(policy_.role().set_prompt(policy_.handle(), way, instruction.c_str(), nullptr,
-                                    stream_.handle(), &tokens, &error),
+    check(policy_.role().set_prompt(policy_.handle(), way, instruction.c_str(),
+                                    options.empty() ? nullptr : options.c_str(), stream_.handle(),
+                                    &tokens, &error),
           error);
     longest = std::max(longest, tokens);
   }

@@ -19,6 +19,10 @@ namespace frt::host {
 // Standard normal values that depend on (seed, draw, index) alone, so that a run can be repeated.
 void fill_normal(uint64_t seed, uint64_t draw, std::span<float> out) noexcept;
 
+// Whether an error is about what came in or out (NaN, a missing array, a size), so that the next
+// observation may be good again; else something is broken.
+bool is_refusal(frt_status status) noexcept;
+
 class PolicyRunner {
  public:
   explicit PolicyRunner(const PolicyModel& policy);  // [setup]
@@ -29,8 +33,9 @@ class PolicyRunner {
   // Checks and uploads an observation (frt/observation.h). An error leaves what was there.
   void observe(const frt_observation& observation);
   // Another instruction for the observation that is there, in all branches: the prompt's buffer is
-  // overwritten, in the order of the stream. Throws FRT_ERR_UNSUPPORTED if the model takes none.
-  void overwrite_prompt(const std::string& instruction);
+  // overwritten, in the order of the stream. `state` is the robot's, for prompts that hold it;
+  // others ignore it. Throws FRT_ERR_UNSUPPORTED if the model takes no instructions.
+  void overwrite_prompt(const std::string& instruction, std::span<const float> state = {});
   // What the model said of the last observation; it may be put back.
   const frt_observed& observed() const noexcept { return observed_; }
   void set_observed(const frt_observed& observed) noexcept { observed_ = observed; }

@@ -48,8 +48,8 @@ EpisodeResult Rollout::run(uint64_t episode, EpisodeRecord& record) {
   queue_.reset();
   pending_ = {};
   chunk_ = -1;
+  draws_ = 0;
   value_ = std::numeric_limits<float>::quiet_NaN();
-  end_asked_ = false;
 
   EpisodeMeta meta;
   meta.episode = episode;
@@ -69,16 +69,15 @@ EpisodeResult Rollout::run(uint64_t episode, EpisodeRecord& record) {
   Ticker ticker(options_.ticks.hz);
   bool takeover = false;
   const char* stop = nullptr;
-  submit(episode, record);
+  submit(result, record);
   if (options_.realtime) {  // the first chunk is there before the first tick
     collect(record, result);
     stop = stop_reason(result);
     ticker.start();
   }
   while (!stop) {
-    if (!pending_.active && queue_.wants_chunk() &&
-        !(options_.max_chunks && result.chunks >= options_.max_chunks)) {
-      submit(episode, record);
+    if (!pending_.active && queue_.wants_chunk() && !has_all_chunks(result)) {
+      submit(result, record);
     }
     if (pending_.active && arrived(ticker.due_ns())) {
       collect(record, result);
@@ -103,12 +102,20 @@ EpisodeResult Rollout::run(uint64_t episode, EpisodeRecord& record) {
   return result;
 }
 
-void Rollout::submit(uint64_t episode, EpisodeRecord& record) {
+bool Rollout::has_all_chunks(const EpisodeResult& result) const {
+  return options_.max_chunks && result.chunks >= options_.max_chunks;
+}
+
+void Rollout::submit(const EpisodeResult& result, EpisodeRecord& record) {
   pending_.times.observed = monotonic_ns();
   const frt_observation& observation = environment_.observe();
-  policy_.observe(observation);
-  const auto draw = static_cast<uint64_t>(record.chunks());
-  fill_normal(options_.seed + episode, draw, policy_.noise());
+  try {
+    policy_.observe(observation);
+  } catch (const Error& error) {
+    if (!is_refusal(error.status()) || result.ticks == 0) throw;
+    return queue_.note_refused();
+  }
+  fill_normal(result.seed, draws_++, policy_.noise());
   record.add_observation(observation, policy_.noise(), static_cast<int64_t>(record.ticks()));
   pending_.times.submitted = monotonic_ns();
   if (critic_) critic_->submit(environment_.images(), environment_.state());
@@ -128,10 +135,18 @@ bool Rollout::arrived(int64_t due_ns) const {
 }
 
 void Rollout::collect(EpisodeRecord& record, EpisodeResult& result) {
-  const std::span<const double> chunk = policy_.wait();
+  pending_.active = false;
+  std::span<const double> chunk;
+  try {
+    chunk = policy_.wait();
+  } catch (const Error& error) {
+    if (critic_) critic_->wait();
+    if (!is_refusal(error.status())) throw;
+    record.drop_observation();
+    return queue_.note_refused();
+  }
   pending_.times.ready = monotonic_ns();
   if (critic_) value_ = critic_->wait();
-  pending_.active = false;
   record.add_chunk(policy_.network_actions(), chunk, value_, pending_.times);
   ++result.chunks;
   inference_ms_.add(static_cast<double>(pending_.times.ready - pending_.times.submitted) * 1e-6);
@@ -156,7 +171,7 @@ bool Rollout::tick(EpisodeRecord& record, EpisodeResult& result, int64_t late, b
   if (intervened) {
     queue_.note_sent(action_);
     ++result.interventions;
-  } else if (queue_.next(action_, !pending_.active && queue_.left() == 0)) {
+  } else if (queue_.next(action_, has_all_chunks(result))) {
     source = chunk_;
   }
   environment_.apply(action_);
@@ -177,9 +192,7 @@ const char* Rollout::stop_reason(const EpisodeResult& result) const {
       static_cast<double>(result.ticks) >= options_.time_limit * options_.ticks.hz) {
     return "time_limit";
   }
-  if (options_.max_chunks && result.chunks >= options_.max_chunks && queue_.left() == 0) {
-    return "chunk_limit";
-  }
+  if (has_all_chunks(result) && queue_.left() == 0) return "chunk_limit";
   return nullptr;
 }
 

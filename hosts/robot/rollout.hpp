@@ -11,6 +11,10 @@
 // and a tick that has no action in time sends the safe action (tick_loop.hpp). In both, a tick
 // neither allocates nor logs; what a model's plugin does when it is handed an observation is its
 // own.
+//
+// An observation that the model refuses, and a chunk that is not finite, make no chunk: they are
+// counted, the safe action is sent, the next tick asks again. Only the first observation of an
+// episode must be good: nothing has moved yet.
 #pragma once
 
 #include <cstdint>
@@ -86,8 +90,9 @@ class Rollout {
     ChunkTimes times;
   };
 
-  void submit(uint64_t episode, EpisodeRecord& record);
+  void submit(const EpisodeResult& result, EpisodeRecord& record);
   void collect(EpisodeRecord& record, EpisodeResult& result);
+  bool has_all_chunks(const EpisodeResult& result) const;
   // Whether the pending chunk is to be taken now.
   bool arrived(int64_t due_ns) const;
   bool tick(EpisodeRecord& record, EpisodeResult& result, int64_t late, bool& takeover);
@@ -102,7 +107,7 @@ class Rollout {
   Pending pending_;
   int32_t chunk_ = -1;  // that the queue's rows belong to
   float value_ = 0;
-  bool end_asked_ = false;
+  uint64_t draws_ = 0;  // noises of this episode
   std::vector<double> action_;
   LatencySeries inference_ms_, late_us_, reset_ms_, tick_us_;
   uint64_t skipped_ = 0;

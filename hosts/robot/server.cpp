@@ -172,7 +172,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     auto timeouts = websocket::stream_base::timeout::suggested(beast::role_type::server);
     timeouts.idle_timeout = websocket::stream_base::none();  // a robot may rest
     stream_.set_option(timeouts);
-    stream_.read_message_max(0);  // on_bytes() says more than a bare 1009 would
+    stream_.auto_fragment(false);  // a reply is one frame, as openpi's server sends it
+    stream_.read_message_max(0);   // on_bytes() says more than a bare 1009 would
     error_code ignored;
     beast::get_lowest_layer(stream_).socket().set_option(tcp::no_delay(true), ignored);
     stream_.async_accept(parser_.get(), [self = shared_from_this()](error_code error) {

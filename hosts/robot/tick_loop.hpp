@@ -35,6 +35,7 @@ struct TickCounters {
   uint64_t deadline_misses = 0;  // ticks without an action in time
   uint64_t safe_actions = 0;     // of those and others, ticks that sent the safe action
   uint64_t stale_drops = 0;      // chunks that were too old
+  uint64_t refused = 0;          // observations and chunks that the model refused: NaN, infinity
   uint64_t clamped = 0;          // ticks with a value that max_change cut
 };
 
@@ -49,6 +50,8 @@ class ActionQueue {
   // from `ticks_ago` on replace what is left. False: it was too old or has no such row, and what is
   // left stays.  [hot]
   bool accept(std::span<const double> chunk, uint32_t ticks_ago, double age_ms) noexcept;
+  // Nothing of what is left is sent any more.  [hot]
+  void drop() noexcept { at_ = end_; }
   // Rows that can still be sent.
   uint32_t left() const noexcept { return end_ - at_; }
   // The next chunk should be on its way.
@@ -59,6 +62,10 @@ class ActionQueue {
   // What was sent by somebody else (an operator who took over) counts as the last action.  [hot]
   void note_sent(std::span<const double> action) noexcept;
 
+  // There will be no chunk for the observation: it, or the chunk, was refused.  [hot]
+  void note_refused() noexcept { ++counters_.refused; }
+  // What was sent last.
+  std::span<const double> last() const noexcept { return last_; }
   const TickCounters& counters() const noexcept { return counters_; }
   uint32_t width() const noexcept { return width_; }
 

@@ -205,6 +205,30 @@ class Rollouts(Episodes):
         for i in missed:
             self.assertEqual(episode["tick_action"][1][2 * i:2 * i + 2], (0.0, 0.0))
 
+    def test_chunks_that_are_not_finite_are_never_sent_and_the_episodes_go_on(self):
+        colors = ("red", "green", "blue")
+        rows = {color: sum(f"reach the {color} disc".encode()) % 5 for color in colors}
+        self.assertNotEqual(rows["red"], rows["green"])
+        prompts = [0.01] * 5 * HORIZON * 2
+        prompts[rows["red"] * HORIZON * 2 + 3] = float("nan")
+        save_tensors(self.folder / "policy.safetensors", {
+            "weight": ([HORIZON * 2, 2], [0.0] * HORIZON * 4), "prompts": ([5, HORIZON * 2], prompts)})
+        report = self.rollout(self.robot(), "-n", 12, "--record", "one", "--json")
+        self.assertEqual(report["episodes"], 12)
+        refused = 0
+        for path in sorted((self.folder / "one").glob("*.npz")):
+            episode = read_npz(path)
+            sent = episode["tick_action"][1]
+            self.assertTrue(all(abs(value) < 10 for value in sent))
+            self.assertTrue(all(abs(value) < 10 for value in episode["actions"][1]))
+            if rows["red"] == rows[text(episode["prompt"]).split()[2]]:
+                self.assertEqual(set(episode["tick_chunk"][1]), {-1})
+                self.assertEqual(set(sent), {0.0})      # nothing was sent before that could be held
+                refused += len(episode["tick_time"][1])
+        self.assertGreater(refused, 0)
+        self.assertEqual(report["refused_total"], refused)
+        self.assertEqual(report["deadline_miss_total"], refused)
+
     def test_a_low_value_of_the_critic_ends_an_episode(self):
         width, size = 8, 3 * 28 * 28
         tensors = {"pixels.weight": ([width, size], [0.0] * width * size), "tasks": ([3, width], [0.0] * 3 * width),
@@ -251,6 +275,20 @@ class Reaching(HostTest):
 
 
 class Handoffs(Episodes):
+    def test_a_language_model_plans_and_a_trained_policy_acts_on_one_device(self):
+        manifest = FIXTURES.parent.parent / "hosts/manifests/handoff.toml"
+        result = self.check(OK, "handoff", manifest, "--seconds", 4, "--plan-every", 0.5, "--interrupts", 3, "--json")
+        report = json.loads(result.stdout)
+        self.assertGreaterEqual(report["plans"], 1)
+        self.assertGreaterEqual(report["reached"], 1)
+        self.assertEqual(report["captures_since_ready"], 0)
+        self.assertEqual(report["refused_total"], 0)
+        self.assertEqual(len(report["interrupts"]), 3)
+        for times in report["interrupts"]:
+            self.assertNotEqual(times["before"], times["after"])
+        self.assertRegex(result.stderr, "plan: .* -> reach the (red|green|blue) disc")
+
+
     def test_interrupts_change_the_action_without_waiting_for_a_tick(self):
         manifest = self.robot("hz = 20")
         result = self.check(OK, "--plugin-dir", PLUGINS, "handoff", manifest, "--seconds", 2, "--plan-every", 0.4,

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import struct
@@ -14,7 +15,7 @@ import unittest
 import urllib.error
 
 from robot_client import Array, Client, Closed, get, pack, unpack
-from support import HOST, MANIFEST, OK, USAGE, HostTest, clean_environment
+from support import FAILED, FIXTURES, HOST, MANIFEST, OK, USAGE, HostTest, clean_environment
 
 PLUGINS = os.environ["FRT_ROBOT_PLUGIN_DIR"]
 HORIZON, WIDTH, STATE = 10, 2, 3
@@ -177,7 +178,7 @@ class Protocol(Serving):
         self.assertIn("actions", client.infer(self.observation()))
 
 
-class BadInput(Serving):
+class Refusing(Serving):
     def refused(self, port, data, word, opcode=2):
         client = Client(port)
         client.send(data if isinstance(data, bytes) else pack(data), opcode)
@@ -189,6 +190,8 @@ class BadInput(Serving):
         self.assertEqual(closed.exception.code, 1011)
         client.close()
 
+
+class BadInput(Refusing):
     def test_each_mistake_has_its_answer_and_the_server_goes_on(self):
         port = self.serve('max_message = "64k"')
         good = self.observation()
@@ -251,18 +254,28 @@ class BadInput(Serving):
         self.assertIn("before the reply", client.receive())
 
     def test_a_client_that_does_not_read_is_cut_off(self):
-        port = self.serve("write_timeout_ms = 300", "horizon = 10")
+        values = 20 * 1000      # replies of 160 KB
+        save_tensors(self.folder / "policy.safetensors", {
+            "weight": ([values, STATE], [0.0] * values * STATE), "prompts": ([5, values], [0.0] * 5 * values)})
+        port = self.serve("write_timeout_ms = 300", "horizon = 1000")
+        observation = self.observation()
+        del observation["noise"]
         client = Client(port, receive_buffer=2048)
-        client.socket.settimeout(0.2)
-        data = pack(self.observation())
-        try:
-            for _ in range(20000):
-                client.send(data)
-                client.send(b"x" * 100, 9)
-        except OSError:
-            pass
-        other = Client(port)
-        self.assertIn("actions", other.infer(self.observation()))
+        for sent in range(1, 1000):     # each reply is complete, in some buffer, before the next request
+            try:
+                client.send(pack(observation))
+            except OSError:
+                break
+            numbers = None
+            while not numbers or numbers["replies"] < sent:
+                numbers = dict(re.findall(r"^frt_robot_(replies|slow_client)_total (\d+)$", get(port, "/metrics")[1], re.M))
+                numbers = {name: int(value) for name, value in numbers.items()}
+                if numbers["slow_client"]:
+                    break
+            if numbers["slow_client"]:
+                break
+        self.assertEqual(numbers["slow_client"], 1)
+        self.assertIn("actions", Client(port).infer(observation))
 
     def test_an_observation_that_waited_too_long_is_not_used(self):
         port = self.serve("stale_ms = 1\ndeadline_ms = 60000", "work = 60")
@@ -272,6 +285,13 @@ class BadInput(Serving):
         answers = [client.receive() for client in clients]
         self.assertTrue(any(isinstance(answer, str) and "stale" in answer for answer in answers))
 
+    def test_a_chunk_that_is_not_finite_is_an_error_and_the_next_one_is_served(self):
+        port = self.serve()
+        for _ in range(3):
+            self.refused(port, {**self.observation(), "observation/state": Array.floats([3e38, -3e38, 3e38])},
+                         "not finite")
+            self.assertIn("actions", Client(port).infer(self.observation()))
+
     def test_the_command_line_is_checked(self):
         manifest = self.policy_manifest()
         self.check(USAGE, "serve")
@@ -279,6 +299,115 @@ class BadInput(Serving):
         self.assertNotEqual(result.returncode, OK)
         self.assertIn("address:port", result.stderr)
         self.check(MANIFEST, "--plugin-dir", PLUGINS, "serve", manifest, "--set", "host.robot.hz=0")
+
+
+class Pi05(Refusing):
+    """The same server with frt.pi05 and the preset pi05_libero: what its plugin refuses comes out on the wire."""
+    TINY = FIXTURES / "pi05/tiny/openpi"
+    checkpoint = TINY
+
+    def policy_manifest(self, robot="", options=""):
+        return self.manifest(f"""schema = 1
+[device.cpu0]
+backend = "frt.cpu"
+[device.cpu0.options]
+threads = 1
+[model.p]
+plugin = "frt.pi05"
+device = "cpu0"
+checkpoint = "{self.checkpoint}"
+[model.p.options]
+activations = "f32"
+preset = "pi05_libero"
+prompt_buckets = "32"
+tokenizer = "{FIXTURES / 'pi05/tokenizer/tokenizer.model'}"
+{options}
+[host.robot]
+model = "p"
+{robot}""")
+
+    def observation(self, **more):
+        return {"observation/image": Array("|u1", [40, 64, 3], bytes(range(256)) * 30),
+                "observation/wrist_image": Array("|u1", [56, 56, 3], bytes(56 * 56 * 3)),
+                "observation/state": Array.floats([0.25] * 8), "prompt": "pick up the cup", "seed": 5, **more}
+
+    def test_each_mistake_has_its_answer_and_the_server_goes_on(self):
+        port = self.serve('max_message = "128k"')
+        good = self.observation()
+        first = Client(port).infer(good)["actions"]
+        self.assertEqual(first.shape, [10, 7])
+        nan, infinity = float("nan"), float("inf")
+
+        def without(name):
+            return {key: value for key, value in good.items() if key != name}
+        for observation, word in (
+                (without("observation/image"), "no image 'observation/image'"),
+                (without("observation/wrist_image"), "no image 'observation/wrist_image'"),
+                (without("observation/state"), "no array 'observation/state'"),
+                (without("prompt"), "no prompt"),
+                ({**good, "observation/image": Array("|u1", [40, 64], bytes(40 * 64))}, "[height, width, 3]"),
+                ({**good, "observation/image": Array("|u1", [40, 64, 4], bytes(40 * 64 * 4))}, "[height, width, 3]"),
+                ({**good, "observation/image": Array("|u1", [0, 64, 3], b"")}, "is empty"),
+                ({**good, "observation/image": Array("<i4", [4, 4, 3], bytes(4 * 4 * 12))}, "has the type i32"),
+                ({**good, "observation/image": Array.floats([nan] * 48, [4, 4, 3])}, "NaN or infinity"),
+                ({**good, "observation/state": Array.floats([0.0] * 7)}, "7 values, expected 8"),
+                ({**good, "observation/state": Array.floats([0.0] * 7 + [nan])}, "NaN or infinity"),
+                ({**good, "observation/state": Array.floats([infinity] + [0.0] * 7)}, "NaN or infinity"),
+                ({**good, "observation/state": Array("|u1", [8], b"x" * 9)}, "bytes of data"),
+                ({**good, "prompt": "a very long story " * 40}, "at most 32"),
+                ({**good, "prompt_token_ids": [5] * 33}, "at most 32"),
+                ({**good, "noise": Array.floats([0.0] * 320, [320])}, None),        # the shape of one chunk
+                ({**good, "noise": Array.floats([0.0] * 32, [1, 32])}, "expected [10, 32]"),
+                ({**good, "noise": Array.floats([nan] + [0.0] * 319, [10, 32])}, "NaN or infinity"),
+                ({**good, "noise": Array.floats([3e38] * 320, [10, 32])}, "must not be executed"),
+                ({**good, "num_steps": 7}, "7 steps"), ({**good, "rl": {"beta": 2.0}}, "frt.recap_cfg"),
+                ({**good, "rtc": {"prev": Array.floats([nan] * 32, [1, 32]), "delay": 1}}, "not finite"),
+                ({**good, "rtc": {"prev": Array.floats([0.0] * 352, [11, 32]), "delay": 1}}, "at most 10 x 32"),
+                ({**good, "rtc": {"prev": Array.floats([0.0] * 64, [2, 32]), "delay": 3}}, "more than the 2 rows"),
+                ({**good, "observation/image": Array("|u1", [400, 400, 3], bytes(480000))}, "max_message")):
+            with self.subTest(word):
+                if word:
+                    self.refused(port, observation, word)
+                else:
+                    self.assertIn("actions", Client(port).infer(observation))
+        again = Client(port).infer(good)["actions"]
+        self.assertEqual(again.data, first.data)
+        self.assertIn("captures since ready: 0", self.stop())
+
+    def test_without_statistics_every_request_says_where_to_get_them(self):
+        self.checkpoint = self.folder / "checkpoint"
+        shutil.copytree(self.TINY, self.checkpoint, ignore=shutil.ignore_patterns("assets"))
+        port = self.serve()
+        for _ in range(2):
+            self.refused(port, self.observation(), "norm_stats")
+        self.assertEqual(get(port, "/healthz"), (200, "OK\n"))
+
+    def test_a_pi0_checkpoint_is_named_at_start(self):
+        self.checkpoint = self.folder / "checkpoint"
+        shutil.copytree(self.TINY, self.checkpoint)
+        data = (self.TINY / "model.safetensors").read_bytes()
+        size, = struct.unpack("<Q", data[:8])
+        header = {name.replace("layernorm.dense.weight", "layernorm.weight") if "gemma_expert" in name else name: value
+                  for name, value in json.loads(data[8:8 + size]).items()}
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        (self.checkpoint / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data[8 + size:])
+        result = self.check(FAILED, "--plugin-dir", PLUGINS, "serve", self.policy_manifest(), "--listen", "127.0.0.1:0")
+        self.assertIn("a pi0 checkpoint", result.stderr)
+
+    def test_random_bytes_never_stop_the_server(self):
+        port = self.serve()
+        chance = random.Random(3)
+        good = pack(self.observation())
+        for _ in range(40):
+            data = bytearray(good)
+            for _ in range(chance.randrange(1, 4)):
+                data[chance.randrange(len(data) if chance.random() < 0.5 else 120)] = chance.randrange(256)
+            client = Client(port)
+            client.send(bytes(data))
+            self.assertIsInstance(client.receive(), (str, bytes))
+            client.close()
+        self.assertIn("actions", Client(port).infer(self.observation()))
 
 
 if __name__ == "__main__":

@@ -145,15 +145,18 @@ void EpisodeRecord::add_tick(int64_t time, int64_t late, int32_t chunk, bool int
   tick_action_.insert(tick_action_.end(), action.begin(), action.end());
 }
 
-void EpisodeRecord::end(std::string stop_reason, bool success) {
-  meta_.stop_reason = std::move(stop_reason);
-  meta_.success = success;
-  // An observation whose chunk never came is no part of the episode.
+void EpisodeRecord::drop_observation() noexcept {
   const std::size_t chunks = values_.size();
   chunk_tick_.resize(chunks);
   noise_.resize(chunks * meta_.horizon * meta_.network_dim);
+  for (Stream& stream : streams_) stream.data.resize(chunks * stream.bytes);
+}
+
+void EpisodeRecord::end(std::string stop_reason, bool success) {
+  meta_.stop_reason = std::move(stop_reason);
+  meta_.success = success;
+  drop_observation();  // one whose chunk never came is no part of the episode
   for (Stream& stream : streams_) {
-    stream.data.resize(chunks * stream.bytes);
     if (!stream.frames.empty()) stream.frames.resize(ticks() * stream.bytes);
   }
 }

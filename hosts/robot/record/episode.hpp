@@ -56,6 +56,8 @@ class EpisodeRecord {
                        int64_t tick);
   void add_chunk(std::span<const float> network, std::span<const double> robot, float value,
                  const ChunkTimes& times);
+  // Takes an observation back whose chunk never came, or must not be used.
+  void drop_observation() noexcept;
   // What was seen before the next tick; all ticks of an episode have it, or none.
   void add_frame(const frt_observation& observation);  // [hot] as add_tick
   void add_tick(
