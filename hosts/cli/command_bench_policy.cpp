@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// frt-host bench policy: what one inference of a policy takes, whole and in its two parts, from the
-// submission to the end of its work on the device, as a control loop waits for it. Inputs are
-// synthetic and deterministic.
+// frt-host bench policy: what one inference of a policy takes, whole and in its two parts, after a
+// change of its inputs, and what a reset takes: from the submission to the end of the work on the
+// device, as a control loop waits for it. Inputs are synthetic and deterministic.
 #include <fmt/format.h>
 #include <frt/role/policy.h>
+#include <frt/capsule.hpp>
+#include <frt/core/capsules.hpp>
 
 #include <chrono>
 #include <cstdio>
@@ -88,6 +90,22 @@ class PolicyBench {
                        "prompt");
       replay(info_.infer, whole);
     }));
+    if (shape_.ways > 1) {
+      const std::vector<float> strengths(info_.guidance_ways - 1, 2.0f);
+      timings.push_back(measure("infer, new strength", [&] {
+        frt_error error{};
+        check(role_->set_guidance(model_, strengths.data(), strengths.size(), stream_.handle(),
+                                  &error),
+              error);
+        replay(info_.infer, whole);
+      }));
+    }
+    if (info_.state) {
+      const Capsules verbs(core::capsules_table(), context_, info_.state);
+      const Capsule boundary = verbs.snapshot(0, 0, FRT_SPACE_DEVICE, stream_);
+      timings.push_back(measure(fmt::format("reset, {:.1f} MB restored", boundary.bytes() * 1e-6),
+                                [&] { boundary.restore(0, stream_); }));
+    }
     return timings;
   }
 

@@ -4,7 +4,9 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <frt/core/capsules.hpp>
@@ -190,6 +192,63 @@ TEST_CASE("an episode after others is the same as before them, bit for bit") {
     CHECK(std::vector<float>(a.begin(), a.end()) == std::vector<float>(b.begin(), b.end()));
   }
   CHECK(boundary.bytes() > 3 * 28 * 28);
+}
+
+TEST_CASE(
+    "an observation that is refused ends nothing: the safe action is sent, the next one counts") {
+  // A sensor that gives NaN in some ticks.
+  class Faulty final : public Environment {
+   public:
+    void reset(uint64_t seed) override {
+      world_.reset(seed);
+      tick_ = 0;
+    }
+    const frt_observation& observe() override {
+      observation_ = world_.observe();
+      if (tick_ < 5 || tick_ > 8) return observation_;
+      arrays_.assign(observation_.arrays, observation_.arrays + observation_.array_count);
+      for (frt_array& array : arrays_) {
+        if (array.dtype == FRT_DTYPE_F32) array.data = broken_.data();
+      }
+      observation_.arrays = arrays_.data();
+      return observation_;
+    }
+    std::span<const uint8_t> images() const override { return world_.images(); }
+    std::span<const float> state() const override { return world_.state(); }
+    uint32_t action_dim() const override { return world_.action_dim(); }
+    void apply(std::span<const double> action) override {
+      world_.apply(action);
+      ++tick_;
+    }
+    bool operator_action(std::span<double>) override { return false; }
+    bool succeeded() const override { return false; }
+    bool over() const override { return world_.over(); }
+    const std::string& instruction() const override { return world_.instruction(); }
+
+   private:
+    ReachWorld world_;
+    uint32_t tick_ = 0;
+    std::array<float, 2> broken_ = {std::nanf(""), 0.5f};
+    std::vector<frt_array> arrays_;
+    frt_observation observation_{};
+  };
+  const Deployment deployment;
+  const PolicyModel policy = deployment.policy();
+  PolicyRunner runner(policy);
+  EpisodeBoundary boundary(core::state_table(), core::capsules_table(), runner);
+  Faulty world;
+  Rollout rollout(runner, nullptr, world, boundary, rollout_options());
+  std::vector<double> sent;
+  rollout.on_tick = [&](std::span<const double> action) { sent.push_back(action[0]); };
+  EpisodeRecord record;
+  const EpisodeResult result = rollout.run(0, record);
+  CHECK(result.stop_reason == "task_over");
+  CHECK(result.ticks == ReachWorld::kMaxTicks);
+  CHECK(rollout.counters().refused == 4);
+  CHECK(rollout.counters().deadline_misses == 4);
+  CHECK(rollout.counters().safe_actions == 4);
+  CHECK(record.chunks() == 1 + (ReachWorld::kMaxTicks - 9 + kExecute - 1) / kExecute);
+  for (std::size_t tick = 5; tick < 9; ++tick) CHECK(sent[tick] == sent[4]);  // held
 }
 
 TEST_CASE("restoring brings back every input buffer, whatever was written in between") {
