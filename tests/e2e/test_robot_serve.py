@@ -2,6 +2,7 @@
 """frt-host serve for a policy: the real program, clients on real sockets, good ones and others."""
 import json
 import os
+import pathlib
 import random
 import re
 import shutil
@@ -9,6 +10,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import threading
 import time
 import unittest
@@ -176,6 +178,47 @@ class Protocol(Serving):
         self.assertEqual(Client(port, ["Origin: http://evil.example"]).status, 403)
         client = Client(port, ["Authorization: Api-Key secret"])
         self.assertIn("actions", client.infer(self.observation()))
+
+
+class RealClient(Serving):
+    """openpi-client from PyPI, where it can be installed."""
+    # The package imports typing_extensions without asking for it.
+    PACKAGES = ("openpi-client==0.1.2", "typing_extensions==4.16.0")
+
+    def python(self):
+        folder = HOST.parent.parent / "openpi-client"
+        python, ready = folder / "bin/python", folder / "ready"
+        if not ready.exists():
+            try:
+                for command in ([sys.executable, "-m", "venv", "--clear", folder],
+                                [python, "-m", "pip", "install", "-q", "--retries", "0", "--timeout", "10",
+                                 "--only-binary", ":all:", *self.PACKAGES]):
+                    subprocess.run(command, check=True, timeout=300, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+            except (OSError, subprocess.SubprocessError) as error:
+                lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+                self.skipTest(f"openpi-client cannot be installed: {lines[-1] if lines else error}")
+            ready.touch()
+        return python
+
+    def test_the_client_that_robots_use_is_served(self):
+        python = self.python()
+        port = self.serve('api_key = "secret"')
+        result = subprocess.run([python, pathlib.Path(__file__).parent / "openpi_client_check.py", str(port)],
+                                capture_output=True, text=True, timeout=120)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        report = json.loads(result.stdout)
+        self.assertEqual(report["golden"],
+                         "82a7616374696f6e7384c40b5f5f6e6461727261795f5fc3c40464617461c418000000000000803f000000400000"
+                         "4040000080400000a040c4056474797065a33c6634c4057368617065920203ad7365727665725f74696d696e6781"
+                         "a8696e6665725f6d73cb3ff8000000000000")        # as tests/unit/robot/wire_test.cpp
+        self.assertEqual(report["metadata"]["action_horizon"], HORIZON)
+        self.assertEqual((report["dtype"], report["shape"]), ("<f8", [HORIZON, WIDTH]))
+        found = [value for row in report["actions"] for value in row]
+        for value, wanted in zip(found, self.expected([0.5, -0.25, 1.0], "do")):
+            self.assertAlmostEqual(value, wanted, places=5)
+        self.assertEqual(report["timings"], ["infer_ms", "infer_ms"])
+        self.assertTrue(report["equal"] and report["previous"] and report["broker"], report)
+        self.assertIn("not finite", report["refused"])
 
 
 class Refusing(Serving):
