@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -25,6 +26,24 @@ def clean_environment(leaks=False):
     kept = {k: v for k, v in os.environ.items() if not k.startswith("FRT_") and k != "NO_COLOR"}
     options = [kept["ASAN_OPTIONS"]] if kept.get("ASAN_OPTIONS") else []
     return {**kept, "ASAN_OPTIONS": ":".join([*options, f"detect_leaks={int(leaks)}"])}
+
+
+def python_with(test, name, *packages):
+    """A Python that has these packages of PyPI (name==version), made once beside the build; where they cannot be
+    installed, the test is skipped with the reason."""
+    folder = HOST.parent.parent / name
+    python, ready = folder / "bin/python", folder / "ready"
+    if not ready.exists():
+        try:
+            for command in ([sys.executable, "-m", "venv", "--clear", folder],
+                            [python, "-m", "pip", "install", "-q", "--retries", "0", "--timeout", "10",
+                             "--only-binary", ":all:", *packages]):
+                subprocess.run(command, check=True, timeout=300, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        except (OSError, subprocess.SubprocessError) as error:
+            lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+            test.skipTest(f"{packages[0]} cannot be installed: {lines[-1] if lines else error}")
+        ready.touch()
+    return python
 
 
 class HostTest(unittest.TestCase):

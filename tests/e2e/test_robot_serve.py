@@ -10,14 +10,13 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 import threading
 import time
 import unittest
 import urllib.error
 
 from robot_client import Array, Client, Closed, get, pack, unpack
-from support import FAILED, FIXTURES, HOST, MANIFEST, OK, USAGE, HostTest, clean_environment
+from support import FAILED, FIXTURES, HOST, MANIFEST, OK, USAGE, HostTest, clean_environment, python_with
 
 PLUGINS = os.environ["FRT_ROBOT_PLUGIN_DIR"]
 HORIZON, WIDTH, STATE = 10, 2, 3
@@ -182,26 +181,10 @@ class Protocol(Serving):
 
 class RealClient(Serving):
     """openpi-client from PyPI, where it can be installed."""
-    # The package imports typing_extensions without asking for it.
-    PACKAGES = ("openpi-client==0.1.2", "typing_extensions==4.16.0")
-
-    def python(self):
-        folder = HOST.parent.parent / "openpi-client"
-        python, ready = folder / "bin/python", folder / "ready"
-        if not ready.exists():
-            try:
-                for command in ([sys.executable, "-m", "venv", "--clear", folder],
-                                [python, "-m", "pip", "install", "-q", "--retries", "0", "--timeout", "10",
-                                 "--only-binary", ":all:", *self.PACKAGES]):
-                    subprocess.run(command, check=True, timeout=300, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-            except (OSError, subprocess.SubprocessError) as error:
-                lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
-                self.skipTest(f"openpi-client cannot be installed: {lines[-1] if lines else error}")
-            ready.touch()
-        return python
 
     def test_the_client_that_robots_use_is_served(self):
-        python = self.python()
+        # The package imports typing_extensions without asking for it.
+        python = python_with(self, "openpi-client", "openpi-client==0.1.2", "typing_extensions==4.16.0")
         port = self.serve('api_key = "secret"')
         result = subprocess.run([python, pathlib.Path(__file__).parent / "openpi_client_check.py", str(port)],
                                 capture_output=True, text=True, timeout=120)
