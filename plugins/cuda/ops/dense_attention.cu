@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention without a mask: frt.rope/1 and frt.dense_attention/1 with the kernel for every type,
-// size and alignment; the tensor-core kernel is dense_attention_tiles.cu.
+// size and alignment; the tensor-core kernels are dense_attention_tiles.cu and, for few queries,
+// dense_attention_short.cu.
 //
 // The general kernel has a warp per query and head and walks the keys 32 at a time: each lane the
 // score of one, then, with the new maximum, each lane its share of the head's columns. f32 models
@@ -8,7 +9,6 @@
 #include <frt/ops/dense_attention.h>
 
 #include <algorithm>
-#include <frt/checks.hpp>
 
 #include "dense_attention.hpp"
 #include "launch.cuh"
@@ -52,25 +52,8 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(const __grid_constant__ 
 }
 
 void rope(Stream& stream, const frt_rope_args& args) {
-  const Checks check(FRT_OP_ROPE);
-  check.dtype("dtype", args.dtype);
-  check.positive("count", args.count);
-  check.positive("rows", args.rows);
-  check.positive("head_dim", args.head_dim);
-  check.require(args.head_dim % 2 == 0, "head_dim", "is odd");
-  check.pointer("table", args.table);
-  check.positive("positions", args.positions);
-  if (args.base) check.positive("sequences_per_base", args.sequences_per_base);
-  if (args.q) {
-    check.positive("heads", args.heads);
-    check.at_least("q_stride", args.q_stride, static_cast<int64_t>(args.heads) * args.head_dim);
-  }
-  if (args.k) {
-    check.positive("kv_heads", args.kv_heads);
-    check.at_least("k_stride", args.k_stride, static_cast<int64_t>(args.kv_heads) * args.head_dim);
-  }
+  check_rope(Checks(FRT_OP_ROPE), args);
   const int64_t rows = static_cast<int64_t>(args.count) * args.rows;
-  check.require(rows <= INT32_MAX, "count", "times rows is more than 2^31");
   const Grid grid{dim3(static_cast<unsigned>(rows)), dim3(kThreads)};
   launch(stream, grid, args.dtype == FRT_DTYPE_F32 ? rope_kernel<float> : rope_kernel<bf16>, args);
 }
@@ -178,6 +161,7 @@ void dense_attention(Stream& stream, const frt_dense_attention_args& args) {
     check.pointer("context_v", args.context_v);
     check.at_least("context_stride", args.context_stride, kv_width);
   }
+  if (dense_short_takes(stream.device(), args)) return launch_dense_short(stream, args);
   if (dense_tiles_take(args)) return launch_dense_tiles(stream, args);
   const int64_t warps = static_cast<int64_t>(args.count) * args.rows * args.heads;
   const Grid grid{dim3(static_cast<unsigned>(ceil_div(warps, kWarps))), dim3(kThreads)};
@@ -186,6 +170,27 @@ void dense_attention(Stream& stream, const frt_dense_attention_args& args) {
 }
 
 }  // namespace
+
+void check_rope(const Checks& check, const frt_rope_args& args) {
+  check.dtype("dtype", args.dtype);
+  check.positive("count", args.count);
+  check.positive("rows", args.rows);
+  check.positive("head_dim", args.head_dim);
+  check.require(args.head_dim % 2 == 0, "head_dim", "is odd");
+  check.pointer("table", args.table);
+  check.positive("positions", args.positions);
+  if (args.base) check.positive("sequences_per_base", args.sequences_per_base);
+  if (args.q) {
+    check.positive("heads", args.heads);
+    check.at_least("q_stride", args.q_stride, static_cast<int64_t>(args.heads) * args.head_dim);
+  }
+  if (args.k) {
+    check.positive("kv_heads", args.kv_heads);
+    check.at_least("k_stride", args.k_stride, static_cast<int64_t>(args.kv_heads) * args.head_dim);
+  }
+  check.require(static_cast<int64_t>(args.count) * args.rows <= INT32_MAX, "count",
+                "times rows is more than 2^31");
+}
 
 void register_dense_attention(KernelList& list) {
   list.add<frt_rope_args>(FRT_OP_ROPE, kFloatTypes, 0, rope);

@@ -10,13 +10,8 @@
 // number of 16-byte units, so ldmatrix has no bank conflicts at any head size. Heads narrower than
 // the tile and keys behind the last are filled with zeros.
 //
-// Where tiles of queries are few (an action expert: 2 to 7 of them, 600 keys), the keys are divided
-// among the blocks of a cluster, tile by tile in turn; each block's sums go to its shared memory,
-// and each merges a part of the rows over the cluster, in the order of ranks. Without clusters
-// (below sm_90) one block takes all keys.
-//
 // Floor: an encoder of 512 x 16 x 72, 0.6 GFLOP and 5 MB, about 3 us; a prefix of 560 rows, 2.6
-// GFLOP; an expert's layer reads 0.6 MB: latency.
+// GFLOP. Few queries and many keys: dense_attention_short.cu.
 #include <algorithm>
 
 #include "attention_mma.cuh"
@@ -29,17 +24,9 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
 constexpr int kQueries = kWarps * 16;
-constexpr int kMostSplits = 8;  // blocks of a cluster, the portable limit
 
 template <int kDim>
 constexpr int kStride = (kDim + 8) * 2;  // bytes of a row of shared memory
-
-// 16 bytes to shared memory, zeros where there is nothing.
-__device__ __forceinline__ void copy_or_zero(uint32_t to, const void* from, bool there) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-               "r"(there ? 16 : 0)
-               : "memory");
-}
 
 __device__ __forceinline__ float exp2_of(float x) {
   float y;
@@ -109,36 +96,15 @@ __device__ __forceinline__ void load_queries(uint32_t to, const frt_dense_attent
   }
 }
 
-__device__ __forceinline__ void cluster_barrier() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
-#endif
-}
-// A float of the shared memory of block `rank` of the cluster, at the place of `local` here.
-__device__ __forceinline__ float read_rank(const float* local, int rank) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  uint32_t address;
-  float value;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
-               : "=r"(address)
-               : "r"(shared_address(local)), "r"(rank));
-  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
-  return value;
-#else
-  return rank == 0 ? *local : 0.0f;
-#endif
-}
-
-// Grid: (tiles of queries * splits, kv heads, sequences), clusters of `splits` along x.
+// Grid: (tiles of queries, kv heads, sequences).
 template <int kDim, int kKeys>
 __global__ void __launch_bounds__(kThreads)
-    dense_kernel(const __grid_constant__ frt_dense_attention_args a, int splits) {
+    dense_kernel(const __grid_constant__ frt_dense_attention_args a) {
   extern __shared__ float4 shared[];
   pdl_trigger();
   pdl_wait();
-  const int rank = static_cast<int>(blockIdx.x) % splits;
-  const Work w = work_of(a, static_cast<int>(blockIdx.x) / splits);
-  if (w.last < w.first) return;  // the same in the whole cluster
+  const Work w = work_of(a, static_cast<int>(blockIdx.x));
+  if (w.last < w.first) return;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const uint32_t queries = shared_address(shared);
   const uint32_t keys = queries + kQueries * kStride<kDim>;
@@ -147,10 +113,9 @@ __global__ void __launch_bounds__(kThreads)
 
   float o[kDim / 8][4] = {};
   float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {};
-  const int step = splits * kKeys;
   load_queries<kDim>(queries, a, w);
-  load_keys<kDim, kKeys>(keys, a, w, w.k, w.context_k, rank * kKeys);
-  for (int at = rank * kKeys; at < w.all; at += step) {
+  load_keys<kDim, kKeys>(keys, a, w, w.k, w.context_k, 0);
+  for (int at = 0; at < w.all; at += kKeys) {
     copies_wait<0>();
     __syncthreads();  // the keys are there, and nobody needs the values before
     load_keys<kDim, kKeys>(values, a, w, w.v, w.context_v, at);
@@ -173,8 +138,8 @@ __global__ void __launch_bounds__(kThreads)
     }
     copies_wait<0>();
     __syncthreads();  // the values are there, and nobody needs the keys
-    if (at + step < w.all) {
-      load_keys<kDim, kKeys>(keys, a, w, w.k, w.context_k, at + step);
+    if (at + kKeys < w.all) {
+      load_keys<kDim, kKeys>(keys, a, w, w.k, w.context_k, at + kKeys);
     }
     if (at + kKeys > w.all) {
 #pragma unroll
@@ -228,89 +193,51 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   copies_wait<0>();
-  __syncthreads();  // shared memory is free: rows of kDim + 4 sums, then maxima, then weights
+  __syncthreads();  // shared memory is free: rows of kDim + 4 sums, then totals
 
   constexpr int kRow = kDim + 4;
   float* sums = reinterpret_cast<float*>(shared);
-  float* maxima = sums + kQueries * kRow;
-  float* weights = maxima + kQueries;
+  float* totals = sums + kQueries * kRow;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     float total = sum[h];
     total += __shfl_xor_sync(~0u, total, 1);
     total += __shfl_xor_sync(~0u, total, 2);
     const int n = warp * 16 + lane / 4 + 8 * h;
-    if (lane % 4 == 0) {
-      maxima[n] = largest[h];
-      weights[n] = total;
-    }
+    if (lane % 4 == 0) totals[n] = total;
 #pragma unroll
     for (int i = 0; i < kDim / 8; ++i) {
       *reinterpret_cast<float2*>(sums + n * kRow + i * 8 + 2 * (lane % 4)) =
           make_float2(o[i][2 * h], o[i][2 * h + 1]);
     }
   }
-  if (splits > 1) {
-    cluster_barrier();
-  } else {
-    __syncthreads();
-  }
-  // A warp takes a row at a time; eight columns a lane and round.
-  for (int n = rank * kWarps + warp; n < kQueries; n += splits * kWarps) {
+  __syncthreads();
+  // A warp takes a row at a time, a lane runs of four columns.
+  for (int n = warp; n < kQueries; n += kWarps) {
     const int query = w.first + n;
     if (query > w.last) break;
-    float factors[kMostSplits], most = -INFINITY, total = 0;
-#pragma unroll
-    for (int r = 0; r < kMostSplits; ++r) {
-      factors[r] = r < splits ? (splits > 1 ? read_rank(maxima + n, r) : maxima[n]) : -INFINITY;
-      most = fmaxf(most, factors[r]);
-    }
-#pragma unroll
-    for (int r = 0; r < kMostSplits; ++r) {
-      if (r >= splits) continue;
-      factors[r] = exp2_of(factors[r] - most);
-      total += factors[r] * (splits > 1 ? read_rank(weights + n, r) : weights[n]);
-    }
+    const float total = totals[n];
     bf16* y = static_cast<bf16*>(a.y) + (w.row0 + query / w.group) * a.y_stride +
               static_cast<int64_t>(w.head0 + query % w.group) * a.head_dim;
-    for (int column = lane; column < a.head_dim; column += 32) {
-      float value = 0;
-#pragma unroll
-      for (int r = 0; r < kMostSplits; ++r) {
-        if (r >= splits) continue;
-        const float* at = sums + n * kRow + column;
-        value += factors[r] * (splits > 1 ? read_rank(at, r) : *at);
-      }
-      y[column] = from_float<bf16>(value / total);
+    for (int column = lane * 4; column < a.head_dim; column += 128) {
+      const float4 value = *reinterpret_cast<const float4*>(sums + n * kRow + column);
+      *reinterpret_cast<uint2*>(y + column) = make_uint2(
+          pack_bf16(value.x / total, value.y / total), pack_bf16(value.z / total, value.w / total));
     }
   }
-  if (splits > 1) cluster_barrier();  // nobody leaves while others read its memory
 }
 
 template <int kDim, int kKeys>
 void launch_dim(Stream& stream, const frt_dense_attention_args& args) {
-  Device& device = stream.device();
-  const int64_t group = args.heads / args.kv_heads;
-  const int64_t tiles = ceil_div(args.rows * group, kQueries);
-  const int64_t blocks = tiles * args.kv_heads * args.count;
-  // As many splits as leave every block two tiles of keys, while processors are idle.
-  int splits = 1;
-  const int64_t most_keys = args.context_rows + args.rows;
-  const bool clusters = FRT_CUDA_ARCH >= 90 && device.properties().capability >= 90;
-  while (clusters && splits < kMostSplits &&
-         blocks * splits * 2 <= device.properties().multiprocessors &&
-         most_keys >= int64_t{kKeys} * splits * 2) {
-    splits *= 2;
-  }
+  const int64_t tiles = ceil_div(int64_t{args.rows} * (args.heads / args.kv_heads), kQueries);
   constexpr std::size_t kLoads = std::size_t{kQueries + 2 * kKeys} * kStride<kDim>;
-  constexpr std::size_t kSums = std::size_t{kQueries} * (kDim + 4 + 2) * sizeof(float);
+  constexpr std::size_t kSums = std::size_t{kQueries} * (kDim + 4 + 1) * sizeof(float);
   Grid grid;
-  grid.blocks = dim3(static_cast<unsigned>(tiles * splits), static_cast<unsigned>(args.kv_heads),
+  grid.blocks = dim3(static_cast<unsigned>(tiles), static_cast<unsigned>(args.kv_heads),
                      static_cast<unsigned>(args.count));
   grid.threads = dim3(kThreads);
   grid.shared_bytes = std::max(kLoads, kSums);
-  grid.cluster = static_cast<unsigned>(splits);
-  launch(stream, grid, dense_kernel<kDim, kKeys>, args, splits);
+  launch(stream, grid, dense_kernel<kDim, kKeys>, args);
 }
 
 bool vectors(const void* data, int64_t stride) {
@@ -323,6 +250,7 @@ bool dense_tiles_take(const frt_dense_attention_args& args) {
   return args.dtype == FRT_DTYPE_BF16 && args.head_dim % 8 == 0 && args.head_dim <= 256 &&
          args.kv_heads <= 65535 && args.count <= 65535 && vectors(args.q, args.q_stride) &&
          vectors(args.k, args.kv_stride) && vectors(args.v, args.kv_stride) &&
+         vectors(args.y, args.y_stride) &&
          (args.context_rows == 0 || (vectors(args.context_k, args.context_stride) &&
                                      vectors(args.context_v, args.context_stride)));
 }

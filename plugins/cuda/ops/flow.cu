@@ -5,8 +5,10 @@
 // Everything is small: a chunk has 10 to 50 rows of 32 values, the network rows of 1024. What
 // counts is the number of kernels per step, so a step is one: a block has one row of x and all the
 // network's rows that share it. It norms each of them, multiplies by the output weight (32 rows of
-// 1024, 128 KB, which every block reads from L2), combines the branches, moves x and multiplies the
-// new row by the input weight. Floor of a step: two trips to L2 and a launch, about 4 us.
+// 1024, 128 KB, which every block reads from L2; a warp has a row, all of it on its way at once),
+// combines the branches, moves x and multiplies the new row by the input weight. Both weights are
+// asked of L2 before the kernel ahead has ended. Floor of a step: two trips to L2 and a launch,
+// about 4 us.
 #include <frt/ops/flow.h>
 
 #include <algorithm>
@@ -20,7 +22,7 @@
 namespace frt::cuda {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 1024;
 constexpr int kWarps = kThreads / 32;
 
 __device__ __forceinline__ float read(frt_dtype dtype, const void* data, int64_t at) {
@@ -35,6 +37,36 @@ __device__ __forceinline__ void write(frt_dtype dtype, void* data, int64_t at, f
   }
 }
 
+// Asks L2 for constants.
+__device__ __forceinline__ void ask_for(const float* data, int64_t count) {
+  constexpr int kLine = 32;  // floats
+  for (int64_t i = static_cast<int64_t>(threadIdx.x) * kLine; i < count; i += kThreads * kLine) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(data + i));
+  }
+}
+
+// The part of a dot product of this thread, one of `threads` whose number is `first`. With kVector
+// rows are aligned to 16 bytes and n is a multiple of four; x may lie in shared memory.
+template <bool kVector>
+__device__ __forceinline__ float dot_part(const float* x, const float* w, int n, int first,
+                                          int threads) {
+  float dot = 0;
+  if constexpr (kVector) {
+#pragma unroll 8
+    for (int i = first * 4; i < n; i += threads * 4) {
+      const float4 a = *reinterpret_cast<const float4*>(x + i);
+      const float4 b = *reinterpret_cast<const float4*>(w + i);
+      dot += a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
+    }
+  } else {
+    for (int i = first; i < n; i += threads) dot += x[i] * w[i];
+  }
+  return dot;
+}
+__device__ __forceinline__ bool vectors(const float* x, const float* w, int n) {
+  return n % 4 == 0 && (reinterpret_cast<uintptr_t>(x) | reinterpret_cast<uintptr_t>(w)) % 16 == 0;
+}
+
 // The sum over the block, in every thread; `room` may be used again at once.
 __device__ __forceinline__ float block_sum(float value, float* room) {
   value = warp_sum(value);
@@ -47,9 +79,11 @@ __device__ __forceinline__ float block_sum(float value, float* room) {
   return sum;
 }
 
-// v (dim) of row `row` of the network. `normed` has room for width values, `room` for kWarps.
-__device__ void output_row(const frt_flow_output_args& a, int row, float* v, float* normed,
+// v (dim) of row `row` of the network, to memory and to `own`. `normed` has room for width values,
+// `room` for kWarps.
+__device__ void output_row(const frt_flow_output_args& a, int row, float* own, float* normed,
                            float* room) {
+  float* v = a.v + static_cast<int64_t>(row) * a.dim;
   const int64_t at = static_cast<int64_t>(row) * a.width;
   const uint32_t kind = a.norm.kind;
   float sum = 0;
@@ -80,18 +114,24 @@ __device__ void output_row(const frt_flow_output_args& a, int row, float* v, flo
   __syncthreads();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (int d = static_cast<int>(threadIdx.x) / 32; d < a.dim; d += kWarps) {
-    float dot = 0;
-    for (int i = lane; i < a.width; i += 32) {
-      dot += normed[i] * a.weight[static_cast<int64_t>(d) * a.width + i];
-    }
-    dot = warp_sum(dot);
-    if (lane == 0) v[d] = dot + a.bias[d];
+    const float* weight = a.weight + static_cast<int64_t>(d) * a.width;
+    const float bias = a.bias[d];
+    const float dot = warp_sum(vectors(normed, a.weight, a.width)
+                                   ? dot_part<true>(normed, weight, a.width, lane, 32)
+                                   : dot_part<false>(normed, weight, a.width, lane, 32));
+    if (lane == 0) v[d] = own[d] = dot + bias;
   }
   __syncthreads();
 }
 
-// Moves row `row` of x; the new values go to x_row (dim), too. `v` holds the branches one after the
-// other, `way_stride` values apart.
+__device__ __forceinline__ void read_row(const float* x, int row, int dim, float* x_row) {
+  for (int d = static_cast<int>(threadIdx.x); d < dim; d += kThreads) {
+    x_row[d] = x[static_cast<int64_t>(row) * dim + d];
+  }
+}
+
+// Moves row `row` of x, which this thread has read to x_row; the new values go there, too. `v`
+// holds the branches one after the other, `way_stride` values apart.
 __device__ void update_row(const frt_flow_update_args& a, int row, const float* v,
                            int64_t way_stride, float* x_row) {
   const int i = row % a.horizon;
@@ -100,7 +140,7 @@ __device__ void update_row(const frt_flow_update_args& a, int row, const float* 
     float velocity = last;
     for (int w = 0; w + 1 < a.ways; ++w) velocity += a.beta[w] * (v[w * way_stride + d] - last);
     const int64_t at = static_cast<int64_t>(row) * a.dim + d;
-    float x = a.x[at];
+    float x = x_row[d];
     float previous = 0;
     if (a.previous) {
       previous = a.previous[static_cast<int64_t>(i) * a.dim + d];
@@ -119,10 +159,11 @@ __device__ void update_row(const frt_flow_update_args& a, int row, const float* 
 // Rows `row` of all branches of h from x_row.
 __device__ void input_row(const frt_flow_input_args& a, int row, const float* x_row) {
   for (int c = static_cast<int>(threadIdx.x); c < a.width; c += kThreads) {
-    float value = 0;
-    for (int d = 0; d < a.dim; ++d)
-      value += x_row[d] * a.weight[static_cast<int64_t>(c) * a.dim + d];
-    value += a.bias[c];
+    const float* weight = a.weight + static_cast<int64_t>(c) * a.dim;
+    const float bias = a.bias[c];
+    const float value =
+        bias + (vectors(x_row, a.weight, a.dim) ? dot_part<true>(x_row, weight, a.dim, 0, 1)
+                                                : dot_part<false>(x_row, weight, a.dim, 0, 1));
     for (int w = 0; w < a.ways; ++w) {
       write(a.h_dtype, a.h, (static_cast<int64_t>(w) * a.rows + row) * a.width + c, value);
     }
@@ -144,24 +185,24 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void __launch_bounds__(kThreads)
     input_kernel(const __grid_constant__ frt_flow_input_args a) {
-  extern __shared__ float shared[];  // (dim)
+  extern __shared__ __align__(16) float shared[];  // (dim)
   pdl_trigger();
+  ask_for(a.weight, static_cast<int64_t>(a.width) * a.dim);
   pdl_wait();
   const int row = static_cast<int>(blockIdx.x);
-  for (int d = static_cast<int>(threadIdx.x); d < a.dim; d += kThreads) {
-    shared[d] = a.x[static_cast<int64_t>(row) * a.dim + d];
-  }
+  read_row(a.x, row, a.dim, shared);
   __syncthreads();
   input_row(a, row, shared);
 }
 
 __global__ void __launch_bounds__(kThreads)
     output_kernel(const __grid_constant__ frt_flow_output_args a) {
-  extern __shared__ float shared[];  // (width) normed, (kWarps) sums
+  extern __shared__ __align__(16) float shared[];  // (width) normed, (kWarps) sums, (dim) v
   pdl_trigger();
+  ask_for(a.weight, static_cast<int64_t>(a.width) * a.dim);
   pdl_wait();
-  const int row = static_cast<int>(blockIdx.x);
-  output_row(a, row, a.v + static_cast<int64_t>(row) * a.dim, shared, shared + a.width);
+  float* room = shared + a.width;
+  output_row(a, static_cast<int>(blockIdx.x), room + kWarps, shared, room);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -171,23 +212,38 @@ __global__ void __launch_bounds__(kThreads)
   pdl_wait();
   const int row = static_cast<int>(blockIdx.x);
   const int64_t rows = static_cast<int64_t>(a.samples) * a.horizon;
+  read_row(a.x, row, a.dim, shared);
   update_row(a, row, a.v + static_cast<int64_t>(row) * a.dim, rows * a.dim, shared);
 }
 
+// Shared memory of a step, floats: a normed row, a row of x, sums, v of all branches.
+struct StepRoom {
+  int x, sums, v, all;
+  __host__ __device__ StepRoom(const frt_flow_output_args& output, int ways) {
+    x = (output.width + 3) / 4 * 4;
+    sums = x + output.dim;
+    v = sums + kWarps;
+    all = v + ways * output.dim;
+  }
+};
+
 __global__ void __launch_bounds__(kThreads)
     step_kernel(const __grid_constant__ frt_flow_step_args a) {
-  extern __shared__ float shared[];  // (dim) x, (kWarps) sums, (width) normed
+  extern __shared__ __align__(16) float shared[];
   pdl_trigger();
-  pdl_wait();
   const int row = static_cast<int>(blockIdx.x), dim = a.output.dim;
   const int rows = a.update.samples * a.update.horizon;
+  ask_for(a.output.weight, static_cast<int64_t>(a.output.width) * dim);
+  if (a.next.h) ask_for(a.next.weight, static_cast<int64_t>(a.next.width) * dim);
+  pdl_wait();
+  const StepRoom room(a.output, a.update.ways);
+  float* x_row = shared + room.x;
+  read_row(a.update.x, row, dim, x_row);
   for (int w = 0; w < a.update.ways; ++w) {
-    output_row(a.output, w * rows + row, a.output.v + (static_cast<int64_t>(w) * rows + row) * dim,
-               shared + dim + kWarps, shared + dim);
+    output_row(a.output, w * rows + row, shared + room.v + w * dim, shared, shared + room.sums);
   }
-  update_row(a.update, row, a.output.v + static_cast<int64_t>(row) * dim,
-             static_cast<int64_t>(rows) * dim, shared);
-  if (a.next.h) input_row(a.next, row, shared);
+  update_row(a.update, row, shared + room.v, dim, x_row);
+  if (a.next.h) input_row(a.next, row, x_row);
 }
 
 // ---- arguments ------------------------------------------------------------------------------
@@ -267,7 +323,7 @@ void flow_input(Stream& stream, const frt_flow_input_args& args) {
 void flow_output(Stream& stream, const frt_flow_output_args& args) {
   check_output(Checks(FRT_OP_FLOW_OUTPUT), args);
   if (args.rows == 0) return;
-  launch(stream, rows_grid(args.rows, args.width + kWarps), output_kernel, args);
+  launch(stream, rows_grid(args.rows, args.width + kWarps + args.dim), output_kernel, args);
 }
 
 void flow_update(Stream& stream, const frt_flow_update_args& args) {
@@ -292,7 +348,7 @@ void flow_step(Stream& stream, const frt_flow_step_args& args) {
                                  args.next.x == args.update.x),
                 "next", "does not take x, rows and dim of update");
   if (rows == 0) return;
-  launch(stream, rows_grid(rows, args.output.dim + kWarps + args.output.width), step_kernel, args);
+  launch(stream, rows_grid(rows, StepRoom(args.output, args.update.ways).all), step_kernel, args);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@
 
 #include <algorithm>
 
-#include "attention_mma.cuh"
+#include "cluster.cuh"
 #include "convert_values.cuh"
 #include "launch.cuh"
 #include "row_norm.cuh"
@@ -54,34 +54,6 @@ constexpr int kStageBytes = kWeightBytes + kTiles * 8 * kRowBytes;
 
 __device__ __forceinline__ uint32_t place(int row, int unit) {
   return static_cast<uint32_t>(row * kRowBytes + ((unit ^ (row & 7)) << 4));
-}
-
-__device__ __forceinline__ void copy_or_zero(uint32_t to, const void* from, bool there) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-               "r"(there ? 16 : 0)
-               : "memory");
-}
-
-__device__ __forceinline__ void cluster_barrier() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
-#endif
-}
-
-// Two floats of block `rank` of the cluster, at the place of `local` here.
-__device__ __forceinline__ float2 read_rank(const float* local, int rank) {
-  float2 value = *reinterpret_cast<const float2*>(local);
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  uint32_t address;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
-               : "=r"(address)
-               : "r"(shared_address(local)), "r"(rank));
-  asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];"
-               : "=f"(value.x), "=f"(value.y)
-               : "r"(address)
-               : "memory");
-#endif
-  return value;
 }
 
 // The rows of weights of a tile.
@@ -264,7 +236,7 @@ __global__ void __launch_bounds__(kThreads, kTiles == 16 ? 1 : 2)
     if (args.splits > 1) {
       z = make_float2(0, 0);
       for (int r = 0; r < args.splits; ++r) {
-        const float2 share = read_rank(at, r);
+        const float2 share = read_rank(reinterpret_cast<const float2*>(at), r);
         z.x += share.x;
         z.y += share.y;
       }

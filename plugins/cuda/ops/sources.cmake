@@ -19,6 +19,7 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/delta_step.cu
   ops/dense.cu
   ops/dense_attention.cu
+  ops/dense_attention_short.cu
   ops/dense_attention_tiles.cu
   ops/elementwise.cu
   ops/embed.cu
