@@ -5,6 +5,7 @@
 #include <frt/ops/elementwise.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "../device.hpp"
@@ -47,27 +48,28 @@ void convert_from(int64_t count, const Load& load, frt_dtype dtype, void* y) noe
   }
 }
 
-void convert_values(int64_t count, frt_dtype x_dtype, const void* x, frt_dtype y_dtype,
-                    void* y) noexcept {
-  if (x_dtype == y_dtype) {
+void convert_values(int64_t count, frt_dtype x_dtype, const void* x, float factor,
+                    frt_dtype y_dtype, void* y) noexcept {
+  if (x_dtype == y_dtype && factor == 0) {
     std::memmove(y, x, static_cast<std::size_t>(count * bytes_of(x_dtype)));
     return;
   }
+  const float by = factor == 0 ? 1.0f : factor;
   switch (x_dtype) {
     case FRT_DTYPE_F32:
       return convert_from(
-          count, [x](int64_t i) { return static_cast<const float*>(x)[i]; }, y_dtype, y);
+          count, [=](int64_t i) { return static_cast<const float*>(x)[i] * by; }, y_dtype, y);
     case FRT_DTYPE_BF16:
       return convert_from(
-          count, [x](int64_t i) { return bf16_to_float(static_cast<const uint16_t*>(x)[i]); },
+          count, [=](int64_t i) { return bf16_to_float(static_cast<const uint16_t*>(x)[i]) * by; },
           y_dtype, y);
     case FRT_DTYPE_F16:
       return convert_from(
-          count, [x](int64_t i) { return f16_to_float(static_cast<const uint16_t*>(x)[i]); },
+          count, [=](int64_t i) { return f16_to_float(static_cast<const uint16_t*>(x)[i]) * by; },
           y_dtype, y);
     default:
       return convert_from(
-          count, [x](int64_t i) { return e4m3_to_float(static_cast<const uint8_t*>(x)[i]); },
+          count, [=](int64_t i) { return e4m3_to_float(static_cast<const uint8_t*>(x)[i]) * by; },
           y_dtype, y);
   }
 }
@@ -84,6 +86,7 @@ std::unique_ptr<Node> prepare_convert(Device&, const frt_convert_args& args) {
   check.pointer("y", args.y);
   check.at_least("x_stride", args.x_stride, args.width);
   check.at_least("y_stride", args.y_stride, args.width);
+  check.require(std::isfinite(args.factor), "factor", "is not finite");
   return make_node([args](Pool& pool, std::byte*) noexcept {
     const int64_t rows = active_rows(args.rows, args.row_count);
     const int64_t rows_per_task = std::max<int64_t>(1, kPiece / args.width);
@@ -92,7 +95,7 @@ std::unique_ptr<Node> prepare_convert(Device&, const frt_convert_args& args) {
       for (int64_t row = first; row < std::min(rows, first + rows_per_task); ++row) {
         convert_values(args.width, args.x_dtype,
                        byte_offset(args.x, row * args.x_stride * bytes_of(args.x_dtype)),
-                       args.y_dtype,
+                       args.factor, args.y_dtype,
                        byte_offset(args.y, row * args.y_stride * bytes_of(args.y_dtype)));
       }
     });

@@ -28,11 +28,14 @@ Group normed_group(const Checks& check, const Args& args, int64_t cols) {
   if (args.norm.kind == FRT_NORM_NONE) {
     check.require(args.x_dtype == args.dtype, "x_dtype",
                   "differs from dtype, and there is no norm");
+    check.require(args.normed_scale == 0, "normed_scale", "is given, and there is no norm");
     group.x = args.x;
     return group;
   }
   check.pointer("normed", args.normed);
   group.x = args.normed;
+  group.x_scale = args.normed_scale;
+  if (args.normed_scale > 0) group.x_dtype = FRT_DTYPE_F8_E4M3;
   group.norm = args.norm;
   group.norm_dtype = args.x_dtype;
   group.norm_source = args.x;
@@ -42,7 +45,12 @@ Group normed_group(const Checks& check, const Args& args, int64_t cols) {
 }  // namespace
 
 std::unique_ptr<Node> make_dense(Device& device, const Checks& check, const frt_dense_args& args) {
-  check.dtype("x_dtype", args.x_dtype);
+  check.scale("x_scale", args.x_scale, "weight.format", args.weight);
+  if (args.x_scale > 0) {
+    check.dtype("x_dtype", args.x_dtype, {FRT_DTYPE_F8_E4M3});
+  } else {
+    check.dtype("x_dtype", args.x_dtype);
+  }
   check.dtype("y_dtype", args.y_dtype);
   check.at_least("rows", args.rows, 0);
   check.range("activation", args.activation, FRT_ACTIVATION_NONE, FRT_ACTIVATION_SILU);
@@ -61,7 +69,8 @@ std::unique_ptr<Node> make_dense(Device& device, const Checks& check, const frt_
   group.x_dtype = args.x_dtype;
   group.x = args.x;
   group.x_stride = args.x_stride;
-  GroupPart part{args.weight, args.y_dtype, args.accumulate == 1, args.y, args.y_stride, {}};
+  group.x_scale = args.x_scale;
+  GroupPart part{args.weight, args.y_dtype, args.accumulate == 1, args.y, args.y_stride, {}, 0};
   part.finish = {args.bias, args.activation, args.gate, args.addend, args.addend_rows};
   group.parts.push_back(part);
   return make_group_node(device, std::move(group));
@@ -84,7 +93,10 @@ std::unique_ptr<Node> make_norm_dense(Device& device, const Checks& check,
                 FRT_ACTIVATION_SILU);
     check.pointer((name + ".y").c_str(), part.y);
     check.at_least((name + ".y_stride").c_str(), part.y_stride, part.weight.rows);
-    GroupPart product{part.weight, args.dtype, false, part.y, part.y_stride, {}};
+    check.scale("normed_scale", args.normed_scale, (name + ".weight.format").c_str(), part.weight);
+    check.scale((name + ".y_scale").c_str(), part.y_scale);
+    const frt_dtype y_dtype = part.y_scale > 0 ? FRT_DTYPE_F8_E4M3 : args.dtype;
+    GroupPart product{part.weight, y_dtype, false, part.y, part.y_stride, {}, part.y_scale};
     product.finish.bias = part.bias;
     product.finish.activation = part.activation;
     group.parts.push_back(product);
@@ -111,20 +123,26 @@ std::unique_ptr<Node> prepare_norm_geglu(Device& device, const frt_norm_geglu_ar
   check.require(args.gate_weight.cols == args.up_weight.cols, "up_weight.cols",
                 "differs from gate_weight.cols");
   check.pointer("h", args.h);
+  check.scale("normed_scale", args.normed_scale, "gate_weight.format", args.gate_weight);
+  check.scale("normed_scale", args.normed_scale, "up_weight.format", args.up_weight);
+  check.scale("h_scale", args.h_scale);
   Group group = normed_group(check, args, args.gate_weight.cols);
+  const frt_dtype h_dtype = args.h_scale > 0 ? FRT_DTYPE_F8_E4M3 : args.dtype;
   group.gated = true;
   group.gate = Binary::kGeluMul;
-  group.parts.push_back({args.gate_weight, args.dtype, false, args.h, args.gate_weight.rows, {}});
-  group.parts.push_back({args.up_weight, args.dtype, false, nullptr, 0, {}});
+  group.parts.push_back(
+      {args.gate_weight, h_dtype, false, args.h, args.gate_weight.rows, {}, args.h_scale});
+  group.parts.push_back({args.up_weight, h_dtype, false, nullptr, 0, {}, args.h_scale});
   return make_group_node(device, std::move(group));
 }
 
 }  // namespace
 
 void register_dense(KernelList& list) {
-  list.add<frt_dense_args>(FRT_OP_DENSE, kFloatTypes, FRT_WEIGHT_ALL, prepare_dense);
-  list.add<frt_norm_dense_args>(FRT_OP_NORM_DENSE, kFloatTypes, FRT_WEIGHT_ALL, prepare_norm_dense);
-  list.add<frt_norm_geglu_args>(FRT_OP_NORM_GEGLU, kFloatTypes, FRT_WEIGHT_ALL, prepare_norm_geglu);
+  const frt_dtype_set types = kFloatTypes | FRT_DTYPE_BIT(FRT_DTYPE_F8_E4M3);
+  list.add<frt_dense_args>(FRT_OP_DENSE, types, FRT_WEIGHT_ALL, prepare_dense);
+  list.add<frt_norm_dense_args>(FRT_OP_NORM_DENSE, types, FRT_WEIGHT_ALL, prepare_norm_dense);
+  list.add<frt_norm_geglu_args>(FRT_OP_NORM_GEGLU, types, FRT_WEIGHT_ALL, prepare_norm_geglu);
 }
 
 }  // namespace frt::cpu

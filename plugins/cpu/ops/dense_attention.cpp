@@ -100,7 +100,9 @@ void attend_plain(const frt_dense_attention_args& args, int64_t b, int64_t row, 
     }
   }
   const int64_t y = (b * args.rows + row) * args.y_stride + head * dim;
-  for (int32_t i = 0; i < dim; ++i) store_float(args.dtype, args.y, y + i, sums[i] / total);
+  for (int32_t i = 0; i < dim; ++i) sums[i] /= total;
+  if (args.y_scale > 0) return store_scaled(dim, sums, args.y_scale, byte_offset(args.y, y));
+  for (int32_t i = 0; i < dim; ++i) store_float(args.dtype, args.y, y + i, sums[i]);
 }
 
 void check_attention(const Checks& check, const frt_dense_attention_args& args) {
@@ -120,6 +122,7 @@ void check_attention(const Checks& check, const frt_dense_attention_args& args) 
   check.at_least("q_stride", args.q_stride, width);
   check.at_least("y_stride", args.y_stride, width);
   check.at_least("kv_stride", args.kv_stride, kv_width);
+  check.scale("y_scale", args.y_scale);
   check.at_least("context_rows", args.context_rows, 0);
   if (args.context_rows == 0) return;
   check.positive("sequences_per_context", args.sequences_per_context);
@@ -206,8 +209,9 @@ std::unique_ptr<Node> make_rope(const Checks& check, const frt_rope_args& args) 
 
 void register_dense_attention(KernelList& list) {
   list.add<frt_rope_args>(FRT_OP_ROPE, kFloatTypes, 0, prepare_rope);
-  list.add<frt_norm_qkv_args>(FRT_OP_NORM_QKV, kFloatTypes, FRT_WEIGHT_ALL, prepare_norm_qkv);
-  list.add<frt_dense_attention_args>(FRT_OP_DENSE_ATTENTION, kFloatTypes, 0, prepare_attention);
+  const frt_dtype_set types = kFloatTypes | FRT_DTYPE_BIT(FRT_DTYPE_F8_E4M3);
+  list.add<frt_norm_qkv_args>(FRT_OP_NORM_QKV, types, FRT_WEIGHT_ALL, prepare_norm_qkv);
+  list.add<frt_dense_attention_args>(FRT_OP_DENSE_ATTENTION, types, 0, prepare_attention);
 }
 
 }  // namespace frt::cpu

@@ -129,9 +129,15 @@ void dense_typed(const frt_dense_attention_args& args, const DenseAttentionLayou
 
   for (int64_t i = 0; i < t.queries; ++i) {
     const int64_t head = kv_head * group + i % group;
-    T* y = static_cast<T*>(args.y) + (row0 + first + i / group) * args.y_stride + head * dim;
+    const int64_t at = (row0 + first + i / group) * args.y_stride + head * dim;
     const float factor = 1.0f / t.sums[i];
-    const float* from = t.o + i * dim;
+    float* from = t.o + i * dim;
+    if (args.y_scale > 0) {
+      for (int64_t j = 0; j < dim; ++j) from[j] *= factor;
+      store_scaled(dim, from, args.y_scale, byte_offset(args.y, at));
+      continue;
+    }
+    T* y = static_cast<T*>(args.y) + at;
     for_lanes(static_cast<std::size_t>(dim), [&](auto d, std::size_t j) HWY_ATTR {
       store(d, hn::Mul(hn::LoadU(d, from + j), hn::Set(d, factor)), y + j);
     });

@@ -58,7 +58,7 @@ std::unique_ptr<Node> prepare_linear(Device& device, const frt_linear_args& args
   group.x = args.x;
   group.x_stride = args.x_stride;
   group.parts.push_back(
-      {args.weight, args.y_dtype, args.accumulate == 1, args.y, args.y_stride, {}});
+      {args.weight, args.y_dtype, args.accumulate == 1, args.y, args.y_stride, {}, 0});
   return make_group_node(device, std::move(group));
 }
 
@@ -77,7 +77,7 @@ std::unique_ptr<Node> prepare_norm_linears(Device& device, const frt_norm_linear
                       std::to_string(cols));
     check.pointer((name + ".y").c_str(), part.y);
     check.at_least((name + ".y_stride").c_str(), part.y_stride, part.weight.rows);
-    group.parts.push_back({part.weight, args.dtype, false, part.y, part.y_stride, {}});
+    group.parts.push_back({part.weight, args.dtype, false, part.y, part.y_stride, {}, 0});
   }
   return make_group_node(device, std::move(group));
 }
@@ -94,8 +94,8 @@ std::unique_ptr<Node> prepare_norm_gate_up(Device& device, const frt_norm_gate_u
   Group group = normed_group(check, args, args.gate_weight.cols);
   const int64_t width = args.gate_weight.rows;
   group.gated = true;
-  group.parts.push_back({args.gate_weight, args.dtype, false, args.h, width, {}});
-  group.parts.push_back({args.up_weight, args.dtype, false, nullptr, 0, {}});
+  group.parts.push_back({args.gate_weight, args.dtype, false, args.h, width, {}, 0});
+  group.parts.push_back({args.up_weight, args.dtype, false, nullptr, 0, {}, 0});
   return make_group_node(device, std::move(group));
 }
 

@@ -68,6 +68,14 @@ inline void store_float(frt_dtype dtype, void* data, int64_t i, float value) noe
   }
 }
 
+// FP8 activations (frt/ops/dense.h): y = e4m3(x * (1 / scale)).
+inline void store_scaled(int64_t count, const float* x, float scale, void* y) noexcept {
+  const float factor = 1.0f / scale;
+  for (int64_t i = 0; i < count; ++i) {
+    static_cast<uint8_t*>(y)[i] = e4m3_from_float(x[i] * factor);
+  }
+}
+
 // What `value` becomes when it is stored as `dtype` (f32, bf16).
 inline float rounded_to(frt_dtype dtype, float value) noexcept {
   return dtype == FRT_DTYPE_BF16 ? bf16_to_float(bf16_from_float(value)) : value;

@@ -7,6 +7,7 @@
 #include <frt/ops/elementwise.h>
 
 #include <algorithm>
+#include <cmath>
 #include <frt/checks.hpp>
 
 #include "convert_values.cuh"
@@ -29,6 +30,10 @@ __global__ void __launch_bounds__(kThreads) convert_kernel(const frt_convert_arg
   for (int row = static_cast<int>(blockIdx.y); row < rows; row += static_cast<int>(gridDim.y)) {
     float v[N];
     load_values(args.x_dtype, args.x, row * args.x_stride + column, v);
+    if (args.factor != 0) {
+#pragma unroll
+      for (int i = 0; i < N; ++i) v[i] *= args.factor;
+    }
     store_values(args.y_dtype, args.y, row * args.y_stride + column, v);
   }
 }
@@ -57,9 +62,10 @@ void convert(Stream& stream, const frt_convert_args& args) {
   check.pointer("y", args.y);
   check.at_least("x_stride", args.x_stride, args.width);
   check.at_least("y_stride", args.y_stride, args.width);
+  check.require(std::isfinite(args.factor), "factor", "is not finite");
   if (args.rows == 0) return;
   const auto row_blocks = static_cast<unsigned>(std::min(args.rows, 65535));
-  if (args.x_dtype == args.y_dtype) {
+  if (args.x_dtype == args.y_dtype && args.factor == 0) {
     const int64_t bytes = static_cast<int64_t>(args.width) * dtype_bits(args.x_dtype) / 8;
     launch(stream, {copy_blocks(bytes, row_blocks), kThreads}, copy_kernel, args);
     return;

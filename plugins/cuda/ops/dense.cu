@@ -30,6 +30,7 @@ namespace frt::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr const char* kNoFp8 = "is given; this backend has no FP8 activations";
 
 // What follows a product.
 struct Finish {
@@ -180,6 +181,7 @@ void dense(Stream& stream, const frt_dense_args& args) {
   check.dtype("y_dtype", args.y_dtype);
   check.at_least("rows", args.rows, 0);
   check.range("activation", args.activation, FRT_ACTIVATION_NONE, FRT_ACTIVATION_SILU);
+  check.require(args.x_scale == 0, "x_scale", kNoFp8);
   check.require(args.accumulate <= 1, "accumulate", "is neither 0 nor 1");
   check_weight(check, "weight", args.weight);
   check.pointer("x", args.x);
@@ -222,6 +224,7 @@ void check_normed(const Checks& check, const Args& args) {
   check.dtype("dtype", args.dtype);
   check.at_least("rows", args.rows, 0);
   check_norm(check, args.norm);
+  check.require(args.normed_scale == 0, "normed_scale", kNoFp8);
   check.pointer("x", args.x);
   if (args.norm.kind == FRT_NORM_NONE) {
     check.require(args.x_dtype == args.dtype, "x_dtype",
@@ -247,6 +250,7 @@ void norm_dense(Stream& stream, const frt_norm_dense_args& args) {
                       std::to_string(cols));
     check.range((name + ".activation").c_str(), part.activation, FRT_ACTIVATION_NONE,
                 FRT_ACTIVATION_SILU);
+    check.require(part.y_scale == 0, (name + ".y_scale").c_str(), kNoFp8);
     check.pointer((name + ".y").c_str(), part.y);
     check.at_least((name + ".y_stride").c_str(), part.y_stride, part.weight.rows);
   }
@@ -283,6 +287,7 @@ void norm_geglu(Stream& stream, const frt_norm_geglu_args& args) {
                 "differs from gate_weight.rows");
   check.require(args.gate_weight.cols == args.up_weight.cols, "up_weight.cols",
                 "differs from gate_weight.cols");
+  check.require(args.h_scale == 0, "h_scale", kNoFp8);
   check.pointer("h", args.h);
   check_normed(check, args);
   check.pointer("gate", args.gate);

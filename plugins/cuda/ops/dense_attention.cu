@@ -153,6 +153,7 @@ void dense_attention(Stream& stream, const frt_dense_attention_args& args) {
   check.at_least("q_stride", args.q_stride, width);
   check.at_least("kv_stride", args.kv_stride, kv_width);
   check.at_least("y_stride", args.y_stride, width);
+  check.require(args.y_scale == 0, "y_scale", "is given; this backend has no FP8 activations");
   check.at_least("context_rows", args.context_rows, 0);
   if (args.context_rows > 0) {
     check.positive("sequences_per_context", args.sequences_per_context);

@@ -4,9 +4,11 @@
 // frt::Error(FRT_ERR_INVALID_ARGUMENT). Header-only.  [setup]
 #pragma once
 
+#include <frt/kernels.h>
 #include <frt/ops/sequences.h>
 #include <frt/error.hpp>
 
+#include <cmath>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
@@ -46,6 +48,18 @@ class Checks {
       names += (names.empty() ? "" : ", ") + std::string(dtype_name(one));
     }
     fail(argument, "is " + std::string(dtype_name(value)) + ", expected " + names);
+  }
+  // Of FP8 values; 0: there are none.
+  void scale(const char* argument, float value) const {
+    require(std::isfinite(value) && value >= 0 && (value == 0 || std::isfinite(1 / value)),
+            argument, "is neither 0 nor a positive number with a reciprocal");
+  }
+  // The same of what is multiplied by `weight`, the argument `name`.
+  void scale(const char* argument, float value, const char* name, const frt_weight& weight) const {
+    scale(argument, value);
+    require(value == 0 || weight.format == FRT_WEIGHT_FP8_TENSOR ||
+                weight.format == FRT_WEIGHT_FP8_CHANNEL,
+            name, std::string("is not FP8_TENSOR or FP8_CHANNEL, as ") + argument + " needs");
   }
   void sequences(const frt_sequences& value) const {
     positive("sequences.count", value.count);

@@ -474,6 +474,10 @@ inline void Operators::moe_block(const Recorder& recorder, const frt_moe_block_a
 
 inline void Operators::norm_dense(const Recorder& recorder, const frt_norm_dense_args& args) const {
   if (norm_dense_) return norm_dense_(recorder, args);
+  if (args.normed_scale != 0) {
+    throw Error(FRT_ERR_UNSUPPORTED, FRT_OP_NORM_DENSE
+                ": FP8 activations need a kernel of the backend; there is no composition");
+  }
   if (!args.parts || args.part_count < 1 || args.part_count > FRT_DENSE_PARTS_MAX) {
     throw Error(FRT_ERR_INVALID_ARGUMENT, FRT_OP_NORM_DENSE ": part_count " +
                                               std::to_string(args.part_count) + ", expected 1 to " +
@@ -515,6 +519,10 @@ inline void Operators::norm_dense(const Recorder& recorder, const frt_norm_dense
 
 inline void Operators::norm_geglu(const Recorder& recorder, const frt_norm_geglu_args& args) const {
   if (norm_geglu_) return norm_geglu_(recorder, args);
+  if (args.normed_scale != 0 || args.h_scale != 0) {
+    throw Error(FRT_ERR_UNSUPPORTED, FRT_OP_NORM_GEGLU
+                ": FP8 activations need a kernel of the backend; there is no composition");
+  }
   const int32_t width = args.gate_weight.rows;
   const frt_dense_part parts[2] = {
       {args.gate_weight, nullptr, FRT_ACTIVATION_NONE, 0, args.gate, width},

@@ -5,6 +5,7 @@
 //   wide     x as f32 (rows, columns), if some part needs it
 //            per worker: weight tile (kWideTile, columns) if some part is widened; the sums of a
 //            block (kWideBlock, tile), twice if gated; oneDNN's scratchpad
+//   either   per worker: a normed row in f32, if x is f8_e4m3
 //
 // A worker finishes its tile: sums live in its cache until they are rounded into y.
 #include "group.hpp"
@@ -57,7 +58,7 @@ class GroupNode final : public Node {
  private:
   void plan_narrow(const Device& device, int workers);
   void plan_wide(const Device& device, int workers);
-  void prepare_row(int64_t row) const noexcept;
+  void prepare_row(int64_t row, int worker, std::byte* scratch) const noexcept;
 
   void run_narrow(Pool& pool, int64_t rows, std::byte* scratch) const noexcept;
   void run_narrow_tile(const PlannedPart& part, int64_t first, int64_t count, int64_t rows,
@@ -94,7 +95,10 @@ class GroupNode final : public Node {
   std::size_t worker_bytes_ = 0;
   std::size_t sums_offset_ = 0;
   std::size_t scratchpad_offset_ = 0;
+  std::size_t normed_offset_ = 0;
   std::size_t scratch_bytes_ = 0;
+
+  alignas(64) std::array<float, kNarrowTile> x_scales_{};  // x_scale, for every column
 };
 
 GroupNode::GroupNode(Device& device, Group group)
@@ -113,6 +117,11 @@ GroupNode::GroupNode(Device& device, Group group)
   narrow_limit_ = wide ? kNarrowRows : group_.rows;
   plan_narrow(device, workers);
   if (wide) plan_wide(device, workers);
+  x_scales_.fill(group_.x_scale);
+  normed_offset_ = aligned(scratch_bytes_);
+  if (group_.x_scale > 0 && group_.norm_source) {
+    scratch_bytes_ = normed_offset_ + static_cast<std::size_t>(workers * cols_) * sizeof(float);
+  }
 }
 
 void GroupNode::plan_narrow(const Device& device, int workers) {
@@ -178,9 +187,15 @@ void GroupNode::plan_wide(const Device& device, int workers) {
 }
 
 // The norm of one row.
-void GroupNode::prepare_row(int64_t row) const noexcept {
+void GroupNode::prepare_row(int64_t row, int worker, std::byte* scratch) const noexcept {
   const int64_t first = row * cols_;
-  if (group_.norm_source) {
+  if (group_.norm_source && group_.x_scale > 0) {
+    float* normed = reinterpret_cast<float*>(scratch + normed_offset_) + worker * cols_;
+    norm_row(reference_, group_.norm, row, cols_, group_.norm_dtype,
+             element(group_.norm_dtype, group_.norm_source, first), FRT_DTYPE_F32, normed);
+    store_scaled(cols_, normed, group_.x_scale,
+                 const_cast<void*>(element(group_.x_dtype, group_.x, first)));
+  } else if (group_.norm_source) {
     norm_row(reference_, group_.norm, row, cols_, group_.norm_dtype,
              element(group_.norm_dtype, group_.norm_source, first), group_.x_dtype,
              const_cast<void*>(element(group_.x_dtype, group_.x, first)));
@@ -205,8 +220,8 @@ void GroupNode::run(Pool& pool, std::byte* scratch) noexcept {
 // ---- narrow ----------------------------------------------------------------------------------
 
 void GroupNode::run_narrow(Pool& pool, int64_t rows, std::byte* scratch) const noexcept {
-  pool.run(rows, [&](int64_t row, int) {
-    prepare_row(row);
+  pool.run(rows, [&](int64_t row, int worker) {
+    prepare_row(row, worker, scratch);
     const void* x = element(group_.x_dtype, group_.x, row * group_.x_stride);
     for (std::size_t kind = 0; kind < panel_used_.size(); ++kind) {
       if (!panel_used_[kind]) continue;
@@ -241,6 +256,7 @@ void GroupNode::run_narrow_tile(const PlannedPart& part, int64_t first, int64_t 
     }
     one.narrow.function(one.weight, first, count, x, block, out, kNarrowTile);
   };
+  const float* scales = group_.x_scale > 0 ? x_scales_.data() : nullptr;
   for (int64_t row = 0; row < rows; row += kNarrowRows) {
     const int64_t block = std::min(kNarrowRows, rows - row);
     multiply(part, row, block, sums[0]);
@@ -248,9 +264,9 @@ void GroupNode::run_narrow_tile(const PlannedPart& part, int64_t first, int64_t 
     for (int64_t m = 0; m < block; ++m) {
       const float* values = sums[0] + m * kNarrowTile;
       if (group_.gated) {
-        finish_gated(row + m, first, count, values, nullptr, sums[1] + m * kNarrowTile, nullptr);
+        finish_gated(row + m, first, count, values, scales, sums[1] + m * kNarrowTile, scales);
       } else {
-        finish(part, row + m, first, count, values, nullptr);
+        finish(part, row + m, first, count, values, scales);
       }
     }
   }
@@ -261,8 +277,8 @@ void GroupNode::run_narrow_tile(const PlannedPart& part, int64_t first, int64_t 
 void GroupNode::run_wide(Pool& pool, int64_t rows, std::byte* scratch) noexcept {
   auto* x_float = reinterpret_cast<float*>(scratch);
   if (group_.residual || group_.norm_source || float_x_) {
-    pool.run(rows, [&](int64_t row, int) {
-      prepare_row(row);
+    pool.run(rows, [&](int64_t row, int worker) {
+      prepare_row(row, worker, scratch);
       if (!float_x_) return;
       const void* x = element(group_.x_dtype, group_.x, row * group_.x_stride);
       for (int64_t k = 0; k < cols_; ++k) {
@@ -308,6 +324,7 @@ void GroupNode::run_wide_tile(PlannedPart& part, int64_t tile, int64_t first_row
     weights[i] = wide_weights(*shared[i], first, buffer);
     for (int64_t n = 0; n < part.wide_tile; ++n) {
       scales[i][n] = row_scale(shared[i]->weight, first + n);
+      if (group_.x_scale > 0) scales[i][n] *= group_.x_scale;
     }
   }
   for (int64_t row = first_row; row < last_row;) {
@@ -355,8 +372,14 @@ void GroupNode::finish(const PlannedPart& part, int64_t row, int64_t first, int6
   if (after.addend) {
     finish.addend = after.addend + row % after.addend_rows * part.outputs() + first;
   }
-  finish_row(reference_, count, sums, scales, finish, part.y_dtype,
-             element(part.y_dtype, part.y, row * part.y_stride + first));
+  void* y = element(part.y_dtype, part.y, row * part.y_stride + first);
+  if (part.y_scale > 0) {
+    alignas(64) float wide[kNarrowTile];
+    finish_row(reference_, count, sums, scales, finish, FRT_DTYPE_F32, wide);
+    store_scaled(count, wide, part.y_scale, y);
+  } else {
+    finish_row(reference_, count, sums, scales, finish, part.y_dtype, y);
+  }
 }
 
 void GroupNode::finish_gated(int64_t row, int64_t first, int64_t count, const float* gate,
@@ -364,11 +387,17 @@ void GroupNode::finish_gated(int64_t row, int64_t first, int64_t count, const fl
                              const float* up_scales) const noexcept {
   static_assert(kNarrowTile >= kWideTile);
   const PlannedPart& part = parts_[0];
-  alignas(64) float rounded[2][kNarrowTile];  // as y_dtype
-  store_row(reference_, count, gate, gate_scales, part.y_dtype, false, rounded[0]);
-  store_row(reference_, count, up, up_scales, part.y_dtype, false, rounded[1]);
-  binary_row(reference_, group_.gate, count, part.y_dtype, rounded[0], rounded[1],
-             element(part.y_dtype, part.y, row * part.y_stride + first));
+  const frt_dtype dtype = part.y_scale > 0 ? FRT_DTYPE_F32 : part.y_dtype;
+  alignas(64) float rounded[2][kNarrowTile];  // as dtype
+  store_row(reference_, count, gate, gate_scales, dtype, false, rounded[0]);
+  store_row(reference_, count, up, up_scales, dtype, false, rounded[1]);
+  void* y = element(part.y_dtype, part.y, row * part.y_stride + first);
+  if (part.y_scale > 0) {
+    binary_row(reference_, group_.gate, count, dtype, rounded[0], rounded[1], rounded[0]);
+    store_scaled(count, rounded[0], part.y_scale, y);
+  } else {
+    binary_row(reference_, group_.gate, count, dtype, rounded[0], rounded[1], y);
+  }
 }
 
 }  // namespace

@@ -40,15 +40,17 @@ struct GroupPart {
   void* y = nullptr;
   int64_t y_stride = 0;  // elements
   PartFinish finish{};
+  float y_scale = 0;  // of y in f8_e4m3
 };
 
 // A checked group. All parts have the same number of columns.
 struct Group {
   int32_t rows = 0;
   const int32_t* row_count = nullptr;
-  frt_dtype x_dtype = FRT_DTYPE_F32;
+  frt_dtype x_dtype = FRT_DTYPE_F32;  // f32, bf16, f8_e4m3
   const void* x = nullptr;
   int64_t x_stride = 0;  // elements
+  float x_scale = 0;     // of x in f8_e4m3
 
   // The norm before: writes x, (rows, columns) contiguous. None with residual NULL.
   frt_dtype residual_dtype = FRT_DTYPE_F32;
@@ -63,7 +65,7 @@ struct Group {
   const void* norm_source = nullptr;     // (rows, columns) contiguous
 
   // The gate after: two parts of equal shape, y of the first = gate(first, second), each rounded
-  // to y_dtype before; y of the second is not used.
+  // to y_dtype before, unless that is f8_e4m3; y of the second is not used.
   bool gated = false;
   Binary gate = Binary::kSiluMul;
 

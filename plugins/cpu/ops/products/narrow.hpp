@@ -36,7 +36,7 @@ inline constexpr int64_t kPanelBlock = 128;
 int64_t panel_row_bytes(PanelKind kind, int64_t cols) noexcept;
 
 // Makes one panel row of `cols` activations, or its part from a multiple of kPanelBlock on. kFloat
-// takes f32 and bf16, the others bf16.  [hot]
+// takes f32, bf16 and f8_e4m3 (without its scale), the others bf16.  [hot]
 void fill_panel_row(PanelKind kind, frt_dtype dtype, const void* x, int64_t cols,
                     void* panel) noexcept;
 

@@ -56,9 +56,12 @@ void fill_panel_row(PanelKind kind, frt_dtype dtype, const void* x, int64_t cols
       auto* to = static_cast<float*>(panel);
       if (dtype == FRT_DTYPE_F32) {
         std::memcpy(to, x, static_cast<std::size_t>(cols) * sizeof(float));
-      } else {
+      } else if (dtype == FRT_DTYPE_BF16) {
         const auto* from = static_cast<const uint16_t*>(x);
         for (int64_t k = 0; k < cols; ++k) to[k] = bf16_to_float(from[k]);
+      } else {
+        const auto* from = static_cast<const uint8_t*>(x);
+        for (int64_t k = 0; k < cols; ++k) to[k] = e4m3_to_float(from[k]);
       }
       const int64_t padded = panel_row_bytes(kind, cols) / 4;
       for (int64_t k = cols; k < padded; ++k) to[k] = 0.0f;

@@ -77,8 +77,10 @@ typedef struct frt_dense_attention_args {
   int64_t context_stride; /* elements */
   void* y;                /* row r of all, head h at y + r * y_stride + h * head_dim */
   int64_t y_stride;       /* elements */
+  float y_scale;          /* above 0: y is f8_e4m3 (frt/ops/dense.h) */
+  uint32_t reserved;
 } frt_dense_attention_args;
-FRT_ASSERT_LAYOUT(frt_dense_attention_args, 136, y_stride, 128);
+FRT_ASSERT_LAYOUT(frt_dense_attention_args, 144, y_scale, 136);
 
 FRT_EXTERN_C_END
 

@@ -32,8 +32,8 @@ typedef struct frt_binary_args {
 } frt_binary_args;
 FRT_ASSERT_LAYOUT(frt_binary_args, 72, y_stride, 64);
 
-/* y[r, c] = x[r, c], converted: f32, bf16, f16, f8_e4m3 (saturating) to f32, bf16, f16, f8_e4m3,
- * nearest even. Also the strided copy of rows. */
+/* y[r, c] = x[r, c] * factor, converted: f32, bf16, f16, f8_e4m3 (saturating) to f32, bf16, f16,
+ * f8_e4m3, nearest even. Also the strided copy of rows. */
 #define FRT_OP_CONVERT "frt.convert/1"
 typedef struct frt_convert_args {
   uint32_t struct_size;
@@ -41,7 +41,7 @@ typedef struct frt_convert_args {
   frt_dtype y_dtype;
   int32_t rows;
   int32_t width;
-  uint32_t reserved;
+  float factor;             /* in f32, before the conversion; 0: 1 */
   const int32_t* row_count; /* (1) device, or NULL */
   const void* x;            /* (rows, x_stride) */
   int64_t x_stride;         /* elements */
