@@ -139,10 +139,11 @@ std::vector<core::HostSchema> App::host_schemas() {
           robot_host_schema()};
 }
 
-core::Manifest App::load_manifest(const std::string& path) {
+core::Manifest App::load_manifest(const std::string& path, const std::vector<std::string>& sets) {
   core::ManifestRequest request;
   request.hosts = host_schemas();
   request.sets = options_.sets;
+  request.sets.insert(request.sets.end(), sets.begin(), sets.end());
   request.environment_names = core::process_environment_names();
   request.schemas = &registry();
   core::Manifest manifest = [&] {

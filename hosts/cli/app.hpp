@@ -48,8 +48,8 @@ class App {
   // The host tables a manifest may have.
   static std::vector<core::HostSchema> host_schemas();
   // Reads and checks a manifest, shows its warnings. Everything that is wrong with it is
-  // ExitCode::kManifest.
-  core::Manifest load_manifest(const std::string& path);
+  // ExitCode::kManifest. `sets` go over the user's.
+  core::Manifest load_manifest(const std::string& path, const std::vector<std::string>& sets = {});
 
   bool color_stderr() const;
   bool color_stdout() const;
@@ -68,6 +68,7 @@ class App {
 void add_bench_command(App& app);
 // `bench capsule`; returns what it does.
 std::function<ExitCode()> add_bench_capsule(App& app, CLI::App& command);
+void add_calibrate_command(App& app);
 void add_capsule_command(App& app);
 void add_capsule_check(App& app, CLI::App& capsule);  // `capsule check`
 void add_chat_command(App& app);

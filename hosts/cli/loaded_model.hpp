@@ -22,8 +22,9 @@ namespace frt::host {
 
 // What a command may want different.
 struct LoadOptions {
-  uint32_t flags = 0;            // FRT_MODEL_*
-  core::RuntimeOptions runtime;  // how devices are opened
+  uint32_t flags = 0;             // FRT_MODEL_*
+  core::RuntimeOptions runtime;   // how devices are opened
+  std::vector<std::string> sets;  // path=value over the manifest
 };
 
 // Loads plugins, opens the device, makes the model, and says so on stderr. Errors carry the exit

@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
   frt::host::add_handoff_command(app);
   frt::host::add_bench_command(app);
   frt::host::add_verify_command(app);
+  frt::host::add_calibrate_command(app);
   frt::host::add_config_command(app);
   frt::host::add_plugins_command(app);
   frt::host::add_devices_command(app);

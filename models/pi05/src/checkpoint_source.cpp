@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint_source.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <frt/error.hpp>
+#include <frt/models/formats.hpp>
 #include <frt/models/linear_weight.hpp>
 #include <utility>
 
@@ -24,9 +26,8 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kParts = 
 
 }  // namespace
 
-CheckpointSource::CheckpointSource(const Host& host, models::Checkpoint checkpoint,
-                                   models::DeviceMemory* memory)
-    : host_(host), checkpoint_(std::move(checkpoint)), memory_(memory) {
+CheckpointSource::CheckpointSource(const Host& host, models::Checkpoint checkpoint)
+    : host_(host), checkpoint_(std::move(checkpoint)) {
   const auto has = [&](const std::string& name) { return checkpoint_.contains(root_ + name); };
   if (!has("action_in_proj.weight")) root_ = "model.";
   if (!has("action_in_proj.weight")) {
@@ -92,25 +93,50 @@ std::vector<float> CheckpointSource::values(const std::string& name,
   return models::to_f32(tensor);
 }
 
-void CheckpointSource::place(const MatrixName& matrix, frt_dtype dtype, std::byte* target) {
+float CheckpointSource::largest(const MatrixName& matrix) const {
   const models::TensorView& tensor = find(matrix.name, {matrix.rows, matrix.columns});
-  if (tensor.dtype == dtype) return memory_->stream_to(target, tensor.data);
+  models::require_finite(tensor);
+  if (tensor.dtype == FRT_DTYPE_BF16) {  // magnitudes are ordered as their bits are
+    const auto* bits = reinterpret_cast<const std::uint16_t*>(tensor.data.data());
+    std::uint16_t most = 0;
+    for (std::size_t i = 0; i < tensor.elements(); ++i) {
+      most = std::max(most, static_cast<std::uint16_t>(bits[i] & 0x7FFFu));
+    }
+    float largest = 0;
+    models::widen(FRT_DTYPE_BF16, reinterpret_cast<const std::byte*>(&most), 1, &largest);
+    return largest;
+  }
+  float largest = 0;
+  for (const float value : models::to_f32(tensor)) largest = std::max(largest, std::abs(value));
+  return largest;
+}
+
+void CheckpointSource::place(const MatrixName& matrix, frt_dtype dtype,
+                             models::DeviceMemory& memory, std::byte* target) {
+  const models::TensorView& tensor = find(matrix.name, {matrix.rows, matrix.columns});
+  if (tensor.dtype == dtype) return memory.stream_to(target, tensor.data);
   const std::vector<float> wide = models::to_f32(tensor);
   std::vector<std::byte> bytes(bytes_of(dtype, static_cast<std::int64_t>(wide.size())));
   models::narrow(dtype, wide.data(), wide.size(), bytes.data());
-  memory_->upload_to(target, bytes);
+  memory.upload_to(target, bytes);
 }
 
-void CheckpointSource::begin(std::uint64_t bytes) {
-  total_bytes_ = bytes;
+void CheckpointSource::prepare(models::DeviceMemory& memory) {
   models::UploadOptions options;
   options.read = [this](std::span<const std::byte> source, std::byte* target) {
     checkpoint_.read(source, target);
   };
-  options.progress = [this](std::uint64_t done) {
-    if (done < total_bytes_) host_.progress("weights", FRT_PROGRESS_BYTES, done, total_bytes_);
+  options.progress = [this, before = std::uint64_t{0}](std::uint64_t done) mutable {
+    done_bytes_ += done - std::exchange(before, done);
+    if (done_bytes_ < total_bytes_) {
+      host_.progress("weights", FRT_PROGRESS_BYTES, done_bytes_, total_bytes_);
+    }
   };
-  memory_->set_upload_options(std::move(options));
+  memory.set_upload_options(std::move(options));
+}
+
+void CheckpointSource::begin(std::uint64_t bytes) {
+  total_bytes_ = bytes;
   host_.progress("weights", FRT_PROGRESS_BYTES, 0, total_bytes_);
 }
 

@@ -21,13 +21,17 @@ namespace frt::pi05 {
 
 class CheckpointSource final : public WeightSource {
  public:
-  // `memory` may be null where only values are wanted. Keeps the files mapped.  [setup]
-  CheckpointSource(const Host& host, models::Checkpoint checkpoint, models::DeviceMemory* memory);
+  // Keeps the files mapped.  [setup]
+  CheckpointSource(const Host& host, models::Checkpoint checkpoint);
 
   bool is_wide(const std::string& name) const override;
   std::vector<float> values(const std::string& name,
                             std::vector<std::int64_t> shape) const override;
-  void place(const MatrixName& matrix, frt_dtype dtype, std::byte* target) override;
+  float largest(const MatrixName& matrix) const override;
+  void prepare(models::DeviceMemory& memory) override;
+  void place(const MatrixName& matrix, frt_dtype dtype, models::DeviceMemory& memory,
+             std::byte* target) override;
+  FileDigests digests() const override { return checkpoint_.digests(); }
   void begin(std::uint64_t bytes) override;
   void end() override;
 
@@ -38,11 +42,10 @@ class CheckpointSource final : public WeightSource {
 
   Host host_;
   models::Checkpoint checkpoint_;
-  models::DeviceMemory* memory_;
   std::string root_;       // "model." or nothing
   std::string embedding_;  // stored name
   std::string time_;       // "time_mlp_" or "action_time_mlp_"
-  std::uint64_t total_bytes_ = 0;
+  std::uint64_t total_bytes_ = 0, done_bytes_ = 0;
 };
 
 }  // namespace frt::pi05

@@ -180,11 +180,17 @@ std::string describe(const Config& config, std::size_t views) {
 }
 
 std::string canonical_text(const Config& config) {
-  std::string text = "pi05 horizon " + std::to_string(config.horizon) + " prompt " +
-                     std::to_string(config.max_prompt) + " periods " +
-                     std::to_string(config.min_period) + " " + std::to_string(config.max_period);
+  const std::string text = "pi05 horizon " + std::to_string(config.horizon) + " prompt " +
+                           std::to_string(config.max_prompt) + " periods " +
+                           std::to_string(config.min_period) + " " +
+                           std::to_string(config.max_period);
+  return text + " " + dims_text(config.dims);
+}
+
+std::string dims_text(const Dims& dims) {
+  std::string text;
   for (const auto& [name, member] : kDims) {
-    text += " " + std::string(name) + " " + std::to_string(config.dims.*member);
+    text += (text.empty() ? "" : " ") + std::string(name) + " " + std::to_string(dims.*member);
   }
   return text;
 }

@@ -63,6 +63,7 @@ Config read_config(const std::filesystem::path& folder);
 void override_dims(Dims& dims, const models::Json& values, const std::string& where);
 void set_dim(Dims& dims, std::string_view name, std::int64_t value);
 std::vector<std::string_view> dim_names();
+std::string dims_text(const Dims& dims);  // "img 224 patch 14 ..."
 
 // "2 views of 224x224, vision 27x1152, prefix 18x2048, expert 18x1024".
 std::string describe(const Config& config, std::size_t views);

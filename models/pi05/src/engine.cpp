@@ -36,6 +36,12 @@ std::vector<std::string> needed_operators() {
           FRT_OP_FLOW_OUTPUT, FRT_OP_FLOW_UPDATE,     FRT_OP_FLOW_STEP};
 }
 
+// Those that must take FP8 activations.
+std::vector<std::string> fp8_operators() {
+  return {FRT_OP_NORM_DENSE, FRT_OP_NORM_GEGLU, FRT_OP_NORM_QKV, FRT_OP_DENSE_ATTENTION,
+          FRT_OP_DENSE};
+}
+
 }  // namespace
 
 std::int64_t Setup::max_steps() const {
@@ -55,6 +61,7 @@ std::uint64_t Engine::lay_out(Memory& m, std::byte* base, const Config& config,
   m.patches = cursor.take(a, image * d.patch_columns());
   m.vision_x = cursor.take(r, image * d.vision_width);
   m.vision_normed = cursor.take(a, image * d.vision_width);
+  m.vision_last = cursor.take(a, image * d.vision_width);
   m.vision_qkv = cursor.take(a, image * 3 * d.vision_width);
   m.vision_y = cursor.take(a, image * d.vision_width);
   m.vision_h = cursor.take(a, image * d.vision_mlp);
@@ -108,6 +115,9 @@ Engine::Engine(const frt_state_v1* states, const Context& context, const Config&
       stream_(context.create_stream("pi05")),
       state_(states, context, config, precision, setup),
       ports_(state_.ports()) {
+  if (weights.fp8) {
+    const Operators check(context, FRT_DTYPE_F8_E4M3, weights.formats, fp8_operators());
+  }
   Memory sized;
   memory_ = context.alloc(FRT_SPACE_DEVICE, lay_out(sized, nullptr, config, precision, setup),
                           "activations");

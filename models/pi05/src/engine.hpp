@@ -65,7 +65,12 @@ struct TapView {
   frt_dtype dtype = FRT_DTYPE_NONE;
   std::int64_t rows = 0, width = 0;
 };
-using Tap = std::function<void(const TapView&)>;
+// Both may be empty. What the products of a layer multiply is named as in calibration.hpp; index is
+// then the first branch. In FP8 it is not shown.
+struct Tap {
+  std::function<void(const TapView&)> stage;
+  std::function<void(const TapView&)> input;
+};
 
 class Engine {
  public:
@@ -87,6 +92,7 @@ class Engine {
   const EpisodeState& state() const noexcept { return state_; }
   const Ports& ports() const noexcept { return ports_; }
   const Stream& stream() const noexcept { return stream_; }
+  const Dims& dims() const noexcept { return dims_; }
   const Context& context() const noexcept { return context_; }
   std::uint64_t memory_bytes() const noexcept { return memory_.bytes(); }
   // (times, expert_width) and (times, modulations, 3, expert_width) of `steps`, for checks.
@@ -98,10 +104,11 @@ class Engine {
     // Vision, rows V = views * cells.
     void* patches = nullptr;        // (V, patch_columns) A
     void* vision_x = nullptr;       // (V, vision_width) R
-    void* vision_normed = nullptr;  // (V, vision_width) A
+    void* vision_normed = nullptr;  // (V, vision_width) A, FP8
+    void* vision_last = nullptr;    // (V, vision_width) A
     void* vision_qkv = nullptr;     // (V, 3 vision_width) A
-    void* vision_y = nullptr;       // (V, vision_width) A
-    void* vision_h = nullptr;       // (V, vision_mlp) A
+    void* vision_y = nullptr;       // (V, vision_width) A, FP8
+    void* vision_h = nullptr;       // (V, vision_mlp) A, FP8
     // Prefix, rows P = ways * (V + prompt).
     void* x = nullptr;        // (P, width) R
     void* normed = nullptr;   // (P, width) A
@@ -159,8 +166,18 @@ class Engine {
 
   void show(const Tap* tap, std::string_view name, std::int64_t index, const void* data,
             frt_dtype dtype, std::int64_t rows, std::int64_t width) const {
-    if (tap) (*tap)({name, index, data, dtype, rows, width});
+    if (tap && tap->stage) tap->stage({name, index, data, dtype, rows, width});
   }
+  // What a product multiplies: rows as they are, or normed here, because a fused operator need not
+  // leave them behind.
+  struct Input {
+    const char *tower, *product;
+    std::int64_t layer, first_way;
+  };
+  void show_input(const Tap* tap, const Input& input, const void* data, std::int64_t rows,
+                  std::int64_t width) const;
+  void show_normed(const Recorder& recorder, const Tap* tap, const Input& input,
+                   const frt_row_norm_args& norm) const;
   void* rows_of(void* base, frt_dtype dtype, std::int64_t row, std::int64_t width) const {
     return static_cast<std::byte*>(base) + bytes_of(dtype, row * width);
   }

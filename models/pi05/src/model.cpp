@@ -17,6 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// What products of synthetic weights read stays below.
+constexpr float kSyntheticLargest = 16;
 constexpr float kDefaultCap = 10;  // of guided continuation
 
 frt_shape_key policy_key(GraphKind kind, const Variant& v) {
@@ -182,12 +184,24 @@ void Model::load_weights(const Host& host, Parts& parts) {
 
   auto memory = std::make_unique<models::DeviceMemory>(parts.context);
   if (synthetic_) {
-    parts.source = std::make_unique<SyntheticSource>(host, *synthetic_, *memory);
+    parts.source = std::make_unique<SyntheticSource>(host, *synthetic_, parts.context);
   } else {
-    parts.source = std::make_unique<CheckpointSource>(host, models::Checkpoint::open(checkpoint_),
-                                                      memory.get());
+    parts.source = std::make_unique<CheckpointSource>(host, models::Checkpoint::open(checkpoint_));
   }
-  const std::uint64_t needed = weight_bytes(config_, parts.precision.activation);
+  std::optional<Calibration> calibration;
+  if (options.fp8 && !options.calibration.empty()) {
+    calibration = Calibration::read(options.calibration, config_.dims, parts.source->digests());
+  } else if (options.fp8 && synthetic_) {
+    calibration = Calibration::uniform(config_.dims, kSyntheticLargest);
+  } else if (options.fp8) {
+    throw Error(FRT_ERR_INVALID_ARGUMENT,
+                "model '" + name_ +
+                    "': precision = \"fp8\" needs calibration = PATH; make the file with "
+                    "`frt-host calibrate MANIFEST --frames FILES --out PATH`");
+  }
+  if (calibration) calibration_digest_ = calibration->digest();
+  const std::uint64_t needed =
+      weight_bytes(config_, parts.precision.activation, calibration.has_value());
   const std::uint64_t running = Engine::bytes(config_, parts.precision, setup_of(parts));
   const frt_device_info device = parts.context.info().device;
   if (needed + running > device.memory_free) {
@@ -198,7 +212,9 @@ void Model::load_weights(const Host& host, Parts& parts) {
                                            " free; lower samples, slots or prompt_buckets");
   }
   parts.weights =
-      build_weights(config_, parts.precision.activation, *parts.source, std::move(memory));
+      build_weights(config_, parts.precision.activation, calibration ? &*calibration : nullptr,
+                    *parts.source, std::move(memory));
+  parts.calibrator = std::make_unique<Calibrator>();
 }
 
 // ---- graphs ----------------------------------------------------------------------------------
@@ -253,11 +269,17 @@ void Model::capture(const Host& host, Parts& parts) {
 
 frt_status Model::key(GraphKind kind, const frt_policy_shape& shape,
                       frt_shape_key& key) const noexcept {
+  Variant v;
+  const frt_status status = variant(shape, v);
+  if (status == FRT_OK) key = policy_key(kind, v);
+  return status;
+}
+
+frt_status Model::variant(const frt_policy_shape& shape, Variant& v) const noexcept {
   const Setup& setup = parts_->engine->setup();
   const auto given = [](std::uint32_t value, std::int64_t otherwise) {
     return value != 0 ? static_cast<std::int64_t>(value) : otherwise;
   };
-  Variant v;
   v.views = given(shape.views, setup.views);
   const std::int64_t prompt = given(shape.prompt, setup.max_prompt);
   v.steps = given(shape.steps, setup.steps.front());
@@ -271,7 +293,6 @@ frt_status Model::key(GraphKind kind, const frt_policy_shape& shape,
   if (v.samples > 1) v.samples = setup.samples;
   v.prompt =
       *std::lower_bound(parts_->options.prompts.begin(), parts_->options.prompts.end(), prompt);
-  key = policy_key(kind, v);
   return FRT_OK;
 }
 
@@ -366,6 +387,11 @@ void Model::set_continuation(const frt_policy_previous& previous, frt_stream str
   own.control->submit(parts, stream);
 }
 
+const FileDigests& Model::file_digests() const {
+  if (file_digests_.empty()) file_digests_ = parts().source->digests();
+  return file_digests_;
+}
+
 const std::vector<frt_fingerprint_field>& Model::fingerprint() {
   if (!fingerprint_.empty()) return fingerprint_;
   const Parts& own = parts();
@@ -375,10 +401,11 @@ const std::vector<frt_fingerprint_field>& Model::fingerprint() {
   if (synthetic_) {
     fields.emplace_back("weights", checkpoint_);
   } else {
-    for (const auto& [file, digest] : models::Checkpoint::open(checkpoint_).digests()) {
+    for (const auto& [file, digest] : file_digests()) {
       fields.emplace_back("weights:" + file, digest);
     }
   }
+  if (!calibration_digest_.empty()) fields.emplace_back("calibration", calibration_digest_);
   fields.emplace_back("formats", formats_text_);
   fields.emplace_back("activations", dtype_name(own.precision.activation));
   fields.emplace_back("residual", dtype_name(own.precision.residual));

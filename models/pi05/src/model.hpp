@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "calibrator.hpp"
 #include "engine.hpp"
 #include "interface.hpp"
 #include "observer.hpp"
@@ -55,15 +56,20 @@ class Model {
     std::unique_ptr<Observer> observer;
     std::unique_ptr<Staging> control;  // guidance and continuation on their way
     Graph infer, observe, act;
+    std::unique_ptr<Calibrator> calibrator;
   };
   Parts& parts() const;
 
   // The smallest variant for `shape`.  [hot]
+  frt_status variant(const frt_policy_shape& shape, Variant& variant) const noexcept;
   frt_status key(GraphKind kind, const frt_policy_shape& shape, frt_shape_key& key) const noexcept;
   void set_guidance(std::span<const float> strengths, frt_stream stream);
   void set_continuation(const frt_policy_previous& previous, frt_stream stream);
   // What a capsule depends on; computes digests on the first call.  [setup]
   const std::vector<frt_fingerprint_field>& fingerprint();
+
+  // Of the weights in use; reads all files when it is first asked.
+  const FileDigests& file_digests() const;
 
   const frt_policy_info& policy_info() const { return parts(), policy_info_; }
   const frt_model_info& info() const noexcept { return info_; }
@@ -88,6 +94,8 @@ class Model {
   Config config_;
   std::optional<models::SentencePiece> tokenizer_;
   std::unique_ptr<Parts> parts_;
+  mutable FileDigests file_digests_;
+  std::string calibration_digest_;  // empty: no FP8
   std::string architecture_text_, formats_text_, names_json_, metadata_json_;
   std::vector<std::pair<std::string, std::string>> fingerprint_text_;
   std::vector<frt_fingerprint_field> fingerprint_;  // views of it

@@ -19,6 +19,26 @@ constexpr frt_config_option kActivations = {
     0,
     0,
     "element type of activations and of weights that are wider; auto: bf16"};
+constexpr frt_config_option kPrecision = {
+    "precision",
+    FRT_CONFIG_ENUM,
+    0,
+    "auto",
+    "auto|f32|bf16|fp8",
+    0,
+    0,
+    "what the products of all layers multiply; auto: what `activations` says; fp8: e4m3 by e4m3 "
+    "with the static scales of `calibration`, everything else as `activations` says"};
+constexpr frt_config_option kCalibration = {
+    "calibration",
+    FRT_CONFIG_PATH,
+    0,
+    "",
+    nullptr,
+    0,
+    0,
+    "path of a file that `frt-host calibrate` made with this checkpoint, for precision = fp8; a "
+    "synthetic checkpoint needs none"};
 constexpr frt_config_option kResidual = {
     "residual",
     FRT_CONFIG_ENUM,
@@ -137,12 +157,13 @@ constexpr frt_config_option kTags = {
 constexpr frt_config_option kBeta = {
     "beta", FRT_CONFIG_FLOAT, 0, "1.5", nullptr, 1, 100, "guidance strength at start, 1: none"};
 
-constexpr frt_config_option kPlain[] = {kActivations, kResidual,  kHorizon,       kSteps,
-                                        kPrompts,     kSamples,   kSlots,         kPreset,
-                                        kNormStats,   kTokenizer, kDefaultPrompt, kStateInPrompt};
+constexpr frt_config_option kPlain[] = {
+    kActivations, kPrecision, kCalibration, kResidual,  kHorizon,   kSteps,         kPrompts,
+    kSamples,     kSlots,     kPreset,      kNormStats, kTokenizer, kDefaultPrompt, kStateInPrompt};
 constexpr frt_config_option kGuided[] = {
-    kActivations, kResidual,  kHorizon,       kSteps,         kPrompts,  kSamples,  kSlots, kPreset,
-    kNormStats,   kTokenizer, kDefaultPrompt, kStateInPrompt, kGuidance, kTemplate, kTags,  kBeta};
+    kActivations,   kPrecision,     kCalibration, kResidual, kHorizon,   kSteps,
+    kPrompts,       kSamples,       kSlots,       kPreset,   kNormStats, kTokenizer,
+    kDefaultPrompt, kStateInPrompt, kGuidance,    kTemplate, kTags,      kBeta};
 constexpr frt_config_schema_v1 kPlainSchema = config_schema(kNoOptions, kPlain);
 constexpr frt_config_schema_v1 kGuidedSchema = config_schema(kNoOptions, kGuided);
 
@@ -192,6 +213,17 @@ Options read_options(const ConfigView& view, const Config& config, Family family
   Options options;
   options.activation = dtype_option(view.get_string("activations"));
   options.residual = dtype_option(view.get_string("residual"));
+  const std::string precision = view.get_string("precision");
+  options.fp8 = precision == "fp8";
+  if (const frt_dtype wanted = dtype_option(precision); wanted != FRT_DTYPE_NONE) {
+    if (options.activation != FRT_DTYPE_NONE && options.activation != wanted) {
+      throw Error(FRT_ERR_INVALID_ARGUMENT,
+                  "precision = \"" + precision + "\" and activations = \"" +
+                      view.get_string("activations") + "\" differ; leave one of them out");
+    }
+    options.activation = wanted;
+  }
+  options.calibration = view.get_string("calibration");
   options.horizon = view.get_int("horizon");
   options.steps = number_list("steps", view.get_string("steps"), kMostSteps);
   if (options.steps.empty()) options.steps = {config.steps};

@@ -24,6 +24,8 @@ enum class Choice : std::uint8_t { kAuto, kOn, kOff };
 struct Options {
   frt_dtype activation = FRT_DTYPE_NONE;  // NONE: auto
   frt_dtype residual = FRT_DTYPE_NONE;
+  bool fp8 = false;                   // the layers' products multiply FP8 by FP8
+  std::string calibration;            // path of their static scales; empty: none given
   std::int64_t horizon = 0;           // 0: the checkpoint's
   std::vector<std::int64_t> steps;    // captured; empty: the checkpoint's. The first is the default
   std::vector<std::int64_t> prompts;  // buckets of prompt tokens, ascending, the last is the limit

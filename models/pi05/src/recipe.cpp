@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <string>
 
 #include "engine.hpp"
 
@@ -40,6 +41,22 @@ frt_norm adaptive(const frt_modulation& modulation) {
   return norm;
 }
 
+// The norm of a fused operator by itself.
+template <class Args>
+frt_row_norm_args norm_of(const Args& args, std::int64_t width) {
+  frt_row_norm_args norm{};
+  norm.x_dtype = args.x_dtype;
+  norm.y_dtype = args.dtype;
+  norm.rows = args.rows;
+  norm.width = i32(width);
+  norm.row_count = args.row_count;
+  norm.norm = args.norm;
+  norm.x = args.x;
+  norm.y = args.normed;
+  norm.x_stride = norm.y_stride = width;
+  return norm;
+}
+
 }  // namespace
 
 void Engine::observe(const Recorder& recorder, const Variant& variant, const Tap* tap) const {
@@ -50,10 +67,25 @@ void Engine::observe(const Recorder& recorder, const Variant& variant, const Tap
 // The product of packed rows onto the residual stream or somewhere else: what all have in common.
 void Engine::dense(const Recorder& recorder, const frt_dense_args& args) const {
   frt_dense_args full = args;
-  full.x_dtype = precision_.activation;
+  full.x_dtype = args.x_scale > 0 ? FRT_DTYPE_F8_E4M3 : precision_.activation;
   full.x_stride = args.weight.cols;
   full.y_stride = args.weight.rows;
   ops_.dense(recorder, full);
+}
+
+void Engine::show_input(const Tap* tap, const Input& input, const void* data, std::int64_t rows,
+                        std::int64_t width) const {
+  if (!tap || !tap->input || weights_.fp8) return;
+  const std::string name =
+      std::string(input.tower) + "." + std::to_string(input.layer) + "." + input.product;
+  tap->input({name, input.first_way, data, precision_.activation, rows, width});
+}
+
+void Engine::show_normed(const Recorder& recorder, const Tap* tap, const Input& input,
+                         const frt_row_norm_args& norm) const {
+  if (!tap || !tap->input || weights_.fp8) return;
+  ops_.row_norm(recorder, norm);
+  show_input(tap, input, norm.y, norm.rows, norm.width);
 }
 
 // ---- vision ----------------------------------------------------------------------------------
@@ -140,27 +172,37 @@ void Engine::vision(const Recorder& recorder, const Variant& variant, const Tap*
   out.row_count = m_.image_rows;
   out.y = m_.vision_x;
 
-  for (std::size_t i = 0; i < weights_.vision.size(); ++i) {
-    const VisionLayer& layer = weights_.vision[i];
+  for (std::int64_t i = 0; i < dims_.vision_layers; ++i) {
+    const VisionLayer& layer = weights_.vision[static_cast<std::size_t>(i)];
     frt_dense_part part{layer.qkv, layer.qkv_bias, FRT_ACTIVATION_NONE,
                         0,         m_.vision_qkv,  3 * width};
     products.norm = layer_norm(layer.norm1, layer.norm1_bias);
+    products.normed_scale = layer.scales.qkv;
     products.parts = &part;
+    show_normed(recorder, tap, {"vision", "qkv", i, 0}, norm_of(products, width));
     ops_.norm_dense(recorder, products);
+    attention.y_scale = layer.scales.output;
     ops_.dense_attention(recorder, attention);
     out.x = m_.vision_y;
+    out.x_scale = layer.scales.output;
     out.weight = layer.output;
     out.bias = layer.output_bias;
+    show_input(tap, {"vision", "output", i, 0}, m_.vision_y, rows, width);
     dense(recorder, out);
 
-    part = {layer.fc1, layer.fc1_bias, FRT_ACTIVATION_GELU, 0, m_.vision_h, dims_.vision_mlp};
+    part = {layer.fc1,         layer.fc1_bias, FRT_ACTIVATION_GELU,
+            layer.scales.down, m_.vision_h,    dims_.vision_mlp};
     products.norm = layer_norm(layer.norm2, layer.norm2_bias);
+    products.normed_scale = layer.scales.hidden;
+    show_normed(recorder, tap, {"vision", "hidden", i, 0}, norm_of(products, width));
     ops_.norm_dense(recorder, products);
     out.x = m_.vision_h;
+    out.x_scale = layer.scales.down;
     out.weight = layer.fc2;
     out.bias = layer.fc2_bias;
+    show_input(tap, {"vision", "down", i, 0}, m_.vision_h, rows, dims_.vision_mlp);
     dense(recorder, out);
-    show(tap, "vit_layer", static_cast<std::int64_t>(i), m_.vision_x, r, rows, width);
+    show(tap, "vit_layer", i, m_.vision_x, r, rows, width);
   }
 
   // Image tokens are the first prefix rows of branch 0.
@@ -172,11 +214,12 @@ void Engine::vision(const Recorder& recorder, const Variant& variant, const Tap*
   norm.row_count = m_.image_rows;
   norm.norm = layer_norm(weights_.vision_norm, weights_.vision_norm_bias);
   norm.x = m_.vision_x;
-  norm.y = m_.vision_normed;
+  norm.y = m_.vision_last;
   norm.x_stride = norm.y_stride = width;
   ops_.row_norm(recorder, norm);
   out.accumulate = 0;
-  out.x = m_.vision_normed;
+  out.x = m_.vision_last;
+  out.x_scale = 0;
   out.weight = weights_.projector;
   out.bias = weights_.projector_bias;
   out.y = m_.x;
@@ -289,22 +332,33 @@ void Engine::prefix(const Recorder& recorder, const Variant& variant, const Ways
     qkv.products.parts = parts.data() + (last ? 1 : 0);
     qkv.rope.q = last ? nullptr : q;
     qkv.rope.k = kv;
+    qkv.products.normed_scale = layer.scales.qkv;
+    show_normed(recorder, tap, {"prefix", "qkv", i, ways.first},
+                norm_of(qkv.products, dims_.width));
     ops_.norm_qkv(recorder, qkv);
     show(tap, "prefix_kv", i, kv, a, rows, kv_width);
     if (last) break;
 
     attention.k = kv;
     attention.v = rows_of(kv, a, 1, dims_.head_dim);
+    attention.y_scale = layer.scales.output;
     ops_.dense_attention(recorder, attention);
     out.x = y;
+    out.x_scale = layer.scales.output;
     out.weight = layer.output;
+    show_input(tap, {"prefix", "output", i, ways.first}, y, rows, dims_.query_width());
     dense(recorder, out);
     geglu.norm = rms(layer.post_norm);
+    geglu.normed_scale = layer.scales.hidden;
     geglu.gate_weight = layer.gate;
     geglu.up_weight = layer.up;
+    geglu.h_scale = layer.scales.down;
+    show_normed(recorder, tap, {"prefix", "hidden", i, ways.first}, norm_of(geglu, dims_.width));
     ops_.norm_geglu(recorder, geglu);
     out.x = h;
+    out.x_scale = layer.scales.down;
     out.weight = layer.down;
+    show_input(tap, {"prefix", "down", i, ways.first}, h, rows, dims_.mlp);
     dense(recorder, out);
     show(tap, "prefix_x", i, x, r, rows, dims_.width);
   }
@@ -424,25 +478,37 @@ void Engine::expert(const Recorder& recorder, const Variant& variant, const Ways
          {layer.key_value, nullptr, FRT_ACTIVATION_NONE, 0, kv, kv_width}}};
     const frt_modulation input = modulation(variant, step, 2 * i);
     qkv.products.norm = adaptive(input);
+    qkv.products.normed_scale = layer.scales.qkv;
     qkv.products.parts = parts.data();
+    show_normed(recorder, tap, {"expert", "qkv", i, ways.first},
+                norm_of(qkv.products, dims_.expert_width));
     ops_.norm_qkv(recorder, qkv);
 
     attention.context_k = context_rows(i, variant, ways.first);
     attention.context_v = rows_of(context_rows(i, variant, ways.first), a, 1, dims_.head_dim);
+    attention.y_scale = layer.scales.output;
     ops_.dense_attention(recorder, attention);
     out.x = y;
+    out.x_scale = layer.scales.output;
     out.weight = layer.output;
     out.gate = input;
+    show_input(tap, {"expert", "output", i, ways.first}, y, rows, dims_.query_width());
     dense(recorder, out);
 
     const frt_modulation post = modulation(variant, step, 2 * i + 1);
     geglu.norm = adaptive(post);
+    geglu.normed_scale = layer.scales.hidden;
     geglu.gate_weight = layer.gate;
     geglu.up_weight = layer.up;
+    geglu.h_scale = layer.scales.down;
+    show_normed(recorder, tap, {"expert", "hidden", i, ways.first},
+                norm_of(geglu, dims_.expert_width));
     ops_.norm_geglu(recorder, geglu);
     out.x = h;
+    out.x_scale = layer.scales.down;
     out.weight = layer.down;
     out.gate = post;
+    show_input(tap, {"expert", "down", i, ways.first}, h, rows, dims_.expert_mlp);
     dense(recorder, out);
     if (step == 0) show(tap, "s0_suffix_x", i, x, r, rows, dims_.expert_width);
   }

@@ -360,7 +360,11 @@ frt_status run(frt_model model, const char* path, frt_selftest_report report, vo
       throw Error(FRT_ERR_INVALID_ARGUMENT, "selftest: model, path and report must be given");
     }
     const Model& self = model_of(model);
-    Checks checks(report, user, self.parts().precision.activation == FRT_DTYPE_F32);
+    const Model::Parts& parts = self.parts();
+    Checks checks(report, user,
+                  parts.weights.fp8                             ? Gates::kFp8
+                  : parts.precision.activation == FRT_DTYPE_F32 ? Gates::kExact
+                                                                : Gates::kBf16);
     std::vector<fs::path> files;
     if (fs::is_directory(path)) {
       for (const auto& entry : fs::recursive_directory_iterator(path))

@@ -57,7 +57,8 @@ Traced Runner::run(const RunInput& input, bool traced, std::int64_t room) {
   const std::int64_t valid =
       variant.views * dims.cells() + static_cast<std::int64_t>(input.prompts.front().size());
   std::map<std::string, int> seen;
-  const Tap tap = [&](const TapView& view) {
+  Tap tap;
+  tap.stage = [&](const TapView& view) {
     const bool numbered =
         view.name != "vit_embed" && view.name != "img_tokens" && view.name != "prefix_embs";
     const std::string number = numbered ? std::to_string(view.index) : "";

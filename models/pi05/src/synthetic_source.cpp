@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "synthetic_source.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <frt/error.hpp>
+#include <frt/models/sha256.hpp>
 
 namespace frt::pi05 {
 namespace {
@@ -87,9 +89,9 @@ Synthetic parse_synthetic(std::string_view checkpoint) {
 }
 
 SyntheticSource::SyntheticSource(const Host& host, const Synthetic& synthetic,
-                                 models::DeviceMemory& memory)
-    : host_(host), seed_(synthetic.seed), memory_(memory) {
-  KernelSet().add(fill_, FRT_OP_FILL_UNIFORM).resolve(memory.context(), FRT_DTYPE_NONE, 0);
+                                 const Context& context)
+    : host_(host), seed_(synthetic.seed), dims_(synthetic.config.dims) {
+  KernelSet().add(fill_, FRT_OP_FILL_UNIFORM).resolve(context, FRT_DTYPE_NONE, 0);
 }
 
 // Names are spread over the seeds by FNV-1a, so that no two tensors share values.
@@ -115,7 +117,19 @@ std::vector<float> SyntheticSource::values(const std::string& name,
   return values;
 }
 
-void SyntheticSource::place(const MatrixName& matrix, frt_dtype dtype, std::byte* target) {
+float SyntheticSource::largest(const MatrixName& matrix) const {
+  const Range range = range_of(matrix.name, matrix.columns);
+  return std::max(std::abs(range.low), std::abs(range.high));
+}
+
+// The weights depend on the seed and the sizes.
+FileDigests SyntheticSource::digests() const {
+  return {{"synthetic:pi05",
+           models::sha256_text("seed " + std::to_string(seed_) + " " + dims_text(dims_))}};
+}
+
+void SyntheticSource::place(const MatrixName& matrix, frt_dtype dtype, models::DeviceMemory& memory,
+                            std::byte* target) {
   const Range range = range_of(matrix.name, matrix.columns);
   frt_fill_uniform_args args{};
   args.dtype = dtype;
@@ -124,8 +138,8 @@ void SyntheticSource::place(const MatrixName& matrix, frt_dtype dtype, std::byte
   args.seed = seed_of(matrix.name);
   args.count = static_cast<std::uint64_t>(matrix.rows * matrix.columns);
   args.y = target;
-  fill_(Recorder(memory_.stream()), args);
-  memory_.stream().sync();  // so that progress is true
+  fill_(Recorder(memory.stream()), args);
+  memory.stream().sync();  // so that progress is true
   done_bytes_ += bytes_of(dtype, matrix.rows * matrix.columns);
   if (done_bytes_ < total_bytes_) {
     host_.progress("weights", FRT_PROGRESS_BYTES, done_bytes_, total_bytes_);

@@ -30,13 +30,17 @@ Synthetic parse_synthetic(std::string_view checkpoint);
 
 class SyntheticSource final : public WeightSource {
  public:
-  // Finds the fill operator on the memory's context.  [setup]
-  SyntheticSource(const Host& host, const Synthetic& synthetic, models::DeviceMemory& memory);
+  // Finds the fill operator.  [setup]
+  SyntheticSource(const Host& host, const Synthetic& synthetic, const Context& context);
 
   bool is_wide(const std::string&) const override { return false; }
   std::vector<float> values(const std::string& name,
                             std::vector<std::int64_t> shape) const override;
-  void place(const MatrixName& matrix, frt_dtype dtype, std::byte* target) override;
+  float largest(const MatrixName& matrix) const override;
+  void prepare(models::DeviceMemory&) override {}
+  void place(const MatrixName& matrix, frt_dtype dtype, models::DeviceMemory& memory,
+             std::byte* target) override;
+  FileDigests digests() const override;
   void begin(std::uint64_t bytes) override;
   void end() override;
 
@@ -45,7 +49,7 @@ class SyntheticSource final : public WeightSource {
 
   Host host_;
   std::uint64_t seed_;
-  models::DeviceMemory& memory_;
+  Dims dims_;
   Kernel<frt_fill_uniform_args> fill_;
   std::uint64_t total_bytes_ = 0, done_bytes_ = 0;
 };

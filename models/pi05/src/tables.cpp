@@ -65,6 +65,7 @@ const void* extension(frt_model model, const char* id) {
   if (wanted == FRT_EXT_OBSERVATION) return &observation_table();
   if (wanted == FRT_EXT_CAPSULE) return &capsule_table();
   if (wanted == FRT_EXT_SELFTEST) return &selftest_table();
+  if (wanted == FRT_EXT_CALIBRATION) return &calibration_table();
   return nullptr;
 }
 

@@ -1,28 +1,113 @@
 // SPDX-License-Identifier: Apache-2.0
+// FP8 matrices are uploaded as they are stored into memory of their own, a part of the network at a
+// time, and converted on the device into their place.
 #include "weights.hpp"
 
+#include <frt/ops/elementwise.h>
+
+#include <algorithm>
 #include <cmath>
+#include <frt/compose.hpp>
 #include <frt/error.hpp>
 #include <frt/models/formats.hpp>
+#include <memory>
+#include <optional>
 #include <utility>
 
 namespace frt::pi05 {
 namespace {
 
+constexpr std::uint64_t kStagedBytes = std::uint64_t{1} << 30;  // stored matrices at a time
+
 std::int32_t i32(std::int64_t value) {
   return static_cast<std::int32_t>(value);
 }
 
+// Matrices from their stored form to FP8.
+class Quantiser {
+ public:
+  Quantiser(WeightSource& source, models::DeviceMemory& memory) : source_(source), memory_(memory) {
+    KernelSet().add(convert_, FRT_OP_CONVERT).resolve(memory.context(), FRT_DTYPE_NONE, 0);
+  }
+
+  // What will be there after flush(), rows of all matrices one behind the other: data and scale.
+  frt_weight add(const std::vector<MatrixName>& matrices) {
+    frt_weight weight{};
+    weight.format = FRT_WEIGHT_FP8_TENSOR;
+    weight.cols = i32(matrices.front().columns);
+    float largest = 0;
+    bool wide = false;
+    for (const MatrixName& matrix : matrices) {
+      largest = std::max(largest, source_.largest(matrix));
+      wide = wide || source_.is_wide(matrix.name);
+      weight.rows += i32(matrix.rows);
+    }
+    weight.global_scale = largest > 0 ? largest / kLargestE4m3 : 1;
+    if (!std::isfinite(1 / weight.global_scale)) weight.global_scale = 1;  // all but zero
+    const std::int64_t values = std::int64_t{weight.rows} * weight.cols;
+    std::byte* target = memory_.place(static_cast<std::uint64_t>(values));
+    weight.data = target;
+
+    const frt_dtype dtype = wide ? FRT_DTYPE_F32 : FRT_DTYPE_BF16;
+    const std::uint64_t bytes = bytes_of(dtype, values);
+    if (staged_ && staged_->placed_bytes() + bytes > kStagedBytes) flush();
+    if (!staged_) {
+      staged_ = std::make_unique<models::DeviceMemory>(memory_.context());
+      source_.prepare(*staged_);
+    }
+    std::byte* stored = staged_->place(bytes);
+    frt_convert_args args{};
+    args.x_dtype = dtype;
+    args.y_dtype = FRT_DTYPE_F8_E4M3;
+    args.rows = weight.rows;
+    args.width = weight.cols;
+    args.factor = 1 / weight.global_scale;
+    args.x = stored;
+    args.y = target;
+    args.x_stride = args.y_stride = weight.cols;
+    pending_.push_back(args);
+    for (const MatrixName& matrix : matrices) {
+      source_.place(matrix, dtype, *staged_, stored);
+      stored += bytes_of(dtype, matrix.rows * matrix.columns);
+    }
+    return weight;
+  }
+
+  void flush() {
+    if (!staged_) return;
+    staged_->finish();
+    const Recorder recorder(staged_->stream());
+    for (const frt_convert_args& args : pending_) convert_(recorder, args);
+    staged_->stream().sync();
+    pending_.clear();
+    staged_.reset();
+  }
+
+ private:
+  WeightSource& source_;
+  models::DeviceMemory& memory_;
+  Kernel<frt_convert_args> convert_;
+  std::unique_ptr<models::DeviceMemory> staged_;
+  std::vector<frt_convert_args> pending_;
+};
+
 // Walks the network in order and counts what it places.
 class Builder {
  public:
-  Builder(const Config& config, frt_dtype activation, WeightSource& source,
-          models::DeviceMemory& memory, Weights& weights)
+  Builder(const Config& config, frt_dtype activation, const Calibration* calibration,
+          WeightSource& source, models::DeviceMemory& memory, Weights& weights)
       : dims_(config.dims),
         activation_(activation),
+        calibration_(calibration),
         source_(source),
         memory_(memory),
-        weights_(weights) {}
+        weights_(weights) {
+    if (calibration) quantiser_.emplace(source, memory);
+  }
+
+  void finish() {
+    if (quantiser_) quantiser_->flush();
+  }
 
   const float* constants(const std::vector<float>& values) {
     weights_.totals.parameters += values.size();
@@ -59,7 +144,7 @@ class Builder {
       weight.data = target;
       weight.global_scale = 1;
       for (std::size_t i = 0; i < count; ++i, ++next) {
-        source_.place(matrices[next], dtype, target);
+        source_.place(matrices[next], dtype, memory_, target);
         weight.rows += i32(matrices[next].rows);
         target += bytes_of(dtype, matrices[next].rows * columns);
       }
@@ -69,6 +154,36 @@ class Builder {
   }
   frt_weight matrix(const std::string& name, std::int64_t rows, std::int64_t columns) {
     return adjacent({{name, rows, columns}}, {1}).front();
+  }
+
+  // The same for matrices of a layer, which a calibration makes FP8, with one scale for all.
+  std::vector<frt_weight> layer_adjacent(const std::vector<MatrixName>& matrices,
+                                         const std::vector<std::size_t>& groups) {
+    if (!quantiser_) return adjacent(matrices, groups);
+    frt_weight rest = quantiser_->add(matrices);
+    std::vector<frt_weight> out;
+    std::size_t next = 0;
+    for (const std::size_t count : groups) {
+      frt_weight weight = rest;
+      weight.rows = 0;
+      for (std::size_t i = 0; i < count; ++i, ++next) weight.rows += i32(matrices[next].rows);
+      rest.data = static_cast<const std::byte*>(rest.data) + std::int64_t{weight.rows} * rest.cols;
+      out.push_back(counted(weight));
+    }
+    return out;
+  }
+  frt_weight layer_matrix(const std::string& name, std::int64_t rows, std::int64_t columns) {
+    return layer_adjacent({{name, rows, columns}}, {1}).front();
+  }
+  InputScales scales(const std::string& layer, bool only_keys) const {
+    InputScales scales;
+    if (!calibration_) return scales;
+    scales.qkv = calibration_->scale(layer + "qkv");
+    if (only_keys) return scales;
+    scales.output = calibration_->scale(layer + "output");
+    scales.hidden = calibration_->scale(layer + "hidden");
+    scales.down = calibration_->scale(layer + "down");
+    return scales;
   }
 
   void patches() {
@@ -101,10 +216,12 @@ class Builder {
     weights_.patch_addend = constants(addend);
   }
 
-  VisionLayer vision_layer(const std::string& prefix) {
+  VisionLayer vision_layer(std::int64_t index) {
+    const std::string prefix = "vision.encoder.layers." + std::to_string(index) + ".";
     const std::int64_t w = dims_.vision_width;
     const std::int64_t m = dims_.vision_mlp;
     VisionLayer layer;
+    layer.scales = scales("vision." + std::to_string(index) + ".", false);
     layer.norm1 = vector(prefix + "layer_norm1.weight", w);
     layer.norm1_bias = vector(prefix + "layer_norm1.bias", w);
     layer.norm2 = vector(prefix + "layer_norm2.weight", w);
@@ -117,40 +234,43 @@ class Builder {
       const std::vector<float> own = source_.values(base + ".bias", {w});
       bias.insert(bias.end(), own.begin(), own.end());
     }
-    layer.qkv = adjacent(parts, {3}).front();
+    layer.qkv = layer_adjacent(parts, {3}).front();
     layer.qkv_bias = constants(bias);
-    layer.output = matrix(prefix + "self_attn.out_proj.weight", w, w);
+    layer.output = layer_matrix(prefix + "self_attn.out_proj.weight", w, w);
     layer.output_bias = vector(prefix + "self_attn.out_proj.bias", w);
-    layer.fc1 = matrix(prefix + "mlp.fc1.weight", m, w);
+    layer.fc1 = layer_matrix(prefix + "mlp.fc1.weight", m, w);
     layer.fc1_bias = vector(prefix + "mlp.fc1.bias", m);
-    layer.fc2 = matrix(prefix + "mlp.fc2.weight", w, m);
+    layer.fc2 = layer_matrix(prefix + "mlp.fc2.weight", w, m);
     layer.fc2_bias = vector(prefix + "mlp.fc2.bias", w);
     return layer;
   }
 
   // `only_keys`: nothing but keys and values is ever read.
-  GemmaLayer gemma_layer(const std::string& prefix, std::int64_t width, std::int64_t mlp,
-                         bool norms, bool only_keys) {
+  GemmaLayer gemma_layer(const std::string& tower, std::int64_t index, std::int64_t width,
+                         std::int64_t mlp, bool norms, bool only_keys) {
+    const std::string prefix = tower + ".layers." + std::to_string(index) + ".";
     GemmaLayer layer;
+    layer.scales = scales(tower + "." + std::to_string(index) + ".", only_keys);
     if (norms) layer.input_norm = centred(prefix + "input_layernorm.weight", width);
     const MatrixName q = {prefix + "self_attn.q_proj.weight", dims_.query_width(), width};
     const MatrixName k = {prefix + "self_attn.k_proj.weight", dims_.head_dim, width};
     const MatrixName v = {prefix + "self_attn.v_proj.weight", dims_.head_dim, width};
     if (only_keys) {
-      layer.key_value = adjacent({k, v}, {2}).front();
+      layer.key_value = layer_adjacent({k, v}, {2}).front();
       return layer;
     }
-    const std::vector<frt_weight> products = adjacent({q, k, v}, {1, 2});
+    const std::vector<frt_weight> products = layer_adjacent({q, k, v}, {1, 2});
     layer.query = products[0];
     layer.key_value = products[1];
-    layer.output = matrix(prefix + "self_attn.o_proj.weight", width, dims_.query_width());
+    layer.output = layer_matrix(prefix + "self_attn.o_proj.weight", width, dims_.query_width());
     if (norms) layer.post_norm = centred(prefix + "post_attention_layernorm.weight", width);
-    const std::vector<frt_weight> halves = adjacent({{prefix + "mlp.gate_proj.weight", mlp, width},
-                                                     {prefix + "mlp.up_proj.weight", mlp, width}},
-                                                    {1, 1});
+    const std::vector<frt_weight> halves =
+        layer_adjacent({{prefix + "mlp.gate_proj.weight", mlp, width},
+                        {prefix + "mlp.up_proj.weight", mlp, width}},
+                       {1, 1});
     layer.gate = halves[0];
     layer.up = halves[1];
-    layer.down = matrix(prefix + "mlp.down_proj.weight", width, mlp);
+    layer.down = layer_matrix(prefix + "mlp.down_proj.weight", width, mlp);
     return layer;
   }
 
@@ -163,7 +283,9 @@ class Builder {
         static_cast<std::uint64_t>(weight.rows) * static_cast<std::uint64_t>(weight.cols);
     WeightTotals& totals = weights_.totals;
     totals.parameters += values;
-    totals.bytes += values * (weight.format == FRT_WEIGHT_F32 ? 4 : 2);
+    totals.bytes += values * (weight.format == FRT_WEIGHT_F32    ? 4
+                              : weight.format == FRT_WEIGHT_BF16 ? 2
+                                                                 : 1);
     totals.format_parameters[weight.format] += values;
     weights_.formats |= FRT_WEIGHT_BIT(weight.format);
     return weight;
@@ -171,23 +293,26 @@ class Builder {
 
   const Dims& dims_;
   frt_dtype activation_;
+  const Calibration* calibration_;
   WeightSource& source_;
   models::DeviceMemory& memory_;
   Weights& weights_;
+  std::optional<Quantiser> quantiser_;
 };
 
 }  // namespace
 
-Weights build_weights(const Config& config, frt_dtype activation, WeightSource& source,
-                      std::unique_ptr<models::DeviceMemory> memory) {
+Weights build_weights(const Config& config, frt_dtype activation, const Calibration* calibration,
+                      WeightSource& source, std::unique_ptr<models::DeviceMemory> memory) {
   const Dims& d = config.dims;
-  source.begin(weight_bytes(config, activation));
+  source.begin(weight_bytes(config, activation, false));
+  source.prepare(*memory);
   Weights weights;
-  Builder builder(config, activation, source, *memory, weights);
+  weights.fp8 = calibration != nullptr;
+  Builder builder(config, activation, calibration, source, *memory, weights);
   builder.patches();
   for (std::int64_t i = 0; i < d.vision_layers; ++i) {
-    weights.vision.push_back(
-        builder.vision_layer("vision.encoder.layers." + std::to_string(i) + "."));
+    weights.vision.push_back(builder.vision_layer(i));
   }
   weights.vision_norm = builder.vector("vision.post_layernorm.weight", d.vision_width);
   weights.vision_norm_bias = builder.vector("vision.post_layernorm.bias", d.vision_width);
@@ -195,13 +320,13 @@ Weights build_weights(const Config& config, frt_dtype activation, WeightSource& 
   weights.projector_bias = builder.vector("projector.bias", d.width);
   weights.embedding = builder.matrix("embedding", d.vocabulary, d.width);
   for (std::int64_t i = 0; i < d.layers; ++i) {
-    weights.prefix.push_back(builder.gemma_layer("prefix.layers." + std::to_string(i) + ".",
-                                                 d.width, d.mlp, true, i + 1 == d.layers));
+    weights.prefix.push_back(
+        builder.gemma_layer("prefix", i, d.width, d.mlp, true, i + 1 == d.layers));
   }
   const std::uint64_t before = weights.totals.bytes;
   for (std::int64_t i = 0; i < d.layers; ++i) {
-    weights.expert.push_back(builder.gemma_layer("expert.layers." + std::to_string(i) + ".",
-                                                 d.expert_width, d.expert_mlp, false, false));
+    weights.expert.push_back(
+        builder.gemma_layer("expert", i, d.expert_width, d.expert_mlp, false, false));
   }
   weights.totals.expert_bytes = weights.totals.bytes - before;
   weights.in_weight =
@@ -210,34 +335,44 @@ Weights build_weights(const Config& config, frt_dtype activation, WeightSource& 
   weights.out_weight =
       builder.constants(source.values("action_out_proj.weight", {d.action_dim, d.expert_width}));
   weights.out_bias = builder.vector("action_out_proj.bias", d.action_dim);
+  builder.finish();
   memory->finish();
   source.end();
   weights.memory = std::move(memory);
   return weights;
 }
 
-std::uint64_t weight_bytes(const Config& config, frt_dtype activation) {
+std::uint64_t weight_bytes(const Config& config, frt_dtype activation, bool fp8) {
   const Dims& d = config.dims;
   const std::int64_t vision =
-      d.vision_layers * (4 * d.vision_width * d.vision_width + 2 * d.vision_width * d.vision_mlp) +
-      d.vision_width * (d.patch_columns() + d.width);
+      d.vision_layers * (4 * d.vision_width * d.vision_width + 2 * d.vision_width * d.vision_mlp);
   const auto layer = [&](std::int64_t width, std::int64_t mlp) {
     return width * (2 * d.query_width() + 2 * d.head_dim + 3 * mlp);
   };
-  const std::int64_t values =
-      vision + d.vocabulary * d.width +
-      d.layers * (layer(d.width, d.mlp) + layer(d.expert_width, d.expert_mlp)) -
+  const std::int64_t others =
+      d.vision_width * (d.patch_columns() + d.width) + d.vocabulary * d.width;
+  const std::int64_t layers =
+      vision + d.layers * (layer(d.width, d.mlp) + layer(d.expert_width, d.expert_mlp)) -
       layer(d.width, d.mlp) + 2 * d.head_dim * d.width;
-  return bytes_of(activation, values);
+  return bytes_of(activation, others) +
+         (fp8 ? static_cast<std::uint64_t>(layers) : bytes_of(activation, layers));
 }
 
 std::string describe_formats(const WeightTotals& totals) {
-  const std::uint64_t f32 = totals.format_parameters[FRT_WEIGHT_F32];
-  const std::uint64_t all = f32 + totals.format_parameters[FRT_WEIGHT_BF16];
-  if (f32 == 0) return "bf16";
-  if (f32 == all) return "f32";
-  const auto share = std::lround(100.0 * static_cast<double>(f32) / static_cast<double>(all));
-  return "f32 " + std::to_string(share) + " %, bf16 " + std::to_string(100 - share) + " %";
+  const std::pair<const char*, std::uint64_t> formats[] = {
+      {"fp8", totals.format_parameters[FRT_WEIGHT_FP8_TENSOR]},
+      {"f32", totals.format_parameters[FRT_WEIGHT_F32]},
+      {"bf16", totals.format_parameters[FRT_WEIGHT_BF16]}};
+  std::uint64_t all = 0;
+  for (const auto& [name, count] : formats) all += count;
+  std::string text;
+  for (const auto& [name, count] : formats) {
+    if (count == 0) continue;
+    if (count == all) return name;
+    const auto share = std::lround(100.0 * static_cast<double>(count) / static_cast<double>(all));
+    text += (text.empty() ? "" : ", ") + std::string(name) + " " + std::to_string(share) + " %";
+  }
+  return text;
 }
 
 }  // namespace frt::pi05

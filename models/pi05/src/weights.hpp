@@ -8,7 +8,11 @@
 // multiple of 16 columns. Not uploaded: what only depends on time (time_tables.hpp) and what is
 // never read (the expert's lm_head, the last prefix layer but its keys and values).
 //
-// Matrices are BF16 with bf16 activations; with f32 activations they stay what the file has.
+// Matrices are BF16 with bf16 activations; with f32 activations they stay what the file has. With a
+// calibration the matrices of all layers are FP8, each with one scale (FP8_TENSOR: in a floating
+// format a scale per output gains nothing but for outputs 2^-15 of the largest, and one scale goes
+// into the factor of a product). The others stay: patches and the table of tokens are read by no
+// large product, the projector and the action projections are few and everything passes them.
 #pragma once
 
 #include <frt/kernels.h>
@@ -21,9 +25,15 @@
 #include <string>
 #include <vector>
 
+#include "calibration.hpp"
 #include "config.hpp"
 
 namespace frt::pi05 {
+
+// Of what the products of a layer multiply: FP8 with this scale; 0: activations as they are.
+struct InputScales {
+  float qkv = 0, output = 0, hidden = 0, down = 0;
+};
 
 inline std::uint64_t bytes_of(frt_dtype dtype, std::int64_t elements) {
   return static_cast<std::uint64_t>(elements) * dtype_bits(dtype) / 8;
@@ -34,12 +44,14 @@ struct VisionLayer {
   const float *norm2 = nullptr, *norm2_bias = nullptr;
   frt_weight qkv{}, output{}, fc1{}, fc2{};
   const float *qkv_bias = nullptr, *output_bias = nullptr, *fc1_bias = nullptr, *fc2_bias = nullptr;
+  InputScales scales;
 };
 
 // A Gemma layer; the expert's has no norm weights. The last of the prefix has only key_value.
 struct GemmaLayer {
   const float *input_norm = nullptr, *post_norm = nullptr;  // (width), 1 + w
   frt_weight query{}, key_value{}, output{}, gate{}, up{}, down{};
+  InputScales scales;
 };
 
 struct WeightTotals {
@@ -62,6 +74,7 @@ struct Weights {
   const float *out_weight = nullptr, *out_bias = nullptr;  // (action_dim, expert_width)
   WeightTotals totals;
   frt_weight_set formats = 0;
+  bool fp8 = false;  // of the layers
   std::unique_ptr<models::DeviceMemory> memory;
 };
 
@@ -82,19 +95,26 @@ class WeightSource {
   // Values of any tensor, as f32.
   virtual std::vector<float> values(const std::string& name,
                                     std::vector<std::int64_t> shape) const = 0;
-  // Puts a matrix as `dtype` (f32, bf16) at `target` in device memory.
-  virtual void place(const MatrixName& matrix, frt_dtype dtype, std::byte* target) = 0;
+  // The largest magnitude of a matrix.
+  virtual float largest(const MatrixName& matrix) const = 0;
+  // Before the first matrix of `memory`.
+  virtual void prepare(models::DeviceMemory& memory) = 0;
+  // Puts a matrix as `dtype` (f32, bf16) at `target` in `memory`, some time before its finish().
+  virtual void place(const MatrixName& matrix, frt_dtype dtype, models::DeviceMemory& memory,
+                     std::byte* target) = 0;
+  // {name, SHA-256} of every weight file; slow on the first call.
+  virtual FileDigests digests() const = 0;
   // Around everything else: the first and the last report of the phase "weights".
   virtual void begin(std::uint64_t bytes) = 0;
   virtual void end() = 0;
 };
 
-// Assembles all weights for activations of type `activation`.  [setup]
-Weights build_weights(const Config& config, frt_dtype activation, WeightSource& source,
-                      std::unique_ptr<models::DeviceMemory> memory);
+// Assembles all weights for activations of type `activation`; FP8 with a calibration.  [setup]
+Weights build_weights(const Config& config, frt_dtype activation, const Calibration* calibration,
+                      WeightSource& source, std::unique_ptr<models::DeviceMemory> memory);
 
 // Device memory that build_weights takes, or a little less.
-std::uint64_t weight_bytes(const Config& config, frt_dtype activation);
+std::uint64_t weight_bytes(const Config& config, frt_dtype activation, bool fp8);
 
 std::string describe_formats(const WeightTotals& totals);
 
