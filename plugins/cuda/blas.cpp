@@ -74,9 +74,10 @@ int32_t rows_class(int32_t rows) {
 }
 
 std::string key_of(const BlasShape& shape) {
-  const char* types = shape.types == BlasTypes::kBf16       ? "bf16"
-                      : shape.types == BlasTypes::kFp8Block ? "fp8-block"
-                                                            : "fp8-channel";
+  const char* types = shape.types == BlasTypes::kBf16         ? "bf16"
+                      : shape.types == BlasTypes::kFp8Block   ? "fp8-block"
+                      : shape.types == BlasTypes::kFp8Channel ? "fp8-channel"
+                                                              : "fp8-tensor";
   return std::string(types) + (shape.y_dtype == FRT_DTYPE_F32 ? "-f32" : "-bf16") +
          (shape.accumulate ? "-add" : "") + ":" + std::to_string(rows_class(shape.rows)) + "x" +
          std::to_string(shape.outputs) + "x" + std::to_string(shape.inputs);
@@ -129,14 +130,13 @@ struct Blas::Plan {
 
   cublasStatus_t run(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& chosen,
                      const BlasOperands& operands, bool accumulate, cudaStream_t stream) {
-    const float one = 1.0f;
     const float beta = accumulate ? 1.0f : 0.0f;
     if (scaled) {
       set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, operands.weight_scale);
       set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, operands.x_scale);
     }
-    return library.matmul(handle, product, &one, operands.weight, weight, operands.x, x, &beta,
-                          operands.y, y, operands.y, y, &chosen, operands.workspace,
+    return library.matmul(handle, product, &operands.factor, operands.weight, weight, operands.x, x,
+                          &beta, operands.y, y, operands.y, y, &chosen, operands.workspace,
                           kWorkspaceBytes, stream);
   }
 
@@ -206,7 +206,7 @@ std::unique_ptr<Blas::Plan> Blas::describe(const BlasShape& shape) {
   check(library_.desc_create(&made->product, CUBLAS_COMPUTE_32F, CUDA_R_32F),
         "describing a product");
   made->set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
-  if (is_fp8(shape.types)) {
+  if (is_fp8(shape.types) && shape.types != BlasTypes::kFp8Tensor) {
     const bool block = shape.types == BlasTypes::kFp8Block;
     made->scaled = true;
     made->set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, block

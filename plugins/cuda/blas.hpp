@@ -39,6 +39,7 @@ enum class BlasTypes : uint8_t {
   kBf16,        // bf16 by bf16
   kFp8Block,    // e4m3 with a scale per row and 128 inputs, by e4m3 in scaled blocks of 128 x 128
   kFp8Channel,  // e4m3 with a scale per row, by e4m3 with a scale per output
+  kFp8Tensor,   // e4m3 by e4m3, all scales in one factor
 };
 
 // One kind of product y = x W^T: x (rows, inputs), W (outputs, inputs) packed, y (rows, outputs).
@@ -60,7 +61,8 @@ struct BlasOperands {
   // kFp8Block: (ceil(outputs / 128), ceil(inputs / 128) rounded up to 4). kFp8Channel: (outputs).
   const float* weight_scale;
   void* y;
-  void* workspace;  // Blas::kWorkspaceBytes
+  void* workspace;   // Blas::kWorkspaceBytes
+  float factor = 1;  // y = factor * x W^T, or y += that
 };
 
 class Blas {

@@ -38,8 +38,7 @@ std::vector<std::string> needed_operators() {
 
 // Those that must take FP8 activations.
 std::vector<std::string> fp8_operators() {
-  return {FRT_OP_NORM_DENSE, FRT_OP_NORM_GEGLU, FRT_OP_NORM_QKV, FRT_OP_DENSE_ATTENTION,
-          FRT_OP_DENSE};
+  return {FRT_OP_NORM_DENSE, FRT_OP_NORM_GEGLU, FRT_OP_DENSE_ATTENTION, FRT_OP_DENSE};
 }
 
 }  // namespace

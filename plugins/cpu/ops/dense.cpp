@@ -94,7 +94,7 @@ std::unique_ptr<Node> make_norm_dense(Device& device, const Checks& check,
     check.pointer((name + ".y").c_str(), part.y);
     check.at_least((name + ".y_stride").c_str(), part.y_stride, part.weight.rows);
     check.scale("normed_scale", args.normed_scale, (name + ".weight.format").c_str(), part.weight);
-    check.scale((name + ".y_scale").c_str(), part.y_scale);
+    check.result_scale((name + ".y_scale").c_str(), part.y_scale, args.normed_scale);
     const frt_dtype y_dtype = part.y_scale > 0 ? FRT_DTYPE_F8_E4M3 : args.dtype;
     GroupPart product{part.weight, y_dtype, false, part.y, part.y_stride, {}, part.y_scale};
     product.finish.bias = part.bias;
@@ -125,7 +125,7 @@ std::unique_ptr<Node> prepare_norm_geglu(Device& device, const frt_norm_geglu_ar
   check.pointer("h", args.h);
   check.scale("normed_scale", args.normed_scale, "gate_weight.format", args.gate_weight);
   check.scale("normed_scale", args.normed_scale, "up_weight.format", args.up_weight);
-  check.scale("h_scale", args.h_scale);
+  check.result_scale("h_scale", args.h_scale, args.normed_scale);
   Group group = normed_group(check, args, args.gate_weight.cols);
   const frt_dtype h_dtype = args.h_scale > 0 ? FRT_DTYPE_F8_E4M3 : args.dtype;
   group.gated = true;

@@ -19,6 +19,7 @@
 
 #include "call.hpp"
 #include "convert_values.cuh"
+#include "dense_fp8.hpp"
 #include "launch.cuh"
 #include "linear_chunk.hpp"
 #include "product.hpp"
@@ -30,7 +31,6 @@ namespace frt::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr const char* kNoFp8 = "is given; this backend has no FP8 activations";
 
 // What follows a product.
 struct Finish {
@@ -177,11 +177,15 @@ void products(Stream& stream, std::span<Product> parts, std::span<Finish> finish
 
 void dense(Stream& stream, const frt_dense_args& args) {
   const Checks check(FRT_OP_DENSE);
-  check.dtype("x_dtype", args.x_dtype);
+  check.scale("x_scale", args.x_scale, "weight.format", args.weight);
+  if (args.x_scale > 0) {
+    check.dtype("x_dtype", args.x_dtype, {FRT_DTYPE_F8_E4M3});
+  } else {
+    check.dtype("x_dtype", args.x_dtype);
+  }
   check.dtype("y_dtype", args.y_dtype);
   check.at_least("rows", args.rows, 0);
   check.range("activation", args.activation, FRT_ACTIVATION_NONE, FRT_ACTIVATION_SILU);
-  check.require(args.x_scale == 0, "x_scale", kNoFp8);
   check.require(args.accumulate <= 1, "accumulate", "is neither 0 nor 1");
   check_weight(check, "weight", args.weight);
   check.pointer("x", args.x);
@@ -191,6 +195,14 @@ void dense(Stream& stream, const frt_dense_args& args) {
   if (args.gate.rows) check_modulation(check, "gate", args.gate);
   if (args.addend) check.positive("addend_rows", args.addend_rows);
   if (args.rows == 0) return;
+  if (args.x_scale > 0) {
+    const Fp8Input input{args.rows, args.weight.cols, args.row_count,
+                         args.x,    args.x_stride,    args.x_scale};
+    const Fp8Part part{args.weight, args.bias,        args.activation,      args.gate,
+                       args.addend, args.addend_rows, args.accumulate == 1, args.y_dtype,
+                       0,           args.y,           args.y_stride};
+    return fp8_products(stream, input, {&part, 1});
+  }
   Product part{args.x_dtype,  args.y_dtype, args.rows, args.row_count, args.x,
                args.x_stride, args.weight,  args.y,    args.y_stride,  args.accumulate == 1};
   Finish last{nullptr,         args.rows, args.weight.rows, args.row_count,   args.bias,
@@ -214,8 +226,15 @@ const void* norm_before(Stream& stream, const Args& args, int32_t cols) {
   norm.x_stride = cols;
   norm.y = args.normed;
   norm.y_stride = cols;
-  normalise_rows(stream, norm);
+  if (args.normed_scale > 0) norm.y_dtype = FRT_DTYPE_F8_E4M3;
+  normalise_rows(stream, norm, args.normed_scale);
   return args.normed;
+}
+
+// What is multiplied, in FP8.
+template <class Args>
+Fp8Input fp8_input(const Args& args, int32_t cols, const void* x) {
+  return {args.rows, cols, args.row_count, x, cols, args.normed_scale};
 }
 
 template <class Args>
@@ -224,11 +243,11 @@ void check_normed(const Checks& check, const Args& args) {
   check.dtype("dtype", args.dtype);
   check.at_least("rows", args.rows, 0);
   check_norm(check, args.norm);
-  check.require(args.normed_scale == 0, "normed_scale", kNoFp8);
   check.pointer("x", args.x);
   if (args.norm.kind == FRT_NORM_NONE) {
     check.require(args.x_dtype == args.dtype, "x_dtype",
                   "differs from dtype, and there is no norm");
+    check.require(args.normed_scale == 0, "normed_scale", "is given, and there is no norm");
   } else {
     check.pointer("normed", args.normed);
   }
@@ -250,12 +269,27 @@ void norm_dense(Stream& stream, const frt_norm_dense_args& args) {
                       std::to_string(cols));
     check.range((name + ".activation").c_str(), part.activation, FRT_ACTIVATION_NONE,
                 FRT_ACTIVATION_SILU);
-    check.require(part.y_scale == 0, (name + ".y_scale").c_str(), kNoFp8);
+    check.scale("normed_scale", args.normed_scale, (name + ".weight.format").c_str(), part.weight);
+    check.result_scale((name + ".y_scale").c_str(), part.y_scale, args.normed_scale);
     check.pointer((name + ".y").c_str(), part.y);
     check.at_least((name + ".y_stride").c_str(), part.y_stride, part.weight.rows);
   }
   if (args.rows == 0) return;
   const void* x = norm_before(stream, args, cols);
+  if (args.normed_scale > 0) {
+    std::array<Fp8Part, FRT_DENSE_PARTS_MAX> parts{};
+    for (std::size_t i = 0; i < count; ++i) {
+      const frt_dense_part& part = args.parts[i];
+      parts[i].weight = part.weight;
+      parts[i].bias = part.bias;
+      parts[i].activation = part.activation;
+      parts[i].y_dtype = part.y_scale > 0 ? FRT_DTYPE_F8_E4M3 : args.dtype;
+      parts[i].y_scale = part.y_scale;
+      parts[i].y = part.y;
+      parts[i].y_stride = part.y_stride;
+    }
+    return fp8_products(stream, fp8_input(args, cols, x), {parts.data(), count});
+  }
   std::array<Product, FRT_DENSE_PARTS_MAX> parts{};
   std::array<Finish, FRT_DENSE_PARTS_MAX> finishes{};
   for (std::size_t i = 0; i < count; ++i) {
@@ -287,13 +321,24 @@ void norm_geglu(Stream& stream, const frt_norm_geglu_args& args) {
                 "differs from gate_weight.rows");
   check.require(args.gate_weight.cols == args.up_weight.cols, "up_weight.cols",
                 "differs from gate_weight.cols");
-  check.require(args.h_scale == 0, "h_scale", kNoFp8);
+  check.scale("normed_scale", args.normed_scale, "gate_weight.format", args.gate_weight);
+  check.scale("normed_scale", args.normed_scale, "up_weight.format", args.up_weight);
+  check.result_scale("h_scale", args.h_scale, args.normed_scale);
   check.pointer("h", args.h);
   check_normed(check, args);
   check.pointer("gate", args.gate);
   if (args.rows == 0) return;
   const int32_t width = args.gate_weight.rows, cols = args.gate_weight.cols;
   const void* x = norm_before(stream, args, cols);
+  if (args.normed_scale > 0) {
+    Fp8Part gate{};
+    gate.weight = args.gate_weight;
+    gate.y_dtype = args.h_scale > 0 ? FRT_DTYPE_F8_E4M3 : args.dtype;
+    gate.y_scale = args.h_scale;
+    gate.y = args.h;
+    gate.y_stride = width;
+    return fp8_geglu(stream, fp8_input(args, cols, x), gate, args.up_weight);
+  }
   std::array<Product, 2> parts;
   parts[0] = {args.dtype, args.dtype,       args.rows, args.row_count, x,
               cols,       args.gate_weight, args.gate, width,          false};
@@ -333,9 +378,10 @@ void norm_geglu(Stream& stream, const frt_norm_geglu_args& args) {
 }  // namespace
 
 void register_dense(KernelList& list) {
-  list.add<frt_dense_args>(FRT_OP_DENSE, kFloatTypes, FRT_WEIGHT_ALL, dense);
-  list.add<frt_norm_dense_args>(FRT_OP_NORM_DENSE, kFloatTypes, FRT_WEIGHT_ALL, norm_dense);
-  list.add<frt_norm_geglu_args>(FRT_OP_NORM_GEGLU, kFloatTypes, FRT_WEIGHT_ALL, norm_geglu);
+  const frt_dtype_set types = kFloatTypes | FRT_DTYPE_BIT(FRT_DTYPE_F8_E4M3);
+  list.add<frt_dense_args>(FRT_OP_DENSE, types, FRT_WEIGHT_ALL, dense);
+  list.add<frt_norm_dense_args>(FRT_OP_NORM_DENSE, types, FRT_WEIGHT_ALL, norm_dense);
+  list.add<frt_norm_geglu_args>(FRT_OP_NORM_GEGLU, types, FRT_WEIGHT_ALL, norm_geglu);
 }
 
 }  // namespace frt::cuda

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 
+#include "convert_values.cuh"
 #include "dense_attention.hpp"
 #include "launch.cuh"
 #include "numbers.cuh"
@@ -78,7 +79,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t row = unit / a.heads;
   const int head = static_cast<int>(unit % a.heads), b = static_cast<int>(row / a.rows);
   const int length = a.length ? max(0, min(a.length[b], a.rows)) : a.rows;
-  T* y = static_cast<T*>(a.y) + row * a.y_stride + static_cast<int64_t>(head) * a.head_dim;
+  const int64_t place_y = row * a.y_stride + static_cast<int64_t>(head) * a.head_dim;
   if (row % a.rows >= length) return;
   Keys keys{};
   keys.own = length;
@@ -128,7 +129,12 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int i = 0; i < kColumns; ++i) {
       const int d = first + i * 32 + lane;
-      if (d < a.head_dim) y[d] = from_float<T>(o[i] / sum);
+      if (d >= a.head_dim) continue;
+      if (a.y_scale > 0) {
+        static_cast<uint8_t*>(a.y)[place_y + d] = e4m3_bits(o[i] / sum * (1.0f / a.y_scale));
+      } else {
+        static_cast<T*>(a.y)[place_y + d] = from_float<T>(o[i] / sum);
+      }
     }
   }
 }
@@ -153,7 +159,7 @@ void dense_attention(Stream& stream, const frt_dense_attention_args& args) {
   check.at_least("q_stride", args.q_stride, width);
   check.at_least("kv_stride", args.kv_stride, kv_width);
   check.at_least("y_stride", args.y_stride, width);
-  check.require(args.y_scale == 0, "y_scale", "is given; this backend has no FP8 activations");
+  check.scale("y_scale", args.y_scale);
   check.at_least("context_rows", args.context_rows, 0);
   if (args.context_rows > 0) {
     check.positive("sequences_per_context", args.sequences_per_context);
@@ -195,7 +201,8 @@ void check_rope(const Checks& check, const frt_rope_args& args) {
 
 void register_dense_attention(KernelList& list) {
   list.add<frt_rope_args>(FRT_OP_ROPE, kFloatTypes, 0, rope);
-  list.add<frt_dense_attention_args>(FRT_OP_DENSE_ATTENTION, kFloatTypes, 0, dense_attention);
+  list.add<frt_dense_attention_args>(
+      FRT_OP_DENSE_ATTENTION, kFloatTypes | FRT_DTYPE_BIT(FRT_DTYPE_F8_E4M3), 0, dense_attention);
 }
 
 }  // namespace frt::cuda

@@ -16,6 +16,7 @@
 
 #include "cluster.cuh"
 #include "dense_attention.hpp"
+#include "dense_attention_y.cuh"
 #include "launch.cuh"
 
 namespace frt::cuda {
@@ -322,8 +323,8 @@ __global__ void __launch_bounds__(kThreads)
       total += factors[r] * (shares[r].x + shares[r].y);
     }
     const int query = first + n;
-    bf16* y = static_cast<bf16*>(a.y) + (row0 + query / group) * a.y_stride + column * group +
-              static_cast<int64_t>(query % group) * kDim;
+    const int64_t y = (row0 + query / group) * a.y_stride + column * group +
+                      static_cast<int64_t>(query % group) * kDim;
 #pragma unroll
     for (int i = 0; i < kRuns; ++i) {
       float4 value = make_float4(0, 0, 0, 0);
@@ -335,8 +336,7 @@ __global__ void __launch_bounds__(kThreads)
         value.z += factors[r] * parts[r][i].z;
         value.w += factors[r] * parts[r][i].w;
       }
-      *reinterpret_cast<uint2*>(y + (i * 32 + lane) * 4) = make_uint2(
-          pack_bf16(value.x / total, value.y / total), pack_bf16(value.z / total, value.w / total));
+      store_results(a, y + (i * 32 + lane) * 4, value, total);
     }
   }
   cluster_barrier();  // nobody leaves while others read its memory

@@ -16,6 +16,7 @@
 
 #include "attention_mma.cuh"
 #include "dense_attention.hpp"
+#include "dense_attention_y.cuh"
 #include "launch.cuh"
 
 namespace frt::cuda {
@@ -217,12 +218,11 @@ __global__ void __launch_bounds__(kThreads)
     const int query = w.first + n;
     if (query > w.last) break;
     const float total = totals[n];
-    bf16* y = static_cast<bf16*>(a.y) + (w.row0 + query / w.group) * a.y_stride +
-              static_cast<int64_t>(w.head0 + query % w.group) * a.head_dim;
+    const int64_t y = (w.row0 + query / w.group) * a.y_stride +
+                      static_cast<int64_t>(w.head0 + query % w.group) * a.head_dim;
     for (int column = lane * 4; column < a.head_dim; column += 128) {
-      const float4 value = *reinterpret_cast<const float4*>(sums + n * kRow + column);
-      *reinterpret_cast<uint2*>(y + column) = make_uint2(
-          pack_bf16(value.x / total, value.y / total), pack_bf16(value.z / total, value.w / total));
+      store_results(a, y + column, *reinterpret_cast<const float4*>(sums + n * kRow + column),
+                    total);
     }
   }
 }

@@ -30,7 +30,7 @@ __device__ __forceinline__ float block_sum(float value, float* room) {
 
 template <int N>
 __global__ void __launch_bounds__(kThreads)
-    row_norm_kernel(const __grid_constant__ frt_row_norm_args args) {
+    row_norm_kernel(const __grid_constant__ frt_row_norm_args args, float y_factor) {
   __shared__ float room[2][kThreads / 32];
   pdl_trigger();
   pdl_wait();
@@ -107,6 +107,10 @@ __global__ void __launch_bounds__(kThreads)
         for (int i = 0; i < N; ++i) v[i] += b[i];
       }
     }
+    if (y_factor != 0) {
+#pragma unroll
+      for (int i = 0; i < N; ++i) v[i] *= y_factor;
+    }
     store_values(args.y_dtype, args.y, y_row + column, v);
   }
 }
@@ -150,7 +154,7 @@ void check_norm(const Checks& check, const frt_norm& norm) {
   }
 }
 
-void normalise_rows(Stream& stream, const frt_row_norm_args& args) {
+void normalise_rows(Stream& stream, const frt_row_norm_args& args, float y_scale) {
   if (args.rows == 0) return;
   const frt_modulation& modulation = args.norm.modulation;
   const bool vector = args.width % 8 == 0 && vector_rows(args.x, args.x_stride) &&
@@ -158,7 +162,8 @@ void normalise_rows(Stream& stream, const frt_row_norm_args& args) {
                       aligned(args.norm.bias) && aligned(modulation.rows) &&
                       aligned(modulation.clean);
   const Grid grid{dim3(static_cast<unsigned>(args.rows)), dim3(kThreads)};
-  launch(stream, grid, vector ? row_norm_kernel<8> : row_norm_kernel<1>, args);
+  launch(stream, grid, vector ? row_norm_kernel<8> : row_norm_kernel<1>, args,
+         y_scale > 0 ? 1.0f / y_scale : 0.0f);
 }
 
 void register_row_norm(KernelList& list) {

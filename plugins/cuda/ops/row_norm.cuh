@@ -22,7 +22,7 @@ __device__ __forceinline__ const float* modulation_of(const frt_modulation& modu
 void check_modulation(const Checks& check, const char* argument, const frt_modulation& modulation);
 void check_norm(const Checks& check, const frt_norm& norm);
 
-// y = norm(x), checked arguments.  [driver]
-void normalise_rows(Stream& stream, const frt_row_norm_args& args);
+// y = norm(x), checked arguments. With y_scale y is f8_e4m3 (frt/ops/dense.h).  [driver]
+void normalise_rows(Stream& stream, const frt_row_norm_args& args, float y_scale = 0);
 
 }  // namespace frt::cuda

@@ -21,6 +21,8 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/dense_attention.cu
   ops/dense_attention_short.cu
   ops/dense_attention_tiles.cu
+  ops/dense_fp8.cu
+  ops/dense_fp8_chunk.cu
   ops/elementwise.cu
   ops/embed.cu
   ops/fill.cu

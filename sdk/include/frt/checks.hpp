@@ -61,6 +61,11 @@ class Checks {
                 weight.format == FRT_WEIGHT_FP8_CHANNEL,
             name, std::string("is not FP8_TENSOR or FP8_CHANNEL, as ") + argument + " needs");
   }
+  // Of a result that is FP8, which it is only where x is.
+  void result_scale(const char* argument, float value, float x_scale) const {
+    scale(argument, value);
+    require(value == 0 || x_scale > 0, argument, "is given, and normed_scale is not");
+  }
   void sequences(const frt_sequences& value) const {
     positive("sequences.count", value.count);
     positive("sequences.rows", value.rows);

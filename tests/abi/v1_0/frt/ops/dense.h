@@ -63,7 +63,7 @@ typedef struct frt_dense_part {
   frt_weight weight;   /* (outputs, inputs); the same inputs for all parts */
   const float* bias;   /* (outputs), or NULL */
   uint32_t activation; /* FRT_ACTIVATION_* */
-  float y_scale;       /* above 0: y is f8_e4m3 */
+  float y_scale;       /* above 0, and with normed_scale: y is f8_e4m3 */
   void* y;             /* (rows, y_stride) of the operator's type */
   int64_t y_stride;    /* elements */
 } frt_dense_part;
@@ -107,7 +107,7 @@ typedef struct frt_norm_geglu_args {
   void* gate;               /* (rows, width), working memory of the composition */
   void* h;                  /* (rows, width) */
   float normed_scale;       /* as in norm_dense */
-  float h_scale;            /* above 0: h is f8_e4m3 */
+  float h_scale;            /* above 0, and with normed_scale: h is f8_e4m3 */
 } frt_norm_geglu_args;
 FRT_ASSERT_LAYOUT(frt_norm_geglu_args, 216, h_scale, 212);
 
