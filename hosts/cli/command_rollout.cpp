@@ -156,16 +156,17 @@ ExitCode run(App& app, const RolloutCommand& command) {
   const std::string realtime = apply_realtime(settings.realtime);
   if (!realtime.empty()) fmt::print(stderr, "{}\n", realtime);
 
+  std::vector<ReachTrace> traces;
+  std::vector<Point> path;
+  path.reserve(ReachWorld::kMaxTicks + 1);
   const InterruptGuard interrupt;
   Keyboard keyboard;
   rollout.keys = [&] {
     OperatorKeys keys = keyboard.poll();
     keys.end = keys.end || InterruptGuard::requested();
+    if (path.empty()) path.push_back(world.point());  // where the episode begins
     return keys;
   };
-  std::vector<ReachTrace> traces;
-  std::vector<Point> path;
-  path.reserve(ReachWorld::kMaxTicks + 1);
   rollout.on_tick = [&](std::span<const double>) {
     if (path.size() < path.capacity()) path.push_back(world.point());
   };
@@ -192,8 +193,14 @@ ExitCode run(App& app, const RolloutCommand& command) {
   }
   if (!command.picture.empty()) {
     std::ofstream file(command.picture);
-    file << reach_svg(traces, fmt::format("{}: {} of {} episodes succeed", policy.name(),
-                                          totals.successes, totals.episodes));
+    const std::vector<double> chunk_ms = rollout.inference_ms().values();
+    file << reach_svg(
+        traces,
+        fmt::format("{}: {} of {} episodes reach the disc ({:.1f} %)", policy.name(),
+                    totals.successes, totals.episodes, 100 * totals.rate()),
+        fmt::format("{:.1f} ticks on average, guidance {}, on {}", totals.mean_ticks(),
+                    options.beta, policy.context().info().device.name),
+        chunk_ms);
     file.close();
     if (!file) throw Error(FRT_ERR_IO, "cannot write " + command.picture);
   }

@@ -71,6 +71,8 @@ core::HostSchema robot_host_schema() {
       option("lock_memory", FRT_CONFIG_BOOL, "false", "keep all memory resident (mlockall)"),
       option("fifo_priority", FRT_CONFIG_INT, "0", "SCHED_FIFO priority of the loop; 0: not", 0,
              99),
+      option("spin_us", FRT_CONFIG_FLOAT, "0",
+             "wait busily for so long before each tick: steadier without fifo_priority", 0, 100000),
       option("cpu", FRT_CONFIG_INT, "-1", "core that the loop stays on; -1: any", -1, 4095),
   };
   return {.type = "robot", .options = std::move(options), .doc = "a policy that drives a robot"};
@@ -103,6 +105,7 @@ RobotSettings robot_settings(const core::Manifest& manifest) {
   settings.service.stale_ms = number("stale_ms");
   settings.service.default_prompt = given.text("default_prompt");
   settings.ticks.hz = number("hz");
+  settings.ticks.spin_us = number("spin_us");
   settings.ticks.execute = whole("execute");
   settings.ticks.lead = whole("lead");
   settings.ticks.stale_ms = number("stale_ms");

@@ -5,8 +5,6 @@
 #include <chrono>
 #include <utility>
 
-#include "robot/realtime.hpp"
-
 namespace frt::host {
 namespace {
 
@@ -51,6 +49,7 @@ Handoff::Handoff(PolicyRunner& actor, Environment& environment, SubgoalMailbox& 
       options_(std::move(options)),
       queue_(options_.ticks, actor.policy().info().horizon,
              actor.policy().observation_info().action_dim),
+      ticker_(options_.ticks.hz, options_.ticks.spin_us),
       action_(queue_.width()) {
   actor_.set_steps(options_.steps);
   actor_.set_beta(options_.beta);
@@ -86,14 +85,38 @@ void Handoff::accept(HandoffResult& result) {
   queue_.accept(chunk, ticks_since_, ticks_since_ * 1e3 / options_.ticks.hz);
 }
 
-InterruptTimes Handoff::interrupt(const SubgoalMailbox::Subgoal& subgoal, HandoffResult& result) {
+// A tick: the next action, or the safe one.  [hot]
+void Handoff::tick(HandoffResult& result, bool intended) {
+  late_us_.add(static_cast<double>(ticker_.wait()) * 1e-3);
+  queue_.next(action_, intended);
+  environment_.apply(action_);
+  ++result.ticks;
+  ++ticks_since_;
+  if (!reached_ && environment_.succeeded()) {
+    reached_ = true;
+    ++result.reached;
+  }
+}
+
+void Handoff::wait_for_device(HandoffResult& result) {
+  while (!actor_.ready()) {
+    const int64_t poll = monotonic_ns() + kPollNs;
+    if (poll >= ticker_.wake_ns()) {
+      tick(result, true);
+    } else {
+      sleep_until_ns(poll);
+    }
+  }
+}
+
+void Handoff::interrupt(const SubgoalMailbox::Subgoal& subgoal, HandoffResult& result) {
   InterruptTimes times;
   times.instruction = instruction_ = subgoal.instruction;
   times.before.assign(queue_.last().begin(), queue_.last().end());
-  times.in_flight = pending_ && !actor_.ready();
-  if (pending_) actor_.stream().sync();  // its chunk answers the old subgoal: it is dropped
-  times.free_ms = times.in_flight ? ms_between(subgoal.posted_ns, monotonic_ns()) : 0;
   queue_.drop();
+  times.in_flight = pending_ && !actor_.ready();
+  if (pending_) wait_for_device(result);  // its chunk answers the old subgoal
+  times.free_ms = times.in_flight ? ms_between(subgoal.posted_ns, monotonic_ns()) : 0;
   actor_.overwrite_prompt(instruction_, environment_.state());
   fill_normal(options_.seed, draws_++, actor_.noise());
   submitted_ns_ = monotonic_ns();
@@ -101,6 +124,7 @@ InterruptTimes Handoff::interrupt(const SubgoalMailbox::Subgoal& subgoal, Handof
   times.overwritten_ms = ms_between(subgoal.posted_ns, monotonic_ns());
   pending_ = true;
   ticks_since_ = 0;
+  wait_for_device(result);
   accept(result);
   times.replay_ms = ms_between(submitted_ns_, monotonic_ns());
   queue_.next(action_);
@@ -109,7 +133,8 @@ InterruptTimes Handoff::interrupt(const SubgoalMailbox::Subgoal& subgoal, Handof
   times.after = action_;
   if (on_subgoal) on_subgoal(instruction_);
   ++result.subgoals;
-  return times;
+  reached_ = false;
+  result.interrupts.push_back(std::move(times));
 }
 
 HandoffResult Handoff::run() {
@@ -117,23 +142,22 @@ HandoffResult Handoff::run() {
   environment_.reset(options_.seed);
   instruction_ = environment_.instruction();
   queue_.reset();
+  reached_ = false;
   submit();
   accept(result);
-  Ticker ticker(options_.ticks.hz);
-  ticker.start();
+  ticker_.start();
   const auto end = static_cast<uint64_t>(std::max(1.0, options_.seconds * options_.ticks.hz));
-  bool reached = false;
   while (result.ticks < end && !stopped()) {
     if (!pending_ && queue_.wants_chunk()) {
       if (auto subgoal = mailbox_.take()) {
         if (subgoal->interrupt) {
-          result.interrupts.push_back(interrupt(*subgoal, result));
+          interrupt(*subgoal, result);
         } else {
           instruction_ = subgoal->instruction;
           if (on_subgoal) on_subgoal(instruction_);
           ++result.subgoals;
+          reached_ = false;
         }
-        reached = false;
       }
       if (!pending_ && queue_.wants_chunk()) submit();
     }
@@ -142,27 +166,17 @@ HandoffResult Handoff::run() {
     for (bool due = false; !due;) {
       if (pending_ && actor_.ready()) accept(result);
       const int64_t poll = monotonic_ns() + kPollNs;
-      due = !pending_ || queue_.left() > 0 || poll >= ticker.due_ns();
-      if (auto subgoal = mailbox_.wait_until(due ? ticker.due_ns() : poll)) {
-        result.interrupts.push_back(interrupt(*subgoal, result));
-        reached = false;
+      due = !pending_ || queue_.left() > 0 || poll >= ticker_.wake_ns();
+      if (auto subgoal = mailbox_.wait_until(due ? ticker_.wake_ns() : poll)) {
+        interrupt(*subgoal, result);
         due = false;
       }
     }
-    const int64_t late = ticker.wait();
-    late_us_.add(static_cast<double>(late) * 1e-3);
-    queue_.next(action_);
-    environment_.apply(action_);
-    ++result.ticks;
-    ++ticks_since_;
-    if (!reached && environment_.succeeded()) {
-      reached = true;
-      ++result.reached;
-    }
+    tick(result, false);
   }
   if (pending_) actor_.stream().sync();
   result.counters = queue_.counters();
-  result.skipped_ticks = ticker.skipped();
+  result.skipped_ticks = ticker_.skipped();
   result.replay_ms = replay_ms_.summary();
   result.late_us = late_us_.summary();
   return result;

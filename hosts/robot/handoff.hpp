@@ -5,14 +5,15 @@
 // mailbox. The actor keeps its tick rate. At the next chunk it takes a new subgoal up by itself; an
 // interrupt it takes up at once:
 //
+//   what is left of the old chunk is dropped                  at once
 //   a replay that is in flight ends, its chunk is dropped     at most one replay
 //   the prompt's buffer is overwritten, in stream order       well under a millisecond
 //   one replay with the observation that is there             one replay
 //   its first action is sent, without waiting for a tick
 //
 // and so it takes effect within one replay of the moment that the device is free. Nothing is
-// captured. What was left of the old chunk is never sent. What the model refuses makes no chunk, as
-// in a rollout.
+// captured. Ticks that are due meanwhile send the safe action, on time. What the model refuses
+// makes no chunk, as in a rollout.
 #pragma once
 
 #include <condition_variable>
@@ -26,6 +27,7 @@
 #include "robot/environment.hpp"
 #include "robot/latency.hpp"
 #include "robot/policy_runner.hpp"
+#include "robot/realtime.hpp"
 #include "robot/tick_loop.hpp"
 
 namespace frt::host {
@@ -99,15 +101,19 @@ class Handoff {
  private:
   void submit();
   void accept(HandoffResult& result);
-  InterruptTimes interrupt(const SubgoalMailbox::Subgoal& subgoal, HandoffResult& result);
+  void tick(HandoffResult& result, bool intended);
+  // Until what was submitted is done; ticks go on.
+  void wait_for_device(HandoffResult& result);
+  void interrupt(const SubgoalMailbox::Subgoal& subgoal, HandoffResult& result);
 
   PolicyRunner& actor_;
   Environment& environment_;
   SubgoalMailbox& mailbox_;
   HandoffOptions options_;
   ActionQueue queue_;
+  Ticker ticker_;
   std::string instruction_;
-  bool pending_ = false;
+  bool pending_ = false, reached_ = false;
   uint32_t ticks_since_ = 0;
   uint64_t draws_ = 0;
   int64_t submitted_ns_ = 0;

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 
 #include <cerrno>
 #include <cstring>
@@ -20,6 +21,7 @@ namespace {
 }  // namespace
 
 std::string apply_realtime(const RealtimeOptions& options) {
+  prctl(PR_SET_TIMERSLACK, 1ul);
   std::string done;
   const auto add = [&](const std::string& text) { done += (done.empty() ? "" : ", ") + text; };
   if (options.lock_memory) {
@@ -72,8 +74,10 @@ int64_t Ticker::wait() noexcept {
     skipped_ += static_cast<uint64_t>(over);
     next_ += over * period_ns_;
   }
-  sleep_until_ns(next_);
-  now = monotonic_ns();
+  sleep_until_ns(wake_ns());
+  do {
+    now = monotonic_ns();
+  } while (now < next_);
   const int64_t late = now - next_;
   next_ += period_ns_;
   return late;

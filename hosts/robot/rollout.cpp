@@ -66,7 +66,7 @@ EpisodeResult Rollout::run(uint64_t episode, EpisodeRecord& record) {
   record.begin(std::move(meta), options_.max_chunks ? options_.max_chunks : kRoomForChunks,
                kRoomForTicks);
 
-  Ticker ticker(options_.ticks.hz);
+  Ticker ticker(options_.ticks.hz, options_.ticks.spin_us);
   bool takeover = false;
   const char* stop = nullptr;
   submit(result, record);
@@ -79,7 +79,7 @@ EpisodeResult Rollout::run(uint64_t episode, EpisodeRecord& record) {
     if (!pending_.active && queue_.wants_chunk() && !has_all_chunks(result)) {
       submit(result, record);
     }
-    if (pending_.active && arrived(ticker.due_ns())) {
+    if (pending_.active && arrived(ticker.wake_ns())) {
       collect(record, result);
       if ((stop = stop_reason(result))) break;
     }

@@ -22,6 +22,7 @@ enum class SafeAction {
 
 struct TickOptions {
   double hz = 50;
+  double spin_us = 0;     // of the clock, see Ticker
   uint32_t execute = 0;   // rows of a chunk that are used; 0: all
   uint32_t lead = 0;      // rows left when the next chunk is asked for
   double stale_ms = 0;    // a chunk of an older observation is dropped; 0: any age

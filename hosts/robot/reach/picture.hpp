@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,10 +15,12 @@ struct ReachTrace {
   std::array<Point, ReachWorld::kDiscs> discs{};
   uint32_t goal = 0;
   bool success = false;
-  std::vector<Point> path;  // the point, tick by tick
+  std::vector<Point> path;  // the point: where it began, then tick by tick
 };
 
-// The traces side by side, each repeating its path.
-std::string reach_svg(const std::vector<ReachTrace>& traces, const std::string& title);
+// The traces side by side, each repeating its path, under a title and a line of text (no markup);
+// below them a histogram of how long a chunk took.
+std::string reach_svg(const std::vector<ReachTrace>& traces, const std::string& title,
+                      const std::string& line, std::span<const double> chunk_ms);
 
 }  // namespace frt::host

@@ -211,7 +211,10 @@ TEST_CASE("the picture holds every episode's path") {
   ReachTrace trace;
   trace.discs = {Point{0.2, 0.2}, Point{0.8, 0.2}, Point{0.5, 0.8}};
   trace.path = {{0.1, 0.9}, {0.2, 0.8}};
-  const std::string svg = reach_svg({trace, trace, {}}, "three");
+  const std::vector<double> chunk_ms = {2, 2, 3, 9};
+  const std::string svg = reach_svg({trace, trace, {}}, "three", "of them", chunk_ms);
   CHECK(svg.find("values=\"0.100;0.200;0.200") != std::string::npos);
+  CHECK(svg.find("reach the red disc") != std::string::npos);
+  CHECK(svg.find("longest 9.00 ms") != std::string::npos);
   CHECK(svg.ends_with("</svg>\n"));
 }
