@@ -11,16 +11,14 @@ namespace frt::cuda::narrow {
 // acc += A (16 rows, 16 columns) B (16 columns, 8 rows of x).
 __device__ __forceinline__ void multiply_bf16(float (&acc)[4], uint32_t a0, uint32_t a1,
                                               uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
       "{%8, %9}, {%0, %1, %2, %3};"
       : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 __device__ __forceinline__ void multiply_f16(float (&acc)[4], uint32_t a0, uint32_t a1, uint32_t a2,
                                              uint32_t a3, uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
       "{%8, %9}, {%0, %1, %2, %3};"
       : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
@@ -78,14 +76,14 @@ __device__ __forceinline__ uint4 order_fp4(const uint4& v) {
                     __byte_perm(v.x, v.z, 0x7632), __byte_perm(v.y, v.w, 0x7632));
 }
 
-// Two e4m3 scales as f16, times 2^7; times 2^-7 where widen_fp4() takes them so. Both are exact:
-// 2^-16, the smallest, is 256 steps of f16's subnormal numbers.
+// Two e4m3 scales as f16; times 2^-14 where widen_fp4() takes them so. Their products with the
+// values are exact in any case: the smallest steps are 2^-9 and 2^-1, and 2^-24 is f16's.
 __device__ __forceinline__ __half2 widen_scales(uint32_t packed) {
   uint32_t pair;
   asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; cvt.rn.f16x2.e4m3x2 %0, l;}"
       : "=r"(pair)
       : "r"(packed));
-  return __hmul2(as_half2(pair), as_half2(kFp4Converts ? 0x20002000u : 0x58005800u));
+  return kFp4Converts ? __hmul2(as_half2(pair), as_half2(0x04000400u)) : as_half2(pair);
 }
 
 }  // namespace frt::cuda::narrow

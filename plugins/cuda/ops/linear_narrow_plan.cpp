@@ -16,7 +16,7 @@ int32_t round_up(int32_t value, int32_t step) {
 }
 
 // The decoded values are smaller than the true ones by these.
-constexpr float kFp4Factor = 128.0f;
+constexpr float kFp4Factor = 16384.0f;
 
 // Of shared memory, for static variables and for a small kernel beside this one.
 constexpr int32_t kStaticBytes = 3072;

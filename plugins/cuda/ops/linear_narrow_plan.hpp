@@ -109,8 +109,11 @@ struct NarrowPlan {
 inline constexpr int32_t narrow_slot_bytes(NarrowKind kind) {
   return kind == NarrowKind::kNvfp4 ? 2048 + 256 : 2048;
 }
+inline constexpr int32_t narrow_chunk_shift(NarrowKind kind) {  // log2 of the columns
+  return kind == NarrowKind::kBf16 ? 6 : kind == NarrowKind::kNvfp4 ? 8 : 7;
+}
 inline constexpr int32_t narrow_chunk_cols(NarrowKind kind) {
-  return kind == NarrowKind::kBf16 ? 64 : kind == NarrowKind::kNvfp4 ? 256 : 128;
+  return 1 << narrow_chunk_shift(kind);
 }
 inline constexpr NarrowX narrow_x(NarrowKind kind) {
   return kind == NarrowKind::kBf16 ? kXBf16 : kind == NarrowKind::kNvfp4 ? kXF16Fp4 : kXF16;

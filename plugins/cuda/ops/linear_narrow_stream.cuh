@@ -176,7 +176,9 @@ __device__ __forceinline__ void multiply_chunks(RingPlace& ring, Copies& copies,
     }
 #pragma unroll
     for (int h = 0; h < kHalves; ++h) x[h] += kXStep;
-    if (copying) copies.copy(ring.address + static_cast<uint32_t>(ring.offset));
+    if (copying) {
+      copies.copy<kKind == NarrowKind::kNvfp4>(ring.address + static_cast<uint32_t>(ring.offset));
+    }
     commit();
     ring.advance();
   }
@@ -246,7 +248,7 @@ __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
 #pragma unroll 1
     for (int i = first; i < end; ++i) {
       if (!copies.finished(a)) {
-        copies.copy(ring.address + static_cast<uint32_t>(i * a.slot_bytes));
+        copies.copy<false>(ring.address + static_cast<uint32_t>(i * a.slot_bytes));
         copies.done(a, 1);
       }
       commit();

@@ -80,12 +80,15 @@ struct Copies {
     }
   }
 
-  // Starts the copies of the next chunk; `target` is this lane's place in the slot.
+  // Starts the copies of the next chunk; `target` is this lane's place in the slot. `kWhole`: no
+  // chunk of this kind ends behind its row.
+  template <bool kWhole>
   __device__ __forceinline__ void copy(uint32_t target) {
-    copy16(target, low, left > 0);
-    copy16(target + 512, low + 64, left > 64);
-    copy16(target + 1024, high, left > 0);
-    copy16(target + 1536, high + 64, left > 64);
+    const bool first = kWhole || left > 0, second = kWhole || left > 64;
+    copy16(target, low, first);
+    copy16(target + 512, low + 64, second);
+    copy16(target + 1024, high, first);
+    copy16(target + 1536, high + 64, second);
     if (scaled) copy16(target + 2048, scales, true);
     low += kNarrowGroup * 128;
     high += kNarrowGroup * 128;

@@ -55,9 +55,9 @@ struct Columns {
   int chunk, chunks;  // first, and how many
 };
 __device__ __forceinline__ Columns own_columns(const NarrowArgs& a, const NarrowPart& part) {
-  const int width = narrow_chunk_cols(part.kind);
-  const int chunk = cluster_rank() * a.part_cols / width;
-  return {chunk, min(part.chunks - chunk, a.part_cols / width)};
+  const int shift = narrow_chunk_shift(part.kind);
+  const int chunk = cluster_rank() * a.part_cols >> shift;
+  return {chunk, min(part.chunks - chunk, a.part_cols >> shift)};
 }
 
 // ---- x ----------------------------------------------------------------------------------------
