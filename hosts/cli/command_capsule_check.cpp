@@ -1,17 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // frt-host capsule check: random cases of snapshot, restore, fork and going back on the manifest's
-// model and device, compared to the bit. The output ends with PASS or FAIL.
+// model, a language model or a policy, and device, compared to the bit. The output ends with PASS
+// or FAIL.
 #include <fmt/format.h>
+#include <frt/capsule.hpp>
+#include <frt/core/capsules.hpp>
+#include <frt/core/state.hpp>
 
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/app.hpp"
 #include "cli/loaded_model.hpp"
+#include "cli/robot_setup.hpp"
 #include "cli/signals.hpp"
 #include "cli/temporary_folder.hpp"
 #include "lm/capsule_check.hpp"
+#include "robot/state_check.hpp"
 
 namespace frt::host {
 namespace {
@@ -23,25 +30,10 @@ struct CheckCommandOptions {
   bool json = false;
 };
 
-ExitCode check(App& app, CheckCommandOptions options) {
-  LoadedModel loaded(app, options.manifest, options.model);
-  const LmModel model = loaded.language_model();
-  std::unique_ptr<TemporaryFolder> files;
-  if (!options.no_files) {
-    model.capsules().fingerprint();
-    files = std::make_unique<TemporaryFolder>(options.folder);
-    options.check.folder = files->path();
-  }
-  const InterruptGuard interrupt;
-  const CapsuleCheckResult result =
-      check_capsules(model, options.check, [&](const CapsuleCheckResult& now) {
-        if (app.draws_progress()) {
-          fmt::print(stderr, "\r\x1b[K{} of {} cases, {} differences", now.cases,
-                     options.check.cases, now.failures.size());
-        }
-        return InterruptGuard::requested();
-      });
-  if (app.draws_progress()) fmt::print(stderr, "\r\x1b[K");
+// Both kinds of results have the same members.
+template <class Result>
+ExitCode report(const Result& result, const CheckCommandOptions& options,
+                const LoadedModel& loaded) {
   const bool good = result.failures.empty() && result.cases == options.check.cases;
   if (options.json) {
     const nlohmann::ordered_json json = {{"pass", good},
@@ -59,6 +51,45 @@ ExitCode check(App& app, CheckCommandOptions options) {
     fmt::print(" {} differences\n{}\n", result.failures.size(), good ? "PASS" : "FAIL");
   }
   return good ? ExitCode::kOk : ExitCode::kFailed;
+}
+
+ExitCode check(App& app, CheckCommandOptions options) {
+  LoadedModel loaded(app, options.manifest, options.model);
+  const bool is_policy = loaded.table().extension(loaded.handle(), FRT_EXT_ROLE_POLICY) != nullptr;
+  std::optional<PolicyModel> policy;
+  std::optional<LmModel> language;
+  if (is_policy) {
+    policy = policy_of(loaded);
+  } else {
+    language = loaded.language_model();
+  }
+  std::unique_ptr<TemporaryFolder> files;
+  if (!options.no_files) {
+    if (language) {
+      language->capsules().fingerprint();
+    } else if (policy->info().state) {
+      Capsules(core::capsules_table(), loaded.context(), policy->info().state).fingerprint();
+    }
+    files = std::make_unique<TemporaryFolder>(options.folder);
+    options.check.folder = files->path();
+  }
+  const InterruptGuard interrupt;
+  const auto step = [&](const auto& now) {
+    if (app.draws_progress()) {
+      fmt::print(stderr, "\r\x1b[K{} of {} cases, {} differences", now.cases, options.check.cases,
+                 now.failures.size());
+    }
+    return InterruptGuard::requested();
+  };
+  const auto done = [&](const auto& result) {
+    if (app.draws_progress()) fmt::print(stderr, "\r\x1b[K");
+    return report(result, options, loaded);
+  };
+  if (language) return done(check_capsules(*language, options.check, step));
+  const StateCheckOptions wanted = {options.check.cases, options.check.seed, options.check.first,
+                                    options.check.folder};
+  return done(
+      check_policy_state(*policy, core::state_table(), core::capsules_table(), wanted, step));
 }
 
 }  // namespace

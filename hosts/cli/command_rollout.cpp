@@ -170,7 +170,8 @@ ExitCode run(App& app, const RolloutCommand& command) {
   rollout.on_tick = [&](std::span<const double>) {
     if (path.size() < path.capacity()) path.push_back(world.point());
   };
-  const nlohmann::ordered_json fingerprints = robot_fingerprints(loaded, policy.name());
+  nlohmann::ordered_json fingerprints;  // of files that may be large
+  if (!folder.empty()) fingerprints = robot_fingerprints(loaded, policy.name());
   Totals totals;
   EpisodeRecord record;
   for (uint64_t episode = 0; episode < command.episodes && !InterruptGuard::requested();

@@ -274,6 +274,16 @@ class Reaching(HostTest):
         self.assertIn("identical", self.check(OK, "replay", self.folder / "one/episode_000001.npz").stdout)
 
 
+    def test_capsules_of_the_policy_restore_fork_and_go_back_bit_for_bit(self):
+        manifest = FIXTURES.parent.parent / "hosts/manifests/reach.toml"
+        report = json.loads(self.check(OK, "capsule", "check", manifest, "--model", "reach", "--cases", 16, "--json",
+                                       "--set", "model.reach.options.slots=3").stdout)
+        self.assertTrue(report["pass"])
+        for what in ("restored", "whole", "forked"):
+            self.assertEqual(report["compared"][what], 16)
+        self.assertEqual(report["compared"]["file"], 2)
+
+
 class Handoffs(Episodes):
     def test_a_language_model_plans_and_a_trained_policy_acts_on_one_device(self):
         manifest = FIXTURES.parent.parent / "hosts/manifests/handoff.toml"
