@@ -399,6 +399,13 @@ void add_moe_cases(Suite& suite) {
     block({rows, 8, 2, 128, 64, 0}, usual, fp8, fp8);
   }
   // The shapes of a real layer, with fewer experts.
+  const BlockKind real = {FRT_DTYPE_BF16, FRT_DTYPE_F32, 512, true, true, true};
+  block({1, 10, 8, 2048, 512}, real, kBf16Packing, kBf16Packing);
+  block({1, 10, 8, 2048, 512}, {FRT_DTYPE_BF16, FRT_DTYPE_BF16, 512, true, false, true}, fp8, fp8);
+  block({1, 8, 8, 2048, 512}, {FRT_DTYPE_BF16, FRT_DTYPE_BF16, 512, false, false, false},
+        {"fp8 128x128 bf16", FRT_WEIGHT_FP8_BLOCK, FRT_DTYPE_BF16, 128, 128},
+        {"fp8 128x128 bf16", FRT_WEIGHT_FP8_BLOCK, FRT_DTYPE_BF16, 128, 128});
+  block({1, 8, 8, 2048, 512, 0}, real, fp8, fp8);
   block({1, 8, 8, 2048, 512}, {FRT_DTYPE_BF16, FRT_DTYPE_BF16, 512, true, true, true}, nvfp4, fp8);
   block({2, 4, 2, 2048, 512}, {FRT_DTYPE_BF16, FRT_DTYPE_F32, 512, true, true, true}, kBf16Packing,
         kBf16Packing);

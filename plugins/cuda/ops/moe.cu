@@ -217,7 +217,10 @@ void run_block(Stream& stream, MoeBlock& block) {
     block.shared_down = make_moe_matrix(args.shared_down_weight);
     block.shared_scale = make_moe_matrix(args.shared_expert_gate);
   }
-  if (moe_fused(stream, block) || moe_decode(stream, block) || moe_grouped(stream, block)) return;
+  if (moe_single(stream, block) || moe_fused(stream, block) || moe_decode(stream, block) ||
+      moe_grouped(stream, block)) {
+    return;
+  }
   moe_general(stream, block);
 }
 

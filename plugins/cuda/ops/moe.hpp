@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // moe.hpp - the parts of the mixture-of-experts operators, and what chooses between them.
 //
+//   single    one row of one published shape, bf16, sm_90, weights in bf16 or FP8: one kernel
+//             (moe_single)
 //   fused     rows <= 8, bf16, sm_90, weights in bf16 or FP8: one kernel (moe_fused)
 //   decode    rows <= 16, bf16: three kernels, weights streamed once per chosen expert (moe_decode)
 //   grouped   more rows, bf16: rows sorted by expert, products on tensor cores (moe_grouped*)
@@ -32,7 +34,8 @@ MoeMatrix make_moe_matrix(const frt_expert_weight& weight);
 // Whether rows of the matrix can be read in 16-byte portions, with one local scale per eight.
 bool reads_in_portions(const MoeMatrix& matrix);
 
-// The four ways. The first three return false, having done nothing, where they do not fit. [driver]
+// The five ways. The first four return false, having done nothing, where they do not fit. [driver]
+bool moe_single(Stream& stream, const MoeBlock& block);
 bool moe_fused(Stream& stream, const MoeBlock& block);
 bool moe_decode(Stream& stream, const MoeBlock& block);
 bool moe_grouped(Stream& stream, const MoeBlock& block);

@@ -50,6 +50,8 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/moe_grouped_fp8.cu
   ops/moe_grouped_wgmma.cu
   ops/moe_route.cu
+  ops/moe_single.cu
+  ops/moe_single_kernel.cu
   ops/moe_sort.cu
   ops/norm.cu
   ops/patch_embed.cu

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+// moe_single.cuh - of the decode kernel for one row (moe_single_kernel.cu): its shape and
+// arguments, and what it is put together from. One warp's instruction takes about five cycles until
+// the next that needs its result, and a launch runs through its code once: what counts is how many
+// instructions lie between a row and its result, so all that can be known when this is compiled is.
+#pragma once
+
+#include "moe.hpp"
+#include "moe_fused_ring.cuh"
+#include "moe_rows.cuh"
+
+namespace frt::cuda {
+
+// The shape it is made for. With it every block but one has the same work: two rows of the router,
+// four columns of the shared expert, four units of eight columns of one chosen expert, sixteen
+// columns of the result. The last one has the rest.
+struct Single {
+  static constexpr int kInputs = 2048, kWidth = 512, kChosen = 8;
+  static constexpr int kExperts = 256;  // at most
+  static constexpr int kWarps = 16, kThreads = kWarps * 32;
+  static constexpr int kColumns = 16;  // of the result, of a block
+  static constexpr int kBlocks = kInputs / kColumns;
+  static constexpr int kParts = 4;  // warps that share the columns of a unit
+  static constexpr int kBlocksOfExpert = kBlocks / kChosen;
+  static_assert(kInputs == kThreads * 4 && kExperts == kBlocks * 2 && kWidth == kBlocks * 4 &&
+                kBlocksOfExpert * kWarps / kParts * 8 == kWidth);
+  // Cells: logits, pairs of hidden values of the chosen experts and of the shared one, its scale.
+  static constexpr int kHiddenCells = kExperts, kItemCells = kWidth / 2;
+  static constexpr int kScaleCell = kHiddenCells + (kChosen + 1) * kItemCells;
+  static constexpr std::size_t kSharedBytes = 168 * 1024;  // at most
+};
+
+// A matrix of one or many experts, in FP8 with a scale per 128 x 128 values.
+struct SingleMatrix {
+  const uint8_t* data;
+  const uint8_t* scale;
+  int64_t stride, scale_stride;  // bytes from one expert to the next
+};
+
+struct SingleArgs {
+  MoeNorm norm;  // residual NULL: x is there already
+  bf16* x;
+  int32_t experts;  // even
+  bool normalise;
+  bool scale_bf16, shared_scale_bf16;
+  const int32_t* row_count;
+  const uint8_t *router, *shared_scale;
+  SingleMatrix gate, up, down, shared_gate, shared_up, shared_down;
+  float* logits;      // (experts)
+  int32_t* ids;       // (chosen)
+  float* weights;     // (chosen)
+  bf16* y;            // (inputs)
+  uint32_t* numbers;  // of launches, by block
+  uint64_t* cells;
+};
+
+// Submits it: all blocks run at once or none does, one per processor.  [driver]
+void launch_single(Stream& stream, bool fp8, int blocks, const SingleArgs& args);
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+
+// ---- sums --------------------------------------------------------------------------------------
+
+// Over the lanes of the warp: lane i has the sum of values[i / (32 / kCount)].
+template <int kCount>
+__device__ __forceinline__ float sum_lanes(float (&values)[kCount]) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int half = 1; half < kCount; half *= 2) {
+    const int left = kCount / 2 / half, offset = 16 / half;
+    const bool upper = (lane & offset) != 0;
+#pragma unroll
+    for (int i = 0; i < left; ++i) {
+      const float other = upper ? values[i] : values[i + left];
+      values[i] = (upper ? values[i + left] : values[i]) + __shfl_xor_sync(~0u, other, offset);
+    }
+  }
+#pragma unroll
+  for (int offset = 16 / kCount; offset > 0; offset /= 2) {
+    values[0] += __shfl_xor_sync(~0u, values[0], offset);
+  }
+  return values[0];
+}
+
+// Of sums[warp][line], by one warp: lane i has the sum of line i / (32 / kCount).
+template <int kCount>
+__device__ __forceinline__ float sum_warps(const float* sums) {
+  constexpr int kSharers = 32 / kCount, kOwn = Single::kWarps / kSharers;
+  const int line = threadIdx.x % 32 / kSharers, sharer = threadIdx.x % kSharers;
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) sum += sums[(sharer * kOwn + i) * kCount + line];
+#pragma unroll
+  for (int offset = kSharers / 2; offset > 0; offset /= 2) {
+    sum += __shfl_xor_sync(~0u, sum, offset);
+  }
+  return sum;
+}
+
+template <int kCount>
+__device__ __forceinline__ void tell_warp_sums(float (&values)[kCount], float* sums) {
+  constexpr int kSharers = 32 / kCount;
+  const float sum = sum_lanes(values);
+  if (threadIdx.x % kSharers == 0) {
+    sums[threadIdx.x / 32 * kCount + threadIdx.x % 32 / kSharers] = sum;
+  }
+}
+
+// ---- the choice --------------------------------------------------------------------------------
+
+// The order of floats as that of unsigned numbers.
+__device__ __forceinline__ unsigned ordered(float value) {
+  const unsigned bits = __float_as_uint(value);
+  return bits ^ (static_cast<unsigned>(static_cast<int>(bits) >> 31) | 0x80000000u);
+}
+__device__ __forceinline__ float unordered(unsigned bits) {
+  return __uint_as_float((bits & 0x80000000u) != 0 ? bits ^ 0x80000000u : ~bits);
+}
+
+// A lane's keys and which of its experts they are of (four bits each), falling; equals as they
+// were.
+__device__ __forceinline__ void sort_keys(unsigned (&keys)[8], unsigned& order) {
+  unsigned index[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) index[i] = i;
+    // Neighbours only, so equals do not pass each other.
+#pragma unroll
+  for (int pass = 0; pass < 8; ++pass) {
+#pragma unroll
+    for (int i = pass % 2; i + 1 < 8; i += 2) {
+      const bool swap = keys[i] < keys[i + 1];
+      const unsigned key = keys[i], own = index[i];
+      keys[i] = swap ? keys[i + 1] : key;
+      keys[i + 1] = swap ? key : keys[i + 1];
+      index[i] = swap ? index[i + 1] : own;
+      index[i + 1] = swap ? own : index[i + 1];
+    }
+  }
+  order = 0u;
+#pragma unroll
+  for (int i = 7; i >= 0; --i) order = order << 4 | index[i];
+}
+
+// One warp chooses for one row of at most 256 experts: what choose_experts of moe_rows.cuh does, in
+// fewer steps. A lane has eight neighbours, so among equals the lowest lane has the lowest index.
+__device__ __forceinline__ void choose_row(const float (&logits)[8], int experts, int chosen,
+                                           bool normalise, int* ids, float* weights) {
+  const int lane = threadIdx.x % 32;
+  unsigned keys[8], most = 0u, order;
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) most = max(most, ordered(logits[i]));
+  const float largest = unordered(__reduce_max_sync(~0u, most));
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const float e = lane * 8 + i < experts ? expf(logits[i] - largest) : 0.0f;
+    keys[i] = lane * 8 + i < experts ? __float_as_uint(e) + 2u : 0u;
+    sum += e;
+  }
+  sum = warp_sum(sum);
+  sort_keys(keys, order);
+  if (isnan(sum)) {  // the first experts, as order_key() says
+    order = 0x76543210u;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) keys[i] = lane * 8 + i < experts ? order_key(0.0f, sum) : 0u;
+  }
+  unsigned own = 0u;
+#pragma unroll 1
+  for (int j = 0; j < chosen; ++j) {
+    most = __reduce_max_sync(~0u, keys[0]);
+    if (lane == j) own = most;
+    const unsigned equals = __ballot_sync(~0u, keys[0] == most);
+    if (keys[0] == most && (equals & ((1u << lane) - 1u)) == 0u) {
+      ids[j] = lane * 8 + static_cast<int>(order & 7u);
+      order >>= 4;
+#pragma unroll
+      for (int i = 0; i < 7; ++i) keys[i] = keys[i + 1];
+      keys[7] = 0u;
+    }
+  }
+  const float probability = lane < chosen ? probability_of(own, sum) : 0.0f;
+  const float all = normalise ? warp_sum(probability) : 1.0f;
+  if (lane < chosen) weights[lane] = probability / all;
+}
+
+// ---- rows --------------------------------------------------------------------------------------
+
+__device__ __forceinline__ void widen_four(uint2 raw, float (&values)[4]) {
+  const float2 low = widen_bf16x2(raw.x), high = widen_bf16x2(raw.y);
+  values[0] = low.x;
+  values[1] = low.y;
+  values[2] = high.x;
+  values[3] = high.y;
+}
+__device__ __forceinline__ uint2 pack_four(const float (&values)[4]) {
+  const __nv_bfloat162 low = __floats2bfloat162_rn(values[0], values[1]);
+  const __nv_bfloat162 high = __floats2bfloat162_rn(values[2], values[3]);
+  return make_uint2(*reinterpret_cast<const uint32_t*>(&low),
+                    *reinterpret_cast<const uint32_t*>(&high));
+}
+
+// Four values of residual + delta, rounded to the residual's type; without residual, of x.
+__device__ __forceinline__ void load_four(const SingleArgs& args, int at, float (&values)[4]) {
+  const MoeNorm& norm = args.norm;
+  if (!norm.residual) {
+    widen_four(*reinterpret_cast<const uint2*>(args.x + at), values);
+    return;
+  }
+  if (norm.residual_f32) {
+    const float4 four =
+        *reinterpret_cast<const float4*>(static_cast<const float*>(norm.residual) + at);
+    values[0] = four.x;
+    values[1] = four.y;
+    values[2] = four.z;
+    values[3] = four.w;
+  } else {
+    widen_four(*reinterpret_cast<const uint2*>(static_cast<const bf16*>(norm.residual) + at),
+               values);
+  }
+  if (!norm.delta) return;
+  float delta[4];
+  widen_four(*reinterpret_cast<const uint2*>(static_cast<const bf16*>(norm.delta) + at), delta);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    values[i] += delta[i];
+    if (!norm.residual_f32) values[i] = to_float(from_float<bf16>(values[i]));
+  }
+}
+__device__ __forceinline__ void store_residual_four(const MoeNorm& norm, int at,
+                                                    const float (&values)[4]) {
+  if (norm.residual_f32) {
+    *reinterpret_cast<float4*>(static_cast<float*>(norm.residual) + at) =
+        make_float4(values[0], values[1], values[2], values[3]);
+  } else {
+    *reinterpret_cast<uint2*>(static_cast<bf16*>(norm.residual) + at) = pack_four(values);
+  }
+}
+
+// Products of four bf16 or FP8 weights with x.
+template <MoeFormat kFormat>
+__device__ __forceinline__ float dot_four(uint2 raw, const float (&x)[4]) {
+  float2 low, high;
+  if constexpr (kFormat == MoeFormat::kBf16) {
+    low = widen_bf16x2(raw.x);
+    high = widen_bf16x2(raw.y);
+  } else {
+    low = widen_fp8x2(raw.x);
+    high = widen_fp8x2(raw.x >> 16);
+  }
+  return fmaf(low.x, x[0], low.y * x[1]) + fmaf(high.x, x[2], high.y * x[3]);
+}
+
+// ---- FP8 ---------------------------------------------------------------------------------------
+//
+// FP8 weights are widened to f16, exactly. Their x is in f16, too, multiplied by a power of two
+// that brings the largest value near 2^15: what is rounded then is 2^-39 of that and less.
+
+// Of values whose largest has this f32 exponent.
+__device__ __forceinline__ float unit_of(unsigned exponent) {
+  return __uint_as_float((268u - max(exponent, 15u)) << 23);
+}
+__device__ __forceinline__ float inverse_unit_of(unsigned exponent) {
+  return __uint_as_float((max(exponent, 15u) - 14u) << 23);
+}
+__device__ __forceinline__ uint32_t pack_f16(float low, float high) {
+  const __half2 pair = __floats2half2_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+__device__ __forceinline__ uint32_t widen_fp8_f16(uint32_t pair) {
+  const __half2_raw half =
+      __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(pair & 0xFFFFu), __NV_E4M3);
+  return *reinterpret_cast<const uint32_t*>(&half);
+}
+__device__ __forceinline__ void multiply_f16(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                             uint32_t a3, uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+__device__ __forceinline__ float load_scale(const uint8_t* scales, bool is_bf16, int index) {
+  return is_bf16 ? to_float(reinterpret_cast<const bf16*>(scales)[index])
+                 : reinterpret_cast<const float*>(scales)[index];
+}
+
+// c += sixteen bytes of rows lane / 4 and lane / 4 + 8 times x; every column of the product is the
+// same. `x`: this lane's values, 8 of bf16 or 16 of f16.
+template <MoeFormat kFormat>
+__device__ __forceinline__ void multiply_sixteen(float (&c)[4], const uint4& low, const uint4& high,
+                                                 const uint4* x) {
+  const uint4 v = x[0];
+  if constexpr (kFormat == MoeFormat::kBf16) {
+    multiply_bf16(c, low.x, high.x, low.y, high.y, v.x, v.y);
+    multiply_bf16(c, low.z, high.z, low.w, high.w, v.z, v.w);
+  } else {
+    const uint4 w = x[1];
+    const auto four = [&](uint32_t l, uint32_t h, uint32_t b0, uint32_t b1) {
+      multiply_f16(c, widen_fp8_f16(l), widen_fp8_f16(h), widen_fp8_f16(l >> 16),
+                   widen_fp8_f16(h >> 16), b0, b1);
+    };
+    four(low.x, high.x, v.x, v.y);
+    four(low.y, high.y, v.z, v.w);
+    four(low.z, high.z, w.x, w.y);
+    four(low.w, high.w, w.z, w.w);
+  }
+}
+
+#endif
+
+}  // namespace frt::cuda

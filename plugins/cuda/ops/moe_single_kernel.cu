@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+// A mixture-of-experts block of one row in one launch (sm_90), for one shape (moe_single.cuh): one
+// block per processor, all of them there at once, so that they can wait for each other.
+//
+//   enter   norm, computed by every block for itself; two router logits and four hidden values of
+//           the shared expert per block, from weights that were in registers before the kernel in
+//           front had ended. Then one warp of every block chooses the experts from all logits
+//   hidden  silu(gate x) * (up x) of eight columns of one chosen expert by four warps, which read
+//           gate and up straight into registers
+//   down    a warp has some columns of all experts' rows for the block's sixteen results. These
+//           weights are requested behind those of gate and up, into shared memory, and arrive while
+//           hidden values are exchanged
+//
+// Lane 4 g + t of a warp has sixteen of every 64 bytes of rows g and g + 8, as mma.sync takes them;
+// x is the same for all eight columns of its other side. Results that other blocks need go through
+// cells (moe_fused_ring.cuh), twice.
+//
+// Floor: Qwen3.6-35B-A3B: 57.7 MB in bf16, 12.4 us at 4.65 TB/s; 29.4 MB in FP8, 6.3 us; and some
+// 4 us of norm, choice and two exchanges, during which only what needs no choice arrives.
+#include "launch.cuh"
+#include "moe_single_enter.cuh"
+
+namespace frt::cuda {
+namespace {
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+
+constexpr int kQuad = Single::kParts * 32;
+
+// ---- the experts -------------------------------------------------------------------------------
+
+template <MoeFormat kFormat>
+__device__ __forceinline__ void run_experts(const SingleArgs& args, Memory<kFormat>& memory,
+                                            const uint8_t* down, float x_inverse, uint32_t number) {
+  using S = Shape<kFormat>;
+  const int block = static_cast<int>(blockIdx.x), warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int quad = warp / S::kParts, part = warp % S::kParts;
+  const int item = block / S::kBlocksOfExpert;
+  const int column = (block % S::kBlocksOfExpert * (S::kWarps / S::kParts) + quad) * 8;
+  const int own = warp / S::kPieces;  // items own, own + kSharers ...
+
+  // Requests, in the order of their use.
+  const int expert = memory.ids[item];
+  const int offset =
+      ((column + lane / 4) * S::kInputs + part * (S::kInputs / S::kParts)) * S::kBytes +
+      lane % 4 * 16;
+  const uint8_t* gate = args.gate.data + expert * args.gate.stride + offset;
+  const uint8_t* up = args.up.data + expert * args.up.stride + offset;
+  uint4 low[S::kWindow], high[S::kWindow];
+#pragma unroll
+  for (int i = 0; i < S::kWindow; ++i) {
+    low[i] = load_stream(gate + i * 64);
+    high[i] = load_stream(up + i * 64);
+  }
+  float gate_scales[4] = {}, up_scales[4] = {}, down_scales[S::kItems] = {};
+  if constexpr (S::kFp8) {
+    const int at = column / 128 * (S::kInputs / 128) + part * 4;
+    const uint8_t* gates = args.gate.scale + expert * args.gate.scale_stride;
+    const uint8_t* ups = args.up.scale + expert * args.up.scale_stride;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      gate_scales[i] = load_scale(gates, args.scale_bf16, at + i);
+      up_scales[i] = load_scale(ups, args.scale_bf16, at + i);
+    }
+    const int down_at = block / 8 * (S::kWidth / 128) + warp % S::kPieces / 2;
+#pragma unroll
+    for (int i = 0; i < S::kItems; ++i) {
+      const int index = i * S::kSharers + own;
+      if (index < S::kChosen) {
+        down_scales[i] = load_scale(args.down.scale + memory.ids[index] * args.down.scale_stride,
+                                    args.scale_bf16, down_at);
+      } else if (index == S::kChosen) {
+        down_scales[i] = load_scale(args.shared_down.scale, args.shared_scale_bf16, down_at);
+      }
+    }
+  }
+
+  // hidden
+  const uint4* x = reinterpret_cast<const uint4*>(memory.x) +
+                   (part * (S::kInputs / S::kParts) + lane % 4 * (16 / S::kBytes)) / 8;
+  float gate_sum = 0.0f, up_sum = 0.0f, c[4] = {};
+#pragma unroll
+  for (int i = 0; i < S::kSteps; ++i) {
+    multiply_sixteen<kFormat>(c, low[i % S::kWindow], high[i % S::kWindow], x + i * S::kPiece / 8);
+    if (i + S::kWindow < S::kSteps) {
+      low[i % S::kWindow] = load_stream(gate + (i + S::kWindow) * 64);
+      high[i % S::kWindow] = load_stream(up + (i + S::kWindow) * 64);
+    } else {
+      const int next = i + S::kWindow - S::kSteps;
+      if (next < S::kItems && next * S::kSharers < S::kChosen) {
+        const int index = memory.ids[next * S::kSharers + own];
+        fetch_down(memory, next,
+                   args.down.data + index * args.down.stride + (down - args.shared_down.data));
+      }
+    }
+    if (S::kFp8 && i % 2 == 1) {
+      gate_sum = fmaf(c[0], gate_scales[i / 2], gate_sum);
+      up_sum = fmaf(c[2], up_scales[i / 2], up_sum);
+      c[0] = c[1] = c[2] = c[3] = 0.0f;
+    }
+  }
+  if (!S::kFp8) {
+    gate_sum = c[0];
+    up_sum = c[2];
+  }
+  if (lane % 4 == 0) {
+    memory.parts[quad][part][lane / 4] = gate_sum;
+    memory.parts[quad][part][8 + lane / 4] = up_sum;
+  }
+  asm volatile("bar.sync %0, %1;" ::"r"(1 + quad), "n"(kQuad) : "memory");
+  if (part == 0) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int p = 0; p < S::kParts; ++p) sum += memory.parts[quad][p][lane % 16];
+    if (S::kFp8) sum *= x_inverse;
+    const float hidden = gated_bf16(sum, __shfl_down_sync(~0u, sum, 8));
+    const float next = __shfl_down_sync(~0u, hidden, 1);
+    if (lane < 8 && lane % 2 == 0) {
+      const __nv_bfloat162 pair = __floats2bfloat162_rn(hidden, next);
+      write_cell(args.cells + S::kHiddenCells + item * S::kItemCells + (column + lane) / 2,
+                 *reinterpret_cast<const uint32_t*>(&pair), number);
+    }
+  }
+
+  // This warp's columns of everybody's hidden values. A round: 32 pairs of cells.
+  constexpr int kPairs = S::kPiece / 4, kRounds = (S::kItems * kPairs + 31) / 32;
+  const uint64_t* cells =
+      args.cells + S::kHiddenCells + warp % S::kPieces * (S::kPiece / 2) + lane % kPairs * 2;
+  uint64_t pairs[kRounds][2], scale[2];
+  const auto at = [&](int round) {
+    return cells + ((round * (32 / kPairs) + lane / kPairs) * S::kSharers + own) * S::kItemCells;
+  };
+  const auto inside = [&](int round) {
+    const int i = round * (32 / kPairs) + lane / kPairs;
+    return i < S::kItems && i * S::kSharers + own <= S::kChosen;
+  };
+#pragma unroll
+  for (int r = 0; r < kRounds; ++r) {
+    pairs[r][0] = pairs[r][1] = static_cast<uint64_t>(number) << 32;
+    if (inside(r)) read_cells(at(r), pairs[r]);
+  }
+  // The scale's cell is the first of a pair whose other half nobody writes.
+  read_cells(args.cells + S::kScaleCell, scale);
+#pragma unroll
+  for (int r = 0; r < kRounds; ++r) {
+    while (late(pairs[r], number)) read_cells(at(r), pairs[r]);
+  }
+  while (static_cast<uint32_t>(scale[0] >> 32) != number) {
+    read_cells(args.cells + S::kScaleCell, scale);
+  }
+  float inverse = 1.0f;
+  uint2* hidden = reinterpret_cast<uint2*>(memory.hidden[warp]);
+  if constexpr (S::kFp8) {
+    unsigned most = 0u;
+#pragma unroll
+    for (int r = 0; r < kRounds; ++r) {
+      most = __vmaxu2(most, static_cast<uint32_t>(pairs[r][0]) & 0x7FFF7FFFu);
+      most = __vmaxu2(most, static_cast<uint32_t>(pairs[r][1]) & 0x7FFF7FFFu);
+    }
+    const unsigned exponent = __reduce_max_sync(~0u, max(most & 0xFFFFu, most >> 16)) >> 7;
+    const float unit = unit_of(exponent);
+    inverse = inverse_unit_of(exponent);
+#pragma unroll
+    for (int r = 0; r < kRounds; ++r) {
+      const float2 a = widen_bf16x2(static_cast<uint32_t>(pairs[r][0]));
+      const float2 b = widen_bf16x2(static_cast<uint32_t>(pairs[r][1]));
+      if (inside(r)) {
+        hidden[r * 32 + lane] =
+            make_uint2(pack_f16(a.x * unit, a.y * unit), pack_f16(b.x * unit, b.y * unit));
+      }
+    }
+  } else {
+#pragma unroll
+    for (int r = 0; r < kRounds; ++r) {
+      if (!inside(r)) continue;
+      hidden[r * 32 + lane] =
+          make_uint2(static_cast<uint32_t>(pairs[r][0]), static_cast<uint32_t>(pairs[r][1]));
+    }
+  }
+  wait_all_copies();
+  __syncwarp();
+
+  // down
+  const float shared_weight = sigmoid(__uint_as_float(static_cast<uint32_t>(scale[0])));
+  float low_sum = 0.0f, high_sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < S::kItems; ++i) {
+    const int index = i * S::kSharers + own;
+    if (index > S::kChosen) break;
+    const uint8_t* data = memory.down[warp][i] + lane * 16;
+    float sums[4] = {};
+    multiply_sixteen<kFormat>(sums, sixteens(data)[0], sixteens(data)[32],
+                              reinterpret_cast<const uint4*>(memory.hidden[warp]) +
+                                  (i * S::kPiece + lane % 4 * (16 / S::kBytes)) / 8);
+    float weight = index < S::kChosen ? memory.weights[index] : shared_weight;
+    if (S::kFp8) weight *= down_scales[i] * inverse;
+    low_sum = fmaf(sums[0], weight, low_sum);
+    high_sum = fmaf(sums[2], weight, high_sum);
+  }
+  if (lane % 4 == 0) {
+    memory.results[warp][lane / 4] = low_sum;
+    memory.results[warp][lane / 4 + 8] = high_sum;
+  }
+  __syncthreads();
+  if (threadIdx.x >= S::kColumns * S::kWarps) return;
+  const int result = threadIdx.x / S::kWarps;
+  float sum = memory.results[threadIdx.x % S::kWarps][result];
+#pragma unroll
+  for (int step = S::kWarps / 2; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+  if (threadIdx.x % S::kWarps == 0) {
+    args.y[block * S::kColumns + result] = from_float<bf16>(sum);
+  }
+}
+
+#endif
+
+template <MoeFormat kFormat>
+__global__ void __launch_bounds__(Single::kThreads, 1)
+    single_kernel(const __grid_constant__ SingleArgs args) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  using S = Shape<kFormat>;
+  extern __shared__ uint4 dynamic[];
+  auto& memory = *reinterpret_cast<Memory<kFormat>*>(dynamic);
+  const int block = static_cast<int>(blockIdx.x), warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  // The next kernel starts when all blocks of this one have come here: none can be kept out by it.
+  pdl_trigger();
+  if (block > S::kBlocks) {
+    pdl_wait();
+    if (threadIdx.x == 0) ++args.numbers[block];
+    return;
+  }
+  const Lines<kFormat> lines(args);
+  const uint8_t* down =
+      args.shared_down.data +
+      ((block * S::kColumns + lane / 4) * S::kWidth + warp % S::kPieces * S::kPiece) * S::kBytes +
+      lane % 4 * 16;
+  if (block < S::kBlocks && warp / S::kPieces == S::kChosen % S::kSharers) {
+    fetch_down(memory, S::kItems - 1, down);
+  }
+  pdl_wait();
+  const uint32_t number = args.numbers[block] + 1;
+  const int rows = active_rows(1, args.row_count);
+  float values[4], x[4];
+  load_four(args, threadIdx.x * 4, values);
+  if (rows > 0) {
+    uint2 packed;
+    const float inverse = norm_row(args, lines, memory, values, x, packed);
+    tell_logits(args, lines, memory, x, number);
+    if (block < S::kBlocks) tell_shared(args, lines, memory, x, number);
+    if (warp == 0) choose(args, memory, number);
+    __syncthreads();
+    if (block < S::kBlocks) {
+      run_experts(args, memory, down, inverse, number);
+    } else {
+      leave_row(args, values, packed, number);
+      if (threadIdx.x < S::kChosen) {
+        args.ids[threadIdx.x] = memory.ids[threadIdx.x];
+        args.weights[threadIdx.x] = memory.weights[threadIdx.x];
+      }
+    }
+  }
+  wait_all_copies();
+  if (threadIdx.x == 0) args.numbers[block] = number;
+#endif
+}
+
+}  // namespace
+
+void launch_single(Stream& stream, bool fp8, int blocks, const SingleArgs& args) {
+  Device& device = stream.device();
+  auto* kernel = fp8 ? single_kernel<MoeFormat::kFp8> : single_kernel<MoeFormat::kBf16>;
+  const std::size_t bytes =
+      fp8 ? sizeof(Memory<MoeFormat::kFp8>) : sizeof(Memory<MoeFormat::kBf16>);
+  raise_shared_limit(device, kernel, bytes);
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeCooperative;
+  attributes[0].val.cooperative = 1;
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(Single::kThreads);
+  config.dynamicSmemBytes = bytes;
+  config.stream = stream.native();
+  config.attrs = attributes;
+  config.numAttrs = 2;
+  device.check(cudaLaunchKernelEx(&config, kernel, args), "kernel launch");
+}
+
+}  // namespace frt::cuda
