@@ -143,6 +143,14 @@ class Protocol(Serving):
         idle.close()
         self.assertIn("actions", client.infer(self.observation()))
 
+    def test_a_ping_is_answered_while_an_inference_runs(self):
+        port = self.serve("deadline_ms = 60000", "work = 300")
+        client = Client(port)
+        client.send(pack(self.observation()))
+        client.send(b"alive?", 9)
+        self.assertEqual(client.frame(), (10, b"alive?"))
+        self.assertIn("actions", unpack(client.receive()))
+
     def test_two_clients_are_served_side_by_side_and_a_third_is_refused(self):
         port = self.serve("max_clients = 2")
         first, second = Client(port), Client(port)
@@ -387,6 +395,7 @@ model = "p"
                 ({**good, "noise": Array.floats([nan] + [0.0] * 319, [10, 32])}, "NaN or infinity"),
                 ({**good, "noise": Array.floats([3e38] * 320, [10, 32])}, "must not be executed"),
                 ({**good, "num_steps": 7}, "7 steps"), ({**good, "rl": {"beta": 2.0}}, "frt.recap_cfg"),
+                ({**good, "rl": {"positive": 0}}, "frt.recap_cfg"), ({**good, "rl": {"positive": 2}}, "rl/positive"),
                 ({**good, "rtc": {"prev": Array.floats([nan] * 32, [1, 32]), "delay": 1}}, "not finite"),
                 ({**good, "rtc": {"prev": Array.floats([0.0] * 352, [11, 32]), "delay": 1}}, "at most 10 x 32"),
                 ({**good, "rtc": {"prev": Array.floats([0.0] * 64, [2, 32]), "delay": 3}}, "more than the 2 rows"),

@@ -8,11 +8,14 @@
 #include <cstring>
 #include <frt/error.hpp>
 #include <frt/models/formats.hpp>
+#include <frt/models/json.hpp>
 
 #include "prompt.hpp"
 
 namespace frt::pi05 {
 namespace {
+
+constexpr std::string_view kPositive = "positive";
 
 [[noreturn]] void refuse(frt_status status, const std::string& text) {
   throw Error(status, "observation: " + text);
@@ -161,6 +164,29 @@ void Observer::require_statistics() const {
   throw Error(FRT_ERR_BAD_STATE, "no normalisation statistics: " + face_.statistics_from);
 }
 
+// {"positive": false}: a prompt that claims the other advantage, where the tag names one.
+bool Observer::wants_positive(const char* options) const {
+  if (!options || !options[0]) return true;
+  bool positive = true;
+  const models::Json json = models::parse_json(options, "options");
+  for (const auto& [name, value] : json.items()) {
+    if (name != "positive" || !value.is_boolean()) {
+      refuse(FRT_ERR_INVALID_ARGUMENT,
+             "option '" + name + "', expected \"positive\": true or false");
+    }
+    positive = value.get<bool>();
+    const bool tagged = std::ranges::any_of(form_.tags, [](const std::string& tag) {
+      return tag.find(kPositive) != std::string::npos;
+    });
+    if (!tagged) {
+      refuse(
+          FRT_ERR_UNSUPPORTED,
+          "option 'positive': no tag of this policy claims an advantage (frt.recap_cfg has tags)");
+    }
+  }
+  return positive;
+}
+
 void Observer::check_length(std::size_t tokens) const {
   if (tokens == 0) throw Error(FRT_ERR_INVALID_ARGUMENT, "the prompt has no tokens");
   if (tokens <= static_cast<std::size_t>(max_prompt_)) return;
@@ -256,7 +282,7 @@ std::vector<double> Observer::normalised(std::vector<double> state) const {
 }
 
 std::vector<std::int32_t> Observer::prompt_ids(std::size_t way, std::string_view task,
-                                               std::span<const double> state) const {
+                                               std::span<const double> state, bool positive) const {
   if (!tokenizer_) {
     throw Error(FRT_ERR_BAD_STATE,
                 "the model has no tokenizer; set the option tokenizer to a SentencePiece model, or "
@@ -267,7 +293,10 @@ std::vector<std::int32_t> Observer::prompt_ids(std::size_t way, std::string_view
   parts.state = state;
   parts.with_state = face_.state_in_prompt;
   parts.form = form_.form;
-  if (way < form_.tags.size()) parts.tag = form_.tags[way];
+  std::string tag = way < form_.tags.size() ? form_.tags[way] : "";
+  const std::size_t at = tag.find(kPositive);
+  if (!positive && at != std::string::npos) tag.replace(at, kPositive.size(), "negative");
+  parts.tag = tag;
   return encode_prompt(*tokenizer_, build_prompt(parts));
 }
 
@@ -289,10 +318,7 @@ void Observer::set_ids(std::size_t way, std::span<const std::int32_t> ids, frt_s
 void Observer::write(const frt_observation& observation, frt_stream stream,
                      frt_observed& observed) {
   require_statistics();
-  if (observation.options && std::string_view(observation.options) != "{}" &&
-      observation.options[0] != '\0') {
-    refuse(FRT_ERR_INVALID_ARGUMENT, "options: this policy has none");
-  }
+  const bool positive = wants_positive(observation.options);
   const std::vector<double> state = gather_state(observation);
   const std::vector<double> z = normalised(state);
   const Setup& setup = engine_.setup();
@@ -311,7 +337,7 @@ void Observer::write(const frt_observation& observation, frt_stream stream,
       if (!observation.prompt && task.empty()) {
         refuse(FRT_ERR_NOT_FOUND, "no prompt, and the policy has no default_prompt");
       }
-      prompts.push_back(prompt_ids(way, task, z));
+      prompts.push_back(prompt_ids(way, task, z, positive));
     }
     check_length(prompts.back().size());
   }

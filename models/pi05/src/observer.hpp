@@ -59,8 +59,9 @@ class Observer {
   void finish(const frt_observed& observed, const float* actions, double* robot) const;
 
   // The prompt of one branch; `state` normalised, or empty where the prompt has none.
+  // `positive` false: with the tag of the other advantage.
   std::vector<std::int32_t> prompt_ids(std::size_t way, std::string_view task,
-                                       std::span<const double> state) const;
+                                       std::span<const double> state, bool positive = true) const;
   // Checks and uploads ids of one branch.
   void set_ids(std::size_t way, std::span<const std::int32_t> ids, frt_stream stream);
   // Raw state to normalised.
@@ -79,6 +80,7 @@ class Observer {
   void write_image(const frt_array& array, std::size_t view, std::byte* to);
   std::vector<double> gather_state(const frt_observation& observation) const;
   void require_statistics() const;
+  bool wants_positive(const char* options) const;
   void check_length(std::size_t tokens) const;
 
   const Engine& engine_;

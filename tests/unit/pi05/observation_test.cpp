@@ -110,6 +110,38 @@ TEST_CASE("token ids are taken instead of an instruction") {
   CHECK(client.driver.read<int32_t>(client.driver.info.prompt_tokens, 5) == client.tokens);
 }
 
+TEST_CASE("a tag can claim the other advantage, where there is one") {
+  const ModelRig rig(policy_checkpoint("tiny/openpi"),
+                     "activations = \"f32\"\npreset = \"pi05_libero\"" + tokenizer_option(), "", 0,
+                     "", "frt.recap_cfg");
+  const PolicyDriver driver(rig);
+  const auto* table = rig.extension<frt_observation_v1>(FRT_EXT_OBSERVATION);
+  Client client;
+  const auto prompt_of = [&](const char* options, uint32_t way) {
+    frt_observation observation{};
+    observation.struct_size = sizeof(observation);
+    observation.array_count = static_cast<uint32_t>(client.arrays.size());
+    observation.arrays = client.arrays.data();
+    observation.prompt = client.prompt;
+    observation.options = options;
+    CHECK(table->write(rig.model, &observation, driver.stream, &client.observed, &client.error) ==
+          FRT_OK);
+    const uint32_t most = driver.info.max_prompt;
+    std::vector<int32_t> ids = driver.read<int32_t>(driver.info.prompt_tokens, uint64_t{2} * most);
+    const auto length = driver.read<int32_t>(driver.info.prompt_length, 2)[way];
+    const auto first = ids.begin() + static_cast<std::ptrdiff_t>(way * most);
+    return std::vector<int32_t>(first, first + length);
+  };
+  CHECK(prompt_of("{\"positive\": true}", 0) == prompt_of(nullptr, 0));
+  CHECK(prompt_of("{\"positive\": false}", 0) != prompt_of(nullptr, 0));
+  CHECK(prompt_of("{\"positive\": false}", 1) == prompt_of(nullptr, 1));  // it has no tag
+  frt_observation observation{};
+  observation.struct_size = sizeof(observation);
+  observation.options = "{\"positive\": 1}";
+  CHECK(table->write(rig.model, &observation, driver.stream, &client.observed, &client.error) ==
+        FRT_ERR_INVALID_ARGUMENT);
+}
+
 TEST_CASE("what a robot must not be driven with is refused, and the next observation works") {
   const std::pair<std::function<void(Client&)>, std::pair<frt_status, const char*>> cases[] = {
       {[](Client& c) { c.state[3] = std::nanf(""); }, {FRT_ERR_INVALID_ARGUMENT, "NaN"}},
