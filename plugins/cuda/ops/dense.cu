@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products with bias, activation, gate, addend and residual: frt.dense/1, frt.norm_dense/1,
-// frt.norm_geglu/1.
+// frt.norm_geglu/1, frt.norm_qkv/1.
 //
 //   few rows (a chunk of actions)   linear_chunk.cu: one kernel, bound by reading the weights
 //   many rows (images, prompts)     the product to f32 sums, or straight to y where nothing is
@@ -19,6 +19,7 @@
 
 #include "call.hpp"
 #include "convert_values.cuh"
+#include "dense_attention.hpp"
 #include "dense_fp8.hpp"
 #include "launch.cuh"
 #include "linear_chunk.hpp"
@@ -253,8 +254,12 @@ void check_normed(const Checks& check, const Args& args) {
   }
 }
 
-void norm_dense(Stream& stream, const frt_norm_dense_args& args) {
-  const Checks check(FRT_OP_NORM_DENSE);
+// With `rope` what was written is rotated.
+void norm_products(Stream& stream, const Checks& check, const frt_norm_dense_args& args,
+                   const frt_rope_args* rope) {
+  const auto rotate = [&] {
+    if (rope) run_operator(stream, FRT_OP_ROPE, *rope);
+  };
   check.range("part_count", args.part_count, 1, FRT_DENSE_PARTS_MAX);
   check.pointer("parts", args.parts);
   const int32_t cols = args.parts[0].weight.cols;
@@ -288,7 +293,11 @@ void norm_dense(Stream& stream, const frt_norm_dense_args& args) {
       parts[i].y = part.y;
       parts[i].y_stride = part.y_stride;
     }
-    return fp8_products(stream, fp8_input(args, cols, x), {parts.data(), count});
+    const Fp8Input input = fp8_input(args, cols, x);
+    const std::span<const Fp8Part> all(parts.data(), count);
+    if (rope && fp8_chunk_qkv(stream, input, all, *rope)) return;
+    fp8_products(stream, input, all);
+    return rotate();
   }
   std::array<Product, FRT_DENSE_PARTS_MAX> parts{};
   std::array<Finish, FRT_DENSE_PARTS_MAX> finishes{};
@@ -311,6 +320,19 @@ void norm_dense(Stream& stream, const frt_norm_dense_args& args) {
                    part.y_stride};
   }
   products(stream, {parts.data(), count}, {finishes.data(), count});
+  rotate();
+}
+
+void norm_dense(Stream& stream, const frt_norm_dense_args& args) {
+  norm_products(stream, Checks(FRT_OP_NORM_DENSE), args, nullptr);
+}
+
+void norm_qkv(Stream& stream, const frt_norm_qkv_args& args) {
+  const Checks check(FRT_OP_NORM_QKV);
+  check.require(args.products.rows == args.rope.count * args.rope.rows, "products.rows",
+                "is not rope.count * rope.rows");
+  check_rope(check, args.rope);
+  norm_products(stream, check, args.products, &args.rope);
 }
 
 void norm_geglu(Stream& stream, const frt_norm_geglu_args& args) {
@@ -382,6 +404,7 @@ void register_dense(KernelList& list) {
   list.add<frt_dense_args>(FRT_OP_DENSE, types, FRT_WEIGHT_ALL, dense);
   list.add<frt_norm_dense_args>(FRT_OP_NORM_DENSE, types, FRT_WEIGHT_ALL, norm_dense);
   list.add<frt_norm_geglu_args>(FRT_OP_NORM_GEGLU, types, FRT_WEIGHT_ALL, norm_geglu);
+  list.add<frt_norm_qkv_args>(FRT_OP_NORM_QKV, types, FRT_WEIGHT_ALL, norm_qkv);
 }
 
 }  // namespace frt::cuda

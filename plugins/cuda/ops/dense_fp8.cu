@@ -6,8 +6,7 @@
 //   more            cuBLASLt, e4m3 by e4m3 without scales in memory (they are one factor), straight
 //                   to y where a factor and += are all that follows; otherwise to sums, and one
 //                   pass over them. Gate and up that lie together are one product.
-//   any             a block per row and 64 outputs: odd sizes, unaligned memory, the last rows of
-//                   those that the library takes in fours, no library
+//   any             a block per row and 64 outputs: odd sizes, unaligned memory, no library
 //
 // Floor, 544 rows of a prefix layer: 120 GFLOP at about 1300 TFLOP/s, 92 us; the pass over gate and
 // up reads 36 MB, mostly from L2.
@@ -51,17 +50,16 @@ __device__ __forceinline__ float dot(const Fp8Input& in, const void* weight, int
   return warp_sum(sum);
 }
 
-// Grid: (outputs, rows from `first` on).
+// Grid: (outputs, rows).
 __global__ void __launch_bounds__(kThreads)
     any_kernel(const __grid_constant__ Fp8Input in, const __grid_constant__ Fp8Part part,
-               const __grid_constant__ Fp8Factors factors, int first) {
+               const __grid_constant__ Fp8Factors factors) {
   pdl_trigger();
   pdl_wait();
   const int rows = active_rows(in.rows, in.row_count);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int output0 = (static_cast<int>(blockIdx.x) * kWarps + warp) * kOutputsEach;
-  for (int row = first + static_cast<int>(blockIdx.y); row < rows;
-       row += static_cast<int>(gridDim.y)) {
+  for (int row = static_cast<int>(blockIdx.y); row < rows; row += static_cast<int>(gridDim.y)) {
     for (int output = output0; output < min(output0 + kOutputsEach, part.weight.rows); ++output) {
       float z[1] = {dot(in, part.weight.data, row, output, lane)};
       if (lane == 0) fp8_finish(part, factors, row, output, z);
@@ -72,7 +70,7 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads)
     any_geglu_kernel(const __grid_constant__ Fp8Input in, const __grid_constant__ Fp8Part gate,
                      const __grid_constant__ Fp8Factors factors, const void* up,
-                     const __grid_constant__ Fp8Factors up_factors, int first) {
+                     const __grid_constant__ Fp8Factors up_factors) {
   pdl_trigger();
   pdl_wait();
   const int rows = active_rows(in.rows, in.row_count);
@@ -84,8 +82,7 @@ __global__ void __launch_bounds__(kThreads)
     load_values(f.dtype, f.outputs, output, own);
     return f.all * own[0];
   };
-  for (int row = first + static_cast<int>(blockIdx.y); row < rows;
-       row += static_cast<int>(gridDim.y)) {
+  for (int row = static_cast<int>(blockIdx.y); row < rows; row += static_cast<int>(gridDim.y)) {
     for (int output = output0; output < min(output0 + kOutputsEach, gate.weight.rows); ++output) {
       const float a = dot(in, gate.weight.data, row, output, lane) * factor(factors, output);
       const float b = dot(in, up, row, output, lane) * factor(up_factors, output);
@@ -95,16 +92,10 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-Grid any_grid(const Fp8Input& in, int32_t outputs, int32_t first) {
+Grid any_grid(const Fp8Input& in, int32_t outputs) {
   return {dim3(static_cast<unsigned>(ceil_div(outputs, kWarps * kOutputsEach)),
-               static_cast<unsigned>(std::min(in.rows - first, 65535))),
+               static_cast<unsigned>(std::min(in.rows, 65535))),
           dim3(kThreads)};
-}
-
-void any_product(Stream& stream, const Fp8Input& in, const Fp8Part& part, int32_t first) {
-  if (first >= in.rows) return;
-  launch(stream, any_grid(in, part.weight.rows, first), any_kernel, in, part,
-         fp8_factors(in, part.weight), first);
 }
 
 // ---- the passes over sums --------------------------------------------------------------------
@@ -163,11 +154,6 @@ Grid pass_grid(int32_t rows, int32_t outputs, bool vector) {
 
 // ---- the library -----------------------------------------------------------------------------
 
-// Rows that the library takes: fours.
-int32_t library_rows(const Fp8Input& in) {
-  return in.rows / 4 * 4;
-}
-
 bool library_takes(const Fp8Input& in, const frt_weight& weight) {
   return in.rows > kFp8ChunkRows && in.inputs % 16 == 0 && weight.rows % 16 == 0 && aligned(in.x) &&
          in.x_stride % 16 == 0 && aligned(weight.data);
@@ -175,7 +161,7 @@ bool library_takes(const Fp8Input& in, const frt_weight& weight) {
 
 BlasShape shape_of(const Fp8Input& in, int32_t outputs, frt_dtype y_dtype, int64_t y_stride,
                    bool accumulate) {
-  return {BlasTypes::kFp8Tensor, y_dtype, accumulate, library_rows(in), outputs, in.inputs,
+  return {BlasTypes::kFp8Tensor, y_dtype, accumulate, in.rows, outputs, in.inputs,
           in.x_stride,           y_stride};
 }
 
@@ -233,21 +219,20 @@ void fp8_products(Stream& stream, const Fp8Input& input, std::span<const Fp8Part
   }
   auto* room = reinterpret_cast<float*>(workspace + Blas::kWorkspaceBytes);
   for (const Fp8Part& part : parts) {
+    const Fp8Factors factors = fp8_factors(input, part.weight);
     if (!library_way(blas, input, part)) {
-      any_product(stream, input, part, 0);
+      launch(stream, any_grid(input, part.weight.rows), any_kernel, input, part, factors);
       continue;
     }
-    const Fp8Factors factors = fp8_factors(input, part.weight);
     const bool straight = direct(part);
     multiply(stream, *blas, part_shape(input, part), input, part.weight.data,
              straight ? factors.all : 1.0f, straight ? part.y : room, workspace);
     if (!straight) {
       const bool vector = vector_part(part);
-      launch(stream, pass_grid(library_rows(input), part.weight.rows, vector),
-             vector ? finish_kernel<8> : finish_kernel<1>, room, library_rows(input),
-             input.row_count, part, factors);
+      launch(stream, pass_grid(input.rows, part.weight.rows, vector),
+             vector ? finish_kernel<8> : finish_kernel<1>, room, input.rows, input.row_count, part,
+             factors);
     }
-    any_product(stream, input, part, library_rows(input));
   }
 }
 
@@ -257,11 +242,6 @@ void fp8_geglu(Stream& stream, const Fp8Input& input, const Fp8Part& gate, const
   }
   const int32_t width = gate.weight.rows;
   const frt_weight& first = gate.weight;
-  const auto any = [&](int32_t from) {
-    if (from >= input.rows) return;
-    launch(stream, any_grid(input, width, from), any_geglu_kernel, input, gate,
-           fp8_factors(input, first), up.data, fp8_factors(input, up), from);
-  };
   Blas* blas = Blas::find(stream.device());
   const bool tensors = first.format == FRT_WEIGHT_FP8_TENSOR && up.format == FRT_WEIGHT_FP8_TENSOR;
   const bool together =
@@ -271,7 +251,9 @@ void fp8_geglu(Stream& stream, const Fp8Input& input, const Fp8Part& gate, const
   const BlasShape shape = shape_of(input, outputs, FRT_DTYPE_BF16, outputs, false);
   if (!blas || !tensors || !library_takes(input, first) || !library_takes(input, up) ||
       !blas->offers(shape)) {
-    return any(0);
+    launch(stream, any_grid(input, width), any_geglu_kernel, input, gate, fp8_factors(input, first),
+           up.data, fp8_factors(input, up));
+    return;
   }
   const std::size_t bytes =
       static_cast<std::size_t>(input.rows) * static_cast<std::size_t>(2 * width) * sizeof(bf16);
@@ -284,10 +266,8 @@ void fp8_geglu(Stream& stream, const Fp8Input& input, const Fp8Part& gate, const
     multiply(stream, *blas, shape, input, up.data, input.scale * up.global_scale, other, workspace);
   }
   const bool vector = width % 8 == 0 && vector_rows(gate.y, gate.y_stride);
-  launch(stream, pass_grid(library_rows(input), width, vector),
-         vector ? geglu_kernel<8> : geglu_kernel<1>, room, other, int64_t{outputs},
-         library_rows(input), input.row_count, gate);
-  any(library_rows(input));
+  launch(stream, pass_grid(input.rows, width, vector), vector ? geglu_kernel<8> : geglu_kernel<1>,
+         room, other, int64_t{outputs}, input.rows, input.row_count, gate);
 }
 
 }  // namespace frt::cuda

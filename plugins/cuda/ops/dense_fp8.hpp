@@ -4,6 +4,7 @@
 #pragma once
 
 #include <frt/ops/dense.h>
+#include <frt/ops/dense_attention.h>
 
 #include <cstdint>
 #include <span>
@@ -57,6 +58,10 @@ inline constexpr int32_t kFp8ChunkRows = 64;  // at most
 
 bool fp8_chunk_takes(const Fp8Input& input, const frt_weight& weight);
 void fp8_chunk_products(Stream& stream, const Fp8Input& input, std::span<const Fp8Part> parts);
+// Queries and keys | values, rotated as they are written (frt.norm_qkv/1): two parts, or the second
+// alone, whose y are those of `rope`; false, having done nothing, where the heads do not suit.
+bool fp8_chunk_qkv(Stream& stream, const Fp8Input& input, std::span<const Fp8Part> parts,
+                   const frt_rope_args& rope);
 void fp8_chunk_geglu(Stream& stream, const Fp8Input& input, const Fp8Part& gate,
                      const frt_weight& up);
 

@@ -11,6 +11,9 @@
 // of m16n8k32 lie in memory as those of m16n8k16 of 16-bit values do, so ldmatrix loads them. Four
 // warps take 16 outputs each and one half of the step's inputs, four others the other half.
 //
+// Rotated, a tile has 32 outputs of the first half of a head and their partners of the second, as a
+// gated one has pairs of gate and up.
+//
 // Where outputs alone do not fill the processors evenly, the inputs are divided among the blocks of
 // a cluster; each block then finishes a part of the rows, adding the blocks' sums in the order of
 // ranks. Below sm_90 there are no clusters, and nothing is divided.
@@ -34,6 +37,8 @@ constexpr int kSumStride = kOutputs + 4;  // floats
 constexpr int kMostSplits = 8;
 constexpr int kParts = FRT_DENSE_PARTS_MAX;
 
+enum class Kind { kPlain, kGated, kRotated };
+
 struct Args {
   Fp8Input input;
   Fp8Part parts[kParts];
@@ -41,6 +46,8 @@ struct Args {
   int first_tile[kParts + 1];
   const void* up;  // gate and up: the weights of up
   Fp8Factors up_factors;
+  frt_rope_args rope;  // rotated
+  int rope_part;       // of keys and values
   int splits, steps_each;
 };
 
@@ -67,7 +74,7 @@ __device__ __forceinline__ void multiply_16x8x32(float (&c)[4], const uint32_t (
 // The rows of weights of a tile.
 struct Tile {
   const uint8_t* weight;
-  const uint8_t* up;  // second half of the tile, or NULL
+  const uint8_t* up;  // of the second half of the tile, or NULL
   int first, outputs;
 
   __device__ __forceinline__ const uint8_t* row(int n, int64_t inputs, bool& there) const {
@@ -117,8 +124,17 @@ __device__ __forceinline__ void load_x(uint32_t to, const Fp8Input& in, int step
   }
 }
 
+// The angles of row `row`: cosines, then sines. NULL: it stays as it is.
+__device__ __forceinline__ const float* angles_of(const frt_rope_args& rope, int row) {
+  const int sequence = row / rope.rows;
+  const int base = rope.base ? rope.base[sequence / rope.sequences_per_base] : 0;
+  const int position = base + row % rope.rows;
+  if (position < 0 || position >= rope.positions) return nullptr;
+  return rope.table + static_cast<int64_t>(position) * rope.head_dim;
+}
+
 // Grid: tiles of all parts, times splits; clusters of `splits`. kTiles * 8 rows at most.
-template <int kTiles, bool kGated>
+template <int kTiles, Kind kKind>
 __global__ void __launch_bounds__(kThreads, 2) chunk_kernel(const __grid_constant__ Args args) {
   extern __shared__ float4 shared[];
   constexpr int kRing = kStages<kTiles>;
@@ -127,15 +143,23 @@ __global__ void __launch_bounds__(kThreads, 2) chunk_kernel(const __grid_constan
   const int rank = static_cast<int>(blockIdx.x) % args.splits;
   const int number = static_cast<int>(blockIdx.x) / args.splits;
   int index = 0;
-  if constexpr (!kGated) {
+  if constexpr (kKind != Kind::kGated) {
     while (number >= args.first_tile[index + 1]) ++index;
   }
   const Fp8Part& part = args.parts[index];
+  const int local = number - args.first_tile[index];
   Tile tile{};
   tile.weight = static_cast<const uint8_t*>(part.weight.data);
-  tile.up = kGated ? static_cast<const uint8_t*>(args.up) : nullptr;
-  tile.first = (number - args.first_tile[index]) * (kGated ? kOutputs / 2 : kOutputs);
+  tile.first = local * (kKind == Kind::kPlain ? kOutputs : kOutputs / 2);
   tile.outputs = part.weight.rows;
+  if constexpr (kKind == Kind::kGated) tile.up = static_cast<const uint8_t*>(args.up);
+  int column = 0;  // of the tile, in its half of a head
+  if constexpr (kKind == Kind::kRotated) {
+    const int half = args.rope.head_dim / 2, tiles = half / (kOutputs / 2);
+    column = local % tiles * (kOutputs / 2);
+    tile.first = local / tiles * args.rope.head_dim + column;
+    tile.up = tile.weight + static_cast<int64_t>(half) * in.inputs;
+  }
   const int all = (in.inputs + kInputs - 1) / kInputs;
   const int first = min(rank * args.steps_each, all);
   const int steps = min(args.steps_each, all - first);
@@ -215,7 +239,38 @@ __global__ void __launch_bounds__(kThreads, 2) chunk_kernel(const __grid_constan
         z.y += share.y;
       }
     }
-    if constexpr (kGated) {
+    if constexpr (kKind == Kind::kRotated) {
+      // Lanes 0 to 15 have two of the first half of a head, lanes 16 to 31 their partners.
+      const int half = args.rope.head_dim / 2;
+      const float highs[2] = {__shfl_down_sync(~0u, z.x, 16), __shfl_down_sync(~0u, z.y, 16)};
+      const float lows[2] = {z.x, z.y};
+      if (lane >= 16) continue;
+      // The last part holds keys, then values, which are not rotated.
+      const bool values = index == args.rope_part && tile.first >= args.rope.kv_heads * 2 * half;
+      const float* angles = values ? nullptr : angles_of(args.rope, row);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int output = tile.first + 2 * lane + i;
+        const auto factor = [&](int at) {
+          const Fp8Factors& f = args.factors[index];
+          if (!f.outputs) return f.all;
+          float own[1];
+          load_values(f.dtype, f.outputs, at, own);
+          return f.all * own[0];
+        };
+        const float low = lows[i] * factor(output), high = highs[i] * factor(output + half);
+        float first_half[1] = {low}, second_half[1] = {high};
+        if (angles) {
+          const float cosine = angles[column + 2 * lane + i];
+          const float sine = angles[half + column + 2 * lane + i];
+          first_half[0] = low * cosine - high * sine;
+          second_half[0] = high * cosine + low * sine;
+        }
+        const int64_t y = row * part.y_stride + output;
+        fp8_store(part, y, first_half);
+        fp8_store(part, y + half, second_half);
+      }
+    } else if constexpr (kKind == Kind::kGated) {
       // Lanes 0 to 15 have two gates each, lanes 16 to 31 the same pairs' ups.
       const float ups[2] = {__shfl_down_sync(~0u, z.x, 16), __shfl_down_sync(~0u, z.y, 16)};
       const float gates[2] = {z.x, z.y};
@@ -261,20 +316,37 @@ int splits_for(const Device& device, int64_t tiles, int steps) {
   return best;
 }
 
-template <int kTiles>
-void launch_tiles(Stream& stream, Args& args, int64_t tiles, bool gated) {
+template <int kTiles, Kind kKind>
+void launch_tiles(Stream& stream, Args& args, int64_t tiles) {
   const int steps = static_cast<int>(ceil_div(args.input.inputs, kInputs));
   args.splits = splits_for(stream.device(), tiles, steps);
   args.steps_each = static_cast<int>(ceil_div(steps, args.splits));
   const Grid grid{dim3(static_cast<unsigned>(tiles * args.splits)), dim3(kThreads),
                   std::size_t{kStages<kTiles>} * kStageBytes<kTiles>,
                   static_cast<unsigned>(args.splits)};
-  launch(stream, grid, gated ? chunk_kernel<kTiles, true> : chunk_kernel<kTiles, false>, args);
+  launch(stream, grid, chunk_kernel<kTiles, kKind>, args);
 }
 
-void launch_rows(Stream& stream, Args& args, int64_t tiles, bool gated) {
-  if (args.input.rows <= 32) return launch_tiles<4>(stream, args, tiles, gated);
-  launch_tiles<8>(stream, args, tiles, gated);
+template <Kind kKind>
+void launch_rows(Stream& stream, Args& args, int64_t tiles) {
+  if (args.input.rows <= 32) return launch_tiles<4, kKind>(stream, args, tiles);
+  launch_tiles<8, kKind>(stream, args, tiles);
+}
+
+// Parts with so many outputs to a tile; returns the number of tiles.
+int64_t fill_parts(Args& args, const Fp8Input& input, std::span<const Fp8Part> parts, int each) {
+  args.input = input;
+  int64_t tiles = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    args.parts[i] = parts[i];
+    args.factors[i] = fp8_factors(input, parts[i].weight);
+    args.first_tile[i] = static_cast<int>(tiles);
+    tiles += ceil_div(parts[i].weight.rows, each);
+  }
+  for (std::size_t i = parts.size(); i <= kParts; ++i) {
+    args.first_tile[i] = static_cast<int>(tiles);
+  }
+  return tiles;
 }
 
 }  // namespace
@@ -287,18 +359,35 @@ bool fp8_chunk_takes(const Fp8Input& input, const frt_weight& weight) {
 
 void fp8_chunk_products(Stream& stream, const Fp8Input& input, std::span<const Fp8Part> parts) {
   Args args{};
-  args.input = input;
-  int64_t tiles = 0;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    args.parts[i] = parts[i];
-    args.factors[i] = fp8_factors(input, parts[i].weight);
-    args.first_tile[i] = static_cast<int>(tiles);
-    tiles += ceil_div(parts[i].weight.rows, kOutputs);
+  const int64_t tiles = fill_parts(args, input, parts, kOutputs);
+  launch_rows<Kind::kPlain>(stream, args, tiles);
+}
+
+bool fp8_chunk_qkv(Stream& stream, const Fp8Input& input, std::span<const Fp8Part> parts,
+                   const frt_rope_args& rope) {
+  const Fp8Part& kv = parts.back();
+  const bool plain = std::all_of(parts.begin(), parts.end(), [&](const Fp8Part& part) {
+    return fp8_chunk_takes(input, part.weight) && !part.bias &&
+           part.activation == FRT_ACTIVATION_NONE && part.y_dtype == rope.dtype;
+  });
+  if (!plain || parts.size() > 2 || rope.head_dim % kOutputs != 0 ||
+      (parts.size() == 2) != (rope.q != nullptr) || kv.y != rope.k ||
+      kv.weight.rows != 2 * rope.kv_heads * rope.head_dim || kv.y_stride != rope.k_stride) {
+    return false;
   }
-  for (std::size_t i = parts.size(); i <= kParts; ++i) {
-    args.first_tile[i] = static_cast<int>(tiles);
+  if (rope.q) {
+    const Fp8Part& q = parts.front();
+    if (q.y != rope.q || q.weight.rows != rope.heads * rope.head_dim ||
+        q.y_stride != rope.q_stride) {
+      return false;
+    }
   }
-  launch_rows(stream, args, tiles, false);
+  Args args{};
+  const int64_t tiles = fill_parts(args, input, parts, kOutputs);
+  args.rope = rope;
+  args.rope_part = static_cast<int>(parts.size()) - 1;
+  launch_rows<Kind::kRotated>(stream, args, tiles);
+  return true;
 }
 
 void fp8_chunk_geglu(Stream& stream, const Fp8Input& input, const Fp8Part& gate,
@@ -309,7 +398,7 @@ void fp8_chunk_geglu(Stream& stream, const Fp8Input& input, const Fp8Part& gate,
   args.factors[0] = fp8_factors(input, gate.weight);
   args.up = up.data;
   args.up_factors = fp8_factors(input, up);
-  launch_rows(stream, args, ceil_div(gate.weight.rows, kOutputs / 2), true);
+  launch_rows<Kind::kGated>(stream, args, ceil_div(gate.weight.rows, kOutputs / 2));
 }
 
 }  // namespace frt::cuda
