@@ -23,6 +23,7 @@
 #include <frt/ops/attention.h>
 
 #include <cstdint>
+#include <frt/capsule_layout.hpp>
 #include <frt/exec.hpp>
 #include <frt/qwen36/config.hpp>
 #include <string>
@@ -32,16 +33,14 @@
 
 namespace frt::qwen36 {
 
-// The regions, with the storage of their names.
+// The regions.
 class StateLayout {
  public:
   // `with_mtp`: the draft head's regions too.
   StateLayout(const Config& config, const Precision& precision, std::int64_t max_context,
               bool with_mtp, std::int64_t block_rows = 0);
-  StateLayout(const StateLayout&) = delete;
-  StateLayout& operator=(const StateLayout&) = delete;
 
-  const frt_capsule_layout& table() const noexcept { return table_; }
+  const frt_capsule_layout& table() const noexcept { return layout_.table(); }
   std::uint64_t fixed_bytes() const noexcept { return fixed_bytes_; }  // of a slot, without padding
   std::uint64_t row_bytes() const noexcept { return row_bytes_; }      // of all rows of a position
   // What one step reads and writes of S and the windows.
@@ -51,17 +50,15 @@ class StateLayout {
   std::uint64_t block_bytes() const noexcept;  // 0: no blocks
   std::int64_t slot_blocks() const noexcept;
   void set_spare_blocks(std::int64_t count) noexcept;
-  // Names, kinds and sizes in one line, without max_context: what a capsule depends on.
-  std::string canonical_text() const;
+  // Without max_context: what a capsule depends on.
+  std::string canonical_text() const { return layout_.canonical_text(); }
 
  private:
-  void add(std::string name, std::uint32_t kind, frt_dtype dtype, std::uint64_t bytes,
-           std::int64_t lag = 0);
+  void add_fixed(std::string name, frt_dtype dtype, std::uint64_t bytes);
+  void add_rows(std::string name, frt_dtype dtype, std::uint64_t row_bytes, std::int64_t lag = 0);
 
   std::int64_t max_context_;
-  std::vector<std::string> names_;
-  std::vector<frt_region> regions_;
-  frt_capsule_layout table_{};
+  CapsuleLayout layout_;
   std::uint64_t fixed_bytes_ = 0;
   std::uint64_t row_bytes_ = 0;
   std::uint64_t step_bytes_ = 0;
