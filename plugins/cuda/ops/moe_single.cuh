@@ -27,7 +27,7 @@ struct Single {
   // Cells: logits, pairs of hidden values of the chosen experts and of the shared one, its scale.
   static constexpr int kHiddenCells = kExperts, kItemCells = kWidth / 2;
   static constexpr int kScaleCell = kHiddenCells + (kChosen + 1) * kItemCells;
-  static constexpr std::size_t kSharedBytes = 168 * 1024;  // at most
+  static constexpr std::size_t kSharedBytes = 184 * 1024;  // at most
 };
 
 // A matrix of one or many experts, in FP8 with a scale per 128 x 128 values.
@@ -284,8 +284,8 @@ __device__ __forceinline__ float load_scale(const uint8_t* scales, bool is_bf16,
                  : reinterpret_cast<const float*>(scales)[index];
 }
 
-// c += sixteen bytes of rows lane / 4 and lane / 4 + 8 times x; every column of the product is the
-// same. `x`: this lane's values, 8 of bf16 or 16 of f16.
+// c += this lane's sixteen bytes of two of the product's sixteen rows times x: 8 values of bf16 or
+// 16 of f16, in the places of column lane / 4.
 template <MoeFormat kFormat>
 __device__ __forceinline__ void multiply_sixteen(float (&c)[4], const uint4& low, const uint4& high,
                                                  const uint4* x) {
@@ -304,6 +304,15 @@ __device__ __forceinline__ void multiply_sixteen(float (&c)[4], const uint4& low
     four(low.z, high.z, w.x, w.y);
     four(low.w, high.w, w.z, w.w);
   }
+}
+
+// A weight row is two rows of the product, its first 64 bytes the even one, which meet their part
+// of x in even columns, the others in odd ones. This lane's half of the result.
+__device__ __forceinline__ float own_half(float even, float odd) {
+  return threadIdx.x / 4 % 2 == 0 ? even : odd;
+}
+__device__ __forceinline__ float add_halves(float half) {
+  return half + __shfl_xor_sync(~0u, half, 4);
 }
 
 #endif

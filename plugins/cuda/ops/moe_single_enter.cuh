@@ -11,9 +11,9 @@ template <MoeFormat kFormat>
 struct Shape : Single {
   static constexpr bool kFp8 = kFormat == MoeFormat::kFp8;
   static constexpr int kBytes = kFp8 ? 1 : 2;  // of a weight
-  static constexpr int kPiece = 64 / kBytes;   // columns of 64 bytes
+  static constexpr int kPiece = 128 / kBytes;  // columns of 128 bytes
   static constexpr int kSteps = kInputs / kParts / kPiece;
-  static constexpr int kWindow = 8;                  // steps of gate and up under way
+  static constexpr int kWindow = 4;                  // steps of gate and up under way
   static constexpr int kPieces = kWidth / kPiece;    // of a row of `down`
   static constexpr int kSharers = kWarps / kPieces;  // warps with the same columns of `down`
   static constexpr int kItems = (kChosen + kSharers) / kSharers;  // of a warp, the shared one last
@@ -24,7 +24,7 @@ struct Shape : Single {
 template <MoeFormat kFormat>
 struct Memory {
   using S = Shape<kFormat>;
-  alignas(16) uint8_t down[S::kWarps][S::kItems][1024];
+  alignas(16) uint8_t down[S::kWarps][S::kItems][2048];
   alignas(16) uint32_t x[S::kXWords];
   alignas(16) uint32_t hidden[S::kWarps][S::kHiddenWords];
   float squares[S::kWarps];
@@ -42,10 +42,6 @@ static_assert(sizeof(Memory<MoeFormat::kBf16>) <= Single::kSharedBytes);
 
 __device__ __forceinline__ void wait_all_copies() {
   asm volatile("cp.async.wait_all;" ::: "memory");
-}
-
-__device__ __forceinline__ const uint4* sixteens(const uint8_t* data) {
-  return reinterpret_cast<const uint4*>(data);
 }
 
 // ---- before the kernel in front has ended -------------------------------------------------------
@@ -98,8 +94,9 @@ __device__ __forceinline__ void fetch_down(Memory<kFormat>& memory, int item, co
   using S = Shape<kFormat>;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const uint32_t target = shared_address(memory.down[warp][item]) + lane * 16;
-  copy_async<16>(target, data);
-  copy_async<16>(target + 512, data + 8 * S::kWidth * S::kBytes);
+#pragma unroll
+  for (int j = 0; j < 4; ++j)
+    copy_async<16>(target + j * 512, data + j * 4 * S::kWidth * S::kBytes);
 }
 
 // ---- norm, router, shared expert ---------------------------------------------------------------

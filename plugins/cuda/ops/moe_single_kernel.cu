@@ -11,9 +11,8 @@
 //           weights are requested behind those of gate and up, into shared memory, and arrive while
 //           hidden values are exchanged
 //
-// Lane 4 g + t of a warp has sixteen of every 64 bytes of rows g and g + 8, as mma.sync takes them;
-// x is the same for all eight columns of its other side. Results that other blocks need go through
-// cells (moe_fused_ring.cuh), twice.
+// Eight lanes have 128 bytes of a row, as memory likes it, which mma.sync takes for two rows
+// (own_half). Results that other blocks need go through cells (moe_fused_ring.cuh), twice.
 //
 // Floor: Qwen3.6-35B-A3B: 57.7 MB in bf16, 12.4 us at 4.65 TB/s; 29.4 MB in FP8, 6.3 us; and some
 // 4 us of norm, choice and two exchanges, during which only what needs no choice arrives.
@@ -42,27 +41,34 @@ __device__ __forceinline__ void run_experts(const SingleArgs& args, Memory<kForm
   // Requests, in the order of their use.
   const int expert = memory.ids[item];
   const int offset =
-      ((column + lane / 4) * S::kInputs + part * (S::kInputs / S::kParts)) * S::kBytes +
-      lane % 4 * 16;
+      ((column + lane / 8) * S::kInputs + part * (S::kInputs / S::kParts)) * S::kBytes +
+      lane % 8 * 16;
   const uint8_t* gate = args.gate.data + expert * args.gate.stride + offset;
   const uint8_t* up = args.up.data + expert * args.up.stride + offset;
-  uint4 low[S::kWindow], high[S::kWindow];
+  uint4 gates[S::kWindow][2], ups[S::kWindow][2];  // rows 0 to 3, 4 to 7
+  const auto load = [&](int step) {
 #pragma unroll
-  for (int i = 0; i < S::kWindow; ++i) {
-    low[i] = load_stream(gate + i * 64);
-    high[i] = load_stream(up + i * 64);
-  }
-  float gate_scales[4] = {}, up_scales[4] = {}, down_scales[S::kItems] = {};
-  if constexpr (S::kFp8) {
-    const int at = column / 128 * (S::kInputs / 128) + part * 4;
-    const uint8_t* gates = args.gate.scale + expert * args.gate.scale_stride;
-    const uint8_t* ups = args.up.scale + expert * args.up.scale_stride;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      gate_scales[i] = load_scale(gates, args.scale_bf16, at + i);
-      up_scales[i] = load_scale(ups, args.scale_bf16, at + i);
+    for (int j = 0; j < 2; ++j) {
+      const int at = step * 128 + j * 4 * S::kInputs * S::kBytes;
+      gates[step % S::kWindow][j] = load_stream(gate + at);
+      ups[step % S::kWindow][j] = load_stream(up + at);
     }
-    const int down_at = block / 8 * (S::kWidth / 128) + warp % S::kPieces / 2;
+  };
+#pragma unroll
+  for (int i = 0; i < S::kWindow; ++i) load(i);
+  float gate_scales[S::kSteps], up_scales[S::kSteps], down_scales[S::kItems] = {};
+#pragma unroll
+  for (int i = 0; i < S::kSteps; ++i) gate_scales[i] = up_scales[i] = 1.0f;
+  if constexpr (S::kFp8) {
+    const int at = column / 128 * (S::kInputs / 128) + part * S::kSteps;
+    const uint8_t* gate_at = args.gate.scale + expert * args.gate.scale_stride;
+    const uint8_t* up_at = args.up.scale + expert * args.up.scale_stride;
+#pragma unroll
+    for (int i = 0; i < S::kSteps; ++i) {
+      gate_scales[i] = load_scale(gate_at, args.scale_bf16, at + i);
+      up_scales[i] = load_scale(up_at, args.scale_bf16, at + i);
+    }
+    const int down_at = block / 8 * (S::kWidth / 128) + warp % S::kPieces;
 #pragma unroll
     for (int i = 0; i < S::kItems; ++i) {
       const int index = i * S::kSharers + own;
@@ -76,36 +82,40 @@ __device__ __forceinline__ void run_experts(const SingleArgs& args, Memory<kForm
   }
 
   // hidden
-  const uint4* x = reinterpret_cast<const uint4*>(memory.x) +
-                   (part * (S::kInputs / S::kParts) + lane % 4 * (16 / S::kBytes)) / 8;
-  float gate_sum = 0.0f, up_sum = 0.0f, c[4] = {};
+  const int chunk = (lane % 4 + lane / 4 % 2 * 4) * (16 / S::kBytes);
+  const uint4* x =
+      reinterpret_cast<const uint4*>(memory.x) + (part * (S::kInputs / S::kParts) + chunk) / 8;
+  float gate_sums[2] = {}, up_sums[2] = {}, c[2][4] = {};
 #pragma unroll
   for (int i = 0; i < S::kSteps; ++i) {
-    multiply_sixteen<kFormat>(c, low[i % S::kWindow], high[i % S::kWindow], x + i * S::kPiece / 8);
-    if (i + S::kWindow < S::kSteps) {
-      low[i % S::kWindow] = load_stream(gate + (i + S::kWindow) * 64);
-      high[i % S::kWindow] = load_stream(up + (i + S::kWindow) * 64);
-    } else {
-      const int next = i + S::kWindow - S::kSteps;
-      if (next < S::kItems && next * S::kSharers < S::kChosen) {
-        const int index = memory.ids[next * S::kSharers + own];
-        fetch_down(memory, next,
-                   args.down.data + index * args.down.stride + (down - args.shared_down.data));
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      multiply_sixteen<kFormat>(c[j], gates[i % S::kWindow][j], ups[i % S::kWindow][j],
+                                x + i * S::kPiece / 8);
+    }
+    const int next = i + S::kWindow - S::kSteps;
+    if (next < 0) {
+      load(i + S::kWindow);
+    } else if (next * S::kSharers < S::kChosen) {
+      const int index = memory.ids[next * S::kSharers + own];
+      fetch_down(memory, next,
+                 args.down.data + index * args.down.stride + (down - args.shared_down.data));
+    }
+    if (S::kFp8 || i + 1 == S::kSteps) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        gate_sums[j] = fmaf(own_half(c[j][0], c[j][1]), gate_scales[i], gate_sums[j]);
+        up_sums[j] = fmaf(own_half(c[j][2], c[j][3]), up_scales[i], up_sums[j]);
+        c[j][0] = c[j][1] = c[j][2] = c[j][3] = 0.0f;
       }
     }
-    if (S::kFp8 && i % 2 == 1) {
-      gate_sum = fmaf(c[0], gate_scales[i / 2], gate_sum);
-      up_sum = fmaf(c[2], up_scales[i / 2], up_sum);
-      c[0] = c[1] = c[2] = c[3] = 0.0f;
-    }
   }
-  if (!S::kFp8) {
-    gate_sum = c[0];
-    up_sum = c[2];
-  }
-  if (lane % 4 == 0) {
-    memory.parts[quad][part][lane / 4] = gate_sum;
-    memory.parts[quad][part][8 + lane / 4] = up_sum;
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    const float gate_sum = add_halves(gate_sums[j]), up_sum = add_halves(up_sums[j]);
+    if (lane % 8 != 0) continue;
+    memory.parts[quad][part][j * 4 + lane / 8] = gate_sum;
+    memory.parts[quad][part][8 + j * 4 + lane / 8] = up_sum;
   }
   asm volatile("bar.sync %0, %1;" ::"r"(1 + quad), "n"(kQuad) : "memory");
   if (part == 0) {
@@ -182,24 +192,28 @@ __device__ __forceinline__ void run_experts(const SingleArgs& args, Memory<kForm
 
   // down
   const float shared_weight = sigmoid(__uint_as_float(static_cast<uint32_t>(scale[0])));
-  float low_sum = 0.0f, high_sum = 0.0f;
+  float sums[4] = {};
 #pragma unroll
   for (int i = 0; i < S::kItems; ++i) {
     const int index = i * S::kSharers + own;
     if (index > S::kChosen) break;
-    const uint8_t* data = memory.down[warp][i] + lane * 16;
-    float sums[4] = {};
-    multiply_sixteen<kFormat>(sums, sixteens(data)[0], sixteens(data)[32],
-                              reinterpret_cast<const uint4*>(memory.hidden[warp]) +
-                                  (i * S::kPiece + lane % 4 * (16 / S::kBytes)) / 8);
+    const uint4* data = reinterpret_cast<const uint4*>(memory.down[warp][i]) + lane;
+    const uint4* values =
+        reinterpret_cast<const uint4*>(memory.hidden[warp]) + (i * S::kPiece + chunk) / 8;
     float weight = index < S::kChosen ? memory.weights[index] : shared_weight;
     if (S::kFp8) weight *= down_scales[i] * inverse;
-    low_sum = fmaf(sums[0], weight, low_sum);
-    high_sum = fmaf(sums[2], weight, high_sum);
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      float products[4] = {};
+      multiply_sixteen<kFormat>(products, data[j * 64], data[j * 64 + 32], values);
+      sums[2 * j] = fmaf(own_half(products[0], products[1]), weight, sums[2 * j]);
+      sums[2 * j + 1] = fmaf(own_half(products[2], products[3]), weight, sums[2 * j + 1]);
+    }
   }
-  if (lane % 4 == 0) {
-    memory.results[warp][lane / 4] = low_sum;
-    memory.results[warp][lane / 4 + 8] = high_sum;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const float sum = add_halves(sums[j]);
+    if (lane % 8 == 0) memory.results[warp][j * 4 + lane / 8] = sum;
   }
   __syncthreads();
   if (threadIdx.x >= S::kColumns * S::kWarps) return;
@@ -232,8 +246,8 @@ __global__ void __launch_bounds__(Single::kThreads, 1)
   const Lines<kFormat> lines(args);
   const uint8_t* down =
       args.shared_down.data +
-      ((block * S::kColumns + lane / 4) * S::kWidth + warp % S::kPieces * S::kPiece) * S::kBytes +
-      lane % 4 * 16;
+      ((block * S::kColumns + lane / 8) * S::kWidth + warp % S::kPieces * S::kPiece) * S::kBytes +
+      lane % 8 * 16;
   if (block < S::kBlocks && warp / S::kPieces == S::kChosen % S::kSharers) {
     fetch_down(memory, S::kItems - 1, down);
   }
