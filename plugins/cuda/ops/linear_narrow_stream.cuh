@@ -176,9 +176,8 @@ __device__ __forceinline__ void multiply_chunks(RingPlace& ring, Copies& copies,
     }
 #pragma unroll
     for (int h = 0; h < kHalves; ++h) x[h] += kXStep;
-    if (copying) {
-      copies.copy<kKind == NarrowKind::kNvfp4>(ring.address + static_cast<uint32_t>(ring.offset));
-    }
+    constexpr bool kFp4 = kKind == NarrowKind::kNvfp4;
+    copies.copy<kFp4, kFp4>(ring.address + static_cast<uint32_t>(ring.offset), copying);
     commit();
     ring.advance();
   }
@@ -248,7 +247,7 @@ __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
 #pragma unroll 1
     for (int i = first; i < end; ++i) {
       if (!copies.finished(a)) {
-        copies.copy<false>(ring.address + static_cast<uint32_t>(i * a.slot_bytes));
+        copies.copy<false, true>(ring.address + static_cast<uint32_t>(i * a.slot_bytes), true);
         copies.done(a, 1);
       }
       commit();
@@ -258,8 +257,10 @@ __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
   float2 scales = load_scales(a, first_tile, 0);
 
   pdl_wait();
-  load_x(a, shared);
-  fill(a.early_stages, kStages);
+  // One more slot while the first of x is on its way: the others would hold up what comes of it.
+  const int between = min(kStages, a.early_stages + 1);
+  load_x(a, shared, [&] { fill(a.early_stages, between); });
+  fill(between, kStages);
   if (split) cluster_wait();  // the first block has begun: it may be written to
   const int active = active_rows(a.first_row + a.rows, a.row_count) - a.first_row;
 

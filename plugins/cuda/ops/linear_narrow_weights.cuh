@@ -7,11 +7,15 @@
 
 namespace frt::cuda::narrow {
 
-// 16 bytes to shared memory, or zeros.
-__device__ __forceinline__ void copy16(uint32_t target, const uint8_t* source, bool valid) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
-               "r"(valid ? 16 : 0)
-               : "memory");
+// Where `go`: 16 bytes to shared memory, or zeros. A predicate, not a branch: what is around it can
+// be put in between.
+__device__ __forceinline__ void copy16(uint32_t target, const uint8_t* source, bool valid,
+                                       bool go) {
+  asm volatile(
+      "{.reg .pred go; setp.ne.u32 go, %3, 0;"
+      " @go cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;}" ::"r"(target),
+      "l"(source), "r"(valid ? 16 : 0), "r"(static_cast<uint32_t>(go))
+      : "memory");
 }
 __device__ __forceinline__ void commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
@@ -47,7 +51,7 @@ struct Copies {
   int left;               // bytes of the row from that piece on
   int chunks;             // of this tile still to be copied by this warp
   int tile, step;         // of the group: this one, to the next
-  bool scaled;            // has such scales to copy
+  bool scaled;            // this lane has such scales to copy
 
   __device__ __forceinline__ void open(const NarrowArgs& a) {
     const int warp = static_cast<int>(threadIdx.x / 32 % kNarrowGroup);
@@ -80,16 +84,16 @@ struct Copies {
     }
   }
 
-  // Starts the copies of the next chunk; `target` is this lane's place in the slot. `kWhole`: no
-  // chunk of this kind ends behind its row.
-  template <bool kWhole>
-  __device__ __forceinline__ void copy(uint32_t target) {
+  // Where `go`: starts the copies of the next chunk; `target` is this lane's place in the slot.
+  // `kWhole`: no chunk of this kind ends behind its row; `kScaled`: has scales to copy.
+  template <bool kWhole, bool kScaled>
+  __device__ __forceinline__ void copy(uint32_t target, bool go) {
     const bool first = kWhole || left > 0, second = kWhole || left > 64;
-    copy16(target, low, first);
-    copy16(target + 512, low + 64, second);
-    copy16(target + 1024, high, first);
-    copy16(target + 1536, high + 64, second);
-    if (scaled) copy16(target + 2048, scales, true);
+    copy16(target, low, first, go);
+    copy16(target + 512, low + 64, second, go);
+    copy16(target + 1024, high, first, go);
+    copy16(target + 1536, high + 64, second, go);
+    if (kScaled) copy16(target + 2048, scales, true, go && scaled);
     low += kNarrowGroup * 128;
     high += kNarrowGroup * 128;
     scales += kNarrowGroup * 16;

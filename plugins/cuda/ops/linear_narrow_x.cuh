@@ -105,8 +105,11 @@ struct XUnit {
   }
 };
 
-// Copies this block's columns of x into shared memory in the forms that are needed.
-__device__ __forceinline__ void load_x(const NarrowArgs& a, uint8_t* shared) {
+// Copies this block's columns of x into shared memory in the forms that are needed. Calls
+// `meanwhile` once, while the first loads are on their way.
+template <class Meanwhile>
+__device__ __forceinline__ void load_x(const NarrowArgs& a, uint8_t* shared,
+                                       const Meanwhile& meanwhile) {
   const int warps = static_cast<int>(blockDim.x) / 32;
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int begin = cluster_rank() * a.part_cols;
@@ -117,7 +120,7 @@ __device__ __forceinline__ void load_x(const NarrowArgs& a, uint8_t* shared) {
   float* const inverses = reinterpret_cast<float*>(shared + a.x_inverse_offset);
   XUnit unit{0, 0};
   unit.advance(static_cast<int>(threadIdx.x) / 32, units);
-  while (unit.row < a.rows) {
+  for (bool first = true; first || unit.row < a.rows; first = false) {
     uint4 v[kXBatch];
     XUnit at[kXBatch];
 #pragma unroll
@@ -130,6 +133,7 @@ __device__ __forceinline__ void load_x(const NarrowArgs& a, uint8_t* shared) {
         v[i] = __ldcg(reinterpret_cast<const uint4*>(source + at[i].row * a.x_stride) + q);
       }
     }
+    if (first) meanwhile();
 #pragma unroll
     for (int i = 0; i < kXBatch; ++i) {
       const int row = at[i].row, q = at[i].unit * 32 + lane;
