@@ -14,6 +14,9 @@
 // Rotated, a tile has 32 outputs of the first half of a head and their partners of the second, as a
 // gated one has pairs of gate and up.
 //
+// A processor has room for two blocks, also where there is one for each: so the next kernel's begin
+// to fetch their weights while this one adds up.
+//
 // Where outputs alone do not fill the processors evenly, the inputs are divided among the blocks of
 // a cluster; each block then finishes a part of the rows, adding the blocks' sums in the order of
 // ranks. Below sm_90 there are no clusters, and nothing is divided.
