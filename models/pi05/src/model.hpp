@@ -65,6 +65,11 @@ class Model {
   frt_status key(GraphKind kind, const frt_policy_shape& shape, frt_shape_key& key) const noexcept;
   void set_guidance(std::span<const float> strengths, frt_stream stream);
   void set_continuation(const frt_policy_previous& previous, frt_stream stream);
+
+  // Of frt/model.hpp.
+  const void* extension(std::string_view id) noexcept;  // in tables.cpp
+  const frt_capsule_layout& capsule_layout() { return parts().engine->state().layout(); }
+  frt_state capsule_state() { return parts().engine->state().handle(); }
   // What a capsule depends on; computes digests on the first call.  [setup]
   const std::vector<frt_fingerprint_field>& fingerprint();
 

@@ -9,66 +9,6 @@
 namespace frt::pi05 {
 namespace {
 
-// ---- model -----------------------------------------------------------------------------------
-
-frt_status create(frt_plugin plugin, const frt_model_params* params, frt_model* model,
-                  frt_error* error) {
-  return guard(error, [&] {
-    if (!plugin || !params || !model || !FRT_HAS(params, frt_model_params, config) ||
-        !params->checkpoint) {
-      throw Error(FRT_ERR_INVALID_ARGUMENT,
-                  "create: plugin, params with a checkpoint, and model must be given");
-    }
-    const auto& self = *object<PolicyPlugin>(plugin);
-    auto made = std::make_unique<Model>(self.host(), *params, self.family());
-    *model = reinterpret_cast<frt_model>(made.release());
-  });
-}
-
-void destroy(frt_model model) {
-  delete reinterpret_cast<Model*>(model);
-}
-
-template <class Info>
-frt_status give(const Info& known, Info* out) {
-  if (!out) return FRT_ERR_INVALID_ARGUMENT;
-  if (out->struct_size < sizeof(known)) return FRT_ERR_ABI;
-  *out = known;
-  return FRT_OK;
-}
-
-frt_status info(frt_model model, frt_model_info* out) {
-  return model ? give(model_of(model).info(), out) : FRT_ERR_INVALID_ARGUMENT;
-}
-
-frt_status ports(frt_model model, const frt_port** out, uint64_t* count) {
-  if (!model || !out || !count) return FRT_ERR_INVALID_ARGUMENT;
-  *out = model_of(model).ports().data();
-  *count = model_of(model).ports().size();
-  return FRT_OK;
-}
-
-frt_status graphs(frt_model model, const frt_model_graph** out, uint64_t* count) {
-  if (!model || !out || !count) return FRT_ERR_INVALID_ARGUMENT;
-  *out = model_of(model).graphs().data();
-  *count = model_of(model).graphs().size();
-  return FRT_OK;
-}
-
-const void* extension(frt_model model, const char* id) {
-  if (!model || !id) return nullptr;
-  const Model& self = model_of(model);
-  const std::string_view wanted(id);
-  if (wanted == FRT_EXT_TOKENIZER) return self.tokenizer() ? &tokenizer_table() : nullptr;
-  if (!self.loaded()) return nullptr;
-  if (wanted == FRT_EXT_ROLE_POLICY) return &role_table();
-  if (wanted == FRT_EXT_OBSERVATION) return &observation_table();
-  if (wanted == FRT_EXT_CAPSULE) return &capsule_table();
-  if (wanted == FRT_EXT_SELFTEST) return &selftest_table();
-  if (wanted == FRT_EXT_CALIBRATION) return &calibration_table();
-  return nullptr;
-}
-
 // ---- role ------------------------------------------------------------------------------------
 
 frt_status policy_info(frt_model model, frt_policy_info* out) {
@@ -138,29 +78,6 @@ frt_status set_continuation(frt_model model, const frt_policy_previous* previous
       throw Error(FRT_ERR_INVALID_ARGUMENT, "set_continuation: previous must be given");
     }
     model_of(model).set_continuation(*previous, stream);
-  });
-}
-
-// ---- capsules --------------------------------------------------------------------------------
-
-const EpisodeState& state_of(void* model) {
-  return static_cast<Model*>(model)->parts().engine->state();
-}
-
-frt_status capsule_layout(void* model, const frt_capsule_layout** layout, frt_error* error) {
-  return guard(error, [&] { *layout = &state_of(model).layout(); });
-}
-
-frt_status capsule_state(void* model, frt_state* state, frt_error* error) {
-  return guard(error, [&] { *state = state_of(model).handle(); });
-}
-
-frt_status fingerprint(void* model, const frt_fingerprint_field** fields, uint64_t* count,
-                       frt_error* error) {
-  return guard(error, [&] {
-    const std::vector<frt_fingerprint_field>& known = static_cast<Model*>(model)->fingerprint();
-    *fields = known.data();
-    *count = known.size();
   });
 }
 
@@ -277,13 +194,22 @@ void stream_destroy(frt_text_stream stream) {
 
 }  // namespace
 
+const void* Model::extension(std::string_view id) noexcept {
+  if (id == FRT_EXT_TOKENIZER) return tokenizer() ? &tokenizer_table() : nullptr;
+  if (!loaded()) return nullptr;
+  if (id == FRT_EXT_ROLE_POLICY) return &role_table();
+  if (id == FRT_EXT_OBSERVATION) return &observation_table();
+  if (id == FRT_EXT_CAPSULE) return &capsule_table();
+  if (id == FRT_EXT_SELFTEST) return &selftest_table();
+  return nullptr;
+}
+
 const void* PolicyPlugin::extension(std::string_view id) noexcept {
   return id == FRT_EXT_MODEL ? &model_table() : nullptr;
 }
 
 const frt_model_v1& model_table() noexcept {
-  static constexpr frt_model_v1 kTable = {
-      sizeof(frt_model_v1), 0, create, destroy, info, ports, graphs, pi05::extension};
+  static constexpr frt_model_v1 kTable = frt::model_table<PolicyPlugin, Model>();
   return kTable;
 }
 
@@ -301,8 +227,7 @@ const frt_role_policy_v1& role_table() noexcept {
 }
 
 const frt_capsule_v1& capsule_table() noexcept {
-  static constexpr frt_capsule_v1 kTable = {sizeof(frt_capsule_v1), 0, capsule_layout,
-                                            capsule_state, fingerprint};
+  static constexpr frt_capsule_v1 kTable = frt::capsule_table<Model>();
   return kTable;
 }
 

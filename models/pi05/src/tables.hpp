@@ -8,7 +8,10 @@
 #include <frt/role/policy.h>
 #include <frt/selftest.h>
 #include <frt/tokenizer.h>
+#include <frt/model.hpp>
 #include <frt/plugin.hpp>
+
+#include <memory>
 
 #include "model.hpp"
 
@@ -20,8 +23,9 @@ class PolicyPlugin {
   PolicyPlugin(const Host& host, Family family) : host_(host), family_(family) {}
 
   const void* extension(std::string_view id) noexcept;
-  const Host& host() const noexcept { return host_; }
-  Family family() const noexcept { return family_; }
+  std::unique_ptr<Model> create(const frt_model_params& params) {
+    return std::make_unique<Model>(host_, params, family_);
+  }
 
  private:
   Host host_;

@@ -2,10 +2,14 @@
 // plugin.hpp - the plugin object: it only remembers its host.
 #pragma once
 
+#include <frt/model.h>
 #include <frt/plugin.hpp>
+#include <memory>
 #include <string_view>
 
 namespace frt::qwen36 {
+
+struct ModelObject;
 
 class Plugin {
  public:
@@ -14,7 +18,7 @@ class Plugin {
   const void* extension(std::string_view id) noexcept;
   static const void* static_extension(std::string_view id) noexcept;
 
-  const Host& host() const noexcept { return host_; }
+  std::unique_ptr<ModelObject> create(const frt_model_params& params);
 
  private:
   Host host_;

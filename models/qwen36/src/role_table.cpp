@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The role "language model", and what a capsule of a slot consists of.
+// The role "language model".
 #include <algorithm>
 #include <frt/error.hpp>
 
@@ -9,10 +9,7 @@ namespace frt::qwen36 {
 namespace {
 
 frt_status info(frt_model model, frt_lm_info* out) {
-  if (!model || !out) return FRT_ERR_INVALID_ARGUMENT;
-  if (out->struct_size < sizeof(frt_lm_info)) return FRT_ERR_ABI;
-  *out = model_of(model).model.lm_info();
-  return FRT_OK;
+  return model ? give(model_of(model).model.lm_info(), out) : FRT_ERR_INVALID_ARGUMENT;
 }
 
 // The smallest captured size that takes `wanted`, or 0.  [hot]
@@ -51,38 +48,11 @@ frt_status draft_key(frt_model model, uint32_t batch, frt_shape_key* key, uint32
   return batch_key(model, StepKind::kDraft, batch, key, entries);
 }
 
-frt_status layout(void* model, const frt_capsule_layout** out, frt_error* error) {
-  return guard(error, [&] { *out = &model_of(model).model.parts().layout->table(); });
-}
-
-frt_status state(void* model, frt_state* out, frt_error* error) {
-  return guard(error, [&] { *out = model_of(model).model.parts().state.handle(); });
-}
-
-frt_status fingerprint(void* model, const frt_fingerprint_field** fields, uint64_t* count,
-                       frt_error* error) {
-  return guard(error, [&] {
-    ModelObject& self = model_of(model);
-    if (self.fingerprint.empty()) {
-      for (const auto& [name, value] : self.model.fingerprint()) {
-        self.fingerprint.push_back({name.c_str(), value.c_str()});
-      }
-    }
-    *fields = self.fingerprint.data();
-    *count = self.fingerprint.size();
-  });
-}
-
 }  // namespace
 
 const frt_role_lm_v1& role_table() noexcept {
   static constexpr frt_role_lm_v1 kTable = {
       sizeof(frt_role_lm_v1), 0, info, prefill_key, decode_key, draft_key};
-  return kTable;
-}
-
-const frt_capsule_v1& capsule_table() noexcept {
-  static constexpr frt_capsule_v1 kTable = {sizeof(frt_capsule_v1), 0, layout, state, fingerprint};
   return kTable;
 }
 

@@ -9,6 +9,7 @@
 #include <frt/role/lm.h>
 #include <frt/selftest.h>
 #include <frt/tokenizer.h>
+#include <frt/model.hpp>
 #include <frt/plugin.hpp>
 
 #include <frt/models/tokenizer.hpp>
@@ -21,14 +22,22 @@
 
 namespace frt::qwen36 {
 
-// What an frt_model points to.
+// What an frt_model points to, as frt/model.hpp wants it.
 struct ModelObject {
   ModelObject(const Host& host_, const frt_model_params& params)
       : host(host_), model(host_, params) {}
 
+  const frt_model_info& info() const noexcept { return model.info(); }
+  const std::vector<frt_port>& ports() const noexcept { return model.ports(); }
+  const std::vector<frt_model_graph>& graphs() const noexcept { return model.graphs(); }
+  const void* extension(std::string_view id) noexcept;
+  const frt_capsule_layout& capsule_layout() { return model.parts().layout->table(); }
+  frt_state capsule_state() { return model.parts().state.handle(); }
+  const std::vector<frt_fingerprint_field>& fingerprint();
+
   Host host;
   Model model;
-  std::vector<frt_fingerprint_field> fingerprint;  // views of Model::fingerprint()
+  std::vector<frt_fingerprint_field> fields;  // views of Model::fingerprint()
 };
 
 inline ModelObject& model_of(void* model) noexcept {

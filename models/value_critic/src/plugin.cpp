@@ -16,10 +16,12 @@
 
 #include <cstring>
 #include <frt/exec.hpp>
+#include <frt/model.hpp>
 #include <frt/models/json.hpp>
 #include <frt/models/safetensors.hpp>
 #include <frt/plugin.hpp>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +31,8 @@ namespace {
 
 constexpr frt_shape_key kInfer = 1;
 constexpr float kEpsilon = 1e-6f;
+
+const void* role_extension(std::string_view id) noexcept;
 
 class Critic {
  public:
@@ -90,13 +94,18 @@ class Critic {
                0,
                {1, 0, 0, 0}}};
     graphs_ = {{"infer", "an image to its value", graph_}};
+    model_info_.struct_size = sizeof(model_info_);
+    model_info_.architecture = architecture_.c_str();
+    model_info_.formats = "F32";
+    model_info_.weight_bytes = weight_bytes_;
+    model_info_.parameters = weight_bytes_ / sizeof(float);
   }
 
-  const frt_critic_info& info() const noexcept { return info_; }
+  const frt_critic_info& role_info() const noexcept { return info_; }
+  const frt_model_info& info() const noexcept { return model_info_; }
+  const void* extension(std::string_view id) noexcept { return role_extension(id); }
   const std::vector<frt_port>& ports() const noexcept { return ports_; }
   const std::vector<frt_model_graph>& graphs() const noexcept { return graphs_; }
-  uint64_t weight_bytes() const noexcept { return weight_bytes_; }
-  const std::string& architecture() const noexcept { return architecture_; }
 
   // An instruction means the task that it begins with.
   void set_instruction(std::string_view instruction, frt_stream stream) {
@@ -229,69 +238,44 @@ class Critic {
   Buffer images_, view_, task_, row_, x_, y_, value_;
   Graph graph_;
   frt_critic_info info_{};
+  frt_model_info model_info_{};
   std::vector<frt_port> ports_;
   std::vector<frt_model_graph> graphs_;
 };
+
+frt_status role_info(frt_model model, frt_critic_info* info) {
+  return give(object<Critic>(model)->role_info(), info);
+}
+
+frt_status set_instruction(frt_model model, const char* instruction, frt_stream stream,
+                           frt_error* error) {
+  return guard(error, [&] { object<Critic>(model)->set_instruction(instruction, stream); });
+}
+
+const void* role_extension(std::string_view id) noexcept {
+  static constexpr frt_role_critic_v1 kRole = {sizeof(frt_role_critic_v1), 0, role_info,
+                                               set_instruction};
+  return id == FRT_EXT_ROLE_CRITIC ? &kRole : nullptr;
+}
 
 class Plugin {
  public:
   Plugin(const Host& host, const ConfigView&) : exec_(host.require<frt_exec_v1>(FRT_EXT_EXEC)) {}
 
+  std::unique_ptr<Critic> create(const frt_model_params& params) {
+    return std::make_unique<Critic>(exec_, params);
+  }
   const void* extension(std::string_view id) noexcept {
+    static constexpr frt_model_v1 kModel = model_table<Plugin, Critic>();
     return id == FRT_EXT_MODEL ? &kModel : nullptr;
   }
   static const void* static_extension(std::string_view id) noexcept {
+    static constexpr frt_config_schema_v1 kSchema = {
+        sizeof(frt_config_schema_v1), 0, nullptr, 0, nullptr, 0};
     return id == FRT_EXT_CONFIG_SCHEMA ? &kSchema : nullptr;
   }
 
  private:
-  static Critic& critic(frt_model model) { return *object<Critic>(model); }
-
-  static frt_status create(frt_plugin plugin, const frt_model_params* params, frt_model* model,
-                           frt_error* error) {
-    return guard(error, [&] {
-      *model = handle<frt_model>(new Critic(object<Plugin>(plugin)->exec_, *params));
-    });
-  }
-  static void destroy(frt_model model) { delete &critic(model); }
-  static frt_status info(frt_model model, frt_model_info* info) {
-    info->architecture = critic(model).architecture().c_str();
-    info->formats = "F32";
-    info->weight_bytes = critic(model).weight_bytes();
-    info->parameters = info->weight_bytes / sizeof(float);
-    info->state_bytes = info->scratch_bytes = 0;
-    return FRT_OK;
-  }
-  static frt_status ports(frt_model model, const frt_port** ports, uint64_t* count) {
-    *ports = critic(model).ports().data();
-    *count = critic(model).ports().size();
-    return FRT_OK;
-  }
-  static frt_status graphs(frt_model model, const frt_model_graph** graphs, uint64_t* count) {
-    *graphs = critic(model).graphs().data();
-    *count = critic(model).graphs().size();
-    return FRT_OK;
-  }
-  static const void* model_extension(frt_model, const char* id) {
-    return std::string_view(id) == FRT_EXT_ROLE_CRITIC ? &kRole : nullptr;
-  }
-  static frt_status role_info(frt_model model, frt_critic_info* info) {
-    if (info->struct_size < sizeof(*info)) return FRT_ERR_ABI;
-    *info = critic(model).info();
-    return FRT_OK;
-  }
-  static frt_status set_instruction(frt_model model, const char* instruction, frt_stream stream,
-                                    frt_error* error) {
-    return guard(error, [&] { critic(model).set_instruction(instruction, stream); });
-  }
-
-  static constexpr frt_config_schema_v1 kSchema = {
-      sizeof(frt_config_schema_v1), 0, nullptr, 0, nullptr, 0};
-  static constexpr frt_role_critic_v1 kRole = {sizeof(frt_role_critic_v1), 0, role_info,
-                                               set_instruction};
-  static constexpr frt_model_v1 kModel = {
-      sizeof(frt_model_v1), 0, create, destroy, info, ports, graphs, model_extension};
-
   const frt_exec_v1* exec_;
 };
 
