@@ -11,11 +11,19 @@
 
 namespace frt::cuda {
 
-inline constexpr std::size_t kBoardBytes = ScratchPool::kBoardBytes;
+// The end is kept for tickets().
+inline constexpr std::size_t kTicketBytes = 256;
+inline constexpr std::size_t kBoardBytes = ScratchPool::kBoardBytes - kTicketBytes;
 
 // kBoardBytes, aligned to 256.  [setup] or [driver], like scratch()
 inline void* board(Stream& stream) {
-  return static_cast<std::byte*>(stream.scratch(1)) - kBoardBytes;
+  return static_cast<std::byte*>(stream.scratch(1)) - ScratchPool::kBoardBytes;
+}
+
+// A word that is zero before every launch and that each leaves zero. Only behind pdl_wait(): until
+// then it belongs to the kernel ahead.  [setup] or [driver]
+inline uint32_t* tickets(Stream& stream) {
+  return reinterpret_cast<uint32_t*>(static_cast<std::byte*>(stream.scratch(1)) - kTicketBytes);
 }
 
 }  // namespace frt::cuda

@@ -6,6 +6,7 @@
 #include <frt/error.hpp>
 
 #include "../device.hpp"
+#include "board.hpp"
 
 namespace frt::cuda {
 namespace {
@@ -45,6 +46,7 @@ bool stream_parts(Stream& stream, const Product& product, NarrowArgs& args) {
     const NarrowPlan plan = plan_from(first);
     NarrowArgs launched = args;
     launched.first_row = first;
+    if (plan.tickets) launched.tickets = tickets(stream);
     launched.x = static_cast<const uint16_t*>(product.x) + first * product.x_stride;
     for (int32_t i = 0; i < args.part_count; ++i) {
       NarrowPart& part = launched.parts[i];

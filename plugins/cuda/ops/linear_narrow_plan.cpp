@@ -31,7 +31,7 @@ int32_t choose_split(int32_t tiles, int32_t cols, const NarrowDevice& device) {
   if (halves > kNarrowMaxShares) return 1;
   const bool better =
       whole < kNarrowWarps / kNarrowGroup ? halves <= whole * 2 : halves * 100 < whole * 2 * 96;
-  return better ? 2 : 1;
+  return better ? kNarrowSplit : 1;
 }
 
 }  // namespace
@@ -93,7 +93,7 @@ NarrowPlan plan_narrow(NarrowArgs& args, int32_t rows, const NarrowDevice& devic
     NarrowPart& part = args.parts[i];
     const int32_t step = args.gated ? 8 : 16;
     tiles += (part.rows + step - 1) / step;
-    part.tile_end = tiles;
+    args.tile_ends[i] = tiles;
     slot = std::max(slot, narrow_slot_bytes(part.kind));
     copies[narrow_x(part.kind)] = true;
   }
@@ -103,20 +103,20 @@ NarrowPlan plan_narrow(NarrowArgs& args, int32_t rows, const NarrowDevice& devic
   args.tiles = tiles;
   args.slot_bytes = slot;
   const int32_t clusters = std::min(device.multiprocessors / args.split, tiles);
+  args.clusters = clusters;
   plan.blocks = clusters * args.split;
   const int64_t pitch = int64_t{args.part_cols} * 2 + 64;
   const int32_t own_tiles = (tiles + clusters - 1) / clusters;
   for (rows = std::min(rows, kNarrowRows); rows > 0; rows = rows > 8 ? 8 : rows / 2) {
-    const int32_t halves = rows > 8 ? 2 : 1;
     const bool scaled = copies[kXF16] || copies[kXF16Fp4];
     const int32_t inverses =
         scaled ? args.part_cols / kNarrowXUnit * narrow_padded_rows(rows) * 4 : 0;
     const int64_t x = pitch * rows * count + inverses;
-    const int32_t shares = args.split > 1 ? own_tiles * args.split * halves * 128 * 4 : 0;
+    const int32_t shares = args.split > 1 ? own_tiles * args.split * rows * 16 * 4 : 0;
     const int64_t most = device.shared_block - kStaticBytes - x - shares;
     int32_t sums = 0, ring = 0;
     const auto fits = [&](int32_t warps, int32_t stages) {
-      sums = 2 * warps * halves * 8 * kNarrowSumStride * 4;
+      sums = 2 * warps * rows * kNarrowSumStride * 4;
       ring = warps * stages * slot;
       plan.warps = warps;
       plan.stages = stages;
@@ -130,6 +130,13 @@ NarrowPlan plan_narrow(NarrowArgs& args, int32_t rows, const NarrowDevice& devic
     // Copies are issued no faster than memory delivers, and x waits behind them. That costs most
     // where much is to be done once x is there.
     args.early_stages = std::min(plan.stages, scaled ? 3 : plan.stages);
+    // Tiles are handed out where there are enough of them, and where memory is what products wait
+    // for. The copies of a warp must not run ahead by more than a tile.
+    plan.tickets = args.split == 1 && tiles >= 3 * clusters * (plan.warps / kNarrowGroup);
+    for (int32_t i = 0; i < args.part_count; ++i) {
+      const NarrowPart& part = args.parts[i];
+      plan.tickets &= part.kind != NarrowKind::kNvfp4 && part.chunks / kNarrowGroup >= plan.stages;
+    }
     int32_t offset = ring;
     for (int copy = 0; copy < kXCopies; ++copy) {
       args.x_offset[copy] = copies[copy] ? offset : -1;

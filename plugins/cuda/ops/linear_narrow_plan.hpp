@@ -31,9 +31,8 @@ struct NarrowMatrix {
 struct NarrowPart {
   NarrowMatrix low, high;  // rows 0..7 and 8..15 of a tile; differ if gated
   NarrowKind kind = NarrowKind::kBf16;
-  int32_t rows = 0;      // outputs
-  int32_t tile_end = 0;  // tiles of this part and those before it
-  int32_t chunks = 0;    // per row
+  int32_t rows = 0;    // outputs
+  int32_t chunks = 0;  // per row
   int32_t row_bytes = 0;
   int32_t scale_stride = 0;       // kFp8Block: scales per row of blocks; kNvfp4: per row
   int32_t block_row_shift = 0;    // kFp8Block: rows per scale, a power of two
@@ -56,28 +55,34 @@ inline constexpr int kNarrowFewStages = 3;
 inline constexpr int kNarrowLeastStages = 2;
 inline constexpr int kNarrowSumStride = 20;  // floats from one x row to the next: no bank twice
 
+// What a block needs for its first copies comes first: parameters come from memory line by line.
 struct NarrowArgs {
-  NarrowPart parts[kNarrowParts];
   int32_t part_count = 0;
   int32_t tiles = 0;
+  // Blocks of a cluster that share its tiles, each with its columns; the sums meet in the first.
+  int32_t split = 1;      // 1 or kNarrowSplit
+  int32_t clusters = 0;   // of the launch
+  int32_t part_cols = 0;  // multiple of 256
+  int32_t slot_bytes = 0;
+  int32_t early_stages = 0;              // filled before x is read
+  uint32_t gated = 0;                    // one part; y = silu(low) * high
+  int32_t tile_ends[kNarrowParts] = {};  // tiles of a part and those before it
+  NarrowPart parts[kNarrowParts];
   int32_t rows = 0;  // of x, 1..16
   int32_t cols = 0;
-  uint32_t gated = 0;  // one part; y = silu(low) * high
-  const int32_t* row_count = nullptr;
   int32_t first_row = 0;  // of x and y among those that row_count counts
-  const void* x = nullptr;
-  int64_t x_stride = 0;
   // Shared memory: (warps, stages, slot_bytes), copies of x, sums.
-  int32_t slot_bytes = 0;
-  int32_t early_stages = 0;                   // filled before x is read
   int32_t x_offset[kXCopies] = {-1, -1, -1};  // bytes; -1: not used
   int32_t x_pitch[kXCopies] = {0, 0, 0};      // bytes from row to row
   int32_t x_inverse_offset = -1;              // f32 (units of columns, padded rows); -1: not used
   int32_t sums_offset = 0;
-  // Blocks of a cluster that share its tiles, each with its columns; the sums meet in the first.
-  int32_t split = 1;
-  int32_t part_cols = 0;  // multiple of 256
   int32_t shares_offset = 0;
+  const int32_t* row_count = nullptr;
+  const void* x = nullptr;
+  int64_t x_stride = 0;
+  // Tiles behind the first two of each group are handed out in turn (board.hpp); NULL: each group
+  // has its own.
+  uint32_t* tickets = nullptr;
 };
 
 // Columns of a row of x that are scaled by the same power of two where x becomes f16.
@@ -87,6 +92,7 @@ inline constexpr int32_t narrow_padded_rows(int32_t rows) {
   return rows > 8 ? 16 : 8;
 }
 
+inline constexpr int kNarrowSplit = 2;       // blocks that share tiles
 inline constexpr int kNarrowMaxShares = 16;  // tiles per cluster, if split
 
 // What the planner asks of the device.
@@ -102,6 +108,7 @@ struct NarrowPlan {
   int32_t warps = 0;
   int32_t stages = 0;
   int32_t blocks = 0;
+  bool tickets = false;  // tiles are handed out
   std::size_t shared_bytes = 0;
 };
 

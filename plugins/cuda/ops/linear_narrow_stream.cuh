@@ -15,8 +15,17 @@
 // its write-back and whatever small kernels come between still run. (Of packed weights only a part
 // of the ring: plan_narrow() says why.)
 //
-// Where tiles are few, two blocks of a cluster share each, one half of the columns each; their sums
-// meet in the first block's shared memory at the end.
+// What passes between the last bytes of one product and the first of the next is lost each time, 2
+// us or so: few steps to the first copy (no division, parameters in the order of their use) and few
+// after the last product count.
+//
+// Multiprocessors do not get equal shares of the bandwidth (up to 15 % apart), so where there are
+// many tiles they are handed out: a group takes the next one when it begins the one before the last
+// that it knows. Which group computes a tile changes nothing about its sums.
+//
+// Where tiles are few, two blocks of a cluster share each, one half of the columns each. The second
+// stores its sums into the first one's shared memory, where a barrier counts the bytes: neither
+// waits for the other to get that far.
 //
 // Everything goes through the tensor cores (m16n8k16, weights as A, eight rows of x as B): one row
 // costs what eight cost, and a row's bits do not depend on the other rows or on their number. Since
@@ -220,17 +229,17 @@ template <int kHalves, int kStages>  // groups of eight rows of x; slots of a wa
 __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
     narrow_stream(const __grid_constant__ NarrowArgs a) {
   extern __shared__ __align__(128) uint8_t shared[];
+  __shared__ uint64_t shares_barrier;
+  __shared__ int queues[kNarrowWarps / kNarrowGroup][kTileQueue];
   pdl_trigger();
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32, g = lane / 4, t = lane % 4;
   const int groups = static_cast<int>(blockDim.x) / (kNarrowGroup * 32);
   const int group = thread / (kNarrowGroup * 32), warp = thread / 32 % kNarrowGroup;
   const bool split = a.split > 1;
-  const int rank = split ? cluster_rank() : 0;
-  const int cluster = static_cast<int>(blockIdx.x) / a.split;
-  const int clusters = static_cast<int>(gridDim.x) / a.split;
-  const int first_tile = cluster + clusters * group, tile_step = clusters * groups;
-  if (split) cluster_arrive();
+  const int rank = cluster_rank(a), cluster = cluster_index(a);
+  const GroupTiles tiles{cluster + a.clusters * group, a.clusters * groups, queues[group]};
+  const int tile_values = a.rows * 16;
 
   // Constants first: the ring, and the first scales.
   RingPlace ring;
@@ -240,48 +249,53 @@ __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
   ring.slot_bytes = a.slot_bytes;
   ring.bytes = kStages * a.slot_bytes;
   Copies copies;
-  copies.tile = first_tile;
-  copies.step = tile_step;
-  copies.open(a);
+  copies.tile = copies.next = 0;
   const auto fill = [&](int first, int end) {
 #pragma unroll 1
     for (int i = first; i < end; ++i) {
-      if (!copies.finished(a)) {
+      if (copies.ready(a, tiles)) {
         copies.copy<false, true>(ring.address + static_cast<uint32_t>(i * a.slot_bytes), true);
-        copies.done(a, 1);
+        --copies.chunks;
       }
       commit();
     }
   };
   fill(0, a.early_stages);
-  float2 scales = load_scales(a, first_tile, 0);
+  if (split) {
+    const int own_tiles = (a.tiles - cluster + a.clusters - 1) / a.clusters;
+    open_shares(a, &shares_barrier, own_tiles * tile_values * 4);
+  }
+  float2 scales = load_scales(a, tiles.first, 0);
 
   pdl_wait();
   // One more slot while the first of x is on its way: the others would hold up what comes of it.
   const int between = min(kStages, a.early_stages + 1);
   load_x(a, shared, [&] { fill(a.early_stages, between); });
   fill(between, kStages);
-  if (split) cluster_wait();  // the first block has begun: it may be written to
+  if (split) await_first();
   const int active = active_rows(a.first_row + a.rows, a.row_count) - a.first_row;
 
   // Rows of x beyond the last are read as the last one, and not stored.
   int x_row[kHalves];
 #pragma unroll
   for (int h = 0; h < kHalves; ++h) x_row[h] = min(h * 8 + g, a.rows - 1);
-  constexpr int kValues = kHalves * 128;  // of a tile
-  constexpr int kWarpSums = kHalves * 8 * kNarrowSumStride;
+  const int warp_sums = a.rows * kNarrowSumStride;
   // (group, parity, warp, row of x, row of the tile)
   float* const sums =
-      reinterpret_cast<float*>(shared + a.sums_offset) + group * 2 * kNarrowGroup * kWarpSums;
+      reinterpret_cast<float*>(shared + a.sums_offset) + group * 2 * kNarrowGroup * warp_sums;
   // (tile, rank, row of x, row of the tile), in the first block
   float* const shares = reinterpret_cast<float*>(shared + a.shares_offset);
   const int value_index = thread % (kNarrowGroup * 32), m = thread % 16;
   int parity = 0;
-  for (int tile = first_tile; tile < a.tiles; tile += tile_step) {
+  for (int tile = tiles.first, n = 0; tile < a.tiles; ++n) {
+    const int next_tile = tiles.at(a, n + 1);
+    const bool asks = a.tickets && next_tile < a.tiles && thread % (kNarrowGroup * 32) == 0;
+    uint32_t ticket = 0;
+    if (asks) ticket = atomicAdd(a.tickets, 1u);
     int local;
     const NarrowPart& part = a.parts[part_of(a, tile, local)];
     const float factor = load_factor(a, part, local, m);
-    const float2 ahead = load_scales(a, tile + tile_step, 0);
+    const float2 ahead = load_scales(a, next_tile, 0);
     const NarrowKind kind = part.kind;
     const int copy = kind == NarrowKind::kBf16    ? kXBf16
                      : kind == NarrowKind::kNvfp4 ? kXF16Fp4
@@ -297,7 +311,7 @@ __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
                             warp * narrow_chunk_cols(kind) / kNarrowXUnit * kHalves * 8 + 2 * t;
     TileSums<kHalves> acc;
     for (int first = 0; first < chunks;) {
-      const bool copying = !copies.finished(a);
+      const bool copying = copies.ready(a, tiles);
       int count = copying ? min(chunks - first, copies.chunks) : chunks - first;
       if (kind == NarrowKind::kBf16) {
         multiply_chunks<NarrowKind::kBf16, kHalves, kStages>(ring, copies, copying, x, inverses,
@@ -315,57 +329,73 @@ __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
                                                               first, count, scales, acc);
       }
       first += count;
-      if (copying) copies.done(a, count);
+      if (copying) copies.chunks -= count;
     }
     scales = ahead;
+    if (asks) {
+      const uint32_t handed_out = static_cast<uint32_t>(a.tiles - kOwnTiles * tiles.step);
+      queues[group][(n + kOwnTiles) % kTileQueue] =
+          kOwnTiles * tiles.step + static_cast<int>(ticket);
+      // Every group asks once too often; nobody asks after the last of them.
+      if (ticket == handed_out + static_cast<uint32_t>(tiles.step) - 1) *a.tickets = 0;
+    }
 
-    float* const tile_sums = sums + parity * kNarrowGroup * kWarpSums;
+    float* const tile_sums = sums + parity * kNarrowGroup * warp_sums;
     parity ^= 1;
-    float* const own = tile_sums + warp * kWarpSums + 2 * t * kNarrowSumStride + g;
+    float* const own = tile_sums + warp * warp_sums + 2 * t * kNarrowSumStride + g;
 #pragma unroll
     for (int h = 0; h < kHalves; ++h) {
       float* const target = own + h * 8 * kNarrowSumStride;
-      target[0] = acc.even[h][0] + acc.odd[h][0];
-      target[kNarrowSumStride] = acc.even[h][1] + acc.odd[h][1];
-      target[8] = acc.even[h][2] + acc.odd[h][2];
-      target[kNarrowSumStride + 8] = acc.even[h][3] + acc.odd[h][3];
+      if (h * 8 + 2 * t < a.rows) {
+        target[0] = acc.even[h][0] + acc.odd[h][0];
+        target[8] = acc.even[h][2] + acc.odd[h][2];
+      }
+      if (h * 8 + 2 * t + 1 < a.rows) {
+        target[kNarrowSumStride] = acc.even[h][1] + acc.odd[h][1];
+        target[kNarrowSumStride + 8] = acc.even[h][3] + acc.odd[h][3];
+      }
     }
     // The next tile's sums go to the other half of the memory, so one barrier is enough.
     group_barrier(group);
-    float* const share = shares + ((tile - cluster) / clusters * a.split + rank) * kValues;
+    float* const share = shares + ((group + n * groups) * a.split + rank) * tile_values;
 #pragma unroll
     for (int h = 0; h < kHalves; ++h) {
       const int index = value_index + h * 128, n = index / 16;
+      // A warp has two rows, and all its lanes go on to finish().
+      if (index / 32 * 2 >= a.rows) break;
+      const bool inside = n < a.rows;
       float value = 0;
 #pragma unroll
       for (int w = 0; w < kNarrowGroup; ++w) {
-        value += tile_sums[w * kWarpSums + n * kNarrowSumStride + m];
+        if (inside) value += tile_sums[w * warp_sums + n * kNarrowSumStride + m];
       }
       value *= factor;
       if (!split) {
         finish(a, part, local, n, m, active, value);
-      } else if (rank == 0) {
+      } else if (inside && rank == 0) {
         share[index] = value;
-      } else {
-        store_first(share + index, value);
+      } else if (inside) {
+        store_first(share + index, &shares_barrier, value);
       }
     }
+    tile = next_tile;
   }
-  if (split) {
-    cluster_arrive();
-    if (rank == 0) {
-      cluster_wait();
-      for (int tile = first_tile; tile < a.tiles; tile += tile_step) {
-        int local;
-        const NarrowPart& part = a.parts[part_of(a, tile, local)];
-        const float* const share = shares + (tile - cluster) / clusters * a.split * kValues;
+  if (split && rank == 0) {
+    await_shares(&shares_barrier);
+    for (int tile = tiles.first, own_tile = group; tile < a.tiles;
+         tile += tiles.step, own_tile += groups) {
+      int local;
+      const NarrowPart& part = a.parts[part_of(a, tile, local)];
+      const float* const share = shares + own_tile * a.split * tile_values;
 #pragma unroll
-        for (int h = 0; h < kHalves; ++h) {
-          const int index = value_index + h * 128;
-          float value = 0;
-          for (int r = 0; r < a.split; ++r) value += share[r * kValues + index];
-          finish(a, part, local, index / 16, m, active, value);
+      for (int h = 0; h < kHalves; ++h) {
+        const int index = value_index + h * 128;
+        if (index / 32 * 2 >= a.rows) break;
+        float value = 0;
+        if (index < tile_values) {
+          for (int r = 0; r < a.split; ++r) value += share[r * tile_values + index];
         }
+        finish(a, part, local, index / 16, m, active, value);
       }
     }
   }

@@ -30,7 +30,7 @@ __device__ __forceinline__ void wait_pending() {
 // Which part a tile belongs to, and its number there.
 __device__ __forceinline__ int part_of(const NarrowArgs& a, int tile, int& local) {
   int part = 0, begin = 0;
-  while (tile >= a.parts[part].tile_end) begin = a.parts[part++].tile_end;
+  while (tile >= a.tile_ends[part]) begin = a.tile_ends[part++];
   local = tile - begin;
   return part;
 }
@@ -43,23 +43,42 @@ __device__ __forceinline__ int high_row(const NarrowArgs& a, int local) {
   return a.gated ? local * 8 : local * 16 + 8;
 }
 
+// The tiles of a group of warps, one after the other: the first two are its own, those behind are
+// handed out as groups get there, where a.tickets says so. Multiprocessors do not all have the same
+// share of the bandwidth.
+constexpr int kOwnTiles = 2;
+constexpr int kTileQueue = 4;  // tiles that are known and in use, a power of two
+struct GroupTiles {
+  int first, step;   // step: as many as there are groups
+  const int* queue;  // in shared memory: tile n, from kOwnTiles on, at n % kTileQueue
+
+  __device__ __forceinline__ int at(const NarrowArgs& a, int n) const {
+    return n < kOwnTiles || !a.tickets ? first + n * step : queue[n % kTileQueue];
+  }
+};
+
 // What a lane copies: runs ahead of the products by the length of the ring.
 struct Copies {
   const uint8_t* low;  // this lane's next piece of its two rows
   const uint8_t* high;
   const uint8_t* scales;  // kNvfp4: of the tile's row that this lane (0..15) copies
   int left;               // bytes of the row from that piece on
-  int chunks;             // of this tile still to be copied by this warp
-  int tile, step;         // of the group: this one, to the next
+  int chunks = 0;         // of this tile still to be copied by this warp
+  int tile, next;         // this one, and which of the group's the next is
   bool scaled;            // this lane has such scales to copy
 
-  __device__ __forceinline__ void open(const NarrowArgs& a) {
+  // Before a copy: on to the next tile, where the last chunk of one has been copied. False behind
+  // the last tile.
+  __device__ __forceinline__ bool ready(const NarrowArgs& a, const GroupTiles& tiles) {
+    if (chunks > 0) return true;
+    if (tile >= a.tiles) return false;
     const int warp = static_cast<int>(threadIdx.x / 32 % kNarrowGroup);
     const int lane = static_cast<int>(threadIdx.x % 32);
     int local = 0, index = 0;
     Columns columns;
-    for (;; tile += step) {
-      if (tile >= a.tiles) return;
+    for (;;) {
+      tile = tiles.at(a, next++);
+      if (tile >= a.tiles) return false;
       index = part_of(a, tile, local);
       columns = own_columns(a, a.parts[index]);
       if (warp < columns.chunks) break;
@@ -82,6 +101,7 @@ struct Copies {
       scales = static_cast<const uint8_t*>(matrix.scale) +
                int64_t{min(row, part.rows - 1)} * part.scale_stride + chunk * 16;
     }
+    return true;
   }
 
   // Where `go`: starts the copies of the next chunk; `target` is this lane's place in the slot.
@@ -99,15 +119,6 @@ struct Copies {
     scales += kNarrowGroup * 16;
     left -= kNarrowGroup * 128;
   }
-
-  // After `count` chunks of the tile: on to the next tile, where this was the last chunk.
-  __device__ __forceinline__ void done(const NarrowArgs& a, int count) {
-    chunks -= count;
-    if (chunks > 0) return;
-    tile += step;
-    open(a);
-  }
-  __device__ __forceinline__ bool finished(const NarrowArgs& a) const { return tile >= a.tiles; }
 };
 
 // kFp8Block: the scales of 32 chunks of a warp, from its chunk `first` on, one per lane.

@@ -22,31 +22,59 @@ __device__ __forceinline__ uint32_t load_pair(const uint8_t* pointer) {
 
 // ---- the blocks of a cluster share the columns of a tile ---------------------------------------
 
-__device__ __forceinline__ int cluster_rank() {
+__device__ __forceinline__ int cluster_rank(const NarrowArgs& a) {
+  return static_cast<int>(blockIdx.x) & (a.split - 1);
+}
+__device__ __forceinline__ int cluster_index(const NarrowArgs& a) {
+  return static_cast<int>(blockIdx.x) >> (a.split - 1);
+}
+// The first block counts in `barrier` what the others store into its shared memory: no fence and no
+// further barrier of the cluster.
+__device__ __forceinline__ void open_shares(const NarrowArgs& a, uint64_t* barrier, int bytes) {
 #if __CUDA_ARCH__ >= 900
-  uint32_t rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return static_cast<int>(rank);
-#else
-  return 0;
+  if (threadIdx.x == 0 && cluster_rank(a) == 0) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barrier))
+                 : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile(
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+        "r"(bytes)
+        : "memory");
+  }
+  __syncwarp();
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 #endif
 }
-__device__ __forceinline__ void cluster_arrive() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-#endif
-}
-__device__ __forceinline__ void cluster_wait() {
+// Before the first store_first().
+__device__ __forceinline__ void await_first() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 #endif
 }
 // Stores into the shared memory of the cluster's first block, where `target` is in this one.
-__device__ __forceinline__ void store_first(float* target, float value) {
+__device__ __forceinline__ void store_first(float* target, uint64_t* barrier, float value) {
 #if __CUDA_ARCH__ >= 900
-  uint32_t address;
+  uint32_t address, remote;
   asm volatile("mapa.shared::cluster.u32 %0, %1, 0;" : "=r"(address) : "r"(shared_address(target)));
-  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
+  asm volatile("mapa.shared::cluster.u32 %0, %1, 0;" : "=r"(remote) : "r"(shared_address(barrier)));
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(address),
+      "r"(__float_as_uint(value)), "r"(remote)
+      : "memory");
+#endif
+}
+// In the first block, until everything has come.
+__device__ __forceinline__ void await_shares(uint64_t* barrier) {
+#if __CUDA_ARCH__ >= 900
+  uint32_t done = 0;
+  while (done == 0) {
+    asm volatile(
+        "{.reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], 0; "
+        "selp.u32 %0, 1, 0, p;}"
+        : "=r"(done)
+        : "r"(shared_address(barrier))
+        : "memory");
+  }
 #endif
 }
 
@@ -55,9 +83,8 @@ struct Columns {
   int chunk, chunks;  // first, and how many
 };
 __device__ __forceinline__ Columns own_columns(const NarrowArgs& a, const NarrowPart& part) {
-  const int shift = narrow_chunk_shift(part.kind);
-  const int chunk = cluster_rank() * a.part_cols >> shift;
-  return {chunk, min(part.chunks - chunk, a.part_cols >> shift)};
+  const int own = a.part_cols >> narrow_chunk_shift(part.kind), chunk = cluster_rank(a) * own;
+  return {chunk, min(part.chunks - chunk, own)};
 }
 
 // ---- x ----------------------------------------------------------------------------------------
@@ -112,7 +139,7 @@ __device__ __forceinline__ void load_x(const NarrowArgs& a, uint8_t* shared,
                                        const Meanwhile& meanwhile) {
   const int warps = static_cast<int>(blockDim.x) / 32;
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const int begin = cluster_rank() * a.part_cols;
+  const int begin = cluster_rank(a) * a.part_cols;
   const int units = a.part_cols / kNarrowXUnit, valid = (a.cols - begin) / 8;
   const int padded = narrow_padded_rows(a.rows);
   const bool bits = a.x_offset[kXBf16] >= 0, halves = a.x_inverse_offset >= 0;
