@@ -90,6 +90,17 @@ class PolicyBench {
                        "prompt");
       replay(info_.infer, whole);
     }));
+    const Buffer noise = Buffer::retain(context_, info_.noise);
+    const Buffer fresh = context_.alloc(
+        FRT_SPACE_HOST_PINNED,
+        uint64_t{shape_.samples} * info_.horizon * info_.action_dim * sizeof(float), "fresh noise");
+    std::fill_n(fresh.pointer<float>(), fresh.bytes() / sizeof(float), 0.5f);
+    timings.push_back(measure("infer, new noise", [&] {
+      context_.checked(context_.table().buffer_copy(noise.handle(), 0, fresh.handle(), 0,
+                                                    fresh.bytes(), stream_.handle()),
+                       "noise");
+      replay(info_.infer, whole);
+    }));
     if (shape_.ways > 1) {
       const std::vector<float> strengths(info_.guidance_ways - 1, 2.0f);
       timings.push_back(measure("infer, new strength", [&] {
