@@ -3,7 +3,8 @@
 // frt.norm_geglu/1, frt.norm_qkv/1.
 //
 //   few rows (a chunk of actions)   linear_chunk.cu: one kernel, bound by reading the weights
-//   many rows (images, prompts)     the product to f32 sums, or straight to y where nothing is
+//   many rows (images, prompts)     dense_wgmma.cu on Hopper: one kernel, bound by arithmetic
+//   everything else                 the product to f32 sums, or straight to y where nothing is
 //                                   added, then one pass over the sums
 //
 // Sums in f32 keep the rule that a value is rounded once. They stay in L2: 512 x 4304 are 8.8 MB,
@@ -21,6 +22,7 @@
 #include "convert_values.cuh"
 #include "dense_attention.hpp"
 #include "dense_fp8.hpp"
+#include "dense_wgmma.hpp"
 #include "launch.cuh"
 #include "linear_chunk.hpp"
 #include "product.hpp"
@@ -117,31 +119,42 @@ ChunkProduct chunk_product(const Product& product) {
   return {product.rows, product.weight.cols, product.row_count, product.x, product.x_stride};
 }
 
-bool chunk_way(const Product& product) {
-  return product.x_dtype == FRT_DTYPE_BF16 && product.weight.format == FRT_WEIGHT_BF16 &&
-         chunk_takes(chunk_product(product), product.weight.data);
+bool plain_bf16(const Product& product) {
+  return product.x_dtype == FRT_DTYPE_BF16 && product.weight.format == FRT_WEIGHT_BF16;
 }
 
-// Products and what follows them in one kernel, where rows are few. False, having done nothing,
-// where they do not go together.
-bool chunks(Stream& stream, std::span<const Product> parts, std::span<const Finish> finishes) {
+bool chunk_way(const Product& product) {
+  return plain_bf16(product) && chunk_takes(chunk_product(product), product.weight.data);
+}
+
+// Products and what follows them in one kernel. False, having done nothing, where they do not go
+// together.
+bool together(Stream& stream, std::span<const Product> parts, std::span<const Finish> finishes) {
   std::array<ChunkPart, FRT_DENSE_PARTS_MAX> all{};
   bool any = parts.front().rows > kNarrowRows;
+  bool few = true;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (!chunk_way(parts[i])) return false;
+    if (!plain_bf16(parts[i])) return false;
+    few = few && chunk_way(parts[i]);
     any = any || needed(finishes[i]);
     const Finish& f = finishes[i];
     all[i] = {parts[i].weight.data, f.outputs,    f.bias,    f.activation, f.gate,    f.addend,
               f.addend_rows,        f.accumulate, f.y_dtype, f.y,          f.y_stride};
   }
-  if (!any) return false;
-  chunk_products(stream, chunk_product(parts.front()), {all.data(), parts.size()});
+  const ChunkProduct product = chunk_product(parts.front());
+  const std::span<const ChunkPart> used(all.data(), parts.size());
+  if (few && any) {
+    chunk_products(stream, product, used);
+    return true;
+  }
+  if (!wgmma_takes(stream.device(), product, used)) return false;
+  wgmma_products(stream, product, used);
   return true;
 }
 
 // Products of one x and what follows each.
 void products(Stream& stream, std::span<Product> parts, std::span<Finish> finishes) {
-  if (chunks(stream, parts, finishes)) return;
+  if (together(stream, parts, finishes)) return;
   const bool narrow = parts.front().rows <= kNarrowRows;
   std::size_t sums = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -367,7 +380,7 @@ void norm_geglu(Stream& stream, const frt_norm_geglu_args& args) {
   parts[1] = parts[0];
   parts[1].weight = args.up_weight;
   parts[1].y = args.h;
-  if (chunk_way(parts[0]) && chunk_way(parts[1])) {
+  if (plain_bf16(parts[0]) && plain_bf16(parts[1])) {
     ChunkPart gate{};
     gate.weight = args.gate_weight.data;
     gate.outputs = width;
@@ -375,8 +388,16 @@ void norm_geglu(Stream& stream, const frt_norm_geglu_args& args) {
     gate.y_dtype = args.dtype;
     gate.y = args.h;
     gate.y_stride = width;
-    chunk_gate_up(stream, chunk_product(parts[0]), gate, args.up_weight.data);
-    return;
+    ChunkPart up = gate;
+    up.weight = args.up_weight.data;
+    const ChunkProduct product = chunk_product(parts[0]);
+    if (chunk_way(parts[0]) && chunk_way(parts[1])) {
+      return chunk_gate_up(stream, product, gate, up.weight);
+    }
+    const std::array both = {gate, up};
+    if (wgmma_takes(stream.device(), product, both)) {
+      return wgmma_gate_up(stream, product, gate, up.weight);
+    }
   }
   if (args.rows <= kNarrowRows) {
     narrow_products(stream, parts);

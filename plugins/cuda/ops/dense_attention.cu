@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention without a mask: frt.rope/1 and frt.dense_attention/1 with the kernel for every type,
 // size and alignment; the tensor-core kernels are dense_attention_tiles.cu and, for few queries,
-// dense_attention_short.cu.
+// dense_attention_short.cu, for many on Hopper, dense_attention_hopper.cu.
 //
 // The general kernel has a warp per query and head and walks the keys 32 at a time: each lane the
 // score of one, then, with the new maximum, each lane its share of the head's columns. f32 models
@@ -13,7 +13,6 @@
 #include "convert_values.cuh"
 #include "dense_attention.hpp"
 #include "launch.cuh"
-#include "numbers.cuh"
 #include "registry.hpp"
 
 namespace frt::cuda {
@@ -52,10 +51,48 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(const __grid_constant__ 
   }
 }
 
+// The same in bf16, where half a head is whole runs of eight: a thread has a run of both halves.
+__global__ void __launch_bounds__(kThreads)
+    rope_runs_kernel(const __grid_constant__ frt_rope_args a, int runs) {
+  pdl_trigger();
+  pdl_wait();
+  const int64_t row = blockIdx.x;
+  const int b = static_cast<int>(row) / a.rows;
+  const int position =
+      (a.base ? a.base[b / a.sequences_per_base] : 0) + static_cast<int>(row) % a.rows;
+  if (position < 0 || position >= a.positions) return;
+  const int half = a.head_dim / 2, heads = (a.q ? a.heads : 0) + (a.k ? a.kv_heads : 0);
+  const float* angles = a.table + static_cast<int64_t>(position) * a.head_dim;
+  for (int at = static_cast<int>(threadIdx.x); at < heads * runs; at += kThreads) {
+    const int head = at / runs, first = at % runs * 8;
+    const bool is_q = a.q && head < a.heads;
+    bf16* low = static_cast<bf16*>(is_q ? a.q : a.k) + row * (is_q ? a.q_stride : a.k_stride) +
+                (is_q || !a.q ? head : head - a.heads) * a.head_dim + first;
+    float x[8], y[8], c[8], s[8];
+    load_typed(low, x);
+    load_typed(low + half, y);
+    load_typed(angles + first, c);
+    load_typed(angles + half + first, s);
+    float turned[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) turned[i] = x[i] * c[i] - y[i] * s[i];
+    store_typed(low, turned);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) turned[i] = y[i] * c[i] + x[i] * s[i];
+    store_typed(low + half, turned);
+  }
+}
+
 void rope(Stream& stream, const frt_rope_args& args) {
   check_rope(Checks(FRT_OP_ROPE), args);
   const int64_t rows = static_cast<int64_t>(args.count) * args.rows;
   const Grid grid{dim3(static_cast<unsigned>(rows)), dim3(kThreads)};
+  if (args.dtype == FRT_DTYPE_BF16 && args.head_dim % 16 == 0 &&
+      (!args.q || vector_rows(args.q, args.q_stride)) &&
+      (!args.k || vector_rows(args.k, args.k_stride)) &&
+      reinterpret_cast<uintptr_t>(args.table) % 16 == 0) {
+    return launch(stream, grid, rope_runs_kernel, args, args.head_dim / 16);
+  }
   launch(stream, grid, args.dtype == FRT_DTYPE_F32 ? rope_kernel<float> : rope_kernel<bf16>, args);
 }
 
@@ -169,6 +206,7 @@ void dense_attention(Stream& stream, const frt_dense_attention_args& args) {
     check.at_least("context_stride", args.context_stride, kv_width);
   }
   if (dense_short_takes(stream.device(), args)) return launch_dense_short(stream, args);
+  if (dense_hopper_takes(stream.device(), args)) return launch_dense_hopper(stream, args);
   if (dense_tiles_take(args)) return launch_dense_tiles(stream, args);
   const int64_t warps = static_cast<int64_t>(args.count) * args.rows * args.heads;
   const Grid grid{dim3(static_cast<unsigned>(ceil_div(warps, kWarps))), dim3(kThreads)};

@@ -2,9 +2,12 @@
 // frt.row_norm/1: root mean square, layer and adaptive norms of rows.
 //
 // Floor: x once, y once; encoders have 512 x 1152 and prefixes 560 x 2048 in bf16, 2 us of latency
-// each. A block has a row. A thread keeps what it has read, eight values at a time, in registers;
-// rows wider than 8 * kThreads * kKept are read again. The mean of squares of a layer norm is taken
-// from deviations, in a second round over the registers.
+// each. So layers' norms have a kernel of few instructions: a warp has a row, all of it in
+// registers, and the weights are there before the kernel ahead has ended.
+//
+// The general kernel has a block for a row. A thread keeps what it has read, eight values at a
+// time, in registers; rows wider than 8 * kThreads * kKept are read again. The mean of squares of a
+// layer norm is taken from deviations, in a second round over the registers.
 #include "row_norm.cuh"
 
 #include "convert_values.cuh"
@@ -115,8 +118,80 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// ---- layers' norms: bf16, a warp per row ------------------------------------------------------
+
+constexpr int kRows = kThreads / 32;
+
+// kRuns: of eight values, 32 to the row. kLayer: or root mean square.
+template <int kRuns, bool kLayer>
+__global__ void __launch_bounds__(kThreads)
+    layer_norm_kernel(const __grid_constant__ frt_row_norm_args args) {
+  pdl_trigger();
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int row = static_cast<int>(blockIdx.x) * kRows + static_cast<int>(threadIdx.x) / 32;
+  const int width = args.width, first = lane * 8;
+  float weight[kRuns][8] = {}, bias[kRuns][8] = {};
+#pragma unroll
+  for (int k = 0; k < kRuns; ++k) {
+    if (first + k * 256 >= width) continue;
+    load_typed(args.norm.weight + first + k * 256, weight[k]);
+    if constexpr (kLayer) load_typed(args.norm.bias + first + k * 256, bias[k]);
+  }
+  pdl_wait();
+  if (row >= active_rows(args.rows, args.row_count)) return;
+  const bf16* x = static_cast<const bf16*>(args.x) + row * args.x_stride + first;
+  float v[kRuns][8] = {};
+#pragma unroll
+  for (int k = 0; k < kRuns; ++k) {
+    if (first + k * 256 < width) load_typed(x + k * 256, v[k]);
+  }
+  const auto count = static_cast<float>(width);
+  float mean = 0;
+  if constexpr (kLayer) {
+#pragma unroll
+    for (int k = 0; k < kRuns; ++k) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) mean += v[k][i];
+    }
+    mean = warp_sum(mean) / count;
+  }
+  float squares = 0;
+#pragma unroll
+  for (int k = 0; k < kRuns; ++k) {
+    if (first + k * 256 >= width) continue;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) squares += (v[k][i] - mean) * (v[k][i] - mean);
+  }
+  const float factor = rsqrtf(warp_sum(squares) / count + args.norm.epsilon);
+  bf16* y = static_cast<bf16*>(args.y) + row * args.y_stride + first;
+#pragma unroll
+  for (int k = 0; k < kRuns; ++k) {
+    if (first + k * 256 >= width) continue;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) v[k][i] = (v[k][i] - mean) * factor * weight[k][i] + bias[k][i];
+    store_typed(y + k * 256, v[k]);
+  }
+}
+
 bool aligned(const void* pointer) {
   return reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
+}
+
+// False where the general kernel has to.
+bool layer_norm(Stream& stream, const frt_row_norm_args& args) {
+  const bool layer = args.norm.kind == FRT_NORM_LAYER;
+  if (!(layer || args.norm.kind == FRT_NORM_RMS) || args.x_dtype != FRT_DTYPE_BF16 ||
+      args.y_dtype != FRT_DTYPE_BF16) {
+    return false;
+  }
+  const Grid grid{dim3(static_cast<unsigned>(ceil_div(args.rows, kRows))), dim3(kThreads)};
+  const auto take = [&](auto rms_kernel, auto layer_kernel) {
+    launch(stream, grid, layer ? layer_kernel : rms_kernel, args);
+    return true;
+  };
+  if (args.width <= 5 * 256) return take(layer_norm_kernel<5, false>, layer_norm_kernel<5, true>);
+  if (args.width <= 8 * 256) return take(layer_norm_kernel<8, false>, layer_norm_kernel<8, true>);
+  return false;
 }
 
 void row_norm(Stream& stream, const frt_row_norm_args& args) {
@@ -161,6 +236,7 @@ void normalise_rows(Stream& stream, const frt_row_norm_args& args, float y_scale
                       vector_rows(args.y, args.y_stride) && aligned(args.norm.weight) &&
                       aligned(args.norm.bias) && aligned(modulation.rows) &&
                       aligned(modulation.clean);
+  if (vector && layer_norm(stream, args)) return;
   const Grid grid{dim3(static_cast<unsigned>(args.rows)), dim3(kThreads)};
   launch(stream, grid, vector ? row_norm_kernel<8> : row_norm_kernel<1>, args,
          y_scale > 0 ? 1.0f / y_scale : 0.0f);

@@ -19,10 +19,12 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/delta_step.cu
   ops/dense.cu
   ops/dense_attention.cu
+  ops/dense_attention_hopper.cu
   ops/dense_attention_short.cu
   ops/dense_attention_tiles.cu
   ops/dense_fp8.cu
   ops/dense_fp8_chunk.cu
+  ops/dense_wgmma.cu
   ops/elementwise.cu
   ops/embed.cu
   ops/fill.cu
