@@ -201,6 +201,7 @@ const void* Model::extension(std::string_view id) noexcept {
   if (id == FRT_EXT_OBSERVATION) return &observation_table();
   if (id == FRT_EXT_CAPSULE) return &capsule_table();
   if (id == FRT_EXT_SELFTEST) return &selftest_table();
+  if (id == FRT_EXT_CALIBRATION) return &calibration_table();
   return nullptr;
 }
 
