@@ -21,7 +21,7 @@ void launch_dense_tiles(Stream& stream, const frt_dense_attention_args& args);  
 // The same with heads of 128 or 256, where queries are few and keys many; sm_90 on.
 bool dense_short_takes(const Device& device, const frt_dense_attention_args& args);
 void launch_dense_short(Stream& stream, const frt_dense_attention_args& args);  // [driver]
-// Hopper only: the same for heads of 256 and many queries.
+// Hopper only: the same for heads of 256 and many queries; y in bf16.
 bool dense_hopper_takes(const Device& device, const frt_dense_attention_args& args);
 void launch_dense_hopper(Stream& stream, const frt_dense_attention_args& args);  // [driver]
 

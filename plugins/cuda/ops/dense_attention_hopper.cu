@@ -362,7 +362,7 @@ bool dense_hopper_takes(const Device& device, const frt_dense_attention_args& ar
   return FRT_CUDA_ARCH == 90 && device.properties().capability == 90 && args.head_dim == kDim &&
          int64_t{args.rows} * (args.heads / args.kv_heads) >= kLeastQueries &&
          dense_tiles_take(args) && reinterpret_cast<uintptr_t>(args.y) % 16 == 0 &&
-         args.y_stride % 8 == 0;
+         args.y_stride % 8 == 0 && args.y_scale == 0;
 }
 
 void launch_dense_hopper(Stream& stream, const frt_dense_attention_args& args) {
