@@ -52,7 +52,7 @@ struct Stream::Recording {
 };
 
 Stream::Stream(Device& device, int32_t priority)
-    : device_(device), owned_(true), pool_(std::make_shared<ScratchPool>(device)) {
+    : device_(device), owned_(true), shared_(false), pool_(std::make_shared<ScratchPool>(device)) {
   device_.enter("stream_create");
   const int clamped =
       std::clamp(static_cast<int>(priority), device_.greatest_priority(), device_.least_priority());
@@ -70,6 +70,7 @@ Stream::Stream(Device& device, cudaStream_t foreign)
     : device_(device),
       stream_(foreign),
       owned_(false),
+      shared_(true),
       pool_(std::make_shared<ScratchPool>(device)) {
   device_.enter("stream_wrap");
   int ordinal = -1;
@@ -120,6 +121,7 @@ void Stream::use_pool(const std::shared_ptr<ScratchPool>& pool) {
     if (std::find(pools.begin(), pools.end(), pool) == pools.end()) pools.push_back(pool);
     return;
   }
+  settled_ = false;
   const frt_status status = pool->enter(lane_, stream_);
   if (status != FRT_OK) throw Error(status, "scratch memory: ordering its users failed");
 }
@@ -144,6 +146,7 @@ void* Stream::scratch(std::size_t bytes) {
 
 void Stream::submit_task(const HostTask& task) {
   refuse_foreign_capture();
+  settled_ = false;
   auto owner = std::make_unique<HostTask>(task);
   if (recording_) {
     auto& tasks = recording_->kept.tasks;
@@ -222,6 +225,7 @@ void Stream::copy_staged(const frt_backend_copy& copy) {
 frt_status Stream::copy(const frt_backend_copy* copies, uint64_t count) {
   if (const frt_status status = check_copies(copies, count); status != FRT_OK) return status;
   if (const frt_status status = device_.enter(); status != FRT_OK) return status;
+  settled_ = false;
   if (const frt_status status = copy_batch(copies, count); status != FRT_OK) return status;
   for (uint64_t i = 0; i < count; ++i) {
     if (copies[i].bytes > 0 && !on_device(copies[i])) copy_staged(copies[i]);
@@ -233,6 +237,7 @@ frt_status Stream::fill(void* pointer, frt_space space, uint64_t bytes, uint8_t 
   if (space >= FRT_SPACE_COUNT || (bytes > 0 && !pointer)) return FRT_ERR_INVALID_ARGUMENT;
   if (const frt_status status = device_.enter(); status != FRT_OK) return status;
   if (bytes == 0) return FRT_OK;
+  settled_ = false;
   if (space == FRT_SPACE_HOST) {
     submit_task({&device_, HostFill{pointer, bytes, value}});
     return FRT_OK;
@@ -261,6 +266,7 @@ frt_status Stream::record(Event& event) noexcept {
     event.set_recorded_in(recording_->id);
     return FRT_OK;
   }
+  settled_ = false;
   const frt_status status = device_.note(cudaEventRecord(event.native(), stream_));
   if (status == FRT_OK) event.set_recorded();
   return status;
@@ -277,6 +283,7 @@ frt_status Stream::wait(Event& event) noexcept {
   }
   if (event.recorded_in() != 0) return FRT_ERR_BAD_STATE;
   if (!event.recorded()) return FRT_OK;
+  settled_ = false;
   return device_.note(cudaStreamWaitEvent(stream_, event.native(), 0));
 }
 
@@ -284,6 +291,7 @@ frt_status Stream::launch(Exec& exec) noexcept {
   if (&exec.device() != &device_) return FRT_ERR_MISMATCH;
   if (const frt_status status = device_.enter(); status != FRT_OK) return status;
   if (recording_) return refuse_in_capture("an executable was launched into the capture");
+  settled_ = false;
   std::unique_lock<std::mutex> gang;
   for (const auto& pool : exec.pools()) {
     if (pool == device_.gang()) gang = std::unique_lock<std::mutex>(device_.gang_mutex());
@@ -310,6 +318,7 @@ void Stream::capture_begin() {
     throw Error(FRT_ERR_BAD_STATE, "capture_begin: this stream is capturing already");
   }
   auto recording = std::make_unique<Recording>();
+  settled_ = false;
   check(lane_->begin_capture(), "capture_begin");
   const cudaError_t code = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed);
   if (code != cudaSuccess) {
@@ -322,6 +331,7 @@ void Stream::capture_begin() {
 
 std::unique_ptr<Exec> Stream::capture_end() {
   device_.make_current();
+  settled_ = false;
   if (!recording_) throw Error(FRT_ERR_BAD_STATE, "capture_end: this stream is not capturing");
   const std::unique_ptr<Recording> recording = std::move(recording_);
   cudaGraph_t graph = nullptr;
@@ -343,6 +353,7 @@ std::unique_ptr<Exec> Stream::capture_end() {
 void Stream::capture_abort() noexcept {
   if (!recording_) return;
   device_.make_current();
+  settled_ = false;
   cudaGraph_t graph = nullptr;
   cudaStreamEndCapture(stream_, &graph);
   if (graph) cudaGraphDestroy(graph);

@@ -11,6 +11,7 @@
 #include <cuda_runtime_api.h>
 #include <frt/backend.h>
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -36,7 +37,11 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
 
   Device& device() const noexcept { return device_; }
-  cudaStream_t native() const noexcept { return stream_; }
+  // For launching: what is submitted next is not settled().
+  cudaStream_t native() noexcept {
+    settled_ = false;
+    return stream_;
+  }
   bool capturing() const noexcept { return recording_ != nullptr; }
 
   // Working memory of the operator that is being launched: at least `bytes`, aligned to 256,
@@ -50,6 +55,18 @@ class Stream {
   // wait for ever. What this stream submits next, or the executable it records, runs behind every
   // other user of the right. Launch before the lock goes.  [driver]
   [[nodiscard]] std::unique_lock<std::mutex> gang();
+
+  // Whether the next kernel may read states, windows, caches and sequences before its pdl_wait():
+  // the last thing submitted is a kernel that lets the next one in only after its own wait, so that
+  // everything older is complete, and that writes none of these itself. Asked before native().
+  // settle() is called behind the launch of such a kernel.
+  bool settled() const noexcept { return settled_ && !shared_; }
+  void settle() noexcept { settled_ = true; }
+  // Gives the stream to somebody who may submit at any time.
+  cudaStream_t share() noexcept {
+    shared_ = true;
+    return stream_;
+  }
 
   // Around one operator: makes the device current and refuses streams of another device.
   class OperatorScope {
@@ -82,6 +99,8 @@ class Stream {
   Device& device_;
   cudaStream_t stream_ = nullptr;
   const bool owned_;
+  bool settled_ = false;
+  std::atomic<bool> shared_;
   std::shared_ptr<Lane> lane_;
   std::shared_ptr<ScratchPool> pool_;  // shared with the executables recorded here
   std::unique_ptr<Recording> recording_;

@@ -10,6 +10,9 @@
 // A pair of kernels of one operator may depart from this together: the first triggers only after
 // its own pdl_wait(), so what was written before it is there for the second without a wait
 // (attention_split.cu, moe_decode_experts.cu). Each says so where it triggers.
+// Narrow products always trigger behind their wait, for whatever kernel comes next: that one may
+// read states, windows, caches and sequences before its wait, but no outputs of operators
+// (Stream::settled()). It reads past the first cache, and waits before it ends.
 // Below sm_90 both are empty, and launch() asks for no overlap.
 #pragma once
 

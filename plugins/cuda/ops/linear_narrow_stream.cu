@@ -50,6 +50,7 @@ void launch_narrow_stream(Stream& stream, const NarrowPlan& plan, const NarrowAr
   config.attrs = attributes;
   config.numAttrs = FRT_CUDA_ARCH < 90 ? 0 : args.split > 1 ? 2 : 1;
   device.check(cudaLaunchKernelEx(&config, kernel, args), "narrow product");
+  stream.settle();  // it triggers after its wait
 }
 
 }  // namespace frt::cuda

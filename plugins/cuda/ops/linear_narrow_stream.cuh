@@ -231,7 +231,6 @@ __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
   extern __shared__ __align__(128) uint8_t shared[];
   __shared__ uint64_t shares_barrier;
   __shared__ int queues[kNarrowWarps / kNarrowGroup][kTileQueue];
-  pdl_trigger();
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32, g = lane / 4, t = lane % 4;
   const int groups = static_cast<int>(blockDim.x) / (kNarrowGroup * 32);
@@ -268,6 +267,9 @@ __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
   float2 scales = load_scales(a, tiles.first, 0);
 
   pdl_wait();
+  // Only now: the next kernel relies on it that whatever was written before this one is there
+  // (Stream::settled()).
+  pdl_trigger();
   // One more slot while the first of x is on its way: the others would hold up what comes of it.
   const int between = min(kStages, a.early_stages + 1);
   load_x(a, shared, [&] { fill(a.early_stages, between); });
