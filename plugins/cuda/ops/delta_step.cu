@@ -8,8 +8,12 @@
 // The channels of q and k are wanted by every value head of a key head, and their window is
 // replaced in place, which must not happen before all have read it: the blocks of these heads are a
 // cluster. All of them read the window; the first one replaces it when all have passed the
-// cluster's barrier, at the very end. Where there are no clusters, or they would be too large, the
+// cluster's barrier, at the end. Where there are no clusters, or they would be too large, the
 // convolution is a launch of its own.
+//
+// Behind a product of a few rows (Stream::settled()) the state is under way before the wait. What
+// is left then is a matter of short ways: what a block waits for, one thing after the other, and
+// the code itself, which is new to the multiprocessor and comes from memory piece by piece.
 #include "delta_step.cuh"
 
 #include "causal_conv.cuh"
@@ -34,25 +38,37 @@ __device__ __forceinline__ void cluster_wait() {
 }
 
 // Grid: (value heads, sequences); with a convolution, clusters of the value heads of a key head.
-template <int kHistory>
+template <int kHistory, int kRows>
 __global__ void __launch_bounds__(kThreads, 2) step_kernel(const __grid_constant__ StepArgs args) {
-  __shared__ Shared shared;
+  __shared__ Shared<kHistory, kRows> shared;
   pdl_trigger();
   const frt_gated_delta_args& delta = args.delta;
   const int sequence = blockIdx.y;
-  Head<kHistory> head(args, sequence, blockIdx.x, threadIdx.x);
-  head.load_constants();
-  pdl_wait();
-  const int slot = delta.sequences.slot[sequence];
-  const int length = active_length(delta.sequences, sequence);
-  if (length == 0) return;
+  Head<kHistory, kRows> head(args, sequence, blockIdx.x, threadIdx.x);
+  if (!args.early) {
+    head.load_constants(shared);
+    pdl_wait();
+  }
+  const int slot = __ldcg(delta.sequences.slot + sequence);
+  const int length = min(__ldcg(delta.sequences.length + sequence), delta.sequences.rows);
+  if (args.early) head.load_constants(shared);  // meanwhile
+  if (length <= 0) {
+    if (args.early) pdl_wait();
+    return;
+  }
   // In the order of their use.
-  head.load_rows(0, min(kRows, length));
+  if (!args.early) head.load_rows(0, min(kRows, length));
   head.load_window(slot);
   float* saved = head_state(delta, slot, head.head) + head.state_offset();
   float4 state[kKeys];
 #pragma unroll
-  for (int j = 0; j < kKeys; ++j) state[j] = *reinterpret_cast<const float4*>(saved + j * kDim);
+  for (int j = 0; j < kKeys; ++j) {
+    state[j] = __ldcg(reinterpret_cast<const float4*>(saved + j * kDim));
+  }
+  if (args.early) {
+    pdl_wait();
+    head.load_rows(0, min(kRows, length));
+  }
 
   for (int first = 0; first < length; first += kRows) {
     const int count = min(kRows, length - first);
@@ -61,17 +77,23 @@ __global__ void __launch_bounds__(kThreads, 2) step_kernel(const __grid_constant
     if (kHistory > 0 && first == 0) cluster_arrive();  // the window is read
     __syncthreads();
     head.update(count, state, shared);
-    if (first + kRows >= length) {
-#pragma unroll
-      for (int j = 0; j < kKeys; ++j) *reinterpret_cast<float4*>(saved + j * kDim) = state[j];
-    }
     __syncthreads();
     head.store_rows(first, count, shared);
   }
+#pragma unroll
+  for (int j = 0; j < kKeys; ++j) *reinterpret_cast<float4*>(saved + j * kDim) = state[j];
   if constexpr (kHistory > 0) {
     cluster_wait();
     head.store_window(head.head % (delta.value_heads / delta.key_heads) == 0);
   }
+}
+
+template <int kHistory>
+void launch_step(Stream& stream, const Grid& grid, const StepArgs& args) {
+  launch(
+      stream, grid,
+      args.delta.sequences.rows == 1 ? step_kernel<kHistory, 1> : step_kernel<kHistory, kMostRows>,
+      args);
 }
 
 }  // namespace
@@ -95,6 +117,7 @@ bool fits_delta_step(const DeltaWork& work) {
 void launch_delta_step(Stream& stream, const DeltaWork& work) {
   StepArgs args{};
   args.delta = work.delta;
+  args.early = stream.settled();
   const dim3 blocks(static_cast<unsigned>(work.delta.value_heads),
                     static_cast<unsigned>(work.delta.sequences.count));
   if (work.block) {
@@ -105,13 +128,14 @@ void launch_delta_step(Stream& stream, const DeltaWork& work) {
     args.epsilon = work.block->epsilon;
     const int ratio = work.delta.value_heads / work.delta.key_heads;
     if (FRT_CUDA_ARCH >= 90 && ratio <= kMaxCluster) {
-      launch(stream, Grid{blocks, dim3(kThreads), 0, static_cast<unsigned>(ratio)},
-             args.conv.width <= 4 ? step_kernel<3> : step_kernel<7>, args);
-      return;
+      const Grid grid{blocks, dim3(kThreads), 0, static_cast<unsigned>(ratio)};
+      return args.conv.width <= 4 ? launch_step<3>(stream, grid, args)
+                                  : launch_step<7>(stream, grid, args);
     }
     launch_causal_conv(stream, args.conv);
+    args.early = 0;
   }
-  launch(stream, Grid{blocks, dim3(kThreads)}, step_kernel<0>, args);
+  launch_step<0>(stream, Grid{blocks, dim3(kThreads)}, args);
 }
 
 }  // namespace frt::cuda

@@ -15,8 +15,10 @@ namespace frt::cuda::step {
 inline constexpr int kDim = 128;
 inline constexpr int kWarps = 8;
 inline constexpr int kThreads = kWarps * 32;
-inline constexpr int kKeys = 16;  // of a lane
-inline constexpr int kRows = 4;   // convolved together
+inline constexpr int kKeys = 16;     // of a lane
+inline constexpr int kMostRows = 4;  // convolved together
+inline constexpr int kConvThreads = 3 * kDim / 2;
+static_assert(kConvThreads + kMostRows <= kThreads);
 
 struct StepArgs {
   frt_gated_delta_args delta;
@@ -25,11 +27,15 @@ struct StepArgs {
   const float* norm_weight;
   bf16* y;
   float epsilon;
+  int early;  // sequences, windows and states may be read before pdl_wait(): Stream::settled()
 };
 
+template <int kHistory, int kRows>
 struct Shared {
   alignas(16) float rows[kRows][3 * kDim];  // convolved q, k, v
   alignas(16) float out[kRows][kDim];
+  alignas(16) float norm_weight[kDim];
+  float2 conv_weight[kHistory + 1][kConvThreads];  // [kHistory] multiplies the present row
   float decay[kRows], beta[kRows];
 };
 
@@ -43,20 +49,23 @@ __device__ __forceinline__ float rounded(float value) {
   return to_float(from_float<bf16>(value));
 }
 
-// Two neighbouring channels of q, k or v: their weights and the last rows of u.
+// Two neighbouring channels of q, k or v: the last rows of u. The weights are the thread's own
+// column of shared memory.
 template <int kHistory>
 struct Convolution {
-  float2 weight[kHistory + 1];  // [kHistory] multiplies the present row
-  uint32_t past[kHistory];      // pairs of bf16
+  uint32_t past[kHistory] = {};  // pairs of bf16
 
-  __device__ void load_weights(const frt_causal_conv_args& args, int64_t channel) {
+  static __device__ void load_weights(const frt_causal_conv_args& args, int64_t channel,
+                                      float2 (*to)[kConvThreads]) {
     const int skipped = kHistory + 1 - args.width;
 #pragma unroll
     for (int w = 0; w <= kHistory; ++w) {
-      weight[w] = make_float2(0.0f, 0.0f);
-      if (w < skipped) continue;
-      const float* from = args.conv_weight + (w - skipped) * static_cast<int64_t>(args.channels);
-      weight[w] = make_float2(from[channel], from[channel + 1]);
+      float2 weight = make_float2(0.0f, 0.0f);
+      if (w >= skipped) {
+        const float* from = args.conv_weight + (w - skipped) * static_cast<int64_t>(args.channels);
+        weight = make_float2(from[channel], from[channel + 1]);
+      }
+      to[w][threadIdx.x] = weight;
     }
   }
   __device__ void load_window(const frt_causal_conv_args& args, const bf16* window) {
@@ -64,8 +73,8 @@ struct Convolution {
 #pragma unroll
     for (int w = 0; w < kHistory; ++w) {
       past[w] = w < skipped ? 0u
-                            : *reinterpret_cast<const uint32_t*>(
-                                  window + (w - skipped) * static_cast<int64_t>(args.channels));
+                            : __ldcg(reinterpret_cast<const uint32_t*>(
+                                  window + (w - skipped) * static_cast<int64_t>(args.channels)));
     }
   }
   __device__ void store_window(const frt_causal_conv_args& args, bf16* window) const {
@@ -77,32 +86,36 @@ struct Convolution {
           past[w];
     }
   }
-  __device__ float2 next(uint32_t now) {
+  __device__ float2 next(uint32_t now, const float2 (*weights)[kConvThreads]) {
     float2 sum = make_float2(0.0f, 0.0f);
 #pragma unroll
-    for (int w = 0; w < kHistory; ++w) {
-      sum.x = fmaf(weight[w].x, low_half(past[w]), sum.x);
-      sum.y = fmaf(weight[w].y, high_half(past[w]), sum.y);
+    for (int w = 0; w <= kHistory; ++w) {
+      const float2 weight = weights[w][threadIdx.x];
+      const uint32_t pair = w < kHistory ? past[w] : now;
+      sum.x = fmaf(weight.x, low_half(pair), sum.x);
+      sum.y = fmaf(weight.y, high_half(pair), sum.y);
     }
-    sum.x = fmaf(weight[kHistory].x, low_half(now), sum.x);
-    sum.y = fmaf(weight[kHistory].y, high_half(now), sum.y);
 #pragma unroll
     for (int w = 0; w + 1 < kHistory; ++w) past[w] = past[w + 1];
     past[kHistory - 1] = now;
-    return make_float2(rounded(silu(sum.x)), rounded(silu(sum.y)));
+    return make_float2(rounded(silu_fast(sum.x)), rounded(silu_fast(sum.y)));
   }
 };
 // c is convolved already.
 template <>
 struct Convolution<0> {
-  __device__ void load_weights(const frt_causal_conv_args&, int64_t) {}
+  static __device__ void load_weights(const frt_causal_conv_args&, int64_t,
+                                      float2 (*)[kConvThreads]) {}
   __device__ void load_window(const frt_causal_conv_args&, const bf16*) {}
   __device__ void store_window(const frt_causal_conv_args&, bf16*) const {}
-  __device__ float2 next(uint32_t now) { return make_float2(low_half(now), high_half(now)); }
+  __device__ float2 next(uint32_t now, const float2 (*)[kConvThreads]) {
+    return make_float2(low_half(now), high_half(now));
+  }
 };
 
-// A head of a sequence, as one thread sees it.
-template <int kHistory>
+// A head of a sequence, as one thread sees it. kRows rows at a time: one for sequences of one row,
+// whose time is the way of code from memory, or kMostRows.
+template <int kHistory, int kRows>
 struct Head {
   __device__ Head(const StepArgs& step_args, int sequence_index, int head_index, int thread_index)
       : args(step_args),
@@ -123,11 +136,12 @@ struct Head {
     channel = part_head * kDim + thread % (kDim / 2) * 2;
   }
 
-  // Constants: before pdl_wait().
-  __device__ void load_constants() {
-    if (convolves) convolution.load_weights(args.conv, channel);
+  // Constants: before pdl_wait(). Waits for them.
+  __device__ void load_constants(Shared<kHistory, kRows>& shared) {
+    if (convolves) convolution.load_weights(args.conv, channel, shared.conv_weight);
     log_decay = args.delta.decay[head];
     dt_bias = args.delta.dt_bias[head];
+    if (args.z && thread < kDim) shared.norm_weight[thread] = args.norm_weight[thread];
   }
 
   __device__ void load_window(int slot) {
@@ -153,34 +167,39 @@ struct Head {
           static_cast<const bf16*>(kHistory ? args.conv.u : delta.c) + row0 * channels + channel;
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
-        if (r < count) now[r] = *reinterpret_cast<const uint32_t*>(u + (first + r) * channels);
+        if (r < count)
+          now[r] = __ldcg(reinterpret_cast<const uint32_t*>(u + (first + r) * channels));
       }
     }
-    if (warp >= count) return;
-    const int64_t at = own_row(first);
-    a = to_float(static_cast<const bf16*>(delta.a)[at]);
-    b = to_float(static_cast<const bf16*>(delta.b)[at]);
-    if (args.z) z = *reinterpret_cast<const uint2*>(args.z + at * kDim + lane * 4);
+    if (gate_row() < static_cast<unsigned>(count)) {
+      const int64_t at = row_of(first + static_cast<int>(gate_row()));
+      a = to_float(static_cast<const bf16*>(delta.a)[at]);
+      b = to_float(static_cast<const bf16*>(delta.b)[at]);
+    }
+    if (warp < count && args.z) {
+      z = *reinterpret_cast<const uint2*>(args.z + row_of(first + warp) * kDim + lane * 4);
+    }
   }
   // ... and put into shared memory.
-  __device__ void prepare_rows(int count, Shared& shared) {
+  __device__ void prepare_rows(int count, Shared<kHistory, kRows>& shared) {
     if (convolves) {
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         if (r < count) {
-          *reinterpret_cast<float2*>(&shared.rows[r][thread * 2]) = convolution.next(now[r]);
+          *reinterpret_cast<float2*>(&shared.rows[r][thread * 2]) =
+              convolution.next(now[r], shared.conv_weight);
         }
       }
     }
-    if (warp < count && lane == 0) {
-      shared.decay[warp] = expf(delta_log_decay(a, dt_bias, log_decay));
-      shared.beta[warp] = sigmoid(b);
+    if (gate_row() < static_cast<unsigned>(count)) {
+      shared.decay[gate_row()] = expf(delta_log_decay(a, dt_bias, log_decay));
+      shared.beta[gate_row()] = sigmoid(b);
     }
   }
 
   // The delta rule of `count` rows. state[j]: key lane / 4 * 16 + j, columns warp * 16 + lane % 4 *
   // 4 + {0 .. 3}.
-  __device__ void update(int count, float4 (&state)[kKeys], Shared& shared) const {
+  __device__ void update(int count, float4 (&state)[kKeys], Shared<kHistory, kRows>& shared) const {
     const int first_key = lane / 4 * kKeys;
     // After the sums a lane has one column; the lower half of S^T k, the upper half of S^T q.
     const bool upper = lane & 16;
@@ -259,7 +278,7 @@ struct Head {
   }
 
   // y, or o where there is no norm: warp w has row first + w.
-  __device__ void store_rows(int first, int count, const Shared& shared) const {
+  __device__ void store_rows(int first, int count, const Shared<kHistory, kRows>& shared) const {
     if (warp >= count) return;
     float4 o = *reinterpret_cast<const float4*>(&shared.out[warp][lane * 4]);
     bf16* target = static_cast<bf16*>(args.delta.o);
@@ -267,22 +286,26 @@ struct Head {
       target = args.y;
       const float squares = warp_sum(o.x * o.x + o.y * o.y + o.z * o.z + o.w * o.w);
       const float factor = rsqrtf(squares / static_cast<float>(kDim) + args.epsilon);
-      const float* weight = args.norm_weight + lane * 4;
-      o.x *= factor * weight[0] * silu(low_half(z.x));
-      o.y *= factor * weight[1] * silu(high_half(z.x));
-      o.z *= factor * weight[2] * silu(low_half(z.y));
-      o.w *= factor * weight[3] * silu(high_half(z.y));
+      const float4 norm_weight = *reinterpret_cast<const float4*>(&shared.norm_weight[lane * 4]);
+      o.x *= factor * norm_weight.x * silu_fast(low_half(z.x));
+      o.y *= factor * norm_weight.y * silu_fast(high_half(z.x));
+      o.z *= factor * norm_weight.z * silu_fast(low_half(z.y));
+      o.w *= factor * norm_weight.w * silu_fast(high_half(z.y));
     }
     Vector<bf16, 4> values;
     values.values[0] = from_float<bf16>(o.x);
     values.values[1] = from_float<bf16>(o.y);
     values.values[2] = from_float<bf16>(o.z);
     values.values[3] = from_float<bf16>(o.w);
-    *reinterpret_cast<Vector<bf16, 4>*>(target + own_row(first) * kDim + lane * 4) = values;
+    *reinterpret_cast<Vector<bf16, 4>*>(target + row_of(first + warp) * kDim + lane * 4) = values;
   }
 
-  __device__ int64_t own_row(int first) const {
-    return (row0 + first + warp) * args.delta.value_heads + head;
+  __device__ int64_t row_of(int row) const {
+    return (row0 + row) * args.delta.value_heads + head;
+  }
+  // The gates of a row are a thread's that convolves nothing.
+  __device__ unsigned gate_row() const {
+    return static_cast<unsigned>(thread) - kConvThreads;
   }
   // Where the thread's part of a state begins; key j follows j * kDim further on.
   __device__ int state_offset() const {
@@ -297,7 +320,7 @@ struct Head {
   Convolution<kHistory> convolution;
   float log_decay, dt_bias;
   bf16* window = nullptr;
-  uint32_t now[kRows];
+  uint32_t now[kRows] = {};
   float a = 0, b = 0;
   uint2 z = make_uint2(0, 0);
 };
