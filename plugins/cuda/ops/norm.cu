@@ -39,26 +39,36 @@ struct Norm {
 
 constexpr int kWarpThreads = 128;  // of norm_warp: four rows
 constexpr int kAnyThreads = 256;
+// Up to so many rows are asked for together with the number of them that counts: one way to memory
+// and back, not two. More could be much reading for nothing.
+constexpr int kFewRows = 32;
 
 __device__ __forceinline__ int rows_to_do(const Norm& a) {
   return active_rows(a.rows / a.heads, a.row_count) * a.heads;
+}
+
+// *row_count, asked for here and now and not where it is used.
+__device__ __forceinline__ int ask_row_count(const Norm& a) {
+  int count = a.rows;
+  if (a.row_count) asm volatile("ld.global.s32 %0, [%1];" : "=r"(count) : "l"(a.row_count));
+  return count;
 }
 
 __device__ __forceinline__ float inverse_rms(float squares, const Norm& a) {
   return rsqrtf(squares / static_cast<float>(a.width) + a.epsilon);
 }
 
-// The sum over the block, in every thread.
-__device__ __forceinline__ float block_sum(float value) {
-  __shared__ float warps[32];
+// The sum over the block, in every thread. `place`: 0 and 1 in turn.
+__device__ __forceinline__ float block_sum(float value, int place) {
+  __shared__ float warps[2][32];
   const unsigned lane = threadIdx.x % 32;
   value = warp_sum(value);
-  if (lane == 0) warps[threadIdx.x / 32] = value;
+  if (lane == 0) warps[place][threadIdx.x / 32] = value;
   __syncthreads();
-  return warp_sum(lane < (blockDim.x + 31) / 32 ? warps[lane] : 0.0f);
+  return warp_sum(lane < (blockDim.x + 31) / 32 ? warps[place][lane] : 0.0f);
 }
 
-// kValues consecutive values of x at `first`, with delta added and stored where there is one.
+// kValues consecutive values of x at `first`, with delta added where there is one.
 template <class X, class Y, int kValues>
 __device__ __forceinline__ void load_sum(const Norm& a, int64_t row, int64_t first,
                                          float (&v)[kValues]) {
@@ -68,7 +78,11 @@ __device__ __forceinline__ void load_sum(const Norm& a, int64_t row, int64_t fir
   load_typed(static_cast<const Y*>(a.delta) + row * a.width + first, d);
 #pragma unroll
   for (int i = 0; i < kValues; ++i) v[i] = to_float(from_float<X>(v[i] + d[i]));
-  store_typed(static_cast<X*>(a.sum) + row * a.x_stride + first, v);
+}
+template <class X, int kValues>
+__device__ __forceinline__ void store_sum(const Norm& a, int64_t row, int64_t first,
+                                          const float (&v)[kValues]) {
+  if (a.delta) store_typed(static_cast<X*>(a.sum) + row * a.x_stride + first, v);
 }
 
 template <class X, class Y, int kStrips>
@@ -81,26 +95,45 @@ __global__ void __launch_bounds__(1024) norm_block(const Norm a) {
   for (int s = 0; s < kStrips; ++s) {
     if (a.y && first + s * strip < a.width) load_typed(a.weight + first + s * strip, weight[s]);
   }
-  pdl_wait();
   const int64_t row = blockIdx.x;
-  if (row >= rows_to_do(a)) return;
-  float v[kStrips][8];
-  float squares = 0;
+  const bool few = a.rows <= kFewRows;
+  // The rehearsal comes first, on nothing: no row is loaded, nothing stored. Code that is new to a
+  // multiprocessor comes from memory piece by piece; so it comes before the wait.
+#pragma unroll 1
+  for (bool live = !few;; live = true) {
+    int count = a.rows;
+    if (live) {
+      pdl_wait();
+      if (!few && row >= rows_to_do(a)) return;
+      count = ask_row_count(a);
+    }
+    float v[kStrips][8] = {};
 #pragma unroll
-  for (int s = 0; s < kStrips; ++s) {
-    if (first + s * strip >= a.width) continue;
-    load_sum<X, Y>(a, row, first + s * strip, v[s]);
+    for (int s = 0; s < kStrips; ++s) {
+      if (live && first + s * strip < a.width) load_sum<X, Y>(a, row, first + s * strip, v[s]);
+    }
+    if (row >= count) return;
+    float squares = 0;
 #pragma unroll
-    for (int i = 0; i < 8; ++i) squares += v[s][i] * v[s][i];
-  }
-  if (!a.y) return;
-  const float factor = inverse_rms(block_sum(squares), a);
+    for (int s = 0; s < kStrips; ++s) {
+      if (first + s * strip >= a.width) continue;
+      if (live) store_sum<X>(a, row, first + s * strip, v[s]);
 #pragma unroll
-  for (int s = 0; s < kStrips; ++s) {
-    if (first + s * strip >= a.width) continue;
+      for (int i = 0; i < 8; ++i) squares += v[s][i] * v[s][i];
+    }
+    if (!a.y) {
+      if (live) return;
+      continue;
+    }
+    const float factor = inverse_rms(block_sum(squares, live), a);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) v[s][i] *= factor * weight[s][i];
-    store_typed(static_cast<Y*>(a.y) + row * a.y_stride + first + s * strip, v[s]);
+    for (int s = 0; s < kStrips; ++s) {
+      if (first + s * strip >= a.width) continue;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) v[s][i] *= factor * weight[s][i];
+      if (live) store_typed(static_cast<Y*>(a.y) + row * a.y_stride + first + s * strip, v[s]);
+    }
+    if (live) return;
   }
 }
 
@@ -123,6 +156,7 @@ __global__ void __launch_bounds__(kWarpThreads) norm_warp(const Norm a) {
     if (first + s * 128 >= a.width) continue;
     if (a.z) load_typed(static_cast<const Y*>(a.z) + row * a.width + first + s * 128, z[s]);
     load_sum<X, Y>(a, row, first + s * 128, v[s]);
+    store_sum<X>(a, row, first + s * 128, v[s]);
 #pragma unroll
     for (int i = 0; i < 4; ++i) squares += v[s][i] * v[s][i];
   }
@@ -150,10 +184,11 @@ __global__ void __launch_bounds__(kAnyThreads) norm_any(const Norm a) {
   for (int i = static_cast<int>(threadIdx.x); i < a.width; i += kAnyThreads) {
     float v[1];
     load_sum<X, Y>(a, row, i, v);
+    store_sum<X>(a, row, i, v);
     squares += v[0] * v[0];
   }
   if (!a.y) return;
-  const float factor = inverse_rms(block_sum(squares), a);
+  const float factor = inverse_rms(block_sum(squares, 0), a);
   const X* x = static_cast<const X*>(a.delta ? a.sum : a.x) + row * a.x_stride;
   for (int i = static_cast<int>(threadIdx.x); i < a.width; i += kAnyThreads) {
     float v = to_float(x[i]) * factor * a.weight[i];
