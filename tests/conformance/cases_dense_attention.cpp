@@ -55,15 +55,20 @@ void rope(Case& c, frt_dtype dtype, const Rope& shape) {
   c.compare(qk, tolerance_of(dtype));
 }
 
-void norm_qkv(Case& c, frt_dtype dtype, const Rope& shape, int32_t inputs) {
+// Adaptive: of a sequence's rows the first two take the other condition.
+void norm_qkv(Case& c, frt_dtype x_dtype, frt_dtype dtype, const Rope& shape, int32_t inputs,
+              bool adaptive) {
   const int32_t rows = shape.count * shape.rows;
   const int32_t q_width = shape.heads * shape.head_dim;
   const int32_t kv_width = 2 * shape.kv_heads * shape.head_dim;
   const Packing packing =
       dtype == FRT_DTYPE_F32 ? Packing{"f32", FRT_WEIGHT_F32} : Packing{"bf16", FRT_WEIGHT_BF16};
   const RopeTensors tensors(c, shape);
-  Tensor& x = c.normal("x", dtype, static_cast<int64_t>(rows) * inputs, 2.0f);
+  Tensor& x = c.normal("x", x_dtype, static_cast<int64_t>(rows) * inputs, 2.0f);
   Tensor& norm = c.normal("norm", FRT_DTYPE_F32, inputs, 0.3f, 1.0f);
+  Tensor& modulation = c.normal("modulation", FRT_DTYPE_F32, int64_t{3} * inputs, 0.5f);
+  Tensor& clean = c.normal("clean modulation", FRT_DTYPE_F32, int64_t{3} * inputs, 0.5f);
+  Tensor& clean_rows = c.integers("clean rows", {2});
   Tensor& normed = c.output("normed", dtype, static_cast<int64_t>(rows) * inputs);
   const Weight q_weight = c.weight("q weight", packing, q_width, inputs);
   const Weight kv_weight = c.weight("kv weight", packing, kv_width, inputs);
@@ -76,12 +81,21 @@ void norm_qkv(Case& c, frt_dtype dtype, const Rope& shape, int32_t inputs) {
                              list[0] = {Case::at(q_weight, at), nullptr, 0, 0, at(q), q_width};
                              list[1] = {Case::at(kv_weight, at), nullptr, 0, 0, at(kv), kv_width};
                              args.products.struct_size = sizeof(args.products);
-                             args.products.x_dtype = args.products.dtype = dtype;
+                             args.products.x_dtype = x_dtype;
+                             args.products.dtype = dtype;
                              args.products.rows = rows;
                              args.products.part_count = 2;
                              args.products.norm.kind = FRT_NORM_RMS;
                              args.products.norm.epsilon = 1e-6f;
                              args.products.norm.weight = at.operator()<float>(norm);
+                             if (adaptive) {
+                               args.products.norm.kind = FRT_NORM_ADAPTIVE;
+                               frt_modulation& m = args.products.norm.modulation;
+                               m.rows = at.operator()<float>(modulation);
+                               m.clean = at.operator()<float>(clean);
+                               m.clean_rows = at.operator()<int32_t>(clean_rows);
+                               m.period = shape.rows;
+                             }
                              args.products.x = at(x);
                              args.products.normed = at(normed);
                              args.products.parts = list;
@@ -243,12 +257,17 @@ void add_dense_attention_cases(Suite& suite) {
       const std::string name = type + "shape " + std::to_string(i);
       suite.add(FRT_OP_ROPE + name, [=](Case& c) { rope(c, dtype, shape); });
       if (shape.queries) {
-        suite.add(FRT_OP_NORM_QKV + name, [=](Case& c) { norm_qkv(c, dtype, shape, 64); });
+        suite.add(FRT_OP_NORM_QKV + name,
+                  [=](Case& c) { norm_qkv(c, dtype, dtype, shape, 64, false); });
+        suite.add(FRT_OP_NORM_QKV + name + " adaptive",
+                  [=](Case& c) { norm_qkv(c, FRT_DTYPE_F32, dtype, shape, 72, true); });
       }
     }
     const Rope expert{1, 50, 8, 1, 256, 1, {562}, 700};
-    suite.add(FRT_OP_NORM_QKV + type + "expert",
-              [=](Case& c) { norm_qkv(c, dtype, expert, 1024); });
+    for (const bool adaptive : {false, true}) {
+      suite.add(FRT_OP_NORM_QKV + type + "expert" + (adaptive ? " adaptive" : ""),
+                [=](Case& c) { norm_qkv(c, dtype, dtype, expert, 1024, adaptive); });
+    }
   }
   suite.add(FRT_OP_DENSE_ATTENTION " refusals", refusals);
 }
