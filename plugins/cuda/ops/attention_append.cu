@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kRowWarps * 32)
       if (vector < args.heads) {
         float x[8];
         widen_lane(raw[i], x);
-        rotate_lanes(args, args.q_norm, turns, x);
+        rotate_lanes(args, load_norm(args, args.q_norm), turns, x);
         if (at < args.head_dim) {
           store_floats<8>(
               static_cast<bf16*>(args.q_out) + (row * args.heads + vector) * args.head_dim + at, x,

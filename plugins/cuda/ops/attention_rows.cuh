@@ -138,36 +138,52 @@ constexpr int kMostTurns = 128;
 
 // turns[j] = cos, sin of float(position) * inv_freq[j], times rope_scale, for every `step`-th j
 // from `first` on. The full-range functions: angles reach the positions, hundreds of thousands.
+// `known`: inv_freq[first], if the caller has it.
 __device__ __forceinline__ void make_turns(const frt_attention_append_args& args, int position,
-                                           int first, int step, float2* turns) {
+                                           int first, int step, float2* turns,
+                                           const float* known = nullptr) {
   for (int j = first; j < args.rotary_dim / 2; j += step) {
+    const float frequency = known && j == first ? *known : args.inv_freq[j];
     float sine, cosine;
-    sincosf(static_cast<float>(position) * args.inv_freq[j], &sine, &cosine);
+    sincosf(static_cast<float>(position) * frequency, &sine, &cosine);
     turns[j] = make_float2(cosine * args.rope_scale, sine * args.rope_scale);
   }
+}
+
+// A lane's eight elements of a norm's weight (constants: before pdl_wait()), or no norm.
+struct LaneNorm {
+  bool present;
+  float weight[8];
+};
+__device__ __forceinline__ LaneNorm load_norm(const frt_attention_append_args& args,
+                                              const float* weight) {
+  const int at = static_cast<int>(threadIdx.x) % 32 * 8;
+  LaneNorm norm{weight != nullptr, {}};
+  if (!norm.present || at >= args.head_dim) return norm;
+  const auto low = load_vector<float, 4>(weight + at);
+  const auto high = load_vector<float, 4>(weight + at + 4);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    norm.weight[i] = low.values[i];
+    norm.weight[4 + i] = high.values[i];
+  }
+  return norm;
 }
 
 // One warp: x = rope(rms_norm(x) * weight), the norm only with a weight. Lane l holds elements 8 l
 // .. 8 l + 7, zeros behind the last; partners of a rotation lie in the same place of another lane.
 __device__ __forceinline__ void rotate_lanes(const frt_attention_append_args& args,
-                                             const float* weight, const float2* turns,
+                                             const LaneNorm& norm, const float2* turns,
                                              float (&x)[8]) {
   const int at = static_cast<int>(threadIdx.x) % 32 * 8;
-  if (weight) {
+  if (norm.present) {
     float squares = 0;
 #pragma unroll
     for (int i = 0; i < 8; ++i) squares += x[i] * x[i];
     const float factor =
-        1.0f / sqrtf(warp_sum(squares) / static_cast<float>(args.head_dim) + args.epsilon);
-    if (at < args.head_dim) {
-      const auto low = load_vector<float, 4>(weight + at);
-      const auto high = load_vector<float, 4>(weight + at + 4);
+        rsqrtf(warp_sum(squares) / static_cast<float>(args.head_dim) + args.epsilon);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        x[i] *= factor * low.values[i];
-        x[4 + i] *= factor * high.values[i];
-      }
-    }
+    for (int i = 0; i < 8; ++i) x[i] *= factor * norm.weight[i];
   }
   const int half = args.rotary_dim / 2;
   if (half == 0) return;
@@ -207,7 +223,7 @@ __device__ __forceinline__ void store_lane(const frt_attention_append_args& args
   const int block = rows.block(position);
   float x[8];
   widen_lane(raw, x);
-  if (key) rotate_lanes(args, args.k_norm, turns, x);
+  if (key) rotate_lanes(args, load_norm(args, args.k_norm), turns, x);
   const int at = static_cast<int>(threadIdx.x) % 32 * 8;
   if (at >= args.head_dim || block < 0) return;
   const int64_t row_bytes =

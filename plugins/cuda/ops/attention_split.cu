@@ -17,7 +17,11 @@
 // depend neither on its batch nor on the rows beside it.
 //
 // With an append (the fused form) each block norms and rotates its own queries, and the block whose
-// split holds a new position makes its key and value, stores them and then reads them back.
+// split holds a new position makes its key and value, stores them, and takes them into its first
+// tile from shared memory.
+//
+// Behind a product the kernel is let in when all that is older is complete (Stream::settled()):
+// then everything but the new rows is under way, or made, before the wait.
 #include <algorithm>
 
 #include "attention.hpp"
@@ -38,6 +42,9 @@ struct SplitArgs {
   frt_attention_args attention;
   frt_attention_append_args append;  // of the fused form
   int fused;
+  int early;       // caches and sequences may be read before pdl_wait(): Stream::settled()
+  int group;       // heads of a key/value head
+  int blocks;      // of one split
   int most;        // splits a row may have
   int room;        // splits there is room for: all that max_rows positions can have
   float* parts;    // (count * rows, heads, room, head_dim): sums of weighted values
@@ -55,11 +62,23 @@ __host__ __device__ inline int split_length(int seen, int most) {
 struct Range {
   int row, row_end;
   int start, stop;
+  int length;  // of a split
 };
 
 struct Sequence {
   int length, position, slot;
 };
+
+__device__ __forceinline__ Sequence load_sequence(const frt_sequences& sequences, int b) {
+  return {min(__ldcg(sequences.length + b), sequences.rows), __ldcg(sequences.position + b),
+          __ldcg(sequences.slot + b)};
+}
+
+// The first frequency that this lane turns by: a constant.
+__device__ __forceinline__ float first_frequency(const SplitArgs& p) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  return p.fused && lane < p.append.rotary_dim / 2 ? p.append.inv_freq[lane] : 0.0f;
+}
 
 // Rows of different split length go one after the other (part 0, part 1); there are at most two
 // such lengths among the rows of a block, because lengths change every most * kSplitStep positions.
@@ -74,26 +93,46 @@ __device__ __forceinline__ Range range_of(const SplitArgs& p, const Sequence& se
   Range range;
   range.row = part == 0 ? row : middle;
   range.row_end = part == 0 ? middle : row_end;
-  range.start = range.stop = 0;
+  range.start = range.stop = range.length = 0;
   if (range.row < range.row_end) {
-    const int length = length_of(range.row);
-    range.start = split * length;
-    range.stop =
-        min(range.start + length, seen_positions(sequence.position, range.row_end - 1, max_rows));
+    range.length = length_of(range.row);
+    range.start = split * range.length;
+    range.stop = min(range.start + range.length,
+                     seen_positions(sequence.position, range.row_end - 1, max_rows));
   }
   return range;
 }
 
 // Shared memory of a block.
-template <int kDim>
+template <int kDim, class KV>
 struct alignas(16) Shared {
   static constexpr int kPitch = kDim + 4;  // floats between the sums of two queries
   uint4 queries[kDim];                     // (kDim / 32, lane): fragments
   float2 states[kWarps][kQueries];         // largest score, sum
   union {
     float sums[kWarps][kQueries][kPitch];
-    float2 turns[kWarps][kMostTurns];  // before there are sums
+    struct {  // before there are sums
+      float2 turns[kWarps][kMostTurns];
+      alignas(16) std::byte keys[kSplitRows][Shape<kDim, KV>::kBytes];  // new rows
+      alignas(16) std::byte values[kSplitRows][Shape<kDim, KV>::kBytes];
+    } fresh;
   };
+};
+
+// The rotation of the row that a warp has made last, in shared memory.
+struct Turns {
+  float2* at;
+  float frequency;  // of first_frequency()
+  int row;
+
+  __device__ __forceinline__ void make(const frt_attention_append_args& args, int position,
+                                       int wanted) {
+    if (row == wanted) return;
+    row = wanted;
+    __syncwarp();
+    make_turns(args, position + wanted, static_cast<int>(threadIdx.x) % 32, 32, at, &frequency);
+    __syncwarp();
+  }
 };
 
 // The queries of a block as fragments in shared memory.
@@ -117,40 +156,43 @@ __device__ __forceinline__ void fill_queries(const SplitArgs& p, int b, int kv_h
   }
 }
 
-// The same, normed and rotated here; `write`: to q_out, too. `turns`: of this warp.
-template <int kDim, class KV>
-__device__ __forceinline__ void rotate_queries(const SplitArgs& p, int b, int kv_head, int first,
-                                               int count, int position, bool write, uint4* queries,
-                                               float2* turns) {
+// The same, normed and rotated here, in two steps. A warp has the queries warp, warp + kWarps.
+constexpr int kWarpQueries = kQueries / kWarps;
+
+template <int kDim>
+__device__ __forceinline__ void load_queries(const SplitArgs& p, int b, int kv_head, int first,
+                                             int count, uint4 (&raw)[kWarpQueries]) {
   const frt_attention_append_args& args = p.append;
   const int group = args.heads / args.kv_heads;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  constexpr int kEach = kQueries / kWarps;
-  uint4 raw[kEach];
 #pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    const int n = warp + i * kWarps, query = first + n;
+  for (int i = 0; i < kWarpQueries; ++i) {
+    const int n = threadIdx.x / 32 + i * kWarps, query = first + n;
     const int64_t row = static_cast<int64_t>(b) * args.sequences.rows + query / group;
     raw[i] = n < count ? load_lane(static_cast<const bf16*>(args.q) + row * args.q_row_stride +
                                        (kv_head * group + query % group) * args.q_head_stride,
                                    kDim)
                        : make_uint4(0, 0, 0, 0);
   }
-  int turned = -1;
+}
+
+// `write`: to q_out, too.
+template <int kDim, class KV>
+__device__ __forceinline__ void rotate_queries(const SplitArgs& p, int b, int kv_head, int first,
+                                               int count, int position, bool write,
+                                               const uint4 (&raw)[kWarpQueries],
+                                               const LaneNorm& norm, uint4* queries, Turns& turns) {
+  const frt_attention_append_args& args = p.append;
+  const int group = args.heads / args.kv_heads;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
-  for (int i = 0; i < kEach; ++i) {
+  for (int i = 0; i < kWarpQueries; ++i) {
     const int n = warp + i * kWarps, query = first + n;
     uint4 value = make_uint4(0, 0, 0, 0);
     if (n < count) {
-      if (turned != query / group) {
-        turned = query / group;
-        __syncwarp();
-        make_turns(args, position + turned, lane, 32, turns);
-        __syncwarp();
-      }
+      turns.make(args, position, query / group);
       float x[8];
       widen_lane(raw[i], x);
-      rotate_lanes(args, args.q_norm, turns, x);
+      rotate_lanes(args, norm, turns.at, x);
       value = make_uint4(pack_bf16(x[0], x[1]), pack_bf16(x[2], x[3]), pack_bf16(x[4], x[5]),
                          pack_bf16(x[6], x[7]));
       if (write && lane < kDim / 8) {
@@ -164,34 +206,64 @@ __device__ __forceinline__ void rotate_queries(const SplitArgs& p, int b, int kv
   }
 }
 
-// Keys and values of the new rows in [start, stop). Blocks of other queries of the same split store
-// the same bits at the same places.
-__device__ __forceinline__ void append_rows(const SplitArgs& p, const Sequence& sequence, int b,
-                                            int kv_head, const Range& range, float2* turns) {
-  const frt_attention_append_args& args = p.append;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int64_t width = static_cast<int64_t>(args.kv_heads) * args.head_dim;
-  int task = 0;
-  for (int q = max(0, range.start - sequence.position); q < sequence.length; ++q) {
-    const int position = sequence.position + q;
-    if (position >= range.stop) break;
-    if (position < 0) continue;
-    const int64_t at =
-        (static_cast<int64_t>(b) * args.sequences.rows + q) * width + kv_head * args.head_dim;
-    // From the last warp down: the first ones have more queries to rotate.
-    if (kWarps - 1 - task++ % kWarps == warp) {
-      const uint4 raw = load_lane(static_cast<const bf16*>(args.k) + at, args.head_dim);
-      __syncwarp();
-      make_turns(args, position, lane, 32, turns);
-      __syncwarp();
-      store_lane(args, raw, true, sequence.slot, position, kv_head, turns);
-    }
-    if (kWarps - 1 - task++ % kWarps == warp) {
-      const uint4 raw = load_lane(static_cast<const bf16*>(args.v) + at, args.head_dim);
-      store_lane(args, raw, false, sequence.slot, position, kv_head, turns);
+// The new keys and values in a block's range, shared out to its warps one by one, a key and a value
+// of each row. From the last warp down: the first ones have more queries to rotate.
+class NewRows {
+ public:
+  __device__ __forceinline__ NewRows(const SplitArgs& p, const Sequence& sequence, int b,
+                                     int kv_head, const Range& range)
+      : args_(p.append),
+        sequence_(sequence),
+        kv_head_(kv_head),
+        first_(max(0, range.start - sequence.position)),
+        end_(min(sequence.length, range.stop - sequence.position)),
+        task_(kWarps - 1 - static_cast<int>(threadIdx.x) / 32),
+        from_((static_cast<int64_t>(b) * p.append.sequences.rows * p.append.kv_heads + kv_head) *
+              p.append.head_dim) {}
+
+  // Asks for the key or value that is this warp's next.
+  __device__ __forceinline__ void load() {
+    if (row() >= end_) return;
+    const auto* tensor = static_cast<const bf16*>(key() ? args_.k : args_.v);
+    raw_ = load_lane(tensor + from_ + static_cast<int64_t>(row()) * args_.kv_heads * args_.head_dim,
+                     args_.head_dim);
+  }
+  // To the cache and to shared memory, one after the other. Blocks of other queries of the same
+  // split store the same bits at the same places.
+  template <int kDim, class KV>
+  __device__ __forceinline__ void store(Shared<kDim, KV>& shared, Turns& turns) {
+    for (; row() < end_; task_ += kWarps, load()) {
+      float x[8];
+      widen_lane(raw_, x);
+      if (key()) {
+        turns.make(args_, sequence_.position, row());
+        rotate_lanes(args_, load_norm(args_, args_.k_norm), turns.at, x);
+      }
+      const int at = static_cast<int>(threadIdx.x) % 32 * 8;
+      if (at >= kDim) continue;
+      const float scale = key() ? args_.k_scale : args_.v_scale;
+      auto* kept = key() ? shared.fresh.keys[row()] : shared.fresh.values[row()];
+      store_floats<8>(reinterpret_cast<KV*>(kept) + at, x, scale);
+      const SlotRows rows(args_.blocks, sequence_.slot);
+      const int position = sequence_.position + row(), block = rows.block(position);
+      if (block < 0) continue;
+      const int64_t row_bytes = static_cast<int64_t>(args_.kv_heads) * Shape<kDim, KV>::kBytes;
+      std::byte* place = static_cast<std::byte*>(key() ? args_.keys : args_.values) +
+                         rows.base(block, position, row_bytes) + position * row_bytes;
+      store_floats<8>(reinterpret_cast<KV*>(place) + kv_head_ * kDim + at, x, scale);
     }
   }
-}
+
+ private:
+  __device__ __forceinline__ int row() const { return first_ + task_ / 2; }
+  __device__ __forceinline__ bool key() const { return task_ % 2 == 0; }
+
+  const frt_attention_append_args& args_;
+  const Sequence& sequence_;
+  int kv_head_, first_, end_, task_;
+  int64_t from_;
+  uint4 raw_ = make_uint4(0, 0, 0, 0);
+};
 
 __device__ __forceinline__ void add_weighted(float4& to, const float4& from, float weight) {
   to.x += from.x * weight;
@@ -230,46 +302,55 @@ template <int kDim, class KV>
 __global__ void __launch_bounds__(kWarps * 32, sizeof(KV) == 2 ? 2 : 3)
     split_kernel(const __grid_constant__ SplitArgs p) {
   using S = Shape<kDim, KV>;
-  __shared__ Shared<kDim> shared;
+  __shared__ Shared<kDim, KV> shared;
   const frt_attention_args& args = p.attention;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const int group = args.heads / args.kv_heads;
-  const int blocks = (args.sequences.rows * group + kQueries - 1) / kQueries;
-  const int first = static_cast<int>(blockIdx.x) % blocks * kQueries;
-  const int split = static_cast<int>(blockIdx.x) / blocks;
   const int kv_head = blockIdx.y, b = blockIdx.z;
+  Sequence sequence{};
+  if (p.early) sequence = load_sequence(args.sequences, b);
+  const float frequency = first_frequency(p);
+  const int group = p.group;
+  const int split = p.blocks == 1 ? blockIdx.x : static_cast<int>(blockIdx.x) / p.blocks;
+  const int first = (static_cast<int>(blockIdx.x) - split * p.blocks) * kQueries;
+  const auto row_of = [&](int query) { return args.sequences.rows == 1 ? 0 : query / group; };
 
   // With blocks: where this warp's first rows are is asked before the wait, by a length and a
   // position that may be of the step before. Most often that is the right block, and the table
   // costs no time.
   const bool in_blocks = args.blocks.table != nullptr;
-  int slot = 0, expected = -1, block = 0;
-  if (in_blocks) {
-    slot = __ldcg(args.sequences.slot + b);
+  int expected = -1, block = 0;
+  if (in_blocks && !p.early) {
+    const int slot = __ldcg(args.sequences.slot + b);
     const int seen = seen_positions(__ldcg(args.sequences.position + b), 0, args.max_rows);
     if (__ldcg(args.sequences.length + b) > 0) {
       expected = min(split * split_length(seen, p.most) + warp * kTile, args.max_rows - 1);
       block = SlotRows(args.blocks, slot).block(expected);
     }
   }
-  pdl_wait();
-  // Only now: the merging kernel relies on it that whatever was written before this kernel is
-  // there.
-  pdl_trigger();
-
-  Sequence sequence;
-  sequence.length = active_length(args.sequences, b);
-  sequence.position = __ldcg(args.sequences.position + b);
-  sequence.slot = in_blocks ? slot : args.sequences.slot[b];
+  LaneNorm norm{};
+  if (p.fused) norm = load_norm(p.append, p.append.q_norm);
+  // The trigger comes after the wait: the merging kernel relies on it that whatever was written
+  // before this kernel is there.
+  const auto wait = [] {
+    pdl_wait();
+    pdl_trigger();
+  };
+  if (!p.early) {
+    wait();
+    sequence = load_sequence(args.sequences, b);
+  }
   const int count = min(kQueries, sequence.length * group - first);
-  if (count <= 0) return;
-  const int row = first / group, row_end = (first + count - 1) / group + 1;
+  const int row = row_of(first), row_end = row_of(first + count - 1) + 1;
   int part = 0;
-  Range range = range_of(p, sequence, row, row_end, split, 0);
-  if (range.start >= range.stop) {
+  Range range{};
+  if (count > 0) range = range_of(p, sequence, row, row_end, split, 0);
+  if (count > 0 && range.start >= range.stop) {
     part = 1;
     range = range_of(p, sequence, row, row_end, split, 1);
-    if (range.start >= range.stop) return;
+  }
+  if (range.start >= range.stop) {
+    if (p.early) wait();
+    return;
   }
 
   const SlotRows rows(args.blocks, sequence.slot);
@@ -290,26 +371,39 @@ __global__ void __launch_bounds__(kWarps * 32, sizeof(KV) == 2 ? 2 : 3)
   const auto load_next_values = [&] {
     load_values<kDim, KV>(v, walk.rows_of(args.values), stride, next, range.stop);
   };
-  const bool early = !p.fused || min(next + kTile, range.stop) <= sequence.position;
-  if (early && next < range.stop) {
+  if (next < range.stop) {
     load_next_keys();
     load_next_values();
   }
   if (p.fused) {
-    float2* turns = shared.turns[warp];
-    rotate_queries<kDim, KV>(p, b, kv_head, first, count, sequence.position, split == 0,
+    Turns turns{shared.fresh.turns[warp], frequency, -1};
+    turns.make(p.append, sequence.position, row_of(first + min(warp, count - 1)));
+    if (p.early) wait();
+    uint4 raw[kWarpQueries];
+    load_queries<kDim>(p, b, kv_head, first, count, raw);
+    NewRows made(p, sequence, b, kv_head, range);
+    made.load();
+    rotate_queries<kDim, KV>(p, b, kv_head, first, count, sequence.position, split == 0, raw, norm,
                              shared.queries, turns);
-    append_rows(p, sequence, b, kv_head, range, turns);
+    made.store(shared, turns);
     if (part == 0) {
-      append_rows(p, sequence, b, kv_head, range_of(p, sequence, row, row_end, split, 1), turns);
+      NewRows later(p, sequence, b, kv_head, range_of(p, sequence, row, row_end, split, 1));
+      later.load();
+      later.store(shared, turns);
     }
   } else {
+    if (p.early) wait();
     fill_queries<kDim, KV>(p, b, kv_head, first, count, shared.queries);
   }
   __syncthreads();
-  if (!early && next < range.stop) {
-    load_next_keys();
-    load_next_values();
+  if (p.fused) {
+    if (next < range.stop && min(next + kTile, range.stop) > sequence.position) {
+      take_new_keys<kDim, KV>(k, shared.fresh.keys[0], sequence.position, sequence.length, next,
+                              range.stop);
+      take_new_values<kDim, KV>(v, shared.fresh.values[0], sequence.position, sequence.length, next,
+                                range.stop);
+    }
+    __syncthreads();  // sums take their place
   }
 
   const float scale = args.scale * (sizeof(KV) == 1 ? args.k_scale : 1.0f) * 1.4426950408889634f;
@@ -317,7 +411,7 @@ __global__ void __launch_bounds__(kWarps * 32, sizeof(KV) == 2 ? 2 : 3)
     int visible[2];  // positions that queries 2t, 2t+1 see
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const int n = 2 * t + i, r = (first + n) / group;
+      const int n = 2 * t + i, r = row_of(first + n);
       const bool ours = n < count && r >= range.row && r < range.row_end;
       visible[i] = ours ? seen_positions(sequence.position, r, args.max_rows) : 0;
     }
@@ -384,31 +478,41 @@ __global__ void __launch_bounds__(kWarps * 32, sizeof(KV) == 2 ? 2 : 3)
       }
     }
     __syncthreads();
-    for (int i = threadIdx.x; i < count * (kDim / 4); i += kWarps * 32) {
-      const int n = i / (kDim / 4), at = i % (kDim / 4) * 4;
-      const int r = (first + n) / group;
+    for (int n = warp; n < count; n += kWarps) {
+      const int query = first + n, r = row_of(query);
       if (r < range.row || r >= range.row_end) continue;
       const int seen = seen_positions(sequence.position, r, args.max_rows);
       if (range.start >= seen) continue;
-      float most = -INFINITY;
-      for (int w = 0; w < warps; ++w) most = fmaxf(most, shared.states[w][n].x);
-      float4 merged = make_float4(0, 0, 0, 0);
-      float total = 0;
-      for (int w = 0; w < warps; ++w) {
-        const float2 state = shared.states[w][n];
-        const float weight = exp2_fast(state.x - most);
-        add_weighted(merged, *reinterpret_cast<const float4*>(shared.sums[w][n] + at), weight);
-        total += state.y * weight;
+      float most = -INFINITY, total = 0, weights[kWarps];
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) {
+        weights[w] = w < warps ? shared.states[w][n].x : -INFINITY;
+        most = fmaxf(most, weights[w]);
+      }
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) {
+        weights[w] = exp2_fast(weights[w] - most);
+        if (w < warps) total += shared.states[w][n].y * weights[w];
       }
       const int64_t out = static_cast<int64_t>(b) * args.sequences.rows + r;
-      const int head = kv_head * group + (first + n) % group;
-      if (seen <= split_length(seen, p.most)) {
-        const float v_scale = sizeof(KV) == 1 ? args.v_scale : 1.0f;
-        store_result(args, out, head, at, merged, v_scale / total, load_gate(args, out, head, at));
-      } else {
-        const int64_t index = (out * args.heads + head) * p.room + split;
-        *reinterpret_cast<float4*>(p.parts + index * kDim + at) = merged;
-        if (at == 0) p.states[index] = make_float2(most, total);
+      const int head = kv_head * group + query - r * group;
+      const int64_t index = (out * args.heads + head) * p.room + split;
+      for (int at = lane * 4; at < kDim; at += 128) {
+        float4 merged = make_float4(0, 0, 0, 0);
+#pragma unroll
+        for (int w = 0; w < kWarps; ++w) {
+          if (w >= warps) break;
+          add_weighted(merged, *reinterpret_cast<const float4*>(shared.sums[w][n] + at),
+                       weights[w]);
+        }
+        if (seen <= range.length) {
+          const float v_scale = sizeof(KV) == 1 ? args.v_scale : 1.0f;
+          store_result(args, out, head, at, merged, v_scale / total,
+                       load_gate(args, out, head, at));
+        } else {
+          *reinterpret_cast<float4*>(p.parts + index * kDim + at) = merged;
+          if (at == 0) p.states[index] = make_float2(most, total);
+        }
       }
     }
     if (part == 1) return;
@@ -451,59 +555,67 @@ __global__ void __launch_bounds__(kMergeThreads) merge_kernel(const __grid_const
   const int splits = active ? (seen + length - 1) / length : 0;
   const int64_t out = static_cast<int64_t>(b) * args.sequences.rows + row;
   const Gate gate = active && strand == 0 ? load_gate(args, out, head, column * 4) : Gate{};
-  pdl_wait();
-  if (splits < 2) return;
-
   const int64_t index = (out * args.heads + head) * p.room;
   const float4* parts = reinterpret_cast<const float4*>(p.parts + index * kDim) + column;
-  float2 state[kMostSplits / 32];
-  float most = -INFINITY;
+  // The rehearsal comes first, on nothing (norm.cu).
+#pragma unroll 1
+  for (bool live = splits < 2;; live = true) {
+    if (live) {
+      pdl_wait();
+      if (splits < 2) return;
+    }
+    const int there = live ? splits : 0;
+    float2 state[kMostSplits / 32];
+    float most = -INFINITY;
 #pragma unroll
-  for (int i = 0; i < kMostSplits / 32; ++i) {
-    const int s = lane + 32 * i;
-    state[i] = s < splits ? __ldcg(p.states + index + s) : make_float2(-INFINITY, 0);
-    most = fmaxf(most, state[i].x);
-  }
-  float4 ahead[kAhead];
+    for (int i = 0; i < kMostSplits / 32; ++i) {
+      const int s = lane + 32 * i;
+      state[i] = s < there ? __ldcg(p.states + index + s) : make_float2(-INFINITY, 0);
+      most = fmaxf(most, state[i].x);
+    }
+    float4 ahead[kAhead];
 #pragma unroll
-  for (int i = 0; i < kAhead; ++i) {
-    const int s = strand + i * kStrands;
-    ahead[i] = s < splits ? __ldcg(parts + s * kColumns) : make_float4(0, 0, 0, 0);
-  }
-  most = warp_max(most);
-  float total = 0;
+    for (int i = 0; i < kAhead; ++i) {
+      const int s = strand + i * kStrands;
+      ahead[i] = s < there ? __ldcg(parts + s * kColumns) : make_float4(0, 0, 0, 0);
+    }
+    most = warp_max(most);
+    float total = 0;
 #pragma unroll
-  for (int i = 0; i < kMostSplits / 32; ++i) {
-    const float weight = exp2_fast(state[i].x - most);
-    if (threadIdx.x < 32) weights[lane + 32 * i] = weight;
-    total += weight * state[i].y;
-  }
-  total = warp_sum(total);
-  __syncthreads();
+    for (int i = 0; i < kMostSplits / 32; ++i) {
+      const float weight = exp2_fast(state[i].x - most);
+      if (threadIdx.x < 32) weights[lane + 32 * i] = weight;
+      total += weight * state[i].y;
+    }
+    total = warp_sum(total);
+    __syncthreads();
 
-  float4 o = make_float4(0, 0, 0, 0);
+    float4 o = make_float4(0, 0, 0, 0);
 #pragma unroll
-  for (int i = 0; i < kAhead; ++i) {
-    const int s = strand + i * kStrands;
-    if (s < splits) add_weighted(o, ahead[i], weights[s]);
-  }
-  for (int s = strand + kAhead * kStrands; s < splits; s += kStrands) {
-    add_weighted(o, __ldcg(parts + s * kColumns), weights[s]);
-  }
-  strands[threadIdx.x] = o;
-  __syncthreads();
-  if (strand != 0) return;
+    for (int i = 0; i < kAhead; ++i) {
+      const int s = strand + i * kStrands;
+      if (s < splits) add_weighted(o, ahead[i], weights[s]);
+    }
+    for (int s = strand + kAhead * kStrands; s < there; s += kStrands) {
+      add_weighted(o, __ldcg(parts + s * kColumns), weights[s]);
+    }
+    strands[threadIdx.x] = o;
+    __syncthreads();
+    if (strand == 0) {
 #pragma unroll
-  for (int i = 1; i < kStrands; ++i) add_weighted(o, strands[i * kColumns + column], 1.0f);
-  const float v_scale = args.kv_dtype == FRT_DTYPE_F8_E4M3 ? args.v_scale : 1.0f;
-  store_result(args, out, head, column * 4, o, v_scale / total, gate);
+      for (int i = 1; i < kStrands; ++i) add_weighted(o, strands[i * kColumns + column], 1.0f);
+      const float v_scale = args.kv_dtype == FRT_DTYPE_F8_E4M3 ? args.v_scale : 1.0f;
+      if (live) store_result(args, out, head, column * 4, o, v_scale / total, gate);
+    }
+    if (live) return;
+  }
 }
 
 template <int kDim, class KV>
-void launch_shape(Stream& stream, const SplitArgs& p, int blocks) {
+void launch_shape(Stream& stream, const SplitArgs& p) {
   Grid grid;
   grid.blocks =
-      dim3(static_cast<unsigned>(blocks * p.room), static_cast<unsigned>(p.attention.kv_heads),
+      dim3(static_cast<unsigned>(p.blocks * p.room), static_cast<unsigned>(p.attention.kv_heads),
            static_cast<unsigned>(p.attention.sequences.count));
   grid.threads = dim3(kWarps * 32);
   launch(stream, grid, split_kernel<kDim, KV>, p);
@@ -517,11 +629,11 @@ void launch_shape(Stream& stream, const SplitArgs& p, int blocks) {
 }
 
 template <int kDim>
-void launch_dim(Stream& stream, const SplitArgs& p, int blocks) {
+void launch_dim(Stream& stream, const SplitArgs& p) {
   if (p.attention.kv_dtype == FRT_DTYPE_BF16) {
-    launch_shape<kDim, bf16>(stream, p, blocks);
+    launch_shape<kDim, bf16>(stream, p);
   } else {
-    launch_shape<kDim, f8e4m3>(stream, p, blocks);
+    launch_shape<kDim, f8e4m3>(stream, p);
   }
 }
 
@@ -545,15 +657,16 @@ void launch_split(Stream& stream, const frt_attention_args& args,
     p.parts = reinterpret_cast<float*>(scratch);
     p.states = reinterpret_cast<float2*>(scratch + parts);
   }
-  const int group = args.heads / args.kv_heads;
-  const int blocks = static_cast<int>(ceil_div(args.sequences.rows * group, kQueries));
+  p.early = stream.settled();
+  p.group = args.heads / args.kv_heads;
+  p.blocks = static_cast<int>(ceil_div(args.sequences.rows * p.group, kQueries));
   switch (args.head_dim) {
     case 64:
-      return launch_dim<64>(stream, p, blocks);
+      return launch_dim<64>(stream, p);
     case 128:
-      return launch_dim<128>(stream, p, blocks);
+      return launch_dim<128>(stream, p);
     default:
-      return launch_dim<256>(stream, p, blocks);
+      return launch_dim<256>(stream, p);
   }
 }
 

@@ -37,6 +37,18 @@ __device__ __forceinline__ void load_words(uint32_t (&to)[kWords], const std::by
   }
 }
 
+// The same from shared memory.
+template <int kWords, int kLoad>
+__device__ __forceinline__ void take_words(uint32_t (&to)[kWords], const std::byte* from,
+                                           int step) {
+#pragma unroll
+  for (int i = 0; i < kWords / kLoad; ++i) {
+    const auto words = *reinterpret_cast<const Vector<uint32_t, kLoad>*>(from + i * step);
+#pragma unroll
+    for (int j = 0; j < kLoad; ++j) to[kLoad * i + j] = words.values[j];
+  }
+}
+
 // What of a cache row a lane holds.
 template <int kDim, class KV>
 struct Shape {
@@ -84,6 +96,37 @@ __device__ __forceinline__ void load_values(uint32_t (&v)[4][Shape<kDim, KV>::kV
     const int position = min(first + 2 * t + i % 2 + 8 * (i / 2), stop - 1);
     load_words<S::kValueWords, S::kValueLoad>(
         v[i], values + position * stride + g * (S::kValueLoad * 4), S::kValueLoad * 32);
+  }
+}
+
+// The rows of this tile that are new, from shared memory: row `n` there is position `begin` + n.
+template <int kDim, class KV>
+__device__ __forceinline__ void take_new_keys(uint32_t (&k)[2][Shape<kDim, KV>::kKeyWords],
+                                              const std::byte* rows, int begin, int count,
+                                              int first, int stop) {
+  using S = Shape<kDim, KV>;
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int n = min(first + g + 8 * i, stop - 1) - begin;
+    if (n >= 0 && n < count) {
+      take_words<S::kKeyWords, 4>(k[i], rows + n * S::kBytes + t * 16, 64);
+    }
+  }
+}
+template <int kDim, class KV>
+__device__ __forceinline__ void take_new_values(uint32_t (&v)[4][Shape<kDim, KV>::kValueWords],
+                                                const std::byte* rows, int begin, int count,
+                                                int first, int stop) {
+  using S = Shape<kDim, KV>;
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int n = min(first + 2 * t + i % 2 + 8 * (i / 2), stop - 1) - begin;
+    if (n >= 0 && n < count) {
+      take_words<S::kValueWords, S::kValueLoad>(
+          v[i], rows + n * S::kBytes + g * (S::kValueLoad * 4), S::kValueLoad * 32);
+    }
   }
 }
 
