@@ -48,29 +48,38 @@ void convert_from(int64_t count, const Load& load, frt_dtype dtype, void* y) noe
   }
 }
 
+// Without a factor nothing is multiplied, not even by 1: that would make quiet NaNs of signalling
+// ones.
+template <class Load>
+void convert_scaled(int64_t count, const Load& load, float factor, frt_dtype dtype,
+                    void* y) noexcept {
+  if (factor == 0) return convert_from(count, load, dtype, y);
+  convert_from(
+      count, [=](int64_t i) { return load(i) * factor; }, dtype, y);
+}
+
 void convert_values(int64_t count, frt_dtype x_dtype, const void* x, float factor,
                     frt_dtype y_dtype, void* y) noexcept {
   if (x_dtype == y_dtype && factor == 0) {
     std::memmove(y, x, static_cast<std::size_t>(count * bytes_of(x_dtype)));
     return;
   }
-  const float by = factor == 0 ? 1.0f : factor;
   switch (x_dtype) {
     case FRT_DTYPE_F32:
-      return convert_from(
-          count, [=](int64_t i) { return static_cast<const float*>(x)[i] * by; }, y_dtype, y);
+      return convert_scaled(
+          count, [=](int64_t i) { return static_cast<const float*>(x)[i]; }, factor, y_dtype, y);
     case FRT_DTYPE_BF16:
-      return convert_from(
-          count, [=](int64_t i) { return bf16_to_float(static_cast<const uint16_t*>(x)[i]) * by; },
-          y_dtype, y);
+      return convert_scaled(
+          count, [=](int64_t i) { return bf16_to_float(static_cast<const uint16_t*>(x)[i]); },
+          factor, y_dtype, y);
     case FRT_DTYPE_F16:
-      return convert_from(
-          count, [=](int64_t i) { return f16_to_float(static_cast<const uint16_t*>(x)[i]) * by; },
-          y_dtype, y);
+      return convert_scaled(
+          count, [=](int64_t i) { return f16_to_float(static_cast<const uint16_t*>(x)[i]); },
+          factor, y_dtype, y);
     default:
-      return convert_from(
-          count, [=](int64_t i) { return e4m3_to_float(static_cast<const uint8_t*>(x)[i]) * by; },
-          y_dtype, y);
+      return convert_scaled(
+          count, [=](int64_t i) { return e4m3_to_float(static_cast<const uint8_t*>(x)[i]); },
+          factor, y_dtype, y);
   }
 }
 

@@ -217,6 +217,22 @@ TEST_CASE("conversions round to nearest even, saturate E4M3 and keep NaN") {
   CHECK(exact);
 }
 
+TEST_CASE("widening without a factor keeps the bits of a NaN") {
+  CpuDevice device({.threads = 1});
+  std::vector<uint16_t> x = {0x7F81, 0xFF81, 0x7FC0, 0x7FFF};  // bf16; the first two signalling
+  std::vector<uint32_t> y(x.size());
+  frt_convert_args args{};
+  args.x_dtype = FRT_DTYPE_BF16;
+  args.y_dtype = FRT_DTYPE_F32;
+  args.rows = 1;
+  args.width = static_cast<int32_t>(x.size());
+  args.x = x.data();
+  args.y = y.data();
+  args.x_stride = args.y_stride = args.width;
+  device.run(FRT_OP_CONVERT, args);
+  for (std::size_t i = 0; i < x.size(); ++i) CHECK(y[i] == static_cast<uint32_t>(x[i]) << 16);
+}
+
 TEST_CASE("rows are copied with their strides when the types are equal") {
   CpuDevice device({.threads = 2});
   for (const frt_dtype dtype : {FRT_DTYPE_F32, FRT_DTYPE_BF16}) {
