@@ -18,6 +18,7 @@
 #include "dense_attention.hpp"
 #include "dense_attention_y.cuh"
 #include "launch.cuh"
+#include "mbarrier.cuh"
 
 namespace frt::cuda {
 namespace {
@@ -39,43 +40,10 @@ __device__ __forceinline__ float exp2_of(float x) {
   return y;
 }
 
-__device__ __forceinline__ void barrier_init(uint64_t* barrier) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barrier)));
-#endif
-}
-__device__ __forceinline__ void barrier_expect(uint64_t* barrier, int bytes) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile(
-      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
-      "r"(bytes)
-      : "memory");
-#endif
-}
-__device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t parity) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile(
-      "{\n.reg .pred done;\nagain:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@!done bra again;\n}\n" ::"r"(shared_address(barrier)),
-      "r"(parity)
-      : "memory");
-#endif
-}
 // What this thread wrote to shared memory comes before what copies will write, after a barrier.
 __device__ __forceinline__ void publish_to_copies() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
-}
-__device__ __forceinline__ void copy_row(uint32_t to, const void* from, int bytes,
-                                         uint64_t* barrier) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(to),
-      "l"(from), "r"(bytes), "r"(shared_address(barrier))
-      : "memory");
 #endif
 }
 
@@ -110,8 +78,8 @@ __global__ void __launch_bounds__(kThreads)
   const int tid = static_cast<int>(threadIdx.x), warp = tid / 32, lane = tid % 32;
   const int half = warp / 4, group_row = warp % 4 * 16;
   if (tid == 0) {
-    barrier_init(ready);
-    barrier_init(ready + 1);
+    barrier_init(ready, 1);
+    barrier_init(ready + 1, 1);
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
@@ -168,7 +136,7 @@ __global__ void __launch_bounds__(kThreads)
         const int query = first + i;
         const bf16* from = static_cast<const bf16*>(a.q) + (row0 + query / group) * a.q_stride +
                            column * group + static_cast<int64_t>(query % group) * kDim;
-        copy_row(queries + i * kStride<kDim>, from, kDim * 2, ready);
+        copy_bulk(queries + i * kStride<kDim>, from, kDim * 2, ready);
         continue;
       }
       const bool value = i >= kQueries + kAllKeys;
@@ -181,7 +149,7 @@ __global__ void __launch_bounds__(kThreads)
                                      (context_row0 + key) * a.context_stride + column
                                : static_cast<const bf16*>(value ? a.v : a.k) +
                                      (row0 + key - context) * a.kv_stride + column;
-        copy_row(to, from, kDim * 2, ready + (value ? 1 : 0));
+        copy_bulk(to, from, kDim * 2, ready + (value ? 1 : 0));
       } else if (value) {
         for (int j = 0; j < kDim / 8; ++j) {
           asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(to + j * 16), "r"(0)

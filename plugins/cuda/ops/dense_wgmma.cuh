@@ -24,10 +24,12 @@
 
 #include "attention_mma.cuh"
 #include "attention_wgmma.cuh"
+#include "cluster.cuh"
 #include "convert_values.cuh"
 #include "dense_multiply.cuh"
 #include "launch.cuh"
 #include "linear_chunk.hpp"
+#include "mbarrier.cuh"
 #include "row_norm.cuh"
 
 namespace frt::cuda {
@@ -63,26 +65,8 @@ constexpr int kWgmmaSharedBytes =  // the ring begins at a multiple of 1024
 
 namespace wgmma {
 
-// ---- barriers and copies -----------------------------------------------------------------------
+// ---- clusters and copies ------------------------------------------------------------------------
 
-__device__ __forceinline__ void barrier_init(uint64_t* barrier, int count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
-               "r"(count));
-}
-__device__ __forceinline__ void barrier_expect(uint64_t* barrier, int bytes) {
-  asm volatile(
-      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
-      "r"(bytes)
-      : "memory");
-}
-__device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t parity) {
-  asm volatile(
-      "{\n.reg .pred done;\nagain:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@!done bra again;\n}\n" ::"r"(shared_address(barrier)),
-      "r"(parity)
-      : "memory");
-}
 // Publishes nothing that this thread wrote: a release to the cluster would wait for memory each
 // time.
 __device__ __forceinline__ void barrier_arrive_at(uint32_t cluster_address) {
@@ -93,11 +77,7 @@ __device__ __forceinline__ uint32_t address_at(uint32_t address, int rank) {
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(result) : "r"(address), "r"(rank));
   return result;
 }
-// All threads of the cluster; what they wrote to shared memory before is there for all after.
-__device__ __forceinline__ void cluster_barrier() {
-  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
-}
-// The same without what was written: who is there, who is done. A microsecond less.
+// cluster_barrier() without what was written: who is there, who is done. A microsecond less.
 __device__ __forceinline__ void cluster_meet() {
   asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait;" ::: "memory");
 }
@@ -530,9 +510,9 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
   const int shared = args.share_outputs * args.share_rows;
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
-      wgmma::barrier_init(full + i, 1);
+      barrier_init(full + i, 1);
       // Every multiplying warp: none may fall a round behind.
-      wgmma::barrier_init(empty + i, 8 * (args.share_outputs + args.share_rows - 1));
+      barrier_init(empty + i, 8 * (args.share_outputs + args.share_rows - 1));
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
@@ -542,7 +522,7 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
   if (threadIdx.x < 128) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
     if (threadIdx.x == 0) wgmma::fetch<kBlocks, kRows, kGated>(maps, args, ring, full, empty);
-    if (args.splits > 1) wgmma::cluster_barrier();  // the others' before they add
+    if (args.splits > 1) cluster_barrier();  // the others' before they add
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     wgmma::multiply<kBlocks, kRows, kGated>(args, ring, full, empty);

@@ -3,6 +3,7 @@
 // experts as every block makes it for itself.
 #pragma once
 
+#include "attention_mma.cuh"
 #include "launch.cuh"
 #include "moe.hpp"
 #include "moe_rows.cuh"
@@ -36,9 +37,6 @@ __device__ __forceinline__ void commit_copies() {
 template <int kLeft>
 __device__ __forceinline__ void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
-}
-__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
 // f.operator()<format>().

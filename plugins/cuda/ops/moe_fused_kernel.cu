@@ -40,7 +40,7 @@ __device__ __forceinline__ void fetch_stage(const FusedArgs& args, const Ring& r
   const int bytes = __reduce_add_sync(~0u, own ? low + high : 0);
   uint64_t* full = ring.full + place.stage;
   barrier_wait(ring.empty + place.stage, place.parity ^ 1);
-  if (lane == 0) expect_bytes(full, bytes);
+  if (lane == 0) barrier_expect(full, bytes);
   __syncwarp();
   uint8_t* stage = ring.memory + place.stage * ring.stage_bytes;
   if (own) {

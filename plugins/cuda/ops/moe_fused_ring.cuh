@@ -6,6 +6,7 @@
 // more than once is written once, and loops are not unrolled without need.
 #pragma once
 
+#include "mbarrier.cuh"
 #include "moe_fused.cuh"
 #include "moe_stream.cuh"
 
@@ -66,38 +67,6 @@ struct Place {
 };
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-
-__device__ __forceinline__ void barrier_init(uint64_t* barrier, int count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
-               "r"(count));
-}
-__device__ __forceinline__ void barrier_arrive(uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
-               : "memory");
-}
-__device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t parity) {
-  asm volatile(
-      "{\n.reg .pred done;\nagain:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@!done bra again;\n}\n" ::"r"(shared_address(barrier)),
-      "r"(parity)
-      : "memory");
-}
-
-__device__ __forceinline__ void expect_bytes(uint64_t* barrier, int bytes) {
-  asm volatile(
-      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
-      "r"(bytes)
-      : "memory");
-}
-__device__ __forceinline__ void copy_bulk(uint32_t target, const uint8_t* source, int bytes,
-                                          uint64_t* barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(target),
-      "l"(source), "r"(bytes), "r"(shared_address(barrier))
-      : "memory");
-}
 
 // c += 64 bytes of each of the unit's rows, from `at` on, times x. `data`, `scales`: of the unit in
 // shared memory; `x`: row lane / 4 of x there, NULL: there is none.

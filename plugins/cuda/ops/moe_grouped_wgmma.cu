@@ -18,6 +18,7 @@
 #include <frt/error.hpp>
 
 #include "launch.cuh"
+#include "mbarrier.cuh"
 #include "moe_grouped.cuh"
 #include "moe_rows.cuh"
 
@@ -46,31 +47,6 @@ constexpr int kLag = 2;  // stages that gathered rows are on their way before th
 
 __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
-// ---- barriers --------------------------------------------------------------------------------
-
-__device__ __forceinline__ void barrier_init(uint64_t* barrier, int count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
-               "r"(count));
-}
-__device__ __forceinline__ void barrier_arrive(uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
-               : "memory");
-}
-__device__ __forceinline__ void barrier_expect(uint64_t* barrier, int bytes) {
-  asm volatile(
-      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
-      "r"(bytes)
-      : "memory");
-}
-__device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t parity) {
-  asm volatile(
-      "{\n.reg .pred done;\nagain:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@!done bra again;\n}\n" ::"r"(shared_address(barrier)),
-      "r"(parity)
-      : "memory");
 }
 
 // ---- copies ----------------------------------------------------------------------------------
