@@ -10,16 +10,13 @@
 // are.
 #include "dense_wgmma.hpp"
 
-#include <cudaTypedefs.h>
-
 #include <cstdint>
-#include <frt/error.hpp>
 #include <map>
 #include <mutex>
-#include <string>
 #include <tuple>
 
 #include "dense_wgmma.cuh"
+#include "tensor_map.hpp"
 
 namespace frt::cuda {
 namespace {
@@ -141,34 +138,7 @@ Arrangement choose(Device& device, const ChunkProduct& product, std::span<const 
 // (rows, inputs) of bf16, rows `stride` elements apart; boxes of `box_rows` x kWgmmaDepth.
 CUtensorMap make_map(Device& device, const void* data, int64_t inputs, int64_t rows, int64_t stride,
                      int box_rows) {
-  static const auto encode = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult result{};
-    const cudaError_t code = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function,
-                                                              12000, cudaEnableDefault, &result);
-    return code == cudaSuccess && result == cudaDriverEntryPointSuccess
-               ? reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function)
-               : nullptr;
-  }();
-  device.make_current();
-  if (!encode) {
-    throw Error(FRT_ERR_UNSUPPORTED,
-                "the driver has no cuTensorMapEncodeTiled; it is older than CUDA 12: update it");
-  }
-  CUtensorMap map;
-  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(inputs), static_cast<cuuint64_t>(rows)};
-  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(stride * 2)};
-  const cuuint32_t box[2] = {kWgmmaDepth, static_cast<cuuint32_t>(box_rows)};
-  const cuuint32_t steps[2] = {1, 1};
-  const CUresult code =
-      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(data), sizes, strides,
-             box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (code != CUDA_SUCCESS) {
-    throw Error(FRT_ERR_INTERNAL, "dense product: cuTensorMapEncodeTiled refused a matrix of " +
-                                      std::to_string(rows) + " x " + std::to_string(inputs));
-  }
-  return map;
+  return make_tensor_map(device, {data, inputs, rows, stride * 2, box_rows}, "dense product");
 }
 
 void submit(Stream& stream, const ChunkProduct& product, std::span<const ChunkPart> parts,

@@ -11,16 +11,13 @@
 //
 // Gated: weight rows 0 .. 127 of a stage are the gate's, the others the up matrix's: the sums of
 // one value are in one thread.
-#include <cuda.h>
-#include <cudaTypedefs.h>
-
 #include <algorithm>
-#include <frt/error.hpp>
 
 #include "launch.cuh"
 #include "mbarrier.cuh"
 #include "moe_grouped.cuh"
 #include "moe_rows.cuh"
+#include "tensor_map.hpp"
 
 namespace frt::cuda {
 namespace {
@@ -300,41 +297,14 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 // ---- host --------------------------------------------------------------------------------------
 
-// (matrices, rows, cols) of bf16; boxes of `box_rows` x kDepth.
+// (matrices, rows, cols) of bf16; boxes of `box_rows` x kDepth. A stride of 0: one behind the
+// other.
 CUtensorMap make_map(Device& device, const void* data, int64_t cols, int64_t rows, int64_t matrices,
                      int64_t matrix_stride, int box_rows) {
-  static const auto encode = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult result{};
-    const cudaError_t code = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function,
-                                                              12000, cudaEnableDefault, &result);
-    return code == cudaSuccess && result == cudaDriverEntryPointSuccess
-               ? reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function)
-               : nullptr;
-  }();
-  device.make_current();
-  if (!encode) {
-    throw Error(FRT_ERR_UNSUPPORTED,
-                "the driver has no cuTensorMapEncodeTiled; it is older than CUDA 12: update it");
-  }
-  CUtensorMap map;
-  const cuuint64_t sizes[3] = {static_cast<cuuint64_t>(cols), static_cast<cuuint64_t>(rows),
-                               static_cast<cuuint64_t>(matrices)};
-  const cuuint64_t strides[2] = {
-      static_cast<cuuint64_t>(cols * 2),
-      static_cast<cuuint64_t>(matrix_stride > 0 ? matrix_stride : cols * rows * 2)};
-  const cuuint32_t box[3] = {kDepth, static_cast<cuuint32_t>(box_rows), 1};
-  const cuuint32_t steps[3] = {1, 1, 1};
-  const CUresult code =
-      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<void*>(data), sizes, strides,
-             box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (code != CUDA_SUCCESS) {
-    throw Error(FRT_ERR_INTERNAL,
-                "mixture of experts: cuTensorMapEncodeTiled refused a matrix of " +
-                    std::to_string(rows) + " x " + std::to_string(cols));
-  }
-  return map;
+  BoxedMatrix matrix{data, cols, rows, cols * 2, box_rows};
+  matrix.matrices = matrices;
+  matrix.matrix_stride = matrix_stride > 0 ? matrix_stride : cols * rows * 2;
+  return make_tensor_map(device, matrix, "mixture of experts");
 }
 
 }  // namespace

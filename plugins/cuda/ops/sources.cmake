@@ -62,6 +62,7 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/rows.cu
   ops/sample.cu
   ops/sample_draw.cu
+  ops/tensor_map.cpp
   ops/tokens.cu
   ops/unpack.cu
   ops/weight_checks.cpp

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// tensor_map.hpp - maps for bulk tensor copies (sm_90 on): boxes of a matrix to shared memory, in
+// rows of 128 bytes swizzled by 128 bytes, as the tensor cores read them. What a box has outside
+// of the matrix arrives as zeros.
+#pragma once
+
+#include <cuda.h>
+#include <frt/base.h>
+
+#include <cstdint>
+
+#include "../device.hpp"
+
+namespace frt::cuda {
+
+struct BoxedMatrix {
+  const void* data;  // at a multiple of 16 bytes
+  int64_t cols, rows;
+  int64_t row_stride;                // bytes, a multiple of 16
+  int box_rows;                      // at most 256; a box has 128 bytes of each
+  frt_dtype dtype = FRT_DTYPE_BF16;  // or FRT_DTYPE_F8_E4M3
+  int64_t matrices = 0;              // a map of three dimensions, if not 0
+  int64_t matrix_stride = 0;         // bytes, a multiple of 16
+};
+
+// Throws frt::Error, naming `what`.  [driver]
+CUtensorMap make_tensor_map(Device& device, const BoxedMatrix& matrix, const char* what);
+
+}  // namespace frt::cuda
