@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cases of FP8 activations: frt/ops/dense.h, frt/ops/dense_attention.h, and the factor of
 // frt.convert/1, which makes the weights.
-//
-// Where both sides round the same f32 value to e4m3 they may meet on two sides of a halfway point:
-// a step of the format is up to an eighth of the value. kFp8 allows for some such values.
 #include <frt/ops/dense.h>
 #include <frt/ops/dense_attention.h>
 #include <frt/ops/elementwise.h>
@@ -17,7 +14,6 @@
 namespace frt::conformance {
 namespace {
 
-constexpr Tolerance kFp8 = {3e-2, 1.5e-1};
 constexpr frt_dtype kTypes[] = {FRT_DTYPE_F32, FRT_DTYPE_BF16};
 constexpr float kScale = 4.0f / 448;  // covers four deviations
 const Packing kPackings[] = {{"tensor", FRT_WEIGHT_FP8_TENSOR},

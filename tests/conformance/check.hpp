@@ -75,6 +75,9 @@ struct Tolerance {
 inline constexpr Tolerance kExact = {0, 0};
 inline constexpr Tolerance kF32 = {1e-4, 1e-3};
 inline constexpr Tolerance kBf16 = {1e-2, 4e-2};
+// Where both sides round to e4m3 by themselves, they may meet on two sides of a halfway point: a
+// step of the format is up to an eighth of the value. Allows for some such values.
+inline constexpr Tolerance kFp8 = {3e-2, 1.5e-1};
 inline constexpr Tolerance tolerance_of(frt_dtype dtype) {
   return dtype == FRT_DTYPE_F32 ? kF32 : kBf16;
 }
@@ -207,6 +210,7 @@ void add_dense_fp8_cases(Suite& suite);    // FP8 activations of both
 void add_elementwise_cases(Suite& suite);  // also convert, fill, checksum
 void add_embed_cases(Suite& suite);        // also rows that stay with a slot
 void add_flow_cases(Suite& suite);         // also images and prompts of policies
+void add_flow_layers_cases(Suite& suite);
 void add_gated_delta_cases(Suite& suite);  // also the convolution and the block
 void add_linear_cases(Suite& suite);
 void add_linear_wide_cases(Suite& suite);  // many rows

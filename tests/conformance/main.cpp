@@ -164,6 +164,7 @@ int main(int argc, char** argv) {
   frt::conformance::add_dense_attention_cases(suite);
   frt::conformance::add_dense_fp8_cases(suite);
   frt::conformance::add_flow_cases(suite);
+  frt::conformance::add_flow_layers_cases(suite);
   try {
     if (!part.empty()) read_part(part, choice);
     if (list) {

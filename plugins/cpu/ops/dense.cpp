@@ -104,18 +104,8 @@ std::unique_ptr<Node> make_norm_dense(Device& device, const Checks& check,
   return make_group_node(device, std::move(group));
 }
 
-namespace {
-
-std::unique_ptr<Node> prepare_dense(Device& device, const frt_dense_args& args) {
-  return make_dense(device, Checks(FRT_OP_DENSE), args);
-}
-
-std::unique_ptr<Node> prepare_norm_dense(Device& device, const frt_norm_dense_args& args) {
-  return make_norm_dense(device, Checks(FRT_OP_NORM_DENSE), args);
-}
-
-std::unique_ptr<Node> prepare_norm_geglu(Device& device, const frt_norm_geglu_args& args) {
-  const Checks check(FRT_OP_NORM_GEGLU);
+std::unique_ptr<Node> make_norm_geglu(Device& device, const Checks& check,
+                                      const frt_norm_geglu_args& args) {
   check_weight(check, "gate_weight", args.gate_weight);
   check_weight(check, "up_weight", args.up_weight);
   check.require(args.gate_weight.rows == args.up_weight.rows, "up_weight.rows",
@@ -134,6 +124,20 @@ std::unique_ptr<Node> prepare_norm_geglu(Device& device, const frt_norm_geglu_ar
       {args.gate_weight, h_dtype, false, args.h, args.gate_weight.rows, {}, args.h_scale});
   group.parts.push_back({args.up_weight, h_dtype, false, nullptr, 0, {}, args.h_scale});
   return make_group_node(device, std::move(group));
+}
+
+namespace {
+
+std::unique_ptr<Node> prepare_dense(Device& device, const frt_dense_args& args) {
+  return make_dense(device, Checks(FRT_OP_DENSE), args);
+}
+
+std::unique_ptr<Node> prepare_norm_dense(Device& device, const frt_norm_dense_args& args) {
+  return make_norm_dense(device, Checks(FRT_OP_NORM_DENSE), args);
+}
+
+std::unique_ptr<Node> prepare_norm_geglu(Device& device, const frt_norm_geglu_args& args) {
+  return make_norm_geglu(device, Checks(FRT_OP_NORM_GEGLU), args);
 }
 
 }  // namespace

@@ -26,7 +26,13 @@ void check_norm(const Checks& check, const frt_norm& norm);
 std::unique_ptr<Node> make_dense(Device& device, const Checks& check, const frt_dense_args& args);
 std::unique_ptr<Node> make_norm_dense(Device& device, const Checks& check,
                                       const frt_norm_dense_args& args);
+std::unique_ptr<Node> make_norm_geglu(Device& device, const Checks& check,
+                                      const frt_norm_geglu_args& args);
 std::unique_ptr<Node> make_rope(const Checks& check, const frt_rope_args& args);
+std::unique_ptr<Node> make_norm_qkv(Device& device, const Checks& check,
+                                    const frt_norm_qkv_args& args);
+std::unique_ptr<Node> make_attention(Device& device, const Checks& check,
+                                     const frt_dense_attention_args& args);
 
 // Fused operators that need no more than their parts, in order.
 class SequenceNode final : public Node {

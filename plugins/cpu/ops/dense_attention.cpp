@@ -135,36 +135,7 @@ void check_attention(const Checks& check, const frt_dense_attention_args& args) 
 }
 
 std::unique_ptr<Node> prepare_attention(Device& device, const frt_dense_attention_args& args) {
-  check_attention(Checks(FRT_OP_DENSE_ATTENTION), args);
-  const DenseAttentionLayout layout(args);
-  const auto workers = static_cast<std::size_t>(device.options().threads);
-  const std::size_t scratch = workers * static_cast<std::size_t>(layout.work) * sizeof(float);
-  if (device.reference_numerics()) {
-    return make_node(
-        [args, layout](Pool& pool, std::byte* memory) noexcept {
-          const int64_t rows = args.rows;
-          pool.run(args.count * rows * args.heads, [&](int64_t task, int worker) {
-            const int64_t b = task / args.heads / rows;
-            const int64_t row = task / args.heads % rows;
-            if (row >= dense_length(args, b)) return;
-            attend_plain(args, b, row, task % args.heads,
-                         reinterpret_cast<float*>(memory) + worker * layout.work);
-          });
-        },
-        scratch);
-  }
-  return make_node(
-      [args, layout](Pool& pool, std::byte* memory) noexcept {
-        const int64_t tiles = (args.rows + layout.tile_rows - 1) / layout.tile_rows;
-        pool.run(args.count * tiles * args.kv_heads, [&](int64_t task, int worker) {
-          const int64_t b = task / args.kv_heads / tiles;
-          const int64_t first = task / args.kv_heads % tiles * layout.tile_rows;
-          if (first >= dense_length(args, b)) return;
-          attend_dense_tile(args, layout, b, task % args.kv_heads, first,
-                            reinterpret_cast<float*>(memory) + worker * layout.work);
-        });
-      },
-      scratch);
+  return make_attention(device, Checks(FRT_OP_DENSE_ATTENTION), args);
 }
 
 std::unique_ptr<Node> prepare_rope(Device&, const frt_rope_args& args) {
@@ -172,10 +143,7 @@ std::unique_ptr<Node> prepare_rope(Device&, const frt_rope_args& args) {
 }
 
 std::unique_ptr<Node> prepare_norm_qkv(Device& device, const frt_norm_qkv_args& args) {
-  const Checks check(FRT_OP_NORM_QKV);
-  check.require(args.products.rows == args.rope.count * args.rope.rows, "products.rows",
-                "is not rope.count * rope.rows");
-  return make_sequence(make_norm_dense(device, check, args.products), make_rope(check, args.rope));
+  return make_norm_qkv(device, Checks(FRT_OP_NORM_QKV), args);
 }
 
 }  // namespace
@@ -205,6 +173,47 @@ std::unique_ptr<Node> make_rope(const Checks& check, const frt_rope_args& args) 
       }
     });
   });
+}
+
+std::unique_ptr<Node> make_norm_qkv(Device& device, const Checks& check,
+                                    const frt_norm_qkv_args& args) {
+  check.require(args.products.rows == args.rope.count * args.rope.rows, "products.rows",
+                "is not rope.count * rope.rows");
+  return make_sequence(make_norm_dense(device, check, args.products), make_rope(check, args.rope));
+}
+
+std::unique_ptr<Node> make_attention(Device& device, const Checks& check,
+                                     const frt_dense_attention_args& args) {
+  check_attention(check, args);
+  const DenseAttentionLayout layout(args);
+  const auto workers = static_cast<std::size_t>(device.options().threads);
+  const std::size_t scratch = workers * static_cast<std::size_t>(layout.work) * sizeof(float);
+  if (device.reference_numerics()) {
+    return make_node(
+        [args, layout](Pool& pool, std::byte* memory) noexcept {
+          const int64_t rows = args.rows;
+          pool.run(args.count * rows * args.heads, [&](int64_t task, int worker) {
+            const int64_t b = task / args.heads / rows;
+            const int64_t row = task / args.heads % rows;
+            if (row >= dense_length(args, b)) return;
+            attend_plain(args, b, row, task % args.heads,
+                         reinterpret_cast<float*>(memory) + worker * layout.work);
+          });
+        },
+        scratch);
+  }
+  return make_node(
+      [args, layout](Pool& pool, std::byte* memory) noexcept {
+        const int64_t tiles = (args.rows + layout.tile_rows - 1) / layout.tile_rows;
+        pool.run(args.count * tiles * args.kv_heads, [&](int64_t task, int worker) {
+          const int64_t b = task / args.kv_heads / tiles;
+          const int64_t first = task / args.kv_heads % tiles * layout.tile_rows;
+          if (first >= dense_length(args, b)) return;
+          attend_dense_tile(args, layout, b, task % args.kv_heads, first,
+                            reinterpret_cast<float*>(memory) + worker * layout.work);
+        });
+      },
+      scratch);
 }
 
 void register_dense_attention(KernelList& list) {

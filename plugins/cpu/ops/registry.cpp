@@ -14,6 +14,7 @@ void register_operators(KernelList& list) {
   register_embed(list);
   register_fill(list);
   register_flow(list);
+  register_flow_layers(list);
   register_gated_delta(list);
   register_linear(list);
   register_moe(list);

@@ -22,6 +22,7 @@ void register_elementwise(KernelList& list);      // frt/ops/elementwise.h
 void register_embed(KernelList& list);            // frt/ops/embed.h
 void register_fill(KernelList& list);             // frt/ops/elementwise.h
 void register_flow(KernelList& list);             // frt/ops/flow.h
+void register_flow_layers(KernelList& list);      // frt/ops/flow_layers.h
 void register_gated_delta(KernelList& list);      // frt/ops/gated_delta.h
 void register_linear(KernelList& list);           // frt/ops/linear.h
 void register_moe(KernelList& list);              // frt/ops/moe.h

@@ -17,6 +17,7 @@ list(APPEND FRT_CPU_OP_SOURCES
   ops/embed.cpp
   ops/fill.cpp
   ops/flow.cpp
+  ops/flow_layers.cpp
   ops/gated_delta.cpp
   ops/linear.cpp
   ops/moe.cpp

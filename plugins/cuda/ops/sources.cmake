@@ -29,6 +29,7 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/embed.cu
   ops/fill.cu
   ops/flow.cu
+  ops/flow_layers.cu
   ops/gated_delta.cu
   ops/linear.cu
   ops/linear_chunk.cu

@@ -33,6 +33,7 @@
 #include <frt/ops/elementwise.h>
 #include <frt/ops/embed.h>
 #include <frt/ops/flow.h>
+#include <frt/ops/flow_layers.h>
 #include <frt/ops/gated_delta.h>
 #include <frt/ops/linear.h>
 #include <frt/ops/moe.h>
@@ -43,6 +44,7 @@
 #include <frt/ops/sample.h>
 #include <frt/error.hpp>
 #include <frt/exec.hpp>
+#include <frt/flow_layers.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -103,7 +105,8 @@ namespace frt {
   X(norm_geglu, frt_norm_geglu_args, FRT_OP_NORM_GEGLU)                      \
   X(norm_qkv, frt_norm_qkv_args, FRT_OP_NORM_QKV)                            \
   X(patch_embed, frt_patch_embed_args, FRT_OP_PATCH_EMBED)                   \
-  X(flow_step, frt_flow_step_args, FRT_OP_FLOW_STEP)
+  X(flow_step, frt_flow_step_args, FRT_OP_FLOW_STEP)                         \
+  X(flow_layers, frt_flow_layers_args, FRT_OP_FLOW_LAYERS)
 
 // Whether a backend's fused kernels are used; kCompose is for tests and for finding defects.
 enum class Fusion : uint8_t { kUseKernels, kCompose };
@@ -151,6 +154,7 @@ class Operators {
   void norm_qkv(const Recorder& recorder, const frt_norm_qkv_args& args) const;
   void patch_embed(const Recorder& recorder, const frt_patch_embed_args& args) const;
   void flow_step(const Recorder& recorder, const frt_flow_step_args& args) const;
+  void flow_layers(const Recorder& recorder, const frt_flow_layers_args& args) const;
 
  private:
   // What a fused operator is composed of; empty for primitives.
@@ -171,6 +175,9 @@ class Operators {
     if (name == FRT_OP_PATCH_EMBED) return {FRT_OP_PATCHES, FRT_OP_DENSE};
     if (name == FRT_OP_FLOW_STEP) {
       return {FRT_OP_FLOW_OUTPUT, FRT_OP_FLOW_UPDATE, FRT_OP_FLOW_INPUT};
+    }
+    if (name == FRT_OP_FLOW_LAYERS) {
+      return {FRT_OP_NORM_QKV, FRT_OP_DENSE_ATTENTION, FRT_OP_DENSE, FRT_OP_NORM_GEGLU};
     }
     return {};
   }
@@ -587,6 +594,22 @@ inline void Operators::flow_step(const Recorder& recorder, const frt_flow_step_a
   flow_output_(recorder, args.output);
   flow_update_(recorder, args.update);
   if (args.next.h) flow_input_(recorder, args.next);
+}
+
+inline void Operators::flow_layers(const Recorder& recorder,
+                                   const frt_flow_layers_args& args) const {
+  if (flow_layers_) return flow_layers_(recorder, args);
+  // The parts check their matrices.
+  check_flow_layers(Checks(FRT_OP_FLOW_LAYERS), args,
+                    [](const Checks&, const char*, const frt_weight&) {});
+  for (int32_t i = 0; i < args.layer_count; ++i) {
+    const FlowLayerParts parts(args, args.layers[i]);
+    norm_qkv(recorder, parts.qkv);
+    dense_attention_(recorder, parts.attention);
+    dense_(recorder, parts.output);
+    norm_geglu(recorder, parts.geglu);
+    dense_(recorder, parts.down);
+  }
 }
 
 #undef FRT_PRIMITIVE_OPERATORS

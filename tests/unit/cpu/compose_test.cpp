@@ -263,6 +263,80 @@ TEST_CASE("the blocks of sequences: fused and composed agree bit for bit on vali
   }
 }
 
+TEST_CASE("the layers of a flow expert: fused and composed agree, layer by layer, too") {
+  CpuDevice device({.threads = 2});
+  constexpr int32_t kRows = 3, kWidth = 16, kHidden = 24, kContextRows = 5;
+  for (const frt_dtype dtype : {FRT_DTYPE_F32, FRT_DTYPE_BF16}) {
+    const auto run = [&](const frt::Operators& ops, Exec& exec, bool single) {
+      Random random(8);
+      // Two heads over one of 8, two sequences that share a context.
+      const std::size_t rows = 2 * kRows;
+      Array x = random.array(dtype, rows * kWidth);
+      Array normed(dtype, rows * kWidth), q(dtype, rows * 16), kv(dtype, rows * 16);
+      Array y(dtype, rows * 16), gate(dtype, rows * kHidden), h(dtype, rows * kHidden);
+      Array narrow = random.array(dtype, 16 * kWidth, 0.3f);
+      Array wide = random.array(dtype, 2 * kHidden * kWidth, 0.3f);
+      Array context = random.array(dtype, kContextRows * 16);
+      const std::vector<float> table = random.floats((kContextRows + kRows) * 8, -1, 1);
+      const std::vector<float> norms = random.floats(4 * 3 * kWidth, -0.5f, 0.5f);
+      const int32_t length = 4, clean_rows = 1;
+      frt_flow_layer layers[2] = {};
+      for (int i = 0; i < 2; ++i) {
+        frt_flow_layer& layer = layers[i];
+        layer.query = layer.key_value = layer.output = weight(narrow, 16, kWidth);
+        layer.gate = weight(wide, kHidden, kWidth);
+        layer.up = layer.gate;
+        layer.down = weight(wide, kWidth, kHidden);
+        const float* norm = norms.data() + i * 2 * 3 * kWidth;
+        layer.attention_norm = {norm, norms.data(), &clean_rows, kRows, 0};
+        layer.hidden_norm = {norm + 3 * kWidth, norms.data(), &clean_rows, kRows, 0};
+        layer.context_k = context.data();
+        layer.context_v = static_cast<std::byte*>(context.data()) + 8 * context.element();
+      }
+      frt_flow_layers_args args{};
+      args.x_dtype = args.dtype = dtype;
+      args.layer_count = single ? 1 : 2;
+      args.count = 2;
+      args.rows = kRows;
+      args.width = kWidth;
+      args.hidden = kHidden;
+      args.heads = 2;
+      args.kv_heads = 1;
+      args.head_dim = 8;
+      args.epsilon = 1e-6f;
+      args.scale = 0.3f;
+      args.context_rows = kContextRows;
+      args.sequences_per_context = 2;
+      args.positions = kContextRows + kRows;
+      args.context_length = &length;
+      args.context_stride = 16;
+      args.table = table.data();
+      args.layers = layers;
+      args.x = x.data();
+      args.normed = normed.data();
+      args.q = q.data();
+      args.kv = kv.data();
+      args.y = y.data();
+      args.gate = gate.data();
+      args.h = h.data();
+      ops.flow_layers(exec.recorder(), args);
+      if (single) {
+        args.layers = layers + 1;
+        ops.flow_layers(exec.recorder(), args);
+      }
+      exec.sync();
+      return x;
+    };
+    const auto [whole, composed] = both(device, dtype, [&](const frt::Operators& ops, Exec& exec) {
+      return run(ops, exec, false);
+    });
+    CHECK(worst_error(whole, composed, whole.size()) < tolerance_of(dtype));
+    Exec exec(device);
+    const frt::Operators ops(exec.context(), dtype, FRT_WEIGHT_BIT(FRT_WEIGHT_F32));
+    CHECK(run(ops, exec, true).bytes() == whole.bytes());
+  }
+}
+
 TEST_CASE("a missing fused kernel is composed, a missing part is reported with everything else") {
   CpuDevice device({.threads = 1});
   {
