@@ -23,6 +23,22 @@ has_nvidia_device() {
   [ -e /dev/nvidia0 ] || [ -e /dev/nvgpu/igpu0 ] || nvidia-smi -L >/dev/null 2>&1
 }
 
+# Why the CUDA backend cannot use this machine's GPUs; nothing where it can, or nobody knows.
+cuda_obstacle() {
+  local driver capability newest=0
+  driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1 || true)
+  if [[ $driver =~ ^([0-9]+)\. ]] && [ "${BASH_REMATCH[1]}" -lt 580 ]; then
+    echo "the NVIDIA driver is $driver, CUDA 13 needs 580 or newer"
+    return
+  fi
+  while read -r capability; do
+    capability=${capability//./}
+    [[ $capability =~ ^[0-9]+$ ]] && [ "$capability" -gt $newest ] && newest=$capability
+  done < <(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null || true)
+  [ $newest -eq 0 ] || [ $newest -ge 89 ] ||
+    echo "the GPU's compute capability is ${newest%?}.${newest: -1}, the CUDA backend needs 8.9 or newer"
+}
+
 # The architectures to build for: that of this machine's GPUs, or all. A GPU without an architecture
 # of its own here gets the newest that is not newer, whose PTX its driver translates.
 cuda_architectures() {
@@ -59,30 +75,40 @@ boost_package() {
     echo libboost-dev
   fi
 }
+has_boost() {
+  local version
+  version=$(sed -n 's/^#define BOOST_VERSION \([0-9]*\)$/\1/p' /usr/include/boost/version.hpp 2>/dev/null || true)
+  [ "${version:-0}" -ge 108100 ]
+}
 
 # Installs those of the named packages that are missing, and Boost. Asks for root only then.
 install_packages() {
-  local missing=() package boost
-  dpkg-query -W -f='${Status}' libboost1.81-dev 2>/dev/null | grep -q 'ok installed' ||
-    boost=later
+  local missing=() package root=() boost=
   for package in "$@"; do
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' ||
       missing+=("$package")
   done
-  [ ${#missing[@]} -eq 0 ] && [ -z "${boost:-}" ] && return
+  has_boost || boost="libboost-dev (1.81 or newer)"
+  [ ${#missing[@]} -gt 0 ] || [ -n "$boost" ] || return 0
   command -v apt-get >/dev/null ||
-    die "these packages are missing and this is no Debian or Ubuntu: ${missing[*]} ${boost:+libboost-dev (1.81 or newer)}; install their equivalents, then run this again"
-  local root=()
+    die "these packages are missing and this is no Debian or Ubuntu: ${missing[*]} $boost; install their equivalents, then run this again with --no-install"
   if [ "$(id -u)" -ne 0 ]; then
     command -v sudo >/dev/null ||
-      die "these packages are missing: ${missing[*]} ${boost:+libboost-dev (1.81 or newer)}; run this as root, or install them first"
+      die "these packages are missing: ${missing[*]} $boost; run this as root, or install them first"
     root=(sudo)
   fi
   "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -qq
-  [ -z "${boost:-}" ] || missing+=("$(boost_package)")
+  [ -z "$boost" ] || missing+=("$(boost_package)")
   say "installing ${#missing[@]} packages: ${missing[*]}"
   "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
     "${missing[@]}" >/dev/null
+}
+
+# Assembles an nvcc where there is none; with 1 it may install what that needs.
+provide_nvcc() {
+  find_nvcc >/dev/null && return
+  [ "$1" -eq 0 ] || python3 -m pip --version >/dev/null 2>&1 || install_packages python3-pip
+  tools/setup-cuda
 }
 
 # configure_and_build <preset> [cmake options...] [-- targets...]
