@@ -33,7 +33,7 @@ std::vector<std::string> needed_operators() {
   return {FRT_OP_PACK_VIEWS,  FRT_OP_PATCH_EMBED,     FRT_OP_NORM_DENSE, FRT_OP_NORM_GEGLU,
           FRT_OP_NORM_QKV,    FRT_OP_DENSE_ATTENTION, FRT_OP_DENSE,      FRT_OP_ROW_NORM,
           FRT_OP_EMBED_ROWS,  FRT_OP_CONVERT,         FRT_OP_FLOW_START, FRT_OP_FLOW_INPUT,
-          FRT_OP_FLOW_OUTPUT, FRT_OP_FLOW_UPDATE,     FRT_OP_FLOW_STEP};
+          FRT_OP_FLOW_OUTPUT, FRT_OP_FLOW_UPDATE,     FRT_OP_FLOW_STEP,  FRT_OP_FLOW_LAYERS};
 }
 
 // Those that must take FP8 activations.

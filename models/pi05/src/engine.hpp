@@ -155,11 +155,16 @@ class Engine {
               const Tap* tap) const;
   void expert(const Recorder& recorder, const Variant& variant, const Ways& ways, std::int64_t step,
               const Tap* tap) const;
+  void expert_layer(const Recorder& recorder, const frt_flow_layers_args& args, std::int64_t index,
+                    const Ways& ways, const Tap* tap) const;
   void flow_step(const Recorder& recorder, const Variant& variant, std::int64_t step,
                  const Tap* tap) const;
   frt_flow_output_args flow_output(const Variant& variant, const Ways& ways,
                                    std::int64_t step) const;
   frt_flow_input_args flow_input(const Variant& variant) const;
+  frt_flow_layers_args flow_layers(const Variant& variant, const Ways& ways) const;
+  frt_flow_layer flow_layer(const Variant& variant, const Ways& ways, std::int64_t step,
+                            std::int64_t index) const;
   frt_modulation modulation(const Variant& variant, std::int64_t step, std::int64_t norm) const;
   void* context_rows(std::int64_t layer, const Variant& variant, std::int64_t way) const;
   void dense(const Recorder& recorder, const frt_dense_args& args) const;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The computation of an engine. A vision layer is six operators, a layer of prefix and expert five:
-// norm and input products (with rotation), attention, output product onto the residual stream,
-// norm and GeGLU, output product onto the residual stream.
+// The computation of an engine. A vision layer is six operators, a layer of the prefix five: norm
+// and input products (with rotation), attention, output product onto the residual stream, norm and
+// GeGLU, output product onto the residual stream. The layers of the expert are one operator in all.
 #include <array>
 #include <cmath>
 #include <limits>
@@ -402,116 +402,102 @@ frt_flow_input_args Engine::flow_input(const Variant& variant) const {
   return args;
 }
 
+// The operator of all layers, without the layers.
+frt_flow_layers_args Engine::flow_layers(const Variant& variant, const Ways& ways) const {
+  const frt_dtype a = precision_.activation;
+  const std::int64_t first = ways.first * variant.samples * setup_.horizon;
+  const std::int64_t kv_width = 2 * dims_.head_dim;
+  frt_flow_layers_args args{};
+  args.x_dtype = precision_.residual;
+  args.dtype = a;
+  args.count = i32(ways.count * variant.samples);
+  args.rows = i32(setup_.horizon);
+  args.width = i32(dims_.expert_width);
+  args.hidden = i32(dims_.expert_mlp);
+  args.heads = i32(dims_.heads);
+  args.kv_heads = 1;
+  args.head_dim = i32(dims_.head_dim);
+  args.epsilon = kEpsilon;
+  args.scale = 1.0f / std::sqrt(static_cast<float>(dims_.head_dim));
+  args.context_rows = i32(capacity(variant));
+  args.sequences_per_context = i32(variant.samples);
+  args.positions = i32(positions());
+  args.context_length = m_.length + ways.first;
+  args.context_stride = kv_width;
+  args.table = m_.rope;
+  args.x = rows_of(m_.expert_x, precision_.residual, first, dims_.expert_width);
+  args.normed = rows_of(m_.expert_normed, a, first, dims_.expert_width);
+  args.q = rows_of(m_.expert_q, a, first, dims_.query_width());
+  args.kv = rows_of(m_.expert_kv, a, first, kv_width);
+  args.y = rows_of(m_.expert_y, a, first, dims_.query_width());
+  args.gate = rows_of(m_.expert_gate, a, first, dims_.expert_mlp);
+  args.h = rows_of(m_.expert_h, a, first, dims_.expert_mlp);
+  return args;
+}
+
+frt_flow_layer Engine::flow_layer(const Variant& variant, const Ways& ways, std::int64_t step,
+                                  std::int64_t index) const {
+  const GemmaLayer& from = weights_.expert[static_cast<std::size_t>(index)];
+  frt_flow_layer layer{};
+  layer.query = from.query;
+  layer.key_value = from.key_value;
+  layer.output = from.output;
+  layer.gate = from.gate;
+  layer.up = from.up;
+  layer.down = from.down;
+  layer.attention_norm = modulation(variant, step, 2 * index);
+  layer.hidden_norm = modulation(variant, step, 2 * index + 1);
+  void* context = context_rows(index, variant, ways.first);
+  layer.context_k = context;
+  layer.context_v = rows_of(context, precision_.activation, 1, dims_.head_dim);
+  layer.qkv_scale = from.scales.qkv;
+  layer.output_scale = from.scales.output;
+  layer.hidden_scale = from.scales.hidden;
+  layer.down_scale = from.scales.down;
+  return layer;
+}
+
+// All layers at once; one by one where somebody looks.
 void Engine::expert(const Recorder& recorder, const Variant& variant, const Ways& ways,
                     std::int64_t step, const Tap* tap) const {
-  const frt_dtype a = precision_.activation;
-  const frt_dtype r = precision_.residual;
-  const std::int64_t per_way = variant.samples * setup_.horizon;
-  const std::int64_t first = ways.first * per_way;
-  const std::int32_t rows = i32(ways.count * per_way);
-  const std::int64_t kv_width = 2 * dims_.head_dim;
-  void* x = rows_of(m_.expert_x, r, first, dims_.expert_width);
-  void* q = rows_of(m_.expert_q, a, first, dims_.query_width());
-  void* kv = rows_of(m_.expert_kv, a, first, kv_width);
-  void* y = rows_of(m_.expert_y, a, first, dims_.query_width());
-  void* h = rows_of(m_.expert_h, a, first, dims_.expert_mlp);
-
-  frt_norm_qkv_args qkv{};
-  qkv.products.x_dtype = r;
-  qkv.products.dtype = a;
-  qkv.products.rows = rows;
-  qkv.products.part_count = 2;
-  qkv.products.x = x;
-  qkv.products.normed = rows_of(m_.expert_normed, a, first, dims_.expert_width);
-  qkv.rope.dtype = a;
-  qkv.rope.count = i32(ways.count * variant.samples);
-  qkv.rope.rows = i32(setup_.horizon);
-  qkv.rope.heads = i32(dims_.heads);
-  qkv.rope.kv_heads = 1;
-  qkv.rope.head_dim = i32(dims_.head_dim);
-  qkv.rope.sequences_per_base = i32(variant.samples);
-  qkv.rope.base = m_.length + ways.first;
-  qkv.rope.table = m_.rope;
-  qkv.rope.positions = i32(positions());
-  qkv.rope.q = q;
-  qkv.rope.q_stride = dims_.query_width();
-  qkv.rope.k = kv;
-  qkv.rope.k_stride = kv_width;
-
-  frt_dense_attention_args attention{};
-  attention.dtype = a;
-  attention.scale = 1.0f / std::sqrt(static_cast<float>(dims_.head_dim));
-  attention.count = qkv.rope.count;
-  attention.rows = i32(setup_.horizon);
-  attention.heads = i32(dims_.heads);
-  attention.kv_heads = 1;
-  attention.head_dim = i32(dims_.head_dim);
-  attention.q = q;
-  attention.k = kv;
-  attention.v = rows_of(kv, a, 1, dims_.head_dim);
-  attention.q_stride = attention.y_stride = dims_.query_width();
-  attention.kv_stride = attention.context_stride = kv_width;
-  attention.context_rows = i32(capacity(variant));
-  attention.sequences_per_context = i32(variant.samples);
-  attention.context_length = m_.length + ways.first;
-  attention.y = y;
-
-  frt_norm_geglu_args geglu{};
-  geglu.x_dtype = r;
-  geglu.dtype = a;
-  geglu.rows = rows;
-  geglu.x = x;
-  geglu.normed = qkv.products.normed;
-  geglu.gate = rows_of(m_.expert_gate, a, first, dims_.expert_mlp);
-  geglu.h = h;
-
-  frt_dense_args out{};
-  out.y_dtype = r;
-  out.rows = rows;
-  out.accumulate = 1;
-  out.y = x;
-
+  std::vector<frt_flow_layer> layers;
   for (std::int64_t i = 0; i < dims_.layers; ++i) {
-    const GemmaLayer& layer = weights_.expert[static_cast<std::size_t>(i)];
-    const std::array<frt_dense_part, 2> parts = {
-        {{layer.query, nullptr, FRT_ACTIVATION_NONE, 0, q, dims_.query_width()},
-         {layer.key_value, nullptr, FRT_ACTIVATION_NONE, 0, kv, kv_width}}};
-    const frt_modulation input = modulation(variant, step, 2 * i);
-    qkv.products.norm = adaptive(input);
-    qkv.products.normed_scale = layer.scales.qkv;
-    qkv.products.parts = parts.data();
-    show_normed(recorder, tap, {"expert", "qkv", i, ways.first},
-                norm_of(qkv.products, dims_.expert_width));
-    ops_.norm_qkv(recorder, qkv);
-
-    attention.context_k = context_rows(i, variant, ways.first);
-    attention.context_v = rows_of(context_rows(i, variant, ways.first), a, 1, dims_.head_dim);
-    attention.y_scale = layer.scales.output;
-    ops_.dense_attention(recorder, attention);
-    out.x = y;
-    out.x_scale = layer.scales.output;
-    out.weight = layer.output;
-    out.gate = input;
-    show_input(tap, {"expert", "output", i, ways.first}, y, rows, dims_.query_width());
-    dense(recorder, out);
-
-    const frt_modulation post = modulation(variant, step, 2 * i + 1);
-    geglu.norm = adaptive(post);
-    geglu.normed_scale = layer.scales.hidden;
-    geglu.gate_weight = layer.gate;
-    geglu.up_weight = layer.up;
-    geglu.h_scale = layer.scales.down;
-    show_normed(recorder, tap, {"expert", "hidden", i, ways.first},
-                norm_of(geglu, dims_.expert_width));
-    ops_.norm_geglu(recorder, geglu);
-    out.x = h;
-    out.x_scale = layer.scales.down;
-    out.weight = layer.down;
-    out.gate = post;
-    show_input(tap, {"expert", "down", i, ways.first}, h, rows, dims_.expert_mlp);
-    dense(recorder, out);
-    if (step == 0) show(tap, "s0_suffix_x", i, x, r, rows, dims_.expert_width);
+    layers.push_back(flow_layer(variant, ways, step, i));
   }
+  frt_flow_layers_args args = flow_layers(variant, ways);
+  args.layers = layers.data();
+  args.layer_count = i32(dims_.layers);
+  if (!tap) return ops_.flow_layers(recorder, args);
+
+  args.layer_count = 1;
+  for (std::int64_t i = 0; i < dims_.layers; ++i, ++args.layers) {
+    if (tap->input) {
+      expert_layer(recorder, args, i, ways, tap);
+    } else {
+      ops_.flow_layers(recorder, args);
+    }
+    if (step > 0) continue;
+    show(tap, "s0_suffix_x", i, args.x, precision_.residual, args.count * args.rows,
+         dims_.expert_width);
+  }
+}
+
+// A layer operator by operator, because what the products multiply is to be seen.
+void Engine::expert_layer(const Recorder& recorder, const frt_flow_layers_args& args,
+                          std::int64_t index, const Ways& ways, const Tap* tap) const {
+  const FlowLayerParts parts(args, *args.layers);
+  const std::int64_t rows = parts.output.rows;
+  show_normed(recorder, tap, {"expert", "qkv", index, ways.first},
+              norm_of(parts.qkv.products, args.width));
+  ops_.norm_qkv(recorder, parts.qkv);
+  ops_.dense_attention(recorder, parts.attention);
+  show_input(tap, {"expert", "output", index, ways.first}, args.y, rows, dims_.query_width());
+  ops_.dense(recorder, parts.output);
+  show_normed(recorder, tap, {"expert", "hidden", index, ways.first},
+              norm_of(parts.geglu, args.width));
+  ops_.norm_geglu(recorder, parts.geglu);
+  show_input(tap, {"expert", "down", index, ways.first}, args.h, rows, dims_.expert_mlp);
+  ops_.dense(recorder, parts.down);
 }
 
 frt_flow_output_args Engine::flow_output(const Variant& variant, const Ways& ways,
