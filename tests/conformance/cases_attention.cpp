@@ -2,6 +2,9 @@
 // Cases of frt/ops/attention.h: norm + rope + store, attention, and both in one.
 #include "cases_attention.hpp"
 
+#include <frt/ops/linear.h>
+
+#include <array>
 #include <frt/error.hpp>
 #include <tuple>
 #include <utility>
@@ -331,6 +334,78 @@ void add_model_shapes(Suite& suite) {
   }
 }
 
+// Rows one after the other, as models submit them: what the block reads comes of products, and
+// rows of the cache come of the blocks before. A backend may begin a block while the kernel ahead
+// still runs, and reads what is old enough by then; one block follows the other directly.
+void decode_case(Case& c, const Setup& setup) {
+  constexpr int32_t kSteps = 6, kNoProducts = 3, kInputs = 64;
+  Setup s = setup;
+  s.max_rows = *std::max_element(s.position.begin(), s.position.end()) + kSteps * s.rows + 1;
+  const Data data(c, s, true);
+  Tensor& x = c.normal("x", s.dtype, kSteps * data.total * kInputs);
+  const int64_t values = data.total * s.heads * s.head_dim;
+  Tensor& y = c.output("y of all", s.dtype, kSteps * values);
+  const std::array<const Tensor*, 3> made = {data.q, data.k, data.v};
+  std::array<Weight, 3> weights;
+  std::array<frt_linear_part, 3> parts{};
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    weights[i] = c.weight("weight " + made[i]->name, all_packings().front(),
+                          static_cast<int32_t>(made[i]->count / data.total), kInputs);
+  }
+  Chain chain;
+  for (int32_t step = 0; step < kSteps; ++step) {
+    if (step != kNoProducts) {
+      chain.then<frt_norm_linears_args>(
+          FRT_OP_NORM_LINEARS, s.dtype, FRT_WEIGHT_BIT(FRT_WEIGHT_BF16),
+          [&, step](frt_norm_linears_args& args, const At& at) {
+            args.dtype = s.dtype;
+            args.rows = static_cast<int32_t>(data.total);
+            args.x = at(x, step * data.total * kInputs);
+            for (std::size_t i = 0; i < parts.size(); ++i) {
+              parts[i] = {Case::at(weights[i], at), at(*made[i]), made[i]->count / data.total};
+            }
+            args.part_count = static_cast<int32_t>(parts.size());
+            args.parts = parts.data();
+          });
+    }
+    std::vector<int32_t> position = s.position;
+    for (std::size_t b = 0; b < position.size(); ++b) position[b] += step * s.length[b];
+    const Case::Sequences now = c.sequences(s.rows, s.slot, position, s.length);
+    chain.then<frt_attention_block_args>(
+        FRT_OP_ATTENTION_BLOCK, s.dtype, 0,
+        [&, step, now](frt_attention_block_args& args, const At& at) {
+          args = data.block(at);
+          args.append.sequences = args.attention.sequences = now.at(at);
+          args.attention.y = at(y, step * values);
+        });
+  }
+  c.run(chain);
+  c.compare(y, tolerance_of_block(s));
+  c.compare(*data.keys, tolerance_of_cache(s.dtype, s.kv_dtype));
+  c.compare(*data.values, tolerance_of_cache(s.dtype, s.kv_dtype));
+}
+
+void add_decode(Suite& suite) {
+  for (const frt_dtype dtype : kTypes) {
+    for (const frt_dtype kv_dtype : kCaches) {
+      for (const auto& [rows, position] : {std::pair{1, 20}, {1, 700}, {2, 60}}) {
+        Setup s;
+        s.dtype = dtype;
+        s.kv_dtype = kv_dtype;
+        s.heads = 12;
+        s.kv_heads = 2;
+        s.head_dim = 256;
+        s.rows = rows;
+        s.slot = {2, 0, 1};
+        s.position = {position, 0, position + 13};
+        s.length = {rows, 1, 0};
+        suite.add(FRT_OP_ATTENTION_BLOCK + (" row after row " + name_of(s)),
+                  [s = s](Case& c) { decode_case(c, s); });
+      }
+    }
+  }
+}
+
 void add_independence(Suite& suite) {
   for (const frt_dtype kv_dtype : {FRT_DTYPE_BF16, FRT_DTYPE_F8_E4M3}) {
     for (const auto& [rows, position] : {std::pair{1, 300}, {1, 20}, {3, 150}, {20, 100}}) {
@@ -373,6 +448,7 @@ void add_attention_cases(Suite& suite) {
   add_long(suite);
   add_blocks(suite);
   add_model_shapes(suite);
+  add_decode(suite);
   add_independence(suite);
   add_refusals(suite);
 }

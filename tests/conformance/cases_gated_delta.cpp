@@ -2,8 +2,10 @@
 // Cases of frt/ops/gated_delta.h: the convolution, the delta rule, the block of both and the gated
 // norm. Windows and states are compared like outputs.
 #include <frt/ops/gated_delta.h>
+#include <frt/ops/linear.h>
 
 #include <algorithm>
+#include <array>
 
 #include "check.hpp"
 
@@ -156,6 +158,53 @@ void block_case(Case& c, const Shape& shape, const Batch& batch, frt_dtype dtype
   c.compare(y, tolerance_of(dtype));
   c.compare(data.state, tolerance_of(dtype));
   c.compare(data.window, kExact);
+}
+
+// Rows one after the other, as models submit them: what the block reads comes of products, window
+// and state come of the row before. A backend may begin a block while the kernel ahead still runs,
+// and reads what is old enough by then; one block follows the other directly.
+void decode_case(Case& c, const Shape& shape, const Batch& batch, frt_dtype dtype) {
+  constexpr int32_t kRows = 6, kNoProducts = 3, kInputs = 64;
+  const Data data(c, shape, batch, dtype, kUsual, 0);
+  const int64_t total = batch.total();
+  Tensor& x = c.normal("x", dtype, kRows * total * kInputs);
+  Tensor& convolved = c.output("c", dtype, total * shape.channels());
+  Tensor& o = c.output("o", dtype, total * shape.values());
+  Tensor& y = c.output("y", dtype, kRows * total * shape.values());
+  const std::array<const Tensor*, 4> made = {&data.u, &data.z, &data.a, &data.b};
+  std::array<Weight, 4> weights;
+  std::array<frt_linear_part, 4> parts{};
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    weights[i] = c.weight("weight " + made[i]->name, all_packings().front(),
+                          static_cast<int32_t>(made[i]->count / total), kInputs);
+  }
+  Chain chain;
+  for (int32_t row = 0; row < kRows; ++row) {
+    if (row != kNoProducts) {
+      chain.then<frt_norm_linears_args>(
+          FRT_OP_NORM_LINEARS, dtype, FRT_WEIGHT_BIT(FRT_WEIGHT_BF16),
+          [&, row](frt_norm_linears_args& args, const At& at) {
+            args.dtype = dtype;
+            args.rows = static_cast<int32_t>(total);
+            args.x = at(x, row * total * kInputs);
+            for (std::size_t i = 0; i < parts.size(); ++i) {
+              parts[i] = {Case::at(weights[i], at), at(*made[i]), made[i]->count / total};
+            }
+            args.part_count = static_cast<int32_t>(parts.size());
+            args.parts = parts.data();
+          });
+    }
+    chain.then<frt_gated_delta_block_args>(
+        FRT_OP_GATED_DELTA_BLOCK, dtype, 0,
+        [&, row](frt_gated_delta_block_args& args, const At& at) {
+          args = data.block_args(at, convolved, o, y);
+          args.y = at(y, row * total * shape.values());
+        });
+  }
+  c.run(chain);
+  c.compare(y, tolerance_of(dtype));
+  c.compare(data.state, tolerance_of(dtype));
+  c.compare(data.window, tolerance_of(dtype));
 }
 
 // The reference gets good arguments, the backend under test the changed ones.
@@ -314,6 +363,20 @@ void add_gated_delta_cases(Suite& suite) {
   block({16, 48, 128, 128, 4}, {130, {0}, {130}}, FRT_DTYPE_BF16, kUsual, 0);
   block({16, 32, 128, 128, 4}, {192, {1}, {190}}, FRT_DTYPE_BF16, kUsual, 0);
   block({1, 2, 128, 128, 4}, {2048, {0}, {2040}}, FRT_DTYPE_BF16, kLong, 0);
+  for (const frt_dtype dtype : both) {
+    for (const auto& [shape, batch] :
+         {std::pair{Shape{1, 2, 128, 128, 4}, Batch{1, {1}, {1}}},
+          {Shape{2, 4, 64, 128, 4}, Batch{1, {1, 0}, {1, 1}}},
+          {Shape{16, 48, 128, 128, 4}, Batch{1, {1}, {1}}},
+          {Shape{16, 32, 128, 128, 4}, Batch{2, {0, 2, 1}, {2, 0, 1}}},
+          {Shape{16, 48, 128, 128, 4},
+           Batch{1, {8, 2, 0, 5, 1, 3, 9, 4}, {1, 1, 1, 0, 1, 1, 1, 1}}}}) {
+      suite.add(
+          std::string(FRT_OP_GATED_DELTA_BLOCK) + " row after row " + dtype_name(dtype) + " " +
+              shape.text() + batch.text(),
+          [=, shape = shape, batch = batch](Case& c) { decode_case(c, shape, batch, dtype); });
+    }
+  }
   add_refusals(suite);
 }
 

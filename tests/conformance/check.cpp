@@ -257,22 +257,39 @@ void Case::fetch(int side) {
   }
 }
 
-void Case::run_calls(const std::string& name, frt_dtype activation, frt_weight_set weights,
-                     const Call& call) {
-  const frt_kernel_desc* tested = sides_[0]->kernel(name, activation, weights);
-  const frt_kernel_desc* reference = sides_[1]->kernel(name, activation, weights);
-  if (!tested) throw Skip{"not offered: " + name};
-  if (!reference) fail("the reference has no kernel " + name);
+void Case::run(const Chain& chain) {
+  struct Kernels {
+    const frt_kernel_desc* at[2];
+  };
+  std::vector<Kernels> kernels;
+  std::string names;
+  for (const Chain::Link& link : chain.links()) {
+    const auto find = [&](int side) {
+      return sides_[side]->kernel(link.name, link.activation, link.weights);
+    };
+    kernels.push_back({{find(0), find(1)}});
+    if (!kernels.back().at[0]) throw Skip{"not offered: " + link.name};
+    if (!kernels.back().at[1]) fail("the reference has no kernel " + link.name);
+    if (names.find(link.name) == std::string::npos)
+      names += (names.empty() ? "" : ", ") + link.name;
+  }
   frt_error error{};
+  const auto submit = [&](int side, const std::string& before, const std::string& behind) {
+    for (std::size_t i = 0; i < kernels.size(); ++i) {
+      const Chain::Link& link = chain.links()[i];
+      frt::check(link.call(kernels[i].at[side]->kernel, sides_[side]->stream(), side, &error),
+                 error, before + link.name + behind);
+    }
+  };
 
   reset(1);
-  frt::check(call(reference->kernel, sides_[1]->stream(), 1, &error), error, "reference " + name);
+  submit(1, "reference ", "");
   sides_[1]->sync();
   fetch(1);
 
   Backend& side = *sides_[0];
   reset(0);
-  frt::check(call(tested->kernel, side.stream(), 0, &error), error, name);
+  submit(0, "", "");
   side.sync();
   fetch(0);
   if (once_) return;
@@ -280,15 +297,18 @@ void Case::run_calls(const std::string& name, frt_dtype activation, frt_weight_s
   for (Tensor& tensor : tensors_) eager.push_back(tensor.result[0]);
 
   frt::check(side.table().capture_begin(side.stream(), &error), error, "capture_begin");
-  const frt_status recorded = call(tested->kernel, side.stream(), 0, &error);
-  if (recorded != FRT_OK) side.table().capture_abort(side.stream());
-  frt::check(recorded, error, name + " while capturing");
+  try {
+    submit(0, "", " while capturing");
+  } catch (...) {
+    side.table().capture_abort(side.stream());
+    throw;
+  }
   frt_backend_exec exec = nullptr;
   frt::check(side.table().capture_end(side.stream(), &exec, &error), error, "capture_end");
   std::string difference;
   for (int launch = 0; launch < 2 && difference.empty(); ++launch) {
     reset(0);
-    frt::check(side.table().exec_launch(exec, side.stream()), name + ", exec_launch");
+    frt::check(side.table().exec_launch(exec, side.stream()), names + ", exec_launch");
     side.sync();
     fetch(0);
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
@@ -300,7 +320,7 @@ void Case::run_calls(const std::string& name, frt_dtype activation, frt_weight_s
     }
   }
   side.table().exec_destroy(exec);
-  if (!difference.empty()) fail(name + ": " + difference);
+  if (!difference.empty()) fail(names + ": " + difference);
 }
 
 double Case::value(const Tensor& tensor, int side, int64_t index) {

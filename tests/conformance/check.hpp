@@ -109,6 +109,35 @@ struct Packing {
 // NVFP4.
 const std::vector<Packing>& all_packings();
 
+// Operators one after the other, with nothing between them. What `fill` refers to must outlive
+// the run.
+class Chain {
+ public:
+  // `fill` sets everything but struct_size.
+  template <class Args, class Fill>
+  void then(const std::string& name, frt_dtype activation, frt_weight_set weights, Fill fill) {
+    links_.push_back(
+        {name, activation, weights,
+         [fill](const frt_kernel& kernel, frt_backend_stream stream, int side, frt_error* error) {
+           Args args{};
+           args.struct_size = sizeof(Args);
+           fill(args, At(side));
+           return kernel.launch(kernel.self, stream, &args, error);
+         }});
+  }
+
+  struct Link {
+    std::string name;
+    frt_dtype activation;
+    frt_weight_set weights;
+    std::function<frt_status(const frt_kernel&, frt_backend_stream, int, frt_error*)> call;
+  };
+  const std::vector<Link>& links() const { return links_; }
+
+ private:
+  std::vector<Link> links_;
+};
+
 class Case {
  public:
   // once: run() submits eagerly alone.
@@ -146,17 +175,15 @@ class Case {
                       const std::vector<int32_t>& position, const std::vector<int32_t>& length);
 
   // ---- running and comparing ----
-  // Calls the operator on both sides; `fill` sets everything but struct_size. The case is skipped
-  // (Skip is thrown) where the backend under test has no kernel `name` for these types.
+  // Calls the operators on both sides. The case is skipped (Skip is thrown) where the backend under
+  // test has no kernel of a name for these types.
+  void run(const Chain& chain);
+  // One operator.
   template <class Args, class Fill>
   void run(const std::string& name, frt_dtype activation, frt_weight_set weights, Fill fill) {
-    run_calls(name, activation, weights,
-              [&](const frt_kernel& kernel, frt_backend_stream stream, int side, frt_error* error) {
-                Args args{};
-                args.struct_size = sizeof(Args);
-                fill(args, At(side));
-                return kernel.launch(kernel.self, stream, &args, error);
-              });
+    Chain chain;
+    chain.then<Args>(name, activation, weights, fill);
+    run(chain);
   }
   void compare(const Tensor& tensor, Tolerance tolerance, Untouched untouched = Untouched::kLeave);
   // Elements [first, first + count) alone.
@@ -168,9 +195,6 @@ class Case {
   double worst() const { return worst_; }  // largest ||out - ref|| / ||ref|| seen
 
  private:
-  using Call = std::function<frt_status(const frt_kernel&, frt_backend_stream, int, frt_error*)>;
-  void run_calls(const std::string& name, frt_dtype activation, frt_weight_set weights,
-                 const Call& call);
   Tensor& make(const std::string& name, frt_dtype dtype, int64_t count);
   void reset(int side);
   void fetch(int side);
