@@ -445,6 +445,9 @@ void add_groups(Suite& suite) {
     add("q k v " + packing.name, FRT_DTYPE_BF16, norms[2], 3, 5120,
         {{packing, 96}, {packing, 16}, {packing, 16}});
   }
+  // So many tiles that a packed one is fetched while one of another kind is multiplied.
+  const std::vector<GroupPart> behind = {{all[0], 4400}, {all[9], 64}, {all[6], 40}, {all[9], 64}};
+  add("packed behind others", FRT_DTYPE_BF16, norms[0], 1, 3072, behind);
   suite.add(std::string(FRT_OP_NORM_LINEARS) + " refuses", norm_linears_refusals);
 
   const auto add_gate = [&](frt_dtype dtype, const Norm& norm, int32_t rows, int32_t inputs,

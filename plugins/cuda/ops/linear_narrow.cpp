@@ -3,6 +3,7 @@
 // depends on weights and addresses, never on the number of rows, so that a row's bits do not.
 #include "linear_narrow.hpp"
 
+#include <algorithm>
 #include <frt/error.hpp>
 
 #include "../device.hpp"
@@ -64,6 +65,10 @@ void narrow_products(Stream& stream, std::span<const Product> products) {
   NarrowArgs args;
   const Product* streamed = nullptr;
   const auto flush = [&] {
+    // While a warp multiplies a tile it copies a later one as the kind that it multiplies needs it,
+    // and only NVFP4 has scales to copy.
+    std::partition(args.parts, args.parts + args.part_count,
+                   [](const NarrowPart& part) { return part.kind == NarrowKind::kNvfp4; });
     if (args.part_count > 0 && !stream_parts(stream, *streamed, args)) {
       throw Error(FRT_ERR_INTERNAL, "narrow products: a group does not fit into shared memory");
     }
