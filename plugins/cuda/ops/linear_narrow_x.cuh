@@ -32,10 +32,14 @@ __device__ __forceinline__ int cluster_index(const NarrowArgs& a) {
 // further barrier of the cluster.
 __device__ __forceinline__ void open_shares(const NarrowArgs& a, uint64_t* barrier, int bytes) {
 #if __CUDA_ARCH__ >= 900
-  if (threadIdx.x == 0 && cluster_rank(a) == 0) {
+  const bool opens = threadIdx.x == 0 && cluster_rank(a) == 0;
+  if (opens) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barrier))
                  : "memory");
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncwarp();  // a barrier is made by an instruction of the whole warp
+  if (opens) {
     asm volatile(
         "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
         "r"(bytes)
