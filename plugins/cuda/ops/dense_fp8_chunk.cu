@@ -22,22 +22,15 @@
 // ranks. Below sm_90 there are no clusters, and nothing is divided.
 #include <algorithm>
 
-#include "attention_mma.cuh"
-#include "cluster.cuh"
+#include "chunk_tiles.cuh"
 #include "dense_fp8.cuh"
-#include "launch.cuh"
 
 namespace frt::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kOutputs = 64;  // of a tile
-constexpr int kInputs = 256;  // of a step
-constexpr int kUnits = kInputs / 16;
-constexpr int kRowBytes = kInputs;
-constexpr int kWeightBytes = kOutputs * kRowBytes;
-constexpr int kSumStride = kOutputs + 4;  // floats
-constexpr int kMostSplits = 8;
+using namespace chunk;
+using Weights = Tile<uint8_t>;
+
 constexpr int kParts = FRT_DENSE_PARTS_MAX;
 
 enum class Kind { kPlain, kGated, kRotated };
@@ -57,13 +50,6 @@ struct Args {
 template <int kTiles>
 constexpr int kStages = kTiles == 8 ? 3 : 4;
 
-template <int kTiles>
-constexpr int kStageBytes = kWeightBytes + kTiles * 8 * kRowBytes;
-
-__device__ __forceinline__ uint32_t place(int row, int unit) {
-  return static_cast<uint32_t>(row * kRowBytes + ((unit ^ (row & 7)) << 4));
-}
-
 // c += a b^T, a (16 outputs, 32 inputs), b (8 rows, 32 inputs).
 __device__ __forceinline__ void multiply_16x8x32(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                                  uint32_t b1) {
@@ -72,59 +58,6 @@ __device__ __forceinline__ void multiply_16x8x32(float (&c)[4], const uint32_t (
       "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-// The rows of weights of a tile.
-struct Tile {
-  const uint8_t* weight;
-  const uint8_t* up;  // of the second half of the tile, or NULL
-  int first, outputs;
-
-  __device__ __forceinline__ const uint8_t* row(int n, int64_t inputs, bool& there) const {
-    const uint8_t* matrix = weight;
-    int output = first + n;
-    if (up && n >= kOutputs / 2) {
-      matrix = up;
-      output -= kOutputs / 2;
-    }
-    there = output < outputs && (!up || output < first + kOutputs / 2);
-    return matrix + (there ? output : 0) * inputs;
-  }
-};
-
-__device__ __forceinline__ void load_weights(uint32_t to, const Tile& tile, int step, int inputs) {
-  const int unit = static_cast<int>(threadIdx.x) % kUnits;
-  const int column = step * kInputs + unit * 16;
-#pragma unroll
-  for (int i = 0; i < kOutputs * kUnits / kThreads; ++i) {
-    const int n = i * (kThreads / kUnits) + static_cast<int>(threadIdx.x) / kUnits;
-    bool there;
-    const uint8_t* row = tile.row(n, inputs, there);
-    there = there && column < inputs;
-    copy_or_zero(to + place(n, unit), row + (there ? column : 0), there);
-  }
-}
-
-// kAsync: copies of the current group; otherwise at once, through registers.
-template <int kTiles, bool kAsync>
-__device__ __forceinline__ void load_x(uint32_t to, const Fp8Input& in, int step) {
-  const int unit = static_cast<int>(threadIdx.x) % kUnits;
-  const int column = step * kInputs + unit * 16;
-#pragma unroll
-  for (int i = 0; i < kTiles * 8 * kUnits / kThreads; ++i) {
-    const int n = i * (kThreads / kUnits) + static_cast<int>(threadIdx.x) / kUnits;
-    const bool there = n < in.rows && column < in.inputs;
-    const auto* from = static_cast<const uint8_t*>(in.x) + (there ? n * in.x_stride + column : 0);
-    if constexpr (kAsync) {
-      copy_or_zero(to + place(n, unit), from, there);
-    } else {
-      uint4 value = make_uint4(0, 0, 0, 0);
-      if (there) value = *reinterpret_cast<const uint4*>(from);
-      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + place(n, unit)),
-                   "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w)
-                   : "memory");
-    }
-  }
 }
 
 // The angles of row `row`: cosines, then sines. NULL: it stays as it is.
@@ -151,7 +84,7 @@ __global__ void __launch_bounds__(kThreads, 2) chunk_kernel(const __grid_constan
   }
   const Fp8Part& part = args.parts[index];
   const int local = number - args.first_tile[index];
-  Tile tile{};
+  Weights tile{};
   tile.weight = static_cast<const uint8_t*>(part.weight.data);
   tile.first = local * (kKind == Kind::kPlain ? kOutputs : kOutputs / 2);
   tile.outputs = part.weight.rows;
@@ -163,7 +96,7 @@ __global__ void __launch_bounds__(kThreads, 2) chunk_kernel(const __grid_constan
     tile.first = local / tiles * args.rope.head_dim + column;
     tile.up = tile.weight + static_cast<int64_t>(half) * in.inputs;
   }
-  const int all = (in.inputs + kInputs - 1) / kInputs;
+  const int all = (in.inputs + kInputs<uint8_t> - 1) / kInputs<uint8_t>;
   const int first = min(rank * args.steps_each, all);
   const int steps = min(args.steps_each, all - first);
   const uint32_t ring = shared_address(shared);
@@ -179,7 +112,7 @@ __global__ void __launch_bounds__(kThreads, 2) chunk_kernel(const __grid_constan
 #pragma unroll
   for (int s = 0; s < kRing - 1; ++s) {
     if (s < steps) {
-      load_x<kTiles, false>(ring + s * kStageBytes<kTiles> + kWeightBytes, in, first + s);
+      load_x<uint8_t, kTiles, false>(ring + s * kStageBytes<kTiles> + kWeightBytes, in, first + s);
     }
   }
 
@@ -191,7 +124,7 @@ __global__ void __launch_bounds__(kThreads, 2) chunk_kernel(const __grid_constan
     if (next < steps) {
       const uint32_t to = ring + next % kRing * kStageBytes<kTiles>;
       load_weights(to, tile, first + next, in.inputs);
-      load_x<kTiles, true>(to + kWeightBytes, in, first + next);
+      load_x<uint8_t, kTiles, true>(to + kWeightBytes, in, first + next);
     }
     copies_commit();
     const uint32_t weights = ring + step % kRing * kStageBytes<kTiles>;
@@ -214,34 +147,12 @@ __global__ void __launch_bounds__(kThreads, 2) chunk_kernel(const __grid_constan
   __syncthreads();  // the ring is free: sums of (rows, outputs)
 
   float* sums = reinterpret_cast<float*>(shared);
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    if (warp / 4 == half) {
-#pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          float& sum = sums[(i * 8 + 2 * (lane % 4) + j % 2) * kSumStride + own_outputs + lane / 4 +
-                            j / 2 * 8];
-          sum = half == 0 ? c[i][j] : sum + c[i][j];
-        }
-      }
-    }
-    __syncthreads();
-  }
+  add_halves(sums, c);
   if (args.splits > 1) cluster_barrier();
   const int rows = active_rows(in.rows, in.row_count);
   for (int row = rank * (kThreads / 32) + warp; row < rows; row += args.splits * (kThreads / 32)) {
-    const auto* at = reinterpret_cast<const float2*>(sums + row * kSumStride + 2 * lane);
-    float2 z = *at;
-    if (args.splits > 1) {
-      z = make_float2(0, 0);
-      for (int r = 0; r < args.splits; ++r) {
-        const float2 share = read_rank(at, r);
-        z.x += share.x;
-        z.y += share.y;
-      }
-    }
+    const float2 z = add_splits(reinterpret_cast<const float2*>(sums + row * kSumStride + 2 * lane),
+                                args.splits);
     if constexpr (kKind == Kind::kRotated) {
       // Lanes 0 to 15 have two of the first half of a head, lanes 16 to 31 their partners.
       const int half = args.rope.head_dim / 2;
@@ -302,27 +213,10 @@ __global__ void __launch_bounds__(kThreads, 2) chunk_kernel(const __grid_constan
   if (args.splits > 1) cluster_barrier();  // nobody leaves while others read its memory
 }
 
-// The number of blocks that share a tile: fewest steps until the last block has ended, a block's
-// own beginning and end counted as three.
-int splits_for(const Device& device, int64_t tiles, int steps) {
-  if (FRT_CUDA_ARCH < 90 || device.properties().capability < 90) return 1;
-  const int64_t places = int64_t{device.properties().multiprocessors} * 2;
-  int best = 1;
-  int64_t least = INT64_MAX;
-  for (int splits = 1; splits <= kMostSplits; splits *= 2) {
-    const int64_t each = ceil_div(steps, splits);
-    const int64_t cost = ceil_div(tiles * splits, places) * (each + 3);
-    if (cost >= least) continue;
-    least = cost;
-    best = splits;
-  }
-  return best;
-}
-
 template <int kTiles, Kind kKind>
 void launch_tiles(Stream& stream, Args& args, int64_t tiles) {
-  const int steps = static_cast<int>(ceil_div(args.input.inputs, kInputs));
-  args.splits = splits_for(stream.device(), tiles, steps);
+  const int steps = static_cast<int>(ceil_div(args.input.inputs, kInputs<uint8_t>));
+  args.splits = splits_for(stream.device(), tiles, steps, 2);
   args.steps_each = static_cast<int>(ceil_div(steps, args.splits));
   const Grid grid{dim3(static_cast<unsigned>(tiles * args.splits)), dim3(kThreads),
                   std::size_t{kStages<kTiles>} * kStageBytes<kTiles>,

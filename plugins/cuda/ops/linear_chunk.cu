@@ -19,22 +19,15 @@
 
 #include <algorithm>
 
-#include "cluster.cuh"
+#include "chunk_tiles.cuh"
 #include "convert_values.cuh"
-#include "launch.cuh"
 #include "row_norm.cuh"
 
 namespace frt::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kOutputs = 64;  // of a tile
-constexpr int kInputs = 128;  // of a step
-constexpr int kUnits = kInputs / 8;
-constexpr int kRowBytes = kInputs * 2;
-constexpr int kWeightBytes = kOutputs * kRowBytes;
-constexpr int kSumStride = kOutputs + 4;  // floats
-constexpr int kMostSplits = 8;
+using namespace chunk;
+using Weights = Tile<bf16>;
 
 struct Args {
   ChunkProduct product;
@@ -48,66 +41,6 @@ template <int kTiles>
 constexpr int kStages = kTiles == 16  ? 4
                         : kTiles == 8 ? 3
                                       : 4;
-
-template <int kTiles>
-constexpr int kStageBytes = kWeightBytes + kTiles * 8 * kRowBytes;
-
-__device__ __forceinline__ uint32_t place(int row, int unit) {
-  return static_cast<uint32_t>(row * kRowBytes + ((unit ^ (row & 7)) << 4));
-}
-
-// The rows of weights of a tile.
-struct Tile {
-  const bf16* weight;
-  const bf16* up;  // second half of the tile, or NULL
-  int first, outputs;
-
-  __device__ __forceinline__ const bf16* row(int n, int64_t inputs, bool& there) const {
-    const bf16* matrix = weight;
-    int output = first + n;
-    if (up && n >= kOutputs / 2) {
-      matrix = up;
-      output -= kOutputs / 2;
-    }
-    there = output < outputs && (!up || output < first + kOutputs / 2);
-    return matrix + (there ? output : 0) * inputs;
-  }
-};
-
-__device__ __forceinline__ void load_weights(uint32_t to, const Tile& tile, int step, int inputs) {
-  const int unit = static_cast<int>(threadIdx.x) % kUnits;
-  const int column = step * kInputs + unit * 8;
-#pragma unroll
-  for (int i = 0; i < kOutputs * kUnits / kThreads; ++i) {
-    const int n = i * (kThreads / kUnits) + static_cast<int>(threadIdx.x) / kUnits;
-    bool there;
-    const bf16* row = tile.row(n, inputs, there);
-    there = there && column < inputs;
-    copy_or_zero(to + place(n, unit), row + (there ? column : 0), there);
-  }
-}
-
-// kAsync: copies of the current group; otherwise at once, through registers.
-template <int kTiles, bool kAsync>
-__device__ __forceinline__ void load_x(uint32_t to, const ChunkProduct& p, int step) {
-  const int unit = static_cast<int>(threadIdx.x) % kUnits;
-  const int column = step * kInputs + unit * 8;
-#pragma unroll
-  for (int i = 0; i < kTiles * 8 * kUnits / kThreads; ++i) {
-    const int n = i * (kThreads / kUnits) + static_cast<int>(threadIdx.x) / kUnits;
-    const bool there = n < p.rows && column < p.inputs;
-    const bf16* from = static_cast<const bf16*>(p.x) + (there ? n * p.x_stride + column : 0);
-    if constexpr (kAsync) {
-      copy_or_zero(to + place(n, unit), from, there);
-    } else {
-      uint4 value = make_uint4(0, 0, 0, 0);
-      if (there) value = *reinterpret_cast<const uint4*>(from);
-      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + place(n, unit)),
-                   "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w)
-                   : "memory");
-    }
-  }
-}
 
 __device__ __forceinline__ float activate(uint32_t activation, float z) {
   return activation == FRT_ACTIVATION_GELU   ? gelu(z)
@@ -157,12 +90,12 @@ __global__ void __launch_bounds__(kThreads, kTiles == 16 ? 1 : 2)
     while (number >= args.first_tile[part_index + 1]) ++part_index;
   }
   const ChunkPart& part = args.parts[part_index];
-  Tile tile{};
+  Weights tile{};
   tile.weight = static_cast<const bf16*>(part.weight);
   tile.up = kGated ? static_cast<const bf16*>(args.up) : nullptr;
   tile.first = (number - args.first_tile[part_index]) * (kGated ? kOutputs / 2 : kOutputs);
   tile.outputs = part.outputs;
-  const int all = (p.inputs + kInputs - 1) / kInputs;
+  const int all = (p.inputs + kInputs<bf16> - 1) / kInputs<bf16>;
   const int first = min(rank * args.steps_each, all);
   const int steps = min(args.steps_each, all - first);
   const uint32_t ring = shared_address(shared);
@@ -178,7 +111,7 @@ __global__ void __launch_bounds__(kThreads, kTiles == 16 ? 1 : 2)
 #pragma unroll
   for (int s = 0; s < kRing - 1; ++s) {
     if (s < steps) {
-      load_x<kTiles, false>(ring + s * kStageBytes<kTiles> + kWeightBytes, p, first + s);
+      load_x<bf16, kTiles, false>(ring + s * kStageBytes<kTiles> + kWeightBytes, p, first + s);
     }
   }
 
@@ -190,7 +123,7 @@ __global__ void __launch_bounds__(kThreads, kTiles == 16 ? 1 : 2)
     if (next < steps) {
       const uint32_t to = ring + next % kRing * kStageBytes<kTiles>;
       load_weights(to, tile, first + next, p.inputs);
-      load_x<kTiles, true>(to + kWeightBytes, p, first + next);
+      load_x<bf16, kTiles, true>(to + kWeightBytes, p, first + next);
     }
     copies_commit();
     const uint32_t weights = ring + step % kRing * kStageBytes<kTiles>;
@@ -213,34 +146,12 @@ __global__ void __launch_bounds__(kThreads, kTiles == 16 ? 1 : 2)
   __syncthreads();  // the ring is free: sums of (rows, outputs)
 
   float* sums = reinterpret_cast<float*>(shared);
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    if (warp / 4 == half) {
-#pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          float& sum = sums[(i * 8 + 2 * (lane % 4) + j % 2) * kSumStride + own_outputs + lane / 4 +
-                            j / 2 * 8];
-          sum = half == 0 ? c[i][j] : sum + c[i][j];
-        }
-      }
-    }
-    __syncthreads();
-  }
+  add_halves(sums, c);
   if (args.splits > 1) cluster_barrier();
   const int rows = active_rows(p.rows, p.row_count);
   for (int row = rank * (kThreads / 32) + warp; row < rows; row += args.splits * (kThreads / 32)) {
-    const float* at = sums + row * kSumStride + 2 * lane;
-    float2 z = *reinterpret_cast<const float2*>(at);
-    if (args.splits > 1) {
-      z = make_float2(0, 0);
-      for (int r = 0; r < args.splits; ++r) {
-        const float2 share = read_rank(reinterpret_cast<const float2*>(at), r);
-        z.x += share.x;
-        z.y += share.y;
-      }
-    }
+    const float2 z = add_splits(reinterpret_cast<const float2*>(sums + row * kSumStride + 2 * lane),
+                                args.splits);
     if constexpr (kGated) {
       // Lanes 0 to 15 have two gates each, lanes 16 to 31 the same pairs' ups.
       const float up_x = __shfl_down_sync(~0u, z.x, 16), up_y = __shfl_down_sync(~0u, z.y, 16);
@@ -260,26 +171,9 @@ __global__ void __launch_bounds__(kThreads, kTiles == 16 ? 1 : 2)
   if (args.splits > 1) cluster_barrier();  // nobody leaves while others read its memory
 }
 
-// The number of blocks that share a tile: fewest steps until the last block has ended, a block's
-// own beginning and end counted as three.
-int splits_for(const Device& device, int64_t tiles, int steps, int blocks_each) {
-  if (FRT_CUDA_ARCH < 90 || device.properties().capability < 90) return 1;
-  const int64_t places = int64_t{device.properties().multiprocessors} * blocks_each;
-  int best = 1;
-  int64_t least = INT64_MAX;
-  for (int splits = 1; splits <= kMostSplits; splits *= 2) {
-    const int64_t each = ceil_div(steps, splits);
-    const int64_t cost = ceil_div(tiles * splits, places) * (each + 3);
-    if (cost >= least) continue;
-    least = cost;
-    best = splits;
-  }
-  return best;
-}
-
 template <int kTiles>
 void launch_chunk(Stream& stream, Args& args, int64_t tiles, bool gated) {
-  const int steps = static_cast<int>(ceil_div(args.product.inputs, kInputs));
+  const int steps = static_cast<int>(ceil_div(args.product.inputs, kInputs<bf16>));
   args.splits = splits_for(stream.device(), tiles, steps, kTiles == 16 ? 1 : 2);
   args.steps_each = static_cast<int>(ceil_div(steps, args.splits));
   const Grid grid{dim3(static_cast<unsigned>(tiles * args.splits)), dim3(kThreads),
