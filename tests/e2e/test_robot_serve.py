@@ -22,6 +22,12 @@ PLUGINS = os.environ["FRT_ROBOT_PLUGIN_DIR"]
 HORIZON, WIDTH, STATE = 10, 2, 3
 
 
+def save_header(path, header, data):
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
 def save_tensors(path, tensors, metadata=None):
     """safetensors, f32: name -> (shape, values)."""
     header, data = {"__metadata__": metadata} if metadata else {}, b""
@@ -29,9 +35,7 @@ def save_tensors(path, tensors, metadata=None):
         part = struct.pack(f"<{len(values)}f", *values)
         header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(part)]}
         data += part
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    save_header(path, header, data)
 
 
 class Serving(HostTest):
@@ -224,6 +228,17 @@ class Refusing(Serving):
         self.assertEqual(closed.exception.code, 1011)
         client.close()
 
+    def answers_to_spoiled(self, port, data, chance, count, most, place):
+        """The answers to `count` copies of `data`, each with up to `most` random bytes at place()."""
+        for _ in range(count):
+            spoiled = bytearray(data)
+            for _ in range(chance.randrange(1, most + 1)):
+                spoiled[place()] = chance.randrange(256)
+            client = Client(port)
+            client.send(bytes(spoiled))
+            yield client.receive()
+            client.close()
+
 
 class BadInput(Refusing):
     def test_each_mistake_has_its_answer_and_the_server_goes_on(self):
@@ -253,15 +268,9 @@ class BadInput(Refusing):
     def test_random_bytes_never_stop_the_server(self):
         port = self.serve()
         chance = random.Random(2)
-        good = pack(self.observation())
-        for _ in range(60):
-            data = bytearray(good[:400])
-            for _ in range(chance.randrange(1, 6)):
-                data[chance.randrange(len(data))] = chance.randrange(256)
-            client = Client(port)
-            client.send(bytes(data))
-            self.assertIsInstance(client.receive(), str)
-            client.close()
+        begin = pack(self.observation())[:400]
+        for answer in self.answers_to_spoiled(port, begin, chance, 60, 5, lambda: chance.randrange(len(begin))):
+            self.assertIsInstance(answer, str)
         for junk in (b"GET / HTTP/1.1\r\n\r\n", b"\0" * 100, b"POST /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
                      b"GET /" + b"a" * 20000):
             with socket.create_connection(("127.0.0.1", port)) as raw:
@@ -424,9 +433,7 @@ model = "p"
         size, = struct.unpack("<Q", data[:8])
         header = {name.replace("layernorm.dense.weight", "layernorm.weight") if "gemma_expert" in name else name: value
                   for name, value in json.loads(data[8:8 + size]).items()}
-        text = json.dumps(header).encode()
-        text += b" " * (-len(text) % 8)
-        (self.checkpoint / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data[8 + size:])
+        save_header(self.checkpoint / "model.safetensors", header, data[8 + size:])
         result = self.check(FAILED, "--plugin-dir", PLUGINS, "serve", self.policy_manifest(), "--listen", "127.0.0.1:0")
         self.assertIn("a pi0 checkpoint", result.stderr)
 
@@ -434,14 +441,9 @@ model = "p"
         port = self.serve()
         chance = random.Random(3)
         good = pack(self.observation())
-        for _ in range(40):
-            data = bytearray(good)
-            for _ in range(chance.randrange(1, 4)):
-                data[chance.randrange(len(data) if chance.random() < 0.5 else 120)] = chance.randrange(256)
-            client = Client(port)
-            client.send(bytes(data))
-            self.assertIsInstance(client.receive(), (str, bytes))
-            client.close()
+        for answer in self.answers_to_spoiled(
+                port, good, chance, 40, 3, lambda: chance.randrange(len(good) if chance.random() < 0.5 else 120)):
+            self.assertIsInstance(answer, (str, bytes))
         self.assertIn("actions", Client(port).infer(self.observation()))
 
 
