@@ -9,6 +9,7 @@
 #pragma once
 
 #include "numbers.cuh"
+#include "shared_address.cuh"
 
 namespace frt::cuda {
 
@@ -67,10 +68,6 @@ __device__ __forceinline__ void store_widened(uint32_t to, uint32_t low, uint32_
       "r"(widen_e4m3(__byte_perm(low, 0, 0x1000))), "r"(widen_e4m3(__byte_perm(low, 0, 0x3020))),
       "r"(widen_e4m3(__byte_perm(high, 0, 0x1000))), "r"(widen_e4m3(__byte_perm(high, 0, 0x3020)))
       : "memory");
-}
-
-__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
 __device__ __forceinline__ void copy_async(uint32_t to, const void* from) {

@@ -24,6 +24,7 @@
 #pragma once
 
 #include "gated_delta.cuh"
+#include "shared_address.cuh"
 
 namespace frt::cuda {
 
@@ -76,10 +77,6 @@ void launch_hopper_scan(Stream& stream, const frt_gated_delta_args& args,
                         const ChunkRecords& records);
 
 // ---- device: tiles and tensor cores -----------------------------------------------------------
-
-__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
 
 // Byte offset of 16-byte piece `piece` of row `row` of a tile.
 __device__ __forceinline__ int tile_offset(int row, int piece) {

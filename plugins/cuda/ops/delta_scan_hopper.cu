@@ -10,6 +10,7 @@
 // through shared memory to a second one, which computes o beside it, and keeps three chunks on
 // their way with the copy engine.
 #include "delta_chunk.cuh"
+#include "mbarrier.cuh"
 
 namespace frt::cuda {
 namespace {
@@ -40,37 +41,6 @@ struct Shared {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 constexpr int kStageLoad = kKeyBytes + 3 * kTileBytes + static_cast<int>(sizeof(ChunkFactors));
-
-__device__ __forceinline__ void barrier_init(uint64_t& barrier, int count) {
-  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(&barrier)), "r"(count)
-               : "memory");
-}
-__device__ __forceinline__ void barrier_arrive(uint64_t& barrier) {
-  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(&barrier)) : "memory");
-}
-__device__ __forceinline__ void barrier_expect(uint64_t& barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)),
-               "r"(bytes)
-               : "memory");
-}
-__device__ __forceinline__ void barrier_wait(uint64_t& barrier, int phase) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n"
-      "@!done bra again;\n"
-      "}" ::"r"(shared_address(&barrier)),
-      "r"(phase)
-      : "memory");
-}
-__device__ __forceinline__ void bring(void* to, const char* from, int bytes, uint64_t& full) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(shared_address(to)),
-      "l"(from), "r"(bytes), "r"(shared_address(&full))
-      : "memory");
-}
 
 __device__ __forceinline__ void products_begin() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -238,18 +208,18 @@ __device__ __forceinline__ void carry_state(const frt_gated_delta_args& args, Sh
   for (int chunk = 0; chunk < chunks; ++chunk) {
     Stage& stage = shared.stages[chunk % kStages];
     const ChunkFactors& factors = stage.factors;
-    barrier_wait(shared.full[chunk % kStages], chunk / kStages % 2);
+    barrier_wait(&shared.full[chunk % kStages], chunk / kStages % 2);
     float seen[8][4];
     products_begin();
     read_state(seen, state_operand, shared_address(stage.keys));
     products_commit();
-    if (chunk > 0) barrier_wait(shared.state_taken, (chunk - 1) % 2);
+    if (chunk > 0) barrier_wait(&shared.state_taken, (chunk - 1) % 2);
 #pragma unroll
     for (int s = 0; s < 8; ++s) {
       shared.state[s][thread] = make_uint4(state_operand[s][0], state_operand[s][1],
                                            state_operand[s][2], state_operand[s][3]);
     }
-    barrier_arrive(shared.state_ready);
+    barrier_arrive(&shared.state_ready);
 
     // R = V - factor * S^T k, then T R.
     uint32_t values[4][4];
@@ -284,7 +254,7 @@ __device__ __forceinline__ void carry_state(const frt_gated_delta_args& args, Sh
 #pragma unroll
       for (int i = 0; i < 4; ++i) state[n][i] *= decay;
     }
-    if (chunk > 0) barrier_wait(shared.fresh_taken, (chunk - 1) % 2);
+    if (chunk > 0) barrier_wait(&shared.fresh_taken, (chunk - 1) % 2);
     products_wait<0>();
     hold(solved);
 
@@ -300,7 +270,7 @@ __device__ __forceinline__ void carry_state(const frt_gated_delta_args& args, Sh
       shared.fresh[s][thread] =
           make_uint4(operand[s][0], operand[s][1], operand[s][2], operand[s][3]);
     }
-    barrier_arrive(shared.fresh_ready);
+    barrier_arrive(&shared.fresh_ready);
     scale(fresh, factors.write_k, pair);
     to_operand(fresh, operand);
     products_begin();
@@ -312,7 +282,7 @@ __device__ __forceinline__ void carry_state(const frt_gated_delta_args& args, Sh
     products_commit();
     products_wait<0>();
     hold(state);
-    barrier_arrive(shared.empty[chunk % kStages]);
+    barrier_arrive(&shared.empty[chunk % kStages]);
     to_operand(state, state_operand);
   }
 #pragma unroll
@@ -332,12 +302,14 @@ __device__ __forceinline__ void bring_chunk(const frt_gated_delta_args& args,
   const int key_head = head / (args.value_heads / args.key_heads);
   Stage& stage = shared.stages[chunk % kStages];
   uint64_t& full = shared.full[chunk % kStages];
-  barrier_expect(full, kStageLoad);
+  barrier_expect(&full, kStageLoad);
   const char* value = records.value(args, sequence, chunk, head);
-  bring(stage.keys, records.key(args, sequence, chunk, key_head), kKeyBytes, full);
-  bring(stage.values, value + kTileV + slice * kTileBytes, kTileBytes, full);
-  bring(&stage.factors, value + kFactors, static_cast<int>(sizeof(ChunkFactors)), full);
-  bring(stage.lower, value + kTileT, 2 * kTileBytes, full);
+  copy_bulk(shared_address(stage.keys), records.key(args, sequence, chunk, key_head), kKeyBytes,
+            &full);
+  copy_bulk(shared_address(stage.values), value + kTileV + slice * kTileBytes, kTileBytes, &full);
+  copy_bulk(shared_address(&stage.factors), value + kFactors,
+            static_cast<int>(sizeof(ChunkFactors)), &full);
+  copy_bulk(shared_address(stage.lower), value + kTileT, 2 * kTileBytes, &full);
 }
 
 // The second warpgroup: o = factor * S^T q + P Vn.
@@ -359,8 +331,8 @@ __device__ __forceinline__ void write_out(const frt_gated_delta_args& args,
   __syncwarp();
   for (int chunk = 0; chunk < chunks; ++chunk) {
     Stage& stage = shared.stages[chunk % kStages];
-    barrier_wait(shared.full[chunk % kStages], chunk / kStages % 2);
-    barrier_wait(shared.state_ready, chunk % 2);
+    barrier_wait(&shared.full[chunk % kStages], chunk / kStages % 2);
+    barrier_wait(&shared.state_ready, chunk % 2);
     uint32_t state_operand[8][4];
 #pragma unroll
     for (int s = 0; s < 8; ++s) {
@@ -370,13 +342,13 @@ __device__ __forceinline__ void write_out(const frt_gated_delta_args& args,
       state_operand[s][2] = four.z;
       state_operand[s][3] = four.w;
     }
-    barrier_arrive(shared.state_taken);
+    barrier_arrive(&shared.state_taken);
     float read[8][4], within[8][4];
     products_begin();
     read_state(read, state_operand, shared_address(stage.keys) + 2 * kTileBytes);
     products_commit();
 
-    barrier_wait(shared.fresh_ready, chunk % 2);
+    barrier_wait(&shared.fresh_ready, chunk % 2);
     uint32_t fresh_operand[4][4];
 #pragma unroll
     for (int s = 0; s < 4; ++s) {
@@ -386,7 +358,7 @@ __device__ __forceinline__ void write_out(const frt_gated_delta_args& args,
       fresh_operand[s][2] = four.z;
       fresh_operand[s][3] = four.w;
     }
-    barrier_arrive(shared.fresh_taken);
+    barrier_arrive(&shared.fresh_taken);
     products_begin();
     multiply_lower(within, fresh_operand, shared_address(stage.lower) + kTileBytes);
     products_commit();
@@ -405,9 +377,9 @@ __device__ __forceinline__ void write_out(const frt_gated_delta_args& args,
     store_out(out, stage.values, o, row_stride, length - chunk * kChunk, warp, lane);
     o += kChunk * row_stride;
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    barrier_arrive(shared.empty[chunk % kStages]);
+    barrier_arrive(&shared.empty[chunk % kStages]);
     if (thread == 0 && chunk + kStages < chunks) {
-      barrier_wait(shared.empty[chunk % kStages], chunk / kStages % 2);
+      barrier_wait(&shared.empty[chunk % kStages], chunk / kStages % 2);
       bring_chunk(args, records, shared, chunk + kStages);
     }
     __syncwarp();
@@ -426,12 +398,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   pdl_trigger();
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
-      barrier_init(shared.full[i], 1);
-      barrier_init(shared.empty[i], 2 * kGroup);
+      barrier_init(&shared.full[i], 1);
+      barrier_init(&shared.empty[i], 2 * kGroup);
     }
     for (uint64_t* barrier :
          {&shared.state_ready, &shared.state_taken, &shared.fresh_ready, &shared.fresh_taken}) {
-      barrier_init(*barrier, kGroup);
+      barrier_init(barrier, kGroup);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }

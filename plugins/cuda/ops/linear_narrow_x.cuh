@@ -6,12 +6,9 @@
 #include "launch.cuh"
 #include "linear_narrow_decode.cuh"
 #include "linear_narrow_plan.hpp"
+#include "mbarrier.cuh"
 
 namespace frt::cuda::narrow {
-
-__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
 
 __device__ __forceinline__ uint4 load_shared(const uint8_t* pointer) {
   return *reinterpret_cast<const uint4*>(pointer);
@@ -34,17 +31,11 @@ __device__ __forceinline__ void open_shares(const NarrowArgs& a, uint64_t* barri
 #if __CUDA_ARCH__ >= 900
   const bool opens = threadIdx.x == 0 && cluster_rank(a) == 0;
   if (opens) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barrier))
-                 : "memory");
+    barrier_init(barrier, 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncwarp();  // a barrier is made by an instruction of the whole warp
-  if (opens) {
-    asm volatile(
-        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
-        "r"(bytes)
-        : "memory");
-  }
+  if (opens) barrier_expect(barrier, bytes);
   __syncwarp();
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 #endif

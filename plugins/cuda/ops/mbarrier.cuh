@@ -8,7 +8,7 @@
 // `fence.mbarrier_init` and a barrier of the block or the cluster.
 #pragma once
 
-#include "attention_mma.cuh"
+#include "shared_address.cuh"
 
 namespace frt::cuda {
 
