@@ -366,6 +366,8 @@ void add_dense_fp8_cases(Suite& suite) {
               [=](Case& c) { attention(c, dtype, 67, 8, 1, 16, 0); });
     suite.add(FRT_OP_DENSE_ATTENTION + type + "200x8x256",
               [=](Case& c) { attention(c, dtype, 200, 8, 1, 256, 0); });
+    suite.add(FRT_OP_DENSE_ATTENTION + type + "542x8x256",
+              [=](Case& c) { attention(c, dtype, 542, 8, 1, 256, 0); });
     suite.add(FRT_OP_DENSE_ATTENTION + type + "50x8x256 context",
               [=](Case& c) { attention(c, dtype, 50, 8, 1, 256, 562); });
     suite.add(FRT_OP_DENSE_ATTENTION + type + "5x6x40 context",

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention without a mask: frt.rope/1 and frt.dense_attention/1 with the kernel for every type,
 // size and alignment; the tensor-core kernels are dense_attention_tiles.cu and, for few queries,
-// dense_attention_short.cu, for many on Hopper, dense_attention_hopper.cu.
+// dense_attention_short.cu, for many on Hopper, dense_attention_hopper.cu, for encoders there,
+// dense_attention_whole.cu.
 //
 // The general kernel has a warp per query and head and walks the keys 32 at a time: each lane the
 // score of one, then, with the new maximum, each lane its share of the head's columns. f32 models
@@ -206,6 +207,7 @@ void dense_attention(Stream& stream, const frt_dense_attention_args& args) {
     check.at_least("context_stride", args.context_stride, kv_width);
   }
   if (dense_short_takes(stream.device(), args)) return launch_dense_short(stream, args);
+  if (dense_whole_takes(stream.device(), args)) return launch_dense_whole(stream, args);
   if (dense_hopper_takes(stream.device(), args)) return launch_dense_hopper(stream, args);
   if (dense_tiles_take(args)) return launch_dense_tiles(stream, args);
   const int64_t warps = static_cast<int64_t>(args.count) * args.rows * args.heads;

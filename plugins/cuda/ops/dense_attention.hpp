@@ -24,5 +24,8 @@ void launch_dense_short(Stream& stream, const frt_dense_attention_args& args);  
 // Hopper only: the same for heads of 256 and many queries; y in bf16.
 bool dense_hopper_takes(const Device& device, const frt_dense_attention_args& args);
 void launch_dense_hopper(Stream& stream, const frt_dense_attention_args& args);  // [driver]
+// Hopper only: heads of 65 to 80, at most 256 rows and no context, a key/value head for each head.
+bool dense_whole_takes(const Device& device, const frt_dense_attention_args& args);
+void launch_dense_whole(Stream& stream, const frt_dense_attention_args& args);  // [driver]
 
 }  // namespace frt::cuda

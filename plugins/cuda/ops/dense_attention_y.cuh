@@ -24,4 +24,17 @@ __device__ __forceinline__ void store_results(const frt_dense_attention_args& a,
   }
 }
 
+// Two results, to element `at` of y and the next one; `at` is even.
+__device__ __forceinline__ void store_pair(const frt_dense_attention_args& a, int64_t at, float x,
+                                           float y) {
+  if (a.y_scale > 0) {
+    const float factor = 1.0f / a.y_scale;
+    const uint32_t low = e4m3_bits(x * factor), high = e4m3_bits(y * factor);
+    *reinterpret_cast<uint16_t*>(static_cast<uint8_t*>(a.y) + at) =
+        static_cast<uint16_t>(high << 8 | low);
+  } else {
+    *reinterpret_cast<uint32_t*>(static_cast<bf16*>(a.y) + at) = pack_bf16(x, y);
+  }
+}
+
 }  // namespace frt::cuda

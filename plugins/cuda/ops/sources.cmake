@@ -22,6 +22,7 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/dense_attention_hopper.cu
   ops/dense_attention_short.cu
   ops/dense_attention_tiles.cu
+  ops/dense_attention_whole.cu
   ops/dense_fp8.cu
   ops/dense_fp8_chunk.cu
   ops/dense_wgmma.cu

@@ -2,6 +2,9 @@
 // tensor_map.hpp - maps for bulk tensor copies (sm_90 on): boxes of a matrix to shared memory, in
 // rows of 128 bytes swizzled by 128 bytes, as the tensor cores read them. What a box has outside
 // of the matrix arrives as zeros.
+//
+// Rows of heads are a tensor of three dimensions, so that zeros, and not the next head, follow a
+// head; a box may have several heads of a row, one after the other.
 #pragma once
 
 #include <cuda.h>
@@ -23,7 +26,17 @@ struct BoxedMatrix {
   int64_t matrix_stride = 0;         // bytes, a multiple of 16
 };
 
-// Throws frt::Error, naming `what`.  [driver]
+struct BoxedHeads {     // of bf16
+  const void* data;     // at a multiple of 16 bytes
+  int64_t head_dim;     // a multiple of 8
+  int64_t heads, rows;  // heads of a row are contiguous
+  int64_t row_stride;   // bytes, a multiple of 16
+  int box_columns;      // 64, or 16: rows of 32 bytes, swizzled by 32 bytes
+  int box_heads, box_rows;
+};
+
+// Throw frt::Error, naming `what`.  [driver]
 CUtensorMap make_tensor_map(Device& device, const BoxedMatrix& matrix, const char* what);
+CUtensorMap make_heads_map(Device& device, const BoxedHeads& heads, const char* what);
 
 }  // namespace frt::cuda
