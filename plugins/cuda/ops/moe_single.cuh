@@ -54,8 +54,88 @@ struct SingleArgs {
   uint64_t* cells;
 };
 
-// Submits it: all blocks run at once or none does, one per processor.  [driver]
+// Submits it: one block per processor, all of them there at once (Stream::gang).  [driver]
 void launch_single(Stream& stream, bool fp8, int blocks, const SingleArgs& args);
+
+// ---- the choice --------------------------------------------------------------------------------
+
+// The order of floats as that of unsigned numbers.
+__device__ __forceinline__ unsigned ordered(float value) {
+  const unsigned bits = __float_as_uint(value);
+  return bits ^ (static_cast<unsigned>(static_cast<int>(bits) >> 31) | 0x80000000u);
+}
+__device__ __forceinline__ float unordered(unsigned bits) {
+  return __uint_as_float((bits & 0x80000000u) != 0 ? bits ^ 0x80000000u : ~bits);
+}
+
+// One warp's part of the choice for a row of at most 256 experts: what choose_experts of
+// moe_rows.cuh does, by eight warps. Each finds the eight first of its 32 experts, then each looks
+// up the places of its eight among all warps' 64. Equals stay in the order of their indices.
+struct Choice {
+  static constexpr int kWarps = Single::kExperts / 32, kThreads = kWarps * 32;
+  alignas(16) unsigned tops[kWarps];  // largest logits, ordered()
+  alignas(16) unsigned keys[kWarps * Single::kChosen];
+  float e[Single::kExperts];  // exp(logit - largest)
+  int ids[Single::kChosen];
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  // By all threads, the first kThreads with a logit each; -inf beyond the last expert. The caller
+  // has the barrier that follows.
+  __device__ __forceinline__ void choose(float logit, bool inside) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const bool has = warp < kWarps;
+    if (has) {
+      const unsigned nan = 0xFFFFFFFFu;  // above all numbers
+      const unsigned top = __reduce_max_sync(~0u, isnan(logit) ? nan : ordered(logit));
+      if (lane == 0) tops[warp] = top;
+    }
+    __syncthreads();
+    int place = 0;
+    if (has) {
+      unsigned most = 0u;
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) most = max(most, tops[w]);
+      const float largest = unordered(most);
+      const float own = inside ? expf(logit - largest) : 0.0f;
+      e[threadIdx.x] = own;
+      // As order_key() says: the sum of all is a NaN if and only if `largest` is not a number.
+      const unsigned key = !inside ? 0u : isfinite(largest) ? __float_as_uint(own) + 2u : 1u;
+#pragma unroll
+      for (int i = 0; i < 32; ++i) {
+        place += __shfl_sync(~0u, key, i) >= key + (lane <= i ? 1u : 0u);
+      }
+      if (place < Single::kChosen) keys[warp * Single::kChosen + place] = key;
+    }
+    __syncthreads();
+    if (!has) return;
+    // Four lanes count for a candidate.
+    constexpr int kSharers = 32 / Single::kChosen, kOwn = kWarps * Single::kChosen / kSharers;
+    const int first = lane % kSharers * kOwn, at = warp * Single::kChosen + lane / kSharers;
+    const unsigned mine = keys[at];
+    int before = 0;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) before += keys[first + i] >= mine + (at <= first + i ? 1u : 0u);
+#pragma unroll
+    for (int step = 1; step < kSharers; step *= 2) before += __shfl_xor_sync(~0u, before, step);
+    before = __shfl_sync(~0u, before, place % Single::kChosen * kSharers);
+    if (place < Single::kChosen && before < Single::kChosen) {
+      ids[before] = static_cast<int>(threadIdx.x);
+    }
+  }
+
+  // The weights of those chosen, in the first lanes; any warp, behind a barrier.
+  __device__ __forceinline__ float weight(bool normalise) const {
+    constexpr int kOwn = Single::kExperts / 32;
+    const int lane = threadIdx.x % 32;
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) sum += e[i * 32 + lane];
+    sum = warp_sum(sum);
+    const float probability = lane < Single::kChosen ? e[ids[lane]] / sum : 0.0f;
+    return normalise ? probability / warp_sum(probability) : probability;
+  }
+#endif
+};
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
@@ -104,83 +184,6 @@ __device__ __forceinline__ void tell_warp_sums(float (&values)[kCount], float* s
   if (threadIdx.x % kSharers == 0) {
     sums[threadIdx.x / 32 * kCount + threadIdx.x % 32 / kSharers] = sum;
   }
-}
-
-// ---- the choice --------------------------------------------------------------------------------
-
-// The order of floats as that of unsigned numbers.
-__device__ __forceinline__ unsigned ordered(float value) {
-  const unsigned bits = __float_as_uint(value);
-  return bits ^ (static_cast<unsigned>(static_cast<int>(bits) >> 31) | 0x80000000u);
-}
-__device__ __forceinline__ float unordered(unsigned bits) {
-  return __uint_as_float((bits & 0x80000000u) != 0 ? bits ^ 0x80000000u : ~bits);
-}
-
-// A lane's keys and which of its experts they are of (four bits each), falling; equals as they
-// were.
-__device__ __forceinline__ void sort_keys(unsigned (&keys)[8], unsigned& order) {
-  unsigned index[8];
-#pragma unroll
-  for (int i = 0; i < 8; ++i) index[i] = i;
-    // Neighbours only, so equals do not pass each other.
-#pragma unroll
-  for (int pass = 0; pass < 8; ++pass) {
-#pragma unroll
-    for (int i = pass % 2; i + 1 < 8; i += 2) {
-      const bool swap = keys[i] < keys[i + 1];
-      const unsigned key = keys[i], own = index[i];
-      keys[i] = swap ? keys[i + 1] : key;
-      keys[i + 1] = swap ? key : keys[i + 1];
-      index[i] = swap ? index[i + 1] : own;
-      index[i + 1] = swap ? own : index[i + 1];
-    }
-  }
-  order = 0u;
-#pragma unroll
-  for (int i = 7; i >= 0; --i) order = order << 4 | index[i];
-}
-
-// One warp chooses for one row of at most 256 experts: what choose_experts of moe_rows.cuh does, in
-// fewer steps. A lane has eight neighbours, so among equals the lowest lane has the lowest index.
-__device__ __forceinline__ void choose_row(const float (&logits)[8], int experts, int chosen,
-                                           bool normalise, int* ids, float* weights) {
-  const int lane = threadIdx.x % 32;
-  unsigned keys[8], most = 0u, order;
-  float sum = 0.0f;
-#pragma unroll
-  for (int i = 0; i < 8; ++i) most = max(most, ordered(logits[i]));
-  const float largest = unordered(__reduce_max_sync(~0u, most));
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const float e = lane * 8 + i < experts ? expf(logits[i] - largest) : 0.0f;
-    keys[i] = lane * 8 + i < experts ? __float_as_uint(e) + 2u : 0u;
-    sum += e;
-  }
-  sum = warp_sum(sum);
-  sort_keys(keys, order);
-  if (isnan(sum)) {  // the first experts, as order_key() says
-    order = 0x76543210u;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) keys[i] = lane * 8 + i < experts ? order_key(0.0f, sum) : 0u;
-  }
-  unsigned own = 0u;
-#pragma unroll 1
-  for (int j = 0; j < chosen; ++j) {
-    most = __reduce_max_sync(~0u, keys[0]);
-    if (lane == j) own = most;
-    const unsigned equals = __ballot_sync(~0u, keys[0] == most);
-    if (keys[0] == most && (equals & ((1u << lane) - 1u)) == 0u) {
-      ids[j] = lane * 8 + static_cast<int>(order & 7u);
-      order >>= 4;
-#pragma unroll
-      for (int i = 0; i < 7; ++i) keys[i] = keys[i + 1];
-      keys[7] = 0u;
-    }
-  }
-  const float probability = lane < chosen ? probability_of(own, sum) : 0.0f;
-  const float all = normalise ? warp_sum(probability) : 1.0f;
-  if (lane < chosen) weights[lane] = probability / all;
 }
 
 // ---- rows --------------------------------------------------------------------------------------

@@ -32,8 +32,8 @@ struct Memory {
   float router_sums[S::kWarps * 2], shared_sums[S::kWarps * 8];
   float parts[S::kWarps / S::kParts][S::kParts][16];
   float results[S::kWarps][S::kColumns + 1];
-  int ids[S::kChosen];
-  float weights[S::kChosen];
+  float weights[S::kWarps][S::kChosen];
+  Choice choice;
 };
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -167,11 +167,10 @@ __device__ __forceinline__ void tell_logits(const SingleArgs& args, const Lines<
   }
 }
 
-// Four hidden values of the shared expert to the others, by the last warp; nobody waits for it.
+// Four hidden values of the shared expert: the warps' sums ...
 template <MoeFormat kFormat>
-__device__ __forceinline__ void tell_shared(const SingleArgs& args, const Lines<kFormat>& lines,
-                                            Memory<kFormat>& memory, const float (&x)[4],
-                                            uint32_t number) {
+__device__ __forceinline__ void sum_shared(const Lines<kFormat>& lines, Memory<kFormat>& memory,
+                                           const float (&x)[4]) {
   using S = Shape<kFormat>;
   float products[8];
 #pragma unroll
@@ -180,11 +179,13 @@ __device__ __forceinline__ void tell_shared(const SingleArgs& args, const Lines<
     if (S::kFp8) products[i] *= lines.scales[i / 4];
   }
   tell_warp_sums(products, memory.shared_sums);
-  if (threadIdx.x < S::kThreads - 32) {
-    asm volatile("bar.arrive 5, %0;" ::"n"(S::kThreads) : "memory");
-    return;
-  }
-  asm volatile("bar.sync 5, %0;" ::"n"(S::kThreads) : "memory");
+}
+
+// ... and, behind a barrier, the results to the others, by one warp.
+template <MoeFormat kFormat>
+__device__ __forceinline__ void tell_shared(const SingleArgs& args, const Memory<kFormat>& memory,
+                                            uint32_t number) {
+  using S = Shape<kFormat>;
   const float sum = sum_warps<8>(memory.shared_sums);
   const float hidden = gated_bf16(sum, __shfl_down_sync(~0u, sum, 16));
   const float next = __shfl_down_sync(~0u, hidden, 4);
@@ -195,38 +196,25 @@ __device__ __forceinline__ void tell_shared(const SingleArgs& args, const Lines<
              *reinterpret_cast<const uint32_t*>(&pair), number);
 }
 
+__device__ __forceinline__ uint64_t read_cell(const uint64_t* cell) {
+  uint64_t value;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(cell) : "memory");
+  return value;
+}
 __device__ __forceinline__ bool late(const uint64_t (&pair)[2], uint32_t number) {
   return static_cast<uint32_t>(pair[0] >> 32) != number ||
          static_cast<uint32_t>(pair[1] >> 32) != number;
 }
 
-// By the first warp.
-template <MoeFormat kFormat>
-__device__ __forceinline__ void choose(const SingleArgs& args, Memory<kFormat>& memory,
-                                       uint32_t number) {
-  const int first = static_cast<int>(threadIdx.x) * 8;
-  const uint64_t* cells = args.cells + first;
-  uint64_t pairs[4][2];
-  bool ready;
-#pragma unroll
-  for (auto& pair : pairs) pair[0] = pair[1] = static_cast<uint64_t>(number) << 32;
+// When the logits of all blocks are there, for which the first warps wait.
+__device__ __forceinline__ void choose(const SingleArgs& args, Choice& choice, uint32_t number) {
+  const int expert = static_cast<int>(threadIdx.x);
+  const bool inside = expert < args.experts;
+  uint64_t cell = static_cast<uint64_t>(number) << 32;
   do {
-    ready = true;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (first + 2 * i < args.experts) read_cells(cells + 2 * i, pairs[i]);
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) ready &= !late(pairs[i], number);
-  } while (!__all_sync(~0u, ready));
-  float logits[8];
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    logits[i] = first + i < args.experts
-                    ? __uint_as_float(static_cast<uint32_t>(pairs[i / 2][i % 2]))
-                    : -INFINITY;
-  }
-  choose_row(logits, args.experts, Single::kChosen, args.normalise, memory.ids, memory.weights);
+    if (inside) cell = read_cell(args.cells + expert);
+  } while (!__all_sync(~0u, static_cast<uint32_t>(cell >> 32) == number));
+  choice.choose(inside ? __uint_as_float(static_cast<uint32_t>(cell)) : -INFINITY, inside);
 }
 
 // x and the residual, by the last block when all others have told that they read their own.

@@ -4,7 +4,7 @@
 //
 //   enter   norm, computed by every block for itself; two router logits and four hidden values of
 //           the shared expert per block, from weights that were in registers before the kernel in
-//           front had ended. Then one warp of every block chooses the experts from all logits
+//           front had ended. Then eight warps of every block choose the experts from all logits
 //   hidden  silu(gate x) * (up x) of eight columns of one chosen expert by four warps, which read
 //           gate and up straight into registers
 //   down    a warp has some columns of all experts' rows for the block's sixteen results. These
@@ -24,8 +24,6 @@ namespace {
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
-constexpr int kQuad = Single::kParts * 32;
-
 // ---- the experts -------------------------------------------------------------------------------
 
 template <MoeFormat kFormat>
@@ -39,7 +37,7 @@ __device__ __forceinline__ void run_experts(const SingleArgs& args, Memory<kForm
   const int own = warp / S::kPieces;  // items own, own + kSharers ...
 
   // Requests, in the order of their use.
-  const int expert = memory.ids[item];
+  const int expert = memory.choice.ids[item];
   const int offset =
       ((column + lane / 8) * S::kInputs + part * (S::kInputs / S::kParts)) * S::kBytes +
       lane % 8 * 16;
@@ -73,13 +71,16 @@ __device__ __forceinline__ void run_experts(const SingleArgs& args, Memory<kForm
     for (int i = 0; i < S::kItems; ++i) {
       const int index = i * S::kSharers + own;
       if (index < S::kChosen) {
-        down_scales[i] = load_scale(args.down.scale + memory.ids[index] * args.down.scale_stride,
-                                    args.scale_bf16, down_at);
+        down_scales[i] =
+            load_scale(args.down.scale + memory.choice.ids[index] * args.down.scale_stride,
+                       args.scale_bf16, down_at);
       } else if (index == S::kChosen) {
         down_scales[i] = load_scale(args.shared_down.scale, args.shared_scale_bf16, down_at);
       }
     }
   }
+
+  if (warp == S::kWarps - 1) tell_shared(args, memory, number);
 
   // hidden
   const int chunk = (lane % 4 + lane / 4 % 2 * 4) * (16 / S::kBytes);
@@ -97,7 +98,7 @@ __device__ __forceinline__ void run_experts(const SingleArgs& args, Memory<kForm
     if (next < 0) {
       load(i + S::kWindow);
     } else if (next * S::kSharers < S::kChosen) {
-      const int index = memory.ids[next * S::kSharers + own];
+      const int index = memory.choice.ids[next * S::kSharers + own];
       fetch_down(memory, next,
                  args.down.data + index * args.down.stride + (down - args.shared_down.data));
     }
@@ -117,7 +118,7 @@ __device__ __forceinline__ void run_experts(const SingleArgs& args, Memory<kForm
     memory.parts[quad][part][j * 4 + lane / 8] = gate_sum;
     memory.parts[quad][part][8 + j * 4 + lane / 8] = up_sum;
   }
-  asm volatile("bar.sync %0, %1;" ::"r"(1 + quad), "n"(kQuad) : "memory");
+  __syncthreads();
   if (part == 0) {
     float sum = 0.0f;
 #pragma unroll
@@ -131,6 +132,9 @@ __device__ __forceinline__ void run_experts(const SingleArgs& args, Memory<kForm
                  *reinterpret_cast<const uint32_t*>(&pair), number);
     }
   }
+
+  const float weight = memory.choice.weight(args.normalise);
+  if (lane < S::kChosen) memory.weights[warp][lane] = weight;
 
   // This warp's columns of everybody's hidden values. A round: 32 pairs of cells.
   constexpr int kPairs = S::kPiece / 4, kRounds = (S::kItems * kPairs + 31) / 32;
@@ -200,14 +204,14 @@ __device__ __forceinline__ void run_experts(const SingleArgs& args, Memory<kForm
     const uint4* data = reinterpret_cast<const uint4*>(memory.down[warp][i]) + lane;
     const uint4* values =
         reinterpret_cast<const uint4*>(memory.hidden[warp]) + (i * S::kPiece + chunk) / 8;
-    float weight = index < S::kChosen ? memory.weights[index] : shared_weight;
-    if (S::kFp8) weight *= down_scales[i] * inverse;
+    float factor = index < S::kChosen ? memory.weights[warp][index] : shared_weight;
+    if (S::kFp8) factor *= down_scales[i] * inverse;
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       float products[4] = {};
       multiply_sixteen<kFormat>(products, data[j * 64], data[j * 64 + 32], values);
-      sums[2 * j] = fmaf(own_half(products[0], products[1]), weight, sums[2 * j]);
-      sums[2 * j + 1] = fmaf(own_half(products[2], products[3]), weight, sums[2 * j + 1]);
+      sums[2 * j] = fmaf(own_half(products[0], products[1]), factor, sums[2 * j]);
+      sums[2 * j + 1] = fmaf(own_half(products[2], products[3]), factor, sums[2 * j + 1]);
     }
   }
 #pragma unroll
@@ -260,16 +264,17 @@ __global__ void __launch_bounds__(Single::kThreads, 1)
     uint2 packed;
     const float inverse = norm_row(args, lines, memory, values, x, packed);
     tell_logits(args, lines, memory, x, number);
-    if (block < S::kBlocks) tell_shared(args, lines, memory, x, number);
-    if (warp == 0) choose(args, memory, number);
+    if (block < S::kBlocks) sum_shared(lines, memory, x);
+    choose(args, memory.choice, number);
     __syncthreads();
     if (block < S::kBlocks) {
       run_experts(args, memory, down, inverse, number);
     } else {
       leave_row(args, values, packed, number);
+      const float weight = memory.choice.weight(args.normalise);
       if (threadIdx.x < S::kChosen) {
-        args.ids[threadIdx.x] = memory.ids[threadIdx.x];
-        args.weights[threadIdx.x] = memory.weights[threadIdx.x];
+        args.ids[threadIdx.x] = memory.choice.ids[threadIdx.x];
+        args.weights[threadIdx.x] = weight;
       }
     }
   }
@@ -281,24 +286,12 @@ __global__ void __launch_bounds__(Single::kThreads, 1)
 }  // namespace
 
 void launch_single(Stream& stream, bool fp8, int blocks, const SingleArgs& args) {
-  Device& device = stream.device();
   auto* kernel = fp8 ? single_kernel<MoeFormat::kFp8> : single_kernel<MoeFormat::kBf16>;
   const std::size_t bytes =
       fp8 ? sizeof(Memory<MoeFormat::kFp8>) : sizeof(Memory<MoeFormat::kBf16>);
-  raise_shared_limit(device, kernel, bytes);
-  cudaLaunchAttribute attributes[2]{};
-  attributes[0].id = cudaLaunchAttributeCooperative;
-  attributes[0].val.cooperative = 1;
-  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[1].val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(Single::kThreads);
-  config.dynamicSmemBytes = bytes;
-  config.stream = stream.native();
-  config.attrs = attributes;
-  config.numAttrs = 2;
-  device.check(cudaLaunchKernelEx(&config, kernel, args), "kernel launch");
+  const auto gang = stream.gang();
+  launch(stream, {dim3(static_cast<unsigned>(blocks)), dim3(Single::kThreads), bytes}, kernel,
+         args);
 }
 
 }  // namespace frt::cuda
