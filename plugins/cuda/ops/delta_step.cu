@@ -8,8 +8,9 @@
 // The channels of q and k are wanted by every value head of a key head, and their window is
 // replaced in place, which must not happen before all have read it: the blocks of these heads are a
 // cluster. All of them read the window; the first one replaces it when all have passed the
-// cluster's barrier, at the end. Where there are no clusters, or they would be too large, the
-// convolution is a launch of its own.
+// cluster's barrier, at the end; what they read has come when they arrive there, so that needs no
+// fence, which would take as long as memory does. Where there are no clusters, or they would be too
+// large, the convolution is a launch of its own.
 //
 // Behind a product of a few rows (Stream::settled()) the state is under way before the wait. What
 // is left then is a matter of short ways: what a block waits for, one thing after the other, and
@@ -28,7 +29,7 @@ constexpr int kMaxRows = 16;  // beyond, chunks are faster
 
 __device__ __forceinline__ void cluster_arrive() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
 #endif
 }
 __device__ __forceinline__ void cluster_wait() {
@@ -54,9 +55,10 @@ __global__ void __launch_bounds__(kThreads, 2) step_kernel(const __grid_constant
   if (args.early) head.load_constants(shared);  // meanwhile
   if (length <= 0) {
     if (args.early) pdl_wait();
+    wait_constants();
     return;
   }
-  // In the order of their use.
+  // In the order of their use, the constants aside.
   if (!args.early) head.load_rows(0, min(kRows, length));
   head.load_window(slot);
   float* saved = head_state(delta, slot, head.head) + head.state_offset();
@@ -72,13 +74,17 @@ __global__ void __launch_bounds__(kThreads, 2) step_kernel(const __grid_constant
 
   for (int first = 0; first < length; first += kRows) {
     const int count = min(kRows, length - first);
-    if (first > 0) head.load_rows(first, count);
+    if (first > 0) {
+      head.load_rows(first, count);
+      __syncthreads();  // the rows before are done with
+    }
     head.prepare_rows(count, shared);
     if (kHistory > 0 && first == 0) cluster_arrive();  // the window is read
     __syncthreads();
-    head.update(count, state, shared);
+    const float4 steps = head.update(count, state, shared);
     __syncthreads();
     head.store_rows(first, count, shared);
+    head.apply(count - 1, steps, state, shared);
   }
 #pragma unroll
   for (int j = 0; j < kKeys; ++j) *reinterpret_cast<float4*>(saved + j * kDim) = state[j];
@@ -110,8 +116,9 @@ bool fits_delta_step(const DeltaWork& work) {
   }
   if (!work.block) return true;
   const frt_causal_conv_args& conv = work.block->conv;
-  return aligned(conv.u, 0, 4) && aligned(conv.window, conv.slot_stride, 4) &&
-         aligned(work.block->z, 0, 8) && aligned(work.block->y, 0, 8);
+  return aligned(conv.u, 0, 4) && aligned(conv.conv_weight, 0, 8) &&
+         aligned(conv.window, conv.slot_stride, 4) && aligned(work.block->z, 0, 8) &&
+         aligned(work.block->y, 0, 8);
 }
 
 void launch_delta_step(Stream& stream, const DeltaWork& work) {

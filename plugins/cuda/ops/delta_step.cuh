@@ -49,6 +49,19 @@ __device__ __forceinline__ float rounded(float value) {
   return to_float(from_float<bf16>(value));
 }
 
+// Constants on their way to shared memory; nobody waits for them until wait_constants(), and then
+// for those of this thread.
+template <int kCount>
+__device__ __forceinline__ void copy_constants(void* to, const float* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+               "l"(from), "n"(kCount * 4)
+               : "memory");
+}
+__device__ __forceinline__ void wait_constants() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
 // Two neighbouring channels of q, k or v: the last rows of u. The weights are the thread's own
 // column of shared memory.
 template <int kHistory>
@@ -60,12 +73,12 @@ struct Convolution {
     const int skipped = kHistory + 1 - args.width;
 #pragma unroll
     for (int w = 0; w <= kHistory; ++w) {
-      float2 weight = make_float2(0.0f, 0.0f);
-      if (w >= skipped) {
+      if (w < skipped) {
+        to[w][threadIdx.x] = make_float2(0.0f, 0.0f);
+      } else {
         const float* from = args.conv_weight + (w - skipped) * static_cast<int64_t>(args.channels);
-        weight = make_float2(from[channel], from[channel + 1]);
+        copy_constants<2>(&to[w][threadIdx.x], from + channel);
       }
-      to[w][threadIdx.x] = weight;
     }
   }
   __device__ void load_window(const frt_causal_conv_args& args, const bf16* window) {
@@ -136,12 +149,13 @@ struct Head {
     channel = part_head * kDim + thread % (kDim / 2) * 2;
   }
 
-  // Constants: before pdl_wait(). Waits for them.
+  // Constants: before pdl_wait().
   __device__ void load_constants(Shared<kHistory, kRows>& shared) {
     if (convolves) convolution.load_weights(args.conv, channel, shared.conv_weight);
     log_decay = args.delta.decay[head];
     dt_bias = args.delta.dt_bias[head];
-    if (args.z && thread < kDim) shared.norm_weight[thread] = args.norm_weight[thread];
+    if (args.z && thread < kDim)
+      copy_constants<1>(shared.norm_weight + thread, args.norm_weight + thread);
   }
 
   __device__ void load_window(int slot) {
@@ -182,6 +196,7 @@ struct Head {
   }
   // ... and put into shared memory.
   __device__ void prepare_rows(int count, Shared<kHistory, kRows>& shared) {
+    wait_constants();
     if (convolves) {
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
@@ -197,14 +212,16 @@ struct Head {
     }
   }
 
-  // The delta rule of `count` rows. state[j]: key lane / 4 * 16 + j, columns warp * 16 + lane % 4 *
+  // The delta rule of `count` rows; what the last one does to the state is left to apply(), which
+  // takes the result. state[j]: key lane / 4 * 16 + j, columns warp * 16 + lane % 4 *
   // 4 + {0 .. 3}.
-  __device__ void update(int count, float4 (&state)[kKeys], Shared<kHistory, kRows>& shared) const {
+  __device__ float4 update(int count, float4 (&state)[kKeys],
+                           Shared<kHistory, kRows>& shared) const {
     const int first_key = lane / 4 * kKeys;
     // After the sums a lane has one column; the lower half of S^T k, the upper half of S^T q.
     const bool upper = lane & 16;
     const int column = warp * 16 + lane % 4 * 4 + lane / 4 % 4;
-    for (int r = 0; r < count; ++r) {
+    for (int r = 0;; ++r) {
       const float* row = shared.rows[r];
       float4 with_k = make_float4(0, 0, 0, 0), with_q = make_float4(0, 0, 0, 0);
       float k_squares = 0, q_squares = 0, product = 0;
@@ -261,18 +278,25 @@ struct Head {
       const float4 steps =
           make_float4(__shfl_sync(~0u, step, lane % 4), __shfl_sync(~0u, step, lane % 4 + 4),
                       __shfl_sync(~0u, step, lane % 4 + 8), __shfl_sync(~0u, step, lane % 4 + 12));
+      if (r + 1 == count) return steps;
+      apply(r, steps, state, shared);
+    }
+  }
+  __device__ void apply(int r, const float4& steps, float4 (&state)[kKeys],
+                        const Shared<kHistory, kRows>& shared) const {
+    const float* k_row = shared.rows[r] + kDim + lane / 4 * kKeys;
+    const float decay = shared.decay[r];
 #pragma unroll
-      for (int j = 0; j < kKeys; j += 4) {
-        const float4 k4 = *reinterpret_cast<const float4*>(row + kDim + first_key + j);
-        const float k[4] = {k4.x, k4.y, k4.z, k4.w};
+    for (int j = 0; j < kKeys; j += 4) {
+      const float4 k4 = *reinterpret_cast<const float4*>(k_row + j);
+      const float k[4] = {k4.x, k4.y, k4.z, k4.w};
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          float4& s = state[j + i];
-          s.x = fmaf(k[i], steps.x, s.x * decay);
-          s.y = fmaf(k[i], steps.y, s.y * decay);
-          s.z = fmaf(k[i], steps.z, s.z * decay);
-          s.w = fmaf(k[i], steps.w, s.w * decay);
-        }
+      for (int i = 0; i < 4; ++i) {
+        float4& s = state[j + i];
+        s.x = fmaf(k[i], steps.x, s.x * decay);
+        s.y = fmaf(k[i], steps.y, s.y * decay);
+        s.z = fmaf(k[i], steps.z, s.z * decay);
+        s.w = fmaf(k[i], steps.w, s.w * decay);
       }
     }
   }
