@@ -54,29 +54,22 @@ __device__ __forceinline__ void run_experts(const SingleArgs& args, Memory<kForm
   };
 #pragma unroll
   for (int i = 0; i < S::kWindow; ++i) load(i);
-  float gate_scales[S::kSteps], up_scales[S::kSteps], down_scales[S::kItems] = {};
-#pragma unroll
-  for (int i = 0; i < S::kSteps; ++i) gate_scales[i] = up_scales[i] = 1.0f;
+  // Lane i has the scale of step i of gate and of up, and of item i of `down`.
+  float gate_scale = 1.0f, up_scale = 1.0f, down_scale = 1.0f;
   if constexpr (S::kFp8) {
-    const int at = column / 128 * (S::kInputs / 128) + part * S::kSteps;
-    const uint8_t* gate_at = args.gate.scale + expert * args.gate.scale_stride;
-    const uint8_t* up_at = args.up.scale + expert * args.up.scale_stride;
-#pragma unroll
-    for (int i = 0; i < S::kSteps; ++i) {
-      gate_scales[i] = load_scale(gate_at, args.scale_bf16, at + i);
-      up_scales[i] = load_scale(up_at, args.scale_bf16, at + i);
+    if (lane < S::kSteps) {
+      const int at = column / 128 * (S::kInputs / 128) + part * S::kSteps + lane;
+      gate_scale =
+          load_scale(args.gate.scale + expert * args.gate.scale_stride, args.scale_bf16, at);
+      up_scale = load_scale(args.up.scale + expert * args.up.scale_stride, args.scale_bf16, at);
     }
-    const int down_at = block / 8 * (S::kWidth / 128) + warp % S::kPieces;
-#pragma unroll
-    for (int i = 0; i < S::kItems; ++i) {
-      const int index = i * S::kSharers + own;
-      if (index < S::kChosen) {
-        down_scales[i] =
-            load_scale(args.down.scale + memory.choice.ids[index] * args.down.scale_stride,
-                       args.scale_bf16, down_at);
-      } else if (index == S::kChosen) {
-        down_scales[i] = load_scale(args.shared_down.scale, args.shared_scale_bf16, down_at);
-      }
+    const int index = lane * S::kSharers + own;
+    const int at = block / 8 * (S::kWidth / 128) + warp % S::kPieces;
+    if (index < S::kChosen) {
+      down_scale = load_scale(args.down.scale + memory.choice.ids[index] * args.down.scale_stride,
+                              args.scale_bf16, at);
+    } else if (index == S::kChosen) {
+      down_scale = load_scale(args.shared_down.scale, args.shared_scale_bf16, at);
     }
   }
 
@@ -103,10 +96,12 @@ __device__ __forceinline__ void run_experts(const SingleArgs& args, Memory<kForm
                  args.down.data + index * args.down.stride + (down - args.shared_down.data));
     }
     if (S::kFp8 || i + 1 == S::kSteps) {
+      const float gate_factor = S::kFp8 ? __shfl_sync(~0u, gate_scale, i) : 1.0f;
+      const float up_factor = S::kFp8 ? __shfl_sync(~0u, up_scale, i) : 1.0f;
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        gate_sums[j] = fmaf(own_half(c[j][0], c[j][1]), gate_scales[i], gate_sums[j]);
-        up_sums[j] = fmaf(own_half(c[j][2], c[j][3]), up_scales[i], up_sums[j]);
+        gate_sums[j] = fmaf(own_half(c[j][0], c[j][1]), gate_factor, gate_sums[j]);
+        up_sums[j] = fmaf(own_half(c[j][2], c[j][3]), up_factor, up_sums[j]);
         c[j][0] = c[j][1] = c[j][2] = c[j][3] = 0.0f;
       }
     }
@@ -197,7 +192,7 @@ __device__ __forceinline__ void run_experts(const SingleArgs& args, Memory<kForm
   // down
   const float shared_weight = sigmoid(__uint_as_float(static_cast<uint32_t>(scale[0])));
   float sums[4] = {};
-#pragma unroll
+#pragma unroll 1  // the code, too, comes from memory
   for (int i = 0; i < S::kItems; ++i) {
     const int index = i * S::kSharers + own;
     if (index > S::kChosen) break;
@@ -205,7 +200,7 @@ __device__ __forceinline__ void run_experts(const SingleArgs& args, Memory<kForm
     const uint4* values =
         reinterpret_cast<const uint4*>(memory.hidden[warp]) + (i * S::kPiece + chunk) / 8;
     float factor = index < S::kChosen ? memory.weights[warp][index] : shared_weight;
-    if (S::kFp8) factor *= down_scales[i] * inverse;
+    if (S::kFp8) factor *= __shfl_sync(~0u, down_scale, i) * inverse;
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       float products[4] = {};
