@@ -46,20 +46,24 @@ __global__ void __launch_bounds__(kThreads, 2) step_kernel(const __grid_constant
   const frt_gated_delta_args& delta = args.delta;
   const int sequence = blockIdx.y;
   Head<kHistory, kRows> head(args, sequence, blockIdx.x, threadIdx.x);
+  int slot = 0, length = 0;
+  const auto ask = [&] {
+    slot = __ldcg(delta.sequences.slot + sequence);
+    length = __ldcg(delta.sequences.length + sequence);
+  };
+  if (args.early) ask();
+  head.load_constants(shared);
   if (!args.early) {
-    head.load_constants(shared);
     pdl_wait();
+    ask();
   }
-  const int slot = __ldcg(delta.sequences.slot + sequence);
-  const int length = min(__ldcg(delta.sequences.length + sequence), delta.sequences.rows);
-  if (args.early) head.load_constants(shared);  // meanwhile
+  length = min(length, kRows == 1 ? 1 : delta.sequences.rows);
   if (length <= 0) {
     if (args.early) pdl_wait();
     wait_constants();
     return;
   }
   // In the order of their use, the constants aside.
-  if (!args.early) head.load_rows(0, min(kRows, length));
   head.load_window(slot);
   float* saved = head_state(delta, slot, head.head) + head.state_offset();
   float4 state[kKeys];
@@ -67,10 +71,8 @@ __global__ void __launch_bounds__(kThreads, 2) step_kernel(const __grid_constant
   for (int j = 0; j < kKeys; ++j) {
     state[j] = __ldcg(reinterpret_cast<const float4*>(saved + j * kDim));
   }
-  if (args.early) {
-    pdl_wait();
-    head.load_rows(0, min(kRows, length));
-  }
+  if (args.early) pdl_wait();
+  head.load_rows(0, min(kRows, length));
 
   for (int first = 0; first < length; first += kRows) {
     const int count = min(kRows, length - first);

@@ -278,7 +278,7 @@ struct Head {
       const float4 steps =
           make_float4(__shfl_sync(~0u, step, lane % 4), __shfl_sync(~0u, step, lane % 4 + 4),
                       __shfl_sync(~0u, step, lane % 4 + 8), __shfl_sync(~0u, step, lane % 4 + 12));
-      if (r + 1 == count) return steps;
+      if (kRows == 1 || r + 1 == count) return steps;
       apply(r, steps, state, shared);
     }
   }
