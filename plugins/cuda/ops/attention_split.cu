@@ -93,8 +93,11 @@ __global__ void __launch_bounds__(kWarps * 32, sizeof(KV) == 2 ? 2 : 3)
       block = SlotRows(args.blocks, slot).block(expected);
     }
   }
-  LaneNorm norm{};
-  if (p.fused) norm = load_norm(p.append, p.append.q_norm);
+  LaneNorm norm{}, k_norm{};
+  if (p.fused) {
+    norm = load_norm(p.append, p.append.q_norm);
+    k_norm = load_norm(p.append, p.append.k_norm);
+  }
   // The trigger comes after the wait: the merging kernel relies on it that whatever was written
   // before this kernel is there.
   const auto wait = [] {
@@ -147,13 +150,13 @@ __global__ void __launch_bounds__(kWarps * 32, sizeof(KV) == 2 ? 2 : 3)
     if (p.early) wait();
     uint4 raw[kWarpQueries];
     load_queries<kDim>(p, b, kv_head, first, count, raw);
-    NewRows made(p, sequence, b, kv_head, range);
+    NewRows made(p, sequence, b, kv_head, range, k_norm);
     made.load();
     rotate_queries<kDim, KV>(p, b, kv_head, first, count, sequence.position, split == 0, raw, norm,
                              shared.queries, turns);
     made.store(shared, turns);
     if (part == 0) {
-      NewRows later(p, sequence, b, kv_head, range_of(p, sequence, row, row_end, split, 1));
+      NewRows later(p, sequence, b, kv_head, range_of(p, sequence, row, row_end, split, 1), k_norm);
       later.load();
       later.store(shared, turns);
     }

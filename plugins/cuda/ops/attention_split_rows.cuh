@@ -190,8 +190,9 @@ __device__ __forceinline__ void rotate_queries(const SplitArgs& p, int b, int kv
 class NewRows {
  public:
   __device__ __forceinline__ NewRows(const SplitArgs& p, const Sequence& sequence, int b,
-                                     int kv_head, const Range& range)
+                                     int kv_head, const Range& range, const LaneNorm& k_norm)
       : args_(p.append),
+        k_norm_(k_norm),
         sequence_(sequence),
         kv_head_(kv_head),
         first_(max(0, range.start - sequence.position)),
@@ -216,7 +217,7 @@ class NewRows {
       widen_lane(raw_, x);
       if (key()) {
         turns.make(args_, sequence_.position, row());
-        rotate_lanes(args_, load_norm(args_, args_.k_norm), turns.at, x);
+        rotate_lanes(args_, k_norm_, turns.at, x);
       }
       const int at = static_cast<int>(threadIdx.x) % 32 * 8;
       if (at >= kDim) continue;
@@ -238,6 +239,7 @@ class NewRows {
   __device__ __forceinline__ bool key() const { return task_ % 2 == 0; }
 
   const frt_attention_append_args& args_;
+  const LaneNorm& k_norm_;
   const Sequence& sequence_;
   int kv_head_, first_, end_, task_;
   int64_t from_;
