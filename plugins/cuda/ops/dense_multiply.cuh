@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// dense_multiply.cuh - the products of a warpgroup (sm_90a) in the widths that dense_wgmma.cuh is
-// made for: c (64 x kRows) += a (64 x 16) b (kRows x 16)^T, both in shared memory, started here and
-// waited for with products_wait().
+// dense_multiply.cuh - the products of a warpgroup (sm_90a) in the widths that dense_wgmma.cuh and
+// flow_layers_kernel.cuh are made for: c (64 x kRows) += a (64 x 16) b (kRows x 16)^T, both in
+// shared memory, started here and waited for with products_wait(). In FP8 they are 32 values wide,
+// which is as many bytes.
 //
 // The sums of lane 4 g + t of warp w: c[4 j] and c[4 j + 1] belong to row 16 w + g and columns
 // 8 j + 2 t and + 1, the next two to row + 8.
@@ -13,6 +14,14 @@ namespace frt::cuda {
 
 template <int kRows>
 __device__ __forceinline__ void multiply_64(float (&c)[kRows / 2], uint64_t a, uint64_t b);
+template <int kRows>
+__device__ __forceinline__ void multiply_64_fp8(float (&c)[kRows / 2], uint64_t a, uint64_t b);
+
+#define FRT_REGISTERS_12 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11"
+
+#define FRT_REGISTERS_28                                                             \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, " \
+  "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27"
 
 #define FRT_REGISTERS_32                                                             \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, " \
@@ -21,6 +30,10 @@ __device__ __forceinline__ void multiply_64(float (&c)[kRows / 2], uint64_t a, u
 #define FRT_REGISTERS_48 \
   FRT_REGISTERS_32       \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+
+#define FRT_REGISTERS_52 \
+  FRT_REGISTERS_48       \
+  ", %48, %49, %50, %51"
 
 #define FRT_REGISTERS_64 \
   FRT_REGISTERS_48       \
@@ -46,11 +59,18 @@ __device__ __forceinline__ void multiply_64(float (&c)[kRows / 2], uint64_t a, u
 
 #define FRT_SUMS(i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3])
 
+#define FRT_SUMS_12 FRT_SUMS(0), FRT_SUMS(4), FRT_SUMS(8)
+
+#define FRT_SUMS_28 \
+  FRT_SUMS(0), FRT_SUMS(4), FRT_SUMS(8), FRT_SUMS(12), FRT_SUMS(16), FRT_SUMS(20), FRT_SUMS(24)
+
 #define FRT_SUMS_32                                                                              \
   FRT_SUMS(0), FRT_SUMS(4), FRT_SUMS(8), FRT_SUMS(12), FRT_SUMS(16), FRT_SUMS(20), FRT_SUMS(24), \
       FRT_SUMS(28)
 
 #define FRT_SUMS_48 FRT_SUMS_32, FRT_SUMS(32), FRT_SUMS(36), FRT_SUMS(40), FRT_SUMS(44)
+
+#define FRT_SUMS_52 FRT_SUMS_48, FRT_SUMS(48)
 
 #define FRT_SUMS_64 FRT_SUMS_48, FRT_SUMS(48), FRT_SUMS(52), FRT_SUMS(56), FRT_SUMS(60)
 
@@ -75,15 +95,39 @@ __device__ __forceinline__ void multiply_64(float (&c)[kRows / 2], uint64_t a, u
                  : "l"(a), "l"(b));                                                            \
   }
 
+FRT_MULTIPLY(24, 12, 12, 13)
+FRT_MULTIPLY(56, 28, 28, 29)
 FRT_MULTIPLY(64, 32, 32, 33)
 FRT_MULTIPLY(96, 48, 48, 49)
+FRT_MULTIPLY(104, 52, 52, 53)
 FRT_MULTIPLY(128, 64, 64, 65)
 FRT_MULTIPLY(136, 68, 68, 69)
 FRT_MULTIPLY(160, 80, 80, 81)
 FRT_MULTIPLY(184, 92, 92, 93)
 FRT_MULTIPLY(256, 128, 128, 129)
 
+#define FRT_MULTIPLY_FP8(rows, sums, first, second)                                                \
+  template <>                                                                                      \
+  __device__ __forceinline__ void multiply_64_fp8<rows>(float(&c)[sums], uint64_t a, uint64_t b) { \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #rows                                         \
+                 "k32.f32.e4m3.e4m3 {" FRT_REGISTERS_##sums "}, %" #first ", %" #second            \
+                                                            ", 1, 1, 1;"                           \
+                 : FRT_SUMS_##sums                                                                 \
+                 : "l"(a), "l"(b));                                                                \
+  }
+
+FRT_MULTIPLY_FP8(24, 12, 12, 13)
+FRT_MULTIPLY_FP8(56, 28, 28, 29)
+FRT_MULTIPLY_FP8(104, 52, 52, 53)
+
+#undef FRT_MULTIPLY_FP8
 #undef FRT_MULTIPLY
+#undef FRT_SUMS_12
+#undef FRT_REGISTERS_12
+#undef FRT_SUMS_28
+#undef FRT_REGISTERS_28
+#undef FRT_SUMS_52
+#undef FRT_REGISTERS_52
 #undef FRT_SUMS_32
 #undef FRT_REGISTERS_32
 #undef FRT_SUMS_48

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // frt.flow_layers/1: the layers of a flow expert. Here the arguments are checked and every shape,
-// type and format is run as the operators that a layer is composed of: eight kernels for each.
+// type and format is run as the operators that a layer is composed of, eight kernels for each,
+// unless all are for the one kernel of flow_layers_fused.cu.
 #include <frt/flow_layers.hpp>
 
 #include "call.hpp"
+#include "flow_layers.hpp"
 #include "registry.hpp"
 #include "weight_checks.hpp"
 
@@ -12,6 +14,7 @@ namespace {
 
 void flow_layers(Stream& stream, const frt_flow_layers_args& args) {
   check_flow_layers(Checks(FRT_OP_FLOW_LAYERS), args, check_weight);
+  if (flow_layers_fused(stream, args)) return;
   for (int32_t i = 0; i < args.layer_count; ++i) {
     const FlowLayerParts parts(args, args.layers[i]);
     run_operator(stream, FRT_OP_NORM_QKV, parts.qkv);

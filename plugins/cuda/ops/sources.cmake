@@ -31,6 +31,10 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/fill.cu
   ops/flow.cu
   ops/flow_layers.cu
+  ops/flow_layers_fused.cu
+  ops/flow_layers_rows104.cu
+  ops/flow_layers_rows24.cu
+  ops/flow_layers_rows56.cu
   ops/gated_delta.cu
   ops/linear.cu
   ops/linear_chunk.cu

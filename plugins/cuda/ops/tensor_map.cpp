@@ -6,7 +6,9 @@
 #include <cudaTypedefs.h>
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <frt/error.hpp>
+#include <iterator>
 #include <string>
 
 namespace frt::cuda {
@@ -26,8 +28,8 @@ PFN_cuTensorMapEncodeTiled_v12000 find_encoder() {
 struct Layout {
   CUtensorMapDataType type;
   cuuint32_t dimensions;
-  cuuint64_t sizes[3], strides[2];
-  cuuint32_t box[3];
+  cuuint64_t sizes[5], strides[4];
+  cuuint32_t box[5];
   CUtensorMapSwizzle swizzle;
 };
 
@@ -38,7 +40,7 @@ CUtensorMap make(Device& device, const void* data, const Layout& layout, const c
     throw Error(FRT_ERR_UNSUPPORTED,
                 "the driver has no cuTensorMapEncodeTiled; it is older than CUDA 12: update it");
   }
-  const cuuint32_t steps[3] = {1, 1, 1};
+  const cuuint32_t steps[5] = {1, 1, 1, 1, 1};
   CUtensorMap map;
   const CUresult code =
       encode(&map, layout.type, layout.dimensions, const_cast<void*>(data), layout.sizes,
@@ -69,6 +71,15 @@ CUtensorMap make_tensor_map(Device& device, const BoxedMatrix& matrix, const cha
       {bytes ? kBoxBytes : kBoxBytes / 2, static_cast<cuuint32_t>(matrix.box_rows), 1},
       CU_TENSOR_MAP_SWIZZLE_128B};
   return make(device, matrix.data, layout, what);
+}
+
+CUtensorMap make_boxed_tensor_map(Device& device, const BoxedTensor& tensor, const char* what) {
+  Layout layout{CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, static_cast<cuuint32_t>(tensor.rank), {}, {}, {},
+                CU_TENSOR_MAP_SWIZZLE_128B};
+  std::copy(std::begin(tensor.sizes), std::end(tensor.sizes), layout.sizes);
+  std::copy(std::begin(tensor.strides), std::end(tensor.strides), layout.strides);
+  std::copy(std::begin(tensor.box), std::end(tensor.box), layout.box);
+  return make(device, tensor.data, layout, what);
 }
 
 CUtensorMap make_heads_map(Device& device, const BoxedHeads& heads, const char* what) {

@@ -26,6 +26,16 @@ struct BoxedMatrix {
   int64_t matrix_stride = 0;         // bytes, a multiple of 16
 };
 
+// Up to five dimensions of pairs of bytes, the first contiguous and 128 bytes of it in a box.
+// Others may overlap, and need not grow.
+struct BoxedTensor {
+  const void* data;  // at a multiple of 16 bytes
+  int rank;
+  uint64_t sizes[5];
+  uint64_t strides[4];  // bytes, multiples of 16, of the second dimension on
+  uint32_t box[5];
+};
+
 struct BoxedHeads {     // of bf16
   const void* data;     // at a multiple of 16 bytes
   int64_t head_dim;     // a multiple of 8
@@ -37,6 +47,7 @@ struct BoxedHeads {     // of bf16
 
 // Throw frt::Error, naming `what`.  [driver]
 CUtensorMap make_tensor_map(Device& device, const BoxedMatrix& matrix, const char* what);
+CUtensorMap make_boxed_tensor_map(Device& device, const BoxedTensor& tensor, const char* what);
 CUtensorMap make_heads_map(Device& device, const BoxedHeads& heads, const char* what);
 
 }  // namespace frt::cuda

@@ -1,0 +1,891 @@
+// SPDX-License-Identifier: Apache-2.0
+// flow_layers_kernel.cuh - the layers of an action expert in one launch (sm_90a).
+//
+// Ten to a hundred rows pass through weights of 35 MB a layer (1024 wide, 2048 and 4096 within):
+// 7.4 us to read, 3.7 in FP8. As operators of their own each product starts its weights from zero
+// and waits for the one before. Here clusters of eight blocks, one block for each processor that
+// clusters reach, go through five phases a layer, with a barrier of the grid between them:
+//
+//   project    q, k, v   tiles of 64 outputs, both halves of a rotated pair in one thread
+//   attend               tiles of queries, a cluster divides the keys (flow_layers_attention.cuh)
+//   add        x += ...  tiles of 64 outputs, a cluster divides the inputs
+//   activate   h         tiles of 32 outputs of gate and of up
+//   add        x += ...
+//
+// One thread fetches weights through a ring of units of 16 KB, as far ahead as there is room,
+// through phases and layers: what a block multiplies is known beforehand, so weights wait for no
+// barrier. Another one fetches x behind the barriers; what all blocks of a cluster multiply comes
+// to all of them by one copy of each.
+//
+// The stream x stays in f32 where it is added to: each block owns eighths of the rows of its
+// cluster's tiles. Norms: the owner publishes x (1 + scale) in bf16 and sums of its squares; the
+// next product multiplies that, and the vector of shifts as a further row, and scales its results
+// by what the squares sum up to:  norm(x) W^T = r ((x (1 + scale)) W^T) + shift W^T.
+// In FP8 x is published as it is, and four warps of each block make the normed codes of 128 columns
+// for all blocks of its cluster.
+//
+// All sums in f32, in a fixed order.
+#pragma once
+
+#include "attention_wgmma.cuh"
+#include "convert_values.cuh"
+#include "dense_multiply.cuh"
+#include "flow_layers_attention.cuh"
+#include "flow_layers_fused.cuh"
+#include "launch.cuh"
+
+namespace frt::cuda {
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+namespace flow {
+
+// ---- what a block does --------------------------------------------------------------------------
+
+// Tiles of a phase that all blocks share are dealt to blocks; those that a cluster divides, to
+// clusters, whose blocks take a part of the inputs each.
+struct Shape {
+  int block, blocks, cluster, clusters, rank;
+  int query_tiles, input_tiles, gate_tiles, output_tiles;
+  int width_units, attended_units, hidden_units;  // of a block's part
+
+  __device__ __forceinline__ Shape(const FlowArgs& args, bool fp8) {
+    const int inputs = fp8 ? 2 * kFlowInputs : kFlowInputs;
+    block = static_cast<int>(blockIdx.x);
+    blocks = static_cast<int>(gridDim.x);
+    cluster = block / kFlowCluster;
+    clusters = blocks / kFlowCluster;
+    rank = block % kFlowCluster;
+    query_tiles = args.heads * args.head_dim / kFlowOutputs;
+    input_tiles = query_tiles + 2 * args.kv_heads * args.head_dim / kFlowOutputs;
+    gate_tiles = args.hidden * 2 / kFlowOutputs;
+    output_tiles = args.width / kFlowOutputs;
+    width_units = args.width / inputs;
+    attended_units = args.heads * args.head_dim / (inputs * kFlowCluster);
+    hidden_units = args.hidden / (inputs * kFlowCluster);
+  }
+};
+
+// A place in the ring and how often it went round.
+struct Place {
+  int stage = 0;
+  uint32_t parity = 0;
+  __device__ __forceinline__ void advance(int stages) {
+    if (++stage == stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+// ---- copies -------------------------------------------------------------------------------------
+
+__device__ __forceinline__ void copy_weights(uint32_t target, const CUtensorMap& map, int group,
+                                             int half, uint64_t* barrier, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%2, %2, %2, %3, %4}], [%5], %6;" ::"r"(target),
+      "l"(&map), "r"(0), "r"(group), "r"(half), "r"(shared_address(barrier)), "l"(policy)
+      : "memory");
+}
+__device__ __forceinline__ void copy_x(uint32_t target, const CUtensorMap& map, int unit,
+                                       uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %2, %3}], [%4];" ::"r"(target),
+      "l"(&map), "r"(0), "r"(unit * 2), "r"(shared_address(barrier))
+      : "memory");
+}
+// To all blocks of the cluster.
+__device__ __forceinline__ void copy_x_to_all(uint32_t target, const CUtensorMap& map, int unit,
+                                              uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%2, %2, %3}], [%4], %5;" ::"r"(target),
+      "l"(&map), "r"(0), "r"(unit * 2), "r"(shared_address(barrier)),
+      "h"(static_cast<uint16_t>((1 << kFlowCluster) - 1))
+      : "memory");
+}
+__device__ __forceinline__ uint32_t address_at(uint32_t address, int rank) {
+  uint32_t result;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(result) : "r"(address), "r"(rank));
+  return result;
+}
+
+// The weights of all phases, one after the other, as far ahead as the ring reaches: one thread.
+template <int kRows, bool kFp8>
+__device__ void fetch_weights(const FlowArgs& args, FlowShared<kRows>& shared, uint32_t ring) {
+  const Shape shape(args, kFp8);
+  uint64_t policy;  // read once a step: contexts, read in every step, shall stay in L2
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  Place place;
+  const auto fetch = [&](const CUtensorMap& map, int group, int first, int units) {
+    for (int unit = first; unit < first + units; ++unit) {
+      barrier_wait(shared.empty + place.stage, place.parity ^ 1);
+      barrier_expect(shared.full + place.stage, kFlowUnitBytes);
+      copy_weights(ring + place.stage * kFlowUnitBytes, map, group, unit * 2,
+                   shared.full + place.stage, policy);
+      place.advance(args.stages);
+    }
+  };
+  const int head_tiles = args.head_dim / kFlowOutputs, head_groups = args.head_dim / 8;
+  for (int i = 0; i < args.layer_count; ++i) {
+    const FlowMaps& maps = args.maps[i];
+    for (int t = shape.block; t < shape.input_tiles; t += shape.blocks) {
+      const bool query = t < shape.query_tiles;
+      const int tile = query ? t : t - shape.query_tiles;
+      fetch(query ? maps.query : maps.key_value,
+            tile / head_tiles * head_groups + tile % head_tiles * 4, 0, shape.width_units);
+    }
+    for (int t = shape.cluster; t < shape.output_tiles; t += shape.clusters) {
+      fetch(maps.output, t * 4, shape.rank * shape.attended_units, shape.attended_units);
+    }
+    for (int t = shape.block; t < shape.gate_tiles; t += shape.blocks) {
+      fetch(maps.gate_up, t * 4, 0, shape.width_units);
+    }
+    for (int t = shape.cluster; t < shape.output_tiles; t += shape.clusters) {
+      fetch(maps.down, t * 4, shape.rank * shape.hidden_units, shape.hidden_units);
+    }
+  }
+}
+
+// x of all phases, each behind the grid's barrier: one thread.
+template <int kRows, bool kFp8>
+__device__ void fetch_x(const FlowArgs& args, FlowShared<kRows>& shared, uint32_t area,
+                        const FlowSync& sync) {
+  using Shared = FlowShared<kRows>;
+  const Shape shape(args, kFp8);
+  uint32_t empty_parity = 0;
+  // In rounds of `slots` units; all of them again for the next tile, unless all fit.
+  const auto fetch = [&](const CUtensorMap& map, bool to_all, int first, int units, int slots,
+                         int tiles) {
+    const int chunks = (units + slots - 1) / slots, loads = chunks == 1 ? 1 : tiles * chunks;
+    for (int load = 0; load < loads; ++load) {
+      if (load > 0) {
+        barrier_wait(&shared.x_empty, empty_parity);
+        empty_parity ^= 1;
+      }
+      const int begin = load % chunks * slots, count = min(slots, units - begin);
+      for (int slot = 0; slot < count; ++slot) {
+        const int unit = begin + slot;
+        const uint32_t to = area + slot * Shared::kXUnit;
+        if (!to_all) {
+          barrier_expect(shared.x_full + slot, Shared::kXUnit);
+          copy_x(to, map, first + unit, shared.x_full + slot);
+        } else if (unit % kFlowCluster == shape.rank) {
+          copy_x_to_all(to, map, unit, shared.x_full + slot);
+        }
+      }
+      if (!to_all) continue;
+      for (int slot = 0; slot < count; ++slot) {
+        barrier_expect(shared.x_full + slot, Shared::kXUnit);
+      }
+    }
+  };
+  const auto shared_by_all = [&](uint32_t barrier, int tiles) {
+    const int first = shape.cluster * kFlowCluster;
+    if (first >= tiles) return;
+    sync.wait_alone(barrier);
+    barrier_arrive(&shared.passed);
+    if (kFp8) return;  // threads that compute make it
+    fetch(args.normed, true, 0, shape.width_units, Shared::kSlots,
+          (tiles - first + shape.blocks - 1) / shape.blocks);
+  };
+  const auto divided = [&](uint32_t barrier, const CUtensorMap& map, int units) {
+    if (shape.cluster >= shape.output_tiles) return;
+    sync.wait_alone(barrier);
+    fetch(map, false, shape.rank * units, units, Shared::kSplitSlots,
+          (shape.output_tiles - shape.cluster + shape.clusters - 1) / shape.clusters);
+  };
+  for (int i = 0; i < args.layer_count; ++i) {
+    const uint32_t passed = 1 + 5 * i;
+    shared_by_all(passed, shape.input_tiles);
+    divided(passed + 2, args.attended, shape.attended_units);
+    shared_by_all(passed + 3, shape.gate_tiles);
+    divided(passed + 4, args.activated, shape.hidden_units);
+  }
+}
+
+// ---- the threads that compute -------------------------------------------------------------------
+
+__device__ __forceinline__ float4 load_four(const float* from) {
+  return *reinterpret_cast<const float4*>(from);
+}
+
+// condition ? a : b, never as an index into an array.
+__device__ __forceinline__ float select(bool condition, float a, float b) {
+  float result;
+  asm("{\n.reg .pred p;\nsetp.ne.s32 p, %3, 0;\nselp.f32 %0, %1, %2, p;\n}\n"
+      : "=f"(result)
+      : "f"(a), "f"(b), "r"(static_cast<int>(condition)));
+  return result;
+}
+
+template <int kRows, int kDim, bool kFp8>
+struct Worker {
+  using Shared = FlowShared<kRows>;
+  static constexpr int kSums = kRows / 2;  // of a thread
+
+  const FlowArgs& args;
+  Shared& shared;
+  const uint32_t ring, area;
+  FlowSync sync;
+  const Shape shape;
+  const int tid, warp, lane;
+  int clean_rows, context;
+  Place place;
+  uint32_t x_parity = 0, passed_parity = 0, received_parity = 0, attention_parity = 0;
+
+  __device__ __forceinline__ Worker(const FlowArgs& args, Shared& shared, uint32_t ring,
+                                    uint32_t area, const FlowSync& sync)
+      : args(args),
+        shared(shared),
+        ring(ring),
+        area(area),
+        sync(sync),
+        shape(args, kFp8),
+        tid(static_cast<int>(threadIdx.x)),
+        warp(tid / 32),
+        lane(tid % 32) {
+    clean_rows = args.clean_rows ? *args.clean_rows : 0;
+    context = FlowAttentionPhase<kDim>::first_context(
+        attention_of(args.layers[0]), FlowPlace{shape.cluster, shape.clusters, shape.rank, tid});
+  }
+
+  __device__ __forceinline__ bool is_clean(int row) const { return row % args.period < clean_rows; }
+  __device__ __forceinline__ const float* vectors(const FlowModulation& modulation, int row) const {
+    return is_clean(row) ? modulation.clean : modulation.rows;
+  }
+
+  // ---- products: the first four warps -----------------------------------------------------------
+
+  __device__ __forceinline__ void release(int stage) {
+    if (stage >= 0 && lane == 0) barrier_arrive(shared.empty + stage);
+  }
+
+  __device__ __forceinline__ void wait_x(int slot) {
+    barrier_wait(shared.x_full + slot, x_parity >> slot & 1);
+    x_parity ^= 1u << slot;
+  }
+  // All threads of all blocks are done with the units of x that are there.
+  __device__ __forceinline__ void release_x() {
+    asm volatile("bar.sync 2, 128;" ::: "memory");
+    if (tid < kFlowCluster) {
+      asm volatile(
+          "mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(rank_address(&shared.x_empty, tid))
+          : "memory");
+    }
+  }
+
+  // c = weights x^T over `units` units, which come in rounds of `slots`; `resident`: x is there
+  // from the tile before; `last`: nothing comes behind.
+  __device__ __forceinline__ void multiply(float (&c)[kSums], int units, int slots, bool resident,
+                                           bool last) {
+#pragma unroll
+    for (int i = 0; i < kSums; ++i) c[i] = 0;
+#pragma unroll 1
+    for (int begin = 0; begin < units; begin += slots) {
+      const int count = min(slots, units - begin);
+      int previous = -1;
+#pragma unroll 1
+      for (int slot = 0; slot < count; ++slot) {
+        if (!resident) wait_x(slot);
+        barrier_wait(shared.full + place.stage, place.parity);
+        const uint64_t a = matrix_descriptor(ring + place.stage * kFlowUnitBytes, 16);
+        const uint64_t b = matrix_descriptor(area + slot * Shared::kXUnit, 16);
+        products_fence();
+#pragma unroll
+        for (int k = 0; k < 8; ++k) {
+          const uint64_t from_a = a + k / 4 * (kFlowUnitBytes / 32) + k % 4 * 2;
+          const uint64_t from_b = b + k / 4 * (Shared::kXUnit / 32) + k % 4 * 2;
+          if constexpr (kFp8) {
+            multiply_64_fp8<kRows>(c, from_a, from_b);
+          } else {
+            multiply_64<kRows>(c, from_a, from_b);
+          }
+        }
+        products_commit();
+        products_wait<1>();
+        release(previous);
+        previous = place.stage;
+        place.advance(args.stages);
+      }
+      products_wait<0>();
+      release(previous);
+      if (units > slots && !(last && begin + count == units)) release_x();
+    }
+#pragma unroll
+    for (int i = 0; i < kSums; ++i) asm volatile("" : "+f"(c[i])::"memory");
+  }
+
+  // x comes to this block for others, too.
+  __device__ __forceinline__ void take_x(int units, int slots, bool resident, bool last) {
+    for (int begin = 0; begin < units; begin += slots) {
+      const int count = min(slots, units - begin);
+      for (int slot = 0; slot < count && !resident; ++slot) wait_x(slot);
+      if (units > slots && !(last && begin + count == units)) release_x();
+    }
+  }
+
+  // What shift vectors yield with this thread's two outputs.
+  struct Shifts {
+    float low[2], high[2];
+  };
+  __device__ __forceinline__ Shifts shifts_of(const float (&c)[kSums]) const {
+    Shifts shifts;
+#pragma unroll
+    for (int s = 0; s < 2; ++s) {
+      const int n = args.rows + min(s, args.shifts - 1);
+      float low = 0, high = 0;
+#pragma unroll
+      for (int j = 0; j < kRows / 8; ++j) {
+        const bool here = n / 8 == j;
+        low = select(here, n % 2 == 0 ? c[4 * j] : c[4 * j + 1], low);
+        high = select(here, n % 2 == 0 ? c[4 * j + 2] : c[4 * j + 3], high);
+      }
+      shifts.low[s] = __shfl_sync(~0u, low, lane / 4 * 4 + n % 8 / 2);
+      shifts.high[s] = __shfl_sync(~0u, high, lane / 4 * 4 + n % 8 / 2);
+    }
+    return shifts;
+  }
+
+  // finish(i, low, high): of the i-th row of this thread (row 8 (i / 2) + 2 t + i % 2) the sums of
+  // its two outputs, normalised. Then they go to memory, `high` elements apart, if both do.
+  template <bool kBoth, class Finish>
+  __device__ __forceinline__ void store_pairs(const float (&c)[kSums], bf16* to, int64_t stride,
+                                              int high, const Finish& finish) {
+    Shifts shifts;
+    if constexpr (!kFp8) shifts = shifts_of(c);
+    to += (lane / 4) * stride + lane % 4 * 2;
+#pragma unroll
+    for (int j = 0; j < kRows / 8; ++j, to += 8 * stride) {
+      float lows[2], highs[2];
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        lows[e] = c[4 * j + e];
+        highs[e] = c[4 * j + 2 + e];
+        if constexpr (!kFp8) {
+          const float factor = shared.factors[8 * j + lane % 4 * 2 + e];
+          const bool clean = factor < 0;
+          lows[e] = fmaf(fabsf(factor), lows[e], clean ? shifts.low[1] : shifts.low[0]);
+          highs[e] = fmaf(fabsf(factor), highs[e], clean ? shifts.high[1] : shifts.high[0]);
+        }
+        finish(2 * j + e, lows[e], highs[e]);
+      }
+      const bool there = 8 * j + lane / 4 < args.rows;
+      const uint32_t first = transpose_8x8(pack_bf16(lows[0], lows[1]));
+      if (there) *reinterpret_cast<uint32_t*>(to) = first;
+      if constexpr (kBoth) {
+        const uint32_t second = transpose_8x8(pack_bf16(highs[0], highs[1]));
+        if (there) *reinterpret_cast<uint32_t*>(to + high) = second;
+      }
+    }
+  }
+
+  // The same for one result of a pair, finish(low, high), in FP8: two groups of rows at a time
+  // share the bytes of a matrix that is turned round.
+  template <class Finish>
+  __device__ __forceinline__ void store_fp8(const float (&c)[kSums], uint8_t* to, int64_t stride,
+                                            const Finish& finish) {
+    to += (lane / 4) * stride + lane % 4 * 2;
+#pragma unroll
+    for (int j = 0; j < kRows / 8; j += 2, to += 16 * stride) {
+      uint32_t codes = 0;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int g = j + i % 2;
+        if (g >= kRows / 8) continue;
+        const float value = finish(c[4 * g + i / 2], c[4 * g + 2 + i / 2]);
+        codes |= static_cast<uint32_t>(e4m3_bits(value)) << 8 * i;
+      }
+      codes = transpose_8x8(codes);
+      if (8 * j + lane / 4 < args.rows) {
+        *reinterpret_cast<uint16_t*>(to) = static_cast<uint16_t>(__byte_perm(codes, 0, 0x20));
+      }
+      if (8 * j + 8 + lane / 4 < args.rows) {
+        *reinterpret_cast<uint16_t*>(to + 8 * stride) =
+            static_cast<uint16_t>(__byte_perm(codes, 0, 0x31));
+      }
+    }
+  }
+
+  // 1 / root mean square of the rows: the other four warps.
+  __device__ __forceinline__ void factors() {
+    const int row = tid - 128;
+    if (row >= kRows) return;
+    float factor = 0;
+    if (row < args.rows) {
+      const auto* squares =
+          reinterpret_cast<const float4*>(args.squares + row * shape.output_tiles);
+      float sum = 0;
+#pragma unroll 4
+      for (int i = 0; i < shape.output_tiles / 4; ++i) {
+        const float4 four = __ldcg(squares + i);
+        sum += four.x;
+        sum += four.y;
+        sum += four.z;
+        sum += four.w;
+      }
+      factor = rsqrtf(sum / static_cast<float>(args.width) + args.epsilon);
+      if (is_clean(row)) factor = -factor;
+    }
+    shared.factors[row] = factor;
+  }
+
+  // The normed rows in FP8: of each 128 columns one block of the cluster makes them for all, the
+  // four warps of factors().
+  __device__ __forceinline__ void convert(const FlowModulation& modulation, float to_code) {
+    constexpr int kHalf = Shared::kXUnit / 2;
+    const int column = shape.rank * 128 + lane * 4, own = tid / 32 - 4;
+    const bool mine = column < args.width;
+    float4 scale[2] = {}, shift[2] = {}, x[kRows / 4];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float* vectors = i == 0 || clean_rows == 0 ? modulation.rows : modulation.clean;
+      if (!mine) continue;
+      scale[i] = load_four(vectors + column);
+      shift[i] = load_four(vectors + args.width + column);
+    }
+    barrier_wait(&shared.passed, passed_parity);
+    passed_parity ^= 1;
+#pragma unroll
+    for (int i = 0; i < kRows / 4; ++i) {
+      const int row = 4 * i + own;
+      x[i] = make_float4(0, 0, 0, 0);
+      if (!mine || row >= args.rows) continue;
+      x[i] =
+          __ldcg(reinterpret_cast<const float4*>(reinterpret_cast<const float*>(args.y) +
+                                                 static_cast<int64_t>(row) * args.width + column));
+    }
+    factors();
+    asm volatile("bar.sync 3, 128;" ::: "memory");
+    const uint32_t to = area + shape.rank * kHalf;
+#pragma unroll
+    for (int i = 0; i < kRows / 4 && mine; ++i) {
+      const int row = 4 * i + own;
+      const float factor = shared.factors[row];
+      const bool clean = factor < 0;
+      const auto code = [&](float value, float each_scale, float each_shift) {
+        const float normed = value * fabsf(factor) * (1 + each_scale) + each_shift;
+        return static_cast<uint32_t>(e4m3_bits(normed * to_code));
+      };
+      const float4 s = clean ? scale[1] : scale[0], h = clean ? shift[1] : shift[0];
+      const uint32_t codes = code(x[i].x, s.x, h.x) | code(x[i].y, s.y, h.y) << 8 |
+                             code(x[i].z, s.z, h.z) << 16 | code(x[i].w, s.w, h.w) << 24;
+      asm volatile("st.shared.u32 [%0], %1;" ::"r"(to + row * 128 + ((lane / 4) ^ (row % 8)) * 16 +
+                                                   lane % 4 * 4),
+                   "r"(codes)
+                   : "memory");
+    }
+    publish_to_products();
+    asm volatile("bar.sync 3, 128;" ::: "memory");
+    const int t = tid - 128, slot = t - kFlowCluster;
+    if (t < kFlowCluster && t != shape.rank && mine) {
+      asm volatile(
+          "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes "
+          "[%0], [%1], %2, [%3];\n"
+          "cp.async.bulk.commit_group;" ::"r"(address_at(to, t)),
+          "r"(to), "r"(kHalf), "r"(rank_address(shared.x_full + shape.rank / 2, t))
+          : "memory");
+    }
+    if (slot >= 0 && slot < shape.width_units) {
+      const bool other = mine && slot == shape.rank / 2;
+      barrier_expect(shared.x_full + slot, other ? kHalf : Shared::kXUnit);
+    }
+    // The next phase takes the area before the others have said that they got it all.
+    if (t < kFlowCluster) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+  }
+
+  // Tiles of products with the rows normed by `modulation`; to_code: as in FlowFactors.
+  template <class Tile>
+  __device__ __forceinline__ void shared_by_all(int tiles, const FlowModulation& modulation,
+                                                float to_code, const Tile& tile) {
+    if (shape.cluster * kFlowCluster >= tiles) {
+      sync.wait();
+    } else if (tid >= 128) {
+      if constexpr (kFp8) {
+        convert(modulation, to_code);
+      } else {
+        barrier_wait(&shared.passed, passed_parity);
+        passed_parity ^= 1;
+        factors();
+      }
+      sync.block();
+    } else {
+      const bool all_fit = shape.width_units <= Shared::kSlots;
+      bool first = true;
+      for (int t = shape.block; t - shape.rank < tiles; t += shape.blocks) {
+        const bool resident = all_fit && !first, last = t - shape.rank + shape.blocks >= tiles;
+        if (t < tiles) {
+          tile(t, [&](float(&c)[kSums]) {
+            multiply(c, shape.width_units, Shared::kSlots, resident, last);
+            if (first) sync.block();
+          });
+        } else {
+          take_x(shape.width_units, Shared::kSlots, resident, last);
+          if (first) sync.block();
+        }
+        first = false;
+      }
+    }
+    sync.arrive();
+  }
+
+  __device__ __forceinline__ void project(const FlowLayer& layer) {
+    const int half = args.head_dim / 2, head_tiles = args.head_dim / kFlowOutputs;
+    shared_by_all(
+        shape.input_tiles, layer.attention, layer.factors.to_qkv, [&](int t, const auto& sum) {
+          const bool query = t < shape.query_tiles;
+          const int tile = query ? t : t - shape.query_tiles;
+          const int head = tile / head_tiles, column = tile % head_tiles * 32 + warp * 8;
+          const bool rotated = query || head < args.kv_heads;
+          float cosines[kRows / 4], sines[kRows / 4];
+#pragma unroll
+          for (int i = 0; i < kRows / 4; ++i) {
+            const int position = shared.positions[i / 2 * 8 + lane % 4 * 2 + i % 2];
+            cosines[i] = 1;
+            sines[i] = 0;
+            if (!rotated || position < 0) continue;
+            const float* angles =
+                args.table + static_cast<int64_t>(position) * args.head_dim + column + lane / 4;
+            cosines[i] = __ldg(angles);
+            sines[i] = __ldg(angles + half);
+          }
+          [[maybe_unused]] const float factor =
+              query ? layer.factors.query : layer.factors.key_value;
+          float c[kSums];
+          sum(c);
+          const int64_t stride = (query ? args.heads : 2 * args.kv_heads) * args.head_dim;
+          store_pairs<true>(c, (query ? args.q : args.kv) + head * args.head_dim + column, stride,
+                            half, [&](int i, float& low, float& high) {
+                              if constexpr (kFp8) {
+                                low *= factor;
+                                high *= factor;
+                              }
+                              const float before = low;
+                              low = before * cosines[i] - high * sines[i];
+                              high = high * cosines[i] + before * sines[i];
+                            });
+        });
+  }
+
+  __device__ __forceinline__ void activate(const FlowLayer& layer) {
+    const FlowFactors& factors = layer.factors;
+    shared_by_all(shape.gate_tiles, layer.hidden, factors.to_hidden, [&](int t, const auto& sum) {
+      const int column = t * 32 + warp * 8;
+      float c[kSums];
+      sum(c);
+      if constexpr (kFp8) {
+        store_fp8(c, reinterpret_cast<uint8_t*>(args.h) + column, args.hidden,
+                  [&](float low, float high) {
+                    return gelu(low * factors.gate) * (high * factors.up) * factors.to_down;
+                  });
+      } else {
+        store_pairs<false>(c, args.h + column, args.hidden, 0,
+                           [](int, float& low, float high) { low = gelu(low) * high; });
+      }
+    });
+  }
+
+  // ---- the residual stream ----------------------------------------------------------------------
+
+  // A thread owns four columns of a row, in every tile of its cluster.
+  __device__ __forceinline__ int own_row() const {
+    return shape.rank * Shared::kOwned + tid / 16;
+  }
+  __device__ __forceinline__ bool owns() const {
+    return tid < Shared::kOwned * 16 && own_row() < args.rows;
+  }
+
+  // x as the next products need it: times 1 + scale, its squares, and the shift vectors. In FP8,
+  // where the normed rows are rounded, as it is.
+  __device__ __forceinline__ void publish(int tile, float4 x, float4 scale,
+                                          const FlowModulation& next) {
+    const int row = own_row(), column = tile * kFlowOutputs + tid % 16 * 4;
+    float squares = x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w;
+#pragma unroll
+    for (int lanes = 8; lanes > 0; lanes /= 2) squares += __shfl_xor_sync(~0u, squares, lanes);
+    if (owns() && kFp8) {
+      *reinterpret_cast<float4*>(reinterpret_cast<float*>(args.y) +
+                                 static_cast<int64_t>(row) * args.width + column) = x;
+      if (tid % 16 == 0) args.squares[row * shape.output_tiles + tile] = squares;
+      return;
+    }
+    if (owns()) {
+      *reinterpret_cast<uint2*>(args.y + static_cast<int64_t>(row) * args.width + column) =
+          make_uint2(pack_bf16(x.x * (1 + scale.x), x.y * (1 + scale.y)),
+                     pack_bf16(x.z * (1 + scale.z), x.w * (1 + scale.w)));
+      if (tid % 16 == 0) args.squares[row * shape.output_tiles + tile] = squares;
+    }
+    const int shift = tid / 16 - 14;  // the last block has the fewest rows
+    if (shape.rank == kFlowCluster - 1 && shift >= 0 && shift < args.shifts) {
+      const float4 v = load_four((shift == 0 ? next.rows : next.clean) + args.width + column);
+      *reinterpret_cast<uint2*>(args.y + static_cast<int64_t>(args.rows + shift) * args.width +
+                                column) = make_uint2(pack_bf16(v.x, v.y), pack_bf16(v.z, v.w));
+    }
+  }
+
+  __device__ __forceinline__ void enter() {
+    float4* piece = shared.pieces + tid;
+    for (int t = shape.cluster; t < shape.output_tiles;
+         t += shape.clusters, piece += Shared::kOwned * 16) {
+      const int column = t * kFlowOutputs + tid % 16 * 4;
+      const FlowModulation& next = args.layers[0].attention;
+      float4 x = make_float4(0, 0, 0, 0), scale = x;
+      if (owns()) {
+        const int64_t at = static_cast<int64_t>(own_row()) * args.width + column;
+        if (args.x_f32) {
+          x = load_four(static_cast<const float*>(args.x) + at);
+        } else {
+          const uint2 two = *reinterpret_cast<const uint2*>(static_cast<const bf16*>(args.x) + at);
+          x = make_float4(__uint_as_float(two.x << 16), __uint_as_float(two.x & 0xFFFF0000u),
+                          __uint_as_float(two.y << 16), __uint_as_float(two.y & 0xFFFF0000u));
+        }
+        if (!kFp8) scale = load_four(vectors(next, own_row()) + column);
+        *piece = x;
+      }
+      publish(t, x, scale, next);
+    }
+    sync.arrive();
+  }
+
+  // x += gate * (product with this block's part of the inputs, summed over the cluster). `next`:
+  // NULL behind the last layer, when x goes to memory. In FP8 sums are multiplied by `factor`.
+  __device__ __forceinline__ void add(int units, const FlowModulation& modulation, float factor,
+                                      const FlowModulation* next) {
+    if (shape.cluster >= shape.output_tiles) sync.wait();
+    float4 gates[kFlowPieces], scales[kFlowPieces];
+#pragma unroll
+    for (int i = 0; i < kFlowPieces; ++i) {
+      const int t = shape.cluster + i * shape.clusters;
+      gates[i] = scales[i] = make_float4(0, 0, 0, 0);
+      if (t >= shape.output_tiles) continue;
+      if (tid == 0) barrier_expect(shared.received + i, Shared::kSums);
+      if (!owns()) continue;
+      const int column = t * kFlowOutputs + tid % 16 * 4;
+      gates[i] = load_four(vectors(modulation, own_row()) + 2 * args.width + column);
+      if (next && !kFp8) scales[i] = load_four(vectors(*next, own_row()) + column);
+      if constexpr (kFp8) {
+        gates[i].x *= factor;
+        gates[i].y *= factor;
+        gates[i].z *= factor;
+        gates[i].w *= factor;
+      }
+    }
+    if (tid < 128) {
+      for (int t = shape.cluster, i = 0; t < shape.output_tiles; t += shape.clusters, ++i) {
+        float c[kSums];
+        multiply(c, units, Shared::kSplitSlots, units <= Shared::kSplitSlots && i > 0,
+                 t + shape.clusters >= shape.output_tiles);
+        send(c, i);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kFlowPieces; ++i) {
+      const int t = shape.cluster + i * shape.clusters;
+      if (t >= shape.output_tiles) continue;
+      barrier_wait(shared.received + i, received_parity);
+      float4 x = make_float4(0, 0, 0, 0);
+      if (owns()) {
+        float4 sum = make_float4(0, 0, 0, 0);
+        const uint32_t sums =
+            area + Shared::kReceive + i * Shared::kSums +
+            (tid / 16 * kFlowSumStride + tid % 16 * 4) * static_cast<int>(sizeof(float));
+#pragma unroll
+        for (int r = 0; r < kFlowCluster; ++r) {
+          float4 part;
+          asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                       : "=f"(part.x), "=f"(part.y), "=f"(part.z), "=f"(part.w)
+                       : "r"(sums + r * kSentBytes)
+                       : "memory");
+          sum.x += part.x;
+          sum.y += part.y;
+          sum.z += part.z;
+          sum.w += part.w;
+        }
+        float4& piece = shared.pieces[i * Shared::kOwned * 16 + tid];
+        x = piece;
+        x.x = fmaf(gates[i].x, sum.x, x.x);
+        x.y = fmaf(gates[i].y, sum.y, x.y);
+        x.z = fmaf(gates[i].z, sum.z, x.z);
+        x.w = fmaf(gates[i].w, sum.w, x.w);
+        piece = x;
+      }
+      if (next) {
+        publish(t, x, scales[i], *next);
+      } else if (owns()) {
+        store_x(t, x);
+      }
+    }
+    received_parity ^= 1;
+    if (next) sync.arrive();
+  }
+
+  __device__ __forceinline__ void store_x(int tile, float4 x) {
+    const int64_t at =
+        static_cast<int64_t>(own_row()) * args.width + tile * kFlowOutputs + tid % 16 * 4;
+    if (args.x_f32) {
+      *reinterpret_cast<float4*>(static_cast<float*>(args.x) + at) = x;
+    } else {
+      *reinterpret_cast<uint2*>(static_cast<bf16*>(args.x) + at) =
+          make_uint2(pack_bf16(x.x, x.y), pack_bf16(x.z, x.w));
+    }
+  }
+
+  // Each block gets the sums of the rows it owns, of its cluster's i-th tile.
+  static constexpr int kSentBytes = Shared::kOwned * kFlowSumStride * 4;
+  __device__ __forceinline__ void send(const float (&c)[kSums], int i) {
+    const uint32_t sums = area + Shared::kSend;
+    if (i > 0) {
+      if (tid < kFlowCluster) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+      asm volatile("bar.sync 2, 128;" ::: "memory");
+    }
+#pragma unroll
+    for (int j = 0; j < kSums; ++j) {
+      const int n = j / 4 * 8 + lane % 4 * 2 + j % 2;
+      const int output = warp * 16 + lane / 4 + j % 4 / 2 * 8;
+      asm volatile("st.shared.f32 [%0], %1;" ::"r"(sums + (n * kFlowSumStride + output) * 4),
+                   "f"(c[j])
+                   : "memory");
+    }
+    publish_to_products();
+    asm volatile("bar.sync 2, 128;" ::: "memory");
+    if (tid < kFlowCluster) {
+      const uint32_t to = area + Shared::kReceive + i * Shared::kSums + shape.rank * kSentBytes;
+      asm volatile(
+          "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes "
+          "[%0], [%1], %2, [%3];\n"
+          "cp.async.bulk.commit_group;" ::"r"(address_at(to, tid)),
+          "r"(sums + tid * kSentBytes), "r"(kSentBytes), "r"(rank_address(shared.received + i, tid))
+          : "memory");
+    }
+  }
+
+  // ---- all of it --------------------------------------------------------------------------------
+
+  __device__ __forceinline__ FlowAttention attention_of(const FlowLayer& layer) const {
+    FlowAttention a{};
+    a.scale = args.scale;
+    a.count = args.count;
+    a.rows = args.sequence_rows;
+    a.heads = args.heads;
+    a.kv_heads = args.kv_heads;
+    a.context_rows = args.context_rows;
+    a.sequences_per_context = args.sequences_per_context;
+    a.context_length = args.context_length;
+    a.q = args.q;
+    a.k = args.kv;
+    a.v = args.kv + args.kv_heads * args.head_dim;
+    a.context_k = static_cast<const bf16*>(layer.context_k);
+    a.context_v = static_cast<const bf16*>(layer.context_v);
+    a.q_stride = a.y_stride = args.heads * args.head_dim;
+    a.kv_stride = 2 * args.kv_heads * args.head_dim;
+    a.context_stride = args.context_stride;
+    a.y = args.attention;
+    a.y_scale = kFp8 ? layer.factors.attention : 0;
+    return a;
+  }
+
+  __device__ __forceinline__ void attend(const FlowLayer& layer) {
+    const FlowPlace place{shape.cluster, shape.clusters, shape.rank, tid};
+    const FlowAttention a = attention_of(layer);
+    FlowAttentionPhase<kDim> phase;
+    phase.prefetch(a, place, context, area, shared.attention);
+    sync.wait();
+    phase.run(a, place, area, shared.attention, attention_parity, sync);
+    sync.arrive();
+  }
+
+  __device__ __forceinline__ void run() {
+    for (int n = tid; n < kRows; n += kFlowThreads) {
+      int position = -1;
+      if (n < args.rows) {
+        const int sequence = n / args.sequence_rows;
+        position = n % args.sequence_rows;
+        if (args.context_rows > 0) {
+          position += args.context_length[sequence / args.sequences_per_context];
+        }
+        if (position < 0 || position >= args.positions) position = -1;
+      }
+      shared.positions[n] = position;
+    }
+    sync.block();
+    enter();
+#pragma unroll 1
+    for (int i = 0; i < args.layer_count; ++i) {
+      const FlowLayer& layer = args.layers[i];
+      project(layer);
+      attend(layer);
+      add(shape.attended_units, layer.attention, layer.factors.output, &layer.hidden);
+      activate(layer);
+      add(shape.hidden_units, layer.hidden, layer.factors.down,
+          i + 1 < args.layer_count ? &args.layers[i + 1].attention : nullptr);
+    }
+    // Nobody waits any more: the last one leaves the word as it was.
+    if (tid == 0) {
+      const uint32_t all = (sync.arrived + 1) * sync.blocks;
+      if (atomicAdd(args.word, 1u) + 1 == all) *args.word = 0;
+    }
+  }
+};
+
+}  // namespace flow
+
+#endif  // __CUDA_ARCH_FEAT_SM90_ALL
+
+template <int kRows, int kDim, bool kFp8>
+__global__ void __launch_bounds__(kFlowBlockThreads, 1)
+    flow_layers_kernel(const __grid_constant__ FlowArgs args) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ __align__(1024) uint8_t dynamic[];
+  using Shared = FlowShared<kRows>;
+  const uint32_t ring = shared_address(dynamic);
+  const uint32_t area = ring + args.stages * kFlowUnitBytes;
+  Shared& shared =
+      *reinterpret_cast<Shared*>(dynamic + args.stages * kFlowUnitBytes + Shared::kArea);
+  pdl_trigger();
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < args.stages; ++i) {
+      barrier_init(shared.full + i, 1);
+      barrier_init(shared.empty + i, 4);
+    }
+    for (uint64_t& barrier : shared.x_full) barrier_init(&barrier, 1);
+    attention_init(shared.attention);
+    barrier_init(&shared.x_empty, kFlowCluster);
+    barrier_init(&shared.passed, 1);
+    for (uint64_t& barrier : shared.received) barrier_init(&barrier, 1);
+    barrier_init(&shared.met, kFlowCluster);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+  cluster_barrier();
+  FlowSync sync;
+  sync.met = &shared.met;
+  sync.word = args.word;
+  sync.blocks = gridDim.x;
+  const int tid = static_cast<int>(threadIdx.x);
+  if (tid >= kFlowThreads) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
+    if (tid == kFlowThreads) flow::fetch_weights<kRows, kFp8>(args, shared, ring);
+    if (tid == kFlowThreads + 32) {
+      pdl_wait();
+      flow::fetch_x<kRows, kFp8>(args, shared, area, sync);
+    }
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
+    pdl_wait();
+    flow::Worker<kRows, kDim, kFp8>(args, shared, ring, area, sync).run();
+  }
+  cluster_barrier();  // nobody leaves while others write to its memory
+#endif
+}
+
+// For files with the kernels of so many rows.
+template <int kRows, bool kFp8>
+FlowKernel flow_kernel_of() {
+  constexpr int kDim = 256;
+  return {kRows, flow_layers_kernel<kRows, kDim, kFp8>, FlowShared<kRows>::kArea,
+          FlowShared<kRows>::bytes};
+}
+
+}  // namespace frt::cuda

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// flow_layers_plan.hpp - what the kernel of an expert's layers is given: which arguments it takes,
+// and its own.
+#pragma once
+
+#include <frt/ops/flow_layers.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+
+#include "flow_layers_fused.cuh"
+#include "tensor_map.hpp"
+
+namespace frt::cuda {
+
+// Rows of x behind which `normed` has those of shifts.
+inline BoxedTensor flow_x(const void* data, int rows, int inputs, int box_rows) {
+  return {data,
+          3,
+          {64, static_cast<uint64_t>(rows), static_cast<uint64_t>(inputs / 64)},
+          {static_cast<uint64_t>(inputs) * 2, 128},
+          {64, static_cast<uint32_t>(box_rows), 2}};
+}
+
+// `groups` of eight rows and those `pair_bytes` further on, `group_bytes` from one to the next.
+inline BoxedTensor flow_weights(const void* data, int groups, int inputs, uint64_t pair_bytes,
+                                uint64_t group_bytes) {
+  return {data,
+          5,
+          {64, 8, 2, static_cast<uint64_t>(groups), static_cast<uint64_t>(inputs / 64)},
+          {static_cast<uint64_t>(inputs) * 2, pair_bytes, group_bytes, 128},
+          {64, 8, 2, 4, 2}};
+}
+
+inline int flow_rows(const frt_flow_layers_args& args) {
+  return args.count * args.rows;
+}
+
+// The number of shift vectors that go with the rows; 0: not taken.
+inline int flow_shifts(const frt_flow_layers_args& args) {
+  const frt_modulation& first = args.layers[0].attention_norm;
+  const bool two = first.clean_rows != nullptr;
+  for (int i = 0; i < args.layer_count; ++i) {
+    for (const frt_modulation* m : {&args.layers[i].attention_norm, &args.layers[i].hidden_norm}) {
+      if (!m->rows || m->clean_rows != first.clean_rows || (two && m->period != first.period) ||
+          (two && !m->clean)) {
+        return 0;
+      }
+    }
+  }
+  return two ? 2 : 1;
+}
+
+// Whether what the products multiply is FP8. (Of all of them, or of none: flow_fits.)
+inline bool flow_fp8(const frt_flow_layers_args& args) {
+  return args.layers[0].qkv_scale > 0;
+}
+
+inline bool flow_fits(const frt_flow_layers_args& args) {
+  const bool fp8 = flow_fp8(args);
+  const int inputs = fp8 ? 2 * kFlowInputs : kFlowInputs;  // of a unit
+  const auto plain = [fp8](const frt_weight& weight, float scale) {
+    return weight.format == (fp8 ? FRT_WEIGHT_FP8_TENSOR : FRT_WEIGHT_BF16) && weight.layout == 0 &&
+           (scale > 0) == fp8;
+  };
+  const auto aligned = [](const void* pointer) {
+    return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
+  };
+  const int queries = args.heads * args.head_dim;
+  if (args.dtype != FRT_DTYPE_BF16 || args.layer_count < 1 || args.layer_count > kFlowLayers ||
+      args.head_dim != 256 || args.width % 256 != 0 || queries % (inputs * kFlowCluster) != 0 ||
+      args.hidden % (inputs * kFlowCluster) != 0 || args.context_stride % 8 != 0 ||
+      flow_shifts(args) == 0) {
+    return false;
+  }
+  bool good = aligned(args.x) && aligned(args.q) && aligned(args.kv) && aligned(args.y) &&
+              aligned(args.h) && aligned(args.table);
+  for (int i = 0; i < args.layer_count; ++i) {
+    const frt_flow_layer& layer = args.layers[i];
+    for (const frt_weight* weight :
+         {&layer.query, &layer.key_value, &layer.output, &layer.gate, &layer.up, &layer.down}) {
+      good &= aligned(weight->data);
+    }
+    good &= plain(layer.query, layer.qkv_scale) && plain(layer.key_value, layer.qkv_scale) &&
+            plain(layer.output, layer.output_scale) && plain(layer.gate, layer.hidden_scale) &&
+            plain(layer.up, layer.hidden_scale) && plain(layer.down, layer.down_scale);
+    // Boxes reach from a row of `gate` to the one of `up`.
+    good &= static_cast<const char*>(layer.up.data) > static_cast<const char*>(layer.gate.data);
+    good &= aligned(layer.context_k) && aligned(layer.context_v) &&
+            aligned(layer.attention_norm.rows) && aligned(layer.attention_norm.clean) &&
+            aligned(layer.hidden_norm.rows) && aligned(layer.hidden_norm.clean);
+  }
+  // A block makes the FP8 values of 128 columns.
+  return good && (!fp8 || args.width <= 128 * kFlowCluster);
+}
+
+// Bytes of working memory that the arguments do not name.
+inline std::size_t flow_scratch_bytes(const frt_flow_layers_args& args) {
+  const std::size_t rows = static_cast<std::size_t>(flow_rows(args)) + 2;
+  return rows * static_cast<std::size_t>(args.width) * (flow_fp8(args) ? 4 : 2) +
+         rows * static_cast<std::size_t>(args.width / kFlowOutputs) * 4;
+}
+
+// encode(boxes) makes a map. `kernel_rows`: kRows of the kernel.
+template <class Encode>
+void flow_fill(FlowArgs& made, const frt_flow_layers_args& args, int kernel_rows, void* scratch,
+               uint32_t* word, const Encode& encode) {
+  const bool fp8 = flow_fp8(args);
+  const int rows = flow_rows(args);
+  // Of rows of x, in pairs of bytes.
+  const int width = fp8 ? args.width / 2 : args.width, hidden = fp8 ? args.hidden / 2 : args.hidden;
+  const int queries = args.heads * args.head_dim / (fp8 ? 2 : 1);
+  made.layer_count = args.layer_count;
+  made.rows = rows;
+  made.shifts = fp8 ? 0 : flow_shifts(args);
+  made.width = args.width;
+  made.hidden = args.hidden;
+  made.heads = args.heads;
+  made.kv_heads = args.kv_heads;
+  made.head_dim = args.head_dim;
+  made.count = args.count;
+  made.sequence_rows = args.rows;
+  made.sequences_per_context = std::max(args.sequences_per_context, 1);
+  made.context_rows = args.context_rows;
+  made.positions = args.positions;
+  made.context_stride = args.context_stride;
+  made.epsilon = args.epsilon;
+  made.scale = args.scale;
+  made.context_length = args.context_length;
+  made.clean_rows = args.layers[0].attention_norm.clean_rows;
+  made.period = made.clean_rows ? args.layers[0].attention_norm.period : 1;
+  made.x_f32 = args.x_dtype == FRT_DTYPE_F32;
+  made.table = args.table;
+  made.x = args.x;
+  made.y = static_cast<bf16*>(scratch);
+  made.squares =
+      static_cast<float*>(scratch) + static_cast<int64_t>(rows + 2) * args.width / (fp8 ? 1 : 2);
+  made.q = static_cast<bf16*>(args.q);
+  made.kv = static_cast<bf16*>(args.kv);
+  made.attention = static_cast<bf16*>(args.y);
+  made.h = static_cast<bf16*>(args.h);
+  made.word = word;
+  made.normed = encode(flow_x(made.y, rows + made.shifts, width, kernel_rows));
+  made.attended = encode(flow_x(made.attention, rows, queries, kernel_rows));
+  made.activated = encode(flow_x(made.h, rows, hidden, kernel_rows));
+  for (int i = 0; i < args.layer_count; ++i) {
+    const frt_flow_layer& from = args.layers[i];
+    FlowMaps& maps = made.maps[i];
+    const uint64_t row = static_cast<uint64_t>(width) * 2, group = 8 * row;
+    const int head = args.head_dim / 2;
+    // The last groups' partners end the matrix.
+    const auto heads = [&](const frt_weight& weight) {
+      return encode(flow_weights(weight.data, (weight.rows - head) / 8, width,
+                                 static_cast<uint64_t>(head) * row, group));
+    };
+    const auto plain = [&](const frt_weight& weight) {
+      const int cols = fp8 ? weight.cols / 2 : weight.cols;
+      const uint64_t own = static_cast<uint64_t>(cols) * 2;
+      return encode(flow_weights(weight.data, weight.rows / 16, cols, 8 * own, 16 * own));
+    };
+    maps.query = heads(from.query);
+    maps.key_value = heads(from.key_value);
+    maps.output = plain(from.output);
+    maps.gate_up =
+        encode(flow_weights(from.gate.data, from.gate.rows / 8, width,
+                            static_cast<uint64_t>(static_cast<const char*>(from.up.data) -
+                                                  static_cast<const char*>(from.gate.data)),
+                            group));
+    maps.down = plain(from.down);
+    FlowLayer& layer = made.layers[i];
+    layer.attention = {from.attention_norm.rows, from.attention_norm.clean};
+    layer.hidden = {from.hidden_norm.rows, from.hidden_norm.clean};
+    layer.context_k = from.context_k;
+    layer.context_v = from.context_v;
+    if (!fp8) continue;
+    layer.factors = {from.qkv_scale * from.query.global_scale,
+                     from.qkv_scale * from.key_value.global_scale,
+                     from.output_scale * from.output.global_scale,
+                     from.hidden_scale * from.gate.global_scale,
+                     from.hidden_scale * from.up.global_scale,
+                     from.down_scale * from.down.global_scale,
+                     1 / from.qkv_scale,
+                     1 / from.hidden_scale,
+                     1 / from.down_scale,
+                     from.output_scale};
+  }
+}
+
+}  // namespace frt::cuda
