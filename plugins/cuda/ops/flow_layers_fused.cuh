@@ -102,6 +102,6 @@ struct FlowKernel {
 // One for each number of rows, in files of their own: they take long to compile.
 FlowKernel flow_kernel_24(bool fp8);
 FlowKernel flow_kernel_56(bool fp8);
-FlowKernel flow_kernel_104();  // not for FP8
+FlowKernel flow_kernel_104();  // not for FP8: operators of their own are faster there
 
 }  // namespace frt::cuda

@@ -21,14 +21,13 @@
 // cluster's tiles. Norms: the owner publishes x (1 + scale) in bf16 and sums of its squares; the
 // next product multiplies that, and the vector of shifts as a further row, and scales its results
 // by what the squares sum up to:  norm(x) W^T = r ((x (1 + scale)) W^T) + shift W^T.
-// In FP8 x is published as it is, and four warps of each block make the normed codes of 128 columns
-// for all blocks of its cluster.
+// In FP8 x is published as it is, and each block makes the normed codes of 128 columns for all
+// blocks of its cluster.
 //
 // All sums in f32, in a fixed order.
 #pragma once
 
 #include "attention_wgmma.cuh"
-#include "convert_values.cuh"
 #include "dense_multiply.cuh"
 #include "flow_layers_attention.cuh"
 #include "flow_layers_fused.cuh"
@@ -221,6 +220,18 @@ __device__ __forceinline__ float select(bool condition, float a, float b) {
   return result;
 }
 
+// The first value in the lowest byte.
+__device__ __forceinline__ uint32_t e4m3_codes(float a, float b, float c, float d) {
+  uint32_t codes;
+  asm("{\n.reg .b16 low, high;\n"
+      "cvt.rn.satfinite.e4m3x2.f32 low, %2, %1;\n"
+      "cvt.rn.satfinite.e4m3x2.f32 high, %4, %3;\n"
+      "mov.b32 %0, {low, high};\n}\n"
+      : "=r"(codes)
+      : "f"(a), "f"(b), "f"(c), "f"(d));
+  return codes;
+}
+
 template <int kRows, int kDim, bool kFp8>
 struct Worker {
   using Shared = FlowShared<kRows>;
@@ -390,15 +401,13 @@ struct Worker {
     to += (lane / 4) * stride + lane % 4 * 2;
 #pragma unroll
     for (int j = 0; j < kRows / 8; j += 2, to += 16 * stride) {
-      uint32_t codes = 0;
+      float values[4] = {};
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int g = j + i % 2;
-        if (g >= kRows / 8) continue;
-        const float value = finish(c[4 * g + i / 2], c[4 * g + 2 + i / 2]);
-        codes |= static_cast<uint32_t>(e4m3_bits(value)) << 8 * i;
+        if (g < kRows / 8) values[i] = finish(c[4 * g + i / 2], c[4 * g + 2 + i / 2]);
       }
-      codes = transpose_8x8(codes);
+      const uint32_t codes = transpose_8x8(e4m3_codes(values[0], values[1], values[2], values[3]));
       if (8 * j + lane / 4 < args.rows) {
         *reinterpret_cast<uint16_t*>(to) = static_cast<uint16_t>(__byte_perm(codes, 0, 0x20));
       }
@@ -432,68 +441,71 @@ struct Worker {
     shared.factors[row] = factor;
   }
 
-  // The normed rows in FP8: of each 128 columns one block of the cluster makes them for all, the
-  // four warps of factors().
+  // The normed rows in FP8: of each 128 columns one block of the cluster makes them for all.
   __device__ __forceinline__ void convert(const FlowModulation& modulation, float to_code) {
     constexpr int kHalf = Shared::kXUnit / 2;
-    const int column = shape.rank * 128 + lane * 4, own = tid / 32 - 4;
-    const bool mine = column < args.width;
-    float4 scale[2] = {}, shift[2] = {}, x[kRows / 4];
+    const int column = shape.rank * 128 + lane * 4;
+    const bool mine = shape.rank * 128 < args.width;
+    float4 scale[2] = {}, shift[2] = {}, x[kRows / 8];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const float* vectors = i == 0 || clean_rows == 0 ? modulation.rows : modulation.clean;
-      if (!mine) continue;
+      if (!mine || (i == 1 && clean_rows == 0)) continue;
+      const float* vectors = i == 0 ? modulation.rows : modulation.clean;
       scale[i] = load_four(vectors + column);
       shift[i] = load_four(vectors + args.width + column);
     }
     barrier_wait(&shared.passed, passed_parity);
     passed_parity ^= 1;
 #pragma unroll
-    for (int i = 0; i < kRows / 4; ++i) {
-      const int row = 4 * i + own;
+    for (int i = 0; i < kRows / 8; ++i) {
+      const int row = 8 * i + warp;
       x[i] = make_float4(0, 0, 0, 0);
       if (!mine || row >= args.rows) continue;
       x[i] =
           __ldcg(reinterpret_cast<const float4*>(reinterpret_cast<const float*>(args.y) +
                                                  static_cast<int64_t>(row) * args.width + column));
     }
-    factors();
-    asm volatile("bar.sync 3, 128;" ::: "memory");
+    if (tid >= 128) factors();
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      scale[i] = make_float4((1 + scale[i].x) * to_code, (1 + scale[i].y) * to_code,
+                             (1 + scale[i].z) * to_code, (1 + scale[i].w) * to_code);
+      shift[i] = make_float4(shift[i].x * to_code, shift[i].y * to_code, shift[i].z * to_code,
+                             shift[i].w * to_code);
+    }
+    sync.block();
     const uint32_t to = area + shape.rank * kHalf;
 #pragma unroll
-    for (int i = 0; i < kRows / 4 && mine; ++i) {
-      const int row = 4 * i + own;
-      const float factor = shared.factors[row];
-      const bool clean = factor < 0;
-      const auto code = [&](float value, float each_scale, float each_shift) {
-        const float normed = value * fabsf(factor) * (1 + each_scale) + each_shift;
-        return static_cast<uint32_t>(e4m3_bits(normed * to_code));
+    for (int i = 0; i < kRows / 8; ++i) {
+      const int row = 8 * i + warp;
+      const float factor = shared.factors[row], f = fabsf(factor);
+      const auto codes_of = [&](const float4& a, const float4& b) {
+        return e4m3_codes(fmaf(x[i].x * f, a.x, b.x), fmaf(x[i].y * f, a.y, b.y),
+                          fmaf(x[i].z * f, a.z, b.z), fmaf(x[i].w * f, a.w, b.w));
       };
-      const float4 s = clean ? scale[1] : scale[0], h = clean ? shift[1] : shift[0];
-      const uint32_t codes = code(x[i].x, s.x, h.x) | code(x[i].y, s.y, h.y) << 8 |
-                             code(x[i].z, s.z, h.z) << 16 | code(x[i].w, s.w, h.w) << 24;
-      asm volatile("st.shared.u32 [%0], %1;" ::"r"(to + row * 128 + ((lane / 4) ^ (row % 8)) * 16 +
-                                                   lane % 4 * 4),
-                   "r"(codes)
-                   : "memory");
+      const uint32_t codes =
+          factor < 0 ? codes_of(scale[1], shift[1]) : codes_of(scale[0], shift[0]);
+      if (!mine) continue;
+      asm volatile(
+          "st.shared.u32 [%0], %1;" ::"r"(to + row * 128 + ((lane / 4) ^ warp) * 16 + lane % 4 * 4),
+          "r"(codes)
+          : "memory");
     }
     publish_to_products();
-    asm volatile("bar.sync 3, 128;" ::: "memory");
-    const int t = tid - 128, slot = t - kFlowCluster;
-    if (t < kFlowCluster && t != shape.rank && mine) {
+    sync.block();
+    if (warp == shape.rank) {
+      if (lane < shape.width_units) {
+        const bool other = mine && lane == shape.rank / 2;
+        barrier_expect(shared.x_full + lane, other ? kHalf : Shared::kXUnit);
+      }
+    } else if (mine && lane == 0) {  // a warp issues one copy faster than eight
       asm volatile(
           "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes "
           "[%0], [%1], %2, [%3];\n"
-          "cp.async.bulk.commit_group;" ::"r"(address_at(to, t)),
-          "r"(to), "r"(kHalf), "r"(rank_address(shared.x_full + shape.rank / 2, t))
+          "cp.async.bulk.commit_group;" ::"r"(address_at(to, warp)),
+          "r"(to), "r"(kHalf), "r"(rank_address(shared.x_full + shape.rank / 2, warp))
           : "memory");
     }
-    if (slot >= 0 && slot < shape.width_units) {
-      const bool other = mine && slot == shape.rank / 2;
-      barrier_expect(shared.x_full + slot, other ? kHalf : Shared::kXUnit);
-    }
-    // The next phase takes the area before the others have said that they got it all.
-    if (t < kFlowCluster) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
   }
 
   // Tiles of products with the rows normed by `modulation`; to_code: as in FlowFactors.
@@ -502,15 +514,16 @@ struct Worker {
                                                 float to_code, const Tile& tile) {
     if (shape.cluster * kFlowCluster >= tiles) {
       sync.wait();
-    } else if (tid >= 128) {
-      if constexpr (kFp8) {
-        convert(modulation, to_code);
-      } else {
+      return sync.arrive();
+    }
+    if constexpr (kFp8) convert(modulation, to_code);
+    if (tid >= 128) {
+      if constexpr (!kFp8) {
         barrier_wait(&shared.passed, passed_parity);
         passed_parity ^= 1;
         factors();
+        sync.block();
       }
-      sync.block();
     } else {
       const bool all_fit = shape.width_units <= Shared::kSlots;
       bool first = true;
@@ -519,15 +532,17 @@ struct Worker {
         if (t < tiles) {
           tile(t, [&](float(&c)[kSums]) {
             multiply(c, shape.width_units, Shared::kSlots, resident, last);
-            if (first) sync.block();
+            if (first && !kFp8) sync.block();
           });
         } else {
           take_x(shape.width_units, Shared::kSlots, resident, last);
-          if (first) sync.block();
+          if (first && !kFp8) sync.block();
         }
         first = false;
       }
     }
+    // The next phase may write to the area before the others have what is copied from it.
+    if (kFp8 && lane == 0) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
     sync.arrive();
   }
 
