@@ -301,6 +301,13 @@ void add_dense_cases(Suite& suite) {
         }
       }
     }
+    // Many inputs for many outputs, which a device may divide among blocks and groups of them.
+    for (const std::size_t i : {5u, 6u}) {
+      const Shape s = {136, 4096, 1928};
+      if (x == FRT_DTYPE_F32) break;
+      suite.add(FRT_OP_DENSE + std::string(" bf16 bf16 ") + kAround[i].name + " " + text(s),
+                [=](Case& c) { dense(c, x, x, plain(x), kAround[i], s); });
+    }
     // The residual stream may be wider than what is multiplied.
     for (const frt_dtype residual : kTypes) {
       if (x == FRT_DTYPE_F32 && residual == FRT_DTYPE_BF16) continue;

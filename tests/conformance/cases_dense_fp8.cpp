@@ -331,6 +331,12 @@ void add_dense_fp8_cases(Suite& suite) {
                     [=](Case& c) { dense(c, dtype, packing, around, s); });
         }
       }
+      // Many inputs for many outputs, which a device may divide among blocks and groups of them.
+      if (dtype == FRT_DTYPE_BF16 && packing.format == FRT_WEIGHT_FP8_TENSOR) {
+        const Shape s = {136, 8192, 1928};
+        suite.add(FRT_OP_DENSE + name + kAround[2].name + " " + text(s),
+                  [=](Case& c) { dense(c, dtype, packing, kAround[2], s); });
+      }
       for (const uint32_t kind : {FRT_NORM_RMS, FRT_NORM_LAYER, FRT_NORM_ADAPTIVE}) {
         for (const Shape& s : {Shape{1, 16, 24},
                                {10, 64, 40},

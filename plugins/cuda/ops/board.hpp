@@ -6,13 +6,16 @@
 // the board asks for no other working memory.
 #pragma once
 
+#include <cstdint>
+
 #include "../scratch.hpp"
 #include "../stream.hpp"
 
 namespace frt::cuda {
 
 // The end is kept for tickets().
-inline constexpr std::size_t kTicketBytes = 256;
+inline constexpr std::size_t kTicketBytes = std::size_t{16} << 10;
+inline constexpr int kTickets = static_cast<int>(kTicketBytes / sizeof(uint32_t));
 inline constexpr std::size_t kBoardBytes = ScratchPool::kBoardBytes - kTicketBytes;
 
 // kBoardBytes, aligned to 256.  [setup] or [driver], like scratch()
@@ -20,10 +23,14 @@ inline void* board(Stream& stream) {
   return static_cast<std::byte*>(stream.scratch(1)) - ScratchPool::kBoardBytes;
 }
 
-// A word that is zero before every launch and that each leaves zero. Only behind pdl_wait(): until
-// then it belongs to the kernel ahead.  [setup] or [driver]
+// kTickets words that are zero before every launch and that each leaves zero. Only behind
+// pdl_wait(): until then they belong to the kernel ahead. `scratch` is what the operator has of
+// scratch(), if it asked for working memory.  [setup] or [driver]
+inline uint32_t* tickets(void* scratch) {
+  return reinterpret_cast<uint32_t*>(static_cast<std::byte*>(scratch) - kTicketBytes);
+}
 inline uint32_t* tickets(Stream& stream) {
-  return reinterpret_cast<uint32_t*>(static_cast<std::byte*>(stream.scratch(1)) - kTicketBytes);
+  return tickets(stream.scratch(1));
 }
 
 }  // namespace frt::cuda

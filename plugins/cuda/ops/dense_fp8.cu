@@ -3,6 +3,7 @@
 // and frt.norm_geglu/1.
 //
 //   up to 64 rows   dense_fp8_chunk.cu: the weights stream once, everything in one kernel
+//   hundreds        dense_wgmma.cu on Hopper, weights with one scale: everything in one kernel
 //   more            cuBLASLt, e4m3 by e4m3 without scales in memory (they are one factor), straight
 //                   to y where a factor and += are all that follows; otherwise to sums, and one
 //                   pass over them. Gate and up that lie together are one product.
@@ -16,6 +17,7 @@
 #include <array>
 
 #include "../blas.hpp"
+#include "dense_wgmma.hpp"
 #include "launch.cuh"
 
 namespace frt::cuda {
@@ -203,6 +205,7 @@ void fp8_products(Stream& stream, const Fp8Input& input, std::span<const Fp8Part
     return fp8_chunk_takes(input, part.weight);
   });
   if (chunk) return fp8_chunk_products(stream, input, parts);
+  if (wgmma_takes(stream.device(), input, parts)) return wgmma_products(stream, input, parts);
   Blas* blas = Blas::find(stream.device());
   std::size_t sums = 0;
   bool library = false;
@@ -240,6 +243,12 @@ void fp8_geglu(Stream& stream, const Fp8Input& input, const Fp8Part& gate, const
   if (fp8_chunk_takes(input, gate.weight) && fp8_chunk_takes(input, up)) {
     return fp8_chunk_geglu(stream, input, gate, up);
   }
+  Fp8Part other = gate;
+  other.weight = up;
+  if (gate.y_dtype != FRT_DTYPE_F32 &&
+      wgmma_takes(stream.device(), input, std::array{gate, other})) {
+    return wgmma_gate_up(stream, input, gate, up);
+  }
   const int32_t width = gate.weight.rows;
   const frt_weight& first = gate.weight;
   Blas* blas = Blas::find(stream.device());
@@ -259,15 +268,16 @@ void fp8_geglu(Stream& stream, const Fp8Input& input, const Fp8Part& gate, const
       static_cast<std::size_t>(input.rows) * static_cast<std::size_t>(2 * width) * sizeof(bf16);
   char* workspace = static_cast<char*>(stream.scratch(Blas::kWorkspaceBytes + bytes));
   auto* room = reinterpret_cast<bf16*>(workspace + Blas::kWorkspaceBytes);
-  bf16* other = together ? room + width : room + static_cast<int64_t>(input.rows) * width;
+  bf16* second = together ? room + width : room + static_cast<int64_t>(input.rows) * width;
   multiply(stream, *blas, shape, input, first.data, input.scale * first.global_scale, room,
            workspace);
   if (!together) {
-    multiply(stream, *blas, shape, input, up.data, input.scale * up.global_scale, other, workspace);
+    multiply(stream, *blas, shape, input, up.data, input.scale * up.global_scale, second,
+             workspace);
   }
   const bool vector = width % 8 == 0 && vector_rows(gate.y, gate.y_stride);
   launch(stream, pass_grid(input.rows, width, vector), vector ? geglu_kernel<8> : geglu_kernel<1>,
-         room, other, int64_t{outputs}, input.rows, input.row_count, gate);
+         room, second, int64_t{outputs}, input.rows, input.row_count, gate);
 }
 
 }  // namespace frt::cuda

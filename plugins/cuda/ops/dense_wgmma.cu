@@ -10,11 +10,13 @@
 // are.
 #include "dense_wgmma.hpp"
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <mutex>
 #include <tuple>
 
+#include "board.hpp"
 #include "dense_wgmma.cuh"
 #include "tensor_map.hpp"
 
@@ -22,51 +24,48 @@ namespace frt::cuda {
 namespace {
 
 constexpr int kLeastRows = 128;    // below, linear_chunk.cu is as fast
-constexpr int kMostCluster = 8;    // blocks, the portable limit
 constexpr int kNominalRows = 512;  // for which the division of the inputs is chosen
+// Inputs of which the tensor cores add products of e4m3 up, in fewer bits than sums in f32 have:
+// 128 steps cut off about 0.3 % of a sum.
+constexpr int kMostFp8Chain = 4096;
 
-struct Kernel {
-  int blocks, rows;
-  bool gated;
-  void (*function)(WgmmaMaps, WgmmaArgs);
-  std::size_t shared_bytes;
+// What is asked for: of bf16, or of e4m3 with the factors of its sums.
+struct Work {
+  ChunkProduct product;
+  std::array<ChunkPart, kWgmmaParts> parts{};
+  std::size_t count = 0;
+  const void* up = nullptr;  // gated
+  bool fp8 = false;
+  std::array<float, kWgmmaParts> factors{}, y_factors{};
+  float up_factor = 0;
 
-  int outputs() const { return (gated ? 64 : 128) * blocks; }
+  std::span<const ChunkPart> used() const { return {parts.data(), count}; }
+  int depth() const { return fp8 ? kWgmmaDepth<true> : kWgmmaDepth<false>; }
+  int64_t steps() const { return ceil_div(product.inputs, depth()); }
 };
 
 template <int kBlocks, int kRows, bool kGated>
-constexpr Kernel kernel() {
-  return {kBlocks, kRows, kGated, dense_wgmma_kernel<kBlocks, kRows, kGated>,
+constexpr WgmmaKernel kernel() {
+  return {kBlocks, kRows, kGated, dense_wgmma_kernel<kBlocks, kRows, kGated, false>,
           kWgmmaSharedBytes<kBlocks, kRows>};
 }
 
-const Kernel kKernels[] = {
-    kernel<2, 136, true>(),  kernel<2, 160, true>(),  kernel<2, 184, true>(),
-    kernel<1, 128, false>(), kernel<1, 136, false>(), kernel<1, 184, false>(),
-    kernel<1, 256, false>(), kernel<2, 136, false>(), kernel<2, 184, false>()};
+const WgmmaKernel kKernels[] = {kernel<2, 136, true>(),  kernel<2, 160, true>(),
+                                kernel<2, 184, true>(),  kernel<1, 128, false>(),
+                                kernel<1, 136, false>(), kernel<1, 184, false>(),
+                                kernel<1, 256, false>(), kernel<2, 136, false>()};
 
-struct Arrangement {
-  const Kernel* kernel = nullptr;
-  int share_outputs = 1, share_rows = 1, splits = 1;
-  int64_t tiles = 0;  // of clusters
-  double cost = 0;    // cycles
-  int cluster() const { return share_outputs * share_rows * splits; }
-};
-
-// Blocks of outputs of all parts, each part's rounded up to what a cluster shares.
-int64_t output_blocks(std::span<const ChunkPart> parts, int outputs_each, int shared) {
+int64_t output_blocks(std::span<const ChunkPart> parts, int outputs_each) {
   int64_t blocks = 0;
-  for (const ChunkPart& part : parts) {
-    blocks += ceil_div(ceil_div(part.outputs, outputs_each), shared) * shared;
-  }
+  for (const ChunkPart& part : parts) blocks += ceil_div(part.outputs, outputs_each);
   return blocks;
 }
 
 // Clusters that run at the same time: a device's processors come in groups, which clusters do not
 // always fill.
-int64_t clusters_at_once(Device& device, const Kernel& kernel, int cluster) {
+int64_t clusters_at_once(Device& device, const WgmmaKernel& kernel, int cluster) {
   static std::mutex mutex;
-  static std::map<std::tuple<int, const Kernel*, int>, int> known;
+  static std::map<std::tuple<int, const WgmmaKernel*, int>, int> known;
   const std::lock_guard lock(mutex);
   const auto [place, fresh] = known.try_emplace({device.ordinal(), &kernel, cluster}, 1);
   if (!fresh) return place->second;
@@ -88,96 +87,134 @@ int64_t clusters_at_once(Device& device, const Kernel& kernel, int cluster) {
   return place->second;
 }
 
+// Into how many parts the inputs go: blocks of a cluster, clusters.
+struct Division {
+  int splits, sharing;
+};
+constexpr Division kDivisions[] = {{1, 1}, {2, 1}, {3, 1}, {4, 1}, {kSharingSplits, kMostSharing}};
+
+struct Arrangement {
+  const WgmmaKernel* kernel = nullptr;
+  Division division{1, 1};
+  int64_t tiles = 0;
+  double cost = 0;                                                   // cycles
+  int blocks() const { return division.splits * division.sharing; }  // of a tile
+};
+
 // Estimates: a processor multiplies 64 x 256 x 16 in 128 cycles and takes in 50 bytes a cycle.
-Arrangement arrange(Device& device, int rows, int inputs, std::span<const ChunkPart> parts,
-                    const Kernel& kernel, int share_outputs, int share_rows, int splits) {
-  constexpr double kBytes = 50, kTileCycles = 3000, kRowCycles = 20, kSplitCycles = 3000;
-  Arrangement a{&kernel, share_outputs, share_rows, splits};
-  const int64_t row_groups = ceil_div(ceil_div(rows, kernel.rows), share_rows);
-  a.tiles = output_blocks(parts, kernel.outputs(), share_outputs) / share_outputs * row_groups;
-  const int64_t waves = ceil_div(a.tiles, clusters_at_once(device, kernel, a.cluster()));
-  const auto steps = static_cast<double>(ceil_div(ceil_div(inputs, kWgmmaDepth), splits));
-  const double bytes = (128.0 * kernel.blocks + kernel.rows) * kWgmmaDepth * 2;
+Arrangement arrange(Device& device, int rows, const Work& work, const WgmmaKernel& kernel,
+                    Division division) {
+  constexpr double kBytes = 50, kRowCycles = 20, kSplitCycles = 3000, kSharingCycles = 4000;
+  const double tile_cycles = kernel.blocks == 1 ? 3000 : 10000;
+  Arrangement a{&kernel, division};
+  a.tiles = output_blocks(work.used(), kernel.outputs()) * ceil_div(rows, kernel.rows);
+  const int64_t waves =
+      ceil_div(a.tiles * division.sharing, clusters_at_once(device, kernel, division.splits));
+  const auto steps = static_cast<double>(ceil_div(work.steps(), a.blocks()));
+  const double bytes = (128.0 * kernel.blocks + kernel.rows) * kWgmmaDepthBytes;
   const double step = std::max(4.0 * kernel.blocks * kernel.rows, bytes / kBytes);
-  a.cost = static_cast<double>(waves) *
-               (steps * step + kTileCycles + kRowCycles * kernel.blocks * kernel.rows / splits) +
-           (splits > 1 ? kSplitCycles : 0);
+  a.cost = static_cast<double>(waves) * (steps * step + tile_cycles +
+                                         kRowCycles * kernel.blocks * kernel.rows / a.blocks()) +
+           (division.splits > 1 ? kSplitCycles : 0) + (division.sharing > 1 ? kSharingCycles : 0);
   return a;
 }
 
-Arrangement best_for(Device& device, int rows, int inputs, std::span<const ChunkPart> parts,
-                     bool gated, int splits) {
+Arrangement best_for(Device& device, int rows, const Work& work, Division division) {
   Arrangement best;
-  for (const Kernel& kernel : kKernels) {
-    if (kernel.gated != gated) continue;
-    for (const int share_outputs : {1}) {
-      for (const int share_rows : {1}) {
-        if (share_outputs * share_rows * splits > kMostCluster) continue;
-        const Arrangement a =
-            arrange(device, rows, inputs, parts, kernel, share_outputs, share_rows, splits);
-        if (!best.kernel || a.cost < best.cost) best = a;
-      }
-    }
+  for (const WgmmaKernel& kernel : work.fp8 ? wgmma_fp8_kernels() : std::span(kKernels)) {
+    if (kernel.gated != (work.up != nullptr)) continue;
+    const Arrangement a = arrange(device, rows, work, kernel, division);
+    if (!best.kernel || a.cost < best.cost) best = a;
   }
   return best;
 }
 
-Arrangement choose(Device& device, const ChunkProduct& product, std::span<const ChunkPart> parts,
-                   bool gated) {
-  int splits = 1;
-  double least = best_for(device, kNominalRows, product.inputs, parts, gated, 1).cost;
-  for (int more = 2; more <= kMostSplits && !gated; ++more) {
-    const double cost = best_for(device, kNominalRows, product.inputs, parts, gated, more).cost;
-    if (cost >= least) continue;
+Arrangement choose(Device& device, const Work& work) {
+  Division chosen = kDivisions[0];
+  double least = 0;
+  for (const Division& division : kDivisions) {
+    const int blocks = division.splits * division.sharing;
+    if (work.up && blocks > 1) continue;
+    if (work.fp8 && ceil_div(work.steps(), blocks) * work.depth() > kMostFp8Chain) continue;
+    const double cost = best_for(device, kNominalRows, work, division).cost;
+    if (least > 0 && cost >= least) continue;
     least = cost;
-    splits = more;
+    chosen = division;
   }
-  return best_for(device, product.rows, product.inputs, parts, gated, splits);
+  const Arrangement best = best_for(device, work.product.rows, work, chosen);
+  if (best.division.sharing == 1 || best.tiles * chosen.splits <= kTickets) return best;
+  // Tens of thousands of rows fill the device without clusters that share.
+  return best_for(device, work.product.rows, work, {chosen.splits * chosen.sharing, 1});
 }
 
-// (rows, inputs) of bf16, rows `stride` elements apart; boxes of `box_rows` x kWgmmaDepth.
-CUtensorMap make_map(Device& device, const void* data, int64_t inputs, int64_t rows, int64_t stride,
-                     int box_rows) {
-  return make_tensor_map(device, {data, inputs, rows, stride * 2, box_rows}, "dense product");
-}
-
-void submit(Stream& stream, const ChunkProduct& product, std::span<const ChunkPart> parts,
-            const void* up) {
+void submit(Stream& stream, const Work& work) {
   Device& device = stream.device();
-  const Arrangement a = choose(device, product, parts, up != nullptr);
+  const ChunkProduct& product = work.product;
+  const Arrangement a = choose(device, work);
   const int outputs = a.kernel->outputs();
+  const frt_dtype dtype = work.fp8 ? FRT_DTYPE_F8_E4M3 : FRT_DTYPE_BF16;
+  const int64_t value = work.fp8 ? 1 : 2;  // bytes
+  const auto make_map = [&](const void* data, int64_t rows, int64_t stride, int box_rows) {
+    return make_tensor_map(device, {data, product.inputs, rows, stride * value, box_rows, dtype},
+                           "dense product");
+  };
   WgmmaArgs args{};
   WgmmaMaps maps{};
   args.product = product;
-  args.share_outputs = a.share_outputs;
-  args.share_rows = a.share_rows;
-  args.splits = a.splits;
-  args.steps_each = static_cast<int>(ceil_div(ceil_div(product.inputs, kWgmmaDepth), a.splits));
-  args.row_groups =
-      static_cast<int>(ceil_div(ceil_div(product.rows, a.kernel->rows), a.share_rows));
+  args.splits = a.division.splits;
+  args.sharing = a.division.sharing;
+  args.steps = static_cast<int>(work.steps());
+  args.steps_each = static_cast<int>(ceil_div(work.steps(), a.blocks()));
+  args.row_tiles = static_cast<int>(ceil_div(product.rows, a.kernel->rows));
   args.tiles = static_cast<int>(a.tiles);
-  maps.x =
-      make_map(device, product.x, product.inputs, product.rows, product.x_stride, a.kernel->rows);
+  args.up_factor = work.up_factor;
+  maps.x = make_map(product.x, product.rows, product.x_stride, a.kernel->rows);
+  const std::span<const ChunkPart> parts = work.used();
   for (std::size_t i = 0; i < kWgmmaParts; ++i) {
     const std::size_t part = std::min(i, parts.size());
-    args.first_block[i] =
-        static_cast<int>(output_blocks(parts.first(part), outputs, a.share_outputs));
+    args.first_block[i] = static_cast<int>(output_blocks(parts.first(part), outputs));
     if (part == parts.size()) continue;
     args.parts[i] = parts[i];
-    maps.weights[i] = make_map(device, parts[i].weight, product.inputs, parts[i].outputs,
-                               product.inputs, outputs);
+    args.factors[i] = work.factors[i];
+    args.y_factors[i] = work.y_factors[i];
+    maps.weights[i] = make_map(parts[i].weight, parts[i].outputs, product.inputs, outputs);
   }
-  args.first_block[kWgmmaParts] = static_cast<int>(output_blocks(parts, outputs, a.share_outputs));
-  if (up) {
-    maps.weights[1] =
-        make_map(device, up, product.inputs, parts[0].outputs, product.inputs, outputs);
+  args.first_block[kWgmmaParts] = static_cast<int>(output_blocks(parts, outputs));
+  if (work.up) maps.weights[1] = make_map(work.up, parts[0].outputs, product.inputs, outputs);
+  if (args.sharing > 1) {
+    const int64_t sums = a.tiles * a.kernel->rows * outputs;
+    void* scratch = stream.scratch(static_cast<std::size_t>(sums) * sizeof(float));
+    args.sums = static_cast<float*>(scratch);
+    args.tickets = tickets(scratch);
   }
   // Blocks stay for further tiles, unless each has its part of the inputs of one.
   const int64_t clusters =
-      up ? std::min(a.tiles, clusters_at_once(device, *a.kernel, a.cluster())) : a.tiles;
-  const Grid grid{dim3(static_cast<unsigned>(clusters * a.cluster())), dim3(kWgmmaThreads),
-                  a.kernel->shared_bytes, static_cast<unsigned>(a.cluster())};
+      work.up ? std::min(a.tiles, clusters_at_once(device, *a.kernel, 1)) : a.tiles * args.sharing;
+  const Grid grid{dim3(static_cast<unsigned>(clusters * args.splits)), dim3(kWgmmaThreads),
+                  a.kernel->shared_bytes, static_cast<unsigned>(args.splits)};
   launch(stream, grid, a.kernel->function, maps, args);
+}
+
+Work work_of(const ChunkProduct& product, std::span<const ChunkPart> parts) {
+  Work work{product};
+  work.count = parts.size();
+  std::copy(parts.begin(), parts.end(), work.parts.begin());
+  return work;
+}
+
+Work work_of(const Fp8Input& input, std::span<const Fp8Part> parts) {
+  Work work{{input.rows, input.inputs, input.row_count, input.x, input.x_stride}};
+  work.fp8 = true;
+  work.count = parts.size();
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const Fp8Part& part = parts[i];
+    work.parts[i] = {part.weight.data, part.weight.rows, part.bias,        part.activation,
+                     part.gate,        part.addend,      part.addend_rows, part.accumulate,
+                     part.y_dtype,     part.y,           part.y_stride};
+    work.factors[i] = fp8_factors(input, part.weight).all;
+    work.y_factors[i] = part.y_scale > 0 ? 1.0f / part.y_scale : 0.0f;
+  }
+  return work;
 }
 
 bool vectors(const void* data, int64_t stride) {
@@ -198,13 +235,38 @@ bool wgmma_takes(const Device& device, const ChunkProduct& product,
          });
 }
 
+bool wgmma_takes(const Device& device, const Fp8Input& input, std::span<const Fp8Part> parts) {
+  const bool tensors = std::all_of(parts.begin(), parts.end(), [](const Fp8Part& part) {
+    return part.weight.format == FRT_WEIGHT_FP8_TENSOR;
+  });
+  const Work work = work_of(input, parts);
+  return tensors && input.inputs % 16 == 0 && input.x_stride % 16 == 0 &&
+         input.inputs <= kMostSplits * kMostFp8Chain &&
+         wgmma_takes(device, work.product, work.used());
+}
+
 void wgmma_products(Stream& stream, const ChunkProduct& product, std::span<const ChunkPart> parts) {
-  submit(stream, product, parts, nullptr);
+  submit(stream, work_of(product, parts));
+}
+
+void wgmma_products(Stream& stream, const Fp8Input& input, std::span<const Fp8Part> parts) {
+  submit(stream, work_of(input, parts));
 }
 
 void wgmma_gate_up(Stream& stream, const ChunkProduct& product, const ChunkPart& gate,
                    const void* up) {
-  submit(stream, product, {&gate, 1}, up);
+  Work work = work_of(product, {&gate, 1});
+  work.up = up;
+  submit(stream, work);
+}
+
+void wgmma_gate_up(Stream& stream, const Fp8Input& input, const Fp8Part& gate,
+                   const frt_weight& up) {
+  Work work = work_of(input, {&gate, 1});
+  work.parts[0].activation = FRT_ACTIVATION_GELU;
+  work.up = up.data;
+  work.up_factor = fp8_factors(input, up).all;
+  submit(stream, work);
 }
 
 }  // namespace frt::cuda

@@ -1,23 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// dense_wgmma.hpp - products of hundreds of rows with BF16 weights and everything that follows them
-// in one kernel, on Hopper's warpgroup products: images, prompts.
+// dense_wgmma.hpp - products of hundreds of rows, of bf16 or of e4m3 by e4m3, and everything that
+// follows them in one kernel, on Hopper's warpgroup products: images, prompts.
 #pragma once
 
 #include <span>
 
+#include "dense_fp8.hpp"
 #include "linear_chunk.hpp"
 
 namespace frt::cuda {
 
-// Whether device, rows, sizes and alignments suit; x and all weights must be BF16.
+// Whether device, rows, sizes and alignments suit; x and all weights must be BF16; of FP8,
+// weights with one scale for each are taken.
 bool wgmma_takes(const Device& device, const ChunkProduct& product,
                  std::span<const ChunkPart> parts);
+bool wgmma_takes(const Device& device, const Fp8Input& input, std::span<const Fp8Part> parts);
 
 // y_i = x W_i^T and what follows; parts as many as a norm_dense has, at most.  [driver]
 void wgmma_products(Stream& stream, const ChunkProduct& product, std::span<const ChunkPart> parts);
+void wgmma_products(Stream& stream, const Fp8Input& input, std::span<const Fp8Part> parts);
 
 // y = activation(x Wg^T) * (x Wu^T), as chunk_gate_up.  [driver]
 void wgmma_gate_up(Stream& stream, const ChunkProduct& product, const ChunkPart& gate,
                    const void* up);
+void wgmma_gate_up(Stream& stream, const Fp8Input& input, const Fp8Part& gate,
+                   const frt_weight& up);
 
 }  // namespace frt::cuda

@@ -26,6 +26,7 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/dense_fp8.cu
   ops/dense_fp8_chunk.cu
   ops/dense_wgmma.cu
+  ops/dense_wgmma_fp8.cu
   ops/elementwise.cu
   ops/embed.cu
   ops/fill.cu

@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+// dense_wgmma_finish.cuh - what follows a product of dense_wgmma.cuh: sums of several blocks, bias,
+// activation, gate, addend, residual.
+//
+// Sums lie in shared memory, (row of the tile, output of the tile) with four floats of padding.
+// A block finishes its rows of them, adding those of its cluster in the order of ranks. Where two
+// clusters share a tile, the one that is done first leaves what it added in memory and the other
+// adds that: of two numbers the order does not matter.
+#pragma once
+
+#include "attention_mma.cuh"
+#include "cluster.cuh"
+#include "convert_values.cuh"
+#include "dense_wgmma_tiles.cuh"
+#include "row_norm.cuh"
+
+namespace frt::cuda {
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+namespace wgmma {
+
+// z sigmoid(-p(z)) as few instructions: 2^w = exp(p), w = z (linear + cubic z^2).
+struct Activation {
+  float linear, cubic;
+
+  // Of z times `factor`.
+  __device__ __forceinline__ explicit Activation(uint32_t kind, float factor = 1.0f) {
+    linear = factor * (kind == FRT_ACTIVATION_GELU ? -2.302208198f : -1.4426950409f);
+    cubic = factor * factor * factor * (kind == FRT_ACTIVATION_GELU ? -0.1029432397f : 0.0f);
+  }
+  __device__ __forceinline__ float operator()(float z) const {
+    float power, inverse;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(z * fmaf(cubic, z * z, linear)));
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(1.0f + power));
+    return z * inverse;
+  }
+};
+
+// Four values as e4m3, the first lowest.
+__device__ __forceinline__ uint32_t pack_e4m3(float a, float b, float c, float d) {
+  uint16_t low, high;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(b), "f"(a));
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(d), "f"(c));
+  return static_cast<uint32_t>(high) << 16 | low;
+}
+
+// Values of 16 outputs from `first_output` on and kRows rows from `first_row` on to y, as
+// value(j, i) gives them in the lanes' order of sums, i < 4 for eight rows j. After a transposition
+// eight outputs of a row lie in four lanes, two each of the lower eight and of the upper;
+// neighbours exchange theirs, so that each has four in a row.
+template <int kRows, bool kE4m3, class Value>
+__device__ __forceinline__ void store_values_of(const ChunkPart& part, int rows, int first_output,
+                                                int first_row, const Value& value) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+  const bool odd = t % 2 != 0;
+  const int output = first_output + (odd ? 8 : 0) + t / 2 * 4;
+  const int left = output < part.outputs ? rows - first_row - g : 0;
+  uint8_t* y =
+      static_cast<uint8_t*>(part.y) + ((first_row + g) * part.y_stride + output) * (kE4m3 ? 1 : 2);
+  const int64_t step = 8 * part.y_stride * (kE4m3 ? 1 : 2);
+#pragma unroll
+  for (int j = 0; j < kRows / 8; ++j, y += step) {
+    uint32_t low, high;
+    if constexpr (kE4m3) {
+      const uint32_t both =
+          transpose_8x8(pack_e4m3(value(j, 0), value(j, 2), value(j, 1), value(j, 3)));
+      low = __byte_perm(both, 0, 0x4420);
+      high = __byte_perm(both, 0, 0x4431);
+    } else {
+      low = transpose_8x8(pack_bf16(value(j, 0), value(j, 1)));
+      high = transpose_8x8(pack_bf16(value(j, 2), value(j, 3)));
+    }
+    const uint32_t others = __shfl_xor_sync(0xFFFFFFFFu, odd ? low : high, 1);
+    const uint32_t first = odd ? others : low, second = odd ? high : others;
+    if (8 * j >= left) continue;
+    if constexpr (kE4m3) {
+      *reinterpret_cast<uint32_t*>(y) = __byte_perm(first, second, 0x5410);
+    } else {
+      *reinterpret_cast<uint2*>(y) = make_uint2(first, second);
+    }
+  }
+}
+
+// Four outputs of row `row`, from `output` on, of which z are the sums, through everything that can
+// follow a product.
+template <bool kFp8>
+__device__ __forceinline__ void finish_four(const WgmmaArgs& args, int index, int row, int output,
+                                            float (&z)[4]) {
+  const ChunkPart& part = args.parts[index];
+  for (int i = 0; i < 4; ++i) {
+    if (kFp8) z[i] *= args.factors[index];
+    if (part.bias) z[i] += part.bias[output + i];
+    if (part.activation != FRT_ACTIVATION_NONE) z[i] = Activation(part.activation)(z[i]);
+    if (part.gate.rows) {
+      z[i] *= modulation_of(part.gate, row)[2 * static_cast<int64_t>(part.outputs) + output + i];
+    }
+    if (part.addend) {
+      z[i] += part.addend[static_cast<int64_t>(row % part.addend_rows) * part.outputs + output + i];
+    }
+  }
+  const int64_t at = row * part.y_stride + output;
+  if (part.accumulate) {
+    float before[4];
+    load_values(part.y_dtype, part.y, at, before);
+    for (int i = 0; i < 4; ++i) z[i] += before[i];
+  }
+  if (kFp8 && part.y_dtype == FRT_DTYPE_F8_E4M3) {
+    for (int i = 0; i < 4; ++i) z[i] *= args.y_factors[index];
+  }
+  store_values(part.y_dtype, part.y, at, z);
+}
+
+// Whether only bias, activation and y in bf16 follow, or in e4m3 where nothing is added to it: what
+// layers have, and the only short code.
+template <bool kFp8>
+__device__ __forceinline__ bool is_plain(const ChunkPart& part) {
+  const bool e4m3 = kFp8 && part.y_dtype == FRT_DTYPE_F8_E4M3 && !part.accumulate;
+  return (e4m3 || part.y_dtype == FRT_DTYPE_BF16) && !part.gate.rows && !part.addend;
+}
+
+template <bool kCluster>
+__device__ __forceinline__ void read_sums(float (&v)[4], uint32_t address) {
+  if constexpr (kCluster) {
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
+                 : "r"(address));
+  } else {
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
+                 : "r"(address));
+  }
+}
+
+// ---- two clusters with one tile ----------------------------------------------------------------
+
+// A ticket is 0 before and after a launch. Each block with the same rows of the tile adds 1 when it
+// comes; the first one 1 more when its sums are in memory.
+inline constexpr uint32_t kTicketLeft = 3;
+
+// By the multiplying threads, behind their last access to the sums in memory.
+__device__ __forceinline__ void tell_left(uint32_t* ticket) {
+  __threadfence();
+  asm volatile("bar.sync 1, 256;" ::: "memory");
+  if (threadIdx.x == 128) atomicAdd(ticket, 1u);
+}
+__device__ __forceinline__ void await_left(uint32_t* ticket) {
+  if (threadIdx.x == 128) {
+    uint32_t value = 0;
+    do {
+      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(ticket) : "memory");
+    } while (value != kTicketLeft);
+    *ticket = 0;
+  }
+  asm volatile("bar.sync 1, 256;" ::: "memory");
+}
+
+// ---- rows of y ---------------------------------------------------------------------------------
+//
+// What follows a tile runs once, and its instructions come from far away: short loops beat long
+// straight code, and a branch that skips code costs more than the code. Rows behind the last are
+// the last once more.
+
+// The rows of a tile that are a block's: its warps take some together, every kSplits-th turn.
+template <int kSplits>
+struct Rows {
+  static constexpr int kTogether = kSplits == 1 ? 8 : kSplits == 2 ? 4 : 2;
+  static constexpr int kStep = kSplits * 8 * kTogether;
+
+  __device__ __forceinline__ static int first(const Share& share) {
+    return (share.rank * 8 + static_cast<int>(threadIdx.x) / 32 - 4) * kTogether;
+  }
+};
+
+// v[k] = the cluster's sums of row n + k, in the order of ranks; `from`: those of one's own column
+// in each of its blocks.
+template <int kBlocks, int kSplits>
+__device__ __forceinline__ void gather_sums(float (&v)[Rows<kSplits>::kTogether][4],
+                                            const uint32_t (&from)[kSplits], int n, int last) {
+  constexpr int kTogether = Rows<kSplits>::kTogether, kRowBytes = (kBlocks * 128 + 4) * 4;
+  float each[kSplits][kTogether][4];
+#pragma unroll
+  for (int s = 0; s < kSplits; ++s) {
+#pragma unroll
+    for (int k = 0; k < kTogether; ++k) {
+      read_sums<(kSplits > 1)>(each[s][k], from[s] + min(n + k, last) * kRowBytes);
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < kTogether; ++k) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      v[k][i] = each[0][k][i];
+#pragma unroll
+      for (int s = 1; s < kSplits; ++s) v[k][i] += each[s][k][i];
+    }
+  }
+}
+
+template <int kSplits>
+__device__ __forceinline__ void find_sums(uint32_t (&from)[kSplits], uint32_t address) {
+#pragma unroll
+  for (int s = 0; s < kSplits; ++s) from[s] = kSplits == 1 ? address : address_at(address, s);
+}
+
+// The block's rows of the cluster's sums, to `target` for another cluster.
+template <int kBlocks, int kSplits>
+__device__ __forceinline__ void leave_sums(const Share& share, int last, uint32_t sums,
+                                           float* target) {
+  using Own = Rows<kSplits>;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll 1
+  for (int column = 4 * lane; column < kBlocks * 128; column += 128) {
+    uint32_t from[kSplits];
+    find_sums(from, sums + column * 4);
+#pragma unroll 1
+    for (int n = Own::first(share); n <= last; n += Own::kStep) {
+      float v[Own::kTogether][4];
+      gather_sums<kBlocks, kSplits>(v, from, n, last);
+#pragma unroll
+      for (int k = 0; k < Own::kTogether; ++k) {
+        __stcg(reinterpret_cast<float4*>(target + min(n + k, last) * (kBlocks * 128) + column),
+               make_float4(v[k][0], v[k][1], v[k][2], v[k][3]));
+      }
+    }
+  }
+}
+
+// What add_sums() has to do beyond the sums of the cluster.
+enum Extra : uint32_t {
+  kActivate = 1,
+  kE4m3 = 2,   // y is
+  kOther = 4,  // another cluster has left sums
+};
+
+// The block's rows of the sums of kSplits blocks, with bias and activation, to y; `other`: what
+// another cluster has left.
+template <bool kFp8, int kBlocks, int kRows, int kSplits, uint32_t kExtra>
+__device__ __forceinline__ void add_sums(const WgmmaArgs& args, const Share& share,
+                                         const Tile& tile, int last, uint32_t sums,
+                                         const float* other) {
+  using Own = Rows<kSplits>;
+  constexpr int kTogether = Own::kTogether;
+  const ChunkPart& part = args.parts[tile.part];
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int stride = static_cast<int>(part.y_stride);
+  const Activation activation(part.activation);
+#pragma unroll 1
+  for (int column = 4 * lane; column < kBlocks * 128; column += 128) {
+    const int output = tile.output + column;
+    if (output >= part.outputs) return;
+    float bias[4] = {};
+    if (part.bias) load_values(FRT_DTYPE_F32, part.bias, output, bias);
+    const int64_t corner = tile.row * part.y_stride + output;
+    bf16* y = static_cast<bf16*>(part.y) + corner;
+    uint8_t* bytes = static_cast<uint8_t*>(part.y) + corner;
+    uint32_t from[kSplits];
+    find_sums(from, sums + column * 4);
+#pragma unroll 1
+    for (int n = Own::first(share); n <= last; n += Own::kStep) {
+      float v[kTogether][4];
+      uint2 before[kTogether] = {};
+      if (!(kExtra & kE4m3) && part.accumulate) {
+#pragma unroll
+        for (int k = 0; k < kTogether; ++k) {
+          before[k] = *reinterpret_cast<const uint2*>(y + min(n + k, last) * stride);
+        }
+      }
+      float4 more[kTogether] = {};
+      if constexpr ((kExtra & kOther) != 0) {
+#pragma unroll
+        for (int k = 0; k < kTogether; ++k) {
+          more[k] = __ldcg(
+              reinterpret_cast<const float4*>(other + min(n + k, last) * (kBlocks * 128) + column));
+        }
+      }
+      gather_sums<kBlocks, kSplits>(v, from, n, last);
+#pragma unroll
+      for (int k = 0; k < kTogether; ++k) {
+        if constexpr ((kExtra & kOther) != 0) {
+          v[k][0] += more[k].x;
+          v[k][1] += more[k].y;
+          v[k][2] += more[k].z;
+          v[k][3] += more[k].w;
+        }
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          v[k][i] = kFp8 ? fmaf(v[k][i], args.factors[tile.part], bias[i]) : v[k][i] + bias[i];
+          if constexpr ((kExtra & kActivate) != 0) v[k][i] = activation(v[k][i]);
+        }
+        const int at = min(n + k, last) * stride;
+        if constexpr ((kExtra & kE4m3) != 0) {
+          const float f = args.y_factors[tile.part];
+          *reinterpret_cast<uint32_t*>(bytes + at) =
+              pack_e4m3(v[k][0] * f, v[k][1] * f, v[k][2] * f, v[k][3] * f);
+        } else {
+          v[k][0] += __uint_as_float(before[k].x << 16);
+          v[k][1] += __uint_as_float(before[k].x & 0xFFFF0000u);
+          v[k][2] += __uint_as_float(before[k].y << 16);
+          v[k][3] += __uint_as_float(before[k].y & 0xFFFF0000u);
+          *reinterpret_cast<uint2*>(y + at) =
+              make_uint2(pack_bf16(v[k][0], v[k][1]), pack_bf16(v[k][2], v[k][3]));
+        }
+      }
+    }
+  }
+}
+
+// The same for everything else that can follow, a row after the other; `other` may be NULL.
+template <bool kFp8, int kBlocks, int kRows, int kSplits>
+__device__ __forceinline__ void add_any(const WgmmaArgs& args, const Share& share, const Tile& tile,
+                                        int last, uint32_t sums, const float* other) {
+  using Own = Rows<kSplits>;
+  constexpr int kStride = kBlocks * 128 + 4;
+  constexpr int kTurns = (kRows + Own::kStep - 1) / Own::kStep;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll 1
+  for (int column = 4 * lane; column < kBlocks * 128; column += 128) {
+    if (tile.output + column >= args.parts[tile.part].outputs) break;
+#pragma unroll 1
+    for (int i = 0; i < kTurns * Own::kTogether; ++i) {
+      const int n = Own::first(share) + i / Own::kTogether * Own::kStep + i % Own::kTogether;
+      if (n > last) continue;
+      float z[4] = {};
+#pragma unroll 1
+      for (int s = 0; s < kSplits; ++s) {
+        float v[4];
+        read_sums<true>(v, address_at(sums + (n * kStride + column) * 4, s));
+#pragma unroll
+        for (int j = 0; j < 4; ++j) z[j] += v[j];
+      }
+      if (other) {
+        const float* more = other + n * (kBlocks * 128) + column;
+#pragma unroll
+        for (int j = 0; j < 4; ++j) z[j] += __ldcg(more + j);
+      }
+      finish_four<kFp8>(args, tile.part, tile.row + n, tile.output + column, z);
+    }
+  }
+}
+
+// By the multiplying threads, when the block's sums are in shared memory. `came`: how many had been
+// at this tile before.
+template <bool kFp8, int kBlocks, int kRows, int kSplits>
+__device__ __forceinline__ void finish_tile(const WgmmaArgs& args, const Share& share,
+                                            const Tile& tile, int number, int last, uint32_t sums,
+                                            const uint32_t* came) {
+  if constexpr (kSplits > 1) {
+    cluster_barrier();
+  } else {
+    asm volatile("bar.sync 1, 256;" ::: "memory");
+  }
+  const ChunkPart& part = args.parts[tile.part];
+  const float* other = nullptr;
+  if constexpr (kSplits == kSharingSplits) {
+    if (args.sharing > 1) {
+      float* between = args.sums + static_cast<int64_t>(number) * (kRows * kBlocks * 128);
+      uint32_t* ticket = args.tickets + number * kSplits + share.rank;
+      if (*came == 0) {
+        leave_sums<kBlocks, kSplits>(share, last, sums, between);
+        return tell_left(ticket);
+      }
+      await_left(ticket);
+      other = between;
+      const bool short_way = is_plain<kFp8>(part) && part.y_dtype == FRT_DTYPE_BF16 &&
+                             part.activation == FRT_ACTIVATION_NONE;
+      if (short_way) {
+        return add_sums<kFp8, kBlocks, kRows, kSplits, kOther>(args, share, tile, last, sums,
+                                                               other);
+      }
+    }
+  }
+  const bool activates = part.activation != FRT_ACTIVATION_NONE;
+  if (other || !is_plain<kFp8>(part)) {
+    add_any<kFp8, kBlocks, kRows, kSplits>(args, share, tile, last, sums, other);
+  } else if (kFp8 && part.y_dtype == FRT_DTYPE_F8_E4M3) {
+    if constexpr (kFp8) {
+      if (activates) {
+        add_sums<kFp8, kBlocks, kRows, kSplits, kE4m3 | kActivate>(args, share, tile, last, sums,
+                                                                   nullptr);
+      } else {
+        add_sums<kFp8, kBlocks, kRows, kSplits, kE4m3>(args, share, tile, last, sums, nullptr);
+      }
+    }
+  } else if (activates) {
+    add_sums<kFp8, kBlocks, kRows, kSplits, kActivate>(args, share, tile, last, sums, nullptr);
+  } else {
+    add_sums<kFp8, kBlocks, kRows, kSplits, 0>(args, share, tile, last, sums, nullptr);
+  }
+}
+
+}  // namespace wgmma
+
+#endif  // __CUDA_ARCH_FEAT_SM90_ALL
+
+}  // namespace frt::cuda

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// dense_wgmma_tiles.cuh - what the blocks of dense_wgmma.cuh are told, and which tile is whose.
+//
+// A block of outputs by a block of rows is a tile. `splits` blocks of a cluster divide its inputs,
+// and `sharing` clusters divide them further: processors come in groups that clusters of four do
+// not fill.
+#pragma once
+
+#include <cuda.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+
+#include "launch.cuh"
+#include "linear_chunk.hpp"
+
+namespace frt::cuda {
+
+inline constexpr int kWgmmaDepthBytes = 128;  // of inputs, in a stage
+template <bool kFp8>
+constexpr int kWgmmaDepth = kFp8 ? 128 : 64;
+inline constexpr int kWgmmaThreads = 384;
+inline constexpr int kWgmmaParts = FRT_DENSE_PARTS_MAX;
+inline constexpr int kMostSplits = 4;     // blocks of a cluster
+inline constexpr int kMostSharing = 2;    // clusters of one tile; if two,
+inline constexpr int kSharingSplits = 2;  // of so many blocks
+
+struct WgmmaMaps {
+  CUtensorMap x;
+  CUtensorMap weights[kWgmmaParts];  // gated: gate and up
+};
+
+struct WgmmaArgs {
+  ChunkProduct product;
+  ChunkPart parts[kWgmmaParts];
+  int first_block[kWgmmaParts + 1];  // of outputs
+  int row_tiles, tiles;              // of the rows; of all
+  int splits, sharing;
+  int steps, steps_each;  // of the inputs; of those a block's
+  // Of e4m3 by e4m3: what sums are multiplied by, and results in e4m3.
+  float factors[kWgmmaParts], up_factor;
+  float y_factors[kWgmmaParts];
+  // Where clusters share tiles: (tile, row of the tile, output of the tile), and zeros.
+  float* sums;
+  uint32_t* tickets;  // (tile, rank)
+};
+
+template <int kBlocks, int kRows>
+constexpr int kWgmmaStageBytes = (kBlocks * 128 + kRows) * kWgmmaDepthBytes;
+template <int kBlocks, int kRows>
+constexpr int kWgmmaStages = std::min(8, 225 * 1024 / kWgmmaStageBytes<kBlocks, kRows>);
+template <int kBlocks, int kRows>
+constexpr int kWgmmaSharedBytes =  // the ring begins at a multiple of 1024
+    kWgmmaStages<kBlocks, kRows>* kWgmmaStageBytes<kBlocks, kRows> + 1024;
+
+struct WgmmaKernel {
+  int blocks, rows;
+  bool gated;
+  void (*function)(WgmmaMaps, WgmmaArgs);
+  std::size_t shared_bytes;
+
+  int outputs() const { return (gated ? 64 : 128) * blocks; }
+};
+
+// Of e4m3 by e4m3 (dense_wgmma_fp8.cu).
+std::span<const WgmmaKernel> wgmma_fp8_kernels();
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+namespace wgmma {
+
+// The place of `address` of this block's shared memory in block `rank` of the cluster.
+__device__ __forceinline__ uint32_t address_at(uint32_t address, int rank) {
+  uint32_t result;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(result) : "r"(address), "r"(rank));
+  return result;
+}
+// cluster_barrier() without what was written: who is there, who is done. A microsecond less.
+__device__ __forceinline__ void cluster_meet() {
+  asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait;" ::: "memory");
+}
+
+// A block's share of the inputs, in steps, and of the tiles.
+struct Share {
+  int rank, first, steps;
+  int tile, next;  // the first one; from one to the next
+
+  __device__ __forceinline__ explicit Share(const WgmmaArgs& args) {
+    const int cluster = static_cast<int>(blockIdx.x) / args.splits;
+    rank = static_cast<int>(blockIdx.x) % args.splits;
+    tile = cluster / args.sharing;
+    next = static_cast<int>(gridDim.x) / (args.splits * args.sharing);
+    first = min((cluster % args.sharing * args.splits + rank) * args.steps_each, args.steps);
+    steps = min(args.steps_each, args.steps - first);
+  }
+};
+
+struct Tile {
+  int part, output, row;  // the first ones
+};
+
+__device__ __forceinline__ Tile tile_at(const WgmmaArgs& args, int number, int outputs_each,
+                                        int rows_each) {
+  Tile tile;
+  const int block = number / args.row_tiles;
+  tile.part = 0;
+  while (block >= args.first_block[tile.part + 1]) ++tile.part;
+  tile.output = (block - args.first_block[tile.part]) * outputs_each;
+  tile.row = number % args.row_tiles * rows_each;
+  return tile;
+}
+
+}  // namespace wgmma
+
+#endif  // __CUDA_ARCH_FEAT_SM90_ALL
+
+}  // namespace frt::cuda
