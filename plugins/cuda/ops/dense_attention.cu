@@ -21,6 +21,7 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / 32;
+constexpr int kMostThreads = 256;  // of a row to rotate
 constexpr int kColumns = 8;  // of the head that a lane of the general kernel keeps: 256 in all
 
 // ---- rope -----------------------------------------------------------------------------------
@@ -53,27 +54,35 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(const __grid_constant__ 
 }
 
 // The same in bf16, where half a head is whole runs of eight: a thread has a run of both halves.
-__global__ void __launch_bounds__(kThreads)
+// Without a base a row's angles are known before the kernel ahead has ended.
+__global__ void __launch_bounds__(kMostThreads)
     rope_runs_kernel(const __grid_constant__ frt_rope_args a, int runs) {
   pdl_trigger();
-  pdl_wait();
   const int64_t row = blockIdx.x;
   const int b = static_cast<int>(row) / a.rows;
-  const int position =
-      (a.base ? a.base[b / a.sequences_per_base] : 0) + static_cast<int>(row) % a.rows;
-  if (position < 0 || position >= a.positions) return;
   const int half = a.head_dim / 2, heads = (a.q ? a.heads : 0) + (a.k ? a.kv_heads : 0);
-  const float* angles = a.table + static_cast<int64_t>(position) * a.head_dim;
-  for (int at = static_cast<int>(threadIdx.x); at < heads * runs; at += kThreads) {
+  int position = static_cast<int>(row) % a.rows;
+  float c[8] = {}, s[8] = {};
+  const auto load_angles = [&](int first) {
+    if (position < 0 || position >= a.positions) return;
+    const float* angles = a.table + static_cast<int64_t>(position) * a.head_dim + first;
+    load_typed(angles, c);
+    load_typed(angles + half, s);
+  };
+  const int tid = static_cast<int>(threadIdx.x);
+  if (!a.base) load_angles(tid % runs * 8);
+  pdl_wait();
+  if (a.base) position += a.base[b / a.sequences_per_base];
+  if (position < 0 || position >= a.positions) return;
+  for (int at = tid; at < heads * runs; at += static_cast<int>(blockDim.x)) {
     const int head = at / runs, first = at % runs * 8;
     const bool is_q = a.q && head < a.heads;
     bf16* low = static_cast<bf16*>(is_q ? a.q : a.k) + row * (is_q ? a.q_stride : a.k_stride) +
                 (is_q || !a.q ? head : head - a.heads) * a.head_dim + first;
-    float x[8], y[8], c[8], s[8];
+    float x[8], y[8];
     load_typed(low, x);
     load_typed(low + half, y);
-    load_typed(angles + first, c);
-    load_typed(angles + half + first, s);
+    if (a.base || at != tid) load_angles(first);
     float turned[8];
 #pragma unroll
     for (int i = 0; i < 8; ++i) turned[i] = x[i] * c[i] - y[i] * s[i];
@@ -87,12 +96,16 @@ __global__ void __launch_bounds__(kThreads)
 void rope(Stream& stream, const frt_rope_args& args) {
   check_rope(Checks(FRT_OP_ROPE), args);
   const int64_t rows = static_cast<int64_t>(args.count) * args.rows;
-  const Grid grid{dim3(static_cast<unsigned>(rows)), dim3(kThreads)};
+  Grid grid{dim3(static_cast<unsigned>(rows)), dim3(kThreads)};
   if (args.dtype == FRT_DTYPE_BF16 && args.head_dim % 16 == 0 &&
       (!args.q || vector_rows(args.q, args.q_stride)) &&
       (!args.k || vector_rows(args.k, args.k_stride)) &&
       reinterpret_cast<uintptr_t>(args.table) % 16 == 0) {
-    return launch(stream, grid, rope_runs_kernel, args, args.head_dim / 16);
+    const int runs = args.head_dim / 16;
+    const int heads = (args.q ? args.heads : 0) + (args.k ? args.kv_heads : 0);
+    const int64_t threads = ceil_div(std::max(int64_t{heads} * runs, int64_t{1}), 32) * 32;
+    grid.threads = dim3(static_cast<unsigned>(std::min<int64_t>(threads, kMostThreads)));
+    return launch(stream, grid, rope_runs_kernel, args, runs);
   }
   launch(stream, grid, args.dtype == FRT_DTYPE_F32 ? rope_kernel<float> : rope_kernel<bf16>, args);
 }

@@ -118,14 +118,23 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// ---- layers' norms: bf16, a warp per row ------------------------------------------------------
+// ---- layers' norms: bf16, or e4m3 from it, a warp per row -------------------------------------
 
 constexpr int kRows = kThreads / 32;
 
+__device__ __forceinline__ void widen(const uint4& packed, float (&v)[8]) {
+  const uint32_t pairs[4] = {packed.x, packed.y, packed.z, packed.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    v[2 * i] = __uint_as_float(pairs[i] << 16);
+    v[2 * i + 1] = __uint_as_float(pairs[i] & 0xFFFF0000u);
+  }
+}
+
 // kRuns: of eight values, 32 to the row. kLayer: or root mean square.
 template <int kRuns, bool kLayer>
-__global__ void __launch_bounds__(kThreads)
-    layer_norm_kernel(const __grid_constant__ frt_row_norm_args args) {
+__global__ void __launch_bounds__(kThreads, kRuns <= 5 || !kLayer ? 4 : 2)
+    layer_norm_kernel(const __grid_constant__ frt_row_norm_args args, float y_factor) {
   pdl_trigger();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int row = static_cast<int>(blockIdx.x) * kRows + static_cast<int>(threadIdx.x) / 32;
@@ -138,20 +147,24 @@ __global__ void __launch_bounds__(kThreads)
     if constexpr (kLayer) load_typed(args.norm.bias + first + k * 256, bias[k]);
   }
   pdl_wait();
-  if (row >= active_rows(args.rows, args.row_count)) return;
+  if (row >= args.rows) return;
   const bf16* x = static_cast<const bf16*>(args.x) + row * args.x_stride + first;
-  float v[kRuns][8] = {};
+  uint4 kept[kRuns] = {};  // as they are: two values to a register
 #pragma unroll
   for (int k = 0; k < kRuns; ++k) {
-    if (first + k * 256 < width) load_typed(x + k * 256, v[k]);
+    if (first + k * 256 < width) kept[k] = *reinterpret_cast<const uint4*>(x + k * 256);
   }
+  // Asked for behind the row, so that it does not wait for the number.
+  const int rows = active_rows(args.rows, args.row_count);
   const auto count = static_cast<float>(width);
   float mean = 0;
   if constexpr (kLayer) {
 #pragma unroll
     for (int k = 0; k < kRuns; ++k) {
+      float v[8];
+      widen(kept[k], v);
 #pragma unroll
-      for (int i = 0; i < 8; ++i) mean += v[k][i];
+      for (int i = 0; i < 8; ++i) mean += v[i];
     }
     mean = warp_sum(mean) / count;
   }
@@ -159,17 +172,28 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int k = 0; k < kRuns; ++k) {
     if (first + k * 256 >= width) continue;
+    float v[8];
+    widen(kept[k], v);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) squares += (v[k][i] - mean) * (v[k][i] - mean);
+    for (int i = 0; i < 8; ++i) squares += (v[i] - mean) * (v[i] - mean);
   }
   const float factor = rsqrtf(warp_sum(squares) / count + args.norm.epsilon);
-  bf16* y = static_cast<bf16*>(args.y) + row * args.y_stride + first;
+  if (row >= rows) return;
+  const int64_t y = row * args.y_stride + first;
 #pragma unroll
   for (int k = 0; k < kRuns; ++k) {
     if (first + k * 256 >= width) continue;
+    float v[8];
+    widen(kept[k], v);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) v[k][i] = (v[k][i] - mean) * factor * weight[k][i] + bias[k][i];
-    store_typed(y + k * 256, v[k]);
+    for (int i = 0; i < 8; ++i) v[i] = (v[i] - mean) * factor * weight[k][i] + bias[k][i];
+    if (y_factor == 0) {
+      store_typed(static_cast<bf16*>(args.y) + y + k * 256, v);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) v[i] *= y_factor;
+      store_values(FRT_DTYPE_F8_E4M3, args.y, y + k * 256, v);
+    }
   }
 }
 
@@ -178,15 +202,15 @@ bool aligned(const void* pointer) {
 }
 
 // False where the general kernel has to.
-bool layer_norm(Stream& stream, const frt_row_norm_args& args) {
+bool layer_norm(Stream& stream, const frt_row_norm_args& args, float y_factor) {
   const bool layer = args.norm.kind == FRT_NORM_LAYER;
   if (!(layer || args.norm.kind == FRT_NORM_RMS) || args.x_dtype != FRT_DTYPE_BF16 ||
-      args.y_dtype != FRT_DTYPE_BF16) {
+      args.y_dtype != (y_factor == 0 ? FRT_DTYPE_BF16 : FRT_DTYPE_F8_E4M3)) {
     return false;
   }
   const Grid grid{dim3(static_cast<unsigned>(ceil_div(args.rows, kRows))), dim3(kThreads)};
   const auto take = [&](auto rms_kernel, auto layer_kernel) {
-    launch(stream, grid, layer ? layer_kernel : rms_kernel, args);
+    launch(stream, grid, layer ? layer_kernel : rms_kernel, args, y_factor);
     return true;
   };
   if (args.width <= 5 * 256) return take(layer_norm_kernel<5, false>, layer_norm_kernel<5, true>);
@@ -236,10 +260,10 @@ void normalise_rows(Stream& stream, const frt_row_norm_args& args, float y_scale
                       vector_rows(args.y, args.y_stride) && aligned(args.norm.weight) &&
                       aligned(args.norm.bias) && aligned(modulation.rows) &&
                       aligned(modulation.clean);
-  if (vector && layer_norm(stream, args)) return;
+  const float y_factor = y_scale > 0 ? 1.0f / y_scale : 0.0f;
+  if (vector && layer_norm(stream, args, y_factor)) return;
   const Grid grid{dim3(static_cast<unsigned>(args.rows)), dim3(kThreads)};
-  launch(stream, grid, vector ? row_norm_kernel<8> : row_norm_kernel<1>, args,
-         y_scale > 0 ? 1.0f / y_scale : 0.0f);
+  launch(stream, grid, vector ? row_norm_kernel<8> : row_norm_kernel<1>, args, y_factor);
 }
 
 void register_row_norm(KernelList& list) {
