@@ -13,7 +13,6 @@
 #include "dense_fp8.cuh"
 
 #include <algorithm>
-#include <array>
 
 #include "../blas.hpp"
 #include "dense_wgmma.hpp"
@@ -242,10 +241,7 @@ void fp8_geglu(Stream& stream, const Fp8Input& input, const Fp8Part& gate, const
   if (fp8_chunk_takes(input, gate.weight) && fp8_chunk_takes(input, up)) {
     return fp8_chunk_geglu(stream, input, gate, up);
   }
-  Fp8Part other = gate;
-  other.weight = up;
-  if (gate.y_dtype != FRT_DTYPE_F32 &&
-      wgmma_takes(stream.device(), input, std::array{gate, other})) {
+  if (wgmma_takes_gate_up(stream.device(), input, gate, up)) {
     return wgmma_gate_up(stream, input, gate, up);
   }
   const int32_t width = gate.weight.rows;
@@ -267,16 +263,15 @@ void fp8_geglu(Stream& stream, const Fp8Input& input, const Fp8Part& gate, const
       static_cast<std::size_t>(input.rows) * static_cast<std::size_t>(2 * width) * sizeof(bf16);
   char* workspace = static_cast<char*>(stream.scratch(Blas::kWorkspaceBytes + bytes));
   auto* room = reinterpret_cast<bf16*>(workspace + Blas::kWorkspaceBytes);
-  bf16* second = together ? room + width : room + static_cast<int64_t>(input.rows) * width;
+  bf16* other = together ? room + width : room + static_cast<int64_t>(input.rows) * width;
   multiply(stream, *blas, shape, input, first.data, input.scale * first.global_scale, room,
            workspace);
   if (!together) {
-    multiply(stream, *blas, shape, input, up.data, input.scale * up.global_scale, second,
-             workspace);
+    multiply(stream, *blas, shape, input, up.data, input.scale * up.global_scale, other, workspace);
   }
   const bool vector = width % 8 == 0 && vector_rows(gate.y, gate.y_stride);
   launch(stream, pass_grid(input.rows, width, vector), vector ? geglu_kernel<8> : geglu_kernel<1>,
-         room, second, int64_t{outputs}, input.rows, input.row_count, gate);
+         room, other, int64_t{outputs}, input.rows, input.row_count, gate);
 }
 
 }  // namespace frt::cuda

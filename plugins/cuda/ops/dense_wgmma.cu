@@ -97,7 +97,8 @@ struct Arrangement {
   const WgmmaKernel* kernel = nullptr;
   Division division{1, 1};
   int64_t tiles = 0;
-  double cost = 0;                                                   // cycles
+  double cost = 0;  // cycles
+
   int blocks() const { return division.splits * division.sharing; }  // of a tile
 };
 
@@ -243,6 +244,14 @@ bool wgmma_takes(const Device& device, const Fp8Input& input, std::span<const Fp
   return tensors && input.inputs % 16 == 0 && input.x_stride % 16 == 0 &&
          input.inputs <= kMostSplits * kMostFp8Chain &&
          wgmma_takes(device, work.product, work.used());
+}
+
+bool wgmma_takes_gate_up(const Device& device, const Fp8Input& input, const Fp8Part& gate,
+                         const frt_weight& up) {
+  Fp8Part other = gate;
+  other.weight = up;
+  return gate.y_dtype != FRT_DTYPE_F32 && input.inputs <= kMostFp8Chain &&
+         wgmma_takes(device, input, std::array{gate, other});
 }
 
 void wgmma_products(Stream& stream, const ChunkProduct& product, std::span<const ChunkPart> parts) {
