@@ -675,7 +675,7 @@ struct Worker {
       const int t = shape.cluster + i * shape.clusters;
       gates[i] = scales[i] = make_float4(0, 0, 0, 0);
       if (t >= shape.output_tiles) continue;
-      if (tid == 0) barrier_expect(shared.received + i, Shared::kSums);
+      if (tid == 0) barrier_expect(shared.received + i, Shared::kSums - kSentBytes);
       if (!owns()) continue;
       const int column = t * kFlowOutputs + tid % 16 * 4;
       gates[i] = load_four(vectors(modulation, own_row()) + 2 * args.width + column);
@@ -765,8 +765,8 @@ struct Worker {
     }
     publish_to_products();
     asm volatile("bar.sync 2, 128;" ::: "memory");
-    if (tid < kFlowCluster) {
-      const uint32_t to = area + Shared::kReceive + i * Shared::kSums + shape.rank * kSentBytes;
+    const uint32_t to = area + Shared::kReceive + i * Shared::kSums + shape.rank * kSentBytes;
+    if (tid < kFlowCluster && tid != shape.rank) {
       asm volatile(
           "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes "
           "[%0], [%1], %2, [%3];\n"
@@ -774,6 +774,19 @@ struct Worker {
           "r"(sums + tid * kSentBytes), "r"(kSentBytes), "r"(rank_address(shared.received + i, tid))
           : "memory");
     }
+    const uint32_t own = sums + shape.rank * kSentBytes;
+    for (int at = tid * 16; at < kSentBytes; at += 128 * 16) {
+      float4 v;
+      asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                   : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                   : "r"(own + at)
+                   : "memory");
+      asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to + at), "f"(v.x), "f"(v.y),
+                   "f"(v.z), "f"(v.w)
+                   : "memory");
+    }
+    asm volatile("bar.sync 2, 128;" ::: "memory");
+    if (tid == 0) barrier_arrive(shared.received + i);
   }
 
   // ---- all of it --------------------------------------------------------------------------------
@@ -868,7 +881,7 @@ __global__ void __launch_bounds__(kFlowBlockThreads, 1)
     attention_init(shared.attention);
     barrier_init(&shared.x_empty, kFlowCluster);
     barrier_init(&shared.passed, 1);
-    for (uint64_t& barrier : shared.received) barrier_init(&barrier, 1);
+    for (uint64_t& barrier : shared.received) barrier_init(&barrier, 2);
     barrier_init(&shared.met, kFlowCluster);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
