@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dense attention with all keys at once on Hopper's warpgroup products: an image encoder, 256 rows,
-// heads of 72.
+// Dense attention with all keys in shared memory, on Hopper's warpgroup products: an image encoder,
+// 256 rows, heads of 72.
 //
-// A block is one warpgroup with 64 queries of a head. The scores of up to 256 keys fit in its
-// registers, so there is no running maximum and nothing is scaled again: all scores, their weights,
-// all values. The blocks of a cluster are the tiles of queries of one head of one sequence; each
-// copies 64 keys and values, and its turn goes to all of them.
+// A block has 64 queries of a head and up to 256 keys: two groups of four warps have every other 64
+// of them, and at the end they merge their sums in shared memory. The blocks of a cluster are the
+// tiles of queries of one head of one sequence; each copies 64 keys and values, and its turn goes
+// to all of them. Keys are a loop, although the scores of all would fit in registers: code that is
+// executed once takes longer to fetch than to run.
 //
 // Heads of 72 columns lie in shared memory as blocks of 64 and of 16: copies write zeros for what
 // the head does not have, without which the next head would be there. The first blocks have rows of
@@ -24,7 +25,7 @@
 namespace frt::cuda {
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kThreads = 256;
 constexpr int kQueries = 64;
 constexpr int kKeys = 256;                               // at most
 constexpr int kLow = 64, kHigh = 16;                     // columns of the two blocks of a head
@@ -38,7 +39,9 @@ struct Maps {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-constexpr int kHalf = kKeys / 2;
+constexpr int kSumRow = kLow + kHigh + 8;  // words: pairs of eight rows have few bank conflicts
+// The score of a key that is not there: with all of a tile missing, weights are finite.
+constexpr float kNone = -1e30f;
 
 // Rows of 32 bytes, in the swizzle of that length; eight of them are 256 bytes.
 __device__ __forceinline__ uint64_t narrow_descriptor(uint32_t address) {
@@ -107,7 +110,9 @@ __device__ __forceinline__ void clear_values(uint32_t low, uint32_t high, int fi
     asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(at), "r"(0) : "memory");
   };
   const int tid = static_cast<int>(threadIdx.x);
+#pragma unroll 1
   for (int i = first * 8 + tid; i < kKeys * 8; i += kThreads) clear(low + i * 16);
+#pragma unroll 1
   for (int i = first * 2 + tid; i < kKeys * 2; i += kThreads) clear(high + i * 16);
   publish_to_products();
   __syncthreads();
@@ -122,6 +127,7 @@ __device__ __forceinline__ void attend(const Maps& maps, const frt_dense_attenti
   const uint32_t high_keys = high_queries + kQueries * kHighRow;
   const uint32_t high_values = high_keys + kKeys * kHighRow;
   const int tid = static_cast<int>(threadIdx.x), warp = tid / 32, lane = tid % 32;
+  const int group = warp / 4;
   const int rank = static_cast<int>(blockIdx.x), ranks = static_cast<int>(gridDim.x);
   const int head = static_cast<int>(blockIdx.y), b = static_cast<int>(blockIdx.z);
   if (tid == 0) {
@@ -130,6 +136,12 @@ __device__ __forceinline__ void attend(const Maps& maps, const frt_dense_attenti
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     barrier_expect(ready, (1 + ranks) * kTile);
     barrier_expect(ready + 1, ranks * kTile);
+    // A map is 128 bytes of parameters: the first copy would wait for them.
+    for (int i = 0; i < 2; ++i) {
+      for (const CUtensorMap* map : {&maps.k[i], &maps.q[i], &maps.v[i]}) {
+        asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+      }
+    }
   }
   __syncthreads();
   asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait;" ::: "memory");
@@ -145,76 +157,83 @@ __device__ __forceinline__ void attend(const Maps& maps, const frt_dense_attenti
   const int all = a.length ? max(0, min(a.length[b], a.rows)) : a.rows;
   const float scale = a.scale * 1.4426950408889634f;  // scores in base 2
 
-  float s[2][kHalf / 2];
-#pragma unroll
-  for (int i = 0; i < kHalf / 2; ++i) s[0][i] = s[1][i] = 0;
-  pin(s[0]);
-  pin(s[1]);
+  float low[kLow / 2] = {}, high[kHigh / 2] = {}, s[kLow / 2] = {};
+  float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {};
   barrier_wait(ready, 0);
-  products_fence();
+#pragma unroll 1
+  for (int first = group * kQueries; first < kKeys; first += 2 * kQueries) {
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
+    for (int i = 0; i < kLow / 2; ++i) s[i] = 0;
+    pin(s);
+    products_fence();
 #pragma unroll
     for (int d = 0; d < kLow / 16; ++d) {
-      multiply_64<kHalf>(s[half], matrix_descriptor(queries + d * 32, 16),
-                         matrix_descriptor(keys + half * (kHalf * kLowRow) + d * 32, 16));
+      multiply_64<kQueries>(s, matrix_descriptor(queries + d * 32, 16),
+                            matrix_descriptor(keys + first * kLowRow + d * 32, 16));
     }
-    multiply_64<kHalf>(s[half], narrow_descriptor(high_queries),
-                       narrow_descriptor(high_keys + half * (kHalf * kHighRow)));
+    multiply_64<kQueries>(s, narrow_descriptor(high_queries),
+                          narrow_descriptor(high_keys + first * kHighRow));
     products_commit();
-  }
-  // Of rows g and g + 8 of the warp's: s[half][4 i + 2 h + j] is of key kHalf half + 8 i + 2 t + j.
-  float largest[2] = {-INFINITY, -INFINITY};
+    products_wait<0>();
+    pin(s);
+    // Of rows g and g + 8 of the warp's: s[4 i + 2 h + j] is of key first + 8 i + 2 t + j.
+    if (all < first + kQueries) {
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    if (half == 0) {
-      products_wait<1>();
-    } else {
-      products_wait<0>();
-    }
-    pin(s[half]);
-    if (all < (half + 1) * kHalf) {
-#pragma unroll
-      for (int i = 0; i < kHalf / 2; ++i) {
-        if (half * kHalf + i / 4 * 8 + 2 * (lane % 4) + i % 2 >= all) s[half][i] = -INFINITY;
+      for (int i = 0; i < kLow / 2; ++i) {
+        if (first + i / 4 * 8 + 2 * (lane % 4) + i % 2 >= all) s[i] = kNone;
       }
     }
 #pragma unroll
-    for (int i = 0; i < kHalf / 2; ++i) {
-      largest[i / 2 % 2] = fmaxf(largest[i / 2 % 2], s[half][i]);
+    for (int h = 0; h < 2; ++h) {
+      float top = s[2 * h];
+#pragma unroll
+      for (int i = 0; i < kLow / 8; ++i) {
+        top = fmaxf(top, fmaxf(s[4 * i + 2 * h], s[4 * i + 2 * h + 1]));
+      }
+      top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
+      top = fmaxf(largest[h], scale * fmaxf(top, __shfl_xor_sync(~0u, top, 2)));
+      const float shrink = exp2_of(largest[h] - top);
+      largest[h] = top;
+      sum[h] *= shrink;
+#pragma unroll
+      for (int i = 0; i < kLow / 8; ++i) {
+        low[4 * i + 2 * h] *= shrink;
+        low[4 * i + 2 * h + 1] *= shrink;
+      }
+#pragma unroll
+      for (int i = 0; i < kHigh / 8; ++i) {
+        high[4 * i + 2 * h] *= shrink;
+        high[4 * i + 2 * h + 1] *= shrink;
+      }
     }
-  }
+    float parts[8] = {};
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    largest[h] = fmaxf(largest[h], __shfl_xor_sync(~0u, largest[h], 1));
-    largest[h] = scale * fmaxf(largest[h], __shfl_xor_sync(~0u, largest[h], 2));
-  }
-  float low[kLow / 2] = {}, high[kHigh / 2] = {}, sum[2] = {};
-  pin(low);
-  pin(high);
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-#pragma unroll
-    for (int i = 0; i < kHalf / 2; ++i) {
-      s[half][i] = exp2_of(__fmaf_rn(s[half][i], scale, -largest[i / 2 % 2]));
-      sum[i / 2 % 2] += s[half][i];
+    for (int i = 0; i < kLow / 2; ++i) {
+      s[i] = exp2_of(__fmaf_rn(s[i], scale, -largest[i / 2 % 2]));
+      parts[i % 8] += s[i];
     }
-    uint32_t p[kHalf / 16][4];
 #pragma unroll
-    for (int i = 0; i < kHalf / 4; ++i)
-      p[i / 4][i % 4] = pack_bf16(s[half][2 * i], s[half][2 * i + 1]);
-    if (half == 0) {
+    for (int h = 0; h < 2; ++h) {
+      sum[h] += (parts[2 * h] + parts[2 * h + 1]) + (parts[2 * h + 4] + parts[2 * h + 5]);
+    }
+    uint32_t p[kQueries / 16][4];
+#pragma unroll
+    for (int i = 0; i < kLow / 4; ++i) p[i / 4][i % 4] = pack_bf16(s[2 * i], s[2 * i + 1]);
+    if (first == group * kQueries) {
       barrier_wait(ready + 1, 0);
       if (all < kKeys) clear_values(values, high_values, all);
     }
     products_fence();
 #pragma unroll
-    for (int i = 0; i < kHalf / 16; ++i) {
-      const int key = half * kHalf + i * 16;
+    for (int i = 0; i < kQueries / 16; ++i) {
+      const int key = first + i * 16;
       multiply_64x64(low, p[i], matrix_descriptor(values + key * kLowRow, 16));
       multiply_64x16(high, p[i], narrow_descriptor(high_values + key * kHighRow));
     }
     products_commit();
+    products_wait<0>();
+    pin(low);
+    pin(high);
   }
   // All copies to this block are there.
   asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
@@ -223,22 +242,46 @@ __device__ __forceinline__ void attend(const Maps& maps, const frt_dense_attenti
     sum[h] += __shfl_xor_sync(~0u, sum[h], 1);
     sum[h] += __shfl_xor_sync(~0u, sum[h], 2);
   }
-  products_wait<0>();
-  pin(low);
-  pin(high);
+  __syncthreads();  // nobody needs the keys: both groups' sums go to their place
+  float* room =
+      reinterpret_cast<float*>(reinterpret_cast<char*>(shared) + (keys - shared_address(shared)));
+  float* row = room + (group * kQueries + warp % 4 * 16 + lane / 4) * kSumRow;
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int query = rank * kQueries + warp * 16 + lane / 4 + 8 * h;
-    if (query >= all) continue;
-    const float factor = 1.0f / sum[h];
-    const int64_t y = (static_cast<int64_t>(b) * a.rows + query) * a.y_stride +
-                      static_cast<int64_t>(head) * a.head_dim + 2 * (lane % 4);
+  for (int h = 0; h < 2; ++h, row += 8 * kSumRow) {
+    if (lane % 4 == 0) {
+      *reinterpret_cast<float2*>(row + kLow + kHigh) = make_float2(largest[h], sum[h]);
+    }
 #pragma unroll
     for (int i = 0; i < (kLow + kHigh) / 8; ++i) {
-      if (i * 8 >= a.head_dim) break;
       const float* of = i < kLow / 8 ? low + 4 * i : high + 4 * (i - kLow / 8);
-      store_pair(a, y + 8 * i, of[2 * h] * factor, of[2 * h + 1] * factor);
+      *reinterpret_cast<float2*>(row + 2 * (lane % 4) + i * 8) =
+          make_float2(of[2 * h], of[2 * h + 1]);
     }
+  }
+  __syncthreads();
+  const float result = result_factor(a);
+  const int units = a.head_dim / 4, count = min(kQueries, all - rank * kQueries);
+#pragma unroll 2
+  for (int i = tid; i < count * units; i += kThreads) {
+    const int n = i / units, column = (i - n * units) * 4;
+    const float* one = room + n * kSumRow;
+    const float* two = one + kQueries * kSumRow;
+    const float2 end = *reinterpret_cast<const float2*>(one + kLow + kHigh);
+    const float2 other_end = *reinterpret_cast<const float2*>(two + kLow + kHigh);
+    const float most = fmaxf(end.x, other_end.x);
+    float factor = exp2_of(end.x - most), other = exp2_of(other_end.x - most);
+    const float share = __fdividef(result, factor * end.y + other * other_end.y);
+    factor *= share;
+    other *= share;
+    float4 x = *reinterpret_cast<const float4*>(one + column);
+    const float4 z = *reinterpret_cast<const float4*>(two + column);
+    x.x = factor * x.x + other * z.x;
+    x.y = factor * x.y + other * z.y;
+    x.z = factor * x.z + other * z.z;
+    x.w = factor * x.w + other * z.w;
+    const int64_t y = (static_cast<int64_t>(b) * a.rows + rank * kQueries + n) * a.y_stride +
+                      static_cast<int64_t>(head) * a.head_dim + column;
+    store_four(a, y, x);
   }
   // Nobody leaves while its copies are on their way to others.
   asm volatile("barrier.cluster.wait;" ::: "memory");

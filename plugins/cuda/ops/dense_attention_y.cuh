@@ -24,16 +24,21 @@ __device__ __forceinline__ void store_results(const frt_dense_attention_args& a,
   }
 }
 
-// Two results, to element `at` of y and the next one; `at` is even.
-__device__ __forceinline__ void store_pair(const frt_dense_attention_args& a, int64_t at, float x,
-                                           float y) {
+// What results of kernels with little code are multiplied by, and four such results from element
+// `at` of y on, aligned.
+__device__ __forceinline__ float result_factor(const frt_dense_attention_args& a) {
+  return a.y_scale > 0 ? __fdividef(1.0f, a.y_scale) : 1.0f;
+}
+__device__ __forceinline__ void store_four(const frt_dense_attention_args& a, int64_t at,
+                                           const float4& v) {
   if (a.y_scale > 0) {
-    const float factor = 1.0f / a.y_scale;
-    const uint32_t low = e4m3_bits(x * factor), high = e4m3_bits(y * factor);
-    *reinterpret_cast<uint16_t*>(static_cast<uint8_t*>(a.y) + at) =
-        static_cast<uint16_t>(high << 8 | low);
+    const uint32_t low = __nv_cvt_float2_to_fp8x2(make_float2(v.x, v.y), __NV_SATFINITE, __NV_E4M3);
+    const uint32_t high =
+        __nv_cvt_float2_to_fp8x2(make_float2(v.z, v.w), __NV_SATFINITE, __NV_E4M3);
+    *reinterpret_cast<uint32_t*>(static_cast<uint8_t*>(a.y) + at) = high << 16 | low;
   } else {
-    *reinterpret_cast<uint32_t*>(static_cast<bf16*>(a.y) + at) = pack_bf16(x, y);
+    *reinterpret_cast<uint2*>(static_cast<bf16*>(a.y) + at) =
+        make_uint2(pack_bf16(v.x, v.y), pack_bf16(v.z, v.w));
   }
 }
 
