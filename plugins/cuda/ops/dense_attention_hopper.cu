@@ -55,11 +55,7 @@ struct Ring {
   uint64_t full[kStages], empty[kStages];
 };
 struct Barriers {
-<<<<<<< HEAD
   uint64_t queries, turns[2], cleared[2];
-=======
-  uint64_t queries;
->>>>>>> 864b76f (cuda: attention of encoders and prefixes has less code, and turns at the tensor cores)
   Ring keys, values;
 };
 
@@ -164,7 +160,6 @@ __device__ __forceinline__ float exp2_of(float x) {
   return y;
 }
 
-<<<<<<< HEAD
 // The tensor cores go from one group to the other: this one's turns, one warp's lane each arrives.
 class Turns {
  public:
@@ -183,32 +178,6 @@ class Turns {
   uint32_t parity_ = 0;
 };
 
-=======
-// All of this group.
-__device__ __forceinline__ void group_barrier(int group) {
-  if (group == 0) {
-    asm volatile("bar.sync 1, 128;" ::: "memory");
-  } else {
-    asm volatile("bar.sync 2, 128;" ::: "memory");
-  }
-}
-// Waits until the other group has passed the tensor cores to this one; passes them to the other.
-__device__ __forceinline__ void take_turn(int group) {
-  if (group == 0) {
-    asm volatile("bar.sync 3, 256;" ::: "memory");
-  } else {
-    asm volatile("bar.sync 4, 256;" ::: "memory");
-  }
-}
-__device__ __forceinline__ void pass_turn(int group) {
-  if (group == 0) {
-    asm volatile("bar.arrive 4, 256;" ::: "memory");
-  } else {
-    asm volatile("bar.arrive 3, 256;" ::: "memory");
-  }
-}
-
->>>>>>> 864b76f (cuda: attention of encoders and prefixes has less code, and turns at the tensor cores)
 // The scores of a tile with `valid` keys become weights in base 2, relative to `largest`; where one
 // would be above 2^8, the warp takes the new maxima and scales its sums.
 __device__ __forceinline__ void soften(float (&s)[kKeys / 8][4], float (&o)[kDim / 8][4],
@@ -384,38 +353,22 @@ __device__ __forceinline__ void multiply(const frt_dense_attention_args& a, uint
   const float scale = a.scale * 1.4426950408889634f;  // scores in base 2
   float o[kDim / 8][4] = {}, s[kKeys / 8][4] = {};
   float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {};
-<<<<<<< HEAD
   uint32_t p[kKeys / 16][4], clear_parity = 0;
   barrier_wait(&barriers.queries, 0);
   // Turns: scores of tile 0, of tile 1, values of tile 0, of tile 1, scores of tile 2 ... A turn is
   // passed on only where the other group has one to come, and never twice before it is taken.
   Turns turns(barriers.turns, group);
   if (group == 1) turns.pass();
-=======
-  uint32_t p[kKeys / 16][4];
-  barrier_wait(&barriers.queries, 0);
-  // Turns: scores of tile 0, of tile 1, values of tile 0, of tile 1, scores of tile 2 ... A turn is
-  // passed on only where the other group has one to come.
-  if (group == 1) pass_turn(group);
->>>>>>> 864b76f (cuda: attention of encoders and prefixes has less code, and turns at the tensor cores)
 #pragma unroll 1
   for (int tile = group; tile < w.tiles; tile += 2) {
     const int stage = tile % kStages;
     const uint32_t parity = tile / kStages & 1;
     barrier_wait(barriers.keys.full + stage, parity);
-<<<<<<< HEAD
     turns.take();
     products_fence();
     start_scores(s, queries, keys + stage * kTileBytes);
     products_commit();
     if (group == 1 || tile + 1 < w.tiles) turns.pass();
-=======
-    take_turn(group);
-    products_fence();
-    start_scores(s, queries, keys + stage * kTileBytes);
-    products_commit();
-    if (group == 1 || tile + 1 < w.tiles) pass_turn(group);
->>>>>>> 864b76f (cuda: attention of encoders and prefixes has less code, and turns at the tensor cores)
     products_wait<0>();  // and for the values of the tile before
     pin(s);
     pin(o);
@@ -425,7 +378,6 @@ __device__ __forceinline__ void multiply(const frt_dense_attention_args& a, uint
                                              : w.length - (tile - w.context_tiles) * kKeys;
     soften(s, o, largest, sum, p, scale, valid);
     barrier_wait(barriers.values.full + stage, parity);
-<<<<<<< HEAD
     if (valid < kKeys) {
       clear_values(values + stage * kTileBytes, valid, barriers.cleared + group, clear_parity);
     }
@@ -435,16 +387,6 @@ __device__ __forceinline__ void multiply(const frt_dense_attention_args& a, uint
     products_commit();
     if (tile + 1 < w.tiles) turns.pass();
   }
-=======
-    if (valid < kKeys) clear_values(values + stage * kTileBytes, valid, group);
-    take_turn(group);
-    products_fence();
-    start_sums(o, p, values + stage * kTileBytes);
-    products_commit();
-    if (tile + 1 < w.tiles) pass_turn(group);
-  }
-  if (group == 1 && w.tiles % 2 == 1) pass_turn(group);
->>>>>>> 864b76f (cuda: attention of encoders and prefixes has less code, and turns at the tensor cores)
   products_wait<0>();
   pin(o);
 #pragma unroll
@@ -503,10 +445,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     } else if (threadIdx.x == 32) {
       fetch_tiles(maps.v, maps.context_v, a, values, barriers.values);
     }
-<<<<<<< HEAD
     __syncwarp();
-=======
->>>>>>> 864b76f (cuda: attention of encoders and prefixes has less code, and turns at the tensor cores)
     __syncthreads();  // the two of multiply()
     __syncthreads();
   } else {
