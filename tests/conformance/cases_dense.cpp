@@ -303,7 +303,7 @@ void add_dense_cases(Suite& suite) {
     }
     // Many inputs for many outputs, which a device may divide among blocks and groups of them.
     for (const std::size_t i : {5u, 6u}) {
-      const Shape s = {136, 4096, 1928};
+      const Shape s = {129, 16384, 1928};
       if (x == FRT_DTYPE_F32) break;
       suite.add(FRT_OP_DENSE + std::string(" bf16 bf16 ") + kAround[i].name + " " + text(s),
                 [=](Case& c) { dense(c, x, x, plain(x), kAround[i], s); });

@@ -333,7 +333,7 @@ void add_dense_fp8_cases(Suite& suite) {
       }
       // Many inputs for many outputs, which a device may divide among blocks and groups of them.
       if (dtype == FRT_DTYPE_BF16 && packing.format == FRT_WEIGHT_FP8_TENSOR) {
-        const Shape s = {136, 8192, 1928};
+        const Shape s = {129, 8704, 1928};
         suite.add(FRT_OP_DENSE + name + kAround[2].name + " " + text(s),
                   [=](Case& c) { dense(c, dtype, packing, kAround[2], s); });
       }

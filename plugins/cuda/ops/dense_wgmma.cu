@@ -23,8 +23,9 @@
 namespace frt::cuda {
 namespace {
 
-constexpr int kLeastRows = 128;    // below, linear_chunk.cu is as fast
-constexpr int kNominalRows = 512;  // for which the division of the inputs is chosen
+constexpr int kLeastRows = 128;  // below, linear_chunk.cu is as fast
+// For which the division of the inputs is chosen: two images, and three.
+constexpr int kNominalRows[] = {512, 512, 768};
 // Inputs of which the tensor cores add products of e4m3 up, in fewer bits than sums in f32 have:
 // 128 steps cut off about 0.3 % of a sum.
 constexpr int kMostFp8Chain = 4096;
@@ -102,20 +103,29 @@ struct Arrangement {
   int blocks() const { return division.splits * division.sharing; }  // of a tile
 };
 
-// Estimates: a processor multiplies 64 x 256 x 16 in 128 cycles and takes in 50 bytes a cycle.
+// Estimates, in cycles: a processor multiplies 64 x 256 x 16 in 128. All together take in 55 bytes
+// each from L2, or 43 where weights pass through it once; what follows a tile takes a while for its
+// instructions alone.
 Arrangement arrange(Device& device, int rows, const Work& work, const WgmmaKernel& kernel,
                     Division division) {
-  constexpr double kBytes = 50, kRowCycles = 20, kSplitCycles = 3000, kSharingCycles = 4000;
-  const double tile_cycles = kernel.blocks == 1 ? 3000 : 10000;
+  constexpr double kLeastCycles = 2000, kRowCycles = 25, kSplitCycles = 1000, kSharingCycles = 4000;
+  constexpr double kResidentBytes = 32 << 20;
   Arrangement a{&kernel, division};
-  a.tiles = output_blocks(work.used(), kernel.outputs()) * ceil_div(rows, kernel.rows);
+  const int64_t outputs = output_blocks(work.used(), kernel.outputs());
+  a.tiles = outputs * ceil_div(rows, kernel.rows);
   const int64_t waves =
       ceil_div(a.tiles * division.sharing, clusters_at_once(device, kernel, division.splits));
-  const auto steps = static_cast<double>(ceil_div(work.steps(), a.blocks()));
-  const double bytes = (128.0 * kernel.blocks + kernel.rows) * kWgmmaDepthBytes;
-  const double step = std::max(4.0 * kernel.blocks * kernel.rows, bytes / kBytes);
-  a.cost = static_cast<double>(waves) * (steps * step + tile_cycles +
-                                         kRowCycles * kernel.blocks * kernel.rows / a.blocks()) +
+  const int64_t steps = ceil_div(work.steps(), a.blocks());
+  const double weight_rows = 128.0 * kernel.blocks;
+  const double weights =
+      static_cast<double>(outputs * work.steps()) * weight_rows * kWgmmaDepthBytes;
+  const double rate =
+      (weights > kResidentBytes ? 43.0 : 55.0) * device.properties().multiprocessors;
+  const double bytes = static_cast<double>(a.tiles * a.blocks() * steps) *
+                       (weight_rows + kernel.rows) * kWgmmaDepthBytes;
+  const double multiplied = static_cast<double>(waves * steps) * 4.0 * kernel.blocks * kernel.rows;
+  a.cost = std::max(multiplied, bytes / rate) +
+           static_cast<double>(waves) * (kLeastCycles + kRowCycles * kernel.blocks * kernel.rows) +
            (division.splits > 1 ? kSplitCycles : 0) + (division.sharing > 1 ? kSharingCycles : 0);
   return a;
 }
@@ -137,7 +147,8 @@ Arrangement choose(Device& device, const Work& work) {
     const int blocks = division.splits * division.sharing;
     if (work.up && blocks > 1) continue;
     if (work.fp8 && ceil_div(work.steps(), blocks) * work.depth() > kMostFp8Chain) continue;
-    const double cost = best_for(device, kNominalRows, work, division).cost;
+    double cost = 0;
+    for (const int rows : kNominalRows) cost += best_for(device, rows, work, division).cost;
     if (least > 0 && cost >= least) continue;
     least = cost;
     chosen = division;
