@@ -17,9 +17,10 @@
 // are stored in it.
 //
 // Nobody reads another block's memory: maxima and totals, then sums are stored asynchronously into
-// the memory of the block that merges them (an eighth of the queries each), and complete a barrier
-// there. They lie where values were; each block tells all of its cluster when it has no more need
-// of those. Merged in the order of ranks.
+// the memory of the block that merges them (an eighth of the queries each, in the order of ranks),
+// and complete a barrier there. Before a cluster's second tile each of its blocks tells the others
+// that it has no more need of what came for the first. What a block sends costs more than anything
+// else (16 bytes a cycle), so its sums travel in bf16.
 //
 // Floor: 50 rows, 8 heads, 642 keys: 0.26 GFLOP, 0.3 us on 104 processors; latency.
 #pragma once
@@ -28,6 +29,7 @@
 
 #include "attention_wgmma.cuh"
 #include "convert_values.cuh"
+#include "flow_layers_parts.cuh"
 #include "flow_layers_sync.cuh"
 
 namespace frt::cuda {
@@ -46,183 +48,85 @@ struct FlowAttention {
   void* y;
 };
 
-inline constexpr int kFlowAttentionBarriers = 4;
+// What a block's first tile is. Keys are this block's part.
+struct FlowAttentionTile {
+  int first, last;  // queries
+  int head;         // key/value head
+  int sequence;
+  bool lone;                   // the cluster has no other keys to look at
+  int context, all;            // keys of the context, and all
+  int64_t context_at, own_at;  // elements to the first of the context's and of the rows' own
+};
+
+// Of a block, in shared memory for the whole launch.
+struct FlowAttentionShared {
+  uint64_t barriers[3];  // nobody needs the tile before; maxima and totals; sums
+  FlowAttentionTile tile;
+};
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL) || !defined(__CUDA_ARCH__)
 
-// c (64 x 32) += a (64 x 16, in registers) b^T, or = where not `add`; rows of b hold the
-// inner dimension.
-__device__ __forceinline__ void multiply_registers(float (&c)[4][4], const uint32_t (&a)[4],
-                                                   uint64_t b, bool add) {
-  asm volatile(
-      "{\n"
-      ".reg .pred p;\n"
-      "setp.ne.b32 p, %21, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-      "}, {%16, %17, %18, %19}, %20, p, 1, 1, 0;\n"
-      "}"
-      : "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]), "+f"(c[1][0]), "+f"(c[1][1]),
-        "+f"(c[1][2]), "+f"(c[1][3]), "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]),
-        "+f"(c[3][0]), "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
-}
-// Past the first cache: other processors wrote it in this launch.
-__device__ __forceinline__ uint4 load_fresh(const void* pointer) {
-  uint4 value;
-  asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "l"(pointer)
-               : "memory");
-  return value;
-}
-
-__device__ __forceinline__ void store_word(uint32_t to, uint32_t value) {
-  asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(value) : "memory");
-}
-__device__ __forceinline__ void store_words(uint32_t to, const uint4& value) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(value.x), "r"(value.y),
-               "r"(value.z), "r"(value.w)
-               : "memory");
-}
-__device__ __forceinline__ float load_float(uint32_t from) {
-  float value;
-  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(from) : "memory");
-  return value;
-}
-__device__ __forceinline__ float4 load_floats(uint32_t from) {
-  float4 value;
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
-               : "r"(from)
-               : "memory");
-  return value;
-}
-// Four 8x8 matrices turned round: lane l names row l % 8 of matrix l / 8.
-__device__ __forceinline__ void store_matrices_transposed(uint32_t to, uint32_t a, uint32_t b,
-                                                          uint32_t c, uint32_t d) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
-               "r"(a), "r"(b), "r"(c), "r"(d)
-               : "memory");
-}
-
-// Of block `rank`, where `address` is here.
-__device__ __forceinline__ uint32_t address_of(uint32_t address, int rank) {
-  uint32_t there;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
-  return there;
-}
-// To another block's memory, and counted by a barrier there.
-__device__ __forceinline__ void send(uint32_t to, float a, float b, uint32_t barrier) {
-  asm volatile(
-      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(
-          to),
-      "f"(a), "f"(b), "r"(barrier)
-      : "memory");
-}
-__device__ __forceinline__ void send(uint32_t to, float a, float b, float c, float d,
-                                     uint32_t barrier) {
-  asm volatile(
-      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
-      "[%5];" ::"r"(to),
-      "f"(a), "f"(b), "f"(c), "f"(d), "r"(barrier)
-      : "memory");
-}
-// For what other blocks sent.
-__device__ __forceinline__ void wait_for_cluster(const uint64_t* barrier, uint32_t parity) {
-  asm volatile(
-      "{\n.reg .pred done;\nagain:\n"
-      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
-      "@!done bra again;\n}\n" ::"r"(shared_address(barrier)),
-      "r"(parity)
-      : "memory");
-}
-
-__device__ __forceinline__ float exp2_fast(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-struct FlowMaximum {
-  static __device__ __forceinline__ float of(float a, float b) { return fmaxf(a, b); }
-};
-struct FlowSum {
-  static __device__ __forceinline__ float of(float a, float b) { return a + b; }
-};
-// Over the eight lanes that differ in l / 4: lane l has the results of values
-// l / 4 * (kCount / 8) and following.
-template <class Operation, int kCount, int kOffset = 16, int kLeft = kCount / 2>
-__device__ __forceinline__ void reduce_lanes(float (&values)[kCount]) {
-  const bool upper = (threadIdx.x & kOffset) != 0;
-#pragma unroll
-  for (int i = 0; i < kLeft; ++i) {
-    const float low = values[i], high = values[i + kLeft];
-    values[i] =
-        Operation::of(upper ? high : low, __shfl_xor_sync(~0u, upper ? low : high, kOffset));
-  }
-  if constexpr (kOffset > 4) {
-    reduce_lanes<Operation, kCount, kOffset / 2, kLeft / 2>(values);
-  }
-}
-
 // One thread, before the block knows of the barriers.
-__device__ __forceinline__ void attention_init(uint64_t* barriers) {
-  barrier_init(barriers, 1);                 // values
-  barrier_init(barriers + 1, kFlowCluster);  // nobody needs the values
-  barrier_init(barriers + 2, 1);             // maxima and totals
-  barrier_init(barriers + 3, 1);             // sums
+__device__ __forceinline__ void attention_init(FlowAttentionShared& shared) {
+  barrier_init(shared.barriers, kFlowCluster);
+  barrier_init(shared.barriers + 1, 1);
+  barrier_init(shared.barriers + 2, 1);
 }
 
 template <int kDim>
 class FlowAttentionPhase {
  public:
   static constexpr int kQueries = 32;
-  static constexpr int kKeys = 120;  // of a block at once
+  static constexpr int kKeys = 128;  // of a block at once
   // Shared memory: queries, then weights; values and a row of zeros; sums to merge; the rest.
   static constexpr uint32_t kStride = (kDim + 8) * 2;
   static constexpr uint32_t kValues = kQueries * kDim * 2;
+  static constexpr uint32_t kWarpBytes = kDim;  // of a warp's sums
   static constexpr uint32_t kSums = kValues + (kKeys + 1) * kStride;
-  static constexpr uint32_t kTops = kSums + kFlowCluster * 8 * 512;
+  static constexpr uint32_t kTops = kSums + kFlowCluster * 8 * kWarpBytes;
   static constexpr uint32_t kShares = kTops + 8 * kQueries * 4;
   static constexpr uint32_t kBytes = kShares + kQueries * 8;
   static_assert(kBytes <= 112 * 1024 && kSums % 16 == 0);
 
-  // The rows of the context that the first tiles of this block's cluster have.
-  static __device__ __forceinline__ int first_context(const FlowAttention& a,
-                                                      const FlowPlace& place) {
+  // One thread, once for all layers, which share all but pointers.
+  static __device__ __forceinline__ void start(const FlowAttention& a, const FlowPlace& place,
+                                               FlowAttentionShared& shared) {
     const Works works = works_of(a, place);
-    return place.cluster < works.count ? context_of(a, place.cluster / works.of_sequence) : 0;
+    shared.tile.first = shared.tile.last = 0;
+    if (place.cluster < works.count) shared.tile = locate(a, place, works, place.cluster);
   }
 
   // Asks for what does not depend on the rows: all threads that compute, together. From then on the
   // area belongs to this phase.
   __device__ __forceinline__ void prefetch(const FlowAttention& a, const FlowPlace& place,
-                                           int context, uint32_t area, uint64_t* barriers) {
-    const Works works = works_of(a, place);
-    if (place.cluster >= works.count) return;
-    locate(a, place, works, place.cluster, context);
-    begin(a, place, true, area, barriers);
+                                           uint32_t area, FlowAttentionShared& shared) {
+    tile_ = shared.tile;
+    if (tile_.first < tile_.last) begin(a, place, true, area, shared.barriers);
   }
 
   // The attention itself, once queries, keys and values are there.
   template <class Sync>
   __device__ __forceinline__ void run(const FlowAttention& a, const FlowPlace& place, uint32_t area,
-                                      uint64_t* barriers, uint32_t& parity, Sync& sync) {
-    const Works works = works_of(a, place);
+                                      FlowAttentionShared& shared, uint32_t& parity, Sync& sync) {
+    if (tile_.first >= tile_.last) return;
+    uint64_t* barriers = shared.barriers;
     int work = place.cluster;
-    bool fresh = true, told = false;
-    while (work < works.count) {
-      scores_and_sums(a, place, fresh, told, area, barriers, parity, sync);
-      told = true;
-      first_ += kQueries;
-      if (first_ >= last_ && (work += place.clusters) >= works.count) break;
+    bool told = false;
+    while (true) {
+      scores_and_sums(a, place, told, area, barriers, parity, sync);
+      const bool more = tile_.first + kQueries < tile_.last;  // with these keys
+      if (!more && tile_.lone) break;
+      const Works works = works_of(a, place);
+      if (!more && work + place.clusters >= works.count) break;
       next(place, barriers, sync);
-      fresh = first_ >= last_ || all_ > kKeys;
-      if (first_ >= last_) {
-        locate(a, place, works, work, context_of(a, work / works.of_sequence));
+      told = true;
+      if (more) {
+        tile_.first += kQueries;
+      } else {
+        work += place.clusters;
+        tile_ = locate(a, place, works, work);
       }
-      begin(a, place, fresh, area, barriers);
+      begin(a, place, !more || tile_.all > kKeys, area, barriers);
     }
   }
 
@@ -240,13 +144,9 @@ class FlowAttentionPhase {
     int tiles, of_head, of_sequence, count;
   };
 
-  uint32_t k_[kSteps][4];
-  const bf16* q_;     // what this thread loads
-  int first_, last_;  // queries
-  int head_;          // key/value head
-  int sequence_;
-  int context_, all_;    // keys of this block: of the context, and all
-  int context0_, own0_;  // the first of both kinds
+  uint4 k_[kSteps / 2][2];  // 8 columns of each 32 of this lane's two keys
+  const bf16* q_;           // what this thread loads
+  FlowAttentionTile tile_;
 
   static __device__ __forceinline__ Works works_of(const FlowAttention& a, const FlowPlace& place) {
     Works works;
@@ -272,102 +172,103 @@ class FlowAttentionPhase {
     sync.block();
     if (place.tid < kFlowCluster) {
       asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" ::"r"(
-                       address_of(shared_address(barriers + 1), place.tid))
+                       address_of(shared_address(barriers), place.tid))
                    : "memory");
     }
   }
 
-  // Of the at-th of this block's keys.
-  __device__ __forceinline__ int64_t context_at(const FlowAttention& a, int at) const {
-    const int c = a.context_rows > 0 ? sequence_ / a.sequences_per_context : 0;
-    return (static_cast<int64_t>(c) * a.context_rows + context0_ + at) * a.context_stride +
-           head_ * kDim;
-  }
-  __device__ __forceinline__ int64_t own_at(const FlowAttention& a, int at) const {
-    return (static_cast<int64_t>(sequence_) * a.rows + own0_ + at - context_) * a.kv_stride +
-           head_ * kDim;
-  }
-
-  __device__ __forceinline__ void set_keys(int i, int half, const uint4& words) {
-    k_[2 * i][half] = words.x;
-    k_[2 * i][2 + half] = words.y;
-    k_[2 * i + 1][half] = words.z;
-    k_[2 * i + 1][2 + half] = words.w;
-  }
-
-  // Keys of the context into registers, from the at-th of the block's on.
+  // Keys of the context into registers, from the at-th of the block's on. Whose row is behind the
+  // last has any: its scores count for nothing.
   __device__ __forceinline__ void load_context_keys(const FlowAttention& a, const FlowPlace& place,
                                                     int at) {
     const int lane = place.tid % 32, warp = place.tid / 32;
-    const int there = max(0, min(context_ - at, kKeys));
-    const int n = warp * 16 + lane / 4;
-    const int64_t first = context_at(a, at);
-    const bf16* from = a.context_k + first + n * a.context_stride + lane % 4 * 8;
-    const bf16* second = from + 8 * a.context_stride;
+    const int there = min(tile_.context - at, kKeys), n = warp * 16 + lane / 4;
+    if (warp * 16 >= there) return;
+    const bf16* from = a.context_k + tile_.context_at + lane % 4 * 8;
+    const bf16* first = from + (at + min(n, there - 1)) * a.context_stride;
+    const bf16* second = from + (at + min(n + 8, there - 1)) * a.context_stride;
 #pragma unroll
     for (int i = 0; i < kSteps / 2; ++i) {
-      set_keys(i, 0, n < there ? load_stream(from + i * 32) : make_uint4(0, 0, 0, 0));
-      set_keys(i, 1, n + 8 < there ? load_stream(second + i * 32) : make_uint4(0, 0, 0, 0));
+      k_[i][0] = load_stream(first + i * 32);
+      k_[i][1] = load_stream(second + i * 32);
     }
   }
   // The same rows of the sequence itself.
   __device__ __forceinline__ void load_own_keys(const FlowAttention& a, const FlowPlace& place,
                                                 int at) {
     const int lane = place.tid % 32, warp = place.tid / 32;
-    const int keys = min(all_ - at, kKeys), own = max(0, context_ - at);  // [own, keys)
+    const int keys = min(tile_.all - at, kKeys), own = max(0, tile_.context - at);  // [own, keys)
     if (warp * 16 >= keys || warp * 16 + 16 <= own) return;
     const int n = warp * 16 + lane / 4;
-    const bf16* from = a.k + own_at(a, at + n) + lane % 4 * 8;
-    const bf16* second = from + 8 * a.kv_stride;
+    const bf16* first = a.k + tile_.own_at + (at + n - tile_.context) * a.kv_stride + lane % 4 * 8;
+    const bf16* second = first + 8 * a.kv_stride;
 #pragma unroll
     for (int i = 0; i < kSteps / 2; ++i) {
-      if (n >= own && n < keys) set_keys(i, 0, load_fresh(from + i * 32));
-      if (n + 8 >= own && n + 8 < keys) set_keys(i, 1, load_fresh(second + i * 32));
+      load_fresh(k_[i][0], first + i * 32, n >= own && n < keys);
+      load_fresh(k_[i][1], second + i * 32, n + 8 >= own && n + 8 < keys);
     }
   }
 
-  // Values of the context into shared memory.
-  __device__ __forceinline__ void load_context_values(const FlowAttention& a,
-                                                      const FlowPlace& place, int at, uint32_t area,
-                                                      uint64_t* barriers) {
-    const int there = max(0, min(context_ - at, kKeys));
-    if (place.tid == 0) barrier_expect(barriers, there * kDim * 2);
-    // Copies are issued one by one within a warp.
-    const int row = place.tid % 32 * 8 + place.tid / 32;
-    if (row < there) {
-      copy_bulk(area + kValues + row * kStride, a.context_v + context_at(a, at + row), kDim * 2,
-                barriers);
+  // Values from `from` on to rows [first, last) of shared memory.
+  template <int kUnroll>
+  static __device__ __forceinline__ void copy_values(const FlowPlace& place, const bf16* from,
+                                                     int64_t stride, int first, int last,
+                                                     uint32_t area) {
+    constexpr int kPieces = kDim / 8;  // of a row
+    const int piece = place.tid % kPieces;
+    from += piece * 8;
+    const uint32_t to = area + kValues + piece * 16;
+#pragma unroll kUnroll
+    for (int row = first + place.tid / kPieces; row < last; row += kFlowThreads / kPieces) {
+      copy_async(to + row * kStride, from + (row - first) * stride);
     }
   }
+  __device__ __forceinline__ void copy_context_values(const FlowAttention& a,
+                                                      const FlowPlace& place, int at,
+                                                      uint32_t area) {
+    copy_values<4>(place, a.context_v + tile_.context_at + at * a.context_stride, a.context_stride,
+                   0, min(tile_.context - at, kKeys), area);
+  }
 
-  __device__ __forceinline__ void locate(const FlowAttention& a, const FlowPlace& place,
-                                         const Works& works, int work, int context) {
-    sequence_ = work / works.of_sequence;
-    head_ = work / works.of_head % a.kv_heads;
-    first_ = work % works.of_head * works.tiles * kQueries;
-    last_ = min(first_ + works.tiles * kQueries, a.rows * (a.heads / a.kv_heads));
-    context0_ = context * place.rank / kFlowCluster;
-    own0_ = a.rows * place.rank / kFlowCluster;
-    context_ = context * (place.rank + 1) / kFlowCluster - context0_;
-    // The same in all lanes, which the compiler must see: products depend on it.
-    all_ = __shfl_sync(~0u, context_ + a.rows * (place.rank + 1) / kFlowCluster - own0_, 0);
+  static __device__ __forceinline__ FlowAttentionTile locate(const FlowAttention& a,
+                                                             const FlowPlace& place,
+                                                             const Works& works, int work) {
+    FlowAttentionTile tile;
+    tile.lone = works.count <= place.clusters;
+    tile.sequence = work / works.of_sequence;
+    tile.head = work / works.of_head % a.kv_heads;
+    tile.first = work % works.of_head * works.tiles * kQueries;
+    tile.last = min(tile.first + works.tiles * kQueries, a.rows * (a.heads / a.kv_heads));
+    const int context = context_of(a, tile.sequence);
+    const int context0 = context * place.rank / kFlowCluster;
+    const int own0 = a.rows * place.rank / kFlowCluster;
+    tile.context = context * (place.rank + 1) / kFlowCluster - context0;
+    tile.all = tile.context + a.rows * (place.rank + 1) / kFlowCluster - own0;
+    const int64_t c = a.context_rows > 0 ? tile.sequence / a.sequences_per_context : 0;
+    tile.context_at = (c * a.context_rows + context0) * a.context_stride + tile.head * kDim;
+    tile.own_at =
+        (static_cast<int64_t>(tile.sequence) * a.rows + own0) * a.kv_stride + tile.head * kDim;
+    return tile;
   }
 
   // A tile, `fresh` where its values are not there yet.
   __device__ __forceinline__ void begin(const FlowAttention& a, const FlowPlace& place, bool fresh,
                                         uint32_t area, uint64_t* barriers) {
-    const int group = a.heads / a.kv_heads, query = min(first_ + place.tid / 8, last_ - 1);
-    q_ = a.q + (sequence_ * a.rows + query / group) * a.q_stride +
-         static_cast<int64_t>(head_ * group + query % group) * kDim + place.tid % 8 * 8;
+    // The same in all lanes, which the compiler must see: products depend on it.
+    tile_.all = __shfl_sync(~0u, tile_.all, 0);
+    const int group = a.heads / a.kv_heads,
+              query = min(tile_.first + place.tid / 8, tile_.last - 1);
+    q_ = a.q + (tile_.sequence * a.rows + query / group) * a.q_stride +
+         static_cast<int64_t>(tile_.head * group + query % group) * kDim + place.tid % 8 * 8;
     if (place.tid == 0) {
-      barrier_expect(barriers + 2, kQueries * 8);
-      barrier_expect(barriers + 3, kQueries * kDim * 4);
+      barrier_expect(barriers + 1, kQueries * 8);
+      barrier_expect(barriers + 2, kQueries * kDim * 2);
     }
     if (place.tid < kDim / 8) {
       store_words(area + kValues + kKeys * kStride + place.tid * 16, make_uint4(0, 0, 0, 0));
     }
     load_context_keys(a, place, 0);
-    if (fresh) load_context_values(a, place, 0, area, barriers);
+    if (fresh) copy_context_values(a, place, 0, area);
   }
 
   // The queries, and this block's keys and values of the sequence itself.
@@ -376,18 +277,10 @@ class FlowAttentionPhase {
     uint4 q[kUnits];
 #pragma unroll
     for (int i = 0; i < kUnits; ++i) q[i] = load_fresh(q_ + i * 64);
-    const int keys = min(all_ - at, kKeys), own = max(0, context_ - at);  // [own, keys)
-    constexpr int kPieces = kDim / 8;                                     // of a row
-    const int pieces = (keys - own) * kPieces;
-    const bf16* v = a.v + own_at(a, at + own);
-    const auto value = [&](int i) {
-      return load_fresh(v + i / kPieces * a.kv_stride + i % kPieces * 8);
-    };
-    const auto store = [&](int i, const uint4& words) {
-      store_words(area + kValues + (own + i / kPieces) * kStride + i % kPieces * 16, words);
-    };
-    uint4 piece;
-    if (place.tid < pieces) piece = value(place.tid);
+    const int own = max(0, tile_.context - at);
+    copy_values<1>(place, a.v + tile_.own_at + (at + own - tile_.context) * a.kv_stride,
+                   a.kv_stride, own, min(tile_.all - at, kKeys), area);
+    copies_commit();
     load_own_keys(a, place, at);
     // Word j of a unit of 16 bytes goes to unit j of four.
     const int n = place.tid / 8, unit = place.tid % 8;
@@ -400,8 +293,7 @@ class FlowAttentionPhase {
         store_word(to + i * (kQueries * 128) + ((unit / 4 * 4 + j) ^ n % 8) * 16, words[j]);
       }
     }
-    if (place.tid < pieces) store(place.tid, piece);
-    for (int i = place.tid + kFlowThreads; i < pieces; i += kFlowThreads) store(i, value(i));
+    copies_wait<0>();
   }
 
   // This warp's columns of all values.
@@ -422,17 +314,17 @@ class FlowAttentionPhase {
   template <int kCount>
   static __device__ __forceinline__ void multiply_values(
       float (&o)[kTiles][kPairs][4], const uint32_t (&v)[kValueSteps][kTiles][4], uint32_t area) {
+    const uint64_t columns = matrix_descriptor(area, 16);
     products_fence();
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
+    for (int d = 0; d < kTiles; ++d) {
 #pragma unroll
-      for (int d = 0; d < kTiles; ++d) {
-        multiply_registers(o[d], v[i][d],
-                           matrix_descriptor(area + i / 4 * (kQueries * 128) + i % 4 * 32, 16),
+      for (int i = 0; i < kCount; ++i) {
+        multiply_registers(o[d], v[i][d], columns + (i / 4 * (kQueries * 128) + i % 4 * 32) / 16,
                            true);
       }
+      products_commit();
     }
-    products_commit();
   }
 
   // Of query j of a lane's eight, from the lane that knows it.
@@ -440,13 +332,11 @@ class FlowAttentionPhase {
     return __shfl_sync(~0u, value, 4 * j + static_cast<int>(threadIdx.x) % 4);
   }
 
-  // One tile. `fresh`: its keys are not there yet; `told`: other blocks may still need the tile
-  // before.
+  // One tile. `told`: other blocks may still need the tile before.
   template <class Sync>
   __device__ __forceinline__ void scores_and_sums(const FlowAttention& a, const FlowPlace& place,
-                                                  bool fresh, bool told, uint32_t area,
-                                                  uint64_t* barriers, uint32_t& parity,
-                                                  Sync& sync) {
+                                                  bool told, uint32_t area, uint64_t* barriers,
+                                                  uint32_t& parity, Sync& sync) {
     const int lane = place.tid % 32, warp = __shfl_sync(~0u, place.tid / 32, 0), group = warp / 4;
     const float scale = a.scale * 1.4426950408889634f;  // scores in base 2
     float o[kTiles][kPairs][4] = {};
@@ -459,47 +349,50 @@ class FlowAttentionPhase {
         publish_to_products();
         sync.block();  // nobody needs the weights before
         load_context_keys(a, place, at);
-        load_context_values(a, place, at, area, barriers);
+        copy_context_values(a, place, at, area);
       }
       load_rows(a, place, at, area);
-      const int keys = min(all_ - at, kKeys);
+      const int keys = min(tile_.all - at, kKeys);
       publish_to_products();
       sync.block();
 
       float s[kPairs][4];
       if (group * 64 < keys) {
+        const uint64_t columns = matrix_descriptor(area, 16);
         products_fence();
 #pragma unroll
         for (int i = 0; i < kSteps; ++i) {
-          multiply_registers(
-              s, k_[i], matrix_descriptor(area + i / 4 * (kQueries * 128) + i % 4 * 32, 16), i > 0);
+          const uint4 &low = k_[i / 2][0], &high = k_[i / 2][1];
+          const uint32_t k[4] = {i % 2 == 0 ? low.x : low.z, i % 2 == 0 ? high.x : high.z,
+                                 i % 2 == 0 ? low.y : low.w, i % 2 == 0 ? high.y : high.w};
+          multiply_registers(s, k, columns + (i / 4 * (kQueries * 128) + i % 4 * 32) / 16, i > 0);
         }
         products_commit();
       }
       uint32_t v[kValueSteps][kTiles][4];
-      if (fresh || at > 0) {
-        barrier_wait(barriers, parity >> 1 & 1);
-        parity ^= 2;
-      }
       load_values(v, place, keys, area);
       products_wait<0>();
       pin(s);
 
-      float top[2 * kPairs];
-      const int key = warp * 16 + lane / 4;
+      if (warp * 16 + 16 > keys) {
+        const int key = warp * 16 + lane / 4;
 #pragma unroll
-      for (int j = 0; j < 2 * kPairs; ++j) {
-        float &low = s[j / 2][j % 2], &high = s[j / 2][2 + j % 2];
-        if (key >= keys) low = -INFINITY;
-        if (key + 8 >= keys) high = -INFINITY;
-        top[j] = fmaxf(low, high);
+        for (int i = 0; i < kPairs; ++i) {
+          if (key >= keys) s[i][0] = s[i][1] = -INFINITY;
+          if (key + 8 >= keys) s[i][2] = s[i][3] = -INFINITY;
+        }
       }
+      float top[2 * kPairs];
+#pragma unroll
+      for (int j = 0; j < 2 * kPairs; ++j) top[j] = fmaxf(s[j / 2][j % 2], s[j / 2][2 + j % 2]);
       reduce_lanes<FlowMaximum>(top);
       store_word(area + kTops + place.tid * 4, __float_as_uint(top[0]));
       sync.block();
-      float now = -INFINITY;
+      float tops[8];
 #pragma unroll
-      for (int w = 0; w < 8; ++w) now = fmaxf(now, load_float(area + kTops + (w * 32 + lane) * 4));
+      for (int w = 0; w < 8; ++w) tops[w] = load_float(area + kTops + (w * 32 + lane) * 4);
+      float now = fmaxf(fmaxf(fmaxf(tops[0], tops[1]), fmaxf(tops[2], tops[3])),
+                        fmaxf(fmaxf(tops[4], tops[5]), fmaxf(tops[6], tops[7])));
       now = fmaxf(largest, keys > 0 ? now * scale : -INFINITY);
       const float shrink = at > 0 ? exp2_fast(largest - now) : 0.0f;
       largest = now;
@@ -514,10 +407,11 @@ class FlowAttentionPhase {
           }
         }
       }
+      const float finite = fmaxf(largest, -FLT_MAX);  // there may be no keys
       float sums[2 * kPairs];
 #pragma unroll
       for (int j = 0; j < 2 * kPairs; ++j) {
-        const float base = fmaxf(known(largest, j), -FLT_MAX);  // there may be no keys
+        const float base = known(finite, j);
         float &low = s[j / 2][j % 2], &high = s[j / 2][2 + j % 2];
         low = exp2_fast(__fmaf_rn(low, scale, -base));
         high = exp2_fast(__fmaf_rn(high, scale, -base));
@@ -542,20 +436,25 @@ class FlowAttentionPhase {
       reduce_lanes<FlowSum>(sums);
       total = total * shrink + sums[0];
       at += kKeys;
-      if (at < all_) products_wait<0>();
+      if (at < tile_.all) products_wait<0>();
 #pragma unroll
       for (int d = 0; d < kTiles; ++d) pin(o[d]);
-    } while (at < all_);
+    } while (at < tile_.all);
 
     if (told) {
-      wait_for_cluster(barriers + 1, parity >> 2 & 1);
-      parity ^= 4;
+      wait_for_cluster(barriers, parity >> 1 & 1);
+      parity ^= 2;
     }
     send_shares(place, area, barriers, sync, total, largest);
-    products_wait<0>();
-#pragma unroll
-    for (int d = 0; d < kTiles; ++d) pin(o[d]);
-    send_sums(place, area, barriers, o);
+    // The first columns are on their way while the others are multiplied.
+    products_wait<kTiles - 1>();
+    pin(o[0]);
+    send_sums(place, area, barriers, 0, o[0]);
+    if constexpr (kTiles == 2) {
+      products_wait<0>();
+      pin(o[1]);
+      send_sums(place, area, barriers, 1, o[1]);
+    }
     merge(a, place, area, barriers, parity & 1);
     parity ^= 1;
   }
@@ -573,30 +472,24 @@ class FlowAttentionPhase {
 #pragma unroll
     for (int w = 0; w < 8; ++w) sum += load_float(area + kTops + (w * 32 + lane) * 4);
     const int query = lane / 8 * 8 + lane % 4 * 2 + lane / 4 % 2, rank = query / kOwn;
-    send(address_of(area + kShares + (place.rank * kOwn + query % kOwn) * 8, rank), largest, sum,
-         address_of(shared_address(barriers + 2), rank));
+    send(address_of(area + kShares + (place.rank * kOwn + query % kOwn) * 8, rank),
+         __float_as_uint(largest), __float_as_uint(sum),
+         address_of(shared_address(barriers + 1), rank));
   }
 
-  // Where the sums of lane 4 g + t are among those of a warp: of queries 2 (t % 2) and the next of
-  // a block's own, columns g and g + 8 of tile d.
-  static __device__ __forceinline__ uint32_t place_of(int lane, int d) {
-    return ((d * 16 + lane / 4 * 2 + lane % 2) ^ d * 4) * 16;
-  }
-
+  // A lane's sums of tile d: of two queries, 2 (t % 2) and the next of those that rank 2 i + t / 2
+  // merges.
   static __device__ __forceinline__ void send_sums(const FlowPlace& place, uint32_t area,
-                                                   uint64_t* barriers,
-                                                   const float (&o)[kTiles][kPairs][4]) {
+                                                   uint64_t* barriers, int d,
+                                                   const float (&o)[kPairs][4]) {
     const int lane = place.tid % 32, warp = place.tid / 32;
-    const uint32_t to = area + kSums + (place.rank * 8 + warp) * 512;
+    const uint32_t to = area + kSums + (place.rank * 8 + warp) * kWarpBytes + d * 128 +
+                        (lane / 4 * 2 + lane % 2) * 8;
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {
       const int rank = 2 * i + lane % 4 / 2;
-      const uint32_t barrier = address_of(shared_address(barriers + 3), rank);
-      const uint32_t there = address_of(to, rank);
-#pragma unroll
-      for (int d = 0; d < kTiles; ++d) {
-        send(there + place_of(lane, d), o[d][i][0], o[d][i][1], o[d][i][2], o[d][i][3], barrier);
-      }
+      send(address_of(to, rank), pack_bf16(o[i][0], o[i][1]), pack_bf16(o[i][2], o[i][3]),
+           address_of(shared_address(barriers + 2), rank));
     }
   }
 
@@ -605,7 +498,7 @@ class FlowAttentionPhase {
     const int lane = place.tid % 32, warp = place.tid / 32;
     // Of the two queries of this lane's sums.
     float factors[kFlowCluster][2];
-    wait_for_cluster(barriers + 2, parity);
+    wait_for_cluster(barriers + 1, parity);
     {
       float4 shares[kFlowCluster];
       float most[2] = {-INFINITY, -INFINITY}, total[2] = {};
@@ -632,23 +525,24 @@ class FlowAttentionPhase {
     }
     // Where this lane's results go once matrices are turned round: query lane / 4 % 4 of the
     // block's own, two columns of tile lane / 16.
-    const int heads = a.heads / a.kv_heads, query = first_ + place.rank * kOwn + lane / 4 % kOwn;
-    const bool there = query < last_ && lane / 16 < kTiles;
-    const int64_t to = (sequence_ * a.rows + query / heads) * a.y_stride +
-                       static_cast<int64_t>(head_ * heads + query % heads) * kDim +
+    const int heads = a.heads / a.kv_heads,
+              query = tile_.first + place.rank * kOwn + lane / 4 % kOwn;
+    const bool there = query < tile_.last && lane / 16 < kTiles;
+    const int64_t to = (tile_.sequence * a.rows + query / heads) * a.y_stride +
+                       static_cast<int64_t>(tile_.head * heads + query % heads) * kDim +
                        (warp / 4 * kTiles + lane / 16) * 64 + warp % 4 * 16 + lane % 4 * 2;
     // Lanes read tile t / 2, t = lane % 4, so that a matrix has both tiles.
-    const uint32_t from =
-        area + kSums + warp * 512 + place_of(lane, kTiles == 1 ? 0 : lane % 4 / 2);
+    const uint32_t from = area + kSums + warp * kWarpBytes +
+                          (kTiles == 1 ? 0 : lane % 4 / 2 * 128) + (lane / 4 * 2 + lane % 2) * 8;
     float low[2] = {}, high[2] = {};
-    wait_for_cluster(barriers + 3, parity);
+    wait_for_cluster(barriers + 2, parity);
 #pragma unroll
     for (int r = 0; r < kFlowCluster; ++r) {
-      const float4 sums = load_floats(from + r * 8 * 512);
-      low[0] += factors[r][0] * sums.x;
-      low[1] += factors[r][1] * sums.y;
-      high[0] += factors[r][0] * sums.z;
-      high[1] += factors[r][1] * sums.w;
+      const uint2 sums = load_pair(from + r * 8 * kWarpBytes);
+      low[0] += factors[r][0] * __uint_as_float(sums.x << 16);
+      low[1] += factors[r][1] * __uint_as_float(sums.x & 0xFFFF0000u);
+      high[0] += factors[r][0] * __uint_as_float(sums.y << 16);
+      high[1] += factors[r][1] * __uint_as_float(sums.y & 0xFFFF0000u);
     }
     if (a.y_scale > 0) {
       const uint32_t codes =

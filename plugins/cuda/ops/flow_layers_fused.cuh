@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "flow_layers_attention.cuh"
 #include "flow_layers_sync.cuh"
 
 namespace frt::cuda {
@@ -81,7 +82,8 @@ struct FlowShared {
   static constexpr int kReceive = kSend + kSums;
 
   uint64_t full[kFlowMostStages], empty[kFlowMostStages];
-  uint64_t x_full[8], x_empty, passed, received[kFlowPieces], met, attention[4];
+  uint64_t x_full[8], x_empty, passed, received[kFlowPieces], met;
+  FlowAttentionShared attention;
   float factors[kRows];  // of rows: 1 / root mean square; negative where `clean` holds
   int positions[kRows];  // of rows; -1: not rotated
   float4 pieces[1];      // further ones follow

@@ -243,7 +243,7 @@ struct Worker {
   FlowSync sync;
   const Shape shape;
   const int tid, warp, lane;
-  int clean_rows, context;
+  int clean_rows;
   Place place;
   uint32_t x_parity = 0, passed_parity = 0, received_parity = 0, attention_parity = 0;
 
@@ -259,8 +259,9 @@ struct Worker {
         warp(tid / 32),
         lane(tid % 32) {
     clean_rows = args.clean_rows ? *args.clean_rows : 0;
-    context = FlowAttentionPhase<kDim>::first_context(
-        attention_of(args.layers[0]), FlowPlace{shape.cluster, shape.clusters, shape.rank, tid});
+    if (tid == 0) {
+      FlowAttentionPhase<kDim>::start(attention_of(args.layers[0]), place_of(), shared.attention);
+    }
   }
 
   __device__ __forceinline__ bool is_clean(int row) const { return row % args.period < clean_rows; }
@@ -791,6 +792,9 @@ struct Worker {
 
   // ---- all of it --------------------------------------------------------------------------------
 
+  __device__ __forceinline__ FlowPlace place_of() const {
+    return {shape.cluster, shape.clusters, shape.rank, tid};
+  }
   __device__ __forceinline__ FlowAttention attention_of(const FlowLayer& layer) const {
     FlowAttention a{};
     a.scale = args.scale;
@@ -815,10 +819,10 @@ struct Worker {
   }
 
   __device__ __forceinline__ void attend(const FlowLayer& layer) {
-    const FlowPlace place{shape.cluster, shape.clusters, shape.rank, tid};
+    const FlowPlace place = place_of();
     const FlowAttention a = attention_of(layer);
     FlowAttentionPhase<kDim> phase;
-    phase.prefetch(a, place, context, area, shared.attention);
+    phase.prefetch(a, place, area, shared.attention);
     sync.wait();
     phase.run(a, place, area, shared.attention, attention_parity, sync);
     sync.arrive();
