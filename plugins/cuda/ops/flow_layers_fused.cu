@@ -19,8 +19,8 @@ int clusters_at_once(Device& device, const FlowKernel& kernel, std::size_t share
   static std::mutex mutex;
   static std::map<std::pair<int, void (*)(FlowArgs)>, int> known;
   const std::lock_guard lock(mutex);
-  const auto [place, fresh] = known.try_emplace({device.ordinal(), kernel.function}, 0);
-  if (!fresh) return place->second;
+  const std::pair key(device.ordinal(), kernel.function);
+  if (const auto place = known.find(key); place != known.end()) return place->second;
   raise_shared_limit(device, kernel.function, shared_bytes);
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeClusterDimension;
@@ -32,9 +32,10 @@ int clusters_at_once(Device& device, const FlowKernel& kernel, std::size_t share
   config.dynamicSmemBytes = shared_bytes;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  device.check(cudaOccupancyMaxActiveClusters(&place->second, kernel.function, &config),
+  int clusters = 0;
+  device.check(cudaOccupancyMaxActiveClusters(&clusters, kernel.function, &config),
                "layers of a flow expert: clusters");
-  return place->second;
+  return known[key] = clusters;
 }
 
 }  // namespace
