@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// flow_layers_copies.cuh - of the kernel of an expert's layers: what each block does, and the two
+// threads that copy. Both know the whole sequence beforehand; one fetches weights as far ahead as
+// the ring has room, the other x behind the barriers of the grid.
+#pragma once
+
+#include "dense_multiply.cuh"
+#include "flow_layers_attention.cuh"
+#include "flow_layers_fused.cuh"
+#include "launch.cuh"
+
+namespace frt::cuda {
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+namespace flow {
+
+// ---- what a block does --------------------------------------------------------------------------
+
+// Tiles of a phase that all blocks share are dealt to blocks; those that a cluster divides, to
+// clusters, whose blocks take a part of the inputs each.
+struct Shape {
+  int block, blocks, cluster, clusters, rank;
+  int query_tiles, input_tiles, gate_tiles, output_tiles;
+  int width_units, attended_units, hidden_units;  // of a block's part
+
+  __device__ __forceinline__ Shape(const FlowArgs& args, bool fp8) {
+    const int inputs = fp8 ? 2 * kFlowInputs : kFlowInputs;
+    block = static_cast<int>(blockIdx.x);
+    blocks = static_cast<int>(gridDim.x);
+    cluster = block / kFlowCluster;
+    clusters = blocks / kFlowCluster;
+    rank = block % kFlowCluster;
+    query_tiles = args.heads * args.head_dim / kFlowOutputs;
+    input_tiles = query_tiles + 2 * args.kv_heads * args.head_dim / kFlowOutputs;
+    gate_tiles = args.hidden * 2 / kFlowOutputs;
+    output_tiles = args.width / kFlowOutputs;
+    width_units = args.width / inputs;
+    attended_units = args.heads * args.head_dim / (inputs * kFlowCluster);
+    hidden_units = args.hidden / (inputs * kFlowCluster);
+  }
+};
+
+// A place in the ring and how often it went round.
+struct Place {
+  int stage = 0;
+  uint32_t parity = 0;
+  __device__ __forceinline__ void advance(int stages) {
+    if (++stage == stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+// ---- copies -------------------------------------------------------------------------------------
+
+__device__ __forceinline__ void copy_weights(uint32_t target, const CUtensorMap& map, int group,
+                                             int half, uint64_t* barrier, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%2, %2, %2, %3, %4}], [%5], %6;" ::"r"(target),
+      "l"(&map), "r"(0), "r"(group), "r"(half), "r"(shared_address(barrier)), "l"(policy)
+      : "memory");
+}
+__device__ __forceinline__ void copy_x(uint32_t target, const CUtensorMap& map, int unit,
+                                       uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %2, %3}], [%4];" ::"r"(target),
+      "l"(&map), "r"(0), "r"(unit * 2), "r"(shared_address(barrier))
+      : "memory");
+}
+// To all blocks of the cluster.
+__device__ __forceinline__ void copy_x_to_all(uint32_t target, const CUtensorMap& map, int unit,
+                                              uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%2, %2, %3}], [%4], %5;" ::"r"(target),
+      "l"(&map), "r"(0), "r"(unit * 2), "r"(shared_address(barrier)),
+      "h"(static_cast<uint16_t>((1 << kFlowCluster) - 1))
+      : "memory");
+}
+__device__ __forceinline__ uint32_t address_at(uint32_t address, int rank) {
+  uint32_t result;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(result) : "r"(address), "r"(rank));
+  return result;
+}
+
+// The weights of all phases, one after the other, as far ahead as the ring reaches: one thread.
+template <int kRows, bool kFp8>
+__device__ void fetch_weights(const FlowArgs& args, FlowShared<kRows>& shared, uint32_t ring) {
+  const Shape shape(args, kFp8);
+  uint64_t policy;  // read once a step: contexts, read in every step, shall stay in L2
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  Place place;
+  const auto fetch = [&](const CUtensorMap& map, int group, int first, int units) {
+    for (int unit = first; unit < first + units; ++unit) {
+      barrier_wait(shared.empty + place.stage, place.parity ^ 1);
+      barrier_expect(shared.full + place.stage, kFlowUnitBytes);
+      copy_weights(ring + place.stage * kFlowUnitBytes, map, group, unit * 2,
+                   shared.full + place.stage, policy);
+      place.advance(args.stages);
+    }
+  };
+  const int head_tiles = args.head_dim / kFlowOutputs, head_groups = args.head_dim / 8;
+  for (int i = 0; i < args.layer_count; ++i) {
+    const FlowMaps& maps = args.maps[i];
+    for (int t = shape.block; t < shape.input_tiles; t += shape.blocks) {
+      const bool query = t < shape.query_tiles;
+      const int tile = query ? t : t - shape.query_tiles;
+      fetch(query ? maps.query : maps.key_value,
+            tile / head_tiles * head_groups + tile % head_tiles * 4, 0, shape.width_units);
+    }
+    for (int t = shape.cluster; t < shape.output_tiles; t += shape.clusters) {
+      fetch(maps.output, t * 4, shape.rank * shape.attended_units, shape.attended_units);
+    }
+    for (int t = shape.block; t < shape.gate_tiles; t += shape.blocks) {
+      fetch(maps.gate_up, t * 4, 0, shape.width_units);
+    }
+    for (int t = shape.cluster; t < shape.output_tiles; t += shape.clusters) {
+      fetch(maps.down, t * 4, shape.rank * shape.hidden_units, shape.hidden_units);
+    }
+  }
+}
+
+// x of all phases, each behind the grid's barrier: one thread.
+template <int kRows, bool kFp8>
+__device__ void fetch_x(const FlowArgs& args, FlowShared<kRows>& shared, uint32_t area,
+                        const FlowSync& sync) {
+  using Shared = FlowShared<kRows>;
+  const Shape shape(args, kFp8);
+  uint32_t empty_parity = 0;
+  // In rounds of `slots` units; all of them again for the next tile, unless all fit.
+  const auto fetch = [&](const CUtensorMap& map, bool to_all, int first, int units, int slots,
+                         int tiles) {
+    const int chunks = (units + slots - 1) / slots, loads = chunks == 1 ? 1 : tiles * chunks;
+    for (int load = 0; load < loads; ++load) {
+      if (load > 0) {
+        barrier_wait(&shared.x_empty, empty_parity);
+        empty_parity ^= 1;
+      }
+      const int begin = load % chunks * slots, count = min(slots, units - begin);
+      for (int slot = 0; slot < count; ++slot) {
+        const int unit = begin + slot;
+        const uint32_t to = area + slot * Shared::kXUnit;
+        if (!to_all) {
+          barrier_expect(shared.x_full + slot, Shared::kXUnit);
+          copy_x(to, map, first + unit, shared.x_full + slot);
+        } else if (unit % kFlowCluster == shape.rank) {
+          copy_x_to_all(to, map, unit, shared.x_full + slot);
+        }
+      }
+      if (!to_all) continue;
+      for (int slot = 0; slot < count; ++slot) {
+        barrier_expect(shared.x_full + slot, Shared::kXUnit);
+      }
+    }
+  };
+  const auto shared_by_all = [&](uint32_t barrier, int tiles) {
+    const int first = shape.cluster * kFlowCluster;
+    if (first >= tiles) return;
+    sync.wait_alone(barrier);
+    barrier_arrive(&shared.passed);
+    if (kFp8) return;  // threads that compute make it
+    fetch(args.normed, true, 0, shape.width_units, Shared::kSlots,
+          (tiles - first + shape.blocks - 1) / shape.blocks);
+  };
+  const auto divided = [&](uint32_t barrier, const CUtensorMap& map, int units) {
+    if (shape.cluster >= shape.output_tiles) return;
+    sync.wait_alone(barrier);
+    fetch(map, false, shape.rank * units, units, Shared::kSplitSlots,
+          (shape.output_tiles - shape.cluster + shape.clusters - 1) / shape.clusters);
+  };
+  for (int i = 0; i < args.layer_count; ++i) {
+    const uint32_t passed = 1 + 5 * i;
+    shared_by_all(passed, shape.input_tiles);
+    divided(passed + 2, args.attended, shape.attended_units);
+    shared_by_all(passed + 3, shape.gate_tiles);
+    divided(passed + 4, args.activated, shape.hidden_units);
+  }
+}
+
+}  // namespace flow
+
+#endif  // __CUDA_ARCH_FEAT_SM90_ALL
+
+}  // namespace frt::cuda
