@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// frt-host bench policy: what one inference of a policy takes, whole and in its two parts, after a
+// frt-host bench policy: what one inference of a policy takes, whole and in its parts, after a
 // change of its inputs, and what a reset takes: from the submission to the end of the work on the
 // device, as a control loop waits for it. Inputs are synthetic and deterministic.
 #include <fmt/format.h>
@@ -79,6 +79,12 @@ class PolicyBench {
       const frt_shape_key act = key(role_->act_key);
       timings.push_back(measure("observe", [&] { replay(info_.observe, observe); }));
       timings.push_back(measure("act", [&] { replay(info_.act, act); }));
+    }
+    if (info_.has_split == 2) {
+      const frt_shape_key vision = key(role_->vision_key);
+      const frt_shape_key prefix = key(role_->prefix_key);
+      timings.push_back(measure("vision", [&] { replay(info_.vision, vision); }));
+      timings.push_back(measure("prefix", [&] { replay(info_.prefix, prefix); }));
     }
     const Buffer prompt = Buffer::retain(context_, info_.prompt_tokens);
     const Buffer ids =

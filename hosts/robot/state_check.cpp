@@ -56,6 +56,7 @@ class Check {
     capsule.restore(0, stream_);
     compare("restored", actions(shape), expected);
     compare("whole", infer(shape), whole);
+    if (info_.has_split == 2) compare("parts", parts(shape), whole);
     through_another_slot(capsule, shape, expected);
     if (!options_.folder.empty() && number % kFilesEvery == 0) file(capsule, shape, expected);
     if (!kept_.empty()) {
@@ -93,6 +94,11 @@ class Check {
     if (!info_.has_split) return infer(shape);
     replay(info_.act, key(policy_.role().act_key, shape));
     return chunk();
+  }
+  Chunk parts(const frt_policy_shape& shape) const {
+    replay(info_.vision, key(policy_.role().vision_key, shape));
+    replay(info_.prefix, key(policy_.role().prefix_key, shape));
+    return actions(shape);
   }
   Chunk infer(const frt_policy_shape& shape) const {
     replay(info_.infer, key(policy_.role().infer_key, shape));

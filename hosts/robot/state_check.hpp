@@ -7,6 +7,7 @@
 //
 //   restored   after another inference has overwritten everything
 //   whole      the whole inference, from the inputs that the capsule brought back
+//   parts      the same as vision, prefix and actions, where the policy is split so
 //   forked     through another slot, where the state has one
 //   file       written, read again
 //   earlier    a capsule of some cases before

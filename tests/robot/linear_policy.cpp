@@ -365,6 +365,8 @@ class Plugin {
                                                nullptr,
                                                set_prompt,
                                                nullptr,
+                                               nullptr,
+                                               nullptr,
                                                nullptr};
   static constexpr frt_observation_v1 kObservation = {sizeof(frt_observation_v1), 0,
                                                       observation_info, write, finish};

@@ -85,6 +85,7 @@ std::uint64_t Engine::lay_out(Memory& m, std::byte* base, const Config& config,
   m.view = cursor.take<std::int32_t>(FRT_DTYPE_I32, s.views);
   m.view_rows = cursor.take<std::int32_t>(FRT_DTYPE_I32, s.views);
   m.image_rows = cursor.take<std::int32_t>(FRT_DTYPE_I32, 1);
+  m.image_length = cursor.take<std::int32_t>(FRT_DTYPE_I32, 1);
   m.clean_rows = cursor.take<std::int32_t>(FRT_DTYPE_I32, 1);
   return cursor.bytes();
 }
@@ -121,6 +122,7 @@ Engine::Engine(const frt_state_v1* states, const Context& context, const Config&
   memory_ = context.alloc(FRT_SPACE_DEVICE, lay_out(sized, nullptr, config, precision, setup),
                           "activations");
   lay_out(m_, memory_.pointer<std::byte>(), config, precision, setup);
+  m_.tokens = state_.image_tokens();
   m_.context = state_.context_rows();
   m_.length = state_.length();
   const Recorder recorder(stream_);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // engine.hpp - the memory one policy computes in, and the computation itself as operator calls.
 //
-//   observe   images, mask, prompts -> keys and values of every prefix layer (the context)
+//   vision    images, mask -> image tokens
+//   prefix    image tokens, prompts -> keys and values of every prefix layer (the context)
+//   observe   both at once; the tokens are not kept
 //   act       context, noise -> actions, in `steps` Euler steps
 //
 // A variant fixes how much room there is (views, prompt rows, steps, samples, branches); how much
@@ -85,6 +87,9 @@ class Engine {
   // Memory an engine takes, its state included.
   static std::uint64_t bytes(const Config& config, const Precision& precision, const Setup& setup);
 
+  // Of a variant vision() takes the views alone. It touches nothing that act() reads.
+  void vision(const Recorder& recorder, const Variant& variant) const;
+  void prefix(const Recorder& recorder, const Variant& variant) const;
   void observe(const Recorder& recorder, const Variant& variant, const Tap* tap = nullptr) const;
   void act(const Recorder& recorder, const Variant& variant, const Tap* tap = nullptr) const;
 
@@ -116,6 +121,7 @@ class Engine {
     void* y = nullptr;        // (P, query_width) A
     void* gate = nullptr;     // (P, mlp) A
     void* h = nullptr;        // (P, mlp) A
+    void* tokens = nullptr;   // (V, width) R; in the state
     void* context = nullptr;  // (layers, P, [keys | values]) A; in the state
     // Expert, rows E = ways * samples * horizon.
     void* expert_x = nullptr;       // (E, expert_width) R
@@ -128,12 +134,13 @@ class Engine {
     float* v = nullptr;             // (E, action_dim)
     float* velocity = nullptr;      // (samples * horizon, action_dim)
     // Where things lie, written by the run.
-    std::int32_t* view = nullptr;        // (views)
-    std::int32_t* view_rows = nullptr;   // (views)
-    std::int32_t* image_rows = nullptr;  // (1)
-    std::int32_t* length = nullptr;      // (ways) valid prefix rows; in the state
-    std::int32_t* clean_rows = nullptr;  // (1)
-    const float* rope = nullptr;         // (positions, head_dim)
+    std::int32_t* view = nullptr;          // (views)
+    std::int32_t* view_rows = nullptr;     // (views)
+    std::int32_t* image_rows = nullptr;    // (1)
+    std::int32_t* length = nullptr;        // (ways) valid prefix rows; in the state
+    std::int32_t* image_length = nullptr;  // (1) valid rows of images alone
+    std::int32_t* clean_rows = nullptr;    // (1)
+    const float* rope = nullptr;           // (positions, head_dim)
   };
   static std::uint64_t lay_out(Memory& memory, std::byte* base, const Config& config,
                                const Precision& precision, const Setup& setup);
@@ -150,9 +157,13 @@ class Engine {
     return setup_.views * dims_.cells() + setup_.max_prompt + setup_.horizon;
   }
 
-  void vision(const Recorder& recorder, const Variant& variant, const Tap* tap) const;
-  void prefix(const Recorder& recorder, const Variant& variant, const Ways& ways,
-              const Tap* tap) const;
+  void pack_views(const Recorder& recorder, const Variant& variant, std::int32_t* length) const;
+  void encode_images(const Recorder& recorder, const Variant& variant, void* tokens,
+                     const Tap* tap) const;
+  void spread_tokens(const Recorder& recorder, const Variant& variant, const void* tokens,
+                     std::int64_t first_way) const;
+  void prefix_layers(const Recorder& recorder, const Variant& variant, const Ways& ways,
+                     const Tap* tap) const;
   void expert(const Recorder& recorder, const Variant& variant, const Ways& ways, std::int64_t step,
               const Tap* tap) const;
   void expert_layer(const Recorder& recorder, const frt_flow_layers_args& args, std::int64_t index,

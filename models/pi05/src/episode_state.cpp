@@ -23,6 +23,7 @@ void describe_regions(CapsuleLayout& layout, const Config& config, const Precisi
   add("previous", FRT_DTYPE_F32, chunk);
   add("previous_weights", FRT_DTYPE_F32, setup.horizon);
   add("continuation", FRT_DTYPE_U8, sizeof(frt_policy_continuation));
+  add("image_tokens", precision.residual, setup.views * d.cells() * d.width);
   add("length", FRT_DTYPE_I32, setup.ways);
   add("context", precision.activation, d.layers * prefix * 2 * d.head_dim);
   add("actions", FRT_DTYPE_F32, setup.samples * chunk);
@@ -53,6 +54,7 @@ EpisodeState::EpisodeState(const frt_state_v1* states, const Context& context, c
   port(ports_.continuation, "continuation");
   port(ports_.actions, "actions");
   auto* memory = static_cast<std::byte*>(state_.info().pointer);
+  image_tokens_ = memory + state_.region("image_tokens");
   context_rows_ = memory + state_.region("context");
   length_ = reinterpret_cast<std::int32_t*>(memory + state_.region("length"));
 }

@@ -4,13 +4,15 @@
 //
 //   images, view_mask, prompt_tokens, prompt_length          the observation
 //   noise, beta, previous, previous_weights, continuation    how the next chunk is to be made
-//   length     i32 (ways), valid rows of the context
-//   context    (layers, ways * (views * cells + max_prompt), [keys | values]), what observe() made
-//   actions    the last chunk
+//   image_tokens  (views * cells, width), what vision() made
+//   length        i32 (ways), valid rows of the context
+//   context       (layers, ways * (views * cells + max_prompt), [keys | values]), what observe()
+//                 made
+//   actions       the last chunk
 //
-// That is all: a capsule restored into slot 0 continues bit for bit, between observe() and act(),
-// too. Graphs work in slot 0. Other slots hold episodes that wait: fork into them, fork one of them
-// back into slot 0 to go on with it.
+// That is all: a capsule restored into slot 0 continues bit for bit, between the parts of an
+// inference, too. Graphs work in slot 0. Other slots hold episodes that wait: fork into them, fork
+// one of them back into slot 0 to go on with it.
 #pragma once
 
 #include <cstdint>
@@ -47,6 +49,7 @@ class EpisodeState {
   frt_state handle() const noexcept { return state_.handle(); }
   std::uint64_t slot_bytes() const noexcept { return state_.info().slot_stride; }
   const Ports& ports() const noexcept { return ports_; }
+  void* image_tokens() const noexcept { return image_tokens_; }
   void* context_rows() const noexcept { return context_rows_; }
   std::int32_t* length() const noexcept { return length_; }
 
@@ -54,6 +57,7 @@ class EpisodeState {
   CapsuleLayout layout_;
   State state_;
   Ports ports_;  // goes before the arena
+  void* image_tokens_ = nullptr;
   void* context_rows_ = nullptr;
   std::int32_t* length_ = nullptr;
 };

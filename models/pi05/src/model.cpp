@@ -3,12 +3,10 @@
 #include "model.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <frt/error.hpp>
-#include <frt/models/json.hpp>
 
 #include "checkpoint_source.hpp"
 
@@ -21,12 +19,39 @@ namespace fs = std::filesystem;
 constexpr float kSyntheticLargest = 16;
 constexpr float kDefaultCap = 10;  // of guided continuation
 
+bool reads_prompt(GraphKind kind) {
+  return kind != GraphKind::kVision;
+}
+bool acts(GraphKind kind) {
+  return kind == GraphKind::kInfer || kind == GraphKind::kAct;
+}
+
 frt_shape_key policy_key(GraphKind kind, const Variant& v) {
-  const bool acts = kind != GraphKind::kObserve;
+  if (!reads_prompt(kind)) {
+    return frt_key_pack(static_cast<std::uint16_t>(kind), static_cast<std::uint16_t>(v.views), 0,
+                        0);
+  }
   return frt_key_pack(static_cast<std::uint16_t>(kind),
                       static_cast<std::uint16_t>(v.views << 8 | v.ways),
                       static_cast<std::uint16_t>(v.prompt),
-                      static_cast<std::uint16_t>(acts ? v.steps << 6 | v.samples : 0));
+                      static_cast<std::uint16_t>(acts(kind) ? v.steps << 6 | v.samples : 0));
+}
+
+void record(const Engine& engine, GraphKind kind, const Recorder& recorder,
+            const Variant& variant) {
+  switch (kind) {
+    case GraphKind::kInfer:
+      engine.observe(recorder, variant);
+      return engine.act(recorder, variant);
+    case GraphKind::kObserve:
+      return engine.observe(recorder, variant);
+    case GraphKind::kVision:
+      return engine.vision(recorder, variant);
+    case GraphKind::kPrefix:
+      return engine.prefix(recorder, variant);
+    case GraphKind::kAct:
+      return engine.act(recorder, variant);
+  }
 }
 
 std::string gigabytes(std::uint64_t bytes) {
@@ -221,18 +246,20 @@ void Model::load_weights(const Host& host, Parts& parts) {
 
 std::vector<Variant> Model::variants(GraphKind kind, const Parts& parts) const {
   const Setup& setup = parts.engine->setup();
-  const bool acts = kind != GraphKind::kObserve;
   const auto both = [](std::int64_t most) {
     return most > 1 ? std::vector<std::int64_t>{1, most} : std::vector<std::int64_t>{1};
   };
-  const std::vector<std::int64_t> steps = acts ? setup.steps : std::vector<std::int64_t>{0};
-  const std::vector<std::int64_t> samples = acts ? both(setup.samples) : both(1);
+  const std::vector<std::int64_t> none = {0}, one = {1};
+  const std::vector<std::int64_t>& prompts = reads_prompt(kind) ? parts.options.prompts : none;
+  const std::vector<std::int64_t>& steps = acts(kind) ? setup.steps : none;
+  const std::vector<std::int64_t> samples = acts(kind) ? both(setup.samples) : one;
+  const std::vector<std::int64_t> branches = reads_prompt(kind) ? both(setup.ways) : one;
   std::vector<Variant> list;
   for (std::int64_t views = 1; views <= setup.views; ++views) {
-    for (const std::int64_t prompt : parts.options.prompts) {
+    for (const std::int64_t prompt : prompts) {
       for (const std::int64_t count : steps) {
         for (const std::int64_t chunk : samples) {
-          for (const std::int64_t ways : both(setup.ways)) {
+          for (const std::int64_t ways : branches) {
             list.push_back({views, prompt, count, chunk, ways});
           }
         }
@@ -243,28 +270,36 @@ std::vector<Variant> Model::variants(GraphKind kind, const Parts& parts) const {
 }
 
 void Model::capture(const Host& host, Parts& parts) {
-  const Engine* engine = parts.engine.get();
-  const std::vector<Variant> whole = variants(GraphKind::kInfer, parts);
-  const std::vector<Variant> first = variants(GraphKind::kObserve, parts);
-  const std::uint64_t total = 2 * whole.size() + first.size();
-  std::uint64_t done = 0;
+  struct Part {
+    GraphKind kind;
+    const char* name;
+    Graph& graph;
+    std::vector<Variant> variants;
+  };
+  Part all[] = {{GraphKind::kInfer, "infer", parts.infer, {}},
+                {GraphKind::kObserve, "observe", parts.observe, {}},
+                {GraphKind::kVision, "vision", parts.vision, {}},
+                {GraphKind::kPrefix, "prefix", parts.prefix, {}},
+                {GraphKind::kAct, "act", parts.act, {}}};
+  std::uint64_t total = 0, done = 0;
+  for (Part& part : all) {
+    part.variants = variants(part.kind, parts);
+    total += part.variants.size();
+  }
   host.progress("capture", FRT_PROGRESS_ITEMS, 0, total);
-  const auto create = [&](const char* kind, std::size_t count) {
-    return parts.context.create_graph(name_ + "." + kind, static_cast<std::uint32_t>(count));
-  };
-  const auto record = [&](Graph& graph, GraphKind kind, const Variant& variant) {
-    graph.capture(policy_key(kind, variant), [engine, kind, variant](const Recorder& recorder) {
-      if (kind != GraphKind::kAct) engine->observe(recorder, variant);
-      if (kind != GraphKind::kObserve) engine->act(recorder, variant);
-    });
-    host.progress("capture", FRT_PROGRESS_ITEMS, ++done, total);
-  };
-  parts.infer = create("infer", whole.size());
-  for (const Variant& variant : whole) record(parts.infer, GraphKind::kInfer, variant);
-  parts.observe = create("observe", first.size());
-  for (const Variant& variant : first) record(parts.observe, GraphKind::kObserve, variant);
-  parts.act = create("act", whole.size());
-  for (const Variant& variant : whole) record(parts.act, GraphKind::kAct, variant);
+  const Engine* engine = parts.engine.get();
+  for (Part& part : all) {
+    const GraphKind kind = part.kind;
+    part.graph = parts.context.create_graph(name_ + "." + part.name,
+                                            static_cast<std::uint32_t>(part.variants.size()));
+    for (const Variant& variant : part.variants) {
+      part.graph.capture(policy_key(kind, variant),
+                         [engine, kind, variant](const Recorder& recorder) {
+                           record(*engine, kind, recorder, variant);
+                         });
+      host.progress("capture", FRT_PROGRESS_ITEMS, ++done, total);
+    }
+  }
 }
 
 frt_status Model::key(GraphKind kind, const frt_policy_shape& shape,
@@ -413,104 +448,6 @@ const std::vector<frt_fingerprint_field>& Model::fingerprint() {
   fields.emplace_back("layout", own.engine->state().canonical_text());
   for (const auto& [name, value] : fields) fingerprint_.push_back({name.c_str(), value.c_str()});
   return fingerprint_;
-}
-
-// ---- descriptions ----------------------------------------------------------------------------
-
-void Model::describe() {
-  Parts& own = *parts_;
-  const Setup& setup = own.engine->setup();
-  const Ports& ports = own.engine->ports();
-  const Dims& d = config_.dims;
-  formats_text_ = describe_formats(own.weights.totals);
-  info_.parameters = own.weights.totals.parameters;
-  info_.weight_bytes = own.weights.totals.bytes;
-  info_.state_bytes = own.engine->state().slot_bytes() * static_cast<std::uint64_t>(setup.slots);
-  info_.scratch_bytes = own.engine->memory_bytes();
-
-  const auto add = [&](const char* name, const char* doc, const Buffer& buffer, bool input,
-                       frt_dtype dtype, std::initializer_list<std::int64_t> shape) {
-    if (!buffer) return;
-    frt_port port{};
-    port.name = name;
-    port.doc = doc;
-    port.buffer = buffer;
-    port.direction = input ? FRT_PORT_INPUT : FRT_PORT_OUTPUT;
-    port.dtype = dtype;
-    port.rank = static_cast<std::uint32_t>(shape.size());
-    std::copy(shape.begin(), shape.end(), port.shape);
-    port_table_.push_back(port);
-  };
-  const std::int64_t side = d.image;
-  add("images", "camera images at the network's size", ports.images, true, setup.image_dtype,
-      {setup.views, side, side, 3});
-  add("view_mask", "1: the view is there", ports.view_mask, true, FRT_DTYPE_I32, {setup.views});
-  add("prompt_tokens", "token ids of each branch", ports.prompt_tokens, true, FRT_DTYPE_I32,
-      {setup.ways, setup.max_prompt});
-  add("prompt_length", "of each branch", ports.prompt_length, true, FRT_DTYPE_I32, {setup.ways});
-  add("noise", "standard normal", ports.noise, true, FRT_DTYPE_F32,
-      {setup.samples, setup.horizon, d.action_dim});
-  add("beta", "guidance strength by step and branch", ports.beta, true, FRT_DTYPE_F32,
-      {setup.max_steps(), setup.ways - 1});
-  add("previous", "the chunk before, from now on", ports.previous, true, FRT_DTYPE_F32,
-      {setup.horizon, d.action_dim});
-  add("previous_weights", "pull of each row to it", ports.previous_weights, true, FRT_DTYPE_F32,
-      {setup.horizon});
-  add("continuation", "frt_policy_continuation", ports.continuation, true, FRT_DTYPE_U8,
-      {static_cast<std::int64_t>(sizeof(frt_policy_continuation))});
-  add("actions", "normalised actions", ports.actions, false, FRT_DTYPE_F32,
-      {setup.samples, setup.horizon, d.action_dim});
-  graph_table_.push_back({"infer", "images and prompt to actions", own.infer});
-  graph_table_.push_back({"observe", "images and prompt to the context", own.observe});
-  graph_table_.push_back({"act", "context and noise to actions", own.act});
-
-  frt_policy_info& p = policy_info_;
-  p.struct_size = sizeof(p);
-  p.views = static_cast<std::uint32_t>(setup.views);
-  p.image_height = p.image_width = static_cast<std::uint32_t>(side);
-  p.image_dtype = setup.image_dtype;
-  p.horizon = static_cast<std::uint32_t>(setup.horizon);
-  p.action_dim = static_cast<std::uint32_t>(d.action_dim);
-  p.max_prompt = static_cast<std::uint32_t>(setup.max_prompt);
-  p.default_steps = static_cast<std::uint32_t>(setup.steps.front());
-  p.max_steps = static_cast<std::uint32_t>(setup.max_steps());
-  p.max_samples = static_cast<std::uint32_t>(setup.samples);
-  p.guidance_ways = static_cast<std::uint32_t>(setup.ways);
-  p.has_split = 1;
-  p.has_continuation = 1;
-  p.state = own.engine->state().handle();
-  p.infer = own.infer;
-  p.observe = own.observe;
-  p.act = own.act;
-  p.images = ports.images;
-  p.view_mask = ports.view_mask;
-  p.prompt_tokens = ports.prompt_tokens;
-  p.prompt_length = ports.prompt_length;
-  p.noise = ports.noise;
-  p.beta = ports.beta ? ports.beta.handle() : nullptr;
-  p.previous = ports.previous;
-  p.previous_weights = ports.previous_weights;
-  p.continuation = ports.continuation;
-  p.actions = ports.actions;
-
-  models::Json names = models::Json::array();
-  for (const Camera& camera : own.face.cameras) {
-    if (camera.key.empty()) continue;
-    names.push_back({{"name", camera.key},
-                     {"kind", "image"},
-                     {"shape", {side, side, 3}},
-                     {"required", camera.required}});
-  }
-  for (const std::string& key : own.face.state_keys) {
-    names.push_back({{"name", key}, {"kind", "state"}, {"required", true}});
-  }
-  names_json_ = names.dump();
-  models::Json metadata = {{"model", name_},
-                           {"policy", own.face.name},
-                           {"horizon", setup.horizon},
-                           {"action_dim", own.face.action_dim}};
-  if (own.face.adapt_to_pi) metadata["reset_pose"] = {0, -1.5, 1.5, 0, 0, 0};
-  metadata_json_ = metadata.dump();
 }
 
 }  // namespace frt::pi05

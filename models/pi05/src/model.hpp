@@ -26,7 +26,13 @@
 namespace frt::pi05 {
 
 // The kinds of graphs, field 0 of their keys; see policy_key().
-enum class GraphKind : std::uint16_t { kInfer = 1, kObserve = 2, kAct = 3 };
+enum class GraphKind : std::uint16_t {
+  kInfer = 1,
+  kObserve = 2,
+  kAct = 3,
+  kVision = 4,
+  kPrefix = 5
+};
 
 class Model {
  public:
@@ -55,7 +61,7 @@ class Model {
     std::unique_ptr<Engine> engine;
     std::unique_ptr<Observer> observer;
     std::unique_ptr<Staging> control;  // guidance and continuation on their way
-    Graph infer, observe, act;
+    Graph infer, observe, act, vision, prefix;
     std::unique_ptr<Calibrator> calibrator;
   };
   Parts& parts() const;
@@ -90,7 +96,10 @@ class Model {
   Setup setup_of(const Parts& parts) const;
   void capture(const Host& host, Parts& parts);
   std::vector<Variant> variants(GraphKind kind, const Parts& parts) const;
-  void describe();
+  void describe();  // in description.cpp
+  void describe_ports();
+  void describe_role();
+  void describe_observation();
 
   std::string name_;
   std::string checkpoint_;

@@ -339,6 +339,10 @@ class NetworkTest {
     replay(parts.observe, GraphKind::kObserve);
     replay(parts.act, GraphKind::kAct);
     checks_.bits("observe and act equal the whole inference", actions(), base);
+    replay(parts.vision, GraphKind::kVision);
+    replay(parts.prefix, GraphKind::kPrefix);
+    replay(parts.act, GraphKind::kAct);
+    checks_.bits("vision, prefix and act equal the whole inference", actions(), base);
     replay(parts.act, GraphKind::kAct);
     checks_.bits("a second act on one context gives the same", actions(), base);
   }

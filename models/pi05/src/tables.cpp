@@ -223,7 +223,9 @@ const frt_role_policy_v1& role_table() noexcept {
                                                 key_of<GraphKind::kAct>,
                                                 set_prompt,
                                                 set_guidance,
-                                                set_continuation};
+                                                set_continuation,
+                                                key_of<GraphKind::kVision>,
+                                                key_of<GraphKind::kPrefix>};
   return kTable;
 }
 

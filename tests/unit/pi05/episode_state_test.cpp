@@ -52,25 +52,12 @@ class Episode {
     frt::check(driver.role->set_continuation(rig.model, &previous, driver.stream, &error), error);
   }
   static frt_policy_shape shape() { return PolicyDriver::shape(3, 8, 2); }
-  void observe() const {
-    frt_shape_key key = 0;
-    const frt_policy_shape wanted = shape();
-    frt::check(driver.role->observe_key(rig.model, &wanted, &key), "observe_key");
-    frt::check(rig.context.table().graph_replay(driver.info.observe, key, driver.stream),
-               "observe");
-  }
-  std::vector<float> act() const {
-    frt_shape_key key = 0;
-    const frt_policy_shape wanted = shape();
-    frt::check(driver.role->act_key(rig.model, &wanted, &key), "act_key");
-    frt::check(rig.context.table().graph_replay(driver.info.act, key, driver.stream), "act");
-    return chunk();
-  }
+  void observe() const { driver.observe(shape()); }
+  void vision() const { driver.vision(shape()); }
+  void prefix() const { driver.prefix(shape()); }
+  std::vector<float> act() const { return driver.act(shape()); }
   std::vector<float> infer() const { return driver.infer(shape()); }
-  std::vector<float> chunk() const {
-    return driver.read<float>(driver.info.actions,
-                              uint64_t{driver.info.horizon} * driver.info.action_dim);
-  }
+  std::vector<float> chunk() const { return driver.actions(shape()); }
   uint64_t captures() const { return rig.context.counters().captures_since_ready; }
 
   ModelRig rig;
@@ -116,6 +103,22 @@ TEST_CASE("what is restored between observe and act makes the same chunk, bit fo
     CHECK(episode.chunk() == expected);
   }
   CHECK(episode.captures() == 0);
+}
+
+TEST_CASE("what is restored between vision and prefix makes the same chunk, bit for bit") {
+  const Episode episode;
+  const frt::Stream& stream = episode.driver.stream;
+  episode.begin(1);
+  episode.vision();
+  const frt::Capsule between = episode.verbs.snapshot(0, 0, FRT_SPACE_DEVICE, stream);
+  episode.prefix();
+  const std::vector<float> expected = episode.act();
+  CHECK(episode.infer() == expected);
+  episode.begin(2);
+  episode.vision();
+  between.restore(0, stream);
+  episode.prefix();
+  CHECK(episode.act() == expected);
 }
 
 TEST_CASE("episodes wait in other slots, fork, and go on bit for bit") {

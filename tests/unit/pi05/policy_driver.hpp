@@ -70,16 +70,32 @@ class PolicyDriver {
           uint64_t{way} * 4);
   }
 
-  frt_shape_key key(const frt_policy_shape& shape) const {
+  using KeyFunction = frt_status (*)(frt_model, const frt_policy_shape*, frt_shape_key*);
+  frt_shape_key key(KeyFunction function, const frt_policy_shape& shape) const {
     frt_shape_key key = 0;
-    check(role->infer_key(rig_.model, &shape, &key), "infer_key");
+    check(function(rig_.model, &shape, &key), "key");
     return key;
   }
+  void replay(frt_graph graph, KeyFunction function, const frt_policy_shape& shape) const {
+    check(rig_.context.table().graph_replay(graph, key(function, shape), stream), "replay");
+  }
+  void observe(const frt_policy_shape& shape) const {
+    replay(info.observe, role->observe_key, shape);
+  }
+  void vision(const frt_policy_shape& shape) const { replay(info.vision, role->vision_key, shape); }
+  void prefix(const frt_policy_shape& shape) const { replay(info.prefix, role->prefix_key, shape); }
   static frt_policy_shape shape(uint32_t views, uint32_t prompt, uint32_t ways = 0) {
     return {sizeof(frt_policy_shape), views, prompt, 0, 0, ways};
   }
+  std::vector<float> act(const frt_policy_shape& shape) const {
+    replay(info.act, role->act_key, shape);
+    return actions(shape);
+  }
   std::vector<float> infer(const frt_policy_shape& shape) const {
-    check(rig_.context.table().graph_replay(info.infer, key(shape), stream), "infer");
+    replay(info.infer, role->infer_key, shape);
+    return actions(shape);
+  }
+  std::vector<float> actions(const frt_policy_shape& shape) const {
     return read<float>(info.actions,
                        uint64_t{std::max(1u, shape.samples)} * info.horizon * info.action_dim);
   }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The role of a policy: nothing that changes at run time records anything again.
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <map>
 
 #include "policy_driver.hpp"
 
@@ -98,7 +100,46 @@ TEST_CASE("keys say what is not there") {
   CHECK(status(shape) == FRT_ERR_ABI);
 }
 
-TEST_CASE("observe and act as one plan give the whole inference") {
+namespace {
+
+// Graphs in a row, each after the one before, on streams of their own.
+class Chain {
+ public:
+  Chain(const ModelRig& rig, const PolicyDriver& driver)
+      : context_(rig.context), driver_(driver), table_(context_.table()) {
+    frt_error error{};
+    frt::check(table_.plan_create(context_, "chain", &plan_, &error), error);
+  }
+  ~Chain() { table_.plan_release(plan_); }
+  Chain(const Chain&) = delete;
+  Chain& operator=(const Chain&) = delete;
+
+  void add(frt_graph graph, PolicyDriver::KeyFunction function, const frt_policy_shape& shape) {
+    streams_.push_back(context_.create_stream("part"));
+    frt_error error{};
+    uint32_t node = 0;
+    frt::check(
+        table_.plan_add(plan_, graph, driver_.key(function, shape), streams_.back(), &node, &error),
+        error);
+    if (node > 0) frt::check(table_.plan_after(plan_, node, node - 1, &error), error);
+  }
+  void compile() {
+    frt_error error{};
+    frt::check(table_.plan_compile(plan_, 0, &error), error);
+  }
+  void execute() const { frt::check(table_.plan_execute(plan_, driver_.stream), "plan"); }
+
+ private:
+  const frt::Context& context_;
+  const PolicyDriver& driver_;
+  const frt_exec_v1& table_;
+  std::vector<frt::Stream> streams_;
+  frt_plan plan_ = nullptr;
+};
+
+}  // namespace
+
+TEST_CASE("the parts of an inference as a plan give the whole one") {
   const ModelRig rig(policy_checkpoint("tiny/openpi"), "activations = \"f32\"", "", 0, "",
                      "frt.pi05");
   const PolicyDriver driver(rig);
@@ -106,24 +147,76 @@ TEST_CASE("observe and act as one plan give the whole inference") {
   driver.set_tokens(0, {2, 30, 31});
   const frt_policy_shape shape = PolicyDriver::shape(3, 3);
   const std::vector<float> whole = driver.infer(shape);
-  driver.write(driver.info.actions, std::vector<float>(whole.size(), 7.0f));
+  Chain two(rig, driver), three(rig, driver);
+  two.add(driver.info.observe, driver.role->observe_key, shape);
+  two.add(driver.info.act, driver.role->act_key, shape);
+  three.add(driver.info.vision, driver.role->vision_key, shape);
+  three.add(driver.info.prefix, driver.role->prefix_key, shape);
+  three.add(driver.info.act, driver.role->act_key, shape);
+  for (Chain* chain : {&two, &three}) {
+    chain->compile();
+    driver.write(driver.info.actions, std::vector<float>(whole.size(), 7.0f));
+    chain->execute();
+    CHECK(driver.actions(shape) == whole);
+  }
+}
 
-  frt_shape_key observe = 0, act = 0;
-  REQUIRE(driver.role->observe_key(rig.model, &shape, &observe) == FRT_OK);
-  REQUIRE(driver.role->act_key(rig.model, &shape, &act) == FRT_OK);
-  const frt_exec_v1& table = rig.context.table();
-  const frt::Stream slow = rig.context.create_stream("observe");
-  frt_plan plan = nullptr;
-  frt_error error{};
-  uint32_t first = 0, second = 0;
-  REQUIRE(table.plan_create(rig.context, "split", &plan, &error) == FRT_OK);
-  REQUIRE(table.plan_add(plan, driver.info.observe, observe, slow, &first, &error) == FRT_OK);
-  REQUIRE(table.plan_add(plan, driver.info.act, act, driver.stream, &second, &error) == FRT_OK);
-  REQUIRE(table.plan_after(plan, second, first, &error) == FRT_OK);
-  REQUIRE(table.plan_compile(plan, 0, &error) == FRT_OK);
-  REQUIRE(table.plan_execute(plan, driver.stream) == FRT_OK);
-  CHECK(driver.read<float>(driver.info.actions, whole.size()) == whole);
-  table.plan_release(plan);
+TEST_CASE("vision, prefix and actions run at rates of their own") {
+  for (const char* guidance : {"fused", "serial"}) {
+    const ModelRig rig(policy_checkpoint("tiny/openpi"),
+                       std::string("activations = \"f32\"\nguidance = \"") + guidance + "\"", "", 0,
+                       "", "frt.recap_cfg");
+    const PolicyDriver driver(rig);
+    const frt_policy_shape shape = PolicyDriver::shape(2, 4, 2);
+    const std::vector<std::vector<int32_t>> prompts = {{2, 30, 31}, {2, 9, 8, 7}};
+    const auto say = [&](std::size_t prompt) {
+      driver.set_tokens(0, prompts[prompt]);
+      driver.set_tokens(1, {2, 40});
+    };
+    // What is right: whole inferences of two images under two prompts and two noises.
+    const auto see = [&](uint64_t image, uint64_t noise) {
+      driver.fill(image);
+      driver.set_mask({1, 0, 1});
+      driver.set_noise(noise);
+    };
+    std::map<std::array<uint64_t, 3>, std::vector<float>> expected;
+    for (const uint64_t image : {1u, 2u}) {
+      for (const uint64_t prompt : {0u, 1u}) {
+        for (const uint64_t noise : {5u, 6u}) {
+          see(image, noise);
+          say(prompt);
+          expected[{image, prompt, noise}] = driver.infer(shape);
+        }
+      }
+    }
+    CHECK(expected.at({1, 0, 5}) != expected.at({2, 0, 5}));
+    CHECK(expected.at({1, 0, 5}) != expected.at({1, 1, 5}));
+    Chain fast(rig, driver);  // twice for each look
+    fast.add(driver.info.prefix, driver.role->prefix_key, shape);
+    fast.add(driver.info.act, driver.role->act_key, shape);
+    fast.compile();
+    for (const uint64_t image : {1u, 2u}) {
+      see(image, 5);
+      driver.vision(shape);
+      for (const uint64_t prompt : {1u, 0u}) {
+        say(prompt);
+        driver.set_noise(5);
+        fast.execute();
+        CHECK(driver.actions(shape) == expected.at({image, prompt, 5}));
+        driver.set_noise(6);
+        CHECK(driver.act(shape) == expected.at({image, prompt, 6}));
+      }
+    }
+    // A look alone changes nothing of the actions, a whole inference nothing of the look.
+    see(1, 5);
+    driver.vision(shape);
+    CHECK(driver.act(shape) == expected.at({2, 0, 5}));
+    see(2, 5);
+    driver.infer(shape);
+    driver.prefix(shape);
+    CHECK(driver.act(shape) == expected.at({1, 0, 5}));
+    CHECK(rig.context.counters().captures_since_ready == 0);
+  }
 }
 
 TEST_CASE("several samples of one observation equal single ones") {

@@ -8,10 +8,19 @@
  * strength, the chunk before) is a buffer, so nothing is ever captured again: a shape only says how
  * much of it there is.
  *
- * Where has_split, the inference is also available in two graphs with a buffer between them:
- * `observe` (images and prompt to context) and `act` (context and noise to actions), so that they
- * can run at different rates, on different streams, or as a Plan. `act` may be replayed any number
- * of times on one context (other noise, other strength).
+ * Where has_split, the inference is also available in parts, with buffers between them that are
+ * handed on as they are, so that the parts can run at different rates, on different streams, or as
+ * a Plan:
+ *
+ *   observe   images and prompt to context        = vision, then prefix
+ *   vision    images to image tokens
+ *   prefix    image tokens and prompt to context
+ *   act       context and noise to actions
+ *
+ * `act` may be replayed any number of times on one context (other noise, other strength), `prefix`
+ * on the tokens of one `vision` (another prompt). `vision` may run beside `act`. The tokens are
+ * those of the last `vision`: `infer` and `observe` leave them alone. `prefix` wants the view_mask
+ * that `vision` had.
  *
  * Units: these buffers hold what the network reads and writes: resized pixels, token ids, actions
  * in its normalised space. What turns a robot's arrays into that and back is the extension
@@ -67,7 +76,7 @@ typedef struct frt_policy_info {
   uint32_t max_samples;      /* chunks that one inference can make of one observation */
   uint32_t guidance_ways;    /* 1: no guidance; else branches that share one denoised chunk; the
                                 last one is the unconditional one */
-  uint32_t has_split;        /* 1: observe and act are there */
+  uint32_t has_split;        /* 1: observe and act are there; 2: vision and prefix, too */
   uint32_t has_continuation; /* 1: previous, previous_weights and continuation are there */
   uint32_t reserved;
   frt_state state; /* arena of all that one inference leaves for the next, the buffers below
@@ -89,8 +98,10 @@ typedef struct frt_policy_info {
 
   /* Outputs, device space. */
   frt_buffer actions; /* f32 (max_samples, horizon, action_dim) */
+
+  frt_graph vision, prefix; /* NULL unless has_split is 2 */
 } frt_policy_info;
-FRT_ASSERT_LAYOUT(frt_policy_info, 184, actions, 176);
+FRT_ASSERT_LAYOUT(frt_policy_info, 200, prefix, 192);
 
 #define FRT_CONTINUE_NONE 0u   /* a chunk of its own */
 #define FRT_CONTINUE_GUIDED 1u /* every step pulls the weighted rows towards the previous chunk */
@@ -125,7 +136,7 @@ typedef struct frt_role_policy_v1 {
   uint32_t struct_size;
   uint32_t reserved;
   frt_status (*info)(frt_model model, frt_policy_info* info); /* [any] */
-  /* The smallest variant of `infer`, `observe` and `act` that `shape` fits in. FRT_ERR_NO_VARIANT:
+  /* The smallest variant of the graph that `shape` fits in. FRT_ERR_NO_VARIANT:
    * such a number of steps, samples or ways was not captured at load; FRT_ERR_OUT_OF_RANGE: more
    * views or prompt tokens than there are.  [hot] */
   frt_status (*infer_key)(frt_model model, const frt_policy_shape* shape, frt_shape_key* key);
@@ -145,8 +156,11 @@ typedef struct frt_role_policy_v1 {
    * CLEAN for a policy that was not trained with such a delay.  [driver] */
   frt_status (*set_continuation)(frt_model model, const frt_policy_previous* previous,
                                  frt_stream stream, frt_error* error);
+  /* As infer_key; `vision` depends on the views alone.  [hot] */
+  frt_status (*vision_key)(frt_model model, const frt_policy_shape* shape, frt_shape_key* key);
+  frt_status (*prefix_key)(frt_model model, const frt_policy_shape* shape, frt_shape_key* key);
 } frt_role_policy_v1;
-FRT_ASSERT_LAYOUT(frt_role_policy_v1, 64, set_continuation, 56);
+FRT_ASSERT_LAYOUT(frt_role_policy_v1, 80, prefix_key, 72);
 
 FRT_EXTERN_C_END
 
