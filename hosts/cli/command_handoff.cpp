@@ -250,7 +250,7 @@ ExitCode run(App& app, const HandoffCommand& command) {
   options.seconds = command.seconds;
   options.seed = command.seed;
   options.steps = settings.service.steps;
-  options.beta = settings.service.beta;
+  options.guidance = settings.service.guidance;
   SubgoalMailbox mailbox;
   Handoff handoff(runner, world, mailbox, options);
   handoff.on_subgoal = [&](const std::string& instruction) {

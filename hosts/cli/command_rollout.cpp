@@ -28,9 +28,9 @@ struct RolloutCommand {
   std::string manifest, model, record, picture, tag;
   std::string takeover;  // FROM:TO
   uint64_t episodes = 20;
-  CLI::Option *seed_given = nullptr, *beta_given = nullptr;
+  CLI::Option* seed_given = nullptr;
   uint64_t seed = 0;
-  double beta = 1;
+  std::string beta;
   bool realtime = false, json = false;
 };
 
@@ -135,7 +135,9 @@ ExitCode run(App& app, const RolloutCommand& command) {
   options.time_limit = settings.time_limit;
   options.steps = settings.service.steps;
   options.seed = command.seed_given->count() ? command.seed : settings.service.seed;
-  options.beta = command.beta_given->count() ? command.beta : settings.service.beta;
+  options.guidance = command.beta.empty()
+                         ? settings.service.guidance
+                         : stage(ExitCode::kUsage, [&] { return parse_strengths(command.beta); });
   parse_takeover(command.takeover, options);
   const std::string folder = command.record.empty() ? settings.record_dir : command.record;
   options.record_frames = !folder.empty();
@@ -200,7 +202,7 @@ ExitCode run(App& app, const RolloutCommand& command) {
         fmt::format("{}: {} of {} episodes reach the disc ({:.1f} %)", policy.name(),
                     totals.successes, totals.episodes, 100 * totals.rate()),
         fmt::format("{:.1f} ticks on average, guidance {}, on {}", totals.mean_ticks(),
-                    options.beta, policy.context().info().device.name),
+                    to_text(options.guidance), policy.context().info().device.name),
         chunk_ms);
     file.close();
     if (!file) throw Error(FRT_ERR_IO, "cannot write " + command.picture);
@@ -229,8 +231,8 @@ void add_rollout_command(App& app) {
   command->add_option("-n,--episodes", options->episodes, "How many")->capture_default_str();
   options->seed_given = command->add_option("--seed", options->seed,
                                             "Of the first episode; the next one's is 1 more");
-  options->beta_given =
-      command->add_option("--beta", options->beta, "Guidance strength; 1: none")->type_name("X");
+  command->add_option("--beta", options->beta, "Guidance strength, or one per step; 1: none")
+      ->type_name("X[,X...]");
   command->add_option("--tag", options->tag, "Text put behind each instruction")->type_name("TEXT");
   command->add_option("--record", options->record, "Write each episode here (.npz and .mcap)")
       ->type_name("DIR");

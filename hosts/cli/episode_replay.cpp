@@ -55,7 +55,7 @@ ExitCode replay_episode(App& app, const std::string& path, const std::string& ma
   }
   PolicyRunner runner(policy);
   runner.set_steps(meta.steps);
-  runner.set_beta(meta.beta);
+  runner.set_guidance(meta.guidance);
   std::size_t same = 0;
   std::string difference;
   for (std::size_t i = 0; i < record.chunks() && difference.empty(); ++i) {

@@ -52,6 +52,8 @@ core::HostSchema robot_host_schema() {
              "observations and chunks older than that are not used; 0: no limit", 0, 3600000),
       option("steps", FRT_CONFIG_INT, "0", "denoising steps; 0: the model's default", 0, 1000),
       option("beta", FRT_CONFIG_FLOAT, "1", "guidance strength; 1: none", 1, 100),
+      option("beta_schedule", FRT_CONFIG_STRING, "",
+             "strengths by step instead, e.g. \"2.5, 2, 1.5\"; the last one goes on"),
       option("seed", FRT_CONFIG_INT, "0", "of the noise", 0, 9007199254740992.0),
       option("default_prompt", FRT_CONFIG_STRING, "", "for requests without one"),
       option("hz", FRT_CONFIG_FLOAT, "50", "actions per second", 0.1, 10000),
@@ -100,7 +102,11 @@ RobotSettings robot_settings(const core::Manifest& manifest) {
   settings.server.deadline = std::chrono::milliseconds(given.integer("deadline_ms"));
   settings.server.write_timeout = std::chrono::milliseconds(given.integer("write_timeout_ms"));
   settings.service.steps = whole("steps");
-  settings.service.beta = number("beta");
+  settings.service.guidance.values = {number("beta")};
+  if (const std::string& schedule = given.text("beta_schedule"); !schedule.empty()) {
+    settings.service.guidance =
+        stage(ExitCode::kManifest, [&] { return parse_strengths(schedule); });
+  }
   settings.service.seed = static_cast<uint64_t>(given.integer("seed"));
   settings.service.stale_ms = number("stale_ms");
   settings.service.default_prompt = given.text("default_prompt");

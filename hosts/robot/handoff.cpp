@@ -52,7 +52,7 @@ Handoff::Handoff(PolicyRunner& actor, Environment& environment, SubgoalMailbox& 
       ticker_(options_.ticks.hz, options_.ticks.spin_us),
       action_(queue_.width()) {
   actor_.set_steps(options_.steps);
-  actor_.set_beta(options_.beta);
+  actor_.set_guidance(options_.guidance);
 }
 
 void Handoff::submit() {

@@ -74,7 +74,7 @@ struct HandoffOptions {
   double seconds = 10;
   uint64_t seed = 0;
   uint32_t steps = 0;
-  double beta = 1;
+  GuidanceStrengths guidance;
 };
 
 struct HandoffResult {

@@ -89,26 +89,25 @@ void PolicyRunner::overwrite_prompt(const std::string& instruction, std::span<co
   observed_.shape.prompt = longest;
 }
 
-void PolicyRunner::set_beta(double beta) {
-  if (beta == beta_) return;
-  if (!(beta >= 1) || !std::isfinite(beta)) {
-    throw Error(FRT_ERR_OUT_OF_RANGE, "beta = " + std::to_string(beta) +
-                                          ": guidance is 1 (none) or more, 1.5 to 2.5 are usual");
-  }
-  const uint32_t ways = policy_.info().guidance_ways;
-  if (beta != 1 && (ways < 2 || !policy_.role().set_guidance)) {
-    throw Error(FRT_ERR_UNSUPPORTED, "model '" + policy_.name() +
-                                         "' has no guidance; beta can only be 1 (frt.recap_cfg is "
-                                         "the plugin that has it)");
-  }
-  if (beta != 1) {
-    const std::vector<float> strengths(ways - 1, static_cast<float>(beta));
+void PolicyRunner::set_guidance(const GuidanceStrengths& strengths) {
+  if (strengths == guidance_) return;
+  const frt_policy_info& info = policy_.info();
+  const uint32_t ways = info.guidance_ways;
+  const std::vector<float> table =
+      strengths.table(std::max(info.max_steps, 1u), std::max(ways, 2u) - 1);
+  if (!strengths.none()) {
+    if (ways < 2 || !policy_.role().set_guidance) {
+      throw Error(FRT_ERR_UNSUPPORTED,
+                  "model '" + policy_.name() +
+                      "' has no guidance; beta can only be 1 (frt.recap_cfg is "
+                      "the plugin that has it)");
+    }
     frt_error error{};
-    check(policy_.role().set_guidance(policy_.handle(), strengths.data(), strengths.size(),
+    check(policy_.role().set_guidance(policy_.handle(), table.data(), table.size(),
                                       stream_.handle(), &error),
           error);
   }
-  beta_ = beta;
+  guidance_ = strengths;
 }
 
 std::span<float> PolicyRunner::noise() noexcept {
@@ -121,7 +120,7 @@ void PolicyRunner::submit() {
   shape.struct_size = sizeof(shape);
   shape.steps = steps_;
   shape.samples = 1;
-  shape.ways = beta_ == 1 ? 1 : info.guidance_ways;
+  shape.ways = guidance_.none() ? 1 : info.guidance_ways;
   const frt_shape_key key = policy_.infer_key(shape);
   const Recorder recorder(stream_);
   if (info.noise && !keep_noise_) recorder.copy(info.noise, 0, noise_, 0, noise_.bytes());

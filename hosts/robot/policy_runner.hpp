@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "robot/guidance.hpp"
 #include "robot/policy_model.hpp"
 
 namespace frt::host {
@@ -41,11 +42,9 @@ class PolicyRunner {
   void set_observed(const frt_observed& observed) noexcept { observed_ = observed; }
   // Of the inferences to come; 0: the model's default.
   void set_steps(uint32_t steps) noexcept { steps_ = steps; }
-  // Guidance strength; 1: none, the branches beyond the first are not computed. Throws
-  // FRT_ERR_UNSUPPORTED for another value if the model has no guidance, FRT_ERR_OUT_OF_RANGE below
-  // 1.
-  void set_beta(double beta);
-  double beta() const noexcept { return beta_; }
+  // Where they are 1 throughout, the branches beyond the first are not computed. Throws what
+  // GuidanceStrengths::table() does, FRT_ERR_UNSUPPORTED for others if the model has no guidance.
+  void set_guidance(const GuidanceStrengths& strengths);
 
   // (horizon, action_dim), pinned; written by the caller before submit(), not while one is in
   // flight.
@@ -68,7 +67,7 @@ class PolicyRunner {
   Buffer noise_, actions_;  // pinned
   frt_observed observed_{};
   uint32_t steps_ = 0;
-  double beta_ = 1;
+  GuidanceStrengths guidance_;
   bool keep_noise_ = false;
   std::vector<double> robot_;
 };

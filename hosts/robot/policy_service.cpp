@@ -18,7 +18,7 @@ double milliseconds(Clock::time_point from, Clock::time_point to) {
 
 PolicyService::PolicyService(const PolicyModel& model, ServiceOptions options)
     : model_(model), options_(std::move(options)), runner_(model) {
-  runner_.set_beta(options_.beta);
+  runner_.set_guidance(options_.guidance);
 }
 
 std::string PolicyService::metadata() const {
@@ -63,10 +63,10 @@ void PolicyService::take_noise(const WireRequest& request) {
   }
 }
 
-// "rtc": what is left of the last chunk, in the network's space, from the row that is executed now.
 void PolicyService::continue_chunk(const WireRequest& request) {
+  const bool continues = request.continuation && request.continuation->previous;
+  if (!request.continuation && !continues_) return;
   const frt_policy_info& info = model_.info();
-  if (!request.previous && !continues_) return;
   if (!info.has_continuation || !model_.role().set_continuation) {
     throw Error(FRT_ERR_UNSUPPORTED,
                 "model '" + model_.name() + "' takes no real-time chunking; leave 'rtc' out");
@@ -74,12 +74,14 @@ void PolicyService::continue_chunk(const WireRequest& request) {
   frt_policy_previous previous{};
   previous.struct_size = sizeof(previous);
   std::vector<float> rows;
-  if (request.previous) {
-    const WireArray& given = *request.previous;
+  if (continues) {
+    const WireContinuation& wish = *request.continuation;
+    const WireArray& given = *wish.previous;
     if (given.rank != 2 || given.shape[0] > info.horizon || given.shape[1] > info.action_dim) {
       throw Error(FRT_ERR_FORMAT, "'rtc/prev' is no array (rows, actions) of at most " +
                                       std::to_string(info.horizon) + " x " +
-                                      std::to_string(info.action_dim));
+                                      std::to_string(info.action_dim) +
+                                      ": what is left of the last reply's 'network_actions'");
     }
     rows.resize(given.shape[0] * info.action_dim);
     for (uint64_t row = 0; row < given.shape[0]; ++row) {
@@ -87,10 +89,11 @@ void PolicyService::continue_chunk(const WireRequest& request) {
         rows[row * info.action_dim + i] = static_cast<float>(given.value(row * given.shape[1] + i));
       }
     }
-    previous.mode = FRT_CONTINUE_GUIDED;
-    previous.delay = request.delay;
-    previous.execution_horizon =
-        request.execution_horizon ? request.execution_horizon : info.horizon;
+    previous.mode = wish.mode;
+    previous.schedule = wish.schedule;
+    previous.delay = wish.delay;
+    previous.execution_horizon = wish.execution_horizon ? wish.execution_horizon : info.horizon;
+    previous.guidance_cap = static_cast<float>(wish.guidance_cap);
     previous.rows = static_cast<uint32_t>(given.shape[0]);
     previous.actions = rows.data();
   }
@@ -98,7 +101,7 @@ void PolicyService::continue_chunk(const WireRequest& request) {
   check(
       model_.role().set_continuation(model_.handle(), &previous, runner_.stream().handle(), &error),
       error);
-  continues_ = request.previous != nullptr;
+  continues_ = continues;
 }
 
 std::string PolicyService::handle(const PolicyServer::Request& request) {
@@ -113,7 +116,7 @@ std::string PolicyService::handle(const PolicyServer::Request& request) {
     const WireRequest wire = read_request(message_);
     continue_chunk(wire);
     runner_.set_steps(wire.steps.value_or(options_.steps));
-    runner_.set_beta(wire.beta.value_or(options_.beta));
+    runner_.set_guidance(wire.guidance.value_or(options_.guidance));
     take_noise(wire);
     observe(wire);
 
@@ -123,8 +126,13 @@ std::string PolicyService::handle(const PolicyServer::Request& request) {
     const Clock::time_point done = Clock::now();
     latency_.add(milliseconds(inference, done));
     ++inferences_;
-    return write_reply(actions, model_.observation_info().action_dim, milliseconds(inference, done),
-                       milliseconds(start, done), request.previous_total_ms);
+    return write_reply({.actions = actions,
+                        .width = model_.observation_info().action_dim,
+                        .network_actions = wire.continuation ? runner_.network_actions()
+                                                             : std::span<const float>(),
+                        .infer_ms = milliseconds(inference, done),
+                        .server_ms = milliseconds(start, done),
+                        .previous_total_ms = request.previous_total_ms});
   } catch (const Error&) {
     ++refused_;
     throw;

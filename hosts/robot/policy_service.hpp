@@ -15,7 +15,7 @@ namespace frt::host {
 
 struct ServiceOptions {
   uint32_t steps = 0;          // denoising steps; 0: the model's default
-  double beta = 1;             // guidance, unless a request says otherwise
+  GuidanceStrengths guidance;  // unless a request says otherwise
   uint64_t seed = 0;           // of the noise of requests that bring none
   double stale_ms = 0;         // an observation that waited longer is refused; 0: no limit
   std::string default_prompt;  // for requests without one; empty: the model's own default

@@ -31,7 +31,7 @@ Rollout::Rollout(PolicyRunner& policy, CriticRunner* critic, Environment& enviro
                                       std::to_string(queue_.width()));
   }
   policy_.set_steps(options_.steps);
-  policy_.set_beta(options_.beta);
+  policy_.set_guidance(options_.guidance);
   boundary_.take();
 }
 
@@ -57,7 +57,7 @@ EpisodeResult Rollout::run(uint64_t episode, EpisodeRecord& record) {
   meta.policy = policy_.policy().name();
   meta.critic = critic_ ? critic_->critic().name() : "";
   meta.prompt = environment_.instruction();
-  meta.beta = options_.beta;
+  meta.guidance = options_.guidance;
   meta.steps = options_.steps;
   meta.hz = options_.ticks.hz;
   meta.horizon = policy_.policy().info().horizon;

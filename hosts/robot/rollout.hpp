@@ -45,7 +45,7 @@ struct RolloutOptions {
   double time_limit = 0;  // seconds, of simulated or real time
   uint64_t seed = 0;      // episode e uses seed + e
   uint32_t steps = 0;
-  double beta = 1;
+  GuidanceStrengths guidance;
   bool record_frames = false;  // what is seen at every tick, not only where a chunk is asked for
   // Ticks [from, to) that the operator acts in, whatever the keys say.
   uint32_t takeover_from = 0, takeover_to = 0;

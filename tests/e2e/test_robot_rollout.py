@@ -144,6 +144,26 @@ class Rollouts(Episodes):
         picture = xml.etree.ElementTree.parse(self.folder / "p.svg").getroot()
         self.assertEqual(len([e for e in picture.iter() if e.tag.endswith("polyline")]), 3)
 
+    def test_a_schedule_of_strengths_is_recorded_and_replayed(self):
+        manifest = FIXTURES.parent.parent / "hosts/manifests/reach.toml"
+
+        def actions(name, *arguments):
+            self.check(OK, "-q", "rollout", manifest, "-n", 1, "--record", name, "--json", *arguments)
+            record = self.folder / name / "episode_000000.npz"
+            self.assertIn("identical", self.check(OK, "-q", "replay", record).stdout)
+            arrays = read_npz(record)
+            return json.loads(text(arrays["meta"]))["beta"], arrays["actions"][1]
+        beta, constant = actions("constant")
+        self.assertEqual(beta, 1.5)
+        self.assertEqual(actions("same", "--beta", "1.5,1.5")[1], constant)
+        beta, falling = actions("falling", "--set", "host.robot.beta_schedule=3, 2, 1")
+        self.assertEqual(beta, [3, 2, 1])
+        self.assertNotEqual(falling, constant)
+        self.assertEqual(actions("again", "--beta", "3,2,1"), (beta, falling))
+        self.check(USAGE, "rollout", manifest, "--beta", "much")
+        self.check(MANIFEST, "rollout", manifest, "--set", "host.robot.beta_schedule=3,")
+        self.assertIn("11 steps", self.check(FAILED, "rollout", manifest, "--beta", ",".join(["2"] * 11)).stderr)
+
     def test_an_mcap_file_that_was_cut_is_readable_up_to_its_last_chunk(self):
         self.rollout(self.robot(), "-n", 1, "--record", "one", "--json")
         data = (self.folder / "one/episode_000000.mcap").read_bytes()

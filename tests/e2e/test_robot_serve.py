@@ -79,8 +79,8 @@ model = "p"
             lines.append(line)
             found = re.search(r"ws://127\.0\.0\.1:(\d+)", line)
             if found:
-                self.process = process
-                return int(found.group(1))
+                self.process, self.port = process, int(found.group(1))
+                return self.port
         self.fail("".join(lines))
 
     def stop(self):
@@ -348,6 +348,7 @@ class Pi05(Refusing):
     """The same server with frt.pi05 and the preset pi05_libero: what its plugin refuses comes out on the wire."""
     TINY = FIXTURES / "pi05/tiny/openpi"
     checkpoint = TINY
+    plugin = "frt.pi05"
 
     def policy_manifest(self, robot="", options=""):
         return self.manifest(f"""schema = 1
@@ -356,7 +357,7 @@ backend = "frt.cpu"
 [device.cpu0.options]
 threads = 1
 [model.p]
-plugin = "frt.pi05"
+plugin = "{self.plugin}"
 device = "cpu0"
 checkpoint = "{self.checkpoint}"
 [model.p.options]
@@ -417,6 +418,60 @@ model = "p"
         again = Client(port).infer(good)["actions"]
         self.assertEqual(again.data, first.data)
         self.assertIn("captures since ready: 0", self.stop())
+
+    def test_a_chunk_goes_on_from_what_is_left_of_the_last_one(self):
+        client = Client(self.serve())
+        good = self.observation()
+        plain = client.infer(good)
+        self.assertNotIn("network_actions", plain)
+        first = client.infer({**good, "rtc": {}})       # asks for the chunk as the network made it
+        self.assertEqual(first["actions"].data, plain["actions"].data)
+        network = first["network_actions"]
+        self.assertEqual((network.dtype, network.shape), ("<f4", [10, 32]))
+        rows = 32 * 4
+        left = Array("<f4", [6, 32], network.data[4 * rows:])       # four were executed
+
+        def answer(**rtc):
+            return client.infer({**good, "seed": 6, "rtc": {"prev": left, "delay": 2, **rtc}})["network_actions"].data
+        free = client.infer({**good, "seed": 6, "rtc": {}})["network_actions"].data
+        locked = answer(mode="locked")
+        self.assertEqual(locked[:2 * rows], left.data[:2 * rows])
+        self.assertNotEqual(locked[2 * rows:], free[2 * rows:])
+        guided = {answer(), answer(horizon=3), answer(schedule="ones"), answer(schedule="exp"),
+                  answer(max_guidance=1.0), locked, free}
+        self.assertEqual(len(guided), 7)
+        self.assertEqual(answer(mode="guided", schedule="linear", horizon=10), answer())
+        self.assertEqual(client.infer({**good, "rtc": {}})["network_actions"].data, network.data)   # none is left over
+        for rtc, word in (({"mode": "clean"}, "rtc_training_max_delay"), ({"mode": "loose"}, "guided, locked, clean"),
+                          ({"schedule": 1}, "is no text"), ({"max_guidance": -1.0}, "above 0"),
+                          ({"prev": "left"}, "is no number"), ({"prev": [[0.0], ["a"]]}, "is no array")):
+            with self.subTest(word):
+                self.refused(self.port, {**good, "rtc": {"prev": left, "delay": 2, **rtc}}, word)
+
+    def test_strengths_of_guidance_may_differ_from_step_to_step(self):
+        self.plugin = "frt.recap_cfg"
+        client = Client(self.serve("beta = 2"))
+
+        def answer(*rl):
+            return client.infer({**self.observation(), **({"rl": {"beta": rl[0]}} if rl else {})})["actions"].data
+        constant = answer(2.0)
+        self.assertEqual(answer(), constant)
+        for same in ([2.0], [2.0] * 10, Array.floats([2.0] * 10), [[2.0]] * 10, [2.0, 2.0]):
+            self.assertEqual(answer(same), constant)
+        others = {answer([3.0, 2.0]), answer([2.0, 3.0]), answer([2.0] * 9 + [1.0]), answer(1.0), constant}
+        self.assertEqual(len(others), 5)
+        self.assertEqual(answer([1.0, 1.0]), answer(1.0))
+        for beta, word in (([2.0] * 11, "11 steps"), ([[2.0, 2.0]], "2 branches"), ([2.0, 0.5], "0.5"), ([], "rl/beta"),
+                           ("much", "is no number")):
+            with self.subTest(word):
+                self.refused(self.port, {**self.observation(), "rl": {"beta": beta}}, word)
+        self.assertIn("captures since ready: 0", self.stop())
+
+    def test_a_state_that_is_a_list_is_an_array(self):
+        client = Client(self.serve())
+        good = self.observation()
+        self.assertEqual(client.infer({**good, "observation/state": [0.25] * 8})["actions"].data,
+                         client.infer(good)["actions"].data)
 
     def test_without_statistics_every_request_says_where_to_get_them(self):
         self.checkpoint = self.folder / "checkpoint"

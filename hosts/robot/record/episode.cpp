@@ -195,7 +195,7 @@ Json EpisodeRecord::meta_json() const {
           {"policy", meta_.policy},
           {"critic", meta_.critic},
           {"success", meta_.success},
-          {"beta", meta_.beta},
+          {"beta", to_json(meta_.guidance)},
           {"hz", meta_.hz},
           {"steps", meta_.steps},
           {"horizon", meta_.horizon},
@@ -320,7 +320,7 @@ EpisodeRecord EpisodeRecord::read(const std::filesystem::path& path) {
     m.policy = meta.at("policy");
     m.critic = meta.at("critic");
     m.success = meta.at("success");
-    m.beta = meta.at("beta");
+    m.guidance = strengths_from(meta.at("beta"));
     m.hz = meta.at("hz");
     m.steps = meta.at("steps");
     m.horizon = meta.at("horizon");

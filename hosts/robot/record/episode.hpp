@@ -29,6 +29,7 @@
 #include <string>
 #include <vector>
 
+#include "robot/guidance.hpp"
 #include "robot/record/npz.hpp"
 
 namespace frt::host {
@@ -37,7 +38,8 @@ struct EpisodeMeta {
   uint64_t episode = 0, seed = 0;
   std::string manifest, policy, critic, prompt, stop_reason;
   bool success = false;
-  double beta = 1, hz = 0;
+  GuidanceStrengths guidance;
+  double hz = 0;
   uint32_t steps = 0, horizon = 0, action_dim = 0, network_dim = 0;
   nlohmann::ordered_json fingerprints;  // what must be equal for the record to repeat
 };

@@ -89,6 +89,34 @@ std::string text_of(const Node& node, const std::string& name) {
   return std::string(node.bytes);
 }
 
+struct ChoiceName {
+  std::string_view name;
+  uint32_t value;
+};
+constexpr ChoiceName kModes[] = {{"guided", FRT_CONTINUE_GUIDED},
+                                 {"locked", FRT_CONTINUE_LOCKED},
+                                 {"clean", FRT_CONTINUE_CLEAN}};
+constexpr ChoiceName kSchedules[] = {{"linear", FRT_SCHEDULE_LINEAR},
+                                     {"exp", FRT_SCHEDULE_EXPONENTIAL},
+                                     {"ones", FRT_SCHEDULE_ONES},
+                                     {"zeros", FRT_SCHEDULE_ZEROS}};
+
+uint32_t choice(const Node& node, const std::string& name, std::span<const ChoiceName> choices) {
+  const std::string text = text_of(node, name);
+  std::string known;
+  for (const ChoiceName& each : choices) {
+    if (each.name == text) return each.value;
+    known += (known.empty() ? "" : ", ") + std::string(each.name);
+  }
+  refuse(name, "is '" + shown(text) + "'; expected one of " + known);
+}
+
+// Keys that are for this host: a mistake in one is never passed over.
+bool is_wish(const std::string& name) {
+  return name.starts_with("rl/") || name.starts_with("rtc/") || name == "noise" || name == "seed" ||
+         name == "num_steps" || name == "prompt_token_ids";
+}
+
 class Reader {
  public:
   Reader(const Message& message, WireRequest& out) : message_(message), out_(out) {}
@@ -106,6 +134,9 @@ class Reader {
 
  private:
   void read_value(const std::string& name, const Node& value) {
+    if (name == "rtc" || name.starts_with("rtc/")) {
+      if (!out_.continuation) out_.continuation.emplace();
+    }
     if (value.kind == Kind::kMap) {
       if (message_.find(value, "__ndarray__")) {
         out_.arrays.push_back(read_array(message_, value, name));
@@ -116,27 +147,65 @@ class Reader {
       } else {
         read_map(value, name);
       }
+    } else if (value.kind == Kind::kArray) {
+      read_list(name, value);
     } else if (name == "prompt") {
       out_.prompt = text_of(value, name);
-    } else if (name == "prompt_token_ids" && value.kind == Kind::kArray) {
-      read_ids(name, value);
+    } else if (name == "rtc/mode") {
+      out_.continuation->mode = choice(value, name, kModes);
+    } else if (name == "rtc/schedule") {
+      out_.continuation->schedule = choice(value, name, kSchedules);
     } else if (const auto number = number_of(value)) {
       WireArray array;
       array.name = name;
       array.dtype = FRT_DTYPE_F64;
       array.scalar = *number;
       out_.arrays.push_back(std::move(array));
+    } else if (is_wish(name) && value.kind != Kind::kNil) {
+      refuse(name, "is no number");
     }
   }
 
-  void read_ids(const std::string& name, const Node& value) {
-    uint32_t at = message_.index_of(value) + 1;
-    for (uint32_t i = 0; i < value.count; ++i) {
-      const Node& id = message_.at(at);
-      const auto number = count_of(id, INT32_MAX);
-      if (!number) refuse(name, "is no list of token ids");
-      out_.prompt_ids.push_back(static_cast<int32_t>(*number));
-      at = id.end;
+  // A list of numbers, or of lists of one shape, is an array.
+  void read_list(const std::string& name, const Node& list) {
+    WireArray array;
+    array.name = name;
+    array.dtype = FRT_DTYPE_F64;
+    std::vector<double>& values = out_.lists.emplace_back();
+    bool numbers = true;
+    const Node* level = &list;
+    for (; level->kind == Kind::kArray && array.rank < FRT_ARRAY_MAX_RANK; ++array.rank) {
+      array.shape[array.rank] = level->count;
+      if (level->count == 0) {
+        ++array.rank;
+        break;
+      }
+      level = &message_.at(message_.index_of(*level) + 1);
+    }
+    flatten(list, array, 0, values, numbers);
+    if (numbers) {
+      array.data = {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double)};
+      out_.arrays.push_back(std::move(array));
+    } else if (is_wish(name)) {
+      refuse(name, "is no array of numbers");
+    }
+  }
+  // The depth of recursion is the array's rank.
+  void flatten(const Node& node, const WireArray& array, uint32_t depth,
+               std::vector<double>& values, bool& numbers) {
+    if (depth == array.rank) {
+      const auto number = number_of(node);
+      numbers = numbers && number.has_value();
+      values.push_back(number.value_or(0));
+      return;
+    }
+    numbers = numbers && node.kind == Kind::kArray && node.count == array.shape[depth];
+    if (!numbers) return;
+    uint32_t at = message_.index_of(node) + 1;
+    for (uint32_t i = 0; i < node.count && numbers; ++i) {
+      const Node& value = message_.at(at);
+      flatten(value, array, depth + 1, values, numbers);
+      at = value.end;
     }
   }
 
@@ -158,6 +227,32 @@ double finite(const WireArray& array, uint64_t i) {
     refuse(array.name, "is not finite at index " + std::to_string(i));
   }
   return value;
+}
+
+GuidanceStrengths strengths_of(const WireArray& beta) {
+  if (beta.rank > 2 || beta.count() == 0) refuse(beta.name, "is no (steps) or (steps, branches)");
+  GuidanceStrengths strengths{{}, 1};
+  for (uint64_t i = 0; i < beta.count(); ++i) strengths.values.push_back(finite(beta, i));
+  if (beta.rank == 2) strengths.branches = static_cast<uint32_t>(beta.shape[1]);
+  return strengths;
+}
+
+void read_continuation(const WireRequest& request, WireContinuation& out) {
+  out.previous = request.find("rtc/prev");
+  if (out.previous) {
+    for (uint64_t i = 0; i < out.previous->count(); ++i) finite(*out.previous, i);
+  }
+  const auto rows = [&](const char* name, uint32_t& value) {
+    if (const WireArray* array = request.find(name)) {
+      value = static_cast<uint32_t>(whole(*array, 65535));
+    }
+  };
+  rows("rtc/delay", out.delay);
+  rows("rtc/horizon", out.execution_horizon);
+  if (const WireArray* cap = request.find("rtc/max_guidance")) {
+    if (cap->count() != 1 || !(finite(*cap, 0) > 0)) refuse(cap->name, "is no number above 0");
+    out.guidance_cap = cap->value(0);
+  }
 }
 
 double half_to_double(uint16_t half) {
@@ -235,7 +330,7 @@ WireRequest read_request(const Message& message) {
   if (const WireArray* steps = request.find("num_steps")) {
     request.steps = static_cast<uint32_t>(whole(*steps, 1000));
   }
-  if (const WireArray* beta = request.find("rl/beta")) request.beta = finite(*beta, 0);
+  if (const WireArray* beta = request.find("rl/beta")) request.guidance = strengths_of(*beta);
   if (const WireArray* positive = request.find("rl/positive")) {
     request.positive = whole(*positive, 1) != 0;
   }
@@ -249,16 +344,7 @@ WireRequest read_request(const Message& message) {
     }
   }
   request.has_noise = request.find("noise") != nullptr;
-  request.previous = request.find("rtc/prev");
-  if (request.previous) {
-    for (uint64_t i = 0; i < request.previous->count(); ++i) finite(*request.previous, i);
-  }
-  if (const WireArray* delay = request.find("rtc/delay")) {
-    request.delay = static_cast<uint32_t>(whole(*delay, 65535));
-  }
-  if (const WireArray* horizon = request.find("rtc/horizon")) {
-    request.execution_horizon = static_cast<uint32_t>(whole(*horizon, 65535));
-  }
+  if (request.continuation) read_continuation(request, *request.continuation);
   return request;
 }
 
@@ -283,24 +369,31 @@ std::vector<frt_array> to_arrays(const WireRequest& request, std::vector<std::st
   return arrays;
 }
 
-std::string write_reply(std::span<const double> actions, uint64_t width, double infer_ms,
-                        double server_ms, double previous_total_ms) {
-  const std::string_view data(reinterpret_cast<const char*>(actions.data()), actions.size_bytes());
+std::string write_reply(const WireReply& reply) {
+  const auto array = [](const char* dtype, auto values, uint64_t width, MessageWriter& out) {
+    out.ndarray(dtype, {values.size() / width, width},
+                {reinterpret_cast<const char*>(values.data()), values.size_bytes()});
+  };
+  const uint64_t rows = reply.actions.size() / reply.width;
   MessageWriter out;
-  out.map(3);
+  out.map(reply.network_actions.empty() ? 3 : 4);
   out.text("actions");
-  out.ndarray("<f8", {actions.size() / width, width}, data);
+  array("<f8", reply.actions, reply.width, out);
+  if (!reply.network_actions.empty()) {
+    out.text("network_actions");
+    array("<f4", reply.network_actions, reply.network_actions.size() / rows, out);
+  }
   out.text("policy_timing");
   out.map(1);
   out.text("infer_ms");
-  out.number(infer_ms);
+  out.number(reply.infer_ms);
   out.text("server_timing");
-  out.map(previous_total_ms < 0 ? 1 : 2);
+  out.map(reply.previous_total_ms < 0 ? 1 : 2);
   out.text("infer_ms");
-  out.number(server_ms);
-  if (previous_total_ms >= 0) {
+  out.number(reply.server_ms);
+  if (reply.previous_total_ms >= 0) {
     out.text("prev_total_ms");
-    out.number(previous_total_ms);
+    out.number(reply.previous_total_ms);
   }
   return out.take();
 }

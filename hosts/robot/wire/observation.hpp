@@ -2,21 +2,29 @@
 // observation.hpp - what an openpi client sends, as named arrays, and what it gets back.
 //
 // A request is a map: arrays under names that the model knows, and "prompt". Nested maps become
-// names with '/' ({"images": {"cam_high": ..}} is "images/cam_high"). What is no array, number or
-// text is ignored. Keys beyond openpi's: "noise", "num_steps", "seed", "prompt_token_ids", "rl"
-// {"beta", "positive"}, "rtc" {"prev", "delay", "horizon"}.
+// names with '/' ({"images": {"cam_high": ..}} is "images/cam_high"); lists of numbers are arrays
+// of f64. Anything else is ignored. Keys beyond openpi's:
+//
+//   noise, num_steps, seed, prompt_token_ids
+//   rl    {beta, positive}: beta is a strength, one per step, or (steps, branches)
+//   rtc   {prev, delay, horizon, mode, schedule, max_guidance}: real-time chunking, as
+//         frt_policy_previous; mode is "guided", "locked" or "clean", schedule "linear", "exp",
+//         "ones" or "zeros". `prev` is what is left of the last reply's "network_actions", which
+//         come with every reply to a request with `rtc`, be it empty.
 #pragma once
 
 #include <frt/observation.h>
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "robot/guidance.hpp"
 #include "robot/wire/message.hpp"
 
 namespace frt::host {
@@ -35,20 +43,32 @@ struct WireArray {
   double value(uint64_t i) const noexcept;
 };
 
-// One request, decoded. Views point into the message.
+// Real-time chunking; see frt_policy_previous.
+struct WireContinuation {
+  const WireArray* previous = nullptr;  // null: there is no chunk before
+  uint32_t mode = FRT_CONTINUE_GUIDED;
+  uint32_t schedule = FRT_SCHEDULE_LINEAR;
+  uint32_t delay = 0;
+  uint32_t execution_horizon = 0;  // 0: all rows
+  double guidance_cap = 0;         // 0: the model's
+};
+
+// One request, decoded; it may be moved, not copied. Views point into the message.
 struct WireRequest {
+  WireRequest() = default;
+  WireRequest(WireRequest&&) = default;
+  WireRequest& operator=(WireRequest&&) = default;
+
   std::vector<WireArray> arrays;
   std::optional<std::string> prompt;
   std::optional<uint64_t> seed;
   std::optional<uint32_t> steps;
-  std::optional<double> beta;
+  std::optional<GuidanceStrengths> guidance;
   std::optional<bool> positive;  // which advantage the prompt claims
   std::vector<int32_t> prompt_ids;
   bool has_noise = false;  // among the arrays
-  // Real-time chunking: what is left of the last chunk, the rows already under way, and how many
-  // rows are bound to it.
-  const WireArray* previous = nullptr;
-  uint32_t delay = 0, execution_horizon = 0;
+  std::optional<WireContinuation> continuation;
+  std::deque<std::vector<double>> lists;  // what arrays that came as lists point to
 
   // Null if there is none.
   const WireArray* find(std::string_view name) const noexcept;
@@ -61,9 +81,14 @@ WireRequest read_request(const Message& message);
 // for its type is copied into `aligned`.
 std::vector<frt_array> to_arrays(const WireRequest& request, std::vector<std::string>& aligned);
 
-// The reply of openpi's server: actions as f64 (rows, width), timings in milliseconds.
-// `previous_total_ms` < 0: the connection's first reply.
-std::string write_reply(std::span<const double> actions, uint64_t width, double infer_ms,
-                        double server_ms, double previous_total_ms);
+// The reply of openpi's server.
+struct WireReply {
+  std::span<const double> actions;           // (rows, width)
+  uint64_t width = 0;                        // values per action
+  std::span<const float> network_actions{};  // (rows, any width); empty: not sent
+  double infer_ms = 0, server_ms = 0;
+  double previous_total_ms = -1;  // < 0: the connection's first reply
+};
+std::string write_reply(const WireReply& reply);
 
 }  // namespace frt::host

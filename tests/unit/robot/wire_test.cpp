@@ -79,7 +79,8 @@ TEST_CASE("an observation has the bytes that openpi's client sends, and is read 
 
 TEST_CASE("a reply is actions in f64 and timings, in openpi's order") {
   const double actions[2] = {0.5, -1};
-  const std::string bytes = write_reply(actions, 2, 1.5, 2.5, -1);
+  const WireReply reply = {.actions = actions, .width = 2, .infer_ms = 1.5, .server_ms = 2.5};
+  const std::string bytes = write_reply(reply);
   Message message;
   message.parse(bytes);
   const auto* array = message.find(message.root(), "actions");
@@ -89,10 +90,23 @@ TEST_CASE("a reply is actions in f64 and timings, in openpi's order") {
   const auto* timing = message.find(message.root(), "server_timing");
   CHECK(number_of(*message.find(*timing, "infer_ms")) == 2.5);
   CHECK(message.find(*timing, "prev_total_ms") == nullptr);
-  const std::string second = write_reply(actions, 2, 1.5, 2.5, 7);
+  WireReply later = reply;
+  later.previous_total_ms = 7;
+  const std::string second = write_reply(later);
   message.parse(second);
   timing = message.find(message.root(), "server_timing");
   CHECK(number_of(*message.find(*timing, "prev_total_ms")) == 7.0);
+  CHECK(message.find(message.root(), "network_actions") == nullptr);
+
+  const float network[3] = {1, 2, 3};
+  later.network_actions = network;
+  const std::string third = write_reply(later);
+  message.parse(third);
+  array = message.find(message.root(), "network_actions");
+  REQUIRE(array);
+  CHECK(message.find(*array, "dtype")->bytes == "<f4");
+  CHECK(message.find(*array, "data")->bytes.size() == 12);
+  CHECK(message.find(message.root(), "policy_timing"));
 }
 
 TEST_CASE("integers of every size are read and written in the shortest form") {
@@ -150,12 +164,92 @@ TEST_CASE("nested maps become names with slashes, scalars and ids are understood
   CHECK(request.find("gripper")->value(0) == 0.25);
   CHECK(request.seed == 7u);
   CHECK(request.steps == 4u);
-  CHECK(request.beta == 1.5);
+  CHECK(request.guidance == GuidanceStrengths{{1.5}, 1});
   CHECK(request.prompt_ids == std::vector<int32_t>{2, 108});
   std::vector<std::string> aligned;
   for (const frt_array& array : to_arrays(request, aligned)) {
     CHECK(reinterpret_cast<uintptr_t>(array.data) % (frt::dtype_bits(array.dtype) / 8) == 0);
   }
+}
+
+namespace {
+
+// {name: {key: what `value` writes}}
+template <class Write>
+WireRequest request_of(const char* name, const char* key, Write&& value, std::string& bytes,
+                       Message& message) {
+  MessageWriter out;
+  out.map(1);
+  out.text(name);
+  out.map(1);
+  out.text(key);
+  value(out);
+  bytes = out.take();
+  message.parse(bytes);
+  return read_request(message);
+}
+
+}  // namespace
+
+TEST_CASE("lists of numbers are arrays, and strengths of guidance may be lists") {
+  std::string bytes;
+  Message message;
+  const auto list = [](MessageWriter& out, std::initializer_list<double> values) {
+    out.array(static_cast<uint32_t>(values.size()));
+    for (const double value : values) out.number(value);
+  };
+  const auto steps = [&](MessageWriter& out) { list(out, {2.5, 1}); };
+  const WireRequest schedule = request_of("rl", "beta", steps, bytes, message);
+  CHECK(schedule.guidance == GuidanceStrengths{{2.5, 1}, 1});
+  const auto table = [&](MessageWriter& out) {
+    out.array(1);
+    list(out, {2.5, 1.5});
+  };
+  const WireRequest branches = request_of("rl", "beta", table, bytes, message);
+  CHECK(branches.guidance == GuidanceStrengths{{2.5, 1.5}, 2});
+  const WireRequest state = request_of("observation", "state", table, bytes, message);
+  const WireArray* array = state.find("observation/state");
+  REQUIRE(array);
+  CHECK(array->rank == 2);
+  CHECK(array->shape[1] == 2);
+  CHECK(array->value(1) == 1.5);
+  const auto ragged = [&](MessageWriter& out) {
+    out.array(2);
+    list(out, {2.5, 1.5});
+    list(out, {2.5});
+  };
+  CHECK(request_of("extra", "things", ragged, bytes, message).arrays.empty());
+  CHECK_THROWS_WITH_AS(request_of("rl", "beta", ragged, bytes, message),
+                       doctest::Contains("rl/beta"), frt::Error);
+  const auto none = [&](MessageWriter& out) { out.array(0); };
+  CHECK_THROWS_WITH_AS(request_of("rl", "beta", none, bytes, message), doctest::Contains("rl/beta"),
+                       frt::Error);
+  const auto word = [&](MessageWriter& out) { out.text("much"); };
+  CHECK_THROWS_WITH_AS(request_of("rl", "beta", word, bytes, message), doctest::Contains("number"),
+                       frt::Error);
+}
+
+TEST_CASE("a wish for real-time chunking has its mode and schedule by name") {
+  std::string bytes;
+  Message message;
+  const auto text = [](const char* word) { return [word](MessageWriter& out) { out.text(word); }; };
+  const WireRequest locked = request_of("rtc", "mode", text("locked"), bytes, message);
+  REQUIRE(locked.continuation);
+  CHECK(locked.continuation->mode == FRT_CONTINUE_LOCKED);
+  CHECK(locked.continuation->previous == nullptr);
+  const WireRequest ones = request_of("rtc", "schedule", text("ones"), bytes, message);
+  CHECK(ones.continuation->schedule == FRT_SCHEDULE_ONES);
+  CHECK_THROWS_WITH_AS(request_of("rtc", "mode", text("loose"), bytes, message),
+                       doctest::Contains("guided, locked, clean"), frt::Error);
+  const auto zero = [](MessageWriter& out) { out.number(0); };
+  CHECK_THROWS_WITH_AS(request_of("rtc", "max_guidance", zero, bytes, message),
+                       doctest::Contains("above 0"), frt::Error);
+  MessageWriter empty;
+  empty.map(1);
+  empty.text("rtc");
+  empty.map(0);
+  message.parse(empty.bytes());
+  CHECK(read_request(message).continuation);
 }
 
 TEST_CASE("what breaks the protocol is refused with a reason") {
