@@ -273,6 +273,9 @@ std::function<ExitCode()> add_bench_policy(App& app, CLI::App& command) {
   command.add_option("-o,--output", options->output, "Format on stdout")
       ->check(CLI::IsMember({"md", "json"}))
       ->capture_default_str();
+  command.footer(
+      "Example:\n"
+      "  frt-host bench policy hosts/manifests/bench-pi05.toml --views 2 --prompt 30");
   return [&app, options] { return bench_policy(app, *options); };
 }
 

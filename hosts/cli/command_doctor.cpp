@@ -29,8 +29,11 @@ struct Finding {
   std::string subject;
   Verdict verdict = Verdict::kOk;
   std::string fact;
-  std::string advice;  // empty when ok
+  std::string advice;   // empty when ok
+  bool detail = false;  // one of many: not for the table
 };
+
+constexpr std::size_t kShownFacts = 6;  // of a device, those that need no advice
 
 const char* verdict_name(Verdict verdict) {
   return verdict == Verdict::kOk ? "ok" : verdict == Verdict::kNote ? "note" : "PROBLEM";
@@ -117,10 +120,11 @@ void check_devices(App& app, std::vector<Finding>& findings) {
                                     format_bytes(device.info.memory_free),
                                     format_bytes(device.info.memory_total), device.info.detail),
                         ""});
+    std::size_t plain = 0;
     for (const SurveyedFact& fact : device.facts) {
       findings.push_back({subject + " " + fact.subject,
                           fact.advice.empty() ? Verdict::kOk : Verdict::kNote, fact.fact,
-                          fact.advice});
+                          fact.advice, fact.advice.empty() && ++plain > kShownFacts});
     }
   }
   for (const SurveyedPlugin& plugin : survey.plugins) {
@@ -161,12 +165,17 @@ ExitCode doctor(App& app, bool as_json) {
     fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   } else {
     Table table({"", "subject", "fact"});
+    std::size_t details = 0;
     for (const Finding& finding : findings) {
+      details += finding.detail ? 1 : 0;
+      if (finding.detail) continue;
       table.add({verdict_name(finding.verdict), finding.subject,
                  finding.fact + (finding.advice.empty() ? "" : "  -> " + finding.advice)});
     }
-    fmt::print("{}{}\n", table.render(TableFormat::kAligned),
-               healthy ? "no problem found" : "there are problems, see above");
+    fmt::print(
+        "{}{}{}\n", table.render(TableFormat::kAligned),
+        details ? fmt::format("and {} more facts of devices: --json has them\n", details) : "",
+        healthy ? "no problem found" : "there are problems, see above");
   }
   return healthy ? ExitCode::kOk : ExitCode::kFailed;
 }

@@ -308,6 +308,10 @@ void add_handoff_command(App& app) {
       ->capture_default_str();
   command->add_option("--seed", options->seed, "Of the world and the noise")->capture_default_str();
   command->add_flag("--json", options->json, "One JSON object on stdout");
+  command->footer(
+      "Examples:\n"
+      "  frt-host handoff hosts/manifests/handoff.toml\n"
+      "  frt-host handoff hosts/manifests/reach.toml --interrupts 20    # a list plans");
   app.add_command(command, [&app, options] { return run(app, *options); });
 }
 

@@ -105,6 +105,10 @@ void add_replay_command(App& app) {
       ->type_name("FILE");
   command->add_flag("--anyway", options->anyway, "Also with another model, plugin or backend");
   command->add_flag("--json", options->json, "As JSON");
+  command->footer(
+      "Example:\n"
+      "  frt-host replay episodes/episode_000000.npz\n\n"
+      "Exit status: 0 the same, bit for bit; 1 not the same.");
   app.add_command(command, [&app, options] { return replay(app, *options); });
 }
 

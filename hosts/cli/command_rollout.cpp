@@ -243,7 +243,11 @@ void add_rollout_command(App& app) {
   command->add_flag("--realtime", options->realtime,
                     "Keep the tick rate (hz) instead of simulating");
   command->add_flag("--json", options->json, "One JSON object on stdout");
-  command->footer("Keys while it runs: END or q ends an episode, t takes over and gives back.");
+  command->footer(
+      "Examples:\n"
+      "  frt-host rollout hosts/manifests/reach.toml --picture reach.svg\n"
+      "  frt-host rollout hosts/manifests/reach.toml --realtime --record episodes\n\n"
+      "Keys while it runs: END or q ends an episode, t takes over and gives back.");
   app.add_command(command, [&app, options] { return run(app, *options); });
 }
 

@@ -80,6 +80,10 @@ void add_serve_command(App& app) {
   command->add_option("--model", options->model, "Which model of the manifest")->type_name("NAME");
   command->add_option("--listen", options->listen, "Address and port; port 0: any that is free")
       ->type_name("ADDRESS:PORT");
+  command->footer(
+      "Example:\n"
+      "  frt-host serve hosts/manifests/reach.toml --listen 0.0.0.0:8000\n\n"
+      "GET /healthz and /metrics answer on the same port; ctrl-C ends it and prints the counters.");
   app.add_command(command, [&app, options] { return serve(app, *options); });
 }
 

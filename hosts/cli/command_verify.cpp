@@ -146,6 +146,10 @@ void add_verify_command(App& app) {
   command->add_option("--model", options->model, "Which model of the manifest")->type_name("NAME");
   command->add_flag("--only-failed", options->only_failures, "Show only comparisons that failed");
   command->add_flag("--json", options->json, "One JSON object");
+  command->footer(
+      "Example:\n"
+      "  frt-host verify hosts/manifests/demo.toml --goldens tests/fixtures/demo\n\n"
+      "Exit status: 0 every comparison passed, 1 one failed or none could be made.");
   app.add_command(command, [&app, options] { return verify(app, *options); });
 }
 

@@ -63,6 +63,12 @@ max_context = 512
         self.assertEqual((distance["verdict"], distance["fact"]), ("ok", "384400 km"))
         signal = facts["device frt.test.far:0 signal"]
         self.assertEqual((signal["verdict"], signal["advice"]), ("note", "turn the dish"))
+        self.assertIn("device frt.test.far:0 crater 19", facts)
+        table = self.check(OK, "doctor", "--plugin-dir", FAR).stdout        # many are not for a table
+        self.assertRegex(table, "distance +384400 km")
+        self.assertIn("signal", table)
+        self.assertNotIn("crater 19", table)
+        self.assertRegex(table, r"and \d+ more facts of devices: --json has them")
 
     def test_weights_that_do_not_fit_say_what_is_needed_and_what_is_there(self):
         manifest = self.model_manifest("synthetic:qwen3.6-tiny", options="max_context = 64",

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recorded episodes as a LeRobot dataset: tools/lerobot-dataset, its files, and lerobot itself where there is one."""
+"""Recorded episodes in the hands of others: as a LeRobot dataset (tools/lerobot-dataset, its files, and lerobot itself
+where there is one), and as MCAP."""
 import json
 import os
 import subprocess
@@ -26,6 +27,31 @@ print(json.dumps({
     "columns": sorted(table.column_names), "features": sorted(info["features"]), "equal": marks, "info": info,
     "frames": table.num_rows, "tasks": parquet.read_table(out / "meta/tasks.parquet").num_rows, "stats": stats,
     "png": all(image["bytes"].startswith(b"\x89PNG") for image in table["observation.images.image_base_0_rgb"].to_pylist())}))
+"""
+
+# Reads an MCAP file with the format's own library, which checks every CRC, and compares it with the record beside it.
+MCAP = r"""
+import base64, json, pathlib, sys
+import numpy as np
+from mcap.reader import make_reader
+path = pathlib.Path(sys.argv[1])
+source = np.load(path.with_suffix(".npz"))
+topics, schemas = {}, {}
+with path.open("rb") as file:
+    reader = make_reader(file, validate_crcs=True)
+    statistics = reader.get_summary().statistics
+    for schema, channel, message in reader.iter_messages():
+        topics.setdefault(channel.topic, []).append(json.loads(message.data))
+        schemas[channel.topic] = (schema.name, schema.encoding, channel.message_encoding)
+images = [base64.b64decode(image["data"]) for image in topics["/image/base_0_rgb"]]
+print(json.dumps({
+    "messages": statistics.message_count == sum(map(len, topics.values())),
+    "schema": schemas["/image/base_0_rgb"],
+    "actions": [a["action"] for a in topics["/action"]] == source["tick_action"].tolist(),
+    "images": images == [image.tobytes() for image in source["obs/image/base_0_rgb"]],
+    "chunks": [c["actions"] for c in topics["/chunk"]] == source["actions"].tolist(),
+    "values": [v["value"] for v in topics["/value"]] == source["values"].astype(float).tolist(),
+    "prompt": topics["/episode"][0]["prompt"] == bytes(source["prompt"]).decode()}))
 """
 
 # The same with LeRobot's own reader.
@@ -76,6 +102,14 @@ class Datasets(HostTest):
         image = stats["observation.images.image_base_0_rgb"]
         self.assertEqual([len(image["mean"]), len(image["mean"][0]), len(image["mean"][0][0])], [3, 1, 1])
         self.assertTrue(all(0 <= channel[0][0] <= 1 for channel in image["max"]))
+
+    def test_the_mcap_library_reads_what_the_record_holds(self):
+        python = python_with(self, "mcap-reader", "mcap==1.6.0", "numpy==2.2.6")
+        manifest = SOURCE / "hosts/manifests/reach.toml"
+        self.check(OK, "-q", "rollout", manifest, "-n", 1, "--record", "records", "--json")
+        report = json.loads(self.run_python(python, "-c", MCAP, "records/episode_000000.mcap"))
+        self.assertEqual(report.pop("schema"), ["foxglove.RawImage", "jsonschema", "json"])
+        self.assertEqual(set(report.values()), {True}, report)
 
     @unittest.skipUnless(os.environ.get("FRT_LEROBOT_PYTHON"), "FRT_LEROBOT_PYTHON names no Python with lerobot")
     def test_lerobot_opens_it(self):

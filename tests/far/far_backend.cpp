@@ -552,6 +552,9 @@ frt_status report(frt_plugin, uint32_t, void* self,
                                 const char* advice),
                   frt_error*) {
   found(self, "distance", "384400 km", "");
+  for (int i = 0; i < 20; ++i) {
+    found(self, ("crater " + std::to_string(i)).c_str(), "dusty", "");
+  }
   found(self, "signal", "weak", "turn the dish");
   return FRT_OK;
 }

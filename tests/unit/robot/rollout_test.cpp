@@ -19,6 +19,7 @@
 #include <new>
 #include <vector>
 
+#include "robot/handoff.hpp"
 #include "robot/reach/world.hpp"
 #include "robot/rollout.hpp"
 
@@ -172,6 +173,60 @@ TEST_CASE("between chunks a tick allocates nothing, in simulated and in real tim
     if (!realtime) CHECK(compared > 20);
     CHECK(deployment.context().counters().captures_since_ready == 0);
   }
+}
+
+namespace {
+
+// The reaching task, which notes what was allocated before each action and each look.
+class CountingWorld : public Environment {
+ public:
+  CountingWorld() { between_ticks.reserve(1000); }
+  void reset(uint64_t seed) override { world_.reset(seed); }
+  const frt_observation& observe() override {
+    looked_ = true;
+    return world_.observe();
+  }
+  std::span<const uint8_t> images() const override { return world_.images(); }
+  std::span<const float> state() const override { return world_.state(); }
+  uint32_t action_dim() const override { return world_.action_dim(); }
+  void apply(std::span<const double> action) override {
+    const uint64_t now = allocations.load();
+    if (!looked_) between_ticks.push_back(now - last_);
+    looked_ = false;
+    last_ = now;
+    world_.apply(action);
+  }
+  bool operator_action(std::span<double> action) override { return world_.operator_action(action); }
+  bool succeeded() const override { return world_.succeeded(); }
+  bool over() const override { return world_.over(); }
+  const std::string& instruction() const override { return world_.instruction(); }
+
+  std::vector<uint64_t> between_ticks;  // without a look between them
+
+ private:
+  ReachWorld world_;
+  uint64_t last_ = 0;
+  bool looked_ = true;
+};
+
+}  // namespace
+
+TEST_CASE("a tick of the hand-off allocates nothing, while it waits for interrupts, too") {
+  const Deployment deployment;
+  const PolicyModel policy = deployment.policy();
+  PolicyRunner runner(policy);
+  CountingWorld world;
+  HandoffOptions options;
+  options.ticks.hz = 500;
+  options.ticks.execute = kExecute;
+  options.seconds = 0.2;
+  SubgoalMailbox mailbox;
+  Handoff handoff(runner, world, mailbox, options);
+  const HandoffResult result = handoff.run();
+  CHECK(result.ticks == 100);
+  CHECK(world.between_ticks.size() > 50);
+  for (const uint64_t count : world.between_ticks) CHECK(count == 0);
+  CHECK(deployment.context().counters().captures_since_ready == 0);
 }
 
 TEST_CASE("an episode after others is the same as before them, bit for bit") {
