@@ -5,6 +5,7 @@
 #include <frt/ops/linear.h>
 
 #include <array>
+#include <cstring>
 
 #include "check.hpp"
 #include "refusal.hpp"
@@ -75,12 +76,37 @@ void linear(Case& c, const Packing& packing, const Types& types, const Shape& sh
   c.compare(y, tolerance(types), count ? Untouched::kIgnore : Untouched::kLeave);
 }
 
-// x in a row of its own, and among others: the same bits.
+// `run` of some rows alone and of all kMostAlike: the same bits in `y`.
+template <class Run>
+void same_bits(const Tensor& y, int32_t outputs, const Run& run) {
+  run(0, kMostAlike);
+  const std::vector<std::byte> together = y.result[0];
+  const auto bytes = static_cast<std::size_t>(dtype_bits(y.dtype) / 8);
+  for (const auto& [first, rows] : {std::pair{0, 1}, {5, 1}, {15, 1}, {3, 2}, {8, 4}, {2, 9}}) {
+    run(first, rows);
+    std::string where;
+    int32_t different = 0;
+    for (int32_t i = first * outputs; i < (first + rows) * outputs; ++i) {
+      const std::size_t at = static_cast<std::size_t>(i) * bytes;
+      if (std::memcmp(y.result[0].data() + at, together.data() + at, bytes) == 0) continue;
+      if (++different == 1) {
+        where = "row " + std::to_string(i / outputs) + ", output " + std::to_string(i % outputs);
+      }
+    }
+    if (different > 0) {
+      Case::fail("rows " + std::to_string(first) + " to " + std::to_string(first + rows - 1) +
+                 " differ from the same rows among " + std::to_string(kMostAlike) + " in " +
+                 std::to_string(different) + " values, first in " + where);
+    }
+  }
+}
+
+// x in a row of its own, and among others.
 void alike(Case& c, const Packing& packing, const Types& types, int32_t outputs, int32_t inputs) {
   Tensor& x = c.normal("x", types.x, int64_t{kMostAlike} * inputs);
   Tensor& y = c.output("y", types.y, int64_t{kMostAlike} * outputs);
   const Weight weight = c.weight("weight", packing, outputs, inputs);
-  const auto run = [&](int32_t first, int32_t rows) {
+  same_bits(y, outputs, [&](int32_t first, int32_t rows) {
     c.run<frt_linear_args>(FRT_OP_LINEAR, types.x, FRT_WEIGHT_BIT(packing.format),
                            [&](frt_linear_args& args, const At& at) {
                              args.x_dtype = types.x;
@@ -92,18 +118,8 @@ void alike(Case& c, const Packing& packing, const Types& types, int32_t outputs,
                              args.y = at(y, int64_t{first} * outputs);
                              args.y_stride = outputs;
                            });
-    return y.result[0];
-  };
-  const std::vector<std::byte> together = run(0, kMostAlike);
-  const auto row_bytes = static_cast<std::ptrdiff_t>(outputs * (dtype_bits(types.y) / 8));
-  for (const auto& [first, rows] : {std::pair{0, 1}, {5, 1}, {15, 1}, {3, 2}, {8, 4}, {2, 9}}) {
-    const std::vector<std::byte> few = run(first, rows);
-    if (!std::equal(few.begin() + first * row_bytes, few.begin() + (first + rows) * row_bytes,
-                    together.begin() + first * row_bytes)) {
-      Case::fail("rows " + std::to_string(first) + " to " + std::to_string(first + rows - 1) +
-                 " differ from the same rows among " + std::to_string(kMostAlike));
-    }
-  }
+    c.compare(y, tolerance(types));
+  });
 }
 
 // ---- groups -------------------------------------------------------------------------------------
@@ -211,6 +227,50 @@ void norm_gate_up(Case& c, frt_dtype dtype, const Norm& norm, int32_t rows, int3
                                });
   compare_before(c, tensors, dtype, Untouched::kLeave);
   c.compare(h, tolerance_of(dtype));
+}
+
+// Parts of equal size, three of them, and gate and up, with no norm before them.
+void groups_alike(Case& c, const Packing& packing, int32_t outputs, int32_t inputs) {
+  Tensor& x = c.normal("x", FRT_DTYPE_BF16, int64_t{kMostAlike} * inputs);
+  Tensor& working = c.output("gate", FRT_DTYPE_BF16, int64_t{kMostAlike} * outputs);
+  std::vector<Weight> weights;
+  std::vector<const Tensor*> made;
+  for (const char* name : {"0", "1", "2"}) {
+    weights.push_back(c.weight(std::string("weight ") + name, packing, outputs, inputs));
+    made.push_back(
+        &c.output(std::string("y ") + name, FRT_DTYPE_BF16, int64_t{kMostAlike} * outputs));
+  }
+  const auto rows_of = [&](auto& args, const At& at, int32_t first, int32_t rows) {
+    args.dtype = FRT_DTYPE_BF16;
+    args.rows = rows;
+    args.x = at(x, int64_t{first} * inputs);
+  };
+  same_bits(*made[1], outputs, [&](int32_t first, int32_t rows) {
+    std::array<frt_linear_part, 3> parts{};
+    c.run<frt_norm_linears_args>(
+        FRT_OP_NORM_LINEARS, FRT_DTYPE_BF16, FRT_WEIGHT_BIT(packing.format),
+        [&](frt_norm_linears_args& args, const At& at) {
+          rows_of(args, at, first, rows);
+          for (std::size_t i = 0; i < parts.size(); ++i) {
+            parts[i] = {Case::at(weights[i], at), at(*made[i], int64_t{first} * outputs), outputs};
+          }
+          args.part_count = 3;
+          args.parts = parts.data();
+        });
+    for (const Tensor* y : made) c.compare(*y, kBf16);
+  });
+  same_bits(*made[0], outputs, [&](int32_t first, int32_t rows) {
+    c.run<frt_norm_gate_up_args>(FRT_OP_NORM_GATE_UP, FRT_DTYPE_BF16,
+                                 FRT_WEIGHT_BIT(packing.format),
+                                 [&](frt_norm_gate_up_args& args, const At& at) {
+                                   rows_of(args, at, first, rows);
+                                   args.gate_weight = Case::at(weights[0], at);
+                                   args.up_weight = Case::at(weights[1], at);
+                                   args.gate = at(working, int64_t{first} * outputs);
+                                   args.h = at(*made[0], int64_t{first} * outputs);
+                                 });
+    c.compare(*made[0], kBf16);
+  });
 }
 
 // ---- refusals -----------------------------------------------------------------------------------
@@ -374,16 +434,27 @@ void add_linears(Suite& suite) {
     for (const int32_t row_count : {0, 1, 5, 99}) {
       add(packing, kTypes[0], {6, 70, 384, 0, 0, false, row_count});
     }
-    for (const Types& types : {kTypes[0], kTypes[2]}) {
-      for (const auto& [outputs, inputs] : {std::pair{48, 2048}, {130, 4096}, {7, 80}}) {
+    for (const Types& types : {kTypes[0], kTypes[1], kTypes[2]}) {
+      for (const auto& [outputs, inputs] :
+           {std::pair{48, 2048}, {130, 4096}, {7, 80}, {2500, 1104}}) {
+        if (outputs > 130 && packing.format != FRT_WEIGHT_BF16) continue;
         suite.add(std::string(FRT_OP_LINEAR) + " alike " + packing.name + " " +
-                      dtype_name(types.x) + " " + std::to_string(outputs) + "x" +
-                      std::to_string(inputs),
+                      dtype_name(types.x) + " to " + dtype_name(types.y) + " " +
+                      std::to_string(outputs) + "x" + std::to_string(inputs),
                   [=, outputs = outputs, inputs = inputs](Case& c) {
                     alike(c, packing, types, outputs, inputs);
                   });
       }
     }
+  }
+  // So many outputs that every processor has some, and more rows than half of the tensor cores'
+  // columns.
+  for (const Types& types : {kTypes[0], kTypes[1]}) {
+    const Packing& bf16 = all_packings().front();
+    add(bf16, types, {9, 2113, 264, 0, 3});
+    add(bf16, types, {13, 2200, 1096, 8, 0, true});
+    add(bf16, types, {16, 2500, 640, 0, 0, false, 11});
+    add(bf16, types, {16, 8471, 136});
   }
   // Large and small values of x: nothing of it may be lost in a narrower type.
   for (const Packing& packing : all_packings()) {
@@ -465,6 +536,16 @@ void add_groups(Suite& suite) {
       add_gate(dtype, norms[0], 4, 80, 13, packing, packing);
     }
     add_gate(FRT_DTYPE_BF16, norms[4], 2, 5120, 272, packing, packing);
+  }
+  for (const Packing& packing : all) {
+    for (const auto& [outputs, inputs] : {std::pair{96, 1280}, {1000, 512}, {2200, 1040}}) {
+      if (outputs > 96 && packing.format != FRT_WEIGHT_BF16) continue;
+      suite.add(std::string(FRT_OP_NORM_LINEARS) + ", " + FRT_OP_NORM_GATE_UP + " alike " +
+                    packing.name + " " + std::to_string(outputs) + "x" + std::to_string(inputs),
+                [=, outputs = outputs, inputs = inputs](Case& c) {
+                  groups_alike(c, packing, outputs, inputs);
+                });
+    }
   }
   add_gate(FRT_DTYPE_BF16, norms[2], 4, 256, 48, all[0], all[9]);
   add_gate(FRT_DTYPE_BF16, norms[1], 1, 256, 48, all[2], all[3]);

@@ -52,13 +52,8 @@ void norm_before(Stream& stream, const Args& args, int32_t cols) {
   run_operator(stream, FRT_OP_ADD_RMS_NORM, norm);
 }
 
-bool narrow(std::span<const Product> products) {
-  const int32_t rows = products.front().rows;
-  return rows <= kNarrowRows && (rows < kStreamRows || !wide_streams(products));
-}
-
 void multiply(Stream& stream, std::span<const Product> products) {
-  if (narrow(products)) {
+  if (products.front().rows <= kNarrowRows) {
     narrow_products(stream, products);
   } else {
     wide_products(stream, products);
@@ -144,10 +139,7 @@ void norm_gate_up(Stream& stream, const frt_norm_gate_up_args& args) {
   const int32_t width = args.gate_weight.rows;
   norm_before(stream, args, args.gate_weight.cols);
   const Product gate = normed_product(args, args.gate_weight, args.h, width);
-  if (narrow({&gate, 1}) ? narrow_gate_up(stream, gate, args.up_weight)
-                         : wide_gate_up(stream, gate, args.up_weight)) {
-    return;
-  }
+  if (gate.rows <= kNarrowRows && narrow_gate_up(stream, gate, args.up_weight)) return;
   check.pointer("gate", args.gate);
   const std::array<Product, 2> products = {normed_product(args, args.gate_weight, args.gate, width),
                                            normed_product(args, args.up_weight, args.h, width)};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Narrow products: which kernel takes which, and the launches of the streaming one. What is chosen
-// depends on weights and addresses, never on the number of rows, so that a row's bits do not.
+// depends on weights and addresses, not on the number of rows, so that a row's bits do not; but for
+// the choice between two kernels that give the same bits.
 #include "linear_narrow.hpp"
 
 #include <algorithm>
@@ -33,6 +34,18 @@ bool make_part(const Product& product, NarrowPart& part) {
   return true;
 }
 
+// From here on x takes so much of the ring's room that the other kernel is faster, where tiles are
+// enough for it.
+constexpr int32_t kMoreRows = 9;
+
+bool more_is_faster(const Product& product, const NarrowArgs& args, const NarrowPlan& plan,
+                    const NarrowDevice& device) {
+  const auto plain = [](const NarrowPart& part) { return part.kind == NarrowKind::kBf16; };
+  return product.rows >= kMoreRows &&
+         std::all_of(args.parts, args.parts + args.part_count, plain) &&
+         (args.tiles >= device.multiprocessors || plan.rows < product.rows);
+}
+
 // Launches the parts of `args` for all rows of `product`; false where not even one row fits.
 bool stream_parts(Stream& stream, const Product& product, NarrowArgs& args) {
   const NarrowDevice device = narrow_device(stream);
@@ -42,7 +55,14 @@ bool stream_parts(Stream& stream, const Product& product, NarrowArgs& args) {
   const auto plan_from = [&](int32_t first) {
     return plan_narrow(args, product.rows - first, device);
   };
-  if (plan_from(0).rows == 0) return false;
+  const NarrowPlan whole = plan_from(0);
+  if (whole.rows == 0) return false;
+  if (more_is_faster(product, args, whole, device)) {
+    args.rows = product.rows;
+    args.x = product.x;
+    launch_narrow_more(stream, args);
+    return true;
+  }
   for (int32_t first = 0; first < product.rows;) {
     const NarrowPlan plan = plan_from(first);
     NarrowArgs launched = args;

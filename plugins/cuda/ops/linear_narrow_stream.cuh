@@ -194,20 +194,8 @@ __device__ __forceinline__ void multiply_chunks(RingPlace& ring, Copies& copies,
 
 // ---- y ----------------------------------------------------------------------------------------
 
-// The finished sum of row m of a tile and row n of x; all lanes of a warp together.
-__device__ __forceinline__ void finish(const NarrowArgs& a, const NarrowPart& part, int local,
-                                       int n, int m, int active, float value) {
-  int row = local * 16 + m;
-  bool store = n < active && row < part.rows;
-  if (a.gated) {
-    // As the composition: both are rounded before.
-    if (!part.y_float) value = to_float(from_float<bf16>(value));
-    const float up = __shfl_down_sync(~0u, value, 8);
-    value = silu(value) * up;
-    row = local * 8 + m;
-    store = n < active && m < 8 && row < part.rows;
-  }
-  if (!store) return;
+// Output `row` of row n of x.
+__device__ __forceinline__ void store_y(const NarrowPart& part, int n, int row, float value) {
   const int64_t place = n * part.y_stride + row;
   if (part.y_float) {
     float* const y = static_cast<float*>(part.y) + place;
@@ -216,6 +204,27 @@ __device__ __forceinline__ void finish(const NarrowArgs& a, const NarrowPart& pa
     bf16* const y = static_cast<bf16*>(part.y) + place;
     *y = from_float<bf16>(part.accumulate ? to_float(*y) + value : value);
   }
+}
+
+// As the composition: both are rounded before.
+__device__ __forceinline__ float rounded_sum(const NarrowPart& part, float value) {
+  return part.y_float ? value : to_float(from_float<bf16>(value));
+}
+__device__ __forceinline__ float gated_value(const NarrowPart& part, float gate, float up) {
+  return silu(rounded_sum(part, gate)) * rounded_sum(part, up);
+}
+
+// The finished sum of row m of a tile and row n of x; all lanes of a warp together.
+__device__ __forceinline__ void finish(const NarrowArgs& a, const NarrowPart& part, int local,
+                                       int n, int m, int active, float value) {
+  int row = local * 16 + m;
+  bool store = n < active && row < part.rows;
+  if (a.gated) {
+    value = gated_value(part, value, __shfl_down_sync(~0u, value, 8));
+    row = local * 8 + m;
+    store = n < active && m < 8 && row < part.rows;
+  }
+  if (store) store_y(part, n, row, value);
 }
 
 // ---- the kernel -------------------------------------------------------------------------------

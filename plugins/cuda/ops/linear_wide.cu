@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of many rows, y = x W^T: which way each one takes.
 //
-//   bf16 x, BF16 weights      few rows, or not so few of several products: streamed in one kernel
+//   bf16 x, BF16 weights      not so few rows of several products: streamed in one kernel
 //                             (linear_chunk.cu); more through cuBLASLt; our own tiles where it is
 //                             missing or something is unaligned; the narrow way in groups of rows
 //                             for few rows and few outputs
@@ -43,10 +43,9 @@ constexpr int32_t kFewRows = 64;
 constexpr int32_t kFewOutputs = 64;
 // From here on rounding the activations to FP8 is worth its launches.
 constexpr int32_t kFp8Rows = 64;
-// Up to here BF16 weights are streamed by a kernel of our own: one product, or several of one x,
-// which it does in one launch. 32 rows of the 27B, H200: four products of one x 48.6 us, 72 through
-// the library; a single one of 17408 x 5120 59.5 us, 50.7 through the library.
-constexpr int32_t kChunkRowsAlone = kNarrowRows;
+// Up to here BF16 weights are streamed by a kernel of our own where several products of one x are
+// asked for, which it does in one launch. 32 rows of the 27B, H200: four products of one x 48.6 us,
+// 72 through the library; a single one of 17408 x 5120 59.5 us, 50.7 through the library.
 constexpr int32_t kChunkRowsTogether = 64;
 constexpr std::size_t kTogether = 3;  // two of 17408 x 5120: 112 us, 101 through the library
 
@@ -143,9 +142,9 @@ ChunkProduct chunk_product(const Product& product) {
   return {product.rows, product.weight.cols, product.row_count, product.x, product.x_stride};
 }
 
-bool chunk_way(const Product& product, bool alone) {
+bool chunk_way(const Product& product) {
   return product.x_dtype == FRT_DTYPE_BF16 && product.weight.format == FRT_WEIGHT_BF16 &&
-         product.rows <= (alone ? kChunkRowsAlone : kChunkRowsTogether) &&
+         product.rows <= kChunkRowsTogether &&
          chunk_takes(chunk_product(product), product.weight.data);
 }
 
@@ -173,11 +172,11 @@ void multiply_chunks(Stream& stream, std::span<const Product> products, std::spa
   submit();
 }
 
-Way way_of(const Product& product, bool alone, Blas* blas, BlasTypes& types) {
+Way way_of(const Product& product, bool together, Blas* blas, BlasTypes& types) {
   const bool packed =
       product.weight.format != FRT_WEIGHT_BF16 && product.weight.format != FRT_WEIGHT_F32;
   if (!packed) {
-    if (chunk_way(product, alone)) return Way::kChunk;
+    if (together && chunk_way(product)) return Way::kChunk;
     const bool few = product.rows <= kFewRows && product.weight.rows <= kFewOutputs &&
                      product.x_dtype == FRT_DTYPE_BF16 && product.weight.format == FRT_WEIGHT_BF16;
     return few ? Way::kFewRows : Way::kPlain;
@@ -210,7 +209,7 @@ WidePlan plan_of(Device& device, std::span<const Product> products) {
   plan.types.assign(products.size(), BlasTypes::kBf16);
   for (std::size_t i = 0; i < products.size(); ++i) {
     const Product& product = products[i];
-    plan.ways.push_back(way_of(product, products.size() < kTogether, fp8_blas, plan.types[i]));
+    plan.ways.push_back(way_of(product, products.size() >= kTogether, fp8_blas, plan.types[i]));
     if (plan.ways[i] == Way::kUnpack) plan.slice = std::max(plan.slice, slice_bytes(product));
     if (plan.ways[i] == Way::kPacked) {
       plan.slice = std::max(plan.slice, packed_bytes(product, device.properties().multiprocessors));
@@ -290,28 +289,6 @@ void wide_products(Stream& stream, std::span<const Product> products, void* memo
   }
   multiply_few(stream, few, 0);
   multiply_few(stream, rest, any.rows / 4 * 4);
-}
-
-bool wide_gate_up(Stream& stream, const Product& gate, const frt_weight& up) {
-  if (!chunk_way(gate, true) || up.format != FRT_WEIGHT_BF16 ||
-      !chunk_takes(chunk_product(gate), up.data)) {
-    return false;
-  }
-  ChunkPart part{};
-  part.weight = gate.weight.data;
-  part.outputs = gate.weight.rows;
-  part.activation = FRT_ACTIVATION_SILU;
-  part.y_dtype = gate.y_dtype;
-  part.y = gate.y;
-  part.y_stride = gate.y_stride;
-  chunk_gate_up(stream, chunk_product(gate), part, up.data);
-  return true;
-}
-
-bool wide_streams(std::span<const Product> products) {
-  return std::all_of(products.begin(), products.end(), [&](const Product& product) {
-    return chunk_way(product, products.size() < kTogether);
-  });
 }
 
 }  // namespace frt::cuda

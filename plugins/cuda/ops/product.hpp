@@ -28,11 +28,9 @@ struct Product {
   bool accumulate = false;  // y += in f32, rounded once
 };
 
-// The largest number of rows for which the narrow way is taken.
+// The largest number of rows for which the narrow way is taken: up to here a row's bits are its
+// own, whatever is computed beside it.
 inline constexpr int32_t kNarrowRows = 16;
-// From here on the wide way is faster where it streams the weights (27B BF16, 16 sequences, H200:
-// 17.4 ms a step, 24.9 the narrow way).
-inline constexpr int32_t kStreamRows = 9;
 
 // Products of one x (the same x, x_dtype, rows) with several weights; rows <= kNarrowRows. [driver]
 void narrow_products(Stream& stream, std::span<const Product> products);
@@ -44,12 +42,6 @@ bool narrow_gate_up(Stream& stream, const Product& gate, const frt_weight& up);
 
 // The same for any number of rows: what is made of x (its FP8 form) is made once.  [driver]
 void wide_products(Stream& stream, std::span<const Product> products);
-
-// Whether wide_products streams all of them, few rows or many (linear_chunk.cu).
-bool wide_streams(std::span<const Product> products);
-
-// As narrow_gate_up, for any number of rows.  [driver]
-bool wide_gate_up(Stream& stream, const Product& gate, const frt_weight& up);
 
 // wide_products in working memory that the operator holds already: at least wide_scratch_bytes,
 // aligned to 256.  [driver]

@@ -41,6 +41,7 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/linear_chunk.cu
   ops/linear_narrow.cpp
   ops/linear_narrow_general.cu
+  ops/linear_narrow_more.cu
   ops/linear_narrow_plan.cpp
   ops/linear_narrow_stream.cu
   ops/linear_wide.cu
