@@ -6,15 +6,19 @@
 // Under a tool that makes each case a hundred times slower (compute-sanitizer), --part spreads the
 // cases over processes side by side, and --seconds ends a process in time: the cases are then taken
 // in random order, so what is left out is left out evenly, and it is counted. --one-of-each and
-// --once leave out what such a tool would see again.
+// --once leave out what such a tool would see again; --list shows the order, --verbose what a case
+// took, and --cases runs those of a list, e.g. what was left out. What shows itself in one run of
+// many wants --repeat.
 #include <CLI/CLI.hpp>
 #include <cctype>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <frt/error.hpp>
+#include <fstream>
 #include <map>
 #include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,11 +43,13 @@ Option option_of(const std::string& text) {
 }
 
 struct Choice {
-  std::string filter;        // text in the name
+  std::string filter;           // text in the name
+  std::set<std::string> names;  // only these, if any
   int part = 1, parts = 1;   // of the cases that the filter leaves, each parts-th from this one on
   double seconds = 0;        // no case begins later; 0: all of them
   bool one_of_each = false;  // of cases whose names differ in numbers only the middle one
   bool once = false;         // eagerly alone
+  int repeat = 1;            // so often each
   uint64_t seed = 1;
 };
 
@@ -56,6 +62,18 @@ void read_part(const std::string& text, Choice& choice) {
     throw frt::Error(FRT_ERR_INVALID_ARGUMENT,
                      "--part '" + text + "': expected I/N with I from 1 to N, e.g. 3/16");
   }
+}
+
+// The names in a file, one a line.
+std::set<std::string> read_names(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw frt::Error(FRT_ERR_NOT_FOUND, "--cases: cannot read " + path);
+  std::set<std::string> names;
+  for (std::string line; std::getline(file, line);) {
+    if (!line.empty()) names.insert(line);
+  }
+  if (names.empty()) throw frt::Error(FRT_ERR_INVALID_ARGUMENT, "--cases: no names in " + path);
+  return names;
 }
 
 using Entries = std::vector<const Suite::Entry*>;
@@ -77,11 +95,14 @@ Entries one_of_each(const Entries& all) {
 Entries chosen_cases(const Suite& suite, const Choice& choice) {
   Entries all, chosen;
   for (const Suite::Entry& entry : suite.cases()) {
-    if (entry.name.find(choice.filter) != std::string::npos) all.push_back(&entry);
+    if (entry.name.find(choice.filter) == std::string::npos) continue;
+    if (choice.names.empty() || choice.names.contains(entry.name)) all.push_back(&entry);
   }
   if (choice.one_of_each) all = one_of_each(all);
   for (std::size_t i = 0; i < all.size(); ++i) {
-    if (static_cast<int>(i) % choice.parts == choice.part - 1) chosen.push_back(all[i]);
+    if (static_cast<int>(i) % choice.parts == choice.part - 1) {
+      chosen.insert(chosen.end(), choice.repeat, all[i]);
+    }
   }
   if (choice.seconds > 0) {
     std::mt19937_64 random(choice.seed);
@@ -106,10 +127,14 @@ Totals run_cases(const Suite& suite, Backend& tested, Backend& reference, const 
       continue;
     }
     Case one(tested, reference, choice.seed, choice.once);
+    const auto begin = Clock::now();
     try {
       entry->body(one);
       ++totals.passed;
-      if (verbose) std::printf("ok    %-60s %.2e\n", entry->name.c_str(), one.worst());
+      if (verbose) {
+        std::printf("ok    %-60s %.2e %6.2f s\n", entry->name.c_str(), one.worst(),
+                    std::chrono::duration<double>(Clock::now() - begin).count());
+      }
     } catch (const Skip& skip) {
       ++totals.skipped;
       if (verbose) std::printf("skip  %-60s %s\n", entry->name.c_str(), skip.why.c_str());
@@ -126,7 +151,7 @@ Totals run_cases(const Suite& suite, Backend& tested, Backend& reference, const 
 
 int main(int argc, char** argv) {
   CLI::App app("Checks a backend plugin against the operators' definitions.");
-  std::string plugin, reference, part;
+  std::string plugin, reference, part, cases;
   Choice choice;
   std::vector<std::string> settings;
   uint32_t device = 0, threads = 0;
@@ -136,17 +161,21 @@ int main(int argc, char** argv) {
   app.add_option("--device", device, "Ordinal of the device");
   app.add_option("--set", settings, "A device option of the plugin, key=value; repeatable");
   app.add_option("--filter", choice.filter, "Only cases whose name contains this text");
+  app.add_option("--cases", cases, "Only the cases whose names stand in this file, one a line");
   app.add_option("--part", part, "I/N: of these each N-th case, from the I-th on");
   app.add_flag("--one-of-each", choice.one_of_each,
                "Of cases whose names differ in numbers only, the middle one");
   app.add_flag("--once", choice.once, "Each case once, eagerly: nothing is recorded");
+  app.add_option("--repeat", choice.repeat, "Each case so often, one after the other")
+      ->check(CLI::PositiveNumber);
   app.add_option("--seconds", choice.seconds,
                  "Takes the cases in random order and begins none after so many seconds")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--threads", threads,
                  "Of the reference; 0: all cores. 1 where processes run side by side");
   app.add_option("--seed", choice.seed, "Seed of the random inputs")->capture_default_str();
-  app.add_flag("--verbose", verbose, "A line per case, with its largest relative error");
+  app.add_flag("--verbose", verbose,
+               "A line per case, with its largest relative error and its time");
   app.add_flag("--list", list, "Only list the cases");
   CLI11_PARSE(app, argc, argv);
 
@@ -167,6 +196,7 @@ int main(int argc, char** argv) {
   frt::conformance::add_flow_layers_cases(suite);
   try {
     if (!part.empty()) read_part(part, choice);
+    if (!cases.empty()) choice.names = read_names(cases);
     if (list) {
       for (const auto* entry : chosen_cases(suite, choice)) {
         std::printf("%s\n", entry->name.c_str());
