@@ -67,6 +67,15 @@ App::App(std::string program) : parser_("Runs models from a manifest.", std::mov
 }
 
 void App::add_command(CLI::App* command, std::function<ExitCode()> body) {
+  // The library reads "-1" into an unsigned value as the largest one there is.
+  const CLI::Validator not_negative(
+      [](std::string& text) {
+        return text.starts_with('-') ? text + " is below 0" : std::string();
+      },
+      "");
+  for (CLI::Option* option : command->get_options({})) {
+    if (option->get_type_name().starts_with("UINT")) option->check(not_negative);
+  }
   command->callback([this, body = std::move(body)] { chosen_ = body; });
 }
 

@@ -232,6 +232,7 @@ ExitCode run(App& app, const HandoffCommand& command) {
   const RobotSettings settings = robot_settings(app.load_manifest(command.manifest));
   LoadedModel loaded(app, command.manifest, command.model.empty() ? settings.model : command.model);
   const PolicyModel policy = policy_of(loaded);
+  stage(ExitCode::kManifest, [&] { settings.ticks.check(policy.info().horizon); });
   std::optional<LmModel> planner_model;
   const std::string& planner_name = command.planner.empty() ? settings.planner : command.planner;
   if (!planner_name.empty()) {

@@ -48,9 +48,21 @@ void parse_takeover(const std::string& text, RolloutOptions& options) {
   options.takeover_to = to;
 }
 
+// Before the first episode, so that none is run in vain.
+void make_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error)
+    throw Error(FRT_ERR_IO, "cannot make the folder " + folder.string() + ": " + error.message());
+}
+std::ofstream open_picture(const std::string& path) {
+  std::ofstream file(path);
+  if (!file) throw Error(FRT_ERR_IO, "cannot write " + path);
+  return file;
+}
+
 void write_record(const EpisodeRecord& record, const std::filesystem::path& folder,
                   uint64_t episode) {
-  std::filesystem::create_directories(folder);
   const std::string name = fmt::format("episode_{:06}", episode);
   record.write_npz(folder / (name + ".npz"));
   record.write_mcap(folder / (name + ".mcap"));
@@ -141,9 +153,13 @@ ExitCode run(App& app, const RolloutCommand& command) {
   parse_takeover(command.takeover, options);
   const std::string folder = command.record.empty() ? settings.record_dir : command.record;
   options.record_frames = !folder.empty();
+  if (!folder.empty()) make_folder(folder);
+  std::ofstream picture;
+  if (!command.picture.empty()) picture = open_picture(command.picture);
 
   LoadedModel loaded(app, command.manifest, command.model.empty() ? settings.model : command.model);
   const PolicyModel policy = policy_of(loaded);
+  stage(ExitCode::kManifest, [&] { options.ticks.check(policy.info().horizon); });
   std::unique_ptr<CriticModel> critic;
   std::unique_ptr<CriticRunner> critic_runner;
   if (!settings.critic.empty()) {
@@ -195,17 +211,16 @@ ExitCode run(App& app, const RolloutCommand& command) {
     }
   }
   if (!command.picture.empty()) {
-    std::ofstream file(command.picture);
     const std::vector<double> chunk_ms = rollout.inference_ms().values();
-    file << reach_svg(
+    picture << reach_svg(
         traces,
         fmt::format("{}: {} of {} episodes reach the disc ({:.1f} %)", policy.name(),
                     totals.successes, totals.episodes, 100 * totals.rate()),
         fmt::format("{:.1f} ticks on average, guidance {}, on {}", totals.mean_ticks(),
                     to_text(options.guidance), policy.context().info().device.name),
         chunk_ms);
-    file.close();
-    if (!file) throw Error(FRT_ERR_IO, "cannot write " + command.picture);
+    picture.close();
+    if (!picture) throw Error(FRT_ERR_IO, "cannot write " + command.picture);
   }
   const uint64_t captures = policy.context().counters().captures_since_ready;
   if (command.json) {
@@ -228,7 +243,9 @@ void add_rollout_command(App& app) {
   command->add_option("manifest", options->manifest, "The manifest (TOML), see [host.robot]")
       ->required();
   command->add_option("--model", options->model, "Which model of the manifest")->type_name("NAME");
-  command->add_option("-n,--episodes", options->episodes, "How many")->capture_default_str();
+  command->add_option("-n,--episodes", options->episodes, "How many")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))
+      ->capture_default_str();
   options->seed_given = command->add_option("--seed", options->seed,
                                             "Of the first episode; the next one's is 1 more");
   command->add_option("--beta", options->beta, "Guidance strength, or one per step; 1: none")

@@ -64,7 +64,7 @@ RunRecord read_record(const std::filesystem::path& path) {
   if (!file) throw Error(FRT_ERR_NOT_FOUND, "cannot read the record " + path.string());
   const Json json = Json::parse(file, nullptr, false);
   if (!json.is_object() || json.value("format", Json()) != kFormat) {
-    refuse(path, std::string("it is no ") + kFormat);
+    refuse(path, std::string("it is neither a ") + kFormat + " nor an episode (.npz)");
   }
   RunRecord record;
   const char* member = "";

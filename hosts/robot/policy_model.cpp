@@ -79,7 +79,8 @@ frt_shape_key PolicyModel::infer_key(const frt_policy_shape& shape) const {
                            std::to_string(shape.steps ? shape.steps : info_.default_steps) +
                            " steps, " + std::to_string(shape.ways) + " branches";
   throw Error(status, "model '" + name_ + "' was loaded without a variant for " + what + " (" +
-                          status_name(status) + ")");
+                          status_name(status) + "); what is captured is set in [model." + name_ +
+                          ".options]");
 }
 
 CriticModel::CriticModel(const Context& context, const frt_model_v1* table, frt_model model,

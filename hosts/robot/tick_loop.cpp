@@ -3,17 +3,33 @@
 
 #include <algorithm>
 #include <cmath>
+#include <frt/error.hpp>
+#include <string>
 
 namespace frt::host {
+
+void TickOptions::check(uint32_t horizon) const {
+  const std::string chunk = ": a chunk has " + std::to_string(horizon) + " actions";
+  if (execute > horizon) {
+    throw Error(FRT_ERR_INVALID_ARGUMENT, "execute = " + std::to_string(execute) + chunk);
+  }
+  if (lead >= horizon) {
+    throw Error(FRT_ERR_INVALID_ARGUMENT,
+                "lead = " + std::to_string(lead) + chunk +
+                    ", all of which would be over before it is there; take a smaller lead");
+  }
+}
 
 ActionQueue::ActionQueue(const TickOptions& options, uint32_t horizon, uint32_t width)
     : options_(options),
       horizon_(horizon),
       width_(width),
-      execute_(options.execute ? std::min(options.execute, horizon) : horizon),
+      execute_(options.execute ? options.execute : horizon),
       chunk_(uint64_t{horizon} * width),
       last_(width),
-      base_(width) {}
+      base_(width) {
+  options.check(horizon);
+}
 
 void ActionQueue::reset() noexcept {
   at_ = end_ = ramped_ = 0;

@@ -29,6 +29,9 @@ struct TickOptions {
   double max_change = 0;  // largest change of a value from tick to tick; 0: any
   SafeAction safe = SafeAction::kHold;
   uint32_t ramp_ticks = 10;
+
+  // Throws FRT_ERR_INVALID_ARGUMENT if chunks of `horizon` actions cannot be used so.  [setup]
+  void check(uint32_t horizon) const;
 };
 
 struct TickCounters {
@@ -43,7 +46,8 @@ struct TickCounters {
 // One thread at a time; nothing allocates after the constructor.
 class ActionQueue {
  public:
-  ActionQueue(const TickOptions& options, uint32_t horizon, uint32_t width);  // [setup]
+  // Throws what TickOptions::check() does.  [setup]
+  ActionQueue(const TickOptions& options, uint32_t horizon, uint32_t width);
 
   // Empty, as at the start of an episode; the last action is zeros. Counters go on.  [hot]
   void reset() noexcept;

@@ -267,7 +267,15 @@ class Rollouts(Episodes):
             self.assertEqual(read_npz(self.folder / "one/episode_000000.npz")["values"][1][0], -0.75)
 
     def test_mistakes_have_their_exit_status(self):
-        self.check(MANIFEST, "--plugin-dir", PLUGINS, "rollout", self.robot('safe_action = "pray"'))
+        for setting, word in (('safe_action = "pray"', "hold, ramp, stop"), ("lead = 10", "a chunk has 10 actions")):
+            self.assertIn(word, self.check(MANIFEST, "--plugin-dir", PLUGINS, "rollout", self.robot(setting)).stderr)
+        for arguments in (("-n", 0), ("-n", -1), ("--seed", -1)):
+            self.check(USAGE, "--plugin-dir", PLUGINS, "rollout", self.robot(), *arguments)
+        for option in ("--record", "--picture"):        # before an episode is run in vain
+            result = self.frt("--plugin-dir", PLUGINS, "rollout", self.robot(), option, "/dev/null/nowhere")
+            self.assertEqual(result.returncode, FAILED)
+            self.assertIn("/dev/null/nowhere", result.stderr)
+            self.assertNotIn("episode 0", result.stderr.replace("  ", " "))
         text = self.check(USAGE, "--plugin-dir", PLUGINS, "rollout", self.model_manifest(
             "synthetic:qwen3.6-tiny")).stderr
         self.assertIn("is no policy", text)

@@ -39,6 +39,17 @@ double next(ActionQueue& queue, bool* from_chunk = nullptr) {
 
 }  // namespace
 
+TEST_CASE("chunks that cannot be used as they were asked for are refused at once") {
+  TickOptions options;
+  options.execute = 7;
+  CHECK_THROWS_WITH_AS(ActionQueue(options, 6, 2), doctest::Contains("a chunk has 6"), frt::Error);
+  options.execute = 6;
+  options.lead = 5;
+  ActionQueue(options, 6, 2);
+  options.lead = 6;
+  CHECK_THROWS_WITH_AS(ActionQueue(options, 6, 2), doctest::Contains("lead = 6"), frt::Error);
+}
+
 TEST_CASE("the rows of a chunk that are over are dropped, the others replace what is left") {
   TickOptions options;
   options.execute = 3;
