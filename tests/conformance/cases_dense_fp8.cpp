@@ -363,6 +363,8 @@ void add_dense_fp8_cases(Suite& suite) {
                 [=](Case& c) { norm_qkv(c, dtype, packing, 50, 1024, 8, 256); });
       suite.add(FRT_OP_NORM_QKV + name + "130x512",
                 [=](Case& c) { norm_qkv(c, dtype, packing, 130, 512, 2, 64); });
+      suite.add(FRT_OP_NORM_QKV + name + "270x256",
+                [=](Case& c) { norm_qkv(c, dtype, packing, 270, 256, 3, 256); });
     }
     suite.add(FRT_OP_DENSE_ATTENTION + type + "16x4x12",
               [=](Case& c) { attention(c, dtype, 16, 4, 4, 12, 0); });

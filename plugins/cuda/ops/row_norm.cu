@@ -2,8 +2,9 @@
 // frt.row_norm/1: root mean square, layer and adaptive norms of rows.
 //
 // Floor: x once, y once; encoders have 512 x 1152 and prefixes 560 x 2048 in bf16, 2 us of latency
-// each. So layers' norms have a kernel of few instructions: a warp has a row, all of it in
-// registers, and the weights are there before the kernel ahead has ended.
+// each. What runs once is fetched from far away, about 8 cycles an instruction, so layers' norms
+// have a kernel of few instructions: a block has a row, a thread eight values of it, and the
+// weights are there before the kernel ahead has ended.
 //
 // The general kernel has a block for a row. A thread keeps what it has read, eight values at a
 // time, in registers; rows wider than 8 * kThreads * kKept are read again. The mean of squares of a
@@ -118,9 +119,10 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// ---- layers' norms: bf16, or e4m3 from it, a warp per row -------------------------------------
+// ---- layers' norms: bf16, or e4m3 from it, eight values a thread -------------------------------
 
-constexpr int kRows = kThreads / 32;
+constexpr int kLayerThreads = 256;  // at most
+constexpr int kLayerWarps = kLayerThreads / 32;
 
 __device__ __forceinline__ void widen(const uint4& packed, float (&v)[8]) {
   const uint32_t pairs[4] = {packed.x, packed.y, packed.z, packed.w};
@@ -131,70 +133,71 @@ __device__ __forceinline__ void widen(const uint4& packed, float (&v)[8]) {
   }
 }
 
-// kRuns: of eight values, 32 to the row. kLayer: or root mean square.
-template <int kRuns, bool kLayer>
-__global__ void __launch_bounds__(kThreads, kRuns <= 5 || !kLayer ? 4 : 2)
+// The sum over the block, in every thread. `room` is for this sum alone and holds zeros for the
+// warps that the block lacks.
+__device__ __forceinline__ float layer_sum(float value, float (&room)[kLayerWarps]) {
+  value = warp_sum(value);
+  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = value;
+  __syncthreads();
+  float all[kLayerWarps];
+  load_typed(room, all);
+  return ((all[0] + all[1]) + (all[2] + all[3])) + ((all[4] + all[5]) + (all[6] + all[7]));
+}
+
+// kLayer: or root mean square.
+template <bool kLayer>
+__global__ void __launch_bounds__(kLayerThreads, 5)
     layer_norm_kernel(const __grid_constant__ frt_row_norm_args args, float y_factor) {
+  __shared__ __align__(16) float room[2][kLayerWarps];
   pdl_trigger();
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int row = static_cast<int>(blockIdx.x) * kRows + static_cast<int>(threadIdx.x) / 32;
-  const int width = args.width, first = lane * 8;
-  float weight[kRuns][8] = {}, bias[kRuns][8] = {};
-#pragma unroll
-  for (int k = 0; k < kRuns; ++k) {
-    if (first + k * 256 >= width) continue;
-    load_typed(args.norm.weight + first + k * 256, weight[k]);
-    if constexpr (kLayer) load_typed(args.norm.bias + first + k * 256, bias[k]);
+  const int tid = static_cast<int>(threadIdx.x), row = static_cast<int>(blockIdx.x);
+  const int width = args.width, column = tid * 8;
+  const bool has = column < width;
+  float weight[8] = {}, bias[8] = {};
+  if (has) {
+    load_typed(args.norm.weight + column, weight);
+    if constexpr (kLayer) load_typed(args.norm.bias + column, bias);
   }
+  if (tid < 2 * kLayerWarps) room[tid / kLayerWarps][tid % kLayerWarps] = 0;
+  __syncthreads();
   pdl_wait();
-  if (row >= args.rows) return;
-  const bf16* x = static_cast<const bf16*>(args.x) + row * args.x_stride + first;
-  uint4 kept[kRuns] = {};  // as they are: two values to a register
-#pragma unroll
-  for (int k = 0; k < kRuns; ++k) {
-    if (first + k * 256 < width) kept[k] = *reinterpret_cast<const uint4*>(x + k * 256);
+  uint4 x = {};
+  if (has) {
+    x = *reinterpret_cast<const uint4*>(static_cast<const bf16*>(args.x) + row * args.x_stride +
+                                        column);
   }
   // Asked for behind the row, so that it does not wait for the number.
   const int rows = active_rows(args.rows, args.row_count);
-  const auto count = static_cast<float>(width);
-  float mean = 0;
+  float v[8];
+  widen(x, v);
+  const float share = __fdividef(1.0f, static_cast<float>(width));
   if constexpr (kLayer) {
+    float sum = 0;
 #pragma unroll
-    for (int k = 0; k < kRuns; ++k) {
-      float v[8];
-      widen(kept[k], v);
+    for (int i = 0; i < 8; ++i) sum += v[i];
+    const float mean = layer_sum(sum, room[0]) * share;
 #pragma unroll
-      for (int i = 0; i < 8; ++i) mean += v[i];
-    }
-    mean = warp_sum(mean) / count;
+    for (int i = 0; i < 8; ++i) v[i] = has ? v[i] - mean : 0.0f;
   }
   float squares = 0;
 #pragma unroll
-  for (int k = 0; k < kRuns; ++k) {
-    if (first + k * 256 >= width) continue;
-    float v[8];
-    widen(kept[k], v);
+  for (int i = 0; i < 8; ++i) squares += v[i] * v[i];
+  const float factor = rsqrtf(layer_sum(squares, room[1]) * share + args.norm.epsilon);
+  if (!has || row >= rows) return;
 #pragma unroll
-    for (int i = 0; i < 8; ++i) squares += (v[i] - mean) * (v[i] - mean);
+  for (int i = 0; i < 8; ++i) v[i] = v[i] * factor * weight[i] + bias[i];
+  const int64_t y = row * args.y_stride + column;
+  if (y_factor == 0) return store_typed(static_cast<bf16*>(args.y) + y, v);
+  uint32_t packed[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const auto two = [&](int k) {
+      return static_cast<uint32_t>(__nv_cvt_float2_to_fp8x2(
+          make_float2(v[k] * y_factor, v[k + 1] * y_factor), __NV_SATFINITE, __NV_E4M3));
+    };
+    packed[i] = two(4 * i + 2) << 16 | two(4 * i);
   }
-  const float factor = rsqrtf(warp_sum(squares) / count + args.norm.epsilon);
-  if (row >= rows) return;
-  const int64_t y = row * args.y_stride + first;
-#pragma unroll
-  for (int k = 0; k < kRuns; ++k) {
-    if (first + k * 256 >= width) continue;
-    float v[8];
-    widen(kept[k], v);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) v[i] = (v[i] - mean) * factor * weight[k][i] + bias[k][i];
-    if (y_factor == 0) {
-      store_typed(static_cast<bf16*>(args.y) + y + k * 256, v);
-    } else {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) v[i] *= y_factor;
-      store_values(FRT_DTYPE_F8_E4M3, args.y, y + k * 256, v);
-    }
-  }
+  *reinterpret_cast<uint2*>(static_cast<uint8_t*>(args.y) + y) = make_uint2(packed[0], packed[1]);
 }
 
 bool aligned(const void* pointer) {
@@ -208,14 +211,11 @@ bool layer_norm(Stream& stream, const frt_row_norm_args& args, float y_factor) {
       args.y_dtype != (y_factor == 0 ? FRT_DTYPE_BF16 : FRT_DTYPE_F8_E4M3)) {
     return false;
   }
-  const Grid grid{dim3(static_cast<unsigned>(ceil_div(args.rows, kRows))), dim3(kThreads)};
-  const auto take = [&](auto rms_kernel, auto layer_kernel) {
-    launch(stream, grid, layer ? layer_kernel : rms_kernel, args, y_factor);
-    return true;
-  };
-  if (args.width <= 5 * 256) return take(layer_norm_kernel<5, false>, layer_norm_kernel<5, true>);
-  if (args.width <= 8 * 256) return take(layer_norm_kernel<8, false>, layer_norm_kernel<8, true>);
-  return false;
+  if (args.width > 8 * kLayerThreads) return false;
+  const Grid grid{dim3(static_cast<unsigned>(args.rows)),
+                  dim3(static_cast<unsigned>(ceil_div(args.width, 8 * 32) * 32))};
+  launch(stream, grid, layer ? layer_norm_kernel<true> : layer_norm_kernel<false>, args, y_factor);
+  return true;
 }
 
 void row_norm(Stream& stream, const frt_row_norm_args& args) {
