@@ -33,7 +33,7 @@ std::string apply_realtime(const RealtimeOptions& options) {
   if (options.cpu >= 0) {
     cpu_set_t set;
     CPU_ZERO(&set);
-    CPU_SET(static_cast<unsigned>(options.cpu) % CPU_SETSIZE, &set);
+    if (options.cpu < CPU_SETSIZE) CPU_SET(static_cast<unsigned>(options.cpu), &set);
     const int error = pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
     if (error != 0) {
       refused("cpu = " + std::to_string(options.cpu), error, "choose a core that there is");

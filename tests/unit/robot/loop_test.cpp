@@ -2,9 +2,12 @@
 // The parts of the tick loop that need no model: which action is sent when, latencies, mailbox,
 // world.
 #include <doctest/doctest.h>
+#include <sched.h>
 
 #include <cmath>
+#include <frt/error.hpp>
 #include <limits>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -157,6 +160,45 @@ TEST_CASE("noise depends on seed and draw alone, and looks normal") {
   }
   CHECK(std::fabs(mean / 4001) < 0.06);
   CHECK(std::fabs(square / 4001 - 1) < 0.08);
+}
+
+TEST_CASE(
+    "what the system grants of real time is said, what it refuses is an error with a remedy") {
+  const auto applied = [](const RealtimeOptions& options, const auto& look) {
+    std::string said;
+    std::thread([&] {  // whose settings end with it
+      try {
+        said = apply_realtime(options);
+        look();
+      } catch (const frt::Error& error) {
+        said = error.what();
+      }
+    })
+        .join();
+    return said;
+  };
+  CHECK(applied({}, [] {}).empty());
+  cpu_set_t allowed;
+  REQUIRE(sched_getaffinity(0, sizeof(allowed), &allowed) == 0);
+  int core = 0;
+  while (!CPU_ISSET(core, &allowed)) ++core;
+  RealtimeOptions options;
+  options.cpu = core;
+  CHECK(applied(options, [&] {
+          cpu_set_t now;
+          CHECK(sched_getaffinity(0, sizeof(now), &now) == 0);
+          CHECK(CPU_COUNT(&now) == 1);
+          CHECK(CPU_ISSET(core, &now));
+        }) == "on core " + std::to_string(core));
+  for (const int absent : {CPU_SETSIZE - 1, CPU_SETSIZE, CPU_SETSIZE + core}) {
+    options.cpu = absent;
+    CHECK(applied(options, [] {}).find("choose a core") != std::string::npos);
+  }
+  options = {};
+  options.fifo_priority = 1;
+  bool granted = false;
+  const std::string said = applied(options, [&] { granted = sched_getscheduler(0) == SCHED_FIFO; });
+  CHECK((granted ? said == "SCHED_FIFO 1" : said.find("ulimit -r") != std::string::npos));
 }
 
 TEST_CASE("ticks that are over are counted, not made up for") {
