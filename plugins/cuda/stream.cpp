@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between the device and pinned memory are CUDA's. Copies from or to ordinary memory are cut
-// into pieces that go through a pinned block: the host's half of the work is a task in stream order
-// (host_task.hpp). All pieces use the same block, which the stream's order protects.
+// Copies between the device and pinned memory are CUDA's, or a kernel where they are a few small
+// ones (small_copies.hpp). Copies from or to ordinary memory are cut into pieces that go through a
+// pinned block: the host's half of the work is a task in stream order (host_task.hpp). All pieces
+// use the same block, which the stream's order protects.
 //
 // Recording is CUDA's stream capture, in relaxed mode: scratch memory may grow meanwhile, and other
 // streams and threads are not disturbed. Events are not given to CUDA while recording, so a
@@ -19,12 +20,14 @@
 #include "event.hpp"
 #include "graph.hpp"
 #include "scratch.hpp"
+#include "small_copies.hpp"
 #include "status.hpp"
 
 namespace frt::cuda {
 namespace {
 
 std::atomic<uint64_t> captures{0};
+std::atomic<LaunchSmallCopies> launch_small{nullptr};
 
 bool on_device(const frt_backend_copy& copy) noexcept {
   return copy.target_space != FRT_SPACE_HOST && copy.source_space != FRT_SPACE_HOST;
@@ -42,7 +45,26 @@ frt_status check_copies(const frt_backend_copy* copies, uint64_t count) noexcept
   return FRT_OK;
 }
 
+// All of them, if they are few, small and on the device or in pinned memory; else none.
+SmallCopies small_copies(const frt_backend_copy* copies, uint64_t count) noexcept {
+  SmallCopies small{};
+  for (uint64_t i = 0; i < count; ++i) {
+    const frt_backend_copy& copy = copies[i];
+    if (copy.bytes == 0) continue;
+    if (!on_device(copy) || copy.bytes > SmallCopies::kMostBytes ||
+        small.count == SmallCopies::kMost) {
+      return {};
+    }
+    small.ranges[small.count++] = {copy.target, copy.source, static_cast<uint32_t>(copy.bytes)};
+  }
+  return small;
+}
+
 }  // namespace
+
+void set_small_copies(LaunchSmallCopies launch) noexcept {
+  launch_small.store(launch, std::memory_order_relaxed);
+}
 
 // What a capturing stream has been given, apart from CUDA's nodes.
 struct Stream::Recording {
@@ -163,6 +185,11 @@ void Stream::submit_task(const HostTask& task) {
 // Copies between the device and pinned memory, in whatever order CUDA likes: they do not overlap.
 frt_status Stream::copy_batch(const frt_backend_copy* copies, uint64_t count) noexcept {
   constexpr std::size_t kBatch = 128;
+  if (const SmallCopies small = small_copies(copies, count); small.count > 1 && !recording_) {
+    if (const LaunchSmallCopies submit = launch_small.load(std::memory_order_relaxed)) {
+      return device_.note(submit(stream_, small));
+    }
+  }
   // Not part of a capture, and not for the default streams.
   const bool batched = !recording_ && count > 1 && stream_ != nullptr &&
                        stream_ != cudaStreamLegacy && stream_ != cudaStreamPerThread;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "registry.hpp"
 
+#include "../small_copies.hpp"
+
 namespace frt::cuda {
 
 void register_operators(KernelList& list) {
@@ -23,6 +25,7 @@ void register_operators(KernelList& list) {
   register_row_norm(list);
   register_rows(list);
   register_sample(list);
+  register_small_copies(list.device());
   register_tokens(list);
 }
 

@@ -71,6 +71,7 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/sample.cu
   ops/sample_draw.cu
   ops/tensor_map.cpp
+  ops/small_copies.cu
   ops/tokens.cu
   ops/unpack.cu
   ops/weight_checks.cpp

@@ -2,6 +2,7 @@
 // Memory of the three spaces, copies between all of them, fills: eagerly and recorded.
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
+#include <algorithm>
 
 #include <numeric>
 
@@ -169,6 +170,41 @@ TEST_CASE("copies: batches of many and of mixed spaces, also recorded and on the
   const ExecHandle exec = device.capture(stream, [&] { submit(stream); });
   CHECK(device.backend().exec_node_count(exec) > 200);
   CHECK(read_back(stream, [&] { device.launch(exec, stream); }) == expected);
+}
+
+TEST_CASE("copies: a few small ones to and from pinned memory, of any length and place, in order") {
+  FRT_NEEDS_DEVICE();
+  CudaDevice device;
+  constexpr std::size_t kBytes = 64 << 10;
+  const StreamHandle stream = device.stream();
+  const StreamHandle fallback = device.wrap(nullptr);
+  auto* told = device.allocate<uint8_t>(kBytes, FRT_SPACE_HOST_PINNED);
+  auto* inside = device.allocate<uint8_t>(kBytes);
+  auto* answer = device.allocate<uint8_t>(kBytes, FRT_SPACE_HOST_PINNED);
+  const auto values = pattern(kBytes, 7);
+  std::copy(values.begin(), values.end(), told);
+  const std::size_t lengths[] = {4, 0, 1, 4096, 511, 64, 4095, 7};
+  for (const frt_backend_stream where :
+       std::initializer_list<frt_backend_stream>{stream, fallback}) {
+    for (const std::size_t shift : {0, 1, 4}) {
+      std::vector<frt_backend_copy> in, out;
+      std::vector<uint8_t> expected(kBytes, 0xEE);
+      std::fill(answer, answer + kBytes, uint8_t{0xEE});
+      for (std::size_t i = 0; i < std::size(lengths); ++i) {
+        const std::size_t at = i * 8192, bytes = lengths[i];
+        in.push_back(
+            {inside + at + shift, told + at, bytes, FRT_SPACE_DEVICE, FRT_SPACE_HOST_PINNED});
+        out.push_back(
+            {answer + at + 1, inside + at + shift, bytes, FRT_SPACE_HOST_PINNED, FRT_SPACE_DEVICE});
+        std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(at), bytes,
+                    expected.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+      }
+      check(device.backend().copy(where, in.data(), in.size()), "copy");
+      check(device.backend().copy(where, out.data(), out.size()), "copy");
+      device.sync(where);
+      CHECK(std::equal(expected.begin(), expected.end(), answer));
+    }
+  }
 }
 
 TEST_CASE("fills: every space, odd ranges, eagerly and recorded") {

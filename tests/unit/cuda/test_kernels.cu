@@ -3,6 +3,7 @@
 
 #include "ops/launch.cuh"
 #include "ops/registry.hpp"
+#include "small_copies.hpp"
 
 namespace frt::cuda {
 namespace {
@@ -104,6 +105,7 @@ void register_operators(KernelList& list) {
   list.add<SharedArgs>(kShared, kFloatTypes, 0, shared);
   list.add<FaultArgs>(kFault, kFloatTypes, 0, fault);
   list.add<ForkArgs>(kFork, kFloatTypes, 0, fork);
+  register_small_copies(list.device());
 }
 
 }  // namespace frt::cuda
