@@ -17,23 +17,19 @@ __device__ __forceinline__ void multiply_64(float (&c)[kRows / 2], uint64_t a, u
 template <int kRows>
 __device__ __forceinline__ void multiply_64_fp8(float (&c)[kRows / 2], uint64_t a, uint64_t b);
 
-#define FRT_REGISTERS_12 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11"
-
-#define FRT_REGISTERS_28                                                             \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, " \
-  "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27"
+#define FRT_REGISTERS_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 
 #define FRT_REGISTERS_32                                                             \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, " \
   "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 
+#define FRT_REGISTERS_36 \
+  FRT_REGISTERS_32       \
+  ", %32, %33, %34, %35"
+
 #define FRT_REGISTERS_48 \
   FRT_REGISTERS_32       \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
-
-#define FRT_REGISTERS_52 \
-  FRT_REGISTERS_48       \
-  ", %48, %49, %50, %51"
 
 #define FRT_REGISTERS_64 \
   FRT_REGISTERS_48       \
@@ -59,18 +55,15 @@ __device__ __forceinline__ void multiply_64_fp8(float (&c)[kRows / 2], uint64_t 
 
 #define FRT_SUMS(i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3])
 
-#define FRT_SUMS_12 FRT_SUMS(0), FRT_SUMS(4), FRT_SUMS(8)
-
-#define FRT_SUMS_28 \
-  FRT_SUMS(0), FRT_SUMS(4), FRT_SUMS(8), FRT_SUMS(12), FRT_SUMS(16), FRT_SUMS(20), FRT_SUMS(24)
+#define FRT_SUMS_16 FRT_SUMS(0), FRT_SUMS(4), FRT_SUMS(8), FRT_SUMS(12)
 
 #define FRT_SUMS_32                                                                              \
   FRT_SUMS(0), FRT_SUMS(4), FRT_SUMS(8), FRT_SUMS(12), FRT_SUMS(16), FRT_SUMS(20), FRT_SUMS(24), \
       FRT_SUMS(28)
 
-#define FRT_SUMS_48 FRT_SUMS_32, FRT_SUMS(32), FRT_SUMS(36), FRT_SUMS(40), FRT_SUMS(44)
+#define FRT_SUMS_36 FRT_SUMS_32, FRT_SUMS(32)
 
-#define FRT_SUMS_52 FRT_SUMS_48, FRT_SUMS(48)
+#define FRT_SUMS_48 FRT_SUMS_32, FRT_SUMS(32), FRT_SUMS(36), FRT_SUMS(40), FRT_SUMS(44)
 
 #define FRT_SUMS_64 FRT_SUMS_48, FRT_SUMS(48), FRT_SUMS(52), FRT_SUMS(56), FRT_SUMS(60)
 
@@ -95,11 +88,10 @@ __device__ __forceinline__ void multiply_64_fp8(float (&c)[kRows / 2], uint64_t 
                  : "l"(a), "l"(b));                                                            \
   }
 
-FRT_MULTIPLY(24, 12, 12, 13)
-FRT_MULTIPLY(56, 28, 28, 29)
+FRT_MULTIPLY(32, 16, 16, 17)
 FRT_MULTIPLY(64, 32, 32, 33)
+FRT_MULTIPLY(72, 36, 36, 37)
 FRT_MULTIPLY(96, 48, 48, 49)
-FRT_MULTIPLY(104, 52, 52, 53)
 FRT_MULTIPLY(128, 64, 64, 65)
 FRT_MULTIPLY(136, 68, 68, 69)
 FRT_MULTIPLY(160, 80, 80, 81)
@@ -116,9 +108,8 @@ FRT_MULTIPLY(256, 128, 128, 129)
                  : "l"(a), "l"(b));                                                                \
   }
 
-FRT_MULTIPLY_FP8(24, 12, 12, 13)
-FRT_MULTIPLY_FP8(56, 28, 28, 29)
-FRT_MULTIPLY_FP8(104, 52, 52, 53)
+FRT_MULTIPLY_FP8(32, 16, 16, 17)
+FRT_MULTIPLY_FP8(72, 36, 36, 37)
 FRT_MULTIPLY_FP8(128, 64, 64, 65)
 FRT_MULTIPLY_FP8(136, 68, 68, 69)
 FRT_MULTIPLY_FP8(160, 80, 80, 81)
@@ -127,12 +118,10 @@ FRT_MULTIPLY_FP8(256, 128, 128, 129)
 
 #undef FRT_MULTIPLY_FP8
 #undef FRT_MULTIPLY
-#undef FRT_SUMS_12
-#undef FRT_REGISTERS_12
-#undef FRT_SUMS_28
-#undef FRT_REGISTERS_28
-#undef FRT_SUMS_52
-#undef FRT_REGISTERS_52
+#undef FRT_SUMS_16
+#undef FRT_REGISTERS_16
+#undef FRT_SUMS_36
+#undef FRT_REGISTERS_36
 #undef FRT_SUMS_32
 #undef FRT_REGISTERS_32
 #undef FRT_SUMS_48

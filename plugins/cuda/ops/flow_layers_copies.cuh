@@ -21,7 +21,7 @@ namespace flow {
 // clusters, whose blocks take a part of the inputs each.
 struct Shape {
   int block, blocks, cluster, clusters, rank;
-  int query_tiles, input_tiles, gate_tiles, output_tiles;
+  int head_tiles, query_tiles, input_tiles, gate_tiles, output_tiles;
   int width_units, attended_units, hidden_units;  // of a block's part
 
   __device__ __forceinline__ Shape(const FlowArgs& args, bool fp8) {
@@ -31,10 +31,11 @@ struct Shape {
     cluster = block / kFlowCluster;
     clusters = blocks / kFlowCluster;
     rank = block % kFlowCluster;
-    query_tiles = args.heads * args.head_dim / kFlowOutputs;
-    input_tiles = query_tiles + 2 * args.kv_heads * args.head_dim / kFlowOutputs;
-    gate_tiles = args.hidden * 2 / kFlowOutputs;
-    output_tiles = args.width / kFlowOutputs;
+    head_tiles = args.head_dim / (2 * kFlowPairs);
+    query_tiles = args.heads * head_tiles;
+    input_tiles = query_tiles + 2 * args.kv_heads * head_tiles;
+    gate_tiles = (2 * args.hidden + kFlowOutputs - 1) / kFlowOutputs;
+    output_tiles = (args.width + kFlowOutputs - 1) / kFlowOutputs;
     width_units = args.width / inputs;
     attended_units = args.heads * args.head_dim / (inputs * kFlowCluster);
     hidden_units = args.hidden / (inputs * kFlowCluster);
@@ -55,12 +56,12 @@ struct Place {
 
 // ---- copies -------------------------------------------------------------------------------------
 
-__device__ __forceinline__ void copy_weights(uint32_t target, const CUtensorMap& map, int group,
+__device__ __forceinline__ void copy_weights(uint32_t target, const CUtensorMap& map, int row,
                                              int half, uint64_t* barrier, uint64_t policy) {
   asm volatile(
       "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
       "[%0], [%1, {%2, %2, %2, %3, %4}], [%5], %6;" ::"r"(target),
-      "l"(&map), "r"(0), "r"(group), "r"(half), "r"(shared_address(barrier)), "l"(policy)
+      "l"(&map), "r"(0), "r"(row), "r"(half), "r"(shared_address(barrier)), "l"(policy)
       : "memory");
 }
 __device__ __forceinline__ void copy_x(uint32_t target, const CUtensorMap& map, int unit,
@@ -88,39 +89,50 @@ __device__ __forceinline__ uint32_t address_at(uint32_t address, int rank) {
 }
 
 // The weights of all phases, one after the other, as far ahead as the ring reaches: one thread.
+// Loops are not unrolled here: threads that compute run once through long code, which competes for
+// the caches of instructions.
 template <int kRows, bool kFp8>
 __device__ void fetch_weights(const FlowArgs& args, FlowShared<kRows>& shared, uint32_t ring) {
   const Shape shape(args, kFp8);
   uint64_t policy;  // read once a step: contexts, read in every step, shall stay in L2
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   Place place;
-  const auto fetch = [&](const CUtensorMap& map, int group, int first, int units) {
-    for (int unit = first; unit < first + units; ++unit) {
+  // Boxes of `halves` halves of units, from `half` to `end`.
+  const auto fetch = [&](const CUtensorMap& map, int row, int half, int end, int halves,
+                         int bytes) {
+#pragma unroll 1
+    for (; half < end; half += halves) {
       barrier_wait(shared.empty + place.stage, place.parity ^ 1);
-      barrier_expect(shared.full + place.stage, kFlowUnitBytes);
-      copy_weights(ring + place.stage * kFlowUnitBytes, map, group, unit * 2,
-                   shared.full + place.stage, policy);
+      barrier_expect(shared.full + place.stage, bytes);
+      copy_weights(ring + place.stage * kFlowUnitBytes, map, row, half, shared.full + place.stage,
+                   policy);
       place.advance(args.stages);
     }
   };
-  const int head_tiles = args.head_dim / kFlowOutputs, head_groups = args.head_dim / 8;
+  const auto divided = [&](const CUtensorMap& map, int units) {
+#pragma unroll 1
+    for (int t = shape.cluster; t < shape.output_tiles; t += shape.clusters) {
+      fetch(map, t * kFlowOutputs, shape.rank * units * 2, (shape.rank + 1) * units * 2, 2,
+            kFlowUnitBytes);
+    }
+  };
+#pragma unroll 1
   for (int i = 0; i < args.layer_count; ++i) {
     const FlowMaps& maps = args.maps[i];
+#pragma unroll 1
     for (int t = shape.block; t < shape.input_tiles; t += shape.blocks) {
       const bool query = t < shape.query_tiles;
       const int tile = query ? t : t - shape.query_tiles;
       fetch(query ? maps.query : maps.key_value,
-            tile / head_tiles * head_groups + tile % head_tiles * 4, 0, shape.width_units);
+            tile / shape.head_tiles * args.head_dim + tile % shape.head_tiles * kFlowPairs, 0,
+            shape.width_units * 2, 4, kFlowPairBytes);
     }
-    for (int t = shape.cluster; t < shape.output_tiles; t += shape.clusters) {
-      fetch(maps.output, t * 4, shape.rank * shape.attended_units, shape.attended_units);
-    }
+    divided(maps.output, shape.attended_units);
+#pragma unroll 1
     for (int t = shape.block; t < shape.gate_tiles; t += shape.blocks) {
-      fetch(maps.gate_up, t * 4, 0, shape.width_units);
+      fetch(maps.gate_up, t * (kFlowOutputs / 2), 0, shape.width_units * 2, 2, kFlowUnitBytes);
     }
-    for (int t = shape.cluster; t < shape.output_tiles; t += shape.clusters) {
-      fetch(maps.down, t * 4, shape.rank * shape.hidden_units, shape.hidden_units);
-    }
+    divided(maps.down, shape.hidden_units);
   }
 }
 
@@ -131,16 +143,18 @@ __device__ void fetch_x(const FlowArgs& args, FlowShared<kRows>& shared, uint32_
   using Shared = FlowShared<kRows>;
   const Shape shape(args, kFp8);
   uint32_t empty_parity = 0;
-  // In rounds of `slots` units; all of them again for the next tile, unless all fit.
+  // In rounds of `slots` units; all of them again for the next tile.
   const auto fetch = [&](const CUtensorMap& map, bool to_all, int first, int units, int slots,
                          int tiles) {
-    const int chunks = (units + slots - 1) / slots, loads = chunks == 1 ? 1 : tiles * chunks;
+    const int chunks = (units + slots - 1) / slots, loads = tiles * chunks;
+#pragma unroll 1
     for (int load = 0; load < loads; ++load) {
       if (load > 0) {
         barrier_wait(&shared.x_empty, empty_parity);
         empty_parity ^= 1;
       }
       const int begin = load % chunks * slots, count = min(slots, units - begin);
+#pragma unroll 1
       for (int slot = 0; slot < count; ++slot) {
         const int unit = begin + slot;
         const uint32_t to = area + slot * Shared::kXUnit;
@@ -152,6 +166,7 @@ __device__ void fetch_x(const FlowArgs& args, FlowShared<kRows>& shared, uint32_
         }
       }
       if (!to_all) continue;
+#pragma unroll 1
       for (int slot = 0; slot < count; ++slot) {
         barrier_expect(shared.x_full + slot, Shared::kXUnit);
       }
@@ -160,7 +175,7 @@ __device__ void fetch_x(const FlowArgs& args, FlowShared<kRows>& shared, uint32_
   const auto shared_by_all = [&](uint32_t barrier, int tiles) {
     const int first = shape.cluster * kFlowCluster;
     if (first >= tiles) return;
-    sync.wait_alone(barrier);
+    sync.wait_alone<true>(barrier);
     barrier_arrive(&shared.passed);
     if (kFp8) return;  // threads that compute make it
     fetch(args.normed, true, 0, shape.width_units, Shared::kSlots,
@@ -168,10 +183,11 @@ __device__ void fetch_x(const FlowArgs& args, FlowShared<kRows>& shared, uint32_
   };
   const auto divided = [&](uint32_t barrier, const CUtensorMap& map, int units) {
     if (shape.cluster >= shape.output_tiles) return;
-    sync.wait_alone(barrier);
+    sync.wait_alone<true>(barrier);
     fetch(map, false, shape.rank * units, units, Shared::kSplitSlots,
           (shape.output_tiles - shape.cluster + shape.clusters - 1) / shape.clusters);
   };
+#pragma unroll 1
   for (int i = 0; i < args.layer_count; ++i) {
     const uint32_t passed = 1 + 5 * i;
     shared_by_all(passed, shape.input_tiles);

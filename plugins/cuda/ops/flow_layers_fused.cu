@@ -51,7 +51,8 @@ bool flow_layers_fused(Stream& stream, const frt_flow_layers_args& args) {
                                          : flow_kernel_104();
 
   const int shared_bytes = static_cast<int>(device.properties().shared_bytes_block);
-  const int tiles = args.width / kFlowOutputs, most = args.hidden * 2 / kFlowOutputs;
+  const int tiles = static_cast<int>(ceil_div(args.width, kFlowOutputs));
+  const int64_t most = ceil_div(2 * args.hidden, kFlowOutputs);
   const int clusters =
       std::min(clusters_at_once(device, kernel, static_cast<std::size_t>(shared_bytes)),
                static_cast<int>(std::max(ceil_div(most, kFlowCluster), int64_t{tiles})));

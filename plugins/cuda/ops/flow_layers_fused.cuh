@@ -13,15 +13,19 @@ namespace frt::cuda {
 
 inline constexpr int kFlowLayers = 40;   // at most: maps are parameters, of which there are 32 KB
 inline constexpr int kFlowPieces = 2;    // of x that a block owns, at most
-inline constexpr int kFlowOutputs = 64;  // of a tile of weights
 inline constexpr int kFlowInputs = 128;  // of a unit; in FP8 twice as many
-inline constexpr int kFlowUnitBytes = kFlowOutputs * kFlowInputs * 2;
+// Outputs of a tile: of o and down, or of gate and up together, so that 15 clusters of eight blocks
+// have one tile each of 1024, and 120 blocks of 2 x 4096; and pairs that are rotated together.
+inline constexpr int kFlowOutputs = 72;
+inline constexpr int kFlowPairs = 16;
+inline constexpr int kFlowUnitBytes = kFlowOutputs * kFlowInputs * 2;        // a stage of the ring
+inline constexpr int kFlowPairBytes = 2 * kFlowPairs * 2 * kFlowInputs * 2;  // of two units
 inline constexpr int kFlowMostStages = 8;
 inline constexpr int kFlowBlockThreads = kFlowThreads + 128;
 
-// Boxes of weights: (64 inputs, 8 rows, 2, groups of 8 or 16 rows, halves of a unit). Where two
-// outputs belong together (gate and up, the halves of a head) the third dimension goes from the one
-// to the other, so that both are in one thread; else from eight rows to the next.
+// Boxes of weights: (64 inputs, 2, 4, rows, halves of units); the second dimension goes from an
+// output to the one it belongs to (gate and up, the halves of a head), so that both are in one
+// thread, the third over the lanes of a row where a thread has neighbouring pairs (q, k and v).
 struct FlowMaps {
   CUtensorMap query, key_value, output, gate_up, down;
 };
@@ -60,36 +64,40 @@ struct FlowArgs {
   const float* table;
   void* x;
   bf16 *y, *q, *kv, *attention, *h;  // y: (rows + shifts, width); in FP8 x as f32; h: e4m3 there
-  float* squares;                    // (rows, width / 64)
+  float* squares;                    // (rows, tiles of width)
   uint32_t* word;
 };
 
-// Sums go from block to block in rows of so many.
-inline constexpr int kFlowSumStride = kFlowOutputs + 4;
+// Sums of a lane on their way to the block that adds them: of nine pairs, in bf16.
+inline constexpr int kFlowSentBytes = 48;
 
 // Shared memory for kRows rows of x, those of shifts included: ring, area, and what follows here.
 template <int kRows>
 struct FlowShared {
-  static constexpr int kXUnit = kRows * kFlowInputs * 2;
-  static constexpr int kSums = kRows * kFlowSumStride * 4;
-  static constexpr int kOwned = kRows / 8;  // rows of a block
-  // Of x, of attention, or of some units of x and of sums to send and to receive.
-  static constexpr int kMixed = 2 * kXUnit + (1 + kFlowPieces) * kSums;
-  static constexpr int kArea = std::max(112, (kMixed + 1023) / 1024) * 1024;
+  // Up to 64 rows both groups of four warps multiply them all, each half of the inputs; more are
+  // divided between the groups. So a thread has one row or two.
+  static constexpr int kHalves = kRows > 64 ? 2 : 1;
+  static constexpr int kHalf = kRows * kFlowInputs;  // bytes of half a unit
+  static constexpr int kXUnit = 2 * kHalf;
+  static constexpr int kOwned = 8 * kHalves;  // rows of a block
+  static constexpr int kFromRank = kOwned * 4 * kFlowSentBytes;
+  // Of x, of attention, or of a few units of x and of sums to receive.
+  static constexpr int kSplitSlots = 4;
+  static constexpr int kReceive = kSplitSlots * kXUnit;
+  static constexpr int kArea = std::max(112 * 1024, kReceive + kFlowCluster * kFromRank);
   static constexpr int kSlots = std::min(8, kArea / kXUnit);
-  static constexpr int kSplitSlots = std::min(4, (kArea - (1 + kFlowPieces) * kSums) / kXUnit);
-  static constexpr int kSend = kSplitSlots * kXUnit;
-  static constexpr int kReceive = kSend + kSums;
+  static_assert(kArea % 1024 == 0 && kSlots % 2 == 0);
 
   uint64_t full[kFlowMostStages], empty[kFlowMostStages];
-  uint64_t x_full[8], x_empty, passed, received[kFlowPieces], met;
+  uint64_t x_full[8], x_empty, passed, received;
   FlowAttentionShared attention;
-  float factors[kRows];  // of rows: 1 / root mean square; negative where `clean` holds
-  int positions[kRows];  // of rows; -1: not rotated
-  float4 pieces[1];      // further ones follow
+  float2 shifts[2][2][kFlowOutputs / 2];  // what shift vectors yield, of each group
+  float factors[kRows];                   // of rows, in FP8: 1 / root mean square
+  int positions[kRows];                   // of rows; -1: not rotated
+  float4 pieces[1];                       // of x, of `pieces` tiles: here and behind
 
-  static constexpr int bytes(int pieces) {
-    return static_cast<int>(sizeof(FlowShared)) + (pieces * kOwned * 16 - 1) * 16;
+  static int bytes(int pieces) {
+    return static_cast<int>(sizeof(FlowShared)) + (pieces * kOwned * (kFlowOutputs / 4) - 1) * 16;
   }
 };
 

@@ -56,6 +56,11 @@ __device__ __forceinline__ void store_words(uint32_t to, const uint4& value) {
                "r"(value.z), "r"(value.w)
                : "memory");
 }
+__device__ __forceinline__ uint32_t load_word(uint32_t from) {
+  uint32_t value;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(from) : "memory");
+  return value;
+}
 __device__ __forceinline__ float load_float(uint32_t from) {
   float value;
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(from) : "memory");
@@ -97,6 +102,19 @@ __device__ __forceinline__ void send(uint32_t to, uint32_t a, uint32_t b, uint32
       "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(
           to),
       "r"(a), "r"(b), "r"(barrier)
+      : "memory");
+}
+__device__ __forceinline__ void send_four(uint32_t to, const uint32_t* words, uint32_t barrier) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, "
+      "[%5];" ::"r"(to),
+      "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]), "r"(barrier)
+      : "memory");
+}
+__device__ __forceinline__ void send_one(uint32_t to, uint32_t word, uint32_t barrier) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to),
+      "r"(word), "r"(barrier)
       : "memory");
 }
 // For what other blocks sent.

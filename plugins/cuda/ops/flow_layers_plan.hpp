@@ -23,14 +23,37 @@ inline BoxedTensor flow_x(const void* data, int rows, int inputs, int box_rows) 
           {64, static_cast<uint32_t>(box_rows), 2}};
 }
 
-// `groups` of eight rows and those `pair_bytes` further on, `group_bytes` from one to the next.
-inline BoxedTensor flow_weights(const void* data, int groups, int inputs, uint64_t pair_bytes,
-                                uint64_t group_bytes) {
+// Boxes of `pairs` rows and those `pair_bytes` further on, in the order of rows.
+inline BoxedTensor flow_pairs(const void* data, int rows, int inputs, uint64_t pair_bytes,
+                              uint32_t pairs) {
+  const uint64_t row = static_cast<uint64_t>(inputs) * 2;
   return {data,
           5,
-          {64, 8, 2, static_cast<uint64_t>(groups), static_cast<uint64_t>(inputs / 64)},
-          {static_cast<uint64_t>(inputs) * 2, pair_bytes, group_bytes, 128},
-          {64, 8, 2, 4, 2}};
+          {64, 2, 1, static_cast<uint64_t>(rows), static_cast<uint64_t>(inputs / 64)},
+          {pair_bytes, row, row, 128},
+          {64, 2, 1, pairs, 2}};
+}
+
+// Boxes of rows that belong to nothing.
+inline BoxedTensor flow_rows_alone(const void* data, int rows, int inputs) {
+  const uint64_t row = static_cast<uint64_t>(inputs) * 2;
+  return {data,
+          5,
+          {64, 1, 1, static_cast<uint64_t>(rows), static_cast<uint64_t>(inputs / 64)},
+          {row, row, row, 128},
+          {64, 1, 1, kFlowOutputs, 2}};
+}
+
+// Boxes of pairs of outputs of heads, `half` rows apart, of two units: pairs j, j + 4, j + 8 and
+// j + 12 lie one behind the other, so that lane t of a row gets pairs 4 t to 4 t + 3.
+inline BoxedTensor flow_heads(const void* data, int rows, int inputs, int half) {
+  const uint64_t row = static_cast<uint64_t>(inputs) * 2;
+  return {data,
+          5,
+          {64, 2, 4, static_cast<uint64_t>(rows - half - kFlowPairs + 4),
+           static_cast<uint64_t>(inputs / 64)},
+          {static_cast<uint64_t>(half) * row, (kFlowPairs / 4) * row, row, 128},
+          {64, 2, 4, kFlowPairs / 4, 4}};
 }
 
 inline int flow_rows(const frt_flow_layers_args& args) {
@@ -99,7 +122,7 @@ inline bool flow_fits(const frt_flow_layers_args& args) {
 inline std::size_t flow_scratch_bytes(const frt_flow_layers_args& args) {
   const std::size_t rows = static_cast<std::size_t>(flow_rows(args)) + 2;
   return rows * static_cast<std::size_t>(args.width) * (flow_fp8(args) ? 4 : 2) +
-         rows * static_cast<std::size_t>(args.width / kFlowOutputs) * 4;
+         rows * static_cast<std::size_t>((args.width + kFlowOutputs - 1) / kFlowOutputs) * 4;
 }
 
 // encode(boxes) makes a map. `kernel_rows`: kRows of the kernel.
@@ -147,27 +170,21 @@ void flow_fill(FlowArgs& made, const frt_flow_layers_args& args, int kernel_rows
   for (int i = 0; i < args.layer_count; ++i) {
     const frt_flow_layer& from = args.layers[i];
     FlowMaps& maps = made.maps[i];
-    const uint64_t row = static_cast<uint64_t>(width) * 2, group = 8 * row;
-    const int head = args.head_dim / 2;
-    // The last groups' partners end the matrix.
     const auto heads = [&](const frt_weight& weight) {
-      return encode(flow_weights(weight.data, (weight.rows - head) / 8, width,
-                                 static_cast<uint64_t>(head) * row, group));
+      return encode(flow_heads(weight.data, weight.rows, width, args.head_dim / 2));
     };
-    const auto plain = [&](const frt_weight& weight) {
-      const int cols = fp8 ? weight.cols / 2 : weight.cols;
-      const uint64_t own = static_cast<uint64_t>(cols) * 2;
-      return encode(flow_weights(weight.data, weight.rows / 16, cols, 8 * own, 16 * own));
+    const auto alone = [&](const frt_weight& weight) {
+      return encode(flow_rows_alone(weight.data, weight.rows, fp8 ? weight.cols / 2 : weight.cols));
     };
     maps.query = heads(from.query);
     maps.key_value = heads(from.key_value);
-    maps.output = plain(from.output);
+    maps.output = alone(from.output);
     maps.gate_up =
-        encode(flow_weights(from.gate.data, from.gate.rows / 8, width,
-                            static_cast<uint64_t>(static_cast<const char*>(from.up.data) -
-                                                  static_cast<const char*>(from.gate.data)),
-                            group));
-    maps.down = plain(from.down);
+        encode(flow_pairs(from.gate.data, from.gate.rows, width,
+                          static_cast<uint64_t>(static_cast<const char*>(from.up.data) -
+                                                static_cast<const char*>(from.gate.data)),
+                          kFlowOutputs / 2));
+    maps.down = alone(from.down);
     FlowLayer& layer = made.layers[i];
     layer.attention = {from.attention_norm.rows, from.attention_norm.clean};
     layer.hidden = {from.hidden_norm.rows, from.hidden_norm.clean};

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // flow_layers_sync.cuh - how the blocks of the persistent kernel of an expert's layers wait for
-// each other (sm_90a): the threads that compute, the cluster, the grid.
+// each other (sm_90a): the threads that compute, the grid.
 //
 // A block's kFlowThreads consumer threads compute; behind them are warps that only copy, and that
-// run ahead of them. So no barrier here counts all threads of a block or a cluster.
+// run ahead of them. So no barrier here counts all threads of a block or a cluster. All warps that
+// compute pass all of its barriers: tools that look for races count them by the warp.
 //
 // The grid's barrier is one word in memory, which every block increments as it arrives: the blocks
 // run all at once (Stream::gang()). What arrives releases what the block's consumers wrote, to
-// copies, too; who waits acquires it. The n-th barrier of a launch is passed when the word is
-// n * blocks.
+// copies, too; who waits reads it past the first cache. The n-th barrier of a launch is passed when
+// the word is n * blocks.
 #pragma once
 
 #include "cluster.cuh"
@@ -25,9 +26,7 @@ struct FlowPlace {
 };
 
 struct FlowSync {
-  uint64_t* met;         // of the cluster: kFlowCluster arrivals end a phase
   uint32_t* word;        // the grid's barrier
-  uint32_t parity = 0;   // of `met`
   uint32_t arrived = 0;  // barriers of the grid, so far
   uint32_t blocks;       // of the grid
 
@@ -36,28 +35,10 @@ struct FlowSync {
     asm volatile("bar.sync 1, %0;" ::"n"(kFlowThreads) : "memory");
   }
 
-  // All consumer threads of the cluster; what they wrote to shared memory before is there.
-  __device__ __forceinline__ void cluster() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    block();
-    if (threadIdx.x < kFlowCluster) {
-      asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(
-                       rank_address(met, static_cast<int>(threadIdx.x)))
-                   : "memory");
-    }
-    asm volatile(
-        "{\n.reg .pred done;\nagain:\n"
-        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
-        "@!done bra again;\n}\n" ::"r"(shared_address(met)),
-        "r"(parity)
-        : "memory");
-    parity ^= 1;
-#endif
-  }
-
   // All consumer threads: what they wrote to memory is there for who waits for this barrier.
   __device__ __forceinline__ void arrive() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     block();
     if (threadIdx.x == 0) {
       asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(word) : "memory");
@@ -66,20 +47,22 @@ struct FlowSync {
 #endif
   }
 
-  // One thread: until all blocks have arrived `count` times.
+  // One thread: until all blocks have arrived `count` times. kCopies: what they wrote is there for
+  // bulk copies, too.
+  template <bool kCopies>
   __device__ __forceinline__ void wait_alone(uint32_t count) const {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     uint32_t seen;
     do {
       asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(word) : "memory");
     } while (seen < count * blocks);
-    asm volatile("fence.proxy.async;" ::: "memory");
+    if (kCopies) asm volatile("fence.proxy.async.global;" ::: "memory");
 #endif
   }
 
   // All consumer threads: until all blocks have arrived as often as this one.
   __device__ __forceinline__ void wait() const {
-    if (threadIdx.x == 0) wait_alone(arrived);
+    if (threadIdx.x == 0) wait_alone<false>(arrived);
     block();
   }
 };

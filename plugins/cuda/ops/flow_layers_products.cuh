@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// flow_layers_products.cuh - the products of the kernel of an expert's layers: what its threads
+// that compute have in common, and how a tile is multiplied and finished.
+//
+// Rows of x are the first factor of the tensor cores, 64 at a time, outputs the second: a thread
+// has pairs of neighbouring outputs of row g and of row g + 8 of its warp's sixteen, so that a
+// row's norm is a number in a register, and results are stored without being turned round.
+//
+// Up to 64 rows each group of four warps multiplies them all by its half of the inputs; then
+// partners give each other the rows that the other one finishes. More are divided by rows.
+#pragma once
+
+#include "attention_wgmma.cuh"
+#include "dense_multiply.cuh"
+#include "flow_layers_copies.cuh"
+#include "flow_layers_fused.cuh"
+#include "flow_layers_parts.cuh"
+
+namespace frt::cuda {
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+namespace flow {
+
+template <int kRows, bool kFp8>
+struct Products {
+  using Shared = FlowShared<kRows>;
+  static constexpr int kHalves = Shared::kHalves;  // rows of a thread
+  // Where sums change hands: in units of x that nobody needs any more; in FP8, where further tiles
+  // need them, behind those there can be.
+  static constexpr int kExchange = kFp8 ? Shared::kSlots / 2 * Shared::kXUnit : 0;
+
+  const FlowArgs& args;
+  Shared& shared;
+  const uint32_t ring, area;
+  FlowSync sync;
+  const Shape shape;
+  const int tid, lane, warp, group;  // warp: of the group
+  int clean_rows;
+  Place place;
+  uint32_t x_parity = 0;
+
+  __device__ __forceinline__ Products(const FlowArgs& args, Shared& shared, uint32_t ring,
+                                      uint32_t area, const FlowSync& sync)
+      : args(args),
+        shared(shared),
+        ring(ring),
+        area(area),
+        sync(sync),
+        shape(args, kFp8),
+        tid(static_cast<int>(threadIdx.x)),
+        lane(tid % 32),
+        // The same in all lanes, which the compiler must see: products depend on it.
+        warp(__shfl_sync(~0u, tid / 32 % 4, 0)),
+        group(__shfl_sync(~0u, tid / 128, 0)) {
+    clean_rows = args.clean_rows ? *args.clean_rows : 0;
+  }
+
+  __device__ __forceinline__ bool is_clean(int row) const { return row % args.period < clean_rows; }
+  __device__ __forceinline__ const float* vectors(const FlowModulation& modulation, int row) const {
+    return is_clean(row) ? modulation.clean : modulation.rows;
+  }
+
+  // The rows that this thread finishes, in eights of a tile's rows and of all.
+  __device__ __forceinline__ int eight_of(int half) const {
+    return kHalves == 1 ? 2 * warp + group : 8 * group + 2 * warp + half;
+  }
+  __device__ __forceinline__ int row_of(int half) const { return eight_of(half) * 8 + lane / 4; }
+
+  // ---- multiplying ------------------------------------------------------------------------------
+
+  __device__ __forceinline__ void release(int stage) {
+    if (stage >= 0 && lane == 0) barrier_arrive(shared.empty + stage);
+  }
+
+  __device__ __forceinline__ void wait_x(int slot) {
+    barrier_wait(shared.x_full + slot, x_parity >> slot & 1);
+    x_parity ^= 1u << slot;
+  }
+  // All threads of all blocks are done with the units of x that are there, and with what else they
+  // had in their place.
+  __device__ __forceinline__ void release_x() {
+    publish_to_products();
+    sync.block();
+    if (tid < kFlowCluster) {
+      asm volatile(
+          "mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(rank_address(&shared.x_empty, tid))
+          : "memory");
+    }
+  }
+
+  // c = x weights^T over `units` units, which come in rounds of `slots`; `resident`: x is there
+  // from the tile before.
+  template <int kOutputs>
+  __device__ __forceinline__ void multiply(float (&c)[kOutputs / 2], int units, int slots,
+                                           bool resident) {
+    constexpr int kOfStage = kOutputs == kFlowOutputs ? 1 : 2;               // units
+    constexpr int kHalf = Shared::kHalf, kWeights = kOutputs * kFlowInputs;  // bytes of half a unit
+    const int x_at = area + group * (kHalves == 1 ? kHalf : 64 * 128);
+    const int weights_at = ring + (kHalves == 1 ? group * kWeights : 0);
+#pragma unroll
+    for (int i = 0; i < kOutputs / 2; ++i) c[i] = 0;
+#pragma unroll 1
+    for (int begin = 0; begin < units; begin += slots) {
+      const int count = min(slots, units - begin);
+      int previous = -1;
+#pragma unroll 1
+      for (int slot = 0; slot < count; ++slot) {
+        const int of_stage = slot % kOfStage;
+        if (!resident) wait_x(slot);
+        if (of_stage == 0) barrier_wait(shared.full + place.stage, place.parity);
+        const uint64_t a = matrix_descriptor(x_at + slot * Shared::kXUnit, 16);
+        const uint64_t b = matrix_descriptor(
+            weights_at + place.stage * kFlowUnitBytes + of_stage * 2 * kWeights, 16);
+        products_fence();
+#pragma unroll
+        for (int k = 0; k < 4 * kHalves; ++k) {
+          const uint64_t from_a = a + k / 4 * (kHalf / 16) + k % 4 * 2;
+          const uint64_t from_b = b + k / 4 * (kWeights / 16) + k % 4 * 2;
+          if constexpr (kFp8) {
+            multiply_64_fp8<kOutputs>(c, from_a, from_b);
+          } else {
+            multiply_64<kOutputs>(c, from_a, from_b);
+          }
+        }
+        products_commit();
+        products_wait<1>();
+        release(previous);
+        previous = -1;
+        if (of_stage == kOfStage - 1 || slot + 1 == count) {
+          previous = place.stage;
+          place.advance(args.stages);
+        }
+      }
+      products_wait<0>();
+      release(previous);
+      if (begin + count < units) release_x();
+    }
+#pragma unroll
+    for (int i = 0; i < kOutputs / 2; ++i) asm volatile("" : "+f"(c[i])::"memory");
+  }
+
+  // x comes to this block for others, too.
+  __device__ __forceinline__ void take_x(int units, int slots) {
+    for (int begin = 0; begin < units; begin += slots) {
+      const int count = min(slots, units - begin);
+      for (int slot = 0; slot < count; ++slot) wait_x(slot);
+      if (begin + count < units) release_x();
+    }
+  }
+
+  // ---- finishing --------------------------------------------------------------------------------
+
+  // 1 / root mean square of a row, by the four lanes whose number % 4 is t.
+  __device__ __forceinline__ float factor_of(int row, int t) const {
+    const float* squares = args.squares + row * shape.output_tiles;
+    float sum = 0;
+#pragma unroll 1
+    for (int first = t; first < shape.output_tiles; first += 16) {
+      float some[4] = {};  // asked for together
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (row < args.rows && first + 4 * i < shape.output_tiles) {
+          some[i] = __ldcg(squares + first + 4 * i);
+        }
+      }
+      sum += (some[0] + some[1]) + (some[2] + some[3]);
+    }
+    sum += __shfl_xor_sync(~0u, sum, 1);
+    sum += __shfl_xor_sync(~0u, sum, 2);
+    return rsqrtf(sum / static_cast<float>(args.width) + args.epsilon);
+  }
+
+  // What the shift vectors, rows behind those of x, yield: of this group's part of the inputs.
+  template <int kSums>
+  __device__ __forceinline__ void note_shifts(const float (&c)[kSums]) {
+#pragma unroll 1
+    for (int s = 0; s < args.shifts; ++s) {
+      const int row = args.rows + s, sixteen = row / 16;
+      if (sixteen != (kHalves == 1 ? warp : group * 4 + warp) || row % 8 != lane / 4) continue;
+      float2* to = shared.shifts[kHalves == 1 ? group : 0][s] + lane % 4;
+      if (row / 8 % 2 == 0) {
+#pragma unroll
+        for (int j = 0; j < kSums / 4; ++j) to[4 * j] = make_float2(c[4 * j], c[4 * j + 1]);
+      } else {
+#pragma unroll
+        for (int j = 0; j < kSums / 4; ++j) to[4 * j] = make_float2(c[4 * j + 2], c[4 * j + 3]);
+      }
+    }
+  }
+
+  // The i-th sixteen bytes of this lane among those that this warp of group `of` gives away. They
+  // lie where only it has read rows of x.
+  __device__ __forceinline__ uint32_t exchange_at(uint32_t from, int of, int i) const {
+    return from + i / 2 * Shared::kXUnit + of * Shared::kHalf + warp * 2048 + i % 2 * 512 +
+           lane * 16;
+  }
+  template <int kKept, int kSums>
+  __device__ __forceinline__ void give(const float (&c)[kSums], float (&v)[kHalves][kSums / 2],
+                                       uint32_t from) {
+    constexpr int kGiven = 2 - 2 * kKept;
+#pragma unroll
+    for (int j = 0; j < kSums / 4; j += 2) {
+      const uint32_t to = exchange_at(from, group, j / 2);
+      if (j + 1 < kSums / 4) {
+        asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(c[4 * j + kGiven]),
+                     "f"(c[4 * j + kGiven + 1]), "f"(c[4 * j + 4 + kGiven]),
+                     "f"(c[4 * j + 4 + kGiven + 1])
+                     : "memory");
+      } else {
+        asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(c[4 * j + kGiven]),
+                     "f"(c[4 * j + kGiven + 1])
+                     : "memory");
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kSums / 4; ++j) {
+      v[0][2 * j] = c[4 * j + 2 * kKept];
+      v[0][2 * j + 1] = c[4 * j + 2 * kKept + 1];
+    }
+  }
+
+  // v: of this thread's rows the sums of the two groups. `from`: where they change hands. All
+  // threads that compute, together: what they wrote to shared memory before is there behind it.
+  template <int kSums>
+  __device__ __forceinline__ void exchange(const float (&c)[kSums], float (&v)[kHalves][kSums / 2],
+                                           uint32_t from) {
+    if constexpr (kHalves == 1) {
+      if (warp * 16 >= kRows) {  // none of its rows is there
+        sync.block();
+        return;
+      }
+      if (group == 0) {
+        give<0>(c, v, from);
+      } else {
+        give<1>(c, v, from);
+      }
+      sync.block();
+#pragma unroll
+      for (int j = 0; j < kSums / 4; j += 2) {
+        const float4 other = load_floats(exchange_at(from, 1 - group, j / 2));
+        v[0][2 * j] += other.x;
+        v[0][2 * j + 1] += other.y;
+        if (j + 1 < kSums / 4) {
+          v[0][2 * j + 2] += other.z;
+          v[0][2 * j + 3] += other.w;
+        }
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) v[i / 2 % 2][i / 4 * 2 + i % 2] = c[i];
+      if (!kFp8) sync.block();
+    }
+  }
+
+  // The same for rows normed by `factors`.
+  template <int kSums>
+  __device__ __forceinline__ void finish(const float (&c)[kSums], float (&v)[kHalves][kSums / 2],
+                                         const float (&factors)[kHalves]) {
+    if constexpr (!kFp8) note_shifts(c);
+    exchange(c, v, area + kExchange);
+    if constexpr (!kFp8) {
+#pragma unroll
+      for (int h = 0; h < kHalves; ++h) {
+        const float2* shifts = shared.shifts[0][is_clean(row_of(h)) ? 1 : 0] + lane % 4;
+#pragma unroll
+        for (int j = 0; j < kSums / 4; ++j) {
+          float2 shift = shifts[4 * j];
+          if constexpr (kHalves == 1) {
+            const float2 other = shifts[4 * j + sizeof(shared.shifts[0]) / sizeof(float2)];
+            shift.x += other.x;
+            shift.y += other.y;
+          }
+          v[h][2 * j] = fmaf(factors[h], v[h][2 * j], shift.x);
+          v[h][2 * j + 1] = fmaf(factors[h], v[h][2 * j + 1], shift.y);
+        }
+      }
+    }
+  }
+};
+
+}  // namespace flow
+
+#endif  // __CUDA_ARCH_FEAT_SM90_ALL
+
+}  // namespace frt::cuda
