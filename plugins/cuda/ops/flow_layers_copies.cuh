@@ -46,11 +46,8 @@ struct Shape {
 struct Place {
   int stage = 0;
   uint32_t parity = 0;
-  __device__ __forceinline__ void advance(int stages) {
-    if (++stage == stages) {
-      stage = 0;
-      parity ^= 1;
-    }
+  __device__ __forceinline__ void advance(int stages, int by = 1) {
+    for (stage += by; stage >= stages; stage -= stages) parity ^= 1;
   }
 };
 

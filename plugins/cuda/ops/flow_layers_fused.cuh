@@ -68,8 +68,9 @@ struct FlowArgs {
   uint32_t* word;
 };
 
-// Sums of a lane on their way to the block that adds them: of nine pairs, in bf16.
-inline constexpr int kFlowSentBytes = 48;
+// Sums of eight rows on their way to the block that adds them, in bf16: four pairs of each lane,
+// four more, and the ninth.
+inline constexpr int kFlowSentBytes = 32 * (16 + 16 + 4);
 
 // Shared memory for kRows rows of x, those of shifts included: ring, area, and what follows here.
 template <int kRows>
@@ -80,11 +81,12 @@ struct FlowShared {
   static constexpr int kHalf = kRows * kFlowInputs;  // bytes of half a unit
   static constexpr int kXUnit = 2 * kHalf;
   static constexpr int kOwned = 8 * kHalves;  // rows of a block
-  static constexpr int kFromRank = kOwned * 4 * kFlowSentBytes;
+  static constexpr int kFromRank = kHalves * kFlowSentBytes;
   // Of x, of attention, or of a few units of x and of sums to receive.
   static constexpr int kSplitSlots = 4;
   static constexpr int kReceive = kSplitSlots * kXUnit;
-  static constexpr int kArea = std::max(112 * 1024, kReceive + kFlowCluster * kFromRank);
+  static constexpr int kArea =
+      std::max(112, (kReceive + kFlowCluster * kFromRank + 1023) / 1024) * 1024;
   static constexpr int kSlots = std::min(8, kArea / kXUnit);
   static_assert(kArea % 1024 == 0 && kSlots % 2 == 0);
 

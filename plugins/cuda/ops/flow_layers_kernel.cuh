@@ -408,7 +408,9 @@ __global__ void __launch_bounds__(kFlowBlockThreads, 1)
   sync.word = args.word;
   sync.blocks = gridDim.x;
   const int tid = static_cast<int>(threadIdx.x);
-  if (tid >= kFlowThreads) {
+  // The same in all lanes, which the compiler must see: what is computed from uniform values then
+  // stays in the registers that the tensor cores take descriptors from.
+  if (__shfl_sync(~0u, tid, 0) >= kFlowThreads) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
     if (tid == kFlowThreads) flow::fetch_weights<kRows, kFp8>(args, shared, ring);
     if (tid == kFlowThreads + 32) {

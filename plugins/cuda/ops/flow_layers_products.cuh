@@ -69,10 +69,6 @@ struct Products {
 
   // ---- multiplying ------------------------------------------------------------------------------
 
-  __device__ __forceinline__ void release(int stage) {
-    if (stage >= 0 && lane == 0) barrier_arrive(shared.empty + stage);
-  }
-
   __device__ __forceinline__ void wait_x(int slot) {
     barrier_wait(shared.x_full + slot, x_parity >> slot & 1);
     x_parity ^= 1u << slot;
@@ -89,34 +85,43 @@ struct Products {
     }
   }
 
+  // A descriptor of what lies `by` sixteens of bytes further on.
+  static __device__ __forceinline__ uint64_t further(uint64_t descriptor, uint32_t by) {
+    return descriptor & ~0xFFFFFFFFull | (static_cast<uint32_t>(descriptor) + by);
+  }
+
   // c = x weights^T over `units` units, which come in rounds of `slots`; `resident`: x is there
-  // from the tile before.
+  // from the tile before. Where both groups have all rows, they take turns with units.
   template <int kOutputs>
   __device__ __forceinline__ void multiply(float (&c)[kOutputs / 2], int units, int slots,
                                            bool resident) {
-    constexpr int kOfStage = kOutputs == kFlowOutputs ? 1 : 2;               // units
-    constexpr int kHalf = Shared::kHalf, kWeights = kOutputs * kFlowInputs;  // bytes of half a unit
-    const int x_at = area + group * (kHalves == 1 ? kHalf : 64 * 128);
-    const int weights_at = ring + (kHalves == 1 ? group * kWeights : 0);
+    constexpr int kOfStage = kOutputs == kFlowOutputs ? 1 : 2;  // units
+    constexpr int kTurns = kHalves == 1 ? 2 : 1;
+    constexpr int kWeights = kOutputs * kFlowInputs;  // bytes of half a unit
+    // Arrivals of a warp, so that a stage has eight when nobody needs it any more.
+    constexpr int kArrivals = kTurns / kOfStage == 2 ? 2 : 1;
+    const int turn = kHalves == 1 ? group : 0;
+    const int x_at = area + (kHalves == 1 ? 0 : group * (64 * 128));
 #pragma unroll
     for (int i = 0; i < kOutputs / 2; ++i) c[i] = 0;
 #pragma unroll 1
     for (int begin = 0; begin < units; begin += slots) {
       const int count = min(slots, units - begin);
-      int previous = -1;
+      Place now = place;
+      if (kOfStage == 1 && turn == 1) now.advance(args.stages);
+      uint64_t* previous = nullptr;
 #pragma unroll 1
-      for (int slot = 0; slot < count; ++slot) {
-        const int of_stage = slot % kOfStage;
-        if (!resident) wait_x(slot);
-        if (of_stage == 0) barrier_wait(shared.full + place.stage, place.parity);
+      for (int slot = turn; slot < count; slot += kTurns) {
+        barrier_wait(shared.full + now.stage, now.parity);
+        if (!resident) barrier_wait(shared.x_full + slot, x_parity >> slot & 1);
         const uint64_t a = matrix_descriptor(x_at + slot * Shared::kXUnit, 16);
         const uint64_t b = matrix_descriptor(
-            weights_at + place.stage * kFlowUnitBytes + of_stage * 2 * kWeights, 16);
+            ring + now.stage * kFlowUnitBytes + slot % kOfStage * 2 * kWeights, 16);
         products_fence();
 #pragma unroll
-        for (int k = 0; k < 4 * kHalves; ++k) {
-          const uint64_t from_a = a + k / 4 * (kHalf / 16) + k % 4 * 2;
-          const uint64_t from_b = b + k / 4 * (kWeights / 16) + k % 4 * 2;
+        for (int k = 0; k < 8; ++k) {
+          const uint64_t from_a = further(a, k / 4 * (Shared::kHalf / 16) + k % 4 * 2);
+          const uint64_t from_b = further(b, k / 4 * (kWeights / 16) + k % 4 * 2);
           if constexpr (kFp8) {
             multiply_64_fp8<kOutputs>(c, from_a, from_b);
           } else {
@@ -125,15 +130,20 @@ struct Products {
         }
         products_commit();
         products_wait<1>();
-        release(previous);
-        previous = -1;
-        if (of_stage == kOfStage - 1 || slot + 1 == count) {
-          previous = place.stage;
-          place.advance(args.stages);
-        }
+        if (previous && lane < kArrivals) barrier_arrive(previous);
+        const bool whole = kTurns == 2 || slot % kOfStage == kOfStage - 1 || slot + 1 == count;
+        previous = whole ? shared.empty + now.stage : nullptr;
+        if (whole) now.advance(args.stages, kTurns / kOfStage == 2 ? 2 : 1);
       }
       products_wait<0>();
-      release(previous);
+      if (previous && lane < kArrivals) barrier_arrive(previous);
+      // A stage with one unit, which is the other group's.
+      if (kTurns == kOfStage && turn == 1 && count % 2 == 1) {
+        barrier_wait(shared.full + now.stage, now.parity);
+        if (lane == 0) barrier_arrive(shared.empty + now.stage);
+      }
+      place.advance(args.stages, (count + kOfStage - 1) / kOfStage);
+      if (!resident) x_parity ^= (1u << count) - 1;
       if (begin + count < units) release_x();
     }
 #pragma unroll
@@ -174,17 +184,15 @@ struct Products {
   // What the shift vectors, rows behind those of x, yield: of this group's part of the inputs.
   template <int kSums>
   __device__ __forceinline__ void note_shifts(const float (&c)[kSums]) {
-#pragma unroll 1
-    for (int s = 0; s < args.shifts; ++s) {
-      const int row = args.rows + s, sixteen = row / 16;
-      if (sixteen != (kHalves == 1 ? warp : group * 4 + warp) || row % 8 != lane / 4) continue;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int first = (kHalves == 1 ? warp : group * 4 + warp) * 16 + i * 8;
+      const int s = first + lane / 4 - args.rows;
+      if (first + 8 <= args.rows || s < 0 || s >= args.shifts) continue;
       float2* to = shared.shifts[kHalves == 1 ? group : 0][s] + lane % 4;
-      if (row / 8 % 2 == 0) {
 #pragma unroll
-        for (int j = 0; j < kSums / 4; ++j) to[4 * j] = make_float2(c[4 * j], c[4 * j + 1]);
-      } else {
-#pragma unroll
-        for (int j = 0; j < kSums / 4; ++j) to[4 * j] = make_float2(c[4 * j + 2], c[4 * j + 3]);
+      for (int j = 0; j < kSums / 4; ++j) {
+        to[4 * j] = make_float2(c[4 * j + 2 * i], c[4 * j + 2 * i + 1]);
       }
     }
   }
@@ -192,8 +200,8 @@ struct Products {
   // The i-th sixteen bytes of this lane among those that this warp of group `of` gives away. They
   // lie where only it has read rows of x.
   __device__ __forceinline__ uint32_t exchange_at(uint32_t from, int of, int i) const {
-    return from + i / 2 * Shared::kXUnit + of * Shared::kHalf + warp * 2048 + i % 2 * 512 +
-           lane * 16;
+    return from + (of + i / 4 * 2) * Shared::kXUnit + i / 2 % 2 * Shared::kHalf + warp * 2048 +
+           i % 2 * 512 + lane * 16;
   }
   template <int kKept, int kSums>
   __device__ __forceinline__ void give(const float (&c)[kSums], float (&v)[kHalves][kSums / 2],

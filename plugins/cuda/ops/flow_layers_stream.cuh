@@ -113,8 +113,8 @@ struct Residual : Products<kRows, kFp8> {
   __device__ __forceinline__ void send_sums(const float (&v)[kHalves][kFlowOutputs / 4]) {
     const int rank = this->eight_of(0) / kHalves;
     const uint32_t barrier = rank_address(&shared.received, rank);
-    const uint32_t to = address_at(area + Shared::kReceive, rank) + shape.rank * Shared::kFromRank +
-                        lane * kFlowSentBytes;
+    const uint32_t to =
+        address_at(area + Shared::kReceive + shape.rank * Shared::kFromRank, rank) + lane * 16;
 #pragma unroll
     for (int h = 0; h < kHalves; ++h) {
       if (this->row_of(h) >= args.rows) continue;
@@ -123,10 +123,10 @@ struct Residual : Products<kRows, kFp8> {
       for (int j = 0; j < kFlowOutputs / 8; ++j) {
         words[j] = pack_bf16(v[h][2 * j], v[h][2 * j + 1]);
       }
-      const uint32_t at = to + h * 32 * kFlowSentBytes;
+      const uint32_t at = to + h * kFlowSentBytes;
       send_four(at, words, barrier);
-      send_four(at + 16, words + 4, barrier);
-      send_one(at + 32, words[8], barrier);
+      send_four(at + 512, words + 4, barrier);
+      send_one(at + 1024 - lane * 12, words[8], barrier);
     }
   }
   static constexpr int kSentByRow = 4 * (kFlowOutputs / 8) * 4;  // bytes
@@ -134,13 +134,16 @@ struct Residual : Products<kRows, kFp8> {
   // What all ranks sent for this lane's columns of a row.
   __device__ __forceinline__ float4 received_sum(int half) const {
     // Pair 4 j + t of a row is the j-th of lane t.
-    const uint32_t from = area + Shared::kReceive +
-                          (place_of_row(half) * 4 + lane % 2 * 2) * kFlowSentBytes + lane / 2 * 4;
+    const int row = tid / 32, j = lane / 2, t = lane % 2 * 2;
+    const uint32_t from =
+        area + Shared::kReceive + half * kFlowSentBytes +
+        (j < 8 ? j / 4 * 512 + (row * 4 + t) * 16 + j % 4 * 4 : 1024 + (row * 4 + t) * 4);
+    const uint32_t next = j < 8 ? 16 : 4;
     float4 sum = make_float4(0, 0, 0, 0);
 #pragma unroll
     for (int r = 0; r < kFlowCluster; ++r) {
       const uint32_t low = load_word(from + r * Shared::kFromRank),
-                     high = load_word(from + r * Shared::kFromRank + kFlowSentBytes);
+                     high = load_word(from + next + r * Shared::kFromRank);
       sum.x += __uint_as_float(low << 16);
       sum.y += __uint_as_float(low & 0xFFFF0000u);
       sum.z += __uint_as_float(high << 16);
