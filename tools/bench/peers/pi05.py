@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Pi0.5 at full size in plain PyTorch, bf16, random weights: SigLIP So400m, the prefix of Gemma 2B,
-the 300M action expert with adaptive norms, Euler steps. The whole inference is one CUDA graph; its
-two parts (observe: images and prompt to keys and values; act: noise to actions) are timed as graphs
-of their own, too.
+"""Pi0.5 at full size in plain PyTorch, random weights, bf16 or fp8: SigLIP So400m, the prefix of
+Gemma 2B, the 300M action expert with adaptive norms, Euler steps. The whole inference is one CUDA
+graph; its two parts (observe: images and prompt to keys and values; act: noise to actions) are
+timed as graphs of their own, too.
 
     pi05.py                       eager operators in the graph
     pi05.py --compile default     every layer compiled by torch.compile, then captured
     pi05.py --ways 2              guidance, both branches as one batch, images once
+    pi05.py --precision fp8       the products of all layers in e4m3, one static scale per operand
 
 What does not depend on the observation (modulations of the steps) is made before, masked views and
 padding are not there at all, the last prefix layer only makes keys and values: the same work as
@@ -29,8 +30,23 @@ WIDTH, MLP, EXPERT, EXPERT_MLP, LAYERS = 2048, 16384, 1024, 4096, 18
 HEADS, DIM, ACTION, VOCABULARY = 8, 256, 32, 257152
 
 
+LARGEST = 448                          # of e4m3
+INPUT_SCALE, WEIGHT_SCALE = 16 / LARGEST, 0.02 / LARGEST
+SCALES = []                            # the same two on the device
+
+
 def weight(*shape):
     return torch.empty(*shape, dtype=torch.bfloat16, device="cuda").uniform_(-0.02, 0.02)
+
+
+def product(x, w, bias=None):
+    """linear(), with inputs quantised where the weight is."""
+    if w.dtype != torch.float8_e4m3fn:
+        return linear(x, w, bias)
+    x8 = (x.float() * (1 / INPUT_SCALE)).clamp(-LARGEST, LARGEST).to(torch.float8_e4m3fn)
+    y = torch._scaled_mm(x8.reshape(-1, x.shape[-1]), w.t(), scale_a=SCALES[0], scale_b=SCALES[1],
+                         bias=bias, out_dtype=torch.bfloat16)
+    return y.reshape(*x.shape[:-1], w.shape[0])
 
 
 def scale(width):
@@ -76,28 +92,28 @@ def split_heads(qkv, cosine, sine):
 
 
 def feed_forward(y, gate_up, down):
-    gate, up = linear(y, gate_up).chunk(2, -1)
-    return linear(gelu(gate, approximate="tanh") * up, down)
+    gate, up = product(y, gate_up).chunk(2, -1)
+    return product(gelu(gate, approximate="tanh") * up, down)
 
 
 def vision_layer(x, n1, b1, qkv, qkv_bias, out, out_bias, n2, b2, fc1, fc1_bias, fc2, fc2_bias):
-    y = linear(layer_norm(x, (VISION,), n1, b1, 1e-6), qkv, qkv_bias)
+    y = product(layer_norm(x, (VISION,), n1, b1, 1e-6), qkv, qkv_bias)
     q, k, v = y.unflatten(-1, (3, VISION_HEADS, VISION // VISION_HEADS)).permute(2, 0, 3, 1, 4)
     y = scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
-    x = x + linear(y, out, out_bias)
-    y = gelu(linear(layer_norm(x, (VISION,), n2, b2, 1e-6), fc1, fc1_bias), approximate="tanh")
-    return x + linear(y, fc2, fc2_bias)
+    x = x + product(y, out, out_bias)
+    y = gelu(product(layer_norm(x, (VISION,), n2, b2, 1e-6), fc1, fc1_bias), approximate="tanh")
+    return x + product(y, fc2, fc2_bias)
 
 
 def prefix_layer(x, n1, n2, qkv, out, gate_up, down, cosine, sine):
-    q, k, v = split_heads(linear((rms(x) * n1).bfloat16(), qkv), cosine, sine)
-    x = x + linear(attend(q, k, v), out)
+    q, k, v = split_heads(product((rms(x) * n1).bfloat16(), qkv), cosine, sine)
+    x = x + product(attend(q, k, v), out)
     x = x + feed_forward((rms(x) * n2).bfloat16(), gate_up, down)
     return x, k, v
 
 
 def prefix_last(x, n1, qkv, cosine, sine):
-    k, v = linear((rms(x) * n1).bfloat16(), qkv[HEADS * DIM:]).chunk(2, -1)
+    k, v = product((rms(x) * n1).bfloat16(), qkv[HEADS * DIM:]).chunk(2, -1)
     return rotate(k.unsqueeze(2), cosine, sine).squeeze(2), v
 
 
@@ -106,9 +122,9 @@ def modulated(x, m):
 
 
 def expert_layer(x, m1, m2, qkv, out, gate_up, down, context_k, context_v, cosine, sine):
-    q, k, v = split_heads(linear(modulated(x, m1), qkv), cosine, sine)
+    q, k, v = split_heads(product(modulated(x, m1), qkv), cosine, sine)
     y = attend(q, torch.cat((context_k, k), 1), torch.cat((context_v, v), 1))
-    x = (x + linear(y, out) * m1[2]).bfloat16()
+    x = (x + product(y, out) * m1[2]).bfloat16()
     return (x + feed_forward(modulated(x, m2), gate_up, down) * m2[2]).bfloat16()
 
 
@@ -117,15 +133,21 @@ class Pi05:
         self.a = arguments
         self.vision_layer, self.prefix_layer, self.prefix_last, self.expert_layer = (
             wrap(f) for f in (vision_layer, prefix_layer, prefix_last, expert_layer))
+        quantise = arguments.precision == "fp8"
+
+        def packed(layer):
+            """The matrices of a layer as they are multiplied."""
+            return tuple((w / WEIGHT_SCALE).to(torch.float8_e4m3fn) if quantise and w.dim() == 2
+                         else w for w in layer)
         self.patch, self.patch_bias = weight(VISION, 3, PATCH, PATCH), weight(VISION)
         self.positions = weight(CELLS, VISION)
-        self.vision = [vision_layer_weights() for _ in range(VISION_LAYERS)]
+        self.vision = [packed(vision_layer_weights()) for _ in range(VISION_LAYERS)]
         self.norm = (torch.ones(VISION, dtype=torch.bfloat16, device="cuda"), weight(VISION))
         self.projector, self.projector_bias = weight(WIDTH, VISION), weight(WIDTH)
         self.embedding = weight(VOCABULARY, WIDTH)
-        self.prefix = [gemma_layer_weights(WIDTH, MLP) for _ in range(LAYERS)]
+        self.prefix = [packed(gemma_layer_weights(WIDTH, MLP)) for _ in range(LAYERS)]
         self.prefix_norms = [(scale(WIDTH), scale(WIDTH)) for _ in range(LAYERS)]
-        self.expert = [gemma_layer_weights(EXPERT, EXPERT_MLP) for _ in range(LAYERS)]
+        self.expert = [packed(gemma_layer_weights(EXPERT, EXPERT_MLP)) for _ in range(LAYERS)]
         self.modulations = 0.1 * torch.randn(arguments.steps, 2 * LAYERS + 1, 3, EXPERT,
                                              device="cuda")
         self.action_in, self.in_bias = weight(EXPERT, ACTION), weight(EXPERT)
@@ -185,6 +207,7 @@ def main():
     parser.add_argument("--horizon", type=int, default=50)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--ways", type=int, default=1, help="branches of guidance")
+    parser.add_argument("--precision", default="bf16", choices=("bf16", "fp8"))
     parser.add_argument("--compile", default="none",
                         choices=("none", "default", "max-autotune-no-cudagraphs"))
     parser.add_argument("--runs", type=int, default=30)
@@ -196,6 +219,7 @@ def main():
             return function
         return torch.compile(function, mode=arguments.compile, dynamic=False)
 
+    SCALES.extend(torch.tensor(scale, device="cuda") for scale in (INPUT_SCALE, WEIGHT_SCALE))
     with torch.no_grad():
         model = Pi05(arguments, wrap)
         start = time.perf_counter()
