@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <frt/checks.hpp>
 
+#include "flow_step.hpp"
 #include "launch.cuh"
 #include "numbers.cuh"
 #include "registry.hpp"
@@ -348,6 +349,7 @@ void flow_step(Stream& stream, const frt_flow_step_args& args) {
                                  args.next.x == args.update.x),
                 "next", "does not take x, rows and dim of update");
   if (rows == 0) return;
+  if (flow_step_takes(stream.device(), args)) return launch_flow_step(stream, args);
   launch(stream, rows_grid(rows, StepRoom(args.output, args.update.ways).all), step_kernel, args);
 }
 

@@ -3,7 +3,8 @@
 //
 // Floor: three views of 224 x 224 x 3 bytes in, 768 rows of 592 bf16 out, 0.9 MB, latency. A thread
 // of `patches` makes eight neighbouring columns of a row and so one store of 16 bytes; the pixels
-// it gathers come from L1 and L2.
+// it gathers come from L1 and L2, and where in a view they lie it knows before the kernel ahead has
+// ended.
 #include <frt/ops/patch_embed.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@ namespace frt::cuda {
 namespace {
 
 constexpr int kThreads = 128;
+constexpr int kEmbedThreads = 256;  // of a row
 constexpr frt_weight_set kPlain = FRT_WEIGHT_BIT(FRT_WEIGHT_F32) | FRT_WEIGHT_BIT(FRT_WEIGHT_BF16);
 
 __global__ void pack_views_kernel(const __grid_constant__ frt_pack_views_args a) {
@@ -42,26 +44,35 @@ template <int N>
 __global__ void __launch_bounds__(kThreads)
     patches_kernel(const __grid_constant__ frt_patches_args a) {
   pdl_trigger();
-  pdl_wait();
   const int grid_w = a.width / a.patch, grid_h = a.height / a.patch;
   const int64_t row = blockIdx.x;
   const int slot = static_cast<int>(row / (grid_w * grid_h));
   const int cell = static_cast<int>(row % (grid_w * grid_h));
   const int top = cell / grid_w * a.patch, left = cell % grid_w * a.patch;
-  const int view = a.view[slot];
-  const bool valid = view >= 0 && view < a.views;
   const int area = a.patch * a.patch, used = a.channels * area;
-  for (int64_t at = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * N;
-       at < a.x_stride; at += static_cast<int64_t>(gridDim.y) * kThreads * N) {
-    float v[N];
+  int64_t places[N];  // in a view; negative: none
+  const auto find = [&](int64_t at) {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const int column = static_cast<int>(at) + i;
-      v[i] = 0;
-      if (!valid || column >= used) continue;
       const int c = column / area, y = top + column % area / a.patch, x = left + column % a.patch;
-      const int64_t pixel =
-          ((static_cast<int64_t>(view) * a.height + y) * a.width + x) * a.channels + c;
+      places[i] = column < used ? (static_cast<int64_t>(y) * a.width + x) * a.channels + c : -1;
+    }
+  };
+  const int64_t first = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * N;
+  find(first);
+  pdl_wait();
+  const int view = a.view[slot];
+  const bool valid = view >= 0 && view < a.views;
+  const int64_t begin = static_cast<int64_t>(view) * a.height * a.width * a.channels;
+  for (int64_t at = first; at < a.x_stride; at += static_cast<int64_t>(gridDim.y) * kThreads * N) {
+    if (at != first) find(at);
+    float v[N];
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      v[i] = 0;
+      if (!valid || places[i] < 0) continue;
+      const int64_t pixel = begin + places[i];
       const float value = a.pixel_dtype == FRT_DTYPE_F32
                               ? static_cast<const float*>(a.pixels)[pixel]
                               : static_cast<float>(static_cast<const uint8_t*>(a.pixels)[pixel]);
@@ -73,18 +84,19 @@ __global__ void __launch_bounds__(kThreads)
 
 // Block (i, w): row i of branch w.
 template <int N>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kEmbedThreads)
     embed_rows_kernel(const __grid_constant__ frt_embed_rows_args a) {
   pdl_trigger();
   pdl_wait();
   const int w = static_cast<int>(blockIdx.y), i = static_cast<int>(blockIdx.x);
-  const int row = *a.first + i;
-  if (i >= min(a.count[w], a.text_rows) || row < 0 || row >= a.y_rows) return;
-  const int id = a.ids[w * a.ids_stride + i];
+  // All three asked for at once.
+  const int row = *a.first + i, count = a.count[w],
+            id = i < a.ids_stride ? a.ids[w * a.ids_stride + i] : -1;
+  if (i >= min(count, a.text_rows) || row < 0 || row >= a.y_rows) return;
   const bool known = id >= 0 && id < a.table.rows;
   const frt_dtype dtype = a.table.format == FRT_WEIGHT_F32 ? FRT_DTYPE_F32 : FRT_DTYPE_BF16;
   for (int column = static_cast<int>(threadIdx.x) * N; column < a.table.cols;
-       column += kThreads * N) {
+       column += kEmbedThreads * N) {
     float v[N];
     if (known)
       load_values(dtype, a.table.data, static_cast<int64_t>(id) * a.table.cols + column, v);
@@ -161,7 +173,7 @@ void embed_rows(Stream& stream, const frt_embed_rows_args& args) {
   const bool vector = args.table.cols % 8 == 0 && vector_rows(args.y, args.y_stride) &&
                       reinterpret_cast<uintptr_t>(args.table.data) % 16 == 0;
   const Grid grid{dim3(static_cast<unsigned>(args.text_rows), static_cast<unsigned>(args.ways)),
-                  dim3(kThreads)};
+                  dim3(kEmbedThreads)};
   launch(stream, grid, vector ? embed_rows_kernel<8> : embed_rows_kernel<1>, args);
 }
 

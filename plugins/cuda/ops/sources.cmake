@@ -36,6 +36,7 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/flow_layers_rows104.cu
   ops/flow_layers_rows24.cu
   ops/flow_layers_rows56.cu
+  ops/flow_step.cu
   ops/gated_delta.cu
   ops/linear.cu
   ops/linear_chunk.cu
