@@ -165,7 +165,8 @@ core::Manifest App::load_manifest(const std::string& path, const std::vector<std
     }
   }();
   for (const core::Diagnostic& warning : manifest.warnings) {
-    log().write("", FRT_LOG_WARNING, core::render(warning));
+    const std::string text = core::render(warning);
+    if (warnings_.insert(text).second) log().write("", FRT_LOG_WARNING, text);
   }
   return manifest;
 }

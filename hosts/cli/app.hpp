@@ -11,6 +11,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -47,7 +48,7 @@ class App {
   core::Registry& registry();
   // The host tables a manifest may have.
   static std::vector<core::HostSchema> host_schemas();
-  // Reads and checks a manifest, shows its warnings. Everything that is wrong with it is
+  // Reads and checks a manifest, shows its warnings, each once. Everything that is wrong with it is
   // ExitCode::kManifest. `sets` go over the user's.
   core::Manifest load_manifest(const std::string& path, const std::vector<std::string>& sets = {});
 
@@ -61,6 +62,7 @@ class App {
   GlobalOptions options_;
   std::unique_ptr<core::Log> log_;
   std::unique_ptr<core::Registry> registry_;
+  std::set<std::string> warnings_;  // shown
   std::function<ExitCode()> chosen_;
 };
 

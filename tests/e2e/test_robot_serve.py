@@ -492,6 +492,12 @@ model = "p"
         result = self.check(FAILED, "--plugin-dir", PLUGINS, "serve", self.policy_manifest(), "--listen", "127.0.0.1:0")
         self.assertIn("a pi0 checkpoint", result.stderr)
 
+    def test_a_checkpoint_that_is_not_there_is_said_once_as_a_warning_and_once_as_an_error(self):
+        self.checkpoint = self.folder / "nowhere"
+        text = self.check(FAILED, "--plugin-dir", PLUGINS, "serve", self.policy_manifest()).stderr
+        self.assertEqual(text.count("does not exist"), 1)
+        self.assertIn("no such folder", text)
+
     def test_random_bytes_never_stop_the_server(self):
         port = self.serve()
         chance = random.Random(3)
