@@ -6,15 +6,6 @@
 #include <utility>
 
 namespace frt::host {
-namespace {
-
-constexpr int64_t kPollNs = 50000;
-
-double ms_between(int64_t from, int64_t to) {
-  return static_cast<double>(to - from) * 1e-6;
-}
-
-}  // namespace
 
 void SubgoalMailbox::post(std::string instruction, bool interrupt) {
   const int64_t now = monotonic_ns();

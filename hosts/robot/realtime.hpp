@@ -21,6 +21,11 @@ std::string apply_realtime(const RealtimeOptions& options);
 
 // Nanoseconds of CLOCK_MONOTONIC.  [any]
 int64_t monotonic_ns() noexcept;
+inline double ms_between(int64_t from_ns, int64_t to_ns) noexcept {
+  return static_cast<double>(to_ns - from_ns) * 1e-6;
+}
+// How long a loop that waits for a device sleeps before it asks again.
+inline constexpr int64_t kPollNs = 50000;
 // Sleeps until then; returns at once if it is past.  [hot]
 void sleep_until_ns(int64_t when) noexcept;
 

@@ -10,7 +10,6 @@ namespace frt::host {
 namespace {
 
 constexpr std::size_t kRoomForChunks = 1024, kRoomForTicks = 4096;
-constexpr int64_t kPollNs = 50000;
 
 }  // namespace
 
@@ -41,7 +40,7 @@ EpisodeResult Rollout::run(uint64_t episode, EpisodeRecord& record) {
   const int64_t before = monotonic_ns();
   boundary_.restore();
   policy_.stream().sync();
-  result.reset_ms = static_cast<double>(monotonic_ns() - before) * 1e-6;
+  result.reset_ms = ms_between(before, monotonic_ns());
   reset_ms_.add(result.reset_ms);
   environment_.reset(result.seed);
   if (critic_) critic_->set_instruction(environment_.instruction());
@@ -149,10 +148,10 @@ void Rollout::collect(EpisodeRecord& record, EpisodeResult& result) {
   if (critic_) value_ = critic_->wait();
   record.add_chunk(policy_.network_actions(), chunk, value_, pending_.times);
   ++result.chunks;
-  inference_ms_.add(static_cast<double>(pending_.times.ready - pending_.times.submitted) * 1e-6);
-  const double age_ms =
-      options_.realtime ? static_cast<double>(pending_.times.ready - pending_.times.observed) * 1e-6
-                        : pending_.ticks * 1e3 / options_.ticks.hz;
+  inference_ms_.add(ms_between(pending_.times.submitted, pending_.times.ready));
+  const double age_ms = options_.realtime
+                            ? ms_between(pending_.times.observed, pending_.times.ready)
+                            : pending_.ticks * 1e3 / options_.ticks.hz;
   if (queue_.accept(chunk, pending_.ticks, age_ms)) {
     chunk_ = static_cast<int32_t>(record.chunks()) - 1;
   }
