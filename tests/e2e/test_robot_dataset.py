@@ -4,6 +4,7 @@ where there is one), and as MCAP."""
 import json
 import os
 import subprocess
+import sys
 import unittest
 
 from support import OK, SOURCE, HostTest, python_with
@@ -102,6 +103,22 @@ class Datasets(HostTest):
         image = stats["observation.images.image_base_0_rgb"]
         self.assertEqual([len(image["mean"]), len(image["mean"][0]), len(image["mean"][0][0])], [3, 1, 1])
         self.assertTrue(all(0 <= channel[0][0] <= 1 for channel in image["max"]))
+
+    def test_what_it_cannot_do_is_said_in_a_line(self):
+        python = python_with(self, "lerobot-dataset", "pyarrow==26.0.1", "pandas==3.1.1", "numpy==2.2.6")
+        (self.folder / "records").mkdir()
+
+        def refused(word, *arguments):
+            result = subprocess.run([python, SOURCE / "tools/lerobot-dataset", *arguments], cwd=self.folder,
+                                    capture_output=True, text=True, timeout=300)
+            self.assertNotEqual(result.returncode, 0)
+            self.assertIn(word, result.stderr)
+            self.assertNotIn("Traceback", result.stderr)
+        refused("has no episode_", "records", "out")
+        refused("is there already", "records", "records")
+        bare = subprocess.run([sys.executable, "-I", "-S", SOURCE / "tools/lerobot-dataset", "records", "out"], cwd=self.folder,
+                              capture_output=True, text=True, timeout=300)
+        self.assertIn("pip install", bare.stderr)
 
     def test_the_mcap_library_reads_what_the_record_holds(self):
         python = python_with(self, "mcap-reader", "mcap==1.6.0", "numpy==2.2.6")
