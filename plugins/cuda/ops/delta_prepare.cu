@@ -434,8 +434,9 @@ __global__ void __launch_bounds__(kThreads, 2)
     __syncthreads();
 
     const int solving = heads * 2;  // warps
-    if (warp < solving) {
-      solve::invert(shared.a[warp / 2], shared.beta[warp / 2], lane, warp % 2 != 0);
+    const bool solves = warp < solving, second = warp % 2 != 0;
+    if (solves) {
+      solve::invert_blocks(shared.a[warp / 2], second ? 2 : 0, lane);
     } else {
       for (int at = threadIdx.x - solving * 32; at < heads * kTileBytes / 16;
            at += kThreads - solving * 32) {
@@ -450,9 +451,12 @@ __global__ void __launch_bounds__(kThreads, 2)
         store_factors(shared, at / kChunk, at % kChunk,
                       *reinterpret_cast<ChunkFactors*>(record + kFactors));
       }
-#pragma unroll
-      for (int i = 0; i < solve::kMeetings; ++i) __syncthreads();
     }
+    __syncthreads();
+    solve::Columns columns;
+    if (solves) solve::solve(shared.a[warp / 2], shared.beta[warp / 2], lane, second, columns);
+    __syncthreads();  // A is read
+    if (solves) solve::store(shared.a[warp / 2], lane, second, columns);
     __syncthreads();
     for (int at = threadIdx.x; at < heads * kTileBytes / 16; at += kThreads) {
       const int h = at / (kTileBytes / 16), piece = at % (kTileBytes / 16) * 16;

@@ -155,28 +155,38 @@ __device__ __forceinline__ void store_column(char* tile, int lane,
   }
 }
 
-// T, a tile of f16, in place of A, by two warps per value head. Meets the whole block kMeetings
-// times, so warps that solve nothing meet as often: racecheck follows barriers of whole blocks
-// only.
-constexpr int kMeetings = 2;
-__device__ __forceinline__ void invert(float* a, const float* beta, int lane, bool second) {
-  invert_blocks(a, second ? 2 : 0, lane);
-  __syncthreads();
+// T, a tile of f16, in place of A, by two warps per value head, in three steps with a barrier of
+// the whole block behind each: invert_blocks(), solve() and store(). The first warp has the first
+// column of blocks, the second one the others.
+struct Columns {
+  TileBlock made[6];  // from the diagonal down, column by column
+};
+
+template <int kColumn>
+__device__ __forceinline__ auto column_of(Columns& columns) -> TileBlock (&)[4 - kColumn] {
+  constexpr int kFirst = kColumn == 2 ? 3 : kColumn == 3 ? 5 : 0;
+  return reinterpret_cast<TileBlock(&)[4 - kColumn]>(columns.made[kFirst]);
+}
+
+__device__ __forceinline__ void solve(const float* a, const float* beta, int lane, bool second,
+                                      Columns& columns) {
+  if (!second) {
+    solve_column<0>(a, beta, lane, column_of<0>(columns));
+  } else {
+    solve_column<1>(a, beta, lane, column_of<1>(columns));
+    solve_column<2>(a, beta, lane, column_of<2>(columns));
+    solve_column<3>(a, beta, lane, column_of<3>(columns));
+  }
+}
+
+__device__ __forceinline__ void store(float* a, int lane, bool second, Columns& columns) {
   char* tile = reinterpret_cast<char*>(a);
   if (!second) {
-    TileBlock made[4];
-    solve_column<0>(a, beta, lane, made);
-    __syncthreads();  // A is read
-    store_column<0>(tile, lane, made);
+    store_column<0>(tile, lane, column_of<0>(columns));
   } else {
-    TileBlock made1[3], made2[2], made3[1];
-    solve_column<1>(a, beta, lane, made1);
-    solve_column<2>(a, beta, lane, made2);
-    solve_column<3>(a, beta, lane, made3);
-    __syncthreads();
-    store_column<1>(tile, lane, made1);
-    store_column<2>(tile, lane, made2);
-    store_column<3>(tile, lane, made3);
+    store_column<1>(tile, lane, column_of<1>(columns));
+    store_column<2>(tile, lane, column_of<2>(columns));
+    store_column<3>(tile, lane, column_of<3>(columns));
   }
 }
 
