@@ -53,44 +53,43 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(const __grid_constant__ 
   }
 }
 
-// The same in bf16, where half a head is whole runs of eight: a thread has a run of both halves.
-// Without a base a row's angles are known before the kernel ahead has ended.
+// The same in bf16, where half a head is whole runs of eight: thread (i, j) has run i of both
+// halves of one of the heads of a row, block (row, heads, sequence). Without a base a row's angles
+// are known before the kernel ahead has ended.
+template <bool kBase>
 __global__ void __launch_bounds__(kMostThreads)
-    rope_runs_kernel(const __grid_constant__ frt_rope_args a, int runs) {
+    rope_runs_kernel(const __grid_constant__ frt_rope_args a) {
   pdl_trigger();
-  const int64_t row = blockIdx.x;
-  const int b = static_cast<int>(row) / a.rows;
-  const int half = a.head_dim / 2, heads = (a.q ? a.heads : 0) + (a.k ? a.kv_heads : 0);
-  int position = static_cast<int>(row) % a.rows;
-  float c[8] = {}, s[8] = {};
-  const auto load_angles = [&](int first) {
-    if (position < 0 || position >= a.positions) return;
-    const float* angles = a.table + static_cast<int64_t>(position) * a.head_dim + first;
-    load_typed(angles, c);
-    load_typed(angles + half, s);
-  };
-  const int tid = static_cast<int>(threadIdx.x);
-  if (!a.base) load_angles(tid % runs * 8);
-  pdl_wait();
-  if (a.base) position += a.base[b / a.sequences_per_base];
-  if (position < 0 || position >= a.positions) return;
-  for (int at = tid; at < heads * runs; at += static_cast<int>(blockDim.x)) {
-    const int head = at / runs, first = at % runs * 8;
-    const bool is_q = a.q && head < a.heads;
-    bf16* low = static_cast<bf16*>(is_q ? a.q : a.k) + row * (is_q ? a.q_stride : a.k_stride) +
-                (is_q || !a.q ? head : head - a.heads) * a.head_dim + first;
-    float x[8], y[8];
-    load_typed(low, x);
-    load_typed(low + half, y);
-    if (a.base || at != tid) load_angles(first);
-    float turned[8];
-#pragma unroll
-    for (int i = 0; i < 8; ++i) turned[i] = x[i] * c[i] - y[i] * s[i];
-    store_typed(low, turned);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) turned[i] = y[i] * c[i] + x[i] * s[i];
-    store_typed(low + half, turned);
+  const int b = static_cast<int>(blockIdx.z), half = a.head_dim / 2;
+  const int first = static_cast<int>(threadIdx.x) * 8;
+  const int head = static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y);
+  const int q_heads = a.q ? a.heads : 0;
+  const int64_t row = static_cast<int64_t>(b) * a.rows + blockIdx.x;
+  int position = static_cast<int>(blockIdx.x);
+  if constexpr (kBase) {
+    pdl_wait();
+    position += a.base[b / a.sequences_per_base];
   }
+  const bool known = position >= 0 && position < a.positions;
+  const float* angles = a.table + (known ? position : 0) * static_cast<int64_t>(a.head_dim) + first;
+  float c[8], s[8];
+  load_typed(angles, c);
+  load_typed(angles + half, s);
+  if constexpr (!kBase) pdl_wait();
+  if (!known || head >= q_heads + (a.k ? a.kv_heads : 0)) return;
+  bf16* low = head < q_heads
+                  ? static_cast<bf16*>(a.q) + row * a.q_stride + head * a.head_dim
+                  : static_cast<bf16*>(a.k) + row * a.k_stride + (head - q_heads) * a.head_dim;
+  low += first;
+  float x[8], y[8], turned[8];
+  load_typed(low, x);
+  load_typed(low + half, y);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) turned[i] = x[i] * c[i] - y[i] * s[i];
+  store_typed(low, turned);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) turned[i] = y[i] * c[i] + x[i] * s[i];
+  store_typed(low + half, turned);
 }
 
 void rope(Stream& stream, const frt_rope_args& args) {
@@ -98,14 +97,18 @@ void rope(Stream& stream, const frt_rope_args& args) {
   const int64_t rows = static_cast<int64_t>(args.count) * args.rows;
   Grid grid{dim3(static_cast<unsigned>(rows)), dim3(kThreads)};
   if (args.dtype == FRT_DTYPE_BF16 && args.head_dim % 16 == 0 &&
+      args.head_dim <= 16 * kMostThreads && args.count <= 65535 && (args.q || args.k) &&
       (!args.q || vector_rows(args.q, args.q_stride)) &&
       (!args.k || vector_rows(args.k, args.k_stride)) &&
       reinterpret_cast<uintptr_t>(args.table) % 16 == 0) {
     const int runs = args.head_dim / 16;
     const int heads = (args.q ? args.heads : 0) + (args.k ? args.kv_heads : 0);
-    const int64_t threads = ceil_div(std::max(int64_t{heads} * runs, int64_t{1}), 32) * 32;
-    grid.threads = dim3(static_cast<unsigned>(std::min<int64_t>(threads, kMostThreads)));
-    return launch(stream, grid, rope_runs_kernel, args, runs);
+    const int together = std::min(heads, kMostThreads / runs);
+    grid.blocks =
+        dim3(static_cast<unsigned>(args.rows), static_cast<unsigned>(ceil_div(heads, together)),
+             static_cast<unsigned>(args.count));
+    grid.threads = dim3(static_cast<unsigned>(runs), static_cast<unsigned>(together));
+    return launch(stream, grid, args.base ? rope_runs_kernel<true> : rope_runs_kernel<false>, args);
   }
   launch(stream, grid, args.dtype == FRT_DTYPE_F32 ? rope_kernel<float> : rope_kernel<bf16>, args);
 }
