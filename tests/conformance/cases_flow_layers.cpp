@@ -293,6 +293,9 @@ void add_flow_layers_cases(Suite& suite) {
       {1, 1, 102, 256, 1024, 4, 1, 256, 120, 1, {119}, 0},
       {1, 1, 104, 256, 1024, 4, 1, 256, 120, 1, {97}, 2},
       {1, 2, 16, 512, 1024, 8, 1, 128, 64, 1, {64, 1}, 1},
+      // More keys than the blocks of a cluster look at together.
+      {1, 1, 50, 256, 1024, 4, 1, 256, 1500, 1, {1483}},
+      {1, 2, 50, 256, 1024, 4, 1, 256, 1500, 1, {1290, 7}},
   };
   const Types types[] = {{FRT_DTYPE_F32, FRT_DTYPE_F32, kF32Weights},
                          {FRT_DTYPE_BF16, FRT_DTYPE_BF16, kBf16Weights},

@@ -59,6 +59,8 @@ template <int kRows, int kDim, bool kFp8>
 struct Worker : Residual<kRows, kFp8> {
   using Base = Residual<kRows, kFp8>;
   using Shared = FlowShared<kRows>;
+  using Attention = FlowAttentionPhase<kDim, 32>;
+  static_assert(Attention::kBytes <= Shared::kArea);
   using Base::area;
   using Base::args;
   using Base::clean_rows;
@@ -76,7 +78,7 @@ struct Worker : Residual<kRows, kFp8> {
                                     uint32_t area, const FlowSync& sync)
       : Base(args, shared, ring, area, sync) {
     if (tid == 0) {
-      FlowAttentionPhase<kDim>::start(attention_of(args.layers[0]), place_of(), shared.attention);
+      Attention::start(attention_of(args.layers[0]), place_of(), shared.attention);
     }
   }
 
@@ -177,6 +179,9 @@ struct Worker : Residual<kRows, kFp8> {
     }
     [[maybe_unused]] const float factor = query ? layer.factors.query : layer.factors.key_value;
     const int heads = query ? args.heads : 2 * args.kv_heads;
+    // Queries in the order of FlowAttention.
+    const int place = query ? column / 32 * 32 + column % 8 / 2 * 8 + column / 8 % 4 * 2 : column;
+    const int next = query ? 8 : 2;  // from a pair to its neighbour
 #pragma unroll
     for (int h = 0; h < kHalves; ++h) {
       if (row_of(h) >= args.rows) continue;
@@ -194,11 +199,11 @@ struct Worker : Residual<kRows, kFp8> {
         high[j] = b * c[j] + a * s[j];
       }
       bf16* to = (query ? args.q : args.kv) +
-                 static_cast<int64_t>(row_of(h) * heads + head) * args.head_dim + column;
-      *reinterpret_cast<uint2*>(to) =
-          make_uint2(pack_bf16(low[0], low[1]), pack_bf16(low[2], low[3]));
-      *reinterpret_cast<uint2*>(to + half) =
-          make_uint2(pack_bf16(high[0], high[1]), pack_bf16(high[2], high[3]));
+                 static_cast<int64_t>(row_of(h) * heads + head) * args.head_dim + place;
+      *reinterpret_cast<uint32_t*>(to) = pack_bf16(low[0], low[1]);
+      *reinterpret_cast<uint32_t*>(to + next) = pack_bf16(low[2], low[3]);
+      *reinterpret_cast<uint32_t*>(to + half) = pack_bf16(high[0], high[1]);
+      *reinterpret_cast<uint32_t*>(to + half + next) = pack_bf16(high[2], high[3]);
     }
   }
 
@@ -332,9 +337,7 @@ struct Worker : Residual<kRows, kFp8> {
   __device__ __forceinline__ void attend(const FlowLayer& layer) {
     const FlowPlace place = place_of();
     const FlowAttention a = attention_of(layer);
-    FlowAttentionPhase<kDim> phase;
-    phase.prefetch(a, place, area, shared.attention);
-    sync.wait();
+    Attention phase;
     phase.run(a, place, area, shared.attention, attention_parity, sync);
     sync.arrive();
   }
