@@ -209,6 +209,61 @@ void norm_linears(Case& c, frt_dtype dtype, const Norm& norm, int32_t rows, int3
   for (const Tensor* y : outputs) c.compare(*y, tolerance_of(dtype), untouched);
 }
 
+// As alike(), with a norm before and several products of bf16 activations: also what is left of the
+// row, and what becomes of the residual.
+void norm_alike(Case& c, const Norm& norm, int32_t inputs, const std::vector<GroupPart>& parts) {
+  constexpr int32_t kRows = 4;
+  const Before tensors = before(c, norm, FRT_DTYPE_BF16, kRows, inputs);
+  std::vector<Weight> weights;
+  std::vector<Tensor*> outputs = {tensors.residual, tensors.x};
+  std::vector<int64_t> row_bytes = {inputs * (norm.residual == FRT_DTYPE_F32 ? 4 : 2), inputs * 2};
+  frt_weight_set formats = 0;
+  for (const GroupPart& part : parts) {
+    const std::string number = std::to_string(weights.size());
+    weights.push_back(c.weight("weight " + number, part.packing, part.outputs, inputs));
+    outputs.push_back(&c.output("y " + number, FRT_DTYPE_BF16, int64_t{kRows} * part.outputs));
+    row_bytes.push_back(part.outputs * 2);
+    formats |= FRT_WEIGHT_BIT(part.packing.format);
+  }
+  std::vector<frt_linear_part> described(parts.size());
+  const auto run = [&](int32_t first, int32_t rows) {
+    const auto place = [&](const Tensor& tensor, const At& at) {
+      return at(tensor, int64_t{first} * inputs);
+    };
+    c.run<frt_norm_linears_args>(FRT_OP_NORM_LINEARS, FRT_DTYPE_BF16, formats,
+                                 [&](frt_norm_linears_args& args, const At& at) {
+                                   for (std::size_t i = 0; i < parts.size(); ++i) {
+                                     described[i].weight = Case::at(weights[i], at);
+                                     described[i].y =
+                                         at(*outputs[i + 2], int64_t{first} * parts[i].outputs);
+                                     described[i].y_stride = parts[i].outputs;
+                                   }
+                                   fill_before(args, at, norm, tensors, FRT_DTYPE_BF16, rows);
+                                   args.residual = place(*tensors.residual, at);
+                                   if (tensors.delta) args.delta = place(*tensors.delta, at);
+                                   args.x = place(*tensors.x, at);
+                                   args.part_count = static_cast<int32_t>(parts.size());
+                                   args.parts = described.data();
+                                 });
+    std::vector<std::vector<std::byte>> results;
+    for (const Tensor* tensor : outputs) results.push_back(tensor->result[0]);
+    return results;
+  };
+  const auto together = run(0, kRows);
+  for (int32_t row = 0; row < kRows; ++row) {
+    const auto alone = run(row, 1);
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      const auto begin = static_cast<std::ptrdiff_t>(row * row_bytes[i]);
+      const auto end = begin + static_cast<std::ptrdiff_t>(row_bytes[i]);
+      if (!std::equal(alone[i].begin() + begin, alone[i].begin() + end,
+                      together[i].begin() + begin)) {
+        Case::fail(outputs[i]->name + ": row " + std::to_string(row) +
+                   " by itself differs from the same row among " + std::to_string(kRows));
+      }
+    }
+  }
+}
+
 void norm_gate_up(Case& c, frt_dtype dtype, const Norm& norm, int32_t rows, int32_t inputs,
                   int32_t width, const Packing& gate, const Packing& up) {
   const Before tensors = before(c, norm, dtype, rows, inputs);
@@ -519,6 +574,22 @@ void add_groups(Suite& suite) {
   // So many tiles that a packed one is fetched while one of another kind is multiplied.
   const std::vector<GroupPart> behind = {{all[0], 4400}, {all[9], 64}, {all[6], 40}, {all[9], 64}};
   add("packed behind others", FRT_DTYPE_BF16, norms[0], 1, 3072, behind);
+  // Some tiles for each processor of a large device, by themselves and with other kinds.
+  const std::vector<GroupPart> several[] = {{{all[2], 4096}, {all[2], 512}, {all[0], 40}},
+                                            {{all[3], 3000}, {all[6], 2100}, {all[8], 1000}},
+                                            {{all[0], 2500}, {all[7], 600}}};
+  for (const auto& parts : several) {
+    for (const Norm& norm : {norms[1], norms[2], norms[4]}) {
+      suite.add(
+          std::string(FRT_OP_NORM_LINEARS) + " alike " + parts.front().packing.name + text(norm),
+          [=](Case& c) { norm_alike(c, norm, 512, parts); });
+    }
+  }
+  for (const Norm& norm : {norms[1], norms[2], norms[4]}) {
+    add("several", FRT_DTYPE_BF16, norm, 1, 1280, several[0]);
+    add("several", FRT_DTYPE_BF16, norm, 1, 512, several[1]);
+    add("several", FRT_DTYPE_BF16, norm, 1, 256, several[2], 0);
+  }
   suite.add(std::string(FRT_OP_NORM_LINEARS) + " refuses", norm_linears_refusals);
 
   const auto add_gate = [&](frt_dtype dtype, const Norm& norm, int32_t rows, int32_t inputs,

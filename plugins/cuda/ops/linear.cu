@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products with weights: frt.linear/1, frt.norm_linears/1, frt.norm_gate_up/1. Here arguments are
-// checked and the way is chosen: up to kNarrowRows rows stream the weights (linear_narrow*), more
-// go to the tensor cores in large blocks (linear_wide*).
+// checked and the way is chosen: up to kNarrowRows rows stream the weights (linear_narrow*; one row
+// of short products: linear_resident*), more go to the tensor cores in large blocks (linear_wide*).
 #include <frt/ops/elementwise.h>
 #include <frt/ops/linear.h>
 #include <frt/ops/norm.h>
@@ -13,6 +13,7 @@
 
 #include "../stream.hpp"
 #include "call.hpp"
+#include "linear_resident.hpp"
 #include "product.hpp"
 #include "registry.hpp"
 #include "weight_checks.hpp"
@@ -53,6 +54,7 @@ void norm_before(Stream& stream, const Args& args, int32_t cols) {
 }
 
 void multiply(Stream& stream, std::span<const Product> products) {
+  if (products.front().rows == 1 && resident_products(stream, products)) return;
   if (products.front().rows <= kNarrowRows) {
     narrow_products(stream, products);
   } else {

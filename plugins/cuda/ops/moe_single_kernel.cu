@@ -284,6 +284,15 @@ void launch_single(Stream& stream, bool fp8, int blocks, const SingleArgs& args)
   auto* kernel = fp8 ? single_kernel<MoeFormat::kFp8> : single_kernel<MoeFormat::kBf16>;
   const std::size_t bytes =
       fp8 ? sizeof(Memory<MoeFormat::kFp8>) : sizeof(Memory<MoeFormat::kBf16>);
+  // Gate and up come through L1. Left alone, the processor stays divided as the kernel in front had
+  // it, which may have wanted nearly all for its shared memory.
+  Device& device = stream.device();
+  const int64_t percent = ceil_div(static_cast<int64_t>(bytes + 1024) * 100,
+                                   device.properties().shared_bytes_processor);
+  device.check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                    cudaFuncAttributePreferredSharedMemoryCarveout,
+                                    static_cast<int>(percent)),
+               "experts of one row: shared memory");
   const auto gang = stream.gang();
   launch(stream, {dim3(static_cast<unsigned>(blocks)), dim3(Single::kThreads), bytes}, kernel,
          args);

@@ -45,6 +45,8 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/linear_narrow_more.cu
   ops/linear_narrow_plan.cpp
   ops/linear_narrow_stream.cu
+  ops/linear_resident.cpp
+  ops/linear_resident_kernel.cu
   ops/linear_wide.cu
   ops/linear_wide_fp8.cu
   ops/linear_wide_packed.cu
