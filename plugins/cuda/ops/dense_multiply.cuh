@@ -47,6 +47,10 @@ __device__ __forceinline__ void multiply_64_fp8(float (&c)[kRows / 2], uint64_t 
   FRT_REGISTERS_80       \
   ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91"
 
+#define FRT_REGISTERS_100 \
+  FRT_REGISTERS_92        \
+  ", %92, %93, %94, %95, %96, %97, %98, %99"
+
 #define FRT_REGISTERS_128                                                          \
   FRT_REGISTERS_92                                                                 \
   ", %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, " \
@@ -73,6 +77,8 @@ __device__ __forceinline__ void multiply_64_fp8(float (&c)[kRows / 2], uint64_t 
 
 #define FRT_SUMS_92 FRT_SUMS_80, FRT_SUMS(80), FRT_SUMS(84), FRT_SUMS(88)
 
+#define FRT_SUMS_100 FRT_SUMS_92, FRT_SUMS(92), FRT_SUMS(96)
+
 #define FRT_SUMS_128                                                                    \
   FRT_SUMS_92, FRT_SUMS(92), FRT_SUMS(96), FRT_SUMS(100), FRT_SUMS(104), FRT_SUMS(108), \
       FRT_SUMS(112), FRT_SUMS(116), FRT_SUMS(120), FRT_SUMS(124)
@@ -96,6 +102,7 @@ FRT_MULTIPLY(128, 64, 64, 65)
 FRT_MULTIPLY(136, 68, 68, 69)
 FRT_MULTIPLY(160, 80, 80, 81)
 FRT_MULTIPLY(184, 92, 92, 93)
+FRT_MULTIPLY(200, 100, 100, 101)
 FRT_MULTIPLY(256, 128, 128, 129)
 
 #define FRT_MULTIPLY_FP8(rows, sums, first, second)                                                \
@@ -114,10 +121,13 @@ FRT_MULTIPLY_FP8(128, 64, 64, 65)
 FRT_MULTIPLY_FP8(136, 68, 68, 69)
 FRT_MULTIPLY_FP8(160, 80, 80, 81)
 FRT_MULTIPLY_FP8(184, 92, 92, 93)
+FRT_MULTIPLY_FP8(200, 100, 100, 101)
 FRT_MULTIPLY_FP8(256, 128, 128, 129)
 
 #undef FRT_MULTIPLY_FP8
 #undef FRT_MULTIPLY
+#undef FRT_SUMS_100
+#undef FRT_REGISTERS_100
 #undef FRT_SUMS_16
 #undef FRT_REGISTERS_16
 #undef FRT_SUMS_36

@@ -5,9 +5,8 @@
 // to 2 x 16384, 92 us; a vision layer of 512 rows, 2 to 6 us a product, and then as many tiles as
 // processors count more than anything else.
 //
-// The arrangement with the least estimated time is taken. How many blocks divide the inputs depends
-// on the weights alone, never on the rows, so that a row's result does not depend on how many there
-// are.
+// The arrangement with the least estimated time is taken, for the rows there are: also how many
+// blocks divide the inputs.
 #include "dense_wgmma.hpp"
 
 #include <array>
@@ -24,8 +23,6 @@ namespace frt::cuda {
 namespace {
 
 constexpr int kLeastRows = 128;  // below, linear_chunk.cu is as fast
-// For which the division of the inputs is chosen: two images, and three.
-constexpr int kNominalRows[] = {512, 512, 768};
 // Inputs of which the tensor cores add products of e4m3 up, in fewer bits than sums in f32 have:
 // 128 steps cut off about 0.3 % of a sum.
 constexpr int kMostFp8Chain = 4096;
@@ -48,13 +45,14 @@ struct Work {
 template <int kBlocks, int kRows, bool kGated>
 constexpr WgmmaKernel kernel() {
   return {kBlocks, kRows, kGated, dense_wgmma_kernel<kBlocks, kRows, kGated, false>,
-          kWgmmaSharedBytes<kBlocks, kRows>};
+          kWgmmaSharedBytes<kBlocks, kRows, kGated>};
 }
 
 const WgmmaKernel kKernels[] = {kernel<2, 136, true>(),  kernel<2, 160, true>(),
-                                kernel<2, 184, true>(),  kernel<1, 128, false>(),
-                                kernel<1, 136, false>(), kernel<1, 184, false>(),
-                                kernel<1, 256, false>(), kernel<2, 136, false>()};
+                                kernel<2, 184, true>(),  kernel<1, 96, false>(),
+                                kernel<1, 128, false>(), kernel<1, 136, false>(),
+                                kernel<1, 184, false>(), kernel<1, 256, false>(),
+                                kernel<2, 136, false>(), kernel<2, 200, false>()};
 
 int64_t output_blocks(std::span<const ChunkPart> parts, int outputs_each) {
   int64_t blocks = 0;
@@ -97,24 +95,24 @@ constexpr Division kDivisions[] = {{1, 1}, {2, 1}, {3, 1}, {4, 1}, {kSharingSpli
 struct Arrangement {
   const WgmmaKernel* kernel = nullptr;
   Division division{1, 1};
-  int64_t tiles = 0;
+  int64_t tiles = 0, waves = 0;
   double cost = 0;  // cycles
 
   int blocks() const { return division.splits * division.sharing; }  // of a tile
 };
 
 // Estimates, in cycles: a processor multiplies 64 x 256 x 16 in 128. All together take in 55 bytes
-// each from L2, or 43 where weights pass through it once; what follows a tile takes a while for its
-// instructions alone.
-Arrangement arrange(Device& device, int rows, const Work& work, const WgmmaKernel& kernel,
+// each from L2, or 43 where weights pass through it once. Around a tile come its first copies and
+// its last rows, and sums on their way from block to block.
+Arrangement arrange(Device& device, const Work& work, const WgmmaKernel& kernel,
                     Division division) {
-  constexpr double kLeastCycles = 2000, kRowCycles = 25, kSplitCycles = 1000, kSharingCycles = 4000;
+  constexpr double kLeastCycles = 3500, kRowCycles = 12;
+  constexpr double kSplitCycles = 600, kSplitRowCycles = 20, kSharingCycles = 2500;
   constexpr double kResidentBytes = 32 << 20;
   Arrangement a{&kernel, division};
   const int64_t outputs = output_blocks(work.used(), kernel.outputs());
-  a.tiles = outputs * ceil_div(rows, kernel.rows);
-  const int64_t waves =
-      ceil_div(a.tiles * division.sharing, clusters_at_once(device, kernel, division.splits));
+  a.tiles = outputs * ceil_div(work.product.rows, kernel.rows);
+  a.waves = ceil_div(a.tiles * division.sharing, clusters_at_once(device, kernel, division.splits));
   const int64_t steps = ceil_div(work.steps(), a.blocks());
   const double weight_rows = 128.0 * kernel.blocks;
   const double weights =
@@ -123,40 +121,35 @@ Arrangement arrange(Device& device, int rows, const Work& work, const WgmmaKerne
       (weights > kResidentBytes ? 43.0 : 55.0) * device.properties().multiprocessors;
   const double bytes = static_cast<double>(a.tiles * a.blocks() * steps) *
                        (weight_rows + kernel.rows) * kWgmmaDepthBytes;
-  const double multiplied = static_cast<double>(waves * steps) * 4.0 * kernel.blocks * kernel.rows;
-  a.cost = std::max(multiplied, bytes / rate) +
-           static_cast<double>(waves) * (kLeastCycles + kRowCycles * kernel.blocks * kernel.rows) +
-           (division.splits > 1 ? kSplitCycles : 0) + (division.sharing > 1 ? kSharingCycles : 0);
+  const auto waves = static_cast<double>(a.waves);
+  const double rows = kernel.blocks * kernel.rows;  // of 128 outputs
+  const double multiplied = waves * static_cast<double>(steps) * 4.0 * rows;
+  a.cost = std::max(multiplied, bytes / rate) + waves * (kLeastCycles + kRowCycles * rows);
+  if (division.splits > 1) {
+    a.cost += kSplitCycles + kSplitRowCycles * rows * (division.splits - 1) / division.splits;
+  }
+  if (division.sharing > 1) a.cost += kSharingCycles;
   return a;
 }
 
-Arrangement best_for(Device& device, int rows, const Work& work, Division division) {
-  Arrangement best;
-  for (const WgmmaKernel& kernel : work.fp8 ? wgmma_fp8_kernels() : std::span(kKernels)) {
-    if (kernel.gated != (work.up != nullptr)) continue;
-    const Arrangement a = arrange(device, rows, work, kernel, division);
-    if (!best.kernel || a.cost < best.cost) best = a;
-  }
-  return best;
-}
-
 Arrangement choose(Device& device, const Work& work) {
-  Division chosen = kDivisions[0];
-  double least = 0;
+  Arrangement best;
   for (const Division& division : kDivisions) {
     const int blocks = division.splits * division.sharing;
     if (work.up && blocks > 1) continue;
     if (work.fp8 && ceil_div(work.steps(), blocks) * work.depth() > kMostFp8Chain) continue;
-    double cost = 0;
-    for (const int rows : kNominalRows) cost += best_for(device, rows, work, division).cost;
-    if (least > 0 && cost >= least) continue;
-    least = cost;
-    chosen = division;
+    for (const WgmmaKernel& kernel : work.fp8 ? wgmma_fp8_kernels() : std::span(kKernels)) {
+      if (kernel.gated != (work.up != nullptr)) continue;
+      const Arrangement a = arrange(device, work, kernel, division);
+      // Clusters that wait for each other must be there at the same time.
+      if (division.sharing > 1 && (kernel.blocks != kSharingBlocks || a.waves > 1 ||
+                                   a.tiles * division.splits > kTickets)) {
+        continue;
+      }
+      if (!best.kernel || a.cost < best.cost) best = a;
+    }
   }
-  const Arrangement best = best_for(device, work.product.rows, work, chosen);
-  if (best.division.sharing == 1 || best.tiles * chosen.splits <= kTickets) return best;
-  // Tens of thousands of rows fill the device without clusters that share.
-  return best_for(device, work.product.rows, work, {chosen.splits * chosen.sharing, 1});
+  return best;
 }
 
 void submit(Stream& stream, const Work& work) {
@@ -204,6 +197,8 @@ void submit(Stream& stream, const Work& work) {
       work.up ? std::min(a.tiles, clusters_at_once(device, *a.kernel, 1)) : a.tiles * args.sharing;
   const Grid grid{dim3(static_cast<unsigned>(clusters * args.splits)), dim3(kWgmmaThreads),
                   a.kernel->shared_bytes, static_cast<unsigned>(args.splits)};
+  std::unique_lock<std::mutex> gang;
+  if (args.sharing > 1) gang = stream.gang();
   launch(stream, grid, a.kernel->function, maps, args);
 }
 

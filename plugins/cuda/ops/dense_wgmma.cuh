@@ -101,8 +101,7 @@ __device__ void fetch(const WgmmaMaps& maps, const WgmmaArgs& args, uint32_t rin
 // ---- multiplying -------------------------------------------------------------------------------
 
 template <int kBlocks, int kRows, bool kGated, bool kFp8>
-__device__ void multiply(const WgmmaArgs& args, uint32_t ring, uint64_t* full, uint64_t* empty,
-                         uint32_t* came) {
+__device__ void multiply(const WgmmaArgs& args, uint32_t ring, uint64_t* full, uint64_t* empty) {
   constexpr int kStages = kWgmmaStages<kBlocks, kRows>;
   constexpr int kStageBytes = kWgmmaStageBytes<kBlocks, kRows>;
   constexpr int kOutputs = kBlocks * 128;
@@ -173,10 +172,6 @@ __device__ void multiply(const WgmmaArgs& args, uint32_t ring, uint64_t* full, u
       }
     } else {
       // The ring is free: every stage of this one tile has been multiplied.
-      uint32_t* ticket = args.tickets + number * args.splits + share.rank;
-      const bool asks = args.sharing > 1 && threadIdx.x == 128;
-      uint32_t before = 0;
-      if (asks) before = atomicAdd(ticket, 1u);
       asm volatile("bar.sync 1, 256;" ::: "memory");
       constexpr int kStride = kOutputs + 4;
 #pragma unroll
@@ -190,20 +185,19 @@ __device__ void multiply(const WgmmaArgs& args, uint32_t ring, uint64_t* full, u
                        : "memory");
         }
       }
-      if (asks) *came = before;
       const int last = min(kRows, rows - tile.row) - 1;
       switch (args.splits) {
         case 1:
-          finish_tile<kFp8, kBlocks, kRows, 1>(args, share, tile, number, last, ring, came);
+          finish_tile<kFp8, kBlocks, kRows, 1>(args, share, tile, number, last, ring);
           break;
         case 2:
-          finish_tile<kFp8, kBlocks, kRows, 2>(args, share, tile, number, last, ring, came);
+          finish_tile<kFp8, kBlocks, kRows, 2>(args, share, tile, number, last, ring);
           break;
         case 3:
-          finish_tile<kFp8, kBlocks, kRows, 3>(args, share, tile, number, last, ring, came);
+          finish_tile<kFp8, kBlocks, kRows, 3>(args, share, tile, number, last, ring);
           break;
         default:
-          finish_tile<kFp8, kBlocks, kRows, 4>(args, share, tile, number, last, ring, came);
+          finish_tile<kFp8, kBlocks, kRows, 4>(args, share, tile, number, last, ring);
       }
     }
   }
@@ -222,7 +216,6 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
   extern __shared__ uint8_t dynamic[];
   constexpr int kStages = kWgmmaStages<kBlocks, kRows>;
   __shared__ uint64_t full[kStages], empty[kStages];
-  __shared__ uint32_t came;  // others with this tile before this block
   pdl_trigger();
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
@@ -240,7 +233,7 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
     if (args.splits > 1) cluster_barrier();  // the others' before they add
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-    wgmma::multiply<kBlocks, kRows, kGated, kFp8>(args, ring, full, empty, &came);
+    wgmma::multiply<kBlocks, kRows, kGated, kFp8>(args, ring, full, empty);
   }
   // Nobody leaves while others read its memory.
   if (args.splits > 1) wgmma::cluster_meet();

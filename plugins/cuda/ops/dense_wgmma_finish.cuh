@@ -4,8 +4,9 @@
 //
 // Sums lie in shared memory, (row of the tile, output of the tile) with four floats of padding.
 // A block finishes its rows of them, adding those of its cluster in the order of ranks. Where two
-// clusters share a tile, the one that is done first leaves what it added in memory and the other
-// adds that: of two numbers the order does not matter.
+// clusters share a tile, each leaves what it added for the other's half of the outputs in memory
+// and finishes its own half: they wait for each other (Stream::gang). Of two numbers the order does
+// not matter.
 #pragma once
 
 #include "attention_mma.cuh"
@@ -20,20 +21,22 @@ namespace frt::cuda {
 
 namespace wgmma {
 
-// z sigmoid(-p(z)) as few instructions: 2^w = exp(p), w = z (linear + cubic z^2).
+// z sigmoid(2 p(z)) = h + h tanh(p(z)), h = z / 2, p(z) = z (linear + cubic z^2): one instruction
+// of the unit for special functions, which would take longest. The tangent's error of 2^-11 is that
+// of a bf16 of z.
 struct Activation {
   float linear, cubic;
 
   // Of z times `factor`.
   __device__ __forceinline__ explicit Activation(uint32_t kind, float factor = 1.0f) {
-    linear = factor * (kind == FRT_ACTIVATION_GELU ? -2.302208198f : -1.4426950409f);
-    cubic = factor * factor * factor * (kind == FRT_ACTIVATION_GELU ? -0.1029432397f : 0.0f);
+    linear = factor * (kind == FRT_ACTIVATION_GELU ? 0.7978845608f : 0.5f);
+    cubic = factor * factor * factor * (kind == FRT_ACTIVATION_GELU ? 0.0356774081f : 0.0f);
   }
   __device__ __forceinline__ float operator()(float z) const {
-    float power, inverse;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(z * fmaf(cubic, z * z, linear)));
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(1.0f + power));
-    return z * inverse;
+    float tangent;
+    asm("tanh.approx.f32 %0, %1;" : "=f"(tangent) : "f"(z * fmaf(cubic, z * z, linear)));
+    const float half = 0.5f * z;
+    return fmaf(half, tangent, half);
   }
 };
 
@@ -134,23 +137,20 @@ __device__ __forceinline__ void read_sums(float (&v)[4], uint32_t address) {
 
 // ---- two clusters with one tile ----------------------------------------------------------------
 
-// A ticket is 0 before and after a launch. Each block with the same rows of the tile adds 1 when it
-// comes; the first one 1 more when its sums are in memory.
-inline constexpr uint32_t kTicketLeft = 3;
-
-// By the multiplying threads, behind their last access to the sums in memory.
-__device__ __forceinline__ void tell_left(uint32_t* ticket) {
+// A ticket is 0 before and after a launch. Both blocks with the same rows of the tile add 1 when
+// their sums are in memory, and 1 when they have seen that.
+//
+// By the multiplying threads, when they have written what they leave.
+__device__ __forceinline__ void exchange_sums(uint32_t* ticket) {
   __threadfence();
   asm volatile("bar.sync 1, 256;" ::: "memory");
-  if (threadIdx.x == 128) atomicAdd(ticket, 1u);
-}
-__device__ __forceinline__ void await_left(uint32_t* ticket) {
   if (threadIdx.x == 128) {
+    atomicAdd(ticket, 1u);
     uint32_t value = 0;
     do {
       asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(ticket) : "memory");
-    } while (value != kTicketLeft);
-    *ticket = 0;
+    } while (value < kMostSharing);
+    if (atomicAdd(ticket, 1u) == 2 * kMostSharing - 1) *ticket = 0;
   }
   asm volatile("bar.sync 1, 256;" ::: "memory");
 }
@@ -161,10 +161,13 @@ __device__ __forceinline__ void await_left(uint32_t* ticket) {
 // straight code, and a branch that skips code costs more than the code. Rows behind the last are
 // the last once more.
 
-// The rows of a tile that are a block's: its warps take some together, every kSplits-th turn.
-template <int kSplits>
+// The rows of a tile that are a block's: its warps take some together, every kSplits-th turn. Where
+// clusters share a tile of kSharedRows, as many as registers allow: each turn waits for memory.
+template <int kSplits, int kSharedRows = 0>
 struct Rows {
-  static constexpr int kTogether = kSplits == 1 ? 8 : kSplits == 2 ? 4 : 2;
+  static constexpr int kShort = kSplits == 1 ? 8 : kSplits == 2 ? 4 : 2;
+  static constexpr int kOfWarp = (kSharedRows + kSplits * 8 - 1) / (kSplits * 8);
+  static constexpr int kTogether = kSharedRows > 0 ? std::min(kOfWarp, 9) : kShort;
   static constexpr int kStep = kSplits * 8 * kTogether;
 
   __device__ __forceinline__ static int first(const Share& share) {
@@ -174,10 +177,10 @@ struct Rows {
 
 // v[k] = the cluster's sums of row n + k, in the order of ranks; `from`: those of one's own column
 // in each of its blocks.
-template <int kBlocks, int kSplits>
-__device__ __forceinline__ void gather_sums(float (&v)[Rows<kSplits>::kTogether][4],
+template <int kBlocks, int kTogether, int kSplits>
+__device__ __forceinline__ void gather_sums(float (&v)[kTogether][4],
                                             const uint32_t (&from)[kSplits], int n, int last) {
-  constexpr int kTogether = Rows<kSplits>::kTogether, kRowBytes = (kBlocks * 128 + 4) * 4;
+  constexpr int kRowBytes = (kBlocks * 128 + 4) * 4;
   float each[kSplits][kTogether][4];
 #pragma unroll
   for (int s = 0; s < kSplits; ++s) {
@@ -203,25 +206,22 @@ __device__ __forceinline__ void find_sums(uint32_t (&from)[kSplits], uint32_t ad
   for (int s = 0; s < kSplits; ++s) from[s] = kSplits == 1 ? address : address_at(address, s);
 }
 
-// The block's rows of the cluster's sums, to `target` for another cluster.
-template <int kBlocks, int kSplits>
+// The block's rows of the cluster's sums, those of the other cluster's outputs, to `target`.
+template <int kBlocks, int kRows, int kSplits>
 __device__ __forceinline__ void leave_sums(const Share& share, int last, uint32_t sums,
                                            float* target) {
-  using Own = Rows<kSplits>;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+  using Own = Rows<kSplits, kRows>;
+  const int column = (1 - share.half) * 128 + 4 * (static_cast<int>(threadIdx.x) % 32);
+  uint32_t from[kSplits];
+  find_sums(from, sums + column * 4);
 #pragma unroll 1
-  for (int column = 4 * lane; column < kBlocks * 128; column += 128) {
-    uint32_t from[kSplits];
-    find_sums(from, sums + column * 4);
-#pragma unroll 1
-    for (int n = Own::first(share); n <= last; n += Own::kStep) {
-      float v[Own::kTogether][4];
-      gather_sums<kBlocks, kSplits>(v, from, n, last);
+  for (int n = Own::first(share); n <= last; n += Own::kStep) {
+    float v[Own::kTogether][4];
+    gather_sums<kBlocks>(v, from, n, last);
 #pragma unroll
-      for (int k = 0; k < Own::kTogether; ++k) {
-        __stcg(reinterpret_cast<float4*>(target + min(n + k, last) * (kBlocks * 128) + column),
-               make_float4(v[k][0], v[k][1], v[k][2], v[k][3]));
-      }
+    for (int k = 0; k < Own::kTogether; ++k) {
+      __stcg(reinterpret_cast<float4*>(target + min(n + k, last) * (kBlocks * 128) + column),
+             make_float4(v[k][0], v[k][1], v[k][2], v[k][3]));
     }
   }
 }
@@ -239,14 +239,16 @@ template <bool kFp8, int kBlocks, int kRows, int kSplits, uint32_t kExtra>
 __device__ __forceinline__ void add_sums(const WgmmaArgs& args, const Share& share,
                                          const Tile& tile, int last, uint32_t sums,
                                          const float* other) {
-  using Own = Rows<kSplits>;
+  using Own = Rows<kSplits, (kExtra & kOther) != 0 ? kRows : 0>;
   constexpr int kTogether = Own::kTogether;
   const ChunkPart& part = args.parts[tile.part];
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int stride = static_cast<int>(part.y_stride);
   const Activation activation(part.activation);
+  const int first = (kExtra & kOther) != 0 ? share.half * 128 : 0;
+  const int end = (kExtra & kOther) != 0 ? first + 128 : kBlocks * 128;
 #pragma unroll 1
-  for (int column = 4 * lane; column < kBlocks * 128; column += 128) {
+  for (int column = first + 4 * lane; column < end; column += 128) {
     const int output = tile.output + column;
     if (output >= part.outputs) return;
     float bias[4] = {};
@@ -274,7 +276,7 @@ __device__ __forceinline__ void add_sums(const WgmmaArgs& args, const Share& sha
               reinterpret_cast<const float4*>(other + min(n + k, last) * (kBlocks * 128) + column));
         }
       }
-      gather_sums<kBlocks, kSplits>(v, from, n, last);
+      gather_sums<kBlocks>(v, from, n, last);
 #pragma unroll
       for (int k = 0; k < kTogether; ++k) {
         if constexpr ((kExtra & kOther) != 0) {
@@ -314,8 +316,9 @@ __device__ __forceinline__ void add_any(const WgmmaArgs& args, const Share& shar
   constexpr int kStride = kBlocks * 128 + 4;
   constexpr int kTurns = (kRows + Own::kStep - 1) / Own::kStep;
   const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int first = other ? share.half * 128 : 0, end = other ? first + 128 : kBlocks * 128;
 #pragma unroll 1
-  for (int column = 4 * lane; column < kBlocks * 128; column += 128) {
+  for (int column = first + 4 * lane; column < end; column += 128) {
     if (tile.output + column >= args.parts[tile.part].outputs) break;
 #pragma unroll 1
     for (int i = 0; i < kTurns * Own::kTogether; ++i) {
@@ -339,12 +342,10 @@ __device__ __forceinline__ void add_any(const WgmmaArgs& args, const Share& shar
   }
 }
 
-// By the multiplying threads, when the block's sums are in shared memory. `came`: how many had been
-// at this tile before.
+// By the multiplying threads, when the block's sums are in shared memory.
 template <bool kFp8, int kBlocks, int kRows, int kSplits>
 __device__ __forceinline__ void finish_tile(const WgmmaArgs& args, const Share& share,
-                                            const Tile& tile, int number, int last, uint32_t sums,
-                                            const uint32_t* came) {
+                                            const Tile& tile, int number, int last, uint32_t sums) {
   if constexpr (kSplits > 1) {
     cluster_barrier();
   } else {
@@ -352,15 +353,11 @@ __device__ __forceinline__ void finish_tile(const WgmmaArgs& args, const Share& 
   }
   const ChunkPart& part = args.parts[tile.part];
   const float* other = nullptr;
-  if constexpr (kSplits == kSharingSplits) {
+  if constexpr (kSplits == kSharingSplits && kBlocks == kSharingBlocks) {
     if (args.sharing > 1) {
       float* between = args.sums + static_cast<int64_t>(number) * (kRows * kBlocks * 128);
-      uint32_t* ticket = args.tickets + number * kSplits + share.rank;
-      if (*came == 0) {
-        leave_sums<kBlocks, kSplits>(share, last, sums, between);
-        return tell_left(ticket);
-      }
-      await_left(ticket);
+      leave_sums<kBlocks, kRows, kSplits>(share, last, sums, between);
+      exchange_sums(args.tickets + number * kSplits + share.rank);
       other = between;
       const bool short_way = is_plain<kFp8>(part) && part.y_dtype == FRT_DTYPE_BF16 &&
                              part.activation == FRT_ACTIVATION_NONE;

@@ -11,13 +11,13 @@ namespace {
 template <int kBlocks, int kRows, bool kGated>
 constexpr WgmmaKernel kernel() {
   return {kBlocks, kRows, kGated, dense_wgmma_kernel<kBlocks, kRows, kGated, true>,
-          kWgmmaSharedBytes<kBlocks, kRows>};
+          kWgmmaSharedBytes<kBlocks, kRows, kGated>};
 }
 
-const WgmmaKernel kKernels[] = {kernel<2, 136, true>(),  kernel<2, 160, true>(),
-                                kernel<2, 184, true>(),  kernel<1, 128, false>(),
-                                kernel<1, 136, false>(), kernel<1, 184, false>(),
-                                kernel<1, 256, false>(), kernel<2, 136, false>()};
+const WgmmaKernel kKernels[] = {
+    kernel<2, 136, true>(),  kernel<2, 160, true>(),  kernel<2, 184, true>(),
+    kernel<1, 128, false>(), kernel<1, 136, false>(), kernel<1, 184, false>(),
+    kernel<1, 256, false>(), kernel<2, 136, false>(), kernel<2, 200, false>()};
 
 }  // namespace
 

@@ -3,7 +3,7 @@
 //
 // A block of outputs by a block of rows is a tile. `splits` blocks of a cluster divide its inputs,
 // and `sharing` clusters divide them further: processors come in groups that clusters of four do
-// not fill.
+// not fill. Each of two clusters finishes half of the tile's outputs.
 #pragma once
 
 #include <cuda.h>
@@ -25,6 +25,7 @@ inline constexpr int kWgmmaParts = FRT_DENSE_PARTS_MAX;
 inline constexpr int kMostSplits = 4;     // blocks of a cluster
 inline constexpr int kMostSharing = 2;    // clusters of one tile; if two,
 inline constexpr int kSharingSplits = 2;  // of so many blocks
+inline constexpr int kSharingBlocks = 2;  // and tiles of as many times 128 outputs
 
 struct WgmmaMaps {
   CUtensorMap x;
@@ -51,8 +52,12 @@ constexpr int kWgmmaStageBytes = (kBlocks * 128 + kRows) * kWgmmaDepthBytes;
 template <int kBlocks, int kRows>
 constexpr int kWgmmaStages = std::min(8, 225 * 1024 / kWgmmaStageBytes<kBlocks, kRows>);
 template <int kBlocks, int kRows>
+constexpr int kWgmmaSumBytes = kRows*(kBlocks * 128 + 4) * 4;
+template <int kBlocks, int kRows, bool kGated>
 constexpr int kWgmmaSharedBytes =  // the ring begins at a multiple of 1024
-    kWgmmaStages<kBlocks, kRows>* kWgmmaStageBytes<kBlocks, kRows> + 1024;
+    std::max(kWgmmaStages<kBlocks, kRows>* kWgmmaStageBytes<kBlocks, kRows>,
+             kGated ? 0 : kWgmmaSumBytes<kBlocks, kRows>) +
+    1024;
 
 struct WgmmaKernel {
   int blocks, rows;
@@ -85,11 +90,13 @@ __device__ __forceinline__ void cluster_meet() {
 struct Share {
   int rank, first, steps;
   int tile, next;  // the first one; from one to the next
+  int half;        // of a tile's outputs, where clusters share it
 
   __device__ __forceinline__ explicit Share(const WgmmaArgs& args) {
     const int cluster = static_cast<int>(blockIdx.x) / args.splits;
     rank = static_cast<int>(blockIdx.x) % args.splits;
     tile = cluster / args.sharing;
+    half = cluster % args.sharing;
     next = static_cast<int>(gridDim.x) / (args.splits * args.sharing);
     first = min((cluster % args.sharing * args.splits + rank) * args.steps_each, args.steps);
     steps = min(args.steps_each, args.steps - first);
