@@ -312,7 +312,9 @@ __device__ __forceinline__ void add_sums(const WgmmaArgs& args, const Share& sha
 template <bool kFp8, int kBlocks, int kRows, int kSplits>
 __device__ __forceinline__ void add_any(const WgmmaArgs& args, const Share& share, const Tile& tile,
                                         int last, uint32_t sums, const float* other) {
-  using Own = Rows<kSplits>;
+  // Where clusters may share tiles, the rows that leave_sums() leaves to a block.
+  constexpr bool kShares = kSplits == kSharingSplits && kBlocks == kSharingBlocks;
+  using Own = Rows<kSplits, kShares ? kRows : 0>;
   constexpr int kStride = kBlocks * 128 + 4;
   constexpr int kTurns = (kRows + Own::kStep - 1) / Own::kStep;
   const int lane = static_cast<int>(threadIdx.x) % 32;
