@@ -15,8 +15,7 @@
 // of its blocks tells the others that it has no more need of what came for the first.
 //
 // Every instruction here runs once a layer: what counts is how many there are in a row, and how
-// often a warp waits. Tiles of 64 queries cost little more than those of 32, but what a block
-// sends: they pay where they save a second round.
+// often a warp waits.
 //
 // Floor: 50 rows, 8 heads, 642 keys: 0.26 GFLOP, 0.3 us on 104 processors; latency.
 #pragma once
@@ -32,10 +31,10 @@ namespace frt::cuda {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL) || !defined(__CUDA_ARCH__)
 
-template <int kDim, int kQueries>
+template <int kDim>
 class FlowAttentionPhase {
-  static_assert(kQueries == 32 || kQueries == 64);
-  using Merge = FlowMerge<kDim, kQueries>;
+  using Merge = FlowMerge<kDim>;
+  static constexpr int kQueries = kFlowQueries;
 
  public:
   static constexpr int kKeys = 128;  // of a block at once
@@ -94,11 +93,9 @@ class FlowAttentionPhase {
   static constexpr int kSteps = kDim / 16;      // of the scores' inner dimension
   static constexpr int kPairs = Merge::kPairs;  // pairs of queries of a lane
   static constexpr int kTiles = Merge::kTiles;  // 64 columns of values, of a warpgroup
-  static constexpr int kFours = Merge::kFours;  // queries whose maximum a lane knows
   static constexpr int kFewKeys = 96;           // two images and a prompt
   static constexpr int kValueSteps = kKeys / 16;
-  static constexpr int kPieces = kDim / 8;        // of 16 bytes, of a row
-  static constexpr bool kEarly = kQueries == 32;  // registers for values, beside keys
+  static constexpr int kPieces = kDim / 8;  // of 16 bytes, of a row
 
   uint4 k_[kSteps / 2][2];  // 8 columns of each 32 of this lane's two keys
   // What this thread asks for behind the barrier: a query, and where the key of its lane is.
@@ -163,13 +160,16 @@ class FlowAttentionPhase {
     copy_context_values(a, place, 0, area);
     load_context_keys(a, place, 0);
     copies_commit();
-    q_ = query_at(a, place, place.tid / 8);
+    const int group = a.heads / a.kv_heads,
+              query = min(tile_.first + place.tid / 8, tile_.last - 1);
+    q_ = a.q + (tile_.sequence * a.rows + query / group) * a.q_stride +
+         static_cast<int64_t>(tile_.head * group + query % group) * kDim + place.tid % 8 * 8;
     own_ = tile_.own_at + place.tid % 32 / 4 * a.kv_stride + place.tid % 4 * 8;
     if (place.tid == 0) Merge::expect(barriers);
     if (place.tid < kDim / 8) {
       store_words(area + kValues + kKeys * kStride + place.tid * 16, make_uint4(0, 0, 0, 0));
     }
-    if constexpr (kEarly) copies_wait<0>();
+    copies_wait<0>();
   }
 
   __device__ __forceinline__ void copy_queries(const FlowAttention& a, const FlowPlace& place,
@@ -178,20 +178,6 @@ class FlowAttentionPhase {
     const uint32_t to = area + n * 128 + (place.tid % 8 ^ n % 8) * 16;
 #pragma unroll
     for (int i = 0; i < kDim / 64; ++i) copy_async(to + i * (kQueries * 128), q_ + i * 64);
-    if constexpr (kQueries == 64) {
-      const bf16* other = query_at(a, place, n + 32);
-#pragma unroll
-      for (int i = 0; i < kDim / 64; ++i) {
-        copy_async(to + i * (kQueries * 128) + 32 * 128, other + i * 64);
-      }
-    }
-  }
-  // This thread's columns of a query of the tile.
-  __device__ __forceinline__ const bf16* query_at(const FlowAttention& a, const FlowPlace& place,
-                                                  int n) const {
-    const int group = a.heads / a.kv_heads, query = min(tile_.first + n, tile_.last - 1);
-    return a.q + (tile_.sequence * a.rows + query / group) * a.q_stride +
-           static_cast<int64_t>(tile_.head * group + query % group) * kDim + place.tid % 8 * 8;
   }
   // Values and keys of the sequence itself: of the first sixteen keys of the block.
   __device__ __forceinline__ void copy_own_values(const FlowAttention& a, const FlowPlace& place,
@@ -245,9 +231,8 @@ class FlowAttentionPhase {
   }
 
   // Of query j of those that a lane has scores of, from the lane that knows it.
-  static __device__ __forceinline__ float known(const float (&values)[kFours], int j) {
-    return __shfl_sync(~0u, values[j % kFours],
-                       4 * (j / kFours) + static_cast<int>(threadIdx.x) % 4);
+  static __device__ __forceinline__ float known(float value, int j) {
+    return __shfl_sync(~0u, value, 4 * j + static_cast<int>(threadIdx.x) % 4);
   }
 
   // One tile. `told`: other blocks may still need the tile before.
@@ -261,21 +246,16 @@ class FlowAttentionPhase {
     copies_commit();
     const int lane = place.tid % 32, warp = __shfl_sync(~0u, place.tid / 32, 0), group = warp / 4;
     const float scale = a.scale * 1.4426950408889634f;  // scores in base 2
-    const uint32_t tops = area + kTops + place.tid % 32 * 4;
+    const uint32_t tops = area + kTops + lane * 4;
     float o[kTiles][kPairs][4] = {};
-    // Of the queries that this lane is asked for; totals of this warp's keys.
-    float largest[kFours], total[kFours];
-#pragma unroll
-    for (int k = 0; k < kFours; ++k) {
-      largest[k] = -INFINITY;
-      total[k] = 0;
-    }
+    // Of the query that this lane is asked for; the total of this warp's keys.
+    float largest = -INFINITY, total = 0;
 
     int at = 0;
     while (true) {
       const int keys = min(tile_.all - at, kKeys);
       uint32_t v[kValueSteps][kTiles][4];
-      if constexpr (kEarly) load_values<1, kValueSteps>(v, place, keys, area);  // while they come
+      load_values<1, kValueSteps>(v, place, keys, area);  // while queries come
       copies_wait<0>();
       publish_to_products();
       sync.block();
@@ -291,7 +271,7 @@ class FlowAttentionPhase {
         multiply_registers(s, k, columns + (i / 4 * (kQueries * 128) + i % 4 * 32) / 16, i > 0);
       }
       products_commit();
-      if constexpr (kEarly) load_values<0, 1>(v, place, keys, area);
+      load_values<0, 1>(v, place, keys, area);
       products_wait<0>();
       pin(s);
 
@@ -307,22 +287,15 @@ class FlowAttentionPhase {
 #pragma unroll
       for (int j = 0; j < 2 * kPairs; ++j) top[j] = fmaxf(s[j / 2][j % 2], s[j / 2][2 + j % 2]);
       reduce_lanes<FlowMaximum>(top);
-#pragma unroll
-      for (int k = 0; k < kFours; ++k) {
-        store_word(tops + (k * 8 + warp) * 128, __float_as_uint(top[k]));
-      }
+      store_word(tops + warp * 128, __float_as_uint(top[0]));
       sync.block();
-      float shrink[kFours], finite[kFours];
+      float now = load_float(tops);
 #pragma unroll
-      for (int k = 0; k < kFours; ++k) {
-        float now = load_float(tops + k * 1024);
-#pragma unroll
-        for (int w = 1; w < 8; ++w) now = fmaxf(now, load_float(tops + (k * 8 + w) * 128));
-        now = fmaxf(largest[k], keys > 0 ? now * scale : -INFINITY);
-        shrink[k] = at > 0 ? exp2_fast(largest[k] - now) : 0.0f;
-        largest[k] = now;
-        finite[k] = fmaxf(now, -FLT_MAX);  // there may be no keys
-      }
+      for (int w = 1; w < 8; ++w) now = fmaxf(now, load_float(tops + w * 128));
+      now = fmaxf(largest, keys > 0 ? now * scale : -INFINITY);
+      const float shrink = at > 0 ? exp2_fast(largest - now) : 0.0f;
+      largest = now;
+      const float finite = fmaxf(now, -FLT_MAX);  // there may be no keys
       if (at > 0) {
 #pragma unroll
         for (int j = 0; j < 2 * kPairs; ++j) {
@@ -351,7 +324,6 @@ class FlowAttentionPhase {
                                   pack_bf16(s[i][2], s[i][3]), pack_bf16(s[i + 1][0], s[i + 1][1]),
                                   pack_bf16(s[i + 1][2], s[i + 1][3]));
       }
-      if constexpr (!kEarly) load_values<0, kValueSteps>(v, place, keys, area);
       publish_to_products();
       sync.block();
 
@@ -361,8 +333,7 @@ class FlowAttentionPhase {
         multiply_values<kValueSteps>(o, v, area);
       }
       reduce_lanes<FlowSum>(sums);
-#pragma unroll
-      for (int k = 0; k < kFours; ++k) total[k] = total[k] * shrink[k] + sums[k];
+      total = total * shrink + sums[0];
       at += kKeys;
       if (at >= tile_.all) break;
       products_wait<0>();
@@ -374,29 +345,21 @@ class FlowAttentionPhase {
       copy_queries(a, place, area);
       copies_commit();
       load_context_keys(a, place, at);
-      if constexpr (kEarly) {
-        copies_wait<0>();
-        sync.block();
-      }
+      copies_wait<0>();
+      sync.block();
     }
 
     if (told) {
       wait_for_cluster(barriers, parity >> 1 & 1);
       parity ^= 2;
     }
-// Totals of the block.
-#pragma unroll
-    for (int k = 0; k < kFours; ++k) {
-      store_word(tops + (k * 8 + warp) * 128, __float_as_uint(total[k]));
-    }
+    // Totals of the block.
+    store_word(tops + warp * 128, __float_as_uint(total));
     sync.block();
     if (warp == 0) {
+      total = load_float(tops);
 #pragma unroll
-      for (int k = 0; k < kFours; ++k) {
-        total[k] = load_float(tops + k * 1024);
-#pragma unroll
-        for (int w = 1; w < 8; ++w) total[k] += load_float(tops + (k * 8 + w) * 128);
-      }
+      for (int w = 1; w < 8; ++w) total += load_float(tops + w * 128);
       Merge::send_shares(place, area + kShares, barriers, largest, total);
     }
     // The first columns are on their way while the others are multiplied.

@@ -59,7 +59,7 @@ template <int kRows, int kDim, bool kFp8>
 struct Worker : Residual<kRows, kFp8> {
   using Base = Residual<kRows, kFp8>;
   using Shared = FlowShared<kRows>;
-  using Attention = FlowAttentionPhase<kDim, 32>;
+  using Attention = FlowAttentionPhase<kDim>;
   static_assert(Attention::kBytes <= Shared::kArea);
   using Base::area;
   using Base::args;

@@ -8,8 +8,8 @@
 // of this block's memory and bulk copies they took longer.)
 //
 // A warp's sums are those of a product of columns x queries: lane 4 g + t has queries
-// 8 i + 2 t and + 1 of columns g and g + 8. So rank 4 (p % 2) + t merges the four queries
-// 8 i + 2 t and + 1, i = 2 p and 2 p + 1, and for 64 queries those of p + 2, too.
+// 8 i + 2 t and + 1 of columns g and g + 8. So rank 4 p + t merges the four queries
+// 8 i + 2 t and + 1, i = 2 p and 2 p + 1.
 #pragma once
 
 #include "convert_values.cuh"
@@ -20,16 +20,16 @@ namespace frt::cuda {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL) || !defined(__CUDA_ARCH__)
 
-template <int kDim, int kQueries>
+template <int kDim>
 struct FlowMerge {
-  static constexpr int kTiles = kDim / 128;     // of 64 columns, of a warpgroup
-  static constexpr int kPairs = kQueries / 8;   // pairs of queries of a lane
-  static constexpr int kFours = kQueries / 32;  // of queries that a block merges
-  static constexpr int kOwn = kFours * 4;
-  // Shared memory: from each rank, of each four of queries, a warp's sums; from each rank a maximum
-  // and a total of each query.
+  static constexpr int kTiles = kDim / 128;        // of 64 columns, of a warpgroup
+  static constexpr int kPairs = kFlowQueries / 8;  // pairs of queries of a lane
+  static constexpr int kOwn = 4;                   // queries that a block merges
+  static_assert(kOwn * kFlowCluster == kFlowQueries);
+  // Shared memory: from each rank, of each warp, its sums; from each rank a maximum and a total of
+  // each query.
   static constexpr uint32_t kWarpBytes = kDim;
-  static constexpr uint32_t kRankBytes = kFours * 8 * kWarpBytes;
+  static constexpr uint32_t kRankBytes = 8 * kWarpBytes;
   static constexpr uint32_t kSumBytes = kFlowCluster * kRankBytes;
   static constexpr uint32_t kShareBytes = kFlowCluster * kOwn * 8;
 
@@ -39,23 +39,14 @@ struct FlowMerge {
     barrier_expect(barriers + 2, kSumBytes);
   }
 
-  // A warp's lanes have what reduce_lanes() left them: one query each, or two.
+  // A warp's lanes have what reduce_lanes() left them, of a query each.
   static __device__ __forceinline__ void send_shares(const FlowPlace& place, uint32_t shares,
-                                                     uint64_t* barriers,
-                                                     const float (&largest)[kFours],
-                                                     const float (&total)[kFours]) {
-    const int lane = place.tid % 32, i = lane * kFours / 8;
-    const int rank = i / 2 % 2 * 4 + lane % 4, own = i / 4 * 4 + i % 2 * 2;
-    const uint32_t to = shares + (place.rank * kOwn + own) * 8;
-    const uint32_t barrier = address_of(shared_address(barriers + 1), rank);
-    if constexpr (kFours == 1) {
-      send(address_of(to + lane / 4 % 2 * 8, rank), __float_as_uint(largest[0]),
-           __float_as_uint(total[0]), barrier);
-    } else {
-      const uint32_t words[4] = {__float_as_uint(largest[0]), __float_as_uint(total[0]),
-                                 __float_as_uint(largest[1]), __float_as_uint(total[1])};
-      send_four(address_of(to, rank), words, barrier);
-    }
+                                                     uint64_t* barriers, float largest,
+                                                     float total) {
+    const int lane = place.tid % 32, rank = lane / 16 * 4 + lane % 4;
+    const int own = lane / 8 % 2 * 2 + lane / 4 % 2;
+    send(address_of(shares + (place.rank * kOwn + own) * 8, rank), __float_as_uint(largest),
+         __float_as_uint(total), address_of(shared_address(barriers + 1), rank));
   }
 
   // A lane's sums of tile d.
@@ -65,18 +56,13 @@ struct FlowMerge {
     const int lane = place.tid % 32, warp = place.tid / 32;
     const uint32_t to =
         sums + place.rank * kRankBytes + warp * kWarpBytes + d * 128 + lane / 4 * 16;
-    uint32_t there[2], barrier[2];
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      there[i] = address_of(to, i * 4 + lane % 4);
-      barrier[i] = address_of(shared_address(barriers + 2), i * 4 + lane % 4);
-    }
 #pragma unroll
     for (int p = 0; p < kPairs / 2; ++p) {
       const float(&low)[4] = o[2 * p], (&high)[4] = o[2 * p + 1];
       const uint32_t words[4] = {pack_bf16(low[0], low[1]), pack_bf16(low[2], low[3]),
                                  pack_bf16(high[0], high[1]), pack_bf16(high[2], high[3])};
-      send_four(there[p % 2] + p / 2 * (8 * kWarpBytes), words, barrier[p % 2]);
+      const int rank = p * 4 + lane % 4;
+      send_four(address_of(to, rank), words, address_of(shared_address(barriers + 2), rank));
     }
   }
 
@@ -90,53 +76,43 @@ struct FlowMerge {
     // Where this lane's results go once matrices are turned round: query lane / 4 % 4 of four, two
     // columns of tile lane / 16.
     const int heads = a.heads / a.kv_heads;
-    const int own =
+    const int query =
         tile.first + place.rank / 4 * 16 + lane / 8 % 2 * 8 + place.rank % 4 * 2 + lane / 4 % 2;
-    const int64_t column = static_cast<int64_t>(tile.head * heads) * kDim +
-                           (warp / 4 * kTiles + lane / 16) * 64 + warp % 4 * 16 + lane % 4 * 2;
+    const bool there = query < tile.last && lane / 16 < kTiles;
+    const int64_t to = (static_cast<int64_t>(tile.sequence) * a.rows + query / heads) * a.y_stride +
+                       static_cast<int64_t>(tile.head * heads + query % heads) * kDim +
+                       (warp / 4 * kTiles + lane / 16) * 64 + warp % 4 * 16 + lane % 4 * 2;
+    // Lanes read tile t / 2, t = lane % 4, so that a matrix has both tiles.
+    const uint32_t from = sums + warp * kWarpBytes + (kTiles == 1 ? 0 : lane % 4 / 2 * 128) +
+                          (lane / 4 * 2 + lane % 2) * 8;
     wait_for_cluster(barriers + 1, parity);
-#pragma unroll 1
-    for (int four = 0; four < kFours; ++four) {
-      // Of the two queries of this lane's sums.
-      float factors[kFlowCluster][2];
-      factors_of(factors, shares + (four * 4 + lane % 2 * 2) * 8, a.y_scale);
-      const int query = own + four * 32;
-      const bool there = query < tile.last && lane / 16 < kTiles;
-      const int64_t to =
-          (static_cast<int64_t>(tile.sequence) * a.rows + query / heads) * a.y_stride +
-          query % heads * kDim + column;
-      // Lanes read tile t / 2, t = lane % 4, so that a matrix has both tiles.
-      const uint32_t from = sums + (four * 8 + warp) * kWarpBytes +
-                            (kTiles == 1 ? 0 : lane % 4 / 2 * 128) + (lane / 4 * 2 + lane % 2) * 8;
-      if (four == 0) wait_for_cluster(barriers + 2, parity);
-      float low[2] = {}, high[2] = {};
+    float factors[kFlowCluster][2];  // of the two queries of this lane's sums
+    factors_of(factors, shares + lane % 2 * 16, a.y_scale);
+    float low[2] = {}, high[2] = {};
+    wait_for_cluster(barriers + 2, parity);
 #pragma unroll
-      for (int r = 0; r < kFlowCluster; ++r) {
-        const uint2 part = load_pair(from + r * kRankBytes);
-        low[0] += factors[r][0] * __uint_as_float(part.x << 16);
-        low[1] += factors[r][1] * __uint_as_float(part.x & 0xFFFF0000u);
-        high[0] += factors[r][0] * __uint_as_float(part.y << 16);
-        high[1] += factors[r][1] * __uint_as_float(part.y & 0xFFFF0000u);
-      }
-      if (a.y_scale > 0) {
-        const uint32_t codes =
-            transpose_8x8(uint32_t{e4m3_bits(low[0])} | uint32_t{e4m3_bits(high[0])} << 8 |
-                          uint32_t{e4m3_bits(low[1])} << 16 | uint32_t{e4m3_bits(high[1])} << 24);
-        if (there) {
-          auto* bytes = static_cast<uint8_t*>(a.y) + to;
-          *reinterpret_cast<uint16_t*>(bytes) = static_cast<uint16_t>(__byte_perm(codes, 0, 0x20));
-          *reinterpret_cast<uint16_t*>(bytes + 8) =
-              static_cast<uint16_t>(__byte_perm(codes, 0, 0x31));
-        }
-      } else {
-        const uint32_t lower = transpose_8x8(pack_bf16(low[0], low[1]));
-        const uint32_t upper = transpose_8x8(pack_bf16(high[0], high[1]));
-        if (there) {
-          auto* values = static_cast<bf16*>(a.y) + to;
-          *reinterpret_cast<uint32_t*>(values) = lower;
-          *reinterpret_cast<uint32_t*>(values + 8) = upper;
-        }
-      }
+    for (int r = 0; r < kFlowCluster; ++r) {
+      const uint2 part = load_pair(from + r * kRankBytes);
+      low[0] += factors[r][0] * __uint_as_float(part.x << 16);
+      low[1] += factors[r][1] * __uint_as_float(part.x & 0xFFFF0000u);
+      high[0] += factors[r][0] * __uint_as_float(part.y << 16);
+      high[1] += factors[r][1] * __uint_as_float(part.y & 0xFFFF0000u);
+    }
+    if (a.y_scale > 0) {
+      const uint32_t codes =
+          transpose_8x8(uint32_t{e4m3_bits(low[0])} | uint32_t{e4m3_bits(high[0])} << 8 |
+                        uint32_t{e4m3_bits(low[1])} << 16 | uint32_t{e4m3_bits(high[1])} << 24);
+      if (!there) return;
+      auto* bytes = static_cast<uint8_t*>(a.y) + to;
+      *reinterpret_cast<uint16_t*>(bytes) = static_cast<uint16_t>(__byte_perm(codes, 0, 0x20));
+      *reinterpret_cast<uint16_t*>(bytes + 8) = static_cast<uint16_t>(__byte_perm(codes, 0, 0x31));
+    } else {
+      const uint32_t lower = transpose_8x8(pack_bf16(low[0], low[1]));
+      const uint32_t upper = transpose_8x8(pack_bf16(high[0], high[1]));
+      if (!there) return;
+      auto* values = static_cast<bf16*>(a.y) + to;
+      *reinterpret_cast<uint32_t*>(values) = lower;
+      *reinterpret_cast<uint32_t*>(values + 8) = upper;
     }
   }
 

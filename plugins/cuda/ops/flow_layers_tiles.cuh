@@ -8,6 +8,8 @@
 
 namespace frt::cuda {
 
+inline constexpr int kFlowQueries = 32;  // of a tile
+
 // Of one layer. Sequence b has `rows` rows, at most 128; it sees them all, and the first
 // context_length[c] rows of context c = b / sequences_per_context. Query head h has key/value head
 // h / (heads / kv_heads). All rows lie as frt_dense_attention_args says, aligned to 16 bytes; scale
