@@ -6,6 +6,11 @@
 
 namespace frt::cuda {
 
+using NarrowKernel = void (*)(const NarrowArgs);
+
+// Of the streaming kernel the one for up to eight rows and a single NVFP4 part.
+NarrowKernel narrow_fp4_kernel(int32_t stages);
+
 // The streaming kernel (linear_narrow_stream.cuh).  [driver]
 void launch_narrow_stream(Stream& stream, const NarrowPlan& plan, const NarrowArgs& args);
 

@@ -6,14 +6,16 @@
 namespace frt::cuda {
 namespace {
 
-using Kernel = void (*)(const NarrowArgs);
-
 template <int kStages>
-Kernel kernel_of(int32_t rows) {
-  return rows > 8 ? narrow::narrow_stream<2, kStages> : narrow::narrow_stream<1, kStages>;
+NarrowKernel kernel_of(int32_t rows) {
+  return rows > 8 ? narrow::narrow_stream<2, kStages, narrow::kAnyKind>
+                  : narrow::narrow_stream<1, kStages, narrow::kAnyKind>;
 }
 
-Kernel kernel_of(const NarrowPlan& plan) {
+NarrowKernel kernel_of(const NarrowPlan& plan, const NarrowArgs& args) {
+  if (args.part_count == 1 && args.parts[0].kind == NarrowKind::kNvfp4 && plan.rows <= 8) {
+    return narrow_fp4_kernel(plan.stages);
+  }
   switch (plan.stages) {
     case kNarrowStages:
       return kernel_of<kNarrowStages>(plan.rows);
@@ -30,7 +32,7 @@ Kernel kernel_of(const NarrowPlan& plan) {
 
 void launch_narrow_stream(Stream& stream, const NarrowPlan& plan, const NarrowArgs& args) {
   Device& device = stream.device();
-  const Kernel kernel = kernel_of(plan);
+  const NarrowKernel kernel = kernel_of(plan, args);
   device.check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                     cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     static_cast<int>(plan.shared_bytes)),

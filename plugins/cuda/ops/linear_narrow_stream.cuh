@@ -151,8 +151,9 @@ __device__ __forceinline__ void add_chunk(TileSums<kHalves>& sums, const TileSum
   }
 }
 
-// `count` chunks of one tile, while as many are copied (`copying`) into the slots that get free.
-template <NarrowKind kKind, int kHalves, int kStages>
+// `count` chunks of one tile, `kTogether` in one piece of code, while as many are copied
+// (`copying`) into the slots that get free.
+template <NarrowKind kKind, int kHalves, int kStages, int kTogether>
 __device__ __forceinline__ void multiply_chunks(RingPlace& ring, Copies& copies, bool copying,
                                                 const uint8_t* (&x)[kHalves],
                                                 const float*& inverses, int first, int count,
@@ -160,7 +161,7 @@ __device__ __forceinline__ void multiply_chunks(RingPlace& ring, Copies& copies,
   constexpr int kCols = kNarrowGroup * narrow_chunk_cols(kKind);  // from chunk to chunk
   constexpr int kXStep = kCols * 2, kInverseStep = kCols / kNarrowXUnit * kHalves * 8;
   const uint32_t lane = threadIdx.x % 32;
-#pragma unroll 1
+#pragma unroll kTogether
   for (int chunk = first; chunk < first + count; ++chunk) {
     wait_pending<kStages - 1>();
     const uint8_t* const slot = ring.begin + ring.offset;
@@ -234,7 +235,8 @@ __device__ __forceinline__ void group_barrier(int group) {
   asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "n"(kNarrowGroup * 32) : "memory");
 }
 
-template <int kHalves, int kStages>  // groups of eight rows of x; slots of a warp's ring
+// Groups of eight rows of x; slots of a warp's ring; kAnyKind or the kind of the only part.
+template <int kHalves, int kStages, int kOnly>
 __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
     narrow_stream(const __grid_constant__ NarrowArgs a) {
   extern __shared__ __align__(128) uint8_t shared[];
@@ -248,6 +250,7 @@ __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
   const int rank = cluster_rank(a), cluster = cluster_index(a);
   const GroupTiles tiles{cluster + a.clusters * group, a.clusters * groups, queues[group]};
   const int tile_values = a.rows * 16;
+  constexpr int kTogether = kOnly == kAnyKind ? 1 : 2;
 
   // Constants first: the ring, and the first scales.
   RingPlace ring;
@@ -261,7 +264,7 @@ __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
   const auto fill = [&](int first, int end) {
 #pragma unroll 1
     for (int i = first; i < end; ++i) {
-      if (copies.ready(a, tiles)) {
+      if (copies.ready<kOnly>(a, tiles)) {
         copies.copy<false, true>(ring.address + static_cast<uint32_t>(i * a.slot_bytes), true);
         --copies.chunks;
       }
@@ -273,7 +276,7 @@ __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
     const int own_tiles = (a.tiles - cluster + a.clusters - 1) / a.clusters;
     open_shares(a, &shares_barrier, own_tiles * tile_values * 4);
   }
-  float2 scales = load_scales(a, tiles.first, 0);
+  float2 scales = load_scales<kOnly>(a, tiles.first, 0);
 
   pdl_wait();
   // Only now: the next kernel relies on it that whatever was written before this one is there
@@ -304,14 +307,14 @@ __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
     uint32_t ticket = 0;
     if (asks) ticket = atomicAdd(a.tickets, 1u);
     int local;
-    const NarrowPart& part = a.parts[part_of(a, tile, local)];
-    const float factor = load_factor(a, part, local, m);
-    const float2 ahead = load_scales(a, next_tile, 0);
-    const NarrowKind kind = part.kind;
+    const NarrowPart& part = a.parts[part_of<kOnly>(a, tile, local)];
+    const float factor = load_factor<kOnly>(a, part, local, m);
+    const float2 ahead = load_scales<kOnly>(a, next_tile, 0);
+    const NarrowKind kind = kind_of<kOnly>(part);
     const int copy = kind == NarrowKind::kBf16    ? kXBf16
                      : kind == NarrowKind::kNvfp4 ? kXF16Fp4
                                                   : kXF16;
-    const int chunks = (own_columns(a, part).chunks - warp + kNarrowGroup - 1) / kNarrowGroup;
+    const int chunks = (own_columns(a, part, kind).chunks - warp + kNarrowGroup - 1) / kNarrowGroup;
     const uint8_t* x[kHalves];
 #pragma unroll
     for (int h = 0; h < kHalves; ++h) {
@@ -322,22 +325,22 @@ __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
                             warp * narrow_chunk_cols(kind) / kNarrowXUnit * kHalves * 8 + 2 * t;
     TileSums<kHalves> acc;
     for (int first = 0; first < chunks;) {
-      const bool copying = copies.ready(a, tiles);
+      const bool copying = copies.ready<kOnly>(a, tiles);
       int count = copying ? min(chunks - first, copies.chunks) : chunks - first;
       if (kind == NarrowKind::kBf16) {
-        multiply_chunks<NarrowKind::kBf16, kHalves, kStages>(ring, copies, copying, x, inverses,
-                                                             first, count, scales, acc);
+        multiply_chunks<NarrowKind::kBf16, kHalves, kStages, kTogether>(
+            ring, copies, copying, x, inverses, first, count, scales, acc);
       } else if (kind == NarrowKind::kFp8) {
-        multiply_chunks<NarrowKind::kFp8, kHalves, kStages>(ring, copies, copying, x, inverses,
-                                                            first, count, scales, acc);
+        multiply_chunks<NarrowKind::kFp8, kHalves, kStages, kTogether>(
+            ring, copies, copying, x, inverses, first, count, scales, acc);
       } else if (kind == NarrowKind::kFp8Block) {
-        if (first > 0 && first % 32 == 0) scales = load_scales(a, tile, first);
+        if (first > 0 && first % 32 == 0) scales = load_scales<kOnly>(a, tile, first);
         count = min(count, 32 - first % 32);
-        multiply_chunks<NarrowKind::kFp8Block, kHalves, kStages>(ring, copies, copying, x, inverses,
-                                                                 first, count, scales, acc);
+        multiply_chunks<NarrowKind::kFp8Block, kHalves, kStages, kTogether>(
+            ring, copies, copying, x, inverses, first, count, scales, acc);
       } else {
-        multiply_chunks<NarrowKind::kNvfp4, kHalves, kStages>(ring, copies, copying, x, inverses,
-                                                              first, count, scales, acc);
+        multiply_chunks<NarrowKind::kNvfp4, kHalves, kStages, kTogether>(
+            ring, copies, copying, x, inverses, first, count, scales, acc);
       }
       first += count;
       if (copying) copies.chunks -= count;
@@ -396,7 +399,7 @@ __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
     for (int tile = tiles.first, own_tile = group; tile < a.tiles;
          tile += tiles.step, own_tile += groups) {
       int local;
-      const NarrowPart& part = a.parts[part_of(a, tile, local)];
+      const NarrowPart& part = a.parts[part_of<kOnly>(a, tile, local)];
       const float* const share = shares + own_tile * a.split * tile_values;
 #pragma unroll
       for (int h = 0; h < kHalves; ++h) {

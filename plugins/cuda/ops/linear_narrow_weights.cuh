@@ -17,6 +17,34 @@ __device__ __forceinline__ void copy16(uint32_t target, const uint8_t* source, b
       "l"(source), "r"(valid ? 16 : 0), "r"(static_cast<uint32_t>(go))
       : "memory");
 }
+// A lane's part of a chunk, where `go`: 16 bytes of each half of its two rows, or zeros. One piece
+// of code: apart, the compiler guards each copy against the loads around it.
+__device__ __forceinline__ void copy_rows(uint32_t target, const uint8_t* low, const uint8_t* high,
+                                          bool first, bool second, bool go) {
+  asm volatile(
+      "{.reg .pred go; setp.ne.u32 go, %5, 0;"
+      " @go cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %3;"
+      " @go cp.async.cg.shared.global.L2::128B [%0 + 512], [%1 + 64], 16, %4;"
+      " @go cp.async.cg.shared.global.L2::128B [%0 + 1024], [%2], 16, %3;"
+      " @go cp.async.cg.shared.global.L2::128B [%0 + 1536], [%2 + 64], 16, %4;}" ::"r"(target),
+      "l"(low), "l"(high), "r"(first ? 16 : 0), "r"(second ? 16 : 0), "r"(static_cast<uint32_t>(go))
+      : "memory");
+}
+// The same of a whole chunk, and 16 bytes of scales where `scaled`.
+__device__ __forceinline__ void copy_scaled(uint32_t target, const uint8_t* low,
+                                            const uint8_t* high, const uint8_t* scales, bool scaled,
+                                            bool go) {
+  asm volatile(
+      "{.reg .pred go, scaled; setp.ne.u32 go, %5, 0; setp.ne.and.u32 scaled, %4, 0, go;"
+      " @go cp.async.cg.shared.global.L2::128B [%0], [%1], 16;"
+      " @go cp.async.cg.shared.global.L2::128B [%0 + 512], [%1 + 64], 16;"
+      " @go cp.async.cg.shared.global.L2::128B [%0 + 1024], [%2], 16;"
+      " @go cp.async.cg.shared.global.L2::128B [%0 + 1536], [%2 + 64], 16;"
+      " @scaled cp.async.cg.shared.global.L2::128B [%0 + 2048], [%3], 16;}" ::"r"(target),
+      "l"(low), "l"(high), "l"(scales), "r"(static_cast<uint32_t>(scaled)),
+      "r"(static_cast<uint32_t>(go))
+      : "memory");
+}
 __device__ __forceinline__ void commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
@@ -27,8 +55,20 @@ __device__ __forceinline__ void wait_pending() {
 
 // ---- weights ----------------------------------------------------------------------------------
 
+// Kernels of one part of a kind that is known when they are compiled need fewer steps from tile to
+// tile; kAnyKind: any parts.
+constexpr int kAnyKind = -1;
+
+template <int kOnly>
+__device__ __forceinline__ NarrowKind kind_of(const NarrowPart& part) {
+  return kOnly == kAnyKind ? part.kind : static_cast<NarrowKind>(kOnly);
+}
+
 // Which part a tile belongs to, and its number there.
+template <int kOnly = kAnyKind>
 __device__ __forceinline__ int part_of(const NarrowArgs& a, int tile, int& local) {
+  local = tile;
+  if (kOnly != kAnyKind) return 0;
   int part = 0, begin = 0;
   while (tile >= a.tile_ends[part]) begin = a.tile_ends[part++];
   local = tile - begin;
@@ -69,6 +109,7 @@ struct Copies {
 
   // Before a copy: on to the next tile, where the last chunk of one has been copied. False behind
   // the last tile.
+  template <int kOnly>
   __device__ __forceinline__ bool ready(const NarrowArgs& a, const GroupTiles& tiles) {
     if (chunks > 0) return true;
     if (tile >= a.tiles) return false;
@@ -79,8 +120,8 @@ struct Copies {
     for (;;) {
       tile = tiles.at(a, next++);
       if (tile >= a.tiles) return false;
-      index = part_of(a, tile, local);
-      columns = own_columns(a, a.parts[index]);
+      index = part_of<kOnly>(a, tile, local);
+      columns = own_columns(a, a.parts[index], kind_of<kOnly>(a.parts[index]));
       if (warp < columns.chunks) break;
     }
     chunks = (columns.chunks - warp + kNarrowGroup - 1) / kNarrowGroup;
@@ -93,7 +134,7 @@ struct Copies {
     left = part.row_bytes - first;
     low = part.low.data + low_index * part.row_bytes + first;
     high = part.high.data + high_index * part.row_bytes + first;
-    scaled = part.kind == NarrowKind::kNvfp4 && lane < 16;
+    scaled = kind_of<kOnly>(part) == NarrowKind::kNvfp4 && lane < 16;
     scales = nullptr;
     if (scaled) {
       const NarrowMatrix& matrix = lane < 8 ? part.low : part.high;
@@ -108,12 +149,12 @@ struct Copies {
   // `kWhole`: no chunk of this kind ends behind its row; `kScaled`: has scales to copy.
   template <bool kWhole, bool kScaled>
   __device__ __forceinline__ void copy(uint32_t target, bool go) {
-    const bool first = kWhole || left > 0, second = kWhole || left > 64;
-    copy16(target, low, first, go);
-    copy16(target + 512, low + 64, second, go);
-    copy16(target + 1024, high, first, go);
-    copy16(target + 1536, high + 64, second, go);
-    if (kScaled) copy16(target + 2048, scales, true, go && scaled);
+    if (kWhole && kScaled) {
+      copy_scaled(target, low, high, scales, scaled, go);
+    } else {
+      copy_rows(target, low, high, kWhole || left > 0, kWhole || left > 64, go);
+      if (kScaled) copy16(target + 2048, scales, true, go && scaled);
+    }
     low += kNarrowGroup * 128;
     high += kNarrowGroup * 128;
     scales += kNarrowGroup * 16;
@@ -122,15 +163,17 @@ struct Copies {
 };
 
 // kFp8Block: the scales of 32 chunks of a warp, from its chunk `first` on, one per lane.
+template <int kOnly>
 __device__ __forceinline__ float2 load_scales(const NarrowArgs& a, int tile, int first) {
   float2 scales = make_float2(0, 0);
+  if (kOnly != kAnyKind && kOnly != static_cast<int>(NarrowKind::kFp8Block)) return scales;
   if (tile >= a.tiles) return scales;
   int local;
-  const NarrowPart& part = a.parts[part_of(a, tile, local)];
-  if (part.kind != NarrowKind::kFp8Block) return scales;
+  const NarrowPart& part = a.parts[part_of<kOnly>(a, tile, local)];
+  if (kind_of<kOnly>(part) != NarrowKind::kFp8Block) return scales;
   const int warp = static_cast<int>(threadIdx.x / 32 % kNarrowGroup);
   const int chunk = warp + (first + static_cast<int>(threadIdx.x % 32)) * kNarrowGroup;
-  const Columns columns = own_columns(a, part);
+  const Columns columns = own_columns(a, part, NarrowKind::kFp8Block);
   if (chunk >= columns.chunks) return scales;
   const int col = (columns.chunk + chunk) >> part.block_chunk_shift;
   const int low = (low_row(a, local) >> part.block_row_shift) * part.scale_stride + col;
@@ -147,10 +190,11 @@ __device__ __forceinline__ float2 load_scales(const NarrowArgs& a, int tile, int
 }
 
 // What a finished sum of row m (0..15) of a tile is multiplied by.
+template <int kOnly = kAnyKind>
 __device__ __forceinline__ float load_factor(const NarrowArgs& a, const NarrowPart& part, int local,
                                              int m) {
   const NarrowMatrix& matrix = m < 8 ? part.low : part.high;
-  if (!part.scale_rows) return matrix.factor;
+  if (kind_of<kOnly>(part) != NarrowKind::kFp8 || !part.scale_rows) return matrix.factor;
   const int row = min(m < 8 ? low_row(a, local) + m : high_row(a, local) + m - 8, part.rows - 1);
   return matrix.factor * (part.scale_bf16 ? to_float(static_cast<const bf16*>(matrix.scale)[row])
                                           : static_cast<const float*>(matrix.scale)[row]);

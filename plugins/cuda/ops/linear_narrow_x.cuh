@@ -77,8 +77,9 @@ __device__ __forceinline__ void await_shares(uint64_t* barrier) {
 struct Columns {
   int chunk, chunks;  // first, and how many
 };
-__device__ __forceinline__ Columns own_columns(const NarrowArgs& a, const NarrowPart& part) {
-  const int own = a.part_cols >> narrow_chunk_shift(part.kind), chunk = cluster_rank(a) * own;
+__device__ __forceinline__ Columns own_columns(const NarrowArgs& a, const NarrowPart& part,
+                                               NarrowKind kind) {
+  const int own = a.part_cols >> narrow_chunk_shift(kind), chunk = cluster_rank(a) * own;
   return {chunk, min(part.chunks - chunk, own)};
 }
 
