@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // dense_multiply.cuh - the products of a warpgroup (sm_90a) in the widths that dense_wgmma.cuh and
-// flow_layers_kernel.cuh are made for: c (64 x kRows) += a (64 x 16) b (kRows x 16)^T, both in
+// flow_layers_products.cuh are made for: c (64 x kRows) += a (64 x 16) b (kRows x 16)^T, both in
 // shared memory, started here and waited for with products_wait(). In FP8 they are 32 values wide,
 // which is as many bytes.
 //

@@ -350,7 +350,7 @@ class FlowAttentionPhase {
     }
 
     if (told) {
-      wait_for_cluster(barriers, parity >> 1 & 1);
+      barrier_wait(barriers, parity >> 1 & 1);
       parity ^= 2;
     }
     // Totals of the block.

@@ -17,29 +17,14 @@ namespace flow {
 
 // ---- what a block does --------------------------------------------------------------------------
 
-// Tiles of a phase that all blocks share are dealt to blocks; those that a cluster divides, to
-// clusters, whose blocks take a part of the inputs each.
+// What a block is. Nothing here is kept in registers: it is found anew where it is used.
 struct Shape {
-  int block, blocks, cluster, clusters, rank;
-  int head_tiles, query_tiles, input_tiles, gate_tiles, output_tiles;
-  int width_units, attended_units, hidden_units;  // of a block's part
-
-  __device__ __forceinline__ Shape(const FlowArgs& args, bool fp8) {
-    const int inputs = fp8 ? 2 * kFlowInputs : kFlowInputs;
-    block = static_cast<int>(blockIdx.x);
-    blocks = static_cast<int>(gridDim.x);
-    cluster = block / kFlowCluster;
-    clusters = blocks / kFlowCluster;
-    rank = block % kFlowCluster;
-    head_tiles = args.head_dim / (2 * kFlowPairs);
-    query_tiles = args.heads * head_tiles;
-    input_tiles = query_tiles + 2 * args.kv_heads * head_tiles;
-    gate_tiles = (2 * args.hidden + kFlowOutputs - 1) / kFlowOutputs;
-    output_tiles = (args.width + kFlowOutputs - 1) / kFlowOutputs;
-    width_units = args.width / inputs;
-    attended_units = args.heads * args.head_dim / (inputs * kFlowCluster);
-    hidden_units = args.hidden / (inputs * kFlowCluster);
-  }
+  const FlowTiles& tiles;
+  __device__ __forceinline__ int block() const { return static_cast<int>(blockIdx.x); }
+  __device__ __forceinline__ int blocks() const { return static_cast<int>(gridDim.x); }
+  __device__ __forceinline__ int cluster() const { return block() / kFlowCluster; }
+  __device__ __forceinline__ int clusters() const { return blocks() / kFlowCluster; }
+  __device__ __forceinline__ int rank() const { return block() % kFlowCluster; }
 };
 
 // A place in the ring and how often it went round.
@@ -79,6 +64,15 @@ __device__ __forceinline__ void copy_x_to_all(uint32_t target, const CUtensorMap
       "h"(static_cast<uint16_t>((1 << kFlowCluster) - 1))
       : "memory");
 }
+__device__ __forceinline__ void copy_to_all(uint32_t target, const void* source, int bytes,
+                                            uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1], %2, [%3], %4;" ::"r"(target),
+      "l"(source), "r"(bytes), "r"(shared_address(barrier)),
+      "h"(static_cast<uint16_t>((1 << kFlowCluster) - 1))
+      : "memory");
+}
 __device__ __forceinline__ uint32_t address_at(uint32_t address, int rank) {
   uint32_t result;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(result) : "r"(address), "r"(rank));
@@ -90,7 +84,7 @@ __device__ __forceinline__ uint32_t address_at(uint32_t address, int rank) {
 // the caches of instructions.
 template <int kRows, bool kFp8>
 __device__ void fetch_weights(const FlowArgs& args, FlowShared<kRows>& shared, uint32_t ring) {
-  const Shape shape(args, kFp8);
+  const Shape shape{args.tiles};
   uint64_t policy;  // read once a step: contexts, read in every step, shall stay in L2
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   Place place;
@@ -108,8 +102,8 @@ __device__ void fetch_weights(const FlowArgs& args, FlowShared<kRows>& shared, u
   };
   const auto divided = [&](const CUtensorMap& map, int units) {
 #pragma unroll 1
-    for (int t = shape.cluster; t < shape.output_tiles; t += shape.clusters) {
-      fetch(map, t * kFlowOutputs, shape.rank * units * 2, (shape.rank + 1) * units * 2, 2,
+    for (int t = shape.cluster(); t < shape.tiles.output_tiles; t += shape.clusters()) {
+      fetch(map, t * kFlowOutputs, shape.rank() * units * 2, (shape.rank() + 1) * units * 2, 2,
             kFlowUnitBytes);
     }
   };
@@ -117,19 +111,21 @@ __device__ void fetch_weights(const FlowArgs& args, FlowShared<kRows>& shared, u
   for (int i = 0; i < args.layer_count; ++i) {
     const FlowMaps& maps = args.maps[i];
 #pragma unroll 1
-    for (int t = shape.block; t < shape.input_tiles; t += shape.blocks) {
-      const bool query = t < shape.query_tiles;
-      const int tile = query ? t : t - shape.query_tiles;
+    for (int t = shape.block(); t < shape.tiles.input_tiles; t += shape.blocks()) {
+      const bool query = t < shape.tiles.query_tiles;
+      const int tile = query ? t : t - shape.tiles.query_tiles;
       fetch(query ? maps.query : maps.key_value,
-            tile / shape.head_tiles * args.head_dim + tile % shape.head_tiles * kFlowPairs, 0,
-            shape.width_units * 2, 4, kFlowPairBytes);
+            tile / shape.tiles.head_tiles * args.head_dim +
+                tile % shape.tiles.head_tiles * kFlowPairs,
+            0, shape.tiles.width_units * 2, 4, kFlowPairBytes);
     }
-    divided(maps.output, shape.attended_units);
+    divided(maps.output, shape.tiles.attended_units);
 #pragma unroll 1
-    for (int t = shape.block; t < shape.gate_tiles; t += shape.blocks) {
-      fetch(maps.gate_up, t * (kFlowOutputs / 2), 0, shape.width_units * 2, 2, kFlowUnitBytes);
+    for (int t = shape.block(); t < shape.tiles.gate_tiles; t += shape.blocks()) {
+      fetch(maps.gate_up, t * (kFlowOutputs / 2), 0, shape.tiles.width_units * 2, 2,
+            kFlowUnitBytes);
     }
-    divided(maps.down, shape.hidden_units);
+    divided(maps.down, shape.tiles.hidden_units);
   }
 }
 
@@ -138,7 +134,7 @@ template <int kRows, bool kFp8>
 __device__ void fetch_x(const FlowArgs& args, FlowShared<kRows>& shared, uint32_t area,
                         const FlowSync& sync) {
   using Shared = FlowShared<kRows>;
-  const Shape shape(args, kFp8);
+  const Shape shape{args.tiles};
   uint32_t empty_parity = 0;
   // In rounds of `slots` units; all of them again for the next tile.
   const auto fetch = [&](const CUtensorMap& map, bool to_all, int first, int units, int slots,
@@ -158,7 +154,7 @@ __device__ void fetch_x(const FlowArgs& args, FlowShared<kRows>& shared, uint32_
         if (!to_all) {
           barrier_expect(shared.x_full + slot, Shared::kXUnit);
           copy_x(to, map, first + unit, shared.x_full + slot);
-        } else if (unit % kFlowCluster == shape.rank) {
+        } else if (unit % kFlowCluster == shape.rank()) {
           copy_x_to_all(to, map, unit, shared.x_full + slot);
         }
       }
@@ -170,27 +166,27 @@ __device__ void fetch_x(const FlowArgs& args, FlowShared<kRows>& shared, uint32_
     }
   };
   const auto shared_by_all = [&](uint32_t barrier, int tiles) {
-    const int first = shape.cluster * kFlowCluster;
+    const int first = shape.cluster() * kFlowCluster;
     if (first >= tiles) return;
     sync.wait_alone<true>(barrier);
     barrier_arrive(&shared.passed);
     if (kFp8) return;  // threads that compute make it
-    fetch(args.normed, true, 0, shape.width_units, Shared::kSlots,
-          (tiles - first + shape.blocks - 1) / shape.blocks);
+    fetch(args.normed, true, 0, shape.tiles.width_units, Shared::kSlots,
+          (tiles - first + shape.blocks() - 1) / shape.blocks());
   };
   const auto divided = [&](uint32_t barrier, const CUtensorMap& map, int units) {
-    if (shape.cluster >= shape.output_tiles) return;
+    if (shape.cluster() >= shape.tiles.output_tiles) return;
     sync.wait_alone<true>(barrier);
-    fetch(map, false, shape.rank * units, units, Shared::kSplitSlots,
-          (shape.output_tiles - shape.cluster + shape.clusters - 1) / shape.clusters);
+    fetch(map, false, shape.rank() * units, units, Shared::kSplitSlots,
+          (shape.tiles.output_tiles - shape.cluster() + shape.clusters() - 1) / shape.clusters());
   };
 #pragma unroll 1
   for (int i = 0; i < args.layer_count; ++i) {
     const uint32_t passed = 1 + 5 * i;
-    shared_by_all(passed, shape.input_tiles);
-    divided(passed + 2, args.attended, shape.attended_units);
-    shared_by_all(passed + 3, shape.gate_tiles);
-    divided(passed + 4, args.activated, shape.hidden_units);
+    shared_by_all(passed, shape.tiles.input_tiles);
+    divided(passed + 2, args.attended, shape.tiles.attended_units);
+    shared_by_all(passed + 3, shape.tiles.gate_tiles);
+    divided(passed + 4, args.activated, shape.tiles.hidden_units);
   }
 }
 

@@ -47,10 +47,18 @@ struct FlowLayer {
   FlowFactors factors;
 };
 
+// Tiles of a phase that all blocks share are dealt to blocks; those that a cluster divides, to
+// clusters, whose blocks take a part of the inputs each.
+struct FlowTiles {
+  int head_tiles, query_tiles, input_tiles, gate_tiles, output_tiles;
+  int width_units, attended_units, hidden_units;  // of a block's part
+};
+
 struct FlowArgs {
   CUtensorMap normed, attended, activated;  // boxes of x: (64 inputs, rows, halves of a unit)
   FlowMaps maps[kFlowLayers];
   FlowLayer layers[kFlowLayers];
+  FlowTiles tiles;
   int layer_count, stages;
   int rows, shifts;  // of x; vectors behind them in `normed`
   int width, hidden;
@@ -58,6 +66,7 @@ struct FlowArgs {
   int count, sequence_rows, sequences_per_context, context_rows, positions;
   int64_t context_stride;
   float epsilon, scale;
+  float each_column;  // 1 / width
   const int32_t *context_length, *clean_rows;
   int period;
   bool x_f32;
@@ -65,6 +74,7 @@ struct FlowArgs {
   void* x;
   bf16 *y, *q, *kv, *attention, *h;  // y: (rows + shifts, width); in FP8 x as f32; h: e4m3 there
   float* squares;                    // (rows, tiles of width)
+  uint8_t* codes;                    // in FP8: of each block (kRows, 128)
   uint32_t* word;
 };
 
@@ -93,10 +103,11 @@ struct FlowShared {
   uint64_t full[kFlowMostStages], empty[kFlowMostStages];
   uint64_t x_full[8], x_empty, passed, received;
   FlowAttentionShared attention;
-  float2 shifts[2][2][kFlowOutputs / 2];  // what shift vectors yield, of each group
-  float factors[kRows];                   // of rows, in FP8: 1 / root mean square
-  int positions[kRows];                   // of rows; -1: not rotated
-  float4 pieces[1];                       // of x, of `pieces` tiles: here and behind
+  // What shift vectors yield, of each group: of the pairs of each lane of a row.
+  alignas(16) float shifts[2][2][4][kFlowOutputs / 4 + 2];
+  float factors[kRows];  // of rows, in FP8: 1 / root mean square
+  int positions[kRows];  // of rows; -1: not rotated
+  float4 pieces[1];      // of x, of `pieces` tiles: here and behind
 
   static int bytes(int pieces) {
     return static_cast<int>(sizeof(FlowShared)) + (pieces * kOwned * (kFlowOutputs / 4) - 1) * 16;

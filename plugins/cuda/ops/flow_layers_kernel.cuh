@@ -25,8 +25,11 @@
 // blocks of its cluster.
 //
 // All sums in f32, in a fixed order; those of a block travel to the one that adds them in bf16.
-// Whatever runs once a layer is fetched from far away, about 8 cycles an instruction, so code is
-// short: what can is done by the same instructions for both halves of a layer.
+// Nothing may be kept in local memory: the first cache has some 28 KB beside all that is shared, so
+// a register that does not fit costs a trip to L2, hundreds of cycles, in phases of a few thousand.
+// Operands of the tensor cores lie in registers that other values can hardly use, wherever in the
+// kernel; so values stay in the registers where they were summed, and what follows from a thread's
+// number is found anew in every phase.
 #pragma once
 
 #include "flow_layers_stream.cuh"
@@ -38,9 +41,14 @@ namespace frt::cuda {
 
 namespace flow {
 
-// gelu() with a quick division.
-__device__ __forceinline__ float quick_gelu(float z) {
-  return __fdividef(z, 1.0f + __expf(-1.5957691216f * (z + 0.044715f * z * z * z)));
+// gelu(z) * up, with a quick division: z sigmoid(2u) as in gelu(), 2u in powers of two.
+__device__ __forceinline__ float gelu_times(float z, float up) {
+  constexpr float kOne = -1.5957691216f * 1.4426950409f, kThree = kOne * 0.044715f;
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;"
+      : "=f"(inverse)
+      : "f"(1.0f + exp2_fast(z * fmaf(kThree, z * z, kOne))));
+  return z * up * inverse;
 }
 
 // The first value in the lowest byte.
@@ -71,12 +79,14 @@ struct Worker : Residual<kRows, kFp8> {
   using Base::shared;
   using Base::sync;
   using Base::tid;
+  using typename Base::Squares;
 
+  const bool factor_clean;  // in FP8: the row whose factor this thread helps to make
   uint32_t passed_parity = 0, attention_parity = 0;
 
   __device__ __forceinline__ Worker(const FlowArgs& args, Shared& shared, uint32_t ring,
                                     uint32_t area, const FlowSync& sync)
-      : Base(args, shared, ring, area, sync) {
+      : Base(args, shared, ring, area, sync), factor_clean(this->is_clean(tid / 4)) {
     if (tid == 0) {
       Attention::start(attention_of(args.layers[0]), place_of(), shared.attention);
     }
@@ -84,11 +94,17 @@ struct Worker : Residual<kRows, kFp8> {
 
   // ---- products with the normed rows ------------------------------------------------------------
 
-  // The normed rows in FP8: of each 128 columns one block of the cluster makes them for all.
+  __device__ __forceinline__ void wait_passed() {
+    barrier_wait(&shared.passed, passed_parity);
+    passed_parity ^= 1;
+  }
+
+  // The normed rows in FP8: of each 128 columns one block of the cluster makes them for all. They
+  // go there through memory: from block to block there is room for 16 bytes a cycle, and one copy
+  // of a block's part serves all eight.
   __device__ __forceinline__ void convert(const FlowModulation& modulation, float to_code) {
-    constexpr int kHalf = Shared::kXUnit / 2;
-    const int column = shape.rank * 128 + lane * 4;
-    const bool mine = shape.rank * 128 < args.width;
+    const int column = shape.rank() * 128 + lane * 4;
+    const bool mine = shape.rank() * 128 < args.width;
     float4 scale[2] = {}, shift[2] = {}, x[kRows / 8];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -97,6 +113,8 @@ struct Worker : Residual<kRows, kFp8> {
       scale[i] = load_four(vectors + column);
       shift[i] = load_four(vectors + args.width + column);
     }
+    if (tid < args.tiles.width_units) barrier_expect(shared.x_full + tid, Shared::kXUnit);
+    wait_passed();
 #pragma unroll
     for (int i = 0; i < kRows / 8; ++i) {
       const int row = 8 * i + tid / 32;
@@ -108,8 +126,8 @@ struct Worker : Residual<kRows, kFp8> {
     }
     if (tid < kRows * 4) {
       const int row = tid / 4;
-      const float factor = this->factor_of(row, tid % 4);
-      if (tid % 4 == 0) shared.factors[row] = this->is_clean(row) ? -factor : factor;
+      const float factor = this->factor_of(this->squares_of(row, tid % 4), row, tid % 4);
+      if (tid % 4 == 0) shared.factors[row] = factor_clean ? -factor : factor;
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -119,7 +137,7 @@ struct Worker : Residual<kRows, kFp8> {
                              shift[i].w * to_code);
     }
     sync.block();
-    const uint32_t to = area + shape.rank * kHalf;
+    uint8_t* const codes_to = args.codes + static_cast<int64_t>(shape.block()) * Shared::kHalf;
 #pragma unroll
     for (int i = 0; i < kRows / 8; ++i) {
       const int row = 8 * i + tid / 32;
@@ -130,36 +148,26 @@ struct Worker : Residual<kRows, kFp8> {
       };
       const uint32_t codes =
           factor < 0 ? codes_of(scale[1], shift[1]) : codes_of(scale[0], shift[0]);
-      if (!mine) continue;
-      asm volatile("st.shared.u32 [%0], %1;" ::"r"(to + row * 128 + ((lane / 4) ^ (tid / 32)) * 16 +
-                                                   lane % 4 * 4),
-                   "r"(codes)
-                   : "memory");
-    }
-    publish_to_products();
-    sync.block();
-    if (tid / 32 == shape.rank) {
-      if (lane < shape.width_units) {
-        const bool other = mine && lane == shape.rank / 2;
-        barrier_expect(shared.x_full + lane, other ? kHalf : Shared::kXUnit);
+      if (mine && row < args.rows) {
+        *reinterpret_cast<uint32_t*>(codes_to + row * 128 + ((lane / 4) ^ (tid / 32)) * 16 +
+                                     lane % 4 * 4) = codes;
       }
-    } else if (mine && lane == 0) {  // a warp issues one copy faster than eight
-      asm volatile(
-          "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes "
-          "[%0], [%1], %2, [%3];\n"
-          "cp.async.bulk.commit_group;" ::"r"(address_at(to, tid / 32)),
-          "r"(to), "r"(kHalf), "r"(rank_address(shared.x_full + shape.rank / 2, tid / 32))
-          : "memory");
+    }
+    sync.block();
+    if (mine && tid == 0) {
+      asm volatile("fence.acq_rel.gpu;\nfence.proxy.async.global;" ::: "memory");
+      copy_to_all(area + shape.rank() * Shared::kHalf, codes_to, Shared::kHalf,
+                  shared.x_full + shape.rank() / 2);
     }
   }
 
   // 16 pairs of outputs of a head. A thread has four neighbouring ones of its rows.
   __device__ __forceinline__ void project(const FlowLayer& layer, int tile, bool resident,
-                                          const float (&factors)[kHalves]) {
-    const bool query = tile < shape.query_tiles;
-    if (!query) tile -= shape.query_tiles;
-    const int head = tile / shape.head_tiles, half = args.head_dim / 2;
-    const int column = tile % shape.head_tiles * kFlowPairs + lane % 4 * 4;
+                                          const Squares (&squares)[kHalves]) {
+    const bool query = tile < args.tiles.query_tiles;
+    if (!query) tile -= args.tiles.query_tiles;
+    const int head = tile / args.tiles.head_tiles, half = args.head_dim / 2;
+    const int column = tile % args.tiles.head_tiles * kFlowPairs + lane % 4 * 4;
     float4 cosines[kHalves], sines[kHalves];
 #pragma unroll
     for (int h = 0; h < kHalves; ++h) {
@@ -171,145 +179,138 @@ struct Worker : Residual<kRows, kFp8> {
       cosines[h] = load_four(angles);
       sines[h] = load_four(angles + half);
     }
-    float v[kHalves][kFlowPairs / 2];
-    {
-      float c[kFlowPairs];
-      this->template multiply<2 * kFlowPairs>(c, shape.width_units, Shared::kSlots, resident);
-      this->finish(c, v, factors);
-    }
-    [[maybe_unused]] const float factor = query ? layer.factors.query : layer.factors.key_value;
-    const int heads = query ? args.heads : 2 * args.kv_heads;
-    // Queries in the order of FlowAttention.
-    const int place = query ? column / 32 * 32 + column % 8 / 2 * 8 + column / 8 % 4 * 2 : column;
-    const int next = query ? 8 : 2;  // from a pair to its neighbour
+    float c[kFlowPairs];
+    this->template multiply<2 * kFlowPairs>(c, args.tiles.width_units, Shared::kSlots, resident);
+    this->finish(c, squares, [&](const float(&v)[kHalves][kFlowPairs / 2]) {
+      [[maybe_unused]] const float factor = query ? layer.factors.query : layer.factors.key_value;
+      const int heads = query ? args.heads : 2 * args.kv_heads;
+      // Queries in the order of FlowAttention.
+      const int place = query ? column / 32 * 32 + column % 8 / 2 * 8 + column / 8 % 4 * 2 : column;
+      const int next = query ? 8 : 2;  // from a pair to its neighbour
 #pragma unroll
-    for (int h = 0; h < kHalves; ++h) {
-      if (row_of(h) >= args.rows) continue;
-      const float c[4] = {cosines[h].x, cosines[h].y, cosines[h].z, cosines[h].w};
-      const float s[4] = {sines[h].x, sines[h].y, sines[h].z, sines[h].w};
-      float low[4], high[4];
+      for (int h = 0; h < kHalves; ++h) {
+        if (row_of(h) >= args.rows) continue;
+        const float cosine[4] = {cosines[h].x, cosines[h].y, cosines[h].z, cosines[h].w};
+        const float sine[4] = {sines[h].x, sines[h].y, sines[h].z, sines[h].w};
+        float low[4], high[4];
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        float a = v[h][2 * j], b = v[h][2 * j + 1];
-        if constexpr (kFp8) {
-          a *= factor;
-          b *= factor;
+        for (int j = 0; j < 4; ++j) {
+          float a = v[h][2 * j], b = v[h][2 * j + 1];
+          if constexpr (kFp8) {
+            a *= factor;
+            b *= factor;
+          }
+          low[j] = a * cosine[j] - b * sine[j];
+          high[j] = b * cosine[j] + a * sine[j];
         }
-        low[j] = a * c[j] - b * s[j];
-        high[j] = b * c[j] + a * s[j];
+        bf16* to = (query ? args.q : args.kv) +
+                   static_cast<int64_t>(row_of(h) * heads + head) * args.head_dim + place;
+        *reinterpret_cast<uint32_t*>(to) = pack_bf16(low[0], low[1]);
+        *reinterpret_cast<uint32_t*>(to + next) = pack_bf16(low[2], low[3]);
+        *reinterpret_cast<uint32_t*>(to + half) = pack_bf16(high[0], high[1]);
+        *reinterpret_cast<uint32_t*>(to + half + next) = pack_bf16(high[2], high[3]);
       }
-      bf16* to = (query ? args.q : args.kv) +
-                 static_cast<int64_t>(row_of(h) * heads + head) * args.head_dim + place;
-      *reinterpret_cast<uint32_t*>(to) = pack_bf16(low[0], low[1]);
-      *reinterpret_cast<uint32_t*>(to + next) = pack_bf16(low[2], low[3]);
-      *reinterpret_cast<uint32_t*>(to + half) = pack_bf16(high[0], high[1]);
-      *reinterpret_cast<uint32_t*>(to + half + next) = pack_bf16(high[2], high[3]);
-    }
+    });
   }
 
   // 36 outputs of gate and of up. A thread has outputs t, t + 4 and so on of its rows.
   __device__ __forceinline__ void activate(const FlowLayer& layer, int tile, bool resident,
-                                           const float (&factors)[kHalves]) {
+                                           const Squares (&squares)[kHalves]) {
     constexpr int kEach = kFlowOutputs / 8;
-    float v[kHalves][2 * kEach];
-    {
-      float c[kFlowOutputs / 2];
-      this->template multiply<kFlowOutputs>(c, shape.width_units, Shared::kSlots, resident);
-      this->finish(c, v, factors);
-    }
-    const int first = tile * (kFlowOutputs / 2), t = lane % 4;
+    float c[kFlowOutputs / 2];
+    this->template multiply<kFlowOutputs>(c, args.tiles.width_units, Shared::kSlots, resident);
+    this->finish(c, squares, [&](const float(&v)[kHalves][2 * kEach]) {
+      const int first = tile * (kFlowOutputs / 2), t = lane % 4;
 #pragma unroll
-    for (int h = 0; h < kHalves; ++h) {
-      float values[kEach];
+      for (int h = 0; h < kHalves; ++h) {
+        float values[kEach];
 #pragma unroll
-      for (int j = 0; j < kEach; ++j) {
-        float gate = v[h][2 * j], up = v[h][2 * j + 1];
+        for (int j = 0; j < kEach; ++j) {
+          float gate = v[h][2 * j], up = v[h][2 * j + 1];
+          if constexpr (kFp8) {
+            gate *= layer.factors.gate;
+            up *= layer.factors.up * layer.factors.to_down;
+          }
+          values[j] = gelu_times(gate, up);
+        }
+        const bool there = row_of(h) < args.rows;
+        const int64_t row = static_cast<int64_t>(row_of(h)) * args.hidden;
         if constexpr (kFp8) {
-          gate *= layer.factors.gate;
-          up *= layer.factors.up * layer.factors.to_down;
-        }
-        values[j] = quick_gelu(gate) * up;
-      }
-      const bool there = row_of(h) < args.rows;
-      const int64_t row = static_cast<int64_t>(row_of(h)) * args.hidden;
-      if constexpr (kFp8) {
-        // Four lanes have four bytes each of four words.
-        uint8_t* to = reinterpret_cast<uint8_t*>(args.h) + row;
-        const int one = t % 2 == 0 ? 0x6240 : 0x3715, two = t / 2 == 0 ? 0x5410 : 0x3276;
+          // Four lanes have four bytes each of four words.
+          uint8_t* to = reinterpret_cast<uint8_t*>(args.h) + row;
+          const int one = t % 2 == 0 ? 0x6240 : 0x3715, two = t / 2 == 0 ? 0x5410 : 0x3276;
 #pragma unroll
-        for (int j = 0; j + 4 <= kEach; j += 4) {
-          uint32_t codes = e4m3_codes(values[j], values[j + 1], values[j + 2], values[j + 3]);
-          codes = __byte_perm(codes, __shfl_xor_sync(~0u, codes, 1), one);
-          codes = __byte_perm(codes, __shfl_xor_sync(~0u, codes, 2), two);
-          const int column = first + j * 4 + t * 4;
-          if (there && column < args.hidden) *reinterpret_cast<uint32_t*>(to + column) = codes;
-        }
-        const int column = first + (kEach - 1) * 4 + t;
-        if (there && column < args.hidden) {
-          to[column] = static_cast<uint8_t>(e4m3_codes(values[kEach - 1], 0, 0, 0));
-        }
-      } else {
-        // Two lanes have two halves each of two words.
-        bf16* to = args.h + row;
-        const int order = t % 2 == 0 ? 0x5410 : 0x3276;
+          for (int j = 0; j + 4 <= kEach; j += 4) {
+            uint32_t codes = e4m3_codes(values[j], values[j + 1], values[j + 2], values[j + 3]);
+            codes = __byte_perm(codes, __shfl_xor_sync(~0u, codes, 1), one);
+            codes = __byte_perm(codes, __shfl_xor_sync(~0u, codes, 2), two);
+            const int column = first + j * 4 + t * 4;
+            if (there && column < args.hidden) *reinterpret_cast<uint32_t*>(to + column) = codes;
+          }
+          const int column = first + (kEach - 1) * 4 + t;
+          if (there && column < args.hidden) {
+            to[column] = static_cast<uint8_t>(e4m3_codes(values[kEach - 1], 0, 0, 0));
+          }
+        } else {
+          // Two lanes have two halves each of two words.
+          bf16* to = args.h + row;
+          const int order = t % 2 == 0 ? 0x5410 : 0x3276;
 #pragma unroll
-        for (int j = 0; j < kEach; j += 2) {
-          uint32_t word = pack_bf16(values[j], j + 1 < kEach ? values[j + 1] : 0.0f);
-          word = __byte_perm(word, __shfl_xor_sync(~0u, word, 1), order);
-          const int column = first + (j + t % 2) * 4 + t / 2 * 2;
-          if (there && j + t % 2 < kEach && column < args.hidden) {
-            *reinterpret_cast<uint32_t*>(to + column) = word;
+          for (int j = 0; j < kEach; j += 2) {
+            uint32_t word = pack_bf16(values[j], j + 1 < kEach ? values[j + 1] : 0.0f);
+            word = __byte_perm(word, __shfl_xor_sync(~0u, word, 1), order);
+            const int column = first + (j + t % 2) * 4 + t / 2 * 2;
+            if (there && j + t % 2 < kEach && column < args.hidden) {
+              *reinterpret_cast<uint32_t*>(to + column) = word;
+            }
           }
         }
       }
-    }
+    });
   }
 
   // The products with the rows normed by `modulation`; to_code: as in FlowFactors.
   __device__ __forceinline__ void shared_by_all(const FlowLayer& layer, bool second) {
-    const int tiles = second ? shape.gate_tiles : shape.input_tiles;
-    if (shape.cluster * kFlowCluster >= tiles) {
+    const int tiles = second ? args.tiles.gate_tiles : args.tiles.input_tiles;
+    if (shape.cluster() * kFlowCluster >= tiles) {
       sync.wait();
       return sync.arrive();
     }
-    barrier_wait(&shared.passed, passed_parity);
-    passed_parity ^= 1;
-    float factors[kHalves];
+    Squares squares[kHalves];
     if constexpr (kFp8) {
       convert(second ? layer.hidden : layer.attention,
               second ? layer.factors.to_hidden : layer.factors.to_qkv);
     } else {
+      wait_passed();
 #pragma unroll
-      for (int h = 0; h < kHalves; ++h) factors[h] = this->factor_of(row_of(h), lane % 4);
+      for (int h = 0; h < kHalves; ++h) squares[h] = this->squares_of(row_of(h), lane % 4);
     }
     bool first = true;
 #pragma unroll 1
-    for (int t = shape.block; t - shape.rank < tiles; t += shape.blocks) {
+    for (int t = shape.block(); t - shape.rank() < tiles; t += shape.blocks()) {
       const bool resident = kFp8 && !first;
       if (t >= tiles) {
-        if (!resident) this->take_x(shape.width_units, Shared::kSlots);
+        if (!resident) this->take_x(args.tiles.width_units, Shared::kSlots);
       } else if (second) {
-        activate(layer, t, resident, factors);
+        activate(layer, t, resident, squares);
       } else {
-        project(layer, t, resident, factors);
+        project(layer, t, resident, squares);
       }
       first = false;
-      if (t - shape.rank + shape.blocks >= tiles) break;
+      if (t - shape.rank() + shape.blocks() >= tiles) break;
       if constexpr (kFp8) {
         sync.block();
       } else {
         this->release_x();
       }
     }
-    // The next phase may write to the area before the others have what is copied from it.
-    if (kFp8 && lane == 0) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
     sync.arrive();
   }
 
   // ---- all of it --------------------------------------------------------------------------------
 
   __device__ __forceinline__ FlowPlace place_of() const {
-    return {shape.cluster, shape.clusters, shape.rank, tid};
+    return {shape.cluster(), shape.clusters(), shape.rank(), tid};
   }
   __device__ __forceinline__ FlowAttention attention_of(const FlowLayer& layer) const {
     FlowAttention a{};
@@ -361,9 +362,14 @@ struct Worker : Residual<kRows, kFp8> {
     for (int i = 0; i < 2 * args.layer_count; ++i) {
       const FlowLayer& layer = args.layers[i / 2];
       const bool second = i % 2 == 1, last = i + 1 == 2 * args.layer_count;
+      this->begin();
       shared_by_all(layer, second);
-      if (!second) attend(layer);
-      this->add(second ? shape.hidden_units : shape.attended_units,
+      if (!second) {
+        this->begin();
+        attend(layer);
+      }
+      this->begin();
+      this->add(second ? args.tiles.hidden_units : args.tiles.attended_units,
                 second ? layer.hidden : layer.attention,
                 second ? layer.factors.down : layer.factors.output,
                 last     ? nullptr
@@ -414,14 +420,14 @@ __global__ void __launch_bounds__(kFlowBlockThreads, 1)
   // The same in all lanes, which the compiler must see: what is computed from uniform values then
   // stays in the registers that the tensor cores take descriptors from.
   if (__shfl_sync(~0u, tid, 0) >= kFlowThreads) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
     if (tid == kFlowThreads) flow::fetch_weights<kRows, kFp8>(args, shared, ring);
     if (tid == kFlowThreads + 32) {
       pdl_wait();
       flow::fetch_x<kRows, kFp8>(args, shared, area, sync);
     }
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     pdl_wait();
     flow::Worker<kRows, kDim, kFp8>(args, shared, ring, area, sync).run();
   }

@@ -85,11 +85,11 @@ struct FlowMerge {
     // Lanes read tile t / 2, t = lane % 4, so that a matrix has both tiles.
     const uint32_t from = sums + warp * kWarpBytes + (kTiles == 1 ? 0 : lane % 4 / 2 * 128) +
                           (lane / 4 * 2 + lane % 2) * 8;
-    wait_for_cluster(barriers + 1, parity);
+    barrier_wait(barriers + 1, parity);
     float factors[kFlowCluster][2];  // of the two queries of this lane's sums
     factors_of(factors, shares + lane % 2 * 16, a.y_scale);
     float low[2] = {}, high[2] = {};
-    wait_for_cluster(barriers + 2, parity);
+    barrier_wait(barriers + 2, parity);
 #pragma unroll
     for (int r = 0; r < kFlowCluster; ++r) {
       const uint2 part = load_pair(from + r * kRankBytes);

@@ -114,16 +114,6 @@ __device__ __forceinline__ void send_one(uint32_t to, uint32_t word, uint32_t ba
       "r"(word), "r"(barrier)
       : "memory");
 }
-// For what other blocks sent.
-__device__ __forceinline__ void wait_for_cluster(const uint64_t* barrier, uint32_t parity) {
-  asm volatile(
-      "{\n.reg .pred done;\nagain:\n"
-      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
-      "@!done bra again;\n}\n" ::"r"(shared_address(barrier)),
-      "r"(parity)
-      : "memory");
-}
-
 __device__ __forceinline__ float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

@@ -118,17 +118,42 @@ inline bool flow_fits(const frt_flow_layers_args& args) {
   return good && (!fp8 || args.width <= 128 * kFlowCluster);
 }
 
-// Bytes of working memory that the arguments do not name.
-inline std::size_t flow_scratch_bytes(const frt_flow_layers_args& args) {
-  const std::size_t rows = static_cast<std::size_t>(flow_rows(args)) + 2;
-  return rows * static_cast<std::size_t>(args.width) * (flow_fp8(args) ? 4 : 2) +
-         rows * static_cast<std::size_t>((args.width + kFlowOutputs - 1) / kFlowOutputs) * 4;
+inline FlowTiles flow_tiles(const frt_flow_layers_args& args) {
+  const auto up = [](int count, int of) { return (count + of - 1) / of; };
+  const int inputs = flow_fp8(args) ? 2 * kFlowInputs : kFlowInputs;
+  FlowTiles made;
+  made.head_tiles = args.head_dim / (2 * kFlowPairs);
+  made.query_tiles = args.heads * made.head_tiles;
+  made.input_tiles = made.query_tiles + 2 * args.kv_heads * made.head_tiles;
+  made.gate_tiles = up(2 * args.hidden, kFlowOutputs);
+  made.output_tiles = up(args.width, kFlowOutputs);
+  made.width_units = args.width / inputs;
+  made.attended_units = args.heads * args.head_dim / (inputs * kFlowCluster);
+  made.hidden_units = args.hidden / (inputs * kFlowCluster);
+  return made;
 }
 
-// encode(boxes) makes a map. `kernel_rows`: kRows of the kernel.
+// Working memory that the arguments do not name: x as the products need it, the squares of its
+// rows, and in FP8 what blocks convert for their cluster.
+struct FlowScratch {
+  std::size_t squares, codes, bytes;  // offsets, and all
+};
+inline FlowScratch flow_scratch(const frt_flow_layers_args& args, int kernel_rows, int blocks) {
+  const bool fp8 = flow_fp8(args);
+  const std::size_t rows = static_cast<std::size_t>(flow_rows(args)) + 2,
+                    tiles = static_cast<std::size_t>(args.width + kFlowOutputs - 1) / kFlowOutputs;
+  const auto up = [](std::size_t bytes) { return (bytes + 127) / 128 * 128; };
+  FlowScratch made;
+  made.squares = up(rows * static_cast<std::size_t>(args.width) * (fp8 ? 4 : 2));
+  made.codes = made.squares + up(rows * tiles * 4);
+  made.bytes = made.codes + (fp8 ? static_cast<std::size_t>(blocks * kernel_rows) * 128 : 0);
+  return made;
+}
+
+// encode(boxes) makes a map. `kernel_rows`: kRows of the kernel. `scratch`: flow_scratch().bytes.
 template <class Encode>
-void flow_fill(FlowArgs& made, const frt_flow_layers_args& args, int kernel_rows, void* scratch,
-               uint32_t* word, const Encode& encode) {
+void flow_fill(FlowArgs& made, const frt_flow_layers_args& args, int kernel_rows, int blocks,
+               void* scratch, uint32_t* word, const Encode& encode) {
   const bool fp8 = flow_fp8(args);
   const int rows = flow_rows(args);
   // Of rows of x, in pairs of bytes.
@@ -142,6 +167,7 @@ void flow_fill(FlowArgs& made, const frt_flow_layers_args& args, int kernel_rows
   made.heads = args.heads;
   made.kv_heads = args.kv_heads;
   made.head_dim = args.head_dim;
+  made.tiles = flow_tiles(args);
   made.count = args.count;
   made.sequence_rows = args.rows;
   made.sequences_per_context = std::max(args.sequences_per_context, 1);
@@ -149,6 +175,7 @@ void flow_fill(FlowArgs& made, const frt_flow_layers_args& args, int kernel_rows
   made.positions = args.positions;
   made.context_stride = args.context_stride;
   made.epsilon = args.epsilon;
+  made.each_column = 1.0f / static_cast<float>(args.width);
   made.scale = args.scale;
   made.context_length = args.context_length;
   made.clean_rows = args.layers[0].attention_norm.clean_rows;
@@ -157,8 +184,9 @@ void flow_fill(FlowArgs& made, const frt_flow_layers_args& args, int kernel_rows
   made.table = args.table;
   made.x = args.x;
   made.y = static_cast<bf16*>(scratch);
-  made.squares =
-      static_cast<float*>(scratch) + static_cast<int64_t>(rows + 2) * args.width / (fp8 ? 1 : 2);
+  const FlowScratch places = flow_scratch(args, kernel_rows, blocks);
+  made.squares = reinterpret_cast<float*>(static_cast<char*>(scratch) + places.squares);
+  made.codes = static_cast<uint8_t*>(scratch) + places.codes;
   made.q = static_cast<bf16*>(args.q);
   made.kv = static_cast<bf16*>(args.kv);
   made.attention = static_cast<bf16*>(args.y);

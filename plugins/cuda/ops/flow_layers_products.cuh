@@ -22,6 +22,10 @@ namespace frt::cuda {
 
 namespace flow {
 
+__device__ __forceinline__ float4 load_four(const float* from) {
+  return *reinterpret_cast<const float4*>(from);
+}
+
 template <int kRows, bool kFp8>
 struct Products {
   using Shared = FlowShared<kRows>;
@@ -35,37 +39,47 @@ struct Products {
   const uint32_t ring, area;
   FlowSync sync;
   const Shape shape;
-  const int tid, lane, warp, group;  // warp: of the group
+  int tid, lane, warp, group;  // warp: of the group
   int clean_rows;
+  bool clean[kHalves];  // this thread's rows
   Place place;
   uint32_t x_parity = 0;
 
   __device__ __forceinline__ Products(const FlowArgs& args, Shared& shared, uint32_t ring,
                                       uint32_t area, const FlowSync& sync)
-      : args(args),
-        shared(shared),
-        ring(ring),
-        area(area),
-        sync(sync),
-        shape(args, kFp8),
-        tid(static_cast<int>(threadIdx.x)),
-        lane(tid % 32),
-        // The same in all lanes, which the compiler must see: products depend on it.
-        warp(__shfl_sync(~0u, tid / 32 % 4, 0)),
-        group(__shfl_sync(~0u, tid / 128, 0)) {
+      : args(args), shared(shared), ring(ring), area(area), sync(sync), shape{args.tiles} {
+    begin();
     clean_rows = args.clean_rows ? *args.clean_rows : 0;
+#pragma unroll
+    for (int h = 0; h < kHalves; ++h) clean[h] = is_clean(row_of(h));
   }
 
-  __device__ __forceinline__ bool is_clean(int row) const { return row % args.period < clean_rows; }
-  __device__ __forceinline__ const float* vectors(const FlowModulation& modulation, int row) const {
-    return is_clean(row) ? modulation.clean : modulation.rows;
+  // What a thread is: asked for anew in every phase. The compiler would keep all that follows from
+  // it, of all phases, over the layers, and registers do not suffice: what does not fit in them is
+  // hundreds of cycles away, as the first cache is small here.
+  static __device__ __forceinline__ int fresh_tid() {
+    int tid;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(tid));
+    return tid;
+  }
+  __device__ __forceinline__ void begin() {
+    tid = fresh_tid();
+    lane = tid % 32;
+    // The same in all lanes, which the compiler must see: products depend on it.
+    warp = __shfl_sync(~0u, tid / 32 % 4, 0);
+    group = __shfl_sync(~0u, tid / 128, 0);
   }
 
+  __device__ __forceinline__ bool is_clean(int row) const {
+    return row % args.period < clean_rows;
+  }
   // The rows that this thread finishes, in eights of a tile's rows and of all.
   __device__ __forceinline__ int eight_of(int half) const {
     return kHalves == 1 ? 2 * warp + group : 8 * group + 2 * warp + half;
   }
-  __device__ __forceinline__ int row_of(int half) const { return eight_of(half) * 8 + lane / 4; }
+  __device__ __forceinline__ int row_of(int half) const {
+    return eight_of(half) * 8 + lane / 4;
+  }
 
   // ---- multiplying ------------------------------------------------------------------------------
 
@@ -161,24 +175,30 @@ struct Products {
 
   // ---- finishing --------------------------------------------------------------------------------
 
-  // 1 / root mean square of a row, by the four lanes whose number % 4 is t.
-  __device__ __forceinline__ float factor_of(int row, int t) const {
-    const float* squares = args.squares + row * shape.output_tiles;
-    float sum = 0;
-#pragma unroll 1
-    for (int first = t; first < shape.output_tiles; first += 16) {
-      float some[4] = {};  // asked for together
+  // 1 / root mean square of a row, by the four lanes whose number % 4 is t: first all squares are
+  // asked for, of up to 16 tiles, and waited for only where the factor is made.
+  struct Squares {
+    float some[4];
+  };
+  __device__ __forceinline__ Squares squares_of(int row, int t) const {
+    Squares squares = {};
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (row < args.rows && first + 4 * i < shape.output_tiles) {
-          some[i] = __ldcg(squares + first + 4 * i);
-        }
+    for (int i = 0; i < 4; ++i) {
+      if (row < args.rows && t + 4 * i < args.tiles.output_tiles) {
+        squares.some[i] = __ldcg(args.squares + row * args.tiles.output_tiles + t + 4 * i);
       }
-      sum += (some[0] + some[1]) + (some[2] + some[3]);
+    }
+    return squares;
+  }
+  __device__ __forceinline__ float factor_of(const Squares& squares, int row, int t) const {
+    float sum = (squares.some[0] + squares.some[1]) + (squares.some[2] + squares.some[3]);
+#pragma unroll 1
+    for (int i = t + 16; i < args.tiles.output_tiles; i += 4) {
+      if (row < args.rows) sum += __ldcg(args.squares + row * args.tiles.output_tiles + i);
     }
     sum += __shfl_xor_sync(~0u, sum, 1);
     sum += __shfl_xor_sync(~0u, sum, 2);
-    return rsqrtf(sum / static_cast<float>(args.width) + args.epsilon);
+    return rsqrtf(fmaf(sum, args.each_column, args.epsilon));
   }
 
   // What the shift vectors, rows behind those of x, yield: of this group's part of the inputs.
@@ -189,10 +209,15 @@ struct Products {
       const int first = (kHalves == 1 ? warp : group * 4 + warp) * 16 + i * 8;
       const int s = first + lane / 4 - args.rows;
       if (first + 8 <= args.rows || s < 0 || s >= args.shifts) continue;
-      float2* to = shared.shifts[kHalves == 1 ? group : 0][s] + lane % 4;
+      float* to = shared.shifts[kHalves == 1 ? group : 0][s][lane % 4];
 #pragma unroll
-      for (int j = 0; j < kSums / 4; ++j) {
-        to[4 * j] = make_float2(c[4 * j + 2 * i], c[4 * j + 2 * i + 1]);
+      for (int j = 0; j < kSums / 4; j += 2) {
+        const float* from = c + 4 * j + 2 * i;
+        if (j + 1 < kSums / 4) {
+          *reinterpret_cast<float4*>(to + 2 * j) = make_float4(from[0], from[1], from[4], from[5]);
+        } else {
+          *reinterpret_cast<float2*>(to + 2 * j) = make_float2(from[0], from[1]);
+        }
       }
     }
   }
@@ -203,13 +228,15 @@ struct Products {
     return from + (of + i / 4 * 2) * Shared::kXUnit + i / 2 % 2 * Shared::kHalf + warp * 2048 +
            i % 2 * 512 + lane * 16;
   }
-  template <int kKept, int kSums>
-  __device__ __forceinline__ void give(const float (&c)[kSums], float (&v)[kHalves][kSums / 2],
-                                       uint32_t from) {
+  // Group kKept gives the rows away that the other one finishes; then(v), with the sums of both of
+  // its own.
+  template <int kKept, int kSums, class Then>
+  __device__ __forceinline__ void give_and_take(float (&c)[kSums], uint32_t from,
+                                                const Then& then) {
     constexpr int kGiven = 2 - 2 * kKept;
 #pragma unroll
     for (int j = 0; j < kSums / 4; j += 2) {
-      const uint32_t to = exchange_at(from, group, j / 2);
+      const uint32_t to = exchange_at(from, kKept, j / 2);
       if (j + 1 < kSums / 4) {
         asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(c[4 * j + kGiven]),
                      "f"(c[4 * j + kGiven + 1]), "f"(c[4 * j + 4 + kGiven]),
@@ -221,68 +248,77 @@ struct Products {
                      : "memory");
       }
     }
+    sync.block();
+    float v[1][kSums / 2];
 #pragma unroll
-    for (int j = 0; j < kSums / 4; ++j) {
-      v[0][2 * j] = c[4 * j + 2 * kKept];
-      v[0][2 * j + 1] = c[4 * j + 2 * kKept + 1];
+    for (int j = 0; j < kSums / 4; j += 2) {
+      const float4 other = load_floats(exchange_at(from, 1 - kKept, j / 2));
+      v[0][2 * j] = c[4 * j + 2 * kKept] + other.x;
+      v[0][2 * j + 1] = c[4 * j + 2 * kKept + 1] + other.y;
+      if (j + 1 < kSums / 4) {
+        v[0][2 * j + 2] = c[4 * j + 4 + 2 * kKept] + other.z;
+        v[0][2 * j + 3] = c[4 * j + 4 + 2 * kKept + 1] + other.w;
+      }
     }
+    then(v);
   }
 
-  // v: of this thread's rows the sums of the two groups. `from`: where they change hands. All
-  // threads that compute, together: what they wrote to shared memory before is there behind it.
-  template <int kSums>
-  __device__ __forceinline__ void exchange(const float (&c)[kSums], float (&v)[kHalves][kSums / 2],
-                                           uint32_t from) {
+  // then(v): of this thread's rows, if there are any, the sums of the two groups. `from`: where
+  // they change hands. All threads that compute, together: what they wrote to shared memory before
+  // is there behind it. What follows is there once for each group, as the rows are in other
+  // registers.
+  template <int kSums, class Then>
+  __device__ __forceinline__ void exchange(float (&c)[kSums], uint32_t from, const Then& then) {
     if constexpr (kHalves == 1) {
-      if (warp * 16 >= kRows) {  // none of its rows is there
+      if (warp * 16 >= kRows) {
         sync.block();
-        return;
-      }
-      if (group == 0) {
-        give<0>(c, v, from);
+      } else if (group == 0) {
+        give_and_take<0>(c, from, then);
       } else {
-        give<1>(c, v, from);
-      }
-      sync.block();
-#pragma unroll
-      for (int j = 0; j < kSums / 4; j += 2) {
-        const float4 other = load_floats(exchange_at(from, 1 - group, j / 2));
-        v[0][2 * j] += other.x;
-        v[0][2 * j + 1] += other.y;
-        if (j + 1 < kSums / 4) {
-          v[0][2 * j + 2] += other.z;
-          v[0][2 * j + 3] += other.w;
-        }
+        give_and_take<1>(c, from, then);
       }
     } else {
+      if (!kFp8) sync.block();
+      float v[kHalves][kSums / 2];
 #pragma unroll
       for (int i = 0; i < kSums; ++i) v[i / 2 % 2][i / 4 * 2 + i % 2] = c[i];
-      if (!kFp8) sync.block();
+      then(v);
     }
   }
 
-  // The same for rows normed by `factors`.
-  template <int kSums>
-  __device__ __forceinline__ void finish(const float (&c)[kSums], float (&v)[kHalves][kSums / 2],
-                                         const float (&factors)[kHalves]) {
-    if constexpr (!kFp8) note_shifts(c);
-    exchange(c, v, area + kExchange);
-    if constexpr (!kFp8) {
+  // The same for normed rows, from their squares.
+  template <int kSums, class Then>
+  __device__ __forceinline__ void finish(float (&c)[kSums], const Squares (&squares)[kHalves],
+                                         const Then& then) {
+    if constexpr (kFp8) {
+      exchange(c, area + kExchange, then);
+    } else {
+      note_shifts(c);
+      exchange(c, area + kExchange, [&](float(&v)[kHalves][kSums / 2]) {
 #pragma unroll
-      for (int h = 0; h < kHalves; ++h) {
-        const float2* shifts = shared.shifts[0][is_clean(row_of(h)) ? 1 : 0] + lane % 4;
+        for (int h = 0; h < kHalves; ++h) {
+          const float factor = factor_of(squares[h], row_of(h), lane % 4);
+          const float* shifts = shared.shifts[0][clean[h] ? 1 : 0][lane % 4];
 #pragma unroll
-        for (int j = 0; j < kSums / 4; ++j) {
-          float2 shift = shifts[4 * j];
-          if constexpr (kHalves == 1) {
-            const float2 other = shifts[4 * j + sizeof(shared.shifts[0]) / sizeof(float2)];
-            shift.x += other.x;
-            shift.y += other.y;
+          for (int j = 0; j < kSums / 2; j += 4) {
+            float4 four = load_four(shifts + j);
+            if constexpr (kHalves == 1) {
+              const float4 other = load_four(shifts + sizeof(shared.shifts[0]) / sizeof(float) + j);
+              four.x += other.x;
+              four.y += other.y;
+              four.z += other.z;
+              four.w += other.w;
+            }
+            v[h][j] = fmaf(factor, v[h][j], four.x);
+            v[h][j + 1] = fmaf(factor, v[h][j + 1], four.y);
+            if (j + 2 < kSums / 2) {
+              v[h][j + 2] = fmaf(factor, v[h][j + 2], four.z);
+              v[h][j + 3] = fmaf(factor, v[h][j + 3], four.w);
+            }
           }
-          v[h][2 * j] = fmaf(factors[h], v[h][2 * j], shift.x);
-          v[h][2 * j + 1] = fmaf(factors[h], v[h][2 * j + 1], shift.y);
         }
-      }
+        then(v);
+      });
     }
   }
 };

@@ -14,10 +14,6 @@ namespace frt::cuda {
 
 namespace flow {
 
-__device__ __forceinline__ float4 load_four(const float* from) {
-  return *reinterpret_cast<const float4*>(from);
-}
-
 template <int kRows, bool kFp8>
 struct Residual : Products<kRows, kFp8> {
   using Base = Products<kRows, kFp8>;
@@ -32,18 +28,30 @@ struct Residual : Products<kRows, kFp8> {
   using Base::shared;
   using Base::sync;
   using Base::tid;
-  using Base::vectors;
   using Base::warp;
   static constexpr int kLanes = kFlowOutputs / 4;  // that own columns
 
   uint32_t received_parity = 0;
 
-  using Base::Base;
+  bool own_clean[kHalves];  // the rows that this warp owns
+
+  __device__ __forceinline__ Residual(const FlowArgs& args, Shared& shared, uint32_t ring,
+                                      uint32_t area, const FlowSync& sync)
+      : Base(args, shared, ring, area, sync) {
+#pragma unroll
+    for (int h = 0; h < kHalves; ++h) own_clean[h] = this->is_clean(own_row(h));
+  }
 
   // Of the block's rows this warp's, and the row it is in x.
-  __device__ __forceinline__ int place_of_row(int half) const { return half * 8 + tid / 32; }
+  __device__ __forceinline__ int place_of_row(int half) const {
+    return half * 8 + tid / 32;
+  }
   __device__ __forceinline__ int own_row(int half) const {
-    return shape.rank * Shared::kOwned + place_of_row(half);
+    return shape.rank() * Shared::kOwned + place_of_row(half);
+  }
+  __device__ __forceinline__ const float* vectors(const FlowModulation& modulation,
+                                                  int half) const {
+    return own_clean[half] ? modulation.clean : modulation.rows;
   }
   __device__ __forceinline__ int column_of(int tile) const {
     return tile * kFlowOutputs + lane * 4;
@@ -69,7 +77,7 @@ struct Residual : Products<kRows, kFp8> {
       float squares = columns ? x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w : 0.0f;
 #pragma unroll
       for (int lanes = 16; lanes > 0; lanes /= 2) squares += __shfl_xor_sync(~0u, squares, lanes);
-      if (lane == 0) args.squares[row * shape.output_tiles + tile] = squares;
+      if (lane == 0) args.squares[row * args.tiles.output_tiles + tile] = squares;
       if (!columns) return;
       if constexpr (kFp8) {
         *reinterpret_cast<float4*>(reinterpret_cast<float*>(args.y) + at) = x;
@@ -85,7 +93,7 @@ struct Residual : Products<kRows, kFp8> {
 
   __device__ __forceinline__ void enter() {
     const FlowModulation& next = args.layers[0].attention;
-    for (int t = shape.cluster, i = 0; t < shape.output_tiles; t += shape.clusters, ++i) {
+    for (int t = shape.cluster(), i = 0; t < args.tiles.output_tiles; t += shape.clusters(), ++i) {
 #pragma unroll
       for (int h = 0; h < kHalves; ++h) {
         const int row = own_row(h);
@@ -100,7 +108,7 @@ struct Residual : Products<kRows, kFp8> {
             x = make_float4(__uint_as_float(two.x << 16), __uint_as_float(two.x & 0xFFFF0000u),
                             __uint_as_float(two.y << 16), __uint_as_float(two.y & 0xFFFF0000u));
           }
-          if (!kFp8) scale = load_four(vectors(next, row) + column_of(t));
+          if (!kFp8) scale = load_four(vectors(next, h) + column_of(t));
           piece_of(i, h) = x;
         }
         publish(t, row, x, scale, next);
@@ -114,7 +122,7 @@ struct Residual : Products<kRows, kFp8> {
     const int rank = this->eight_of(0) / kHalves;
     const uint32_t barrier = rank_address(&shared.received, rank);
     const uint32_t to =
-        address_at(area + Shared::kReceive + shape.rank * Shared::kFromRank, rank) + lane * 16;
+        address_at(area + Shared::kReceive + shape.rank() * Shared::kFromRank, rank) + lane * 16;
 #pragma unroll
     for (int h = 0; h < kHalves; ++h) {
       if (this->row_of(h) >= args.rows) continue;
@@ -156,11 +164,11 @@ struct Residual : Products<kRows, kFp8> {
   // NULL behind the last layer, when x goes to memory. In FP8 sums are multiplied by `factor`.
   __device__ __forceinline__ void add(int units, const FlowModulation& modulation, float factor,
                                       const FlowModulation* next) {
-    if (shape.cluster >= shape.output_tiles) sync.wait();
+    if (shape.cluster() >= args.tiles.output_tiles) sync.wait();
 #pragma unroll 1
-    for (int t = shape.cluster, i = 0; t < shape.output_tiles; t += shape.clusters, ++i) {
+    for (int t = shape.cluster(), i = 0; t < args.tiles.output_tiles; t += shape.clusters(), ++i) {
       if (tid == 0) {
-        const int rows = max(0, min(args.rows - shape.rank * Shared::kOwned, Shared::kOwned));
+        const int rows = max(0, min(args.rows - shape.rank() * Shared::kOwned, Shared::kOwned));
         barrier_expect(&shared.received, kFlowCluster * rows * kSentByRow);
       }
       float4 gates[kHalves], scales[kHalves];
@@ -168,17 +176,15 @@ struct Residual : Products<kRows, kFp8> {
       for (int h = 0; h < kHalves; ++h) {
         gates[h] = scales[h] = make_float4(0, 0, 0, 0);
         if (own_row(h) >= args.rows || !has_columns(t)) continue;
-        gates[h] = load_four(vectors(modulation, own_row(h)) + 2 * args.width + column_of(t));
-        if (next && !kFp8) scales[h] = load_four(vectors(*next, own_row(h)) + column_of(t));
+        gates[h] = load_four(vectors(modulation, h) + 2 * args.width + column_of(t));
+        if (next && !kFp8) scales[h] = load_four(vectors(*next, h) + column_of(t));
       }
-      float v[kHalves][kFlowOutputs / 4];
       {
         float c[kFlowOutputs / 2];
         this->template multiply<kFlowOutputs>(c, units, Shared::kSplitSlots, false);
-        this->exchange(c, v, area);
+        this->exchange(c, area, [&](const float(&v)[kHalves][kFlowOutputs / 4]) { send_sums(v); });
       }
-      send_sums(v);
-      wait_for_cluster(&shared.received, received_parity);
+      barrier_wait(&shared.received, received_parity);
       received_parity ^= 1;
 #pragma unroll
       for (int h = 0; h < kHalves; ++h) {
@@ -201,7 +207,7 @@ struct Residual : Products<kRows, kFp8> {
         }
         if (next) publish(t, own_row(h), x, scales[h], *next);
       }
-      if (t + shape.clusters < shape.output_tiles) this->release_x();
+      if (t + shape.clusters() < args.tiles.output_tiles) this->release_x();
     }
     if (next) sync.arrive();
   }
