@@ -13,8 +13,8 @@
 #include <frt/error.hpp>
 #include <vector>
 
+#include "backend_device.hpp"
 #include "blas_timing.hpp"
-#include "device.hpp"
 #include "stream.hpp"
 
 namespace frt::cuda {
@@ -103,12 +103,13 @@ class OutsideCapture {
 }  // namespace
 
 Blas& Device::blas() {
-  const std::lock_guard<std::mutex> lock(blas_mutex_);
-  if (!blas_) {
+  BackendDevice& self = behind(*this);
+  const std::lock_guard<std::mutex> lock(self.blas_mutex_);
+  if (!self.blas_) {
     const OutsideCapture outside;
-    blas_ = std::make_shared<Blas>(*this);
+    self.blas_ = std::make_shared<Blas>(*this);
   }
-  return *blas_;
+  return *self.blas_;
 }
 
 // The descriptors of one shape, and the algorithm that is pinned for it.
@@ -152,8 +153,9 @@ Blas::Blas(Device& device) : device_(device) {
   check(library_.create(&handle_), "starting");
   cudaDeviceProp properties{};
   device_.check(cudaGetDeviceProperties(&properties, device_.ordinal()), "reading the device");
-  choices_ = std::make_unique<BlasChoices>(properties.name, library_.version(),
-                                           [&](const std::string& text) { device_.warn(text); });
+  choices_ =
+      std::make_unique<BlasChoices>(properties.name, library_.version(),
+                                    [&](const std::string& text) { device_.warn(text.c_str()); });
 }
 
 Blas::~Blas() {
@@ -169,7 +171,8 @@ Blas* Blas::find(Device& device) {
   } catch (const Error& error) {
     if (error.status() != FRT_ERR_UNSUPPORTED) throw;
     if (!missing.exchange(true)) {
-      device.warn(std::string(error.what()) + "; until then products of many rows are slower");
+      device.warn(
+          (std::string(error.what()) + "; until then products of many rows are slower").c_str());
     }
     return nullptr;
   }

@@ -4,6 +4,7 @@
 #include <frt/error.hpp>
 #include <frt/plugin.hpp>
 
+#include "backend_device.hpp"
 #include "ops/registry.hpp"
 #include "scratch.hpp"
 #include "status.hpp"
@@ -19,8 +20,8 @@ int attribute(Device& device, cudaDeviceAttr name) {
 
 }  // namespace
 
-Device::Device(int ordinal, const DeviceOptions& options, const Host& host)
-    : ordinal_(ordinal), options_(options), host_(host), kernels_(*this) {
+BackendDevice::BackendDevice(int ordinal, const DeviceOptions& options, const Host& host)
+    : Device(ordinal, options), host_(host), kernels_(*this) {
   check(cudaSetDevice(ordinal_), "opening the device");
   // Makes the context now, so that a device without room or permission is refused here.
   check(cudaFree(nullptr), "opening the device");
@@ -37,7 +38,7 @@ Device::Device(int ordinal, const DeviceOptions& options, const Host& host)
   register_operators(kernels_);
 }
 
-Device::~Device() {
+BackendDevice::~BackendDevice() {
   say_warnings();
   make_current();
   // Errors are of no use here: whatever could be told was told before.
@@ -58,9 +59,10 @@ frt_status Device::enter() const noexcept {
 void Device::enter(const char* what) const {
   make_current();
   if (!lost()) return;
-  throw Error(FRT_ERR_DEVICE_LOST,
-              std::string(what) + ": the device was lost before: " +
-                  error_text("its first error", lost_.load(std::memory_order_relaxed)));
+  throw Error(
+      FRT_ERR_DEVICE_LOST,
+      std::string(what) + ": the device was lost before: " +
+          error_text("its first error", behind(*this).lost_.load(std::memory_order_relaxed)));
 }
 
 frt_status Device::note(cudaError_t code) noexcept {
@@ -68,7 +70,7 @@ frt_status Device::note(cudaError_t code) noexcept {
   cudaGetLastError();  // or the next launch would report it again
   if (is_sticky(code)) {
     cudaError_t none = cudaSuccess;
-    lost_.compare_exchange_strong(none, code, std::memory_order_relaxed);
+    behind(*this).lost_.compare_exchange_strong(none, code, std::memory_order_relaxed);
   }
   return lost() ? FRT_ERR_DEVICE_LOST : status_of(code);
 }
@@ -78,45 +80,52 @@ void Device::check(cudaError_t code, const char* what) {
   throw Error(note(code), error_text(what, code));
 }
 
-void Device::warn(const std::string& text) {
-  const std::lock_guard<std::mutex> lock(warnings_mutex_);
-  warnings_.push_back(text);
-  warned_.store(true, std::memory_order_release);
+bool Device::lost() const noexcept {
+  return behind(*this).lost_.load(std::memory_order_relaxed) != cudaSuccess;
+}
+
+void Device::warn(const char* text) {
+  BackendDevice& self = behind(*this);
+  const std::lock_guard<std::mutex> lock(self.warnings_mutex_);
+  self.warnings_.emplace_back(text);
+  self.warned_.store(true, std::memory_order_release);
 }
 
 void Device::say_warnings() noexcept {
-  if (!warned_.load(std::memory_order_relaxed)) return;
-  const std::lock_guard<std::mutex> lock(warnings_mutex_);
-  for (const std::string& text : warnings_) host_.log(FRT_LOG_WARNING, text);
-  warnings_.clear();
-  warned_.store(false, std::memory_order_relaxed);
+  BackendDevice& self = behind(*this);
+  if (!self.warned_.load(std::memory_order_relaxed)) return;
+  const std::lock_guard<std::mutex> lock(self.warnings_mutex_);
+  for (const std::string& text : self.warnings_) self.host_.log(FRT_LOG_WARNING, text);
+  self.warnings_.clear();
+  self.warned_.store(false, std::memory_order_relaxed);
 }
 
 void Device::report_late(frt_status status) noexcept {
   frt_status none = FRT_OK;
-  late_.compare_exchange_strong(none, status, std::memory_order_relaxed);
+  behind(*this).late_.compare_exchange_strong(none, status, std::memory_order_relaxed);
 }
 
 frt_status Device::take_late() noexcept {
-  if (late_.load(std::memory_order_relaxed) == FRT_OK) return FRT_OK;
-  return late_.exchange(FRT_OK, std::memory_order_relaxed);
+  std::atomic<frt_status>& late = behind(*this).late_;
+  if (late.load(std::memory_order_relaxed) == FRT_OK) return FRT_OK;
+  return late.exchange(FRT_OK, std::memory_order_relaxed);
 }
 
-cudaStream_t Device::service_stream() {
+cudaStream_t BackendDevice::service_stream() {
   if (!service_stream_) {
     check(cudaStreamCreateWithFlags(&service_stream_, cudaStreamNonBlocking), "making a stream");
   }
   return service_stream_;
 }
 
-frt_status Device::sync() noexcept {
+frt_status BackendDevice::sync() noexcept {
   say_warnings();
   if (const frt_status status = enter(); status != FRT_OK) return status;
   if (const frt_status status = note(cudaDeviceSynchronize()); status != FRT_OK) return status;
   return take_late();
 }
 
-frt_status Device::memory(uint64_t& free_bytes, uint64_t& total_bytes) noexcept {
+frt_status BackendDevice::memory(uint64_t& free_bytes, uint64_t& total_bytes) noexcept {
   if (const frt_status status = enter(); status != FRT_OK) return status;
   std::size_t free = 0;
   std::size_t total = 0;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "event.hpp"
 
+#include <initializer_list>
+
 #include "device.hpp"
 
 namespace frt::cuda {

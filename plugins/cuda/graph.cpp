@@ -8,7 +8,7 @@
 #include <queue>
 #include <string>
 
-#include "device.hpp"
+#include "backend_device.hpp"
 
 namespace frt::cuda {
 namespace {
@@ -127,7 +127,7 @@ Exec::Exec(Device& device, cudaGraph_t graph, Kept kept)
   node_count_ = nodes;
   device_.check(cudaGraphInstantiate(&exec_, graph, 0), "instantiating an executable");
   // Uploading here keeps it out of the first launch. Failing is no error: the launch uploads then.
-  const cudaStream_t stream = device_.service_stream();
+  const cudaStream_t stream = behind(device_).service_stream();
   if (cudaGraphUpload(exec_, stream) == cudaSuccess) cudaStreamSynchronize(stream);
   cudaGetLastError();
   owner.release();

@@ -11,12 +11,8 @@
 #pragma once
 
 #include <frt/kernels.h>
-#include <frt/error.hpp>
 
-#include <cstddef>
-#include <memory>
-#include <string>
-#include <vector>
+#include <cstdint>
 
 namespace frt::cuda {
 
@@ -27,11 +23,10 @@ class Stream;
 inline constexpr frt_dtype_set kFloatTypes =
     FRT_DTYPE_BIT(FRT_DTYPE_F32) | FRT_DTYPE_BIT(FRT_DTYPE_BF16);
 
-// The kernels of one device. Filled by the register_* functions of ops/, then frozen.
+// The kernels of one device, as the register_* functions of ops/ see them. Frozen when all of them
+// have run; KernelTable (kernel_table.hpp) keeps them.
 class KernelList {
  public:
-  explicit KernelList(Device& device) : device_(device) {}
-  ~KernelList();
   KernelList(const KernelList&) = delete;
   KernelList& operator=(const KernelList&) = delete;
 
@@ -43,47 +38,36 @@ class KernelList {
   template <class Args>
   void add(const char* name, frt_dtype_set activations, frt_weight_set weights,
            void (*function)(Stream&, const Args&)) {
-    add_entry(std::make_unique<TypedEntry<Args>>(device_, name, function), sizeof(Args),
-              activations, weights);
+    add_entry({name, sizeof(Args), activations, weights, reinterpret_cast<AnyFunction>(function),
+               [](AnyFunction any, const char* operator_name, Stream& stream, const void* args) {
+                 const auto& typed = *static_cast<const Args*>(args);
+                 if (typed.struct_size < sizeof(Args)) {
+                   refuse_size(operator_name, typed.struct_size, sizeof(Args));
+                 }
+                 reinterpret_cast<void (*)(Stream&, const Args&)>(any)(stream, typed);
+               }});
   }
 
-  // The frozen list, for frt_kernels_v1::list.  [setup]
-  const std::vector<frt_kernel_desc>& descriptors() const noexcept { return descriptors_; }
+ protected:
+  explicit KernelList(Device& device) : device_(device) {}
+  ~KernelList() = default;
 
- private:
+  // One operator: `call` knows the types that `function` lost.
+  using AnyFunction = void (*)();
   struct Entry {
-    Entry(Device& owner, const char* entry_name) : device(owner), name(entry_name) {}
-    virtual ~Entry() = default;
-    virtual void launch(Stream& stream, const void* args) = 0;
-    Device& device;
     const char* name;
+    uint32_t args_size;
+    frt_dtype_set activations;
+    frt_weight_set weights;
+    AnyFunction function;
+    void (*call)(AnyFunction any, const char* operator_name, Stream& stream, const void* args);
   };
-
-  template <class Args>
-  struct TypedEntry final : Entry {
-    using Launch = void (*)(Stream&, const Args&);
-    TypedEntry(Device& owner, const char* entry_name, Launch function)
-        : Entry(owner, entry_name), launch_function(function) {}
-    void launch(Stream& stream, const void* args) override {
-      const auto& typed = *static_cast<const Args*>(args);
-      if (typed.struct_size < sizeof(Args)) {
-        throw Error(FRT_ERR_ABI, std::string(name) + ": the argument struct has " +
-                                     std::to_string(typed.struct_size) + " bytes, expected " +
-                                     std::to_string(sizeof(Args)) + "; rebuild the caller");
-      }
-      launch_function(stream, typed);
-    }
-    Launch launch_function;
-  };
-
-  void add_entry(std::unique_ptr<Entry> entry, std::size_t args_size, frt_dtype_set activations,
-                 frt_weight_set weights);
-  static frt_status launch_entry(void* self, frt_backend_stream stream, const void* args,
-                                 frt_error* error);
+  void add_entry(const Entry& entry);
+  // Throws: the caller was compiled with another version of the struct.
+  [[noreturn]] static void refuse_size(const char* operator_name, uint64_t bytes,
+                                       uint64_t expected);
 
   Device& device_;
-  std::vector<std::unique_ptr<Entry>> entries_;
-  std::vector<frt_kernel_desc> descriptors_;
 };
 
 }  // namespace frt::cuda

@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "device.hpp"
+#include "backend_device.hpp"
 #include "status.hpp"
 
 namespace frt::cuda {
@@ -72,7 +72,7 @@ uint64_t host_available() {
 std::string device_room(Device& device) {
   uint64_t free = 0;
   uint64_t total = 0;
-  if (device.memory(free, total) != FRT_OK) return "free memory unknown";
+  if (behind(device).memory(free, total) != FRT_OK) return "free memory unknown";
   return gib(free) + " of " + gib(total) + " free";
 }
 

@@ -8,13 +8,13 @@
 #include <memory>
 #include <string>
 
+#include "backend_device.hpp"
+#include "backend_stream.hpp"
 #include "blas_report.hpp"
-#include "device.hpp"
 #include "driver.hpp"
 #include "event.hpp"
 #include "graph.hpp"
 #include "memory.hpp"
-#include "stream.hpp"
 
 namespace frt::cuda {
 namespace {
@@ -50,8 +50,8 @@ DeviceOptions read_options(const frt_config* raw) {
 // ---- backend ------------------------------------------------------------------------------
 
 struct CudaBackend {
-  using Device = cuda::Device;
-  using Stream = cuda::Stream;
+  using Device = BackendDevice;
+  using Stream = BackendStream;
   using Event = cuda::Event;
   using Exec = cuda::Exec;
   static constexpr const char* kNativeKind = "cuda";

@@ -8,15 +8,16 @@
 // streams and threads are not disturbed. Events are not given to CUDA while recording, so a
 // recording never spreads to other streams: nodes of one recording run in order, so a wait for one
 // of its own records holds already, and a wait for any other makes the recording fail.
-#include "stream.hpp"
+#include "backend_stream.hpp"
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <frt/error.hpp>
+#include <mutex>
 #include <string>
 
-#include "device.hpp"
+#include "backend_device.hpp"
 #include "event.hpp"
 #include "graph.hpp"
 #include "scratch.hpp"
@@ -67,17 +68,17 @@ void set_small_copies(LaunchSmallCopies launch) noexcept {
 }
 
 // What a capturing stream has been given, apart from CUDA's nodes.
-struct Stream::Recording {
+struct BackendStream::Recording {
   const uint64_t id = captures.fetch_add(1) + 1;  // unlike that of any other capture
   const char* failure = nullptr;                  // static text of the first refusal
   Kept kept;
 };
 
-Stream::Stream(Device& device, int32_t priority)
-    : device_(device), owned_(true), shared_(false), pool_(std::make_shared<ScratchPool>(device)) {
+BackendStream::BackendStream(BackendDevice& device, int32_t priority)
+    : Stream(device), owned_(true), shared_(false), pool_(std::make_shared<ScratchPool>(device)) {
   device_.enter("stream_create");
   const int clamped =
-      std::clamp(static_cast<int>(priority), device_.greatest_priority(), device_.least_priority());
+      std::clamp(static_cast<int>(priority), device.greatest_priority(), device.least_priority());
   device_.check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, clamped),
                 "stream_create");
   try {
@@ -88,12 +89,9 @@ Stream::Stream(Device& device, int32_t priority)
   }
 }
 
-Stream::Stream(Device& device, cudaStream_t foreign)
-    : device_(device),
-      stream_(foreign),
-      owned_(false),
-      shared_(true),
-      pool_(std::make_shared<ScratchPool>(device)) {
+BackendStream::BackendStream(BackendDevice& device, cudaStream_t foreign)
+    : Stream(device), owned_(false), shared_(true), pool_(std::make_shared<ScratchPool>(device)) {
+  stream_ = foreign;
   device_.enter("stream_wrap");
   int ordinal = -1;
   device_.check(cudaStreamGetDevice(stream_, &ordinal), "stream_wrap: is it a stream of CUDA");
@@ -105,7 +103,7 @@ Stream::Stream(Device& device, cudaStream_t foreign)
   lane_ = std::make_shared<Lane>(device_, stream_);
 }
 
-Stream::~Stream() {
+BackendStream::~BackendStream() {
   capture_abort();
   device_.make_current();
   lane_.reset();
@@ -113,8 +111,8 @@ Stream::~Stream() {
   cudaGetLastError();
 }
 
-Stream::OperatorScope::OperatorScope(Stream& stream, const Device& kernel_device,
-                                     const char* operator_name) {
+BackendStream::OperatorScope::OperatorScope(Stream& stream, const Device& kernel_device,
+                                            const char* operator_name) {
   if (&stream.device() != &kernel_device) {
     throw Error(FRT_ERR_MISMATCH,
                 std::string(operator_name) + ": the stream belongs to another device");
@@ -124,7 +122,7 @@ Stream::OperatorScope::OperatorScope(Stream& stream, const Device& kernel_device
 
 // Memory and tasks of an operator must live as long as what it is recorded into, which only our own
 // recordings see to.
-void Stream::refuse_foreign_capture() {
+void BackendStream::refuse_foreign_capture() {
   if (owned_ || recording_) return;
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   device_.check(cudaStreamIsCapturing(stream_, &status), "looking at a wrapped stream");
@@ -136,7 +134,7 @@ void Stream::refuse_foreign_capture() {
 
 // ---- scratch ------------------------------------------------------------------------------
 
-void Stream::use_pool(const std::shared_ptr<ScratchPool>& pool) {
+void BackendStream::use_pool(const std::shared_ptr<ScratchPool>& pool) {
   refuse_foreign_capture();
   if (recording_) {
     auto& pools = recording_->kept.pools;
@@ -148,17 +146,29 @@ void Stream::use_pool(const std::shared_ptr<ScratchPool>& pool) {
   if (status != FRT_OK) throw Error(status, "scratch memory: ordering its users failed");
 }
 
-std::unique_lock<std::mutex> Stream::gang() {
-  std::unique_lock<std::mutex> lock(device_.gang_mutex());
-  use_pool(device_.gang());
-  return lock;
+Gang::Gang(Stream* stream) {
+  if (!stream) return;
+  BackendDevice& device = behind(stream->device());
+  std::unique_lock<std::mutex> lock(device.gang_mutex());
+  behind(*stream).use_pool(device.gang());
+  lock.release();
+  device_ = &device;
+}
+
+Gang::~Gang() {
+  if (device_) behind(*device_).gang_mutex().unlock();
+}
+
+bool Stream::settled() const noexcept {
+  return settled_ && !behind(*this).shared_;
 }
 
 void* Stream::scratch(std::size_t bytes) {
-  use_pool(pool_);
-  const std::shared_ptr<Block>& block = pool_->reserve(bytes);
-  if (recording_) {
-    auto& blocks = recording_->kept.blocks;
+  BackendStream& self = behind(*this);
+  self.use_pool(self.pool_);
+  const std::shared_ptr<Block>& block = self.pool_->reserve(bytes);
+  if (self.recording_) {
+    auto& blocks = self.recording_->kept.blocks;
     if (std::find(blocks.begin(), blocks.end(), block) == blocks.end()) blocks.push_back(block);
   }
   return block->data() + ScratchPool::kBoardBytes;
@@ -166,7 +176,7 @@ void* Stream::scratch(std::size_t bytes) {
 
 // ---- copies, fills, calls -----------------------------------------------------------------
 
-void Stream::submit_task(const HostTask& task) {
+void BackendStream::submit_task(const HostTask& task) {
   refuse_foreign_capture();
   settled_ = false;
   auto owner = std::make_unique<HostTask>(task);
@@ -183,7 +193,7 @@ void Stream::submit_task(const HostTask& task) {
 }
 
 // Copies between the device and pinned memory, in whatever order CUDA likes: they do not overlap.
-frt_status Stream::copy_batch(const frt_backend_copy* copies, uint64_t count) noexcept {
+frt_status BackendStream::copy_batch(const frt_backend_copy* copies, uint64_t count) noexcept {
   constexpr std::size_t kBatch = 128;
   if (const SmallCopies small = small_copies(copies, count); small.count > 1 && !recording_) {
     if (const LaunchSmallCopies submit = launch_small.load(std::memory_order_relaxed)) {
@@ -222,7 +232,7 @@ frt_status Stream::copy_batch(const frt_backend_copy* copies, uint64_t count) no
   return flush();
 }
 
-void Stream::copy_staged(const frt_backend_copy& copy) {
+void BackendStream::copy_staged(const frt_backend_copy& copy) {
   if (copy.target_space != FRT_SPACE_DEVICE && copy.source_space != FRT_SPACE_DEVICE) {
     submit_task({&device_, HostCopy{copy.target, copy.source, copy.bytes}});
     return;
@@ -249,7 +259,7 @@ void Stream::copy_staged(const frt_backend_copy& copy) {
   }
 }
 
-frt_status Stream::copy(const frt_backend_copy* copies, uint64_t count) {
+frt_status BackendStream::copy(const frt_backend_copy* copies, uint64_t count) {
   if (const frt_status status = check_copies(copies, count); status != FRT_OK) return status;
   if (const frt_status status = device_.enter(); status != FRT_OK) return status;
   settled_ = false;
@@ -260,7 +270,7 @@ frt_status Stream::copy(const frt_backend_copy* copies, uint64_t count) {
   return FRT_OK;
 }
 
-frt_status Stream::fill(void* pointer, frt_space space, uint64_t bytes, uint8_t value) {
+frt_status BackendStream::fill(void* pointer, frt_space space, uint64_t bytes, uint8_t value) {
   if (space >= FRT_SPACE_COUNT || (bytes > 0 && !pointer)) return FRT_ERR_INVALID_ARGUMENT;
   if (const frt_status status = device_.enter(); status != FRT_OK) return status;
   if (bytes == 0) return FRT_OK;
@@ -272,7 +282,7 @@ frt_status Stream::fill(void* pointer, frt_space space, uint64_t bytes, uint8_t 
   return device_.note(cudaMemsetAsync(pointer, value, bytes, stream_));
 }
 
-frt_status Stream::call(void (*function)(void* user), void* user) {
+frt_status BackendStream::call(void (*function)(void* user), void* user) {
   if (!function) return FRT_ERR_INVALID_ARGUMENT;
   if (const frt_status status = device_.enter(); status != FRT_OK) return status;
   submit_task({&device_, HostCall{function, user}});
@@ -281,12 +291,12 @@ frt_status Stream::call(void (*function)(void* user), void* user) {
 
 // ---- events, executables, waiting ---------------------------------------------------------
 
-frt_status Stream::refuse_in_capture(const char* what) noexcept {
+frt_status BackendStream::refuse_in_capture(const char* what) noexcept {
   if (!recording_->failure) recording_->failure = what;
   return FRT_ERR_BAD_STATE;
 }
 
-frt_status Stream::record(Event& event) noexcept {
+frt_status BackendStream::record(Event& event) noexcept {
   if (&event.device() != &device_) return FRT_ERR_MISMATCH;
   if (const frt_status status = device_.enter(); status != FRT_OK) return status;
   if (recording_) {
@@ -299,7 +309,7 @@ frt_status Stream::record(Event& event) noexcept {
   return status;
 }
 
-frt_status Stream::wait(Event& event) noexcept {
+frt_status BackendStream::wait(Event& event) noexcept {
   if (&event.device() != &device_) return FRT_ERR_MISMATCH;
   if (const frt_status status = device_.enter(); status != FRT_OK) return status;
   if (recording_) {
@@ -314,20 +324,21 @@ frt_status Stream::wait(Event& event) noexcept {
   return device_.note(cudaStreamWaitEvent(stream_, event.native(), 0));
 }
 
-frt_status Stream::launch(Exec& exec) noexcept {
+frt_status BackendStream::launch(Exec& exec) noexcept {
   if (&exec.device() != &device_) return FRT_ERR_MISMATCH;
   if (const frt_status status = device_.enter(); status != FRT_OK) return status;
   if (recording_) return refuse_in_capture("an executable was launched into the capture");
   settled_ = false;
+  BackendDevice& device = behind(device_);
   std::unique_lock<std::mutex> gang;
   for (const auto& pool : exec.pools()) {
-    if (pool == device_.gang()) gang = std::unique_lock<std::mutex>(device_.gang_mutex());
+    if (pool == device.gang()) gang = std::unique_lock<std::mutex>(device.gang_mutex());
     if (const frt_status status = pool->enter(lane_, stream_); status != FRT_OK) return status;
   }
   return device_.note(cudaGraphLaunch(exec.native(), stream_));
 }
 
-frt_status Stream::sync() noexcept {
+frt_status BackendStream::sync() noexcept {
   if (const frt_status status = device_.enter(); status != FRT_OK) return status;
   if (recording_) return refuse_in_capture("the capturing stream was asked to wait");
   device_.say_warnings();
@@ -339,7 +350,7 @@ frt_status Stream::sync() noexcept {
 
 // ---- capture ------------------------------------------------------------------------------
 
-void Stream::capture_begin() {
+void BackendStream::capture_begin() {
   device_.enter("capture_begin");
   if (recording_) {
     throw Error(FRT_ERR_BAD_STATE, "capture_begin: this stream is capturing already");
@@ -356,7 +367,7 @@ void Stream::capture_begin() {
   recording_ = std::move(recording);
 }
 
-std::unique_ptr<Exec> Stream::capture_end() {
+std::unique_ptr<Exec> BackendStream::capture_end() {
   device_.make_current();
   settled_ = false;
   if (!recording_) throw Error(FRT_ERR_BAD_STATE, "capture_end: this stream is not capturing");
@@ -377,7 +388,7 @@ std::unique_ptr<Exec> Stream::capture_end() {
   return std::make_unique<Exec>(device_, graph, std::move(recording->kept));
 }
 
-void Stream::capture_abort() noexcept {
+void BackendStream::capture_abort() noexcept {
   if (!recording_) return;
   device_.make_current();
   settled_ = false;

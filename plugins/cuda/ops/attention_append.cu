@@ -10,6 +10,8 @@
 // The general form: a warp per vector, which lies in shared memory in f32 between norm, rotation
 // and store, so any type, any head size and any rotary part will do.
 #include <algorithm>
+#include <frt/error.hpp>
+#include <string>
 
 #include "attention.hpp"
 #include "attention_rows.cuh"

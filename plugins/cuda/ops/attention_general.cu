@@ -6,6 +6,8 @@
 // is shared between the heads of a group, so keys are read once per query head: meant for f32
 // activations (tests, goldens) and head sizes without a fast form, not for speed.
 #include <algorithm>
+#include <frt/error.hpp>
+#include <string>
 
 #include "attention.hpp"
 #include "attention_rows.cuh"

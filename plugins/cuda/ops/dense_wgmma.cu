@@ -197,8 +197,7 @@ void submit(Stream& stream, const Work& work) {
       work.up ? std::min(a.tiles, clusters_at_once(device, *a.kernel, 1)) : a.tiles * args.sharing;
   const Grid grid{dim3(static_cast<unsigned>(clusters * args.splits)), dim3(kWgmmaThreads),
                   a.kernel->shared_bytes, static_cast<unsigned>(args.splits)};
-  std::unique_lock<std::mutex> gang;
-  if (args.sharing > 1) gang = stream.gang();
+  const Gang gang(args.sharing > 1 ? &stream : nullptr);
   launch(stream, grid, a.kernel->function, maps, args);
 }
 

@@ -5,7 +5,7 @@
 // Sums lie in shared memory, (row of the tile, output of the tile) with four floats of padding.
 // A block finishes its rows of them, adding those of its cluster in the order of ranks. Where two
 // clusters share a tile, each leaves what it added for the other's half of the outputs in memory
-// and finishes its own half: they wait for each other (Stream::gang). Of two numbers the order does
+// and finishes its own half: they wait for each other (Gang). Of two numbers the order does
 // not matter.
 #pragma once
 

@@ -71,7 +71,7 @@ bool flow_layers_fused(Stream& stream, const frt_flow_layers_args& args) {
   const Grid grid{dim3(static_cast<unsigned>(blocks)), dim3(kFlowBlockThreads),
                   static_cast<std::size_t>(made->stages * kFlowUnitBytes + rest), kFlowCluster};
   // All blocks are there at once, or none is.
-  const auto gang = stream.gang();
+  const Gang gang(&stream);
   launch(stream, grid, kernel.function, *made);
   return true;
 }

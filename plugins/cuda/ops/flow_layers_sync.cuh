@@ -7,7 +7,7 @@
 // compute pass all of its barriers: tools that look for races count them by the warp.
 //
 // The grid's barrier is one word in memory, which every block increments as it arrives: the blocks
-// run all at once (Stream::gang()). What arrives releases what the block's consumers wrote, to
+// run all at once (Gang). What arrives releases what the block's consumers wrote, to
 // copies, too; who waits reads it past the first cache. The n-th barrier of a launch is passed when
 // the word is n * blocks.
 #pragma once

@@ -17,6 +17,7 @@
 // is the exact way. Slices bound the memory for it, they are not made small enough for L2.
 #include <algorithm>
 #include <array>
+#include <frt/error.hpp>
 #include <vector>
 
 #include "../blas.hpp"

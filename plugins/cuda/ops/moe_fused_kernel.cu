@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A mixture-of-experts block of 1 to 8 rows in one launch (sm_90): one block per processor, all of
-// them there at once (Stream::gang), so that they can wait for each other. Three phases:
+// them there at once (Gang), so that they can wait for each other. Three phases:
 //
 //   enter   norm, computed by every block for itself; router logits, the shared expert's scale and
 //           hidden values. Then every block chooses the experts from all logits
@@ -452,7 +452,7 @@ void launch_fused(Stream& stream, bool fp8, int blocks, const FusedArgs& args) {
   const auto bytes = static_cast<std::size_t>(args.layout.bytes);
   // A cooperative launch would make sure that all blocks are there, too, but would not start before
   // the kernel in front has ended.
-  const auto gang = stream.gang();
+  const Gang gang(&stream);
   launch(stream, {dim3(static_cast<unsigned>(blocks)), dim3(kFusedThreads), bytes}, kernel, args);
 }
 

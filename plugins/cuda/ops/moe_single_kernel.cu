@@ -293,7 +293,7 @@ void launch_single(Stream& stream, bool fp8, int blocks, const SingleArgs& args)
                                     cudaFuncAttributePreferredSharedMemoryCarveout,
                                     static_cast<int>(percent)),
                "experts of one row: shared memory");
-  const auto gang = stream.gang();
+  const Gang gang(&stream);
   launch(stream, {dim3(static_cast<unsigned>(blocks)), dim3(Single::kThreads), bytes}, kernel,
          args);
 }

@@ -7,6 +7,7 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/attention_hopper.cu
   ops/attention_split.cu
   ops/attention_tiles.cu
+  ops/call.cpp
   ops/causal_conv.cu
   ops/checksum.cu
   ops/convert.cu
