@@ -12,6 +12,10 @@ if(FRT_SANITIZE STREQUAL "address")
   target_compile_options(frt_sanitize INTERFACE
     -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(frt_sanitize INTERFACE -fsanitize=address,undefined)
+  # In every program: what the run-time library assumes unless ASAN_OPTIONS says otherwise.
+  add_library(frt_sanitizer_options OBJECT ${CMAKE_CURRENT_LIST_DIR}/sanitizer_options.c)
+  target_sources(frt_sanitize INTERFACE
+    $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:$<TARGET_OBJECTS:frt_sanitizer_options>>)
 elseif(FRT_SANITIZE STREQUAL "thread")
   target_compile_options(frt_sanitize INTERFACE -fsanitize=thread -fno-omit-frame-pointer)
   target_link_options(frt_sanitize INTERFACE -fsanitize=thread)

@@ -300,32 +300,5 @@ class MakeCheckpoint(HostTest):
         self.assertIn("--force", self.make().stderr)
 
 
-class Leaks(HostTest):
-    """One run of each command that loads plugins, with the leak checker of sanitizer builds."""
-
-    def clean(self, *arguments, status=OK, stdin=None):
-        for _ in range(3):  # the checker's own crash is no verdict: support.clean_environment
-            result = self.frt(*arguments, stdin=stdin, leaks=True)
-            if "LeakSanitizer has encountered a fatal error" not in result.stderr:
-                break
-        self.assertEqual(result.returncode, status, result.stderr)
-
-    def test_no_command_leaks(self):
-        demo = self.demo()
-        self.clean("-q", "run", demo, "--prompt", "Hello", "-n", 4)
-        self.clean("-q", "chat", demo, stdin="Hello\n/quit\n")
-        self.clean("-q", "bench", demo, "-p", 8, "-n", 2, "-r", 1)
-        self.clean("-q", "verify", self.model_manifest(FIXTURES / "qwen36" / "dense"), "--goldens",
-                   FIXTURES / "qwen36" / "dense")
-        self.clean("-q", "config", "check", demo)
-        self.clean("plugins", "ls")
-        self.clean("devices")
-        self.clean("doctor")
-
-    def test_no_failed_start_leaks(self):
-        broken = self.model_manifest(self.folder / "missing")
-        self.clean("-q", "run", broken, "--prompt", "x", status=FAILED)
-
-
 if __name__ == "__main__":
     unittest.main(verbosity=2)
