@@ -28,6 +28,9 @@ if(NOT FRT_CUDA STREQUAL "OFF")
     enable_language(CUDA)
     find_package(CUDAToolkit 13.0 REQUIRED)
     set(FRT_CUDA_FOUND ON)
+    if(FRT_CUDA_FAST_COMPILE)
+      set(CMAKE_CUDA_FLAGS_RELEASE "-O0 -DNDEBUG")  # the host's half of device files
+    endif()
   elseif(FRT_CUDA STREQUAL "ON")
     message(FATAL_ERROR "FRT_CUDA is ON and there is no nvcc: run tools/setup-cuda, put a CUDA 13 "
                         "toolkit on the PATH, or set CMAKE_CUDA_COMPILER")
