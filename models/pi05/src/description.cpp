@@ -29,15 +29,8 @@ void Model::describe_ports() {
   const auto add = [&](const char* name, const char* doc, const Buffer& buffer, bool input,
                        frt_dtype dtype, std::initializer_list<std::int64_t> shape) {
     if (!buffer) return;
-    frt_port port{};
-    port.name = name;
-    port.doc = doc;
-    port.buffer = buffer;
-    port.direction = input ? FRT_PORT_INPUT : FRT_PORT_OUTPUT;
-    port.dtype = dtype;
-    port.rank = static_cast<std::uint32_t>(shape.size());
-    std::copy(shape.begin(), shape.end(), port.shape);
-    port_table_.push_back(port);
+    const uint32_t direction = input ? FRT_PORT_INPUT : FRT_PORT_OUTPUT;
+    port_table_.push_back(make_port(name, doc, buffer, direction, dtype, shape));
   };
   const std::int64_t side = d.image;
   add("images", "camera images at the network's size", ports.images, true, setup.image_dtype,

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <frt/error.hpp>
+#include <frt/model.hpp>
 
 #include "checkpoint_source.hpp"
 #include "synthetic_source.hpp"
@@ -255,15 +256,8 @@ void Model::describe() {
   const std::int64_t batch = parts.options.max_batch;
   const auto add = [&](const char* name, const char* doc, const Buffer& buffer, bool input,
                        frt_dtype dtype, std::initializer_list<std::int64_t> shape) {
-    frt_port port{};
-    port.name = name;
-    port.doc = doc;
-    port.buffer = buffer;
-    port.direction = input ? FRT_PORT_INPUT : FRT_PORT_OUTPUT;
-    port.dtype = dtype;
-    port.rank = static_cast<std::uint32_t>(shape.size());
-    std::copy(shape.begin(), shape.end(), port.shape);
-    port_table_.push_back(port);
+    const uint32_t direction = input ? FRT_PORT_INPUT : FRT_PORT_OUTPUT;
+    port_table_.push_back(make_port(name, doc, buffer, direction, dtype, shape));
   };
   add("tokens", "token ids to feed; -1 in decode: the slot's pending token", ports.tokens, true,
       FRT_DTYPE_I32, {std::max(parts.options.prefill_chunk, batch)});

@@ -29,10 +29,13 @@
 #include <frt/capsule.h>
 #include <frt/model.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <frt/error.hpp>
 #include <frt/plugin.hpp>
+#include <initializer_list>
 #include <memory>
+#include <string>
 #include <string_view>
 
 namespace frt {
@@ -44,6 +47,25 @@ frt_status give(const Info& known, Info* out) noexcept {
   if (out->struct_size < sizeof(known)) return FRT_ERR_ABI;
   *out = known;
   return FRT_OK;
+}
+
+// An entry of a model's port table: a row-major tensor that the host writes before a replay
+// (FRT_PORT_INPUT) or reads behind one (FRT_PORT_OUTPUT). At most FRT_PORT_MAX_RANK sizes.  [setup]
+inline frt_port make_port(const char* name, const char* doc, frt_buffer buffer, uint32_t direction,
+                          frt_dtype dtype, std::initializer_list<int64_t> shape) {
+  if (shape.size() > FRT_PORT_MAX_RANK) {
+    throw Error(FRT_ERR_INVALID_ARGUMENT, std::string("port ") + name + " has more than " +
+                                              std::to_string(FRT_PORT_MAX_RANK) + " dimensions");
+  }
+  frt_port port{};
+  port.name = name;
+  port.doc = doc;
+  port.buffer = buffer;
+  port.direction = direction;
+  port.dtype = dtype;
+  port.rank = static_cast<uint32_t>(shape.size());
+  std::copy(shape.begin(), shape.end(), port.shape);
+  return port;
 }
 
 namespace detail {

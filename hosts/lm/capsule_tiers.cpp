@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// Life of a capsule that nobody gave a name:
+//
+//   keep() -> device --(device budget)--> host --(host budget)--> disk --(disk budget)--> gone
+//                 ^                          |  ^                   |
+//                 `------- restore() --------'  `----- fetch() -----'
+//
+// A move copies first and gives up the upper place when the lower one is ready, so there is no
+// moment at which a capsule is nowhere. One that is in several tiers needs no move: the upper place
+// is simply given up.
+#include <algorithm>
+#include <exception>
+#include <memory>
+#include <utility>
+
+#include "lm/capsule_registry.hpp"
+
+namespace frt::host {
+
+void CapsuleRegistry::refresh_view(Entry& entry) {
+  entry.view.device_bytes = entry.device ? entry.device.info().held_bytes : 0;
+  entry.view.host_bytes = entry.host ? entry.host.info().held_bytes : 0;
+}
+
+uint64_t CapsuleRegistry::used_bytes(Tier tier) const {
+  uint64_t bytes = 0;
+  for (const auto& [name, entry] : entries_) {
+    const bool leaves_device = entry.device && entry.arriving;
+    const bool leaves_host = entry.host && entry.busy;
+    if (tier == Tier::kDevice && !leaves_device) bytes += entry.view.device_bytes;
+    if (tier == Tier::kHost && !leaves_host) bytes += entry.view.host_bytes;
+    if (tier == Tier::kDisk && entry.view.kind != capsule_kind_name(CapsuleKind::kNamed)) {
+      bytes += entry.view.file_bytes;
+    }
+  }
+  return bytes;
+}
+
+CapsuleRegistry::Entry* CapsuleRegistry::oldest(Tier tier) {
+  Entry* found = nullptr;
+  for (auto& [name, entry] : entries_) {
+    const bool there = tier == Tier::kDevice ? bool(entry.device)
+                       : tier == Tier::kHost ? bool(entry.host)
+                                             : entry.file;
+    if (!there || entry.view.pinned || entry.arriving || entry.busy) continue;
+    if (tier == Tier::kDisk && entry.view.kind == capsule_kind_name(CapsuleKind::kNamed)) continue;
+    if (!found || entry.used < found->used) found = &entry;
+  }
+  return found;
+}
+
+// Gives the place on the device up, now or when a copy is done; false: it went at once.
+bool CapsuleRegistry::leave_device(Entry& entry) {
+  if (!entry.host && !entry.file && entry.device.bytes() <= options_.host_bytes) {
+    try {
+      entry.arriving = entry.device.copy(FRT_SPACE_HOST_PINNED, copies_);
+      return true;
+    } catch (const Error& error) {
+      if (error.status() != FRT_ERR_OUT_OF_MEMORY) throw;
+      notices_.push_back("capsule '" + entry.view.name + "' is given up: " + error.what());
+    }
+  }
+  entry.device.reset();
+  refresh_view(entry);
+  if (!entry.host && !entry.file) forget(entry.view.name);
+  return false;
+}
+
+void CapsuleRegistry::finish_copies() {
+  for (auto& [name, entry] : entries_) {
+    if (!entry.arriving || entry.busy || !entry.arriving.query()) continue;
+    entry.host = std::move(entry.arriving);
+    entry.device.reset();
+    refresh_view(entry);
+  }
+}
+
+void CapsuleRegistry::start_save(Entry& entry) {
+  const std::string name = entry.view.name;
+  const auto row = std::make_shared<IndexRow>();
+  entry.busy = worker_.post(
+      [this, row, capsule = &entry.host, content = entry.content] {
+        capsule->save(options_.folder, content->name, content_to_text(*content));
+        *row = index_->refresh(content->name);
+      },
+      [this, name, row](std::exception_ptr failure) {
+        Entry& saved = at(name);
+        saved.busy.reset();
+        if (failure) {
+          disk_failed_ = true;
+          notice("capsules are no more moved to the disk", std::move(failure));
+          return;
+        }
+        saved.file = true;
+        saved.view.file_bytes = row->file_bytes;
+        saved.host.reset();
+        refresh_view(saved);
+      });
+}
+
+void CapsuleRegistry::trim_disk() {
+  while (used_bytes(Tier::kDisk) > options_.disk_bytes) {
+    Entry* entry = oldest(Tier::kDisk);
+    if (!entry) return;
+    const std::string name = entry->view.name;
+    worker_.post([this, name] { index_->remove(name); },
+                 [this, name](std::exception_ptr failure) {
+                   if (failure) notice("capsule '" + name + "' stays", std::move(failure));
+                 });
+    entry->file = false;
+    entry->view.file_bytes = 0;
+    if (!entry->device && !entry->host) forget(name);
+  }
+}
+
+void CapsuleRegistry::tend() {
+  finish_copies();
+  worker_.drain();
+  while (used_bytes(Tier::kDevice) > options_.device_bytes) {
+    Entry* entry = oldest(Tier::kDevice);
+    if (!entry) break;
+    leave_device(*entry);
+  }
+  while (used_bytes(Tier::kHost) > options_.host_bytes) {
+    Entry* entry = oldest(Tier::kHost);
+    if (!entry) break;
+    if (!entry->file && index_ && !disk_failed_ && entry->view.file_bytes <= options_.disk_bytes &&
+        entry->host.bytes() <= options_.disk_bytes) {
+      if (!entry->host.query()) break;  // its copy is under way; next time
+      start_save(*entry);
+      continue;
+    }
+    entry->host.reset();
+    refresh_view(*entry);
+    if (!entry->device && !entry->file) forget(entry->view.name);
+  }
+  trim_disk();
+}
+
+bool CapsuleRegistry::make_room() {
+  Entry* entry = oldest(Tier::kDevice);
+  if (!entry) return false;
+  if (leave_device(*entry)) {
+    entry->arriving.wait();
+    finish_copies();
+  }
+  return true;
+}
+
+void CapsuleRegistry::settle() {
+  for (;;) {
+    for (auto& [name, entry] : entries_) {
+      if (entry.arriving && !entry.busy) entry.arriving.wait();
+    }
+    worker_.wait_all();
+    tend();
+    const bool moving = std::any_of(entries_.begin(), entries_.end(), [](const auto& item) {
+      return item.second.arriving || item.second.busy;
+    });
+    if (!moving && worker_.idle()) return;
+  }
+}
+
+}  // namespace frt::host
