@@ -35,48 +35,38 @@ frt_log_level log_level(const std::string& name) {
 
 }  // namespace
 
-App::App(std::string program) : parser_("Runs models from a manifest.", std::move(program)) {
-  parser_.require_subcommand(1);
-  parser_.fallthrough();
-  parser_.set_help_all_flag("--help-all", "Explain every command");
-  parser_.footer(kFooter);
-  parser_.add_option("--color", options_.color, "Colours and bars")
-      ->check(CLI::IsMember({"auto", "on", "off"}))
-      ->envname("FRT_COLOR")
-      ->capture_default_str();
-  parser_.add_option("--log-format", options_.log_format, "Log lines on stderr")
-      ->check(CLI::IsMember({"text", "jsonl"}))
-      ->envname("FRT_LOG_FORMAT")
-      ->capture_default_str();
-  parser_.add_option("--log-level", options_.log_level, "The least that is logged")
-      ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
-      ->envname("FRT_LOG_LEVEL")
-      ->capture_default_str();
-  parser_.add_option("--plugin-dir", options_.plugin_folders, "Look for plugins here first")
-      ->type_name("DIR")
-      ->check(CLI::ExistingDirectory)
-      ->allow_extra_args(false);
-  parser_.add_option("--set", options_.sets, "Override a value: model.qwen.options.slots=2")
-      ->type_name("PATH=VALUE")
-      ->allow_extra_args(false);
-  parser_.add_option("--lock", options_.lock, "Refuse plugins that differ from this frt.lock")
-      ->type_name("FILE")
-      ->envname("FRT_LOCK");
-  parser_.add_flag("-q,--quiet", options_.quiet, "Only results, warnings and errors")
-      ->envname("FRT_QUIET");
+App::App(std::string program) : command_line_("Runs models from a manifest.", std::move(program)) {
+  Command command = command_line_.program();
+  command.require_subcommand();
+  command.footer(kFooter);
+  command.add_option("--color", options_.color, "Colours and bars")
+      .one_of({"auto", "on", "off"})
+      .envname("FRT_COLOR")
+      .capture_default_str();
+  command.add_option("--log-format", options_.log_format, "Log lines on stderr")
+      .one_of({"text", "jsonl"})
+      .envname("FRT_LOG_FORMAT")
+      .capture_default_str();
+  command.add_option("--log-level", options_.log_level, "The least that is logged")
+      .one_of({"debug", "info", "warning", "error"})
+      .envname("FRT_LOG_LEVEL")
+      .capture_default_str();
+  command.add_option("--plugin-dir", options_.plugin_folders, "Look for plugins here first")
+      .type_name("DIR")
+      .existing_folder()
+      .one_each();
+  command.add_option("--set", options_.sets, "Override a value: model.qwen.options.slots=2")
+      .type_name("PATH=VALUE")
+      .one_each();
+  command.add_option("--lock", options_.lock, "Refuse plugins that differ from this frt.lock")
+      .type_name("FILE")
+      .envname("FRT_LOCK");
+  command.add_flag("-q,--quiet", options_.quiet, "Only results, warnings and errors")
+      .envname("FRT_QUIET");
 }
 
-void App::add_command(CLI::App* command, std::function<ExitCode()> body) {
-  // The library reads "-1" into an unsigned value as the largest one there is.
-  const CLI::Validator not_negative(
-      [](std::string& text) {
-        return text.starts_with('-') ? text + " is below 0" : std::string();
-      },
-      "");
-  for (CLI::Option* option : command->get_options({})) {
-    if (option->get_type_name().starts_with("UINT")) option->check(not_negative);
-  }
-  command->callback([this, body = std::move(body)] { chosen_ = body; });
+void App::add_command(Command command, std::function<ExitCode()> body) {
+  command.callback([this, body = std::move(body)] { chosen_ = body; });
 }
 
 int App::run(int argc, char** argv) {
@@ -86,12 +76,7 @@ int App::run(int argc, char** argv) {
     return static_cast<int>(code);
   };
   try {
-    try {
-      parser_.parse(argc, argv);
-    } catch (const CLI::ParseError& error) {
-      // Help and version are "errors" with status 0 that print to stdout.
-      return parser_.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kUsage);
-    }
+    if (const auto status = command_line_.parse(argc, argv)) return static_cast<int>(*status);
     return static_cast<int>(chosen_());
   } catch (const core::DiagnosticError& error) {
     // A manifest that is right but names a plugin that cannot be had is the plugin's fault.

@@ -4,7 +4,6 @@
 // Results go to stdout; everything about the run (log, bars, summaries, errors) to stderr.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <frt/core/log.hpp>
 #include <frt/core/manifest.hpp>
 #include <frt/core/registry.hpp>
@@ -15,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/command_line.hpp"
 #include "cli/exit_code.hpp"
 
 namespace frt::host {
@@ -37,11 +37,11 @@ class App {
   // Parses the command line and runs the command. Never throws; prints errors.
   int run(int argc, char** argv);
 
-  CLI::App& parser() noexcept { return parser_; }
+  Command program() noexcept { return command_line_.program(); }
   const GlobalOptions& options() const noexcept { return options_; }
 
   // What a command's callback does is returned as exit status.
-  void add_command(CLI::App* command, std::function<ExitCode()> body);
+  void add_command(Command command, std::function<ExitCode()> body);
 
   // Made when first asked for, with the global options.
   core::Log& log();
@@ -58,7 +58,7 @@ class App {
   bool draws_progress() const;
 
  private:
-  CLI::App parser_;
+  CommandLine command_line_;
   GlobalOptions options_;
   std::unique_ptr<core::Log> log_;
   std::unique_ptr<core::Registry> registry_;
@@ -69,10 +69,10 @@ class App {
 // Each command adds itself; one file per command.
 void add_bench_command(App& app);
 // `bench capsule`; returns what it does.
-std::function<ExitCode()> add_bench_capsule(App& app, CLI::App& command);
+std::function<ExitCode()> add_bench_capsule(App& app, Command command);
 void add_calibrate_command(App& app);
 void add_capsule_command(App& app);
-void add_capsule_check(App& app, CLI::App& capsule);  // `capsule check`
+void add_capsule_check(App& app, Command capsule);  // `capsule check`
 void add_chat_command(App& app);
 void add_completion_command(App& app);
 void add_config_command(App& app);

@@ -9,6 +9,6 @@
 namespace frt::host {
 
 // Adds its options to `command`; returns what it does.
-std::function<ExitCode()> add_bench_policy(App& app, CLI::App& command);
+std::function<ExitCode()> add_bench_policy(App& app, Command command);
 
 }  // namespace frt::host

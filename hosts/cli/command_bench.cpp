@@ -367,38 +367,38 @@ ExitCode bench(App& app, const BenchOptions& options) {
 
 void add_bench_command(App& app) {
   auto options = std::make_shared<BenchOptions>();
-  CLI::App* command = app.parser().add_subcommand("bench", "Measure reading and writing speed");
+  Command command = app.program().add_subcommand("bench", "Measure reading and writing speed");
   // Not required by the parser: `bench capsule` has its own.
-  command->add_option("manifest", options->manifest, "The manifest (TOML)");
-  command->add_option("--model", options->model, "Which model of the manifest")->type_name("NAME");
+  command.add_option("manifest", options->manifest, "The manifest (TOML)");
+  command.add_option("--model", options->model, "Which model of the manifest").type_name("NAME");
   const auto list = [&](const char* flags, std::string& target, const char* doc) {
-    command->add_option(flags, target, doc)->type_name("LIST")->capture_default_str();
+    command.add_option(flags, target, doc).type_name("LIST").capture_default_str();
   };
   list("-p,--prefill", options->prefill, "Tokens to read: 512, 128-1024*2; 0: none");
   list("-n,--decode", options->decode, "Steps to write; 0: none");
   list("-d,--depth", options->depth, "Tokens in the context before");
   list("-b,--batch", options->batch, "Sequences written at once");
-  command->add_option("-r,--repetitions", options->repetitions, "Measured repetitions")
-      ->check(CLI::Range(1u, 100000u))
-      ->capture_default_str();
-  command->add_option("--warmup", options->warmup, "Repetitions before")->capture_default_str();
-  command->add_option("-o,--output", options->output, "Format on stdout")
-      ->check(CLI::IsMember({"md", "json", "jsonl", "csv"}))
-      ->capture_default_str();
-  command->add_option("--compare", options->compare, "Fail if slower than this earlier JSON output")
-      ->type_name("FILE")
-      ->check(CLI::ExistingFile);
-  command->add_flag("--profile", options->profile,
-                    "What each operator takes, run one by one (steps: -r, at least 10)");
-  command->add_option("--tolerance", options->tolerance, "With --compare: percent allowed")
-      ->capture_default_str();
-  CLI::App* capsule = command->add_subcommand("capsule", "Measure what capsules cost and save");
-  const std::function<ExitCode()> capsules = add_bench_capsule(app, *capsule);
-  CLI::App* policy = command->add_subcommand("policy", "Measure the inferences of a policy");
-  const std::function<ExitCode()> policies = add_bench_policy(app, *policy);
+  command.add_option("-r,--repetitions", options->repetitions, "Measured repetitions")
+      .range(1u, 100000u)
+      .capture_default_str();
+  command.add_option("--warmup", options->warmup, "Repetitions before").capture_default_str();
+  command.add_option("-o,--output", options->output, "Format on stdout")
+      .one_of({"md", "json", "jsonl", "csv"})
+      .capture_default_str();
+  command.add_option("--compare", options->compare, "Fail if slower than this earlier JSON output")
+      .type_name("FILE")
+      .existing_file();
+  command.add_flag("--profile", options->profile,
+                   "What each operator takes, run one by one (steps: -r, at least 10)");
+  command.add_option("--tolerance", options->tolerance, "With --compare: percent allowed")
+      .capture_default_str();
+  Command capsule = command.add_subcommand("capsule", "Measure what capsules cost and save");
+  const std::function<ExitCode()> capsules = add_bench_capsule(app, capsule);
+  Command policy = command.add_subcommand("policy", "Measure the inferences of a policy");
+  const std::function<ExitCode()> policies = add_bench_policy(app, policy);
   app.add_command(command, [&app, options, capsule, capsules, policy, policies] {
-    if (capsule->parsed()) return capsules();
-    if (policy->parsed()) return policies();
+    if (capsule.parsed()) return capsules();
+    if (policy.parsed()) return policies();
     if (options->manifest.empty()) {
       throw ExitError(ExitCode::kUsage, FRT_ERR_INVALID_ARGUMENT, "manifest is required");
     }

@@ -163,31 +163,31 @@ ExitCode bench_capsule(App& app, BenchCapsuleOptions options) {
 
 }  // namespace
 
-std::function<ExitCode()> add_bench_capsule(App& app, CLI::App& command) {
+std::function<ExitCode()> add_bench_capsule(App& app, Command command) {
   auto options = std::make_shared<BenchCapsuleOptions>();
-  command.add_option("manifest", options->manifest, "The manifest (TOML)")->required();
-  command.add_option("--model", options->model, "Which model of the manifest")->type_name("NAME");
+  command.add_option("manifest", options->manifest, "The manifest (TOML)").required();
+  command.add_option("--model", options->model, "Which model of the manifest").type_name("NAME");
   command.add_option("--lengths", options->lengths, "Tokens of the prefixes; 0: none")
-      ->type_name("LIST")
-      ->capture_default_str();
+      .type_name("LIST")
+      .capture_default_str();
   command.add_option("--sweep", options->sweep, "Also the first token behind these: 1k-64k*2")
-      ->type_name("LIST");
+      .type_name("LIST");
   command.add_option("--suffix", options->bench.suffix, "New tokens behind a prefix")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
+      .range(1, 1 << 20)
+      .capture_default_str();
   command.add_option("-r,--repetitions", options->bench.repetitions, "Measured repetitions")
-      ->check(CLI::Range(1u, 100000u))
-      ->capture_default_str();
+      .range(1u, 100000u)
+      .capture_default_str();
   command.add_option("--index", options->bench.index, "Capsules of the index; 0: not measured")
-      ->capture_default_str();
+      .capture_default_str();
   command.add_option("--folder", options->folder, "Where files are tried; absent: in $TMPDIR")
-      ->type_name("DIR")
-      ->check(CLI::ExistingDirectory);
+      .type_name("DIR")
+      .existing_folder();
   command.add_flag("--no-files", options->no_files, "Memory only");
-  command.add_option("--plot", options->plot, "Write the sweep as SVG")->type_name("FILE");
+  command.add_option("--plot", options->plot, "Write the sweep as SVG").type_name("FILE");
   command.add_option("-o,--output", options->output, "Format on stdout")
-      ->check(CLI::IsMember({"md", "json"}))
-      ->capture_default_str();
+      .one_of({"md", "json"})
+      .capture_default_str();
   return [&app, options] { return bench_capsule(app, *options); };
 }
 

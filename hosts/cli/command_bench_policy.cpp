@@ -250,29 +250,29 @@ ExitCode bench_policy(App& app, const BenchPolicyOptions& options) {
 
 }  // namespace
 
-std::function<ExitCode()> add_bench_policy(App& app, CLI::App& command) {
+std::function<ExitCode()> add_bench_policy(App& app, Command command) {
   auto options = std::make_shared<BenchPolicyOptions>();
-  command.add_option("manifest", options->manifest, "The manifest (TOML)")->required();
-  command.add_option("--model", options->model, "Which model of the manifest")->type_name("NAME");
+  command.add_option("manifest", options->manifest, "The manifest (TOML)").required();
+  command.add_option("--model", options->model, "Which model of the manifest").type_name("NAME");
   command.add_option("--views", options->views, "Camera images that are there; 0: all")
-      ->capture_default_str();
+      .capture_default_str();
   command.add_option("--prompt", options->prompt, "Prompt tokens")
-      ->check(CLI::Range(1u, 100000u))
-      ->capture_default_str();
+      .range(1u, 100000u)
+      .capture_default_str();
   command.add_option("--steps", options->steps, "Denoising steps; 0: the model's default")
-      ->capture_default_str();
+      .capture_default_str();
   command.add_option("--samples", options->samples, "Chunks of one observation")
-      ->check(CLI::Range(1u, 1000u))
-      ->capture_default_str();
+      .range(1u, 1000u)
+      .capture_default_str();
   command.add_option("--ways", options->ways, "Branches of guidance; 0: all, 1: none")
-      ->capture_default_str();
+      .capture_default_str();
   command.add_option("-r,--repetitions", options->repetitions, "Measured inferences of each kind")
-      ->check(CLI::Range(1u, 1000000u))
-      ->capture_default_str();
-  command.add_option("--warmup", options->warmup, "Inferences before")->capture_default_str();
+      .range(1u, 1000000u)
+      .capture_default_str();
+  command.add_option("--warmup", options->warmup, "Inferences before").capture_default_str();
   command.add_option("-o,--output", options->output, "Format on stdout")
-      ->check(CLI::IsMember({"md", "json"}))
-      ->capture_default_str();
+      .one_of({"md", "json"})
+      .capture_default_str();
   command.footer(
       "Example:\n"
       "  frt-host bench policy hosts/manifests/bench-pi05.toml --views 2 --prompt 30");

@@ -221,31 +221,31 @@ ExitCode calibrate(App& app, const CalibrateOptions& options) {
 
 void add_calibrate_command(App& app) {
   auto options = std::make_shared<CalibrateOptions>();
-  CLI::App* command = app.parser().add_subcommand(
+  Command command = app.program().add_subcommand(
       "calibrate", "Measure a policy over frames: the static scales it needs to run in FP8");
-  command->footer(
+  command.footer(
       "The file is bound to the checkpoint's weights. Then, in [model.NAME.options]:\n"
       "  precision = \"fp8\"\n"
       "  calibration = \"FILE\"");
-  command->add_option("manifest", options->manifest, "The manifest (TOML)")->required();
+  command.add_option("manifest", options->manifest, "The manifest (TOML)").required();
   command
-      ->add_option("--frames", options->frames,
-                   "Episodes that `rollout --record` wrote, or .npz of the arrays that the model "
-                   "reads")
-      ->type_name("FILE...");
-  command->add_option("--synthetic", options->synthetic, "Random frames instead, so many")
-      ->type_name("N");
-  command->add_option("--limit", options->limit, "At most so many frames; 0: all")->type_name("N");
-  command->add_option("--out", options->out, "Where to write it; stdout otherwise")
-      ->type_name("FILE");
+      .add_option("--frames", options->frames,
+                  "Episodes that `rollout --record` wrote, or .npz of the arrays that the model "
+                  "reads")
+      .type_name("FILE...");
+  command.add_option("--synthetic", options->synthetic, "Random frames instead, so many")
+      .type_name("N");
+  command.add_option("--limit", options->limit, "At most so many frames; 0: all").type_name("N");
+  command.add_option("--out", options->out, "Where to write it; stdout otherwise")
+      .type_name("FILE");
   command
-      ->add_option("--margin", options->margin,
-                   "The largest value that was seen times this is the largest that is represented")
-      ->capture_default_str();
-  command->add_option("--seed", options->seed, "Of noise and synthetic frames")
-      ->capture_default_str();
-  command->add_option("--model", options->model, "Which model of the manifest")->type_name("NAME");
-  command->add_flag("--json", options->json, "One JSON object instead of the summary");
+      .add_option("--margin", options->margin,
+                  "The largest value that was seen times this is the largest that is represented")
+      .capture_default_str();
+  command.add_option("--seed", options->seed, "Of noise and synthetic frames")
+      .capture_default_str();
+  command.add_option("--model", options->model, "Which model of the manifest").type_name("NAME");
+  command.add_flag("--json", options->json, "One JSON object instead of the summary");
   app.add_command(command, [&app, options] { return calibrate(app, *options); });
 }
 

@@ -186,53 +186,52 @@ ExitCode pin(App& app, const CapsuleCommandOptions& options, bool pinned) {
 }  // namespace
 
 void add_capsule_command(App& app) {
-  CLI::App* capsule = app.parser().add_subcommand("capsule", "Saved states: list, check, move");
-  capsule->require_subcommand(1);
+  Command capsule = app.program().add_subcommand("capsule", "Saved states: list, check, move");
+  capsule.require_subcommand();
   const auto add = [&](const char* name, const char* doc) {
     auto options = std::make_shared<CapsuleCommandOptions>();
-    CLI::App* command = capsule->add_subcommand(name, doc);
-    command->add_option("where", options->where, "A manifest with capsule_dir, or the folder")
-        ->required();
-    command->add_option("--model", options->model, "Which model of the manifest")
-        ->type_name("NAME");
+    Command command = capsule.add_subcommand(name, doc);
+    command.add_option("where", options->where, "A manifest with capsule_dir, or the folder")
+        .required();
+    command.add_option("--model", options->model, "Which model of the manifest").type_name("NAME");
     return std::pair(command, options);
   };
   {
-    const auto [command, options] = add("ls", "List them");
-    command->add_flag("--json", options->json, "As JSON");
+    auto [command, options] = add("ls", "List them");
+    command.add_flag("--json", options->json, "As JSON");
     app.add_command(command, [&app, options = options] { return list(app, *options); });
   }
   {
-    const auto [command, options] = add("show", "What one holds, and what it fits");
-    command->add_option("name", options->name, "Which")->required();
-    command->add_flag("--json", options->json, "As JSON, token ids included");
+    auto [command, options] = add("show", "What one holds, and what it fits");
+    command.add_option("name", options->name, "Which").required();
+    command.add_flag("--json", options->json, "As JSON, token ids included");
     app.add_command(command, [&app, options = options] { return show(app, *options); });
   }
   {
-    const auto [command, options] = add("verify", "Check every byte; without names: of all");
-    command->add_option("names", options->names, "Which");
-    command->add_flag("--json", options->json, "As JSON");
+    auto [command, options] = add("verify", "Check every byte; without names: of all");
+    command.add_option("names", options->names, "Which");
+    command.add_flag("--json", options->json, "As JSON");
     app.add_command(command, [&app, options = options] { return verify(app, *options); });
   }
   {
-    const auto [command, options] = add("rm", "Remove");
-    command->add_option("names", options->names, "Which")->required();
+    auto [command, options] = add("rm", "Remove");
+    command.add_option("names", options->names, "Which").required();
     app.add_command(command, [&app, options = options] { return remove(app, *options); });
   }
   {
-    const auto [command, options] = add("pin", "Never give up by itself");
-    command->add_option("names", options->names, "Which")->required();
+    auto [command, options] = add("pin", "Never give up by itself");
+    command.add_option("names", options->names, "Which").required();
     app.add_command(command, [&app, options = options] { return pin(app, *options, true); });
   }
   {
-    const auto [command, options] = add("unpin", "Take a pin away");
-    command->add_option("names", options->names, "Which")->required();
+    auto [command, options] = add("unpin", "Take a pin away");
+    command.add_option("names", options->names, "Which").required();
     app.add_command(command, [&app, options = options] { return pin(app, *options, false); });
   }
   {
-    const auto [command, options] = add("export", "Copy one to a file elsewhere");
-    command->add_option("name", options->name, "Which")->required();
-    command->add_option("file", options->file, "The new file")->required();
+    auto [command, options] = add("export", "Copy one to a file elsewhere");
+    command.add_option("name", options->name, "Which").required();
+    command.add_option("file", options->file, "The new file").required();
     app.add_command(command, [&app, options = options] {
       export_capsule(*core::capsules_table(), folder_of(app, *options), options->name,
                      options->file);
@@ -240,9 +239,9 @@ void add_capsule_command(App& app) {
     });
   }
   {
-    const auto [command, options] = add("import", "Check a file and take it in");
-    command->add_option("file", options->file, "What export wrote")->required();
-    command->add_option("name", options->name, "Its name from now on; absent: the file's");
+    auto [command, options] = add("import", "Check a file and take it in");
+    command.add_option("file", options->file, "What export wrote").required();
+    command.add_option("name", options->name, "Its name from now on; absent: the file's");
     app.add_command(command, [&app, options = options] {
       const std::string name = import_capsule(*core::capsules_table(), folder_of(app, *options),
                                               options->file, options->name);
@@ -250,7 +249,7 @@ void add_capsule_command(App& app) {
       return ExitCode::kOk;
     });
   }
-  add_capsule_check(app, *capsule);
+  add_capsule_check(app, capsule);
 }
 
 }  // namespace frt::host

@@ -94,25 +94,24 @@ ExitCode check(App& app, CheckCommandOptions options) {
 
 }  // namespace
 
-void add_capsule_check(App& app, CLI::App& capsule) {
+void add_capsule_check(App& app, Command capsule) {
   auto options = std::make_shared<CheckCommandOptions>();
-  CLI::App* command =
+  Command command =
       capsule.add_subcommand("check", "Restore and fork at random and compare every bit");
-  command->add_option("manifest", options->manifest, "The manifest (TOML)")->required();
-  command->add_option("--model", options->model, "Which model of the manifest")->type_name("NAME");
-  command->add_option("--cases", options->check.cases, "How many")->capture_default_str();
-  command->add_option("--seed", options->check.seed, "Of the cases")->capture_default_str();
-  command->add_option("--first", options->check.first, "Begin with this case")
-      ->capture_default_str();
+  command.add_option("manifest", options->manifest, "The manifest (TOML)").required();
+  command.add_option("--model", options->model, "Which model of the manifest").type_name("NAME");
+  command.add_option("--cases", options->check.cases, "How many").capture_default_str();
+  command.add_option("--seed", options->check.seed, "Of the cases").capture_default_str();
+  command.add_option("--first", options->check.first, "Begin with this case").capture_default_str();
   command
-      ->add_option("--tokens", options->check.most_tokens,
-                   "The longest prompt; 0: three chunks and a half")
-      ->capture_default_str();
-  command->add_option("--folder", options->folder, "Where files are tried; absent: in $TMPDIR")
-      ->type_name("DIR")
-      ->check(CLI::ExistingDirectory);
-  command->add_flag("--no-files", options->no_files, "Memory only");
-  command->add_flag("--json", options->json, "As JSON");
+      .add_option("--tokens", options->check.most_tokens,
+                  "The longest prompt; 0: three chunks and a half")
+      .capture_default_str();
+  command.add_option("--folder", options->folder, "Where files are tried; absent: in $TMPDIR")
+      .type_name("DIR")
+      .existing_folder();
+  command.add_flag("--no-files", options->no_files, "Memory only");
+  command.add_flag("--json", options->json, "As JSON");
   app.add_command(command, [&app, options] { return check(app, *options); });
 }
 

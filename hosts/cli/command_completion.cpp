@@ -5,7 +5,6 @@
 
 #include <map>
 #include <memory>
-#include <set>
 
 #include "cli/app.hpp"
 
@@ -18,19 +17,12 @@ struct Words {
 };
 using Tree = std::map<std::string, Words>;
 
-void collect(const CLI::App& app, const std::string& path, Tree& tree) {
+void collect(const Command& command, const std::string& path, Tree& tree) {
   Words& words = tree[path];
-  std::set<std::string> seen;
-  for (const CLI::App* level = &app; level != nullptr; level = level->get_parent()) {
-    for (const CLI::Option* option : level->get_options()) {
-      for (const std::string& name : option->get_lnames()) {
-        if (seen.insert(name).second) words.options.push_back("--" + name);
-      }
-    }
-  }
-  for (const CLI::App* child : app.get_subcommands({})) {
-    words.commands.push_back(child->get_name());
-    collect(*child, path.empty() ? child->get_name() : path + " " + child->get_name(), tree);
+  words.options = command.long_options();
+  for (const Command& child : command.subcommands()) {
+    words.commands.push_back(child.name());
+    collect(child, path.empty() ? child.name() : path + " " + child.name(), tree);
   }
 }
 
@@ -105,13 +97,13 @@ std::string fish_script(const Tree& tree) {
 
 void add_completion_command(App& app) {
   auto shell = std::make_shared<std::string>();
-  CLI::App* command = app.parser().add_subcommand("completion", "Print a completion script");
-  command->add_option("shell", *shell, "bash, zsh or fish")
-      ->required()
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  Command command = app.program().add_subcommand("completion", "Print a completion script");
+  command.add_option("shell", *shell, "bash, zsh or fish")
+      .required()
+      .one_of({"bash", "zsh", "fish"});
   app.add_command(command, [&app, shell] {
     Tree tree;
-    collect(app.parser(), "", tree);
+    collect(app.program(), "", tree);
     fmt::print("{}", *shell == "bash"  ? bash_script(tree)
                      : *shell == "zsh" ? zsh_script(tree)
                                        : fish_script(tree));

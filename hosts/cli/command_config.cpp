@@ -37,10 +37,10 @@ checkpoint = "checkpoints/demo"   # relative to this file; or "synthetic:qwen3.6
 # capsule_device = "2G"           # bytes of device memory for capsules; also capsule_host, _disk
 )";
 
-void add_check(App& app, CLI::App& config) {
+void add_check(App& app, Command config) {
   auto path = std::make_shared<std::string>();
-  CLI::App* command = config.add_subcommand("check", "Check a manifest; all findings in one pass");
-  command->add_option("manifest", *path, "The manifest (TOML)")->required();
+  Command command = config.add_subcommand("check", "Check a manifest; all findings in one pass");
+  command.add_option("manifest", *path, "The manifest (TOML)").required();
   app.add_command(command, [&app, path] {
     const core::Manifest manifest = app.load_manifest(*path);
     fmt::print("{}: ok ({} devices, {} models, {} hosts, {} warnings)\n", *path,
@@ -50,13 +50,13 @@ void add_check(App& app, CLI::App& config) {
   });
 }
 
-void add_dump(App& app, CLI::App& config) {
+void add_dump(App& app, Command config) {
   auto path = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
-  CLI::App* command =
+  Command command =
       config.add_subcommand("dump", "Show the complete result, and where each value came from");
-  command->add_option("manifest", *path, "The manifest (TOML)")->required();
-  command->add_flag("--json", *json, "As JSON instead of TOML");
+  command.add_option("manifest", *path, "The manifest (TOML)").required();
+  command.add_flag("--json", *json, "As JSON instead of TOML");
   app.add_command(command, [&app, path, json] {
     const core::Manifest manifest = app.load_manifest(*path);
     fmt::print("{}\n", *json ? core::dump_json(manifest) : core::dump_toml(manifest));
@@ -64,16 +64,16 @@ void add_dump(App& app, CLI::App& config) {
   });
 }
 
-void add_default(App& app, CLI::App& config) {
-  CLI::App* command = config.add_subcommand("default", "Write a commented first manifest");
+void add_default(App& app, Command config) {
+  Command command = config.add_subcommand("default", "Write a commented first manifest");
   app.add_command(command, [] {
     fmt::print("{}", kDefaultManifest);
     return ExitCode::kOk;
   });
 }
 
-void add_schema(App& app, CLI::App& config) {
-  CLI::App* command =
+void add_schema(App& app, Command config) {
+  Command command =
       config.add_subcommand("schema", "Print a JSON Schema of manifests, for editors");
   app.add_command(command, [&app] {
     fmt::print("{}\n", core::manifest_json_schema(App::host_schemas(), app.registry().schemas()));
@@ -84,12 +84,12 @@ void add_schema(App& app, CLI::App& config) {
 }  // namespace
 
 void add_config_command(App& app) {
-  CLI::App* config = app.parser().add_subcommand("config", "Check, show and explain manifests");
-  config->require_subcommand(1);
-  add_check(app, *config);
-  add_dump(app, *config);
-  add_default(app, *config);
-  add_schema(app, *config);
+  Command config = app.program().add_subcommand("config", "Check, show and explain manifests");
+  config.require_subcommand();
+  add_check(app, config);
+  add_dump(app, config);
+  add_default(app, config);
+  add_schema(app, config);
 }
 
 }  // namespace frt::host

@@ -66,8 +66,8 @@ ExitCode devices(App& app, bool as_json) {
 
 void add_devices_command(App& app) {
   auto json = std::make_shared<bool>(false);
-  CLI::App* command = app.parser().add_subcommand("devices", "What can run models here");
-  command->add_flag("--json", *json, "One JSON object");
+  Command command = app.program().add_subcommand("devices", "What can run models here");
+  command.add_flag("--json", *json, "One JSON object");
   app.add_command(command, [&app, json] { return devices(app, *json); });
 }
 

@@ -184,9 +184,9 @@ ExitCode doctor(App& app, bool as_json) {
 
 void add_doctor_command(App& app) {
   auto json = std::make_shared<bool>(false);
-  CLI::App* command =
-      app.parser().add_subcommand("doctor", "Facts and verdicts about this installation");
-  command->add_flag("--json", *json, "One JSON object");
+  Command command =
+      app.program().add_subcommand("doctor", "Facts and verdicts about this installation");
+  command.add_flag("--json", *json, "One JSON object");
   app.add_command(command, [&app, json] { return doctor(app, *json); });
 }
 

@@ -288,28 +288,28 @@ ExitCode run(App& app, const HandoffCommand& command) {
 
 void add_handoff_command(App& app) {
   auto options = std::make_shared<HandoffCommand>();
-  CLI::App* command = app.parser().add_subcommand(
+  Command command = app.program().add_subcommand(
       "handoff", "A planner names subgoals, an actor follows; interrupts are timed");
-  command->add_option("manifest", options->manifest, "The manifest (TOML), see [host.robot]")
-      ->required();
-  command->add_option("--model", options->model, "The actor")->type_name("NAME");
+  command.add_option("manifest", options->manifest, "The manifest (TOML), see [host.robot]")
+      .required();
+  command.add_option("--model", options->model, "The actor").type_name("NAME");
   command
-      ->add_option("--planner", options->planner,
-                   "The language model that plans; else the manifest's, else a list")
-      ->type_name("NAME");
-  command->add_option("--prompt", options->prompt, "What the planner continues")->type_name("TEXT");
-  command->add_option("--tag", options->tag, "Text put behind each instruction")->type_name("TEXT");
-  command->add_option("--seconds", options->seconds, "How long")
-      ->check(CLI::Range(0.1, 86400.0))
-      ->capture_default_str();
-  command->add_option("--plan-every", options->plan_every, "Seconds from plan to plan")
-      ->check(CLI::Range(0.01, 86400.0))
-      ->capture_default_str();
-  command->add_option("--interrupts", options->interrupts, "How many, spread over the time")
-      ->capture_default_str();
-  command->add_option("--seed", options->seed, "Of the world and the noise")->capture_default_str();
-  command->add_flag("--json", options->json, "One JSON object on stdout");
-  command->footer(
+      .add_option("--planner", options->planner,
+                  "The language model that plans; else the manifest's, else a list")
+      .type_name("NAME");
+  command.add_option("--prompt", options->prompt, "What the planner continues").type_name("TEXT");
+  command.add_option("--tag", options->tag, "Text put behind each instruction").type_name("TEXT");
+  command.add_option("--seconds", options->seconds, "How long")
+      .range(0.1, 86400.0)
+      .capture_default_str();
+  command.add_option("--plan-every", options->plan_every, "Seconds from plan to plan")
+      .range(0.01, 86400.0)
+      .capture_default_str();
+  command.add_option("--interrupts", options->interrupts, "How many, spread over the time")
+      .capture_default_str();
+  command.add_option("--seed", options->seed, "Of the world and the noise").capture_default_str();
+  command.add_flag("--json", options->json, "One JSON object on stdout");
+  command.footer(
       "Examples:\n"
       "  frt-host handoff hosts/manifests/handoff.toml\n"
       "  frt-host handoff hosts/manifests/reach.toml --interrupts 20    # a list plans");

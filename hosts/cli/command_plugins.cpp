@@ -241,29 +241,29 @@ ExitCode verify(App& app, const std::string& path) {
 }  // namespace
 
 void add_plugins_command(App& app) {
-  CLI::App* plugins = app.parser().add_subcommand("plugins", "List, show and pin plugins");
-  plugins->require_subcommand(1);
+  Command plugins = app.program().add_subcommand("plugins", "List, show and pin plugins");
+  plugins.require_subcommand();
 
   auto list_json = std::make_shared<bool>(false);
-  CLI::App* ls = plugins->add_subcommand("ls", "Every plugin file, also refused ones, and why");
-  ls->add_flag("--json", *list_json, "One JSON object");
+  Command ls = plugins.add_subcommand("ls", "Every plugin file, also refused ones, and why");
+  ls.add_flag("--json", *list_json, "One JSON object");
   app.add_command(ls, [&app, list_json] { return list(app, *list_json); });
 
   auto id = std::make_shared<std::string>();
   auto show_json = std::make_shared<bool>(false);
-  CLI::App* one = plugins->add_subcommand("show", "One plugin: options, operators");
-  one->add_option("id", *id, "The plugin's id, e.g. frt.cpu")->required();
-  one->add_flag("--json", *show_json, "One JSON object");
+  Command one = plugins.add_subcommand("show", "One plugin: options, operators");
+  one.add_option("id", *id, "The plugin's id, e.g. frt.cpu").required();
+  one.add_flag("--json", *show_json, "One JSON object");
   app.add_command(one, [&app, id, show_json] { return show(app, *id, *show_json); });
 
   auto lock_path = std::make_shared<std::string>("frt.lock");
-  CLI::App* pin = plugins->add_subcommand("lock", "Write the digests of all usable plugins");
-  pin->add_option("file", *lock_path, "The lock file")->capture_default_str();
+  Command pin = plugins.add_subcommand("lock", "Write the digests of all usable plugins");
+  pin.add_option("file", *lock_path, "The lock file").capture_default_str();
   app.add_command(pin, [&app, lock_path] { return lock(app, *lock_path); });
 
   auto verify_path = std::make_shared<std::string>("frt.lock");
-  CLI::App* compare = plugins->add_subcommand("verify", "Compare all usable plugins with a lock");
-  compare->add_option("file", *verify_path, "The lock file")->capture_default_str();
+  Command compare = plugins.add_subcommand("verify", "Compare all usable plugins with a lock");
+  compare.add_option("file", *verify_path, "The lock file").capture_default_str();
   app.add_command(compare, [&app, verify_path] { return verify(app, *verify_path); });
 }
 

@@ -96,16 +96,16 @@ ExitCode replay(App& app, const ReplayOptions& options) {
 
 void add_replay_command(App& app) {
   auto options = std::make_shared<ReplayOptions>();
-  CLI::App* command =
-      app.parser().add_subcommand("replay", "Make a recorded run again and compare every bit");
-  command->add_option("record", options->record, "What `run --record` or `rollout --record` wrote")
-      ->required();
+  Command command =
+      app.program().add_subcommand("replay", "Make a recorded run again and compare every bit");
+  command.add_option("record", options->record, "What `run --record` or `rollout --record` wrote")
+      .required();
   command
-      ->add_option("--manifest", options->manifest, "Instead of the manifest it was recorded with")
-      ->type_name("FILE");
-  command->add_flag("--anyway", options->anyway, "Also with another model, plugin or backend");
-  command->add_flag("--json", options->json, "As JSON");
-  command->footer(
+      .add_option("--manifest", options->manifest, "Instead of the manifest it was recorded with")
+      .type_name("FILE");
+  command.add_flag("--anyway", options->anyway, "Also with another model, plugin or backend");
+  command.add_flag("--json", options->json, "As JSON");
+  command.footer(
       "Example:\n"
       "  frt-host replay episodes/episode_000000.npz\n\n"
       "Exit status: 0 the same, bit for bit; 1 not the same.");

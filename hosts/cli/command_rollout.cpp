@@ -28,7 +28,7 @@ struct RolloutCommand {
   std::string manifest, model, record, picture, tag;
   std::string takeover;  // FROM:TO
   uint64_t episodes = 20;
-  CLI::Option* seed_given = nullptr;
+  Option seed_option;
   uint64_t seed = 0;
   std::string beta;
   bool realtime = false, json = false;
@@ -146,7 +146,7 @@ ExitCode run(App& app, const RolloutCommand& command) {
   options.max_chunks = settings.max_chunks;
   options.time_limit = settings.time_limit;
   options.steps = settings.service.steps;
-  options.seed = command.seed_given->count() ? command.seed : settings.service.seed;
+  options.seed = command.seed_option.given() ? command.seed : settings.service.seed;
   options.guidance = command.beta.empty()
                          ? settings.service.guidance
                          : stage(ExitCode::kUsage, [&] { return parse_strengths(command.beta); });
@@ -238,29 +238,29 @@ ExitCode run(App& app, const RolloutCommand& command) {
 
 void add_rollout_command(App& app) {
   auto options = std::make_shared<RolloutCommand>();
-  CLI::App* command = app.parser().add_subcommand(
+  Command command = app.program().add_subcommand(
       "rollout", "Run episodes of the reaching task with a policy and its critic");
-  command->add_option("manifest", options->manifest, "The manifest (TOML), see [host.robot]")
-      ->required();
-  command->add_option("--model", options->model, "Which model of the manifest")->type_name("NAME");
-  command->add_option("-n,--episodes", options->episodes, "How many")
-      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))
-      ->capture_default_str();
-  options->seed_given = command->add_option("--seed", options->seed,
-                                            "Of the first episode; the next one's is 1 more");
-  command->add_option("--beta", options->beta, "Guidance strength, or one per step; 1: none")
-      ->type_name("X[,X...]");
-  command->add_option("--tag", options->tag, "Text put behind each instruction")->type_name("TEXT");
-  command->add_option("--record", options->record, "Write each episode here (.npz and .mcap)")
-      ->type_name("DIR");
-  command->add_option("--picture", options->picture, "Write the first episodes as animated SVG")
-      ->type_name("FILE");
-  command->add_option("--takeover", options->takeover, "The operator acts in these ticks")
-      ->type_name("FROM:TO");
-  command->add_flag("--realtime", options->realtime,
-                    "Keep the tick rate (hz) instead of simulating");
-  command->add_flag("--json", options->json, "One JSON object on stdout");
-  command->footer(
+  command.add_option("manifest", options->manifest, "The manifest (TOML), see [host.robot]")
+      .required();
+  command.add_option("--model", options->model, "Which model of the manifest").type_name("NAME");
+  command.add_option("-n,--episodes", options->episodes, "How many")
+      .range(uint64_t{1}, uint64_t{1} << 40)
+      .capture_default_str();
+  options->seed_option =
+      command.add_option("--seed", options->seed, "Of the first episode; the next one's is 1 more");
+  command.add_option("--beta", options->beta, "Guidance strength, or one per step; 1: none")
+      .type_name("X[,X...]");
+  command.add_option("--tag", options->tag, "Text put behind each instruction").type_name("TEXT");
+  command.add_option("--record", options->record, "Write each episode here (.npz and .mcap)")
+      .type_name("DIR");
+  command.add_option("--picture", options->picture, "Write the first episodes as animated SVG")
+      .type_name("FILE");
+  command.add_option("--takeover", options->takeover, "The operator acts in these ticks")
+      .type_name("FROM:TO");
+  command.add_flag("--realtime", options->realtime,
+                   "Keep the tick rate (hz) instead of simulating");
+  command.add_flag("--json", options->json, "One JSON object on stdout");
+  command.footer(
       "Examples:\n"
       "  frt-host rollout hosts/manifests/reach.toml --picture reach.svg\n"
       "  frt-host rollout hosts/manifests/reach.toml --realtime --record episodes\n\n"

@@ -43,9 +43,9 @@ struct RunOptions {
   bool replace_capsule = false;
   std::string record;
   PromptOptions generation;
-  CLI::Option* prompt_given = nullptr;
-  CLI::Option* file_given = nullptr;
-  CLI::Option* ids_given = nullptr;
+  Option prompt_option;
+  Option file_option;
+  Option ids_option;
 };
 
 std::string read_all(std::istream& stream) {
@@ -54,8 +54,8 @@ std::string read_all(std::istream& stream) {
 
 // The prompt's text; std::nullopt-like: only called when no ids were given.
 std::string prompt_text(const RunOptions& options) {
-  if (options.prompt_given->count() > 0) return options.prompt;
-  if (options.file_given->count() > 0 && options.prompt_file != "-") {
+  if (options.prompt_option.given()) return options.prompt;
+  if (options.file_option.given() && options.prompt_file != "-") {
     std::ifstream file(options.prompt_file, std::ios::binary);
     if (!file) {
       throw ExitError(ExitCode::kUsage, FRT_ERR_NOT_FOUND,
@@ -63,7 +63,7 @@ std::string prompt_text(const RunOptions& options) {
     }
     return read_all(file);
   }
-  if (options.file_given->count() == 0 && isatty(STDIN_FILENO)) {
+  if (!options.file_option.given() && isatty(STDIN_FILENO)) {
     throw ExitError(ExitCode::kUsage, FRT_ERR_INVALID_ARGUMENT,
                     "no prompt: give --prompt, --prompt-file, --prompt-ids, or pipe text in");
   }
@@ -77,12 +77,11 @@ nlohmann::ordered_json chat_options(const RunOptions& options) {
 }
 
 bool has_prompt(const RunOptions& options) {
-  return options.ids_given->count() + options.prompt_given->count() + options.file_given->count() >
-         0;
+  return options.ids_option.given() || options.prompt_option.given() || options.file_option.given();
 }
 
 std::vector<int32_t> prompt_ids(const RunOptions& options, const LmModel& model) {
-  if (options.ids_given->count() > 0) return options.prompt_ids;
+  if (options.ids_option.given()) return options.prompt_ids;
   std::string text = prompt_text(options);
   if (text.empty()) {
     throw ExitError(ExitCode::kUsage, FRT_ERR_INVALID_ARGUMENT,
@@ -267,35 +266,35 @@ ExitCode run(App& app, const RunOptions& options) {
 
 void add_run_command(App& app) {
   auto options = std::make_shared<RunOptions>();
-  CLI::App* command = app.parser().add_subcommand("run", "Continue one prompt");
-  command->add_option("manifest", options->manifest, "The manifest (TOML)")->required();
-  command->add_option("--model", options->model, "Which model of the manifest")->type_name("NAME");
-  options->prompt_given = command->add_option("-p,--prompt", options->prompt, "The prompt");
-  options->file_given =
-      command->add_option("--prompt-file", options->prompt_file, "Read it from a file; -: stdin")
-          ->type_name("FILE");
-  options->ids_given =
-      command->add_option("--prompt-ids", options->prompt_ids, "The prompt as ids: 1,2,3")
-          ->type_name("IDS")
-          ->delimiter(',')
-          ->allow_extra_args(false);
-  options->prompt_given->excludes(options->file_given)->excludes(options->ids_given);
-  options->file_given->excludes(options->ids_given);
-  command->add_flag("--chat", options->chat, "The prompt is a user's message, not plain text");
-  command->add_option("--system", options->system, "With --chat: the system message");
-  command->add_flag("--no-thinking", options->no_thinking, "With --chat: answer without reasoning");
-  command->add_flag("--logprobs", options->log_probabilities, "With --json: log probabilities");
-  command->add_flag("--json", options->json, "One JSON object on stdout instead of text");
-  CLI::Option* save =
-      command->add_option("--save-capsule", options->save_capsule, "Keep the state at the end")
-          ->type_name("NAME");
-  command->add_flag("--replace", options->replace_capsule, "With --save-capsule: also if it exists")
-      ->needs(save);
-  command->add_option("--from-capsule", options->from_capsule, "Begin with a saved state")
-      ->type_name("NAME");
-  command->add_option("--record", options->record, "Write down what `frt-host replay` needs")
-      ->type_name("FILE");
-  options->generation.add_to(*command);
+  Command command = app.program().add_subcommand("run", "Continue one prompt");
+  command.add_option("manifest", options->manifest, "The manifest (TOML)").required();
+  command.add_option("--model", options->model, "Which model of the manifest").type_name("NAME");
+  options->prompt_option = command.add_option("-p,--prompt", options->prompt, "The prompt");
+  options->file_option =
+      command.add_option("--prompt-file", options->prompt_file, "Read it from a file; -: stdin")
+          .type_name("FILE");
+  options->ids_option =
+      command.add_option("--prompt-ids", options->prompt_ids, "The prompt as ids: 1,2,3")
+          .type_name("IDS")
+          .delimiter(',')
+          .one_each();
+  options->prompt_option.excludes(options->file_option).excludes(options->ids_option);
+  options->file_option.excludes(options->ids_option);
+  command.add_flag("--chat", options->chat, "The prompt is a user's message, not plain text");
+  command.add_option("--system", options->system, "With --chat: the system message");
+  command.add_flag("--no-thinking", options->no_thinking, "With --chat: answer without reasoning");
+  command.add_flag("--logprobs", options->log_probabilities, "With --json: log probabilities");
+  command.add_flag("--json", options->json, "One JSON object on stdout instead of text");
+  Option save =
+      command.add_option("--save-capsule", options->save_capsule, "Keep the state at the end")
+          .type_name("NAME");
+  command.add_flag("--replace", options->replace_capsule, "With --save-capsule: also if it exists")
+      .needs(save);
+  command.add_option("--from-capsule", options->from_capsule, "Begin with a saved state")
+      .type_name("NAME");
+  command.add_option("--record", options->record, "Write down what `frt-host replay` needs")
+      .type_name("FILE");
+  options->generation.add_to(command);
   app.add_command(command, [&app, options] { return run(app, *options); });
 }
 

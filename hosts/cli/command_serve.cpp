@@ -73,14 +73,14 @@ ExitCode serve(App& app, const ServeOptions& options) {
 
 void add_serve_command(App& app) {
   auto options = std::make_shared<ServeOptions>();
-  CLI::App* command =
-      app.parser().add_subcommand("serve", "Serve a policy to robots (openpi websocket protocol)");
-  command->add_option("manifest", options->manifest, "The manifest (TOML), see [host.robot]")
-      ->required();
-  command->add_option("--model", options->model, "Which model of the manifest")->type_name("NAME");
-  command->add_option("--listen", options->listen, "Address and port; port 0: any that is free")
-      ->type_name("ADDRESS:PORT");
-  command->footer(
+  Command command =
+      app.program().add_subcommand("serve", "Serve a policy to robots (openpi websocket protocol)");
+  command.add_option("manifest", options->manifest, "The manifest (TOML), see [host.robot]")
+      .required();
+  command.add_option("--model", options->model, "Which model of the manifest").type_name("NAME");
+  command.add_option("--listen", options->listen, "Address and port; port 0: any that is free")
+      .type_name("ADDRESS:PORT");
+  command.footer(
       "Example:\n"
       "  frt-host serve hosts/manifests/reach.toml --listen 0.0.0.0:8000\n\n"
       "GET /healthz and /metrics answer on the same port; ctrl-C ends it and prints the counters.");

@@ -136,17 +136,17 @@ ExitCode verify(App& app, const VerifyOptions& options) {
 
 void add_verify_command(App& app) {
   auto options = std::make_shared<VerifyOptions>();
-  CLI::App* command =
-      app.parser().add_subcommand("verify", "Run a model against golden tensors; PASS or FAIL");
-  command->add_option("manifest", options->manifest, "The manifest (TOML)")->required();
-  command->add_option("--goldens", options->goldens, "A .safetensors file or a folder (repeatable)")
-      ->type_name("PATH")
-      ->required()
-      ->allow_extra_args(false);
-  command->add_option("--model", options->model, "Which model of the manifest")->type_name("NAME");
-  command->add_flag("--only-failed", options->only_failures, "Show only comparisons that failed");
-  command->add_flag("--json", options->json, "One JSON object");
-  command->footer(
+  Command command =
+      app.program().add_subcommand("verify", "Run a model against golden tensors; PASS or FAIL");
+  command.add_option("manifest", options->manifest, "The manifest (TOML)").required();
+  command.add_option("--goldens", options->goldens, "A .safetensors file or a folder (repeatable)")
+      .type_name("PATH")
+      .required()
+      .one_each();
+  command.add_option("--model", options->model, "Which model of the manifest").type_name("NAME");
+  command.add_flag("--only-failed", options->only_failures, "Show only comparisons that failed");
+  command.add_flag("--json", options->json, "One JSON object");
+  command.footer(
       "Example:\n"
       "  frt-host verify hosts/manifests/demo.toml --goldens tests/fixtures/demo\n\n"
       "Exit status: 0 every comparison passed, 1 one failed or none could be made.");

@@ -43,8 +43,8 @@ nlohmann::ordered_json version_facts() {
 
 void add_version_command(App& app) {
   auto json = std::make_shared<bool>(false);
-  CLI::App* command = app.parser().add_subcommand("version", "What this program is");
-  command->add_flag("--json", *json, "One JSON object");
+  Command command = app.program().add_subcommand("version", "What this program is");
+  command.add_flag("--json", *json, "One JSON object");
   app.add_command(command, [json] {
     const nlohmann::ordered_json facts = version_facts();
     if (*json) {

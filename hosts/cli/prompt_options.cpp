@@ -7,21 +7,21 @@
 
 namespace frt::host {
 
-void PromptOptions::add_to(CLI::App& command) {
+void PromptOptions::add_to(Command command) {
   command.add_option("-n,--max-new", max_new, "Write at most this many tokens (\"2k\" is 2048)")
-      ->type_name("N")
-      ->capture_default_str();
-  CLI::Option* greedy =
+      .type_name("N")
+      .capture_default_str();
+  Option greedy =
       command.add_flag("--greedy", sampling.greedy, "Always take the most probable token");
   command.add_option("--temperature", sampling.temperature, "Flatter above 1, 0 is greedy")
-      ->excludes(greedy);
+      .excludes(greedy);
   command.add_option("--top-k", sampling.top_k, "Draw among the k most probable; 0: all")
-      ->excludes(greedy);
+      .excludes(greedy);
   command.add_option("--top-p", sampling.top_p, "Draw among the most probable of this mass")
-      ->excludes(greedy);
+      .excludes(greedy);
   command
       .add_option("--min-p", sampling.min_p, "Drop what is less probable than this times the best")
-      ->excludes(greedy);
+      .excludes(greedy);
   command.add_option("--repetition-penalty", sampling.repetition_penalty,
                      "Divide the logits of tokens seen before; 1: off");
   command.add_option("--presence-penalty", sampling.presence_penalty,
@@ -29,8 +29,7 @@ void PromptOptions::add_to(CLI::App& command) {
   command.add_option("--frequency-penalty", sampling.frequency_penalty,
                      "Lower them by how often they were written");
   command.add_option("--seed", sampling.seed, "Repeat a run; absent: random");
-  command.add_option("--stop", stops, "End before this text (may be repeated)")
-      ->allow_extra_args(false);
+  command.add_option("--stop", stops, "End before this text (may be repeated)").one_each();
   command.add_flag("--ignore-eos", ignore_eos, "Go on after the end token");
 }
 

@@ -2,12 +2,11 @@
 // prompt_options.hpp - the options of commands that generate: how to sample, when to stop.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "cli/command_line.hpp"
 #include "lm/lm_model.hpp"
 #include "lm/sampling.hpp"
 
@@ -19,7 +18,7 @@ struct PromptOptions {
   std::vector<std::string> stops;  // stop strings
   bool ignore_eos = false;
 
-  void add_to(CLI::App& command);
+  void add_to(Command command);
   // The number of --max-new. Throws ExitError(kUsage).
   uint64_t max_new_tokens() const;
 };

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// command_line.hpp - commands and their options as the files of the commands see them. The library
+// behind, CLI11, is known to command_line.cpp alone: compiling its headers takes a core 20 seconds.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/exit_code.hpp"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace frt::host {
+
+// An option of a command. What changes it returns it again.
+class Option {
+ public:
+  Option() = default;
+  explicit Option(CLI::Option* option) : option_(option) {}
+
+  Option required();
+  Option capture_default_str();        // help shows the value it has now
+  Option type_name(const char* name);  // help shows this for the value
+  Option envname(const char* name);    // read from there if it is not given
+  Option one_each();                   // may be repeated, each time with one value
+  Option delimiter(char separator);    // between values
+  Option excludes(Option other);       // not both
+  Option needs(Option other);          // only with that one
+  Option one_of(std::vector<std::string> values);
+  Option existing_file();
+  Option existing_folder();
+  template <class Number>
+  Option range(Number least, Number most);
+
+  bool given() const;
+
+ private:
+  CLI::Option* option_ = nullptr;
+};
+
+// A command, or the program itself. The targets of options must live as long as it does.
+class Command {
+ public:
+  explicit Command(CLI::App* command) : command_(command) {}
+
+  Command add_subcommand(const char* name, const char* doc);
+  void require_subcommand();
+  // `target` is a string, a number, or a vector or std::optional of one.
+  template <class Target>
+  Option add_option(const char* names, Target& target, const char* doc);
+  Option add_flag(const char* names, bool& target, const char* doc);
+  void footer(const char* text);
+  // What is called when the command line names this command.
+  void callback(std::function<void()> chosen);
+
+  bool parsed() const;  // the command line named it
+  std::string name() const;
+  std::vector<Command> subcommands() const;
+  // "--json" and so on; those of the commands above, which may be given here, too.
+  std::vector<std::string> long_options() const;
+
+ private:
+  CLI::App* command_;
+};
+
+class CommandLine {
+ public:
+  CommandLine(const char* doc, std::string program);
+  ~CommandLine();
+
+  Command program() noexcept { return Command(parser_.get()); }
+  // Parses and calls back. An exit status if there is nothing more to do: what the user asked for
+  // (help) or did wrong is printed.
+  std::optional<ExitCode> parse(int argc, char** argv);
+
+ private:
+  std::unique_ptr<CLI::App> parser_;
+};
+
+}  // namespace frt::host
