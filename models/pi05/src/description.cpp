@@ -2,6 +2,7 @@
 // What a loaded model says of itself: sizes, ports and graphs, the role's limits and handles, the
 // arrays that an observation has.
 #include <algorithm>
+#include <frt/model.hpp>
 #include <frt/models/json.hpp>
 
 #include "model.hpp"
