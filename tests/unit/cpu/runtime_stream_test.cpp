@@ -152,15 +152,17 @@ TEST_CASE("timing events measure what lies between them") {
   double ms = -1;
   CHECK(backend.event_elapsed(start, end, &ms) == FRT_ERR_BAD_STATE);  // never recorded
   REQUIRE(backend.event_record(start, device.stream()) == FRT_OK);
+  Gate gate;
+  gate.block(device, device.stream());
   const auto nap = [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); };
   REQUIRE(backend.stream_call(device.stream(), nap, nullptr) == FRT_OK);
   REQUIRE(backend.event_record(end, device.stream()) == FRT_OK);
   CHECK(backend.event_elapsed(start, end, &ms) == FRT_ERR_NOT_READY);
   CHECK(ms == -1);
+  gate.open();
   REQUIRE(backend.event_sync(end) == FRT_OK);
   REQUIRE(backend.event_elapsed(start, end, &ms) == FRT_OK);
   CHECK(ms >= 20.0);
-  CHECK(ms < 5000.0);
   REQUIRE(backend.event_record(plain, device.stream()) == FRT_OK);
   CHECK(backend.event_elapsed(start, plain, &ms) == FRT_ERR_INVALID_ARGUMENT);
 }
