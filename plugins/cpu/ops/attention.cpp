@@ -102,7 +102,7 @@ class Attention {
         plain_(device.reference_numerics()),
         layout_(args),
         workers_(device.options().threads),
-        floats_(plain_ ? (static_cast<int64_t>(args.max_rows) + args.head_dim) : layout_.work) {}
+        floats_(plain_ ? static_cast<int64_t>(args.max_rows) + 2 * args.head_dim : layout_.work) {}
 
   std::size_t scratch_bytes() const noexcept {
     return static_cast<std::size_t>((plain_ ? 0 : layout_.parts) + workers_ * floats_) *

@@ -62,6 +62,7 @@ void rotate_row(const frt_rope_args& args, int64_t row) noexcept {
 
 // Row `row` of sequence `b`, query head `head`, in plain loops. `work`: a score per key, then
 // head_dim sums.
+template <frt_dtype kType>
 void attend_plain(const frt_dense_attention_args& args, int64_t b, int64_t row, int64_t head,
                   float* work) noexcept {
   const int32_t dim = args.head_dim;
@@ -82,9 +83,10 @@ void attend_plain(const frt_dense_attention_args& args, int64_t b, int64_t row, 
   float largest = -std::numeric_limits<float>::infinity();
   for (int64_t p = 0; p < keys; ++p) {
     const void* from = p < context ? args.context_k : args.k;
+    const int64_t key = place(p);
     float dot = 0;
     for (int32_t i = 0; i < dim; ++i) {
-      dot += load_float(args.dtype, args.q, query + i) * load_float(args.dtype, from, place(p) + i);
+      dot += load_float(kType, args.q, query + i) * load_float(kType, from, key + i);
     }
     scores[p] = dot * args.scale;
     if (!(scores[p] <= largest)) largest = scores[p];
@@ -95,14 +97,13 @@ void attend_plain(const frt_dense_attention_args& args, int64_t b, int64_t row, 
     const void* from = p < context ? args.context_v : args.v;
     const float weight = std::exp(scores[p] - largest);
     total += weight;
-    for (int32_t i = 0; i < dim; ++i) {
-      sums[i] += weight * load_float(args.dtype, from, place(p) + i);
-    }
+    const int64_t value = place(p);
+    for (int32_t i = 0; i < dim; ++i) sums[i] += weight * load_float(kType, from, value + i);
   }
   const int64_t y = (b * args.rows + row) * args.y_stride + head * dim;
   for (int32_t i = 0; i < dim; ++i) sums[i] /= total;
   if (args.y_scale > 0) return store_scaled(dim, sums, args.y_scale, byte_offset(args.y, y));
-  for (int32_t i = 0; i < dim; ++i) store_float(args.dtype, args.y, y + i, sums[i]);
+  for (int32_t i = 0; i < dim; ++i) store_float(kType, args.y, y + i, sums[i]);
 }
 
 void check_attention(const Checks& check, const frt_dense_attention_args& args) {
@@ -196,8 +197,10 @@ std::unique_ptr<Node> make_attention(Device& device, const Checks& check,
             const int64_t b = task / args.heads / rows;
             const int64_t row = task / args.heads % rows;
             if (row >= dense_length(args, b)) return;
-            attend_plain(args, b, row, task % args.heads,
-                         reinterpret_cast<float*>(memory) + worker * layout.work);
+            const auto attend = args.dtype == FRT_DTYPE_F32 ? attend_plain<FRT_DTYPE_F32>
+                                                            : attend_plain<FRT_DTYPE_BF16>;
+            attend(args, b, row, task % args.heads,
+                   reinterpret_cast<float*>(memory) + worker * layout.work);
           });
         },
         scratch);

@@ -195,27 +195,32 @@ void attention_append(const frt_attention_append_args& args, int64_t b, int32_t 
   }
 }
 
-void attention(const frt_attention_args& args, int64_t b, int32_t q, int32_t head,
-               float* work) noexcept {
+namespace {
+
+// For one type of keys and values: chosen for every element, it would take most of the time.
+template <frt_dtype kKv>
+void attention_over(const frt_attention_args& args, int64_t b, int32_t q, int32_t head,
+                    float* work) noexcept {
   const int64_t row = b * args.sequences.rows + q;
   const int64_t rows =
       std::min<int64_t>(static_cast<int64_t>(args.sequences.position[b]) + q + 1, args.max_rows);
   const int32_t dim = args.head_dim;
   const int64_t kv_head = head / (args.heads / args.kv_heads);
-  const bool scaled = args.kv_dtype == FRT_DTYPE_F8_E4M3;
+  const bool scaled = kKv == FRT_DTYPE_F8_E4M3;
   const float k_scale = scaled ? args.k_scale : 1.0f;
   const float v_scale = scaled ? args.v_scale : 1.0f;
   float* scores = work;
   float* sum = work + args.max_rows;
+  float* query = sum + dim;
+  for (int32_t i = 0; i < dim; ++i) {
+    query[i] = load_float(args.dtype, args.q, (row * args.heads + head) * dim + i);
+  }
 
   float largest = -std::numeric_limits<float>::infinity();
   for (int64_t p = 0; p < rows; ++p) {
     const void* key = byte_offset(args.keys, std::max<int64_t>(0, row_place(args, b, p)));
     float dot = 0;
-    for (int32_t i = 0; i < dim; ++i) {
-      dot += load_float(args.dtype, args.q, (row * args.heads + head) * dim + i) *
-             load_float(args.kv_dtype, key, kv_head * dim + i);
-    }
+    for (int32_t i = 0; i < dim; ++i) dot += query[i] * load_float(kKv, key, kv_head * dim + i);
     scores[p] = dot * k_scale * args.scale;
     if (!(scores[p] <= largest)) largest = scores[p];
   }
@@ -226,7 +231,7 @@ void attention(const frt_attention_args& args, int64_t b, int32_t q, int32_t hea
     total += weight;
     const void* value = byte_offset(args.values, std::max<int64_t>(0, row_place(args, b, p)));
     for (int32_t i = 0; i < dim; ++i) {
-      sum[i] += weight * load_float(args.kv_dtype, value, kv_head * dim + i);
+      sum[i] += weight * load_float(kKv, value, kv_head * dim + i);
     }
   }
   for (int32_t i = 0; i < dim; ++i) {
@@ -236,6 +241,19 @@ void attention(const frt_attention_args& args, int64_t b, int32_t q, int32_t hea
                               row * args.gate_row_stride + head * args.gate_head_stride + i));
     }
     store_float(args.dtype, args.y, (row * args.heads + head) * dim + i, y);
+  }
+}
+
+}  // namespace
+
+void attention(const frt_attention_args& args, int64_t b, int32_t q, int32_t head,
+               float* work) noexcept {
+  if (args.kv_dtype == FRT_DTYPE_F32) {
+    attention_over<FRT_DTYPE_F32>(args, b, q, head, work);
+  } else if (args.kv_dtype == FRT_DTYPE_BF16) {
+    attention_over<FRT_DTYPE_BF16>(args, b, q, head, work);
+  } else {
+    attention_over<FRT_DTYPE_F8_E4M3>(args, b, q, head, work);
   }
 }
 

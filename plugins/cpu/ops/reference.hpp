@@ -29,7 +29,7 @@ void gated_delta(const frt_gated_delta_args& args, int64_t b, int32_t head, floa
 void attention_append(const frt_attention_append_args& args, int64_t b, int32_t q,
                       float* work) noexcept;
 
-// Row `q` of sequence `b`, query head `head`. `work`: max_rows + head_dim floats.
+// Row `q` of sequence `b`, query head `head`. `work`: max_rows + 2 * head_dim floats.
 void attention(const frt_attention_args& args, int64_t b, int32_t q, int32_t head,
                float* work) noexcept;
 

@@ -110,6 +110,12 @@ double at(const Array& array, std::size_t i) {
   return static_cast<double>(array[i]);
 }
 
+std::vector<double> doubles(const Array& array) {
+  std::vector<double> values(array.size());
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = at(array, i);
+  return values;
+}
+
 std::vector<double> normed_and_rotated(const Data& data, std::vector<double> x,
                                        const std::vector<float>& weight, int32_t position) {
   if (data.with_norm) {
@@ -134,12 +140,8 @@ std::vector<double> normed_and_rotated(const Data& data, std::vector<double> x,
 void expect_append(const Data& before, const Data& after, double tolerance, double kv_tolerance) {
   const Shape& s = before.shape;
   const auto dim = static_cast<std::size_t>(s.head_dim);
-  std::vector<double> q(before.q_out.size()), keys(before.keys.size()), values(keys.size());
-  for (std::size_t i = 0; i < q.size(); ++i) q[i] = at(before.q_out, i);
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    keys[i] = at(before.keys, i);
-    values[i] = at(before.values, i);
-  }
+  std::vector<double> q = doubles(before.q_out);
+  std::vector<double> keys = doubles(before.keys), values = doubles(before.values);
   for (std::size_t b = 0; b < before.batch.count(); ++b) {
     for (int32_t t = 0; t < before.batch.length[b]; ++t) {
       const std::size_t row =
@@ -179,8 +181,9 @@ void expect_attention(const Data& before, const Data& after, double tolerance) {
   const Shape& s = before.shape;
   const auto dim = static_cast<std::size_t>(s.head_dim);
   const auto heads = static_cast<std::size_t>(s.heads);
-  std::vector<double> y(before.y.size());
-  for (std::size_t i = 0; i < y.size(); ++i) y[i] = at(before.y, i);
+  std::vector<double> y = doubles(before.y);
+  const std::vector<double> queries = doubles(after.q_out), keys = doubles(after.keys),
+                            values = doubles(after.values);
   for (std::size_t b = 0; b < before.batch.count(); ++b) {
     const std::size_t slot = static_cast<std::size_t>(before.batch.slot[b]) * s.slot();
     for (int32_t t = 0; t < before.batch.length[b]; ++t) {
@@ -192,26 +195,27 @@ void expect_attention(const Data& before, const Data& after, double tolerance) {
         const std::size_t kv = h / (heads / static_cast<std::size_t>(s.kv_heads)) * dim;
         std::vector<double> scores(seen);
         double largest = -std::numeric_limits<double>::infinity();
+        const double* query = &queries[(row * heads + h) * dim];
         for (std::size_t p = 0; p < seen; ++p) {
-          for (std::size_t i = 0; i < dim; ++i) {
-            scores[p] += at(after.q_out, (row * heads + h) * dim + i) *
-                         at(after.keys, slot + p * s.width() + kv + i);
-          }
+          const double* key = &keys[slot + p * s.width() + kv];
+          for (std::size_t i = 0; i < dim; ++i) scores[p] += query[i] * key[i];
           scores[p] *= static_cast<double>(before.k_scale) / std::sqrt(static_cast<double>(dim));
           largest = std::max(largest, scores[p]);
         }
         double total = 0;
         for (double& score : scores) total += score = std::exp(score - largest);
+        std::vector<double> sum(dim);
+        for (std::size_t p = 0; p < seen; ++p) {
+          const double* value = &values[slot + p * s.width() + kv];
+          const double share = scores[p] / total;
+          for (std::size_t i = 0; i < dim; ++i) sum[i] += share * value[i];
+        }
         for (std::size_t i = 0; i < dim; ++i) {
-          double sum = 0;
-          for (std::size_t p = 0; p < seen; ++p) {
-            sum += scores[p] / total * at(after.values, slot + p * s.width() + kv + i);
-          }
-          sum *= static_cast<double>(before.v_scale);
+          sum[i] *= static_cast<double>(before.v_scale);
           if (before.gated) {
-            sum *= sigmoid(at(before.qg, row * 2 * s.q_width() + (2 * h + 1) * dim + i));
+            sum[i] *= sigmoid(at(before.qg, row * 2 * s.q_width() + (2 * h + 1) * dim + i));
           }
-          y[(row * heads + h) * dim + i] = sum;
+          y[(row * heads + h) * dim + i] = sum[i];
         }
       }
     }

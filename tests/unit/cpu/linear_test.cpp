@@ -46,13 +46,17 @@ frt_linear_args linear_args(const Case& shape, const Tensor& x, const PackedWeig
 void check_product(const Case& shape, const Tensor& x, const PackedWeight& weight,
                    const Tensor& before, const Tensor& y, int32_t valid, bool rounded_weights) {
   int32_t wrong = 0;
-  for (int32_t r = 0; r < valid; ++r) {
-    for (int32_t n = 0; n < shape.outputs; ++n) {
+  std::vector<double> weights(static_cast<std::size_t>(shape.inputs));
+  for (int32_t n = 0; n < shape.outputs; ++n) {
+    for (int32_t k = 0; k < shape.inputs; ++k) {
+      weights[static_cast<std::size_t>(k)] = weight.value(n, k);
+    }
+    for (int32_t r = 0; r < valid; ++r) {
       double sum = 0.0;
       double magnitude = 0.0;
       for (int32_t k = 0; k < shape.inputs; ++k) {
         const double product = x[static_cast<std::size_t>(r * (shape.inputs + shape.x_extra) + k)] *
-                               weight.value(n, k);
+                               weights[static_cast<std::size_t>(k)];
         sum += product;
         magnitude += std::fabs(product);
       }

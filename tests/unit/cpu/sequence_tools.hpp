@@ -51,7 +51,7 @@ class Random {
  public:
   explicit Random(uint32_t seed) : engine_(seed) {}
 
-  float normal(float scale = 1.0f) { return std::normal_distribution<float>(0, scale)(engine_); }
+  float normal(float scale = 1.0f) { return scale * normal_(engine_); }
   float uniform(float low, float high) {
     return std::uniform_real_distribution<float>(low, high)(engine_);
   }
@@ -69,6 +69,7 @@ class Random {
 
  private:
   std::mt19937 engine_;
+  std::normal_distribution<float> normal_;  // makes two values at once
 };
 
 // The sequences of one call.
