@@ -119,6 +119,8 @@ configure_and_build() {
   [ $# -gt 0 ] && shift
   for target in "$@"; do targets+=(--target "$target"); done
   if command -v ccache >/dev/null; then
+    # Clones in different folders share what they compiled, unless the user has set it up otherwise.
+    [ -n "$(ccache --get-config base_dir)" ] || export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
     options+=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
   fi
   say "configuring build/$preset"
