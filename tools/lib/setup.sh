@@ -121,7 +121,7 @@ configure_and_build() {
   if command -v ccache >/dev/null; then
     # Clones in different folders share what they compiled, unless the user has set it up otherwise.
     [ -n "$(ccache --get-config base_dir)" ] || export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
-    options+=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+    options+=(-DCMAKE_{C,CXX,CUDA}_COMPILER_LAUNCHER=ccache)
   fi
   say "configuring build/$preset"
   cmake --preset "$preset" "${options[@]}" >"build/.configure-$preset.log" 2>&1 ||
