@@ -19,9 +19,10 @@
 #include <span>
 #include <vector>
 
-#include "device.hpp"
+#include "backend_device.hpp"
+#include "backend_stream.hpp"
+#include "ops/call.hpp"
 #include "ops/product.hpp"
-#include "stream.hpp"
 
 namespace frt::cuda {
 namespace {
@@ -40,20 +41,13 @@ class Pool {
   Pool(Stream& stream, std::size_t bytes, frt_dtype dtype, float low, float high) : size_(bytes) {
     check(cudaMalloc(&base_, bytes));
     frt_fill_uniform_args args{};
-    args.struct_size = sizeof args;
     args.dtype = dtype;
     args.count = bytes * 8 / static_cast<std::size_t>(dtype_bits(dtype));
     args.seed = 1;
     args.low = low;
     args.high = high;
     args.y = base_;
-    for (const frt_kernel_desc& kernel : stream.device().kernels().descriptors()) {
-      if (std::strcmp(kernel.name, FRT_OP_FILL_UNIFORM) != 0) continue;
-      frt_error error{};
-      frt::check(kernel.kernel.launch(kernel.kernel.self,
-                                      reinterpret_cast<frt_backend_stream>(&stream), &args, &error),
-                 error, "filling");
-    }
+    run_operator(stream, FRT_OP_FILL_UNIFORM, args);
     check(cudaStreamSynchronize(stream.native()));
   }
   void* take(std::size_t bytes) {
@@ -162,14 +156,7 @@ struct Bench {
 
   template <class Args>
   void call(const char* name, Args args) {
-    args.struct_size = sizeof args;
-    for (const frt_kernel_desc& kernel : stream.device().kernels().descriptors()) {
-      if (std::strcmp(kernel.name, name) != 0) continue;
-      frt_error error{};
-      frt::check(kernel.kernel.launch(kernel.kernel.self,
-                                      reinterpret_cast<frt_backend_stream>(&stream), &args, &error),
-                 error, name);
-    }
+    run_operator(stream, name, args);
   }
 
   // The four products of a layer, all of `format` but the two heights that are too small for it.
@@ -265,8 +252,8 @@ struct Bench {
   }
 
   Host host;
-  Device device;
-  Stream stream;
+  BackendDevice device;
+  BackendStream stream;
   double peak;
   Pool bf16, fp8, fp4, scales, fp4_scales, x, y, residual, delta, norm;
   std::size_t bytes = 0;
