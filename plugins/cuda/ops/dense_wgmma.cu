@@ -22,7 +22,8 @@
 namespace frt::cuda {
 namespace {
 
-constexpr int kLeastRows = 128;  // below, linear_chunk.cu is as fast
+constexpr int kLeastRows = 128;     // below, linear_chunk.cu is as fast
+constexpr int kMostRows = 1 << 21;  // a grid has 65535 tiles of rows
 // Inputs of which the tensor cores add products of e4m3 up, in fewer bits than sums in f32 have:
 // 128 steps cut off about 0.3 % of a sum.
 constexpr int kMostFp8Chain = 4096;
@@ -48,11 +49,11 @@ constexpr WgmmaKernel kernel() {
           kWgmmaSharedBytes<kBlocks, kRows, kGated>};
 }
 
-const WgmmaKernel kKernels[] = {kernel<2, 136, true>(),  kernel<2, 160, true>(),
-                                kernel<2, 184, true>(),  kernel<1, 96, false>(),
-                                kernel<1, 128, false>(), kernel<1, 136, false>(),
-                                kernel<1, 184, false>(), kernel<1, 256, false>(),
-                                kernel<2, 136, false>(), kernel<2, 200, false>()};
+const WgmmaKernel kKernels[] = {
+    kernel<2, 136, true>(),  kernel<2, 160, true>(),  kernel<2, 184, true>(),
+    kernel<1, 96, false>(),  kernel<1, 128, false>(), kernel<1, 136, false>(),
+    kernel<1, 176, false>(), kernel<1, 184, false>(), kernel<1, 192, false>(),
+    kernel<1, 256, false>(), kernel<2, 136, false>(), kernel<2, 200, false>()};
 
 int64_t output_blocks(std::span<const ChunkPart> parts, int outputs_each) {
   int64_t blocks = 0;
@@ -193,10 +194,13 @@ void submit(Stream& stream, const Work& work) {
     args.tickets = tickets(scratch);
   }
   // Blocks stay for further tiles, unless each has its part of the inputs of one.
-  const int64_t clusters =
-      work.up ? std::min(a.tiles, clusters_at_once(device, *a.kernel, 1)) : a.tiles * args.sharing;
-  const Grid grid{dim3(static_cast<unsigned>(clusters * args.splits)), dim3(kWgmmaThreads),
-                  a.kernel->shared_bytes, static_cast<unsigned>(args.splits)};
+  const dim3 blocks = work.up ? dim3(1, static_cast<unsigned>(std::min(
+                                            a.tiles, clusters_at_once(device, *a.kernel, 1))))
+                              : dim3(static_cast<unsigned>(args.splits),
+                                     static_cast<unsigned>(args.row_tiles * args.sharing),
+                                     static_cast<unsigned>(args.first_block[kWgmmaParts]));
+  const Grid grid{blocks, dim3(kWgmmaThreads), a.kernel->shared_bytes,
+                  static_cast<unsigned>(args.splits)};
   const Gang gang(args.sharing > 1 ? &stream : nullptr);
   launch(stream, grid, a.kernel->function, maps, args);
 }
@@ -232,7 +236,7 @@ bool vectors(const void* data, int64_t stride) {
 bool wgmma_takes(const Device& device, const ChunkProduct& product,
                  std::span<const ChunkPart> parts) {
   if (FRT_CUDA_ARCH != 90 || device.properties().capability != 90) return false;
-  return product.rows > kLeastRows && product.inputs % 8 == 0 &&
+  return product.rows > kLeastRows && product.rows <= kMostRows && product.inputs % 8 == 0 &&
          parts.size() <= static_cast<std::size_t>(kWgmmaParts) &&
          vectors(product.x, product.x_stride) &&
          std::all_of(parts.begin(), parts.end(), [](const ChunkPart& part) {

@@ -55,69 +55,92 @@ struct Place {
 };
 
 template <int kBlocks, int kRows, bool kGated, bool kFp8>
-__device__ void fetch(const WgmmaMaps& maps, const WgmmaArgs& args, uint32_t ring, uint64_t* full,
-                      uint64_t* empty) {
-  constexpr int kStages = kWgmmaStages<kBlocks, kRows>;
-  constexpr int kStageBytes = kWgmmaStageBytes<kBlocks, kRows>;
-  constexpr int kOutputs = kBlocks * 128;
-  const Share share(args);
-  const auto copy_weights = [&](const Tile& tile, int stage, int step) {
+struct Fetch {
+  static constexpr int kStages = kWgmmaStages<kBlocks, kRows>;
+  static constexpr int kStageBytes = kWgmmaStageBytes<kBlocks, kRows>;
+  static constexpr int kWeightBytes = kBlocks * 128 * 128;
+
+  const WgmmaMaps& maps;
+  const WgmmaArgs& args;
+  uint32_t ring;
+  uint64_t* full;
+  uint64_t* empty;
+
+  __device__ __forceinline__ void copy_weights(const Share& share, const Tile& tile, int stage,
+                                               int step) const {
     const int column = (share.first + step) * kWgmmaDepth<kFp8>;
     const uint32_t to = ring + stage * kStageBytes;
     barrier_expect(full + stage, kStageBytes);
     if constexpr (kGated) {
       copy_box(to, maps.weights[0], column, tile.output, full + stage);
-      copy_box(to + kOutputs / 2 * 128, maps.weights[1], column, tile.output, full + stage);
+      copy_box(to + kWeightBytes / 2, maps.weights[1], column, tile.output, full + stage);
     } else {
       copy_box(to, maps.weights[tile.part], column, tile.output, full + stage);
     }
-  };
-  const auto copy_x = [&](const Tile& tile, int stage, int step) {
-    copy_box(ring + stage * kStageBytes + kOutputs * 128, maps.x,
+  }
+  __device__ __forceinline__ void copy_x(const Share& share, const Tile& tile, int stage,
+                                         int step) const {
+    copy_box(ring + stage * kStageBytes + kWeightBytes, maps.x,
              (share.first + step) * kWgmmaDepth<kFp8>, tile.row, full + stage);
-  };
+  }
 
-  asm volatile("prefetch.tensormap [%0];" ::"l"(&maps.x) : "memory");
-  // Weights depend on no kernel: the first stages' are asked for before the one ahead has ended.
-  int number = share.tile;
-  Tile tile = tile_at(args, number, kGated ? kOutputs / 2 : kOutputs, kRows);
-  const int ahead = min(kStages, share.steps);
-  for (int i = 0; i < ahead; ++i) copy_weights(tile, i, i);
-  pdl_wait();
-  for (int i = 0; i < ahead; ++i) copy_x(tile, i, i);
-  Place<kStages> place{ahead % kStages, ahead == kStages ? 1u : 0u};
-  int step = ahead;
-  for (; number < args.tiles; number += share.next, step = 0) {
-    tile = tile_at(args, number, kGated ? kOutputs / 2 : kOutputs, kRows);
-    for (; step < share.steps; ++step) {
-      barrier_wait(empty + place.stage, place.parity ^ 1);
-      copy_weights(tile, place.stage, step);
-      copy_x(tile, place.stage, step);
-      place.advance();
+  // Weights depend on no kernel: the first stages' are asked for before anything else.
+  __device__ __forceinline__ void begin() const {
+    const Share share(args);
+    const Tile tile = Tiles<kBlocks, kRows, kGated>().tile(args);
+    const int ahead = min(kStages, share.steps);
+#pragma unroll 1
+    for (int i = 0; i < ahead; ++i) copy_weights(share, tile, i, i);
+  }
+
+  // Everything else.
+  __device__ __forceinline__ void go_on() const {
+    const Share share(args);
+    Tiles<kBlocks, kRows, kGated> tiles;
+    Tile tile = tiles.tile(args);
+    const int ahead = min(kStages, share.steps);
+    pdl_wait();
+#pragma unroll 1
+    for (int i = 0; i < ahead; ++i) copy_x(share, tile, i, i);
+    Place<kStages> place{ahead % kStages, ahead == kStages ? 1u : 0u};
+    int step = ahead;
+    for (; tiles.left(args); tiles.advance(), step = 0) {
+      tile = tiles.tile(args);
+      for (; step < share.steps; ++step) {
+        barrier_wait(empty + place.stage, place.parity ^ 1);
+        copy_weights(share, tile, place.stage, step);
+        copy_x(share, tile, place.stage, step);
+        place.advance();
+      }
     }
   }
-}
+};
 
 // ---- multiplying -------------------------------------------------------------------------------
 
 template <int kBlocks, int kRows, bool kGated, bool kFp8>
-__device__ void multiply(const WgmmaArgs& args, uint32_t ring, uint64_t* full, uint64_t* empty) {
+__device__ void multiply(const WgmmaArgs& args, uint32_t ring, uint64_t* full, uint64_t* empty,
+                         float* biases) {
   constexpr int kStages = kWgmmaStages<kBlocks, kRows>;
   constexpr int kStageBytes = kWgmmaStageBytes<kBlocks, kRows>;
   constexpr int kOutputs = kBlocks * 128;
-  const int group = static_cast<int>(threadIdx.x) / 128 - 1;
+  const int group = static_cast<int>(threadIdx.x) / 128;
   const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const Share share(args);
   const auto release = [&](int stage) {
     if (lane == 0) barrier_arrive(empty + stage);
   };
+  Tiles<kBlocks, kRows, kGated> tiles;
+  if constexpr (!kGated) load_biases<kOutputs>(args, tiles.tile(args), biases);
   pdl_wait();
   const int rows = active_rows(args.product.rows, args.product.row_count);
 
   Place<kStages> place;
-  for (int number = share.tile; number < args.tiles; number += share.next) {
-    const Tile tile = tile_at(args, number, kGated ? kOutputs / 2 : kOutputs, kRows);
+  for (; tiles.left(args); tiles.advance()) {
+    const Tile tile = tiles.tile(args);
+    [[maybe_unused]] Before<kBlocks, kRows> before;
+    if constexpr (!kGated) before.load_early(args, share, tile);
     float c[kBlocks][kRows / 2];
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
@@ -188,16 +211,16 @@ __device__ void multiply(const WgmmaArgs& args, uint32_t ring, uint64_t* full, u
       const int last = min(kRows, rows - tile.row) - 1;
       switch (args.splits) {
         case 1:
-          finish_tile<kFp8, kBlocks, kRows, 1>(args, share, tile, number, last, ring);
+          finish_tile<kFp8, kBlocks, kRows, 1>(args, share, tile, last, ring, biases, before);
           break;
         case 2:
-          finish_tile<kFp8, kBlocks, kRows, 2>(args, share, tile, number, last, ring);
+          finish_tile<kFp8, kBlocks, kRows, 2>(args, share, tile, last, ring, biases, before);
           break;
         case 3:
-          finish_tile<kFp8, kBlocks, kRows, 3>(args, share, tile, number, last, ring);
+          finish_tile<kFp8, kBlocks, kRows, 3>(args, share, tile, last, ring, biases, before);
           break;
         default:
-          finish_tile<kFp8, kBlocks, kRows, 4>(args, share, tile, number, last, ring);
+          finish_tile<kFp8, kBlocks, kRows, 4>(args, share, tile, last, ring, biases, before);
       }
     }
   }
@@ -207,7 +230,8 @@ __device__ void multiply(const WgmmaArgs& args, uint32_t ring, uint64_t* full, u
 
 #endif  // __CUDA_ARCH_FEAT_SM90_ALL
 
-// Grid: clusters of `splits`, `sharing` for every tile unless gated.
+// Grid: (splits, tiles of rows, blocks of outputs), clusters along the first; with `sharing`, two
+// of them for every tile of rows. Gated: (1, blocks that take tiles in turns).
 template <int kBlocks, int kRows, bool kGated, bool kFp8>
 __global__ void __launch_bounds__(kWgmmaThreads, 1)
     dense_wgmma_kernel(const __grid_constant__ WgmmaMaps maps,
@@ -216,24 +240,28 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
   extern __shared__ uint8_t dynamic[];
   constexpr int kStages = kWgmmaStages<kBlocks, kRows>;
   __shared__ uint64_t full[kStages], empty[kStages];
+  __shared__ __align__(16) float biases[kGated ? 4 : kBlocks * 128];
+  const uint32_t ring = (shared_address(dynamic) + 1023) / 1024 * 1024;
+  const wgmma::Fetch<kBlocks, kRows, kGated, kFp8> fetch{maps, args, ring, full, empty};
   pdl_trigger();
-  if (threadIdx.x == 0) {
+  if (threadIdx.x == kWgmmaMultiplying) {
     for (int i = 0; i < kStages; ++i) {
       barrier_init(full + i, 1);
       // Every multiplying warp: none may fall a round behind.
       barrier_init(empty + i, 8);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    fetch.begin();
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&maps.x) : "memory");
   }
   __syncthreads();
-  const uint32_t ring = (shared_address(dynamic) + 1023) / 1024 * 1024;
-  if (threadIdx.x < 128) {
+  if (threadIdx.x >= kWgmmaMultiplying) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    if (threadIdx.x == 0) wgmma::fetch<kBlocks, kRows, kGated, kFp8>(maps, args, ring, full, empty);
+    if (threadIdx.x == kWgmmaMultiplying) fetch.go_on();
     if (args.splits > 1) cluster_barrier();  // the others' before they add
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-    wgmma::multiply<kBlocks, kRows, kGated, kFp8>(args, ring, full, empty);
+    wgmma::multiply<kBlocks, kRows, kGated, kFp8>(args, ring, full, empty, biases);
   }
   // Nobody leaves while others read its memory.
   if (args.splits > 1) wgmma::cluster_meet();

@@ -9,6 +9,8 @@
 // not matter.
 #pragma once
 
+#include <type_traits>
+
 #include "attention_mma.cuh"
 #include "cluster.cuh"
 #include "convert_values.cuh"
@@ -144,7 +146,7 @@ __device__ __forceinline__ void read_sums(float (&v)[4], uint32_t address) {
 __device__ __forceinline__ void exchange_sums(uint32_t* ticket) {
   __threadfence();
   asm volatile("bar.sync 1, 256;" ::: "memory");
-  if (threadIdx.x == 128) {
+  if (threadIdx.x == 0) {
     atomicAdd(ticket, 1u);
     uint32_t value = 0;
     do {
@@ -159,24 +161,82 @@ __device__ __forceinline__ void exchange_sums(uint32_t* ticket) {
 //
 // What follows a tile runs once, and its instructions come from far away: short loops beat long
 // straight code, and a branch that skips code costs more than the code. Rows behind the last are
-// the last once more.
+// read as the last, and not written.
 
-// The rows of a tile that are a block's: its warps take some together, every kSplits-th turn. Where
-// clusters share a tile of kSharedRows, as many as registers allow: each turn waits for memory.
+// The rows of a tile that are a block's: warps of the cluster take them in turns, a warp some
+// together. Where clusters share a tile of kSharedRows, as many as registers allow: each turn waits
+// for memory.
 template <int kSplits, int kSharedRows = 0>
 struct Rows {
-  static constexpr int kShort = kSplits == 1 ? 8 : kSplits == 2 ? 4 : 2;
-  static constexpr int kOfWarp = (kSharedRows + kSplits * 8 - 1) / (kSplits * 8);
+  static constexpr int kWarps = kSplits * 8;
+  static constexpr int kShort = kSplits <= 2 ? 4 : 2;
+  static constexpr int kOfWarp = (kSharedRows + kWarps - 1) / kWarps;
   static constexpr int kTogether = kSharedRows > 0 ? std::min(kOfWarp, 9) : kShort;
-  static constexpr int kStep = kSplits * 8 * kTogether;
+  static constexpr int kStep = kWarps * kTogether;
 
   __device__ __forceinline__ static int first(const Share& share) {
-    return (share.rank * 8 + static_cast<int>(threadIdx.x) / 32 - 4) * kTogether;
+    return share.rank * 8 + static_cast<int>(threadIdx.x) / 32;
   }
 };
 
-// v[k] = the cluster's sums of row n + k, in the order of ranks; `from`: those of one's own column
-// in each of its blocks.
+// What y was, of the next rows of a warp and the columns 4 lane and on of 128: where sums are added
+// to it, and registers are left, the first ones are asked for before the product begins.
+template <int kBlocks, int kRows>
+struct Before {
+  static constexpr int kAhead = 8;
+  static constexpr bool kEarly = kBlocks * kRows <= 272;
+  uint2 rows[kAhead];
+
+  __device__ __forceinline__ void load(const bf16* y, int64_t stride, int first, int step,
+                                       int last) {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) rows[i] = row(y, stride, min(first + i * step, last));
+  }
+  __device__ __forceinline__ void load_early(const WgmmaArgs& args, const Share& share,
+                                             const Tile& tile) {
+    const ChunkPart& part = args.parts[tile.part];
+    const int output = tile.output + 4 * (static_cast<int>(threadIdx.x) % 32);
+    if (!kEarly || !part.accumulate || part.y_dtype != FRT_DTYPE_BF16 || args.sharing > 1) return;
+    if (output >= part.outputs) return;
+    // How many rows there are is on its way: not waited for.
+    load(static_cast<const bf16*>(part.y) + tile.row * part.y_stride + output, part.y_stride,
+         share.rank * 8 + static_cast<int>(threadIdx.x) / 32, args.splits * 8,
+         args.product.rows - tile.row - 1);
+  }
+  // The next `kCount` become the first; rows[kAhead - kCount] is of `next`.
+  template <int kCount>
+  __device__ __forceinline__ void advance(const bf16* y, int64_t stride, int next, int step,
+                                          int last) {
+#pragma unroll
+    for (int i = 0; i < kAhead - kCount; ++i) rows[i] = rows[i + kCount];
+    if (next > last) return;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      rows[kAhead - kCount + i] = row(y, stride, min(next + i * step, last));
+    }
+  }
+  __device__ __forceinline__ static uint2 row(const bf16* y, int64_t stride, int n) {
+    uint2 values;
+    asm volatile("ld.global.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(values.x), "=r"(values.y)
+                 : "l"(y + n * stride)
+                 : "memory");
+    return values;
+  }
+};
+
+// The biases of a tile, in shared memory before the wait: constants that come from far away.
+template <int kOutputs>
+__device__ __forceinline__ void load_biases(const WgmmaArgs& args, const Tile& tile,
+                                            float* biases) {
+  const ChunkPart& part = args.parts[tile.part];
+  const int column = static_cast<int>(threadIdx.x), output = tile.output + column;
+  if (column >= kOutputs) return;
+  biases[column] = part.bias && output < part.outputs ? part.bias[output] : 0.0f;
+}
+
+// v[k] = the cluster's sums of row n + k warps, in the order of ranks; `from`: those of one's own
+// column in each of its blocks.
 template <int kBlocks, int kTogether, int kSplits>
 __device__ __forceinline__ void gather_sums(float (&v)[kTogether][4],
                                             const uint32_t (&from)[kSplits], int n, int last) {
@@ -186,7 +246,7 @@ __device__ __forceinline__ void gather_sums(float (&v)[kTogether][4],
   for (int s = 0; s < kSplits; ++s) {
 #pragma unroll
     for (int k = 0; k < kTogether; ++k) {
-      read_sums<(kSplits > 1)>(each[s][k], from[s] + min(n + k, last) * kRowBytes);
+      read_sums<(kSplits > 1)>(each[s][k], from[s] + min(n + k * kSplits * 8, last) * kRowBytes);
     }
   }
 #pragma unroll
@@ -220,7 +280,9 @@ __device__ __forceinline__ void leave_sums(const Share& share, int last, uint32_
     gather_sums<kBlocks>(v, from, n, last);
 #pragma unroll
     for (int k = 0; k < Own::kTogether; ++k) {
-      __stcg(reinterpret_cast<float4*>(target + min(n + k, last) * (kBlocks * 128) + column),
+      const int row = n + k * Own::kWarps;
+      if (row > last) break;
+      __stcg(reinterpret_cast<float4*>(target + row * (kBlocks * 128) + column),
              make_float4(v[k][0], v[k][1], v[k][2], v[k][3]));
     }
   }
@@ -231,6 +293,7 @@ enum Extra : uint32_t {
   kActivate = 1,
   kE4m3 = 2,   // y is
   kOther = 4,  // another cluster has left sums
+  kAdd = 8,    // to what y was
 };
 
 // The block's rows of the sums of kSplits blocks, with bias and activation, to y; `other`: what
@@ -238,48 +301,54 @@ enum Extra : uint32_t {
 template <bool kFp8, int kBlocks, int kRows, int kSplits, uint32_t kExtra>
 __device__ __forceinline__ void add_sums(const WgmmaArgs& args, const Share& share,
                                          const Tile& tile, int last, uint32_t sums,
+                                         const float* biases, Before<kBlocks, kRows>& before,
                                          const float* other) {
-  using Own = Rows<kSplits, (kExtra & kOther) != 0 ? kRows : 0>;
+  constexpr bool kOthers = (kExtra & kOther) != 0, kAdds = (kExtra & kAdd) != 0;
+  using Own = Rows<kSplits, kOthers ? kRows : 0>;
   constexpr int kTogether = Own::kTogether;
   const ChunkPart& part = args.parts[tile.part];
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int stride = static_cast<int>(part.y_stride);
   const Activation activation(part.activation);
-  const int first = (kExtra & kOther) != 0 ? share.half * 128 : 0;
-  const int end = (kExtra & kOther) != 0 ? first + 128 : kBlocks * 128;
+  const int first = kOthers ? share.half * 128 : 0;
+  const int end = kOthers ? first + 128 : kBlocks * 128;
 #pragma unroll 1
   for (int column = first + 4 * lane; column < end; column += 128) {
     const int output = tile.output + column;
     if (output >= part.outputs) return;
-    float bias[4] = {};
-    if (part.bias) load_values(FRT_DTYPE_F32, part.bias, output, bias);
+    const float4 four = *reinterpret_cast<const float4*>(biases + column);
+    const float bias[4] = {four.x, four.y, four.z, four.w};
     const int64_t corner = tile.row * part.y_stride + output;
     bf16* y = static_cast<bf16*>(part.y) + corner;
     uint8_t* bytes = static_cast<uint8_t*>(part.y) + corner;
     uint32_t from[kSplits];
     find_sums(from, sums + column * 4);
+    int n = Own::first(share);
+    if constexpr (kAdds && !kOthers) {
+      if (!before.kEarly || column >= 128) before.load(y, stride, n, Own::kWarps, last);
+    }
 #pragma unroll 1
-    for (int n = Own::first(share); n <= last; n += Own::kStep) {
+    for (; n <= last; n += Own::kStep) {
       float v[kTogether][4];
-      uint2 before[kTogether] = {};
-      if (!(kExtra & kE4m3) && part.accumulate) {
-#pragma unroll
-        for (int k = 0; k < kTogether; ++k) {
-          before[k] = *reinterpret_cast<const uint2*>(y + min(n + k, last) * stride);
-        }
-      }
+      uint2 was[kTogether] = {};
       float4 more[kTogether] = {};
-      if constexpr ((kExtra & kOther) != 0) {
+      if constexpr (kOthers) {
 #pragma unroll
         for (int k = 0; k < kTogether; ++k) {
-          more[k] = __ldcg(
-              reinterpret_cast<const float4*>(other + min(n + k, last) * (kBlocks * 128) + column));
+          const int row = min(n + k * Own::kWarps, last);
+          if (part.accumulate) was[k] = before.row(y, stride, row);
+          more[k] = __ldcg(reinterpret_cast<const float4*>(other + row * (kBlocks * 128) + column));
         }
+      } else if constexpr (kAdds) {
+#pragma unroll
+        for (int k = 0; k < kTogether; ++k) was[k] = before.rows[k];
+        before.template advance<kTogether>(y, stride, n + before.kAhead * Own::kWarps, Own::kWarps,
+                                           last);
       }
       gather_sums<kBlocks>(v, from, n, last);
 #pragma unroll
       for (int k = 0; k < kTogether; ++k) {
-        if constexpr ((kExtra & kOther) != 0) {
+        if constexpr (kOthers) {
           v[k][0] += more[k].x;
           v[k][1] += more[k].y;
           v[k][2] += more[k].z;
@@ -290,16 +359,19 @@ __device__ __forceinline__ void add_sums(const WgmmaArgs& args, const Share& sha
           v[k][i] = kFp8 ? fmaf(v[k][i], args.factors[tile.part], bias[i]) : v[k][i] + bias[i];
           if constexpr ((kExtra & kActivate) != 0) v[k][i] = activation(v[k][i]);
         }
-        const int at = min(n + k, last) * stride;
+        const int row = n + k * Own::kWarps, at = row * stride;
+        if (row > last) break;
         if constexpr ((kExtra & kE4m3) != 0) {
           const float f = args.y_factors[tile.part];
           *reinterpret_cast<uint32_t*>(bytes + at) =
               pack_e4m3(v[k][0] * f, v[k][1] * f, v[k][2] * f, v[k][3] * f);
         } else {
-          v[k][0] += __uint_as_float(before[k].x << 16);
-          v[k][1] += __uint_as_float(before[k].x & 0xFFFF0000u);
-          v[k][2] += __uint_as_float(before[k].y << 16);
-          v[k][3] += __uint_as_float(before[k].y & 0xFFFF0000u);
+          if constexpr (kOthers || kAdds) {
+            v[k][0] += __uint_as_float(was[k].x << 16);
+            v[k][1] += __uint_as_float(was[k].x & 0xFFFF0000u);
+            v[k][2] += __uint_as_float(was[k].y << 16);
+            v[k][3] += __uint_as_float(was[k].y & 0xFFFF0000u);
+          }
           *reinterpret_cast<uint2*>(y + at) =
               make_uint2(pack_bf16(v[k][0], v[k][1]), pack_bf16(v[k][2], v[k][3]));
         }
@@ -324,7 +396,7 @@ __device__ __forceinline__ void add_any(const WgmmaArgs& args, const Share& shar
     if (tile.output + column >= args.parts[tile.part].outputs) break;
 #pragma unroll 1
     for (int i = 0; i < kTurns * Own::kTogether; ++i) {
-      const int n = Own::first(share) + i / Own::kTogether * Own::kStep + i % Own::kTogether;
+      const int n = Own::first(share) + i * Own::kWarps;
       if (n > last) continue;
       float z[4] = {};
 #pragma unroll 1
@@ -347,7 +419,8 @@ __device__ __forceinline__ void add_any(const WgmmaArgs& args, const Share& shar
 // By the multiplying threads, when the block's sums are in shared memory.
 template <bool kFp8, int kBlocks, int kRows, int kSplits>
 __device__ __forceinline__ void finish_tile(const WgmmaArgs& args, const Share& share,
-                                            const Tile& tile, int number, int last, uint32_t sums) {
+                                            const Tile& tile, int last, uint32_t sums,
+                                            const float* biases, Before<kBlocks, kRows>& before) {
   if constexpr (kSplits > 1) {
     cluster_barrier();
   } else {
@@ -357,34 +430,39 @@ __device__ __forceinline__ void finish_tile(const WgmmaArgs& args, const Share& 
   const float* other = nullptr;
   if constexpr (kSplits == kSharingSplits && kBlocks == kSharingBlocks) {
     if (args.sharing > 1) {
-      float* between = args.sums + static_cast<int64_t>(number) * (kRows * kBlocks * 128);
+      float* between = args.sums + static_cast<int64_t>(tile.number) * (kRows * kBlocks * 128);
       leave_sums<kBlocks, kRows, kSplits>(share, last, sums, between);
-      exchange_sums(args.tickets + number * kSplits + share.rank);
+      exchange_sums(args.tickets + tile.number * kSplits + share.rank);
       other = between;
       const bool short_way = is_plain<kFp8>(part) && part.y_dtype == FRT_DTYPE_BF16 &&
                              part.activation == FRT_ACTIVATION_NONE;
       if (short_way) {
         return add_sums<kFp8, kBlocks, kRows, kSplits, kOther>(args, share, tile, last, sums,
-                                                               other);
+                                                               biases, before, other);
       }
     }
   }
+  const auto add = [&](auto extra) {
+    add_sums<kFp8, kBlocks, kRows, kSplits, decltype(extra)::value>(args, share, tile, last, sums,
+                                                                    biases, before, nullptr);
+  };
   const bool activates = part.activation != FRT_ACTIVATION_NONE;
-  if (other || !is_plain<kFp8>(part)) {
+  if (other || !is_plain<kFp8>(part) || (activates && part.accumulate)) {
     add_any<kFp8, kBlocks, kRows, kSplits>(args, share, tile, last, sums, other);
   } else if (kFp8 && part.y_dtype == FRT_DTYPE_F8_E4M3) {
     if constexpr (kFp8) {
       if (activates) {
-        add_sums<kFp8, kBlocks, kRows, kSplits, kE4m3 | kActivate>(args, share, tile, last, sums,
-                                                                   nullptr);
+        add(std::integral_constant<uint32_t, kE4m3 | kActivate>());
       } else {
-        add_sums<kFp8, kBlocks, kRows, kSplits, kE4m3>(args, share, tile, last, sums, nullptr);
+        add(std::integral_constant<uint32_t, kE4m3>());
       }
     }
   } else if (activates) {
-    add_sums<kFp8, kBlocks, kRows, kSplits, kActivate>(args, share, tile, last, sums, nullptr);
+    add(std::integral_constant<uint32_t, kActivate>());
+  } else if (part.accumulate) {
+    add(std::integral_constant<uint32_t, kAdd>());
   } else {
-    add_sums<kFp8, kBlocks, kRows, kSplits, 0>(args, share, tile, last, sums, nullptr);
+    add(std::integral_constant<uint32_t, 0>());
   }
 }
 

@@ -16,8 +16,9 @@ constexpr WgmmaKernel kernel() {
 
 const WgmmaKernel kKernels[] = {
     kernel<2, 136, true>(),  kernel<2, 160, true>(),  kernel<2, 184, true>(),
-    kernel<1, 128, false>(), kernel<1, 136, false>(), kernel<1, 184, false>(),
-    kernel<1, 256, false>(), kernel<2, 136, false>(), kernel<2, 200, false>()};
+    kernel<1, 64, false>(),  kernel<1, 128, false>(), kernel<1, 136, false>(),
+    kernel<1, 176, false>(), kernel<1, 184, false>(), kernel<1, 256, false>(),
+    kernel<2, 136, false>(), kernel<2, 200, false>()};
 
 }  // namespace
 

@@ -21,9 +21,10 @@ inline constexpr int kWgmmaDepthBytes = 128;  // of inputs, in a stage
 template <bool kFp8>
 constexpr int kWgmmaDepth = kFp8 ? 128 : 64;
 inline constexpr int kWgmmaThreads = 384;
+inline constexpr int kWgmmaMultiplying = 256;  // of them, the first
 inline constexpr int kWgmmaParts = FRT_DENSE_PARTS_MAX;
 inline constexpr int kMostSplits = 4;     // blocks of a cluster
-inline constexpr int kMostSharing = 2;    // clusters of one tile; if two,
+inline constexpr int kMostSharing = 2;    // clusters of one tile, 1 or 2; if two,
 inline constexpr int kSharingSplits = 2;  // of so many blocks
 inline constexpr int kSharingBlocks = 2;  // and tiles of as many times 128 outputs
 
@@ -86,37 +87,56 @@ __device__ __forceinline__ void cluster_meet() {
   asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait;" ::: "memory");
 }
 
-// A block's share of the inputs, in steps, and of the tiles.
+// A block's share of the inputs, in steps, from its place in the grid: integer divisions would hold
+// up the first copies by half a microsecond.
 struct Share {
   int rank, first, steps;
-  int tile, next;  // the first one; from one to the next
-  int half;        // of a tile's outputs, where clusters share it
+  int half;  // of a tile's outputs, where clusters share it
 
   __device__ __forceinline__ explicit Share(const WgmmaArgs& args) {
-    const int cluster = static_cast<int>(blockIdx.x) / args.splits;
-    rank = static_cast<int>(blockIdx.x) % args.splits;
-    tile = cluster / args.sharing;
-    half = cluster % args.sharing;
-    next = static_cast<int>(gridDim.x) / (args.splits * args.sharing);
-    first = min((cluster % args.sharing * args.splits + rank) * args.steps_each, args.steps);
+    rank = static_cast<int>(blockIdx.x);
+    half = static_cast<int>(blockIdx.y) & (args.sharing - 1);
+    first = min((half * args.splits + rank) * args.steps_each, args.steps);
     steps = min(args.steps_each, args.steps - first);
   }
 };
 
 struct Tile {
-  int part, output, row;  // the first ones
+  int number, part, output, row;  // of all tiles; the first ones
 };
 
-__device__ __forceinline__ Tile tile_at(const WgmmaArgs& args, int number, int outputs_each,
-                                        int rows_each) {
+__device__ __forceinline__ Tile tile_at(const WgmmaArgs& args, int block, int row_tile,
+                                        int outputs_each, int rows_each) {
   Tile tile;
-  const int block = number / args.row_tiles;
+  tile.number = block * args.row_tiles + row_tile;
   tile.part = 0;
   while (block >= args.first_block[tile.part + 1]) ++tile.part;
   tile.output = (block - args.first_block[tile.part]) * outputs_each;
-  tile.row = number % args.row_tiles * rows_each;
+  tile.row = row_tile * rows_each;
   return tile;
 }
+
+// Tiles of a block: of many where they are gated, otherwise one.
+template <int kBlocks, int kRows, bool kGated>
+struct Tiles {
+  static constexpr int kOutputs = kBlocks * (kGated ? 64 : 128);
+  int number;
+
+  __device__ __forceinline__ Tiles() : number(kGated ? static_cast<int>(blockIdx.y) : 0) {}
+  __device__ __forceinline__ bool left(const WgmmaArgs& args) const {
+    return kGated ? number < args.tiles : number == 0;
+  }
+  __device__ __forceinline__ void advance() { number += kGated ? static_cast<int>(gridDim.y) : 1; }
+  __device__ __forceinline__ Tile tile(const WgmmaArgs& args) const {
+    if constexpr (kGated) {
+      const int block = number / args.row_tiles;
+      return tile_at(args, block, number - block * args.row_tiles, kOutputs, kRows);
+    } else {
+      return tile_at(args, static_cast<int>(blockIdx.z),
+                     static_cast<int>(blockIdx.y) >> (args.sharing - 1), kOutputs, kRows);
+    }
+  }
+};
 
 }  // namespace wgmma
 
