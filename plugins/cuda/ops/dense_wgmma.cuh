@@ -41,6 +41,18 @@ __device__ __forceinline__ void copy_box(uint32_t target, const CUtensorMap& map
       : "memory");
 }
 
+// The same, to be evicted first from the second-level cache: weights pass through it once, what
+// kernels hand to each other, and their code, should stay.
+__device__ __forceinline__ void copy_passing_box(uint32_t target, const CUtensorMap& map,
+                                                 int column, int row, uint64_t* barrier) {
+  constexpr uint64_t kEvictFirst = 0x12F0000000000000;  // what createpolicy makes of it
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(target),
+      "l"(&map), "r"(column), "r"(row), "r"(shared_address(barrier)), "l"(kEvictFirst)
+      : "memory");
+}
+
 // A place in the ring and how often it went round.
 template <int kStages>
 struct Place {
@@ -72,10 +84,10 @@ struct Fetch {
     const uint32_t to = ring + stage * kStageBytes;
     barrier_expect(full + stage, kStageBytes);
     if constexpr (kGated) {
-      copy_box(to, maps.weights[0], column, tile.output, full + stage);
-      copy_box(to + kWeightBytes / 2, maps.weights[1], column, tile.output, full + stage);
+      copy_passing_box(to, maps.weights[0], column, tile.output, full + stage);
+      copy_passing_box(to + kWeightBytes / 2, maps.weights[1], column, tile.output, full + stage);
     } else {
-      copy_box(to, maps.weights[tile.part], column, tile.output, full + stage);
+      copy_passing_box(to, maps.weights[tile.part], column, tile.output, full + stage);
     }
   }
   __device__ __forceinline__ void copy_x(const Share& share, const Tile& tile, int stage,
