@@ -46,30 +46,21 @@ __device__ __forceinline__ void copy_weights(uint32_t target, const CUtensorMap&
       "l"(&map), "r"(0), "r"(row), "r"(half), "r"(shared_address(barrier)), "l"(policy)
       : "memory");
 }
-__device__ __forceinline__ void copy_x(uint32_t target, const CUtensorMap& map, int unit,
-                                       uint64_t* barrier) {
+__device__ __forceinline__ void copy_unit(uint32_t target, const CUtensorMap& map, int unit,
+                                          uint64_t* barrier) {
   asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
-      "[%0], [%1, {%2, %2, %3}], [%4];" ::"r"(target),
-      "l"(&map), "r"(0), "r"(unit * 2), "r"(shared_address(barrier))
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %2, %2, %2, %3}], [%4];" ::"r"(target),
+      "l"(&map), "r"(0), "r"(unit), "r"(shared_address(barrier))
       : "memory");
 }
-// To all blocks of the cluster.
-__device__ __forceinline__ void copy_x_to_all(uint32_t target, const CUtensorMap& map, int unit,
-                                              uint64_t* barrier) {
+// Eight rows of a unit, to all blocks of the cluster.
+__device__ __forceinline__ void copy_to_all(uint32_t target, const CUtensorMap& map, int row,
+                                            int unit, uint64_t* barrier) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      ".multicast::cluster [%0], [%1, {%2, %2, %3}], [%4], %5;" ::"r"(target),
-      "l"(&map), "r"(0), "r"(unit * 2), "r"(shared_address(barrier)),
-      "h"(static_cast<uint16_t>((1 << kFlowCluster) - 1))
-      : "memory");
-}
-__device__ __forceinline__ void copy_to_all(uint32_t target, const void* source, int bytes,
-                                            uint64_t* barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
-      "[%0], [%1], %2, [%3], %4;" ::"r"(target),
-      "l"(source), "r"(bytes), "r"(shared_address(barrier)),
+      ".multicast::cluster [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(target),
+      "l"(&map), "r"(0), "r"(row), "r"(unit * 2), "r"(shared_address(barrier)),
       "h"(static_cast<uint16_t>((1 << kFlowCluster) - 1))
       : "memory");
 }
@@ -135,6 +126,7 @@ __device__ void fetch_x(const FlowArgs& args, FlowShared<kRows>& shared, uint32_
                         const FlowSync& sync) {
   using Shared = FlowShared<kRows>;
   const Shape shape{args.tiles};
+  const int eights = (args.rows + args.shifts + 7) / 8;
   uint32_t empty_parity = 0;
   // In rounds of `slots` units; all of them again for the next tile.
   const auto fetch = [&](const CUtensorMap& map, bool to_all, int first, int units, int slots,
@@ -147,21 +139,25 @@ __device__ void fetch_x(const FlowArgs& args, FlowShared<kRows>& shared, uint32_
         empty_parity ^= 1;
       }
       const int begin = load % chunks * slots, count = min(slots, units - begin);
+      if (to_all) {
+        // Eights of rows, unit by unit, are dealt to the blocks of the cluster.
+        int slot = 0, eight = shape.rank();
 #pragma unroll 1
-      for (int slot = 0; slot < count; ++slot) {
-        const int unit = begin + slot;
-        const uint32_t to = area + slot * Shared::kXUnit;
-        if (!to_all) {
-          barrier_expect(shared.x_full + slot, Shared::kXUnit);
-          copy_x(to, map, first + unit, shared.x_full + slot);
-        } else if (unit % kFlowCluster == shape.rank()) {
-          copy_x_to_all(to, map, unit, shared.x_full + slot);
+        while (true) {
+#pragma unroll 1
+          for (; eight >= eights; eight -= eights) ++slot;
+          if (slot >= count) break;
+          copy_to_all(area + slot * Shared::kXUnit + eight * Shared::kEight, map, eight * 8,
+                      begin + slot, shared.x_full + slot);
+          eight += kFlowCluster;
         }
       }
-      if (!to_all) continue;
 #pragma unroll 1
       for (int slot = 0; slot < count; ++slot) {
-        barrier_expect(shared.x_full + slot, Shared::kXUnit);
+        barrier_expect(shared.x_full + slot, eights * Shared::kEight);
+        if (!to_all) {
+          copy_unit(area + slot * Shared::kXUnit, map, first + begin + slot, shared.x_full + slot);
+        }
       }
     }
   };

@@ -21,6 +21,7 @@ inline constexpr int kFlowPairs = 16;
 inline constexpr int kFlowUnitBytes = kFlowOutputs * kFlowInputs * 2;        // a stage of the ring
 inline constexpr int kFlowPairBytes = 2 * kFlowPairs * 2 * kFlowInputs * 2;  // of two units
 inline constexpr int kFlowMostStages = 8;
+inline constexpr int kFlowMostCodes = 1024;  // columns of the rows normed in FP8
 inline constexpr int kFlowBlockThreads = kFlowThreads + 128;
 
 // Boxes of weights: (64 inputs, 2, 4, rows, halves of units); the second dimension goes from an
@@ -55,7 +56,9 @@ struct FlowTiles {
 };
 
 struct FlowArgs {
-  CUtensorMap normed, attended, activated;  // boxes of x: (64 inputs, rows, halves of a unit)
+  // Boxes of x: (64 inputs, 8 rows, halves of a unit), of `codes` in FP8; and units of what a block
+  // has its own part of: (64 inputs, 8 rows, halves of a unit, eights of rows, 1).
+  CUtensorMap normed, attended, activated;
   FlowMaps maps[kFlowLayers];
   FlowLayer layers[kFlowLayers];
   FlowTiles tiles;
@@ -72,9 +75,10 @@ struct FlowArgs {
   bool x_f32;
   const float* table;
   void* x;
-  bf16 *y, *q, *kv, *attention, *h;  // y: (rows + shifts, width); in FP8 x as f32; h: e4m3 there
-  float* squares;                    // (rows, tiles of width)
-  uint8_t* codes;                    // in FP8: of each block (kRows, 128)
+  // y: (rows + shifts, width); in FP8 x as f32; attention and h: e4m3 there.
+  bf16 *y, *q, *kv, *attention, *h;
+  float* squares;  // (rows, tiles of width)
+  uint8_t* codes;  // in FP8: of each block (8, width)
   uint32_t* word;
 };
 
@@ -83,13 +87,17 @@ struct FlowArgs {
 inline constexpr int kFlowSentBytes = 32 * (16 + 16 + 4);
 
 // Shared memory for kRows rows of x, those of shifts included: ring, area, and what follows here.
+// In a unit of x eight rows lie together: 128 bytes of each, then the other 128, swizzled. So of
+// what all blocks of a cluster multiply each fetches eight rows for all, and units arrive one after
+// the other.
 template <int kRows>
 struct FlowShared {
   // Up to 64 rows both groups of four warps multiply them all, each half of the inputs; more are
   // divided between the groups. So a thread has one row or two.
   static constexpr int kHalves = kRows > 64 ? 2 : 1;
-  static constexpr int kHalf = kRows * kFlowInputs;  // bytes of half a unit
-  static constexpr int kXUnit = 2 * kHalf;
+  static constexpr int kEightHalf = 8 * kFlowInputs,
+                       kEight = 2 * kEightHalf;  // bytes of eight rows
+  static constexpr int kXUnit = kRows / 8 * kEight;
   static constexpr int kOwned = 8 * kHalves;  // rows of a block
   static constexpr int kFromRank = kHalves * kFlowSentBytes;
   // Of x, of attention, or of a few units of x and of sums to receive.
@@ -105,7 +113,6 @@ struct FlowShared {
   FlowAttentionShared attention;
   // What shift vectors yield, of each group: of the pairs of each lane of a row.
   alignas(16) float shifts[2][2][4][kFlowOutputs / 4 + 2];
-  float factors[kRows];  // of rows, in FP8: 1 / root mean square
   int positions[kRows];  // of rows; -1: not rotated
   float4 pieces[1];      // of x, of `pieces` tiles: here and behind
 

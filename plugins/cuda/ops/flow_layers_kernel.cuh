@@ -14,14 +14,14 @@
 //
 // One thread fetches weights through a ring of units of 18 KB, as far ahead as there is room,
 // through phases and layers: what a block multiplies is known beforehand, so weights wait for no
-// barrier. Another one fetches x behind the barriers; what all blocks of a cluster multiply comes
-// to all of them by one copy of each.
+// barrier. Another one fetches x behind the barriers: of what all blocks of a cluster multiply each
+// fetches eight rows of a unit for all.
 //
 // The stream x stays in f32 where it is added to (flow_layers_stream.cuh): each block owns eighths
 // of the rows of its cluster's tiles. Norms: the owner publishes x (1 + scale) in bf16 and sums of
 // its squares; the next product multiplies that, and the vector of shifts as a further row, and
 // scales its results by what the squares sum up to:  norm(x) W^T = r ((x (1 + scale)) W^T) + shift
-// W^T. In FP8 x is published as it is, and each block makes the normed codes of 128 columns for all
+// W^T. In FP8 x is published as it is, and each block makes the normed codes of eight rows for all
 // blocks of its cluster.
 //
 // All sums in f32, in a fixed order; those of a block travel to the one that adds them in bf16.
@@ -71,7 +71,6 @@ struct Worker : Residual<kRows, kFp8> {
   static_assert(Attention::kBytes <= Shared::kArea);
   using Base::area;
   using Base::args;
-  using Base::clean_rows;
   using Base::kHalves;
   using Base::lane;
   using Base::row_of;
@@ -81,12 +80,11 @@ struct Worker : Residual<kRows, kFp8> {
   using Base::tid;
   using typename Base::Squares;
 
-  const bool factor_clean;  // in FP8: the row whose factor this thread helps to make
   uint32_t passed_parity = 0, attention_parity = 0;
 
   __device__ __forceinline__ Worker(const FlowArgs& args, Shared& shared, uint32_t ring,
                                     uint32_t area, const FlowSync& sync)
-      : Base(args, shared, ring, area, sync), factor_clean(this->is_clean(tid / 4)) {
+      : Base(args, shared, ring, area, sync) {
     if (tid == 0) {
       Attention::start(attention_of(args.layers[0]), place_of(), shared.attention);
     }
@@ -99,65 +97,56 @@ struct Worker : Residual<kRows, kFp8> {
     passed_parity ^= 1;
   }
 
-  // The normed rows in FP8: of each 128 columns one block of the cluster makes them for all. They
-  // go there through memory: from block to block there is room for 16 bytes a cycle, and one copy
-  // of a block's part serves all eight.
+  // The normed rows in FP8: each block of the cluster makes some for all, of eight rows, and where
+  // there are few rows of a part of their columns; a warp has one row. They go there through
+  // memory: from block to block there is room for 16 bytes a cycle, and one copy of a block's part
+  // serves all eight.
   __device__ __forceinline__ void convert(const FlowModulation& modulation, float to_code) {
-    const int column = shape.rank() * 128 + lane * 4;
-    const bool mine = shape.rank() * 128 < args.width;
-    float4 scale[2] = {}, shift[2] = {}, x[kRows / 8];
+    constexpr int kPieces = kFlowMostCodes / 128;  // of a lane: four columns of each 128
+    const int units = args.tiles.width_units, eights = (args.rows + 7) / 8;
+    const int parts = eights <= 2 ? 4 : eights <= 4 ? 2 : 1;
+    const int row = shape.rank() / parts * 8 + tid / 32;
+    const int first = shape.rank() % parts * units / parts,
+              last = (shape.rank() % parts + 1) * units / parts;
+    const float* vectors = this->is_clean(row) ? modulation.clean : modulation.rows;
+    const auto has_piece = [&](int i) { return row < args.rows && first * 2 + i < last * 2; };
+    const int column = first * 256 + lane * 4;
+    float4 scale[kPieces], shift[kPieces], x[kPieces];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if (!mine || (i == 1 && clean_rows == 0)) continue;
-      const float* vectors = i == 0 ? modulation.rows : modulation.clean;
-      scale[i] = load_four(vectors + column);
-      shift[i] = load_four(vectors + args.width + column);
+    for (int i = 0; i < kPieces; ++i) {
+      scale[i] = shift[i] = x[i] = make_float4(0, 0, 0, 0);
+      if (!has_piece(i)) continue;
+      scale[i] = load_four(vectors + column + i * 128);
+      shift[i] = load_four(vectors + args.width + column + i * 128);
     }
-    if (tid < args.tiles.width_units) barrier_expect(shared.x_full + tid, Shared::kXUnit);
+    if (tid < units) barrier_expect(shared.x_full + tid, eights * Shared::kEight);
     wait_passed();
+    const float* from = reinterpret_cast<const float*>(args.y) + row * args.width + column;
 #pragma unroll
-    for (int i = 0; i < kRows / 8; ++i) {
-      const int row = 8 * i + tid / 32;
-      x[i] = make_float4(0, 0, 0, 0);
-      if (!mine || row >= args.rows) continue;
-      x[i] =
-          __ldcg(reinterpret_cast<const float4*>(reinterpret_cast<const float*>(args.y) +
-                                                 static_cast<int64_t>(row) * args.width + column));
+    for (int i = 0; i < kPieces; ++i) {
+      if (has_piece(i)) x[i] = __ldcg(reinterpret_cast<const float4*>(from + i * 128));
     }
-    if (tid < kRows * 4) {
-      const int row = tid / 4;
-      const float factor = this->factor_of(this->squares_of(row, tid % 4), row, tid % 4);
-      if (tid % 4 == 0) shared.factors[row] = factor_clean ? -factor : factor;
-    }
+    const float factor = this->factor_of(this->squares_of(row, lane % 4), row, lane % 4);
+    uint8_t* const to =
+        args.codes + static_cast<int64_t>(shape.block() * 8 + tid / 32) * args.width + column;
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      scale[i] = make_float4((1 + scale[i].x) * to_code, (1 + scale[i].y) * to_code,
-                             (1 + scale[i].z) * to_code, (1 + scale[i].w) * to_code);
-      shift[i] = make_float4(shift[i].x * to_code, shift[i].y * to_code, shift[i].z * to_code,
-                             shift[i].w * to_code);
-    }
-    sync.block();
-    uint8_t* const codes_to = args.codes + static_cast<int64_t>(shape.block()) * Shared::kHalf;
-#pragma unroll
-    for (int i = 0; i < kRows / 8; ++i) {
-      const int row = 8 * i + tid / 32;
-      const float factor = shared.factors[row], f = fabsf(factor);
-      const auto codes_of = [&](const float4& a, const float4& b) {
-        return e4m3_codes(fmaf(x[i].x * f, a.x, b.x), fmaf(x[i].y * f, a.y, b.y),
-                          fmaf(x[i].z * f, a.z, b.z), fmaf(x[i].w * f, a.w, b.w));
+    for (int i = 0; i < kPieces; ++i) {
+      const auto normed = [&](float value, float by, float plus) {
+        return fmaf(value * factor, (1 + by) * to_code, plus * to_code);
       };
-      const uint32_t codes =
-          factor < 0 ? codes_of(scale[1], shift[1]) : codes_of(scale[0], shift[0]);
-      if (mine && row < args.rows) {
-        *reinterpret_cast<uint32_t*>(codes_to + row * 128 + ((lane / 4) ^ (tid / 32)) * 16 +
-                                     lane % 4 * 4) = codes;
-      }
+      const uint32_t codes = e4m3_codes(
+          normed(x[i].x, scale[i].x, shift[i].x), normed(x[i].y, scale[i].y, shift[i].y),
+          normed(x[i].z, scale[i].z, shift[i].z), normed(x[i].w, scale[i].w, shift[i].w));
+      if (has_piece(i)) *reinterpret_cast<uint32_t*>(to + i * 128) = codes;
     }
     sync.block();
-    if (mine && tid == 0) {
+    if (tid == 0 && shape.rank() / parts < eights) {
       asm volatile("fence.acq_rel.gpu;\nfence.proxy.async.global;" ::: "memory");
-      copy_to_all(area + shape.rank() * Shared::kHalf, codes_to, Shared::kHalf,
-                  shared.x_full + shape.rank() / 2);
+#pragma unroll 1
+      for (int unit = first; unit < last; ++unit) {
+        copy_to_all(area + unit * Shared::kXUnit + shape.rank() / parts * Shared::kEight,
+                    args.normed, shape.block() * 8, unit, shared.x_full + unit);
+      }
     }
   }
 

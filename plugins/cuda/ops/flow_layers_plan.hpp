@@ -14,13 +14,23 @@
 
 namespace frt::cuda {
 
-// Rows of x behind which `normed` has those of shifts.
-inline BoxedTensor flow_x(const void* data, int rows, int inputs, int box_rows) {
+// Boxes of eight rows of x.
+inline BoxedTensor flow_eights(const void* data, int rows, int inputs) {
   return {data,
           3,
           {64, static_cast<uint64_t>(rows), static_cast<uint64_t>(inputs / 64)},
           {static_cast<uint64_t>(inputs) * 2, 128},
-          {64, static_cast<uint32_t>(box_rows), 2}};
+          {64, 8, 2}};
+}
+
+// Boxes of `eights` eights of rows.
+inline BoxedTensor flow_units(const void* data, int eights, int inputs) {
+  const uint64_t row = static_cast<uint64_t>(inputs) * 2;
+  return {data,
+          5,
+          {64, 8, 2, static_cast<uint64_t>(eights), static_cast<uint64_t>(inputs / kFlowInputs)},
+          {row, 128, 8 * row, 2 * kFlowInputs},
+          {64, 8, 2, static_cast<uint32_t>(eights), 1}};
 }
 
 // Boxes of `pairs` rows and those `pair_bytes` further on, in the order of rows.
@@ -97,8 +107,7 @@ inline bool flow_fits(const frt_flow_layers_args& args) {
       flow_shifts(args) == 0) {
     return false;
   }
-  bool good = aligned(args.x) && aligned(args.q) && aligned(args.kv) && aligned(args.y) &&
-              aligned(args.h) && aligned(args.table);
+  bool good = aligned(args.x) && aligned(args.q) && aligned(args.kv) && aligned(args.table);
   for (int i = 0; i < args.layer_count; ++i) {
     const frt_flow_layer& layer = args.layers[i];
     for (const frt_weight* weight :
@@ -114,8 +123,7 @@ inline bool flow_fits(const frt_flow_layers_args& args) {
             aligned(layer.attention_norm.rows) && aligned(layer.attention_norm.clean) &&
             aligned(layer.hidden_norm.rows) && aligned(layer.hidden_norm.clean);
   }
-  // A block makes the FP8 values of 128 columns.
-  return good && (!fp8 || args.width <= 128 * kFlowCluster);
+  return good && (!fp8 || args.width <= kFlowMostCodes);
 }
 
 inline FlowTiles flow_tiles(const frt_flow_layers_args& args) {
@@ -133,27 +141,42 @@ inline FlowTiles flow_tiles(const frt_flow_layers_args& args) {
   return made;
 }
 
-// Working memory that the arguments do not name: x as the products need it, the squares of its
-// rows, and in FP8 what blocks convert for their cluster.
+// Eights of rows of x, with those of shifts.
+inline int flow_eights_of(const frt_flow_layers_args& args) {
+  return (flow_rows(args) + (flow_fp8(args) ? 0 : flow_shifts(args)) + 7) / 8;
+}
+
+// Working memory, in bytes from its begin: x as the products need it, the squares of its rows, in
+// FP8 what blocks convert for their cluster, and what attention and the first products of the MLP
+// yield, where whole eights of rows are read.
 struct FlowScratch {
-  std::size_t squares, codes, bytes;  // offsets, and all
+  std::size_t x, squares, codes, attention, h, bytes;
 };
-inline FlowScratch flow_scratch(const frt_flow_layers_args& args, int kernel_rows, int blocks) {
+inline FlowScratch flow_scratch(const frt_flow_layers_args& args, int blocks) {
   const bool fp8 = flow_fp8(args);
-  const std::size_t rows = static_cast<std::size_t>(flow_rows(args)) + 2,
-                    tiles = static_cast<std::size_t>(args.width + kFlowOutputs - 1) / kFlowOutputs;
-  const auto up = [](std::size_t bytes) { return (bytes + 127) / 128 * 128; };
+  const auto rows = static_cast<std::size_t>(8 * flow_eights_of(args)),
+             width = static_cast<std::size_t>(args.width);
+  const std::size_t value = fp8 ? 1 : 2;  // bytes
+  std::size_t end = 0;
+  const auto place = [&end](std::size_t bytes) {
+    const std::size_t begin = end;
+    end += (bytes + 127) / 128 * 128;
+    return begin;
+  };
   FlowScratch made;
-  made.squares = up(rows * static_cast<std::size_t>(args.width) * (fp8 ? 4 : 2));
-  made.codes = made.squares + up(rows * tiles * 4);
-  made.bytes = made.codes + (fp8 ? static_cast<std::size_t>(blocks * kernel_rows) * 128 : 0);
+  made.x = place(rows * width * (fp8 ? 4 : 2));
+  made.squares = place(rows * ((width + kFlowOutputs - 1) / kFlowOutputs) * 4);
+  made.codes = place(fp8 ? static_cast<std::size_t>(blocks) * 8 * width : 0);
+  made.attention = place(rows * static_cast<std::size_t>(args.heads * args.head_dim) * value);
+  made.h = place(rows * static_cast<std::size_t>(args.hidden) * value);
+  made.bytes = end;
   return made;
 }
 
-// encode(boxes) makes a map. `kernel_rows`: kRows of the kernel. `scratch`: flow_scratch().bytes.
+// encode(boxes) makes a map. `scratch`: flow_scratch().bytes.
 template <class Encode>
-void flow_fill(FlowArgs& made, const frt_flow_layers_args& args, int kernel_rows, int blocks,
-               void* scratch, uint32_t* word, const Encode& encode) {
+void flow_fill(FlowArgs& made, const frt_flow_layers_args& args, int blocks, void* scratch,
+               uint32_t* word, const Encode& encode) {
   const bool fp8 = flow_fp8(args);
   const int rows = flow_rows(args);
   // Of rows of x, in pairs of bytes.
@@ -183,18 +206,20 @@ void flow_fill(FlowArgs& made, const frt_flow_layers_args& args, int kernel_rows
   made.x_f32 = args.x_dtype == FRT_DTYPE_F32;
   made.table = args.table;
   made.x = args.x;
-  made.y = static_cast<bf16*>(scratch);
-  const FlowScratch places = flow_scratch(args, kernel_rows, blocks);
-  made.squares = reinterpret_cast<float*>(static_cast<char*>(scratch) + places.squares);
-  made.codes = static_cast<uint8_t*>(scratch) + places.codes;
+  const FlowScratch places = flow_scratch(args, blocks);
+  auto* const memory = static_cast<uint8_t*>(scratch);
+  made.y = reinterpret_cast<bf16*>(memory + places.x);
+  made.squares = reinterpret_cast<float*>(memory + places.squares);
+  made.codes = memory + places.codes;
+  made.attention = reinterpret_cast<bf16*>(memory + places.attention);
+  made.h = reinterpret_cast<bf16*>(memory + places.h);
   made.q = static_cast<bf16*>(args.q);
   made.kv = static_cast<bf16*>(args.kv);
-  made.attention = static_cast<bf16*>(args.y);
-  made.h = static_cast<bf16*>(args.h);
   made.word = word;
-  made.normed = encode(flow_x(made.y, rows + made.shifts, width, kernel_rows));
-  made.attended = encode(flow_x(made.attention, rows, queries, kernel_rows));
-  made.activated = encode(flow_x(made.h, rows, hidden, kernel_rows));
+  made.normed = fp8 ? encode(flow_eights(made.codes, 8 * blocks, width))
+                    : encode(flow_eights(made.y, rows + made.shifts, width));
+  made.attended = encode(flow_units(made.attention, flow_eights_of(args), queries));
+  made.activated = encode(flow_units(made.h, flow_eights_of(args), hidden));
   for (int i = 0; i < args.layer_count; ++i) {
     const frt_flow_layer& from = args.layers[i];
     FlowMaps& maps = made.maps[i];

@@ -104,6 +104,12 @@ struct Products {
     return descriptor & ~0xFFFFFFFFull | (static_cast<uint32_t>(descriptor) + by);
   }
 
+  // Of 64 rows of a unit: eights lie further apart than where they are alone.
+  static __device__ __forceinline__ uint64_t rows_descriptor(uint32_t address) {
+    constexpr uint64_t kFurther = (Shared::kEight - Shared::kEightHalf) >> 4;
+    return matrix_descriptor(address, 16) + (kFurther << 32);
+  }
+
   // c = x weights^T over `units` units, which come in rounds of `slots`; `resident`: x is there
   // from the tile before. Where both groups have all rows, they take turns with units.
   template <int kOutputs>
@@ -115,7 +121,7 @@ struct Products {
     // Arrivals of a warp, so that a stage has eight when nobody needs it any more.
     constexpr int kArrivals = kTurns / kOfStage == 2 ? 2 : 1;
     const int turn = kHalves == 1 ? group : 0;
-    const int x_at = area + (kHalves == 1 ? 0 : group * (64 * 128));
+    const int x_at = area + (kHalves == 1 ? 0 : group * (8 * Shared::kEight));
 #pragma unroll
     for (int i = 0; i < kOutputs / 2; ++i) c[i] = 0;
 #pragma unroll 1
@@ -128,13 +134,13 @@ struct Products {
       for (int slot = turn; slot < count; slot += kTurns) {
         barrier_wait(shared.full + now.stage, now.parity);
         if (!resident) barrier_wait(shared.x_full + slot, x_parity >> slot & 1);
-        const uint64_t a = matrix_descriptor(x_at + slot * Shared::kXUnit, 16);
+        const uint64_t a = rows_descriptor(x_at + slot * Shared::kXUnit);
         const uint64_t b = matrix_descriptor(
             ring + now.stage * kFlowUnitBytes + slot % kOfStage * 2 * kWeights, 16);
         products_fence();
 #pragma unroll
         for (int k = 0; k < 8; ++k) {
-          const uint64_t from_a = further(a, k / 4 * (Shared::kHalf / 16) + k % 4 * 2);
+          const uint64_t from_a = further(a, k / 4 * (Shared::kEightHalf / 16) + k % 4 * 2);
           const uint64_t from_b = further(b, k / 4 * (kWeights / 16) + k % 4 * 2);
           if constexpr (kFp8) {
             multiply_64_fp8<kOutputs>(c, from_a, from_b);
@@ -225,8 +231,8 @@ struct Products {
   // The i-th sixteen bytes of this lane among those that this warp of group `of` gives away. They
   // lie where only it has read rows of x.
   __device__ __forceinline__ uint32_t exchange_at(uint32_t from, int of, int i) const {
-    return from + (of + i / 4 * 2) * Shared::kXUnit + i / 2 % 2 * Shared::kHalf + warp * 2048 +
-           i % 2 * 512 + lane * 16;
+    return from + (of + i / 4 * 2) * Shared::kXUnit + warp * (2 * Shared::kEight) + i % 4 * 512 +
+           lane * 16;
   }
   // Group kKept gives the rows away that the other one finishes; then(v), with the sums of both of
   // its own.
