@@ -54,7 +54,16 @@ __device__ __forceinline__ void copy_unit(uint32_t target, const CUtensorMap& ma
       "l"(&map), "r"(0), "r"(unit), "r"(shared_address(barrier))
       : "memory");
 }
-// Eight rows of a unit, to all blocks of the cluster.
+// To all blocks of the cluster: a unit, and eight rows of one.
+__device__ __forceinline__ void copy_unit_to_all(uint32_t target, const CUtensorMap& map, int unit,
+                                                 uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%2, %2, %2, %2, %3}], [%4], %5;" ::"r"(target),
+      "l"(&map), "r"(0), "r"(unit), "r"(shared_address(barrier)),
+      "h"(static_cast<uint16_t>((1 << kFlowCluster) - 1))
+      : "memory");
+}
 __device__ __forceinline__ void copy_to_all(uint32_t target, const CUtensorMap& map, int row,
                                             int unit, uint64_t* barrier) {
   asm volatile(
@@ -139,7 +148,13 @@ __device__ void fetch_x(const FlowArgs& args, FlowShared<kRows>& shared, uint32_
         empty_parity ^= 1;
       }
       const int begin = load % chunks * slots, count = min(slots, units - begin);
-      if (to_all) {
+      if (to_all && Shared::kWholeUnits) {
+#pragma unroll 1
+        for (int slot = 0; slot < count; ++slot) {
+          if ((begin + slot) % kFlowCluster != shape.rank()) continue;
+          copy_unit_to_all(area + slot * Shared::kXUnit, map, begin + slot, shared.x_full + slot);
+        }
+      } else if (to_all) {
         // Eights of rows, unit by unit, are dealt to the blocks of the cluster.
         int slot = 0, eight = shape.rank();
 #pragma unroll 1

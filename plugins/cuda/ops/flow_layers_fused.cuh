@@ -56,8 +56,8 @@ struct FlowTiles {
 };
 
 struct FlowArgs {
-  // Boxes of x: (64 inputs, 8 rows, halves of a unit), of `codes` in FP8; and units of what a block
-  // has its own part of: (64 inputs, 8 rows, halves of a unit, eights of rows, 1).
+  // Boxes of x: (64 inputs, 8 rows, halves of a unit), of `codes` in FP8; units, of what a block
+  // has its own part of and for kWholeUnits: (64 inputs, 8 rows, halves of a unit, eights, 1).
   CUtensorMap normed, attended, activated;
   FlowMaps maps[kFlowLayers];
   FlowLayer layers[kFlowLayers];
@@ -89,7 +89,7 @@ inline constexpr int kFlowSentBytes = 32 * (16 + 16 + 4);
 // Shared memory for kRows rows of x, those of shifts included: ring, area, and what follows here.
 // In a unit of x eight rows lie together: 128 bytes of each, then the other 128, swizzled. So of
 // what all blocks of a cluster multiply each fetches eight rows for all, and units arrive one after
-// the other.
+// the other; or, where there are many eights, each fetches whole units.
 template <int kRows>
 struct FlowShared {
   // Up to 64 rows both groups of four warps multiply them all, each half of the inputs; more are
@@ -98,6 +98,7 @@ struct FlowShared {
   static constexpr int kEightHalf = 8 * kFlowInputs,
                        kEight = 2 * kEightHalf;  // bytes of eight rows
   static constexpr int kXUnit = kRows / 8 * kEight;
+  static constexpr bool kWholeUnits = kRows > 64;
   static constexpr int kOwned = 8 * kHalves;  // rows of a block
   static constexpr int kFromRank = kHalves * kFlowSentBytes;
   // Of x, of attention, or of a few units of x and of sums to receive.
@@ -123,7 +124,7 @@ struct FlowShared {
 
 // A kernel, as the host asks for it.
 struct FlowKernel {
-  int rows;  // of x, with those of shifts
+  bool whole_units;  // are fetched for all blocks
   void (*function)(FlowArgs);
   int area;
   int (*shared_bytes)(int pieces);  // behind ring and area

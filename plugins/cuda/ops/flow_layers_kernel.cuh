@@ -428,8 +428,8 @@ __global__ void __launch_bounds__(kFlowBlockThreads, 1)
 template <int kRows, bool kFp8>
 FlowKernel flow_kernel_of() {
   constexpr int kDim = 256;
-  return {kRows, flow_layers_kernel<kRows, kDim, kFp8>, FlowShared<kRows>::kArea,
-          FlowShared<kRows>::bytes};
+  using Shared = FlowShared<kRows>;
+  return {Shared::kWholeUnits, flow_layers_kernel<kRows, kDim, kFp8>, Shared::kArea, Shared::bytes};
 }
 
 }  // namespace frt::cuda

@@ -173,10 +173,10 @@ inline FlowScratch flow_scratch(const frt_flow_layers_args& args, int blocks) {
   return made;
 }
 
-// encode(boxes) makes a map. `scratch`: flow_scratch().bytes.
+// encode(boxes) makes a map. `whole_units`: as the kernel says. `scratch`: flow_scratch().bytes.
 template <class Encode>
-void flow_fill(FlowArgs& made, const frt_flow_layers_args& args, int blocks, void* scratch,
-               uint32_t* word, const Encode& encode) {
+void flow_fill(FlowArgs& made, const frt_flow_layers_args& args, bool whole_units, int blocks,
+               void* scratch, uint32_t* word, const Encode& encode) {
   const bool fp8 = flow_fp8(args);
   const int rows = flow_rows(args);
   // Of rows of x, in pairs of bytes.
@@ -216,8 +216,9 @@ void flow_fill(FlowArgs& made, const frt_flow_layers_args& args, int blocks, voi
   made.q = static_cast<bf16*>(args.q);
   made.kv = static_cast<bf16*>(args.kv);
   made.word = word;
-  made.normed = fp8 ? encode(flow_eights(made.codes, 8 * blocks, width))
-                    : encode(flow_eights(made.y, rows + made.shifts, width));
+  made.normed = encode(fp8           ? flow_eights(made.codes, 8 * blocks, width)
+                       : whole_units ? flow_units(made.y, flow_eights_of(args), width)
+                                     : flow_eights(made.y, rows + made.shifts, width));
   made.attended = encode(flow_units(made.attention, flow_eights_of(args), queries));
   made.activated = encode(flow_units(made.h, flow_eights_of(args), hidden));
   for (int i = 0; i < args.layer_count; ++i) {
