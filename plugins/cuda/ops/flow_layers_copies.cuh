@@ -46,26 +46,26 @@ __device__ __forceinline__ void copy_weights(uint32_t target, const CUtensorMap&
       "l"(&map), "r"(0), "r"(row), "r"(half), "r"(shared_address(barrier)), "l"(policy)
       : "memory");
 }
-__device__ __forceinline__ void copy_unit(uint32_t target, const CUtensorMap& map, int unit,
-                                          uint64_t* barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes "
-      "[%0], [%1, {%2, %2, %2, %2, %3}], [%4];" ::"r"(target),
-      "l"(&map), "r"(0), "r"(unit), "r"(shared_address(barrier))
-      : "memory");
+template <bool kByEights>
+__device__ __forceinline__ void copy_x(uint32_t target, const CUtensorMap& map, int unit,
+                                       uint64_t* barrier) {
+  if constexpr (kByEights) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%2, %2, %2, %2, %3}], [%4];" ::"r"(target),
+        "l"(&map), "r"(0), "r"(unit), "r"(shared_address(barrier))
+        : "memory");
+  } else {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%2, %2, %3}], [%4];" ::"r"(target),
+        "l"(&map), "r"(0), "r"(unit * 2), "r"(shared_address(barrier))
+        : "memory");
+  }
 }
-// To all blocks of the cluster: a unit, and eight rows of one.
-__device__ __forceinline__ void copy_unit_to_all(uint32_t target, const CUtensorMap& map, int unit,
-                                                 uint64_t* barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      ".multicast::cluster [%0], [%1, {%2, %2, %2, %2, %3}], [%4], %5;" ::"r"(target),
-      "l"(&map), "r"(0), "r"(unit), "r"(shared_address(barrier)),
-      "h"(static_cast<uint16_t>((1 << kFlowCluster) - 1))
-      : "memory");
-}
-__device__ __forceinline__ void copy_to_all(uint32_t target, const CUtensorMap& map, int row,
-                                            int unit, uint64_t* barrier) {
+// To all blocks of the cluster, from a row on.
+__device__ __forceinline__ void copy_x_to_all(uint32_t target, const CUtensorMap& map, int row,
+                                              int unit, uint64_t* barrier) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
       ".multicast::cluster [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(target),
@@ -135,7 +135,9 @@ __device__ void fetch_x(const FlowArgs& args, FlowShared<kRows>& shared, uint32_
                         const FlowSync& sync) {
   using Shared = FlowShared<kRows>;
   const Shape shape{args.tiles};
-  const int eights = (args.rows + args.shifts + 7) / 8;
+  // Of a unit: parts that are fetched for all, and bytes of a part.
+  const int parts = Shared::kByEights ? (args.rows + args.shifts + 7) / 8 : 1;
+  constexpr int kPart = Shared::kSharedRows * 2 * kFlowInputs;
   uint32_t empty_parity = 0;
   // In rounds of `slots` units; all of them again for the next tile.
   const auto fetch = [&](const CUtensorMap& map, bool to_all, int first, int units, int slots,
@@ -148,30 +150,25 @@ __device__ void fetch_x(const FlowArgs& args, FlowShared<kRows>& shared, uint32_
         empty_parity ^= 1;
       }
       const int begin = load % chunks * slots, count = min(slots, units - begin);
-      if (to_all && Shared::kWholeUnits) {
-#pragma unroll 1
-        for (int slot = 0; slot < count; ++slot) {
-          if ((begin + slot) % kFlowCluster != shape.rank()) continue;
-          copy_unit_to_all(area + slot * Shared::kXUnit, map, begin + slot, shared.x_full + slot);
-        }
-      } else if (to_all) {
-        // Eights of rows, unit by unit, are dealt to the blocks of the cluster.
-        int slot = 0, eight = shape.rank();
+      if (to_all) {
+        // Parts, unit by unit, are dealt to the blocks of the cluster.
+        int slot = 0, part = shape.rank();
 #pragma unroll 1
         while (true) {
 #pragma unroll 1
-          for (; eight >= eights; eight -= eights) ++slot;
+          for (; part >= parts; part -= parts) ++slot;
           if (slot >= count) break;
-          copy_to_all(area + slot * Shared::kXUnit + eight * Shared::kEight, map, eight * 8,
-                      begin + slot, shared.x_full + slot);
-          eight += kFlowCluster;
+          copy_x_to_all(area + slot * Shared::kXUnit + part * kPart, map,
+                        part * Shared::kSharedRows, begin + slot, shared.x_full + slot);
+          part += kFlowCluster;
         }
       }
 #pragma unroll 1
       for (int slot = 0; slot < count; ++slot) {
-        barrier_expect(shared.x_full + slot, eights * Shared::kEight);
+        barrier_expect(shared.x_full + slot, parts * kPart);
         if (!to_all) {
-          copy_unit(area + slot * Shared::kXUnit, map, first + begin + slot, shared.x_full + slot);
+          copy_x<Shared::kByEights>(area + slot * Shared::kXUnit, map, first + begin + slot,
+                                    shared.x_full + slot);
         }
       }
     }
@@ -179,15 +176,17 @@ __device__ void fetch_x(const FlowArgs& args, FlowShared<kRows>& shared, uint32_
   const auto shared_by_all = [&](uint32_t barrier, int tiles) {
     const int first = shape.cluster() * kFlowCluster;
     if (first >= tiles) return;
-    sync.wait_alone<true>(barrier);
+    sync.wait_alone(barrier);
     barrier_arrive(&shared.passed);
     if (kFp8) return;  // threads that compute make it
+    sync.show_to_copies();
     fetch(args.normed, true, 0, shape.tiles.width_units, Shared::kSlots,
           (tiles - first + shape.blocks() - 1) / shape.blocks());
   };
   const auto divided = [&](uint32_t barrier, const CUtensorMap& map, int units) {
     if (shape.cluster() >= shape.tiles.output_tiles) return;
-    sync.wait_alone<true>(barrier);
+    sync.wait_alone(barrier);
+    sync.show_to_copies();
     fetch(map, false, shape.rank() * units, units, Shared::kSplitSlots,
           (shape.tiles.output_tiles - shape.cluster() + shape.clusters() - 1) / shape.clusters());
   };

@@ -63,10 +63,9 @@ bool flow_layers_fused(Stream& stream, const frt_flow_layers_args& args) {
   const auto made = std::make_unique<FlowArgs>();
   const int blocks = clusters * kFlowCluster;
   void* scratch = stream.scratch(flow_scratch(args, blocks).bytes);
-  flow_fill(*made, args, kernel.whole_units, blocks, scratch, tickets(stream),
-            [&](const BoxedTensor& boxes) {
-              return make_boxed_tensor_map(device, boxes, "layers of a flow expert");
-            });
+  flow_fill(*made, args, kernel, blocks, scratch, tickets(stream), [&](const BoxedTensor& boxes) {
+    return make_boxed_tensor_map(device, boxes, "layers of a flow expert");
+  });
   made->stages = std::min(kFlowMostStages, (shared_bytes - rest) / kFlowUnitBytes);
   const Grid grid{dim3(static_cast<unsigned>(blocks)), dim3(kFlowBlockThreads),
                   static_cast<std::size_t>(made->stages * kFlowUnitBytes + rest), kFlowCluster};

@@ -56,8 +56,8 @@ struct FlowTiles {
 };
 
 struct FlowArgs {
-  // Boxes of x: (64 inputs, 8 rows, halves of a unit), of `codes` in FP8; units, of what a block
-  // has its own part of and for kWholeUnits: (64 inputs, 8 rows, halves of a unit, eights, 1).
+  // Boxes of x: (64 inputs, rows, halves of a unit), `normed` in FP8 of `codes`; or by eights what
+  // a block has its own part of: (64 inputs, 8 rows, halves of a unit, eights of rows, 1).
   CUtensorMap normed, attended, activated;
   FlowMaps maps[kFlowLayers];
   FlowLayer layers[kFlowLayers];
@@ -87,18 +87,20 @@ struct FlowArgs {
 inline constexpr int kFlowSentBytes = 32 * (16 + 16 + 4);
 
 // Shared memory for kRows rows of x, those of shifts included: ring, area, and what follows here.
-// In a unit of x eight rows lie together: 128 bytes of each, then the other 128, swizzled. So of
-// what all blocks of a cluster multiply each fetches eight rows for all, and units arrive one after
-// the other; or, where there are many eights, each fetches whole units.
 template <int kRows>
 struct FlowShared {
   // Up to 64 rows both groups of four warps multiply them all, each half of the inputs; more are
   // divided between the groups. So a thread has one row or two.
   static constexpr int kHalves = kRows > 64 ? 2 : 1;
-  static constexpr int kEightHalf = 8 * kFlowInputs,
-                       kEight = 2 * kEightHalf;  // bytes of eight rows
-  static constexpr int kXUnit = kRows / 8 * kEight;
-  static constexpr bool kWholeUnits = kRows > 64;
+  // In a unit of x, swizzled by 128 bytes, lie 128 bytes of each row and behind them the other 128;
+  // or, kByEights, of each eight rows. Then each block of a cluster fetches eight rows for all of
+  // what all multiply, so that units arrive one after the other; with many rows those are too many
+  // copies.
+  static constexpr bool kByEights = kRows <= 64;
+  static constexpr int kSharedRows = kByEights ? 8 : kRows;             // of a copy for all
+  static constexpr int kHalf = kSharedRows * kFlowInputs;               // bytes to the second half
+  static constexpr int kEight = (kByEights ? 2 : 1) * 8 * kFlowInputs;  // bytes to the next eight
+  static constexpr int kXUnit = kRows * 2 * kFlowInputs;
   static constexpr int kOwned = 8 * kHalves;  // rows of a block
   static constexpr int kFromRank = kHalves * kFlowSentBytes;
   // Of x, of attention, or of a few units of x and of sums to receive.
@@ -124,7 +126,9 @@ struct FlowShared {
 
 // A kernel, as the host asks for it.
 struct FlowKernel {
-  bool whole_units;  // are fetched for all blocks
+  int rows;         // of x, with those of shifts
+  bool by_eights;   // as FlowShared says
+  int shared_rows;  // of a copy for all blocks of a cluster
   void (*function)(FlowArgs);
   int area;
   int (*shared_bytes)(int pieces);  // behind ring and area

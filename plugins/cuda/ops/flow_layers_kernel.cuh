@@ -139,13 +139,13 @@ struct Worker : Residual<kRows, kFp8> {
           normed(x[i].z, scale[i].z, shift[i].z), normed(x[i].w, scale[i].w, shift[i].w));
       if (has_piece(i)) *reinterpret_cast<uint32_t*>(to + i * 128) = codes;
     }
+    sync.show_to_copies();
     sync.block();
     if (tid == 0 && shape.rank() / parts < eights) {
-      asm volatile("fence.acq_rel.gpu;\nfence.proxy.async.global;" ::: "memory");
 #pragma unroll 1
       for (int unit = first; unit < last; ++unit) {
-        copy_to_all(area + unit * Shared::kXUnit + shape.rank() / parts * Shared::kEight,
-                    args.normed, shape.block() * 8, unit, shared.x_full + unit);
+        copy_x_to_all(area + unit * Shared::kXUnit + shape.rank() / parts * Shared::kEight,
+                      args.normed, shape.block() * 8, unit, shared.x_full + unit);
       }
     }
   }
@@ -429,7 +429,14 @@ template <int kRows, bool kFp8>
 FlowKernel flow_kernel_of() {
   constexpr int kDim = 256;
   using Shared = FlowShared<kRows>;
-  return {Shared::kWholeUnits, flow_layers_kernel<kRows, kDim, kFp8>, Shared::kArea, Shared::bytes};
+  FlowKernel kernel;
+  kernel.rows = kRows;
+  kernel.by_eights = Shared::kByEights;
+  kernel.shared_rows = Shared::kSharedRows;
+  kernel.function = flow_layers_kernel<kRows, kDim, kFp8>;
+  kernel.area = Shared::kArea;
+  kernel.shared_bytes = Shared::bytes;
+  return kernel;
 }
 
 }  // namespace frt::cuda

@@ -14,17 +14,17 @@
 
 namespace frt::cuda {
 
-// Boxes of eight rows of x.
-inline BoxedTensor flow_eights(const void* data, int rows, int inputs) {
+// Boxes of so many rows of x and both halves of a unit.
+inline BoxedTensor flow_boxes(const void* data, int rows, int inputs, int box_rows) {
   return {data,
           3,
           {64, static_cast<uint64_t>(rows), static_cast<uint64_t>(inputs / 64)},
           {static_cast<uint64_t>(inputs) * 2, 128},
-          {64, 8, 2}};
+          {64, static_cast<uint32_t>(box_rows), 2}};
 }
 
-// Boxes of `eights` eights of rows.
-inline BoxedTensor flow_units(const void* data, int eights, int inputs) {
+// Boxes of `eights` eights of rows, both halves of a unit of one behind the other.
+inline BoxedTensor flow_eights(const void* data, int eights, int inputs) {
   const uint64_t row = static_cast<uint64_t>(inputs) * 2;
   return {data,
           5,
@@ -173,10 +173,10 @@ inline FlowScratch flow_scratch(const frt_flow_layers_args& args, int blocks) {
   return made;
 }
 
-// encode(boxes) makes a map. `whole_units`: as the kernel says. `scratch`: flow_scratch().bytes.
+// encode(boxes) makes a map. `scratch`: flow_scratch().bytes.
 template <class Encode>
-void flow_fill(FlowArgs& made, const frt_flow_layers_args& args, bool whole_units, int blocks,
-               void* scratch, uint32_t* word, const Encode& encode) {
+void flow_fill(FlowArgs& made, const frt_flow_layers_args& args, const FlowKernel& kernel,
+               int blocks, void* scratch, uint32_t* word, const Encode& encode) {
   const bool fp8 = flow_fp8(args);
   const int rows = flow_rows(args);
   // Of rows of x, in pairs of bytes.
@@ -216,11 +216,15 @@ void flow_fill(FlowArgs& made, const frt_flow_layers_args& args, bool whole_unit
   made.q = static_cast<bf16*>(args.q);
   made.kv = static_cast<bf16*>(args.kv);
   made.word = word;
-  made.normed = encode(fp8           ? flow_eights(made.codes, 8 * blocks, width)
-                       : whole_units ? flow_units(made.y, flow_eights_of(args), width)
-                                     : flow_eights(made.y, rows + made.shifts, width));
-  made.attended = encode(flow_units(made.attention, flow_eights_of(args), queries));
-  made.activated = encode(flow_units(made.h, flow_eights_of(args), hidden));
+  const int eights = flow_eights_of(args);
+  made.normed = encode(fp8 ? flow_boxes(made.codes, 8 * blocks, width, 8)
+                           : flow_boxes(made.y, rows + made.shifts, width, kernel.shared_rows));
+  const auto own = [&](const void* data, int inputs) {
+    return encode(kernel.by_eights ? flow_eights(data, eights, inputs)
+                                   : flow_boxes(data, rows, inputs, kernel.rows));
+  };
+  made.attended = own(made.attention, queries);
+  made.activated = own(made.h, hidden);
   for (int i = 0; i < args.layer_count; ++i) {
     const frt_flow_layer& from = args.layers[i];
     FlowMaps& maps = made.maps[i];

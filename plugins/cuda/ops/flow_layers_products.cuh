@@ -104,9 +104,9 @@ struct Products {
     return descriptor & ~0xFFFFFFFFull | (static_cast<uint32_t>(descriptor) + by);
   }
 
-  // Of 64 rows of a unit: eights lie further apart than where they are alone.
+  // Of 64 rows of a unit: eights may lie further apart than where they are alone.
   static __device__ __forceinline__ uint64_t rows_descriptor(uint32_t address) {
-    constexpr uint64_t kFurther = (Shared::kEight - Shared::kEightHalf) >> 4;
+    constexpr uint64_t kFurther = (Shared::kEight - 8 * kFlowInputs) >> 4;
     return matrix_descriptor(address, 16) + (kFurther << 32);
   }
 
@@ -140,7 +140,7 @@ struct Products {
         products_fence();
 #pragma unroll
         for (int k = 0; k < 8; ++k) {
-          const uint64_t from_a = further(a, k / 4 * (Shared::kEightHalf / 16) + k % 4 * 2);
+          const uint64_t from_a = further(a, k / 4 * (Shared::kHalf / 16) + k % 4 * 2);
           const uint64_t from_b = further(b, k / 4 * (kWeights / 16) + k % 4 * 2);
           if constexpr (kFp8) {
             multiply_64_fp8<kOutputs>(c, from_a, from_b);
@@ -231,8 +231,8 @@ struct Products {
   // The i-th sixteen bytes of this lane among those that this warp of group `of` gives away. They
   // lie where only it has read rows of x.
   __device__ __forceinline__ uint32_t exchange_at(uint32_t from, int of, int i) const {
-    return from + (of + i / 4 * 2) * Shared::kXUnit + warp * (2 * Shared::kEight) + i % 4 * 512 +
-           lane * 16;
+    return from + (of + i / 4 * 2) * Shared::kXUnit + warp * (2 * Shared::kEight) +
+           i / 2 % 2 * Shared::kHalf + i % 2 * 512 + lane * 16;
   }
   // Group kKept gives the rows away that the other one finishes; then(v), with the sums of both of
   // its own.

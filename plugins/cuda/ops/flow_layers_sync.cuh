@@ -47,22 +47,26 @@ struct FlowSync {
 #endif
   }
 
-  // One thread: until all blocks have arrived `count` times. kCopies: what they wrote is there for
-  // bulk copies, too.
-  template <bool kCopies>
+  // One thread: until all blocks have arrived `count` times.
   __device__ __forceinline__ void wait_alone(uint32_t count) const {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     uint32_t seen;
     do {
       asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(word) : "memory");
     } while (seen < count * blocks);
-    if (kCopies) asm volatile("fence.proxy.async.global;" ::: "memory");
+#endif
+  }
+
+  // What this thread has seen in memory, or has written, bulk copies find there, too.
+  static __device__ __forceinline__ void show_to_copies() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("fence.proxy.async.global;" ::: "memory");
 #endif
   }
 
   // All consumer threads: until all blocks have arrived as often as this one.
   __device__ __forceinline__ void wait() const {
-    if (threadIdx.x == 0) wait_alone<false>(arrived);
+    if (threadIdx.x == 0) wait_alone(arrived);
     block();
   }
 };
