@@ -62,7 +62,7 @@ bool flow_layers_fused(Stream& stream, const frt_flow_layers_args& args) {
 
   const auto made = std::make_unique<FlowArgs>();
   const int blocks = clusters * kFlowCluster;
-  void* scratch = stream.scratch(flow_scratch(args, blocks).bytes);
+  void* scratch = stream.scratch(flow_scratch(args, kernel, blocks).bytes);
   flow_fill(*made, args, kernel, blocks, scratch, tickets(stream), [&](const BoxedTensor& boxes) {
     return make_boxed_tensor_map(device, boxes, "layers of a flow expert");
   });

@@ -107,7 +107,8 @@ inline bool flow_fits(const frt_flow_layers_args& args) {
       flow_shifts(args) == 0) {
     return false;
   }
-  bool good = aligned(args.x) && aligned(args.q) && aligned(args.kv) && aligned(args.table);
+  bool good = aligned(args.x) && aligned(args.q) && aligned(args.kv) && aligned(args.y) &&
+              aligned(args.h) && aligned(args.table);
   for (int i = 0; i < args.layer_count; ++i) {
     const frt_flow_layer& layer = args.layers[i];
     for (const frt_weight* weight :
@@ -148,13 +149,15 @@ inline int flow_eights_of(const frt_flow_layers_args& args) {
 
 // Working memory, in bytes from its begin: x as the products need it, the squares of its rows, in
 // FP8 what blocks convert for their cluster, and what attention and the first products of the MLP
-// yield, where whole eights of rows are read.
+// yield where whole eights of rows are read.
 struct FlowScratch {
   std::size_t x, squares, codes, attention, h, bytes;
 };
-inline FlowScratch flow_scratch(const frt_flow_layers_args& args, int blocks) {
+inline FlowScratch flow_scratch(const frt_flow_layers_args& args, const FlowKernel& kernel,
+                                int blocks) {
   const bool fp8 = flow_fp8(args);
-  const auto rows = static_cast<std::size_t>(8 * flow_eights_of(args)),
+  const auto rows = static_cast<std::size_t>(flow_rows(args) + 2),  // with those of shifts
+      whole_rows = static_cast<std::size_t>(8 * flow_eights_of(args)),
              width = static_cast<std::size_t>(args.width);
   const std::size_t value = fp8 ? 1 : 2;  // bytes
   std::size_t end = 0;
@@ -163,12 +166,15 @@ inline FlowScratch flow_scratch(const frt_flow_layers_args& args, int blocks) {
     end += (bytes + 127) / 128 * 128;
     return begin;
   };
-  FlowScratch made;
+  FlowScratch made{};
   made.x = place(rows * width * (fp8 ? 4 : 2));
   made.squares = place(rows * ((width + kFlowOutputs - 1) / kFlowOutputs) * 4);
   made.codes = place(fp8 ? static_cast<std::size_t>(blocks) * 8 * width : 0);
-  made.attention = place(rows * static_cast<std::size_t>(args.heads * args.head_dim) * value);
-  made.h = place(rows * static_cast<std::size_t>(args.hidden) * value);
+  if (kernel.by_eights) {
+    const auto queries = static_cast<std::size_t>(args.heads * args.head_dim);
+    made.attention = place(whole_rows * queries * value);
+    made.h = place(whole_rows * static_cast<std::size_t>(args.hidden) * value);
+  }
   made.bytes = end;
   return made;
 }
@@ -206,13 +212,13 @@ void flow_fill(FlowArgs& made, const frt_flow_layers_args& args, const FlowKerne
   made.x_f32 = args.x_dtype == FRT_DTYPE_F32;
   made.table = args.table;
   made.x = args.x;
-  const FlowScratch places = flow_scratch(args, blocks);
+  const FlowScratch places = flow_scratch(args, kernel, blocks);
   auto* const memory = static_cast<uint8_t*>(scratch);
   made.y = reinterpret_cast<bf16*>(memory + places.x);
   made.squares = reinterpret_cast<float*>(memory + places.squares);
   made.codes = memory + places.codes;
-  made.attention = reinterpret_cast<bf16*>(memory + places.attention);
-  made.h = reinterpret_cast<bf16*>(memory + places.h);
+  made.attention = reinterpret_cast<bf16*>(kernel.by_eights ? memory + places.attention : args.y);
+  made.h = reinterpret_cast<bf16*>(kernel.by_eights ? memory + places.h : args.h);
   made.q = static_cast<bf16*>(args.q);
   made.kv = static_cast<bf16*>(args.kv);
   made.word = word;
