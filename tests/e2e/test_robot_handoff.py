@@ -21,7 +21,6 @@ class Handoffs(rollout.Episodes):
             self.assertNotEqual(times["before"], times["after"])
         self.assertRegex(result.stderr, "plan: .* -> reach the (red|green|blue) disc")
 
-
     def test_interrupts_change_the_action_without_waiting_for_a_tick(self):
         manifest = self.robot("hz = 20")
         result = self.check(OK, "--plugin-dir", rollout.PLUGINS, "handoff", manifest, "--seconds", 2, "--plan-every", 0.4,
