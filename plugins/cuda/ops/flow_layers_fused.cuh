@@ -94,8 +94,8 @@ struct FlowShared {
   static constexpr int kHalves = kRows > 64 ? 2 : 1;
   // In a unit of x, swizzled by 128 bytes, lie 128 bytes of each row and behind them the other 128;
   // or, kByEights, of each eight rows. Then each block of a cluster fetches eight rows for all of
-  // what all multiply, so that units arrive one after the other; with many rows those are too many
-  // copies.
+  // what all multiply, so that units arrive one after the other; of many rows each fetches whole
+  // units, which was as fast.
   static constexpr bool kByEights = kRows <= 64;
   static constexpr int kSharedRows = kByEights ? 8 : kRows;             // of a copy for all
   static constexpr int kHalf = kSharedRows * kFlowInputs;               // bytes to the second half
@@ -126,9 +126,8 @@ struct FlowShared {
 
 // A kernel, as the host asks for it.
 struct FlowKernel {
-  int rows;         // of x, with those of shifts
-  bool by_eights;   // as FlowShared says
-  int shared_rows;  // of a copy for all blocks of a cluster
+  int rows;        // of x, with those of shifts
+  bool by_eights;  // as FlowShared says
   void (*function)(FlowArgs);
   int area;
   int (*shared_bytes)(int pieces);  // behind ring and area

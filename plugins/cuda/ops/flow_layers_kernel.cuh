@@ -15,7 +15,7 @@
 // One thread fetches weights through a ring of units of 18 KB, as far ahead as there is room,
 // through phases and layers: what a block multiplies is known beforehand, so weights wait for no
 // barrier. Another one fetches x behind the barriers: of what all blocks of a cluster multiply each
-// fetches eight rows of a unit for all.
+// fetches eight rows of a unit for all, or of many rows whole units.
 //
 // The stream x stays in f32 where it is added to (flow_layers_stream.cuh): each block owns eighths
 // of the rows of its cluster's tiles. Norms: the owner publishes x (1 + scale) in bf16 and sums of
@@ -432,7 +432,6 @@ FlowKernel flow_kernel_of() {
   FlowKernel kernel;
   kernel.rows = kRows;
   kernel.by_eights = Shared::kByEights;
-  kernel.shared_rows = Shared::kSharedRows;
   kernel.function = flow_layers_kernel<kRows, kDim, kFp8>;
   kernel.area = Shared::kArea;
   kernel.shared_bytes = Shared::bytes;

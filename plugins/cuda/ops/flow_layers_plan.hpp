@@ -223,8 +223,9 @@ void flow_fill(FlowArgs& made, const frt_flow_layers_args& args, const FlowKerne
   made.kv = static_cast<bf16*>(args.kv);
   made.word = word;
   const int eights = flow_eights_of(args);
-  made.normed = encode(fp8 ? flow_boxes(made.codes, 8 * blocks, width, 8)
-                           : flow_boxes(made.y, rows + made.shifts, width, kernel.shared_rows));
+  made.normed = encode(
+      fp8 ? flow_boxes(made.codes, 8 * blocks, width, 8)
+          : flow_boxes(made.y, rows + made.shifts, width, kernel.by_eights ? 8 : kernel.rows));
   const auto own = [&](const void* data, int inputs) {
     return encode(kernel.by_eights ? flow_eights(data, eights, inputs)
                                    : flow_boxes(data, rows, inputs, kernel.rows));
