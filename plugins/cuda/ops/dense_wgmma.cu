@@ -22,8 +22,9 @@
 namespace frt::cuda {
 namespace {
 
-constexpr int kLeastRows = 128;     // below, linear_chunk.cu is as fast
-constexpr int kMostRows = 1 << 21;  // a grid has 65535 tiles of rows
+constexpr int kLeastRows = 128;  // below, linear_chunk.cu is as fast
+// A grid has at most 65535 tiles of rows and of outputs, of four parts together.
+constexpr int kMostRows = 1 << 21, kMostOutputs = 1 << 20;
 // Inputs of which the tensor cores add products of e4m3 up, in fewer bits than sums in f32 have:
 // 128 steps cut off about 0.3 % of a sum.
 constexpr int kMostFp8Chain = 4096;
@@ -240,7 +241,8 @@ bool wgmma_takes(const Device& device, const ChunkProduct& product,
          parts.size() <= static_cast<std::size_t>(kWgmmaParts) &&
          vectors(product.x, product.x_stride) &&
          std::all_of(parts.begin(), parts.end(), [](const ChunkPart& part) {
-           return part.outputs % 8 == 0 && vectors(part.y, part.y_stride) &&
+           return part.outputs <= kMostOutputs && part.outputs % 8 == 0 &&
+                  vectors(part.y, part.y_stride) &&
                   reinterpret_cast<uintptr_t>(part.weight) % 16 == 0;
          });
 }
