@@ -511,6 +511,16 @@ void add_linears(Suite& suite) {
     add(bf16, types, {16, 2500, 640, 0, 0, false, 11});
     add(bf16, types, {16, 8471, 136});
   }
+  // So many tiles that two processors of a large device share five: one more than they have groups
+  // of four warps.
+  for (const auto& [index, inputs] :
+       {std::pair{2, 1536}, {6, 1552}, {7, 2064}, {9, 1280}, {9, 2816}}) {
+    const Packing& packing = all_packings()[static_cast<std::size_t>(index)];
+    suite.add(std::string(FRT_OP_LINEAR) + " alike " + packing.name + " bf16 to f32 4500x" +
+                  std::to_string(inputs),
+              [=, inputs = inputs](Case& c) { alike(c, packing, kTypes[1], 4500, inputs); });
+    add(packing, kTypes[0], {7, 4411, inputs, 16, 2, true, 5});
+  }
   // Large and small values of x: nothing of it may be lost in a narrower type.
   for (const Packing& packing : all_packings()) {
     for (const auto& [size, scale] :

@@ -8,8 +8,9 @@ namespace frt::cuda {
 
 using NarrowKernel = void (*)(const NarrowArgs);
 
-// Of the streaming kernel the one for up to eight rows and a single NVFP4 part.
-NarrowKernel narrow_fp4_kernel(int32_t stages);
+// Of the streaming kernel the one for a single NVFP4 part: up to eight rows, in groups of three
+// warps any number.
+NarrowKernel narrow_fp4_kernel(const NarrowPlan& plan);
 
 // The streaming kernel (linear_narrow_stream.cuh).  [driver]
 void launch_narrow_stream(Stream& stream, const NarrowPlan& plan, const NarrowArgs& args);

@@ -34,6 +34,22 @@ int32_t choose_split(int32_t tiles, int32_t cols, const NarrowDevice& device) {
   return better ? kNarrowSplit : 1;
 }
 
+// Warps that share a tile: three, so that a block has five groups, where that takes fewer turns. It
+// is for blocks that share few tiles, of which the four groups would have one each and one of them
+// a second one, with all others waiting for it. (BF16 has a kernel of more rows that goes by four.)
+int32_t choose_group(const NarrowArgs& args, int32_t own_tiles) {
+  const NarrowPart& part = args.parts[0];
+  if (args.part_count != 1 || args.split == 1 || part.kind == NarrowKind::kBf16) {
+    return kNarrowGroup;
+  }
+  const int32_t chunks = std::min(part.chunks, args.part_cols >> narrow_chunk_shift(part.kind));
+  const auto turns = [&](int32_t group) {
+    const int32_t groups = kNarrowWarps / group;
+    return (own_tiles + groups - 1) / groups * ((chunks + group - 1) / group);
+  };
+  return turns(kNarrowTrio) < turns(kNarrowGroup) ? kNarrowTrio : kNarrowGroup;
+}
+
 }  // namespace
 
 bool make_narrow_part(const frt_weight& weight, NarrowPart& part) {
@@ -107,6 +123,7 @@ NarrowPlan plan_narrow(NarrowArgs& args, int32_t rows, const NarrowDevice& devic
   plan.blocks = clusters * args.split;
   const int64_t pitch = int64_t{args.part_cols} * 2 + 64;
   const int32_t own_tiles = (tiles + clusters - 1) / clusters;
+  plan.group = choose_group(args, own_tiles);
   for (rows = std::min(rows, kNarrowRows); rows > 0; rows = rows > 8 ? 8 : rows / 2) {
     const bool scaled = copies[kXF16] || copies[kXF16Fp4];
     const int32_t inverses =
@@ -115,16 +132,18 @@ NarrowPlan plan_narrow(NarrowArgs& args, int32_t rows, const NarrowDevice& devic
     const int32_t shares = args.split > 1 ? own_tiles * args.split * rows * 16 * 4 : 0;
     const int64_t most = device.shared_block - kStaticBytes - x - shares;
     int32_t sums = 0, ring = 0;
-    const auto fits = [&](int32_t warps, int32_t stages) {
+    const auto fits = [&](int32_t groups, int32_t stages) {
+      const int32_t warps = groups * plan.group;
       sums = 2 * warps * rows * kNarrowSumStride * 4;
       ring = warps * stages * slot;
       plan.warps = warps;
       plan.stages = stages;
       return sums + ring <= most;
     };
-    if (!fits(kNarrowWarps, kNarrowStages) && !fits(kNarrowWarps, kNarrowSomeStages) &&
-        !fits(kNarrowWarps, kNarrowFewStages) && !fits(kNarrowWarps / 2, kNarrowFewStages) &&
-        !fits(kNarrowWarps / 2, kNarrowLeastStages) && !fits(kNarrowWarps / 4, kNarrowFewStages)) {
+    const int32_t all = kNarrowWarps / plan.group, half = (all + 1) / 2;
+    if (!fits(all, kNarrowStages) && !fits(all, kNarrowSomeStages) &&
+        !fits(all, kNarrowFewStages) && !fits(half, kNarrowFewStages) &&
+        !fits(half, kNarrowLeastStages) && !fits(1, kNarrowFewStages)) {
       continue;
     }
     // Copies are issued no faster than memory delivers, and x waits behind them. That costs most
@@ -132,10 +151,10 @@ NarrowPlan plan_narrow(NarrowArgs& args, int32_t rows, const NarrowDevice& devic
     args.early_stages = std::min(plan.stages, scaled ? 3 : plan.stages);
     // Tiles are handed out where there are enough of them, and where memory is what products wait
     // for. The copies of a warp must not run ahead by more than a tile.
-    plan.tickets = args.split == 1 && tiles >= 3 * clusters * (plan.warps / kNarrowGroup);
+    plan.tickets = args.split == 1 && tiles >= 3 * clusters * (plan.warps / plan.group);
     for (int32_t i = 0; i < args.part_count; ++i) {
       const NarrowPart& part = args.parts[i];
-      plan.tickets &= part.kind != NarrowKind::kNvfp4 && part.chunks / kNarrowGroup >= plan.stages;
+      plan.tickets &= part.kind != NarrowKind::kNvfp4 && part.chunks / plan.group >= plan.stages;
     }
     int32_t offset = ring;
     for (int copy = 0; copy < kXCopies; ++copy) {

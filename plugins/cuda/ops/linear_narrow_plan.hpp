@@ -47,6 +47,7 @@ struct NarrowPart {
 
 inline constexpr int kNarrowParts = 8;
 inline constexpr int kNarrowGroup = 4;   // warps that share a tile's columns
+inline constexpr int kNarrowTrio = 3;    // the same where tiles are few (choose_group())
 inline constexpr int kNarrowWarps = 16;  // of a block, at most
 // Slots of a warp's ring: fewer where x is large.
 inline constexpr int kNarrowStages = 5;
@@ -104,7 +105,8 @@ struct NarrowDevice {
 
 // A launch. `rows` may be fewer than asked for: the rest needs further launches.
 struct NarrowPlan {
-  int32_t rows = 0;  // 0: one row does not fit
+  int32_t rows = 0;              // 0: one row does not fit
+  int32_t group = kNarrowGroup;  // warps that share a tile
   int32_t warps = 0;
   int32_t stages = 0;
   int32_t blocks = 0;

@@ -6,25 +6,31 @@
 namespace frt::cuda {
 namespace {
 
+template <int kHalves, int kStages>
+NarrowKernel kernel_of(int32_t group) {
+  return group == kNarrowGroup
+             ? narrow::narrow_stream<kHalves, kStages, narrow::kAnyKind, kNarrowGroup>
+             : narrow::narrow_stream<kHalves, kStages, narrow::kAnyKind, kNarrowTrio>;
+}
 template <int kStages>
-NarrowKernel kernel_of(int32_t rows) {
-  return rows > 8 ? narrow::narrow_stream<2, kStages, narrow::kAnyKind>
-                  : narrow::narrow_stream<1, kStages, narrow::kAnyKind>;
+NarrowKernel kernel_of(const NarrowPlan& plan) {
+  return plan.rows > 8 ? kernel_of<2, kStages>(plan.group) : kernel_of<1, kStages>(plan.group);
 }
 
 NarrowKernel kernel_of(const NarrowPlan& plan, const NarrowArgs& args) {
-  if (args.part_count == 1 && args.parts[0].kind == NarrowKind::kNvfp4 && plan.rows <= 8) {
-    return narrow_fp4_kernel(plan.stages);
+  if (args.part_count == 1 && args.parts[0].kind == NarrowKind::kNvfp4 &&
+      (plan.rows <= 8 || plan.group != kNarrowGroup)) {
+    return narrow_fp4_kernel(plan);
   }
   switch (plan.stages) {
     case kNarrowStages:
-      return kernel_of<kNarrowStages>(plan.rows);
+      return kernel_of<kNarrowStages>(plan);
     case kNarrowSomeStages:
-      return kernel_of<kNarrowSomeStages>(plan.rows);
+      return kernel_of<kNarrowSomeStages>(plan);
     case kNarrowLeastStages:
-      return kernel_of<kNarrowLeastStages>(plan.rows);
+      return kernel_of<kNarrowLeastStages>(plan);
     default:
-      return kernel_of<kNarrowFewStages>(plan.rows);
+      return kernel_of<kNarrowFewStages>(plan);
   }
 }
 

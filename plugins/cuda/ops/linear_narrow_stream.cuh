@@ -6,14 +6,15 @@
 //
 // One block per multiprocessor; its warps form groups of four, and a group walks over tiles of 16
 // weight rows (all parts of a launch in one list). The four share a tile's columns, chunk by chunk;
-// the groups are independent, so that one's barrier and epilogue hide behind the others. A warp
-// owns a ring of slots in shared memory, nearly all there is: 16 rows of one chunk each, filled by
-// asynchronous 16-byte copies. A lane reads what it copied itself, so the ring needs no barrier.
-// That keeps ~150 KB per multiprocessor in flight, far more than latency times bandwidth (35 KB);
-// the surplus pays at the edges: weights are constants, so the ring is filled before pdl_wait(), as
-// soon as a block of the kernel ahead leaves its multiprocessor, while that kernel's slower blocks,
-// its write-back and whatever small kernels come between still run. (Of packed weights only a part
-// of the ring: plan_narrow() says why.)
+// the groups are independent, so that one's barrier and epilogue hide behind the others. Groups are
+// of three where two blocks share so few tiles that one group in four would have a second one
+// (choose_group()). A warp owns a ring of slots in shared memory, nearly all there is: 16 rows of
+// one chunk each, filled by asynchronous 16-byte copies. A lane reads what it copied itself, so the
+// ring needs no barrier. That keeps ~150 KB per multiprocessor in flight, far more than latency
+// times bandwidth (35 KB); the surplus pays at the edges: weights are constants, so the ring is
+// filled before pdl_wait(), as soon as a block of the kernel ahead leaves its multiprocessor, while
+// that kernel's slower blocks, its write-back and whatever small kernels come between still run.
+// (Of packed weights only a part of the ring: plan_narrow() says why.)
 //
 // What passes between the last bytes of one product and the first of the next is lost each time, 2
 // us or so: few steps to the first copy (no division, parameters in the order of their use) and few
@@ -153,13 +154,14 @@ __device__ __forceinline__ void add_chunk(TileSums<kHalves>& sums, const TileSum
 
 // `count` chunks of one tile, `kTogether` in one piece of code, while as many are copied
 // (`copying`) into the slots that get free.
-template <NarrowKind kKind, int kHalves, int kStages, int kTogether>
-__device__ __forceinline__ void multiply_chunks(RingPlace& ring, Copies& copies, bool copying,
-                                                const uint8_t* (&x)[kHalves],
+template <NarrowKind kKind, int kHalves, int kStages, int kGroup, int kTogether>
+__device__ __forceinline__ void multiply_chunks(RingPlace& ring, Copies<kGroup>& copies,
+                                                bool copying, const uint8_t* (&x)[kHalves],
                                                 const float*& inverses, int first, int count,
                                                 float2 scales, TileSums<kHalves>& sums) {
-  constexpr int kCols = kNarrowGroup * narrow_chunk_cols(kKind);  // from chunk to chunk
+  constexpr int kCols = kGroup * narrow_chunk_cols(kKind);  // from chunk to chunk
   constexpr int kXStep = kCols * 2, kInverseStep = kCols / kNarrowXUnit * kHalves * 8;
+  constexpr bool kWholeUnits = kCols % kNarrowXUnit == 0;
   const uint32_t lane = threadIdx.x % 32;
 #pragma unroll kTogether
   for (int chunk = first; chunk < first + count; ++chunk) {
@@ -181,13 +183,19 @@ __device__ __forceinline__ void multiply_chunks(RingPlace& ring, Copies& copies,
         factors.x = __shfl_sync(~0u, scales.x, chunk % 32);
         factors.y = __shfl_sync(~0u, scales.y, chunk % 32);
       }
-      add_chunk<kHalves>(sums, one, inverses, factors);
-      inverses += kInverseStep;
+      if constexpr (kWholeUnits) {
+        add_chunk<kHalves>(sums, one, inverses, factors);
+        inverses += kInverseStep;
+      } else {
+        const int warp = static_cast<int>(threadIdx.x / 32 % kGroup);
+        const int unit = (chunk * kGroup + warp) * narrow_chunk_cols(kKind) / kNarrowXUnit;
+        add_chunk<kHalves>(sums, one, inverses + unit * kHalves * 8, factors);
+      }
     }
 #pragma unroll
     for (int h = 0; h < kHalves; ++h) x[h] += kXStep;
     constexpr bool kFp4 = kKind == NarrowKind::kNvfp4;
-    copies.copy<kFp4, kFp4>(ring.address + static_cast<uint32_t>(ring.offset), copying);
+    copies.template copy<kFp4, kFp4>(ring.address + static_cast<uint32_t>(ring.offset), copying);
     commit();
     ring.advance();
   }
@@ -231,25 +239,28 @@ __device__ __forceinline__ void finish(const NarrowArgs& a, const NarrowPart& pa
 // ---- the kernel -------------------------------------------------------------------------------
 
 // All threads of a group of warps.
+template <int kGroup>
 __device__ __forceinline__ void group_barrier(int group) {
-  asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "n"(kNarrowGroup * 32) : "memory");
+  asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "n"(kGroup * 32) : "memory");
 }
 
-// Groups of eight rows of x; slots of a warp's ring; kAnyKind or the kind of the only part.
-template <int kHalves, int kStages, int kOnly>
-__global__ void __launch_bounds__(kNarrowWarps * 32, 1)
+// Groups of eight rows of x; slots of a warp's ring; kAnyKind or the kind of the only part; warps
+// that share a tile.
+template <int kHalves, int kStages, int kOnly, int kGroup>
+__global__ void __launch_bounds__(kNarrowWarps / kGroup * kGroup * 32, 1)
     narrow_stream(const __grid_constant__ NarrowArgs a) {
   extern __shared__ __align__(128) uint8_t shared[];
   __shared__ uint64_t shares_barrier;
-  __shared__ int queues[kNarrowWarps / kNarrowGroup][kTileQueue];
+  __shared__ int queues[kNarrowWarps / kGroup][kTileQueue];
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32, g = lane / 4, t = lane % 4;
-  const int groups = static_cast<int>(blockDim.x) / (kNarrowGroup * 32);
-  const int group = thread / (kNarrowGroup * 32), warp = thread / 32 % kNarrowGroup;
+  const int groups = static_cast<int>(blockDim.x) / (kGroup * 32);
+  const int group = thread / (kGroup * 32), warp = thread / 32 % kGroup;
   const bool split = a.split > 1;
   const int rank = cluster_rank(a), cluster = cluster_index(a);
   const GroupTiles tiles{cluster + a.clusters * group, a.clusters * groups, queues[group]};
   const int tile_values = a.rows * 16;
+  constexpr int kRounds = (kHalves * 4 + kGroup - 1) / kGroup;  // of a group through 16 x 8 results
   constexpr int kTogether = kOnly == kAnyKind ? 1 : 2;
 
   // Constants first: the ring, and the first scales.
@@ -259,13 +270,14 @@ __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
   ring.offset = 0;
   ring.slot_bytes = a.slot_bytes;
   ring.bytes = kStages * a.slot_bytes;
-  Copies copies;
+  Copies<kGroup> copies;
   copies.tile = copies.next = 0;
   const auto fill = [&](int first, int end) {
 #pragma unroll 1
     for (int i = first; i < end; ++i) {
-      if (copies.ready<kOnly>(a, tiles)) {
-        copies.copy<false, true>(ring.address + static_cast<uint32_t>(i * a.slot_bytes), true);
+      if (copies.template ready<kOnly>(a, tiles)) {
+        copies.template copy<false, true>(ring.address + static_cast<uint32_t>(i * a.slot_bytes),
+                                          true);
         --copies.chunks;
       }
       commit();
@@ -276,7 +288,7 @@ __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
     const int own_tiles = (a.tiles - cluster + a.clusters - 1) / a.clusters;
     open_shares(a, &shares_barrier, own_tiles * tile_values * 4);
   }
-  float2 scales = load_scales<kOnly>(a, tiles.first, 0);
+  float2 scales = load_scales<kOnly, kGroup>(a, tiles.first, 0);
 
   pdl_wait();
   // Only now: the next kernel relies on it that whatever was written before this one is there
@@ -296,50 +308,52 @@ __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
   const int warp_sums = a.rows * kNarrowSumStride;
   // (group, parity, warp, row of x, row of the tile)
   float* const sums =
-      reinterpret_cast<float*>(shared + a.sums_offset) + group * 2 * kNarrowGroup * warp_sums;
+      reinterpret_cast<float*>(shared + a.sums_offset) + group * 2 * kGroup * warp_sums;
   // (tile, rank, row of x, row of the tile), in the first block
   float* const shares = reinterpret_cast<float*>(shared + a.shares_offset);
-  const int value_index = thread % (kNarrowGroup * 32), m = thread % 16;
+  const int value_index = thread % (kGroup * 32), m = thread % 16;
   int parity = 0;
   for (int tile = tiles.first, n = 0; tile < a.tiles; ++n) {
     const int next_tile = tiles.at(a, n + 1);
-    const bool asks = a.tickets && next_tile < a.tiles && thread % (kNarrowGroup * 32) == 0;
+    const bool asks = a.tickets && next_tile < a.tiles && thread % (kGroup * 32) == 0;
     uint32_t ticket = 0;
     if (asks) ticket = atomicAdd(a.tickets, 1u);
     int local;
     const NarrowPart& part = a.parts[part_of<kOnly>(a, tile, local)];
     const float factor = load_factor<kOnly>(a, part, local, m);
-    const float2 ahead = load_scales<kOnly>(a, next_tile, 0);
+    const float2 ahead = load_scales<kOnly, kGroup>(a, next_tile, 0);
     const NarrowKind kind = kind_of<kOnly>(part);
     const int copy = kind == NarrowKind::kBf16    ? kXBf16
                      : kind == NarrowKind::kNvfp4 ? kXF16Fp4
                                                   : kXF16;
-    const int chunks = (own_columns(a, part, kind).chunks - warp + kNarrowGroup - 1) / kNarrowGroup;
+    const int chunks = (own_columns(a, part, kind).chunks - warp + kGroup - 1) / kGroup;
     const uint8_t* x[kHalves];
 #pragma unroll
     for (int h = 0; h < kHalves; ++h) {
       x[h] = shared + a.x_offset[copy] + x_row[h] * a.x_pitch[copy] + t * 16 +
              warp * narrow_chunk_cols(kind) * 2;
     }
-    const float* inverses = reinterpret_cast<const float*>(shared + a.x_inverse_offset) +
-                            warp * narrow_chunk_cols(kind) / kNarrowXUnit * kHalves * 8 + 2 * t;
+    const float* inverses = reinterpret_cast<const float*>(shared + a.x_inverse_offset) + 2 * t +
+                            (kGroup * narrow_chunk_cols(kind) % kNarrowXUnit == 0
+                                 ? warp * narrow_chunk_cols(kind) / kNarrowXUnit * kHalves * 8
+                                 : 0);
     TileSums<kHalves> acc;
     for (int first = 0; first < chunks;) {
-      const bool copying = copies.ready<kOnly>(a, tiles);
+      const bool copying = copies.template ready<kOnly>(a, tiles);
       int count = copying ? min(chunks - first, copies.chunks) : chunks - first;
       if (kind == NarrowKind::kBf16) {
-        multiply_chunks<NarrowKind::kBf16, kHalves, kStages, kTogether>(
+        multiply_chunks<NarrowKind::kBf16, kHalves, kStages, kGroup, kTogether>(
             ring, copies, copying, x, inverses, first, count, scales, acc);
       } else if (kind == NarrowKind::kFp8) {
-        multiply_chunks<NarrowKind::kFp8, kHalves, kStages, kTogether>(
+        multiply_chunks<NarrowKind::kFp8, kHalves, kStages, kGroup, kTogether>(
             ring, copies, copying, x, inverses, first, count, scales, acc);
       } else if (kind == NarrowKind::kFp8Block) {
-        if (first > 0 && first % 32 == 0) scales = load_scales<kOnly>(a, tile, first);
+        if (first > 0 && first % 32 == 0) scales = load_scales<kOnly, kGroup>(a, tile, first);
         count = min(count, 32 - first % 32);
-        multiply_chunks<NarrowKind::kFp8Block, kHalves, kStages, kTogether>(
+        multiply_chunks<NarrowKind::kFp8Block, kHalves, kStages, kGroup, kTogether>(
             ring, copies, copying, x, inverses, first, count, scales, acc);
       } else {
-        multiply_chunks<NarrowKind::kNvfp4, kHalves, kStages, kTogether>(
+        multiply_chunks<NarrowKind::kNvfp4, kHalves, kStages, kGroup, kTogether>(
             ring, copies, copying, x, inverses, first, count, scales, acc);
       }
       first += count;
@@ -354,7 +368,7 @@ __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
       if (ticket == handed_out + static_cast<uint32_t>(tiles.step) - 1) *a.tickets = 0;
     }
 
-    float* const tile_sums = sums + parity * kNarrowGroup * warp_sums;
+    float* const tile_sums = sums + parity * kGroup * warp_sums;
     parity ^= 1;
     float* const own = tile_sums + warp * warp_sums + 2 * t * kNarrowSumStride + g;
 #pragma unroll
@@ -370,17 +384,17 @@ __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
       }
     }
     // The next tile's sums go to the other half of the memory, so one barrier is enough.
-    group_barrier(group);
+    group_barrier<kGroup>(group);
     float* const share = shares + ((group + n * groups) * a.split + rank) * tile_values;
 #pragma unroll
-    for (int h = 0; h < kHalves; ++h) {
-      const int index = value_index + h * 128, n = index / 16;
+    for (int i = 0; i < kRounds; ++i) {
+      const int index = value_index + i * kGroup * 32, n = index / 16;
       // A warp has two rows, and all its lanes go on to finish().
       if (index / 32 * 2 >= a.rows) break;
       const bool inside = n < a.rows;
       float value = 0;
 #pragma unroll
-      for (int w = 0; w < kNarrowGroup; ++w) {
+      for (int w = 0; w < kGroup; ++w) {
         if (inside) value += tile_sums[w * warp_sums + n * kNarrowSumStride + m];
       }
       value *= factor;
@@ -402,8 +416,8 @@ __global__ void __launch_bounds__(kNarrowWarps * 32, 1)
       const NarrowPart& part = a.parts[part_of<kOnly>(a, tile, local)];
       const float* const share = shares + own_tile * a.split * tile_values;
 #pragma unroll
-      for (int h = 0; h < kHalves; ++h) {
-        const int index = value_index + h * 128;
+      for (int i = 0; i < kRounds; ++i) {
+        const int index = value_index + i * kGroup * 32;
         if (index / 32 * 2 >= a.rows) break;
         float value = 0;
         if (index < tile_values) {

@@ -97,7 +97,9 @@ struct GroupTiles {
   }
 };
 
-// What a lane copies: runs ahead of the products by the length of the ring.
+// What a lane copies: runs ahead of the products by the length of the ring. kGroup warps share a
+// tile.
+template <int kGroup>
 struct Copies {
   const uint8_t* low;  // this lane's next piece of its two rows
   const uint8_t* high;
@@ -113,7 +115,7 @@ struct Copies {
   __device__ __forceinline__ bool ready(const NarrowArgs& a, const GroupTiles& tiles) {
     if (chunks > 0) return true;
     if (tile >= a.tiles) return false;
-    const int warp = static_cast<int>(threadIdx.x / 32 % kNarrowGroup);
+    const int warp = static_cast<int>(threadIdx.x / 32 % kGroup);
     const int lane = static_cast<int>(threadIdx.x % 32);
     int local = 0, index = 0;
     Columns columns;
@@ -124,7 +126,7 @@ struct Copies {
       columns = own_columns(a, a.parts[index], kind_of<kOnly>(a.parts[index]));
       if (warp < columns.chunks) break;
     }
-    chunks = (columns.chunks - warp + kNarrowGroup - 1) / kNarrowGroup;
+    chunks = (columns.chunks - warp + kGroup - 1) / kGroup;
     const NarrowPart& part = a.parts[index];
     const int g = lane / 4, t = lane % 4;
     // Rows beyond the last are read as the last one, and not stored.
@@ -155,15 +157,15 @@ struct Copies {
       copy_rows(target, low, high, kWhole || left > 0, kWhole || left > 64, go);
       if (kScaled) copy16(target + 2048, scales, true, go && scaled);
     }
-    low += kNarrowGroup * 128;
-    high += kNarrowGroup * 128;
-    scales += kNarrowGroup * 16;
-    left -= kNarrowGroup * 128;
+    low += kGroup * 128;
+    high += kGroup * 128;
+    scales += kGroup * 16;
+    left -= kGroup * 128;
   }
 };
 
 // kFp8Block: the scales of 32 chunks of a warp, from its chunk `first` on, one per lane.
-template <int kOnly>
+template <int kOnly, int kGroup>
 __device__ __forceinline__ float2 load_scales(const NarrowArgs& a, int tile, int first) {
   float2 scales = make_float2(0, 0);
   if (kOnly != kAnyKind && kOnly != static_cast<int>(NarrowKind::kFp8Block)) return scales;
@@ -171,8 +173,8 @@ __device__ __forceinline__ float2 load_scales(const NarrowArgs& a, int tile, int
   int local;
   const NarrowPart& part = a.parts[part_of<kOnly>(a, tile, local)];
   if (kind_of<kOnly>(part) != NarrowKind::kFp8Block) return scales;
-  const int warp = static_cast<int>(threadIdx.x / 32 % kNarrowGroup);
-  const int chunk = warp + (first + static_cast<int>(threadIdx.x % 32)) * kNarrowGroup;
+  const int warp = static_cast<int>(threadIdx.x / 32 % kGroup);
+  const int chunk = warp + (first + static_cast<int>(threadIdx.x % 32)) * kGroup;
   const Columns columns = own_columns(a, part, NarrowKind::kFp8Block);
   if (chunk >= columns.chunks) return scales;
   const int col = (columns.chunk + chunk) >> part.block_chunk_shift;

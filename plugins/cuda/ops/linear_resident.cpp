@@ -88,9 +88,8 @@ bool resident_products(Stream& stream, std::span<const Product> products) {
   if (tiles > UINT16_MAX) return false;
   const NarrowDevice narrow_device{
       .multiprocessors = blocks, .shared_block = device.shared_bytes_block, .clusters = true};
-  if (plan_narrow(narrow, 1, narrow_device).rows == 0 || narrow.split > kResidentSplit) {
-    return false;
-  }
+  const NarrowPlan plan = plan_narrow(narrow, 1, narrow_device);
+  if (plan.rows == 0 || plan.group != kNarrowGroup || narrow.split > kResidentSplit) return false;
 
   ResidentArgs args;
   args.part_count = narrow.part_count;

@@ -5,8 +5,8 @@
 // product behind a layer's delta step or attention, FP8). So short a product is its edges. Weights
 // are asked for when the block starts, as many as do not keep x waiting, which at 64 registers a
 // thread and some shared memory it does beside the blocks of the small kernel in front; what is
-// left behind the wait is x, one pass of all warps over all tiles, a chunk of columns each, and the
-// sums of their results.
+// left behind the wait is x, asked for ahead of the rest of the weights, one pass of all warps over
+// all tiles, a chunk of columns each, and the sums of their results.
 //
 // Bits: those of the streaming kernel. In FP8 its sums of a chunk are independent of each other;
 // they are left in shared memory, and who finishes a row adds them in its order: by warp of a group
@@ -327,6 +327,7 @@ __global__ void __launch_bounds__(kResidentThreads, 2)
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) uint8_t shared[];
   __shared__ uint64_t barriers[kResidentTiles];
+  __shared__ bool active;
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
   if (thread < kResidentTiles) {
     barrier_init(barriers + thread, kResidentRows);
@@ -347,11 +348,17 @@ __global__ void __launch_bounds__(kResidentThreads, 2)
   pdl_wait();
   // As the streaming kernel, behind the wait (Stream::settled()).
   pdl_trigger();
-  const bool active = active_rows(1, a.row_count) > 0;
+  // x ahead of the weights that are left, behind which it would wait.
+  const auto load_x = [&](int unit) {
+    return __ldcg(static_cast<const uint4*>(a.x) + unit * 32 + lane);
+  };
+  uint4 x = {};
+  if (warp < units) x = load_x(warp);
   ask_tiles(a, shared, barriers, first, early, count);
   __syncwarp();
+  if (thread == kResidentThreads - 1) active = active_rows(1, a.row_count) > 0;
   for (int unit = warp; unit < units; unit += kResidentWarps) {
-    put_x(a, shared, unit, __ldcg(static_cast<const uint4*>(a.x) + unit * 32 + lane));
+    put_x(a, shared, unit, unit == warp ? x : load_x(unit));
   }
   __syncthreads();
   multiply_tiles(a, shared, barriers, sums, first, count, scale.value(), chunks_warp);
