@@ -521,6 +521,10 @@ void add_linears(Suite& suite) {
               [=, inputs = inputs](Case& c) { alike(c, packing, kTypes[1], 4500, inputs); });
     add(packing, kTypes[0], {7, 4411, inputs, 16, 2, true, 5});
   }
+  // So many that the last of them are handed out to the processors that get there first.
+  add(all_packings()[0], kTypes[1], {3, 28517, 1280, 0, 0, true});
+  add(all_packings()[2], kTypes[0], {1, 28517, 2560});
+  add(all_packings()[2], kTypes[0], {12, 28517, 2560, 0, 3, false, 11});
   // Large and small values of x: nothing of it may be lost in a narrower type.
   for (const Packing& packing : all_packings()) {
     for (const auto& [size, scale] :
@@ -587,7 +591,8 @@ void add_groups(Suite& suite) {
   // Some tiles for each processor of a large device, by themselves and with other kinds.
   const std::vector<GroupPart> several[] = {{{all[2], 4096}, {all[2], 512}, {all[0], 40}},
                                             {{all[3], 3000}, {all[6], 2100}, {all[8], 1000}},
-                                            {{all[0], 2500}, {all[7], 600}}};
+                                            {{all[0], 2500}, {all[7], 600}},
+                                            {{all[9], 2100}, {all[9], 1020}, {all[0], 48}}};
   for (const auto& parts : several) {
     for (const Norm& norm : {norms[1], norms[2], norms[4]}) {
       suite.add(
@@ -599,6 +604,7 @@ void add_groups(Suite& suite) {
     add("several", FRT_DTYPE_BF16, norm, 1, 1280, several[0]);
     add("several", FRT_DTYPE_BF16, norm, 1, 512, several[1]);
     add("several", FRT_DTYPE_BF16, norm, 1, 256, several[2], 0);
+    add("several", FRT_DTYPE_BF16, norm, 2, 768, several[3]);
   }
   suite.add(std::string(FRT_OP_NORM_LINEARS) + " refuses", norm_linears_refusals);
 
@@ -628,6 +634,9 @@ void add_groups(Suite& suite) {
                 });
     }
   }
+  // Handed out, as above.
+  add_gate(FRT_DTYPE_BF16, norms[0], 2, 1280, 14259, all[0], all[0]);
+  add_gate(FRT_DTYPE_BF16, norms[0], 1, 2560, 14259, all[2], all[2]);
   add_gate(FRT_DTYPE_BF16, norms[2], 4, 256, 48, all[0], all[9]);
   add_gate(FRT_DTYPE_BF16, norms[1], 1, 256, 48, all[2], all[3]);
   suite.add(std::string(FRT_OP_NORM_GATE_UP) + " refuses", norm_gate_up_refusals);

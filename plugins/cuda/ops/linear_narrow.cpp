@@ -66,6 +66,11 @@ bool stream_parts(Stream& stream, const Product& product, NarrowArgs& args) {
   for (int32_t first = 0; first < product.rows;) {
     const NarrowPlan plan = plan_from(first);
     NarrowArgs launched = args;
+    // Behind a small kernel x is there soon, and would wait behind the last slot of a long ring.
+    // Behind a product the ring fills while that one's slower blocks still run.
+    if (plan.stages == kNarrowStages && !stream.settled()) {
+      launched.early_stages = std::min(launched.early_stages, plan.stages - 1);
+    }
     launched.first_row = first;
     if (plan.tickets) launched.tickets = tickets(stream);
     launched.x = static_cast<const uint16_t*>(product.x) + first * product.x_stride;

@@ -8,9 +8,11 @@ namespace frt::cuda {
 
 using NarrowKernel = void (*)(const NarrowArgs);
 
-// Of the streaming kernel the one for a single NVFP4 part: up to eight rows, in groups of three
-// warps any number.
-NarrowKernel narrow_fp4_kernel(const NarrowPlan& plan);
+// Of the streaming kernel those for up to eight rows and parts of one kind, or of that and BF16;
+// FP8: with scales of blocks.
+NarrowKernel narrow_bf16_kernel(const NarrowPlan& plan, bool several);
+NarrowKernel narrow_fp8_kernel(const NarrowPlan& plan, bool several);
+NarrowKernel narrow_fp4_kernel(const NarrowPlan& plan, bool several);
 
 // The streaming kernel (linear_narrow_stream.cuh).  [driver]
 void launch_narrow_stream(Stream& stream, const NarrowPlan& plan, const NarrowArgs& args);

@@ -50,6 +50,28 @@ int32_t choose_group(const NarrowArgs& args, int32_t own_tiles) {
   return turns(kNarrowTrio) < turns(kNarrowGroup) ? kNarrowTrio : kNarrowGroup;
 }
 
+// Multiprocessors do not get equal shares of the bandwidth: they are up to 15 % apart. So each
+// block has 11 twelfths of an equal share for its own, and the rest goes to whoever gets there
+// first; few tiles to so few groups of a block that none takes more than it has the bandwidth for.
+// (Asked for by all groups, the last 64 of 2176 tiles can go to the fastest blocks four at a time,
+// and then everybody waits for those.) Only where there are enough tiles, and where memory is what
+// products wait for. The copies of a warp must not run ahead by more than a tile.
+void hand_out(NarrowArgs& args, NarrowPlan& plan) {
+  const int32_t groups = plan.warps / plan.group;
+  args.own_tiles = args.tiles;
+  args.asking_groups = 0;
+  plan.tickets = args.split == 1 && args.tiles >= 3 * args.clusters * groups;
+  for (int32_t i = 0; i < args.part_count; ++i) {
+    const NarrowPart& part = args.parts[i];
+    plan.tickets &= part.kind != NarrowKind::kNvfp4 && part.chunks / plan.group >= plan.stages;
+  }
+  if (!plan.tickets) return;
+  args.own_tiles =
+      static_cast<int32_t>(int64_t{args.tiles} * 11 / 12 / args.clusters) * args.clusters;
+  const int32_t rest = args.tiles - args.own_tiles;
+  args.asking_groups = std::min(groups, (rest + args.clusters - 1) / args.clusters);
+}
+
 }  // namespace
 
 bool make_narrow_part(const frt_weight& weight, NarrowPart& part) {
@@ -149,13 +171,7 @@ NarrowPlan plan_narrow(NarrowArgs& args, int32_t rows, const NarrowDevice& devic
     // Copies are issued no faster than memory delivers, and x waits behind them. That costs most
     // where much is to be done once x is there.
     args.early_stages = std::min(plan.stages, scaled ? 3 : plan.stages);
-    // Tiles are handed out where there are enough of them, and where memory is what products wait
-    // for. The copies of a warp must not run ahead by more than a tile.
-    plan.tickets = args.split == 1 && tiles >= 3 * clusters * (plan.warps / plan.group);
-    for (int32_t i = 0; i < args.part_count; ++i) {
-      const NarrowPart& part = args.parts[i];
-      plan.tickets &= part.kind != NarrowKind::kNvfp4 && part.chunks / plan.group >= plan.stages;
-    }
+    hand_out(args, plan);
     int32_t offset = ring;
     for (int copy = 0; copy < kXCopies; ++copy) {
       args.x_offset[copy] = copies[copy] ? offset : -1;

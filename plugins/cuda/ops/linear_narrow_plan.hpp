@@ -65,8 +65,11 @@ struct NarrowArgs {
   int32_t clusters = 0;   // of the launch
   int32_t part_cols = 0;  // multiple of 256
   int32_t slot_bytes = 0;
-  int32_t early_stages = 0;              // filled before x is read
-  uint32_t gated = 0;                    // one part; y = silu(low) * high
+  int32_t early_stages = 0;  // filled before x is read
+  uint32_t gated = 0;        // one part; y = silu(low) * high
+  // Tiles from own_tiles on are handed out, to asking_groups of each block.
+  int32_t own_tiles = 0;
+  int32_t asking_groups = 0;
   int32_t tile_ends[kNarrowParts] = {};  // tiles of a part and those before it
   NarrowPart parts[kNarrowParts];
   int32_t rows = 0;  // of x, 1..16
@@ -81,9 +84,7 @@ struct NarrowArgs {
   const int32_t* row_count = nullptr;
   const void* x = nullptr;
   int64_t x_stride = 0;
-  // Tiles behind the first two of each group are handed out in turn (board.hpp); NULL: each group
-  // has its own.
-  uint32_t* tickets = nullptr;
+  uint32_t* tickets = nullptr;  // counts what is handed out (board.hpp); NULL: nothing is
 };
 
 // Columns of a row of x that are scaled by the same power of two where x becomes f16.

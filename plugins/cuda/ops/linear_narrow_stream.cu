@@ -1,36 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "linear_narrow_stream.cuh"
-
-#include "linear_narrow.hpp"
+// The streaming kernel: any parts and rows, and which of its kernels is taken.
+#include "linear_narrow_forms.cuh"
 
 namespace frt::cuda {
 namespace {
 
-template <int kHalves, int kStages>
-NarrowKernel kernel_of(int32_t group) {
-  return group == kNarrowGroup
-             ? narrow::narrow_stream<kHalves, kStages, narrow::kAnyKind, kNarrowGroup>
-             : narrow::narrow_stream<kHalves, kStages, narrow::kAnyKind, kNarrowTrio>;
-}
-template <int kStages>
-NarrowKernel kernel_of(const NarrowPlan& plan) {
-  return plan.rows > 8 ? kernel_of<2, kStages>(plan.group) : kernel_of<1, kStages>(plan.group);
+NarrowKernel any_kernel(const NarrowPlan& plan) {
+  using narrow::AnyParts;
+  if (plan.rows > 8) {
+    return plan.group == kNarrowGroup ? narrow::kernel_of<2, AnyParts, kNarrowGroup>(plan.stages)
+                                      : narrow::kernel_of<2, AnyParts, kNarrowTrio>(plan.stages);
+  }
+  return plan.group == kNarrowGroup ? narrow::kernel_of<1, AnyParts, kNarrowGroup>(plan.stages)
+                                    : narrow::kernel_of<1, AnyParts, kNarrowTrio>(plan.stages);
 }
 
 NarrowKernel kernel_of(const NarrowPlan& plan, const NarrowArgs& args) {
-  if (args.part_count == 1 && args.parts[0].kind == NarrowKind::kNvfp4 &&
-      (plan.rows <= 8 || plan.group != kNarrowGroup)) {
-    return narrow_fp4_kernel(plan);
-  }
-  switch (plan.stages) {
-    case kNarrowStages:
-      return kernel_of<kNarrowStages>(plan);
-    case kNarrowSomeStages:
-      return kernel_of<kNarrowSomeStages>(plan);
-    case kNarrowLeastStages:
-      return kernel_of<kNarrowLeastStages>(plan);
+  if (plan.rows > 8) return any_kernel(plan);
+  int kinds = 0;
+  for (int32_t i = 0; i < args.part_count; ++i) kinds |= narrow::kind_bit(args.parts[i].kind);
+  const bool several = args.part_count > 1;
+  switch (kinds | narrow::kind_bit(NarrowKind::kBf16)) {
+    case narrow::kind_bit(NarrowKind::kBf16):
+      return narrow_bf16_kernel(plan, several);
+    case narrow::kind_bit(NarrowKind::kBf16) | narrow::kind_bit(NarrowKind::kFp8Block):
+      return narrow_fp8_kernel(plan, several);
+    case narrow::kind_bit(NarrowKind::kBf16) | narrow::kind_bit(NarrowKind::kNvfp4):
+      return narrow_fp4_kernel(plan, several);
     default:
-      return kernel_of<kNarrowFewStages>(plan);
+      return any_kernel(plan);
   }
 }
 

@@ -20,9 +20,9 @@
 // us or so: few steps to the first copy (no division, parameters in the order of their use) and few
 // after the last product count.
 //
-// Multiprocessors do not get equal shares of the bandwidth (up to 15 % apart), so where there are
-// many tiles they are handed out: a group takes the next one when it begins the one before the last
-// that it knows. Which group computes a tile changes nothing about its sums.
+// Multiprocessors do not get equal shares of the bandwidth, so where there are many tiles the last
+// of them are handed out (plan_narrow()). Which group computes a tile changes nothing about its
+// sums.
 //
 // Where tiles are few, two blocks of a cluster share each, one half of the columns each. The second
 // stores its sums into the first one's shared memory, where a barrier counts the bytes: neither
@@ -43,6 +43,8 @@
 //
 // A group's sums of a tile meet in shared memory, added in the order of warps: deterministic.
 #pragma once
+
+#include <type_traits>
 
 #include "linear_narrow_weights.cuh"
 
@@ -244,9 +246,8 @@ __device__ __forceinline__ void group_barrier(int group) {
   asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "n"(kGroup * 32) : "memory");
 }
 
-// Groups of eight rows of x; slots of a warp's ring; kAnyKind or the kind of the only part; warps
-// that share a tile.
-template <int kHalves, int kStages, int kOnly, int kGroup>
+// Groups of eight rows of x; slots of a warp's ring; Parts; warps that share a tile.
+template <int kHalves, int kStages, class Known, int kGroup>
 __global__ void __launch_bounds__(kNarrowWarps / kGroup * kGroup * 32, 1)
     narrow_stream(const __grid_constant__ NarrowArgs a) {
   extern __shared__ __align__(128) uint8_t shared[];
@@ -258,10 +259,13 @@ __global__ void __launch_bounds__(kNarrowWarps / kGroup * kGroup * 32, 1)
   const int group = thread / (kGroup * 32), warp = thread / 32 % kGroup;
   const bool split = a.split > 1;
   const int rank = cluster_rank(a), cluster = cluster_index(a);
-  const GroupTiles tiles{cluster + a.clusters * group, a.clusters * groups, queues[group]};
+  // A single NVFP4 part is not handed out (plan_narrow()).
+  constexpr bool kAsks = !Known::only(NarrowKind::kNvfp4);
+  const GroupTiles tiles{cluster + a.clusters * group, a.clusters * groups,
+                         kAsks && group < a.asking_groups, queues[group]};
   const int tile_values = a.rows * 16;
   constexpr int kRounds = (kHalves * 4 + kGroup - 1) / kGroup;  // of a group through 16 x 8 results
-  constexpr int kTogether = kOnly == kAnyKind ? 1 : 2;
+  constexpr int kTogether = Known::only(NarrowKind::kNvfp4) ? 2 : 1;
 
   // Constants first: the ring, and the first scales.
   RingPlace ring;
@@ -275,9 +279,9 @@ __global__ void __launch_bounds__(kNarrowWarps / kGroup * kGroup * 32, 1)
   const auto fill = [&](int first, int end) {
 #pragma unroll 1
     for (int i = first; i < end; ++i) {
-      if (copies.template ready<kOnly>(a, tiles)) {
-        copies.template copy<false, true>(ring.address + static_cast<uint32_t>(i * a.slot_bytes),
-                                          true);
+      if (copies.template ready<Known>(a, tiles)) {
+        copies.template copy<false, Known::has(NarrowKind::kNvfp4)>(
+            ring.address + static_cast<uint32_t>(i * a.slot_bytes), true);
         --copies.chunks;
       }
       commit();
@@ -288,7 +292,7 @@ __global__ void __launch_bounds__(kNarrowWarps / kGroup * kGroup * 32, 1)
     const int own_tiles = (a.tiles - cluster + a.clusters - 1) / a.clusters;
     open_shares(a, &shares_barrier, own_tiles * tile_values * 4);
   }
-  float2 scales = load_scales<kOnly, kGroup>(a, tiles.first, 0);
+  float2 scales = load_scales<Known, kGroup>(a, tiles.first, 0);
 
   pdl_wait();
   // Only now: the next kernel relies on it that whatever was written before this one is there
@@ -315,14 +319,15 @@ __global__ void __launch_bounds__(kNarrowWarps / kGroup * kGroup * 32, 1)
   int parity = 0;
   for (int tile = tiles.first, n = 0; tile < a.tiles; ++n) {
     const int next_tile = tiles.at(a, n + 1);
-    const bool asks = a.tickets && next_tile < a.tiles && thread % (kGroup * 32) == 0;
+    const bool asks = tiles.asks && !tiles.own(a, n + kTilesAhead) && next_tile < a.tiles &&
+                      thread % (kGroup * 32) == 0;
     uint32_t ticket = 0;
     if (asks) ticket = atomicAdd(a.tickets, 1u);
     int local;
-    const NarrowPart& part = a.parts[part_of<kOnly>(a, tile, local)];
-    const float factor = load_factor<kOnly>(a, part, local, m);
-    const float2 ahead = load_scales<kOnly, kGroup>(a, next_tile, 0);
-    const NarrowKind kind = kind_of<kOnly>(part);
+    const NarrowPart& part = a.parts[part_of<Known>(a, tile, local)];
+    const float factor = load_factor<Known>(a, part, local, m);
+    const float2 ahead = load_scales<Known, kGroup>(a, next_tile, 0);
+    const NarrowKind kind = kind_of<Known>(part);
     const int copy = kind == NarrowKind::kBf16    ? kXBf16
                      : kind == NarrowKind::kNvfp4 ? kXF16Fp4
                                                   : kXF16;
@@ -339,33 +344,32 @@ __global__ void __launch_bounds__(kNarrowWarps / kGroup * kGroup * 32, 1)
                                  : 0);
     TileSums<kHalves> acc;
     for (int first = 0; first < chunks;) {
-      const bool copying = copies.template ready<kOnly>(a, tiles);
+      const bool copying = copies.template ready<Known>(a, tiles);
       int count = copying ? min(chunks - first, copies.chunks) : chunks - first;
-      if (kind == NarrowKind::kBf16) {
-        multiply_chunks<NarrowKind::kBf16, kHalves, kStages, kGroup, kTogether>(
-            ring, copies, copying, x, inverses, first, count, scales, acc);
-      } else if (kind == NarrowKind::kFp8) {
-        multiply_chunks<NarrowKind::kFp8, kHalves, kStages, kGroup, kTogether>(
-            ring, copies, copying, x, inverses, first, count, scales, acc);
-      } else if (kind == NarrowKind::kFp8Block) {
-        if (first > 0 && first % 32 == 0) scales = load_scales<kOnly, kGroup>(a, tile, first);
+      if (is<Known>(part, NarrowKind::kFp8Block)) {
+        if (first > 0 && first % 32 == 0) scales = load_scales<Known, kGroup>(a, tile, first);
         count = min(count, 32 - first % 32);
-        multiply_chunks<NarrowKind::kFp8Block, kHalves, kStages, kGroup, kTogether>(
-            ring, copies, copying, x, inverses, first, count, scales, acc);
-      } else {
-        multiply_chunks<NarrowKind::kNvfp4, kHalves, kStages, kGroup, kTogether>(
-            ring, copies, copying, x, inverses, first, count, scales, acc);
       }
+      const auto multiply_as = [&](auto of) {
+        if constexpr (Known::has(of())) {
+          if (!is<Known>(part, of())) return;
+          multiply_chunks<of(), kHalves, kStages, kGroup, kTogether>(
+              ring, copies, copying, x, inverses, first, count, scales, acc);
+        }
+      };
+      multiply_as(std::integral_constant<NarrowKind, NarrowKind::kBf16>{});
+      multiply_as(std::integral_constant<NarrowKind, NarrowKind::kFp8>{});
+      multiply_as(std::integral_constant<NarrowKind, NarrowKind::kFp8Block>{});
+      multiply_as(std::integral_constant<NarrowKind, NarrowKind::kNvfp4>{});
       first += count;
       if (copying) copies.chunks -= count;
     }
     scales = ahead;
     if (asks) {
-      const uint32_t handed_out = static_cast<uint32_t>(a.tiles - kOwnTiles * tiles.step);
-      queues[group][(n + kOwnTiles) % kTileQueue] =
-          kOwnTiles * tiles.step + static_cast<int>(ticket);
-      // Every group asks once too often; nobody asks after the last of them.
-      if (ticket == handed_out + static_cast<uint32_t>(tiles.step) - 1) *a.tickets = 0;
+      const int tile_asked = a.own_tiles + static_cast<int>(ticket);
+      queues[group][(n + kTilesAhead) % kTileQueue] = tile_asked;
+      // Every group that asks does so once too often; nobody asks after the last of them.
+      if (tile_asked == a.tiles + a.clusters * a.asking_groups - 1) *a.tickets = 0;
     }
 
     float* const tile_sums = sums + parity * kGroup * warp_sums;
@@ -413,7 +417,7 @@ __global__ void __launch_bounds__(kNarrowWarps / kGroup * kGroup * 32, 1)
     for (int tile = tiles.first, own_tile = group; tile < a.tiles;
          tile += tiles.step, own_tile += groups) {
       int local;
-      const NarrowPart& part = a.parts[part_of<kOnly>(a, tile, local)];
+      const NarrowPart& part = a.parts[part_of<Known>(a, tile, local)];
       const float* const share = shares + own_tile * a.split * tile_values;
 #pragma unroll
       for (int i = 0; i < kRounds; ++i) {

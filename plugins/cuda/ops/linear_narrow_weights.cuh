@@ -55,20 +55,41 @@ __device__ __forceinline__ void wait_pending() {
 
 // ---- weights ----------------------------------------------------------------------------------
 
-// Kernels of one part of a kind that is known when they are compiled need fewer steps from tile to
-// tile; kAnyKind: any parts.
-constexpr int kAnyKind = -1;
+// What a kernel knows of its parts when it is compiled: their kinds, a bit each, and whether there
+// are several. The fewer there can be, the fewer steps it takes from chunk to chunk and from tile
+// to tile, and the fewer registers.
+constexpr int kind_bit(NarrowKind kind) {
+  return 1 << static_cast<int>(kind);
+}
+template <int kKinds, bool kSeveral>
+struct Parts {
+  static constexpr bool kMany = kSeveral;
+  static constexpr bool has(NarrowKind kind) { return kKinds & kind_bit(kind); }
+  static constexpr bool only(NarrowKind kind) { return kKinds == kind_bit(kind); }
+};
+using AnyParts = Parts<kind_bit(NarrowKind::kBf16) | kind_bit(NarrowKind::kFp8) |
+                           kind_bit(NarrowKind::kFp8Block) | kind_bit(NarrowKind::kNvfp4),
+                       true>;
 
-template <int kOnly>
+// Whether `part`, one of Known, is of this kind.
+template <class Known>
+__device__ __forceinline__ bool is(const NarrowPart& part, NarrowKind kind) {
+  return Known::only(kind) || (Known::has(kind) && part.kind == kind);
+}
+template <class Known>
 __device__ __forceinline__ NarrowKind kind_of(const NarrowPart& part) {
-  return kOnly == kAnyKind ? part.kind : static_cast<NarrowKind>(kOnly);
+  constexpr NarrowKind kKinds[] = {NarrowKind::kBf16, NarrowKind::kFp8, NarrowKind::kFp8Block};
+  for (const NarrowKind kind : kKinds) {
+    if (is<Known>(part, kind)) return kind;
+  }
+  return NarrowKind::kNvfp4;
 }
 
 // Which part a tile belongs to, and its number there.
-template <int kOnly = kAnyKind>
+template <class Known = AnyParts>
 __device__ __forceinline__ int part_of(const NarrowArgs& a, int tile, int& local) {
   local = tile;
-  if (kOnly != kAnyKind) return 0;
+  if (!Known::kMany) return 0;
   int part = 0, begin = 0;
   while (tile >= a.tile_ends[part]) begin = a.tile_ends[part++];
   local = tile - begin;
@@ -83,17 +104,21 @@ __device__ __forceinline__ int high_row(const NarrowArgs& a, int local) {
   return a.gated ? local * 8 : local * 16 + 8;
 }
 
-// The tiles of a group of warps, one after the other: the first two are its own, those behind are
-// handed out as groups get there, where a.tickets says so. Multiprocessors do not all have the same
-// share of the bandwidth.
-constexpr int kOwnTiles = 2;
-constexpr int kTileQueue = 4;  // tiles that are known and in use, a power of two
+// The tiles of a group of warps, one after the other: its share of the first a.own_tiles, and those
+// behind as they are handed out, if the group asks (plan_narrow() says why).
+constexpr int kTileQueue = 4;   // tiles that are known and in use, a power of two
+constexpr int kTilesAhead = 2;  // so far ahead a group asks
 struct GroupTiles {
-  int first, step;   // step: as many as there are groups
-  const int* queue;  // in shared memory: tile n, from kOwnTiles on, at n % kTileQueue
+  int first, step;  // step: as many as there are groups
+  bool asks;
+  const int* queue;  // in shared memory: tile n, if it was handed out, at n % kTileQueue
 
+  __device__ __forceinline__ bool own(const NarrowArgs& a, int n) const {
+    return first + n * step < a.own_tiles;
+  }
+  // a.tiles or more: there is none.
   __device__ __forceinline__ int at(const NarrowArgs& a, int n) const {
-    return n < kOwnTiles || !a.tickets ? first + n * step : queue[n % kTileQueue];
+    return own(a, n) ? first + n * step : asks ? queue[n % kTileQueue] : a.tiles;
   }
 };
 
@@ -111,7 +136,7 @@ struct Copies {
 
   // Before a copy: on to the next tile, where the last chunk of one has been copied. False behind
   // the last tile.
-  template <int kOnly>
+  template <class Known>
   __device__ __forceinline__ bool ready(const NarrowArgs& a, const GroupTiles& tiles) {
     if (chunks > 0) return true;
     if (tile >= a.tiles) return false;
@@ -122,8 +147,8 @@ struct Copies {
     for (;;) {
       tile = tiles.at(a, next++);
       if (tile >= a.tiles) return false;
-      index = part_of<kOnly>(a, tile, local);
-      columns = own_columns(a, a.parts[index], kind_of<kOnly>(a.parts[index]));
+      index = part_of<Known>(a, tile, local);
+      columns = own_columns(a, a.parts[index], kind_of<Known>(a.parts[index]));
       if (warp < columns.chunks) break;
     }
     chunks = (columns.chunks - warp + kGroup - 1) / kGroup;
@@ -136,7 +161,7 @@ struct Copies {
     left = part.row_bytes - first;
     low = part.low.data + low_index * part.row_bytes + first;
     high = part.high.data + high_index * part.row_bytes + first;
-    scaled = kind_of<kOnly>(part) == NarrowKind::kNvfp4 && lane < 16;
+    scaled = is<Known>(part, NarrowKind::kNvfp4) && lane < 16;
     scales = nullptr;
     if (scaled) {
       const NarrowMatrix& matrix = lane < 8 ? part.low : part.high;
@@ -165,14 +190,14 @@ struct Copies {
 };
 
 // kFp8Block: the scales of 32 chunks of a warp, from its chunk `first` on, one per lane.
-template <int kOnly, int kGroup>
+template <class Known, int kGroup>
 __device__ __forceinline__ float2 load_scales(const NarrowArgs& a, int tile, int first) {
   float2 scales = make_float2(0, 0);
-  if (kOnly != kAnyKind && kOnly != static_cast<int>(NarrowKind::kFp8Block)) return scales;
+  if (!Known::has(NarrowKind::kFp8Block)) return scales;
   if (tile >= a.tiles) return scales;
   int local;
-  const NarrowPart& part = a.parts[part_of<kOnly>(a, tile, local)];
-  if (kind_of<kOnly>(part) != NarrowKind::kFp8Block) return scales;
+  const NarrowPart& part = a.parts[part_of<Known>(a, tile, local)];
+  if (!is<Known>(part, NarrowKind::kFp8Block)) return scales;
   const int warp = static_cast<int>(threadIdx.x / 32 % kGroup);
   const int chunk = warp + (first + static_cast<int>(threadIdx.x % 32)) * kGroup;
   const Columns columns = own_columns(a, part, NarrowKind::kFp8Block);
@@ -192,11 +217,11 @@ __device__ __forceinline__ float2 load_scales(const NarrowArgs& a, int tile, int
 }
 
 // What a finished sum of row m (0..15) of a tile is multiplied by.
-template <int kOnly = kAnyKind>
+template <class Known = AnyParts>
 __device__ __forceinline__ float load_factor(const NarrowArgs& a, const NarrowPart& part, int local,
                                              int m) {
   const NarrowMatrix& matrix = m < 8 ? part.low : part.high;
-  if (kind_of<kOnly>(part) != NarrowKind::kFp8 || !part.scale_rows) return matrix.factor;
+  if (!is<Known>(part, NarrowKind::kFp8) || !part.scale_rows) return matrix.factor;
   const int row = min(m < 8 ? low_row(a, local) + m : high_row(a, local) + m - 8, part.rows - 1);
   return matrix.factor * (part.scale_bf16 ? to_float(static_cast<const bf16*>(matrix.scale)[row])
                                           : static_cast<const float*>(matrix.scale)[row]);

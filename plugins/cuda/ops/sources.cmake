@@ -42,7 +42,9 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/linear.cu
   ops/linear_chunk.cu
   ops/linear_narrow.cpp
+  ops/linear_narrow_bf16.cu
   ops/linear_narrow_fp4.cu
+  ops/linear_narrow_fp8.cu
   ops/linear_narrow_general.cu
   ops/linear_narrow_more.cu
   ops/linear_narrow_plan.cpp
