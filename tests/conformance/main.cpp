@@ -217,7 +217,12 @@ int main(int argc, char** argv) {
     std::printf("%d passed, %d failed, %d skipped", totals.passed, totals.failed, totals.skipped);
     if (totals.left > 0) std::printf(", %d left out for lack of time", totals.left);
     std::printf("\n");
-    return totals.failed > 0 || totals.passed == 0 ? 1 : 0;
+    if (totals.failed > 0) return 1;
+    if (totals.passed > 0) return 0;
+    std::fprintf(stderr,
+                 "error: nothing was checked: the plugin offers none of the chosen operators, or "
+                 "--filter, --cases, --part or --seconds leave no case; --list shows the cases\n");
+    return 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
     return 1;
