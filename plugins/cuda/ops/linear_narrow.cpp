@@ -53,7 +53,8 @@ bool stream_parts(Stream& stream, const Product& product, NarrowArgs& args) {
   args.x_stride = product.x_stride;
   args.row_count = product.row_count;
   const auto plan_from = [&](int32_t first) {
-    return plan_narrow(args, product.rows - first, device);
+    return plan_narrow(args, product.rows - first, device,
+                       stream.settled() ? NarrowAhead::kProduct : NarrowAhead::kOther);
   };
   const NarrowPlan whole = plan_from(0);
   if (whole.rows == 0) return false;
@@ -66,13 +67,8 @@ bool stream_parts(Stream& stream, const Product& product, NarrowArgs& args) {
   for (int32_t first = 0; first < product.rows;) {
     const NarrowPlan plan = plan_from(first);
     NarrowArgs launched = args;
-    // Behind a small kernel x is there soon, and would wait behind the last slot of a long ring.
-    // Behind a product the ring fills while that one's slower blocks still run.
-    if (plan.stages == kNarrowStages && !stream.settled()) {
-      launched.early_stages = std::min(launched.early_stages, plan.stages - 1);
-    }
     launched.first_row = first;
-    if (plan.tickets) launched.tickets = tickets(stream);
+    if (args.asking_groups > 0) launched.tickets = tickets(stream);
     launched.x = static_cast<const uint16_t*>(product.x) + first * product.x_stride;
     for (int32_t i = 0; i < args.part_count; ++i) {
       NarrowPart& part = launched.parts[i];

@@ -56,19 +56,19 @@ int32_t choose_group(const NarrowArgs& args, int32_t own_tiles) {
 // (Asked for by all groups, the last 64 of 2176 tiles can go to the fastest blocks four at a time,
 // and then everybody waits for those.) Only where there are enough tiles, and where memory is what
 // products wait for. The copies of a warp must not run ahead by more than a tile.
-void hand_out(NarrowArgs& args, NarrowPlan& plan) {
+void hand_out(NarrowArgs& args, const NarrowPlan& plan) {
   const int32_t groups = plan.warps / plan.group;
-  args.own_tiles = args.tiles;
+  args.dealt_tiles = args.tiles;
   args.asking_groups = 0;
-  plan.tickets = args.split == 1 && args.tiles >= 3 * args.clusters * groups;
+  bool useful = args.split == 1 && args.tiles >= 3 * args.clusters * groups;
   for (int32_t i = 0; i < args.part_count; ++i) {
     const NarrowPart& part = args.parts[i];
-    plan.tickets &= part.kind != NarrowKind::kNvfp4 && part.chunks / plan.group >= plan.stages;
+    useful &= part.kind != NarrowKind::kNvfp4 && part.chunks / plan.group >= plan.stages;
   }
-  if (!plan.tickets) return;
-  args.own_tiles =
+  if (!useful) return;
+  args.dealt_tiles =
       static_cast<int32_t>(int64_t{args.tiles} * 11 / 12 / args.clusters) * args.clusters;
-  const int32_t rest = args.tiles - args.own_tiles;
+  const int32_t rest = args.tiles - args.dealt_tiles;
   args.asking_groups = std::min(groups, (rest + args.clusters - 1) / args.clusters);
 }
 
@@ -123,7 +123,8 @@ bool make_narrow_part(const frt_weight& weight, NarrowPart& part) {
   return fits;
 }
 
-NarrowPlan plan_narrow(NarrowArgs& args, int32_t rows, const NarrowDevice& device) {
+NarrowPlan plan_narrow(NarrowArgs& args, int32_t rows, const NarrowDevice& device,
+                       NarrowAhead ahead) {
   NarrowPlan plan;
   bool copies[kXCopies] = {};
   int32_t tiles = 0, slot = 0;
@@ -169,8 +170,10 @@ NarrowPlan plan_narrow(NarrowArgs& args, int32_t rows, const NarrowDevice& devic
       continue;
     }
     // Copies are issued no faster than memory delivers, and x waits behind them. That costs most
-    // where much is to be done once x is there.
-    args.early_stages = std::min(plan.stages, scaled ? 3 : plan.stages);
+    // where much is to be done once x is there, and behind a small kernel, where x is there soon.
+    // Behind a product the ring fills while that one's slower blocks still run.
+    const bool soon = ahead == NarrowAhead::kOther && plan.stages == kNarrowStages;
+    args.early_stages = std::min(soon ? plan.stages - 1 : plan.stages, scaled ? 3 : plan.stages);
     hand_out(args, plan);
     int32_t offset = ring;
     for (int copy = 0; copy < kXCopies; ++copy) {

@@ -67,8 +67,8 @@ struct NarrowArgs {
   int32_t slot_bytes = 0;
   int32_t early_stages = 0;  // filled before x is read
   uint32_t gated = 0;        // one part; y = silu(low) * high
-  // Tiles from own_tiles on are handed out, to asking_groups of each block.
-  int32_t own_tiles = 0;
+  // Tiles from dealt_tiles on are handed out, to asking_groups of each block; 0: there are none.
+  int32_t dealt_tiles = 0;
   int32_t asking_groups = 0;
   int32_t tile_ends[kNarrowParts] = {};  // tiles of a part and those before it
   NarrowPart parts[kNarrowParts];
@@ -84,8 +84,33 @@ struct NarrowArgs {
   const int32_t* row_count = nullptr;
   const void* x = nullptr;
   int64_t x_stride = 0;
-  uint32_t* tickets = nullptr;  // counts what is handed out (board.hpp); NULL: nothing is
+  uint32_t* tickets = nullptr;  // counts what is handed out (board.hpp)
 };
+
+// The tiles of a group of warps, one after the other: its share of those that are dealt, and then,
+// if it asks, what it is handed out (plan_narrow() says why).
+inline constexpr int kTileQueue = 4;   // tiles that are known and in use, a power of two
+inline constexpr int kTilesAhead = 2;  // so far ahead a group asks
+struct GroupTiles {
+  int first, step;  // step: as many as there are groups
+  bool asks;
+  const int* queue;  // tile n, if it was handed out, at n % kTileQueue
+
+  constexpr bool own(const NarrowArgs& a, int n) const { return first + n * step < a.dealt_tiles; }
+  // The n-th; a.tiles or more: there is none.
+  constexpr int at(const NarrowArgs& a, int n) const {
+    return own(a, n) ? first + n * step : asks ? queue[n % kTileQueue] : a.tiles;
+  }
+  // Whether a group that asks does so when it begins its n-th, behind which comes `next`.
+  constexpr bool asks_now(const NarrowArgs& a, int n, int next) const {
+    return !own(a, n + kTilesAhead) && next < a.tiles;
+  }
+};
+// The last number that is handed out: every group that asks does so once too often, and nobody
+// behind that.
+constexpr int last_handed_out(const NarrowArgs& a) {
+  return a.tiles + a.clusters * a.asking_groups - 1;
+}
 
 // Columns of a row of x that are scaled by the same power of two where x becomes f16.
 inline constexpr int kNarrowXUnit = 256;
@@ -111,7 +136,6 @@ struct NarrowPlan {
   int32_t warps = 0;
   int32_t stages = 0;
   int32_t blocks = 0;
-  bool tickets = false;  // tiles are handed out
   std::size_t shared_bytes = 0;
 };
 
@@ -132,7 +156,11 @@ inline constexpr NarrowX narrow_x(NarrowKind kind) {
 // Whether the streaming kernel takes `weight` with bf16 x; fills what depends on the weight alone.
 bool make_narrow_part(const frt_weight& weight, NarrowPart& part);
 
+// What is launched ahead of a product, and so how soon x is there.
+enum class NarrowAhead { kProduct, kOther };
+
 // Cuts shared memory for `rows` rows; completes `args` (parts, cols, gated are given).
-NarrowPlan plan_narrow(NarrowArgs& args, int32_t rows, const NarrowDevice& device);
+NarrowPlan plan_narrow(NarrowArgs& args, int32_t rows, const NarrowDevice& device,
+                       NarrowAhead ahead = NarrowAhead::kOther);
 
 }  // namespace frt::cuda

@@ -319,8 +319,7 @@ __global__ void __launch_bounds__(kNarrowWarps / kGroup * kGroup * 32, 1)
   int parity = 0;
   for (int tile = tiles.first, n = 0; tile < a.tiles; ++n) {
     const int next_tile = tiles.at(a, n + 1);
-    const bool asks = tiles.asks && !tiles.own(a, n + kTilesAhead) && next_tile < a.tiles &&
-                      thread % (kGroup * 32) == 0;
+    const bool asks = tiles.asks && tiles.asks_now(a, n, next_tile) && thread % (kGroup * 32) == 0;
     uint32_t ticket = 0;
     if (asks) ticket = atomicAdd(a.tickets, 1u);
     int local;
@@ -366,10 +365,9 @@ __global__ void __launch_bounds__(kNarrowWarps / kGroup * kGroup * 32, 1)
     }
     scales = ahead;
     if (asks) {
-      const int tile_asked = a.own_tiles + static_cast<int>(ticket);
-      queues[group][(n + kTilesAhead) % kTileQueue] = tile_asked;
-      // Every group that asks does so once too often; nobody asks after the last of them.
-      if (tile_asked == a.tiles + a.clusters * a.asking_groups - 1) *a.tickets = 0;
+      const int handed_out = a.dealt_tiles + static_cast<int>(ticket);
+      queues[group][(n + kTilesAhead) % kTileQueue] = handed_out;
+      if (handed_out == last_handed_out(a)) *a.tickets = 0;
     }
 
     float* const tile_sums = sums + parity * kGroup * warp_sums;

@@ -104,24 +104,6 @@ __device__ __forceinline__ int high_row(const NarrowArgs& a, int local) {
   return a.gated ? local * 8 : local * 16 + 8;
 }
 
-// The tiles of a group of warps, one after the other: its share of the first a.own_tiles, and those
-// behind as they are handed out, if the group asks (plan_narrow() says why).
-constexpr int kTileQueue = 4;   // tiles that are known and in use, a power of two
-constexpr int kTilesAhead = 2;  // so far ahead a group asks
-struct GroupTiles {
-  int first, step;  // step: as many as there are groups
-  bool asks;
-  const int* queue;  // in shared memory: tile n, if it was handed out, at n % kTileQueue
-
-  __device__ __forceinline__ bool own(const NarrowArgs& a, int n) const {
-    return first + n * step < a.own_tiles;
-  }
-  // a.tiles or more: there is none.
-  __device__ __forceinline__ int at(const NarrowArgs& a, int n) const {
-    return own(a, n) ? first + n * step : asks ? queue[n % kTileQueue] : a.tiles;
-  }
-};
-
 // What a lane copies: runs ahead of the products by the length of the ring. kGroup warps share a
 // tile.
 template <int kGroup>
@@ -217,7 +199,7 @@ __device__ __forceinline__ float2 load_scales(const NarrowArgs& a, int tile, int
 }
 
 // What a finished sum of row m (0..15) of a tile is multiplied by.
-template <class Known = AnyParts>
+template <class Known>
 __device__ __forceinline__ float load_factor(const NarrowArgs& a, const NarrowPart& part, int local,
                                              int m) {
   const NarrowMatrix& matrix = m < 8 ? part.low : part.high;

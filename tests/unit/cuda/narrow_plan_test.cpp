@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The plan of the streaming kernel of narrow products: what fits, and that every tile is done once,
-// whoever is faster. The kernel's rules (GroupTiles in linear_narrow_weights.cuh) are played with
-// groups of random speeds. Runs without a device.
+// whoever is faster: GroupTiles, which the kernel goes by, is played with groups of random speeds.
+// Runs without a device.
 #include "ops/linear_narrow_plan.hpp"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <random>
 #include <vector>
@@ -15,6 +16,7 @@ namespace {
 
 using namespace frt::cuda;
 
+constexpr int kUnknown = -1;
 alignas(256) uint8_t weights_somewhere[256];
 
 NarrowPart part(frt_weight_format format, int32_t rows, int32_t cols) {
@@ -33,49 +35,45 @@ NarrowPart part(frt_weight_format format, int32_t rows, int32_t cols) {
 
 // One group of warps in its n-th tile.
 struct Group {
-  int first = 0, n = 0, asked = 0;
-  bool asks = false;
+  int tile = 0, n = 0;
   double time = 0, speed = 1;
-  std::vector<int> queue;  // tile n, if it was handed out
+  std::array<int, kTileQueue> queue{};
 };
 
-// How often each tile was done; `asked`: how often anybody asked.
-std::vector<int> play(const NarrowArgs& args, const NarrowPlan& plan, unsigned seed, int& asked) {
-  constexpr int kAhead = 2;
+// How often each tile was done; `handed_out`: the numbers behind the dealt ones, in their order.
+std::vector<int> play(const NarrowArgs& args, const NarrowPlan& plan, unsigned seed,
+                      int& handed_out) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<double> speeds(0.5, 2.0);
-  const int per_block = plan.warps / plan.group, step = args.clusters * per_block;
+  const int step = args.clusters * (plan.warps / plan.group);
   std::vector<int> done(static_cast<std::size_t>(args.tiles));
   std::vector<Group> groups;
   for (int place = 0; place < step; ++place) {
-    groups.push_back({.first = place,
-                      .asks = place / args.clusters < args.asking_groups,
-                      .speed = speeds(random),
-                      .queue = {}});
+    Group group{.tile = place, .speed = speeds(random)};
+    group.queue.fill(kUnknown);
+    groups.push_back(group);
   }
-  asked = 0;
-  const auto own = [&](const Group& group, int n) {
-    return group.first + n * step < args.own_tiles;
-  };
-  const auto at = [&](Group& group, int n) {
-    if (own(group, n)) return group.first + n * step;
-    if (!group.asks) return args.tiles;
-    return group.queue.at(static_cast<std::size_t>(n));  // throws: not asked for early enough
-  };
+  handed_out = 0;
   for (;;) {
-    Group* next = nullptr;
+    const auto busy = [&](const Group& group) { return group.tile < args.tiles; };
+    Group* now = nullptr;
     for (Group& group : groups) {
-      if (at(group, group.n) < args.tiles && (!next || group.time < next->time)) next = &group;
+      if (busy(group) && (!now || group.time < now->time)) now = &group;
     }
-    if (!next) return done;
-    ++done[static_cast<std::size_t>(at(*next, next->n))];
-    const bool more = at(*next, next->n + 1) < args.tiles;
-    if (next->asks && more && !own(*next, next->n + kAhead)) {
-      next->queue.resize(static_cast<std::size_t>(next->n + kAhead), -1);
-      next->queue.push_back(args.own_tiles + asked++);
+    if (!now) return done;
+    const int place = static_cast<int>(now - groups.data());
+    const GroupTiles tiles{place, step, place / args.clusters < args.asking_groups,
+                           now->queue.data()};
+    ++done[static_cast<std::size_t>(now->tile)];
+    const int next = tiles.at(args, now->n + 1);
+    if (next == kUnknown) FAIL("a tile was not asked for early enough");
+    if (tiles.asks && tiles.asks_now(args, now->n, next)) {
+      now->queue[static_cast<std::size_t>((now->n + kTilesAhead) % kTileQueue)] =
+          args.dealt_tiles + handed_out++;
     }
-    ++next->n;
-    next->time += next->speed;
+    now->tile = next;
+    ++now->n;
+    now->time += now->speed;
   }
 }
 
@@ -110,23 +108,22 @@ TEST_CASE("every tile is done once") {
             REQUIRE(plan.rows > 0);
             CHECK(plan.shared_bytes <= static_cast<std::size_t>(machine.device.shared_block));
             CHECK(plan.warps % plan.group == 0);
-            if (!plan.tickets) {
-              CHECK(args.own_tiles == args.tiles);
-              CHECK(args.asking_groups == 0);
+            const bool hands_out = args.asking_groups > 0;
+            if (!hands_out) {
+              CHECK(args.dealt_tiles == args.tiles);
             } else {
               ++handed_out;
-              // The next tile of a group must be known while it is in the one before.
-              CHECK(args.own_tiles >= 2 * args.asking_groups * args.clusters);
+              // A group asks two tiles ahead, so it has two of its own.
+              CHECK(args.dealt_tiles >= 2 * args.asking_groups * args.clusters);
               CHECK(args.asking_groups <= plan.warps / plan.group);
               CHECK(args.parts[0].chunks / plan.group >= plan.stages);
             }
             int asked = 0;
             const std::vector<int> done = play(args, plan, static_cast<unsigned>(rows), asked);
             CHECK(std::all_of(done.begin(), done.end(), [](int times) { return times == 1; }));
-            // The kernel puts the counter back by this.
-            CHECK(asked == (plan.tickets
-                                ? args.tiles - args.own_tiles + args.clusters * args.asking_groups
-                                : 0));
+            // By this the kernel puts the counter back.
+            if (hands_out) CHECK(args.dealt_tiles + asked - 1 == last_handed_out(args));
+            if (!hands_out) CHECK(asked == 0);
           }
         }
       }
@@ -135,17 +132,64 @@ TEST_CASE("every tile is done once") {
   CHECK(handed_out > 50);
 }
 
-TEST_CASE("few tiles behind the own ones are for few groups of a block") {
+struct Product {
+  frt_weight_format format;
+  int32_t outputs, inputs, rows;
+  uint32_t gated;
+};
+
+TEST_CASE("few tiles behind the dealt ones are for few groups of a block") {
   NarrowArgs args;
   args.part_count = 1;
   args.gated = 1;
   args.parts[0] = part(FRT_WEIGHT_FP8_BLOCK, 17408, 5120);
   args.cols = 5120;
-  const NarrowPlan plan = plan_narrow(args, 1, kMachines[0].device);
-  CHECK(plan.tickets);
+  plan_narrow(args, 1, kMachines[0].device);
   CHECK(args.tiles == 2176);
-  CHECK(args.own_tiles == 15 * 132);
+  CHECK(args.dealt_tiles == 15 * 132);
   CHECK(args.asking_groups == 2);
+}
+
+// What frt-plugin-check compares on a device (tests/conformance/cases_linear.cpp) must be handed
+// out there.
+TEST_CASE("the large cases of conformance are handed out") {
+  for (const Product& product : {Product{FRT_WEIGHT_BF16, 28517, 1280, 3, 0},
+                                 {FRT_WEIGHT_FP8_BLOCK, 28517, 2560, 1, 0},
+                                 {FRT_WEIGHT_FP8_BLOCK, 28517, 2560, 12, 0},
+                                 {FRT_WEIGHT_BF16, 14259, 1280, 2, 1},
+                                 {FRT_WEIGHT_FP8_BLOCK, 14259, 2560, 1, 1}}) {
+    for (const Machine& machine : kMachines) {
+      CAPTURE(machine.name);
+      CAPTURE(product.outputs);
+      CAPTURE(product.rows);
+      NarrowArgs args;
+      args.part_count = 1;
+      args.gated = product.gated;
+      args.parts[0] = part(product.format, product.outputs, product.inputs);
+      args.cols = product.inputs;
+      const NarrowPlan plan = plan_narrow(args, product.rows, machine.device);
+      CHECK(plan.rows == product.rows);
+      CHECK(args.asking_groups > 0);
+    }
+  }
+}
+
+TEST_CASE("what is ahead decides how much of the ring is filled before x") {
+  const auto early = [](frt_weight_format format, int32_t rows, NarrowAhead ahead) {
+    NarrowArgs args;
+    args.part_count = 1;
+    args.parts[0] = part(format, 5120, 5120);
+    args.cols = 5120;
+    plan_narrow(args, rows, kMachines[0].device, ahead);
+    return args.early_stages;
+  };
+  CHECK(early(FRT_WEIGHT_BF16, 1, NarrowAhead::kProduct) == kNarrowStages);
+  CHECK(early(FRT_WEIGHT_BF16, 1, NarrowAhead::kOther) == kNarrowStages - 1);
+  CHECK(early(FRT_WEIGHT_FP8_BLOCK, 1, NarrowAhead::kProduct) == 3);
+  CHECK(early(FRT_WEIGHT_FP8_BLOCK, 1, NarrowAhead::kOther) == 3);
+  // A short ring is filled in any case.
+  CHECK(early(FRT_WEIGHT_BF16, 16, NarrowAhead::kOther) ==
+        early(FRT_WEIGHT_BF16, 16, NarrowAhead::kProduct));
 }
 
 }  // namespace
