@@ -34,5 +34,5 @@ set(FRT_CORE_PLUGIN_SOURCES
 )
 set(FRT_CORE_PLUGIN_PUBLIC_LIBRARIES)
 set(FRT_CORE_PLUGIN_LIBRARIES
-  OpenSSL::Crypto nlohmann_json::nlohmann_json spdlog::spdlog fmt::fmt Boost::headers
+  frt_io OpenSSL::Crypto nlohmann_json::nlohmann_json spdlog::spdlog fmt::fmt Boost::headers
   ${CMAKE_DL_LIBS})

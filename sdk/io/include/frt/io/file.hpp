@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// frt/io/file.hpp - files whose path or content comes from outside. Only regular files are opened:
+// a pipe, a socket, a device or a folder in their place is an error at once and never a wait.
+//
+// `what` names the purpose of a file in errors ("manifest"). Errors: FRT_ERR_NOT_FOUND if it does
+// not exist, FRT_ERR_IO for the rest, with the path and the reason.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace frt::io {
+
+// An open file descriptor, closed when destroyed.
+class Descriptor {
+ public:
+  explicit Descriptor(int value = -1) noexcept : value_(value) {}
+  ~Descriptor();
+  Descriptor(Descriptor&& other) noexcept : value_(other.release()) {}
+  Descriptor& operator=(Descriptor&& other) noexcept;
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const noexcept { return value_; }
+  int release() noexcept;
+
+ private:
+  int value_;
+};
+
+// Whether the last part of a path may be a symbolic link. Files that a user names may be links;
+// files that we made ourselves never are, so a link in their place is somebody else's work.
+enum class Links { kFollow, kRefuse };
+
+// Opens a regular file for reading.  [any]
+Descriptor open_file(const std::filesystem::path& path, std::string_view what,
+                     Links links = Links::kFollow);
+
+// Opens a folder, for openat() and for fsync().  [any]
+Descriptor open_folder(const std::filesystem::path& path, std::string_view what);
+
+// Makes a file, or empties the regular file that is there, for writing in place. For what is
+// written once and may be left half (a recording); everything else is written atomically.  [any]
+Descriptor create_file(const std::filesystem::path& path, std::string_view what);
+
+// The whole content. FRT_ERR_OUT_OF_RANGE beyond `limit` bytes.  [any]
+std::string read_file(const std::filesystem::path& path, std::string_view what, uint64_t limit,
+                      Links links = Links::kFollow);
+// The same, and nothing at all where it cannot be read: for what only saves time or informs.  [any]
+std::string read_optional_file(const std::filesystem::path& path, uint64_t limit,
+                               Links links = Links::kFollow) noexcept;
+
+// Everything up to the end of something open, which may be a pipe (standard input). `name` is for
+// errors ("the prompt"). FRT_ERR_OUT_OF_RANGE beyond `limit` bytes.  [any]
+std::string read_to_end(int descriptor, const std::string& name, uint64_t limit);
+
+// Makes what was created, renamed or removed in a folder survive a power cut.  [any]
+void sync_folder(const std::filesystem::path& folder);
+
+// Writes a temporary file beside `path`, flushes it to the disk, and renames it: a reader sees the
+// old content or the new, also after a power cut. A new file has the rights
+// that the umask leaves, a replaced one keeps its own. Replaces a regular file or a link, and
+// refuses anything else.  [any]
+void write_file_atomically(const std::filesystem::path& path, std::string_view content);
+
+}  // namespace frt::io

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// A path is examined before it is opened, because opening alone can have effects (a tape rewinds, a
+// watchdog starts), and again afterwards, because the path may have changed between the two.
+// O_NONBLOCK keeps that gap from becoming a wait: a pipe opens at once and is refused. It stays
+// set, so that the odd "regular" file of /proc that would wait for data is an error, too.
+#include <frt/error.hpp>
+#include <frt/io/file.hpp>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <random>
+#include <utility>
+
+namespace frt::io {
+
+namespace {
+
+Error system_error(int code, std::string_view doing, const std::filesystem::path& path) {
+  return Error(code == ENOENT || code == ENOTDIR ? FRT_ERR_NOT_FOUND : FRT_ERR_IO,
+               "cannot " + std::string(doing) + " '" + path.string() + "': " + std::strerror(code));
+}
+
+const char* kind_name(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISLNK(mode)) return "a symbolic link";
+  if (S_ISFIFO(mode)) return "a pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
+void require_regular(mode_t mode, const std::filesystem::path& path, std::string_view what) {
+  if (S_ISREG(mode)) return;
+  throw Error(FRT_ERR_IO, "the " + std::string(what) + " '" + path.string() + "' is " +
+                              kind_name(mode) + ", not a regular file; name a file");
+}
+
+Descriptor open_regular(const std::filesystem::path& path, std::string_view what, int flags) {
+  const std::string doing = "open the " + std::string(what);
+  struct stat info {};
+  const bool there =
+      (flags & O_NOFOLLOW ? ::lstat(path.c_str(), &info) : ::stat(path.c_str(), &info)) == 0;
+  if (there) {
+    require_regular(info.st_mode, path, what);
+  } else if (errno != ENOENT || (flags & O_CREAT) == 0) {
+    throw system_error(errno, doing, path);
+  }
+  Descriptor file(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666));
+  if (file.get() < 0 || ::fstat(file.get(), &info) != 0) throw system_error(errno, doing, path);
+  require_regular(info.st_mode, path, what);
+  return file;
+}
+
+// A new file beside `path` under a name of its own, with the rights that the umask leaves.
+Descriptor create_beside(const std::filesystem::path& path, std::string* name) {
+  std::random_device random;
+  for (int attempt = 0;; ++attempt) {
+    char suffix[16];
+    std::snprintf(suffix, sizeof(suffix), ".%08x", random());
+    *name = path.string() + suffix;
+    Descriptor file(::open(name->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (file.get() >= 0) return file;
+    if (errno != EEXIST || attempt == 100) throw system_error(errno, "create a file beside", path);
+  }
+}
+
+}  // namespace
+
+Descriptor::~Descriptor() {
+  if (value_ >= 0) ::close(value_);
+}
+
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+  std::swap(value_, other.value_);
+  return *this;
+}
+
+int Descriptor::release() noexcept {
+  const int value = value_;
+  value_ = -1;
+  return value;
+}
+
+Descriptor open_file(const std::filesystem::path& path, std::string_view what, Links links) {
+  return open_regular(path, what, O_RDONLY | (links == Links::kRefuse ? O_NOFOLLOW : 0));
+}
+
+Descriptor open_folder(const std::filesystem::path& path, std::string_view what) {
+  Descriptor folder(::open(path.empty() ? "." : path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder.get() < 0) throw system_error(errno, "open the " + std::string(what), path);
+  return folder;
+}
+
+Descriptor create_file(const std::filesystem::path& path, std::string_view what) {
+  Descriptor file = open_regular(path, what, O_WRONLY | O_CREAT);
+  if (::ftruncate(file.get(), 0) != 0) {
+    throw system_error(errno, "empty the " + std::string(what), path);
+  }
+  return file;
+}
+
+std::string read_file(const std::filesystem::path& path, std::string_view what, uint64_t limit,
+                      Links links) {
+  const Descriptor file = open_file(path, what, links);
+  return read_to_end(file.get(), "the " + std::string(what) + " '" + path.string() + "'", limit);
+}
+
+std::string read_to_end(int descriptor, const std::string& name, uint64_t limit) {
+  const auto failed = [&] {
+    return Error(FRT_ERR_IO, "cannot read " + name + ": " + std::strerror(errno));
+  };
+  const auto too_large = [&] {
+    return Error(FRT_ERR_OUT_OF_RANGE, name + " is larger than " + std::to_string(limit) +
+                                           " bytes; is it the right file?");
+  };
+  // The size is a hint only: files grow, and those of /proc and pipes say 0.
+  struct stat info {};
+  if (::fstat(descriptor, &info) != 0) throw failed();
+  if (static_cast<uint64_t>(info.st_size) > limit) throw too_large();
+  std::string content(static_cast<std::size_t>(info.st_size) + 1, '\0');
+  for (std::size_t used = 0;;) {
+    const ssize_t got = ::read(descriptor, content.data() + used, content.size() - used);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw failed();
+    used += static_cast<std::size_t>(got);
+    if (used > limit) throw too_large();
+    if (got == 0) {
+      content.resize(used);
+      return content;
+    }
+    constexpr std::size_t kBlock = 16384;
+    if (used == content.size()) content.resize(std::max(2 * used, kBlock));
+  }
+}
+
+std::string read_optional_file(const std::filesystem::path& path, uint64_t limit,
+                               Links links) noexcept {
+  try {
+    return read_file(path, "file", limit, links);
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
+void sync_folder(const std::filesystem::path& folder) {
+  const Descriptor open = open_folder(folder, "folder");
+  if (::fsync(open.get()) != 0) throw system_error(errno, "flush the folder", folder);
+}
+
+void write_file_atomically(const std::filesystem::path& path, std::string_view content) {
+  struct stat before {};
+  const bool there = ::lstat(path.c_str(), &before) == 0 && !S_ISLNK(before.st_mode);
+  if (there) require_regular(before.st_mode, path, "output");
+  std::string temporary;
+  const Descriptor file = create_beside(path, &temporary);
+  const auto fail = [&](std::string_view doing) {
+    const Error error = system_error(errno, doing, path);
+    ::unlink(temporary.c_str());
+    return error;
+  };
+  while (!content.empty()) {
+    const ssize_t put = ::write(file.get(), content.data(), content.size());
+    if (put < 0) {
+      if (errno == EINTR) continue;
+      throw fail("write");
+    }
+    content.remove_prefix(static_cast<std::size_t>(put));
+  }
+  // A file that others may not read stays one.
+  if (there && ::fchmod(file.get(), before.st_mode & 0777) != 0) throw fail("write");
+  if (::fsync(file.get()) != 0) throw fail("write");
+  if (::rename(temporary.c_str(), path.c_str()) != 0) throw fail("replace");
+  sync_folder(path.parent_path());
+}
+
+}  // namespace frt::io

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// One decoding step decides everything: the length of a valid character, or how many bytes form one
+// "maximal invalid part" (the longest start of a character that could still have been right, or a
+// single byte), which is what a decoder replaces by one U+FFFD.
+#include <frt/io/utf8.hpp>
+
+#include <algorithm>
+
+namespace frt::io {
+
+namespace {
+
+bool prints(char32_t c) {
+  if (c < 0x20 || (c >= 0x7F && c < 0xA0)) return false;        // C0, DEL, C1
+  if (c == 0x2028 || c == 0x2029) return false;                 // line and paragraph separator
+  if (c == 0x061C || c == 0x200E || c == 0x200F) return false;  // marks of direction
+  return !(c >= 0x202A && c <= 0x202E) && !(c >= 0x2066 && c <= 0x2069);  // embeddings, isolates
+}
+
+}  // namespace
+
+Utf8Step utf8_step(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned lead = byte(0);
+  if (lead < 0x80) return {Utf8Step::kValid, 1, lead};
+  std::size_t length = 0;
+  unsigned low = 0x80, high = 0xBF;  // what the second byte may be
+  char32_t character = 0;
+  if (lead >= 0xC2 && lead <= 0xDF) {
+    length = 2;
+    character = lead & 0x1Fu;
+  } else if (lead >= 0xE0 && lead <= 0xEF) {
+    length = 3;
+    character = lead & 0x0Fu;
+    if (lead == 0xE0) low = 0xA0;   // overlong below
+    if (lead == 0xED) high = 0x9F;  // surrogates above
+  } else if (lead >= 0xF0 && lead <= 0xF4) {
+    length = 4;
+    character = lead & 0x07u;
+    if (lead == 0xF0) low = 0x90;   // overlong below
+    if (lead == 0xF4) high = 0x8F;  // above U+10FFFF
+  } else {
+    return {Utf8Step::kInvalid, 1, 0};
+  }
+  for (std::size_t i = 1; i < length; ++i) {
+    if (i == text.size()) return {Utf8Step::kCut, i, 0};
+    const unsigned next = byte(i);
+    if (next < low || next > high) return {Utf8Step::kInvalid, i, 0};
+    character = character << 6 | (next & 0x3Fu);
+    low = 0x80;
+    high = 0xBF;
+  }
+  return {Utf8Step::kValid, length, character};
+}
+
+std::optional<std::size_t> first_invalid_utf8(std::string_view text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const Utf8Step step = utf8_step(text.substr(at));
+    if (step.kind != Utf8Step::kValid) return at;
+    at += step.bytes;
+  }
+  return std::nullopt;
+}
+
+bool is_utf8(std::string_view text) {
+  return !first_invalid_utf8(text);
+}
+
+void append_utf8(std::string& out, char32_t character) {
+  const auto put = [&](char32_t byte) { out += static_cast<char>(byte); };
+  if (character < 0x80) {
+    put(character);
+  } else if (character < 0x800) {
+    put(0xC0 | character >> 6);
+    put(0x80 | (character & 0x3F));
+  } else if (character < 0x10000) {
+    put(0xE0 | character >> 12);
+    put(0x80 | (character >> 6 & 0x3F));
+    put(0x80 | (character & 0x3F));
+  } else {
+    put(0xF0 | character >> 18);
+    put(0x80 | (character >> 12 & 0x3F));
+    put(0x80 | (character >> 6 & 0x3F));
+    put(0x80 | (character & 0x3F));
+  }
+}
+
+void append_lossy(std::string& pending, std::string_view bytes, std::string& out) {
+  pending += bytes;
+  const std::string_view all = pending;
+  std::size_t at = 0;
+  while (at < all.size()) {
+    const Utf8Step step = utf8_step(all.substr(at));
+    if (step.kind == Utf8Step::kCut) break;
+    if (step.kind == Utf8Step::kValid) {
+      out += all.substr(at, step.bytes);
+    } else {
+      out += "\xEF\xBF\xBD";
+    }
+    at += step.bytes;
+  }
+  pending.erase(0, at);
+}
+
+void finish_lossy(std::string& pending, std::string& out) {
+  if (!pending.empty()) out += "\xEF\xBF\xBD";
+  pending.clear();
+}
+
+std::string printable(std::string_view text, Keep keep) {
+  constexpr char kHex[] = "0123456789abcdef";
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const Utf8Step step = utf8_step(text.substr(at));
+    const std::string_view part = text.substr(at, step.bytes);
+    at += step.bytes;
+    const bool line = part == "\n" || part == "\t";
+    if (step.kind == Utf8Step::kValid &&
+        (prints(step.character) || (line && keep == Keep::kLines))) {
+      out += part;
+    } else if (line) {
+      out += part == "\n" ? "\\n" : "\\t";
+    } else {
+      for (const char c : part) {
+        const auto byte = static_cast<unsigned char>(c);
+        out += "\\x";
+        out += kHex[byte >> 4];
+        out += kHex[byte & 15];
+      }
+    }
+  }
+  return out;
+}
+
+std::string quote(std::string_view name) {
+  constexpr std::size_t kLongest = 160;
+  std::size_t end = std::min(name.size(), kLongest);
+  // Not in the middle of a character.
+  while (end < name.size() && end > kLongest - 4 &&
+         (static_cast<unsigned char>(name[end]) & 0xC0u) == 0x80u) {
+    --end;
+  }
+  return "'" + printable(name.substr(0, end)) + (end < name.size() ? "...'" : "'");
+}
+
+}  // namespace frt::io
