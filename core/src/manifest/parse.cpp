@@ -225,12 +225,14 @@ class Reader {
                                     fmt::join(request_.schemas->ids(kind), ", ")));
       return nullptr;
     }
-    if (!lookup.schema) {
-      Diagnostic& d = diagnostics_.error(lookup.code, position, lookup.problem);
-      d.notes = lookup.notes;
-      d.plugin_refused = lookup.code != FRT_ERR_NOT_FOUND;
-    }
+    if (!lookup.schema) report(lookup, position);
     return lookup.schema;
+  }
+
+  void report(const SchemaSource::Lookup& lookup, const SourcePosition& position) {
+    Diagnostic& d = diagnostics_.error(lookup.code, position, lookup.problem);
+    d.notes = lookup.notes;
+    d.plugin_refused = lookup.code != FRT_ERR_NOT_FOUND;
   }
 
   void read_plugins(const TomlNode& root) {
@@ -262,8 +264,15 @@ class Reader {
       if (request_.schemas) request_.schemas->pin(entry);
       manifest_.plugins.push_back(std::move(entry));
     }
+    if (!request_.schemas) return;
     for (const PluginEntry& entry : manifest_.plugins) {
-      if (entry.required) plugin_schema(entry.id, 0, entry.position);
+      const SchemaSource::Lookup file =
+          entry.path.empty() ? SchemaSource::Lookup() : request_.schemas->check_pin(entry);
+      if (file.code != FRT_OK) {
+        report(file, entry.position);
+      } else if (entry.required) {
+        plugin_schema(entry.id, 0, entry.position);
+      }
     }
   }
 

@@ -43,8 +43,8 @@ std::vector<OptionSpec> make_model_options() {
 const std::vector<OptionSpec>& plugin_table_options() {
   static const std::vector<OptionSpec> options = {
       option("id", FRT_CONFIG_STRING, std::nullopt, "the plugin's id, as on its card"),
-      option("path", FRT_CONFIG_PATH, "", "its file; absent: the search path"),
-      option("required", FRT_CONFIG_BOOL, "false", "true: not to find it is an error")};
+      option("path", FRT_CONFIG_PATH, "", "its file, and no other; absent: the search path"),
+      option("required", FRT_CONFIG_BOOL, "false", "true: it must load, used or not")};
   return options;
 }
 

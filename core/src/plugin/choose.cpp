@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // The automatic choice of a backend.
 //
-// A card says what a plugin is for, but only a plugin can say which devices there are. So backends
-// are asked one after the other, in search order, until one sees the wanted device; then all cards
-// are ranked against that device's architecture, and the best is taken: the newest code among those
-// that fit alike, the earlier plugin among equals. Plugins of one make (same prefix of their
-// targets) see the same devices, so one of them is asked for all. A device that is the processor
-// itself is never taken: work meant for a device that quietly runs a hundred times slower helps
-// nobody.
+// A card says what a plugin is for, but only a plugin can say which devices there are. So every
+// backend is asked for the wanted device, and its card is ranked against the architecture that it
+// reports itself; the best is taken: the newest code among those that fit alike, the earlier plugin
+// among equals. No answer counts for another plugin, however alike their targets are: one plugin
+// without a driver, or one that misjudges the device, must not hide one that works. A device that
+// is the processor itself is never taken: work meant for a device that quietly runs a hundred times
+// slower helps nobody.
+//
+// All files are mapped before the first backend is asked: a driver may start threads when it is,
+// and neither loading a library nor a trial in a child process goes well beside those.
 #include <frt/backend.h>
 #include <frt/core/runtime.hpp>
 
@@ -53,13 +56,6 @@ Seen ask(const OpenPlugin& plugin, uint32_t ordinal) {
   return {std::string(info.architecture), {}};
 }
 
-// "sm_" of "sm_90a": what plugins of one make have in common; empty if the card names no target.
-std::string make_of(const Card& card) {
-  if (card.targets.empty()) return {};
-  const std::string& target = card.targets.front();
-  return target.substr(0, std::min(target.find_first_of("0123456789"), target.size()));
-}
-
 struct Ranked {
   std::string id;
   std::string architecture;
@@ -72,29 +68,27 @@ BackendChoice choose_backend(Registry& registry, uint32_t ordinal,
                              const std::function<OpenPlugin&(const std::string& id)>& open) {
   std::vector<Ranked> fitting;
   std::vector<std::string> rejected;
-  std::vector<std::pair<std::string, Seen>> asked;  // by make
+  std::vector<std::string> loaded;
   for (const std::string& id : registry.ids(FRT_PLUGIN_BACKEND)) {
-    const Card card = *registry.find_usable(id)->card;
-    const std::string make = make_of(card);
+    try {
+      registry.load(id);
+      loaded.push_back(id);
+    } catch (const Error& error) {
+      rejected.push_back(id + ": " + error.what());
+    }
+  }
+  for (const std::string& id : loaded) {
     Seen seen;
-    const auto known = std::find_if(asked.begin(), asked.end(), [&](const auto& entry) {
-      return !make.empty() && entry.first == make;
-    });
-    if (known != asked.end()) {
-      seen = known->second;
-    } else {
-      try {
-        seen = ask(open(id), ordinal);
-        asked.emplace_back(make, seen);
-      } catch (const Error& error) {
-        seen.reason = error.what();
-      }
+    try {
+      seen = ask(open(id), ordinal);
+    } catch (const Error& error) {
+      seen.reason = error.what();
     }
     if (!seen.architecture) {
       rejected.push_back(id + ": " + seen.reason);
       continue;
     }
-    const Ranking ranking = rank_card(card, *seen.architecture);
+    const Ranking ranking = rank_card(*registry.find_usable(id)->card, *seen.architecture);
     if (ranking.fit == Fit::kNone) {
       rejected.push_back(id + ": " + ranking.reason);
     } else {
@@ -104,20 +98,13 @@ BackendChoice choose_backend(Registry& registry, uint32_t ordinal,
   std::stable_sort(fitting.begin(), fitting.end(), [](const Ranked& a, const Ranked& b) {
     return a.ranking.better_than(b.ranking);
   });
-  // Ranking goes by cards; whether the plugin opens is seen now. The next best may still do.
-  for (std::size_t i = 0; i < fitting.size(); ++i) {
-    try {
-      open(fitting[i].id);
-    } catch (const Error& error) {
-      rejected.push_back(fitting[i].id + ": " + error.what());
-      continue;
-    }
+  if (!fitting.empty()) {
     BackendChoice choice;
-    choice.id = fitting[i].id;
-    choice.architecture = fitting[i].architecture;
-    choice.reason = fitting[i].ranking.reason;
-    for (std::size_t j = i + 1; j < fitting.size(); ++j) {
-      choice.others.push_back(fitting[j].id + ": fits less well, " + fitting[j].ranking.reason);
+    choice.id = fitting.front().id;
+    choice.architecture = fitting.front().architecture;
+    choice.reason = fitting.front().ranking.reason;
+    for (std::size_t i = 1; i < fitting.size(); ++i) {
+      choice.others.push_back(fitting[i].id + ": fits less well, " + fitting[i].ranking.reason);
     }
     choice.others.insert(choice.others.end(), rejected.begin(), rejected.end());
     return choice;

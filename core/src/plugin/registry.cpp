@@ -3,7 +3,8 @@
 //
 // Cards are read for every file of every folder: some table reads each. Code of a plugin runs only
 // when somebody asks for that plugin. A refusal, early or late, stays in the list with its reason,
-// and the next file of the same id does not silently take its place.
+// and the next file of the same id does not silently take its place. Nor does a file of the search
+// path take the place of one that the manifest names.
 #include <frt/core/registry.hpp>
 
 #include "util/file.hpp"
@@ -60,6 +61,10 @@ std::string requirements(const Card& card) {
   std::string text;
   for (const std::string& one : card.requirements) text += (text.empty() ? "" : ", ") + one;
   return text.empty() ? text : "; it requires: " + text;
+}
+
+std::string refusal(const std::string& id, const Candidate& candidate) {
+  return "plugin '" + id + "' (" + candidate.path.string() + ") was refused: " + candidate.reason;
 }
 
 bool same_file(const fs::path& a, const fs::path& b) {
@@ -124,8 +129,9 @@ void Registry::scan() {
 
 void Registry::consider(const fs::path& path, const std::string& origin, bool trusted,
                         const std::string& expected_id) {
+  // A file that the manifest names under two ids is refused under one of them.
   for (const Candidate& other : candidates_) {
-    if (same_file(other.path, path)) return;
+    if (expected_id.empty() && same_file(other.path, path)) return;
   }
   Candidate candidate;
   candidate.path = path;
@@ -147,7 +153,7 @@ void Registry::consider(const fs::path& path, const std::string& origin, bool tr
     } else if (!expected_id.empty() && expected_id != image.card.id) {
       refuse(FRT_ERR_MISMATCH,
              "the manifest calls it '" + expected_id + "', its card says '" + image.card.id + "'");
-    } else if (const Candidate* first = find_usable(image.card.id)) {
+    } else if (const Candidate* first = find_first(image.card.id)) {
       candidate.state = CandidateState::kShadowed;
       candidate.reason = "'" + first->path.string() + "' (" + first->origin + ") comes first";
     }
@@ -186,6 +192,36 @@ const Candidate* Registry::find_usable(const std::string& id) {
   return nullptr;
 }
 
+// The file that has the id for itself, usable or refused: by the manifest's word, else by its card.
+const Candidate* Registry::find_first(const std::string& id) const {
+  for (const Candidate& candidate : candidates_) {
+    const bool named = !candidate.expected_id.empty();
+    if (named ? candidate.expected_id == id : candidate.card && candidate.card->id == id) {
+      return &candidate;
+    }
+  }
+  return nullptr;
+}
+
+SchemaSource::Lookup Registry::check_pin(const PluginEntry& entry) {
+  scan();
+  Lookup lookup;
+  for (const Candidate& candidate : candidates_) {
+    if (candidate.expected_id != entry.id || candidate.path != entry.path) continue;
+    if (candidate.card) lookup.kind = candidate.card->kind;
+    if (candidate.state == CandidateState::kRefused) {
+      lookup.code = candidate.code;
+      lookup.problem = refusal(entry.id, candidate);
+      lookup.notes = {"the manifest gives its path, so the search path is not used"};
+    }
+    return lookup;
+  }
+  lookup.code = FRT_ERR_BAD_STATE;
+  lookup.problem = "plugin '" + entry.id + "' is pinned to '" + entry.path.string() +
+                   "', but not in this registry; load the manifest with it";
+  return lookup;
+}
+
 const LoadedPlugin& Registry::load(const std::string& id) {
   scan();
   for (Candidate& candidate : candidates_) {
@@ -196,8 +232,7 @@ const LoadedPlugin& Registry::load(const std::string& id) {
   for (const Candidate& candidate : candidates_) {
     const bool meant = candidate.card ? candidate.card->id == id : candidate.expected_id == id;
     if (candidate.state == CandidateState::kRefused && (meant || candidate.expected_id == id)) {
-      throw Error(candidate.code, "plugin '" + id + "' (" + candidate.path.string() +
-                                      ") was refused: " + candidate.reason);
+      throw Error(candidate.code, refusal(id, candidate));
     }
   }
   std::string text = "no plugin '" + id + "'";
@@ -222,8 +257,7 @@ const LoadedPlugin& Registry::load_candidate(Candidate& candidate) {
     candidate.state = CandidateState::kRefused;
     candidate.code = code;
     candidate.reason = reason;
-    return Error(code, "plugin '" + candidate.card->id + "' (" + candidate.path.string() +
-                           ") was refused: " + reason);
+    return Error(code, refusal(candidate.card->id, candidate));
   };
   LoadRequest request;
   request.path = candidate.path;

@@ -27,6 +27,10 @@ Runtime::Runtime(Manifest manifest, Registry& registry, HostServices& services,
     // All files are mapped before the first device is opened: loading a library and starting a
     // driver on different threads can deadlock, and a driver starts threads.
     for (const PluginEntry& entry : manifest_.plugins) {
+      if (!entry.path.empty()) {
+        const SchemaSource::Lookup file = registry_.check_pin(entry);
+        if (file.code != FRT_OK) throw Error(file.code, file.problem);
+      }
       if (entry.required) registry_.load(entry.id);
     }
     for (const ModelSpec& model : manifest_.models) registry_.load(model.plugin());

@@ -81,6 +81,7 @@ class FakeSchemas final : public frt::core::SchemaSource {
     if (id == "bad") return {nullptr, 0, FRT_ERR_ABI, "plugin 'bad' was refused: too old", {}};
     return {nullptr, 0, FRT_ERR_NOT_FOUND, "no plugin '" + id + "'", {"searched /nowhere"}};
   }
+  Lookup check_pin(const frt::core::PluginEntry&) override { return {}; }
   std::vector<std::string> ids(uint32_t kind) override {
     return {kind == FRT_PLUGIN_BACKEND ? "b.one" : "m.one"};
   }

@@ -112,6 +112,42 @@ TEST_CASE("a manifest's file comes first, must have the id it is given, and may 
   CHECK(error_of([&] { registry.pin({"late", {}, false, {}}); }).status() == FRT_ERR_BAD_STATE);
 }
 
+TEST_CASE("a file of the search path never takes the place of one that the manifest names") {
+  const test::Folder folder;
+  folder.write("text.so", "no library");
+  const fs::path empty = test::kPlugins / "devices" / "device_empty.so";
+  const std::vector<fs::path> unusable = {folder.path() / "gone.so", folder.path() / "text.so",
+                                          empty};
+  for (const fs::path& path : unusable) {
+    INFO(path);
+    Registry registry(only({test::kGoodModel.parent_path()}));
+    const PluginEntry entry = {"test.model", path, false, {}};
+    registry.pin(entry);
+    CHECK(registry.find_usable("test.model") == nullptr);
+    CHECK(by_path(registry.candidates(), test::kGoodModel)->state == CandidateState::kShadowed);
+    CHECK(has(error_of([&] { registry.load("test.model"); }).what(), path.string()));
+    const SchemaSource::Lookup file = registry.check_pin(entry);
+    CHECK(file.code != FRT_OK);
+    CHECK(has(file.problem, path.string()));
+    CHECK(registry.ids(FRT_PLUGIN_MODEL).empty());
+  }
+  Registry registry(only({test::kGoodModel.parent_path()}));
+  registry.pin({"test.model", test::kGoodModel, true, {}});
+  CHECK(registry.check_pin({"test.model", test::kGoodModel, true, {}}).code == FRT_OK);
+  CHECK(registry.check_pin({"test.model", "/elsewhere.so", true, {}}).code == FRT_ERR_BAD_STATE);
+  CHECK(registry.load("test.model").path == test::kGoodModel);
+}
+
+TEST_CASE("a file that the manifest names under two ids is refused under the wrong one alone") {
+  Registry registry(only({}));
+  registry.pin({"other.id", test::kGoodModel, false, {}});
+  registry.pin({"test.model", test::kGoodModel, false, {}});
+  CHECK(registry.check_pin({"other.id", test::kGoodModel, false, {}}).code == FRT_ERR_MISMATCH);
+  CHECK(registry.check_pin({"test.model", test::kGoodModel, false, {}}).code == FRT_OK);
+  CHECK(has(error_of([&] { registry.load("other.id"); }).what(), "its card says 'test.model'"));
+  CHECK(registry.load("test.model").path == test::kGoodModel);
+}
+
 TEST_CASE("a missing plugin is reported with suggestions and the places that were searched") {
   Registry registry(only({test::kGoodModel.parent_path(), "/nowhere/else"}));
   const frt::Error error = error_of([&] { registry.load("test.modle"); });
@@ -222,6 +258,20 @@ TEST_CASE("the automatic choice takes the best card and says why not the others"
   CHECK(has(others, "test.xpu80: fits less well, virtual code for virtual_80"));
   CHECK(has(others, "test.empty: no driver"));
   CHECK(has(others, "test.processor: is the processor itself"));
+}
+
+TEST_CASE("the automatic choice asks every plugin itself: one that errs hides no other") {
+  Registry registry(only({test::kPlugins / "kin", test::kPlugins / "devices"}));
+  REQUIRE(registry.ids(FRT_PLUGIN_BACKEND).at(1) == "test.blind");  // asked before test.xpu90
+  Opener opener(registry);
+  const BackendChoice choice = choose_backend(registry, 1, std::ref(opener));
+  CHECK(choice.id == "test.xpu90");
+  CHECK(choice.architecture == "xpu_90");
+  std::string others;
+  for (const std::string& line : choice.others) others += line + "\n";
+  CHECK(has(others, "test.blind: no driver"));
+  CHECK(has(others, "test.astray: for xpu_90a, the device is xpu_10"));
+  CHECK(has(others, "test.xpu80: fits less well"));
 }
 
 TEST_CASE("the automatic choice never takes the processor, and says how to ask for it") {

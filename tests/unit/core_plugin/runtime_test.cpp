@@ -89,6 +89,41 @@ TEST_CASE("a runtime opens what models use, with options, and closes it again") 
   CHECK(has(summary, "device second not chosen: test.processor: is the processor itself"));
 }
 
+TEST_CASE("a manifest that names a plugin's file runs with that file or not at all") {
+  const auto refusal = [](const std::string& entry) {
+    Program program;
+    const frt::Error error = error_of([&] { program.manifest(kText + entry); });
+    return std::string(error.what());
+  };
+  for (const char* required : {"", "required = true\n", "required = false\n"}) {
+    const std::string entry = std::string("[[plugin]]\nid = \"test.model\"\n") + required;
+    CHECK(has(refusal(entry + "path = \"/nowhere/model.so\"\n"), "/nowhere/model.so"));
+    CHECK(has(refusal(entry + "path = \"" + test::broken("abi").string() + "\"\n"),
+              "its card says 'test.broken'"));
+  }
+  Program program;
+  const std::string good = "[[plugin]]\nid = \"test.model\"\npath = \"" +
+                           test::kGoodModel.string() + "\"\nrequired = true\n";
+  const Runtime runtime(program.manifest(kText + good), program.registry, program.services);
+  CHECK(runtime.model_plugin("m").loaded().path == test::kGoodModel);
+  Program other;  // whose registry never heard of the manifest
+  ManifestRequest request;
+  request.environment = [](const std::string&) { return std::nullopt; };
+  const frt::Error error = error_of([&] {
+    Runtime(parse_manifest(kText + good, "/m.toml", request), other.registry, other.services);
+  });
+  CHECK(error.status() == FRT_ERR_BAD_STATE);
+}
+
+TEST_CASE("a required plugin must load, used or not") {
+  Program program;
+  const frt::Error error = error_of([&] {
+    program.manifest(std::string(kText) + "[[plugin]]\nid = \"test.gone\"\nrequired = true\n");
+  });
+  CHECK(error.status() == FRT_ERR_NOT_FOUND);
+  CHECK(has(error.what(), "no plugin 'test.gone'"));
+}
+
 TEST_CASE("all devices are opened when asked for, eager ones as such") {
   Program program;
   const Runtime runtime(program.manifest(kText), program.registry, program.services,

@@ -4,8 +4,9 @@
 //     schema = 1
 //     [[plugin]]                      # optional: pin or add a plugin file
 //     id = "acme.fast"
-//     path = "plugins/acme.so"        # relative to this file; absent: the search path
-//     required = true                 # default false: a missing file is a warning
+//     path = "plugins/acme.so"        # this file or none, relative to this one; absent: the search
+//                                     # path
+//     required = true                 # it must load, used or not; default false
 //     [plugin-options."acme.fast"]    # what the plugin accepts at open
 //     [device.NAME]
 //     backend = "auto"                # or a plugin id
@@ -126,6 +127,9 @@ class SchemaSource {
     std::vector<std::string> notes;        // e.g. where was searched
   };
   virtual Lookup find(const std::string& id) = 0;
+  // Whether the file that `entry` names is there and is that plugin; loads nothing. `schema` is
+  // null, `problem` empty if it is.
+  virtual Lookup check_pin(const PluginEntry& entry) = 0;
   // The ids of all usable plugins of a kind, for suggestions.
   virtual std::vector<std::string> ids(uint32_t kind) = 0;
 };

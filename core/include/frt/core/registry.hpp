@@ -5,7 +5,8 @@
 // Search order: files that the manifest names; folders of --plugin-dir; FRT_PLUGIN_PATH (ignored
 // when the process runs with raised privileges); <executable>/../lib/frt/plugins, where the
 // project's own plugins are. Never the working directory. Of two files with one id the first wins
-// and the other is listed as shadowed.
+// and the other is listed as shadowed, also when the first is refused or, named by the manifest,
+// does not exist.
 //
 // The project's own folder is trusted. A file from elsewhere is tried in a child process first,
 // unless a lock file vouches for its digest: an untried file may abort in its constructors.
@@ -74,6 +75,7 @@ class Registry final : public SchemaSource {
 
   // ---- for the manifest ----
   Lookup find(const std::string& id) override;
+  Lookup check_pin(const PluginEntry& entry) override;
   std::vector<std::string> ids(uint32_t kind) override;
   // Schemas of all plugins that load.
   std::vector<PluginSchema> schemas();
@@ -82,6 +84,7 @@ class Registry final : public SchemaSource {
   void scan();
   void consider(const std::filesystem::path& path, const std::string& origin, bool trusted,
                 const std::string& expected_id);
+  const Candidate* find_first(const std::string& id) const;
   const LoadedPlugin& load_candidate(Candidate& candidate);
 
   RegistryOptions options_;
