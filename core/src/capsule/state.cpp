@@ -19,6 +19,7 @@
 #include <bit>
 #include <frt/core/state.hpp>
 #include <limits>
+#include <utility>
 
 #include "capsule/store.hpp"
 #include "exec/functions.hpp"
@@ -28,6 +29,8 @@ frt_state_s::frt_state_s() = default;
 
 frt_state_s::~frt_state_s() {
   store.reset();
+  frt::core::exec::event_release(freed);
+  if (freed_on) frt::core::drop_stream(freed_on);
   frt::core::exec::buffer_release(table);
   frt::core::exec::buffer_release(buffer);
 }
@@ -206,11 +209,14 @@ frt_status state_create(frt_context context, const frt_capsule_layout* layout, u
                   "state '" + made->name + "': 0 slots; at least 1 is needed");
     }
     const uint64_t bytes = lay_out(*made, *layout);
+    made->extents.resize(slots);
     allocate(context, bytes, made->name, 0, made->buffer);
     if (made->rows) {
       const uint64_t entries = uint64_t{slots} * made->rows->slot_blocks();
       allocate(context, entries * sizeof(int32_t), made->name + ".blocks", kNoBlocks, made->table);
       made->ring.create(context, made->rows->slot_blocks(), made->name + ".blocks.ring");
+      frt_error reason{};
+      check(exec::event_create(context, 0, &made->freed, &reason), reason);
     }
     made->store = std::make_unique<CapsuleStore>(*made, largest_capsule(*made));
     *state = made.release();
@@ -288,6 +294,13 @@ uint64_t table_offset(const frt_state_s& state, uint32_t slot, uint32_t index) n
   return (uint64_t{slot} * state.rows->slot_blocks() + index) * sizeof(int32_t);
 }
 
+// `stream` goes on behind the work that may read blocks which were given back.
+frt_status wait_for_freed_rows(const frt_state_s& state, frt_stream stream) noexcept {
+  if (!state.freed_on || state.freed_on == stream) return FRT_OK;
+  const frt_status status = exec::event_record(state.freed, state.freed_on);
+  return status == FRT_OK ? exec::stream_wait(stream, state.freed) : status;
+}
+
 // The copy of entries [begin, end) of a slot to the device.
 frt_status stage(frt_state_s& state, uint32_t slot, RowBlocks::Change change,
                  frt_copy& copy) noexcept {
@@ -302,10 +315,13 @@ frt_status state_clear(frt_state state, uint32_t slot, frt_stream stream) noexce
   if (const frt_status status = check_slot(*state, slot, stream, "state_clear"); status != FRT_OK) {
     return status;
   }
+  state->extents[slot] = 0;
   if (state->rows) {
+    frt_status status = rows_freed_on(*state, stream);
+    if (status != FRT_OK) return status;
     state->rows->drop(slot, 0);
     const uint64_t bytes = uint64_t{state->rows->slot_blocks()} * sizeof(int32_t);
-    const frt_status status =
+    status =
         exec::buffer_fill(state->table, table_offset(*state, slot, 0), bytes, kNoBlocks, stream);
     if (status != FRT_OK) return status;
   }
@@ -327,7 +343,18 @@ frt_status state_reserve(frt_state state, uint32_t slot, uint64_t first, uint64_
                 static_cast<unsigned long long>(end), slot,
                 static_cast<unsigned long long>(state->max_rows));
   }
-  if (!state->rows) return FRT_OK;
+  uint64_t& extent = state->extents[slot];
+  if (first > extent) {
+    return fail(*state->context, FRT_ERR_OUT_OF_RANGE,
+                "%s: state '%.200s': rows from %llu of slot %u, which has %llu; the rows between "
+                "would be those of an earlier sequence: go on where the slot ends",
+                kCall, state->name.c_str(), static_cast<unsigned long long>(first), slot,
+                static_cast<unsigned long long>(extent));
+  }
+  if (!state->rows) {
+    extent = std::max(extent, end);
+    return FRT_OK;
+  }
   RowBlocks::Change change;
   auto result = state->rows->reserve(slot, first, end, change);
   if (result == RowBlocks::Result::kTooFew && state->store->hand_over_rows(stream)) {
@@ -345,13 +372,16 @@ frt_status state_reserve(frt_state state, uint32_t slot, uint64_t first, uint64_
     case RowBlocks::Result::kDone:
       break;
   }
+  const uint64_t before = std::exchange(extent, std::max(extent, end));
   if (change.begin == change.end) return FRT_OK;
   frt_copy copy{};
-  frt_status status = stage(*state, slot, change, copy);
+  frt_status status = wait_for_freed_rows(*state, stream);
+  if (status == FRT_OK) status = stage(*state, slot, change, copy);
   if (status == FRT_OK) status = exec::buffer_copy_batch(&copy, 1, stream);
   if (status == FRT_OK) return state->ring.submitted(stream);
   state->ring.withdraw();
   state->rows->drop(slot, change.begin);
+  extent = before;
   return status;
 }
 
@@ -382,7 +412,8 @@ frt_status share_rows(frt_state_s& state, uint32_t slot, uint64_t boundary,
   return FRT_OK;
 }
 
-frt_status take_rows(frt_state_s& state, std::span<int32_t> blocks) noexcept {
+frt_status take_rows(frt_state_s& state, std::span<int32_t> blocks, frt_stream stream) noexcept {
+  if (const frt_status status = wait_for_freed_rows(state, stream); status != FRT_OK) return status;
   if (state.rows->take(blocks)) return FRT_OK;
   return fail(*state.context, FRT_ERR_OUT_OF_MEMORY,
               "state '%.200s': %zu blocks of %u rows are needed, %u of %u are free; release "
@@ -395,11 +426,22 @@ void release_rows(frt_state_s& state, std::span<const int32_t> blocks) noexcept 
   state.rows->release(blocks);
 }
 
+frt_status rows_freed_on(frt_state_s& state, frt_stream stream) noexcept {
+  if (state.freed_on == stream) return FRT_OK;
+  // Streams on which blocks were given back form a chain: the last is behind all of them.
+  if (const frt_status status = wait_for_freed_rows(state, stream); status != FRT_OK) return status;
+  retain(*stream);
+  if (frt_stream before = std::exchange(state.freed_on, stream)) drop_stream(before);
+  return FRT_OK;
+}
+
 frt_status adopt_rows(frt_state_s& state, uint32_t slot, std::span<const int32_t> shared,
-                      uint64_t boundary, frt_copy& table) noexcept {
+                      uint64_t boundary, frt_stream stream, frt_copy& table) noexcept {
+  if (const frt_status status = rows_freed_on(state, stream); status != FRT_OK) return status;
   if (state.rows->adopt(slot, shared, boundary) != RowBlocks::Result::kDone) {
     return too_few(state, slot, "adopt_rows", boundary);
   }
+  state.extents[slot] = 0;  // until the copies are submitted
   const frt_status status = stage(state, slot, {0, state.rows->slot_blocks()}, table);
   if (status != FRT_OK) state.rows->drop(slot, 0);
   return status;

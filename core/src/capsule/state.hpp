@@ -48,6 +48,9 @@ struct frt_state_s {
   std::vector<Region> regions;  // FIXED ones first
 
   uint64_t max_rows = 0;  // of a slot: of the region that has fewest
+  // (slots) How many rows are the slot's own: those it was restored with and those announced by
+  // state_reserve since. What lies behind them is of whoever had the memory before.
+  std::vector<uint64_t> extents;
 
   // With blocks.
   std::optional<frt::core::RowBlocks> rows;
@@ -55,6 +58,10 @@ struct frt_state_s {
   uint64_t block_stride = 0;   // bytes; without blocks slot_stride
   frt_buffer table = nullptr;  // i32 (slots, slot_blocks), device
   frt::core::TableRing ring;
+  // Blocks are free as soon as a slot gives them back, though work on that stream may still read
+  // them. Whoever takes blocks on another stream waits for it.
+  frt_stream freed_on = nullptr;  // counted; null: none was given back
+  frt_event freed = nullptr;
 
   std::unique_ptr<frt::core::CapsuleStore> store;  // memory of capsules
   frt::core::CapsuleIdentity identity;             // fingerprint of their files
@@ -80,18 +87,21 @@ inline uint64_t row_offset(const frt_state_s& state, const frt_state_s::Region& 
 frt_status share_rows(frt_state_s& state, uint32_t slot, uint64_t boundary,
                       std::span<int32_t> blocks) noexcept;
 
-// Blocks that belong to no slot, held from now on (rows that come from elsewhere).
-// FRT_ERR_OUT_OF_MEMORY: too few are free.  [hot]
-frt_status take_rows(frt_state_s& state, std::span<int32_t> blocks) noexcept;
+// Blocks that belong to no slot, held from now on (rows that come from elsewhere), for work that
+// `stream` gets from now on. FRT_ERR_OUT_OF_MEMORY: too few are free.  [hot]
+frt_status take_rows(frt_state_s& state, std::span<int32_t> blocks, frt_stream stream) noexcept;
 
-void release_rows(frt_state_s& state, std::span<const int32_t> blocks) noexcept;  // [hot]
+// Gives back blocks that nothing submitted uses, or that are used behind rows_freed_on().  [hot]
+void release_rows(frt_state_s& state, std::span<const int32_t> blocks) noexcept;
+// Work that `stream` holds may read blocks that are given back now.  [hot]
+frt_status rows_freed_on(frt_state_s& state, frt_stream stream) noexcept;
 
 // The slot's rows before `boundary` become those of `shared` (blocks that are held: the first ones,
 // at most rows->whole(boundary)) and fresh ones. `table` is the copy that tells the device; it must
 // be submitted with the copies into the fresh blocks, or before them, and then table_submitted() or
 // table_withdrawn() be called. FRT_ERR_OUT_OF_MEMORY: too few are free; nothing has changed.  [hot]
 frt_status adopt_rows(frt_state_s& state, uint32_t slot, std::span<const int32_t> shared,
-                      uint64_t boundary, frt_copy& table) noexcept;
+                      uint64_t boundary, frt_stream stream, frt_copy& table) noexcept;
 frt_status table_submitted(frt_state_s& state, frt_stream stream) noexcept;
 // After a submission that failed: the slot is left without rows.  [hot]
 void table_withdrawn(frt_state_s& state, uint32_t slot) noexcept;

@@ -36,7 +36,10 @@ CapsuleStore::CapsuleStore(frt_state_s& state, uint64_t largest)
 }
 
 CapsuleStore::~CapsuleStore() {
-  for (frt_space space = 0; space < FRT_SPACE_COUNT; ++space) trim(space);
+  for (frt_space space = 0; space < FRT_SPACE_COUNT; ++space) {
+    trim(space);
+    for (const Holding& rest : shelves_[space].resting) exec::event_release(rest.event);
+  }
   for (frt_event event : events_) exec::event_release(event);
 }
 
@@ -50,34 +53,44 @@ uint64_t CapsuleStore::idle(frt_space space) const noexcept {
   return count;
 }
 
-// Nothing submitted uses `holding` any more, or whoever takes of it waits.
-void CapsuleStore::settle(Shelf& shelf, Holding& holding) noexcept {
+// Frees what nothing submitted uses any more; false: something may. A device that cannot tell has
+// not said that it is done.
+bool CapsuleStore::settle(Shelf& shelf, Holding& holding) noexcept {
+  if (exec::event_query(holding.event) != FRT_OK) return false;
   shelf.free.insert(shelf.free.end(), holding.pieces.begin(), holding.pieces.end());
   if (!holding.blocks.empty()) release_rows(state_, holding.blocks);
   events_.push_back(holding.event);
+  return true;
 }
 
 void CapsuleStore::settle_finished(Shelf& shelf) noexcept {
-  std::erase_if(shelf.resting, [&](Holding& rest) {
-    if (exec::event_query(rest.event) == FRT_ERR_NOT_READY) return false;
-    settle(shelf, rest);
-    return true;
-  });
+  std::erase_if(shelf.resting, [&](Holding& rest) { return settle(shelf, rest); });
+}
+
+// Waits for the events of the oldest `count` pieces that rest. The event of who takes them is
+// behind that, too: he may give them back before he has submitted anything.
+void CapsuleStore::wait_for_resting(const Shelf& shelf, uint64_t count, frt_event taker,
+                                    frt_stream stream) {
+  if (count == 0) return;
+  const frt_error& error = state_.context->last_error;
+  for (const Holding& rest : shelf.resting) {
+    if (count == 0) break;
+    if (rest.pieces.empty()) continue;
+    check(stream ? exec::stream_wait(stream, rest.event) : exec::event_sync(rest.event), error);
+    count -= std::min<uint64_t>(count, rest.pieces.size());
+  }
+  if (stream) check(exec::event_record(taker, stream), error);
 }
 
 CapsuleStore::Holding CapsuleStore::take(frt_space space, uint64_t count, frt_stream stream) {
   Shelf& shelf = shelves_[space];
   shelf.resting.reserve(shelf.resting.size() + shelf.holders + 1);
   settle_finished(shelf);
-  while (shelf.free.size() < count && !shelf.resting.empty()) {
-    Holding& oldest = shelf.resting.front();
-    check(stream ? exec::stream_wait(stream, oldest.event) : exec::event_sync(oldest.event),
-          state_.context->last_error);
-    settle(shelf, oldest);
-    shelf.resting.erase(shelf.resting.begin());
-  }
-  reserve(space, count);
+  const uint64_t resting = idle(space) - shelf.free.size();
+  if (count > resting) grow(space, count - resting);
+  const uint64_t early = count - std::min<uint64_t>(count, shelf.free.size());
   Holding taken;
+  taken.pieces.reserve(count);
   if (events_.empty()) {
     events_.reserve(made_events_ + 1);
     frt_event event = nullptr;
@@ -86,8 +99,16 @@ CapsuleStore::Holding CapsuleStore::take(frt_space space, uint64_t count, frt_st
     ++made_events_;
     events_.push_back(event);
   }
-  taken.pieces.assign(shelf.free.end() - static_cast<std::ptrdiff_t>(count), shelf.free.end());
-  shelf.free.resize(shelf.free.size() - count);
+  wait_for_resting(shelf, early, events_.back(), stream);
+
+  const auto move = [&](std::vector<frt_buffer>& from) {
+    const auto part = std::min<std::size_t>(count - taken.pieces.size(), from.size());
+    const auto first = from.end() - static_cast<std::ptrdiff_t>(part);
+    taken.pieces.insert(taken.pieces.end(), first, from.end());
+    from.erase(first, from.end());
+  };
+  move(shelf.free);
+  for (Holding& rest : shelf.resting) move(rest.pieces);
   std::sort(taken.pieces.begin(), taken.pieces.end(),
             [](frt_buffer a, frt_buffer b) { return a->pointer < b->pointer; });
   taken.event = events_.back();
@@ -101,17 +122,14 @@ void CapsuleStore::give_back(frt_space space, Holding holding) noexcept {
   Shelf& shelf = shelves_[space];
   shelf.used -= holding.pieces.size();
   --shelf.holders;
-  if (exec::event_query(holding.event) == FRT_ERR_NOT_READY) {
-    shelf.resting.push_back(std::move(holding));
-  } else {
-    settle(shelf, holding);
-  }
+  if (!settle(shelf, holding)) shelf.resting.push_back(std::move(holding));
 }
 
 bool CapsuleStore::hand_over_rows(frt_stream stream) noexcept {
   bool any = false;
   for (Holding& rest : shelves_[FRT_SPACE_DEVICE].resting) {
     if (rest.blocks.empty() || exec::stream_wait(stream, rest.event) != FRT_OK) continue;
+    if (rows_freed_on(state_, stream) != FRT_OK) break;
     release_rows(state_, rest.blocks);
     rest.blocks.clear();
     any = true;
@@ -120,6 +138,11 @@ bool CapsuleStore::hand_over_rows(frt_stream stream) noexcept {
 }
 
 void CapsuleStore::reserve(frt_space space, uint64_t count) {
+  settle_finished(shelves_[space]);
+  grow(space, count);
+}
+
+void CapsuleStore::grow(frt_space space, uint64_t count) {
   Shelf& shelf = shelves_[space];
   const std::size_t before = shelf.free.size();
   try {
@@ -143,12 +166,12 @@ void CapsuleStore::reserve(frt_space space, uint64_t count) {
 void CapsuleStore::trim(frt_space space) noexcept {
   Shelf& shelf = shelves_[space];
   for (Holding& rest : shelf.resting) {
-    exec::event_sync(rest.event);
-    settle(shelf, rest);
+    shelf.free.insert(shelf.free.end(), rest.pieces.begin(), rest.pieces.end());
+    rest.pieces.clear();
   }
-  shelf.resting.clear();
-  for (frt_buffer piece : shelf.free) exec::buffer_release(piece);
+  for (frt_buffer piece : shelf.free) exec::buffer_release(piece);  // waits for all work
   shelf.free.clear();
+  settle_finished(shelf);
 }
 
 }  // namespace frt::core

@@ -2,9 +2,10 @@
 // store.hpp - the memory of the capsules of one arena: per space pieces of equal size.
 //
 // A piece goes to one capsule at a time. What a released capsule held (pieces, and row blocks that
-// it shared) rests until its event says that the last verb with it is done; whoever needs it
-// earlier makes its stream wait for that event. So nobody blocks, and work that was submitted never
-// finds its memory in other hands.
+// it shared) is freed later: it rests until the event behind the last verb with it is done. Whoever
+// needs some of it earlier waits for that event and takes what he needs; the rest stays behind the
+// event, for the next one to wait for. So nobody blocks, and work that was submitted never finds
+// its memory in other hands.
 //
 // All of it is for the driver's thread.
 #pragma once
@@ -37,9 +38,10 @@ class CapsuleStore {
   uint64_t piece_bytes(frt_space space) const noexcept { return shelves_[space].piece_bytes; }
   uint64_t pieces_for(frt_space space, uint64_t bytes) const noexcept;  // at least 1
 
-  // `count` pieces in ascending order of address, and an event. Pieces that rest are handed out
-  // when no others are left; `stream` then waits for them, or, if it is null, this thread.
-  // Allocates what is missing; on failure nothing is taken.  [driver]
+  // `count` pieces in ascending order of address, and an event behind all work that `stream` was
+  // made to wait for. Pieces that rest are handed out when no others are left; `stream` then waits
+  // for their events, or, if it is null, this thread. Allocates what is missing; on failure nothing
+  // is taken.  [driver]
   Holding take(frt_space space, uint64_t count, frt_stream stream);
   void give_back(frt_space space, Holding holding) noexcept;  // [driver]
   // Gives resting row blocks back to the arena; `stream` waits for the work that reads them.
@@ -58,14 +60,17 @@ class CapsuleStore {
 
  private:
   struct Shelf {
-    std::vector<frt_buffer> free;
+    std::vector<frt_buffer> free;  // nothing submitted uses them
+    // Oldest first, and what is left of them; an event is used again when it is done.
     std::vector<Holding> resting;
     uint64_t piece_bytes = 0;
     uint64_t used = 0;     // pieces
     uint64_t holders = 0;  // living capsules
   };
-  void settle(Shelf& shelf, Holding& holding) noexcept;
+  bool settle(Shelf& shelf, Holding& holding) noexcept;
   void settle_finished(Shelf& shelf) noexcept;
+  void grow(frt_space space, uint64_t count);
+  void wait_for_resting(const Shelf& shelf, uint64_t count, frt_event taker, frt_stream stream);
 
   frt_state_s& state_;
   Shelf shelves_[FRT_SPACE_COUNT];

@@ -144,11 +144,12 @@ frt_status check_source(frt_state_s& state, uint32_t slot, uint64_t boundary,
                 state.name.c_str(), static_cast<unsigned long long>(boundary), region,
                 static_cast<unsigned long long>(limit));
   }
-  if (state.rows && state.rows->count(boundary) > state.rows->held(slot)) {
+  if (boundary > state.extents[slot]) {
     return fail(*state.context, FRT_ERR_OUT_OF_RANGE,
-                "%s: state '%.200s': boundary %llu of slot %u, which has %u blocks of %u rows",
+                "%s: state '%.200s': boundary %llu of slot %u, which has %llu rows; reserve rows "
+                "before they are written",
                 call, state.name.c_str(), static_cast<unsigned long long>(boundary), slot,
-                state.rows->held(slot), state.rows->block_rows());
+                static_cast<unsigned long long>(state.extents[slot]));
   }
   return FRT_OK;
 }
@@ -187,10 +188,15 @@ frt_status begin_use(frt_capsule_s& capsule, frt_stream stream) noexcept {
   return exec::stream_wait(stream, capsule.held.event);
 }
 
-// Puts the capsule's event behind what was submitted.
+// Puts the capsule's event behind what was submitted. Work that no event covers must be done before
+// the capsule's memory goes elsewhere.
 frt_status end_use(frt_capsule_s& capsule, frt_stream stream) noexcept {
   const frt_status status = exec::event_record(capsule.held.event, stream);
-  if (status == FRT_OK) capsule.last_stream = stream;
+  if (status == FRT_OK) {
+    capsule.last_stream = stream;
+  } else {
+    exec::stream_sync(stream);
+  }
   return status;
 }
 
@@ -199,9 +205,9 @@ frt_status end_use(frt_capsule_s& capsule, frt_stream stream) noexcept {
 // Room for the rows of `slot`: the whole blocks of `shared`, fresh ones for the rest.
 frt_status adopt(frt_state_s& state, uint32_t slot, std::span<const int32_t> shared,
                  uint64_t boundary, frt_stream stream, frt_copy& table) noexcept {
-  const frt_status status = adopt_rows(state, slot, shared, boundary, table);
+  const frt_status status = adopt_rows(state, slot, shared, boundary, stream, table);
   if (status != FRT_ERR_OUT_OF_MEMORY || !state.store->hand_over_rows(stream)) return status;
-  return adopt_rows(state, slot, shared, boundary, table);
+  return adopt_rows(state, slot, shared, boundary, stream, table);
 }
 
 // The payload `from` into some slots, in one list. `blocks`: the row blocks that it is in; empty:
@@ -228,10 +234,19 @@ frt_status fill_some(frt_state_s& state, const Side& from, std::span<const int32
     }
   }
   if (status == FRT_OK) status = submission.flush();
-  if (!state.rows) return status;
-  if (status == FRT_OK) return table_submitted(state, stream);
-  if (submission.submitted()) table_submitted(state, stream);
-  for (const uint32_t slot : slots.first(adopted)) table_withdrawn(state, slot);
+  const bool filled = status == FRT_OK;
+  if (state.rows) {
+    if (submission.submitted()) {
+      const frt_status noted = table_submitted(state, stream);
+      if (filled) status = noted;
+    }
+    if (!filled) {
+      for (const uint32_t slot : slots.first(adopted)) table_withdrawn(state, slot);
+    }
+  }
+  for (const uint32_t slot : state.rows ? slots.first(adopted) : slots) {
+    state.extents[slot] = status == FRT_OK ? boundary : 0;
+  }
   return status;
 }
 
@@ -377,9 +392,9 @@ frt_status copy(frt_capsule capsule, frt_space space, frt_stream stream, frt_cap
     if (state.rows && space == FRT_SPACE_DEVICE) {
       std::vector<int32_t>& blocks = copied->held.blocks;
       blocks.resize(state.rows->count(capsule->boundary));
-      frt_status status = take_rows(state, blocks);
+      frt_status status = take_rows(state, blocks, stream);
       if (status == FRT_ERR_OUT_OF_MEMORY && state.store->hand_over_rows(stream)) {
-        status = take_rows(state, blocks);
+        status = take_rows(state, blocks, stream);
       }
       if (status != FRT_OK) blocks.clear();
       check(status, context.last_error);

@@ -116,6 +116,7 @@ struct Workshop {
     const std::vector<frt_fingerprint_field> fields = {{"model", "m"}};
     arena->capsules.bind(fields);
     arena->capsules.fingerprint();
+    arena->state.reserve(0, 0, 3, arena->stream);
     for (uint32_t i = 0; i < kVersions; ++i) {
       Recorder(arena->stream)
           .fill(arena->state.info().buffer, 0, arena->state.info().slot_stride,

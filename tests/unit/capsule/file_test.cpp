@@ -143,6 +143,7 @@ TEST_CASE("a large capsule is written and read in many chunks by many threads") 
   for (std::size_t i = 0; i < image.size(); i += 97) image[i] = static_cast<uint8_t>(random());
   arena.set_image(image);
   const Bytes saved = arena.content(0, 999);
+  arena.state.reserve(0, 0, 999, arena.stream);
   ready(arena.capsules, 999, arena.stream).save(folder.path, "large", "");
   verify_capsule(verbs(), folder.path, "large");
   const Capsule loaded = arena.capsules.load(folder.path, "large", FRT_SPACE_HOST_PINNED);

@@ -258,7 +258,7 @@ TEST_CASE("when blocks run out nothing changes, and the message has the numbers"
   const Table table(rig, state);
   frt_state_s& inside = *state.handle();
   std::vector<int32_t> taken(3);
-  REQUIRE(frt::core::take_rows(inside, taken) == FRT_OK);
+  REQUIRE(frt::core::take_rows(inside, taken, stream) == FRT_OK);
   state.reserve(0, 0, 40, stream);
   CHECK_FAILS(FRT_ERR_OUT_OF_MEMORY,
               "64 rows of slot 1 need 4 blocks of 16 rows; it has 0, and 2 of 8 are free",
@@ -266,7 +266,7 @@ TEST_CASE("when blocks run out nothing changes, and the message has the numbers"
   CHECK(table.slot(1, stream) == std::vector<int32_t>(4, -1));
   CHECK(state.counters().free_blocks == 2);
   std::vector<int32_t> more(3);
-  CHECK(frt::core::take_rows(inside, more) == FRT_ERR_OUT_OF_MEMORY);
+  CHECK(frt::core::take_rows(inside, more, stream) == FRT_ERR_OUT_OF_MEMORY);
   CHECK(contains(rig.context.last_error(), "3 blocks of 16 rows are needed, 2 of 8 are free"));
   frt::core::release_rows(inside, taken);
   state.reserve(1, 0, 64, stream);

@@ -71,6 +71,8 @@ struct World {
 
   // What a slot holds becomes a pattern of `seed`.
   void fill(uint32_t slot, uint8_t seed) const {
+    state.clear(slot, stream);
+    state.reserve(slot, 0, kRows, stream);
     std::vector<uint8_t> bytes(state.info().slot_stride);
     for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i * 7 + seed);
     frt::Buffer::retain(rig.context, state.info().buffer)
@@ -427,6 +429,7 @@ TEST_CASE("a full disk loses nothing: the capsule stays in memory, and says so")
 
 TEST_CASE("without a folder saving names the option; a folder of others is refused") {
   World world;
+  world.fill(0, 1);
   CapsuleRegistry none(world.rig.context, world.verbs, {0, 0, 0, {}});
   CHECK(has(failure([&] { none.save(0, content_of(counting(1, 5), "a"), world.stream, false); }),
             "capsule_dir"));
