@@ -188,7 +188,11 @@ ExitCode run(App& app, const RunOptions& options) {
   GenerationRequest request;
   std::vector<int32_t> prompt;
   if (!before || has_prompt(options)) prompt = prompt_ids(options, model);
-  if (!prompt.empty() && before) request.prompt = before->tokens;
+  if (!prompt.empty() && before) {
+    request.prompt = before->tokens;
+    // The last token of a text that was given out was not fed yet: the prompt goes on behind it.
+    if (before->pending.shown) prompt.insert(prompt.begin(), before->pending.token);
+  }
   request.prompt.insert(request.prompt.end(), prompt.begin(), prompt.end());
   request.max_new = max_new;
   request.sampling =

@@ -173,7 +173,8 @@ class Check {
     for (uint64_t at = position; at < limit;) {
       const uint64_t end = prefill_end(at, limit, chunk_);
       ticket = runner_.submit_prefill(slot, static_cast<int32_t>(at),
-                                      std::span(tokens).subspan(at - position, end - at));
+                                      std::span(tokens).subspan(at - position, end - at),
+                                      at == position);
       at = end;
     }
     return ticket;

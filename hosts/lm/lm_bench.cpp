@@ -58,7 +58,7 @@ uint64_t feed(StepRunner& runner, const LmModel& model, uint32_t slot, uint64_t 
   for (uint64_t at = 0; at < tokens.size();) {
     const uint64_t end = chunk_end(model, position + at, position + tokens.size()) - position;
     ticket = runner.submit_prefill(slot, static_cast<int32_t>(position + at),
-                                   std::span(tokens).subspan(at, end - at));
+                                   std::span(tokens).subspan(at, end - at), false);
     at = end;
   }
   return ticket;
@@ -198,7 +198,7 @@ std::vector<OperatorTime> LmBench::profile(const BenchPoint& point, uint32_t ste
       for (uint64_t at = 0; at < tokens.size();) {
         const uint64_t end = chunk_end(model_, depth + at, depth + tokens.size()) - depth;
         finish_step(runner.submit_prefill(0, static_cast<int32_t>(depth + at),
-                                          std::span(tokens).subspan(at, end - at)));
+                                          std::span(tokens).subspan(at, end - at), false));
         at = end;
       }
     }

@@ -141,6 +141,7 @@ ReplayResult replay(const RunRecord& record, Session& session, StepRunner& runne
                             start, journal.size(), record.capsule ? record.capsule->name : ""));
   }
   runner.set_sampling({&record.sampling, 1});
+  session.start_request();
   ReplayResult result;
   // Token i of the text, as it came out now. False: it differs.
   const auto compare = [&](int32_t token, float log_probability) {

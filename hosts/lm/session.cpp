@@ -87,6 +87,7 @@ std::string Session::difference(std::span<const int32_t> prompt) const {
 
 PrefixDecision Session::begin(std::span<const int32_t> prompt, bool reuse) {
   const auto start = Clock::now();
+  start_request();
   PrefixDecision decision;
   const std::string parting = reuse ? difference(prompt) : std::string();
   const uint64_t live = journal_.size();
@@ -150,7 +151,9 @@ uint64_t Session::submit(const Submit& step) {
 
 uint64_t Session::prefill(std::span<const int32_t> tokens) {
   const auto position = static_cast<int32_t>(submitted_);
-  const uint64_t ticket = submit([&] { return runner_.submit_prefill(slot_, position, tokens); });
+  const uint64_t ticket =
+      submit([&] { return runner_.submit_prefill(slot_, position, tokens, starts_request_); });
+  starts_request_ = false;
   journal_.prefill(tokens);
   submitted_ += tokens.size();
   return ticket;

@@ -73,6 +73,9 @@ class Session {
   // `reuse` false: from the first token on.
   PrefixDecision begin(std::span<const int32_t> prompt, bool reuse);
 
+  // The next prefill step begins a new request, whose penalties know nothing of what was generated
+  // before (frt/role/lm.h). begin() says so by itself.
+  void start_request() noexcept { starts_request_ = true; }
   // Submits one step. A pool of row blocks that is dry is refilled from the oldest capsules.
   uint64_t prefill(std::span<const int32_t> tokens);
   // Feeds the pending token, whatever it is; fed() follows when the host knows it.
@@ -108,6 +111,7 @@ class Session {
   TokenJournal journal_;
   std::vector<Boundary> boundaries_;
   PendingToken pending_;
+  bool starts_request_ = false;
   uint64_t submitted_ = 0;  // tokens fed by submitted steps; at least the journal's
 };
 

@@ -14,7 +14,7 @@ StepRunner::StepRunner(const LmModel& model) : model_(model) {
   const frt_lm_info& info = model.info();
   stream_ = context.create_stream("lm." + model.name());
   const uint64_t token_capacity = std::max(info.prefill_chunk, info.max_batch);
-  const uint64_t input_bytes = (token_capacity + 3 * uint64_t{info.max_batch}) * sizeof(int32_t);
+  const uint64_t input_bytes = (token_capacity + 4 * uint64_t{info.max_batch}) * sizeof(int32_t);
   const uint64_t output_bytes = info.max_batch * (sizeof(int32_t) + sizeof(float));
   for (uint64_t i = 0; i < kDepth; ++i) {
     const std::string name = "lm." + model.name() + ".step" + std::to_string(i);
@@ -61,6 +61,7 @@ uint64_t StepRunner::submit(Place& place, frt_graph graph, frt_shape_key key, ui
       frt_copy{info.slot_ids, 0, input, slots_at, entries * word},
       frt_copy{info.positions, 0, input, slots_at + batch_bytes, entries * word},
       frt_copy{info.lengths, 0, input, slots_at + 2 * batch_bytes, entries * word},
+      frt_copy{info.starts, 0, input, slots_at + 3 * batch_bytes, entries * word},
   };
   const std::array outputs = {
       frt_copy{place.output, 0, info.next_tokens, 0, entries * word},
@@ -77,7 +78,7 @@ uint64_t StepRunner::submit(Place& place, frt_graph graph, frt_shape_key key, ui
 }
 
 uint64_t StepRunner::submit_prefill(uint32_t slot, int32_t position,
-                                    std::span<const int32_t> tokens) {
+                                    std::span<const int32_t> tokens, bool starts) {
   const frt_shape_key key = model_.prefill_key(static_cast<uint32_t>(tokens.size()));
   const frt_lm_info& info = model_.info();
   const auto first = static_cast<uint64_t>(position);
@@ -89,6 +90,7 @@ uint64_t StepRunner::submit_prefill(uint32_t slot, int32_t position,
   slots[0] = static_cast<int32_t>(slot);
   slots[info.max_batch] = position;
   slots[2 * info.max_batch] = static_cast<int32_t>(tokens.size());
+  slots[3 * info.max_batch] = starts ? 1 : 0;
   return submit(place, info.prefill, key, tokens.size(), 1);
 }
 
@@ -105,12 +107,14 @@ uint64_t StepRunner::submit_decode(std::span<const Entry> entries) {
   int32_t* slots = tokens + std::max(info.prefill_chunk, info.max_batch);
   int32_t* positions = slots + info.max_batch;
   int32_t* lengths = positions + info.max_batch;
+  int32_t* starts = lengths + info.max_batch;
   for (uint32_t i = 0; i < width; ++i) {
     const bool active = i < entries.size();
     tokens[i] = active ? entries[i].token : 0;
     slots[i] = active ? static_cast<int32_t>(entries[i].slot) : 0;
     positions[i] = active ? entries[i].position : 0;
     lengths[i] = active ? 1 : 0;
+    starts[i] = active && entries[i].starts ? 1 : 0;
   }
   const uint64_t ticket = submit(place, info.decode, key, width, width);
   place.entries = static_cast<uint32_t>(entries.size());

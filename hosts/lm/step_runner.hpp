@@ -33,6 +33,7 @@ class StepRunner {
     uint32_t slot = 0;
     int32_t position = 0;  // tokens fed so far
     int32_t token = -1;    // -1: the slot's pending token
+    bool starts = false;   // a new request begins with this step (frt/role/lm.h)
   };
 
   explicit StepRunner(const LmModel& model);  // [setup]
@@ -44,9 +45,10 @@ class StepRunner {
   // Makes a slot as new, in order with the steps.
   void clear(uint32_t slot);
 
-  // Feeds up to prefill_chunk tokens of one sequence; entry 0's sampling applies. Returns the
-  // step's ticket.
-  uint64_t submit_prefill(uint32_t slot, int32_t position, std::span<const int32_t> tokens);
+  // Feeds up to prefill_chunk tokens of one sequence; entry 0's sampling applies. `starts`: a new
+  // request begins with them. Returns the step's ticket.
+  uint64_t submit_prefill(uint32_t slot, int32_t position, std::span<const int32_t> tokens,
+                          bool starts);
   // Feeds one token of each of 1 .. max_batch sequences with distinct slots.
   uint64_t submit_decode(std::span<const Entry> entries);
 
@@ -58,7 +60,8 @@ class StepRunner {
  private:
   // The pinned memory of one step.
   struct Place {
-    Buffer input;   // i32: tokens (token_capacity) | slots | positions | lengths (max_batch each)
+    Buffer input;   // i32: tokens (token_capacity) | slots | positions | lengths | starts (u32)
+                    // (max_batch each)
     Buffer output;  // i32 next tokens (max_batch) | f32 log probabilities (max_batch)
     Event done;
     uint32_t entries = 0;

@@ -112,7 +112,8 @@ void argmax_refusals(Case& c) {
 // ---- counts -----------------------------------------------------------------------------------
 
 void count_tokens(Case& c, uint32_t generated, int32_t rows, const std::vector<int32_t>& slot,
-                  const std::vector<int32_t>& length, int32_t vocabulary, int64_t gap) {
+                  const std::vector<int32_t>& length, int32_t vocabulary, int64_t gap,
+                  bool restarts) {
   const std::vector<int32_t> position(slot.size(), 3);
   const Case::Sequences sequences = c.sequences(rows, slot, position, length);
   const int64_t total = static_cast<int64_t>(slot.size()) * rows;
@@ -130,6 +131,9 @@ void count_tokens(Case& c, uint32_t generated, int32_t rows, const std::vector<i
   }
   Tensor& counts =
       c.raw("counts", FRT_DTYPE_U32, before.data(), static_cast<int64_t>(before.size()));
+  std::vector<int32_t> begins;  // every other sequence, the first one included
+  for (std::size_t b = 0; b < slot.size(); ++b) begins.push_back(b % 2 == 0 ? 1 : 0);
+  const Tensor& restart = c.integers("restart", begins);
   c.run<frt_count_tokens_args>(FRT_OP_COUNT_TOKENS, FRT_DTYPE_NONE, 0,
                                [&](frt_count_tokens_args& args, const At& at) {
                                  args.generated = generated;
@@ -138,6 +142,7 @@ void count_tokens(Case& c, uint32_t generated, int32_t rows, const std::vector<i
                                  args.vocabulary = vocabulary;
                                  args.counts = at(counts);
                                  args.slot_stride = (vocabulary + gap) * 4;
+                                 if (restarts) args.restart = at.operator()<uint32_t>(restart);
                                });
   c.compare(counts, kExact);
 }
@@ -464,19 +469,22 @@ void add_argmax_cases(Suite& suite) {
 }
 
 void add_count_cases(Suite& suite) {
-  for (const uint32_t generated : {0u, 1u}) {
-    const std::string name =
-        std::string(FRT_OP_COUNT_TOKENS) + (generated ? " generated " : " prompt ");
-    suite.add(name + "prefill",
-              [=](Case& c) { count_tokens(c, generated, 700, {1}, {613}, 97, 3); });
-    suite.add(name + "one token, often",
-              [=](Case& c) { count_tokens(c, generated, 400, {0}, {400}, 1, 0); });
-    suite.add(name + "decode", [=](Case& c) {
-      count_tokens(c, generated, 1, {4, 0, 2, 1}, {1, 1, 0, 1}, 50'000, 5);
-    });
-    suite.add(name + "several rows", [=](Case& c) {
-      count_tokens(c, generated, 5, {1, 0, 3}, {5, 2, 0}, 11, 0);
-    });
+  for (const auto& [generated, restarts] :
+       {std::pair{0u, false}, {1u, false}, {0u, true}, {1u, true}}) {
+    const auto add = [&, generated = generated, restarts = restarts](
+                         const char* what, int32_t rows, const std::vector<int32_t>& slot,
+                         const std::vector<int32_t>& length, int32_t vocabulary, int64_t gap) {
+      suite.add(std::string(FRT_OP_COUNT_TOKENS) + (generated ? " generated " : " prompt ") + what +
+                    (restarts ? ", requests begin" : ""),
+                [=](Case& c) {
+                  count_tokens(c, generated, rows, slot, length, vocabulary, gap, restarts);
+                });
+    };
+    add("prefill", 700, {1}, {613}, 97, 3);
+    add("long prefill", 5000, {1}, {4999}, 248'320, 0);
+    add("one token, often", 400, {0}, {400}, 1, 0);
+    add("decode", 1, {4, 0, 2, 1}, {1, 1, 0, 1}, 50'000, 5);
+    add("several rows", 5, {1, 0, 3}, {5, 2, 0}, 11, 0);
   }
   suite.add(std::string(FRT_OP_COUNT_TOKENS) + " refusals", count_refusals);
 }

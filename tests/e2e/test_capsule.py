@@ -60,6 +60,28 @@ class Run(CapsuleTest):
         self.assertEqual((warm["ids"], warm["logprobs"]), (cold["ids"], cold["logprobs"]))
         self.assertEqual(warm["prefix"]["reused"], 32)
 
+    def test_penalties_of_a_request_do_not_see_what_another_one_generated(self):
+        manifest = self.demo(options="prefill_chunk = 16")
+        penalties = ["--greedy", "--ignore-eos", "--presence-penalty", 1.5, "--frequency-penalty", 0.5]
+        start = [i * 7 % 2000 for i in range(20)]
+        first = self.run_json(manifest, "--prompt-ids", ",".join(map(str, start)), "-n", 30,
+                              "--save-capsule", "a", *penalties)
+        more = [i * 11 % 2000 for i in range(20)]
+        warm = self.run_json(manifest, "--from-capsule", "a", "--prompt-ids",
+                             ",".join(map(str, more)), "-n", 20, *penalties)
+        whole = start + first["ids"] + more
+        self.assertEqual(warm["prompt_tokens"], len(whole))  # the last token given out included
+        cold = self.run_json(manifest, "--prompt-ids", ",".join(map(str, whole)), "-n", 20, *penalties)
+        self.assertEqual(warm["ids"], cold["ids"])
+
+    def test_a_request_that_goes_on_keeps_its_penalties(self):
+        manifest = self.demo()
+        penalties = ["--greedy", "--ignore-eos", "--presence-penalty", 1.5]
+        whole = self.run_json(manifest, "-p", PROMPT, "-n", 30, *penalties)
+        first = self.run_json(manifest, "-p", PROMPT, "-n", 12, "--save-capsule", "a", *penalties)
+        second = self.run_json(manifest, "--from-capsule", "a", "-n", 18, "--ignore-eos")
+        self.assertEqual(first["ids"] + second["ids"], whole["ids"])
+
     def test_mistakes_name_the_fix(self):
         manifest = self.demo()
         self.check(OK, "run", manifest, "-p", "x", "-n", 0, "--save-capsule", "a")

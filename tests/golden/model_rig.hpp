@@ -136,8 +136,9 @@ class LmDriver {
   void reserve(uint32_t slot, uint64_t first, uint64_t end) const {
     check(core::state_table()->state_reserve(info.state, slot, first, end, stream), "reserve");
   }
-  // Feeds at most prefill_chunk tokens; returns the sampled one.
-  int32_t prefill(uint32_t slot, int32_t position, const std::vector<int32_t>& ids) const {
+  // Feeds at most prefill_chunk tokens; returns the sampled one. `starts`: of a new request.
+  int32_t prefill(uint32_t slot, int32_t position, const std::vector<int32_t>& ids,
+                  bool starts = false) const {
     frt_shape_key key = 0;
     check(role_->prefill_key(rig_.model, static_cast<uint32_t>(ids.size()), &key), "key");
     reserve(slot, static_cast<uint64_t>(position), static_cast<uint64_t>(position) + ids.size());
@@ -145,11 +146,13 @@ class LmDriver {
     write(info.slot_ids, std::vector<int32_t>{static_cast<int32_t>(slot)});
     write(info.positions, std::vector<int32_t>{position});
     write(info.lengths, std::vector<int32_t>{static_cast<int32_t>(ids.size())});
+    write(info.starts, std::vector<uint32_t>{starts ? 1u : 0u});
     check(rig_.context.table().graph_replay(info.prefill, key, stream), "prefill");
     return read<int32_t>(info.next_tokens, 1)[0];
   }
   struct Entry {
     int32_t slot, position, token, length = 1;
+    bool starts = false;
   };
   // One decode or draft step; returns one token per entry.
   std::vector<int32_t> step(const std::vector<Entry>& entries, bool draft = false) const {
@@ -160,11 +163,13 @@ class LmDriver {
                 : role_->decode_key(rig_.model, count, &key, &size),
           "key");
     std::vector<int32_t> slots(size), positions(size), tokens(size), lengths(size);
+    std::vector<uint32_t> starts(size);
     for (std::size_t i = 0; i < entries.size(); ++i) {
       slots[i] = entries[i].slot;
       positions[i] = entries[i].position;
       tokens[i] = entries[i].token;
       lengths[i] = entries[i].length;
+      starts[i] = entries[i].starts ? 1 : 0;
       const auto first = static_cast<uint64_t>(positions[i]);
       reserve(static_cast<uint32_t>(slots[i]), first,
               draft ? first : first + static_cast<uint64_t>(lengths[i]));
@@ -173,6 +178,7 @@ class LmDriver {
     write(info.slot_ids, slots);
     write(info.positions, positions);
     write(info.lengths, lengths);
+    write(info.starts, starts);
     check(rig_.context.table().graph_replay(draft ? info.draft : info.decode, key, stream), "step");
     std::vector<int32_t> next = read<int32_t>(info.next_tokens, size);
     next.resize(entries.size());

@@ -97,6 +97,7 @@ Ports make_ports(const Context& context, const Config& config, std::int64_t pref
   ports.slot_ids = alloc(FRT_DTYPE_I32, max_batch, "slots");
   ports.positions = alloc(FRT_DTYPE_I32, max_batch, "positions");
   ports.lengths = alloc(FRT_DTYPE_I32, max_batch, "lengths");
+  ports.starts = alloc(FRT_DTYPE_U32, max_batch, "starts");
   ports.sampling = context.alloc(
       FRT_SPACE_DEVICE, static_cast<std::uint64_t>(max_batch) * sizeof(frt_sampling_params),
       "sampling");
@@ -110,7 +111,7 @@ Ports make_ports(const Context& context, const Config& config, std::int64_t pref
 std::uint64_t port_bytes(const Config& config, std::int64_t prefill_chunk, std::int64_t max_batch) {
   const std::int64_t mask_words = (config.vocabulary + 31) / 32;
   return bytes_of(FRT_DTYPE_I32, std::max(prefill_chunk, max_batch)) +
-         bytes_of(FRT_DTYPE_I32, max_batch * (5 + mask_words + config.vocabulary)) +
+         bytes_of(FRT_DTYPE_I32, max_batch * (6 + mask_words + config.vocabulary)) +
          static_cast<std::uint64_t>(max_batch) * sizeof(frt_sampling_params);
 }
 

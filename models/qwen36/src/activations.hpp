@@ -16,7 +16,7 @@ namespace frt::qwen36 {
 
 // The buffers of frt/role/lm.h.
 struct Ports {
-  Buffer tokens, slot_ids, positions, lengths, sampling, mask;
+  Buffer tokens, slot_ids, positions, lengths, starts, sampling, mask;
   Buffer next_tokens, log_probabilities, logits;
   std::int64_t mask_words = 0;  // per entry
 };

@@ -188,12 +188,17 @@ void Model::make_state(const Host& host, Parts& parts) {
   // Ports and working memory start as zeros: entries of length 0 and padding rows are computed on.
   const Recorder recorder(parts.stream);
   const Ports& ports = parts.ports;
-  const std::initializer_list<const Buffer*> buffers = {
-      &ports.tokens,      &ports.slot_ids,
-      &ports.positions,   &ports.lengths,
-      &ports.sampling,    &ports.mask,
-      &ports.next_tokens, &ports.log_probabilities,
-      &ports.logits,      &parts.activations.memory};
+  const std::initializer_list<const Buffer*> buffers = {&ports.tokens,
+                                                        &ports.slot_ids,
+                                                        &ports.positions,
+                                                        &ports.lengths,
+                                                        &ports.starts,
+                                                        &ports.sampling,
+                                                        &ports.mask,
+                                                        &ports.next_tokens,
+                                                        &ports.log_probabilities,
+                                                        &ports.logits,
+                                                        &parts.activations.memory};
   for (const Buffer* buffer : buffers) {
     recorder.fill(*buffer, 0, buffer->bytes(), 0);
   }
@@ -264,6 +269,8 @@ void Model::describe() {
   add("slots", "slot of each entry", ports.slot_ids, true, FRT_DTYPE_I32, {batch});
   add("positions", "tokens fed before, per entry", ports.positions, true, FRT_DTYPE_I32, {batch});
   add("lengths", "tokens to feed, per entry", ports.lengths, true, FRT_DTYPE_I32, {batch});
+  add("starts", "1: a new request begins with this step, per entry", ports.starts, true,
+      FRT_DTYPE_U32, {batch});
   add("sampling", "frt_sampling_params, per entry", ports.sampling, true, FRT_DTYPE_U8,
       {batch, static_cast<std::int64_t>(sizeof(frt_sampling_params))});
   add("mask", "bits of allowed tokens, per entry", ports.mask, true, FRT_DTYPE_U32,
@@ -297,6 +304,7 @@ void Model::describe() {
   lm.slot_ids = ports.slot_ids;
   lm.positions = ports.positions;
   lm.lengths = ports.lengths;
+  lm.starts = ports.starts;
   lm.sampling = ports.sampling;
   lm.mask = ports.mask;
   lm.next_tokens = ports.next_tokens;

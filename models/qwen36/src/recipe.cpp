@@ -150,6 +150,7 @@ void Recipe::count_tokens(const Recorder& recorder, const Batch& batch, bool gen
   count.vocabulary = i32(config_.vocabulary);
   count.counts = state_.counts;
   count.slot_stride = state_.slot_stride;
+  count.restart = ports_.starts.pointer<std::uint32_t>();
   ops_.count_tokens(recorder, count);
 }
 

@@ -5,7 +5,8 @@
 // At a boundary after n tokens (t_0 .. t_{n-1} fed, t_n sampled but not fed):
 //
 //   pending                 t_n
-//   counts                  how often each token was fed, for penalties
+//   counts                  which tokens the present request's prompt has, and how often it
+//                           generated each (frt/ops/sample.h), for penalties
 //   layer.I.conv            the last width - 1 rows before the convolution, oldest first
 //   layer.I.state           the delta net's S, f32 (value heads, key dim, value dim)
 //   layer.I.keys, .values   rows 0 .. n-1

@@ -60,6 +60,7 @@ HWY_EXPORT(find_top);
 namespace {
 
 constexpr int64_t kBlock = 16384;
+constexpr uint32_t kInPrompt = 0x80000000u;  // of a count; the other bits: times generated
 
 std::unique_ptr<Node> prepare_argmax(Device&, const frt_argmax_args& args) {
   const Checks check(FRT_OP_ARGMAX);
@@ -102,12 +103,16 @@ std::unique_ptr<Node> prepare_count_tokens(Device&, const frt_count_tokens_args&
       const int32_t length = active_length(s, b);
       if (length == 0) return;
       auto* counts = static_cast<uint32_t*>(byte_offset(args.counts, s.slot[b] * args.slot_stride));
+      if (args.restart && args.restart[b] != 0) {
+        std::transform(counts, counts + args.vocabulary, counts,
+                       [](uint32_t seen) { return seen == 0 ? 0 : kInPrompt; });
+      }
       for (int64_t row = b * s.rows; row < b * s.rows + length; ++row) {
         const int32_t id = args.ids[row];
         if (id < 0 || id >= args.vocabulary) continue;
         if (args.generated == 0) {
-          counts[id] |= 0x80000000u;
-        } else if ((counts[id] & 0x7FFFFFFFu) != 0x7FFFFFFFu) {
+          counts[id] |= kInPrompt;
+        } else if ((counts[id] & ~kInPrompt) != ~kInPrompt) {
           ++counts[id];
         }
       }

@@ -4,6 +4,9 @@
 // argmax: a row of 248,320 logits is 1 MB, which one processor would take 10 us to read, so blocks
 // of 2,048 logits find their own winners and a second kernel picks among them. A winner is one
 // 64-bit key of logit and id (sample_keys.cuh), so ties go to the lowest id in any order of work.
+//
+// count_tokens: one block per sequence, so that a barrier is all that orders the beginning of a
+// request before its first tokens.
 #include <frt/ops/sample.h>
 
 #include <frt/checks.hpp>
@@ -79,29 +82,44 @@ void argmax(Stream& stream, const frt_argmax_args& args) {
          keys);
 }
 
-__global__ void __launch_bounds__(kThreads) count_kernel(const frt_count_tokens_args args) {
-  pdl_trigger();
-  pdl_wait();
-  const frt_sequences& s = args.sequences;
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (row >= static_cast<int64_t>(s.count) * s.rows) return;
-  const auto b = static_cast<int>(row / s.rows);
-  if (row % s.rows >= active_length(s, b)) return;
-  const int32_t id = args.ids[row];
-  if (id < 0 || id >= args.vocabulary) return;
-  auto* count = reinterpret_cast<uint32_t*>(static_cast<std::byte*>(args.counts) +
-                                            s.slot[b] * args.slot_stride) +
-                id;
-  if (args.generated == 0) {
-    atomicOr(count, 0x80000000u);
-    return;
-  }
-  // One more, but never beyond 31 bits: the highest is the prompt's.
+constexpr int kCountThreads = 1024;
+constexpr uint32_t kInPrompt = 0x80000000u;  // of a count; the other bits: times generated
+
+// One more, but never beyond 31 bits.
+__device__ __forceinline__ void count_generated(uint32_t* count) {
   uint32_t seen = *count;
-  while ((seen & 0x7FFFFFFFu) != 0x7FFFFFFFu) {
+  while ((seen & ~kInPrompt) != ~kInPrompt) {
     const uint32_t before = atomicCAS(count, seen, seen + 1);
     if (before == seen) return;
     seen = before;
+  }
+}
+
+__global__ void __launch_bounds__(kCountThreads) count_kernel(const frt_count_tokens_args args) {
+  pdl_trigger();
+  pdl_wait();
+  const frt_sequences& s = args.sequences;
+  const auto b = static_cast<int>(blockIdx.x);
+  const int length = active_length(s, b);
+  if (length == 0) return;
+  auto* counts = reinterpret_cast<uint32_t*>(static_cast<std::byte*>(args.counts) +
+                                             s.slot[b] * args.slot_stride);
+  if (args.restart != nullptr && args.restart[b] != 0) {
+#pragma unroll 8
+    for (int id = static_cast<int>(threadIdx.x); id < args.vocabulary; id += kCountThreads) {
+      if (counts[id] != 0) counts[id] = kInPrompt;
+    }
+    __syncthreads();
+  }
+  const int32_t* ids = args.ids + static_cast<int64_t>(b) * s.rows;
+  for (int row = static_cast<int>(threadIdx.x); row < length; row += kCountThreads) {
+    const int32_t id = ids[row];
+    if (id < 0 || id >= args.vocabulary) continue;
+    if (args.generated == 0) {
+      atomicOr(counts + id, kInPrompt);
+    } else {
+      count_generated(counts + id);
+    }
   }
 }
 
@@ -113,8 +131,7 @@ void count_tokens(Stream& stream, const frt_count_tokens_args& args) {
   check.positive("vocabulary", args.vocabulary);
   check.pointer("counts", args.counts);
   check.require(args.slot_stride % 4 == 0, "slot_stride", "is not a multiple of 4");
-  const int64_t rows = static_cast<int64_t>(args.sequences.count) * args.sequences.rows;
-  launch(stream, {dim3(static_cast<unsigned>(ceil_div(rows, kThreads))), kThreads}, count_kernel,
+  launch(stream, {dim3(static_cast<unsigned>(args.sequences.count)), kCountThreads}, count_kernel,
          args);
 }
 

@@ -215,6 +215,28 @@ TEST_CASE("count_tokens counts what was generated and marks the prompt, per slot
   CHECK(counts == expected);
 }
 
+TEST_CASE("where a request begins, what was generated before it stands in its prompt") {
+  CpuDevice device({.threads = 2});
+  const Batch batch{4, {2, 0, 1}, {0, 0, 0}, {1, 1, 0}};
+  const std::vector<int32_t> ids = {4, 0, 0, 0, 4, 0, 0, 0, 4, 0, 0, 0};
+  const std::vector<uint32_t> restart = {1, 0, 1};
+  const std::vector<uint32_t> before = {3, 0, 0x80000002u, 0x80000000u, 7};
+  std::vector<uint32_t> counts;
+  for (int slot = 0; slot < 3; ++slot) counts.insert(counts.end(), before.begin(), before.end());
+  frt_count_tokens_args args{};
+  args.generated = 1;
+  args.sequences = batch.view();
+  args.ids = ids.data();
+  args.vocabulary = 5;
+  args.counts = counts.data();
+  args.slot_stride = 20;
+  args.restart = restart.data();
+  device.run(FRT_OP_COUNT_TOKENS, args);
+  CHECK(counts == std::vector<uint32_t>{3, 0, 0x80000002u, 0x80000000u, 8,  //
+                                        3, 0, 0x80000002u, 0x80000000u, 7,  //
+                                        0x80000000u, 0, 0x80000000u, 0x80000000u, 0x80000001u});
+}
+
 TEST_CASE("every combination of options draws what the definition draws") {
   for (const std::string& isa : isa_caps()) {
     CpuDevice device({.threads = 2, .isa = isa});

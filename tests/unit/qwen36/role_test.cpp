@@ -59,6 +59,15 @@ struct Arena {
   std::vector<std::byte> slot(const LmDriver& driver, uint32_t number) const {
     return buffer.download<std::byte>(info.slot_stride, driver.stream, number * info.slot_stride);
   }
+  // The token counts of a slot.
+  std::vector<uint32_t> counts(const LmDriver& driver, uint32_t number) const {
+    uint64_t offset = 0;
+    frt_error error{};
+    frt::check(frt::core::state_table()->state_region(driver.info.state, "counts", &offset, &error),
+               error);
+    return buffer.download<uint32_t>(driver.info.vocabulary, driver.stream,
+                                     number * info.slot_stride + offset);
+  }
   // What a capsule at `boundary` would restore, over a slot filled with rubbish.
   void restore(const LmDriver& driver, uint32_t from, uint32_t to, uint64_t boundary) const {
     std::vector<std::byte> source = slot(driver, from);
@@ -171,6 +180,47 @@ TEST_CASE("a prompt continued from a restored chunk edge equals the cold prefill
   CHECK(driver.logits() == cold);
   const auto next = driver.step({{0, 41, -1}}, true);
   CHECK(driver.step({{1, 41, -1}}, true) == next);
+}
+
+TEST_CASE("a new request counts what was generated before it as prompt") {
+  const ModelRig rig(kCheckpoints[0], kOptions);
+  const LmDriver driver(rig);
+  const Arena arena(rig, driver);
+  const auto generate = [&](int32_t slot, int32_t position, int32_t steps) {
+    std::vector<int32_t> fed;
+    for (int32_t i = 0; i < steps; ++i) {
+      fed.push_back(driver.read<int32_t>(driver.info.next_tokens, 1)[0]);
+      driver.step({{slot, position + i, fed.back()}});
+    }
+    return fed;
+  };
+  // Two requests in slot 0; the second one's prompt has two chunks.
+  std::vector<int32_t> whole = prompt(13, 7);
+  feed(driver, 0, whole);
+  const std::vector<int32_t> generated = generate(0, 13, 3);
+  whole.insert(whole.end(), generated.begin(), generated.end());
+  const std::vector<int32_t> tail = prompt(20, 8);
+  driver.prefill(0, 16, {tail.begin(), tail.begin() + 16}, true);
+  driver.prefill(0, 32, {tail.begin() + 16, tail.end()});
+  whole.insert(whole.end(), tail.begin(), tail.end());
+  // All of it as one prompt in slot 1.
+  feed(driver, 1, whole);
+  CHECK(arena.counts(driver, 0) == arena.counts(driver, 1));
+  // A copy of the slot in the middle of the request goes on with its counts.
+  const std::vector<int32_t> more = generate(0, 36, 2);
+  arena.restore(driver, 0, 2, 38);
+  CHECK(arena.counts(driver, 2) == arena.counts(driver, 0));
+  driver.step({{0, 38, 5}, {2, 38, 5}});
+  CHECK(arena.counts(driver, 2) == arena.counts(driver, 0));
+  CHECK((arena.counts(driver, 0)[static_cast<std::size_t>(more[0])] & 0x7FFFFFFFu) > 0);
+  // In a batch each entry says for itself.
+  driver.step({{0, 39, 6, 1, true}, {2, 39, 6}, {1, 36, 6, 0, true}});
+  const auto begun = arena.counts(driver, 0), going_on = arena.counts(driver, 2);
+  for (std::size_t id = 0; id < begun.size(); ++id) {
+    CHECK((begun[id] & 0x7FFFFFFFu) == (id == 6 ? 1u : 0u));
+    CHECK((begun[id] != 0) == (going_on[id] != 0));
+  }
+  CHECK((going_on[5] & 0x7FFFFFFFu) > 0);
 }
 
 TEST_CASE("drafting does not change what is decoded") {

@@ -23,7 +23,8 @@
 
 FRT_EXTERN_C_BEGIN
 
-/* How one sequence is sampled; frozen; lives in device memory. */
+/* How one sequence is sampled; frozen; lives in device memory. Penalties see one request:
+ * repetition its prompt and what it generated, presence and frequency what it generated. */
 typedef struct frt_sampling_params {
   float temperature;        /* 0: greedy */
   float top_p;              /* 1: off */
@@ -52,8 +53,10 @@ typedef struct frt_argmax_args {
 } frt_argmax_args;
 FRT_ASSERT_LAYOUT(frt_argmax_args, 48, ids, 40);
 
-/* Counts tokens per slot for the penalties. counts[id] of a slot: bits 0..30 how often it was
- * generated, bit 31: it stood in the prompt. Ids outside 0 .. vocabulary are skipped. */
+/* Counts tokens per slot for the penalties of the present request. counts[id] of a slot: bits
+ * 0..30 how often the request generated it, bit 31: it stands in the request's prompt. Where
+ * restart[b] is not 0 a new request begins before the ids are counted: every token seen so far
+ * then stands in the prompt, generated 0 times. Ids outside 0 .. vocabulary are skipped. */
 #define FRT_OP_COUNT_TOKENS "frt.count_tokens/1"
 typedef struct frt_count_tokens_args {
   uint32_t struct_size;
@@ -62,10 +65,11 @@ typedef struct frt_count_tokens_args {
   const int32_t* ids; /* (count * rows) */
   int32_t vocabulary;
   uint32_t reserved;
-  void* counts;        /* u32; slot s at counts + s * slot_stride: (vocabulary) */
-  int64_t slot_stride; /* bytes */
+  void* counts;            /* u32; slot s at counts + s * slot_stride: (vocabulary) */
+  int64_t slot_stride;     /* bytes */
+  const uint32_t* restart; /* (count) device; NULL: no request begins */
 } frt_count_tokens_args;
-FRT_ASSERT_LAYOUT(frt_count_tokens_args, 72, slot_stride, 64);
+FRT_ASSERT_LAYOUT(frt_count_tokens_args, 80, restart, 72);
 
 /* One token per active sequence, for position position[b] + length[b]. */
 #define FRT_OP_SAMPLE "frt.sample/1"

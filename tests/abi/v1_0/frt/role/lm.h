@@ -23,6 +23,13 @@
  * says, for position positions[b] + lengths[b]; it is also the slot's pending token. Prefill of
  * chunks that are not the last samples too; ignore it.
  *
+ * Requests: penalties (frt/ops/sample.h) see one request, that is one prompt and what was generated
+ * behind it. A step with starts[b] = 1 begins a new request in its slot: what the slot was fed
+ * before counts as prompt, and generated-token counts restart at zero. Write 1 with the first step
+ * of a prompt that goes on from what the slot holds, 0 with every other: its further chunks, and
+ * decode. A cleared slot needs no 1. A restored capsule is in the middle of the request it was
+ * taken in: decode goes on with that request and its counts, a new prompt begins the next one.
+ *
  * Drafting, where has_draft: `draft` under draft_key(B) proposes one more token per entry; see
  * draft_* below.
  */
@@ -58,6 +65,7 @@ typedef struct frt_lm_info {
   frt_buffer slot_ids;  /* i32 (max_batch) */
   frt_buffer positions; /* i32 (max_batch) */
   frt_buffer lengths;   /* i32 (max_batch) */
+  frt_buffer starts;    /* u32 (max_batch): 1: a new request begins with this step, else 0 */
   frt_buffer sampling;  /* frt_sampling_params (max_batch) */
   frt_buffer mask;      /* u32 (max_batch, mask_words): allowed tokens; used where sampling says */
 
@@ -73,7 +81,7 @@ typedef struct frt_lm_info {
   uint64_t prefill_flops_token;   /* floating point operations per prefilled token, without
                                      attention over history */
 } frt_lm_info;
-FRT_ASSERT_LAYOUT(frt_lm_info, 176, prefill_flops_token, 168);
+FRT_ASSERT_LAYOUT(frt_lm_info, 184, prefill_flops_token, 176);
 
 typedef struct frt_role_lm_v1 {
   uint32_t struct_size;

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests one after the other in one slot and from capsules: each gives what it gives alone.
+#include <frt/core/capsules.hpp>
+#include <frt/core/state.hpp>
+#include <string>
+#include <vector>
+
+#include "lm/capsule_registry.hpp"
+#include "lm/generator.hpp"
+#include "model_rig.hpp"
+
+namespace {
+
+using frt::host::CapsuleRegistry;
+using frt::host::GenerationRequest;
+using frt::host::GenerationResult;
+using frt::host::Generator;
+using frt::host::PrefixAction;
+using Tokens = std::vector<int32_t>;
+
+constexpr uint64_t kChunk = 16;
+
+Tokens some_tokens(int32_t count, int32_t seed) {
+  Tokens ids;
+  for (int32_t i = 0; i < count; ++i) ids.push_back((i * i * 31 + i * 7 + seed * 101) % 512);
+  return ids;
+}
+
+Tokens joined(Tokens first, const Tokens& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+struct World {
+  frt::test::ModelRig rig{"synthetic:qwen3.6-tiny",
+                          "max_context = 256\nslots = 3\nprefill_chunk = 16\nblock_rows = 0"};
+  frt::host::LmModel model{
+      rig.context, frt::core::state_table(), frt::core::capsules_table(), rig.table, rig.model,
+      "m"};
+  CapsuleRegistry registry{rig.context, model.capsules(), {uint64_t{1} << 30, 0, 0, {}}};
+
+  Generator generator(uint32_t slot, bool with_registry = false) {
+    return Generator(model, slot, with_registry ? &registry : nullptr, {"", kChunk, 1});
+  }
+  // In a slot that held nothing.
+  GenerationResult cold(const GenerationRequest& request) { return generator(2).run(request); }
+};
+
+GenerationRequest penalised(Tokens prompt, uint64_t max_new) {
+  GenerationRequest request;
+  request.prompt = std::move(prompt);
+  request.max_new = max_new;
+  request.sampling.top_p = 1;
+  request.sampling.repetition_penalty = 1.1f;
+  request.sampling.presence_penalty = 1.5f;
+  request.sampling.frequency_penalty = 0.25f;
+  return request;
+}
+
+}  // namespace
+
+TEST_CASE("a request in a slot that served another gives the tokens of a cold one") {
+  World world;
+  Generator generator = world.generator(0);
+  generator.run(penalised(some_tokens(21, 1), 30));
+  const Tokens fed = generator.session().journal().tokens();
+  REQUIRE(fed.size() > 40);
+  // A long tail is read in several chunks; only the first begins the request.
+  for (const int32_t tail : {1, 5, 40}) {
+    const GenerationRequest request =
+        penalised(joined(generator.session().journal().tokens(), some_tokens(tail, 2)), 24);
+    const GenerationResult warm = generator.run(request);
+    CHECK(warm.prefix.action == PrefixAction::kContinue);
+    CHECK(warm.tokens == world.cold(request).tokens);
+  }
+}
+
+TEST_CASE("a request on a restored capsule of another gives the tokens of a cold one") {
+  World world;
+  Generator first = world.generator(0, true);
+  GenerationRequest request = penalised(some_tokens(21, 3), 30);
+  request.keep = true;
+  first.run(request);
+  const GenerationRequest next =
+      penalised(joined(first.session().journal().tokens(), some_tokens(9, 4)), 24);
+  Generator second = world.generator(1, true);
+  const GenerationResult restored = second.run(next);
+  CHECK(restored.prefix.action == PrefixAction::kRestore);
+  CHECK(restored.tokens == world.cold(next).tokens);
+}
+
+TEST_CASE("a request that a capsule interrupts goes on with its own penalties") {
+  World world;
+  const Tokens whole = world.cold(penalised(some_tokens(21, 5), 40)).tokens;
+  Generator first = world.generator(0, true);
+  GenerationRequest request = penalised(some_tokens(21, 5), 15);
+  request.keep = true;
+  Tokens tokens = first.run(request).tokens;
+  const std::string capsule = first.session().boundaries().back().capsule;
+  Generator second = world.generator(1, true);
+  second.run(penalised(some_tokens(30, 6), 20));
+  second.session().restore(capsule);
+  CHECK(joined(tokens, second.run(penalised({}, 25)).tokens) == whole);
+}
