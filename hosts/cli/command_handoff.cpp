@@ -109,6 +109,7 @@ class Planner {
     SamplingChoice choice;
     choice.seed = command_.seed + plans_;
     request.sampling = resolve_sampling(choice, model_->generation_defaults());
+    request.cancelled = [this] { return ended_.load(); };
     text_.clear();
     TextStream decoder(*model_, FRT_DECODE_SKIP_SPECIAL);
     request.on_token = [&](int32_t id, float) {

@@ -20,6 +20,7 @@
 #include "cli/capsule_setup.hpp"
 #include "cli/loaded_model.hpp"
 #include "cli/prompt_options.hpp"
+#include "cli/prompt_progress.hpp"
 #include "cli/signals.hpp"
 #include "lm/generator.hpp"
 #include "lm/run_record.hpp"
@@ -211,6 +212,9 @@ ExitCode run(App& app, const RunOptions& options) {
     return options.json || show(piece);
   };
   const InterruptGuard interrupt;
+  PromptProgress progress(app.draws_progress());
+  request.on_prefill = progress.callback();
+  request.cancelled = [] { return InterruptGuard::requested(); };
   request.on_token = [&](int32_t id, float) {
     bool shown;
     if (has_text) {
@@ -219,11 +223,18 @@ ExitCode run(App& app, const RunOptions& options) {
       shown = options.json || show(fmt::format("{}{}", first ? "" : ",", id));
       first = false;
     }
-    if (!shown || InterruptGuard::requested()) return Next::kCancel;
+    if (!shown) return Next::kCancel;
     return stops.stopped() ? Next::kStop : Next::kContinue;
   };
 
   const GenerationResult result = generator.run(request);
+  progress.finish();
+  if (result.finish == Finish::kCancelled && result.prompt_read < result.prompt_tokens) {
+    throw Error(FRT_ERR_CANCELLED,
+                fmt::format("stopped on request: {} of {} tokens of the prompt were read, nothing "
+                            "was written or saved",
+                            result.prompt_read, result.prompt_tokens));
+  }
   if (has_text) {
     if (!stops.stopped()) emit(stops.push(decoder->flush()));
     if (!stops.stopped()) emit(stops.flush());

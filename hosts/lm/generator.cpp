@@ -22,6 +22,10 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+bool cancelled(const GenerationRequest& request) {
+  return request.cancelled && request.cancelled();
+}
+
 }  // namespace
 
 const char* finish_name(Finish finish) noexcept {
@@ -86,40 +90,61 @@ std::vector<Generator::Stop> Generator::stops(const GenerationRequest& request) 
   all.push_back({length / chunk * chunk, CapsuleKind::kChunk});
   if (request.user_turn <= length) all.push_back({request.user_turn, CapsuleKind::kUserTurn});
   std::sort(all.begin(), all.end());
-  const auto& boundaries = session_.boundaries();
-  uint64_t last = boundaries.empty() ? 0 : boundaries.back().position;
   const uint64_t least = std::max<uint64_t>(1, session_.options().min_tokens);
   for (const Stop& stop : all) {
-    if (stop.position <= session_.journal().size() || stop.position < last + least) continue;
-    chosen.push_back(stop);
-    last = stop.position;
+    const bool apart = chosen.empty() ? far_enough(stop.position)
+                                      : stop.position >= chosen.back().position + least;
+    if (stop.position > session_.journal().size() && apart) chosen.push_back(stop);
   }
   return chosen;
 }
 
-uint64_t Generator::read(const GenerationRequest& request, GenerationResult& result) {
+bool Generator::far_enough(uint64_t position) const {
+  const auto& boundaries = session_.boundaries();
+  const uint64_t last = boundaries.empty() ? 0 : boundaries.back().position;
+  return position >= last + std::max<uint64_t>(1, session_.options().min_tokens);
+}
+
+// Returns the last step; nothing if the request was cancelled before the prompt's end.
+std::optional<uint64_t> Generator::read(const GenerationRequest& request,
+                                        GenerationResult& result) {
   const std::span<const int32_t> prompt = request.prompt;
   const uint64_t chunk = model_.info().prefill_chunk;
   result.prefix = session_.begin(prompt, request.reuse);
   const std::vector<Stop> stops = this->stops(request);
   auto stop = stops.begin();
-  const uint64_t total = prompt.size() - result.prefix.reused;
-  uint64_t ticket = 0;
-  uint64_t submitted = 0;
-  for (uint64_t at = result.prefix.reused; at < prompt.size();) {
+  const uint64_t first = result.prefix.reused;
+  const auto report = [&](uint64_t position) {
+    if (request.on_prefill) request.on_prefill(position - first, prompt.size() - first);
+  };
+  // Where somebody watches or may cancel, two chunks are queued at most: he does not wait for more.
+  const bool watched = request.on_prefill || request.cancelled;
+  uint64_t done = first;  // position behind the steps that are over
+  std::optional<uint64_t> last;
+  for (uint64_t at = first; at < prompt.size();) {
+    report(done);
+    if (cancelled(request)) {
+      if (last) runner_.wait(*last);
+      session_.set_pending({});
+      if (request.keep && at % chunk == 0 && far_enough(at)) {
+        session_.keep(CapsuleKind::kChunk, request.sampling);
+      }
+      return std::nullopt;
+    }
     const uint64_t limit = stop != stops.end() ? stop->position : prompt.size();
     const uint64_t end = prefill_end(at, limit, chunk);
-    ticket = session_.prefill(prompt.subspan(at, end - at));
-    at = end;
-    if (stop != stops.end() && stop->position == at) session_.keep(stop++->kind, request.sampling);
-    if (request.on_prefill && ++submitted > 1) {
-      runner_.wait(ticket - 1);
-      request.on_prefill(at - result.prefix.reused, total);
+    const uint64_t ticket = session_.prefill(prompt.subspan(at, end - at));
+    if (watched && last) {
+      runner_.wait(*last);
+      done = at;
     }
+    at = end;
+    last = ticket;
+    if (stop != stops.end() && stop->position == at) session_.keep(stop++->kind, request.sampling);
   }
-  runner_.wait(ticket);
-  if (request.on_prefill) request.on_prefill(total, total);
-  return ticket;
+  runner_.wait(*last);
+  report(prompt.size());
+  return last;
 }
 
 GenerationResult Generator::run(const GenerationRequest& request) {
@@ -150,12 +175,23 @@ GenerationResult Generator::run_checked(const GenerationRequest& request) {
                      .reused = session_.journal().size(),
                      .reason = "went on with what the slot holds"};
     known = session_.pending();
+    if (known->token < 0) {
+      throw Error(FRT_ERR_INVALID_ARGUMENT,
+                  "the slot holds a part of a prompt, and nothing was sampled behind it; give the "
+                  "rest as the prompt");
+    }
   } else {
-    ticket = read(request, result);
-    session_.set_pending(result_of(ticket));
+    const std::optional<uint64_t> last = read(request, result);
+    if (last) session_.set_pending(result_of(ticket = *last));
+    result.prompt_read = session_.journal().size();
+    if (!last) result.finish = Finish::kCancelled;
   }
   result.prefill_seconds = seconds_since(start);
-  if (request.max_new == 0) return result;
+  if (request.max_new == 0 || result.finish == Finish::kCancelled) return result;
+  if (cancelled(request)) {
+    result.finish = Finish::kCancelled;
+    return result;
+  }
 
   const auto first_token = Clock::now();
   // `room` more tokens can be fed. One more than that can be written, unless that one was written
@@ -190,8 +226,9 @@ GenerationResult Generator::run_checked(const GenerationRequest& request) {
     }
     result.tokens.push_back(next.token);
     result.log_probabilities.push_back(next.log_probability);
-    const Next wish =
+    Next wish =
         request.on_token ? request.on_token(next.token, next.log_probability) : Next::kContinue;
+    if (wish == Next::kContinue && cancelled(request)) wish = Next::kCancel;
     if (wish != Next::kContinue) {
       result.finish = wish == Next::kStop ? Finish::kStop : Finish::kCancelled;
       break;

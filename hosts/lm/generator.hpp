@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -42,6 +43,9 @@ struct GenerationRequest {
   std::function<Next(int32_t id, float log_probability)> on_token;
   // Called while the prompt is read: tokens done of all to be read.
   std::function<void(uint64_t done, uint64_t total)> on_prefill;
+  // Asked between the chunks of the prompt and behind each token; true: end with kCancelled. What
+  // was read stays in the slot: the same prompt goes on from there, another one discards it.
+  std::function<bool()> cancelled;
 };
 
 struct GenerationResult {
@@ -50,6 +54,7 @@ struct GenerationResult {
   Finish finish = Finish::kLength;
   int32_t stop_token = -1;     // the one that ended it, or -1
   uint64_t prompt_tokens = 0;  // of the request
+  uint64_t prompt_read = 0;    // of these, what the slot holds: fewer if cancelled meanwhile
   PrefixDecision prefix;       // how it began
   double prefill_seconds = 0;  // until the first token was on the host
   double decode_seconds = 0;   // from the first to the last token
@@ -79,7 +84,8 @@ class Generator {
   static uint32_t checked_slot(const LmModel& model, uint32_t slot);
   void check_prompt(const std::vector<int32_t>& prompt) const;
   std::vector<Stop> stops(const GenerationRequest& request) const;
-  uint64_t read(const GenerationRequest& request, GenerationResult& result);
+  bool far_enough(uint64_t position) const;  // from the last boundary, for one more
+  std::optional<uint64_t> read(const GenerationRequest& request, GenerationResult& result);
   PendingToken result_of(uint64_t ticket);
   GenerationResult run_checked(const GenerationRequest& request);
 

@@ -50,15 +50,20 @@ std::vector<frt_sampling_params> greedy(uint32_t batch) {
   return list;
 }
 
+void end_if(const std::function<bool()>& cancelled) {
+  if (cancelled()) throw Error(FRT_ERR_CANCELLED, "stopped on request");
+}
+
 // Feeds `tokens` to a slot from `position` on, cut at multiples of the chunk; returns the last
 // ticket. Waits only for places in the ring.
 uint64_t feed(StepRunner& runner, const LmModel& model, uint32_t slot, uint64_t position,
-              const std::vector<int32_t>& tokens) {
+              const std::vector<int32_t>& tokens, const std::function<bool()>& cancelled) {
   uint64_t ticket = 0;
   for (uint64_t at = 0; at < tokens.size();) {
     const uint64_t end = chunk_end(model, position + at, position + tokens.size()) - position;
     ticket = runner.submit_prefill(slot, static_cast<int32_t>(position + at),
                                    std::span(tokens).subspan(at, end - at), false);
+    end_if(cancelled);
     at = end;
   }
   return ticket;
@@ -121,7 +126,8 @@ BenchResult LmBench::run(const BenchPoint& point, uint32_t repetitions, uint32_t
     for (uint32_t slot = 0; slot < point.batch; ++slot) {
       runner.clear(slot);
       if (depth > 0) {
-        feed(runner, model_, slot, 0, synthetic_tokens(depth, slot + 1, info.vocabulary));
+        feed(runner, model_, slot, 0, synthetic_tokens(depth, slot + 1, info.vocabulary),
+             cancelled);
       }
     }
     runner.stream().sync();
@@ -129,7 +135,7 @@ BenchResult LmBench::run(const BenchPoint& point, uint32_t repetitions, uint32_t
     if (point.prefill > 0) {
       const auto tokens = synthetic_tokens(point.prefill, 77, info.vocabulary);
       const auto start = Clock::now();
-      runner.wait(feed(runner, model_, 0, depth, tokens));
+      runner.wait(feed(runner, model_, 0, depth, tokens, cancelled));
       if (measured) result.repetition_seconds.push_back(seconds_between(start, Clock::now()));
     } else {
       std::vector<StepRunner::Entry> entries;
@@ -151,11 +157,11 @@ BenchResult LmBench::run(const BenchPoint& point, uint32_t repetitions, uint32_t
         const auto now = Clock::now();
         if (measured) result.step_seconds.push_back(seconds_between(last, now));
         last = now;
-        if (cancelled()) throw Error(FRT_ERR_CANCELLED, "stopped on request");
+        end_if(cancelled);
       }
       if (measured) result.repetition_seconds.push_back(seconds_between(start, last));
     }
-    if (cancelled()) throw Error(FRT_ERR_CANCELLED, "stopped on request");
+    end_if(cancelled);
   }
   result.flops = static_cast<double>(point.prefill) * static_cast<double>(info.prefill_flops_token);
   if (point.decode > 0) {
@@ -180,7 +186,8 @@ std::vector<OperatorTime> LmBench::profile(const BenchPoint& point, uint32_t ste
     for (uint32_t slot = 0; slot < point.batch; ++slot) {
       runner.clear(slot);
       if (depth > 0) {
-        feed(runner, model_, slot, 0, synthetic_tokens(depth, slot + 1, info.vocabulary));
+        feed(runner, model_, slot, 0, synthetic_tokens(depth, slot + 1, info.vocabulary),
+             cancelled);
       }
     }
     runner.stream().sync();
@@ -188,7 +195,7 @@ std::vector<OperatorTime> LmBench::profile(const BenchPoint& point, uint32_t ste
   const auto finish_step = [&](uint64_t ticket) {
     timer.release();
     runner.wait(ticket);
-    if (cancelled()) throw Error(FRT_ERR_CANCELLED, "stopped on request");
+    end_if(cancelled);
   };
   if (point.prefill > 0) {
     const auto tokens = synthetic_tokens(point.prefill, 77, info.vocabulary);

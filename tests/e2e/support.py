@@ -3,10 +3,14 @@
 import json
 import os
 import pathlib
+import pty
+import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 HOST = pathlib.Path(os.environ["FRT_HOST"])
@@ -39,6 +43,56 @@ def python_with(test, name, *packages):
             test.skipTest(f"{packages[0]} cannot be installed: {lines[-1] if lines else error}")
         ready.touch()
     return python
+
+
+def interruptible():
+    """In a child: SIGINT as a terminal leaves it. Background jobs and nohup hand it down ignored, and
+    then the line editor rightly ignores it, too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+class Terminal:
+    """frt-host on a terminal of its own."""
+
+    def __init__(self, test, *arguments, env=None):
+        self.test, self.seen = test, b""
+        self.controller, terminal = pty.openpty()
+        test.addCleanup(os.close, self.controller)
+        self.process = subprocess.Popen(
+            [str(HOST), *map(str, arguments)], stdin=terminal, stdout=terminal, stderr=terminal,
+            env={**clean_environment(), "TERM": "xterm", "XDG_STATE_HOME": str(test.folder), **(env or {})},
+            cwd=test.folder, start_new_session=True, preexec_fn=interruptible)
+        test.addCleanup(self.process.wait)
+        test.addCleanup(self.process.kill)
+        os.close(terminal)
+
+    def type(self, text):
+        os.write(self.controller, text.encode())
+
+    def _read(self, seconds):
+        """False: the program has closed the terminal."""
+        if select.select([self.controller], [], [], seconds)[0]:
+            try:
+                self.seen += os.read(self.controller, 65536)
+            except OSError:
+                return False
+        return True
+
+    def expect(self, text):
+        """Waits until the text was shown; what was shown before it is dropped and returned."""
+        end = time.monotonic() + TIMEOUT
+        while text not in self.seen:
+            self.test.assertLess(time.monotonic(), end, f"{text} did not come: {self.seen}")
+            self.test.assertTrue(self._read(1), f"the program ended before {text}: {self.seen}")
+        before, _, self.seen = self.seen.partition(text)
+        return before
+
+    def wait(self):
+        """The exit status, when the program has ended; `seen` is what it showed until then."""
+        end = time.monotonic() + TIMEOUT
+        while self._read(0.1) and self.process.poll() is None:
+            self.test.assertLess(time.monotonic(), end, f"the program does not end: {self.seen}")
+        return self.process.wait(timeout=TIMEOUT)
 
 
 class HostTest(unittest.TestCase):

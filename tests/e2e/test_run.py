@@ -1,21 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """frt-host run, chat and bench with real models."""
 import json
-import os
-import pty
-import select
+import re
 import signal
 import subprocess
-import time
 import unittest
 
-from support import FAILED, FIXTURES, HOST, MANIFEST, OK, TIMEOUT, USAGE, HostTest, clean_environment
-
-
-def interruptible():
-    """In a child: SIGINT as a terminal leaves it. Background jobs and nohup hand it down ignored, and
-    then the line editor rightly ignores it, too."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+from support import FAILED, FIXTURES, HOST, MANIFEST, OK, TIMEOUT, USAGE, HostTest, Terminal, clean_environment
 
 
 class Run(HostTest):
@@ -136,6 +127,21 @@ class Run(HostTest):
         process.stdout.close()
         self.assertEqual(process.wait(timeout=TIMEOUT), FAILED)
 
+    def test_ctrl_c_ends_the_reading_of_a_prompt_between_its_chunks(self):
+        (self.folder / "long.txt").write_text("word " * 3000)
+        manifest = self.demo(options="prefill_chunk = 1\nmax_context = 4096",
+                             extra='[host.lm]\nmodel = "m"\ncapsule_dir = "capsules"\n')
+        terminal = Terminal(self, "run", manifest, "--prompt-file", "long.txt", "-n", 1,
+                            "--save-capsule", "half")
+        terminal.expect(b"prompt    [")  # the bar, drawn while it is read
+        terminal.process.send_signal(signal.SIGINT)
+        self.assertEqual(terminal.wait(), FAILED)
+        told = re.search(rb"stopped on request: (\d+) of (\d+) tokens of the prompt", terminal.seen)
+        self.assertTrue(told, terminal.seen)
+        self.assertLess(0, int(told[1]))
+        self.assertLess(int(told[1]), int(told[2]))
+        self.assertEqual(list((self.folder / "capsules").glob("half*")), [])
+
 
 class BadPrompts(HostTest):
     def refused(self, status, *arguments, manifest=None, **options):
@@ -207,43 +213,15 @@ class Chat(HostTest):
         self.assertGreater(len(result.stdout.strip()), 0)
 
     def test_a_terminal_has_editing_history_and_interrupts(self):
-        controller, terminal = pty.openpty()
-        environment = {**clean_environment(), "TERM": "xterm", "XDG_STATE_HOME": str(self.folder)}
-        process = subprocess.Popen(
-            [str(HOST), "chat", str(self.demo()), "--greedy", "--no-thinking"], stdin=terminal,
-            stdout=terminal, stderr=terminal, env=environment, start_new_session=True,
-            preexec_fn=interruptible)
-        os.close(terminal)
-        seen = b""
-
-        def expect(text, again=lambda: None):
-            nonlocal seen
-            end = time.monotonic() + TIMEOUT
-            while text not in seen:
-                self.assertLess(time.monotonic(), end, f"{text} did not come: {seen}")
-                if select.select([controller], [], [], 1)[0]:
-                    seen += os.read(controller, 65536)
-                else:
-                    again()
-            seen = seen[seen.index(text) + len(text):]
-
-        expect(b"> ")
-        os.write(controller, b"What is 2 + 3X\x7f?\r")  # a character taken back
-        expect(b"5")
-        expect(b"> ")
-        # At the prompt there is nothing to stop. A signal between the prompt's text and the editor's
-        # first look at the keyboard is not seen, so it is sent until there is a new prompt.
-        expect(b"> ", again=lambda: process.send_signal(signal.SIGINT))
-        os.write(controller, b"/exit\r")
-        end = time.monotonic() + TIMEOUT
-        while process.poll() is None and time.monotonic() < end:
-            if select.select([controller], [], [], 0.1)[0]:
-                try:
-                    os.read(controller, 65536)
-                except OSError:
-                    break
-        self.assertEqual(process.wait(timeout=TIMEOUT), OK)
-        os.close(controller)
+        terminal = Terminal(self, "chat", self.demo(), "--greedy", "--no-thinking")
+        terminal.expect(b"> ")
+        terminal.type("What is 2 + 3X\x7f?\r")  # a character taken back
+        terminal.expect(b"5")
+        terminal.expect(b"> ")
+        terminal.process.send_signal(signal.SIGINT)  # there is nothing to stop
+        terminal.expect(b"> ")
+        terminal.type("/exit\r")
+        self.assertEqual(terminal.wait(), OK)
         history = self.folder / "frt" / "chat_history"
         self.assertIn("What", history.read_text())
         self.assertEqual(history.stat().st_mode & 0o777, 0o600)

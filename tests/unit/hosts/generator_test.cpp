@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests one after the other in one slot and from capsules: each gives what it gives alone.
+// Requests one after the other in one slot, from capsules, and cancelled while their prompt is
+// read: each gives what it gives alone.
 #include <frt/core/capsules.hpp>
 #include <frt/core/state.hpp>
 #include <string>
@@ -12,6 +13,7 @@
 namespace {
 
 using frt::host::CapsuleRegistry;
+using frt::host::Finish;
 using frt::host::GenerationRequest;
 using frt::host::GenerationResult;
 using frt::host::Generator;
@@ -101,4 +103,76 @@ TEST_CASE("a request that a capsule interrupts goes on with its own penalties") 
   second.run(penalised(some_tokens(30, 6), 20));
   second.session().restore(capsule);
   CHECK(joined(tokens, second.run(penalised({}, 25)).tokens) == whole);
+}
+
+TEST_CASE("a prompt that is cancelled goes on where it was, and gives what it gives cold") {
+  World world;
+  const GenerationRequest request = penalised(some_tokens(100, 7), 12);
+  const Tokens whole = world.cold(request).tokens;
+  Generator generator = world.generator(0);
+  for (const uint64_t chunks : {0, 1, 3, 6}) {
+    generator.session().clear();
+    uint64_t asked = 0;
+    GenerationRequest stopped = request;
+    stopped.cancelled = [&] { return asked++ == chunks; };
+    const GenerationResult result = generator.run(stopped);
+    CHECK(result.finish == Finish::kCancelled);
+    CHECK(result.tokens.empty());
+    CHECK(result.prompt_read == chunks * kChunk);
+    CHECK(generator.session().journal().size() == chunks * kChunk);
+    const GenerationResult again = generator.run(request);
+    CHECK(again.prefix.reused == chunks * kChunk);
+    CHECK(again.tokens == whole);
+  }
+}
+
+TEST_CASE("what was read of a cancelled prompt is kept as a capsule") {
+  World world;
+  Generator first = world.generator(0, true);
+  GenerationRequest request = penalised(some_tokens(100, 12), 12);
+  request.keep = true;
+  uint64_t asked = 0;
+  request.cancelled = [&] { return ++asked > 3; };
+  CHECK(first.run(request).finish == Finish::kCancelled);
+  request.cancelled = nullptr;
+  const GenerationResult again = world.generator(1, true).run(request);
+  CHECK(again.prefix.action == PrefixAction::kRestore);
+  CHECK(again.prefix.reused == 3 * kChunk);
+  CHECK(again.tokens == world.cold(request).tokens);
+}
+
+TEST_CASE("a prompt that is cancelled leaves nothing to another prompt") {
+  World world;
+  Generator generator = world.generator(0);
+  GenerationRequest stopped = penalised(some_tokens(100, 8), 12);
+  uint64_t asked = 0;
+  stopped.cancelled = [&] { return ++asked > 3; };
+  CHECK(generator.run(stopped).finish == Finish::kCancelled);
+  CHECK_THROWS_AS(generator.run(penalised({}, 4)), frt::Error);  // nothing was sampled
+  const GenerationRequest other = penalised(some_tokens(50, 9), 12);
+  CHECK(generator.run(other).tokens == world.cold(other).tokens);
+}
+
+TEST_CASE("a request cancelled behind its prompt's last chunk writes nothing") {
+  World world;
+  Generator generator = world.generator(0);
+  GenerationRequest stopped = penalised(some_tokens(20, 10), 12);
+  uint64_t asked = 0;
+  stopped.cancelled = [&] { return ++asked > 2; };
+  const GenerationResult result = generator.run(stopped);
+  CHECK(result.finish == Finish::kCancelled);
+  CHECK(result.tokens.empty());
+  CHECK(result.prompt_read == 20);
+}
+
+TEST_CASE("progress counts the tokens that were read, from none to all") {
+  World world;
+  GenerationRequest request = penalised(some_tokens(50, 11), 1);
+  std::vector<uint64_t> seen;
+  request.on_prefill = [&](uint64_t done, uint64_t total) {
+    CHECK(total == 50);
+    seen.push_back(done);
+  };
+  world.cold(request);
+  CHECK(seen == std::vector<uint64_t>{0, 0, 16, 32, 50});
 }
