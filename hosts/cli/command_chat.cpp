@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // frt-host chat: a dialogue in the model's own format. The answer goes to stdout, everything else
-// to stderr, so that a transcript can be piped. Ctrl-C stops an answer, not the program.
+// to stderr, so that a transcript can be piped. Ctrl-C stops an answer, or the reading of a prompt,
+// not the program.
+//
+// A mistake in a line ends nothing. Whatever else ends the program, short of /exit, the
+// conversation is kept: at the end of the input, at SIGTERM or SIGHUP, and when stdin or stdout
+// fails.
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <charconv>
+#include <csignal>
 #include <cstdio>
 #include <frt/core/config.hpp>
+#include <frt/io/utf8.hpp>
 #include <map>
 #include <memory>
-#include <sstream>
+#include <utility>
 
 #include "cli/app.hpp"
 #include "cli/capsule_setup.hpp"
@@ -15,6 +24,7 @@
 #include "cli/line_reader.hpp"
 #include "cli/loaded_model.hpp"
 #include "cli/prompt_options.hpp"
+#include "cli/prompt_progress.hpp"
 #include "cli/signals.hpp"
 
 namespace frt::host {
@@ -32,7 +42,7 @@ constexpr const char* kHelp = R"(/help                this text
 /system TEXT         set the system message; without TEXT: remove it
 /think on|off        answer with or without reasoning
 /set NAME=VALUE      temperature, top-k, top-p, min-p, repetition-penalty,
-                     presence-penalty, frequency-penalty, seed, max-new
+                     presence-penalty, frequency-penalty, seed (or random), max-new
 /save NAME           keep the conversation and the model's state on the disk
 /restore NAME        go on with one, or with a branch
 /fork NAME           start a branch here and go on in it
@@ -41,9 +51,26 @@ constexpr const char* kHelp = R"(/help                this text
 /export FILE         write the messages as JSON
 /import FILE         read some back
 /stats               figures of the last answer
-/exit                leave (also Ctrl-D)
-End a line with \ to go on in the next.
+/exit                leave and keep nothing
+End a line with \ to go on in the next. Ctrl-C stops an answer, or the reading of a prompt.
+At the end of the input (Ctrl-D) the conversation is kept as the capsule autosave.
 )";
+
+// To stderr. A terminal that is gone ends nothing: the conversation is still to be kept.
+template <class... Arguments>
+void say(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+  std::fputs(fmt::format(format, std::forward<Arguments>(arguments)...).c_str(), stderr);
+}
+
+constexpr std::string_view kAutosave = "autosave";
+constexpr int kMostNames = 1000;
+
+bool is_autosave(std::string_view name) {
+  if (!name.starts_with(kAutosave)) return false;
+  name.remove_prefix(kAutosave.size());
+  return name.empty() || (name.size() > 1 && name[0] == '-' &&
+                          name.find_first_not_of("0123456789", 1) == std::string_view::npos);
+}
 
 class ChatSession {
  public:
@@ -57,7 +84,9 @@ class ChatSession {
         conversation_(model_, *registry_, settings_.session,
                       {{"enable_thinking", !options.no_thinking},
                        {"preserve_thinking", !options.drop_thinking}}) {
-    conversation_.set_system(options.system);
+    if (!options.system.empty()) {
+      stage(ExitCode::kUsage, [&] { conversation_.set_system(options.system); });
+    }
     request_.sampling =
         stage(ExitCode::kUsage, [&] { return resolve_sampling(choice(), defaults_); });
     request_.max_new = options_.generation.max_new_tokens();
@@ -65,77 +94,209 @@ class ChatSession {
     if (!options.from_capsule.empty()) restore(options.from_capsule);
   }
 
-  ExitCode run() {
+  int run() {
     LineReader reader(state_file("chat_history"));
     if (reader.interactive() && !app_.options().quiet) {
-      fmt::print(stderr, "Talk to {}. /help lists commands, Ctrl-D leaves.\n", model_.name());
+      say("Talk to {}. /help lists commands, Ctrl-D leaves.\n", model_.name());
     }
     const InterruptGuard interrupt;
-    for (;;) {
-      InterruptGuard::reset();
-      const std::optional<std::string> text = read_message(reader);
-      if (!text) break;
-      if (text->find_first_not_of(" \t") == std::string::npos) continue;
-      try {
-        if (text->front() == '/') {
-          if (!command(*text)) break;
-        } else {
-          answer(*text);
-        }
-        show_notices(app_, *registry_);
-      } catch (const Error& error) {
-        if (error.status() == FRT_ERR_DEVICE_LOST) throw;
-        fmt::print(stderr, "error: {}\n", error.what());
-        failed_ = true;
+    std::signal(SIGPIPE, SIG_IGN);  // a reader that is gone shows as a failed write
+    bool left = false;              // by /exit: whoever says so wants nothing kept
+    try {
+      while (!left && InterruptGuard::ending() == 0) {
+        InterruptGuard::reset();
+        if (!turn(reader, left)) break;
       }
+    } catch (const std::exception& problem) {  // nothing can go on
+      tell(problem.what());
+      const auto* error = dynamic_cast<const Error*>(&problem);
+      const bool lost = error && error->status() == FRT_ERR_DEVICE_LOST;
+      lost ? keep_messages() : keep();
+      return static_cast<int>(lost ? ExitCode::kDevice : ExitCode::kFailed);
     }
+    if (!left) keep();
+    if (const int signal = InterruptGuard::ending(); signal != 0) return 128 + signal;
     // A person saw the error; a pipe needs the status.
-    return failed_ && !reader.interactive() ? ExitCode::kFailed : ExitCode::kOk;
+    return static_cast<int>(failed_ && !reader.interactive() ? ExitCode::kFailed : ExitCode::kOk);
   }
 
  private:
   SamplingChoice& choice() { return options_.generation.sampling; }
 
-  static std::optional<std::string> read_message(LineReader& reader) {
-    std::optional<std::string> line = reader.read("> ");
-    while (line && !line->empty() && line->back() == '\\') {
-      line->back() = '\n';
-      const std::optional<std::string> more = reader.read(". ");
-      if (!more) break;
-      *line += *more;
+  // One line of input and what it asks for. False: there is no more. What goes wrong is told and
+  // ends nothing but what was asked for, unless nothing can be read, computed or shown any more:
+  // that is thrown.
+  bool turn(LineReader& reader, bool& left) {
+    std::string text;
+    try {
+      switch (read_message(reader, text)) {
+        case LineReader::Outcome::kEnd:
+          return false;
+        case LineReader::Outcome::kInterrupted:
+          return true;
+        case LineReader::Outcome::kLine:
+          break;
+      }
+    } catch (const Error& error) {
+      if (error.status() == FRT_ERR_IO) throw;
+      return tell(error.what());
     }
-    return line;
+    if (text.find_first_not_of(" \t\n") == std::string::npos) return true;
+    try {
+      if (text.front() == '/') {
+        left = !command(text);
+      } else {
+        answer(text);
+      }
+      show_notices(app_, *registry_);
+    } catch (const Error& error) {
+      if (error.status() == FRT_ERR_DEVICE_LOST || !shown_) throw;
+      return tell(error.what());
+    } catch (const std::exception& error) {
+      return tell(error.what());
+    }
+    return true;
+  }
+
+  bool tell(const char* what) {
+    say("error: {}\n", io::printable(what, io::Keep::kLines));
+    failed_ = true;
+    return true;
+  }
+
+  static LineReader::Outcome read_message(LineReader& reader, std::string& text) {
+    LineReader::Outcome outcome = reader.read("> ", text);
+    while (outcome == LineReader::Outcome::kLine && !text.empty() && text.back() == '\\') {
+      if (text.size() > LineReader::kMostBytes) {
+        throw Error(FRT_ERR_OUT_OF_RANGE, "the message is longer than " +
+                                              std::to_string(LineReader::kMostBytes) +
+                                              " bytes; send less at a time");
+      }
+      text.back() = '\n';
+      std::string more;
+      outcome = reader.read(". ", more);
+      if (outcome == LineReader::Outcome::kLine) text += more;
+    }
+    // A message that the input's end cuts is asked as it stands.
+    return outcome == LineReader::Outcome::kEnd && !text.empty() ? LineReader::Outcome::kLine
+                                                                 : outcome;
+  }
+
+  // ---- answers ----
+
+  // Text for stdout. False, and nothing more is shown, once that fails.
+  bool show(std::string_view text) {
+    shown_ = shown_ && std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
+             std::fflush(stdout) == 0;
+    return shown_;
   }
 
   // Reasoning is dimmed on a terminal: it ends at </think>.
   void answer(const std::string& text) {
     const bool thinking = conversation_.options().value("enable_thinking", true);
-    const bool color = app_.color_stdout();
-    std::string shown;
-    bool dim = thinking && color;
-    if (dim) std::fputs("\x1b[2m", stdout);
-    const auto show = [&](const std::string& piece) {
-      shown += piece;
-      std::fputs(piece.c_str(), stdout);
-      if (dim && shown.find("</think>") != std::string::npos) {
+    std::string so_far;
+    bool dim = thinking && app_.color_stdout();
+    PromptProgress progress(app_.draws_progress());
+    // Without a seed that was asked for, every question is a draw of its own.
+    request_.sampling = resolve_sampling(choice(), defaults_);
+    GenerationRequest request = request_;
+    request.on_prefill = progress.callback();
+    request.cancelled = [] { return InterruptGuard::requested(); };
+    if (dim) show("\x1b[2m");
+    const auto show_piece = [&](const std::string& piece) {
+      so_far += piece;
+      if (!show(piece)) return false;
+      if (dim && so_far.find("</think>") != std::string::npos) {
         dim = false;
-        std::fputs("\x1b[0m", stdout);
+        show("\x1b[0m");
       }
-      std::fflush(stdout);
+      return true;
+    };
+    const auto finish = [&] {
+      progress.finish();
+      if (dim) show("\x1b[0m");
     };
     try {
-      last_ = conversation_.ask(text, request_, show, [] { return InterruptGuard::requested(); });
+      last_ = conversation_.ask(text, std::move(request), show_piece);
     } catch (...) {
-      if (dim) std::fputs("\x1b[0m", stdout);
+      finish();
       throw;
     }
-    if (dim) std::fputs("\x1b[0m", stdout);
-    std::fputs("\n", stdout);
-    std::fflush(stdout);
-    if (last_->result.finish != Finish::kStop) {
-      fmt::print(stderr, "(ended: {})\n", finish_name(last_->result.finish));
+    finish();
+    const GenerationResult& result = last_->result;
+    const bool answered = !last_->message.is_null();
+    if (answered) show("\n");
+    if (!shown_) throw Error(FRT_ERR_IO, "cannot write to the standard output");
+    if (result.prompt_read < result.prompt_tokens) {
+      say("(stopped: {} of {} tokens of the prompt were read; nothing was asked)\n",
+          result.prompt_read, result.prompt_tokens);
+    } else if (result.finish != Finish::kStop) {
+      say("(ended: {}{})\n", finish_name(result.finish), answered ? "" : "; nothing was asked");
     }
   }
+
+  // ---- the end ----
+
+  // Keeps every branch with answers that no file holds, as a capsule where there is a folder.
+  void keep() {
+    const std::vector<Conversation::BranchView> branches = conversation_.branches();
+    for (const Conversation::BranchView& branch : branches) {
+      if (!branch.unsaved) continue;
+      if (registry_->options().folder.empty()) {
+        if (app_.options().quiet) continue;
+        say("not kept: {} turns of the conversation; /export writes it to a file, and with "
+            "capsule_dir in [host.lm] it is kept by itself\n",
+            branch.turns);
+        continue;
+      }
+      try {
+        conversation_.restore(branch.name);
+        const std::string name = keep_as_capsule(branch.file);
+        if (app_.options().quiet) continue;
+        say("kept as {}: {} turns; --from-capsule {} goes on\n", name, branch.turns, name);
+      } catch (const std::exception& error) {
+        tell(error.what());
+        keep_messages();
+        return;
+      }
+    }
+  }
+
+  // Under the name that the talk was kept under before, or a new one: what else is there stays.
+  std::string keep_as_capsule(const std::string& before) {
+    if (is_autosave(before)) {
+      conversation_.save(before, request_.sampling, true);
+      return before;
+    }
+    for (int i = 1;; ++i) {
+      const std::string name = i == 1 ? std::string(kAutosave) : fmt::format("{}-{}", kAutosave, i);
+      if (registry_->has(name)) continue;
+      try {
+        conversation_.save(name, request_.sampling, false);
+        return name;
+      } catch (const Error& error) {
+        if (error.status() != FRT_ERR_EXISTS || i == kMostNames) throw;
+      }
+    }
+  }
+
+  // Without the model's state: where it is lost, or cannot be written.
+  void keep_messages() {
+    for (const Conversation::BranchView& branch : conversation_.branches()) {
+      if (!branch.unsaved) continue;
+      const std::string file =
+          state_file(fmt::format("chat-{}-{}-{}.json", unix_seconds(), getpid(), ++files_));
+      try {
+        if (file.empty()) throw Error(FRT_ERR_NOT_FOUND, "there is no home folder");
+        conversation_.export_branch(branch.name, file);
+        say("the messages are in {}; /import reads them\n", file);
+      } catch (const std::exception& error) {
+        tell(error.what());
+      }
+    }
+  }
+
+  // ---- commands ----
 
   // False: leave.
   bool command(const std::string& line) {
@@ -144,7 +305,7 @@ class ChatSession {
     const std::string rest = space == std::string::npos ? "" : line.substr(space + 1);
     if (name == "/exit" || name == "/quit") return false;
     if (name == "/help") {
-      fmt::print(stderr, "{}", kHelp);
+      std::fputs(kHelp, stderr);
     } else if (name == "/reset") {
       conversation_.reset();
     } else if (name == "/system") {
@@ -153,34 +314,33 @@ class ChatSession {
       if (rest != "on" && rest != "off") {
         throw Error(FRT_ERR_INVALID_ARGUMENT, "/think takes on or off");
       }
-      conversation_.options()["enable_thinking"] = rest == "on";
+      conversation_.set_thinking(rest == "on");
     } else if (name == "/set") {
       set(rest);
     } else if (name == "/export" || name == "/import") {
       if (rest.empty()) throw Error(FRT_ERR_INVALID_ARGUMENT, name + " needs a file name");
       name == "/export" ? conversation_.export_to(rest) : conversation_.import_from(rest);
-      fmt::print(stderr, "{} messages\n", conversation_.messages().size());
+      say("{} messages\n", conversation_.messages().size());
     } else if (name == "/save" || name == "/restore" || name == "/fork") {
       if (rest.empty()) throw Error(FRT_ERR_INVALID_ARGUMENT, name + " needs a name");
       if (name == "/restore") {
         restore(rest);
       } else if (name == "/fork") {
         conversation_.fork(rest);
-        fmt::print(stderr, "in branch {}\n", rest);
+        say("in branch {}\n", io::printable(rest));
       } else {
         registry_->require_folder();
         conversation_.save(rest, request_.sampling, false);
-        fmt::print(stderr, "saved {}: {} tokens\n", rest, conversation_.session().journal().size());
+        say("saved {}: {} tokens\n", rest, conversation_.session().journal().size());
       }
     } else if (name == "/back") {
       conversation_.back(turns(rest));
-      fmt::print(stderr, "{} messages, {} tokens\n", conversation_.messages().size(),
-                 conversation_.session().journal().size());
+      say("{} messages, {} tokens\n", conversation_.messages().size(),
+          conversation_.session().journal().size());
     } else if (name == "/branches") {
       for (const auto& branch : conversation_.branches()) {
-        fmt::print(stderr, "{} {}: {} turns, {}\n", branch.current ? "*" : " ", branch.name,
-                   branch.turns,
-                   branch.tokens > 0 ? fmt::format("{} tokens", branch.tokens) : "no state");
+        say("{} {}: {} turns, {}\n", branch.current ? "*" : " ", io::printable(branch.name),
+            branch.turns, branch.tokens > 0 ? fmt::format("{} tokens", branch.tokens) : "no state");
       }
     } else if (name == "/stats") {
       stats();
@@ -192,8 +352,8 @@ class ChatSession {
 
   void restore(const std::string& name) {
     conversation_.restore(name);
-    fmt::print(stderr, "restored {}: {} messages, {} tokens\n", name,
-               conversation_.messages().size(), conversation_.session().journal().size());
+    say("restored {}: {} messages, {} tokens\n", name, conversation_.messages().size(),
+        conversation_.session().journal().size());
   }
 
   static uint64_t turns(const std::string& text) {
@@ -210,10 +370,12 @@ class ChatSession {
     const std::string name = text.substr(0, equals);
     const std::string value = equals == std::string::npos ? "" : text.substr(equals + 1);
     SamplingChoice changed = choice();
+    uint64_t max_new = request_.max_new;
     const auto number = [&](auto& target) {
-      std::istringstream stream(value);
       typename std::remove_reference_t<decltype(target)>::value_type parsed{};
-      if (!(stream >> parsed) || !stream.eof()) {
+      const char* end = value.data() + value.size();
+      const auto [rest, problem] = std::from_chars(value.data(), end, parsed);
+      if (value.empty() || rest != end || problem != std::errc()) {
         throw Error(FRT_ERR_INVALID_ARGUMENT, "'" + value + "' is no value for " + name);
       }
       target = parsed;
@@ -226,11 +388,15 @@ class ChatSession {
         {"repetition-penalty", [&] { number(changed.repetition_penalty); }},
         {"presence-penalty", [&] { number(changed.presence_penalty); }},
         {"frequency-penalty", [&] { number(changed.frequency_penalty); }},
-        {"seed", [&] { number(changed.seed); }},
+        {"seed",
+         [&] {
+           changed.seed.reset();
+           if (value != "random") number(changed.seed);
+         }},
         {"max-new", [&] {
            PromptOptions probe;
            probe.max_new = value;
-           request_.max_new = probe.max_new_tokens();
+           max_new = probe.max_new_tokens();
          }}};
     const auto setter = setters.find(name);
     if (setter == setters.end()) {
@@ -242,21 +408,21 @@ class ChatSession {
       changed.greedy = false;
     }
     request_.sampling = resolve_sampling(changed, defaults_);
+    request_.max_new = max_new;
     choice() = changed;
   }
 
   void stats() const {
     if (!last_) {
-      fmt::print(stderr, "nothing was answered yet\n");
+      say("nothing was answered yet\n");
       return;
     }
     const GenerationResult& result = last_->result;
-    fmt::print(stderr,
-               "prompt {} tokens ({} reused) in {:.1f} ms; {} new tokens in {:.2f} s; finish: {}; "
-               "seed {}\n{}\n",
-               result.prompt_tokens, result.prefix.reused, result.prefill_seconds * 1e3,
-               result.tokens.size(), result.decode_seconds, finish_name(result.finish),
-               request_.sampling.seed, result.prefix.reason);
+    say("prompt {} tokens ({} reused) in {:.1f} ms; {} new tokens in {:.2f} s; finish: {}; "
+        "seed {}\n{}\n",
+        result.prompt_tokens, result.prefix.reused, result.prefill_seconds * 1e3,
+        result.tokens.size(), result.decode_seconds, finish_name(result.finish),
+        request_.sampling.seed, result.prefix.reason);
   }
 
   App& app_;
@@ -269,6 +435,8 @@ class ChatSession {
   GenerationRequest request_;
   std::optional<Conversation::Turn> last_;
   bool failed_ = false;
+  bool shown_ = true;  // everything that was to be shown
+  int files_ = 0;      // that messages were kept in
 };
 
 }  // namespace
@@ -288,7 +456,7 @@ void add_chat_command(App& app) {
   options->generation.add_to(command);
   app.add_command(command, [&app, options] {
     LoadedModel loaded(app, options->manifest, options->model);
-    return ChatSession(app, *options, loaded).run();
+    return static_cast<ExitCode>(ChatSession(app, *options, loaded).run());
   });
 }
 

@@ -5,15 +5,34 @@
 // Where will the next question's rendering part from this one's? A format may leave earlier
 // reasoning out, so it may be within the answer. parting_point() asks the format itself: it renders
 // the conversation with an invented answer and question behind it and looks how much stays.
+//
+// Every change is made on a copy of the branch, which takes the branch's place when nothing can
+// fail any more. The slot may then hold something else: in_step_ says so.
 #include "cli/conversation.hpp"
 
 #include <algorithm>
-#include <fstream>
+#include <frt/io/file.hpp>
+#include <frt/io/json.hpp>
+#include <frt/io/utf8.hpp>
 #include <utility>
 
 namespace frt::host {
 
 using Json = nlohmann::ordered_json;
+
+namespace {
+
+void require_utf8(const std::string& text, const char* what) {
+  if (io::is_utf8(text)) return;
+  throw Error(FRT_ERR_INVALID_ARGUMENT,
+              std::string(what) + " is not valid UTF-8; send text in UTF-8");
+}
+
+bool is_question(const Json& message) {
+  return message["role"] == "user";
+}
+
+}  // namespace
 
 Conversation::Conversation(const LmModel& model, CapsuleRegistry& registry,
                            const SessionOptions& session, Json options)
@@ -26,117 +45,144 @@ Conversation::Conversation(const LmModel& model, CapsuleRegistry& registry,
 }
 
 Conversation::~Conversation() {
-  current_.clear();
   for (const std::string& name : pinned_) {
-    if (registry_.has(name)) registry_.pin(name, false);
+    try {
+      if (registry_.has(name)) registry_.pin(name, false);
+    } catch (const std::exception&) {
+      // It stays pinned: that keeps a file, and loses nothing.
+    }
   }
+}
+
+Json Conversation::Branch::whole() const {
+  Json all = messages;
+  if (!system.is_null()) all.insert(all.begin(), system);
+  return all;
+}
+
+// Throws what the format says if it cannot go on from these messages.
+void Conversation::require_renderable(Json messages, const Json& options) const {
+  messages.push_back({{"role", "user"}, {"content", "?"}});
+  model_.render(messages, {}, options);
+}
+
+// Messages from outside as a branch. `source` names them in errors.
+Conversation::Branch Conversation::branch_of(const std::string& source, const Json& messages,
+                                             const Json& options) const {
+  Branch branch;
+  if (!messages.is_array()) {
+    throw Error(FRT_ERR_FORMAT, source + ": not a list of messages as /export writes it");
+  }
+  for (const Json& message : messages) {
+    if (!message.is_object() || !message.contains("role") || !message["role"].is_string()) {
+      throw Error(FRT_ERR_FORMAT, source + ": message " + std::to_string(&message - &messages[0]) +
+                                      " is no object with a role, as /export writes it");
+    }
+  }
+  require_renderable(messages, options);
+  branch.messages = messages;
+  if (!messages.empty() && messages[0]["role"] == "system") {
+    branch.system = messages[0];
+    branch.messages.erase(branch.messages.begin());
+  }
+  for (std::size_t i = 0; i < branch.messages.size(); ++i) {
+    if (is_question(branch.messages[i])) branch.rounds.push_back({i, ""});
+  }
+  return branch;
 }
 
 void Conversation::set_system(const std::string& text) {
-  Json& messages = here().messages;
-  const bool has_system = !messages.empty() && messages[0]["role"] == "system";
-  if (has_system) messages.erase(messages.begin());
-  if (!text.empty()) {
-    messages.insert(messages.begin(), Json{{"role", "system"}, {"content", text}});
-  }
+  require_utf8(text, "the system message");
+  Branch next = here();
+  next.system = text.empty() ? Json() : Json{{"role", "system"}, {"content", text}};
+  require_renderable(next.whole(), options_);
+  for (Round& round : next.rounds) round.capsule.clear();  // states of another prompt
+  here() = std::move(next);
+  in_step_ = false;
 }
 
 void Conversation::reset() {
-  Json& messages = here().messages;
-  const bool has_system = !messages.empty() && messages[0]["role"] == "system";
-  messages.erase(messages.begin() + (has_system ? 1 : 0), messages.end());
-  here().points.clear();
+  Branch next;
+  next.system = here().system;
+  here() = std::move(next);
+  in_step_ = false;
 }
 
-void Conversation::export_to(const std::string& path) const {
-  std::ofstream file(path);
-  file << messages().dump(2) << "\n";
-  file.close();
-  if (!file) throw Error(FRT_ERR_IO, "cannot write " + path + "; choose another file");
+void Conversation::export_branch(const std::string& name, const std::string& path) {
+  Branch& branch = branches_.at(name);
+  io::write_file_atomically(path, branch.whole().dump(2) + "\n");
+  branch.unsaved = false;
 }
 
 void Conversation::import_from(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) throw Error(FRT_ERR_IO, "cannot read " + path);
-  Json messages = Json::parse(file, nullptr, false);
-  if (!messages.is_array()) {
-    throw Error(FRT_ERR_FORMAT, path + ": not a list of messages as /export writes it");
-  }
-  if (!messages.empty()) {
-    // Refuses what the format cannot say, before the present conversation is given up.
-    Json probe = messages;
-    probe.push_back({{"role", "user"}, {"content", "?"}});
-    model_.render(probe, {}, options_);
-  }
-  here() = {std::move(messages), {}};
+  here() = branch_of(path, io::read_json_file(path), options_);
+  in_step_ = false;
 }
 
-uint64_t Conversation::parting_point(const std::vector<int32_t>& prompt) const {
-  Json later = messages();
-  later.push_back({{"role", "assistant"}, {"content", "x"}, {"reasoning_content", "x"}});
-  later.push_back({{"role", "user"}, {"content", "x"}});
-  return common_prefix(prompt, model_.encode(model_.render(later, {}, options_)));
+uint64_t Conversation::parting_point(Json messages, const std::vector<int32_t>& prompt) const {
+  messages.push_back({{"role", "assistant"}, {"content", "x"}, {"reasoning_content", "x"}});
+  messages.push_back({{"role", "user"}, {"content", "x"}});
+  return common_prefix(prompt, model_.encode(model_.render(messages, {}, options_)));
 }
 
 Conversation::Turn Conversation::ask(const std::string& text, GenerationRequest request,
-                                     const std::function<void(const std::string&)>& show,
-                                     const std::function<bool()>& cancelled) {
-  Json& messages = here().messages;
-  messages.push_back({{"role", "user"}, {"content", text}});
+                                     const std::function<bool(const std::string&)>& show) {
+  require_utf8(text, "the message");
+  Branch next = here();
+  next.rounds.push_back({next.messages.size(), ""});
+  next.messages.push_back({{"role", "user"}, {"content", text}});
+  const Json asked = next.whole();
+  request.prompt = model_.encode(model_.render(asked, {}, options_));
+  request.keep = true;
+  request.user_turn = parting_point(asked, request.prompt);
   Turn turn;
   std::string answer;
-  try {
-    request.prompt = model_.encode(model_.render(messages, {}, options_));
-    request.keep = true;
-    request.user_turn = parting_point(request.prompt);
-    TextStream decoder(model_, FRT_DECODE_SKIP_SPECIAL);
-    const auto emit = [&](const std::string& piece) {
-      answer += piece;
-      if (!piece.empty()) show(piece);
-    };
-    request.on_token = [&](int32_t id, float) {
-      emit(decoder.push(id));
-      return cancelled() ? Next::kCancel : Next::kContinue;
-    };
-    turn.result = generator_.run(request);
-    emit(decoder.flush());
-  } catch (...) {
-    messages.erase(messages.end() - 1);
-    throw;
-  }
-  if (answer.empty() && turn.result.finish == Finish::kCancelled) {
-    messages.erase(messages.end() - 1);
-    return turn;
-  }
-  turn.message = model_.parse(answer, {}, options_);
-  turn.message.erase("complete");
-  Json message = {{"role", "assistant"}};
-  message.update(turn.message);
-  messages.push_back(message);
-  turn.message = std::move(message);
+  TextStream decoder(model_, FRT_DECODE_SKIP_SPECIAL);
+  const auto emit = [&](const std::string& piece) {
+    answer += piece;
+    return piece.empty() || show(piece);
+  };
+  request.on_token = [&](int32_t id, float) {
+    return emit(decoder.push(id)) ? Next::kContinue : Next::kCancel;
+  };
+  in_step_ = false;
+  turn.result = generator_.run(request);
+  emit(decoder.flush());
+  if (answer.empty() && turn.result.finish == Finish::kCancelled) return turn;
+
+  turn.message = {{"role", "assistant"}};
+  Json parsed = model_.parse(answer, {}, options_);
+  parsed.erase("complete");
+  turn.message.update(parsed);
+  next.messages.push_back(turn.message);
   const auto& boundaries = session().boundaries();
-  const bool kept = !boundaries.empty() &&
-                    boundaries.back().position == session().journal().size() &&
-                    boundaries.back().kind == CapsuleKind::kTurn;
-  remember(kept ? boundaries.back().capsule : "");
+  if (!boundaries.empty() && boundaries.back().position == session().journal().size() &&
+      boundaries.back().kind == CapsuleKind::kTurn) {
+    next.rounds.back().capsule = boundaries.back().capsule;
+  }
+  next.unsaved = true;
+  here() = std::move(next);
+  in_step_ = true;
   return turn;
 }
 
 // ---- states ----
 
-void Conversation::remember(std::string capsule) {
-  here().points.push_back({here().messages.size(), std::move(capsule)});
-}
-
-// Makes the slot what it was at the last point. Without its capsule the next question reads the
-// messages again.
-void Conversation::return_to_last_point() {
-  const auto& points = here().points;
-  if (!points.empty() && registry_.has(points.back().capsule)) {
-    generator_.session().restore(points.back().capsule);
-  } else {
-    generator_.session().clear();
+// Makes the slot what it was behind the last round. Without its capsule the next question reads
+// the messages again.
+void Conversation::return_to_last_round() {
+  in_step_ = false;
+  const auto& rounds = here().rounds;
+  try {
+    if (!rounds.empty() && registry_.has(rounds.back().capsule)) {
+      generator_.session().restore(rounds.back().capsule);
+      in_step_ = true;
+    }
+  } catch (const Error& error) {
+    if (error.status() == FRT_ERR_DEVICE_LOST) throw;
   }
+  if (!in_step_) generator_.session().clear();
+  in_step_ = true;
 }
 
 // Other branches must find their state again: what the present one keeps does not push it out.
@@ -145,8 +191,8 @@ void Conversation::pin_heads() {
     if (registry_.has(name)) registry_.pin(name, false);
   }
   for (const auto& [name, branch] : branches_) {
-    if (name == current_ || branch.points.empty()) continue;
-    const std::string& head = branch.points.back().capsule;
+    if (name == current_ || branch.rounds.empty()) continue;
+    const std::string& head = branch.rounds.back().capsule;
     if (!registry_.has(head)) continue;
     registry_.pin(head, true);
     pinned_.push_back(head);
@@ -155,59 +201,88 @@ void Conversation::pin_heads() {
 
 void Conversation::save(const std::string& name, const frt_sampling_params& sampling,
                         bool replace) {
+  if (!in_step_) return_to_last_round();
   generator_.session().save(name, sampling, {{"messages", messages()}, {"options", options_}},
                             replace);
+  here().unsaved = false;
+  here().file = name;
 }
 
 void Conversation::restore(const std::string& name) {
+  if (name == current_ && in_step_) return;
   if (branches_.contains(name)) {
-    current_ = name;
-    return_to_last_point();
-    pin_heads();
+    const std::string before = std::exchange(current_, name);
+    try {
+      return_to_last_round();
+      pin_heads();
+    } catch (...) {
+      current_ = before;
+      in_step_ = false;
+      throw;
+    }
     return;
   }
-  const auto content = generator_.session().restore(name);
-  const Json saved = content->extra.value("messages", Json());
-  here() = {saved.is_array() ? saved : Json::array(), {}};
-  options_.update(content->extra.value("options", Json::object()));
-  remember(name);
-  if (!saved.is_array()) {
+  const Json extra = registry_.content(name)->extra;
+  if (!extra.is_object() || !extra.contains("messages")) {
     throw Error(FRT_ERR_UNSUPPORTED, "capsule '" + name +
                                          "' holds no conversation, only a prompt; go on with it by "
                                          "`frt-host run --from-capsule`");
   }
+  Json options = options_;
+  if (const auto saved = extra.find("options"); saved != extra.end() && saved->is_object()) {
+    options.update(*saved);
+  }
+  Branch next = branch_of("capsule '" + name + "'", extra["messages"], options);
+  if (!next.rounds.empty()) next.rounds.back().capsule = name;
+  next.file = name;
+  in_step_ = false;
+  generator_.session().restore(name);
+  here() = std::move(next);
+  options_ = std::move(options);
+  in_step_ = true;
 }
 
 void Conversation::fork(const std::string& name) {
+  require_utf8(name, "the name");
   if (name.empty() || branches_.contains(name)) {
     throw Error(FRT_ERR_EXISTS, "there is a branch '" + name + "' already; /branches lists them");
   }
-  branches_[name] = here();
-  current_ = name;
-  pin_heads();
+  branches_.emplace(name, here());
+  const std::string before = std::exchange(current_, name);
+  try {
+    pin_heads();
+  } catch (...) {
+    current_ = before;
+    branches_.erase(name);
+    throw;
+  }
 }
 
 void Conversation::back(uint64_t turns) {
-  auto& points = here().points;
-  if (turns == 0 || turns > points.size()) {
+  Branch next = here();
+  if (turns == 0 || turns > next.rounds.size()) {
     throw Error(FRT_ERR_OUT_OF_RANGE, "cannot go " + std::to_string(turns) + " turns back: there " +
-                                          "are " + std::to_string(points.size()));
+                                          "are " + std::to_string(next.rounds.size()));
   }
-  points.resize(points.size() - turns);
-  Json& messages = here().messages;
-  std::size_t kept = points.empty() ? 0 : points.back().messages;
-  if (points.empty() && !messages.empty() && messages[0]["role"] == "system") kept = 1;
-  messages.erase(messages.begin() + static_cast<std::ptrdiff_t>(kept), messages.end());
-  return_to_last_point();
+  const std::size_t first = next.rounds.size() - turns;
+  const auto cut = static_cast<std::ptrdiff_t>(next.rounds[first].begin);
+  next.messages.erase(next.messages.begin() + cut, next.messages.end());
+  next.rounds.resize(first);
+  here() = std::move(next);
+  return_to_last_round();
 }
 
 std::vector<Conversation::BranchView> Conversation::branches() const {
+  const std::vector<CapsuleView> capsules = registry_.list();
   std::vector<BranchView> views;
   for (const auto& [name, branch] : branches_) {
-    BranchView view{.name = name, .current = name == current_};
-    for (const Json& message : branch.messages) view.turns += message["role"] == "user";
-    const std::string head = branch.points.empty() ? "" : branch.points.back().capsule;
-    for (const CapsuleView& capsule : registry_.list()) {
+    BranchView view{.name = name,
+                    .current = name == current_,
+                    .turns = branch.rounds.size(),
+                    .unsaved = branch.unsaved,
+                    .file = branch.file};
+    const std::string head = branch.rounds.empty() ? "" : branch.rounds.back().capsule;
+    for (const CapsuleView& capsule : capsules) {
       if (capsule.name == head) view.tokens = capsule.boundary;
     }
     views.push_back(std::move(view));

@@ -4,6 +4,9 @@
 //
 // Every turn ends with a capsule of the slot's state. Going back restores it: what follows is to
 // the bit what would have followed then. Where a capsule is gone, the messages are read again.
+//
+// A function that throws leaves the messages and branches as they were. Text and files come from
+// outside: what is not UTF-8, or what the chat format cannot say, is refused.
 #pragma once
 
 #include <functional>
@@ -26,33 +29,39 @@ class Conversation {
   Conversation(const Conversation&) = delete;
   Conversation& operator=(const Conversation&) = delete;
 
-  nlohmann::ordered_json& options() noexcept { return options_; }
-  const nlohmann::ordered_json& messages() const noexcept { return here().messages; }
+  const nlohmann::ordered_json& options() const noexcept { return options_; }
+  // Answers with or without reasoning.
+  void set_thinking(bool on) { options_["enable_thinking"] = on; }
+  // The system message, if there is one, and what was said.
+  nlohmann::ordered_json messages() const { return here().whole(); }
   const Session& session() const noexcept { return generator_.session(); }
-  // Replaces the system message; empty: none.
+  // Replaces the system message; empty: none. FRT_ERR_INVALID_ARGUMENT.
   void set_system(const std::string& text);
   // Forgets everything but the system message. Other branches stay.
   void reset();
 
   // Writes messages as JSON; reads them back, replacing what is there. FRT_ERR_IO, FRT_ERR_FORMAT.
-  void export_to(const std::string& path) const;
+  void export_to(const std::string& path) { export_branch(current_, path); }
+  void export_branch(const std::string& name, const std::string& path);
   void import_from(const std::string& path);
 
   struct Turn {
     GenerationResult result;
-    nlohmann::ordered_json message;  // what was added
+    nlohmann::ordered_json message;  // what was added; null: nothing
   };
-  // Asks `text` and streams the answer's text, reasoning included, to `show`. `request` gives
-  // sampling and limits; its prompt and callback are replaced. `cancelled` is asked per token. An
-  // answer that was cut short is kept as it stands; if nothing came, the question is taken back.
+  // Asks `text` and streams the answer's text, reasoning included, to `show`; false: it could not
+  // be shown, end here. `request` gives sampling, limits and callbacks for the prompt; its prompt
+  // and token callback are replaced. An answer that was cut short is kept as it stands; if nothing
+  // came, the question is taken back.
   Turn ask(const std::string& text, GenerationRequest request,
-           const std::function<void(const std::string&)>& show,
-           const std::function<bool()>& cancelled);
+           const std::function<bool(const std::string&)>& show);
 
   // ---- states ----
-  // Writes the present state with the conversation to the disk. See CapsuleRegistry::save().
+  // Writes the conversation and its state at the end of the last turn to the disk. See
+  // CapsuleRegistry::save().
   void save(const std::string& name, const frt_sampling_params& sampling, bool replace);
-  // Goes on at a branch, or at what save() wrote. FRT_ERR_NOT_FOUND.
+  // Goes on at a branch, or at what save() wrote. FRT_ERR_NOT_FOUND, FRT_ERR_FORMAT,
+  // FRT_ERR_UNSUPPORTED for a capsule without a conversation.
   void restore(const std::string& name);
   // A new branch that starts here; the talk goes on in it. FRT_ERR_EXISTS.
   void fork(const std::string& name);
@@ -63,27 +72,37 @@ class Conversation {
     std::string name;
     bool current = false;
     uint64_t turns = 0;
-    uint64_t tokens = 0;  // of its state; 0: it will be read again
+    uint64_t tokens = 0;   // of its state; 0: it will be read again
+    bool unsaved = false;  // it has an answer that no file holds
+    std::string file;      // the capsule that it was restored from or saved to last; empty: none
   };
   std::vector<BranchView> branches() const;  // by name
 
  private:
-  // The end of a turn: how many messages there were, and the capsule of the state then.
-  struct Point {
-    std::size_t messages = 0;
-    std::string capsule;  // empty: none was kept
+  // A question and what followed it.
+  struct Round {
+    std::size_t begin = 0;  // index of the question in Branch::messages
+    std::string capsule;    // of the state behind it; empty: none was kept
   };
   struct Branch {
+    nlohmann::ordered_json system;  // a message, or null
     nlohmann::ordered_json messages = nlohmann::ordered_json::array();
-    std::vector<Point> points;
+    std::vector<Round> rounds;
+    bool unsaved = false;
+    std::string file;
+
+    nlohmann::ordered_json whole() const;
   };
 
   Branch& here() { return branches_.at(current_); }
   const Branch& here() const { return branches_.at(current_); }
-  void remember(std::string capsule);
-  void return_to_last_point();
+  Branch branch_of(const std::string& source, const nlohmann::ordered_json& messages,
+                   const nlohmann::ordered_json& options) const;
+  void require_renderable(nlohmann::ordered_json messages,
+                          const nlohmann::ordered_json& options) const;
+  void return_to_last_round();
   void pin_heads();
-  uint64_t parting_point(const std::vector<int32_t>& prompt) const;
+  uint64_t parting_point(nlohmann::ordered_json messages, const std::vector<int32_t>& prompt) const;
 
   const LmModel& model_;
   CapsuleRegistry& registry_;
@@ -91,6 +110,7 @@ class Conversation {
   nlohmann::ordered_json options_;
   std::map<std::string, Branch> branches_;
   std::string current_;
+  bool in_step_ = true;              // the slot holds the state behind the last round
   std::vector<std::string> pinned_;  // heads of the other branches
 };
 

@@ -1,38 +1,123 @@
 // SPDX-License-Identifier: Apache-2.0
+// Every wait for input is a poll of stdin and of the signals' pipe (InterruptGuard::descriptor()).
+// libedit reads through read_character(), so this holds for the editor, too.
 #include "cli/line_reader.hpp"
 
 #include <histedit.h>
+#include <langinfo.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <clocale>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <cwchar>
 #include <filesystem>
-#include <iostream>
+#include <frt/error.hpp>
+#include <utility>
+
+#include "cli/signals.hpp"
 
 namespace frt::host {
+
+namespace {
+
+// What libedit's callbacks find.
+struct Wait {
+  std::string prompt;
+  bool interrupted = false;
+};
+
+}  // namespace
 
 struct LineReader::Editor {
   EditLine* edit = nullptr;
   History* history = nullptr;
-  std::string file, prompt;
+  std::string file;
+  Wait wait;
 };
 
 namespace {
 
 constexpr int kHistorySize = 1000;
+constexpr std::size_t kBlock = std::size_t{64} << 10;
 
-char* show_prompt(EditLine* edit) {
+[[noreturn]] void refuse_input(int code) {
+  throw Error(FRT_ERR_IO, std::string("cannot read the standard input: ") + std::strerror(code) +
+                              "; give a terminal, a pipe or a file");
+}
+
+// Waits until stdin can be read; false: a signal came first.
+bool wait_for_input() {
+  for (;;) {
+    pollfd waits[] = {{STDIN_FILENO, POLLIN, 0}, {InterruptGuard::descriptor(), POLLIN, 0}};
+    const int ready = poll(waits, 2, -1);
+    if (ready < 0 && errno != EINTR) refuse_input(errno);
+    if (ready <= 0) continue;
+    if (waits[1].revents != 0) return false;
+    if (waits[0].revents != 0) return true;
+  }
+}
+
+// The editor decodes what is typed with the locale, and drops what it cannot decode.
+bool use_utf8() {
+  for (const char* locale : {"", "C.UTF-8", "en_US.UTF-8"}) {
+    if (std::setlocale(LC_CTYPE, locale) && std::strcmp(nl_langinfo(CODESET), "UTF-8") == 0) {
+      return true;
+    }
+  }
+  std::setlocale(LC_CTYPE, "C");
+  return false;
+}
+
+Wait& wait_of(EditLine* edit) {
   void* data = nullptr;
   el_get(edit, EL_CLIENTDATA, &data);
-  return static_cast<std::string*>(data)->data();
+  return *static_cast<Wait*>(data);
+}
+
+char* show_prompt(EditLine* edit) {
+  return wait_of(edit).prompt.data();
+}
+
+// 1: a character; 0: the end of the input; -1: an error, or a signal.
+int read_character(EditLine* edit, wchar_t* character) {
+  std::mbstate_t state{};
+  for (;;) {
+    if (!wait_for_input()) {
+      wait_of(edit).interrupted = true;
+      errno = EINTR;
+      return -1;
+    }
+    char byte = 0;
+    const ssize_t count = read(STDIN_FILENO, &byte, 1);
+    if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (count <= 0) return static_cast<int>(count);
+    switch (std::mbrtowc(character, &byte, 1, &state)) {
+      case static_cast<std::size_t>(-2):  // more bytes of it follow
+        continue;
+      case static_cast<std::size_t>(-1):  // not UTF-8: shown as what it is, and refused later
+        *character = L'\uFFFD';
+        return 1;
+      default:
+        return 1;
+    }
+  }
+}
+
+bool is_regular(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored);
 }
 
 }  // namespace
 
 LineReader::LineReader(std::string history) {
-  if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO)) return;
+  if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO) || !use_utf8()) return;
   editor_ = std::make_unique<Editor>();
   editor_->file = std::move(history);
   editor_->edit = el_init("frt-host", stdin, stderr, stderr);
@@ -40,20 +125,22 @@ LineReader::LineReader(std::string history) {
   HistEvent event;
   ::history(editor_->history, &event, H_SETSIZE, kHistorySize);
   ::history(editor_->history, &event, H_SETUNIQUE, 1);
-  if (!editor_->file.empty()) {
+  if (is_regular(editor_->file)) {
     ::history(editor_->history, &event, H_LOAD, editor_->file.c_str());
   }
-  el_set(editor_->edit, EL_CLIENTDATA, &editor_->prompt);
+  el_set(editor_->edit, EL_CLIENTDATA, &editor_->wait);
   el_set(editor_->edit, EL_PROMPT, show_prompt);
   el_set(editor_->edit, EL_EDITOR, "emacs");
   el_set(editor_->edit, EL_HIST, ::history, editor_->history);
   el_set(editor_->edit, EL_SIGNAL, 0);
+  el_set(editor_->edit, EL_GETCFN, read_character);
   el_source(editor_->edit, nullptr);
 }
 
 LineReader::~LineReader() {
   if (!editor_) return;
-  if (!editor_->file.empty()) {
+  std::error_code ignored;
+  if (is_regular(editor_->file) || !std::filesystem::exists(editor_->file, ignored)) {
     const mode_t before = umask(077);
     HistEvent event;
     ::history(editor_->history, &event, H_SAVE, editor_->file.c_str());
@@ -63,33 +150,61 @@ LineReader::~LineReader() {
   el_end(editor_->edit);
 }
 
-bool LineReader::interactive() const noexcept {
-  return editor_ != nullptr;
+LineReader::Outcome LineReader::read(const std::string& prompt, std::string& line) {
+  return editor_ ? read_edited(prompt, line) : read_plain(line);
 }
 
-std::optional<std::string> LineReader::read(const std::string& prompt) {
-  if (!editor_) {
-    std::string line;
-    if (!std::getline(std::cin, line)) return std::nullopt;
-    return line;
-  }
-  editor_->prompt = prompt;
+LineReader::Outcome LineReader::read_edited(const std::string& prompt, std::string& line) {
+  editor_->wait = {prompt, false};
   int count = 0;
-  errno = 0;
   const char* text = el_gets(editor_->edit, &count);
-  if (!text || count <= 0) {
-    if (errno != EINTR) return std::nullopt;
+  if (editor_->wait.interrupted) {
     el_reset(editor_->edit);
     std::fputc('\n', stderr);
-    return std::string();
+    return Outcome::kInterrupted;
   }
-  std::string line(text, static_cast<std::size_t>(count));
+  if (!text || count <= 0) return Outcome::kEnd;
+  line.assign(text, static_cast<std::size_t>(count));
   while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) line.pop_back();
   if (!line.empty()) {
     HistEvent event;
     ::history(editor_->history, &event, H_ENTER, line.c_str());
   }
-  return line;
+  return Outcome::kLine;
+}
+
+LineReader::Outcome LineReader::read_plain(std::string& line) {
+  bool too_long = false;
+  std::size_t searched = 0;
+  for (;;) {
+    const std::size_t end = pending_.find('\n', searched);
+    searched = pending_.size();
+    if (end != std::string::npos || (at_end_ && (too_long || !pending_.empty()))) {
+      line = pending_.substr(0, end);
+      pending_.erase(0, end == std::string::npos ? end : end + 1);
+      if (!line.empty() && line.back() == '\r') line.pop_back();
+      if (!too_long && line.size() <= kMostBytes) return Outcome::kLine;
+      throw Error(FRT_ERR_OUT_OF_RANGE, "a line has more than " + std::to_string(kMostBytes) +
+                                            " bytes and was skipped; send less at a time");
+    }
+    if (at_end_) return Outcome::kEnd;
+    if (pending_.size() > kMostBytes) {
+      too_long = true;
+      pending_.clear();
+      searched = 0;
+    }
+    if (!wait_for_input()) return Outcome::kInterrupted;
+    const std::size_t held = pending_.size();
+    pending_.resize(held + kBlock);
+    const ssize_t count = ::read(STDIN_FILENO, pending_.data() + held, kBlock);
+    const int code = errno;
+    pending_.resize(held + static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+    if (count == 0) at_end_ = true;
+    if (count < 0 && code != EINTR && code != EAGAIN) {
+      at_end_ = true;
+      refuse_input(code);
+    }
+  }
 }
 
 std::string state_file(const std::string& name) {

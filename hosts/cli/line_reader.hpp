@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 
 namespace frt::host {
@@ -11,20 +10,36 @@ namespace frt::host {
 class LineReader {
  public:
   // With a terminal on stdin and stderr: line editing (libedit), with `history` (a file, or empty
-  // for none) read now and written at the end, readable by its owner alone.
+  // for none) read now and written at the end, readable by its owner alone. Makes the character
+  // type of the process's locale UTF-8, which the editor needs; without such a locale there is no
+  // editing.
   explicit LineReader(std::string history);
   ~LineReader();
   LineReader(const LineReader&) = delete;
   LineReader& operator=(const LineReader&) = delete;
 
-  // The next line without its end; nothing at the end of the input. A signal ends the wait with an
-  // empty line. The prompt goes to stderr and is shown on a terminal only.
-  std::optional<std::string> read(const std::string& prompt);
-  bool interactive() const noexcept;
+  enum class Outcome {
+    kLine,
+    kEnd,          // of the input
+    kInterrupted,  // a signal ended the wait (InterruptGuard); what was typed is dropped
+  };
+  // The next line without its end, of at most kMostBytes. The prompt goes to stderr and is shown on
+  // a terminal only. Throws FRT_ERR_OUT_OF_RANGE for a longer line, which is skipped, and
+  // FRT_ERR_IO if the input cannot be read.
+  Outcome read(const std::string& prompt, std::string& line);
+  bool interactive() const noexcept { return editor_ != nullptr; }
+
+  static constexpr std::size_t kMostBytes = std::size_t{16} << 20;
 
  private:
   struct Editor;
+
+  Outcome read_edited(const std::string& prompt, std::string& line);
+  Outcome read_plain(std::string& line);
+
   std::unique_ptr<Editor> editor_;  // null: not a terminal
+  std::string pending_;             // read from the pipe, not yet given out
+  bool at_end_ = false;
 };
 
 // The file for `name` in the user's state folder ($XDG_STATE_HOME or ~/.local/state, then "frt"),

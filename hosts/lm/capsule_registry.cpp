@@ -385,6 +385,11 @@ std::shared_ptr<const CapsuleContent> CapsuleRegistry::restore(const std::string
   return content;
 }
 
+std::shared_ptr<const CapsuleContent> CapsuleRegistry::content(const std::string& name) {
+  if (!at(name).content && fetch(name)) wait(name);
+  return at(name).content;
+}
+
 void CapsuleRegistry::pin(const std::string& name, bool pinned) {
   Entry& entry = at(name);
   if (entry.file) {

@@ -107,6 +107,8 @@ class CapsuleRegistry {
   // means. FRT_ERR_NOT_FOUND.
   std::shared_ptr<const CapsuleContent> restore(const std::string& name, uint32_t slot,
                                                 const Stream& stream);
+  // What a capsule means, without a slot; fetches and waits if need be. FRT_ERR_NOT_FOUND.
+  std::shared_ptr<const CapsuleContent> content(const std::string& name);
   // FRT_ERR_NOT_FOUND.
   void pin(const std::string& name, bool pinned);
   // Drops it from every tier.

@@ -212,7 +212,13 @@ void Session::take_over(const CapsuleContent& content, CapsuleKind kind, const s
 
 std::shared_ptr<const CapsuleContent> Session::restore(const std::string& name) {
   if (!registry_) throw Error(FRT_ERR_BAD_STATE, "this session has no capsules");
-  const auto content = registry_->restore(name, slot_, runner_.stream());
+  std::shared_ptr<const CapsuleContent> content;
+  try {
+    content = registry_->restore(name, slot_, runner_.stream());
+  } catch (...) {
+    clear();  // a part of it may have arrived
+    throw;
+  }
   if (content->chunk != journal_.chunk()) {
     clear();
     throw Error(FRT_ERR_MISMATCH,

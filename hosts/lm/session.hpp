@@ -88,7 +88,7 @@ class Session {
   // CapsuleRegistry::save().
   void save(const std::string& name, const frt_sampling_params& sampling,
             nlohmann::ordered_json extra, bool replace);
-  // Replaces everything by what the capsule holds.
+  // Replaces everything by what the capsule holds; after an exception the slot is empty.
   std::shared_ptr<const CapsuleContent> restore(const std::string& name);
   // Makes `other` hold what this session holds, rows shared where the model can.
   void fork_to(Session& other) const;

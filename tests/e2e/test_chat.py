@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""frt-host chat keeps the conversation: whatever is typed, sent, imported or restored, and however it ends."""
+import json
+import os
+import signal
+import subprocess
+import unittest
+
+from support import FAILED, FIXTURES, HOST, OK, TIMEOUT, USAGE, HostTest, Terminal, clean_environment
+
+QUESTION, SECOND, THIRD = "What is 2 + 2?", "What is 3 + 4?", "What is 5 + 1?"
+
+
+class ChatTest(HostTest):
+    ARGUMENTS = ("--greedy", "--no-thinking")
+
+    def demo(self, capsules=False, **options):
+        extra = '[host.lm]\nmodel = "m"\ncapsule_dir = "capsules"\n' if capsules else ""
+        return self.model_manifest(FIXTURES / "demo", extra=extra, **options)
+
+    def command(self, manifest, *arguments):
+        return [str(HOST), "chat", str(manifest), *map(str, arguments or self.ARGUMENTS)]
+
+    @property
+    def environment(self):
+        return {**clean_environment(), "XDG_STATE_HOME": str(self.folder)}
+
+    def talk(self, manifest, *lines, status=OK, arguments=(), **options):
+        """Lines are text or bytes."""
+        data = b"".join((line if isinstance(line, bytes) else line.encode()) + b"\n" for line in lines)
+        options = {"input": data, "stdout": subprocess.PIPE, **options}
+        result = subprocess.run(self.command(manifest, *arguments), stderr=subprocess.PIPE, timeout=TIMEOUT,
+                                cwd=self.folder, env=self.environment, **options)
+        result.stderr = result.stderr.decode(errors="replace")
+        result.stdout = (result.stdout or b"").decode(errors="replace")
+        self.assertEqual(result.returncode, status, result)
+        return result
+
+    def messages(self, name="out.json"):
+        return json.loads((self.folder / name).read_text())
+
+    def roles(self, name="out.json"):
+        return [message["role"] for message in self.messages(name)]
+
+    def capsules(self):
+        return sorted(path.name for path in (self.folder / "capsules").glob("auto*.capsule")
+                      if not path.name.startswith("auto-"))
+
+
+class Mistakes(ChatTest):
+    def test_text_that_is_no_utf8_is_refused_and_the_talk_goes_on(self):
+        result = self.talk(self.demo(), QUESTION, b"caf\xe9", b"/system \xff", b"/fork \xff", SECOND,
+                           "/export out.json", status=FAILED)
+        self.assertEqual(result.stderr.count("is not valid UTF-8"), 3)
+        self.assertEqual(self.roles(), ["user", "assistant"] * 2)
+        self.assertEqual(self.messages()[2]["content"], SECOND)
+        refused = self.talk(self.demo(), arguments=["--system", b"\xff".decode(errors="surrogateescape")],
+                            status=USAGE)
+        self.assertIn("UTF-8", refused.stderr)
+
+    def test_an_import_that_fails_changes_nothing(self):
+        os.mkfifo(self.folder / "fifo")
+        (self.folder / "empty").write_text("")
+        (self.folder / "deep").write_text("[" * 200000 + "]" * 200000)
+        (self.folder / "latin").write_bytes(b'[{"role": "user", "content": "\xff"}]')
+        (self.folder / "object").write_text('{"role": "user"}')
+        (self.folder / "numbers").write_text("[1, 2]")
+        (self.folder / "roles").write_text('[{"role": 7, "content": "x"}]')
+        (self.folder / "strange").write_text('[{"role": "user", "content": {"a": 1}}]')
+        names = [".", "fifo", "/dev/zero", "empty", "deep", "latin", "object", "numbers", "roles", "strange",
+                 "nowhere"]
+        result = self.talk(self.demo(), QUESTION, *(f"/import {name}" for name in names), "/export out.json",
+                           SECOND, status=FAILED)
+        self.assertEqual(result.stderr.count("error: "), len(names), result.stderr)
+        self.assertEqual(self.roles(), ["user", "assistant"])
+
+    def test_a_capsule_without_a_conversation_is_refused_before_anything_is_given_up(self):
+        manifest = self.demo(capsules=True)
+        self.check(OK, "-q", "run", manifest, "-p", "x", "-n", 0, "--save-capsule", "prompt")
+        result = self.talk(manifest, QUESTION, "/restore prompt", "/export out.json", SECOND, "/stats",
+                           status=FAILED)
+        self.assertIn("holds no conversation", result.stderr)
+        self.assertEqual(self.roles(), ["user", "assistant"])
+        self.assertRegex(result.stderr, r"continued \d+ of \d+ tokens in the slot")
+
+    def test_settings_that_are_no_numbers_are_refused_by_name(self):
+        settings = ["seed=-1", "seed=18446744073709551616", "seed=", "top-k=1x", "top-k=99999999999",
+                    "temperature=1e99", "temperature=nan", "max-new=-1", "seed"]
+        result = self.talk(self.demo(), *(f"/set {setting}" for setting in settings), "/set seed=7", QUESTION,
+                           "/stats", status=FAILED)
+        self.assertEqual(result.stderr.count("error: "), len(settings), result.stderr)
+        self.assertIn("seed 7", result.stderr)
+
+    def test_a_line_without_end_is_skipped(self):
+        result = self.talk(self.demo(), b"x" * (17 << 20), QUESTION, status=FAILED)
+        self.assertIn("bytes and was skipped", result.stderr)
+        self.assertIn("4", result.stdout)
+
+
+class Turns(ChatTest):
+    def test_back_takes_whole_turns_whatever_the_system_message_is_meanwhile(self):
+        self.talk(self.demo(), QUESTION, "/system Be brief.", SECOND, "/back", "/export out.json")
+        self.assertEqual(self.roles(), ["system", "user", "assistant"])
+        self.talk(self.demo(), "/system Be brief.", QUESTION, "/system", SECOND, "/back", "/export out.json")
+        self.assertEqual(self.roles(), ["user", "assistant"])
+
+    def test_back_takes_turns_of_a_conversation_from_a_file(self):
+        manifest = self.demo(capsules=True)
+        self.talk(manifest, QUESTION, SECOND, "/export talk.json", "/save talk")
+        for source in ("/import talk.json", "/restore talk"):
+            self.talk(manifest, source, "/back", "/export out.json", "/exit")
+            self.assertEqual(self.messages(), self.messages("talk.json")[:2])
+
+    def test_without_a_seed_a_question_asked_again_is_another_draw(self):
+        ask, arguments = "Tell me a story.", ["--no-thinking", "--temperature", 2, "-n", 24]
+        lines = [ask, "/export one.json", "/back", ask, "/export two.json", "/exit"]
+        self.talk(self.demo(), *lines, arguments=arguments)
+        self.assertNotEqual(self.messages("one.json"), self.messages("two.json"))
+        self.talk(self.demo(), *lines, arguments=[*arguments, "--seed", 3])
+        self.assertEqual(self.messages("one.json"), self.messages("two.json"))
+
+    def test_what_is_saved_is_the_state_of_what_is_said(self):
+        manifest = self.demo(capsules=True)
+        result = self.talk(manifest, QUESTION, "/reset", "/save nothing", "/restore nothing", SECOND,
+                           "/export out.json", "/exit")
+        self.assertIn("saved nothing: 0 tokens", result.stderr)
+        self.assertEqual(self.roles(), ["user", "assistant"])
+
+
+class Ends(ChatTest):
+    def test_the_end_of_the_input_keeps_the_conversation(self):
+        manifest = self.demo(capsules=True)
+        whole = self.talk(manifest, QUESTION, SECOND, "/exit").stdout
+        self.assertEqual(self.capsules(), [])  # /exit keeps nothing
+        first = self.talk(manifest, QUESTION)
+        self.assertIn("kept as autosave: 1 turns", first.stderr)
+        second = self.talk(manifest, SECOND, arguments=[*self.ARGUMENTS, "--from-capsule", "autosave"])
+        self.assertEqual(first.stdout + second.stdout, whole)
+        self.assertEqual(self.capsules(), ["autosave.capsule"])  # the same conversation, the same name
+        self.talk(manifest, THIRD)
+        self.assertEqual(self.capsules(), ["autosave-2.capsule", "autosave.capsule"])
+        self.talk(manifest, QUESTION, "/save mine")  # nothing new after it
+        self.assertEqual(self.capsules(), ["autosave-2.capsule", "autosave.capsule"])
+        self.talk(manifest, "/restore autosave", "/export out.json", "/exit")
+        self.assertEqual(self.roles(), ["user", "assistant"] * 2)
+
+    def test_every_branch_with_answers_is_kept(self):
+        self.talk(self.demo(capsules=True), QUESTION, "/fork b", SECOND)
+        self.assertEqual(self.capsules(), ["autosave-2.capsule", "autosave.capsule"])
+
+    def test_without_a_folder_it_says_what_is_lost(self):
+        self.assertIn("not kept: 1 turns", self.talk(self.demo(), QUESTION).stderr)
+        self.assertNotIn("kept", self.talk(self.demo(), QUESTION, "/export out.json").stderr)
+
+    def test_a_signal_to_end_keeps_the_conversation(self):
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            with self.subTest(number):
+                process = subprocess.Popen(
+                    self.command(self.demo(capsules=True)), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE, cwd=self.folder, env=self.environment,
+                    preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))
+                process.stdin.write(QUESTION.encode() + b"\n")
+                process.stdin.flush()
+                self.assertIn(b"4", process.stdout.readline())
+                process.send_signal(number)
+                self.assertIn(b"kept as autosave", process.stderr.read())  # to its end
+                self.assertEqual(process.wait(timeout=TIMEOUT), 128 + number)
+                process.stdin.close()
+                process.stdout.close()
+                process.stderr.close()
+
+    def test_an_answer_that_cannot_be_written_ends_the_talk_and_keeps_it(self):
+        with open("/dev/full", "wb") as full:
+            result = self.talk(self.demo(capsules=True), QUESTION, SECOND, status=FAILED, stdout=full)
+        self.assertIn("standard output", result.stderr)
+        self.assertEqual(self.capsules(), ["autosave.capsule"])
+
+    def test_a_reader_that_goes_away_ends_the_talk_and_keeps_it(self):
+        process = subprocess.Popen(self.command(self.demo(capsules=True)), stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=self.folder,
+                                   env=self.environment)
+        process.stdin.write(QUESTION.encode() + b"\n")
+        process.stdin.flush()
+        self.assertIn(b"4", process.stdout.readline())
+        process.stdout.close()
+        process.communicate(SECOND.encode() + b"\n", timeout=TIMEOUT)
+        self.assertEqual(process.returncode, FAILED)
+        self.assertEqual(self.capsules(), ["autosave.capsule"])
+
+    def test_input_that_cannot_be_read_is_told(self):
+        folder = os.open(FIXTURES, os.O_RDONLY)
+        self.addCleanup(os.close, folder)
+        result = self.talk(self.demo(), status=FAILED, input=None, stdin=folder)
+        self.assertIn("cannot read the standard input", result.stderr)
+
+
+class OnATerminal(ChatTest):
+    def test_what_is_typed_arrives_in_every_script(self):
+        for locale in ("C", "C.UTF-8"):
+            with self.subTest(locale):
+                terminal = Terminal(self, "chat", self.demo(), *self.ARGUMENTS, env={"LC_ALL": locale})
+                terminal.expect(b"> ")
+                terminal.type("Grüße, 你好 🙂x\x7f!\r")
+                terminal.expect(b"> ")
+                terminal.type("/export out.json\r")
+                terminal.expect(b"2 messages")
+                terminal.type("/exit\r")
+                self.assertEqual(terminal.wait(), OK)
+                self.assertEqual(self.messages()[0]["content"], "Grüße, 你好 🙂!")
+
+    def test_ctrl_c_ends_the_reading_of_a_prompt_and_changes_nothing(self):
+        said = [{"role": "user", "content": "word " * 3000}, {"role": "assistant", "content": "Yes."}]
+        (self.folder / "long.json").write_text(json.dumps(said))
+        terminal = Terminal(self, "chat", self.demo(options="prefill_chunk = 1\nmax_context = 4096"),
+                            *self.ARGUMENTS)
+        terminal.expect(b"> ")
+        terminal.type("/import long.json\r")
+        terminal.expect(b"2 messages")
+        terminal.type("And then?\r")
+        terminal.expect(b"prompt    [")  # the bar, drawn while it is read
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.expect(b"nothing was asked")
+        terminal.type("/export out.json\r")
+        terminal.expect(b"2 messages")
+        terminal.type("/exit\r")
+        self.assertEqual(terminal.wait(), OK)
+        self.assertEqual(self.messages(), said)
+
+    def test_a_signal_to_end_at_the_prompt_keeps_the_conversation(self):
+        terminal = Terminal(self, "chat", self.demo(capsules=True), *self.ARGUMENTS)
+        terminal.expect(b"> ")
+        terminal.type(QUESTION + "\r")
+        terminal.expect(b"4\r\n")
+        terminal.expect(b"> ")
+        terminal.process.send_signal(signal.SIGTERM)
+        terminal.expect(b"kept as autosave")
+        self.assertEqual(terminal.wait(), 128 + signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
