@@ -156,20 +156,21 @@ MachineMemory machine_memory() {
 GroupMemory group_memory() {
   GroupMemory least{kUnlimited, 0};
   const auto take = [&](std::optional<uint64_t> limit, std::optional<uint64_t> used,
-                        const std::string& stat, const char* reclaimable_key) {
+                        const std::string& stat, const std::string& prefix) {
     if (!limit || !used) return;
-    const uint64_t reclaimable =
-        line_number(read_file(stat).value_or(""), reclaimable_key).value_or(0);
+    // The page cache, e.g. of weights that were read, gives way: nothing here maps large files.
+    const std::string lines = read_file(stat).value_or("");
+    const uint64_t reclaimable = line_number(lines, prefix + "inactive_file ").value_or(0) +
+                                 line_number(lines, prefix + "active_file ").value_or(0);
     const uint64_t held = *used - std::min(*used, reclaimable);
     const uint64_t room = *limit - std::min(*limit, held);
     if (room < least.limit - std::min(least.limit, least.used)) least = {*limit, held};
   };
   for (const std::string& folder : group_folders("memory")) {
     const std::string stat = folder + "/memory.stat";
-    take(read_number(folder + "/memory.max"), read_number(folder + "/memory.current"), stat,
-         "inactive_file ");
+    take(read_number(folder + "/memory.max"), read_number(folder + "/memory.current"), stat, "");
     take(read_number(folder + "/memory.limit_in_bytes"),
-         read_number(folder + "/memory.usage_in_bytes"), stat, "total_inactive_file ");
+         read_number(folder + "/memory.usage_in_bytes"), stat, "total_");
   }
   return least;
 }

@@ -76,7 +76,7 @@ class LinearPolicy {
 
     stream_ = context_.create_stream("load");
     const auto load = [&](const frt::models::TensorView& tensor, const char* name) {
-      std::vector<std::byte> bytes(tensor.data.begin(), tensor.data.end());
+      std::vector<std::byte> bytes = tensor.read();
       frt::Buffer buffer = context_.alloc(FRT_SPACE_DEVICE, bytes.size(), name);
       buffer.upload(bytes, stream_);
       return buffer;

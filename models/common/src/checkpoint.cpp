@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which files make up a checkpoint, the sorted list of all their tensors, and work over whole files
-// (reading ahead, digests), which is split into tasks that a few threads take one by one.
-#include <sys/mman.h>
-#include <unistd.h>
-
+// Which files make up a checkpoint, the sorted list of all their tensors, and their digests.
 #include <frt/error.hpp>
 #include <frt/models/json.hpp>
 #include <frt/models/safetensors.hpp>
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
 #include <map>
-#include <mutex>
 #include <thread>
 
+#include "tasks.hpp"
 #include "text.hpp"
 
 namespace frt::models {
@@ -57,49 +51,6 @@ std::vector<std::pair<std::string, std::string>> read_index(const fs::path& path
   }
   if (entries.empty()) throw Error(FRT_ERR_FORMAT, name + ": its 'weight_map' is empty");
   return entries;
-}
-
-unsigned thread_count(unsigned wanted, std::size_t tasks) {
-  if (wanted == 0) wanted = std::max(1u, std::thread::hardware_concurrency());
-  return static_cast<unsigned>(std::min<std::size_t>(wanted, std::max<std::size_t>(tasks, 1)));
-}
-
-// Runs body(0) .. body(tasks - 1) on `threads` threads until one returns false or throws.
-template <class Body>
-void for_each_task(std::size_t tasks, unsigned threads, const Body& body) {
-  std::atomic<std::size_t> next{0};
-  std::atomic<bool> stop{false};
-  std::exception_ptr first_error;
-  std::mutex error_mutex;
-  const auto work = [&] {
-    try {
-      for (std::size_t i; !stop && (i = next++) < tasks;) {
-        if (!body(i)) stop = true;
-      }
-    } catch (...) {
-      stop = true;
-      const std::lock_guard lock(error_mutex);
-      if (!first_error) first_error = std::current_exception();
-    }
-  };
-  {
-    std::vector<std::jthread> pool;
-    for (unsigned t = 1; t < thread_count(threads, tasks); ++t) pool.emplace_back(work);
-    work();
-  }
-  if (first_error) std::rethrow_exception(first_error);
-}
-
-void read_ahead(const std::byte* data, std::uint64_t bytes) {
-#ifdef MADV_POPULATE_READ
-  if (::madvise(const_cast<std::byte*>(data), bytes, MADV_POPULATE_READ) == 0) return;
-#endif
-  // Older kernels: announce the range, then touch each page.
-  ::madvise(const_cast<std::byte*>(data), bytes, MADV_WILLNEED);
-  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  for (std::uint64_t at = 0; at < bytes; at += page) {
-    static_cast<void>(*static_cast<const volatile std::byte*>(data + at));
-  }
 }
 
 }  // namespace
@@ -163,7 +114,7 @@ Checkpoint Checkpoint::open(const fs::path& path) {
   std::sort(tensors.begin(), tensors.end(),
             [](const TensorView& a, const TensorView& b) { return a.name < b.name; });
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    built->bytes += tensors[i].data.size();
+    built->bytes += tensors[i].bytes;
     if (i > 0 && tensors[i].name == tensors[i - 1].name) {
       throw Error(FRT_ERR_FORMAT, "tensor " + quote(tensors[i].name) +
                                       " stands in two files: " + std::string(tensors[i - 1].file) +
@@ -234,43 +185,15 @@ std::string Checkpoint::closest(std::string_view name) const {
   return std::string(best);
 }
 
-void Checkpoint::read(std::span<const std::byte> part, std::byte* target) const {
-  for (const auto& file : files_) {
-    if (file->holds(part)) return file->read(part, target);
-  }
-  throw Error(FRT_ERR_OUT_OF_RANGE, path_ + ": a read of bytes that no file of it holds");
-}
-
-void Checkpoint::prefetch(
-    unsigned threads,
-    const std::function<bool(std::uint64_t done, std::uint64_t total)>& progress) const {
-  constexpr std::uint64_t kChunk = std::uint64_t{32} << 20;  // a multiple of every page size
-  struct Piece {
-    const std::byte* data;
-    std::uint64_t bytes;
-  };
-  std::vector<Piece> pieces;
-  std::uint64_t total = 0, done = 0;
-  for (const auto& file : files_) {
-    total += file->bytes_;
-    for (std::uint64_t at = 0; at < file->bytes_; at += kChunk) {
-      pieces.push_back({file->base_ + at, std::min(kChunk, file->bytes_ - at)});
-    }
-  }
-  std::mutex mutex;
-  for_each_task(pieces.size(), threads, [&](std::size_t i) {
-    read_ahead(pieces[i].data, pieces[i].bytes);
-    const std::lock_guard lock(mutex);
-    done += pieces[i].bytes;
-    return !progress || progress(done, total);
-  });
+void Checkpoint::require_unchanged() const {
+  for (const auto& file : files_) file->require_unchanged();
 }
 
 std::vector<std::pair<std::string, std::string>> Checkpoint::digests(unsigned threads) const {
   std::vector<std::pair<std::string, std::string>> result(files_.size());
+  if (threads == 0) threads = std::thread::hardware_concurrency();
   for_each_task(files_.size(), threads, [&](std::size_t i) {
     result[i] = {fs::path(files_[i]->path()).filename().string(), files_[i]->sha256()};
-    return true;
   });
   std::sort(result.begin(), result.end());
   return result;

@@ -134,29 +134,31 @@ void dequantise(const LinearWeight& weight, std::span<float> out) {
                                               " elements, tensor " + quote(weight.weight.name) +
                                               " has " + std::to_string(rows * columns));
   }
-  const auto codes = [](const TensorView& tensor) {
-    return std::span(reinterpret_cast<const std::uint8_t*>(tensor.data.data()), tensor.data.size());
+  const std::vector<std::byte> data = weight.weight.read();
+  const auto codes = [](const std::vector<std::byte>& bytes) {
+    return std::span(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
   };
   switch (weight.format) {
     case WeightFormat::kPlain:
-      widen(weight.weight.dtype, weight.weight.data.data(), out.size(), out.data());
+      widen(weight.weight.dtype, data.data(), out.size(), out.data());
       return;
     case WeightFormat::kFp8Block:
     case WeightFormat::kFp8Channel:
     case WeightFormat::kFp8Tensor:
-      dequantise_fp8(codes(weight.weight), to_f32(weight.scales), rows, columns, weight.block, out);
+      dequantise_fp8(codes(data), to_f32(weight.scales), rows, columns, weight.block, out);
       return;
     case WeightFormat::kNvfp4:
-      dequantise_nvfp4(codes(weight.weight), codes(weight.scales), weight.global_scale,
-                       weight.naming, rows, columns, out);
+      dequantise_nvfp4(codes(data), codes(weight.scales.read()), weight.global_scale, weight.naming,
+                       rows, columns, out);
       return;
   }
 }
 
 std::vector<float> to_f32(const TensorView& tensor) {
   std::vector<float> values(static_cast<std::size_t>(tensor.elements()));
+  const std::vector<std::byte> data = tensor.read();
   try {
-    widen(tensor.dtype, tensor.data.data(), values.size(), values.data());
+    widen(tensor.dtype, data.data(), values.size(), values.data());
   } catch (const Error& error) {
     throw Error(error.status(), who(tensor) + ": " + error.what());
   }
@@ -164,12 +166,16 @@ std::vector<float> to_f32(const TensorView& tensor) {
 }
 
 void require_finite(const TensorView& tensor) {
-  const auto bad = first_non_finite(tensor.dtype, tensor.data.data(),
-                                    static_cast<std::size_t>(tensor.elements()));
+  require_finite(tensor, tensor.read());
+}
+
+void require_finite(const TensorView& tensor, std::span<const std::byte> data) {
+  const auto bad =
+      first_non_finite(tensor.dtype, data.data(), static_cast<std::size_t>(tensor.elements()));
   if (!bad) return;
   float value = 0;
   const std::size_t bytes = dtype_bits(tensor.dtype) / 8;
-  widen(tensor.dtype, tensor.data.data() + *bad * bytes, 1, &value);
+  widen(tensor.dtype, data.data() + *bad * bytes, 1, &value);
   throw Error(FRT_ERR_FORMAT, who(tensor) + ": element " + std::to_string(*bad) + " is " +
                                   (std::isnan(value) ? "NaN" : "infinite") +
                                   ", expected finite values");

@@ -28,6 +28,7 @@ namespace {
 
 constexpr std::uint64_t kLongestHeader = 100'000'000;
 constexpr std::string_view kMetadata = "__metadata__";
+constexpr std::string_view kLfsMark = "version https://git-lfs";
 
 struct DtypeName {
   std::string_view name;
@@ -39,6 +40,13 @@ constexpr DtypeName kDtypes[] = {
     {"U32", FRT_DTYPE_U32},   {"I64", FRT_DTYPE_I64},         {"U64", FRT_DTYPE_U64},
     {"F16", FRT_DTYPE_F16},   {"BF16", FRT_DTYPE_BF16},       {"F32", FRT_DTYPE_F32},
     {"F64", FRT_DTYPE_F64},   {"F8_E4M3", FRT_DTYPE_F8_E4M3}, {"F8_E5M2", FRT_DTYPE_F8_E5M2}};
+
+// The length at the start of a file.
+std::uint64_t header_length(std::span<const std::byte> head) {
+  std::uint64_t length = 0;
+  for (std::size_t i = 8; i-- > 0;) length = length << 8 | std::to_integer<std::uint64_t>(head[i]);
+  return length;
+}
 
 // Reads the JSON of the header. Where it stands is the pair (depth, what it is inside of).
 class HeaderReader : public SaxHandler {
@@ -280,23 +288,29 @@ bool tensor_bytes(frt_dtype dtype, std::span<const std::uint64_t> shape, std::ui
   return fits || empty;
 }
 
-SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, std::string_view name) {
-  const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
-  if (text.starts_with("version https://git-lfs")) {
+std::uint64_t safetensors_head_bytes(std::span<const std::byte> begin, std::uint64_t file_bytes) {
+  const std::uint64_t length = begin.size() < 8 ? 0 : header_length(begin);
+  // What cannot be a header is looked at no further than its refusal needs.
+  return std::min(file_bytes, 8 + (length > kLongestHeader ? kLfsMark.size() : length));
+}
+
+SafetensorsHeader parse_safetensors_header(std::span<const std::byte> head,
+                                           std::uint64_t file_bytes, std::string_view name) {
+  const std::string_view text(reinterpret_cast<const char*>(head.data()), head.size());
+  if (text.starts_with(kLfsMark)) {
     reject(name, "is a Git LFS pointer, not the weights: fetch them with 'git lfs pull'");
   }
-  if (text.size() < 8) {
-    reject(name, "has " + bytes_text(text.size()) + ", a safetensors file has at least 8");
+  if (file_bytes < 8) {
+    reject(name, "has " + bytes_text(file_bytes) + ", a safetensors file has at least 8");
   }
-  std::uint64_t length = 0;
-  for (std::size_t i = 8; i-- > 0;) length = length << 8 | static_cast<unsigned char>(text[i]);
+  const std::uint64_t length = header_length(head);
   if (length > kLongestHeader) {
     reject(name, "claims a header of " + bytes_text(length) + ", at most " +
                      std::to_string(kLongestHeader) + " are allowed: not a safetensors file?");
   }
-  if (length > text.size() - 8) {
+  if (length > file_bytes - 8) {
     reject(name, "claims a header of " + bytes_text(length) + ", but only " +
-                     std::to_string(text.size() - 8) + " follow: it is cut short");
+                     std::to_string(file_bytes - 8) + " follow: it is cut short");
   }
   const std::string_view json = text.substr(8, length);
   if (!json.starts_with('{')) reject(name, "its header does not start with '{'");
@@ -305,7 +319,7 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, std:
   HeaderReader reader(name, &header);
   run_sax(json, reader);
   check_unique(header, name);
-  check_layout(header, text.size() - header.data_start, name);
+  check_layout(header, file_bytes - header.data_start, name);
   return header;
 }
 

@@ -9,20 +9,20 @@
 namespace frt::models {
 namespace {
 
-constexpr unsigned kMostThreads = 12;       // more only fight for memory bandwidth
 constexpr std::size_t kChunksInFlight = 4;  // beside one per thread: what the link works on
 constexpr std::uint64_t kPieceAlignment = 64;
 
-unsigned thread_count(unsigned wanted) {
-  if (wanted > 0) return wanted;
-  return std::clamp(std::thread::hardware_concurrency(), 1u, kMostThreads);
-}
-
 }  // namespace
+
+unsigned upload_threads(const UploadOptions& options) {
+  constexpr unsigned kMost = 12;  // more only fight for memory bandwidth
+  if (options.threads > 0) return options.threads;
+  return std::clamp(std::thread::hardware_concurrency(), 1u, kMost);
+}
 
 Uploader::Uploader(const Context& context, const Stream& stream, UploadOptions options)
     : context_(context), stream_(stream), options_(std::move(options)) {
-  const unsigned threads = thread_count(options_.threads);
+  const unsigned threads = upload_threads(options_);
   const std::size_t chunks = threads + kChunksInFlight;
   ring_ = context.alloc(FRT_SPACE_HOST_PINNED, chunks * options_.chunk_bytes, "weights.staging");
   for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
@@ -52,12 +52,27 @@ void Uploader::halt() noexcept {
   threads_.clear();
 }
 
-void Uploader::add(frt_buffer target, std::uint64_t offset, std::span<const std::byte> source,
-                   bool own) {
-  const bool copied = own && source.size() <= options_.chunk_bytes;
-  const bool large = own && !copied;
-  std::span<const std::byte> rest = source;
-  while (!rest.empty()) {
+void Uploader::add(frt_buffer target, std::uint64_t offset, std::span<const std::byte> source) {
+  if (source.size() <= options_.chunk_bytes) {
+    const auto copy = std::make_shared<std::vector<std::byte>>(source.begin(), source.end());
+    return add(target, offset, source.size(), [copy](std::uint64_t at, std::span<std::byte> to) {
+      std::memcpy(to.data(), copy->data() + at, to.size());
+    });
+  }
+  add(target, offset, source.size(), [source](std::uint64_t at, std::span<std::byte> to) {
+    std::memcpy(to.data(), source.data() + at, to.size());
+  });
+  try {  // read from where it lies, while the caller waits
+    finish();
+  } catch (...) {
+    halt();
+    throw;
+  }
+}
+
+void Uploader::add(frt_buffer target, std::uint64_t offset, std::uint64_t bytes,
+                   const ByteReader& reader) {
+  for (std::uint64_t done = 0; done < bytes;) {
     if (!open_) open_ = std::make_unique<Plan>();
     Plan& plan = *open_;
     const std::uint64_t at = (plan.bytes + kPieceAlignment - 1) / kPieceAlignment * kPieceAlignment;
@@ -65,21 +80,12 @@ void Uploader::add(frt_buffer target, std::uint64_t offset, std::span<const std:
       close_plan();
       continue;
     }
-    const auto bytes = std::min<std::uint64_t>(rest.size(), options_.chunk_bytes - at);
-    std::span<const std::byte> part = rest.first(bytes);
-    if (copied) part = plan.owned.emplace_back(part.begin(), part.end());
-    plan.pieces.push_back({target, offset, part, at, own});
-    plan.bytes = at + bytes;
-    offset += bytes;
-    rest = rest.subspan(bytes);
+    const std::uint64_t part = std::min(bytes - done, options_.chunk_bytes - at);
+    plan.pieces.push_back({target, offset + done, part, at, reader, done});
+    plan.bytes = at + part;
+    done += part;
   }
-  if (!large) return pump(false);
-  try {  // read from where it lies, while the caller waits
-    finish();
-  } catch (...) {
-    halt();
-    throw;
-  }
+  pump(false);
 }
 
 void Uploader::close_plan() {
@@ -125,11 +131,7 @@ void Uploader::work() noexcept {
 void Uploader::fill(const Plan& plan) const {
   std::byte* chunk = ring_.pointer<std::byte>() + plan.chunk * options_.chunk_bytes;
   for (const Piece& piece : plan.pieces) {
-    if (piece.own || !options_.read) {
-      std::memcpy(chunk + piece.at, piece.source.data(), piece.source.size());
-    } else {
-      options_.read(piece.source, chunk + piece.at);
-    }
+    piece.reader(piece.from, {chunk + piece.at, piece.bytes});
   }
 }
 
@@ -157,8 +159,8 @@ void Uploader::submit(const Plan& plan) {
   std::uint64_t bytes = 0;
   for (const Piece& piece : plan.pieces) {
     copies.push_back({piece.target, piece.offset, ring_.handle(),
-                      plan.chunk * options_.chunk_bytes + piece.at, piece.source.size()});
-    bytes += piece.source.size();
+                      plan.chunk * options_.chunk_bytes + piece.at, piece.bytes});
+    bytes += piece.bytes;
   }
   Recorder(stream_).copy_batch(copies);
   events_[plan.chunk].record(stream_);

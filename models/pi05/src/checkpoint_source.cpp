@@ -95,17 +95,19 @@ std::vector<float> CheckpointSource::values(const std::string& name,
 
 float CheckpointSource::largest(const MatrixName& matrix) const {
   const models::TensorView& tensor = find(matrix.name, {matrix.rows, matrix.columns});
-  models::require_finite(tensor);
   if (tensor.dtype == FRT_DTYPE_BF16) {  // magnitudes are ordered as their bits are
-    const auto* bits = reinterpret_cast<const std::uint16_t*>(tensor.data.data());
+    std::vector<std::uint16_t> bits(tensor.elements());
+    tensor.read(0, std::as_writable_bytes(std::span(bits)));
+    models::require_finite(tensor, std::as_bytes(std::span(bits)));
     std::uint16_t most = 0;
-    for (std::size_t i = 0; i < tensor.elements(); ++i) {
-      most = std::max(most, static_cast<std::uint16_t>(bits[i] & 0x7FFFu));
+    for (const std::uint16_t value : bits) {
+      most = std::max(most, static_cast<std::uint16_t>(value & 0x7FFFu));
     }
     float largest = 0;
     models::widen(FRT_DTYPE_BF16, reinterpret_cast<const std::byte*>(&most), 1, &largest);
     return largest;
   }
+  models::require_finite(tensor);
   float largest = 0;
   for (const float value : models::to_f32(tensor)) largest = std::max(largest, std::abs(value));
   return largest;
@@ -114,7 +116,7 @@ float CheckpointSource::largest(const MatrixName& matrix) const {
 void CheckpointSource::place(const MatrixName& matrix, frt_dtype dtype,
                              models::DeviceMemory& memory, std::byte* target) {
   const models::TensorView& tensor = find(matrix.name, {matrix.rows, matrix.columns});
-  if (tensor.dtype == dtype) return memory.stream_to(target, tensor.data);
+  if (tensor.dtype == dtype) return memory.stream_to(target, tensor);
   const std::vector<float> wide = models::to_f32(tensor);
   std::vector<std::byte> bytes(bytes_of(dtype, static_cast<std::int64_t>(wide.size())));
   models::narrow(dtype, wide.data(), wide.size(), bytes.data());
@@ -123,9 +125,6 @@ void CheckpointSource::place(const MatrixName& matrix, frt_dtype dtype,
 
 void CheckpointSource::prepare(models::DeviceMemory& memory) {
   models::UploadOptions options;
-  options.read = [this](std::span<const std::byte> source, std::byte* target) {
-    checkpoint_.read(source, target);
-  };
   options.progress = [this, before = std::uint64_t{0}](std::uint64_t done) mutable {
     done_bytes_ += done - std::exchange(before, done);
     if (done_bytes_ < total_bytes_) {
@@ -141,6 +140,7 @@ void CheckpointSource::begin(std::uint64_t bytes) {
 }
 
 void CheckpointSource::end() {
+  checkpoint_.require_unchanged();
   host_.progress("weights", FRT_PROGRESS_BYTES, total_bytes_, total_bytes_);
 }
 

@@ -29,15 +29,15 @@ Goldens::Goldens(const std::filesystem::path& file) : file_(file.string()) {
     Golden golden;
     golden.shape.assign(tensor.shape.begin(), tensor.shape.end());
     if (tensor.dtype == FRT_DTYPE_U8) {
-      golden.bytes.resize(tensor.data.size());
-      std::memcpy(golden.bytes.data(), tensor.data.data(), tensor.data.size());
+      golden.bytes.resize(tensor.bytes);
+      tensor.read(0, std::as_writable_bytes(std::span(golden.bytes)));
     } else if (tensor.dtype == FRT_DTYPE_I32) {
       std::vector<std::int32_t> narrow(tensor.elements());
-      std::memcpy(narrow.data(), tensor.data.data(), tensor.data.size());
+      tensor.read(0, std::as_writable_bytes(std::span(narrow)));
       golden.ids.assign(narrow.begin(), narrow.end());
     } else if (tensor.dtype == FRT_DTYPE_I64) {
       golden.ids.resize(tensor.elements());
-      std::memcpy(golden.ids.data(), tensor.data.data(), tensor.data.size());
+      tensor.read(0, std::as_writable_bytes(std::span(golden.ids)));
     } else {
       golden.values = models::to_f32(tensor);
     }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A matrix goes to the device packed as it is stored. Where device memory is host memory it is not
-// even copied: the mapping is read in place. Only F16, which no operator takes, is widened.
+// A matrix goes to the device packed as it is stored. Only F16, which no operator takes, is
+// widened.
 #include "checkpoint_source.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <exception>
 #include <frt/error.hpp>
 #include <utility>
 
@@ -41,14 +40,22 @@ void refuse_zero_scales(const LinearWeight& weight) {
   const auto rows = static_cast<std::size_t>(weight.rows);
   const auto columns = static_cast<std::size_t>(weight.columns);
   const std::size_t grid_columns = (columns + weight.block.columns - 1) / weight.block.columns;
+  std::vector<std::byte> band;  // the rows of one row of the grid
+  std::size_t band_row = rows;  // the first of them; `rows`: none were read
   for (std::size_t i = 0; i < scales.size(); ++i) {
     if (scales[i] != 0) continue;
     const std::size_t first_row = i / grid_columns * weight.block.rows;
+    const std::size_t end_row = std::min(rows, first_row + weight.block.rows);
     const std::size_t first_column = i % grid_columns * weight.block.columns;
-    for (std::size_t r = first_row; r < std::min(rows, first_row + weight.block.rows); ++r) {
-      for (std::size_t c = first_column; c < std::min(columns, first_column + weight.block.columns);
-           ++c) {
-        if ((std::to_integer<unsigned>(weight.weight.data[r * columns + c]) & 0x7Fu) != 0) {
+    const std::size_t end_column = std::min(columns, first_column + weight.block.columns);
+    if (band_row != first_row) {
+      band_row = first_row;
+      band.resize((end_row - first_row) * columns);
+      weight.weight.read(first_row * columns, band);
+    }
+    for (std::size_t r = 0; r < end_row - first_row; ++r) {
+      for (std::size_t c = first_column; c < end_column; ++c) {
+        if ((std::to_integer<unsigned>(band[r * columns + c]) & 0x7Fu) != 0) {
           refuse(weight.scales, "scale " + std::to_string(i) + " of " +
                                     std::string(weight.weight.name) +
                                     " is 0 over values that are not");
@@ -168,7 +175,7 @@ std::uint64_t CheckpointSource::device_bytes(bool with_mtp) const {
     if (!wanted(tensor.name, with_mtp)) continue;
     const bool matrix = tensor.shape.size() >= 2 && !is_convolution(tensor.name);
     const bool stored = matrix && tensor.dtype != FRT_DTYPE_F16;
-    bytes += DeviceMemory::placed(stored ? tensor.data.size() : tensor.elements() * sizeof(float));
+    bytes += DeviceMemory::placed(stored ? tensor.bytes : tensor.elements() * sizeof(float));
   }
   return bytes;
 }
@@ -185,14 +192,10 @@ bool CheckpointSource::only_f32(bool with_mtp) const {
 void CheckpointSource::begin(bool with_mtp) {
   with_mtp_ = with_mtp;
   for (const TensorView& tensor : checkpoint_.tensors()) {
-    if (wanted(tensor.name, with_mtp_)) total_bytes_ += tensor.data.size();
+    if (wanted(tensor.name, with_mtp_)) total_bytes_ += tensor.bytes;
   }
   host_.progress("weights", FRT_PROGRESS_BYTES, 0, total_bytes_);
-  if (memory_.host_memory()) return read_ahead();
   UploadOptions options;
-  options.read = [this](std::span<const std::byte> source, std::byte* target) {
-    checkpoint_.read(source, target);
-  };
   options.progress = [this](std::uint64_t bytes) {  // what was widened counts more than it is
     if (bytes < total_bytes_) {
       host_.progress("weights", FRT_PROGRESS_BYTES, bytes, total_bytes_);
@@ -201,23 +204,8 @@ void CheckpointSource::begin(bool with_mtp) {
   memory_.set_upload_options(std::move(options));
 }
 
-// Matrices that are used in place are read now, not by the first step.
-void CheckpointSource::read_ahead() {
-  std::exception_ptr stopped;
-  checkpoint_.prefetch(0, [&](std::uint64_t done, std::uint64_t all) {
-    const double share = static_cast<double>(done) / static_cast<double>(all);
-    const auto bytes = static_cast<std::uint64_t>(share * static_cast<double>(total_bytes_));
-    try {
-      if (bytes < total_bytes_) host_.progress("weights", FRT_PROGRESS_BYTES, bytes, total_bytes_);
-    } catch (...) {
-      stopped = std::current_exception();
-    }
-    return !stopped;
-  });
-  if (stopped) std::rethrow_exception(stopped);
-}
-
 void CheckpointSource::end() {
+  checkpoint_.require_unchanged();
   std::size_t count = 0;
   std::string examples;
   for (const TensorView& tensor : checkpoint_.tensors()) {
@@ -237,10 +225,8 @@ void CheckpointSource::take(const TensorView& tensor) {
 }
 
 const void* CheckpointSource::resident(const TensorView& tensor) {
-  const void* address = memory_.adopt(tensor.data);
-  if (!address) address = memory_.stream_in(tensor.data);
   take(tensor);
-  return address;
+  return memory_.stream_in(tensor);
 }
 
 LinearWeight CheckpointSource::find(const std::string& base, std::int64_t rows,
@@ -309,7 +295,7 @@ void CheckpointSource::fused_experts(const std::string& prefix, const Config& co
     experts.expert.cols = static_cast<std::int32_t>(columns);
     experts.expert.global_scale = 1;
     experts.expert.data = resident(tensor);
-    experts.data_stride = static_cast<std::int64_t>(tensor.data.size() / count);
+    experts.data_stride = static_cast<std::int64_t>(tensor.bytes / count);
     return experts;
   };
   weights.gate = stack("experts.gate_up_proj", width, hidden, 2);
@@ -330,21 +316,17 @@ frt_expert_weight CheckpointSource::stacked_experts(const std::string& prefix, c
     const std::string base = prefix + "experts." + std::to_string(e) + "." + part;
     const LinearWeight found = find(base, rows, columns);
     const frt_weight form = describe(found);
-    std::vector<float> wide;
-    std::span<const std::byte> values = found.weight.data;
-    if (found.weight.dtype == FRT_DTYPE_F16) {
-      wide = models::to_f32(found.weight);
-      values = std::as_bytes(std::span(wide));
-    }
+    const bool widened = found.weight.dtype == FRT_DTYPE_F16;
+    const std::uint64_t bytes =
+        widened ? found.weight.elements() * sizeof(float) : found.weight.bytes;
     if (e == 0) {
       stack.expert = form;
-      stack.data_stride = static_cast<std::int64_t>(values.size());
-      data = memory_.place(values.size() * static_cast<std::uint64_t>(config.experts));
+      stack.data_stride = static_cast<std::int64_t>(bytes);
+      data = memory_.place(bytes * static_cast<std::uint64_t>(config.experts));
       stack.expert.data = data;
       if (has_scale_memory(form)) {
-        stack.scale_stride = static_cast<std::int64_t>(found.scales.data.size());
-        scales =
-            memory_.place(found.scales.data.size() * static_cast<std::uint64_t>(config.experts));
+        stack.scale_stride = static_cast<std::int64_t>(found.scales.bytes);
+        scales = memory_.place(found.scales.bytes * static_cast<std::uint64_t>(config.experts));
         stack.expert.scale = scales;
       }
     } else if (!same_form(form, stack.expert)) {
@@ -352,14 +334,15 @@ frt_expert_weight CheckpointSource::stacked_experts(const std::string& prefix, c
              "its format differs from that of expert 0; the experts of one layer "
              "must be stored alike");
     }
-    if (wide.empty()) {
-      memory_.stream_to(data + e * stack.data_stride, values);
+    if (widened) {
+      const std::vector<float> wide = models::to_f32(found.weight);
+      memory_.upload_to(data + e * stack.data_stride, std::as_bytes(std::span(wide)));
     } else {
-      memory_.upload_to(data + e * stack.data_stride, values);
+      memory_.stream_to(data + e * stack.data_stride, found.weight);
     }
     take(found.weight);
     if (scales) {
-      memory_.stream_to(scales + e * stack.scale_stride, found.scales.data);
+      memory_.stream_to(scales + e * stack.scale_stride, found.scales);
       take(found.scales);
     }
     global_scales.push_back(form.global_scale);

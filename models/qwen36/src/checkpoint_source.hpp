@@ -33,7 +33,7 @@ class CheckpointSource final : public WeightSource {
   std::uint64_t device_bytes(bool with_mtp) const override;
   bool only_f32(bool with_mtp) const override;
   void begin(bool with_mtp) override;
-  void end() override;  // warns about tensors that nobody asked for
+  void end() override;  // warns about tensors that nobody asked for; FRT_ERR_IO if a file changed
   frt_weight matrix(const std::string& base, std::int64_t rows, std::int64_t columns,
                     Role role) override;
   void experts(const std::string& prefix, const Config& config, MixtureWeights& weights) override;
@@ -52,7 +52,6 @@ class CheckpointSource final : public WeightSource {
   void fused_experts(const std::string& prefix, const Config& config, MixtureWeights& weights);
   frt_expert_weight stacked_experts(const std::string& prefix, const char* part,
                                     const Config& config, std::int64_t rows, std::int64_t columns);
-  void read_ahead();
   void take(const models::TensorView& tensor);
   bool wanted(std::string_view name, bool with_mtp) const;
 

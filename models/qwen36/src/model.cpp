@@ -114,12 +114,10 @@ void Model::load_weights(const Host& host, Parts& parts) {
     host.log(FRT_LOG_WARNING, text + "; speculation is off");
     with_mtp = false;
   }
-  // Mapped weights take no memory that anybody could run out of.
-  const bool in_place = memory->host_memory() && !synthetic_;
-  const std::uint64_t weight_bytes = in_place ? 0 : source->device_bytes(with_mtp);
+  const std::uint64_t weight_bytes = source->device_bytes(with_mtp);
   const Precision precision = choose_precision(parts.options, source->only_f32(with_mtp));
   check_memory(parts, precision, with_mtp, weight_bytes);
-  if (!in_place) memory->reserve(weight_bytes);
+  memory->reserve(weight_bytes);
   parts.weights = build_weights(config_, *source, std::move(memory), with_mtp);
   parts.precision =
       choose_precision(parts.options, parts.weights.formats == FRT_WEIGHT_BIT(FRT_WEIGHT_F32));

@@ -33,10 +33,10 @@ Golden read_tensor(const TensorView& tensor) {
   golden.shape.assign(tensor.shape.begin(), tensor.shape.end());
   if (tensor.dtype == FRT_DTYPE_I32) {
     golden.ids.resize(tensor.elements());
-    std::memcpy(golden.ids.data(), tensor.data.data(), tensor.data.size());
+    tensor.read(0, std::as_writable_bytes(std::span(golden.ids)));
   } else if (tensor.dtype == FRT_DTYPE_I64) {
     std::vector<std::int64_t> wide(tensor.elements());
-    std::memcpy(wide.data(), tensor.data.data(), tensor.data.size());
+    tensor.read(0, std::as_writable_bytes(std::span(wide)));
     golden.ids.assign(wide.begin(), wide.end());
   } else if (tensor.dtype == FRT_DTYPE_F32 || tensor.dtype == FRT_DTYPE_F64 ||
              tensor.dtype == FRT_DTYPE_BF16 || tensor.dtype == FRT_DTYPE_F16) {

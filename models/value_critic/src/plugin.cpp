@@ -56,6 +56,7 @@ class Critic {
     }
     load("value.weight", {1, width});
     load("value.bias", {1});
+    checkpoint_.require_unchanged();
 
     const auto make = [&](const char* name, uint64_t bytes) {
       Buffer buffer = context_.alloc(FRT_SPACE_DEVICE, bytes, name);
@@ -148,8 +149,7 @@ class Critic {
     if (tensor.dtype != FRT_DTYPE_F32) {
       throw Error(FRT_ERR_MISMATCH, checkpoint_.path() + ": " + name + " is no F32");
     }
-    std::vector<std::byte> bytes(tensor.data.size());
-    checkpoint_.read(tensor.data, bytes.data());
+    const std::vector<std::byte> bytes = tensor.read();
     Buffer buffer = context_.alloc(FRT_SPACE_DEVICE, bytes.size(), name);
     buffer.upload(bytes, stream_);
     weight_bytes_ += bytes.size();

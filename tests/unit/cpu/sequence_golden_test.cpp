@@ -21,14 +21,14 @@ const std::string kFolder = std::string(FRT_FIXTURES_DIR) + "/qwen36/dense/";
 std::vector<float> values(const Checkpoint& file, const std::string& name) {
   const frt::models::TensorView& tensor = file.get(name);
   std::vector<float> result(tensor.elements());
-  frt::models::widen(tensor.dtype, tensor.data.data(), result.size(), result.data());
+  frt::models::widen(tensor.dtype, tensor.read().data(), result.size(), result.data());
   return result;
 }
 
 std::vector<int32_t> ids(const Checkpoint& file, const std::string& name) {
   const frt::models::TensorView& tensor = file.get(name);
   std::vector<int32_t> result(tensor.elements());
-  std::memcpy(result.data(), tensor.data.data(), tensor.data.size());
+  tensor.read(0, std::as_writable_bytes(std::span(result)));
   return result;
 }
 

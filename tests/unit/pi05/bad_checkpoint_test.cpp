@@ -36,7 +36,7 @@ class Spoiled {
       if (!name_of(tensor).empty()) writer.declare(name_of(tensor), tensor.dtype, tensor.shape);
     }
     for (const auto& tensor : from.tensors()) {
-      if (!name_of(tensor).empty()) writer.write(name_of(tensor), tensor.data);
+      if (!name_of(tensor).empty()) writer.write(name_of(tensor), tensor.read());
     }
     writer.finish();
   }

@@ -146,7 +146,7 @@ TEST_CASE("images are resized as Pillow and torch do it") {
   const auto view = [&](const std::string& name) { return tensors.get(name); };
   const frt::models::TensorView row_tensor = view("rows");
   std::vector<std::int32_t> rows(row_tensor.elements());
-  std::memcpy(rows.data(), row_tensor.data.data(), row_tensor.data.size());
+  row_tensor.read(0, std::as_writable_bytes(std::span(rows)));
   ImageResizer resizer({224, 224});
   for (const Json& entry : host()["resize"]) {
     const auto index = entry["index"].get<std::int64_t>();
@@ -168,7 +168,7 @@ TEST_CASE("images are resized as Pillow and torch do it") {
           doctest::Approx(entry["lerobot_mean"].get<double>()).epsilon(1e-6));
     const frt::models::TensorView golden = view("lerobot" + std::to_string(index) + ".rows");
     std::vector<float> expected(golden.elements());
-    std::memcpy(expected.data(), golden.data.data(), golden.data.size());
+    golden.read(0, std::as_writable_bytes(std::span(expected)));
     std::size_t at = 0;
     double worst = 0;
     for (const std::int32_t y : rows) {

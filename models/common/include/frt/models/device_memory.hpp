@@ -2,9 +2,8 @@
 // frt/models/device_memory.hpp - device memory for weights, and the way into it.
 //
 // `place` gives out aligned pieces of large blocks; they live as long as the DeviceMemory. Uploads
-// go through an Uploader; where device memory is host memory ("cpu") they are plain copies, and
-// `adopt` takes mapped bytes as they lie, with no copy at all. All functions are [setup];
-// frt::Error from the context.
+// go through an Uploader; where device memory is host memory ("cpu") they are written in place, by
+// several threads. All functions are [setup]; frt::Error from the context.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include <frt/models/safetensors.hpp>
 #include <frt/models/uploader.hpp>
 
 namespace frt::models {
@@ -39,16 +39,14 @@ class DeviceMemory {
   // place() and a copy of `data`, which is read before the call returns.
   std::byte* upload(std::span<const std::byte> data);
   void upload_to(std::byte* target, std::span<const std::byte> data);
-  // The same for bytes that stay where they are until finish(): they are read some time before,
-  // by several threads, through UploadOptions::read.
-  std::byte* stream_in(std::span<const std::byte> data);
-  void stream_to(std::byte* target, std::span<const std::byte> data);
+  // The same for bytes that several threads read, some time before finish() returns. A tensor's
+  // file must live so long.
+  std::byte* stream_in(std::uint64_t bytes, const ByteReader& reader);
+  void stream_to(std::byte* target, std::uint64_t bytes, const ByteReader& reader);
+  std::byte* stream_in(const TensorView& tensor);
+  void stream_to(std::byte* target, const TensorView& tensor);
   // How; before the first upload.
   void set_upload_options(UploadOptions options) { upload_options_ = std::move(options); }
-
-  // The address under which kernels may read `data` without a copy, or null: another kind of
-  // device, or not aligned to 16. The caller keeps `data` alive.
-  const std::byte* adopt(std::span<const std::byte> data);
 
   // Waits for every copy and gives the staging memory back.
   void finish();
@@ -60,13 +58,25 @@ class DeviceMemory {
 
  private:
   void add_block(std::uint64_t bytes);
-  void transfer(std::byte* target, std::span<const std::byte> data, bool own);
+  // Of a read that waits for finish(), where device memory is host memory.
+  struct Read {
+    std::byte* target;
+    std::uint64_t bytes;
+    ByteReader reader;
+  };
+  struct Place {
+    frt_buffer block;
+    std::uint64_t offset;
+  };
+  Place place_of(const std::byte* address) const;
+  Uploader& uploader();
+  void finish_reads();
 
   Context context_;
   Stream stream_;
   bool host_memory_ = false;
   std::map<const std::byte*, Buffer> blocks_;  // by address
-  std::vector<Buffer> adopted_;
+  std::vector<Read> reads_;
   std::byte* next_ = nullptr;  // in the block that is being filled
   std::uint64_t room_ = 0;     // of it
   std::uint64_t placed_bytes_ = 0;

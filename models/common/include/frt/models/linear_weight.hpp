@@ -60,5 +60,7 @@ std::vector<float> to_f32(const TensorView& tensor);
 
 // FRT_ERR_FORMAT with file, tensor, element and value if a NaN or infinity is in it.  [any]
 void require_finite(const TensorView& tensor);
+// The same of its bytes, where the caller has read them.
+void require_finite(const TensorView& tensor, std::span<const std::byte> data);
 
 }  // namespace frt::models

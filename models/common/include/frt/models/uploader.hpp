@@ -11,7 +11,7 @@
 //   add() -> plans -> | threads fill | -> submitted, in flight -> free again
 //
 // Small pieces share a chunk and one submission; large ones go over as many chunks as they need.
-// add() never waits; nothing is guaranteed to have arrived before finish().
+// add() of a reader never waits; nothing is guaranteed to have arrived before finish().
 #pragma once
 
 #include <condition_variable>
@@ -29,15 +29,19 @@
 
 namespace frt::models {
 
+// Writes the bytes of a source from `at` on to `target`, on any thread; throws to stop the upload.
+using ByteReader = std::function<void(std::uint64_t at, std::span<std::byte> target)>;
+
 struct UploadOptions {
   unsigned threads = 0;                                // 0: by the number of cores
   std::uint64_t chunk_bytes = std::uint64_t{4} << 20;  // multiple of 256
-  // Fills `target` with `source`, on any thread; throws to stop the upload. Empty: memcpy.
-  std::function<void(std::span<const std::byte> source, std::byte* target)> read;
   // Told after each submission, on the caller's thread, how many bytes were submitted so far;
   // throws to stop the upload.
   std::function<void(std::uint64_t bytes)> progress;
 };
+
+// How many threads `options` means.  [any]
+unsigned upload_threads(const UploadOptions& options);
 
 class Uploader {
  public:
@@ -47,9 +51,10 @@ class Uploader {
   Uploader(const Uploader&) = delete;
   Uploader& operator=(const Uploader&) = delete;
 
-  // `source` to target[offset ..]. With `own` the bytes are read before the call returns, by
-  // memcpy; otherwise through UploadOptions::read, any time before finish() returns.  [setup]
-  void add(frt_buffer target, std::uint64_t offset, std::span<const std::byte> source, bool own);
+  // `source` to target[offset ..]; it is read before the call returns.  [setup]
+  void add(frt_buffer target, std::uint64_t offset, std::span<const std::byte> source);
+  // `bytes` bytes of `reader` to target[offset ..], any time before finish() returns.  [setup]
+  void add(frt_buffer target, std::uint64_t offset, std::uint64_t bytes, const ByteReader& reader);
 
   // Waits until everything has arrived. Throws what a reader threw.  [setup]
   void finish();
@@ -58,14 +63,14 @@ class Uploader {
   struct Piece {
     frt_buffer target;
     std::uint64_t offset;
-    std::span<const std::byte> source;
+    std::uint64_t bytes;
     std::uint64_t at;  // in the chunk
-    bool own;          // source lies in Plan::owned, or with a caller who waits
+    ByteReader reader;
+    std::uint64_t from;  // of the reader
   };
   // What one chunk will hold.
   struct Plan {
     std::vector<Piece> pieces;
-    std::deque<std::vector<std::byte>> owned;
     std::uint64_t bytes = 0;
     std::size_t chunk = 0;  // of the ring
   };
