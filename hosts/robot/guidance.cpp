@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <frt/error.hpp>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -57,10 +56,10 @@ bool GuidanceStrengths::none() const noexcept {
 
 std::vector<float> GuidanceStrengths::table(uint32_t steps, uint32_t ways) const {
   for (const double value : values) {
-    if (!(value >= 1) || !std::isfinite(value)) {
-      throw Error(
-          FRT_ERR_OUT_OF_RANGE,
-          fmt::format("beta = {}: guidance is 1 (none) or more, 1.5 to 2.5 are usual", value));
+    if (!(value >= 1) || !(value <= kMaxStrength)) {
+      throw Error(FRT_ERR_OUT_OF_RANGE,
+                  fmt::format("beta = {}: guidance is 1 (none) to {}, 1.5 to 2.5 are usual", value,
+                              kMaxStrength));
     }
   }
   const std::size_t rows = values.size() / branches;

@@ -12,17 +12,20 @@
 
 namespace frt::host {
 
+// Above it, guidance only throws actions out of range; policies are served with 1 to 3.
+constexpr double kMaxStrength = 100;
+
 struct GuidanceStrengths {
-  // (steps, branches), 1 or more; the last row is that of all steps beyond. A row of one value is
-  // that of all guided branches.
+  // (steps, branches), 1 to kMaxStrength; the last row is that of all steps beyond. A row of one
+  // value is that of all guided branches.
   std::vector<double> values = {1};
   uint32_t branches = 1;
 
   // 1 throughout: the branches beyond the first need not be computed.
   bool none() const noexcept;
   // For the role's set_guidance: (steps, branches) in full. Throws FRT_ERR_OUT_OF_RANGE for a
-  // strength that is below 1 or not finite, FRT_ERR_INVALID_ARGUMENT for more rows than `steps` or
-  // a row of neither one value nor `branches`.
+  // strength that is below 1, above kMaxStrength or not finite, FRT_ERR_INVALID_ARGUMENT for more
+  // rows than `steps` or a row of neither one value nor `branches`.
   std::vector<float> table(uint32_t steps, uint32_t branches) const;
   bool operator==(const GuidanceStrengths&) const = default;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "robot/policy_service.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -9,6 +10,11 @@ namespace frt::host {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// No piece of a vocabulary in use spells more bytes: a longer prompt is too long before anything is
+// done with it. Short ones are left to the model.
+constexpr uint64_t kTokenBytes = 64;
+constexpr uint64_t kAnyPrompt = 1024;
 
 double milliseconds(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double, std::milli>(to - from).count();
@@ -40,6 +46,13 @@ void PolicyService::observe(const WireRequest& request) {
   observation.array_count = static_cast<uint32_t>(arrays.size());
   observation.arrays = arrays.data();
   const std::string& prompt = request.prompt ? *request.prompt : options_.default_prompt;
+  const uint64_t most = std::max(kAnyPrompt, kTokenBytes * model_.info().max_prompt);
+  if (prompt.size() > most) {
+    throw Error(FRT_ERR_OUT_OF_RANGE,
+                "'prompt' has " + std::to_string(prompt.size()) + " bytes, at most " +
+                    std::to_string(most) + " can fit into the " +
+                    std::to_string(model_.info().max_prompt) + " tokens that the model reads");
+  }
   if (!prompt.empty()) observation.prompt = prompt.c_str();
   if (!request.prompt_ids.empty()) {
     observation.prompt_tokens = request.prompt_ids.data();
@@ -51,6 +64,7 @@ void PolicyService::observe(const WireRequest& request) {
     observation.options = wishes.c_str();
   }
   runner_.observe(observation);
+  aligned_.clear();
 }
 
 void PolicyService::take_noise(const WireRequest& request) {

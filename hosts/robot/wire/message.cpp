@@ -11,6 +11,8 @@
 
 #include <frt/error.hpp>
 
+#include "robot/wire/shown.hpp"
+
 namespace frt::host {
 namespace {
 
@@ -178,14 +180,19 @@ void Message::check_keys(const Node& map) const {
   for (uint32_t i = 0; i < map.count; ++i) {
     const Node& key = nodes_[at];
     if (!is_key(key)) throw Error(FRT_ERR_FORMAT, "a map of the message has a key that is no text");
+    if (key.bytes.size() > kMaxKey) {
+      throw Error(FRT_ERR_FORMAT, "a map of the message has a key of " +
+                                      std::to_string(key.bytes.size()) + " bytes, at most " +
+                                      std::to_string(kMaxKey) + ": '" + shown(key.bytes) + "'");
+    }
     keys.push_back(key.bytes);
     at = nodes_[key.end].end;
   }
   std::sort(keys.begin(), keys.end());
   const auto repeated = std::adjacent_find(keys.begin(), keys.end());
   if (repeated != keys.end()) {
-    throw Error(FRT_ERR_FORMAT, "a map of the message has the key '" +
-                                    std::string(repeated->substr(0, 64)) + "' twice");
+    throw Error(FRT_ERR_FORMAT,
+                "a map of the message has the key '" + shown(*repeated) + "' twice");
   }
 }
 

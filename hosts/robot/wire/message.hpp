@@ -4,9 +4,9 @@
 //
 // Reading makes a flat table of nodes that point into the message; nothing is copied, nothing
 // recurses, and counts in the message are believed only as far as bytes are left. Refused:
-// extension types, repeated keys, bytes after the value, more than kMaxDepth levels or kMaxNodes
-// values. Writing takes the shortest form of everything, as msgpack-python does, so equal values
-// are equal bytes.
+// extension types, repeated keys, keys of more than kMaxKey bytes, bytes after the value, more than
+// kMaxDepth levels or kMaxNodes values. Writing takes the shortest form of everything, as
+// msgpack-python does, so equal values are equal bytes.
 //
 // A library would bring another object model, and its limits would be ours to check all the same.
 #pragma once
@@ -23,6 +23,7 @@ class Message {
  public:
   static constexpr uint32_t kMaxDepth = 16;
   static constexpr uint32_t kMaxNodes = 65536;
+  static constexpr uint32_t kMaxKey = 256;
 
   enum class Kind : uint8_t { kNil, kBool, kInt, kUint, kFloat, kText, kBinary, kArray, kMap };
 

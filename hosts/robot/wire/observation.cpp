@@ -9,6 +9,9 @@
 #include <iterator>
 
 #include <frt/error.hpp>
+#include <frt/io/utf8.hpp>
+
+#include "robot/wire/shown.hpp"
 
 namespace frt::host {
 namespace {
@@ -26,15 +29,12 @@ constexpr DtypeName kDtypes[] = {
     {"<i8", FRT_DTYPE_I64}, {"<i4", FRT_DTYPE_I32}, {"<i2", FRT_DTYPE_I16},
     {"<u2", FRT_DTYPE_U16}, {"<u4", FRT_DTYPE_U32}, {"<u8", FRT_DTYPE_U64}};
 
-[[noreturn]] void refuse(const std::string& name, const std::string& what) {
-  throw Error(FRT_ERR_FORMAT, "'" + name + "' of the observation " + what);
-}
+// How hard real-time chunking may pull to the chunk before: beyond it, actions are noise.
+constexpr double kMaxGuidanceCap = 1000;
+constexpr uint64_t kMaxStrengths = 4096;  // steps x branches; a model takes far fewer
 
-std::string shown(std::string_view text) {
-  std::string out(text.substr(0, 64));
-  std::replace_if(
-      out.begin(), out.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
-  return out;
+[[noreturn]] void refuse(const std::string& name, const std::string& what) {
+  throw Error(FRT_ERR_FORMAT, "'" + shown(name) + "' of the observation " + what);
 }
 
 // Keys inside an encoded array are binary in the protocol; clients of other languages send text.
@@ -79,13 +79,25 @@ WireArray read_array(const Message& message, const Node& map, const std::string&
   return array;
 }
 
+// Longer than a key can be, as names are joined from keys.
 std::string child_name(const std::string& parent, std::string_view key) {
-  return parent.empty() ? std::string(key) : parent + "/" + std::string(key);
+  std::string name = parent.empty() ? std::string(key) : parent + "/" + std::string(key);
+  if (name.size() > kMaxName) {
+    refuse(name, "is a name of " + std::to_string(name.size()) + " bytes, at most " +
+                     std::to_string(kMaxName));
+  }
+  const bool control =
+      std::ranges::any_of(name, [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+  if (control || !io::is_utf8(name)) refuse(name, "is a name that is no UTF-8 text in one line");
+  return name;
 }
 
 std::string text_of(const Node& node, const std::string& name) {
   if (node.kind != Kind::kText && node.kind != Kind::kBinary) refuse(name, "is no text");
   if (node.bytes.find('\0') != std::string_view::npos) refuse(name, "contains a zero byte");
+  if (const auto at = io::first_invalid_utf8(node.bytes)) {
+    refuse(name, "is no UTF-8 text: see byte " + std::to_string(*at));
+  }
   return std::string(node.bytes);
 }
 
@@ -139,7 +151,7 @@ class Reader {
     }
     if (value.kind == Kind::kMap) {
       if (message_.find(value, "__ndarray__")) {
-        out_.arrays.push_back(read_array(message_, value, name));
+        add(read_array(message_, value, name));
       } else if (message_.find(value, "__npgeneric__")) {
         const Node* data = message_.find(value, "data");  // a plain number, beside its numpy type
         if (!data || !number_of(*data)) refuse(name, "is an encoded scalar without a number");
@@ -160,10 +172,20 @@ class Reader {
       array.name = name;
       array.dtype = FRT_DTYPE_F64;
       array.scalar = *number;
-      out_.arrays.push_back(std::move(array));
+      add(std::move(array));
     } else if (is_wish(name) && value.kind != Kind::kNil) {
       refuse(name, "is no number");
     }
+  }
+
+  // {"a/b": .., "a": {"b": ..}} has one name twice, though no map does.
+  void add(WireArray array) {
+    if (out_.arrays.size() == kMaxArrays) {
+      refuse(array.name,
+             "comes after " + std::to_string(kMaxArrays) + " others, the most there may be");
+    }
+    if (out_.find(array.name)) refuse(array.name, "is there twice");
+    out_.arrays.push_back(std::move(array));
   }
 
   // A list of numbers, or of lists of one shape, is an array.
@@ -185,7 +207,7 @@ class Reader {
     flatten(list, array, 0, values, numbers);
     if (numbers) {
       array.data = {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double)};
-      out_.arrays.push_back(std::move(array));
+      add(std::move(array));
     } else if (is_wish(name)) {
       refuse(name, "is no array of numbers");
     }
@@ -221,16 +243,19 @@ uint64_t whole(const WireArray& array, uint64_t limit) {
   return static_cast<uint64_t>(value);
 }
 
+// Models compute with f32: what is infinite there is not finite here.
 double finite(const WireArray& array, uint64_t i) {
   const double value = array.value(i);
-  if (!std::isfinite(value)) {
+  if (!std::isfinite(static_cast<float>(value))) {
     refuse(array.name, "is not finite at index " + std::to_string(i));
   }
   return value;
 }
 
 GuidanceStrengths strengths_of(const WireArray& beta) {
-  if (beta.rank > 2 || beta.count() == 0) refuse(beta.name, "is no (steps) or (steps, branches)");
+  if (beta.rank > 2 || beta.count() == 0 || beta.count() > kMaxStrengths) {
+    refuse(beta.name, "is no (steps) or (steps, branches)");
+  }
   GuidanceStrengths strengths{{}, 1};
   for (uint64_t i = 0; i < beta.count(); ++i) strengths.values.push_back(finite(beta, i));
   if (beta.rank == 2) strengths.branches = static_cast<uint32_t>(beta.shape[1]);
@@ -251,6 +276,9 @@ void read_continuation(const WireRequest& request, WireContinuation& out) {
   rows("rtc/horizon", out.execution_horizon);
   if (const WireArray* cap = request.find("rtc/max_guidance")) {
     if (cap->count() != 1 || !(finite(*cap, 0) > 0)) refuse(cap->name, "is no number above 0");
+    if (cap->value(0) > kMaxGuidanceCap) {
+      refuse(cap->name, "is above " + std::to_string(static_cast<int>(kMaxGuidanceCap)));
+    }
     out.guidance_cap = cap->value(0);
   }
 }
@@ -335,6 +363,10 @@ WireRequest read_request(const Message& message) {
     request.positive = whole(*positive, 1) != 0;
   }
   if (const WireArray* ids = request.find("prompt_token_ids")) {
+    if (ids->count() > kMaxPromptIds) {
+      refuse(ids->name, "has " + std::to_string(ids->count()) + " ids, at most " +
+                            std::to_string(kMaxPromptIds));
+    }
     for (uint64_t i = 0; i < ids->count(); ++i) {
       const double id = finite(*ids, i);
       if (id < 0 || id > INT32_MAX || id != std::floor(id)) {

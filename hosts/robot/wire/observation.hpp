@@ -3,7 +3,9 @@
 //
 // A request is a map: arrays under names that the model knows, and "prompt". Nested maps become
 // names with '/' ({"images": {"cam_high": ..}} is "images/cam_high"); lists of numbers are arrays
-// of f64. Anything else is ignored. Keys beyond openpi's:
+// of f64. Anything else is ignored. Names and the prompt are UTF-8; a name is there once, without
+// control characters, and has at most kMaxName bytes; there are at most kMaxArrays arrays. Errors
+// show names and values cut and escaped. Keys beyond openpi's:
 //
 //   noise, num_steps, seed, prompt_token_ids
 //   rl    {beta, positive}: beta is a strength, one per step, or (steps, branches)
@@ -28,6 +30,10 @@
 #include "robot/wire/message.hpp"
 
 namespace frt::host {
+
+constexpr std::size_t kMaxName = 256;
+constexpr std::size_t kMaxArrays = 256;
+constexpr uint64_t kMaxPromptIds = 65536;
 
 // An array inside a message: C order, any alignment.
 struct WireArray {

@@ -16,6 +16,9 @@ namespace frt::pi05 {
 namespace {
 
 constexpr std::string_view kPositive = "positive";
+constexpr std::int64_t kMaxImageSide = 16384;  // pixels
+// No piece of the vocabulary spells more: a longer instruction is refused before it is tokenised.
+constexpr std::size_t kTokenBytes = 64;
 
 [[noreturn]] void refuse(frt_status status, const std::string& text) {
   throw Error(status, "observation: " + text);
@@ -195,6 +198,15 @@ void Observer::check_length(std::size_t tokens) const {
                                         " can be read; shorten the instruction");
 }
 
+void Observer::check_ids(std::span<const std::int32_t> ids) const {
+  const auto wrong =
+      std::ranges::find_if(ids, [&](std::int32_t id) { return id < 0 || id >= dims_.vocabulary; });
+  if (wrong == ids.end()) return;
+  refuse(FRT_ERR_OUT_OF_RANGE,
+         "token id " + std::to_string(*wrong) + " at " + std::to_string(wrong - ids.begin()) +
+             "; the vocabulary has the ids 0 to " + std::to_string(dims_.vocabulary - 1));
+}
+
 const frt_array* Observer::find(const frt_observation& observation, const std::string& name) const {
   for (std::uint32_t i = 0; i < observation.array_count; ++i) {
     if (name == observation.arrays[i].name) return &observation.arrays[i];
@@ -221,6 +233,11 @@ void Observer::write_image(const frt_array& array, std::size_t view, std::byte* 
                                        : models::ImageSize{array.shape[0], array.shape[1]};
   if (count == 0)
     refuse(FRT_ERR_INVALID_ARGUMENT, std::string("image '") + array.name + "' is empty");
+  if (size.height > kMaxImageSide || size.width > kMaxImageSide) {
+    refuse(FRT_ERR_OUT_OF_RANGE, std::string("image '") + array.name + "' has the shape " +
+                                     shape_text(array) + ", a side has at most " +
+                                     std::to_string(kMaxImageSide) + " pixels");
+  }
   const auto plane = static_cast<std::uint64_t>(size.height * size.width);
   // The element of the array that comes as number i in HWC.
   const auto source = [&](std::uint64_t i) { return first ? i % 3 * plane + i / 3 : i; };
@@ -288,6 +305,11 @@ std::vector<std::int32_t> Observer::prompt_ids(std::size_t way, std::string_view
                 "the model has no tokenizer; set the option tokenizer to a SentencePiece model, or "
                 "hand over token ids");
   }
+  if (task.size() > kTokenBytes * static_cast<std::size_t>(max_prompt_)) {
+    throw Error(FRT_ERR_OUT_OF_RANGE, "the instruction has " + std::to_string(task.size()) +
+                                          " bytes, more than the " + std::to_string(max_prompt_) +
+                                          " tokens of the prompt can hold; shorten it");
+  }
   PromptParts parts;
   parts.task = task;
   parts.state = state;
@@ -340,6 +362,7 @@ void Observer::write(const frt_observation& observation, frt_stream stream,
       prompts.push_back(prompt_ids(way, task, z, positive));
     }
     check_length(prompts.back().size());
+    check_ids(prompts.back());
   }
 
   std::byte* memory = staging_.begin();

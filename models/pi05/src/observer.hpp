@@ -82,6 +82,7 @@ class Observer {
   void require_statistics() const;
   bool wants_positive(const char* options) const;
   void check_length(std::size_t tokens) const;
+  void check_ids(std::span<const std::int32_t> ids) const;  // all in the vocabulary
 
   const Engine& engine_;
   const Dims& dims_;

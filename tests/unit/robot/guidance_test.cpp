@@ -38,6 +38,8 @@ TEST_CASE("the table of strengths has every step and branch; the last row goes o
   CHECK(parse_strengths("1, 1").none());
   CHECK_FALSE(parse_strengths("1, 2").none());
   CHECK_THROWS_WITH_AS(parse_strengths("2, 0.5").table(3, 1), doctest::Contains("0.5"), frt::Error);
+  CHECK_THROWS_WITH_AS(parse_strengths("1e30").table(3, 1), doctest::Contains("1 (none) to 100"),
+                       frt::Error);
   CHECK_THROWS_AS((GuidanceStrengths{{std::numeric_limits<double>::infinity()}, 1}).table(3, 1),
                   frt::Error);
   CHECK_THROWS_WITH_AS(parse_strengths("2, 2, 2").table(2, 1), doctest::Contains("3 steps"),

@@ -10,6 +10,7 @@
 
 #include "robot/wire/message.hpp"
 #include "robot/wire/observation.hpp"
+#include "robot/wire/shown.hpp"
 
 using namespace frt::host;
 
@@ -296,4 +297,74 @@ TEST_CASE("cut and changed messages are refused or read, never more") {
     }
     refusal(changed);
   }
+}
+
+TEST_CASE("names are short UTF-8 in one line, and there once; errors show them cut and escaped") {
+  const auto named = [](std::string_view name) {
+    MessageWriter out;
+    out.map(1);
+    out.text(name);
+    out.number(1);
+    return refusal(out.bytes());
+  };
+  CHECK(named(std::string(256, 'a')) == "");
+  const std::string long_name = named(std::string(10 << 20, 'a'));
+  CHECK(long_name.find("at most 256") != std::string::npos);
+  CHECK(long_name.size() < 300);
+  CHECK(named("a\xff").find("\\xff") != std::string::npos);
+  CHECK(named("a\x1b[2J").find("\\x1b") != std::string::npos);
+  CHECK(named(std::string("a\0b", 3)) != "");
+
+  MessageWriter deep;  // each key is short, the name they make is not
+  for (int i = 0; i < 3; ++i) {
+    deep.map(1);
+    deep.text(std::string(100, 'a'));
+  }
+  deep.number(1);
+  CHECK(refusal(deep.bytes()).find("at most 256") != std::string::npos);
+
+  MessageWriter twice;
+  twice.map(2);
+  twice.text("a/b");
+  twice.number(1);
+  twice.text("a");
+  twice.map(1);
+  twice.text("b");
+  twice.number(2);
+  CHECK(refusal(twice.bytes()).find("twice") != std::string::npos);
+
+  MessageWriter many;
+  many.map(300);
+  for (int i = 0; i < 300; ++i) {
+    many.text("a" + std::to_string(i));
+    many.number(1);
+  }
+  CHECK(refusal(many.bytes()).find("256 others") != std::string::npos);
+}
+
+TEST_CASE("a prompt is UTF-8, and numbers are finite in f32") {
+  const auto with = [](std::string_view key, auto put) {
+    MessageWriter out;
+    out.map(1);
+    out.text(key);
+    put(out);
+    return refusal(out.bytes());
+  };
+  CHECK(with("prompt", [](auto& out) { out.text("gr\xc3\xbc\xc3\x9f"); }) == "");
+  CHECK(with("prompt", [](auto& out) { out.text("gr\xfc"); }).find("see byte 2") !=
+        std::string::npos);
+  MessageWriter beta;
+  beta.map(1);
+  beta.text("rl");
+  beta.map(1);
+  beta.text("beta");
+  beta.number(1e300);
+  CHECK(refusal(beta.bytes()).find("not finite") != std::string::npos);
+}
+
+TEST_CASE("what is shown is cut between characters") {
+  CHECK(shown("abc") == "abc");
+  CHECK(shown("abcdef", 3) == "abc...");
+  CHECK(shown("ab\xc3\xbc", 3) == "ab...");
+  CHECK(shown(std::string(1000, '\x80'), 10).size() < 60);
 }
