@@ -43,7 +43,21 @@ core::HostSchema robot_host_schema() {
       option("listen", FRT_CONFIG_STRING, "127.0.0.1:8000", "address and port of the websocket"),
       option("api_key", FRT_CONFIG_STRING, "", "what clients must send; empty: nothing"),
       option("max_message", FRT_CONFIG_SIZE, "32M", "bytes of one observation"),
-      option("max_clients", FRT_CONFIG_INT, "8", "connections at a time", 1, 1024),
+      option("buffer_memory", FRT_CONFIG_SIZE, "128M",
+             "bytes that all connections hold; at least two max_message"),
+      option("max_clients", FRT_CONFIG_INT, "8", "robots at a time", 1, 1024),
+      option("max_clients_per_address", FRT_CONFIG_INT, "0",
+             "robots at a time from one address; 0: as many as there may be", 0, 1024),
+      option("max_connections", FRT_CONFIG_INT, "256",
+             "connections at a time: robots, and those that have not said yet what they are", 2,
+             65536),
+      option("handshake_timeout_ms", FRT_CONFIG_INT, "10000",
+             "a connection has shown by then what it is", 1, 3600000),
+      option("receive_timeout_ms", FRT_CONFIG_INT, "10000",
+             "a message is complete by then, from its first byte on", 1, 3600000),
+      option("ping_ms", FRT_CONFIG_INT, "30000",
+             "a client that is silent so long is pinged, and closed after as long again; 0: never",
+             0, 3600000),
       option("deadline_ms", FRT_CONFIG_INT, "1000", "a request is answered or refused by then", 1,
              3600000),
       option("write_timeout_ms", FRT_CONFIG_INT, "2000", "a client that reads slower is cut off", 1,
@@ -98,9 +112,17 @@ RobotSettings robot_settings(const core::Manifest& manifest) {
   settings.server.listen = given.text("listen");
   settings.server.api_key = given.text("api_key");
   settings.server.max_message = static_cast<uint64_t>(given.integer("max_message"));
+  settings.server.buffer_memory = static_cast<uint64_t>(given.integer("buffer_memory"));
   settings.server.max_clients = whole("max_clients");
+  settings.server.max_clients_per_address = whole("max_clients_per_address");
+  settings.server.max_connections = whole("max_connections");
   settings.server.deadline = std::chrono::milliseconds(given.integer("deadline_ms"));
   settings.server.write_timeout = std::chrono::milliseconds(given.integer("write_timeout_ms"));
+  settings.server.handshake_timeout =
+      std::chrono::milliseconds(given.integer("handshake_timeout_ms"));
+  settings.server.receive_timeout = std::chrono::milliseconds(given.integer("receive_timeout_ms"));
+  settings.server.ping_interval = std::chrono::milliseconds(given.integer("ping_ms"));
+  stage(ExitCode::kManifest, [&] { settings.server.check(); });
   settings.service.steps = whole("steps");
   settings.service.guidance.values = {number("beta")};
   if (const std::string& schedule = given.text("beta_schedule"); !schedule.empty()) {

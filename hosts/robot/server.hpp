@@ -8,9 +8,22 @@
 //   error                   one text frame with the reason, then close 1011
 //
 // The promise to a robot that waits: each request is answered or its connection closed before the
-// deadline is over, whatever happens to the inference. A client that does not read what it is sent
-// is cut off. Requests of several clients are served in their order of arrival; each client may
-// have one in flight. Pings are answered at any time.
+// deadline is over, whatever happens to the inference and whatever other clients do:
+//
+//   time       a handshake, a message, a reply, a write and a close each have a limit. A client
+//   that
+//              is silent is pinged, and closed if it stays silent: an idle robot answers pings.
+//   memory     what all connections hold of messages and replies counts against one budget before
+//   it
+//              is allocated. Where it is used up, the connection with the most of an unfinished
+//              message is closed, so a client within its share never is.
+//   number     clients, clients of one address, and connections are limited. A client too many gets
+//              503 and the reason. A connection too many, or out of file descriptors, costs the
+//              oldest connection that is no client yet, of the address with the most of those.
+//   failure    an exception, out of memory included, ends one connection, never the server.
+//
+// Requests of several clients are served in their order of arrival; each client may have one in
+// flight. Pings are answered at any time. Every limit has a counter in /metrics.
 //
 // Two threads: one of the server's own for all connections, and the one that calls run(), on which
 // the handler runs. No compression. Browsers (requests with an Origin) are refused.
@@ -31,31 +44,44 @@ struct ServerOptions {
   std::string api_key;                    // empty: none asked for
   std::string metadata;                   // the first frame's bytes
   uint64_t max_message = uint64_t{32} << 20;
+  uint64_t buffer_memory = uint64_t{128} << 20;  // of all connections; at least 2 max_message
   uint32_t max_clients = 8;
+  uint32_t max_clients_per_address = 0;      // 0: as many as there may be
+  uint32_t max_connections = 256;            // clients and those that are none yet
   std::chrono::milliseconds deadline{1000};  // from a request's last byte to the reply's first
   std::chrono::milliseconds write_timeout{2000};
+  std::chrono::milliseconds handshake_timeout{10000};  // from the accept to the open websocket
+  std::chrono::milliseconds receive_timeout{10000};    // from a message's first byte to its last
+  std::chrono::milliseconds ping_interval{30000};  // of silence; the same again: closed; 0: never
+
+  // Throws FRT_ERR_INVALID_ARGUMENT for limits that contradict each other or have no effect.
+  void check() const;
 };
 
 struct ServerCounters {
   std::atomic<uint64_t> connections{0}, refused{0}, requests{0}, replies{0}, errors{0};
   std::atomic<uint64_t> deadline_misses{0}, slow_clients{0};
+  std::atomic<uint64_t> handshake_timeouts{0}, receive_timeouts{0}, silent{0};
+  std::atomic<uint64_t> out_of_memory{0};  // connections closed for want of memory
+  std::atomic<uint64_t> displaced{0};      // handshakes given up for a newer connection
+  std::atomic<uint64_t> accept_failures{0};
   std::atomic<uint32_t> clients{0};
 };
 
 class PolicyServer {
  public:
   struct Request {
-    std::string_view bytes;
+    std::string_view bytes;         // valid during the call
     double age_ms = 0;              // since its last byte arrived
     double previous_total_ms = -1;  // of the connection's request before; < 0: there was none
   };
-  // Returns the reply's bytes. What it throws is sent as error text.
+  // Returns the reply's bytes. What it throws is sent as error text: readable, and cut to 1 KB.
   using Handler = std::function<std::string(const Request& request)>;
   // Lines for /metrics beyond the server's own. Called on the connections' thread.
   using Metrics = std::function<std::string()>;
 
-  // Binds and listens. Throws FRT_ERR_INVALID_ARGUMENT for an address it cannot read, FRT_ERR_IO if
-  // the address is taken.  [setup]
+  // Binds and listens. Throws FRT_ERR_INVALID_ARGUMENT for an address it cannot read and what
+  // ServerOptions::check() throws, FRT_ERR_IO if the address is taken.  [setup]
   explicit PolicyServer(ServerOptions options, Metrics metrics = {});
   ~PolicyServer();
   PolicyServer(const PolicyServer&) = delete;

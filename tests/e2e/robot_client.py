@@ -23,7 +23,9 @@ def pack(value):
         return b"\xcb" + struct.pack(">d", value)
     if isinstance(value, str):
         data = value.encode()
-        head = bytes([0xa0 | len(data)]) if len(data) < 32 else b"\xda" + struct.pack(">H", len(data))
+        size = len(data)
+        head = (bytes([0xa0 | size]) if size < 32 else b"\xda" + struct.pack(">H", size) if size < 65536
+                else b"\xdb" + struct.pack(">I", size))
         return head + data
     if isinstance(value, bytes):
         return b"\xc6" + struct.pack(">I", len(value)) + value
@@ -101,8 +103,10 @@ class Closed(Exception):
 class Client:
     """One connection. `metadata` is the first frame."""
 
-    def __init__(self, port, headers=(), timeout=60, receive_buffer=None):
+    def __init__(self, port, headers=(), timeout=60, receive_buffer=None, source=None):
         self.socket = socket.socket()
+        if source:
+            self.socket.bind((source, 0))
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(timeout)

@@ -6,7 +6,6 @@ import pathlib
 import random
 import re
 import shutil
-import signal
 import socket
 import struct
 import subprocess
@@ -16,7 +15,8 @@ import unittest
 import urllib.error
 
 from robot_client import Array, Client, Closed, get, pack, unpack
-from support import FAILED, FIXTURES, HOST, MANIFEST, OK, USAGE, HostTest, clean_environment, python_with
+from serving import Server
+from support import FAILED, FIXTURES, MANIFEST, OK, USAGE, HostTest, python_with
 
 PLUGINS = os.environ["FRT_ROBOT_PLUGIN_DIR"]
 HORIZON, WIDTH, STATE = 10, 2, 3
@@ -65,28 +65,15 @@ checkpoint = "policy.safetensors"
 model = "p"
 {robot}""")
 
-    def serve(self, robot="", options=""):
-        process = subprocess.Popen(
-            [str(HOST), "--plugin-dir", PLUGINS, "serve", str(self.policy_manifest(robot, options)), "--listen",
-             "127.0.0.1:0"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=self.folder,
-            env=clean_environment())
-        self.addCleanup(process.stdout.close)
-        self.addCleanup(process.stderr.close)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
-        lines = []
-        for line in process.stderr:
-            lines.append(line)
-            found = re.search(r"ws://127\.0\.0\.1:(\d+)", line)
-            if found:
-                self.process, self.port = process, int(found.group(1))
-                return self.port
-        self.fail("".join(lines))
+    def serve(self, robot="", options="", limits=None):
+        self.server = Server(self.policy_manifest(robot, options), self.folder, PLUGINS, limits)
+        self.addCleanup(self.server.kill)
+        self.port = self.server.port
+        return self.port
 
     def stop(self):
-        self.process.send_signal(signal.SIGINT)
-        text = self.process.stderr.read()
-        self.assertEqual(self.process.wait(60), 0, text)
+        status, text = self.server.stop()
+        self.assertEqual(status, 0, text)
         return text
 
     def observation(self, **more):
@@ -400,6 +387,9 @@ model = "p"
                 ({**good, "observation/state": Array("|u1", [8], b"x" * 9)}, "bytes of data"),
                 ({**good, "prompt": "a very long story " * 40}, "at most 32"),
                 ({**good, "prompt_token_ids": [5] * 33}, "at most 32"),
+                ({**good, "prompt_token_ids": [5, 2000000000]}, "token id 2000000000 at 1"),
+                ({**good, "prompt": "a" * 3000}, "bytes"),
+                ({**good, "observation/image": Array("|u1", [20000, 1, 3], bytes(60000))}, "at most 16384 pixels"),
                 ({**good, "noise": Array.floats([0.0] * 320, [320])}, None),        # the shape of one chunk
                 ({**good, "noise": Array.floats([0.0] * 32, [1, 32])}, "expected [10, 32]"),
                 ({**good, "noise": Array.floats([nan] + [0.0] * 319, [10, 32])}, "NaN or infinity"),

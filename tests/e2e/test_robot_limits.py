@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""frt-host serve under clients that want more than their share: of time, memory, places, file descriptors. A good client
+beside them is answered throughout. Deadlines are short where they must pass, and long where they must not."""
+import resource
+import socket
+import struct
+import time
+import unittest
+
+from robot_client import Array, Client, Closed, get, pack
+from support import MANIFEST
+from test_robot_serve import PLUGINS, Serving
+
+WAIT = 60       # seconds until a state that is sure to come is given up
+UPGRADE = (b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+           b"Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\nSec-WebSocket-Version: 13\r\n")
+
+
+def ended(peer):
+    """What a peer is sent until the server closes."""
+    data = b""
+    try:
+        while part := peer.recv(4096):
+            data += part
+    except ConnectionError:
+        pass
+    peer.close()
+    return data
+
+
+def frame_head(size, opcode=2, fin=True):
+    """The head of a masked frame of so many bytes, 64 KiB or more; the mask is zero."""
+    return bytes([(0x80 if fin else 0) | opcode, 0x80 | 127]) + struct.pack(">Q", size) + bytes(4)
+
+
+class Limits(Serving):
+    def connect(self, data=b""):
+        peer = socket.create_connection(("127.0.0.1", self.port), timeout=WAIT)
+        self.addCleanup(peer.close)
+        peer.sendall(data)
+        return peer
+
+    def answered(self, client):
+        self.assertIn("actions", client.infer(self.observation()))
+
+    def wait_for(self, name, least):
+        """Until the counter is there."""
+        end = time.monotonic() + WAIT
+        while (value := self.server.metrics()[name]) < least:
+            self.assertLess(time.monotonic(), end, f"{name} is {value}, expected {least}")
+            time.sleep(0.02)
+
+    def test_a_handshake_that_never_ends_is_given_up(self):
+        port = self.serve("handshake_timeout_ms = 1500")
+        good = Client(port)
+        slow = [self.connect(), self.connect(b"GET / HT"), self.connect(UPGRADE)]
+        for peer in slow:
+            self.assertIn(b"408", ended(peer))
+        self.wait_for("handshake_timeout_total", 3)
+        self.answered(good)
+
+    def test_a_message_that_never_ends_is_given_up_and_says_which_limit_it_was(self):
+        port = self.serve("receive_timeout_ms = 300")
+        good, slow = Client(port), Client(port)
+        slow.socket.sendall(frame_head(1 << 20) + bytes(10))
+        self.assertIn("receive_timeout_ms", slow.receive())
+        self.assertEqual(self.server.metrics()["receive_timeout_total"], 1)
+        self.answered(good)
+
+    def test_a_peer_that_vanished_loses_its_place_and_one_that_answers_pings_keeps_it(self):
+        port = self.serve("max_clients = 3\nping_ms = 2000")
+        gone = [Client(port), Client(port)]         # they never read again, as if their machine had no power
+        resting = Client(port)
+        for _ in range(2):
+            opcode, payload = resting.frame()       # it rests, and answers pings as the websockets library does
+            self.assertEqual(opcode, 9)
+            resting.send(payload, 10)
+        for peer in gone:
+            with self.assertRaises(Closed):
+                while True:
+                    peer.frame()
+        self.answered(resting)
+        self.answered(Client(port))
+
+    def test_with_ping_ms_0_a_silent_client_keeps_its_place(self):
+        port = self.serve("ping_ms = 0\nreceive_timeout_ms = 100")
+        client = Client(port)
+        time.sleep(0.5)
+        self.answered(client)
+
+    def test_many_unfinished_handshakes_keep_no_client_out(self):
+        port = self.serve("max_connections = 20")
+        good = Client(port)
+        slow = [self.connect(b"GET / HTTP/1.1\r\n") for _ in range(60)]
+        self.answered(good)
+        for _ in range(3):
+            self.answered(Client(port))
+        self.assertIn(b"503", ended(slow[0]))
+        self.assertGreaterEqual(self.server.metrics()["displaced_total"], 40)
+        self.assertLessEqual(self.server.metrics()["open_connections"], 20)
+
+    def test_no_address_takes_all_places(self):
+        port = self.serve("max_clients = 3\nmax_clients_per_address = 2")
+        clients = [Client(port), Client(port)]
+        third = self.connect(UPGRADE + b"\r\n")
+        answer = ended(third)
+        self.assertIn(b"503", answer)
+        self.assertIn(b"max_clients_per_address", answer)
+        other = Client(port, source="127.0.0.2")
+        for client in [*clients, other]:
+            self.answered(client)
+
+    def test_one_client_too_many_is_told_the_reason(self):
+        port = self.serve("max_clients = 1")
+        good = Client(port)
+        answer = ended(self.connect(UPGRADE + b"\r\n"))
+        for word in (b"503", b"Retry-After", b"max_clients"):
+            self.assertIn(word, answer)
+        self.answered(good)
+
+    def test_running_out_of_file_descriptors_neither_spins_nor_keeps_a_client_out(self):
+        port = self.serve("handshake_timeout_ms = 3600000", limits={resource.RLIMIT_NOFILE: 40})
+        good = Client(port)
+        slow = [self.connect(b"GET") for _ in range(100)]
+        self.answered(good)
+        self.answered(Client(port))
+        for _ in range(10):
+            self.assertEqual(get(port, "/healthz"), (200, "OK\n"))
+        before = self.server.processor_seconds()
+        time.sleep(1)
+        self.assertLess(self.server.processor_seconds() - before, 0.5)      # all of it, when it spins
+        self.assertGreater(self.server.metrics()["displaced_total"], 0)
+        del slow
+
+    def test_without_a_descriptor_to_win_back_a_newcomer_gets_503(self):
+        port = self.serve("max_clients = 60", limits={resource.RLIMIT_NOFILE: 40})
+        clients, refusal = [], b""
+        while not refusal:
+            self.assertLess(len(clients), 60)
+            peer = self.connect(UPGRADE + b"\r\n")
+            head = peer.recv(12)
+            if head == b"HTTP/1.1 101":
+                clients.append(peer)
+            else:
+                refusal = head + ended(peer)
+        self.assertIn(b"503", refusal)
+        self.assertIn(b"descriptors", refusal)
+        before = self.server.processor_seconds()
+        waiting = self.connect()
+        time.sleep(1)
+        self.assertLess(self.server.processor_seconds() - before, 0.5)
+        waiting.close()
+        for peer in clients:
+            peer.close()
+        end = time.monotonic() + WAIT
+        while True:
+            try:
+                self.answered(Client(port))
+                break
+            except (ConnectionError, IndexError, AttributeError):
+                self.assertLess(time.monotonic(), end)
+                time.sleep(0.05)
+
+    def test_unfinished_messages_beyond_the_budget_cost_the_largest_and_never_the_good_client(self):
+        port = self.serve('max_message = "8M"\nbuffer_memory = "16M"\nreceive_timeout_ms = 3600000')
+        good = Client(port)
+        greedy = [Client(port) for _ in range(6)]
+        for client in greedy:
+            try:
+                client.socket.sendall(frame_head(8 << 20) + bytes((8 << 20) - 1))
+            except ConnectionError:
+                pass
+            self.answered(good)
+        self.wait_for("out_of_memory_total", 4)
+        self.assertLessEqual(self.server.metrics()["buffer_bytes"], 16 << 20)
+        self.answered(good)
+        for client in greedy:
+            client.close()
+        end = time.monotonic() + WAIT
+        while self.server.metrics()["clients"] > 1:
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.02)
+        self.answered(good)
+        self.assertLess(self.server.metrics()["buffer_bytes"], 1 << 20)
+
+    def test_out_of_memory_closes_the_connection_that_wants_it_and_never_ends_the_server(self):
+        port = self.serve("receive_timeout_ms = 3600000")
+        size, = [int(line.split()[1]) for line in open(f"/proc/{self.server.process.pid}/status", encoding="ascii")
+                 if line.startswith("VmSize")]
+        limit = (size << 10) + (48 << 20)       # the budget is 128M, the system has 48M more
+        resource.prlimit(self.server.process.pid, resource.RLIMIT_AS, (limit, limit))
+        good = Client(port)
+        greedy = [Client(port) for _ in range(6)]
+        for client in greedy:
+            try:
+                client.socket.sendall(frame_head(31 << 20) + bytes((31 << 20) - 1))
+            except ConnectionError:
+                pass
+            self.answered(good)
+        self.wait_for("out_of_memory_total", 5)
+        self.assertTrue(self.server.alive())
+        self.answered(good)
+        self.answered(Client(port))
+        self.stop()
+
+    def test_a_message_that_is_given_up_for_memory_says_so(self):
+        port = self.serve('max_message = "1M"\nbuffer_memory = "2M"\nreceive_timeout_ms = 3600000')
+        greedy = [Client(port) for _ in range(4)]
+        for client in greedy:
+            client.socket.settimeout(WAIT)
+            try:
+                client.socket.sendall(frame_head(1 << 20) + bytes((1 << 20) - 1))
+            except ConnectionError:
+                pass
+        self.wait_for("out_of_memory_total", 2)
+        texts = []
+        for client in greedy:
+            client.socket.settimeout(0.2)
+            try:
+                texts.append(client.receive())
+            except (Closed, OSError):
+                pass
+        self.assertTrue(any("buffer_memory" in text for text in texts), texts)
+
+    def test_limits_that_contradict_each_other_or_do_nothing_are_refused(self):
+        for robot, word in (('max_message = "32M"\nbuffer_memory = "60M"', "two messages"),
+                            ("max_clients = 8\nmax_connections = 8", "leaves no room"),
+                            ("max_clients = 2\nmax_clients_per_address = 3", "no effect")):
+            with self.subTest(word):
+                result = self.check(MANIFEST, "--plugin-dir", PLUGINS, "serve", self.policy_manifest(robot))
+                self.assertIn(word, result.stderr)
+
+
+class Echo(Serving):
+    """What a client sent comes back in errors: short, as text, and never as it was."""
+
+    def refusal(self, observation):
+        client = Client(self.port)
+        client.send(observation if isinstance(observation, bytes) else pack(observation))
+        opcode, payload = client.frame()
+        client.close()
+        self.assertEqual(opcode, 1)
+        self.assertLessEqual(len(payload), 1100)
+        text = payload.decode()     # a text frame is UTF-8
+        self.assertFalse([c for c in text if ord(c) < 32 or ord(c) == 127], text)
+        return text
+
+    def test_errors_show_names_and_values_cut_and_escaped(self):
+        self.serve()
+        good = self.observation()
+        for more, word in (({"a" * (10 << 20): 1.0}, "at most 256"), ({b"\xff\x1b[2J": 1.0}, r"\xff"),
+                           ({"rl": {"\x1b[2J": 1.0}}, r"\x1b"), ({"x": {"a" * 200: {"b" * 200: 1.0}}}, "at most 256"),
+                           ({"a\0b": 1.0}, "no UTF-8 text in one line"),
+                           ({"rtc": {"mode": b"\xff" * 50000}}, "UTF-8"), ({"rtc": {"mode": "x" * 60000}}, "guided, locked"),
+                           ({"image": {b"__ndarray__": True, b"data": b"", b"dtype": "\x1b" * 200, b"shape": [0]}}, "dtype")):
+            with self.subTest(word):
+                self.assertIn(word, self.refusal({**good, **more}))
+        self.assertIn("twice", self.refusal({**good, "a": {"b": 1.0}, "a/b": 2.0}))
+
+    def test_values_out_of_range_are_refused(self):
+        self.serve()
+        good = self.observation()
+        for more, word in (({"prompt": b"pick \xff up"}, "UTF-8"), ({"prompt": "x" * 5000}, "at most"),
+                           ({"prompt": "x " * (1 << 20)}, "at most"), ({"rl": {"beta": 1e30}}, "1 (none) to 100"),
+                           ({"rl": {"beta": 1e300}}, "not finite"), ({"rl": {"beta": [1.5] * 5000}}, "rl/beta"),
+                           ({"prompt_token_ids": Array("|u1", [70000], bytes(70000))}, "at most 65536"),
+                           ({"rtc": {"prev": Array.floats([0.0] * 2, [1, 2]), "delay": 0, "max_guidance": 1e6}}, "above 1000"),
+                           ({f"a{i}": 1.0 for i in range(300)}, "256 others")):
+            with self.subTest(word):
+                self.assertIn(word, self.refusal({**good, **more}))
+        self.assertIn("actions", Client(self.port).infer(good))
+
+
+if __name__ == "__main__":
+    unittest.main()
