@@ -7,11 +7,11 @@
 #include <frt/core/state.hpp>
 
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/app.hpp"
 #include "cli/loaded_model.hpp"
@@ -19,6 +19,7 @@
 #include "cli/signals.hpp"
 #include "robot/keyboard.hpp"
 #include "robot/reach/picture.hpp"
+#include "robot/record/episode_folder.hpp"
 #include "robot/rollout.hpp"
 
 namespace frt::host {
@@ -48,24 +49,10 @@ void parse_takeover(const std::string& text, RolloutOptions& options) {
   options.takeover_to = to;
 }
 
-// Before the first episode, so that none is run in vain.
-void make_folder(const std::filesystem::path& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error)
-    throw Error(FRT_ERR_IO, "cannot make the folder " + folder.string() + ": " + error.message());
-}
 std::ofstream open_picture(const std::string& path) {
   std::ofstream file(path);
   if (!file) throw Error(FRT_ERR_IO, "cannot write " + path);
   return file;
-}
-
-void write_record(const EpisodeRecord& record, const std::filesystem::path& folder,
-                  uint64_t episode) {
-  const std::string name = fmt::format("episode_{:06}", episode);
-  record.write_npz(folder / (name + ".npz"));
-  record.write_mcap(folder / (name + ".mcap"));
 }
 
 struct Totals {
@@ -153,7 +140,9 @@ ExitCode run(App& app, const RolloutCommand& command) {
   parse_takeover(command.takeover, options);
   const std::string folder = command.record.empty() ? settings.record_dir : command.record;
   options.record_frames = !folder.empty();
-  if (!folder.empty()) make_folder(folder);
+  std::optional<EpisodeFolder> records;  // made before the first episode, so that none is in vain
+  if (!folder.empty()) records.emplace(folder);
+  const uint64_t first_record = records ? records->next() : 0;
   std::ofstream picture;
   if (!command.picture.empty()) picture = open_picture(command.picture);
 
@@ -189,7 +178,11 @@ ExitCode run(App& app, const RolloutCommand& command) {
     if (path.size() < path.capacity()) path.push_back(world.point());
   };
   nlohmann::ordered_json fingerprints;  // of files that may be large
-  if (!folder.empty()) fingerprints = robot_fingerprints(loaded, policy.name());
+  std::string manifest;                 // as seen from the records
+  if (records) {
+    fingerprints = robot_fingerprints(loaded, policy.name());
+    manifest = records->path_to(loaded.runtime().manifest().path);
+  }
   Totals totals;
   EpisodeRecord record;
   for (uint64_t episode = 0; episode < command.episodes && !InterruptGuard::requested();
@@ -197,8 +190,10 @@ ExitCode run(App& app, const RolloutCommand& command) {
     path.clear();
     const EpisodeResult result = rollout.run(episode, record);
     totals.add(result);
-    record.set_deployment(loaded.runtime().manifest().path.string(), fingerprints);
-    if (!folder.empty()) write_record(record, folder, episode);
+    if (records) {
+      record.set_deployment(manifest, fingerprints);
+      records->write(record);
+    }
     if (traces.size() < kPictures) {
       traces.push_back({world.discs(), world.goal(), result.success, path});
     }
@@ -221,6 +216,10 @@ ExitCode run(App& app, const RolloutCommand& command) {
         chunk_ms);
     picture.close();
     if (!picture) throw Error(FRT_ERR_IO, "cannot write " + command.picture);
+  }
+  if (records && !app.options().quiet) {
+    fmt::print(stderr, "records: {} in {}, from episode_{:06} on\n", totals.episodes, folder,
+               first_record);
   }
   const uint64_t captures = policy.context().counters().captures_since_ready;
   if (command.json) {
@@ -251,7 +250,9 @@ void add_rollout_command(App& app) {
   command.add_option("--beta", options->beta, "Guidance strength, or one per step; 1: none")
       .type_name("X[,X...]");
   command.add_option("--tag", options->tag, "Text put behind each instruction").type_name("TEXT");
-  command.add_option("--record", options->record, "Write each episode here (.npz and .mcap)")
+  command
+      .add_option("--record", options->record,
+                  "Write each episode here (.npz and .mcap), numbered after those that are there")
       .type_name("DIR");
   command.add_option("--picture", options->picture, "Write the first episodes as animated SVG")
       .type_name("FILE");

@@ -5,6 +5,8 @@
 
 #include <array>
 #include <bit>
+#include <filesystem>
+#include <frt/io/utf8.hpp>
 #include <fstream>
 
 #include "cli/loaded_model.hpp"
@@ -25,6 +27,23 @@ std::ptrdiff_t first_difference(std::span<const T> a, std::span<const T> b) {
   return -1;
 }
 
+// The manifest of a record: as seen from the record's folder, or, of older records, from here.
+std::string recorded_manifest(const std::string& record, const std::string& manifest) {
+  const std::filesystem::path named(manifest);
+  const std::filesystem::path beside =
+      (std::filesystem::weakly_canonical(record).parent_path() / named).lexically_normal();
+  std::error_code ignored;
+  for (const std::filesystem::path& path : {beside, named}) {
+    if (std::filesystem::is_regular_file(path, ignored)) return path.string();
+  }
+  const std::string here = std::filesystem::absolute(named).lexically_normal().string();
+  throw Error(FRT_ERR_NOT_FOUND, "the manifest that " + io::quote(record) +
+                                     " was recorded with is not there: looked for " +
+                                     io::quote(beside.string()) +
+                                     (here == beside ? "" : " and " + io::quote(here)) +
+                                     "; say where it is with --manifest FILE");
+}
+
 }  // namespace
 
 bool is_episode_file(const std::string& path) {
@@ -37,7 +56,12 @@ bool is_episode_file(const std::string& path) {
 ExitCode replay_episode(App& app, const std::string& path, const std::string& manifest, bool json) {
   const EpisodeRecord record = EpisodeRecord::read(path);
   const EpisodeMeta& meta = record.meta();
-  LoadedModel loaded(app, manifest.empty() ? meta.manifest : manifest, meta.policy);
+  if (record.chunks() == 0) {
+    throw Error(FRT_ERR_FORMAT,
+                io::quote(path) + " holds no chunk of actions: there is nothing to replay");
+  }
+  LoadedModel loaded(app, manifest.empty() ? recorded_manifest(path, meta.manifest) : manifest,
+                     meta.policy);
   const PolicyModel policy = policy_of(loaded);
   if (policy.info().horizon != meta.horizon || policy.info().action_dim != meta.network_dim ||
       policy.observation_info().action_dim != meta.action_dim) {

@@ -13,7 +13,7 @@ bool is_episode_file(const std::string& path);
 
 // Feeds every observation and noise of the record to the manifest's model again and compares the
 // chunks, bit for bit; where the first difference is goes to stdout. kOk: there is none. `manifest`
-// empty: the one that it was recorded with.
+// empty: the one that it was recorded with, found from the record's folder.
 ExitCode replay_episode(App& app, const std::string& record, const std::string& manifest,
                         bool json);
 

@@ -187,6 +187,42 @@ class Rollouts(Episodes):
         record.write_bytes(data)
         self.assertIn("checksum", self.check(FAILED, "--plugin-dir", PLUGINS, "replay", record, "--manifest", manifest).stderr)
 
+    def test_a_second_run_numbers_its_records_on_and_keeps_those_of_the_first(self):
+        manifest = self.robot()
+        self.rollout(manifest, "-n", 2, "--seed", 5, "--record", "one", "--json")
+        before = {path.name: path.read_bytes() for path in (self.folder / "one").iterdir()}
+        self.assertEqual(len(before), 4)
+        (self.folder / "one/episode_000007.mcap").write_bytes(b"somebody else's")
+        result = self.rollout(manifest, "-n", 2, "--seed", 9, "--record", "one")
+        self.assertIn("from episode_000008 on", result.stderr)
+        for name, data in before.items():
+            self.assertEqual((self.folder / "one" / name).read_bytes(), data, name)
+        self.assertEqual((self.folder / "one/episode_000007.mcap").read_bytes(), b"somebody else's")
+        seeds = [json.loads(text(read_npz(path)["meta"]))["seed"]
+                 for path in sorted((self.folder / "one").glob("*.npz"))]
+        self.assertEqual(seeds, [5, 6, 9, 10])
+
+    def test_a_record_replays_from_any_folder_and_after_all_of_it_has_moved(self):
+        project, elsewhere = self.folder / "project", self.folder / "elsewhere"
+        project.mkdir()
+        elsewhere.mkdir()
+        manifest = self.robot().rename(project / "robot.toml")
+        (self.folder / "policy.safetensors").rename(project / "policy.safetensors")
+        self.check(OK, "--plugin-dir", PLUGINS, "rollout", "robot.toml", "-n", 1, "--record", "records/one", "--json",
+                   cwd=project)
+
+        def replay(status, project, *arguments):
+            return self.check(status, "--plugin-dir", PLUGINS, "replay", project / "records/one/episode_000000.npz",
+                              *arguments, cwd=elsewhere)
+        self.assertIn("identical", replay(OK, project).stdout)
+        moved = project.rename(self.folder / "moved")
+        self.assertIn("identical", replay(OK, moved).stdout)
+        manifest = (moved / "robot.toml").rename(moved / "other.toml")
+        message = replay(FAILED, moved).stderr
+        for word in (str(moved / "robot.toml"), "--manifest"):
+            self.assertIn(word, message)
+        self.assertIn("identical", replay(OK, moved, "--manifest", manifest).stdout)
+
     def test_an_operator_who_takes_over_reaches_the_disc_and_it_is_recorded(self):
         report = self.rollout(self.robot(), "-n", 4, "--takeover", "5:40", "--record", "one", "--json")
         self.assertEqual(report["successes"], 4)

@@ -38,6 +38,8 @@ Json rows(std::span<const T> values, std::size_t width) {
   return out;
 }
 
+constexpr uint32_t kMostValues = 65535;  // rows of a chunk, values of an action
+
 constexpr const char* kAnySchema = R"({"type":"object"})";
 // What Foxglove and Rerun know as an image.
 constexpr const char* kImageSchema =
@@ -329,6 +331,16 @@ EpisodeRecord EpisodeRecord::read(const std::filesystem::path& path) {
     m.fingerprints = meta.at("fingerprints");
   } catch (const nlohmann::json::exception& error) {
     throw Error(FRT_ERR_FORMAT, file + ": its meta data: " + error.what());
+  }
+  const auto is_size = [&](const char* key, uint32_t value) {
+    return value > 0 && value <= kMostValues && meta.at(key) == value;  // nothing was cut off
+  };
+  if (!is_size("horizon", record.meta_.horizon) ||
+      !is_size("action_dim", record.meta_.action_dim) ||
+      !is_size("network_dim", record.meta_.network_dim)) {
+    throw Error(FRT_ERR_FORMAT,
+                file + ": its meta data: horizon, action_dim and network_dim are 1 to " +
+                    std::to_string(kMostValues));
   }
   record.meta_.prompt = text("prompt");
   record.meta_.stop_reason = text("stop_reason");

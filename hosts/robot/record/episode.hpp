@@ -36,7 +36,8 @@ namespace frt::host {
 
 struct EpisodeMeta {
   uint64_t episode = 0, seed = 0;
-  std::string manifest, policy, critic, prompt, stop_reason;
+  std::string manifest;  // as seen from the record's folder
+  std::string policy, critic, prompt, stop_reason;
   bool success = false;
   GuidanceStrengths guidance;
   double hz = 0;

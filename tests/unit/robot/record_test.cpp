@@ -13,6 +13,7 @@
 
 #include "robot/record/crc32.hpp"
 #include "robot/record/episode.hpp"
+#include "robot/record/episode_folder.hpp"
 #include "robot/record/mcap.hpp"
 #include "robot/record/npz.hpp"
 
@@ -148,4 +149,38 @@ TEST_CASE("an episode becomes an MCAP file with a topic per array") {
   }
   CHECK(bytes.find("foxglove.RawImage") != std::string::npos);
   CHECK(bytes.find("AQIDBAUGBwgJCgsM") != std::string::npos);  // the pixels in base64
+}
+
+TEST_CASE("a record never takes the place of another one") {
+  const Folder folder;
+  const EpisodeRecord record = example();
+  EpisodeFolder one(folder.path / "records"), two(folder.path / "records");
+  CHECK(one.write(record) == 0);
+  CHECK(two.write(record) == 1);  // it did not know of the other one
+  CHECK(one.write(record) == 2);
+  std::ofstream(folder.path / "records/episode_000009.npz") << "somebody else's";
+  std::ofstream(folder.path / "records/episode_99999999999999999999.npz") << "no number";
+  EpisodeFolder three(folder.path / "records");
+  CHECK(three.next() == 10);
+  CHECK(three.write(record) == 10);
+  CHECK(content(folder.path / "records/episode_000009.npz") == "somebody else's");
+  CHECK(EpisodeRecord::read(folder.path / "records/episode_000010.npz").chunks() == 2);
+  CHECK(three.path_to(folder.path / "robot.toml") == "../robot.toml");
+}
+
+TEST_CASE("a record whose sizes are impossible is refused") {
+  const Folder folder;
+  example().write_npz(folder.path / "e.npz");
+  NpzArrays arrays = read_npz(folder.path / "e.npz");
+  const std::string meta = arrays.at("meta").data;
+  for (const char* size : {"0", "-1", "2.5", "4294967298", "1e10", "\"2\""}) {
+    CAPTURE(size);
+    std::string changed = meta;
+    const std::string key = "\"horizon\":";
+    const std::size_t at = changed.find(key) + key.size();
+    changed.replace(at, changed.find(',', at) - at, size);
+    arrays.at("meta") = npy_text(changed);
+    write_npz(folder.path / "changed.npz", arrays);
+    CHECK_THROWS_AS(EpisodeRecord::read(folder.path / "changed.npz"), frt::Error);
+  }
 }
