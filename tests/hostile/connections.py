@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hostile connections against a real frt-host serve on loopback, with a good client beside them that is always answered.
+
+Seeded: FRT_HOSTILE_SEED (1), FRT_HOSTILE_CONNECTIONS (300), at most FRT_HOSTILE_SECONDS (1200), FRT_HOSTILE_MEMORY_MB (300).
+What each connection does depends on the seed and its number alone; how they interleave does not. At the end the server
+lives, was never above the limit of memory, has given every buffer and place back, and says so in a report (JSON)."""
+import collections
+import json
+import os
+import pathlib
+import random
+import resource
+import socket
+import struct
+import sys
+import threading
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "e2e"))
+from robot_client import Array, Client, Closed, pack, unpack  # noqa: E402
+from test_robot_serve import Serving  # noqa: E402
+
+CONNECTIONS = int(os.environ.get("FRT_HOSTILE_CONNECTIONS", 300))
+SEED = int(os.environ.get("FRT_HOSTILE_SEED", 1))
+SECONDS = float(os.environ.get("FRT_HOSTILE_SECONDS", 1200))
+MEMORY_MB = float(os.environ.get("FRT_HOSTILE_MEMORY_MB", 300))
+WORKERS = 12
+LINGERING = 40      # connections that are left open, the oldest of which is closed for the next one
+MESSAGE = 32 << 20  # max_message
+# Deadlines that a good client keeps on the slowest machine; hostile ones are closed before, as LINGERING says.
+ROBOT = """max_clients = 64
+max_connections = 128
+deadline_ms = 60000
+handshake_timeout_ms = 20000
+receive_timeout_ms = 20000
+ping_ms = 20000"""
+UPGRADE = (b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+           b"Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\nSec-WebSocket-Version: 13\r\n\r\n")
+
+
+class Attack:
+    """One hostile connection: a method per kind. What it leaves open is in `left`."""
+
+    def __init__(self, port, number, good):
+        self.port, self.good = port, good
+        self.chance = random.Random(SEED * 1000003 + number)
+        self.left, self.wrong = None, None
+        kinds = sorted(name for name in dir(self) if name.startswith("do_"))
+        self.kind = self.chance.choice(kinds)
+
+    def run(self):
+        try:
+            getattr(self, self.kind)()
+        except (OSError, Closed, IndexError, AttributeError, ValueError):
+            pass    # refused, closed, cut off, or never a client: all of that is the server's right
+
+    # ---- means ----
+    def connect(self, data=b""):
+        peer = socket.create_connection(("127.0.0.1", self.port), timeout=5)
+        peer.sendall(data)
+        return peer
+
+    def client(self):
+        return Client(self.port, timeout=5)
+
+    def bytes(self, most):
+        return self.chance.randbytes(self.chance.randrange(most))
+
+    def answer(self, client):
+        try:
+            return client.receive()
+        finally:
+            client.close()
+
+    def head(self, size, opcode=2, fin=True, mask=True):
+        first = (0x80 if fin else 0) | opcode
+        return bytes([first, (0x80 if mask else 0) | 127]) + struct.pack(">Q", size) + (bytes(4) if mask else b"")
+
+    def spoiled(self):
+        data = bytearray(pack(self.good))
+        for _ in range(self.chance.randrange(1, 6)):
+            data[self.chance.randrange(len(data) if self.chance.random() < 0.3 else 400)] = self.chance.randrange(256)
+        return bytes(data)
+
+    # ---- HTTP ----
+    def do_handshake_cut(self):
+        self.left = self.connect(UPGRADE[:self.chance.randrange(len(UPGRADE))])
+
+    def do_handshake_garbage(self):
+        peer = self.connect(self.bytes(3000))
+        if self.chance.random() < 0.5:
+            peer.recv(1000)
+        self.left = peer
+
+    def do_handshake_spoiled(self):
+        data = bytearray(UPGRADE)
+        for _ in range(self.chance.randrange(1, 5)):
+            data[self.chance.randrange(len(data))] = self.chance.randrange(256)
+        self.left = self.connect(bytes(data))
+        self.left.recv(1000)
+
+    def do_header_without_end(self):
+        peer = self.connect(b"GET / HTTP/1.1\r\n")
+        for _ in range(self.chance.randrange(1, 40)):
+            peer.sendall(b"x: " + b"y" * 1000 + b"\r\n")
+        self.left = peer
+
+    def do_http(self):
+        line = self.chance.choice([b"GET /metrics", b"GET /healthz", b"POST /healthz", b"GET /" + b"a" * 5000, b"PUT /", b"GET *"])
+        body = b"Content-Length: 100000000000\r\n" if self.chance.random() < 0.3 else b""
+        peer = self.connect(line + b" HTTP/1.1\r\nHost: x\r\n" + body + b"\r\n" + self.bytes(100))
+        peer.recv(5000)
+        peer.close()
+
+    def do_reset(self):
+        data = UPGRADE + self.head(5000) + bytes(5000)
+        peer = self.connect(data[:self.chance.randrange(len(data))])
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()
+
+    # ---- frames ----
+    def do_frames_garbage(self):
+        client = self.client()
+        client.socket.sendall(self.bytes(2000))
+        self.left = client
+
+    def do_frame_bad_head(self):
+        client = self.client()
+        client.socket.sendall(self.chance.choice([
+            self.head(10, mask=False) + bytes(10), bytes([0xf2, 0x80]) + bytes(4), bytes([0x83, 0x80]) + bytes(4),
+            self.head(1000, opcode=9) + bytes(1000), bytes([0x09, 0x80]) + bytes(4), bytes([0x80, 0x80]) + bytes(4),
+            bytes([0x88, 0x81]) + bytes(5), bytes([0x88, 0x82]) + bytes(4) + b"\xff\xff"]))
+        self.answer(client)
+
+    def do_huge_length(self):
+        client = self.client()
+        client.socket.sendall(self.head(self.chance.choice([MESSAGE + 1, 1 << 40, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])))
+        client.socket.sendall(bytes(self.chance.randrange(1 << 16)))
+        self.left = client
+
+    def do_unfinished_message(self):
+        client = self.client()
+        size = self.chance.choice([1 << 10, 1 << 16, 1 << 20, 4 << 20] + [MESSAGE - (1 << 20)] * (self.chance.random() < 0.2))
+        client.socket.sendall(self.head(size))
+        piece = bytes(1 << 16)
+        for _ in range(size // len(piece)):
+            client.socket.sendall(piece)
+        self.left = client
+
+    def do_too_large_message(self):
+        client = self.client()
+        for _ in range(self.chance.randrange(1, 40)):
+            client.socket.sendall(self.head(1 << 20, opcode=0 if _ else 2, fin=False) + bytes(1 << 20))
+        self.answer(client)
+
+    def do_slow_message(self):
+        client = self.client()
+        data = pack(self.good)
+        client.socket.sendall(self.head(len(data)))
+        for byte in data[:self.chance.randrange(30)]:
+            client.socket.sendall(bytes([byte]))
+            time.sleep(0.01)
+        self.left = client
+
+    def do_empty_fragments(self):
+        client = self.client()
+        client.send(b"", 2, fin=False)
+        for _ in range(self.chance.randrange(500)):
+            client.send(b"", 0, fin=False)
+        self.left = client
+
+    def do_pings_and_no_reading(self):
+        client = self.client()
+        for _ in range(self.chance.randrange(2000)):
+            client.send(b"x" * 100, 9)
+        self.left = client
+
+    def do_requests_and_no_reading(self):
+        client = self.client()
+        for _ in range(self.chance.randrange(1, 50)):
+            client.send(pack(self.good))
+        self.left = client
+
+    def do_vanish(self):
+        self.left = self.client()
+
+    def do_text(self):
+        client = self.client()
+        client.send(self.bytes(500), 1)
+        self.answer(client)
+
+    def do_close_badly(self):
+        client = self.client()
+        client.send(self.chance.choice([b"", b"\x03\xe8bye", b"\x03\xf3" + bytes(123)]), 8)
+        self.left = client
+
+    # ---- content ----
+    def ask(self, data):
+        client = self.client()
+        client.send(data if isinstance(data, bytes) else pack(data))
+        answer = self.answer(client)
+        if isinstance(answer, str) and len(answer) > 1200:
+            self.wrong = f"an error of {len(answer)} bytes"
+
+    def do_garbage_message(self):
+        self.ask(self.bytes(3000))
+
+    def do_spoiled_message(self):
+        self.ask(self.spoiled())
+
+    def do_deep_message(self):
+        depth = self.chance.choice([17, 1000, 1 << 20])
+        self.ask(self.chance.choice([b"\x91", b"\x81\xa1a"]) * depth + b"\x00")
+
+    def do_wide_message(self):
+        count = self.chance.choice([300, 70000])
+        self.ask({**self.good, "x": [0] * min(count, 65535), **{f"k{i}": 0 for i in range(min(count, 400))}})
+
+    def do_long_names(self):
+        size = self.chance.choice([257, 1 << 16, 4 << 20])
+        self.ask({**self.good, "n" * size: {"m" * size: 1.0}})
+
+    def do_hostile_values(self):
+        nan, infinity = float("nan"), float("inf")
+        self.ask({**self.good, **self.chance.choice([
+            {"observation/state": Array.floats([nan, 0, 0])}, {"observation/state": [infinity] * 3}, {"rl": {"beta": 1e30}},
+            {"prompt": b"\xff\xfe"}, {"prompt": "x" * self.chance.choice([100, 1 << 20, 8 << 20])}, {"num_steps": 1 << 63},
+            {"prompt_token_ids": [2 ** 31 - 1] * self.chance.randrange(1, 60000)}, {"seed": nan}, {"noise": []},
+            {"observation/image": Array("|u1", [1 << 32, 1 << 32, 3], b"")},
+            {"observation/image": Array("<f4", [1 << 20, 1, 3], bytes(12 << 20))},
+            {"rtc": {"prev": Array.floats([nan] * 20, [10, 2]), "delay": 1 << 40}}, {"\x1b[2J\xff": 1}])})
+
+    def do_good_and_gone(self):
+        client = self.client()
+        client.send(pack(self.good))
+        client.close()
+
+
+class GoodClient(threading.Thread):
+    """Asks without a pause on one connection; every answer is the same, bit for bit."""
+
+    def __init__(self, port, observation):
+        super().__init__(daemon=True)
+        self.data = pack(observation)
+        self.client = Client(port, timeout=120)
+        self.expected = self.ask()
+        self.answers, self.slowest, self.failure = 0, 0.0, None
+        self.over = threading.Event()
+
+    def ask(self):
+        self.client.send(self.data)
+        answer = self.client.receive()
+        return answer if isinstance(answer, str) else unpack(answer)["actions"].data
+
+    def run(self):
+        try:
+            while not self.over.is_set():
+                start = time.monotonic()
+                answer = self.ask()
+                self.slowest = max(self.slowest, time.monotonic() - start)
+                if answer != self.expected:
+                    raise RuntimeError(f"another answer: {answer!r:.200}")
+                self.answers += 1
+                self.over.wait(0.002)
+        except Exception as error:      # pylint: disable=broad-except
+            self.failure = repr(error)
+
+
+class HostileConnections(Serving):
+    def test_a_good_client_is_answered_whatever_the_others_do(self):
+        # Freed memory that address sanitizer keeps would count as the server's.
+        os.environ["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":quarantine_size_mb=8"
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, 1024), hard), hard))
+        port = self.serve(ROBOT)
+        good = GoodClient(port, self.observation())
+        good.start()
+        end = time.monotonic() + SECONDS
+        numbers = iter(range(CONNECTIONS))
+        lock = threading.Lock()
+        kinds, lingering = collections.Counter(), collections.deque()
+        newcomers, failures = [0], []
+
+        def work():
+            while good.is_alive() and time.monotonic() < end and not failures:
+                with lock:
+                    number = next(numbers, None)
+                if number is None:
+                    return
+                attack = Attack(port, number, self.observation())
+                attack.run()
+                with lock:
+                    kinds[attack.kind.removeprefix("do_")] += 1
+                    if attack.wrong:
+                        failures.append(attack.wrong)
+                    if attack.left:
+                        lingering.append(attack.left)
+                    old = lingering.popleft() if len(lingering) > LINGERING else None
+                if old:
+                    old.close()
+                if number % 25 == 0:
+                    self.newcomer(port, newcomers, failures)
+        workers = [threading.Thread(target=work, daemon=True) for _ in range(WORKERS)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        good.over.set()
+        good.join(180)
+        self.assertTrue(self.server.alive(), "the server is dead")
+        for peer in lingering:
+            peer.close()
+        good.client.close()
+        numbers = self.at_rest()
+        resident, peak = self.server.resident()
+        report = {"seed": SEED, "connections": sum(kinds.values()), "kinds": dict(sorted(kinds.items())),
+                  "good": {"answers": good.answers, "slowest_s": round(good.slowest, 3), "newcomers": newcomers[0]},
+                  "resident_mb": round(resident), "peak_mb": round(peak), "server": numbers}
+        print(json.dumps(report, indent=2))
+        self.assertIsNone(good.failure)
+        self.assertEqual(failures, [])
+        self.assertEqual(sum(kinds.values()), CONNECTIONS, f"the rest was not made within {SECONDS} s")
+        self.assertGreater(good.answers, 0)
+        self.assertLess(peak, MEMORY_MB)
+        self.assertEqual(numbers["clients"], 0)
+        self.assertEqual(numbers["buffer_bytes"], 0)
+        text = self.stop()
+        for word in ("Sanitizer", "runtime error:"):
+            self.assertNotIn(word, text)
+
+    def newcomer(self, port, newcomers, failures):
+        """A good client that comes now; it is displaced only by a flood that this is not."""
+        try:
+            client = Client(port, timeout=120)
+            if client.status != 101 or "actions" not in client.infer(self.observation()):
+                failures.append(f"a newcomer got {client.status}")
+            client.close()
+            newcomers[0] += 1
+        except (OSError, AttributeError, IndexError) as error:
+            failures.append(repr(error))
+
+    def at_rest(self):
+        """The counters when all connections have gone, or after a minute."""
+        end = time.monotonic() + 60
+        while True:
+            numbers = self.server.metrics()
+            if (numbers["clients"] == 0 and numbers["buffer_bytes"] == 0) or time.monotonic() > end:
+                return numbers
+            time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    unittest.main()
