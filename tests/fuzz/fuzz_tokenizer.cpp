@@ -17,6 +17,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
     if (tokenizer.decode(ids).empty()) __builtin_trap();
     tokenizer.decode(ids, true);
     tokenizer.pieces(kText);
+    const frt::models::TextRange plain[] = {{3, 9}, {22, 24}};
+    tokenizer.encode(kText, {plain, 0});
+    tokenizer.encode(kText, {plain, 8});  // refused, most often
   } catch (const frt::Error&) {
     return 0;
   }

@@ -55,14 +55,20 @@ AddedTokenMatcher::Match AddedTokenMatcher::longest_at(std::string_view text,
   return best;
 }
 
-void AddedTokenMatcher::split(std::string_view text, std::vector<Section>& out) const {
-  std::size_t done = 0;  // everything before is in `out`
+void AddedTokenMatcher::split(std::string_view text, std::span<const TextRange> plain,
+                              const std::function<void(const Section&)>& visit) const {
+  std::size_t done = 0;  // everything before was visited
   for (std::size_t at = 0; at < text.size();) {
+    while (!plain.empty() && plain.front().end <= at) plain = plain.subspan(1);
+    if (!plain.empty() && plain.front().begin <= at) {
+      at = plain.front().end;
+      continue;
+    }
     if (!first_[static_cast<unsigned char>(text[at])]) {
       ++at;
       continue;
     }
-    const Match match = longest_at(text, at);
+    const Match match = longest_at(plain.empty() ? text : text.substr(0, plain.front().begin), at);
     if (match.length == 0) {
       ++at;
       continue;
@@ -81,12 +87,12 @@ void AddedTokenMatcher::split(std::string_view text, std::vector<Section>& out) 
       if (!is_white_space(step.character)) break;
       last += step.bytes;
     }
-    if (first > done) out.push_back({text.substr(done, first - done), -1});
-    out.push_back({text.substr(first, last - first), pattern.id});
+    if (first > done) visit({text.substr(done, first - done), -1});
+    visit({text.substr(first, last - first), pattern.id});
     done = last;
     at = std::max(at, done);
   }
-  if (done < text.size()) out.push_back({text.substr(done), -1});
+  if (done < text.size()) visit({text.substr(done), -1});
 }
 
 }  // namespace frt::models

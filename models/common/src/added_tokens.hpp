@@ -8,6 +8,8 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -26,8 +28,10 @@ class AddedTokenMatcher {
 
   bool empty() const { return patterns_.empty(); }
 
-  // Appends the sections of `text`, none of them empty.  [any]
-  void split(std::string_view text, std::vector<Section>& out) const;
+  // Calls `visit` with the sections of `text`, none of them empty, in order. No token touches a
+  // byte of `plain` (sorted, disjoint), but by the white space it takes beside it.  [any]
+  void split(std::string_view text, std::span<const TextRange> plain,
+             const std::function<void(const Section&)>& visit) const;
 
  private:
   struct Pattern {

@@ -13,15 +13,15 @@
 
 namespace frt::models {
 
-// What a pair of neighbouring tokens becomes; lower ranks merge first.
-struct Merge {
-  std::uint32_t rank;
-  TokenId id;
-};
-
 struct BpeModel {
+  struct Rule {
+    TokenId left, right;  // neighbours
+    TokenId id;           // what they become
+  };
+
   std::array<TokenId, 256> id_of_byte{};
-  boost::unordered_flat_map<std::uint64_t, Merge> merges;  // left id << 32 | right id
+  std::vector<Rule> rules;                                          // by rank: lower ones go first
+  boost::unordered_flat_map<std::uint64_t, std::uint32_t> rank_of;  // pair() -> rank
 
   static std::uint64_t pair(TokenId left, TokenId right) {
     return std::uint64_t{static_cast<std::uint32_t>(left)} << 32 |
@@ -29,7 +29,7 @@ struct BpeModel {
   }
 };
 
-// Scratch memory of encode_word(), kept between words by one thread.
+// Scratch memory between words, for one thread: at most 28 bytes per byte of the longest word.
 class BpeEncoder {
  public:
   explicit BpeEncoder(const BpeModel& model) : model_(&model) {}
@@ -39,15 +39,12 @@ class BpeEncoder {
 
  private:
   struct Symbol {
-    TokenId id;
+    TokenId id;                   // kMerged: part of the symbol to its left
     std::int32_t previous, next;  // indices, -1 at the ends
-    bool alive;
   };
   struct Candidate {
     std::uint32_t rank;
     std::int32_t position;  // of the left symbol
-    TokenId id;             // what the two become
-    TokenId left, right;    // what they were when this was found
 
     // For std heaps, which keep the greatest in front: the lowest rank, leftmost first.
     bool operator<(const Candidate& other) const {
@@ -55,7 +52,8 @@ class BpeEncoder {
     }
   };
 
-  void consider(std::int32_t position);
+  // Adds the pair that begins at `position` to `heap_`, not yet in heap order; false: no rule.
+  bool consider(std::int32_t position);
 
   const BpeModel* model_;
   std::vector<Symbol> symbols_;

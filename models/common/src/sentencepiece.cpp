@@ -1,13 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <sentencepiece_processor.h>
 
+#include <algorithm>
 #include <frt/error.hpp>
 #include <frt/models/sentencepiece.hpp>
 
+#include "text.hpp"
+#include "utf8.hpp"
+
 namespace frt::models {
+namespace {
+
+constexpr std::size_t kLongestText = std::size_t{64} << 20;
+
+[[noreturn]] void refuse_length(std::string_view text, std::size_t max_tokens) {
+  throw Error(FRT_ERR_OUT_OF_RANGE, "the text of " + bytes_text(text.size()) + " has more than " +
+                                        std::to_string(max_tokens) +
+                                        " tokens, the most allowed here; shorten it");
+}
+
+}  // namespace
 
 struct SentencePiece::Impl {
   sentencepiece::SentencePieceProcessor processor;
+  std::size_t longest_piece = 1;  // bytes
 };
 
 SentencePiece::SentencePiece(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -26,13 +42,30 @@ SentencePiece SentencePiece::load(const std::filesystem::path& path) {
     throw Error(FRT_ERR_FORMAT,
                 path.string() + ": no SentencePiece model (" + status.ToString() + ")");
   }
+  for (int id = 0; id < impl->processor.GetPieceSize(); ++id) {
+    impl->longest_piece = std::max(impl->longest_piece, impl->processor.IdToPiece(id).size());
+  }
   return SentencePiece(std::move(impl));
 }
 
-std::vector<std::int32_t> SentencePiece::encode(std::string_view text) const {
+std::vector<std::int32_t> SentencePiece::encode(std::string_view text,
+                                                std::size_t max_tokens) const {
+  if (text.size() > kLongestText) {
+    throw Error(FRT_ERR_OUT_OF_RANGE, "the text has " + bytes_text(text.size()) + ", at most " +
+                                          std::to_string(kLongestText) + " can be encoded at once");
+  }
+  const bool limited = max_tokens > 0;
+  if (limited && text.size() / kBytesPerPiece / impl_->longest_piece > max_tokens) {
+    refuse_length(text, max_tokens);
+  }
+  if (const auto offset = first_invalid_utf8(text)) {
+    throw Error(FRT_ERR_INVALID_ARGUMENT,
+                "the text is not valid UTF-8 at byte " + std::to_string(*offset));
+  }
   std::vector<int> ids;
   const auto status = impl_->processor.Encode({text.data(), text.size()}, &ids);
   if (!status.ok()) throw Error(FRT_ERR_INTERNAL, "SentencePiece: " + status.ToString());
+  if (limited && ids.size() > max_tokens) refuse_length(text, max_tokens);
   return {ids.begin(), ids.end()};
 }
 

@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cstdint>
 
 #include "text.hpp"
 
@@ -29,6 +30,10 @@ constexpr std::string_view kSpace = R"(\t-\r\x{85}\p{Z})";
 constexpr std::string_view kWord = R"(\p{L}\p{M}\p{Nd}\p{Pc})";
 constexpr std::string_view kDigit = R"(\p{Nd})";
 constexpr std::string_view kHex = "0-9A-Fa-f";
+
+// Of one match. An expression that tries every way to share out a run of letters would take years.
+constexpr std::uint32_t kMostMatchSteps = 10'000'000;
+constexpr std::uint32_t kMostMatchKibibytes = 256 << 10;
 
 constexpr std::array kCategories = {"C",  "Cc", "Cf", "Cn", "Co", "Cs", "L",  "Ll", "Lm", "Lo",
                                     "Lt", "Lu", "M",  "Mc", "Me", "Mn", "N",  "Nd", "Nl", "No",
@@ -276,16 +281,19 @@ SplitRegex::~SplitRegex() = default;
 SplitRegex::SplitRegex(SplitRegex&&) noexcept = default;
 SplitRegex& SplitRegex::operator=(SplitRegex&&) noexcept = default;
 
-void SplitRegex::split(std::string_view text, std::vector<std::string_view>& out) const {
+void SplitRegex::split(std::string_view text,
+                       const std::function<void(std::string_view)>& visit) const {
   const MatchData match(pcre2_match_data_create_from_pattern(code_->code.get(), nullptr));
   const MatchContext context(pcre2_match_context_create(nullptr));
   const JitStack stack(
       pcre2_jit_stack_create(std::size_t{32} << 10, std::size_t{16} << 20, nullptr));
   if (!match || !context) throw Error(FRT_ERR_OUT_OF_MEMORY, "no memory for matching");
+  pcre2_set_match_limit(context.get(), kMostMatchSteps);
+  pcre2_set_heap_limit(context.get(), kMostMatchKibibytes);
   if (stack) pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   const PCRE2_SIZE* found = pcre2_get_ovector_pointer(match.get());
-  std::size_t done = 0;  // everything before is in `out`
+  std::size_t done = 0;  // everything before was visited
   for (std::size_t at = 0; at < text.size();) {
     const int result = pcre2_match(code_->code.get(), subject, text.size(), at, PCRE2_NO_UTF_CHECK,
                                    match.get(), context.get());
@@ -296,17 +304,17 @@ void SplitRegex::split(std::string_view text, std::vector<std::string_view>& out
     }
     const std::size_t first = found[0], last = found[1];
     if (last <= first) {  // an empty match cuts here; go on after the next character
-      if (first > done) out.push_back(text.substr(done, first - done));
+      if (first > done) visit(text.substr(done, first - done));
       done = first;
       at = first + 1;
       while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0u) == 0x80u) ++at;
       continue;
     }
-    if (first > done) out.push_back(text.substr(done, first - done));
-    out.push_back(text.substr(first, last - first));
+    if (first > done) visit(text.substr(done, first - done));
+    visit(text.substr(first, last - first));
     done = at = last;
   }
-  if (done < text.size()) out.push_back(text.substr(done));
+  if (done < text.size()) visit(text.substr(done));
 }
 
 }  // namespace frt::models

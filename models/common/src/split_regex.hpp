@@ -3,10 +3,10 @@
 // by PCRE2 with its JIT.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace frt::models {
 
@@ -23,10 +23,10 @@ class SplitRegex {
   SplitRegex(SplitRegex&&) noexcept;
   SplitRegex& operator=(SplitRegex&&) noexcept;
 
-  // Appends the non-empty matches and what lies between them, in order ("Isolated"). `text` is
-  // valid UTF-8; `out` views it. Throws FRT_ERR_UNSUPPORTED when matching exceeds PCRE2's limits.
-  // [any]
-  void split(std::string_view text, std::vector<std::string_view>& out) const;
+  // Calls `visit` with the non-empty matches and what lies between them, in order ("Isolated"),
+  // as they are found. `text` is valid UTF-8. Throws FRT_ERR_UNSUPPORTED when a match takes more
+  // steps or memory than is allowed; what `visit` throws passes.  [any]
+  void split(std::string_view text, const std::function<void(std::string_view)>& visit) const;
 
  private:
   struct Code;

@@ -4,9 +4,10 @@
 //   1. cut out the added tokens that are matched on the raw text;
 //   2. normalise each part between them (NFC), cut out the added tokens matched on normalised text;
 //   3. split each part between those into words (the pre-tokenizer's steps);
-//   4. encode each word by BPE. Words repeat, so their ids are kept for the length of the call,
-//   which
-//      needs no lock and forgets everything at the end.
+//   4. encode each word by BPE. Words repeat, so the ids of short ones are kept for the length of
+//      the call, which needs no lock and forgets everything at the end.
+//
+// A word is encoded as soon as it is found, and a text with too many tokens is given up there.
 //
 // Decoding joins the bytes of all tokens and replaces what is no UTF-8 in the result.
 #include <frt/models/tokenizer.hpp>
@@ -14,6 +15,7 @@
 #include <frt/error.hpp>
 
 #include <deque>
+#include <functional>
 
 #include "byte_level.hpp"
 #include "normalize.hpp"
@@ -24,8 +26,9 @@
 namespace frt::models {
 namespace {
 
-constexpr std::size_t kLongestText = std::size_t{1} << 30;
+constexpr std::size_t kLongestText = std::size_t{64} << 20;
 constexpr std::size_t kMostCachedWords = 1u << 17;  // per call
+constexpr std::size_t kLongestCachedWord = 64;      // bytes
 
 void require_text(std::string_view text) {
   if (text.size() > kLongestText) {
@@ -39,76 +42,139 @@ void require_text(std::string_view text) {
   }
 }
 
-// Encodes words, remembering those it has seen in this call.
-class WordEncoder {
- public:
-  WordEncoder(const BpeModel& model,
-              const boost::unordered_flat_map<std::string_view, TokenId>* whole_words)
-      : bpe_(model), whole_words_(whole_words) {}
+void require_ranges(std::span<const TextRange> ranges, std::size_t size) {
+  std::size_t last = 0;
+  for (const TextRange& range : ranges) {
+    if (range.begin < last || range.end < range.begin || range.end > size) {
+      throw Error(FRT_ERR_INVALID_ARGUMENT,
+                  "the range of plain text " + std::to_string(range.begin) + " .. " +
+                      std::to_string(range.end) + " is out of order, or beyond the text's " +
+                      bytes_text(size));
+    }
+    last = range.end;
+  }
+}
 
-  // `word` must live as long as the encoder.
-  void encode(std::string_view word, std::vector<TokenId>& out) {
-    if (const auto seen = words_.find(word); seen != words_.end()) {
-      const auto first = ids_.begin() + seen->second.first;
-      out.insert(out.end(), first, first + seen->second.count);
-      return;
+// The parts of `ranges` inside `part`, counted from its start; takes what ends there from `ranges`.
+std::vector<TextRange> ranges_within(std::span<const TextRange>& ranges, TextRange part) {
+  std::vector<TextRange> inside;
+  while (!ranges.empty() && ranges.front().begin < part.end) {
+    const TextRange& range = ranges.front();
+    const std::size_t begin = std::max(range.begin, part.begin);
+    const std::size_t end = std::min(range.end, part.end);
+    if (begin < end) inside.push_back({begin - part.begin, end - part.begin});
+    if (range.end > part.end) break;
+    ranges = ranges.subspan(1);
+  }
+  return inside;
+}
+
+}  // namespace
+
+// One call of encode(): the ids so far, and what the steps need.
+class TextEncoder {
+ public:
+  TextEncoder(const Tokenizer::Data& data, std::size_t text_bytes, std::size_t max_tokens)
+      : data_(data), text_bytes_(text_bytes), max_tokens_(max_tokens), bpe_(data.bpe) {
+    // The largest text that could fit; every token would have to be the longest one.
+    if (max_tokens_ == 0 || data_.tokens_take_space) return;
+    const std::size_t shrinks = data_.nfc ? kNfcShrinks : 1;
+    if (text_bytes_ / shrinks / data_.longest_token > max_tokens_) refuse();
+  }
+
+  void encode(std::string_view text, std::span<const TextRange> plain) {
+    data_.raw_matcher.split(text, plain, [&](const Section& section) {
+      if (section.id >= 0) return put(section.id);
+      const auto begin = static_cast<std::size_t>(section.text.data() - text.data());
+      encode_part(section.text, ranges_within(plain, {begin, begin + section.text.size()}));
+    });
+  }
+
+  std::vector<TokenId> take() { return std::move(ids_); }
+
+  // Calls `visit` with the words of a normalised text.
+  static void split(const Tokenizer::Data& data, std::string_view text, std::size_t step,
+                    const std::function<void(std::string_view)>& visit) {
+    if (text.empty()) return;
+    if (step == data.steps.size()) return visit(text);
+    std::string spaced;
+    if (data.steps[step].prefix_space && !text.starts_with(' ')) {
+      spaced = " " + std::string(text);
+      text = spaced;
     }
-    const std::size_t start = out.size();
-    if (whole_words_ && whole_words_->contains(word)) {
-      out.push_back(whole_words_->at(word));
-    } else {
-      bpe_.encode(word, out);
-    }
-    if (words_.size() >= kMostCachedWords) return;
-    words_.emplace(word, Range{static_cast<std::ptrdiff_t>(ids_.size()),
-                               static_cast<std::ptrdiff_t>(out.size() - start)});
-    ids_.insert(ids_.end(), out.begin() + static_cast<std::ptrdiff_t>(start), out.end());
+    const auto next = [&](std::string_view word) { split(data, word, step + 1, visit); };
+    data.steps[step].regex ? data.steps[step].regex->split(text, next) : next(text);
   }
 
  private:
   struct Range {
-    std::ptrdiff_t first, count;  // in `ids_`
+    std::size_t first = 0, count = 0;  // in `cached_ids_`
   };
 
-  BpeEncoder bpe_;
-  const boost::unordered_flat_map<std::string_view, TokenId>* whole_words_;  // or null
-  boost::unordered_flat_map<std::string_view, Range> words_;
-  std::vector<TokenId> ids_;
-};
-
-}  // namespace
-
-// The steps between a normalised text and words. Owns what the words view.
-struct SplitPipeline {
-  const Tokenizer::Data& data;
-  std::deque<std::string> texts;  // that had to be made; a deque keeps their addresses
-  std::vector<std::string_view> words, next;
-
-  std::string_view normalize(std::string_view text) {
-    if (!data.nfc) return text;
-    auto normal = nfc(text);
-    return normal ? texts.emplace_back(std::move(*normal)) : text;
+  // Text between tokens that are matched as they are written.
+  void encode_part(std::string_view text, std::vector<TextRange> plain) {
+    if (data_.normalized_matcher.empty()) plain.clear();
+    std::optional<std::string> normal;
+    if (data_.nfc) normal = nfc(text, plain);
+    if (normal) text = *normal;
+    data_.normalized_matcher.split(text, plain, [&](const Section& section) {
+      if (section.id >= 0) return put(section.id);
+      split(data_, section.text, 0, [&](std::string_view word) { encode_word(word); });
+    });
   }
 
-  // -> words
-  void split(std::string_view text) {
-    words.clear();
-    if (!text.empty()) words.push_back(text);
-    for (const SplitStep& step : data.steps) {
-      next.clear();
-      for (std::string_view word : words) {
-        if (step.prefix_space && !word.starts_with(' ')) {
-          word = texts.emplace_back(" " + std::string(word));
-        }
-        if (step.regex) {
-          step.regex->split(word, next);
-        } else {
-          next.push_back(word);
-        }
-      }
-      std::swap(words, next);
+  void encode_word(std::string_view word) {
+    if (const auto seen = words_.find(word); seen != words_.end()) {
+      require_room(seen->second.count);
+      const TokenId* first = cached_ids_.data() + seen->second.first;
+      ids_.insert(ids_.end(), first, first + seen->second.count);
+      return;
     }
+    require_room(word.size() / data_.longest_token);
+    const std::size_t start = ids_.size();
+    if (const TokenId whole = whole_word(word); whole >= 0) {
+      ids_.push_back(whole);
+    } else {
+      bpe_.encode(word, ids_);
+    }
+    require_room(0);
+    if (words_.size() >= kMostCachedWords || word.size() > kLongestCachedWord) return;
+    const Range range{cached_ids_.size(), ids_.size() - start};
+    cached_ids_.insert(cached_ids_.end(), ids_.begin() + static_cast<std::ptrdiff_t>(start),
+                       ids_.end());
+    words_.emplace(keys_.emplace_back(word), range);
   }
+
+  // The token that `word` is whatever the merges say, or -1.
+  TokenId whole_word(std::string_view word) const {
+    if (!data_.ignore_merges) return -1;
+    const auto found = data_.id_of_bytes.find(word);
+    if (found == data_.id_of_bytes.end()) return -1;
+    return data_.tokens[static_cast<std::size_t>(found->second)].special ? -1 : found->second;
+  }
+
+  void put(TokenId id) {
+    require_room(1);
+    ids_.push_back(id);
+  }
+
+  void require_room(std::size_t more) const {
+    if (max_tokens_ > 0 && ids_.size() + more > max_tokens_) refuse();
+  }
+
+  [[noreturn]] void refuse() const {
+    throw Error(FRT_ERR_OUT_OF_RANGE, "the text of " + bytes_text(text_bytes_) + " has more than " +
+                                          std::to_string(max_tokens_) +
+                                          " tokens, the most allowed here; shorten it");
+  }
+
+  const Tokenizer::Data& data_;
+  std::size_t text_bytes_, max_tokens_;
+  BpeEncoder bpe_;
+  std::vector<TokenId> ids_;
+  std::deque<std::string> keys_;  // a deque keeps their addresses
+  boost::unordered_flat_map<std::string_view, Range> words_;
+  std::vector<TokenId> cached_ids_;
 };
 
 Tokenizer::Tokenizer(std::unique_ptr<const Data> data) : data_(std::move(data)) {}
@@ -116,45 +182,21 @@ Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
-std::vector<TokenId> Tokenizer::encode(std::string_view text, bool split_added) const {
+std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+  TextEncoder encoder(*data_, text.size(), options.max_tokens);
   require_text(text);
-  std::vector<TokenId> ids;
-  SplitPipeline pipeline{*data_, {}, {}, {}};
-  WordEncoder encoder(data_->bpe, data_->ignore_merges ? &data_->id_of_bytes : nullptr);
-  std::vector<Section> outer, inner;
-  const auto cut = [&](const AddedTokenMatcher& matcher, std::string_view part,
-                       std::vector<Section>& sections) {
-    sections.clear();
-    if (split_added) {
-      matcher.split(part, sections);
-    } else if (!part.empty()) {
-      sections.push_back({part, -1});
-    }
-  };
-  cut(data_->raw_matcher, text, outer);
-  for (const Section& section : outer) {
-    if (section.id >= 0) {
-      ids.push_back(section.id);
-      continue;
-    }
-    cut(data_->normalized_matcher, pipeline.normalize(section.text), inner);
-    for (const Section& part : inner) {
-      if (part.id >= 0) {
-        ids.push_back(part.id);
-        continue;
-      }
-      pipeline.split(part.text);
-      for (const std::string_view word : pipeline.words) encoder.encode(word, ids);
-    }
-  }
-  return ids;
+  require_ranges(options.plain, text.size());
+  encoder.encode(text, options.plain);
+  return encoder.take();
 }
 
 std::vector<std::string> Tokenizer::pieces(std::string_view text) const {
   require_text(text);
-  SplitPipeline pipeline{*data_, {}, {}, {}};
-  pipeline.split(pipeline.normalize(text));
-  return {pipeline.words.begin(), pipeline.words.end()};
+  const auto normal = data_->nfc ? nfc(text) : std::nullopt;
+  std::vector<std::string> words;
+  TextEncoder::split(*data_, normal ? *normal : text, 0,
+                     [&](std::string_view word) { words.emplace_back(word); });
+  return words;
 }
 
 std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special) const {

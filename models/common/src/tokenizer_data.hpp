@@ -47,6 +47,9 @@ struct Tokenizer::Data {
 
   bool nfc = false;
   std::vector<SplitStep> steps;
+
+  std::size_t longest_token = 0;   // bytes
+  bool tokens_take_space = false;  // some added token takes white space beside it, however much
 };
 
 }  // namespace frt::models

@@ -20,6 +20,7 @@ namespace frt::models {
 namespace {
 
 constexpr std::size_t kLargestFile = std::size_t{256} << 20;
+constexpr std::size_t kMostSteps = 16;  // of pre-tokenisation: encoding recurses over them
 
 // What ByteLevel splits by with use_regex: the expression of GPT-2.
 constexpr std::string_view kByteLevelRegex =
@@ -114,6 +115,8 @@ class TokenizerBuilder {
     read_post_processor();
     read_decoder();
     read_added_tokens(config_json);
+    keep_special_out_of_bpe();
+    measure();
     return std::move(data_);
   }
 
@@ -178,7 +181,8 @@ class TokenizerBuilder {
 
   // A pair that is listed twice has its last rank, as in the tokenizers library.
   void read_merges() {
-    data_->bpe.merges.reserve(file_.merges.size());
+    data_->bpe.rules.reserve(file_.merges.size());
+    data_->bpe.rank_of.reserve(file_.merges.size());
     for (std::size_t rank = 0; rank < file_.merges.size(); ++rank) {
       const auto& merge = file_.merges[rank];
       TokenId ids[3];
@@ -194,8 +198,9 @@ class TokenizerBuilder {
         }
         ids[i] = found->second;
       }
-      data_->bpe.merges.insert_or_assign(BpeModel::pair(ids[0], ids[1]),
-                                         Merge{static_cast<std::uint32_t>(rank), ids[2]});
+      data_->bpe.rules.push_back({ids[0], ids[1], ids[2]});
+      data_->bpe.rank_of.insert_or_assign(BpeModel::pair(ids[0], ids[1]),
+                                          static_cast<std::uint32_t>(rank));
     }
   }
 
@@ -233,6 +238,9 @@ class TokenizerBuilder {
         unsupported(where, "type " + quote(type) + " (only Split, ByteLevel, Sequence)");
       }
       if (step.prefix_space || step.regex) data_->steps.push_back(std::move(step));
+      if (data_->steps.size() > kMostSteps) {
+        unsupported(where, "more than " + std::to_string(kMostSteps) + " steps");
+      }
     });
     if (!byte_level) unsupported(path, "a pre_tokenizer that does not end in ByteLevel");
   }
@@ -306,6 +314,23 @@ class TokenizerBuilder {
       const auto normal = data_->nfc ? nfc(token.content) : std::nullopt;
       data_->normalized_matcher.add(normal ? *normal : token.content, token);
     }
+  }
+
+  // A special token may stand in the vocabulary of BPE, too. Text must not become one by merging.
+  void keep_special_out_of_bpe() {
+    boost::unordered::erase_if(data_->bpe.rank_of, [&](const auto& pair_and_rank) {
+      const TokenId made = data_->bpe.rules[pair_and_rank.second].id;
+      return data_->tokens[static_cast<std::size_t>(made)].special;
+    });
+  }
+
+  void measure() {
+    for (const auto& token : data_->tokens) {
+      data_->longest_token = std::max(data_->longest_token, token.bytes.size());
+    }
+    data_->tokens_take_space =
+        std::any_of(data_->added.begin(), data_->added.end(),
+                    [](const AddedToken& token) { return token.lstrip || token.rstrip; });
   }
 
   void read_config(std::string_view config_json) {

@@ -319,7 +319,7 @@ std::vector<std::int32_t> Observer::prompt_ids(std::size_t way, std::string_view
   const std::size_t at = tag.find(kPositive);
   if (!positive && at != std::string::npos) tag.replace(at, kPositive.size(), "negative");
   parts.tag = tag;
-  return encode_prompt(*tokenizer_, build_prompt(parts));
+  return encode_prompt(*tokenizer_, build_prompt(parts), static_cast<std::size_t>(max_prompt_));
 }
 
 void Observer::set_ids(std::size_t way, std::span<const std::int32_t> ids, frt_stream stream) {

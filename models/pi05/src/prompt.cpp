@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <initializer_list>
 
 namespace frt::pi05 {
 namespace {
@@ -19,16 +20,32 @@ std::string bins_text(std::span<const double> state) {
   return text;
 }
 
-void replace_all(std::string& text, std::string_view what, std::string_view with) {
-  for (std::size_t at = text.find(what); at != std::string::npos;
-       at = text.find(what, at + with.size())) {
-    text.replace(at, what.size(), with);
+struct Field {
+  std::string_view name;  // "{task}"
+  std::string_view value;
+};
+
+// `form` with each field's name replaced by its value, in one pass: a value that holds a field's
+// name (an instruction may) stays as it is.
+std::string fill(std::string_view form, std::initializer_list<Field> fields) {
+  std::string text;
+  while (!form.empty()) {
+    const auto field = std::find_if(fields.begin(), fields.end(), [&](const Field& candidate) {
+      return form.starts_with(candidate.name);
+    });
+    if (field != fields.end()) {
+      text += field->value;
+      form.remove_prefix(field->name.size());
+    } else {
+      text += form.front();
+      form.remove_prefix(1);
+    }
   }
+  return text;
 }
 
 // Without a tag the line that holds nothing else goes, too.
 void drop_tag(std::string& text) {
-  constexpr std::string_view kTag = "{tag}";
   for (const std::string_view line : {"{tag}\n", "\n{tag}"}) {
     const std::size_t at = text.find(line);
     if (at == std::string::npos) continue;
@@ -39,7 +56,6 @@ void drop_tag(std::string& text) {
       return;
     }
   }
-  replace_all(text, kTag, "");
 }
 
 }  // namespace
@@ -78,9 +94,7 @@ Prompt build_prompt(const PromptParts& parts) {
         parts.form != "before_action") {
       std::string text(parts.form);
       drop_tag(text);
-      replace_all(text, "{task}", task);
-      replace_all(text, "{state}", bins);
-      return {text, false};
+      return {fill(text, {{"{task}", task}, {"{state}", bins}, {"{tag}", ""}}), false};
     }
     if (!tag.empty()) {
       task = clean_task(parts.task.empty() ? tag : std::string(parts.task) + "\n" + tag);
@@ -94,17 +108,13 @@ Prompt build_prompt(const PromptParts& parts) {
     return {task, true};
   }
   if (parts.form == "before_action") return {with_state(task, tag + "\n"), false};
-  std::string text(parts.form);
-  replace_all(text, "{task}", task);
-  replace_all(text, "{state}", bins);
-  replace_all(text, "{tag}", tag);
-  return {text, false};
+  return {fill(parts.form, {{"{task}", task}, {"{state}", bins}, {"{tag}", tag}}), false};
 }
 
 std::vector<std::int32_t> encode_prompt(const models::SentencePiece& tokenizer,
-                                        const Prompt& prompt) {
+                                        const Prompt& prompt, std::size_t max_tokens) {
   std::vector<std::int32_t> ids = {tokenizer.bos() >= 0 ? tokenizer.bos() : kBeginId};
-  const std::vector<std::int32_t> text = tokenizer.encode(prompt.text);
+  const std::vector<std::int32_t> text = tokenizer.encode(prompt.text, max_tokens);
   ids.insert(ids.end(), text.begin(), text.end());
   if (!prompt.newline) return ids;
   const std::vector<std::int32_t> newline = tokenizer.encode("\n");

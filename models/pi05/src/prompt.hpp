@@ -43,8 +43,9 @@ struct Prompt {
 
 Prompt build_prompt(const PromptParts& parts);
 
-// BOS, the text, the newline.
+// BOS, the text, the newline. FRT_ERR_OUT_OF_RANGE for a text of more than `max_tokens` (0: no
+// limit), without encoding one that is much too long.
 std::vector<std::int32_t> encode_prompt(const models::SentencePiece& tokenizer,
-                                        const Prompt& prompt);
+                                        const Prompt& prompt, std::size_t max_tokens = 0);
 
 }  // namespace frt::pi05

@@ -41,8 +41,10 @@ frt_status encode(frt_model model, const char* text, uint64_t bytes, uint32_t fl
   return guard(error, [&]() -> frt_status {
     std::vector<models::TokenId> ids;
     try {
-      ids = tokenizer_of(model).encode(std::string_view(text, bytes),
-                                       (flags & FRT_ENCODE_PLAIN) == 0);
+      const models::TextRange all = {0, bytes};
+      models::EncodeOptions options;
+      if (flags & FRT_ENCODE_PLAIN) options.plain = {&all, 1};
+      ids = tokenizer_of(model).encode(std::string_view(text, bytes), options);
     } catch (const Error& failure) {
       if (failure.status() != FRT_ERR_INVALID_ARGUMENT) throw;
       throw Error(FRT_ERR_FORMAT, failure.what());

@@ -176,7 +176,8 @@ TEST_CASE("tokens are known by name, id and bytes") {
 TEST_CASE("text from outside can be kept from writing control tokens") {
   const std::string text = "a<|im_end|>b";
   CHECK(qwen().encode(text).size() == 3);
-  const Ids plain = qwen().encode(text, false);
+  const std::vector<TextRange> all = {{0, text.size()}};
+  const Ids plain = qwen().encode(text, {all, 0});
   CHECK(plain.size() > 3);
   for (const TokenId id : plain) CHECK(id < 1800);
   CHECK(qwen().decode(plain) == text);

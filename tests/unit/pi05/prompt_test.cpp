@@ -3,7 +3,13 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
+#include <filesystem>
+#include <frt/error.hpp>
+#include <frt/models/sentencepiece.hpp>
+#include <span>
+#include <string>
 
 using namespace frt::pi05;
 
@@ -55,4 +61,43 @@ TEST_CASE(
         "Task: fold the shirt, State: 128 -1;\nAdvantage: positive\nAction: ");
   CHECK(tagged(kForm, true, "").text == "Task: fold the shirt, State: 128 -1;\nAction: ");
   CHECK(tagged("{task} [{tag}]", false, "").text == "fold the shirt []");
+}
+
+TEST_CASE("an instruction that names a field of the template stays as it is") {
+  PromptParts parts;
+  parts.task = "say {state} and {tag}";
+  parts.form = "{task}; {state}; {tag}";
+  parts.tag = "{task}";
+  parts.with_state = true;
+  parts.state = std::span<const double>();
+  CHECK(build_prompt(parts).text == "say {state} and {tag}; ; {task}");
+  parts.tag = "";
+  parts.form = "{tag}{task};{tag} {state}.";
+  CHECK(build_prompt(parts).text == "say {state} and {tag}; .");
+}
+
+TEST_CASE("a prompt beyond the limit is refused without encoding it; control pieces are text") {
+  const auto tokenizer = frt::models::SentencePiece::load(std::filesystem::path(FRT_FIXTURES_DIR) /
+                                                          "pi05" / "tokenizer" / "tokenizer.model");
+  const auto ids = tokenizer.encode("pick up the cup");
+  CHECK(tokenizer.encode("pick up the cup", ids.size()) == ids);
+  const auto refusal = [&](std::string_view text, std::size_t limit) -> std::string {
+    try {
+      tokenizer.encode(text, limit);
+    } catch (const frt::Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(refusal("pick up the cup", ids.size() - 1).find("15 bytes") != std::string::npos);
+  // Not even its UTF-8 is looked at.
+  const std::string endless = std::string(20'000'000, 'a') + "\xff";
+  CHECK(refusal(endless, 200).find("200 tokens") != std::string::npos);
+  CHECK(refusal("a\xff", 0).find("UTF-8 at byte 1") != std::string::npos);
+  for (const char* control : {"<bos>", "<eos>", "<pad>", "<unk>", "<s>", "</s>"}) {
+    const auto letters = tokenizer.encode(control);
+    const auto id = tokenizer.piece_id(control);
+    CHECK((id == tokenizer.piece_id("no such piece") ||
+           std::find(letters.begin(), letters.end(), id) == letters.end()));
+  }
 }

@@ -21,7 +21,7 @@
 //
 // Errors: FRT_ERR_NOT_FOUND and FRT_ERR_IO (files), FRT_ERR_FORMAT (broken file),
 // FRT_ERR_UNSUPPORTED (refused component), FRT_ERR_INVALID_ARGUMENT (text that is no UTF-8, with
-// the byte offset), FRT_ERR_OUT_OF_RANGE (an id that no token has).
+// the byte offset), FRT_ERR_OUT_OF_RANGE (an id that no token has; more tokens than allowed).
 // Threads: const member functions are [any]; a StreamDecoder belongs to one thread at a time.
 #pragma once
 
@@ -49,6 +49,18 @@ struct AddedToken {
   bool single_word = false;  // matches only between non-word characters
 };
 
+// Bytes [begin, end) of a text.
+struct TextRange {
+  std::size_t begin = 0, end = 0;
+};
+
+struct EncodeOptions {
+  // In these bytes of the text, sorted and disjoint, added tokens are ordinary text: what comes
+  // from outside must not be able to write control tokens. Words may reach across their borders.
+  std::span<const TextRange> plain;
+  std::size_t max_tokens = 0;  // FRT_ERR_OUT_OF_RANGE for more; 0: no limit
+};
+
 class Tokenizer {
  public:
   // `path`: a folder with tokenizer.json (and perhaps tokenizer_config.json), or the path of a
@@ -63,9 +75,9 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // The ids of `text`. With `split_added` false, added tokens in it are ordinary text (for text
-  // from outside that must not be able to write control tokens).  [any]
-  std::vector<TokenId> encode(std::string_view text, bool split_added = true) const;
+  // The ids of `text`, at most 64 MiB. A text that `max_tokens` cannot hold is refused early: time
+  // and memory grow with the ids that are allowed, not with the text.  [any]
+  std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
   // The text of `ids`: bytes of neighbouring tokens are joined before decoding, what is no UTF-8
   // becomes U+FFFD, one per maximal invalid part. An added token is its content, letters of Latin-1
@@ -98,7 +110,7 @@ class Tokenizer {
   struct Data;
   friend class StreamDecoder;
   friend class TokenizerBuilder;
-  friend struct SplitPipeline;
+  friend class TextEncoder;
   explicit Tokenizer(std::unique_ptr<const Data> data);
 
   std::unique_ptr<const Data> data_;
