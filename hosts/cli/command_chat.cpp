@@ -34,6 +34,7 @@ struct ChatCommandOptions {
   std::string manifest, model, system, from_capsule;
   bool no_thinking = false;
   bool drop_thinking = false;
+  bool allow_special_tokens = false;
   PromptOptions generation;
 };
 
@@ -83,7 +84,8 @@ class ChatSession {
         registry_(open_capsules(app, model_, settings_.capsules)),
         conversation_(model_, *registry_, settings_.session,
                       {{"enable_thinking", !options.no_thinking},
-                       {"preserve_thinking", !options.drop_thinking}}) {
+                       {"preserve_thinking", !options.drop_thinking},
+                       {"allow_special_tokens", options.allow_special_tokens}}) {
     if (!options.system.empty()) {
       stage(ExitCode::kUsage, [&] { conversation_.set_system(options.system); });
     }
@@ -451,6 +453,8 @@ void add_chat_command(App& app) {
   command.add_flag("--no-thinking", options->no_thinking, "Answer without reasoning");
   command.add_flag("--drop-thinking", options->drop_thinking,
                    "Leave earlier reasoning out of the prompt; it is read again then");
+  command.add_flag("--allow-special-tokens", options->allow_special_tokens,
+                   "<|im_end|> and its like in messages are control tokens");
   command.add_option("--from-capsule", options->from_capsule, "Go on with a saved conversation")
       .type_name("NAME");
   options->generation.add_to(command);

@@ -38,6 +38,7 @@ struct RunOptions {
   bool chat = false;
   std::string system;
   bool no_thinking = false;
+  bool no_special_tokens = false, allow_special_tokens = false;
   bool log_probabilities = false;
   bool json = false;
   std::string save_capsule, from_capsule;
@@ -74,6 +75,7 @@ std::string prompt_text(const RunOptions& options) {
 nlohmann::ordered_json chat_options(const RunOptions& options) {
   nlohmann::ordered_json result = {{"add_generation_prompt", true}};
   if (options.no_thinking) result["enable_thinking"] = false;
+  if (options.allow_special_tokens) result["allow_special_tokens"] = true;
   return result;
 }
 
@@ -83,7 +85,7 @@ bool has_prompt(const RunOptions& options) {
 
 std::vector<int32_t> prompt_ids(const RunOptions& options, const LmModel& model) {
   if (options.ids_option.given()) return options.prompt_ids;
-  std::string text = prompt_text(options);
+  const std::string text = prompt_text(options);
   if (text.empty()) {
     throw ExitError(ExitCode::kUsage, FRT_ERR_INVALID_ARGUMENT,
                     "the prompt is empty; give at least one character");
@@ -94,9 +96,9 @@ std::vector<int32_t> prompt_ids(const RunOptions& options, const LmModel& model)
       messages.push_back({{"role", "system"}, {"content", options.system}});
     }
     messages.push_back({{"role", "user"}, {"content", text}});
-    text = model.render(messages, {}, chat_options(options));
+    return model.encode(model.render(messages, {}, chat_options(options)));
   }
-  return model.encode(text);
+  return model.encode(text, options.no_special_tokens ? FRT_ENCODE_PLAIN : 0);
 }
 
 // Writes text to stdout; a reader that went away ends the run.
@@ -298,6 +300,10 @@ void add_run_command(App& app) {
   command.add_flag("--chat", options->chat, "The prompt is a user's message, not plain text");
   command.add_option("--system", options->system, "With --chat: the system message");
   command.add_flag("--no-thinking", options->no_thinking, "With --chat: answer without reasoning");
+  command.add_flag("--allow-special-tokens", options->allow_special_tokens,
+                   "With --chat: <|im_end|> and its like in the messages are control tokens");
+  command.add_flag("--no-special-tokens", options->no_special_tokens,
+                   "Without --chat: <|im_end|> and its like in the prompt are plain text");
   command.add_flag("--logprobs", options->log_probabilities, "With --json: log probabilities");
   command.add_flag("--json", options->json, "One JSON object on stdout instead of text");
   Option save =

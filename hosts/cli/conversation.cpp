@@ -122,7 +122,8 @@ void Conversation::import_from(const std::string& path) {
 uint64_t Conversation::parting_point(Json messages, const std::vector<int32_t>& prompt) const {
   messages.push_back({{"role", "assistant"}, {"content", "x"}, {"reasoning_content", "x"}});
   messages.push_back({{"role", "user"}, {"content", "x"}});
-  return common_prefix(prompt, model_.encode(model_.render(messages, {}, options_)));
+  // The invented turns may be what no longer fits.
+  return common_prefix(prompt, model_.encode(model_.render(messages, {}, options_), 0));
 }
 
 Conversation::Turn Conversation::ask(const std::string& text, GenerationRequest request,
@@ -231,6 +232,8 @@ void Conversation::restore(const std::string& name) {
   Json options = options_;
   if (const auto saved = extra.find("options"); saved != extra.end() && saved->is_object()) {
     options.update(*saved);
+    // Whether messages may write control tokens is for the person here to say, not for a file.
+    options["allow_special_tokens"] = options_.value("allow_special_tokens", false);
   }
   Branch next = branch_of("capsule '" + name + "'", extra["messages"], options);
   if (!next.rounds.empty()) next.rounds.back().capsule = name;

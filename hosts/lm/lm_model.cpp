@@ -22,6 +22,18 @@ frt_status append_ids(void* user, const void* data, uint64_t bytes) noexcept {
   });
 }
 
+frt_status append_prompt_text(void* user, const void* data, uint64_t bytes) noexcept {
+  return append_text(&static_cast<ChatPrompt*>(user)->text, data, bytes);
+}
+
+frt_status append_prompt_plain(void* user, const void* data, uint64_t bytes) noexcept {
+  return guard(nullptr, [&] {
+    const auto* ranges = static_cast<const frt_text_range*>(data);
+    auto& out = static_cast<ChatPrompt*>(user)->plain;
+    out.insert(out.end(), ranges, ranges + bytes / sizeof(frt_text_range));
+  });
+}
+
 template <class Table>
 const Table* extension(const frt_model_v1& table, frt_model model, const char* id) {
   return static_cast<const Table*>(table.extension(model, id));
@@ -94,12 +106,30 @@ const frt_chat_v1& LmModel::chat() const {
               "model '" + name_ + "' has no chat format; give a plain prompt instead");
 }
 
-std::vector<int32_t> LmModel::encode(std::string_view text, uint32_t flags) const {
+std::vector<int32_t> LmModel::encode(std::string_view text, const frt_encode_params& params) const {
   std::vector<int32_t> ids;
   frt_error error{};
-  check(tokenizer().encode(model_, text.data(), text.size(), flags, append_ids, &ids, &error),
-        error);
+  const frt_status status =
+      tokenizer().encode(model_, text.data(), text.size(), &params, append_ids, &ids, &error);
+  if (status == FRT_ERR_OUT_OF_RANGE) {
+    throw Error(status, "the prompt is too long for the context of model '" + name_ +
+                            "': " + error.message + " or raise the option max_context");
+  }
+  check(status, error);
   return ids;
+}
+
+std::vector<int32_t> LmModel::encode(std::string_view text, uint32_t flags) const {
+  return encode(text, {sizeof(frt_encode_params), flags, nullptr, 0, info_.max_context});
+}
+
+std::vector<int32_t> LmModel::encode(const ChatPrompt& prompt) const {
+  return encode(prompt, info_.max_context);
+}
+
+std::vector<int32_t> LmModel::encode(const ChatPrompt& prompt, uint64_t max_tokens) const {
+  return encode(prompt.text, {sizeof(frt_encode_params), 0, prompt.plain.data(),
+                              prompt.plain.size(), max_tokens});
 }
 
 std::string LmModel::decode(std::span<const int32_t> ids, uint32_t flags) const {
@@ -114,15 +144,16 @@ int32_t LmModel::token_id(const std::string& token) const {
   return tokenizer().token_id(model_, token.c_str());
 }
 
-std::string LmModel::render(const nlohmann::ordered_json& messages,
-                            const nlohmann::ordered_json& tools,
-                            const nlohmann::ordered_json& options) const {
+ChatPrompt LmModel::render(const nlohmann::ordered_json& messages,
+                           const nlohmann::ordered_json& tools,
+                           const nlohmann::ordered_json& options) const {
   const std::string tools_text = dump_or_empty(tools);
   const std::string options_text = dump_or_empty(options);
-  std::string prompt;
+  ChatPrompt prompt;
   frt_error error{};
   check(chat().render(model_, messages.dump().c_str(), text_or_null(tools_text),
-                      text_or_null(options_text), append_text, &prompt, &error),
+                      text_or_null(options_text), append_prompt_text, append_prompt_plain, &prompt,
+                      &error),
         error);
   return prompt;
 }
@@ -133,8 +164,8 @@ nlohmann::ordered_json LmModel::parse(const std::string& text, const nlohmann::o
   const std::string options_text = dump_or_empty(options);
   std::string message;
   frt_error error{};
-  check(chat().parse(model_, text.c_str(), text_or_null(tools_text), text_or_null(options_text),
-                     append_text, &message, &error),
+  check(chat().parse(model_, text.data(), text.size(), FRT_CHAT_FINAL, text_or_null(tools_text),
+                     text_or_null(options_text), append_text, &message, &error),
         error);
   return nlohmann::ordered_json::parse(message);
 }

@@ -22,6 +22,12 @@
 
 namespace frt::host {
 
+// A rendered conversation, and which parts of it came from outside: those write no control tokens.
+struct ChatPrompt {
+  std::string text;
+  std::vector<frt_text_range> plain;
+};
+
 class LmModel {
  public:
   // `name` is the user's name of the model, for messages. Throws FRT_ERR_UNSUPPORTED if the model
@@ -47,16 +53,20 @@ class LmModel {
   // ---- text ----
   bool has_tokenizer() const noexcept { return tokenizer_ != nullptr; }
   bool has_chat() const noexcept { return chat_ != nullptr; }
-  // `flags`: FRT_ENCODE_*.
+  // `flags`: FRT_ENCODE_*. FRT_ERR_OUT_OF_RANGE for more tokens than the context has room for,
+  // without the work of counting them.
   std::vector<int32_t> encode(std::string_view text, uint32_t flags = 0) const;
+  std::vector<int32_t> encode(const ChatPrompt& prompt) const;
+  // With another limit; 0: none.
+  std::vector<int32_t> encode(const ChatPrompt& prompt, uint64_t max_tokens) const;
   // `flags`: FRT_DECODE_*.
   std::string decode(std::span<const int32_t> ids, uint32_t flags = 0) const;
   // -1 if there is no such token.
   int32_t token_id(const std::string& token) const;
-  // The prompt text of a conversation (frt/chat.h); `tools` and `options` may be null.
-  std::string render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
-                     const nlohmann::ordered_json& options) const;
-  // The assistant message that `text` says.
+  // The prompt of a conversation (frt/chat.h); `tools` and `options` may be null.
+  ChatPrompt render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
+                    const nlohmann::ordered_json& options) const;
+  // The assistant message that `text` says, which is all that was generated.
   nlohmann::ordered_json parse(const std::string& text, const nlohmann::ordered_json& tools,
                                const nlohmann::ordered_json& options) const;
   // What the checkpoint says about generation; an empty object if it says nothing.
@@ -67,6 +77,7 @@ class LmModel {
 
  private:
   const frt_chat_v1& chat() const;
+  std::vector<int32_t> encode(std::string_view text, const frt_encode_params& params) const;
 
   Context context_;
   const frt_state_v1* states_;

@@ -131,10 +131,21 @@ uint32_t vocabulary(frt_model model) {
   return static_cast<uint32_t>(model_of(model).tokenizer()->vocab_size());
 }
 
-frt_status encode(frt_model model, const char* text, uint64_t bytes, uint32_t, frt_sink sink,
-                  void* user, frt_error* error) {
+// Plain parts need nothing: no text becomes a control piece.
+frt_status encode(frt_model model, const char* text, uint64_t bytes,
+                  const frt_encode_params* params, frt_sink sink, void* user, frt_error* error) {
   return guard(error, [&]() -> frt_status {
-    const auto ids = model_of(model).tokenizer()->encode(std::string_view(text, bytes));
+    if (params && !FRT_HAS(params, frt_encode_params, max_tokens)) {
+      throw Error(FRT_ERR_INVALID_ARGUMENT, "frt_encode_params: struct_size is not set");
+    }
+    std::vector<std::int32_t> ids;
+    try {
+      ids = model_of(model).tokenizer()->encode(std::string_view(text, bytes),
+                                                params ? params->max_tokens : 0);
+    } catch (const Error& failure) {
+      if (failure.status() != FRT_ERR_INVALID_ARGUMENT) throw;
+      throw Error(FRT_ERR_FORMAT, failure.what());
+    }
     return ids.empty() ? FRT_OK : sink(user, ids.data(), ids.size() * sizeof(ids[0]));
   });
 }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rendering. One turn is "<|im_start|>ROLE\nCONTENT<|im_end|>\n", contents trimmed as Python's
-// str.strip() does. The system turn lists the tools as JSON lines, then fixed instructions, then
-// the system message. A run of tool messages is one user turn of <tool_response> blocks. Assistant
-// turns after the last real question keep their reasoning in <think>; earlier ones lose it unless
-// preserve_thinking is set. "Real" excludes user messages that only wrap a tool response.
+// str.strip() does. Only what the format itself writes can become control tokens (PromptText): a
+// message that says "<|im_end|>" says so in letters. The system turn lists the tools as JSON lines,
+// then fixed instructions, then the system message. A run of tool messages is one user turn of
+// <tool_response> blocks. Assistant turns after the last real question keep their reasoning in
+// <think>; earlier ones lose it unless preserve_thinking is set. "Real" excludes user messages that
+// only wrap a tool response.
 #include "chat_format.hpp"
 
 #include <frt/error.hpp>
@@ -17,6 +19,7 @@
 namespace frt::qwen36 {
 
 using models::Json;
+using models::PromptText;
 
 namespace {
 
@@ -78,40 +81,47 @@ std::string_view strip_newlines_right(std::string_view text) {
   return text.substr(0, last == std::string_view::npos ? 0 : last + 1);
 }
 
+PromptText trim(const PromptText& text) {
+  const std::string_view all = text.text(), kept = trim(all);
+  const auto begin = static_cast<std::size_t>(kept.data() - all.data());
+  return text.slice(begin, begin + kept.size());
+}
+
 // Turns contents into text and counts images and videos over the conversation.
 class ContentReader {
  public:
   ContentReader(const ChatOptions& options, Vision vision) : options_(options), vision_(vision) {}
 
-  std::string text(const Json& message, std::size_t index, bool count) {
+  PromptText text(const Json& message, std::size_t index, bool count) {
     const auto found = message.find("content");
     if (found == message.end() || found->is_null()) return {};
-    if (found->is_string()) return found->get<std::string>();
+    PromptText text;
+    if (found->is_string()) return text.plain(found->get_ref<const std::string&>());
     if (!found->is_array()) refuse(index, "content must be text or a list of parts");
-    std::string text;
-    for (const Json& part : *found) text += part_text(part, message, index, count);
+    for (const Json& part : *found) add_part(text, part, message, index, count);
     return text;
   }
 
  private:
-  std::string part_text(const Json& part, const Json& message, std::size_t index, bool count) {
+  void add_part(PromptText& out, const Json& part, const Json& message, std::size_t index,
+                bool count) {
     if (!part.is_object()) refuse(index, "a part of its content is no object");
     const std::string type = part.value("type", std::string());
     if (type == "image" || part.contains("image") || part.contains("image_url")) {
-      return vision_part(message, index, count, "Picture ", images_, "<|image_pad|>");
+      return add_vision(out, message, index, count, "Picture ", images_, "<|image_pad|>");
     }
     if (type == "video" || part.contains("video")) {
-      return vision_part(message, index, count, "Video ", videos_, "<|video_pad|>");
+      return add_vision(out, message, index, count, "Video ", videos_, "<|video_pad|>");
     }
     const auto text = part.find("text");
     if (text == part.end() || !text->is_string()) {
       refuse(index, "a part of its content is neither text nor image nor video");
     }
-    return text->get<std::string>();
+    out.plain(text->get_ref<const std::string&>());
   }
 
-  std::string vision_part(const Json& message, std::size_t index, bool count, const char* label,
-                          int& counter, const char* pad) {
+  void add_vision(PromptText& out, const Json& message, std::size_t index, bool count,
+                  const char* label, int& counter, const char* pad) {
     if (vision_ == Vision::kRefuse) {
       throw Error(FRT_ERR_UNSUPPORTED,
                   "message " + std::to_string(index) +
@@ -121,9 +131,8 @@ class ContentReader {
       refuse(index, "a system message takes text only");
     }
     if (count) ++counter;
-    const std::string name =
-        options_.add_vision_id ? label + std::to_string(counter) + ": " : std::string();
-    return name + "<|vision_start|>" + pad + "<|vision_end|>";
+    if (options_.add_vision_id) out.format(label + std::to_string(counter) + ": ");
+    out.format("<|vision_start|>").format(pad).format("<|vision_end|>");
   }
 
   const ChatOptions& options_;
@@ -145,46 +154,50 @@ void check_tools(const Json& tools) {
 }
 
 // One call: {"function": {"name", "arguments"}} or the inner object alone.
-std::string render_call(const Json& entry, std::size_t index) {
+void render_call(const Json& entry, std::size_t index, PromptText& out) {
   const auto inner = entry.find("function");
   const Json& call = inner != entry.end() ? *inner : entry;
   const auto name = call.find("name");
   if (name == call.end() || !name->is_string()) refuse(index, "a tool call has no name");
-  std::string text = "<tool_call>\n<function=" + name->get<std::string>() + ">\n";
+  out.format("<tool_call>\n<function=").plain(name->get_ref<const std::string&>()).format(">\n");
   Json arguments = call.value("arguments", Json());
   if (arguments.is_string()) {
     const std::string raw = arguments.get<std::string>();
-    arguments = trim(raw).empty() ? Json()
-                                  : models::parse_json(raw, "arguments of a tool call in message " +
-                                                                std::to_string(index));
+    arguments = trim(std::string_view(raw)).empty()
+                    ? Json()
+                    : models::parse_json(
+                          raw, "arguments of a tool call in message " + std::to_string(index));
   }
   if (!arguments.is_null() && !arguments.is_object()) {
     refuse(index, "the arguments of a tool call must be an object");
   }
   for (const auto& [key, value] : arguments.items()) {
-    text += "<parameter=" + key + ">\n" +
-            (value.is_string() ? value.get<std::string>() : models::python_json(value)) +
-            "\n</parameter>\n";
+    out.format("<parameter=").plain(key).format(">\n");
+    out.plain(value.is_string() ? value.get<std::string>() : models::python_json(value));
+    out.format("\n</parameter>\n");
   }
-  return text + "</function>\n</tool_call>";
+  out.format("</function>\n</tool_call>");
 }
 
-std::string render_assistant(const Json& message, std::size_t index, std::string content,
-                             bool keep_reasoning) {
+void render_assistant(const Json& message, std::size_t index, PromptText content,
+                      bool keep_reasoning, PromptText& out) {
   std::string reasoning;
   const auto field = message.find("reasoning_content");
   if (field != message.end() && field->is_string()) {
     reasoning = field->get<std::string>();
-  } else if (const std::size_t end = content.find("</think>"); end != std::string::npos) {
-    std::string_view before = strip_newlines_right(std::string_view(content).substr(0, end));
+  } else if (const std::string_view all = content.text(); all.find("</think>") != all.npos) {
+    std::string_view before = strip_newlines_right(all.substr(0, all.find("</think>")));
     const std::size_t open = before.rfind("<think>");
     if (open != std::string_view::npos) before.remove_prefix(open + 7);
     reasoning = strip_newlines_left(before);
-    content = strip_newlines_left(std::string_view(content).substr(content.rfind("</think>") + 8));
+    const std::string_view after = strip_newlines_left(all.substr(all.rfind("</think>") + 8));
+    content = content.slice(all.size() - after.size(), all.size());
   }
-  std::string text = "<|im_start|>assistant\n";
-  if (keep_reasoning) text += "<think>\n" + std::string(trim(reasoning)) + "\n</think>\n\n";
-  text += content;
+  out.format("<|im_start|>assistant\n");
+  if (keep_reasoning) {
+    out.format("<think>\n").plain(trim(std::string_view(reasoning))).format("\n</think>\n\n");
+  }
+  out.append(content);
   const auto calls = message.find("tool_calls");
   if (calls != message.end() && !calls->is_null()) {
     if (!calls->is_array()) refuse(index, "tool_calls must be a list");
@@ -192,15 +205,15 @@ std::string render_assistant(const Json& message, std::size_t index, std::string
     for (const Json& call : *calls) {
       if (!call.is_object()) refuse(index, "a tool call is no object");
       if (!first) {
-        text += "\n";
-      } else if (!trim(content).empty()) {
-        text += "\n\n";
+        out.format("\n");
+      } else if (!trim(content).text().empty()) {
+        out.format("\n\n");
       }
-      text += render_call(call, index);
+      render_call(call, index, out);
       first = false;
     }
   }
-  return text + "<|im_end|>\n";
+  out.format("<|im_end|>\n");
 }
 
 }  // namespace
@@ -211,11 +224,12 @@ ChatOptions read_chat_options(const Json& options) {
   if (!options.is_object()) {
     throw Error(FRT_ERR_INVALID_ARGUMENT, "chat options must be an object");
   }
-  const std::array<std::pair<std::string_view, bool*>, 4> known = {
+  const std::array<std::pair<std::string_view, bool*>, 5> known = {
       {{"add_generation_prompt", &result.add_generation_prompt},
        {"enable_thinking", &result.enable_thinking},
        {"preserve_thinking", &result.preserve_thinking},
-       {"add_vision_id", &result.add_vision_id}}};
+       {"add_vision_id", &result.add_vision_id},
+       {"allow_special_tokens", &result.allow_special_tokens}}};
   for (const auto& [key, value] : options.items()) {
     bool* target = nullptr;
     for (const auto& [name, member] : known) {
@@ -225,7 +239,7 @@ ChatOptions read_chat_options(const Json& options) {
       throw Error(FRT_ERR_INVALID_ARGUMENT,
                   "unknown chat option '" + key +
                       "'; known: add_generation_prompt, enable_thinking, preserve_thinking, "
-                      "add_vision_id");
+                      "add_vision_id, allow_special_tokens");
     }
     if (!value.is_boolean()) {
       throw Error(FRT_ERR_INVALID_ARGUMENT, "chat option '" + key + "' must be true or false");
@@ -235,35 +249,33 @@ ChatOptions read_chat_options(const Json& options) {
   return result;
 }
 
-std::string render_chat(const Json& messages, const Json& tools, const ChatOptions& options,
-                        Vision vision) {
+PromptText render_chat(const Json& messages, const Json& tools, const ChatOptions& options,
+                       Vision vision) {
   if (!messages.is_array() || messages.empty()) {
     throw Error(FRT_ERR_INVALID_ARGUMENT, "there are no messages; give at least one of the user");
   }
   check_tools(tools);
   ContentReader reader(options, vision);
-  std::string prompt;
+  PromptText prompt;
 
   const bool has_system = role_of(messages[0], 0) == "system";
-  const std::string rules(has_system ? std::string(trim(reader.text(messages[0], 0, false)))
-                                     : std::string());
+  const PromptText rules = has_system ? trim(reader.text(messages[0], 0, false)) : PromptText();
   if (!tools.is_null() && !tools.empty()) {
-    prompt += "<|im_start|>system\n";
-    prompt += kToolsBefore;
-    for (const Json& tool : tools) prompt += "\n" + models::python_json(tool);
-    prompt += kToolsAfter;
-    if (!rules.empty()) prompt += "\n\n" + rules;
-    prompt += "<|im_end|>\n";
+    prompt.format("<|im_start|>system\n").format(kToolsBefore);
+    for (const Json& tool : tools) prompt.format("\n").plain(models::python_json(tool));
+    prompt.format(kToolsAfter);
+    if (!rules.text().empty()) prompt.format("\n\n").append(rules);
+    prompt.format("<|im_end|>\n");
   } else if (has_system) {
-    prompt += "<|im_start|>system\n" + rules + "<|im_end|>\n";
+    prompt.format("<|im_start|>system\n").append(rules).format("<|im_end|>\n");
   }
 
   std::optional<std::size_t> last_query;
   for (std::size_t i = messages.size(); i-- > 0 && !last_query;) {
     if (role_of(messages[i], i) != "user") continue;
-    const std::string raw = reader.text(messages[i], i, false);
-    const std::string_view asked = trim(raw);
-    if (!asked.starts_with("<tool_response>") || !asked.ends_with("</tool_response>")) {
+    const PromptText asked = trim(reader.text(messages[i], i, false));
+    if (!asked.text().starts_with("<tool_response>") ||
+        !asked.text().ends_with("</tool_response>")) {
       last_query = i;
     }
   }
@@ -274,28 +286,29 @@ std::string render_chat(const Json& messages, const Json& tools, const ChatOptio
 
   for (std::size_t i = 0; i < messages.size(); ++i) {
     const std::string role = role_of(messages[i], i);
-    std::string content(trim(reader.text(messages[i], i, true)));
+    PromptText content = trim(reader.text(messages[i], i, true));
     if (role == "system") {
       if (i != 0) refuse(i, "a system message must come first");
     } else if (role == "user") {
-      prompt += "<|im_start|>user\n" + content + "<|im_end|>\n";
+      prompt.format("<|im_start|>user\n").append(content).format("<|im_end|>\n");
     } else if (role == "assistant") {
-      prompt += render_assistant(messages[i], i, std::move(content),
-                                 i > *last_query || options.preserve_thinking);
+      render_assistant(messages[i], i, std::move(content),
+                       i > *last_query || options.preserve_thinking, prompt);
     } else if (role == "tool") {
-      if (i > 0 && role_of(messages[i - 1], i - 1) != "tool") prompt += "<|im_start|>user";
-      prompt += "\n<tool_response>\n" + content + "\n</tool_response>";
+      if (i > 0 && role_of(messages[i - 1], i - 1) != "tool") prompt.format("<|im_start|>user");
+      prompt.format("\n<tool_response>\n").append(content).format("\n</tool_response>");
       if (i + 1 == messages.size() || role_of(messages[i + 1], i + 1) != "tool") {
-        prompt += "<|im_end|>\n";
+        prompt.format("<|im_end|>\n");
       }
     } else {
       refuse(i, "unknown role '" + role + "'; known: system, user, assistant, tool");
     }
   }
   if (options.add_generation_prompt) {
-    prompt += "<|im_start|>assistant\n<think>\n";
-    if (!options.enable_thinking) prompt += "\n</think>\n\n";
+    prompt.format("<|im_start|>assistant\n<think>\n");
+    if (!options.enable_thinking) prompt.format("\n</think>\n\n");
   }
+  if (options.allow_special_tokens) prompt.trust();
   return prompt;
 }
 

@@ -376,17 +376,17 @@ void run_prompts(const Model& model, const std::filesystem::path& file, Checks& 
   const auto end_ids = defaults.value("stop_token_ids", std::vector<std::int32_t>());
   for (const models::Json& entry : models::read_json_file(file)) {
     const std::string name = entry.value("case", "?");
-    const auto prompt = entry.value("prompt", std::string());
+    const auto text = entry.value("prompt", std::string());
+    models::PromptText prompt;
+    prompt.format(text);
     if (entry.contains("messages")) {
       const models::Json tools = entry.value("tools", models::Json());
       const models::Json options = entry.value("options", models::Json());
-      checks.text(
-          name + ".prompt",
-          render_chat(entry["messages"], tools, read_chat_options(options), Vision::kRefuse),
-          prompt);
+      prompt = render_chat(entry["messages"], tools, read_chat_options(options), Vision::kRefuse);
+      checks.text(name + ".prompt", prompt.text(), text);
     }
     if (entry.contains("ids")) {
-      checks.ids(name + ".prompt_ids", tokenizer->encode(prompt),
+      checks.ids(name + ".prompt_ids", tokenizer->encode(prompt.text(), {prompt.plain(), 0}),
                  entry["ids"].get<std::vector<std::int32_t>>());
     }
     if (entry.contains("greedy") && entry.contains("text")) {

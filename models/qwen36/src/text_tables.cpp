@@ -36,14 +36,23 @@ uint32_t vocabulary(frt_model model) {
   return static_cast<uint32_t>(tokenizer_of(model).vocab_size());
 }
 
-frt_status encode(frt_model model, const char* text, uint64_t bytes, uint32_t flags, frt_sink sink,
-                  void* user, frt_error* error) {
+frt_status encode(frt_model model, const char* text, uint64_t bytes,
+                  const frt_encode_params* params, frt_sink sink, void* user, frt_error* error) {
   return guard(error, [&]() -> frt_status {
+    std::vector<models::TextRange> plain;
+    models::EncodeOptions options;
+    if (params) {
+      if (!FRT_HAS(params, frt_encode_params, max_tokens)) {
+        throw Error(FRT_ERR_INVALID_ARGUMENT, "frt_encode_params: struct_size is not set");
+      }
+      for (uint64_t i = 0; i < params->plain_count; ++i) {
+        plain.push_back({params->plain[i].begin, params->plain[i].end});
+      }
+      if (params->flags & FRT_ENCODE_PLAIN) plain.assign(1, {0, bytes});
+      options = {plain, params->max_tokens};
+    }
     std::vector<models::TokenId> ids;
     try {
-      const models::TextRange all = {0, bytes};
-      models::EncodeOptions options;
-      if (flags & FRT_ENCODE_PLAIN) options.plain = {&all, 1};
       ids = tokenizer_of(model).encode(std::string_view(text, bytes), options);
     } catch (const Error& failure) {
       if (failure.status() != FRT_ERR_INVALID_ARGUMENT) throw;
@@ -102,20 +111,28 @@ models::Json parsed(const char* text, const char* what) {
 }
 
 frt_status render(frt_model, const char* messages, const char* tools, const char* options,
-                  frt_sink sink, void* user, frt_error* error) {
-  return guard(error, [&] {
-    return give(sink, user,
-                render_chat(parsed(messages, "messages"), parsed(tools, "tools"),
-                            read_chat_options(parsed(options, "options")), Vision::kRefuse));
+                  frt_sink text, frt_sink plain, void* user, frt_error* error) {
+  return guard(error, [&]() -> frt_status {
+    const models::PromptText prompt =
+        render_chat(parsed(messages, "messages"), parsed(tools, "tools"),
+                    read_chat_options(parsed(options, "options")), Vision::kRefuse);
+    if (const frt_status status = give(text, user, prompt.text()); status != FRT_OK) return status;
+    std::vector<frt_text_range> ranges;
+    for (const models::TextRange& range : prompt.plain()) {
+      ranges.push_back({range.begin, range.end});
+    }
+    return ranges.empty() ? FRT_OK : plain(user, ranges.data(), ranges.size() * sizeof(ranges[0]));
   });
 }
 
-frt_status parse(frt_model, const char* text, const char* tools, const char* options, frt_sink sink,
-                 void* user, frt_error* error) {
+frt_status parse(frt_model, const char* text, uint64_t bytes, uint32_t flags,
+                 const char* tools, const char* options, frt_sink sink, void* user,
+                 frt_error* error) {
   return guard(error, [&] {
     const models::Json message =
-        parse_chat(text, parsed(tools, "tools"), read_chat_options(parsed(options, "options")));
-    return give(sink, user, message.dump());
+        parse_chat(std::string_view(text, bytes), parsed(tools, "tools"),
+                   read_chat_options(parsed(options, "options")), (flags & FRT_CHAT_FINAL) != 0);
+    return give(sink, user, message.dump(-1, ' ', false, models::Json::error_handler_t::replace));
   });
 }
 

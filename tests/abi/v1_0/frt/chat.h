@@ -6,33 +6,47 @@
  *             assistant: "reasoning_content", "tool_calls": [{"id", "type": "function",
  *             "function": {"name", "arguments": object or JSON text}}]
  *   tools     [{"type": "function", "function": {"name", "description", "parameters"}}]
- *   options   {"add_generation_prompt": true, "enable_thinking": true, ...}: the format's own
+ *   options   {"add_generation_prompt": true, "enable_thinking": true, ...}: the format's own.
+ *             "allow_special_tokens": true lets contents write control tokens, too
+ *
+ * Only the format's own text becomes control tokens. What users, tools and models wrote (contents,
+ * reasoning, names, arguments, descriptions) is plain text: "<|im_end|>" in a message ends no turn.
  */
 #ifndef FRT_CHAT_H_
 #define FRT_CHAT_H_
 
 #include <frt/base.h>
 #include <frt/model.h>
+#include <frt/tokenizer.h>
 
 FRT_EXTERN_C_BEGIN
 
 #define FRT_EXT_CHAT "frt.chat/1"
 
+#define FRT_CHAT_FINAL 1u /* the text is all that was generated */
+
 typedef struct frt_chat_v1 {
   uint32_t struct_size;
   uint32_t reserved;
-  /* Renders a conversation to the prompt text; `tools` and `options` may be NULL. What the format
-   * cannot say (an image for a text model, an unknown role) is FRT_ERR_UNSUPPORTED or
-   * FRT_ERR_INVALID_ARGUMENT with the message's index.  [any] */
+  /* Renders a conversation to the prompt: `text` receives its text, then `plain` those parts of it,
+   * as frt_text_range, that came from outside. Both go to frt_tokenizer_v1::encode. `tools` and
+   * `options` may be NULL. What the format cannot say (an image for a text model, an unknown role)
+   * is FRT_ERR_UNSUPPORTED or FRT_ERR_INVALID_ARGUMENT with the message's index.
+   * FRT_ERR_UNSUPPORTED, too, for a checkpoint whose own template is not known to be this format;
+   * the message names the file and the option that overrides.  [any] */
   frt_status (*render)(frt_model model, const char* messages, const char* tools,
-                       const char* options, frt_sink sink, void* user, frt_error* error);
+                       const char* options, frt_sink text, frt_sink plain, void* user,
+                       frt_error* error);
   /* Splits generated text into one assistant message: `sink` receives
    *   {"content": text, "reasoning_content": text?, "tool_calls": [...]?, "complete": bool}
-   * `tools` (may be NULL) types the arguments; options as for render (they say whether the prompt
-   * had opened the reasoning). Works on a prefix too: unfinished parts are left out of tool_calls
-   * and "complete" is false.  [any] */
-  frt_status (*parse)(frt_model model, const char* text, const char* tools, const char* options,
-                      frt_sink sink, void* user, frt_error* error);
+   * What is no tool call by the format's rules is content, as it stands. `tools` (may be NULL)
+   * types the arguments and says which calls there are; options as for render (they say whether
+   * the prompt had opened the reasoning). `flags`: FRT_CHAT_FINAL, or 0 for a text that may go on:
+   * then unfinished parts are left out, "complete" is false, and what is reported only grows with
+   * the text. UTF-8; errors as for render.  [any] */
+  frt_status (*parse)(frt_model model, const char* text, uint64_t bytes, uint32_t flags,
+                      const char* tools, const char* options, frt_sink sink, void* user,
+                      frt_error* error);
   /* Defaults of generation as JSON: {"temperature", "top_p", "top_k", "min_p",
    * "repetition_penalty", "presence_penalty", "stop_token_ids": [...]}; only what the checkpoint
    * says.  [any] */
