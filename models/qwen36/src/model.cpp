@@ -58,6 +58,8 @@ Model::Model(const Host& host, const frt_model_params& params)
     config_ = read_config(checkpoint_);
     if (std::filesystem::exists(std::filesystem::path(checkpoint_) / "tokenizer.json")) {
       tokenizer_ = models::Tokenizer::load(checkpoint_);
+      chat_template_ = ChatTemplate(checkpoint_);
+      if (takes_builtin_chat_template(ConfigView(params.config))) chat_template_.accept();
     }
   }
   architecture_text_ = qwen36::describe(config_);

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "activations.hpp"
+#include "chat_template.hpp"
 #include "options.hpp"
 #include "recipe.hpp"
 #include "state_layout.hpp"
@@ -45,6 +46,7 @@ class Model {
   const models::Tokenizer* tokenizer() const noexcept {
     return tokenizer_ ? &*tokenizer_ : nullptr;
   }
+  const ChatTemplate& chat_template() const noexcept { return chat_template_; }
   bool loaded() const noexcept { return parts_ != nullptr; }  // with weights
 
   // ---- only with weights: FRT_ERR_BAD_STATE otherwise ----
@@ -93,6 +95,7 @@ class Model {
   std::optional<Synthetic> synthetic_;
   Config config_;
   std::optional<models::Tokenizer> tokenizer_;
+  ChatTemplate chat_template_;
   std::optional<models::Checkpoint> files_;  // mapped; weights may lie in the mapping
   std::unique_ptr<Parts> parts_;
   std::string architecture_text_;

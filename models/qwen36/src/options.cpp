@@ -37,6 +37,9 @@ constexpr frt_config_option kOptions[] = {
      "element type of keys and values; auto: that of the activations"},
     {"speculation", FRT_CONFIG_ENUM, 0, "auto", "auto|on|off", 0, 0,
      "the draft head (MTP); auto: on where the checkpoint has one"},
+    {"chat_template", FRT_CONFIG_ENUM, 0, "auto", "auto|builtin", 0, 0,
+     "the conversation format; auto: the built-in one, refused where the checkpoint has a template "
+     "that is not known to be the same; builtin: never refused"},
 };
 constexpr frt_config_schema_v1 kSchema = config_schema(kNoOptions, kOptions);
 
@@ -95,6 +98,10 @@ Options read_options(const ConfigView& view, const Config& config) {
   }
   if (options.max_batch == 0) options.max_batch = std::min(options.slots, kLargestAutoBatch);
   return options;
+}
+
+bool takes_builtin_chat_template(const ConfigView& view) {
+  return view.has("chat_template") && view.get_string("chat_template") == "builtin";
 }
 
 Precision choose_precision(const Options& options, bool only_f32) {

@@ -34,6 +34,10 @@ struct Options {
 // Throws FRT_ERR_INVALID_ARGUMENT for values that do not fit each other or the model.
 Options read_options(const ConfigView& view, const Config& config);
 
+// Whether the user says that the built-in conversation format is right whatever template the
+// checkpoint has. Also for a model without weights, whose other options nobody reads.
+bool takes_builtin_chat_template(const ConfigView& view);
+
 // Resolves what is automatic. `only_f32`: every weight is stored in F32.
 Precision choose_precision(const Options& options, bool only_f32);
 

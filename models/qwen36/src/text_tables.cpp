@@ -110,9 +110,10 @@ models::Json parsed(const char* text, const char* what) {
   return text ? models::parse_json(text, what) : models::Json();
 }
 
-frt_status render(frt_model, const char* messages, const char* tools, const char* options,
+frt_status render(frt_model model, const char* messages, const char* tools, const char* options,
                   frt_sink text, frt_sink plain, void* user, frt_error* error) {
   return guard(error, [&]() -> frt_status {
+    model_of(model).model.chat_template().require_known();
     const models::PromptText prompt =
         render_chat(parsed(messages, "messages"), parsed(tools, "tools"),
                     read_chat_options(parsed(options, "options")), Vision::kRefuse);
@@ -125,10 +126,11 @@ frt_status render(frt_model, const char* messages, const char* tools, const char
   });
 }
 
-frt_status parse(frt_model, const char* text, uint64_t bytes, uint32_t flags,
+frt_status parse(frt_model model, const char* text, uint64_t bytes, uint32_t flags,
                  const char* tools, const char* options, frt_sink sink, void* user,
                  frt_error* error) {
   return guard(error, [&] {
+    model_of(model).model.chat_template().require_known();
     const models::Json message =
         parse_chat(std::string_view(text, bytes), parsed(tools, "tools"),
                    read_chat_options(parsed(options, "options")), (flags & FRT_CHAT_FINAL) != 0);

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// chat_template.hpp - is the conversation format built in here (chat_format.hpp) the one that a
+// checkpoint was trained with?
+//
+// A checkpoint carries its format as a Jinja program: chat_template.jinja, or else "chat_template"
+// in tokenizer_config.json. It is not run, only compared: by the digest of its text, with line ends
+// and space at the end of the file left out. A checkpoint without one is taken to have the format.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace frt::qwen36 {
+
+class ChatTemplate {
+ public:
+  ChatTemplate() = default;
+  // Reads the template in `folder`. FRT_ERR_FORMAT and FRT_ERR_IO for a broken file.  [setup]
+  explicit ChatTemplate(const std::filesystem::path& folder);
+
+  // The user says that the built-in format is right.
+  void accept() { unknown_in_.clear(); }
+  // FRT_ERR_UNSUPPORTED for a template that is none of those the format was checked against, with
+  // the file and the option that overrides.  [any]
+  void require_known() const;
+
+ private:
+  std::string unknown_in_;  // the file; empty: nothing to refuse
+};
+
+}  // namespace frt::qwen36

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
+
+#include <unistd.h>
+#include <filesystem>
+
+#include <frt/error.hpp>
+#include <frt/models/json.hpp>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "chat_template.hpp"
+
+using frt::Error;
+using frt::models::Json;
+using frt::qwen36::ChatTemplate;
+namespace fs = std::filesystem;
+
+namespace {
+
+const fs::path kFixtures = FRT_FIXTURES_DIR;
+
+std::string read(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+class Folder {
+ public:
+  Folder() : path(fs::temp_directory_path() / ("frt_chat_template_" + std::to_string(getpid()))) {
+    fs::create_directories(path);
+  }
+  ~Folder() { fs::remove_all(path); }
+  void write(const char* name, const std::string& text) const {
+    std::ofstream(path / name, std::ios::binary) << text;
+  }
+  const fs::path path;
+};
+
+}  // namespace
+
+TEST_CASE("the templates of the known checkpoints are accepted, with either line end") {
+  const Folder folder;
+  CHECK_NOTHROW(ChatTemplate(folder.path).require_known());  // none at all
+  for (const char* checkpoint : {"demo", "qwen36/text", "qwen36/tokenizer"}) {
+    const std::string text = read(kFixtures / checkpoint / "chat_template.jinja");
+    REQUIRE(text.size() > 1000);
+    CHECK_NOTHROW(ChatTemplate(kFixtures / checkpoint).require_known());
+    std::string windows;
+    for (const char c : text) windows += c == '\n' ? std::string("\r\n") : std::string(1, c);
+    folder.write("chat_template.jinja", windows + "\r\n\r\n");
+    CHECK_NOTHROW(ChatTemplate(folder.path).require_known());
+  }
+}
+
+TEST_CASE("another template refuses conversations, naming the file and the option") {
+  const Folder folder;
+  const std::string known = read(kFixtures / "demo" / "chat_template.jinja");
+  std::string changed = known;
+  changed.replace(changed.find("<|im_start|>"), 12, "<|turn|>");
+
+  folder.write("tokenizer_config.json", Json{{"chat_template", changed}}.dump());
+  ChatTemplate own(folder.path);
+  CHECK_THROWS_WITH_AS(own.require_known(), doctest::Contains("tokenizer_config.json"), Error);
+  CHECK_THROWS_WITH_AS(own.require_known(), doctest::Contains("chat_template = \"builtin\""),
+                       Error);
+  own.accept();
+  CHECK_NOTHROW(own.require_known());
+
+  // The file of its own stands above the other one.
+  folder.write("chat_template.jinja", known);
+  CHECK_NOTHROW(ChatTemplate(folder.path).require_known());
+  folder.write("chat_template.jinja", changed);
+  CHECK_THROWS_WITH_AS(ChatTemplate(folder.path).require_known(),
+                       doctest::Contains("chat_template.jinja"), Error);
+}
+
+TEST_CASE("a list of templates is known if all of them are; anything else is not") {
+  const Folder folder;
+  const std::string known = read(kFixtures / "demo" / "chat_template.jinja");
+  const auto refused = [&](const Json& value) {
+    folder.write("tokenizer_config.json", Json{{"chat_template", value}}.dump());
+    try {
+      ChatTemplate(folder.path).require_known();
+      return false;
+    } catch (const Error&) {
+      return true;
+    }
+  };
+  CHECK_FALSE(refused(Json()));
+  CHECK_FALSE(refused(known));
+  CHECK_FALSE(refused(Json::array({{{"name", "default"}, {"template", known}}})));
+  CHECK(refused(Json::array({{{"name", "default"}, {"template", known}},
+                             {{"name", "tool_use"}, {"template", "{{ messages }}"}}})));
+  CHECK(refused(7));
+  CHECK(refused(""));
+}
