@@ -35,6 +35,8 @@ core::HostSchema lm_host_schema() {
                              "bytes of pinned host memory for capsules; 0: none"),
                       option("capsule_disk", FRT_CONFIG_SIZE, "64G",
                              "bytes of files for capsules that have no name of their own"),
+                      option("capsule_trust", FRT_CONFIG_BOOL, "false",
+                             "use capsules also where other users could have written them"),
                       option("capsule_spacing", FRT_CONFIG_SIZE, "16k",
                              "tokens between the capsules kept within a long prompt"),
                       option("capsule_min_tokens", FRT_CONFIG_SIZE, "256",
@@ -56,6 +58,7 @@ CapsuleSettings capsule_settings(const core::Manifest& manifest, const std::stri
   const auto number = [&](const char* key) { return static_cast<uint64_t>(config.integer(key)); };
   CapsuleSettings settings;
   settings.capsules.folder = config.text("capsule_dir");
+  settings.capsules.trust = number("capsule_trust") != 0;
   settings.capsules.device_bytes = number("capsule_device");
   settings.capsules.host_bytes = number("capsule_host");
   settings.capsules.disk_bytes = number("capsule_disk");
@@ -66,7 +69,10 @@ CapsuleSettings capsule_settings(const core::Manifest& manifest, const std::stri
 
 std::unique_ptr<CapsuleRegistry> open_capsules(App& app, const LmModel& model,
                                                const CapsuleOptions& options) {
-  auto registry = std::make_unique<CapsuleRegistry>(model.context(), model.capsules(), options);
+  CapsuleOptions complete = options;
+  complete.model = {model.info().vocabulary, model.info().prefill_chunk};
+  complete.layout = model.capsule_layout();
+  auto registry = std::make_unique<CapsuleRegistry>(model.context(), model.capsules(), complete);
   if (!registry->opening().problem.empty()) {
     app.log().write("", FRT_LOG_WARNING, registry->opening().problem);
   }

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <frt/capsule.hpp>
 #include <frt/core/capsules.hpp>
+#include <frt/io/json.hpp>
+#include <frt/io/utf8.hpp>
 
 #include <algorithm>
 #include <cstdio>
@@ -16,6 +18,7 @@
 #include "cli/progress_view.hpp"
 #include "cli/table.hpp"
 #include "lm/capsule_content.hpp"
+#include "lm/capsule_file.hpp"
 #include "lm/capsule_index.hpp"
 #include "lm/capsule_transfer.hpp"
 #include "lm/sampling.hpp"
@@ -30,20 +33,28 @@ struct CapsuleCommandOptions {
   std::string model;
   std::vector<std::string> names;
   std::string name, file;
-  bool all = false;
+  bool trust = false;
   bool json = false;
 };
 
+struct Folder {
+  std::filesystem::path path;
+  bool trust = false;  // capsules that others can write are used, too
+};
+
 // The folder that `where` is, or that it names in [host.lm].
-std::filesystem::path folder_of(App& app, const CapsuleCommandOptions& options) {
+Folder folder_of(App& app, const CapsuleCommandOptions& options) {
   std::error_code ignored;
-  if (std::filesystem::is_directory(options.where, ignored)) return options.where;
+  if (std::filesystem::is_directory(options.where, ignored)) {
+    return {options.where, options.trust};
+  }
   const core::Manifest manifest = app.load_manifest(options.where);
   for (const core::HostSpec& host : manifest.hosts) {
     const bool matches = host.type == "lm" &&
                          (options.model.empty() || host.settings.text("model") == options.model);
     if (matches && !host.settings.text("capsule_dir").empty()) {
-      return host.settings.text("capsule_dir");
+      return {host.settings.text("capsule_dir"),
+              options.trust || host.settings.integer("capsule_trust") != 0};
     }
   }
   throw ExitError(ExitCode::kManifest, FRT_ERR_NOT_FOUND,
@@ -64,6 +75,7 @@ std::string age(uint64_t when) {
 Json to_json(const IndexRow& row) {
   Json json = {{"name", row.name}, {"bytes", row.file_bytes}};
   if (!row.problem.empty()) {
+    json["damaged"] = row.damaged;
     json["problem"] = row.problem;
     return json;
   }
@@ -81,7 +93,9 @@ Json to_json(const IndexRow& row) {
 }
 
 ExitCode list(App& app, const CapsuleCommandOptions& options) {
-  const CapsuleIndex index(*core::capsules_table(), folder_of(app, options));
+  const Folder folder = folder_of(app, options);
+  CapsuleIndex index(*core::capsules_table(), folder.path, folder.trust);
+  index.refresh_all();  // a file may be damaged and look as it did
   const std::vector<IndexRow> rows = index.rows();
   if (options.json) {
     Json all = Json::array();
@@ -92,12 +106,13 @@ ExitCode list(App& app, const CapsuleCommandOptions& options) {
   Table table({"NAME", "TOKENS", "SIZE", "KIND", "MODEL", "USED", "PIN"}, {1, 2});
   for (const IndexRow& row : rows) {
     if (!row.problem.empty()) {
-      table.add({row.name, "-", format_bytes(row.file_bytes), "unusable", "-", "-", ""});
-      fmt::print(stderr, "{}: {}\n", row.name, row.problem);
+      table.add({row.name, "-", format_bytes(row.file_bytes), row.damaged ? "damaged" : "unusable",
+                 "-", "-", row.pinned ? "pin" : ""});
+      fmt::print(stderr, "{}: {}\n", row.name, io::printable(row.problem));
       continue;
     }
     table.add({row.name, std::to_string(row.boundary), format_bytes(row.file_bytes), row.kind,
-               row.model, age(row.last_used), row.pinned ? "pin" : ""});
+               io::printable(row.model), age(row.last_used), row.pinned ? "pin" : ""});
   }
   fmt::print("{}", table.render(TableFormat::kAligned));
   const IndexOpening& opening = index.opening();
@@ -106,11 +121,11 @@ ExitCode list(App& app, const CapsuleCommandOptions& options) {
 }
 
 ExitCode show(App& app, const CapsuleCommandOptions& options) {
-  const std::filesystem::path folder = folder_of(app, options);
   const CapsuleDescription description =
-      describe_capsule(*core::capsules_table(), folder, options.name);
+      describe_capsule(*core::capsules_table(), folder_of(app, options).path, options.name);
   const CapsuleContent content = content_from_text(description.metadata);
-  const Json manifest = Json::parse(description.manifest, nullptr, false);
+  check_content(content, description.manifest);
+  const Json manifest = io::parse_json(description.manifest, "the capsule's manifest");
   Json facts = {{"name", options.name},
                 {"kind", capsule_kind_name(content.kind)},
                 {"model", content.model},
@@ -134,19 +149,21 @@ ExitCode show(App& app, const CapsuleCommandOptions& options) {
     return ExitCode::kOk;
   }
   for (const auto& [key, value] : facts.items()) {
-    fmt::print("{:<14} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
+    fmt::print("{:<14} {}\n", key,
+               io::printable(value.is_string() ? value.get<std::string>() : value.dump()));
   }
   fmt::print("fingerprint\n");
   const Json fingerprint = manifest.is_object() ? manifest.value("fingerprint", Json()) : Json();
   for (const auto& [key, value] : fingerprint.items()) {
-    fmt::print("  {}\n", fingerprint.is_array() ? value.dump() : key + " " + value.dump());
+    fmt::print("  {}\n",
+               io::printable(fingerprint.is_array() ? value.dump() : key + " " + value.dump()));
   }
   return ExitCode::kOk;
 }
 
 ExitCode verify(App& app, const CapsuleCommandOptions& options) {
   const frt_capsules_v1& capsules = *core::capsules_table();
-  const std::filesystem::path folder = folder_of(app, options);
+  const std::filesystem::path folder = folder_of(app, options).path;
   std::vector<std::string> names =
       options.names.empty() ? list_capsules(capsules, folder) : options.names;
   std::sort(names.begin(), names.end());
@@ -155,8 +172,7 @@ ExitCode verify(App& app, const CapsuleCommandOptions& options) {
   for (const std::string& name : names) {
     std::string problem;
     try {
-      verify_capsule(capsules, folder, name);
-      content_from_text(describe_capsule(capsules, folder, name).metadata);
+      verify_capsule_file(capsules, folder, name);
     } catch (const Error& error) {
       problem = error.what();
       good = false;
@@ -164,7 +180,7 @@ ExitCode verify(App& app, const CapsuleCommandOptions& options) {
     if (options.json) {
       all.push_back({{"name", name}, {"ok", problem.empty()}, {"problem", problem}});
     } else {
-      fmt::print("{}: {}\n", name, problem.empty() ? "ok" : problem);
+      fmt::print("{}: {}\n", name, problem.empty() ? "ok" : io::printable(problem));
     }
   }
   if (options.json) fmt::print("{}\n", Json{{"ok", good}, {"capsules", all}}.dump(2));
@@ -172,13 +188,13 @@ ExitCode verify(App& app, const CapsuleCommandOptions& options) {
 }
 
 ExitCode remove(App& app, const CapsuleCommandOptions& options) {
-  CapsuleIndex index(*core::capsules_table(), folder_of(app, options));
+  CapsuleIndex index(*core::capsules_table(), folder_of(app, options).path);
   for (const std::string& name : options.names) index.remove(name);
   return ExitCode::kOk;
 }
 
 ExitCode pin(App& app, const CapsuleCommandOptions& options, bool pinned) {
-  CapsuleIndex index(*core::capsules_table(), folder_of(app, options));
+  CapsuleIndex index(*core::capsules_table(), folder_of(app, options).path);
   for (const std::string& name : options.names) index.pin(name, pinned);
   return ExitCode::kOk;
 }
@@ -233,7 +249,7 @@ void add_capsule_command(App& app) {
     command.add_option("name", options->name, "Which").required();
     command.add_option("file", options->file, "The new file").required();
     app.add_command(command, [&app, options = options] {
-      export_capsule(*core::capsules_table(), folder_of(app, *options), options->name,
+      export_capsule(*core::capsules_table(), folder_of(app, *options).path, options->name,
                      options->file);
       return ExitCode::kOk;
     });
@@ -242,9 +258,11 @@ void add_capsule_command(App& app) {
     auto [command, options] = add("import", "Check a file and take it in");
     command.add_option("file", options->file, "What export wrote").required();
     command.add_option("name", options->name, "Its name from now on; absent: the file's");
+    command.add_flag("--trust", options->trust, "Also if other users could have written it");
     app.add_command(command, [&app, options = options] {
-      const std::string name = import_capsule(*core::capsules_table(), folder_of(app, *options),
-                                              options->file, options->name);
+      const Folder folder = folder_of(app, *options);
+      const std::string name = import_capsule(*core::capsules_table(), folder.path, options->file,
+                                              options->name, folder.trust);
       fmt::print("{}\n", name);
       return ExitCode::kOk;
     });

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading trusts nothing: metadata comes from files. Every member is checked for its type, the
-// steps must cover the tokens, and the digest must be theirs.
+// Reading trusts nothing: metadata comes from files. Every member is checked for its type and its
+// range, the steps must cover the tokens, the digest must be theirs, and what the manifest of the
+// file says, too, must be the same.
 #include "lm/capsule_content.hpp"
 
 #include <openssl/evp.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <frt/error.hpp>
+#include <frt/io/json.hpp>
+#include <limits>
 
+#include "lm/capsule_name.hpp"
 #include "lm/sampling.hpp"
 
 namespace frt::host {
@@ -19,6 +25,8 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kFormat = "frt.lm.capsule/1";
 constexpr std::array kKinds = {"named", "chunk", "user-turn", "turn"};
 constexpr uint64_t kMostTokens = uint64_t{1} << 28;  // a gigabyte of them
+constexpr std::size_t kMostText = 1024;              // bytes of owner and model
+constexpr std::size_t kMostDepth = 160;  // of JSON: a conversation may be as deep as a file of one
 
 std::string encode_tokens(const std::vector<int32_t>& tokens) {
   const std::size_t bytes = tokens.size() * sizeof(int32_t);
@@ -59,6 +67,19 @@ std::string text_of(const Json& json, const char* name) {
   return value.get<std::string>();
 }
 
+std::string short_text_of(const Json& json, const char* name) {
+  std::string text = text_of(json, name);
+  if (text.size() > kMostText) refuse(name, "text of at most 1024 bytes");
+  return text;
+}
+
+// Of a capsule, or empty.
+std::string name_of(const Json& json, const char* name) {
+  std::string text = text_of(json, name);
+  if (!text.empty() && !is_capsule_name(text)) refuse(name, "a name of a capsule");
+  return text;
+}
+
 uint64_t number_of(const Json& json, const char* name) {
   const Json& value = member(json, name);
   if (!value.is_number_unsigned()) refuse(name, "a number");
@@ -71,11 +92,29 @@ PendingToken pending_from(const Json& json) {
       !json.value("shown", Json()).is_boolean()) {
     refuse("pending", "{token, log_probability, shown}");
   }
-  pending.token = json["token"].get<int32_t>();
+  const auto token = json["token"].get<int64_t>();
+  if (token < -1 || token > INT32_MAX) refuse("pending", "a token, or -1");
+  pending.token = static_cast<int32_t>(token);
   pending.shown = json["shown"].get<bool>();
+  // A logarithm that is no number is written as null.
   const Json probability = json.value("log_probability", Json());
-  if (probability.is_number()) pending.log_probability = probability.get<float>();
+  if (probability.is_number()) {
+    const auto value = probability.get<double>();
+    if (!(std::abs(value) <= double{std::numeric_limits<float>::max()})) {
+      refuse("pending", "of a finite log_probability");
+    }
+    pending.log_probability = static_cast<float>(value);
+  } else if (!probability.is_null()) {
+    refuse("pending", "{token, log_probability, shown}");
+  }
   return pending;
+}
+
+[[noreturn]] void contradict(const std::string& what, const std::string& said,
+                             const std::string& found) {
+  throw Error(FRT_ERR_FORMAT, "the capsule's metadata say " + what + " " + said +
+                                  ", its manifest says " + found +
+                                  ": they are of different capsules; remove it");
 }
 
 }  // namespace
@@ -88,6 +127,10 @@ std::string content_to_text(const CapsuleContent& content) {
   if (content.boundary() > kMostTokens) {
     throw Error(FRT_ERR_OUT_OF_RANGE, "a capsule of " + std::to_string(content.boundary()) +
                                           " tokens; at most " + std::to_string(kMostTokens));
+  }
+  if (content.owner.size() > kMostText || content.model.size() > kMostText) {
+    throw Error(FRT_ERR_OUT_OF_RANGE,
+                "a capsule's owner and model have names of at most 1024 bytes; use shorter ones");
   }
   const Json json = {{"format", kFormat},
                      {"name", content.name},
@@ -111,25 +154,29 @@ std::string content_to_text(const CapsuleContent& content) {
 }
 
 CapsuleContent content_from_text(std::string_view text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = io::parse_json(text, "the capsule's metadata", {.depth = kMostDepth});
   if (!json.is_object()) refuse("format", "there, this is no JSON object");
   if (text_of(json, "format") != kFormat) refuse("format", std::string("\"") + kFormat + "\"");
   CapsuleContent content;
-  content.name = text_of(json, "name");
+  content.name = name_of(json, "name");
   const std::string kind = text_of(json, "kind");
   std::size_t index = 0;
   while (index < kKinds.size() && kind != kKinds[index]) ++index;
   if (index == kKinds.size()) refuse("kind", "a known kind");
   content.kind = static_cast<CapsuleKind>(index);
-  content.parent = text_of(json, "parent");
-  content.owner = text_of(json, "owner");
-  content.model = text_of(json, "model");
+  content.parent = name_of(json, "parent");
+  content.owner = short_text_of(json, "owner");
+  content.model = short_text_of(json, "model");
   content.created = number_of(json, "created");
   content.chunk = number_of(json, "chunk");
   if (content.chunk == 0) refuse("chunk", "above 0");
   const uint64_t boundary = number_of(json, "boundary");
   if (boundary > kMostTokens) refuse("boundary", "a number of tokens");
   content.tokens = decode_tokens(text_of(json, "tokens"), boundary);
+  const auto below_zero = [](int32_t token) { return token < 0; };
+  if (std::any_of(content.tokens.begin(), content.tokens.end(), below_zero)) {
+    refuse("tokens", "a list of tokens: one is below 0");
+  }
   content.digest = digest_from_text(text_of(json, "digest"));
   if (digest_of(content.owner, content.tokens) != content.digest) {
     refuse("digest", "that of the tokens");
@@ -137,8 +184,44 @@ CapsuleContent content_from_text(std::string_view text) {
   content.path = path_from_json(member(json, "steps"), boundary);
   content.pending = pending_from(member(json, "pending"));
   content.sampling = sampling_from_json(member(json, "sampling"));
+  check_sampling(content.sampling, FRT_ERR_FORMAT);
   content.extra = member(json, "extra");
+  if (!content.extra.is_object()) refuse("extra", "an object");
   return content;
+}
+
+void check_content(const CapsuleContent& content, const ContentModel& model) {
+  if (model.chunk != 0 && content.chunk != model.chunk) {
+    throw Error(FRT_ERR_MISMATCH,
+                "the capsule was taken with prefill_chunk = " + std::to_string(content.chunk) +
+                    ", the model has " + std::to_string(model.chunk) +
+                    "; set the model's option prefill_chunk to " + std::to_string(content.chunk));
+  }
+  if (model.vocabulary == 0) return;
+  int32_t largest = content.pending.token;
+  for (const int32_t token : content.tokens) largest = std::max(largest, token);
+  if (largest >= 0 && static_cast<uint64_t>(largest) >= model.vocabulary) {
+    throw Error(FRT_ERR_FORMAT, "the capsule's metadata say token " + std::to_string(largest) +
+                                    ", but the model has " + std::to_string(model.vocabulary) +
+                                    " tokens: it is of another model; remove it");
+  }
+}
+
+void check_content(const CapsuleContent& content, uint64_t rows) {
+  if (content.boundary() == rows) return;
+  contradict("boundary", std::to_string(content.boundary()), std::to_string(rows));
+}
+
+void check_content(const CapsuleContent& content, const std::string& manifest) {
+  const Json json = io::parse_json(manifest, "the capsule's manifest");
+  if (!json.is_object()) refuse("boundary", "beside a manifest in JSON");
+  check_content(content, number_of(json, "boundary"));
+  const std::string chunk = std::to_string(content.chunk);
+  for (const Json& field : member(json, "fingerprint")) {
+    if (!field.is_object() || field.value("name", Json()) != "model.chunk") continue;
+    const Json said = field.value("value", Json());
+    if (said != chunk) contradict("chunk", chunk, said.dump());
+  }
 }
 
 }  // namespace frt::host

@@ -40,7 +40,7 @@ struct PendingToken {
 };
 
 struct CapsuleContent {
-  std::string name;  // of the capsule and its file (capsule_name.hpp)
+  std::string name;  // when it was taken (capsule_name.hpp); an imported file may have another
   CapsuleKind kind = CapsuleKind::kNamed;
   std::string parent;    // the capsule of the same sequence before this one; may be empty
   std::string owner;     // only the same owner's prompts find it
@@ -52,13 +52,30 @@ struct CapsuleContent {
   TokenDigest digest;  // of owner and tokens
   PendingToken pending;
   frt_sampling_params sampling{};  // under which the pending token was drawn
-  nlohmann::ordered_json extra = nlohmann::ordered_json::object();  // the host's own
+  nlohmann::ordered_json extra = nlohmann::ordered_json::object();  // the host's own: an object
 
   uint64_t boundary() const noexcept { return tokens.size(); }
 };
 
+// Throws FRT_ERR_OUT_OF_RANGE for more than it may hold.
 std::string content_to_text(const CapsuleContent& content);
 // Throws FRT_ERR_FORMAT, naming the member, for anything that content_to_text() does not write.
+// What two members say must agree.
 CapsuleContent content_from_text(std::string_view text);
+
+// The model that a capsule is to continue; 0: not known.
+struct ContentModel {
+  uint64_t vocabulary = 0;  // tokens
+  uint64_t chunk = 0;       // its prefill_chunk
+};
+// Throws FRT_ERR_FORMAT if the content cannot be of `model`, FRT_ERR_MISMATCH if it is of one with
+// another chunk.
+void check_content(const CapsuleContent& content, const ContentModel& model);
+
+// What is said twice about a file: by the content, and by the manifest that core wrote. `manifest`
+// is JSON (core/src/capsule/README.md). Throws FRT_ERR_FORMAT with both.
+void check_content(const CapsuleContent& content, const std::string& manifest);
+// The same of the boundary alone.
+void check_content(const CapsuleContent& content, uint64_t rows);
 
 }  // namespace frt::host

@@ -9,30 +9,38 @@
 
 #include <algorithm>
 #include <array>
+#include <new>
 #include <utility>
+
+#include "lm/capsule_file.hpp"
+#include "lm/capsule_name.hpp"
+#include "lm/capsule_trust.hpp"
 
 namespace frt::host {
 namespace {
 
 constexpr std::array kTierNames = {"device", "host", "disk"};
 
-std::string reason_of(std::exception_ptr failure) {
+constexpr std::size_t kMostNotices = 3;  // of files that are of no use
+
+std::string reason_of(const std::exception_ptr& failure) {
   try {
-    std::rethrow_exception(std::move(failure));
+    std::rethrow_exception(failure);
   } catch (const std::exception& error) {
     return error.what();
   }
 }
 
-// The name of a capsule that nobody named: of its tokens and of how they were fed.
-std::string automatic_name(const CapsuleContent& content) {
-  std::vector<int32_t> shape;
-  for (const Stretch& stretch : content.path) {
-    shape.push_back(stretch.decode ? 1 : 0);
-    shape.push_back(static_cast<int32_t>(stretch.end));
+frt_status status_of(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const Error& error) {
+    return error.status();
+  } catch (const std::bad_alloc&) {
+    return FRT_ERR_OUT_OF_MEMORY;
+  } catch (...) {
+    return FRT_ERR_INTERNAL;
   }
-  const TokenDigest steps = digest_of("", shape);
-  return fmt::format("auto-{}-{:016x}", content.boundary(), content.digest.low ^ steps.low);
 }
 
 }  // namespace
@@ -45,27 +53,40 @@ CapsuleRegistry::CapsuleRegistry(const Context& context, const Capsules& verbs,
                                  CapsuleOptions options)
     : verbs_(verbs), options_(std::move(options)), copies_(context.create_stream("lm.capsules")) {
   if (options_.folder.empty()) return;
+  if (!options_.trust) require_own_folder(options_.folder);
   verbs_.fingerprint();  // files need it, and the worker must not be the one who makes it
   try {
     sweep_capsules(verbs_.table(), options_.folder);
   } catch (const Error& error) {  // a folder that is missing, or cannot be written to
     if (error.status() != FRT_ERR_NOT_FOUND) notices_.push_back(error.what());
   }
-  index_ = std::make_unique<CapsuleIndex>(verbs_.table(), options_.folder);
+  index_ = std::make_unique<CapsuleIndex>(verbs_.table(), options_.folder, options_.trust);
   opening_ = index_->opening();
   std::vector<IndexRow> rows = index_->rows();
   std::sort(rows.begin(), rows.end(), [](const IndexRow& a, const IndexRow& b) {
     return std::tie(a.last_used, a.name) < std::tie(b.last_used, b.name);
   });
+  std::size_t useless = 0;
   for (const IndexRow& row : rows) {
-    if (row.problem.empty()) adopt_row(row);
+    if (row.problem.empty()) {
+      adopt_row(row);
+      continue;
+    }
+    unusable_.emplace(row.name, row.problem);
+    if (++useless <= kMostNotices) {
+      notices_.push_back("capsule '" + row.name + "' is not used: " + row.problem);
+    }
+  }
+  if (useless > kMostNotices) {
+    notices_.push_back(fmt::format(
+        "{} more capsules are not used; `frt-host capsule ls` shows them", useless - kMostNotices));
   }
 }
 
 CapsuleRegistry::~CapsuleRegistry() {
   try {
     settle();
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     // A device that is lost ends nothing any more.
   }
 }
@@ -81,6 +102,7 @@ void CapsuleRegistry::adopt_row(const IndexRow& row) {
                 .pinned = row.pinned,
                 .cold_path = row.cold_path,
                 .file_bytes = row.file_bytes};
+  unusable_.erase(row.name);
   entry.digest = row.digest;
   entry.file = true;
   entry.used = ++clock_;
@@ -92,18 +114,40 @@ void CapsuleRegistry::index_entry(const Entry& entry) {
   by_boundary_[entry.view.boundary].emplace(entry.digest, entry.view.name);
 }
 
+void CapsuleRegistry::unindex_entry(const Entry& entry) {
+  const auto boundary = by_boundary_.find(entry.view.boundary);
+  std::erase_if(boundary->second, [&](const auto& item) { return item.second == entry.view.name; });
+  if (boundary->second.empty()) by_boundary_.erase(boundary);
+}
+
 void CapsuleRegistry::forget(const std::string& name) {
   const auto entry = entries_.find(name);
   if (entry == entries_.end()) return;
-  const auto boundary = by_boundary_.find(entry->second.view.boundary);
-  std::erase_if(boundary->second, [&](const auto& item) { return item.second == name; });
-  if (boundary->second.empty()) by_boundary_.erase(boundary);
+  unindex_entry(entry->second);
   entries_.erase(entry);
+}
+
+// What the file says is true, whatever the index said.
+void CapsuleRegistry::adopt_content(Entry& entry, CapsuleContent content) {
+  unindex_entry(entry);
+  entry.view.owner = content.owner;
+  entry.view.parent = content.parent;
+  entry.view.kind = capsule_kind_name(is_automatic(content, entry.view.name) ? content.kind
+                                                                             : CapsuleKind::kNamed);
+  entry.view.boundary = content.boundary();
+  entry.view.created = content.created;
+  entry.view.cold_path = on_cold_path(content.path, content.chunk);
+  entry.digest = content.digest;
+  entry.content = std::make_shared<const CapsuleContent>(std::move(content));
+  index_entry(entry);
 }
 
 CapsuleRegistry::Entry& CapsuleRegistry::at(const std::string& name) {
   const auto found = entries_.find(name);
   if (found == entries_.end()) {
+    if (const auto file = unusable_.find(name); file != unusable_.end()) {
+      throw Error(FRT_ERR_FORMAT, "capsule '" + name + "' is not used: " + file->second);
+    }
     throw Error(FRT_ERR_NOT_FOUND, "there is no capsule '" + name +
                                        "'; `frt-host capsule ls` lists those on the disk");
   }
@@ -113,11 +157,24 @@ CapsuleRegistry::Entry& CapsuleRegistry::at(const std::string& name) {
 void CapsuleRegistry::touch(Entry& entry) {
   entry.used = ++clock_;
   if (!entry.file || !index_) return;
-  worker_.post([this, name = entry.view.name] { index_->touch(name, unix_seconds()); }, nullptr);
+  post([this, name = entry.view.name] { index_->touch(name, unix_seconds()); }, nullptr);
 }
 
-void CapsuleRegistry::notice(const std::string& what, std::exception_ptr failure) {
-  notices_.push_back(what + ": " + reason_of(std::move(failure)));
+uint64_t CapsuleRegistry::post(std::function<void()> job, BackgroundWorker::End end) {
+  const auto problem = std::make_shared<std::string>();
+  return worker_.post(
+      [this, job = std::move(job), problem] {
+        job();
+        *problem = index_->take_problem();
+      },
+      [this, end = std::move(end), problem](const std::exception_ptr& failure) {
+        if (!problem->empty()) notices_.push_back(*problem);
+        if (end) end(failure);
+      });
+}
+
+void CapsuleRegistry::notice(const std::string& what, const std::exception_ptr& failure) {
+  notices_.push_back(what + ": " + reason_of(failure));
 }
 
 std::vector<std::string> CapsuleRegistry::take_notices() {
@@ -133,21 +190,40 @@ void CapsuleRegistry::require_folder() const {
 
 // ---- taking ----
 
+uint64_t CapsuleRegistry::least_bytes(uint64_t boundary, frt_space space) const {
+  uint64_t bytes = 0;
+  if (options_.layout) {
+    const frt_capsule_layout& layout = *options_.layout;
+    const bool shares_rows = layout.block_rows > 0 && space == FRT_SPACE_DEVICE;
+    for (uint32_t i = 0; i < layout.region_count; ++i) {
+      const frt_region& region = layout.regions[i];
+      const auto valid = static_cast<int64_t>(boundary) - region.row_lag;
+      const bool rows = region.kind == FRT_REGION_ROWS;
+      if (rows && (shares_rows || valid <= 0)) continue;
+      bytes += region.row_bytes * (rows ? static_cast<uint64_t>(valid) : 1);
+    }
+  }
+  const uint64_t piece = verbs_.usage(space).piece_bytes;
+  return (std::max<uint64_t>(bytes, 1) + piece - 1) / piece * piece;
+}
+
+// Empty if the budget has no room for it beside what is pinned. The size is known to the piece when
+// it is taken, so it is looked at again then.
 Capsule CapsuleRegistry::take(uint32_t slot, uint64_t boundary, frt_space space,
                               const Stream& stream) {
   const Tier tier = space == FRT_SPACE_DEVICE ? Tier::kDevice : Tier::kHost;
   const uint64_t budget = tier == Tier::kDevice ? options_.device_bytes : options_.host_bytes;
   if (budget == 0) return {};
+  uint64_t kept = 0;  // by those that stay
+  for (const auto& [name, entry] : entries_) {
+    if (!entry.view.pinned) continue;
+    kept += tier == Tier::kDevice ? entry.view.device_bytes : entry.view.host_bytes;
+  }
+  if (kept + least_bytes(boundary, space) > budget) return {};
   for (;;) {
     try {
       Capsule made = verbs_.snapshot(slot, boundary, space, stream);
-      uint64_t kept = 0;  // by those that stay
-      for (const auto& [name, entry] : entries_) {
-        if (!entry.view.pinned) continue;
-        kept += tier == Tier::kDevice ? entry.view.device_bytes : entry.view.host_bytes;
-      }
-      const bool fits = kept + made.info().held_bytes <= budget;
-      return fits ? std::move(made) : Capsule();
+      return kept + made.info().held_bytes <= budget ? std::move(made) : Capsule();
     } catch (const Error& error) {
       if (error.status() != FRT_ERR_OUT_OF_MEMORY || tier != Tier::kDevice || !make_room()) throw;
     }
@@ -197,6 +273,7 @@ std::string CapsuleRegistry::keep(uint32_t slot, CapsuleContent content, const S
 void CapsuleRegistry::save(uint32_t slot, CapsuleContent content, const Stream& stream,
                            bool replace) {
   require_folder();
+  require_capsule_name(content.name);
   if (const auto known = entries_.find(content.name); known != entries_.end() && !replace) {
     throw Error(FRT_ERR_EXISTS, "there is a capsule '" + content.name +
                                     "' already; choose another name, or remove it with "
@@ -210,27 +287,48 @@ void CapsuleRegistry::save(uint32_t slot, CapsuleContent content, const Stream& 
   host.wait();
   const auto shared = std::make_shared<const CapsuleContent>(std::move(content));
   IndexRow row;
+  bool saved = false;
   std::exception_ptr failure;
-  worker_.wait(worker_.post(
-      [this, &row, &host, shared, replace] {
-        host.save(options_.folder, shared->name, content_to_text(*shared),
-                  replace ? FRT_CAPSULE_REPLACE : 0);
-        row = index_->refresh(shared->name);
+  worker_.wait(post(
+      [&] {
+        index_->hold(name);
+        const std::string text = content_to_text(*shared);
+        content_from_text(text);  // what cannot be read again is not saved
+        try {
+          host.save(options_.folder, name, text, replace ? FRT_CAPSULE_REPLACE : 0);
+          saved = true;
+        } catch (const Error&) {
+          row = index_->refresh(name);
+          throw;
+        }
+        row = index_->refresh(name);
       },
-      [&failure](std::exception_ptr met) { failure = std::move(met); }));
-  if (failure) std::rethrow_exception(failure);
-  if (!row.problem.empty()) throw Error(FRT_ERR_INTERNAL, name + ": " + row.problem);
-  if (const auto old = entries_.find(name); old != entries_.end()) {
-    if (old->second.busy) worker_.wait(*old->second.busy);
-    forget(name);
+      [&failure](const std::exception_ptr& met) { failure = met; }));
+  // From here on the file is what it is, whatever else fails: the entry follows it.
+  const bool usable = !row.name.empty() && row.problem.empty();
+  for (auto old = entries_.find(name); old != entries_.end() && old->second.busy;
+       old = entries_.find(name)) {
+    worker_.wait(*old->second.busy);
   }
-  adopt_row(row);
-  Entry& entry = at(name);
-  entry.content = shared;
-  entry.host = std::move(host);
-  entry.device = take(slot, shared->boundary(), FRT_SPACE_DEVICE, stream);
-  refresh_view(entry);
-  tend();
+  if (saved || usable) forget(name);
+  if (usable) adopt_row(row);
+  if (!saved) std::rethrow_exception(failure);
+  if (!usable) {
+    throw Error(FRT_ERR_IO, "capsule '" + name + "' was written, but cannot be read back: " +
+                                (failure ? reason_of(failure) : row.problem) +
+                                "; verify it with `frt-host capsule verify`");
+  }
+  try {
+    Entry& entry = at(name);
+    entry.content = shared;
+    entry.host = std::move(host);
+    refresh_view(entry);
+    entry.device = take(slot, shared->boundary(), FRT_SPACE_DEVICE, stream);
+    refresh_view(entry);
+    tend();
+  } catch (const Error& error) {
+    notices_.push_back("capsule '" + name + "' is saved, but not kept in memory: " + error.what());
+  }
 }
 
 // ---- finding ----
@@ -256,6 +354,7 @@ std::optional<CapsuleMatch> CapsuleRegistry::find(std::span<const int32_t> token
     for (auto item = first; item != last; ++item) {
       const Entry& entry = entries_.at(item->second);
       if (entry.view.owner != owner) continue;
+      if (entry.leaving && !entry.device && !entry.host) continue;
       if (entry.content && common_prefix(entry.content->tokens, tokens) != boundary) continue;
       if (!best || rank(entry) > rank(*best)) best = &entry;
     }
@@ -290,36 +389,71 @@ std::shared_ptr<const CapsuleContent> CapsuleRegistry::nearest(std::span<const i
 // ---- using ----
 
 void CapsuleRegistry::start_load(Entry& entry) {
-  // The worker reads the manifest before the driver does, so that the driver finds it in the page
-  // cache when it takes the memory; then the worker reads the payload.
-  const std::string name = entry.view.name;
-  const auto failed = [this, name](std::exception_ptr failure) {
-    notice("capsule '" + name + "' is not used", std::move(failure));
-    forget(name);
+  // The worker reads and checks what the file says before the driver takes memory for it, so that
+  // the driver finds it in the page cache and parses nothing; then the worker reads the payload.
+  struct Said {
+    std::string metadata;
+    CapsuleContent content;
   };
-  entry.busy = worker_.post(
-      [this, name] { describe_capsule(verbs_.table(), options_.folder, name); },
-      [this, name, failed](std::exception_ptr failure) {
-        if (failure) return failed(std::move(failure));
-        Entry& waiting = at(name);
-        try {
-          std::string metadata;
-          waiting.arriving =
-              verbs_.load_begin(options_.folder, name, FRT_SPACE_HOST_PINNED, &metadata);
-          waiting.content = std::make_shared<const CapsuleContent>(content_from_text(metadata));
-        } catch (const Error&) {
-          return failed(std::current_exception());
-        }
-        // Entries stay where they are in a map, and a busy one is not forgotten.
-        waiting.busy = worker_.post([capsule = &waiting.arriving] { capsule->load_finish(); },
-                                    [this, name, failed](std::exception_ptr damage) {
-                                      if (damage) return failed(std::move(damage));
-                                      Entry& there = at(name);
-                                      there.host = std::move(there.arriving);
-                                      there.busy.reset();
-                                      refresh_view(there);
-                                    });
-      });
+  const std::string name = entry.view.name;
+  const auto said = std::make_shared<Said>();
+  entry.failure = nullptr;
+  const auto read = [this, name, said] {
+    if (!index_->hold(name)) throw Error(FRT_ERR_NOT_FOUND, "another process removes it");
+    if (!options_.trust) require_own_file(options_.folder / (name + kCapsuleSuffix));
+    CapsuleDescription description = describe_capsule(verbs_.table(), options_.folder, name);
+    said->content = content_from_text(description.metadata);
+    check_content(said->content, description.manifest);
+    said->metadata = std::move(description.metadata);
+  };
+  const auto begin = [this, name, said] {
+    Entry& waiting = at(name);
+    std::string metadata;
+    waiting.arriving = verbs_.load_begin(options_.folder, name, FRT_SPACE_HOST_PINNED, &metadata);
+    if (metadata != said->metadata) said->content = content_from_text(metadata);  // replaced
+    check_content(said->content, waiting.arriving.boundary());
+    check_content(said->content, options_.model);
+    adopt_content(waiting, std::move(said->content));
+    // Entries stay where they are in a map, and a busy one is not forgotten.
+    waiting.busy = post([capsule = &waiting.arriving] { capsule->load_finish(); },
+                        [this, name](const std::exception_ptr& failure) {
+                          if (failure) return load_failed(name, failure);
+                          Entry& there = at(name);
+                          there.host = std::move(there.arriving);
+                          there.busy.reset();
+                          refresh_view(there);
+                        });
+  };
+  entry.busy = post(read, [this, name, begin](const std::exception_ptr& failure) {
+    if (failure) return load_failed(name, failure);
+    try {
+      begin();
+    } catch (const std::exception&) {
+      load_failed(name, std::current_exception());
+    }
+  });
+}
+
+// A file that is of no use is forgotten. Anything else may pass: the capsule stays.
+void CapsuleRegistry::load_failed(const std::string& name, std::exception_ptr failure) {
+  Entry& entry = at(name);
+  entry.arriving.reset();
+  entry.busy.reset();
+  const std::string what = "capsule '" + name + "' is not used";
+  notice(what, failure);
+  const frt_status status = status_of(failure);
+  failure = std::make_exception_ptr(Error(status, what + ": " + reason_of(failure)));
+  if (status != FRT_ERR_NOT_FOUND && status != FRT_ERR_FORMAT && status != FRT_ERR_MISMATCH) {
+    entry.failure = failure;
+    return;
+  }
+  if (status == FRT_ERR_FORMAT) {
+    post([this, name, why = reason_of(failure)] { index_->mark_damaged(name, why); }, nullptr);
+  }
+  lost_ = {name, failure};
+  entry.file = false;
+  entry.view.file_bytes = 0;
+  if (!entry.device && !entry.host) forget(name);
 }
 
 bool CapsuleRegistry::fetch(const std::string& name) {
@@ -335,13 +469,18 @@ void CapsuleRegistry::wait(const std::string& name) {
     finish_copies();
     worker_.drain();
     const auto found = entries_.find(name);
+    // Who waits is told by the error, so the notice is not given as well.
+    const auto fail = [&](std::exception_ptr failure) {
+      if (!notices_.empty() && notices_.back() == reason_of(failure)) notices_.pop_back();
+      std::rethrow_exception(std::move(failure));
+    };
     if (found == entries_.end()) {
-      const std::string why = notices_.empty() ? "capsule '" + name + "' is gone" : notices_.back();
-      if (!notices_.empty()) notices_.pop_back();
-      throw Error(FRT_ERR_NOT_FOUND, why);
+      if (lost_.first == name) fail(std::exchange(lost_, {}).second);
+      throw Error(FRT_ERR_NOT_FOUND, "capsule '" + name + "' is gone");
     }
     Entry& entry = found->second;
     if (entry.device || entry.host) return;
+    if (entry.failure) fail(std::exchange(entry.failure, nullptr));
     if (entry.busy) {
       worker_.wait(*entry.busy);
     } else if (entry.arriving) {
@@ -394,8 +533,8 @@ void CapsuleRegistry::pin(const std::string& name, bool pinned) {
   Entry& entry = at(name);
   if (entry.file) {
     std::exception_ptr failure;
-    worker_.wait(worker_.post([this, name, pinned] { index_->pin(name, pinned); },
-                              [&failure](std::exception_ptr met) { failure = std::move(met); }));
+    worker_.wait(post([this, name, pinned] { index_->pin(name, pinned); },
+                      [&failure](const std::exception_ptr& met) { failure = met; }));
     if (failure) std::rethrow_exception(failure);
   }
   at(name).view.pinned = pinned;
@@ -405,8 +544,8 @@ void CapsuleRegistry::remove(const std::string& name) {
   while (at(name).busy) worker_.wait(*at(name).busy);
   if (at(name).file) {
     std::exception_ptr failure;
-    worker_.wait(worker_.post([this, name] { index_->remove(name); },
-                              [&failure](std::exception_ptr met) { failure = std::move(met); }));
+    worker_.wait(post([this, name] { index_->remove(name); },
+                      [&failure](const std::exception_ptr& met) { failure = met; }));
     if (failure) std::rethrow_exception(failure);
   }
   forget(name);

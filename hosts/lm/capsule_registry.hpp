@@ -10,14 +10,21 @@
 // The driver thread never waits for the disk: files are read and written by a worker. It is the
 // caller who may choose to wait (save(), wait()).
 //
+// Several processes may use one folder. A registry without a budget for the disk leaves the folder
+// as it is; one with a budget removes nothing that another process uses (capsule_use.hpp). A disk
+// that fails is tried again later, at growing intervals.
+//
 // Everything is [driver].
 #pragma once
 
 #include <frt/capsule.h>
 #include <frt/capsule.hpp>
 
+#include <chrono>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -36,10 +43,17 @@ enum class Tier { kDevice, kHost, kDisk };
 const char* tier_name(Tier tier) noexcept;
 
 struct CapsuleOptions {
+  using Clock = std::chrono::steady_clock;
+
   uint64_t device_bytes = 0;  // budgets; 0: the tier is not used
   uint64_t host_bytes = 0;
-  uint64_t disk_bytes = 0;       // of what is moved there by itself
-  std::filesystem::path folder;  // of the disk tier; empty: none
+  uint64_t disk_bytes = 0;         // of what is moved there by itself
+  std::filesystem::path folder{};  // of the disk tier; empty: none
+  bool trust = false;              // also capsules that others can write (capsule_trust.hpp)
+  ContentModel model{};            // that capsules must be of
+  // Of the model; tells the size of a capsule before it is taken. Null: not known.
+  const frt_capsule_layout* layout = nullptr;
+  std::function<Clock::time_point()> now = &Clock::now;  // when a failed disk is tried again
 };
 
 // One capsule, as a list shows it.
@@ -66,7 +80,8 @@ struct CapsuleMatch {
 class CapsuleRegistry {
  public:
   // Reads the index, and with a folder makes the fingerprint. `verbs` are those of the model's
-  // arena, which outlives this object. Throws FRT_ERR_IO if the folder cannot be read.  [setup]
+  // arena, which outlives this object. Throws FRT_ERR_IO if the folder cannot be read,
+  // FRT_ERR_BAD_STATE with the fix if others can write to it (capsule_trust.hpp).  [setup]
   CapsuleRegistry(const Context& context, const Capsules& verbs, CapsuleOptions options);
   ~CapsuleRegistry();  // what is on its way to the disk arrives
   CapsuleRegistry(const CapsuleRegistry&) = delete;
@@ -83,8 +98,9 @@ class CapsuleRegistry {
   // or an empty one when no tier has room for it.
   std::string keep(uint32_t slot, CapsuleContent content, const Stream& stream);
   // Takes a capsule, writes it to content.name in the folder, and returns when it is on the disk.
-  // FRT_ERR_BAD_STATE without a folder, FRT_ERR_EXISTS if the name is taken and not `replace`,
-  // FRT_ERR_INVALID_ARGUMENT for a name against FRT_CAPSULE_NAME_RULE, FRT_ERR_IO.
+  // After an error nothing of it is there, or, with `replace`, what list() shows. What fails later
+  // is a notice. FRT_ERR_BAD_STATE without a folder, FRT_ERR_EXISTS if the name is taken and not
+  // `replace`, FRT_ERR_INVALID_ARGUMENT for a name against FRT_CAPSULE_NAME_RULE, FRT_ERR_IO.
   void save(uint32_t slot, CapsuleContent content, const Stream& stream, bool replace);
 
   // ---- finding ----
@@ -100,11 +116,12 @@ class CapsuleRegistry {
   // Brings a capsule that is on the disk alone into host memory, in the background; false: it is
   // in memory already.
   bool fetch(const std::string& name);
-  // Until a fetch is over. Throws what it met: FRT_ERR_NOT_FOUND, FRT_ERR_FORMAT (damaged),
-  // FRT_ERR_MISMATCH (of another model); the capsule is then forgotten.
+  // Until a fetch is over. Throws what it met. FRT_ERR_NOT_FOUND, FRT_ERR_FORMAT (damaged) and
+  // FRT_ERR_MISMATCH (of another model): the capsule is forgotten then. Anything else (memory is
+  // short, the disk fails): it stays, and the next fetch tries again.
   void wait(const std::string& name);
   // Copies it into `slot`, in the order of `stream`; fetches and waits if need be. Returns what it
-  // means. FRT_ERR_NOT_FOUND.
+  // means. Throws as wait() does.
   std::shared_ptr<const CapsuleContent> restore(const std::string& name, uint32_t slot,
                                                 const Stream& stream);
   // What a capsule means, without a slot; fetches and waits if need be. FRT_ERR_NOT_FOUND.
@@ -126,6 +143,7 @@ class CapsuleRegistry {
   bool has(const std::string& name) const { return entries_.contains(name); }
   // Messages for people about what went wrong in the background, since the last call.
   std::vector<std::string> take_notices();
+  void tell(std::string notice) { notices_.push_back(std::move(notice)); }
 
  private:
   struct Entry {
@@ -135,16 +153,25 @@ class CapsuleRegistry {
     Capsule device, host;
     Capsule arriving;              // a copy to the host, or what is being loaded; not usable yet
     std::optional<uint64_t> busy;  // the worker's ticket, while it reads or writes the file
+    std::exception_ptr failure;    // of the last load, for who waits
     uint64_t used = 0;             // the registry's clock
     bool file = false;
+    bool leaving = false;                             // the worker was asked to remove the file
+    CapsuleOptions::Clock::time_point stays_until{};  // the file may not be removed, as was found
   };
   using Entries = std::map<std::string, Entry, std::less<>>;
 
   Entry& at(const std::string& name);
   void touch(Entry& entry);
   void adopt_row(const IndexRow& row);
+  void adopt_content(Entry& entry, CapsuleContent content);
   void index_entry(const Entry& entry);
+  void unindex_entry(const Entry& entry);
   void forget(const std::string& name);
+  // Runs a job on the worker; what the index met is told.
+  uint64_t post(std::function<void()> job, BackgroundWorker::End end);
+  // Bytes that a capsule takes at least.
+  uint64_t least_bytes(uint64_t boundary, frt_space space) const;
   Capsule take(uint32_t slot, uint64_t boundary, frt_space space, const Stream& stream);
   // Of what is in a tier and is not on its way out of it.
   uint64_t used_bytes(Tier tier) const;
@@ -152,10 +179,13 @@ class CapsuleRegistry {
   bool leave_device(Entry& entry);
   void start_save(Entry& entry);
   void start_load(Entry& entry);
+  void load_failed(const std::string& name, std::exception_ptr failure);
+  void disk_failed(std::exception_ptr failure);
+  bool disk_ready() const;
   void finish_copies();
   void trim_disk();
   static void refresh_view(Entry& entry);
-  void notice(const std::string& what, std::exception_ptr failure);
+  void notice(const std::string& what, const std::exception_ptr& failure);
 
   Capsules verbs_;
   CapsuleOptions options_;
@@ -163,12 +193,16 @@ class CapsuleRegistry {
   std::unique_ptr<CapsuleIndex> index_;  // the worker's, once this is constructed
   IndexOpening opening_;
   Entries entries_;
+  std::map<std::string, std::string, std::less<>> unusable_;  // files that are none, and why
   // Every boundary there is, and who is there.
   std::map<uint64_t, std::multimap<TokenDigest, std::string>> by_boundary_;
   uint64_t clock_ = 0;
   std::vector<std::string> notices_;
-  bool disk_failed_ = false;  // a move to the disk failed: none is tried again
-  BackgroundWorker worker_;   // last: it ends before what its jobs use
+  // The last capsule that was forgotten because its file was of no use, and why.
+  std::pair<std::string, std::exception_ptr> lost_;
+  std::chrono::seconds disk_pause_{0};  // after a move to the disk failed; 0: it works
+  CapsuleOptions::Clock::time_point disk_retry_{};
+  BackgroundWorker worker_;  // last: it ends before what its jobs use
 };
 
 }  // namespace frt::host

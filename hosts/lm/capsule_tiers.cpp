@@ -8,14 +8,25 @@
 // A move copies first and gives up the upper place when the lower one is ready, so there is no
 // moment at which a capsule is nowhere. One that is in several tiers needs no move: the upper place
 // is simply given up.
+//
+// While the disk fails (it is full, say), nothing is moved to it for a second, then two, four, up
+// to five minutes; what does not fit in memory meanwhile is given up.
 #include <algorithm>
 #include <exception>
 #include <memory>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "lm/capsule_registry.hpp"
 
 namespace frt::host {
+namespace {
+
+constexpr std::chrono::seconds kFirstPause{1}, kLongestPause{300};
+constexpr std::chrono::seconds kAskAgain{60};  // whether a file may be removed that may not now
+
+}  // namespace
 
 void CapsuleRegistry::refresh_view(Entry& entry) {
   entry.view.device_bytes = entry.device ? entry.device.info().held_bytes : 0;
@@ -29,7 +40,8 @@ uint64_t CapsuleRegistry::used_bytes(Tier tier) const {
     const bool leaves_host = entry.host && entry.busy;
     if (tier == Tier::kDevice && !leaves_device) bytes += entry.view.device_bytes;
     if (tier == Tier::kHost && !leaves_host) bytes += entry.view.host_bytes;
-    if (tier == Tier::kDisk && entry.view.kind != capsule_kind_name(CapsuleKind::kNamed)) {
+    if (tier == Tier::kDisk && !entry.leaving &&
+        entry.view.kind != capsule_kind_name(CapsuleKind::kNamed)) {
       bytes += entry.view.file_bytes;
     }
   }
@@ -40,8 +52,9 @@ CapsuleRegistry::Entry* CapsuleRegistry::oldest(Tier tier) {
   Entry* found = nullptr;
   for (auto& [name, entry] : entries_) {
     const bool there = tier == Tier::kDevice ? bool(entry.device)
-                       : tier == Tier::kHost ? bool(entry.host)
-                                             : entry.file;
+                       : tier == Tier::kHost
+                           ? bool(entry.host)
+                           : entry.file && !entry.leaving && entry.stays_until <= options_.now();
     if (!there || entry.view.pinned || entry.arriving || entry.busy) continue;
     if (tier == Tier::kDisk && entry.view.kind == capsule_kind_name(CapsuleKind::kNamed)) continue;
     if (!found || entry.used < found->used) found = &entry;
@@ -75,41 +88,82 @@ void CapsuleRegistry::finish_copies() {
   }
 }
 
+bool CapsuleRegistry::disk_ready() const {
+  return index_ && options_.disk_bytes > 0 &&
+         (disk_pause_ == disk_pause_.zero() || options_.now() >= disk_retry_);
+}
+
+void CapsuleRegistry::disk_failed(std::exception_ptr failure) {
+  disk_pause_ = std::clamp(2 * disk_pause_, kFirstPause, kLongestPause);
+  disk_retry_ = options_.now() + disk_pause_;
+  notice(
+      fmt::format("capsules are not moved to the disk for {} s, and given up where memory has no "
+                  "room for them",
+                  disk_pause_.count()),
+      failure);
+}
+
 void CapsuleRegistry::start_save(Entry& entry) {
   const std::string name = entry.view.name;
   const auto row = std::make_shared<IndexRow>();
-  entry.busy = worker_.post(
+  entry.busy = post(
       [this, row, capsule = &entry.host, content = entry.content] {
-        capsule->save(options_.folder, content->name, content_to_text(*content));
+        index_->hold(content->name);
+        try {
+          capsule->save(options_.folder, content->name, content_to_text(*content));
+        } catch (const Error& error) {
+          // Another process may have kept the same.
+          if (error.status() != FRT_ERR_EXISTS) throw;
+        }
         *row = index_->refresh(content->name);
+        if (!row->problem.empty() || row->digest != content->digest) {
+          throw Error(FRT_ERR_EXISTS, "a file of that name holds something else");
+        }
       },
-      [this, name, row](std::exception_ptr failure) {
+      [this, name, row](const std::exception_ptr& failure) {
         Entry& saved = at(name);
         saved.busy.reset();
+        if (failure && row->name.empty()) return disk_failed(failure);
         if (failure) {
-          disk_failed_ = true;
-          notice("capsules are no more moved to the disk", std::move(failure));
-          return;
+          notice("capsule '" + name + "' is not moved to the disk", failure);
+        } else {
+          if (disk_pause_ != disk_pause_.zero()) {
+            notices_.push_back("capsules are moved to the disk again");
+          }
+          disk_pause_ = disk_pause_.zero();
+          saved.file = true;
+          saved.view.file_bytes = row->file_bytes;
         }
-        saved.file = true;
-        saved.view.file_bytes = row->file_bytes;
         saved.host.reset();
         refresh_view(saved);
+        if (!saved.file && !saved.device) forget(name);
       });
 }
 
+// The file itself decides whether it may go (CapsuleIndex::evict), so an entry leaves when it has.
 void CapsuleRegistry::trim_disk() {
+  if (options_.disk_bytes == 0) return;  // what is in the folder is not this registry's to count
   while (used_bytes(Tier::kDisk) > options_.disk_bytes) {
     Entry* entry = oldest(Tier::kDisk);
     if (!entry) return;
     const std::string name = entry->view.name;
-    worker_.post([this, name] { index_->remove(name); },
-                 [this, name](std::exception_ptr failure) {
-                   if (failure) notice("capsule '" + name + "' stays", std::move(failure));
-                 });
-    entry->file = false;
-    entry->view.file_bytes = 0;
-    if (!entry->device && !entry->host) forget(name);
+    const auto reason = std::make_shared<std::string>();
+    entry->leaving = true;
+    post([this, name, reason] { *reason = index_->evict(name); },
+         [this, name, reason](const std::exception_ptr& failure) {
+           const auto found = entries_.find(name);
+           if (found == entries_.end()) return;
+           Entry& left = found->second;
+           left.leaving = false;
+           if (failure) notice("capsule '" + name + "' stays", failure);
+           if (failure || !reason->empty()) {
+             left.stays_until = options_.now() + kAskAgain;
+             return;
+           }
+           left.file = false;
+           left.view.file_bytes = 0;
+           if (!left.device && !left.host && !left.busy && !left.arriving) forget(name);
+         });
   }
 }
 
@@ -124,8 +178,7 @@ void CapsuleRegistry::tend() {
   while (used_bytes(Tier::kHost) > options_.host_bytes) {
     Entry* entry = oldest(Tier::kHost);
     if (!entry) break;
-    if (!entry->file && index_ && !disk_failed_ && entry->view.file_bytes <= options_.disk_bytes &&
-        entry->host.bytes() <= options_.disk_bytes) {
+    if (!entry->file && disk_ready() && entry->host.bytes() <= options_.disk_bytes) {
       if (!entry->host.query()) break;  // its copy is under way; next time
       start_save(*entry);
       continue;

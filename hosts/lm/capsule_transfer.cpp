@@ -1,26 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// Importing goes through a folder of its own beside the capsules, ".import-PID": the copy is
+// Importing goes through a folder of its own beside the capsules, ".import-XXXXXX": the copy is
 // verified there, linked to its name (which fails if there is one), and the folder is synchronised.
-// Folders of processes that are gone are cleared by the next import.
+// Whoever imports holds a lock on that folder, so one whose lock can be had was left behind and is
+// cleared by the next import. Process ids would not do: they are used again, and differ between
+// containers that share a folder.
 #include "lm/capsule_transfer.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <frt/capsule.hpp>
+#include <frt/io/file.hpp>
 #include <vector>
+
+#include "lm/capsule_file.hpp"
+#include "lm/capsule_name.hpp"
+#include "lm/capsule_trust.hpp"
 
 namespace frt::host {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kSuffix = ".capsule";
 constexpr std::string_view kStaging = ".import-";
+constexpr const char* kStaged = "import.capsule";
 
 [[noreturn]] void fail(const fs::path& path, int code) {
   throw Error(code == EEXIST   ? FRT_ERR_EXISTS
@@ -29,29 +36,16 @@ constexpr std::string_view kStaging = ".import-";
               path.string() + ": " + std::strerror(code));
 }
 
-class File {
- public:
-  File(const fs::path& path, int flags)
-      : path_(path), descriptor_(open(path.c_str(), flags, 0600)) {
-    if (descriptor_ < 0) fail(path, errno);
-  }
-  ~File() { close(descriptor_); }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  int get() const noexcept { return descriptor_; }
-  void sync() const {
-    if (fsync(descriptor_) != 0) fail(path_, errno);
-  }
-
- private:
-  fs::path path_;
-  int descriptor_;
-};
+io::Descriptor opened(const fs::path& path, int flags) {
+  io::Descriptor file(open(path.c_str(), flags | O_CLOEXEC, 0600));
+  if (file.get() < 0) fail(path, errno);
+  return file;
+}
 
 // A new file with the bytes of another, on the disk. Nothing is left of it after a failure.
 void copy_durably(const fs::path& from, const fs::path& to) {
-  const File source(from, O_RDONLY | O_CLOEXEC);
-  const File target(to, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC);
+  const io::Descriptor source = io::open_file(from, "capsule");
+  const io::Descriptor target = opened(to, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
   try {
     std::vector<char> buffer(1 << 20);
     for (;;) {
@@ -64,62 +58,83 @@ void copy_durably(const fs::path& from, const fs::path& to) {
         at += put;
       }
     }
-    target.sync();
+    if (fsync(target.get()) != 0) fail(to, errno);
   } catch (...) {
     unlink(to.c_str());
     throw;
   }
 }
 
-void clear_staging(const fs::path& folder) {
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename();
-    if (!name.starts_with(kStaging)) continue;
-    const int owner = std::atoi(name.c_str() + kStaging.size());
-    if (owner > 0 && kill(owner, 0) != 0 && errno == ESRCH) fs::remove_all(entry.path(), ignored);
+// The folder where an import is verified, gone with the object.
+class Staging {
+ public:
+  explicit Staging(const fs::path& folder) {
+    clear(folder);
+    // Another import may clear the folder before it is locked.
+    for (struct stat facts{}; facts.st_nlink == 0;) {
+      path_ = folder / (std::string(kStaging) + "XXXXXX");
+      if (!mkdtemp(path_.data())) fail(folder, errno);
+      lock_ = opened(path_, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+      if (flock(lock_.get(), LOCK_EX) != 0 || fstat(lock_.get(), &facts) != 0) fail(path_, errno);
+    }
   }
-}
+  ~Staging() { remove(path_, lock_); }
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+
+  fs::path folder() const { return path_; }
+  fs::path file() const { return folder() / kStaged; }
+
+ private:
+  static void remove(const fs::path& path, const io::Descriptor& folder) {
+    unlinkat(folder.get(), kStaged, 0);
+    rmdir(path.c_str());
+  }
+  static void clear(const fs::path& folder) {
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+      if (!entry.path().filename().string().starts_with(kStaging)) continue;
+      try {
+        const io::Descriptor left = opened(entry.path(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+        if (flock(left.get(), LOCK_EX | LOCK_NB) == 0) remove(entry.path(), left);
+      } catch (const Error&) {
+        continue;  // no folder of an import
+      }
+    }
+  }
+
+  std::string path_;
+  io::Descriptor lock_;
+};
 
 }  // namespace
 
 void export_capsule(const frt_capsules_v1& capsules, const fs::path& folder,
                     const std::string& name, const fs::path& file) {
-  verify_capsule(capsules, folder, name);
-  copy_durably(folder / (name + kSuffix), file);
+  verify_capsule_file(capsules, folder, name);
+  copy_durably(folder / (name + kCapsuleSuffix), file);
 }
 
 std::string import_capsule(const frt_capsules_v1& capsules, const fs::path& folder,
-                           const fs::path& file, const std::string& name) {
+                           const fs::path& file, const std::string& name, bool trust) {
   std::string chosen = name.empty() ? file.filename().string() : name;
-  if (name.empty() && chosen.ends_with(kSuffix)) {
-    chosen.resize(chosen.size() - std::strlen(kSuffix));
+  if (name.empty() && chosen.ends_with(kCapsuleSuffix)) {
+    chosen.resize(chosen.size() - std::strlen(kCapsuleSuffix));
   }
+  require_capsule_name(chosen);
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) fail(folder, errno);
-  clear_staging(folder);
-  const fs::path staging = folder / (std::string(kStaging) + std::to_string(getpid()));
-  if (mkdir(staging.c_str(), 0700) != 0) fail(staging, errno);
-  std::error_code ignored;
-  try {
-    // Under a name of our own: the chosen one is only looked at by those who know the rule.
-    copy_durably(file, staging / (std::string("import") + kSuffix));
-    verify_capsule(capsules, staging, "import");
-    try {
-      describe_capsule(capsules, folder, chosen);
-      fail(folder / (chosen + kSuffix), EEXIST);
-    } catch (const Error& error) {
-      if (error.status() != FRT_ERR_NOT_FOUND) throw;  // against the rule, or there already
-    }
-    const fs::path target = folder / (chosen + kSuffix);
-    if (link((staging / (std::string("import") + kSuffix)).c_str(), target.c_str()) != 0) {
-      fail(target, errno);
-    }
-    fs::remove_all(staging, ignored);
-    File(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC).sync();
-  } catch (...) {
-    fs::remove_all(staging, ignored);
-    throw;
+  if (!trust) {
+    require_own_folder(folder);
+    require_own_file(file);
   }
+  const fs::path target = folder / (chosen + kCapsuleSuffix);
+  {
+    const Staging staging(folder);
+    copy_durably(file, staging.file());
+    verify_capsule_file(capsules, staging.folder(), "import");
+    if (link(staging.file().c_str(), target.c_str()) != 0) fail(target, errno);
+  }
+  io::sync_folder(folder);
   return chosen;
 }
 

@@ -65,6 +65,7 @@ LmModel::LmModel(const Context& context, const frt_state_v1* states,
   }
   tokenizer_ = extension<frt_tokenizer_v1>(*table, model, FRT_EXT_TOKENIZER);
   chat_ = extension<frt_chat_v1>(*table, model, FRT_EXT_CHAT);
+  capsule_ = extension<frt_capsule_v1>(*table, model, FRT_EXT_CAPSULE);
   info_.struct_size = sizeof(info_);
   check(role_->info(model_, &info_), "model '" + name_ + "': role info");
 }
@@ -81,6 +82,13 @@ frt_shape_key LmModel::decode_key(uint32_t batch, uint32_t& entries) const {
   check(role_->decode_key(model_, batch, &key, &entries),
         "model '" + name_ + "': decode of " + std::to_string(batch) + " sequences");
   return key;
+}
+
+const frt_capsule_layout* LmModel::capsule_layout() const {
+  const frt_capsule_layout* layout = nullptr;
+  frt_error error{};
+  if (capsule_) check(capsule_->layout(model_, &layout, &error), error);
+  return layout;
 }
 
 void LmModel::clear_slot(uint32_t slot, const Stream& stream) const {

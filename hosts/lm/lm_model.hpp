@@ -45,6 +45,8 @@ class LmModel {
   frt_shape_key decode_key(uint32_t batch, uint32_t& entries) const;
   // The verbs on the model's slots.
   Capsules capsules() const { return Capsules(capsules_, context_, info_.state); }
+  // What they consist of; null if the model does not say. Lives as long as the model.  [setup]
+  const frt_capsule_layout* capsule_layout() const;
   // Makes a slot as new, in order on `stream`.  [hot]
   void clear_slot(uint32_t slot, const Stream& stream) const;
   // Rows [first, end) of a slot may be written by what `stream` gets from now on.  [hot]
@@ -87,6 +89,7 @@ class LmModel {
   const frt_role_lm_v1* role_ = nullptr;
   const frt_tokenizer_v1* tokenizer_ = nullptr;
   const frt_chat_v1* chat_ = nullptr;
+  const frt_capsule_v1* capsule_ = nullptr;
   frt_lm_info info_{};
 };
 

@@ -5,7 +5,10 @@
 #include <frt/error.hpp>
 
 #include <cmath>
+#include <limits>
 #include <random>
+#include <type_traits>
+#include <utility>
 
 namespace frt::host {
 namespace {
@@ -16,11 +19,6 @@ Value pick(const std::optional<Value>& said, const nlohmann::ordered_json& defau
   if (said) return *said;
   const auto found = defaults.find(key);
   return found != defaults.end() && found->is_number() ? found->template get<Value>() : neutral;
-}
-
-void require(bool holds, const char* name, double value, const char* range) {
-  if (holds) return;
-  throw Error(FRT_ERR_INVALID_ARGUMENT, fmt::format("{} is {}: give {}", name, value, range));
 }
 
 }  // namespace
@@ -45,6 +43,14 @@ frt_sampling_params resolve_sampling(const SamplingChoice& choice,
   }
   params.seed = choice.seed.value_or((uint64_t{std::random_device{}()} << 32) |
                                      uint64_t{std::random_device{}()});
+  check_sampling(params, FRT_ERR_INVALID_ARGUMENT);
+  return params;
+}
+
+void check_sampling(const frt_sampling_params& params, frt_status status) {
+  const auto require = [&](bool holds, const char* name, double value, const char* range) {
+    if (!holds) throw Error(status, fmt::format("{} is {}: give {}", name, value, range));
+  };
   require(params.temperature >= 0 && std::isfinite(params.temperature), "temperature",
           params.temperature, "0 (greedy) or a positive number");
   require(params.top_p > 0 && params.top_p <= 1, "top-p", params.top_p, "more than 0, at most 1");
@@ -56,7 +62,7 @@ frt_sampling_params resolve_sampling(const SamplingChoice& choice,
           "a number; 0 is off");
   require(std::isfinite(params.frequency_penalty), "frequency-penalty", params.frequency_penalty,
           "a number; 0 is off");
-  return params;
+  require(params.use_mask <= 1, "use_mask", params.use_mask, "0 or 1");
 }
 
 nlohmann::ordered_json sampling_to_json(const frt_sampling_params& params) {
@@ -76,6 +82,19 @@ frt_sampling_params sampling_from_json(const nlohmann::ordered_json& json) {
   const auto read = [&](const char* name, auto& target) {
     if (!json.is_object() || !json.contains(name) || !json[name].is_number()) {
       throw Error(FRT_ERR_FORMAT, std::string("sampling: `") + name + "` is missing or no number");
+    }
+    using Value = std::remove_reference_t<decltype(target)>;
+    if constexpr (std::is_integral_v<Value>) {
+      // A number with a point, or one that does not fit, would become another one.
+      const bool fits = json[name].is_number_unsigned()
+                            ? std::in_range<Value>(json[name].template get<uint64_t>())
+                            : json[name].is_number_integer() &&
+                                  std::in_range<Value>(json[name].template get<int64_t>());
+      if (!fits)
+        throw Error(FRT_ERR_FORMAT, std::string("sampling: `") + name + "` is out of range");
+    } else if (!(std::abs(json[name].template get<double>()) <=
+                 std::numeric_limits<Value>::max())) {
+      throw Error(FRT_ERR_FORMAT, std::string("sampling: `") + name + "` is out of range");
     }
     json[name].get_to(target);
   };

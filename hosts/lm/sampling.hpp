@@ -29,6 +29,9 @@ struct SamplingChoice {
 frt_sampling_params resolve_sampling(const SamplingChoice& choice,
                                      const nlohmann::ordered_json& defaults);
 
+// Throws `status` if a value is out of its range, naming it, its value and the range.  [any]
+void check_sampling(const frt_sampling_params& params, frt_status status);
+
 // Every member by its name, and back, exactly. Throws FRT_ERR_FORMAT for anything else.  [any]
 nlohmann::ordered_json sampling_to_json(const frt_sampling_params& params);
 frt_sampling_params sampling_from_json(const nlohmann::ordered_json& json);

@@ -91,7 +91,7 @@ PrefixDecision Session::begin(std::span<const int32_t> prompt, bool reuse) {
   PrefixDecision decision;
   const std::string parting = reuse ? difference(prompt) : std::string();
   const uint64_t live = journal_.size();
-  const bool continues =
+  bool continues =
       reuse && live > 0 && live < prompt.size() && common_prefix(journal_.tokens(), prompt) == live;
   while (reuse && registry_) {
     const auto match = registry_->find(prompt, options_.owner);
@@ -100,12 +100,22 @@ PrefixDecision Session::begin(std::span<const int32_t> prompt, bool reuse) {
     try {
       content = registry_->restore(match->name, slot_, runner_.stream());
     } catch (const Error& error) {
-      if (error.status() != FRT_ERR_NOT_FOUND) throw;
-      continue;  // its file was bad and it is forgotten; a notice says so
+      const bool forgotten = error.status() == FRT_ERR_NOT_FOUND ||
+                             error.status() == FRT_ERR_FORMAT || error.status() == FRT_ERR_MISMATCH;
+      const bool may_pass = error.status() == FRT_ERR_OUT_OF_MEMORY ||
+                            error.status() == FRT_ERR_IO ||
+                            error.status() == FRT_ERR_BAD_STATE;  // others can write the file
+      if (!forgotten && !may_pass) throw;
+      registry_->tell(error.what());
+      if (forgotten) continue;
+      // The capsule stays, but this prompt is read: the slot may hold a part of anything now.
+      continues = false;
+      break;
     }
-    if (common_prefix(content->tokens, prompt) != content->boundary()) {
-      // Two prefixes with one digest: what was restored is of no use.
-      registry_->remove(match->name);
+    if (content->owner != options_.owner ||
+        common_prefix(content->tokens, prompt) != content->boundary()) {
+      // Not what the index said, or another prefix of the same digest. find() knows its tokens now.
+      continues = false;
       clear();
       continue;
     }

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lm/capsule_use.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "lm/token_digest.hpp"
+
+namespace frt::host {
+namespace {
+
+constexpr const char* kFile = ".in-use";
+
+}  // namespace
+
+CapsuleUse::~CapsuleUse() {
+  if (file_ >= 0) close(file_);
+}
+
+// False: somebody's lock is in the way. Whatever else fails protects nothing.
+bool CapsuleUse::lock(const std::string& name, short type) {
+  if (file_ < 0) {
+    file_ = open((folder_ / kFile).c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
+                 0600);
+    if (file_ < 0) return true;
+  }
+  struct flock range {};
+  range.l_type = type;
+  range.l_whence = SEEK_SET;
+  range.l_start = static_cast<off_t>(digest_of(name, {}).low >> 1);
+  range.l_len = 1;
+  return fcntl(file_, F_OFD_SETLK, &range) == 0 || (errno != EAGAIN && errno != EACCES);
+}
+
+bool CapsuleUse::hold(const std::string& name) {
+  if (held_.contains(name)) return true;
+  if (!lock(name, F_RDLCK)) return false;
+  held_.insert(name);
+  return true;
+}
+
+void CapsuleUse::release(const std::string& name) {
+  held_.erase(name);
+  if (file_ >= 0) lock(name, F_UNLCK);
+}
+
+bool CapsuleUse::claim(const std::string& name) {
+  return lock(name, F_WRLCK);
+}
+
+void CapsuleUse::yield(const std::string& name) {
+  lock(name, held_.contains(name) ? F_RDLCK : F_UNLCK);
+}
+
+}  // namespace frt::host
