@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Capsules from the command line: saved by one process, restored by another, forked, taken back."""
+import contextlib
 import json
 import os
 import shutil
+import sqlite3
+import subprocess
 import unittest
 
-from support import FAILED, FIXTURES, MANIFEST, OK, USAGE, HostTest
+from support import (FAILED, FIXTURES, HOST, MANIFEST, OK, USAGE, HostTest, clean_environment)
 
 PROMPT = "Once upon a time, there was a little"
 
@@ -165,6 +168,60 @@ class Chat(CapsuleTest):
         self.assertIn("capsule_dir", bare.stderr)
 
 
+class Shared(CapsuleTest):
+    """Several processes on one folder."""
+
+    def setUp(self):
+        super().setUp()
+        self.toml = self.model_manifest(
+            FIXTURES / "demo", extra='[host.lm]\nmodel = "m"\ncapsule_dir = "capsules"\n'
+            'capsule_device = "1M"\ncapsule_host = "1M"\ncapsule_min_tokens = 1\n')
+
+    def automatic(self):
+        return sorted(path.name for path in self.files.glob("auto-*.capsule"))
+
+    def ask(self, chat, question):
+        chat.stdin.write(question + "\n")
+        chat.stdin.flush()
+        return chat.stdout.readline()
+
+    def test_runs_and_replays_leave_the_capsules_of_a_chat_alone(self):
+        record = self.folder / "run.json"
+        self.check(OK, "run", self.toml, "-p", PROMPT, "-n", 2, "--save-capsule", "a")
+        self.check(OK, "run", self.toml, "--from-capsule", "a", "-n", 2, "--record", record)
+        with subprocess.Popen([str(HOST), "-q", "chat", str(self.toml), "--greedy", "--no-thinking"],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                              cwd=self.folder, env=clean_environment()) as chat:
+            for i in range(6):
+                self.ask(chat, f"What is {i} + 2?")
+            before = self.automatic()
+            self.assertTrue(before)
+            self.check(OK, "run", self.toml, "--from-capsule", "a", "-n", 1)
+            self.check(OK, "run", self.toml, "-p", PROMPT, "-n", 1, "--save-capsule", "b")
+            self.check(OK, "replay", record)
+            self.assertLessEqual(set(before), set(self.automatic()))
+            # Another chat with next to no budget removes nothing that the first one wrote.
+            self.check(OK, "--set", "host.lm.capsule_disk=1", "chat", self.toml, stdin="")
+            self.assertLessEqual(set(before), set(self.automatic()))
+            self.assertTrue(self.ask(chat, "What is 1 + 1?"))
+            chat.stdin.close()
+            self.assertEqual(chat.wait(), OK)
+        self.check(OK, "--set", "host.lm.capsule_disk=1", "chat", self.toml, stdin="")
+        self.assertEqual(self.automatic(), [])
+        self.assertEqual(sorted(path.name for path in self.files.glob("*.capsule")),
+                         ["a.capsule", "b.capsule"])
+
+    def test_a_forged_index_removes_nothing_that_has_a_name(self):
+        self.check(OK, "run", self.toml, "-p", PROMPT, "-n", 0, "--save-capsule", "a")
+        self.check(OK, "capsule", "ls", self.toml)  # makes the index: the folder is new
+        with contextlib.closing(sqlite3.connect(self.files / "index.sqlite")) as index:
+            index.execute("UPDATE capsules SET kind = 'oamed' WHERE name = 'a'")
+            index.commit()
+        self.check(OK, "run", self.toml, "--from-capsule", "a", "-n", 1)
+        self.check(OK, "--set", "host.lm.capsule_disk=1", "chat", self.toml, stdin="")
+        self.check(OK, "run", self.toml, "--from-capsule", "a", "-n", 1)
+
+
 class Replay(CapsuleTest):
     def record(self, manifest, *arguments):
         path = self.folder / "run.json"
@@ -255,8 +312,19 @@ class Folder(CapsuleTest):
         self.assertEqual(verdicts, {"one": True, "two": False})
         self.assertIn("two", self.check(FAILED, "run", self.toml, "--from-capsule", "two").stderr)
         self.check(OK, "run", self.toml, "--from-capsule", "one", "-n", 1)
-        path.write_bytes(data[:100])
-        self.assertIn("unusable", self.check(OK, "capsule", "ls", self.toml).stdout)
+        # Its payload was read above; of the other its head is looked at, though its time is the same.
+        self.assertRegex(self.check(OK, "capsule", "ls", self.toml).stdout, r"two +- +\S+ \S+ +damaged")
+        other = self.files / "one.capsule"
+        times = (other.stat().st_atime_ns, other.stat().st_mtime_ns)
+        data = bytearray(other.read_bytes())
+        data[300] ^= 1
+        other.write_bytes(data)
+        os.utime(other, ns=times)
+        self.assertRegex(self.check(OK, "capsule", "ls", self.toml).stdout, r"one +- +\S+ \S+ +damaged")
+        rows = self.listed()
+        self.assertTrue(rows["one"]["damaged"] and rows["two"]["damaged"])
+        told = self.check(OK, "chat", self.toml, stdin="")
+        self.assertIn("capsule 'one' is not used", told.stderr)
 
     def test_removing_pinning_exporting_importing(self):
         self.check(OK, "capsule", "pin", self.toml, "one")
@@ -280,6 +348,22 @@ class Folder(CapsuleTest):
         self.check(OK, "run", self.toml, "--from-capsule", "one", "-n", 1)
         result = self.check(FAILED, "run", self.toml, "-p", "x", "-n", 0, "--save-capsule", "c")
         self.assertIn(str(self.files), result.stderr)
+
+    def test_a_folder_or_file_that_others_can_write_is_refused_with_the_fix(self):
+        path = self.files / "one.capsule"
+        start = ("run", self.toml, "--from-capsule", "one", "-n", 1)
+        path.chmod(0o666)
+        self.assertIn("chmod 600", self.check(FAILED, *start).stderr)
+        self.check(FAILED, "capsule", "import", self.toml, path, "three")
+        self.check(OK, "capsule", "import", self.toml, path, "three", "--trust")
+        self.assertEqual((self.files / "three.capsule").stat().st_mode & 0o777, 0o600)
+        path.chmod(0o600)
+        self.check(OK, *start)
+        self.files.chmod(0o777)
+        for refused in (start, ("run", self.toml, "-p", "x", "-n", 0, "--save-capsule", "four"),
+                        ("capsule", "import", self.toml, path, "five")):
+            self.assertIn("chmod 700", self.check(FAILED, *refused).stderr)
+        self.check(OK, "--set", "host.lm.capsule_trust=true", *start)
 
     def test_a_manifest_without_a_folder(self):
         bare = self.model_manifest(FIXTURES / "demo")
