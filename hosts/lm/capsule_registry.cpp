@@ -529,7 +529,14 @@ std::shared_ptr<const CapsuleContent> CapsuleRegistry::content(const std::string
   return at(name).content;
 }
 
+bool CapsuleRegistry::has(const std::string& name) const {
+  const auto entry = entries_.find(name);
+  if (entry == entries_.end()) return false;
+  return !entry->second.leaving || entry->second.device || entry->second.host;
+}
+
 void CapsuleRegistry::pin(const std::string& name, bool pinned) {
+  if (at(name).leaving) worker_.wait_all();  // whether its file stays
   Entry& entry = at(name);
   if (entry.file) {
     std::exception_ptr failure;

@@ -124,7 +124,7 @@ class CapsuleRegistry {
   // means. Throws as wait() does.
   std::shared_ptr<const CapsuleContent> restore(const std::string& name, uint32_t slot,
                                                 const Stream& stream);
-  // What a capsule means, without a slot; fetches and waits if need be. FRT_ERR_NOT_FOUND.
+  // What a capsule means, without a slot; fetches and waits if need be. Throws as wait() does.
   std::shared_ptr<const CapsuleContent> content(const std::string& name);
   // FRT_ERR_NOT_FOUND.
   void pin(const std::string& name, bool pinned);
@@ -140,7 +140,7 @@ class CapsuleRegistry {
   void settle();
 
   std::vector<CapsuleView> list() const;  // by name
-  bool has(const std::string& name) const { return entries_.contains(name); }
+  bool has(const std::string& name) const;
   // Messages for people about what went wrong in the background, since the last call.
   std::vector<std::string> take_notices();
   void tell(std::string notice) { notices_.push_back(std::move(notice)); }
