@@ -171,7 +171,8 @@ class LmDriver {
       lengths[i] = entries[i].length;
       starts[i] = entries[i].starts ? 1 : 0;
       const auto first = static_cast<uint64_t>(positions[i]);
-      reserve(static_cast<uint32_t>(slots[i]), first,
+      // A draft writes the draft head's row before its position.
+      reserve(static_cast<uint32_t>(slots[i]), draft ? first - 1 : first,
               draft ? first : first + static_cast<uint64_t>(lengths[i]));
     }
     write(info.tokens, tokens);

@@ -70,6 +70,7 @@ struct Arena {
   }
   // What a capsule at `boundary` would restore, over a slot filled with rubbish.
   void restore(const LmDriver& driver, uint32_t from, uint32_t to, uint64_t boundary) const {
+    driver.reserve(to, 0, boundary);
     std::vector<std::byte> source = slot(driver, from);
     std::vector<std::byte> target(info.slot_stride, std::byte{0x5A});
     std::memcpy(target.data(), source.data(), info.fixed_bytes);

@@ -27,7 +27,7 @@
  * more for a longer prefix. A block that more than one holder reads is written by none, or by one
  * behind the rows that the others read.
  *
- * Who writes rows of a slot in blocks has reserved them before (state_reserve). Entries of the
+ * Who writes rows of a slot has reserved them before (state_reserve). With blocks, entries of the
  * table for rows that are not reserved are -1: operators store nothing there.
  */
 #ifndef FRT_CAPSULE_H_
@@ -135,13 +135,13 @@ typedef struct frt_state_v1 {
   frt_status (*state_clear)(frt_state state, uint32_t slot, frt_stream stream);
   /* Work that is submitted to `stream` from now on may write the rows [first, end) of `slot`:
    * takes the blocks that are missing up to `end` and brings the table up to date in the order of
-   * the stream. Rows that are reserved already cost nothing. FRT_ERR_OUT_OF_RANGE: more rows than a
-   * slot has; FRT_ERR_OUT_OF_MEMORY: too few free blocks (release capsules or clear slots);
-   * FRT_ERR_BAD_STATE: a capsule or another slot holds rows from `first` on. Nothing has changed
-   * then. Without blocks there is nothing to take.
+   * the stream; without blocks only notes the rows. FRT_ERR_OUT_OF_RANGE: more rows than a slot
+   * has, or `first` is beyond those that it was restored with or that were reserved since;
+   * FRT_ERR_OUT_OF_MEMORY: too few free blocks (release capsules or clear slots);
+   * FRT_ERR_BAD_STATE: others hold rows from `first` on. Nothing has changed then.
    *
-   * A block that is given back (here, by a capsule's release) may be handed out by the next call.
-   * So all work on the rows of a state runs on one stream, or on streams ordered by events.
+   * Work on the rows of a slot, and of those that share them, runs on one stream, or on streams
+   * ordered by events. Blocks that are given back go to other streams behind the work before.
    * [hot] */
   frt_status (*state_reserve)(frt_state state, uint32_t slot, uint64_t first, uint64_t end,
                               frt_stream stream);
@@ -241,8 +241,8 @@ typedef struct frt_capsules_v1 {
 
   /* ---- verbs on slots ---- */
   /* The slot is not changed; it may be written to at once, in stream order. Boundary 0 is a
-   * capsule of the FIXED regions alone. FRT_ERR_OUT_OF_RANGE: no such slot, or a boundary above
-   * what the regions hold. FRT_ERR_OUT_OF_MEMORY: with numbers; nothing is kept.  [driver] */
+   * capsule of the FIXED regions alone. FRT_ERR_OUT_OF_RANGE: no such slot, or a boundary beyond
+   * its own rows (state_reserve). FRT_ERR_OUT_OF_MEMORY: with numbers; nothing is kept. [driver] */
   frt_status (*snapshot)(frt_state state, uint32_t slot, uint64_t boundary, frt_space space,
                          frt_stream stream, frt_capsule* capsule, frt_error* error);
   /* The slot holds what the capsule holds; its rows beyond are undefined. FRT_ERR_NOT_READY: the
