@@ -5,6 +5,7 @@
 #include <frt/plugin.hpp>
 
 #include "backend_device.hpp"
+#include "device_limits.hpp"
 #include "ops/registry.hpp"
 #include "scratch.hpp"
 #include "status.hpp"
@@ -32,6 +33,7 @@ BackendDevice::BackendDevice(int ordinal, const DeviceOptions& options, const Ho
   properties_.shared_bytes_processor =
       attribute(*this, cudaDevAttrMaxSharedMemoryPerMultiprocessor);
   properties_.l2_bytes = static_cast<std::size_t>(attribute(*this, cudaDevAttrL2CacheSize));
+  if (apply_device_limits(properties_)) warn("limits of FRT_CUDA_DEVICE_LIMITS hold: for tests");
   check(cudaDeviceGetStreamPriorityRange(&least_priority_, &greatest_priority_),
         "reading the device");
   gang_ = std::make_shared<ScratchPool>(*this);

@@ -38,12 +38,24 @@ bool make_part(const Product& product, NarrowPart& part) {
 // enough for it.
 constexpr int32_t kMoreRows = 9;
 
-bool more_is_faster(const Product& product, const NarrowArgs& args, const NarrowPlan& plan,
-                    const NarrowDevice& device) {
+bool more_is_faster(const Product& product, const NarrowArgs& args, const NarrowDevice& device) {
   const auto plain = [](const NarrowPart& part) { return part.kind == NarrowKind::kBf16; };
-  return product.rows >= kMoreRows &&
-         std::all_of(args.parts, args.parts + args.part_count, plain) &&
-         (args.tiles >= device.multiprocessors || plan.rows < product.rows);
+  return product.rows >= kMoreRows && args.tiles >= device.multiprocessors &&
+         std::all_of(args.parts, args.parts + args.part_count, plain);
+}
+
+// All rows of x at once, where they do not fit beside the ring of the streaming kernel: a launch
+// for each family of weights, instead of reading all weights for each few rows.
+void stream_x(Stream& stream, const Product& product, const NarrowPlan& plan, NarrowArgs args) {
+  args.x = product.x;
+  if (const NarrowArgs some = family_parts(args, NarrowFamily::kBf16, product.rows);
+      some.part_count > 0) {
+    launch_narrow_more(stream, some);
+  }
+  for (const NarrowFamily family : {NarrowFamily::kFp8, NarrowFamily::kNvfp4}) {
+    const NarrowArgs some = family_parts(args, family, product.rows);
+    if (some.part_count > 0) launch_narrow_streamed_x(stream, plan, some);
+  }
 }
 
 // Launches the parts of `args` for all rows of `product`; false where not even one row fits.
@@ -52,31 +64,16 @@ bool stream_parts(Stream& stream, const Product& product, NarrowArgs& args) {
   args.cols = product.weight.cols;
   args.x_stride = product.x_stride;
   args.row_count = product.row_count;
-  const auto plan_from = [&](int32_t first) {
-    return plan_narrow(args, product.rows - first, device,
-                       stream.settled() ? NarrowAhead::kProduct : NarrowAhead::kOther);
-  };
-  const NarrowPlan whole = plan_from(0);
-  if (whole.rows == 0) return false;
-  if (more_is_faster(product, args, whole, device)) {
-    args.rows = product.rows;
-    args.x = product.x;
-    launch_narrow_more(stream, args);
+  const NarrowPlan plan = plan_narrow(
+      args, product.rows, device, stream.settled() ? NarrowAhead::kProduct : NarrowAhead::kOther);
+  if (plan.rows == 0) return false;
+  if (plan.rows < product.rows || more_is_faster(product, args, device)) {
+    stream_x(stream, product, plan, args);
     return true;
   }
-  for (int32_t first = 0; first < product.rows;) {
-    const NarrowPlan plan = plan_from(first);
-    NarrowArgs launched = args;
-    launched.first_row = first;
-    if (args.asking_groups > 0) launched.tickets = tickets(stream);
-    launched.x = static_cast<const uint16_t*>(product.x) + first * product.x_stride;
-    for (int32_t i = 0; i < args.part_count; ++i) {
-      NarrowPart& part = launched.parts[i];
-      part.y = static_cast<uint8_t*>(part.y) + first * part.y_stride * (part.y_float ? 4 : 2);
-    }
-    launch_narrow_stream(stream, plan, launched);
-    first += plan.rows;
-  }
+  if (args.asking_groups > 0) args.tickets = tickets(stream);
+  args.x = product.x;
+  launch_narrow_stream(stream, plan, args);
   return true;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// linear_narrow.hpp - the three kernels of narrow products.
+// linear_narrow.hpp - the kernels of narrow products.
 #pragma once
 
 #include "linear_narrow_plan.hpp"
@@ -20,6 +20,10 @@ void launch_narrow_stream(Stream& stream, const NarrowPlan& plan, const NarrowAr
 // BF16 weights and all rows (up to 16) in one launch, with the same bits; of `args` what
 // plan_narrow() gives, rows and x (linear_narrow_more.cu).  [driver]
 void launch_narrow_more(Stream& stream, const NarrowArgs& args);
+
+// FP8 or NVFP4 weights and all rows (up to 16) in one launch, with the same bits, where x does not
+// fit beside the ring; `args` as family_parts() gives them (linear_narrow_streamed_x.cu).  [driver]
+void launch_narrow_streamed_x(Stream& stream, const NarrowPlan& plan, const NarrowArgs& args);
 
 // Every format, type, size and alignment, one value at a time; any number of rows.  [driver]
 void launch_narrow_general(Stream& stream, const Product& product);

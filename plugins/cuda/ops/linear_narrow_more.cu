@@ -129,31 +129,6 @@ __device__ __forceinline__ float chain(const Sums& sums, int i) {
   return sums.even[i / 4][i % 4] + sums.odd[i / 4][i % 4];
 }
 
-// A lane's eight finished sums of a tile: i % 4 = 0, 1: weight row g, rows 2 t and 2 t + 1 of x;
-// 2, 3: weight row g + 8; from 4 on rows of x eight further.
-__device__ __forceinline__ void store_tile(const NarrowArgs& a, int tile, int active, int g, int t,
-                                           const float (&sums)[kLaneSums]) {
-  int local;
-  const NarrowPart& part = a.parts[part_of(a, tile, local)];
-#pragma unroll
-  for (int i = 0; i < kLaneSums; i += 4) {
-#pragma unroll
-    for (int odd = 0; odd < 2; ++odd) {
-      const int n = i * 2 + 2 * t + odd;
-      const float low = sums[i + odd], high = sums[i + odd + 2];
-      if (n >= active) continue;
-      if (a.gated) {
-        const int row = local * 8 + g;
-        if (row < part.rows) store_y(part, n, row, gated_value(part, low, high));
-      } else {
-        const int row = local * 16 + g;
-        if (row < part.rows) store_y(part, n, row, low);
-        if (row + 8 < part.rows) store_y(part, n, row + 8, high);
-      }
-    }
-  }
-}
-
 __global__ void __launch_bounds__(kThreads, 2) narrow_more(const __grid_constant__ NarrowArgs a) {
   extern __shared__ __align__(128) uint8_t shared[];
   const int thread = static_cast<int>(threadIdx.x);
@@ -249,7 +224,7 @@ __global__ void __launch_bounds__(kThreads, 2) narrow_more(const __grid_constant
           shares[(own - passes.first) * kTileSums + i * 32 + lane] = total[i];
         }
       } else {
-        store_tile(a, own, active, g, t, total);
+        store_tile<2>(a, own, active, g, t, total);
       }
     }
     sums[0] = sums[1] = Sums{};
@@ -265,7 +240,7 @@ __global__ void __launch_bounds__(kThreads, 2) narrow_more(const __grid_constant
       const float* const share = shares + own * kTileSums + i * 32 + lane;
       total[i] = read_rank(share, 0) + read_rank(share, 1);
     }
-    store_tile(a, passes.first + own, active, g, t, total);
+    store_tile<2>(a, passes.first + own, active, g, t, total);
   }
   cluster_barrier();  // nobody leaves while the other reads its memory
 }

@@ -195,4 +195,25 @@ NarrowPlan plan_narrow(NarrowArgs& args, int32_t rows, const NarrowDevice& devic
   return plan;
 }
 
+NarrowArgs family_parts(const NarrowArgs& args, NarrowFamily family, int32_t rows) {
+  const auto family_of = [](NarrowKind kind) {
+    return kind == NarrowKind::kBf16    ? NarrowFamily::kBf16
+           : kind == NarrowKind::kNvfp4 ? NarrowFamily::kNvfp4
+                                        : NarrowFamily::kFp8;
+  };
+  NarrowArgs some = args;
+  some.part_count = some.tiles = 0;
+  for (int32_t i = 0; i < args.part_count; ++i) {
+    if (family_of(args.parts[i].kind) != family) continue;
+    some.tiles += args.tile_ends[i] - (i > 0 ? args.tile_ends[i - 1] : 0);
+    some.tile_ends[some.part_count] = some.tiles;
+    some.parts[some.part_count++] = args.parts[i];
+  }
+  some.dealt_tiles = some.tiles;
+  some.asking_groups = 0;
+  some.clusters = std::min(args.clusters, some.tiles);
+  some.rows = rows;
+  return some;
+}
+
 }  // namespace frt::cuda

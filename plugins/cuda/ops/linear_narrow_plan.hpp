@@ -153,6 +153,30 @@ inline constexpr NarrowX narrow_x(NarrowKind kind) {
   return kind == NarrowKind::kBf16 ? kXBf16 : kind == NarrowKind::kNvfp4 ? kXF16Fp4 : kXF16;
 }
 
+// Where the rows of x do not fit: x streams beside FP8 or NVFP4 weights, in steps of kNarrowXUnit
+// columns, and one launch takes all rows (linear_narrow_streamed_x.cu).
+inline constexpr int kStreamedXWarps = 8;                      // of a block; each has a tile
+inline constexpr int kStreamedXPitch = kNarrowXUnit * 2 + 64;  // bytes from row to row of a step
+inline constexpr int streamed_x_stages(bool fp4) {             // slots of a warp's ring, in steps
+  return fp4 ? 3 : 2;
+}
+// Shared memory of a block: (warps, stages, step), two steps of x, their factors, sums of tiles.
+inline constexpr int64_t streamed_x_shared_bytes(const NarrowArgs& args, bool fp4) {
+  const NarrowKind kind = fp4 ? NarrowKind::kNvfp4 : NarrowKind::kFp8;
+  const int64_t step = kNarrowXUnit / narrow_chunk_cols(kind) * narrow_slot_bytes(kind);
+  const int64_t rows = narrow_padded_rows(args.rows);
+  const int64_t own_tiles = (args.tiles + args.clusters - 1) / args.clusters;
+  const int64_t shares = args.split > 1 ? own_tiles * rows * 16 * 4 : 0;
+  return kStreamedXWarps * streamed_x_stages(fp4) * step + 2 * rows * (kStreamedXPitch + 4) +
+         shares;
+}
+
+// The parts of `args` that one kernel multiplies with all `rows` of x, where x streams: those of
+// BF16, FP8 or NVFP4. part_count is 0 where there are none. Blocks divide the columns as
+// plan_narrow() chose for all parts together, since a row's bits follow from that.
+enum class NarrowFamily { kBf16, kFp8, kNvfp4 };
+NarrowArgs family_parts(const NarrowArgs& args, NarrowFamily family, int32_t rows);
+
 // Whether the streaming kernel takes `weight` with bf16 x; fills what depends on the weight alone.
 bool make_narrow_part(const frt_weight& weight, NarrowPart& part);
 

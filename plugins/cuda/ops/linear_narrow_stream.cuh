@@ -238,6 +238,33 @@ __device__ __forceinline__ void finish(const NarrowArgs& a, const NarrowPart& pa
   if (store) store_y(part, n, row, value);
 }
 
+// A lane's finished sums of a tile, for kernels in which one lane has them all: of four, 0 and 1
+// are of weight row g and rows 2 t and 2 t + 1 of x, 2 and 3 of weight row g + 8; the next four are
+// of rows of x eight further.
+template <int kHalves>
+__device__ __forceinline__ void store_tile(const NarrowArgs& a, int tile, int active, int g, int t,
+                                           const float (&sums)[kHalves * 4]) {
+  int local;
+  const NarrowPart& part = a.parts[part_of(a, tile, local)];
+#pragma unroll
+  for (int i = 0; i < kHalves * 4; i += 4) {
+#pragma unroll
+    for (int odd = 0; odd < 2; ++odd) {
+      const int n = i * 2 + 2 * t + odd;
+      const float low = sums[i + odd], high = sums[i + odd + 2];
+      if (n >= active) continue;
+      if (a.gated) {
+        const int row = local * 8 + g;
+        if (row < part.rows) store_y(part, n, row, gated_value(part, low, high));
+      } else {
+        const int row = local * 16 + g;
+        if (row < part.rows) store_y(part, n, row, low);
+        if (row + 8 < part.rows) store_y(part, n, row + 8, high);
+      }
+    }
+  }
+}
+
 // ---- the kernel -------------------------------------------------------------------------------
 
 // All threads of a group of warps.

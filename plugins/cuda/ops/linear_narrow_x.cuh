@@ -113,6 +113,17 @@ __device__ __forceinline__ uint32_t to_f16(uint32_t pair, float factor) {
   return *reinterpret_cast<const uint32_t*>(&result);
 }
 
+// The bits of the largest |value| of a warp's 256 columns, as bf16; all lanes together.
+__device__ __forceinline__ uint32_t largest_magnitude(const uint4& v) {
+  const uint32_t pair = __vmaxu2(__vmaxu2(v.x & 0x7FFF7FFFu, v.y & 0x7FFF7FFFu),
+                                 __vmaxu2(v.z & 0x7FFF7FFFu, v.w & 0x7FFF7FFFu));
+  return __reduce_max_sync(~0u, max(pair & 0xFFFFu, pair >> 16));
+}
+__device__ __forceinline__ uint4 scaled_f16(const uint4& v, float factor) {
+  return make_uint4(to_f16(v.x, factor), to_f16(v.y, factor), to_f16(v.z, factor),
+                    to_f16(v.w, factor));
+}
+
 constexpr int kXBatch = 4;  // loads of x in flight per thread
 
 // The columns of one row that a warp loads together, and that share a power of two; the next of a
@@ -167,12 +178,8 @@ __device__ __forceinline__ void load_x(const NarrowArgs& a, uint8_t* shared,
       };
       if (bits) store(kXBf16, v[i]);
       if (!halves) continue;
-      const uint32_t pair = __vmaxu2(__vmaxu2(v[i].x & 0x7FFF7FFFu, v[i].y & 0x7FFF7FFFu),
-                                     __vmaxu2(v[i].z & 0x7FFF7FFFu, v[i].w & 0x7FFF7FFFu));
-      const uint32_t largest = __reduce_max_sync(~0u, max(pair & 0xFFFFu, pair >> 16));
-      const float factor = x_factor(largest);
-      const uint4 half = make_uint4(to_f16(v[i].x, factor), to_f16(v[i].y, factor),
-                                    to_f16(v[i].z, factor), to_f16(v[i].w, factor));
+      const uint32_t largest = largest_magnitude(v[i]);
+      const uint4 half = scaled_f16(v[i], x_factor(largest));
       if (a.x_offset[kXF16] >= 0) store(kXF16, half);
       if (a.x_offset[kXF16Fp4] >= 0) store(kXF16Fp4, order_fp4(half));
       // Rows beyond the last are the last one.

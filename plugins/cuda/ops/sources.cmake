@@ -49,6 +49,7 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/linear_narrow_more.cu
   ops/linear_narrow_plan.cpp
   ops/linear_narrow_stream.cu
+  ops/linear_narrow_streamed_x.cu
   ops/linear_resident.cpp
   ops/linear_resident_kernel.cu
   ops/linear_wide.cu

@@ -85,7 +85,9 @@ constexpr Machine kMachines[] = {{"132 multiprocessors, clusters", {132, 232448,
                                  {"148 multiprocessors, clusters", {148, 232448, true}},
                                  {"20 multiprocessors, clusters", {20, 232448, true}},
                                  {"128 multiprocessors", {128, 101376, false}},
-                                 {"7 multiprocessors", {7, 101376, false}}};
+                                 {"7 multiprocessors", {7, 101376, false}},
+                                 {"170 multiprocessors, clusters, 99 KB", {170, 101376, true}},
+                                 {"48 multiprocessors, clusters, 99 KB", {48, 101376, true}}};
 
 TEST_CASE("every tile is done once") {
   int handed_out = 0;
@@ -130,6 +132,70 @@ TEST_CASE("every tile is done once") {
     }
   }
   CHECK(handed_out > 50);
+}
+
+TEST_CASE("weights are read once for up to sixteen rows on every machine") {
+  int streamed = 0;
+  for (const Machine& machine : kMachines) {
+    for (const frt_weight_format format :
+         {FRT_WEIGHT_BF16, FRT_WEIGHT_FP8_BLOCK, FRT_WEIGHT_NVFP4}) {
+      for (const int32_t outputs : {17, 2048, 5120, 28517}) {
+        for (const int32_t inputs : {2048, 5120, 6144, 17408}) {
+          for (const int32_t rows : {1, 2, 3, 4, 8, 12, 16}) {
+            CAPTURE(machine.name);
+            CAPTURE(static_cast<int>(format));
+            CAPTURE(outputs);
+            CAPTURE(inputs);
+            CAPTURE(rows);
+            NarrowArgs args;
+            args.part_count = 1;
+            args.parts[0] = part(format, outputs, inputs);
+            args.cols = inputs;
+            const NarrowPlan plan = plan_narrow(args, rows, machine.device);
+            REQUIRE(plan.rows > 0);
+            if (plan.rows == rows) continue;  // the streaming kernel, once
+            ++streamed;
+            int32_t parts = 0, tiles = 0;
+            for (const NarrowFamily family :
+                 {NarrowFamily::kBf16, NarrowFamily::kFp8, NarrowFamily::kNvfp4}) {
+              const NarrowArgs some = family_parts(args, family, rows);
+              parts += some.part_count;
+              tiles += some.tiles;
+              if (some.part_count == 0 || family == NarrowFamily::kBf16) continue;
+              CHECK(some.rows == rows);
+              CHECK(some.split == args.split);
+              CHECK(streamed_x_shared_bytes(some, family == NarrowFamily::kNvfp4) <=
+                    machine.device.shared_block);
+            }
+            CHECK(parts == 1);
+            CHECK(tiles == args.tiles);
+          }
+        }
+      }
+    }
+  }
+  CHECK(streamed > 100);
+}
+
+TEST_CASE("parts of several formats are divided by format, in their order") {
+  NarrowArgs args;
+  args.part_count = 4;
+  args.parts[0] = part(FRT_WEIGHT_NVFP4, 5120, 17408);
+  args.parts[1] = part(FRT_WEIGHT_FP8_BLOCK, 48, 17408);
+  args.parts[2] = part(FRT_WEIGHT_BF16, 40, 17408);
+  args.parts[3] = part(FRT_WEIGHT_NVFP4, 1024, 17408);
+  args.cols = 17408;
+  const NarrowPlan plan = plan_narrow(args, 8, {48, 101376, true});
+  CHECK(plan.rows < 8);
+  const NarrowArgs fp4 = family_parts(args, NarrowFamily::kNvfp4, 8);
+  REQUIRE(fp4.part_count == 2);
+  CHECK(fp4.parts[1].rows == 1024);
+  CHECK(fp4.tile_ends[0] == 320);
+  CHECK(fp4.tile_ends[1] == 384);
+  CHECK(fp4.tiles == 384);
+  CHECK(family_parts(args, NarrowFamily::kFp8, 8).tiles == 3);
+  CHECK(family_parts(args, NarrowFamily::kFp8, 8).clusters == 3);
+  CHECK(family_parts(args, NarrowFamily::kBf16, 8).tiles == 3);
 }
 
 struct Product {

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device_limits.hpp"
+
+#include <charconv>
+#include <cstdlib>
+#include <frt/error.hpp>
+#include <string>
+#include <string_view>
+
+namespace frt::cuda {
+namespace {
+
+constexpr const char* kVariable = "FRT_CUDA_DEVICE_LIMITS";
+
+[[noreturn]] void refuse(std::string_view item, const std::string& why) {
+  throw Error(FRT_ERR_INVALID_ARGUMENT, std::string(kVariable) + ": `" + std::string(item) + "` " +
+                                            why + "; for example shared=101376,multiprocessors=48");
+}
+
+void lower(int& property, std::string_view item, std::string_view digits) {
+  int value = 0;
+  const auto [end, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (problem != std::errc{} || end != digits.data() + digits.size() || value < 1 ||
+      value > property) {
+    refuse(item, "needs a number from 1 to the device's " + std::to_string(property));
+  }
+  property = value;
+}
+
+}  // namespace
+
+bool apply_device_limits(DeviceProperties& properties) {
+  const char* const text = std::getenv(kVariable);
+  if (!text || !*text) return false;
+  std::string_view rest = text;
+  for (bool last = false; !last;) {
+    const std::size_t comma = rest.find(',');
+    const std::string_view item = rest.substr(0, comma);
+    last = comma == std::string_view::npos;
+    rest.remove_prefix(last ? rest.size() : comma + 1);
+    const std::size_t sign = item.find('=');
+    const std::string_view name = item.substr(0, sign);
+    const std::string_view digits =
+        sign == std::string_view::npos ? std::string_view() : item.substr(sign + 1);
+    if (name == "shared") {
+      lower(properties.shared_bytes_block, item, digits);
+    } else if (name == "multiprocessors") {
+      lower(properties.multiprocessors, item, digits);
+    } else {
+      refuse(item, "is no limit");
+    }
+  }
+  return true;
+}
+
+}  // namespace frt::cuda
