@@ -24,8 +24,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "frt.lm.capsule/1";
 constexpr std::array kKinds = {"named", "chunk", "user-turn", "turn"};
-constexpr uint64_t kMostTokens = uint64_t{1} << 28;  // a gigabyte of them
-constexpr std::size_t kMostText = 1024;              // bytes of owner and model
+constexpr std::size_t kMostText = 1024;  // bytes of owner and model
 constexpr std::size_t kMostDepth = 160;  // of JSON: a conversation may be as deep as a file of one
 
 std::string encode_tokens(const std::vector<int32_t>& tokens) {

@@ -62,14 +62,7 @@ void Generator::check_prompt(const std::vector<int32_t>& prompt) const {
   if (prompt.empty() && session_.journal().size() == 0) {
     throw Error(FRT_ERR_INVALID_ARGUMENT, "the prompt is empty; give at least one token");
   }
-  for (std::size_t i = 0; i < prompt.size(); ++i) {
-    if (prompt[i] < 0 || static_cast<uint32_t>(prompt[i]) >= info.vocabulary) {
-      throw Error(FRT_ERR_INVALID_ARGUMENT, "prompt token " + std::to_string(i) + " is id " +
-                                                std::to_string(prompt[i]) + "; ids of model '" +
-                                                model_.name() + "' are 0 .. " +
-                                                std::to_string(info.vocabulary - 1));
-    }
-  }
+  model_.check_ids(prompt, "prompt token");
   if (prompt.size() > info.max_context) {
     throw Error(FRT_ERR_OUT_OF_RANGE, "the prompt has " + std::to_string(prompt.size()) +
                                           " tokens, the context of model '" + model_.name() +

@@ -3,6 +3,7 @@
 // to a string or a vector; a sink that cannot allocate stops the producer.
 #include "lm/lm_model.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace frt::host {
@@ -89,6 +90,17 @@ const frt_capsule_layout* LmModel::capsule_layout() const {
   frt_error error{};
   if (capsule_) check(capsule_->layout(model_, &layout, &error), error);
   return layout;
+}
+
+void LmModel::check_ids(std::span<const int32_t> ids, const char* what) const {
+  const auto outside = std::find_if(ids.begin(), ids.end(), [&](int32_t id) {
+    return id < 0 || static_cast<uint32_t>(id) >= info_.vocabulary;
+  });
+  if (outside == ids.end()) return;
+  throw Error(FRT_ERR_INVALID_ARGUMENT, std::string(what) + " " +
+                                            std::to_string(outside - ids.begin()) + " is id " +
+                                            std::to_string(*outside) + "; ids of model '" + name_ +
+                                            "' are 0 .. " + std::to_string(info_.vocabulary - 1));
 }
 
 void LmModel::clear_slot(uint32_t slot, const Stream& stream) const {

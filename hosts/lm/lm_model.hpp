@@ -43,6 +43,8 @@ class LmModel {
   frt_shape_key prefill_key(uint32_t rows) const;
   // `entries` becomes the number of entries the variant has.
   frt_shape_key decode_key(uint32_t batch, uint32_t& entries) const;
+  // Throws FRT_ERR_INVALID_ARGUMENT for an id outside the vocabulary: "`what` 3 is id 70000".
+  void check_ids(std::span<const int32_t> ids, const char* what) const;
   // The verbs on the model's slots.
   Capsules capsules() const { return Capsules(capsules_, context_, info_.state); }
   // What they consist of; null if the model does not say. Lives as long as the model.  [setup]

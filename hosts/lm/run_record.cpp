@@ -8,17 +8,21 @@
 
 #include <algorithm>
 #include <bit>
-#include <fstream>
-#include <iterator>
+#include <charconv>
+#include <frt/io/file.hpp>
+#include <frt/io/json.hpp>
+#include <utility>
 
 #include "lm/sampling.hpp"
 
 namespace frt::host {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = io::Json;
 
 constexpr const char* kFormat = "frt.lm.run/1";
+// Two values per token and one per token of the prompt.
+constexpr io::JsonLimits kLimits{.depth = 16, .values = std::size_t{1} << 22};
 
 std::string bits(float value) {
   return fmt::format("{:08x}", std::bit_cast<uint32_t>(value));
@@ -51,61 +55,161 @@ void write_record(const RunRecord& record, const std::filesystem::path& path) {
                        {"digest", to_text(record.capsule->digest)},
                        {"boundary", record.capsule->boundary}};
   }
-  std::ofstream file(path);
-  file << json.dump(1) << "\n";
-  file.close();
-  if (!file) {
-    throw Error(FRT_ERR_IO, "cannot write the record " + path.string() + "; choose another file");
+  io::write_file_atomically(path, json.dump(1) + "\n");
+}
+
+namespace {
+
+// Reads members, and says which one is wrong.
+class Reader {
+ public:
+  Reader(const Json& json, const std::filesystem::path& path) : json_(json), path_(path) {}
+
+  const Json& at(const char* name) const {
+    const auto found = json_.find(name);
+    if (found == json_.end()) wrong(name, "missing");
+    return *found;
+  }
+  [[noreturn]] void wrong(const std::string& name, const std::string& what) const {
+    refuse(path_, "member `" + name + "` is " + what);
+  }
+  std::string text(const char* name) const {
+    const Json& value = at(name);
+    if (!value.is_string()) wrong(name, "no text");
+    return value.get<std::string>();
+  }
+  bool flag(const char* name) const {
+    const Json& value = at(name);
+    if (!value.is_boolean()) wrong(name, "neither true nor false");
+    return value.get<bool>();
+  }
+  uint64_t number(const char* name, uint64_t least, uint64_t most) const {
+    const Json& value = at(name);
+    const bool fits = value.is_number_unsigned() && value.get<uint64_t>() >= least &&
+                      value.get<uint64_t>() <= most;
+    if (!fits) wrong(name, fmt::format("no number from {} to {}", least, most));
+    return value.get<uint64_t>();
+  }
+  const Json& list(const char* name) const {
+    const Json& value = at(name);
+    if (!value.is_array()) wrong(name, "no list");
+    return value;
+  }
+  std::vector<int32_t> ids(const char* name) const {
+    std::vector<int32_t> ids;
+    for (const Json& id : list(name)) {
+      const bool fits = id.is_number_unsigned() && std::in_range<int32_t>(id.get<uint64_t>());
+      if (!fits) wrong(fmt::format("{}[{}]", name, ids.size()), "no token id");
+      ids.push_back(id.get<int32_t>());
+    }
+    return ids;
+  }
+  std::vector<std::pair<std::string, std::string>> pairs(const char* name) const {
+    std::vector<std::pair<std::string, std::string>> pairs;
+    for (const Json& pair : list(name)) {
+      const bool fits =
+          pair.is_array() && pair.size() == 2 && pair[0].is_string() && pair[1].is_string();
+      if (!fits) wrong(fmt::format("{}[{}]", name, pairs.size()), "no [name, value]");
+      pairs.emplace_back(pair[0].get<std::string>(), pair[1].get<std::string>());
+    }
+    return pairs;
+  }
+  std::vector<float> float_bits(const char* name) const {
+    std::vector<float> values;
+    for (const Json& item : list(name)) {
+      uint32_t value = 0;
+      const std::string digits = item.is_string() ? item.get<std::string>() : std::string();
+      const char* end = digits.data() + digits.size();
+      const auto parsed = std::from_chars(digits.data(), end, value, 16);
+      if (digits.size() != 8 || parsed.ec != std::errc() || parsed.ptr != end) {
+        wrong(fmt::format("{}[{}]", name, values.size()), "not 8 hexadecimal digits");
+      }
+      values.push_back(std::bit_cast<float>(value));
+    }
+    return values;
+  }
+
+ private:
+  const Json& json_;
+  const std::filesystem::path& path_;
+};
+
+// The steps of a run: the capsule's; then the prompt, of which the last step is a prefill that ends
+// where the prompt does; then one decode step per token written, but for the last token, and one or
+// two more whose token nobody saw.
+void check_steps(const RunRecord& record, const std::filesystem::path& path) {
+  const auto wrong = [&](const std::string& what) { refuse(path, "member `steps`: " + what); };
+  const uint64_t start = record.start(), read = start + record.prompt.size();
+  const uint64_t fed = record.path.empty() ? 0 : record.path.back().end;
+  if (fed < read) wrong(fmt::format("{} tokens, fewer than the {} of the prompt", fed, read));
+  if (read == 0 || record.path.front().decode) wrong("a run begins with a prompt");
+  for (const uint64_t cut : {start, read}) {
+    if (!is_cut(record.path, record.chunk, cut)) {
+      wrong(fmt::format("no step ends at token {}, where the {} does", cut,
+                        cut == start ? "capsule" : "prompt"));
+    }
+  }
+  for (const Stretch& stretch : record.path) {
+    if (!stretch.decode && stretch.end > read) {
+      wrong(fmt::format("a prefill of tokens {} to {}, beyond the prompt's {}", stretch.begin,
+                        stretch.end, read));
+    }
+    const bool last_read = !record.prompt.empty() && stretch.begin < read && stretch.end >= read;
+    if (last_read && stretch.decode) wrong("the prompt's last step is no prefill");
+  }
+  const bool first_known = !record.prompt.empty() || !record.pending_shown;
+  const uint64_t sampled = fed - read + (first_known ? 1 : 0), tokens = record.tokens.size();
+  if (tokens > sampled || tokens + 2 < sampled) {
+    wrong(fmt::format("they give {} tokens, the run has {}", sampled, tokens));
   }
 }
 
+}  // namespace
+
 RunRecord read_record(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  if (!file) throw Error(FRT_ERR_NOT_FOUND, "cannot read the record " + path.string());
-  const Json json = Json::parse(file, nullptr, false);
+  const Json json = io::read_json_file(path, kLimits);
   if (!json.is_object() || json.value("format", Json()) != kFormat) {
     refuse(path, std::string("it is neither a ") + kFormat + " nor an episode (.npz)");
   }
+  const Reader reader(json, path);
   RunRecord record;
-  const char* member = "";
-  try {
-    const auto at = [&](const char* name) -> const Json& { return json.at(member = name); };
-    at("manifest").get_to(record.manifest);
-    at("model").get_to(record.model);
-    at("fingerprint").get_to(record.fingerprint);
-    at("chunk").get_to(record.chunk);
-    at("prompt").get_to(record.prompt);
-    at("pending_shown").get_to(record.pending_shown);
-    at("tokens").get_to(record.tokens);
-    record.sampling = sampling_from_json(at("sampling"));
-    uint64_t start = 0;
-    if (const Json& capsule = at("capsule"); !capsule.is_null()) {
-      record.capsule = RunRecord::Start{capsule.at("name").get<std::string>(),
-                                        digest_from_text(capsule.at("digest").get<std::string>()),
-                                        capsule.at("boundary").get<uint64_t>()};
-      start = record.capsule->boundary;
-    }
-    const Json& steps = at("steps");
-    const uint64_t fed = steps.empty() ? 0 : steps.back().at(2).get<uint64_t>();
-    record.path = path_from_json(steps, fed);
-    if (record.chunk == 0 || fed < start + record.prompt.size()) {
-      refuse(path, "the steps do not cover the prompt");
-    }
-    for (const Json& text : at("log_probabilities")) {
-      const auto& digits = text.get_ref<const std::string&>();
-      std::size_t end = 0;
-      const auto value = static_cast<uint32_t>(std::stoul(digits, &end, 16));
-      if (digits.size() != 8 || end != 8) refuse(path, "a log probability has 8 digits");
-      record.log_probabilities.push_back(std::bit_cast<float>(value));
-    }
-  } catch (const Json::exception& problem) {
-    refuse(path, fmt::format("member `{}`: {}", member, problem.what()));
-  } catch (const std::logic_error&) {
-    refuse(path, fmt::format("member `{}` is malformed", member));
-  }
+  record.manifest = reader.text("manifest");
+  record.model = reader.text("model");
+  record.fingerprint = reader.pairs("fingerprint");
+  record.chunk = reader.number("chunk", 1, kMostTokens);
+  record.prompt = reader.ids("prompt");
+  record.pending_shown = reader.flag("pending_shown");
+  record.tokens = reader.ids("tokens");
+  record.log_probabilities = reader.float_bits("log_probabilities");
   if (record.log_probabilities.size() != record.tokens.size()) {
     refuse(path, "there is not one log probability per token");
   }
+  const Json& steps = reader.list("steps");
+  uint64_t fed = 0;
+  if (!steps.empty()) {
+    const Json& last = steps.back();
+    const bool shaped = last.is_array() && last.size() == 3 && last[2].is_number_unsigned();
+    if (!shaped) reader.wrong("steps", "no list of [kind, begin, end]");
+    fed = last[2].get<uint64_t>();
+  }
+  try {
+    record.sampling = sampling_from_json(reader.at("sampling"));
+    check_sampling(record.sampling, FRT_ERR_FORMAT);
+    if (record.sampling.use_mask != 0)
+      reader.wrong("sampling", "one with a mask, which no run has");
+    if (const Json& capsule = reader.at("capsule"); !capsule.is_null()) {
+      if (!capsule.is_object()) reader.wrong("capsule", "neither an object nor null");
+      const Reader inside(capsule, path);
+      record.capsule =
+          RunRecord::Start{inside.text("name"), digest_from_text(inside.text("digest")),
+                           inside.number("boundary", 1, kMostTokens)};
+    }
+    record.path = path_from_json(steps, fed);
+  } catch (const Error& error) {
+    if (std::string_view(error.what()).starts_with(path.string())) throw;
+    refuse(path, error.what());
+  }
+  check_steps(record, path);
   return record;
 }
 
@@ -125,7 +229,31 @@ std::string fingerprint_difference(const RunRecord& record,
   return {};
 }
 
+namespace {
+
+// What the record alone does not tell: whether this model can make its steps.
+void check_fits(const RunRecord& record, const LmModel& model) {
+  const frt_lm_info& info = model.info();
+  if (record.tokens.empty()) {
+    throw Error(FRT_ERR_FORMAT,
+                "the record has no tokens, so nothing was compared; record a run that writes some "
+                "(`--max-new` above 0)");
+  }
+  const uint64_t fed = record.path.back().end;
+  if (fed > info.max_context) {
+    throw Error(FRT_ERR_MISMATCH,
+                fmt::format("the recorded run fed {} tokens, the context of model '{}' has room "
+                            "for {}; raise its option max_context",
+                            fed, model.name(), info.max_context));
+  }
+  model.check_ids(record.prompt, "the recorded prompt's token");
+  model.check_ids(record.tokens, "the recorded token");
+}
+
+}  // namespace
+
 ReplayResult replay(const RunRecord& record, Session& session, StepRunner& runner) {
+  check_fits(record, runner.model());
   const TokenJournal& journal = session.journal();
   if (record.chunk != journal.chunk()) {
     throw Error(FRT_ERR_MISMATCH,
@@ -133,7 +261,7 @@ ReplayResult replay(const RunRecord& record, Session& session, StepRunner& runne
                             "--set model.{}.options.prefill_chunk={}",
                             record.chunk, journal.chunk(), record.model, record.chunk));
   }
-  const uint64_t start = record.capsule ? record.capsule->boundary : 0;
+  const uint64_t start = record.start();
   if (journal.size() != start || journal.path() != path_until(record.path, start)) {
     throw Error(FRT_ERR_MISMATCH,
                 fmt::format("the recorded run began after {} tokens, the slot holds {} in other "
@@ -167,6 +295,13 @@ ReplayResult replay(const RunRecord& record, Session& session, StepRunner& runne
   for_each_step(record.path, record.chunk, [&](uint64_t begin, uint64_t end, bool decode) {
     if (begin < start || !going) return;
     const bool silent = end < read;  // samples, but nobody looked
+    if (decode && begin < read && pending != prompt[begin - start]) {
+      throw Error(
+          FRT_ERR_MISMATCH,
+          fmt::format("the recorded run fed token {} at position {}, as it was sampled; now "
+                      "{} was sampled there, so the run cannot be made again",
+                      prompt[begin - start], begin, pending));
+    }
     const uint64_t ticket =
         decode ? session.decode() : session.prefill(prompt.subspan(begin - start, end - begin));
     if (decode) session.fed(pending);

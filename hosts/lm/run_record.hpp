@@ -41,10 +41,13 @@ struct RunRecord {
   bool pending_shown = false;  // the capsule's pending token was no part of this run's text
   std::vector<int32_t> tokens;
   std::vector<float> log_probabilities;
+
+  uint64_t start() const noexcept { return capsule ? capsule->boundary : 0; }  // tokens
 };
 
 // FRT_ERR_IO.
 void write_record(const RunRecord& record, const std::filesystem::path& path);
+// Checks the record whole: types, ranges, and that the steps are those of its prompt and its text.
 // FRT_ERR_NOT_FOUND, FRT_ERR_FORMAT naming the member.
 RunRecord read_record(const std::filesystem::path& path);
 
@@ -61,8 +64,9 @@ struct ReplayResult {
 };
 
 // Makes the recorded steps again in the session's slot and compares what comes out. `session` holds
-// the record's capsule, or nothing; `runner` is the session's. Throws FRT_ERR_MISMATCH if the model
-// or the capsule cannot be cut alike, with the way out.  [driver]
+// the record's capsule, or nothing; `runner` is the session's. Throws FRT_ERR_FORMAT if there is
+// nothing to compare or an id that the model does not have, FRT_ERR_MISMATCH if the model or the
+// capsule cannot be cut alike, with the way out.  [driver]
 ReplayResult replay(const RunRecord& record, Session& session, StepRunner& runner);
 
 }  // namespace frt::host

@@ -77,10 +77,26 @@ uint64_t StepRunner::submit(Place& place, frt_graph graph, frt_shape_key key, ui
   return next_ticket_++;
 }
 
+// `first` tokens are fed; `count` more of at most `most` follow.
+void StepRunner::check_step(const char* step, uint64_t count, uint64_t most, uint32_t slot,
+                            int32_t first) const {
+  const frt_lm_info& info = model_.info();
+  const bool fits = count > 0 && count <= most && slot < info.slots && first >= 0 &&
+                    static_cast<uint64_t>(first) < info.max_context;
+  if (fits) return;
+  throw Error(FRT_ERR_OUT_OF_RANGE,
+              std::string("a ") + step + " step of " + std::to_string(count) + " at position " +
+                  std::to_string(first) + " of slot " + std::to_string(slot) + "; model '" +
+                  model_.name() + "' takes 1 to " + std::to_string(most) + ", has " +
+                  std::to_string(info.slots) +
+                  " slots and max_context = " + std::to_string(info.max_context));
+}
+
 uint64_t StepRunner::submit_prefill(uint32_t slot, int32_t position,
                                     std::span<const int32_t> tokens, bool starts) {
-  const frt_shape_key key = model_.prefill_key(static_cast<uint32_t>(tokens.size()));
   const frt_lm_info& info = model_.info();
+  check_step("prefill", tokens.size(), info.prefill_chunk, slot, position);
+  const frt_shape_key key = model_.prefill_key(static_cast<uint32_t>(tokens.size()));
   const auto first = static_cast<uint64_t>(position);
   model_.reserve_rows(slot, first, first + tokens.size(), stream_);
   Place& place = take();
@@ -97,6 +113,9 @@ uint64_t StepRunner::submit_prefill(uint32_t slot, int32_t position,
 uint64_t StepRunner::submit_decode(std::span<const Entry> entries) {
   const frt_lm_info& info = model_.info();
   uint32_t width = 0;
+  for (const Entry& entry : entries) {
+    check_step("decode", entries.size(), info.max_batch, entry.slot, entry.position);
+  }
   const frt_shape_key key = model_.decode_key(static_cast<uint32_t>(entries.size()), width);
   for (const Entry& entry : entries) {
     const auto first = static_cast<uint64_t>(entry.position);

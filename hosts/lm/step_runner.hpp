@@ -38,6 +38,7 @@ class StepRunner {
 
   explicit StepRunner(const LmModel& model);  // [setup]
 
+  const LmModel& model() const noexcept { return model_; }
   const Stream& stream() const noexcept { return stream_; }
 
   // How entry i of later steps is sampled; i counts up from 0. Waits for what is in flight.
@@ -46,10 +47,12 @@ class StepRunner {
   void clear(uint32_t slot);
 
   // Feeds up to prefill_chunk tokens of one sequence; entry 0's sampling applies. `starts`: a new
-  // request begins with them. Returns the step's ticket.
+  // request begins with them. Returns the step's ticket. Throws FRT_ERR_OUT_OF_RANGE for another
+  // number of tokens, no such slot, or a position that is not the slot's own (beyond what it was
+  // fed, beyond the context).
   uint64_t submit_prefill(uint32_t slot, int32_t position, std::span<const int32_t> tokens,
                           bool starts);
-  // Feeds one token of each of 1 .. max_batch sequences with distinct slots.
+  // Feeds one token of each of 1 .. max_batch sequences with distinct slots. Throws as above.
   uint64_t submit_decode(std::span<const Entry> entries);
 
   // Waits for a step; its sampled tokens, one per entry.
@@ -67,6 +70,8 @@ class StepRunner {
     uint32_t entries = 0;
   };
 
+  void check_step(const char* step, uint64_t count, uint64_t most, uint32_t slot,
+                  int32_t first) const;
   Place& take();
   uint64_t submit(Place& place, frt_graph graph, frt_shape_key key, uint64_t tokens,
                   uint32_t entries);

@@ -12,6 +12,14 @@ namespace frt::host {
 
 using Json = nlohmann::ordered_json;
 
+bool is_cut(const FeedPath& path, uint64_t chunk, uint64_t boundary) {
+  if (boundary == 0) return true;
+  return std::any_of(path.begin(), path.end(), [&](const Stretch& stretch) {
+    if (boundary <= stretch.begin || boundary > stretch.end) return false;
+    return stretch.decode || boundary == stretch.end || boundary % chunk == 0;
+  });
+}
+
 FeedPath path_until(const FeedPath& path, uint64_t boundary) {
   FeedPath part;
   for (Stretch stretch : path) {
@@ -52,17 +60,21 @@ FeedPath path_from_json(const Json& json, uint64_t tokens) {
   FeedPath path;
   uint64_t at = 0;
   if (!json.is_array()) refuse("expected a list");
+  if (tokens > kMostTokens) {
+    refuse(std::to_string(tokens) + " tokens; at most " + std::to_string(kMostTokens));
+  }
   for (const Json& entry : json) {
-    if (!entry.is_array() || entry.size() != 3 || !entry[0].is_string() ||
-        !entry[1].is_number_unsigned() || !entry[2].is_number_unsigned()) {
-      refuse("expected [\"prefill\" or \"decode\", begin, end], found " + entry.dump());
+    const std::string number = std::to_string(path.size());
+    const bool shaped = entry.is_array() && entry.size() == 3 && entry[0].is_string() &&
+                        entry[1].is_number_unsigned() && entry[2].is_number_unsigned();
+    if (!shaped || (entry[0] != "prefill" && entry[0] != "decode")) {
+      refuse("stretch " + number + ": expected [\"prefill\" or \"decode\", begin, end]");
     }
-    const auto& kind = entry[0].get_ref<const std::string&>();
-    const Stretch stretch{kind == "decode", entry[1].get<uint64_t>(), entry[2].get<uint64_t>()};
-    if (!stretch.decode && kind != "prefill") refuse("unknown kind \"" + kind + "\"");
+    const Stretch stretch{entry[0] == "decode", entry[1].get<uint64_t>(), entry[2].get<uint64_t>()};
     if (stretch.begin != at || stretch.end <= at || stretch.end > tokens) {
-      refuse("expected a stretch from " + std::to_string(at) + " on within " +
-             std::to_string(tokens) + " tokens, found " + entry.dump());
+      refuse("stretch " + number + ": expected one from " + std::to_string(at) + " on within " +
+             std::to_string(tokens) + " tokens, found " + std::to_string(stretch.begin) + " to " +
+             std::to_string(stretch.end));
     }
     at = stretch.end;
     path.push_back(stretch);

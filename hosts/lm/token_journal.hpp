@@ -25,11 +25,17 @@ struct Stretch {
 // From 0 on without gaps.
 using FeedPath = std::vector<Stretch>;
 
+// The most tokens that a file may speak of: a gigabyte of ids.
+constexpr uint64_t kMostTokens = uint64_t{1} << 28;
+
 // Where the prefill step that starts at `begin` ends: at a multiple of `chunk`, or at `limit`.
 inline uint64_t prefill_end(uint64_t begin, uint64_t limit, uint64_t chunk) {
   const uint64_t edge = (begin / chunk + 1) * chunk;
   return edge < limit ? edge : limit;
 }
+
+// A step ends at `boundary`, or it is 0.
+bool is_cut(const FeedPath& path, uint64_t chunk, uint64_t boundary);
 
 // The part before `boundary`, which must be a cut.
 FeedPath path_until(const FeedPath& path, uint64_t boundary);
@@ -43,7 +49,7 @@ void for_each_step(const FeedPath& path, uint64_t chunk,
                    const std::function<void(uint64_t begin, uint64_t end, bool decode)>& step);
 
 // [["prefill", 0, 8192], ["decode", 8192, 8210]] and back. Throws FRT_ERR_FORMAT if it is not a
-// path of `tokens` tokens.
+// path of `tokens` tokens, or if these are more than kMostTokens.
 nlohmann::ordered_json path_to_json(const FeedPath& path);
 FeedPath path_from_json(const nlohmann::ordered_json& json, uint64_t tokens);
 
