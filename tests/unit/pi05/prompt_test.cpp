@@ -94,10 +94,10 @@ TEST_CASE("a prompt beyond the limit is refused without encoding it; control pie
   const std::string endless = std::string(20'000'000, 'a') + "\xff";
   CHECK(refusal(endless, 200).find("200 tokens") != std::string::npos);
   CHECK(refusal("a\xff", 0).find("UTF-8 at byte 1") != std::string::npos);
-  for (const char* control : {"<bos>", "<eos>", "<pad>", "<unk>", "<s>", "</s>"}) {
+  for (const char* control : {"<bos>", "<eos>", "<pad>"}) {
     const auto letters = tokenizer.encode(control);
     const auto id = tokenizer.piece_id(control);
-    CHECK((id == tokenizer.piece_id("no such piece") ||
-           std::find(letters.begin(), letters.end(), id) == letters.end()));
+    CHECK(id != tokenizer.piece_id("no such piece"));
+    CHECK(std::find(letters.begin(), letters.end(), id) == letters.end());
   }
 }
