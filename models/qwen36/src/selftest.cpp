@@ -6,21 +6,20 @@
 #include "selftest.hpp"
 
 #include <algorithm>
-#include <array>
 #include <frt/error.hpp>
 #include <frt/models/json.hpp>
+#include <functional>
 #include <numeric>
 #include <set>
 
 #include "chat_format.hpp"
 #include "selftest_goldens.hpp"
+#include "selftest_routing.hpp"
 #include "selftest_runner.hpp"
 #include "tables.hpp"
 
 namespace frt::qwen36 {
 namespace {
-
-constexpr std::int32_t kSpeculationWidth = 3;  // drafts per cycle of the goldens
 
 class CaseTest {
  public:
@@ -49,17 +48,38 @@ class CaseTest {
   }
   std::string name(const std::string& tensor) const { return golden_.name + "." + tensor; }
 
+  void require_token(std::int32_t id, const char* tensor) const {
+    if (id >= 0 && id < config_.vocabulary) return;
+    throw Error(FRT_ERR_MISMATCH, "golden tensor " + name(tensor) + " holds token " +
+                                      std::to_string(id) + ", the model has " +
+                                      std::to_string(config_.vocabulary) +
+                                      " tokens; these goldens belong to another model");
+  }
+
+  // Drafts per cycle. More than were ever accepted change nothing: the next one was rejected.
+  std::int32_t speculation_width() const {
+    const Golden* accepted = find("spec_accepted");
+    if (!accepted || accepted->ids.empty()) return 1;
+    const std::int32_t most = *std::max_element(accepted->ids.begin(), accepted->ids.end());
+    const Golden* greedy = find("greedy");
+    if (!greedy || most > static_cast<std::int64_t>(greedy->count())) {
+      throw Error(FRT_ERR_FORMAT, "golden tensor " + name("spec_accepted") + " in " + golden_.file +
+                                      " holds " + std::to_string(most) +
+                                      " accepted drafts, more than there are greedy ids");
+    }
+    return std::max(1, most);
+  }
+
   bool fits() {
     for (const std::int32_t id : prompt_) {
-      if (id < 0 || id >= config_.vocabulary) {
-        throw Error(FRT_ERR_MISMATCH, "golden tensor " + name("ids") + " holds token " +
-                                          std::to_string(id) + ", the model has " +
-                                          std::to_string(config_.vocabulary) +
-                                          " tokens; these goldens belong to another model");
-      }
+      require_token(id, "ids");
     }
     const Golden* greedy = find("greedy");
-    const std::size_t positions = prompt_.size() + (greedy ? greedy->count() : 0) + 4;
+    if (greedy) {
+      for (const std::int32_t id : greedy->ids) require_token(id, "greedy");
+    }
+    const std::size_t positions = prompt_.size() + (greedy ? greedy->count() : 0) +
+                                  static_cast<std::size_t>(speculation_width()) + 1;
     if (positions <= static_cast<std::size_t>(model_.parts().max_context)) return true;
     checks_.skip(golden_.name,
                  "needs " + std::to_string(positions) + " positions; raise max_context");
@@ -79,10 +99,19 @@ class CaseTest {
     return golden->ids;
   }
 
-  void compare(const std::string& tensor, Quantity quantity, std::span<const float> computed) {
+  void compare(const std::string& tensor, Quantity quantity, std::span<const float> computed,
+               std::span<const Routing> routing = {}) {
     const Golden* golden = find(tensor);
     if (!golden) return;
-    checks_.values(name(tensor), quantity, computed, golden->values, golden->shape.back());
+    checks_.values(name(tensor), quantity, computed, golden->values, width_of(tensor, *golden),
+                   routing);
+  }
+
+  std::int64_t width_of(const std::string& tensor, const Golden& golden) const {
+    if (!golden.shape.empty() && golden.shape.back() > 0) return golden.shape.back();
+    throw Error(FRT_ERR_FORMAT, "golden tensor " + name(tensor) + " in " + golden_.file +
+                                    " has no rows of values, expected at least one axis and no "
+                                    "empty one");
   }
 
   void traced_prompt() {
@@ -99,15 +128,21 @@ class CaseTest {
     Trace trace;
     last_ = runner_.prefill_traced(prompt_, request, trace);
 
-    compare("logits", Quantity::kLogits, trace.logits);
-    compare("hidden", Quantity::kRows, trace.hidden);
-    for (const char* tensor : {"residual", "mixer", "ffn"}) {
-      compare(tensor, Quantity::kRows, trace.rows[tensor]);
-    }
     if (const Golden* ids = find("router_ids")) {
-      checks_.experts(name("router_ids"), trace.router_ids, ids->ids, ids->shape.back());
+      routing_ = GoldenRouting({request.rows, ids->ids},
+                               static_cast<std::size_t>(width_of("router_ids", *ids)),
+                               static_cast<std::int32_t>(config_.conv_width) - 1);
+      checks_.experts(name("router_ids"), trace.router_ids, ids->ids, width_of("router_ids", *ids));
       compare_router_weights(trace, *ids);
     }
+    const RoutedRows run = {request.rows, trace.router_ids};
+    compare("logits", Quantity::kLogits, trace.logits, routing_.at(request.logit_rows, run));
+    std::vector<std::int32_t> all(prompt_.size());
+    std::iota(all.begin(), all.end(), 0);
+    compare("hidden", Quantity::kRows, trace.hidden, routing_.at(all, run));
+    compare("residual", Quantity::kRows, trace.rows["residual"], routing_.after_layers(run));
+    compare("mixer", Quantity::kRows, trace.rows["mixer"], routing_.before_layers(run));
+    compare("ffn", Quantity::kRows, trace.rows["ffn"], routing_.after_layers(run));
     states("");
     if (find("mtp.rows") && !model_.has_draft()) {
       checks_.skip(name("mtp"), "the model has no draft head loaded");
@@ -124,7 +159,7 @@ class CaseTest {
     const Golden* golden = find("router_weights");
     if (!golden) return;
     const std::vector<float>& weights = trace.rows.at("router_weights");
-    const auto width = static_cast<std::size_t>(ids.shape.back());
+    const auto width = static_cast<std::size_t>(width_of("router_ids", ids));
     std::vector<float> computed, expected;
     for (std::size_t r = 0; r + width <= std::min(weights.size(), golden->values.size());
          r += width) {
@@ -206,8 +241,7 @@ class CaseTest {
     }
     const Golden* expected = find("mtp.draft_logits");
     checks_.path(name("mtp.draft"), tokens, golden.ids,
-                 expected ? std::span<const float>(expected->values) : std::span<const float>(),
-                 config_.vocabulary);
+                 expected ? logit_rows("mtp.draft_logits", *expected) : LogitRows());
     // After a draft that differs, the later ones continue from another token.
     const auto same = std::mismatch(tokens.begin(), tokens.end(), golden.ids.begin()).first;
     if (expected && same == tokens.end()) {
@@ -232,17 +266,12 @@ class CaseTest {
       logits.insert(logits.end(), step.logits.begin(), step.logits.end());
     }
     // The golden rows the ids were taken from: the prompt's last row, then those of the steps.
-    std::vector<float> rows;
-    const Golden* prompt_logits = find("logits");
-    const Golden* step_logits = find("step_logits");
-    if (prompt_logits && step_logits && last_row_stored()) {
-      rows.assign(prompt_logits->values.end() - config_.vocabulary, prompt_logits->values.end());
-      rows.insert(rows.end(), step_logits->values.begin(), step_logits->values.end());
-    } else {
-      rows = last_.logits;  // own rows tell a close call as well
-      rows.insert(rows.end(), logits.begin(), logits.end());
+    LogitRows rows = {golden_row(static_cast<std::int32_t>(prompt_.size()) - 1)};
+    if (const Golden* step_logits = find("step_logits")) {
+      const LogitRows more = logit_rows("step_logits", *step_logits);
+      rows.insert(rows.end(), more.begin(), more.end());
     }
-    checks_.path(name("greedy"), chosen, greedy->ids, rows, config_.vocabulary);
+    checks_.path(name("greedy"), chosen, greedy->ids, rows);
     compare("step_logits", Quantity::kLogits, logits);
     states("end.");
 
@@ -256,10 +285,20 @@ class CaseTest {
     }
   }
 
-  bool last_row_stored() const {
-    const Golden* rows = find("logit_rows");
-    return !rows || (!rows->ids.empty() &&
-                     rows->ids.back() + 1 == static_cast<std::int32_t>(prompt_.size()));
+  using LogitRows = std::vector<std::span<const float>>;
+  LogitRows logit_rows(const std::string& tensor, const Golden& golden) const {
+    const auto width = static_cast<std::size_t>(config_.vocabulary);
+    if (golden.values.size() % width != 0) {
+      throw Error(FRT_ERR_MISMATCH,
+                  "golden tensor " + name(tensor) + " has " + std::to_string(golden.values.size()) +
+                      " values, no multiple of the model's " + std::to_string(width) +
+                      " tokens; these goldens belong to another model");
+    }
+    LogitRows rows;
+    for (std::size_t at = 0; at < golden.values.size(); at += width) {
+      rows.push_back(std::span(golden.values).subspan(at, width));
+    }
+    return rows;
   }
 
   // The golden logits row of a position, or empty.
@@ -272,8 +311,30 @@ class CaseTest {
       if (found == rows->ids.end()) return {};
       row = static_cast<std::size_t>(found - rows->ids.begin());
     }
-    const auto width = static_cast<std::size_t>(config_.vocabulary);
-    return std::span(logits->values).subspan(row * width, width);
+    const LogitRows stored = logit_rows("logits", *logits);
+    return row < stored.size() ? stored[row] : std::span<const float>();
+  }
+
+  // Feeds ids from a clear slot on, and appends how the last of them was routed, which takes a
+  // traced run where a gate asks for it.
+  StepResult prefix(std::span<const std::int32_t> ids, std::vector<Routing>& routed) {
+    const auto position = static_cast<std::int32_t>(ids.size()) - 1;
+    routed.push_back(golden_routing(position, [&](const TraceRequest& request, Trace& trace) {
+      runner_.clear();
+      runner_.prefill_traced(ids, request, trace);
+    }));
+    runner_.clear();
+    return runner_.prefill(ids);
+  }
+  // How `run` routes the position, compared with the goldens.
+  Routing golden_routing(std::int32_t position,
+                         const std::function<void(const TraceRequest&, Trace&)>& run) const {
+    TraceRequest request;
+    request.rows = routing_.positions(position);
+    if (checks_.exact() || request.rows.empty()) return Routing::kUnknown;
+    Trace trace;
+    run(request, trace);
+    return routing_.of(position, routing_.layers(), {request.rows, trace.router_ids});
   }
 
   void pieces() {
@@ -282,38 +343,45 @@ class CaseTest {
 
     runner_.clear();
     const StepResult graph = runner_.prefill(prompt);
-    checks_.ids(name("graph_equals_eager"), bits(graph.logits), bits(last_.logits));
+    checks_.bits(name("graph_equals_eager"), graph.logits, last_.logits);
 
     std::vector<float> computed, expected;
-    for (const std::int32_t prefix : {1, 2, 3, 4, 63, 64, 65, 127, 128, 129, length - 1}) {
-      if (prefix < 1 || prefix >= length) continue;
-      const auto golden = golden_row(prefix - 1);
+    std::vector<Routing> routed;
+    for (const std::int32_t count : {1, 2, 3, 4, 63, 64, 65, 127, 128, 129, length - 1}) {
+      if (count < 1 || count >= length) continue;
+      const auto golden = golden_row(count - 1);
       if (golden.empty()) continue;
-      runner_.clear();
-      const StepResult result = runner_.prefill(prompt.first(static_cast<std::size_t>(prefix)));
+      const StepResult result = prefix(prompt.first(static_cast<std::size_t>(count)), routed);
       computed.insert(computed.end(), result.logits.begin(), result.logits.end());
       expected.insert(expected.end(), golden.begin(), golden.end());
     }
     if (!expected.empty()) {
-      checks_.values(name("prefixes"), Quantity::kLogits, computed, expected, config_.vocabulary);
+      if (routing_.layers() == 0) routed.clear();
+      checks_.values(name("prefixes"), Quantity::kLogits, computed, expected, config_.vocabulary,
+                     routed);
     }
 
     if (length < 4 || golden_row(length - 1).empty()) return;
     const auto cut = static_cast<std::size_t>(length / 2);
-    runner_.clear();
-    runner_.prefill(prompt.first(cut));
-    runner_.decode(prompt[cut]);
-    StepResult split = runner_.decode(prompt[cut + 1]);
-    if (cut + 2 < prompt.size()) split = runner_.prefill(prompt.subspan(cut + 2));
+    const auto begin = [&] {
+      runner_.clear();
+      runner_.prefill(prompt.first(cut));
+      runner_.decode(prompt[cut]);
+      return runner_.decode(prompt[cut + 1]);
+    };
+    const auto rest = prompt.subspan(cut + 2);
+    Routing at_end = Routing::kUnknown;
+    if (!rest.empty()) {
+      at_end = golden_routing(length - 1, [&](const TraceRequest& request, Trace& trace) {
+        begin();
+        runner_.prefill_traced(rest, request, trace);
+      });
+    }
+    StepResult split = begin();
+    if (!rest.empty()) split = runner_.prefill(rest);
     checks_.values(name("split"), Quantity::kLogits, split.logits, golden_row(length - 1),
-                   config_.vocabulary);
-  }
-
-  static std::vector<std::int32_t> bits(const std::vector<float>& values) {
-    std::vector<std::int32_t> out(values.size());
-    std::transform(values.begin(), values.end(), out.begin(),
-                   [](float value) { return std::bit_cast<std::int32_t>(value); });
-    return out;
+                   config_.vocabulary,
+                   std::span(&at_end, routing_.layers() == 0 ? std::size_t{0} : std::size_t{1}));
   }
 
   // Greedy speculation: propose, feed one by one while the proposals are what the trunk chooses.
@@ -324,20 +392,20 @@ class CaseTest {
     if (!model_.has_draft() || !greedy) {
       return checks_.skip(name("spec_accepted"), "the model has no draft head loaded");
     }
+    const std::int32_t width = speculation_width();
     runner_.clear();
     std::int32_t pending = runner_.prefill(prompt_).token;
     std::size_t tokens = 1;
     std::vector<std::int32_t> accepted;
     while (tokens < greedy->count()) {
-      std::array<std::int32_t, kSpeculationWidth> proposals{};
-      std::int32_t token = pending;
-      for (std::int32_t i = 0; i < kSpeculationWidth; ++i) {
-        token = runner_.draft(token, runner_.boundary() + i).token;
-        proposals[static_cast<std::size_t>(i)] = token;
+      std::vector<std::int32_t> proposals;
+      for (std::int32_t i = 0; i < width; ++i) {
+        const std::int32_t from = proposals.empty() ? pending : proposals.back();
+        proposals.push_back(runner_.draft(from, runner_.boundary() + i).token);
       }
       std::int32_t best = runner_.decode(pending).token;
       std::int32_t kept = 0;
-      while (kept < kSpeculationWidth && proposals[static_cast<std::size_t>(kept)] == best) {
+      while (kept < width && proposals[static_cast<std::size_t>(kept)] == best) {
         best = runner_.decode(best).token;
         ++kept;
       }
@@ -363,6 +431,7 @@ class CaseTest {
   Checks& checks_;
   Runner runner_;
   const std::vector<std::int32_t>& prompt_;
+  GoldenRouting routing_;
   StepResult last_;  // of the traced prompt
   mutable std::set<std::string> looked_at_;
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <frt/error.hpp>
 #include <limits>
 #include <numeric>
@@ -14,6 +15,10 @@ namespace {
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 constexpr std::size_t kFewRows = 20;  // of which 90 % would allow a single flipped expert
 constexpr double kClearMargin = 0.5;  // of the best two logits, above which bf16 must agree
+constexpr double kCloseCosine = 0.999;
+// A row that flipped an expert is still an answer to the same prompt. The worst one measured has a
+// cosine of 0.956 (one of 150 rows, 16 experts of which 4 are chosen, 2026-11-23).
+constexpr double kUnrelatedCosine = 0.9;
 
 frt_selftest_row blank_row() {
   frt_selftest_row row{};
@@ -42,6 +47,7 @@ double margin(std::span<const float> row) {
   return static_cast<double>(best) - static_cast<double>(second);
 }
 
+// 0 where one of the two is all zeros; NaN where a value is.
 double cosine(std::span<const float> a, std::span<const float> b) {
   double dot = 0, aa = 0, bb = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -51,7 +57,18 @@ double cosine(std::span<const float> a, std::span<const float> b) {
     bb += y * y;
   }
   if (aa == 0 && bb == 0) return 1;
+  if (aa == 0 || bb == 0) return 0;
   return dot / std::sqrt(aa * bb);
+}
+
+bool all_zero(std::span<const float> values) {
+  return std::all_of(values.begin(), values.end(), [](float value) { return value == 0; });
+}
+
+[[noreturn]] void mismatch(const std::string& name, std::size_t golden, std::size_t computed) {
+  throw Error(FRT_ERR_MISMATCH, "golden tensor " + name + " has " + std::to_string(golden) +
+                                    " values, the model makes " + std::to_string(computed) +
+                                    "; these goldens belong to another model");
 }
 
 }  // namespace
@@ -66,18 +83,15 @@ void Checks::send(const std::string& name, const std::string& gate, bool pass, s
 }
 
 void Checks::values(const std::string& name, Quantity quantity, std::span<const float> computed,
-                    std::span<const float> golden, std::int64_t width) {
-  if (computed.size() != golden.size() || width < 1) {
-    throw Error(FRT_ERR_MISMATCH, "golden tensor " + name + " has " +
-                                      std::to_string(golden.size()) + " values, the model makes " +
-                                      std::to_string(computed.size()) +
-                                      "; these goldens belong to another model");
-  }
+                    std::span<const float> golden, std::int64_t width,
+                    std::span<const Routing> routing) {
+  if (computed.size() != golden.size() || width < 1) mismatch(name, golden.size(), computed.size());
   const auto w = static_cast<std::size_t>(width);
   const std::size_t rows = golden.size() / w;
   double difference = 0, norm = 0, largest = 0, cosine_sum = 0, cosine_min = 1;
-  std::size_t close = 0, same = 0, clear = 0, clear_same = 0;
-  bool finite = true;
+  std::size_t close = 0, off_alike = 0, off_unknown = 0, unrelated = 0, same = 0, clear = 0,
+              clear_same = 0;
+  bool finite = true, lost = all_zero(computed) && !all_zero(golden);
   for (std::size_t r = 0; r < rows; ++r) {
     const auto a = computed.subspan(r * w, w);
     const auto b = golden.subspan(r * w, w);
@@ -88,10 +102,16 @@ void Checks::values(const std::string& name, Quantity quantity, std::span<const 
       difference += d * d;
       norm += static_cast<double>(b[i]) * static_cast<double>(b[i]);
     }
+    // A window or a part of a state may well be nearly nothing; a row of activations is not.
+    if (quantity != Quantity::kState) lost = lost || (all_zero(a) && !all_zero(b));
     const double c = cosine(a, b);
     cosine_sum += c;
-    cosine_min = std::min(cosine_min, c);
-    close += c > 0.999 ? 1 : 0;
+    cosine_min = c < cosine_min || std::isnan(c) ? c : cosine_min;
+    const Routing routed = r < routing.size() ? routing[r] : Routing::kUnknown;
+    close += c > kCloseCosine ? 1 : 0;
+    off_alike += routed == Routing::kSame && !(c > kCloseCosine) ? 1 : 0;
+    off_unknown += routed == Routing::kUnknown && !(c > kCloseCosine) ? 1 : 0;
+    unrelated += c > kUnrelatedCosine ? 0 : 1;
     if (quantity != Quantity::kLogits) continue;
     const bool equal = argmax(a) == argmax(b);
     same += equal ? 1 : 0;
@@ -104,36 +124,42 @@ void Checks::values(const std::string& name, Quantity quantity, std::span<const 
   row.max_abs = finite ? largest : std::numeric_limits<double>::infinity();
   row.relative = norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference);
   row.cosine_min = cosine_min;
-  row.cosine_mean = rows ? cosine_sum / static_cast<double>(rows) : 1;
+  row.cosine_mean = rows ? cosine_sum / static_cast<double>(rows) : kNone;
   const auto share = [](std::size_t part, std::size_t all) {
     return all ? static_cast<double>(part) / static_cast<double>(all) : 1.0;
   };
-  if (quantity == Quantity::kLogits) row.argmax_agreement = share(same, rows);
+  if (quantity == Quantity::kLogits && rows) row.argmax_agreement = share(same, rows);
 
+  std::string gate;
+  bool pass = finite && !lost && rows > 0;
   if (exact_) {
     const bool state = quantity == Quantity::kState;
-    return send(name, state ? "max abs <= 1e-4" : "max abs <= 1e-3",
-                finite && largest <= (state ? 1e-4 : 1e-3), golden.size(), row);
-  }
-  std::string gate;
-  bool pass = finite;
-  if (quantity == Quantity::kState) {
+    gate = state ? "max abs <= 1e-4" : "max abs <= 1e-3";
+    pass = pass && largest <= (state ? 1e-4 : 1e-3);
+  } else if (quantity == Quantity::kState) {
     gate = mixture_ ? "relative < 0.1" : "relative < 0.03";
     pass = pass && row.relative < (mixture_ ? 0.1 : 0.03);
+  } else if (mixture_ && rows < kFewRows && routing.empty()) {
+    gate = "cosine > 0.98, mean > 0.99";
+    pass = pass && cosine_min > 0.98 && row.cosine_mean > 0.99;
+  } else if (mixture_ && rows < kFewRows) {
+    gate = "cosine > 0.999 with the golden's experts, 0.9 without; 10 % or one not known";
+    pass = pass && off_alike == 0 && unrelated == 0 &&
+           off_unknown <= std::max<std::size_t>(1, rows / 10);
   } else if (quantity == Quantity::kRows) {
     gate = mixture_ ? "mean cosine > 0.99" : "mean cosine > 0.999";
     pass = pass && row.cosine_mean > (mixture_ ? 0.99 : 0.999);
   } else if (!mixture_) {
     gate = "cosine > 0.999, argmax 95 % where clear";
-    pass = pass && cosine_min > 0.999 && share(clear_same, clear) >= 0.95;
-  } else if (rows < kFewRows) {
-    gate = "cosine > 0.98, mean > 0.99";
-    pass = pass && cosine_min > 0.98 && row.cosine_mean > 0.99;
+    pass = pass && cosine_min > kCloseCosine && share(clear_same, clear) >= 0.95;
   } else {
     gate = "cosine > 0.999 on 90 %, mean > 0.99, argmax 95 % where clear";
     pass = pass && share(close, rows) >= 0.9 && row.cosine_mean > 0.99 &&
            share(clear_same, clear) >= 0.95;
   }
+  if (!finite) gate += "; a value is not finite";
+  if (lost) gate += "; zeros where the golden has none";
+  if (rows == 0) gate += "; nothing was compared";
   send(name, gate, pass, golden.size(), row);
 }
 
@@ -141,32 +167,53 @@ void Checks::ids(const std::string& name, std::span<const std::int32_t> computed
                  std::span<const std::int32_t> golden) {
   frt_selftest_row row = blank_row();
   const bool equal = std::equal(computed.begin(), computed.end(), golden.begin(), golden.end());
-  send(name, "equal", equal, golden.size(), row);
+  send(name, golden.empty() ? "equal; nothing was compared" : "equal", equal && !golden.empty(),
+       golden.size(), row);
 }
 
 void Checks::path(const std::string& name, std::span<const std::int32_t> computed,
-                  std::span<const std::int32_t> golden, std::span<const float> golden_logits,
-                  std::int64_t width) {
+                  std::span<const std::int32_t> golden,
+                  std::span<const std::span<const float>> golden_logits) {
   if (exact_) return ids(name, computed, golden);
   const auto split = std::mismatch(computed.begin(), computed.end(), golden.begin(), golden.end());
   const auto first = static_cast<std::size_t>(split.second - golden.begin());
   frt_selftest_row row = blank_row();
   row.argmax_agreement =
       golden.empty() ? 1 : static_cast<double>(first) / static_cast<double>(golden.size());
-  const auto w = static_cast<std::size_t>(width);
-  bool pass = first == golden.size();
-  if (!pass && (first + 1) * w <= golden_logits.size()) {
-    pass = margin(golden_logits.subspan(first * w, w)) < kClearMargin;
+  std::string gate = "equal until the two ids' golden logits are within 0.5";
+  bool pass = computed.size() == golden.size();
+  if (pass && first < golden.size()) {
+    const auto logits =
+        first < golden_logits.size() ? golden_logits[first] : std::span<const float>();
+    const auto logit = [&](std::int32_t id) {
+      const bool known = id >= 0 && static_cast<std::size_t>(id) < logits.size();
+      return known ? static_cast<double>(logits[static_cast<std::size_t>(id)]) : kNone;
+    };
+    pass = logit(golden[first]) - logit(computed[first]) < kClearMargin;
+    if (logits.empty()) {
+      gate += "; they part at step " + std::to_string(first) + ", of which the file has no logits";
+    }
   }
-  send(name, "equal until the best two logits are within 0.5", pass, golden.size(), row);
+  send(name, gate, pass, golden.size(), row);
+}
+
+void Checks::bits(const std::string& name, std::span<const float> computed,
+                  std::span<const float> golden) {
+  const auto finite = [](float value) { return std::isfinite(value); };
+  const bool same = computed.size() == golden.size() &&
+                    std::memcmp(computed.data(), golden.data(), golden.size_bytes()) == 0;
+  send(name, "equal bits, finite",
+       same && !golden.empty() && std::all_of(golden.begin(), golden.end(), finite), golden.size(),
+       blank_row());
 }
 
 void Checks::experts(const std::string& name, std::span<const std::int32_t> computed,
                      std::span<const std::int32_t> golden, std::int64_t width) {
+  if (computed.size() != golden.size() || width < 1) mismatch(name, golden.size(), computed.size());
   if (exact_) return ids(name, computed, golden);
   const auto w = static_cast<std::size_t>(width);
   std::size_t found = 0;
-  for (std::size_t r = 0; r + w <= golden.size() && r + w <= computed.size(); r += w) {
+  for (std::size_t r = 0; r + w <= golden.size(); r += w) {
     const auto chosen = computed.subspan(r, w);
     for (const std::int32_t expert : golden.subspan(r, w)) {
       found += std::find(chosen.begin(), chosen.end(), expert) != chosen.end() ? 1 : 0;
