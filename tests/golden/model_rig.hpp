@@ -204,8 +204,8 @@ class LmDriver {
 
 // What a self-test said.
 struct SelftestOutcome {
-  std::size_t passed = 0, skipped = 0;
-  std::vector<std::string> failures;
+  std::size_t passed = 0;
+  std::vector<std::string> failures, skipped;
 };
 inline SelftestOutcome run_selftest(const ModelRig& rig, const std::filesystem::path& goldens) {
   SelftestOutcome outcome;
@@ -213,7 +213,9 @@ inline SelftestOutcome run_selftest(const ModelRig& rig, const std::filesystem::
   const auto report = [](void* user, const frt_selftest_row* row) -> frt_status {
     auto& self = *static_cast<SelftestOutcome*>(user);
     if (row->verdict == FRT_VERDICT_PASS) ++self.passed;
-    if (row->verdict == FRT_VERDICT_SKIP) ++self.skipped;
+    if (row->verdict == FRT_VERDICT_SKIP) {
+      self.skipped.push_back(std::string(row->tensor) + " is skipped: " + row->gate);
+    }
     if (row->verdict == FRT_VERDICT_FAIL) {
       self.failures.push_back(
           std::string(row->tensor) + " (" + row->gate + "): max abs " +

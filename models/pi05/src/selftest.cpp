@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Goldens of the network. Runs are named by what varies: v2, v3, v101 (view masks), uncond (the
-// other prompt), cfg<beta>, rtc.<schedule>, samples, steps<N>, h50. Large tensors of some files
-// hold only the rows listed in <run>.rows_view and <run>.rows_prefix.
+// Goldens of the network, whichever runs the file holds (selftest_plan.hpp). Large tensors of some
+// files hold only the rows listed in <run>.rows_view and <run>.rows_prefix.
 #include "selftest.hpp"
 
 #include <algorithm>
@@ -10,13 +9,25 @@
 #include <frt/models/formats.hpp>
 #include <frt/models/images.hpp>
 #include <frt/models/json.hpp>
+#include <iterator>
 
+#include "selftest_plan.hpp"
 #include "tables.hpp"
 
 namespace frt::pi05 {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::int64_t kMostSamples = 64;
+// Of continuations, where a file does not say otherwise.
+constexpr std::int64_t kDelay = 2, kExecutionHorizon = 6;
+constexpr float kGuidanceCap = 10;
+constexpr std::pair<std::string_view, std::uint32_t> kSchedules[] = {
+    {"linear", FRT_SCHEDULE_LINEAR},
+    {"exp", FRT_SCHEDULE_EXPONENTIAL},
+    {"ones", FRT_SCHEDULE_ONES},
+    {"zeros", FRT_SCHEDULE_ZEROS}};
 
 // Rows of a matrix.
 std::vector<float> picked(const std::vector<float>& values, std::size_t width, const Golden* rows) {
@@ -53,25 +64,35 @@ std::vector<std::uint8_t> source_image(std::int64_t i, std::int64_t height, std:
 
 class NetworkTest {
  public:
-  NetworkTest(const Model& model, const fs::path& file, Checks& checks)
-      : model_(model), dims_(model.config().dims), goldens_(file), checks_(checks) {}
+  NetworkTest(const Model& model, const Goldens& goldens, Checks& checks)
+      : model_(model),
+        dims_(model.config().dims),
+        goldens_(goldens),
+        checks_(checks),
+        plan_(read_plan(goldens, model.parts().engine->setup().views,
+                        model.parts().engine->setup().steps.front())) {}
 
   void run() {
     read_inputs();
-    const std::int64_t horizon = static_cast<std::int64_t>(noise_.size()) / dims_.action_dim;
     Setup setup = model_.parts().engine->setup();
     setup.max_prompt =
         std::max<std::int64_t>({setup.max_prompt, static_cast<std::int64_t>(tokens_.size()),
                                 static_cast<std::int64_t>(uncond_.size())});
-    setup.horizon = horizon;
-    setup.samples = 3;
-    setup.ways = 2;
-    setup.steps = {10, 1, 4, 20};
+    setup.horizon = static_cast<std::int64_t>(noise_.size()) / dims_.action_dim;
+    const std::int64_t serving_steps = setup.steps.front();
+    setup.steps = {plan_.steps};
+    for (const NumberedRun& run : plan_.step_counts) add_steps(setup, run.number);
+    add_steps(setup, serving_steps);
+    setup.samples = samples();
+    setup.ways = uncond_.empty() ? 1 : 2;
     setup.guidance = Guidance::kFused;
     Runner runner(model_, setup);
     time_tables(runner);
-    for (const char* run : {"v2", "v3", "v101"}) {
-      if (goldens_.find(std::string(run) + ".mask")) stages(runner, run);
+    for (const ViewRun& run : plan_.views) {
+      const Traced traced = runner.run(plain(run), true);
+      compare_all(run.name, traced);
+      step_conditions(runner, run.name);
+      if (&run == &plan_.base_run()) base_ = traced.at("actions");
     }
     variations(runner);
     guidance(runner, "fused");
@@ -79,45 +100,65 @@ class NetworkTest {
     setup.guidance = Guidance::kSerial;
     Runner serial(model_, setup);
     guidance(serial, "serial");
-    if (const Golden* noise = goldens_.find("h50.noise")) {
-      setup.horizon = noise->shape.front();
-      setup.ways = 1;
+    for (const NumberedRun& run : plan_.horizons) {
+      setup.horizon = run.number;
+      setup.samples = setup.ways = 1;
       Runner longer(model_, setup);
-      RunInput input = plain("v2");
-      input.noise = noise->values;
-      compare("h50.actions", longer.run(input, false).at("actions"));
+      RunInput input = plain(plan_.base_run());
+      input.noise = goldens_.get(run.name + ".noise").values;
+      require_rows(run.name + ".noise", input.noise, run.number);
+      compare_all(run.name, longer.run(input, true));
     }
-    properties(runner);
+    properties(runner, serving_steps);
     for (const std::string& name : goldens_.leftovers()) {
       checks_.skip(name, "nothing in this model computes it");
     }
   }
 
  private:
+  static void add_steps(Setup& setup, std::int64_t steps) {
+    if (std::find(setup.steps.begin(), setup.steps.end(), steps) == setup.steps.end()) {
+      setup.steps.push_back(steps);
+    }
+  }
+
+  // Noises of the run `samples`; 1 where there is none.
+  std::int64_t samples() const {
+    if (!goldens_.has("samples.noise")) return 1;
+    const Golden& noise = goldens_.get("samples.noise");
+    const std::int64_t count = noise.shape.size() == 3 ? noise.shape.front() : 0;
+    if (count < 1 || count > kMostSamples) {
+      throw Error(FRT_ERR_FORMAT, goldens_.file() +
+                                      ": samples.noise: expected (samples, horizon, actions) with "
+                                      "1 to " +
+                                      std::to_string(kMostSamples) + " samples");
+    }
+    require_rows("samples.noise", noise.values,
+                 count * static_cast<std::int64_t>(noise_.size()) / dims_.action_dim);
+    return count;
+  }
+
+  void require_rows(const std::string& name, const std::vector<float>& values,
+                    std::int64_t rows) const {
+    if (static_cast<std::int64_t>(values.size()) == rows * dims_.action_dim) return;
+    throw Error(FRT_ERR_MISMATCH, "golden tensor " + name + " has " +
+                                      std::to_string(values.size()) + " values, expected " +
+                                      std::to_string(rows) + " rows of " +
+                                      std::to_string(dims_.action_dim));
+  }
+
   void read_inputs() {
     const Setup& setup = model_.parts().engine->setup();
-    models::ImageResizer resizer({dims_.image, dims_.image});
     for (std::int64_t view = 0; view < setup.views; ++view) {
-      std::vector<std::uint8_t> pixels(static_cast<std::size_t>(dims_.image * dims_.image * 3));
-      if (const Golden* image = goldens_.find("in.image" + std::to_string(view))) {
-        pixels = image->bytes;
-      } else if (const Golden* source = goldens_.find("in.source" + std::to_string(view))) {
-        const auto raw = source_image(source->ids.at(0), source->ids.at(1), source->ids.at(2));
-        resizer.pillow(raw, {source->ids.at(1), source->ids.at(2)}, pixels.data());
-      }
-      if (static_cast<std::int64_t>(pixels.size()) != dims_.image * dims_.image * 3) {
-        throw Error(FRT_ERR_MISMATCH, "golden image " + std::to_string(view) +
-                                          " has another size than the model's images; these "
-                                          "goldens belong to another model");
-      }
-      append_view(pixels, setup.image_dtype);
+      append_view(read_view(view), setup.image_dtype);
     }
-    goldens_.find("in.resized_crc32");  // that of what the resizer made: checked by its own tests
-    const auto ids = [&](const char* name) {
+    // That of what the resizer made: checked by its own tests.
+    goldens_.find(plan_.inputs + "resized_crc32");
+    const auto ids = [&](const std::string& name) {
       std::vector<std::int32_t> out;
       for (const std::int64_t id : goldens_.get(name).ids) {
         if (id < 0 || id >= dims_.vocabulary) {
-          throw Error(FRT_ERR_MISMATCH, std::string("golden tensor ") + name + " holds token " +
+          throw Error(FRT_ERR_MISMATCH, "golden tensor " + name + " holds token " +
                                             std::to_string(id) +
                                             "; these goldens belong to another model");
         }
@@ -125,9 +166,48 @@ class NetworkTest {
       }
       return out;
     };
-    tokens_ = ids("in.tokens");
-    uncond_ = ids("in.uncond_tokens");
-    noise_ = goldens_.get("in.noise").values;
+    tokens_ = ids(plan_.inputs + "tokens");
+    if (goldens_.has(plan_.inputs + "uncond_tokens")) uncond_ = ids(plan_.inputs + "uncond_tokens");
+    noise_ = goldens_.get(plan_.inputs + "noise").values;
+    const std::size_t width = static_cast<std::size_t>(dims_.action_dim);
+    if (tokens_.empty() || noise_.empty() || noise_.size() % width != 0) {
+      throw Error(FRT_ERR_MISMATCH, goldens_.file() + ": " + std::to_string(tokens_.size()) +
+                                        " prompt tokens and " + std::to_string(noise_.size()) +
+                                        " values of noise, expected some of both, the noise in "
+                                        "rows of " +
+                                        std::to_string(width));
+    }
+  }
+
+  // (image, image, 3); black where the file has none.
+  std::vector<std::uint8_t> read_view(std::int64_t view) const {
+    const std::string number = std::to_string(view);
+    const auto side = static_cast<std::size_t>(dims_.image);
+    std::vector<std::uint8_t> pixels(side * side * 3);
+    if (const Golden* image = goldens_.find(plan_.inputs + "image" + number)) {
+      pixels = image->bytes;
+      const bool planes = image->shape.size() == 3 && image->shape[0] == 3 && image->shape[2] != 3;
+      if (planes && pixels.size() == side * side * 3) {
+        for (std::size_t i = 0; i < side * side; ++i) {
+          for (std::size_t c = 0; c < 3; ++c) pixels[i * 3 + c] = image->bytes[c * side * side + i];
+        }
+      }
+    } else if (const Golden* source = goldens_.find(plan_.inputs + "source" + number)) {
+      const std::vector<std::int64_t>& ids = source->ids;
+      if (ids.size() != 3 || std::min(ids[1], ids[2]) < 1 || std::max(ids[1], ids[2]) > 16384) {
+        throw Error(FRT_ERR_FORMAT, goldens_.file() + ": " + plan_.inputs + "source" + number +
+                                        ": expected index, height and width");
+      }
+      const auto raw = source_image(ids[0], ids[1], ids[2]);
+      models::ImageResizer resizer({dims_.image, dims_.image});
+      resizer.pillow(raw, {ids[1], ids[2]}, pixels.data());
+    }
+    if (pixels.size() != side * side * 3) {
+      throw Error(FRT_ERR_MISMATCH, "golden image " + number +
+                                        " has another size than the model's images; these "
+                                        "goldens belong to another model");
+    }
+    return pixels;
   }
 
   void append_view(const std::vector<std::uint8_t>& pixels, frt_dtype dtype) {
@@ -144,42 +224,68 @@ class NetworkTest {
     images_.insert(images_.end(), bytes, bytes + wide.size() * sizeof(float));
   }
 
-  RunInput plain(const std::string& run) const {
+  RunInput plain(const ViewRun& run) const {
     RunInput input;
     input.images = images_;
-    for (const std::int64_t bit : goldens_.get(run + ".mask").ids) {
-      input.mask.push_back(static_cast<std::int32_t>(bit));
-    }
-    input.mask.resize(static_cast<std::size_t>(model_.parts().engine->setup().views), 0);
+    input.mask = run.mask;
     input.prompts = {tokens_};
     input.noise = noise_;
+    input.steps = plan_.steps;
     return input;
   }
 
   static Quantity quantity_of(const std::string& tensor) {
     if (tensor == "actions") return Quantity::kActions;
-    const bool numbered = tensor.size() > 1 && tensor.size() < 4 &&
-                          std::isdigit(static_cast<unsigned char>(tensor[1]));
-    const bool flow = (tensor[0] == 'v' || tensor[0] == 'x') && numbered;
-    return flow || tensor == "vc0" || tensor == "vu0" ? Quantity::kFlow : Quantity::kStage;
+    const auto numbered = [&](std::string_view word) {
+      const std::string_view name = tensor;
+      return name.starts_with(word) && name.size() > word.size() &&
+             name.find_first_not_of("0123456789", word.size()) == std::string_view::npos;
+    };
+    const bool flow = numbered("v") || numbered("x") || numbered("vc") || numbered("vu");
+    return flow ? Quantity::kFlow : Quantity::kStage;
   }
 
   void compare(const std::string& name, std::span<const float> computed,
-               const std::string& label = "") {
+               const std::string& label = "", float beta = 1) {
     const Golden* golden = goldens_.find(name);
     if (!golden) return;
     const std::string tensor = name.substr(name.rfind('.') + 1);
     checks_.values(label.empty() ? name : name + " " + label, quantity_of(tensor), computed,
-                   golden->values);
+                   golden->values, beta);
+  }
+
+  // Every tensor of the run that the file holds.
+  void compare_all(const std::string& run, const Traced& traced, const std::string& label = "",
+                   float beta = 1) {
+    const Golden* view_rows = goldens_.find(run + ".rows_view");
+    const Golden* prefix_rows = goldens_.find(run + ".rows_prefix");
+    // What the last prefix layer would leave is never computed.
+    goldens_.find(run + ".prefix_x" + std::to_string(dims_.layers - 1));
+    for (const auto& [tensor, values] : traced) {
+      const std::string name = run + "." + tensor;
+      const bool view = tensor.starts_with("vit_") || tensor == "img_tokens";
+      const Golden* rows = view ? view_rows : tensor.starts_with("prefix_") ? prefix_rows : nullptr;
+      if (!goldens_.has(name)) continue;
+      if (!rows) {
+        compare(name, values, label, beta);
+        continue;
+      }
+      const std::vector<std::int64_t>& shape = goldens_.get(name).shape;
+      const std::int64_t width = shape.empty() ? 0 : shape.back();
+      if (width < 1) {
+        throw Error(FRT_ERR_FORMAT, goldens_.file() + ": " + name + ": expected rows of values");
+      }
+      compare(name, picked(values, static_cast<std::size_t>(width), rows), label, beta);
+    }
   }
 
   void time_tables(const Runner& runner) {
-    const TimeTables& tables = runner.engine().tables(10);
+    const TimeTables& tables = runner.engine().tables(plan_.steps);
     const auto width = static_cast<std::size_t>(dims_.expert_width);
     const auto norms = static_cast<std::size_t>(dims_.modulations());
     compare("time.cond", tables.conditions);
     std::vector<float> first, last;
-    for (std::size_t t = 0; t < 11; ++t) {
+    for (std::size_t t = 0; t <= static_cast<std::size_t>(plan_.steps); ++t) {
       const auto row =
           tables.modulations.begin() + static_cast<std::ptrdiff_t>(t * norms * 3 * width);
       const auto size = static_cast<std::ptrdiff_t>(3 * width);
@@ -191,114 +297,124 @@ class NetworkTest {
     compare("time.mod_final", last);
   }
 
-  void stages(Runner& runner, const std::string& run) {
-    const Traced traced = runner.run(plain(run), true);
-    const Golden* view_rows = goldens_.find(run + ".rows_view");
-    const Golden* prefix_rows = goldens_.find(run + ".rows_prefix");
-    // What the last prefix layer would leave is never computed.
-    goldens_.find(run + ".prefix_x" + std::to_string(dims_.layers - 1));
-    for (const auto& [tensor, values] : traced) {
-      const std::string name = run + "." + tensor;
-      const Golden* golden = goldens_.find(name);
-      if (!golden) continue;
-      const auto width = static_cast<std::size_t>(golden->shape.back());
-      const bool view = tensor.starts_with("vit_") || tensor == "img_tokens";
-      const Golden* rows = view ? view_rows : tensor.starts_with("prefix_") ? prefix_rows : nullptr;
-      compare(name, picked(values, width, rows));
+  // Some files have the conditions of the steps beside each run, too.
+  void step_conditions(const Runner& runner, const std::string& run) {
+    const std::vector<float>& all = runner.engine().tables(plan_.steps).conditions;
+    const auto width = static_cast<std::size_t>(dims_.expert_width);
+    for (std::size_t k = 0; k < static_cast<std::size_t>(plan_.steps); ++k) {
+      compare(run + ".cond" + std::to_string(k), std::span(all).subspan(k * width, width));
     }
-    base_[run] = traced.at("actions");
   }
 
   void variations(Runner& runner) {
-    RunInput other = plain("v2");
-    other.prompts = {uncond_};
-    compare("uncond.actions", runner.run(other, false).at("actions"));
-    for (const std::int64_t steps : {1, 4, 20}) {
-      RunInput input = plain("v2");
-      input.steps = steps;
-      const std::string name = "steps" + std::to_string(steps) + ".actions";
-      if (goldens_.find(name)) compare(name, runner.run(input, false).at("actions"));
+    if (goldens_.has("uncond.actions") && !uncond_.empty()) {
+      RunInput other = plain(plan_.base_run());
+      other.prompts = {uncond_};
+      compare_all("uncond", runner.run(other, true));
+    }
+    for (const NumberedRun& run : plan_.step_counts) {
+      RunInput input = plain(plan_.base_run());
+      input.steps = run.number;
+      compare_all(run.name, runner.run(input, true));
     }
     if (const Golden* noise = goldens_.find("samples.noise")) {
-      RunInput input = plain("v2");
+      RunInput input = plain(plan_.base_run());
       input.noise = noise->values;
-      input.samples = noise->shape.front();
-      compare("samples.actions", runner.run(input, false).at("actions"));
+      input.samples = samples();
+      compare_all("samples", runner.run(input, true));
     }
   }
 
+  std::vector<float> every_step(const Runner& runner, float beta) const {
+    return std::vector<float>(static_cast<std::size_t>(runner.engine().setup().max_steps()), beta);
+  }
+
   void guidance(Runner& runner, const std::string& form) {
+    if (uncond_.empty()) return;
     const auto half = static_cast<std::ptrdiff_t>(noise_.size());
-    for (const char* text : {"1.0", "1.5", "2.5"}) {
-      const std::string run = std::string("cfg") + text;
-      if (!goldens_.find(run + ".actions")) continue;
-      RunInput input = plain("v2");
+    for (const GuidedRun& run : plan_.guided) {
+      RunInput input = plain(plan_.base_run());
       input.prompts = {tokens_, uncond_};
-      input.beta.assign(20, std::stof(text));
+      input.beta = every_step(runner, run.beta);
       Traced traced = runner.run(input, true);
-      const std::vector<float>& ways = traced.at("way_v0");
-      if (form == "fused") {
-        compare(run + ".vc0", std::vector<float>(ways.begin(), ways.begin() + half), form);
-        compare(run + ".vu0", std::vector<float>(ways.begin() + half, ways.end()), form);
+      for (std::int64_t k = 0; form == "fused" && k < input.steps; ++k) {
+        const std::string step = std::to_string(k);
+        const std::vector<float>& ways = traced.at("way_v" + step);
+        traced["vc" + step] = std::vector<float>(ways.begin(), ways.begin() + half);
+        traced["vu" + step] = std::vector<float>(ways.begin() + half, ways.end());
       }
-      for (std::int64_t k = 1; k <= input.steps; ++k) {
-        compare(run + ".x" + std::to_string(k), traced.at("x" + std::to_string(k)), form);
-      }
-      compare(run + ".actions", traced.at("actions"), form);
+      compare_all(run.name, traced, form, run.beta);
       if (form == "fused") {
-        fused_[run] = traced.at("actions");
+        fused_[run.name] = traced.at("actions");
       } else {
-        checks_.values(run + ".actions fused against serial", Quantity::kActions, fused_[run],
-                       traced.at("actions"));
+        checks_.values(run.name + ".actions fused against serial", Quantity::kActions,
+                       fused_[run.name], traced.at("actions"), run.beta);
       }
     }
   }
 
   void continuation(Runner& runner) {
     const Golden* previous = goldens_.find("rtc.prev");
-    const Golden* limits = goldens_.find("rtc.delay_horizon");
-    if (!previous || !limits) return;
-    const std::int64_t rows = previous->shape.front();
-    const std::pair<const char*, std::uint32_t> schedules[] = {{"linear", FRT_SCHEDULE_LINEAR},
-                                                               {"exp", FRT_SCHEDULE_EXPONENTIAL},
-                                                               {"ones", FRT_SCHEDULE_ONES},
-                                                               {"zeros", FRT_SCHEDULE_ZEROS}};
-    for (const auto& [name, schedule] : schedules) {
-      const std::string run = std::string("rtc.") + name;
-      RunInput input = plain("v2");
+    if (!previous) return;
+    const std::int64_t rows = static_cast<std::int64_t>(noise_.size()) / dims_.action_dim;
+    require_rows("rtc.prev", previous->values, rows);
+    std::vector<std::int64_t> limits = {kDelay, kExecutionHorizon};
+    if (const Golden* stated = goldens_.find("rtc.delay_horizon")) limits = stated->ids;
+    if (limits.size() != 2) {
+      throw Error(FRT_ERR_FORMAT,
+                  goldens_.file() + ": rtc.delay_horizon: expected a delay and a horizon");
+    }
+    for (const ContinuedRun& run : plan_.continued) {
+      RunInput input = plain(plan_.base_run());
       input.previous = previous->values;
-      input.weights = continuation_weights(schedule, limits->ids.at(0), limits->ids.at(1), rows);
-      input.control.guidance_cap = 10;
-      compare(run + ".weights", input.weights);
-      const Traced traced = runner.run(input, true);
-      compare(run + ".x1", traced.at("x1"));
-      compare(run + ".actions", traced.at("actions"));
+      input.control.guidance_cap = kGuidanceCap;
+      const auto known = std::find_if(std::begin(kSchedules), std::end(kSchedules),
+                                      [&](const auto& one) { return one.first == run.schedule; });
+      if (known != std::end(kSchedules)) {
+        input.weights = continuation_weights(known->second, limits[0], limits[1], rows);
+        compare(run.name + ".weights", input.weights);
+      } else {  // a schedule of the file's own
+        input.weights = goldens_.get(run.name + ".weights").values;
+        if (input.weights.size() != static_cast<std::size_t>(rows)) {
+          throw Error(FRT_ERR_MISMATCH, goldens_.file() + ": " + run.name +
+                                            ".weights: expected one per row of the noise");
+        }
+      }
+      compare_all(run.name, runner.run(input, true));
     }
     for (const bool clean : {true, false}) {
-      RunInput input = plain("v2");
+      const std::string run = clean ? "rtc.trained" : "rtc.lock";
+      if (!goldens_.has(run + ".actions")) continue;
+      RunInput input = plain(plan_.base_run());
       input.previous = previous->values;
-      input.control.locked = 3;
+      const std::int64_t locked =
+          locked_rows(goldens_.get(run + ".actions").values, previous->values,
+                      static_cast<std::size_t>(dims_.action_dim));
+      input.control.locked = static_cast<std::int32_t>(locked);
       input.control.locked_clean = clean ? 1 : 0;
-      compare(clean ? "rtc.trained.actions" : "rtc.lock.actions",
-              runner.run(input, false).at("actions"));
+      compare_all(run, runner.run(input, true));
     }
   }
 
-  void properties(Runner& runner) {
-    const std::vector<float>& base = base_.at("v2");
-    RunInput input = plain("v2");
+  void properties(Runner& runner, std::int64_t serving_steps) {
+    RunInput input = plain(plan_.base_run());
     // Another number of rows may be another way through a product: equal but for rounding.
     checks_.values("a larger prompt bucket changes nothing", Quantity::kActions,
                    runner.run(input, false, runner.engine().setup().max_prompt).at("actions"),
-                   base);
+                   base_);
     const std::vector<std::int64_t>& buckets = model_.parts().options.prompts;
     const auto bucket =
         std::lower_bound(buckets.begin(), buckets.end(), static_cast<std::int64_t>(tokens_.size()));
-    if (bucket != buckets.end()) recorded(runner.run(input, false, *bucket).at("actions"));
+    if (bucket != buckets.end()) {
+      input.steps = serving_steps;
+      recorded(runner.run(input, false, *bucket).at("actions"));
+      input.steps = plan_.steps;
+    }
+    if (runner.engine().setup().ways < 2) return;
     input.prompts = {tokens_, tokens_};
-    input.beta.assign(20, 2.5f);
+    input.beta = every_step(runner, 2.5f);
     const Traced equal = runner.run(input, true);
-    const std::vector<float>& ways = equal.at("way_v3");
+    const std::vector<float>& ways = equal.at("way_v" + std::to_string(plan_.steps - 1));
     const auto half = ways.begin() + static_cast<std::ptrdiff_t>(ways.size() / 2);
     checks_.bits("branches with one prompt are equal", std::vector<float>(ways.begin(), half),
                  std::vector<float>(half, ways.end()));
@@ -310,13 +426,13 @@ class NetworkTest {
     const Setup& setup = parts.engine->setup();
     const bool same =
         setup.horizon * dims_.action_dim == static_cast<std::int64_t>(noise_.size()) &&
-        setup.steps.front() == 10 && static_cast<std::int64_t>(tokens_.size()) <= setup.max_prompt;
+        static_cast<std::int64_t>(tokens_.size()) <= setup.max_prompt;
     if (!same) {
-      return checks_.skip("recorded graphs", "the model's horizon, steps or prompt limit differ");
+      return checks_.skip("recorded graphs", "the model's horizon or prompt limit differ");
     }
     const Ports& ports = parts.engine->ports();
     const Stream& stream = parts.engine->stream();
-    const RunInput input = plain("v2");
+    const RunInput input = plain(plan_.base_run());
     ports.images.upload(std::span<const std::byte>(input.images), stream);
     ports.view_mask.upload(input.mask, stream);
     ports.prompt_tokens.upload(tokens_, stream);
@@ -349,12 +465,14 @@ class NetworkTest {
 
   const Model& model_;
   const Dims& dims_;
-  Goldens goldens_;
+  const Goldens& goldens_;
   Checks& checks_;
+  const GoldenPlan plan_;
   std::vector<std::byte> images_;
   std::vector<std::int32_t> tokens_, uncond_;
   std::vector<float> noise_;
-  std::map<std::string, std::vector<float>> base_, fused_;
+  std::vector<float> base_;  // actions
+  std::map<std::string, std::vector<float>> fused_;
 };
 
 frt_status run(frt_model model, const char* path, frt_selftest_report report, void* user,
@@ -380,8 +498,9 @@ frt_status run(frt_model model, const char* path, frt_selftest_report report, vo
     std::size_t found = 0;
     for (const fs::path& file : files) {
       const std::string name = file.filename().string();
-      if (name == "golden.safetensors" || name == "goldens.safetensors") {
-        check_network(self, file, checks);
+      if (file.extension() == ".safetensors") {
+        // Checkpoints and the tensors of policy cases may lie in the same folder.
+        if (!check_network(self, file, checks)) continue;
       } else if (name == "cases.json") {
         check_policies(self, file, checks);
       } else if (name == "encodings.json") {
@@ -394,16 +513,18 @@ frt_status run(frt_model model, const char* path, frt_selftest_report report, vo
     if (found == 0) {
       throw Error(FRT_ERR_NOT_FOUND,
                   std::string("'") + path +
-                      "' holds no goldens: expected golden.safetensors, cases.json or "
-                      "encodings.json");
+                      "' holds no goldens: expected a safetensors file with in.tokens, cases.json "
+                      "or encodings.json");
     }
   });
 }
 
 }  // namespace
 
-void check_network(const Model& model, const fs::path& file, Checks& checks) {
-  NetworkTest(model, file, checks).run();
+bool check_network(const Model& model, const fs::path& file, Checks& checks) {
+  if (!holds_network(file)) return false;
+  NetworkTest(model, Goldens(file), checks).run();
+  return true;
 }
 
 const frt_selftest_v1& selftest_table() noexcept {

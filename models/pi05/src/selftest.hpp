@@ -14,8 +14,9 @@
 
 namespace frt::pi05 {
 
-// golden.safetensors.
-void check_network(const Model& model, const std::filesystem::path& file, Checks& checks);
+// A safetensors file of any name. False, and nothing checked, if it holds no goldens of the
+// network.
+bool check_network(const Model& model, const std::filesystem::path& file, Checks& checks);
 // cases.json and its tensors: raw observation to robot actions.
 void check_policies(const Model& model, const std::filesystem::path& file, Checks& checks);
 // encodings.json of a tokenizer.

@@ -4,8 +4,12 @@
 // Gates (those of the goldens' own documentation). f32: v, x and actions 1e-4; everything else
 // 1e-4 + 1e-5 of the tensor's largest value. bf16: actions cosine >= 0.9998 and 0.1; every other
 // tensor cosine >= 0.999. FP8: actions cosine >= 0.99, with guidance of strength 2.5 0.97; x after
-// each step the same, or 0.98 at strength 1.5; everything else is reported without a gate. A cosine
-// is over a whole tensor, in double. NaN never passes.
+// each step the same, or 0.98 between strength 1 and 2.5; everything else is reported without a
+// gate. A cosine is over a whole tensor, in double. No gate passes a value that is not finite, an
+// empty tensor, or zeros in place of values.
+//
+// Guidance of strength b multiplies the errors of two branches by b and b - 1, and 1 - cosine grows
+// with their squares: beyond 2.5 the FP8 limit is 1 - 0.03 (b^2 + (b - 1)^2) / 8.5.
 #pragma once
 
 #include <frt/selftest.h>
@@ -33,11 +37,17 @@ class Goldens {
   explicit Goldens(const std::filesystem::path& file);
   const Golden* find(const std::string& name) const;
   const Golden& get(const std::string& name) const;  // FRT_ERR_FORMAT
+  // Whether there is one; does not count as asking for it.
+  bool has(const std::string& name) const { return tensors_.contains(name); }
+  // In the order of the file.
+  const std::vector<std::string>& names() const { return names_; }
+  const std::string& file() const { return file_; }
   // Names that find() was never asked for.
   std::vector<std::string> leftovers() const;
 
  private:
   std::string file_;
+  std::vector<std::string> names_;
   std::map<std::string, Golden> tensors_;
   mutable std::map<std::string, bool> asked_;
 };
@@ -51,9 +61,9 @@ class Checks {
       : report_(report), user_(user), gates_(gates) {}
 
   bool exact() const noexcept { return gates_ == Gates::kExact; }
-  // Throws FRT_ERR_MISMATCH if the sizes differ.
+  // `beta`: the strength of guidance, 1: none. Throws FRT_ERR_MISMATCH if the sizes differ.
   void values(const std::string& name, Quantity quantity, std::span<const float> computed,
-              std::span<const float> golden);
+              std::span<const float> golden, float beta = 1);
   // With a limit per value instead: |computed - golden| <= limit.
   void within(const std::string& name, const std::string& gate, std::span<const double> computed,
               std::span<const double> golden, std::span<const double> limits);
@@ -64,7 +74,8 @@ class Checks {
 
  private:
   void send(const std::string& name, const std::string& gate, bool pass, frt_selftest_row row);
-  void send_fp8(const std::string& name, Quantity quantity, bool finite, frt_selftest_row row);
+  void send_fp8(const std::string& name, Quantity quantity, bool sound, float beta,
+                frt_selftest_row row);
 
   frt_selftest_report report_;
   void* user_;

@@ -19,7 +19,7 @@ struct RunInput {
   std::vector<std::int32_t> mask;
   std::vector<std::vector<std::int32_t>> prompts;  // one per branch
   std::vector<float> noise;
-  std::int64_t steps = 10, samples = 1;
+  std::int64_t steps = 0, samples = 1;
   std::vector<float> beta = {};      // one per step and guided branch; empty: none
   std::vector<float> previous = {};  // with the next three: continuation
   std::vector<float> weights = {};

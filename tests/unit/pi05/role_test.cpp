@@ -16,9 +16,12 @@ uint64_t captures(const ModelRig& rig) {
 }
 
 double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  REQUIRE(a.size() == b.size());
   double most = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
-    most = std::max(most, std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
+    const double difference = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
+    if (!(difference <= most)) most = difference;  // NaN, too
+    if (std::isnan(most)) break;
   }
   return most;
 }
