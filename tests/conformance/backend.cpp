@@ -16,6 +16,13 @@ namespace {
 std::vector<frt_config_value> values_of(const frt_config_schema_v1* schema,
                                         const std::vector<Option>& options) {
   std::vector<frt_config_value> values;
+  for (const Option& one : options) {
+    const auto* end = schema ? schema->options + schema->option_count : nullptr;
+    const auto* begin = schema ? schema->options : nullptr;
+    if (std::any_of(begin, end, [&](const auto& known) { return one.key == known.key; })) continue;
+    throw Error(FRT_ERR_INVALID_ARGUMENT,
+                "the plugin has no device option '" + one.key + "'; leave it out");
+  }
   if (!schema) return values;
   for (uint64_t i = 0; i < schema->option_count; ++i) {
     const frt_config_option& option = schema->options[i];

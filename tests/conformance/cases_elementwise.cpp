@@ -6,7 +6,9 @@
 #include <frt/ops/checksum.h>
 #include <frt/ops/elementwise.h>
 
-#include <bit>
+#include <algorithm>
+#include <cmath>
+#include <string_view>
 
 #include "check.hpp"
 #include "refusal.hpp"
@@ -40,6 +42,14 @@ struct BinaryShape {
   float deviation = 1.0f;
 };
 
+double binary_value(std::string_view name, double a, double b) {
+  const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
+  if (name == FRT_OP_ADD) return a + b;
+  if (name == FRT_OP_SILU_MUL) return a * sigmoid(a) * b;
+  if (name == FRT_OP_SIGMOID_MUL) return a * sigmoid(b);
+  return a / 2 * (1 + std::tanh(0.7978845608 * (a + 0.044715 * a * a * a))) * b;
+}
+
 void binary(Case& c, const char* name, frt_dtype dtype, const BinaryShape& shape) {
   const int64_t a_stride = shape.width + 3 * shape.gap, b_stride = shape.width + shape.gap;
   const int64_t y_stride = shape.in_place ? a_stride : shape.width + 2 * shape.gap;
@@ -65,6 +75,25 @@ void binary(Case& c, const char* name, frt_dtype dtype, const BinaryShape& shape
   } else {
     c.compare(y, tolerance_of(dtype), shape.row_count < 0 ? Untouched::kLeave : Untouched::kIgnore);
   }
+
+  Expected expected(dtype, y.count);
+  const std::vector<double> left = Case::values(a), right = Case::values(b);
+  for (int64_t row = 0; row < shape.rows; ++row) {
+    if (row >= rows) {
+      expected.ignore(row * y_stride, shape.width);
+      continue;
+    }
+    for (int64_t i = 0; i < shape.width; ++i) {
+      const double p = left[static_cast<std::size_t>(row * a_stride + i)];
+      const double q = right[static_cast<std::size_t>(row * b_stride + i)];
+      const double value = binary_value(name, p, q);
+      // f32 arithmetic in between: some roundings of the value, and of what it is made of.
+      const double away = 1e-5 * std::fabs(value) + 1e-6 * std::min(std::fabs(p * q), 1.0) +
+                          (std::string_view(name) == FRT_OP_ADD ? 0 : 1e-30);
+      expected.value(row * y_stride + i, value, away + half_step(dtype, std::fabs(value) + away));
+    }
+  }
+  c.require(y, expected);
 }
 
 void binary_refusals(Case& c, const char* name) {
@@ -145,10 +174,16 @@ void convert_codes(Case& c, frt_dtype from, frt_dtype to) {
     args.y_stride = width;
   });
   c.compare(y, kExact);
+
+  Expected expected(to, width);
+  for (int32_t i = 0; i < width; ++i) {
+    expected.code(i, decode(from, x.initial.data(), i));
+  }
+  c.require(y, expected);
 }
 
 void convert_rows(Case& c, frt_dtype from, frt_dtype to, int32_t rows, int32_t width, int64_t gap,
-                  int32_t row_count) {
+                  int32_t row_count, float factor = 0) {
   const int64_t x_stride = width + gap, y_stride = width + 3 * gap;
   Tensor& x = from == FRT_DTYPE_F16 ? c.uniform("x", FRT_DTYPE_BF16, rows * x_stride, -9, 9)
                                     : c.normal("x", from, rows * x_stride, 20.0f);
@@ -159,6 +194,7 @@ void convert_rows(Case& c, frt_dtype from, frt_dtype to, int32_t rows, int32_t w
     args.y_dtype = to;
     args.rows = rows;
     args.width = width;
+    args.factor = factor;
     if (row_count >= 0) args.row_count = at.operator()<int32_t>(count);
     args.x = at(x);
     args.x_stride = x_stride;
@@ -166,6 +202,21 @@ void convert_rows(Case& c, frt_dtype from, frt_dtype to, int32_t rows, int32_t w
     args.y_stride = y_stride;
   });
   c.compare(y, kExact, row_count < 0 ? Untouched::kLeave : Untouched::kIgnore);
+
+  Expected expected(to, y.count);
+  for (int64_t row = 0; row < rows; ++row) {
+    if (row_count >= 0 && row >= row_count) {
+      expected.ignore(row * y_stride, width);
+      continue;
+    }
+    for (int64_t i = 0; i < width; ++i) {
+      const double value = decode(from, x.initial.data(), row * x_stride + i);
+      expected.code(
+          row * y_stride + i,
+          factor == 0 ? value : rounded(FRT_DTYPE_F32, value * static_cast<double>(factor)));
+    }
+  }
+  c.require(y, expected);
 }
 
 void convert_refusals(Case& c) {
@@ -201,6 +252,19 @@ struct Filling {
   int64_t count, first;  // y starts at element `first` of its block
 };
 
+// value(i) of the header; volatile: each operation is rounded to f32, none is fused with another.
+double filled(const Filling& filling, int64_t i) {
+  uint64_t z = filling.seed + static_cast<uint64_t>(i) + 0x9E3779B97F4A7C15u;
+  z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+  z = z ^ z >> 31;
+  const volatile float unit = static_cast<float>(z >> 40) * 0x1p-24f;
+  const volatile float width = filling.high - filling.low;
+  const volatile float part = width * unit;
+  const volatile float value = filling.low + part;
+  return static_cast<double>(value);
+}
+
 void fill_uniform(Case& c, frt_dtype dtype, const Filling& filling) {
   const bool nibbles = dtype == FRT_DTYPE_F4_E2M1;
   const int64_t units = nibbles ? filling.count / 2 : filling.count;
@@ -216,6 +280,19 @@ void fill_uniform(Case& c, frt_dtype dtype, const Filling& filling) {
                                  args.y = at(y, first);
                                });
   c.compare(y, kExact);
+
+  // Two of f4_e2m1 are one byte, compared by its bits; an infinity less an infinity is no number.
+  Expected expected(nibbles ? FRT_DTYPE_U8 : dtype, y.count);
+  for (int64_t i = 0; i < units; ++i) {
+    if (nibbles) {
+      const uint32_t low = encode(dtype, filled(filling, 2 * i));
+      const uint32_t high = encode(dtype, filled(filling, 2 * i + 1));
+      expected.value(first + i, low | high << 4);
+    } else {
+      expected.code(first + i, filled(filling, i));
+    }
+  }
+  c.require(y, expected);
 }
 
 void fill_refusals(Case& c) {
@@ -251,6 +328,13 @@ void checksum(Case& c, int64_t words, int64_t first) {
                              args.y = at.operator()<uint64_t>(y);
                            });
   c.compare(y, kExact);
+
+  uint64_t sum = 0;
+  for (std::size_t i = static_cast<std::size_t>(first); i < data.size(); ++i) sum ^= data[i];
+  Expected expected(FRT_DTYPE_U32, y.count);
+  expected.value(0, static_cast<double>(sum & 0xFFFFFFFFu));
+  expected.value(1, static_cast<double>(sum >> 32));
+  c.require(y, expected);
 }
 
 void checksum_refusals(Case& c) {
@@ -313,6 +397,8 @@ void add_convert_cases(Suite& suite) {
       add(" strided", 9, 131, 1, -1);
       add(" aligned strides", 9, 2056, 16, -1);
       add(" row count", 66000, 16, 0, 65555);
+      suite.add(name + " 5x77 factor 0.37",
+                [=](Case& c) { convert_rows(c, from, to, 5, 77, 2, -1, 0.37f); });
     }
   }
   suite.add(std::string(FRT_OP_CONVERT) + " refusals", convert_refusals);

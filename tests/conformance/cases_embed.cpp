@@ -44,6 +44,23 @@ void embed(Case& c, const Packing& packing, frt_dtype y_dtype, int32_t vocabular
                           args.y_stride = stride;
                         });
   c.compare(y, kExact, row_count < 0 ? Untouched::kLeave : Untouched::kIgnore);
+
+  Expected expected(y_dtype, rows * stride);
+  const std::vector<double> values = Case::values(table, 0, vocabulary);
+  const std::vector<double> id = Case::values(ids);
+  for (int32_t row = 0; row < rows; ++row) {
+    if (row_count >= 0 && row >= row_count) {
+      expected.ignore(row * stride, width);
+      continue;
+    }
+    const auto chosen = static_cast<int32_t>(id[static_cast<std::size_t>(row)]);
+    for (int32_t i = 0; i < width; ++i) {
+      const bool inside = chosen >= 0 && chosen < vocabulary;
+      expected.code(row * stride + i,
+                    inside ? values[static_cast<std::size_t>(int64_t{chosen} * width + i)] : 0.0);
+    }
+  }
+  c.require(y, expected);
 }
 
 void embed_refusals(Case& c) {
@@ -86,6 +103,13 @@ struct Batch {
   int64_t total() const { return count() * rows; }
   int32_t slots() const { return *std::max_element(slot.begin(), slot.end()) + 1; }
   Case::Sequences make(Case& c) const { return c.sequences(rows, slot, position, length); }
+  // Calls function(sequence, slot, position, length), all of one width of integer.
+  template <class Function>
+  void each(Function function) const {
+    for (std::size_t b = 0; b < slot.size(); ++b) {
+      function(static_cast<int64_t>(b), int64_t{slot[b]}, int64_t{position[b]}, int64_t{length[b]});
+    }
+  }
 };
 
 const Batch kBatches[] = {
@@ -120,6 +144,24 @@ void select_tokens(Case& c, const Batch& batch, int64_t stride) {
                                   args.ids_out = at.operator()<int32_t>(out);
                                 });
   c.compare(out, kExact);
+
+  Expected expected(FRT_DTYPE_I32, out.count);
+  const std::vector<double> id = Case::values(ids), waiting = Case::values(pending);
+  batch.each([&](int64_t b, int64_t slot, int64_t, int64_t length) {
+    for (int64_t row = b * batch.rows; row < b * batch.rows + length; ++row) {
+      const double own = id[static_cast<std::size_t>(row)];
+      expected.value(row, own >= 0 ? own : waiting[static_cast<std::size_t>(slot * stride / 4)]);
+    }
+  });
+  c.require(out, expected);
+}
+
+// Row `row` of `from` in row `at` of what is expected, both from elements on.
+void expect_row(Expected& expected, int64_t at, const std::vector<double>& from, int64_t row,
+                int32_t width) {
+  for (int32_t i = 0; i < width; ++i) {
+    expected.code(at + i, from[static_cast<std::size_t>(row + i)]);
+  }
 }
 
 void last_rows(Case& c, frt_dtype dtype, const Batch& batch, int32_t width, int64_t gap) {
@@ -138,6 +180,14 @@ void last_rows(Case& c, frt_dtype dtype, const Batch& batch, int32_t width, int6
                               args.y_stride = y_stride;
                             });
   c.compare(y, kExact);
+
+  Expected expected(dtype, y.count);
+  const std::vector<double> values = Case::values(x);
+  batch.each([&](int64_t b, int64_t, int64_t, int64_t length) {
+    if (length == 0) return;
+    expect_row(expected, b * y_stride, values, (b * batch.rows + length - 1) * x_stride, width);
+  });
+  c.require(y, expected);
 }
 
 void lag_rows(Case& c, frt_dtype dtype, const Batch& batch, int32_t width, int64_t gap,
@@ -169,6 +219,33 @@ void lag_rows(Case& c, frt_dtype dtype, const Batch& batch, int32_t width, int64
   c.compare(y, kExact);
   c.compare(position, kExact);
   c.compare(length, kExact);
+
+  Expected pair_ids(FRT_DTYPE_I32, batch.total()), pairs(dtype, batch.total() * width);
+  Expected positions(FRT_DTYPE_I32, batch.count()), lengths(FRT_DTYPE_I32, batch.count());
+  const std::vector<double> id = Case::values(ids), row = Case::values(x),
+                            kept = Case::values(carry);
+  batch.each([&](int64_t b, int64_t slot, int64_t p, int64_t n) {
+    const int64_t first = b * batch.rows;
+    const int64_t count = n == 0 ? 0 : p > 0 ? n : n - 1;
+    for (int64_t i = 0; i < count; ++i) {
+      // Pair i has the token after the row it has: one token further where there is no carry.
+      const int64_t token = p > 0 ? i : i + 1;
+      pair_ids.value(first + i, id[static_cast<std::size_t>(first + token)]);
+      const bool carried = p > 0 && i == 0;
+      expect_row(pairs, (first + i) * width, carried ? kept : row,
+                 carried ? slot * (width + gap) : (first + token - 1) * width, width);
+    }
+    lengths.value(b, static_cast<double>(count));
+    if (n == 0) {
+      positions.ignore(b, 1);
+    } else {
+      positions.value(b, static_cast<double>(p > 0 ? p - 1 : 0));
+    }
+  });
+  c.require(ids_out, pair_ids);
+  c.require(y, pairs);
+  c.require(position, positions);
+  c.require(length, lengths);
 }
 
 void store_rows(Case& c, frt_dtype dtype, const Batch& batch, int32_t width, int64_t gap) {
@@ -185,6 +262,14 @@ void store_rows(Case& c, frt_dtype dtype, const Batch& batch, int32_t width, int
                                args.slot_stride = (width + gap) * dtype_bits(dtype) / 8;
                              });
   c.compare(target, kExact);
+
+  Expected expected(dtype, target.count);
+  const std::vector<double> values = Case::values(x);
+  batch.each([&](int64_t b, int64_t slot, int64_t, int64_t n) {
+    if (n == 0) return;
+    expect_row(expected, slot * (width + gap), values, (b * batch.rows + n - 1) * width, width);
+  });
+  c.require(target, expected);
 }
 
 void sequence_refusals(Case& c) {

@@ -3,7 +3,10 @@
 #include <frt/ops/flow.h>
 #include <frt/ops/patch_embed.h>
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
+#include <span>
 
 #include "check.hpp"
 #include "refusal.hpp"
@@ -44,6 +47,28 @@ void pack_views(Case& c, const std::vector<int32_t>& mask, int32_t slots,
                                args.length = at.operator()<int32_t>(length);
                              });
   for (const Tensor* tensor : {&view, &view_rows, &image_rows, &length}) c.compare(*tensor, kExact);
+
+  std::vector<int32_t> valid;
+  for (int32_t v = 0; v < views; ++v) {
+    if (mask[static_cast<std::size_t>(v)] != 0 && static_cast<int32_t>(valid.size()) < slots) {
+      valid.push_back(v);
+    }
+  }
+  Expected indices(FRT_DTYPE_I32, slots), rows(FRT_DTYPE_I32, slots);
+  Expected all(FRT_DTYPE_I32, 1), lengths(FRT_DTYPE_I32, ways);
+  const auto count = static_cast<int32_t>(valid.size());
+  for (int32_t i = 0; i < slots; ++i) {
+    indices.value(i, i < count ? valid[static_cast<std::size_t>(i)] : -1);
+    rows.value(i, i < count ? 16 : 0);
+  }
+  all.value(0, 16 * count);
+  for (int32_t w = 0; w < ways; ++w) {
+    lengths.value(w, 16 * count + std::clamp(text[static_cast<std::size_t>(w)], 0, 40));
+  }
+  c.require(view, indices);
+  c.require(view_rows, rows);
+  c.require(image_rows, all);
+  c.require(length, lengths);
 }
 
 struct Image {
@@ -92,6 +117,31 @@ struct ImageTensors {
   }
 };
 
+// The rows of x by the header, (used * cells, columns), before their rounding.
+std::vector<double> patch_rows(const ImageTensors& tensors) {
+  const Image& image = tensors.image;
+  const std::vector<double> pixels = Case::values(*tensors.pixels);
+  const int64_t side = image.side, patch = image.patch, grid = side / patch;
+  const bool bytes = image.pixel == FRT_DTYPE_U8;
+  std::vector<double> rows;
+  for (int64_t row = 0; row < int64_t{tensors.used} * tensors.cells; ++row) {
+    const int64_t slot = row / tensors.cells, gy = row % tensors.cells / grid, gx = row % grid;
+    const int64_t view = image.view[static_cast<std::size_t>(slot)];
+    for (int64_t column = 0; column < tensors.columns; ++column) {
+      const int64_t channel = column / (patch * patch);
+      const int64_t ky = column / patch % patch, kx = column % patch;
+      if (channel >= 3) {
+        rows.push_back(0);
+        continue;
+      }
+      const int64_t at = ((view * side + gy * patch + ky) * side + gx * patch + kx) * 3 + channel;
+      const double pixel = pixels[static_cast<std::size_t>(at)];
+      rows.push_back(bytes ? static_cast<double>(2.0f / 255.0f) * pixel - 1 : pixel);
+    }
+  }
+  return rows;
+}
+
 void patches(Case& c, frt_dtype dtype, const Image& image) {
   const ImageTensors tensors(c, image);
   Tensor& x = c.output("x", dtype, tensors.slots * tensors.cells * tensors.columns);
@@ -99,6 +149,17 @@ void patches(Case& c, frt_dtype dtype, const Image& image) {
     tensors.fill(args, at, dtype, x);
   });
   c.compare_range(x, 0, tensors.used * tensors.cells * tensors.columns, tolerance_of(dtype));
+
+  const std::vector<double> rows = patch_rows(tensors);
+  Expected expected(dtype, x.count);
+  expected.ignore(0, x.count);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    // Two roundings of values up to 2 in f32, then one.
+    const double away = 0x1p-23;
+    expected.value(static_cast<int64_t>(i), rows[i],
+                   rows[i] == 0 ? 0 : away + half_step(dtype, std::fabs(rows[i]) + away));
+  }
+  c.require(x, expected);
 }
 
 void patch_embed(Case& c, frt_dtype dtype, const Image& image, int32_t width) {
@@ -129,6 +190,27 @@ void patch_embed(Case& c, frt_dtype dtype, const Image& image, int32_t width) {
                               });
   c.compare_range(y, 0, static_cast<int64_t>(tensors.used) * tensors.cells * width,
                   tolerance_of(dtype));
+
+  const std::vector<double> made = patch_rows(tensors), add = Case::values(addend);
+  const std::vector<double> weights = Case::values(weight, 0, width);
+  const auto columns = static_cast<std::size_t>(tensors.columns);
+  Expected expected(dtype, y.count);
+  expected.ignore(0, y.count);
+  std::vector<double> row(columns);
+  for (std::size_t r = 0; r < made.size() / columns; ++r) {
+    // Pixels near a halfway point may round to either side of it, as f32 made them: to f32 that is
+    // within the bound of a sum, to bf16 it is as if weights had been rounded.
+    for (std::size_t i = 0; i < columns; ++i) row[i] = rounded(dtype, made[r * columns + i]);
+    for (int32_t o = 0; o < width; ++o) {
+      const auto w = std::span(weights).subspan(static_cast<std::size_t>(o) * columns, columns);
+      const std::size_t cell = r % static_cast<std::size_t>(tensors.cells);
+      const Product one = rounded_product(
+          product(row, w, dtype == FRT_DTYPE_BF16),
+          add[cell * static_cast<std::size_t>(width) + static_cast<std::size_t>(o)], dtype);
+      expected.value(static_cast<int64_t>(r) * width + o, one.sum, one.bound);
+    }
+  }
+  c.require(y, expected);
 }
 
 void embed_rows(Case& c, frt_dtype dtype, frt_dtype table_dtype, int32_t ways, int32_t width) {
@@ -158,6 +240,23 @@ void embed_rows(Case& c, frt_dtype dtype, frt_dtype table_dtype, int32_t ways, i
                                args.y_stride = width;
                              });
   c.compare(y, tolerance_of(dtype));
+
+  Expected expected(dtype, y.count);
+  const std::vector<double> values = Case::values(table, 0, kVocabulary);
+  for (int32_t w = 0; w < ways; ++w) {
+    for (int32_t i = 0; i < std::min(counts[static_cast<std::size_t>(w)], kTextRows); ++i) {
+      const int32_t row = 17 + i;
+      if (row >= kRows) break;
+      const int32_t id = ids[static_cast<std::size_t>(w * kStride + i)];
+      for (int32_t k = 0; k < width; ++k) {
+        const bool inside = id >= 0 && id < kVocabulary;
+        const double value =
+            inside ? 45.25 * values[static_cast<std::size_t>(id * width + k)] : 0.0;
+        expected.code((int64_t{w} * kRows + row) * width + k, rounded(FRT_DTYPE_F32, value));
+      }
+    }
+  }
+  c.require(y, expected);
 }
 
 // ---- flow ------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@
 // do not depend on how many rows are computed together. Many rows: cases_linear_wide.cpp.
 #include <frt/ops/linear.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -74,6 +75,8 @@ void linear(Case& c, const Packing& packing, const Types& types, const Shape& sh
                            args.y_stride = y_stride;
                          });
   c.compare(y, tolerance(types), count ? Untouched::kIgnore : Untouched::kLeave);
+  const int32_t active = count ? std::min(shape.rows, shape.row_count) : shape.rows;
+  c.require_product(x, weight, y, {active, shape.rows, x_stride, y_stride, shape.accumulate});
 }
 
 // `run` of some rows alone and of all kMostAlike: the same bits in `y`.
@@ -547,6 +550,7 @@ void add_linears(Suite& suite) {
                                            args.y_stride = 40;
                                          });
                   c.compare(y, kBf16);
+                  c.require_product(x, weight, y, {3, 3, 512, 40});
                 });
     }
   }

@@ -3,6 +3,8 @@
 // format, rows that are not aligned, adding to y.
 #include <frt/ops/linear.h>
 
+#include <algorithm>
+
 #include "check.hpp"
 
 namespace frt::conformance {
@@ -52,6 +54,8 @@ void linear(Case& c, const Shape& shape, frt_dtype x_dtype, frt_dtype y_dtype,
   // A bf16 product in f32 is no more exact than its weights and activations in the fast paths.
   const Tolerance tolerance = x_dtype == FRT_DTYPE_F32 ? tolerance_of(y_dtype) : kBf16;
   c.compare(y, tolerance, count ? Untouched::kIgnore : Untouched::kLeave);
+  const int32_t active = count ? std::min(shape.rows, options.row_count) : shape.rows;
+  c.require_product(x, weight, y, {active, shape.rows, x_stride, y_stride, options.accumulate});
 }
 
 void norm_linears(Case& c, frt_dtype dtype, int32_t rows, int32_t inputs,

@@ -7,6 +7,7 @@
 #include <frt/ops/moe.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "check.hpp"
@@ -57,6 +58,39 @@ void route_case(Case& c, const RouteShape& shape) {
   });
   c.compare(ids, kExact);
   c.compare(weights, kF32);
+
+  Expected chosen(FRT_DTYPE_I32, ids.count), shares(FRT_DTYPE_F32, weights.count);
+  for (int64_t row = 0; row < shape.rows; ++row) {
+    const int64_t first = row * shape.chosen;
+    if (shape.row_count >= 0 && row >= shape.row_count) {
+      chosen.ignore(first, shape.chosen);
+      shares.ignore(first, shape.chosen);
+      continue;
+    }
+    const auto logit = [&](int32_t expert) {
+      return static_cast<double>(
+          values[static_cast<std::size_t>(row) * experts + static_cast<std::size_t>(expert)]);
+    };
+    std::vector<int32_t> order(experts);
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int32_t a, int32_t b) { return logit(a) > logit(b); });
+    double all = 0, best = 0;
+    for (std::size_t i = 0; i < experts; ++i) {
+      const double weight = std::exp(logit(order[i]) - logit(order[0]));
+      all += weight;
+      if (static_cast<int32_t>(i) < shape.chosen) best += weight;
+    }
+    for (int32_t i = 0; i < shape.chosen; ++i) {
+      const int32_t expert = order[static_cast<std::size_t>(i)];
+      const double share =
+          std::exp(logit(expert) - logit(order[0])) / (shape.normalise ? best : all);
+      chosen.value(first + i, expert);
+      shares.value(first + i, share, 1e-5 * share);  // sums of hundreds of exponentials in f32
+    }
+  }
+  c.require(ids, chosen);
+  c.require(weights, shares);
 }
 
 // ---- combine ---------------------------------------------------------------------------------
@@ -80,6 +114,22 @@ void combine_case(Case& c, frt_dtype dtype, int32_t rows, int32_t width, bool in
                                 args.y = in_place ? at(routed) : at(y);
                               });
   c.compare(in_place ? routed : y, tolerance_of(dtype));
+
+  Expected expected(dtype, y.count);
+  const std::vector<double> part = Case::values(routed), other = Case::values(shared),
+                            open = Case::values(gate);
+  for (int64_t i = 0; i < y.count; ++i) {
+    if (row_count >= 0 && i / width >= row_count) {
+      expected.ignore(i, 1);
+      continue;
+    }
+    const auto at = static_cast<std::size_t>(i);
+    const double sigmoid = 1 / (1 + std::exp(-open[static_cast<std::size_t>(i / width)]));
+    const double value = part[at] + sigmoid * other[at];
+    const double away = 1e-6 * (std::fabs(part[at]) + std::fabs(other[at]));
+    expected.value(i, value, away + half_step(dtype, std::fabs(value) + away));
+  }
+  c.require(in_place ? routed : y, expected);
 }
 
 // ---- experts ---------------------------------------------------------------------------------

@@ -85,6 +85,22 @@ void argmax(Case& c, Logits kind, int32_t rows, int32_t width, int64_t gap, int3
                          });
   c.compare_range(ids, 0, rows, kExact, row_count < 0 ? Untouched::kLeave : Untouched::kIgnore);
   c.compare_range(ids, rows, 2, kExact);
+
+  Expected expected(FRT_DTYPE_I32, ids.count);
+  for (int64_t row = 0; row < rows; ++row) {
+    int32_t best = -1;
+    for (int32_t i = 0; i < width; ++i) {
+      const float value = values[static_cast<std::size_t>(row * stride + i)];
+      if (std::isnan(value)) continue;
+      if (best < 0 || value > values[static_cast<std::size_t>(row * stride + best)]) best = i;
+    }
+    if (best < 0 || (row_count >= 0 && row >= row_count)) {
+      expected.ignore(row, 1);  // no number wins where there is none
+    } else {
+      expected.value(row, best);
+    }
+  }
+  c.require(ids, expected);
 }
 
 void argmax_refusals(Case& c) {
@@ -145,6 +161,39 @@ void count_tokens(Case& c, uint32_t generated, int32_t rows, const std::vector<i
                                  if (restarts) args.restart = at.operator()<uint32_t>(restart);
                                });
   c.compare(counts, kExact);
+
+  // A count that is full stays; the header leaves that open.
+  Expected expected(FRT_DTYPE_U32, counts.count);
+  std::vector<uint32_t> after = before;
+  std::vector<bool> open(before.size());
+  for (std::size_t b = 0; b < slot.size(); ++b) {
+    // A request that begins takes every token seen so far for its prompt.
+    for (int32_t id = 0; restarts && begins[b] != 0 && length[b] > 0 && id < vocabulary; ++id) {
+      uint32_t& one = after[static_cast<std::size_t>(slot[b] * (vocabulary + gap) + id)];
+      if (one != 0) one = 0x80000000u;
+    }
+    for (int32_t q = 0; q < length[b]; ++q) {
+      const int32_t id = values[b * static_cast<std::size_t>(rows) + static_cast<std::size_t>(q)];
+      if (id < 0 || id >= vocabulary) continue;
+      const auto at = static_cast<std::size_t>(slot[b] * (vocabulary + gap) + id);
+      if (!generated) {
+        after[at] |= 0x80000000u;
+      } else if ((after[at] & 0x7FFFFFFFu) == 0x7FFFFFFFu) {
+        open[at] = true;
+      } else {
+        ++after[at];
+      }
+    }
+  }
+  for (std::size_t i = 0; i < after.size(); ++i) {
+    const auto at = static_cast<int64_t>(i);
+    if (open[i]) {
+      expected.ignore(at, 1);
+    } else if (after[i] != before[i]) {
+      expected.value(at, after[i]);
+    }
+  }
+  c.require(counts, expected);
 }
 
 void count_refusals(Case& c) {
@@ -244,6 +293,88 @@ double uniform(uint64_t seed, uint32_t position) {
     key[1] += 0xBB67AE85u;
   }
   return counter[0] * 0x1p-32;
+}
+
+// ---- the whole of sampling, by the header -------------------------------------------------------
+
+// What one sequence is sampled from.
+struct Draw {
+  std::vector<float> adjusted;  // after the mask and the penalties, steps 1 and 2
+  std::vector<int32_t> order;   // ids that are allowed, by falling logit, ties by id
+};
+
+// f32 as the header says; volatile: no operation is fused with another.
+Draw adjusted_logits(const std::vector<float>& logits, const frt_sampling_params& params,
+                     const uint32_t* mask, const uint32_t* counts) {
+  Draw draw;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    volatile float l = logits[i];
+    if (counts && counts[i] != 0) {
+      const volatile float repeated =
+          l > 0 ? l / params.repetition_penalty : l * params.repetition_penalty;
+      l = repeated;
+      const uint32_t times = counts[i] & 0x7FFFFFFFu;
+      const volatile float less = params.frequency_penalty * static_cast<float>(times);
+      l = l - less;
+      if (times > 0) l = l - params.presence_penalty;
+    }
+    const bool allowed = !mask || !params.use_mask || (mask[i / 32] >> (i % 32) & 1u) != 0;
+    draw.adjusted.push_back(allowed && !std::isnan(l) ? l : -kInfinity);
+    if (draw.adjusted.back() > -kInfinity) draw.order.push_back(static_cast<int32_t>(i));
+  }
+  std::stable_sort(draw.order.begin(), draw.order.end(), [&](int32_t a, int32_t b) {
+    return draw.adjusted[static_cast<std::size_t>(a)] > draw.adjusted[static_cast<std::size_t>(b)];
+  });
+  return draw;
+}
+
+// Steps 3 to 6: whether `id` may be drawn by `u`. A backend's probabilities are f32, so a cut or a
+// border may lie a little to either side of the exact one: each cut is tried there, too.
+bool may_draw(const Draw& draw, const frt_sampling_params& params, double u, int32_t id) {
+  const auto logit = [&](std::size_t place) {
+    return static_cast<double>(draw.adjusted[static_cast<std::size_t>(draw.order[place])]);
+  };
+  if (params.temperature == 0) return id == draw.order.front();
+  const auto temperature = static_cast<double>(params.temperature);
+  std::size_t limit = draw.order.size();
+  if (params.top_k > 0) limit = std::min(limit, static_cast<std::size_t>(params.top_k));
+  std::vector<double> weights;
+  double mass = 0;
+  for (std::size_t i = 0; i < limit; ++i) {
+    weights.push_back(std::exp((logit(i) - logit(0)) / temperature));
+    mass += weights.back();
+  }
+  // Of one weight, relative: a few roundings of the exponent.
+  const double slack = kBorder + 0x1p-21 * (1 + std::fabs(logit(0))) / temperature;
+  for (const double top_p : {0.0, -slack, slack}) {
+    for (const double min_p : {1.0, 1 - slack, 1 + slack}) {
+      double kept = 0, before = 0, share = -1;
+      for (std::size_t i = 0; i < limit; ++i) {
+        if (i > 0 && weights[i] < static_cast<double>(params.min_p) * min_p) break;
+        if (draw.order[i] == id) {
+          before = kept;
+          share = weights[i];
+        }
+        kept += weights[i];
+        const double enough = static_cast<double>(params.top_p) + top_p;
+        if (params.top_p < 1.0f && kept >= enough * mass) break;
+      }
+      if (share >= 0 && u >= before / kept - slack && u < (before + share) / kept + slack) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+// Natural logarithm of the token's probability under the softmax of step 2's logits.
+double log_probability(const Draw& draw, int32_t id) {
+  const auto top = static_cast<double>(draw.adjusted[static_cast<std::size_t>(draw.order.front())]);
+  double sum = 0;
+  for (const int32_t i : draw.order) {
+    sum += std::exp(static_cast<double>(draw.adjusted[static_cast<std::size_t>(i)]) - top);
+  }
+  return static_cast<double>(draw.adjusted[static_cast<std::size_t>(id)]) - top - std::log(sum);
 }
 
 // Fails if u is outside of the token's share of the probability by more than kBorder. Without
@@ -351,6 +482,50 @@ void sample(Case& c, int32_t vocabulary, const std::vector<Setting>& settings,
     c.compare_range(chances, b, 1, kF32);
     const int64_t slot = layout.slot[i] * (1 + layout.gap);
     c.compare_range(pending, slot, 1 + layout.gap, kExact);
+  }
+
+  for (int side = 0; side < 2; ++side) {
+    const char* whose = side == 0 ? "" : "the reference's ";
+    Expected waiting(FRT_DTYPE_I32, pending.count), drawn(FRT_DTYPE_I32, count);
+    Expected logarithms(FRT_DTYPE_F32, count);
+    for (int64_t b = 0; b < count; ++b) {
+      const auto i = static_cast<std::size_t>(b);
+      if (layout.length[i] == 0) continue;
+      const int64_t slot = layout.slot[i];
+      const Draw draw =
+          adjusted_logits(rows[i], params[i], layout.mask ? mask.data() + b * mask_stride : nullptr,
+                          layout.counts ? counts.data() + slot * stride : nullptr);
+      const double found = Case::value(ids, side, b);
+      if (draw.order.empty()) {  // nothing is allowed: any token is as wrong as another
+        drawn.ignore(b, 1);
+        logarithms.ignore(b, 1);
+        if (layout.pending) waiting.ignore(slot * (1 + layout.gap), 1);
+        continue;
+      }
+      const auto id = static_cast<int32_t>(found);
+      const double u =
+          uniform(params[i].seed, static_cast<uint32_t>(layout.position[i] + layout.length[i]));
+      if (id < 0 || id >= vocabulary || !may_draw(draw, params[i], u, id)) {
+        Case::fail(std::string(whose) + "ids[" + number(b) + "] is " + number(id) +
+                   ", by the header the draw " + std::to_string(u) + " picks another token");
+      }
+      drawn.value(b, found);
+      if (layout.pending) waiting.value(slot * (1 + layout.gap), found);
+      if (!layout.log_probabilities) continue;
+      const double logarithm = log_probability(draw, id);
+      // The difference of two logits in f32, and the logarithm of a sum of up to 2^18 terms.
+      const double top = std::fabs(
+          static_cast<double>(draw.adjusted[static_cast<std::size_t>(draw.order.front())]));
+      logarithms.value(b, logarithm, 1e-5 * (1 + std::fabs(logarithm) + top));
+    }
+    const auto judge = [&](const Tensor& tensor, const Expected& expected) {
+      const std::string complaint =
+          expected.judge(tensor.name, tensor.initial, tensor.result[side]);
+      if (!complaint.empty()) Case::fail(whose + complaint);
+    };
+    judge(ids, drawn);
+    judge(chances, logarithms);
+    judge(pending, waiting);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <span>
 #include <utility>
 
 namespace frt::conformance {
@@ -13,47 +14,17 @@ namespace {
 // A pattern no operator writes by accident: a NaN in every float type, a large integer.
 constexpr std::byte kPoison{0x7F};
 
-float decode_e4m3(uint8_t code) {
-  if ((code & 0x7F) == 0x7F) return NAN;
-  const int exponent = code >> 3 & 15;
-  const auto mantissa = static_cast<float>(code & 7);
-  const float magnitude =
-      exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8.0f + mantissa, exponent - 10);
-  return code & 0x80 ? -magnitude : magnitude;
-}
-
-// The nearest of the 253 finite codes; saturating.
-uint8_t encode_e4m3(float value) {
-  const float magnitude = std::min(std::fabs(value), 448.0f);
-  int exponent = 0;
-  std::frexp(magnitude, &exponent);  // magnitude = m * 2^exponent, m in [0.5, 1)
-  const int step = std::max(exponent - 4, -9);
-  auto units = static_cast<int>(std::nearbyint(std::ldexp(magnitude, -step)));
-  int biased = step + 10;  // exponent field of a value with the implied one at bit 3
-  if (units >= 16) {
-    units /= 2;
-    ++biased;
-  }
-  const int code = units < 8 ? units : (biased << 3) + (units - 8);
-  return static_cast<uint8_t>(code | (std::signbit(value) ? 0x80 : 0));
-}
-
-uint16_t encode_bf16(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
-}
-
 void store(frt_dtype dtype, std::byte* target, float value) {
-  if (dtype == FRT_DTYPE_F32) {
-    std::memcpy(target, &value, 4);
-  } else if (dtype == FRT_DTYPE_BF16) {
-    const uint16_t bits = encode_bf16(value);
-    std::memcpy(target, &bits, 2);
-  } else if (dtype == FRT_DTYPE_F8_E4M3) {
-    *target = std::byte{encode_e4m3(value)};
+  uint32_t code = 0;
+  if (dtype == FRT_DTYPE_BF16) {  // of many values: the upper half, rounded
+    code = std::bit_cast<uint32_t>(value);
+    code = (code + 0x7FFF + (code >> 16 & 1)) >> 16;
+  } else if (dtype == FRT_DTYPE_F32 || dtype == FRT_DTYPE_F8_E4M3) {
+    code = encode(dtype, static_cast<double>(value));
   } else {
     Case::fail(std::string("random values of type ") + dtype_name(dtype));
   }
+  std::memcpy(target, &code, dtype_bits(dtype) / 8);
 }
 
 std::size_t bytes_of(frt_dtype dtype, int64_t count) {
@@ -323,33 +294,103 @@ void Case::run(const Chain& chain) {
   if (!difference.empty()) fail(names + ": " + difference);
 }
 
-double Case::value(const Tensor& tensor, int side, int64_t index) {
-  const auto i = static_cast<std::size_t>(index);
-  const std::byte* data = tensor.result[side].data();
-  const auto read = [&]<class T>(T) {
-    T number;
-    std::memcpy(&number, data + i * sizeof(T), sizeof(T));
-    return number;
+std::vector<double> Case::values(const Tensor& tensor) {
+  std::vector<double> made(static_cast<std::size_t>(tensor.count));
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    made[i] = decode(tensor.dtype, tensor.initial.data(), static_cast<int64_t>(i));
+  }
+  return made;
+}
+
+std::vector<double> Case::values(const Weight& weight, int32_t first_row, int32_t rows) {
+  const frt_weight& shape = weight.shape;
+  const auto scale = [&](int64_t index) {
+    return decode(weight.scale->dtype, weight.scale->initial.data(), index);
   };
+  const int64_t block_columns =
+      shape.block_cols > 0 ? (shape.cols + shape.block_cols - 1) / shape.block_cols : 0;
+  std::vector<double> made;
+  made.reserve(static_cast<std::size_t>(rows) * static_cast<std::size_t>(shape.cols));
+  for (int64_t row = first_row; row < first_row + rows; ++row) {
+    for (int64_t col = 0; col < shape.cols; ++col) {
+      double value =
+          decode(weight.data->dtype, weight.data->initial.data(), row * shape.cols + col);
+      if (shape.format == FRT_WEIGHT_FP8_BLOCK) {
+        value *= scale(row / shape.block_rows * block_columns + col / shape.block_cols);
+      } else if (shape.format == FRT_WEIGHT_FP8_CHANNEL) {
+        value *= scale(row);
+      } else if (shape.format == FRT_WEIGHT_FP8_TENSOR) {
+        value *= static_cast<double>(shape.global_scale);
+      } else if (shape.format == FRT_WEIGHT_NVFP4) {
+        value *= scale((row * shape.cols + col) / 16) * static_cast<double>(shape.global_scale);
+      }
+      made.push_back(value);
+    }
+  }
+  return made;
+}
+
+void Case::require_product(const Tensor& x, const Weight& weight, const Tensor& y,
+                           const ProductShape& shape) {
+  constexpr int64_t kMostTerms = int64_t{1} << 24;  // tens of milliseconds
+  const int32_t outputs = weight.shape.rows, inputs = weight.shape.cols;
+  const int64_t terms = std::max<int64_t>(1, int64_t{shape.rows} * inputs);
+  // Some outputs, spread, and the last one: where tiles end.
+  const int64_t step = std::max<int64_t>(1, outputs * terms / kMostTerms);
+  Expected expected(y.dtype, y.count);
+  for (int64_t row = 0; row < std::max(shape.rows, shape.ignored); ++row) {
+    expected.ignore(row * shape.y_stride, outputs);
+  }
+  const bool packed =
+      weight.shape.format != FRT_WEIGHT_F32 && weight.shape.format != FRT_WEIGHT_BF16;
+  const std::vector<double> values = Case::values(x), before = Case::values(y);
+  const auto judge = [&](int32_t output) {
+    const std::vector<double> column = Case::values(weight, output, 1);
+    for (int64_t row = 0; row < shape.rows; ++row) {
+      const auto first = static_cast<std::size_t>(row * shape.x_stride);
+      const Product sum = product(std::span(values).subspan(first, column.size()), column,
+                                  packed && x.dtype == FRT_DTYPE_BF16);
+      const int64_t at = row * shape.y_stride + output;
+      const Product one = rounded_product(
+          sum, shape.accumulate ? before[static_cast<std::size_t>(at)] : 0.0, y.dtype);
+      expected.value(at, one.sum, one.bound);
+    }
+  };
+  for (int64_t output = 0; output < outputs; output += step) judge(static_cast<int32_t>(output));
+  judge(outputs - 1);
+  require(y, expected);
+}
+
+void Case::require(const Tensor& tensor, const Expected& expected) {
+  for (int side = 0; side < 2; ++side) {
+    const std::string complaint = expected.judge(tensor.name, tensor.initial, tensor.result[side]);
+    if (complaint.empty()) continue;
+    fail((side == 0 ? "" : "the reference's ") + complaint);
+  }
+}
+
+double Case::value(const Tensor& tensor, int side, int64_t index) {
+  const std::byte* data = tensor.result[side].data();
   switch (tensor.dtype) {
+    case FRT_DTYPE_U64: {
+      uint64_t number = 0;
+      std::memcpy(&number, data + static_cast<std::size_t>(index) * sizeof(number), sizeof(number));
+      return static_cast<double>(number);
+    }
+    case FRT_DTYPE_F16: {  // compared by its bits
+      uint16_t bits = 0;
+      std::memcpy(&bits, data + static_cast<std::size_t>(index) * sizeof(bits), sizeof(bits));
+      return bits;
+    }
+    case FRT_DTYPE_F4_E2M1:  // two at a time, by their bits
+      return std::to_integer<uint8_t>(data[index]);
     case FRT_DTYPE_F32:
-      return static_cast<double>(read(float{}));
     case FRT_DTYPE_BF16:
-      return static_cast<double>(
-          std::bit_cast<float>(static_cast<uint32_t>(read(uint16_t{})) << 16));
     case FRT_DTYPE_F8_E4M3:
-      return static_cast<double>(decode_e4m3(read(uint8_t{})));
     case FRT_DTYPE_I32:
-      return read(int32_t{});
     case FRT_DTYPE_U32:
-      return read(uint32_t{});
-    case FRT_DTYPE_U64:
-      return static_cast<double>(read(uint64_t{}));
-    case FRT_DTYPE_F16:
-      return read(uint16_t{});
     case FRT_DTYPE_U8:
-    case FRT_DTYPE_F4_E2M1:
-      return read(uint8_t{});
+      return decode(tensor.dtype, data, index);
     default:
       fail(std::string("no comparison of type ") + dtype_name(tensor.dtype));
   }

@@ -21,6 +21,10 @@
 // launched again; each time all tensors are first set back to their initial contents. All three
 // must give the same bits. The reference runs eagerly, once.
 //
+// require() judges the reference, too: by a value computed here in double from the operator's
+// header (expected.hpp). compare() is for what has no such reference, and for bits that a header
+// leaves open.
+//
 // Outputs are poisoned: elements that the reference leaves poisoned must be left alone by the
 // backend under test, too, or are ignored, as `Untouched` says.
 #pragma once
@@ -38,6 +42,7 @@
 #include <vector>
 
 #include "backend.hpp"
+#include "expected.hpp"
 
 namespace frt::conformance {
 
@@ -186,9 +191,25 @@ class Case {
     run(chain);
   }
   void compare(const Tensor& tensor, Tolerance tolerance, Untouched untouched = Untouched::kLeave);
+  // Both sides' tensor by what the operator's header says.
+  void require(const Tensor& tensor, const Expected& expected);
   // Elements [first, first + count) alone.
   void compare_range(const Tensor& tensor, int64_t first, int64_t count, Tolerance tolerance,
                      Untouched untouched = Untouched::kLeave);
+  // y = x W^T, or y += it, of a product over the first `rows` rows; other rows below `ignored` may
+  // hold anything. Judged in double (rounded_product of expected.hpp), in large products some of
+  // the outputs.
+  struct ProductShape {
+    int32_t rows, ignored;
+    int64_t x_stride, y_stride;  // elements
+    bool accumulate = false;
+  };
+  void require_product(const Tensor& x, const Weight& weight, const Tensor& y,
+                       const ProductShape& shape);
+  // The contents before every run.
+  static std::vector<double> values(const Tensor& tensor);
+  // `rows` of them dequantised, (rows, cols).
+  static std::vector<double> values(const Weight& weight, int32_t first_row, int32_t rows);
   // The value of an element after run(), 0: under test, 1: reference.
   static double value(const Tensor& tensor, int side, int64_t index);
   [[noreturn]] static void fail(const std::string& text);

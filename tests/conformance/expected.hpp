@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// expected.hpp - what a tensor must hold by the operators' headers, computed here in double from
+// the inputs of a case: no backend judges itself.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <frt/error.hpp>
+
+#include "numbers.hpp"
+
+namespace frt::conformance {
+
+// One value per element of a tensor, and how far from it a result may be. Elements that nothing was
+// said about must be left as they are.
+class Expected {
+ public:
+  Expected(frt_dtype dtype, int64_t count)
+      : dtype_(dtype), elements_(static_cast<std::size_t>(count)) {}
+
+  // At most `bound` away; 0: this value, NaN: a NaN.
+  void value(int64_t index, double value, double bound = 0);
+  // The code nearest to `value`; of NaN any.
+  void code(int64_t index, double value);
+  // Anything, or nothing.
+  void ignore(int64_t first, int64_t count);
+
+  // The first complaint about `result`, which was `initial` before, or an empty text.
+  std::string judge(const std::string& name, std::span<const std::byte> initial,
+                    std::span<const std::byte> result) const;
+
+ private:
+  enum class Rule : std::uint8_t { kLeave, kNear, kCode, kIgnore };
+  struct Element {
+    Rule rule = Rule::kLeave;
+    double value = 0, bound = 0;
+  };
+  frt_dtype dtype_;
+  std::vector<Element> elements_;
+};
+
+// ---- products ---------------------------------------------------------------------------------
+
+// One output of a product, and how far from it a backend may be that multiplies exactly, adds in
+// f32 and rounds once. Of random inputs.
+//
+// A sum of K products of random signs is a walk: with q^2 the sum of the squared products, its
+// partial sums, in whatever order, are of the size q. Each of K additions rounds or truncates (as
+// tensor cores do) a partial sum by at most 2^-23 of it. So the sum is within K 2^-23 q. A single
+// input is q / sqrt(K) of it: 7 times the bound at K = 17,408, and more than that below.
+//
+// `weights_rounded`: the backend may widen packed weights to bf16, each by a factor within 2^-8 of
+// one. The errors add up like the products: their deviation is at most 2^-8 q, and is 0.42 of that
+// where fractions are spread evenly. Three of these deviations, 5 2^-10 q, leave one value in 370
+// outside, so that many values are allowed six: 10 2^-10 q.
+struct Product {
+  double sum = 0;
+  double bound = 0;
+};
+Product product(std::span<const double> x, std::span<const double> weight, bool weights_rounded);
+
+// The same for y += product, or y = product, rounded to the type of y.
+Product rounded_product(const Product& product, double before, frt_dtype y_dtype);
+
+}  // namespace frt::conformance

@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Every reference of the conformance cases notices a backend that computes something else, even
+where the backend under test and the reference backend are wrong in the same way.
+
+    notices.py <frt-plugin-check> <spoiled plugin>
+"""
+import os
+import subprocess
+import sys
+
+# The operator that is spoiled, and cases of it that take a moment.
+SPOILED = {
+    "frt.embed/1": "frt.embed/1 bf16 to f32",
+    "frt.select_tokens/1": "frt.select_tokens/1 decode",
+    "frt.last_rows/1": "frt.last_rows/1 bf16 verify",
+    "frt.lag_rows/1": "frt.lag_rows/1 f32 verify",
+    "frt.store_rows/1": "frt.store_rows/1 f32 verify",
+    "frt.argmax/1": "frt.argmax/1 normal 3x33",
+    "frt.count_tokens/1": "frt.count_tokens/1 generated several rows",
+    "frt.sample/1": "frt.sample/1 1000 ",
+    "frt.convert/1": "frt.convert/1 f32 to bf16 9x131",
+    "frt.fill_uniform/1": "frt.fill_uniform/1 bf16 34 ",
+    "frt.checksum/1": "frt.checksum/1 1000 words",
+    "frt.silu_mul/1": "frt.silu_mul/1 bf16 7x33",
+    "frt.pack_views/1": "frt.pack_views/1",
+    "frt.patches/1": "frt.patches/1 bf16 image 0",
+    "frt.patch_embed/1": "frt.patch_embed/1 bf16 image 3",
+    "frt.embed_rows/1": "frt.embed_rows/1 f32 bf16",
+    "frt.moe_route/1": "frt.moe_route/1 7 rows",
+    "frt.moe_combine/1": "frt.moe_combine/1 f32 5x2048",
+    # One of 48 inputs, one output.
+    "frt.linear/1": "frt.linear/1 bf16 bf16 to bf16 16x1x48",
+}
+
+
+def check(program, plugin, cases, spoiled=None):
+    environment = dict(os.environ)
+    environment.pop("FRT_SPOILED", None)
+    if spoiled:
+        environment["FRT_SPOILED"] = spoiled
+    result = subprocess.run(
+        [program, plugin, "--reference", plugin, "--filter", cases, "--threads", "1"],
+        capture_output=True, text=True, env=environment)
+    return result.returncode, result.stdout + result.stderr
+
+
+def main():
+    program, plugin = sys.argv[1:]
+    wrong = []
+    for operator, cases in SPOILED.items():
+        status, said = check(program, plugin, cases)
+        if status != 0:
+            wrong.append(f"{operator} fails as it is:\n{said}")
+            continue
+        status, said = check(program, plugin, cases, operator)
+        # Not merely a difference between two backends, nor a refusal.
+        noticed = [line for line in said.splitlines()
+                   if line.startswith("FAIL") and ("by its header" in line or "by the header" in line)]
+        if status != 1 or not noticed:
+            wrong.append(f"{operator}, spoiled, is not noticed:\n{said}")
+    print(f"{len(SPOILED) - len(wrong)} of {len(SPOILED)} spoiled operators noticed")
+    for text in wrong:
+        print(text)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

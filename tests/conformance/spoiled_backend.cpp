@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// frt.test.spoiled: the CPU backend with one operator that computes something else, to see that the
+// conformance cases notice. FRT_SPOILED names the operator; unset, nothing is spoiled. What is
+// wrong is an argument that the kernel gets: a row less, a token more, another factor. So the
+// kernel does all of its work, and only its result shows the difference.
+//
+// It can be the backend under test and the reference at the same time: a check that compares a
+// backend with itself would pass.
+#include <dlfcn.h>
+
+#include <frt/backend.h>
+#include <frt/kernels.h>
+#include <frt/ops/checksum.h>
+#include <frt/ops/elementwise.h>
+#include <frt/ops/embed.h>
+#include <frt/ops/linear.h>
+#include <frt/ops/moe.h>
+#include <frt/ops/patch_embed.h>
+#include <frt/ops/rows.h>
+#include <frt/ops/sample.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <frt/plugin.hpp>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace frt::test {
+namespace {
+
+using Spoil = void (*)(void* args);
+
+template <class Args>
+Args& as(void* args) {
+  return *static_cast<Args*>(args);
+}
+
+const std::map<std::string, Spoil>& spoils() {
+  static const std::map<std::string, Spoil> all = {
+      {FRT_OP_EMBED,
+       [](void* a) {
+         int32_t& rows = as<frt_embed_args>(a).table.rows;
+         if (rows > 1) --rows;
+       }},
+      {FRT_OP_SELECT_TOKENS, [](void* a) { as<frt_select_tokens_args>(a).pending_stride = 0; }},
+      {FRT_OP_LAST_ROWS, [](void* a) { as<frt_last_rows_args>(a).sequences.rows = 1; }},
+      {FRT_OP_LAG_ROWS, [](void* a) { as<frt_lag_rows_args>(a).slot_stride = 0; }},
+      {FRT_OP_STORE_ROWS, [](void* a) { as<frt_store_rows_args>(a).sequences.rows = 1; }},
+      {FRT_OP_ARGMAX,
+       [](void* a) {
+         auto& args = as<frt_argmax_args>(a);
+         if (args.width == 1) return;
+         ++args.logits;
+         --args.width;
+       }},
+      {FRT_OP_COUNT_TOKENS, [](void* a) { as<frt_count_tokens_args>(a).generated ^= 1; }},
+      {FRT_OP_SAMPLE,
+       [](void* a) {
+         auto& args = as<frt_sample_args>(a);
+         if (args.vocabulary == 1) return;
+         ++args.logits;
+         --args.vocabulary;
+       }},
+      {FRT_OP_CONVERT,
+       [](void* a) {
+         float& factor = as<frt_convert_args>(a).factor;
+         factor = (factor == 0 ? 1 : factor) * 1.0009765625f;
+       }},
+      {FRT_OP_FILL_UNIFORM, [](void* a) { ++as<frt_fill_uniform_args>(a).seed; }},
+      {FRT_OP_CHECKSUM,
+       [](void* a) {
+         auto& args = as<frt_checksum_args>(a);
+         args.bytes -= std::min<uint64_t>(args.bytes, 8);
+       }},
+      {FRT_OP_SILU_MUL,
+       [](void* a) {
+         auto& args = as<frt_binary_args>(a);
+         std::swap(args.a, args.b);
+         std::swap(args.a_stride, args.b_stride);
+       }},
+      {FRT_OP_PACK_VIEWS, [](void* a) { --as<frt_pack_views_args>(a).text_rows; }},
+      {FRT_OP_PATCHES, [](void* a) { as<frt_patches_args>(a).scale *= 1.02f; }},
+      {FRT_OP_PATCH_EMBED,
+       [](void* a) {
+         auto& product = as<frt_patch_embed_args>(a).product;
+         product.addend = nullptr;
+         product.addend_rows = 0;
+       }},
+      {FRT_OP_EMBED_ROWS, [](void* a) { as<frt_embed_rows_args>(a).scale *= 1.01f; }},
+      {FRT_OP_MOE_ROUTE, [](void* a) { as<frt_moe_route_args>(a).normalise ^= 1; }},
+      {FRT_OP_MOE_COMBINE,
+       [](void* a) { as<frt_moe_combine_args>(a).shared = as<frt_moe_combine_args>(a).routed; }},
+      // One input is dropped; the rows of a single output stay where they are.
+      {FRT_OP_LINEAR,
+       [](void* a) {
+         frt_weight& weight = as<frt_linear_args>(a).weight;
+         const bool shortened = weight.rows == 1 && weight.format != FRT_WEIGHT_NVFP4;
+         if (shortened && weight.cols > 1) --weight.cols;
+       }},
+  };
+  return all;
+}
+
+struct Kernel {
+  frt_kernel inner{};
+  uint32_t args_size = 0;
+  Spoil spoil = nullptr;
+};
+
+frt_status launch(void* self, frt_backend_stream stream, const void* args, frt_error* error) {
+  const Kernel& kernel = *static_cast<const Kernel*>(self);
+  // Refusals look at what the caller gave.
+  std::vector<std::uint64_t> copy((kernel.args_size + 7) / 8);
+  std::memcpy(copy.data(), args, kernel.args_size);
+  kernel.spoil(copy.data());
+  return kernel.inner.launch(kernel.inner.self, stream, copy.data(), error);
+}
+
+const frt_plugin_desc& inner_plugin() {
+  static const frt_plugin_desc* const found = [] {
+    void* library = ::dlopen(FRT_SPOILED_INNER, RTLD_NOW | RTLD_LOCAL);
+    if (!library) throw Error(FRT_ERR_NOT_FOUND, ::dlerror());
+    return static_cast<const frt_plugin_desc*>(::dlsym(library, FRT_PLUGIN_SYMBOL));
+  }();
+  return *found;
+}
+
+const frt_backend_v1* inner_backend = nullptr;
+const frt_kernels_v1* inner_kernels = nullptr;
+
+class SpoiledPlugin {
+ public:
+  SpoiledPlugin(const Host& host, const ConfigView&) {
+    frt_config none{};
+    none.struct_size = sizeof(none);
+    frt_error error{};
+    check(inner_plugin().open(host.raw(), &none, &inner_, &error), error);
+    inner_backend =
+        static_cast<const frt_backend_v1*>(inner_plugin().extension(inner_, FRT_EXT_BACKEND));
+    inner_kernels =
+        static_cast<const frt_kernels_v1*>(inner_plugin().extension(inner_, FRT_EXT_KERNELS));
+  }
+  ~SpoiledPlugin() { inner_plugin().close(inner_); }
+  SpoiledPlugin(const SpoiledPlugin&) = delete;
+  SpoiledPlugin& operator=(const SpoiledPlugin&) = delete;
+
+  frt_plugin inner() const { return inner_; }
+  const void* extension(std::string_view id) noexcept;
+  static const void* static_extension(std::string_view id) noexcept {
+    return id == FRT_EXT_CONFIG_SCHEMA ? inner_plugin().extension(nullptr, FRT_EXT_CONFIG_SCHEMA)
+                                       : nullptr;
+  }
+
+ private:
+  frt_plugin inner_ = nullptr;
+};
+
+frt_plugin inner_of(frt_plugin plugin) {
+  return object<SpoiledPlugin>(plugin)->inner();
+}
+
+frt_status device_count(frt_plugin plugin, uint32_t* count, frt_error* error) {
+  return inner_backend->device_count(inner_of(plugin), count, error);
+}
+frt_status device_info(frt_plugin plugin, uint32_t ordinal, frt_device_info* info,
+                       frt_error* error) {
+  return inner_backend->device_info(inner_of(plugin), ordinal, info, error);
+}
+frt_status device_open(frt_plugin plugin, uint32_t ordinal, const frt_config* config,
+                       frt_backend_device* device, frt_error* error) {
+  return inner_backend->device_open(inner_of(plugin), ordinal, config, device, error);
+}
+
+// Lives as long as the process: devices share it.
+frt_status list_kernels(frt_backend_device device, const frt_kernel_desc** kernels, uint64_t* count,
+                        frt_error* error) {
+  return guard(error, [&] {
+    struct Lists {
+      std::vector<std::unique_ptr<Kernel>> kernels;
+      std::vector<frt_kernel_desc> descriptions;
+    };
+    static std::map<frt_backend_device, Lists> all;
+    Lists& made = all[device];
+    const char* name = std::getenv("FRT_SPOILED");
+    const frt_kernel_desc* list = nullptr;
+    uint64_t listed = 0;
+    frt_error reason{};
+    check(inner_kernels->list(device, &list, &listed, &reason), reason);
+    const auto* at = reinterpret_cast<const std::byte*>(list);
+    made.descriptions.clear();
+    for (uint64_t i = 0; i < listed; ++i, at += inner_kernels->stride) {
+      frt_kernel_desc description = *reinterpret_cast<const frt_kernel_desc*>(at);
+      if (name && description.name == std::string(name)) {
+        made.kernels.push_back(std::make_unique<Kernel>(
+            Kernel{description.kernel, description.args_size, spoils().at(name)}));
+        description.kernel = {made.kernels.back().get(), launch};
+      }
+      made.descriptions.push_back(description);
+    }
+    *kernels = made.descriptions.data();
+    *count = made.descriptions.size();
+  });
+}
+
+constexpr frt_kernels_v1 kKernels = {sizeof(frt_kernels_v1), sizeof(frt_kernel_desc), list_kernels};
+
+const void* SpoiledPlugin::extension(std::string_view id) noexcept {
+  static const frt_backend_v1 backend = [] {
+    frt_backend_v1 table = *inner_backend;
+    table.device_count = device_count;
+    table.device_info = device_info;
+    table.device_open = device_open;
+    return table;
+  }();
+  if (id == FRT_EXT_BACKEND) return &backend;
+  if (id == FRT_EXT_KERNELS) return &kKernels;
+  return nullptr;
+}
+
+}  // namespace
+}  // namespace frt::test
+
+FRT_PLUGIN(frt::test::SpoiledPlugin, backend, "frt.test.spoiled", "1.0.0", R"(
+targets = ["spoiled_1"]
+summary = "For tests: the CPU with one operator that computes something else"
+)");
