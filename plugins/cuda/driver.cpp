@@ -100,6 +100,12 @@ std::string why_not_runnable(const PluginCode& code, int capability) {
          ": use backend = \"auto\", or the plugin of that architecture";
 }
 
+std::string why_no_fp8_activations(int capability) {
+  if (capability / 10 == 9) return {};
+  return "fp8_activations = \"on\" has no kernel for " + architecture_text(capability) +
+         ": cuBLASLt multiplies scaled FP8 by scaled FP8 on sm_90 only; leave the option out";
+}
+
 int device_capability(int ordinal) {
   const DriverState state = ask_driver();
   if (ordinal < 0 || ordinal >= state.devices) {

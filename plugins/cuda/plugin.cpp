@@ -47,6 +47,22 @@ DeviceOptions read_options(const frt_config* raw) {
   return options;
 }
 
+// An option without a kernel is an error, not a promise that nothing keeps.
+void require_fp8_activations(BackendDevice& device) {
+  const std::string ordinal = "device_open: device " + std::to_string(device.ordinal()) + ": ";
+  if (const std::string refusal = why_no_fp8_activations(device.properties().capability);
+      !refusal.empty()) {
+    throw Error(FRT_ERR_UNSUPPORTED, ordinal + refusal);
+  }
+  device.enter("fp8_activations");
+  try {
+    device.blas();
+  } catch (const Error& error) {
+    throw Error(error.status(), ordinal + "fp8_activations = \"on\" needs cuBLASLt: " +
+                                    error.what());
+  }
+}
+
 // ---- backend ------------------------------------------------------------------------------
 
 struct CudaBackend {
@@ -72,7 +88,10 @@ struct CudaBackend {
       throw Error(FRT_ERR_UNSUPPORTED,
                   "device_open: device " + std::to_string(ordinal) + ": " + refusal);
     }
-    return std::make_unique<Device>(index, read_options(config), host_of(plugin));
+    const DeviceOptions options = read_options(config);
+    auto opened = std::make_unique<Device>(index, options, host_of(plugin));
+    if (options.fp8_activations) require_fp8_activations(*opened);
+    return opened;
   }
   static frt_status memory(Device& device, uint64_t& free_bytes, uint64_t& total_bytes) {
     return device.memory(free_bytes, total_bytes);

@@ -57,6 +57,16 @@ TEST_CASE("which devices a plugin's code runs on") {
   CHECK(version_text(13020) == "13.2");
 }
 
+TEST_CASE("FP8 activations are refused where no library multiplies them") {
+  CHECK(why_no_fp8_activations(90).empty());
+  for (const int capability : {80, 89, 100, 103, 110, 120, 121}) {
+    const std::string refusal = why_no_fp8_activations(capability);
+    CHECK(has(refusal, "fp8_activations"));
+    CHECK(has(refusal, architecture_text(capability).c_str()));
+    CHECK(has(refusal, "leave the option out"));
+  }
+}
+
 TEST_CASE("CUDA's errors as codes of the ABI") {
   CHECK(status_of(cudaSuccess) == FRT_OK);
   CHECK(status_of(cudaErrorNotReady) == FRT_ERR_NOT_READY);
