@@ -414,7 +414,8 @@ class NetworkTest {
     input.prompts = {tokens_, tokens_};
     input.beta = every_step(runner, 2.5f);
     const Traced equal = runner.run(input, true);
-    const std::vector<float>& ways = equal.at("way_v" + std::to_string(plan_.steps - 1));
+    const std::int64_t step = std::min<std::int64_t>(3, plan_.steps - 1);
+    const std::vector<float>& ways = equal.at("way_v" + std::to_string(step));
     const auto half = ways.begin() + static_cast<std::ptrdiff_t>(ways.size() / 2);
     checks_.bits("branches with one prompt are equal", std::vector<float>(ways.begin(), half),
                  std::vector<float>(half, ways.end()));
