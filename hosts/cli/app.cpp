@@ -3,11 +3,11 @@
 
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <utility>
 
 #include "cli/capsule_setup.hpp"
+#include "cli/output.hpp"
 #include "cli/robot_setup.hpp"
 
 namespace frt::host {
@@ -70,14 +70,26 @@ void App::add_command(Command command, std::function<ExitCode()> body) {
 }
 
 int App::run(int argc, char** argv) {
+  prepare_output();
+  const ExitCode status = guarded([&] {
+    const auto done = command_line_.parse(argc, argv);
+    return done ? *done : chosen_();
+  });
+  const ExitCode closed = guarded([] {
+    close_output();
+    return ExitCode::kOk;
+  });
+  return static_cast<int>(status == ExitCode::kOk ? closed : status);
+}
+
+// Runs `body`; what it throws is shown and becomes an exit status.
+ExitCode App::guarded(const std::function<ExitCode()>& body) {
   const auto fail = [](ExitCode code, const std::string& text) {
-    std::fputs(text.c_str(), stderr);
-    std::fputc('\n', stderr);
-    return static_cast<int>(code);
+    print_err("{}\n", text);
+    return code;
   };
   try {
-    if (const auto status = command_line_.parse(argc, argv)) return static_cast<int>(*status);
-    return static_cast<int>(chosen_());
+    return body();
   } catch (const core::DiagnosticError& error) {
     // A manifest that is right but names a plugin that cannot be had is the plugin's fault.
     return fail(error.only_refused_plugins() ? ExitCode::kPlugin : ExitCode::kManifest,

@@ -34,7 +34,8 @@ class App {
  public:
   explicit App(std::string program);
 
-  // Parses the command line and runs the command. Never throws; prints errors.
+  // Parses the command line and runs the command. Never throws; prints errors. Results that could
+  // not be written are an error, too.
   int run(int argc, char** argv);
 
   Command program() noexcept { return command_line_.program(); }
@@ -58,6 +59,8 @@ class App {
   bool draws_progress() const;
 
  private:
+  static ExitCode guarded(const std::function<ExitCode()>& body);
+
   CommandLine command_line_;
   GlobalOptions options_;
   std::unique_ptr<core::Log> log_;
@@ -65,6 +68,8 @@ class App {
   std::set<std::string> warnings_;  // shown
   std::function<ExitCode()> chosen_;
 };
+
+void add_commands(App& app);  // all of them
 
 // Each command adds itself; one file per command.
 void add_bench_command(App& app);

@@ -16,6 +16,7 @@
 #include "cli/build_info.hpp"
 #include "cli/loaded_model.hpp"
 #include "cli/number_list.hpp"
+#include "cli/output.hpp"
 #include "cli/signals.hpp"
 #include "cli/table.hpp"
 #include "lm/lm_bench.hpp"
@@ -177,20 +178,20 @@ Table to_table(const std::vector<BenchResult>& results, const Facts& facts) {
 void print(const std::vector<BenchResult>& results, const Facts& facts, const std::string& output) {
   if (output == "md" || output == "csv") {
     const Table table = to_table(results, facts);
-    fmt::print("{}", table.render(output == "md" ? TableFormat::kMarkdown : TableFormat::kCsv));
+    print_out("{}", table.render(output == "md" ? TableFormat::kMarkdown : TableFormat::kCsv));
     if (output == "md") {
-      fmt::print(
+      print_out(
           "\nread bandwidth {:.1f} GB/s; clock before: {}; after: {}; {}\n"
           "arguments: {}\n",
           facts.bandwidth / 1e9, describe(facts.before), describe(facts.after), facts.architecture,
           facts.arguments);
     }
   } else if (output == "jsonl") {
-    for (const auto& result : results) fmt::print("{}\n", to_json(result, facts).dump());
+    for (const auto& result : results) print_json(to_json(result, facts), -1);
   } else {
     auto list = nlohmann::ordered_json::array();
     for (const auto& result : results) list.push_back(to_json(result, facts));
-    fmt::print("{}\n", list.dump(2));
+    print_json(list);
   }
 }
 
@@ -214,7 +215,7 @@ bool compare(const std::vector<BenchResult>& results, const BenchOptions& option
       {"backend", &facts.backend}};
   for (const auto& [key, now] : known) {
     const std::string before = base.empty() ? *now : base[0].value(key, *now);
-    if (before != *now) fmt::print(stderr, "note: {} was {}, is {}\n", key, before, *now);
+    if (before != *now) print_err("note: {} was {}, is {}\n", key, before, *now);
   }
   for (const BenchResult& result : results) {
     for (const auto& row : base) {
@@ -225,8 +226,8 @@ bool compare(const std::vector<BenchResult>& results, const BenchOptions& option
       const bool slower = change < -options.tolerance;
       good = good && !slower;
       ++compared;
-      fmt::print(stderr, "{}: {:.2f} -> {:.2f} tok/s ({:+.1f} %){}\n", bench_name(result.point),
-                 before, now, change, slower ? "  REGRESSION" : "");
+      print_err("{}: {:.2f} -> {:.2f} tok/s ({:+.1f} %){}\n", bench_name(result.point), before, now,
+                change, slower ? "  REGRESSION" : "");
     }
   }
   if (compared == 0) {
@@ -238,12 +239,12 @@ bool compare(const std::vector<BenchResult>& results, const BenchOptions& option
 
 std::vector<BenchPoint> points(const BenchOptions& options) {
   std::vector<BenchPoint> list;
-  for (const uint64_t depth : parse_number_list(options.depth, "--depth")) {
-    for (const uint64_t tokens : parse_number_list(options.prefill, "--prefill")) {
+  for (const uint64_t depth : parse_number_list(options.depth)) {
+    for (const uint64_t tokens : parse_number_list(options.prefill)) {
       if (tokens > 0) list.push_back({.prefill = tokens, .depth = depth});
     }
-    for (const uint64_t tokens : parse_number_list(options.decode, "--decode")) {
-      for (const uint64_t batch : parse_number_list(options.batch, "--batch")) {
+    for (const uint64_t tokens : parse_number_list(options.decode)) {
+      for (const uint64_t batch : parse_number_list(options.batch)) {
         if (tokens == 0) continue;
         if (batch == 0 || batch > UINT32_MAX) {
           throw ExitError(ExitCode::kUsage, FRT_ERR_OUT_OF_RANGE, "--batch needs 1 or more");
@@ -309,13 +310,13 @@ ExitCode profile(const LmBench& runner, OperatorTimer& timer, const std::vector<
     all.push_back({{"test", bench_name(point)}, {"step_us", total}, {"operators", rows}});
     if (options.output == "md" || options.output == "csv") {
       const bool md = options.output == "md";
-      fmt::print("{}{}\n", md ? bench_name(point) + ", eager, " + facts.device + "\n\n" : "",
-                 table.render(md ? TableFormat::kMarkdown : TableFormat::kCsv));
+      print_out("{}{}\n", md ? bench_name(point) + ", eager, " + facts.device + "\n\n" : "",
+                table.render(md ? TableFormat::kMarkdown : TableFormat::kCsv));
     } else if (options.output == "jsonl") {
-      fmt::print("{}\n", all.back().dump());
+      print_json(all.back(), -1);
     }
   }
-  if (options.output == "json") fmt::print("{}\n", all.dump(2));
+  if (options.output == "json") print_json(all);
   return ExitCode::kOk;
 }
 
@@ -372,7 +373,10 @@ void add_bench_command(App& app) {
   command.add_option("manifest", options->manifest, "The manifest (TOML)");
   command.add_option("--model", options->model, "Which model of the manifest").type_name("NAME");
   const auto list = [&](const char* flags, std::string& target, const char* doc) {
-    command.add_option(flags, target, doc).type_name("LIST").capture_default_str();
+    command.add_option(flags, target, doc)
+        .type_name("LIST")
+        .check(parse_number_list)
+        .capture_default_str();
   };
   list("-p,--prefill", options->prefill, "Tokens to read: 512, 128-1024*2; 0: none");
   list("-n,--decode", options->decode, "Steps to write; 0: none");

@@ -15,6 +15,7 @@
 #include "cli/build_info.hpp"
 #include "cli/loaded_model.hpp"
 #include "cli/number_list.hpp"
+#include "cli/output.hpp"
 #include "cli/signals.hpp"
 #include "cli/svg_plot.hpp"
 #include "cli/table.hpp"
@@ -113,9 +114,9 @@ nlohmann::ordered_json to_json(const CapsuleBenchResult& result) {
 }
 
 ExitCode bench_capsule(App& app, BenchCapsuleOptions options) {
-  options.bench.lengths = parse_number_list(options.lengths, "--lengths");
+  options.bench.lengths = parse_number_list(options.lengths);
   std::erase(options.bench.lengths, 0u);
-  if (!options.sweep.empty()) options.bench.sweep = parse_number_list(options.sweep, "--sweep");
+  if (!options.sweep.empty()) options.bench.sweep = parse_number_list(options.sweep);
   LoadedModel loaded(app, options.manifest, options.model);
   const LmModel model = loaded.language_model();
   std::unique_ptr<TemporaryFolder> files;
@@ -140,18 +141,18 @@ ExitCode bench_capsule(App& app, BenchCapsuleOptions options) {
                                    {"backend", loaded.context().info().backend_id},
                                    {"build", build_description()}};
     json.update(to_json(result));
-    fmt::print("{}\n", json.dump(2));
+    print_json(json);
   } else {
-    fmt::print("{}\n{}\n{}", loaded.info().architecture, device,
-               "\n" + timing_table(result).render(TableFormat::kMarkdown));
+    print_out("{}\n{}\n{}", loaded.info().architecture, device,
+              "\n" + timing_table(result).render(TableFormat::kMarkdown));
     if (!result.sweep.empty()) {
-      fmt::print("\n{}", sweep_table(result).render(TableFormat::kMarkdown));
+      print_out("\n{}", sweep_table(result).render(TableFormat::kMarkdown));
     }
-    fmt::print("\nread {:.0f} GB/s, copy {:.0f} GB/s, link {:.1f} GB/s; {}\n",
-               result.rates.read / 1e9, result.rates.copy / 1e9, result.rates.link / 1e9,
-               build_description());
+    print_out("\nread {:.0f} GB/s, copy {:.0f} GB/s, link {:.1f} GB/s; {}\n",
+              result.rates.read / 1e9, result.rates.copy / 1e9, result.rates.link / 1e9,
+              build_description());
   }
-  for (const std::string& text : result.skipped) fmt::print(stderr, "not measured: {}\n", text);
+  for (const std::string& text : result.skipped) print_err("not measured: {}\n", text);
   if (!options.plot.empty()) {
     std::ofstream file(options.plot);
     file << plot(result, title);
@@ -169,9 +170,11 @@ std::function<ExitCode()> add_bench_capsule(App& app, Command command) {
   command.add_option("--model", options->model, "Which model of the manifest").type_name("NAME");
   command.add_option("--lengths", options->lengths, "Tokens of the prefixes; 0: none")
       .type_name("LIST")
+      .check(parse_number_list)
       .capture_default_str();
   command.add_option("--sweep", options->sweep, "Also the first token behind these: 1k-64k*2")
-      .type_name("LIST");
+      .type_name("LIST")
+      .check(parse_number_list);
   command.add_option("--suffix", options->bench.suffix, "New tokens behind a prefix")
       .range(1, 1 << 20)
       .capture_default_str();

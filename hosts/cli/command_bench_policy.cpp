@@ -19,6 +19,7 @@
 #include "cli/bench_policy.hpp"
 #include "cli/build_info.hpp"
 #include "cli/loaded_model.hpp"
+#include "cli/output.hpp"
 #include "cli/signals.hpp"
 #include "cli/table.hpp"
 #include "lm/lm_bench.hpp"
@@ -231,7 +232,7 @@ ExitCode bench_policy(App& app, const BenchPolicyOptions& options) {
                                  {"min_ms", ms(timing, 0)},
                                  {"max_ms", ms(timing, 1)}});
     }
-    fmt::print("{}\n", json.dump(2));
+    print_json(json);
     return ExitCode::kOk;
   }
   Table table({"what", "median ms", "p90 ms", "p99 ms", "min ms", "max ms"}, {1, 2, 3, 4, 5});
@@ -239,7 +240,7 @@ ExitCode bench_policy(App& app, const BenchPolicyOptions& options) {
     const auto cell = [&](double q) { return fmt::format("{:.3f}", ms(timing, q)); };
     table.add({timing.name, cell(0.5), cell(0.9), cell(0.99), cell(0), cell(1)});
   }
-  fmt::print(
+  print_out(
       "{}\n{} views, {} prompt tokens, {} steps, horizon {}, {} samples, {} branches; {}, {}, "
       "{} weights; {} captures while measuring\n",
       table.render(TableFormat::kMarkdown), shape.views, shape.prompt, shape.steps,

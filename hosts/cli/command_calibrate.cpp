@@ -16,6 +16,7 @@
 
 #include "cli/app.hpp"
 #include "cli/loaded_model.hpp"
+#include "cli/output.hpp"
 #include "cli/robot_setup.hpp"
 #include "robot/policy_runner.hpp"
 #include "robot/record/frames.hpp"
@@ -200,19 +201,18 @@ ExitCode calibrate(App& app, const CalibrateOptions& options) {
   }
   const std::string text = calibration.text();
   if (options.out.empty()) {
-    std::fputs(text.c_str(), stdout);
+    write_out(text);
     return ExitCode::kOk;
   }
   write_file(options.out, text);
   if (options.json) {
-    fmt::print("{}\n", nlohmann::ordered_json{{"model", loaded.name()},
-                                              {"frames", calibration.frames()},
-                                              {"margin", options.margin},
-                                              {"out", options.out}}
-                           .dump(2));
+    print_json(nlohmann::ordered_json{{"model", loaded.name()},
+                                      {"frames", calibration.frames()},
+                                      {"margin", options.margin},
+                                      {"out", options.out}});
   } else {
-    fmt::print("{}: {} frames, margin {}, written to {}\n", loaded.name(), calibration.frames(),
-               options.margin, options.out);
+    print_out("{}: {} frames, margin {}, written to {}\n", loaded.name(), calibration.frames(),
+              options.margin, options.out);
   }
   return ExitCode::kOk;
 }

@@ -15,6 +15,7 @@
 
 #include "cli/app.hpp"
 #include "cli/capsule_setup.hpp"
+#include "cli/output.hpp"
 #include "cli/progress_view.hpp"
 #include "cli/table.hpp"
 #include "lm/capsule_content.hpp"
@@ -100,7 +101,7 @@ ExitCode list(App& app, const CapsuleCommandOptions& options) {
   if (options.json) {
     Json all = Json::array();
     for (const IndexRow& row : rows) all.push_back(to_json(row));
-    fmt::print("{}\n", Json{{"folder", index.folder().string()}, {"capsules", all}}.dump(2));
+    print_json(Json{{"folder", index.folder().string()}, {"capsules", all}});
     return ExitCode::kOk;
   }
   Table table({"NAME", "TOKENS", "SIZE", "KIND", "MODEL", "USED", "PIN"}, {1, 2});
@@ -108,15 +109,15 @@ ExitCode list(App& app, const CapsuleCommandOptions& options) {
     if (!row.problem.empty()) {
       table.add({row.name, "-", format_bytes(row.file_bytes), row.damaged ? "damaged" : "unusable",
                  "-", "-", row.pinned ? "pin" : ""});
-      fmt::print(stderr, "{}: {}\n", row.name, io::printable(row.problem));
+      print_err("{}: {}\n", row.name, io::printable(row.problem));
       continue;
     }
     table.add({row.name, std::to_string(row.boundary), format_bytes(row.file_bytes), row.kind,
                io::printable(row.model), age(row.last_used), row.pinned ? "pin" : ""});
   }
-  fmt::print("{}", table.render(TableFormat::kAligned));
+  print_out("{}", table.render(TableFormat::kAligned));
   const IndexOpening& opening = index.opening();
-  if (!opening.problem.empty()) fmt::print(stderr, "note: {}\n", opening.problem);
+  if (!opening.problem.empty()) print_err("note: {}\n", opening.problem);
   return ExitCode::kOk;
 }
 
@@ -145,18 +146,18 @@ ExitCode show(App& app, const CapsuleCommandOptions& options) {
     facts["ids"] = content.tokens;
     facts["extra"] = content.extra;
     facts["file"] = manifest;
-    fmt::print("{}\n", facts.dump(2, ' ', false, Json::error_handler_t::replace));
+    print_json(facts);
     return ExitCode::kOk;
   }
   for (const auto& [key, value] : facts.items()) {
-    fmt::print("{:<14} {}\n", key,
-               io::printable(value.is_string() ? value.get<std::string>() : value.dump()));
+    print_out("{:<14} {}\n", key,
+              io::printable(value.is_string() ? value.get<std::string>() : value.dump()));
   }
-  fmt::print("fingerprint\n");
+  print_out("fingerprint\n");
   const Json fingerprint = manifest.is_object() ? manifest.value("fingerprint", Json()) : Json();
   for (const auto& [key, value] : fingerprint.items()) {
-    fmt::print("  {}\n",
-               io::printable(fingerprint.is_array() ? value.dump() : key + " " + value.dump()));
+    print_out("  {}\n",
+              io::printable(fingerprint.is_array() ? value.dump() : key + " " + value.dump()));
   }
   return ExitCode::kOk;
 }
@@ -180,10 +181,10 @@ ExitCode verify(App& app, const CapsuleCommandOptions& options) {
     if (options.json) {
       all.push_back({{"name", name}, {"ok", problem.empty()}, {"problem", problem}});
     } else {
-      fmt::print("{}: {}\n", name, problem.empty() ? "ok" : io::printable(problem));
+      print_out("{}: {}\n", name, problem.empty() ? "ok" : io::printable(problem));
     }
   }
-  if (options.json) fmt::print("{}\n", Json{{"ok", good}, {"capsules", all}}.dump(2));
+  if (options.json) print_json(Json{{"ok", good}, {"capsules", all}});
   return good ? ExitCode::kOk : ExitCode::kFailed;
 }
 
@@ -263,7 +264,7 @@ void add_capsule_command(App& app) {
       const Folder folder = folder_of(app, *options);
       const std::string name = import_capsule(*core::capsules_table(), folder.path, options->file,
                                               options->name, folder.trust);
-      fmt::print("{}\n", name);
+      print_out("{}\n", name);
       return ExitCode::kOk;
     });
   }

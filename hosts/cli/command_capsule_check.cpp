@@ -14,6 +14,7 @@
 
 #include "cli/app.hpp"
 #include "cli/loaded_model.hpp"
+#include "cli/output.hpp"
 #include "cli/robot_setup.hpp"
 #include "cli/signals.hpp"
 #include "cli/temporary_folder.hpp"
@@ -41,14 +42,14 @@ ExitCode report(const Result& result, const CheckCommandOptions& options,
                                          {"compared", result.compared},
                                          {"drawn", result.drawn},
                                          {"failures", result.failures}};
-    fmt::print("{}\n", json.dump(2));
+    print_json(json);
   } else {
-    for (const std::string& failure : result.failures) fmt::print("{}\n", failure);
-    fmt::print("{} cases on {}:", result.cases, loaded.context().info().device.name);
-    for (const auto& [name, count] : result.drawn) fmt::print(" {} {};", count, name);
-    fmt::print("\ncompared to the bit:");
-    for (const auto& [name, count] : result.compared) fmt::print(" {} {};", count, name);
-    fmt::print(" {} differences\n{}\n", result.failures.size(), good ? "PASS" : "FAIL");
+    for (const std::string& failure : result.failures) print_out("{}\n", failure);
+    print_out("{} cases on {}:", result.cases, loaded.context().info().device.name);
+    for (const auto& [name, count] : result.drawn) print_out(" {} {};", count, name);
+    print_out("\ncompared to the bit:");
+    for (const auto& [name, count] : result.compared) print_out(" {} {};", count, name);
+    print_out(" {} differences\n{}\n", result.failures.size(), good ? "PASS" : "FAIL");
   }
   return good ? ExitCode::kOk : ExitCode::kFailed;
 }

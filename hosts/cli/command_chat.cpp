@@ -23,6 +23,7 @@
 #include "cli/conversation.hpp"
 #include "cli/line_reader.hpp"
 #include "cli/loaded_model.hpp"
+#include "cli/output.hpp"
 #include "cli/prompt_options.hpp"
 #include "cli/prompt_progress.hpp"
 #include "cli/signals.hpp"
@@ -60,7 +61,7 @@ At the end of the input (Ctrl-D) the conversation is kept as the capsule autosav
 // To stderr. A terminal that is gone ends nothing: the conversation is still to be kept.
 template <class... Arguments>
 void say(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
-  std::fputs(fmt::format(format, std::forward<Arguments>(arguments)...).c_str(), stderr);
+  put_err(fmt::format(format, std::forward<Arguments>(arguments)...));
 }
 
 constexpr std::string_view kAutosave = "autosave";
@@ -188,8 +189,7 @@ class ChatSession {
 
   // Text for stdout. False, and nothing more is shown, once that fails.
   bool show(std::string_view text) {
-    shown_ = shown_ && std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
-             std::fflush(stdout) == 0;
+    shown_ = shown_ && write_out(text);
     return shown_;
   }
 
@@ -197,6 +197,7 @@ class ChatSession {
   void answer(const std::string& text) {
     const bool thinking = conversation_.options().value("enable_thinking", true);
     std::string so_far;
+    ModelText text_shown;
     bool dim = thinking && app_.color_stdout();
     PromptProgress progress(app_.draws_progress());
     // Without a seed that was asked for, every question is a draw of its own.
@@ -207,7 +208,7 @@ class ChatSession {
     if (dim) show("\x1b[2m");
     const auto show_piece = [&](const std::string& piece) {
       so_far += piece;
-      if (!show(piece)) return false;
+      if (!show(text_shown.push(piece))) return false;
       if (dim && so_far.find("</think>") != std::string::npos) {
         dim = false;
         show("\x1b[0m");
@@ -227,7 +228,7 @@ class ChatSession {
     finish();
     const GenerationResult& result = last_->result;
     const bool answered = !last_->message.is_null();
-    if (answered) show("\n");
+    if (answered) show(text_shown.flush() + "\n");
     if (!shown_) throw Error(FRT_ERR_IO, "cannot write to the standard output");
     if (result.prompt_read < result.prompt_tokens) {
       say("(stopped: {} of {} tokens of the prompt were read; nothing was asked)\n",

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "cli/app.hpp"
+#include "cli/output.hpp"
 
 namespace frt::host {
 namespace {
@@ -104,9 +105,9 @@ void add_completion_command(App& app) {
   app.add_command(command, [&app, shell] {
     Tree tree;
     collect(app.program(), "", tree);
-    fmt::print("{}", *shell == "bash"  ? bash_script(tree)
-                     : *shell == "zsh" ? zsh_script(tree)
-                                       : fish_script(tree));
+    print_out("{}", *shell == "bash"  ? bash_script(tree)
+                    : *shell == "zsh" ? zsh_script(tree)
+                                      : fish_script(tree));
     return ExitCode::kOk;
   });
 }

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "cli/app.hpp"
+#include "cli/output.hpp"
 
 namespace frt::host {
 namespace {
@@ -43,9 +44,9 @@ void add_check(App& app, Command config) {
   command.add_option("manifest", *path, "The manifest (TOML)").required();
   app.add_command(command, [&app, path] {
     const core::Manifest manifest = app.load_manifest(*path);
-    fmt::print("{}: ok ({} devices, {} models, {} hosts, {} warnings)\n", *path,
-               manifest.devices.size(), manifest.models.size(), manifest.hosts.size(),
-               manifest.warnings.size());
+    print_out("{}: ok ({} devices, {} models, {} hosts, {} warnings)\n", *path,
+              manifest.devices.size(), manifest.models.size(), manifest.hosts.size(),
+              manifest.warnings.size());
     return ExitCode::kOk;
   });
 }
@@ -59,7 +60,7 @@ void add_dump(App& app, Command config) {
   command.add_flag("--json", *json, "As JSON instead of TOML");
   app.add_command(command, [&app, path, json] {
     const core::Manifest manifest = app.load_manifest(*path);
-    fmt::print("{}\n", *json ? core::dump_json(manifest) : core::dump_toml(manifest));
+    print_out("{}\n", *json ? core::dump_json(manifest) : core::dump_toml(manifest));
     return ExitCode::kOk;
   });
 }
@@ -67,7 +68,7 @@ void add_dump(App& app, Command config) {
 void add_default(App& app, Command config) {
   Command command = config.add_subcommand("default", "Write a commented first manifest");
   app.add_command(command, [] {
-    fmt::print("{}", kDefaultManifest);
+    print_out("{}", kDefaultManifest);
     return ExitCode::kOk;
   });
 }
@@ -76,7 +77,7 @@ void add_schema(App& app, Command config) {
   Command command =
       config.add_subcommand("schema", "Print a JSON Schema of manifests, for editors");
   app.add_command(command, [&app] {
-    fmt::print("{}\n", core::manifest_json_schema(App::host_schemas(), app.registry().schemas()));
+    print_out("{}\n", core::manifest_json_schema(App::host_schemas(), app.registry().schemas()));
     return ExitCode::kOk;
   });
 }

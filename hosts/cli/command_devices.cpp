@@ -7,6 +7,7 @@
 
 #include "cli/app.hpp"
 #include "cli/device_survey.hpp"
+#include "cli/output.hpp"
 #include "cli/progress_view.hpp"
 #include "cli/table.hpp"
 
@@ -37,7 +38,7 @@ ExitCode devices(App& app, bool as_json) {
       json["backends"].push_back(
           {{"id", plugin.id}, {"devices", plugin.devices}, {"problem", plugin.problem}});
     }
-    fmt::print("{}\n", json.dump(2));
+    print_json(json);
   } else {
     Table table({"backend", "ordinal", "device", "architecture", "units", "memory", "free",
                  "driver", "detail"},
@@ -48,16 +49,16 @@ ExitCode devices(App& app, bool as_json) {
                  format_bytes(device.info.memory_total), format_bytes(device.info.memory_free),
                  device.info.driver[0] ? device.info.driver : "-", device.info.detail});
     }
-    fmt::print("{}", table.render(TableFormat::kAligned));
+    print_out("{}", table.render(TableFormat::kAligned));
     for (const SurveyedPlugin& plugin : survey.plugins) {
-      if (!plugin.problem.empty()) fmt::print("{}: no device: {}\n", plugin.id, plugin.problem);
+      if (!plugin.problem.empty()) print_out("{}: no device: {}\n", plugin.id, plugin.problem);
     }
     if (survey.automatic.empty()) {
-      fmt::print("{}\n", survey.automatic_reason);
+      print_out("{}\n", survey.automatic_reason);
     } else {
-      fmt::print("backend = \"auto\": {}, {}\n", survey.automatic, survey.automatic_reason);
+      print_out("backend = \"auto\": {}, {}\n", survey.automatic, survey.automatic_reason);
     }
-    for (const std::string& other : survey.automatic_others) fmt::print("  not: {}\n", other);
+    for (const std::string& other : survey.automatic_others) print_out("  not: {}\n", other);
   }
   return survey.devices.empty() ? ExitCode::kDevice : ExitCode::kOk;
 }

@@ -17,6 +17,7 @@
 #include "cli/app.hpp"
 #include "cli/build_info.hpp"
 #include "cli/device_survey.hpp"
+#include "cli/output.hpp"
 #include "cli/progress_view.hpp"
 #include "cli/table.hpp"
 
@@ -162,7 +163,7 @@ ExitCode doctor(App& app, bool as_json) {
                                   {"fact", finding.fact},
                                   {"advice", finding.advice}});
     }
-    fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    print_json(json);
   } else {
     Table table({"", "subject", "fact"});
     std::size_t details = 0;
@@ -172,7 +173,7 @@ ExitCode doctor(App& app, bool as_json) {
       table.add({verdict_name(finding.verdict), finding.subject,
                  finding.fact + (finding.advice.empty() ? "" : "  -> " + finding.advice)});
     }
-    fmt::print(
+    print_out(
         "{}{}{}\n", table.render(TableFormat::kAligned),
         details ? fmt::format("and {} more facts of devices: --json has them\n", details) : "",
         healthy ? "no problem found" : "there are problems, see above");

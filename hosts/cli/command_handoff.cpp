@@ -16,6 +16,7 @@
 
 #include "cli/app.hpp"
 #include "cli/loaded_model.hpp"
+#include "cli/output.hpp"
 #include "cli/robot_setup.hpp"
 #include "cli/signals.hpp"
 #include "cli/table.hpp"
@@ -87,8 +88,7 @@ class Planner {
         const std::string subgoal = ReachWorld::instruction_of(static_cast<uint32_t>(disc));
         mailbox_.post(subgoal + suffix(), false);
         ++plans_;
-        if (say_)
-          fmt::print(stderr, "plan: {} -> {}\n", text_.empty() ? "the next" : text_, subgoal);
+        if (say_) print_err("plan: {} -> {}\n", text_.empty() ? "the next" : text_, subgoal);
         next += static_cast<int64_t>(command_.plan_every * 1e9);
         while (!ended_ && monotonic_ns() < next) {
           sleep_until_ns(std::min(next, monotonic_ns() + 20000000));
@@ -199,7 +199,7 @@ void print(const HandoffResult& result, uint32_t plans, uint64_t captures, bool 
     in_time += times.in_time() ? 1 : 0;
   }
   if (json) {
-    fmt::print("{}\n", to_json(result, plans, captures, worst).dump(2));
+    print_json(to_json(result, plans, captures, worst));
     return;
   }
   const TickCounters& counters = result.counters;
@@ -213,12 +213,12 @@ void print(const HandoffResult& result, uint32_t plans, uint64_t captures, bool 
                  fmt::format("{:.3f}", times.action_ms),
                  fmt::format("{:.3f}", times.overhead_ms())});
     }
-    fmt::print(
+    print_out(
         "{}\n{} of {} interrupts took effect within one replay and a millisecond; worst "
         "overhead {:.3f} ms\n",
         table.render(TableFormat::kMarkdown), in_time, result.interrupts.size(), worst);
   }
-  fmt::print(
+  print_out(
       "{} ticks, {} chunks, {} plans, {} subgoals taken up, {} discs reached\n"
       "chunk taken {}\n"
       "tick late   {}; {} ticks skipped\n"
@@ -260,7 +260,7 @@ ExitCode run(App& app, const HandoffCommand& command) {
     if (disc >= 0) world.choose(static_cast<uint32_t>(disc));
   };
   const std::string realtime = apply_realtime(settings.realtime);
-  if (!realtime.empty()) fmt::print(stderr, "{}\n", realtime);
+  if (!realtime.empty()) print_err("{}\n", realtime);
   const InterruptGuard guard;
   handoff.stopped = [] { return InterruptGuard::requested(); };
 

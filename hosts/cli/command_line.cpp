@@ -3,18 +3,40 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <set>
+#include <sstream>
 #include <type_traits>
 #include <utility>
+
+#include "cli/number_text.hpp"
+#include "cli/output.hpp"
 
 namespace frt::host {
 namespace {
 
+// The number that an option is, or whose std::optional it is; void for text.
 template <class Target>
-constexpr bool kUnsigned = std::is_unsigned_v<Target>;
+struct NumberOf {
+  using type = std::conditional_t<std::is_arithmetic_v<Target>, Target, void>;
+};
 template <class Value>
-constexpr bool kUnsigned<std::optional<Value>> = kUnsigned<Value>;
+struct NumberOf<std::optional<Value>> : NumberOf<Value> {};
+
+// The library wraps what is too large, reads "-1" into an unsigned value as the largest one there
+// is, takes 0x10 and 1'000, and drops what is empty between two commas. So numbers are read here,
+// and reach it as text that it can only read right.
+template <class Number>
+CLI::Validator strict(Number least = std::numeric_limits<Number>::lowest(),
+                      Number most = std::numeric_limits<Number>::max()) {
+  return {[=](std::string& text) {
+            Number value{};
+            return read_number(text, value, least, most);
+          },
+          ""};
+}
 
 }  // namespace
 
@@ -36,10 +58,6 @@ Option Option::envname(const char* name) {
 }
 Option Option::one_each() {
   option_->allow_extra_args(false);
-  return *this;
-}
-Option Option::delimiter(char separator) {
-  option_->delimiter(separator);
   return *this;
 }
 Option Option::excludes(Option other) {
@@ -64,7 +82,21 @@ Option Option::existing_folder() {
 }
 template <class Number>
 Option Option::range(Number least, Number most) {
-  option_->check(CLI::Range(least, most));
+  CLI::Validator check = strict(least, most);
+  check.description(CLI::Range(least, most).get_description());  // for the help
+  option_->check(check);
+  return *this;
+}
+Option Option::check(std::function<void(const std::string& text)> parse) {
+  const auto problem = [parse = std::move(parse)](std::string& text) -> std::string {
+    try {
+      parse(text);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return {};
+  };
+  option_->check(CLI::Validator(problem, ""));
   return *this;
 }
 bool Option::given() const {
@@ -80,16 +112,23 @@ void Command::require_subcommand() {
 template <class Target>
 Option Command::add_option(const char* names, Target& target, const char* doc) {
   CLI::Option* option = command_->add_option(names, target, doc);
-  if constexpr (kUnsigned<Target>) {
-    // The library reads "-1" into an unsigned value as the largest one there is.
-    static const CLI::Validator not_negative(
-        [](std::string& text) {
-          return text.starts_with('-') ? text + " is below 0" : std::string();
-        },
-        "");
-    option->check(not_negative);
-  }
+  using Number = typename NumberOf<Target>::type;
+  if constexpr (!std::is_void_v<Number>) option->check(strict<Number>());
   return Option(option);
+}
+Option Command::add_id_list(const char* names, std::vector<int32_t>& target, const char* doc) {
+  const auto read = [&target, name = std::string(names)](const std::vector<std::string>& lists) {
+    target.clear();
+    for (const std::string& list : lists) {
+      for (std::size_t at = 0; at <= list.size();) {
+        const std::size_t end = std::min(list.find(',', at), list.size());
+        std::string problem = read_number(list.substr(at, end - at), target.emplace_back());
+        if (!problem.empty()) throw CLI::ValidationError(name, problem);
+        at = end + 1;
+      }
+    }
+  };
+  return Option(command_->add_option_function<std::vector<std::string>>(names, read, doc));
 }
 Option Command::add_flag(const char* names, bool& target, const char* doc) {
   return Option(command_->add_flag(names, target, doc));
@@ -137,7 +176,11 @@ std::optional<ExitCode> CommandLine::parse(int argc, char** argv) {
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
     // Help is an "error" with status 0 that prints to stdout.
-    return parser_->exit(error) == 0 ? ExitCode::kOk : ExitCode::kUsage;
+    std::ostringstream out, err;
+    const int status = parser_->exit(error, out, err);
+    put_out(out.str());
+    put_err(err.str());
+    return status == 0 ? ExitCode::kOk : ExitCode::kUsage;
   }
 }
 
@@ -152,7 +195,6 @@ template Option Command::add_option(const char*, uint64_t&, const char*);
 template Option Command::add_option(const char*, int&, const char*);
 template Option Command::add_option(const char*, double&, const char*);
 template Option Command::add_option(const char*, std::vector<std::string>&, const char*);
-template Option Command::add_option(const char*, std::vector<int32_t>&, const char*);
 template Option Command::add_option(const char*, std::optional<float>&, const char*);
 template Option Command::add_option(const char*, std::optional<int32_t>&, const char*);
 template Option Command::add_option(const char*, std::optional<uint64_t>&, const char*);

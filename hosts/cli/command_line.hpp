@@ -29,7 +29,6 @@ class Option {
   Option type_name(const char* name);  // help shows this for the value
   Option envname(const char* name);    // read from there if it is not given
   Option one_each();                   // may be repeated, each time with one value
-  Option delimiter(char separator);    // between values
   Option excludes(Option other);       // not both
   Option needs(Option other);          // only with that one
   Option one_of(std::vector<std::string> values);
@@ -37,6 +36,8 @@ class Option {
   Option existing_folder();
   template <class Number>
   Option range(Number least, Number most);
+  // `parse` throws frt::Error for a value that is wrong.
+  Option check(std::function<void(const std::string& text)> parse);
 
   bool given() const;
 
@@ -51,9 +52,12 @@ class Command {
 
   Command add_subcommand(const char* name, const char* doc);
   void require_subcommand();
-  // `target` is a string, a number, or a vector or std::optional of one.
+  // `target` is a string, a vector of strings, or a number or std::optional of one. Numbers are
+  // read strictly (number_text.hpp).
   template <class Target>
   Option add_option(const char* names, Target& target, const char* doc);
+  // Numbers with commas between them.
+  Option add_id_list(const char* names, std::vector<int32_t>& target, const char* doc);
   Option add_flag(const char* names, bool& target, const char* doc);
   void footer(const char* text);
   // What is called when the command line names this command.

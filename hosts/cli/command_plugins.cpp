@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/app.hpp"
+#include "cli/output.hpp"
 #include "cli/table.hpp"
 
 namespace frt::host {
@@ -73,7 +74,7 @@ ExitCode list(App& app, bool as_json) {
     for (const core::Candidate& candidate : candidates) {
       json["plugins"].push_back(candidate_json(candidate));
     }
-    fmt::print("{}\n", json.dump(2));
+    print_json(json);
     return ExitCode::kOk;
   }
   Table table({"id", "kind", "version", "targets", "state", "file or reason"});
@@ -85,9 +86,9 @@ ExitCode list(App& app, bool as_json) {
          card ? card->version : "-", card ? targets_of(*card) : "-", state_name(candidate.state),
          usable ? candidate.path.string() : candidate.path.string() + ": " + candidate.reason});
   }
-  fmt::print("{}", table.render(TableFormat::kAligned));
+  print_out("{}", table.render(TableFormat::kAligned));
   for (const std::string& place : app.registry().describe_search()) {
-    fmt::print(stderr, "searched: {}\n", place);
+    print_err("searched: {}\n", place);
   }
   return ExitCode::kOk;
 }
@@ -163,7 +164,7 @@ void print_options(const char* title, const std::vector<core::OptionSpec>& optio
          option.choices.empty() ? core::config_type_name(option.type) : join(option.choices, " | "),
          option.default_text.value_or("required"), option.doc});
   }
-  fmt::print("\n{}\n{}", title, table.render(TableFormat::kAligned));
+  print_out("\n{}\n{}", title, table.render(TableFormat::kAligned));
 }
 
 ExitCode show(App& app, const std::string& id, bool as_json) {
@@ -194,13 +195,13 @@ ExitCode show(App& app, const std::string& id, bool as_json) {
       json["kernels"].push_back(
           {{"name", row.name}, {"activations", row.activations}, {"weights", row.weights}});
     }
-    fmt::print("{}\n", json.dump(2));
+    print_json(json);
     return ExitCode::kOk;
   }
-  fmt::print("{} {} ({}), ABI {}.{}\n{}\nfile: {}\nbuild: {}\ntargets: {}\n", card.id, card.version,
-             core::plugin_kind_name(card.kind), card.abi_major, card.abi_minor, card.summary,
-             loaded.path.string(), loaded.descriptor->build, targets_of(card));
-  if (!card.requirements.empty()) fmt::print("requires: {}\n", join(card.requirements, ", "));
+  print_out("{} {} ({}), ABI {}.{}\n{}\nfile: {}\nbuild: {}\ntargets: {}\n", card.id, card.version,
+            core::plugin_kind_name(card.kind), card.abi_major, card.abi_minor, card.summary,
+            loaded.path.string(), loaded.descriptor->build, targets_of(card));
+  if (!card.requirements.empty()) print_out("requires: {}\n", join(card.requirements, ", "));
   print_options("plugin options, [plugin-options.\"ID\"]", loaded.schema.plugin_options);
   print_options(card.kind == FRT_PLUGIN_BACKEND ? "options, [device.NAME.options]"
                                                 : "options, [model.NAME.options]",
@@ -208,7 +209,7 @@ ExitCode show(App& app, const std::string& id, bool as_json) {
   if (!kernels.empty()) {
     Table table({"operator", "activations", "weights"});
     for (const auto& row : kernels) table.add({row.name, row.activations, row.weights});
-    fmt::print("\noperators\n{}", table.render(TableFormat::kAligned));
+    print_out("\noperators\n{}", table.render(TableFormat::kAligned));
   }
   return ExitCode::kOk;
 }
@@ -221,7 +222,7 @@ ExitCode lock(App& app, const std::string& path) {
     }
   }
   core::write_lock(path, entries);
-  fmt::print("{}: {} plugins pinned\n", path, entries.size());
+  print_out("{}: {} plugins pinned\n", path, entries.size());
   return ExitCode::kOk;
 }
 
@@ -232,9 +233,9 @@ ExitCode verify(App& app, const std::string& path) {
     if (candidate.state == core::CandidateState::kUsable) files.push_back(candidate.path);
   }
   const std::vector<std::string> problems = core::verify_lock(file, files);
-  for (const std::string& problem : problems) fmt::print("{}\n", problem);
+  for (const std::string& problem : problems) print_out("{}\n", problem);
   if (!problems.empty()) return ExitCode::kPlugin;
-  fmt::print("{}: all {} plugins match\n", path, files.size());
+  print_out("{}: all {} plugins match\n", path, files.size());
   return ExitCode::kOk;
 }
 

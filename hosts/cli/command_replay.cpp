@@ -12,6 +12,7 @@
 #include "cli/capsule_setup.hpp"
 #include "cli/episode_replay.hpp"
 #include "cli/loaded_model.hpp"
+#include "cli/output.hpp"
 #include "lm/run_record.hpp"
 #include "lm/session.hpp"
 #include "lm/step_runner.hpp"
@@ -43,7 +44,7 @@ void check_fingerprint(const RunRecord& record, const LmModel& model, bool anywa
     throw Error(FRT_ERR_MISMATCH, "the run was recorded with something else: " + difference +
                                       "; use that again, or give --anyway to see what differs");
   }
-  fmt::print(stderr, "note: {}\n", difference);
+  print_err("note: {}\n", difference);
 }
 
 ExitCode replay(App& app, const ReplayOptions& options) {
@@ -80,14 +81,14 @@ ExitCode replay(App& app, const ReplayOptions& options) {
            {{"id", result.recorded_token}, {"logprob", result.recorded_log_probability}}},
           {"now", {{"id", result.token}, {"logprob", result.log_probability}}}};
     }
-    fmt::print("{}\n", json.dump(2));
+    print_json(json);
   } else if (result.same) {
-    fmt::print("the same: {} tokens and their log probabilities, bit for bit\n", result.compared);
+    print_out("the same: {} tokens and their log probabilities, bit for bit\n", result.compared);
   } else {
-    fmt::print("first difference at token {} of {}: recorded {}, now {}\n", result.compared,
-               record.tokens.size(),
-               describe(model, result.recorded_token, result.recorded_log_probability),
-               describe(model, result.token, result.log_probability));
+    print_out("first difference at token {} of {}: recorded {}, now {}\n", result.compared,
+              record.tokens.size(),
+              describe(model, result.recorded_token, result.recorded_log_probability),
+              describe(model, result.token, result.log_probability));
   }
   return result.same ? ExitCode::kOk : ExitCode::kFailed;
 }

@@ -6,15 +6,20 @@
 #include <frt/core/capsules.hpp>
 #include <frt/core/state.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <tuple>
+#include <utility>
 
 #include "cli/app.hpp"
 #include "cli/loaded_model.hpp"
+#include "cli/number_text.hpp"
+#include "cli/output.hpp"
 #include "cli/robot_setup.hpp"
 #include "cli/signals.hpp"
 #include "robot/keyboard.hpp"
@@ -37,16 +42,16 @@ struct RolloutCommand {
 
 constexpr std::size_t kPictures = 12;
 
-void parse_takeover(const std::string& text, RolloutOptions& options) {
-  if (text.empty()) return;
-  unsigned from = 0, to = 0;
-  char rest = 0;
-  if (std::sscanf(text.c_str(), "%u:%u%c", &from, &to, &rest) != 2 || to < from) {
+// The ticks FROM:TO.
+std::pair<uint32_t, uint32_t> parse_takeover(const std::string& text) {
+  const std::size_t colon = std::min(text.find(':'), text.size());
+  const auto from = parse_number<uint32_t>(text.substr(0, colon));
+  const auto to = parse_number<uint32_t>(text.substr(std::min(colon + 1, text.size())));
+  if (!from || !to || *to < *from) {
     throw ExitError(ExitCode::kUsage, FRT_ERR_INVALID_ARGUMENT,
-                    "--takeover " + text + ": expected FROM:TO, ticks of each episode");
+                    "'" + text + "' is no FROM:TO, ticks of each episode");
   }
-  options.takeover_from = from;
-  options.takeover_to = to;
+  return {*from, *to};
 }
 
 std::ofstream open_picture(const std::string& path) {
@@ -137,7 +142,9 @@ ExitCode run(App& app, const RolloutCommand& command) {
   options.guidance = command.beta.empty()
                          ? settings.service.guidance
                          : stage(ExitCode::kUsage, [&] { return parse_strengths(command.beta); });
-  parse_takeover(command.takeover, options);
+  if (!command.takeover.empty()) {
+    std::tie(options.takeover_from, options.takeover_to) = parse_takeover(command.takeover);
+  }
   const std::string folder = command.record.empty() ? settings.record_dir : command.record;
   options.record_frames = !folder.empty();
   std::optional<EpisodeFolder> records;  // made before the first episode, so that none is in vain
@@ -161,7 +168,7 @@ ExitCode run(App& app, const RolloutCommand& command) {
   ReachWorld world = make_reach_world(policy, command.tag);
   Rollout rollout(runner, critic_runner.get(), world, boundary, options);
   const std::string realtime = apply_realtime(settings.realtime);
-  if (!realtime.empty()) fmt::print(stderr, "{}\n", realtime);
+  if (!realtime.empty()) print_err("{}\n", realtime);
 
   std::vector<ReachTrace> traces;
   std::vector<Point> path;
@@ -198,8 +205,8 @@ ExitCode run(App& app, const RolloutCommand& command) {
       traces.push_back({world.discs(), world.goal(), result.success, path});
     }
     if (!app.options().quiet) {
-      fmt::print(
-          stderr, "episode {:3}  {:<12} {:2} ticks  {} chunks{}{}\n", episode, result.stop_reason,
+      print_err(
+          "episode {:3}  {:<12} {:2} ticks  {} chunks{}{}\n", episode, result.stop_reason,
           result.ticks, result.chunks,
           critic ? fmt::format("  value {:.3f}", result.last_value) : "",
           result.interventions ? fmt::format("  {} by the operator", result.interventions) : "");
@@ -218,17 +225,16 @@ ExitCode run(App& app, const RolloutCommand& command) {
     if (!picture) throw Error(FRT_ERR_IO, "cannot write " + command.picture);
   }
   if (records && !app.options().quiet) {
-    fmt::print(stderr, "records: {} in {}, from episode_{:06} on\n", totals.episodes, folder,
-               first_record);
+    print_err("records: {} in {}, from episode_{:06} on\n", totals.episodes, folder, first_record);
   }
   const uint64_t captures = policy.context().counters().captures_since_ready;
   if (command.json) {
-    fmt::print("{}\n", report(totals, rollout, captures, boundary.bytes()).dump(2));
+    print_json(report(totals, rollout, captures, boundary.bytes()));
   } else {
-    fmt::print("{}", to_text(totals, rollout, captures, boundary.bytes(), command.realtime));
+    print_out("{}", to_text(totals, rollout, captures, boundary.bytes(), command.realtime));
   }
   if (!command.picture.empty() && !app.options().quiet) {
-    fmt::print(stderr, "picture: {} (open it in a browser)\n", command.picture);
+    print_err("picture: {} (open it in a browser)\n", command.picture);
   }
   return InterruptGuard::requested() ? ExitCode::kFailed : ExitCode::kOk;
 }
@@ -248,7 +254,8 @@ void add_rollout_command(App& app) {
   options->seed_option =
       command.add_option("--seed", options->seed, "Of the first episode; the next one's is 1 more");
   command.add_option("--beta", options->beta, "Guidance strength, or one per step; 1: none")
-      .type_name("X[,X...]");
+      .type_name("X[,X...]")
+      .check([](const std::string& text) { parse_strengths(text); });
   command.add_option("--tag", options->tag, "Text put behind each instruction").type_name("TEXT");
   command
       .add_option("--record", options->record,
@@ -257,7 +264,8 @@ void add_rollout_command(App& app) {
   command.add_option("--picture", options->picture, "Write the first episodes as animated SVG")
       .type_name("FILE");
   command.add_option("--takeover", options->takeover, "The operator acts in these ticks")
-      .type_name("FROM:TO");
+      .type_name("FROM:TO")
+      .check([](const std::string& text) { parse_takeover(text); });
   command.add_flag("--realtime", options->realtime,
                    "Keep the tick rate (hz) instead of simulating");
   command.add_flag("--json", options->json, "One JSON object on stdout");

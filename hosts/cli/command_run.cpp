@@ -19,6 +19,7 @@
 #include "cli/app.hpp"
 #include "cli/capsule_setup.hpp"
 #include "cli/loaded_model.hpp"
+#include "cli/output.hpp"
 #include "cli/prompt_options.hpp"
 #include "cli/prompt_progress.hpp"
 #include "cli/signals.hpp"
@@ -99,12 +100,6 @@ std::vector<int32_t> prompt_ids(const RunOptions& options, const LmModel& model)
     return model.encode(model.render(messages, {}, chat_options(options)));
   }
   return model.encode(text, options.no_special_tokens ? FRT_ENCODE_PLAIN : 0);
-}
-
-// Writes text to stdout; a reader that went away ends the run.
-bool show(const std::string& text) {
-  return text.empty() || (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
-                          std::fflush(stdout) == 0);
 }
 
 double rate(uint64_t tokens, double seconds) {
@@ -208,10 +203,12 @@ ExitCode run(App& app, const RunOptions& options) {
   std::unique_ptr<TextStream> decoder;
   if (has_text) decoder = std::make_unique<TextStream>(model, FRT_DECODE_SKIP_SPECIAL);
   std::string text;
+  ModelText shown_text;
   bool first = true;
+  // False, which ends the run, if nobody takes the text.
   const auto emit = [&](const std::string& piece) {
     text += piece;
-    return options.json || show(piece);
+    return options.json || write_out(shown_text.push(piece));
   };
   const InterruptGuard interrupt;
   PromptProgress progress(app.draws_progress());
@@ -222,7 +219,7 @@ ExitCode run(App& app, const RunOptions& options) {
     if (has_text) {
       shown = emit(stops.push(decoder->push(id)));
     } else {
-      shown = options.json || show(fmt::format("{}{}", first ? "" : ",", id));
+      shown = options.json || write_out(fmt::format("{}{}", first ? "" : ",", id));
       first = false;
     }
     if (!shown) return Next::kCancel;
@@ -250,29 +247,25 @@ ExitCode run(App& app, const RunOptions& options) {
                              nlohmann::ordered_json::object(), options.replace_capsule);
   }
   if (options.json) {
-    show(report(result, text, options, request.sampling, loaded)
-             .dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
-         "\n");
+    print_json(report(result, text, options, request.sampling, loaded));
   } else if (max_new > 0) {
-    show("\n");
+    write_out(shown_text.flush() + "\n");
   }
   if (!app.options().quiet) {
     const uint64_t after_first = result.tokens.empty() ? 0 : result.tokens.size() - 1;
-    std::fputs(fmt::format("prompt {} tokens in {:.1f} ms ({:.0f} tok/s), {} new tokens at {:.1f} "
-                           "tok/s, finish: {}, seed {}\n",
-                           result.prompt_tokens, result.prefill_seconds * 1e3,
-                           rate(result.prompt_tokens, result.prefill_seconds), result.tokens.size(),
-                           rate(after_first, result.decode_seconds), finish_name(result.finish),
-                           request.sampling.seed)
-                   .c_str(),
-               stderr);
+    print_err(
+        "prompt {} tokens in {:.1f} ms ({:.0f} tok/s), {} new tokens at {:.1f} "
+        "tok/s, finish: {}, seed {}\n",
+        result.prompt_tokens, result.prefill_seconds * 1e3,
+        rate(result.prompt_tokens, result.prefill_seconds), result.tokens.size(),
+        rate(after_first, result.decode_seconds), finish_name(result.finish),
+        request.sampling.seed);
     if (before) {
-      fmt::print(stderr, "began with capsule '{}': {} tokens\n", options.from_capsule,
-                 before->boundary());
+      print_err("began with capsule '{}': {} tokens\n", options.from_capsule, before->boundary());
     }
     if (!options.save_capsule.empty()) {
-      fmt::print(stderr, "saved capsule '{}': {} tokens, in {}\n", options.save_capsule,
-                 generator.session().journal().size(), settings.capsules.folder.string());
+      print_err("saved capsule '{}': {} tokens, in {}\n", options.save_capsule,
+                generator.session().journal().size(), settings.capsules.folder.string());
     }
   }
   if (registry) show_notices(app, *registry);
@@ -291,9 +284,8 @@ void add_run_command(App& app) {
       command.add_option("--prompt-file", options->prompt_file, "Read it from a file; -: stdin")
           .type_name("FILE");
   options->ids_option =
-      command.add_option("--prompt-ids", options->prompt_ids, "The prompt as ids: 1,2,3")
+      command.add_id_list("--prompt-ids", options->prompt_ids, "The prompt as ids: 1,2,3")
           .type_name("IDS")
-          .delimiter(',')
           .one_each();
   options->prompt_option.excludes(options->file_option).excludes(options->ids_option);
   options->file_option.excludes(options->ids_option);

@@ -8,6 +8,7 @@
 
 #include "cli/app.hpp"
 #include "cli/loaded_model.hpp"
+#include "cli/output.hpp"
 #include "cli/robot_setup.hpp"
 #include "cli/signals.hpp"
 
@@ -30,8 +31,8 @@ ExitCode serve_policy(App& app, const ServeOptions& options, const RobotSettings
   PolicyServer server(server_options, [&service] { return service.metrics(); });
   const std::string realtime = apply_realtime(settings.realtime);
   const std::string address = server_options.listen.substr(0, server_options.listen.rfind(':'));
-  fmt::print(stderr, "serving {} on ws://{}:{} (openpi protocol){}{}\n", policy.name(), address,
-             server.port(), realtime.empty() ? "" : "; ", realtime);
+  print_err("serving {} on ws://{}:{} (openpi protocol){}{}\n", policy.name(), address,
+            server.port(), realtime.empty() ? "" : "; ", realtime);
   std::fflush(stderr);
 
   const InterruptGuard interrupt;
@@ -50,18 +51,18 @@ ExitCode serve_policy(App& app, const ServeOptions& options, const RobotSettings
 
   if (!app.options().quiet) {
     const ServerCounters& counters = server.counters();
-    fmt::print(stderr,
-               "{} requests, {} replies, {} errors, {} missed deadlines, {} clients cut off; "
-               "captures since ready: {}\n"
-               "{} connections: {} refused, {} handshakes and {} messages not complete in time, {} "
-               "displaced, {} silent, {} out of memory\n"
-               "inference: {}\n",
-               counters.requests.load(), counters.replies.load(), counters.errors.load(),
-               counters.deadline_misses.load(), counters.slow_clients.load(),
-               loaded.context().counters().captures_since_ready, counters.connections.load(),
-               counters.refused.load(), counters.handshake_timeouts.load(),
-               counters.receive_timeouts.load(), counters.displaced.load(), counters.silent.load(),
-               counters.out_of_memory.load(), to_text(service.latency().summary()));
+    print_err(
+        "{} requests, {} replies, {} errors, {} missed deadlines, {} clients cut off; "
+        "captures since ready: {}\n"
+        "{} connections: {} refused, {} handshakes and {} messages not complete in time, {} "
+        "displaced, {} silent, {} out of memory\n"
+        "inference: {}\n",
+        counters.requests.load(), counters.replies.load(), counters.errors.load(),
+        counters.deadline_misses.load(), counters.slow_clients.load(),
+        loaded.context().counters().captures_since_ready, counters.connections.load(),
+        counters.refused.load(), counters.handshake_timeouts.load(),
+        counters.receive_timeouts.load(), counters.displaced.load(), counters.silent.load(),
+        counters.out_of_memory.load(), to_text(service.latency().summary()));
   }
   if (lost) throw ExitError(ExitCode::kDevice, FRT_ERR_DEVICE_LOST, "the device is lost");
   return ExitCode::kOk;

@@ -14,6 +14,7 @@
 
 #include "cli/app.hpp"
 #include "cli/loaded_model.hpp"
+#include "cli/output.hpp"
 #include "cli/table.hpp"
 
 namespace frt::host {
@@ -123,11 +124,11 @@ ExitCode verify(App& app, const VerifyOptions& options) {
                                    {"skipped", count[FRT_VERDICT_SKIP]},
                                    {"rows", nlohmann::ordered_json::array()}};
     for (const Row& row : rows) json["rows"].push_back(to_json(row));
-    fmt::print("{}\n", json.dump(2));
+    print_json(json);
   } else {
-    fmt::print("{}{}: {} passed, {} failed, {} skipped\n", to_text(rows, options.only_failures),
-               pass ? "PASS" : "FAIL", count[FRT_VERDICT_PASS], count[FRT_VERDICT_FAIL],
-               count[FRT_VERDICT_SKIP]);
+    print_out("{}{}: {} passed, {} failed, {} skipped\n", to_text(rows, options.only_failures),
+              pass ? "PASS" : "FAIL", count[FRT_VERDICT_PASS], count[FRT_VERDICT_FAIL],
+              count[FRT_VERDICT_SKIP]);
   }
   return pass ? ExitCode::kOk : ExitCode::kFailed;
 }

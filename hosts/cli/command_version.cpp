@@ -19,6 +19,7 @@
 
 #include "cli/app.hpp"
 #include "cli/build_info.hpp"
+#include "cli/output.hpp"
 
 namespace frt::host {
 
@@ -48,10 +49,10 @@ void add_version_command(App& app) {
   app.add_command(command, [json] {
     const nlohmann::ordered_json facts = version_facts();
     if (*json) {
-      fmt::print("{}\n", facts.dump(2));
+      print_json(facts);
     } else {
-      fmt::print("frt-host, ABI {}, {}\n", facts["abi"].get<std::string>(),
-                 facts["build"].get<std::string>());
+      print_out("frt-host, ABI {}, {}\n", facts["abi"].get<std::string>(),
+                facts["build"].get<std::string>());
     }
     return ExitCode::kOk;
   });

@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "cli/loaded_model.hpp"
+#include "cli/output.hpp"
 #include "cli/robot_setup.hpp"
 #include "robot/record/episode.hpp"
 
@@ -73,8 +74,8 @@ ExitCode replay_episode(App& app, const std::string& path, const std::string& ma
   const nlohmann::ordered_json now = robot_fingerprints(loaded, policy.name());
   for (const auto& [name, value] : meta.fingerprints.items()) {
     if (now.contains(name) && now[name] != value) {
-      fmt::print(stderr, "note: {} was {} when this was recorded, it is {} now\n", name,
-                 value.dump(), now[name].dump());
+      print_err("note: {} was {} when this was recorded, it is {} now\n", name, value.dump(),
+                now[name].dump());
     }
   }
   PolicyRunner runner(policy);
@@ -110,16 +111,15 @@ ExitCode replay_episode(App& app, const std::string& path, const std::string& ma
   }
   const bool equal = difference.empty();
   if (json) {
-    fmt::print("{}\n", nlohmann::ordered_json{{"record", path},
-                                              {"chunks", record.chunks()},
-                                              {"equal_chunks", same},
-                                              {"identical", equal},
-                                              {"difference", difference}}
-                           .dump(2));
+    print_json(nlohmann::ordered_json{{"record", path},
+                                      {"chunks", record.chunks()},
+                                      {"equal_chunks", same},
+                                      {"identical", equal},
+                                      {"difference", difference}});
   } else if (equal) {
-    fmt::print("identical: {} chunks, bit for bit\n", same);
+    print_out("identical: {} chunks, bit for bit\n", same);
   } else {
-    fmt::print("different after {} equal chunks: {}\n", same, difference);
+    print_out("different after {} equal chunks: {}\n", same, difference);
   }
   return equal ? ExitCode::kOk : ExitCode::kFailed;
 }

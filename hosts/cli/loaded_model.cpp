@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "cli/output.hpp"
 #include "cli/signals.hpp"
 
 namespace frt::host {
@@ -116,14 +117,12 @@ void LoadedModel::say_ready(const Companion& made, double seconds) {
   frt_model_info facts{};
   facts.struct_size = sizeof(facts);
   check(made.table->info(made.model, &facts), "model info");
-  std::fputs(fmt::format("{} on {} ({}, {}): {}; weights {}, state {}\n"
-                         "ready in {:.2f} s ({})\n",
-                         made.name, device_name, device.plugin->loaded().card.id,
-                         made.context.info().device.name, facts.architecture,
-                         format_bytes(facts.weight_bytes), format_bytes(facts.state_bytes), seconds,
-                         progress_.breakdown())
-                 .c_str(),
-             stderr);
+  print_err(
+      "{} on {} ({}, {}): {}; weights {}, state {}\n"
+      "ready in {:.2f} s ({})\n",
+      made.name, device_name, device.plugin->loaded().card.id, made.context.info().device.name,
+      facts.architecture, format_bytes(facts.weight_bytes), format_bytes(facts.state_bytes),
+      seconds, progress_.breakdown());
 }
 
 const LoadedModel::Companion& LoadedModel::load_also(const std::string& name) {

@@ -9,7 +9,7 @@
 
 namespace frt::host {
 
-// Throws ExitError(kUsage) naming `option` and the part that is wrong.
-std::vector<uint64_t> parse_number_list(const std::string& text, const std::string& option);
+// Throws ExitError(kUsage) naming the part that is wrong; at most 1000 numbers.
+std::vector<uint64_t> parse_number_list(const std::string& text);
 
 }  // namespace frt::host

@@ -5,9 +5,12 @@
 
 #include <fmt/format.h>
 #include <frt/progress.h>
+#include <frt/io/utf8.hpp>
 
 #include <algorithm>
 #include <cstdio>
+
+#include "cli/output.hpp"
 
 namespace frt::host {
 namespace {
@@ -79,7 +82,7 @@ std::string ProgressView::breakdown() {
 
 void ProgressView::paint(const Phase& phase) {
   const double elapsed = seconds(phase.end - phase.start);
-  std::string line = fmt::format("\r\x1b[K{:<10}", phase.name);
+  std::string line = fmt::format("\r\x1b[K{:<10}", io::printable(phase.name));
   if (phase.total != 0) {
     const double share = static_cast<double>(phase.done) / static_cast<double>(phase.total);
     const int filled = std::clamp(static_cast<int>(share * kBarWidth), 0, kBarWidth);
@@ -106,10 +109,8 @@ void ProgressView::close(Phase& phase) {
     std::fputs("\r\x1b[K", stderr);
     std::fflush(stderr);
   } else if (!quiet_) {
-    std::fputs(fmt::format("{}: {} in {:.2f} s\n", phase.name, amount(phase.unit, phase.done),
-                           seconds(phase.end - phase.start))
-                   .c_str(),
-               stderr);
+    print_err("{}: {} in {:.2f} s\n", phase.name, amount(phase.unit, phase.done),
+              seconds(phase.end - phase.start));
   }
 }
 

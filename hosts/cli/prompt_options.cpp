@@ -6,10 +6,23 @@
 #include "cli/exit_code.hpp"
 
 namespace frt::host {
+namespace {
+
+uint64_t parse_max_new(const std::string& text) {
+  const auto value = core::parse_size(text);
+  if (!value) {
+    throw ExitError(ExitCode::kUsage, FRT_ERR_INVALID_ARGUMENT,
+                    "'" + text + "' is no whole number such as 256 or 2k");
+  }
+  return static_cast<uint64_t>(*value);
+}
+
+}  // namespace
 
 void PromptOptions::add_to(Command command) {
   command.add_option("-n,--max-new", max_new, "Write at most this many tokens (\"2k\" is 2048)")
       .type_name("N")
+      .check(parse_max_new)
       .capture_default_str();
   Option greedy =
       command.add_flag("--greedy", sampling.greedy, "Always take the most probable token");
@@ -34,12 +47,7 @@ void PromptOptions::add_to(Command command) {
 }
 
 uint64_t PromptOptions::max_new_tokens() const {
-  const auto value = core::parse_size(max_new);
-  if (!value) {
-    throw ExitError(ExitCode::kUsage, FRT_ERR_INVALID_ARGUMENT,
-                    "--max-new is '" + max_new + "': give a whole number such as 256 or 2k");
-  }
-  return static_cast<uint64_t>(*value);
+  return parse_max_new(max_new);
 }
 
 std::vector<int32_t> stop_token_ids(const nlohmann::ordered_json& defaults) {

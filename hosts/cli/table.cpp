@@ -2,6 +2,7 @@
 #include "cli/table.hpp"
 
 #include <frt/error.hpp>
+#include <frt/io/utf8.hpp>
 
 #include <algorithm>
 #include <utility>
@@ -43,8 +44,10 @@ void Table::add(std::vector<std::string> row) {
     throw Error(FRT_ERR_INTERNAL, "a table row has " + std::to_string(row.size()) +
                                       " cells, expected " + std::to_string(header_.size()));
   }
-  for (std::size_t i = 0; i < row.size(); ++i)
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    row[i] = io::printable(row[i]);
     widths_[i] = std::max(widths_[i], characters(row[i]));
+  }
   rows_.push_back(std::move(row));
 }
 

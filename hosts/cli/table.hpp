@@ -14,7 +14,8 @@ class Table {
   // `right`: columns that are aligned to the right (numbers), by index.
   explicit Table(std::vector<std::string> header, std::vector<std::size_t> right = {});
 
-  // Adds a row with as many cells as the header. FRT_ERR_INTERNAL otherwise.
+  // Adds a row with as many cells as the header. FRT_ERR_INTERNAL otherwise. Cells are made
+  // printable: a line feed in a name begins no row.
   void add(std::vector<std::string> row);
   std::size_t rows() const noexcept { return rows_.size(); }
 

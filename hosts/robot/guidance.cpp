@@ -28,7 +28,7 @@ double number(std::string_view part, const std::string& text) {
   part = part.substr(first, last == std::string_view::npos ? 0 : last + 1 - first);
   double value = 0;
   const auto [end, code] = std::from_chars(part.data(), part.data() + part.size(), value);
-  if (code != std::errc() || end != part.data() + part.size()) {
+  if (code != std::errc() || end != part.data() + part.size() || !std::isfinite(value)) {
     throw Error(
         FRT_ERR_INVALID_ARGUMENT,
         fmt::format("guidance '{}': '{}' is no strength; expected e.g. 1.5, or one per step: "

@@ -2,6 +2,7 @@
 // spdlog writes; this file decides what a line looks like. Text from plugins never reaches a
 // format string, and control characters in it cannot forge a second line.
 #include <frt/core/log.hpp>
+#include <frt/io/utf8.hpp>
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -67,16 +68,12 @@ const char* color_of(frt_log_level level) {
   }
 }
 
-// A message may have several lines; they are indented. Other control characters become '?'.
+// A message may have several lines; they are indented. What a terminal obeys is escaped.
 std::string tame(std::string_view text) {
-  std::string tamed;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '\n') {
-      tamed += "\n    ";
-    } else {
-      tamed += (byte < 0x20 && c != '\t') || byte == 0x7F ? '?' : c;
-    }
+  std::string tamed = io::printable(text, io::Keep::kLines);
+  for (std::size_t at = 0; (at = tamed.find('\n', at)) != std::string::npos;) {
+    tamed.replace(at, 1, "\n    ");
+    at += 5;
   }
   return tamed;
 }
@@ -119,7 +116,7 @@ void Log::write(std::string_view source, frt_log_level level, std::string_view t
           {"level", log_level_name(level)},
           {"source", source},
           {"text", text}};
-      line = json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+      line = json.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
     } else {
       const char* color = state_->colored ? color_of(level) : "";
       line = fmt::format("{:%H:%M:%S}.{:03} {}{}{} {}: {}", fmt::localtime(seconds), ms, color,

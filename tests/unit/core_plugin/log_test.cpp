@@ -72,10 +72,22 @@ TEST_CASE("JSON lines hold one object per message, whatever is in it") {
 
 TEST_CASE("a message cannot forge a second line") {
   const std::string text = written({}, [](Log& log) {
-    log.write("p", FRT_LOG_INFO, "fine\n00:00:00.000 error core: forged\x1b[2J");
+    log.write("p", FRT_LOG_INFO,
+              "fine\n00:00:00.000 error core: forged\x1b[2J \xc2\x9b"
+              "31m\x7f");
   });
   CHECK(has(text, "fine\n    00:00:00.000"));
-  CHECK(text.find('\x1b') == std::string::npos);
+  CHECK(has(text,
+            "forged\\x1b[2J \\xc2\\x9b"
+            "31m\\x7f\n"));
+  LogOptions options;
+  options.format = LogFormat::kJsonLines;
+  const std::string json = written(options, [](Log& log) {
+    log.write("p", FRT_LOG_INFO,
+              "\x1b[2J \xc2\x9b"
+              "31m\x7f");
+  });
+  CHECK(has(json, "\\u001b[2J \\u009b31m\\u007f"));
 }
 
 TEST_CASE("progress without a sink goes on, and a sink that throws becomes a code") {

@@ -9,6 +9,8 @@
 
 #include "cli/exit_code.hpp"
 #include "cli/number_list.hpp"
+#include "cli/number_text.hpp"
+#include "cli/output.hpp"
 #include "cli/progress_view.hpp"
 #include "cli/table.hpp"
 #include "lm/lm_bench.hpp"
@@ -121,14 +123,75 @@ TEST_CASE("every sampling value out of range is refused by name") {
 
 TEST_CASE("lists of sizes: numbers, human numbers, ranges that add or multiply") {
   using List = std::vector<uint64_t>;
-  CHECK(parse_number_list("512", "-p") == List{512});
-  CHECK(parse_number_list("0,1k,2", "-p") == List{0, 1024, 2});
-  CHECK(parse_number_list("128-1k*2", "-p") == List{128, 256, 512, 1024});
-  CHECK(parse_number_list("0-50+16", "-p") == List{0, 16, 32, 48});
+  CHECK(parse_number_list("512") == List{512});
+  CHECK(parse_number_list("0,1k,2") == List{0, 1024, 2});
+  CHECK(parse_number_list("128-1k*2") == List{128, 256, 512, 1024});
+  CHECK(parse_number_list("0-50+16") == List{0, 16, 32, 48});
+  constexpr uint64_t kMost = INT64_MAX;  // the next number of these would wrap
+  CHECK(parse_number_list("2-9223372036854775807*9223372036854775807") == List{2});
+  CHECK(parse_number_list("9223372036854775807-9223372036854775807+9223372036854775807") ==
+        List{kMost});
   for (const char* bad :
-       {"", "x", "1,", "-3", "1-2", "8-4*2", "1-8*1", "0-8*2", "1-8+0", "0-1000000+1", "1.5"}) {
+       {"", "x", "1,", "-3", "1-2", "8-4*2", "1-8*1", "0-8*2", "1-8+0", "0-1000000+1", "1.5",
+        "1,,2", "99999999999999999999", "2-9223372036854775807*9223372036854775807+1"}) {
     INFO(bad);
-    CHECK_THROWS_WITH_AS(parse_number_list(bad, "-p"), doctest::Contains("-p"), ExitError);
+    CHECK_THROWS_WITH_AS(parse_number_list(bad), doctest::Contains("is no size or range"),
+                         ExitError);
+  }
+}
+
+TEST_CASE("numbers are read strictly, and what does not fit is told with the range") {
+  uint64_t wide = 7;
+  CHECK(read_number("18446744073709551615", wide).empty());
+  CHECK(wide == UINT64_MAX);
+  CHECK(read_number("18446744073709551616", wide) ==
+        "'18446744073709551616' is outside 0 to 18446744073709551615");
+  CHECK(read_number("-1", wide) == "'-1' is outside 0 to 18446744073709551615");
+  CHECK(wide == UINT64_MAX);  // as it was
+  int32_t narrow = 0;
+  CHECK(read_number("-2147483648", narrow).empty());
+  CHECK(read_number("2147483648", narrow) == "'2147483648' is outside -2147483648 to 2147483647");
+  CHECK(read_number("11", narrow, 1, 10) == "'11' is outside 1 to 10");
+  float real = 0;
+  CHECK(read_number("-1.5e3", real).empty());
+  CHECK(real == -1500.0f);
+  for (const char* bad : {"1e39", "inf", "-inf", "nan"}) {
+    CHECK(read_number(bad, real).find("is outside") != std::string::npos);
+  }
+  for (const char* bad :
+       {"", " ", "1 ", " 1", "+1", "-", "--1", "0x10", "1'000", "1_000", "1,2", "one", "1\n"}) {
+    CAPTURE(bad);
+    CHECK(read_number(bad, wide).find("is no whole number") != std::string::npos);
+    CHECK(read_number(bad, real).find("is no number") != std::string::npos);
+  }
+}
+
+TEST_CASE("what a model writes is shown escaped on a terminal, and passed on elsewhere") {
+  const std::string hostile =
+      "a\x1b[2Jb\tc\n\xc2\x9b"
+      "d\xff\u20ac";
+  std::string shown, passed;
+  ModelText terminal(true), pipe(false);
+  for (const char byte : hostile) {  // every character is cut
+    shown += terminal.push({&byte, 1});
+    passed += pipe.push({&byte, 1});
+  }
+  CHECK(shown + terminal.flush() ==
+        "a\\x1b[2Jb\tc\n\\xc2\\x9b"
+        "d\\xff\u20ac");
+  CHECK(passed + pipe.flush() == hostile);
+  CHECK(terminal.push("\xe2\x82").empty());
+  CHECK(terminal.flush() == "\\xe2\\x82");
+}
+
+TEST_CASE("a cell of a table cannot begin a row or steer a terminal") {
+  Table table({"name", "n"}, {1});
+  table.add({"a\nforged 9\x1b[1A", "1"});
+  for (const TableFormat format :
+       {TableFormat::kAligned, TableFormat::kMarkdown, TableFormat::kCsv}) {
+    const std::string text = table.render(format);
+    CHECK(text.find("\nforged") == std::string::npos);
+    CHECK(text.find('\x1b') == std::string::npos);
   }
 }
 

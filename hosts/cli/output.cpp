@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/output.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <frt/io/utf8.hpp>
+#include <nlohmann/json.hpp>
+
+#include "cli/exit_code.hpp"
+
+namespace frt::host {
+namespace {
+
+int failure = 0;  // errno of the first write to stdout that failed
+
+void put(std::string_view text, std::FILE* stream) {
+  if (std::fwrite(text.data(), 1, text.size(), stream) == text.size()) return;
+  if (stream == stdout && failure == 0) failure = errno;
+}
+
+// JSON allows DEL, C1 and the like as they are; all of them only occur inside strings.
+std::string escaped(const std::string& json) {
+  std::string out;
+  for (std::size_t at = 0; at < json.size();) {
+    const io::Utf8Step step = io::utf8_step(std::string_view(json).substr(at));
+    const std::string_view part = std::string_view(json).substr(at, step.bytes);
+    at += step.bytes;
+    if (io::printable(part, io::Keep::kLines) == part) {
+      out += part;
+    } else {
+      out += fmt::format("\\u{:04x}", static_cast<unsigned>(step.character));
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+void prepare_output() {
+  // The lowest free descriptor is the one that open() takes.
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) != -1) continue;
+    const int flags = stream == STDOUT_FILENO ? O_RDONLY : O_RDWR;
+    if (::open("/dev/null", flags) != stream) std::abort();
+  }
+  std::signal(SIGXFSZ, SIG_IGN);
+}
+
+void close_output() {
+  if (std::fflush(stdout) != 0 && failure == 0) failure = errno;
+  if (failure == 0 && std::ferror(stdout) == 0) return;
+  throw ExitError(ExitCode::kFailed, FRT_ERR_IO,
+                  std::string("the output could not be written: ") +
+                      std::strerror(failure != 0 ? failure : EIO));
+}
+
+void put_out(std::string_view text) {
+  put(io::printable(text, io::Keep::kLines), stdout);
+}
+void put_err(std::string_view text) {
+  put(io::printable(text, io::Keep::kLines), stderr);
+}
+
+void print_json(const nlohmann::ordered_json& json, int indent) {
+  const auto replace = nlohmann::ordered_json::error_handler_t::replace;
+  put(escaped(json.dump(indent, ' ', false, replace)) + "\n", stdout);
+}
+
+bool write_out(std::string_view text) {
+  put(text, stdout);
+  if (std::fflush(stdout) != 0 && failure == 0) failure = errno;
+  return failure == 0;
+}
+
+// ---- what a model writes ------------------------------------------------------------------
+
+bool ModelText::stdout_is_terminal() {
+  return ::isatty(STDOUT_FILENO) != 0;
+}
+
+std::string ModelText::push(std::string_view piece) {
+  if (!terminal_) return std::string(piece);
+  cut_ += piece;
+  std::size_t end = 0;
+  while (end < cut_.size()) {
+    const io::Utf8Step step = io::utf8_step(std::string_view(cut_).substr(end));
+    if (step.kind == io::Utf8Step::kCut) break;
+    end += step.bytes;
+  }
+  const std::string shown = io::printable(std::string_view(cut_).substr(0, end), io::Keep::kLines);
+  cut_.erase(0, end);
+  return shown;
+}
+
+std::string ModelText::flush() {
+  return io::printable(std::exchange(cut_, {}), io::Keep::kLines);
+}
+
+}  // namespace frt::host

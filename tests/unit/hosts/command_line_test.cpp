@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every option of every command that takes a number takes nothing but a number: found by walking
+// the program's own table, so that a new option is covered when it is added.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cli/app.hpp"
+
+using namespace frt::host;
+
+namespace {
+
+// Options whose value is text (--beta has a reader of its own, robot/guidance.hpp), and flags:
+// "--name" for all commands, "command --name" for one.
+const std::set<std::string> kText = {"--anyway",
+                                     "--chat",
+                                     "--color",
+                                     "--compare",
+                                     "--drop-thinking",
+                                     "--folder",
+                                     "--frames",
+                                     "--from-capsule",
+                                     "--goldens",
+                                     "--greedy",
+                                     "--help",
+                                     "--help-all",
+                                     "--ignore-eos",
+                                     "--json",
+                                     "--listen",
+                                     "--lock",
+                                     "--log-format",
+                                     "--log-level",
+                                     "--logprobs",
+                                     "--manifest",
+                                     "--model",
+                                     "--no-files",
+                                     "--no-thinking",
+                                     "--only-failed",
+                                     "--out",
+                                     "--output",
+                                     "--picture",
+                                     "--planner",
+                                     "--plot",
+                                     "--plugin-dir",
+                                     "--profile",
+                                     "--prompt-file",
+                                     "--quiet",
+                                     "--realtime",
+                                     "--record",
+                                     "--replace",
+                                     "--save-capsule",
+                                     "--set",
+                                     "--stop",
+                                     "--system",
+                                     "--beta",
+                                     "--allow-special-tokens",
+                                     "--no-special-tokens",
+                                     "--trust",
+                                     "--tag",
+                                     "run --prompt",
+                                     "handoff --prompt"};
+
+// Lists of ids and of strengths, and ranges, are strict about their parts and their commas.
+const std::vector<std::string> kNoNumber = {"x",     "1x",   "1 ",    " 1",           "+1",  "0x10",
+                                            "1'000", "1,,2", "1,",    ",1",           "1;2", "--1",
+                                            "nan",   "inf",  "1e999", "1:99999999999"};
+
+// What a program with all commands answers on stderr.
+std::string answer(const std::vector<std::string>& arguments) {
+  std::FILE* file = std::tmpfile();
+  REQUIRE(file != nullptr);
+  std::fflush(stderr);
+  const int before = ::dup(STDERR_FILENO);
+  ::dup2(::fileno(file), STDERR_FILENO);
+  App app("frt-host");
+  add_commands(app);
+  std::vector<std::string> words = arguments;
+  words.insert(words.begin(), "frt-host");
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  const int status = app.run(static_cast<int>(argv.size()), argv.data());
+  std::fflush(stderr);
+  ::dup2(before, STDERR_FILENO);
+  ::close(before);
+  std::rewind(file);
+  std::string text(4096, '\0');
+  text.resize(std::fread(text.data(), 1, text.size(), file));
+  std::fclose(file);
+  CHECK(status == static_cast<int>(ExitCode::kUsage));
+  return text;
+}
+
+using Path = std::vector<std::string>;
+
+template <class Visit>
+void walk(const Command& command, const Path& path, const Visit& visit) {
+  visit(command, path);
+  for (const Command& child : command.subcommands()) {
+    Path below = path;
+    below.push_back(child.name());
+    walk(child, below, visit);
+  }
+}
+
+std::string joined(const Path& path) {
+  std::string text;
+  for (const std::string& word : path) text += word + " ";
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("every option of every command is known as text or takes numbers alone") {
+  App app("frt-host");
+  add_commands(app);
+  std::size_t numbers = 0;
+  walk(app.program(), {}, [&](const Command& command, const Path& path) {
+    for (const std::string& option : command.long_options()) {
+      if (kText.contains(option) || kText.contains(joined(path) + option)) continue;
+      ++numbers;
+      for (const std::string& value : kNoNumber) {
+        Path arguments = path;
+        arguments.push_back(option + "=" + value);
+        const std::string text = answer(arguments);
+        INFO(joined(path), option, "=", value, ": ", text);
+        CHECK(text.find(option + ": ") != std::string::npos);  // and not what else is missing
+      }
+    }
+  });
+  CHECK(numbers > 40);
+}
+
+TEST_CASE("numbers out of range are refused with the range") {
+  const auto refuses = [](const Path& arguments, const std::string& words) {
+    const std::string text = answer(arguments);
+    INFO(text);
+    CHECK(text.find(words) != std::string::npos);
+  };
+  refuses({"run", "--seed", "18446744073709551616"}, "is outside 0 to 18446744073709551615");
+  refuses({"run", "--seed=-1"}, "'-1' is outside 0 to 18446744073709551615");
+  refuses({"run", "--prompt-ids", "1,2147483648"}, "'2147483648' is outside");
+  refuses({"run", "--prompt-ids", ""}, "'' is no whole number");
+  refuses({"run", "--max-new=-1"}, "'-1' is no whole number");
+  refuses({"run", "--temperature", "1e39"}, "'1e39' is outside");
+  refuses({"bench", "--repetitions", "0"}, "'0' is outside 1 to 100000");
+  refuses({"bench", "--warmup", "4294967296"}, "'4294967296' is outside 0 to 4294967295");
+  refuses({"rollout", "--takeover=-1:5"}, "'-1:5' is no FROM:TO");
+  refuses({"rollout", "--takeover=5:4"}, "'5:4' is no FROM:TO");
+}
