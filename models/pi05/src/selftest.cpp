@@ -417,8 +417,10 @@ class NetworkTest {
     const std::int64_t step = std::min<std::int64_t>(3, plan_.steps - 1);
     const std::vector<float>& ways = equal.at("way_v" + std::to_string(step));
     const auto half = ways.begin() + static_cast<std::ptrdiff_t>(ways.size() / 2);
-    checks_.bits("branches with one prompt are equal", std::vector<float>(ways.begin(), half),
-                 std::vector<float>(half, ways.end()));
+    // Bits are promised for up to 16 rows (frt/ops/linear.h); here one branch's rows are others of
+    // a larger product, so it is rounding that may differ.
+    checks_.values("branches with one prompt are equal", Quantity::kActions,
+                   std::vector<float>(ways.begin(), half), std::vector<float>(half, ways.end()));
   }
 
   // The serving model's own graphs, whole and split, against the eager run of the same variant.
