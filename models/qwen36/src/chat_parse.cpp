@@ -30,6 +30,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "chat_format.hpp"
 
@@ -118,13 +119,17 @@ class Tools {
   std::map<std::string, Schemas, std::less<>> functions_;
 };
 
+// How deep a value may nest: in a conversation it stands seven levels down, and all of it is read
+// again with the usual limit.
+constexpr std::size_t kValueDepth = models::JsonLimits{}.depth - 7;
+
 // A value as JSON text: as it stands where it is JSON and no text is wanted, else as a JSON string.
 std::string json_value(std::string_view text, const Json* schema) {
   if (text.starts_with('\n')) text.remove_prefix(1);
   if (text.ends_with('\n')) text.remove_suffix(1);
   if (schema && !takes_text(*schema)) {
     try {
-      models::parse_json(text, "value");
+      models::parse_json(text, "value", {.depth = kValueDepth});
       return std::string(trim(text));
     } catch (const Error&) {
       // No JSON, or nested too deep to be handed on: it stays text.
@@ -414,7 +419,7 @@ Json read_generation_defaults(const std::filesystem::path& folder,
       const Json list = end->is_array() ? *end : Json::array({*end});
       stops.clear();
       for (const Json& id : list) {
-        if (!id.is_number_integer()) {
+        if (!id.is_number_unsigned() || !std::in_range<std::int32_t>(id.get<std::uint64_t>())) {
           throw Error(FRT_ERR_FORMAT, path.string() + ": eos_token_id has an entry that is no id");
         }
         stops.push_back(id.get<std::int32_t>());

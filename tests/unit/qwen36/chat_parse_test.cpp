@@ -163,6 +163,21 @@ TEST_CASE("a value that is no JSON of its type stays text") {
   CHECK(arguments(message, 0) == Json{{"list", deep}});
 }
 
+TEST_CASE("a nested value that is handed on can be rendered in the next turn") {
+  for (const std::size_t depth : {100, 120, 121, 122, 126, 127, 128, 129, 1000}) {
+    CAPTURE(depth);
+    const Json message = parse_content(
+        call("add", parameter("list", std::string(depth, '[') + std::string(depth, ']'))));
+    Json conversation = Json::parse(R"([{"role": "user", "content": "?"}])");
+    conversation.push_back({{"role", "assistant"}, {"tool_calls", message["tool_calls"]}});
+    std::string text;
+    CHECK_NOTHROW(text = render_chat(frt::models::parse_json(conversation.dump(), "messages"), {},
+                                     {}, Vision::kRefuse)
+                             .text());
+    CHECK(text.find(std::string(depth, '[')) != std::string::npos);
+  }
+}
+
 TEST_CASE("an undeclared name, a repeated parameter and prose begin no call") {
   for (const std::string& text :
        {call("remove", parameter("a", "1")), std::string("call <tool_call> <function=add> so"),
