@@ -10,13 +10,11 @@
 // The promise to a robot that waits: each request is answered or its connection closed before the
 // deadline is over, whatever happens to the inference and whatever other clients do:
 //
-//   time       a handshake, a message, a reply, a write and a close each have a limit. A client
-//   that
-//              is silent is pinged, and closed if it stays silent: an idle robot answers pings.
-//   memory     what all connections hold of messages and replies counts against one budget before
-//   it
-//              is allocated. Where it is used up, the connection with the most of an unfinished
-//              message is closed, so a client within its share never is.
+//   time       a handshake, a message, a reply, a write and a close each have a limit. A silent
+//              client is pinged, and closed if it stays silent: an idle robot answers pings.
+//   memory     messages and replies of all connections count against one budget before they are
+//              allocated. Where the budget is used up, the connection with the largest unfinished
+//              message is closed; a client within its share never is.
 //   number     clients, clients of one address, and connections are limited. A client too many gets
 //              503 and the reason. A connection too many, or out of file descriptors, costs the
 //              oldest connection that is no client yet, of the address with the most of those.

@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(kThreads, 2) narrow_more(const __grid_constant
   for (int s = 0; s < kStages - 1; ++s) {
     *reinterpret_cast<uint4*>(shared + s * kStageBytes + x_place) = early[s];
   }
-  const int active = active_rows(a.first_row + a.rows, a.row_count) - a.first_row;
+  const int active = active_rows(a.rows, a.row_count);
 
   float* const other = reinterpret_cast<float*>(shared + kStages * kStageBytes);
   // (tile, value of a lane, lane): of this block's columns, where two blocks share them

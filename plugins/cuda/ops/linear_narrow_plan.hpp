@@ -74,7 +74,6 @@ struct NarrowArgs {
   NarrowPart parts[kNarrowParts];
   int32_t rows = 0;  // of x, 1..16
   int32_t cols = 0;
-  int32_t first_row = 0;  // of x and y among those that row_count counts
   // Shared memory: (warps, stages, slot_bytes), copies of x, sums.
   int32_t x_offset[kXCopies] = {-1, -1, -1};  // bytes; -1: not used
   int32_t x_pitch[kXCopies] = {0, 0, 0};      // bytes from row to row

@@ -330,7 +330,7 @@ __global__ void __launch_bounds__(kNarrowWarps / kGroup * kGroup * 32, 1)
   load_x(a, shared, [&] { fill(a.early_stages, between); });
   fill(between, kStages);
   if (split) await_first();
-  const int active = active_rows(a.first_row + a.rows, a.row_count) - a.first_row;
+  const int active = active_rows(a.rows, a.row_count);
 
   // Rows of x beyond the last are read as the last one, and not stored.
   int x_row[kHalves];

@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   x.store(a, buffers, inverses);
   x.load(a, first_col + (1 % steps) * kNarrowXUnit);
   __syncthreads();
-  const int active = active_rows(a.first_row + a.rows, a.row_count) - a.first_row;
+  const int active = active_rows(a.rows, a.row_count);
   int x_row[kHalves];
 #pragma unroll
   for (int h = 0; h < kHalves; ++h) x_row[h] = min(h * 8 + g, a.rows - 1);
