@@ -322,7 +322,11 @@ class ChatSession {
       set(rest);
     } else if (name == "/export" || name == "/import") {
       if (rest.empty()) throw Error(FRT_ERR_INVALID_ARGUMENT, name + " needs a file name");
-      name == "/export" ? conversation_.export_to(rest) : conversation_.import_from(rest);
+      if (name == "/export") {
+        conversation_.export_to(rest);
+      } else {
+        say_moved(conversation_.import_from(rest));
+      }
       say("{} messages\n", conversation_.messages().size());
     } else if (name == "/save" || name == "/restore" || name == "/fork") {
       if (rest.empty()) throw Error(FRT_ERR_INVALID_ARGUMENT, name + " needs a name");
@@ -354,9 +358,16 @@ class ChatSession {
   }
 
   void restore(const std::string& name) {
-    conversation_.restore(name);
+    say_moved(conversation_.restore(name));
     say("restored {}: {} messages, {} tokens\n", name, conversation_.messages().size(),
         conversation_.session().journal().size());
+  }
+
+  // Where answers are that nothing else holds.
+  static void say_moved(const std::string& branch) {
+    if (branch.empty()) return;
+    const std::string name = io::printable(branch);
+    say("what was not saved is in branch {} now; /restore {} goes on there\n", name, name);
   }
 
   static uint64_t turns(const std::string& text) {

@@ -114,9 +114,30 @@ void Conversation::export_branch(const std::string& name, const std::string& pat
   branch.unsaved = false;
 }
 
-void Conversation::import_from(const std::string& path) {
-  here() = branch_of(path, io::read_json_file(path), options_);
+std::string Conversation::import_from(const std::string& path) {
+  std::string aside = replace_here(branch_of(path, io::read_json_file(path), options_));
   in_step_ = false;
+  return aside;
+}
+
+// Returns the branch that now holds what no file did, or an empty name.
+std::string Conversation::replace_here(Branch next) {
+  std::string aside;
+  if (here().unsaved) {
+    // No capsule's name either: /restore would not find that capsule any more.
+    for (int i = 2; aside.empty() || branches_.contains(aside) || registry_.has(aside); ++i) {
+      aside = current_ + "-" + std::to_string(i);
+    }
+    branches_.emplace(aside, here());
+    try {
+      pin_heads();
+    } catch (...) {
+      branches_.erase(aside);
+      throw;
+    }
+  }
+  here() = std::move(next);
+  return aside;
 }
 
 uint64_t Conversation::parting_point(Json messages, const std::vector<int32_t>& prompt) const {
@@ -209,8 +230,8 @@ void Conversation::save(const std::string& name, const frt_sampling_params& samp
   here().file = name;
 }
 
-void Conversation::restore(const std::string& name) {
-  if (name == current_ && in_step_) return;
+std::string Conversation::restore(const std::string& name) {
+  if (name == current_ && in_step_) return {};
   if (branches_.contains(name)) {
     const std::string before = std::exchange(current_, name);
     try {
@@ -221,7 +242,7 @@ void Conversation::restore(const std::string& name) {
       in_step_ = false;
       throw;
     }
-    return;
+    return {};
   }
   const Json extra = registry_.content(name)->extra;
   if (!extra.is_object() || !extra.contains("messages")) {
@@ -240,9 +261,10 @@ void Conversation::restore(const std::string& name) {
   next.file = name;
   in_step_ = false;
   generator_.session().restore(name);
-  here() = std::move(next);
+  std::string aside = replace_here(std::move(next));
   options_ = std::move(options);
   in_step_ = true;
+  return aside;
 }
 
 void Conversation::fork(const std::string& name) {

@@ -40,10 +40,12 @@ class Conversation {
   // Forgets everything but the system message. Other branches stay.
   void reset();
 
-  // Writes messages as JSON; reads them back, replacing what is there. FRT_ERR_IO, FRT_ERR_FORMAT.
+  // Writes messages as JSON. FRT_ERR_IO.
   void export_to(const std::string& path) { export_branch(current_, path); }
   void export_branch(const std::string& name, const std::string& path);
-  void import_from(const std::string& path);
+  // Reads messages back in place of what is there. Answers that no file holds move to a branch of
+  // their own; returns its name, or an empty one. FRT_ERR_IO, FRT_ERR_FORMAT.
+  std::string import_from(const std::string& path);
 
   struct Turn {
     GenerationResult result;
@@ -60,9 +62,10 @@ class Conversation {
   // Writes the conversation and its state at the end of the last turn to the disk. See
   // CapsuleRegistry::save().
   void save(const std::string& name, const frt_sampling_params& sampling, bool replace);
-  // Goes on at a branch, or at what save() wrote. FRT_ERR_NOT_FOUND, FRT_ERR_FORMAT,
-  // FRT_ERR_UNSUPPORTED for a capsule without a conversation.
-  void restore(const std::string& name);
+  // Goes on at a branch, or at what save() wrote. A capsule takes the present branch's place, as
+  // import_from() does; returns the same. FRT_ERR_NOT_FOUND, FRT_ERR_FORMAT, FRT_ERR_UNSUPPORTED
+  // for a capsule without a conversation.
+  std::string restore(const std::string& name);
   // A new branch that starts here; the talk goes on in it. FRT_ERR_EXISTS.
   void fork(const std::string& name);
   // Takes `turns` back. FRT_ERR_OUT_OF_RANGE if there are not as many.
@@ -100,6 +103,7 @@ class Conversation {
                    const nlohmann::ordered_json& options) const;
   void require_renderable(nlohmann::ordered_json messages,
                           const nlohmann::ordered_json& options) const;
+  std::string replace_here(Branch next);
   void return_to_last_round();
   void pin_heads();
   uint64_t parting_point(nlohmann::ordered_json messages, const std::vector<int32_t>& prompt) const;

@@ -127,6 +127,24 @@ class Turns(ChatTest):
         self.assertEqual(self.roles(), ["user", "assistant"])
 
 
+class UnsavedTurns(ChatTest):
+    def test_what_takes_their_place_moves_them_to_a_branch(self):
+        manifest = self.demo(capsules=True)
+        self.talk(manifest, THIRD, "/export talk.json", "/save talk", "/exit")
+        for source in ("/import talk.json", "/restore talk"):
+            with self.subTest(source):
+                result = self.talk(manifest, QUESTION, SECOND, source, "/export out.json", "/branches",
+                                   "/restore main-2", "/export moved.json", "/exit")
+                self.assertIn("what was not saved is in branch main-2 now", result.stderr)
+                self.assertIn("main-2: 2 turns", result.stderr)
+                self.assertEqual(self.messages(), self.messages("talk.json"))
+                self.assertEqual([message["content"] for message in self.messages("moved.json")[::2]],
+                                 [QUESTION, SECOND])
+                self.assertEqual(self.capsules(), [])
+        self.talk(manifest, QUESTION, "/import talk.json", SECOND)  # the end keeps both
+        self.assertEqual(self.capsules(), ["autosave-2.capsule", "autosave.capsule"])
+
+
 class Ends(ChatTest):
     def test_the_end_of_the_input_keeps_the_conversation(self):
         manifest = self.demo(capsules=True)
