@@ -2,12 +2,13 @@
 #include "cli/episode_replay.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <array>
 #include <bit>
 #include <filesystem>
+#include <frt/io/file.hpp>
 #include <frt/io/utf8.hpp>
-#include <fstream>
 
 #include "cli/loaded_model.hpp"
 #include "cli/output.hpp"
@@ -49,9 +50,9 @@ std::string recorded_manifest(const std::string& record, const std::string& mani
 
 bool is_episode_file(const std::string& path) {
   std::array<char, 4> head{};
-  std::ifstream file(path, std::ios::binary);
-  file.read(head.data(), head.size());
-  return file && head == std::array<char, 4>{'P', 'K', 3, 4};
+  const io::Descriptor file = io::open_file(path, "record");
+  return ::pread(file.get(), head.data(), head.size(), 0) == ssize_t{head.size()} &&
+         head == std::array<char, 4>{'P', 'K', 3, 4};
 }
 
 ExitCode replay_episode(App& app, const std::string& path, const std::string& manifest, bool json) {
@@ -59,7 +60,9 @@ ExitCode replay_episode(App& app, const std::string& path, const std::string& ma
   const EpisodeMeta& meta = record.meta();
   if (record.chunks() == 0) {
     throw Error(FRT_ERR_FORMAT,
-                io::quote(path) + " holds no chunk of actions: there is nothing to replay");
+                io::quote(path) +
+                    " holds no chunk of actions, so nothing was compared; record an "
+                    "episode in which the policy acts");
   }
   LoadedModel loaded(app, manifest.empty() ? recorded_manifest(path, meta.manifest) : manifest,
                      meta.policy);

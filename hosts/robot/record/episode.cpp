@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <frt/error.hpp>
+#include <frt/io/json.hpp>
+#include <limits>
 #include <utility>
 
 #include "robot/record/mcap.hpp"
@@ -49,22 +51,70 @@ bool is_image(frt_dtype dtype, const std::vector<int64_t>& shape) {
   return dtype == FRT_DTYPE_U8 && shape.size() == 3 && shape[2] == 3;
 }
 
-const NpyArray& require(const NpzArrays& arrays, const std::string& name, frt_dtype dtype,
-                        const std::string& file) {
-  const auto found = arrays.find(name);
-  if (found == arrays.end() || found->second.dtype != dtype) {
-    throw Error(FRT_ERR_FORMAT, file + " is no recorded episode: the array '" + name +
-                                    "' is missing or has another type");
+// Arrays and meta data of a file, each checked before it is used.
+class Reader {
+ public:
+  explicit Reader(const std::filesystem::path& path)
+      : file_(path.string()), arrays_(read_npz(path)) {
+    meta_ = io::parse_json(text("meta"), file_ + ", meta");
+    if (!meta_.is_object()) fail("its meta data are no JSON object");
   }
-  return found->second;
-}
 
-template <class T>
-std::vector<T> values_of(const NpzArrays& arrays, const std::string& name, frt_dtype dtype,
-                         const std::string& file) {
-  const auto values = require(arrays, name, dtype, file).as<T>();
-  return {values.begin(), values.end()};
-}
+  [[noreturn]] void fail(const std::string& what) const {
+    throw Error(FRT_ERR_FORMAT, file_ + " is no recorded episode: " + what);
+  }
+  const NpzArrays& arrays() const { return arrays_; }
+
+  std::string text(const char* name) const {
+    const std::string& text = array(name, FRT_DTYPE_U8).data;
+    if (text.find('\0') != std::string::npos) {
+      fail(std::string("the text '") + name + "' holds a zero byte");
+    }
+    return text;
+  }
+  // Of any shape if `shape` is empty.
+  const NpyArray& array(const std::string& name, frt_dtype dtype,
+                        const std::vector<uint64_t>& shape = {}) const {
+    const auto found = arrays_.find(name);
+    if (found == arrays_.end() || found->second.dtype != dtype ||
+        (!shape.empty() && found->second.shape != shape)) {
+      fail("the array '" + name + "' is missing, or has another type or shape");
+    }
+    return found->second;
+  }
+  template <class T>
+  std::vector<T> values(const std::string& name, frt_dtype dtype,
+                        const std::vector<uint64_t>& shape) const {
+    const auto values = array(name, dtype, shape).as<T>();
+    return {values.begin(), values.end()};
+  }
+
+  const Json& meta(const char* name) const {
+    const auto found = meta_.find(name);
+    if (found == meta_.end()) fail(std::string("its meta data have no `") + name + "`");
+    return *found;
+  }
+  std::string meta_text(const char* name) const {
+    if (!meta(name).is_string()) fail(std::string("`") + name + "` of its meta data is no text");
+    return meta(name).get<std::string>();
+  }
+  template <class T>
+  T meta_number(const char* name, T least = 0, T most = std::numeric_limits<T>::max()) const {
+    const Json& value = meta(name);
+    const bool fits = value.is_number_unsigned() && value.get<uint64_t>() >= least &&
+                      value.get<uint64_t>() <= most;
+    if (!fits) {
+      fail(std::string("`") + name + "` of its meta data is no number from " +
+           std::to_string(least) + " to " + std::to_string(most));
+    }
+    return value.get<T>();
+  }
+
+ private:
+  std::string file_;
+  NpzArrays arrays_;
+  Json meta_;
+};
 
 }  // namespace
 
@@ -306,63 +356,47 @@ void EpisodeRecord::write_mcap(const std::filesystem::path& path) const {
 }
 
 EpisodeRecord EpisodeRecord::read(const std::filesystem::path& path) {
-  const std::string file = path.string();
-  const NpzArrays arrays = read_npz(path);
+  const Reader file(path);
   EpisodeRecord record;
-  const auto text = [&](const char* name) {
-    return std::string(require(arrays, name, FRT_DTYPE_U8, file).data);
-  };
-  const auto meta = nlohmann::ordered_json::parse(text("meta"), nullptr, false);
-  if (!meta.is_object()) throw Error(FRT_ERR_FORMAT, file + ": its meta data are no JSON object");
+  EpisodeMeta& m = record.meta_;
+  m.manifest = file.meta_text("manifest");
+  m.episode = file.meta_number<uint64_t>("episode");
+  m.seed = file.meta_number<uint64_t>("seed");
+  m.policy = file.meta_text("policy");
+  m.critic = file.meta_text("critic");
+  if (!file.meta("success").is_boolean()) {
+    file.fail("`success` of its meta data is neither true nor false");
+  }
+  m.success = file.meta("success").get<bool>();
   try {
-    EpisodeMeta& m = record.meta_;
-    m.manifest = meta.at("manifest");
-    m.episode = meta.at("episode");
-    m.seed = meta.at("seed");
-    m.policy = meta.at("policy");
-    m.critic = meta.at("critic");
-    m.success = meta.at("success");
-    m.guidance = strengths_from(meta.at("beta"));
-    m.hz = meta.at("hz");
-    m.steps = meta.at("steps");
-    m.horizon = meta.at("horizon");
-    m.action_dim = meta.at("action_dim");
-    m.network_dim = meta.at("network_dim");
-    m.fingerprints = meta.at("fingerprints");
-  } catch (const nlohmann::json::exception& error) {
-    throw Error(FRT_ERR_FORMAT, file + ": its meta data: " + error.what());
+    m.guidance = strengths_from(file.meta("beta"));
+  } catch (const Error& error) {
+    file.fail(std::string("`beta` of its meta data: ") + error.what());
   }
-  const auto is_size = [&](const char* key, uint32_t value) {
-    return value > 0 && value <= kMostValues && meta.at(key) == value;  // nothing was cut off
-  };
-  if (!is_size("horizon", record.meta_.horizon) ||
-      !is_size("action_dim", record.meta_.action_dim) ||
-      !is_size("network_dim", record.meta_.network_dim)) {
-    throw Error(FRT_ERR_FORMAT,
-                file + ": its meta data: horizon, action_dim and network_dim are 1 to " +
-                    std::to_string(kMostValues));
-  }
-  record.meta_.prompt = text("prompt");
-  record.meta_.stop_reason = text("stop_reason");
-  record.values_ = values_of<float>(arrays, "values", FRT_DTYPE_F32, file);
-  record.noise_ = values_of<float>(arrays, "noise", FRT_DTYPE_F32, file);
-  record.network_ = values_of<float>(arrays, "network_actions", FRT_DTYPE_F32, file);
-  record.actions_ = values_of<double>(arrays, "actions", FRT_DTYPE_F64, file);
-  const uint64_t n = record.values_.size(), h = record.meta_.horizon;
-  if (record.noise_.size() != n * h * record.meta_.network_dim ||
-      record.network_.size() != record.noise_.size() ||
-      record.actions_.size() != n * h * record.meta_.action_dim) {
-    throw Error(FRT_ERR_FORMAT, file + ": noise, actions and values do not agree");
-  }
-  for (const auto& [name, array] : arrays) {
+  if (!file.meta("hz").is_number()) file.fail("`hz` of its meta data is no number");
+  m.hz = file.meta("hz").get<double>();
+  m.steps = file.meta_number<uint32_t>("steps");
+  m.horizon = file.meta_number<uint32_t>("horizon", 1, kMostValues);
+  m.action_dim = file.meta_number<uint32_t>("action_dim", 1, kMostValues);
+  m.network_dim = file.meta_number<uint32_t>("network_dim", 1, kMostValues);
+  m.fingerprints = file.meta("fingerprints");
+  if (!m.fingerprints.is_object()) file.fail("`fingerprints` of its meta data is no object");
+  m.prompt = file.text("prompt");
+  m.stop_reason = file.text("stop_reason");
+  const uint64_t n = file.array("values", FRT_DTYPE_F32).count();
+  const uint64_t h = m.horizon, a = m.action_dim, d = m.network_dim;
+  record.values_ = file.values<float>("values", FRT_DTYPE_F32, {n});
+  record.noise_ = file.values<float>("noise", FRT_DTYPE_F32, {n, h, d});
+  record.network_ = file.values<float>("network_actions", FRT_DTYPE_F32, {n, h, d});
+  record.actions_ = file.values<double>("actions", FRT_DTYPE_F64, {n, h, a});
+  for (const auto& [name, array] : file.arrays()) {
     if (!name.starts_with("obs/")) continue;
-    const bool usable =
-        !array.shape.empty() && array.shape.size() <= FRT_ARRAY_MAX_RANK + 1 && array.shape[0] == n;
-    if (!usable) throw Error(FRT_ERR_FORMAT, file + ": '" + name + "' has another number of rows");
+    const std::vector<uint64_t>& shape = array.shape;
+    const bool usable = !shape.empty() && shape.size() <= FRT_ARRAY_MAX_RANK + 1 && shape[0] == n &&
+                        std::find(shape.begin() + 1, shape.end(), 0) == shape.end();
+    if (!usable) file.fail("the array '" + name + "' has a shape that no observation has");
     Stream stream{name.substr(4), array.dtype, {}, n ? array.data.size() / n : 0, array.data, {}};
-    for (std::size_t i = 1; i < array.shape.size(); ++i) {
-      stream.shape.push_back(static_cast<int64_t>(array.shape[i]));
-    }
+    stream.shape.assign(shape.begin() + 1, shape.end());
     record.streams_.push_back(std::move(stream));
   }
   return record;

@@ -10,10 +10,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <iterator>
 
 #include <frt/error.hpp>
+#include <frt/io/file.hpp>
 
 #include "robot/record/crc32.hpp"
 
@@ -29,6 +29,9 @@ constexpr Named kDtypes[] = {{"|u1", FRT_DTYPE_U8},  {"|b1", FRT_DTYPE_BOOL},
                              {"<i4", FRT_DTYPE_I32}, {"<i8", FRT_DTYPE_I64}};
 
 constexpr uint32_t kLocal = 0x04034b50, kCentral = 0x02014b50, kEnd = 0x06054b50;
+constexpr std::size_t kMostRank = 8;
+constexpr uint64_t kMostBytes = 0xfffffff0;                   // of members; offsets have 32 bits
+constexpr uint64_t kMostDirectoryBytes = uint64_t{16} << 20;  // 65,535 names
 constexpr uint64_t kEndBytes = 22, kCentralBytes = 46, kLocalBytes = 30;
 
 void put(std::string& out, uint64_t value, int bytes) {
@@ -116,7 +119,7 @@ NpyArray parse_npy(std::string_view bytes, const std::string& member, const View
     while (digits < shape.size() && digits < 12 && shape[digits] >= '0' && shape[digits] <= '9') {
       extent = extent * 10 + static_cast<uint64_t>(shape[digits++] - '0');
     }
-    if (digits == 0 || array.shape.size() == 8) fail("a shape that cannot be read");
+    if (digits == 0 || array.shape.size() == kMostRank) fail("a shape that cannot be read");
     if (extent != 0 && expected > bytes.size() / extent) fail("a shape larger than its data");
     expected *= extent;
     array.shape.push_back(extent);
@@ -147,7 +150,7 @@ void write_npz(const std::filesystem::path& path, const NpzArrays& arrays) {
     const std::string member = name + ".npy";
     const std::string header = npy_header(array, name);
     const uint64_t size = header.size() + array.data.size();
-    if (out.size() + size > 0xfffffff0u) {
+    if (out.size() + size > kMostBytes) {
       throw Error(FRT_ERR_OUT_OF_RANGE, path.string() + ": an episode file holds less than 4 GiB");
     }
     const uint32_t crc = crc32(array.data, crc32(header));
@@ -185,17 +188,7 @@ void write_npz(const std::filesystem::path& path, const NpzArrays& arrays) {
   put(out, start, 4);
   put(out, 0, 2);
 
-  std::filesystem::path temporary = path;
-  temporary += ".part";
-  {
-    std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
-    file.write(out.data(), static_cast<std::streamsize>(out.size()));
-    file.close();
-    if (!file) throw Error(FRT_ERR_IO, "cannot write " + temporary.string());
-  }
-  std::error_code error;
-  std::filesystem::rename(temporary, path, error);
-  if (error) throw Error(FRT_ERR_IO, "cannot write " + path.string() + ": " + error.message());
+  io::write_file_atomically(path, out);
 }
 
 NpzArrays parse_npz(std::string_view bytes, const std::string& name) {
@@ -209,6 +202,7 @@ NpzArrays parse_npz(std::string_view bytes, const std::string& name) {
   }
   const uint64_t count = file.number(end + 10, 2, "the end record");
   uint64_t at = file.number(end + 16, 4, "the end record");
+  std::map<uint64_t, uint64_t> taken{{at, file.size()}};  // first byte -> end; by the directory
   NpzArrays arrays;
   for (uint64_t i = 0; i < count; ++i) {
     if (file.number(at, 4, "the directory") != kCentral) file.fail("the directory is damaged");
@@ -228,6 +222,11 @@ NpzArrays parse_npz(std::string_view bytes, const std::string& name) {
     const uint64_t data = local + kLocalBytes + file.number(local + 26, 2, "a member") +
                           file.number(local + 28, 2, "a member");
     const std::string_view content = file.part(data, size, "a member's data");
+    const auto behind = taken.lower_bound(local);
+    const bool overlaps = (behind != taken.end() && behind->first < data + size) ||
+                          (behind != taken.begin() && std::prev(behind)->second > local);
+    if (overlaps) file.fail(member + " lies over another part");
+    taken.emplace(local, data + size);
     if (crc32(content) != crc) file.fail(member + " has another checksum");
     if (member.ends_with(".npy")) member.resize(member.size() - 4);
     if (!arrays.emplace(member, parse_npy(content, member, file)).second) {
@@ -238,11 +237,7 @@ NpzArrays parse_npz(std::string_view bytes, const std::string& name) {
 }
 
 NpzArrays read_npz(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw Error(FRT_ERR_NOT_FOUND, "cannot open " + path.string());
-  std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (file.bad()) throw Error(FRT_ERR_IO, "cannot read " + path.string());
-  return parse_npz(bytes, path.string());
+  return parse_npz(io::read_file(path, "episode", kMostBytes + kMostDirectoryBytes), path.string());
 }
 
 }  // namespace frt::host
