@@ -209,7 +209,7 @@ class Shared(CapsuleTest):
         self.check(OK, "--set", "host.lm.capsule_disk=1", "chat", self.toml, stdin="")
         self.assertEqual(self.automatic(), [])
         self.assertEqual(sorted(path.name for path in self.files.glob("*.capsule")),
-                         ["a.capsule", "b.capsule"])
+                         ["a.capsule", "autosave.capsule", "b.capsule"])  # the chat's, at its end
 
     def test_a_forged_index_removes_nothing_that_has_a_name(self):
         self.check(OK, "run", self.toml, "-p", PROMPT, "-n", 0, "--save-capsule", "a")
