@@ -254,6 +254,44 @@ class Replay(CapsuleTest):
         self.assertIn("first difference at token 3 of 12", result.stdout)
         self.assertIn(last, result.stdout)
 
+    def test_a_record_that_no_run_wrote_is_refused_before_a_step_is_made(self):
+        manifest = self.demo()
+        self.check(OK, "run", manifest, "-p", PROMPT, "-n", 4, "--save-capsule", "a")
+        for start in ([], ["--from-capsule", "a"]):
+            path = self.record(manifest, *start, "-p", PROMPT, "-n", 4, "--greedy", "--ignore-eos")
+            recorded = json.loads(path.read_text())
+            *before, (_, begin, read), _ = recorded["steps"]
+            for hostile in ([["prefill", begin, 400]], [["prefill", begin, 2**64 - 1]],
+                            [["prefill", begin, read], ["prefill", read, 400]],
+                            [["prefill", begin, read], ["decode", read, 2**64 - 1]],
+                            [["prefill", begin, read], ["decode", read, read + 300]]):
+                with self.subTest(start=start, steps=hostile):
+                    path.write_text(json.dumps(dict(recorded, steps=before + hostile)))
+                    self.assertIn("steps", self.check(FAILED, "replay", path).stderr)
+            for changes in ({"steps": []}, {"steps": [], "prompt": [], "tokens": [], "log_probabilities": []}):
+                with self.subTest(start=start, **changes):
+                    path.write_text(json.dumps(dict(recorded, **changes)))
+                    self.assertIn("steps", self.check(FAILED, "replay", path).stderr)
+            for name in ("prompt", "tokens"):
+                for token in (10**6, 2**31 - 1):
+                    with self.subTest(start=start, member=name, token=token):
+                        path.write_text(json.dumps(dict(recorded, **{name: [token, *recorded[name][1:]]})))
+                        self.assertIn(f"is id {token}; ids of model 'm' are 0 ..",
+                                      self.check(FAILED, "replay", path).stderr)
+
+    def test_a_record_without_tokens_is_not_the_same(self):
+        path = self.record(self.demo(), "-p", PROMPT, "-n", 0)
+        for options in ([], ["--json"]):
+            result = self.check(FAILED, "replay", path, *options)
+            self.assertIn("nothing was compared", result.stderr)
+            self.assertNotIn("same", result.stdout)
+
+    def test_a_record_of_a_million_levels_is_refused_at_the_first_that_is_too_many(self):
+        path = self.folder / "deep.json"
+        for opening, closing in (("[", "]"), ('{"steps":', "}")):
+            path.write_text(opening * 10**6 + "1" + closing * 10**6)
+            self.assertIn("nested deeper", self.check(FAILED, "replay", path).stderr)
+
     def test_mistakes_name_the_fix(self):
         manifest = self.demo()
         path = self.record(manifest, "-p", PROMPT, "-n", 2)

@@ -37,6 +37,16 @@ def read_npz(path):
     return arrays
 
 
+def write_npz(path, arrays):
+    """What read_npz() read, or changed arrays: name -> (type, shape, values)."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, (kind, shape, values) in arrays.items():
+            header = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': ({''.join(f'{n},' for n in shape)}), }}"
+            header = header.ljust(-(10 + len(header) + 1) % 64 + len(header)) + "\n"
+            archive.writestr(name + ".npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() +
+                             struct.pack(f"<{len(values)}{TYPES[kind][0]}", *values))
+
+
 def text(array):
     return bytes(array[1]).decode()
 
@@ -186,6 +196,29 @@ class Rollouts(Episodes):
         data[len(data) // 2] ^= 1
         record.write_bytes(data)
         self.assertIn("checksum", self.check(FAILED, "--plugin-dir", PLUGINS, "replay", record, "--manifest", manifest).stderr)
+
+    def test_an_episode_that_no_policy_acted_in_or_that_contradicts_itself_is_not_identical(self):
+        self.rollout(self.robot(), "-n", 1, "--record", "one", "--json")
+        recorded = read_npz(self.folder / "one/episode_000000.npz")
+        types = {"noise": "<f4", "network_actions": "<f4", "values": "<f4", "actions": "<f8",
+                 "obs/observation/image": "|u1", "obs/observation/state": "<f4", "prompt": "|u1", "stop_reason": "|u1",
+                 "meta": "|u1"}
+        arrays = {name: (kind, *recorded[name]) for name, kind in types.items()}
+        path = self.folder / "one/changed.npz"
+
+        def replay(status, changes, *options):
+            write_npz(path, {**arrays, **changes})
+            return self.check(status, "--plugin-dir", PLUGINS, "replay", path, *options)
+        self.assertIn("identical", replay(OK, {}).stdout)
+        none = {name: (kind, [0, *shape[1:]], ()) for name, (kind, shape, _) in arrays.items() if kind != "|u1"}
+        none["obs/observation/image"] = ("|u1", [0, 28, 28, 3], ())
+        for options in ([], ["--json"]):
+            result = replay(FAILED, none, *options)
+            self.assertIn("nothing was compared", result.stderr)
+            self.assertNotIn("identical", result.stdout)
+        kind, (chunks, rows, width), values = arrays["noise"]
+        result = replay(FAILED, {"noise": (kind, [chunks, width, rows], values)})
+        self.assertIn("'noise'", result.stderr)
 
     def test_a_second_run_numbers_its_records_on_and_keeps_those_of_the_first(self):
         manifest = self.robot()
