@@ -4,9 +4,11 @@
 // each operator takes instead: eager, timed by events on the device.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
+#include <frt/io/file.hpp>
+#include <frt/io/json.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -56,7 +58,7 @@ double deviation(const std::vector<double>& values) {
 
 // Mean MHz of the processor's cores as the system reports them; 0 if it does not.
 uint32_t processor_clock() {
-  std::ifstream file("/proc/cpuinfo");
+  std::istringstream file(io::read_optional_file("/proc/cpuinfo", 16 << 20));
   std::vector<double> clocks;
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with("cpu MHz")) clocks.push_back(std::stod(line.substr(line.find(':') + 1)));
@@ -199,9 +201,10 @@ void print(const std::vector<BenchResult>& results, const Facts& facts, const st
 // was run on something else is compared, too, but not in silence.
 bool compare(const std::vector<BenchResult>& results, const BenchOptions& options,
              const Facts& facts) {
-  std::ifstream file(options.compare);
-  const auto base = nlohmann::json::parse(file, nullptr, false);
-  if (!base.is_array()) {
+  const io::Json base = io::read_json_file(options.compare);
+  const bool rows = base.is_array() && std::all_of(base.begin(), base.end(),
+                                                   [](const auto& row) { return row.is_object(); });
+  if (!rows) {
     throw ExitError(
         ExitCode::kUsage, FRT_ERR_FORMAT,
         "--compare " + options.compare + ": not the output of an earlier `frt-host bench -o json`");

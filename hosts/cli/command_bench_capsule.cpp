@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 #include <frt/core/state.hpp>
+#include <frt/io/file.hpp>
 
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -153,12 +153,7 @@ ExitCode bench_capsule(App& app, BenchCapsuleOptions options) {
               build_description());
   }
   for (const std::string& text : result.skipped) print_err("not measured: {}\n", text);
-  if (!options.plot.empty()) {
-    std::ofstream file(options.plot);
-    file << plot(result, title);
-    file.close();
-    if (!file) throw Error(FRT_ERR_IO, "cannot write " + options.plot + "; choose another file");
-  }
+  if (!options.plot.empty()) io::write_file_atomically(options.plot, plot(result, title));
   return ExitCode::kOk;
 }
 

@@ -4,12 +4,12 @@
 // manifest of the robot can be used before the file that it names is there.
 #include <fmt/format.h>
 #include <frt/calibration.h>
+#include <frt/io/file.hpp>
 #include <frt/plugin.hpp>
 
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -164,22 +164,6 @@ class Calibration {
   std::size_t frames_ = 0;
 };
 
-// A file of that name is complete.
-void write_file(const std::filesystem::path& path, const std::string& text) {
-  const std::filesystem::path temporary = path.string() + ".part";
-  std::ofstream stream(temporary, std::ios::binary | std::ios::trunc);
-  stream << text;
-  stream.close();
-  std::error_code error;
-  if (stream) std::filesystem::rename(temporary, path, error);
-  if (!stream || error) {
-    std::error_code none;
-    std::filesystem::remove(temporary, none);
-    throw Error(FRT_ERR_IO, path.string() + ": cannot be written" +
-                                (error ? ": " + error.message() : std::string()));
-  }
-}
-
 ExitCode calibrate(App& app, const CalibrateOptions& options) {
   if (options.frames.empty() == (options.synthetic == 0)) {
     throw ExitError(ExitCode::kUsage, FRT_ERR_INVALID_ARGUMENT,
@@ -204,7 +188,7 @@ ExitCode calibrate(App& app, const CalibrateOptions& options) {
     write_out(text);
     return ExitCode::kOk;
   }
-  write_file(options.out, text);
+  io::write_file_atomically(options.out, text);
   if (options.json) {
     print_json(nlohmann::ordered_json{{"model", loaded.name()},
                                       {"frames", calibration.frames()},

@@ -6,10 +6,10 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
+#include <frt/io/file.hpp>
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -42,7 +42,7 @@ const char* verdict_name(Verdict verdict) {
 
 // The value of a line "Key:   123 kB" of /proc/meminfo in bytes; 0 if it is not there.
 uint64_t memory_info(const std::string& key) {
-  std::ifstream file("/proc/meminfo");
+  std::istringstream file(io::read_optional_file("/proc/meminfo", 1 << 20));
   std::string name;
   uint64_t value = 0;
   for (std::string line; std::getline(file, line);) {

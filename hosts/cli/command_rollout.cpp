@@ -5,10 +5,10 @@
 #include <fmt/format.h>
 #include <frt/core/capsules.hpp>
 #include <frt/core/state.hpp>
+#include <frt/io/file.hpp>
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -52,12 +52,6 @@ std::pair<uint32_t, uint32_t> parse_takeover(const std::string& text) {
                     "'" + text + "' is no FROM:TO, ticks of each episode");
   }
   return {*from, *to};
-}
-
-std::ofstream open_picture(const std::string& path) {
-  std::ofstream file(path);
-  if (!file) throw Error(FRT_ERR_IO, "cannot write " + path);
-  return file;
 }
 
 struct Totals {
@@ -150,8 +144,7 @@ ExitCode run(App& app, const RolloutCommand& command) {
   std::optional<EpisodeFolder> records;  // made before the first episode, so that none is in vain
   if (!folder.empty()) records.emplace(folder);
   const uint64_t first_record = records ? records->next() : 0;
-  std::ofstream picture;
-  if (!command.picture.empty()) picture = open_picture(command.picture);
+  if (!command.picture.empty()) io::create_file(command.picture, "picture");
 
   LoadedModel loaded(app, command.manifest, command.model.empty() ? settings.model : command.model);
   const PolicyModel policy = policy_of(loaded);
@@ -214,15 +207,14 @@ ExitCode run(App& app, const RolloutCommand& command) {
   }
   if (!command.picture.empty()) {
     const std::vector<double> chunk_ms = rollout.inference_ms().values();
-    picture << reach_svg(
-        traces,
-        fmt::format("{}: {} of {} episodes reach the disc ({:.1f} %)", policy.name(),
-                    totals.successes, totals.episodes, 100 * totals.rate()),
-        fmt::format("{:.1f} ticks on average, guidance {}, on {}", totals.mean_ticks(),
-                    to_text(options.guidance), policy.context().info().device.name),
-        chunk_ms);
-    picture.close();
-    if (!picture) throw Error(FRT_ERR_IO, "cannot write " + command.picture);
+    io::write_file_atomically(
+        command.picture,
+        reach_svg(traces,
+                  fmt::format("{}: {} of {} episodes reach the disc ({:.1f} %)", policy.name(),
+                              totals.successes, totals.episodes, 100 * totals.rate()),
+                  fmt::format("{:.1f} ticks on average, guidance {}, on {}", totals.mean_ticks(),
+                              to_text(options.guidance), policy.context().info().device.name),
+                  chunk_ms));
   }
   if (records && !app.options().quiet) {
     print_err("records: {} in {}, from episode_{:06} on\n", totals.episodes, folder, first_record);

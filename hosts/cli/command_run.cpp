@@ -7,12 +7,10 @@
 // the command line says otherwise it samples as that run did.
 #include <fmt/format.h>
 #include <unistd.h>
+#include <frt/io/file.hpp>
 
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <iostream>
-#include <iterator>
 #include <memory>
 #include <sstream>
 
@@ -51,26 +49,19 @@ struct RunOptions {
   Option ids_option;
 };
 
-std::string read_all(std::istream& stream) {
-  return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-}
+constexpr uint64_t kMostPrompt = uint64_t{64} << 20;  // bytes
 
 // The prompt's text; std::nullopt-like: only called when no ids were given.
 std::string prompt_text(const RunOptions& options) {
   if (options.prompt_option.given()) return options.prompt;
   if (options.file_option.given() && options.prompt_file != "-") {
-    std::ifstream file(options.prompt_file, std::ios::binary);
-    if (!file) {
-      throw ExitError(ExitCode::kUsage, FRT_ERR_NOT_FOUND,
-                      "cannot read the prompt file " + options.prompt_file);
-    }
-    return read_all(file);
+    return io::read_file(options.prompt_file, "prompt file", kMostPrompt);
   }
   if (!options.file_option.given() && isatty(STDIN_FILENO)) {
     throw ExitError(ExitCode::kUsage, FRT_ERR_INVALID_ARGUMENT,
                     "no prompt: give --prompt, --prompt-file, --prompt-ids, or pipe text in");
   }
-  return read_all(std::cin);
+  return io::read_to_end(STDIN_FILENO, "the prompt", kMostPrompt);
 }
 
 nlohmann::ordered_json chat_options(const RunOptions& options) {
@@ -86,7 +77,7 @@ bool has_prompt(const RunOptions& options) {
 
 std::vector<int32_t> prompt_ids(const RunOptions& options, const LmModel& model) {
   if (options.ids_option.given()) return options.prompt_ids;
-  const std::string text = prompt_text(options);
+  const std::string text = stage(ExitCode::kUsage, [&] { return prompt_text(options); });
   if (text.empty()) {
     throw ExitError(ExitCode::kUsage, FRT_ERR_INVALID_ARGUMENT,
                     "the prompt is empty; give at least one character");

@@ -22,6 +22,9 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
+// A capsule holds the messages some levels deeper, and must be readable, too.
+constexpr io::JsonLimits kImportLimits{.depth = 96};
+
 void require_utf8(const std::string& text, const char* what) {
   if (io::is_utf8(text)) return;
   throw Error(FRT_ERR_INVALID_ARGUMENT,
@@ -115,7 +118,8 @@ void Conversation::export_branch(const std::string& name, const std::string& pat
 }
 
 std::string Conversation::import_from(const std::string& path) {
-  std::string aside = replace_here(branch_of(path, io::read_json_file(path), options_));
+  std::string aside =
+      replace_here(branch_of(path, io::read_json_file(path, kImportLimits), options_));
   in_step_ = false;
   return aside;
 }

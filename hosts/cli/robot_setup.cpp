@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/robot_setup.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <frt/core/digest.hpp>
+#include <frt/io/file.hpp>
 
 namespace frt::host {
 namespace {
@@ -156,17 +154,13 @@ RobotSettings robot_settings(const core::Manifest& manifest) {
 namespace {
 
 std::string file_digest(const std::filesystem::path& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return "";  // replaced since it was loaded
-  std::string digest;
   try {
-    digest = core::sha256_file(descriptor, path.string());
-  } catch (...) {
-    close(descriptor);
-    throw;
+    const io::Descriptor file = io::open_file(path, "plugin");
+    return core::sha256_file(file.get(), path.string());
+  } catch (const Error& error) {
+    if (error.status() != FRT_ERR_NOT_FOUND) throw;
+    return "";  // replaced since it was loaded
   }
-  close(descriptor);
-  return digest;
 }
 
 }  // namespace

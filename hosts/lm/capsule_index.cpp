@@ -14,6 +14,7 @@
 #include <cstring>
 #include <ctime>
 #include <frt/capsule.hpp>
+#include <frt/io/file.hpp>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -264,17 +265,11 @@ void CapsuleIndex::pin(const std::string& name, bool pinned) {
     throw Error(FRT_ERR_NOT_FOUND, "no capsule '" + name + "' in " + folder_.string());
   }
   const std::string path = folder_ / (name + kPin);
-  const auto refuse = [&] {
+  if (pinned) {
+    io::own_file(path, "pin");
+  } else if (unlink(path.c_str()) != 0 && errno != ENOENT) {
     throw Error(FRT_ERR_IO, path + ": " + std::strerror(errno) +
                                 "; pins are files, so the folder must be writable");
-  };
-  if (pinned) {
-    const int descriptor =
-        open(path.c_str(), O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_WRONLY, 0600);
-    if (descriptor < 0) refuse();
-    close(descriptor);
-  } else if (unlink(path.c_str()) != 0 && errno != ENOENT) {
-    refuse();
   }
   if (const auto row = rows_.find(name); row != rows_.end()) row->second.pinned = pinned;
 }

@@ -4,6 +4,7 @@
 #include "lm/lm_model.hpp"
 
 #include <algorithm>
+#include <frt/io/json.hpp>
 #include <utility>
 
 namespace frt::host {
@@ -187,7 +188,7 @@ nlohmann::ordered_json LmModel::parse(const std::string& text, const nlohmann::o
   check(chat().parse(model_, text.data(), text.size(), FRT_CHAT_FINAL, text_or_null(tools_text),
                      text_or_null(options_text), append_text, &message, &error),
         error);
-  return nlohmann::ordered_json::parse(message);
+  return io::parse_json(message, "model '" + name() + "': the parsed answer");
 }
 
 nlohmann::ordered_json LmModel::generation_defaults() const {
@@ -195,7 +196,8 @@ nlohmann::ordered_json LmModel::generation_defaults() const {
   std::string text;
   frt_error error{};
   check(chat_->generation_defaults(model_, append_text, &text, &error), error);
-  return text.empty() ? nlohmann::ordered_json::object() : nlohmann::ordered_json::parse(text);
+  return text.empty() ? io::Json::object()
+                      : io::parse_json(text, "model '" + name() + "': generation defaults");
 }
 
 TextStream::TextStream(const LmModel& model, uint32_t flags) : table_(model.tokenizer()) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "robot/policy_model.hpp"
 
+#include <frt/io/json.hpp>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -51,10 +52,9 @@ PolicyModel::PolicyModel(const Context& context, const frt_model_v1* table, frt_
 std::vector<ObservedName> PolicyModel::names() const {
   std::vector<ObservedName> names;
   if (!observation_info_.names) return names;
-  const auto json = nlohmann::json::parse(observation_info_.names, nullptr, false);
-  if (!json.is_array()) {
-    throw Error(FRT_ERR_FORMAT, "model '" + name_ + "': the list of arrays it reads is no JSON");
-  }
+  const std::string what = "model '" + name_ + "': the list of arrays it reads";
+  const io::Json json = io::parse_json(observation_info_.names, what);
+  if (!json.is_array()) throw Error(FRT_ERR_FORMAT, what + " is no JSON list");
   for (const auto& entry : json) {
     ObservedName name;
     name.name = entry.value("name", "");

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <frt/io/json.hpp>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -30,12 +31,13 @@ PolicyService::PolicyService(const PolicyModel& model, ServiceOptions options)
 std::string PolicyService::metadata() const {
   // What the model says of itself, and what any client can use.
   const char* text = model_.observation_info().metadata;
-  auto json = nlohmann::ordered_json::parse(text ? text : "{}", nullptr, false);
-  if (!json.is_object()) json = nlohmann::ordered_json::object();
+  io::Json json = io::Json::object();
+  if (text) json = io::parse_json(text, "model '" + model_.name() + "': metadata");
+  if (!json.is_object()) json = io::Json::object();
   json["model"] = model_.name();
   json["action_horizon"] = model_.info().horizon;
   json["action_dim"] = model_.observation_info().action_dim;
-  const std::vector<uint8_t> bytes = nlohmann::ordered_json::to_msgpack(json);
+  const std::vector<uint8_t> bytes = io::Json::to_msgpack(json);
   return {bytes.begin(), bytes.end()};
 }
 

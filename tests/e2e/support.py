@@ -100,11 +100,12 @@ class HostTest(unittest.TestCase):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="frt-e2e-"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
 
-    def frt(self, *arguments, stdin=None, env=None, cwd=None):
-        """Runs frt-host, in the test's folder or in `cwd`; stdin is text or None for no input."""
+    def frt(self, *arguments, stdin=None, env=None, cwd=None, deadline=TIMEOUT):
+        """Runs frt-host, in the test's folder or in `cwd`; stdin is text or None for no input.
+        TimeoutExpired after `deadline` seconds."""
         result = subprocess.run(
             [str(HOST), *map(str, arguments)], input=stdin if stdin is not None else "",
-            capture_output=True, text=True, timeout=TIMEOUT, cwd=cwd or self.folder,
+            capture_output=True, text=True, timeout=deadline, cwd=cwd or self.folder,
             env={**clean_environment(), **(env or {})}, encoding="utf-8", errors="replace")
         self.assertGreaterEqual(result.returncode, 0, f"died of a signal: {result.stderr}")
         for word in ("AddressSanitizer", "LeakSanitizer", "runtime error:",

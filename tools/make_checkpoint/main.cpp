@@ -12,9 +12,9 @@
 #include <exception>
 #include <filesystem>
 #include <frt/error.hpp>
+#include <frt/io/file.hpp>
 #include <frt/models/safetensors_writer.hpp>
 #include <frt/qwen36/presets.hpp>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <string>
@@ -78,12 +78,7 @@ Json quantization_config(const Choice& choice, const qwen36::Config& config) {
 }
 
 void write_json(const fs::path& path, const Json& json) {
-  const fs::path partial = path.string() + ".partial";
-  std::ofstream file(partial);
-  file << json.dump(2) << "\n";
-  file.close();
-  if (!file) throw Error(FRT_ERR_IO, "cannot write " + partial.string());
-  fs::rename(partial, path);
+  io::write_file_atomically(path, json.dump(2) + "\n");
 }
 
 // Groups of consecutive tensors that make up one file each.

@@ -42,7 +42,7 @@ Error folder_error(int code, const std::string& doing, const std::string& folder
 // Calls visit(name) for every entry.
 template <class Visit>
 void for_each_entry(const std::string& folder, Visit&& visit) {
-  Descriptor open = open_folder(folder);
+  io::Descriptor open = open_folder(folder);
   const std::unique_ptr<DIR, int (*)(DIR*)> entries(::fdopendir(open.get()), ::closedir);
   if (!entries) throw folder_error(errno, "list", folder);
   const int descriptor = open.release();  // closed with `entries`
@@ -62,7 +62,7 @@ bool is_regular(int folder, const std::string& name) {
 
 // True if nobody writes to it any more and it is gone now.
 bool sweep_file(int folder, const std::string& name) {
-  const Descriptor file(
+  const io::Descriptor file(
       ::openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0 || ::flock(file.get(), LOCK_EX | LOCK_NB) != 0) return false;
   return ::unlinkat(folder, name.c_str(), 0) == 0;
@@ -93,17 +93,17 @@ std::string CapsulePath::text() const {
   return "'" + folder_ + "/" + file_ + "'";
 }
 
-Descriptor open_folder(const std::string& folder) {
-  Descriptor open(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+io::Descriptor open_folder(const std::string& folder) {
+  io::Descriptor open(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (open.get() < 0) throw folder_error(errno, "open", folder);
   return open;
 }
 
-Descriptor open_folder_for_writing(const std::string& folder) {
+io::Descriptor open_folder_for_writing(const std::string& folder) {
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
     throw folder_error(errno, "make", folder);
   }
-  Descriptor open = open_folder(folder);
+  io::Descriptor open = open_folder(folder);
   struct stat info {};
   if (::fstat(open.get(), &info) != 0) throw folder_error(errno, "examine", folder);
   // In a folder with the sticky bit others cannot touch our files.
@@ -115,10 +115,10 @@ Descriptor open_folder_for_writing(const std::string& folder) {
   return open;
 }
 
-Descriptor open_capsule_file(const CapsulePath& path) {
-  const Descriptor folder = open_folder(path.folder());
+io::Descriptor open_capsule_file(const CapsulePath& path) {
+  const io::Descriptor folder = open_folder(path.folder());
   // O_NONBLOCK: opening a pipe must not hang.
-  Descriptor file(
+  io::Descriptor file(
       ::openat(folder.get(), path.file().c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0) {
     throw Error(errno == ENOENT ? FRT_ERR_NOT_FOUND : FRT_ERR_IO,
@@ -158,7 +158,7 @@ frt_status list(const char* folder, frt_sink sink, void* user, frt_error* error)
 frt_status remove(const char* folder, const char* name, frt_error* error) noexcept {
   return guard(error, [&] {
     const CapsulePath path(folder, name);
-    const Descriptor open = open_folder(path.folder());
+    const io::Descriptor open = open_folder(path.folder());
     if (::unlinkat(open.get(), path.file().c_str(), 0) != 0) {
       throw Error(errno == ENOENT ? FRT_ERR_NOT_FOUND : FRT_ERR_IO,
                   "cannot remove the capsule " + path.text() + ": " + std::strerror(errno));

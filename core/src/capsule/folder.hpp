@@ -2,10 +2,10 @@
 // folder.hpp - names and folders of capsule files.
 #pragma once
 
+#include <frt/io/file.hpp>
+
 #include <string>
 #include <string_view>
-
-#include "util/file.hpp"
 
 namespace frt::core {
 
@@ -30,11 +30,11 @@ class CapsulePath {
 };
 
 // Opens a folder. Throws FRT_ERR_NOT_FOUND, FRT_ERR_IO.  [any]
-Descriptor open_folder(const std::string& folder);
+io::Descriptor open_folder(const std::string& folder);
 // Makes it first if it is missing; FRT_ERR_IO if others may write to it.  [any]
-Descriptor open_folder_for_writing(const std::string& folder);
+io::Descriptor open_folder_for_writing(const std::string& folder);
 
 // Opens the file for reading; a link is no file. Throws FRT_ERR_NOT_FOUND, FRT_ERR_IO.  [any]
-Descriptor open_capsule_file(const CapsulePath& path);
+io::Descriptor open_capsule_file(const CapsulePath& path);
 
 }  // namespace frt::core

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "capsule/format.hpp"
 
+#include <frt/io/json.hpp>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -34,29 +35,8 @@ Error damaged(const std::string& what) {
   return Error(FRT_ERR_FORMAT, what);
 }
 
-// A manifest is 3 levels deep. What is deeper is refused before a parser sees it: it would be
-// written again by recursion.
-bool too_deep(std::string_view text) noexcept {
-  constexpr int kDeepest = 8;
-  int depth = 0;
-  bool quoted = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (quoted) {
-      if (text[i] == '\\') {
-        ++i;
-      } else if (text[i] == '"') {
-        quoted = false;
-      }
-    } else if (text[i] == '"') {
-      quoted = true;
-    } else if (text[i] == '[' || text[i] == '{') {
-      if (++depth > kDeepest) return true;
-    } else if (text[i] == ']' || text[i] == '}') {
-      --depth;
-    }
-  }
-  return false;
-}
+// A manifest is 3 levels deep.
+constexpr io::JsonLimits kManifestLimits{.bytes = kManifestLimit, .depth = 8};
 
 uint64_t align(uint64_t offset) noexcept {
   return (offset + kPayloadAlignment - 1) / kPayloadAlignment * kPayloadAlignment;
@@ -190,9 +170,8 @@ std::string write_manifest(const frt_state_s& state, uint64_t boundary,
 
 ManifestFacts read_manifest(std::string_view text) {
   ManifestFacts facts;
-  if (too_deep(text)) throw damaged("its manifest is nested too deeply");
   try {
-    const Json manifest = Json::parse(text);
+    const Json manifest = io::parse_json(text, "its manifest", kManifestLimits);
     if (manifest.dump() != text) throw damaged("its manifest is not in canonical form");
     if (manifest.at("format").get_ref<const std::string&>() != kFormatName) {
       throw damaged("its manifest is of another format");

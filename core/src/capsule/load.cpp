@@ -30,7 +30,7 @@ namespace frt::core {
 // An open file whose head and digests are verified.
 struct CapsuleReading {
   std::string text;  // of the path
-  Descriptor file;
+  io::Descriptor file;
   FileShape shape;
   std::string head;     // header, manifest, metadata
   std::string digests;  // (chunks, 32)

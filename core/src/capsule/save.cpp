@@ -61,7 +61,7 @@ class TemporaryFile {
     for (int attempt = 0; attempt < 1000; ++attempt) {
       name_ = std::string(kTemporaryPrefix) + std::to_string(::getpid()) + "-" +
               std::to_string(number.fetch_add(1));
-      file_ = Descriptor(files.create(folder_.get(), name_.c_str()));
+      file_ = io::Descriptor(files.create(folder_.get(), name_.c_str()));
       if (file_.get() >= 0) return;
       if (errno != EEXIST && errno != EAGAIN) break;
     }
@@ -99,9 +99,9 @@ class TemporaryFile {
  private:
   FileLayer& files_;
   const CapsulePath& path_;
-  Descriptor folder_;
+  io::Descriptor folder_;
   std::string name_;
-  Descriptor file_;
+  io::Descriptor file_;
 };
 
 // Calls visit(data, bytes, position) for the parts of [offset, offset + bytes) of a payload in

@@ -5,14 +5,23 @@
 
 #include <frt/plugin.h>
 #include <frt/core/manifest.hpp>
-
-#include <nlohmann/json.hpp>
+#include <frt/io/json.hpp>
 
 namespace frt::core {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+using io::Json;
+
+// Numbers and booleans have the same text in JSON; anything else is a string there.
+Json literal(const std::string& text) {
+  try {
+    Json value = io::parse_json(text, "default", {.depth = 0});
+    if (value.is_number() || value.is_boolean()) return value;
+  } catch (const Error&) {
+  }
+  return text;
+}
 
 Json option_schema(const OptionSpec& option) {
   Json json;
@@ -44,9 +53,7 @@ Json option_schema(const OptionSpec& option) {
   }
   if (option.default_text) {
     const std::string& text = *option.default_text;
-    // Numbers and booleans have the same text in JSON; anything else is a string there.
-    const bool literal = option.type <= FRT_CONFIG_FLOAT && Json::accept(text);
-    json["default"] = literal ? Json::parse(text) : Json(text);
+    json["default"] = option.type <= FRT_CONFIG_FLOAT ? literal(text) : Json(text);
   }
   if (!option.doc.empty()) json["description"] = option.doc;
   return json;

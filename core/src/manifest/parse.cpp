@@ -7,11 +7,11 @@
 // (tables.cpp), the plugin's, or the host's. So there is one way to be wrong and one way to say so.
 #include "manifest/overrides.hpp"
 #include "manifest/tables.hpp"
-#include "util/file.hpp"
 #include "util/toml_reader.hpp"
 
 #include <frt/core/manifest.hpp>
 #include <frt/core/plugin.hpp>
+#include <frt/io/file.hpp>
 
 #include <fmt/format.h>
 
@@ -466,7 +466,7 @@ const HostSpec* Manifest::find_host(std::string_view type) const noexcept {
 Manifest load_manifest(const fs::path& path, const ManifestRequest& request) {
   std::string text;
   try {
-    text = read_small_file(path, "manifest", kManifestLimit);
+    text = io::read_file(path, "manifest", kManifestLimit);
   } catch (const Error& error) {
     Diagnostics diagnostics;
     diagnostics.error(error.status(), {}, error.what());

@@ -2,9 +2,9 @@
 // The card: TOML text in the ELF section .frt.card (keys: frt/plugin.h). Strict, because a key that
 // the host silently ignored would be a promise that nobody keeps.
 #include <frt/core/plugin.hpp>
+#include <frt/io/file.hpp>
 
 #include "plugin/elf.hpp"
-#include "util/file.hpp"
 #include "util/toml_reader.hpp"
 
 #include <fmt/format.h>
@@ -168,7 +168,7 @@ Card parse_card(std::string_view text, const std::string& name) {
 }
 
 PluginImage read_image(const std::filesystem::path& path) {
-  const Descriptor file = open_file(path, "plugin");
+  const io::Descriptor file = io::open_file(path, "plugin");
   return read_image(file.get(), path.string());
 }
 

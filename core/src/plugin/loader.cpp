@@ -12,9 +12,9 @@
 // unloading is where libraries crash.
 #include <frt/core/digest.hpp>
 #include <frt/core/plugin.hpp>
+#include <frt/io/file.hpp>
 
 #include "plugin/plugin_file.hpp"
-#include "util/file.hpp"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -34,7 +34,7 @@ namespace dll = boost::dll;
 struct Park {
   struct Parked {
     dll::shared_library library;
-    Descriptor file;  // open for as long as the library is mapped through it
+    io::Descriptor file;  // open for as long as the library is mapped through it
   };
   std::deque<Parked> libraries;
   std::deque<LoadedPlugin> plugins;                                // stable addresses
@@ -56,7 +56,7 @@ void check_digest(const LoadRequest& request, const std::string& found) {
 
 }  // namespace
 
-const frt_plugin_desc* map_plugin(const std::filesystem::path& path, Descriptor file) {
+const frt_plugin_desc* map_plugin(const std::filesystem::path& path, io::Descriptor file) {
   dll::shared_library library;
   try {
     library.load(path, dll::load_mode::rtld_now | dll::load_mode::rtld_local);
@@ -103,7 +103,7 @@ std::string descriptor_problem(const frt_plugin_desc* descriptor, const Card* ca
 
 const LoadedPlugin& load_plugin(const LoadRequest& request) {
   const std::string name = request.path.string();
-  Descriptor file = open_file(request.path, "plugin");
+  io::Descriptor file = io::open_file(request.path, "plugin");
   struct stat info {};
   if (::fstat(file.get(), &info) != 0) throw Error(FRT_ERR_IO, "cannot examine '" + name + "'");
   const std::pair<uint64_t, uint64_t> identity(info.st_dev, info.st_ino);
@@ -119,7 +119,7 @@ const LoadedPlugin& load_plugin(const LoadRequest& request) {
   LoadedPlugin plugin;
   plugin.path = request.path;
   std::filesystem::path mapped = request.path;
-  Descriptor kept;
+  io::Descriptor kept;
   if (!request.digest.empty()) {
     plugin.digest = sha256_file(file.get(), name);
     check_digest(request, plugin.digest);

@@ -9,8 +9,8 @@
 //     sha256 = "..."
 #include <frt/core/digest.hpp>
 #include <frt/core/plugin.hpp>
+#include <frt/io/file.hpp>
 
-#include "util/file.hpp"
 #include "util/toml_reader.hpp"
 
 #include <fmt/format.h>
@@ -71,7 +71,7 @@ const LockEntry* LockFile::find(std::string_view id) const noexcept {
 }
 
 LockFile read_lock(const std::filesystem::path& path) {
-  const std::string text = read_small_file(path, "lock file", kLockLimit);
+  const std::string text = io::read_file(path, "lock file", kLockLimit);
   const SourceText source(path.string(), text);
   Diagnostics diagnostics(&source);
   const TomlNode root = parse_toml(text, source, diagnostics);
@@ -97,7 +97,7 @@ LockFile read_lock(const std::filesystem::path& path) {
 }
 
 LockEntry lock_entry(const std::filesystem::path& plugin_file) {
-  const Descriptor file = open_file(plugin_file, "plugin");
+  const io::Descriptor file = io::open_file(plugin_file, "plugin");
   LockEntry entry;
   entry.id = read_image(file.get(), plugin_file.string()).card.id;
   entry.file = plugin_file.filename().string();
@@ -117,7 +117,7 @@ void write_lock(const std::filesystem::path& path, std::vector<LockEntry> entrie
     text += fmt::format("\n[[plugin]]\nid = {}\nfile = {}\nbytes = {}\nsha256 = \"{}\"\n",
                         toml_quote(entry.id), toml_quote(entry.file), entry.bytes, entry.sha256);
   }
-  write_file_atomically(path, text);
+  io::write_file_atomically(path, text);
 }
 
 std::vector<std::string> verify_lock(const LockFile& lock,

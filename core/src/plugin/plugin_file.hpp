@@ -3,15 +3,14 @@
 #pragma once
 
 #include <frt/plugin.h>
+#include <frt/io/file.hpp>
 
 #include <filesystem>
-
-#include "util/file.hpp"
 
 namespace frt::core {
 
 // Maps the library for the rest of the process's life and returns its descriptor, unchecked.
 // `file` is kept open as long, if it is open. Throws FRT_ERR_FORMAT.  [setup]
-const frt_plugin_desc* map_plugin(const std::filesystem::path& path, Descriptor file);
+const frt_plugin_desc* map_plugin(const std::filesystem::path& path, io::Descriptor file);
 
 }  // namespace frt::core

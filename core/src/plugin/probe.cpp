@@ -8,9 +8,9 @@
 //
 // Verdict line: 'O' for fine, 'R' and the reason for refused. No line: it crashed.
 #include <frt/core/plugin.hpp>
+#include <frt/io/file.hpp>
 
 #include "plugin/plugin_file.hpp"
-#include "util/file.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -30,13 +30,13 @@ namespace {
 constexpr std::size_t kKeptOutput = 16384;
 
 struct Pipe {
-  Descriptor read_end, write_end;
+  io::Descriptor read_end, write_end;
   static Pipe make() {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) {
       throw Error(FRT_ERR_IO, std::string("cannot make a pipe: ") + std::strerror(errno));
     }
-    return {Descriptor(ends[0]), Descriptor(ends[1])};
+    return {io::Descriptor(ends[0]), io::Descriptor(ends[1])};
   }
 };
 
@@ -61,7 +61,7 @@ void write_all(int descriptor, std::string_view text) {
   std::string line = "O";
   try {
     const PluginImage image = read_image(path);
-    const std::string problem = descriptor_problem(map_plugin(path, Descriptor()), &image.card);
+    const std::string problem = descriptor_problem(map_plugin(path, io::Descriptor()), &image.card);
     if (!problem.empty()) line = "R" + problem;
   } catch (const std::exception& error) {
     line = std::string("R") + error.what();

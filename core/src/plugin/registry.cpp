@@ -6,8 +6,7 @@
 // and the next file of the same id does not silently take its place. Nor does a file of the search
 // path take the place of one that the manifest names.
 #include <frt/core/registry.hpp>
-
-#include "util/file.hpp"
+#include <frt/io/file.hpp>
 
 #include <sys/auxv.h>
 #include <sys/stat.h>

@@ -5,8 +5,7 @@
 #include <frt/core/capsules.hpp>
 #include <frt/core/context.hpp>
 #include <frt/core/runtime.hpp>
-
-#include "util/file.hpp"
+#include <frt/io/file.hpp>
 
 #include <fmt/format.h>
 
@@ -177,10 +176,10 @@ struct PluginIdentity {
       : id(plugin.card.id + " " + plugin.card.version),
         path(plugin.path.string()),
         digest(plugin.digest),
-        file(open_file(plugin.path, "plugin")) {}
+        file(io::open_file(plugin.path, "plugin")) {}
 
   std::string id, path, digest;
-  Descriptor file;
+  io::Descriptor file;
 
   void add_to(std::vector<Fingerprint::Field>& fields, const std::string& name) const {
     fields.push_back({name, id});

@@ -27,7 +27,6 @@ set(FRT_CORE_PLUGIN_SOURCES
   src/util/config.cpp
   src/util/diagnostic.cpp
   src/util/digest.cpp
-  src/util/file.cpp
   src/util/fingerprint.cpp
   src/util/log.cpp
   src/util/toml_reader.cpp

@@ -4,8 +4,8 @@
 // The saved memo is one line per file, "device inode size mtime digest", all decimal but the
 // digest; unreadable lines are skipped, since losing one costs only time.
 #include <frt/core/digest.hpp>
-
-#include "util/file.hpp"
+#include <frt/error.hpp>
+#include <frt/io/file.hpp>
 
 #include <openssl/evp.h>
 #include <sys/stat.h>
@@ -14,7 +14,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <fstream>
 #include <sstream>
 
 namespace frt::core {
@@ -22,6 +21,7 @@ namespace frt::core {
 namespace {
 
 constexpr std::size_t kBlock = std::size_t{1} << 20;
+constexpr uint64_t kMemoLimit = uint64_t{16} << 20;
 constexpr std::string_view kMemoHeader = "frt-digests/1";
 
 bool is_digest(std::string_view text) {
@@ -98,7 +98,7 @@ std::string sha256_file(int descriptor, const std::string& name) {
 }
 
 std::string DigestMemo::file(const std::filesystem::path& path) {
-  const Descriptor open = open_file(path, "file");
+  const io::Descriptor open = io::open_file(path, "file");
   return file(open.get(), path.string());
 }
 
@@ -132,7 +132,7 @@ std::string DigestMemo::file(int descriptor, const std::string& name) {
 }
 
 void DigestMemo::load(const std::filesystem::path& path) {
-  std::ifstream stream(path);
+  std::istringstream stream(io::read_optional_file(path, kMemoLimit, io::Links::kRefuse));
   std::string line;
   if (!std::getline(stream, line) || line != kMemoHeader) return;
   const std::lock_guard lock(mutex_);
@@ -157,7 +157,7 @@ void DigestMemo::save(const std::filesystem::path& path) const {
            << std::get<3>(key) << ' ' << digest << "\n";
     }
   }
-  write_file_atomically(path, text.str());
+  io::write_file_atomically(path, text.str());
 }
 
 std::size_t DigestMemo::size() const {

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include <frt/error.hpp>
+#include <frt/io/file.hpp>
 
 #include "robot/record/crc32.hpp"
 
@@ -64,10 +65,12 @@ class Content {
 }  // namespace
 
 McapWriter::McapWriter(const std::filesystem::path& path) : path_(path.string()) {
-  file_ = std::fopen(path_.c_str(), "wb");
+  io::Descriptor file = io::create_file(path, "recording");
+  file_ = ::fdopen(file.get(), "wb");
   if (!file_) {
     throw Error(FRT_ERR_IO, "cannot write " + path_ + ": " + std::strerror(errno));
   }
+  file.release();
   append(kMagic);
   append(Content().text("").text("frt").record(kHeader));
 }

@@ -5,24 +5,25 @@
 // the left at most to the end of the previous one.
 #include "added_tokens.hpp"
 
+#include <frt/io/utf8.hpp>
+
 #include <algorithm>
 
 #include "normalize.hpp"
-#include "utf8.hpp"
 
 namespace frt::models {
 namespace {
 
 // The character that ends at `end` (text is valid UTF-8, end > 0).
-Utf8Step step_before(std::string_view text, std::size_t end) {
+io::Utf8Step step_before(std::string_view text, std::size_t end) {
   std::size_t first = end - 1;
   while ((static_cast<unsigned char>(text[first]) & 0xC0u) == 0x80u) --first;
-  return utf8_step(text.substr(first, end - first));
+  return io::utf8_step(text.substr(first, end - first));
 }
 
 bool stands_alone(std::string_view text, std::size_t first, std::size_t last) {
   if (first > 0 && is_word(step_before(text, first).character)) return false;
-  return last == text.size() || !is_word(utf8_step(text.substr(last)).character);
+  return last == text.size() || !is_word(io::utf8_step(text.substr(last)).character);
 }
 
 }  // namespace
@@ -78,12 +79,12 @@ void AddedTokenMatcher::split(std::string_view text, std::span<const TextRange> 
     const Pattern& pattern = patterns_[static_cast<std::size_t>(match.pattern)];
     if (pattern.single_word && !stands_alone(text, first, last)) continue;
     while (pattern.lstrip && first > done) {
-      const Utf8Step step = step_before(text, first);
+      const io::Utf8Step step = step_before(text, first);
       if (!is_white_space(step.character)) break;
       first -= step.bytes;
     }
     while (pattern.rstrip && last < text.size()) {
-      const Utf8Step step = utf8_step(text.substr(last));
+      const io::Utf8Step step = io::utf8_step(text.substr(last));
       if (!is_white_space(step.character)) break;
       last += step.bytes;
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "byte_level.hpp"
 
+#include <frt/io/utf8.hpp>
+
 #include <array>
 #include <cstdint>
-
-#include "utf8.hpp"
 
 namespace frt::models {
 namespace {
@@ -37,8 +37,8 @@ std::optional<std::string> bytes_of_token(std::string_view token) {
   std::string bytes;
   bytes.reserve(token.size());
   while (!token.empty()) {
-    const Utf8Step step = utf8_step(token);
-    if (step.kind != Utf8Step::kValid || step.character > kHighest) return std::nullopt;
+    const io::Utf8Step step = io::utf8_step(token);
+    if (step.kind != io::Utf8Step::kValid || step.character > kHighest) return std::nullopt;
     const int byte = kMaps.byte_of[step.character];
     if (byte < 0) return std::nullopt;
     bytes += static_cast<char>(byte);
@@ -49,7 +49,7 @@ std::optional<std::string> bytes_of_token(std::string_view token) {
 
 std::string character_of_byte(unsigned char byte) {
   std::string character;
-  append_utf8(character, kMaps.character_of[byte]);
+  io::append_utf8(character, kMaps.character_of[byte]);
   return character;
 }
 

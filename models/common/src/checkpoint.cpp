@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which files make up a checkpoint, the sorted list of all their tensors, and their digests.
 #include <frt/error.hpp>
+#include <frt/io/file.hpp>
+#include <frt/io/json.hpp>
+#include <frt/io/utf8.hpp>
 #include <frt/models/json.hpp>
 #include <frt/models/safetensors.hpp>
 
@@ -19,23 +22,18 @@ namespace fs = std::filesystem;
 constexpr std::string_view kIndex = "model.safetensors.index.json";
 constexpr std::string_view kSidecar = "mtp.safetensors";
 
-bool file_exists(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(path, error);
-}
-
 // A shard lies beside its index: anything else could reach any file of the machine.
 void check_shard_name(const std::string& shard, const std::string& index) {
   if (shard.empty() || shard == "." || shard == ".." ||
       shard.find_first_of(std::string_view("/\0", 2)) != std::string::npos) {
     throw Error(FRT_ERR_FORMAT,
-                index + ": " + quote(shard) + " is no name of a file in the same folder");
+                index + ": " + io::quote(shard) + " is no name of a file in the same folder");
   }
 }
 
 // tensor name -> file name, as the index has it.
 std::vector<std::pair<std::string, std::string>> read_index(const fs::path& path) {
-  const Json index = read_json_file(path, {.bytes = std::size_t{256} << 20, .depth = 16});
+  const Json index = io::read_json_file(path, {.bytes = std::size_t{256} << 20, .depth = 16});
   const std::string name = path.string();
   const auto map = index.is_object() ? index.find("weight_map") : index.end();
   if (map == index.end() || !map->is_object()) {
@@ -44,7 +42,8 @@ std::vector<std::pair<std::string, std::string>> read_index(const fs::path& path
   std::vector<std::pair<std::string, std::string>> entries;
   for (const auto& [tensor, file] : map->get_ref<const Json::object_t&>()) {
     if (!file.is_string()) {
-      throw Error(FRT_ERR_FORMAT, name + ": the file of tensor " + quote(tensor) + " is no string");
+      throw Error(FRT_ERR_FORMAT,
+                  name + ": the file of tensor " + io::quote(tensor) + " is no string");
     }
     check_shard_name(file.get_ref<const std::string&>(), name);
     entries.emplace_back(tensor, file.get<std::string>());
@@ -71,17 +70,17 @@ Checkpoint Checkpoint::open(const fs::path& path) {
   std::vector<std::pair<std::string, std::string>> index;  // tensor, file name
   if (status.type() == fs::file_type::directory) {
     std::vector<std::string> names;
-    if (file_exists(path / kIndex)) {
+    if (io::is_there(path / kIndex)) {
       index = read_index(path / kIndex);
       for (const auto& [tensor, file] : index) names.push_back(file);
       std::sort(names.begin(), names.end());
       names.erase(std::unique(names.begin(), names.end()), names.end());
       for (const std::string& name : names) {
-        if (file_exists(path / name)) continue;
+        if (io::is_there(path / name)) continue;
         throw Error(FRT_ERR_NOT_FOUND, (path / name).string() + ": no such file, but " +
                                            std::string(kIndex) + " names it");
       }
-    } else if (file_exists(path / "model.safetensors")) {
+    } else if (io::is_there(path / "model.safetensors")) {
       names.emplace_back("model.safetensors");
     } else {
       for (const auto& entry : fs::directory_iterator(path, error)) {
@@ -95,7 +94,7 @@ Checkpoint Checkpoint::open(const fs::path& path) {
       throw Error(FRT_ERR_NOT_FOUND, result.path_ + ": has no model.safetensors, no " +
                                          std::string(kIndex) + " and no other *.safetensors");
     }
-    if (file_exists(path / kSidecar) &&
+    if (io::is_there(path / kSidecar) &&
         std::find(names.begin(), names.end(), kSidecar) == names.end()) {
       names.emplace_back(kSidecar);
     }
@@ -116,7 +115,7 @@ Checkpoint Checkpoint::open(const fs::path& path) {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     built->bytes += tensors[i].bytes;
     if (i > 0 && tensors[i].name == tensors[i - 1].name) {
-      throw Error(FRT_ERR_FORMAT, "tensor " + quote(tensors[i].name) +
+      throw Error(FRT_ERR_FORMAT, "tensor " + io::quote(tensors[i].name) +
                                       " stands in two files: " + std::string(tensors[i - 1].file) +
                                       " and " + std::string(tensors[i].file));
     }
@@ -125,8 +124,8 @@ Checkpoint Checkpoint::open(const fs::path& path) {
   for (const auto& [tensor, file] : index) {
     const TensorView* found = result.find(tensor);
     if (found && found->file == (path / file).string()) continue;
-    throw Error(FRT_ERR_FORMAT, (path / kIndex).string() + ": says that tensor " + quote(tensor) +
-                                    " is in " + file + ", but it is " +
+    throw Error(FRT_ERR_FORMAT, (path / kIndex).string() + ": says that tensor " +
+                                    io::quote(tensor) + " is in " + file + ", but it is " +
                                     (found ? "in " + std::string(found->file) : "in no file"));
   }
   return result;
@@ -149,9 +148,9 @@ const TensorView* Checkpoint::find(std::string_view name) const {
 
 const TensorView& Checkpoint::get(std::string_view name) const {
   if (const TensorView* tensor = find(name)) return *tensor;
-  std::string text = path_ + ": has no tensor " + quote(name);
+  std::string text = path_ + ": has no tensor " + io::quote(name);
   if (const std::string near = closest(name); !near.empty()) {
-    text += "; the closest name is " + quote(near);
+    text += "; the closest name is " + io::quote(near);
   }
   throw Error(FRT_ERR_NOT_FOUND, text);
 }
@@ -160,7 +159,7 @@ const TensorView& Checkpoint::require(std::string_view name,
                                       std::span<const std::uint64_t> shape) const {
   const TensorView& tensor = get(name);
   if (!std::equal(shape.begin(), shape.end(), tensor.shape.begin(), tensor.shape.end())) {
-    throw Error(FRT_ERR_MISMATCH, std::string(tensor.file) + ": tensor " + quote(name) +
+    throw Error(FRT_ERR_MISMATCH, std::string(tensor.file) + ": tensor " + io::quote(name) +
                                       " has shape " + shape_text(tensor.shape) + ", expected " +
                                       shape_text(shape));
   }

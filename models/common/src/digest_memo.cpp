@@ -7,10 +7,10 @@
 //
 // It is compared with the text that would be written now, up to the digest.
 #include <frt/error.hpp>
+#include <frt/io/file.hpp>
 #include <frt/models/digest_memo.hpp>
 #include <frt/models/sha256.hpp>
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,8 +18,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 
 namespace frt::models {
 namespace {
@@ -53,18 +51,12 @@ bool prepare(const fs::path& folder) {
          info.st_uid == ::geteuid() && (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-std::string read(const fs::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
+// A memo that cannot be written costs time and nothing else.
 void write(const fs::path& path, const std::string& text) {
-  std::string temporary = path.string() + ".XXXXXX";
-  const int file = ::mkostemp(temporary.data(), O_CLOEXEC);
-  if (file < 0) return;
-  const bool written = ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  ::close(file);
-  if (!written || ::rename(temporary.c_str(), path.c_str()) != 0) ::unlink(temporary.c_str());
+  try {
+    io::write_file_atomically(path, text);
+  } catch (const Error&) {
+  }
 }
 
 }  // namespace
@@ -93,7 +85,7 @@ std::string DigestMemo::sha256(int descriptor, const fs::path& path) const {
   std::error_code none;
   const fs::path entry = folder / sha256_text(fs::absolute(path, none).string());
   const std::string expected = key(before);
-  const std::string found = read(entry);
+  const std::string found = io::read_optional_file(entry, 4096, io::Links::kRefuse);
   if (found.size() == expected.size() + 65 && found.compare(0, expected.size(), expected) == 0 &&
       found.back() == '\n' && is_digest(found.substr(expected.size(), 64))) {
     return found.substr(expected.size(), 64);

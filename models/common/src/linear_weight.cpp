@@ -3,6 +3,7 @@
 // columns], never taken from the file, and scales are read once here, so that a NaN is an error at
 // load with a name and not a NaN in some logit.
 #include <frt/error.hpp>
+#include <frt/io/utf8.hpp>
 #include <frt/models/linear_weight.hpp>
 
 #include <cmath>
@@ -18,7 +19,7 @@ std::uint64_t ceil_div(std::uint64_t a, std::uint64_t b) {
 }
 
 std::string who(const TensorView& tensor) {
-  return std::string(tensor.file) + ": tensor " + quote(tensor.name);
+  return std::string(tensor.file) + ": tensor " + io::quote(tensor.name);
 }
 
 void require_dtype(const TensorView& tensor, std::initializer_list<frt_dtype> allowed) {
@@ -131,7 +132,7 @@ void dequantise(const LinearWeight& weight, std::span<float> out) {
   const auto columns = static_cast<std::size_t>(weight.columns);
   if (out.size() != rows * columns) {
     throw Error(FRT_ERR_INVALID_ARGUMENT, "the output has " + std::to_string(out.size()) +
-                                              " elements, tensor " + quote(weight.weight.name) +
+                                              " elements, tensor " + io::quote(weight.weight.name) +
                                               " has " + std::to_string(rows * columns));
   }
   const std::vector<std::byte> data = weight.weight.read();

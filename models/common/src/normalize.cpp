@@ -11,14 +11,14 @@
 // 0xCC.
 #include "normalize.hpp"
 
+#include <frt/io/utf8.hpp>
+
 #include <utf8proc.h>
 
 #include <frt/error.hpp>
 
 #include <algorithm>
 #include <array>
-
-#include "utf8.hpp"
 
 namespace frt::models {
 
@@ -118,7 +118,7 @@ std::optional<std::string> nfc(std::string_view text) {
   out.reserve(text.size());
   Composer composer(out);
   for (std::size_t at = 0; at < text.size();) {
-    const Utf8Step step = utf8_step(text.substr(at));
+    const io::Utf8Step step = io::utf8_step(text.substr(at));
     if (composer.characters() >= kBlockCharacters && begins_segment(step.character)) {
       composer.flush();
     }
@@ -140,7 +140,7 @@ std::optional<std::string> nfc(std::string_view text, std::vector<TextRange>& ra
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t begin = at, out_begin = out.size();
     for (bool first = true; at < text.size(); first = false) {
-      const Utf8Step step = utf8_step(text.substr(at));
+      const io::Utf8Step step = io::utf8_step(text.substr(at));
       if (!first && begins_segment(step.character)) break;
       composer.add(step.character);
       at += step.bytes;

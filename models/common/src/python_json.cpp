@@ -3,6 +3,7 @@
 // back to the same double (what std::to_chars gives), in positional form while the decimal exponent
 // is in [-4, 16), else with an exponent of at least two digits and an explicit sign.
 #include <frt/error.hpp>
+#include <frt/io/json.hpp>
 #include <frt/models/json.hpp>
 
 #include <charconv>
@@ -101,7 +102,7 @@ void write(const Json& value, std::size_t depth, std::string& out) {
       return;
     case Json::value_t::binary:
       if (const auto& digits = value.get_binary();
-          digits.has_subtype() && digits.subtype() == kBigInteger) {
+          digits.has_subtype() && digits.subtype() == io::kBigInteger) {
         out.append(digits.begin(), digits.end());
         return;
       }

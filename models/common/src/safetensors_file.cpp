@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <frt/error.hpp>
+#include <frt/io/utf8.hpp>
 #include <frt/models/digest_memo.hpp>
 #include <frt/models/safetensors.hpp>
 
@@ -98,7 +99,8 @@ std::uint64_t TensorView::elements() const {
 
 void TensorView::read(std::uint64_t at, std::span<std::byte> target) const {
   if (at > bytes || target.size() > bytes - at) {
-    throw Error(FRT_ERR_OUT_OF_RANGE, std::string(file) + ": a read outside tensor " + quote(name));
+    throw Error(FRT_ERR_OUT_OF_RANGE,
+                std::string(file) + ": a read outside tensor " + io::quote(name));
   }
   if (!target.empty()) source->read(offset + at, target);
 }

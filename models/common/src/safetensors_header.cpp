@@ -14,19 +14,23 @@
 #include "safetensors_header.hpp"
 
 #include <frt/error.hpp>
+#include <frt/io/json_sax.hpp>
+#include <frt/io/utf8.hpp>
 
 #include <algorithm>
 #include <cstring>
 #include <limits>
 #include <numeric>
 
-#include "json_sax.hpp"
 #include "text.hpp"
 
 namespace frt::models {
 namespace {
 
 constexpr std::uint64_t kLongestHeader = 100'000'000;
+// Enough for some 500,000 tensors.
+constexpr io::JsonLimits kLimits{
+    .bytes = kLongestHeader, .depth = 3, .values = std::size_t{1} << 22};
 constexpr std::string_view kMetadata = "__metadata__";
 constexpr std::string_view kLfsMark = "version https://git-lfs";
 
@@ -49,10 +53,10 @@ std::uint64_t header_length(std::span<const std::byte> head) {
 }
 
 // Reads the JSON of the header. Where it stands is the pair (depth, what it is inside of).
-class HeaderReader : public SaxHandler {
+class HeaderReader : public io::SaxHandler {
  public:
   HeaderReader(std::string_view name, SafetensorsHeader* header)
-      : SaxHandler(name, 3), header_(header) {}
+      : io::SaxHandler(name, kLimits), header_(header) {}
 
   bool null() { return unexpected("null"); }
   bool boolean(bool) { return unexpected("a boolean"); }
@@ -60,15 +64,17 @@ class HeaderReader : public SaxHandler {
   bool number_float(double, const std::string& digits) {
     return unexpected("the number " + digits);
   }
-  bool binary(Json::binary_t&) { return false; }  // JSON text has none
+  bool binary(io::Json::binary_t&) { return false; }  // JSON text has none
 
   bool number_unsigned(std::uint64_t value) {
+    count();
     if (depth() != 3) return unexpected("a number");
     (field_ == Field::kShape ? current().shape : offsets_).push_back(value);
     return true;
   }
 
   bool string(std::string& value) {
+    count();
     if (inside_ == Inside::kStrings) {
       header_->metadata.emplace_back(std::move(key_), std::move(value));
       return true;
@@ -76,7 +82,7 @@ class HeaderReader : public SaxHandler {
     if (depth() != 2 || field_ != Field::kDtype) return unexpected("a string");
     current().dtype = safetensors_dtype(value);
     if (current().dtype == FRT_DTYPE_NONE) {
-      fail("has the unknown dtype " + quote(value), FRT_ERR_UNSUPPORTED);
+      fail("has the unknown dtype " + io::quote(value), FRT_ERR_UNSUPPORTED);
     }
     return true;
   }
@@ -110,10 +116,10 @@ class HeaderReader : public SaxHandler {
     } else if (name == "data_offsets") {
       field_ = Field::kOffsets;
     } else {
-      fail("has the unknown key " + quote(name) + " (expected dtype, shape, data_offsets)");
+      fail("has the unknown key " + io::quote(name) + " (expected dtype, shape, data_offsets)");
     }
     const unsigned bit = 1u << static_cast<unsigned>(field_);
-    if (seen_ & bit) fail("has the key " + quote(name) + " twice");
+    if (seen_ & bit) fail("has the key " + io::quote(name) + " twice");
     seen_ |= bit;
     return true;
   }
@@ -162,16 +168,17 @@ class HeaderReader : public SaxHandler {
   }
 
   [[noreturn]] void fail(const std::string& message, frt_status status = FRT_ERR_FORMAT) {
-    throw Error(status, std::string(name()) + ": tensor " + quote(current().name) + " " + message);
+    throw Error(status,
+                std::string(name()) + ": tensor " + io::quote(current().name) + " " + message);
   }
 
   bool unexpected(const std::string& what) {
     if (inside_ == Inside::kTensor) fail("has " + what + " where it does not belong");
     if (inside_ == Inside::kStrings) {
-      broken(what + " in '__metadata__' at " + quote(key_) + ", which holds strings only");
+      broken(what + " in '__metadata__' at " + io::quote(key_) + ", which holds strings only");
     }
     if (depth() == 0) broken("it is " + what + ", expected an object");
-    broken(what + " at " + quote(key_) + ", expected an object");
+    broken(what + " at " + io::quote(key_) + ", expected an object");
   }
 
   SafetensorsHeader* header_;
@@ -192,19 +199,20 @@ void check_unique(const SafetensorsHeader& header, std::string_view file) {
   for (const HeaderEntry& entry : header.entries) names.push_back(entry.name);
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());
-  if (twice != names.end()) reject(file, "tensor " + quote(*twice) + " stands twice in the header");
+  if (twice != names.end())
+    reject(file, "tensor " + io::quote(*twice) + " stands twice in the header");
   std::vector<std::string_view> keys;
   for (const auto& [key, value] : header.metadata) keys.push_back(key);
   std::sort(keys.begin(), keys.end());
   const auto key = std::adjacent_find(keys.begin(), keys.end());
-  if (key != keys.end()) reject(file, "the metadata key " + quote(*key) + " stands twice");
+  if (key != keys.end()) reject(file, "the metadata key " + io::quote(*key) + " stands twice");
 }
 
 // Size of each tensor against its shape, and the tensors against the `data_bytes` there are.
 void check_layout(const SafetensorsHeader& header, std::uint64_t data_bytes,
                   std::string_view file) {
   for (const HeaderEntry& entry : header.entries) {
-    const std::string who = "tensor " + quote(entry.name);
+    const std::string who = "tensor " + io::quote(entry.name);
     const std::string offsets =
         "[" + std::to_string(entry.begin) + ", " + std::to_string(entry.end) + "]";
     if (entry.begin > entry.end) reject(file, who + " has the data_offsets " + offsets);
@@ -234,13 +242,13 @@ void check_layout(const SafetensorsHeader& header, std::uint64_t data_bytes,
   for (const std::size_t i : order) {
     const HeaderEntry& entry = header.entries[i];
     if (entry.begin < covered) {
-      reject(file, "tensor " + quote(entry.name) + " starts at byte " +
+      reject(file, "tensor " + io::quote(entry.name) + " starts at byte " +
                        std::to_string(entry.begin) + " of the data and overlaps tensor " +
-                       quote(previous) + ", which ends at " + std::to_string(covered));
+                       io::quote(previous) + ", which ends at " + std::to_string(covered));
     }
     if (entry.begin > covered) {
       reject(file, "no tensor covers the data from byte " + std::to_string(covered) + " to " +
-                       std::to_string(entry.begin) + ", before tensor " + quote(entry.name));
+                       std::to_string(entry.begin) + ", before tensor " + io::quote(entry.name));
     }
     covered = entry.end;
     previous = entry.name;
@@ -317,7 +325,7 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> head,
   SafetensorsHeader header;
   header.data_start = 8 + length;
   HeaderReader reader(name, &header);
-  run_sax(json, reader);
+  io::run_sax(json, reader);
   check_unique(header, name);
   check_layout(header, file_bytes - header.data_start, name);
   return header;

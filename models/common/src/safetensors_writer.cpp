@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The header needs every size before the first byte of data, hence the two phases. Data is written
 // with pwrite at its final place, so tensors may come in any order and none is buffered.
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <frt/error.hpp>
+#include <frt/io/file.hpp>
+#include <frt/io/utf8.hpp>
 #include <frt/models/json.hpp>
 #include <frt/models/safetensors_writer.hpp>
 
@@ -22,16 +23,6 @@ namespace fs = std::filesystem;
 
 [[noreturn]] void io_error(const fs::path& path, const char* what) {
   throw Error(FRT_ERR_IO, path.string() + ": cannot be " + what + ": " + std::strerror(errno));
-}
-
-// Makes a rename in `folder` survive a power cut.
-void sync_folder(const fs::path& folder) {
-  const int descriptor =
-      ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) io_error(folder, "opened");
-  const int result = ::fsync(descriptor);
-  ::close(descriptor);
-  if (result != 0) io_error(folder, "synced");
 }
 
 }  // namespace
@@ -53,17 +44,17 @@ void SafetensorsWriter::discard() noexcept {
 void SafetensorsWriter::set_metadata(std::string_view key, std::string_view value) {
   if (file_ >= 0 || finished_) {
     throw Error(FRT_ERR_INVALID_ARGUMENT,
-                path_.string() + ": metadata " + quote(key) + " comes after the first data");
+                path_.string() + ": metadata " + io::quote(key) + " comes after the first data");
   }
   for (const auto& [known, unused] : metadata_) {
-    if (known == key) throw Error(FRT_ERR_EXISTS, "metadata " + quote(key) + " is set twice");
+    if (known == key) throw Error(FRT_ERR_EXISTS, "metadata " + io::quote(key) + " is set twice");
   }
   metadata_.emplace_back(key, value);
 }
 
 std::uint64_t SafetensorsWriter::declare(std::string_view name, frt_dtype dtype,
                                          std::span<const std::uint64_t> shape) {
-  const std::string who = path_.string() + ": tensor " + quote(name);
+  const std::string who = path_.string() + ": tensor " + io::quote(name);
   if (file_ >= 0 || finished_) {
     throw Error(FRT_ERR_INVALID_ARGUMENT, who + " is declared after the first data");
   }
@@ -118,8 +109,7 @@ void SafetensorsWriter::begin() {
   for (std::size_t i = 0; i < 8; ++i) start[i] = static_cast<char>(text.size() >> 8 * i & 0xFFu);
   start += text;
   data_start_ = start.size();
-  file_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (file_ < 0) io_error(partial_, "created");
+  file_ = io::create_file(partial_, "safetensors file").release();
   put(std::as_bytes(std::span(start)), 0);
 }
 
@@ -137,7 +127,7 @@ void SafetensorsWriter::put(std::span<const std::byte> data, std::uint64_t at) {
 
 void SafetensorsWriter::write(std::string_view name, std::span<const std::byte> data) {
   const auto found = entries_.find(name);
-  const std::string who = path_.string() + ": tensor " + quote(name);
+  const std::string who = path_.string() + ": tensor " + io::quote(name);
   if (found == entries_.end()) throw Error(FRT_ERR_INVALID_ARGUMENT, who + " is not declared");
   if (finished_) throw Error(FRT_ERR_INVALID_ARGUMENT, who + " comes after finish()");
   Entry& entry = found->second;
@@ -155,7 +145,7 @@ std::uint64_t SafetensorsWriter::finish() {
   if (finished_) throw Error(FRT_ERR_INVALID_ARGUMENT, path_.string() + " is finished already");
   for (const auto& [name, entry] : entries_) {
     if (entry.written == entry.bytes) continue;
-    throw Error(FRT_ERR_INVALID_ARGUMENT, path_.string() + ": tensor " + quote(name) + " has " +
+    throw Error(FRT_ERR_INVALID_ARGUMENT, path_.string() + ": tensor " + io::quote(name) + " has " +
                                               bytes_text(entry.bytes) + ", but only " +
                                               std::to_string(entry.written) + " were written");
   }
@@ -164,7 +154,7 @@ std::uint64_t SafetensorsWriter::finish() {
   if (::rename(partial_.c_str(), path_.c_str()) != 0) io_error(partial_, "renamed");
   finished_ = true;
   discard();
-  sync_folder(path_.parent_path());
+  io::sync_folder(path_.parent_path());
   return data_start_ + data_bytes_;
 }
 
@@ -174,30 +164,10 @@ void write_safetensors_index(const fs::path& path,
   Json map = Json::object();
   auto& items = static_cast<Json::object_t::Container&>(map.get_ref<Json::object_t&>());
   for (const auto& [tensor, file] : file_of_tensor) items.emplace_back(tensor, file);
-  const std::string text =
+  io::write_file_atomically(
+      path,
       Json{{"metadata", {{"total_size", total_bytes}}}, {"weight_map", std::move(map)}}.dump(2) +
-      "\n";
-  const fs::path partial = path.string() + ".partial";
-  const int file = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (file < 0) io_error(partial, "created");
-  bool good = true;
-  for (std::size_t at = 0; good && at < text.size();) {
-    const ssize_t count = ::write(file, text.data() + at, text.size() - at);
-    if (count < 0 && errno == EINTR) continue;
-    good = count >= 0;
-    at += good ? static_cast<std::size_t>(count) : 0;
-  }
-  good = good && ::fsync(file) == 0;
-  const int code = errno;
-  ::close(file);
-  if (!good || ::rename(partial.c_str(), path.c_str()) != 0) {
-    errno = good ? errno : code;
-    const int cause = errno;
-    ::unlink(partial.c_str());
-    errno = cause;
-    io_error(path, "written");
-  }
-  sync_folder(path.parent_path());
+          "\n");
 }
 
 }  // namespace frt::models

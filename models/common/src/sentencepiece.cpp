@@ -3,10 +3,11 @@
 
 #include <algorithm>
 #include <frt/error.hpp>
+#include <frt/io/file.hpp>
+#include <frt/io/utf8.hpp>
 #include <frt/models/sentencepiece.hpp>
 
 #include "text.hpp"
-#include "utf8.hpp"
 
 namespace frt::models {
 namespace {
@@ -21,6 +22,12 @@ constexpr std::size_t kLongestText = std::size_t{64} << 20;
 
 }  // namespace
 
+namespace {
+
+constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20;
+
+}  // namespace
+
 struct SentencePiece::Impl {
   sentencepiece::SentencePieceProcessor processor;
   std::size_t longest_piece = 1;  // bytes
@@ -32,12 +39,9 @@ SentencePiece& SentencePiece::operator=(SentencePiece&&) noexcept = default;
 SentencePiece::~SentencePiece() = default;
 
 SentencePiece SentencePiece::load(const std::filesystem::path& path) {
-  if (!std::filesystem::is_regular_file(path)) {
-    throw Error(FRT_ERR_NOT_FOUND,
-                path.string() + ": no such file, expected a SentencePiece model");
-  }
+  const std::string model = io::read_file(path, "SentencePiece model", kMostBytes);
   auto impl = std::make_unique<Impl>();
-  const auto status = impl->processor.Load(path.string());
+  const auto status = impl->processor.LoadFromSerializedProto(model);
   if (!status.ok()) {
     throw Error(FRT_ERR_FORMAT,
                 path.string() + ": no SentencePiece model (" + status.ToString() + ")");
@@ -58,7 +62,7 @@ std::vector<std::int32_t> SentencePiece::encode(std::string_view text,
   if (limited && text.size() / kBytesPerPiece / impl_->longest_piece > max_tokens) {
     refuse_length(text, max_tokens);
   }
-  if (const auto offset = first_invalid_utf8(text)) {
+  if (const auto offset = io::first_invalid_utf8(text)) {
     throw Error(FRT_ERR_INVALID_ARGUMENT,
                 "the text is not valid UTF-8 at byte " + std::to_string(*offset));
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <frt/error.hpp>
+#include <frt/io/file.hpp>
 #include <frt/models/sha256.hpp>
 
-#include <fcntl.h>
 #include <openssl/evp.h>
 #include <unistd.h>
 
@@ -58,16 +58,7 @@ std::string sha256_file(int descriptor, const std::filesystem::path& path) {
 }
 
 std::string sha256_file(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) {
-    throw Error(errno == ENOENT ? FRT_ERR_NOT_FOUND : FRT_ERR_IO,
-                path.string() + ": cannot be opened: " + std::strerror(errno));
-  }
-  struct Closer {
-    int descriptor;
-    ~Closer() { ::close(descriptor); }
-  } const closer{descriptor};
-  return sha256_file(descriptor, path);
+  return sha256_file(io::open_file(path, "file").get(), path);
 }
 
 std::string sha256_text(std::string_view text) {

@@ -15,6 +15,7 @@
 #include <pcre2.h>
 
 #include <frt/error.hpp>
+#include <frt/io/utf8.hpp>
 
 #include <algorithm>
 #include <array>
@@ -145,7 +146,7 @@ class Translator {
     const bool word = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
       return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
     });
-    if (!word) refuse("the property " + quote(name));
+    if (!word) refuse("the property " + io::quote(name));
     const bool category =
         std::find(kCategories.begin(), kCategories.end(), name) != kCategories.end();
     out_.append(negated ? "\\P{" : "\\p{").append(category ? "" : "sc:").append(name).append("}");
@@ -195,7 +196,7 @@ class Translator {
     if (next_is("(?") || next_is("(*")) {
       const auto found = std::find_if(kAllowed.begin(), kAllowed.end(),
                                       [&](const char* text) { return next_is(text); });
-      if (found == kAllowed.end()) refuse("the group " + quote(in_.substr(at_, 4)));
+      if (found == kAllowed.end()) refuse("the group " + io::quote(in_.substr(at_, 4)));
       opening = *found;
     }
     out_ += opening;
@@ -268,7 +269,7 @@ SplitRegex::SplitRegex(std::string_view pattern, bool literal, std::string_view 
   code->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), options,
                                  &error, &offset, context.get()));
   if (!code->code) {
-    throw Error(FRT_ERR_UNSUPPORTED, std::string(where) + ": the expression " + quote(pattern) +
+    throw Error(FRT_ERR_UNSUPPORTED, std::string(where) + ": the expression " + io::quote(pattern) +
                                          " is refused at offset " + std::to_string(offset) + ": " +
                                          error_text(error));
   }

@@ -8,28 +8,6 @@
 
 namespace frt::models {
 
-std::string quote(std::string_view name) {
-  constexpr std::size_t kLongest = 160;
-  constexpr char kHex[] = "0123456789abcdef";
-  std::string text = "'";
-  std::size_t end = std::min(name.size(), kLongest);
-  while (end < name.size() && end > 0 && (static_cast<unsigned char>(name[end]) & 0xC0u) == 0x80u) {
-    --end;
-  }
-  for (const char c : name.substr(0, end)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7F) {
-      text += "\\x";
-      text += kHex[byte >> 4];
-      text += kHex[byte & 15];
-    } else {
-      text += c;
-    }
-  }
-  if (end < name.size()) text += "...";
-  return text += '\'';
-}
-
 std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t limit) {
   if (a.size() > b.size()) std::swap(a, b);
   if (b.size() - a.size() > limit) return limit + 1;

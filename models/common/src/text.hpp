@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text for error messages: names from untrusted files made printable, and the nearest name.
+// Text for error messages. Names from files are shown with io::quote().
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,6 @@
 #include <string_view>
 
 namespace frt::models {
-
-// 'name' in single quotes, control characters as \xNN, cut after 160 bytes.
-std::string quote(std::string_view name);
 
 // Number of single-character edits between two strings, or `limit` + 1 if there are more.
 std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t limit);

@@ -10,6 +10,7 @@
 // A word is encoded as soon as it is found, and a text with too many tokens is given up there.
 //
 // Decoding joins the bytes of all tokens and replaces what is no UTF-8 in the result.
+#include <frt/io/utf8.hpp>
 #include <frt/models/tokenizer.hpp>
 
 #include <frt/error.hpp>
@@ -21,7 +22,6 @@
 #include "normalize.hpp"
 #include "text.hpp"
 #include "tokenizer_data.hpp"
-#include "utf8.hpp"
 
 namespace frt::models {
 namespace {
@@ -36,7 +36,7 @@ void require_text(std::string_view text) {
                                               std::to_string(kLongestText) +
                                               " can be encoded at once");
   }
-  if (const auto offset = first_invalid_utf8(text)) {
+  if (const auto offset = io::first_invalid_utf8(text)) {
     throw Error(FRT_ERR_INVALID_ARGUMENT,
                 "the text is not valid UTF-8 at byte " + std::to_string(*offset));
   }
@@ -248,13 +248,13 @@ std::span<const AddedToken> Tokenizer::added_tokens() const {
 std::string StreamDecoder::push(TokenId id) {
   std::string text;
   if (!tokenizer_->has_token(id) || (skip_special_ && tokenizer_->is_special(id))) return text;
-  append_lossy(pending_, tokenizer_->token_bytes(id), text);
+  io::append_lossy(pending_, tokenizer_->token_bytes(id), text);
   return text;
 }
 
 std::string StreamDecoder::finish() {
   std::string text;
-  finish_lossy(pending_, text);
+  io::finish_lossy(pending_, text);
   return text;
 }
 

@@ -2,22 +2,23 @@
 #include "tokenizer_file.hpp"
 
 #include <frt/error.hpp>
+#include <frt/io/json_sax.hpp>
+#include <frt/io/utf8.hpp>
 
 #include <limits>
 #include <utility>
 
 #include "byte_level.hpp"
-#include "json_sax.hpp"
 #include "text.hpp"
 
 namespace frt::models {
 namespace {
 
-constexpr std::size_t kDepthLimit = 64;
+constexpr io::JsonLimits kLimits{.bytes = kLargestTokenizer, .depth = 64};
 
 class Reader {
  public:
-  Reader(std::string_view name, TokenizerFile* file) : dom_(name, kDepthLimit), file_(file) {}
+  Reader(std::string_view name, TokenizerFile* file) : dom_(name, kLimits), file_(file) {}
 
   bool null() { return list_ == List::kNone ? dom_.null() : unexpected("null"); }
   bool boolean(bool v) { return list_ == List::kNone ? dom_.boolean(v) : unexpected("a boolean"); }
@@ -33,9 +34,10 @@ class Reader {
     if (list_ == List::kNone) return dom_.number_unsigned(v);
     if (list_ != List::kVocabulary) return unexpected("a number");
     if (v > static_cast<std::uint64_t>(kLargestId)) {
-      fail("model.vocab: the id of " + quote(word_) + " is " + std::to_string(v) + ", at most " +
-           std::to_string(kLargestId) + " is allowed");
+      fail("model.vocab: the id of " + io::quote(word_) + " is " + std::to_string(v) +
+           ", at most " + std::to_string(kLargestId) + " is allowed");
     }
+    bound(file_->vocabulary.size(), "model.vocab");
     const auto bytes = bytes_of_token(word_);
     const std::uint32_t offset = end();
     file_->arena += bytes ? *bytes : word_;
@@ -54,8 +56,8 @@ class Reader {
         if (v.starts_with("#version")) return true;
         const std::size_t space = v.find(' ');
         if (space == v.npos || v.find(' ', space + 1) != v.npos) {
-          fail("model.merges: entry " + std::to_string(file_->merges.size()) + " is " + quote(v) +
-               ", expected two parts with a space between");
+          fail("model.merges: entry " + std::to_string(file_->merges.size()) + " is " +
+               io::quote(v) + ", expected two parts with a space between");
         }
         const std::string_view both = v;
         add_merge(both.substr(0, space), both.substr(space + 1));
@@ -125,6 +127,7 @@ class Reader {
     return dom_.parse_error(position, token, error);
   }
   std::string_view name() const { return dom_.name(); }
+  const io::JsonLimits& limits() const { return dom_.limits(); }
   std::size_t error_position() const { return dom_.error_position(); }
   const std::string& error_text() const { return dom_.error_text(); }
   Json take() { return dom_.take(); }
@@ -138,7 +141,7 @@ class Reader {
 
   bool unexpected(const std::string& what) const {
     if (list_ == List::kVocabulary)
-      fail("model.vocab: " + quote(word_) + " is " + what + ", expected an id");
+      fail("model.vocab: " + io::quote(word_) + " is " + what + ", expected an id");
     fail("model.merges: entry " + std::to_string(file_->merges.size()) + " is " + what +
          ", expected \"a b\" or [\"a\", \"b\"]");
   }
@@ -152,7 +155,15 @@ class Reader {
     return static_cast<std::uint32_t>(file_->arena.size());
   }
 
+  // Each list has an entry per token at most, or it repeats itself.
+  void bound(std::size_t entries, const char* list) const {
+    if (entries <= static_cast<std::size_t>(kLargestId)) return;
+    fail(std::string(list) + ": has more than the allowed " +
+         std::to_string(std::size_t{kLargestId} + 1) + " entries");
+  }
+
   void add_merge(std::string_view left, std::string_view right) {
+    bound(file_->merges.size(), "model.merges");
     const std::uint32_t offset = end();
     std::uint32_t lengths[2];
     for (const bool second : {false, true}) {
@@ -160,7 +171,7 @@ class Reader {
       const auto bytes = bytes_of_token(part);
       if (!bytes || bytes->empty()) {
         fail("model.merges: entry " + std::to_string(file_->merges.size()) + " has the part " +
-             quote(part) + ", which stands for no bytes");
+             io::quote(part) + ", which stands for no bytes");
       }
       file_->arena += *bytes;
       lengths[second] = static_cast<std::uint32_t>(bytes->size());
@@ -168,7 +179,7 @@ class Reader {
     file_->merges.push_back({offset, lengths[0], lengths[1]});
   }
 
-  DomBuilder dom_;
+  io::DomBuilder dom_;
   TokenizerFile* file_;
   List list_ = List::kNone;
   std::string root_key_, model_key_;
@@ -182,7 +193,7 @@ class Reader {
 TokenizerFile read_tokenizer_file(std::string_view text, std::string_view name) {
   TokenizerFile file;
   Reader reader(name, &file);
-  run_sax(text, reader);
+  io::run_sax(text, reader);
   file.rest = reader.take();
   if (!file.rest.is_object()) {
     throw Error(FRT_ERR_FORMAT, std::string(name) + ": is no JSON object");

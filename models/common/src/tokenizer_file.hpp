@@ -6,6 +6,7 @@
 #include <frt/models/json.hpp>
 #include <frt/models/tokenizer.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -13,7 +14,8 @@
 
 namespace frt::models {
 
-constexpr TokenId kLargestId = (1 << 22) - 1;  // bounds the table of ids
+constexpr std::size_t kLargestTokenizer = std::size_t{256} << 20;  // bytes of a file
+constexpr TokenId kLargestId = (1 << 22) - 1;                      // bounds the table of ids
 
 struct TokenizerFile {
   struct Word {

@@ -2,6 +2,9 @@
 // From the files to Tokenizer::Data. Everything a file asks for is looked at: a key that is not
 // known here is refused, because ignoring it could change ids without a word.
 #include <frt/error.hpp>
+#include <frt/io/file.hpp>
+#include <frt/io/json.hpp>
+#include <frt/io/utf8.hpp>
 #include <frt/models/json.hpp>
 #include <frt/models/tokenizer.hpp>
 
@@ -10,7 +13,6 @@
 #include <initializer_list>
 
 #include "byte_level.hpp"
-#include "json_sax.hpp"
 #include "normalize.hpp"
 #include "text.hpp"
 #include "tokenizer_data.hpp"
@@ -19,7 +21,6 @@
 namespace frt::models {
 namespace {
 
-constexpr std::size_t kLargestFile = std::size_t{256} << 20;
 constexpr std::size_t kMostSteps = 16;  // of pre-tokenisation: encoding recurses over them
 
 // What ByteLevel splits by with use_regex: the expression of GPT-2.
@@ -48,7 +49,7 @@ void check_keys(const Json& object, const std::string& where,
                 std::initializer_list<std::string_view> known) {
   for (const auto& [key, value] : object.get_ref<const Json::object_t&>()) {
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
-    unsupported(where, "the key " + quote(key));
+    unsupported(where, "the key " + io::quote(key));
   }
 }
 
@@ -104,7 +105,7 @@ class TokenizerBuilder {
                {"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
                 "post_processor", "decoder", "model"});
     if (text(root, "version", name_) != "1.0") {
-      unsupported(name_, "version " + quote(text(root, "version", name_)));
+      unsupported(name_, "version " + io::quote(text(root, "version", name_)));
     }
     for (const char* key : {"truncation", "padding"}) {
       if (member(root, key)) unsupported(name_, std::string(key));
@@ -129,7 +130,7 @@ class TokenizerBuilder {
     if (!model) malformed(name_, "has no model");
     require_object(*model, where);
     if (const std::string& type = text(*model, "type", where); type != "BPE") {
-      unsupported(where, "type " + quote(type) + " (only BPE)");
+      unsupported(where, "type " + io::quote(type) + " (only BPE)");
     }
     check_keys(*model, where,
                {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
@@ -164,7 +165,7 @@ class TokenizerBuilder {
       const bool added =
           word.mapped ? data_->id_of_bytes.try_emplace(bytes, word.id).second
                       : data_->id_of_unmapped.try_emplace(std::string(bytes), word.id).second;
-      if (!added) malformed(at("model.vocab"), "the token " + quote(bytes) + " stands twice");
+      if (!added) malformed(at("model.vocab"), "the token " + io::quote(bytes) + " stands twice");
       token = {.bytes = bytes, .exists = true};
     }
     for (int byte = 0; byte < 256; ++byte) {
@@ -173,7 +174,7 @@ class TokenizerBuilder {
       if (found == data_->id_of_bytes.end()) {
         unsupported(at("model.vocab"),
                     "a vocabulary without the byte " + std::to_string(byte) + " (" +
-                        quote(character_of_byte(static_cast<unsigned char>(byte))) + ")");
+                        io::quote(character_of_byte(static_cast<unsigned char>(byte))) + ")");
       }
       data_->bpe.id_of_byte[static_cast<std::size_t>(byte)] = found->second;
     }
@@ -192,8 +193,9 @@ class TokenizerBuilder {
       for (int i = 0; i < 3; ++i) {
         const auto found = data_->id_of_bytes.find(parts[i]);
         if (found == data_->id_of_bytes.end()) {
-          malformed(at("model.merges"), "entry " + std::to_string(rank) + " (" + quote(parts[0]) +
-                                            ", " + quote(parts[1]) + "): " + quote(parts[i]) +
+          malformed(at("model.merges"), "entry " + std::to_string(rank) + " (" +
+                                            io::quote(parts[0]) + ", " + io::quote(parts[1]) +
+                                            "): " + io::quote(parts[i]) +
                                             " is not in the vocabulary");
         }
         ids[i] = found->second;
@@ -210,7 +212,8 @@ class TokenizerBuilder {
     each_component(*normalizer, at("normalizer"), "normalizers",
                    [&](const Json& part, const std::string& where) {
                      const std::string& type = text(part, "type", where);
-                     if (type != "NFC") unsupported(where, "type " + quote(type) + " (only NFC)");
+                     if (type != "NFC")
+                       unsupported(where, "type " + io::quote(type) + " (only NFC)");
                      check_keys(part, where, {"type"});
                      data_->nfc = true;
                    });
@@ -223,7 +226,7 @@ class TokenizerBuilder {
     bool byte_level = false;
     each_component(*pre, path, "pretokenizers", [&](const Json& part, const std::string& where) {
       const std::string& type = text(part, "type", where);
-      if (byte_level) unsupported(where, quote(type) + " after ByteLevel");
+      if (byte_level) unsupported(where, io::quote(type) + " after ByteLevel");
       SplitStep step;
       if (type == "Split") {
         step.regex = read_split(part, where);
@@ -235,7 +238,7 @@ class TokenizerBuilder {
           step.regex.emplace(kByteLevelRegex, false, where);
         }
       } else {
-        unsupported(where, "type " + quote(type) + " (only Split, ByteLevel, Sequence)");
+        unsupported(where, "type " + io::quote(type) + " (only Split, ByteLevel, Sequence)");
       }
       if (step.prefix_space || step.regex) data_->steps.push_back(std::move(step));
       if (data_->steps.size() > kMostSteps) {
@@ -248,7 +251,7 @@ class TokenizerBuilder {
   static SplitRegex read_split(const Json& split, const std::string& where) {
     check_keys(split, where, {"type", "pattern", "behavior", "invert"});
     if (const std::string& behavior = text(split, "behavior", where); behavior != "Isolated") {
-      unsupported(where, "behavior " + quote(behavior) + " (only Isolated)");
+      unsupported(where, "behavior " + io::quote(behavior) + " (only Isolated)");
     }
     if (flag(split, "invert", where, false)) unsupported(where, "invert");
     const Json* pattern = member(split, "pattern");
@@ -281,7 +284,7 @@ class TokenizerBuilder {
 
   static void require_byte_level(const Json& part, const std::string& where) {
     const std::string& type = text(part, "type", where);
-    if (type != "ByteLevel") unsupported(where, "type " + quote(type) + " (only ByteLevel)");
+    if (type != "ByteLevel") unsupported(where, "type " + io::quote(type) + " (only ByteLevel)");
     check_keys(part, where, {"type", "add_prefix_space", "trim_offsets", "use_regex"});
   }
 
@@ -335,13 +338,13 @@ class TokenizerBuilder {
 
   void read_config(std::string_view config_json) {
     const std::string name = "tokenizer_config.json";
-    const Json config = parse_json(config_json, name);
+    const Json config = io::parse_json(config_json, name);
     require_object(config, name);
     const Json* decoder = member(config, "added_tokens_decoder");
     if (!decoder) return;
     require_object(*decoder, name + ": added_tokens_decoder");
     for (const auto& [key, item] : decoder->get_ref<const Json::object_t&>()) {
-      const std::string where = name + ": added_tokens_decoder[" + quote(key) + "]";
+      const std::string where = name + ": added_tokens_decoder[" + io::quote(key) + "]";
       std::uint64_t id = 0;
       const auto end = std::from_chars(key.data(), key.data() + key.size(), id);
       if (key.empty() || end.ec != std::errc() || end.ptr != key.data() + key.size() ||
@@ -370,9 +373,9 @@ class TokenizerBuilder {
       const bool equal = same_id != by_id_.end() && same_content != by_content_.end() &&
                          same_content->second == id;
       if (again && equal) return;
-      malformed(where, "the token " + quote(token.content) + " with id " + std::to_string(id) +
+      malformed(where, "the token " + io::quote(token.content) + " with id " + std::to_string(id) +
                            " collides with " +
-                           (same_id != by_id_.end() ? quote(same_id->second) + " of the same id"
+                           (same_id != by_id_.end() ? io::quote(same_id->second) + " of the same id"
                                                     : "the same token with id " +
                                                           std::to_string(same_content->second)));
     }
@@ -380,8 +383,9 @@ class TokenizerBuilder {
     if (bytes) {
       const auto found = data_->id_of_bytes.find(*bytes);
       if (found != data_->id_of_bytes.end() && found->second != id) {
-        malformed(where, "the token " + quote(token.content) + " has the id " + std::to_string(id) +
-                             ", but model.vocab gives it " + std::to_string(found->second));
+        malformed(where, "the token " + io::quote(token.content) + " has the id " +
+                             std::to_string(id) + ", but model.vocab gives it " +
+                             std::to_string(found->second));
       }
     }
     if (data_->tokens.size() <= static_cast<std::size_t>(id)) {
@@ -390,7 +394,7 @@ class TokenizerBuilder {
     Tokenizer::Data::Token& known = data_->tokens[static_cast<std::size_t>(id)];
     const bool shared = known.bytes == token.content || (bytes && known.bytes == *bytes);
     if (known.exists && !shared) {
-      malformed(where, "the id " + std::to_string(id) + " belongs to " + quote(known.bytes) +
+      malformed(where, "the id " + std::to_string(id) + " belongs to " + io::quote(known.bytes) +
                            " in model.vocab");
     }
     by_id_.emplace(id, token.content);
@@ -411,9 +415,6 @@ class TokenizerBuilder {
 
 Tokenizer Tokenizer::parse(std::string_view tokenizer_json, std::string_view config_json,
                            std::string_view name) {
-  if (tokenizer_json.size() > kLargestFile) {
-    malformed(std::string(name), "has more than the allowed " + bytes_text(kLargestFile));
-  }
   TokenizerBuilder builder(name, read_tokenizer_file(tokenizer_json, name));
   return Tokenizer(builder.build(config_json));
 }
@@ -423,9 +424,10 @@ Tokenizer Tokenizer::load(const std::filesystem::path& path) {
   const bool folder = std::filesystem::is_directory(path, error);
   const std::filesystem::path file = folder ? path / "tokenizer.json" : path;
   const std::filesystem::path config = file.parent_path() / "tokenizer_config.json";
-  const std::string text = read_text_file(file, kLargestFile);
+  const std::string text = io::read_file(file, "tokenizer", kLargestTokenizer);
   const std::string config_text =
-      std::filesystem::exists(config, error) ? read_text_file(config, kLargestFile) : "";
+      io::is_there(config) ? io::read_file(config, "tokenizer's configuration", kLargestTokenizer)
+                           : "";
   return parse(text, config_text, file.string());
 }
 

@@ -61,7 +61,7 @@ std::string checkpoint_digest(const FileDigests& files) {
 Calibration Calibration::read(const std::filesystem::path& file, const Dims& dims,
                               const FileDigests& checkpoint) {
   const std::string name = file.string();
-  const Json json = models::read_json_file(file);
+  const Json json = io::read_json_file(file);
   if (!json.is_object() || text_of(json, "format") != kFormat) {
     broken(name, std::string("no calibration: \"format\" is not \"") + kFormat + "\"");
   }

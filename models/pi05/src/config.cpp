@@ -148,7 +148,7 @@ void override_dims(Dims& dims, const Json& values, const std::string& where) {
 
 Config read_config(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "config.json";
-  const Json json = models::read_json_file(file);
+  const Json json = io::read_json_file(file);
   const std::string where = file.string();
   if (!json.is_object()) throw Error(FRT_ERR_FORMAT, where + ": not an object");
   Config config;

@@ -154,7 +154,7 @@ fs::path state_file(const fs::path& folder, const char* pipeline, const std::str
                     const char* older) {
   const fs::path json = folder / (std::string(pipeline) + ".json");
   if (fs::is_regular_file(json)) {
-    const Json steps = models::read_json_file(json).value("steps", Json::array());
+    const Json steps = io::read_json_file(json).value("steps", Json::array());
     for (const Json& entry : steps) {
       if (!entry.is_object() || entry.value("registry_name", std::string()) != step) continue;
       const std::string name = entry.value("state_file", std::string());
@@ -282,7 +282,7 @@ models::NormStatistics statistics_from(const Json& values) {
 }
 
 std::map<std::string, NormStatistics> read_norm_stats(const fs::path& file) {
-  const Json json = models::read_json_file(file);
+  const Json json = io::read_json_file(file);
   const Json stats = json.is_object() ? json.value("norm_stats", Json()) : Json();
   if (!stats.is_object()) {
     throw Error(FRT_ERR_FORMAT, file.string() + ": no object \"norm_stats\"");

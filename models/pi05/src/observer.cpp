@@ -171,7 +171,7 @@ void Observer::require_statistics() const {
 bool Observer::wants_positive(const char* options) const {
   if (!options || !options[0]) return true;
   bool positive = true;
-  const models::Json json = models::parse_json(options, "options");
+  const models::Json json = io::parse_json(options, "options");
   for (const auto& [name, value] : json.items()) {
     if (name != "positive" || !value.is_boolean()) {
       refuse(FRT_ERR_INVALID_ARGUMENT,

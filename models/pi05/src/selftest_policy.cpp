@@ -187,7 +187,7 @@ void check_policies(const Model& model, const fs::path& file, Checks& checks) {
   if (!model.tokenizer()) {
     return checks.skip("policy cases", "the model has no tokenizer; set the option tokenizer");
   }
-  for (const Json& entry : models::read_json_file(file)) {
+  for (const Json& entry : io::read_json_file(file)) {
     check_case(model, entry, file.parent_path(), checks);
   }
 }
@@ -197,7 +197,7 @@ void check_tokenizer(const Model& model, const fs::path& file, Checks& checks) {
     return checks.skip("encodings", "the model has no tokenizer; set the option tokenizer");
   }
   std::size_t number = 0;
-  for (const Json& entry : models::read_json_file(file)) {
+  for (const Json& entry : io::read_json_file(file)) {
     const auto ids = entry.at("ids").get<std::vector<std::int32_t>>();
     std::vector<std::int32_t> computed;
     if (entry.value("kind", std::string()) == "prompt") {

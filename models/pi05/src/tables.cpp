@@ -32,7 +32,7 @@ frt_status set_prompt(frt_model model, uint32_t way, const char* instruction, co
     }
     std::vector<double> state;
     const models::Json json =
-        options && options[0] ? models::parse_json(options, "options") : models::Json::object();
+        options && options[0] ? io::parse_json(options, "options") : models::Json::object();
     for (const auto& [name, value] : json.items()) {
       if (name != "state" || !value.is_array()) {
         throw Error(FRT_ERR_INVALID_ARGUMENT,

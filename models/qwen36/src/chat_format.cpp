@@ -163,10 +163,10 @@ void render_call(const Json& entry, std::size_t index, PromptText& out) {
   Json arguments = call.value("arguments", Json());
   if (arguments.is_string()) {
     const std::string raw = arguments.get<std::string>();
-    arguments = trim(std::string_view(raw)).empty()
-                    ? Json()
-                    : models::parse_json(
-                          raw, "arguments of a tool call in message " + std::to_string(index));
+    arguments =
+        trim(std::string_view(raw)).empty()
+            ? Json()
+            : io::parse_json(raw, "arguments of a tool call in message " + std::to_string(index));
   }
   if (!arguments.is_null() && !arguments.is_object()) {
     refuse(index, "the arguments of a tool call must be an object");

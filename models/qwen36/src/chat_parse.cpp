@@ -129,7 +129,7 @@ std::string json_value(std::string_view text, const Json* schema) {
   if (text.ends_with('\n')) text.remove_suffix(1);
   if (schema && !takes_text(*schema)) {
     try {
-      models::parse_json(text, "value", {.depth = kValueDepth});
+      io::parse_json(text, "value", {.depth = kValueDepth});
       return std::string(trim(text));
     } catch (const Error&) {
       // No JSON, or nested too deep to be handed on: it stays text.
@@ -402,7 +402,7 @@ Json read_generation_defaults(const std::filesystem::path& folder,
   const std::filesystem::path path = folder / "generation_config.json";
   std::vector<std::int32_t> stops = end_ids;
   if (std::filesystem::exists(path)) {
-    const Json config = models::read_json_file(path);
+    const Json config = io::read_json_file(path);
     if (!config.is_object()) throw Error(FRT_ERR_FORMAT, path.string() + ": it is no object");
     for (const char* key : {"temperature", "top_p", "top_k", "min_p", "repetition_penalty",
                             "presence_penalty", "frequency_penalty"}) {

@@ -56,7 +56,7 @@ ChatTemplate::ChatTemplate(const std::filesystem::path& folder) {
       unknown_in_ = file.string();
     }
   } else if (std::filesystem::exists(config)) {
-    const models::Json content = models::read_json_file(config);
+    const models::Json content = io::read_json_file(config);
     if (!content.is_object()) {
       throw Error(FRT_ERR_FORMAT, config.string() + ": expected an object");
     }

@@ -244,7 +244,7 @@ std::int64_t Config::attention_layers() const {
 
 Config read_config(const std::filesystem::path& folder) {
   const auto path = folder / "config.json";
-  return parse_config(models::read_json_file(path), path.string());
+  return parse_config(io::read_json_file(path), path.string());
 }
 
 Config parse_config(const Json& json, std::string_view file) {

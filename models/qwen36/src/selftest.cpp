@@ -443,7 +443,7 @@ void run_prompts(const Model& model, const std::filesystem::path& file, Checks& 
   const models::Json defaults =
       read_generation_defaults(model.checkpoint(), model.config().end_ids);
   const auto end_ids = defaults.value("stop_token_ids", std::vector<std::int32_t>());
-  for (const models::Json& entry : models::read_json_file(file)) {
+  for (const models::Json& entry : io::read_json_file(file)) {
     const std::string name = entry.value("case", "?");
     const auto text = entry.value("prompt", std::string());
     models::PromptText prompt;

@@ -107,7 +107,7 @@ void stream_destroy(frt_text_stream stream) {
 // ---- chat ----------------------------------------------------------------------------------
 
 models::Json parsed(const char* text, const char* what) {
-  return text ? models::parse_json(text, what) : models::Json();
+  return text ? io::parse_json(text, what) : models::Json();
 }
 
 frt_status render(frt_model model, const char* messages, const char* tools, const char* options,

@@ -130,9 +130,10 @@ class Critic {
       for (const auto& [key, value] : file->metadata()) {
         if (key == "image") image_ = std::atoi(value.c_str());
         if (key != "tasks") continue;
-        const auto list = models::Json::parse(value, nullptr, false);
-        if (!list.is_array()) continue;
-        for (const auto& task : list) tasks_.push_back(task.get<std::string>());
+        const io::Json list = io::parse_json(value, file->path() + ": metadata `tasks`");
+        for (const io::Json& task : list) {
+          if (task.is_string()) tasks_.push_back(task.get<std::string>());
+        }
       }
     }
     if (image_ < 1 || image_ > 1024 || tasks_.empty()) {

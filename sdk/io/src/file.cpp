@@ -40,7 +40,8 @@ void require_regular(mode_t mode, const std::filesystem::path& path, std::string
                               kind_name(mode) + ", not a regular file; name a file");
 }
 
-Descriptor open_regular(const std::filesystem::path& path, std::string_view what, int flags) {
+Descriptor open_regular(const std::filesystem::path& path, std::string_view what, int flags,
+                        mode_t rights = 0666) {
   const std::string doing = "open the " + std::string(what);
   struct stat info {};
   const bool there =
@@ -50,7 +51,7 @@ Descriptor open_regular(const std::filesystem::path& path, std::string_view what
   } else if (errno != ENOENT || (flags & O_CREAT) == 0) {
     throw system_error(errno, doing, path);
   }
-  Descriptor file(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666));
+  Descriptor file(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, rights));
   if (file.get() < 0 || ::fstat(file.get(), &info) != 0) throw system_error(errno, doing, path);
   require_regular(info.st_mode, path, what);
   return file;
@@ -86,6 +87,11 @@ int Descriptor::release() noexcept {
   return value;
 }
 
+bool is_there(const std::filesystem::path& path) noexcept {
+  struct stat info {};
+  return ::lstat(path.c_str(), &info) == 0 || (errno != ENOENT && errno != ENOTDIR);
+}
+
 Descriptor open_file(const std::filesystem::path& path, std::string_view what, Links links) {
   return open_regular(path, what, O_RDONLY | (links == Links::kRefuse ? O_NOFOLLOW : 0));
 }
@@ -102,6 +108,10 @@ Descriptor create_file(const std::filesystem::path& path, std::string_view what)
     throw system_error(errno, "empty the " + std::string(what), path);
   }
   return file;
+}
+
+Descriptor own_file(const std::filesystem::path& path, std::string_view what) {
+  return open_regular(path, what, O_WRONLY | O_CREAT | O_NOFOLLOW, 0600);
 }
 
 std::string read_file(const std::filesystem::path& path, std::string_view what, uint64_t limit,

@@ -72,8 +72,8 @@ TEST_CASE("an index names the shards, and the sidecar joins them") {
   CHECK(names_of(Checkpoint::open(folder.path())) == "a b c");
   make(folder / "mtp.safetensors", {"m"});
   CHECK(names_of(Checkpoint::open(folder.path())) == "a b c m");
-  CHECK(parse_json(read_file(folder / "model.safetensors.index.json"),
-                   "i")["metadata"]["total_size"] == 6);
+  CHECK(frt::io::parse_json(read_file(folder / "model.safetensors.index.json"),
+                            "i")["metadata"]["total_size"] == 6);
 }
 
 TEST_CASE("several files without an index are read together") {

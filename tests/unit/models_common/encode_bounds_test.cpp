@@ -58,7 +58,7 @@ TEST_CASE("long words of all kinds are encoded without quadratic growth") {
 }
 
 TEST_CASE("an expression that tries every way to match is an error, not a wait") {
-  Json file = read_json_file(kFolder / "tokenizer.json");
+  Json file = frt::io::read_json_file(kFolder / "tokenizer.json");
   file["pre_tokenizer"] = Json::parse(
       R"({"type": "Sequence", "pretokenizers": [
           {"type": "Split", "pattern": {"Regex": "(?:a|aa|aaa)+b"}, "behavior": "Isolated",
@@ -70,7 +70,7 @@ TEST_CASE("an expression that tries every way to match is an error, not a wait")
 }
 
 TEST_CASE("a file asks for a bounded number of splitting steps") {
-  Json file = read_json_file(kFolder / "tokenizer.json");
+  Json file = frt::io::read_json_file(kFolder / "tokenizer.json");
   Json steps = Json::array();
   const Json split = Json::parse(R"({"type": "Split", "pattern": {"String": "x"},
                                      "behavior": "Isolated", "invert": false})");
@@ -94,7 +94,7 @@ TEST_CASE("a token that touches plain text is no token") {
 }
 
 TEST_CASE("tokens that are matched on normalised text keep out of plain text, too") {
-  Json file = read_json_file(kFolder / "tokenizer.json");
+  Json file = frt::io::read_json_file(kFolder / "tokenizer.json");
   for (Json& token : file["added_tokens"]) token["normalized"] = true;
   const Tokenizer tokenizer = Tokenizer::parse(file.dump());
   // What precedes shrinks when it is normalised, so that the places move.
@@ -109,7 +109,7 @@ TEST_CASE("tokens that are matched on normalised text keep out of plain text, to
 }
 
 TEST_CASE("text does not become a special token by merging either") {
-  Json file = read_json_file(kFolder / "tokenizer.json");
+  Json file = frt::io::read_json_file(kFolder / "tokenizer.json");
   const Json model = file["model"];
   const TokenId id = model["vocab"]["in"];
   file["added_tokens"].push_back({{"id", id},

@@ -63,7 +63,7 @@ const std::string kOnes = "\x38";  // 1.0 in E4M3
 
 TEST_CASE("dequantised fixtures equal the numpy reader bit for bit") {
   const ScratchFolder folder;
-  const Json expected = read_json_file(kFixtures / "models_common/dequantised.json");
+  const Json expected = frt::io::read_json_file(kFixtures / "models_common/dequantised.json");
   std::map<std::string, int> formats;
   for (const auto& [name, linears] : expected.items()) {
     const Checkpoint checkpoint = fixture(name);

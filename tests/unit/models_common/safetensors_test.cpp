@@ -225,7 +225,7 @@ TEST_CASE("deep nesting in a header is refused, not followed") {
 TEST_CASE("control characters of a name are shown escaped and long names cut") {
   const std::string name = "x\\n\\u0000" + std::string(5000, 'y');
   const std::string message = error_of([&] { with_header("{\"" + name + "\":{}}"); });
-  CHECK(contains(message, "'x\\x0a\\x00yyy"));
+  CHECK(contains(message, "'x\\n\\x00yyy"));
   CHECK(contains(message, "yyy...'"));
   CHECK(message.size() < 400);
 }
@@ -233,7 +233,7 @@ TEST_CASE("control characters of a name are shown escaped and long names cut") {
 TEST_CASE("files that cannot be opened say so") {
   const ScratchFolder folder;
   CHECK_FAILS(SafetensorsFile::open(folder / "none.safetensors"), "NOT_FOUND", "none.safetensors");
-  CHECK_FAILS(SafetensorsFile::open(folder.path()), "IO", "not a regular file");
+  CHECK_FAILS(SafetensorsFile::open(folder.path()), "IO", "a folder, not a regular file");
   write_file(folder / "empty.safetensors", "");
   CHECK_FAILS(SafetensorsFile::open(folder / "empty.safetensors"), "FORMAT", "empty.safetensors",
               "0 bytes");

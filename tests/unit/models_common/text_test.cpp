@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// UTF-8, edit distance, the byte map and NFC against naive versions.
+// Edit distance, the byte map and NFC against naive versions.
 #include "text.hpp"
 
 #include <random>
@@ -8,7 +8,6 @@
 #include "byte_level.hpp"
 #include "normalize.hpp"
 #include "test_support.hpp"
-#include "utf8.hpp"
 
 using namespace frt::models;
 using namespace frt::models::test;
@@ -31,13 +30,6 @@ std::size_t plain_distance(std::string_view a, std::string_view b) {
   return d[a.size()][b.size()];
 }
 
-std::string lossy(std::string_view bytes) {
-  std::string pending, out;
-  append_lossy(pending, bytes, out);
-  finish_lossy(pending, out);
-  return out;
-}
-
 }  // namespace
 
 TEST_CASE("edit distance with a limit equals the plain one up to the limit") {
@@ -51,61 +43,6 @@ TEST_CASE("edit distance with a limit equals the plain one up to the limit") {
     for (std::size_t limit = 0; limit < 8; ++limit) {
       CHECK(edit_distance(a, b, limit) == std::min(plain_distance(a, b), limit + 1));
     }
-  }
-}
-
-TEST_CASE("every scalar value is valid UTF-8, surrogates and the rest are not") {
-  for (char32_t c = 0; c <= 0x110000; ++c) {
-    const bool good = c < 0x110000 && (c < 0xD800 || c > 0xDFFF);
-    std::string text;
-    append_utf8(text, c);
-    const Utf8Step step = utf8_step(text);
-    if (good) {
-      REQUIRE(step.kind == Utf8Step::kValid);
-      REQUIRE(step.character == c);
-      REQUIRE(step.bytes == text.size());
-    } else {
-      REQUIRE(step.kind == Utf8Step::kInvalid);
-    }
-  }
-}
-
-TEST_CASE("invalid parts become one replacement character each") {
-  const std::string bad = "\xEF\xBF\xBD";
-  CHECK(lossy("a\xff"
-              "b") == "a" + bad + "b");
-  CHECK(lossy("\xC0\xAF") == bad + bad);  // overlong
-  CHECK(lossy("\xE2\x82") == bad);        // cut
-  CHECK(lossy("\xE2\x82"
-              "A") == bad + "A");  // broken off
-  CHECK(lossy("\xE2\x28\xA1") == bad + "(" + bad);
-  CHECK(lossy("\xED\xA0\x80") == bad + bad + bad);  // surrogate
-  CHECK(lossy("\xF0\x90\x80") == bad);
-  CHECK(lossy("\xF4\x90\x80\x80") == bad + bad + bad + bad);
-  CHECK(lossy("\xF0\x9F\x98\x80") == "\xF0\x9F\x98\x80");
-  // The example of the Unicode standard (section 3.9, table 3-8).
-  CHECK(lossy("a\xF1\x80\x80\xE1\x80\xC2"
-              "b\x80"
-              "c\x80\xBF"
-              "d") == "a" + bad + bad + bad + "b" + bad + "c" + bad + bad + "d");
-}
-
-TEST_CASE("decoding in pieces equals decoding at once") {
-  std::mt19937 random(5);
-  const std::string units[] = {"a",        "\xC3\xA9", "\xE4\xB8\xAD", "\xF0\x9F\x98\x80", "\xff",
-                               "\xE4\xB8", "\x80",     "\xF0\x9F",     "\xED\xA0"};
-  for (int round = 0; round < 2000; ++round) {
-    std::string bytes, pending, out;
-    for (int i = 0; i < 8; ++i) bytes += units[random() % std::size(units)];
-    for (std::size_t at = 0; at < bytes.size();) {
-      const std::size_t size = 1 + random() % 4;
-      append_lossy(pending, std::string_view(bytes).substr(at, size), out);
-      CHECK(pending.size() <= 3);
-      CHECK(first_invalid_utf8(out) == std::nullopt);
-      at += size;
-    }
-    finish_lossy(pending, out);
-    CHECK(out == lossy(bytes));
   }
 }
 

@@ -12,7 +12,7 @@ namespace {
 const std::filesystem::path kFolder = kFixtures / "qwen36/tokenizer";
 
 const Json& good() {
-  static const Json file = read_json_file(kFolder / "tokenizer.json");
+  static const Json file = frt::io::read_json_file(kFolder / "tokenizer.json");
   return file;
 }
 

@@ -64,7 +64,7 @@ Ids naive_bpe(const Json& model, const std::vector<std::string>& symbols) {
 }  // namespace
 
 TEST_CASE("all golden texts have the golden ids, words and decodings") {
-  const Json pairs = read_json_file(kFolder / "pairs.json");
+  const Json pairs = frt::io::read_json_file(kFolder / "pairs.json");
   CHECK(pairs.size() == 150);
   for (const Json& golden : pairs) {
     const std::string text = golden["text"];
@@ -78,14 +78,14 @@ TEST_CASE("all golden texts have the golden ids, words and decodings") {
 }
 
 TEST_CASE("all golden id lists decode to the golden texts, at once and streamed") {
-  const Json lists = read_json_file(kFolder / "decode.json");
+  const Json lists = frt::io::read_json_file(kFolder / "decode.json");
   CHECK(lists.size() == 22);
   for (const Json& golden : lists) check_decoding(qwen(), golden);
 }
 
 TEST_CASE("random texts have the ids of the tokenizers library, in every variant") {
-  const Json groups = read_json_file(kFixtures / "models_common/encodings.json");
-  const Json base = read_json_file(kFolder / "tokenizer.json");
+  const Json groups = frt::io::read_json_file(kFixtures / "models_common/encodings.json");
+  const Json base = frt::io::read_json_file(kFolder / "tokenizer.json");
   CHECK(groups.size() == 13);
   for (const Json& group : groups) {
     Json changed = base;
@@ -114,7 +114,7 @@ TEST_CASE("random texts have the ids of the tokenizers library, in every variant
 }
 
 TEST_CASE("the heap finds the merges that a naive search finds") {
-  const Json model = read_json_file(kFolder / "tokenizer.json")["model"];
+  const Json model = frt::io::read_json_file(kFolder / "tokenizer.json")["model"];
   for (const char* word : {"aaaaaaaaaaaaaaa", "interesting", "abababababab", "thethethethe",
                            "ininingingin", "x", "sssssssssss"}) {
     std::vector<std::string> symbols;
@@ -124,20 +124,20 @@ TEST_CASE("the heap finds the merges that a naive search finds") {
 }
 
 TEST_CASE("merges written as strings are the same merges") {
-  Json file = read_json_file(kFolder / "tokenizer.json");
+  Json file = frt::io::read_json_file(kFolder / "tokenizer.json");
   Json strings = Json::array({"#version: 0.2"});
   for (const Json& pair : file["model"]["merges"]) {
     strings.push_back(pair[0].get<std::string>() + " " + pair[1].get<std::string>());
   }
   file["model"]["merges"] = strings;
   const Tokenizer tokenizer = Tokenizer::parse(file.dump());
-  for (const Json& golden : read_json_file(kFolder / "pairs.json")) {
+  for (const Json& golden : frt::io::read_json_file(kFolder / "pairs.json")) {
     CHECK(tokenizer.encode(golden["text"].get<std::string>()) == golden["ids"].get<Ids>());
   }
 }
 
 TEST_CASE("added tokens of tokenizer_config.json fill the gaps of tokenizer.json") {
-  Json file = read_json_file(kFolder / "tokenizer.json");
+  Json file = frt::io::read_json_file(kFolder / "tokenizer.json");
   const std::string config = read_file(kFolder / "tokenizer_config.json");
   auto& added = file["added_tokens"].get_ref<Json::array_t&>();
   added.resize(added.size() - 7);  // the audio tokens are missing in some files
@@ -238,7 +238,7 @@ TEST_CASE("a megabyte of any kind of words is encoded without quadratic growth")
 
 TEST_CASE("a vocabulary of the real size loads") {
   // Tokens of at most 16 letters, each a pair of earlier ones, as merges make them.
-  Json file = read_json_file(kFolder / "tokenizer.json");
+  Json file = frt::io::read_json_file(kFolder / "tokenizer.json");
   std::vector<std::string> tokens;
   std::string vocab, merges;
   const auto add = [&](const std::string& token) {
@@ -279,7 +279,7 @@ TEST_CASE("a vocabulary of the real size loads") {
 }
 
 TEST_CASE("threads share a tokenizer") {
-  const Json pairs = read_json_file(kFolder / "pairs.json");
+  const Json pairs = frt::io::read_json_file(kFolder / "pairs.json");
   std::vector<std::string> texts;
   std::vector<Ids> expected;
   for (const Json& golden : pairs) {

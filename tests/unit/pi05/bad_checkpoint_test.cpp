@@ -24,7 +24,7 @@ class Spoiled {
     folder_ = fs::temp_directory_path() /
               ("frt_pi05_" + std::to_string(::getpid()) + "_" + std::to_string(next_++));
     fs::create_directories(folder_);
-    Json json = frt::models::read_json_file(fs::path(policy_checkpoint(base)) / "config.json");
+    Json json = frt::io::read_json_file(fs::path(policy_checkpoint(base)) / "config.json");
     config(json);
     std::ofstream(folder_ / "config.json") << json.dump();
     const auto from = frt::models::Checkpoint::open(policy_checkpoint(base));

@@ -29,7 +29,7 @@ namespace {
 const std::filesystem::path kHost = std::filesystem::path(FRT_FIXTURES_DIR) / "pi05" / "host";
 
 const Json& host() {
-  static const Json json = frt::models::read_json_file(kHost / "host.json");
+  static const Json json = frt::io::read_json_file(kHost / "host.json");
   return json;
 }
 

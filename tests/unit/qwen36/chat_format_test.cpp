@@ -30,7 +30,7 @@ std::string error_of(const Json& messages, const ChatOptions& options = {},
 
 TEST_CASE("every golden rendering is reproduced byte for byte") {
   const Json cases =
-      frt::models::read_json_file(kFixtures / "qwen36" / "tokenizer" / "renderings.json");
+      frt::io::read_json_file(kFixtures / "qwen36" / "tokenizer" / "renderings.json");
   CHECK(cases.size() >= 24);
   for (const Json& entry : cases) {
     INFO(entry["name"].get<std::string>());

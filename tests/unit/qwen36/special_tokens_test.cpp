@@ -115,7 +115,7 @@ TEST_CASE("the option allow_special_tokens lets contents write control tokens") 
 
 TEST_CASE("golden conversations have the ids of their text, but those that write control tokens") {
   int harmless = 0;
-  for (const Json& entry : frt::models::read_json_file(kFolder / "renderings.json")) {
+  for (const Json& entry : frt::io::read_json_file(kFolder / "renderings.json")) {
     if (entry.contains("error")) continue;
     INFO(entry["name"].get<std::string>());
     const PromptText prompt =

@@ -345,3 +345,15 @@ TEST_CASE("a record never takes the place of another one") {
   CHECK(EpisodeRecord::read(folder.path / "records/episode_000010.npz").chunks() == 2);
   CHECK(three.path_to(folder.path / "robot.toml") == "../robot.toml");
 }
+
+TEST_CASE("an episode whose meta data are nested deeply is refused") {
+  const Folder folder;
+  const auto path = folder.path / "deep.npz";
+  for (const std::size_t levels : {300'000, 2'000'000}) {
+    const std::string deep =
+        "{\"fingerprints\":" + std::string(levels, '[') + std::string(levels, ']') + "}";
+    write_npz(path, {{"meta", npy_text(deep)}});
+    CHECK_THROWS_WITH_AS(EpisodeRecord::read(path), doctest::Contains("nested deeper than"),
+                         frt::Error);
+  }
+}

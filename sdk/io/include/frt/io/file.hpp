@@ -33,6 +33,10 @@ class Descriptor {
 // files that we made ourselves never are, so a link in their place is somebody else's work.
 enum class Links { kFollow, kRefuse };
 
+// True if something stands there, be it a link that leads nowhere: what may be absent is absent
+// only if nothing does.  [any]
+bool is_there(const std::filesystem::path& path) noexcept;
+
 // Opens a regular file for reading.  [any]
 Descriptor open_file(const std::filesystem::path& path, std::string_view what,
                      Links links = Links::kFollow);
@@ -43,6 +47,10 @@ Descriptor open_folder(const std::filesystem::path& path, std::string_view what)
 // Makes a file, or empties the regular file that is there, for writing in place. For what is
 // written once and may be left half (a recording); everything else is written atomically.  [any]
 Descriptor create_file(const std::filesystem::path& path, std::string_view what);
+
+// Opens for writing, or makes for its owner alone, a file of our own; its content stays. A link in
+// its place is refused.  [any]
+Descriptor own_file(const std::filesystem::path& path, std::string_view what);
 
 // The whole content. FRT_ERR_OUT_OF_RANGE beyond `limit` bytes.  [any]
 std::string read_file(const std::filesystem::path& path, std::string_view what, uint64_t limit,
@@ -59,9 +67,8 @@ std::string read_to_end(int descriptor, const std::string& name, uint64_t limit)
 void sync_folder(const std::filesystem::path& folder);
 
 // Writes a temporary file beside `path`, flushes it to the disk, and renames it: a reader sees the
-// old content or the new, also after a power cut. A new file has the rights
-// that the umask leaves, a replaced one keeps its own. Replaces a regular file or a link, and
-// refuses anything else.  [any]
+// old content or the new, also after a power cut. A new file has the rights that the umask leaves,
+// a replaced one keeps its own. Replaces a regular file or a link, and refuses anything else. [any]
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);
 
 }  // namespace frt::io
