@@ -29,6 +29,7 @@ set(FRT_CORE_PLUGIN_SOURCES
   src/util/digest.cpp
   src/util/fingerprint.cpp
   src/util/log.cpp
+  src/util/toml_bounds.cpp
   src/util/toml_reader.cpp
 )
 set(FRT_CORE_PLUGIN_PUBLIC_LIBRARIES)

@@ -22,6 +22,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "util/toml_bounds.hpp"
+
 namespace frt::core {
 
 namespace {
@@ -111,6 +113,11 @@ const char* toml_kind_name(TomlNode::Kind kind) noexcept {
 }
 
 TomlNode parse_toml(std::string_view text, const SourceText& source, Diagnostics& diagnostics) {
+  if (const auto excess = find_toml_excess(text)) {
+    diagnostics.error(FRT_ERR_OUT_OF_RANGE, {excess->line, excess->column, 1},
+                      excess->message + "; is it the right file?");
+    return {};
+  }
   try {
     return convert(toml::parse(text, std::string(source.name())));
   } catch (const toml::parse_error& error) {

@@ -37,7 +37,8 @@ struct TomlMember {
 // "a table", "text", "a whole number", ... for messages.  [any]
 const char* toml_kind_name(TomlNode::Kind kind) noexcept;
 
-// Parses `text`. A syntax error becomes one finding in `diagnostics` and an empty table.  [any]
+// Parses `text`, within the limits of toml_bounds.hpp. A syntax error, or a text beyond a limit,
+// becomes one finding in `diagnostics` and an empty table.  [any]
 TomlNode parse_toml(std::string_view text, const SourceText& source, Diagnostics& diagnostics);
 
 // True for keys that are free: they start with "x-".  [any]
