@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules of the architecture that a program can check: the red line around core, what plugin
-// files may export and import, and the folders of the project. Each check has a test of its own
-// that shows it failing.
+// The rules of the architecture that a program can check: the red line around core, who may read
+// bytes from outside, what plugin files may export and import, and the folders of the project. Each
+// check has a test of its own that shows it failing.
 #include <doctest/doctest.h>
 #include <unistd.h>
 
@@ -14,6 +14,7 @@
 #include <sstream>
 #include <string>
 
+#include "outside_bytes.hpp"
 #include "red_line.hpp"
 
 namespace {
@@ -133,6 +134,61 @@ TEST_CASE("words that only look like it pass the red line") {
     CAPTURE(fine);
     CHECK(red_line::words_in(fine).empty());
   }
+}
+
+TEST_CASE("files and texts from outside are read by sdk/io alone, but for places with a reason") {
+  std::set<std::pair<std::string, std::string>> used;
+  for (const char* folder : {"core", "hosts", "models", "plugins", "sdk", "tools"}) {
+    for (const outside_bytes::Hit& hit : outside_bytes::scan(kRoot / folder)) {
+      const std::string file = fs::relative(hit.file, kRoot).string();
+      if (file.starts_with("sdk/io/")) continue;
+      const auto& known = outside_bytes::kExceptions;
+      const bool allowed = std::any_of(known.begin(), known.end(), [&](const auto& exception) {
+        return exception.file == file && exception.call == hit.call;
+      });
+      if (allowed) {
+        used.emplace(file, hit.call);
+      } else {
+        FAIL_CHECK(file << ":" << hit.line << ": '" << hit.call
+                        << "' reads without a bound; use frt/io/file.hpp or frt/io/json.hpp");
+      }
+    }
+  }
+  for (const outside_bytes::Exception& exception : outside_bytes::kExceptions) {
+    CAPTURE(exception.file);
+    CAPTURE(exception.call);
+    CHECK(used.contains({exception.file, exception.call}));  // else take it off the list
+    CHECK(exception.reason[0] != '\0');
+  }
+}
+
+TEST_CASE("a reader without a bound would be noticed") {
+  for (const char* planted :
+       {"auto j = nlohmann::json::parse(text);", "Json::parse(file, nullptr, false)",
+        "models::Json::parse(value)", "ordered_json::accept(text)", "json::sax_parse(a, b, &c)",
+        "json::from_msgpack(bytes)", "toml::parse(text)", "std::ifstream file(path);",
+        "std::ofstream out(a), std::fstream in(b);", "fopen(path, \"r\")",
+        "std::fopen(path, \"r\")", "::open(path.c_str(), O_RDONLY | O_CLOEXEC)",
+        "openat(folder, name, O_RDWR)", "flags |= O_CREAT;", "open(path, O_WRONLY)"}) {
+    CAPTURE(planted);
+    CHECK_FALSE(outside_bytes::calls_in(planted).empty());
+  }
+  for (const char* fine :
+       {"io::parse_json(text, \"x\")", "catch (const Json::parse_error&)",
+        "// std::ifstream would wait", "#include <fstream>", "fdopen(file, \"r\")",
+        "std::ofstream out(path);", "Checkpoint::open(path)", "FRT_O_CREATED"}) {
+    CAPTURE(fine);
+    CHECK(outside_bytes::calls_in(fine).empty());
+  }
+  std::string folder = (fs::temp_directory_path() / "frt-outside-XXXXXX").string();
+  REQUIRE(::mkdtemp(folder.data()) != nullptr);
+  fs::create_directories(fs::path(folder) / "src");
+  std::ofstream(fs::path(folder) / "src" / "a.cpp") << "int a;\nstd::ifstream in(path);\n";
+  const auto hits = outside_bytes::scan(folder);
+  REQUIRE(hits.size() == 1);
+  CHECK(hits[0].line == 2);
+  CHECK(hits[0].call == "std::ifstream");
+  fs::remove_all(folder);
 }
 
 TEST_CASE("every plugin exports its descriptor only, imports nothing of the host, and is tidy") {
