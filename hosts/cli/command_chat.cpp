@@ -6,13 +6,16 @@
 // A mistake in a line ends nothing. Whatever else ends the program, short of /exit, the
 // conversation is kept: at the end of the input, at SIGTERM or SIGHUP, and when stdin or stdout
 // fails.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <frt/core/config.hpp>
+#include <frt/io/file.hpp>
 #include <frt/io/utf8.hpp>
 #include <map>
 #include <memory>
@@ -265,9 +268,14 @@ class ChatSession {
     }
   }
 
-  // Under the name that the talk was kept under before, or a new one: what else is there stays.
+  // Under the name that the talk was kept under before, or a new one: what else is there stays, as
+  // what another talk made of the same capsule. Who replaces one is alone with the folder, so that
+  // no other talk replaces it between the look and the writing; who cannot be takes a new name.
   std::string keep_as_capsule(const std::string& before) {
-    if (is_autosave(before)) {
+    const io::Descriptor folder(
+        open(registry_->options().folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const bool alone = flock(folder.get(), LOCK_EX | LOCK_NB) == 0;
+    if (alone && is_autosave(before) && conversation_.owns_file()) {
       conversation_.save(before, request_.sampling, true);
       return before;
     }

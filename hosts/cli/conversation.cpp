@@ -232,6 +232,18 @@ void Conversation::save(const std::string& name, const frt_sampling_params& samp
                             replace);
   here().unsaved = false;
   here().file = name;
+  here().written = nullptr;
+  here().written = registry_.content(name);
+}
+
+bool Conversation::owns_file() {
+  if (!here().written) return false;
+  try {
+    return content_to_text(registry_.content_of_file(here().file)) ==
+           content_to_text(*here().written);
+  } catch (const Error&) {
+    return false;  // it is gone, or not to be read: what is there is not ours
+  }
 }
 
 std::string Conversation::restore(const std::string& name) {
@@ -264,7 +276,7 @@ std::string Conversation::restore(const std::string& name) {
   if (!next.rounds.empty()) next.rounds.back().capsule = name;
   next.file = name;
   in_step_ = false;
-  generator_.session().restore(name);
+  next.written = generator_.session().restore(name);
   std::string aside = replace_here(std::move(next));
   options_ = std::move(options);
   in_step_ = true;

@@ -11,6 +11,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -62,6 +63,9 @@ class Conversation {
   // Writes the conversation and its state at the end of the last turn to the disk. See
   // CapsuleRegistry::save().
   void save(const std::string& name, const frt_sampling_params& sampling, bool replace);
+  // Whether the capsule that the present branch was restored from or saved to last is still the one
+  // on the disk: another process may have written another conversation to it.
+  bool owns_file();
   // Goes on at a branch, or at what save() wrote. A capsule takes the present branch's place, as
   // import_from() does; returns the same. FRT_ERR_NOT_FOUND, FRT_ERR_FORMAT, FRT_ERR_UNSUPPORTED
   // for a capsule without a conversation.
@@ -93,6 +97,7 @@ class Conversation {
     std::vector<Round> rounds;
     bool unsaved = false;
     std::string file;
+    std::shared_ptr<const CapsuleContent> written;  // what the file meant then
 
     nlohmann::ordered_json whole() const;
   };

@@ -529,6 +529,16 @@ std::shared_ptr<const CapsuleContent> CapsuleRegistry::content(const std::string
   return at(name).content;
 }
 
+CapsuleContent CapsuleRegistry::content_of_file(const std::string& name) {
+  require_folder();
+  CapsuleContent content;
+  std::exception_ptr failure;
+  worker_.wait(post([&] { content = read_capsule_content(verbs_.table(), options_.folder, name); },
+                    [&failure](const std::exception_ptr& met) { failure = met; }));
+  if (failure) std::rethrow_exception(failure);
+  return content;
+}
+
 bool CapsuleRegistry::has(const std::string& name) const {
   const auto entry = entries_.find(name);
   if (entry == entries_.end()) return false;

@@ -126,6 +126,9 @@ class CapsuleRegistry {
                                                 const Stream& stream);
   // What a capsule means, without a slot; fetches and waits if need be. Throws as wait() does.
   std::shared_ptr<const CapsuleContent> content(const std::string& name);
+  // What its file means now: another process may have written another one since. Waits for the
+  // disk. FRT_ERR_NOT_FOUND, FRT_ERR_FORMAT, FRT_ERR_IO.
+  CapsuleContent content_of_file(const std::string& name);
   // FRT_ERR_NOT_FOUND.
   void pin(const std::string& name, bool pinned);
   // Drops it from every tier.

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import unittest
 
-from support import FAILED, FIXTURES, HOST, OK, TIMEOUT, USAGE, HostTest, Terminal, clean_environment
+from support import FAILED, FIXTURES, HOST, OK, TIMEOUT, USAGE, HostTest, Terminal, clean_environment, interruptible
 
 QUESTION, SECOND, THIRD = "What is 2 + 2?", "What is 3 + 4?", "What is 5 + 1?"
 
@@ -35,6 +35,18 @@ class ChatTest(HostTest):
         result.stdout = (result.stdout or b"").decode(errors="replace")
         self.assertEqual(result.returncode, status, result)
         return result
+
+    def start(self, manifest, arguments=(), **options):
+        """A talk whose lines the test writes one by one."""
+        options = {"stdout": subprocess.PIPE, "preexec_fn": interruptible, **options}
+        process = subprocess.Popen(self.command(manifest, *arguments), stdin=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   cwd=self.folder, env=self.environment, bufsize=0, **options)
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream:
+                self.addCleanup(stream.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
 
     def messages(self, name="out.json"):
         return json.loads((self.folder / name).read_text())
@@ -161,6 +173,23 @@ class Ends(ChatTest):
         self.assertEqual(self.capsules(), ["autosave-2.capsule", "autosave.capsule"])
         self.talk(manifest, "/restore autosave", "/export out.json", "/exit")
         self.assertEqual(self.roles(), ["user", "assistant"] * 2)
+
+    def test_two_talks_that_go_on_from_one_capsule_are_both_kept(self):
+        manifest = self.demo(capsules=True)
+        self.talk(manifest, QUESTION)
+        arguments = [*self.ARGUMENTS, "--from-capsule", "autosave"]
+        first, second = (self.start(manifest, arguments) for _ in range(2))
+        for talk, question in ((first, SECOND), (second, THIRD)):  # both have restored it by then
+            self.assertTrue(any(b"restored autosave" in line for line in iter(talk.stderr.readline, b"")))
+            talk.stdin.write(question.encode() + b"\n")
+        for talk in (first, second):
+            talk.stdin.close()
+            talk.stderr.read()
+            self.assertEqual(talk.wait(timeout=TIMEOUT), OK)
+        self.assertEqual(self.capsules(), ["autosave-2.capsule", "autosave.capsule"])
+        for capsule, question in (("autosave", SECOND), ("autosave-2", THIRD)):
+            self.talk(manifest, f"/restore {capsule}", "/export out.json", "/exit")
+            self.assertEqual([message["content"] for message in self.messages()[::2]], [QUESTION, question])
 
     def test_every_branch_with_answers_is_kept(self):
         self.talk(self.demo(capsules=True), QUESTION, "/fork b", SECOND)
