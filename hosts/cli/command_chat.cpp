@@ -5,7 +5,8 @@
 //
 // A mistake in a line ends nothing. Whatever else ends the program, short of /exit, the
 // conversation is kept: at the end of the input, at SIGTERM or SIGHUP, and when stdin or stdout
-// fails.
+// fails. It is kept as a capsule where there is a folder for them, else as messages in the user's
+// state folder. Only a script whose input ends, and which has no such folder, leaves nothing.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
@@ -58,7 +59,7 @@ constexpr const char* kHelp = R"(/help                this text
 /stats               figures of the last answer
 /exit                leave and keep nothing
 End a line with \ to go on in the next. Ctrl-C stops an answer, or the reading of a prompt.
-At the end of the input (Ctrl-D) the conversation is kept as the capsule autosave.
+At the end of the input (Ctrl-D) the conversation is kept, as the capsule autosave or in a file.
 )";
 
 // To stderr. A terminal that is gone ends nothing: the conversation is still to be kept.
@@ -117,10 +118,10 @@ class ChatSession {
       tell(problem.what());
       const auto* error = dynamic_cast<const Error*>(&problem);
       const bool lost = error && error->status() == FRT_ERR_DEVICE_LOST;
-      lost ? keep_messages() : keep();
+      lost ? keep_messages() : keep(false);
       return static_cast<int>(lost ? ExitCode::kDevice : ExitCode::kFailed);
     }
-    if (!left) keep();
+    if (!left) keep(!reader.interactive() && InterruptGuard::ending() == 0);
     if (const int signal = InterruptGuard::ending(); signal != 0) return 128 + signal;
     // A person saw the error; a pipe needs the status.
     return static_cast<int>(failed_ && !reader.interactive() ? ExitCode::kFailed : ExitCode::kOk);
@@ -244,14 +245,16 @@ class ChatSession {
   // ---- the end ----
 
   // Keeps every branch with answers that no file holds, as a capsule where there is a folder.
-  void keep() {
-    const std::vector<Conversation::BranchView> branches = conversation_.branches();
-    for (const Conversation::BranchView& branch : branches) {
+  // `script`: the input was one, and came to its end.
+  void keep(bool script) {
+    const bool folder = !registry_->options().folder.empty();
+    if (!folder && !script) return keep_messages();
+    for (const Conversation::BranchView& branch : conversation_.branches()) {
       if (!branch.unsaved) continue;
-      if (registry_->options().folder.empty()) {
+      if (!folder) {
         if (app_.options().quiet) continue;
-        say("not kept: {} turns of the conversation; /export writes it to a file, and with "
-            "capsule_dir in [host.lm] it is kept by itself\n",
+        say("not kept: {} turns of the conversation; end the input with /export FILE, or set "
+            "capsule_dir in [host.lm]\n",
             branch.turns);
         continue;
       }

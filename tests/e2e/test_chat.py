@@ -11,6 +11,12 @@ from support import FAILED, FIXTURES, HOST, OK, TIMEOUT, USAGE, HostTest, Termin
 QUESTION, SECOND, THIRD = "What is 2 + 2?", "What is 3 + 4?", "What is 5 + 1?"
 
 
+def all_signals():
+    """In a child: SIGINT and SIGHUP as a terminal leaves them."""
+    interruptible()
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 class ChatTest(HostTest):
     ARGUMENTS = ("--greedy", "--no-thinking")
 
@@ -38,7 +44,7 @@ class ChatTest(HostTest):
 
     def start(self, manifest, arguments=(), **options):
         """A talk whose lines the test writes one by one."""
-        options = {"stdout": subprocess.PIPE, "preexec_fn": interruptible, **options}
+        options = {"stdout": subprocess.PIPE, "preexec_fn": all_signals, **options}
         process = subprocess.Popen(self.command(manifest, *arguments), stdin=subprocess.PIPE, stderr=subprocess.PIPE,
                                    cwd=self.folder, env=self.environment, bufsize=0, **options)
         for stream in (process.stdin, process.stdout, process.stderr):
@@ -195,9 +201,40 @@ class Ends(ChatTest):
         self.talk(self.demo(capsules=True), QUESTION, "/fork b", SECOND)
         self.assertEqual(self.capsules(), ["autosave-2.capsule", "autosave.capsule"])
 
-    def test_without_a_folder_it_says_what_is_lost(self):
+    def test_a_script_without_a_folder_is_told_what_is_lost(self):
         self.assertIn("not kept: 1 turns", self.talk(self.demo(), QUESTION).stderr)
         self.assertNotIn("kept", self.talk(self.demo(), QUESTION, "/export out.json").stderr)
+
+    def kept_messages(self, said):
+        """What is in the one file of messages, which was named."""
+        [file] = self.folder.glob("frt/chat-*.json")
+        self.assertIn(f"the messages are in {file}", said)
+        messages = json.loads(file.read_text())
+        file.unlink()
+        return [message["content"] for message in messages if message["role"] == "user"]
+
+    def test_without_a_folder_the_messages_are_kept_in_a_file(self):
+        manifest = self.demo()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            with self.subTest(number):
+                talk = self.start(manifest)
+                talk.stdin.write(QUESTION.encode() + b"\n")
+                self.assertIn(b"4", talk.stdout.readline())
+                talk.send_signal(number)
+                self.assertEqual(self.kept_messages(talk.stderr.read().decode()), [QUESTION])
+                self.assertEqual(talk.wait(timeout=TIMEOUT), 128 + number)
+        with self.subTest("an output that takes nothing"), open("/dev/full", "wb") as full:
+            said = self.talk(manifest, QUESTION, status=FAILED, stdout=full).stderr
+            self.assertEqual(self.kept_messages(said), [QUESTION])
+        with self.subTest("Ctrl-D"):
+            terminal = Terminal(self, "-q", "chat", manifest, *self.ARGUMENTS)
+            terminal.expect(b"> ")
+            terminal.type(QUESTION + "\r")
+            terminal.expect(b"4\r\n")
+            terminal.expect(b"> ")
+            terminal.type("\x04")
+            self.assertEqual(terminal.wait(), OK)
+            self.assertEqual(self.kept_messages(terminal.seen.decode()), [QUESTION])
 
     def test_a_signal_to_end_keeps_the_conversation(self):
         for number in (signal.SIGTERM, signal.SIGHUP):
