@@ -121,7 +121,7 @@ class Tools {
 
 // How deep a value may nest: in a conversation it stands seven levels down, and all of it is read
 // again with the usual limit.
-constexpr std::size_t kValueDepth = models::JsonLimits{}.depth - 7;
+constexpr std::size_t kValueDepth = io::JsonLimits{}.depth - 7;
 
 // A value as JSON text: as it stands where it is JSON and no text is wanted, else as a JSON string.
 std::string json_value(std::string_view text, const Json* schema) {

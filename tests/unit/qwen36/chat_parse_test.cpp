@@ -171,8 +171,8 @@ TEST_CASE("a nested value that is handed on can be rendered in the next turn") {
     Json conversation = Json::parse(R"([{"role": "user", "content": "?"}])");
     conversation.push_back({{"role", "assistant"}, {"tool_calls", message["tool_calls"]}});
     std::string text;
-    CHECK_NOTHROW(text = render_chat(frt::models::parse_json(conversation.dump(), "messages"), {},
-                                     {}, Vision::kRefuse)
+    CHECK_NOTHROW(text = render_chat(frt::io::parse_json(conversation.dump(), "messages"), {}, {},
+                                     Vision::kRefuse)
                              .text());
     CHECK(text.find(std::string(depth, '[')) != std::string::npos);
   }
