@@ -4,6 +4,7 @@
 // file says, too, must be the same.
 #include "lm/capsule_content.hpp"
 
+#include <fmt/format.h>
 #include <openssl/evp.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <frt/error.hpp>
 #include <frt/io/json.hpp>
 #include <limits>
+#include <utility>
 
 #include "lm/capsule_name.hpp"
 #include "lm/sampling.hpp"
@@ -211,16 +213,33 @@ void check_content(const CapsuleContent& content, uint64_t rows) {
   contradict("boundary", std::to_string(content.boundary()), std::to_string(rows));
 }
 
-void check_content(const CapsuleContent& content, const std::string& manifest) {
+std::string fingerprint_digest(std::span<const frt_fingerprint_field> fields) {
+  std::string bytes;
+  for (const frt_fingerprint_field& field : fields) {
+    for (const std::string_view text : {field.name, field.value}) {
+      bytes += fmt::format("{}:", text.size());
+      bytes += text;
+    }
+  }
+  return fmt::format("{:016x}", digest_of(bytes, {}).low);
+}
+
+void take_manifest(CapsuleContent& content, const std::string& manifest) {
   const Json json = io::parse_json(manifest, "the capsule's manifest");
   if (!json.is_object()) refuse("boundary", "beside a manifest in JSON");
   check_content(content, number_of(json, "boundary"));
   const std::string chunk = std::to_string(content.chunk);
-  for (const Json& field : member(json, "fingerprint")) {
-    if (!field.is_object() || field.value("name", Json()) != "model.chunk") continue;
-    const Json said = field.value("value", Json());
-    if (said != chunk) contradict("chunk", chunk, said.dump());
+  const Json& said = member(json, "fingerprint");
+  std::vector<std::pair<std::string, std::string>> texts;
+  std::vector<frt_fingerprint_field> fields;
+  texts.reserve(said.size());
+  for (const Json& field : said) {
+    if (!field.is_object()) refuse("fingerprint", "a list of {name, value} in the manifest");
+    const auto& [name, value] = texts.emplace_back(text_of(field, "name"), text_of(field, "value"));
+    fields.push_back({name.c_str(), value.c_str()});
+    if (name == "model.chunk" && value != chunk) contradict("chunk", chunk, value);
   }
+  content.fingerprint = fingerprint_digest(fields);
 }
 
 }  // namespace frt::host

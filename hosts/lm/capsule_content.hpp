@@ -9,10 +9,12 @@
 // `steps` is a list of ["prefill" or "decode", begin, end] (token_journal.hpp).
 #pragma once
 
+#include <frt/capsule.h>
 #include <frt/ops/sample.h>
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,6 +52,9 @@ struct CapsuleContent {
   std::vector<int32_t> tokens;
   FeedPath path;
   TokenDigest digest;  // of owner and tokens
+  // Short digest of the fingerprint that its state has (fingerprint_digest()); empty: not known.
+  // Of a file the manifest says it, so the metadata do not.
+  std::string fingerprint;
   PendingToken pending;
   frt_sampling_params sampling{};  // under which the pending token was drawn
   nlohmann::ordered_json extra = nlohmann::ordered_json::object();  // the host's own: an object
@@ -72,10 +77,13 @@ struct ContentModel {
 // another chunk.
 void check_content(const CapsuleContent& content, const ContentModel& model);
 
-// What is said twice about a file: by the content, and by the manifest that core wrote. `manifest`
-// is JSON (core/src/capsule/README.md). Throws FRT_ERR_FORMAT with both.
-void check_content(const CapsuleContent& content, const std::string& manifest);
-// The same of the boundary alone.
+// 16 hexadecimal digits that tell the states of one model, build and layout from all others.
+std::string fingerprint_digest(std::span<const frt_fingerprint_field> fields);
+
+// Sets content.fingerprint from the manifest that core wrote, JSON (core/src/capsule/README.md),
+// and compares what content and manifest both say. Throws FRT_ERR_FORMAT with both.
+void take_manifest(CapsuleContent& content, const std::string& manifest);
+// Compares the boundary alone.
 void check_content(const CapsuleContent& content, uint64_t rows);
 
 }  // namespace frt::host

@@ -9,7 +9,7 @@ CapsuleContent read_capsule_content(const frt_capsules_v1& capsules,
                                     const std::filesystem::path& folder, const std::string& name) {
   const CapsuleDescription description = describe_capsule(capsules, folder, name);
   CapsuleContent content = content_from_text(description.metadata);
-  check_content(content, description.manifest);
+  take_manifest(content, description.manifest);
   return content;
 }
 

@@ -162,6 +162,7 @@ IndexRow CapsuleIndex::examine(const std::string& name) const {
     row.boundary = content.boundary();
     row.cold_path = on_cold_path(content.path, content.chunk);
     row.digest = content.digest;
+    row.fingerprint = content.fingerprint;
   } catch (const std::exception& problem) {
     const auto* error = dynamic_cast<const Error*>(&problem);
     row.problem = std::string(problem.what()).substr(0, kMostProblem);

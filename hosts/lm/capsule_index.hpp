@@ -39,6 +39,7 @@ struct IndexRow {
   uint64_t boundary = 0;
   bool cold_path = false;  // lm/token_journal.hpp
   TokenDigest digest{};
+  std::string fingerprint{};  // lm/capsule_content.hpp
 
   bool pinned = false;
   uint64_t last_used = 0;  // seconds since 1970

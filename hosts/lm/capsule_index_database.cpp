@@ -21,7 +21,7 @@
 namespace frt::host {
 namespace {
 
-constexpr int kSchema = 2;             // PRAGMA user_version
+constexpr int kSchema = 3;             // PRAGMA user_version
 constexpr int kPatienceMs = 250;       // for others who write; a cache is not worth more
 constexpr uint64_t kRowBytes = 16384;  // the most that a row takes in the file, and in the log
 constexpr uint64_t kMostBase = uint64_t{32} << 20;
@@ -33,11 +33,11 @@ constexpr const char* kTable =
     "CREATE TABLE capsules ("
     "name TEXT PRIMARY KEY, file_bytes INTEGER, modified_ns INTEGER, inode INTEGER, problem TEXT, "
     "damaged INTEGER, kind TEXT, parent TEXT, owner TEXT, model TEXT, created INTEGER, "
-    "boundary INTEGER, cold_path INTEGER, digest TEXT, last_used INTEGER, row_sum TEXT) "
-    "WITHOUT ROWID";
+    "boundary INTEGER, cold_path INTEGER, digest TEXT, fingerprint TEXT, last_used INTEGER, "
+    "row_sum TEXT) WITHOUT ROWID";
 constexpr const char* kColumns =
     "name, file_bytes, modified_ns, inode, problem, damaged, kind, parent, owner, model, created, "
-    "boundary, cold_path, digest, last_used, row_sum";
+    "boundary, cold_path, digest, fingerprint, last_used, row_sum";
 
 std::string sum_of(const IndexRow& row) {
   std::string bytes;
@@ -49,8 +49,8 @@ std::string sum_of(const IndexRow& row) {
   const auto number = [&](uint64_t value) {
     bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
   };
-  for (const std::string* value :
-       {&row.name, &row.problem, &row.kind, &row.parent, &row.owner, &row.model}) {
+  for (const std::string* value : {&row.name, &row.problem, &row.kind, &row.parent, &row.owner,
+                                   &row.model, &row.fingerprint}) {
     text(*value);
   }
   for (const uint64_t value :
@@ -241,8 +241,9 @@ std::vector<IndexRow> IndexDatabase::read() const {
     } catch (const Error&) {
       continue;
     }
-    row.last_used = all.number(14);
-    if (all.text(15) == sum_of(row)) rows.push_back(std::move(row));
+    row.fingerprint = all.text(14);
+    row.last_used = all.number(15);
+    if (all.text(16) == sum_of(row)) rows.push_back(std::move(row));
   }
   return rows;
 }
@@ -256,7 +257,7 @@ void IndexDatabase::write(std::span<const IndexRow> changed,
     }
     for (const IndexRow& row : changed) {
       Statement(*this, std::string("INSERT OR REPLACE INTO capsules (") + kColumns +
-                           ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")
+                           ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")
           .bind(row.name)
           .bind(row.file_bytes)
           .bind(row.modified_ns)
@@ -271,6 +272,7 @@ void IndexDatabase::write(std::span<const IndexRow> changed,
           .bind(row.boundary)
           .bind(uint64_t{row.cold_path})
           .bind(to_text(row.digest))
+          .bind(row.fingerprint)
           .bind(row.last_used)
           .bind(sum_of(row))
           .step();

@@ -37,7 +37,9 @@ std::string automatic_name(const CapsuleContent& content) {
     shape.push_back(static_cast<int32_t>(stretch.end));
   }
   const TokenDigest steps = digest_of("", shape);
-  return fmt::format("auto-{}-{:016x}", content.boundary(), content.digest.low ^ steps.low);
+  const std::string name =
+      fmt::format("auto-{}-{:016x}", content.boundary(), content.digest.low ^ steps.low);
+  return content.fingerprint.empty() ? name : name + "-" + content.fingerprint;
 }
 
 bool is_automatic(const CapsuleContent& content, std::string_view name) {

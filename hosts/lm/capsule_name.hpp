@@ -19,7 +19,8 @@ bool is_capsule_name(std::string_view name) noexcept;
 // Throws FRT_ERR_INVALID_ARGUMENT against the rule.
 void require_capsule_name(std::string_view name);
 
-// "auto-BOUNDARY-DIGEST": of the tokens and of how they were fed. content.digest is up to date.
+// "auto-BOUNDARY-DIGEST-FINGERPRINT": of the tokens and of how they were fed, and of the model that
+// they were fed to, so that several models can share a folder. content.digest is up to date.
 std::string automatic_name(const CapsuleContent& content);
 
 // Whether the file `name` with this content was made by itself, and nobody named it.

@@ -54,7 +54,8 @@ CapsuleRegistry::CapsuleRegistry(const Context& context, const Capsules& verbs,
     : verbs_(verbs), options_(std::move(options)), copies_(context.create_stream("lm.capsules")) {
   if (options_.folder.empty()) return;
   if (!options_.trust) require_own_folder(options_.folder);
-  verbs_.fingerprint();  // files need it, and the worker must not be the one who makes it
+  // Files need it, and the worker must not be the one who makes it.
+  fingerprint_ = fingerprint_digest(verbs_.fingerprint());
   try {
     sweep_capsules(verbs_.table(), options_.folder);
   } catch (const Error& error) {  // a folder that is missing, or cannot be written to
@@ -105,17 +106,21 @@ void CapsuleRegistry::adopt_row(const IndexRow& row) {
   unusable_.erase(row.name);
   entry.digest = row.digest;
   entry.file = true;
+  entry.foreign = row.fingerprint != fingerprint_;
   entry.used = ++clock_;
   index_entry(entry);
   entries_.emplace(row.name, std::move(entry));
 }
 
+// A prompt must not find what the model cannot restore.
 void CapsuleRegistry::index_entry(const Entry& entry) {
+  if (entry.foreign) return;
   by_boundary_[entry.view.boundary].emplace(entry.digest, entry.view.name);
 }
 
 void CapsuleRegistry::unindex_entry(const Entry& entry) {
   const auto boundary = by_boundary_.find(entry.view.boundary);
+  if (boundary == by_boundary_.end()) return;
   std::erase_if(boundary->second, [&](const auto& item) { return item.second == entry.view.name; });
   if (boundary->second.empty()) by_boundary_.erase(boundary);
 }
@@ -130,6 +135,8 @@ void CapsuleRegistry::forget(const std::string& name) {
 // What the file says is true, whatever the index said.
 void CapsuleRegistry::adopt_content(Entry& entry, CapsuleContent content) {
   unindex_entry(entry);
+  entry.foreign = false;
+  content.fingerprint = fingerprint_;  // else core had refused the file
   entry.view.owner = content.owner;
   entry.view.parent = content.parent;
   entry.view.kind = capsule_kind_name(is_automatic(content, entry.view.name) ? content.kind
@@ -232,8 +239,14 @@ Capsule CapsuleRegistry::take(uint32_t slot, uint64_t boundary, frt_space space,
 
 std::string CapsuleRegistry::keep(uint32_t slot, CapsuleContent content, const Stream& stream) {
   content.digest = digest_of(content.owner, content.tokens);
+  content.fingerprint = fingerprint_;
   content.name = automatic_name(content);
   if (const auto known = entries_.find(content.name); known != entries_.end()) {
+    if (known->second.foreign || known->second.digest != content.digest) {
+      notices_.push_back("a capsule was not kept: the file '" + content.name +
+                         "' holds something else; remove it with `frt-host capsule rm`");
+      return {};
+    }
     touch(known->second);
     if (known->second.device || known->second.host) return content.name;
   }
@@ -282,6 +295,7 @@ void CapsuleRegistry::save(uint32_t slot, CapsuleContent content, const Stream& 
   content.kind = CapsuleKind::kNamed;
   content.created = unix_seconds();
   content.digest = digest_of(content.owner, content.tokens);
+  content.fingerprint = fingerprint_;
   const std::string name = content.name;
   Capsule host = verbs_.snapshot(slot, content.boundary(), FRT_SPACE_HOST_PINNED, stream);
   host.wait();
@@ -403,7 +417,7 @@ void CapsuleRegistry::start_load(Entry& entry) {
     if (!options_.trust) require_own_file(options_.folder / (name + kCapsuleSuffix));
     CapsuleDescription description = describe_capsule(verbs_.table(), options_.folder, name);
     said->content = content_from_text(description.metadata);
-    check_content(said->content, description.manifest);
+    take_manifest(said->content, description.manifest);
     said->metadata = std::move(description.metadata);
   };
   const auto begin = [this, name, said] {

@@ -159,7 +159,8 @@ class CapsuleRegistry {
     std::exception_ptr failure;    // of the last load, for who waits
     uint64_t used = 0;             // the registry's clock
     bool file = false;
-    bool leaving = false;                             // the worker was asked to remove the file
+    bool foreign = false;  // the file is of another model, build or layout
+    bool leaving = false;  // the worker was asked to remove the file
     CapsuleOptions::Clock::time_point stays_until{};  // the file may not be removed, as was found
   };
   using Entries = std::map<std::string, Entry, std::less<>>;
@@ -192,6 +193,7 @@ class CapsuleRegistry {
 
   Capsules verbs_;
   CapsuleOptions options_;
+  std::string fingerprint_;              // fingerprint_digest() of the arena; empty: no folder
   Stream copies_;                        // moves between device and host
   std::unique_ptr<CapsuleIndex> index_;  // the worker's, once this is constructed
   IndexOpening opening_;

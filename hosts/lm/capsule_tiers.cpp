@@ -116,7 +116,8 @@ void CapsuleRegistry::start_save(Entry& entry) {
           if (error.status() != FRT_ERR_EXISTS) throw;
         }
         *row = index_->refresh(content->name);
-        if (!row->problem.empty() || row->digest != content->digest) {
+        if (!row->problem.empty() || row->digest != content->digest ||
+            row->fingerprint != content->fingerprint) {
           throw Error(FRT_ERR_EXISTS, "a file of that name holds something else");
         }
       },

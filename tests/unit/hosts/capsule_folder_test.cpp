@@ -47,6 +47,7 @@ std::vector<std::string> leave_automatic(const World& world, int32_t count) {
   std::vector<std::string> names;
   for (int32_t i = 1; i <= count; ++i) {
     CapsuleContent content = content_of(counting(100 * i, 20));
+    content.fingerprint = fingerprint_digest(world.verbs.fingerprint());
     content.name = automatic_name(content);
     world.fill(0, static_cast<uint8_t>(100 * i));
     forge(world, content.name, 20, content_to_text(content));
@@ -256,6 +257,78 @@ TEST_CASE("two processes that keep the same capsule share its file") {
   CHECK(one.take_notices().empty());
   CHECK(other.take_notices().empty());
   CHECK(world.restores(other, name, counting(1, 20)));
+}
+
+TEST_CASE("two models on one folder each keep the same tokens, and each restores its own") {
+  World one("1"), other("2");
+  other.folder = one.folder;
+  const auto bytes_of = [](const World& world) {
+    CapsuleRegistry probe = world.registry(0, kPlenty, 0);
+    world.keep(probe, counting(9, 20));
+    return probe.list().at(0).host_bytes;
+  };
+  const uint64_t each = bytes_of(one);
+  const auto keep = [](const World& world, CapsuleRegistry& registry) {
+    world.keep(registry, counting(1, 20));
+    world.keep(registry, counting(200, 20));
+    registry.settle();
+  };
+  {
+    CapsuleRegistry first = one.registry(0, each, kPlenty);
+    keep(one, first);
+    first.settle();
+  }
+  REQUIRE(present(one).size() == 1);
+  {
+    CapsuleRegistry second = other.registry(0, each, kPlenty);
+    CHECK_FALSE(second.find(counting(1, 30), ""));  // not its own
+    keep(other, second);
+    CHECK(second.take_notices().empty());
+  }
+  CHECK(present(one).size() == 2);
+  for (const World* world : {&one, &other}) {
+    CapsuleRegistry registry = world->registry(0, each, kPlenty);
+    CHECK(registry.list().size() == 2);  // both count
+    const std::string name = found(registry, 1);
+    REQUIRE_FALSE(name.empty());
+    CHECK(world->restores(registry, name, counting(1, 20)));
+    CHECK(registry.take_notices().empty());
+  }
+}
+
+TEST_CASE("a file of another model under the very name is not taken for a capsule that was saved") {
+  World one("1"), other("2");
+  other.folder = one.folder;
+  CapsuleContent content = content_of(counting(1, 20));
+  content.fingerprint = fingerprint_digest(one.verbs.fingerprint());
+  content.name = automatic_name(content);
+  const auto forge_other = [&] {
+    other.fill(0, 1);
+    forge(other, content.name, 20, content_to_text(content));
+  };
+  SUBCASE("that is there already") {
+    forge_other();
+    CapsuleRegistry registry = one.registry(kPlenty, kPlenty, kPlenty);
+    CHECK(one.keep(registry, counting(1, 20)).empty());
+    CHECK(has(registry.take_notices().at(0), "holds something else"));
+  }
+  SUBCASE("that comes later") {
+    uint64_t each = 0;
+    {
+      CapsuleRegistry probe = one.registry(0, kPlenty, 0);
+      one.keep(probe, counting(9, 20));
+      each = probe.list().at(0).host_bytes;
+    }
+    CapsuleRegistry registry = one.registry(0, each, kPlenty);
+    forge_other();
+    one.keep(registry, counting(1, 20));
+    one.keep(registry, counting(200, 20));
+    registry.settle();
+    const std::vector<std::string> told = registry.take_notices();
+    REQUIRE(told.size() == 1);
+    CHECK(has(told[0], "holds something else"));
+    CHECK_FALSE(registry.has(content.name));
+  }
 }
 
 TEST_CASE(

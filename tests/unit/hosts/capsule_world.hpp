@@ -40,7 +40,7 @@ inline CapsuleContent content_of(Tokens tokens, const std::string& name = "") {
   return content;
 }
 
-// An arena of three slots and a folder, both gone with it.
+// An arena of three slots and a folder, both gone with it. Another build: another fingerprint.
 struct World {
   DeviceRig rig;
   frt_region regions[2] = {{"fixed", FRT_REGION_FIXED, FRT_DTYPE_U8, kFixed, 1, 0},
@@ -51,14 +51,14 @@ struct World {
   TemporaryFolder files;
   fs::path folder = files.path;
 
-  World() {
+  explicit World(const char* build = "1") {
     frt_capsule_layout layout{};
     layout.struct_size = sizeof(layout);
     layout.region_count = 2;
     layout.regions = regions;
     state = frt::State(frt::core::state_table(), rig.context, layout, 3, "arena");
     verbs = frt::Capsules(frt::core::capsules_table(), rig.context, state.handle());
-    const frt_fingerprint_field fields[] = {{"test", "1"}, {"model.chunk", "16"}};
+    const frt_fingerprint_field fields[] = {{"test", build}, {"model.chunk", "16"}};
     verbs.bind(fields);
     stream = rig.context.create_stream("steps");
   }
