@@ -151,14 +151,25 @@ IndexDatabase::~IndexDatabase() {
   sqlite3_close(handle_);
 }
 
+// Only what the file itself says makes it one that is not ours. Anything else (no descriptor is
+// free, the disk fails) leaves it as it is: other processes use it.
 void IndexDatabase::fail() const {
-  const int code = sqlite3_errcode(handle_) & 0xFF;
-  const bool locked = code == SQLITE_BUSY || code == SQLITE_LOCKED || code == SQLITE_PROTOCOL;
-  const bool refused = code == SQLITE_FULL || code == SQLITE_NOMEM || code == SQLITE_PERM;
-  throw Error(locked    ? FRT_ERR_BAD_STATE
-              : refused ? FRT_ERR_IO
-                        : FRT_ERR_FORMAT,
-              where_ + ": " + sqlite3_errmsg(handle_));
+  const std::string what = where_ + ": " + sqlite3_errmsg(handle_);
+  switch (sqlite3_errcode(handle_) & 0xFF) {
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+    case SQLITE_PROTOCOL:
+      throw Error(FRT_ERR_BAD_STATE, what);
+    case SQLITE_ERROR:  // a file format or a table that is not known
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+    case SQLITE_INTERRUPT:
+    case SQLITE_SCHEMA:
+    case SQLITE_MISMATCH:
+      throw Error(FRT_ERR_FORMAT, what);
+    default:
+      throw Error(FRT_ERR_IO, what);
+  }
 }
 
 void IndexDatabase::run(const char* sql) const {

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sqlite3.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -477,6 +478,32 @@ TEST_CASE("an index that breaks while it is used fails no command and loses noth
   registry.remove("a");
   CHECK(present(world) == std::vector<std::string>{"b"});
   CHECK(registry.take_notices().empty());
+}
+
+TEST_CASE("an index that cannot be opened for want of descriptors stays as it is") {
+  World world;
+  {
+    CapsuleRegistry registry = world.registry(0, 0, 0);
+    save(world, registry, "a", 1);
+  }
+  const std::string before = read_bytes(world.folder / "index.sqlite");
+  rlimit limit{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  const int next = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  ::close(next);
+  const rlimit tight{static_cast<rlim_t>(next) + 1, limit.rlim_max};  // one: SQLite needs more
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &tight) == 0);
+  std::string problem;
+  const std::string failed = failure([&] {
+    const CapsuleIndex index(table(), world.folder);
+    problem = index.opening().problem;
+  });
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  CHECK(failed == "");
+  CHECK(has(problem, "is not used"));
+  CHECK_FALSE(fs::exists(world.folder / "index.sqlite.damaged"));
+  CHECK(read_bytes(world.folder / "index.sqlite") == before);
+  CHECK(CapsuleIndex(table(), world.folder).opening().kept == 1);
 }
 
 TEST_CASE("names with parts of a path reach no file outside the folder") {
