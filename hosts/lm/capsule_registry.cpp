@@ -348,7 +348,8 @@ void CapsuleRegistry::save(uint32_t slot, CapsuleContent content, const Stream& 
 // ---- finding ----
 
 std::optional<CapsuleMatch> CapsuleRegistry::find(std::span<const int32_t> tokens,
-                                                  std::string_view owner) {
+                                                  std::string_view owner,
+                                                  const std::set<std::string>& except) {
   PrefixHasher hasher(owner);
   uint64_t hashed = 0;
   const Entry* best = nullptr;
@@ -367,7 +368,7 @@ std::optional<CapsuleMatch> CapsuleRegistry::find(std::span<const int32_t> token
     const auto [first, last] = there.equal_range(hasher.digest());
     for (auto item = first; item != last; ++item) {
       const Entry& entry = entries_.at(item->second);
-      if (entry.view.owner != owner) continue;
+      if (entry.view.owner != owner || except.contains(entry.view.name)) continue;
       if (entry.leaving && !entry.device && !entry.host) continue;
       if (entry.content && common_prefix(entry.content->tokens, tokens) != boundary) continue;
       if (!best || rank(entry) > rank(*best)) best = &entry;

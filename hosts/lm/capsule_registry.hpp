@@ -28,6 +28,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -106,7 +107,9 @@ class CapsuleRegistry {
   // ---- finding ----
   // The longest capsule that is a proper prefix of `tokens`. Capsules that are on the disk alone
   // are found by digest and confirmed when they are loaded.
-  std::optional<CapsuleMatch> find(std::span<const int32_t> tokens, std::string_view owner);
+  // Those whose names are in `except` are not.
+  std::optional<CapsuleMatch> find(std::span<const int32_t> tokens, std::string_view owner,
+                                   const std::set<std::string>& except = {});
   // The most tokens that any capsule in memory has in common with `tokens`, and its tokens: to tell
   // why nothing better was found. Null: nothing in common.
   std::shared_ptr<const CapsuleContent> nearest(std::span<const int32_t> tokens,

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // begin(), in order of preference: the capsule with the longest prefix if it is longer than what
 // the slot holds, else the slot if the prompt goes on from it, else nothing. A capsule that turns
-// out to be unusable when its file is read is out of the registry then, so the next best is asked.
+// out to be unusable when it is brought into memory is passed over, so the next best is asked.
 #include "lm/session.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <utility>
 
 namespace frt::host {
@@ -17,6 +18,13 @@ using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kContextTokens = 6;  // shown on each side of a difference
+
+// Whether a prompt can be served without the capsule that gave this.
+bool may_pass_over(frt_status status) {
+  return status == FRT_ERR_NOT_FOUND || status == FRT_ERR_FORMAT || status == FRT_ERR_MISMATCH ||
+         status == FRT_ERR_OUT_OF_MEMORY || status == FRT_ERR_IO ||
+         status == FRT_ERR_BAD_STATE;  // others can write the file
+}
 
 }  // namespace
 
@@ -93,23 +101,27 @@ PrefixDecision Session::begin(std::span<const int32_t> prompt, bool reuse) {
   const uint64_t live = journal_.size();
   bool continues =
       reuse && live > 0 && live < prompt.size() && common_prefix(journal_.tokens(), prompt) == live;
+  std::set<std::string> passed_over;  // of no use now
   while (reuse && registry_) {
-    const auto match = registry_->find(prompt, options_.owner);
+    const auto match = registry_->find(prompt, options_.owner, passed_over);
     if (!match || (continues && match->boundary <= live)) break;
+    const auto refused = [&](const Error& error) {
+      if (!may_pass_over(error.status())) throw;
+      registry_->tell(error.what());
+    };
+    try {  // into memory: the slot is as it was
+      if (registry_->fetch(match->name)) registry_->wait(match->name);
+    } catch (const Error& error) {
+      refused(error);
+      passed_over.insert(match->name);
+      continue;
+    }
     std::shared_ptr<const CapsuleContent> content;
     try {
       content = registry_->restore(match->name, slot_, runner_.stream());
     } catch (const Error& error) {
-      const bool forgotten = error.status() == FRT_ERR_NOT_FOUND ||
-                             error.status() == FRT_ERR_FORMAT || error.status() == FRT_ERR_MISMATCH;
-      const bool may_pass = error.status() == FRT_ERR_OUT_OF_MEMORY ||
-                            error.status() == FRT_ERR_IO ||
-                            error.status() == FRT_ERR_BAD_STATE;  // others can write the file
-      if (!forgotten && !may_pass) throw;
-      registry_->tell(error.what());
-      if (forgotten) continue;
-      // The capsule stays, but this prompt is read: the slot may hold a part of anything now.
-      continues = false;
+      refused(error);
+      continues = false;  // the slot may hold a part of anything now, so this prompt is read
       break;
     }
     if (content->owner != options_.owner ||

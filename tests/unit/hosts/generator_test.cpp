@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests one after the other in one slot, from capsules, and cancelled while their prompt is
 // read: each gives what it gives alone.
+#include <cstdlib>
+#include <filesystem>
 #include <frt/core/capsules.hpp>
 #include <frt/core/state.hpp>
 #include <string>
@@ -139,6 +141,47 @@ TEST_CASE("what was read of a cancelled prompt is kept as a capsule") {
   CHECK(again.prefix.action == PrefixAction::kRestore);
   CHECK(again.prefix.reused == 3 * kChunk);
   CHECK(again.tokens == world.cold(request).tokens);
+}
+
+TEST_CASE("a capsule that cannot be used now hides no shorter one, and costs the slot nothing") {
+  World world;
+  const frt::Capsules verbs = world.model.capsules();
+  const frt_fingerprint_field field{"test", "1"};
+  verbs.bind({&field, 1});
+  struct Folder {
+    std::string path = "/tmp/frt-generator-XXXXXX";
+    Folder() { REQUIRE(mkdtemp(path.data())); }
+    ~Folder() { std::filesystem::remove_all(path); }
+  } folder;
+  const auto open = [&] {
+    return CapsuleRegistry(world.rig.context, verbs, {0, 0, 0, folder.path});
+  };
+  GenerationRequest request = penalised(some_tokens(32, 21), 0);
+  {
+    CapsuleRegistry registry = open();
+    Generator writer(world.model, 0, &registry, {"", kChunk, 1});
+    writer.run(request);
+    writer.session().save("short", request.sampling, nlohmann::ordered_json::object(), false);
+    request.prompt = some_tokens(64, 21);
+    writer.run(request);
+    writer.session().save("long", request.sampling, nlohmann::ordered_json::object(), false);
+  }
+  CapsuleRegistry registry = open();
+  std::filesystem::permissions(folder.path + "/long.capsule", std::filesystem::perms::group_write,
+                               std::filesystem::perm_options::add);
+  Generator reader(world.model, 1, &registry, {"", kChunk, 1});
+  request.prompt = some_tokens(80, 21);
+  const auto restored = reader.session().begin(request.prompt, true);
+  CHECK(restored.action == PrefixAction::kRestore);
+  CHECK(restored.capsule == "short");
+  // What the slot holds serves, too.
+  Generator live(world.model, 2, &registry, {"", kChunk, 1});
+  request.prompt = some_tokens(48, 21);
+  live.run(request);
+  request.prompt = some_tokens(80, 21);
+  const auto continued = live.session().begin(request.prompt, true);
+  CHECK(continued.action == PrefixAction::kContinue);
+  CHECK(registry.take_notices().size() >= 2);
 }
 
 TEST_CASE("a prompt that is cancelled leaves nothing to another prompt") {
