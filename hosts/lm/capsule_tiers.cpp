@@ -135,6 +135,15 @@ void CapsuleRegistry::start_save(Entry& entry) {
           saved.file = true;
           saved.view.file_bytes = row->file_bytes;
         }
+        if (saved.view.pinned) {  // on its way: it stays, and its file is pinned, too
+          if (saved.file) {
+            post([this, name] { index_->pin(name, true); },
+                 [this, name](const std::exception_ptr& met) {
+                   if (met) notice("the pin of capsule '" + name + "' is not on the disk", met);
+                 });
+          }
+          return;
+        }
         saved.host.reset();
         refresh_view(saved);
         if (!saved.file && !saved.device) forget(name);

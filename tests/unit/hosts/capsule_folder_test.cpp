@@ -346,6 +346,27 @@ TEST_CASE(
   CHECK(world.restores(one, names[0], counting(100, 20)));
 }
 
+TEST_CASE("a capsule that is pinned on its way to the disk stays pinned, in memory and on it") {
+  World world;
+  uint64_t each = 0;
+  {
+    CapsuleRegistry probe = world.registry(0, kPlenty, 0);
+    world.keep(probe, counting(9, 20));
+    each = probe.list().at(0).host_bytes;
+  }
+  CapsuleRegistry registry = world.registry(0, each, kPlenty);
+  const std::string name = world.keep(registry, counting(1, 20));
+  world.keep(registry, counting(200, 20));  // moves the first one down
+  registry.pin(name, true);
+  registry.settle();
+  CHECK(fs::exists(world.folder / (name + ".pin")));
+  bool in_memory = false;
+  for (const CapsuleView& view : registry.list()) {
+    if (view.name == name) in_memory = view.pinned && view.host_bytes > 0;
+  }
+  CHECK(in_memory);
+}
+
 // ---- the index ---------------------------------------------------------------------------------
 
 TEST_CASE("what the index says about a file is not believed when the file is to be removed") {
