@@ -285,7 +285,7 @@ void CapsuleIndex::remove(const std::string& name) {
 }
 
 std::string CapsuleIndex::evict(const std::string& name) {
-  if (!use_.claim(name)) return "another process uses it";
+  if (!use_.claim(name)) return "another process uses it, or .in-use cannot be opened";
   const auto stays = [&](const std::string& why) {
     use_.yield(name);
     return why;

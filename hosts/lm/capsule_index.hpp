@@ -91,6 +91,8 @@ class CapsuleIndex {
   std::string evict(const std::string& name);
   // This process uses the file from now on (capsule_use.hpp); false: it is being removed.
   bool hold(const std::string& name) { return use_.hold(name); }
+  // It does no more.
+  void release(const std::string& name) { use_.release(name); }
 
   // Why the database is no more used, since the last call; empty: it is.
   std::string take_problem();

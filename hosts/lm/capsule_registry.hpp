@@ -183,6 +183,7 @@ class CapsuleRegistry {
   // Of what is in a tier and is not on its way out of it.
   uint64_t used_bytes(Tier tier) const;
   Entry* oldest(Tier tier);
+  void release_file(const Entry& entry);
   bool leave_device(Entry& entry);
   void start_save(Entry& entry);
   void start_load(Entry& entry);

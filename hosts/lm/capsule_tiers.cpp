@@ -62,6 +62,12 @@ CapsuleRegistry::Entry* CapsuleRegistry::oldest(Tier tier) {
   return found;
 }
 
+// What is in memory no more may be removed by others.
+void CapsuleRegistry::release_file(const Entry& entry) {
+  if (!index_ || entry.device || entry.host || entry.arriving || entry.busy) return;
+  post([this, name = entry.view.name] { index_->release(name); }, nullptr);
+}
+
 // Gives the place on the device up, now or when a copy is done; false: it went at once.
 bool CapsuleRegistry::leave_device(Entry& entry) {
   if (!entry.host && !entry.file && entry.device.bytes() <= options_.host_bytes) {
@@ -75,6 +81,7 @@ bool CapsuleRegistry::leave_device(Entry& entry) {
   }
   entry.device.reset();
   refresh_view(entry);
+  release_file(entry);
   if (!entry.host && !entry.file) forget(entry.view.name);
   return false;
 }
@@ -146,6 +153,7 @@ void CapsuleRegistry::start_save(Entry& entry) {
         }
         saved.host.reset();
         refresh_view(saved);
+        release_file(saved);
         if (!saved.file && !saved.device) forget(name);
       });
 }
@@ -195,6 +203,7 @@ void CapsuleRegistry::tend() {
     }
     entry->host.reset();
     refresh_view(*entry);
+    release_file(*entry);
     if (!entry->device && !entry->file) forget(entry->view.name);
   }
   trim_disk();

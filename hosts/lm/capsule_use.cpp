@@ -20,12 +20,13 @@ CapsuleUse::~CapsuleUse() {
   if (file_ >= 0) close(file_);
 }
 
-// False: somebody's lock is in the way. Whatever else fails protects nothing.
+// False: somebody's lock is in the way; or the file that tells cannot be opened, for who wants to
+// be alone. A file system without locks protects nothing.
 bool CapsuleUse::lock(const std::string& name, short type) {
   if (file_ < 0) {
     file_ = open((folder_ / kFile).c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
                  0600);
-    if (file_ < 0) return true;
+    if (file_ < 0) return type != F_WRLCK;
   }
   struct flock range {};
   range.l_type = type;

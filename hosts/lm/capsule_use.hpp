@@ -5,7 +5,7 @@
 // A lock per capsule on a byte of the file ".in-use" (open file description locks, at an offset
 // made from the name): shared by all who use the capsule, alone for the one who removes it. The
 // system drops them when a process ends, however that happens. A file system without such locks
-// protects nothing; a folder that cannot be written to needs no protection.
+// protects nothing; where ".in-use" cannot be opened, nothing may be removed.
 //
 // One thread at a time.
 #pragma once
@@ -28,7 +28,8 @@ class CapsuleUse {
   bool hold(const std::string& name);
   // It does no more.
   void release(const std::string& name);
-  // Alone with `name` until release() or yield(). False: somebody else uses it.
+  // Alone with `name` until release() or yield(). False: somebody else uses it, or
+  // nobody can tell.
   bool claim(const std::string& name);
   // Takes a claim() back: `name` is used by this object if it was before.
   void yield(const std::string& name);

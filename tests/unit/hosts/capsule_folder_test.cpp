@@ -346,6 +346,46 @@ TEST_CASE(
   CHECK(world.restores(one, names[0], counting(100, 20)));
 }
 
+TEST_CASE("a capsule that left memory is used no more, and another process may remove it") {
+  World world;
+  uint64_t each = 0;
+  {
+    CapsuleRegistry probe = world.registry(0, kPlenty, 0);
+    world.keep(probe, counting(9, 20));
+    each = probe.list().at(0).host_bytes;
+  }
+  CapsuleRegistry registry = world.registry(0, each, kPlenty);
+  const std::string left = world.keep(registry, counting(1, 20));
+  const std::string stays = world.keep(registry, counting(200, 20));
+  registry.settle();
+  CHECK(CapsuleIndex(table(), world.folder).evict(left) == "");
+  CHECK(present(world).empty());
+  // Loaded again, and driven out by a third.
+  world.keep(registry, counting(300, 20));
+  registry.settle();
+  REQUIRE(present(world) == std::vector{stays});
+  REQUIRE(world.restores(registry, stays, counting(200, 20)));
+  registry.settle();
+  CHECK(CapsuleIndex(table(), world.folder).evict(stays) != "");
+  world.keep(registry, counting(400, 20));
+  registry.settle();
+  CHECK(CapsuleIndex(table(), world.folder).evict(stays) == "");
+}
+
+TEST_CASE("nothing is removed by a budget while nobody can tell who uses it") {
+  World world;
+  const std::vector<std::string> names = leave_automatic(world, 2);
+  fs::create_symlink("nowhere", world.folder / ".in-use");
+  {
+    CapsuleRegistry registry = world.registry(0, kPlenty, 1);
+    registry.settle();
+  }
+  CHECK(present(world).size() == 2);
+  fs::remove(world.folder / ".in-use");
+  { world.registry(0, 0, 1).settle(); }
+  CHECK(present(world).empty());
+}
+
 TEST_CASE("a capsule that is pinned on its way to the disk stays pinned, in memory and on it") {
   World world;
   uint64_t each = 0;
