@@ -63,7 +63,13 @@ CapsuleIndex::CapsuleIndex(const frt_capsules_v1& capsules, std::filesystem::pat
   synchronise();
 }
 
-CapsuleIndex::~CapsuleIndex() = default;
+CapsuleIndex::~CapsuleIndex() {
+  try {
+    store({});
+  } catch (const std::exception&) {
+    // A cache that lacks rows is corrected by the next opening.
+  }
+}
 
 // ---- opening ----
 
@@ -116,12 +122,13 @@ void CapsuleIndex::synchronise() {
   for (const auto& [name, facts] : files) {
     if (!rows_.contains(name)) unknown.push_back(name);
   }
-  std::vector<IndexRow> changed = examine(unknown);
-  std::erase_if(changed, [](const IndexRow& row) { return row.name.empty(); });
   opening_.read = unknown.size();
   opening_.gone = gone.size();
-  store(changed, gone);
-  for (IndexRow& row : changed) rows_.insert_or_assign(row.name, std::move(row));
+  for (IndexRow& row : examine(unknown)) {
+    if (!row.name.empty()) rows_.insert_or_assign(row.name, std::move(row));
+  }
+  gone.insert(gone.end(), unknown.begin(), unknown.end());
+  store(gone);
 }
 
 // Files are read side by side: it is hashing and parsing more than waiting.
@@ -188,20 +195,29 @@ std::string CapsuleIndex::take_problem() {
   return std::exchange(problem_, {});
 }
 
-void CapsuleIndex::store(const std::vector<IndexRow>& changed,
-                         const std::vector<std::string>& gone) {
-  if (!database_ || (changed.empty() && gone.empty())) return;
+// The rows of `names` in the database become as they are here, together with those of which others
+// locked it out.
+void CapsuleIndex::store(const std::vector<std::string>& names) {
+  if (!database_) return;
+  unwritten_.insert(names.begin(), names.end());
+  if (unwritten_.empty()) return;
+  std::vector<IndexRow> changed;
+  std::vector<std::string> gone;
+  for (const std::string& name : unwritten_) {
+    const auto row = rows_.find(name);
+    row == rows_.end() ? gone.push_back(name) : changed.push_back(row->second);
+  }
   try {
     database_->write(changed, gone);
+    unwritten_.clear();
   } catch (const Error& error) {
-    // Who is locked out leaves rows behind that the next opening corrects.
     if (error.status() != FRT_ERR_BAD_STATE) give_up_database(error.what());
   }
 }
 
 void CapsuleIndex::forget(const std::string& name) {
   rows_.erase(name);
-  store({}, {name});
+  store({name});
 }
 
 IndexRow CapsuleIndex::refresh(const std::string& name) {
@@ -211,7 +227,7 @@ IndexRow CapsuleIndex::refresh(const std::string& name) {
     return row;
   }
   rows_.insert_or_assign(name, row);
-  store({row}, {});
+  store({name});
   return row;
 }
 
@@ -219,12 +235,9 @@ void CapsuleIndex::refresh_all() {
   std::vector<std::string> names;
   for (const auto& [name, row] : rows_) names.push_back(name);
   std::vector<IndexRow> found = examine(names);
-  std::vector<IndexRow> changed;
-  std::vector<std::string> gone;
   for (std::size_t i = 0; i < names.size(); ++i) {
     IndexRow& row = found[i];
     if (row.name.empty()) {
-      gone.push_back(names[i]);
       rows_.erase(names[i]);
       continue;
     }
@@ -233,10 +246,9 @@ void CapsuleIndex::refresh_all() {
     // Its payload was not read now; what was found there is still so in the same file.
     const bool same = is_of(known, {row.file_bytes, row.modified_ns, row.inode, true});
     if (known.damaged && row.problem.empty() && same) row = known;
-    known = row;
-    changed.push_back(std::move(row));
+    known = std::move(row);
   }
-  store(changed, gone);
+  store(names);
 }
 
 void CapsuleIndex::mark_damaged(const std::string& name, const std::string& problem) {
@@ -245,7 +257,7 @@ void CapsuleIndex::mark_damaged(const std::string& name, const std::string& prob
   row.problem = problem.substr(0, kMostProblem);
   row.damaged = true;
   rows_.insert_or_assign(name, row);
-  store({row}, {});
+  store({name});
 }
 
 void CapsuleIndex::touch(const std::string& name, uint64_t when) {
@@ -255,6 +267,7 @@ void CapsuleIndex::touch(const std::string& name, uint64_t when) {
   if (!database_) return;
   try {
     database_->touch(name, when);
+    store({});
   } catch (const Error& error) {
     if (error.status() != FRT_ERR_BAD_STATE) give_up_database(error.what());
   }

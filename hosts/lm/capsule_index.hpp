@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -102,7 +103,7 @@ class CapsuleIndex {
   void synchronise();
   IndexRow examine(const std::string& name) const;
   std::vector<IndexRow> examine(const std::vector<std::string>& names) const;
-  void store(const std::vector<IndexRow>& changed, const std::vector<std::string>& gone);
+  void store(const std::vector<std::string>& names);
   void give_up_database(const std::string& reason);
   void forget(const std::string& name);
 
@@ -111,6 +112,7 @@ class CapsuleIndex {
   bool trust_;
   std::map<std::string, IndexRow> rows_;
   std::unique_ptr<IndexDatabase> database_;  // null: cannot be used
+  std::set<std::string> unwritten_;          // names whose rows the database lacks
   CapsuleUse use_;
   IndexOpening opening_;
   std::string problem_;

@@ -579,7 +579,8 @@ void CapsuleRegistry::remove(const std::string& name) {
     std::exception_ptr failure;
     worker_.wait(post([this, name] { index_->remove(name); },
                       [&failure](const std::exception_ptr& met) { failure = met; }));
-    if (failure) std::rethrow_exception(failure);
+    // A budget or another process may have been faster: it is gone, as was asked.
+    if (failure && status_of(failure) != FRT_ERR_NOT_FOUND) std::rethrow_exception(failure);
   }
   forget(name);
 }

@@ -407,6 +407,16 @@ TEST_CASE("a capsule that is pinned on its way to the disk stays pinned, in memo
   CHECK(in_memory);
 }
 
+TEST_CASE("a capsule that is removed while a budget removes it is gone, and that is no error") {
+  World world;
+  const std::string name = leave_automatic(world, 1).front();
+  CapsuleRegistry registry = world.registry(0, 0, 1);
+  registry.tend();  // its removal begins
+  REQUIRE(failure([&] { registry.remove(name); }) == "");
+  CHECK_FALSE(registry.has(name));
+  CHECK(present(world).empty());
+}
+
 // ---- the index ---------------------------------------------------------------------------------
 
 TEST_CASE("what the index says about a file is not believed when the file is to be removed") {
@@ -565,6 +575,25 @@ TEST_CASE("an index that cannot be opened for want of descriptors stays as it is
   CHECK_FALSE(fs::exists(world.folder / "index.sqlite.damaged"));
   CHECK(read_bytes(world.folder / "index.sqlite") == before);
   CHECK(CapsuleIndex(table(), world.folder).opening().kept == 1);
+}
+
+TEST_CASE("a capsule that is found damaged while others lock the index is noted afterwards") {
+  World world;
+  {
+    CapsuleRegistry registry = world.registry(0, 0, 0);
+    save(world, registry, "a", 1);
+  }
+  {
+    CapsuleIndex index(table(), world.folder);
+    sqlite3* handle = nullptr;
+    REQUIRE(sqlite3_open((world.folder / "index.sqlite").c_str(), &handle) == SQLITE_OK);
+    REQUIRE(sqlite3_exec(handle, "BEGIN IMMEDIATE", nullptr, nullptr, nullptr) == SQLITE_OK);
+    index.mark_damaged("a", "its payload differs");
+    sqlite3_close(handle);
+  }
+  const CapsuleIndex index(table(), world.folder);
+  CHECK(index.opening().kept == 1);
+  CHECK(index.rows().at(0).damaged);
 }
 
 TEST_CASE("names with parts of a path reach no file outside the folder") {
