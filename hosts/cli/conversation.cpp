@@ -14,6 +14,7 @@
 #include <frt/io/file.hpp>
 #include <frt/io/json.hpp>
 #include <frt/io/utf8.hpp>
+#include <set>
 #include <utility>
 
 namespace frt::host {
@@ -211,15 +212,20 @@ void Conversation::return_to_last_round() {
   in_step_ = true;
 }
 
-// Other branches must find their state again: what the present one keeps does not push it out.
+// Other branches must find their state again: what the present one keeps does not push it out. What
+// somebody pinned before stays theirs.
 void Conversation::pin_heads() {
   for (const std::string& name : std::exchange(pinned_, {})) {
     if (registry_.has(name)) registry_.pin(name, false);
   }
+  std::set<std::string> pinned;
+  for (const CapsuleView& capsule : registry_.list()) {
+    if (capsule.pinned) pinned.insert(capsule.name);
+  }
   for (const auto& [name, branch] : branches_) {
     if (name == current_ || branch.rounds.empty()) continue;
     const std::string& head = branch.rounds.back().capsule;
-    if (!registry_.has(head)) continue;
+    if (!registry_.has(head) || !pinned.insert(head).second) continue;
     registry_.pin(head, true);
     pinned_.push_back(head);
   }

@@ -120,7 +120,7 @@ class Conversation {
   std::map<std::string, Branch> branches_;
   std::string current_;
   bool in_step_ = true;              // the slot holds the state behind the last round
-  std::vector<std::string> pinned_;  // heads of the other branches
+  std::vector<std::string> pinned_;  // by this object: heads of the other branches
 };
 
 }  // namespace frt::host

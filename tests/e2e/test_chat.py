@@ -163,6 +163,17 @@ class UnsavedTurns(ChatTest):
         self.assertEqual(self.capsules(), ["autosave-2.capsule", "autosave.capsule"])
 
 
+class Pins(ChatTest):
+    def test_what_was_pinned_before_stays_pinned(self):
+        manifest = self.demo(capsules=True)
+        self.talk(manifest, QUESTION, "/save mine", "/save other", "/exit")
+        self.check(OK, "capsule", "pin", manifest, "mine")
+        for name in ("mine", "other"):
+            self.talk(manifest, "/fork b", "/restore main", "/exit",
+                      arguments=[*self.ARGUMENTS, "--from-capsule", name])
+        self.assertEqual([path.name for path in (self.folder / "capsules").glob("*.pin")], ["mine.pin"])
+
+
 class Ends(ChatTest):
     def test_the_end_of_the_input_keeps_the_conversation(self):
         manifest = self.demo(capsules=True)
