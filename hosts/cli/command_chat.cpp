@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // frt-host chat: a dialogue in the model's own format. The answer goes to stdout, everything else
 // to stderr, so that a transcript can be piped. Ctrl-C stops an answer, or the reading of a prompt,
-// not the program.
+// not the program; a second one before that has stopped ends the talk.
 //
 // A mistake in a line ends nothing. Whatever else ends the program, short of /exit, the
-// conversation is kept: at the end of the input, at SIGTERM or SIGHUP, and when stdin or stdout
+// conversation is kept: at the end of the input, at a signal, and when stdin or stdout
 // fails. It is kept as a capsule where there is a folder for them, else as messages in the user's
 // state folder. Only a script whose input ends, and which has no such folder, leaves nothing.
 #include <fcntl.h>
@@ -106,7 +106,7 @@ class ChatSession {
     if (reader.interactive() && !app_.options().quiet) {
       say("Talk to {}. /help lists commands, Ctrl-D leaves.\n", model_.name());
     }
-    const InterruptGuard interrupt;
+    const InterruptGuard interrupt(InterruptGuard::Again::kEnds);
     std::signal(SIGPIPE, SIG_IGN);  // a reader that is gone shows as a failed write
     bool left = false;              // by /exit: whoever says so wants nothing kept
     try {
@@ -114,11 +114,13 @@ class ChatSession {
         InterruptGuard::reset();
         if (!turn(reader, left)) break;
       }
-    } catch (const std::exception& problem) {  // nothing can go on
-      tell(problem.what());
+    } catch (const std::exception& problem) {       // nothing can go on
+      const int signal = InterruptGuard::ending();  // then a write was left for its sake
+      if (signal == 0) tell(problem.what());
       const auto* error = dynamic_cast<const Error*>(&problem);
       const bool lost = error && error->status() == FRT_ERR_DEVICE_LOST;
       lost ? keep_messages() : keep(false);
+      if (signal != 0) return 128 + signal;
       return static_cast<int>(lost ? ExitCode::kDevice : ExitCode::kFailed);
     }
     if (!left) keep(!reader.interactive() && InterruptGuard::ending() == 0);

@@ -2,9 +2,12 @@
 #include "cli/output.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -12,15 +15,45 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/exit_code.hpp"
+#include "cli/signals.hpp"
 
 namespace frt::host {
 namespace {
 
 int failure = 0;  // errno of the first write to stdout that failed
 
+// Waits until a part of `text` is written, and returns its size; 0: it cannot be (errno). A reader
+// that is slow is waited for, also after a Ctrl-C, but not when the program is to end. The wait
+// ends by itself now and then, for a signal that comes between the look at the flag and the wait; a
+// part is no larger than what a pipe that can be written to takes without waiting.
+std::size_t write_part(int descriptor, std::string_view text) {
+  constexpr int kMilliseconds = 200;
+  for (;;) {
+    pollfd wait{descriptor, POLLOUT, 0};
+    const int ready = ::poll(&wait, 1, kMilliseconds);
+    if (ready <= 0) {
+      if (InterruptGuard::ending() == 0) continue;
+      errno = EINTR;
+      return 0;
+    }
+    const ssize_t count =
+        ::write(descriptor, text.data(), std::min<std::size_t>(text.size(), PIPE_BUF));
+    if (count > 0) return static_cast<std::size_t>(count);
+    if (count < 0 && errno != EINTR && errno != EAGAIN) return 0;
+  }
+}
+
+// Past the buffer of stdio, which drops what it holds when a write is interrupted.
 void put(std::string_view text, std::FILE* stream) {
-  if (std::fwrite(text.data(), 1, text.size(), stream) == text.size()) return;
-  if (stream == stdout && failure == 0) failure = errno;
+  if (std::fflush(stream) != 0 && stream == stdout && failure == 0) failure = errno;
+  while (!text.empty()) {
+    const std::size_t count = write_part(fileno(stream), text);
+    if (count == 0) {
+      if (stream == stdout && failure == 0) failure = errno;
+      return;
+    }
+    text.remove_prefix(count);
+  }
 }
 
 // JSON allows DEL, C1 and the like as they are; all of them only occur inside strings.
@@ -73,7 +106,6 @@ void print_json(const nlohmann::ordered_json& json, int indent) {
 
 bool write_out(std::string_view text) {
   put(text, stdout);
-  if (std::fflush(stdout) != 0 && failure == 0) failure = errno;
   return failure == 0;
 }
 

@@ -2,8 +2,11 @@
 """frt-host chat keeps the conversation: whatever is typed, sent, imported or restored, and however it ends."""
 import json
 import os
+import pathlib
+import select
 import signal
 import subprocess
+import time
 import unittest
 
 from support import FAILED, FIXTURES, HOST, OK, TIMEOUT, USAGE, HostTest, Terminal, clean_environment, interruptible
@@ -281,6 +284,71 @@ class Ends(ChatTest):
         process.communicate(SECOND.encode() + b"\n", timeout=TIMEOUT)
         self.assertEqual(process.returncode, FAILED)
         self.assertEqual(self.capsules(), ["autosave.capsule"])
+
+    def start_blocked(self, manifest):
+        """A talk with one answer, whose second one waits for a reader; where to read it, and what is before it."""
+        output, inlet = os.pipe()
+        self.addCleanup(os.close, output)
+        self.addCleanup(os.close, inlet)
+        talk = self.start(manifest, stdout=inlet)
+        talk.stdin.write(QUESTION.encode() + b"\n")
+        answer = b""
+        while not answer.endswith(b"\n"):
+            answer += os.read(output, 4096)
+        os.set_blocking(inlet, False)
+        held = 0
+        try:
+            while True:
+                held += os.write(inlet, b"\0" * 4096)
+        except BlockingIOError:
+            os.set_blocking(inlet, True)
+        talk.stdin.write(SECOND.encode() + b"\n")
+        asleep = 0
+        while asleep < 10:  # nothing computes: it waits for the pipe
+            states = [path.read_text().rsplit(")", 1)[1].split()[0]
+                      for path in pathlib.Path(f"/proc/{talk.pid}/task").glob("*/stat")]
+            asleep = asleep + 1 if set(states) == {"S"} else 0
+            time.sleep(0.02)
+        return talk, output, held
+
+    @staticmethod
+    def send(talk, number):
+        """Returns when the program has taken the signal."""
+        talk.send_signal(number)
+        pending = 1 << (number - 1)
+        while pending:
+            lines = pathlib.Path(f"/proc/{talk.pid}/status").read_text().splitlines()
+            masks = [int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd", "ShdPnd"))]
+            pending = any(mask & 1 << (number - 1) for mask in masks)
+
+    def test_ctrl_c_while_nobody_reads_the_answer_loses_nothing(self):
+        talk, output, held = self.start_blocked(self.demo())
+        self.send(talk, signal.SIGINT)
+        while held:
+            held -= len(os.read(output, held))
+        talk.stdin.write(b"/back\n" + THIRD.encode() + b"\n/export out.json\n/exit\n")
+        self.assertNotIn(b"cannot write", talk.stderr.read())
+        self.assertEqual(talk.wait(timeout=TIMEOUT), OK)
+        self.assertEqual([message["content"] for message in self.messages()[::2]], [QUESTION, THIRD])
+
+    def test_the_second_ctrl_c_ends_the_talk_and_keeps_it(self):
+        talk, _, _ = self.start_blocked(self.demo(capsules=True))
+        self.send(talk, signal.SIGINT)
+        self.send(talk, signal.SIGINT)
+        self.assertIn(b"kept as autosave", talk.stderr.read())
+        self.assertEqual(talk.wait(timeout=TIMEOUT), 128 + signal.SIGINT)
+
+    def test_a_second_signal_to_end_leaves_the_keeping_alone(self):
+        talk = self.start(self.demo(capsules=True))
+        talk.stdin.write(QUESTION.encode() + b"\n")
+        self.assertIn(b"4", talk.stdout.readline())
+        talk.send_signal(signal.SIGTERM)
+        said = []
+        while talk.poll() is None and not any(b"kept" in line for line in said):
+            talk.send_signal(signal.SIGTERM)
+            if select.select([talk.stderr], [], [], 0)[0]:
+                said.append(talk.stderr.readline())
+        self.assertIn(b"kept as autosave", b"".join(said) + talk.stderr.read())
 
     def test_input_that_cannot_be_read_is_told(self):
         folder = os.open(FIXTURES, os.O_RDONLY)
