@@ -558,8 +558,8 @@ TEST_CASE("a manifest that a liar wrote and signed is not believed") {
   refused(FRT_ERR_FORMAT, "nested", std::string(100000, '['), bytes);
   refused(FRT_ERR_FORMAT, "cannot be read", "[]", bytes);
   refused(FRT_ERR_FORMAT, "cannot be read", "{}", bytes);
-  refused(FRT_ERR_FORMAT, "cannot be read", "", bytes);
-  refused(FRT_ERR_FORMAT, "cannot be read", manifest.substr(0, 100), bytes);
+  refused(FRT_ERR_FORMAT, "syntax error", "", bytes);
+  refused(FRT_ERR_FORMAT, "syntax error", manifest.substr(0, 100), bytes);
 
   // Lengths in the header that add up to nonsense.
   for (const std::size_t at : {16, 24, 32, 40, 48}) {

@@ -115,7 +115,7 @@ TEST_CASE("options that fit nothing are refused") {
   refused(tiny, "prompt_buckets", "prompt_buckets = \"10,x\"");
   refused(tiny, "prompt_buckets", "prompt_buckets = \"201\"");
   refused(tiny, "steps", "steps = \"0\"");
-  refused(tiny, "no such file", "tokenizer = \"/nonexistent/tokenizer.model\"");
+  refused(tiny, "No such file", "tokenizer = \"/nonexistent/tokenizer.model\"");
   refused(policy_checkpoint("tiny"), "config.json");
 }
 
