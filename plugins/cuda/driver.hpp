@@ -47,8 +47,8 @@ std::string architecture_text(int capability);
 // Why the code cannot run on a device of `capability`; empty if it can.  [any]
 std::string why_not_runnable(const PluginCode& code, int capability);
 
-// Why products on a device of `capability` cannot round their activations to FP8; empty if they can.
-// [any]
+// Why products on a device of `capability` cannot round their activations to FP8; empty if they
+// can. [any]
 std::string why_no_fp8_activations(int capability);
 
 // 90 for compute capability 9.0. Throws FRT_ERR_OUT_OF_RANGE for an ordinal that does not exist.

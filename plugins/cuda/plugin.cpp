@@ -58,8 +58,8 @@ void require_fp8_activations(BackendDevice& device) {
   try {
     device.blas();
   } catch (const Error& error) {
-    throw Error(error.status(), ordinal + "fp8_activations = \"on\" needs cuBLASLt: " +
-                                    error.what());
+    throw Error(error.status(),
+                ordinal + "fp8_activations = \"on\" needs cuBLASLt: " + error.what());
   }
 }
 

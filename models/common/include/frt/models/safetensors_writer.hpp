@@ -8,8 +8,8 @@
 // every tensor is aligned for its dtype.
 //
 // Errors: FRT_ERR_INVALID_ARGUMENT (a rule below is broken), FRT_ERR_EXISTS (declared twice),
-// FRT_ERR_OUT_OF_RANGE (data outside the tensor), FRT_ERR_NOT_FOUND (no such folder), FRT_ERR_IO. One
-// writer is used by one thread.
+// FRT_ERR_OUT_OF_RANGE (data outside the tensor), FRT_ERR_NOT_FOUND (no such folder), FRT_ERR_IO.
+// One writer is used by one thread.
 #pragma once
 
 #include <frt/base.h>
