@@ -14,7 +14,7 @@
  *
  * A policy plugin of its own kind offers the same table: it decides which names it knows, and hosts
  * pass all they have. Names that it does not know are ignored; what it needs and is missing, of
- * another type or size, NaN or infinite, is an error that names the array.
+ * another type or size, NaN, infinite, or an id outside the vocabulary, is an error that names it.
  */
 #ifndef FRT_OBSERVATION_H_
 #define FRT_OBSERVATION_H_
