@@ -157,7 +157,7 @@ prompt_buckets = "32,128"
         self.out.write_text("{")
         self.refused(str(self.out), extra=f'calibration = "{self.out}"')
         self.refused("frt-host calibrate")
-        self.refused("no such file", extra='calibration = "nowhere.json"')
+        self.refused("No such file", extra='calibration = "nowhere.json"')
 
     def test_precision_and_activations_must_agree(self):
         self.refused("differ", precision="f32", extra='activations = "bf16"')

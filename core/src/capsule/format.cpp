@@ -171,7 +171,7 @@ std::string write_manifest(const frt_state_s& state, uint64_t boundary,
 ManifestFacts read_manifest(std::string_view text) {
   ManifestFacts facts;
   try {
-    const Json manifest = io::parse_json(text, "its manifest", kManifestLimits);
+    const Json manifest = io::parse_json(text, "its manifest cannot be read", kManifestLimits);
     if (manifest.dump() != text) throw damaged("its manifest is not in canonical form");
     if (manifest.at("format").get_ref<const std::string&>() != kFormatName) {
       throw damaged("its manifest is of another format");
