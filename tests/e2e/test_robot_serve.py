@@ -386,7 +386,7 @@ model = "p"
                 ({**good, "observation/state": Array.floats([infinity] + [0.0] * 7)}, "NaN or infinity"),
                 ({**good, "observation/state": Array("|u1", [8], b"x" * 9)}, "bytes of data"),
                 ({**good, "prompt": "a very long story " * 40}, "more than 32 tokens"),
-                ({**good, "prompt_token_ids": [5] * 33}, "more than 32 tokens"),
+                ({**good, "prompt_token_ids": [5] * 33}, "at most 32"),
                 ({**good, "prompt_token_ids": [5, 2000000000]}, "token id 2000000000 at 1"),
                 ({**good, "prompt": "a" * 3000}, "bytes"),
                 ({**good, "observation/image": Array("|u1", [20000, 1, 3], bytes(60000))}, "at most 16384 pixels"),
