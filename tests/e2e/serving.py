@@ -56,6 +56,9 @@ class Server:
         return self.process.wait(120), text
 
     def kill(self):
+        """Ends it, if it still runs; what it said that nobody has read."""
         self.process.kill()
         self.process.wait()
+        text = "" if self.process.stderr.closed else self.process.stderr.read()
         self.process.stderr.close()
+        return text

@@ -67,9 +67,14 @@ model = "p"
 
     def serve(self, robot="", options="", limits=None):
         self.server = Server(self.policy_manifest(robot, options), self.folder, PLUGINS, limits)
-        self.addCleanup(self.server.kill)
+        self.addCleanup(self.end_server)
         self.port = self.server.port
         return self.port
+
+    def end_server(self):
+        status = self.server.process.poll()
+        text = self.server.kill()
+        self.assertIn(status, (None, 0), f"the server died: {text}")
 
     def stop(self):
         status, text = self.server.stop()
