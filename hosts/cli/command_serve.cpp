@@ -55,14 +55,14 @@ ExitCode serve_policy(App& app, const ServeOptions& options, const RobotSettings
         "{} requests, {} replies, {} errors, {} missed deadlines, {} clients cut off; "
         "captures since ready: {}\n"
         "{} connections: {} refused, {} handshakes and {} messages not complete in time, {} "
-        "displaced, {} silent, {} out of memory\n"
+        "displaced, {} silent, {} idle, {} out of memory\n"
         "inference: {}\n",
         counters.requests.load(), counters.replies.load(), counters.errors.load(),
         counters.deadline_misses.load(), counters.slow_clients.load(),
         loaded.context().counters().captures_since_ready, counters.connections.load(),
         counters.refused.load(), counters.handshake_timeouts.load(),
         counters.receive_timeouts.load(), counters.displaced.load(), counters.silent.load(),
-        counters.out_of_memory.load(), to_text(service.latency().summary()));
+        counters.idle.load(), counters.out_of_memory.load(), to_text(service.latency().summary()));
   }
   if (lost) throw ExitError(ExitCode::kDevice, FRT_ERR_DEVICE_LOST, "the device is lost");
   return ExitCode::kOk;

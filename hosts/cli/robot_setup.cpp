@@ -44,8 +44,11 @@ core::HostSchema robot_host_schema() {
       option("buffer_memory", FRT_CONFIG_SIZE, "128M",
              "bytes that all connections hold; at least two max_message"),
       option("max_clients", FRT_CONFIG_INT, "8", "robots at a time", 1, 1024),
-      option("max_clients_per_address", FRT_CONFIG_INT, "0",
-             "robots at a time from one address; 0: as many as there may be", 0, 1024),
+      option(
+          "max_clients_per_address", FRT_CONFIG_INT, "-1",
+          "robots at a time from one IPv4 address or IPv6 network (/64); 0: as many as there may "
+          "be; -1: half of max_clients, and from this machine itself as many as there may be",
+          -1, 1024),
       option("max_connections", FRT_CONFIG_INT, "256",
              "connections at a time: robots, and those that have not said yet what they are", 2,
              65536),
@@ -56,6 +59,11 @@ core::HostSchema robot_host_schema() {
       option("ping_ms", FRT_CONFIG_INT, "30000",
              "a client that is silent so long is pinged, and closed after as long again; 0: never",
              0, 3600000),
+      option(
+          "idle_ms", FRT_CONFIG_INT, "300000",
+          "a client without a request for so long gives its place to a newcomer that finds none; "
+          "0: never",
+          0, 86400000),
       option("deadline_ms", FRT_CONFIG_INT, "1000", "a request is answered or refused by then", 1,
              3600000),
       option("write_timeout_ms", FRT_CONFIG_INT, "2000", "a client that reads slower is cut off", 1,
@@ -112,7 +120,9 @@ RobotSettings robot_settings(const core::Manifest& manifest) {
   settings.server.max_message = static_cast<uint64_t>(given.integer("max_message"));
   settings.server.buffer_memory = static_cast<uint64_t>(given.integer("buffer_memory"));
   settings.server.max_clients = whole("max_clients");
-  settings.server.max_clients_per_address = whole("max_clients_per_address");
+  if (given.integer("max_clients_per_address") >= 0) {
+    settings.server.max_clients_per_address = whole("max_clients_per_address");
+  }
   settings.server.max_connections = whole("max_connections");
   settings.server.deadline = std::chrono::milliseconds(given.integer("deadline_ms"));
   settings.server.write_timeout = std::chrono::milliseconds(given.integer("write_timeout_ms"));
@@ -120,6 +130,7 @@ RobotSettings robot_settings(const core::Manifest& manifest) {
       std::chrono::milliseconds(given.integer("handshake_timeout_ms"));
   settings.server.receive_timeout = std::chrono::milliseconds(given.integer("receive_timeout_ms"));
   settings.server.ping_interval = std::chrono::milliseconds(given.integer("ping_ms"));
+  settings.server.idle_limit = std::chrono::milliseconds(given.integer("idle_ms"));
   stage(ExitCode::kManifest, [&] { settings.server.check(); });
   settings.service.steps = whole("steps");
   settings.service.guidance.values = {number("beta")};

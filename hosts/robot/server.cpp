@@ -90,8 +90,8 @@ void ServerOptions::check() const {
     refuse("max_connections = " + std::to_string(max_connections) + " leaves no room beside " +
            std::to_string(max_clients) + " clients (max_clients) for new ones");
   }
-  if (max_clients_per_address > max_clients) {
-    refuse("max_clients_per_address = " + std::to_string(max_clients_per_address) +
+  if (max_clients_per_address.value_or(0) > max_clients) {
+    refuse("max_clients_per_address = " + std::to_string(*max_clients_per_address) +
            " has no effect: it is above max_clients = " + std::to_string(max_clients));
   }
 }

@@ -16,8 +16,9 @@
 //              allocated. Where the budget is used up, the connection with the largest unfinished
 //              message is closed; a client within its share never is.
 //   number     clients, clients of one address, and connections are limited. A client too many gets
-//              503 and the reason. A connection too many, or out of file descriptors, costs the
-//              oldest connection that is no client yet, of the address with the most of those.
+//              the place of one that has long asked nothing, or 503 and the reason. A connection
+//              too many, or out of file descriptors, costs the oldest connection that is no client
+//              yet, of the address with the most of those.
 //   failure    an exception, out of memory included, ends one connection, never the server.
 //
 // Requests of several clients are served in their order of arrival; each client may have one in
@@ -32,6 +33,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -44,13 +46,17 @@ struct ServerOptions {
   uint64_t max_message = uint64_t{32} << 20;
   uint64_t buffer_memory = uint64_t{128} << 20;  // of all connections; at least 2 max_message
   uint32_t max_clients = 8;
-  uint32_t max_clients_per_address = 0;      // 0: as many as there may be
+  // Clients of one IPv4 address or one IPv6 network (/64); 0: as many as there may be. Not given:
+  // half of max_clients, rounded up; for this machine itself as many as there may be.
+  std::optional<uint32_t> max_clients_per_address;
   uint32_t max_connections = 256;            // clients and those that are none yet
   std::chrono::milliseconds deadline{1000};  // from a request's last byte to the reply's first
   std::chrono::milliseconds write_timeout{2000};
   std::chrono::milliseconds handshake_timeout{10000};  // from the accept to the open websocket
   std::chrono::milliseconds receive_timeout{10000};    // from a message's first byte to its last
   std::chrono::milliseconds ping_interval{30000};  // of silence; the same again: closed; 0: never
+  // A client without a request for so long gives its place to a newcomer that finds none; 0: never.
+  std::chrono::milliseconds idle_limit{300000};
 
   // Throws FRT_ERR_INVALID_ARGUMENT for limits that contradict each other or have no effect.
   void check() const;
@@ -60,6 +66,7 @@ struct ServerCounters {
   std::atomic<uint64_t> connections{0}, refused{0}, requests{0}, replies{0}, errors{0};
   std::atomic<uint64_t> deadline_misses{0}, slow_clients{0};
   std::atomic<uint64_t> handshake_timeouts{0}, receive_timeouts{0}, silent{0};
+  std::atomic<uint64_t> idle{0};           // clients that gave their place to a newcomer
   std::atomic<uint64_t> out_of_memory{0};  // connections closed for want of memory
   std::atomic<uint64_t> displaced{0};      // handshakes given up for a newer connection
   std::atomic<uint64_t> accept_failures{0};

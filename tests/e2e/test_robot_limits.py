@@ -174,6 +174,38 @@ class Places(Limits):
             self.answered(client)
 
 
+class Idle(Limits):
+    ROBOT = "max_clients = 3\nmax_clients_per_address = 2\nidle_ms = 300"
+
+    def full(self):
+        """A client that asked nothing for longer than idle_ms, one of its address that did, one of another address."""
+        idle, active = self.client(), self.client()
+        other = self.client(source="127.0.0.2")
+        time.sleep(0.35)
+        for client in (active, other):
+            self.answered(client)
+        return idle, active, other
+
+    def test_a_client_that_asks_nothing_keeps_its_place_while_nobody_needs_it(self):
+        for client in self.full():
+            self.answered(client)
+
+    def test_a_client_that_asks_nothing_gives_its_place_to_a_newcomer_whose_address_is_full(self):
+        idle, active, other = self.full()
+        for client in (self.client(), active, other):
+            self.answered(client)
+        with self.assertRaisesRegex(Closed, "1001"):
+            idle.receive()
+
+    def test_a_client_that_asks_nothing_gives_its_place_to_a_newcomer_where_all_places_are_taken(self):
+        idle, active, other = self.full()
+        for client in (self.client(source="127.0.0.3"), active, other):
+            self.answered(client)
+        with self.assertRaisesRegex(Closed, "1001"):
+            idle.receive()
+        self.assertGreaterEqual(self.server.metrics()["idle_client_total"], 1)
+
+
 class Descriptors(Limits):
     ROBOT = "max_clients = 60\nmax_connections = 64\nhandshake_timeout_ms = 3600000"
 

@@ -6,6 +6,8 @@
 #include <boost/beast/websocket/rfc6455.hpp>
 #include <string_view>
 
+#include "robot/server/connection.hpp"
+
 namespace frt::host {
 namespace {
 
@@ -30,6 +32,15 @@ bool authorised(const std::string& key, const HttpRequest& request) {
   return equal_secret({value.data(), value.size()}, "Api-Key " + key);
 }
 
+// Takes the place of a client that has rested too long; of `address`, unless that is null.
+bool win_place(ServerContext& context, const boost::asio::ip::address* address) {
+  const auto limit = context.options.idle_limit;
+  if (limit.count() == 0) return false;
+  Connection* resting = context.connections.longest_resting(ServerClock::now() - limit, address);
+  if (resting) resting->give_place();
+  return resting != nullptr;
+}
+
 }  // namespace
 
 HttpAnswer answer_request(ServerContext& context, const boost::asio::ip::address& address,
@@ -52,15 +63,16 @@ HttpAnswer answer_request(ServerContext& context, const boost::asio::ip::address
     if (request.target() == "/metrics") return {http::status::ok, metrics_text(context)};
     return {http::status::not_found, "here are /healthz, /metrics and the websocket of a policy\n"};
   }
-  if (context.counters.clients >= options.max_clients) {
+  const uint32_t most = context.most_clients_of(address);
+  if (most < options.max_clients && context.connections.clients_of(address) >= most &&
+      !win_place(context, &address)) {
+    return {http::status::service_unavailable, "your address has its " + std::to_string(most) +
+                                                   " clients (max_clients_per_address)\n"};
+  }
+  if (context.counters.clients >= options.max_clients && !win_place(context, nullptr)) {
     return {
         http::status::service_unavailable,
         "the server has its " + std::to_string(options.max_clients) + " clients (max_clients)\n"};
-  }
-  const uint32_t each = options.max_clients_per_address;
-  if (each > 0 && context.connections.clients_of(address) >= each) {
-    return {http::status::service_unavailable, "your address has its " + std::to_string(each) +
-                                                   " clients (max_clients_per_address)\n"};
   }
   return {http::status::switching_protocols, {}};
 }
@@ -72,6 +84,10 @@ HttpAnswer answer_header_limit() {
 
 HttpAnswer answer_malformed() {
   return {http::status::bad_request, "this is no request that is served here\n"};
+}
+
+HttpAnswer answer_early_frames() {
+  return {http::status::bad_request, "frames came before the answer to the upgrade\n"};
 }
 
 }  // namespace frt::host

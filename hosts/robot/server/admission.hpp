@@ -29,5 +29,7 @@ HttpAnswer answer_request(ServerContext& context, const boost::asio::ip::address
 // The answer to bytes that are no request, or too long for one.
 HttpAnswer answer_header_limit();
 HttpAnswer answer_malformed();
+// The answer to an upgrade with more behind it, which nobody has read as frames.
+HttpAnswer answer_early_frames();
 
 }  // namespace frt::host

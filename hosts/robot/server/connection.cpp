@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "robot/server/address.hpp"
 #include "robot/server/last_words.hpp"
 #include "robot/server/websocket_connection.hpp"
 
@@ -21,9 +22,9 @@ void Connection::start(ServerContext& context, tcp::socket socket,
 
 WebsocketConnection::WebsocketConnection(ServerContext& context, Socket socket,
                                          const asio::ip::address& address)
-    : Connection(++context.next_id, address),
+    : Connection(++context.next_id, counted_address(address)),
       context_(context),
-      stream_(std::move(socket)),
+      stream_(WatchedSocket(std::move(socket))),
       in_(context.memory) {
   context_.connections.add(*this);
   ++context_.counters.connections;
@@ -58,7 +59,7 @@ void WebsocketConnection::on_deadline(Deadlines::Which which) {
   switch (which) {
     case Deadlines::kHandshake:
       ++counters.handshake_timeouts;
-      say_raw(kTimedOut);
+      answer_raw(kTimedOut);
       return close_socket();
     case Deadlines::kReceive:
       ++counters.receive_timeouts;
@@ -89,8 +90,16 @@ void WebsocketConnection::drop_for_memory() noexcept {
 
 void WebsocketConnection::displace() noexcept {
   ++context_.counters.displaced;
-  if (!open_) say_raw(kDisplaced);
+  answer_raw(kDisplaced);
   close_socket();
+}
+
+void WebsocketConnection::give_place() noexcept {
+  guarded([&] {
+    ++context_.counters.idle;
+    if (!open_ || writing_) return close_socket();
+    close(CloseCode::going_away, "a newcomer needed the place, and no request came (idle_ms)");
+  });
 }
 
 void WebsocketConnection::go_away() noexcept {
@@ -117,7 +126,8 @@ void WebsocketConnection::stop_receiving() noexcept {
 
 void WebsocketConnection::drop(std::string_view text, CloseCode code) noexcept {
   if (dropped_ || !has_socket()) return close_socket();
-  if (open_ && !writing_ && !closing_) say_raw(Farewell(text, code).bytes());
+  if (open_ && !writing_ && !closing_ && !socket().is_writing())
+    say_raw(Farewell(text, code).bytes());
   dropped_ = true;
   stop_receiving();
   set_deadline(Deadlines::kWrite, options().write_timeout);
@@ -149,6 +159,10 @@ void WebsocketConnection::drain_on() noexcept {
 
 void WebsocketConnection::say_raw(std::string_view bytes) noexcept {
   (void)!::send(socket().native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+void WebsocketConnection::answer_raw(std::string_view response) noexcept {
+  if (!answered_) say_raw(response);
 }
 
 void WebsocketConnection::close_socket() noexcept {

@@ -23,6 +23,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Connection& operator=(const Connection&) = delete;
 
   uint64_t id() const noexcept { return id_; }
+  // As counted_address() makes it.
   const boost::asio::ip::address& address() const noexcept { return address_; }
   bool is_client() const noexcept { return client_; }
 
@@ -30,6 +31,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   virtual ServerClock::time_point due() const noexcept = 0;  // of its earliest deadline
   // Bytes held for a message whose end has not come; 0 once it was dropped for them.
   virtual uint64_t unfinished() const noexcept = 0;
+  // Since when it has had no request; time_point::max() while it has one.
+  virtual ServerClock::time_point resting_since() const noexcept = 0;
   // It was dropped and still holds memory, until its last operation has ended.
   virtual bool is_releasing() const noexcept = 0;
 
@@ -39,6 +42,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Closed for another's sake: it says why, and gives its memory back.
   virtual void drop_for_memory() noexcept = 0;
   virtual void displace() noexcept = 0;
+  // A client that rests too long: a newcomer gets its place.
+  virtual void give_place() noexcept = 0;
   // The server stops.
   virtual void go_away() noexcept = 0;
 

@@ -107,6 +107,17 @@ Connection* ConnectionTable::largest_unfinished() const noexcept {
   return largest;
 }
 
+Connection* ConnectionTable::longest_resting(
+    ServerClock::time_point before, const boost::asio::ip::address* address) const noexcept {
+  Connection* longest = nullptr;
+  for (Connection* connection : all_) {
+    if (!connection->is_client() || (address && connection->address() != *address)) continue;
+    if (connection->resting_since() >= (longest ? longest->resting_since() : before)) continue;
+    longest = connection;
+  }
+  return longest;
+}
+
 // ---- context ---------------------------------------------------------------------------------
 
 ServerContext::ServerContext(ServerOptions given, PolicyServer::Metrics lines)
@@ -114,6 +125,13 @@ ServerContext::ServerContext(ServerOptions given, PolicyServer::Metrics lines)
       metrics(std::move(lines)),
       memory(options.buffer_memory),
       exchange(options.max_clients) {}
+
+uint32_t ServerContext::most_clients_of(const boost::asio::ip::address& address) const noexcept {
+  const uint32_t all = options.max_clients;
+  const uint32_t unasked = address.is_loopback() ? all : (all + 1) / 2;
+  const uint32_t most = options.max_clients_per_address.value_or(unasked);
+  return most > 0 ? most : all;
+}
 
 std::string metrics_text(const ServerContext& context) {
   std::string out;
@@ -135,6 +153,7 @@ std::string metrics_text(const ServerContext& context) {
   line("handshake_timeout_total", "counter", counters.handshake_timeouts);
   line("receive_timeout_total", "counter", counters.receive_timeouts);
   line("silent_client_total", "counter", counters.silent);
+  line("idle_client_total", "counter", counters.idle);
   line("out_of_memory_total", "counter", counters.out_of_memory);
   line("displaced_total", "counter", counters.displaced);
   line("accept_failure_total", "counter", counters.accept_failures);

@@ -75,6 +75,10 @@ class ConnectionTable {
   Connection* oldest_guest() const;
   // The one that holds most of an unfinished message; null: none holds any.
   Connection* largest_unfinished() const noexcept;
+  // The client that has rested longest, since before `before`; of `address`, unless that is null.
+  // Null: there is none.
+  Connection* longest_resting(ServerClock::time_point before,
+                              const boost::asio::ip::address* address) const noexcept;
 
  private:
   std::vector<Connection*> all_;
@@ -85,6 +89,8 @@ struct ServerContext {
 
   // What a client can hold without ever being closed for want of memory.
   uint64_t share() const noexcept { return options.buffer_memory / options.max_clients; }
+  // Clients that `address` may have; an address as counted_address() makes it.
+  uint32_t most_clients_of(const boost::asio::ip::address& address) const noexcept;
   // The connection `id` has something to do then.
   void note_due(ServerClock::time_point due) noexcept {
     if (due < next_due) next_due = due;

@@ -56,12 +56,16 @@ void WebsocketConnection::on_request(error_code error) {
   if (error == http::error::header_limit) return respond(answer_header_limit());
   if (is_malformed(error)) return respond(answer_malformed());
   if (error) return close_socket();
+  if (websocket::is_upgrade(parser_->get()) && head_.size() > 0) {
+    return respond(answer_early_frames());
+  }
   HttpAnswer answer = answer_request(context_, address(), parser_->get());
   if (answer.status == http::status::switching_protocols) return upgrade();
   respond(std::move(answer));
 }
 
 void WebsocketConnection::respond(HttpAnswer answer) {
+  answered_ = true;
   if (answer.status != http::status::ok) ++context_.counters.refused;
   auto response = std::make_shared<http::response<http::string_body>>(answer.status, 11);
   response->set(http::field::content_type, "text/plain; charset=utf-8");
@@ -79,7 +83,8 @@ void WebsocketConnection::respond(HttpAnswer answer) {
 }
 
 void WebsocketConnection::upgrade() {
-  client_ = true;
+  answered_ = client_ = true;
+  rests_since_ = ServerClock::now();
   ++context_.counters.clients;
   // The deadlines are the connection's own.
   stream_.set_option(websocket::stream_base::timeout{websocket::stream_base::none(),

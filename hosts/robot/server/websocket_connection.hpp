@@ -8,6 +8,8 @@
 // A connection is always in a state that ends: deadlines.hpp names them. The server's loop calls
 // tend() when the earliest deadline is over.
 //
+// Nothing is sent into something half written: then the connection just ends.
+//
 // One write is in flight at most. An error while a write is in flight means that the client does
 // not read: the socket is closed at once.
 //
@@ -33,6 +35,7 @@
 #include "robot/server/admission.hpp"
 #include "robot/server/connection.hpp"
 #include "robot/server/deadlines.hpp"
+#include "robot/server/watched_socket.hpp"
 
 namespace frt::host {
 
@@ -54,17 +57,21 @@ class WebsocketConnection final : public Connection {
   uint64_t unfinished() const noexcept override {
     return receiving_ && !dropped_ ? in_.capacity() : 0;
   }
+  ServerClock::time_point resting_since() const noexcept override {
+    return receiving_ || busy_ ? ServerClock::time_point::max() : rests_since_;
+  }
   bool is_releasing() const noexcept override { return dropped_ && in_.capacity() > 0; }
 
   void tend(ServerClock::time_point now) noexcept override;
   void finish(Answer answer) noexcept override;
   void drop_for_memory() noexcept override;
   void displace() noexcept override;
+  void give_place() noexcept override;
   void go_away() noexcept override;
 
  private:
   const ServerOptions& options() const { return context_.options; }
-  Socket& socket() { return stream_.next_layer(); }
+  WatchedSocket& socket() { return stream_.next_layer(); }
 
   // ---- what throws ----
   template <class Body>
@@ -100,6 +107,8 @@ class WebsocketConnection final : public Connection {
   void drain() noexcept;
   void drain_on() noexcept;
   void say_raw(std::string_view bytes) noexcept;
+  // The same for a request that got no answer yet.
+  void answer_raw(std::string_view response) noexcept;
   void close_socket() noexcept;
 
   // ---- handshake.cpp ----
@@ -128,7 +137,7 @@ class WebsocketConnection final : public Connection {
   void close(CloseCode code, const char* reason);
 
   ServerContext& context_;
-  boost::beast::websocket::stream<Socket> stream_;
+  boost::beast::websocket::stream<WatchedSocket> stream_;
   std::optional<boost::beast::http::request_parser<boost::beast::http::empty_body>> parser_;
   boost::beast::flat_buffer head_{kHeaderLimit};
   // The first bytes of a message are read into `first_`, so a connection that rests holds no
@@ -139,6 +148,7 @@ class WebsocketConnection final : public Connection {
   std::string out_;
   uint64_t reply_bytes_ = 0;  // counted for out_
   Deadlines deadlines_;
+  bool answered_ = false;   // the answer to the request has begun
   bool open_ = false;       // the handshake is over
   bool receiving_ = false;  // a message has begun
   bool busy_ = false;       // from a request to the end of its reply
@@ -148,7 +158,8 @@ class WebsocketConnection final : public Connection {
   bool pinged_ = false;                // since the last sign of life
   bool pinging_ = false;               // a ping is being written
   uint64_t number_ = 0;
-  ServerClock::time_point received_;
+  ServerClock::time_point received_;     // the last request
+  ServerClock::time_point rests_since_;  // the last reply's end, or the upgrade
   double previous_total_ms_ = -1;
 };
 
