@@ -26,6 +26,7 @@ SEED = int(os.environ.get("FRT_HOSTILE_SEED", 1))
 SECONDS = float(os.environ.get("FRT_HOSTILE_SECONDS", 1200))
 MEMORY_MB = float(os.environ.get("FRT_HOSTILE_MEMORY_MB", 300))
 WORKERS = 12
+PATIENCE = 2        # seconds that a hostile client waits for an answer
 LINGERING = 40      # connections that are left open, the oldest of which is closed for the next one
 MESSAGE = 32 << 20  # max_message
 # Deadlines that a good client keeps on the slowest machine; hostile ones are closed before, as LINGERING says.
@@ -57,12 +58,12 @@ class Attack:
 
     # ---- means ----
     def connect(self, data=b""):
-        peer = socket.create_connection(("127.0.0.1", self.port), timeout=5)
+        peer = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
         peer.sendall(data)
         return peer
 
     def client(self):
-        return Client(self.port, timeout=5)
+        return Client(self.port, timeout=PATIENCE)
 
     def bytes(self, most):
         return self.chance.randbytes(self.chance.randrange(most))
@@ -113,11 +114,75 @@ class Attack:
         peer.recv(5000)
         peer.close()
 
+    def do_handshake_by_bytes(self):
+        peer = self.connect()
+        for byte in UPGRADE[:self.chance.randrange(len(UPGRADE) + 1)]:
+            peer.sendall(bytes([byte]))
+        self.left = peer
+
+    def do_huge_head(self):
+        peer = self.connect(b"GET / HTTP/1.1\r\nHost: x\r\n" + self.chance.choice([
+            b"x: " + b"y" * (1 << 20), b"x" * (1 << 16) + b": y", b"x: y\r\n" * 20000, b"x: y\r\n " * 5000]) + b"\r\n\r\n")
+        answer = peer.recv(5000)
+        peer.close()
+        if answer and not answer.startswith(b"HTTP/1.1 4"):
+            self.wrong = f"a huge head got {answer[:60]!r}"
+
+    def do_requests_in_a_row(self):
+        """The first is answered, and nothing else."""
+        peer = self.connect(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * self.chance.randrange(2, 200))
+        answer = b""
+        while part := peer.recv(5000):
+            answer += part
+        peer.close()
+        if answer.count(b"HTTP/1.1") != 1:
+            self.wrong = f"requests in a row got {answer!r:.200}"
+
+    def do_frames_before_the_upgrade_is_answered(self):
+        peer = self.connect(UPGRADE + self.head(3) + b"abc")
+        answer = peer.recv(5000)    # both pieces may come apart: then it is a client
+        if not answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 101", b"HTTP/1.1 503")):
+            self.wrong = f"early frames got {answer[:60]!r}"
+        self.left = peer
+
+    # ---- ends ----
+    STATES = ("connected", "handshake", "open", "message", "fragment", "waiting", "closing")
+
+    def client_in(self, state):
+        """A socket, and what else must live as long, in a state of the connection."""
+        if state == "connected":
+            return self.connect(), None
+        if state == "handshake":
+            return self.connect(UPGRADE[:self.chance.randrange(1, len(UPGRADE))]), None
+        client = self.client()
+        if state == "message":
+            client.socket.sendall(self.head(5000) + bytes(self.chance.randrange(5000)))
+        elif state == "fragment":
+            client.send(b"x" * self.chance.randrange(5000), 2, fin=False)
+        elif state == "waiting":
+            client.send(pack(self.good))
+        elif state == "closing":
+            client.send(b"\x03\xe8", 8)
+        return client.socket, client
+
     def do_reset(self):
-        data = UPGRADE + self.head(5000) + bytes(5000)
-        peer = self.connect(data[:self.chance.randrange(len(data))])
+        peer, _ = self.client_in(self.chance.choice(self.STATES))
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         peer.close()
+
+    def do_half_close(self):
+        """It sends no more, and reads; a request that was complete may be answered or not."""
+        peer, client = self.client_in(self.chance.choice(self.STATES))
+        peer.shutdown(socket.SHUT_WR)
+        while peer.recv(5000):
+            pass
+        del client
+        peer.close()
+
+    def do_vanish(self):
+        """As if its machine had no power: nothing goes out any more, in whichever state."""
+        peer, client = self.client_in(self.chance.choice(self.STATES))
+        self.left = client or peer
 
     # ---- frames ----
     def do_frames_garbage(self):
@@ -131,7 +196,65 @@ class Attack:
             self.head(10, mask=False) + bytes(10), bytes([0xf2, 0x80]) + bytes(4), bytes([0x83, 0x80]) + bytes(4),
             self.head(1000, opcode=9) + bytes(1000), bytes([0x09, 0x80]) + bytes(4), bytes([0x80, 0x80]) + bytes(4),
             bytes([0x88, 0x81]) + bytes(5), bytes([0x88, 0x82]) + bytes(4) + b"\xff\xff"]))
-        self.answer(client)
+        self.refused(client)
+
+    def refused(self, client):
+        """After this frame the server says nothing but why, and closes."""
+        try:
+            client.receive()
+            client.receive()
+            self.wrong = "the connection goes on after a frame that is wrong"
+        except (Closed, OSError):
+            pass
+        finally:
+            client.close()
+
+    def do_reserved_bits(self):
+        client = self.client()
+        first = self.chance.choice([0x10, 0x20, 0x40, 0x70]) | self.chance.choice([0x80, 0x81, 0x82, 0x88, 0x89, 0x8a, 0x02])
+        client.socket.sendall(bytes([first, 0x80]) + bytes(4))
+        self.refused(client)
+
+    def do_reserved_opcode(self):
+        client = self.client()
+        client.socket.sendall(bytes([0x80 | self.chance.choice([3, 4, 5, 6, 7, 11, 12, 13, 14, 15]), 0x80]) + bytes(4))
+        self.refused(client)
+
+    def do_other_mask(self):
+        """Masked otherwise than its head says: bytes that are no request."""
+        client = self.client()
+        data = pack(self.good)
+        client.socket.sendall(self.head(len(data))[:-4] + self.chance.randbytes(4) + data)
+        self.refused(client)
+
+    def do_control_frames_between_fragments(self):
+        """That is allowed: a good request, however it is cut, is answered."""
+        client = self.client()
+        data = pack(self.good)
+        cuts = sorted(self.chance.randrange(len(data)) for _ in range(self.chance.randrange(1, 30)))
+        for number, (start, end) in enumerate(zip([0, *cuts], [*cuts, len(data)])):
+            client.send(data[start:end], 0 if number else 2, fin=end == len(data) and number == len(cuts))
+            for _ in range(self.chance.randrange(3)):
+                client.send(self.bytes(126), self.chance.choice([9, 10]))
+        if not isinstance(self.answer(client), bytes):
+            self.wrong = "a request in fragments was refused"
+
+    def do_frame_by_bytes(self):
+        client = self.client()
+        for byte in self.head(200) + bytes(self.chance.randrange(200)):
+            client.socket.sendall(bytes([byte]))
+        self.left = client
+
+    def do_fragment_of_another_kind(self):
+        client = self.client()
+        client.send(b"x", 2, fin=False)
+        client.send(b"y", self.chance.choice([1, 2]))
+        self.refused(client)
+
+    def do_fragment_of_nothing(self):
+        client = self.client()
+        client.send(b"x", 0)
+        self.refused(client)
 
     def do_huge_length(self):
         client = self.client()
@@ -170,6 +293,35 @@ class Attack:
             client.send(b"", 0, fin=False)
         self.left = client
 
+    def do_empty_messages(self):
+        client = self.client()
+        for _ in range(self.chance.randrange(1, 200)):
+            client.send(b"", 2)
+        self.refused(client)
+
+    def do_pongs_nobody_asked_for(self):
+        client = self.client()
+        for _ in range(self.chance.randrange(2000)):
+            client.send(b"x" * 100, 10)
+        self.left = client
+
+    def do_pings_and_slow_reading(self):
+        """Frames come whole, whatever is between them."""
+        client = self.client()
+        client.socket.setblocking(False)
+        ping = bytes([0x89, 0xfd]) + bytes(4) + bytes(125)
+        try:
+            for _ in range(500):
+                client.socket.sendall(ping * 100)
+        except OSError:
+            pass
+        client.socket.settimeout(PATIENCE)
+        for _ in range(self.chance.randrange(300)):
+            opcode, payload = client.frame()
+            if (opcode, payload) != (10, bytes(125)) and opcode not in (8, 9):
+                self.wrong = f"a frame {opcode} of {payload[:20]!r} among pongs"
+        self.left = client
+
     def do_pings_and_no_reading(self):
         client = self.client()
         for _ in range(self.chance.randrange(2000)):
@@ -182,13 +334,24 @@ class Attack:
             client.send(pack(self.good))
         self.left = client
 
-    def do_vanish(self):
-        self.left = self.client()
-
     def do_text(self):
         client = self.client()
         client.send(self.bytes(500), 1)
         self.answer(client)
+
+    def do_close_and_go_on(self):
+        client = self.client()
+        client.send(b"\x03\xe8", 8)
+        for _ in range(self.chance.randrange(50)):
+            client.send(self.chance.choice([pack(self.good), b"x"]), self.chance.choice([2, 8, 9]))
+        self.left = client
+
+    def do_no_end_of_the_close(self):
+        """The server closes, and the client reads that and stays."""
+        client = self.client()
+        client.send(b"no request", 1)
+        client.receive()
+        self.left = client
 
     def do_close_badly(self):
         client = self.client()
