@@ -148,10 +148,18 @@ TEST_CASE(
     std::this_thread::sleep_for(2ms);
   }
   peer.read_all();
+  // Frames of less than 126 bytes, the last one perhaps cut; all that is in a pong is the ping's.
   std::string_view rest(peer.got);
-  const std::string pong = "\x8a\x7d" + std::string(125, 'p');
-  while (rest.size() >= pong.size() && rest.starts_with(pong)) rest.remove_prefix(pong.size());
-  CHECK(pong.starts_with(rest));
+  while (rest.size() >= 2) {
+    const auto kind = static_cast<unsigned char>(rest[0]);
+    const std::string_view payload = rest.substr(2, static_cast<unsigned char>(rest[1]));
+    if (kind == 0x8a) {
+      CHECK(payload.find_first_not_of('p') == payload.npos);
+    } else {
+      CHECK((kind == 0x81 || kind == 0x88 || kind == 0x89));
+    }
+    rest.remove_prefix(2 + payload.size());
+  }
 }
 
 TEST_CASE("frames before the answer to the upgrade are refused, not lost") {
