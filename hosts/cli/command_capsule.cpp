@@ -5,6 +5,7 @@
 #include <frt/capsule.hpp>
 #include <frt/core/capsules.hpp>
 #include <frt/io/json.hpp>
+#include <frt/io/json_text.hpp>
 #include <frt/io/utf8.hpp>
 
 #include <algorithm>
@@ -151,13 +152,13 @@ ExitCode show(App& app, const CapsuleCommandOptions& options) {
   }
   for (const auto& [key, value] : facts.items()) {
     print_out("{:<14} {}\n", key,
-              io::printable(value.is_string() ? value.get<std::string>() : value.dump()));
+              io::printable(value.is_string() ? value.get<std::string>() : io::json_text(value)));
   }
   print_out("fingerprint\n");
   const Json fingerprint = manifest.is_object() ? manifest.value("fingerprint", Json()) : Json();
   for (const auto& [key, value] : fingerprint.items()) {
     print_out("  {}\n",
-              io::printable(fingerprint.is_array() ? value.dump() : key + " " + value.dump()));
+              io::printable((fingerprint.is_array() ? "" : key + " ") + io::json_text(value)));
   }
   return ExitCode::kOk;
 }

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <frt/io/file.hpp>
 #include <frt/io/json.hpp>
+#include <frt/io/json_text.hpp>
 #include <frt/io/utf8.hpp>
 #include <set>
 #include <utility>
@@ -114,7 +115,7 @@ void Conversation::reset() {
 
 void Conversation::export_branch(const std::string& name, const std::string& path) {
   Branch& branch = branches_.at(name);
-  io::write_file_atomically(path, branch.whole().dump(2) + "\n");
+  io::write_file_atomically(path, io::json_text(branch.whole(), {.indent = 2}) + "\n");
   branch.unsaved = false;
 }
 

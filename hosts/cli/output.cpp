@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <frt/io/json_text.hpp>
 #include <frt/io/utf8.hpp>
 #include <nlohmann/json.hpp>
 
@@ -100,8 +101,8 @@ void put_err(std::string_view text) {
 }
 
 void print_json(const nlohmann::ordered_json& json, int indent) {
-  const auto replace = nlohmann::ordered_json::error_handler_t::replace;
-  put(escaped(json.dump(indent, ' ', false, replace)) + "\n", stdout);
+  const io::JsonStyle style{.indent = indent, .bad = io::BadUtf8::kReplace};
+  put(escaped(io::json_text(json, style)) + "\n", stdout);
 }
 
 bool write_out(std::string_view text) {

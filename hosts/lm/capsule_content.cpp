@@ -13,6 +13,7 @@
 #include <cstring>
 #include <frt/error.hpp>
 #include <frt/io/json.hpp>
+#include <frt/io/json_text.hpp>
 #include <limits>
 #include <utility>
 
@@ -151,7 +152,7 @@ std::string content_to_text(const CapsuleContent& content) {
                        {"shown", content.pending.shown}}},
                      {"sampling", sampling_to_json(content.sampling)},
                      {"extra", content.extra}};
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return io::json_text(json, {.bad = io::BadUtf8::kReplace});
 }
 
 CapsuleContent content_from_text(std::string_view text) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <frt/io/json.hpp>
+#include <frt/io/json_text.hpp>
 #include <utility>
 
 namespace frt::host {
@@ -41,8 +42,8 @@ const Table* extension(const frt_model_v1& table, frt_model model, const char* i
   return static_cast<const Table*>(table.extension(model, id));
 }
 
-std::string dump_or_empty(const nlohmann::ordered_json& value) {
-  return value.is_null() ? std::string() : value.dump();
+std::string text_or_empty(const io::Json& value) {
+  return value.is_null() ? std::string() : io::json_text(value);
 }
 
 const char* text_or_null(const std::string& text) {
@@ -168,11 +169,11 @@ int32_t LmModel::token_id(const std::string& token) const {
 ChatPrompt LmModel::render(const nlohmann::ordered_json& messages,
                            const nlohmann::ordered_json& tools,
                            const nlohmann::ordered_json& options) const {
-  const std::string tools_text = dump_or_empty(tools);
-  const std::string options_text = dump_or_empty(options);
+  const std::string tools_text = text_or_empty(tools);
+  const std::string options_text = text_or_empty(options);
   ChatPrompt prompt;
   frt_error error{};
-  check(chat().render(model_, messages.dump().c_str(), text_or_null(tools_text),
+  check(chat().render(model_, io::json_text(messages).c_str(), text_or_null(tools_text),
                       text_or_null(options_text), append_prompt_text, append_prompt_plain, &prompt,
                       &error),
         error);
@@ -181,8 +182,8 @@ ChatPrompt LmModel::render(const nlohmann::ordered_json& messages,
 
 nlohmann::ordered_json LmModel::parse(const std::string& text, const nlohmann::ordered_json& tools,
                                       const nlohmann::ordered_json& options) const {
-  const std::string tools_text = dump_or_empty(tools);
-  const std::string options_text = dump_or_empty(options);
+  const std::string tools_text = text_or_empty(tools);
+  const std::string options_text = text_or_empty(options);
   std::string message;
   frt_error error{};
   check(chat().parse(model_, text.data(), text.size(), FRT_CHAT_FINAL, text_or_null(tools_text),

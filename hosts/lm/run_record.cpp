@@ -11,6 +11,7 @@
 #include <charconv>
 #include <frt/io/file.hpp>
 #include <frt/io/json.hpp>
+#include <frt/io/json_text.hpp>
 #include <utility>
 
 #include "lm/sampling.hpp"
@@ -55,7 +56,7 @@ void write_record(const RunRecord& record, const std::filesystem::path& path) {
                        {"digest", to_text(record.capsule->digest)},
                        {"boundary", record.capsule->boundary}};
   }
-  io::write_file_atomically(path, json.dump(1) + "\n");
+  io::write_file_atomically(path, io::json_text(json, {.indent = 1}) + "\n");
 }
 
 namespace {

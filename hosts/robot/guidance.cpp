@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <frt/error.hpp>
+#include <frt/io/json_text.hpp>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -115,11 +116,13 @@ GuidanceStrengths strengths_from(const nlohmann::ordered_json& json) {
     const auto row = entry.is_array() ? entry : nlohmann::ordered_json::array({entry});
     const bool numbers =
         std::ranges::all_of(row, [](const auto& value) { return value.is_number(); });
-    if (!numbers) throw Error(FRT_ERR_FORMAT, "guidance " + json.dump() + ": expected numbers");
-    add_row(strengths, row.template get<std::vector<double>>(), FRT_ERR_FORMAT, json.dump());
+    if (!numbers)
+      throw Error(FRT_ERR_FORMAT, "guidance " + io::json_text(json) + ": expected numbers");
+    add_row(strengths, row.template get<std::vector<double>>(), FRT_ERR_FORMAT,
+            io::json_text(json));
   }
   if (strengths.values.empty()) {
-    throw Error(FRT_ERR_FORMAT, "guidance " + json.dump() + ": expected a strength");
+    throw Error(FRT_ERR_FORMAT, "guidance " + io::json_text(json) + ": expected a strength");
   }
   return strengths;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <frt/error.hpp>
 #include <frt/io/json.hpp>
+#include <frt/io/json_text.hpp>
 #include <limits>
 #include <utility>
 
@@ -285,7 +286,7 @@ void EpisodeRecord::write_npz(const std::filesystem::path& path) const {
   out.emplace("intervention", npy_array<uint8_t>(FRT_DTYPE_U8, {t}, intervention_));
   out.emplace("prompt", npy_text(meta_.prompt));
   out.emplace("stop_reason", npy_text(meta_.stop_reason));
-  out.emplace("meta", npy_text(meta_json().dump()));
+  out.emplace("meta", npy_text(io::json_text(meta_json())));
   ::frt::host::write_npz(path, out);
 }
 

@@ -2,8 +2,7 @@
 // json.dumps of CPython, with ensure_ascii=False. Floats are repr(): the shortest digits that read
 // back to the same double (what std::to_chars gives), in positional form while the decimal exponent
 // is in [-4, 16), else with an exponent of at least two digits and an explicit sign.
-#include <frt/error.hpp>
-#include <frt/io/json.hpp>
+#include <frt/io/json_text.hpp>
 #include <frt/models/json.hpp>
 
 #include <charconv>
@@ -11,109 +10,6 @@
 #include <cstdlib>
 
 namespace frt::models {
-namespace {
-
-constexpr std::size_t kDeepest = 512;
-
-void write_string(const std::string& text, std::string& out) {
-  constexpr char kHex[] = "0123456789abcdef";
-  out += '"';
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    switch (c) {
-      case '"':
-        out += "\\\"";
-        break;
-      case '\\':
-        out += "\\\\";
-        break;
-      case '\n':
-        out += "\\n";
-        break;
-      case '\r':
-        out += "\\r";
-        break;
-      case '\t':
-        out += "\\t";
-        break;
-      case '\f':
-        out += "\\f";
-        break;
-      case '\b':
-        out += "\\b";
-        break;
-      default:
-        if (byte < 0x20) {
-          out += "\\u00";
-          out += kHex[byte >> 4];
-          out += kHex[byte & 15];
-        } else {
-          out += c;
-        }
-    }
-  }
-  out += '"';
-}
-
-void write(const Json& value, std::size_t depth, std::string& out) {
-  if (depth > kDeepest) {
-    throw Error(FRT_ERR_INVALID_ARGUMENT, "a JSON value is nested deeper than " +
-                                              std::to_string(kDeepest) + " and cannot be written");
-  }
-  const char* separator = "";
-  switch (value.type()) {
-    case Json::value_t::null:
-      out += "null";
-      return;
-    case Json::value_t::boolean:
-      out += value.get<bool>() ? "true" : "false";
-      return;
-    case Json::value_t::number_integer:
-      out += std::to_string(value.get<std::int64_t>());
-      return;
-    case Json::value_t::number_unsigned:
-      out += std::to_string(value.get<std::uint64_t>());
-      return;
-    case Json::value_t::number_float:
-      out += python_float(value.get<double>());
-      return;
-    case Json::value_t::string:
-      write_string(value.get_ref<const std::string&>(), out);
-      return;
-    case Json::value_t::array:
-      out += '[';
-      for (const Json& item : value) {
-        out += separator;
-        write(item, depth + 1, out);
-        separator = ", ";
-      }
-      out += ']';
-      return;
-    case Json::value_t::object:
-      out += '{';
-      for (const auto& [key, item] : value.get_ref<const Json::object_t&>()) {
-        out += separator;
-        write_string(key, out);
-        out += ": ";
-        write(item, depth + 1, out);
-        separator = ", ";
-      }
-      out += '}';
-      return;
-    case Json::value_t::binary:
-      if (const auto& digits = value.get_binary();
-          digits.has_subtype() && digits.subtype() == io::kBigInteger) {
-        out.append(digits.begin(), digits.end());
-        return;
-      }
-      [[fallthrough]];
-    case Json::value_t::discarded:
-      break;
-  }
-  throw Error(FRT_ERR_INVALID_ARGUMENT, "a binary JSON value cannot be written as text");
-}
-
-}  // namespace
 
 std::string python_float(double value) {
   if (std::isnan(value)) return "NaN";
@@ -149,9 +45,8 @@ std::string python_float(double value) {
 }
 
 std::string python_json(const Json& value) {
-  std::string out;
-  write(value, 0, out);
-  return out;
+  return io::json_text(
+      value, {.bad = io::BadUtf8::kReplace, .comma = ", ", .colon = ": ", .number = python_float});
 }
 
 }  // namespace frt::models

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <frt/error.hpp>
+#include <frt/io/json_text.hpp>
 #include <frt/qwen36/config.hpp>
 #include <numbers>
 #include <optional>
@@ -134,7 +135,7 @@ std::vector<LayerKind> layer_kinds(const Fields& fields) {
       throw Error(FRT_ERR_UNSUPPORTED,
                   fields.at("layer_types") + "[" + std::to_string(i) +
                       "]: expected \"linear_attention\" or \"full_attention\", found " +
-                      type.dump().substr(0, 80));
+                      io::json_text(type).substr(0, 80));
     }
   }
   return kinds;

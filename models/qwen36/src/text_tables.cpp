@@ -2,6 +2,7 @@
 // Text functions of a model: its tokenizer and its conversation format.
 #include <cstring>
 #include <frt/error.hpp>
+#include <frt/io/json_text.hpp>
 #include <frt/models/json.hpp>
 #include <string_view>
 
@@ -134,7 +135,7 @@ frt_status parse(frt_model model, const char* text, uint64_t bytes, uint32_t fla
     const models::Json message =
         parse_chat(std::string_view(text, bytes), parsed(tools, "tools"),
                    read_chat_options(parsed(options, "options")), (flags & FRT_CHAT_FINAL) != 0);
-    return give(sink, user, message.dump(-1, ' ', false, models::Json::error_handler_t::replace));
+    return give(sink, user, io::json_text(message, {.bad = io::BadUtf8::kReplace}));
   });
 }
 
@@ -142,7 +143,7 @@ frt_status generation_defaults(frt_model model, frt_sink sink, void* user, frt_e
   return guard(error, [&] {
     const Model& self = model_of(model).model;
     return give(sink, user,
-                read_generation_defaults(self.checkpoint(), self.config().end_ids).dump());
+                io::json_text(read_generation_defaults(self.checkpoint(), self.config().end_ids)));
   });
 }
 

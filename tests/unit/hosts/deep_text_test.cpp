@@ -57,6 +57,18 @@ TEST_CASE("capsule metadata that is nested deeply anywhere is refused") {
   }
 }
 
+TEST_CASE("an integer of 30 digits comes back from capsule metadata as it was") {
+  CapsuleContent content;
+  content.name = "a";
+  content.chunk = 16;
+  content.sampling.top_p = content.sampling.repetition_penalty = 1;
+  content.digest = digest_of("", {});
+  const std::string digits = "\"n\":123456789012345678901234567890";
+  const std::string text =
+      replaced(content_to_text(content), "\"extra\":{}", "\"extra\":{" + digits + "}");
+  CHECK(content_to_text(content_from_text(text)) == text);
+}
+
 TEST_CASE("a run record that is nested deeply anywhere is refused") {
   const Folder folder;
   const auto file = folder.path / "run.json";

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <frt/core/capsules.hpp>
 #include <frt/core/state.hpp>
+#include <frt/io/json.hpp>
 #include <string>
 #include <vector>
 
@@ -218,4 +219,19 @@ TEST_CASE("progress counts the tokens that were read, from none to all") {
   };
   world.cold(request);
   CHECK(seen == std::vector<uint64_t>{0, 0, 16, 32, 50});
+}
+
+TEST_CASE("an integer of 30 digits in a tool call stands in the prompt") {
+  frt::test::ModelRig rig{FRT_FIXTURES_DIR "/demo", "max_context = 256"};
+  const frt::host::LmModel model{
+      rig.context, frt::core::state_table(), frt::core::capsules_table(), rig.table, rig.model,
+      "m"};
+  const std::string digits = "123456789012345678901234567890";
+  const auto messages = frt::io::parse_json(
+      R"([{"role": "user", "content": "pay"},
+          {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function":
+              {"name": "pay", "arguments": {"amount": )" +
+          digits + "}}}]}]",
+      "messages");
+  CHECK(model.render(messages, {}, {}).text.find("\n" + digits + "\n") != std::string::npos);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <frt/io/json.hpp>
+#include <frt/io/json_text.hpp>
 
 #include "test_support.hpp"
 
@@ -21,6 +22,26 @@ TEST_CASE("integers of any size keep their digits") {
   CHECK(value[1].is_number_unsigned());
   CHECK(value[2].is_number_integer());
   CHECK(value[3].is_number_float());
+}
+
+TEST_CASE("a text that was read is written again with every digit") {
+  const std::string text =
+      R"({"b":[123456789012345678901234567890,-123456789012345678901234567890,7,-7,1.5,1e+300],)"
+      R"("a":{"x":null,"y":true,"z":"\u0001\"ü"},"c":[],"d":{}})";
+  CHECK(json_text(parse_json(text, "x")) == text);
+  CHECK(json_text(parse_json(R"({"a":[1,{}],"b":{"c":2}})", "x"), {.indent = 2}) ==
+        "{\n  \"a\": [\n    1,\n    {}\n  ],\n  \"b\": {\n    \"c\": 2\n  }\n}");
+}
+
+TEST_CASE("what is no JSON text is refused by the writer") {
+  CHECK_FAILS(json_text(Json::binary({1, 2})), "INVALID_ARGUMENT", "binary");
+  CHECK_FAILS(json_text(Json::binary({1, 2}, 7)), "INVALID_ARGUMENT", "binary");
+  CHECK_FAILS(json_text(Json{{"a", "b\xff"}}), "INVALID_ARGUMENT", "UTF-8");
+  CHECK_FAILS(json_text(Json{{"b\xff", 1}}), "INVALID_ARGUMENT", "UTF-8");
+  CHECK(json_text(Json("b\xff"), {.bad = BadUtf8::kReplace}) == "\"b\uFFFD\"");
+  Json deep = 1;
+  for (int i = 0; i < 600; ++i) deep = Json::array({std::move(deep)});
+  CHECK_FAILS(json_text(deep), "INVALID_ARGUMENT", "nested deeper than 512");
 }
 
 TEST_CASE("objects keep the order of their keys") {

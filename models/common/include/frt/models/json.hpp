@@ -13,8 +13,8 @@ using io::Json;
 
 // json.dumps(value, ensure_ascii=False): ", " and ": " between, keys in the order they have, floats
 // as Python's repr ("1.0", "1e-05", "1e+16", "NaN", "Infinity"), \uXXXX for control characters
-// only, all digits of a kBigInteger. FRT_ERR_INVALID_ARGUMENT for nesting beyond 512 and for binary
-// values of another kind.  [any]
+// only. What is no UTF-8 becomes U+FFFD. For the rest, and for errors, see frt/io/json_text.hpp.
+// [any]
 std::string python_json(const Json& value);
 
 // repr() of a Python float.  [any]
