@@ -274,10 +274,12 @@ std::string Conversation::restore(const std::string& name) {
                                          "`frt-host run --from-capsule`");
   }
   Json options = options_;
+  // A file says how its conversation was rendered; everything else is for the person here to say.
   if (const auto saved = extra.find("options"); saved != extra.end() && saved->is_object()) {
-    options.update(*saved);
-    // Whether messages may write control tokens is for the person here to say, not for a file.
-    options["allow_special_tokens"] = options_.value("allow_special_tokens", false);
+    for (const char* key : {"enable_thinking", "preserve_thinking"}) {
+      const Json value = saved->value(key, Json());
+      if (value.is_boolean()) options[key] = value;
+    }
   }
   Branch next = branch_of("capsule '" + name + "'", extra["messages"], options);
   if (!next.rounds.empty()) next.rounds.back().capsule = name;

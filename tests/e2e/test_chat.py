@@ -9,6 +9,7 @@ import subprocess
 import time
 import unittest
 
+from forged_capsule import ForgedCapsule
 from support import FAILED, FIXTURES, HOST, OK, TIMEOUT, USAGE, HostTest, Terminal, clean_environment, interruptible
 
 QUESTION, SECOND, THIRD = "What is 2 + 2?", "What is 3 + 4?", "What is 5 + 1?"
@@ -146,6 +147,38 @@ class Turns(ChatTest):
                            "/export out.json", "/exit")
         self.assertIn("saved nothing: 0 tokens", result.stderr)
         self.assertEqual(self.roles(), ["user", "assistant"])
+
+
+class Integers(ChatTest):
+    def test_an_integer_of_30_digits_survives_import_save_restore_and_export(self):
+        digits = "123456789012345678901234567890"
+        (self.folder / "talk.json").write_text(
+            '[{"role": "user", "content": "pay"}, {"role": "assistant", "content": "", "tool_calls": '
+            '[{"type": "function", "function": {"name": "pay", "arguments": {"amount": %s}}}]}]' % digits)
+        manifest = self.demo(capsules=True)
+        self.talk(manifest, "/import talk.json", "/export out.json", "/save talk", "/exit")
+        self.assertIn(f'"amount": {digits}', (self.folder / "out.json").read_text())
+        self.talk(manifest, "/restore talk", "/export again.json", "/exit")
+        self.assertIn(f'"amount": {digits}', (self.folder / "again.json").read_text())
+
+
+class Options(ChatTest):
+    def test_a_capsule_says_how_its_conversation_was_rendered_and_nothing_else(self):
+        manifest = self.demo(capsules=True)
+        self.talk(manifest, QUESTION, "/save talk", SECOND, "/export out.json", "/exit")
+        path = self.folder / "capsules/talk.capsule"
+        saved = ForgedCapsule(path.read_bytes())
+        for options in ({"add_generation_prompt": False}, {"allow_special_tokens": True}, {"no_such_option": 1},
+                        {"enable_thinking": "x", "preserve_thinking": [1]}):
+            with self.subTest(options):
+                metadata = json.loads(saved.metadata)
+                metadata["extra"]["options"].update(options)
+                forged = ForgedCapsule(path.read_bytes())
+                forged.metadata = json.dumps(metadata, separators=(",", ":")).encode()
+                path.write_bytes(forged.bytes())
+                result = self.talk(manifest, "/restore talk", SECOND, "/export again.json", "/exit")
+                self.assertNotIn("error", result.stderr)
+                self.assertEqual(self.messages("again.json"), self.messages())
 
 
 class UnsavedTurns(ChatTest):
