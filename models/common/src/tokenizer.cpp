@@ -8,6 +8,9 @@
 //      the call, which needs no lock and forgets everything at the end.
 //
 // A word is encoded as soon as it is found, and a text with too many tokens is given up there.
+// Before that, the bytes of each part are counted: n(b) bytes of value b, and m(b) bytes in the
+// longest token that has such a byte, make at least sum n(b) / m(b) tokens, since each byte of a
+// token of m bytes adds 1 / m or less.
 //
 // Decoding joins the bytes of all tokens and replaces what is no UTF-8 in the result.
 #include <frt/io/utf8.hpp>
@@ -15,6 +18,7 @@
 
 #include <frt/error.hpp>
 
+#include <array>
 #include <deque>
 #include <functional>
 
@@ -27,8 +31,9 @@ namespace frt::models {
 namespace {
 
 constexpr std::size_t kLongestText = std::size_t{64} << 20;
-constexpr std::size_t kMostCachedWords = 1u << 17;  // per call
-constexpr std::size_t kLongestCachedWord = 64;      // bytes
+constexpr std::size_t kLongestWord = std::size_t{1} << 20;  // bytes: BPE takes 28 for each
+constexpr std::size_t kMostCachedWords = 1u << 17;          // per call
+constexpr std::size_t kLongestCachedWord = 64;              // bytes
 
 void require_text(std::string_view text) {
   if (text.size() > kLongestText) {
@@ -119,8 +124,26 @@ class TextEncoder {
     if (normal) text = *normal;
     data_.normalized_matcher.split(text, plain, [&](const Section& section) {
       if (section.id >= 0) return put(section.id);
+      if (max_tokens_ > 0) require_room(least_tokens(section.text));
       split(data_, section.text, 0, [&](std::string_view word) { encode_word(word); });
     });
+  }
+
+  std::size_t least_tokens(std::string_view text) const {
+    std::array<std::size_t, 256> count{};
+    for (const char c : text) ++count[static_cast<unsigned char>(c)];
+    std::size_t least = 0;
+    for (std::size_t byte = 0; byte < count.size(); ++byte) {
+      least += count[byte] / data_.longest_with[byte];
+    }
+    return least;
+  }
+
+  static void require_short(std::string_view word) {
+    if (word.size() <= kLongestWord) return;
+    throw Error(FRT_ERR_INVALID_ARGUMENT, "the text has a word of " + bytes_text(word.size()) +
+                                              ", at most " + std::to_string(kLongestWord) +
+                                              " can be encoded; put spaces or lines into it");
   }
 
   void encode_word(std::string_view word) {
@@ -130,7 +153,7 @@ class TextEncoder {
       ids_.insert(ids_.end(), first, first + seen->second.count);
       return;
     }
-    require_room(word.size() / data_.longest_token);
+    require_short(word);
     const std::size_t start = ids_.size();
     if (const TokenId whole = whole_word(word); whole >= 0) {
       ids_.push_back(whole);

@@ -7,6 +7,7 @@
 
 #include <boost/unordered/unordered_flat_map.hpp>
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -48,7 +49,9 @@ struct Tokenizer::Data {
   bool nfc = false;
   std::vector<SplitStep> steps;
 
-  std::size_t longest_token = 0;   // bytes
+  std::size_t longest_token = 0;  // bytes
+  // Bytes of the longest entry of the BPE vocabulary that has this byte; at least 1.
+  std::array<std::size_t, 256> longest_with = {};
   bool tokens_take_space = false;  // some added token takes white space beside it, however much
 };
 

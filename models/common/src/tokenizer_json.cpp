@@ -331,6 +331,12 @@ class TokenizerBuilder {
     for (const auto& token : data_->tokens) {
       data_->longest_token = std::max(data_->longest_token, token.bytes.size());
     }
+    for (const auto& [bytes, id] : data_->id_of_bytes) {
+      for (const char c : bytes) {
+        std::size_t& longest = data_->longest_with[static_cast<unsigned char>(c)];
+        longest = std::max(longest, bytes.size());
+      }
+    }
     data_->tokens_take_space =
         std::any_of(data_->added.begin(), data_->added.end(),
                     [](const AddedToken& token) { return token.lstrip || token.rstrip; });

@@ -45,6 +45,41 @@ TEST_CASE("a text that can never fit is refused before it is looked at") {
   CHECK_FAILS(qwen().encode(std::string(70'000'000, 'a')), "INVALID_ARGUMENT", "67108864");
 }
 
+TEST_CASE("a word is encoded up to 1 MiB, whatever room there is; longer ones are refused unread") {
+  const std::string word(std::size_t{1} << 20, 'a');
+  CHECK(qwen().encode(word).size() > 1000);
+  CHECK_FAILS(qwen().encode(word + "a b"), "INVALID_ARGUMENT", "1048577 bytes", "1048576");
+  // Marks are one word, too, and so are spaces.
+  std::string marks = "e";
+  while (marks.size() < 3'000'000) marks += "\u0301\u0323";
+  CHECK_FAILS(qwen().encode(marks), "INVALID_ARGUMENT", "a word of");
+}
+
+TEST_CASE("the least tokens that a part can have are counted before it is encoded") {
+  // The longest entry with a space has 30 bytes here, the longest with another byte 2: only the
+  // latter makes this text too long.
+  Json file = frt::io::read_json_file(kFolder / "tokenizer.json");
+  Json vocabulary = Json::object(), merges = Json::array();
+  for (const auto& [name, id] : file["model"]["vocab"].items()) {
+    if (id.get<int>() < 256) vocabulary[name] = id;
+  }
+  std::string spaces = "\u0120";
+  for (int i = 1, id = 256; i < 30; ++i, ++id) {
+    merges.push_back({spaces, "\u0120"});
+    spaces += "\u0120";
+    vocabulary[spaces] = id;
+  }
+  file["model"]["vocab"] = vocabulary;
+  file["model"]["merges"] = merges;
+  file["added_tokens"] = Json::array();
+  const Tokenizer tokenizer = Tokenizer::parse(file.dump());
+  // Too long a word: refused for its length where the count allows it, else for the count.
+  const std::string word(2'000'000, 'a');
+  CHECK_FAILS(encode(tokenizer, word, {}, 2'000'000), "INVALID_ARGUMENT", "a word of");
+  CHECK_FAILS(encode(tokenizer, word, {}, 1'999'999), "OUT_OF_RANGE", "1999999 tokens");
+  CHECK(encode(tokenizer, std::string(300, ' '), {}, 150).size() == 150);
+}
+
 TEST_CASE("long words of all kinds are encoded without quadratic growth") {
   std::mt19937 random(3);
   std::string letters, marks = "e", accents, spaces(1'000'000, ' ');

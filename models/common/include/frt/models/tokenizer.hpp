@@ -75,8 +75,9 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // The ids of `text`, at most 64 MiB. A text that `max_tokens` cannot hold is refused early: time
-  // and memory grow with the ids that are allowed, not with the text.  [any]
+  // The ids of `text`: at most 64 MiB, and at most 1 MiB in a word (pieces()). A text that
+  // `max_tokens` cannot hold is refused early: time and memory grow with the ids that are allowed,
+  // not with the text.  [any]
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
   // The text of `ids`: bytes of neighbouring tokens are joined before decoding, what is no UTF-8
