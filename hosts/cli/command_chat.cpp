@@ -31,6 +31,7 @@
 #include "cli/prompt_options.hpp"
 #include "cli/prompt_progress.hpp"
 #include "cli/signals.hpp"
+#include "lm/stop_matcher.hpp"
 
 namespace frt::host {
 namespace {
@@ -202,7 +203,7 @@ class ChatSession {
   // Reasoning is dimmed on a terminal: it ends at </think>.
   void answer(const std::string& text) {
     const bool thinking = conversation_.options().value("enable_thinking", true);
-    std::string so_far;
+    StopMatcher reasoning({"</think>"});
     ModelText text_shown;
     bool dim = thinking && app_.color_stdout();
     PromptProgress progress(app_.draws_progress());
@@ -213,9 +214,9 @@ class ChatSession {
     request.cancelled = [] { return InterruptGuard::requested(); };
     if (dim) show("\x1b[2m");
     const auto show_piece = [&](const std::string& piece) {
-      so_far += piece;
       if (!show(text_shown.push(piece))) return false;
-      if (dim && so_far.find("</think>") != std::string::npos) {
+      reasoning.push(piece);
+      if (dim && reasoning.stopped()) {
         dim = false;
         show("\x1b[0m");
       }

@@ -175,24 +175,25 @@ LineReader::Outcome LineReader::read_edited(const std::string& prompt, std::stri
 
 LineReader::Outcome LineReader::read_plain(std::string& line) {
   bool too_long = false;
-  std::size_t searched = 0;
+  std::size_t searched = begin_;
   for (;;) {
-    const std::size_t end = pending_.find('\n', searched);
-    searched = pending_.size();
-    if (end != std::string::npos || (at_end_ && (too_long || !pending_.empty()))) {
-      line = pending_.substr(0, end);
-      pending_.erase(0, end == std::string::npos ? end : end + 1);
+    const std::size_t end = std::min(pending_.find('\n', searched), pending_.size());
+    const bool ended = end < pending_.size();
+    searched = end;
+    if (ended || (at_end_ && (too_long || begin_ < end))) {
+      line.assign(pending_, begin_, end - begin_);
+      begin_ = ended ? end + 1 : end;
       if (!line.empty() && line.back() == '\r') line.pop_back();
       if (!too_long && line.size() <= kMostBytes) return Outcome::kLine;
       throw Error(FRT_ERR_OUT_OF_RANGE, "a line has more than " + std::to_string(kMostBytes) +
                                             " bytes and was skipped; send less at a time");
     }
     if (at_end_) return Outcome::kEnd;
-    if (pending_.size() > kMostBytes) {
-      too_long = true;
-      pending_.clear();
-      searched = 0;
-    }
+    // Once per read, not per line: what was given out goes, and so does a line that is too long.
+    too_long = too_long || pending_.size() - begin_ > kMostBytes;
+    pending_.erase(0, too_long ? pending_.size() : begin_);
+    begin_ = 0;
+    searched = pending_.size();
     if (!wait_for_input()) return Outcome::kInterrupted;
     const std::size_t held = pending_.size();
     pending_.resize(held + kBlock);

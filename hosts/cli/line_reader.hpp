@@ -38,7 +38,8 @@ class LineReader {
   Outcome read_plain(std::string& line);
 
   std::unique_ptr<Editor> editor_;  // null: not a terminal
-  std::string pending_;             // read from the pipe, not yet given out
+  std::string pending_;             // read from the pipe
+  std::size_t begin_ = 0;           // of what is not yet given out
   bool at_end_ = false;
 };
 
