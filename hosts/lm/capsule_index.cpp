@@ -159,7 +159,9 @@ IndexRow CapsuleIndex::examine(const std::string& name) const {
   row.last_used = static_cast<uint64_t>(facts->modified_ns / 1'000'000'000);
   row.pinned = facts_of(folder_ / (name + kPin)).has_value();
   try {
-    if (!trust_) require_own_file(path);
+    if (!trust_) {
+      require_own_file(io::open_file(path, "capsule", io::Links::kRefuse), path);
+    }
     const CapsuleContent content = read_capsule_content(capsules_, folder_, name);
     row.kind = capsule_kind_name(is_automatic(content, name) ? content.kind : CapsuleKind::kNamed);
     row.parent = content.parent;

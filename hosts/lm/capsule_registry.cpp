@@ -415,7 +415,10 @@ void CapsuleRegistry::start_load(Entry& entry) {
   entry.failure = nullptr;
   const auto read = [this, name, said] {
     if (!index_->hold(name)) throw Error(FRT_ERR_NOT_FOUND, "another process removes it");
-    if (!options_.trust) require_own_file(options_.folder / (name + kCapsuleSuffix));
+    if (!options_.trust) {
+      const std::filesystem::path path = options_.folder / (name + kCapsuleSuffix);
+      require_own_file(io::open_file(path, "capsule", io::Links::kRefuse), path);
+    }
     CapsuleDescription description = describe_capsule(verbs_.table(), options_.folder, name);
     said->content = content_from_text(description.metadata);
     take_manifest(said->content, description.manifest);

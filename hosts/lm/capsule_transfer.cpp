@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Importing goes through a folder of its own beside the capsules, ".import-XXXXXX": the copy is
-// verified there, linked to its name (which fails if there is one), and the folder is synchronised.
-// Whoever imports holds a lock on that folder, so one whose lock can be had was left behind and is
-// cleared by the next import. Process ids would not do: they are used again, and differ between
+// A copy goes through a folder of its own beside the target, ".import-XXXXXX": it is verified
+// there, renamed (which fails if the name is taken), and the target's folder is synchronised.
+// Whoever copies holds a lock on that folder, so one whose lock can be had was left behind and is
+// cleared by the next copy. Process ids would not do: they are used again, and differ between
 // containers that share a folder.
 #include "lm/capsule_transfer.hpp"
 
@@ -15,6 +15,7 @@
 #include <cstring>
 #include <frt/capsule.hpp>
 #include <frt/io/file.hpp>
+#include <frt/io/retry.hpp>
 #include <vector>
 
 #include "lm/capsule_file.hpp"
@@ -27,6 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kStaging = ".import-";
+constexpr const char* kStagedName = "import";
 constexpr const char* kStaged = "import.capsule";
 
 [[noreturn]] void fail(const fs::path& path, int code) {
@@ -42,30 +44,31 @@ io::Descriptor opened(const fs::path& path, int flags) {
   return file;
 }
 
-// A new file with the bytes of another, on the disk. Nothing is left of it after a failure.
-void copy_durably(const fs::path& from, const fs::path& to) {
-  const io::Descriptor source = io::open_file(from, "capsule");
+// A new file with the bytes of an open one, on the disk. Nothing is left of it after a failure.
+void copy_durably(const io::Descriptor& source, const fs::path& from, const fs::path& to) {
   const io::Descriptor target = opened(to, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
   try {
     std::vector<char> buffer(1 << 20);
     for (;;) {
-      const ssize_t got = read(source.get(), buffer.data(), buffer.size());
+      const ssize_t got =
+          io::retried([&] { return read(source.get(), buffer.data(), buffer.size()); });
       if (got == 0) break;
       if (got < 0) fail(from, errno);
       for (ssize_t at = 0; at < got;) {
-        const ssize_t put = write(target.get(), buffer.data() + at, static_cast<size_t>(got - at));
+        const ssize_t put = io::retried(
+            [&] { return write(target.get(), buffer.data() + at, static_cast<size_t>(got - at)); });
         if (put < 0) fail(to, errno);
         at += put;
       }
     }
-    if (fsync(target.get()) != 0) fail(to, errno);
+    if (io::retried([&] { return fsync(target.get()); }) != 0) fail(to, errno);
   } catch (...) {
     unlink(to.c_str());
     throw;
   }
 }
 
-// The folder where an import is verified, gone with the object.
+// The folder where a copy is verified, gone with the object.
 class Staging {
  public:
   explicit Staging(const fs::path& folder) {
@@ -75,7 +78,8 @@ class Staging {
       path_ = folder / (std::string(kStaging) + "XXXXXX");
       if (!mkdtemp(path_.data())) fail(folder, errno);
       lock_ = opened(path_, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
-      if (flock(lock_.get(), LOCK_EX) != 0 || fstat(lock_.get(), &facts) != 0) fail(path_, errno);
+      const auto lock = [&] { return flock(lock_.get(), LOCK_EX); };
+      if (io::retried(lock) != 0 || fstat(lock_.get(), &facts) != 0) fail(path_, errno);
     }
   }
   ~Staging() { remove(path_, lock_); }
@@ -107,12 +111,27 @@ class Staging {
   io::Descriptor lock_;
 };
 
+// What is open becomes `target`, verified. What is verified is the copy: the file may change, or be
+// another one, at any time.
+void take(const frt_capsules_v1& capsules, const io::Descriptor& source, const fs::path& from,
+          const fs::path& target) {
+  const fs::path folder = target.has_parent_path() ? target.parent_path() : ".";
+  {
+    const Staging staging(folder);
+    copy_durably(source, from, staging.file());
+    verify_capsule_file(capsules, staging.folder(), kStagedName);
+    if (io::rename_new(AT_FDCWD, staging.file().c_str(), target.c_str()) != 0) fail(target, errno);
+  }
+  io::sync_folder(folder);
+}
+
 }  // namespace
 
 void export_capsule(const frt_capsules_v1& capsules, const fs::path& folder,
                     const std::string& name, const fs::path& file) {
-  verify_capsule_file(capsules, folder, name);
-  copy_durably(folder / (name + kCapsuleSuffix), file);
+  require_capsule_name(name);
+  const fs::path from = folder / (name + kCapsuleSuffix);
+  take(capsules, io::open_file(from, "capsule", io::Links::kRefuse), from, file);
 }
 
 std::string import_capsule(const frt_capsules_v1& capsules, const fs::path& folder,
@@ -123,18 +142,12 @@ std::string import_capsule(const frt_capsules_v1& capsules, const fs::path& fold
   }
   require_capsule_name(chosen);
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) fail(folder, errno);
+  const io::Descriptor source = io::open_file(file, "capsule");
   if (!trust) {
     require_own_folder(folder);
-    require_own_file(file);
+    require_own_file(source, file);
   }
-  const fs::path target = folder / (chosen + kCapsuleSuffix);
-  {
-    const Staging staging(folder);
-    copy_durably(file, staging.file());
-    verify_capsule_file(capsules, staging.folder(), "import");
-    if (link(staging.file().c_str(), target.c_str()) != 0) fail(target, errno);
-  }
-  io::sync_folder(folder);
+  take(capsules, source, file, folder / (chosen + kCapsuleSuffix));
   return chosen;
 }
 

@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <frt/error.hpp>
 #include <string>
 
@@ -42,9 +44,11 @@ void require_own_folder(const std::filesystem::path& folder) {
   }
 }
 
-void require_own_file(const std::filesystem::path& file) {
+void require_own_file(const io::Descriptor& open, const std::filesystem::path& file) {
   struct stat facts {};
-  if (stat(file.c_str(), &facts) != 0) return;
+  if (fstat(open.get(), &facts) != 0) {
+    throw Error(FRT_ERR_IO, file.string() + ": " + std::strerror(errno));
+  }
   if (!is_ours(facts)) {
     refuse("another user (id " + std::to_string(facts.st_uid) + ") owns the capsule file",
            file.string(), "make a copy of your own, or take it over (chown)");

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <frt/io/file.hpp>
 
 namespace frt::host {
 
@@ -15,9 +16,11 @@ namespace frt::host {
 // Throws FRT_ERR_BAD_STATE with the fix.  [any]
 void require_own_folder(const std::filesystem::path& folder);
 
-// The file belongs to this user or to root, and others cannot write to it. Of a link, what it leads
-// to; what is missing is for others to find. Throws FRT_ERR_BAD_STATE with the fix.  [any]
-void require_own_file(const std::filesystem::path& file);
+// The open file belongs to this user or to root, and others cannot write to it. `file` is its name,
+// for errors. A file of a folder of capsules is opened without following a link: then the name
+// means this file as long as nobody of the trusted renames it, for others cannot, not even where
+// the sticky bit alone keeps them from it. Throws FRT_ERR_BAD_STATE with the fix.  [any]
+void require_own_file(const io::Descriptor& open, const std::filesystem::path& file);
 bool is_own_file(const struct stat& facts) noexcept;
 
 }  // namespace frt::host

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "capsule/file_layer.hpp"
 
+#include <frt/io/file.hpp>
+#include <frt/io/retry.hpp>
+
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -13,13 +16,6 @@ namespace frt::core {
 
 namespace {
 
-template <class Call>
-auto repeated(Call&& call) {
-  auto result = call();
-  while (result < 0 && errno == EINTR) result = call();
-  return result;
-}
-
 // Keeps errno of what failed over the cleaning up.
 int closed(int file, int error) {
   ::close(file);
@@ -30,12 +26,12 @@ int closed(int file, int error) {
 }  // namespace
 
 int FileLayer::create(int folder, const char* name) {
-  const int file = repeated([&] {
+  const int file = io::retried([&] {
     return ::openat(folder, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
   });
   if (file < 0) return -1;
   // The mode as it is, whatever the process masks out.
-  if (::fchmod(file, 0600) != 0 || repeated([&] { return ::flock(file, LOCK_EX); }) != 0) {
+  if (::fchmod(file, 0600) != 0 || io::retried([&] { return ::flock(file, LOCK_EX); }) != 0) {
     const int error = errno;
     ::unlinkat(folder, name, 0);
     return closed(file, error);
@@ -48,25 +44,20 @@ int FileLayer::create(int folder, const char* name) {
 }
 
 ssize_t FileLayer::write_at(int file, const void* data, std::size_t bytes, off_t offset) {
-  return repeated([&] { return ::pwrite(file, data, bytes, offset); });
+  return io::retried([&] { return ::pwrite(file, data, bytes, offset); });
 }
 
 int FileLayer::sync_data(int file) {
-  return repeated([&] { return ::fdatasync(file); });
+  return io::retried([&] { return ::fdatasync(file); });
 }
 
 int FileLayer::publish(int folder, const char* temporary, const char* name, bool replace) {
   if (replace) return ::renameat(folder, temporary, folder, name);
-  if (::renameat2(folder, temporary, folder, name, RENAME_NOREPLACE) == 0) return 0;
-  if (errno != EINVAL && errno != ENOSYS) return -1;
-  // A file system without that flag: a second name fails if it is taken, too.
-  if (::linkat(folder, temporary, folder, name, 0) != 0) return -1;
-  ::unlinkat(folder, temporary, 0);
-  return 0;
+  return io::rename_new(folder, temporary, name);
 }
 
 int FileLayer::sync_folder(int folder) {
-  return repeated([&] { return ::fsync(folder); });
+  return io::retried([&] { return ::fsync(folder); });
 }
 
 int FileLayer::remove(int folder, const char* name) {

@@ -8,6 +8,7 @@
 #include "capsule/folder.hpp"
 
 #include <frt/error.hpp>
+#include <frt/io/retry.hpp>
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -163,7 +164,8 @@ frt_status remove(const char* folder, const char* name, frt_error* error) noexce
       throw Error(errno == ENOENT ? FRT_ERR_NOT_FOUND : FRT_ERR_IO,
                   "cannot remove the capsule " + path.text() + ": " + std::strerror(errno));
     }
-    if (::fsync(open.get()) != 0) throw folder_error(errno, "flush", path.folder());
+    if (io::retried([&] { return ::fsync(open.get()); }) != 0)
+      throw folder_error(errno, "flush", path.folder());
   });
 }
 

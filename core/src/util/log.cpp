@@ -2,6 +2,7 @@
 // spdlog writes; this file decides what a line looks like. Text from plugins never reaches a
 // format string, and control characters in it cannot forge a second line.
 #include <frt/core/log.hpp>
+#include <frt/io/retry.hpp>
 #include <frt/io/utf8.hpp>
 
 #include <fmt/chrono.h>
@@ -31,7 +32,8 @@ class DescriptorSink final : public spdlog::sinks::base_sink<std::mutex> {
     line += '\n';
     std::string_view rest = line;
     while (!rest.empty()) {
-      const ssize_t put = ::write(descriptor_, rest.data(), rest.size());
+      const ssize_t put =
+          io::retried([&] { return ::write(descriptor_, rest.data(), rest.size()); });
       if (put <= 0) return;  // nobody is left to tell
       rest.remove_prefix(static_cast<std::size_t>(put));
     }

@@ -5,6 +5,7 @@
 
 #include <frt/error.hpp>
 #include <frt/io/file.hpp>
+#include <frt/io/retry.hpp>
 #include <frt/io/utf8.hpp>
 #include <frt/models/json.hpp>
 #include <frt/models/safetensors_writer.hpp>
@@ -150,7 +151,7 @@ std::uint64_t SafetensorsWriter::finish() {
                                               std::to_string(entry.written) + " were written");
   }
   if (file_ < 0) begin();
-  if (::fsync(file_) != 0) io_error(partial_, "synced");
+  if (io::retried([&] { return ::fsync(file_); }) != 0) io_error(partial_, "synced");
   if (::rename(partial_.c_str(), path_.c_str()) != 0) io_error(partial_, "renamed");
   finished_ = true;
   discard();

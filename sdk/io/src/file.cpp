@@ -5,6 +5,7 @@
 // set, so that the odd "regular" file of /proc that would wait for data is an error, too.
 #include <frt/error.hpp>
 #include <frt/io/file.hpp>
+#include <frt/io/retry.hpp>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -104,7 +105,7 @@ Descriptor open_folder(const std::filesystem::path& path, std::string_view what)
 
 Descriptor create_file(const std::filesystem::path& path, std::string_view what) {
   Descriptor file = open_regular(path, what, O_WRONLY | O_CREAT);
-  if (::ftruncate(file.get(), 0) != 0) {
+  if (retried([&] { return ::ftruncate(file.get(), 0); }) != 0) {
     throw system_error(errno, "empty the " + std::string(what), path);
   }
   return file;
@@ -134,8 +135,8 @@ std::string read_to_end(int descriptor, const std::string& name, uint64_t limit)
   if (static_cast<uint64_t>(info.st_size) > limit) throw too_large();
   std::string content(static_cast<std::size_t>(info.st_size) + 1, '\0');
   for (std::size_t used = 0;;) {
-    const ssize_t got = ::read(descriptor, content.data() + used, content.size() - used);
-    if (got < 0 && errno == EINTR) continue;
+    const ssize_t got =
+        retried([&] { return ::read(descriptor, content.data() + used, content.size() - used); });
     if (got < 0) throw failed();
     used += static_cast<std::size_t>(got);
     if (used > limit) throw too_large();
@@ -157,9 +158,19 @@ std::string read_optional_file(const std::filesystem::path& path, uint64_t limit
   }
 }
 
+int rename_new(int folder, const char* from, const char* to) noexcept {
+  if (::renameat2(folder, from, folder, to, RENAME_NOREPLACE) == 0) return 0;
+  if (errno != EINVAL && errno != ENOSYS) return -1;
+  // A file system without that flag: a second name fails if it is taken, too.
+  if (::linkat(folder, from, folder, to, 0) != 0) return -1;
+  ::unlinkat(folder, from, 0);
+  return 0;
+}
+
 void sync_folder(const std::filesystem::path& folder) {
   const Descriptor open = open_folder(folder, "folder");
-  if (::fsync(open.get()) != 0) throw system_error(errno, "flush the folder", folder);
+  if (retried([&] { return ::fsync(open.get()); }) != 0)
+    throw system_error(errno, "flush the folder", folder);
 }
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view content) {
@@ -174,16 +185,14 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view c
     return error;
   };
   while (!content.empty()) {
-    const ssize_t put = ::write(file.get(), content.data(), content.size());
-    if (put < 0) {
-      if (errno == EINTR) continue;
-      throw fail("write");
-    }
+    const ssize_t put =
+        retried([&] { return ::write(file.get(), content.data(), content.size()); });
+    if (put < 0) throw fail("write");
     content.remove_prefix(static_cast<std::size_t>(put));
   }
   // A file that others may not read stays one.
   if (there && ::fchmod(file.get(), before.st_mode & 0777) != 0) throw fail("write");
-  if (::fsync(file.get()) != 0) throw fail("write");
+  if (retried([&] { return ::fsync(file.get()); }) != 0) throw fail("write");
   if (::rename(temporary.c_str(), path.c_str()) != 0) throw fail("replace");
   sync_folder(path.parent_path());
 }

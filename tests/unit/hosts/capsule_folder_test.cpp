@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <fstream>
 #include <random>
+#include <thread>
 
 #include "capsule/capsule.hpp"
 #include "capsule/save.hpp"
@@ -904,6 +905,31 @@ TEST_CASE("an import of a pipe or a folder is an error at once") {
     CHECK(has(failure([&] { import_capsule(table(), world.folder, file, "a"); }), "FRT_ERR_IO"));
   }
   CHECK(present(world).empty());
+}
+
+TEST_CASE("what is exported is what was verified, though others replace the file meanwhile") {
+  World world;
+  {
+    CapsuleRegistry registry = world.registry(0, 0, 0);
+    save(world, registry, "a", 1);
+  }
+  const fs::path file = world.folder / "a.capsule", copy = world.folder / "copy";
+  const std::string good = read_bytes(file);
+  std::string bad = good;
+  bad[bad.size() - 100] = static_cast<char>(~bad[bad.size() - 100]);
+  write_bytes(world.folder / "good", good);
+  write_bytes(world.folder / "bad", bad);
+  const std::jthread swapping([&](const std::stop_token& stop) {
+    for (bool turn = false; !stop.stop_requested(); turn = !turn) {
+      fs::create_hard_link(world.folder / (turn ? "good" : "bad"), world.folder / "next");
+      fs::rename(world.folder / "next", file);
+    }
+  });
+  for (int i = 0; i < 200; ++i) {
+    if (!failure([&] { export_capsule(table(), world.folder, "a", copy); }).empty()) continue;
+    REQUIRE(read_bytes(copy) == good);
+    fs::remove(copy);
+  }
 }
 
 TEST_CASE("an import leaves the folder of another import alone, and clears what was left behind") {

@@ -63,6 +63,10 @@ std::string read_optional_file(const std::filesystem::path& path, uint64_t limit
 // errors ("the prompt"). FRT_ERR_OUT_OF_RANGE beyond `limit` bytes.  [any]
 std::string read_to_end(int descriptor, const std::string& name, uint64_t limit);
 
+// Renames a file within a folder (or, by whole paths, AT_FDCWD); a file of the new name stays. -1
+// and errno, as rename(2): EEXIST.  [any]
+int rename_new(int folder, const char* from, const char* to) noexcept;
+
 // Makes what was created, renamed or removed in a folder survive a power cut.  [any]
 void sync_folder(const std::filesystem::path& folder);
 
