@@ -145,13 +145,15 @@ std::vector<core::HostSchema> App::host_schemas() {
           robot_host_schema()};
 }
 
-core::Manifest App::load_manifest(const std::string& path, const std::vector<std::string>& sets) {
+core::Manifest App::load_manifest(const std::string& path, const std::vector<std::string>& sets,
+                                  const std::string& no_plugin_paths) {
   core::ManifestRequest request;
   request.hosts = host_schemas();
   request.sets = options_.sets;
   request.sets.insert(request.sets.end(), sets.begin(), sets.end());
   request.environment_names = core::process_environment_names();
   request.schemas = &registry();
+  request.no_plugin_paths = no_plugin_paths;
   core::Manifest manifest = [&] {
     try {
       return core::load_manifest(path, request);

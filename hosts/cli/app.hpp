@@ -51,7 +51,8 @@ class App {
   static std::vector<core::HostSchema> host_schemas();
   // Reads and checks a manifest, shows its warnings, each once. Everything that is wrong with it is
   // ExitCode::kManifest. `sets` go over the user's.
-  core::Manifest load_manifest(const std::string& path, const std::vector<std::string>& sets = {});
+  core::Manifest load_manifest(const std::string& path, const std::vector<std::string>& sets = {},
+                               const std::string& no_plugin_paths = {});
 
   bool color_stderr() const;
   bool color_stdout() const;

@@ -53,7 +53,7 @@ ExitCode replay(App& app, const ReplayOptions& options) {
   }
   const RunRecord record = read_record(options.record);
   LoadedModel loaded(app, options.manifest.empty() ? record.manifest : options.manifest,
-                     record.model);
+                     record.model, load_options_of_record(options.manifest));
   const LmModel model = loaded.language_model();
   check_fingerprint(record, model, options.anyway);
   StepRunner runner(model);
@@ -102,13 +102,16 @@ void add_replay_command(App& app) {
   command.add_option("record", options->record, "What `run --record` or `rollout --record` wrote")
       .required();
   command
-      .add_option("--manifest", options->manifest, "Instead of the manifest it was recorded with")
+      .add_option("--manifest", options->manifest,
+                  "Instead of the one it was recorded with, or that one, plugins by path included")
       .type_name("FILE");
   command.add_flag("--anyway", options->anyway, "Also with another model, plugin or backend");
   command.add_flag("--json", options->json, "As JSON");
   command.footer(
       "Example:\n"
       "  frt-host replay episodes/episode_000000.npz\n\n"
+      "A record is no reason to load native code: a manifest that the record alone names may not\n"
+      "give paths of plugins. Give that manifest with --manifest if you trust it.\n\n"
       "Exit status: 0 the same, bit for bit; 1 not the same.");
   app.add_command(command, [&app, options] { return replay(app, *options); });
 }

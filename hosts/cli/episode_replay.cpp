@@ -8,6 +8,8 @@
 #include <bit>
 #include <filesystem>
 #include <frt/io/file.hpp>
+#include <frt/io/json_text.hpp>
+#include <frt/io/retry.hpp>
 #include <frt/io/utf8.hpp>
 
 #include "cli/loaded_model.hpp"
@@ -48,11 +50,21 @@ std::string recorded_manifest(const std::string& record, const std::string& mani
 
 }  // namespace
 
+LoadOptions load_options_of_record(const std::string& manifest) {
+  LoadOptions options;
+  if (manifest.empty()) {
+    options.no_plugin_paths =
+        "only the record chose this manifest, and a plugin is native code; give --manifest FILE if "
+        "you trust it";
+  }
+  return options;
+}
+
 bool is_episode_file(const std::string& path) {
   std::array<char, 4> head{};
   const io::Descriptor file = io::open_file(path, "record");
-  return ::pread(file.get(), head.data(), head.size(), 0) == ssize_t{head.size()} &&
-         head == std::array<char, 4>{'P', 'K', 3, 4};
+  const auto read = [&] { return ::pread(file.get(), head.data(), head.size(), 0); };
+  return io::retried(read) == ssize_t{head.size()} && head == std::array<char, 4>{'P', 'K', 3, 4};
 }
 
 ExitCode replay_episode(App& app, const std::string& path, const std::string& manifest, bool json) {
@@ -65,7 +77,7 @@ ExitCode replay_episode(App& app, const std::string& path, const std::string& ma
                     "episode in which the policy acts");
   }
   LoadedModel loaded(app, manifest.empty() ? recorded_manifest(path, meta.manifest) : manifest,
-                     meta.policy);
+                     meta.policy, load_options_of_record(manifest));
   const PolicyModel policy = policy_of(loaded);
   if (policy.info().horizon != meta.horizon || policy.info().action_dim != meta.network_dim ||
       policy.observation_info().action_dim != meta.action_dim) {
@@ -77,8 +89,8 @@ ExitCode replay_episode(App& app, const std::string& path, const std::string& ma
   const nlohmann::ordered_json now = robot_fingerprints(loaded, policy.name());
   for (const auto& [name, value] : meta.fingerprints.items()) {
     if (now.contains(name) && now[name] != value) {
-      print_err("note: {} was {} when this was recorded, it is {} now\n", name, value.dump(),
-                now[name].dump());
+      print_err("note: {} was {} when this was recorded, it is {} now\n", name,
+                io::json_text(value), io::json_text(now[name]));
     }
   }
   PolicyRunner runner(policy);

@@ -5,8 +5,14 @@
 #include <string>
 
 #include "cli/app.hpp"
+#include "cli/loaded_model.hpp"
 
 namespace frt::host {
+
+// How replay loads the model of a record. `manifest`: what the user gave. Empty: the record chooses
+// the manifest, which then may not name plugins by their paths, for a record may come from anywhere
+// and a plugin is native code. Those of the plugin folders are the user's choice.
+LoadOptions load_options_of_record(const std::string& manifest);
 
 // The file is a recorded episode (an .npz archive), as far as its first bytes say.  [any]
 bool is_episode_file(const std::string& path);

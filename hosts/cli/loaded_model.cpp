@@ -62,7 +62,7 @@ LoadedModel::LoadedModel(App& app, const std::string& manifest_path, const std::
                 }) {
   const auto start = std::chrono::steady_clock::now();
   const InterruptGuard interrupt;
-  core::Manifest manifest = app.load_manifest(manifest_path, options.sets);
+  core::Manifest manifest = app.load_manifest(manifest_path, options.sets, options.no_plugin_paths);
   stage(ExitCode::kManifest, [&] { choose(manifest, model); });
   const core::ModelSpec spec = *manifest.find_model(name_);
   device_ = spec.device();

@@ -25,6 +25,7 @@ struct LoadOptions {
   uint32_t flags = 0;             // FRT_MODEL_*
   core::RuntimeOptions runtime;   // how devices are opened
   std::vector<std::string> sets;  // path=value over the manifest
+  std::string no_plugin_paths;    // core::ManifestRequest
 };
 
 // Loads plugins, opens the device, makes the model, and says so on stderr. Errors carry the exit

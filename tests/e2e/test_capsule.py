@@ -288,6 +288,22 @@ class Replay(CapsuleTest):
             self.assertIn("nothing was compared", result.stderr)
             self.assertNotIn("same", result.stdout)
 
+    def test_a_manifest_that_only_a_record_names_loads_no_plugin_by_its_path(self):
+        """A record may come from anywhere, and a plugin is native code."""
+        path = self.record(self.demo(capsules=False), "-p", "x", "-n", 2)
+        plugin, = (HOST.parent.parent / "lib/frt/plugins").glob("*qwen36*.so")
+        shutil.copy(plugin, self.folder / "other.so")
+        other = self.folder / "other.toml"
+        other.write_text((self.folder / "manifest.toml").read_text() +
+                         '\n[[plugin]]\nid = "frt.qwen36"\npath = "other.so"\n')
+        record = json.loads(path.read_text())
+        record["manifest"] = str(other)
+        path.write_text(json.dumps(record))
+        result = self.check(MANIFEST, "replay", path)
+        self.assertIn("--manifest", result.stderr)
+        self.assertIn("frt.qwen36", result.stderr)
+        self.check(OK, "replay", path, "--manifest", other)
+
     def test_a_record_of_a_million_levels_is_refused_at_the_first_that_is_too_many(self):
         path = self.folder / "deep.json"
         for opening, closing in (("[", "]"), ('{"steps":', "}")):

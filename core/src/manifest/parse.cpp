@@ -261,6 +261,11 @@ class Reader {
         error(node.position, "plugin '" + entry.id + "' is named twice");
         continue;
       }
+      if (!entry.path.empty() && !request_.no_plugin_paths.empty()) {
+        error(node.position,
+              "plugin '" + entry.id + "' is named by a path: " + request_.no_plugin_paths);
+        continue;
+      }
       if (request_.schemas) request_.schemas->pin(entry);
       manifest_.plugins.push_back(std::move(entry));
     }

@@ -141,6 +141,7 @@ struct ManifestRequest {
   // All names of environment variables, to warn of misspelt ones; may be empty.
   std::vector<std::string> environment_names;
   SchemaSource* schemas = nullptr;
+  std::string no_plugin_paths;        // why no [[plugin]] may give a path; empty: they may
   std::filesystem::path flag_folder;  // relative paths of flags; empty: the current folder
 };
 
