@@ -6,8 +6,11 @@ import pathlib
 import select
 import signal
 import subprocess
+import sys
 import time
 import unittest
+
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "fuzz/mutators"))
 
 from forged_capsule import ForgedCapsule
 from support import FAILED, FIXTURES, HOST, OK, TIMEOUT, USAGE, HostTest, Terminal, clean_environment, interruptible

@@ -23,16 +23,12 @@
 #include <string>
 #include <vector>
 
+#include "cases.hpp"
 #include "mock_backend.hpp"
 
 namespace frt::test {
 
 using Bytes = std::vector<uint8_t>;
-
-inline uint64_t number_from(const char* variable, uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text && *text ? std::strtoull(text, nullptr, 10) : otherwise;
-}
 
 // ---- a device ------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@
 #include <frt/core/plugin.hpp>
 #include <random>
 
+#include "cases.hpp"
 #include "manifest_fixture.hpp"
 
 using namespace frt::core;
@@ -44,7 +45,8 @@ TEST_CASE("no mutated manifest does anything but parse or be refused") {
   std::mt19937_64 random(1);
   test::ManifestFixture fixture;
   int accepted = 0, refused = 0;
-  for (int round = 0; round < 3000; ++round) {
+  const uint64_t cases = frt::test::number_from("FRT_MUTATIONS", 3000);
+  for (uint64_t round = 0; round < cases; ++round) {
     const std::string text = mutated(test::kComplete, random);
     try {
       const Manifest manifest = fixture.parse(text);
@@ -56,8 +58,8 @@ TEST_CASE("no mutated manifest does anything but parse or be refused") {
       ++refused;
     }
   }
-  CHECK(accepted > 100);
-  CHECK(refused > 100);
+  CHECK(accepted > 30);
+  CHECK(refused > 30);
 }
 
 TEST_CASE("no mutated card does anything but parse or be refused") {
@@ -66,7 +68,8 @@ TEST_CASE("no mutated card does anything but parse or be refused") {
       "targets = [\"xpu_90a\", \"b\"]\nptx = [\"virtual_90\"]\nrequires = [\"driver>=5\"]\n";
   std::mt19937_64 random(2);
   int accepted = 0;
-  for (int round = 0; round < 3000; ++round) {
+  const uint64_t cases = frt::test::number_from("FRT_MUTATIONS", 3000);
+  for (uint64_t round = 0; round < cases; ++round) {
     try {
       const Card parsed = parse_card(mutated(card, random), "fuzz");
       rank_card(parsed, "xpu_90");
@@ -75,14 +78,15 @@ TEST_CASE("no mutated card does anything but parse or be refused") {
       CHECK(error.what()[0] != '\0');
     }
   }
-  CHECK(accepted > 100);
+  CHECK(accepted > 30);
 }
 
 TEST_CASE("no mutated plugin file does anything but be read or be refused") {
   const std::string whole = test::read(test::kGoodModel);
   const test::Folder folder;
   std::mt19937_64 random(3);
-  for (int round = 0; round < 300; ++round) {
+  const uint64_t cases = frt::test::number_from("FRT_MUTATIONS", 3000) / 10;
+  for (uint64_t round = 0; round < cases; ++round) {
     std::string bytes = whole;
     // Half of the changes hit the header and the section table, where the reader looks.
     for (int edits = 0; edits < 4; ++edits) {

@@ -5,7 +5,6 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <frt/error.hpp>
 #include <fstream>
@@ -14,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "cases.hpp"
 #include "json_mutation.hpp"
 #include "lm/capsule_content.hpp"
 #include "lm/run_record.hpp"
@@ -24,11 +24,6 @@ using namespace frt::host;
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-uint64_t cases_of(const char* variable, uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text && *text ? std::strtoull(text, nullptr, 10) : otherwise;
-}
 
 Json sampling() {
   frt_sampling_params params{};
@@ -235,7 +230,7 @@ TEST_CASE("a record that was changed at random is refused or holds together") {
   const File file;
   std::mt19937_64 random(61);
   uint64_t read = 0;
-  const uint64_t cases = cases_of("FRT_RECORD_CASES", 4000);
+  const uint64_t cases = frt::test::number_from("FRT_RECORD_CASES", 4000);
   for (uint64_t i = 0; i < cases; ++i) {
     Json json = i % 2 ? record() : without_capsule();
     for (uint64_t changes = 1 + random() % 3; changes > 0; --changes)
@@ -268,7 +263,7 @@ TEST_CASE("metadata of a capsule that were changed at random are refused or hold
   const Json good = Json::parse(content_to_text(content));
   std::mt19937_64 random(67);
   uint64_t read = 0;
-  const uint64_t cases = cases_of("FRT_RECORD_CASES", 4000);
+  const uint64_t cases = frt::test::number_from("FRT_RECORD_CASES", 4000);
   for (uint64_t i = 0; i < cases; ++i) {
     Json json = good;
     for (uint64_t changes = 1 + random() % 3; changes > 0; --changes)

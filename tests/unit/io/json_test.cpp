@@ -2,6 +2,10 @@
 #include <frt/io/json.hpp>
 #include <frt/io/json_text.hpp>
 
+#include <random>
+
+#include "cases.hpp"
+#include "nested_json.hpp"
 #include "test_support.hpp"
 
 using namespace frt::io;
@@ -70,6 +74,26 @@ TEST_CASE("duplicate keys, deep nesting, many values and large texts are refused
   CHECK_NOTHROW(parse_json(R"([1, {"a": 2}])", "x", {.values = 4}));
   CHECK_FAILS(parse_json(R"([1, {"a": [2]}])", "x", {.values = 4}), "FORMAT",
               "more than the allowed 4 values");
+}
+
+TEST_CASE("texts of any depth and with any damage are read, and then written as read, or refused") {
+  std::mt19937_64 random(5);
+  const uint64_t cases = frt::test::number_from("FRT_MUTATIONS", 2000);
+  uint64_t read = 0;
+  for (uint64_t i = 0; i < cases; ++i) {
+    CAPTURE(i);
+    const std::string text = frt::test::nested_json(random, i % 50 == 0 ? 100'000 : 150);
+    try {
+      const Json value = parse_json(text, "x");
+      ++read;
+      const std::string written = json_text(value);
+      CHECK(json_text(parse_json(written, "y")) == written);
+    } catch (const frt::Error& error) {
+      CHECK(error.status() == FRT_ERR_FORMAT);
+    }
+  }
+  CHECK(read > cases / 10);
+  CHECK(read < cases);
 }
 
 TEST_CASE("millions of levels or values are an error and no crash") {

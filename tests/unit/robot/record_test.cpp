@@ -11,6 +11,7 @@
 #include <random>
 #include <string>
 
+#include "cases.hpp"
 #include "json_mutation.hpp"
 #include "robot/record/crc32.hpp"
 #include "robot/record/episode.hpp"
@@ -245,8 +246,7 @@ TEST_CASE("an episode that was changed at random is refused or holds together") 
   const NpzArrays good = arrays_of(example(), folder.path / "good.npz");
   const auto path = folder.path / "bad.npz";
   std::mt19937_64 random(73);
-  const char* text = std::getenv("FRT_RECORD_CASES");
-  const uint64_t cases = text && *text ? std::strtoull(text, nullptr, 10) : 1500;
+  const uint64_t cases = frt::test::number_from("FRT_RECORD_CASES", 1500);
   uint64_t read = 0;
   for (uint64_t i = 0; i < cases; ++i) {
     CAPTURE(i);
