@@ -21,7 +21,7 @@ sys.path += [str(TESTS / "e2e"), str(TESTS / "fuzz/mutators")]
 
 import change
 from forged_capsule import ForgedCapsule
-from support import DEVICE, FIXTURES, HOST, HostTest, clean_environment
+from support import DEVICE, FIXTURES, HOST, USAGE, HostTest, clean_environment
 
 CASES = int(os.environ.get("FRT_HOSTILE_FILES", "14"))
 SEED = int(os.environ.get("FRT_HOSTILE_SEED", "1"))
@@ -91,7 +91,7 @@ def changed_capsule(data, rng):
 # Kind: the file, its change, and the commands that read it.
 KINDS = {
     "manifest": ("manifest.toml", change.text, [("config", "check", "manifest.toml"),
-                                                ("config", "show", "manifest.toml")]),
+                                                ("config", "dump", "manifest.toml")]),
     "record": ("run.json", change.document, [("replay", "run.json", "--anyway")]),
     "capsule": ("capsules/b.capsule", changed_capsule,
                 [("capsule", "ls", "manifest.toml"), ("capsule", "verify", "manifest.toml", "b"),
@@ -150,6 +150,8 @@ class HostileFiles(unittest.TestCase):
         wrong = []
         if not 0 <= result.returncode <= DEVICE:
             wrong.append(f"status {result.returncode}")
+        if result.returncode == USAGE:
+            wrong.append("the command is wrong, not the file")
         if TRACE.search(errors):
             wrong.append("a trace of a sanitizer")
         if result.returncode != 0 and not errors and not result.stdout:
