@@ -83,10 +83,8 @@ std::string key_of(const BlasShape& shape) {
          std::to_string(shape.outputs) + "x" + std::to_string(shape.inputs);
 }
 
-// A split sum is rounded to bf16 before it is added to a y of bf16; one rounding is what is promised.
 bool may_split(const BlasShape& shape) {
-  const bool rounded_twice = shape.accumulate && shape.y_dtype == FRT_DTYPE_BF16;
-  return !rounded_twice && (shape.rows <= kSplitSize || shape.outputs <= kSplitSize);
+  return shape.rows <= kSplitSize || shape.outputs <= kSplitSize;
 }
 
 // While it lives, this thread may allocate, wait and load code although streams are captured: what

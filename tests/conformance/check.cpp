@@ -459,7 +459,9 @@ void Case::compare_range(const Tensor& tensor, int64_t first, int64_t count, Tol
     if (poisoned(1, i)) continue;
     const double out = value(tensor, 0, i), expected = value(tensor, 1, i);
     if (!std::isfinite(expected)) continue;
-    if (std::fabs(out - expected) > tolerance.element * (std::fabs(expected) + rms)) {
+    const double away = std::fabs(out - expected), scale = std::fabs(expected) + rms;
+    if (scale > 0) worst_element_ = std::max(worst_element_, away / scale);
+    if (away > tolerance.element * scale) {
       fail(where(i) + " is " + std::to_string(out) + ", expected " + std::to_string(expected));
     }
   }

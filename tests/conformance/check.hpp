@@ -214,6 +214,8 @@ class Case {
   static double value(const Tensor& tensor, int side, int64_t index);
   [[noreturn]] static void fail(const std::string& text);
   double worst() const { return worst_; }  // largest ||out - ref|| / ||ref|| seen
+  // Largest |out - ref| / (|ref| + rms(ref)) of one element.
+  double worst_element() const { return worst_element_; }
 
  private:
   Tensor& make(const std::string& name, frt_dtype dtype, int64_t count);
@@ -224,7 +226,7 @@ class Case {
   std::mt19937_64 random_;
   bool once_;
   std::deque<Tensor> tensors_;
-  double worst_ = 0;
+  double worst_ = 0, worst_element_ = 0;
 };
 
 struct Skip {

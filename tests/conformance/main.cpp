@@ -133,7 +133,8 @@ Totals run_cases(const Suite& suite, Backend& tested, Backend& reference, const 
       entry->body(one);
       ++totals.passed;
       if (verbose) {
-        std::printf("ok    %-60s %.2e %6.2f s\n", entry->name.c_str(), one.worst(),
+        std::printf("ok    %-60s %.2e %.2e %6.2f s\n", entry->name.c_str(), one.worst(),
+                    one.worst_element(),
                     std::chrono::duration<double>(Clock::now() - begin).count());
       }
     } catch (const Skip& skip) {
@@ -176,7 +177,7 @@ int main(int argc, char** argv) {
                  "Of the reference; 0: all cores. 1 where processes run side by side");
   app.add_option("--seed", choice.seed, "Seed of the random inputs")->capture_default_str();
   app.add_flag("--verbose", verbose,
-               "A line per case, with its largest relative error and its time");
+               "A line per case: largest relative error of a tensor, of an element, its time");
   app.add_flag("--list", list, "Only list the cases");
   CLI11_PARSE(app, argc, argv);
 

@@ -3,8 +3,8 @@
 //
 //   bf16 x, BF16 weights      not so few rows of several products: streamed in one kernel
 //                             (linear_chunk.cu); more through cuBLASLt; our own tiles where it is
-//                             missing or something is unaligned; the narrow way in groups of rows
-//                             for few rows and few outputs
+//                             missing, something is unaligned, or y is bf16 and added to; the
+//                             narrow way in groups of rows for few rows and few outputs
 //   bf16 x, packed weights    widened to bf16 in slices of outputs, then as above; with few rows
 //                             inside the product (linear_wide_packed.cu), or in groups through the
 //                             narrow way where sizes or alignments do not allow it
@@ -72,7 +72,9 @@ void multiply_plain(Stream& stream, Blas* blas, const Product& product, const vo
                     frt_dtype weight_dtype, int32_t first, int32_t count, void* workspace) {
   void* y = row_of(product.y, product.y_dtype, first);
   const int32_t inputs = product.weight.cols;
-  if (blas && product.x_dtype == FRT_DTYPE_BF16 && weight_dtype == FRT_DTYPE_BF16 &&
+  // The library rounds a product to bf16 before it adds it to a y of bf16; one rounding is promised.
+  const bool rounded_twice = product.accumulate && product.y_dtype == FRT_DTYPE_BF16;
+  if (blas && !rounded_twice && product.x_dtype == FRT_DTYPE_BF16 && weight_dtype == FRT_DTYPE_BF16 &&
       aligned(product.x, product.x_stride * 2) && aligned(weight, int64_t{inputs} * 2) &&
       aligned(y, product.y_stride * dtype_bits(product.y_dtype) / 8)) {
     const BlasShape shape{BlasTypes::kBf16, product.y_dtype, product.accumulate,
