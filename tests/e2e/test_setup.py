@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tools/quickstart and tools/test find out about a machine, and what they install on it: the
-functions of tools/lib/setup.sh, on a PATH whose programs only pretend."""
+functions of tools/lib/setup.sh, on a PATH whose programs only pretend. And what tools/test runs at night."""
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -114,6 +115,29 @@ class Setup(unittest.TestCase):
         self.program("python3", "exit 0")
         self.assertEqual(self.bash(script + "1"), "assembled")
         self.assertEqual(self.bash("find_nvcc() { true; }; provide_nvcc 1"), "")
+
+
+
+class Nightly(unittest.TestCase):
+    STUBS = """configure_and_build() { :; }; cmake() { :; }; nightly_cases=70
+run_ctest() { env | grep '^FRT_'; echo "tests ${!#}"; }
+"""
+
+    def test_the_nightly_stage_makes_every_test_long_that_its_table_names(self):
+        script = re.search(r"^stage_nightly\(\) \{.*?^\}", (ROOT / "tools/test").read_text(), re.M | re.S)[0]
+        said = subprocess.run(["bash", "-c", f"set -euo pipefail\n{self.STUBS}{script}\nstage_nightly"],
+                              env={"PATH": "/usr/bin:/bin"}, timeout=60, capture_output=True, text=True, check=True).stdout
+        settings = dict(line.split("=", 1) for line in said.splitlines() if line.startswith("FRT_"))
+        tests = re.search(r"^tests (.*)$", said, re.M)[1]
+        table = (ROOT / "tests/README.md").read_text().split("Hostile files and connections at length", 1)[1]
+        rows = re.findall(r"^\| (?:`(\w+)(?:=\w+)?`)? *\|.*\| `(\w+)` \|$", table, re.M)
+        self.assertGreater(len(rows), 8)
+        for variable, test in rows:
+            if variable:
+                self.assertIn(variable, settings)
+            self.assertRegex(test, tests)
+        self.assertIn("hostile_connections", [test for _, test in rows])
+        self.assertRegex("e2e_test_robot_limits", tests)
 
 
 if __name__ == "__main__":
