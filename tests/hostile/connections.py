@@ -27,6 +27,8 @@ SECONDS = float(os.environ.get("FRT_HOSTILE_SECONDS", 1200))
 MEMORY_MB = float(os.environ.get("FRT_HOSTILE_MEMORY_MB", 300))
 WORKERS = 12
 PATIENCE = 2        # seconds that a hostile client waits for an answer
+# A good answer takes milliseconds; a server that stalls does so for one of its timeouts, 20 s and more. Between the two.
+LATE = 10           # seconds
 LINGERING = 40      # connections that are left open, the oldest of which is closed for the next one
 MESSAGE = 32 << 20  # max_message
 # Deadlines that a good client keeps on the slowest machine; hostile ones are closed before, as LINGERING says.
@@ -408,6 +410,8 @@ class GoodClient(threading.Thread):
         self.data = pack(observation)
         self.client = Client(port, timeout=120)
         self.expected = self.ask()
+        if not isinstance(self.expected, bytes):
+            raise RuntimeError(f"refused before any attack: {self.expected:.200}")
         self.answers, self.slowest, self.failure = 0, 0.0, None
         self.over = threading.Event()
 
@@ -485,6 +489,8 @@ class HostileConnections(Serving):
         self.assertEqual(failures, [])
         self.assertEqual(sum(kinds.values()), CONNECTIONS, f"the rest was not made within {SECONDS} s")
         self.assertGreater(good.answers, 0)
+        self.assertLess(good.slowest, LATE, "the good client waited, so the server stood still")
+        self.assertEqual(numbers["deadline_miss_total"], 0)
         self.assertLess(peak, MEMORY_MB)
         self.assertEqual(numbers["clients"], 0)
         self.assertEqual(numbers["buffer_bytes"], 0)
