@@ -119,7 +119,7 @@ class Client:
         while b"\r\n\r\n" not in head:
             part = self.socket.recv(1)
             if not part:
-                break
+                raise Closed(None)
             head += part
         self.status = int(head.split()[1])
         if self.status == 101:

@@ -259,7 +259,7 @@ class Descriptors(Limits):
             try:
                 self.answered(self.client())
                 break
-            except (ConnectionError, IndexError, AttributeError):
+            except (ConnectionError, Closed, AttributeError):
                 self.check_alive()
                 self.assertLess(time.monotonic(), end)
                 time.sleep(0.02)

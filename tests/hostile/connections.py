@@ -29,6 +29,7 @@ WORKERS = 12
 PATIENCE = 2        # seconds that a hostile client waits for an answer
 # A good answer takes milliseconds; a server that stalls does so for one of its timeouts, 20 s and more. Between the two.
 LATE = 10           # seconds
+ENOUGH = 3          # attacks of a kind, one of which reaches its end
 LINGERING = 40      # connections that are left open, the oldest of which is closed for the next one
 MESSAGE = 32 << 20  # max_message
 # Deadlines that a good client keeps on the slowest machine; hostile ones are closed before, as LINGERING says.
@@ -42,21 +43,29 @@ UPGRADE = (b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgr
            b"Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\nSec-WebSocket-Version: 13\r\n\r\n")
 
 
+class Refused(Exception):
+    """The server has no place for one more client, and says so."""
+
+
 class Attack:
-    """One hostile connection: a method per kind. What it leaves open is in `left`."""
+    """One hostile connection: a method per kind, in turn. What it leaves open is in `left`; `ended`: it was made to its
+    end, and not cut off before."""
 
     def __init__(self, port, number, good):
         self.port, self.good = port, good
         self.chance = random.Random(SEED * 1000003 + number)
-        self.left, self.wrong = None, None
+        self.left, self.wrong, self.ended = None, None, False
         kinds = sorted(name for name in dir(self) if name.startswith("do_"))
-        self.kind = self.chance.choice(kinds)
+        self.kind = kinds[number % len(kinds)]
 
     def run(self):
         try:
             getattr(self, self.kind)()
-        except (OSError, Closed, IndexError, AttributeError, ValueError):
-            pass    # refused, closed, cut off, or never a client: all of that is the server's right
+            self.ended = True
+        except (OSError, Closed, Refused):
+            pass    # refused, closed or cut off: all of that is the server's right
+        except Exception as error:      # pylint: disable=broad-except
+            self.wrong = f"{self.kind}: {error!r}"
 
     # ---- means ----
     def connect(self, data=b""):
@@ -65,20 +74,31 @@ class Attack:
         return peer
 
     def client(self):
-        return Client(self.port, timeout=PATIENCE)
+        client = Client(self.port, timeout=PATIENCE)
+        if client.status != 101:
+            raise Refused(client.status)
+        return client
 
     def bytes(self, most):
         return self.chance.randbytes(self.chance.randrange(most))
 
     def answer(self, client):
+        """None: the server says nothing, or closes."""
         try:
             return client.receive()
+        except (OSError, Closed):
+            return None
         finally:
             client.close()
 
-    def head(self, size, opcode=2, fin=True, mask=True):
-        first = (0x80 if fin else 0) | opcode
-        return bytes([first, (0x80 if mask else 0) | 127]) + struct.pack(">Q", size) + (bytes(4) if mask else b"")
+    def head(self, size, opcode=2, fin=True, mask=True, shortest=True):
+        """Of a frame. A length in more bytes than it needs is refused at once, whatever follows."""
+        form = "" if size < 126 else ">H" if size < 65536 else ">Q"
+        if not shortest:
+            form = ">Q"
+        code = {"": size, ">H": 126, ">Q": 127}[form]
+        length = struct.pack(form, size) if form else b""
+        return bytes([(0x80 if fin else 0) | opcode, (0x80 if mask else 0) | code]) + length + (bytes(4) if mask else b"")
 
     def spoiled(self):
         data = bytearray(pack(self.good))
@@ -195,7 +215,8 @@ class Attack:
     def do_frame_bad_head(self):
         client = self.client()
         client.socket.sendall(self.chance.choice([
-            self.head(10, mask=False) + bytes(10), bytes([0xf2, 0x80]) + bytes(4), bytes([0x83, 0x80]) + bytes(4),
+            self.head(10, mask=False) + bytes(10), self.head(10, shortest=False) + bytes(10),
+            bytes([0xf2, 0x80]) + bytes(4), bytes([0x83, 0x80]) + bytes(4),
             self.head(1000, opcode=9) + bytes(1000), bytes([0x09, 0x80]) + bytes(4), bytes([0x80, 0x80]) + bytes(4),
             bytes([0x88, 0x81]) + bytes(5), bytes([0x88, 0x82]) + bytes(4) + b"\xff\xff"]))
         self.refused(client)
@@ -238,7 +259,7 @@ class Attack:
             client.send(data[start:end], 0 if number else 2, fin=end == len(data) and number == len(cuts))
             for _ in range(self.chance.randrange(3)):
                 client.send(self.bytes(126), self.chance.choice([9, 10]))
-        if not isinstance(self.answer(client), bytes):
+        if isinstance(self.answer(client), str):
             self.wrong = "a request in fragments was refused"
 
     def do_frame_by_bytes(self):
@@ -446,7 +467,7 @@ class HostileConnections(Serving):
         end = time.monotonic() + SECONDS
         numbers = iter(range(CONNECTIONS))
         lock = threading.Lock()
-        kinds, lingering = collections.Counter(), collections.deque()
+        kinds, ended, lingering = collections.Counter(), collections.Counter(), collections.deque()
         newcomers, failures = [0], []
 
         def work():
@@ -459,6 +480,7 @@ class HostileConnections(Serving):
                 attack.run()
                 with lock:
                     kinds[attack.kind.removeprefix("do_")] += 1
+                    ended[attack.kind.removeprefix("do_")] += attack.ended
                     if attack.wrong:
                         failures.append(attack.wrong)
                     if attack.left:
@@ -481,13 +503,16 @@ class HostileConnections(Serving):
         good.client.close()
         numbers = self.at_rest()
         resident, peak = self.server.resident()
-        report = {"seed": SEED, "connections": sum(kinds.values()), "kinds": dict(sorted(kinds.items())),
+        report = {"seed": SEED, "connections": sum(kinds.values()),
+                  "kinds": {kind: f"{ended[kind]} of {count}" for kind, count in sorted(kinds.items())},
                   "good": {"answers": good.answers, "slowest_s": round(good.slowest, 3), "newcomers": newcomers[0]},
                   "resident_mb": round(resident), "peak_mb": round(peak), "server": numbers}
         print(json.dumps(report, indent=2))
         self.assertIsNone(good.failure)
         self.assertEqual(failures, [])
         self.assertEqual(sum(kinds.values()), CONNECTIONS, f"the rest was not made within {SECONDS} s")
+        never = [kind for kind, count in kinds.items() if count >= ENOUGH and not ended[kind]]
+        self.assertEqual(never, [], "these kinds attacked nothing: each was cut off before its end")
         self.assertGreater(good.answers, 0)
         self.assertLess(good.slowest, LATE, "the good client waited, so the server stood still")
         self.assertEqual(numbers["deadline_miss_total"], 0)
@@ -502,11 +527,12 @@ class HostileConnections(Serving):
         """A good client that comes now; it is displaced only by a flood that this is not."""
         try:
             client = Client(port, timeout=120)
-            if client.status != 101 or "actions" not in client.infer(self.observation()):
-                failures.append(f"a newcomer got {client.status}")
+            answer = client.infer(self.observation()) if client.status == 101 else {}
+            if "actions" not in answer:
+                failures.append(f"a newcomer got {client.status}: {answer!r:.200}")
             client.close()
             newcomers[0] += 1
-        except (OSError, AttributeError, IndexError) as error:
+        except (OSError, Closed) as error:
             failures.append(repr(error))
 
     def at_rest(self):
