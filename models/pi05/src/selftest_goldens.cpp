@@ -89,7 +89,8 @@ void Checks::send_fp8(const std::string& name, Quantity quantity, bool sound, fl
     return check(report_(user_, &row), "report of " + name);
   }
   const double b = beta;
-  const double limit = b >= 2.5          ? 1 - 0.03 * (b * b + (b - 1) * (b - 1)) / 8.5
+  constexpr double kFloor = 0.9;  // below it the formula would pass what has nothing in common
+  const double limit = b >= 2.5 ? std::max(kFloor, 1 - 0.03 * (b * b + (b - 1) * (b - 1)) / 8.5)
                        : step && b > 1.0 ? 0.98
                                          : 0.99;
   char gate[32];

@@ -243,4 +243,11 @@ TEST_CASE("the limit of FP8 follows the strength of guidance, whatever it is") {
   CHECK(gate("cfg1.7.x3", Quantity::kFlow, 1.7f) == "cosine >= 0.98");
   CHECK(gate("cfg2.5.actions", Quantity::kActions, 2.5f) == "cosine >= 0.97");
   CHECK(gate("cfg4.actions", Quantity::kActions, 4) == "cosine >= 0.9118");
+  for (const float strong : {5.0f, 8.0f, 17.5f, 100.0f}) {
+    CHECK(gate("strong.actions", Quantity::kActions, strong) == "cosine >= 0.9");
+  }
+  std::vector<float> opposite = kGolden;
+  for (float& value : opposite) value = -value;
+  checks.values("cfg100.actions", Quantity::kActions, opposite, kGolden, 100);
+  CHECK(verdicts.last() == FRT_VERDICT_FAIL);
 }
