@@ -216,8 +216,9 @@ void Conversation::return_to_last_round() {
 // Other branches must find their state again: what the present one keeps does not push it out. What
 // somebody pinned before stays theirs.
 void Conversation::pin_heads() {
-  for (const std::string& name : std::exchange(pinned_, {})) {
-    if (registry_.has(name)) registry_.pin(name, false);
+  while (!pinned_.empty()) {  // one by one: what cannot be unpinned now is unpinned later
+    if (registry_.has(pinned_.back())) registry_.pin(pinned_.back(), false);
+    pinned_.pop_back();
   }
   std::set<std::string> pinned;
   for (const CapsuleView& capsule : registry_.list()) {

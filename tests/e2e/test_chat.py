@@ -212,6 +212,27 @@ class Pins(ChatTest):
                       arguments=[*self.ARGUMENTS, "--from-capsule", name])
         self.assertEqual([path.name for path in (self.folder / "capsules").glob("*.pin")], ["mine.pin"])
 
+    def test_a_pin_that_cannot_be_taken_away_now_is_taken_away_later(self):
+        manifest = self.demo(capsules=True)
+        self.talk(manifest, QUESTION, "/save mine", "/exit")
+        pin = self.folder / "capsules/mine.pin"
+        talk = self.start(manifest, [*self.ARGUMENTS, "--from-capsule", "mine"])
+        talk.stdin.write(b"/fork b\n")
+        while not pin.exists():
+            self.assertIsNone(talk.poll())
+            time.sleep(0.005)
+        pin.unlink()
+        pin.mkdir()
+        talk.stdin.write(b"/fork c\n")
+        self.assertTrue(any(b"error: " in line for line in iter(talk.stderr.readline, b"")))
+        pin.rmdir()
+        pin.touch()
+        talk.stdin.write(b"/exit\n")
+        talk.stdin.close()
+        talk.stderr.read()
+        talk.wait(timeout=TIMEOUT)
+        self.assertFalse(pin.exists())
+
 
 class Ends(ChatTest):
     def test_the_end_of_the_input_keeps_the_conversation(self):
