@@ -19,6 +19,9 @@ constexpr double kCloseCosine = 0.999;
 // A row that flipped an expert is still an answer to the same prompt. The worst one measured has a
 // cosine of 0.956 (one of 150 rows, 16 experts of which 4 are chosen, 2026-11-23).
 constexpr double kUnrelatedCosine = 0.9;
+// Most rows that flipped are nearer than that. With kCloseCosine bf16 would fail where all is well:
+// several of 11 rows of logits have flipped there, down to 0.9968 (the same model).
+constexpr double kFlippedCosine = 0.99;
 
 frt_selftest_row blank_row() {
   frt_selftest_row row{};
@@ -89,7 +92,7 @@ void Checks::values(const std::string& name, Quantity quantity, std::span<const 
   const auto w = static_cast<std::size_t>(width);
   const std::size_t rows = golden.size() / w;
   double difference = 0, norm = 0, largest = 0, cosine_sum = 0, cosine_min = 1;
-  std::size_t close = 0, off_alike = 0, off_unknown = 0, unrelated = 0, same = 0, clear = 0,
+  std::size_t close = 0, off_alike = 0, off_others = 0, unrelated = 0, same = 0, clear = 0,
               clear_same = 0;
   bool finite = true, lost = all_zero(computed) && !all_zero(golden);
   for (std::size_t r = 0; r < rows; ++r) {
@@ -110,7 +113,8 @@ void Checks::values(const std::string& name, Quantity quantity, std::span<const 
     const Routing routed = r < routing.size() ? routing[r] : Routing::kUnknown;
     close += c > kCloseCosine ? 1 : 0;
     off_alike += routed == Routing::kSame && !(c > kCloseCosine) ? 1 : 0;
-    off_unknown += routed == Routing::kUnknown && !(c > kCloseCosine) ? 1 : 0;
+    const double near = routed == Routing::kOther ? kFlippedCosine : kCloseCosine;
+    off_others += routed != Routing::kSame && !(c > near) ? 1 : 0;
     unrelated += c > kUnrelatedCosine ? 0 : 1;
     if (quantity != Quantity::kLogits) continue;
     const bool equal = argmax(a) == argmax(b);
@@ -143,9 +147,10 @@ void Checks::values(const std::string& name, Quantity quantity, std::span<const 
     gate = "cosine > 0.98, mean > 0.99";
     pass = pass && cosine_min > 0.98 && row.cosine_mean > 0.99;
   } else if (mixture_ && rows < kFewRows) {
-    gate = "cosine > 0.999 with the golden's experts, 0.9 without; 10 % or one not known";
-    pass = pass && off_alike == 0 && unrelated == 0 &&
-           off_unknown <= std::max<std::size_t>(1, rows / 10);
+    gate = "cosine > 0.999 with the golden's experts; 0.99 where they flipped, but for 10 % or one";
+    const std::size_t others = std::max<std::size_t>(1, rows / 10);
+    pass = pass && off_alike == 0 && unrelated == 0 && off_others <= others &&
+           clear - clear_same <= others;
   } else if (quantity == Quantity::kRows) {
     gate = mixture_ ? "mean cosine > 0.99" : "mean cosine > 0.999";
     pass = pass && row.cosine_mean > (mixture_ ? 0.99 : 0.999);

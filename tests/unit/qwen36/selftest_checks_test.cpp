@@ -165,13 +165,46 @@ TEST_CASE("few rows of a mixture: with the golden's experts each is close, flipp
     CHECK(verdict(with({2}), same) == FRT_VERDICT_FAIL);     // the golden's experts
     CHECK(verdict(with({2}), some) == FRT_VERDICT_PASS);     // flipped
     CHECK(verdict(with({3}), some) == FRT_VERDICT_FAIL);     // not the flipped one
-    CHECK(verdict(with({2, 4}), some) == FRT_VERDICT_PASS);  // one of which it is not known
+    CHECK(verdict(with({4}), some) == FRT_VERDICT_PASS);     // of which it is not known
     CHECK(verdict(with({4, 5}), some) == FRT_VERDICT_FAIL);  // two of six
+    CHECK(verdict(with({2, 4}), some) == FRT_VERDICT_FAIL);  // one flipped, one not known
     CHECK(verdict(with({2}), {}) == FRT_VERDICT_FAIL);       // 0.967, and nothing is known
     std::vector<float> unrelated = golden;
     for (std::size_t i = 8; i < 12; ++i) unrelated[i] *= -1;
     CHECK(verdict(unrelated, some) == FRT_VERDICT_FAIL);
   }
+}
+
+TEST_CASE("few rows of a mixture that all flipped an expert are not excused") {
+  constexpr std::size_t kRows = 6;
+  std::vector<float> golden, flipped;  // the wrong argmax, at a cosine of 0.972
+  for (std::size_t r = 0; r < kRows; ++r) {
+    golden.insert(golden.end(), {4, 3, 2, 1});
+    flipped.insert(flipped.end(), {4, 4.5f, 2, 1});
+  }
+  const std::vector<Routing> routed(kRows, Routing::kOther);
+  for (const Quantity quantity : {Quantity::kLogits, Quantity::kRows}) {
+    Verdicts verdicts;
+    Checks checks = verdicts.checks(false, true);
+    checks.values("x", quantity, flipped, golden, 4, routed);
+    CHECK(verdicts.last() == FRT_VERDICT_FAIL);
+    checks.values("x", quantity, golden, golden, 4, routed);
+    CHECK(verdicts.last() == FRT_VERDICT_PASS);
+  }
+  // At a cosine of 0.991, and the wrong argmax again.
+  Verdicts verdicts;
+  Checks checks = verdicts.checks(false, true);
+  std::vector<float> near = golden;
+  const auto flip = [&](std::size_t r) {
+    near[4 * r] = 3.7f;
+    near[4 * r + 1] = 3.75f;
+  };
+  flip(0);
+  checks.values("x", Quantity::kLogits, near, golden, 4, routed);
+  CHECK(verdicts.last() == FRT_VERDICT_PASS);
+  flip(3);
+  checks.values("x", Quantity::kLogits, near, golden, 4, routed);
+  CHECK(verdicts.last() == FRT_VERDICT_FAIL);
 }
 
 TEST_CASE("a greedy path may part in bf16 only where the golden logits of the two ids are close") {
