@@ -23,6 +23,12 @@ constexpr double kUnrelatedCosine = 0.9;
 // several of 11 rows of logits have flipped there, down to 0.9968 (the same model).
 constexpr double kFlippedCosine = 0.99;
 
+constexpr const char* kNothing = "; nothing was compared";
+
+std::string named(const char* gate, bool empty) {
+  return std::string(gate) + (empty ? kNothing : "");
+}
+
 frt_selftest_row blank_row() {
   frt_selftest_row row{};
   row.struct_size = sizeof(row);
@@ -164,7 +170,7 @@ void Checks::values(const std::string& name, Quantity quantity, std::span<const 
   }
   if (!finite) gate += "; a value is not finite";
   if (lost) gate += "; zeros where the golden has none";
-  if (rows == 0) gate += "; nothing was compared";
+  if (rows == 0) gate += kNothing;
   send(name, gate, pass, golden.size(), row);
 }
 
@@ -172,8 +178,7 @@ void Checks::ids(const std::string& name, std::span<const std::int32_t> computed
                  std::span<const std::int32_t> golden) {
   frt_selftest_row row = blank_row();
   const bool equal = std::equal(computed.begin(), computed.end(), golden.begin(), golden.end());
-  send(name, golden.empty() ? "equal; nothing was compared" : "equal", equal && !golden.empty(),
-       golden.size(), row);
+  send(name, named("equal", golden.empty()), equal && !golden.empty(), golden.size(), row);
 }
 
 void Checks::path(const std::string& name, std::span<const std::int32_t> computed,
@@ -184,9 +189,10 @@ void Checks::path(const std::string& name, std::span<const std::int32_t> compute
   const auto first = static_cast<std::size_t>(split.second - golden.begin());
   frt_selftest_row row = blank_row();
   row.argmax_agreement =
-      golden.empty() ? 1 : static_cast<double>(first) / static_cast<double>(golden.size());
+      golden.empty() ? kNone : static_cast<double>(first) / static_cast<double>(golden.size());
   std::string gate = "equal until the two ids' golden logits are within 0.5";
-  bool pass = computed.size() == golden.size();
+  bool pass = computed.size() == golden.size() && !golden.empty();
+  if (golden.empty()) gate += kNothing;
   if (pass && first < golden.size()) {
     const auto logits =
         first < golden_logits.size() ? golden_logits[first] : std::span<const float>();
@@ -225,8 +231,11 @@ void Checks::experts(const std::string& name, std::span<const std::int32_t> comp
     }
   }
   frt_selftest_row row = blank_row();
-  row.argmax_agreement = static_cast<double>(found) / static_cast<double>(golden.size());
-  send(name, "90 % of the experts", row.argmax_agreement >= 0.9, golden.size(), row);
+  if (!golden.empty()) {
+    row.argmax_agreement = static_cast<double>(found) / static_cast<double>(golden.size());
+  }
+  send(name, named("90 % of the experts", golden.empty()), row.argmax_agreement >= 0.9,
+       golden.size(), row);
 }
 
 void Checks::counts(const std::string& name, std::span<const std::int32_t> computed,
@@ -234,12 +243,13 @@ void Checks::counts(const std::string& name, std::span<const std::int32_t> compu
   if (exact_) return ids(name, computed, golden);
   const int mine = std::accumulate(computed.begin(), computed.end(), 0);
   const int theirs = std::accumulate(golden.begin(), golden.end(), 0);
-  send(name, "the sum within a quarter", std::abs(mine - theirs) * 4 <= theirs + 4, golden.size(),
-       blank_row());
+  send(name, named("the sum within a quarter", golden.empty()),
+       !golden.empty() && std::abs(mine - theirs) * 4 <= theirs + 4, golden.size(), blank_row());
 }
 
 void Checks::text(const std::string& name, const std::string& computed, const std::string& golden) {
-  send(name, "equal text", computed == golden, golden.size(), blank_row());
+  send(name, named("equal text", golden.empty()), computed == golden && !golden.empty(),
+       golden.size(), blank_row());
 }
 
 void Checks::skip(const std::string& name, const std::string& why) {

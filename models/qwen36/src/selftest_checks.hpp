@@ -69,7 +69,7 @@ class Checks {
   // Counts whose sum, with bf16, may differ by a quarter.
   void counts(const std::string& name, std::span<const std::int32_t> computed,
               std::span<const std::int32_t> golden);
-  // Two texts.
+  // Two texts, the golden one not empty.
   void text(const std::string& name, const std::string& computed, const std::string& golden);
   void skip(const std::string& name, const std::string& why);
 

@@ -133,6 +133,14 @@ TEST_CASE("a tensor without values proves nothing") {
     CHECK(verdicts.last() == FRT_VERDICT_FAIL);
     checks.ids("ids", {}, {});
     CHECK(verdicts.last() == FRT_VERDICT_FAIL);
+    checks.path("greedy", {}, {}, {});
+    CHECK(verdicts.last() == FRT_VERDICT_FAIL);
+    checks.counts("counts", {}, {});
+    CHECK(verdicts.last() == FRT_VERDICT_FAIL);
+    checks.experts("experts", {}, {}, 2);
+    CHECK(verdicts.last() == FRT_VERDICT_FAIL);
+    checks.text("text", "", "");
+    CHECK(verdicts.last() == FRT_VERDICT_FAIL);
   }
 }
 
