@@ -90,7 +90,8 @@ class CapsuleIndex {
   // is not pinned, and that no other process uses. Returns why it stays; empty: it is gone.
   // FRT_ERR_IO.
   std::string evict(const std::string& name);
-  // This process uses the file from now on (capsule_use.hpp); false: it is being removed.
+  // This process uses the file from now on; false: another one may be removing it
+  // (capsule_use.hpp).
   bool hold(const std::string& name) { return use_.hold(name); }
   // It does no more.
   void release(const std::string& name) { use_.release(name); }

@@ -414,7 +414,10 @@ void CapsuleRegistry::start_load(Entry& entry) {
   const auto said = std::make_shared<Said>();
   entry.failure = nullptr;
   const auto read = [this, name, said] {
-    if (!index_->hold(name)) throw Error(FRT_ERR_NOT_FOUND, "another process removes it");
+    // Not FRT_ERR_NOT_FOUND, which would forget it: the other process may let the file stay.
+    if (!index_->hold(name)) {
+      throw Error(FRT_ERR_BAD_STATE, "another process may be removing its file; try again");
+    }
     if (!options_.trust) {
       const std::filesystem::path path = options_.folder / (name + kCapsuleSuffix);
       require_own_file(io::open_file(path, "capsule", io::Links::kRefuse), path);

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+#include <thread>
 
 #include "lm/token_digest.hpp"
 
@@ -13,6 +15,8 @@ namespace frt::host {
 namespace {
 
 constexpr const char* kFile = ".in-use";
+// Who claims a capsule examines its file, which takes milliseconds, and may then let it stay.
+constexpr std::chrono::milliseconds kLongestClaim{250}, kAskAgain{2};
 
 }  // namespace
 
@@ -38,7 +42,11 @@ bool CapsuleUse::lock(const std::string& name, short type) {
 
 bool CapsuleUse::hold(const std::string& name) {
   if (held_.contains(name)) return true;
-  if (!lock(name, F_RDLCK)) return false;
+  const auto end = std::chrono::steady_clock::now() + kLongestClaim;
+  while (!lock(name, F_RDLCK)) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(kAskAgain);
+  }
   held_.insert(name);
   return true;
 }

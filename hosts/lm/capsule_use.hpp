@@ -24,7 +24,8 @@ class CapsuleUse {
   CapsuleUse(const CapsuleUse&) = delete;
   CapsuleUse& operator=(const CapsuleUse&) = delete;
 
-  // From now on this object uses `name`. False: somebody is removing it at this moment.
+  // From now on this object uses `name`. Waits a quarter of a second for one who is alone with it.
+  // False: that one still is; whether the file will be gone nobody knows yet.
   bool hold(const std::string& name);
   // It does no more.
   void release(const std::string& name);

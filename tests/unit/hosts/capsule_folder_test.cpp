@@ -20,6 +20,7 @@
 #include "lm/capsule_file.hpp"
 #include "lm/capsule_name.hpp"
 #include "lm/capsule_transfer.hpp"
+#include "lm/capsule_use.hpp"
 
 using namespace frt::test;
 using frt::Error;
@@ -371,6 +372,34 @@ TEST_CASE("a capsule that left memory is used no more, and another process may r
   world.keep(registry, counting(400, 20));
   registry.settle();
   CHECK(CapsuleIndex(table(), world.folder).evict(stays) == "");
+}
+
+TEST_CASE("a capsule that another process examines and lets stay is not forgotten") {
+  World world;
+  {
+    CapsuleRegistry registry = world.registry(0, 0, 0);
+    save(world, registry, "a", 1);
+  }
+  CapsuleRegistry registry = world.registry(0, kPlenty, 0);
+  CapsuleUse other(world.folder);
+  REQUIRE(other.claim("a"));
+  CHECK(has(failure([&] { registry.restore("a", 1, world.stream); }), "FRT_ERR_BAD_STATE"));
+  CHECK(found(registry, 1) == "a");
+  other.yield("a");
+  CHECK(world.restores(registry, "a", counting(1, 20)));
+}
+
+TEST_CASE("a moment in which another process examines a capsule is waited for") {
+  World world;
+  const std::string name = leave_automatic(world, 1).front();
+  CapsuleRegistry registry = world.registry(0, kPlenty, 0);
+  CapsuleUse other(world.folder);
+  REQUIRE(other.claim(name));
+  const std::jthread examining([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    other.yield(name);
+  });
+  CHECK(world.restores(registry, name, counting(100, 20)));
 }
 
 TEST_CASE("nothing is removed by a budget while nobody can tell who uses it") {
