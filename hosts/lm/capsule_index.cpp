@@ -287,6 +287,7 @@ void CapsuleIndex::pin(const std::string& name, bool pinned) {
     throw Error(FRT_ERR_IO, path + ": " + std::strerror(errno) +
                                 "; pins are files, so the folder must be writable");
   }
+  io::sync_folder(folder_);  // what was acknowledged outlives a power cut
   if (const auto row = rows_.find(name); row != rows_.end()) row->second.pinned = pinned;
 }
 

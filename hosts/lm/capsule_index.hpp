@@ -79,7 +79,8 @@ class CapsuleIndex {
   // Notes that the file, as it is now, was found damaged when its payload was read.
   void mark_damaged(const std::string& name, const std::string& problem);
   void touch(const std::string& name, uint64_t when);
-  // FRT_ERR_NOT_FOUND, FRT_ERR_INVALID_ARGUMENT (the name), FRT_ERR_IO.
+  // Returns when it is on the disk. FRT_ERR_NOT_FOUND, FRT_ERR_INVALID_ARGUMENT (the name),
+  // FRT_ERR_IO.
   void pin(const std::string& name, bool pinned);
 
   // ---- removing ----

@@ -6,6 +6,7 @@
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -24,6 +25,21 @@
 
 using namespace frt::test;
 using frt::Error;
+
+namespace {
+
+// Folders that were flushed, while somebody asks.
+std::vector<std::string>* flushed = nullptr;
+
+}  // namespace
+
+// In place of the system library's, in this program.
+extern "C" int fsync(int file) {
+  std::error_code failure;
+  const auto path = fs::read_symlink("/proc/self/fd/" + std::to_string(file), failure);
+  if (flushed && fs::is_directory(path, failure)) flushed->push_back(path);
+  return static_cast<int>(syscall(SYS_fsync, file));
+}
 
 namespace {
 
@@ -237,6 +253,20 @@ TEST_CASE("a pin that another process set holds at once") {
   CHECK(has(index.evict(names[0]), "pinned"));
   CHECK(index.evict(names[1]).empty());
   CHECK(present(world) == std::vector{names[0]});
+}
+
+TEST_CASE("a pin that was set or taken away is on the disk") {
+  World world;
+  const std::string name = leave_automatic(world, 1).front();
+  CapsuleIndex index(table(), world.folder);
+  for (const bool pinned : {true, false}) {
+    std::vector<std::string> folders;
+    flushed = &folders;
+    index.pin(name, pinned);
+    flushed = nullptr;
+    CHECK(folders == std::vector{fs::canonical(world.folder).string()});
+    CHECK(fs::exists(world.folder / (name + ".pin")) == pinned);
+  }
 }
 
 TEST_CASE("two processes that keep the same capsule share its file") {
