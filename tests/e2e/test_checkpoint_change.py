@@ -63,7 +63,7 @@ class Changed(HostTest):
             return int(file.readline().split()[1])
 
     def wait_until_read(self, process):
-        """Until the host has read after it opened the weights, or has ended."""
+        """Until the host has read after it opened the weights, or has ended. False: it was never seen to."""
         before = None
         while process.poll() is None:
             try:
@@ -74,6 +74,26 @@ class Changed(HostTest):
             except OSError:
                 pass  # a descriptor, or the process, went away meanwhile
         return False
+
+    def stopped_early(self, process):
+        """Stops it. False: it may have read half of the weights by then, or had ended."""
+        process.send_signal(signal.SIGSTOP)
+        while process.poll() is None:
+            with open(f"/proc/{process.pid}/stat") as file:
+                state = file.read().rpartition(")")[2].split()[0]
+            if state == "T":
+                return self.bytes_read_by(process) < len(self.good) // 2
+        return False
+
+    def start_and_stop(self):
+        """A host that has begun to read the weights and cannot be done: it must notice what happens now."""
+        for _ in range(50):
+            process = self.start()
+            if self.wait_until_read(process) and self.stopped_early(process):
+                return process
+            process.kill()
+            process.communicate()
+        return self.fail("the weights were always read before the host could be stopped")
 
     def test_no_moment_gives_a_signal_or_other_text(self):
         process = self.start()
@@ -89,17 +109,19 @@ class Changed(HostTest):
             self.weights.write_bytes(self.good)
             with self.subTest(seed=seed, how=how):
                 change = self.change(how, rng)
-                process = self.start()
-                self.wait_until_read(process)
-                if seed < len(CHANGES):  # not outrun by a load that takes milliseconds
-                    process.send_signal(signal.SIGSTOP)
+                stopped = seed < len(CHANGES)  # not outrun by a load that takes milliseconds
+                if stopped:
+                    process = self.start_and_stop()
                     change()
                     process.send_signal(signal.SIGCONT)
                 else:
+                    process = self.start()
+                    self.wait_until_read(process)
                     time.sleep(rng.random() * duration)
                     change()
                 text, errors = process.communicate(timeout=TIMEOUT)
                 if process.returncode == OK:
+                    self.assertFalse(stopped, "a change in the middle of the load went unnoticed")
                     self.assertEqual(text, expected)
                 else:
                     self.assertEqual(process.returncode, FAILED, errors)
