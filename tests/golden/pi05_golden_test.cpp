@@ -115,6 +115,15 @@ TEST_CASE("f32 activations reproduce every golden tensor, from both file formats
   }
 }
 
+TEST_CASE("a golden prompt longer than every bucket leaves the recorded graphs out, and says so") {
+  const ModelRig rig((kPolicies / "tiny" / "openpi").string(),
+                     std::string(kF32) + "\nprompt_buckets = \"4\"", "", 0, "", "frt.pi05");
+  const SelftestOutcome outcome = run_selftest(rig, kPolicies / "tiny" / "golden.safetensors");
+  CHECK(outcome.failures.empty());
+  REQUIRE(outcome.skipped.size() == 1);
+  CHECK(outcome.skipped[0].starts_with("recorded graphs is skipped: the golden prompt has"));
+}
+
 TEST_CASE("bf16 activations stay within the documented distance of the goldens") {
   for (const std::string set : {"tiny", "mid"}) {
     for (const std::string layout : {"openpi", "lerobot"}) {

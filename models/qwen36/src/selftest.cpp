@@ -359,9 +359,14 @@ class CaseTest {
       if (routing_.layers() == 0) routed.clear();
       checks_.values(name("prefixes"), Quantity::kLogits, computed, expected, config_.vocabulary,
                      routed);
+    } else if (length > 1) {
+      checks_.skip(name("prefixes"), "the file has no logits of any of them");
     }
 
-    if (length < 4 || golden_row(length - 1).empty()) return;
+    if (length < 3) return;  // too short to read a part of it and feed two tokens one by one
+    if (golden_row(length - 1).empty()) {
+      return checks_.skip(name("split"), "the file has no logits of the last position");
+    }
     const auto cut = static_cast<std::size_t>(length / 2);
     const auto begin = [&] {
       runner_.clear();
