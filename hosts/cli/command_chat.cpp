@@ -475,14 +475,15 @@ void add_chat_command(App& app) {
   Command command = app.program().add_subcommand("chat", "Talk to a model");
   command.add_option("manifest", options->manifest, "The manifest (TOML)").required();
   command.add_option("--model", options->model, "Which model of the manifest").type_name("NAME");
-  command.add_option("--system", options->system, "The system message");
+  Option system = command.add_option("--system", options->system, "The system message");
   command.add_flag("--no-thinking", options->no_thinking, "Answer without reasoning");
   command.add_flag("--drop-thinking", options->drop_thinking,
                    "Leave earlier reasoning out of the prompt; it is read again then");
   command.add_flag("--allow-special-tokens", options->allow_special_tokens,
                    "<|im_end|> and its like in messages are control tokens");
   command.add_option("--from-capsule", options->from_capsule, "Go on with a saved conversation")
-      .type_name("NAME");
+      .type_name("NAME")
+      .excludes(system);  // it has its own; /system changes it
   options->generation.add_to(command);
   app.add_command(command, [&app, options] {
     LoadedModel loaded(app, options->manifest, options->model);

@@ -79,6 +79,7 @@ void check_system(std::vector<Finding>& findings) {
 
 void check_plugins(App& app, std::vector<Finding>& findings) {
   std::size_t usable = 0;
+  std::vector<std::filesystem::path> files;
   for (const core::Candidate& candidate : app.registry().candidates()) {
     const std::string subject =
         "plugin " + (candidate.card ? candidate.card->id : candidate.path.filename().string());
@@ -94,6 +95,7 @@ void check_plugins(App& app, std::vector<Finding>& findings) {
                           "rebuild it for this program, or remove it"});
       continue;
     }
+    files.push_back(candidate.path);
     const core::ProbeResult probe = core::probe_in_child(candidate.path);
     const bool good = probe.verdict == core::ProbeVerdict::kOk;
     usable += good ? 1 : 0;
@@ -101,6 +103,15 @@ void check_plugins(App& app, std::vector<Finding>& findings) {
                         good ? candidate.card->version + ", " + candidate.path.string()
                              : "does not load: " + probe.detail,
                         good ? "" : "rebuild it, or remove " + candidate.path.string()});
+  }
+  if (const std::string& lock = app.options().lock; !lock.empty()) {
+    const std::vector<std::string> problems = core::verify_lock(core::read_lock(lock), files);
+    for (const std::string& problem : problems) {
+      findings.push_back({"lock " + lock, Verdict::kProblem, problem,
+                          "put back the plugin that was pinned, or pin it anew with `frt-host "
+                          "plugins lock`"});
+    }
+    if (problems.empty()) findings.push_back({"lock " + lock, Verdict::kOk, "all match", ""});
   }
   if (usable == 0) {
     std::string searched;

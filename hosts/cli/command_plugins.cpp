@@ -214,12 +214,29 @@ ExitCode show(App& app, const std::string& id, bool as_json) {
   return ExitCode::kOk;
 }
 
+std::vector<std::filesystem::path> usable_files(App& app) {
+  std::vector<std::filesystem::path> files;
+  for (const core::Candidate& candidate : app.registry().candidates()) {
+    if (candidate.state == core::CandidateState::kUsable) files.push_back(candidate.path);
+  }
+  return files;
+}
+
+// The file that was named behind the command, or the lock of all commands, or the usual name.
+std::string lock_path(const App& app, const std::string& given) {
+  const std::string& general = app.options().lock;
+  if (!given.empty() && !general.empty() && given != general) {
+    throw ExitError(ExitCode::kUsage, FRT_ERR_INVALID_ARGUMENT,
+                    fmt::format("two locks, '{}' and that of --lock or FRT_LOCK, '{}'; give one",
+                                given, general));
+  }
+  return !given.empty() ? given : !general.empty() ? general : "frt.lock";
+}
+
 ExitCode lock(App& app, const std::string& path) {
   std::vector<core::LockEntry> entries;
-  for (const core::Candidate& candidate : app.registry().candidates()) {
-    if (candidate.state == core::CandidateState::kUsable) {
-      entries.push_back(core::lock_entry(candidate.path));
-    }
+  for (const std::filesystem::path& file : usable_files(app)) {
+    entries.push_back(core::lock_entry(file));
   }
   core::write_lock(path, entries);
   print_out("{}: {} plugins pinned\n", path, entries.size());
@@ -228,10 +245,7 @@ ExitCode lock(App& app, const std::string& path) {
 
 ExitCode verify(App& app, const std::string& path) {
   const core::LockFile file = stage(ExitCode::kPlugin, [&] { return core::read_lock(path); });
-  std::vector<std::filesystem::path> files;
-  for (const core::Candidate& candidate : app.registry().candidates()) {
-    if (candidate.state == core::CandidateState::kUsable) files.push_back(candidate.path);
-  }
+  const std::vector<std::filesystem::path> files = usable_files(app);
   const std::vector<std::string> problems = core::verify_lock(file, files);
   for (const std::string& problem : problems) print_out("{}\n", problem);
   if (!problems.empty()) return ExitCode::kPlugin;
@@ -257,15 +271,16 @@ void add_plugins_command(App& app) {
   one.add_flag("--json", *show_json, "One JSON object");
   app.add_command(one, [&app, id, show_json] { return show(app, *id, *show_json); });
 
-  auto lock_path = std::make_shared<std::string>("frt.lock");
+  auto pin_file = std::make_shared<std::string>();
   Command pin = plugins.add_subcommand("lock", "Write the digests of all usable plugins");
-  pin.add_option("file", *lock_path, "The lock file").capture_default_str();
-  app.add_command(pin, [&app, lock_path] { return lock(app, *lock_path); });
+  pin.add_option("file", *pin_file, "The lock file; default: that of --lock, or frt.lock");
+  app.add_command(pin, [&app, pin_file] { return lock(app, lock_path(app, *pin_file)); });
 
-  auto verify_path = std::make_shared<std::string>("frt.lock");
+  auto verify_file = std::make_shared<std::string>();
   Command compare = plugins.add_subcommand("verify", "Compare all usable plugins with a lock");
-  compare.add_option("file", *verify_path, "The lock file").capture_default_str();
-  app.add_command(compare, [&app, verify_path] { return verify(app, *verify_path); });
+  compare.add_option("file", *verify_file, "The lock file; default: that of --lock, or frt.lock");
+  app.add_command(compare,
+                  [&app, verify_file] { return verify(app, lock_path(app, *verify_file)); });
 }
 
 }  // namespace frt::host

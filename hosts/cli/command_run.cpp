@@ -170,6 +170,10 @@ ExitCode run(App& app, const RunOptions& options) {
     registry = open_capsules(app, model, settings.capsules);
     registry->require_folder();
   }
+  // Now, and not when the text is there and cannot be kept.
+  if (!options.save_capsule.empty()) {
+    registry->require_name(options.save_capsule, options.replace_capsule);
+  }
   Generator generator(model, 0, registry.get(), settings.session);
   Before before;
   if (!options.from_capsule.empty()) before = generator.session().restore(options.from_capsule);
@@ -280,15 +284,25 @@ void add_run_command(App& app) {
           .one_each();
   options->prompt_option.excludes(options->file_option).excludes(options->ids_option);
   options->file_option.excludes(options->ids_option);
-  command.add_flag("--chat", options->chat, "The prompt is a user's message, not plain text");
-  command.add_option("--system", options->system, "With --chat: the system message");
-  command.add_flag("--no-thinking", options->no_thinking, "With --chat: answer without reasoning");
-  command.add_flag("--allow-special-tokens", options->allow_special_tokens,
-                   "With --chat: <|im_end|> and its like in the messages are control tokens");
-  command.add_flag("--no-special-tokens", options->no_special_tokens,
-                   "Without --chat: <|im_end|> and its like in the prompt are plain text");
-  command.add_flag("--logprobs", options->log_probabilities, "With --json: log probabilities");
-  command.add_flag("--json", options->json, "One JSON object on stdout instead of text");
+  Option chat =
+      command.add_flag("--chat", options->chat, "The prompt is a user's message, not plain text")
+          .excludes(options->ids_option);
+  command.add_option("--system", options->system, "With --chat: the system message").needs(chat);
+  command.add_flag("--no-thinking", options->no_thinking, "With --chat: answer without reasoning")
+      .needs(chat);
+  command
+      .add_flag("--allow-special-tokens", options->allow_special_tokens,
+                "With --chat: <|im_end|> and its like in the messages are control tokens")
+      .needs(chat);
+  command
+      .add_flag("--no-special-tokens", options->no_special_tokens,
+                "Without --chat: <|im_end|> and its like in the prompt are plain text")
+      .excludes(chat)
+      .excludes(options->ids_option);
+  Option json =
+      command.add_flag("--json", options->json, "One JSON object on stdout instead of text");
+  command.add_flag("--logprobs", options->log_probabilities, "With --json: log probabilities")
+      .needs(json);
   Option save =
       command.add_option("--save-capsule", options->save_capsule, "Keep the state at the end")
           .type_name("NAME");

@@ -283,15 +283,19 @@ std::string CapsuleRegistry::keep(uint32_t slot, CapsuleContent content, const S
   return name;
 }
 
+void CapsuleRegistry::require_name(const std::string& name, bool replace) const {
+  require_folder();
+  require_capsule_name(name);
+  if (!replace && entries_.contains(name)) {
+    throw Error(FRT_ERR_EXISTS, "there is a capsule '" + name +
+                                    "' already; choose another name, replace it (`frt-host run "
+                                    "--replace`), or remove it with `frt-host capsule rm`");
+  }
+}
+
 void CapsuleRegistry::save(uint32_t slot, CapsuleContent content, const Stream& stream,
                            bool replace) {
-  require_folder();
-  require_capsule_name(content.name);
-  if (const auto known = entries_.find(content.name); known != entries_.end() && !replace) {
-    throw Error(FRT_ERR_EXISTS, "there is a capsule '" + content.name +
-                                    "' already; choose another name, or remove it with "
-                                    "`frt-host capsule rm`");
-  }
+  require_name(content.name, replace);
   content.kind = CapsuleKind::kNamed;
   content.created = unix_seconds();
   content.digest = digest_of(content.owner, content.tokens);

@@ -93,6 +93,10 @@ class CapsuleRegistry {
   // Throws FRT_ERR_BAD_STATE, with the way out, if there is no folder.
   void require_folder() const;
 
+  // What save() would refuse about a name: FRT_ERR_BAD_STATE without a folder, FRT_ERR_EXISTS if it
+  // is taken and not `replace`, FRT_ERR_INVALID_ARGUMENT for one against FRT_CAPSULE_NAME_RULE.
+  void require_name(const std::string& name, bool replace) const;
+
   // ---- taking ----
   // Takes a capsule of `slot` at the end of content.tokens, in the order of `stream`, and files it
   // under a name made from the content. What is known already is not taken twice. Returns the name,
@@ -100,8 +104,7 @@ class CapsuleRegistry {
   std::string keep(uint32_t slot, CapsuleContent content, const Stream& stream);
   // Takes a capsule, writes it to content.name in the folder, and returns when it is on the disk.
   // After an error nothing of it is there, or, with `replace`, what list() shows. What fails later
-  // is a notice. FRT_ERR_BAD_STATE without a folder, FRT_ERR_EXISTS if the name is taken and not
-  // `replace`, FRT_ERR_INVALID_ARGUMENT for a name against FRT_CAPSULE_NAME_RULE, FRT_ERR_IO.
+  // is a notice. Throws as require_name() does, FRT_ERR_IO.
   void save(uint32_t slot, CapsuleContent content, const Stream& stream, bool replace);
 
   // ---- finding ----

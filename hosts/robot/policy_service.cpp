@@ -93,18 +93,15 @@ void PolicyService::continue_chunk(const WireRequest& request) {
   if (continues) {
     const WireContinuation& wish = *request.continuation;
     const WireArray& given = *wish.previous;
-    if (given.rank != 2 || given.shape[0] > info.horizon || given.shape[1] > info.action_dim) {
-      throw Error(FRT_ERR_FORMAT, "'rtc/prev' is no array (rows, actions) of at most " +
-                                      std::to_string(info.horizon) + " x " +
-                                      std::to_string(info.action_dim) +
-                                      ": what is left of the last reply's 'network_actions'");
+    if (given.rank != 2 || given.shape[0] > info.horizon || given.shape[1] != info.action_dim) {
+      throw Error(FRT_ERR_FORMAT,
+                  "'rtc/prev' is no array (rows, actions) of at most " +
+                      std::to_string(info.horizon) + " x " + std::to_string(info.action_dim) +
+                      ", all actions of a row: what is left of the last reply's 'network_actions', "
+                      "not of its 'actions'");
     }
     rows.resize(given.shape[0] * info.action_dim);
-    for (uint64_t row = 0; row < given.shape[0]; ++row) {
-      for (uint64_t i = 0; i < given.shape[1]; ++i) {
-        rows[row * info.action_dim + i] = static_cast<float>(given.value(row * given.shape[1] + i));
-      }
-    }
+    for (uint64_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(given.value(i));
     previous.mode = wish.mode;
     previous.schedule = wish.schedule;
     previous.delay = wish.delay;

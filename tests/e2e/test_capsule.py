@@ -88,8 +88,10 @@ class Run(CapsuleTest):
     def test_mistakes_name_the_fix(self):
         manifest = self.demo()
         self.check(OK, "run", manifest, "-p", "x", "-n", 0, "--save-capsule", "a")
-        again = self.check(FAILED, "run", manifest, "-p", "x", "-n", 0, "--save-capsule", "a")
+        again = self.check(FAILED, "run", manifest, "-p", "x", "-n", 9, "--save-capsule", "a")
         self.assertIn("frt-host capsule rm", again.stderr)
+        self.assertIn("--replace", again.stderr)
+        self.assertEqual(again.stdout, "")      # said before anything was generated, and lost
         self.check(OK, "run", manifest, "-p", "x", "-n", 0, "--save-capsule", "a", "--replace")
         missing = self.check(FAILED, "run", manifest, "--from-capsule", "b", "-n", 1)
         self.assertIn("frt-host capsule ls", missing.stderr)

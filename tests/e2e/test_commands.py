@@ -141,6 +141,9 @@ class Plugins(HostTest):
         digest = text.split('sha256 = "')[1][:8]
         lock.write_text(text.replace(digest, "00000000" if digest != "00000000" else "11111111"))
         self.check(PLUGIN, "plugins", "verify", lock)
+        self.check(PLUGIN, "--lock", lock, "plugins", "verify")
+        self.assertIn(str(lock), self.check(FAILED, "--lock", lock, "doctor").stdout)
+        self.check(USAGE, "--lock", lock, "plugins", "verify", self.folder / "other.lock")
         result = self.frt("--lock", lock, "-q", "run", self.demo(), "-p", "a", "-n", 1)
         self.assertIn(result.returncode, (MANIFEST, PLUGIN), result.stderr)
 

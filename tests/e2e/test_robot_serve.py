@@ -403,6 +403,7 @@ model = "p"
                 ({**good, "rl": {"positive": 0}}, "frt.recap_cfg"), ({**good, "rl": {"positive": 2}}, "rl/positive"),
                 ({**good, "rtc": {"prev": Array.floats([nan] * 32, [1, 32]), "delay": 1}}, "not finite"),
                 ({**good, "rtc": {"prev": Array.floats([0.0] * 352, [11, 32]), "delay": 1}}, "at most 10 x 32"),
+                ({**good, "rtc": {"prev": Array.floats([0.0] * 35, [5, 7]), "delay": 1}}, "network_actions"),
                 ({**good, "rtc": {"prev": Array.floats([0.0] * 64, [2, 32]), "delay": 3}}, "more than the 2 rows"),
                 ({**good, "observation/image": Array("|u1", [400, 400, 3], bytes(480000))}, "max_message")):
             with self.subTest(word):

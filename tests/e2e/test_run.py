@@ -19,6 +19,15 @@ class Run(HostTest):
         self.assertIn("tok/s", result.stderr)
         self.assertNotIn("\x1b", result.stdout + result.stderr)
 
+    def test_options_without_an_effect_are_refused(self):
+        for arguments in (["--system", "x"], ["--no-thinking"], ["--allow-special-tokens"], ["--logprobs"],
+                          ["--chat", "--no-special-tokens"]):
+            with self.subTest(arguments):
+                self.check(USAGE, "run", "missing.toml", "-p", "a", *arguments)
+        self.check(USAGE, "run", "missing.toml", "--prompt-ids", "1,2", "--chat")
+        self.check(USAGE, "run", "missing.toml", "--prompt-ids", "1,2", "--no-special-tokens")
+        self.check(USAGE, "chat", "missing.toml", "--from-capsule", "a", "--system", "x")
+
     def test_greedy_and_seeded_runs_repeat_exactly(self):
         manifest = self.demo()
         for arguments in (["--greedy"], ["--seed", 7, "--temperature", 1.3]):

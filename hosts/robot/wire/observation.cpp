@@ -129,6 +129,26 @@ bool is_wish(const std::string& name) {
          name == "num_steps" || name == "prompt_token_ids";
 }
 
+// All that 'rl' and 'rtc' may hold. A policy's own keys are not known here.
+constexpr std::string_view kWishes[] = {"rl/beta",      "rl/positive",     "rtc/prev",
+                                        "rtc/delay",    "rtc/horizon",     "rtc/mode",
+                                        "rtc/schedule", "rtc/max_guidance"};
+
+// What a misspelt key asks for would be left out without a word.
+void require_known(const std::string& name, const Node& value) {
+  if (name == "rl" || name == "rtc") {
+    if (value.kind != Kind::kMap && value.kind != Kind::kNil) refuse(name, "is no map");
+    return;
+  }
+  if (!name.starts_with("rl/") && !name.starts_with("rtc/")) return;
+  if (std::ranges::find(kWishes, name) != std::end(kWishes)) return;
+  std::string known;
+  for (const std::string_view each : kWishes) {
+    known += (known.empty() ? "" : ", ") + std::string(each);
+  }
+  refuse(name, "is no key that this server knows; it knows " + known);
+}
+
 class Reader {
  public:
   Reader(const Message& message, WireRequest& out) : message_(message), out_(out) {}
@@ -146,6 +166,7 @@ class Reader {
 
  private:
   void read_value(const std::string& name, const Node& value) {
+    require_known(name, value);
     if (name == "rtc" || name.starts_with("rtc/")) {
       if (!out_.continuation) out_.continuation.emplace();
     }

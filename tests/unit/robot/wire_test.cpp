@@ -230,6 +230,22 @@ TEST_CASE("lists of numbers are arrays, and strengths of guidance may be lists")
                        frt::Error);
 }
 
+TEST_CASE("a misspelt wish is refused, with the keys there are") {
+  std::string bytes;
+  Message message;
+  const auto two = [](MessageWriter& out) { out.number(2); };
+  CHECK_THROWS_WITH_AS(request_of("rl", "bta", two, bytes, message), doctest::Contains("rl/beta"),
+                       frt::Error);
+  CHECK_THROWS_WITH_AS(request_of("rtc", "dely", two, bytes, message),
+                       doctest::Contains("rtc/delay"), frt::Error);
+  MessageWriter plain;
+  plain.map(1);
+  plain.text("rl");
+  plain.number(5);
+  message.parse(plain.bytes());
+  CHECK_THROWS_WITH_AS(read_request(message), doctest::Contains("no map"), frt::Error);
+}
+
 TEST_CASE("a wish for real-time chunking has its mode and schedule by name") {
   std::string bytes;
   Message message;
