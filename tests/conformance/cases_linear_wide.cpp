@@ -52,7 +52,9 @@ void linear(Case& c, const Shape& shape, frt_dtype x_dtype, frt_dtype y_dtype,
                            args.y_stride = y_stride;
                          });
   // A bf16 product in f32 is no more exact than its weights and activations in the fast paths.
-  const Tolerance tolerance = x_dtype == FRT_DTYPE_F32 ? tolerance_of(y_dtype) : kBf16;
+  const Tolerance tolerance = x_dtype == FRT_DTYPE_F32 ? tolerance_of(y_dtype)
+                              : c.may_round(x, weight) ? kFp8
+                                                       : kBf16;
   c.compare(y, tolerance, count ? Untouched::kIgnore : Untouched::kLeave);
   const int32_t active = count ? std::min(shape.rows, options.row_count) : shape.rows;
   c.require_product(x, weight, y, {active, shape.rows, x_stride, y_stride, options.accumulate});

@@ -62,8 +62,11 @@ const std::vector<Packing>& all_packings() {
   return packings;
 }
 
-Case::Case(Backend& under_test, Backend& reference, uint64_t seed, bool once)
-    : sides_{&under_test, &reference}, random_(seed), once_(once) {}
+Case::Case(Backend& under_test, Backend& reference, uint64_t seed, bool once, bool fp8_activations)
+    : sides_{&under_test, &reference},
+      random_(seed),
+      once_(once),
+      fp8_activations_(fp8_activations) {}
 
 Case::~Case() {
   for (Tensor& tensor : tensors_) {
@@ -346,6 +349,13 @@ std::vector<double> Case::values(const Weight& weight, int32_t first_row, int32_
   return made;
 }
 
+bool Case::may_round(const Tensor& x, const Weight& weight) const {
+  const frt_weight_format format = weight.shape.format;
+  return fp8_activations_ && x.dtype == FRT_DTYPE_BF16 &&
+         (format == FRT_WEIGHT_FP8_BLOCK || format == FRT_WEIGHT_FP8_TENSOR ||
+          format == FRT_WEIGHT_FP8_CHANNEL);
+}
+
 void Case::require_product(const Tensor& x, const Weight& weight, const Tensor& y,
                            const ProductShape& shape) {
   constexpr int64_t kMostTerms = int64_t{1} << 24;  // tens of milliseconds
@@ -353,9 +363,11 @@ void Case::require_product(const Tensor& x, const Weight& weight, const Tensor& 
   const int64_t terms = std::max<int64_t>(1, int64_t{shape.rows} * inputs);
   // Some outputs, spread, and the last one: where tiles end.
   const int64_t step = std::max<int64_t>(1, outputs * terms / kMostTerms);
-  Expected expected(y.dtype, y.count);
+  const bool fp8 = may_round(x, weight);
+  Expected expected(y.dtype, y.count), in_fp8(y.dtype, y.count);
   for (int64_t row = 0; row < std::max(shape.rows, shape.ignored); ++row) {
     expected.ignore(row * shape.y_stride, outputs);
+    in_fp8.ignore(row * shape.y_stride, outputs);
   }
   const bool packed =
       weight.shape.format != FRT_WEIGHT_F32 && weight.shape.format != FRT_WEIGHT_BF16;
@@ -364,22 +376,33 @@ void Case::require_product(const Tensor& x, const Weight& weight, const Tensor& 
     const std::vector<double> column = Case::values(weight, output, 1);
     for (int64_t row = 0; row < shape.rows; ++row) {
       const auto first = static_cast<std::size_t>(row * shape.x_stride);
-      const Product sum = product(std::span(values).subspan(first, column.size()), column,
-                                  packed && x.dtype == FRT_DTYPE_BF16);
+      const auto row_values = std::span(values).subspan(first, column.size());
+      const bool weights_rounded = packed && x.dtype == FRT_DTYPE_BF16;
       const int64_t at = row * shape.y_stride + output;
-      const Product one = rounded_product(
-          sum, shape.accumulate ? before[static_cast<std::size_t>(at)] : 0.0, y.dtype);
+      const double added = shape.accumulate ? before[static_cast<std::size_t>(at)] : 0.0;
+      const Product one =
+          rounded_product(product(row_values, column, weights_rounded), added, y.dtype);
       expected.value(at, one.sum, one.bound);
+      if (!fp8) continue;
+      const Product other =
+          rounded_product(product(row_values, column, weights_rounded, true), added, y.dtype);
+      in_fp8.value(at, other.sum, other.bound);
     }
   };
   for (int64_t output = 0; output < outputs; output += step) judge(static_cast<int32_t>(output));
   judge(outputs - 1);
-  require(y, expected);
+  require(y, fp8 ? in_fp8 : expected, expected);
+  has_rounded_ = has_rounded_ || (fp8 && !expected.judge(y.name, y.initial, y.result[0]).empty());
 }
 
 void Case::require(const Tensor& tensor, const Expected& expected) {
+  require(tensor, expected, expected);
+}
+
+void Case::require(const Tensor& tensor, const Expected& under_test, const Expected& reference) {
   for (int side = 0; side < 2; ++side) {
-    const std::string complaint = expected.judge(tensor.name, tensor.initial, tensor.result[side]);
+    const std::string complaint = (side == 0 ? under_test : reference)
+                                      .judge(tensor.name, tensor.initial, tensor.result[side]);
     if (complaint.empty()) continue;
     fail((side == 0 ? "" : "the reference's ") + complaint);
   }

@@ -145,8 +145,10 @@ class Chain {
 
 class Case {
  public:
-  // once: run() submits eagerly alone.
-  Case(Backend& under_test, Backend& reference, uint64_t seed, bool once = false);
+  // once: run() submits eagerly alone. fp8_activations: the backend under test may round bf16 x to
+  // e4m3 in products with FP8 weights.
+  Case(Backend& under_test, Backend& reference, uint64_t seed, bool once = false,
+       bool fp8_activations = false);
   ~Case();
   Case(const Case&) = delete;
   Case& operator=(const Case&) = delete;
@@ -206,6 +208,10 @@ class Case {
   };
   void require_product(const Tensor& x, const Weight& weight, const Tensor& y,
                        const ProductShape& shape);
+  // Whether the backend under test may round `x` to e4m3 before it multiplies; and whether some
+  // product was beyond what it may be otherwise.
+  bool may_round(const Tensor& x, const Weight& weight) const;
+  bool has_rounded() const { return has_rounded_; }
   // The contents before every run.
   static std::vector<double> values(const Tensor& tensor);
   // `rows` of them dequantised, (rows, cols).
@@ -219,12 +225,13 @@ class Case {
 
  private:
   Tensor& make(const std::string& name, frt_dtype dtype, int64_t count);
+  static void require(const Tensor& tensor, const Expected& under_test, const Expected& reference);
   void reset(int side);
   void fetch(int side);
 
   Backend* sides_[2];
   std::mt19937_64 random_;
-  bool once_;
+  bool once_, fp8_activations_, has_rounded_ = false;
   std::deque<Tensor> tensors_;
   double worst_ = 0, worst_element_ = 0;
 };

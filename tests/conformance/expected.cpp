@@ -75,7 +75,8 @@ std::string Expected::judge(const std::string& name, std::span<const std::byte> 
   return {};
 }
 
-Product product(std::span<const double> x, std::span<const double> weight, bool weights_rounded) {
+Product product(std::span<const double> x, std::span<const double> weight, bool weights_rounded,
+                bool x_in_fp8) {
   // Several sums side by side, as one waits for itself.
   constexpr std::size_t kLanes = 4;
   double sums[kLanes] = {}, squares[kLanes] = {};
@@ -95,6 +96,14 @@ Product product(std::span<const double> x, std::span<const double> weight, bool 
   const double walk = std::sqrt(square);
   double bound = static_cast<double>(count) * std::ldexp(walk, -23);
   if (weights_rounded) bound += 10 * std::ldexp(walk, -10);
+  if (x_in_fp8) {
+    double largest = 0, weights = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      largest = std::max(largest, std::fabs(x[i]));
+      weights += weight[i] * weight[i];
+    }
+    bound += 10 * std::ldexp(walk, -6) + 6 * std::ldexp(largest / 448, -10) * std::sqrt(weights);
+  }
   return {sum, bound};
 }
 

@@ -56,11 +56,17 @@ class Expected {
 // one. The errors add up like the products: their deviation is at most 2^-8 q, and is 0.42 of that
 // where fractions are spread evenly. Three of these deviations, 5 2^-10 q, leave one value in 370
 // outside, so that many values are allowed six: 10 2^-10 q.
+//
+// `x_in_fp8`: the backend may round x to e4m3, scaled so that the largest of some values becomes
+// 448. Each then is within a factor of 2^-4 of itself, 16 times as far as above: 10 2^-6 q. Below
+// 2^-6 / 448 of the largest the steps of the format end, and a value is within 2^-10 / 448 of the
+// largest instead: six times the walk of such errors is allowed, too.
 struct Product {
   double sum = 0;
   double bound = 0;
 };
-Product product(std::span<const double> x, std::span<const double> weight, bool weights_rounded);
+Product product(std::span<const double> x, std::span<const double> weight, bool weights_rounded,
+                bool x_in_fp8 = false);
 
 // The same for y += product, or y = product, rounded to the type of y.
 Product rounded_product(const Product& product, double before, frt_dtype y_dtype);

@@ -3,6 +3,7 @@
 // that drops an input does not.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -60,7 +61,24 @@ struct Inputs {
     return y;
   }
 
-  std::string judge(frt_dtype y_dtype, const std::vector<std::byte>& y, bool rounded) const {
+  // The same inputs with x in e4m3, each row with a scale of its own; `scale_error`: a factor that
+  // the scale is wrong by.
+  Inputs in_fp8(float scale_error) const {
+    Inputs made = *this;
+    for (std::size_t r = 0; r < rows; ++r) {
+      const std::span<float> row = std::span(made.x).subspan(r * count, count);
+      float largest = 0;
+      for (const float value : row) largest = std::max(largest, std::fabs(value));
+      for (float& value : row) {
+        const double code = rounded(FRT_DTYPE_F8_E4M3, static_cast<double>(value / largest) * 448);
+        value = static_cast<float>(code) * (largest / 448) * scale_error;
+      }
+    }
+    return made;
+  }
+
+  std::string judge(frt_dtype y_dtype, const std::vector<std::byte>& y, bool rounded,
+                    bool x_in_fp8 = false) const {
     Expected expected(y_dtype, static_cast<std::int64_t>(rows * outputs));
     std::vector<double> a(count), b(count);
     for (std::size_t r = 0; r < rows; ++r) {
@@ -69,7 +87,7 @@ struct Inputs {
           a[i] = static_cast<double>(x[r * count + i]);
           b[i] = static_cast<double>(weight[o * count + i]) * (rounded ? 1.01f : 1.0f);
         }
-        const Product one = rounded_product(product(a, b, rounded), 0, y_dtype);
+        const Product one = rounded_product(product(a, b, rounded, x_in_fp8), 0, y_dtype);
         expected.value(static_cast<std::int64_t>(r * outputs + o), one.sum, one.bound);
       }
     }
@@ -146,6 +164,24 @@ TEST_CASE("so it is where packed weights may be rounded to bf16") {
     CHECK(inputs.judge(FRT_DTYPE_BF16, inputs.multiply(FRT_DTYPE_BF16, kNone, true), true) == "");
     CHECK(inputs.judge(FRT_DTYPE_BF16, inputs.multiply(FRT_DTYPE_BF16, count - 1, true), true) !=
           "");
+  }
+}
+
+TEST_CASE("so it is where x may be rounded to FP8, and nowhere else") {
+  constexpr std::size_t kNone = ~std::size_t{0};
+  for (const std::size_t count : {48u, 1280u, 8192u}) {
+    const Inputs inputs(8, 40, count, count);
+    CAPTURE(count);
+    for (const frt_dtype y_dtype : {FRT_DTYPE_F32, FRT_DTYPE_BF16}) {
+      const auto sound = inputs.in_fp8(1).multiply(y_dtype, kNone, false);
+      CHECK(inputs.judge(y_dtype, sound, false, true) == "");
+      CHECK(inputs.judge(y_dtype, sound, false, false) != "");
+      for (const float scale_error : {0.5f, 0.75f, 1.25f, 2.0f}) {
+        CAPTURE(scale_error);
+        const auto wrong = inputs.in_fp8(scale_error).multiply(y_dtype, kNone, false);
+        CHECK(inputs.judge(y_dtype, wrong, false, true) != "");
+      }
+    }
   }
 }
 

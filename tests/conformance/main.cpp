@@ -50,7 +50,8 @@ struct Choice {
   double seconds = 0;        // no case begins later; 0: all of them
   bool one_of_each = false;  // of cases whose names differ in numbers only the middle one
   bool once = false;         // eagerly alone
-  int repeat = 1;            // so often each
+  bool fp8_activations = false;  // the backend rounds x, and must
+  int repeat = 1;                // so often each
   uint64_t seed = 1;
 };
 
@@ -114,6 +115,7 @@ Entries chosen_cases(const Suite& suite, const Choice& choice) {
 
 struct Totals {
   int passed = 0, failed = 0, skipped = 0, left = 0;
+  int rounded = 0;  // with a product of rounded activations
 };
 
 Totals run_cases(const Suite& suite, Backend& tested, Backend& reference, const Choice& choice,
@@ -127,11 +129,12 @@ Totals run_cases(const Suite& suite, Backend& tested, Backend& reference, const 
       ++totals.left;
       continue;
     }
-    Case one(tested, reference, choice.seed, choice.once);
+    Case one(tested, reference, choice.seed, choice.once, choice.fp8_activations);
     const auto begin = Clock::now();
     try {
       entry->body(one);
       ++totals.passed;
+      totals.rounded += one.has_rounded() ? 1 : 0;
       if (verbose) {
         std::printf("ok    %-60s %.2e %.2e %6.2f s\n", entry->name.c_str(), one.worst(),
                     one.worst_element(),
@@ -168,6 +171,10 @@ int main(int argc, char** argv) {
   app.add_flag("--one-of-each", choice.one_of_each,
                "Of cases whose names differ in numbers only, the middle one");
   app.add_flag("--once", choice.once, "Each case once, eagerly: nothing is recorded");
+  app.add_flag(
+      "--fp8-activations", choice.fp8_activations,
+      "The plugin rounds bf16 activations to FP8 in products of many rows with FP8 weights "
+      "(with --set fp8_activations=on), which must show; for cases of `linear/1 wide`");
   app.add_option("--repeat", choice.repeat, "Each case so often, one after the other")
       ->check(CLI::PositiveNumber);
   app.add_option("--seconds", choice.seconds,
@@ -220,6 +227,12 @@ int main(int argc, char** argv) {
     if (totals.left > 0) std::printf(", %d left out for lack of time", totals.left);
     std::printf("\n");
     if (totals.failed > 0) return 1;
+    if (choice.fp8_activations && totals.rounded == 0) {
+      std::fprintf(stderr,
+                   "error: no product was rounded to FP8: --fp8-activations wants a device that "
+                   "does so (--set fp8_activations=on) and cases of `linear/1 wide`\n");
+      return 1;
+    }
     if (totals.passed > 0) return 0;
     std::fprintf(stderr,
                  "error: nothing was checked: the plugin offers none of the chosen operators, or "
