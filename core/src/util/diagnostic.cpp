@@ -3,6 +3,8 @@
 //
 // Suggestions use the optimal string alignment distance (Levenshtein plus swapped neighbours), and
 // accept at most a third of the word's length, so that a suggestion is a likely one or absent.
+// Errors end the reading after kMaxFindings, because a suggestion costs a comparison with every
+// name.
 #include <frt/core/diagnostic.hpp>
 
 #include <algorithm>
@@ -12,18 +14,63 @@ namespace frt::core {
 
 namespace {
 
+bool continues(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xC0u) == 0x80u;
+}
+
 // Columns of toml positions count characters, so padding walks the line by characters. Tabs stay
 // tabs, which keeps the caret under its word whatever the tab width.
 std::string padding_to(std::string_view line, uint32_t column) {
   std::string pad;
   uint32_t seen = 1;
   for (std::size_t i = 0; i < line.size() && seen < column; ++i) {
-    if ((static_cast<unsigned char>(line[i]) & 0xC0u) == 0x80u) continue;
+    if (continues(line[i])) continue;
     pad += line[i] == '\t' ? '\t' : ' ';
     ++seen;
   }
   while (seen++ < column) pad += ' ';
   return pad;
+}
+
+// Byte offset of character `index` (from 0) of a text, or its size.
+std::size_t offset_of(std::string_view text, std::size_t index) {
+  std::size_t at = 0;
+  for (; at < text.size(); ++at) {
+    if (!continues(text[at]) && index-- == 0) break;
+  }
+  return at;
+}
+
+// A line of a manifest may be as long as the manifest: kExcerpt characters of it are shown.
+constexpr uint32_t kExcerpt = 160, kExcerptBefore = 60;
+constexpr std::string_view kCut = "...";
+
+void set_excerpt(Diagnostic& d, std::string_view line) {
+  const auto length = static_cast<uint32_t>(
+      line.size() - static_cast<std::size_t>(std::count_if(line.begin(), line.end(), continues)));
+  d.source_column = std::clamp<uint32_t>(d.position.column, 1, length + 1);
+  d.source_line = line;
+  if (length <= kExcerpt) return;
+  const uint32_t first = std::min(
+      d.source_column > kExcerptBefore ? d.source_column - kExcerptBefore : 0, length - kExcerpt);
+  const std::string_view rest = line.substr(offset_of(line, first));
+  const std::string_view shown = rest.substr(0, offset_of(rest, kExcerpt));
+  d.source_column -= first;
+  d.source_line = shown;
+  if (first > 0) {
+    d.source_line.insert(0, kCut);
+    d.source_column += static_cast<uint32_t>(kCut.size());
+  }
+  if (shown.size() < rest.size()) d.source_line += kCut;
+}
+
+// A message quotes the text, which may be one long word.
+std::string shortened(const std::string& text) {
+  constexpr std::size_t kLongest = 2000;
+  if (text.size() <= kLongest) return text;
+  std::size_t end = kLongest;
+  while (continues(text[end])) --end;
+  return text.substr(0, end).append(kCut);
 }
 
 std::size_t distance(std::string_view a, std::string_view b) {
@@ -96,7 +143,7 @@ std::string SourceText::describe(const SourcePosition& position) const {
 
 std::string render(const Diagnostic& d) {
   std::string text = d.severity == Severity::kError ? "error: " : "warning: ";
-  text += d.message;
+  text += shortened(d.message);
   std::string gutter;
   if (!d.file.empty() && d.position.known()) {
     const std::string number = std::to_string(d.position.line);
@@ -104,15 +151,15 @@ std::string render(const Diagnostic& d) {
     text +=
         "\n" + gutter + "--> " + d.file + ":" + number + ":" + std::to_string(d.position.column);
     text += "\n" + gutter + " |\n" + number + " | " + d.source_line + "\n" + gutter + " | " +
-            padding_to(d.source_line, d.position.column) +
-            std::string(std::max<uint32_t>(1, std::min<uint32_t>(d.position.length, 200)), '^');
-    if (!d.hint.empty()) text += " " + d.hint;
+            padding_to(d.source_line, d.source_column) +
+            std::string(std::clamp<uint32_t>(d.position.length, 1, kExcerpt - kExcerptBefore), '^');
+    if (!d.hint.empty()) text += " " + shortened(d.hint);
   } else {
     if (!d.file.empty()) text += "\n--> " + d.file;
-    if (!d.hint.empty()) text += "\n= " + d.hint;
+    if (!d.hint.empty()) text += "\n= " + shortened(d.hint);
   }
   for (const std::string& note : d.notes) {
-    text += "\n" + gutter + (gutter.empty() ? "= " : " = ") + note;
+    text += "\n" + gutter + (gutter.empty() ? "= " : " = ") + shortened(note);
   }
   return text;
 }
@@ -135,17 +182,31 @@ Diagnostic& Diagnostics::add(Severity severity, frt_status code, const SourcePos
   if (text_ && position.known()) {
     d.file = text_->name();
     d.position = position;
-    d.source_line = text_->line(position.line);
+    set_excerpt(d, text_->line(position.line));
   }
   return all_.emplace_back(std::move(d));
 }
 
 Diagnostic& Diagnostics::error(frt_status code, const SourcePosition& position,
                                std::string message) {
+  if (errors_ == kMaxFindings) {
+    const bool refused = all_.back().plugin_refused;
+    add(Severity::kError, code, {},
+        "more than " + std::to_string(kMaxFindings) + " errors: the rest of the text was not read")
+        .plugin_refused = refused;
+    throw_if_errors();
+  }
+  ++errors_;
   return add(Severity::kError, code, position, std::move(message));
 }
 
 Diagnostic& Diagnostics::warning(const SourcePosition& position, std::string message) {
+  if (warnings_ > kMaxFindings) return left_out_;
+  if (++warnings_ > kMaxFindings) {
+    add(Severity::kWarning, FRT_OK, {},
+        "more than " + std::to_string(kMaxFindings) + " warnings: the rest is left out");
+    return left_out_;
+  }
   return add(Severity::kWarning, FRT_OK, position, std::move(message));
 }
 

@@ -202,3 +202,48 @@ TEST_CASE("carets stand under their word behind tabs and behind characters of se
   text = fixture.complaints("schema = 1\n\"\xc3\xa9\xc3\xa9\" = { a = 1 }\n");
   CHECK(has(text, "  | ^^^^"));
 }
+
+TEST_CASE("a short text of many mistakes costs a short report") {
+  ManifestFixture fixture;
+  std::string line = "model = {";
+  for (int i = 0; i < 2000; ++i) line += "k" + std::to_string(i) + "={},";
+  line.back() = '}';
+  CHECK(fixture.findings("schema = 1\n" + line + "\n").size() == 51);
+  const std::string all = fixture.complaints("schema = 1\n" + line + "\n");
+  CHECK(has(all, "more than 50 errors"));
+  CHECK(all.size() < 64 << 10);
+  // One mistake in a long line, and one long word.
+  const auto findings = fixture.findings("schema = 1\ny" + std::string(100'000, 'x') + " = 1\n");
+  CHECK(render(findings.at(0)).size() < 4 << 10);
+  CHECK(findings.at(0).message.size() > 100'000);
+}
+
+TEST_CASE("a long line is cut around the mistake, and the caret stays under it") {
+  ManifestFixture fixture;
+  const std::string text = "schema = 1\nmodel = {x-a = \"" + std::string(300, 'b') +
+                           "äöü\", m = 7, x-b = \"" + std::string(300, 'c') + "\"}\n";
+  const auto findings = fixture.findings(text);
+  REQUIRE(findings.size() == 1);
+  const Diagnostic& d = findings[0];
+  CHECK(d.position.column > 300);
+  CHECK(d.source_line.starts_with("...b"));
+  CHECK(d.source_line.ends_with("c..."));
+  const std::string shown = render(d);
+  CHECK(has(shown, "äöü\", m = 7"));
+  // Columns count characters, and three of them have two bytes.
+  const std::size_t caret = shown.size() - shown.rfind("| ") - 2;
+  CHECK(shown.ends_with("^"));
+  CHECK(d.source_line.find("m = 7") == caret - 1 + 3);
+}
+
+TEST_CASE("warnings beyond a number of them are left out") {
+  ManifestFixture fixture;
+  std::string text = "schema = 1\n[device.d]\nbackend = \"b.one\"\n";
+  for (int i = 0; i < 200; ++i) {
+    text += "[model.m" + std::to_string(i) +
+            "]\nplugin = \"m.one\"\ndevice = \"d\"\ncheckpoint = \"/nowhere\"\n";
+  }
+  const auto warnings = fixture.parse(text).warnings;
+  REQUIRE(warnings.size() == 51);
+  CHECK(has(warnings.back().message, "more than 50 warnings"));
+}

@@ -241,6 +241,12 @@ TEST_CASE("a damaged lock is an error with a position, a missing one is missing"
   CHECK(has(refusal("schema = 1\n[[plugin]]\nid = \"a\"\nsha256 = \"12\"\n"), "l:4:1"));
   CHECK(has(refusal("schema = \n"), "TOML syntax"));
   CHECK(error_of([&] { read_lock(folder.path() / "none"); }).status() == FRT_ERR_NOT_FOUND);
+  // A few KB of entries that are all wrong do not become megabytes of findings.
+  std::string many = "schema = 1\nplugin = [";
+  for (int i = 0; i < 1000; ++i) many += "{a=1},";
+  const std::string shown = refusal((many + "]\n").c_str());
+  CHECK(shown.find("more than 50 errors") != std::string::npos);
+  CHECK(shown.size() < 64 << 10);
   RegistryOptions options = only({});
   options.lock = folder.path() / "none";
   CHECK(error_of([&] { Registry registry(options); }).status() == FRT_ERR_NOT_FOUND);

@@ -10,7 +10,8 @@
 //        = known keys: max_context, slots
 //
 // Positions count from 1; columns count characters. A position with line 0 is unknown: then only
-// the message is shown (a finding about an environment variable, say).
+// the message is shown (a finding about an environment variable, say). What is shown stays short
+// whatever the text: a long line is cut around the position, a long message at its end.
 #pragma once
 
 #include <frt/error.hpp>
@@ -54,7 +55,8 @@ struct Diagnostic {
   std::string message;                         // one sentence without a full stop
   std::string file;                            // empty: no position
   SourcePosition position;
-  std::string source_line;         // the line of `position`, as written
+  std::string source_line;         // the line of `position`, or its part around it
+  uint32_t source_column = 0;      // where `position` is within `source_line`
   std::string hint;                // stands beside the caret, e.g. "did you mean `slots`?"
   std::vector<std::string> notes;  // further lines, each shown after "= "
   bool plugin_refused = false;     // the text is fine, a plugin file that it names is not
@@ -76,13 +78,18 @@ class DiagnosticError : public Error {
   std::vector<Diagnostic> diagnostics_;
 };
 
-// Collects findings about one text.  [setup]
+// Collects findings about one text, at most kMaxFindings of each severity: a text of a few KB can
+// have thousands, and each of them costs a look for what was meant.  [setup]
 class Diagnostics {
  public:
   // `text` may be null (then findings have no position); it outlives the collector.
   explicit Diagnostics(const SourceText* text = nullptr) : text_(text) {}
 
-  // Adds a finding; the reference is valid until the next call.
+  static constexpr uint32_t kMaxFindings = 50;
+
+  // Adds a finding; the reference is valid until the next call. One error too many throws as
+  // throw_if_errors does, with a last error that says so. One warning too many is replaced by a
+  // warning that says so, and later ones are left out.
   Diagnostic& error(frt_status code, const SourcePosition& position, std::string message);
   Diagnostic& warning(const SourcePosition& position, std::string message);
 
@@ -99,6 +106,8 @@ class Diagnostics {
                   std::string message);
   const SourceText* text_;
   std::vector<Diagnostic> all_;
+  uint32_t errors_ = 0, warnings_ = 0;
+  Diagnostic left_out_;  // what a warning too many is written to
 };
 
 // The candidate that `word` was probably meant to be, or an empty string: small edit distance,
