@@ -21,6 +21,8 @@
 namespace frt::models {
 namespace {
 
+// Bytes of an added token: each place of a text costs the longest one. Real ones have below 64.
+constexpr std::size_t kLongestAddedToken = 256;
 constexpr std::size_t kMostSteps = 16;  // of pre-tokenisation: encoding recurses over them
 
 // What ByteLevel splits by with use_regex: the expression of GPT-2.
@@ -373,6 +375,10 @@ class TokenizerBuilder {
     token.rstrip = flag(item, "rstrip", where, false);
     token.single_word = flag(item, "single_word", where, false);
     if (token.content.empty()) malformed(where, "the content is empty");
+    if (token.content.size() > kLongestAddedToken) {
+      unsupported(where, "a content of " + std::to_string(token.content.size()) +
+                             " bytes (at most " + std::to_string(kLongestAddedToken) + ")");
+    }
     const auto same_id = by_id_.find(id);
     const auto same_content = by_content_.find(token.content);
     if (same_id != by_id_.end() || same_content != by_content_.end()) {

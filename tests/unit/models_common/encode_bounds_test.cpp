@@ -161,3 +161,25 @@ TEST_CASE("text does not become a special token by merging either") {
     CHECK(encode(tokenizer, "in", {{0, 2}}).size() == 2);
   }
 }
+
+TEST_CASE(
+    "an added token longer than any real one is refused, for it would be looked for everywhere") {
+  Json file = frt::io::read_json_file(kFolder / "tokenizer.json");
+  const Tokenizer plain = Tokenizer::parse(file.dump());
+  const auto id = static_cast<int>(plain.vocab_size());
+  const auto with = [&](std::size_t length) {
+    Json changed = file;
+    changed["added_tokens"].push_back({{"id", id},
+                                       {"content", std::string(length, 'a')},
+                                       {"special", false},
+                                       {"normalized", false},
+                                       {"lstrip", false},
+                                       {"rstrip", false},
+                                       {"single_word", false}});
+    return changed.dump();
+  };
+  CHECK_FAILS(Tokenizer::parse(with(257)), "UNSUPPORTED", "257 bytes", "at most 256");
+  const Tokenizer tokenizer = Tokenizer::parse(with(256));
+  CHECK(tokenizer.encode(std::string(256, 'a')) == Ids{id});
+  CHECK(tokenizer.decode(tokenizer.encode(std::string(255, 'a'))) == std::string(255, 'a'));
+}
