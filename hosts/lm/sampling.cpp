@@ -13,12 +13,29 @@
 namespace frt::host {
 namespace {
 
+// A number of outside. One with a point, or one that does not fit, would become another one.
+template <class Value>
+Value number_of(const nlohmann::ordered_json& json, const std::string& what) {
+  if (!json.is_number()) throw Error(FRT_ERR_FORMAT, what + " is no number");
+  bool fits = false;
+  if constexpr (std::is_integral_v<Value>) {
+    fits = json.is_number_unsigned()
+               ? std::in_range<Value>(json.template get<uint64_t>())
+               : json.is_number_integer() && std::in_range<Value>(json.template get<int64_t>());
+  } else {
+    fits = std::abs(json.template get<double>()) <= std::numeric_limits<Value>::max();
+  }
+  if (!fits) throw Error(FRT_ERR_FORMAT, what + " is out of range");
+  return json.template get<Value>();
+}
+
 template <class Value>
 Value pick(const std::optional<Value>& said, const nlohmann::ordered_json& defaults,
            const char* key, Value neutral) {
   if (said) return *said;
   const auto found = defaults.find(key);
-  return found != defaults.end() && found->is_number() ? found->template get<Value>() : neutral;
+  if (found == defaults.end() || found->is_null()) return neutral;
+  return number_of<Value>(*found, std::string("the model's default of `") + key + "`");
 }
 
 }  // namespace
@@ -80,23 +97,11 @@ nlohmann::ordered_json sampling_to_json(const frt_sampling_params& params) {
 frt_sampling_params sampling_from_json(const nlohmann::ordered_json& json) {
   frt_sampling_params params{};
   const auto read = [&](const char* name, auto& target) {
-    if (!json.is_object() || !json.contains(name) || !json[name].is_number()) {
-      throw Error(FRT_ERR_FORMAT, std::string("sampling: `") + name + "` is missing or no number");
+    if (!json.is_object() || !json.contains(name)) {
+      throw Error(FRT_ERR_FORMAT, std::string("sampling: `") + name + "` is missing");
     }
     using Value = std::remove_reference_t<decltype(target)>;
-    if constexpr (std::is_integral_v<Value>) {
-      // A number with a point, or one that does not fit, would become another one.
-      const bool fits = json[name].is_number_unsigned()
-                            ? std::in_range<Value>(json[name].template get<uint64_t>())
-                            : json[name].is_number_integer() &&
-                                  std::in_range<Value>(json[name].template get<int64_t>());
-      if (!fits)
-        throw Error(FRT_ERR_FORMAT, std::string("sampling: `") + name + "` is out of range");
-    } else if (!(std::abs(json[name].template get<double>()) <=
-                 std::numeric_limits<Value>::max())) {
-      throw Error(FRT_ERR_FORMAT, std::string("sampling: `") + name + "` is out of range");
-    }
-    json[name].get_to(target);
+    target = number_of<Value>(json[name], std::string("sampling: `") + name + "`");
   };
   read("temperature", params.temperature);
   read("top_p", params.top_p);

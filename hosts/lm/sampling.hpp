@@ -25,7 +25,8 @@ struct SamplingChoice {
 };
 
 // The parameters to use. Checks every range and throws FRT_ERR_INVALID_ARGUMENT naming the option,
-// its value and its range. `defaults` is LmModel::generation_defaults().  [any]
+// its value and its range, or FRT_ERR_FORMAT naming a default that does not fit its parameter.
+// `defaults` is LmModel::generation_defaults().  [any]
 frt_sampling_params resolve_sampling(const SamplingChoice& choice,
                                      const nlohmann::ordered_json& defaults);
 

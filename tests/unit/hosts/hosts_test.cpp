@@ -89,6 +89,20 @@ TEST_CASE("what the user says wins over the checkpoint, which wins over neutral 
   CHECK(params.top_k == 0);
 }
 
+TEST_CASE("a default of the model that is no number for its parameter is refused, not narrowed") {
+  for (const char* text : {R"({"top_k": 4294967297})", R"({"top_k": 1e10})", R"({"top_k": 2.5})",
+                           R"({"temperature": 1e300})", R"({"top_p": "1"})"}) {
+    CAPTURE(text);
+    frt_status status = FRT_OK;
+    try {
+      resolve_sampling({}, Json::parse(text));
+    } catch (const frt::Error& error) {
+      status = error.status();
+    }
+    CHECK(status == FRT_ERR_FORMAT);
+  }
+}
+
 TEST_CASE("greedy takes no penalty from the checkpoint, only what was asked for") {
   SamplingChoice choice;
   choice.greedy = true;

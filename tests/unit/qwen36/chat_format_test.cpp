@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <doctest/doctest.h>
 
+#include <unistd.h>
+
 #include <frt/error.hpp>
 
 #include <filesystem>
@@ -99,4 +101,33 @@ TEST_CASE("generation defaults come from the checkpoint, end ids as a list") {
                        Error);
   std::filesystem::remove_all(folder);
   CHECK(read_generation_defaults(folder, {1, 2})["stop_token_ids"] == Json::parse("[1,2]"));
+}
+
+TEST_CASE("a generation default out of its range is refused with the file and the key") {
+  const auto folder = std::filesystem::temp_directory_path() /
+                      ("frt_generation_ranges_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  const auto refusal = [&](const std::string& text) -> std::string {
+    std::ofstream(folder / "generation_config.json") << text;
+    try {
+      read_generation_defaults(folder, {1});
+    } catch (const Error& error) {
+      return error.status() == FRT_ERR_FORMAT ? error.what() : "another status";
+    }
+    return "";
+  };
+  for (const char* entry :
+       {"\"top_k\": 4294967297", "\"top_k\": 1e10", "\"top_k\": -1", "\"top_k\": 2.5",
+        "\"top_k\": 18446744073709551615", "\"top_p\": 7", "\"top_p\": 0", "\"min_p\": 1",
+        "\"temperature\": -0.5", "\"temperature\": 1e300", "\"repetition_penalty\": 0",
+        "\"presence_penalty\": 1e39", "\"frequency_penalty\": -1e39"}) {
+    CAPTURE(entry);
+    const std::string what = refusal(std::string("{") + entry + "}");
+    const std::string key(entry + 1, std::string_view(entry).find('"', 1) - 1);
+    CHECK(what.find("generation_config.json: " + key + " is ") != std::string::npos);
+  }
+  CHECK(refusal(R"({"temperature": 0, "top_p": 1, "top_k": 2147483647, "min_p": 0,
+                    "repetition_penalty": 1.5, "presence_penalty": -2, "frequency_penalty": 2})") ==
+        "");
+  std::filesystem::remove_all(folder);
 }
