@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <utility>
 
@@ -58,14 +59,47 @@ Descriptor open_regular(const std::filesystem::path& path, std::string_view what
   return file;
 }
 
-// A new file beside `path` under a name of its own, with the rights that the umask leaves.
-Descriptor create_beside(const std::filesystem::path& path, std::string* name) {
+// True for a link that goes through /proc, as /dev/stdout does: it leads to something that is open,
+// and a new file in its place would not be that.
+bool leads_to_open(std::filesystem::path link) {
+  constexpr int kMostLinks = 40;  // as the system follows
+  std::error_code error;
+  for (int i = 0; i < kMostLinks; ++i) {
+    const std::filesystem::path target = std::filesystem::read_symlink(link, error);
+    if (error) return false;
+    link = (link.parent_path() / target).lexically_normal();
+    if (link.string().starts_with("/proc/")) return true;
+  }
+  return false;
+}
+
+// The rights of the file that a new one replaces; nothing if none is there. Throws if something
+// else is.
+std::optional<mode_t> replaced_rights(const std::filesystem::path& path) {
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0) return std::nullopt;  // what is wrong, creating will say
+  if (S_ISLNK(info.st_mode)) {
+    if (leads_to_open(path)) {
+      throw Error(FRT_ERR_IO, "the output '" + path.string() +
+                                  "' is a link to something that is open; name a file");
+    }
+    if (::stat(path.c_str(), &info) != 0) {
+      if (errno == ENOENT) return std::nullopt;  // it leads nowhere
+      throw system_error(errno, "replace", path);
+    }
+  }
+  require_regular(info.st_mode, path, "output");
+  return info.st_mode & 0777;
+}
+
+// A new file beside `path` under a name of its own.
+Descriptor create_beside(const std::filesystem::path& path, mode_t rights, std::string* name) {
   std::random_device random;
   for (int attempt = 0;; ++attempt) {
     char suffix[16];
     std::snprintf(suffix, sizeof(suffix), ".%08x", random());
     *name = path.string() + suffix;
-    Descriptor file(::open(name->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    Descriptor file(::open(name->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, rights));
     if (file.get() >= 0) return file;
     if (errno != EEXIST || attempt == 100) throw system_error(errno, "create a file beside", path);
   }
@@ -173,12 +207,12 @@ void sync_folder(const std::filesystem::path& folder) {
     throw system_error(errno, "flush the folder", folder);
 }
 
-void write_file_atomically(const std::filesystem::path& path, std::string_view content) {
-  struct stat before {};
-  const bool there = ::lstat(path.c_str(), &before) == 0 && !S_ISLNK(before.st_mode);
-  if (there) require_regular(before.st_mode, path, "output");
+void write_file_atomically(const std::filesystem::path& path, std::string_view content,
+                           Rights rights) {
+  const std::optional<mode_t> replaced = replaced_rights(path);
+  const bool owner_only = replaced || rights == Rights::kOwner;
   std::string temporary;
-  const Descriptor file = create_beside(path, &temporary);
+  const Descriptor file = create_beside(path, owner_only ? 0600 : 0666, &temporary);
   const auto fail = [&](std::string_view doing) {
     const Error error = system_error(errno, doing, path);
     ::unlink(temporary.c_str());
@@ -190,11 +224,17 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view c
     if (put < 0) throw fail("write");
     content.remove_prefix(static_cast<std::size_t>(put));
   }
-  // A file that others may not read stays one.
-  if (there && ::fchmod(file.get(), before.st_mode & 0777) != 0) throw fail("write");
+  if (replaced && ::fchmod(file.get(), *replaced) != 0) throw fail("write");
   if (retried([&] { return ::fsync(file.get()); }) != 0) throw fail("write");
   if (::rename(temporary.c_str(), path.c_str()) != 0) throw fail("replace");
   sync_folder(path.parent_path());
+}
+
+void check_output(const std::filesystem::path& path) {
+  replaced_rights(path);
+  std::string temporary;
+  create_beside(path, 0600, &temporary);
+  ::unlink(temporary.c_str());
 }
 
 }  // namespace frt::io

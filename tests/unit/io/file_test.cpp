@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <frt/io/file.hpp>
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include <csignal>
 #include <cstring>
 #include <functional>
 
@@ -36,6 +38,17 @@ const Kind kKinds[] = {
     {"is a device", [](const fs::path& path) { fs::create_symlink("/dev/zero", path); }},
     {"Too many levels", [](const fs::path& path) { fs::create_symlink(path, path); }},
 };
+
+// Called by the system in the middle of a write that is too long: the rights of the new file then.
+fs::path half_written_in;
+unsigned half_written_rights = 0;
+void look_at_half(int) {
+  for (const auto& entry : fs::directory_iterator(half_written_in)) {
+    if (entry.path().filename().string().starts_with("private.")) {
+      half_written_rights = static_cast<unsigned>(entry.status().permissions());
+    }
+  }
+}
 
 std::string content_of(const fs::path& path) {
   return read_file(path, "test file", 1 << 20);
@@ -133,4 +146,54 @@ TEST_CASE("a file made for writing starts empty") {
   }
   CHECK(content_of(folder / "file") == "new");
   CHECK_FAILS(create_file(folder / "none" / "file", "record"), "NOT_FOUND", "none");
+}
+
+TEST_CASE("what replaces a private file is private from its first byte on") {
+  const Folder folder;
+  write_file_atomically(folder / "private", "one");
+  fs::permissions(folder / "private", fs::perms::owner_read | fs::perms::owner_write);
+  half_written_in = folder.path();
+  half_written_rights = 0;
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  rlimit small = before;
+  small.rlim_cur = 4096;
+  const auto handler = std::signal(SIGXFSZ, look_at_half);
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+  std::string refusal;
+  try {
+    write_file_atomically(folder / "private", std::string(8192, 'x'));
+  } catch (const frt::Error& error) {
+    refusal = error.what();
+  }
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+  std::signal(SIGXFSZ, handler);
+  CHECK(refusal.find("File too large") != std::string::npos);
+  CHECK(half_written_rights == 0600u);
+  CHECK(content_of(folder / "private") == "one");
+  CHECK(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()) == 1);
+}
+
+TEST_CASE("an atomic write leaves a link alone that leads to no regular file") {
+  const Folder folder;
+  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  fs::create_directory(folder / "below");
+  write(folder / "file", "content");
+  const Descriptor open = open_file(folder / "file", "test file");
+  const auto open_name = "/proc/self/fd/" + std::to_string(open.get());
+  fs::create_symlink(folder / "pipe", folder / "to_pipe");
+  fs::create_symlink("below", folder / "to_folder");
+  fs::create_symlink("/dev/null", folder / "to_device");
+  fs::create_symlink("loop", folder / "loop");
+  fs::create_symlink(open_name, folder / "to_open_file");  // as /dev/stdout is
+  fs::create_symlink("to_open_file", folder / "to_it");
+  for (const char* name : {"to_pipe", "to_folder", "to_device", "loop", "to_open_file", "to_it"}) {
+    CAPTURE(name);
+    CHECK_FAILS(write_file_atomically(folder / name, "x"), "IO", name);
+    CHECK(fs::is_symlink(folder / name));
+  }
+  CHECK(content_of(folder / "file") == "content");
+  fs::create_symlink("nowhere", folder / "loose");
+  write_file_atomically(folder / "loose", "new");
+  CHECK(content_of(folder / "loose") == "new");
 }

@@ -70,9 +70,17 @@ int rename_new(int folder, const char* from, const char* to) noexcept;
 // Makes what was created, renamed or removed in a folder survive a power cut.  [any]
 void sync_folder(const std::filesystem::path& folder);
 
+// Who may read a new file: whom the umask allows, or its owner alone.
+enum class Rights { kUmask, kOwner };
+
 // Writes a temporary file beside `path`, flushes it to the disk, and renames it: a reader sees the
-// old content or the new, also after a power cut. A new file has the rights that the umask leaves,
-// a replaced one keeps its own. Replaces a regular file or a link, and refuses anything else. [any]
-void write_file_atomically(const std::filesystem::path& path, std::string_view content);
+// old content or the new, also after a power cut. A replaced file keeps its rights, and nobody else
+// reads it meanwhile. Replaces a regular file, or a link to one or to nothing; refuses anything
+// else, such as /dev/stdout.  [any]
+void write_file_atomically(const std::filesystem::path& path, std::string_view content,
+                           Rights rights = Rights::kUmask);
+
+// Throws what write_file_atomically would, and changes nothing: for results that take long.  [any]
+void check_output(const std::filesystem::path& path);
 
 }  // namespace frt::io
