@@ -305,7 +305,7 @@ class ChatSession {
           state_file(fmt::format("chat-{}-{}-{}.json", unix_seconds(), getpid(), ++files_));
       try {
         if (file.empty()) throw Error(FRT_ERR_NOT_FOUND, "there is no home folder");
-        conversation_.export_branch(branch.name, file);
+        conversation_.export_branch(branch.name, file, io::Rights::kOwner);
         say("the messages are in {}; /import reads them\n", file);
       } catch (const std::exception& error) {
         tell(error.what());

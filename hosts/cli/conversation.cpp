@@ -113,9 +113,10 @@ void Conversation::reset() {
   in_step_ = false;
 }
 
-void Conversation::export_branch(const std::string& name, const std::string& path) {
+void Conversation::export_branch(const std::string& name, const std::string& path,
+                                 io::Rights rights) {
   Branch& branch = branches_.at(name);
-  io::write_file_atomically(path, io::json_text(branch.whole(), {.indent = 2}) + "\n");
+  io::write_file_atomically(path, io::json_text(branch.whole(), {.indent = 2}) + "\n", rights);
   branch.unsaved = false;
 }
 

@@ -9,6 +9,8 @@
 // outside: what is not UTF-8, or what the chat format cannot say, is refused.
 #pragma once
 
+#include <frt/io/file.hpp>
+
 #include <functional>
 #include <map>
 #include <memory>
@@ -42,8 +44,8 @@ class Conversation {
   void reset();
 
   // Writes messages as JSON. FRT_ERR_IO.
-  void export_to(const std::string& path) { export_branch(current_, path); }
-  void export_branch(const std::string& name, const std::string& path);
+  void export_to(const std::string& path) { export_branch(current_, path, io::Rights::kUmask); }
+  void export_branch(const std::string& name, const std::string& path, io::Rights rights);
   // Reads messages back in place of what is there. Answers that no file holds move to a branch of
   // their own; returns its name, or an empty one. FRT_ERR_IO, FRT_ERR_FORMAT.
   std::string import_from(const std::string& path);

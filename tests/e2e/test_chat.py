@@ -280,6 +280,7 @@ class Ends(ChatTest):
         """What is in the one file of messages, which was named."""
         [file] = self.folder.glob("frt/chat-*.json")
         self.assertIn(f"the messages are in {file}", said)
+        self.assertEqual(file.stat().st_mode & 0o777, 0o600)     # what was said is the user's alone
         messages = json.loads(file.read_text())
         file.unlink()
         return [message["content"] for message in messages if message["role"] == "user"]
