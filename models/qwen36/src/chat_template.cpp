@@ -46,23 +46,45 @@ bool knows(const models::Json& value) {
          });
 }
 
+// "chat_template" of a file of JSON, which may be absent.
+bool knows_member_of(const std::filesystem::path& file) {
+  if (!std::filesystem::exists(file)) return true;
+  const models::Json content = io::read_json_file(file);
+  if (!content.is_object()) {
+    throw Error(FRT_ERR_FORMAT, file.string() + ": expected an object");
+  }
+  return knows(content.value("chat_template", models::Json()));
+}
+
+bool knows_file(const std::filesystem::path& file) {
+  return knows_text(io::read_file(file, "chat template", kLargestTemplate));
+}
+
+// The first file whose template is not known; empty: there is none.
+std::filesystem::path unknown_file(const std::filesystem::path& folder) {
+  // The template of its own file stands above the one of the tokenizer.
+  const std::filesystem::path file = folder / "chat_template.jinja";
+  if (std::filesystem::exists(file)) {
+    if (!knows_file(file)) return file;
+  } else if (const auto config = folder / "tokenizer_config.json"; !knows_member_of(config)) {
+    return config;
+  }
+  // Which of these a conversation gets is the program's choice that reads them: all must be known.
+  if (const auto processor = folder / "chat_template.json"; !knows_member_of(processor)) {
+    return processor;
+  }
+  const std::filesystem::path more = folder / "additional_chat_templates";
+  if (!std::filesystem::is_directory(more)) return {};
+  for (const auto& entry : std::filesystem::directory_iterator(more)) {
+    if (entry.path().extension() == ".jinja" && !knows_file(entry.path())) return entry.path();
+  }
+  return {};
+}
+
 }  // namespace
 
-ChatTemplate::ChatTemplate(const std::filesystem::path& folder) {
-  const std::filesystem::path file = folder / "chat_template.jinja";
-  const std::filesystem::path config = folder / "tokenizer_config.json";
-  if (std::filesystem::exists(file)) {
-    if (!knows_text(io::read_file(file, "chat template", kLargestTemplate))) {
-      unknown_in_ = file.string();
-    }
-  } else if (std::filesystem::exists(config)) {
-    const models::Json content = io::read_json_file(config);
-    if (!content.is_object()) {
-      throw Error(FRT_ERR_FORMAT, config.string() + ": expected an object");
-    }
-    if (!knows(content.value("chat_template", models::Json()))) unknown_in_ = config.string();
-  }
-}
+ChatTemplate::ChatTemplate(const std::filesystem::path& folder)
+    : unknown_in_(unknown_file(folder).string()) {}
 
 void ChatTemplate::require_known() const {
   if (unknown_in_.empty()) return;

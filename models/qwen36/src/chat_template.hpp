@@ -3,8 +3,10 @@
 // checkpoint was trained with?
 //
 // A checkpoint carries its format as a Jinja program: chat_template.jinja, or else "chat_template"
-// in tokenizer_config.json. It is not run, only compared: by the digest of its text, with line ends
-// and space at the end of the file left out. A checkpoint without one is taken to have the format.
+// in tokenizer_config.json; further ones may stand in chat_template.json (of a processor) and in
+// additional_chat_templates/. None is run. Each is compared by the digest of its text, with line
+// ends and space at the end of the file left out. A checkpoint without one is taken to have the
+// format.
 #pragma once
 
 #include <filesystem>
@@ -15,13 +17,13 @@ namespace frt::qwen36 {
 class ChatTemplate {
  public:
   ChatTemplate() = default;
-  // Reads the template in `folder`. FRT_ERR_FORMAT and FRT_ERR_IO for a broken file.  [setup]
+  // Reads the templates in `folder`. FRT_ERR_FORMAT and FRT_ERR_IO for a broken file.  [setup]
   explicit ChatTemplate(const std::filesystem::path& folder);
 
   // The user says that the built-in format is right.
   void accept() { unknown_in_.clear(); }
-  // FRT_ERR_UNSUPPORTED for a template that is none of those the format was checked against, with
-  // the file and the option that overrides.  [any]
+  // FRT_ERR_UNSUPPORTED for a template that is not one of those the format was checked against,
+  // with the file and the option that overrides.  [any]
   void require_known() const;
 
  private:

@@ -96,3 +96,32 @@ TEST_CASE("a list of templates is known if all of them are; anything else is not
   CHECK(refused(7));
   CHECK(refused(""));
 }
+
+TEST_CASE("a template is looked at wherever a checkpoint keeps one") {
+  const std::string known = read(kFixtures / "demo" / "chat_template.jinja");
+  const auto complaint = [](const Folder& folder) -> std::string {
+    try {
+      ChatTemplate(folder.path).require_known();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const Folder folder;
+  // A processor's file, beside a template that is known.
+  folder.write("chat_template.jinja", known);
+  folder.write("chat_template.json", Json{{"chat_template", known}}.dump());
+  CHECK(complaint(folder) == "");
+  folder.write("chat_template.json", Json{{"chat_template", "{{ messages }}"}}.dump());
+  CHECK(complaint(folder).find("chat_template.json") != std::string::npos);
+  folder.write("chat_template.json", "[]");
+  CHECK(complaint(folder).find("expected an object") != std::string::npos);
+  fs::remove(folder.path / "chat_template.json");
+  // Templates for special uses, by their names.
+  fs::create_directory(folder.path / "additional_chat_templates");
+  folder.write("additional_chat_templates/rag.jinja", known);
+  folder.write("additional_chat_templates/README.md", "no template");
+  CHECK(complaint(folder) == "");
+  folder.write("additional_chat_templates/tool_use.jinja", "{{ messages }}");
+  CHECK(complaint(folder).find("tool_use.jinja") != std::string::npos);
+}
