@@ -144,7 +144,7 @@ ExitCode run(App& app, const RolloutCommand& command) {
   std::optional<EpisodeFolder> records;  // made before the first episode, so that none is in vain
   if (!folder.empty()) records.emplace(folder);
   const uint64_t first_record = records ? records->next() : 0;
-  if (!command.picture.empty()) io::create_file(command.picture, "picture");
+  if (!command.picture.empty()) io::check_output(command.picture);
 
   LoadedModel loaded(app, command.manifest, command.model.empty() ? settings.model : command.model);
   const PolicyModel policy = policy_of(loaded);

@@ -348,9 +348,12 @@ class Rollouts(Episodes):
         text = self.check(USAGE, "--plugin-dir", PLUGINS, "rollout", self.model_manifest(
             "synthetic:qwen3.6-tiny")).stderr
         self.assertIn("is no policy", text)
-        result = self.frt("--plugin-dir", PLUGINS, "rollout", self.robot(), "--beta", 2)
+        kept = self.folder / "kept.svg"
+        kept.write_text("a picture of before")
+        result = self.frt("--plugin-dir", PLUGINS, "rollout", self.robot(), "--beta", 2, "--picture", kept)
         self.assertEqual(result.returncode, FAILED)
         self.assertIn("guidance", result.stderr)
+        self.assertEqual(kept.read_text(), "a picture of before")   # a run that fails replaces nothing
 
 
 class Reaching(HostTest):
