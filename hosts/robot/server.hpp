@@ -12,9 +12,13 @@
 //
 //   time       a handshake, a message, a reply, a write and a close each have a limit. A silent
 //              client is pinged, and closed if it stays silent: an idle robot answers pings.
-//   memory     messages and replies of all connections count against one budget before they are
+//   memory     received messages of all connections count against one budget, before they are
 //              allocated. Where the budget is used up, the connection with the largest unfinished
-//              message is closed; a client within its share never is.
+//              message is closed; a client within its share never is. A reply counts from when the
+//              handler has made it until it is sent: it is never refused, and takes room from
+//              messages. So the sum exceeds the budget by at most one reply per client. What is
+//              small does not count: heads and answers of HTTP (16 KiB, and the metrics), error
+//              texts (1 KB). The metadata is one string for all.
 //   number     clients, clients of one address, and connections are limited. A client too many gets
 //              the place of one that has long asked nothing, or 503 and the reason. A connection
 //              too many, or out of file descriptors, costs the oldest connection that is no client
@@ -44,7 +48,7 @@ struct ServerOptions {
   std::string api_key;                    // empty: none asked for
   std::string metadata;                   // the first frame's bytes
   uint64_t max_message = uint64_t{32} << 20;
-  uint64_t buffer_memory = uint64_t{128} << 20;  // of all connections; at least 2 max_message
+  uint64_t buffer_memory = uint64_t{128} << 20;  // see above; at least 2 max_message
   uint32_t max_clients = 8;
   // Clients of one IPv4 address or one IPv6 network (/64); 0: as many as there may be. Not given:
   // half of max_clients, rounded up; for this machine itself as many as there may be.
