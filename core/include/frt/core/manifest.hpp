@@ -145,7 +145,7 @@ struct ManifestRequest {
   std::filesystem::path flag_folder;  // relative paths of flags; empty: the current folder
 };
 
-// Reads and checks a manifest. Throws DiagnosticError with all findings; its status is
+// Reads and checks a manifest. Throws DiagnosticError with all findings (50 at most); its status is
 // FRT_ERR_NOT_FOUND or FRT_ERR_IO if the file cannot be read.  [setup]
 Manifest load_manifest(const std::filesystem::path& path, const ManifestRequest& request);
 // The same from memory; `path` names it and is where relative paths start.

@@ -14,7 +14,8 @@
 //   decoder          ByteLevel
 //
 // Refused: other components, dropout, byte_fallback, continuing_subword_prefix,
-// end_of_word_suffix, truncation, padding, a vocabulary without all bytes.
+// end_of_word_suffix, truncation, padding, a vocabulary without all bytes, added tokens of more
+// than 256 bytes.
 //
 // Added tokens come from `tokenizer.json` and, where it lacks them, from `added_tokens_decoder` in
 // `tokenizer_config.json`; `tokenizer.json` wins on flags. No token is added to a text by itself.
