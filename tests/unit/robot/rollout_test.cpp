@@ -163,10 +163,14 @@ TEST_CASE("between chunks a tick allocates nothing, in simulated and in real tim
     rollout.on_tick = [&](std::span<const double>) { at.push_back(allocations.load()); };
     EpisodeRecord record;
     const EpisodeResult result = rollout.run(0, record);
-    REQUIRE(result.ticks == ReachWorld::kMaxTicks);
+    // A machine that is busy elsewhere leaves ticks out in real time; which ones have a new chunk
+    // is not known then.
+    const bool whole = result.ticks == ReachWorld::kMaxTicks;
+    REQUIRE((whole || realtime));
+    const bool known = !realtime || (whole && rollout.counters().deadline_misses == 0);
     uint64_t compared = 0;
-    for (std::size_t i = 2; i < at.size(); ++i) {
-      if (i % kExecute == 0 || (realtime && rollout.counters().deadline_misses > 0)) continue;
+    for (std::size_t i = 2; known && i < at.size(); ++i) {
+      if (i % kExecute == 0) continue;
       CHECK(at[i] - at[i - 1] == 0);
       ++compared;
     }
