@@ -72,10 +72,12 @@ void multiply_plain(Stream& stream, Blas* blas, const Product& product, const vo
                     frt_dtype weight_dtype, int32_t first, int32_t count, void* workspace) {
   void* y = row_of(product.y, product.y_dtype, first);
   const int32_t inputs = product.weight.cols;
-  // The library rounds a product to bf16 before it adds it to a y of bf16; one rounding is promised.
+  // The library rounds a product to bf16 before it adds it to a y of bf16; one rounding is
+  // promised.
   const bool rounded_twice = product.accumulate && product.y_dtype == FRT_DTYPE_BF16;
-  if (blas && !rounded_twice && product.x_dtype == FRT_DTYPE_BF16 && weight_dtype == FRT_DTYPE_BF16 &&
-      aligned(product.x, product.x_stride * 2) && aligned(weight, int64_t{inputs} * 2) &&
+  if (blas && !rounded_twice && product.x_dtype == FRT_DTYPE_BF16 &&
+      weight_dtype == FRT_DTYPE_BF16 && aligned(product.x, product.x_stride * 2) &&
+      aligned(weight, int64_t{inputs} * 2) &&
       aligned(y, product.y_stride * dtype_bits(product.y_dtype) / 8)) {
     const BlasShape shape{BlasTypes::kBf16, product.y_dtype, product.accumulate,
                           product.rows,     count,           inputs,
