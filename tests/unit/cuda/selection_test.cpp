@@ -80,12 +80,13 @@ bool has(const std::string& text, const std::string& part) {
   return found;
 }
 
-// Core as a host has it, with a folder of made-up devices before the real plugins.
+// Core as a host has it: the real plugins with their own cards, and a made-up device that answers
+// in the place of each CUDA plugin, as if this machine had a driver and that device.
 class Host {
  public:
-  explicit Host(const char* fakes) {
+  explicit Host(const std::string& device) {
     RegistryOptions options;
-    if (fakes) options.plugin_folders = {kFakes / fakes};
+    options.plugin_folders = {kFakes / device};
     options.use_environment = false;
     options.own_folder = kPlugins;
     options.probing = Probing::kNever;
@@ -93,9 +94,10 @@ class Host {
   }
   BackendChoice choose() {
     return choose_backend(*registry_, 0, [this](const std::string& id) -> OpenPlugin& {
-      auto& plugin = opened_[id];
+      const bool cuda = id.starts_with("frt.cuda.");
+      auto& plugin = opened_[cuda ? "a.fake" : id];
       if (!plugin) {
-        const LoadedPlugin& loaded = registry_->load(id);
+        const LoadedPlugin& loaded = registry_->load(cuda ? "a.fake" : id);
         Diagnostics diagnostics;
         const Config options =
             resolve_config(loaded.schema.plugin_options, {}, ResolveContext{}, diagnostics);
@@ -159,7 +161,7 @@ TEST_CASE("cards: id, targets, PTX, and how they rank") {
 TEST_CASE("a made-up device gets the plugin of its architecture") {
   for (const std::string& architecture : kArchitectures) {
     const std::string number = number_of(architecture);
-    const BackendChoice choice = Host(("sm_" + number).c_str()).choose();
+    const BackendChoice choice = Host("sm_" + number).choose();
     CHECK(choice.id == "frt.cuda.sm" + number);
     CHECK(choice.architecture == "sm_" + number);
     CHECK(choice.reason == "machine code for sm_" + architecture);
@@ -176,7 +178,7 @@ TEST_CASE("a device between and after the architectures gets the newest PTX that
     }
     if (newest == 0) continue;
     const std::string name = "sm_" + std::to_string(device);
-    const BackendChoice choice = Host(name.c_str()).choose();
+    const BackendChoice choice = Host(name).choose();
     CHECK(choice.id == "frt.cuda.sm" + std::to_string(newest));
     CHECK(has(choice.reason, "that the driver translates for " + name));
   }
