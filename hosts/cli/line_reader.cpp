@@ -6,6 +6,7 @@
 #include <histedit.h>
 #include <langinfo.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -30,6 +31,7 @@ namespace {
 struct Wait {
   std::string prompt;
   bool interrupted = false;
+  int typed_ahead = 0;  // bytes that the terminal took before the editor did
 };
 
 }  // namespace
@@ -44,6 +46,7 @@ struct LineReader::Editor {
 namespace {
 
 constexpr int kHistorySize = 1000;
+constexpr char kControlD = '\x04';
 constexpr std::size_t kBlock = std::size_t{64} << 10;
 
 [[noreturn]] void refuse_input(int code) {
@@ -97,6 +100,10 @@ int read_character(EditLine* edit, wchar_t* character) {
     const ssize_t count = read(STDIN_FILENO, &byte, 1);
     if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (count <= 0) return static_cast<int>(count);
+    // A terminal that edits lines itself keeps a Ctrl-D as NUL.
+    int& typed_ahead = wait_of(edit).typed_ahead;
+    if (typed_ahead > 0 && byte == '\0') byte = kControlD;
+    if (typed_ahead > 0) --typed_ahead;
     switch (std::mbrtowc(character, &byte, 1, &state)) {
       case static_cast<std::size_t>(-2):  // more bytes of it follow
         continue;
@@ -155,7 +162,11 @@ LineReader::Outcome LineReader::read(const std::string& prompt, std::string& lin
 }
 
 LineReader::Outcome LineReader::read_edited(const std::string& prompt, std::string& line) {
-  editor_->wait = {prompt, false};
+  // Takes the terminal before the prompt is shown: what is typed at the prompt is the editor's.
+  el_set(editor_->edit, EL_PREP_TERM, 1);
+  int typed_ahead = 0;
+  if (ioctl(STDIN_FILENO, FIONREAD, &typed_ahead) != 0) typed_ahead = 0;
+  editor_->wait = {prompt, false, typed_ahead};
   int count = 0;
   const char* text = el_gets(editor_->edit, &count);
   if (editor_->wait.interrupted) {

@@ -308,6 +308,11 @@ class Ends(ChatTest):
             self.assertEqual(terminal.wait(), OK)
             self.assertEqual(self.kept_messages(terminal.seen.decode()), [QUESTION])
 
+    def test_ctrl_d_ends_the_chat_also_when_it_is_typed_before_the_prompt(self):
+        terminal = Terminal(self, "-q", "chat", self.demo(), *self.ARGUMENTS)
+        terminal.type("\x04")            # the program has not begun yet
+        self.assertEqual(terminal.wait(), OK)
+
     def test_a_signal_to_end_keeps_the_conversation(self):
         for number in (signal.SIGTERM, signal.SIGHUP):
             with self.subTest(number):
