@@ -5,6 +5,7 @@ Seeded: FRT_HOSTILE_SEED (1), FRT_HOSTILE_CONNECTIONS (300), at most FRT_HOSTILE
 What each connection does depends on the seed and its number alone; how they interleave does not. At the end the server
 lives, was never above the limit of memory, has given every buffer and place back, and says so in a report (JSON)."""
 import collections
+import contextlib
 import json
 import os
 import pathlib
@@ -32,6 +33,7 @@ LATE = 10           # seconds
 ENOUGH = 3          # attacks of a kind, one of which reaches its end
 LINGERING = 40      # connections that are left open, the oldest of which is closed for the next one
 MESSAGE = 32 << 20  # max_message
+SENT_AT_ONCE = 16 << 10     # bytes that a socket takes without its peer
 # Deadlines that a good client keeps on the slowest machine; hostile ones are closed before, as LINGERING says.
 ROBOT = """max_clients = 64
 max_connections = 128
@@ -363,10 +365,15 @@ class Attack:
         self.answer(client)
 
     def do_close_and_go_on(self):
+        """Frames come with the close and behind it. The server may hang up as soon as it has read the close."""
         client = self.client()
-        client.send(b"\x03\xe8", 8)
+        data = self.head(2, opcode=8) + b"\x03\xe8"
         for _ in range(self.chance.randrange(50)):
-            client.send(self.chance.choice([pack(self.good), b"x"]), self.chance.choice([2, 8, 9]))
+            payload = self.chance.choice([pack(self.good), b"x"])
+            data += self.head(len(payload), opcode=self.chance.choice([2, 8, 9])) + payload
+        client.socket.sendall(data[:SENT_AT_ONCE])
+        with contextlib.suppress(OSError):
+            client.socket.sendall(data[SENT_AT_ONCE:])
         self.left = client
 
     def do_no_end_of_the_close(self):
