@@ -72,7 +72,7 @@ Stream::Stream(Device& device, int32_t priority)
   try {
     thread_ = std::thread([this, nice] {
       name_thread("frt-cpu-stream");
-      if (nice != 0) set_thread_nice(nice);
+      if (nice != 0) adjust_thread_nice(nice);
       run_entries();
     });
   } catch (const std::system_error& error) {

@@ -181,12 +181,10 @@ void name_thread(const std::string& name) noexcept {
   pthread_setname_np(pthread_self(), text);
 }
 
-int set_thread_nice(int nice) noexcept {
+void adjust_thread_nice(int nice) noexcept {
   // On Linux a nice value belongs to a thread, and "process 0" is the calling thread.
-  setpriority(PRIO_PROCESS, 0, nice);
-  errno = 0;
   const int now = getpriority(PRIO_PROCESS, 0);
-  return errno == 0 ? now : 0;
+  if (nice < 0 ? nice < now : nice > now) setpriority(PRIO_PROCESS, 0, nice);
 }
 
 }  // namespace frt::cpu

@@ -43,8 +43,8 @@ GroupMemory group_memory();
 // Names the calling thread for debuggers and `top`, cut to 15 characters.  [any]
 void name_thread(const std::string& name) noexcept;
 
-// Asks for `nice` (-20 urgent ... 19 patient) for the calling thread and returns what it has then:
-// raising urgency needs a privilege (CAP_SYS_NICE or RLIMIT_NICE).  [any]
-int set_thread_nice(int nice) noexcept;
+// Makes the calling thread at least as patient as `nice` (1 ... 19), or at least as urgent (-20 ...
+// -1), as far as it may: raising urgency needs a privilege (CAP_SYS_NICE or RLIMIT_NICE).  [any]
+void adjust_thread_nice(int nice) noexcept;
 
 }  // namespace frt::cpu

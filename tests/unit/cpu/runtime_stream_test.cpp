@@ -209,6 +209,16 @@ TEST_CASE("priorities are accepted, and patient ones show as the thread's nice v
   CHECK(nice_of(1000) == 19);    // clamped to what the system has
   CHECK(nice_of(-1) <= normal);  // more urgent where the privilege is there
   CHECK(nice_of(-1000) <= normal);
+
+  // Streams begin as the thread that creates them is, however it was started.
+  std::thread([&] {
+    if (setpriority(PRIO_PROCESS, 0, -8) != 0) return;  // needs a privilege
+    CHECK(nice_of(-1) == -8);
+  }).join();
+  std::thread([&] {
+    setpriority(PRIO_PROCESS, 0, 10);
+    CHECK(nice_of(1) == 10);
+  }).join();
 }
 
 TEST_CASE("a batch of copies larger than the ring is one submission, between any two spaces") {
