@@ -67,15 +67,34 @@ Json candidate_json(const core::Candidate& candidate) {
   return json;
 }
 
+std::vector<std::filesystem::path> usable_files(App& app) {
+  std::vector<std::filesystem::path> files;
+  for (const core::Candidate& candidate : app.registry().candidates()) {
+    if (candidate.state == core::CandidateState::kUsable) files.push_back(candidate.path);
+  }
+  return files;
+}
+
+// Where the usable plugins differ from a lock; empty: nowhere.
+std::vector<std::string> lock_problems(App& app, const std::string& path) {
+  const core::LockFile file = stage(ExitCode::kPlugin, [&] { return core::read_lock(path); });
+  return core::verify_lock(file, usable_files(app));
+}
+
 ExitCode list(App& app, bool as_json) {
   const auto& candidates = app.registry().candidates();
+  const std::string& lock = app.options().lock;
+  const std::vector<std::string> problems =
+      lock.empty() ? std::vector<std::string>() : lock_problems(app, lock);
+  const ExitCode status = problems.empty() ? ExitCode::kOk : ExitCode::kPlugin;
   if (as_json) {
     Json json = {{"search", app.registry().describe_search()}, {"plugins", Json::array()}};
+    if (!lock.empty()) json["lock"] = {{"path", lock}, {"problems", problems}};
     for (const core::Candidate& candidate : candidates) {
       json["plugins"].push_back(candidate_json(candidate));
     }
     print_json(json);
-    return ExitCode::kOk;
+    return status;
   }
   Table table({"id", "kind", "version", "targets", "state", "file or reason"});
   for (const core::Candidate& candidate : candidates) {
@@ -90,7 +109,8 @@ ExitCode list(App& app, bool as_json) {
   for (const std::string& place : app.registry().describe_search()) {
     print_err("searched: {}\n", place);
   }
-  return ExitCode::kOk;
+  for (const std::string& problem : problems) print_err("{}: {}\n", lock, problem);
+  return status;
 }
 
 std::string types_text(frt_dtype_set set) {
@@ -214,14 +234,6 @@ ExitCode show(App& app, const std::string& id, bool as_json) {
   return ExitCode::kOk;
 }
 
-std::vector<std::filesystem::path> usable_files(App& app) {
-  std::vector<std::filesystem::path> files;
-  for (const core::Candidate& candidate : app.registry().candidates()) {
-    if (candidate.state == core::CandidateState::kUsable) files.push_back(candidate.path);
-  }
-  return files;
-}
-
 // The file that was named behind the command, or the lock of all commands, or the usual name.
 std::string lock_path(const App& app, const std::string& given) {
   const std::string& general = app.options().lock;
@@ -244,12 +256,10 @@ ExitCode lock(App& app, const std::string& path) {
 }
 
 ExitCode verify(App& app, const std::string& path) {
-  const core::LockFile file = stage(ExitCode::kPlugin, [&] { return core::read_lock(path); });
-  const std::vector<std::filesystem::path> files = usable_files(app);
-  const std::vector<std::string> problems = core::verify_lock(file, files);
+  const std::vector<std::string> problems = lock_problems(app, path);
   for (const std::string& problem : problems) print_out("{}\n", problem);
   if (!problems.empty()) return ExitCode::kPlugin;
-  print_out("{}: all {} plugins match\n", path, files.size());
+  print_out("{}: all {} plugins match\n", path, usable_files(app).size());
   return ExitCode::kOk;
 }
 

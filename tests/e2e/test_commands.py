@@ -142,6 +142,9 @@ class Plugins(HostTest):
         lock.write_text(text.replace(digest, "00000000" if digest != "00000000" else "11111111"))
         self.check(PLUGIN, "plugins", "verify", lock)
         self.check(PLUGIN, "--lock", lock, "plugins", "verify")
+        self.assertIn(str(lock), self.check(PLUGIN, "--lock", lock, "plugins", "ls").stderr)
+        listed = self.check(PLUGIN, "--lock", lock, "plugins", "ls", "--json").stdout
+        self.assertEqual(len(json.loads(listed)["lock"]["problems"]), 1)
         self.assertIn(str(lock), self.check(FAILED, "--lock", lock, "doctor").stdout)
         self.check(USAGE, "--lock", lock, "plugins", "verify", self.folder / "other.lock")
         result = self.frt("--lock", lock, "-q", "run", self.demo(), "-p", "a", "-n", 1)
