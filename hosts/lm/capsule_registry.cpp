@@ -468,13 +468,14 @@ void CapsuleRegistry::load_failed(const std::string& name, std::exception_ptr fa
   const std::string what = "capsule '" + name + "' is not used";
   notice(what, failure);
   const frt_status status = status_of(failure);
-  failure = std::make_exception_ptr(Error(status, what + ": " + reason_of(failure)));
+  const std::string reason = reason_of(failure);
+  failure = std::make_exception_ptr(Error(status, what + ": " + reason));
   if (status != FRT_ERR_NOT_FOUND && status != FRT_ERR_FORMAT && status != FRT_ERR_MISMATCH) {
     entry.failure = failure;
     return;
   }
   if (status == FRT_ERR_FORMAT) {
-    post([this, name, why = reason_of(failure)] { index_->mark_damaged(name, why); }, nullptr);
+    post([this, name, reason] { index_->mark_damaged(name, reason); }, nullptr);
   }
   lost_ = {name, failure};
   entry.file = false;

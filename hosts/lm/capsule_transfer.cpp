@@ -111,6 +111,20 @@ class Staging {
   io::Descriptor lock_;
 };
 
+// Errors name `from`, which is the user's file.
+void verify_copy(const frt_capsules_v1& capsules, const Staging& staging, const fs::path& from) {
+  try {
+    verify_capsule_file(capsules, staging.folder(), kStagedName);
+  } catch (const Error& error) {
+    std::string text = error.what();
+    const std::string copy = staging.file().string();
+    if (const auto at = text.find(copy); at != std::string::npos) {
+      text.replace(at, copy.size(), from.string());
+    }
+    throw Error(error.status(), text);
+  }
+}
+
 // What is open becomes `target`, verified. What is verified is the copy: the file may change, or be
 // another one, at any time.
 void take(const frt_capsules_v1& capsules, const io::Descriptor& source, const fs::path& from,
@@ -119,7 +133,7 @@ void take(const frt_capsules_v1& capsules, const io::Descriptor& source, const f
   {
     const Staging staging(folder);
     copy_durably(source, from, staging.file());
-    verify_capsule_file(capsules, staging.folder(), kStagedName);
+    verify_copy(capsules, staging, from);
     if (io::rename_new(AT_FDCWD, staging.file().c_str(), target.c_str()) != 0) fail(target, errno);
   }
   io::sync_folder(folder);

@@ -382,7 +382,8 @@ class Folder(CapsuleTest):
         rows = self.listed()
         self.assertTrue(rows["one"]["damaged"] and rows["two"]["damaged"])
         told = self.check(OK, "chat", self.toml, stdin="")
-        self.assertIn("capsule 'one' is not used", told.stderr)
+        for name in ("one", "two"):
+            self.assertEqual(told.stderr.count(f"capsule '{name}' is not used"), 1, told.stderr)
 
     def test_removing_pinning_exporting_importing(self):
         self.check(OK, "capsule", "pin", self.toml, "one")

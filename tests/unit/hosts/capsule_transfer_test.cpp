@@ -78,6 +78,27 @@ TEST_CASE("an import of a pipe or a folder is an error at once") {
   CHECK(present(world).empty());
 }
 
+TEST_CASE("an export or an import of a damaged file names that file") {
+  World world;
+  {
+    CapsuleRegistry registry = world.registry(0, 0, 0);
+    save(world, registry, "a", 1);
+  }
+  const fs::path file = world.folder / "a.capsule", given = world.folder / "given";
+  std::string bad = read_bytes(file);
+  bad[bad.size() - 100] = static_cast<char>(~bad[bad.size() - 100]);
+  write_bytes(file, bad);
+  write_bytes(given, bad);
+  const std::string exported =
+      failure([&] { export_capsule(table(), world.folder, "a", world.folder / "copy"); });
+  CHECK(has(exported, file.string()));
+  CHECK_FALSE(has(exported, "/.import-"));
+  const std::string imported =
+      failure([&] { import_capsule(table(), world.folder / "other", given, "b"); });
+  CHECK(has(imported, given.string()));
+  CHECK_FALSE(has(imported, "/.import-"));
+}
+
 TEST_CASE("what is exported is what was verified, though others replace the file meanwhile") {
   World world;
   {
