@@ -73,9 +73,11 @@ class At {
 };
 
 // How far the result may be from the reference. `norm`: ||out - ref|| / ||ref|| over the tensor;
-// `element`: |out - ref| <= element * (|ref| + rms(ref)) for each one.
+// `element`: |out - ref| <= element * (|ref| + rms(ref)) for each one, but that one of 4,000 may be
+// `rare` off in place of `element`.
 struct Tolerance {
   double norm, element;
+  double rare = 0;  // 0: none may
 };
 inline constexpr Tolerance kExact = {0, 0};
 inline constexpr Tolerance kF32 = {1e-4, 1e-3};
@@ -83,9 +85,10 @@ inline constexpr Tolerance kBf16 = {1e-2, 4e-2};
 // Where both sides round to e4m3 by themselves, and what they round went through bf16 (2^-9 off),
 // one of 30 values meets on two sides of a halfway point; a step of the format is up to an eighth
 // of the value. The error of a tensor is then some 1.5e-2 (measured: 1.1e-2 to 1.8e-2), twice of
-// which is allowed. An element's error is a sum of many such steps, times its gate: the largest of
-// 10^4 is four deviations, where gates are 2.5 times the typical one.
-inline constexpr Tolerance kFp8 = {3e-2, 10 * 3e-2};
+// which is allowed. An element's error is a sum of many such steps, times its gate: one of 10^4 is
+// four deviations off where its gate is 2.5 times the typical one (measured: one of 12,800 at 0.152
+// to 0.18 in 4 of 273 cases, all others below 0.15).
+inline constexpr Tolerance kFp8 = {3e-2, 0.15, 0.3};
 inline constexpr Tolerance tolerance_of(frt_dtype dtype) {
   return dtype == FRT_DTYPE_F32 ? kF32 : kBf16;
 }
