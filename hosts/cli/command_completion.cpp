@@ -60,8 +60,9 @@ complete -o filenames -F _frt_host frt-host
                      [&] {
                        std::string paths;
                        for (const auto& [path, words] : tree) {
-                         if (!path.empty())
+                         if (!path.empty()) {
                            paths += fmt::format("      '{0}') path='{0}' ;;\n", path);
+                         }
                        }
                        return paths;
                      }(),

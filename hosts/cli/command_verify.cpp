@@ -113,8 +113,9 @@ ExitCode verify(App& app, const VerifyOptions& options) {
     rows.insert(rows.end(), collector.rows.begin(), collector.rows.end());
   }
   std::size_t count[3] = {};
-  for (const Row& row : rows)
+  for (const Row& row : rows) {
     ++count[row.figures.verdict <= FRT_VERDICT_SKIP ? row.figures.verdict : 1];
+  }
   const bool pass = count[FRT_VERDICT_FAIL] == 0 && count[FRT_VERDICT_PASS] > 0;
   if (options.json) {
     nlohmann::ordered_json json = {{"model", loaded.name()},

@@ -79,8 +79,9 @@ void CapsuleIndex::synchronise() {
   std::map<std::string, FileFacts> files;
   if (there) {
     for (const std::string& name : list_capsules(capsules_, folder_)) {
-      if (const auto facts = facts_of(folder_ / (name + kCapsuleSuffix)))
+      if (const auto facts = facts_of(folder_ / (name + kCapsuleSuffix))) {
         files.emplace(name, *facts);
+      }
     }
   }
   std::vector<std::string> gone;

@@ -125,8 +125,9 @@ IndexDatabase::IndexDatabase(const std::filesystem::path& folder, uint64_t files
     : where_(folder / kDatabase) {
   const uint64_t most = kMostBase + files * kRowBytes;
   uint64_t bytes = usable_bytes(where_);
-  for (const char* companion : kCompanions)
+  for (const char* companion : kCompanions) {
     bytes = std::max(bytes, usable_bytes(where_ + companion));
+  }
   if (bytes > most) {
     throw Error(FRT_ERR_FORMAT,
                 where_ + ": larger than an index of " + std::to_string(files) + " capsules can be");

@@ -219,11 +219,11 @@ GenerationResult Generator::run_checked(const GenerationRequest& request) {
     }
     result.tokens.push_back(next.token);
     result.log_probabilities.push_back(next.log_probability);
-    Next wish =
+    Next answer =
         request.on_token ? request.on_token(next.token, next.log_probability) : Next::kContinue;
-    if (wish == Next::kContinue && cancelled(request)) wish = Next::kCancel;
-    if (wish != Next::kContinue) {
-      result.finish = wish == Next::kStop ? Finish::kStop : Finish::kCancelled;
+    if (answer == Next::kContinue && cancelled(request)) answer = Next::kCancel;
+    if (answer != Next::kContinue) {
+      result.finish = answer == Next::kStop ? Finish::kStop : Finish::kCancelled;
       break;
     }
   }

@@ -196,8 +196,9 @@ RunRecord read_record(const std::filesystem::path& path) {
   try {
     record.sampling = sampling_from_json(reader.at("sampling"));
     check_sampling(record.sampling, FRT_ERR_FORMAT);
-    if (record.sampling.use_mask != 0)
+    if (record.sampling.use_mask != 0) {
       reader.wrong("sampling", "one with a mask, which no run has");
+    }
     if (const Json& capsule = reader.at("capsule"); !capsule.is_null()) {
       if (!capsule.is_object()) reader.wrong("capsule", "neither an object nor null");
       const Reader inside(capsule, path);

@@ -116,8 +116,9 @@ GuidanceStrengths strengths_from(const nlohmann::ordered_json& json) {
     const auto row = entry.is_array() ? entry : nlohmann::ordered_json::array({entry});
     const bool numbers =
         std::ranges::all_of(row, [](const auto& value) { return value.is_number(); });
-    if (!numbers)
+    if (!numbers) {
       throw Error(FRT_ERR_FORMAT, "guidance " + io::json_text(json) + ": expected numbers");
+    }
     add_row(strengths, row.template get<std::vector<double>>(), FRT_ERR_FORMAT,
             io::json_text(json));
   }

@@ -60,10 +60,10 @@ void PolicyService::observe(const WireRequest& request) {
     observation.prompt_tokens = request.prompt_ids.data();
     observation.prompt_token_count = static_cast<uint32_t>(request.prompt_ids.size());
   }
-  std::string wishes;
+  std::string options;
   if (request.positive) {
-    wishes = nlohmann::json({{"positive", *request.positive}}).dump();
-    observation.options = wishes.c_str();
+    options = nlohmann::json({{"positive", *request.positive}}).dump();
+    observation.options = options.c_str();
   }
   runner_.observe(observation);
   aligned_.clear();
@@ -91,8 +91,8 @@ void PolicyService::continue_chunk(const WireRequest& request) {
   previous.struct_size = sizeof(previous);
   std::vector<float> rows;
   if (continues) {
-    const WireContinuation& wish = *request.continuation;
-    const WireArray& given = *wish.previous;
+    const WireContinuation& asked = *request.continuation;
+    const WireArray& given = *asked.previous;
     if (given.rank != 2 || given.shape[0] > info.horizon || given.shape[1] != info.action_dim) {
       throw Error(FRT_ERR_FORMAT,
                   "'rtc/prev' is no array (rows, actions) of at most " +
@@ -102,11 +102,11 @@ void PolicyService::continue_chunk(const WireRequest& request) {
     }
     rows.resize(given.shape[0] * info.action_dim);
     for (uint64_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(given.value(i));
-    previous.mode = wish.mode;
-    previous.schedule = wish.schedule;
-    previous.delay = wish.delay;
-    previous.execution_horizon = wish.execution_horizon ? wish.execution_horizon : info.horizon;
-    previous.guidance_cap = static_cast<float>(wish.guidance_cap);
+    previous.mode = asked.mode;
+    previous.schedule = asked.schedule;
+    previous.delay = asked.delay;
+    previous.execution_horizon = asked.execution_horizon ? asked.execution_horizon : info.horizon;
+    previous.guidance_cap = static_cast<float>(asked.guidance_cap);
     previous.rows = static_cast<uint32_t>(given.shape[0]);
     previous.actions = rows.data();
   }

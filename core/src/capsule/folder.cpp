@@ -164,8 +164,9 @@ frt_status remove(const char* folder, const char* name, frt_error* error) noexce
       throw Error(errno == ENOENT ? FRT_ERR_NOT_FOUND : FRT_ERR_IO,
                   "cannot remove the capsule " + path.text() + ": " + std::strerror(errno));
     }
-    if (io::retried([&] { return ::fsync(open.get()); }) != 0)
+    if (io::retried([&] { return ::fsync(open.get()); }) != 0) {
       throw folder_error(errno, "flush", path.folder());
+    }
   });
 }
 

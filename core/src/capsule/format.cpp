@@ -104,8 +104,9 @@ FileShape read_header(const std::array<unsigned char, kHeaderBytes>& header, uin
     throw damaged(error.what());
   }
   // Everything else follows from three lengths, so the header must be the one they give.
-  if (write_header(shape) != header)
+  if (write_header(shape) != header) {
     throw damaged("the lengths in its header contradict each other");
+  }
   return shape;
 }
 

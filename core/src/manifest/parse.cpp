@@ -299,8 +299,9 @@ class Reader {
           plugin_schema(device.backend(), FRT_PLUGIN_BACKEND, position_of(own, "backend"));
       const std::vector<OptionSpec> options = schema ? schema->options : std::vector<OptionSpec>();
       device.given_options = option_settings(table, member, option_keys(options), position);
-      if (schema)
+      if (schema) {
         device.options = resolve(table + ".options", position, options, device.given_options);
+      }
       used_plugins_.insert(device.backend());
     }
     manifest_.devices.push_back(std::move(device));

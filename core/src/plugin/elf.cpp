@@ -144,8 +144,9 @@ Elf64_Ehdr read_header(const Bytes& bytes, const std::string& name) {
                                       "; this machine is " + machine_name(kMachine) +
                                       ": get the build for it");
   }
-  if (header.e_type != ET_DYN)
+  if (header.e_type != ET_DYN) {
     throw bytes.broken("it is no shared object (ELF type " + std::to_string(header.e_type) + ")");
+  }
   return header;
 }
 

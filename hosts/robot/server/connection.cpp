@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "robot/server/address.hpp"
-#include "robot/server/last_words.hpp"
+#include "robot/server/final_messages.hpp"
 #include "robot/server/websocket_connection.hpp"
 
 namespace frt::host {
@@ -45,7 +45,7 @@ void WebsocketConnection::set_deadline(Deadlines::Which which,
 }
 
 void WebsocketConnection::tend(ServerClock::time_point now) noexcept {
-  while (const auto over = deadlines_.take_over(now)) {
+  while (const auto over = deadlines_.take_expired(now)) {
     guarded([&] { on_deadline(*over); });
   }
   context_.note_due(deadlines_.due());
@@ -116,7 +116,7 @@ void WebsocketConnection::stop_receiving() noexcept {
                            Deadlines::kSilence, Deadlines::kRetry}) {
     deadlines_.clear(which);
   }
-  if (waits_) {  // it lets go of itself
+  if (waits_) {  // retry() releases this reference to itself
     deadlines_.set(Deadlines::kRetry, ServerClock::time_point::min());
     context_.note_due(deadlines_.due());
   }
@@ -126,8 +126,9 @@ void WebsocketConnection::stop_receiving() noexcept {
 
 void WebsocketConnection::drop(std::string_view text, CloseCode code) noexcept {
   if (dropped_ || !has_socket()) return close_socket();
-  if (open_ && !writing_ && !closing_ && !socket().is_writing())
-    say_raw(Farewell(text, code).bytes());
+  if (open_ && !writing_ && !closing_ && !socket().is_writing()) {
+    send_raw(FinalFrames(text, code).bytes());
+  }
   dropped_ = true;
   stop_receiving();
   set_deadline(Deadlines::kWrite, options().write_timeout);
@@ -157,12 +158,12 @@ void WebsocketConnection::drain_on() noexcept {
   }
 }
 
-void WebsocketConnection::say_raw(std::string_view bytes) noexcept {
+void WebsocketConnection::send_raw(std::string_view bytes) noexcept {
   (void)!::send(socket().native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 void WebsocketConnection::answer_raw(std::string_view response) noexcept {
-  if (!answered_) say_raw(response);
+  if (!answered_) send_raw(response);
 }
 
 void WebsocketConnection::close_socket() noexcept {

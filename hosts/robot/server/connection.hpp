@@ -32,7 +32,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Bytes held for a message whose end has not come; 0 once it was dropped for them.
   virtual uint64_t unfinished() const noexcept = 0;
   // Since when it has had no request; time_point::max() while it has one.
-  virtual ServerClock::time_point resting_since() const noexcept = 0;
+  virtual ServerClock::time_point idle_since() const noexcept = 0;
   // It was dropped and still holds memory, until its last operation has ended.
   virtual bool is_releasing() const noexcept = 0;
 

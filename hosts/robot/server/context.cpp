@@ -112,7 +112,7 @@ Connection* ConnectionTable::longest_resting(
   Connection* longest = nullptr;
   for (Connection* connection : all_) {
     if (!connection->is_client() || (address && connection->address() != *address)) continue;
-    if (connection->resting_since() >= (longest ? longest->resting_since() : before)) continue;
+    if (connection->idle_since() >= (longest ? longest->idle_since() : before)) continue;
     longest = connection;
   }
   return longest;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // deadlines.hpp - when a connection has waited long enough, for each thing that it can wait for. No
-// timers: who holds it asks for due() and takes what is over. Allocates nothing; one thread.
+// timers: who holds it asks for due() and takes what has expired. Allocates nothing; one thread.
 #pragma once
 
 #include <algorithm>
@@ -30,8 +30,8 @@ class Deadlines {
   void clear(Which which) noexcept { until_[which] = Time::max(); }
   // The earliest; Time::max(): none is set.
   Time due() const noexcept { return *std::min_element(until_.begin(), until_.end()); }
-  // One that is over at `now`; it is cleared.
-  std::optional<Which> take_over(Time now) noexcept {
+  // One that has expired at `now`; it is cleared.
+  std::optional<Which> take_expired(Time now) noexcept {
     for (int which = 0; which < kCount; ++which) {
       if (until_[static_cast<std::size_t>(which)] > now) continue;
       clear(static_cast<Which>(which));

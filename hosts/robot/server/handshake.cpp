@@ -84,7 +84,7 @@ void WebsocketConnection::respond(HttpAnswer answer) {
 
 void WebsocketConnection::upgrade() {
   answered_ = client_ = true;
-  rests_since_ = ServerClock::now();
+  idle_since_ = ServerClock::now();
   ++context_.counters.clients;
   // The deadlines are the connection's own.
   stream_.set_option(websocket::stream_base::timeout{websocket::stream_base::none(),

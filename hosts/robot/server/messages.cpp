@@ -151,7 +151,7 @@ void WebsocketConnection::finish(Answer answer) noexcept {
 void WebsocketConnection::after_reply() {
   ++context_.counters.replies;
   busy_ = false;
-  rests_since_ = ServerClock::now();
+  idle_since_ = ServerClock::now();
   previous_total_ms_ = milliseconds_since(received_);
 }
 

@@ -57,8 +57,8 @@ class WebsocketConnection final : public Connection {
   uint64_t unfinished() const noexcept override {
     return receiving_ && !dropped_ ? in_.capacity() : 0;
   }
-  ServerClock::time_point resting_since() const noexcept override {
-    return receiving_ || busy_ ? ServerClock::time_point::max() : rests_since_;
+  ServerClock::time_point idle_since() const noexcept override {
+    return receiving_ || busy_ ? ServerClock::time_point::max() : idle_since_;
   }
   bool is_releasing() const noexcept override { return dropped_ && in_.capacity() > 0; }
 
@@ -106,7 +106,7 @@ class WebsocketConnection final : public Connection {
   void drop(std::string_view text, CloseCode code) noexcept;
   void drain() noexcept;
   void drain_on() noexcept;
-  void say_raw(std::string_view bytes) noexcept;
+  void send_raw(std::string_view bytes) noexcept;
   // The same for a request that got no answer yet.
   void answer_raw(std::string_view response) noexcept;
   void close_socket() noexcept;
@@ -158,8 +158,8 @@ class WebsocketConnection final : public Connection {
   bool pinged_ = false;                // since the last sign of life
   bool pinging_ = false;               // a ping is being written
   uint64_t number_ = 0;
-  ServerClock::time_point received_;     // the last request
-  ServerClock::time_point rests_since_;  // the last reply's end, or the upgrade
+  ServerClock::time_point received_;    // the last request
+  ServerClock::time_point idle_since_;  // the last reply's end, or the upgrade
   double previous_total_ms_ = -1;
 };
 

@@ -123,16 +123,16 @@ uint32_t choice(const Node& node, const std::string& name, std::span<const Choic
   refuse(name, "is '" + shown(text) + "'; expected one of " + known);
 }
 
-// Keys that are for this host: a mistake in one is never passed over.
-bool is_wish(const std::string& name) {
+// Keys of the request's options, which are for this host: a mistake in one is never passed over.
+bool is_option(const std::string& name) {
   return name.starts_with("rl/") || name.starts_with("rtc/") || name == "noise" || name == "seed" ||
          name == "num_steps" || name == "prompt_token_ids";
 }
 
 // All that 'rl' and 'rtc' may hold. A policy's own keys are not known here.
-constexpr std::string_view kWishes[] = {"rl/beta",      "rl/positive",     "rtc/prev",
-                                        "rtc/delay",    "rtc/horizon",     "rtc/mode",
-                                        "rtc/schedule", "rtc/max_guidance"};
+constexpr std::string_view kOptions[] = {"rl/beta",      "rl/positive",     "rtc/prev",
+                                         "rtc/delay",    "rtc/horizon",     "rtc/mode",
+                                         "rtc/schedule", "rtc/max_guidance"};
 
 // What a misspelt key asks for would be left out without a word.
 void require_known(const std::string& name, const Node& value) {
@@ -141,9 +141,9 @@ void require_known(const std::string& name, const Node& value) {
     return;
   }
   if (!name.starts_with("rl/") && !name.starts_with("rtc/")) return;
-  if (std::ranges::find(kWishes, name) != std::end(kWishes)) return;
+  if (std::ranges::find(kOptions, name) != std::end(kOptions)) return;
   std::string known;
-  for (const std::string_view each : kWishes) {
+  for (const std::string_view each : kOptions) {
     known += (known.empty() ? "" : ", ") + std::string(each);
   }
   refuse(name, "is no key that this server knows; it knows " + known);
@@ -194,7 +194,7 @@ class Reader {
       array.dtype = FRT_DTYPE_F64;
       array.scalar = *number;
       add(std::move(array));
-    } else if (is_wish(name) && value.kind != Kind::kNil) {
+    } else if (is_option(name) && value.kind != Kind::kNil) {
       refuse(name, "is no number");
     }
   }
@@ -229,7 +229,7 @@ class Reader {
     if (numbers) {
       array.data = {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double)};
       add(std::move(array));
-    } else if (is_wish(name)) {
+    } else if (is_option(name)) {
       refuse(name, "is no array of numbers");
     }
   }

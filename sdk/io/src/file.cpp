@@ -203,8 +203,9 @@ int rename_new(int folder, const char* from, const char* to) noexcept {
 
 void sync_folder(const std::filesystem::path& folder) {
   const Descriptor open = open_folder(folder, "folder");
-  if (retried([&] { return ::fsync(open.get()); }) != 0)
+  if (retried([&] { return ::fsync(open.get()); }) != 0) {
     throw system_error(errno, "flush the folder", folder);
+  }
 }
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view content,

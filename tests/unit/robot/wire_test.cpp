@@ -230,7 +230,7 @@ TEST_CASE("lists of numbers are arrays, and strengths of guidance may be lists")
                        frt::Error);
 }
 
-TEST_CASE("a misspelt wish is refused, with the keys there are") {
+TEST_CASE("a misspelt request option is refused, with the keys there are") {
   std::string bytes;
   Message message;
   const auto two = [](MessageWriter& out) { out.number(2); };
@@ -246,7 +246,7 @@ TEST_CASE("a misspelt wish is refused, with the keys there are") {
   CHECK_THROWS_WITH_AS(read_request(message), doctest::Contains("no map"), frt::Error);
 }
 
-TEST_CASE("a wish for real-time chunking has its mode and schedule by name") {
+TEST_CASE("a request for real-time chunking has its mode and schedule by name") {
   std::string bytes;
   Message message;
   const auto text = [](const char* word) { return [word](MessageWriter& out) { out.text(word); }; };

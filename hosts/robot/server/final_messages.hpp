@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// last_words.hpp - what a connection that ends is sent by a bare send(), where there is no time or
-// no memory for more. Bytes that are ready; nothing is allocated.
+// final_messages.hpp - the last bytes that a connection sends when it is ended at once: the
+// response to an unfinished handshake, or two frames. They are ready to be sent; nothing is
+// allocated.
 #pragma once
 
 #include <array>
@@ -18,9 +19,9 @@ inline constexpr std::string_view kTimedOut =
     "no complete request within handshake_timeout_ms\n";
 
 // A text frame and a close frame of a server; `text` is cut to 125 bytes.
-class Farewell {
+class FinalFrames {
  public:
-  Farewell(std::string_view text, uint16_t code) {
+  FinalFrames(std::string_view text, uint16_t code) {
     text = text.substr(0, 125);
     put(0x81);
     put(static_cast<unsigned char>(text.size()));
