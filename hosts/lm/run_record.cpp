@@ -218,9 +218,10 @@ RunRecord read_record(const std::filesystem::path& path) {
 std::string fingerprint_difference(const RunRecord& record,
                                    std::span<const frt_fingerprint_field> now) {
   for (const auto& [name, value] : record.fingerprint) {
-    const auto* found = std::find_if(now.data(), now.data() + now.size(),
-                                     [&](const auto& field) { return field.name == name; });
-    if (found == now.data() + now.size()) return name + ": recorded " + value + ", now absent";
+    const auto found = std::find_if(now.begin(), now.end(), [&, &wanted = name](const auto& field) {
+      return field.name == wanted;
+    });
+    if (found == now.end()) return name + ": recorded " + value + ", now absent";
     if (value != found->value) return name + ": recorded " + value + ", now " + found->value;
   }
   for (const frt_fingerprint_field& field : now) {
