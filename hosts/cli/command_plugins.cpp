@@ -35,12 +35,12 @@ std::string join(const std::vector<std::string>& parts, const char* between) {
   return fmt::format("{}", fmt::join(parts, between));
 }
 
-// "sm_90a, virtual code for compute_90"; "any".
+// "sm_90, portable from sm_90"; "any".
 std::string targets_of(const core::Card& card) {
-  if (card.targets.empty() && card.ptx.empty()) return "any";
+  if (card.targets.empty() && card.portable.empty()) return "any";
   std::string text = join(card.targets, " ");
-  if (card.ptx.empty()) return text;
-  return text + (text.empty() ? "" : ", ") + "virtual " + join(card.ptx, " ");
+  if (card.portable.empty()) return text;
+  return text + (text.empty() ? "" : ", ") + "portable from " + join(card.portable, " ");
 }
 
 std::string name_of(const core::Candidate& candidate) {
@@ -60,7 +60,7 @@ Json candidate_json(const core::Candidate& candidate) {
     json["version"] = card.version;
     json["abi"] = fmt::format("{}.{}", card.abi_major, card.abi_minor);
     json["targets"] = card.targets;
-    json["ptx"] = card.ptx;
+    json["portable"] = card.portable;
     json["requires"] = card.requirements;
     json["summary"] = card.summary;
   }

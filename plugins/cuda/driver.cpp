@@ -95,7 +95,7 @@ std::string why_no_device(const DriverState& state) {
 std::string why_not_runnable(const PluginCode& code, int capability) {
   if (capability >= code.base) return {};
   return std::string(code.id) + " has machine code for " + code.machine +
-         " and virtual code for devices from " + architecture_text(code.base) +
+         " and portable code (PTX) for devices from " + architecture_text(code.base) +
          " on; the device is " + architecture_text(capability) +
          ": use backend = \"auto\", or the plugin of that architecture";
 }

@@ -181,17 +181,17 @@ const Host& host_of(frt_plugin plugin) {
 
 // What a quick build leaves out its card does not promise.
 #ifdef FRT_CUDA_NO_PTX
-#define FRT_CUDA_PTX ""
+#define FRT_CUDA_PORTABLE ""
 #define FRT_CUDA_NEWER ""
 #else
-#define FRT_CUDA_PTX "\"compute_" FRT_CUDA_ARCH_TEXT "\""
+#define FRT_CUDA_PORTABLE "\"sm_" FRT_CUDA_ARCH_TEXT "\""
 #define FRT_CUDA_NEWER ", and newer ones through PTX"
 #endif
 
 FRT_PLUGIN(frt::cuda::CudaPlugin, backend, "frt.cuda.sm" FRT_CUDA_ARCH_TEXT, "1.0.0",
-           "targets = [\"" FRT_CUDA_TARGET_TEXT
+           "targets = [\"sm_" FRT_CUDA_ARCH_TEXT
            "\"]\n"
-           "ptx = [" FRT_CUDA_PTX
+           "portable = [" FRT_CUDA_PORTABLE
            "]\n"
            "requires = [\"NVIDIA driver >= 580 (CUDA 13)\"]\n"
            "summary = \"NVIDIA GPUs of architecture " FRT_CUDA_TARGET_TEXT FRT_CUDA_NEWER "\"\n");

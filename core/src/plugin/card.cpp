@@ -16,8 +16,8 @@ namespace frt::core {
 
 namespace {
 
-const std::vector<std::string> kKeys = {"id",      "kind", "abi",      "version",
-                                        "targets", "ptx",  "requires", "summary"};
+const std::vector<std::string> kKeys = {"id",      "kind",     "abi",      "version",
+                                        "targets", "portable", "requires", "summary"};
 
 bool is_id(std::string_view id) {
   const auto ok = [](char c) {
@@ -141,10 +141,13 @@ Card parse_card(std::string_view text, const std::string& name) {
   const std::string abi = reader.text("abi", true);
   card.version = reader.text("version", true);
   card.targets = reader.list("targets");
-  card.ptx = reader.list("ptx");
+  card.portable = reader.list("portable");
   card.requirements = reader.list("requires");
   card.summary = reader.text("summary", false);
   reader.refuse_unknown_keys();
+  if (!std::ranges::all_of(card.portable, is_portable_target)) {
+    reader.wrong(*root.find("portable"), "names that end in a number, \"sm_90\", or \"*\"");
+  }
   if (!card.id.empty() && !is_id(card.id)) {
     reader.wrong(*root.find("id"), "lower-case letters, digits, '.', '_' and '-', at most 64");
   }

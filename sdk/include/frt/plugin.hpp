@@ -214,7 +214,7 @@ struct PluginTrampolines {
 #endif
 
 // Emits card and descriptor. `kind` is the word backend or model; `id` and `version` are string
-// literals; `card_toml` holds further lines of the card (targets, ptx, requires, summary), or "".
+// literals; `card_toml` holds further lines of the card (targets, requires, ...), or "".
 // GCC wants the visibility on the first declaration and `used` on the definition.
 // clang-format off
 #define FRT_PLUGIN(Class, kind, id, version, card_toml)                                           \

@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kText =
     "id = \"acme.fast\"\nkind = \"backend\"\nabi = \"1.0\"\nversion = \"0.3\"\n"
-    "targets = [\"xpu_90a\"]\nptx = [\"virtual_90\"]\nrequires = [\"driver>=5\"]\n"
+    "targets = [\"xpu_90\"]\nportable = [\"xpu_90\"]\nrequires = [\"driver>=5\"]\n"
     "summary = \"fast\"\n";
 
 // The test model with some bytes replaced.
@@ -37,10 +37,10 @@ void put_header(std::string& bytes, const Elf64_Ehdr& header) {
   std::memcpy(bytes.data(), &header, sizeof(header));
 }
 
-Card card_for(std::vector<std::string> targets, std::vector<std::string> ptx = {}) {
+Card card_for(std::vector<std::string> targets, std::vector<std::string> portable = {}) {
   Card card;
   card.targets = std::move(targets);
-  card.ptx = std::move(ptx);
+  card.portable = std::move(portable);
   return card;
 }
 
@@ -53,8 +53,8 @@ TEST_CASE("a complete card is read key by key") {
   CHECK(card.abi_major == 1);
   CHECK(card.abi_minor == 0);
   CHECK(card.version == "0.3");
-  CHECK(card.targets == std::vector<std::string>{"xpu_90a"});
-  CHECK(card.ptx == std::vector<std::string>{"virtual_90"});
+  CHECK(card.targets == std::vector<std::string>{"xpu_90"});
+  CHECK(card.portable == std::vector<std::string>{"xpu_90"});
   CHECK(card.requirements == std::vector<std::string>{"driver>=5"});
   CHECK(card.summary == "fast");
 }
@@ -62,7 +62,7 @@ TEST_CASE("a complete card is read key by key") {
 TEST_CASE("a card with several mistakes names them all at once") {
   const frt::Error error = error_of([] {
     parse_card(
-        "id = \"Acme Fast\"\nkind = \"driver\"\nabi = \"one\"\ntargts = [\"x\"]\nptx = [1]\n",
+        "id = \"Acme Fast\"\nkind = \"driver\"\nabi = \"one\"\ntargts = [\"x\"]\nportable = [1]\n",
         "acme.so");
   });
   CHECK(error.status() == FRT_ERR_FORMAT);
@@ -72,7 +72,7 @@ TEST_CASE("a card with several mistakes names them all at once") {
   CHECK(has(text, "`abi`: expected \"major.minor\""));
   CHECK(has(text, "missing key `version`"));
   CHECK(has(text, "did you mean `targets`?"));
-  CHECK(has(text, "`ptx`: expected an array of texts"));
+  CHECK(has(text, "`portable`: expected an array of texts"));
 }
 
 TEST_CASE("a card of another ABI major is refused as such, a later minor is welcome") {
@@ -196,42 +196,59 @@ TEST_CASE("a plugin of another sanitizer is refused with the option to build it 
   CHECK(has(sanitizer_refusal(other), "-DFRT_SANITIZE="));
 }
 
-TEST_CASE("ranking prefers exact code, then the family, then virtual code, then any") {
+TEST_CASE("ranking prefers machine code, then portable code, then code for any device") {
   const auto fit = [](const Card& card, const char* device) { return rank_card(card, device).fit; };
-  CHECK(fit(card_for({"xpu_90a"}), "xpu_90") == Fit::kExact);
-  CHECK(fit(card_for({"xpu_89"}), "xpu_89") == Fit::kExact);
-  CHECK(fit(card_for({"xpu_80"}), "xpu_89") == Fit::kFamily);
-  CHECK(fit(card_for({"xpu_89"}), "xpu_80") == Fit::kNone);   // later minor
-  CHECK(fit(card_for({"xpu_80"}), "xpu_90") == Fit::kNone);   // other major
-  CHECK(fit(card_for({"xpu_90a"}), "xpu_93") == Fit::kNone);  // a feature letter binds
-  CHECK(fit(card_for({"xpu_120a"}), "xpu_121") == Fit::kNone);
-  CHECK(fit(card_for({"ypu_90"}), "xpu_90") == Fit::kNone);  // another make
-  CHECK(fit(card_for({"xpu_80"}, {"virtual_80"}), "xpu_90") == Fit::kVirtual);
-  CHECK(fit(card_for({"xpu_90a"}, {"virtual_90a"}), "xpu_100") == Fit::kNone);
-  CHECK(fit(card_for({}, {"virtual_95"}), "xpu_90") == Fit::kNone);
-  CHECK(fit(card_for({}), "xpu_90") == Fit::kAny);
+  CHECK(fit(card_for({"xpu_90"}), "xpu_90") == Fit::kExact);
   CHECK(fit(card_for({"xpu_80", "xpu_90"}), "xpu_90") == Fit::kExact);
-  CHECK(fit(card_for({"gfx942"}), "gfx942") == Fit::kExact);
-  CHECK(fit(card_for({"x86-64-v3"}), "x86-64-v4") == Fit::kFamily);
   CHECK(fit(card_for({"odd"}), "odd") == Fit::kExact);
-  CHECK(Fit::kExact < Fit::kFamily);
-  CHECK(Fit::kFamily < Fit::kVirtual);
-  CHECK(Fit::kVirtual < Fit::kAny);
+  CHECK(fit(card_for({}), "xpu_90") == Fit::kAny);
+  CHECK(Fit::kExact < Fit::kPortable);
+  CHECK(Fit::kPortable < Fit::kAny);
+  CHECK(Fit::kAny < Fit::kNone);
   CHECK(has(rank_card(card_for({"xpu_80"}), "xpu_90").reason, "for xpu_80, the device is xpu_90"));
 }
 
-TEST_CASE("among cards that fit alike the newest code ranks first") {
+TEST_CASE("no vendor's rule makes the code of one architecture fit another") {
+  const auto fit = [](const Card& card, const char* device) { return rank_card(card, device).fit; };
+  CHECK(fit(card_for({"xpu_80"}), "xpu_89") == Fit::kNone);
+  CHECK(fit(card_for({"xpu_90a"}), "xpu_90") == Fit::kNone);
+  CHECK(fit(card_for({"gfx1100"}), "gfx1101") == Fit::kNone);
+  CHECK(fit(card_for({"gfx90a"}), "gfx90c") == Fit::kNone);
+  CHECK(fit(card_for({"x86-64-v3"}), "x86-64-v4") == Fit::kNone);
+}
+
+TEST_CASE("portable code fits the device that the card names, and newer ones of the same letters") {
+  const auto fit = [](std::vector<std::string> portable, const char* device) {
+    return rank_card(card_for({"xpu_10"}, std::move(portable)), device).fit;
+  };
+  CHECK(fit({"xpu_90"}, "xpu_90") == Fit::kPortable);
+  CHECK(fit({"xpu_90"}, "xpu_103") == Fit::kPortable);
+  CHECK(fit({"xpu_90"}, "xpu_89") == Fit::kNone);
+  CHECK(fit({"xpu_90"}, "ypu_90") == Fit::kNone);
+  CHECK(fit({"xpu_90"}, "xpu_100a") == Fit::kNone);  // no number at its end
+  CHECK(fit({"gfx11"}, "gfx90a") == Fit::kNone);
+  CHECK(fit({"*"}, "whatever") == Fit::kPortable);
+  CHECK(fit({"xpu_90"}, "xpu_99999999999999999999") == Fit::kNone);
+}
+
+TEST_CASE("a card whose portable code is for no series of devices is refused") {
+  for (const char* name : {"xpu", "xpu_90a", "90", "", "xpu_99999999999"}) {
+    const std::string text = std::string("id = \"a\"\nkind = \"backend\"\nabi = \"1.0\"\n") +
+                             "version = \"1\"\nportable = [\"" + name + "\"]\n";
+    CHECK(has(error_of([&] { parse_card(text, "a.so"); }).what(), "`portable`: expected"));
+  }
+}
+
+TEST_CASE("among cards with portable code the newest ranks first") {
   const auto rank = [](const Card& card) { return rank_card(card, "xpu_103"); };
-  const Ranking old = rank(card_for({"xpu_80"}, {"virtual_80"}));
-  const Ranking newer = rank(card_for({"xpu_90a"}, {"virtual_90"}));
+  const Ranking old = rank(card_for({"xpu_80"}, {"xpu_80"}));
+  const Ranking newer = rank(card_for({"xpu_90"}, {"xpu_90"}));
   CHECK(newer.fit == old.fit);
   CHECK(newer.better_than(old));
   CHECK_FALSE(old.better_than(newer));
   CHECK_FALSE(old.better_than(old));
-  // Any machine code that runs comes before code to translate.
-  CHECK(rank(card_for({"xpu_100"})).better_than(rank(card_for({}, {"virtual_102"}))));
+  CHECK(old.better_than(rank(card_for({}, {"*"}))));
+  CHECK(rank(card_for({"xpu_103"})).better_than(rank(card_for({}, {"xpu_103"}))));
   // One card may offer several.
-  CHECK(rank(card_for({}, {"virtual_80", "virtual_100", "virtual_90"})).code == 100);
-  CHECK(rank(card_for({"xpu_100", "xpu_102", "xpu_101"})).code == 102);
-  CHECK(rank(card_for({"xpu_120"}, {"virtual_120"})).fit == Fit::kNone);
+  CHECK(rank(card_for({}, {"xpu_80", "xpu_100", "xpu_90"})).newest == 100);
 }

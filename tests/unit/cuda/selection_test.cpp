@@ -139,21 +139,22 @@ TEST_CASE("cards: id, targets, PTX, and how they rank") {
     const std::string number = number_of(architecture);
     CHECK(card.id == "frt.cuda.sm" + number);
     CHECK(card.kind == FRT_PLUGIN_BACKEND);
-    CHECK(card.targets == std::vector<std::string>{"sm_" + architecture});
+    CHECK(card.targets == std::vector<std::string>{"sm_" + number});
     // No more than is in the file: a quick build leaves some PTX out.
     const DeviceCode code = device_code_of(architecture);
     CHECK(code.machine == std::set{static_cast<uint32_t>(std::stoul(number))});
     const bool ptx = !code.ptx.empty();
     if (ptx) CHECK(code.ptx == code.machine);
-    CHECK(card.ptx == (ptx ? std::vector{"compute_" + number} : std::vector<std::string>{}));
+    CHECK(card.portable == (ptx ? std::vector{"sm_" + number} : std::vector<std::string>{}));
     CHECK(has(card.summary, "through PTX") == ptx);
     CHECK(!card.summary.empty());
     CHECK(has(card.requirements.at(0), "driver"));
     CHECK(rank_card(card, "sm_" + number).fit == Fit::kExact);
-    CHECK(rank_card(card, "sm_130").fit == (ptx ? Fit::kVirtual : Fit::kNone));
+    CHECK(rank_card(card, "sm_130").fit == (ptx ? Fit::kPortable : Fit::kNone));
     const Ranking refused = rank_card(card, "sm_80");
     CHECK(refused.fit == Fit::kNone);
-    CHECK(has(refused.reason, "for sm_" + architecture + ", the device is sm_80"));
+    CHECK(has(refused.reason, "for sm_" + number));
+    CHECK(has(refused.reason, "the device is sm_80"));
     CHECK(rank_card(card, "x86-64-v4").fit == Fit::kNone);
   }
 }
@@ -164,7 +165,7 @@ TEST_CASE("a made-up device gets the plugin of its architecture") {
     const BackendChoice choice = Host("sm_" + number).choose();
     CHECK(choice.id == "frt.cuda.sm" + number);
     CHECK(choice.architecture == "sm_" + number);
-    CHECK(choice.reason == "machine code for sm_" + architecture);
+    CHECK(choice.reason == "machine code for sm_" + number);
   }
 }
 
@@ -180,7 +181,7 @@ TEST_CASE("a device between and after the architectures gets the newest PTX that
     const std::string name = "sm_" + std::to_string(device);
     const BackendChoice choice = Host(name).choose();
     CHECK(choice.id == "frt.cuda.sm" + std::to_string(newest));
-    CHECK(has(choice.reason, "that the driver translates for " + name));
+    CHECK(has(choice.reason, "which the driver translates for " + name));
   }
 }
 
@@ -191,8 +192,8 @@ TEST_CASE("an older device gets the reasons") {
   } catch (const frt::Error& error) {
     CHECK(error.status() == FRT_ERR_DEVICE);
     for (const std::string& architecture : kArchitectures) {
-      CHECK(has(error.what(), "frt.cuda.sm" + number_of(architecture) + ": for sm_" + architecture +
-                                  ", the device is sm_80"));
+      CHECK(has(error.what(),
+                "frt.cuda.sm" + number_of(architecture) + ": for sm_" + number_of(architecture)));
     }
   }
 }

@@ -33,8 +33,8 @@ struct Card {
   uint32_t kind = 0;  // FRT_PLUGIN_BACKEND or FRT_PLUGIN_MODEL
   uint32_t abi_major = 0, abi_minor = 0;
   std::string version;
-  std::vector<std::string> targets;  // device architectures with machine code; empty: any
-  std::vector<std::string> ptx;      // virtual architectures that a driver may translate
+  std::vector<std::string> targets;   // device architectures with machine code; empty: any
+  std::vector<std::string> portable;  // least architectures that portable code is translated for
   std::vector<std::string> requirements;
   std::string summary;
   bool operator==(const Card&) const = default;
@@ -67,29 +67,30 @@ std::string sanitizer_refusal(uint32_t sanitizer);
 
 // ---- ranking --------------------------------------------------------------------------------
 
-// Better first. An architecture is a prefix, a number and an optional feature letter ("sm_90a");
-// the last digit of the number is the minor version.
+// Better first. What fits is said by the card alone (frt/plugin.h): core knows no vendor's rule of
+// which architecture runs the code of which other.
 enum class Fit {
-  kExact,    // machine code for this very architecture
-  kFamily,   // for the same major version and an earlier minor one, without a feature letter
-  kVirtual,  // translated by the driver from an earlier virtual architecture
-  kAny,      // the card names no target
-  kNone      // does not run here
+  kExact,     // machine code for this very architecture
+  kPortable,  // portable code that the driver translates for it
+  kAny,       // the card names neither
+  kNone       // does not run here
 };
 
-// How `card` fits a device of `architecture`, with the reason in words for people. Among cards that
-// fit alike the one with the newest code is best: `code` is the number in the name of the
-// architecture that its code is for; 0: none.
+// How `card` fits a device of `architecture`, with the reason in words for people. Among cards with
+// portable code the one for the newest devices is best: `newest` is the number in that name; 0 for
+// every other fit.
 struct Ranking {
   Fit fit = Fit::kNone;
   std::string reason;
-  uint32_t code = 0;
+  uint32_t newest = 0;
 
   bool better_than(const Ranking& other) const {
-    return fit != other.fit ? fit < other.fit : code > other.code;
+    return fit != other.fit ? fit < other.fit : newest > other.newest;
   }
 };
 Ranking rank_card(const Card& card, std::string_view architecture);  // [any]
+// A name that `portable` of a card may have: letters that end in a number, or "*".  [any]
+bool is_portable_target(std::string_view name);
 
 // ---- trial ----------------------------------------------------------------------------------
 

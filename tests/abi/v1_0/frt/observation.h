@@ -50,7 +50,7 @@ typedef struct frt_observation {
   const int32_t* prompt_tokens; /* ids instead of an instruction; NULL: none */
   uint32_t prompt_token_count;
   uint32_t reserved;
-  const char* options; /* JSON object of further wishes, as the plugin documents; NULL: none */
+  const char* options; /* JSON object of further options, as the plugin documents; NULL: none */
 } frt_observation;
 FRT_ASSERT_LAYOUT(frt_observation, 48, options, 40);
 

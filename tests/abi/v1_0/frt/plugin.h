@@ -12,12 +12,18 @@
  *     kind     = "backend"           # required; "backend" | "model"
  *     abi      = "1.0"               # required; the FRT_ABI_MAJOR.MINOR it was built with
  *     version  = "0.3.1"             # required
- *     targets  = ["sm_90a"]          # device architectures with machine code; absent: any
- *     ptx      = ["compute_90"]      # virtual architectures the driver may translate
+ *     targets  = ["sm_90"]           # device architectures with machine code, as devices name them
+ *     portable = ["sm_90"]           # portable code (PTX, SPIR-V) for these and newer devices
  *     requires = ["driver>=580"]     # free text, shown when loading fails
  *     summary  = "one line"
  *
- * Ranking among plugins that fit a device: exact target, then same family, then virtual code.
+ * `targets` are compared as they are: list every architecture that the code runs on. `portable`
+ * names the least device whose driver translates the code: "sm_90" is every architecture of the
+ * same letters with no smaller number, "*" every device that the plugin sees. With neither key a
+ * plugin runs on any device.
+ *
+ * Ranking among plugins that fit a device: machine code for it, then portable code (the newest
+ * first), then plugins for any device.
  *
  * Life: the host loads all plugins on its main thread, before worker threads exist, calls `open`
  * once per host, asks for extensions, and calls `close` at the end. Files are never unloaded.
