@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <string_view>
 #include <utility>
 
 #include "cli/capsule_setup.hpp"
@@ -12,6 +13,8 @@
 
 namespace frt::host {
 namespace {
+
+constexpr std::string_view kWarning = "warning: ";  // what core::render() begins with
 
 constexpr const char* kFooter = R"(Examples:
   frt-host run demo.toml --prompt 'Once upon a time'
@@ -39,7 +42,7 @@ App::App(std::string program) : command_line_("Runs models from a manifest.", st
   Command command = command_line_.program();
   command.require_subcommand();
   command.footer(kFooter);
-  command.add_option("--color", options_.color, "Colours and bars")
+  command.add_option("--color", options_.color, "Colours")
       .one_of({"auto", "on", "off"})
       .envname("FRT_COLOR")
       .capture_default_str();
@@ -47,7 +50,7 @@ App::App(std::string program) : command_line_("Runs models from a manifest.", st
       .one_of({"text", "jsonl"})
       .envname("FRT_LOG_FORMAT")
       .capture_default_str();
-  command.add_option("--log-level", options_.log_level, "The least that is logged")
+  command.add_option("--log-level", options_.log_level, "Minimum level")
       .one_of({"debug", "info", "warning", "error"})
       .envname("FRT_LOG_LEVEL")
       .capture_default_str();
@@ -164,8 +167,9 @@ core::Manifest App::load_manifest(const std::string& path, const std::vector<std
     }
   }();
   for (const core::Diagnostic& warning : manifest.warnings) {
-    const std::string text = core::render(warning);
-    if (warnings_.insert(text).second) log().write("", FRT_LOG_WARNING, text);
+    // The log says itself that it is a warning.
+    const std::string text = core::render(warning).substr(kWarning.size());
+    if (warnings_.insert(text).second) log().write("manifest", FRT_LOG_WARNING, text);
   }
   return manifest;
 }

@@ -74,7 +74,7 @@ std::unique_ptr<CapsuleRegistry> open_capsules(App& app, const LmModel& model,
   complete.layout = model.capsule_layout();
   auto registry = std::make_unique<CapsuleRegistry>(model.context(), model.capsules(), complete);
   if (!registry->opening().problem.empty()) {
-    app.log().write("", FRT_LOG_WARNING, registry->opening().problem);
+    app.log().write("capsules", FRT_LOG_WARNING, registry->opening().problem);
   }
   show_notices(app, *registry);
   return registry;
@@ -82,7 +82,7 @@ std::unique_ptr<CapsuleRegistry> open_capsules(App& app, const LmModel& model,
 
 void show_notices(App& app, CapsuleRegistry& registry) {
   for (const std::string& notice : registry.take_notices()) {
-    app.log().write("", FRT_LOG_WARNING, notice);
+    app.log().write("capsules", FRT_LOG_WARNING, notice);
   }
 }
 

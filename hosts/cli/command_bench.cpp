@@ -371,7 +371,7 @@ ExitCode bench(App& app, const BenchOptions& options) {
 
 void add_bench_command(App& app) {
   auto options = std::make_shared<BenchOptions>();
-  Command command = app.program().add_subcommand("bench", "Measure reading and writing speed");
+  Command command = app.program().add_subcommand("bench", "Measure prefill and decode speed");
   // Not required by the parser: `bench capsule` has its own.
   command.add_option("manifest", options->manifest, "The manifest (TOML)");
   command.add_option("--model", options->model, "Which model of the manifest").type_name("NAME");
@@ -381,8 +381,8 @@ void add_bench_command(App& app) {
         .check(parse_number_list)
         .capture_default_str();
   };
-  list("-p,--prefill", options->prefill, "Tokens to read: 512, 128-1024*2; 0: none");
-  list("-n,--decode", options->decode, "Steps to write; 0: none");
+  list("-p,--prefill", options->prefill, "Prompt tokens: 512, 128-1024*2; 0: none");
+  list("-n,--decode", options->decode, "Tokens to generate");
   list("-d,--depth", options->depth, "Tokens in the context before");
   list("-b,--batch", options->batch, "Sequences written at once");
   command.add_option("-r,--repetitions", options->repetitions, "Measured repetitions")

@@ -237,12 +237,12 @@ void add_capsule_command(App& app) {
     app.add_command(command, [&app, options = options] { return remove(app, *options); });
   }
   {
-    auto [command, options] = add("pin", "Never give up by itself");
+    auto [command, options] = add("pin", "Keep this capsule; never evict it");
     command.add_option("names", options->names, "Which").required();
     app.add_command(command, [&app, options = options] { return pin(app, *options, true); });
   }
   {
-    auto [command, options] = add("unpin", "Take a pin away");
+    auto [command, options] = add("unpin", "Allow eviction again");
     command.add_option("names", options->names, "Which").required();
     app.add_command(command, [&app, options = options] { return pin(app, *options, false); });
   }

@@ -197,7 +197,7 @@ ExitCode doctor(App& app, bool as_json) {
 void add_doctor_command(App& app) {
   auto json = std::make_shared<bool>(false);
   Command command =
-      app.program().add_subcommand("doctor", "Facts and verdicts about this installation");
+      app.program().add_subcommand("doctor", "Check this installation; suggest fixes");
   command.add_flag("--json", *json, "One JSON object");
   app.add_command(command, [&app, json] { return doctor(app, *json); });
 }

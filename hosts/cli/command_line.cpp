@@ -2,6 +2,7 @@
 #include "cli/command_line.hpp"
 
 #include <CLI/CLI.hpp>
+#include <frt/core/diagnostic.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -13,6 +14,7 @@
 
 #include "cli/number_text.hpp"
 #include "cli/output.hpp"
+#include "cli/version_text.hpp"
 
 namespace frt::host {
 namespace {
@@ -36,6 +38,78 @@ CLI::Validator strict(Number least = std::numeric_limits<Number>::lowest(),
             return read_number(text, value, least, most);
           },
           ""};
+}
+
+// The option of `level`, or of a command above it, that `word` names; null: there is none.
+const CLI::Option* find_option(const CLI::App* level, const std::string& word) {
+  for (; level != nullptr; level = level->get_parent()) {
+    if (const CLI::Option* option = level->get_option_no_throw(word)) return option;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> long_options_of(const CLI::App* level) {
+  std::vector<std::string> options;
+  std::set<std::string> seen;
+  for (; level != nullptr; level = level->get_parent()) {
+    for (const CLI::Option* option : level->get_options()) {
+      for (const std::string& name : option->get_lnames()) {
+        if (seen.insert(name).second) options.push_back("--" + name);
+      }
+    }
+  }
+  return options;
+}
+
+bool takes_positionals(const CLI::App& level) {
+  const auto options = level.get_options();
+  return std::any_of(options.begin(), options.end(),
+                     [](const CLI::Option* option) { return option->get_positional(); });
+}
+
+std::string path_of(const CLI::App* level) {
+  const CLI::App* parent = level->get_parent();
+  return parent ? path_of(parent) + " " + level->get_name() : level->get_name();
+}
+
+std::string unknown(const char* what, const std::string& word, const CLI::App& level,
+                    const std::vector<std::string>& known) {
+  std::string advice = core::did_you_mean(word, known);
+  if (advice.empty()) advice = "`" + path_of(&level) + " --help` lists them";
+  return std::string("unknown ") + what + " `" + word + "`; " + advice + "\n";
+}
+
+// The first word of the command line that is neither a command nor an option, and what it was
+// probably meant to be; empty: there is none. The library names such a word late or not at all.
+std::string unknown_word(const CLI::App& program, int argc, char** argv) {
+  const CLI::App* level = &program;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--") return {};
+    if (word.size() > 1 && word.front() == '-') {
+      const bool is_long = word[1] == '-';
+      const std::string name = is_long ? word.substr(0, word.find('=')) : word.substr(0, 2);
+      const CLI::Option* option = find_option(level, name);
+      if (!option && is_long) {
+        return unknown("option", name, *level, long_options_of(level));
+      }
+      // Its value is the next word, unless it is part of this one.
+      if (option && option->get_items_expected_min() > 0 && name == word) ++i;
+      continue;
+    }
+    const auto commands = level->get_subcommands([](const CLI::App*) { return true; });
+    const auto named = std::find_if(commands.begin(), commands.end(), [&](const CLI::App* command) {
+      return command->get_name() == word;
+    });
+    if (named != commands.end()) {
+      level = *named;
+    } else if (!commands.empty() && !takes_positionals(*level)) {
+      std::vector<std::string> names;
+      for (const CLI::App* command : commands) names.push_back(command->get_name());
+      return unknown("command", word, *level, names);
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -151,22 +225,14 @@ std::vector<Command> Command::subcommands() const {
   return commands;
 }
 std::vector<std::string> Command::long_options() const {
-  std::vector<std::string> options;
-  std::set<std::string> seen;
-  for (const CLI::App* level = command_; level != nullptr; level = level->get_parent()) {
-    for (const CLI::Option* option : level->get_options()) {
-      for (const std::string& name : option->get_lnames()) {
-        if (seen.insert(name).second) options.push_back("--" + name);
-      }
-    }
-  }
-  return options;
+  return long_options_of(command_);
 }
 
 CommandLine::CommandLine(const char* doc, std::string program)
     : parser_(std::make_unique<CLI::App>(doc, std::move(program))) {
   parser_->fallthrough();
   parser_->set_help_all_flag("--help-all", "Explain every command");
+  parser_->set_version_flag("--version", version_text, "What this program is");
 }
 CommandLine::~CommandLine() = default;
 
@@ -179,7 +245,8 @@ std::optional<ExitCode> CommandLine::parse(int argc, char** argv) {
     std::ostringstream out, err;
     const int status = parser_->exit(error, out, err);
     put_out(out.str());
-    put_err(err.str());
+    const std::string word = status == 0 ? "" : unknown_word(*parser_, argc, argv);
+    put_err(word.empty() ? err.str() : word);
     return status == 0 ? ExitCode::kOk : ExitCode::kUsage;
   }
 }

@@ -20,6 +20,7 @@
 #include "cli/app.hpp"
 #include "cli/build_info.hpp"
 #include "cli/output.hpp"
+#include "cli/version_text.hpp"
 
 namespace frt::host {
 
@@ -42,17 +43,19 @@ nlohmann::ordered_json version_facts() {
                                       NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH)}}}};
 }
 
+std::string version_text() {
+  return fmt::format("frt-host, ABI {}.{}, {}", FRT_ABI_MAJOR, FRT_ABI_MINOR, build_description());
+}
+
 void add_version_command(App& app) {
   auto json = std::make_shared<bool>(false);
   Command command = app.program().add_subcommand("version", "What this program is");
   command.add_flag("--json", *json, "One JSON object");
   app.add_command(command, [json] {
-    const nlohmann::ordered_json facts = version_facts();
     if (*json) {
-      print_json(facts);
+      print_json(version_facts());
     } else {
-      print_out("frt-host, ABI {}, {}\n", facts["abi"].get<std::string>(),
-                facts["build"].get<std::string>());
+      print_out("{}\n", version_text());
     }
     return ExitCode::kOk;
   });

@@ -26,22 +26,25 @@ void PromptOptions::add_to(Command command) {
       .capture_default_str();
   Option greedy =
       command.add_flag("--greedy", sampling.greedy, "Always take the most probable token");
-  command.add_option("--temperature", sampling.temperature, "Flatter above 1, 0 is greedy")
+  command.add_option("--temperature", sampling.temperature, "Sampling temperature; 0 = greedy")
       .excludes(greedy);
   command.add_option("--top-k", sampling.top_k, "Draw among the k most probable; 0: all")
       .excludes(greedy);
-  command.add_option("--top-p", sampling.top_p, "Draw among the most probable of this mass")
+  command
+      .add_option("--top-p", sampling.top_p,
+                  "Sample from the smallest set of tokens with this total probability")
       .excludes(greedy);
   command
-      .add_option("--min-p", sampling.min_p, "Drop what is less probable than this times the best")
+      .add_option("--min-p", sampling.min_p,
+                  "Drop tokens below this fraction of the best token's probability")
       .excludes(greedy);
   command.add_option("--repetition-penalty", sampling.repetition_penalty,
                      "Divide the logits of tokens seen before; 1: off");
   command.add_option("--presence-penalty", sampling.presence_penalty,
                      "Lower the logits of tokens written before");
   command.add_option("--frequency-penalty", sampling.frequency_penalty,
-                     "Lower them by how often they were written");
-  command.add_option("--seed", sampling.seed, "Repeat a run; absent: random");
+                     "Lower the logits of tokens in proportion to their count");
+  command.add_option("--seed", sampling.seed, "Random seed; default: random");
   command.add_option("--stop", stops, "End before this text (may be repeated)").one_each();
   command.add_flag("--ignore-eos", ignore_eos, "Go on after the end token");
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everything of frt-host that runs no model: manifests, plugins, devices, doctor, verify's refusals."""
 import json
+import re
 import shutil
 import subprocess
 import unittest
@@ -157,7 +158,34 @@ class Others(HostTest):
         self.assertTrue(report["healthy"])
         self.assertIn("no problem found", self.check(OK, "doctor").stdout)
 
+    def test_help_says_what_options_do_in_the_words_of_the_field(self):
+        program = " ".join(self.check(OK, "--help").stdout.split())
+        for command, lines in (
+                ("run", ("Sample from the smallest set of tokens with this total probability",
+                         "Drop tokens below this fraction of the best token's probability",
+                         "Sampling temperature; 0 = greedy", "Random seed; default: random",
+                         "Lower the logits of tokens in proportion to their count")),
+                ("capsule", ("Keep this capsule; never evict it", "Allow eviction again")),
+                ("bench", ("Tokens to generate",))):
+            text = " ".join(self.check(OK, command, "--help").stdout.split())
+            for line in lines:
+                self.assertIn(line, text)
+        for line in ("Minimum level", "Check this installation; suggest fixes"):
+            self.assertIn(line, program)
+
+    def test_a_word_that_is_none_has_a_suggestion(self):
+        self.assertEqual(self.check(USAGE, "serv").stderr, "unknown command `serv`; did you mean `serve`?\n")
+        self.assertEqual(self.check(USAGE, "run", "x.toml", "--promt", "a").stderr,
+                         "unknown option `--promt`; did you mean `--prompt`?\n")
+
+    def test_a_warning_says_once_that_it_is_one(self):
+        result = self.check(OK, "config", "check", self.demo(), env={"FRT_MODEL_M_OPTIONS_SLOTZ": "1"})
+        [line] = [line for line in result.stderr.splitlines() if "SLOTZ" in line]
+        self.assertRegex(line, r"^[0-9:.]+ warning manifest: ")
+        self.assertEqual(line.count("warning"), 1)
+
     def test_version(self):
+        self.assertEqual(self.check(OK, "--version").stdout, self.check(OK, "version").stdout)
         facts = json.loads(self.check(OK, "version", "--json").stdout)
         self.assertEqual(facts["abi"], "1.0")
         self.assertIn("frt-host", self.check(OK, "version").stdout)

@@ -21,6 +21,7 @@ namespace {
 // Options whose value is text (--beta has a reader of its own, robot/guidance.hpp), and flags:
 // "--name" for all commands, "command --name" for one.
 const std::set<std::string> kText = {"--anyway",
+                                     "--autosave",
                                      "--chat",
                                      "--color",
                                      "--compare",
@@ -65,6 +66,7 @@ const std::set<std::string> kText = {"--anyway",
                                      "--no-special-tokens",
                                      "--trust",
                                      "--tag",
+                                     "--version",
                                      "run --prompt",
                                      "handoff --prompt"};
 
@@ -136,6 +138,25 @@ TEST_CASE("every option of every command is known as text or takes numbers alone
     }
   });
   CHECK(numbers > 40);
+}
+
+TEST_CASE("what is no command and no option is named, with what it was probably meant to be") {
+  const auto says = [](const Path& arguments, const std::string& words) {
+    const std::string text = answer(arguments);
+    INFO(text);
+    CHECK(text.find(words) != std::string::npos);
+  };
+  says({"serv"}, "unknown command `serv`; did you mean `serve`?");
+  says({"--quiet", "confg", "check", "x"}, "unknown command `confg`; did you mean `config`?");
+  says({"config", "chek", "x.toml"}, "unknown command `chek`; did you mean `check`?");
+  says({"--color", "off", "--lock", "serve", "rnu"}, "unknown command `rnu`; did you mean `run`?");
+  says({"nonsense"}, "unknown command `nonsense`; `frt-host --help` lists them");
+  says({"capsule", "xyzzy"}, "unknown command `xyzzy`; `frt-host capsule --help` lists them");
+  says({"run", "m.toml", "--promt", "x"}, "unknown option `--promt`; did you mean `--prompt`?");
+  says({"run", "m.toml", "--promt=x"}, "unknown option `--promt`; did you mean `--prompt`?");
+  says({"bench", "policy", "m.toml", "--vews", "2"}, "did you mean `--views`?");
+  says({"run", "m.toml", "--quite"}, "unknown option `--quite`; did you mean `--quiet`?");
+  says({"run", "m.toml", "--no-such-option"}, "`frt-host run --help` lists them");
 }
 
 TEST_CASE("numbers out of range are refused with the range") {
