@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <frt/capsule.hpp>
 #include <frt/core/capsules.hpp>
+#include <frt/io/file.hpp>
 #include <frt/io/json.hpp>
 #include <frt/io/json_text.hpp>
 #include <frt/io/utf8.hpp>
@@ -23,6 +24,7 @@
 #include "lm/capsule_file.hpp"
 #include "lm/capsule_index.hpp"
 #include "lm/capsule_transfer.hpp"
+#include "lm/capsule_trust.hpp"
 #include "lm/sampling.hpp"
 
 namespace frt::host {
@@ -74,8 +76,40 @@ std::string age(uint64_t when) {
   return fmt::format("{} d", seconds / 86400);
 }
 
-Json to_json(const IndexRow& row) {
-  Json json = {{"name", row.name}, {"bytes", row.file_bytes}};
+// What a check of capsule_trust.hpp throws; what else is wrong with a file is no matter of trust.
+template <class Check>
+std::string refusal_of(const Check& check) {
+  try {
+    check();
+  } catch (const Error& error) {
+    if (error.status() == FRT_ERR_BAD_STATE) return error.what();
+  }
+  return {};
+}
+
+// Why a restore would refuse what is in a folder, for whose it could be.
+class Distrust {
+ public:
+  explicit Distrust(const Folder& folder)
+      : folder_(folder),
+        all_(folder.trust ? "" : refusal_of([&] { require_own_folder(folder.path); })) {}
+
+  const std::string& of_folder() const noexcept { return all_; }
+  // Of one capsule; empty: it would not be refused.
+  std::string of(const std::string& name) const {
+    if (folder_.trust || !all_.empty()) return all_;
+    const std::filesystem::path file = folder_.path / (name + kCapsuleSuffix);
+    return refusal_of(
+        [&] { require_own_file(io::open_file(file, "capsule", io::Links::kRefuse), file); });
+  }
+
+ private:
+  const Folder& folder_;
+  std::string all_;
+};
+
+Json to_json(const IndexRow& row, bool trusted) {
+  Json json = {{"name", row.name}, {"bytes", row.file_bytes}, {"trusted", trusted}};
   if (!row.problem.empty()) {
     json["damaged"] = row.damaged;
     json["problem"] = row.problem;
@@ -99,26 +133,35 @@ ExitCode list(App& app, const CapsuleCommandOptions& options) {
   CapsuleIndex index(*core::capsules_table(), folder.path, folder.trust);
   index.refresh_all();  // a file may be damaged and look as it did
   const std::vector<IndexRow> rows = index.rows();
+  const Distrust distrust(folder);
   if (options.json) {
     Json all = Json::array();
-    for (const IndexRow& row : rows) all.push_back(to_json(row));
-    print_json(Json{{"folder", index.folder().string()}, {"capsules", all}});
+    for (const IndexRow& row : rows) all.push_back(to_json(row, distrust.of(row.name).empty()));
+    print_json(Json{{"folder", index.folder().string()},
+                    {"untrusted", distrust.of_folder()},
+                    {"capsules", all}});
     return ExitCode::kOk;
   }
   Table table({"NAME", "TOKENS", "SIZE", "KIND", "MODEL", "USED", "PIN"}, {1, 2});
   for (const IndexRow& row : rows) {
+    const bool trusted = distrust.of(row.name).empty();
     if (!row.problem.empty()) {
-      table.add({row.name, "-", format_bytes(row.file_bytes), row.damaged ? "damaged" : "unusable",
-                 "-", "-", row.pinned ? "pin" : ""});
+      const char* kind = row.damaged ? "damaged" : trusted ? "unusable" : "untrusted";
+      table.add(
+          {row.name, "-", format_bytes(row.file_bytes), kind, "-", "-", row.pinned ? "pin" : ""});
       print_err("{}: {}\n", row.name, io::printable(row.problem));
       continue;
     }
-    table.add({row.name, std::to_string(row.boundary), format_bytes(row.file_bytes), row.kind,
-               io::printable(row.model), age(row.last_used), row.pinned ? "pin" : ""});
+    table.add({row.name, std::to_string(row.boundary), format_bytes(row.file_bytes),
+               trusted ? row.kind : "untrusted", io::printable(row.model), age(row.last_used),
+               row.pinned ? "pin" : ""});
   }
   print_out("{}", table.render(TableFormat::kAligned));
   const IndexOpening& opening = index.opening();
   if (!opening.problem.empty()) print_err("note: {}\n", opening.problem);
+  if (!distrust.of_folder().empty()) {
+    print_err("no capsule of this folder is used: {}\n", distrust.of_folder());
+  }
   return ExitCode::kOk;
 }
 
@@ -165,22 +208,29 @@ ExitCode show(App& app, const CapsuleCommandOptions& options) {
 
 ExitCode verify(App& app, const CapsuleCommandOptions& options) {
   const frt_capsules_v1& capsules = *core::capsules_table();
-  const std::filesystem::path folder = folder_of(app, options).path;
+  const Folder folder = folder_of(app, options);
+  const Distrust distrust(folder);
   std::vector<std::string> names =
-      options.names.empty() ? list_capsules(capsules, folder) : options.names;
+      options.names.empty() ? list_capsules(capsules, folder.path) : options.names;
   std::sort(names.begin(), names.end());
   Json all = Json::array();
   bool good = true;
   for (const std::string& name : names) {
     std::string problem;
     try {
-      verify_capsule_file(capsules, folder, name);
+      verify_capsule_file(capsules, folder.path, name);
     } catch (const Error& error) {
       problem = error.what();
-      good = false;
     }
+    // The digests of a file that somebody else could write prove nothing.
+    const std::string untrusted = distrust.of(name);
+    if (problem.empty()) problem = untrusted;
+    good = good && problem.empty();
     if (options.json) {
-      all.push_back({{"name", name}, {"ok", problem.empty()}, {"problem", problem}});
+      all.push_back({{"name", name},
+                     {"ok", problem.empty()},
+                     {"trusted", untrusted.empty()},
+                     {"problem", problem}});
     } else {
       print_out("{}: {}\n", name, problem.empty() ? "ok" : io::printable(problem));
     }
@@ -216,6 +266,7 @@ void add_capsule_command(App& app) {
   };
   {
     auto [command, options] = add("ls", "List them");
+    command.add_flag("--trust", options->trust, "Also if other users could have written it");
     command.add_flag("--json", options->json, "As JSON");
     app.add_command(command, [&app, options = options] { return list(app, *options); });
   }
@@ -228,6 +279,7 @@ void add_capsule_command(App& app) {
   {
     auto [command, options] = add("verify", "Check every byte; without names: of all");
     command.add_option("names", options->names, "Which");
+    command.add_flag("--trust", options->trust, "Also if other users could have written it");
     command.add_flag("--json", options->json, "As JSON");
     app.add_command(command, [&app, options = options] { return verify(app, *options); });
   }

@@ -170,6 +170,37 @@ class Chat(CapsuleTest):
         self.assertIn("capsule_dir", bare.stderr)
 
 
+class Trust(CapsuleTest):
+    def test_a_listing_and_a_check_trust_what_a_restore_trusts(self):
+        self.toml = self.demo()
+        self.check(OK, "run", self.toml, "-p", PROMPT, "-n", 0, "--save-capsule", "a")
+        file = self.files / "a.capsule"
+
+        def judged():
+            """Whether a restore, a listing and a check take the capsule, and what the two say."""
+            restore = self.frt("run", self.toml, "--from-capsule", "a", "-n", 1).returncode == OK
+            listing = self.check(OK, "capsule", "ls", self.toml)
+            [row] = json.loads(self.check(OK, "capsule", "ls", self.toml, "--json").stdout)["capsules"]
+            self.assertEqual(row["trusted"], "untrusted" not in listing.stdout)
+            verify = self.frt("capsule", "verify", self.toml)
+            self.assertEqual(restore, row["trusted"])
+            self.assertEqual(restore, verify.returncode == OK, verify.stdout)
+            return restore, listing.stdout + listing.stderr + verify.stdout
+        self.assertTrue(judged()[0])
+        for path, mode, fix in ((file, 0o666, "chmod 600"), (self.files, 0o777, "chmod 700")):
+            before = path.stat().st_mode & 0o7777
+            path.chmod(mode)
+            trusted, said = judged()
+            self.assertFalse(trusted)
+            self.assertIn("untrusted", said)
+            self.assertGreaterEqual(said.count(fix), 2, said)   # both name the fix
+            self.assertIn("untrusted", self.check(OK, "capsule", "ls", self.files).stdout)
+            for command in ("ls", "verify"):
+                self.assertNotIn("untrusted", self.check(OK, "capsule", command, self.files, "--trust").stdout)
+            path.chmod(before)
+        self.assertTrue(judged()[0])
+
+
 class Shared(CapsuleTest):
     """Several processes on one folder."""
 
