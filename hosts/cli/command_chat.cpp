@@ -4,9 +4,10 @@
 // not the program; a second one before that has stopped ends the talk.
 //
 // A mistake in a line ends nothing. Whatever else ends the program, short of /exit, the
-// conversation is kept: at the end of the input, at a signal, and when stdin or stdout
+// conversation of a person is kept: at the end of the input, at a signal, and when stdin or stdout
 // fails. It is kept as a capsule where there is a folder for them, else as messages in the user's
-// state folder. Only a script whose input ends, and which has no such folder, leaves nothing.
+// state folder. A script (stdin is no terminal) says itself what it wants kept, by --autosave,
+// /save or /export: at the end of its input nothing else is. What ends it earlier keeps it, too.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
@@ -41,6 +42,7 @@ struct ChatCommandOptions {
   bool no_thinking = false;
   bool drop_thinking = false;
   bool allow_special_tokens = false;
+  bool autosave = false;
   PromptOptions generation;
 };
 
@@ -120,11 +122,16 @@ class ChatSession {
       if (signal == 0) tell(problem.what());
       const auto* error = dynamic_cast<const Error*>(&problem);
       const bool lost = error && error->status() == FRT_ERR_DEVICE_LOST;
-      lost ? keep_messages() : keep(false);
+      lost ? keep_messages() : keep();
       if (signal != 0) return 128 + signal;
       return static_cast<int>(lost ? ExitCode::kDevice : ExitCode::kFailed);
     }
-    if (!left) keep(!reader.interactive() && InterruptGuard::ending() == 0);
+    const bool keeps = reader.interactive() || options_.autosave;
+    if (!left && (keeps || InterruptGuard::ending() != 0)) {
+      keep();
+    } else if (!left) {
+      say_not_kept();
+    }
     if (const int signal = InterruptGuard::ending(); signal != 0) return 128 + signal;
     // A person saw the error; a pipe needs the status.
     return static_cast<int>(failed_ && !reader.interactive() ? ExitCode::kFailed : ExitCode::kOk);
@@ -248,19 +255,10 @@ class ChatSession {
   // ---- the end ----
 
   // Keeps every branch with answers that no file holds, as a capsule where there is a folder.
-  // `script`: the input was one, and came to its end.
-  void keep(bool script) {
-    const bool folder = !registry_->options().folder.empty();
-    if (!folder && !script) return keep_messages();
+  void keep() {
+    if (registry_->options().folder.empty()) return keep_messages();
     for (const Conversation::BranchView& branch : conversation_.branches()) {
       if (!branch.unsaved) continue;
-      if (!folder) {
-        if (app_.options().quiet) continue;
-        say("not kept: {} turns of the conversation; end the input with /export FILE, or set "
-            "capsule_dir in [host.lm]\n",
-            branch.turns);
-        continue;
-      }
       try {
         conversation_.restore(branch.name);
         const std::string name = keep_as_capsule(branch.file);
@@ -271,6 +269,17 @@ class ChatSession {
         keep_messages();
         return;
       }
+    }
+  }
+
+  // At the end of a script.
+  void say_not_kept() {
+    if (app_.options().quiet) return;
+    for (const Conversation::BranchView& branch : conversation_.branches()) {
+      if (!branch.unsaved) continue;
+      say("not kept: {} turns of the conversation; give --autosave, or end the input with {}\n",
+          branch.turns,
+          registry_->options().folder.empty() ? "/export FILE" : "/save NAME or /export FILE");
     }
   }
 
@@ -484,6 +493,8 @@ void add_chat_command(App& app) {
   command.add_option("--from-capsule", options->from_capsule, "Go on with a saved conversation")
       .type_name("NAME")
       .excludes(system);  // it has its own; /system changes it
+  command.add_flag("--autosave", options->autosave,
+                   "Keep the conversation at the end of a piped input, too");
   options->generation.add_to(command);
   app.add_command(command, [&app, options] {
     LoadedModel loaded(app, options->manifest, options->model);

@@ -222,7 +222,7 @@ class Shared(CapsuleTest):
         record = self.folder / "run.json"
         self.check(OK, "run", self.toml, "-p", PROMPT, "-n", 2, "--save-capsule", "a")
         self.check(OK, "run", self.toml, "--from-capsule", "a", "-n", 2, "--record", record)
-        with subprocess.Popen([str(HOST), "-q", "chat", str(self.toml), "--greedy", "--no-thinking"],
+        with subprocess.Popen([str(HOST), "-q", "chat", str(self.toml), "--greedy", "--no-thinking", "--autosave"],
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                               cwd=self.folder, env=clean_environment()) as chat:
             for i in range(6):

@@ -26,6 +26,7 @@ def all_signals():
 
 class ChatTest(HostTest):
     ARGUMENTS = ("--greedy", "--no-thinking")
+    KEEP = (*ARGUMENTS, "--autosave")
 
     def demo(self, capsules=False, **options):
         extra = '[host.lm]\nmodel = "m"\ncapsule_dir = "capsules"\n' if capsules else ""
@@ -198,7 +199,7 @@ class UnsavedTurns(ChatTest):
                 self.assertEqual([message["content"] for message in self.messages("moved.json")[::2]],
                                  [QUESTION, SECOND])
                 self.assertEqual(self.capsules(), [])
-        self.talk(manifest, QUESTION, "/import talk.json", SECOND)  # the end keeps both
+        self.talk(manifest, QUESTION, "/import talk.json", SECOND, arguments=self.KEEP)  # the end keeps both
         self.assertEqual(self.capsules(), ["autosave-2.capsule", "autosave.capsule"])
 
 
@@ -235,26 +236,38 @@ class Pins(ChatTest):
 
 
 class Ends(ChatTest):
+    def test_a_script_leaves_nothing_that_it_did_not_ask_for(self):
+        manifest = self.demo(capsules=True)
+        self.assertIn("not kept: 1 turns", self.talk(manifest, QUESTION).stderr)
+        self.assertEqual(self.capsules(), [])
+        self.assertEqual(list(self.folder.glob("frt/chat-*.json")), [])
+        said = self.talk(manifest, QUESTION, "/save mine", SECOND).stderr
+        self.assertIn("not kept: 2 turns", said)
+        self.assertIn("--autosave", said)
+        self.assertEqual(self.capsules(), [])
+        self.assertTrue((self.folder / "capsules/mine.capsule").exists())
+        self.assertNotIn("not kept", self.talk(manifest, QUESTION, "/save other").stderr)
+
     def test_the_end_of_the_input_keeps_the_conversation(self):
         manifest = self.demo(capsules=True)
         whole = self.talk(manifest, QUESTION, SECOND, "/exit").stdout
         self.assertEqual(self.capsules(), [])  # /exit keeps nothing
-        first = self.talk(manifest, QUESTION)
+        first = self.talk(manifest, QUESTION, arguments=self.KEEP)
         self.assertIn("kept as autosave: 1 turns", first.stderr)
-        second = self.talk(manifest, SECOND, arguments=[*self.ARGUMENTS, "--from-capsule", "autosave"])
+        second = self.talk(manifest, SECOND, arguments=[*self.KEEP, "--from-capsule", "autosave"])
         self.assertEqual(first.stdout + second.stdout, whole)
         self.assertEqual(self.capsules(), ["autosave.capsule"])  # the same conversation, the same name
-        self.talk(manifest, THIRD)
+        self.talk(manifest, THIRD, arguments=self.KEEP)
         self.assertEqual(self.capsules(), ["autosave-2.capsule", "autosave.capsule"])
-        self.talk(manifest, QUESTION, "/save mine")  # nothing new after it
+        self.talk(manifest, QUESTION, "/save mine", arguments=self.KEEP)  # nothing new after it
         self.assertEqual(self.capsules(), ["autosave-2.capsule", "autosave.capsule"])
         self.talk(manifest, "/restore autosave", "/export out.json", "/exit")
         self.assertEqual(self.roles(), ["user", "assistant"] * 2)
 
     def test_two_talks_that_go_on_from_one_capsule_are_both_kept(self):
         manifest = self.demo(capsules=True)
-        self.talk(manifest, QUESTION)
-        arguments = [*self.ARGUMENTS, "--from-capsule", "autosave"]
+        self.talk(manifest, QUESTION, arguments=self.KEEP)
+        arguments = [*self.KEEP, "--from-capsule", "autosave"]
         first, second = (self.start(manifest, arguments) for _ in range(2))
         for talk, question in ((first, SECOND), (second, THIRD)):  # both have restored it by then
             self.assertTrue(any(b"restored autosave" in line for line in iter(talk.stderr.readline, b"")))
@@ -269,7 +282,7 @@ class Ends(ChatTest):
             self.assertEqual([message["content"] for message in self.messages()[::2]], [QUESTION, question])
 
     def test_every_branch_with_answers_is_kept(self):
-        self.talk(self.demo(capsules=True), QUESTION, "/fork b", SECOND)
+        self.talk(self.demo(capsules=True), QUESTION, "/fork b", SECOND, arguments=self.KEEP)
         self.assertEqual(self.capsules(), ["autosave-2.capsule", "autosave.capsule"])
 
     def test_a_script_without_a_folder_is_told_what_is_lost(self):
