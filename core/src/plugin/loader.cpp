@@ -16,6 +16,7 @@
 
 #include "plugin/plugin_file.hpp"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 
@@ -58,10 +59,13 @@ void check_digest(const LoadRequest& request, const std::string& found) {
 
 const frt_plugin_desc* map_plugin(const std::filesystem::path& path, io::Descriptor file) {
   dll::shared_library library;
-  try {
-    library.load(path, dll::load_mode::rtld_now | dll::load_mode::rtld_local);
-  } catch (const std::exception& error) {
-    throw Error(FRT_ERR_FORMAT, std::string("the dynamic linker refuses it: ") + error.what());
+  dll::fs::error_code code;
+  library.load(path, code, dll::load_mode::rtld_now | dll::load_mode::rtld_local);
+  if (code) {
+    // The linker's own text names the symbol or library; the code says "Bad file descriptor".
+    const char* reason = ::dlerror();
+    throw Error(FRT_ERR_FORMAT,
+                "the dynamic linker refuses it: " + (reason ? reason : code.message()));
   }
   Park::Parked& parked =
       park().libraries.emplace_back(Park::Parked{std::move(library), std::move(file)});
