@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // identity.hpp - the fingerprint of an arena: core's own fields, then those that were bound.
 //
-//   abi               "1.0"
+//   abi               major version, decimal: minor ones only add
 //   arena.block_rows  decimal
 //   arena.regions     SHA-256 of one line per region in the arena's order:
 //                     "name kind dtype row_bytes row_lag\n", kind "fixed" or "rows", numbers

@@ -216,7 +216,7 @@ TEST_CASE("a fingerprint is of core, backend file, plugin file and model, and is
     return DigestMemo().file(plugin->loaded().path);
   };
   const std::vector<std::pair<std::string, std::string>> expected = {
-      {"abi", "1.0"},
+      {"abi", "1"},
       {"arena.block_rows", "0"},
       {"arena.regions", sha256_hex("keys rows bf16 4 1\n")},
       {"backend", "test.xpu90 1"},
