@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The card: TOML text in the ELF section .frt.card (keys: frt/plugin.h). Strict, because a key that
-// the host silently ignored would be a promise that nobody keeps.
+// the host silently ignored would be a promise that nobody keeps. Only a card of a later minor
+// version may have keys that this host does not know: such a version adds, and is used without.
 #include <frt/core/plugin.hpp>
 #include <frt/io/file.hpp>
 
@@ -144,7 +145,6 @@ Card parse_card(std::string_view text, const std::string& name) {
   card.portable = reader.list("portable");
   card.requirements = reader.list("requires");
   card.summary = reader.text("summary", false);
-  reader.refuse_unknown_keys();
   if (!std::ranges::all_of(card.portable, is_portable_target)) {
     reader.wrong(*root.find("portable"), "names that end in a number, \"sm_90\", or \"*\"");
   }
@@ -158,9 +158,12 @@ Card parse_card(std::string_view text, const std::string& name) {
   } else if (!kind.empty()) {
     reader.wrong(*root.find("kind"), "\"backend\" or \"model\"");
   }
-  if (!abi.empty() && !parse_abi(abi, card)) {
+  const bool abi_read = !abi.empty() && parse_abi(abi, card);
+  const bool other = abi_read && card.abi_major != FRT_ABI_MAJOR;
+  if (!other && card.abi_minor <= FRT_ABI_MINOR) reader.refuse_unknown_keys();
+  if (!abi.empty() && !abi_read) {
     reader.wrong(*root.find("abi"), "\"major.minor\"");
-  } else if (!abi.empty() && card.abi_major != FRT_ABI_MAJOR) {
+  } else if (other) {
     diagnostics.error(FRT_ERR_ABI, root.find("abi")->value.position,
                       fmt::format("built for ABI {}, but this host speaks {}.{}; get a build for "
                                   "it, or a host for the plugin's version",

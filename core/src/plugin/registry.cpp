@@ -8,6 +8,9 @@
 #include <frt/core/registry.hpp>
 #include <frt/io/file.hpp>
 
+#include "plugin/elf.hpp"
+#include "util/toml_reader.hpp"
+
 #include <sys/auxv.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -64,6 +67,22 @@ std::string requirements(const Card& card) {
 
 std::string refusal(const std::string& id, const Candidate& candidate) {
   return "plugin '" + id + "' (" + candidate.path.string() + ") was refused: " + candidate.reason;
+}
+
+// The id that the card of a refused file gives, or an empty string: whoever asks for that id is to
+// hear why the file was refused.
+std::string claimed_id(const fs::path& path) {
+  try {
+    const io::Descriptor file = io::open_file(path, "plugin");
+    const ElfFacts facts = read_elf(file.get(), path.string());
+    const SourceText source(path.string(), facts.card);
+    Diagnostics diagnostics(&source);
+    const TomlNode root = parse_toml(facts.card, source, diagnostics);
+    const TomlMember* id = diagnostics.has_errors() ? nullptr : root.find("id");
+    return id && id->value.kind == TomlNode::Kind::kString ? id->value.text : std::string();
+  } catch (const Error&) {
+    return {};
+  }
 }
 
 bool same_file(const fs::path& a, const fs::path& b) {
@@ -234,6 +253,10 @@ const LoadedPlugin& Registry::load(const std::string& id) {
       throw Error(candidate.code, refusal(id, candidate));
     }
   }
+  for (const Candidate& candidate : candidates_) {
+    if (candidate.state != CandidateState::kRefused || candidate.card) continue;
+    if (claimed_id(candidate.path) == id) throw Error(candidate.code, refusal(id, candidate));
+  }
   std::string text = "no plugin '" + id + "'";
   std::vector<std::string> known;
   for (const Candidate& candidate : candidates_) {
@@ -248,6 +271,15 @@ const LoadedPlugin& Registry::load(const std::string& id) {
   }
   text += "; searched:";
   for (const std::string& line : describe_search()) text += "\n  " + line;
+  // A library without a card may be the plugin that was built without FRT_PLUGIN.
+  for (const fs::path& folder : options_.plugin_folders) {
+    for (const fs::path& file : plugin_files(fs::absolute(folder).lexically_normal())) {
+      const bool listed = std::ranges::any_of(
+          candidates_, [&](const Candidate& candidate) { return same_file(candidate.path, file); });
+      if (!listed)
+        text += "\n  " + file.string() + ": no plugin, it has no section " FRT_CARD_SECTION;
+    }
+  }
   throw Error(FRT_ERR_NOT_FOUND, text);
 }
 

@@ -7,6 +7,8 @@
 #include <frt/core/services.hpp>
 #include <frt/core/state.hpp>
 
+#include <fmt/format.h>
+
 #include <string_view>
 
 namespace frt::core {
@@ -65,12 +67,39 @@ struct OpenPlugin::HostView {
   }
 };
 
+namespace {
+
+// `open`, which must not throw; what it throws all the same becomes an error like others.
+frt_status open_guarded(const LoadedPlugin& loaded, const frt_host& host, const Config& options,
+                        frt_plugin* plugin, frt_error* error) {
+  const auto thrown = [&](const char* what) {
+    return set_error(
+        error, FRT_ERR_INTERNAL,
+        fmt::format("its `open` threw across the ABI: {}; ask its author for a fix", what));
+  };
+  try {
+    return loaded.descriptor->open(&host, options.c(), plugin, error);
+  } catch (const std::exception& exception) {
+    return thrown(exception.what());
+  } catch (...) {
+    return thrown("an exception of unknown type");
+  }
+}
+
+}  // namespace
+
 OpenPlugin::OpenPlugin(const LoadedPlugin& loaded, const Config& options, HostServices& services)
     : loaded_(loaded), host_(std::make_unique<HostView>(services, loaded.card.id)) {
+  const Card& card = loaded.card;
+  if (card.abi_minor > FRT_ABI_MINOR) {
+    services.log().write(card.id, FRT_LOG_INFO,
+                         fmt::format("built for ABI {}.{}, used as {}.{}: what came later is not "
+                                     "used",
+                                     card.abi_major, card.abi_minor, FRT_ABI_MAJOR, FRT_ABI_MINOR));
+  }
   frt_error error{};
   frt_plugin plugin = nullptr;
-  check(loaded.descriptor->open(&host_->host, options.c(), &plugin, &error), error,
-        "plugin " + loaded.card.id);
+  check(open_guarded(loaded, host_->host, options, &plugin, &error), error, "plugin " + card.id);
   if (!plugin) {
     throw Error(FRT_ERR_INTERNAL,
                 "plugin " + loaded.card.id + ": open reported success but made no object");

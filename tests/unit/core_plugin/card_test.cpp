@@ -82,7 +82,12 @@ TEST_CASE("a card of another ABI major is refused as such, a later minor is welc
   const frt::Error error = error_of([&] { parse_card(with_abi("2.0"), "a.so"); });
   CHECK(error.status() == FRT_ERR_ABI);
   CHECK(has(error.what(), "built for ABI 2.0, but this host speaks 1.0"));
-  CHECK(parse_card(with_abi("1.9"), "a.so").abi_minor == 9);
+  CHECK(parse_card(with_abi("1.9") + "novelty = 1\n", "a.so").abi_minor == 9);
+  // Of another major version only that is said, whatever its keys are.
+  CHECK(error_of([&] { parse_card(with_abi("2.0") + "novelty = 1\n", "a.so"); }).status() ==
+        FRT_ERR_ABI);
+  CHECK(error_of([&] { parse_card(with_abi("1.0") + "novelty = 1\n", "a.so"); }).status() ==
+        FRT_ERR_FORMAT);
 }
 
 TEST_CASE("the card of a real plugin is read without loading it") {

@@ -93,6 +93,15 @@ TEST_CASE("a plugin that reports success without an object is refused") {
   CHECK(has(error_of([&] { OpenPlugin(loaded, Config(), services); }).what(), "made no object"));
 }
 
+TEST_CASE("what open throws across the ABI becomes an error that names the plugin") {
+  const LoadedPlugin& loaded = load_plugin({broken("open_throws"), {}});
+  Log log(silent());
+  HostServices services(log);
+  const frt::Error error = error_of([&] { OpenPlugin(loaded, Config(), services); });
+  CHECK(error.status() == FRT_ERR_INTERNAL);
+  CHECK(has(error.what(), "plugin test.broken: its `open` threw across the ABI: no key in the"));
+}
+
 TEST_CASE("each broken descriptor is refused with its own reason") {
   const auto refusal = [](const char* name) {
     return error_of([&] { load_plugin({broken(name), {}}); });

@@ -180,6 +180,34 @@ TEST_CASE(
   CHECK(has(card->reason, "its card is broken: unknown key `targts` (did you mean `targets`?)"));
 }
 
+TEST_CASE("whoever asks for a plugin whose card is of another ABI or missing hears of the file") {
+  const test::Folder folder;
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string bytes = test::read(test::kGoodModel);
+    for (std::size_t at = bytes.find(from); at != std::string::npos; at = bytes.find(from, at)) {
+      bytes.replace(at, from.size(), to);
+    }
+    folder.write("model.so", bytes);
+    RegistryOptions options;
+    options.plugin_folders = {folder.path()};
+    options.use_environment = false;
+    options.own_folder = "/nowhere";
+    options.probing = Probing::kNever;
+    Registry registry(options);
+    return error_of([&] { registry.load("test.model"); });
+  };
+  frt::Error error = with("abi = \"1.0\"", "abi = \"2.0\"");
+  CHECK(error.status() == FRT_ERR_ABI);
+  CHECK(has(error.what(), "plugin 'test.model'"));
+  CHECK(has(error.what(), "built for ABI 2.0, but this host speaks 1.0"));
+  error = with("abi = ", "abl = ");
+  CHECK(error.status() == FRT_ERR_FORMAT);
+  CHECK(has(error.what(), "missing key `abi`"));
+  error = with(".frt.card", ".frt.cord");
+  CHECK(error.status() == FRT_ERR_NOT_FOUND);
+  CHECK(has(error.what(), "model.so: no plugin, it has no section .frt.card"));
+}
+
 TEST_CASE("a foreign plugin that aborts is refused by its trial and stays refused") {
   const test::Folder folder;
   fs::copy_file(test::broken("aborts"), folder.path() / "a.so");

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <stdexcept>
 #include <thread>
 
 #define BREAK_ABORTS 1
@@ -22,6 +23,7 @@
 #define BREAK_CARD_ABI 12
 #define BREAK_OTHER_VERSION 13
 #define BREAK_OTHER_KIND 14
+#define BREAK_OPEN_THROWS 15
 
 #if FRT_TEST_BREAKAGE == BREAK_CARD_KEY
 #define EXTRA "targts = [\"x\"]\n"
@@ -60,6 +62,9 @@ struct Constructor {
 
 [[maybe_unused]] frt_status open(const frt_host*, const frt_config*, frt_plugin* plugin,
                                  frt_error*) {
+#if FRT_TEST_BREAKAGE == BREAK_OPEN_THROWS
+  throw std::runtime_error("no key in the lock");
+#endif
   *plugin = nullptr;
   return FRT_OK;
 }
