@@ -104,8 +104,9 @@ void WebsocketConnection::give_place() noexcept {
 
 void WebsocketConnection::go_away() noexcept {
   guarded([&] {
-    if (!open_ || writing_ || closing_) return close_socket();
-    close(CloseCode::going_away, "the server stops");
+    if (!open_ || (closing_ && !writing_)) return close_socket();
+    leaving_ = true;
+    if (!writing_) close(CloseCode::going_away, "the server stops");
   });
 }
 

@@ -165,6 +165,7 @@ void WebsocketConnection::write_bytes(asio::const_buffer bytes,
                         out_ = {};
                         if (error) return close_socket();
                         (this->*next)();
+                        if (leaving_ && !closing_) go_away();
                       }));
   writing_ = true;
 }

@@ -148,6 +148,7 @@ class WebsocketConnection final : public Connection {
   std::string out_;
   uint64_t reply_bytes_ = 0;  // counted for out_
   Deadlines deadlines_;
+  bool leaving_ = false;    // the server stops: closed behind what is being written
   bool answered_ = false;   // the answer to the request has begun
   bool open_ = false;       // the handshake is over
   bool receiving_ = false;  // a message has begun
