@@ -2,15 +2,21 @@
 // frt-host serve: a policy behind the openpi websocket protocol. Where it listens goes to stderr,
 // the counters too, at the end.
 #include <fmt/format.h>
+#include <frt/core/capsules.hpp>
+#include <frt/core/state.hpp>
 
+#include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <memory>
 
 #include "cli/app.hpp"
+#include "cli/interrupted.hpp"
 #include "cli/loaded_model.hpp"
 #include "cli/output.hpp"
 #include "cli/robot_setup.hpp"
 #include "cli/signals.hpp"
+#include "robot/policy_inputs.hpp"
 
 namespace frt::host {
 namespace {
@@ -21,21 +27,36 @@ struct ServeOptions {
   std::string listen;
 };
 
-ExitCode serve_policy(App& app, const ServeOptions& options, const RobotSettings& settings,
-                      const LoadedModel& loaded) {
+void warm_up(App& app, PolicyService& service) {
+  const auto start = std::chrono::steady_clock::now();
+  const uint32_t variants =
+      service.warm_up(core::state_table(), core::capsules_table(), InterruptGuard::requested);
+  if (InterruptGuard::requested()) throw Error(FRT_ERR_CANCELLED, "stopped on request");
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  if (!app.options().quiet) {
+    print_err("warm-up: each of {} variants once, in {:.2f} s\n", variants, taken.count());
+  }
+}
+
+ExitCode serve_policy(App& app, const RobotSettings& settings, const LoadedModel& loaded) {
   const PolicyModel policy = policy_of(loaded);
   PolicyService service(policy, settings.service);
+  stage(ExitCode::kManifest, [&] { service.check_options(); });
+  const InterruptGuard interrupt;
+  if (settings.warm_up) warm_up(app, service);
   ServerOptions server_options = settings.server;
   server_options.metadata = service.metadata();
-  if (!options.listen.empty()) server_options.listen = options.listen;
-  PolicyServer server(server_options, [&service] { return service.metrics(); });
   const std::string realtime = apply_realtime(settings.realtime);
+  PolicyServer server(server_options, [&service] { return service.metrics(); });
   const std::string address = server_options.listen.substr(0, server_options.listen.rfind(':'));
+  if (!app.options().quiet) {
+    const std::string inputs = inputs_text(policy);
+    print_err("this policy reads: {}\n", inputs.empty() ? "it does not say" : inputs);
+  }
   print_err("serving {} on ws://{}:{} (openpi protocol){}{}\n", policy.name(), address,
             server.port(), realtime.empty() ? "" : "; ", realtime);
   std::fflush(stderr);
 
-  const InterruptGuard interrupt;
   bool lost = false;
   server.run(
       [&](const PolicyServer::Request& request) {
@@ -65,14 +86,19 @@ ExitCode serve_policy(App& app, const ServeOptions& options, const RobotSettings
         counters.idle.load(), counters.out_of_memory.load(), to_text(service.latency().summary()));
   }
   if (lost) throw ExitError(ExitCode::kDevice, FRT_ERR_DEVICE_LOST, "the device is lost");
-  return ExitCode::kOk;
+  // SIGTERM asks a service to end, and it did.
+  return interrupting_signal() == SIGTERM ? ExitCode::kOk : interrupted_status();
 }
 
 ExitCode serve(App& app, const ServeOptions& options) {
-  const RobotSettings settings = robot_settings(app.load_manifest(options.manifest));
+  RobotSettings settings = robot_settings(app.load_manifest(options.manifest));
+  if (!options.listen.empty()) {
+    stage(ExitCode::kUsage, [&] { check_address(options.listen); });
+    settings.server.listen = options.listen;
+  }
   const LoadedModel loaded(app, options.manifest,
                            options.model.empty() ? settings.model : options.model);
-  return serve_policy(app, options, settings, loaded);
+  return serve_policy(app, settings, loaded);
 }
 
 }  // namespace

@@ -71,6 +71,8 @@ core::HostSchema robot_host_schema() {
       option("stale_ms", FRT_CONFIG_FLOAT, "0",
              "observations and chunks older than that are not used; 0: no limit", 0, 3600000),
       option("steps", FRT_CONFIG_INT, "0", "denoising steps; 0: the model's default", 0, 1000),
+      option("warm_up", FRT_CONFIG_BOOL, "true",
+             "serve: run each variant of the model once before the first client is let in"),
       option("beta", FRT_CONFIG_FLOAT, "1", "guidance strength; 1: none", 1, 100),
       option("beta_schedule", FRT_CONFIG_STRING, "",
              "strengths by step instead, e.g. \"2.5, 2, 1.5\"; the last one goes on"),
@@ -101,14 +103,14 @@ core::HostSchema robot_host_schema() {
 }
 
 RobotSettings robot_settings(const core::Manifest& manifest) {
-  core::HostSpec defaults;
-  const core::HostSpec* host = manifest.find_host("robot");
-  if (!host) {
-    core::Diagnostics none;
-    defaults.settings = core::resolve_config(robot_host_schema().options, {}, {}, none);
-    host = &defaults;
+  if (const core::HostSpec* host = manifest.find_host("robot")) {
+    return robot_settings(host->settings);
   }
-  const core::Config& given = host->settings;
+  core::Diagnostics none;
+  return robot_settings(core::resolve_config(robot_host_schema().options, {}, {}, none));
+}
+
+RobotSettings robot_settings(const core::Config& given) {
   const auto number = [&](const char* key) { return given.find(key)->number; };
   const auto whole = [&](const char* key) { return static_cast<uint32_t>(given.integer(key)); };
   RobotSettings settings;
@@ -131,13 +133,16 @@ RobotSettings robot_settings(const core::Manifest& manifest) {
   settings.server.receive_timeout = std::chrono::milliseconds(given.integer("receive_timeout_ms"));
   settings.server.ping_interval = std::chrono::milliseconds(given.integer("ping_ms"));
   settings.server.idle_limit = std::chrono::milliseconds(given.integer("idle_ms"));
-  stage(ExitCode::kManifest, [&] { settings.server.check(); });
+  settings.server.check();
   settings.service.steps = whole("steps");
   settings.service.guidance.values = {number("beta")};
   if (const std::string& schedule = given.text("beta_schedule"); !schedule.empty()) {
-    settings.service.guidance =
-        stage(ExitCode::kManifest, [&] { return parse_strengths(schedule); });
+    settings.service.guidance = parse_strengths(schedule);
+    const GuidanceStrengths& strengths = settings.service.guidance;
+    const auto steps = static_cast<uint32_t>(strengths.values.size() / strengths.branches);
+    strengths.table(steps, strengths.branches);  // throws for what is no strength
   }
+  settings.warm_up = given.integer("warm_up") != 0;
   settings.service.seed = static_cast<uint64_t>(given.integer("seed"));
   settings.service.stale_ms = number("stale_ms");
   settings.service.default_prompt = given.text("default_prompt");
@@ -160,6 +165,11 @@ RobotSettings robot_settings(const core::Manifest& manifest) {
   settings.realtime.fifo_priority = static_cast<int>(given.integer("fifo_priority"));
   settings.realtime.cpu = static_cast<int>(given.integer("cpu"));
   return settings;
+}
+
+std::string policy_name(const core::Manifest& manifest, const std::string& given) {
+  const core::HostSpec* host = manifest.find_host("robot");
+  return given.empty() && host ? host->settings.text("model") : given;
 }
 
 namespace {

@@ -26,6 +26,7 @@ struct RobotSettings {
   ServiceOptions service;
   TickOptions ticks;
   RealtimeOptions realtime;
+  bool warm_up = true;      // a server's variants, before it listens
   double stop_value = -2;   // a value below ends an episode; values are -1 to 0
   uint32_t max_chunks = 0;  // 0: no limit
   double time_limit = 0;    // seconds of an episode; 0: no limit
@@ -33,7 +34,15 @@ struct RobotSettings {
 };
 
 core::HostSchema robot_host_schema();
+// What the manifest's first such table says.
 RobotSettings robot_settings(const core::Manifest& manifest);
+// What the values of one table say. Throws FRT_ERR_INVALID_ARGUMENT for those that no model can
+// serve: an address that is none, limits that contradict each other, a schedule of no strengths.
+RobotSettings robot_settings(const core::Config& given);
+
+// Which model a command about policies means: `given` by the user, else the one that the manifest's
+// [host.robot] names, else an empty text (the only model).
+std::string policy_name(const core::Manifest& manifest, const std::string& given);
 
 // What a record notes of the deployment: plugin files and their digests, and what the model says of
 // its weights. Reads files; slow.

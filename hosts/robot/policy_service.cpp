@@ -7,6 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "robot/policy_inputs.hpp"
+#include "robot/warm_up.hpp"
+
 namespace frt::host {
 namespace {
 
@@ -24,8 +27,24 @@ double milliseconds(Clock::time_point from, Clock::time_point to) {
 }  // namespace
 
 PolicyService::PolicyService(const PolicyModel& model, ServiceOptions options)
-    : model_(model), options_(std::move(options)), runner_(model) {
+    : model_(model), options_(std::move(options)), runner_(model) {}
+
+void PolicyService::check_options() {
   runner_.set_guidance(options_.guidance);
+  frt_policy_shape shape{};
+  shape.struct_size = sizeof(shape);
+  shape.views = model_.info().views;
+  shape.prompt = model_.info().max_prompt;
+  shape.steps = options_.steps;
+  shape.samples = 1;
+  shape.ways = options_.guidance.none() ? 1 : model_.info().guidance_ways;
+  model_.infer_key(shape);
+}
+
+uint32_t PolicyService::warm_up(const frt_state_v1* states, const frt_capsules_v1* capsules,
+                                const std::function<bool()>& cancelled) {
+  EpisodeBoundary boundary(states, capsules, runner_);
+  return host::warm_up(runner_, boundary, cancelled);
 }
 
 std::string PolicyService::metadata() const {
@@ -37,6 +56,7 @@ std::string PolicyService::metadata() const {
   json["model"] = model_.name();
   json["action_horizon"] = model_.info().horizon;
   json["action_dim"] = model_.observation_info().action_dim;
+  json["inputs"] = inputs_json(model_);
   const std::vector<uint8_t> bytes = io::Json::to_msgpack(json);
   return {bytes.begin(), bytes.end()};
 }

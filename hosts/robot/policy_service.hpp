@@ -4,8 +4,10 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <string>
 
+#include "robot/episode_boundary.hpp"
 #include "robot/latency.hpp"
 #include "robot/policy_runner.hpp"
 #include "robot/server.hpp"
@@ -25,6 +27,14 @@ class PolicyService {
  public:
   PolicyService(const PolicyModel& model, ServiceOptions options);  // [setup]
 
+  // Takes the guidance of the options. Throws, saying what was asked for, if no variant of the
+  // model has their steps or guidance: then no request without options of its own could be served.
+  // [setup]
+  void check_options();
+  // Replays every variant once (robot/warm_up.hpp); the tables come from core. Returns how many
+  // variants there are.  [setup]
+  uint32_t warm_up(const frt_state_v1* states, const frt_capsules_v1* capsules,
+                   const std::function<bool()>& cancelled);
   // The bytes of the first frame: what a client may want to know of the model.
   std::string metadata() const;
   // One request. Throws frt::Error with a text for the client; the service stays usable.  [driver]

@@ -51,7 +51,7 @@ tcp::endpoint parse_endpoint(const std::string& text) {
 }
 
 [[noreturn]] void refuse(const std::string& text) {
-  throw Error(FRT_ERR_INVALID_ARGUMENT, "[host.robot]: " + text);
+  throw Error(FRT_ERR_INVALID_ARGUMENT, text);
 }
 
 // What the handler makes of a job; an error's text where it throws.
@@ -79,7 +79,12 @@ Answer answer_to(Job job, const PolicyServer::Handler& handler,
 
 }  // namespace
 
+void check_address(const std::string& listen) {
+  parse_endpoint(listen);
+}
+
 void ServerOptions::check() const {
+  check_address(listen);
   if (max_message == 0) refuse("max_message = 0 lets nothing in");
   if (buffer_memory / 2 < max_message) {
     refuse("buffer_memory = " + std::to_string(buffer_memory) +

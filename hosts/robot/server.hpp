@@ -62,9 +62,13 @@ struct ServerOptions {
   // A client without a request for so long gives its place to a newcomer that finds none; 0: never.
   std::chrono::milliseconds idle_limit{300000};
 
-  // Throws FRT_ERR_INVALID_ARGUMENT for limits that contradict each other or have no effect.
+  // Throws FRT_ERR_INVALID_ARGUMENT for limits that contradict each other or have no effect, and
+  // what check_address() throws.
   void check() const;
 };
+
+// Throws FRT_ERR_INVALID_ARGUMENT unless `listen` is address:port. Binds nothing.  [any]
+void check_address(const std::string& listen);
 
 struct ServerCounters {
   std::atomic<uint64_t> connections{0}, refused{0}, requests{0}, replies{0}, errors{0};

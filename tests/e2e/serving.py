@@ -27,6 +27,7 @@ class Server:
             found = re.search(r"ws://127\.0\.0\.1:(\d+)", line)
             if found:
                 self.port = int(found.group(1))
+                self.said = "".join(lines)      # until it listened
                 return
         raise RuntimeError("frt-host serve did not start:\n" + "".join(lines))
 
@@ -50,9 +51,10 @@ class Server:
         return self.process.poll() is None
 
     def stop(self):
-        """Interrupts it; the exit status and what it said at the end."""
-        self.process.send_signal(signal.SIGINT)
+        """Asks it to end, as a service manager does; the exit status and what it said at the end."""
+        self.process.send_signal(signal.SIGTERM)
         text = self.process.stderr.read()
+        self.process.stderr.close()
         return self.process.wait(120), text
 
     def kill(self):

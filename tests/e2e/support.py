@@ -20,6 +20,7 @@ SOURCE = FIXTURES.parent.parent
 TIMEOUT = 300  # seconds; generous, for sanitizer builds on busy machines
 
 OK, FAILED, USAGE, MANIFEST, PLUGIN, DEVICE = range(6)
+INTERRUPTED = 128 + signal.SIGINT
 
 
 def clean_environment():

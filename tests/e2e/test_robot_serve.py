@@ -6,6 +6,7 @@ import pathlib
 import random
 import re
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -16,7 +17,7 @@ import urllib.error
 
 from robot_client import Array, Client, Closed, get, pack, unpack
 from serving import Server
-from support import FAILED, FIXTURES, MANIFEST, OK, USAGE, HostTest, python_with
+from support import FAILED, FIXTURES, INTERRUPTED, MANIFEST, OK, USAGE, HostTest, python_with
 
 PLUGINS = os.environ["FRT_ROBOT_PLUGIN_DIR"]
 HORIZON, WIDTH, STATE = 10, 2, 3
@@ -74,7 +75,7 @@ model = "p"
     def end_server(self):
         status = self.server.process.poll()
         text = self.server.kill()
-        self.assertIn(status, (None, 0), f"the server died: {text}")
+        self.assertIn(status, (None, OK, INTERRUPTED), f"the server died: {text}")
 
     def stop(self):
         status, text = self.server.stop()
@@ -124,6 +125,67 @@ class Protocol(Serving):
         self.assertEqual(first, again)
         self.assertNotEqual(first, other)
         self.assertNotEqual(first, unseeded)
+
+    def test_a_warm_up_changes_no_bit_of_the_first_answers(self):
+        plain = self.observation()
+        del plain["noise"]
+        answers = []
+        for setting in ("seed = 3", "seed = 3\nwarm_up = false"):
+            client = Client(self.serve(setting))
+            answers.append([client.infer(plain)["actions"].data for _ in range(3)])
+            self.assertEqual("each of 1 variants once" in self.server.said, "false" not in setting)
+            self.assertIn("captures since ready: 0", self.stop())
+        self.assertEqual(answers[0], answers[1])
+
+    def test_a_client_is_told_what_the_policy_reads(self):
+        client = Client(self.serve())
+        self.assertEqual(client.metadata["inputs"], [
+            {"name": "observation/state", "dtype": "f32", "shape": [STATE], "required": True},
+            {"name": "observation/image", "dtype": "u8", "shape": [28, 28, 3], "required": False},
+            {"name": "prompt", "dtype": "text"}])
+        self.assertIn(f"this policy reads: observation/state f32[{STATE}]; (observation/image u8[28,28,3]); prompt\n",
+                      self.server.said)
+
+    def test_every_client_is_told_when_the_server_ends(self):
+        port = self.serve("deadline_ms = 60000", "work = 50")
+        idle, asking = Client(port), Client(port)
+        asking.send(pack(self.observation()))
+        while self.server.metrics()["requests_total"] < 1:
+            time.sleep(0.01)
+        self.server.process.send_signal(signal.SIGTERM)
+        for client in (idle, asking):
+            with self.assertRaises(Closed) as closed:
+                while True:
+                    client.receive()    # the reply may come before it
+            self.assertEqual(closed.exception.code, 1001)
+            client.close()
+        self.assertEqual(self.server.process.wait(120), OK)
+
+    def test_a_reply_that_is_being_sent_is_complete_before_the_server_ends(self):
+        values = 300 * 1000     # a reply of 2.4 MB: more than the sockets hold
+        save_tensors(self.folder / "policy.safetensors", {
+            "weight": ([values, STATE], [0.0] * values * STATE), "prompts": ([1, values], [0.0] * values)})
+        port = self.serve("write_timeout_ms = 60000", "horizon = 1000")
+        observation = self.observation()
+        del observation["noise"]
+        client = Client(port, receive_buffer=2048)
+        client.send(pack(observation))
+        while self.server.metrics()["inferences_total"] < 1:
+            time.sleep(0.01)
+        self.server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)         # it asks about ten times a second whether to stop
+        self.assertEqual(len(unpack(client.receive())["actions"].data), values * 8)
+        with self.assertRaises(Closed) as closed:
+            client.receive()
+        self.assertEqual(closed.exception.code, 1001)
+        client.close()
+        self.assertEqual(self.server.process.wait(120), OK)
+
+    def test_ctrl_c_ends_it_with_the_status_of_an_interrupted_command(self):
+        self.serve()
+        self.server.process.send_signal(signal.SIGINT)
+        self.assertIn("0 requests", self.server.process.stderr.read())
+        self.assertEqual(self.server.process.wait(120), INTERRUPTED)
 
     def test_fragments_pings_and_a_half_open_connection_change_nothing(self):
         port = self.serve()
@@ -330,10 +392,20 @@ class BadInput(Refusing):
     def test_the_command_line_is_checked(self):
         manifest = self.policy_manifest()
         self.check(USAGE, "serve")
-        result = self.frt("--plugin-dir", PLUGINS, "serve", manifest, "--listen", "nowhere")
-        self.assertNotEqual(result.returncode, OK)
-        self.assertIn("address:port", result.stderr)
+        for address in ("nowhere", "127.0.0.1:65536", ":8000"):
+            result = self.check(USAGE, "--plugin-dir", PLUGINS, "serve", manifest, "--listen", address)
+            self.assertIn("address:port", result.stderr)
+            self.assertNotIn("ready", result.stderr)    # before a model is loaded in vain
         self.check(MANIFEST, "--plugin-dir", PLUGINS, "serve", manifest, "--set", "host.robot.hz=0")
+
+    def test_what_no_variant_of_the_model_can_do_is_refused_before_it_listens(self):
+        for setting, word in (("steps = 7", "7 steps"), ("steps = 7\nwarm_up = false", "7 steps"),
+                              ("beta = 2.0", "no guidance"), ('beta_schedule = "2, 3"', "guidance")):
+            with self.subTest(setting):
+                result = self.check(MANIFEST, "--plugin-dir", PLUGINS, "serve", self.policy_manifest(setting),
+                                    "--listen", "127.0.0.1:0", deadline=60)
+                self.assertIn(word, result.stderr)
+                self.assertNotIn("serving", result.stderr)
 
 
 class Pi05(Refusing):
@@ -414,6 +486,12 @@ model = "p"
         again = Client(port).infer(good)["actions"]
         self.assertEqual(again.data, first.data)
         self.assertIn("captures since ready: 0", self.stop())
+        self.assertIn("this policy reads: observation/image u8[H,W,3]; observation/wrist_image u8[H,W,3]; "
+                      "observation/state f32[8]; prompt\n", self.server.said)
+        self.assertIn("warm-up: each of", self.server.said)
+        cold = Client(self.serve("warm_up = false")).infer(good)["actions"]
+        self.assertEqual(cold.data, first.data)     # the warm-up changed no bit
+        self.stop()
 
     def test_a_chunk_goes_on_from_what_is_left_of_the_last_one(self):
         client = Client(self.serve())

@@ -50,6 +50,10 @@ frt_weight f32_weight(const frt::Buffer& buffer, uint64_t rows, uint64_t cols) {
   return weight;
 }
 
+std::string image_name(uint32_t view) {
+  return "observation/image" + (view ? "_" + std::to_string(view) : std::string());
+}
+
 class LinearPolicy {
  public:
   LinearPolicy(const frt_exec_v1* exec, const frt_model_params& params)
@@ -100,7 +104,13 @@ class LinearPolicy {
     capture(values, static_cast<int>(options.get_int("work")));
 
     names_ = R"([{"name":"observation/state","kind":"state","shape":[)" +
-             std::to_string(info_.state_dim) + "]}]";
+             std::to_string(info_.state_dim) + "]}";
+    const std::string side = std::to_string(info_.image_height);
+    for (uint32_t view = 0; view < info_.views; ++view) {
+      names_ += R"(,{"name":")" + image_name(view) +
+                R"(","kind":"image","required":false,"shape":[)" + side + "," + side + ",3]}";
+    }
+    names_ += "]";
     info_.max_steps = info_.default_steps;
     info_.struct_size = sizeof(info_);
     info_.infer = graph_;
@@ -146,8 +156,7 @@ class LinearPolicy {
     std::vector<uint8_t> images(images_.bytes());
     const uint64_t size = images.size() / info_.views;
     for (uint32_t view = 0; view < info_.views; ++view) {
-      const std::string name =
-          "observation/image" + (view ? "_" + std::to_string(view) : std::string());
+      const std::string name = image_name(view);
       const frt_array* image = find(name);
       if (!image) continue;
       if (image->dtype != FRT_DTYPE_U8 || image->rank != 3 ||

@@ -98,17 +98,22 @@ void Model::describe_role() {
 
 void Model::describe_observation() {
   const Parts& own = *parts_;
-  const std::int64_t side = config_.dims.image;
   models::Json names = models::Json::array();
   for (const Camera& camera : own.face.cameras) {
     if (camera.key.empty()) continue;
-    names.push_back({{"name", camera.key},
-                     {"kind", "image"},
-                     {"shape", {side, side, 3}},
-                     {"required", camera.required}});
+    names.push_back(
+        {{"name", camera.key},
+         {"kind", "image"},
+         {"shape", models::Json::array({nullptr, nullptr, 3})},  // any size: it is resized
+         {"required", camera.required}});
   }
   for (const std::string& key : own.face.state_keys) {
-    names.push_back({{"name", key}, {"kind", "state"}, {"required", true}});
+    models::Json state = {{"name", key}, {"kind", "state"}, {"required", true}};
+    // Of several the sizes are the client's: only their sum is known.
+    if (own.face.state_keys.size() == 1 && own.face.state_dim > 0) {
+      state["shape"] = models::Json::array({own.face.state_dim});
+    }
+    names.push_back(std::move(state));
   }
   names_json_ = names.dump();
   models::Json metadata = {{"model", name_},

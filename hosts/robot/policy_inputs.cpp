@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "robot/policy_inputs.hpp"
+
+#include <array>
+#include <frt/io/json.hpp>
+#include <nlohmann/json.hpp>
+
+namespace frt::host {
+namespace {
+
+// "[H,W,3]".
+std::string extents_text(const io::Json& shape) {
+  static constexpr std::array<const char*, 3> kLetters = {"H", "W", "C"};
+  std::string text;
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    const char* letter = shape.size() == kLetters.size() ? kLetters.at(i) : "N";
+    text += (i > 0 ? "," : "") + (shape[i].is_null() ? letter : shape[i].dump());
+  }
+  return "[" + text + "]";
+}
+
+io::Json shape_of(const ObservedName& name) {
+  if (name.shape.empty()) {
+    return name.image ? io::Json::array({nullptr, nullptr, 3}) : io::Json::array({nullptr});
+  }
+  io::Json shape = io::Json::array();
+  for (const int64_t extent : name.shape) {
+    shape.push_back(extent < 0 ? io::Json() : io::Json(extent));
+  }
+  return shape;
+}
+
+}  // namespace
+
+io::Json inputs_json(const PolicyModel& policy) {
+  io::Json inputs = io::Json::array();
+  for (const ObservedName& name : policy.names()) {
+    inputs.push_back({{"name", name.name},
+                      {"dtype", name.image ? "u8" : "f32"},
+                      {"shape", shape_of(name)},
+                      {"required", name.required}});
+  }
+  if (!inputs.empty() && policy.info().prompt_tokens) {
+    inputs.push_back({{"name", "prompt"}, {"dtype", "text"}});
+  }
+  return inputs;
+}
+
+std::string inputs_text(const PolicyModel& policy) {
+  std::string text;
+  for (const io::Json& input : inputs_json(policy)) {
+    std::string one = input["name"].get<std::string>();
+    if (input.contains("shape")) {
+      one += " " + input["dtype"].get<std::string>() + extents_text(input["shape"]);
+    }
+    if (!input.value("required", true)) one = "(" + one + ")";
+    text += (text.empty() ? "" : "; ") + one;
+  }
+  return text;
+}
+
+}  // namespace frt::host
