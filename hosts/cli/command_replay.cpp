@@ -49,7 +49,7 @@ void check_fingerprint(const RunRecord& record, const LmModel& model, bool anywa
 
 ExitCode replay(App& app, const ReplayOptions& options) {
   if (is_episode_file(options.record)) {
-    return replay_episode(app, options.record, options.manifest, options.json);
+    return replay_episode(app, options.record, options.manifest, options.anyway, options.json);
   }
   const RunRecord record = read_record(options.record);
   LoadedModel loaded(app, options.manifest.empty() ? record.manifest : options.manifest,
@@ -105,7 +105,8 @@ void add_replay_command(App& app) {
       .add_option("--manifest", options->manifest,
                   "Instead of the one it was recorded with, or that one, plugins by path included")
       .type_name("FILE");
-  command.add_flag("--anyway", options->anyway, "Also with another model, plugin or backend");
+  command.add_flag("--anyway", options->anyway,
+                   "Replay even if the model, plugin or backend differs");
   command.add_flag("--json", options->json, "As JSON");
   command.footer(
       "Example:\n"

@@ -48,6 +48,34 @@ std::string recorded_manifest(const std::string& record, const std::string& mani
                                      "; say where it is with --manifest FILE");
 }
 
+// Every field of the record that is another now, or gone. Fields that only the present model has
+// are no difference: the record's version did not know them.
+std::vector<std::string> differing_fields(const nlohmann::ordered_json& recorded,
+                                          const nlohmann::ordered_json& now) {
+  std::vector<std::string> differences;
+  for (const auto& [name, value] : recorded.items()) {
+    const auto found = now.find(name);
+    if (found != now.end() && *found == value) continue;
+    differences.push_back(
+        fmt::format("{}: recorded {}, now {}", io::printable(name), io::json_text(value),
+                    found == now.end() ? std::string("absent") : io::json_text(*found)));
+  }
+  return differences;
+}
+
+void check_fingerprints(const nlohmann::ordered_json& recorded, const nlohmann::ordered_json& now,
+                        bool anyway) {
+  const std::vector<std::string> differences = differing_fields(recorded, now);
+  if (differences.empty()) return;
+  if (!anyway) {
+    throw Error(FRT_ERR_MISMATCH,
+                fmt::format("the episode was recorded with something else: {}; use that again, or "
+                            "give --anyway to see what differs",
+                            fmt::join(differences, "; ")));
+  }
+  for (const std::string& difference : differences) print_err("note: {}\n", difference);
+}
+
 }  // namespace
 
 LoadOptions load_options_of_record(const std::string& manifest) {
@@ -67,7 +95,8 @@ bool is_episode_file(const std::string& path) {
   return io::retried(read) == ssize_t{head.size()} && head == std::array<char, 4>{'P', 'K', 3, 4};
 }
 
-ExitCode replay_episode(App& app, const std::string& path, const std::string& manifest, bool json) {
+ExitCode replay_episode(App& app, const std::string& path, const std::string& manifest, bool anyway,
+                        bool json) {
   const EpisodeRecord record = EpisodeRecord::read(path);
   const EpisodeMeta& meta = record.meta();
   if (record.chunks() == 0) {
@@ -86,13 +115,7 @@ ExitCode replay_episode(App& app, const std::string& path, const std::string& ma
                                       std::to_string(meta.network_dim) + ", model '" +
                                       policy.name() + "' has others");
   }
-  const nlohmann::ordered_json now = robot_fingerprints(loaded, policy.name());
-  for (const auto& [name, value] : meta.fingerprints.items()) {
-    if (now.contains(name) && now[name] != value) {
-      print_err("note: {} was {} when this was recorded, it is {} now\n", name,
-                io::json_text(value), io::json_text(now[name]));
-    }
-  }
+  check_fingerprints(meta.fingerprints, robot_fingerprints(loaded, policy.name()), anyway);
   PolicyRunner runner(policy);
   runner.set_steps(meta.steps);
   runner.set_guidance(meta.guidance);

@@ -19,8 +19,10 @@ bool is_episode_file(const std::string& path);
 
 // Feeds every observation and noise of the record to the manifest's model again and compares the
 // chunks, bit for bit; where the first difference is goes to stdout. kOk: there is none. `manifest`
-// empty: the one that it was recorded with, found from the record's folder.
+// empty: the one that it was recorded with, found from the record's folder. Throws
+// FRT_ERR_MISMATCH, saying which fields differ, if model, plugin or backend are others now; with
+// `anyway` it says so and goes on.
 ExitCode replay_episode(App& app, const std::string& record, const std::string& manifest,
-                        bool json);
+                        bool anyway, bool json);
 
 }  // namespace frt::host
