@@ -20,6 +20,7 @@
 #include "cli/build_info.hpp"
 #include "cli/loaded_model.hpp"
 #include "cli/output.hpp"
+#include "cli/robot_setup.hpp"
 #include "cli/signals.hpp"
 #include "cli/table.hpp"
 #include "lm/lm_bench.hpp"
@@ -199,7 +200,8 @@ class PolicyBench {
 };
 
 ExitCode bench_policy(App& app, const BenchPolicyOptions& options) {
-  LoadedModel loaded(app, options.manifest, options.model);
+  LoadedModel loaded(app, options.manifest,
+                     policy_name(app.load_manifest(options.manifest), options.model));
   const InterruptGuard interrupt;
   PolicyBench bench(loaded, options);
   const std::vector<PolicyTiming> timings = bench.run();

@@ -34,8 +34,7 @@ struct CalibrateOptions {
 };
 
 // A plugin that can be calibrated has the option `precision`; its value fp8 is what needs the file.
-std::vector<std::string> without_fp8(App& app, const CalibrateOptions& options) {
-  const core::Manifest manifest = app.load_manifest(options.manifest);
+std::vector<std::string> without_fp8(const core::Manifest& manifest) {
   std::vector<std::string> sets;
   for (const core::ModelSpec& model : manifest.models) {
     const ConfigView view(model.options.c());
@@ -174,8 +173,9 @@ ExitCode calibrate(App& app, const CalibrateOptions& options) {
                     fmt::format("--margin {}: expected 1 or more", options.margin));
   }
   LoadOptions load;
-  load.sets = without_fp8(app, options);
-  LoadedModel loaded(app, options.manifest, options.model, load);
+  const core::Manifest manifest = app.load_manifest(options.manifest);
+  load.sets = without_fp8(manifest);
+  LoadedModel loaded(app, options.manifest, policy_name(manifest, options.model), load);
   Calibration calibration(loaded, options);
   for (const std::string& path : options.frames) calibration.show_file(path);
   if (options.synthetic > 0) {
@@ -217,7 +217,7 @@ void add_calibrate_command(App& app) {
                   "Episodes that `rollout --record` wrote, or .npz of the arrays that the model "
                   "reads")
       .type_name("FILE...");
-  command.add_option("--synthetic", options->synthetic, "Random frames instead, so many")
+  command.add_option("--synthetic", options->synthetic, "Use N random frames instead of files")
       .type_name("N");
   command.add_option("--limit", options->limit, "At most so many frames; 0: all").type_name("N");
   command.add_option("--out", options->out, "Where to write it; stdout otherwise")

@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "cli/app.hpp"
+#include "cli/interrupted.hpp"
 #include "cli/loaded_model.hpp"
 #include "cli/output.hpp"
 #include "cli/robot_setup.hpp"
@@ -51,10 +52,24 @@ ExitCode report(const Result& result, const CheckCommandOptions& options,
     for (const auto& [name, count] : result.compared) print_out(" {} {};", count, name);
     print_out(" {} differences\n{}\n", result.failures.size(), good ? "PASS" : "FAIL");
   }
+  if (result.failures.empty() && InterruptGuard::requested()) return interrupted_status();
   return good ? ExitCode::kOk : ExitCode::kFailed;
 }
 
+// Of several models the one that the manifest's hosts agree on; empty: they name none, or two.
+std::string model_of_hosts(const core::Manifest& manifest) {
+  std::string name;
+  for (const core::HostSpec& host : manifest.hosts) {
+    const core::Config::Value* model = host.settings.find("model");
+    if (!model || model->text.empty()) continue;
+    if (!name.empty() && name != model->text) return {};
+    name = model->text;
+  }
+  return name;
+}
+
 ExitCode check(App& app, CheckCommandOptions options) {
+  if (options.model.empty()) options.model = model_of_hosts(app.load_manifest(options.manifest));
   LoadedModel loaded(app, options.manifest, options.model);
   const bool is_policy = loaded.table().extension(loaded.handle(), FRT_EXT_ROLE_POLICY) != nullptr;
   std::optional<PolicyModel> policy;

@@ -10,7 +10,7 @@ import xml.etree.ElementTree
 import zipfile
 import zlib
 
-from support import FAILED, FIXTURES, MANIFEST, OK, USAGE, HostTest
+from support import FAILED, FIXTURES, MANIFEST, OK, PLUGIN, USAGE, HostTest
 from test_robot_serve import save_tensors
 
 PLUGINS = os.environ["FRT_ROBOT_PLUGIN_DIR"]
@@ -197,6 +197,29 @@ class Rollouts(Episodes):
         record.write_bytes(data)
         self.assertIn("checksum", self.check(FAILED, "--plugin-dir", PLUGINS, "replay", record, "--manifest", manifest).stderr)
 
+    def test_a_record_of_another_model_is_replayed_only_when_asked_for_and_says_what_differs(self):
+        manifest = self.robot()
+        self.rollout(manifest, "-n", 1, "--record", "one", "--json")
+        path = self.folder / "one/episode_000000.npz"
+        recorded = read_npz(path)
+        meta = json.loads(text(recorded["meta"]))
+        meta["fingerprints"]["model"]["version"] = "0.9.0"
+        meta["fingerprints"]["checkpoint"] = "another"
+        types = {"noise": "<f4", "network_actions": "<f4", "values": "<f4", "actions": "<f8",
+                 "obs/observation/image": "|u1", "obs/observation/state": "<f4", "prompt": "|u1", "stop_reason": "|u1"}
+        changed = json.dumps(meta).encode()
+        write_npz(path, {**{name: (kind, *recorded[name]) for name, kind in types.items()},
+                         "meta": ("|u1", [len(changed)], changed)})
+        for options in ([], ["--json"]):
+            refused = self.check(FAILED, "--plugin-dir", PLUGINS, "replay", path, *options)
+            self.assertEqual(refused.stdout, "")
+            for word in ("0.9.0", 'checkpoint: recorded "another", now absent', "--anyway"):
+                self.assertIn(word, refused.stderr)
+            self.assertNotIn("backend:", refused.stderr)
+        anyway = self.check(OK, "--plugin-dir", PLUGINS, "replay", path, "--anyway")
+        self.assertIn("identical", anyway.stdout)
+        self.assertIn('note: checkpoint: recorded "another", now absent', anyway.stderr)
+
     def test_an_episode_that_no_policy_acted_in_or_that_contradicts_itself_is_not_identical(self):
         self.rollout(self.robot(), "-n", 1, "--record", "one", "--json")
         recorded = read_npz(self.folder / "one/episode_000000.npz")
@@ -354,6 +377,38 @@ class Rollouts(Episodes):
         self.assertEqual(result.returncode, FAILED)
         self.assertIn("guidance", result.stderr)
         self.assertEqual(kept.read_text(), "a picture of before")   # a run that fails replaces nothing
+
+
+class ChosenModel(Episodes):
+    """A manifest of several models names the policy once, in [host.robot]."""
+
+    def test_every_command_about_a_policy_takes_the_model_of_the_robot(self):
+        other = """[model.other]
+plugin = "test.linear_policy"
+device = "cpu0"
+checkpoint = "nowhere.safetensors"
+"""
+        manifest = self.robot(more=other)
+        self.check(OK, "--plugin-dir", PLUGINS, "bench", "policy", manifest, "--prompt", 8, "-r", 1, "--warmup", 0)
+        # The test's policy has no state and cannot be calibrated: what refuses says that it was this one.
+        refused = self.check(FAILED, "--plugin-dir", PLUGINS, "capsule", "check", manifest, "--cases", 2)
+        self.assertIn("model 'p' has no state", refused.stderr)
+        refused = self.check(PLUGIN, "--plugin-dir", PLUGINS, "calibrate", manifest, "--synthetic", 1)
+        self.assertIn("model 'p': its plugin offers no", refused.stderr)
+        for command in (("capsule", "check"), ("bench", "policy"), ("calibrate", "--synthetic", 1)):
+            asked = self.frt("--plugin-dir", PLUGINS, *command, manifest, "--model", "other")
+            self.assertIn("nowhere.safetensors", asked.stderr)
+
+    def test_two_hosts_that_name_two_models_leave_the_choice_to_the_user(self):
+        manifest = self.robot(more="""[model.talk]
+plugin = "frt.qwen36"
+device = "cpu0"
+checkpoint = "synthetic:qwen3.6-tiny"
+[host.lm]
+model = "talk"
+""")
+        refused = self.check(MANIFEST, "--plugin-dir", PLUGINS, "capsule", "check", manifest, "--cases", 1)
+        self.assertIn("--model", refused.stderr)
 
 
 class Reaching(HostTest):
