@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cli/capsule_setup.hpp"
+#include "cli/interrupted.hpp"
 #include "cli/output.hpp"
 #include "cli/robot_setup.hpp"
 
@@ -21,7 +22,8 @@ constexpr const char* kFooter = R"(Examples:
   frt-host chat demo.toml
   frt-host config check robot.toml
 
-Exit status: 0 ok, 1 failed run, 2 usage, 3 manifest, 4 plugin refused, 5 device.
+Exit status: 0 ok, 1 failed run, 2 usage, 3 manifest, 4 plugin refused, 5 device,
+128 + a signal's number: interrupted by it, e.g. 130 by Ctrl-C.
 `frt-host COMMAND --help` explains a command, `frt-host --help-all` all of them.)";
 
 bool wants_color(const std::string& choice, int descriptor) {
@@ -34,6 +36,32 @@ frt_log_level log_level(const std::string& name) {
   if (name == "debug") return FRT_LOG_DEBUG;
   if (name == "warning") return FRT_LOG_WARNING;
   return name == "error" ? FRT_LOG_ERROR : FRT_LOG_INFO;
+}
+
+void check_host(const core::HostSpec& host) {
+  if (host.type == "robot") robot_settings(host.settings);
+  if (host.type == "http") check_address(host.settings.text("listen"));
+}
+
+// What a schema cannot say of the tables of hosts: everything that a command would refuse later
+// without a look at a model.
+void check_hosts(const core::Manifest& manifest) {
+  core::Diagnostics findings(manifest.text.get());
+  for (const core::HostSpec& host : manifest.hosts) {
+    try {
+      check_host(host);
+    } catch (const Error& error) {
+      const std::string problem = error.what();
+      core::Diagnostic& finding =
+          findings.error(error.status(), host.position, "[host." + host.name + "]: " + problem);
+      for (const core::Config::Value& value : host.settings.values()) {
+        const bool given = value.from.origin != core::Origin::kDefault;
+        if (!given || !problem.starts_with(value.key + " = ")) continue;
+        finding.notes.push_back("`" + value.key + "` comes from: " + value.from.text);
+      }
+    }
+  }
+  findings.throw_if_errors();
 }
 
 }  // namespace
@@ -91,6 +119,10 @@ ExitCode App::guarded(const std::function<ExitCode()>& body) {
     print_err("{}\n", text);
     return code;
   };
+  const auto failed = [&](ExitCode code, const Error& error) {
+    const bool interrupted = error.status() == FRT_ERR_CANCELLED && interrupting_signal() != 0;
+    return fail(interrupted ? interrupted_status() : code, std::string("error: ") + error.what());
+  };
   try {
     return body();
   } catch (const core::DiagnosticError& error) {
@@ -98,11 +130,10 @@ ExitCode App::guarded(const std::function<ExitCode()>& body) {
     return fail(error.only_refused_plugins() ? ExitCode::kPlugin : ExitCode::kManifest,
                 error.what());
   } catch (const ExitError& error) {
-    return fail(error.exit_code(), std::string("error: ") + error.what());
+    return failed(error.exit_code(), error);
   } catch (const Error& error) {
     const bool lost = error.status() == FRT_ERR_DEVICE_LOST;
-    return fail(lost ? ExitCode::kDevice : ExitCode::kFailed,
-                std::string("error: ") + error.what());
+    return failed(lost ? ExitCode::kDevice : ExitCode::kFailed, error);
   } catch (const std::exception& error) {
     return fail(ExitCode::kFailed, std::string("error: ") + error.what());
   }
@@ -159,7 +190,9 @@ core::Manifest App::load_manifest(const std::string& path, const std::vector<std
   request.no_plugin_paths = no_plugin_paths;
   core::Manifest manifest = [&] {
     try {
-      return core::load_manifest(path, request);
+      core::Manifest checked = core::load_manifest(path, request);
+      check_hosts(checked);
+      return checked;
     } catch (const core::DiagnosticError&) {
       throw;
     } catch (const Error& error) {

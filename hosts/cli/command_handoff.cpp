@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "cli/app.hpp"
+#include "cli/interrupted.hpp"
 #include "cli/loaded_model.hpp"
 #include "cli/output.hpp"
 #include "cli/robot_setup.hpp"
@@ -282,7 +283,7 @@ ExitCode run(App& app, const HandoffCommand& command) {
     throw Error(FRT_ERR_CALLBACK, "the planner failed: " + planner.failure());
   }
   print(result, planner.plans(), policy.context().counters().captures_since_ready, command.json);
-  return InterruptGuard::requested() ? ExitCode::kFailed : ExitCode::kOk;
+  return InterruptGuard::requested() ? interrupted_status() : ExitCode::kOk;
 }
 
 }  // namespace

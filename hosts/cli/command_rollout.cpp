@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "cli/app.hpp"
+#include "cli/interrupted.hpp"
 #include "cli/loaded_model.hpp"
 #include "cli/number_text.hpp"
 #include "cli/output.hpp"
@@ -228,7 +229,7 @@ ExitCode run(App& app, const RolloutCommand& command) {
   if (!command.picture.empty() && !app.options().quiet) {
     print_err("picture: {} (open it in a browser)\n", command.picture);
   }
-  return InterruptGuard::requested() ? ExitCode::kFailed : ExitCode::kOk;
+  return InterruptGuard::requested() ? interrupted_status() : ExitCode::kOk;
 }
 
 }  // namespace

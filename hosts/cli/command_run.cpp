@@ -16,6 +16,7 @@
 
 #include "cli/app.hpp"
 #include "cli/capsule_setup.hpp"
+#include "cli/interrupted.hpp"
 #include "cli/loaded_model.hpp"
 #include "cli/output.hpp"
 #include "cli/prompt_options.hpp"
@@ -264,7 +265,8 @@ ExitCode run(App& app, const RunOptions& options) {
     }
   }
   if (registry) show_notices(app, *registry);
-  return result.finish == Finish::kCancelled ? ExitCode::kFailed : ExitCode::kOk;
+  if (result.finish != Finish::kCancelled) return ExitCode::kOk;
+  return InterruptGuard::requested() ? interrupted_status() : ExitCode::kFailed;
 }
 
 }  // namespace

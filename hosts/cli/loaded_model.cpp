@@ -105,6 +105,10 @@ LoadedModel::Companion LoadedModel::create(const core::ModelSpec& spec, uint32_t
   const frt_status status = made.table->create(plugin.handle(), &params, &made.model, &error);
   progress_.finish();
   stage(model_stage(status), [&] { check(status, error, "model '" + spec.name + "'"); });
+  if (InterruptGuard::requested()) {  // behind the model's last report
+    made.table->destroy(made.model);
+    throw Error(FRT_ERR_CANCELLED, "stopped on request");
+  }
   runtime_->bind_capsules(spec.name, *made.table, made.model);
   made.context.ready();
   return made;

@@ -3,11 +3,13 @@
 import json
 import re
 import shutil
+import signal
 import subprocess
+import time
 import unittest
 
-from support import (DEVICE, FAILED, FIXTURES, HOST, MAKE_CHECKPOINT, MANIFEST, OK, PLUGIN, SOURCE, USAGE,
-                     HostTest)
+from support import (DEVICE, FAILED, FIXTURES, HOST, INTERRUPTED, MAKE_CHECKPOINT, MANIFEST, OK, PLUGIN, SOURCE,
+                     TIMEOUT, USAGE, HostTest, clean_environment, interruptible)
 
 
 class Manifests(HostTest):
@@ -62,6 +64,30 @@ model  = "qwen"
         text = self.findings('schema = 1\n[device.c]\nbakend = "frt.cpu"\nordinal = "x"\n')
         self.assertIn("bakend", text)
         self.assertIn("ordinal", text)
+
+    def test_values_that_a_server_or_a_model_would_refuse_are_refused_here(self):
+        policy = ('schema = 1\n[device.c]\nbackend = "frt.cpu"\n[model.m]\nplugin = "frt.pi05"\ndevice = "c"\n'
+                  'checkpoint = "x"\n')
+        for table, setting, words in (
+                ("model.m.options", 'preset = "pi05_nowhere"', ("pi05_nowhere", "pi05_libero")),
+                ("host.robot", 'listen = "nowhere"', ("'nowhere'", "address:port", "host.robot")),
+                ("host.robot", 'listen = "127.0.0.1:65536"', ("65536", "address:port")),
+                ("host.robot", 'listen = "127.0.0.1"', ("address:port",)),
+                ("host.robot", 'max_message = "100M"', ("buffer_memory", "two messages")),
+                ("host.robot", "max_clients = 300", ("max_connections",)),
+                ("host.robot", 'beta_schedule = "2, strong"', ("'strong'", "no strength")),
+                ("host.robot", 'beta_schedule = "2, 0.5"', ("0.5", "guidance is 1")),
+                ("host.http", 'model = "m"\nlisten = "here:eighty"', ("here:eighty", "address:port"))):
+            with self.subTest(setting):
+                text = self.findings(f"{policy}[{table}]\n{setting}\n")
+                for word in words:
+                    self.assertIn(word, text)
+                self.assertIn("manifest.toml:", text)
+        text = self.findings(f'{policy}[host.robot]\nlisten = "a"\n[host.arm]\ntype = "robot"\nlisten = "b"\n')
+        self.assertIn("[host.robot]: listen = 'a'", text)
+        self.assertIn("[host.arm]: listen = 'b'", text)
+        flag = self.frt("config", "check", self.manifest(policy), "--set", "host.robot.listen=c")
+        self.assertEqual(flag.returncode, MANIFEST)
 
     def test_a_manifest_that_is_not_there(self):
         result = self.frt("config", "check", "nowhere.toml")
@@ -166,6 +192,8 @@ class Others(HostTest):
                          "Sampling temperature; 0 = greedy", "Random seed; default: random",
                          "Lower the logits of tokens in proportion to their count")),
                 ("capsule", ("Keep this capsule; never evict it", "Allow eviction again")),
+                ("replay", ("Replay even if the model, plugin or backend differs",)),
+                ("calibrate", ("Use N random frames instead of files",)),
                 ("bench", ("Tokens to generate",))):
             text = " ".join(self.check(OK, command, "--help").stdout.split())
             for line in lines:
@@ -183,6 +211,36 @@ class Others(HostTest):
         [line] = [line for line in result.stderr.splitlines() if "SLOTZ" in line]
         self.assertRegex(line, r"^[0-9:.]+ warning manifest: ")
         self.assertEqual(line.count("warning"), 1)
+
+    def test_the_table_of_exit_statuses_is_what_the_code_says(self):
+        code = "".join((SOURCE / "hosts/cli" / name).read_text() for name in ("exit_code.hpp", "interrupted.hpp"))
+        values = [int(number) for number in re.findall(r"\bk[A-Z]\w+ = (\d+)[,; ]", code)]
+        self.assertEqual(values, [OK, FAILED, USAGE, MANIFEST, PLUGIN, DEVICE, 128])
+        readme = (SOURCE / "hosts/README.md").read_text()
+        rows = re.findall(r"^\| (\d+)(?: \+ signal)? \|", readme, re.M)
+        self.assertEqual([int(row) for row in rows], values)
+        text = " ".join(self.check(OK, "--help").stdout.split())
+        for number, word in re.findall(r"^\| (\d) \| ([^|;]+?)(?:;[^|]*)? \|$", readme, re.M):
+            self.assertIn(f"{number} {word}", text)
+        self.assertIn("130 by Ctrl-C", text)
+
+    def test_ctrl_c_ends_every_command_with_130(self):
+        manifest = self.model_manifest(FIXTURES / "demo", 'max_context = "4k"')
+        for command in (("run", manifest, "-p", "Once", "-n", 4000, "--ignore-eos"),
+                        ("bench", manifest, "-p", "16", "-n", "16", "-r", 100000),
+                        ("capsule", "check", manifest, "--cases", 100000)):
+            with self.subTest(command[0]):
+                process = subprocess.Popen([str(HOST), *map(str, command)], stdout=subprocess.DEVNULL,
+                                           stderr=subprocess.PIPE, cwd=self.folder, preexec_fn=interruptible,
+                                           env=clean_environment())
+                for line in process.stderr:
+                    if b"ready in" in line:
+                        break
+                time.sleep(0.1)     # between loading and working the signal ends the program by itself
+                process.send_signal(signal.SIGINT)
+                process.stderr.read()
+                process.stderr.close()
+                self.assertIn(process.wait(TIMEOUT), (INTERRUPTED, -signal.SIGINT))
 
     def test_version(self):
         self.assertEqual(self.check(OK, "--version").stdout, self.check(OK, "version").stdout)

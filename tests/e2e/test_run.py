@@ -6,7 +6,8 @@ import signal
 import subprocess
 import unittest
 
-from support import FAILED, FIXTURES, HOST, MANIFEST, OK, TIMEOUT, USAGE, HostTest, Terminal, clean_environment
+from support import (FAILED, FIXTURES, HOST, INTERRUPTED, MANIFEST, OK, TIMEOUT, USAGE, HostTest, Terminal,
+                     clean_environment)
 
 
 class Run(HostTest):
@@ -137,7 +138,7 @@ class Run(HostTest):
         process.stdout.read(10)  # it writes
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=TIMEOUT)
-        self.assertEqual(process.returncode, FAILED, stderr)
+        self.assertEqual(process.returncode, INTERRUPTED, stderr)
         self.assertIn(b"finish: cancelled", stderr)
 
     def test_a_reader_that_goes_away_ends_the_run(self):
@@ -158,7 +159,7 @@ class Run(HostTest):
                             "--save-capsule", "half")
         terminal.expect(b"prompt    [")  # the bar, drawn while it is read
         terminal.process.send_signal(signal.SIGINT)
-        self.assertEqual(terminal.wait(), FAILED)
+        self.assertEqual(terminal.wait(), INTERRUPTED)
         told = re.search(rb"stopped on request: (\d+) of (\d+) tokens of the prompt", terminal.seen)
         self.assertTrue(told, terminal.seen)
         self.assertLess(0, int(told[1]))

@@ -85,16 +85,15 @@ constexpr frt_config_option kSlots = {
     1024,    "episodes whose state is kept side by side; inference is in slot 0, fork moves them"};
 constexpr frt_config_option kPreset = {
     "preset",
-    FRT_CONFIG_STRING,
+    FRT_CONFIG_ENUM,
     0,
     "auto",
-    nullptr,
+    "auto|pi05_libero|pi05_droid|pi05_full_droid_finetune|pi05_droid_finetune|"
+    "pi05_droid_jointpos_polaris|pi05_aloha|base",
     0,
     0,
-    "names, normalisation and prompt of a robot: pi05_libero, pi05_droid, "
-    "pi05_full_droid_finetune, "
-    "pi05_droid_finetune, pi05_droid_jointpos_polaris, pi05_aloha, base; auto: LeRobot checkpoints "
-    "say it themselves, others are base"};
+    "names, normalisation and prompt of a robot; auto: LeRobot checkpoints say it themselves, "
+    "others are base"};
 constexpr frt_config_option kNormStats = {
     "norm_stats",
     FRT_CONFIG_PATH,
