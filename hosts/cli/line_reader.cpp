@@ -19,8 +19,11 @@
 #include <cwchar>
 #include <filesystem>
 #include <frt/error.hpp>
+#include <frt/io/file.hpp>
+#include <optional>
 #include <utility>
 
+#include "cli/output.hpp"
 #include "cli/signals.hpp"
 
 namespace frt::host {
@@ -31,7 +34,9 @@ namespace {
 struct Wait {
   std::string prompt;
   bool interrupted = false;
-  int typed_ahead = 0;  // bytes that the terminal took before the editor did
+  int typed_ahead = 0;         // bytes that the terminal took before the editor did
+  bool broken = false;         // some of it is no UTF-8
+  std::optional<char> unread;  // the first byte of what comes next
 };
 
 }  // namespace
@@ -47,6 +52,8 @@ namespace {
 
 constexpr int kHistorySize = 1000;
 constexpr char kControlD = '\x04';
+// libedit parses a line of its settings into a buffer of 1,024 characters, without a look at it.
+constexpr std::size_t kSettingsBytes = std::size_t{64} << 10, kSettingsLine = 500;
 constexpr std::size_t kBlock = std::size_t{64} << 10;
 
 [[noreturn]] void refuse_input(int code) {
@@ -89,31 +96,75 @@ char* show_prompt(EditLine* edit) {
 
 // 1: a character; 0: the end of the input; -1: an error, or a signal.
 int read_character(EditLine* edit, wchar_t* character) {
+  Wait& wait = wait_of(edit);
   std::mbstate_t state{};
   for (;;) {
-    if (!wait_for_input()) {
-      wait_of(edit).interrupted = true;
-      errno = EINTR;
-      return -1;
-    }
     char byte = 0;
-    const ssize_t count = read(STDIN_FILENO, &byte, 1);
-    if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (count <= 0) return static_cast<int>(count);
-    // A terminal that edits lines itself keeps a Ctrl-D as NUL.
-    int& typed_ahead = wait_of(edit).typed_ahead;
-    if (typed_ahead > 0 && byte == '\0') byte = kControlD;
-    if (typed_ahead > 0) --typed_ahead;
+    if (wait.unread) {
+      byte = *std::exchange(wait.unread, std::nullopt);
+    } else {
+      if (!wait_for_input()) {
+        wait.interrupted = true;
+        errno = EINTR;
+        return -1;
+      }
+      const ssize_t count = read(STDIN_FILENO, &byte, 1);
+      if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+      if (count <= 0) return static_cast<int>(count);
+      // A terminal that edits lines itself keeps a Ctrl-D as NUL.
+      if (wait.typed_ahead > 0 && byte == '\0') byte = kControlD;
+      if (wait.typed_ahead > 0) --wait.typed_ahead;
+    }
+    const bool inside = std::mbsinit(&state) == 0;
     switch (std::mbrtowc(character, &byte, 1, &state)) {
       case static_cast<std::size_t>(-2):  // more bytes of it follow
         continue;
       case static_cast<std::size_t>(-1):  // not UTF-8: shown as what it is, and refused later
+        if (inside) wait.unread = byte;   // what it should have ended may be a key, such as Enter
+        wait.broken = true;
         *character = L'\uFFFD';
         return 1;
       default:
         return 1;
     }
   }
+}
+
+// The user's settings of the editor, as libedit looks for them; empty: there are none.
+std::string settings_file() {
+  const char* named = std::getenv("EDITRC");
+  const char* home = std::getenv("HOME");
+  if (named && *named) return named;
+  return home && *home ? std::string(home) + "/.editrc" : std::string();
+}
+
+// Settings that libedit can take are taken; of others the user is told.
+void read_settings(EditLine* edit) {
+  const std::string path = settings_file();
+  std::error_code ignored;
+  if (path.empty() || !std::filesystem::exists(path, ignored)) return;
+  try {
+    const std::string text = io::read_file(path, "settings of the line editor", kSettingsBytes);
+    std::size_t line = 1;
+    for (std::size_t at = 0; at < text.size(); ++line) {
+      const std::size_t end = std::min(text.find('\n', at), text.size());
+      if (end - at > kSettingsLine) {
+        throw Error(FRT_ERR_OUT_OF_RANGE, path + ":" + std::to_string(line) + ": more than " +
+                                              std::to_string(kSettingsLine) +
+                                              " bytes; make the line shorter");
+      }
+      at = end + 1;
+    }
+    el_source(edit, path.c_str());
+  } catch (const Error& error) {
+    print_err("warning: the settings of the line editor are not used: {}\n", error.what());
+  }
+}
+
+// A terminal that was stopped (Ctrl-S) takes nothing, and must not keep the program from its end.
+void end_line() {
+  pollfd out{STDERR_FILENO, POLLOUT, 0};
+  if (poll(&out, 1, 0) == 1 && (out.revents & POLLOUT) != 0) put_err("\n");
 }
 
 bool is_regular(const std::string& path) {
@@ -141,7 +192,7 @@ LineReader::LineReader(std::string history) {
   el_set(editor_->edit, EL_HIST, ::history, editor_->history);
   el_set(editor_->edit, EL_SIGNAL, 0);
   el_set(editor_->edit, EL_GETCFN, read_character);
-  el_source(editor_->edit, nullptr);
+  read_settings(editor_->edit);
 }
 
 LineReader::~LineReader() {
@@ -166,15 +217,19 @@ LineReader::Outcome LineReader::read_edited(const std::string& prompt, std::stri
   el_set(editor_->edit, EL_PREP_TERM, 1);
   int typed_ahead = 0;
   if (ioctl(STDIN_FILENO, FIONREAD, &typed_ahead) != 0) typed_ahead = 0;
-  editor_->wait = {prompt, false, typed_ahead};
+  editor_->wait = {prompt, false, typed_ahead, false, editor_->wait.unread};
   int count = 0;
   const char* text = el_gets(editor_->edit, &count);
   if (editor_->wait.interrupted) {
     el_reset(editor_->edit);
-    std::fputc('\n', stderr);
+    end_line();
     return Outcome::kInterrupted;
   }
   if (!text || count <= 0) return Outcome::kEnd;
+  if (editor_->wait.broken) {
+    throw Error(FRT_ERR_INVALID_ARGUMENT,
+                "what was typed is not valid UTF-8; set the terminal to UTF-8");
+  }
   line.assign(text, static_cast<std::size_t>(count));
   while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) line.pop_back();
   if (!line.empty()) {

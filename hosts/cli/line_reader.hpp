@@ -24,7 +24,8 @@ class LineReader {
     kInterrupted,  // a signal ended the wait (InterruptGuard); what was typed is dropped
   };
   // The next line without its end, of at most kMostBytes. The prompt goes to stderr and is shown on
-  // a terminal only. Throws FRT_ERR_OUT_OF_RANGE for a longer line, which is skipped, and
+  // a terminal only. Throws FRT_ERR_OUT_OF_RANGE for a longer line and
+  // FRT_ERR_INVALID_ARGUMENT for one that was typed and is no UTF-8, which are skipped, and
   // FRT_ERR_IO if the input cannot be read.
   Outcome read(const std::string& prompt, std::string& line);
   bool interactive() const noexcept { return editor_ != nullptr; }

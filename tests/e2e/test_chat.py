@@ -326,6 +326,17 @@ class Ends(ChatTest):
         terminal.type("\x04")            # the program has not begun yet
         self.assertEqual(terminal.wait(), OK)
 
+    def test_a_terminal_that_is_stopped_does_not_keep_a_signal_from_ending_the_chat(self):
+        terminal = Terminal(self, "-q", "chat", self.demo(capsules=True), *self.ARGUMENTS)
+        terminal.expect(b"> ")
+        terminal.type(QUESTION + "\r")
+        terminal.expect(b"4\r\n")
+        terminal.expect(b"> ")
+        terminal.type("\x13")            # Ctrl-S
+        terminal.process.send_signal(signal.SIGTERM)
+        self.assertEqual(terminal.process.wait(timeout=TIMEOUT), 128 + signal.SIGTERM)
+        self.assertIn("autosave", self.check(OK, "capsule", "ls", self.folder / "capsules").stdout)
+
     def test_a_signal_to_end_keeps_the_conversation(self):
         for number in (signal.SIGTERM, signal.SIGHUP):
             with self.subTest(number):
@@ -434,6 +445,23 @@ class Ends(ChatTest):
 
 
 class OnATerminal(ChatTest):
+    def test_what_is_typed_and_is_no_utf8_is_refused_and_eats_no_key(self):
+        terminal = Terminal(self, "-q", "chat", self.demo(), *self.ARGUMENTS)
+        terminal.expect(b"> ")
+        for typed in (b"h\xe9llo\r", b"caf\xe9\r", b"\xff\r"):
+            os.write(terminal.controller, typed)
+            terminal.expect(b"not valid UTF-8")
+            terminal.expect(b"> ")
+        terminal.type(QUESTION + "\r")
+        terminal.expect(b"4\r\n")
+
+    def test_settings_of_the_editor_that_it_cannot_take_are_named_and_not_used(self):
+        (self.folder / ".editrc").write_text("bind -v\nbind -s ^X " + "A" * 3000 + "\n")
+        terminal = Terminal(self, "-q", "chat", self.demo(), *self.ARGUMENTS, env={"HOME": str(self.folder)})
+        self.assertIn(b".editrc:2: more than 500 bytes", terminal.expect(b"> "))
+        terminal.type("\x04")
+        self.assertEqual(terminal.wait(), OK)
+
     def test_what_is_typed_arrives_in_every_script(self):
         for locale in ("C", "C.UTF-8"):
             with self.subTest(locale):
