@@ -302,9 +302,11 @@ void add_capsule_command(App& app) {
     auto [command, options] = add("export", "Copy one to a file elsewhere");
     command.add_option("name", options->name, "Which").required();
     command.add_option("file", options->file, "The new file").required();
+    command.add_flag("--trust", options->trust, "Also if other users could have written it");
     app.add_command(command, [&app, options = options] {
-      export_capsule(*core::capsules_table(), folder_of(app, *options).path, options->name,
-                     options->file);
+      const Folder folder = folder_of(app, *options);
+      export_capsule(*core::capsules_table(), folder.path, options->name, options->file,
+                     folder.trust);
       return ExitCode::kOk;
     });
   }

@@ -30,6 +30,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kStaging = ".import-";
 constexpr const char* kStagedName = "import";
 constexpr const char* kStaged = "import.capsule";
+constexpr int kFolderFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
 [[noreturn]] void fail(const fs::path& path, int code) {
   throw Error(code == EEXIST   ? FRT_ERR_EXISTS
@@ -73,11 +74,13 @@ class Staging {
  public:
   explicit Staging(const fs::path& folder) {
     clear(folder);
-    // Another import may clear the folder before it is locked.
+    // Another import may clear the folder before it is opened or locked.
     for (struct stat facts{}; facts.st_nlink == 0;) {
       path_ = folder / (std::string(kStaging) + "XXXXXX");
       if (!mkdtemp(path_.data())) fail(folder, errno);
-      lock_ = opened(path_, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+      lock_ = io::Descriptor(open(path_.c_str(), kFolderFlags));
+      if (lock_.get() < 0 && errno == ENOENT) continue;
+      if (lock_.get() < 0) fail(path_, errno);
       const auto lock = [&] { return flock(lock_.get(), LOCK_EX); };
       if (io::retried(lock) != 0 || fstat(lock_.get(), &facts) != 0) fail(path_, errno);
     }
@@ -99,7 +102,7 @@ class Staging {
     for (const auto& entry : fs::directory_iterator(folder, ignored)) {
       if (!entry.path().filename().string().starts_with(kStaging)) continue;
       try {
-        const io::Descriptor left = opened(entry.path(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+        const io::Descriptor left = opened(entry.path(), kFolderFlags);
         if (flock(left.get(), LOCK_EX | LOCK_NB) == 0) remove(entry.path(), left);
       } catch (const Error&) {
         continue;  // no folder of an import
@@ -111,15 +114,16 @@ class Staging {
   io::Descriptor lock_;
 };
 
-// Errors name `from`, which is the user's file.
-void verify_copy(const frt_capsules_v1& capsules, const Staging& staging, const fs::path& from) {
+// Runs a step; what it says of the copy it says of the user's file.
+template <class Step>
+void naming(const fs::path& users, const Staging& staging, const Step& step) {
   try {
-    verify_capsule_file(capsules, staging.folder(), kStagedName);
+    step();
   } catch (const Error& error) {
     std::string text = error.what();
     const std::string copy = staging.file().string();
     if (const auto at = text.find(copy); at != std::string::npos) {
-      text.replace(at, copy.size(), from.string());
+      text.replace(at, copy.size(), users.string());
     }
     throw Error(error.status(), text);
   }
@@ -132,8 +136,8 @@ void take(const frt_capsules_v1& capsules, const io::Descriptor& source, const f
   const fs::path folder = target.has_parent_path() ? target.parent_path() : ".";
   {
     const Staging staging(folder);
-    copy_durably(source, from, staging.file());
-    verify_copy(capsules, staging, from);
+    naming(target, staging, [&] { copy_durably(source, from, staging.file()); });
+    naming(from, staging, [&] { verify_capsule_file(capsules, staging.folder(), kStagedName); });
     if (io::rename_new(AT_FDCWD, staging.file().c_str(), target.c_str()) != 0) fail(target, errno);
   }
   io::sync_folder(folder);
@@ -142,10 +146,13 @@ void take(const frt_capsules_v1& capsules, const io::Descriptor& source, const f
 }  // namespace
 
 void export_capsule(const frt_capsules_v1& capsules, const fs::path& folder,
-                    const std::string& name, const fs::path& file) {
+                    const std::string& name, const fs::path& file, bool trust) {
   require_capsule_name(name);
   const fs::path from = folder / (name + kCapsuleSuffix);
-  take(capsules, io::open_file(from, "capsule", io::Links::kRefuse), from, file);
+  const io::Descriptor source = io::open_file(from, "capsule", io::Links::kRefuse);
+  // The copy is this user's own, so nobody would be asked again.
+  if (!trust) require_own_file(source, from);
+  take(capsules, source, from, file);
 }
 
 std::string import_capsule(const frt_capsules_v1& capsules, const fs::path& folder,

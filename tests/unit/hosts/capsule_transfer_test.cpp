@@ -6,7 +6,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <mutex>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "capsule_folder.hpp"
 #include "lm/capsule_transfer.hpp"
@@ -76,6 +79,47 @@ TEST_CASE("an import of a pipe or a folder is an error at once") {
     CHECK(has(failure([&] { import_capsule(table(), world.folder, file, "a"); }), "FRT_ERR_IO"));
   }
   CHECK(present(world).empty());
+}
+
+TEST_CASE("imports into one folder at the same time do not disturb each other") {
+  World world;
+  {
+    CapsuleRegistry registry = world.registry(0, 0, 0);
+    save(world, registry, "a", 1);
+  }
+  const fs::path other = world.folder / "other";
+  std::mutex mutex;
+  std::vector<std::string> failures;
+  {
+    std::vector<std::jthread> threads;
+    for (int thread = 0; thread < 4; ++thread) {
+      threads.emplace_back([&, thread] {
+        for (int i = 0; i < 25; ++i) {
+          const std::string name = "c" + std::to_string(thread * 100 + i);
+          const std::string text =
+              failure([&] { import_capsule(table(), other, world.folder / "a.capsule", name); });
+          const std::lock_guard lock(mutex);
+          if (!text.empty()) failures.push_back(text);
+        }
+      });
+    }
+  }
+  CHECK(failures.empty());
+  CHECK(frt::list_capsules(table(), other).size() == 100);
+}
+
+TEST_CASE("an export of another user's file is refused, as its copy would be trusted") {
+  World world;
+  {
+    CapsuleRegistry registry = world.registry(0, 0, 0);
+    save(world, registry, "a", 1);
+  }
+  const fs::path file = world.folder / "a.capsule", copy = world.folder / "copy";
+  REQUIRE(chmod(file.c_str(), 0666) == 0);
+  CHECK(has(failure([&] { export_capsule(table(), world.folder, "a", copy); }), "a.capsule"));
+  CHECK_FALSE(fs::exists(copy));
+  export_capsule(table(), world.folder, "a", copy, true);
+  CHECK(fs::exists(copy));
 }
 
 TEST_CASE("an export or an import of a damaged file names that file") {
