@@ -7,6 +7,7 @@
 #include <frt/core/plugin.hpp>
 #include <frt/core/services.hpp>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -75,10 +76,22 @@ std::vector<std::filesystem::path> usable_files(App& app) {
   return files;
 }
 
+bool is_usable(App& app, const std::string& id) {
+  return std::ranges::any_of(app.registry().candidates(), [&](const core::Candidate& candidate) {
+    return candidate.state == core::CandidateState::kUsable && candidate.card->id == id;
+  });
+}
+
 // Where the usable plugins differ from a lock; empty: nowhere.
 std::vector<std::string> lock_problems(App& app, const std::string& path) {
   const core::LockFile file = stage(ExitCode::kPlugin, [&] { return core::read_lock(path); });
-  return core::verify_lock(file, usable_files(app));
+  std::vector<std::string> problems = core::verify_lock(file, usable_files(app));
+  for (const core::LockEntry& entry : file.entries) {
+    if (is_usable(app, entry.id)) continue;
+    problems.push_back(entry.id + ": the lock pins '" + entry.file +
+                       "', and no usable plugin has this id");
+  }
+  return problems;
 }
 
 ExitCode list(App& app, bool as_json) {

@@ -173,6 +173,10 @@ class Plugins(HostTest):
         listed = self.check(PLUGIN, "--lock", lock, "plugins", "ls", "--json").stdout
         self.assertEqual(len(json.loads(listed)["lock"]["problems"]), 1)
         self.assertIn(str(lock), self.check(FAILED, "--lock", lock, "doctor").stdout)
+        gone = self.folder / "gone.lock"
+        gone.write_text(text.replace('id = "frt.pi05"', 'id = "acme.gone"'))
+        said = self.check(PLUGIN, "plugins", "verify", gone).stdout
+        self.assertIn("acme.gone: the lock pins", said)
         self.check(USAGE, "--lock", lock, "plugins", "verify", self.folder / "other.lock")
         result = self.frt("--lock", lock, "-q", "run", self.demo(), "-p", "a", "-n", 1)
         self.assertIn(result.returncode, (MANIFEST, PLUGIN), result.stderr)
