@@ -365,6 +365,7 @@ class Echo(Limits):
                            ({"prompt_token_ids": Array("|u1", [70000], bytes(70000))}, "at most 65536"),
                            ({"rtc": {"prev": Array.floats([0.0] * 2, [1, 2]), "delay": 0, "max_guidance": 1e6}}, "above 1000"),
                            ({"rl": {"bta": 2.0}}, "rl/beta"), ({"rl": 5}, "no map"), ({"rtc": {"dely": 3}}, "rtc/delay"),
+                           ({"rtc": {"delay": 3}}, "'rtc/prev', which is not there"),
                            ({f"a{i}": 1.0 for i in range(300)}, "256 others")):
             with self.subTest(word):
                 self.assertIn(word, self.refusal({**good, **more}))

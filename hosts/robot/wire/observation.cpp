@@ -294,6 +294,11 @@ void read_continuation(const WireRequest& request, WireContinuation& out) {
     }
   };
   rows("rtc/delay", out.delay);
+  if (out.delay > 0 && !out.previous) {
+    refuse("rtc/delay",
+           "counts rows of 'rtc/prev', which is not there; send what is left of the last "
+           "reply's 'network_actions'");
+  }
   rows("rtc/horizon", out.execution_horizon);
   if (const WireArray* cap = request.find("rtc/max_guidance")) {
     if (cap->count() != 1 || !(finite(*cap, 0) > 0)) refuse(cap->name, "is no number above 0");
