@@ -14,8 +14,7 @@ namespace frt::host {
 // `trust`: also one that others can write (capsule_trust.hpp). FRT_ERR_NOT_FOUND, FRT_ERR_FORMAT,
 // FRT_ERR_EXISTS, FRT_ERR_BAD_STATE (others can write), FRT_ERR_IO.  [any]
 void export_capsule(const frt_capsules_v1& capsules, const std::filesystem::path& folder,
-                    const std::string& name, const std::filesystem::path& file,
-                    bool trust = false);
+                    const std::string& name, const std::filesystem::path& file, bool trust = false);
 
 // Takes a file into `folder`, which is made if it is missing, as `name`; empty: its own, without
 // ".capsule". Returns the name. `trust`: also into a folder, and of a file, that others can write
