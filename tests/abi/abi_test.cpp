@@ -127,8 +127,8 @@ TEST_CASE("a newer backend's larger kernel descriptors are walked by their strid
   const frt_context context = open(*static_cast<const frt_backend_v1*>(v1_0_backend()), &kernels);
   const char* names[] = {"new.b/1", "new.a/1"};
   frt_kernel found[2] = {};
-  CHECK(frt::core::exec_table()->kernels_resolve(context, names, 2, 0, 0, found, nullptr) ==
-        FRT_OK);
+  CHECK(frt::core::exec_table()->kernels_resolve(context, nullptr, names, 2, 0, 0, found,
+                                                 nullptr) == FRT_OK);
   CHECK(found[0].self == &list[1]);
   CHECK(found[1].self == &list[0]);
   frt::core::close_context(context);

@@ -29,7 +29,7 @@ const char* v1_0_program(const void* exec_table, void* context_handle) {
   const frt_exec_v1* exec = exec_table;
   frt_context context = context_handle;
   frt_error error;
-  EXPECT(FRT_HAS(exec, frt_exec_v1, kernels_register));
+  EXPECT(FRT_HAS(exec, frt_exec_v1, backend_stream_native));
 
   frt_context_info info;
   memset(&info, 0, sizeof(info));

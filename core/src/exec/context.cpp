@@ -120,6 +120,7 @@ void close_context(frt_context context) {
   count(context->events, "event(s)");
   count(context->graphs, "graph(s)");
   count(context->plans.size(), "plan(s)");
+  count(context->kernel_owners, "kernel owner(s)");
   if (!left.empty()) {
     throw Error(FRT_ERR_BAD_STATE, "context '" + context->name + "' still has " + left +
                                        "; release them before closing it");
@@ -130,6 +131,7 @@ void close_context(frt_context context) {
     delete context->internal;
   }
   context->backend.device_close(context->device);
+  for (const auto& call : context->eager_calls) call->held.finish();
   delete context;
 }
 
@@ -188,24 +190,43 @@ void context_last_error(frt_context context, frt_error* error) noexcept {
   if (context && error) *error = context->last_error;
 }
 
-frt_status kernels_resolve(frt_context context, const char* const* names, uint64_t count,
-                           frt_dtype activation, frt_weight_set weights, frt_kernel* kernels,
-                           frt_error* error) noexcept {
+frt_status kernels_resolve(frt_context context, frt_kernel_owner owner, const char* const* names,
+                           uint64_t count, frt_dtype activation, frt_weight_set weights,
+                           frt_kernel* kernels, frt_error* error) noexcept {
   if (!context || (count && (!names || !kernels))) {
     return set_error(error, FRT_ERR_INVALID_ARGUMENT, "kernels_resolve: a null argument");
   }
   return guard(error, [&] {
-    const auto found = context->kernels.resolve({names, count}, activation, weights);
+    if (owner && owner->context != context) {
+      throw Error(FRT_ERR_INVALID_ARGUMENT,
+                  "kernels_resolve: the owner registered its kernels on context '" +
+                      owner->context->name + "', not on '" + context->name + "'");
+    }
+    const std::span<const KernelEntry> own =
+        owner ? std::span<const KernelEntry>(owner->kernels) : std::span<const KernelEntry>();
+    const auto found = context->kernels.resolve(own, {names, count}, activation, weights);
     std::copy(found.begin(), found.end(), kernels);
   });
 }
 
 frt_status kernels_register(frt_context context, const frt_kernel_desc* kernels, uint64_t count,
-                            frt_error* error) noexcept {
-  if (!context || (count && !kernels)) {
+                            uint32_t stride, frt_kernel_owner* owner, frt_error* error) noexcept {
+  if (!context || !owner || (count && !kernels)) {
     return set_error(error, FRT_ERR_INVALID_ARGUMENT, "kernels_register: a null argument");
   }
-  return setup(*context, "kernels_register", error, [&] { context->kernels.add(kernels, count); });
+  return setup(*context, "kernels_register", error, [&] {
+    auto made = std::make_unique<frt_kernel_owner_s>();
+    made->context = context;
+    made->kernels = read_owned_kernels(kernels, count, stride);
+    ++context->kernel_owners;
+    *owner = made.release();
+  });
+}
+
+void kernels_release(frt_kernel_owner owner) noexcept {
+  if (!owner) return;
+  --owner->context->kernel_owners;
+  delete owner;
 }
 
 }  // namespace exec

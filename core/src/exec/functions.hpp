@@ -81,10 +81,16 @@ uint32_t plan_fused(frt_plan plan) noexcept;
 frt_status plan_execute(frt_plan plan, frt_stream stream) noexcept;
 
 // context.cpp
-frt_status kernels_resolve(frt_context context, const char* const* names, uint64_t count,
-                           frt_dtype activation, frt_weight_set weights, frt_kernel* kernels,
-                           frt_error* error) noexcept;
+frt_status kernels_resolve(frt_context context, frt_kernel_owner owner, const char* const* names,
+                           uint64_t count, frt_dtype activation, frt_weight_set weights,
+                           frt_kernel* kernels, frt_error* error) noexcept;
 frt_status kernels_register(frt_context context, const frt_kernel_desc* kernels, uint64_t count,
-                            frt_error* error) noexcept;
+                            uint32_t stride, frt_kernel_owner* owner, frt_error* error) noexcept;
+void kernels_release(frt_kernel_owner owner) noexcept;
+
+// host_call.cpp
+frt_status stream_call(frt_context context, frt_backend_stream stream, void (*call)(void* user),
+                       void* user, void (*release)(void* user), frt_error* error) noexcept;
+void* backend_stream_native(frt_context context, frt_backend_stream stream) noexcept;
 
 }  // namespace frt::core::exec

@@ -31,6 +31,7 @@ frt_graph_s::Port* find_port(frt_graph_s& graph, const char* name) {
 void destroy_variant(frt_context_s& context, std::unique_ptr<Variant> variant) noexcept {
   if (variant->exec) context.backend.exec_destroy(variant->exec);
   for (frt_buffer buffer : variant->buffers) exec::buffer_release(buffer);
+  for (const HostCall& call : variant->calls) call.finish();
 }
 
 // Puts a finished variant under its key. The caller reserved room.
@@ -61,14 +62,17 @@ frt_status call_record(frt_record_fn record, void* user, const frt_recorder& rec
   return status;
 }
 
-// What a capture leaves to do, whether it succeeded or not: buffers noted for a variant that did
-// not come to be, and releases that the callback asked for.
+// What a capture leaves to do, whether it succeeded or not: buffers and host functions noted for a
+// variant that did not come to be, and releases that the callback asked for.
 struct CaptureEnd {
   explicit CaptureEnd(frt_context_s& owner) noexcept : context(owner) {}
   ~CaptureEnd() {
     std::vector<frt_buffer> uses;
     uses.swap(context.capture_uses);
     for (frt_buffer buffer : uses) exec::buffer_release(buffer);
+    std::vector<HostCall> calls;
+    calls.swap(context.capture_calls);
+    for (const HostCall& call : calls) call.finish();
     run_deferred(context);
   }
   CaptureEnd(const CaptureEnd&) = delete;
@@ -115,6 +119,7 @@ void record_exec(frt_graph_s& graph, Variant& variant, frt_record_fn record, voi
                   what);
   }
   variant.buffers.swap(context.capture_uses);
+  variant.calls.swap(context.capture_calls);
 }
 
 void release_graph(void* handle) noexcept {

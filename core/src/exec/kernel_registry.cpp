@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <frt/error.hpp>
-#include <iterator>
 #include <string_view>
 
 namespace frt::core {
@@ -61,9 +60,7 @@ std::string describe(const Missing& missing) {
   return text;
 }
 
-}  // namespace
-
-KernelRegistry::Entry KernelRegistry::read(const frt_kernel_desc& kernel) {
+KernelEntry read(const frt_kernel_desc& kernel) {
   if (!FRT_HAS(&kernel, frt_kernel_desc, kernel)) {
     throw Error(FRT_ERR_ABI, "a kernel descriptor has " + std::to_string(kernel.struct_size) +
                                  " bytes, expected at least " +
@@ -79,6 +76,81 @@ KernelRegistry::Entry KernelRegistry::read(const frt_kernel_desc& kernel) {
   return {kernel.name, kernel.activations, kernel.weights, kernel.kernel};
 }
 
+// Calls take(entry) for each of `count` descriptors that lie `stride` bytes apart. `what` names
+// the list in errors.
+template <class Take>
+void read_list(const frt_kernel_desc* kernels, uint64_t count, uint32_t stride, const char* what,
+               Take&& take) {
+  if (count && (!kernels || stride < sizeof(frt_kernel_desc))) {
+    throw Error(FRT_ERR_ABI, std::string(what) + " has a stride of " + std::to_string(stride) +
+                                 " bytes, expected at least " +
+                                 std::to_string(sizeof(frt_kernel_desc)));
+  }
+  const auto* at = reinterpret_cast<const std::byte*>(kernels);
+  for (uint64_t i = 0; i < count; ++i, at += stride) {
+    take(read(*reinterpret_cast<const frt_kernel_desc*>(at)));
+  }
+}
+
+// How well the kernels of one list answer a request.
+struct Search {
+  const KernelEntry* best = nullptr;
+  bool known = false;
+  bool activation_fits = false;
+  frt_weight_set known_weights = 0;
+
+  void look(std::span<const KernelEntry> entries, std::string_view name, frt_dtype activation,
+            frt_weight_set weights) {
+    for (const KernelEntry& entry : entries) {
+      if (entry.name != name) continue;
+      known = true;
+      if (!takes_activation(entry.activations, activation)) continue;
+      activation_fits = true;
+      known_weights |= entry.weights;
+      if (takes_weights(entry.weights, weights)) best = &entry;
+    }
+  }
+
+  // Why `name` has no kernel.
+  std::string reason(std::string_view name, frt_dtype activation, frt_weight_set weights) const {
+    std::string text(name);
+    if (!known) return text + " (unknown)";
+    if (!activation_fits) {
+      return text + " (not for " + std::string(dtype_name(activation)) + " activations)";
+    }
+    if (const frt_weight_set lacking = weights & ~known_weights) {
+      return text + " (not for weights in " + weight_names(lacking) + ")";
+    }
+    return text + " (no single kernel for weights in " + weight_names(weights) + ")";
+  }
+};
+
+}  // namespace
+
+std::vector<KernelEntry> read_owned_kernels(const frt_kernel_desc* kernels, uint64_t count,
+                                            uint32_t stride) {
+  std::vector<KernelEntry> all;
+  read_list(kernels, count, stride, "kernels_register: the list", [&](KernelEntry entry) {
+    if (entry.name.starts_with("frt.")) {
+      throw Error(FRT_ERR_INVALID_ARGUMENT,
+                  "kernel " + entry.name +
+                      ": names that begin with \"frt.\" belong to backends; use a prefix of your "
+                      "own, such as \"acme.\"");
+    }
+    const auto same = [&](const KernelEntry& other) {
+      return other.name == entry.name && other.activations == entry.activations &&
+             other.weights == entry.weights;
+    };
+    if (std::any_of(all.begin(), all.end(), same)) {
+      throw Error(FRT_ERR_EXISTS, "kernel " + entry.name +
+                                      " comes twice for the same types; give one another name or "
+                                      "revision");
+    }
+    all.push_back(std::move(entry));
+  });
+  return all;
+}
+
 void KernelRegistry::add_backend(const frt_kernels_v1& table, frt_backend_device device) {
   if (!FRT_HAS(&table, frt_kernels_v1, list) || !table.list) {
     throw Error(FRT_ERR_ABI, "the backend's " FRT_EXT_KERNELS " table has no `list`");
@@ -87,36 +159,12 @@ void KernelRegistry::add_backend(const frt_kernels_v1& table, frt_backend_device
   uint64_t count = 0;
   frt_error error{};
   check(table.list(device, &kernels, &count, &error), error, "listing the backend's kernels");
-  if (count && (!kernels || table.stride < sizeof(frt_kernel_desc))) {
-    throw Error(FRT_ERR_ABI, "the backend's " FRT_EXT_KERNELS " table has a stride of " +
-                                 std::to_string(table.stride) + " bytes, expected at least " +
-                                 std::to_string(sizeof(frt_kernel_desc)));
-  }
-  const auto* at = reinterpret_cast<const std::byte*>(kernels);
-  for (uint64_t i = 0; i < count; ++i, at += table.stride) {
-    entries_.push_back(read(*reinterpret_cast<const frt_kernel_desc*>(at)));
-  }
+  read_list(kernels, count, table.stride, "the backend's " FRT_EXT_KERNELS " table",
+            [&](KernelEntry entry) { backend_.push_back(std::move(entry)); });
 }
 
-void KernelRegistry::add(const frt_kernel_desc* kernels, uint64_t count) {
-  std::vector<Entry> all = entries_;
-  for (uint64_t i = 0; i < count; ++i) {
-    Entry entry = read(kernels[i]);
-    const auto same = [&](const Entry& other) {
-      return other.name == entry.name && other.activations == entry.activations &&
-             other.weights == entry.weights;
-    };
-    if (std::any_of(all.begin(), all.end(), same)) {
-      throw Error(FRT_ERR_EXISTS, "kernel " + entry.name +
-                                      " is registered already for the same types; give it another "
-                                      "name or revision");
-    }
-    all.push_back(std::move(entry));
-  }
-  entries_.swap(all);
-}
-
-std::vector<frt_kernel> KernelRegistry::resolve(std::span<const char* const> names,
+std::vector<frt_kernel> KernelRegistry::resolve(std::span<const KernelEntry> own,
+                                                std::span<const char* const> names,
                                                 frt_dtype activation,
                                                 frt_weight_set weights) const {
   std::vector<frt_kernel> kernels;
@@ -125,32 +173,13 @@ std::vector<frt_kernel> KernelRegistry::resolve(std::span<const char* const> nam
     if (!requested) throw Error(FRT_ERR_INVALID_ARGUMENT, "kernels_resolve: a null name");
     const bool optional = *requested == '?';
     const std::string_view name = requested + (optional ? 1 : 0);
-    const Entry* best = nullptr;
-    bool known = false;
-    bool activation_fits = false;
-    frt_weight_set known_weights = 0;
-    for (const Entry& entry : entries_) {
-      if (entry.name != name) continue;
-      known = true;
-      if (!takes_activation(entry.activations, activation)) continue;
-      activation_fits = true;
-      known_weights |= entry.weights;
-      if (takes_weights(entry.weights, weights)) best = &entry;
-    }
-    kernels.push_back(best ? best->kernel : frt_kernel{});
-    if (best || optional) continue;
-    std::string reason(name);
-    if (!known) {
-      reason += " (unknown)";
-    } else if (!activation_fits) {
-      reason += " (not for " + std::string(dtype_name(activation)) + " activations)";
-    } else if (const frt_weight_set lacking = weights & ~known_weights) {
-      reason += " (not for weights in " + weight_names(lacking) + ")";
-    } else {
-      reason += " (no single kernel for weights in " + weight_names(weights) + ")";
-    }
+    Search search;
+    search.look(own, name, activation, weights);
+    if (!search.best) search.look(backend_, name, activation, weights);
+    kernels.push_back(search.best ? search.best->kernel : frt_kernel{});
+    if (search.best || optional) continue;
     missing.names.emplace_back(name);
-    missing.reasons.push_back(std::move(reason));
+    missing.reasons.push_back(search.reason(name, activation, weights));
   }
   if (!missing.names.empty()) throw Error(FRT_ERR_NOT_FOUND, describe(missing));
   return kernels;

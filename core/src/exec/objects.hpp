@@ -26,6 +26,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/host_call.hpp"
 #include "exec/kernel_registry.hpp"
 #include "exec/variant_table.hpp"
 
@@ -75,6 +76,8 @@ struct frt_context_s {
   frt_stream internal = nullptr;         // captures and arena clearing, made when first needed
   std::vector<frt_plan> plans;           // told when a variant goes
   std::vector<frt_buffer> capture_uses;  // buffers copied or filled by the recipe being recorded
+  std::vector<frt::core::HostCall> capture_calls;  // host functions that it calls
+  frt::core::EagerCalls eager_calls;               // submitted, not released yet
   std::vector<frt::core::DeferredRelease> deferred;
   std::vector<frt_backend_copy> batch;   // [FRT_COPY_BATCH_MAX] of buffer_copy_batch
   std::vector<frt_backend_copy> sorted;  // [FRT_COPY_BATCH_MAX] for its overlap check
@@ -82,7 +85,8 @@ struct frt_context_s {
 
   std::atomic<uint64_t> captures{0}, captures_since_ready{0}, replays{0}, evictions{0};
   std::atomic<uint64_t> buffer_bytes[FRT_SPACE_COUNT]{};
-  uint64_t buffers = 0, user_streams = 0, events = 0, graphs = 0;  // alive
+  uint64_t buffers = 0, user_streams = 0, events = 0, graphs = 0,
+           kernel_owners = 0;  // alive
 
   std::atomic<const void*> driver{nullptr};  // thread inside core, see DriverScope
 };
@@ -98,6 +102,11 @@ struct frt_buffer_s {
   bool owned = false;           // allocated here
   void (*done)(void* user) = nullptr;
   void* user = nullptr;
+};
+
+struct frt_kernel_owner_s {
+  frt_context context = nullptr;
+  std::vector<frt::core::KernelEntry> kernels;
 };
 
 struct frt_event_s {

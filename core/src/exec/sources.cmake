@@ -20,6 +20,7 @@ set(FRT_CORE_EXEC_SOURCES
   src/exec/copy.cpp
   src/exec/exec_table.cpp
   src/exec/graph.cpp
+  src/exec/host_call.cpp
   src/exec/kernel_registry.cpp
   src/exec/objects.cpp
   src/exec/plan.cpp

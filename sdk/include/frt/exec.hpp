@@ -37,6 +37,7 @@ namespace frt {
 class Buffer;
 class Event;
 class Graph;
+class KernelOwner;
 class Plan;
 class Stream;
 
@@ -50,7 +51,7 @@ class Context {
   // Throws FRT_ERR_ABI if `table` is older than this header.  [setup]
   Context(const frt_exec_v1* table, frt_context handle) : table_(table), handle_(handle) {
     if (!table || !handle) throw Error(FRT_ERR_INVALID_ARGUMENT, "context: a null table or handle");
-    if (!FRT_HAS(table, frt_exec_v1, kernels_register)) {
+    if (!FRT_HAS(table, frt_exec_v1, backend_stream_native)) {
       throw Error(FRT_ERR_ABI, "the exec table has " + std::to_string(table->struct_size) +
                                    " bytes, expected at least " +
                                    std::to_string(sizeof(frt_exec_v1)) + "; use a newer host");
@@ -104,9 +105,18 @@ class Context {
   Graph create_graph(const std::string& name, uint32_t capacity) const;
   Plan create_plan(const std::string& name) const;
 
-  void register_kernels(std::span<const frt_kernel_desc> kernels) const {  // [setup]
-    frt_error error{};
-    check(table_->kernels_register(handle_, kernels.data(), kernels.size(), &error), error);
+  // Kernels of the caller's own, found by KernelSet::resolve with the owner that this returns. They
+  // go with it.  [setup]
+  KernelOwner register_kernels(std::span<const frt_kernel_desc> kernels) const;
+
+  // Calls `work()` in stream order, at every replay where `stream` records; see
+  // frt_exec_v1::stream_call. What `work` holds lives as long as calls can come.  [driver]
+  template <class Work>
+  void call(frt_backend_stream stream, Work&& work) const;
+
+  // The native stream behind a launch's; NULL where there is none.  [any]
+  void* native(frt_backend_stream stream) const noexcept {
+    return table_->backend_stream_native(handle_, stream);
   }
 
  private:
@@ -307,6 +317,12 @@ class Recorder {
   frt_recorder recorder_;
 };
 
+// The kernels of one register_kernels(). Declare it before the graphs that record them.
+class KernelOwner : public detail::Owned<frt_kernel_owner, &frt_exec_v1::kernels_release> {
+ public:
+  using Owned::Owned;
+};
+
 // A resolved operator with its argument struct. An optional operator that the backend lacks is
 // false.
 template <class Args>
@@ -353,15 +369,17 @@ class KernelSet {
     return *this;
   }
 
-  // Fills every added kernel, or throws FRT_ERR_NOT_FOUND with the names and fills none.  [setup]
-  void resolve(const Context& context, frt_dtype activation, frt_weight_set weights) const {
+  // Fills every added kernel, of `owner` (NULL: none) or of the backend, or throws
+  // FRT_ERR_NOT_FOUND with the names and fills none.  [setup]
+  void resolve(const Context& context, frt_dtype activation, frt_weight_set weights,
+               frt_kernel_owner owner = nullptr) const {
     std::vector<const char*> names;
     names.reserve(names_.size());
     for (const std::string& name : names_) names.push_back(name.c_str());
     std::vector<frt_kernel> found(names.size());
     frt_error error{};
-    check(context.table().kernels_resolve(context, names.data(), names.size(), activation, weights,
-                                          found.data(), &error),
+    check(context.table().kernels_resolve(context, owner, names.data(), names.size(), activation,
+                                          weights, found.data(), &error),
           error);
     for (std::size_t i = 0; i < found.size(); ++i) setters_[i](found[i], names_[i]);
   }
@@ -636,6 +654,27 @@ inline Graph Context::create_graph(const std::string& name, uint32_t capacity) c
   frt_error error{};
   check(table_->graph_create(handle_, name.c_str(), capacity, &graph, &error), error);
   return Graph(*this, graph);
+}
+
+inline KernelOwner Context::register_kernels(std::span<const frt_kernel_desc> kernels) const {
+  frt_kernel_owner owner = nullptr;
+  frt_error error{};
+  check(table_->kernels_register(handle_, kernels.data(), kernels.size(),
+                                 static_cast<uint32_t>(sizeof(frt_kernel_desc)), &owner, &error),
+        error);
+  return KernelOwner(*this, owner);
+}
+
+template <class Work>
+void Context::call(frt_backend_stream stream, Work&& work) const {
+  using Held = std::decay_t<Work>;
+  auto held = std::make_unique<Held>(std::forward<Work>(work));
+  frt_error error{};
+  check(table_->stream_call(
+            handle_, stream, [](void* user) { (*static_cast<Held*>(user))(); }, held.get(),
+            [](void* user) { delete static_cast<Held*>(user); }, &error),
+        error);
+  held.release();  // core calls release
 }
 
 inline Plan Context::create_plan(const std::string& name) const {

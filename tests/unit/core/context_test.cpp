@@ -222,10 +222,13 @@ TEST_CASE("null handles are refused, and releasing null does nothing") {
       t.plan_after(nullptr, 0, 0, &error),
       t.plan_compile(nullptr, 0, &error),
       t.plan_execute(nullptr, nullptr),
-      t.kernels_resolve(nullptr, &name, 1, 0, 0, &kernel, &error),
-      t.kernels_register(nullptr, nullptr, 1, &error),
+      t.kernels_resolve(nullptr, nullptr, &name, 1, 0, 0, &kernel, &error),
+      t.kernels_register(nullptr, nullptr, 1, 40, nullptr, &error),
+      t.stream_call(nullptr, nullptr, nullptr, nullptr, nullptr, &error),
   };
   for (frt_status code : codes) CHECK(code == FRT_ERR_INVALID_ARGUMENT);
+  CHECK(t.backend_stream_native(nullptr, nullptr) == nullptr);
+  t.kernels_release(nullptr);
   t.buffer_retain(nullptr);
   t.buffer_release(nullptr);
   t.stream_release(nullptr);

@@ -182,6 +182,7 @@ void* stream_native(frt_backend_stream stream) {
 }
 
 frt_status stream_call(frt_backend_stream stream, void (*function)(void* user), void* user) {
+  ENTER(*stream_of(stream)->backend, "stream_call");
   MockBackend::Operation operation;
   operation.run = [=] { function(user); };
   return stream_of(stream)->backend->submit(*stream_of(stream), std::move(operation));

@@ -18,8 +18,8 @@ class Exec {
   explicit Exec(CpuDevice& device, std::set<std::string> hidden = {})
       : device_(device), hidden_(std::move(hidden)) {
     table_.struct_size = sizeof(table_);
-    table_.kernels_resolve = [](frt_context context, const char* const* names, uint64_t count,
-                                frt_dtype, frt_weight_set, frt_kernel* kernels,
+    table_.kernels_resolve = [](frt_context context, frt_kernel_owner, const char* const* names,
+                                uint64_t count, frt_dtype, frt_weight_set, frt_kernel* kernels,
                                 frt_error*) -> frt_status {
       auto& self = *reinterpret_cast<Exec*>(context);
       for (uint64_t i = 0; i < count; ++i) {

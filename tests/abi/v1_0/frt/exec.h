@@ -34,6 +34,7 @@ typedef struct frt_stream_s* frt_stream;
 typedef struct frt_event_s* frt_event;
 typedef struct frt_graph_s* frt_graph;
 typedef struct frt_plan_s* frt_plan;
+typedef struct frt_kernel_owner_s* frt_kernel_owner; /* the kernels of one kernels_register */
 
 typedef uint64_t frt_shape_key;
 
@@ -230,18 +231,39 @@ typedef struct frt_exec_v1 {
   frt_status (*plan_execute)(frt_plan plan, frt_stream stream);
 
   /* ---- kernels ---- */
-  /* Finds kernels[i] for names[i]. A leading '?' marks an optional name: its launch is NULL if
-   * missing. Required names that are missing for this activation type or these weight formats
-   * are reported all at once: FRT_ERR_NOT_FOUND.  [setup] */
-  frt_status (*kernels_resolve)(frt_context context, const char* const* names, uint64_t count,
-                                frt_dtype activation, frt_weight_set weights, frt_kernel* kernels,
-                                frt_error* error);
-  /* Adds kernels of the caller's own to the context: all or none. FRT_ERR_EXISTS if a name is
-   * taken for the same types.  [setup] */
+  /* Finds kernels[i] for names[i]: among the kernels of `owner` (NULL: none), then among the
+   * backend's. A leading '?' marks an optional name: its launch is NULL if missing. Required names
+   * that are missing for this activation type or these weight formats are reported all at once:
+   * FRT_ERR_NOT_FOUND.  [setup] */
+  frt_status (*kernels_resolve)(frt_context context, frt_kernel_owner owner,
+                                const char* const* names, uint64_t count, frt_dtype activation,
+                                frt_weight_set weights, frt_kernel* kernels, frt_error* error);
+  /* Keeps `count` kernels of the caller's own, all or none, `stride` bytes apart. Only who passes
+   * `owner` to kernels_resolve finds them. Names that begin with "frt." belong to backends:
+   * FRT_ERR_INVALID_ARGUMENT. FRT_ERR_EXISTS if a name comes twice for the same types.  [setup] */
   frt_status (*kernels_register)(frt_context context, const frt_kernel_desc* kernels,
-                                 uint64_t count, frt_error* error);
+                                 uint64_t count, uint32_t stride, frt_kernel_owner* owner,
+                                 frt_error* error);
+  /* Forgets them. Variants that recorded them stay good, unless their launches refer to memory
+   * that goes with the owner. NULL is ignored.  [setup] */
+  void (*kernels_release)(frt_kernel_owner owner);
+
+  /* ---- what a launch submits to its stream ---- */
+  /* Calls `call(user)` in stream order, on a thread of the backend: once in an eager stream, at
+   * every replay in a capturing one. Then `release(user)` (NULL: nothing to release) is called
+   * once on the driver's thread, when no further call can come: after the variant is gone, or,
+   * for an eager stream, during a later call of this function or at the end of the context.
+   * Neither may call this table. An exception or a crash of `call` is the caller's fault; the
+   * stream reports FRT_ERR_CALLBACK for an exception. After an error of this function `user` is
+   * still the caller's, and `release` is not called.  [driver] */
+  frt_status (*stream_call)(frt_context context, frt_backend_stream stream,
+                            void (*call)(void* user), void* user, void (*release)(void* user),
+                            frt_error* error);
+  /* The native stream behind the one that a launch got, of the context's native_kind; NULL where
+   * there is none (the CPU).  [any] */
+  void* (*backend_stream_native)(frt_context context, frt_backend_stream stream);
 } frt_exec_v1;
-FRT_ASSERT_LAYOUT(frt_exec_v1, 392, kernels_register, 384);
+FRT_ASSERT_LAYOUT(frt_exec_v1, 416, backend_stream_native, 408);
 
 /* The most copies of one buffer_copy_batch. */
 #define FRT_COPY_BATCH_MAX 4096u

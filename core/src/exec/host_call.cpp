@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a launch submits besides kernels: host functions, and its native stream.
+#include "exec/host_call.hpp"
+
+#include "exec/functions.hpp"
+#include "exec/objects.hpp"
+
+namespace frt::core {
+namespace {
+
+// Runs on a thread of the backend. An exception goes on to the backend, which reports it.
+void run_eager(void* raw) {
+  struct Done {
+    ~Done() { call.done.store(true, std::memory_order_release); }
+    EagerCall& call;
+  } done{*static_cast<EagerCall*>(raw)};
+  done.call.call(done.call.held.user);
+}
+
+// Releases what finished calls held, oldest first, as far as they are finished.
+void release_finished(EagerCalls& calls) noexcept {
+  while (!calls.empty() && calls.front()->done.load(std::memory_order_acquire)) {
+    calls.front()->held.finish();
+    calls.pop_front();
+  }
+}
+
+}  // namespace
+
+namespace exec {
+
+frt_status stream_call(frt_context context, frt_backend_stream stream, void (*call)(void* user),
+                       void* user, void (*release)(void* user), frt_error* error) noexcept {
+  if (!context || !stream || !call) {
+    return set_error(error, FRT_ERR_INVALID_ARGUMENT, "stream_call: a null argument");
+  }
+  DriverScope scope(*context);
+  if (frt_status status = scope.clash(); status != FRT_OK) {
+    return set_error(error, status,
+                     "another thread is inside this context; one at a time may drive it");
+  }
+  return guard(error, [&] {
+    if (context->lost) {
+      throw Error(FRT_ERR_DEVICE_LOST, "stream_call: the device of context '" + context->name +
+                                           "' is lost; open it again");
+    }
+    release_finished(context->eager_calls);
+    const auto submit = [&](void (*function)(void*), void* argument) {
+      const frt_status status = context->backend.stream_call(stream, function, argument);
+      if (status == FRT_OK) return;
+      backend_failed(*context, status, "stream_call");
+      throw Error(status, context->last_error.message);
+    };
+    if (context->capturing && context->capturing->backend == stream) {
+      context->capture_calls.push_back({user, nullptr});
+      submit(call, user);
+      context->capture_calls.back().release = release;
+      return;
+    }
+    auto& calls = context->eager_calls;
+    calls.push_back(std::make_unique<EagerCall>());
+    calls.back()->call = call;
+    calls.back()->held = {user, release};
+    try {
+      submit(run_eager, calls.back().get());
+    } catch (...) {
+      calls.pop_back();
+      throw;
+    }
+  });
+}
+
+void* backend_stream_native(frt_context context, frt_backend_stream stream) noexcept {
+  return context && stream ? context->backend.stream_native(stream) : nullptr;
+}
+
+}  // namespace exec
+}  // namespace frt::core
