@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds a plugin project as its author would: against an installed SDK, with nothing else of this tree."""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "e2e"))
+import support  # noqa: E402
+
+CMAKE = os.environ["FRT_CMAKE"]
+BUILD = os.environ["FRT_BUILD"]
+COMPILER = {name: os.environ[name] for name in ("CXX", "CXXFLAGS")}
+
+
+def run(*command):
+    result = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600,
+                            env={**support.clean_environment(), **COMPILER})
+    if result.returncode:
+        raise AssertionError(f"{' '.join(map(str, command))}\n{result.stdout}{result.stderr}")
+
+
+class StrangerTest(support.HostTest):
+    """`project`: a folder of this one. Its plugin lies in `self.plugins` when a test begins."""
+    project = None
+
+    @classmethod
+    def setUpClass(cls):
+        root = pathlib.Path(tempfile.mkdtemp(prefix="frt-stranger-"))
+        cls.addClassCleanup(shutil.rmtree, root, ignore_errors=True)
+        cls.sdk, cls.plugins = root / "sdk", root / "build"
+        run(CMAKE, "--install", BUILD, "--component", "sdk", "--prefix", cls.sdk)
+        shutil.copytree(HERE / cls.project, root / "source")  # no way back into the tree
+        run(CMAKE, "-S", root / "source", "-B", cls.plugins, f"-DCMAKE_PREFIX_PATH={cls.sdk}",
+            "-DCMAKE_BUILD_TYPE=Release")
+        run(CMAKE, "--build", cls.plugins)
