@@ -67,9 +67,8 @@ uint32_t processor_clock() {
 }
 
 frt_device_status status_of(const LoadedModel& loaded) {
-  constexpr uint32_t kProcessor = 1;  // DLDeviceType
   frt_device_status status = loaded.device_status();
-  if (status.clock_mhz == 0 && loaded.context().info().device.dlpack_type == kProcessor) {
+  if (status.clock_mhz == 0 && (loaded.context().info().device.flags & FRT_DEVICE_PROCESSOR)) {
     status.clock_mhz = processor_clock();
   }
   return status;

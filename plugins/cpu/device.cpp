@@ -147,6 +147,7 @@ void describe_device(uint32_t ordinal, frt_device_info& info) {
   known.memory_free = memory.free_bytes;
   known.compute_units = static_cast<uint32_t>(available_cores().cores);
   known.dlpack_type = kDlpackCpu;
+  known.flags = FRT_DEVICE_PROCESSOR;
   known.struct_size = std::min<uint32_t>(info.struct_size, sizeof(known));
   std::memcpy(&info, &known, known.struct_size);
 }

@@ -13,10 +13,11 @@ extern "C" {
 /* A frt_backend_v1 of a small backend that runs everything at once. */
 const void* v1_0_backend(void);
 
-/* How often it composed executables and launched them. */
-extern int v1_0_composed, v1_0_launched;
+/* How often it launched executables. */
+extern int v1_0_launched;
 
-/* A program that drives a context through every noun of the exec table. NULL, or what went wrong. */
+/* A program that drives a context through every noun of the exec table. NULL, or what went wrong.
+ */
 const char* v1_0_program(const void* exec_table, void* context);
 
 #ifdef __cplusplus

@@ -28,7 +28,7 @@ struct frt_backend_event_s {
   int recorded;
 };
 
-int v1_0_composed, v1_0_launched;
+int v1_0_launched;
 static struct frt_backend_device_s { int unused; } the_device;
 
 static void run(const node* n) {
@@ -57,7 +57,7 @@ static frt_status device_count(frt_plugin plugin, uint32_t* count, frt_error* wh
 static frt_status device_info(frt_plugin plugin, uint32_t ordinal, frt_device_info* info,
                               frt_error* error) {
   (void)plugin, (void)error;
-  if (!FRT_HAS(info, frt_device_info, dlpack_type)) return FRT_ERR_ABI;
+  if (!FRT_HAS(info, frt_device_info, flags)) return FRT_ERR_ABI;
   info->ordinal = ordinal;
   strcpy(info->name, "frozen 1.0");
   info->dlpack_type = 1;
@@ -203,7 +203,6 @@ static frt_status exec_compose(frt_backend_device device, const frt_backend_node
     const struct frt_backend_exec_s* part = nodes[i].exec;
     for (uint64_t k = 0; k < part->count; ++k) made->nodes[made->count++] = part->nodes[k];
   }
-  ++v1_0_composed;
   *exec = made;
   return FRT_OK;
 }

@@ -41,7 +41,6 @@ const char* v1_0_program(const void* exec_table, void* context_handle) {
   frt_event event;
   frt_buffer from, to, view;
   frt_graph graph;
-  frt_plan plan;
   EXPECT(exec->stream_create(context, 0, "main", &stream, &error) == FRT_OK);
   EXPECT(exec->stream_create(context, -1, "side", &side, &error) == FRT_OK);
   EXPECT(exec->event_create(context, 0, &event, &error) == FRT_OK);
@@ -49,8 +48,6 @@ const char* v1_0_program(const void* exec_table, void* context_handle) {
   EXPECT(exec->buffer_alloc(context, FRT_SPACE_HOST, 32, "to", &to, &error) == FRT_OK);
   EXPECT(exec->buffer_view(to, 0, 16, "view", &view, &error) == FRT_OK);
   EXPECT(exec->graph_create(context, "graph", 2, &graph, &error) == FRT_OK);
-  EXPECT(exec->graph_port(graph, "from", FRT_PORT_REQUIRED, &error) == FRT_OK);
-  EXPECT(exec->graph_bind(graph, "from", from, &error) == FRT_OK);
 
   recipe r = {exec, from, view, 7};
   EXPECT(exec->graph_capture(graph, 1, record, &r, &error) == FRT_OK);
@@ -60,18 +57,13 @@ const char* v1_0_program(const void* exec_table, void* context_handle) {
   EXPECT(error.code == FRT_ERR_NO_VARIANT && error.message[0]);
   exec->context_ready(context);
 
-  uint32_t fill_node, copy_node;
-  EXPECT(exec->plan_create(context, "plan", &plan, &error) == FRT_OK);
-  EXPECT(exec->plan_add(plan, graph, 1, stream, &fill_node, &error) == FRT_OK);
-  EXPECT(exec->plan_add(plan, graph, 2, side, &copy_node, &error) == FRT_OK);
-  EXPECT(exec->plan_after(plan, copy_node, fill_node, &error) == FRT_OK);
-  for (uint32_t flags = 0; flags <= FRT_PLAN_NO_FUSE; ++flags) {
+  for (uint32_t round = 0; round < 2; ++round) {
     EXPECT(exec->buffer_fill(to, 0, 32, 1, stream) == FRT_OK);
-    EXPECT(exec->plan_compile(plan, flags, &error) == FRT_OK);
-    EXPECT(exec->plan_execute(plan, stream) == FRT_OK);
+    EXPECT(exec->graph_replay(graph, 1, stream) == FRT_OK);
     EXPECT(exec->event_record(event, stream) == FRT_OK);
     EXPECT(exec->stream_wait(side, event) == FRT_OK);
-    EXPECT(exec->stream_sync(stream) == FRT_OK);
+    EXPECT(exec->graph_replay(graph, 2, side) == FRT_OK);
+    EXPECT(exec->stream_sync(side) == FRT_OK);
     frt_buffer_info memory;
     memory.struct_size = sizeof(memory);
     EXPECT(exec->buffer_info(to, &memory) == FRT_OK);
@@ -85,7 +77,6 @@ const char* v1_0_program(const void* exec_table, void* context_handle) {
   EXPECT(counters.captures == 2 && counters.captures_since_ready == 0);
   EXPECT(counters.replays == 4);
 
-  exec->plan_release(plan);
   exec->graph_release(graph);
   exec->buffer_release(view);
   exec->buffer_release(to);

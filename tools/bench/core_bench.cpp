@@ -9,6 +9,7 @@
 
 #include <frt/core/context.hpp>
 #include <frt/core/exec_table.hpp>
+#include <frt/draft/plan.hpp>
 #include <frt/exec.hpp>
 #include <string>
 
@@ -25,7 +26,7 @@ struct Setup {
     side = context.create_stream("side");
     graph = context.create_graph("g", variants);
     for (uint32_t i = 0; i < variants; ++i) graph.capture(key(i), [](const frt::Recorder&) {});
-    plan = context.create_plan("p");
+    plan = {frt::core::plan_draft(), context, "p"};
     for (uint32_t i = 0; i < nodes; ++i) {
       plan.add(graph, key(i % variants), i % 2 ? side : stream);
       if (i) plan.after(i, i - 1);

@@ -3,6 +3,8 @@
 // do is said in frt/exec.h.
 #pragma once
 
+#include <frt/draft/graph.h>
+#include <frt/draft/plan.h>
 #include <frt/exec.h>
 
 namespace frt::core::exec {

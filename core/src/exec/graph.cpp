@@ -223,7 +223,7 @@ frt_status graph_bind(frt_graph graph, const char* port, frt_buffer buffer,
   return setup(*graph->context, "graph_bind", error, [&] {
     const std::string what = "graph '" + graph->name + "', port '" + port + "': ";
     frt_graph_s::Port* found = find_port(*graph, port);
-    if (!found) throw Error(FRT_ERR_NOT_FOUND, what + "not declared; call graph_port first");
+    if (!found) throw Error(FRT_ERR_NOT_FOUND, what + "not declared; declare it with `port` first");
     if (buffer->context != graph->context) {
       throw Error(FRT_ERR_INVALID_ARGUMENT,
                   what + "buffer '" + buffer->name + "' is of another context");

@@ -17,6 +17,8 @@
 // `bump` costs no locked instruction.
 #pragma once
 
+#include <frt/draft/graph.h>
+#include <frt/draft/plan.h>
 #include <frt/exec.h>
 
 #include <atomic>

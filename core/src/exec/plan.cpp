@@ -365,7 +365,7 @@ frt_status plan_execute(frt_plan plan, frt_stream stream) noexcept {
     return status;
   }
   if (!plan->compiled || stream->capturing) {
-    return fail(context, FRT_ERR_BAD_STATE, "plan '%.100s': %s; call plan_compile first",
+    return fail(context, FRT_ERR_BAD_STATE, "plan '%.100s': %s; call compile first",
                 plan->name.c_str(),
                 stream->capturing ? "execute inside a record callback"
                 : plan->lost[0]   ? plan->lost

@@ -23,8 +23,6 @@ namespace frt::core {
 
 namespace {
 
-constexpr uint32_t kProcessor = 1;  // DLDeviceType of host memory
-
 struct Seen {
   std::optional<std::string> architecture;  // of the wanted device, if the plugin sees it
   std::string reason;                       // why it does not count
@@ -46,7 +44,7 @@ Seen ask(const OpenPlugin& plugin, uint32_t ordinal) {
   if (backend->device_info(plugin.handle(), asked, &info, &error) != FRT_OK) {
     return {std::nullopt, error.message[0] ? error.message : "cannot describe its device"};
   }
-  if (info.dlpack_type == kProcessor) {
+  if (info.flags & FRT_DEVICE_PROCESSOR) {
     return {std::nullopt, "is the processor itself, which is used only when it is asked for"};
   }
   if (ordinal >= count) {

@@ -59,6 +59,8 @@ struct OpenPlugin::HostView {
     const auto& view = *static_cast<HostView*>(self);
     const std::string_view name = id ? id : "";
     if (name == FRT_EXT_EXEC) return exec_table();
+    if (name == FRT_EXT_PLAN) return plan_draft();
+    if (name == FRT_EXT_GRAPH) return graph_draft();
     if (name == FRT_EXT_STATE) return state_table();
     if (name == FRT_EXT_CAPSULES) return capsules_table();
     if (name == FRT_EXT_LOG) return &view.log;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // frt/exec.hpp - the C++ face of frt/exec.h, used by plugins and hosts alike. Header only.
 //
-// `Context` and `Recorder` are views; copy them freely. `Buffer`, `Stream`, `Event`, `Graph`,
-// `Plan` and `State` own one handle each: move-only, released by the destructor, so they must go
+// `Context` and `Recorder` are views; copy them freely. `Buffer`, `Stream`, `Event`, `Graph` and
+// `State` own one handle each: move-only, released by the destructor, so they must go
 // before the context is closed. Each converts to its handle, for the calls that take one. Errors
 // are thrown as frt::Error with core's text, also where the C call gives only a code; the
 // functions named try_* are noexcept and return the code, for hot loops. Thread tags are those of
@@ -38,7 +38,6 @@ class Buffer;
 class Event;
 class Graph;
 class KernelOwner;
-class Plan;
 class Stream;
 
 // ---- context -------------------------------------------------------------------------------
@@ -103,7 +102,6 @@ class Context {
   Stream wrap_stream(void* native, const std::string& name) const;
   Event create_event(uint32_t flags = 0) const;
   Graph create_graph(const std::string& name, uint32_t capacity) const;
-  Plan create_plan(const std::string& name) const;
 
   // Kernels of the caller's own, found by KernelSet::resolve with the owner that this returns. They
   // go with it.  [setup]
@@ -408,22 +406,6 @@ class Graph : public detail::Owned<frt_graph, &frt_exec_v1::graph_release> {
   }
   ~Graph() { reset(); }
 
-  void port(const std::string& name, uint32_t flags = FRT_PORT_REQUIRED) {  // [setup]
-    frt_error error{};
-    check(table().graph_port(handle(), name.c_str(), flags, &error), error);
-  }
-  void bind(const std::string& port, frt_buffer buffer) {  // [setup]
-    frt_error error{};
-    check(table().graph_bind(handle(), port.c_str(), buffer, &error), error);
-  }
-  // The buffer bound to `port`, borrowed; null if there is none.  [setup]
-  frt_buffer bound(const std::string& port) const {
-    frt_buffer buffer = nullptr;
-    const frt_status status = table().graph_bound(handle(), port.c_str(), &buffer);
-    if (status != FRT_ERR_UNBOUND) context().checked(status, "port " + port);
-    return buffer;
-  }
-
   // Records `key` by calling recipe(const Recorder&) or recipe(const Recorder&, key). What it
   // throws comes out here. In an eager context the recipe is kept and called at each replay; it
   // then holds references for as long as the variant lives.  [setup]
@@ -437,12 +419,6 @@ class Graph : public detail::Owned<frt_graph, &frt_exec_v1::graph_release> {
     recipes_[key] = std::move(held);
     std::erase_if(recipes_, [this](const auto& entry) { return !has(entry.first); });
   }
-  void adopt(frt_shape_key key, void* native, bool owned) {  // [setup]
-    frt_error error{};
-    check(table().graph_adopt(handle(), key, native, owned ? 1 : 0, &error), error);
-    recipes_.erase(key);
-  }
-
   void replay(frt_shape_key key, const Stream& stream) const {  // [hot]
     context().checked(table().graph_replay(handle(), key, stream.handle()), "graph_replay");
   }
@@ -503,36 +479,6 @@ class Graph : public detail::Owned<frt_graph, &frt_exec_v1::graph_release> {
 
   bool eager_ = false;
   std::unordered_map<frt_shape_key, std::unique_ptr<Recipe>> recipes_;  // eager contexts only
-};
-
-// ---- plans ---------------------------------------------------------------------------------
-
-class Plan : public detail::Owned<frt_plan, &frt_exec_v1::plan_release> {
- public:
-  using Owned::Owned;
-
-  // Adds a node and returns its index.  [setup]
-  uint32_t add(const Graph& graph, frt_shape_key key, const Stream& stream) {
-    uint32_t node = 0;
-    frt_error error{};
-    check(table().plan_add(handle(), graph.handle(), key, stream.handle(), &node, &error), error);
-    return node;
-  }
-  void after(uint32_t node, uint32_t dependency) {  // [setup]
-    frt_error error{};
-    check(table().plan_after(handle(), node, dependency, &error), error);
-  }
-  void compile(uint32_t flags = 0) {  // [setup]
-    frt_error error{};
-    check(table().plan_compile(handle(), flags, &error), error);
-  }
-  bool fused() const noexcept { return table().plan_fused(handle()) != 0; }  // [any]
-  void execute(const Stream& stream) const {                                 // [hot]
-    context().checked(table().plan_execute(handle(), stream.handle()), "plan_execute");
-  }
-  frt_status try_execute(const Stream& stream) const noexcept {  // [hot]
-    return table().plan_execute(handle(), stream.handle());
-  }
 };
 
 // ---- state ---------------------------------------------------------------------------------
@@ -675,13 +621,6 @@ void Context::call(frt_backend_stream stream, Work&& work) const {
             [](void* user) { delete static_cast<Held*>(user); }, &error),
         error);
   held.release();  // core calls release
-}
-
-inline Plan Context::create_plan(const std::string& name) const {
-  frt_plan plan = nullptr;
-  frt_error error{};
-  check(table_->plan_create(handle_, name.c_str(), &plan, &error), error);
-  return Plan(*this, plan);
 }
 
 }  // namespace frt

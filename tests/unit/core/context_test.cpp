@@ -68,7 +68,7 @@ TEST_CASE("a context with objects left is not closed, and counts them") {
   const frt::Stream stream = rig.context.create_stream("s");
   const frt::Event event = rig.context.create_event();
   const frt::Graph graph = rig.context.create_graph("g", 1);
-  const frt::Plan plan = rig.context.create_plan("p");
+  const frt::Plan plan = rig.create_plan("p");
   CHECK_FAILS(FRT_ERR_BAD_STATE, "1 buffer(s), 1 stream(s), 1 event(s), 1 graph(s), 1 plan(s)",
               frt::core::close_context(rig.handle));
 }
@@ -118,7 +118,7 @@ TEST_CASE("a lost device stays lost: everything is refused, releases still work"
   frt::Event event = rig.context.create_event();
   frt::Graph graph = rig.context.create_graph("g", 1);
   graph.capture(1, rig.appending(1));
-  frt::Plan plan = rig.context.create_plan("p");
+  frt::Plan plan = rig.create_plan("p");
   plan.add(graph, 1, stream);
   plan.compile();
   rig.mock.fail("exec_launch", FRT_ERR_DEVICE_LOST);
@@ -179,6 +179,8 @@ TEST_CASE("the wrapper refuses a table that is older than itself") {
 
 TEST_CASE("null handles are refused, and releasing null does nothing") {
   const frt_exec_v1& t = *frt::core::exec_table();
+  const frt_plan_draft& plans = *frt::core::plan_draft();
+  const frt_graph_draft& graphs = *frt::core::graph_draft();
   frt_error error{};
   frt_buffer buffer = nullptr;
   frt_stream stream = nullptr;
@@ -210,18 +212,18 @@ TEST_CASE("null handles are refused, and releasing null does nothing") {
       t.event_sync(nullptr),
       t.event_elapsed(nullptr, nullptr, &ms),
       t.graph_create(nullptr, "x", 1, &graph, &error),
-      t.graph_port(nullptr, "x", 0, &error),
-      t.graph_bind(nullptr, "x", nullptr, &error),
-      t.graph_bound(nullptr, "x", &buffer),
+      graphs.port(nullptr, "x", 0, &error),
+      graphs.bind(nullptr, "x", nullptr, &error),
+      graphs.bound(nullptr, "x", &buffer),
       t.graph_capture(nullptr, 0, nullptr, nullptr, &error),
-      t.graph_adopt(nullptr, 0, nullptr, 0, &error),
+      graphs.adopt(nullptr, 0, nullptr, 0, &error),
       t.graph_replay(nullptr, 0, nullptr),
       t.graph_evict(nullptr, 0),
-      t.plan_create(nullptr, "x", &plan, &error),
-      t.plan_add(nullptr, nullptr, 0, nullptr, &node, &error),
-      t.plan_after(nullptr, 0, 0, &error),
-      t.plan_compile(nullptr, 0, &error),
-      t.plan_execute(nullptr, nullptr),
+      plans.create(nullptr, "x", &plan, &error),
+      plans.add(nullptr, nullptr, 0, nullptr, &node, &error),
+      plans.after(nullptr, 0, 0, &error),
+      plans.compile(nullptr, 0, &error),
+      plans.execute(nullptr, nullptr),
       t.kernels_resolve(nullptr, nullptr, &name, 1, 0, 0, &kernel, &error),
       t.kernels_register(nullptr, nullptr, 1, 40, nullptr, &error),
       t.stream_call(nullptr, nullptr, nullptr, nullptr, nullptr, &error),
@@ -234,7 +236,7 @@ TEST_CASE("null handles are refused, and releasing null does nothing") {
   t.stream_release(nullptr);
   t.event_release(nullptr);
   t.graph_release(nullptr);
-  t.plan_release(nullptr);
+  plans.release(nullptr);
   t.context_ready(nullptr);
   t.context_last_error(nullptr, &error);
   CHECK(t.stream_native(nullptr) == nullptr);
@@ -242,7 +244,7 @@ TEST_CASE("null handles are refused, and releasing null does nothing") {
   CHECK(t.graph_has_variant(nullptr, 0) == 0);
   CHECK(t.graph_variant_count(nullptr) == 0);
   CHECK(t.graph_keys(nullptr, nullptr, 1) == 0);
-  CHECK(t.plan_fused(nullptr) == 0);
+  CHECK(plans.fused(nullptr) == 0);
 }
 
 TEST_CASE("objects of another context are refused everywhere") {
@@ -253,13 +255,13 @@ TEST_CASE("objects of another context are refused everywhere") {
   const frt::Buffer buffer = rig.context.alloc(FRT_SPACE_DEVICE, 16, "b");
   const frt::Buffer foreign_buffer = other.context.alloc(FRT_SPACE_DEVICE, 16, "fb");
   frt::Graph graph = rig.context.create_graph("g", 1);
-  graph.port("p", FRT_PORT_OPTIONAL);
+  draft(graph).port("p", FRT_PORT_OPTIONAL);
   graph.capture(1, rig.appending(1));
   const frt::Event event = rig.context.create_event();
-  frt::Plan plan = rig.context.create_plan("p");
+  frt::Plan plan = rig.create_plan("p");
   constexpr frt_status kInvalid = FRT_ERR_INVALID_ARGUMENT;
   CHECK(graph.try_replay(1, foreign) == kInvalid);
-  CHECK_FAILS(kInvalid, "another context", graph.bind("p", foreign_buffer));
+  CHECK_FAILS(kInvalid, "another context", draft(graph).bind("p", foreign_buffer));
   CHECK_FAILS(kInvalid, "another context", event.record(foreign));
   CHECK_FAILS(kInvalid, "another context", (void)plan.add(graph, 1, foreign));
   CHECK_FAILS(kInvalid, "another context",

@@ -255,9 +255,9 @@ TEST_CASE("inside a record callback, waiting and making things is refused") {
   const frt::Stream stream = rig.context.create_stream("s");
   const frt::Event event = rig.context.create_event();
   frt::Graph graph = rig.context.create_graph("g", 2);
-  graph.port("x", FRT_PORT_OPTIONAL);
+  draft(graph).port("x", FRT_PORT_OPTIONAL);
   graph.capture(1, rig.appending(1));
-  frt::Plan plan = rig.context.create_plan("p");
+  frt::Plan plan = rig.create_plan("p");
   plan.add(graph, 1, stream);
   graph.capture(2, [&](const frt::Recorder& recorder) {
     const frt_exec_v1& table = rig.context.table();
@@ -274,7 +274,7 @@ TEST_CASE("inside a record callback, waiting and making things is refused") {
     CHECK(table.graph_replay(graph, 1, recorder.stream()) == kBad);
     CHECK(table.event_record(event, recorder.stream()) == kBad);
     CHECK(table.stream_wait(recorder.stream(), event) == kBad);
-    CHECK(table.plan_execute(plan, recorder.stream()) == kBad);
+    CHECK(frt::core::plan_draft()->execute(plan, recorder.stream()) == kBad);
     table.stream_release(recorder.stream());  // not the user's: ignored
     rig.append(recorder, {0, 2});
   });
@@ -292,7 +292,7 @@ TEST_CASE("releases inside a record callback happen when the capture is over") {
   victim.replay(1, stream);
   frt::Buffer buffer = rig.context.alloc(FRT_SPACE_DEVICE, 8, "b");
   frt::Event event = rig.context.create_event();
-  frt::Plan plan = rig.context.create_plan("p");
+  frt::Plan plan = rig.create_plan("p");
   plan.add(victim, 1, stream);
   graph.capture(1, [&](const frt::Recorder&) {
     buffer.reset();
@@ -311,18 +311,18 @@ TEST_CASE("ports: declared once and before the first capture, bound by name") {
   Rig rig;
   const frt::Buffer a = rig.context.alloc(FRT_SPACE_DEVICE, 8, "a");
   frt::Graph graph = rig.context.create_graph("g", 2);
-  graph.port("tokens");
-  graph.port("mask", FRT_PORT_OPTIONAL);
-  CHECK_FAILS(FRT_ERR_EXISTS, "tokens", graph.port("tokens"));
-  CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "unknown flags", graph.port("x", 8));
-  CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "empty name", graph.port(""));
-  CHECK_FAILS(FRT_ERR_NOT_FOUND, "nowhere", graph.bind("nowhere", a));
-  CHECK_FAILS(FRT_ERR_NOT_FOUND, "nowhere", (void)graph.bound("nowhere"));
-  CHECK(graph.bound("tokens") == nullptr);
-  graph.bind("tokens", a);
-  CHECK(graph.bound("tokens") == a.handle());
+  draft(graph).port("tokens");
+  draft(graph).port("mask", FRT_PORT_OPTIONAL);
+  CHECK_FAILS(FRT_ERR_EXISTS, "tokens", draft(graph).port("tokens"));
+  CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "unknown flags", draft(graph).port("x", 8));
+  CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "empty name", draft(graph).port(""));
+  CHECK_FAILS(FRT_ERR_NOT_FOUND, "nowhere", draft(graph).bind("nowhere", a));
+  CHECK_FAILS(FRT_ERR_NOT_FOUND, "nowhere", (void)draft(graph).bound("nowhere"));
+  CHECK(draft(graph).bound("tokens") == nullptr);
+  draft(graph).bind("tokens", a);
+  CHECK(draft(graph).bound("tokens") == a.handle());
   graph.capture(1, rig.appending(1));
-  CHECK_FAILS(FRT_ERR_BAD_STATE, "before the first capture", graph.port("late"));
+  CHECK_FAILS(FRT_ERR_BAD_STATE, "before the first capture", draft(graph).port("late"));
 }
 
 TEST_CASE("a required port without a buffer stops replay and compile, an optional one does not") {
@@ -330,14 +330,14 @@ TEST_CASE("a required port without a buffer stops replay and compile, an optiona
   const frt::Stream stream = rig.context.create_stream("s");
   const frt::Buffer a = rig.context.alloc(FRT_SPACE_DEVICE, 8, "a");
   frt::Graph graph = rig.context.create_graph("g", 2);
-  graph.port("in", FRT_PORT_REQUIRED);
-  graph.port("hint", FRT_PORT_OPTIONAL);
+  draft(graph).port("in", FRT_PORT_REQUIRED);
+  draft(graph).port("hint", FRT_PORT_OPTIONAL);
   graph.capture(1, rig.appending(1));
   CHECK_FAILS(FRT_ERR_UNBOUND, "1 required port(s)", graph.replay(1, stream));
-  frt::Plan plan = rig.context.create_plan("p");
+  frt::Plan plan = rig.create_plan("p");
   plan.add(graph, 1, stream);
   CHECK_FAILS(FRT_ERR_UNBOUND, "required port", plan.compile());
-  graph.bind("in", a);
+  draft(graph).bind("in", a);
   graph.replay(1, stream);
   plan.compile();
   plan.execute(stream);
@@ -350,17 +350,18 @@ TEST_CASE("a port is bound to another buffer only when no variant holds the addr
   frt::Buffer a = rig.context.alloc(FRT_SPACE_DEVICE, 8, "a");
   const frt::Buffer b = rig.context.alloc(FRT_SPACE_DEVICE, 8, "b");
   frt::Graph graph = rig.context.create_graph("g", 2);
-  graph.port("in");
-  graph.bind("in", a);
-  graph.bind("in", b);
-  graph.bind("in", a);
+  draft(graph).port("in");
+  draft(graph).bind("in", a);
+  draft(graph).bind("in", b);
+  draft(graph).bind("in", a);
   graph.capture(1, rig.appending(1));
-  CHECK_FAILS(FRT_ERR_BAD_STATE, "bound to buffer 'a' while 1 variant(s)", graph.bind("in", b));
-  CHECK_NOTHROW(graph.bind("in", a));
+  CHECK_FAILS(FRT_ERR_BAD_STATE, "bound to buffer 'a' while 1 variant(s)",
+              draft(graph).bind("in", b));
+  CHECK_NOTHROW(draft(graph).bind("in", a));
   a.reset();
   CHECK(rig.mock.live_blocks == 2);  // the port keeps it
   graph.evict(1);
-  graph.bind("in", b);
+  draft(graph).bind("in", b);
   CHECK(rig.mock.live_blocks == 1);
 }
 
@@ -370,7 +371,7 @@ TEST_CASE("a foreign executable is adopted, and destroyed if it was handed over"
     const frt::Stream stream = rig.context.create_stream("s");
     std::function<void()> native = [&] { rig.mock.trace.push_back(42); };
     frt::Graph graph = rig.context.create_graph("g", 1);
-    graph.adopt(7, &native, owned);
+    draft(graph).adopt(7, &native, owned);
     graph.replay(7, stream);
     stream.sync();
     CHECK(rig.mock.trace == Ints{42});
@@ -378,8 +379,9 @@ TEST_CASE("a foreign executable is adopted, and destroyed if it was handed over"
     graph.capture(8, rig.appending(1));  // evicts it
     CHECK(rig.mock.native_destroyed == (owned ? 1 : 0));
     rig.mock.native_forms = false;
-    CHECK_FAILS(FRT_ERR_UNSUPPORTED, "no native executables", graph.adopt(9, &native, owned));
-    CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "null", graph.adopt(9, nullptr, owned));
+    CHECK_FAILS(FRT_ERR_UNSUPPORTED, "no native executables",
+                draft(graph).adopt(9, &native, owned));
+    CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "null", draft(graph).adopt(9, nullptr, owned));
     CHECK(graph.keys() == Keys{8});
   }
 }

@@ -144,7 +144,7 @@ TEST_CASE("a fused plan runs the host calls of its graphs") {
   frt::Graph one = rig.context.create_graph("one", 1), two = rig.context.create_graph("two", 1);
   one.capture(1, calling(work));
   two.capture(1, calling(work));
-  frt::Plan plan = rig.context.create_plan("p");
+  frt::Plan plan = rig.create_plan("p");
   const uint32_t first = plan.add(one, 1, stream);
   plan.after(plan.add(two, 1, stream), first);
   plan.compile();

@@ -13,6 +13,8 @@
 #include <frt/core/context.hpp>
 #include <frt/core/exec_table.hpp>
 #include <frt/core/state.hpp>
+#include <frt/draft/graph.hpp>
+#include <frt/draft/plan.hpp>
 #include <frt/exec.hpp>
 #include <new>
 
@@ -128,15 +130,16 @@ TEST_CASE("10,000 calls of every hot function allocate nothing and take no lock"
       const frt::Buffer a = context.alloc(FRT_SPACE_DEVICE, 4096, "a");
       const frt::Buffer b = context.alloc(FRT_SPACE_DEVICE, 4096, "b");
       frt::Graph graph = context.create_graph("g", 16);
-      graph.port("a");
-      graph.bind("a", a);
+      frt::GraphDraft ports(frt::core::graph_draft(), graph);
+      ports.port("a");
+      ports.bind("a", a);
       for (frt_shape_key key = 0; key < 16; ++key) {
         graph.capture(frt_key_pack(1, 2, 3, static_cast<uint16_t>(key)),
                       [&](const frt::Recorder& recorder) { recorder.fill(b, 0, 8, 0); });
       }
       const auto key = [](int i) { return frt_key_pack(1, 2, 3, static_cast<uint16_t>(i % 16)); };
-      frt::Plan fused = context.create_plan("fused");
-      frt::Plan separate = context.create_plan("separate");
+      frt::Plan fused{frt::core::plan_draft(), context, "fused"};
+      frt::Plan separate{frt::core::plan_draft(), context, "separate"};
       for (frt::Plan* plan : {&fused, &separate}) {
         const uint32_t first = plan->add(graph, key(1), stream);
         const uint32_t second = plan->add(graph, key(2), side);
@@ -161,8 +164,8 @@ TEST_CASE("10,000 calls of every hot function allocate nothing and take no lock"
       CHECK_FREE([&](int) { expect_ok(t.graph_replay(graph, key(3), stream)); });
       CHECK_FREE([&](int i) { expect_ok(t.graph_replay(graph, key(i), stream)); });
       CHECK_FREE([&](int i) { expect_ok(t.graph_has_variant(graph, key(i)) ? FRT_OK : -1); });
-      CHECK_FREE([&](int) { expect_ok(t.plan_execute(fused, stream)); });
-      CHECK_FREE([&](int) { expect_ok(t.plan_execute(separate, stream)); });
+      CHECK_FREE([&](int) { expect_ok(frt::core::plan_draft()->execute(fused, stream)); });
+      CHECK_FREE([&](int) { expect_ok(frt::core::plan_draft()->execute(separate, stream)); });
       CHECK_FREE([&](int) { expect_ok(t.buffer_copy(a, 0, b, 0, 64, stream)); });
       CHECK_FREE([&](int) { expect_ok(t.buffer_copy_batch(copies.data(), 16, stream)); });
       CHECK_FREE([&](int) { expect_ok(t.buffer_fill(a, 0, 64, 0, stream)); });

@@ -66,7 +66,7 @@ struct Machine {
   }
 
   frt::Plan make_plan(const Dag& dag, std::mt19937& random) {
-    frt::Plan plan = rig.context.create_plan("dag");
+    frt::Plan plan = rig.create_plan("dag");
     std::vector<uint32_t> index(dag.names.size());
     for (uint32_t name : dag.names) {
       index[name] = plan.add(graph, name, streams[random() % streams.size()]);
@@ -160,7 +160,7 @@ TEST_CASE("a backend that cannot fuse this DAG gets separate launches; other err
   const frt::Stream stream = rig.context.create_stream("s");
   frt::Graph graph = rig.context.create_graph("g", 1);
   graph.capture(1, rig.appending(1));
-  frt::Plan plan = rig.context.create_plan("p");
+  frt::Plan plan = rig.create_plan("p");
   plan.add(graph, 1, stream);
   rig.mock.fail("exec_compose", FRT_ERR_UNSUPPORTED);
   plan.compile();
@@ -181,10 +181,10 @@ TEST_CASE("compile rejects circles, unknown nodes, missing variants, emptiness, 
   frt::Graph graph = rig.context.create_graph("g", 4);
   graph.capture(1, rig.appending(1));
 
-  frt::Plan empty = rig.context.create_plan("empty");
+  frt::Plan empty = rig.create_plan("empty");
   CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "no nodes", empty.compile());
 
-  frt::Plan plan = rig.context.create_plan("p");
+  frt::Plan plan = rig.create_plan("p");
   for (int i = 0; i < 4; ++i) plan.add(graph, 1, stream);
   CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "unknown flags", plan.compile(8));
   plan.after(1, 2);
@@ -196,20 +196,20 @@ TEST_CASE("compile rejects circles, unknown nodes, missing variants, emptiness, 
   CHECK_FAILS(FRT_ERR_CYCLE, "nodes 1, 2, 3", plan.compile());
   CHECK(plan.try_execute(stream) == FRT_ERR_BAD_STATE);
 
-  frt::Plan self = rig.context.create_plan("self");
+  frt::Plan self = rig.create_plan("self");
   self.after(self.add(graph, 1, stream), 0);
   CHECK_FAILS(FRT_ERR_CYCLE, "nodes 0", self.compile());
 
-  frt::Plan unknown = rig.context.create_plan("unknown");
+  frt::Plan unknown = rig.create_plan("unknown");
   unknown.add(graph, 1, stream);
   unknown.after(0, 7);
   CHECK_FAILS(FRT_ERR_OUT_OF_RANGE, "node 7", unknown.compile());
-  frt::Plan huge = rig.context.create_plan("huge");
+  frt::Plan huge = rig.create_plan("huge");
   huge.add(graph, 1, stream);
   huge.after(UINT32_MAX, 0);
   CHECK_FAILS(FRT_ERR_OUT_OF_RANGE, "node 4294967295", huge.compile());
 
-  frt::Plan missing = rig.context.create_plan("missing");
+  frt::Plan missing = rig.create_plan("missing");
   missing.add(graph, 1, stream);
   missing.add(graph, 2, stream);
   missing.add(graph, 3, stream);
@@ -224,9 +224,9 @@ TEST_CASE("a plan is compiled before it is executed, and again after it was chan
   const frt::Stream stream = rig.context.create_stream("s");
   frt::Graph graph = rig.context.create_graph("g", 4);
   graph.capture(1, rig.appending(1));
-  frt::Plan plan = rig.context.create_plan("p");
+  frt::Plan plan = rig.create_plan("p");
   plan.add(graph, 1, stream);
-  CHECK_FAILS(FRT_ERR_BAD_STATE, "call plan_compile first", plan.execute(stream));
+  CHECK_FAILS(FRT_ERR_BAD_STATE, "call compile first", plan.execute(stream));
   plan.compile();
   plan.execute(stream);
   plan.add(graph, 1, stream);
@@ -245,7 +245,7 @@ TEST_CASE("a plan that lost a variant refuses to run until it is compiled again"
     frt::Graph graph = rig.context.create_graph("g", 2);
     graph.capture(1, rig.appending(1));
     graph.capture(2, rig.appending(2));
-    frt::Plan plan = rig.context.create_plan("p");
+    frt::Plan plan = rig.create_plan("p");
     plan.add(graph, 1, side);
     plan.compile(flags);
     plan.execute(stream);
@@ -281,7 +281,7 @@ TEST_CASE("a plan outlives the handles of its graphs and streams") {
   frt::Stream side = rig.context.create_stream("side");
   frt::Graph graph = rig.context.create_graph("g", 1);
   graph.capture(1, rig.appending(1));
-  frt::Plan plan = rig.context.create_plan("p");
+  frt::Plan plan = rig.create_plan("p");
   plan.add(graph, 1, side);
   plan.compile(FRT_PLAN_NO_FUSE);
   side.reset();
@@ -300,7 +300,7 @@ TEST_CASE("releasing a plan waits for its work") {
     const frt::Stream side = rig.context.create_stream("side");
     frt::Graph graph = rig.context.create_graph("g", 1);
     graph.capture(1, rig.appending(1));
-    frt::Plan plan = rig.context.create_plan("p");
+    frt::Plan plan = rig.create_plan("p");
     plan.add(graph, 1, side);
     plan.compile(flags);
     plan.execute(stream);
@@ -316,7 +316,7 @@ TEST_CASE("after a failed launch the stream is still ordered behind what did sta
   frt::Graph graph = rig.context.create_graph("g", 2);
   graph.capture(1, rig.appending(1));
   graph.capture(2, rig.appending(2));
-  frt::Plan plan = rig.context.create_plan("p");
+  frt::Plan plan = rig.create_plan("p");
   plan.add(graph, 1, side);
   plan.after(plan.add(graph, 2, side), 0);
   plan.compile(FRT_PLAN_NO_FUSE);

@@ -6,6 +6,8 @@
 
 #include <frt/core/context.hpp>
 #include <frt/core/exec_table.hpp>
+#include <frt/draft/graph.hpp>
+#include <frt/draft/plan.hpp>
 #include <frt/exec.hpp>
 #include <functional>
 #include <string>
@@ -52,12 +54,21 @@ class Rig {
 
   frt_counters counters() const { return context.counters(); }
 
+  frt::Plan create_plan(const std::string& name) const {
+    return {frt::core::plan_draft(), context, name};
+  }
+
   MockBackend mock;
   frt_context handle = nullptr;
   frt::Context context;
   frt::Kernel<mock_append_args> append;
   frt::Kernel<mock_mix_args> mix;
 };
+
+// The part of a graph's functions that is in draft.
+inline frt::GraphDraft draft(const frt::Graph& graph) {
+  return {frt::core::graph_draft(), graph};
+}
 
 // What `body` throws as (status, text); FRT_OK if nothing.
 inline frt_error caught(const std::function<void()>& body) {

@@ -13,7 +13,7 @@ TEST_CASE("any-tagged functions may be called while a driver works") {
   const frt::Buffer shared = rig.context.alloc(FRT_SPACE_DEVICE, 64, "shared");
   frt::Graph graph = rig.context.create_graph("g", 4);
   graph.capture(1, rig.appending(1));
-  frt::Plan plan = rig.context.create_plan("p");
+  frt::Plan plan = rig.create_plan("p");
   plan.add(graph, 1, stream);
   plan.compile();
 
@@ -40,7 +40,7 @@ TEST_CASE("any-tagged functions may be called while a driver works") {
         good = good && table.stream_native(stream) == nullptr;
         good = good && table.stream_backend(stream) != nullptr;
         good = good && table.graph_variant_count(graph) <= 4;
-        good = good && table.plan_fused(plan) <= 1;
+        good = good && frt::core::plan_draft()->fused(plan) <= 1;
         if (retained.load() < 1000) {
           table.buffer_retain(shared);
           ++retained;

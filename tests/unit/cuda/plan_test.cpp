@@ -3,6 +3,7 @@
 // unfused, must leave what a sequential evaluation does.
 #include <doctest/doctest.h>
 
+#include <frt/draft/plan.hpp>
 #include <random>
 
 #include "core_context.hpp"
@@ -53,7 +54,7 @@ TEST_CASE("plans: fused, unfused and eager give what a sequential evaluation giv
         core.through_scratch(recorder, through);
       });
     }
-    frt::Plan plan = core->create_plan("p");
+    frt::Plan plan(frt::core::plan_draft(), *core, "p");
     for (uint32_t node = 0; node < kNodes; ++node) {
       plan.add(graph, node, streams[random() % kStreams]);
       for (const uint32_t other : dependencies[node]) plan.after(node, other);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <frt/core/exec_table.hpp>
+#include <frt/draft/plan.hpp>
 #include <map>
 
 #include "policy_driver.hpp"
@@ -109,35 +111,23 @@ namespace {
 class Chain {
  public:
   Chain(const ModelRig& rig, const PolicyDriver& driver)
-      : context_(rig.context), driver_(driver), table_(context_.table()) {
-    frt_error error{};
-    frt::check(table_.plan_create(context_, "chain", &plan_, &error), error);
-  }
-  ~Chain() { table_.plan_release(plan_); }
-  Chain(const Chain&) = delete;
-  Chain& operator=(const Chain&) = delete;
+      : context_(rig.context),
+        driver_(driver),
+        plan_(frt::core::plan_draft(), rig.context, "chain") {}
 
   void add(frt_graph graph, PolicyDriver::KeyFunction function, const frt_policy_shape& shape) {
     streams_.push_back(context_.create_stream("part"));
-    frt_error error{};
-    uint32_t node = 0;
-    frt::check(
-        table_.plan_add(plan_, graph, driver_.key(function, shape), streams_.back(), &node, &error),
-        error);
-    if (node > 0) frt::check(table_.plan_after(plan_, node, node - 1, &error), error);
+    const uint32_t node = plan_.add(graph, driver_.key(function, shape), streams_.back());
+    if (node > 0) plan_.after(node, node - 1);
   }
-  void compile() {
-    frt_error error{};
-    frt::check(table_.plan_compile(plan_, 0, &error), error);
-  }
-  void execute() const { frt::check(table_.plan_execute(plan_, driver_.stream), "plan"); }
+  void compile() { plan_.compile(); }
+  void execute() const { plan_.execute(driver_.stream); }
 
  private:
   const frt::Context& context_;
   const PolicyDriver& driver_;
-  const frt_exec_v1& table_;
   std::vector<frt::Stream> streams_;
-  frt_plan plan_ = nullptr;
+  frt::Plan plan_;
 };
 
 }  // namespace

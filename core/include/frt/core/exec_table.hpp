@@ -3,11 +3,17 @@
 // host hands the same table to plugins under FRT_EXT_EXEC.
 #pragma once
 
+#include <frt/draft/graph.h>
+#include <frt/draft/plan.h>
 #include <frt/exec.h>
 
 namespace frt::core {
 
 // The one table. Never NULL, complete, lives as long as the program.  [any]
 const frt_exec_v1* exec_table() noexcept;
+
+// The drafts beside it, for FRT_EXT_PLAN and FRT_EXT_GRAPH. Never NULL.  [any]
+const frt_plan_draft* plan_draft() noexcept;
+const frt_graph_draft* graph_draft() noexcept;
 
 }  // namespace frt::core

@@ -33,6 +33,9 @@ typedef struct frt_backend_stream_s* frt_backend_stream;
 typedef struct frt_backend_event_s* frt_backend_event;
 typedef struct frt_backend_exec_s* frt_backend_exec; /* a recorded, launchable sequence */
 
+/* Flags of a device. */
+#define FRT_DEVICE_PROCESSOR 1u /* the host's processor: never taken unless asked for by its id */
+
 /* One device the plugin can see, before it is opened. The caller sets struct_size. */
 typedef struct frt_device_info {
   uint32_t struct_size;
@@ -45,8 +48,10 @@ typedef struct frt_device_info {
   uint64_t memory_free;   /* bytes, at the time of asking */
   uint32_t compute_units; /* cores or multiprocessors */
   uint32_t dlpack_type;   /* DLDeviceType of its device space */
+  uint32_t flags;         /* FRT_DEVICE_* */
+  uint32_t reserved;
 } frt_device_info;
-FRT_ASSERT_LAYOUT(frt_device_info, 448, dlpack_type, 444);
+FRT_ASSERT_LAYOUT(frt_device_info, 456, reserved, 452);
 
 /* One copy of a batch; frozen. Ranges must not overlap within a batch. */
 typedef struct frt_backend_copy {

@@ -4,11 +4,12 @@
  *
  *   Buffer    named memory in a space; the only state there is. Graphs are wired by sharing one.
  *   Graph     a table ShapeKey -> executable: exact keys, bounded, least recently used goes first.
- *   Plan      a DAG of (Graph, ShapeKey, Stream) with data dependencies only.
  *   ShapeKey  an opaque 64-bit number; its fields belong to whoever packs it.
  *
  * Everything that may change at run time is a Buffer that a graph reads; so one executable serves
  * every value. This header fixes mechanism only. Who runs when, and for whom, is not its subject.
+ *
+ * A Plan, a DAG of graphs, is in draft: frt/draft/plan.h.
  *
  * The functions are members of one table, frt_exec_v1: plugins get it from the host under
  * FRT_EXT_EXEC, programs that embed core from frt::core::exec_table(). frt/exec.hpp wraps it.
@@ -33,7 +34,6 @@ typedef struct frt_buffer_s* frt_buffer;
 typedef struct frt_stream_s* frt_stream;
 typedef struct frt_event_s* frt_event;
 typedef struct frt_graph_s* frt_graph;
-typedef struct frt_plan_s* frt_plan;
 typedef struct frt_kernel_owner_s* frt_kernel_owner; /* the kernels of one kernels_register */
 
 typedef uint64_t frt_shape_key;
@@ -78,7 +78,7 @@ typedef struct frt_context_info {
   const char* native_kind;
   frt_device_info device;
 } frt_context_info;
-FRT_ASSERT_LAYOUT(frt_context_info, 480, device, 32);
+FRT_ASSERT_LAYOUT(frt_context_info, 488, device, 32);
 
 /* Counters since the context was made. The caller sets struct_size. */
 typedef struct frt_counters {
@@ -112,13 +112,6 @@ typedef struct frt_copy {
   uint64_t bytes;
 } frt_copy;
 FRT_ASSERT_LAYOUT(frt_copy, 40, bytes, 32);
-
-/* Flags of plan_compile. */
-#define FRT_PLAN_NO_FUSE 1u /* keep separate launches ordered by events */
-
-/* Flags of graph_port. */
-#define FRT_PORT_OPTIONAL 0u
-#define FRT_PORT_REQUIRED 1u
 
 /* ---- the table ------------------------------------------------------------------------- */
 
@@ -189,46 +182,19 @@ typedef struct frt_exec_v1 {
   frt_status (*graph_create)(frt_context context, const char* name, uint32_t capacity,
                              frt_graph* graph, frt_error* error);
   void (*graph_release)(frt_graph graph); /* waits for replays in flight  [setup] */
-  /* Declares a named port, before the first capture.  [setup] */
-  frt_status (*graph_port)(frt_graph graph, const char* port, uint32_t flags, frt_error* error);
-  /* Binds a buffer to a declared port. Executables hold addresses, so binding another buffer
-   * while variants exist is FRT_ERR_BAD_STATE: evict them first.  [setup] */
-  frt_status (*graph_bind)(frt_graph graph, const char* port, frt_buffer buffer, frt_error* error);
-  frt_status (*graph_bound)(frt_graph graph, const char* port, frt_buffer* buffer); /* [setup] */
   /* Records `key` through the callback and keeps the executable; replaces one that is there. A
    * full table evicts the least recently used variant, after its last replay. In an eager
    * context it keeps (record, user) and replay calls them: `user` must outlive the variant. A
    * callback that fails or throws leaves the stream usable and the table as it was.  [setup] */
   frt_status (*graph_capture)(frt_graph graph, frt_shape_key key, frt_record_fn record, void* user,
                               frt_error* error);
-  /* Keeps a foreign native executable under `key`. owned != 0: destroyed with it.  [setup] */
-  frt_status (*graph_adopt)(frt_graph graph, frt_shape_key key, void* native, uint32_t owned,
-                            frt_error* error);
-  /* Submits the variant. FRT_ERR_NO_VARIANT if the key is missing, FRT_ERR_UNBOUND if a required
-   * port is; never a silent no-op.  [hot] */
+  /* Submits the variant. FRT_ERR_NO_VARIANT if the key is missing; never a silent no-op.  [hot] */
   frt_status (*graph_replay)(frt_graph graph, frt_shape_key key, frt_stream stream);
   uint32_t (*graph_has_variant)(frt_graph graph, frt_shape_key key); /* [hot] */
   frt_status (*graph_evict)(frt_graph graph, frt_shape_key key);     /* waits  [setup] */
   uint32_t (*graph_variant_count)(frt_graph graph);                  /* [any] */
   /* Copies at most `capacity` keys, most recently used first; returns how many.  [driver] */
   uint32_t (*graph_keys)(frt_graph graph, frt_shape_key* keys, uint32_t capacity);
-
-  /* ---- plans ---- */
-  frt_status (*plan_create)(frt_context context, const char* name, frt_plan* plan,
-                            frt_error* error); /* [setup] */
-  void (*plan_release)(frt_plan plan);         /* waits for its work  [setup] */
-  /* Adds a node; `node` becomes its index.  [setup] */
-  frt_status (*plan_add)(frt_plan plan, frt_graph graph, frt_shape_key key, frt_stream stream,
-                         uint32_t* node, frt_error* error);
-  /* `node` starts after `dependency` is done.  [setup] */
-  frt_status (*plan_after)(frt_plan plan, uint32_t node, uint32_t dependency, frt_error* error);
-  /* Checks (FRT_ERR_CYCLE, unknown nodes, missing variants), makes every event, and fuses the DAG
-   * into one executable where the backend can. Again after a change of graphs.  [setup] */
-  frt_status (*plan_compile)(frt_plan plan, uint32_t flags, frt_error* error);
-  uint32_t (*plan_fused)(frt_plan plan); /* 1: execute is one launch  [any] */
-  /* Runs the DAG after what `stream` holds; later work of `stream` runs after all of it.
-   * FRT_ERR_BAD_STATE before compile, or when a graph lost a variant it uses.  [hot] */
-  frt_status (*plan_execute)(frt_plan plan, frt_stream stream);
 
   /* ---- kernels ---- */
   /* Finds kernels[i] for names[i]: among the kernels of `owner` (NULL: none), then among the
@@ -263,7 +229,7 @@ typedef struct frt_exec_v1 {
    * there is none (the CPU).  [any] */
   void* (*backend_stream_native)(frt_context context, frt_backend_stream stream);
 } frt_exec_v1;
-FRT_ASSERT_LAYOUT(frt_exec_v1, 416, backend_stream_native, 408);
+FRT_ASSERT_LAYOUT(frt_exec_v1, 328, backend_stream_native, 320);
 
 /* The most copies of one buffer_copy_batch. */
 #define FRT_COPY_BATCH_MAX 4096u

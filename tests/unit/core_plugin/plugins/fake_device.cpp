@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A backend that claims to be a device: memory is the host's, and nothing can be run on it. The
-// compile definitions say who it is: FAKE_ID, FAKE_CARD, FAKE_ARCHITECTURE, FAKE_DLPACK,
+// compile definitions say who it is: FAKE_ID, FAKE_CARD, FAKE_ARCHITECTURE, FAKE_FLAGS,
 // FAKE_COUNT.
 #include <frt/backend.h>
 
@@ -38,7 +38,7 @@ frt_status device_info(frt_plugin, uint32_t ordinal, frt_device_info* info, frt_
   info->ordinal = ordinal;
   std::snprintf(info->name, sizeof(info->name), "fake %u", ordinal);
   std::snprintf(info->architecture, sizeof(info->architecture), "%s", FAKE_ARCHITECTURE);
-  info->dlpack_type = FAKE_DLPACK;
+  info->flags = FAKE_FLAGS;
   return FRT_OK;
 }
 
