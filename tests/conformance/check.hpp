@@ -189,7 +189,7 @@ class Case {
 
   // ---- running and comparing ----
   // Calls the operators on both sides. The case is skipped (Skip is thrown) where the backend under
-  // test has no kernel of a name for these types.
+  // test has no kernel of a name for these types, or a launch returns FRT_ERR_UNSUPPORTED.
   void run(const Chain& chain);
   // One operator.
   template <class Args, class Fill>
@@ -244,6 +244,7 @@ class Case {
 
 struct Skip {
   std::string why;
+  bool declined = false;  // the operator is offered: FRT_ERR_UNSUPPORTED
 };
 
 // The cases, by name.

@@ -50,6 +50,7 @@ struct Choice {
   double seconds = 0;        // no case begins later; 0: all of them
   bool one_of_each = false;  // of cases whose names differ in numbers only the middle one
   bool once = false;         // eagerly alone
+  bool strict = false;       // an operator that is offered supports all arguments
   bool fp8_activations = false;  // the backend rounds x, and must
   int repeat = 1;                // so often each
   uint64_t seed = 1;
@@ -141,8 +142,12 @@ Totals run_cases(const Suite& suite, Backend& tested, Backend& reference, const 
                     std::chrono::duration<double>(Clock::now() - begin).count());
       }
     } catch (const Skip& skip) {
-      ++totals.skipped;
-      if (verbose) std::printf("skip  %-60s %s\n", entry->name.c_str(), skip.why.c_str());
+      const bool failed = skip.declined && choice.strict;
+      ++(failed ? totals.failed : totals.skipped);
+      if (failed || verbose) {
+        std::printf("%s  %-60s %s\n", failed ? "FAIL" : "skip", entry->name.c_str(),
+                    skip.why.c_str());
+      }
     } catch (const std::exception& error) {
       ++totals.failed;
       std::printf("FAIL  %-60s %s\n", entry->name.c_str(), error.what());
@@ -171,6 +176,9 @@ int main(int argc, char** argv) {
   app.add_flag("--one-of-each", choice.one_of_each,
                "Of cases whose names differ in numbers only, the middle one");
   app.add_flag("--once", choice.once, "Each case once, eagerly: nothing is recorded");
+  app.add_flag("--strict", choice.strict,
+               "FRT_ERR_UNSUPPORTED fails a case; otherwise it is skipped, as where the plugin has "
+               "no such operator");
   app.add_flag(
       "--fp8-activations", choice.fp8_activations,
       "The plugin rounds bf16 activations to FP8 in products of many rows with FP8 weights "

@@ -3,7 +3,7 @@
 """Every reference of the conformance cases notices a backend that computes something else, even
 where the backend under test and the reference backend are wrong in the same way.
 
-    notices.py <frt-plugin-check> <spoiled plugin>
+    notices.py <frt-plugin-check> <spoiled plugin> <CPU plugin>
 """
 import os
 import subprocess
@@ -34,32 +34,44 @@ SPOILED = {
 }
 
 
-def check(program, plugin, cases, spoiled=None):
-    environment = dict(os.environ)
-    environment.pop("FRT_SPOILED", None)
-    if spoiled:
-        environment["FRT_SPOILED"] = spoiled
+# An operator that is declined, and cases of it beside those of others.
+DECLINED, DECLINED_CASES = "frt.lag_rows/1", "_rows/1 "
+# When it answers with FRT_ERR_UNSUPPORTED, options, the exit status, and what the program says.
+ANSWERS = [
+    ("FRT_UNSUPPORTED", [], 0, " 0 failed"),  # always
+    ("FRT_UNSUPPORTED", ["--strict"], 1, "not supported: frt.lag_rows/1"),
+    ("FRT_CONFUSED", [], 1, "answers wrong arguments with FRT_ERR_UNSUPPORTED"),  # to wrong arguments
+]
+
+
+def check(program, plugin, cases, reference, *options, **how):
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("FRT_")}
     result = subprocess.run(
-        [program, plugin, "--reference", plugin, "--filter", cases, "--threads", "1"],
-        capture_output=True, text=True, env=environment)
+        [program, plugin, "--reference", reference, "--filter", cases, "--threads", "1", *options],
+        capture_output=True, text=True, env={**environment, **how})
     return result.returncode, result.stdout + result.stderr
 
 
 def main():
-    program, plugin = sys.argv[1:]
+    program, plugin, cpu = sys.argv[1:]
     wrong = []
     for operator, cases in SPOILED.items():
-        status, said = check(program, plugin, cases)
+        status, said = check(program, plugin, cases, plugin)
         if status != 0:
             wrong.append(f"{operator} fails as it is:\n{said}")
             continue
-        status, said = check(program, plugin, cases, operator)
+        status, said = check(program, plugin, cases, plugin, FRT_SPOILED=operator)
         # Not merely a difference between two backends, nor a refusal.
         noticed = [line for line in said.splitlines()
                    if line.startswith("FAIL") and ("by its header" in line or "by the header" in line)]
         if status != 1 or not noticed:
             wrong.append(f"{operator}, spoiled, is not noticed:\n{said}")
-    print(f"{len(SPOILED) - len(wrong)} of {len(SPOILED)} spoiled operators noticed")
+    spoiled = len(wrong)
+    for how, options, expected, words in ANSWERS:
+        status, said = check(program, plugin, DECLINED_CASES, cpu, *options, **{how: DECLINED})
+        if status != expected or words not in said:
+            wrong.append(f"{how}={DECLINED} {options} is not taken as it is meant:\n{said}")
+    print(f"{len(SPOILED) - spoiled} of {len(SPOILED)} spoiled operators noticed")
     for text in wrong:
         print(text)
     return 1 if wrong else 0

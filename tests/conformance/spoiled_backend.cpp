@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // frt.test.spoiled: the CPU backend with one operator that computes something else, to see that the
-// conformance cases notice. FRT_SPOILED names the operator; unset, nothing is spoiled. What is
-// wrong is an argument that the kernel gets: a row less, a token more, another factor. So the
-// kernel does all of its work, and only its result shows the difference.
+// conformance cases notice. FRT_SPOILED names the operator; unset, nothing is spoiled.
+// FRT_UNSUPPORTED names one whose launches always return FRT_ERR_UNSUPPORTED, FRT_CONFUSED one that
+// does so of wrong arguments. What is wrong is an argument that the kernel gets: a row less, a
+// token more, another factor. So the kernel does all of its work, and only its result shows the
+// difference.
 //
 // It can be the backend under test and the reference at the same time: a check that compares a
 // backend with itself would pass.
@@ -119,6 +121,16 @@ frt_status launch(void* self, frt_backend_stream stream, const void* args, frt_e
   return kernel.inner.launch(kernel.inner.self, stream, copy.data(), error);
 }
 
+frt_status unsupported(void*, frt_backend_stream, const void*, frt_error* error) {
+  return set_error(error, FRT_ERR_UNSUPPORTED, "not on this device");
+}
+
+frt_status confused(void* self, frt_backend_stream stream, const void* args, frt_error* error) {
+  const frt_kernel& inner = static_cast<const Kernel*>(self)->inner;
+  const frt_status status = inner.launch(inner.self, stream, args, error);
+  return status == FRT_ERR_INVALID_ARGUMENT ? FRT_ERR_UNSUPPORTED : status;
+}
+
 const frt_plugin_desc& inner_plugin() {
   static const frt_plugin_desc* const found = [] {
     void* library = ::dlopen(FRT_SPOILED_INNER, RTLD_NOW | RTLD_LOCAL);
@@ -184,7 +196,6 @@ frt_status list_kernels(frt_backend_device device, const frt_kernel_desc** kerne
     };
     static std::map<frt_backend_device, Lists> all;
     Lists& made = all[device];
-    const char* name = std::getenv("FRT_SPOILED");
     const frt_kernel_desc* list = nullptr;
     uint64_t listed = 0;
     frt_error reason{};
@@ -193,11 +204,18 @@ frt_status list_kernels(frt_backend_device device, const frt_kernel_desc** kerne
     made.descriptions.clear();
     for (uint64_t i = 0; i < listed; ++i, at += inner_kernels->stride) {
       frt_kernel_desc description = *reinterpret_cast<const frt_kernel_desc*>(at);
-      if (name && description.name == std::string(name)) {
-        made.kernels.push_back(std::make_unique<Kernel>(
-            Kernel{description.kernel, description.args_size, spoils().at(name)}));
-        description.kernel = {made.kernels.back().get(), launch};
-      }
+      const auto named = [&](const char* variable) {
+        const char* name = std::getenv(variable);
+        return name && description.name == std::string(name);
+      };
+      const auto replace = [&](decltype(frt_kernel::launch) function, Spoil spoil) {
+        made.kernels.push_back(
+            std::make_unique<Kernel>(Kernel{description.kernel, description.args_size, spoil}));
+        description.kernel = {made.kernels.back().get(), function};
+      };
+      if (named("FRT_SPOILED")) replace(launch, spoils().at(description.name));
+      if (named("FRT_UNSUPPORTED")) replace(unsupported, nullptr);
+      if (named("FRT_CONFUSED")) replace(confused, nullptr);
       made.descriptions.push_back(description);
     }
     *kernels = made.descriptions.data();
