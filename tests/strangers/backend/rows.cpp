@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operators on rows: embedding, choice of tokens and rows, norms, products, activations.
+#include "operators.hpp"
+
+#include <frt/ops/elementwise.h>
+#include <frt/ops/embed.h>
+#include <frt/ops/linear.h>
+#include <frt/ops/norm.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+namespace simple {
+
+float sigmoid(float x) {
+  return 1.0f / (1.0f + std::exp(-x));
+}
+float silu(float x) {
+  return x * sigmoid(x);
+}
+
+namespace {
+
+constexpr frt_weight_set kPlain = FRT_WEIGHT_BIT(FRT_WEIGHT_F32) | FRT_WEIGHT_BIT(FRT_WEIGHT_BF16);
+
+void check_weight(const frt::Checks& check, const char* argument, const frt_weight& weight) {
+  check.require(weight.format < FRT_WEIGHT_FORMAT_COUNT &&
+                    (kPlain & FRT_WEIGHT_BIT(weight.format)) != 0 && weight.layout == 0,
+                argument, "is neither f32 nor bf16 in rows");
+  check.pointer(argument, weight.data);
+  check.require(reinterpret_cast<uintptr_t>(weight.data) % 16 == 0, argument,
+                "is not aligned to 16 bytes");
+  check.positive(argument, weight.rows);
+  check.positive(argument, weight.cols);
+}
+
+// Row `row` of a matrix as f32; `storage` holds it where it had to be widened.
+const float* weight_row(const frt_weight& weight, int64_t row, std::vector<float>& storage) {
+  const auto cols = static_cast<std::size_t>(weight.cols);
+  const int64_t first = row * weight.cols;
+  if (weight.format == FRT_WEIGHT_F32) return static_cast<const float*>(weight.data) + first;
+  storage.resize(cols);
+  const uint16_t* values = static_cast<const uint16_t*>(weight.data) + first;
+  for (std::size_t i = 0; i < cols; ++i) {
+    storage[i] = std::bit_cast<float>(static_cast<uint32_t>(values[i]) << 16);
+  }
+  return storage.data();
+}
+
+void check_rows(const frt::Checks& check, int32_t rows, int32_t width) {
+  check.positive("rows", rows);
+  check.positive("width", width);
+}
+
+// y = x * rsqrt(mean(x^2) + epsilon) * weight
+void norm_row(const float* x, const float* weight, int32_t width, float epsilon, float* y) {
+  float sum = 0;
+  for (int32_t i = 0; i < width; ++i) sum += x[i] * x[i];
+  const float scale = 1.0f / std::sqrt(sum / static_cast<float>(width) + epsilon);
+  for (int32_t i = 0; i < width; ++i) y[i] = x[i] * scale * weight[i];
+}
+
+struct Embed {
+  using Args = frt_embed_args;
+  static constexpr const char* kName = FRT_OP_EMBED;
+  static constexpr frt_weight_set kWeights = kPlain;
+  static void check(const frt::Checks& check, const Args& args) {
+    only_f32(check, kName, "y_dtype", args.y_dtype);
+    check.positive("rows", args.rows);
+    check_weight(check, "table", args.table);
+    check.pointer("ids", args.ids);
+    check.pointer("y", args.y);
+    check.at_least("y_stride", args.y_stride, args.table.cols);
+  }
+  static void run(const Args& args) {
+    std::vector<float> storage;
+    for (int32_t r = 0; r < rows_to_run(args.rows, args.row_count); ++r) {
+      float* y = static_cast<float*>(args.y) + r * args.y_stride;
+      const int32_t id = args.ids[r];
+      if (id >= 0 && id < args.table.rows) {
+        std::copy_n(weight_row(args.table, id, storage), args.table.cols, y);
+      } else {
+        std::fill_n(y, args.table.cols, 0.0f);
+      }
+    }
+  }
+};
+
+struct SelectTokens {
+  using Args = frt_select_tokens_args;
+  static constexpr const char* kName = FRT_OP_SELECT_TOKENS;
+  static constexpr frt_weight_set kWeights = 0;
+  static void check(const frt::Checks& check, const Args& args) {
+    check.sequences(args.sequences);
+    check.pointer("ids", args.ids);
+    check.pointer("pending", args.pending);
+    check_stride(check, "pending_stride", args.pending_stride);
+    check.pointer("ids_out", args.ids_out);
+  }
+  static void run(const Args& args) {
+    for_sequences(args.sequences, [&](int32_t b, int32_t slot, int32_t length) {
+      const int32_t waiting = *in_slot<int32_t>(args.pending, args.pending_stride, slot);
+      for (int32_t r = b * args.sequences.rows; length > 0; ++r, --length) {
+        args.ids_out[r] = args.ids[r] >= 0 ? args.ids[r] : waiting;
+      }
+    });
+  }
+};
+
+struct LastRows {
+  using Args = frt_last_rows_args;
+  static constexpr const char* kName = FRT_OP_LAST_ROWS;
+  static constexpr frt_weight_set kWeights = 0;
+  static void check(const frt::Checks& check, const Args& args) {
+    only_f32(check, kName, "dtype", args.dtype);
+    check.sequences(args.sequences);
+    check.positive("width", args.width);
+    check.pointer("x", args.x);
+    check.pointer("y", args.y);
+    check.at_least("x_stride", args.x_stride, args.width);
+    check.at_least("y_stride", args.y_stride, args.width);
+  }
+  static void run(const Args& args) {
+    for_sequences(args.sequences, [&](int32_t b, int32_t, int32_t length) {
+      const int64_t row = static_cast<int64_t>(b) * args.sequences.rows + length - 1;
+      std::copy_n(static_cast<const float*>(args.x) + row * args.x_stride, args.width,
+                  static_cast<float*>(args.y) + b * args.y_stride);
+    });
+  }
+};
+
+struct RmsNorm {
+  using Args = frt_rms_norm_args;
+  static constexpr const char* kName = FRT_OP_RMS_NORM;
+  static constexpr frt_weight_set kWeights = 0;
+  static void check(const frt::Checks& check, const Args& args) {
+    only_f32(check, kName, "x_dtype", args.x_dtype);
+    only_f32(check, kName, "y_dtype", args.y_dtype);
+    check_rows(check, args.rows, args.width);
+    check.pointer("x", args.x);
+    check.pointer("weight", args.weight);
+    check.pointer("y", args.y);
+    check.at_least("x_stride", args.x_stride, args.width);
+    check.at_least("y_stride", args.y_stride, args.width);
+  }
+  static void run(const Args& args) {
+    for (int32_t r = 0; r < rows_to_run(args.rows, args.row_count); ++r) {
+      norm_row(static_cast<const float*>(args.x) + r * args.x_stride, args.weight, args.width,
+               args.epsilon, static_cast<float*>(args.y) + r * args.y_stride);
+    }
+  }
+};
+
+struct AddRmsNorm {
+  using Args = frt_add_rms_norm_args;
+  static constexpr const char* kName = FRT_OP_ADD_RMS_NORM;
+  static constexpr frt_weight_set kWeights = 0;
+  static void check(const frt::Checks& check, const Args& args) {
+    only_f32(check, kName, "residual_dtype", args.residual_dtype);
+    only_f32(check, kName, "dtype", args.dtype);
+    check_rows(check, args.rows, args.width);
+    check.pointer("residual", args.residual);
+    if (args.y) check.pointer("weight", args.weight);
+  }
+  static void run(const Args& args) {
+    for (int32_t r = 0; r < rows_to_run(args.rows, args.row_count); ++r) {
+      const int64_t first = static_cast<int64_t>(r) * args.width;
+      float* residual = static_cast<float*>(args.residual) + first;
+      for (int32_t i = 0; args.delta && i < args.width; ++i) {
+        residual[i] += static_cast<const float*>(args.delta)[first + i];
+      }
+      if (!args.y) continue;
+      norm_row(residual, args.weight, args.width, args.epsilon,
+               static_cast<float*>(args.y) + first);
+    }
+  }
+};
+
+struct GatedRmsNorm {
+  using Args = frt_gated_rms_norm_args;
+  static constexpr const char* kName = FRT_OP_GATED_RMS_NORM;
+  static constexpr frt_weight_set kWeights = 0;
+  static void check(const frt::Checks& check, const Args& args) {
+    only_f32(check, kName, "x_dtype", args.x_dtype);
+    only_f32(check, kName, "dtype", args.dtype);
+    check_rows(check, args.rows, args.width);
+    check.positive("heads", args.heads);
+    check.pointer("x", args.x);
+    check.pointer("z", args.z);
+    check.pointer("weight", args.weight);
+    check.pointer("y", args.y);
+  }
+  static void run(const Args& args) {
+    const int64_t all = static_cast<int64_t>(rows_to_run(args.rows, args.row_count)) * args.heads;
+    for (int64_t first = 0; first < all * args.width; first += args.width) {
+      float* y = static_cast<float*>(args.y) + first;
+      norm_row(static_cast<const float*>(args.x) + first, args.weight, args.width, args.epsilon, y);
+      for (int32_t i = 0; i < args.width; ++i)
+        y[i] *= silu(static_cast<const float*>(args.z)[first + i]);
+    }
+  }
+};
+
+struct Linear {
+  using Args = frt_linear_args;
+  static constexpr const char* kName = FRT_OP_LINEAR;
+  static constexpr frt_weight_set kWeights = kPlain;
+  static void check(const frt::Checks& check, const Args& args) {
+    only_f32(check, kName, "x_dtype", args.x_dtype);
+    only_f32(check, kName, "y_dtype", args.y_dtype);
+    check.positive("rows", args.rows);
+    check.range("accumulate", args.accumulate, 0, 1);
+    check_weight(check, "weight", args.weight);
+    check.pointer("x", args.x);
+    check.pointer("y", args.y);
+    check.at_least("x_stride", args.x_stride, args.weight.cols);
+    check.at_least("y_stride", args.y_stride, args.weight.rows);
+  }
+  static void run(const Args& args) {
+    std::vector<float> storage;
+    const int32_t rows = rows_to_run(args.rows, args.row_count);
+    for (int32_t output = 0; output < args.weight.rows; ++output) {
+      const float* weight = weight_row(args.weight, output, storage);
+      for (int32_t r = 0; r < rows; ++r) {
+        const float* x = static_cast<const float*>(args.x) + r * args.x_stride;
+        float sum = 0;
+        for (int32_t i = 0; i < args.weight.cols; ++i) sum += x[i] * weight[i];
+        float& y = static_cast<float*>(args.y)[r * args.y_stride + output];
+        y = args.accumulate ? y + sum : sum;
+      }
+    }
+  }
+};
+
+template <float (*function)(float a, float b)>
+struct Binary {
+  using Args = frt_binary_args;
+  static constexpr frt_weight_set kWeights = 0;
+  static void check(const frt::Checks& check, const char* name, const Args& args) {
+    only_f32(check, name, "dtype", args.dtype);
+    check_rows(check, args.rows, args.width);
+    check.pointer("a", args.a);
+    check.pointer("b", args.b);
+    check.pointer("y", args.y);
+    check.at_least("a_stride", args.a_stride, args.width);
+    check.at_least("b_stride", args.b_stride, args.width);
+    check.at_least("y_stride", args.y_stride, args.width);
+  }
+  static void run(const Args& args) {
+    for (int32_t r = 0; r < rows_to_run(args.rows, args.row_count); ++r) {
+      const float* a = static_cast<const float*>(args.a) + r * args.a_stride;
+      const float* b = static_cast<const float*>(args.b) + r * args.b_stride;
+      float* y = static_cast<float*>(args.y) + r * args.y_stride;
+      for (int32_t i = 0; i < args.width; ++i) y[i] = function(a[i], b[i]);
+    }
+  }
+};
+
+float silu_mul(float a, float b) {
+  return silu(a) * b;
+}
+struct SiluMul : Binary<silu_mul> {
+  static constexpr const char* kName = FRT_OP_SILU_MUL;
+  static void check(const frt::Checks& check, const Args& args) {
+    Binary::check(check, kName, args);
+  }
+};
+
+}  // namespace
+
+void add_row_operators(Kernels& kernels) {
+  kernels.add<Embed>();
+  kernels.add<SelectTokens>();
+  kernels.add<LastRows>();
+  kernels.add<RmsNorm>();
+  kernels.add<AddRmsNorm>();
+  kernels.add<GatedRmsNorm>();
+  kernels.add<Linear>();
+  kernels.add<SiluMul>();
+}
+
+}  // namespace simple

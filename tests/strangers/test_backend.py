@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A backend of somebody else: few operators, plain loops, a thread per stream. It runs the demo as the CPU's does."""
+import os
+import re
+import subprocess
+import unittest
+
+from installed_sdk import BUILD, StrangerTest
+from support import FIXTURES, OK, TIMEOUT, clean_environment
+
+PROMPTS = ("Once upon a time", "The little dog")
+TOKENS = 40
+CHECK = os.environ["FRT_PLUGIN_CHECK"]
+REFERENCE = f"{BUILD}/lib/frt/plugins/frt_cpu.so"
+
+
+class Backend(StrangerTest):
+    project = "backend"
+
+    def frt(self, *arguments, **options):
+        return super().frt("--plugin-dir", self.plugins, *arguments, **options)
+
+    def demo(self, backend, device=""):
+        return self.manifest(f"""schema = 1
+[device.here]
+backend = "{backend}"
+{device}
+[model.m]
+plugin = "frt.qwen36"
+device = "here"
+checkpoint = "{FIXTURES / "demo"}"
+[model.m.options]
+activations = "f32"
+[host.lm]
+model = "m"
+capsule_dir = "capsules"
+""")
+
+    def ids(self, manifest, *arguments, count=TOKENS):
+        result = self.run_json(manifest, "-n", count, "--ignore-eos", *arguments)
+        self.assertEqual(len(result["ids"]), count)
+        self.assertEqual(result["captures_since_ready"], 0)
+        return result["ids"]
+
+    def test_the_host_tells_what_the_plugin_offers(self):
+        shown = self.check(OK, "plugins", "show", "stranger.simple").stdout
+        self.assertRegex(shown, r"frt\.linear/1 +f32 +f32 bf16")
+        self.assertNotIn("frt.norm_linears/1", shown)  # composed
+        self.assertIn("stranger.simple", self.check(OK, "devices").stdout)
+
+    def test_the_demo_writes_the_tokens_of_the_cpu_backend_captured_and_eager(self):
+        for prompt in PROMPTS:
+            expected = self.ids(self.demo("frt.cpu"), "-p", prompt, "--greedy")
+            for device in ("", "capture = false"):
+                with self.subTest(prompt=prompt, device=device):
+                    found = self.ids(self.demo("stranger.simple", device), "-p", prompt, "--greedy")
+                    self.assertEqual(found, expected)
+
+    def test_a_capsule_goes_on_where_its_run_stopped(self):
+        expected = self.ids(self.demo("frt.cpu"), "-p", PROMPTS[0], "--greedy")
+        for device in ("", "capture = false"):
+            with self.subTest(device=device):
+                manifest = self.demo("stranger.simple", device)
+                first = self.ids(manifest, "-p", PROMPTS[0], "--greedy", "--save-capsule", "half", "--replace",
+                                 count=17)
+                rest = self.ids(manifest, "--from-capsule", "half", count=TOKENS - 17)
+                self.assertEqual(first + rest, expected)
+
+    def test_its_operators_compute_what_their_headers_say(self):
+        shown = self.check(OK, "plugins", "show", "stranger.simple").stdout
+        offered = set(re.findall(r"^(frt\.\S+/\d+) ", shown, re.MULTILINE))
+        names = [name for name in self.plugin_check("--list").splitlines() if name.split()[0] in offered]
+        cases = self.folder / "cases"
+        cases.write_text("\n".join(names), encoding="utf-8")
+        said = self.plugin_check("--one-of-each", "--verbose", "--cases", cases)
+        passed = {line.split()[1] for line in said.splitlines() if line.startswith("ok ")}
+        self.assertEqual(passed, offered)
+        self.assertIn(" 0 failed", said)
+        self.assertRegex(said, r"skip .*not supported: frt\.attention/1: .* bf16")  # of keys and values
+
+    def plugin_check(self, *options):
+        result = subprocess.run(
+            [CHECK, self.plugins / "stranger_simple.so", "--reference", REFERENCE, *options], capture_output=True,
+            text=True, timeout=TIMEOUT, env=clean_environment())
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        return result.stdout
+
+
+if __name__ == "__main__":
+    unittest.main()
