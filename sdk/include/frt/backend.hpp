@@ -16,15 +16,22 @@
 //
 //   Device, Stream, Event, Exec    the classes
 //   kNativeKind                    frt_backend_v1::native_kind
-//   uint32_t count(std::string& why_none)                            devices there are; the reason
-//   if 0 void describe(uint32_t ordinal, frt_device_info& info) std::unique_ptr<Device>
-//   open(frt_plugin, uint32_t ordinal, const frt_config*) frt_status memory(Device&, uint64_t&
-//   free, uint64_t& total)      [any] void* allocate(Device&, frt_space, uint64_t bytes) void
-//   release(Device*, frt_space, void* pointer) noexcept
+//   uint32_t count(std::string& why_none)
+//       the devices there are; where there are none, why_none becomes the reason
+//   void describe(uint32_t ordinal, frt_device_info& info)
+//       fills the members that info.struct_size covers
+//   std::unique_ptr<Device> open(frt_plugin, uint32_t ordinal, const frt_config*)
+//   frt_status memory(Device&, uint64_t& free, uint64_t& total)             [any]
+//   void* allocate(Device&, frt_space, uint64_t bytes)
+//   void release(Device*, frt_space, void* pointer) noexcept
+//
 // and, where the device has native streams and executables:
+//
 //   std::unique_ptr<Stream> wrap(Device&, void* native)
-//   void* native(Stream&) noexcept                                   [any]
+//   void* native(Stream&) noexcept                                          [any]
 //   std::unique_ptr<Exec> adopt(Device&, void* native, bool owned)
+//
+// All are static. tests/strangers/backend of the source tree is a whole backend of this kind.
 //
 // What the classes have; tags as in frt/backend.h:
 //   Device   frt_status sync();  kernels().descriptors(): a vector of frt_kernel_desc that stays
@@ -35,6 +42,7 @@
 //            static frt_status elapsed(Event& start, Event& end, double& ms)
 //   Exec     uint64_t node_count() noexcept;
 //            static std::unique_ptr<Exec> compose(Device&, const frt_backend_node*, uint32_t count)
+//            (frt::object<Exec>(node.exec) is a part; FRT_ERR_UNSUPPORTED where it cannot)
 #pragma once
 
 #include <frt/backend.h>

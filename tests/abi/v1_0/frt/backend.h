@@ -12,7 +12,10 @@
  *
  * Capture: between capture_begin and capture_end a stream records instead of running. What kernels
  * and copies submit to it becomes the executable. Other streams are not disturbed. Waiting,
- * allocating and logging are forbidden meanwhile.
+ * allocating and logging are forbidden meanwhile. The stream takes kernels, copies, fills, calls,
+ * records of events, and waits for events that the same capture recorded. Of a launch, a sync and
+ * any other wait it returns FRT_ERR_BAD_STATE, and capture_end then fails with it, too. Outside its
+ * capture a recorded event can be recorded again; a wait, query or sync is FRT_ERR_BAD_STATE.
  *
  * Errors of the device: a call that fails returns FRT_ERR_DEVICE; when the device is unusable from
  * then on, FRT_ERR_DEVICE_LOST, also from every later call on that device. Never abort.
@@ -74,6 +77,7 @@ FRT_ASSERT_LAYOUT(frt_backend_node, 24, reserved, 20);
 /* Flags of event_create. */
 #define FRT_EVENT_TIMING 1u /* the event can be asked for elapsed time */
 
+/* Core refuses a table that lacks a function which is not called optional here. */
 typedef struct frt_backend_v1 {
   uint32_t struct_size;
   uint32_t reserved;
@@ -117,7 +121,8 @@ typedef struct frt_backend_v1 {
   frt_status (*stream_sync)(frt_backend_stream stream); /* waits; reports late errors  [driver] */
   void* (*stream_native)(frt_backend_stream stream);    /* NULL if there is none  [any] */
   /* Calls `function(user)` in stream order, on a thread of the backend. It must not call the
-   * backend. Recorded like everything else while capturing.  [driver] */
+   * backend. Recorded like everything else while capturing. If it throws, the next sync of the
+   * stream returns FRT_ERR_CALLBACK.  [driver] */
   frt_status (*stream_call)(frt_backend_stream stream, void (*function)(void* user), void* user);
 
   /* ---- events ---- */
@@ -144,14 +149,14 @@ typedef struct frt_backend_v1 {
   frt_status (*exec_adopt)(frt_backend_device device, void* native, uint32_t owned,
                            frt_backend_exec* exec, frt_error* error);
   /* One executable that runs `nodes` respecting their order; the parts must outlive it. Optional
-   * (NULL): core then orders launches with events.  [setup] */
+   * (NULL, or FRT_ERR_UNSUPPORTED): core then orders launches with events.  [setup] */
   frt_status (*exec_compose)(frt_backend_device device, const frt_backend_node* nodes,
                              uint32_t count, frt_backend_exec* exec, frt_error* error);
   void (*exec_destroy)(frt_backend_exec exec); /* not in flight  [setup] */
   /* Submits the executable. The same executable is never in flight twice unless the backend can
    * run it so; it then orders the launches itself.  [hot] */
   frt_status (*exec_launch)(frt_backend_exec exec, frt_backend_stream stream);
-  uint64_t (*exec_node_count)(frt_backend_exec exec); /* [any] */
+  uint64_t (*exec_node_count)(frt_backend_exec exec); /* optional (NULL)  [any] */
 } frt_backend_v1;
 FRT_ASSERT_LAYOUT(frt_backend_v1, 264, exec_node_count, 256);
 

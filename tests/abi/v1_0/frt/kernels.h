@@ -13,7 +13,8 @@
  * A model resolves all the kernels it needs in one call at load (frt_exec_v1::kernels_resolve);
  * every missing name is reported at once. A leading '?' marks an optional one. Calling a kernel
  * submits it to a stream: eager streams run it, capturing streams record it. The arguments are
- * read during the call; the memory they point to is read and written when the work runs.
+ * read during the call; the memory they point to is read and written when the work runs. Memory,
+ * and strides in bytes, are aligned to their elements.
  */
 #ifndef FRT_KERNELS_H_
 #define FRT_KERNELS_H_
@@ -64,8 +65,10 @@ FRT_ASSERT_LAYOUT(frt_weight, 48, layout, 44);
 typedef struct frt_kernel {
   void* self;
   /* Checks `args` (first member: uint32_t struct_size) and submits. Same checks in eager and in
-   * capture; a message names the operator and the argument.  [driver]; [hot] where the backend
-   * says so for eager streams. */
+   * capture; a message names the operator and the argument. FRT_ERR_INVALID_ARGUMENT: the arguments
+   * break a rule of the operator, or a weight has a format that frt_kernel_desc does not name.
+   * FRT_ERR_UNSUPPORTED: the kernel lacks something that frt_kernel_desc cannot say (a size, the
+   * type of keys and values).  [driver]; [hot] where the backend says so for eager streams. */
   frt_status (*launch)(void* self, frt_backend_stream stream, const void* args, frt_error* error);
 } frt_kernel;
 FRT_ASSERT_LAYOUT(frt_kernel, 16, launch, 8);
