@@ -105,7 +105,10 @@ struct CudaBackend {
   static std::unique_ptr<Stream> wrap(Device& device, void* native) {
     return std::make_unique<Stream>(device, static_cast<cudaStream_t>(native));
   }
-  static void* native(Stream& stream) noexcept { return stream.share(); }
+  static void* native(Stream& stream) noexcept {
+    stream.device().make_current();
+    return stream.share();
+  }
   static std::unique_ptr<Exec> adopt(Device& device, void* native, bool owned) {
     return std::make_unique<Exec>(device, static_cast<cudaGraphExec_t>(native), owned);
   }

@@ -72,10 +72,10 @@ typedef frt_status (*frt_record_fn)(void* user, const frt_recorder* recorder, fr
 /* The caller sets struct_size. */
 typedef struct frt_context_info {
   uint32_t struct_size;
-  uint32_t eager;         /* 1: graphs run their recipe at each replay (capture = false) */
-  const char* name;       /* the user's name of the device */
-  const char* backend_id; /* plugin id */
-  const char* native_kind;
+  uint32_t eager;          /* 1: graphs run their recipe at each replay (capture = false) */
+  const char* name;        /* the user's name of the device */
+  const char* backend_id;  /* plugin id */
+  const char* native_kind; /* of frt_backend_v1; "cpu": device memory is host memory */
   frt_device_info device;
 } frt_context_info;
 FRT_ASSERT_LAYOUT(frt_context_info, 488, device, 32);
@@ -225,8 +225,9 @@ typedef struct frt_exec_v1 {
   frt_status (*stream_call)(frt_context context, frt_backend_stream stream,
                             void (*call)(void* user), void* user, void (*release)(void* user),
                             frt_error* error);
-  /* The native stream behind the one that a launch got, of the context's native_kind; NULL where
-   * there is none (the CPU).  [any] */
+  /* The native stream behind the one that a launch got, of the context's native_kind. Where the
+   * API has a current device, it is current for this thread afterwards. NULL where there is none
+   * (the CPU), and where it is the API's default stream.  [any] */
   void* (*backend_stream_native)(frt_context context, frt_backend_stream stream);
 } frt_exec_v1;
 FRT_ASSERT_LAYOUT(frt_exec_v1, 328, backend_stream_native, 320);

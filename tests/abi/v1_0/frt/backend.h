@@ -119,7 +119,9 @@ typedef struct frt_backend_v1 {
                             frt_error* error);
   void (*stream_destroy)(frt_backend_stream stream);    /* after its work is done  [setup] */
   frt_status (*stream_sync)(frt_backend_stream stream); /* waits; reports late errors  [driver] */
-  void* (*stream_native)(frt_backend_stream stream);    /* NULL if there is none  [any] */
+  /* NULL if there is none. Where the API has a current device, makes this one current for the
+   * thread: the caller may launch there.  [any] */
+  void* (*stream_native)(frt_backend_stream stream);
   /* Calls `function(user)` in stream order, on a thread of the backend. It must not call the
    * backend. Recorded like everything else while capturing. If it throws, the next sync of the
    * stream returns FRT_ERR_CALLBACK.  [driver] */
