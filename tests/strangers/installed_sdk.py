@@ -24,8 +24,10 @@ def run(*command):
 
 
 class StrangerTest(support.HostTest):
-    """`project`: a folder of this one. Its plugin lies in `self.plugins` when a test begins."""
+    """`project`: a folder of this one, configured with `definitions`. Its plugin lies in `self.plugins` when a test
+    begins."""
     project = None
+    definitions = ()
 
     @classmethod
     def setUpClass(cls):
@@ -35,5 +37,5 @@ class StrangerTest(support.HostTest):
         run(CMAKE, "--install", BUILD, "--component", "sdk", "--prefix", cls.sdk)
         shutil.copytree(HERE / cls.project, root / "source")  # no way back into the tree
         run(CMAKE, "-S", root / "source", "-B", cls.plugins, f"-DCMAKE_PREFIX_PATH={cls.sdk}",
-            "-DCMAKE_BUILD_TYPE=Release")
-        run(CMAKE, "--build", cls.plugins)
+            "-DCMAKE_BUILD_TYPE=Release", *cls.definitions)
+        run(CMAKE, "--build", cls.plugins, "--parallel", 2)

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// As much JSON as a conversation needs: a reader that is asked for what comes next.
+//
+//   JsonReader json("messages", text);
+//   json.array([&] { json.object([&](const std::string& key) { ... json.string() or json.skip() });
+//   }); json.end();
+//
+// Throws FRT_ERR_INVALID_ARGUMENT with the byte where the text is something else.
+#pragma once
+
+#include <frt/error.hpp>
+
+#include <cctype>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace stranger {
+
+class JsonReader {
+ public:
+  JsonReader(std::string_view name, std::string_view text) : name_(name), text_(text) {}
+
+  bool next_is(char c) { return skip_space(), at_ < text_.size() && text_[at_] == c; }
+  bool take(char c) { return next_is(c) && ++at_; }
+  void expect(char c) {
+    if (!take(c)) fail(std::string("expected '") + c + "'");
+  }
+
+  template <class Member>
+  void object(Member&& member) {
+    expect('{');
+    if (take('}')) return;
+    do {
+      const std::string key = string();
+      expect(':');
+      member(key);
+    } while (take(','));
+    expect('}');
+  }
+  template <class Element>
+  void array(Element&& element) {
+    expect('[');
+    if (take(']')) return;
+    do {
+      element();
+    } while (take(','));
+    expect(']');
+  }
+
+  std::string string() {
+    expect('"');
+    std::string out;
+    for (;;) {
+      const char c = raw();
+      if (c == '"') return out;
+      if (static_cast<unsigned char>(c) < 0x20) fail("a control character in a string");
+      if (c == '\\') {
+        escape(out);
+      } else {
+        out += c;
+      }
+    }
+  }
+
+  bool boolean() {
+    skip_space();
+    const bool value = text_.substr(at_, 4) == "true";
+    if (!value && text_.substr(at_, 5) != "false") fail("expected true or false");
+    at_ += value ? 4 : 5;
+    return value;
+  }
+
+  // Whatever comes next.
+  void skip(int depth = 0) {
+    if (depth == 64) fail("more than 64 levels");
+    if (next_is('{')) return object([&](const std::string&) { skip(depth + 1); });
+    if (next_is('[')) return array([&] { skip(depth + 1); });
+    if (next_is('"')) return static_cast<void>(string());
+    const std::size_t begin = at_;
+    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) ||
+                                  std::string_view("+-.").find(text_[at_]) != std::string::npos)) {
+      ++at_;
+    }
+    if (at_ == begin) fail("expected a value");
+  }
+
+  void end() {
+    skip_space();
+    if (at_ != text_.size()) fail("there is more text");
+  }
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw frt::Error(FRT_ERR_INVALID_ARGUMENT,
+                     std::string(name_) + ", byte " + std::to_string(at_) + ": " + what);
+  }
+
+ private:
+  void skip_space() {
+    while (at_ < text_.size() &&
+           std::string_view(" \t\r\n").find(text_[at_]) != std::string::npos) {
+      ++at_;
+    }
+  }
+  char raw() {
+    if (at_ == text_.size()) fail("the text ends too early");
+    return text_[at_++];
+  }
+  uint32_t hex4() {
+    uint32_t value = 0;
+    for (int i = 0; i < 4; ++i) {
+      const char c = raw();
+      const std::size_t digit =
+          std::string_view("0123456789abcdef")
+              .find(static_cast<char>(std::tolower(static_cast<unsigned char>(c))));
+      if (digit == std::string::npos) fail("expected four hexadecimal digits");
+      value = value * 16 + static_cast<uint32_t>(digit);
+    }
+    return value;
+  }
+  void escape(std::string& out) {
+    const char c = raw();
+    const std::size_t plain = std::string_view("\"\\/bfnrt").find(c);
+    if (plain != std::string::npos) {
+      out += "\"\\/\b\f\n\r\t"[plain];
+      return;
+    }
+    if (c != 'u') fail("an unknown escape");
+    uint32_t code = hex4();
+    if (code >= 0xD800 && code < 0xDC00 && raw() == '\\' && raw() == 'u') {
+      const uint32_t low = hex4();
+      if (low < 0xDC00 || low > 0xDFFF) fail("half of a surrogate pair");
+      code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
+    }
+    if (code >= 0xD800 && code < 0xE000) fail("half of a surrogate pair");
+    const auto byte = [&](uint32_t value) { out += static_cast<char>(value); };
+    if (code < 0x80) return byte(code);
+    if (code >= 0x10000) {
+      byte(0xF0 | code >> 18), byte(0x80 | (code >> 12 & 0x3F));
+    } else if (code >= 0x800) {
+      byte(0xE0 | code >> 12);
+    } else {
+      byte(0xC0 | code >> 6);
+    }
+    if (code >= 0x800) byte(0x80 | (code >> 6 & 0x3F));
+    byte(0x80 | (code & 0x3F));
+  }
+
+  std::string_view name_, text_;
+  std::size_t at_ = 0;
+};
+
+// The text as a JSON string, quotes included.
+inline std::string json_string(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      (out += '\\') += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      constexpr const char* kDigits = "0123456789abcdef";
+      ((out += "\\u00") += kDigits[c >> 4]) += kDigits[c & 15];
+    } else {
+      out += c;
+    }
+  }
+  return out += '"';
+}
+
+}  // namespace stranger

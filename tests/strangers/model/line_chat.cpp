@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "line_chat.hpp"
+
+#include "json_reader.hpp"
+
+#include <frt/error.hpp>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace stranger {
+namespace {
+
+bool wants_answer(const char* options) {
+  bool answer = true;
+  if (!options) return answer;
+  JsonReader json("options", options);
+  json.object([&](const std::string& key) {
+    if (key == "add_generation_prompt") {
+      answer = json.boolean();
+    } else {
+      json.skip();
+    }
+  });
+  json.end();
+  return answer;
+}
+
+void append_message(JsonReader& json, std::size_t index, std::string& prompt,
+                    std::vector<frt_text_range>& plain) {
+  const std::string where = "message " + std::to_string(index);
+  std::string role;
+  std::string content;
+  json.object([&](const std::string& key) {
+    if (key == "role") {
+      role = json.string();
+    } else if (key == "content" && json.next_is('"')) {
+      content = json.string();
+    } else if (key == "content" || key == "tool_calls") {
+      throw frt::Error(FRT_ERR_UNSUPPORTED, where + ": only texts can be told to this model");
+    } else {
+      json.skip();
+    }
+  });
+  if (role != "system" && role != "user" && role != "assistant") {
+    throw frt::Error(FRT_ERR_INVALID_ARGUMENT,
+                     where + ": the role is '" + role + "', expected system, user or assistant");
+  }
+  prompt += role + ": ";
+  plain.push_back({prompt.size(), prompt.size() + content.size()});
+  prompt += content + "<|end|>\n";
+}
+
+frt_status render(frt_model, const char* messages, const char* tools, const char* options,
+                  frt_sink text, frt_sink plain, void* user, frt_error* error) {
+  return frt::guard(error, [&]() -> frt_status {
+    if (tools) throw frt::Error(FRT_ERR_UNSUPPORTED, "this model knows no tools");
+    std::string prompt;
+    std::vector<frt_text_range> ranges;
+    JsonReader json("messages", messages);
+    json.array([&] { append_message(json, ranges.size(), prompt, ranges); });
+    json.end();
+    if (wants_answer(options)) prompt += "assistant: ";
+    const frt_status status = text(user, prompt.data(), prompt.size());
+    if (status != FRT_OK || ranges.empty()) return status;
+    return plain(user, ranges.data(), ranges.size() * sizeof(frt_text_range));
+  });
+}
+
+frt_status parse(frt_model, const char* text, uint64_t bytes, uint32_t flags, const char*,
+                 const char*, frt_sink sink, void* user, frt_error* error) {
+  return frt::guard(error, [&] {
+    const std::string message = "{\"content\": " + json_string({text, bytes}) +
+                                ", \"complete\": " + (flags & FRT_CHAT_FINAL ? "true" : "false") +
+                                "}";
+    return sink(user, message.data(), message.size());
+  });
+}
+
+frt_status generation_defaults(frt_model, frt_sink sink, void* user, frt_error*) {
+  constexpr std::string_view kDefaults = R"({"temperature": 0, "stop_token_ids": [256]})";
+  return sink(user, kDefaults.data(), kDefaults.size());
+}
+
+}  // namespace
+
+const frt_chat_v1 kLineChat = {sizeof(frt_chat_v1), 0, render, parse, generation_defaults};
+
+}  // namespace stranger

@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: Apache-2.0
+// stranger.recurrent_lm: a language model on bytes with one recurrent layer. Per token:
+//   x = table[token];  h = decay * h + x (stranger.leaky_sum/1);  logits = head h + bias
+// The weights are made from the option `seed`: value k of the matrix m is weight(seed, m, k). Only
+// printable characters are ever drawn: all others have a bias that nothing makes up for.
+#include "byte_tokenizer.hpp"
+#include "leaky_sum.hpp"
+#include "leaky_sum_kernel.hpp"
+#include "line_chat.hpp"
+
+#include <frt/ops/dense.h>
+#include <frt/ops/embed.h>
+#include <frt/ops/sample.h>
+#include <frt/role/lm.h>
+
+#include <frt/capsule_layout.hpp>
+#include <frt/exec.hpp>
+#include <frt/model.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace stranger {
+namespace {
+
+constexpr int32_t kWidth = 64;
+constexpr int32_t kTokens = static_cast<int32_t>(kVocabulary);
+constexpr const char* kArchitecture = "one recurrent layer on bytes, hidden 64";
+constexpr uint32_t kMaskWords = (kVocabulary + 31) / 32;
+
+constexpr frt_config_option kOptions[] = {
+    {"seed", FRT_CONFIG_INT, 0, "1", nullptr, 0, 1e9, "what the weights are made from"},
+    {"slots", FRT_CONFIG_INT, 0, "2", nullptr, 1, 64, "sequences that live at once"},
+    {"context", FRT_CONFIG_SIZE, 0, "4k", nullptr, 16, 1 << 20, "tokens per sequence"},
+    {"prefill_chunk", FRT_CONFIG_INT, 0, "32", nullptr, 1, 4096, "tokens read per replay"},
+};
+constexpr frt_config_schema_v1 kSchema = frt::config_schema(frt::kNoOptions, kOptions);
+
+// ---- weights -------------------------------------------------------------------------------
+
+enum Matrix : uint64_t { kTable, kHead, kDecay };
+
+// A well mixed number of (seed, matrix, index): splitmix64.
+uint64_t mixed(uint64_t seed, Matrix matrix, uint64_t index) {
+  uint64_t z = seed * 0xD1342543DE82EF95u + (matrix << 32) + index + 1;
+  z *= 0x9E3779B97F4A7C15u;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return z ^ (z >> 31);
+}
+
+// A multiple of 2^-15 in [-1, 1).
+float weight(uint64_t seed, Matrix matrix, uint64_t index) {
+  return static_cast<float>(static_cast<int16_t>(mixed(seed, matrix, index) >> 48)) / 32768;
+}
+
+std::vector<float> weights(uint64_t seed, Matrix matrix, uint64_t count) {
+  std::vector<float> values(count);
+  for (uint64_t i = 0; i < count; ++i) values[i] = weight(seed, matrix, i);
+  return values;
+}
+
+// In [0.5, 0.9375): 1 / 2 to 16 tokens of memory.
+std::vector<float> decays(uint64_t seed) {
+  std::vector<float> values = weights(seed, kDecay, kWidth);
+  for (float& value : values) value = 0.71875f + 0.21875f * value;
+  return values;
+}
+
+std::vector<float> biases() {
+  std::vector<float> values(kVocabulary, -1e30f);
+  for (std::size_t i = ' '; i <= '~'; ++i) values[i] = 0;
+  return values;
+}
+
+// ---- the model on a device -----------------------------------------------------------------
+
+class RecurrentLm {
+ public:
+  // Without weights there is no device, either: only what needs no object is there.
+  RecurrentLm() {
+    info_.struct_size = sizeof(info_);
+    info_.architecture = kArchitecture;
+    info_.formats = "not loaded";
+  }
+
+  RecurrentLm(const frt::Context& context, const frt_state_v1* states, const std::string& name,
+              const frt::ConfigView& config)
+      : RecurrentLm() {
+    context_ = context;
+    slots_ = static_cast<uint32_t>(config.get_int("slots"));
+    chunk_ = static_cast<uint32_t>(config.get_int("prefill_chunk"));
+    rows_ = std::max(slots_, chunk_);
+    leaky_sum_kernel_.emplace(context);
+    frt::KernelSet()
+        .add(select_tokens_, FRT_OP_SELECT_TOKENS)
+        .add(count_tokens_, FRT_OP_COUNT_TOKENS)
+        .add(embed_, FRT_OP_EMBED)
+        .add(leaky_sum_, kLeakySum)
+        .add(last_rows_, FRT_OP_LAST_ROWS)
+        .add(dense_, FRT_OP_DENSE)
+        .add(sample_, FRT_OP_SAMPLE)
+        .resolve(context, FRT_DTYPE_F32, FRT_WEIGHT_BIT(FRT_WEIGHT_F32),
+                 leaky_sum_kernel_->owner());
+    load(static_cast<uint64_t>(config.get_int("seed")));
+    describe_state(states, name);
+    allocate();
+    capture();
+    describe(config.get_size("context"), config.get_int("seed"));
+  }
+
+  const frt_model_info& info() const { return info_; }
+  const frt_lm_info& role() const { return role_; }
+  const std::vector<frt_port>& ports() const { return ports_; }
+  const std::vector<frt_model_graph>& graphs() const { return graphs_; }
+  const frt_capsule_layout& capsule_layout() const { return layout_.table(); }
+  frt_state capsule_state() const { return state_.handle(); }
+  const std::vector<frt_fingerprint_field>& fingerprint() const { return fingerprint_; }
+
+  const void* extension(std::string_view id) const noexcept;
+
+  // Variants are made for powers of two, and for the largest number.
+  static uint32_t bucket(uint32_t count, uint32_t most) {
+    return std::min(std::bit_ceil(count), most);
+  }
+
+ private:
+  void load(uint64_t seed) {
+    const frt::Stream stream = context_.create_stream("load");
+    const auto put = [&](const std::vector<float>& values, const char* name) {
+      frt::Buffer buffer = context_.alloc(FRT_SPACE_DEVICE, values.size() * sizeof(float), name);
+      buffer.upload(values, stream);
+      weight_bytes_ += buffer.bytes();
+      return buffer;
+    };
+    table_ = put(weights(seed, kTable, uint64_t{kVocabulary} * kWidth), "table");
+    head_ = put(weights(seed, kHead, uint64_t{kVocabulary} * kWidth), "head");
+    decay_ = put(decays(seed), "decay");
+    bias_ = put(biases(), "bias");
+  }
+
+  // All that a slot knows, so that a capsule continues exactly: the recurrent state, the token that
+  // was drawn and not read yet, and what the penalties count.
+  void describe_state(const frt_state_v1* states, const std::string& name) {
+    layout_.add_fixed("sum", FRT_DTYPE_F32, kWidth * sizeof(float));
+    layout_.add_fixed("pending", FRT_DTYPE_I32, sizeof(int32_t));
+    layout_.add_fixed("counts", FRT_DTYPE_U32, kVocabulary * sizeof(uint32_t));
+    state_ = frt::State(states, context_, layout_.table(), slots_, name + ".state");
+    auto* base = static_cast<std::byte*>(state_.info().pointer);
+    slot_stride_ = static_cast<int64_t>(state_.info().slot_stride);
+    sum_ = base + state_.region("sum");
+    pending_ = base + state_.region("pending");
+    counts_ = base + state_.region("counts");
+  }
+
+  template <class T>
+  frt::Buffer zeros(const char* name, uint64_t count, const frt::Stream& stream) {
+    frt::Buffer made = context_.alloc(FRT_SPACE_DEVICE, count * sizeof(T), name);
+    made.upload(std::vector<T>(count), stream);
+    scratch_bytes_ += made.bytes();
+    return made;
+  }
+
+  // Rows that are padding are computed, too: zeros to begin with.
+  void allocate() {
+    const frt::Stream stream = context_.create_stream("zeros");
+    tokens_ = zeros<int32_t>("tokens", rows_, stream);
+    slot_ids_ = zeros<int32_t>("slot_ids", slots_, stream);
+    positions_ = zeros<int32_t>("positions", slots_, stream);
+    lengths_ = zeros<int32_t>("lengths", slots_, stream);
+    starts_ = zeros<uint32_t>("starts", slots_, stream);
+    sampling_ = zeros<frt_sampling_params>("sampling", slots_, stream);
+    mask_ = zeros<uint32_t>("mask", uint64_t{slots_} * kMaskWords, stream);
+    next_tokens_ = zeros<int32_t>("next_tokens", slots_, stream);
+    log_probabilities_ = zeros<float>("log_probabilities", slots_, stream);
+    logits_ = zeros<float>("logits", uint64_t{slots_} * kVocabulary, stream);
+    ids_ = zeros<int32_t>("ids", rows_, stream);
+    x_ = zeros<float>("x", uint64_t{rows_} * kWidth, stream);
+    h_ = zeros<float>("h", uint64_t{rows_} * kWidth, stream);
+    last_ = zeros<float>("last", uint64_t{slots_} * kWidth, stream);
+  }
+
+  void capture() {
+    prefill_ = context_.create_graph("prefill", 32);
+    decode_ = context_.create_graph("decode", 32);
+    for (uint32_t rows = 1;; rows = bucket(rows + 1, chunk_)) {
+      prefill_.capture(rows, [this, rows](const frt::Recorder& to) { step(to, 1, rows, 0); });
+      if (rows == chunk_) break;
+    }
+    for (uint32_t batch = 1;; batch = bucket(batch + 1, slots_)) {
+      decode_.capture(batch, [this, batch](const frt::Recorder& to) { step(to, batch, 1, 1); });
+      if (batch == slots_) break;
+    }
+  }
+
+  // Reads `rows` tokens of each of `count` sequences, `generated` ones or a prompt's, and draws one
+  // for each.
+  void step(const frt::Recorder& to, uint32_t count, uint32_t rows, uint32_t generated) const {
+    frt_sequences sequences{};
+    sequences.count = static_cast<int32_t>(count);
+    sequences.rows = static_cast<int32_t>(rows);
+    sequences.slot = slot_ids_.pointer<int32_t>();
+    sequences.position = positions_.pointer<int32_t>();
+    sequences.length = lengths_.pointer<int32_t>();
+
+    frt_select_tokens_args select{};
+    select.sequences = sequences;
+    select.ids = tokens_.pointer<int32_t>();
+    select.pending = pending_;
+    select.pending_stride = slot_stride_;
+    select.ids_out = ids_.pointer<int32_t>();
+    select_tokens_(to, select);
+
+    frt_count_tokens_args counting{};
+    counting.generated = generated;
+    counting.sequences = sequences;
+    counting.ids = ids_.pointer<int32_t>();
+    counting.vocabulary = kTokens;
+    counting.counts = counts_;
+    counting.slot_stride = slot_stride_;
+    counting.restart = starts_.pointer<uint32_t>();
+    count_tokens_(to, counting);
+
+    frt_embed_args embed{};
+    embed.y_dtype = FRT_DTYPE_F32;
+    embed.rows = static_cast<int32_t>(count * rows);
+    embed.ids = ids_.pointer<int32_t>();
+    embed.table = matrix(table_);
+    embed.y = x_.pointer();
+    embed.y_stride = kWidth;
+    embed_(to, embed);
+
+    LeakySumArgs sum{};
+    sum.width = kWidth;
+    sum.sequences = sequences;
+    sum.decay = decay_.pointer<float>();
+    sum.x = x_.pointer<float>();
+    sum.state = sum_;
+    sum.slot_stride = slot_stride_;
+    sum.y = h_.pointer<float>();
+    leaky_sum_(to, sum);
+
+    frt_last_rows_args last{};
+    last.dtype = FRT_DTYPE_F32;
+    last.sequences = sequences;
+    last.width = kWidth;
+    last.x = h_.pointer();
+    last.x_stride = kWidth;
+    last.y = last_.pointer();
+    last.y_stride = kWidth;
+    last_rows_(to, last);
+
+    frt_dense_args head{};
+    head.x_dtype = head.y_dtype = FRT_DTYPE_F32;
+    head.rows = static_cast<int32_t>(count);
+    head.x = last_.pointer();
+    head.x_stride = kWidth;
+    head.weight = matrix(head_);
+    head.bias = bias_.pointer<float>();
+    head.y = logits_.pointer();
+    head.y_stride = kTokens;
+    dense_(to, head);
+
+    frt_sample_args sample{};
+    sample.vocabulary = kTokens;
+    sample.sequences = sequences;
+    sample.logits = logits_.pointer<float>();
+    sample.stride = kTokens;
+    sample.params = sampling_.pointer<frt_sampling_params>();
+    sample.mask = mask_.pointer<uint32_t>();
+    sample.mask_stride = kMaskWords;
+    sample.counts = counts_;
+    sample.counts_stride = slot_stride_;
+    sample.pending = pending_;
+    sample.pending_stride = slot_stride_;
+    sample.ids = next_tokens_.pointer<int32_t>();
+    sample.log_probabilities = log_probabilities_.pointer<float>();
+    sample_(to, sample);
+  }
+
+  static frt_weight matrix(const frt::Buffer& values) {
+    frt_weight weight{};
+    weight.format = FRT_WEIGHT_F32;
+    weight.rows = kTokens;
+    weight.cols = kWidth;
+    weight.data = values.pointer();
+    weight.global_scale = 1;
+    return weight;
+  }
+
+  void describe(uint64_t context, int64_t seed) {
+    info_.formats = "f32 100 %";
+    info_.parameters = weight_bytes_ / sizeof(float);
+    info_.weight_bytes = weight_bytes_;
+    info_.state_bytes = state_.info().slot_stride * slots_;
+    info_.scratch_bytes = scratch_bytes_;
+
+    role_.struct_size = sizeof(role_);
+    role_.vocabulary = kVocabulary;
+    role_.max_context = static_cast<uint32_t>(context);
+    role_.slots = slots_;
+    role_.prefill_chunk = chunk_;
+    role_.max_batch = slots_;
+    role_.state = state_.handle();
+    role_.prefill = prefill_;
+    role_.decode = decode_;
+    role_.tokens = tokens_;
+    role_.slot_ids = slot_ids_;
+    role_.positions = positions_;
+    role_.lengths = lengths_;
+    role_.starts = starts_;
+    role_.sampling = sampling_;
+    role_.mask = mask_;
+    role_.next_tokens = next_tokens_;
+    role_.log_probabilities = log_probabilities_;
+    role_.logits = logits_;
+    role_.mask_words = kMaskWords;
+    role_.decode_bytes_weights = weight_bytes_;
+    role_.decode_bytes_state = 2 * kWidth * sizeof(float);
+    role_.prefill_flops_token = 2 * kWidth;
+
+    const int64_t entries = slots_;
+    ports_ = {frt::make_port("tokens", "ids to read; -1: the pending one", tokens_, FRT_PORT_INPUT,
+                             FRT_DTYPE_I32, {rows_}),
+              frt::make_port("next_tokens", "ids that were drawn", next_tokens_, FRT_PORT_OUTPUT,
+                             FRT_DTYPE_I32, {entries}),
+              frt::make_port("logits", "of the last row of each sequence", logits_, FRT_PORT_OUTPUT,
+                             FRT_DTYPE_F32, {entries, kTokens})};
+    graphs_ = {{"prefill", "tokens of one sequence; key: how many fit", prefill_},
+               {"decode", "one token each; key: how many sequences fit", decode_}};
+    seed_ = std::to_string(seed);
+    canonical_ = layout_.canonical_text();
+    fingerprint_ = {{"weights:seed", seed_.c_str()}, {"layout", canonical_.c_str()}};
+  }
+
+  frt::Context context_;
+  std::optional<LeakySumKernel> leaky_sum_kernel_;  // goes after the graphs
+  frt::Kernel<frt_select_tokens_args> select_tokens_;
+  frt::Kernel<frt_count_tokens_args> count_tokens_;
+  frt::Kernel<frt_embed_args> embed_;
+  frt::Kernel<LeakySumArgs> leaky_sum_;
+  frt::Kernel<frt_last_rows_args> last_rows_;
+  frt::Kernel<frt_dense_args> dense_;
+  frt::Kernel<frt_sample_args> sample_;
+  uint32_t slots_ = 0, chunk_ = 0, rows_ = 0;
+  uint64_t weight_bytes_ = 0, scratch_bytes_ = 0;
+  frt::CapsuleLayout layout_;
+  frt::State state_;
+  void *sum_ = nullptr, *pending_ = nullptr, *counts_ = nullptr;  // of slot 0
+  int64_t slot_stride_ = 0;                                       // bytes
+  frt::Buffer table_, head_, decay_, bias_;
+  frt::Buffer tokens_, slot_ids_, positions_, lengths_, starts_, sampling_, mask_;
+  frt::Buffer next_tokens_, log_probabilities_, logits_;
+  frt::Buffer ids_, x_, h_, last_;
+  frt::Graph prefill_, decode_;
+  frt_model_info info_{};
+  frt_lm_info role_{};
+  std::vector<frt_port> ports_;
+  std::vector<frt_model_graph> graphs_;
+  std::string seed_, canonical_;
+  std::vector<frt_fingerprint_field> fingerprint_;
+};
+
+// ---- tables --------------------------------------------------------------------------------
+
+const RecurrentLm& self(frt_model model) {
+  return *frt::object<RecurrentLm>(model);
+}
+
+frt_status lm_info(frt_model model, frt_lm_info* info) {
+  return frt::give(self(model).role(), info);
+}
+frt_status prefill_key(frt_model model, uint32_t rows, frt_shape_key* key) {
+  const uint32_t most = self(model).role().prefill_chunk;
+  if (rows == 0 || rows > most) return FRT_ERR_OUT_OF_RANGE;
+  *key = RecurrentLm::bucket(rows, most);
+  return FRT_OK;
+}
+frt_status decode_key(frt_model model, uint32_t batch, frt_shape_key* key, uint32_t* entries) {
+  const uint32_t most = self(model).role().max_batch;
+  if (batch == 0 || batch > most) return FRT_ERR_OUT_OF_RANGE;
+  *key = *entries = RecurrentLm::bucket(batch, most);
+  return FRT_OK;
+}
+frt_status draft_key(frt_model, uint32_t, frt_shape_key*, uint32_t*) {
+  return FRT_ERR_UNSUPPORTED;
+}
+
+constexpr frt_role_lm_v1 kRole = {
+    sizeof(frt_role_lm_v1), 0, lm_info, prefill_key, decode_key, draft_key};
+constexpr frt_capsule_v1 kCapsule = frt::capsule_table<RecurrentLm>();
+
+const void* RecurrentLm::extension(std::string_view id) const noexcept {
+  if (id == FRT_EXT_TOKENIZER) return &kByteTokenizer;
+  if (id == FRT_EXT_CHAT) return &kLineChat;
+  if (!state_) return nullptr;
+  if (id == FRT_EXT_ROLE_LM) return &kRole;
+  if (id == FRT_EXT_CAPSULE) return &kCapsule;
+  return nullptr;
+}
+
+class Plugin {
+ public:
+  Plugin(const frt::Host& host, const frt::ConfigView&)
+      : exec_(host.require<frt_exec_v1>(FRT_EXT_EXEC)),
+        states_(host.require<frt_state_v1>(FRT_EXT_STATE)) {}
+
+  std::unique_ptr<RecurrentLm> create(const frt_model_params& params) const {
+    if (params.flags & FRT_MODEL_WITHOUT_WEIGHTS) return std::make_unique<RecurrentLm>();
+    return std::make_unique<RecurrentLm>(frt::Context(exec_, params.context), states_, params.name,
+                                         frt::ConfigView(params.config));
+  }
+
+  const void* extension(std::string_view id) noexcept {
+    return id == FRT_EXT_MODEL ? &kModel : nullptr;
+  }
+  static const void* static_extension(std::string_view id) noexcept {
+    return id == FRT_EXT_CONFIG_SCHEMA ? &kSchema : nullptr;
+  }
+
+ private:
+  static constexpr frt_model_v1 kModel = frt::model_table<Plugin, RecurrentLm>();
+  const frt_exec_v1* exec_;
+  const frt_state_v1* states_;
+};
+
+}  // namespace
+}  // namespace stranger
+
+FRT_PLUGIN(stranger::Plugin, model, "stranger.recurrent_lm", "0.1.0",
+           "summary = \"a recurrent language model with an operator of its own\"\n");
