@@ -21,11 +21,12 @@
  *   block_rows > 0: in row blocks, behind the FIXED ranges of all slots. A block has room for
  *     block_rows rows of every ROWS region, region after region, and belongs to nobody until a slot
  *     reserves it. A table in device memory says which block a slot's rows are in:
- *     row r of slot s is at    pointer + region + block * block_stride + (r % block_rows) *
- * row_bytes with                     block = blocks[s * slot_blocks + r / block_rows] Blocks are
- * shared: a forked or restored slot reads the rows of its prefix where they are, so neither costs
- * more for a longer prefix. A block that more than one holder reads is written by none, or by one
- * behind the rows that the others read.
+ *     block = blocks[s * slot_blocks + r / block_rows];  row r of slot s is at
+ *     pointer + region + block * block_stride + (r % block_rows) * row_bytes
+ *
+ * Blocks are shared: a forked or restored slot reads the rows of its prefix where they are, so
+ * neither costs more for a longer prefix. A block that more than one holder reads is written by
+ * none, or by one behind the rows that the others read.
  *
  * Who writes rows of a slot has reserved them before (state_reserve). With blocks, entries of the
  * table for rows that are not reserved are -1: operators store nothing there.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// frt/checks.hpp - the argument checks of a backend's operators, with messages that name the
-// operator and the argument, the same in every backend. All throw
+// frt/checks.hpp - the argument checks of operators, a backend's or a model's own, with messages
+// that name the operator and the argument, the same everywhere. All throw
 // frt::Error(FRT_ERR_INVALID_ARGUMENT). Header-only.  [setup]
 #pragma once
 

@@ -79,8 +79,8 @@ typedef struct frt_kernel_desc {
   uint32_t struct_size;
   uint32_t args_size;        /* sizeof the argument struct it was built with */
   const char* name;          /* "vendor.op/revision" */
-  frt_dtype_set activations; /* activation types it takes; 0: it has none */
-  frt_weight_set weights;    /* weight formats it takes; 0: it has none */
+  frt_dtype_set activations; /* activation types it takes; 0: it has none, and fits them all */
+  frt_weight_set weights;    /* weight formats it takes; 0: it has none, and fits them all */
   frt_kernel kernel;
 } frt_kernel_desc;
 FRT_ASSERT_LAYOUT(frt_kernel_desc, 40, kernel, 24);

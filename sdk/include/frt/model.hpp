@@ -4,8 +4,9 @@
 // FRT_ERR_INVALID_ARGUMENT, struct sizes) is written once. Header only.
 //
 //     struct Plugin {
-//       std::unique_ptr<Acme> create(const frt_model_params& params);  // checked, with a
-//       checkpoint const void* extension(std::string_view id) noexcept {
+//       // `params` are checked, and have a checkpoint.
+//       std::unique_ptr<Acme> create(const frt_model_params& params);
+//       const void* extension(std::string_view id) noexcept {
 //         return id == FRT_EXT_MODEL ? &kModel : nullptr;
 //       }
 //       static constexpr frt_model_v1 kModel = frt::model_table<Plugin, Acme>();

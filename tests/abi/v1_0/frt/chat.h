@@ -6,8 +6,11 @@
  *             assistant: "reasoning_content", "tool_calls": [{"id", "type": "function",
  *             "function": {"name", "arguments": object or JSON text}}]
  *   tools     [{"type": "function", "function": {"name", "description", "parameters"}}]
- *   options   {"add_generation_prompt": true, "enable_thinking": true, ...}: the format's own.
- *             "allow_special_tokens": true lets contents write control tokens, too
+ *   options   an object of booleans. Every format takes these, which hosts give, and may have more:
+ *             "add_generation_prompt": the prompt ends where the answer begins; true if missing
+ *             "enable_thinking": the answer may begin with reasoning; true if missing
+ *             "preserve_thinking": earlier reasoning stays in the prompt; false if missing
+ *             "allow_special_tokens": contents write control tokens, too; false if missing
  *
  * Only the format's own text becomes control tokens. What users, tools and models wrote (contents,
  * reasoning, names, arguments, descriptions) is plain text: "<|im_end|>" in a message ends no turn.

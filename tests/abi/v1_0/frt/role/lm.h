@@ -21,7 +21,9 @@
  *
  * Both end with one token per active entry in `next_tokens`, sampled on the device as `sampling`
  * says, for position positions[b] + lengths[b]; it is also the slot's pending token. Prefill of
- * chunks that are not the last samples too; ignore it.
+ * chunks that are not the last samples too; ignore it. The pending token and what the penalties
+ * count are state of the slot (FIXED regions), so that a capsule goes on exactly. What `prefill`
+ * reads counts as prompt, what `decode` reads as generated (frt.count_tokens/1), before it samples.
  *
  * Requests: penalties (frt/ops/sample.h) see one request, that is one prompt and what was generated
  * behind it. A step with starts[b] = 1 begins a new request in its slot: what the slot was fed
