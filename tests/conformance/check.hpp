@@ -160,6 +160,7 @@ class Case {
   Case& operator=(const Case&) = delete;
 
   std::mt19937_64& random() { return random_; }
+  Backend& under_test() { return *sides_[0]; }
 
   // ---- tensors; the references stay valid for the life of the case ----
   // Normal values rounded to dtype (f32, bf16, f8_e4m3).
@@ -277,6 +278,7 @@ void add_linear_cases(Suite& suite);
 void add_linear_wide_cases(Suite& suite);  // many rows
 void add_moe_cases(Suite& suite);
 void add_norm_cases(Suite& suite);
-void add_sample_cases(Suite& suite);  // also argmax and token counts
+void add_runtime_cases(Suite& suite);  // streams, events, executables: frt/backend.h
+void add_sample_cases(Suite& suite);   // also argmax and token counts
 
 }  // namespace frt::conformance

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// frt-plugin-check: does a backend plugin compute what the operators' headers say? Every operator
-// it offers, with random inputs and odd shapes, against the CPU backend in its reference numerics
-// (f32, one fixed order of reduction); and products and whatever moves, counts, converts, routes or
-// samples against values computed here in double, which judge the CPU backend, too (expected.hpp).
+// frt-plugin-check: does a backend plugin do what the headers say? Its streams, events and
+// executables by the rules of frt/backend.h. Every operator it offers, with random inputs and odd
+// shapes, against the CPU backend in its reference numerics (f32, one fixed order of reduction);
+// and products and whatever moves, counts, converts, routes or samples against values computed here
+// in double, which judge the CPU backend, too (expected.hpp).
 //
 // Under a tool that makes each case a hundred times slower (compute-sanitizer), --part spreads the
 // cases over processes side by side, and --seconds ends a process in time: the cases are then taken
@@ -197,6 +198,7 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
 
   Suite suite;
+  frt::conformance::add_runtime_cases(suite);
   frt::conformance::add_elementwise_cases(suite);
   frt::conformance::add_norm_cases(suite);
   frt::conformance::add_embed_cases(suite);

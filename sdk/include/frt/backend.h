@@ -155,8 +155,8 @@ typedef struct frt_backend_v1 {
   frt_status (*exec_compose)(frt_backend_device device, const frt_backend_node* nodes,
                              uint32_t count, frt_backend_exec* exec, frt_error* error);
   void (*exec_destroy)(frt_backend_exec exec); /* not in flight  [setup] */
-  /* Submits the executable. The same executable is never in flight twice unless the backend can
-   * run it so; it then orders the launches itself.  [hot] */
+  /* Submits the executable. The backend runs the launches of one executable, on whatever streams,
+   * one after the other in the order they were submitted.  [hot] */
   frt_status (*exec_launch)(frt_backend_exec exec, frt_backend_stream stream);
   uint64_t (*exec_node_count)(frt_backend_exec exec); /* optional (NULL)  [any] */
 } frt_backend_v1;

@@ -190,8 +190,16 @@ frt_status Stream::wait(Event& event) {
 
 frt_status Stream::launch(Exec& exec) {
   if (recording_) return refuse_in_capture("a launch");
-  enqueue([&exec] {
-    for (const Task& task : exec.tasks_) task();
+  const auto before = std::exchange(exec.last_, std::make_shared<Record>());
+  enqueue([&exec, before, done = exec.last_] {
+    if (before) before->wait();  // a launch on another stream
+    frt_status first = FRT_OK;
+    for (const Task& task : exec.tasks_) {
+      const frt_status status = frt::guard(nullptr, task);
+      if (first == FRT_OK) first = status;
+    }
+    done->finish();
+    frt::check(first, "a launch");
   });
   return FRT_OK;
 }

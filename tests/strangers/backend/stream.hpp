@@ -37,7 +37,8 @@ class Device {
   Kernels kernels_;
 };
 
-// One record of an event. Who waits for it keeps it, so that the event may be recorded again.
+// One record of an event, or the end of one launch. Who waits for it keeps it, so that the event
+// may be recorded again.
 class Record {
  public:
   void finish();
@@ -75,6 +76,7 @@ class Exec {
  private:
   friend class Stream;
   std::vector<Task> tasks_;
+  std::shared_ptr<Record> last_;  // launch; launches follow each other
 };
 
 class Stream {

@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cases of frt/backend.h: memory, streams, events, calls, executables. No reference takes part: the
+// header says what must happen. A gate, which holds a stream back until the case opens it, makes
+// every order certain: no case depends on time.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <memory>
+#include <stdexcept>
+#include <thread>
+
+#include "check.hpp"
+
+namespace frt::conformance {
+namespace {
+
+void expect(frt_status found, frt_status wanted, const std::string& what) {
+  if (found == wanted) return;
+  Case::fail(what + " returns " + status_name(found) + ", by frt/backend.h " + status_name(wanted));
+}
+void require(bool condition, const std::string& otherwise) {
+  if (!condition) Case::fail(otherwise);
+}
+
+// What a case makes on the device; waits for its work, then gives it back.
+class Runtime {
+ public:
+  explicit Runtime(Case& c) : backend_(c.under_test()), table_(backend_.table()) {}
+  ~Runtime() {
+    for (frt_backend_stream stream : streams_) {
+      table_.capture_abort(stream);
+      table_.stream_sync(stream);
+    }
+    for (frt_backend_exec exec : execs_) table_.exec_destroy(exec);
+    for (frt_backend_event event : events_) table_.event_destroy(event);
+    for (frt_backend_stream stream : streams_) table_.stream_destroy(stream);
+    for (const auto& [space, block] : blocks_) {
+      table_.memory_free(backend_.device(), space, block);
+    }
+  }
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  const frt_backend_v1& table() const { return table_; }
+  frt_backend_device device() const { return backend_.device(); }
+
+  frt_backend_stream stream() {
+    frt_backend_stream made = nullptr;
+    check(table_.stream_create(device(), 0, &made, &error_), error_, "stream_create");
+    return streams_.emplace_back(made);
+  }
+  frt_backend_event event(uint32_t flags = 0) {
+    frt_backend_event made = nullptr;
+    check(table_.event_create(device(), flags, &made, &error_), error_, "event_create");
+    return events_.emplace_back(made);
+  }
+  void* memory(frt_space space, uint64_t bytes) {
+    void* made = nullptr;
+    check(table_.memory_alloc(device(), space, bytes, &made, &error_), error_, "memory_alloc");
+    blocks_.emplace_back(space, made);
+    return made;
+  }
+  void begin(frt_backend_stream stream) {
+    check(table_.capture_begin(stream, &error_), error_, "capture_begin");
+  }
+  frt_backend_exec end(frt_backend_stream stream) {
+    frt_backend_exec made = nullptr;
+    check(table_.capture_end(stream, &made, &error_), error_, "capture_end");
+    return execs_.emplace_back(made);
+  }
+  void end_fails(frt_backend_stream stream, const std::string& why) {
+    frt_backend_exec made = nullptr;
+    const frt_status status = table_.capture_end(stream, &made, &error_);
+    if (status == FRT_OK) execs_.push_back(made);
+    expect(status, FRT_ERR_BAD_STATE, "capture_end " + why);
+  }
+  void keep(frt_backend_exec exec) { execs_.push_back(exec); }
+
+  template <class Function>
+  void call(frt_backend_stream stream, Function& function) {
+    const auto run = [](void* user) { (*static_cast<Function*>(user))(); };
+    check(table_.stream_call(stream, run, &function), "stream_call");
+  }
+  void launch(frt_backend_exec exec, frt_backend_stream stream) {
+    check(table_.exec_launch(exec, stream), "exec_launch");
+  }
+  void sync(frt_backend_stream stream) { check(table_.stream_sync(stream), "stream_sync"); }
+  void copy(frt_backend_stream stream, void* target, frt_space to, const void* source,
+            frt_space from, uint64_t bytes) {
+    const frt_backend_copy one{target, source, bytes, to, from};
+    check(table_.copy(stream, &one, 1), "copy");
+  }
+
+ private:
+  Backend& backend_;
+  const frt_backend_v1& table_;
+  frt_error error_{};
+  std::vector<frt_backend_stream> streams_;
+  std::vector<frt_backend_event> events_;
+  std::vector<frt_backend_exec> execs_;
+  std::vector<std::pair<frt_space, void*>> blocks_;
+};
+
+// Later work of the stream waits until the gate is open. A device may run the calls of all streams
+// on one thread, so a case waits for no other call meanwhile.
+class Gate {
+ public:
+  Gate(Runtime& runtime, frt_backend_stream stream) : runtime_(runtime), stream_(stream) {
+    runtime.call(stream, wait_);
+  }
+  ~Gate() {
+    open();
+    runtime_.table().stream_sync(stream_);
+  }
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+  void open() { open_ = true; }
+
+ private:
+  struct Wait {
+    std::atomic<bool>& open;
+    void operator()() const {
+      while (!open) std::this_thread::yield();
+    }
+  };
+  Runtime& runtime_;
+  frt_backend_stream stream_;
+  std::atomic<bool> open_{false};
+  Wait wait_{open_};
+};
+
+// Calls that write down their number. Lives longer than its runtime, as everything that work uses.
+class Log {
+ public:
+  void add(Runtime& runtime, frt_backend_stream stream, int number) {
+    entries_.push_back(std::make_unique<Entry>(Entry{*this, number}));
+    runtime.call(stream, *entries_.back());
+  }
+  void expect(const std::vector<int>& wanted, const std::string& when) const {
+    const auto text = [](const std::vector<int>& numbers) {
+      std::string made;
+      for (const int number : numbers) made += " " + std::to_string(number);
+      return made;
+    };
+    require(seen_ == wanted,
+            when + " the calls that ran are" + text(seen_) + ", expected" + text(wanted));
+  }
+
+ private:
+  struct Entry {
+    Log& log;
+    int number;
+    void operator()() const { log.seen_.push_back(number); }
+  };
+  std::vector<std::unique_ptr<Entry>> entries_;
+  std::vector<int> seen_;
+};
+
+// ---- memory -----------------------------------------------------------------------------------
+
+void copies_between_spaces(Case& c) {
+  constexpr uint64_t kBytes = 1021, kShift = 3;
+  std::vector<std::byte> pattern(kBytes), found(kBytes);
+  std::array<std::byte, 2> edges{};
+  for (std::byte& one : pattern) one = static_cast<std::byte>(c.random()());
+  Runtime runtime(c);
+  const frt_backend_stream stream = runtime.stream();
+  for (frt_space from = 0; from < FRT_SPACE_COUNT; ++from) {
+    for (frt_space to = 0; to < FRT_SPACE_COUNT; ++to) {
+      const std::string pair = std::string(space_name(from)) + " to " + space_name(to) + ": ";
+      auto* source = static_cast<std::byte*>(runtime.memory(from, kBytes + kShift));
+      auto* target = static_cast<std::byte*>(runtime.memory(to, kBytes + 2 * kShift));
+      require(reinterpret_cast<uintptr_t>(target) % 256 == 0, pair + "memory is not aligned");
+      check(runtime.table().fill(stream, target, to, kBytes + 2 * kShift, 0x5A), "fill");
+      runtime.copy(stream, source + kShift, from, pattern.data(), FRT_SPACE_HOST, kBytes);
+      runtime.copy(stream, target + kShift, to, source + kShift, from, kBytes);
+      runtime.copy(stream, found.data(), FRT_SPACE_HOST, target + kShift, to, kBytes);
+      runtime.copy(stream, &edges[0], FRT_SPACE_HOST, target + kShift - 1, to, 1);
+      runtime.copy(stream, &edges[1], FRT_SPACE_HOST, target + kShift + kBytes, to, 1);
+      runtime.sync(stream);
+      require(found == pattern, pair + "the bytes differ");
+      require(edges[0] == std::byte{0x5A} && edges[1] == std::byte{0x5A},
+              pair + "bytes beside the range were written");
+    }
+  }
+}
+
+// ---- streams and events -----------------------------------------------------------------------
+
+void submission_returns(Case& c) {
+  Log log;
+  Runtime runtime(c);
+  const frt_backend_stream stream = runtime.stream();
+  const frt_backend_event event = runtime.event();
+  Gate gate(runtime, stream);
+  log.add(runtime, stream, 1);
+  check(runtime.table().event_record(event, stream), "event_record");
+  log.add(runtime, stream, 2);
+  expect(runtime.table().event_query(event), FRT_ERR_NOT_READY, "event_query before its work");
+  log.expect({}, "while the stream is held back");
+  gate.open();
+  check(runtime.table().event_sync(event), "event_sync");
+  expect(runtime.table().event_query(event), FRT_OK, "event_query after its work");
+  runtime.sync(stream);
+  log.expect({1, 2}, "after a sync");
+}
+
+void events_order_streams(Case& c) {
+  Log log;
+  Runtime runtime(c);
+  const frt_backend_stream first = runtime.stream(), second = runtime.stream(),
+                           third = runtime.stream();
+  const frt_backend_event event = runtime.event();
+  expect(runtime.table().event_query(event), FRT_OK, "event_query of an event never recorded");
+  log.add(runtime, second, 0);
+  check(runtime.table().event_wait(event, second), "event_wait for an event never recorded");
+  log.add(runtime, second, 1);
+  runtime.sync(second);
+  Gate gate(runtime, first);
+  log.add(runtime, first, 2);
+  check(runtime.table().event_record(event, first), "event_record");
+  check(runtime.table().event_wait(event, second), "event_wait");
+  // The wait is for the record before it, not for this one.
+  check(runtime.table().event_record(event, third), "event_record");
+  runtime.sync(third);
+  log.add(runtime, second, 3);
+  log.expect({0, 1}, "while the first stream is held back");
+  gate.open();
+  runtime.sync(second);
+  log.expect({0, 1, 2, 3}, "after a sync of the second stream");
+}
+
+void elapsed_time(Case& c) {
+  Runtime runtime(c);
+  const frt_backend_stream stream = runtime.stream();
+  const frt_backend_event start = runtime.event(FRT_EVENT_TIMING),
+                          end = runtime.event(FRT_EVENT_TIMING), plain = runtime.event();
+  double ms = -1;
+  const auto elapsed = [&](frt_backend_event a, frt_backend_event b) {
+    return runtime.table().event_elapsed(a, b, &ms);
+  };
+  expect(elapsed(plain, end), FRT_ERR_INVALID_ARGUMENT, "event_elapsed without FRT_EVENT_TIMING");
+  expect(elapsed(start, end), FRT_ERR_BAD_STATE, "event_elapsed before any record");
+  Gate gate(runtime, stream);
+  check(runtime.table().event_record(start, stream), "event_record");
+  check(runtime.table().event_record(end, stream), "event_record");
+  expect(elapsed(start, end), FRT_ERR_NOT_READY, "event_elapsed of work in flight");
+  gate.open();
+  runtime.sync(stream);
+  expect(elapsed(start, end), FRT_OK, "event_elapsed");
+  require(ms >= 0, "event_elapsed is negative");
+}
+
+void calls_may_throw(Case& c) {
+  Log log;
+  auto fails = [] { throw std::runtime_error("of the case"); };
+  Runtime runtime(c);
+  const frt_backend_stream stream = runtime.stream();
+  runtime.call(stream, fails);
+  log.add(runtime, stream, 1);
+  expect(runtime.table().stream_sync(stream), FRT_ERR_CALLBACK, "stream_sync after a call threw");
+  expect(runtime.table().stream_sync(stream), FRT_OK, "the next stream_sync");
+  log.expect({1}, "after that");
+}
+
+// ---- executables ------------------------------------------------------------------------------
+
+void launches_run_again(Case& c) {
+  Log log;
+  std::array<std::byte, 8> source{}, found{};
+  Runtime runtime(c);
+  const frt_backend_stream stream = runtime.stream(), other = runtime.stream();
+  auto* block = static_cast<std::byte*>(runtime.memory(FRT_SPACE_DEVICE, 8));
+  runtime.begin(stream);
+  log.add(runtime, stream, 1);
+  check(runtime.table().fill(stream, block, FRT_SPACE_DEVICE, 8, 7), "fill");
+  runtime.copy(stream, block, FRT_SPACE_DEVICE, source.data(), FRT_SPACE_HOST, 4);
+  runtime.copy(stream, found.data(), FRT_SPACE_HOST, block, FRT_SPACE_DEVICE, 8);
+  log.add(runtime, stream, 2);
+  log.add(runtime, other, 3);  // not disturbed
+  runtime.sync(other);
+  const frt_backend_exec exec = runtime.end(stream);
+  runtime.sync(stream);
+  log.expect({3}, "after a capture");
+  for (const int round : {1, 2}) {
+    source.fill(static_cast<std::byte>(round));
+    runtime.launch(exec, round == 1 ? stream : other);
+    check(runtime.table().device_sync(runtime.device()), "device_sync");
+    std::array<std::byte, 8> wanted{};
+    wanted.fill(std::byte{7});
+    std::fill_n(wanted.begin(), 4, static_cast<std::byte>(round));
+    require(found == wanted, "launch " + std::to_string(round) + " leaves other bytes");
+  }
+  log.expect({3, 1, 2, 1, 2}, "after two launches");
+}
+
+void launches_follow_each_other(Case& c) {
+  std::atomic<bool> inside{false}, overlapped{false};
+  auto one_at_a_time = [&] {
+    if (inside.exchange(true)) overlapped = true;
+    for (int i = 0; i < 50; ++i) std::this_thread::yield();
+    inside = false;
+  };
+  Runtime runtime(c);
+  const std::array streams = {runtime.stream(), runtime.stream(), runtime.stream()};
+  runtime.begin(streams[0]);
+  runtime.call(streams[0], one_at_a_time);
+  const frt_backend_exec exec = runtime.end(streams[0]);
+  for (int i = 0; i < 10; ++i) {
+    for (const frt_backend_stream stream : streams) runtime.launch(exec, stream);
+  }
+  check(runtime.table().device_sync(runtime.device()), "device_sync");
+  require(!overlapped, "two launches of one executable ran at the same time");
+}
+
+void captures_refuse(Case& c) {
+  Log log;
+  Runtime runtime(c);
+  const frt_backend_v1& table = runtime.table();
+  const frt_backend_stream stream = runtime.stream(), other = runtime.stream();
+  const frt_backend_event outside = runtime.event();
+  check(table.event_record(outside, other), "event_record");
+  std::vector<int> wanted;
+  runtime.begin(stream);
+  log.add(runtime, stream, 9);
+  const frt_backend_exec part = runtime.end(stream);
+  const auto refused = [&](const std::string& what, auto submit) {
+    runtime.begin(stream);
+    log.add(runtime, stream, 8);
+    expect(submit(), FRT_ERR_BAD_STATE, what + " in a capture");
+    runtime.end_fails(stream, "after " + what);
+    log.add(runtime, stream, 1);  // usable again
+    runtime.sync(stream);
+    wanted.push_back(1);
+    log.expect(wanted, "after a capture with " + what);
+  };
+  refused("a sync", [&] { return table.stream_sync(stream); });
+  refused("a launch", [&] { return table.exec_launch(part, stream); });
+  refused("a wait for work outside", [&] { return table.event_wait(outside, stream); });
+}
+
+void events_of_captures(Case& c) {
+  Log log;
+  Runtime runtime(c);
+  const frt_backend_v1& table = runtime.table();
+  const frt_backend_stream stream = runtime.stream(), other = runtime.stream();
+  const frt_backend_event event = runtime.event(), never = runtime.event();
+  runtime.begin(stream);
+  log.add(runtime, stream, 1);
+  expect(table.event_wait(never, stream), FRT_OK, "a wait for an event never recorded");
+  expect(table.event_record(event, stream), FRT_OK, "event_record in a capture");
+  expect(table.event_wait(event, stream), FRT_OK, "a wait for it in the same capture");
+  log.add(runtime, stream, 2);
+  expect(table.event_wait(event, other), FRT_ERR_BAD_STATE, "a wait for it on another stream");
+  const frt_backend_exec exec = runtime.end(stream);
+  expect(table.event_query(event), FRT_ERR_BAD_STATE, "event_query of it");
+  expect(table.event_sync(event), FRT_ERR_BAD_STATE, "event_sync of it");
+  runtime.launch(exec, stream);
+  expect(table.event_record(event, stream), FRT_OK, "event_record outside");
+  expect(table.event_sync(event), FRT_OK, "event_sync after it");
+  log.expect({1, 2}, "after the launch");
+}
+
+void captures_out_of_turn(Case& c) {
+  Log log;
+  Runtime runtime(c);
+  const frt_backend_v1& table = runtime.table();
+  const frt_backend_stream stream = runtime.stream();
+  frt_error error{};
+  runtime.end_fails(stream, "without a begin");
+  table.capture_abort(stream);  // nothing to drop
+  runtime.begin(stream);
+  expect(table.capture_begin(stream, &error), FRT_ERR_BAD_STATE, "a second capture_begin");
+  log.add(runtime, stream, 1);
+  table.capture_abort(stream);
+  runtime.sync(stream);
+  log.expect({}, "after an abort");
+  runtime.begin(stream);
+  const frt_backend_exec empty = runtime.end(stream);
+  runtime.launch(empty, stream);
+  log.add(runtime, stream, 2);
+  runtime.sync(stream);
+  log.expect({2}, "after an empty executable");
+}
+
+void compositions(Case& c) {
+  Log log;
+  Runtime runtime(c);
+  if (!runtime.table().exec_compose) throw Skip{"not offered: exec_compose"};
+  const frt_backend_stream stream = runtime.stream();
+  const auto part = [&](int number) {
+    runtime.begin(stream);
+    log.add(runtime, stream, number);
+    return runtime.end(stream);
+  };
+  const uint32_t two = 2, zero = 0;
+  const frt_backend_node nodes[] = {
+      {part(10), &two, 1, 0}, {part(11), &zero, 1, 0}, {part(12), nullptr, 0, 0}};
+  frt_backend_exec whole = nullptr;
+  frt_error error{};
+  const frt_status status =
+      runtime.table().exec_compose(runtime.device(), nodes, 3, &whole, &error);
+  if (status == FRT_ERR_UNSUPPORTED) throw Skip{"not supported: exec_compose"};
+  check(status, error, "exec_compose");
+  runtime.keep(whole);
+  runtime.launch(whole, stream);
+  runtime.launch(whole, stream);
+  runtime.sync(stream);
+  log.expect({12, 10, 11, 12, 10, 11}, "after two launches");
+}
+
+}  // namespace
+
+void add_runtime_cases(Suite& suite) {
+  const auto add = [&](const char* name, void (*body)(Case&)) {
+    suite.add(std::string(FRT_EXT_BACKEND) + " " + name, body);
+  };
+  add("copies and fills between all spaces", copies_between_spaces);
+  add("a submission returns before its work", submission_returns);
+  add("events order streams", events_order_streams);
+  add("elapsed time", elapsed_time);
+  add("calls may throw", calls_may_throw);
+  add("launches run again", launches_run_again);
+  add("launches follow each other", launches_follow_each_other);
+  add("captures refuse", captures_refuse);
+  add("events of captures", events_of_captures);
+  add("captures out of turn", captures_out_of_turn);
+  add("compositions", compositions);
+}
+
+}  // namespace frt::conformance
