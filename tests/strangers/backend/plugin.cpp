@@ -32,7 +32,7 @@ struct Simple {
   using Stream = simple::Stream;
   using Event = simple::Event;
   using Exec = simple::Exec;
-  static constexpr const char* kNativeKind = "stranger.simple";
+  static constexpr const char* kNativeKind = "cpu";
 
   static uint32_t count(std::string&) { return 1; }
 

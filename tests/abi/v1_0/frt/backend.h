@@ -81,7 +81,8 @@ FRT_ASSERT_LAYOUT(frt_backend_node, 24, reserved, 20);
 typedef struct frt_backend_v1 {
   uint32_t struct_size;
   uint32_t reserved;
-  const char* native_kind; /* what native handles are, e.g. the device API's name */
+  const char* native_kind; /* what native handles are, e.g. the device API's name; "cpu": device
+                              memory is host memory, and models submit host functions */
 
   /* ---- devices ---- */
   /* How many devices this plugin can open now. A missing driver is not an error: 0 devices, and
