@@ -14,6 +14,7 @@
 #include <sstream>
 #include <string>
 
+#include "layers.hpp"
 #include "outside_bytes.hpp"
 #include "red_line.hpp"
 
@@ -126,6 +127,32 @@ TEST_CASE("the red line would be noticed, whatever the word and however it is wr
   CHECK(hits[0].line == 2);
   CHECK(hits[0].word == "session");
   fs::remove_all(folder);
+}
+
+TEST_CASE("no source of core includes what stands above it") {
+  for (const std::string& problem : layers::problems(kRoot / "core" / "src")) {
+    FAIL_CHECK(problem << ": core's libraries stand on each other; see core/CMakeLists.txt");
+  }
+  std::set<std::string> listed;
+  for (const layers::Layer& layer : layers::all()) {
+    listed.insert(layer.folders.begin(), layer.folders.end());
+  }
+  for (const auto& entry : fs::directory_iterator(kRoot / "core" / "src")) {
+    if (entry.is_directory()) CHECK(listed.count(entry.path().filename().string()) == 1);
+  }
+}
+
+TEST_CASE("an include that goes upwards would be noticed") {
+  CHECK(layers::wrong_include(0, "#include \"capsule/state.hpp\"") == "capsule/state.hpp");
+  CHECK(layers::wrong_include(0, "  #include <frt/core/runtime.hpp>") == "frt/core/runtime.hpp");
+  CHECK(layers::wrong_include(0, "#include <frt/io/file.hpp>") == "frt/io/file.hpp");
+  CHECK(layers::wrong_include(0, "#include <nlohmann/json.hpp>") == "nlohmann/json.hpp");
+  CHECK(layers::wrong_include(1, "#include \"plugin/elf.hpp\"") == "plugin/elf.hpp");
+  CHECK(layers::wrong_include(1, "#include <frt/core/log.hpp>") == "frt/core/log.hpp");
+  for (const char* fine : {"#include <vector>", "#include <frt/exec.hpp>", "#include <sys/stat.h>",
+                           "#include \"exec/objects.hpp\"", "// #include \"plugin/elf.hpp\"", ""}) {
+    CHECK(layers::wrong_include(0, fine).empty());
+  }
 }
 
 TEST_CASE("words that only look like it pass the red line") {

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "layers.hpp"
+
+#include <algorithm>
+#include <fstream>
+
+namespace layers {
+namespace {
+
+bool holds(const std::vector<std::string>& list, const std::string& value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
+
+// "exec/objects.hpp" of `#include "exec/objects.hpp"` or <...>; empty: no include.
+std::string included(const std::string& line) {
+  const std::size_t start = line.find_first_not_of(" \t");
+  if (start == std::string::npos || line.compare(start, 8, "#include") != 0) return {};
+  const std::size_t open = line.find_first_of("\"<", start);
+  const std::size_t close = line.find_first_of("\">", open + 1);
+  if (open == std::string::npos || close == std::string::npos) return {};
+  return line.substr(open + 1, close - open - 1);
+}
+
+}  // namespace
+
+const std::vector<Layer>& all() {
+  static const std::vector<Layer> layers = {
+      {"exec", {"exec"}, {"context", "exec_table"}, false},
+      {"state", {"capsule"}, {"capsules", "digest", "state"}, true},
+      {"loader",
+       {"plugin", "manifest", "util"},
+       {"config", "diagnostic", "log", "manifest", "plugin", "registry", "runtime", "services"},
+       true},
+  };
+  return layers;
+}
+
+std::string wrong_include(std::size_t index, const std::string& line) {
+  const std::string path = included(line);
+  const std::size_t slash = path.find('/');
+  if (slash == std::string::npos) return {};  // the standard library, the system
+  const std::string folder = path.substr(0, slash);
+  if (path.starts_with("frt/core/")) {
+    const std::string header = path.substr(9, path.find('.') - 9);
+    for (std::size_t i = 0; i <= index; ++i) {
+      if (holds(all()[i].headers, header)) return {};
+    }
+    return path;
+  }
+  for (std::size_t i = 0; i < all().size(); ++i) {
+    if (holds(all()[i].folders, folder)) return i <= index ? std::string() : path;
+  }
+  if (all()[index].libraries || folder == "sys") return {};
+  return folder == "frt" && !path.starts_with("frt/io/") ? std::string() : path;
+}
+
+std::vector<std::string> problems(const std::filesystem::path& source) {
+  std::vector<std::string> found;
+  for (std::size_t index = 0; index < all().size(); ++index) {
+    for (const std::string& folder : all()[index].folders) {
+      for (const auto& file : std::filesystem::recursive_directory_iterator(source / folder)) {
+        std::ifstream in(file.path());
+        std::string line;
+        for (int number = 1; std::getline(in, line); ++number) {
+          const std::string wrong = wrong_include(index, line);
+          if (wrong.empty()) continue;
+          found.push_back(file.path().string() + ":" + std::to_string(number) + ": " + wrong);
+        }
+      }
+    }
+  }
+  return found;
+}
+
+}  // namespace layers
