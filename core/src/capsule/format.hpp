@@ -15,8 +15,6 @@
 #include <string>
 #include <string_view>
 
-#include "capsule/state.hpp"
-
 namespace frt::core {
 
 inline constexpr uint64_t kHeaderBytes = 64;
@@ -48,19 +46,5 @@ FileShape read_header(const std::array<unsigned char, kHeaderBytes>& header, uin
 
 // SHA-256 of header, manifest, metadata and the digests of the chunks, one after the other.
 RawDigest root_digest(std::string_view head, std::string_view digests);
-
-// ---- manifest ------------------------------------------------------------------------------
-
-// Canonical JSON: keys in order, no spaces, no number but integers from 0 to 2^63 - 1.
-std::string write_manifest(const frt_state_s& state, uint64_t boundary,
-                           const Fingerprint& fingerprint, std::string_view metadata);
-
-struct ManifestFacts {
-  uint64_t boundary = 0, payload_bytes = 0, metadata_bytes = 0;
-  std::string metadata_digest;
-  Fingerprint fingerprint;
-};
-// Throws FRT_ERR_FORMAT with what is wrong.
-ManifestFacts read_manifest(std::string_view text);
 
 }  // namespace frt::core

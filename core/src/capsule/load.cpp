@@ -21,6 +21,7 @@
 #include "capsule/capsule.hpp"
 #include "capsule/folder.hpp"
 #include "capsule/format.hpp"
+#include "capsule/manifest.hpp"
 #include "capsule/parallel.hpp"
 #include "capsule/payload.hpp"
 #include "exec/objects.hpp"

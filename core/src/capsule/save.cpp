@@ -18,6 +18,7 @@
 #include <limits>
 
 #include "capsule/format.hpp"
+#include "capsule/manifest.hpp"
 #include "capsule/parallel.hpp"
 #include "exec/objects.hpp"
 
