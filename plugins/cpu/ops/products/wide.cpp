@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "wide.hpp"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <array>
 #include <dnnl.hpp>
 #include <frt/error.hpp>
 #include <limits>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,6 +37,19 @@ class OneThread {
  private:
   int before_;
 };
+
+// oneDNN 2.x writes through what malloc returns without a look at it, and so ends the process where
+// memory has run out. The objects of a primitive, generated code included, take less than this.
+void require_memory() {
+  constexpr std::size_t kBytes = std::size_t{32} << 20;
+  void* room = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (room == MAP_FAILED) {
+    throw Error(FRT_ERR_OUT_OF_MEMORY,
+                "there is not enough memory for a product by oneDNN; end other programs, or raise "
+                "the limit of this one (ulimit -v)");
+  }
+  ::munmap(room, kBytes);
+}
 
 dnnl::engine& cpu_engine() {
   static dnnl::engine engine(dnnl::engine::kind::cpu, 0);
@@ -75,12 +91,14 @@ WideProduct::WideProduct(frt_dtype dtype, int64_t rows, int64_t cols, int64_t x_
                          int64_t tile, int workers)
     : impl_(std::make_unique<Impl>()) {
   using dnnl::memory;
+  require_memory();
   const OneThread one_thread;
   const auto type = dtype == FRT_DTYPE_BF16 ? memory::data_type::bf16 : memory::data_type::f32;
   impl_->tile = tile;
   try {
     for (const int64_t block : kBlocks) {
       if (block > rows) break;
+      require_memory();
       const memory::desc x({block, cols}, type, memory::dims{x_stride, 1});
       const memory::desc weights({cols, tile}, type, memory::dims{1, cols});
       const memory::desc out({block, tile}, memory::data_type::f32, memory::dims{tile, 1});
@@ -97,8 +115,10 @@ WideProduct::WideProduct(frt_dtype dtype, int64_t rows, int64_t cols, int64_t x_
     }
     for (int i = 0; i < workers; ++i) impl_->streams.emplace_back(cpu_engine());
   } catch (const dnnl::error& error) {
-    throw Error(FRT_ERR_UNSUPPORTED, "oneDNN refuses a product of " + std::to_string(cols) +
-                                         " columns: " + error.what());
+    const bool memory = error.status == dnnl_out_of_memory;
+    throw Error(
+        memory ? FRT_ERR_OUT_OF_MEMORY : FRT_ERR_UNSUPPORTED,
+        "oneDNN refuses a product of " + std::to_string(cols) + " columns: " + error.what());
   }
 }
 
@@ -122,6 +142,13 @@ WideProduct::Block WideProduct::block(int64_t row, int64_t active, int64_t rows)
 void WideProduct::run(int worker, int64_t block_rows, const void* x, const void* weights,
                       float* out, void* scratchpad) noexcept {
   const OneThread one_thread;
+  if (run_primitive(worker, block_rows, x, weights, out, scratchpad)) return;
+  std::fill_n(out, block_rows * impl_->tile, std::numeric_limits<float>::quiet_NaN());
+}
+
+// oneDNN allocates with operator new.
+bool WideProduct::run_primitive(int worker, int64_t block_rows, const void* x, const void* weights,
+                                float* out, void* scratchpad) noexcept try {
   bool done = false;
   for (BlockPrimitive& block : impl_->blocks) {
     if (block.rows != block_rows) continue;
@@ -138,8 +165,9 @@ void WideProduct::run(int worker, int64_t block_rows, const void* x, const void*
                                          static_cast<int>(slot.args.size()),
                                          slot.args.data()) == dnnl_success;
   }
-  if (done) return;
-  std::fill_n(out, block_rows * impl_->tile, std::numeric_limits<float>::quiet_NaN());
+  return done;
+} catch (const std::bad_alloc&) {
+  return false;
 }
 
 }  // namespace frt::cpu

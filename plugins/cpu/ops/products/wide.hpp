@@ -32,7 +32,7 @@ class WideProduct {
  public:
   // x: rows `x_stride` elements apart, at least kWideRows and at most `rows` of them. Tiles: `tile`
   // weight rows of `cols` values, contiguous. x and weights are of `dtype` (f32, bf16). Throws
-  // FRT_ERR_UNSUPPORTED if oneDNN refuses.  [setup]
+  // FRT_ERR_UNSUPPORTED if oneDNN refuses, FRT_ERR_OUT_OF_MEMORY.  [setup]
   WideProduct(frt_dtype dtype, int64_t rows, int64_t cols, int64_t x_stride, int64_t tile,
               int workers);
   ~WideProduct();
@@ -56,6 +56,9 @@ class WideProduct {
            void* scratchpad) noexcept;
 
  private:
+  bool run_primitive(int worker, int64_t block_rows, const void* x, const void* weights, float* out,
+                     void* scratchpad) noexcept;
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
