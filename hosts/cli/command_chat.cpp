@@ -28,6 +28,7 @@
 #include "cli/conversation.hpp"
 #include "cli/line_reader.hpp"
 #include "cli/loaded_model.hpp"
+#include "cli/memory_reserve.hpp"
 #include "cli/output.hpp"
 #include "cli/prompt_options.hpp"
 #include "cli/prompt_progress.hpp"
@@ -115,6 +116,7 @@ class ChatSession {
     try {
       while (!left && InterruptGuard::ending() == 0) {
         InterruptGuard::reset();
+        fill_memory_reserve();
         if (!turn(reader, left)) break;
       }
     } catch (const std::exception& problem) {       // nothing can go on

@@ -113,12 +113,15 @@ void Log::write(std::string_view source, frt_log_level level, std::string_view t
     const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
     std::string line;
     if (state_->options.format == LogFormat::kJsonLines) {
-      const nlohmann::ordered_json json = {
-          {"time", fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(seconds), ms)},
-          {"level", log_level_name(level)},
-          {"source", source},
-          {"text", text}};
-      line = json.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
+      // One text at a time: a tree of values would allocate when it is destroyed.
+      const auto json_string = [](std::string_view part) {
+        using Json = nlohmann::ordered_json;
+        return Json(part).dump(-1, ' ', true, Json::error_handler_t::replace);
+      };
+      line = fmt::format(
+          R"({{"time":"{:%Y-%m-%dT%H:%M:%S}.{:03}Z","level":{},"source":{},"text":{}}})",
+          fmt::gmtime(seconds), ms, json_string(log_level_name(level)), json_string(source),
+          json_string(text));
     } else {
       const char* color = state_->colored ? color_of(level) : "";
       line = fmt::format("{:%H:%M:%S}.{:03} {}{}{} {}: {}", fmt::localtime(seconds), ms, color,

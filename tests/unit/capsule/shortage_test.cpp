@@ -1,50 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that runs out in the middle of a save, a load or a description: from the n-th allocation
-// on, every operator new of this binary fails, for every n that the call reaches.
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
+// on, for every n that the call reaches.
 #include "capsule_rig.hpp"
-
-namespace {
-
-constexpr int64_t kPlenty = INT64_MAX;
-std::atomic<int64_t> left{kPlenty};  // allocations
-
-void* limited(std::size_t bytes, std::size_t alignment) {
-  if (left.load() != kPlenty && left.fetch_sub(1) <= 0) throw std::bad_alloc();
-  bytes = (bytes + alignment - 1) / alignment * alignment;
-  if (void* pointer = std::aligned_alloc(alignment, bytes > 0 ? bytes : alignment)) return pointer;
-  throw std::bad_alloc();
-}
-
-}  // namespace
-
-// Not inlined: GCC takes the halves of a pair for a mismatch where it sees only one of them.
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  return limited(bytes, alignof(std::max_align_t));
-}
-[[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t alignment) {
-  return limited(bytes, static_cast<std::size_t>(alignment));
-}
-[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept try {
-  return limited(bytes, alignof(std::max_align_t));
-} catch (const std::bad_alloc&) {
-  return nullptr;
-}
-[[gnu::noinline]] void operator delete(void* pointer) noexcept {
-  std::free(pointer);
-}
-[[gnu::noinline]] void operator delete(void* pointer, std::size_t) noexcept {
-  std::free(pointer);
-}
-[[gnu::noinline]] void operator delete(void* pointer, std::align_val_t) noexcept {
-  std::free(pointer);
-}
-[[gnu::noinline]] void operator delete(void* pointer, std::size_t, std::align_val_t) noexcept {
-  std::free(pointer);
-}
+#include "memory_shortage.hpp"
 
 namespace frt::test {
 namespace {
@@ -55,9 +13,9 @@ void with_ever_more_memory(Body&& body) {
   for (int64_t allocations = 0;; ++allocations) {
     REQUIRE(allocations < 100000);
     frt_error error{};
-    left = allocations;
+    allocations_left = allocations;
     const frt_status status = body(&error);
-    left = kPlenty;
+    allocations_left = kPlenty;
     CAPTURE(allocations);
     CAPTURE(error.message);
     if (status == FRT_OK) {
