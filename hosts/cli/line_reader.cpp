@@ -20,6 +20,7 @@
 #include <filesystem>
 #include <frt/error.hpp>
 #include <frt/io/file.hpp>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -130,6 +131,19 @@ int read_character(EditLine* edit, wchar_t* character) {
   }
 }
 
+// The editor keeps two images of the whole terminal, which says itself how large it is.
+bool fits_editor() {
+  constexpr unsigned kMostCharacters = 1u << 20;
+  winsize size{};
+  if (ioctl(STDIN_FILENO, TIOCGWINSZ, &size) != 0) return true;  // as libedit: 80 x 24
+  if (unsigned{size.ws_row} * size.ws_col <= kMostCharacters) return true;
+  print_err(
+      "warning: the terminal says that it has {} rows of {} characters; lines are read without an "
+      "editor (stty rows 24 cols 80 sets a size)\n",
+      size.ws_row, size.ws_col);
+  return false;
+}
+
 // The user's settings of the editor, as libedit looks for them; empty: there are none.
 std::string settings_file() {
   const char* named = std::getenv("EDITRC");
@@ -175,11 +189,12 @@ bool is_regular(const std::string& path) {
 }  // namespace
 
 LineReader::LineReader(std::string history) {
-  if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO) || !use_utf8()) return;
+  if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO) || !use_utf8() || !fits_editor()) return;
   editor_ = std::make_unique<Editor>();
   editor_->file = std::move(history);
   editor_->edit = el_init("frt-host", stdin, stderr, stderr);
   editor_->history = history_init();
+  if (!editor_->edit || !editor_->history) throw std::bad_alloc();
   HistEvent event;
   ::history(editor_->history, &event, H_SETSIZE, kHistorySize);
   ::history(editor_->history, &event, H_SETUNIQUE, 1);

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the end-to-end tests share: the real frt-host, manifests in a temporary folder."""
+import fcntl
 import json
 import os
 import pathlib
@@ -7,9 +8,11 @@ import pty
 import select
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 
@@ -55,9 +58,12 @@ def interruptible():
 class Terminal:
     """frt-host on a terminal of its own."""
 
-    def __init__(self, test, *arguments, env=None):
+    def __init__(self, test, *arguments, env=None, size=None):
+        """size: rows and columns."""
         self.test, self.seen = test, b""
         self.controller, terminal = pty.openpty()
+        if size:
+            fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
         test.addCleanup(os.close, self.controller)
         self.process = subprocess.Popen(
             [str(HOST), *map(str, arguments)], stdin=terminal, stdout=terminal, stderr=terminal,

@@ -455,6 +455,14 @@ class OnATerminal(ChatTest):
         terminal.type(QUESTION + "\r")
         terminal.expect(b"4\r\n")
 
+    def test_a_terminal_that_claims_to_be_huge_is_read_without_the_editor(self):
+        terminal = Terminal(self, "-q", "chat", self.demo(), *self.ARGUMENTS, size=(65535, 65535))
+        terminal.expect(b"65535 rows of 65535 characters")
+        terminal.type(QUESTION + "\n")
+        terminal.expect(b"4\r\n")
+        terminal.type("/exit\n")
+        self.assertEqual(terminal.wait(), OK)
+
     def test_settings_of_the_editor_that_it_cannot_take_are_named_and_not_used(self):
         (self.folder / ".editrc").write_text("bind -v\nbind -s ^X " + "A" * 3000 + "\n")
         terminal = Terminal(self, "-q", "chat", self.demo(), *self.ARGUMENTS, env={"HOME": str(self.folder)})
