@@ -48,9 +48,15 @@ std::pair<uint32_t, uint32_t> parse_takeover(const std::string& text) {
   const std::size_t colon = std::min(text.find(':'), text.size());
   const auto from = parse_number<uint32_t>(text.substr(0, colon));
   const auto to = parse_number<uint32_t>(text.substr(std::min(colon + 1, text.size())));
-  if (!from || !to || *to < *from) {
+  if (!from || !to || *to <= *from) {
     throw ExitError(ExitCode::kUsage, FRT_ERR_INVALID_ARGUMENT,
                     "'" + text + "' is no FROM:TO, ticks of each episode");
+  }
+  if (*from >= ReachWorld::kMaxTicks) {
+    throw ExitError(
+        ExitCode::kUsage, FRT_ERR_INVALID_ARGUMENT,
+        fmt::format("'{}' begins behind the end of an episode, which has at most {} ticks", text,
+                    uint32_t{ReachWorld::kMaxTicks}));
   }
   return {*from, *to};
 }

@@ -402,6 +402,12 @@ WireRequest read_request(const Message& message) {
     }
   }
   request.has_noise = request.find("noise") != nullptr;
+  if (request.has_noise && request.seed) {
+    refuse("seed", "is beside 'noise', which leaves nothing to draw; send one of them");
+  }
+  if (request.prompt && request.find("prompt_token_ids")) {
+    refuse("prompt", "is beside 'prompt_token_ids', which take its place; send one of them");
+  }
   if (request.continuation) read_continuation(request, *request.continuation);
   return request;
 }

@@ -142,8 +142,18 @@ frt_status parse(frt_model model, const char* text, uint64_t bytes, uint32_t fla
 frt_status generation_defaults(frt_model model, frt_sink sink, void* user, frt_error* error) {
   return guard(error, [&] {
     const Model& self = model_of(model).model;
-    return give(sink, user,
-                io::json_text(read_generation_defaults(self.checkpoint(), self.config().end_ids)));
+    const models::Json defaults =
+        read_generation_defaults(self.checkpoint(), self.config().end_ids);
+    for (const models::Json& id : defaults.at("stop_token_ids")) {
+      if (id.get<std::int64_t>() >= 0 && id.get<std::int64_t>() < self.config().vocabulary)
+        continue;
+      throw Error(FRT_ERR_FORMAT, self.checkpoint() + ": eos_token_id " + io::json_text(id) +
+                                      " of generation_config.json or config.json is no token of a "
+                                      "vocabulary of " +
+                                      std::to_string(self.config().vocabulary) +
+                                      ", so it would never end a text; correct it");
+    }
+    return give(sink, user, io::json_text(defaults));
   });
 }
 

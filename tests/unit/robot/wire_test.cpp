@@ -130,6 +130,39 @@ TEST_CASE("integers of every size are read and written in the shortest form") {
   CHECK(large.bytes().size() == 5);
 }
 
+TEST_CASE("a member that another one leaves without effect is refused") {
+  const auto request_of = [](bool seed, bool noise, bool prompt, bool ids) {
+    MessageWriter out;
+    out.map(static_cast<uint32_t>(seed + noise + prompt + ids));
+    if (seed) {
+      out.text("seed");
+      out.integer(7);
+    }
+    if (noise) {
+      out.text("noise");
+      out.ndarray("<f4", {1}, std::string(4, '\0'));
+    }
+    if (prompt) {
+      out.text("prompt");
+      out.text("reach");
+    }
+    if (ids) {
+      out.text("prompt_token_ids");
+      out.array(1);
+      out.integer(2);
+    }
+    Message message;
+    message.parse(out.bytes());
+    return read_request(message);
+  };
+  CHECK_NOTHROW(request_of(true, false, true, false));
+  CHECK_NOTHROW(request_of(false, true, false, true));
+  CHECK_THROWS_WITH_AS(request_of(true, true, false, false), doctest::Contains("'noise'"),
+                       frt::Error);
+  CHECK_THROWS_WITH_AS(request_of(false, false, true, true), doctest::Contains("prompt_token_ids"),
+                       frt::Error);
+}
+
 TEST_CASE("nested maps become names with slashes, scalars and ids are understood") {
   MessageWriter out;
   out.map(6);
