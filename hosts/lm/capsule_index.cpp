@@ -103,6 +103,10 @@ void CapsuleIndex::synchronise() {
       if (access(folder_.c_str(), W_OK) != 0) {
         throw Error(FRT_ERR_IO, folder_.string() + " cannot be written to");
       }
+      // Root may write there, but the owner could not use what root has made.
+      if (struct stat facts{}; stat(folder_.c_str(), &facts) != 0 || facts.st_uid != geteuid()) {
+        throw Error(FRT_ERR_IO, folder_.string() + " is another user's");
+      }
       if (anew) IndexDatabase::set_aside(folder_);
       database_ = std::make_unique<IndexDatabase>(folder_, files.size());
       take_over();
@@ -283,7 +287,13 @@ void CapsuleIndex::pin(const std::string& name, bool pinned) {
   }
   const std::string path = folder_ / (name + kPin);
   if (pinned) {
-    io::own_file(path, "pin");
+    const io::Descriptor file = io::own_file(path, "pin");
+    struct stat facts {};
+    if (geteuid() == 0 && (stat(folder_.c_str(), &facts) != 0 ||
+                           fchown(file.get(), facts.st_uid, facts.st_gid) != 0)) {
+      throw Error(FRT_ERR_IO, path + ": it cannot be given to the owner of the folder: " +
+                                  std::strerror(errno));
+    }
   } else if (unlink(path.c_str()) != 0 && errno != ENOENT) {
     throw Error(FRT_ERR_IO, path + ": " + std::strerror(errno) +
                                 "; pins are files, so the folder must be writable");
