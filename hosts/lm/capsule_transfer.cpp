@@ -16,6 +16,7 @@
 #include <frt/capsule.hpp>
 #include <frt/io/file.hpp>
 #include <frt/io/retry.hpp>
+#include <frt/io/write_advice.hpp>
 #include <vector>
 
 #include "lm/capsule_file.hpp"
@@ -32,11 +33,12 @@ constexpr const char* kStagedName = "import";
 constexpr const char* kStaged = "import.capsule";
 constexpr int kFolderFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
+// Of the copy: the original was opened by then.
 [[noreturn]] void fail(const fs::path& path, int code) {
   throw Error(code == EEXIST   ? FRT_ERR_EXISTS
               : code == ENOENT ? FRT_ERR_NOT_FOUND
                                : FRT_ERR_IO,
-              path.string() + ": " + std::strerror(code));
+              path.string() + ": " + std::strerror(code) + std::string(io::write_advice(code)));
 }
 
 io::Descriptor opened(const fs::path& path, int flags) {

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <frt/error.hpp>
 #include <frt/io/file.hpp>
+#include <frt/io/write_advice.hpp>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -56,7 +57,8 @@ bool EpisodeFolder::claim(uint64_t number) const {
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
   if (file.get() >= 0) return true;
   if (errno == EEXIST) return false;
-  throw Error(FRT_ERR_IO, "cannot write " + path + ": " + std::strerror(errno));
+  throw Error(FRT_ERR_IO, "cannot write " + path + ": " + std::strerror(errno) +
+                              std::string(io::write_advice(errno)));
 }
 
 uint64_t EpisodeFolder::write(const EpisodeRecord& record) {

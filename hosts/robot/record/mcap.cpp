@@ -11,6 +11,7 @@
 
 #include <frt/error.hpp>
 #include <frt/io/file.hpp>
+#include <frt/io/write_advice.hpp>
 
 #include "robot/record/crc32.hpp"
 
@@ -68,7 +69,8 @@ McapWriter::McapWriter(const std::filesystem::path& path) : path_(path.string())
   io::Descriptor file = io::create_file(path, "recording");
   file_ = ::fdopen(file.get(), "wb");
   if (!file_) {
-    throw Error(FRT_ERR_IO, "cannot write " + path_ + ": " + std::strerror(errno));
+    throw Error(FRT_ERR_IO, "cannot write " + path_ + ": " + std::strerror(errno) +
+                                std::string(io::write_advice(errno)));
   }
   file.release();
   append(kMagic);
@@ -85,7 +87,8 @@ McapWriter::~McapWriter() {
 
 void McapWriter::append(std::string_view bytes) {
   if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) {
-    throw Error(FRT_ERR_IO, "cannot write " + path_ + ": " + std::strerror(errno));
+    throw Error(FRT_ERR_IO, "cannot write " + path_ + ": " + std::strerror(errno) +
+                                std::string(io::write_advice(errno)));
   }
   data_crc_ = crc32(bytes, data_crc_);
   written_ += bytes.size();

@@ -6,6 +6,7 @@
 #include <frt/error.hpp>
 #include <frt/io/file.hpp>
 #include <frt/io/retry.hpp>
+#include <frt/io/write_advice.hpp>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -23,9 +24,15 @@ namespace frt::io {
 
 namespace {
 
-Error system_error(int code, std::string_view doing, const std::filesystem::path& path) {
+Error system_error(int code, std::string_view doing, const std::filesystem::path& path,
+                   std::string_view advice = {}) {
   return Error(code == ENOENT || code == ENOTDIR ? FRT_ERR_NOT_FOUND : FRT_ERR_IO,
-               "cannot " + std::string(doing) + " '" + path.string() + "': " + std::strerror(code));
+               "cannot " + std::string(doing) + " '" + path.string() + "': " + std::strerror(code) +
+                   std::string(advice));
+}
+
+Error write_error(int code, std::string_view doing, const std::filesystem::path& path) {
+  return system_error(code, doing, path, write_advice(code));
 }
 
 const char* kind_name(mode_t mode) {
@@ -44,17 +51,20 @@ void require_regular(mode_t mode, const std::filesystem::path& path, std::string
 
 Descriptor open_regular(const std::filesystem::path& path, std::string_view what, int flags,
                         mode_t rights = 0666) {
-  const std::string doing = "open the " + std::string(what);
+  const auto failed = [&](int code) {
+    const std::string doing = "open the " + std::string(what);
+    return flags & O_CREAT ? write_error(code, doing, path) : system_error(code, doing, path);
+  };
   struct stat info {};
   const bool there =
       (flags & O_NOFOLLOW ? ::lstat(path.c_str(), &info) : ::stat(path.c_str(), &info)) == 0;
   if (there) {
     require_regular(info.st_mode, path, what);
   } else if (errno != ENOENT || (flags & O_CREAT) == 0) {
-    throw system_error(errno, doing, path);
+    throw failed(errno);
   }
   Descriptor file(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, rights));
-  if (file.get() < 0 || ::fstat(file.get(), &info) != 0) throw system_error(errno, doing, path);
+  if (file.get() < 0 || ::fstat(file.get(), &info) != 0) throw failed(errno);
   require_regular(info.st_mode, path, what);
   return file;
 }
@@ -85,7 +95,7 @@ std::optional<mode_t> replaced_rights(const std::filesystem::path& path) {
     }
     if (::stat(path.c_str(), &info) != 0) {
       if (errno == ENOENT) return std::nullopt;  // it leads nowhere
-      throw system_error(errno, "replace", path);
+      throw write_error(errno, "replace", path);
     }
   }
   require_regular(info.st_mode, path, "output");
@@ -101,7 +111,7 @@ Descriptor create_beside(const std::filesystem::path& path, mode_t rights, std::
     *name = path.string() + suffix;
     Descriptor file(::open(name->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, rights));
     if (file.get() >= 0) return file;
-    if (errno != EEXIST || attempt == 100) throw system_error(errno, "create a file beside", path);
+    if (errno != EEXIST || attempt == 100) throw write_error(errno, "create a file beside", path);
   }
 }
 
@@ -140,7 +150,7 @@ Descriptor open_folder(const std::filesystem::path& path, std::string_view what)
 Descriptor create_file(const std::filesystem::path& path, std::string_view what) {
   Descriptor file = open_regular(path, what, O_WRONLY | O_CREAT);
   if (retried([&] { return ::ftruncate(file.get(), 0); }) != 0) {
-    throw system_error(errno, "empty the " + std::string(what), path);
+    throw write_error(errno, "empty the " + std::string(what), path);
   }
   return file;
 }
@@ -204,7 +214,7 @@ int rename_new(int folder, const char* from, const char* to) noexcept {
 void sync_folder(const std::filesystem::path& folder) {
   const Descriptor open = open_folder(folder, "folder");
   if (retried([&] { return ::fsync(open.get()); }) != 0) {
-    throw system_error(errno, "flush the folder", folder);
+    throw write_error(errno, "flush the folder", folder);
   }
 }
 
@@ -215,7 +225,7 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view c
   std::string temporary;
   const Descriptor file = create_beside(path, owner_only ? 0600 : 0666, &temporary);
   const auto fail = [&](std::string_view doing) {
-    const Error error = system_error(errno, doing, path);
+    const Error error = write_error(errno, doing, path);
     ::unlink(temporary.c_str());
     return error;
   };
@@ -229,6 +239,25 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view c
   if (retried([&] { return ::fsync(file.get()); }) != 0) throw fail("write");
   if (::rename(temporary.c_str(), path.c_str()) != 0) throw fail("replace");
   sync_folder(path.parent_path());
+}
+
+std::string_view write_advice(int code) noexcept {
+  switch (code) {
+    case ENOSPC:
+    case EDQUOT:
+      return "; remove files there, or choose a place with more room";
+    case EFBIG:
+      return "; files may not be that large here (ulimit -f)";
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return "; choose a folder that this user may write to";
+    case ENOENT:
+    case ENOTDIR:
+      return "; make its folder first, or choose one that is there";
+    default:
+      return {};
+  }
 }
 
 void check_output(const std::filesystem::path& path) {
