@@ -4,17 +4,20 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <new>
 #include <string_view>
 #include <utility>
 
 #include "cli/capsule_setup.hpp"
 #include "cli/interrupted.hpp"
+#include "cli/memory_reserve.hpp"
 #include "cli/output.hpp"
 #include "cli/robot_setup.hpp"
 
 namespace frt::host {
 namespace {
 
+constexpr std::string_view kError = "error: ", kIndent = "  ";
 constexpr std::string_view kWarning = "warning: ";  // what core::render() begins with
 
 constexpr const char* kFooter = R"(Examples:
@@ -36,6 +39,58 @@ frt_log_level log_level(const std::string& name) {
   if (name == "debug") return FRT_LOG_DEBUG;
   if (name == "warning") return FRT_LOG_WARNING;
   return name == "error" ? FRT_LOG_ERROR : FRT_LOG_INFO;
+}
+
+// An error as the program shows it. Names in it may hold line feeds: no line but the first begins
+// where lines of the program begin.
+std::string error_text(std::string_view what) {
+  if (what.starts_with(kError)) return std::string(what);  // a finding, as core::render() shows it
+  std::string text(kError);
+  for (const char c : what) {
+    text += c;
+    if (c == '\n') text += kIndent;
+  }
+  return text;
+}
+
+// The commands, from the program's own downwards, that the command line named.
+std::vector<std::string> named_commands(const Command& program) {
+  std::vector<std::string> names;
+  for (const Command& command : program.subcommands()) {
+    if (!command.parsed()) continue;
+    names.push_back(command.name());
+    for (std::string& name : named_commands(command)) names.push_back(std::move(name));
+  }
+  return names;
+}
+
+[[noreturn]] void refuse_usage(const std::string& text) {
+  throw ExitError(ExitCode::kUsage, FRT_ERR_INVALID_ARGUMENT, text);
+}
+
+// Options of all commands that would have no effect on this one.
+void check_global_options(const GlobalOptions& options, const std::vector<std::string>& command) {
+  static const std::set<std::string> kWithoutManifest = {"completion", "devices", "doctor",
+                                                         "plugins", "version"};
+  const std::string& first = command.front();
+  const std::string& last = command.back();
+  const bool no_manifest = kWithoutManifest.contains(first) ||
+                           (first == "config" && (last == "default" || last == "schema"));
+  if (no_manifest && !options.sets.empty()) {
+    refuse_usage("--set changes a value of a manifest, and this command reads none; leave it out");
+  }
+  std::set<std::string> seen;
+  for (const std::string& set : options.sets) {
+    const std::string path = set.substr(0, set.find('='));
+    if (!seen.insert(path).second) {
+      refuse_usage("--set " + path + " is given twice; leave one of them out");
+    }
+  }
+  // A lock that is to be written may not be there; who looks for what is wrong shows it himself.
+  const bool writes_lock = first == "plugins" && last == "lock";
+  if (!options.lock.empty() && !writes_lock && first != "doctor") {
+    stage(ExitCode::kPlugin, [&] { core::read_lock(options.lock); });
+  }
 }
 
 void check_host(const core::HostSpec& host) {
@@ -102,9 +157,12 @@ void App::add_command(Command command, std::function<ExitCode()> body) {
 
 int App::run(int argc, char** argv) {
   prepare_output();
+  fill_memory_reserve();
   const ExitCode status = guarded([&] {
     const auto done = command_line_.parse(argc, argv);
-    return done ? *done : chosen_();
+    if (done) return *done;
+    check_global_options(options_, named_commands(command_line_.program()));
+    return chosen_();
   });
   const ExitCode closed = guarded([] {
     close_output();
@@ -119,9 +177,12 @@ ExitCode App::guarded(const std::function<ExitCode()>& body) {
     print_err("{}\n", text);
     return code;
   };
+  const auto say = [&](ExitCode code, const std::string& text) {
+    return fail(code, error_text(text));
+  };
   const auto failed = [&](ExitCode code, const Error& error) {
     const bool interrupted = error.status() == FRT_ERR_CANCELLED && interrupting_signal() != 0;
-    return fail(interrupted ? interrupted_status() : code, std::string("error: ") + error.what());
+    return say(interrupted ? interrupted_status() : code, error.what());
   };
   try {
     return body();
@@ -134,8 +195,12 @@ ExitCode App::guarded(const std::function<ExitCode()>& body) {
   } catch (const Error& error) {
     const bool lost = error.status() == FRT_ERR_DEVICE_LOST;
     return failed(lost ? ExitCode::kDevice : ExitCode::kFailed, error);
+  } catch (const std::bad_alloc&) {
+    return say(ExitCode::kFailed,
+               "there is not enough memory; end other programs, or raise the limit of this one "
+               "(ulimit -v)");
   } catch (const std::exception& error) {
-    return fail(ExitCode::kFailed, std::string("error: ") + error.what());
+    return say(ExitCode::kFailed, error.what());
   }
 }
 

@@ -391,13 +391,16 @@ void add_bench_command(App& app) {
   command.add_option("-o,--output", options->output, "Format on stdout")
       .one_of({"md", "json", "jsonl", "csv"})
       .capture_default_str();
-  command.add_option("--compare", options->compare, "Fail if slower than this earlier JSON output")
-      .type_name("FILE")
-      .existing_file();
+  const Option compare =
+      command
+          .add_option("--compare", options->compare, "Fail if slower than this earlier JSON output")
+          .type_name("FILE")
+          .existing_file();
   command.add_flag("--profile", options->profile,
                    "What each operator takes, run one by one (steps: -r, at least 10)");
   command.add_option("--tolerance", options->tolerance, "With --compare: percent allowed")
-      .capture_default_str();
+      .capture_default_str()
+      .needs(compare);
   Command capsule = command.add_subcommand("capsule", "Measure what capsules cost and save");
   const std::function<ExitCode()> capsules = add_bench_capsule(app, capsule);
   Command policy = command.add_subcommand("policy", "Measure the inferences of a policy");

@@ -167,9 +167,10 @@ std::function<ExitCode()> add_bench_capsule(App& app, Command command) {
       .type_name("LIST")
       .check(parse_number_list)
       .capture_default_str();
-  command.add_option("--sweep", options->sweep, "Also the first token behind these: 1k-64k*2")
-      .type_name("LIST")
-      .check(parse_number_list);
+  const Option sweep =
+      command.add_option("--sweep", options->sweep, "Also the first token behind these: 1k-64k*2")
+          .type_name("LIST")
+          .check(parse_number_list);
   command.add_option("--suffix", options->bench.suffix, "New tokens behind a prefix")
       .range(1, 1 << 20)
       .capture_default_str();
@@ -178,11 +179,14 @@ std::function<ExitCode()> add_bench_capsule(App& app, Command command) {
       .capture_default_str();
   command.add_option("--index", options->bench.index, "Capsules of the index; 0: not measured")
       .capture_default_str();
-  command.add_option("--folder", options->folder, "Where files are tried; absent: in $TMPDIR")
-      .type_name("DIR")
-      .existing_folder();
-  command.add_flag("--no-files", options->no_files, "Memory only");
-  command.add_option("--plot", options->plot, "Write the sweep as SVG").type_name("FILE");
+  const Option folder =
+      command.add_option("--folder", options->folder, "Where files are tried; absent: in $TMPDIR")
+          .type_name("DIR")
+          .existing_folder();
+  command.add_flag("--no-files", options->no_files, "Memory only").excludes(folder);
+  command.add_option("--plot", options->plot, "Write the sweep as SVG")
+      .type_name("FILE")
+      .needs(sweep);
   command.add_option("-o,--output", options->output, "Format on stdout")
       .one_of({"md", "json"})
       .capture_default_str();

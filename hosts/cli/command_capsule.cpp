@@ -50,6 +50,14 @@ struct Folder {
 Folder folder_of(App& app, const CapsuleCommandOptions& options) {
   std::error_code ignored;
   if (std::filesystem::is_directory(options.where, ignored)) {
+    const char* unused = !options.model.empty()        ? "--model"
+                         : !app.options().sets.empty() ? "--set"
+                                                       : nullptr;
+    if (unused) {
+      throw ExitError(ExitCode::kUsage, FRT_ERR_INVALID_ARGUMENT,
+                      fmt::format("{} is about a manifest, and {} is a folder; leave it out",
+                                  unused, io::quote(options.where)));
+    }
     return {options.where, options.trust};
   }
   const core::Manifest manifest = app.load_manifest(options.where);
@@ -158,9 +166,9 @@ ExitCode list(App& app, const CapsuleCommandOptions& options) {
   }
   print_out("{}", table.render(TableFormat::kAligned));
   const IndexOpening& opening = index.opening();
-  if (!opening.problem.empty()) print_err("note: {}\n", opening.problem);
+  if (!opening.problem.empty()) print_err("note: {}\n", io::printable(opening.problem));
   if (!distrust.of_folder().empty()) {
-    print_err("no capsule of this folder is used: {}\n", distrust.of_folder());
+    print_err("no capsule of this folder is used: {}\n", io::printable(distrust.of_folder()));
   }
   return ExitCode::kOk;
 }
@@ -232,23 +240,38 @@ ExitCode verify(App& app, const CapsuleCommandOptions& options) {
                      {"trusted", untrusted.empty()},
                      {"problem", problem}});
     } else {
-      print_out("{}: {}\n", name, problem.empty() ? "ok" : io::printable(problem));
+      print_out("{}: {}\n", io::printable(name), problem.empty() ? "ok" : io::printable(problem));
     }
   }
   if (options.json) print_json(Json{{"ok", good}, {"capsules", all}});
   return good ? ExitCode::kOk : ExitCode::kFailed;
 }
 
-ExitCode remove(App& app, const CapsuleCommandOptions& options) {
+// Every one of the names, also after one with which it fails.
+template <class Change>
+ExitCode for_each_name(App& app, const CapsuleCommandOptions& options, const Change& change) {
   CapsuleIndex index(*core::capsules_table(), folder_of(app, options).path);
-  for (const std::string& name : options.names) index.remove(name);
-  return ExitCode::kOk;
+  ExitCode status = ExitCode::kOk;
+  for (const std::string& name : options.names) {
+    try {
+      change(index, name);
+    } catch (const Error& error) {
+      print_err("error: {}\n", io::printable(error.what()));
+      status = ExitCode::kFailed;
+    }
+  }
+  return status;
+}
+
+ExitCode remove(App& app, const CapsuleCommandOptions& options) {
+  return for_each_name(app, options,
+                       [](CapsuleIndex& index, const std::string& name) { index.remove(name); });
 }
 
 ExitCode pin(App& app, const CapsuleCommandOptions& options, bool pinned) {
-  CapsuleIndex index(*core::capsules_table(), folder_of(app, options).path);
-  for (const std::string& name : options.names) index.pin(name, pinned);
-  return ExitCode::kOk;
+  return for_each_name(app, options, [pinned](CapsuleIndex& index, const std::string& name) {
+    index.pin(name, pinned);
+  });
 }
 
 }  // namespace

@@ -123,10 +123,11 @@ void add_capsule_check(App& app, Command capsule) {
       .add_option("--tokens", options->check.most_tokens,
                   "The longest prompt; 0: three chunks and a half")
       .capture_default_str();
-  command.add_option("--folder", options->folder, "Where files are tried; absent: in $TMPDIR")
-      .type_name("DIR")
-      .existing_folder();
-  command.add_flag("--no-files", options->no_files, "Memory only");
+  const Option folder =
+      command.add_option("--folder", options->folder, "Where files are tried; absent: in $TMPDIR")
+          .type_name("DIR")
+          .existing_folder();
+  command.add_flag("--no-files", options->no_files, "Memory only").excludes(folder);
   command.add_flag("--json", options->json, "As JSON");
   app.add_command(command, [&app, options] { return check(app, *options); });
 }

@@ -2,6 +2,7 @@
 // frt-host config: check a manifest without a device, show what it comes to, write a first one,
 // and print its schema for editors.
 #include <fmt/format.h>
+#include <frt/io/utf8.hpp>
 
 #include <memory>
 
@@ -44,7 +45,7 @@ void add_check(App& app, Command config) {
   command.add_option("manifest", *path, "The manifest (TOML)").required();
   app.add_command(command, [&app, path] {
     const core::Manifest manifest = app.load_manifest(*path);
-    print_out("{}: ok ({} devices, {} models, {} hosts, {} warnings)\n", *path,
+    print_out("{}: ok ({} devices, {} models, {} hosts, {} warnings)\n", io::printable(*path),
               manifest.devices.size(), manifest.models.size(), manifest.hosts.size(),
               manifest.warnings.size());
     return ExitCode::kOk;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // frt-host devices: what can run models here, and what `backend = "auto"` would take.
 #include <fmt/format.h>
+#include <frt/io/utf8.hpp>
 
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -51,14 +52,19 @@ ExitCode devices(App& app, bool as_json) {
     }
     print_out("{}", table.render(TableFormat::kAligned));
     for (const SurveyedPlugin& plugin : survey.plugins) {
-      if (!plugin.problem.empty()) print_out("{}: no device: {}\n", plugin.id, plugin.problem);
+      if (!plugin.problem.empty()) {
+        print_out("{}: no device: {}\n", plugin.id, io::printable(plugin.problem));
+      }
     }
     if (survey.automatic.empty()) {
-      print_out("{}\n", survey.automatic_reason);
+      print_out("{}\n", io::printable(survey.automatic_reason));
     } else {
-      print_out("backend = \"auto\": {}, {}\n", survey.automatic, survey.automatic_reason);
+      print_out("backend = \"auto\": {}, {}\n", survey.automatic,
+                io::printable(survey.automatic_reason));
     }
-    for (const std::string& other : survey.automatic_others) print_out("  not: {}\n", other);
+    for (const std::string& other : survey.automatic_others) {
+      print_out("  not: {}\n", io::printable(other));
+    }
   }
   return survey.devices.empty() ? ExitCode::kDevice : ExitCode::kOk;
 }

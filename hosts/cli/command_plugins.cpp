@@ -6,6 +6,7 @@
 #include <frt/kernels.h>
 #include <frt/core/plugin.hpp>
 #include <frt/core/services.hpp>
+#include <frt/io/utf8.hpp>
 
 #include <algorithm>
 #include <memory>
@@ -120,9 +121,11 @@ ExitCode list(App& app, bool as_json) {
   }
   print_out("{}", table.render(TableFormat::kAligned));
   for (const std::string& place : app.registry().describe_search()) {
-    print_err("searched: {}\n", place);
+    print_err("searched: {}\n", io::printable(place));
   }
-  for (const std::string& problem : problems) print_err("{}: {}\n", lock, problem);
+  for (const std::string& problem : problems) {
+    print_err("{}: {}\n", io::printable(lock), io::printable(problem));
+  }
   return status;
 }
 
@@ -232,8 +235,9 @@ ExitCode show(App& app, const std::string& id, bool as_json) {
     return ExitCode::kOk;
   }
   print_out("{} {} ({}), ABI {}.{}\n{}\nfile: {}\nbuild: {}\ntargets: {}\n", card.id, card.version,
-            core::plugin_kind_name(card.kind), card.abi_major, card.abi_minor, card.summary,
-            loaded.path.string(), loaded.descriptor->build, targets_of(card));
+            core::plugin_kind_name(card.kind), card.abi_major, card.abi_minor,
+            io::printable(card.summary), io::printable(loaded.path.string()),
+            io::printable(loaded.descriptor->build), targets_of(card));
   if (!card.requirements.empty()) print_out("requires: {}\n", join(card.requirements, ", "));
   print_options("plugin options, [plugin-options.\"ID\"]", loaded.schema.plugin_options);
   print_options(card.kind == FRT_PLUGIN_BACKEND ? "options, [device.NAME.options]"
@@ -264,15 +268,15 @@ ExitCode lock(App& app, const std::string& path) {
     entries.push_back(core::lock_entry(file));
   }
   core::write_lock(path, entries);
-  print_out("{}: {} plugins pinned\n", path, entries.size());
+  print_out("{}: {} plugins pinned\n", io::printable(path), entries.size());
   return ExitCode::kOk;
 }
 
 ExitCode verify(App& app, const std::string& path) {
   const std::vector<std::string> problems = lock_problems(app, path);
-  for (const std::string& problem : problems) print_out("{}\n", problem);
+  for (const std::string& problem : problems) print_out("{}\n", io::printable(problem));
   if (!problems.empty()) return ExitCode::kPlugin;
-  print_out("{}: all {} plugins match\n", path, usable_files(app).size());
+  print_out("{}: all {} plugins match\n", io::printable(path), usable_files(app).size());
   return ExitCode::kOk;
 }
 

@@ -2,6 +2,7 @@
 // frt-host replay: makes a recorded run again, step by step, and says where it first differs.
 // Exit status 0: the same tokens and log probabilities, bit for bit.
 #include <fmt/format.h>
+#include <frt/io/utf8.hpp>
 
 #include <bit>
 #include <cstdio>
@@ -44,7 +45,7 @@ void check_fingerprint(const RunRecord& record, const LmModel& model, bool anywa
     throw Error(FRT_ERR_MISMATCH, "the run was recorded with something else: " + difference +
                                       "; use that again, or give --anyway to see what differs");
   }
-  print_err("note: {}\n", difference);
+  print_err("note: {}\n", io::printable(difference));
 }
 
 ExitCode replay(App& app, const ReplayOptions& options) {

@@ -73,7 +73,9 @@ void check_fingerprints(const nlohmann::ordered_json& recorded, const nlohmann::
                             "give --anyway to see what differs",
                             fmt::join(differences, "; ")));
   }
-  for (const std::string& difference : differences) print_err("note: {}\n", difference);
+  for (const std::string& difference : differences) {
+    print_err("note: {}\n", io::printable(difference));
+  }
 }
 
 }  // namespace

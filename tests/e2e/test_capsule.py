@@ -431,6 +431,29 @@ class Folder(CapsuleTest):
         self.assertEqual(self.check(OK, "capsule", "verify", self.files).stdout,
                          "three: ok\ntwo: ok\n")
 
+    def test_a_missing_one_does_not_keep_the_others_from_being_removed(self):
+        result = self.check(FAILED, "capsule", "rm", self.toml, "none", "one", "none2", "two")
+        self.assertEqual(result.stderr.count("error: "), 2)
+        self.assertEqual(self.listed(), {})
+
+    def test_an_export_into_a_folder_that_is_not_there_says_what_to_do(self):
+        result = self.check(FAILED, "capsule", "export", self.toml, "one", "none/out.capsule")
+        self.assertIn("make its folder first", result.stderr)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root may read what is another user's alone")
+    def test_root_leaves_nothing_of_its_own_in_the_folder_of_another_user(self):
+        for path in self.files.iterdir():
+            if path.suffix == ".capsule":
+                os.chown(path, 65534, 65534)
+            else:
+                path.unlink()
+        os.chown(self.files, 65534, 65534)
+        for command in (["ls"], ["ls", "--trust"], ["verify"], ["show", "one"], ["pin", "one"]):
+            self.frt("capsule", command[0], self.files, *command[1:])
+        self.assertEqual(sorted(path.name for path in self.files.iterdir()),
+                         ["one.capsule", "one.pin", "two.capsule"])
+        self.assertEqual({path.stat().st_uid for path in self.files.iterdir()}, {65534})
+
     @unittest.skipIf(os.geteuid() == 0, "root may write everywhere")
     def test_a_folder_that_cannot_be_written_to_can_be_read(self):
         self.files.chmod(0o500)

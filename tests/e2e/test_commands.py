@@ -12,6 +12,82 @@ from support import (DEVICE, FAILED, FIXTURES, HOST, INTERRUPTED, MAKE_CHECKPOIN
                      TIMEOUT, USAGE, HostTest, clean_environment, interruptible)
 
 
+class WithoutEffect(HostTest):
+    """An option that would change nothing is a mistake of whoever gives it."""
+
+    def test_a_set_beside_a_command_that_reads_no_manifest_is_refused(self):
+        (self.folder / "capsules").mkdir()
+        for command in (["version"], ["plugins", "ls"], ["config", "default"], ["capsule", "ls", "capsules"]):
+            with self.subTest(command):
+                self.assertIn("--set", self.check(USAGE, "--set", "device.c.backend=x", *command).stderr)
+
+    def test_a_set_that_another_one_replaces_is_refused(self):
+        manifest = self.manifest('schema = 1\n[device.c]\nbackend = "frt.cpu"\n')
+        result = self.check(USAGE, "--set", "device.c.capture=true", "--set", "device.c.capture=false",
+                            "config", "check", manifest)
+        self.assertIn("--set device.c.capture is given twice", result.stderr)
+
+    def test_an_option_without_the_one_that_it_is_about_is_refused(self):
+        manifest = self.manifest("schema = 1\n")
+        for command in (["bench", manifest, "--tolerance", 1], ["bench", "capsule", manifest, "--plot", "p.svg"],
+                        ["bench", "capsule", manifest, "--no-files", "--folder", "."],
+                        ["capsule", "check", manifest, "--no-files", "--folder", "."]):
+            with self.subTest(command):
+                self.assertRegex(self.check(USAGE, *command).stderr, "requires|excludes")
+
+    def test_a_model_beside_a_folder_of_capsules_is_refused(self):
+        (self.folder / "capsules").mkdir()
+        self.assertIn("--model", self.check(USAGE, "capsule", "ls", "capsules", "--model", "x").stderr)
+
+    def test_a_lock_that_is_not_there_is_refused_alike_by_every_command(self):
+        manifest = self.manifest('schema = 1\n[device.c]\nbackend = "frt.cpu"\n')
+        for command in (["version"], ["plugins", "ls"], ["plugins", "verify"], ["config", "check", manifest]):
+            with self.subTest(command):
+                self.assertIn("nosuch", self.check(PLUGIN, "--lock", "nosuch", *command).stderr)
+
+    def test_a_takeover_that_no_episode_reaches_is_refused(self):
+        for ticks in ("900:1000", "5:5"):
+            result = self.check(USAGE, "rollout", SOURCE / "hosts/manifests/reach.toml", "--takeover", ticks)
+            self.assertIn(f"'{ticks}'", result.stderr)
+
+    def test_an_end_that_is_no_token_is_refused(self):
+        shutil.copytree(FIXTURES / "demo", self.folder / "demo")
+        (self.folder / "demo/generation_config.json").write_text('{"eos_token_id": [1, 123456789]}')
+        manifest = self.model_manifest("demo")
+        self.assertIn("eos_token_id 123456789", self.check(FAILED, "run", manifest, "-p", "x", "-n", 1).stderr)
+
+
+class OneLine(HostTest):
+    """A line feed in a name begins no line of the program's own."""
+
+    def lines(self, *arguments):
+        result = self.frt(*arguments)
+        return (result.stdout + result.stderr).splitlines()
+
+    def test_a_name_with_a_line_feed_forges_no_line(self):
+        forged = "x\nforged: ok"
+        (self.folder / forged).mkdir()
+        (self.folder / (forged + ".toml")).write_text('schema = 1\n[device.c]\nbackend = "frt.cpu"\n')
+        (self.folder / (forged + ".bad")).write_text("schema = 7\n")
+        for command in (["--plugin-dir", forged, "plugins", "ls"], ["config", "check", forged + ".toml"],
+                        ["config", "check", forged + ".bad"], ["config", "check", "no" + forged],
+                        ["capsule", "verify", forged, forged], ["capsule", "rm", forged, forged],
+                        ["plugins", "lock", forged + ".lock"], ["plugins", "verify", forged + ".lock"],
+                        ["plugins", "show", forged], ["run", "no" + forged]):
+            with self.subTest(command):
+                self.assertEqual([line for line in self.lines(*command) if line.startswith("forged")], [])
+
+
+class WhatToDo(HostTest):
+    def test_a_file_that_cannot_be_written_says_what_to_do(self):
+        self.assertIn("make its folder first", self.check(FAILED, "plugins", "lock", "none/frt.lock").stderr)
+
+    def test_an_error_says_once_that_it_is_one(self):
+        (self.folder / "bad.lock").write_text("schema = [\n")
+        for command in (["plugins", "verify", "bad.lock"], ["--lock", "bad.lock", "plugins", "ls"]):
+            self.assertEqual(self.check(PLUGIN, *command).stderr.count("error: "), 1)
+
+
 class Manifests(HostTest):
     def findings(self, text, status=MANIFEST):
         return self.check(status, "config", "check", self.manifest(text)).stderr

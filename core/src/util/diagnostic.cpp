@@ -6,6 +6,7 @@
 // Errors end the reading after kMaxFindings, because a suggestion costs a comparison with every
 // name.
 #include <frt/core/diagnostic.hpp>
+#include <frt/io/utf8.hpp>
 
 #include <algorithm>
 #include <array>
@@ -64,13 +65,18 @@ void set_excerpt(Diagnostic& d, std::string_view line) {
   if (shown.size() < rest.size()) d.source_line += kCut;
 }
 
-// A message quotes the text, which may be one long word.
+// A message quotes the text, which may be one long word, or hold line feeds: no line of it begins
+// where a finding does.
 std::string shortened(const std::string& text) {
   constexpr std::size_t kLongest = 2000;
-  if (text.size() <= kLongest) return text;
-  std::size_t end = kLongest;
-  while (continues(text[end])) --end;
-  return text.substr(0, end).append(kCut);
+  std::size_t end = std::min(text.size(), kLongest);
+  while (end < text.size() && continues(text[end])) --end;
+  std::string part;
+  for (const char c : text.substr(0, end)) {
+    part += c;
+    if (c == '\n') part += "  ";
+  }
+  return end < text.size() ? part.append(kCut) : part;
 }
 
 std::size_t distance(std::string_view a, std::string_view b) {
@@ -148,14 +154,14 @@ std::string render(const Diagnostic& d) {
   if (!d.file.empty() && d.position.known()) {
     const std::string number = std::to_string(d.position.line);
     gutter.assign(number.size(), ' ');
-    text +=
-        "\n" + gutter + "--> " + d.file + ":" + number + ":" + std::to_string(d.position.column);
+    text += "\n" + gutter + "--> " + io::printable(d.file) + ":" + number + ":" +
+            std::to_string(d.position.column);
     text += "\n" + gutter + " |\n" + number + " | " + d.source_line + "\n" + gutter + " | " +
             padding_to(d.source_line, d.source_column) +
             std::string(std::clamp<uint32_t>(d.position.length, 1, kExcerpt - kExcerptBefore), '^');
     if (!d.hint.empty()) text += " " + shortened(d.hint);
   } else {
-    if (!d.file.empty()) text += "\n--> " + d.file;
+    if (!d.file.empty()) text += "\n--> " + io::printable(d.file);
     if (!d.hint.empty()) text += "\n= " + shortened(d.hint);
   }
   for (const std::string& note : d.notes) {
