@@ -21,7 +21,7 @@ report["shape"] = list(answer["actions"].shape)
 report["timings"] = sorted(answer["server_timing"]) + sorted(answer["policy_timing"])
 # A view of a larger array, f32, and a scalar of numpy: what robots really send.
 state = np.stack([np.array([0.5, -0.25, 1.0], np.float32), np.zeros(3, np.float32)], axis=1)[:, 0]
-again = client.infer({**observation, "observation/state": state, "seed": np.int64(3)})
+again = client.infer({**observation, "observation/state": state, "gripper": np.int64(3)})
 report["equal"] = bool(np.array_equal(again["actions"], answer["actions"]))
 report["previous"] = "prev_total_ms" in again["server_timing"]
 broker = action_chunk_broker.ActionChunkBroker(client, action_horizon=4)
