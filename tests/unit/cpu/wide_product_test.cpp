@@ -14,6 +14,7 @@
 
 #include "ops/products/wide.hpp"
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 namespace {
 
 constexpr int kMade = 10, kRefused = 11, kOther = 12;  // no code that a library would use
@@ -58,7 +59,6 @@ int make_product(int blocks) {
 
 }  // namespace
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST_CASE("a product by oneDNN for which there is no memory is refused, and ends no process") {
   for (int blocks = 0; blocks < 4000; blocks += blocks / 8 + 1) {
     CAPTURE(blocks);
