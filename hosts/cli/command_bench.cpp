@@ -68,7 +68,7 @@ uint32_t processor_clock() {
 
 frt_device_status status_of(const LoadedModel& loaded) {
   frt_device_status status = loaded.device_status();
-  if (status.clock_mhz == 0 && (loaded.context().info().device.flags & FRT_DEVICE_PROCESSOR)) {
+  if (status.clock_mhz == 0 && (loaded.context().info().device->flags & FRT_DEVICE_PROCESSOR)) {
     status.clock_mhz = processor_clock();
   }
   return status;
@@ -263,7 +263,7 @@ std::vector<BenchPoint> points(const BenchOptions& options) {
 }
 
 // What is read to learn the bandwidth: far more than any cache holds.
-uint64_t probe_bytes(const frt_device_info& device) {
+uint64_t probe_bytes(const frt_context_info& device) {
   const uint64_t most = std::min<uint64_t>(device.memory_total / 16, device.memory_free / 4);
   return std::min<uint64_t>(uint64_t{1} << 32, most) / 256 * 256;
 }
@@ -343,13 +343,13 @@ ExitCode bench(App& app, const BenchOptions& options) {
   facts.formats = info.formats;
   facts.parameters = info.parameters;
   facts.weight_bytes = info.weight_bytes;
-  facts.device = context.device.name;
+  facts.device = context.device->name;
   facts.backend = context.backend_id;
   facts.build = build_description();
   facts.arguments =
       fmt::format("-p {} -n {} -d {} -b {} -r {} --warmup {}", options.prefill, options.decode,
                   options.depth, options.batch, options.repetitions, options.warmup);
-  facts.bandwidth = measure_read_bandwidth(loaded.context(), probe_bytes(context.device));
+  facts.bandwidth = measure_read_bandwidth(loaded.context(), probe_bytes(context));
   const LmBench runner(model, facts.bandwidth);
   if (options.profile) return profile(runner, timer, list, options, facts);
   facts.before = status_of(loaded);

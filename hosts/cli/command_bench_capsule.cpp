@@ -131,7 +131,7 @@ ExitCode bench_capsule(App& app, BenchCapsuleOptions options) {
         return InterruptGuard::requested();
       });
   if (app.draws_progress()) fmt::print(stderr, "\r\x1b[K");
-  const std::string device = loaded.context().info().device.name;
+  const std::string device = loaded.context().info().device->name;
   const std::string title = fmt::format("{} on {}: {} new tokens behind a prefix",
                                         loaded.info().architecture, device, options.bench.suffix);
   if (options.output == "json") {

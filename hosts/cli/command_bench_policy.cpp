@@ -216,7 +216,7 @@ ExitCode bench_policy(App& app, const BenchPolicyOptions& options) {
     nlohmann::ordered_json json = {{"model", loaded.name()},
                                    {"architecture", info.architecture},
                                    {"formats", info.formats},
-                                   {"device", context.device.name},
+                                   {"device", context.device->name},
                                    {"backend", context.backend_id},
                                    {"build", build_description()},
                                    {"views", shape.views},
@@ -246,7 +246,7 @@ ExitCode bench_policy(App& app, const BenchPolicyOptions& options) {
       "{}\n{} views, {} prompt tokens, {} steps, horizon {}, {} samples, {} branches; {}, {}, "
       "{} weights; {} captures while measuring\n",
       table.render(TableFormat::kMarkdown), shape.views, shape.prompt, shape.steps,
-      bench.info().horizon, shape.samples, shape.ways, info.architecture, context.device.name,
+      bench.info().horizon, shape.samples, shape.ways, info.architecture, context.device->name,
       info.formats, counters.captures_since_ready);
   return ExitCode::kOk;
 }

@@ -72,7 +72,7 @@ class Calibration {
       observation.arrays = arrays.data();
       observation.prompt = file.prompt().empty() ? nullptr : file.prompt().c_str();
       runner_.observe(observation);
-      note(runner_.observed().shape, file.noise(i));
+      note(runner_.observed_shape(), file.noise(i));
     }
   }
 

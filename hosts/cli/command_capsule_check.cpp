@@ -46,7 +46,7 @@ ExitCode report(const Result& result, const CheckCommandOptions& options,
     print_json(json);
   } else {
     for (const std::string& failure : result.failures) print_out("{}\n", failure);
-    print_out("{} cases on {}:", result.cases, loaded.context().info().device.name);
+    print_out("{} cases on {}:", result.cases, loaded.context().info().device->name);
     for (const auto& [name, count] : result.drawn) print_out(" {} {};", count, name);
     print_out("\ncompared to the bit:");
     for (const auto& [name, count] : result.compared) print_out(" {} {};", count, name);

@@ -220,7 +220,7 @@ ExitCode run(App& app, const RolloutCommand& command) {
                   fmt::format("{}: {} of {} episodes reach the disc ({:.1f} %)", policy.name(),
                               totals.successes, totals.episodes, 100 * totals.rate()),
                   fmt::format("{:.1f} ticks on average, guidance {}, on {}", totals.mean_ticks(),
-                              to_text(options.guidance), policy.context().info().device.name),
+                              to_text(options.guidance), policy.context().info().device->name),
                   chunk_ms));
   }
   if (records && !app.options().quiet) {

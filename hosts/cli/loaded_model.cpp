@@ -124,7 +124,7 @@ void LoadedModel::say_ready(const Companion& made, double seconds) {
   print_err(
       "{} on {} ({}, {}): {}; weights {}, state {}\n"
       "ready in {:.2f} s ({})\n",
-      made.name, device_name, device.plugin->loaded().card.id, made.context.info().device.name,
+      made.name, device_name, device.plugin->loaded().card.id, made.context.info().device->name,
       facts.architecture, format_bytes(facts.weight_bytes), format_bytes(facts.state_bytes),
       seconds, progress_.breakdown());
 }

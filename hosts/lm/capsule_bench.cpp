@@ -338,7 +338,7 @@ CapsuleBenchResult bench_capsules(const LmModel& model, const CapsuleBenchOption
                                   const frt_state_v1& states,
                                   const std::function<bool(const std::string&)>& cancelled) {
   CapsuleBenchResult result;
-  const frt_device_info device = model.context().info().device;
+  const frt_context_info device = model.context().info();
   const uint64_t most = std::min<uint64_t>(device.memory_total / 16, device.memory_free / 4);
   result.rates = measure_capsule_rates(model.context(),
                                        std::min<uint64_t>(uint64_t{1} << 31, most) / 256 * 256);

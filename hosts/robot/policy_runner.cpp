@@ -86,7 +86,15 @@ void PolicyRunner::overwrite_prompt(const std::string& instruction, std::span<co
           error);
     longest = std::max(longest, tokens);
   }
-  observed_.shape.prompt = longest;
+  observed_.prompt = longest;
+}
+
+frt_policy_shape PolicyRunner::observed_shape() const noexcept {
+  frt_policy_shape shape{};
+  shape.struct_size = sizeof(shape);
+  shape.views = observed_.views;
+  shape.prompt = observed_.prompt;
+  return shape;
 }
 
 void PolicyRunner::set_guidance(const GuidanceStrengths& strengths) {
@@ -116,8 +124,7 @@ std::span<float> PolicyRunner::noise() noexcept {
 
 void PolicyRunner::submit() {
   const frt_policy_info& info = policy_.info();
-  frt_policy_shape shape = observed_.shape;
-  shape.struct_size = sizeof(shape);
+  frt_policy_shape shape = observed_shape();
   shape.steps = steps_;
   shape.samples = 1;
   shape.ways = guidance_.none() ? 1 : info.guidance_ways;

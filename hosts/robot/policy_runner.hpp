@@ -40,6 +40,8 @@ class PolicyRunner {
   // What the model said of the last observation; it may be put back.
   const frt_observed& observed() const noexcept { return observed_; }
   void set_observed(const frt_observed& observed) noexcept { observed_ = observed; }
+  // Its shape; what is not the observation's is 0.
+  frt_policy_shape observed_shape() const noexcept;
   // Of the inferences to come; 0: the model's default.
   void set_steps(uint32_t steps) noexcept { steps_ = steps; }
   // Where they are 1 throughout, the branches beyond the first are not computed. Throws what

@@ -35,7 +35,7 @@ const char* v1_0_program(const void* exec_table, void* context_handle) {
   memset(&info, 0, sizeof(info));
   info.struct_size = sizeof(info);
   EXPECT(exec->context_info(context, &info) == FRT_OK);
-  EXPECT(strcmp(info.device.name, "frozen 1.0") == 0);
+  EXPECT(strcmp(info.device->name, "frozen 1.0") == 0);
 
   frt_stream stream, side;
   frt_event event;

@@ -357,8 +357,7 @@ class Plugin {
                           frt_observed* observed, frt_error* error) {
     return frt::guard(error, [&] {
       policy(model).write(*observation, stream);
-      observed->shape.struct_size = sizeof(observed->shape);
-      observed->shape.views = policy(model).info().views;
+      observed->views = policy(model).info().views;
     });
   }
   static frt_status finish(frt_model model, const frt_observed*, const float* actions,

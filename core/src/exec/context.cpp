@@ -144,16 +144,18 @@ frt_status context_info(frt_context context, frt_context_info* info) noexcept {
   full.name = context->name.c_str();
   full.backend_id = context->backend_id.c_str();
   full.native_kind = context->backend.native_kind;
-  full.device = context->device_info;
-  // Free memory is what changes; a device that cannot tell leaves what it said when it was opened.
-  context->backend.device_memory(context->device, &full.device.memory_free,
-                                 &full.device.memory_total);
+  full.device = &context->device_info;
+  // A device that cannot tell leaves what it said when it was opened.
+  full.memory_total = context->device_info.memory_total;
+  full.memory_free = context->device_info.memory_free;
+  context->backend.device_memory(context->device, &full.memory_free, &full.memory_total);
   return copy_out(info, full);
 }
 
 frt_status context_counters(frt_context context, frt_counters* counters) noexcept {
   if (!context) return FRT_ERR_INVALID_ARGUMENT;
   constexpr auto kOrder = std::memory_order_relaxed;
+  static_assert(FRT_SPACE_COUNT <= sizeof(frt_counters::buffer_bytes) / sizeof(uint64_t));
   frt_counters full{};
   full.captures = context->captures.load(kOrder);
   full.captures_since_ready = context->captures_since_ready.load(kOrder);

@@ -228,12 +228,12 @@ void Model::load_weights(const Host& host, Parts& parts) {
   const std::uint64_t needed =
       weight_bytes(config_, parts.precision.activation, calibration.has_value());
   const std::uint64_t running = Engine::bytes(config_, parts.precision, setup_of(parts));
-  const frt_device_info device = parts.context.info().device;
+  const frt_context_info device = parts.context.info();
   if (needed + running > device.memory_free) {
     throw Error(FRT_ERR_OUT_OF_MEMORY, "model '" + name_ + "': the weights need " +
                                            gigabytes(needed) + ", working memory " +
-                                           gigabytes(running) + "; " + device.name + " has " +
-                                           gigabytes(device.memory_free) +
+                                           gigabytes(running) + "; " + device.device->name +
+                                           " has " + gigabytes(device.memory_free) +
                                            " free; lower samples, slots or prompt_buckets");
   }
   parts.weights =

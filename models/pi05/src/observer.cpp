@@ -416,10 +416,8 @@ void Observer::write(const frt_observation& observation, frt_stream stream,
 
   observed.state_count = static_cast<std::uint32_t>(state.size());
   std::copy(state.begin(), state.end(), observed.state);
-  observed.shape = {};
-  observed.shape.struct_size = sizeof(observed.shape);
-  observed.shape.views = valid;
-  observed.shape.prompt = static_cast<std::uint32_t>(longest);
+  observed.views = valid;
+  observed.prompt = static_cast<std::uint32_t>(longest);
 }
 
 void Observer::finish(const frt_observed& observed, const float* actions, double* robot) const {

@@ -155,7 +155,7 @@ void check_case(const Model& model, const Json& entry, const fs::path& folder, C
         std::vector<float>(static_cast<std::size_t>(setup.max_steps()), entry["beta"].get<float>()),
         stream);
   }
-  Variant variant{observed.shape.views, observed.shape.prompt, setup.steps.front(), 1, setup.ways};
+  Variant variant{observed.views, observed.prompt, setup.steps.front(), 1, setup.ways};
   const Recorder recorder(stream);
   engine.observe(recorder, variant);
   engine.act(recorder, variant);

@@ -19,7 +19,7 @@ frt_status policy_info(frt_model model, frt_policy_info* out) {
 template <GraphKind kKind>
 frt_status key_of(frt_model model, const frt_policy_shape* shape, frt_shape_key* key) {
   if (!model || !shape || !key) return FRT_ERR_INVALID_ARGUMENT;
-  if (shape->struct_size < sizeof(frt_policy_shape)) return FRT_ERR_ABI;
+  if (!FRT_HAS(shape, frt_policy_shape, ways)) return FRT_ERR_ABI;
   return model_of(model).key(kKind, *shape, *key);
 }
 
@@ -104,7 +104,10 @@ frt_status write_observation(frt_model model, const frt_observation* observation
         (observation->array_count > 0 && !observation->arrays)) {
       throw Error(FRT_ERR_INVALID_ARGUMENT, "observation and observed must be given");
     }
-    model_of(model).parts().observer->write(*observation, stream, *observed);
+    frt_observed known{};
+    known.struct_size = sizeof(known);
+    model_of(model).parts().observer->write(*observation, stream, known);
+    check(give(known, observed), "observed");
   });
 }
 

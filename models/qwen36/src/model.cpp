@@ -141,7 +141,7 @@ std::uint64_t Model::running_bytes(const Options& options, const Precision& prec
 void Model::check_memory(const Parts& parts, const Precision& precision, bool with_mtp,
                          std::uint64_t weight_bytes) const {
   const Options& options = parts.options;
-  const frt_device_info device = parts.context.info().device;
+  const frt_context_info device = parts.context.info();
   const std::int64_t context = options.max_context != 0
                                    ? options.max_context
                                    : std::min(config_.max_positions, kSmallestAutoContext);
@@ -152,8 +152,8 @@ void Model::check_memory(const Parts& parts, const Precision& precision, bool wi
   if (weight_bytes > 0) text += "the weights need " + size_text(weight_bytes) + ", ";
   throw Error(FRT_ERR_OUT_OF_MEMORY,
               text + std::to_string(options.slots) + " slots of " + std::to_string(context) +
-                  " positions need " + size_text(running) + " with working memory; " + device.name +
-                  " has " + size_text(device.memory_free) + " free, " +
+                  " positions need " + size_text(running) + " with working memory; " +
+                  device.device->name + " has " + size_text(device.memory_free) + " free, " +
                   size_text(needed - device.memory_free) +
                   " too few; choose a smaller format, lower slots, max_context, "
                   "capsule_blocks or prefill_chunk, "
@@ -167,8 +167,7 @@ void Model::make_state(const Host& host, Parts& parts) {
   const auto need = [&](std::int64_t context) {
     return running_bytes(options, parts.precision, context, with_mtp);
   };
-  const frt_device_info device = parts.context.info().device;
-  const std::uint64_t available = device.memory_free;
+  const std::uint64_t available = parts.context.info().memory_free;
   std::int64_t context = options.max_context;
   if (context == 0) {
     context = std::min(config_.max_positions, kLargestAutoContext);

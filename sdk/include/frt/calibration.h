@@ -10,7 +10,7 @@
  * refused with FRT_ERR_MISMATCH and both digests.
  *
  *   begin(model)
- *   for each frame: frt.observation/1 or the ports; note(model, &observed.shape, stream)
+ *   for each frame: frt.observation/1 or the ports; note(model, &shape, stream)
  *   write(model, margin, sink, user)
  */
 #ifndef FRT_CALIBRATION_H_

@@ -147,7 +147,7 @@ inline ManagedTensor* export_buffer(const Buffer& buffer, frt_dtype dtype,
   managed.deleter = [](ManagedTensor* self) { delete static_cast<Holder*>(self->manager_ctx); };
   managed.flags = read_only ? kReadOnly : 0;
   managed.tensor.data = bytes ? buffer.pointer() : nullptr;
-  managed.tensor.device = detail::device_of(buffer.context().info().device, buffer.space());
+  managed.tensor.device = detail::device_of(*buffer.context().info().device, buffer.space());
   managed.tensor.ndim = static_cast<int32_t>(shape.size());
   managed.tensor.dtype = type;
   managed.tensor.shape = holder->shape.data();
@@ -198,7 +198,7 @@ inline Imported import_tensor(const Context& context, ManagedTensor* managed,
     }
     stride *= static_cast<uint64_t>(result.shape[i]);
   }
-  const frt_device_info device = context.info().device;
+  const frt_device_info& device = *context.info().device;
   frt_space space = FRT_SPACE_COUNT;
   for (const frt_space candidate : {FRT_SPACE_DEVICE, FRT_SPACE_HOST_PINNED, FRT_SPACE_HOST}) {
     const Device expected = detail::device_of(device, candidate);

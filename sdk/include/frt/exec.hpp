@@ -65,7 +65,6 @@ class Context {
   frt_context_info info() const {  // [any]
     frt_context_info info{};
     info.struct_size = sizeof(info);
-    info.device.struct_size = sizeof(info.device);
     check(table_->context_info(handle_, &info), "context_info");
     return info;
   }

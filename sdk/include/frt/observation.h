@@ -61,10 +61,10 @@ FRT_ASSERT_LAYOUT(frt_observation, 48, options, 40);
 typedef struct frt_observed {
   uint32_t struct_size;
   uint32_t state_count;
-  frt_policy_shape shape; /* for infer_key: views and prompt are set, the rest is zero */
+  uint32_t views, prompt;               /* those of the frt_policy_shape for infer_key */
   double state[FRT_OBSERVED_STATE_MAX]; /* raw state, in the space of the actions */
 } frt_observed;
-FRT_ASSERT_LAYOUT(frt_observed, 544, state, 32);
+FRT_ASSERT_LAYOUT(frt_observed, 528, state, 16);
 
 /* Constant for the life of the model. The caller sets struct_size; strings live as long as the
  * model. */

@@ -12,7 +12,7 @@ TEST_CASE("a context tells the device, the backend and the user's name") {
   CHECK(std::string(info.backend_id) == "test.mock");
   CHECK(std::string(info.native_kind) == "mock");
   CHECK(info.eager == 0);
-  CHECK(std::string(info.device.name) == "mock");
+  CHECK(std::string(info.device->name) == "mock");
   CHECK(info.struct_size == sizeof(info));
 }
 

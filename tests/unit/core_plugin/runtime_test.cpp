@@ -73,7 +73,7 @@ TEST_CASE("a runtime opens what models use, with options, and closes it again") 
   CHECK(std::string(info.name) == "second");
   CHECK(std::string(info.backend_id) == "test.xpu90");
   CHECK(info.eager == 0);
-  CHECK(info.device.ordinal == 1);
+  CHECK(info.device->ordinal == 1);
   CHECK(runtime.model_plugin("m").require<ProbeTable>(kProbeId).threads == 9);
   CHECK(runtime.plugin("test.model") != nullptr);
   CHECK(runtime.plugin("test.nothing") == nullptr);

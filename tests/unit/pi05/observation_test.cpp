@@ -48,6 +48,14 @@ struct Client {
     observation.prompt_token_count = static_cast<uint32_t>(tokens.size());
     return table->write(rig.model, &observation, driver.stream, &observed, &error);
   }
+  // The chunk that answers what was observed.
+  std::vector<float> infer() const {
+    frt_policy_shape shape{};
+    shape.struct_size = sizeof(shape);
+    shape.views = observed.views;
+    shape.prompt = observed.prompt;
+    return driver.infer(shape);
+  }
   void refused(frt_status status, const char* text) {
     CAPTURE(error.message);
     CHECK(write() == status);
@@ -77,8 +85,8 @@ TEST_CASE("an observation becomes actions of the robot") {
   CHECK(info.state_dim == 8);
   CHECK(std::string(info.names).find("observation/wrist_image") != std::string::npos);
   REQUIRE(client.write() == FRT_OK);
-  CHECK(client.observed.shape.views == 2);
-  const std::vector<float> actions = client.driver.infer(client.observed.shape);
+  CHECK(client.observed.views == 2);
+  const std::vector<float> actions = client.infer();
   std::vector<double> robot(uint64_t{client.driver.info.horizon} * info.action_dim);
   REQUIRE(client.table->finish(client.rig.model, &client.observed, actions.data(), robot.data(),
                                &client.error) == FRT_OK);
@@ -89,7 +97,7 @@ TEST_CASE("an observation becomes actions of the robot") {
 TEST_CASE("the same image as planes, and the same state as doubles, mean the same") {
   Client client;
   REQUIRE(client.write() == FRT_OK);
-  const std::vector<float> rows = client.driver.infer(client.observed.shape);
+  const std::vector<float> rows = client.infer();
   std::vector<uint8_t> planes(client.image.size());
   for (std::size_t i = 0; i < 40 * 64; ++i) {
     for (std::size_t c = 0; c < 3; ++c) planes[c * 40 * 64 + i] = client.image[i * 3 + c];
@@ -98,7 +106,7 @@ TEST_CASE("the same image as planes, and the same state as doubles, mean the sam
   client.arrays[0] = Client::array("observation/image", planes.data(), FRT_DTYPE_U8, {3, 40, 64});
   client.arrays[2] = Client::array("observation/state", state.data(), FRT_DTYPE_F64, {8});
   REQUIRE(client.write() == FRT_OK);
-  CHECK(client.driver.infer(client.observed.shape) == rows);
+  CHECK(client.infer() == rows);
 }
 
 TEST_CASE("token ids are taken instead of an instruction") {
@@ -106,7 +114,7 @@ TEST_CASE("token ids are taken instead of an instruction") {
   client.tokens = {2, 613, 610, 513, 108};
   client.prompt = nullptr;
   REQUIRE(client.write() == FRT_OK);
-  CHECK(client.observed.shape.prompt == 5);
+  CHECK(client.observed.prompt == 5);
   CHECK(client.driver.read<int32_t>(client.driver.info.prompt_tokens, 5) == client.tokens);
 }
 
@@ -178,7 +186,7 @@ TEST_CASE("what a robot must not be driven with is refused, and the next observa
 TEST_CASE("actions that are not numbers never reach the robot") {
   Client client;
   REQUIRE(client.write() == FRT_OK);
-  std::vector<float> actions = client.driver.infer(client.observed.shape);
+  std::vector<float> actions = client.infer();
   actions[5] = std::nanf("");
   std::vector<double> robot(uint64_t{client.driver.info.horizon} * 7);
   CHECK(client.table->finish(client.rig.model, &client.observed, actions.data(), robot.data(),

@@ -72,13 +72,15 @@ typedef frt_status (*frt_record_fn)(void* user, const frt_recorder* recorder, fr
 /* The caller sets struct_size. */
 typedef struct frt_context_info {
   uint32_t struct_size;
-  uint32_t eager;          /* 1: graphs run their recipe at each replay (capture = false) */
-  const char* name;        /* the user's name of the device */
-  const char* backend_id;  /* plugin id */
-  const char* native_kind; /* of frt_backend_v1; "cpu": device memory is host memory */
-  frt_device_info device;
+  uint32_t eager;                /* 1: graphs run their recipe at each replay (capture = false) */
+  const char* name;              /* the user's name of the device */
+  const char* backend_id;        /* plugin id */
+  const char* native_kind;       /* of frt_backend_v1; "cpu": device memory is host memory */
+  const frt_device_info* device; /* as it was when it was opened; lives as long as the context */
+  uint64_t memory_total;         /* of the device, bytes */
+  uint64_t memory_free;          /* bytes, at the time of asking */
 } frt_context_info;
-FRT_ASSERT_LAYOUT(frt_context_info, 488, device, 32);
+FRT_ASSERT_LAYOUT(frt_context_info, 56, memory_free, 48);
 
 /* Counters since the context was made. The caller sets struct_size. */
 typedef struct frt_counters {
@@ -88,9 +90,9 @@ typedef struct frt_counters {
   uint64_t captures_since_ready; /* after context_ready(); must stay 0 while work is served */
   uint64_t replays;
   uint64_t evictions;
-  uint64_t buffer_bytes[FRT_SPACE_COUNT]; /* allocated now, by space */
+  uint64_t buffer_bytes[8]; /* allocated now, by space; 0 for one that is not known */
 } frt_counters;
-FRT_ASSERT_LAYOUT(frt_counters, 64, buffer_bytes, 40);
+FRT_ASSERT_LAYOUT(frt_counters, 104, buffer_bytes, 40);
 
 /* The caller sets struct_size. Strings and the pointer live as long as the buffer. */
 typedef struct frt_buffer_info {
