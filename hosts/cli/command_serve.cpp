@@ -13,6 +13,7 @@
 #include "cli/app.hpp"
 #include "cli/interrupted.hpp"
 #include "cli/loaded_model.hpp"
+#include "cli/memory_reserve.hpp"
 #include "cli/output.hpp"
 #include "cli/robot_setup.hpp"
 #include "cli/signals.hpp"
@@ -60,6 +61,7 @@ ExitCode serve_policy(App& app, const RobotSettings& settings, const LoadedModel
   bool lost = false;
   server.run(
       [&](const PolicyServer::Request& request) {
+        fill_memory_reserve();
         try {
           return service.handle(request);
         } catch (const Error& error) {

@@ -46,6 +46,22 @@ std::optional<FileFacts> facts_of(const std::filesystem::path& path) {
                    static_cast<uint64_t>(facts.st_ino), is_own_file(facts)};
 }
 
+// A pin that is there stays as it is. Root gives one that it made to the owner of the folder.
+void make_pin(const std::filesystem::path& folder, const std::string& path) {
+  if (facts_of(path)) return;
+  const io::Descriptor file = io::new_file(path, "pin");
+  if (geteuid() != 0) return;
+  const io::Descriptor owned = io::open_folder(folder, "folder of the capsules");
+  struct stat facts {};
+  if (fstat(owned.get(), &facts) == 0 && fchown(file.get(), facts.st_uid, facts.st_gid) == 0) {
+    return;
+  }
+  const int code = errno;
+  unlink(path.c_str());
+  throw Error(FRT_ERR_IO,
+              path + ": it cannot be given to the owner of the folder: " + std::strerror(code));
+}
+
 bool is_of(const IndexRow& row, const FileFacts& file) {
   return row.file_bytes == file.bytes && row.modified_ns == file.modified_ns &&
          row.inode == file.inode;
@@ -103,8 +119,9 @@ void CapsuleIndex::synchronise() {
       if (access(folder_.c_str(), W_OK) != 0) {
         throw Error(FRT_ERR_IO, folder_.string() + " cannot be written to");
       }
-      // Root may write there, but the owner could not use what root has made.
-      if (struct stat facts{}; stat(folder_.c_str(), &facts) != 0 || facts.st_uid != geteuid()) {
+      // Root may write everywhere, but the owner could not use what root has made.
+      if (struct stat facts{};
+          geteuid() == 0 && (stat(folder_.c_str(), &facts) != 0 || facts.st_uid != 0)) {
         throw Error(FRT_ERR_IO, folder_.string() + " is another user's");
       }
       if (anew) IndexDatabase::set_aside(folder_);
@@ -287,13 +304,7 @@ void CapsuleIndex::pin(const std::string& name, bool pinned) {
   }
   const std::string path = folder_ / (name + kPin);
   if (pinned) {
-    const io::Descriptor file = io::own_file(path, "pin");
-    struct stat facts {};
-    if (geteuid() == 0 && (stat(folder_.c_str(), &facts) != 0 ||
-                           fchown(file.get(), facts.st_uid, facts.st_gid) != 0)) {
-      throw Error(FRT_ERR_IO, path + ": it cannot be given to the owner of the folder: " +
-                                  std::strerror(errno));
-    }
+    make_pin(folder_, path);
   } else if (unlink(path.c_str()) != 0 && errno != ENOENT) {
     throw Error(FRT_ERR_IO, path + ": " + std::strerror(errno) +
                                 "; pins are files, so the folder must be writable");

@@ -118,7 +118,10 @@ class ManifestReader : public io::SaxHandler {
   }
   bool binary(io::Json::binary_t&) { return false; }  // JSON text has none
   bool start_object(std::size_t) { return open(false); }
-  bool start_array(std::size_t) { return open(true); }
+  bool start_array(std::size_t) {
+    if (at({"fingerprint"})) fingerprint_ = true;
+    return open(true);
+  }
   bool key(std::string& v) {
     Level& level = levels_.back();
     if (!level.empty && v <= level.key) throw not_canonical();
@@ -142,6 +145,7 @@ class ManifestReader : public io::SaxHandler {
   ManifestFacts facts(std::string_view text) && {
     if (canonical_ != text) throw not_canonical();
     if (needed(format_) != kFormatName) throw damaged("its manifest is of another format");
+    if (!fingerprint_) throw incomplete();
     if (needed(fingerprint_digest_) != facts_.fingerprint.hex()) {
       throw damaged("the fingerprint of its manifest is not that of its fields");
     }
@@ -161,9 +165,13 @@ class ManifestReader : public io::SaxHandler {
 
   static Error not_canonical() { return damaged("its manifest is not in canonical form"); }
 
+  static Error incomplete() {
+    return damaged("its manifest lacks a member, or has one of another type");
+  }
+
   template <class T>
   static T needed(std::optional<T>& fact) {
-    if (!fact) throw damaged("its manifest lacks a member, or has one of another type");
+    if (!fact) throw incomplete();
     return std::move(*fact);
   }
 
@@ -180,12 +188,14 @@ class ManifestReader : public io::SaxHandler {
     levels_.back().empty = false;
   }
   bool value(std::string_view json) {
+    if (at({"fingerprint", ""})) throw incomplete();  // its elements are objects
     count();
     begin_value();
     canonical_ += json;
     return true;
   }
   bool open(bool array) {
+    if (array && at({"fingerprint", ""})) throw incomplete();
     enter();
     begin_value();
     canonical_ += array ? '[' : '{';
@@ -200,6 +210,7 @@ class ManifestReader : public io::SaxHandler {
   }
 
   ManifestFacts facts_;
+  bool fingerprint_ = false;  // there, and an array
   std::optional<uint64_t> boundary_, payload_bytes_, metadata_bytes_;
   std::optional<std::string> format_, metadata_digest_, fingerprint_digest_;
   std::optional<std::string> field_name_, field_value_;

@@ -26,7 +26,10 @@ namespace {
 
 Error system_error(int code, std::string_view doing, const std::filesystem::path& path,
                    std::string_view advice = {}) {
-  return Error(code == ENOENT || code == ENOTDIR ? FRT_ERR_NOT_FOUND : FRT_ERR_IO,
+  const bool missing = code == ENOENT || code == ENOTDIR;
+  return Error(missing          ? FRT_ERR_NOT_FOUND
+               : code == EEXIST ? FRT_ERR_EXISTS
+                                : FRT_ERR_IO,
                "cannot " + std::string(doing) + " '" + path.string() + "': " + std::strerror(code) +
                    std::string(advice));
 }
@@ -155,8 +158,8 @@ Descriptor create_file(const std::filesystem::path& path, std::string_view what)
   return file;
 }
 
-Descriptor own_file(const std::filesystem::path& path, std::string_view what) {
-  return open_regular(path, what, O_WRONLY | O_CREAT | O_NOFOLLOW, 0600);
+Descriptor new_file(const std::filesystem::path& path, std::string_view what) {
+  return open_regular(path, what, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
 }
 
 std::string read_file(const std::filesystem::path& path, std::string_view what, uint64_t limit,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stream.hpp"
 
+#include <atomic>
 #include <frt/error.hpp>
 
 #include <algorithm>
@@ -168,7 +169,7 @@ frt_status Stream::refuse_in_capture(const char* what) {
 }
 
 frt_status Stream::record(Event& event) {
-  event.recorded_in_ = recording_.get();
+  event.recorded_in_ = capture_;
   event.last_.reset();
   if (recording_) return FRT_OK;
   event.last_ = std::make_shared<Record>();
@@ -179,8 +180,7 @@ frt_status Stream::record(Event& event) {
 frt_status Stream::wait(Event& event) {
   if (recording_) {
     // The tasks of a recording run one after the other: its own records need no wait.
-    if (event.recorded_in_ == recording_.get() || (!event.recorded_in_ && !event.last_))
-      return FRT_OK;
+    if (event.recorded_in_ == capture_ || (!event.recorded_in_ && !event.last_)) return FRT_OK;
     return refuse_in_capture("a wait for an event that was not recorded in this capture");
   }
   if (event.recorded_in_) return FRT_ERR_BAD_STATE;
@@ -213,7 +213,9 @@ frt_status Stream::sync() {
 
 void Stream::capture_begin() {
   if (recording_) throw frt::Error(FRT_ERR_BAD_STATE, "capture_begin: the stream captures already");
+  static std::atomic<uint64_t> captures{0};
   recording_ = std::make_unique<Exec>();
+  capture_ = ++captures;
   refused_ = nullptr;
 }
 
@@ -222,6 +224,7 @@ std::unique_ptr<Exec> Stream::capture_end() {
     throw frt::Error(FRT_ERR_BAD_STATE, "capture_end: the stream does not capture; begin first");
   }
   std::unique_ptr<Exec> recorded = std::exchange(recording_, nullptr);
+  capture_ = 0;
   if (refused_) {
     throw frt::Error(FRT_ERR_BAD_STATE, std::string("capture_end: there was ") + refused_ +
                                             "; record kernels, copies, fills and calls alone");

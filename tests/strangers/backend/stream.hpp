@@ -64,8 +64,8 @@ class Event {
  private:
   friend class Stream;
   bool timing_;
-  std::shared_ptr<Record> last_;       // null: never recorded, or in a capture
-  const Exec* recorded_in_ = nullptr;  // the capture of the last record
+  std::shared_ptr<Record> last_;  // null: never recorded, or in a capture
+  uint64_t recorded_in_ = 0;      // the capture of the last record; 0: none
 };
 
 class Exec {
@@ -99,7 +99,10 @@ class Stream {
 
   void capture_begin();
   std::unique_ptr<Exec> capture_end();
-  void capture_abort() { recording_.reset(); }
+  void capture_abort() {
+    recording_.reset();
+    capture_ = 0;
+  }
 
  private:
   frt_status refuse_in_capture(const char* what);
@@ -108,6 +111,7 @@ class Stream {
 
   Device& device_;
   std::unique_ptr<Exec> recording_;  // while capturing
+  uint64_t capture_ = 0;             // its number, never given twice; 0: none
   const char* refused_ = nullptr;    // in this capture: it fails at its end
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -555,6 +555,17 @@ TEST_CASE("a manifest that a liar wrote and signed is not believed") {
   refused(FRT_ERR_FORMAT, "canonical", replaced("\"boundary\":21", "\"boundary\":2.1e1"), bytes);
   refused(FRT_ERR_FORMAT, "fingerprint", replaced("\"value\":\"tiny\"", "\"value\":\"huge\""),
           bytes);
+  // A fingerprint of no fields, and no list of fields.
+  const std::size_t fields = manifest.find("\"fingerprint\":[");
+  const std::size_t digest = manifest.find("\"fingerprint_sha256\":\"");
+  const std::size_t behind = manifest.find("\",", digest) + 2;
+  for (const char* text : {"", "\"fingerprint\":{},", "\"fingerprint\":7,", "\"fingerprint\":[7],",
+                           "\"fingerprint\":[[]],"}) {
+    refused(FRT_ERR_FORMAT, "lacks a member",
+            manifest.substr(0, fields) + text + "\"fingerprint_sha256\":\"" +
+                core::Fingerprint().hex() + "\"," + manifest.substr(behind),
+            bytes);
+  }
   refused(FRT_ERR_FORMAT, "nested", std::string(100000, '['), bytes);
   refused(FRT_ERR_FORMAT, "cannot be read", "[]", bytes);
   refused(FRT_ERR_FORMAT, "cannot be read", "{}", bytes);

@@ -65,7 +65,7 @@ TEST_CASE("what is no regular file is refused at once, for reading and for writi
     CHECK_FAILS(open_file(path, "prompt"), "IO", kind.name, "the prompt", path.string());
     CHECK_FAILS(read_file(path, "prompt", 100), "IO", kind.name);
     CHECK_FAILS(create_file(path, "record"), "IO", kind.name, "the record");
-    CHECK_FAILS(own_file(path, "pin"), "IO", "the pin", path.string());
+    CHECK_FAILS(new_file(path, "pin"), "IO", "the pin", path.string());
     if (!fs::is_symlink(path)) {
       CHECK_FAILS(open_file(path, "prompt", Links::kRefuse), "IO", kind.name);
       CHECK_FAILS(write_file_atomically(path, "x"), "IO", kind.name, path.string());
@@ -132,9 +132,10 @@ TEST_CASE("a file that only its owner may read stays so, and a new one follows t
   write_file_atomically(folder / "new", "x");
   ::umask(mask);
   CHECK(rights("new") == 0600u);
-  own_file(folder / "own", "pin");
+  new_file(folder / "own", "pin");
   CHECK(rights("own") == 0600u);
-  CHECK_FAILS(own_file(folder / "none" / "pin", "pin"), "NOT_FOUND", "none");
+  CHECK_FAILS(new_file(folder / "own", "pin"), "EXISTS", "own");
+  CHECK_FAILS(new_file(folder / "none" / "pin", "pin"), "NOT_FOUND", "none");
 }
 
 TEST_CASE("a file made for writing starts empty") {

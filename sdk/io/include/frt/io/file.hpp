@@ -48,9 +48,8 @@ Descriptor open_folder(const std::filesystem::path& path, std::string_view what)
 // written once and may be left half (a recording); everything else is written atomically.  [any]
 Descriptor create_file(const std::filesystem::path& path, std::string_view what);
 
-// Opens for writing, or makes for its owner alone, a file of our own; its content stays. A link in
-// its place is refused.  [any]
-Descriptor own_file(const std::filesystem::path& path, std::string_view what);
+// Makes an empty file for its owner alone. FRT_ERR_EXISTS if a file has the name.  [any]
+Descriptor new_file(const std::filesystem::path& path, std::string_view what);
 
 // The whole content. FRT_ERR_OUT_OF_RANGE beyond `limit` bytes.  [any]
 std::string read_file(const std::filesystem::path& path, std::string_view what, uint64_t limit,
