@@ -64,13 +64,13 @@ frt_status buffer_alloc(frt_context context, frt_space space, uint64_t bytes, co
   return setup(*context, "buffer_alloc", error, [&] {
     check_new(space, bytes, name, buffer, "buffer_alloc");
     auto made = make_buffer(*context, space, bytes, name);
+    const std::string what = "buffer '" + made->name + "', " + std::to_string(bytes) +
+                             " bytes in " + space_name(space) + " memory";
     frt_error reason{};
-    void* pointer = nullptr;
+    void* pointer = nullptr;  // from here on nothing may throw but the backend's own error
     backend_check(*context,
                   context->backend.memory_alloc(context->device, space, bytes, &pointer, &reason),
-                  reason,
-                  "buffer '" + made->name + "', " + std::to_string(bytes) + " bytes in " +
-                      space_name(space) + " memory");
+                  reason, what);
     made->pointer = static_cast<std::byte*>(pointer);
     made->owned = true;
     bump(context->buffer_bytes[space], bytes);

@@ -93,9 +93,11 @@ frt_context open_context(const frt_backend_v1& backend, frt_plugin plugin, uint3
   context->batch.resize(FRT_COPY_BATCH_MAX);
   context->sorted.resize(FRT_COPY_BATCH_MAX);
 
+  const std::string what =
+      "opening device " + std::to_string(ordinal) + " of '" + options.backend_id + "'";
   frt_error error{};
   check(context->backend.device_open(plugin, ordinal, config, &context->device, &error), error,
-        "opening device " + std::to_string(ordinal) + " of '" + options.backend_id + "'");
+        what);
   if (options.kernels) {
     try {
       context->kernels.add_backend(*options.kernels, context->device);

@@ -293,11 +293,12 @@ frt_status graph_adopt(frt_graph graph, frt_shape_key key, void* native, uint32_
     graph->variants.reserve_one();
     auto variant = std::make_unique<Variant>();
     variant->key = key;
+    const std::string what = describe(*graph, key);
     frt_error reason{};
     backend_check(
         context,
         context.backend.exec_adopt(context.device, native, owned ? 1 : 0, &variant->exec, &reason),
-        reason, describe(*graph, key));
+        reason, what);
     keep(*graph, std::move(variant));
     graph->captured = true;
   });

@@ -29,8 +29,9 @@ frt_stream_s& add_stream(frt_context_s& context, const char* name, Open&& open) 
   made->name = name ? name : "";
   made->bit = free_bit(context);
   context.streams.reserve(context.streams.size() + 1);
+  const std::string what = "stream '" + made->name + "'";
   frt_error reason{};
-  backend_check(context, open(&made->backend, &reason), reason, "stream '" + made->name + "'");
+  backend_check(context, open(&made->backend, &reason), reason, what);
   context.streams.push_back(made.get());
   return *made.release();
 }

@@ -544,14 +544,14 @@ TEST_CASE("a manifest that a liar wrote and signed is not believed") {
           replaced("\"boundary\":21", "\"boundary\":4000000000"), bytes);
   refused(FRT_ERR_OUT_OF_RANGE, "boundary 18446744073709551615",
           replaced("\"boundary\":21", "\"boundary\":18446744073709551615"), bytes);
-  refused(FRT_ERR_FORMAT, "a number", replaced("\"boundary\":21", "\"boundary\":-1"), bytes);
+  refused(FRT_ERR_FORMAT, "canonical", replaced("\"boundary\":21", "\"boundary\":-1"), bytes);
   refused(FRT_ERR_FORMAT, "contradicts", manifest, bytes + 1);
   refused(FRT_ERR_FORMAT, "another arrangement",
           replaced("\"bytes\":" + std::to_string(bytes), "\"bytes\":" + std::to_string(bytes + 1)),
           bytes + 1);
   refused(FRT_ERR_FORMAT, "another arrangement", replaced("\"rows\":21", "\"rows\":22"), bytes);
   refused(FRT_ERR_FORMAT, "canonical", replaced("\"boundary\":21", "\"boundary\": 21"), bytes);
-  refused(FRT_ERR_FORMAT, "a number", replaced("\"boundary\":21", "\"boundary\":21.0"), bytes);
+  refused(FRT_ERR_FORMAT, "canonical", replaced("\"boundary\":21", "\"boundary\":21.0"), bytes);
   refused(FRT_ERR_FORMAT, "canonical", replaced("\"boundary\":21", "\"boundary\":2.1e1"), bytes);
   refused(FRT_ERR_FORMAT, "fingerprint", replaced("\"value\":\"tiny\"", "\"value\":\"huge\""),
           bytes);
@@ -567,8 +567,8 @@ TEST_CASE("a manifest that a liar wrote and signed is not believed") {
             bytes);
   }
   refused(FRT_ERR_FORMAT, "nested", std::string(100000, '['), bytes);
-  refused(FRT_ERR_FORMAT, "cannot be read", "[]", bytes);
-  refused(FRT_ERR_FORMAT, "cannot be read", "{}", bytes);
+  refused(FRT_ERR_FORMAT, "lacks a member", "[]", bytes);
+  refused(FRT_ERR_FORMAT, "lacks a member", "{}", bytes);
   refused(FRT_ERR_FORMAT, "syntax error", "", bytes);
   refused(FRT_ERR_FORMAT, "syntax error", manifest.substr(0, 100), bytes);
 
