@@ -86,9 +86,15 @@ frt_status memory_alloc(frt_backend_device device, frt_space, uint64_t bytes, vo
     return frt::set_error(error, FRT_ERR_OUT_OF_MEMORY, "the mock has no such memory");
   }
   const std::size_t rounded = (bytes + 255) / 256 * 256;
-  *pointer = std::aligned_alloc(256, rounded);
-  std::memset(*pointer, 0xA5, rounded);
-  backend.blocks[*pointer] = bytes;
+  void* block = std::aligned_alloc(256, rounded);
+  try {
+    backend.blocks[block] = bytes;
+  } catch (const std::bad_alloc&) {
+    std::free(block);
+    return frt::set_error(error, FRT_ERR_OUT_OF_MEMORY, "the mock cannot note its memory");
+  }
+  std::memset(block, 0xA5, rounded);
+  *pointer = block;
   ++backend.live_blocks;
   return FRT_OK;
 }
