@@ -260,6 +260,7 @@ frt_status device_info(frt_plugin plugin, uint32_t ordinal, frt_device_info* inf
   std::strcpy(info->name, "far device");
   std::strcpy(info->architecture, "far_1");
   info->dlpack_type = kDeviceType;
+  info->flags = 0;
   return status;
 }
 
