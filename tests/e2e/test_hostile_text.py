@@ -2,7 +2,7 @@
 """Texts from outside that are nested too deeply for a stack: an error with the name of the file, wherever they come in."""
 import unittest
 
-from support import FAILED, FIXTURES, MANIFEST, OK, USAGE, HostTest
+from support import FAILED, FIXTURES, MANIFEST, OK, PLUGIN, USAGE, HostTest
 
 LEVELS = 300_000
 
@@ -31,7 +31,7 @@ class Nested(HostTest):
 
     def test_a_lock(self):
         path = self.write("frt.lock", "a." * 50_000 + "b = 1\n")
-        self.refused(path, "--lock", path, "run", self.demo(), "-p", "x", "-n", 1)
+        self.refused(path, "--lock", path, "run", self.demo(), "-p", "x", "-n", 1, statuses=(PLUGIN,))
 
     def test_an_override(self):
         deep = "a." * 50_000 + "b"
