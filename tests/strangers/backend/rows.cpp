@@ -36,7 +36,7 @@ void check_weight(const frt::Checks& check, const char* argument, const frt_weig
   check.positive(argument, weight.cols);
 }
 
-// Row `row` of a matrix as f32; `storage` holds it where it had to be widened.
+// Row `row` of a matrix (rows, cols) as f32: f32 in place, bf16 converted into `storage`.
 const float* weight_row(const frt_weight& weight, int64_t row, std::vector<float>& storage) {
   const auto cols = static_cast<std::size_t>(weight.cols);
   const int64_t first = row * weight.cols;
