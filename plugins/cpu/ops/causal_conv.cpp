@@ -70,6 +70,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 #include <algorithm>
+#include <frt/operator_checks.hpp>
 
 #include "../device.hpp"
 #include "reference.hpp"
@@ -78,18 +79,6 @@ HWY_AFTER_NAMESPACE();
 namespace frt::cpu {
 
 HWY_EXPORT(conv_channels);
-
-void check_causal_conv(const Checks& check, const frt_causal_conv_args& args) {
-  check.dtype("dtype", args.dtype);
-  check.sequences(args.sequences);
-  check.positive("channels", args.channels);
-  check.range("width", args.width, 2, 8);
-  check.pointer("u", args.u);
-  check.pointer("conv_weight", args.conv_weight);
-  check.pointer("window", args.window);
-  check.pointer("c", args.c);
-  check.require(args.c != args.u, "c", "is u; the convolution cannot work in place");
-}
 
 void causal_conv_channels(bool plain, const frt_causal_conv_args& args, int64_t b, int32_t first,
                           int32_t end) noexcept {

@@ -8,12 +8,8 @@
 #include <cstdint>
 
 #include "../pool.hpp"
-#include "checks.hpp"
 
 namespace frt::cpu {
-
-// Throws for arguments that frt.causal_conv/1 refuses.  [setup]
-void check_causal_conv(const Checks& check, const frt_causal_conv_args& args);
 
 // All sequences, in parallel over blocks of channels.  [hot]
 void run_causal_conv(bool reference, const frt_causal_conv_args& args, Pool& pool) noexcept;

@@ -8,6 +8,7 @@
 #include <frt/ops/elementwise.h>
 
 #include <algorithm>
+#include <frt/operator_checks.hpp>
 
 #include "../device.hpp"
 #include "checks.hpp"
@@ -34,16 +35,7 @@ constexpr const char* name_of(Binary operation) {
 
 template <Binary kOperation>
 std::unique_ptr<Node> prepare_binary(Device& device, const frt_binary_args& args) {
-  const Checks check(name_of(kOperation));
-  check.dtype("dtype", args.dtype);
-  check.at_least("rows", args.rows, 0);
-  check.positive("width", args.width);
-  check.pointer("a", args.a);
-  check.pointer("b", args.b);
-  check.pointer("y", args.y);
-  check.at_least("a_stride", args.a_stride, args.width);
-  check.at_least("b_stride", args.b_stride, args.width);
-  check.at_least("y_stride", args.y_stride, args.width);
+  check_binary(Checks(name_of(kOperation)), args);
   const bool reference = device.reference_numerics();
   return make_node([args, reference](Pool& pool, std::byte*) noexcept {
     const int64_t rows = active_rows(args.rows, args.row_count);

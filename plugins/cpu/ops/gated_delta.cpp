@@ -3,6 +3,7 @@
 //
 // Value heads are independent: a task is one value head of one sequence (delta.cpp).
 #include <frt/ops/gated_delta.h>
+#include <frt/operator_checks.hpp>
 
 #include "../device.hpp"
 #include "causal_conv.hpp"
@@ -15,25 +16,6 @@
 
 namespace frt::cpu {
 namespace {
-
-void check_gated_delta(const Checks& check, const frt_gated_delta_args& args) {
-  check.dtype("dtype", args.dtype);
-  check.sequences(args.sequences);
-  check.positive("key_heads", args.key_heads);
-  check.positive("value_heads", args.value_heads);
-  check.require(args.value_heads % args.key_heads == 0, "value_heads",
-                "is not a multiple of key_heads");
-  check.positive("key_dim", args.key_dim);
-  check.positive("value_dim", args.value_dim);
-  check.positive("chunk", args.chunk);
-  check.pointer("c", args.c);
-  check.pointer("a", args.a);
-  check.pointer("b", args.b);
-  check.pointer("decay", args.decay);
-  check.pointer("dt_bias", args.dt_bias);
-  check.pointer("state", args.state);
-  check.pointer("o", args.o);
-}
 
 // What the heads of one node share.
 class Heads {

@@ -10,6 +10,8 @@
 // other: the new window consists of rows of u and of the old window, which that thread has read.
 #include "causal_conv.cuh"
 
+#include <frt/operator_checks.hpp>
+
 #include "launch.cuh"
 #include "numbers.cuh"
 #include "registry.hpp"
@@ -149,18 +151,6 @@ void causal_conv(Stream& stream, const frt_causal_conv_args& args) {
 }
 
 }  // namespace
-
-void check_causal_conv(const Checks& check, const frt_causal_conv_args& args) {
-  check.dtype("dtype", args.dtype);
-  check.sequences(args.sequences);
-  check.positive("channels", args.channels);
-  check.range("width", args.width, 2, 8);
-  check.pointer("u", args.u);
-  check.pointer("conv_weight", args.conv_weight);
-  check.pointer("window", args.window);
-  check.pointer("c", args.c);
-  check.require(args.c != args.u, "c", "is u; the convolution cannot work in place");
-}
 
 void launch_causal_conv(Stream& stream, const frt_causal_conv_args& args) {
   const auto bytes = [](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); };

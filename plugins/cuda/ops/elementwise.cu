@@ -8,7 +8,7 @@
 #include <frt/ops/elementwise.h>
 
 #include <algorithm>
-#include <frt/checks.hpp>
+#include <frt/operator_checks.hpp>
 
 #include "convert_values.cuh"
 #include "launch.cuh"
@@ -59,19 +59,11 @@ __global__ void __launch_bounds__(kThreads)
 
 template <Binary kOperation>
 void binary(Stream& stream, const frt_binary_args& args) {
-  const Checks check(kOperation == Binary::kSiluMul      ? FRT_OP_SILU_MUL
-                     : kOperation == Binary::kGeluMul    ? FRT_OP_GELU_MUL
-                     : kOperation == Binary::kSigmoidMul ? FRT_OP_SIGMOID_MUL
-                                                         : FRT_OP_ADD);
-  check.dtype("dtype", args.dtype);
-  check.at_least("rows", args.rows, 0);
-  check.positive("width", args.width);
-  check.pointer("a", args.a);
-  check.pointer("b", args.b);
-  check.pointer("y", args.y);
-  check.at_least("a_stride", args.a_stride, args.width);
-  check.at_least("b_stride", args.b_stride, args.width);
-  check.at_least("y_stride", args.y_stride, args.width);
+  check_binary(Checks(kOperation == Binary::kSiluMul      ? FRT_OP_SILU_MUL
+                      : kOperation == Binary::kGeluMul    ? FRT_OP_GELU_MUL
+                      : kOperation == Binary::kSigmoidMul ? FRT_OP_SIGMOID_MUL
+                                                          : FRT_OP_ADD),
+               args);
   if (args.rows == 0) return;
   const bool vector = args.width % 8 == 0 && vector_rows(args.a, args.a_stride) &&
                       vector_rows(args.b, args.b_stride) && vector_rows(args.y, args.y_stride);

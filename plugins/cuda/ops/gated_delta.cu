@@ -6,32 +6,13 @@
 // Everything else is composed of the convolution, the recurrence and the norm.
 #include "gated_delta.cuh"
 
-#include <frt/checks.hpp>
+#include <frt/operator_checks.hpp>
 
 #include "causal_conv.cuh"
 #include "registry.hpp"
 
 namespace frt::cuda {
 namespace {
-
-void check_gated_delta(const Checks& check, const frt_gated_delta_args& args) {
-  check.dtype("dtype", args.dtype);
-  check.sequences(args.sequences);
-  check.positive("key_heads", args.key_heads);
-  check.positive("value_heads", args.value_heads);
-  check.require(args.value_heads % args.key_heads == 0, "value_heads",
-                "is not a multiple of key_heads");
-  check.positive("key_dim", args.key_dim);
-  check.positive("value_dim", args.value_dim);
-  check.positive("chunk", args.chunk);
-  check.pointer("c", args.c);
-  check.pointer("a", args.a);
-  check.pointer("b", args.b);
-  check.pointer("decay", args.decay);
-  check.pointer("dt_bias", args.dt_bias);
-  check.pointer("state", args.state);
-  check.pointer("o", args.o);
-}
 
 void gated_delta(Stream& stream, const frt_gated_delta_args& args) {
   check_gated_delta(Checks(FRT_OP_GATED_DELTA), args);

@@ -4,6 +4,7 @@
 
 #include <frt/ops/gated_delta.h>
 #include <frt/ops/rows.h>
+#include <frt/operator_checks.hpp>
 
 #include <cmath>
 #include <cstring>
@@ -17,16 +18,9 @@ struct CausalConv {
   static constexpr const char* kName = FRT_OP_CAUSAL_CONV;
   static constexpr frt_weight_set kWeights = 0;
   static void check(const frt::Checks& check, const Args& args) {
-    only_f32(check, kName, "dtype", args.dtype);
-    check.sequences(args.sequences);
-    check.positive("channels", args.channels);
-    check.range("width", args.width, 2, 8);
-    check.pointer("u", args.u);
-    check.pointer("conv_weight", args.conv_weight);
-    check.pointer("window", args.window);
+    frt::check_causal_conv(check, args);
     check_stride(check, "slot_stride", args.slot_stride);
-    check.pointer("c", args.c);
-    check.require(args.c != args.u, "c", "is u");
+    only_f32(check, kName, "dtype", args.dtype);
   }
   static void run(const Args& args) {
     const int64_t channels = args.channels;
@@ -72,23 +66,9 @@ struct GatedDelta {
   static constexpr const char* kName = FRT_OP_GATED_DELTA;
   static constexpr frt_weight_set kWeights = 0;
   static void check(const frt::Checks& check, const Args& args) {
-    only_f32(check, kName, "dtype", args.dtype);
-    check.sequences(args.sequences);
-    check.positive("key_heads", args.key_heads);
-    check.positive("value_heads", args.value_heads);
-    check.require(args.value_heads % args.key_heads == 0, "value_heads",
-                  "is no multiple of key_heads");
-    check.positive("key_dim", args.key_dim);
-    check.positive("value_dim", args.value_dim);
-    check.positive("chunk", args.chunk);
-    check.pointer("c", args.c);
-    check.pointer("a", args.a);
-    check.pointer("b", args.b);
-    check.pointer("decay", args.decay);
-    check.pointer("dt_bias", args.dt_bias);
-    check.pointer("state", args.state);
+    frt::check_gated_delta(check, args);
     check_stride(check, "slot_stride", args.slot_stride);
-    check.pointer("o", args.o);
+    only_f32(check, kName, "dtype", args.dtype);
   }
   static void run(const Args& args) {
     for_sequences(args.sequences, [&](int32_t b, int32_t slot, int32_t length) {
@@ -116,7 +96,7 @@ struct GatedDelta {
 
     const float q_scale = inverse_length(q, keys) / std::sqrt(static_cast<float>(keys));
     const float k_scale = inverse_length(k, keys);
-    const float fade =
+    const float decay =
         std::exp(args.decay[head] *
                  softplus(static_cast<const float*>(args.a)[scalar] + args.dt_bias[head]));
     const float beta = sigmoid(static_cast<const float*>(args.b)[scalar]);
@@ -125,7 +105,7 @@ struct GatedDelta {
     for (int32_t i = 0; i < keys; ++i) {
       for (int32_t j = 0; j < values; ++j) {
         float& cell = state[static_cast<int64_t>(i) * values + j];
-        cell *= fade;
+        cell *= decay;
         change[static_cast<std::size_t>(j)] += cell * k[i] * k_scale;
       }
     }

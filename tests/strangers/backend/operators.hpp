@@ -74,6 +74,13 @@ inline void check_stride(const frt::Checks& check, const char* argument, int64_t
   check.require(stride % 4 == 0, argument, "is no multiple of 4 bytes");
 }
 
+// Rows of `width` elements, `stride` elements apart.
+inline void check_matrix(const frt::Checks& check, const char* argument, const void* data,
+                         const char* stride_argument, int64_t stride, int32_t width) {
+  check.pointer(argument, data);
+  check.at_least(stride_argument, stride, width);
+}
+
 inline int32_t rows_to_run(int32_t rows, const int32_t* row_count) {
   return row_count ? std::min(rows, *row_count) : rows;
 }

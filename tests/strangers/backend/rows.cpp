@@ -6,6 +6,7 @@
 #include <frt/ops/embed.h>
 #include <frt/ops/linear.h>
 #include <frt/ops/norm.h>
+#include <frt/operator_checks.hpp>
 
 #include <bit>
 #include <cmath>
@@ -71,8 +72,7 @@ struct Embed {
     check.positive("rows", args.rows);
     check_weight(check, "table", args.table);
     check.pointer("ids", args.ids);
-    check.pointer("y", args.y);
-    check.at_least("y_stride", args.y_stride, args.table.cols);
+    check_matrix(check, "y", args.y, "y_stride", args.y_stride, args.table.cols);
   }
   static void run(const Args& args) {
     std::vector<float> storage;
@@ -117,10 +117,8 @@ struct LastRows {
     only_f32(check, kName, "dtype", args.dtype);
     check.sequences(args.sequences);
     check.positive("width", args.width);
-    check.pointer("x", args.x);
-    check.pointer("y", args.y);
-    check.at_least("x_stride", args.x_stride, args.width);
-    check.at_least("y_stride", args.y_stride, args.width);
+    check_matrix(check, "x", args.x, "x_stride", args.x_stride, args.width);
+    check_matrix(check, "y", args.y, "y_stride", args.y_stride, args.width);
   }
   static void run(const Args& args) {
     for_sequences(args.sequences, [&](int32_t b, int32_t, int32_t length) {
@@ -139,11 +137,9 @@ struct RmsNorm {
     only_f32(check, kName, "x_dtype", args.x_dtype);
     only_f32(check, kName, "y_dtype", args.y_dtype);
     check_rows(check, args.rows, args.width);
-    check.pointer("x", args.x);
     check.pointer("weight", args.weight);
-    check.pointer("y", args.y);
-    check.at_least("x_stride", args.x_stride, args.width);
-    check.at_least("y_stride", args.y_stride, args.width);
+    check_matrix(check, "x", args.x, "x_stride", args.x_stride, args.width);
+    check_matrix(check, "y", args.y, "y_stride", args.y_stride, args.width);
   }
   static void run(const Args& args) {
     for (int32_t r = 0; r < rows_to_run(args.rows, args.row_count); ++r) {
@@ -213,10 +209,8 @@ struct Linear {
     check.positive("rows", args.rows);
     check.range("accumulate", args.accumulate, 0, 1);
     check_weight(check, "weight", args.weight);
-    check.pointer("x", args.x);
-    check.pointer("y", args.y);
-    check.at_least("x_stride", args.x_stride, args.weight.cols);
-    check.at_least("y_stride", args.y_stride, args.weight.rows);
+    check_matrix(check, "x", args.x, "x_stride", args.x_stride, args.weight.cols);
+    check_matrix(check, "y", args.y, "y_stride", args.y_stride, args.weight.rows);
   }
   static void run(const Args& args) {
     std::vector<float> storage;
@@ -239,14 +233,8 @@ struct Binary {
   using Args = frt_binary_args;
   static constexpr frt_weight_set kWeights = 0;
   static void check(const frt::Checks& check, const char* name, const Args& args) {
+    frt::check_binary(check, args);
     only_f32(check, name, "dtype", args.dtype);
-    check_rows(check, args.rows, args.width);
-    check.pointer("a", args.a);
-    check.pointer("b", args.b);
-    check.pointer("y", args.y);
-    check.at_least("a_stride", args.a_stride, args.width);
-    check.at_least("b_stride", args.b_stride, args.width);
-    check.at_least("y_stride", args.y_stride, args.width);
   }
   static void run(const Args& args) {
     for (int32_t r = 0; r < rows_to_run(args.rows, args.row_count); ++r) {
