@@ -5,11 +5,11 @@
 // to output and input to state; it is captured when the model is made and replayed ever after, so
 // everything that changes is in buffers. A real model calls operators in the recipe
 // (frt/compose.hpp) and loads weights from params->checkpoint.
-#include <frt/model.h>
-
 #include <frt/exec.hpp>
+#include <frt/model.hpp>
 #include <frt/plugin.hpp>
 
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -37,27 +37,29 @@ class Delay {
       recorder.copy(output_, 0, state_, 0, bytes);
       recorder.copy(state_, 0, input_, 0, bytes);
     });
-    ports_ = {port("input", "values of this step", input_, FRT_PORT_INPUT),
-              port("output", "values of the step before", output_, FRT_PORT_OUTPUT)};
+    ports_ = {frt::make_port("input", "values of this step", input_, FRT_PORT_INPUT, FRT_DTYPE_F32,
+                             {width_}),
+              frt::make_port("output", "values of the step before", output_, FRT_PORT_OUTPUT,
+                             FRT_DTYPE_F32, {width_})};
     graphs_ = {{"step", "one step; key 1", graph_}};
+    info_.architecture = "delay line";
+    info_.formats = "no weights";
+    info_.state_bytes = state_.bytes();
+    info_.scratch_bytes = input_.bytes() + output_.bytes();
   }
 
+  const frt_model_info& info() const { return info_; }
   const std::vector<frt_port>& ports() const { return ports_; }
   const std::vector<frt_model_graph>& graphs() const { return graphs_; }
-  uint64_t state_bytes() const { return state_.bytes(); }
-  uint64_t scratch_bytes() const { return input_.bytes() + output_.bytes(); }
+  const void* extension(std::string_view) noexcept { return nullptr; }
 
  private:
-  frt_port port(const char* name, const char* doc, const frt::Buffer& buffer,
-                uint32_t direction) const {
-    return {name, doc, buffer, direction, FRT_DTYPE_F32, 1, 0, {width_, 0, 0, 0}};
-  }
-
   int64_t width_;
   frt::Buffer input_, output_, state_;
   frt::Graph graph_;
   std::vector<frt_port> ports_;
   std::vector<frt_model_graph> graphs_;
+  frt_model_info info_{};
 };
 
 class Plugin {
@@ -65,6 +67,9 @@ class Plugin {
   Plugin(const frt::Host& host, const frt::ConfigView&)
       : exec_(host.require<frt_exec_v1>(FRT_EXT_EXEC)) {}
 
+  std::unique_ptr<Delay> create(const frt_model_params& params) const {
+    return std::make_unique<Delay>(frt::Context(exec_, params.context), params);
+  }
   const void* extension(std::string_view id) noexcept {
     return id == FRT_EXT_MODEL ? &kModel : nullptr;
   }
@@ -73,39 +78,7 @@ class Plugin {
   }
 
  private:
-  static frt_status create(frt_plugin plugin, const frt_model_params* params, frt_model* model,
-                           frt_error* error) {
-    return frt::guard(error, [&] {
-      const frt::Context context(frt::object<Plugin>(plugin)->exec_, params->context);
-      *model = frt::handle<frt_model>(new Delay(context, *params));
-    });
-  }
-  static void destroy(frt_model model) { delete frt::object<Delay>(model); }
-  static frt_status info(frt_model model, frt_model_info* info) {
-    const auto& delay = *frt::object<Delay>(model);
-    info->architecture = "delay line";
-    info->formats = "no weights";
-    info->parameters = info->weight_bytes = 0;
-    info->state_bytes = delay.state_bytes();
-    info->scratch_bytes = delay.scratch_bytes();
-    return FRT_OK;
-  }
-  static frt_status ports(frt_model model, const frt_port** ports, uint64_t* count) {
-    const auto& all = frt::object<Delay>(model)->ports();
-    *ports = all.data();
-    *count = all.size();
-    return FRT_OK;
-  }
-  static frt_status graphs(frt_model model, const frt_model_graph** graphs, uint64_t* count) {
-    const auto& all = frt::object<Delay>(model)->graphs();
-    *graphs = all.data();
-    *count = all.size();
-    return FRT_OK;
-  }
-  static const void* model_extension(frt_model, const char*) { return nullptr; }
-
-  static constexpr frt_model_v1 kModel = {
-      sizeof(frt_model_v1), 0, create, destroy, info, ports, graphs, model_extension};
+  static constexpr frt_model_v1 kModel = frt::model_table<Plugin, Delay>();
 
   const frt_exec_v1* exec_;
 };

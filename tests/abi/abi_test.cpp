@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "layouts.hpp"
-#include "v1_0.h"
+#include "v0_9.h"
 
 namespace {
 
@@ -38,7 +38,7 @@ struct CutTable {
 
 }  // namespace
 
-TEST_CASE("structs of 1.0 keep their members in place; frozen ones keep their size") {
+TEST_CASE("structs of 0.9 keep their members in place; frozen ones keep their size") {
   std::size_t frozen_count = 0, current_count = 0;
   const Layout* frozen = frozen_layouts(&frozen_count);
   const Layout* current = current_layouts(&current_count);
@@ -58,26 +58,29 @@ TEST_CASE("structs of 1.0 keep their members in place; frozen ones keep their si
   }
 }
 
-TEST_CASE("a program and a backend in C, built with the headers of 1.0, work with this core") {
-  const frt_context context = open(*static_cast<const frt_backend_v1*>(v1_0_backend()));
-  v1_0_launched = 0;
-  const char* problem = v1_0_program(frt::core::exec_table(), context);
+TEST_CASE("a program and a backend in C, built with the headers of 0.9, work with this core") {
+  const frt_context context = open(*static_cast<const frt_backend_v1*>(v0_9_backend()));
+  v0_9_launched = 0;
+  const char* problem = v0_9_program(frt::core::exec_table(), context);
   CHECK_MESSAGE(problem == nullptr, problem);
-  CHECK(v1_0_launched == 4);
+  CHECK(v0_9_launched == 4);
   CHECK_NOTHROW(frt::core::close_context(context));
 }
 
-TEST_CASE("a backend whose table ends earlier works if it has what is required") {
-  const CutTable cut(v1_0_backend(), offsetof(frt_backend_v1, exec_node_count));
-  const frt_context context = open(cut.get());
-  const char* problem = v1_0_program(frt::core::exec_table(), context);
+TEST_CASE("a backend whose table has no optional function works") {
+  frt_backend_v1 table{};
+  std::memcpy(static_cast<void*>(&table), v0_9_backend(), sizeof(table));
+  table.exec_node_count = nullptr;
+  const frt_context context = open(table);
+  const char* problem = v0_9_program(frt::core::exec_table(), context);
   CHECK_MESSAGE(problem == nullptr, problem);
   frt::core::close_context(context);
 }
 
 TEST_CASE("a backend whose table ends too early is refused, and not read past its end") {
-  for (uint32_t size : {8u, 24u, uint32_t{offsetof(frt_backend_v1, exec_launch)}}) {
-    const CutTable cut(v1_0_backend(), size);
+  for (uint32_t size : {8u, 24u, uint32_t{offsetof(frt_backend_v1, exec_launch)},
+                        uint32_t{offsetof(frt_backend_v1, exec_node_count)}}) {
+    const CutTable cut(v0_9_backend(), size);
     frt_status status = FRT_OK;
     try {
       frt::core::close_context(open(cut.get()));
@@ -93,11 +96,11 @@ TEST_CASE("a newer backend with a larger table works; what core does not know is
     frt_backend_v1 table;
     void (*future)();
   } newer;
-  std::memcpy(&newer.table, v1_0_backend(), sizeof(newer.table));
+  std::memcpy(&newer.table, v0_9_backend(), sizeof(newer.table));
   newer.table.struct_size = sizeof(newer);
   newer.future = nullptr;
   const frt_context context = open(newer.table);
-  const char* problem = v1_0_program(frt::core::exec_table(), context);
+  const char* problem = v0_9_program(frt::core::exec_table(), context);
   CHECK_MESSAGE(problem == nullptr, problem);
   frt::core::close_context(context);
 }
@@ -111,8 +114,8 @@ TEST_CASE("a newer backend's larger kernel descriptors are walked by their strid
     return FRT_OK;
   };
   static NewDesc list[] = {
-      {{sizeof(NewDesc), 8, "new.a/1", 0, 0, {&list[0], launch}}, 1},
-      {{sizeof(NewDesc), 8, "new.b/1", 0, 0, {&list[1], launch}}, 2},
+      {{sizeof(NewDesc), 8, "new.a/1", 0, 0, nullptr, 0, 0, {&list[0], launch, nullptr}}, 1},
+      {{sizeof(NewDesc), 8, "new.b/1", 0, 0, nullptr, 0, 0, {&list[1], launch, nullptr}}, 2},
   };
   frt_kernels_v1 kernels{};
   kernels.struct_size = sizeof(kernels);
@@ -123,11 +126,11 @@ TEST_CASE("a newer backend's larger kernel descriptors are walked by their strid
     *count = 2;
     return FRT_OK;
   };
-  const frt_context context = open(*static_cast<const frt_backend_v1*>(v1_0_backend()), &kernels);
+  const frt_context context = open(*static_cast<const frt_backend_v1*>(v0_9_backend()), &kernels);
   const char* names[] = {"new.b/1", "new.a/1"};
   frt_kernel found[2] = {};
-  CHECK(frt::core::exec_table()->kernels_resolve(context, nullptr, names, 2, 0, 0, found,
-                                                 nullptr) == FRT_OK);
+  CHECK(frt::core::exec_table()->kernels_resolve(context, nullptr, names, 2, 0, 0, nullptr, 0,
+                                                 found, nullptr) == FRT_OK);
   CHECK(found[0].self == &list[1]);
   CHECK(found[1].self == &list[0]);
   frt::core::close_context(context);

@@ -31,6 +31,7 @@ const std::vector<Layer>& all() {
        {"plugin", "manifest", "util"},
        {"config", "diagnostic", "log", "manifest", "plugin", "registry", "runtime", "services"},
        true},
+      {"report", {"report"}, {}, true},
   };
   return layers;
 }

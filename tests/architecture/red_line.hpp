@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// red_line.hpp - finds words that have no business in core: policy of hosts, device interfaces,
-// model names. Core fixes mechanism only; a word like these is the first sign that it does not.
+// red_line.hpp - finds names of device interfaces and models in core, which knows mechanism only.
 #pragma once
 
 #include <filesystem>
@@ -16,9 +15,9 @@ struct Hit {
   std::string word;
 };
 
-// The forbidden words in one line of text, in any case and inside identifiers: `lastSession`,
-// `CACHE_SIZE`. Short words (kv, hip, agent, recap) must stand alone in an identifier: "ownership"
-// and "recapture" are fine.
+// The names of products in one line of text, in any case and inside identifiers: `cudaStream`,
+// `QWEN_ROWS`. Short names (hip, recap) must stand alone in an identifier: "ownership" and
+// "recapture" are fine.
 std::vector<std::string> words_in(std::string_view line);
 
 // All hits in the files under `root` (a folder or a file). Pages (.md) are left out: they say what

@@ -281,7 +281,7 @@ void wrap_kernels(const FarPlugin& plugin, Device& device) {
   for (uint64_t i = 0; i < count; ++i, at += plugin.kernels().stride) {
     frt_kernel_desc description = *reinterpret_cast<const frt_kernel_desc*>(at);
     device.kernels[i].inner = description.kernel;
-    description.kernel = {&device.kernels[i], launch};
+    description.kernel = {&device.kernels[i], launch, nullptr};
     device.descriptions.push_back(description);
   }
 }
@@ -328,6 +328,10 @@ frt_status device_memory(frt_backend_device device, uint64_t* free_bytes, uint64
 frt_status memory_alloc(frt_backend_device device, frt_space space, uint64_t bytes, void** pointer,
                         frt_error* error) {
   Device& self = device_of(device);
+  if (space == FRT_SPACE_SHARED) {
+    return set_error(error, FRT_ERR_UNSUPPORTED,
+                     "memory_alloc: the device shares no memory; use device memory, and copy");
+  }
   if (space != FRT_SPACE_DEVICE) {
     return cpu->memory_alloc(self.inner(), space, bytes, pointer, error);
   }
@@ -523,7 +527,8 @@ constexpr frt_backend_v1 kBackend = {sizeof(frt_backend_v1),
                                      exec_compose,
                                      exec_destroy,
                                      exec_launch,
-                                     exec_node_count};
+                                     exec_node_count,
+                                     nullptr};
 
 constexpr frt_kernels_v1 kKernels = {sizeof(frt_kernels_v1), sizeof(frt_kernel_desc), list_kernels};
 

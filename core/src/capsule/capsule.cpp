@@ -5,6 +5,7 @@
 // event and then records it again, so that the last record is behind all of them.
 #include "capsule/capsule.hpp"
 
+#include "capsule/host_payload.hpp"
 #include "capsule/payload.hpp"
 #include "exec/functions.hpp"
 #include "exec/objects.hpp"
@@ -20,6 +21,36 @@ void check_boundary(const frt_state_s& state, uint64_t boundary) {
                                         "' has " + std::to_string(limit) + " rows");
 }
 
+frt_space capsule_space(const frt_state_s& state, frt_space space, const char* call) {
+  if (space >= FRT_SPACE_COUNT) {
+    throw Error(FRT_ERR_INVALID_ARGUMENT,
+                std::string(call) + ": unknown space " + std::to_string(space));
+  }
+  if (space == FRT_SPACE_DEVICE) return state.buffer->space;
+  if (space == FRT_SPACE_SHARED && state.buffer->space != FRT_SPACE_SHARED) {
+    throw Error(FRT_ERR_UNSUPPORTED, std::string(call) + ": state '" + state.name +
+                                         "' is in device memory, which the processor does not "
+                                         "share; use a host space");
+  }
+  return space;
+}
+
+bool rows_by_reference(const frt_state_s& state, frt_space space) noexcept {
+  return state.rows && space == state.buffer->space;
+}
+
+void take_row_blocks(frt_capsule_s& capsule, frt_stream stream) {
+  frt_state_s& state = *capsule.state;
+  std::vector<int32_t>& blocks = capsule.held.blocks;
+  blocks.resize(state.rows->count(capsule.boundary));
+  frt_status status = take_rows(state, blocks, stream);
+  if (status == FRT_ERR_OUT_OF_MEMORY && state.store->hand_over_rows(stream)) {
+    status = take_rows(state, blocks, stream);
+  }
+  if (status != FRT_OK) blocks.clear();
+  check(status, state.context->last_error);
+}
+
 CapsuleOwner make_capsule(frt_state_s& state, uint64_t boundary, frt_space space,
                           frt_stream stream) {
   CapsuleStore& store = *state.store;
@@ -27,7 +58,7 @@ CapsuleOwner make_capsule(frt_state_s& state, uint64_t boundary, frt_space space
   made->space = space;
   made->boundary = boundary;
   made->bytes = payload_bytes(state, boundary);
-  const bool by_reference = state.rows && space == FRT_SPACE_DEVICE;
+  const bool by_reference = rows_by_reference(state, space);
   std::vector<int32_t> blocks;
   if (by_reference) blocks.reserve(state.rows->count(boundary));
   try {
@@ -53,28 +84,6 @@ void destroy_capsule(frt_capsule capsule) noexcept {
   drop_state(state);
 }
 
-std::vector<std::span<std::byte>> host_spans(const frt_capsule_s& capsule) {
-  const std::string what = "the capsule of state '" + capsule.state->name + "' ";
-  if (capsule.space == FRT_SPACE_DEVICE) {
-    throw Error(FRT_ERR_UNSUPPORTED,
-                what + "is in device memory; copy it to a host space and use that one");
-  }
-  const Filled filled = capsule.filled.load(std::memory_order_acquire);
-  if (filled != Filled::kComplete) {
-    throw Error(FRT_ERR_NOT_READY,
-                what + (filled == Filled::kSubmitted ? "is still being filled; wait for it"
-                                                     : "was not loaded to its end"));
-  }
-  std::vector<std::span<std::byte>> spans;
-  uint64_t left = capsule.bytes;
-  for (frt_buffer piece : capsule.held.pieces) {
-    const uint64_t part = std::min(left, piece->bytes);
-    if (part) spans.emplace_back(piece->pointer, part);
-    left -= part;
-  }
-  return spans;
-}
-
 namespace capsules {
 
 frt_status info(frt_capsule capsule, frt_capsule_info* info) noexcept {
@@ -87,7 +96,7 @@ frt_status info(frt_capsule capsule, frt_capsule_info* info) noexcept {
   full.held_bytes =
       capsule->held.pieces.size() * capsule->state->store->piece_bytes(capsule->space);
   full.shared_bytes = capsule->held.blocks.size() * capsule->state->block_stride;
-  return copy_out(info, full);
+  return fill(info, full);
 }
 
 frt_status query(frt_capsule capsule) noexcept {
@@ -111,7 +120,7 @@ frt_status query(frt_capsule capsule) noexcept {
               "a capsule whose load failed can only be released");
 }
 
-frt_status wait(frt_capsule capsule) noexcept {
+frt_status sync(frt_capsule capsule) noexcept {
   if (!capsule) return FRT_ERR_INVALID_ARGUMENT;
   if (capsule->last_stream) {
     const frt_status status = exec::event_sync(capsule->held.event);
@@ -131,7 +140,9 @@ frt_status read(frt_capsule capsule, frt_sink sink, void* user, frt_error* error
     return set_error(error, FRT_ERR_INVALID_ARGUMENT, "capsule read: a null argument");
   }
   return guard(error, [&] {
-    for (const auto span : host_spans(*capsule)) {
+    const HostPayload payload(*capsule);
+    require_complete(*capsule);
+    for (const auto span : payload.parts()) {
       check(sink(user, span.data(), span.size()), "the receiver of a capsule's bytes");
     }
   });

@@ -38,8 +38,8 @@ struct frt_capsule_s {
   frt_space space = FRT_SPACE_DEVICE;
   uint64_t boundary = 0;
   uint64_t bytes = 0;  // payload
-  // Pieces of the state's store, which the payload fills; or, in device memory of a state with row
-  // blocks, its FIXED part alone, and the blocks of its rows.
+  // Pieces of the state's store, which the payload fills; or, where the arena of a state with row
+  // blocks is, its FIXED part alone, and the blocks of its rows.
   frt::core::CapsuleStore::Holding held;
   frt_stream last_stream = nullptr;  // the last verb's, only compared; null: there was none
   std::atomic<frt::core::Filled> filled{frt::core::Filled::kSubmitted};
@@ -63,9 +63,15 @@ CapsuleOwner make_capsule(frt_state_s& state, uint64_t boundary, frt_space space
 // Throws unless `boundary` is possible. FRT_ERR_OUT_OF_RANGE.
 void check_boundary(const frt_state_s& state, uint64_t boundary);
 
-// The payload in host memory, one span per piece. Throws FRT_ERR_UNSUPPORTED for device capsules,
-// FRT_ERR_NOT_READY unless it is complete.  [any]
-std::vector<std::span<std::byte>> host_spans(const frt_capsule_s& capsule);
+// What a caller's `space` means: FRT_SPACE_DEVICE is where the arena is. Throws for one that is not
+// known, and for shared memory that the device does not have.
+frt_space capsule_space(const frt_state_s& state, frt_space space, const char* call);
+
+// Capsules in `space` hold the blocks of their rows by reference.  [any]
+bool rows_by_reference(const frt_state_s& state, frt_space space) noexcept;
+
+// Free blocks for the rows of such a capsule, which `stream` will fill, null: the host. [driver]
+void take_row_blocks(frt_capsule_s& capsule, frt_stream stream);
 
 namespace capsules {
 
@@ -87,7 +93,7 @@ frt_status copy(frt_capsule capsule, frt_space space, frt_stream stream, frt_cap
 // capsule.cpp
 frt_status info(frt_capsule capsule, frt_capsule_info* info) noexcept;
 frt_status query(frt_capsule capsule) noexcept;
-frt_status wait(frt_capsule capsule) noexcept;
+frt_status sync(frt_capsule capsule) noexcept;
 void release(frt_capsule capsule) noexcept;
 frt_status read(frt_capsule capsule, frt_sink sink, void* user, frt_error* error) noexcept;
 

@@ -13,7 +13,7 @@ const frt_capsules_v1* capsules_table() noexcept {
       capsules::restore,       capsules::fork,
       capsules::fork_slot,     capsules::copy,
       capsules::info,          capsules::query,
-      capsules::wait,          capsules::release,
+      capsules::sync,          capsules::release,
       capsules::read,          capsules::bind,
       capsules::fingerprint,   capsules::save,
       capsules::load_begin,    capsules::load_finish,

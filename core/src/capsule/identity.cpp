@@ -2,6 +2,7 @@
 #include "capsule/identity.hpp"
 
 #include <frt/core/capsules.hpp>
+#include <frt/version.hpp>
 #include <utility>
 
 #include "capsule/capsule.hpp"
@@ -38,7 +39,7 @@ const Fingerprint& CapsuleIdentity::resolve(const frt_state_s& state) {
   if (ready_.load(std::memory_order_acquire)) return value_;
   if (!fields_) throw unbound(state);
   Fingerprint value;
-  value.add("abi", std::to_string(FRT_ABI_MAJOR));  // a minor version only adds
+  value.add("abi", oldest_abi());  // what works together shares its capsules
   value.add("arena.block_rows", std::to_string(state.rows ? state.rows->block_rows() : 0));
   value.add("arena.regions", sha256_hex(region_lines(state)));
   for (Fingerprint::Field& field : fields_()) {

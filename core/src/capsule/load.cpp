@@ -21,6 +21,7 @@
 #include "capsule/capsule.hpp"
 #include "capsule/folder.hpp"
 #include "capsule/format.hpp"
+#include "capsule/host_payload.hpp"
 #include "capsule/manifest.hpp"
 #include "capsule/parallel.hpp"
 #include "capsule/payload.hpp"
@@ -162,20 +163,18 @@ void verify_payload(const CapsuleReading& reading) {
   });
 }
 
-// Step 5, into the pieces of the capsule.
+// Step 5, to where the capsule's payload is.
 void read_payload(const CapsuleReading& reading, const frt_capsule_s& capsule) {
   const FileShape& shape = reading.shape;
-  const uint64_t piece_bytes = capsule.state->store->piece_bytes(capsule.space);
+  const HostPayload payload(capsule);
   for_each_parallel(shape.chunks(), [&](uint64_t chunk) {
-    const uint64_t end = std::min((chunk + 1) * kChunkBytes, capsule.bytes);
+    const uint64_t offset = chunk * kChunkBytes;
     Sha256 sha;
-    for (uint64_t at = chunk * kChunkBytes; at < end;) {
-      const uint64_t inside = at % piece_bytes, bytes = std::min(end - at, piece_bytes - inside);
-      std::byte* to = capsule.held.pieces[at / piece_bytes]->pointer + inside;
-      read_at(reading, to, bytes, shape.payload_offset + at);
-      sha.update(to, bytes);
-      at += bytes;
-    }
+    payload.for_each_part(offset, std::min(kChunkBytes, capsule.bytes - offset),
+                          [&](std::byte* to, uint64_t bytes, uint64_t position) {
+                            read_at(reading, to, bytes, shape.payload_offset + position);
+                            sha.update(to, bytes);
+                          });
     check_chunk(reading, chunk, sha);
   });
 }
@@ -195,7 +194,8 @@ frt_status load_begin(frt_state state, const char* folder, const char* name, frt
     return set_error(error, FRT_ERR_INVALID_ARGUMENT, "capsule load: a null argument");
   }
   return setup(*state->context, "capsule load", error, [&] {
-    if (space != FRT_SPACE_HOST && space != FRT_SPACE_HOST_PINNED) {
+    const frt_space where = capsule_space(*state, space, "capsule load");
+    if (where == FRT_SPACE_DEVICE) {
       throw Error(FRT_ERR_UNSUPPORTED, "a capsule is loaded into a host space; copy it from there");
     }
     auto reading = std::make_unique<CapsuleReading>(CapsulePath(folder, name));
@@ -203,7 +203,8 @@ frt_status load_begin(frt_state state, const char* folder, const char* name, frt
       read_head(*reading);
       check_belongs(*reading, *state);
     });
-    CapsuleOwner made = make_capsule(*state, reading->facts.boundary, space, nullptr);
+    CapsuleOwner made = make_capsule(*state, reading->facts.boundary, where, nullptr);
+    if (rows_by_reference(*state, where)) take_row_blocks(*made, nullptr);
     give(metadata, user, reading->metadata(), "the receiver of a capsule's metadata");
     made->filled.store(Filled::kReading, std::memory_order_release);
     made->reading = std::move(reading);

@@ -18,6 +18,7 @@
 #include <limits>
 
 #include "capsule/format.hpp"
+#include "capsule/host_payload.hpp"
 #include "capsule/manifest.hpp"
 #include "capsule/parallel.hpp"
 #include "exec/objects.hpp"
@@ -105,27 +106,13 @@ class TemporaryFile {
   io::Descriptor file_;
 };
 
-// Calls visit(data, bytes, position) for the parts of [offset, offset + bytes) of a payload in
-// pieces.
-template <class Visit>
-void for_each_part(std::span<const std::span<std::byte>> pieces, uint64_t offset, uint64_t bytes,
-                   Visit&& visit) {
-  const uint64_t piece_bytes = pieces.front().size();  // all but the last have it
-  while (bytes > 0) {
-    const auto piece = pieces[offset / piece_bytes];
-    const uint64_t inside = offset % piece_bytes, part = std::min(bytes, piece.size() - inside);
-    visit(piece.data() + inside, part, offset);
-    offset += part;
-    bytes -= part;
-  }
-}
-
 }  // namespace
 
 void save_capsule(FileLayer& files, const frt_capsule_s& capsule, const CapsulePath& path,
                   std::string_view metadata, bool replace) {
   const frt_state_s& state = *capsule.state;
-  const auto pieces = host_spans(capsule);
+  const HostPayload payload(capsule);
+  require_complete(capsule);
   const std::string manifest =
       write_manifest(state, capsule.boundary, state.identity.resolved(state), metadata);
   const FileShape shape = make_shape(manifest.size(), metadata.size(), capsule.bytes);
@@ -135,11 +122,11 @@ void save_capsule(FileLayer& files, const frt_capsule_s& capsule, const CapsuleP
   for_each_parallel(shape.chunks(), [&](uint64_t chunk) {
     const uint64_t offset = chunk * kChunkBytes;
     Sha256 sha;
-    for_each_part(pieces, offset, std::min(kChunkBytes, shape.payload_bytes - offset),
-                  [&](const std::byte* data, uint64_t bytes, uint64_t position) {
-                    sha.update(data, bytes);
-                    file.write(data, bytes, shape.payload_offset + position);
-                  });
+    payload.for_each_part(offset, std::min(kChunkBytes, shape.payload_bytes - offset),
+                          [&](const std::byte* data, uint64_t bytes, uint64_t position) {
+                            sha.update(data, bytes);
+                            file.write(data, bytes, shape.payload_offset + position);
+                          });
     const RawDigest digest = sha.finish_bytes();
     std::memcpy(&digests[chunk * kDigestBytes], digest.data(), kDigestBytes);
   });

@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <frt/contracts.hpp>
 #include <frt/core/state.hpp>
 #include <limits>
 #include <utility>
@@ -151,12 +152,9 @@ uint64_t lay_out_blocks(frt_state_s& state, const frt_capsule_layout& layout,
 }
 
 // Fills in everything but buffers. Returns the bytes of the arena.
-uint64_t lay_out(frt_state_s& state, const frt_capsule_layout& layout) {
+uint64_t lay_out(frt_state_s& state, const frt_capsule_layout& given) {
   const std::string what = "state '" + state.name + "'";
-  if (!FRT_HAS(&layout, frt_capsule_layout, regions)) {
-    throw Error(FRT_ERR_ABI, what + ": the layout has " + std::to_string(layout.struct_size) +
-                                 " bytes, expected " + std::to_string(sizeof(frt_capsule_layout)));
-  }
+  const auto layout = read_table<frt_capsule_layout>(&given, what);
   if (layout.region_count == 0 || !layout.regions) {
     throw Error(FRT_ERR_INVALID_ARGUMENT, what + ": a layout without regions");
   }
@@ -167,7 +165,7 @@ uint64_t lay_out(frt_state_s& state, const frt_capsule_layout& layout) {
     if (region.kind == FRT_REGION_ROWS) state.max_rows = std::min(state.max_rows, region.max_rows);
   }
   state.fixed_bytes = lay_out_kind(state, regions, FRT_REGION_FIXED, 0, 0);
-  if (FRT_HAS(&layout, frt_capsule_layout, spare_blocks) && layout.block_rows > 0) {
+  if (layout.block_rows > 0) {
     return lay_out_blocks(state, layout, regions);
   }
   state.slot_stride = lay_out_kind(state, regions, FRT_REGION_ROWS, state.fixed_bytes, 0);
@@ -175,12 +173,11 @@ uint64_t lay_out(frt_state_s& state, const frt_capsule_layout& layout) {
   return checked_multiply(state.slot_stride, state.slots, what);
 }
 
-// Allocates a device buffer whose bytes are all `value` before anybody sees it.
-void allocate(frt_context context, uint64_t bytes, const std::string& name, uint8_t value,
-              frt_buffer& buffer) {
+// Allocates a buffer whose bytes are all `value` before anybody sees it.
+void allocate(frt_context context, frt_space space, uint64_t bytes, const std::string& name,
+              uint8_t value, frt_buffer& buffer) {
   frt_error reason{};
-  check(exec::buffer_alloc(context, FRT_SPACE_DEVICE, bytes, name.c_str(), &buffer, &reason),
-        reason);
+  check(exec::buffer_alloc(context, space, bytes, name.c_str(), &buffer, &reason), reason);
   frt_stream_s& stream = internal_stream(*context);
   check(exec::buffer_fill(buffer, 0, buffer->bytes, value, &stream), context->last_error);
   check(exec::stream_sync(&stream), context->last_error);
@@ -210,10 +207,13 @@ frt_status state_create(frt_context context, const frt_capsule_layout* layout, u
     }
     const uint64_t bytes = lay_out(*made, *layout);
     made->extents.resize(slots);
-    allocate(context, bytes, made->name, 0, made->buffer);
+    // Where the host reads it in place, too, if there is such memory.
+    const frt_space space = shares_memory(*context) ? FRT_SPACE_SHARED : FRT_SPACE_DEVICE;
+    allocate(context, space, bytes, made->name, 0, made->buffer);
     if (made->rows) {
       const uint64_t entries = uint64_t{slots} * made->rows->slot_blocks();
-      allocate(context, entries * sizeof(int32_t), made->name + ".blocks", kNoBlocks, made->table);
+      allocate(context, FRT_SPACE_DEVICE, entries * sizeof(int32_t), made->name + ".blocks",
+               kNoBlocks, made->table);
       made->ring.create(context, made->rows->slot_blocks(), made->name + ".blocks.ring");
       frt_error reason{};
       check(exec::event_create(context, 0, &made->freed, &reason), reason);
@@ -244,7 +244,7 @@ frt_status state_info(frt_state state, frt_state_info* info) noexcept {
     full.free_blocks = rows->free();
     full.shared_blocks = rows->shared();
   }
-  return copy_out(info, full);
+  return fill(info, full);
 }
 
 frt_status state_region(frt_state state, const char* name, uint64_t* offset,
@@ -294,11 +294,13 @@ uint64_t table_offset(const frt_state_s& state, uint32_t slot, uint32_t index) n
   return (uint64_t{slot} * state.rows->slot_blocks() + index) * sizeof(int32_t);
 }
 
-// `stream` goes on behind the work that may read blocks which were given back.
+// `stream`, or, if it is null, this thread goes on behind the work that may read blocks which were
+// given back.
 frt_status wait_for_freed_rows(const frt_state_s& state, frt_stream stream) noexcept {
   if (!state.freed_on || state.freed_on == stream) return FRT_OK;
   const frt_status status = exec::event_record(state.freed, state.freed_on);
-  return status == FRT_OK ? exec::stream_wait(stream, state.freed) : status;
+  if (status != FRT_OK) return status;
+  return stream ? exec::stream_wait(stream, state.freed) : exec::event_sync(state.freed);
 }
 
 // The copy of entries [begin, end) of a slot to the device.

@@ -88,7 +88,8 @@ frt_status share_rows(frt_state_s& state, uint32_t slot, uint64_t boundary,
                       std::span<int32_t> blocks) noexcept;
 
 // Blocks that belong to no slot, held from now on (rows that come from elsewhere), for work that
-// `stream` gets from now on. FRT_ERR_OUT_OF_MEMORY: too few are free.  [hot]
+// `stream` gets from now on, or, if it is null, for the host, which waits. FRT_ERR_OUT_OF_MEMORY:
+// too few are free.  [hot]
 frt_status take_rows(frt_state_s& state, std::span<int32_t> blocks, frt_stream stream) noexcept;
 
 // Gives back blocks that nothing submitted uses, or that are used behind rows_freed_on().  [hot]

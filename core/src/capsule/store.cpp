@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sizes of pieces: large enough that a capsule is few copies and pinning is seldom, small enough
 // that the last piece of a capsule wastes little: a sixteenth of the largest capsule as a power of
-// two, 4 KiB to 32 MiB. With row blocks a capsule in device memory has the FIXED part alone for
+// two, 4 KiB to 32 MiB. With row blocks a capsule where the arena is has the FIXED part alone for
 // itself, of the same size every time: one piece, so one copy.
 //
 // Giving back cannot fail: every list has room before something is handed out.
@@ -30,7 +30,7 @@ CapsuleStore::CapsuleStore(frt_state_s& state, uint64_t largest)
     shelf.piece_bytes = std::bit_ceil(std::clamp(largest / 16, kSmallestPiece, kLargestPiece));
   }
   if (state.rows && state.fixed_bytes) {
-    shelves_[FRT_SPACE_DEVICE].piece_bytes = state.fixed_bytes;
+    shelves_[state.buffer->space].piece_bytes = state.fixed_bytes;
   }
   copies_.reserve(FRT_COPY_BATCH_MAX);
 }
@@ -127,9 +127,12 @@ void CapsuleStore::give_back(frt_space space, Holding holding) noexcept {
 
 bool CapsuleStore::hand_over_rows(frt_stream stream) noexcept {
   bool any = false;
-  for (Holding& rest : shelves_[FRT_SPACE_DEVICE].resting) {
-    if (rest.blocks.empty() || exec::stream_wait(stream, rest.event) != FRT_OK) continue;
-    if (rows_freed_on(state_, stream) != FRT_OK) break;
+  for (Holding& rest : shelves_[state_.buffer->space].resting) {
+    if (rest.blocks.empty()) continue;
+    const frt_status waited =
+        stream ? exec::stream_wait(stream, rest.event) : exec::event_sync(rest.event);
+    if (waited != FRT_OK) continue;
+    if (stream && rows_freed_on(state_, stream) != FRT_OK) break;
     release_rows(state_, rest.blocks);
     rest.blocks.clear();
     any = true;

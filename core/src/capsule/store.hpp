@@ -44,8 +44,8 @@ class CapsuleStore {
   // is taken.  [driver]
   Holding take(frt_space space, uint64_t count, frt_stream stream);
   void give_back(frt_space space, Holding holding) noexcept;  // [driver]
-  // Gives resting row blocks back to the arena; `stream` waits for the work that reads them.
-  // False if there were none.  [hot]
+  // Gives resting row blocks back to the arena; `stream`, or, if it is null, this thread waits for
+  // the work that reads them. False if there were none.  [hot]
   bool hand_over_rows(frt_stream stream) noexcept;
 
   // Makes at least `count` pieces free in `space`.  [setup]

@@ -7,10 +7,10 @@
 //   capsule  | fixed | keys | values |                    (cut at pieces)
 //            `---- piece ----' `---- piece ----'
 //
-// With row blocks a capsule in device memory holds the blocks of its rows by reference: a snapshot
-// copies the FIXED part alone. A slot that is restored takes the whole blocks by reference, too,
-// and gets fresh ones for the other rows, which are copied; the change of the device's block table
-// travels in the same list.
+// With row blocks a capsule where the arena is holds the blocks of its rows by reference: a
+// snapshot copies the FIXED part alone. A slot that is restored takes the whole blocks by
+// reference, too, and gets fresh ones for the other rows, which are copied; the change of the
+// device's block table travels in the same list.
 #include <algorithm>
 #include <span>
 
@@ -174,12 +174,6 @@ frt_status check_content(const frt_capsule_s& capsule, const char* call) noexcep
               "%s: the capsule was not loaded to its end; call load_finish first", call);
 }
 
-void check_space(frt_space space, const char* call) {
-  if (space < FRT_SPACE_COUNT) return;
-  throw Error(FRT_ERR_INVALID_ARGUMENT,
-              std::string(call) + ": unknown space " + std::to_string(space));
-}
-
 // ---- use of a capsule ----------------------------------------------------------------------
 
 // Orders `stream` behind the last verb with the capsule.
@@ -292,27 +286,29 @@ frt_status reserve(frt_state state, frt_space space, uint64_t boundary, uint32_t
                    frt_error* error) noexcept {
   if (!state) return set_error(error, FRT_ERR_INVALID_ARGUMENT, "capsule reserve: a null state");
   return setup(*state->context, "capsule reserve", error, [&] {
-    check_space(space, "capsule reserve");
+    const frt_space where = capsule_space(*state, space, "capsule reserve");
     check_boundary(*state, boundary);
     CapsuleStore& store = *state->store;
-    const bool by_reference = state->rows && space == FRT_SPACE_DEVICE;
+    const bool by_reference = rows_by_reference(*state, where);
     const uint64_t bytes = by_reference ? state->fixed_bytes : payload_bytes(*state, boundary);
-    store.reserve(space, store.pieces_for(space, bytes) * count);
+    store.reserve(where, store.pieces_for(where, bytes) * count);
   });
 }
 
 void trim(frt_state state, frt_space space) noexcept {
-  if (state && space < FRT_SPACE_COUNT) state->store->trim(space);
+  if (!state || space >= FRT_SPACE_COUNT) return;
+  state->store->trim(space == FRT_SPACE_DEVICE ? state->buffer->space : space);
 }
 
 frt_status usage(frt_state state, frt_space space, frt_capsule_usage* usage) noexcept {
   if (!state || space >= FRT_SPACE_COUNT) return FRT_ERR_INVALID_ARGUMENT;
   const CapsuleStore& store = *state->store;
+  if (space == FRT_SPACE_DEVICE) space = state->buffer->space;
   frt_capsule_usage full{};
   full.piece_bytes = store.piece_bytes(space);
   full.used_bytes = store.used(space) * full.piece_bytes;
   full.free_bytes = store.idle(space) * full.piece_bytes;
-  return copy_out(usage, full);
+  return fill(usage, full);
 }
 
 // ---- verbs ---------------------------------------------------------------------------------
@@ -326,9 +322,9 @@ frt_status snapshot(frt_state state, uint32_t slot, uint64_t boundary, frt_space
   return setup(context, "snapshot", error, [&] {
     check(check_call(*state, stream, "snapshot"), context.last_error);
     check(check_source(*state, slot, boundary, "snapshot"), context.last_error);
-    check_space(space, "snapshot");
-    CapsuleOwner made = make_capsule(*state, boundary, space, stream);
-    const bool by_reference = state->rows && space == FRT_SPACE_DEVICE;
+    const frt_space where = capsule_space(*state, space, "snapshot");
+    CapsuleOwner made = make_capsule(*state, boundary, where, stream);
+    const bool by_reference = rows_by_reference(*state, where);
     if (by_reference) {
       std::vector<int32_t>& blocks = made->held.blocks;
       blocks.resize(state->rows->count(boundary));
@@ -387,18 +383,9 @@ frt_status copy(frt_capsule capsule, frt_space space, frt_stream stream, frt_cap
   return setup(context, "capsule copy", error, [&] {
     check(check_call(state, stream, "capsule copy"), context.last_error);
     check(check_content(*capsule, "capsule copy"), context.last_error);
-    check_space(space, "capsule copy");
-    CapsuleOwner copied = make_capsule(state, capsule->boundary, space, stream);
-    if (state.rows && space == FRT_SPACE_DEVICE) {
-      std::vector<int32_t>& blocks = copied->held.blocks;
-      blocks.resize(state.rows->count(capsule->boundary));
-      frt_status status = take_rows(state, blocks, stream);
-      if (status == FRT_ERR_OUT_OF_MEMORY && state.store->hand_over_rows(stream)) {
-        status = take_rows(state, blocks, stream);
-      }
-      if (status != FRT_OK) blocks.clear();
-      check(status, context.last_error);
-    }
+    const frt_space where = capsule_space(state, space, "capsule copy");
+    CapsuleOwner copied = make_capsule(state, capsule->boundary, where, stream);
+    if (rows_by_reference(state, where)) take_row_blocks(*copied, stream);
     check(begin_use(*capsule, stream), context.last_error);
     Submission submission(state, stream);
     const bool in_blocks = !capsule->held.blocks.empty() && !copied->held.blocks.empty();

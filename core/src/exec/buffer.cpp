@@ -8,12 +8,17 @@
 namespace frt::core {
 namespace {
 
-void check_new(frt_space space, uint64_t bytes, const char* name, frt_buffer* buffer,
-               const char* call) {
+void check_new(const frt_context_s& context, frt_space space, uint64_t bytes, const char* name,
+               frt_buffer* buffer, const char* call) {
   const std::string what = std::string(call) + " '" + (name ? name : "") + "': ";
   if (!buffer) throw Error(FRT_ERR_INVALID_ARGUMENT, what + "no place for the handle");
   if (space >= FRT_SPACE_COUNT) {
     throw Error(FRT_ERR_INVALID_ARGUMENT, what + "unknown space " + std::to_string(space));
+  }
+  if (space == FRT_SPACE_SHARED && !shares_memory(context)) {
+    throw Error(FRT_ERR_UNSUPPORTED, what + "device '" + context.name +
+                                         "' has no memory that it shares with the processor; use "
+                                         "device memory, and copy");
   }
   if (bytes == 0) throw Error(FRT_ERR_INVALID_ARGUMENT, what + "0 bytes; at least 1 is needed");
 }
@@ -62,7 +67,7 @@ frt_status buffer_alloc(frt_context context, frt_space space, uint64_t bytes, co
                         frt_buffer* buffer, frt_error* error) noexcept {
   if (!context) return set_error(error, FRT_ERR_INVALID_ARGUMENT, "buffer_alloc: a null context");
   return setup(*context, "buffer_alloc", error, [&] {
-    check_new(space, bytes, name, buffer, "buffer_alloc");
+    check_new(*context, space, bytes, name, buffer, "buffer_alloc");
     auto made = make_buffer(*context, space, bytes, name);
     const std::string what = "buffer '" + made->name + "', " + std::to_string(bytes) +
                              " bytes in " + space_name(space) + " memory";
@@ -84,7 +89,7 @@ frt_status buffer_wrap(frt_context context, frt_space space, void* pointer, uint
                        frt_error* error) noexcept {
   if (!context) return set_error(error, FRT_ERR_INVALID_ARGUMENT, "buffer_wrap: a null context");
   return setup(*context, "buffer_wrap", error, [&] {
-    check_new(space, bytes, name, buffer, "buffer_wrap");
+    check_new(*context, space, bytes, name, buffer, "buffer_wrap");
     if (!pointer || UINTPTR_MAX - reinterpret_cast<uintptr_t>(pointer) < bytes) {
       throw Error(FRT_ERR_INVALID_ARGUMENT, std::string("buffer_wrap '") + (name ? name : "") +
                                                 "': a null pointer, or a range that wraps around");
@@ -103,7 +108,7 @@ frt_status buffer_view(frt_buffer parent, uint64_t offset, uint64_t bytes, const
   if (!parent) return set_error(error, FRT_ERR_INVALID_ARGUMENT, "buffer_view: a null parent");
   frt_context_s& context = *parent->context;
   return setup(context, "buffer_view", error, [&] {
-    check_new(parent->space, bytes, name, buffer, "buffer_view");
+    check_new(context, parent->space, bytes, name, buffer, "buffer_view");
     if (bytes > parent->bytes || offset > parent->bytes - bytes) {
       throw Error(FRT_ERR_OUT_OF_RANGE, "buffer_view '" + std::string(name ? name : "") +
                                             "': " + std::to_string(bytes) + " bytes at " +
@@ -136,7 +141,7 @@ frt_status buffer_info(frt_buffer buffer, frt_buffer_info* info) noexcept {
   full.name = buffer->name.c_str();
   full.pointer = buffer->pointer;
   full.bytes = buffer->bytes;
-  return copy_out(info, full);
+  return fill(info, full);
 }
 
 }  // namespace exec

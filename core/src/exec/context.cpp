@@ -3,10 +3,10 @@
 //
 // The backend's table is copied into one of this core's size, with zeros where the plugin's ends:
 // so an older plugin's table has NULL for what it does not know, and no later call looks at sizes.
-#include <frt/core/context.hpp>
-
 #include <algorithm>
-#include <cstring>
+#include <frt/contracts.hpp>
+#include <frt/core/context.hpp>
+#include <frt/text.hpp>
 
 #include "exec/functions.hpp"
 #include "exec/objects.hpp"
@@ -14,93 +14,69 @@
 namespace frt::core {
 namespace {
 
-// The functions that version 1 requires; all but exec_compose and exec_node_count.
-const char* missing_function(const frt_backend_v1& b) {
-  const struct {
-    bool there;
-    const char* name;
-  } functions[] = {
-      {b.device_open != nullptr, "device_open"},
-      {b.device_count != nullptr, "device_count"},
-      {b.device_info != nullptr, "device_info"},
-      {b.device_close != nullptr, "device_close"},
-      {b.device_sync != nullptr, "device_sync"},
-      {b.device_memory != nullptr, "device_memory"},
-      {b.memory_alloc != nullptr, "memory_alloc"},
-      {b.memory_free != nullptr, "memory_free"},
-      {b.copy != nullptr, "copy"},
-      {b.fill != nullptr, "fill"},
-      {b.stream_create != nullptr, "stream_create"},
-      {b.stream_wrap != nullptr, "stream_wrap"},
-      {b.stream_destroy != nullptr, "stream_destroy"},
-      {b.stream_sync != nullptr, "stream_sync"},
-      {b.stream_native != nullptr, "stream_native"},
-      {b.stream_call != nullptr, "stream_call"},
-      {b.event_create != nullptr, "event_create"},
-      {b.event_destroy != nullptr, "event_destroy"},
-      {b.event_record != nullptr, "event_record"},
-      {b.event_wait != nullptr, "event_wait"},
-      {b.event_query != nullptr, "event_query"},
-      {b.event_sync != nullptr, "event_sync"},
-      {b.event_elapsed != nullptr, "event_elapsed"},
-      {b.capture_begin != nullptr, "capture_begin"},
-      {b.capture_end != nullptr, "capture_end"},
-      {b.capture_abort != nullptr, "capture_abort"},
-      {b.exec_adopt != nullptr, "exec_adopt"},
-      {b.exec_destroy != nullptr, "exec_destroy"},
-      {b.exec_launch != nullptr, "exec_launch"},
-  };
-  for (const auto& function : functions) {
-    if (!function.there) return function.name;
-  }
-  return nullptr;
-}
-
-frt_device_info describe_device(const frt_backend_v1& backend, frt_plugin plugin,
-                                uint32_t ordinal) {
+// Throws if there is no device `ordinal`.
+void find_device(const frt_backend_v1& backend, frt_plugin plugin, uint32_t ordinal,
+                 const std::string& sender) {
   uint32_t count = 0;
   frt_error error{};
-  check(backend.device_count(plugin, &count, &error), error, "counting devices");
+  const frt_status status =
+      contain(sender, "device_count", [&] { return backend.device_count(plugin, &count, &error); });
+  check(status, error, sender + ": counting devices");
   if (ordinal >= count) {
-    std::string text = "device " + std::to_string(ordinal) + " does not exist: the backend has " +
-                       std::to_string(count);
+    std::string text = sender + ": device " + std::to_string(ordinal) +
+                       " does not exist: the backend has " + std::to_string(count);
     if (count == 0 && error.message[0]) text += std::string(" (") + error.message + ")";
     throw Error(FRT_ERR_OUT_OF_RANGE, text);
   }
-  frt_device_info info{};
-  info.struct_size = sizeof(info);
-  error = {};
-  check(backend.device_info(plugin, ordinal, &info, &error), error, "describing the device");
-  return info;
 }
 
 }  // namespace
 
+frt_device_info describe_device(const frt_backend_v1& backend, frt_plugin plugin, uint32_t ordinal,
+                                const std::string& sender) {
+  frt_device_info given{};
+  given.struct_size = sizeof(given);
+  frt_error error{};
+  const frt_status status = contain(
+      sender, "device_info", [&] { return backend.device_info(plugin, ordinal, &given, &error); });
+  check(status, error, sender + ": describing device " + std::to_string(ordinal));
+  const auto info = read_table<frt_device_info>(&given, sender, sizeof(given));
+  const auto text = [&](const char* member, const char* name, std::size_t room) {
+    checked_text(member, sender + ": the " + name + " of device " + std::to_string(ordinal), room);
+  };
+  text(info.name, "name", sizeof(info.name));
+  text(info.architecture, "architecture", sizeof(info.architecture));
+  text(info.driver, "driver", sizeof(info.driver));
+  text(info.detail, "detail", sizeof(info.detail));
+  return info;
+}
+
 frt_context open_context(const frt_backend_v1& backend, frt_plugin plugin, uint32_t ordinal,
                          const frt_config* config, const ContextOptions& options) {
+  const std::string sender = "backend '" + options.backend_id + "'";
   auto context = std::make_unique<frt_context_s>();
-  std::memcpy(static_cast<void*>(&context->backend), &backend,
-              std::min<std::size_t>(backend.struct_size, sizeof(frt_backend_v1)));
-  if (const char* name = missing_function(context->backend)) {
-    throw Error(FRT_ERR_ABI, "backend '" + options.backend_id + "' has no " + name +
-                                 " in its " FRT_EXT_BACKEND " table (" +
-                                 std::to_string(backend.struct_size) + " bytes); rebuild it");
-  }
+  context->backend = read_table<frt_backend_v1>(&backend, sender);
+  checked_text(context->backend.native_kind, sender + ": its native_kind");
   context->name = options.name;
   context->backend_id = options.backend_id;
   context->eager = options.eager;
-  context->device_info = describe_device(context->backend, plugin, ordinal);
+  find_device(context->backend, plugin, ordinal, sender);
+  context->device_info = describe_device(context->backend, plugin, ordinal, sender);
   context->batch.resize(FRT_COPY_BATCH_MAX);
   context->sorted.resize(FRT_COPY_BATCH_MAX);
 
-  const std::string what =
-      "opening device " + std::to_string(ordinal) + " of '" + options.backend_id + "'";
+  const std::string what = sender + ": opening device " + std::to_string(ordinal);
   frt_error error{};
-  check(context->backend.device_open(plugin, ordinal, config, &context->device, &error), error,
-        what);
+  const frt_status status = contain(sender, "device_open", [&] {
+    return context->backend.device_open(plugin, ordinal, config, &context->device, &error);
+  });
+  check(status, error, what);
+  if (!context->device) {
+    throw Error(FRT_ERR_INTERNAL, what + " reported success but made no device");
+  }
   if (options.kernels) {
     try {
-      context->kernels.add_backend(*options.kernels, context->device);
+      context->kernels.add_backend(*options.kernels, context->device, sender);
     } catch (...) {
       context->backend.device_close(context->device);
       throw;
@@ -132,6 +108,7 @@ void close_context(frt_context context) {
     context->backend.stream_destroy(context->internal->backend);
     delete context->internal;
   }
+  free_copy_resources(*context);
   context->backend.device_close(context->device);
   for (const auto& call : context->eager_calls) call->held.finish();
   delete context;
@@ -151,7 +128,7 @@ frt_status context_info(frt_context context, frt_context_info* info) noexcept {
   full.memory_total = context->device_info.memory_total;
   full.memory_free = context->device_info.memory_free;
   context->backend.device_memory(context->device, &full.memory_free, &full.memory_total);
-  return copy_out(info, full);
+  return fill(info, full);
 }
 
 frt_status context_counters(frt_context context, frt_counters* counters) noexcept {
@@ -166,7 +143,7 @@ frt_status context_counters(frt_context context, frt_counters* counters) noexcep
   for (uint32_t space = 0; space < FRT_SPACE_COUNT; ++space) {
     full.buffer_bytes[space] = context->buffer_bytes[space].load(kOrder);
   }
-  return copy_out(counters, full);
+  return fill(counters, full);
 }
 
 void context_ready(frt_context context) noexcept {
@@ -195,9 +172,10 @@ void context_last_error(frt_context context, frt_error* error) noexcept {
 }
 
 frt_status kernels_resolve(frt_context context, frt_kernel_owner owner, const char* const* names,
-                           uint64_t count, frt_dtype activation, frt_weight_set weights,
+                           uint64_t count, frt_dtype_set inputs, frt_dtype_set outputs,
+                           const frt_weight_format* weights, uint32_t weight_count,
                            frt_kernel* kernels, frt_error* error) noexcept {
-  if (!context || (count && (!names || !kernels))) {
+  if (!context || (count && (!names || !kernels)) || (weight_count && !weights)) {
     return set_error(error, FRT_ERR_INVALID_ARGUMENT, "kernels_resolve: a null argument");
   }
   return guard(error, [&] {
@@ -208,7 +186,8 @@ frt_status kernels_resolve(frt_context context, frt_kernel_owner owner, const ch
     }
     const std::span<const KernelEntry> own =
         owner ? std::span<const KernelEntry>(owner->kernels) : std::span<const KernelEntry>();
-    const auto found = context->kernels.resolve(own, {names, count}, activation, weights);
+    const auto found =
+        context->kernels.resolve(own, {names, count}, {inputs, outputs, {weights, weight_count}});
     std::copy(found.begin(), found.end(), kernels);
   });
 }

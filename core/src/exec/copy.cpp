@@ -21,6 +21,8 @@ uintptr_t begin_of(const void* pointer) noexcept {
   return reinterpret_cast<uintptr_t>(pointer);
 }
 
+}  // namespace
+
 bool overlap(const void* a, uint64_t a_bytes, const void* b, uint64_t b_bytes) noexcept {
   return begin_of(a) < begin_of(b) + b_bytes && begin_of(b) < begin_of(a) + a_bytes;
 }
@@ -33,6 +35,8 @@ frt_status check_range(frt_context_s& context, const frt_buffer_s& buffer, uint6
               static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(offset),
               buffer.name.c_str(), static_cast<unsigned long long>(buffer.bytes));
 }
+
+namespace {
 
 // Checks one copy and translates it for the backend.
 frt_status prepare(frt_context_s& context, const frt_copy& copy, const char* call,

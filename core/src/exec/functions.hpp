@@ -57,10 +57,11 @@ frt_status event_elapsed(frt_event start, frt_event end, double* ms) noexcept;
 frt_status graph_create(frt_context context, const char* name, uint32_t capacity, frt_graph* graph,
                         frt_error* error) noexcept;
 void graph_release(frt_graph graph) noexcept;
-frt_status graph_port(frt_graph graph, const char* port, uint32_t flags, frt_error* error) noexcept;
-frt_status graph_bind(frt_graph graph, const char* port, frt_buffer buffer,
+frt_status graph_declare(frt_graph graph, const char* binding, uint32_t flags,
+                         frt_error* error) noexcept;
+frt_status graph_bind(frt_graph graph, const char* binding, frt_buffer buffer,
                       frt_error* error) noexcept;
-frt_status graph_bound(frt_graph graph, const char* port, frt_buffer* buffer) noexcept;
+frt_status graph_bound(frt_graph graph, const char* binding, frt_buffer* buffer) noexcept;
 frt_status graph_capture(frt_graph graph, frt_shape_key key, frt_record_fn record, void* user,
                          frt_error* error) noexcept;
 frt_status graph_adopt(frt_graph graph, frt_shape_key key, void* native, uint32_t owned,
@@ -84,7 +85,8 @@ frt_status plan_execute(frt_plan plan, frt_stream stream) noexcept;
 
 // context.cpp
 frt_status kernels_resolve(frt_context context, frt_kernel_owner owner, const char* const* names,
-                           uint64_t count, frt_dtype activation, frt_weight_set weights,
+                           uint64_t count, frt_dtype_set inputs, frt_dtype_set outputs,
+                           const frt_weight_format* weights, uint32_t weight_count,
                            frt_kernel* kernels, frt_error* error) noexcept;
 frt_status kernels_register(frt_context context, const frt_kernel_desc* kernels, uint64_t count,
                             uint32_t stride, frt_kernel_owner* owner, frt_error* error) noexcept;
@@ -94,5 +96,10 @@ void kernels_release(frt_kernel_owner owner) noexcept;
 frt_status stream_call(frt_context context, frt_backend_stream stream, void (*call)(void* user),
                        void* user, void (*release)(void* user), frt_error* error) noexcept;
 void* backend_stream_native(frt_context context, frt_backend_stream stream) noexcept;
+
+// copy_between.cpp
+frt_status buffer_copy_between(frt_buffer target, uint64_t target_offset, frt_stream target_stream,
+                               frt_buffer source, uint64_t source_offset, frt_stream source_stream,
+                               uint64_t bytes, frt_error* error) noexcept;
 
 }  // namespace frt::core::exec

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs: a bounded table of variants, and ports.
+// Graphs: a bounded table of variants, and bindings.
 //
 // A capture is a transaction. Everything that may fail (memory for the table, the callback, the
 // backend) comes before the table changes; then the variant under the same key, or else the least
@@ -21,10 +21,11 @@ std::string describe(const frt_graph_s& graph, frt_shape_key key) {
   return "graph '" + graph.name + "', key " + key_text(key);
 }
 
-frt_graph_s::Port* find_port(frt_graph_s& graph, const char* name) {
-  const auto at = std::find_if(graph.ports.begin(), graph.ports.end(),
-                               [&](const frt_graph_s::Port& port) { return port.name == name; });
-  return at == graph.ports.end() ? nullptr : &*at;
+frt_graph_s::Binding* find_binding(frt_graph_s& graph, const char* name) {
+  const auto at =
+      std::find_if(graph.bindings.begin(), graph.bindings.end(),
+                   [&](const frt_graph_s::Binding& binding) { return binding.name == name; });
+  return at == graph.bindings.end() ? nullptr : &*at;
 }
 
 // Destroys what a variant holds. It is not in flight.
@@ -113,7 +114,8 @@ void record_exec(frt_graph_s& graph, Variant& variant, frt_record_fn record, voi
     const frt_status status = call_record(record, user, recorder, variant.key, &reason);
     if (status != FRT_OK) {
       backend.capture_abort(stream.backend);
-      backend_check(context, status, reason, what + ": the record callback");
+      if (status == FRT_ERR_DEVICE_LOST) context.lost = true;
+      check(status, reason, what + ": the record callback");
     }
     backend_check(context, backend.capture_end(stream.backend, &variant.exec, &reason), reason,
                   what);
@@ -126,10 +128,10 @@ void release_graph(void* handle) noexcept {
   auto* graph = static_cast<frt_graph>(handle);
   frt_context_s& context = *graph->context;
   while (Variant* variant = graph->variants.oldest()) drop_variant(*graph, *variant);
-  for (frt_graph_s::Port& port : graph->ports) {
-    if (port.buffer) exec::buffer_release(port.buffer);
+  for (frt_graph_s::Binding& binding : graph->bindings) {
+    if (binding.buffer) exec::buffer_release(binding.buffer);
   }
-  graph->ports.clear();
+  graph->bindings.clear();
   --context.graphs;
   drop_graph(graph);
 }
@@ -161,7 +163,7 @@ frt_status run_variant(frt_graph_s& graph, Variant& variant, frt_stream_s& strea
         call_record(variant.record, variant.user, recorder, variant.key, &reason);
     if (status != FRT_OK) {
       if (status == FRT_ERR_DEVICE_LOST) context.lost = true;
-      return fail(context, status, "graph '%s', key 0x%016llx: %.400s", graph.name.c_str(),
+      return fail(context, status, "graph '%.200s', key 0x%016llx: %s", graph.name.c_str(),
                   static_cast<unsigned long long>(variant.key),
                   reason.message[0] ? reason.message : status_name(status));
     }
@@ -196,34 +198,36 @@ void graph_release(frt_graph graph) noexcept {
   if (!deferred(*graph->context, release_graph, graph)) release_graph(graph);
 }
 
-frt_status graph_port(frt_graph graph, const char* port, uint32_t flags,
-                      frt_error* error) noexcept {
-  if (!graph || !port || !*port) {
-    return set_error(error, FRT_ERR_INVALID_ARGUMENT, "graph_port: a null graph or an empty name");
+frt_status graph_declare(frt_graph graph, const char* binding, uint32_t flags,
+                         frt_error* error) noexcept {
+  if (!graph || !binding || !*binding) {
+    return set_error(error, FRT_ERR_INVALID_ARGUMENT,
+                     "graph_declare: a null graph or an empty name");
   }
-  return setup(*graph->context, "graph_port", error, [&] {
-    const std::string what = "graph '" + graph->name + "', port '" + port + "': ";
-    if (flags & ~FRT_PORT_REQUIRED) {
+  return setup(*graph->context, "graph_declare", error, [&] {
+    const std::string what = "graph '" + graph->name + "', binding '" + binding + "': ";
+    if (flags & ~FRT_BINDING_REQUIRED) {
       throw Error(FRT_ERR_INVALID_ARGUMENT, what + "unknown flags " + std::to_string(flags));
     }
     if (graph->captured) {
-      throw Error(FRT_ERR_BAD_STATE, what + "declare ports before the first capture");
+      throw Error(FRT_ERR_BAD_STATE, what + "declare bindings before the first capture");
     }
-    if (find_port(*graph, port)) throw Error(FRT_ERR_EXISTS, what + "declared already");
-    graph->ports.push_back({port, flags == FRT_PORT_REQUIRED, nullptr});
-    if (flags == FRT_PORT_REQUIRED) ++graph->unbound_required;
+    if (find_binding(*graph, binding)) throw Error(FRT_ERR_EXISTS, what + "declared already");
+    graph->bindings.push_back({binding, flags == FRT_BINDING_REQUIRED, nullptr});
+    if (flags == FRT_BINDING_REQUIRED) ++graph->unbound_required;
   });
 }
 
-frt_status graph_bind(frt_graph graph, const char* port, frt_buffer buffer,
+frt_status graph_bind(frt_graph graph, const char* binding, frt_buffer buffer,
                       frt_error* error) noexcept {
-  if (!graph || !port || !buffer) {
+  if (!graph || !binding || !buffer) {
     return set_error(error, FRT_ERR_INVALID_ARGUMENT, "graph_bind: a null argument");
   }
   return setup(*graph->context, "graph_bind", error, [&] {
-    const std::string what = "graph '" + graph->name + "', port '" + port + "': ";
-    frt_graph_s::Port* found = find_port(*graph, port);
-    if (!found) throw Error(FRT_ERR_NOT_FOUND, what + "not declared; declare it with `port` first");
+    const std::string what = "graph '" + graph->name + "', binding '" + binding + "': ";
+    frt_graph_s::Binding* found = find_binding(*graph, binding);
+    if (!found)
+      throw Error(FRT_ERR_NOT_FOUND, what + "not declared; declare it with `declare` first");
     if (buffer->context != graph->context) {
       throw Error(FRT_ERR_INVALID_ARGUMENT,
                   what + "buffer '" + buffer->name + "' is of another context");
@@ -244,16 +248,16 @@ frt_status graph_bind(frt_graph graph, const char* port, frt_buffer buffer,
   });
 }
 
-frt_status graph_bound(frt_graph graph, const char* port, frt_buffer* buffer) noexcept {
-  if (!graph || !port || !buffer) return FRT_ERR_INVALID_ARGUMENT;
-  const frt_graph_s::Port* found = find_port(*graph, port);
+frt_status graph_bound(frt_graph graph, const char* binding, frt_buffer* buffer) noexcept {
+  if (!graph || !binding || !buffer) return FRT_ERR_INVALID_ARGUMENT;
+  const frt_graph_s::Binding* found = find_binding(*graph, binding);
   if (!found) {
-    return fail(*graph->context, FRT_ERR_NOT_FOUND, "graph '%s' has no port '%.200s'",
-                graph->name.c_str(), port);
+    return fail(*graph->context, FRT_ERR_NOT_FOUND, "graph '%s' has no binding '%.200s'",
+                graph->name.c_str(), binding);
   }
   if (!found->buffer) {
-    return fail(*graph->context, FRT_ERR_UNBOUND, "graph '%s', port '%.200s': no buffer",
-                graph->name.c_str(), port);
+    return fail(*graph->context, FRT_ERR_UNBOUND, "graph '%s', binding '%.200s': no buffer",
+                graph->name.c_str(), binding);
   }
   *buffer = found->buffer;
   return FRT_OK;
@@ -319,7 +323,7 @@ frt_status graph_replay(frt_graph graph, frt_shape_key key, frt_stream stream) n
                 graph->name.c_str(), static_cast<unsigned long long>(key));
   }
   if (graph->unbound_required) {
-    return fail(context, FRT_ERR_UNBOUND, "graph '%s': %u required port(s) have no buffer",
+    return fail(context, FRT_ERR_UNBOUND, "graph '%s': %u required binding(s) have no buffer",
                 graph->name.c_str(), graph->unbound_required);
   }
   if (stream->capturing) {

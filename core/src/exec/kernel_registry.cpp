@@ -3,33 +3,16 @@
 
 #include <algorithm>
 #include <frt/error.hpp>
+#include <frt/reading.hpp>
+#include <frt/text.hpp>
+#include <frt/weights.hpp>
 #include <string_view>
 
 namespace frt::core {
 namespace {
 
-constexpr const char* kWeightNames[FRT_WEIGHT_FORMAT_COUNT] = {
-    "f32", "bf16", "fp8_block", "fp8_tensor", "fp8_channel", "nvfp4"};
-
-// "bf16, nvfp4"; formats this core does not know by number.
-std::string weight_names(frt_weight_set set) {
-  std::string text;
-  for (uint32_t format = 0; format < 32; ++format) {
-    if (!(set & FRT_WEIGHT_BIT(format))) continue;
-    if (!text.empty()) text += ", ";
-    text += format < FRT_WEIGHT_FORMAT_COUNT ? kWeightNames[format]
-                                             : "format " + std::to_string(format);
-  }
-  return text;
-}
-
-bool takes_activation(frt_dtype_set set, frt_dtype activation) {
-  return set == 0 || activation == FRT_DTYPE_NONE ||
-         (activation < 32 && (set & FRT_DTYPE_BIT(activation)) != 0);
-}
-
-bool takes_weights(frt_weight_set set, frt_weight_set weights) {
-  return set == 0 || (weights & ~set) == 0;
+bool takes_types(frt_dtype_set set, frt_dtype_set asked) {
+  return set == 0 || (asked & ~set) == 0;
 }
 
 // What is missing, as two lists with the same names: with reasons, and without.
@@ -37,91 +20,69 @@ struct Missing {
   std::vector<std::string> names, reasons;
 };
 
-// The longest text that fits into an frt_error: reasons if there is room, else names, else as
-// many names as possible and the number of the others.
+// With reasons; without them where only the names fit into an frt_error. What does not fit at all
+// goes to the log with reasons (set_error).
 std::string describe(const Missing& missing) {
-  const auto join = [](const std::vector<std::string>& parts, std::size_t count) {
-    std::string text;
-    for (std::size_t i = 0; i < count; ++i) text += (i ? ", " : "") + parts[i];
-    return text;
-  };
   const std::size_t count = missing.names.size();
-  const std::string head =
-      "the backend lacks " + std::to_string(count) + (count == 1 ? " operator: " : " operators: ");
-  const std::string tail = "; use a backend or a weight format that has them";
-  std::string text = head + join(missing.reasons, count) + tail;
-  if (text.size() < FRT_ERROR_CAPACITY) return text;
-  text = head + join(missing.names, count) + tail;
-  if (text.size() < FRT_ERROR_CAPACITY) return text;
-  for (std::size_t shown = count - 1; shown > 0; --shown) {
-    text = head + join(missing.names, shown) + " and " + std::to_string(count - shown) + " more";
-    if (text.size() < FRT_ERROR_CAPACITY) break;
-  }
-  return text;
+  const auto text = [&](const std::vector<std::string>& parts) {
+    std::string list;
+    for (const std::string& part : parts) list += (list.empty() ? "" : ", ") + part;
+    return "the backend lacks " + std::to_string(count) +
+           (count == 1 ? " operator: " : " operators: ") + list +
+           "; use a backend or a weight format that has them";
+  };
+  std::string reasons = text(missing.reasons);
+  if (reasons.size() < FRT_ERROR_CAPACITY) return reasons;
+  std::string names = text(missing.names);
+  return names.size() < FRT_ERROR_CAPACITY ? names : reasons;
 }
 
-KernelEntry read(const frt_kernel_desc& kernel) {
-  if (!FRT_HAS(&kernel, frt_kernel_desc, kernel)) {
-    throw Error(FRT_ERR_ABI, "a kernel descriptor has " + std::to_string(kernel.struct_size) +
-                                 " bytes, expected at least " +
-                                 std::to_string(sizeof(frt_kernel_desc)) + "; rebuild its plugin");
-  }
+KernelEntry read(const frt_kernel_desc& kernel, const std::string& sender) {
   if (!kernel.name || !*kernel.name || *kernel.name == '?') {
-    throw Error(FRT_ERR_INVALID_ARGUMENT, "a kernel descriptor has no name");
+    throw Error(FRT_ERR_INVALID_ARGUMENT, sender + ": a kernel descriptor has no name");
   }
+  std::string name(checked_text(kernel.name, sender + ": the name of a kernel"));
   if (!kernel.kernel.launch) {
-    throw Error(FRT_ERR_INVALID_ARGUMENT,
-                "kernel " + std::string(kernel.name) + " has no launch function");
+    throw Error(FRT_ERR_INVALID_ARGUMENT, sender + ": kernel " + name + " has no launch function");
   }
-  return {kernel.name, kernel.activations, kernel.weights, kernel.kernel};
-}
-
-// Calls take(entry) for each of `count` descriptors that lie `stride` bytes apart. `what` names
-// the list in errors.
-template <class Take>
-void read_list(const frt_kernel_desc* kernels, uint64_t count, uint32_t stride, const char* what,
-               Take&& take) {
-  if (count && (!kernels || stride < sizeof(frt_kernel_desc))) {
-    throw Error(FRT_ERR_ABI, std::string(what) + " has a stride of " + std::to_string(stride) +
-                                 " bytes, expected at least " +
-                                 std::to_string(sizeof(frt_kernel_desc)));
-  }
-  const auto* at = reinterpret_cast<const std::byte*>(kernels);
-  for (uint64_t i = 0; i < count; ++i, at += stride) {
-    take(read(*reinterpret_cast<const frt_kernel_desc*>(at)));
-  }
+  return {std::move(name),
+          kernel.inputs,
+          kernel.outputs,
+          {kernel.weights, kernel.weights + kernel.weight_count},
+          kernel.kernel};
 }
 
 // How well the kernels of one list answer a request.
 struct Search {
+  const KernelRequest& request;
   const KernelEntry* best = nullptr;
-  bool known = false;
-  bool activation_fits = false;
-  frt_weight_set known_weights = 0;
+  bool known = false, inputs_fit = false, outputs_fit = false;
+  std::vector<frt_weight_format> lacking = {request.weights.begin(), request.weights.end()};
 
-  void look(std::span<const KernelEntry> entries, std::string_view name, frt_dtype activation,
-            frt_weight_set weights) {
+  void look(std::span<const KernelEntry> entries, std::string_view name) {
     for (const KernelEntry& entry : entries) {
       if (entry.name != name) continue;
       known = true;
-      if (!takes_activation(entry.activations, activation)) continue;
-      activation_fits = true;
-      known_weights |= entry.weights;
-      if (takes_weights(entry.weights, weights)) best = &entry;
+      if (!takes_types(entry.inputs, request.inputs)) continue;
+      inputs_fit = true;
+      if (!takes_types(entry.outputs, request.outputs)) continue;
+      outputs_fit = true;
+      const auto taken = [&](const frt_weight_format& format) {
+        return weight_taken(entry.weights, format);
+      };
+      std::erase_if(lacking, taken);
+      if (std::all_of(request.weights.begin(), request.weights.end(), taken)) best = &entry;
     }
   }
 
   // Why `name` has no kernel.
-  std::string reason(std::string_view name, frt_dtype activation, frt_weight_set weights) const {
+  std::string reason(std::string_view name) const {
     std::string text(name);
     if (!known) return text + " (unknown)";
-    if (!activation_fits) {
-      return text + " (not for " + std::string(dtype_name(activation)) + " activations)";
-    }
-    if (const frt_weight_set lacking = weights & ~known_weights) {
-      return text + " (not for weights in " + weight_names(lacking) + ")";
-    }
-    return text + " (no single kernel for weights in " + weight_names(weights) + ")";
+    if (!inputs_fit) return text + " (not for " + dtype_names(request.inputs) + " inputs)";
+    if (!outputs_fit) return text + " (not for " + dtype_names(request.outputs) + " outputs)";
+    if (!lacking.empty()) return text + " (not for weights in " + weight_texts(lacking) + ")";
+    return text + " (no single kernel for weights in " + weight_texts(request.weights) + ")";
   }
 };
 
@@ -130,7 +91,9 @@ struct Search {
 std::vector<KernelEntry> read_owned_kernels(const frt_kernel_desc* kernels, uint64_t count,
                                             uint32_t stride) {
   std::vector<KernelEntry> all;
-  read_list(kernels, count, stride, "kernels_register: the list", [&](KernelEntry entry) {
+  const std::string sender = "kernels_register";
+  for (const frt_kernel_desc& kernel : read_kernels(kernels, count, stride, sender)) {
+    KernelEntry entry = read(kernel, sender);
     if (entry.name.starts_with("frt.")) {
       throw Error(FRT_ERR_INVALID_ARGUMENT,
                   "kernel " + entry.name +
@@ -138,8 +101,8 @@ std::vector<KernelEntry> read_owned_kernels(const frt_kernel_desc* kernels, uint
                       "own, such as \"acme.\"");
     }
     const auto same = [&](const KernelEntry& other) {
-      return other.name == entry.name && other.activations == entry.activations &&
-             other.weights == entry.weights;
+      return other.name == entry.name && other.inputs == entry.inputs &&
+             other.outputs == entry.outputs && other.weights == entry.weights;
     };
     if (std::any_of(all.begin(), all.end(), same)) {
       throw Error(FRT_ERR_EXISTS, "kernel " + entry.name +
@@ -147,39 +110,33 @@ std::vector<KernelEntry> read_owned_kernels(const frt_kernel_desc* kernels, uint
                                       "revision");
     }
     all.push_back(std::move(entry));
-  });
+  }
   return all;
 }
 
-void KernelRegistry::add_backend(const frt_kernels_v1& table, frt_backend_device device) {
-  if (!FRT_HAS(&table, frt_kernels_v1, list) || !table.list) {
-    throw Error(FRT_ERR_ABI, "the backend's " FRT_EXT_KERNELS " table has no `list`");
+void KernelRegistry::add_backend(const frt_kernels_v1& table, frt_backend_device device,
+                                 const std::string& sender) {
+  for (const frt_kernel_desc& kernel : list_kernels(table, device, sender)) {
+    backend_.push_back(read(kernel, sender));
   }
-  const frt_kernel_desc* kernels = nullptr;
-  uint64_t count = 0;
-  frt_error error{};
-  check(table.list(device, &kernels, &count, &error), error, "listing the backend's kernels");
-  read_list(kernels, count, table.stride, "the backend's " FRT_EXT_KERNELS " table",
-            [&](KernelEntry entry) { backend_.push_back(std::move(entry)); });
 }
 
 std::vector<frt_kernel> KernelRegistry::resolve(std::span<const KernelEntry> own,
                                                 std::span<const char* const> names,
-                                                frt_dtype activation,
-                                                frt_weight_set weights) const {
+                                                const KernelRequest& request) const {
   std::vector<frt_kernel> kernels;
   Missing missing;
   for (const char* requested : names) {
     if (!requested) throw Error(FRT_ERR_INVALID_ARGUMENT, "kernels_resolve: a null name");
     const bool optional = *requested == '?';
     const std::string_view name = requested + (optional ? 1 : 0);
-    Search search;
-    search.look(own, name, activation, weights);
-    if (!search.best) search.look(backend_, name, activation, weights);
+    Search search{request};
+    search.look(own, name);
+    if (!search.best) search.look(backend_, name);
     kernels.push_back(search.best ? search.best->kernel : frt_kernel{});
     if (search.best || optional) continue;
     missing.names.emplace_back(name);
-    missing.reasons.push_back(search.reason(name, activation, weights));
+    missing.reasons.push_back(search.reason(name));
   }
   if (!missing.names.empty()) throw Error(FRT_ERR_NOT_FOUND, describe(missing));
   return kernels;

@@ -11,28 +11,30 @@ namespace frt::core {
 // ---- errors --------------------------------------------------------------------------------
 
 frt_status fail(frt_context_s& context, frt_status status, const char* format, ...) noexcept {
-  context.last_error.code = status;
+  char text[2 * FRT_ERROR_CAPACITY];  // names, and one text that came in a record
   std::va_list arguments;
   va_start(arguments, format);
-  std::vsnprintf(context.last_error.message, FRT_ERROR_CAPACITY, format, arguments);
+  std::vsnprintf(text, sizeof(text), format, arguments);
   va_end(arguments);
-  return status;
+  return set_error(&context.last_error, status, text);
 }
 
 frt_status backend_failed(frt_context_s& context, frt_status status, const char* call) noexcept {
   if (status == FRT_ERR_DEVICE_LOST) {
     context.lost = true;
-    return fail(context, status, "%s: the device of context '%s' is lost; open it again", call,
-                context.name.c_str());
+    return fail(context, status,
+                "%s: the device of context '%s' (backend '%s') is lost; open it again", call,
+                context.name.c_str(), context.backend_id.c_str());
   }
-  return fail(context, status, "%s: the device of context '%s' reported %s", call,
-              context.name.c_str(), status_name(status));
+  return fail(context, status, "%s: the device of context '%s' (backend '%s') reported %s (%d)",
+              call, context.name.c_str(), context.backend_id.c_str(), status_name(status), status);
 }
 
 void backend_check(frt_context_s& context, frt_status status, const frt_error& error,
                    const std::string& what) {
+  if (status == FRT_OK) return;  // what was made is not kept yet: nothing may throw
   if (status == FRT_ERR_DEVICE_LOST) context.lost = true;
-  check(status, error, what);
+  check(status, error, "backend '" + context.backend_id + "': " + what);
 }
 
 frt_status check_submission(frt_context_s& context, frt_stream stream, const char* call) noexcept {

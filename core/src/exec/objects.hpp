@@ -24,6 +24,7 @@
 #include <atomic>
 #include <cstdint>
 #include <frt/error.hpp>
+#include <frt/table.hpp>
 #include <memory>
 #include <string>
 #include <vector>
@@ -85,6 +86,10 @@ struct frt_context_s {
   std::vector<frt_backend_copy> sorted;  // [FRT_COPY_BATCH_MAX] for its overlap check
   frt::core::KernelRegistry kernels;
 
+  // Of buffer_copy_between, made when first needed.
+  std::byte* staging = nullptr;            // pinned, for both sides
+  frt_backend_event copy_order = nullptr;  // between two streams of this context
+
   std::atomic<uint64_t> captures{0}, captures_since_ready{0}, replays{0}, evictions{0};
   std::atomic<uint64_t> buffer_bytes[FRT_SPACE_COUNT]{};
   uint64_t buffers = 0, user_streams = 0, events = 0, graphs = 0,
@@ -120,7 +125,7 @@ struct frt_event_s {
 };
 
 struct frt_graph_s {
-  struct Port {
+  struct Binding {
     std::string name;
     bool required;
     frt_buffer buffer;  // retained, or null
@@ -130,9 +135,9 @@ struct frt_graph_s {
   std::string name;
   uint32_t capacity = 0;
   uint32_t references = 1;        // the user and plans
-  uint32_t unbound_required = 0;  // ports that keep a replay from running
-  bool captured = false;          // ports are frozen
-  std::vector<Port> ports;
+  uint32_t unbound_required = 0;  // bindings that keep a replay from running
+  bool captured = false;          // bindings are frozen
+  std::vector<Binding> bindings;
   frt::core::VariantTable variants;
 };
 
@@ -172,7 +177,8 @@ namespace frt::core {
 
 // ---- errors --------------------------------------------------------------------------------
 
-// Fills the context's last error (printf style, no allocation) and returns `status`.  [hot]
+// Fills the context's last error (printf style) and returns `status`. Only a text longer than the
+// record allocates: the log gets the whole of it.  [hot]
 [[gnu::format(printf, 3, 4)]] frt_status fail(frt_context_s& context, frt_status status,
                                               const char* format, ...) noexcept;
 
@@ -254,6 +260,20 @@ void retain(frt_buffer_s& buffer) noexcept;
 void retain(frt_stream_s& stream) noexcept;
 void drop_stream(frt_stream stream) noexcept;
 
+// The device and the processor address one memory, FRT_SPACE_SHARED.
+inline bool shares_memory(const frt_context_s& context) noexcept {
+  return (context.device_info.flags & FRT_DEVICE_SHARED_MEMORY) != 0;
+}
+
+// FRT_OK, or that [offset, offset + bytes) is not inside `buffer`. `side`: "target", "source".
+// [hot]
+frt_status check_range(frt_context_s& context, const frt_buffer_s& buffer, uint64_t offset,
+                       uint64_t bytes, const char* call, const char* side) noexcept;
+bool overlap(const void* a, uint64_t a_bytes, const void* b, uint64_t b_bytes) noexcept;  // [any]
+
+// Gives back what buffer_copy_between made. Nothing is in flight.  [setup]
+void free_copy_resources(frt_context_s& context) noexcept;
+
 // The context's own stream.  [setup]
 frt_stream_s& internal_stream(frt_context_s& context);
 
@@ -276,16 +296,5 @@ void drop_graph(frt_graph graph) noexcept;
 
 // "0x0001000200030004"
 std::string key_text(frt_shape_key key);
-
-// Copies as much of `full` as the caller's struct has room for and tells it how much that was.
-template <class T>
-frt_status copy_out(T* out, const T& full) noexcept {
-  if (!out || out->struct_size < 2 * sizeof(uint32_t)) return FRT_ERR_INVALID_ARGUMENT;
-  const uint32_t size =
-      out->struct_size < sizeof(T) ? out->struct_size : static_cast<uint32_t>(sizeof(T));
-  std::memcpy(static_cast<void*>(out), &full, size);
-  out->struct_size = size;
-  return FRT_OK;
-}
 
 }  // namespace frt::core

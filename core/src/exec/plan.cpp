@@ -76,7 +76,7 @@ void find_variants(frt_plan_s& plan) {
     Node& node = plan.nodes[i];
     if (node.graph->unbound_required) {
       throw Error(FRT_ERR_UNBOUND, "plan '" + plan.name + "': " + describe(plan, i) +
-                                       " has a required port without a buffer");
+                                       " has a required binding without a buffer");
     }
     node.variant = node.graph->variants.find(node.key);
     if (node.variant) continue;
@@ -140,10 +140,11 @@ bool fuse(frt_plan_s& plan, const std::vector<std::vector<uint32_t>>& dependenci
 
 frt_backend_event make_event(frt_plan_s& plan) {
   frt_context_s& context = *plan.context;
+  const std::string what = "plan '" + plan.name + "': making its events";
   frt_backend_event event = nullptr;
   frt_error reason{};
-  backend_check(context, context.backend.event_create(context.device, 0, &event, &reason), reason,
-                "plan '" + plan.name + "': making its events");
+  const frt_status status = context.backend.event_create(context.device, 0, &event, &reason);
+  backend_check(context, status, reason, what);
   return event;
 }
 
@@ -373,7 +374,7 @@ frt_status plan_execute(frt_plan plan, frt_stream stream) noexcept {
   }
   for (const Node& node : plan->nodes) {
     if (!node.graph->unbound_required) continue;
-    return fail(context, FRT_ERR_UNBOUND, "plan '%.100s': graph '%.100s' has an unbound port",
+    return fail(context, FRT_ERR_UNBOUND, "plan '%.100s': graph '%.100s' has an unbound binding",
                 plan->name.c_str(), node.graph->name.c_str());
   }
   plan->stream_mask |= stream->bit;

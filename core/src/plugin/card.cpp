@@ -17,8 +17,8 @@ namespace frt::core {
 
 namespace {
 
-const std::vector<std::string> kKeys = {"id",      "kind",     "abi",      "version",
-                                        "targets", "portable", "requires", "summary"};
+const std::vector<std::string> kKeys = {"id",       "kind",     "abi",         "version", "targets",
+                                        "portable", "requires", "model_types", "summary"};
 
 bool is_id(std::string_view id) {
   const auto ok = [](char c) {
@@ -130,7 +130,7 @@ const char* plugin_kind_name(uint32_t kind) noexcept {
   }
 }
 
-Card parse_card(std::string_view text, const std::string& name) {
+Card parse_card(std::string_view text, const std::string& name, AbiVersion host) {
   const SourceText source(name + "[card]", text);
   Diagnostics diagnostics(&source);
   const TomlNode root = parse_toml(text, source, diagnostics);
@@ -144,6 +144,7 @@ Card parse_card(std::string_view text, const std::string& name) {
   card.targets = reader.list("targets");
   card.portable = reader.list("portable");
   card.requirements = reader.list("requires");
+  card.model_types = reader.list("model_types");
   card.summary = reader.text("summary", false);
   if (!std::ranges::all_of(card.portable, is_portable_target)) {
     reader.wrong(*root.find("portable"), "names that end in a number, \"sm_90\", or \"*\"");
@@ -159,15 +160,19 @@ Card parse_card(std::string_view text, const std::string& name) {
     reader.wrong(*root.find("kind"), "\"backend\" or \"model\"");
   }
   const bool abi_read = !abi.empty() && parse_abi(abi, card);
-  const bool other = abi_read && card.abi_major != FRT_ABI_MAJOR;
-  if (!other && card.abi_minor <= FRT_ABI_MINOR) reader.refuse_unknown_keys();
+  const bool other =
+      abi_read && oldest_abi(card.abi_major, card.abi_minor) != oldest_abi(host.major, host.minor);
+  if (!other && card.abi_minor <= host.minor) reader.refuse_unknown_keys();
+  if (!card.model_types.empty() && card.kind == FRT_PLUGIN_BACKEND) {
+    reader.wrong(*root.find("model_types"), "none in the card of a backend");
+  }
   if (!abi.empty() && !abi_read) {
     reader.wrong(*root.find("abi"), "\"major.minor\"");
   } else if (other) {
     diagnostics.error(FRT_ERR_ABI, root.find("abi")->value.position,
                       fmt::format("built for ABI {}, but this host speaks {}.{}; get a build for "
                                   "it, or a host for the plugin's version",
-                                  abi, FRT_ABI_MAJOR, FRT_ABI_MINOR));
+                                  abi, host.major, host.minor));
   }
   diagnostics.throw_if_errors();
   return card;

@@ -12,6 +12,7 @@
 // All files are mapped before the first backend is asked: a driver may start threads when it is,
 // and neither loading a library nor a trial in a child process goes well beside those.
 #include <frt/backend.h>
+#include <frt/core/context.hpp>
 #include <frt/core/runtime.hpp>
 
 #include <fmt/format.h>
@@ -33,19 +34,16 @@ Seen ask(const OpenPlugin& plugin, uint32_t ordinal) {
   if (!backend) return {std::nullopt, "offers no " FRT_EXT_BACKEND};
   uint32_t count = 0;
   frt_error why{};
-  if (const frt_status status = backend->device_count(plugin.handle(), &count, &why);
-      status != FRT_OK || count == 0) {
+  const frt_status status = contain(plugin.sender(), "device_count", [&] {
+    return backend->device_count(plugin.handle(), &count, &why);
+  });
+  if (status != FRT_OK || count == 0) {
     return {std::nullopt, why.message[0] ? why.message : "sees no device"};
   }
-  frt_device_info info{};
-  info.struct_size = sizeof(info);
-  frt_error error{};
   const uint32_t asked = std::min(ordinal, count - 1);
-  if (backend->device_info(plugin.handle(), asked, &info, &error) != FRT_OK) {
-    return {std::nullopt, error.message[0] ? error.message : "cannot describe its device"};
-  }
+  const frt_device_info info = describe_device(*backend, plugin.handle(), asked, plugin.sender());
   if (info.flags & FRT_DEVICE_PROCESSOR) {
-    return {std::nullopt, "is the processor itself, which is used only when it is asked for"};
+    return {std::nullopt, "is the CPU itself, which is used only when it is asked for"};
   }
   if (ordinal >= count) {
     return {std::nullopt,
@@ -114,7 +112,7 @@ BackendChoice choose_backend(Registry& registry, uint32_t ordinal,
       text += "\n  " + candidate.path.string() + ": " + candidate.reason;
     }
   }
-  throw Error(FRT_ERR_DEVICE, text + "\nTo run on the processor, say so: backend = \"frt.cpu\"");
+  throw Error(FRT_ERR_DEVICE, text + "\nTo run on the CPU, say so: backend = \"frt.cpu\"");
 }
 
 }  // namespace frt::core

@@ -4,15 +4,18 @@
 //   1. open the file once; read card, machine and sanitizer from its bytes
 //   2. digest of that open file, if one is demanded
 //   3. map it (rtld_now: a missing symbol is named now and not in the middle of work; rtld_local)
-//   4. the descriptor: size, ABI, functions; equal to the card
+//   4. a copy of the descriptor: size, ABI, functions; equal to the card
 //   5. the option schema
 //   6. park the library for ever
 //
 // A library that was mapped and then refused is parked as well: its constructors have run, and
 // unloading is where libraries crash.
+#include <frt/contracts.hpp>
 #include <frt/core/digest.hpp>
 #include <frt/core/plugin.hpp>
 #include <frt/io/file.hpp>
+#include <frt/text.hpp>
+#include <frt/version.hpp>
 
 #include "plugin/plugin_file.hpp"
 
@@ -76,33 +79,27 @@ const frt_plugin_desc* map_plugin(const std::filesystem::path& path, io::Descrip
   return &parked.library.get<const frt_plugin_desc>(FRT_PLUGIN_SYMBOL);
 }
 
-std::string descriptor_problem(const frt_plugin_desc* descriptor, const Card* card) {
-  if (!descriptor) return "no descriptor";
-  // Size and version come first: they say which members may be read at all.
-  if (descriptor->struct_size < sizeof(frt_plugin_desc)) {
-    return fmt::format("its descriptor has {} bytes; version {} needs {}", descriptor->struct_size,
-                       FRT_ABI_MAJOR, sizeof(frt_plugin_desc));
+frt_plugin_desc read_descriptor(const frt_plugin_desc& given, const Card& card) {
+  // The version first: it says what the size may be.
+  if (oldest_abi(given.abi_major, given.abi_minor) != oldest_abi()) {
+    throw Error(FRT_ERR_ABI,
+                fmt::format("its descriptor speaks ABI {}.{}, this host {}.{}", given.abi_major,
+                            given.abi_minor, FRT_ABI_MAJOR, FRT_ABI_MINOR));
   }
-  if (descriptor->abi_major != FRT_ABI_MAJOR) {
-    return fmt::format("its descriptor speaks ABI {}.{}, this host {}.{}", descriptor->abi_major,
-                       descriptor->abi_minor, FRT_ABI_MAJOR, FRT_ABI_MINOR);
-  }
-  if (!descriptor->id || !descriptor->version || !descriptor->open || !descriptor->close ||
-      !descriptor->extension) {
-    return "its descriptor has an empty member";
-  }
-  if (!card) return {};
-  const auto differs = [](const char* what, const std::string& a, const std::string& b) {
-    return fmt::format("card and descriptor disagree on the {}: '{}' and '{}'", what, a, b);
+  const auto descriptor = read_table<frt_plugin_desc>(&given, {});
+  const auto equal = [](const char* what, std::string_view of_card, std::string_view other) {
+    if (of_card == other) return;
+    throw Error(FRT_ERR_ABI, fmt::format("card and descriptor disagree on the {}: '{}' and '{}'",
+                                         what, of_card, other));
   };
-  if (card->id != descriptor->id) return differs("id", card->id, descriptor->id);
-  if (card->version != descriptor->version) {
-    return differs("version", card->version, descriptor->version);
+  equal("id", card.id, checked_text(descriptor.id, "its descriptor's id"));
+  equal("version", card.version, checked_text(descriptor.version, "its descriptor's version"));
+  equal("kind", plugin_kind_name(card.kind), plugin_kind_name(descriptor.kind));
+  checked_text(descriptor.build, "its descriptor's build");
+  if (const std::string problem = sanitizer_refusal(descriptor.sanitizer); !problem.empty()) {
+    throw Error(FRT_ERR_ABI, problem);
   }
-  if (card->kind != descriptor->kind) {
-    return differs("kind", plugin_kind_name(card->kind), plugin_kind_name(descriptor->kind));
-  }
-  return {};
+  return descriptor;
 }
 
 const LoadedPlugin& load_plugin(const LoadRequest& request) {
@@ -131,18 +128,12 @@ const LoadedPlugin& load_plugin(const LoadRequest& request) {
     kept = std::move(file);
   }
   try {
-    plugin.descriptor = map_plugin(mapped, std::move(kept));
-    if (const std::string problem = descriptor_problem(plugin.descriptor, &image.card);
-        !problem.empty()) {
-      throw Error(FRT_ERR_ABI, problem);
-    }
-    if (const std::string problem = sanitizer_refusal(plugin.descriptor->sanitizer);
-        !problem.empty()) {
-      throw Error(FRT_ERR_ABI, problem);
-    }
+    plugin.descriptor = std::make_shared<const frt_plugin_desc>(
+        read_descriptor(*map_plugin(mapped, std::move(kept)), image.card));
     plugin.card = std::move(image.card);
     const auto* schema = static_cast<const frt_config_schema_v1*>(
-        plugin.descriptor->extension(nullptr, FRT_EXT_CONFIG_SCHEMA));
+        contain("plugin " + plugin.card.id, "extension",
+                [&] { return plugin.descriptor->extension(nullptr, FRT_EXT_CONFIG_SCHEMA); }));
     if (schema) plugin.schema = read_schema(*schema, plugin.card.id);
   } catch (const Error& error) {
     throw Error(error.status(), "plugin '" + name + "': " + error.what());

@@ -61,8 +61,7 @@ void write_all(int descriptor, std::string_view text) {
   std::string line = "O";
   try {
     const PluginImage image = read_image(path);
-    const std::string problem = descriptor_problem(map_plugin(path, io::Descriptor()), &image.card);
-    if (!problem.empty()) line = "R" + problem;
+    read_descriptor(*map_plugin(path, io::Descriptor()), image.card);
   } catch (const std::exception& error) {
     line = std::string("R") + error.what();
   } catch (...) {

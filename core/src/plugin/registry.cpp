@@ -284,6 +284,7 @@ const LoadedPlugin& Registry::load(const std::string& id) {
 }
 
 const LoadedPlugin& Registry::load_candidate(Candidate& candidate) {
+  if (candidate.loaded) return *candidate.loaded;
   const auto refuse = [&](frt_status code, const std::string& reason) {
     candidate.state = CandidateState::kRefused;
     candidate.code = code;
@@ -314,6 +315,7 @@ const LoadedPlugin& Registry::load_candidate(Candidate& candidate) {
     if (!(loaded.card == *candidate.card)) {
       throw Error(FRT_ERR_MISMATCH, "the file changed after the search; start again");
     }
+    candidate.loaded = &loaded;
     return loaded;
   } catch (const Error& error) {
     throw refuse(error.status(), one_line(error) + requirements(*candidate.card));

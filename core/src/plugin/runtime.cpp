@@ -6,6 +6,8 @@
 #include <frt/core/context.hpp>
 #include <frt/core/runtime.hpp>
 #include <frt/io/file.hpp>
+#include <frt/reading.hpp>
+#include <frt/text.hpp>
 
 #include <fmt/format.h>
 
@@ -107,10 +109,11 @@ void Runtime::open_device(const DeviceSpec& spec) {
   try {
     const auto& backend = plugin.require<frt_backend_v1>(FRT_EXT_BACKEND);
     if (options_.watch) options.kernels = options_.watch(backend, options.kernels);
+    const SetupWatch watching = plugin.watch("device_open");
     device.context =
         open_context(backend, plugin.handle(), spec.ordinal(), device.options.c(), options);
   } catch (const Error& error) {
-    throw Error(error.status(), "device '" + spec.name + "' (" + id + "): " + error.what());
+    throw Error(error.status(), "device '" + spec.name + "': " + error.what());
   }
   devices_.push_back(std::move(device));
 }
@@ -165,6 +168,55 @@ std::vector<SummaryRow> Runtime::summary() const {
   return rows;
 }
 
+// ---- models --------------------------------------------------------------------------------
+
+frt_model_info describe_model(const frt_model_v1& table, frt_model model,
+                              const std::string& sender) {
+  const auto info =
+      ask<frt_model_info>(sender, [&](frt_model_info* out) { return table.info(model, out); });
+  checked_text(info.architecture, sender + ": the architecture in its frt_model_info");
+  checked_text(info.formats, sender + ": the formats in its frt_model_info");
+  return info;
+}
+
+RuntimeModel Runtime::create_model(const std::string& name, uint32_t flags) const {
+  RuntimeModel model;
+  model.plugin = &model_plugin(name);
+  model.table = &model.plugin->require<frt_model_v1>(FRT_EXT_MODEL);
+  const ModelSpec& spec = *manifest_.find_model(name);
+  frt_model_params params{};
+  params.struct_size = sizeof(params);
+  params.flags = flags;
+  params.context = device(spec.device()).context;
+  params.name = spec.name.c_str();
+  params.checkpoint = spec.checkpoint().c_str();
+  params.config = spec.options.c();
+  const std::string sender = model_sender(name, model.plugin->loaded().card.id);
+  frt_error error{};
+  {
+    const SetupWatch watching = model.plugin->watch("create");
+    const frt_status status = contain(sender, "create", [&] {
+      return model.table->create(model.plugin->handle(), &params, &model.handle, &error);
+    });
+    check(status, error, sender);
+  }
+  if (!model.handle) {
+    throw Error(FRT_ERR_INTERNAL, sender + ": create reported success but made no object");
+  }
+  try {
+    describe_model(*model.table, model.handle, sender);
+    bind_capsules(name, *model.table, model.handle);
+  } catch (...) {
+    destroy_model(model);
+    throw;
+  }
+  return model;
+}
+
+void Runtime::destroy_model(const RuntimeModel& model) const noexcept {
+  model.plugin->end("destroy", [&] { model.table->destroy(model.handle); });
+}
+
 // ---- capsules ------------------------------------------------------------------------------
 
 namespace {
@@ -189,28 +241,50 @@ struct PluginIdentity {
 
 }  // namespace
 
+std::vector<Fingerprint::Field> model_fingerprint(const frt_capsule_v1& capsule, frt_model model,
+                                                  const std::string& sender) {
+  const frt_fingerprint_field* given = nullptr;
+  uint64_t count = 0;
+  frt_error error{};
+  const frt_status status = contain(
+      sender, "fingerprint", [&] { return capsule.fingerprint(model, &given, &count, &error); });
+  check(status, error, sender);
+  constexpr uint64_t kMost = 65536;  // some per file of weights
+  if (count > kMost || (count && !given)) {
+    throw Error(FRT_ERR_ABI, sender + ": its fingerprint has " + std::to_string(count) +
+                                 (given ? " fields" : " fields at NULL"));
+  }
+  const auto text = [&](const char* member) {
+    return std::string(checked_text(member, sender + ": a text of its fingerprint"));
+  };
+  std::vector<Fingerprint::Field> fields;
+  for (const frt_fingerprint_field& field : std::span(given, count)) {
+    fields.push_back({text(field.name), text(field.value)});
+  }
+  return fields;
+}
+
 frt_state Runtime::bind_capsules(std::string_view model, const frt_model_v1& table,
                                  frt_model object) const {
-  const auto* capsule =
-      static_cast<const frt_capsule_v1*>(table.extension(object, FRT_EXT_CAPSULE));
+  const OpenPlugin& opened = model_plugin(model);
+  const std::string what = model_sender(model, opened.loaded().card.id);
+  const auto capsule = find_extension<frt_capsule_v1>(table, object, FRT_EXT_CAPSULE, what);
   if (!capsule) return nullptr;
-  const std::string what = "model '" + std::string(model) + "'";
   frt_error error{};
   frt_state state = nullptr;
-  check(capsule->state(object, &state, &error), error, what);
+  const frt_status status =
+      contain(what, "state", [&] { return capsule->state(object, &state, &error); });
+  check(status, error, what);
+  if (!state) throw Error(FRT_ERR_ABI, what + ": its " FRT_EXT_CAPSULE " gives a NULL state");
   const auto backend = std::make_shared<const PluginIdentity>(
       device(manifest_.find_model(model)->device()).plugin->loaded());
-  const auto plugin = std::make_shared<const PluginIdentity>(model_plugin(model).loaded());
-  core::bind_capsules(state, [=] {
+  const auto plugin = std::make_shared<const PluginIdentity>(opened.loaded());
+  core::bind_capsules(state, [=, capsule = *capsule] {
     std::vector<Fingerprint::Field> fields;
     backend->add_to(fields, "backend");
     plugin->add_to(fields, "plugin");
-    const frt_fingerprint_field* own = nullptr;
-    uint64_t count = 0;
-    frt_error reason{};
-    check(capsule->fingerprint(object, &own, &count, &reason), reason, what);
-    for (const frt_fingerprint_field& field : std::span(own, count)) {
-      fields.push_back({std::string("model.") + field.name, field.value});
+    for (Fingerprint::Field& field : model_fingerprint(capsule, object, what)) {
+      fields.push_back({"model." + field.name, std::move(field.value)});
     }
     return fields;
   });

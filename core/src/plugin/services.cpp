@@ -9,17 +9,68 @@
 
 #include <fmt/format.h>
 
+#include <csignal>
+#include <exception>
 #include <string_view>
 
 namespace frt::core {
 
 frt_status HostServices::report(std::string_view source, std::string_view phase, uint32_t unit,
                                 uint64_t done, uint64_t total) noexcept {
+  reports_.fetch_add(1, std::memory_order_relaxed);
   if (!progress_) return FRT_OK;
   try {
     return progress_(source, phase, unit, done, total);
   } catch (...) {
     return FRT_ERR_CALLBACK;
+  }
+}
+
+// The thread lives no longer than the call: nothing that a plugin does at setup meets threads of
+// the host before and after it. It takes no signals.
+SetupWatch::SetupWatch(HostServices& services, const std::string& plugin, const char* call) noexcept
+    : services_(services), plugin_(plugin), call_(call) {
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::exception&) {
+    done_ = true;  // without a thread nobody watches, and the call goes on
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+SetupWatch::~SetupWatch() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    done_ = true;
+  }
+  over_.notify_one();
+  thread_.join();
+}
+
+void SetupWatch::run() noexcept {
+  uint64_t seen = services_.reports();
+  std::unique_lock lock(mutex_);
+  while (!over_.wait_for(lock, services_.setup_patience, [this] { return done_; })) {
+    const uint64_t now = services_.reports();
+    if (now != seen) {
+      seen = now;
+      continue;
+    }
+    try {
+      services_.log().write(
+          plugin_, FRT_LOG_WARNING,
+          fmt::format(
+              "its `{}` has not returned for {} s and reports no progress; if it hangs, end "
+              "this program and leave the plugin out",
+              call_, std::chrono::duration<double>(services_.setup_patience).count()));
+    } catch (...) {
+      return;  // out of memory while logging: the call goes on
+    }
+    return;
   }
 }
 
@@ -69,27 +120,6 @@ struct OpenPlugin::HostView {
   }
 };
 
-namespace {
-
-// `open`, which must not throw; what it throws all the same becomes an error like others.
-frt_status open_guarded(const LoadedPlugin& loaded, const frt_host& host, const Config& options,
-                        frt_plugin* plugin, frt_error* error) {
-  const auto thrown = [&](const char* what) {
-    return set_error(
-        error, FRT_ERR_INTERNAL,
-        fmt::format("its `open` threw across the ABI: {}; ask its author for a fix", what));
-  };
-  try {
-    return loaded.descriptor->open(&host, options.c(), plugin, error);
-  } catch (const std::exception& exception) {
-    return thrown(exception.what());
-  } catch (...) {
-    return thrown("an exception of unknown type");
-  }
-}
-
-}  // namespace
-
 OpenPlugin::OpenPlugin(const LoadedPlugin& loaded, const Config& options, HostServices& services)
     : loaded_(loaded), host_(std::make_unique<HostView>(services, loaded.card.id)) {
   const Card& card = loaded.card;
@@ -101,16 +131,43 @@ OpenPlugin::OpenPlugin(const LoadedPlugin& loaded, const Config& options, HostSe
   }
   frt_error error{};
   frt_plugin plugin = nullptr;
-  check(open_guarded(loaded, host_->host, options, &plugin, &error), error, "plugin " + card.id);
+  const SetupWatch watching = watch("open");
+  const frt_status status = contain(sender(), "open", [&] {
+    return loaded.descriptor->open(&host_->host, options.c(), &plugin, &error);
+  });
+  check(status, error, sender());
   if (!plugin) {
-    throw Error(FRT_ERR_INTERNAL,
-                "plugin " + loaded.card.id + ": open reported success but made no object");
+    throw Error(FRT_ERR_INTERNAL, sender() + ": open reported success but made no object");
   }
   plugin_ = plugin;
 }
 
+SetupWatch OpenPlugin::watch(const char* call) const {
+  return SetupWatch(host_->services, loaded_.card.id, call);
+}
+
 OpenPlugin::~OpenPlugin() {
-  loaded_.descriptor->close(plugin_);
+  end("close", [&] { loaded_.descriptor->close(plugin_); });
+}
+
+void OpenPlugin::end(const char* call, const std::function<void()>& run) const noexcept {
+  const SetupWatch watching = watch(call);
+  const auto thrown = [&](const char* what) noexcept {
+    try {
+      host_->services.log().write(loaded_.card.id, FRT_LOG_ERROR,
+                                  "its `" + std::string(call) + "` threw across the ABI: " + what +
+                                      "; ask its author for a fix");
+    } catch (...) {
+      // The log has no memory for it.
+    }
+  };
+  try {
+    run();
+  } catch (const std::exception& error) {
+    thrown(error.what());
+  } catch (...) {
+    thrown("an exception of unknown type");
+  }
 }
 
 }  // namespace frt::core

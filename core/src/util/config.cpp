@@ -3,7 +3,9 @@
 //
 // Defaults go through the very conversion that user values go through, so a schema whose default
 // its own type refuses is found when the schema is read and not when somebody relies on it.
+#include <frt/contracts.hpp>
 #include <frt/core/config.hpp>
+#include <frt/text.hpp>
 
 #include <fmt/format.h>
 
@@ -231,18 +233,22 @@ std::vector<OptionSpec> read_options(const frt_config_option* options, uint64_t 
   for (uint64_t i = 0; i < count; ++i) {
     const frt_config_option& option = options[i];
     if (!option.key || !*option.key) throw refuse("option " + std::to_string(i) + " has no key");
+    const auto text = [&](const char* member, const char* name) {
+      const std::string of = " of option " + std::to_string(i);
+      return std::string(checked_text(member, "plugin " + plugin_id + ": the " + name + of));
+    };
     OptionSpec spec;
-    spec.key = option.key;
+    spec.key = text(option.key, "key");
     spec.type = option.type;
     if (option.type > FRT_CONFIG_PATH) throw refuse("'" + spec.key + "' has an unknown type");
-    if (option.default_text) spec.default_text = option.default_text;
+    if (option.default_text) spec.default_text = text(option.default_text, "default");
     if (option.type == FRT_CONFIG_ENUM) {
       if (!option.choices || !*option.choices) throw refuse("'" + spec.key + "' has no choices");
-      spec.choices = split(option.choices, '|');
+      spec.choices = split(text(option.choices, "choices"), '|');
     }
     spec.minimum = option.minimum;
     spec.maximum = option.maximum;
-    spec.doc = option.doc ? option.doc : "";
+    if (option.doc) spec.doc = text(option.doc, "doc");
     for (const OptionSpec& other : specs) {
       if (other.key == spec.key) throw refuse("'" + spec.key + "' is there twice");
     }
@@ -258,15 +264,12 @@ std::vector<OptionSpec> read_options(const frt_config_option* options, uint64_t 
 
 }  // namespace
 
-ConfigSchema read_schema(const frt_config_schema_v1& table, const std::string& plugin_id) {
+ConfigSchema read_schema(const frt_config_schema_v1& given, const std::string& plugin_id) {
+  const auto table = read_table<frt_config_schema_v1>(&given, "plugin " + plugin_id);
   ConfigSchema schema;
-  if (FRT_HAS(&table, frt_config_schema_v1, plugin_option_count)) {
-    schema.plugin_options =
-        read_options(table.plugin_options, table.plugin_option_count, plugin_id, "plugin options");
-  }
-  if (FRT_HAS(&table, frt_config_schema_v1, option_count)) {
-    schema.options = read_options(table.options, table.option_count, plugin_id, "options");
-  }
+  schema.plugin_options =
+      read_options(table.plugin_options, table.plugin_option_count, plugin_id, "plugin options");
+  schema.options = read_options(table.options, table.option_count, plugin_id, "options");
   return schema;
 }
 

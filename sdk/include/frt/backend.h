@@ -38,6 +38,9 @@ typedef struct frt_backend_exec_s* frt_backend_exec; /* a recorded, launchable s
 
 /* Flags of a device. */
 #define FRT_DEVICE_PROCESSOR 1u /* the host's processor: never taken unless asked for by its id */
+/* The device has FRT_SPACE_SHARED, and works there as fast as in its own memory: models keep their
+ * weights and state in it. */
+#define FRT_DEVICE_SHARED_MEMORY 2u
 
 /* One device the plugin can see, before it is opened. The caller sets struct_size. */
 typedef struct frt_device_info {
@@ -81,15 +84,16 @@ FRT_ASSERT_LAYOUT(frt_backend_node, 24, reserved, 20);
 typedef struct frt_backend_v1 {
   uint32_t struct_size;
   uint32_t reserved;
-  const char* native_kind; /* what native handles are, e.g. the device API's name; "cpu": device
-                              memory is host memory, and models submit host functions */
+  const char* native_kind; /* what native handles are, e.g. the device API's name; "cpu": models
+                              submit host functions */
 
   /* ---- devices ---- */
   /* How many devices this plugin can open now. A missing driver is not an error: 0 devices, and
    * the reason in `why_none` (capacity FRT_ERROR_CAPACITY).  [setup] */
   frt_status (*device_count)(frt_plugin plugin, uint32_t* count, frt_error* why_none);
+  /* What there is of device `ordinal`.  [setup] */
   frt_status (*device_info)(frt_plugin plugin, uint32_t ordinal, frt_device_info* info,
-                            frt_error* error); /* [setup] */
+                            frt_error* error);
   /* `config` holds the plugin's per-device options.  [setup] */
   frt_status (*device_open)(frt_plugin plugin, uint32_t ordinal, const frt_config* config,
                             frt_backend_device* device, frt_error* error);
@@ -99,7 +103,8 @@ typedef struct frt_backend_v1 {
                               uint64_t* total_bytes); /* [any] */
 
   /* ---- memory ---- */
-  /* Uninitialised memory, aligned to at least 256 bytes; bytes > 0.  [setup] */
+  /* Uninitialised memory, aligned to at least 256 bytes; bytes > 0. FRT_ERR_UNSUPPORTED for
+   * FRT_SPACE_SHARED without FRT_DEVICE_SHARED_MEMORY.  [setup] */
   frt_status (*memory_alloc)(frt_backend_device device, frt_space space, uint64_t bytes,
                              void** pointer, frt_error* error);
   void (*memory_free)(frt_backend_device device, frt_space space, void* pointer); /* [setup] */
@@ -160,8 +165,16 @@ typedef struct frt_backend_v1 {
    * one after the other in the order they were submitted.  [hot] */
   frt_status (*exec_launch)(frt_backend_exec exec, frt_backend_stream stream);
   uint64_t (*exec_node_count)(frt_backend_exec exec); /* optional (NULL)  [any] */
+
+  /* ---- two devices ---- */
+  /* Copies device memory between two devices that this backend opened, or one that it opened twice.
+   * In the order of both streams: the copy waits for what they hold, and their later work waits for
+   * the copy. Neither records. Returns before the work is done; bytes > 0. Optional (NULL, or
+   * FRT_ERR_UNSUPPORTED with nothing submitted): core then copies through host memory.  [driver] */
+  frt_status (*copy_peer)(frt_backend_stream target_stream, void* target,
+                          frt_backend_stream source_stream, const void* source, uint64_t bytes);
 } frt_backend_v1;
-FRT_ASSERT_LAYOUT(frt_backend_v1, 264, exec_node_count, 256);
+FRT_ASSERT_LAYOUT(frt_backend_v1, 272, copy_peer, 264);
 
 FRT_EXTERN_C_END
 

@@ -38,6 +38,8 @@
 //   Stream   Stream(Device&, int32_t priority);  copy, fill, call, record(Event&), wait(Event&),
 //            launch(Exec&), sync: frt_status;  capture_begin, capture_abort;
 //            std::unique_ptr<Exec> capture_end()
+//            and, where devices reach each other: frt_status copy_peer(void* target, Stream& from,
+//            const void* source, uint64_t bytes)
 //   Event    Event(Device&, uint32_t flags);  query, sync: frt_status;
 //            static frt_status elapsed(Event& start, Event& end, double& ms)
 //   Exec     uint64_t node_count() noexcept;
@@ -265,6 +267,24 @@ struct BackendFunctions {
     return exec ? object<Exec>(exec)->node_count() : 0;
   }
 
+  // ---- two devices ----
+
+  // frt_backend_v1::copy_peer, or NULL where streams have none.
+  static constexpr decltype(frt_backend_v1::copy_peer) peer_copy() {
+    if constexpr (requires(Stream & one) { one.copy_peer(nullptr, one, nullptr, uint64_t{1}); }) {
+      return [](frt_backend_stream target_stream, void* target, frt_backend_stream source_stream,
+                const void* source, uint64_t bytes) -> frt_status {
+        if (!target_stream || !target || !source_stream || !source) return FRT_ERR_INVALID_ARGUMENT;
+        return guard(nullptr, [&] {
+          return object<Stream>(target_stream)
+              ->copy_peer(target, *object<Stream>(source_stream), source, bytes);
+        });
+      };
+    } else {
+      return nullptr;
+    }
+  }
+
   // ---- kernels ----
 
   static frt_status list_kernels(frt_backend_device device, const frt_kernel_desc** kernels,
@@ -319,6 +339,7 @@ constexpr frt_backend_v1 backend_table() {
       .exec_destroy = Functions::exec_destroy,
       .exec_launch = Functions::exec_launch,
       .exec_node_count = Functions::exec_node_count,
+      .copy_peer = Functions::peer_copy(),
   };
 }
 

@@ -20,6 +20,9 @@
  *      [driver]  one thread at a time per context;
  *      [hot]     as [driver], and free of allocation, locks, logging and capture;
  *      [any]     thread-safe.
+ *    So does every callback: what it may do, and so what may call it. A callback in a parameter
+ *    list has the tag of its function, unless that says otherwise.
+ *  - `sync` in a name: the calling thread waits. `wait`: later work of a stream does.
  *  - Out parameters are written only on FRT_OK.
  */
 #ifndef FRT_BASE_H_
@@ -49,9 +52,10 @@
 #define FRT_HAS(pointer, type, member) \
   ((pointer)->struct_size >= offsetof(type, member) + sizeof(((type*)0)->member))
 
-/* The ABI this header describes. Major: must be equal. Minor: additions only. */
-#define FRT_ABI_MAJOR 1
-#define FRT_ABI_MINOR 0
+/* The ABI this header describes. Major: must be equal, and while it is 0 so must minor. From 1.0 on
+ * a minor version only adds. */
+#define FRT_ABI_MAJOR 0
+#define FRT_ABI_MINOR 9
 
 FRT_EXTERN_C_BEGIN
 
@@ -65,7 +69,7 @@ typedef int32_t frt_status;
 #define FRT_ERR_OUT_OF_MEMORY (-2)    /* a space has no room for the request */
 #define FRT_ERR_DEVICE (-3)           /* the device API reported an error; the context goes on */
 #define FRT_ERR_NO_VARIANT (-4)       /* the graph has no executable under this key */
-#define FRT_ERR_UNBOUND (-5)          /* a required port has no buffer */
+#define FRT_ERR_UNBOUND (-5)          /* a required binding of a graph has no buffer */
 #define FRT_ERR_UNSUPPORTED (-6)      /* understood, but this build or device cannot do it */
 #define FRT_ERR_OUT_OF_RANGE (-7)     /* offset, length, index or position outside its object */
 #define FRT_ERR_NOT_FOUND (-8)        /* no such file, tensor, plugin, kernel, name */
@@ -114,8 +118,11 @@ typedef uint32_t frt_dtype;
 #define FRT_DTYPE_F64 13u
 #define FRT_DTYPE_I16 14u
 #define FRT_DTYPE_U16 15u
-#define FRT_DTYPE_BOOL 16u /* one byte, 0 or 1 */
-#define FRT_DTYPE_COUNT 17u
+#define FRT_DTYPE_BOOL 16u    /* one byte, 0 or 1 */
+#define FRT_DTYPE_F8_E8M0 17u /* 2^(byte - 127), for scales; 255 is NaN */
+#define FRT_DTYPE_U4 18u      /* 0 to 15; packed as F4_E2M1 */
+#define FRT_DTYPE_I4 19u      /* -8 to 7, two's complement; packed as F4_E2M1 */
+#define FRT_DTYPE_COUNT 20u
 
 /* A set of element types, for kernel constraints: FRT_DTYPE_BIT(FRT_DTYPE_BF16) | ... */
 typedef uint32_t frt_dtype_set;
@@ -128,12 +135,19 @@ typedef uint32_t frt_space;
 #define FRT_SPACE_DEVICE 0u      /* the device's own memory */
 #define FRT_SPACE_HOST_PINNED 1u /* host memory the device reaches at full link speed */
 #define FRT_SPACE_HOST 2u        /* ordinary host memory */
-#define FRT_SPACE_COUNT 3u
+/* One memory that the processor and the device both address, at the same address. Only devices with
+ * FRT_DEVICE_SHARED_MEMORY have it; elsewhere it is FRT_ERR_UNSUPPORTED: use device memory and
+ * copy. Coherent: the host sees what the device wrote once a sync or an event says that the work is
+ * done, and work submitted later sees what the host wrote. Nobody writes bytes that work in flight,
+ * or another thread, touches. Nothing else is to be done: no flush, no map. */
+#define FRT_SPACE_SHARED 3u
+#define FRT_SPACE_COUNT 4u
 
 /* ---- callbacks for variable-length results --------------------------------------------- */
 
 /* Receives `bytes` bytes at `data`, valid during the call; may be called several times per
- * result. Returns FRT_OK to go on; anything else stops the producer, which returns that code. */
+ * result. Returns FRT_OK to go on; anything else stops the producer, which returns that code.
+ * On the thread of the call that it was given to, before that returns.  [as that call] */
 typedef frt_status (*frt_sink)(void* user, const void* data, uint64_t bytes);
 
 FRT_EXTERN_C_END

@@ -36,6 +36,7 @@
 
 #include <frt/base.h>
 #include <frt/exec.h>
+#include <frt/model.h>
 
 FRT_EXTERN_C_BEGIN
 
@@ -82,12 +83,13 @@ typedef struct frt_state_s* frt_state; /* an arena of slots */
 typedef struct frt_capsule_v1 {
   uint32_t struct_size;
   uint32_t reserved;
-  /* The layout and the arena; both live as long as the model.  [setup] */
-  frt_status (*layout)(void* model, const frt_capsule_layout** layout, frt_error* error);
-  frt_status (*state)(void* model, frt_state* state, frt_error* error);
+  /* The layout; lives as long as the model.  [setup] */
+  frt_status (*layout)(frt_model model, const frt_capsule_layout** layout, frt_error* error);
+  /* The arena; lives as long as the model.  [setup] */
+  frt_status (*state)(frt_model model, frt_state* state, frt_error* error);
   /* The model's own fields, in a fixed order. Core adds backend, plugin and ABI. May take long on
    * the first call (digests of weight files).  [setup] */
-  frt_status (*fingerprint)(void* model, const frt_fingerprint_field** fields, uint64_t* count,
+  frt_status (*fingerprint)(frt_model model, const frt_fingerprint_field** fields, uint64_t* count,
                             frt_error* error);
 } frt_capsule_v1;
 FRT_ASSERT_LAYOUT(frt_capsule_v1, 32, fingerprint, 24);
@@ -102,7 +104,8 @@ FRT_ASSERT_LAYOUT(frt_capsule_v1, 32, fingerprint, 24);
 typedef struct frt_state_info {
   uint32_t struct_size;
   uint32_t slots;
-  frt_buffer buffer;    /* the whole arena, device space; borrowed */
+  frt_buffer buffer;    /* the whole arena, in shared memory where the device has it
+                           (FRT_SPACE_SHARED), else in device memory; borrowed */
   void* pointer;        /* its address */
   uint64_t slot_stride; /* bytes from slot to slot */
   uint64_t fixed_bytes; /* per slot: all FIXED regions with their padding, from offset 0 */
@@ -166,14 +169,17 @@ FRT_ASSERT_LAYOUT(frt_state_v1, 56, state_reserve, 48);
  * done. Only what is valid is copied, the FIXED regions and of each ROWS region the first boundary
  * - row_lag rows; between row blocks of one device, the last block as a whole. Other streams need
  * no order: each verb waits, on its stream, for the last verb that used the capsule. `query` and
- * `wait` tell the host when the last verb is done.
+ * `sync` tell the host when the last verb is done.
  *
  * Payload: the bytes of a capsule, the same in every space and in files:
  *   all FIXED regions, fixed_bytes long | each row block of which every row is valid, as a whole |
  *   of each ROWS region, in the order given, its valid rows that are in no such block
  * Without row blocks (block_rows 0) the last part is all rows.
  *
- * With row blocks a capsule in device memory holds the blocks of its rows by reference and copies
+ * Space: FRT_SPACE_DEVICE is where the arena is. Where that is shared memory (frt_capsule_info says
+ * FRT_SPACE_SHARED), such a capsule is read, saved and loaded in place, without a copy.
+ *
+ * With row blocks a capsule where the arena is holds the blocks of its rows by reference and copies
  * the FIXED regions alone; so does a slot that is restored from it, but for the rows of the last
  * block, which it gets its own of. The cost does not depend on the number of rows. A slot may not
  * go back behind a boundary that a capsule holds (state_reserve); and the rule that all work on the
@@ -263,10 +269,11 @@ typedef struct frt_capsules_v1 {
   frt_status (*info)(frt_capsule capsule, frt_capsule_info* info); /* [any] */
   /* FRT_OK: every verb submitted with this capsule is done, FRT_ERR_NOT_READY: not yet. [hot] */
   frt_status (*query)(frt_capsule capsule);
-  frt_status (*wait)(frt_capsule capsule); /* until query says FRT_OK  [driver] */
+  frt_status (*sync)(frt_capsule capsule); /* until query says FRT_OK  [driver] */
   /* Its memory is used again after the last verb with it. NULL is ignored.  [driver] */
   void (*release)(frt_capsule capsule);
-  /* Gives the payload to `sink` in parts. Host spaces; the capsule is ready (query).  [any] */
+  /* Gives the payload to `sink` in parts. Host and shared spaces; the capsule is ready (query).
+   * [any] */
   frt_status (*read)(frt_capsule capsule, frt_sink sink, void* user, frt_error* error);
 
   /* ---- fingerprint ---- */
@@ -281,14 +288,15 @@ typedef struct frt_capsules_v1 {
 
   /* ---- files ---- */
   /* Writes the capsule and `metadata` (opaque bytes of the host, at most 64 MiB; may be NULL) to
-   * a file. The capsule is in a host space (copy() it first) and ready; `fingerprint` was called
-   * before. Makes the folder if it is missing (not its parents). Refuses a folder that others may
-   * write to. FRT_ERR_EXISTS, FRT_ERR_IO with the reason; then nothing is left behind (but a new
-   * file that replaced another, if only the very last flush of the folder failed).  [any] */
+   * a file. The capsule is in a host or shared space (copy() it first) and ready; `fingerprint` was
+   * called before. Makes the folder if it is missing (not its parents). Refuses a folder that
+   * others may write to. FRT_ERR_EXISTS, FRT_ERR_IO with the reason; then nothing is left behind
+   * (but a new file that replaced another, if only the very last flush of the folder failed). [any]
+   */
   frt_status (*save)(frt_capsule capsule, const char* folder, const char* name,
                      const void* metadata, uint64_t metadata_bytes, uint32_t flags,
                      frt_error* error);
-  /* Opens a file, checks all of it but the payload, and takes memory in a host space. The
+  /* Opens a file, checks all of it but the payload, and takes memory in a host or shared space. The
    * capsule can be used after load_finish. `metadata` (may be NULL) receives the host's bytes.
    * FRT_ERR_NOT_FOUND, FRT_ERR_FORMAT (damaged: where), FRT_ERR_MISMATCH (the field).  [driver] */
   frt_status (*load_begin)(frt_state state, const char* folder, const char* name, frt_space space,

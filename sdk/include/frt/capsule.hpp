@@ -10,7 +10,7 @@
 //   frt::Capsule start = capsules.snapshot(slot, boundary, FRT_SPACE_DEVICE, stream);
 //   start.fork({1, 2, 3}, stream);
 //   frt::Capsule kept = start.copy(FRT_SPACE_HOST_PINNED, stream);
-//   kept.wait();
+//   kept.sync();
 //   kept.save(folder, "start", metadata);
 #pragma once
 
@@ -23,6 +23,9 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+// What a host of the oldest version gives (frt/table.hpp); its functions are all there.
+FRT_CONTRACT(frt_capsules_v1, FRT_EXT_CAPSULES, sweep);
 
 namespace frt {
 
@@ -113,7 +116,7 @@ class Capsule {
     if (status != FRT_ERR_NOT_READY) context_.checked(status, "capsule query");
     return status == FRT_OK;
   }
-  void wait() const { context_.checked(table_->wait(handle_), "capsule wait"); }  // [driver]
+  void sync() const { context_.checked(table_->sync(handle_), "capsule sync"); }  // [driver]
   std::string read() const {  // the payload  [any]
     std::string payload;
     frt_error error{};
@@ -149,12 +152,10 @@ class Capsule {
 class Capsules {
  public:
   Capsules() = default;
-  // Throws FRT_ERR_ABI if `table` is older than this header.  [setup]
+  // Throws FRT_ERR_ABI if `table` lacks what the oldest version promises.  [setup]
   Capsules(const frt_capsules_v1* table, const Context& context, frt_state state)
       : table_(table), context_(context), state_(state) {
-    if (!table || !FRT_HAS(table, frt_capsules_v1, sweep)) {
-      throw Error(FRT_ERR_ABI, "the host gives no complete " FRT_EXT_CAPSULES "; use a newer host");
-    }
+    read_table<frt_capsules_v1>(table, "the host");
   }
 
   explicit operator bool() const noexcept { return state_ != nullptr; }

@@ -28,6 +28,34 @@ FRT_EXTERN_C_BEGIN
 
 #define FRT_CHAT_FINAL 1u /* the text is all that was generated */
 
+/* What a part of a generated text is; frt_chat_event. */
+#define FRT_CHAT_REASONING 0u      /* a piece of the reasoning */
+#define FRT_CHAT_TEXT 1u           /* a piece of the content */
+#define FRT_CHAT_CALL_BEGIN 2u     /* a tool call begins; the text is the name of the function */
+#define FRT_CHAT_CALL_ARGUMENTS 3u /* a piece of its arguments */
+#define FRT_CHAT_CALL_END 4u       /* it is over; no text */
+
+#define FRT_CHAT_UNFINISHED 1u /* CALL_END: the text ended in this call; values are missing */
+
+/* Calls are numbered from 0 and follow one another: BEGIN, one or more ARGUMENTS, END. The pieces
+ * of one call's arguments concatenate to one JSON object. An event is certain: no later text takes
+ * it back. Borrowed for the call of the sink. */
+typedef struct frt_chat_event {
+  uint32_t struct_size;
+  uint32_t kind;  /* FRT_CHAT_REASONING ... */
+  uint32_t call;  /* its number; 0 for reasoning and text */
+  uint32_t flags; /* FRT_CHAT_UNFINISHED */
+  const char* text;
+  uint64_t bytes;
+} frt_chat_event;
+FRT_ASSERT_LAYOUT(frt_chat_event, 32, bytes, 24);
+
+/* Takes one event. Anything but FRT_OK stops the sender, which returns it.  [any] */
+typedef frt_status (*frt_chat_sink)(void* user, const frt_chat_event* event);
+
+/* The text of one answer as it comes. */
+typedef struct frt_chat_stream_s* frt_chat_stream;
+
 typedef struct frt_chat_v1 {
   uint32_t struct_size;
   uint32_t reserved;
@@ -42,11 +70,11 @@ typedef struct frt_chat_v1 {
                        frt_error* error);
   /* Splits generated text into one assistant message: `sink` receives
    *   {"content": text, "reasoning_content": text?, "tool_calls": [...]?, "complete": bool}
-   * What is no tool call by the format's rules is content, as it stands. `tools` (may be NULL)
-   * types the arguments and says which calls there are; options as for render (they say whether
-   * the prompt had opened the reasoning). `flags`: FRT_CHAT_FINAL, or 0 for a text that may go on:
-   * then unfinished parts are left out, "complete" is false, and what is reported only grows with
-   * the text. UTF-8; errors as for render.  [any] */
+   * What is no tool call by the format's rules is content, as it stands. `tools` types the
+   * arguments and says which calls there are (NULL: any, []: none); options as for render (they say
+   * whether the prompt had opened the reasoning). `flags`: FRT_CHAT_FINAL, or 0 for a text that may
+   * go on: then unfinished parts are left out, "complete" is false, and what is reported only grows
+   * with the text. UTF-8; errors as for render.  [any] */
   frt_status (*parse)(frt_model model, const char* text, uint64_t bytes, uint32_t flags,
                       const char* tools, const char* options, frt_sink sink, void* user,
                       frt_error* error);
@@ -54,8 +82,23 @@ typedef struct frt_chat_v1 {
    * "repetition_penalty", "presence_penalty", "stop_token_ids": [...]}; only what the checkpoint
    * says.  [any] */
   frt_status (*generation_defaults)(frt_model model, frt_sink sink, void* user, frt_error* error);
+  /* Streaming: all four, or NULL. The events of a text are those of its one message: pieces of the
+   * content concatenate to it, and so on. `tools` and `options` as for parse, read before it
+   * returns. One thread at a time; the model outlives the stream.  [any] */
+  frt_status (*stream_create)(frt_model model, const char* tools, const char* options,
+                              frt_chat_stream* stream, frt_error* error);
+  /* The next piece: UTF-8, whole characters. `sink` receives what became certain, possibly nothing.
+   * The cost is linear in the text, however it is cut. Behind an error only stream_destroy may be
+   * called.  [any] */
+  frt_status (*stream_push)(frt_chat_stream stream, const char* text, uint64_t bytes,
+                            frt_chat_sink sink, void* user, frt_error* error);
+  /* The text is all that was generated: `sink` receives the rest, and `complete` becomes what parse
+   * reports as "complete". Only stream_destroy may follow.  [any] */
+  frt_status (*stream_finish)(frt_chat_stream stream, frt_chat_sink sink, void* user,
+                              uint32_t* complete, frt_error* error);
+  void (*stream_destroy)(frt_chat_stream stream); /* [any] */
 } frt_chat_v1;
-FRT_ASSERT_LAYOUT(frt_chat_v1, 32, generation_defaults, 24);
+FRT_ASSERT_LAYOUT(frt_chat_v1, 64, stream_destroy, 56);
 
 FRT_EXTERN_C_END
 

@@ -7,6 +7,7 @@
 #include <frt/kernels.h>
 #include <frt/ops/sequences.h>
 #include <frt/error.hpp>
+#include <frt/weights.hpp>
 
 #include <cmath>
 #include <cstdint>
@@ -40,6 +41,10 @@ class Checks {
   void pointer(const char* argument, const void* value) const {
     if (!value) fail(argument, "is NULL");
   }
+  void aligned(const std::string& argument, const void* value, int64_t bytes) const {
+    if (reinterpret_cast<std::uintptr_t>(value) % static_cast<std::uintptr_t>(bytes) == 0) return;
+    fail(argument, "is not aligned to " + std::to_string(bytes) + " bytes");
+  }
   void dtype(const char* argument, frt_dtype value,
              std::initializer_list<frt_dtype> allowed = {FRT_DTYPE_F32, FRT_DTYPE_BF16}) const {
     std::string names;
@@ -57,9 +62,9 @@ class Checks {
   // The same of what is multiplied by `weight`, the argument `name`.
   void scale(const char* argument, float value, const char* name, const frt_weight& weight) const {
     scale(argument, value);
-    require(value == 0 || weight.format == FRT_WEIGHT_FP8_TENSOR ||
-                weight.format == FRT_WEIGHT_FP8_CHANNEL,
-            name, std::string("is not FP8_TENSOR or FP8_CHANNEL, as ") + argument + " needs");
+    const WeightForm form = weight_form(weight.format);
+    require(value == 0 || form == WeightForm::kFp8Tensor || form == WeightForm::kFp8Channel, name,
+            std::string("is not FP8_TENSOR or FP8_CHANNEL, as ") + argument + " needs");
   }
   // Of a result that is FP8, which it is only where x is.
   void result_scale(const char* argument, float value, float x_scale) const {

@@ -7,7 +7,7 @@
 // the same result (but for rounding in between). So a model is written once and a backend decides
 // how much of it is one kernel.
 //
-//   frt::Operators ops(context, FRT_DTYPE_BF16, FRT_WEIGHT_BIT(FRT_WEIGHT_BF16),
+//   frt::Operators ops(context, frt::KernelTypes(FRT_DTYPE_BF16), frt::kWeightBf16,
 //                      {FRT_OP_EMBED, FRT_OP_NORM_LINEARS, FRT_OP_SAMPLE});
 //   ...
 //   graph.capture(key, [&](const frt::Recorder& recorder) {
@@ -115,16 +115,16 @@ class Operators {
  public:
   Operators() = default;
 
-  // Resolves `needs` (names from frt/ops; empty: all of them) for one activation type and the
+  // Resolves `needs` (names from frt/ops; empty: all of them) for element types and the
   // weight formats of the model. Throws FRT_ERR_NOT_FOUND with every missing name, and
   // FRT_ERR_INVALID_ARGUMENT for a name that is not an operator of this header.  [setup]
-  Operators(const Context& context, frt_dtype activation, frt_weight_set weights,
+  Operators(const Context& context, KernelTypes types, const WeightFormats& weights,
             const std::vector<std::string>& needs = {}, Fusion fusion = Fusion::kUseKernels) {
-    resolve(context, activation, weights, needs.empty() ? all_names() : needs, fusion);
+    resolve(context, types, weights, needs.empty() ? all_names() : needs, fusion);
   }
-  Operators(const Context& context, frt_dtype activation, frt_weight_set weights,
+  Operators(const Context& context, KernelTypes types, const WeightFormats& weights,
             std::initializer_list<std::string> needs, Fusion fusion = Fusion::kUseKernels)
-      : Operators(context, activation, weights, std::vector<std::string>(needs), fusion) {}
+      : Operators(context, types, weights, std::vector<std::string>(needs), fusion) {}
 
   // Whether the operator `name` runs as one kernel of the backend.  [any]
   bool has_kernel(std::string_view name) const noexcept {
@@ -197,7 +197,7 @@ class Operators {
 #undef FRT_VISIT
   }
 
-  void resolve(const Context& context, frt_dtype activation, frt_weight_set weights,
+  void resolve(const Context& context, KernelTypes types, const WeightFormats& weights,
                const std::vector<std::string>& needs, Fusion fusion);
   void collect_missing(const std::string& name, const std::string& whole,
                        std::vector<std::string>& missing) const;
@@ -210,8 +210,9 @@ class Operators {
 
 // ---- resolution ------------------------------------------------------------------------------
 
-inline void Operators::resolve(const Context& context, frt_dtype activation, frt_weight_set weights,
-                               const std::vector<std::string>& needs, Fusion fusion) {
+inline void Operators::resolve(const Context& context, KernelTypes types,
+                               const WeightFormats& weights, const std::vector<std::string>& needs,
+                               Fusion fusion) {
   // Everything wanted, fused operators before their parts.
   std::vector<std::string> wanted;
   const std::vector<std::string> known = all_names();
@@ -234,30 +235,37 @@ inline void Operators::resolve(const Context& context, frt_dtype activation, frt
     }
   }
 
-  // All optional: which of them are required depends on which fused ones are there. Tables are
-  // f32 or bf16 whatever the model's other weights are.
-  KernelSet tables;
+  // All optional: which of them are required depends on which fused ones are there.
   KernelSet others;
   const auto add = [&](auto& kernel, std::string_view name) {
     if (!contains(wanted, name)) return;
     if (fusion == Fusion::kCompose && !parts_of(name).empty()) return;
-    const bool table = name == FRT_OP_EMBED || name == FRT_OP_EMBED_ROWS;
-    (table ? tables : others).add(kernel, "?" + std::string(name));
+    const std::string optional = "?" + std::string(name);
+    if (name != FRT_OP_EMBED && name != FRT_OP_EMBED_ROWS) {
+      others.add(kernel, optional);
+      return;
+    }
+    // Which of the model's formats its table has is not known here: one kernel for all of those
+    // that any kernel of the operator takes.
+    WeightFormats taken;
+    for (const frt_weight_format& format : weights) {
+      KernelSet().add(kernel, optional).resolve(context, types, format);
+      if (kernel) taken.add(format);
+    }
+    KernelSet().add(kernel, optional).resolve(context, types, taken);
   };
 #define FRT_ADD(function, Args, name) add(function##_, name);
   FRT_PRIMITIVE_OPERATORS(FRT_ADD)
   FRT_FUSED_OPERATORS(FRT_ADD)
 #undef FRT_ADD
-  const frt_weight_set plain = FRT_WEIGHT_BIT(FRT_WEIGHT_F32) | FRT_WEIGHT_BIT(FRT_WEIGHT_BF16);
-  tables.resolve(context, activation, weights & plain);
-  others.resolve(context, activation, weights);
+  others.resolve(context, types, weights);
 
   std::vector<std::string> missing;
   for (const std::string& name : needs) collect_missing(name, "", missing);
   if (missing.empty()) return;
   std::string text = "the device's backend lacks operators for " +
-                     std::string(dtype_name(activation)) +
-                     " activations and the model's weight formats:";
+                     dtype_names(types.inputs | types.outputs) + " activations and weights in " +
+                     weight_texts({weights.data(), weights.size()}) + ":";
   for (std::size_t i = 0; i < missing.size(); ++i) text += (i ? ", " : " ") + missing[i];
   throw Error(FRT_ERR_NOT_FOUND, text + "; use another backend or a newer one");
 }

@@ -29,6 +29,7 @@ inline constexpr int32_t kCuda = 2;
 inline constexpr int32_t kCudaHost = 3;
 inline constexpr int32_t kRocm = 10;
 inline constexpr int32_t kRocmHost = 11;
+inline constexpr int32_t kCudaManaged = 13;
 
 // Flags of a managed tensor.
 inline constexpr uint64_t kReadOnly = 1;
@@ -70,8 +71,8 @@ namespace detail {
 
 // DLDataTypeCode by frt_dtype; the bits are those of dtype_bits().
 inline constexpr uint8_t kNoCode = 255;
-inline constexpr uint8_t kCodes[FRT_DTYPE_COUNT] = {kNoCode, 2, 4, 2, 10, 12, 17, 0, 1,
-                                                    0,       1, 0, 1, 2,  0,  1,  6};
+inline constexpr uint8_t kCodes[FRT_DTYPE_COUNT] = {kNoCode, 2, 4, 2, 10, 12, 17, 0,  1, 0,
+                                                    1,       0, 1, 2, 0,  1,  6,  14, 1, 0};
 
 // Bytes of `shape` packed; throws FRT_ERR_OUT_OF_RANGE for negative sizes and overflow.
 inline uint64_t packed_bytes(std::span<const int64_t> shape, uint32_t bits) {
@@ -92,6 +93,7 @@ inline Device device_of(const frt_device_info& device, frt_space space) {
   }
   if (space == FRT_SPACE_HOST_PINNED && type == kCuda) return {kCudaHost, 0};
   if (space == FRT_SPACE_HOST_PINNED && type == kRocm) return {kRocmHost, 0};
+  if (space == FRT_SPACE_SHARED && type == kCuda) return {kCudaManaged, 0};
   return {kCpu, 0};
 }
 
@@ -200,7 +202,8 @@ inline Imported import_tensor(const Context& context, ManagedTensor* managed,
   }
   const frt_device_info& device = *context.info().device;
   frt_space space = FRT_SPACE_COUNT;
-  for (const frt_space candidate : {FRT_SPACE_DEVICE, FRT_SPACE_HOST_PINNED, FRT_SPACE_HOST}) {
+  for (const frt_space candidate :
+       {FRT_SPACE_DEVICE, FRT_SPACE_HOST_PINNED, FRT_SPACE_HOST, FRT_SPACE_SHARED}) {
     const Device expected = detail::device_of(device, candidate);
     if (expected.type != tensor.device.type || expected.id != tensor.device.id) continue;
     space = candidate;

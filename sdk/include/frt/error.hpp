@@ -9,8 +9,10 @@
 
 #include <frt/base.h>
 
+#include <cstdio>
 #include <cstring>
 #include <exception>
+#include <frt/error_sink.hpp>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -19,6 +21,11 @@
 #include <utility>
 
 namespace frt {
+
+// True for a code that this version defines.  [any]
+inline bool is_status(frt_status status) noexcept {
+  return status <= 0 && status > -FRT_STATUS_COUNT;
+}
 
 // The name of a status code, e.g. "FRT_ERR_NO_VARIANT"; "FRT_ERR_?" if unknown.  [any]
 inline const char* status_name(frt_status status) noexcept {
@@ -45,7 +52,14 @@ inline const char* status_name(frt_status status) noexcept {
       "FRT_ERR_CANCELLED",
       "FRT_ERR_INTERNAL",
   };
-  return status <= 0 && status > -FRT_STATUS_COUNT ? kNames[-status] : "FRT_ERR_?";
+  return is_status(status) ? kNames[-status] : "FRT_ERR_?";
+}
+
+// The name, or for a code that this version does not define its number: for errors.  [any]
+inline std::string status_text(frt_status status) {
+  if (is_status(status)) return status_name(status);
+  return "status " + std::to_string(status) + ", which ABI " + std::to_string(FRT_ABI_MAJOR) + "." +
+         std::to_string(FRT_ABI_MINOR) + " does not define";
 }
 
 // An error with its code. `what()` says what, where and what to do next.
@@ -60,35 +74,66 @@ class Error : public std::runtime_error {
   frt_status status_;
 };
 
-// Fills `error` (may be null), cutting the text at a UTF-8 character if it is too long, and
-// returns `status`.  [any]
-inline frt_status set_error(frt_error* error, frt_status status, std::string_view text) noexcept {
-  if (error) {
-    std::size_t length = text.size();
-    if (length > FRT_ERROR_CAPACITY - 1) {
-      length = FRT_ERROR_CAPACITY - 1;
-      while (length > 0 && (static_cast<unsigned char>(text[length]) & 0xC0u) == 0x80u) --length;
+namespace detail {
+
+// What ends a text that was cut: how long it was, and whether the log has it. A text that was cut
+// before keeps that end, and is not given to the log again.
+inline std::string_view end_of_cut(std::string_view text, char (&room)[64]) noexcept {
+  constexpr std::string_view kLogged = "; the log has all of it)";
+  if (text.ends_with(kLogged)) {
+    const std::size_t start = text.rfind("... (");
+    if (start != std::string_view::npos && text.size() - start < sizeof(room)) {
+      return text.substr(start);
     }
-    std::memcpy(error->message, text.data(), length);
-    error->message[length] = '\0';
-    error->code = status;
   }
+  const int bytes = std::snprintf(room, sizeof(room), "... (%zu bytes%s", text.size(),
+                                  ErrorSink::send(text) ? kLogged.data() : ")");
+  return {room, static_cast<std::size_t>(bytes)};
+}
+
+}  // namespace detail
+
+// Fills `error` (may be null) and returns `status`. A text that is too long is cut at a UTF-8
+// character and ends with "... (N bytes; the log has all of it)"; the full text goes to ErrorSink
+// (frt/error_sink.hpp).  [any]
+inline frt_status set_error(frt_error* error, frt_status status, std::string_view text) noexcept {
+  if (!error) return status;
+  char room[64];
+  std::string_view end;
+  std::size_t length = text.size();
+  if (length > FRT_ERROR_CAPACITY - 1) {
+    end = detail::end_of_cut(text, room);
+    length = FRT_ERROR_CAPACITY - 1 - end.size();
+    while (length > 0 && (static_cast<unsigned char>(text[length]) & 0xC0u) == 0x80u) --length;
+  }
+  std::memcpy(error->message, text.data(), length);
+  if (!end.empty()) std::memcpy(error->message + length, end.data(), end.size());
+  error->message[length + end.size()] = '\0';
+  error->code = status;
   return status;
 }
 
-// Throws what a C call reported. `what_failed` is put before the message when not empty.  [any]
+// Throws what a C call reported. `what_failed` is put before the message when not empty. A code
+// that this version does not define becomes FRT_ERR_INTERNAL, its number part of the text.  [any]
 inline void check(frt_status status, const frt_error& error, std::string_view what_failed = {}) {
   if (status == FRT_OK) return;
   std::string text(what_failed);
   if (!text.empty()) text += ": ";
-  text += error.message[0] ? error.message : status_name(status);
-  throw Error(status, text);
+  const std::string_view message(error.message, ::strnlen(error.message, FRT_ERROR_CAPACITY));
+  text += message;
+  if (message.empty()) {
+    text += status_text(status);
+  } else if (!is_status(status)) {
+    text += " (" + status_text(status) + ")";
+  }
+  throw Error(is_status(status) ? status : FRT_ERR_INTERNAL, text);
 }
 
 // The same for calls that give no frt_error.  [any]
 inline void check(frt_status status, std::string_view what_failed) {
   if (status == FRT_OK) return;
-  throw Error(status, std::string(what_failed) + " failed: " + status_name(status));
+  throw Error(is_status(status) ? status : FRT_ERR_INTERNAL,
+              std::string(what_failed) + " failed: " + status_text(status));
 }
 
 // Runs `body` (returns void or frt_status) at the C ABI: whatever it throws becomes a status code
@@ -115,22 +160,34 @@ frt_status guard(frt_error* error, Body&& body) noexcept {
 
 // Bits of one element: 4 for F4_E2M1; 0 if `dtype` is unknown.  [any]
 inline uint32_t dtype_bits(frt_dtype dtype) noexcept {
-  static constexpr uint32_t kBits[FRT_DTYPE_COUNT] = {0,  32, 16, 16, 8,  8,  4,  8, 8,
-                                                      32, 32, 64, 64, 64, 16, 16, 8};
+  static constexpr uint32_t kBits[FRT_DTYPE_COUNT] = {0,  32, 16, 16, 8,  8,  4, 8, 8, 32,
+                                                      32, 64, 64, 64, 16, 16, 8, 8, 4, 4};
   return dtype < FRT_DTYPE_COUNT ? kBits[dtype] : 0;
 }
 
 // "f32", "bf16", ...; "?" if unknown.  [any]
 inline const char* dtype_name(frt_dtype dtype) noexcept {
   static constexpr const char* kNames[FRT_DTYPE_COUNT] = {
-      "none", "f32", "bf16", "f16", "f8_e4m3", "f8_e5m2", "f4_e2m1", "i8",  "u8",
-      "i32",  "u32", "i64",  "u64", "f64",     "i16",     "u16",     "bool"};
+      "none", "f32", "bf16", "f16", "f8_e4m3", "f8_e5m2", "f4_e2m1", "i8",      "u8", "i32",
+      "u32",  "i64", "u64",  "f64", "i16",     "u16",     "bool",    "f8_e8m0", "u4", "i4"};
   return dtype < FRT_DTYPE_COUNT ? kNames[dtype] : "?";
+}
+
+// "f32, bf16"; types that this build does not know by number.  [any]
+inline std::string dtype_names(frt_dtype_set set) {
+  std::string text;
+  for (frt_dtype dtype = 0; dtype < 32; ++dtype) {
+    if (!(set & FRT_DTYPE_BIT(dtype))) continue;
+    text += (text.empty() ? "" : ", ") +
+            (dtype < FRT_DTYPE_COUNT ? dtype_name(dtype) : "type " + std::to_string(dtype));
+  }
+  return text;
 }
 
 // "device", "host-pinned", "host"; "?" if unknown.  [any]
 inline const char* space_name(frt_space space) noexcept {
-  static constexpr const char* kNames[FRT_SPACE_COUNT] = {"device", "host-pinned", "host"};
+  static constexpr const char* kNames[FRT_SPACE_COUNT] = {"device", "host-pinned", "host",
+                                                          "shared"};
   return space < FRT_SPACE_COUNT ? kNames[space] : "?";
 }
 

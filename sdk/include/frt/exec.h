@@ -63,7 +63,8 @@ typedef struct frt_recorder {
 FRT_ASSERT_LAYOUT(frt_recorder, 32, reserved, 28);
 
 /* Submits the work of `key`. Called once per capture, or once per replay in eager mode. No
- * waiting, no allocation, no logging inside. Returns FRT_OK or the error, with `error` filled. */
+ * waiting, no allocation, no logging inside. Returns FRT_OK or the error, with `error` filled.
+ * [hot] */
 typedef frt_status (*frt_record_fn)(void* user, const frt_recorder* recorder, frt_shape_key key,
                                     frt_error* error);
 
@@ -75,7 +76,7 @@ typedef struct frt_context_info {
   uint32_t eager;                /* 1: graphs run their recipe at each replay (capture = false) */
   const char* name;              /* the user's name of the device */
   const char* backend_id;        /* plugin id */
-  const char* native_kind;       /* of frt_backend_v1; "cpu": device memory is host memory */
+  const char* native_kind;       /* of frt_backend_v1 */
   const frt_device_info* device; /* as it was when it was opened; lives as long as the context */
   uint64_t memory_total;         /* of the device, bytes */
   uint64_t memory_free;          /* bytes, at the time of asking */
@@ -99,8 +100,8 @@ typedef struct frt_buffer_info {
   uint32_t struct_size;
   frt_space space;
   const char* name;
-  void* pointer; /* an address of `space`; host spaces may be read and written directly when no
-                    work that touches them is in flight */
+  void* pointer; /* an address of `space`; the host may read and write host and shared spaces
+                    directly when no work that touches the bytes is in flight */
   uint64_t bytes;
 } frt_buffer_info;
 FRT_ASSERT_LAYOUT(frt_buffer_info, 32, bytes, 24);
@@ -132,7 +133,8 @@ typedef struct frt_exec_v1 {
 
   /* ---- buffers ---- */
   /* New memory, uninitialised, aligned to at least 256 bytes. `name` is copied. bytes > 0.
-   * [setup] */
+   * FRT_ERR_UNSUPPORTED: FRT_SPACE_SHARED on a device without FRT_DEVICE_SHARED_MEMORY; so is
+   * buffer_wrap.  [setup] */
   frt_status (*buffer_alloc)(frt_context context, frt_space space, uint64_t bytes, const char* name,
                              frt_buffer* buffer, frt_error* error);
   /* Memory of somebody else, who keeps it alive until the buffer is gone; `done` (may be NULL)
@@ -201,11 +203,12 @@ typedef struct frt_exec_v1 {
   /* ---- kernels ---- */
   /* Finds kernels[i] for names[i]: among the kernels of `owner` (NULL: none), then among the
    * backend's. A leading '?' marks an optional name: its launch is NULL if missing. Required names
-   * that are missing for this activation type or these weight formats are reported all at once:
+   * that are missing for these types or weight formats are reported all at once:
    * FRT_ERR_NOT_FOUND.  [setup] */
   frt_status (*kernels_resolve)(frt_context context, frt_kernel_owner owner,
-                                const char* const* names, uint64_t count, frt_dtype activation,
-                                frt_weight_set weights, frt_kernel* kernels, frt_error* error);
+                                const char* const* names, uint64_t count, frt_dtype_set inputs,
+                                frt_dtype_set outputs, const frt_weight_format* weights,
+                                uint32_t weight_count, frt_kernel* kernels, frt_error* error);
   /* Keeps `count` kernels of the caller's own, all or none, `stride` bytes apart. Only who passes
    * `owner` to kernels_resolve finds them. Names that begin with "frt." belong to backends:
    * FRT_ERR_INVALID_ARGUMENT. FRT_ERR_EXISTS if a name comes twice for the same types.  [setup] */
@@ -231,8 +234,24 @@ typedef struct frt_exec_v1 {
    * API has a current device, it is current for this thread afterwards. NULL where there is none
    * (the CPU), and where it is the API's default stream.  [any] */
   void* (*backend_stream_native)(frt_context context, frt_backend_stream stream);
+
+  /* ---- two contexts ---- */
+  /* Copies between buffers of two contexts, of one backend or of two; of one context, it is
+   * buffer_copy. Each stream is of its buffer's context. In the order of both streams: the copy
+   * waits for what they hold, and their later work waits for the copy. Treat it as asynchronous:
+   * sync a stream before the host looks. Between devices that reach each other (copy_peer of the
+   * backend) it returns before the work is done; else it waits, and copies through at most 8 MiB
+   * of pinned memory, which a context keeps until it is closed.
+   *
+   * Checks are those of buffer_copy. FRT_ERR_BAD_STATE inside a record callback;
+   * FRT_ERR_OUT_OF_MEMORY: no room for the pinned memory. After an error of a device the target's
+   * range is undefined. The thread drives both contexts.  [driver] */
+  frt_status (*buffer_copy_between)(frt_buffer target, uint64_t target_offset,
+                                    frt_stream target_stream, frt_buffer source,
+                                    uint64_t source_offset, frt_stream source_stream,
+                                    uint64_t bytes, frt_error* error);
 } frt_exec_v1;
-FRT_ASSERT_LAYOUT(frt_exec_v1, 328, backend_stream_native, 320);
+FRT_ASSERT_LAYOUT(frt_exec_v1, 336, buffer_copy_between, 328);
 
 /* The most copies of one buffer_copy_batch. */
 #define FRT_COPY_BATCH_MAX 4096u

@@ -11,8 +11,8 @@
 //   frt::Context context(table, handle);
 //   frt::Buffer x = context.alloc(FRT_SPACE_DEVICE, 4096, "x");
 //   frt::Kernel<frt_rms_norm_args> norm;
-//   frt::KernelSet().add(norm, "frt.rms_norm/1").resolve(context, FRT_DTYPE_BF16, 0);
-//   frt::Graph graph = context.create_graph("decode", 8);
+//   frt::KernelSet().add(norm, "frt.rms_norm/1").resolve(context,
+//   frt::KernelTypes(FRT_DTYPE_BF16)); frt::Graph graph = context.create_graph("decode", 8);
 //   graph.capture(key, [&](const frt::Recorder& recorder) { norm(recorder, args); });
 //   graph.replay(key, stream);
 #pragma once
@@ -20,6 +20,8 @@
 #include <frt/capsule.h>
 #include <frt/exec.h>
 #include <frt/error.hpp>
+#include <frt/table.hpp>
+#include <frt/weights.hpp>
 
 #include <cstdint>
 #include <functional>
@@ -31,6 +33,10 @@
 #include <unordered_map>
 #include <utility>
 #include <vector>
+
+// What a host of the oldest version gives (frt/table.hpp); its functions are all there.
+FRT_CONTRACT(frt_exec_v1, FRT_EXT_EXEC, buffer_copy_between);
+FRT_CONTRACT(frt_state_v1, FRT_EXT_STATE, state_reserve);
 
 namespace frt {
 
@@ -47,14 +53,10 @@ class Context {
  public:
   Context() = default;
 
-  // Throws FRT_ERR_ABI if `table` is older than this header.  [setup]
+  // Throws FRT_ERR_ABI if `table` lacks what the oldest version promises.  [setup]
   Context(const frt_exec_v1* table, frt_context handle) : table_(table), handle_(handle) {
     if (!table || !handle) throw Error(FRT_ERR_INVALID_ARGUMENT, "context: a null table or handle");
-    if (!FRT_HAS(table, frt_exec_v1, backend_stream_native)) {
-      throw Error(FRT_ERR_ABI, "the exec table has " + std::to_string(table->struct_size) +
-                                   " bytes, expected at least " +
-                                   std::to_string(sizeof(frt_exec_v1)) + "; use a newer host");
-    }
+    read_table<frt_exec_v1>(table, "the host");
   }
 
   explicit operator bool() const noexcept { return handle_ != nullptr; }
@@ -221,8 +223,8 @@ class Buffer : public detail::Owned<frt_buffer, &frt_exec_v1::buffer_release> {
   frt_space space() const noexcept { return info_.space; }
   const char* name() const noexcept { return info_.name; }
 
-  // The address, as a pointer to T; in host spaces it may be dereferenced when no work that
-  // touches the buffer is in flight.  [any]
+  // The address, as a pointer to T; in host and shared spaces it may be dereferenced when no work
+  // that touches the buffer is in flight.  [any]
   template <class T = void>
   T* pointer() const noexcept {
     return static_cast<T*>(info_.pointer);
@@ -273,6 +275,17 @@ class Buffer : public detail::Owned<frt_buffer, &frt_exec_v1::buffer_release> {
  private:
   frt_buffer_info info_{};
 };
+
+// Copies between two contexts, in the order of both streams; see frt_exec_v1::buffer_copy_between.
+// [driver]
+inline void copy_between(const Buffer& target, uint64_t target_offset, const Stream& target_stream,
+                         const Buffer& source, uint64_t source_offset, const Stream& source_stream,
+                         uint64_t bytes) {
+  frt_error error{};
+  check(target.table().buffer_copy_between(target, target_offset, target_stream, source,
+                                           source_offset, source_stream, bytes, &error),
+        error);
+}
 
 // ---- recording and kernels -----------------------------------------------------------------
 
@@ -352,6 +365,17 @@ class Kernel {
   std::string name_;
 };
 
+// The element types that kernels must read and write; an empty set asks for nothing.
+struct KernelTypes {
+  KernelTypes() = default;
+  // Both are `activation`; FRT_DTYPE_NONE asks for nothing.
+  explicit KernelTypes(frt_dtype activation)
+      : inputs(activation == FRT_DTYPE_NONE ? 0 : FRT_DTYPE_BIT(activation)), outputs(inputs) {}
+  KernelTypes(frt_dtype_set input_types, frt_dtype_set output_types)
+      : inputs(input_types), outputs(output_types) {}
+  frt_dtype_set inputs = 0, outputs = 0;
+};
+
 // The operators a model needs, found in one call, so that all missing ones are reported at once.
 // The kernels must stay where they are until resolve().
 class KernelSet {
@@ -368,15 +392,16 @@ class KernelSet {
 
   // Fills every added kernel, of `owner` (NULL: none) or of the backend, or throws
   // FRT_ERR_NOT_FOUND with the names and fills none.  [setup]
-  void resolve(const Context& context, frt_dtype activation, frt_weight_set weights,
+  void resolve(const Context& context, KernelTypes types, const WeightFormats& weights = {},
                frt_kernel_owner owner = nullptr) const {
     std::vector<const char*> names;
     names.reserve(names_.size());
     for (const std::string& name : names_) names.push_back(name.c_str());
     std::vector<frt_kernel> found(names.size());
     frt_error error{};
-    check(context.table().kernels_resolve(context, owner, names.data(), names.size(), activation,
-                                          weights, found.data(), &error),
+    check(context.table().kernels_resolve(
+              context, owner, names.data(), names.size(), types.inputs, types.outputs,
+              weights.data(), static_cast<uint32_t>(weights.size()), found.data(), &error),
           error);
     for (std::size_t i = 0; i < found.size(); ++i) setters_[i](found[i], names_[i]);
   }
@@ -491,9 +516,7 @@ class State {
   State(const frt_state_v1* table, const Context& context, const frt_capsule_layout& layout,
         uint32_t slots, const std::string& name)
       : table_(table), context_(context) {
-    if (!table || !FRT_HAS(table, frt_state_v1, state_reserve)) {
-      throw Error(FRT_ERR_ABI, "the host gives no complete " FRT_EXT_STATE "; use a newer host");
-    }
+    read_table<frt_state_v1>(table, "the host");
     frt_error error{};
     check(table->state_create(context, &layout, slots, name.c_str(), &handle_, &error), error);
     info_.struct_size = sizeof(info_);

@@ -3,9 +3,9 @@
  * frt/kernels.h - operators: how they are named, registered, found and called.
  *
  * An operator has a name with a revision ("frt.rms_norm/1") and ONE argument struct, declared in
- * frt/ops/. A kernel is a backend's implementation of an operator, for the element types it
- * names. A backend registers its kernels in FRT_EXT_KERNELS; a model plugin may add kernels of
- * its own for a backend whose native_kind it knows.
+ * frt/ops/. A kernel is a backend's implementation of an operator, for the element types and
+ * weight formats it names. A backend registers its kernels in FRT_EXT_KERNELS; a model plugin may
+ * add kernels of its own for a backend whose native_kind it knows.
  *
  * An argument struct is frozen with the revision of its operator; a change is a new revision. Its
  * struct_size only catches mistakes.
@@ -28,36 +28,82 @@ FRT_EXTERN_C_BEGIN
 
 /* ---- weight formats -------------------------------------------------------------------- */
 
-/* How the values of a matrix are stored. W is (rows = outputs, cols = inputs), row-major. */
-typedef uint32_t frt_weight_format;
+/* How a weight matrix is stored; frozen, compared as bytes. W is (rows = outputs, cols = inputs):
+ *
+ *   W[r, c] = global_scale * S * (data[r, c] - Z)
+ *   S = scale[r / group_rows, c / group_cols]                 1 where `scale` is FRT_DTYPE_NONE
+ *   Z = zero[r / group_rows, c / group_cols]                  0 where `zero` is FRT_DTYPE_NONE
+ *
+ * `data`, `scale` and `zero` are matrices of the element types named here, row-major, each row
+ * from a byte of its own on: a row of n elements of b bits takes ceil(n * b / 8) bytes. Four-bit
+ * elements lie two in a byte, the even one in the low nibble. The last group of a side may be
+ * short. So with g = group_rows or rows, h = group_cols or cols:
+ *
+ *   data  (rows, cols)                                 F32, BF16, F8_E4M3, F4_E2M1, U4, I4, U8, I8
+ *   scale (ceil(rows / g), ceil(cols / h))             F32, BF16, F16, F8_E4M3, F8_E8M0
+ *   zero  (ceil(rows / g), ceil(cols / h))             the type of data or of scale
+ *
+ * A backend may take other types: what it takes is in frt_kernel_desc.
+ *
+ *                     data     scale    zero  rows  cols  flags
+ *   FP8 in blocks     F8_E4M3  F32      NONE  128   128   0             DeepSeek, Qwen
+ *   NVFP4             F4_E2M1  F8_E4M3  NONE  1     16    GLOBAL_SCALE  compressed-tensors
+ *   MXFP4             F4_E2M1  F8_E8M0  NONE  1     32    0             OCP microscaling
+ *   int8              I8       F32      NONE  1     0     0             one scale per output
+ *   int4, symmetric   U4       F16      NONE  1     128   MIDPOINT_ZERO compressed-tensors, GPTQ
+ *   int4 with zeros   U4       F16      U4    1     128   0             AWQ, GPTQ
+ *   int4 with floats  U4       F16      F16   1     64    0             HQQ
+ *
+ * AWQ and GPTQ store the transposed matrix in words of eight values, AWQ's in the order 0 2 4 6 1 3
+ * 5 7, GPTQ's zeros less one: who loads them repacks them. A format whose scales lie between its
+ * data, as GGUF's blocks do, is a layout of its own. */
+typedef struct frt_weight_format {
+  frt_dtype data;
+  frt_dtype scale;     /* FRT_DTYPE_NONE: has none */
+  frt_dtype zero;      /* FRT_DTYPE_NONE: has none */
+  uint32_t group_rows; /* rows that share a scale and a zero point; 0: all of them */
+  uint32_t group_cols; /* the same of columns; both 0 where there are neither */
+  uint32_t layout;     /* 0: as stated above; 1 to 65535: of this header; above: a vendor's own */
+  uint32_t flags;      /* FRT_WEIGHT_GLOBAL_SCALE, ... */
+} frt_weight_format;
+FRT_ASSERT_LAYOUT(frt_weight_format, 28, flags, 24);
 
-#define FRT_WEIGHT_F32 0u
-#define FRT_WEIGHT_BF16 1u
-/* e4m3(data) * scale[row / block_rows, col / block_cols] */
-#define FRT_WEIGHT_FP8_BLOCK 2u
-#define FRT_WEIGHT_FP8_TENSOR 3u  /* e4m3(data) * global_scale */
-#define FRT_WEIGHT_FP8_CHANNEL 4u /* e4m3(data) * scale[row] */
-/* e2m1(data) * e4m3(scale[row, col / 16]) * global_scale; two values per byte, even one low */
-#define FRT_WEIGHT_NVFP4 5u
-#define FRT_WEIGHT_FORMAT_COUNT 6u
+/* frt_weight::global_scale counts; without it, it is not read and means 1. */
+#define FRT_WEIGHT_GLOBAL_SCALE 1u
+/* The zero point is the midpoint of the range of unsigned data: Z = 8 for U4, 128 for U8. `zero` is
+ * FRT_DTYPE_NONE. */
+#define FRT_WEIGHT_MIDPOINT_ZERO 2u
 
-typedef uint32_t frt_weight_set; /* of (1u << format) */
-#define FRT_WEIGHT_BIT(format) (1u << (format))
-#define FRT_WEIGHT_ALL (FRT_WEIGHT_BIT(FRT_WEIGHT_FORMAT_COUNT) - 1u)
+/* In a member of a kernel's pattern: fits every value. */
+#define FRT_WEIGHT_ANY 0xffffffffu
+
+/* Initialisers of the formats that models of today have. */
+#define FRT_WEIGHT_F32 \
+  { FRT_DTYPE_F32, FRT_DTYPE_NONE, FRT_DTYPE_NONE, 0, 0, 0, 0 }
+#define FRT_WEIGHT_BF16 \
+  { FRT_DTYPE_BF16, FRT_DTYPE_NONE, FRT_DTYPE_NONE, 0, 0, 0, 0 }
+#define FRT_WEIGHT_FP8_TENSOR \
+  { FRT_DTYPE_F8_E4M3, FRT_DTYPE_NONE, FRT_DTYPE_NONE, 0, 0, 0, FRT_WEIGHT_GLOBAL_SCALE }
+#define FRT_WEIGHT_FP8_CHANNEL(scale) \
+  { FRT_DTYPE_F8_E4M3, scale, FRT_DTYPE_NONE, 1, 0, 0, 0 }
+#define FRT_WEIGHT_FP8_BLOCK(scale, rows, cols) \
+  { FRT_DTYPE_F8_E4M3, scale, FRT_DTYPE_NONE, rows, cols, 0, 0 }
+/* cols: a multiple of 16 */
+#define FRT_WEIGHT_NVFP4 \
+  { FRT_DTYPE_F4_E2M1, FRT_DTYPE_F8_E4M3, FRT_DTYPE_NONE, 1, 16, 0, FRT_WEIGHT_GLOBAL_SCALE }
+#define FRT_WEIGHT_MXFP4 \
+  { FRT_DTYPE_F4_E2M1, FRT_DTYPE_F8_E8M0, FRT_DTYPE_NONE, 1, 32, 0, 0 }
 
 /* One weight matrix in device memory; frozen. Memory is borrowed. */
 typedef struct frt_weight {
   frt_weight_format format;
-  frt_dtype scale_dtype;          /* FP8_BLOCK, FP8_CHANNEL: F32 or BF16; NVFP4: F8_E4M3 */
-  int32_t rows, cols;             /* outputs, inputs */
-  const void* data;               /* (rows, cols) row-major, packed; aligned to 16 bytes */
-  const void* scale;              /* (ceil(rows/block_rows), ceil(cols/block_cols)), (rows) or
-                                     (rows, cols/16); NULL where the format has none */
-  int32_t block_rows, block_cols; /* FP8_BLOCK only */
-  float global_scale;             /* FP8_TENSOR, NVFP4: multiplied; 1 otherwise */
-  uint32_t layout;                /* 0: row-major as stated; others are a backend's own packing */
+  int32_t rows, cols; /* outputs, inputs */
+  float global_scale; /* with FRT_WEIGHT_GLOBAL_SCALE */
+  const void* data;   /* shapes: see frt_weight_format; aligned to 16 bytes */
+  const void* scale;  /* aligned to its elements; NULL where the format has none */
+  const void* zero;   /* the same */
 } frt_weight;
-FRT_ASSERT_LAYOUT(frt_weight, 48, layout, 44);
+FRT_ASSERT_LAYOUT(frt_weight, 64, zero, 56);
 
 /* ---- a callable kernel ----------------------------------------------------------------- */
 
@@ -70,20 +116,28 @@ typedef struct frt_kernel {
    * FRT_ERR_UNSUPPORTED: the kernel lacks something that frt_kernel_desc cannot say (a size, the
    * type of keys and values).  [driver]; [hot] where the backend says so for eager streams. */
   frt_status (*launch)(void* self, frt_backend_stream stream, const void* args, frt_error* error);
+  /* What launch would answer to `args`, without submitting: FRT_OK, FRT_ERR_UNSUPPORTED, or another
+   * error of its checks. Reads no memory of the device. NULL: only launch can tell.  [driver] */
+  frt_status (*supports)(void* self, const void* args, frt_error* error);
 } frt_kernel;
-FRT_ASSERT_LAYOUT(frt_kernel, 16, launch, 8);
+FRT_ASSERT_LAYOUT(frt_kernel, 24, supports, 16);
 
 /* ---- registration ---------------------------------------------------------------------- */
 
+/* A kernel fits a request that asks for no type that is not in `inputs` or `outputs`, and for no
+ * format that none of its patterns fits. */
 typedef struct frt_kernel_desc {
   uint32_t struct_size;
-  uint32_t args_size;        /* sizeof the argument struct it was built with */
-  const char* name;          /* "vendor.op/revision" */
-  frt_dtype_set activations; /* activation types it takes; 0: it has none, and fits them all */
-  frt_weight_set weights;    /* weight formats it takes; 0: it has none, and fits them all */
+  uint32_t args_size;               /* sizeof the argument struct it was built with */
+  const char* name;                 /* "vendor.op/revision" */
+  frt_dtype_set inputs;             /* types of the activations it reads; 0: none, and fits all */
+  frt_dtype_set outputs;            /* types of those it writes; 0: none, and fits all */
+  const frt_weight_format* weights; /* patterns; NULL: it has no weights, and fits all */
+  uint32_t weight_count;
+  uint32_t reserved;
   frt_kernel kernel;
 } frt_kernel_desc;
-FRT_ASSERT_LAYOUT(frt_kernel_desc, 40, kernel, 24);
+FRT_ASSERT_LAYOUT(frt_kernel_desc, 64, kernel, 40);
 
 /* The plugin's table. */
 typedef struct frt_kernels_v1 {

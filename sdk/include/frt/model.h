@@ -89,8 +89,9 @@ typedef struct frt_model_v1 {
                        frt_error* error);
   void (*destroy)(frt_model model);                          /* waits for work in flight  [setup] */
   frt_status (*info)(frt_model model, frt_model_info* info); /* [any] */
-  /* All ports and graphs; the arrays live as long as the model.  [any] */
+  /* All ports; the array lives as long as the model.  [any] */
   frt_status (*ports)(frt_model model, const frt_port** ports, uint64_t* count);
+  /* All graphs; the array lives as long as the model.  [any] */
   frt_status (*graphs)(frt_model model, const frt_model_graph** graphs, uint64_t* count);
   /* The model's table called `id`, or NULL. Same answer every time.  [any] */
   const void* (*extension)(frt_model model, const char* id);

@@ -4,7 +4,7 @@
 // FRT_ERR_INVALID_ARGUMENT, struct sizes) is written once. Header only.
 //
 //     struct Plugin {
-//       // `params` are checked, and have a checkpoint.
+//       // `params` are a checked copy for the call, with a name and a checkpoint.
 //       std::unique_ptr<Acme> create(const frt_model_params& params);
 //       const void* extension(std::string_view id) noexcept {
 //         return id == FRT_EXT_MODEL ? &kModel : nullptr;
@@ -24,7 +24,7 @@
 //   a vector or span of frt_fingerprint_field: fingerprint()
 //
 // Functions of other tables reach the object with frt::object<Acme>(model), and fill the info
-// struct of a role with frt::give.
+// struct of a role with frt::fill.
 #pragma once
 
 #include <frt/capsule.h>
@@ -39,16 +39,11 @@
 #include <string>
 #include <string_view>
 
-namespace frt {
+// What a host of the oldest version promises (frt/table.hpp).
+FRT_CONTRACT(frt_model_params, "frt_model_params", config, FRT_REQUIRED(frt_model_params, name),
+             FRT_REQUIRED(frt_model_params, checkpoint));
 
-// A constant info struct to a caller who has set struct_size.  [any]
-template <class Info>
-frt_status give(const Info& known, Info* out) noexcept {
-  if (!out) return FRT_ERR_INVALID_ARGUMENT;
-  if (out->struct_size < sizeof(known)) return FRT_ERR_ABI;
-  *out = known;
-  return FRT_OK;
-}
+namespace frt {
 
 // An entry of a model's port table: a row-major tensor that the host writes before a replay
 // (FRT_PORT_INPUT) or reads behind one (FRT_PORT_OUTPUT). At most FRT_PORT_MAX_RANK sizes.  [setup]
@@ -76,19 +71,18 @@ struct ModelTable {
   static frt_status create(frt_plugin plugin, const frt_model_params* params, frt_model* model,
                            frt_error* error) {
     return guard(error, [&] {
-      if (!plugin || !params || !model || !FRT_HAS(params, frt_model_params, config) ||
-          !params->checkpoint) {
-        throw Error(FRT_ERR_INVALID_ARGUMENT,
-                    "create: plugin, params with a checkpoint, and model must be given");
+      if (!plugin || !params || !model) {
+        throw Error(FRT_ERR_INVALID_ARGUMENT, "create: plugin, params and model must be given");
       }
-      std::unique_ptr<Model> made = object<Plugin>(plugin)->create(*params);
+      std::unique_ptr<Model> made =
+          object<Plugin>(plugin)->create(read_table<frt_model_params>(params, "the host"));
       *model = handle<frt_model>(made.release());
     });
   }
   static void destroy(frt_model model) { delete object<Model>(model); }
   static frt_status info(frt_model model, frt_model_info* out) {
     if (!model) return FRT_ERR_INVALID_ARGUMENT;
-    return guard(nullptr, [&] { return give(object<Model>(model)->info(), out); });
+    return guard(nullptr, [&] { return fill(out, object<Model>(model)->info()); });
   }
   static frt_status ports(frt_model model, const frt_port** out, uint64_t* count) {
     return list(
@@ -116,14 +110,14 @@ struct ModelTable {
 
 template <class Model>
 struct CapsuleTable {
-  static frt_status layout(void* model, const frt_capsule_layout** out, frt_error* error) {
+  static frt_status layout(frt_model model, const frt_capsule_layout** out, frt_error* error) {
     return given(model, out, error, [&] { *out = &self(model).capsule_layout(); });
   }
-  static frt_status state(void* model, frt_state* out, frt_error* error) {
+  static frt_status state(frt_model model, frt_state* out, frt_error* error) {
     return given(model, out, error, [&] { *out = self(model).capsule_state(); });
   }
-  static frt_status fingerprint(void* model, const frt_fingerprint_field** fields, uint64_t* count,
-                                frt_error* error) {
+  static frt_status fingerprint(frt_model model, const frt_fingerprint_field** fields,
+                                uint64_t* count, frt_error* error) {
     return given(model && count ? model : nullptr, fields, error, [&] {
       const auto& known = self(model).fingerprint();
       *fields = known.data();
@@ -132,9 +126,9 @@ struct CapsuleTable {
   }
 
  private:
-  static Model& self(void* model) noexcept { return *static_cast<Model*>(model); }
+  static Model& self(frt_model model) noexcept { return *object<Model>(model); }
   template <class Body>
-  static frt_status given(const void* model, const void* out, frt_error* error, Body body) {
+  static frt_status given(frt_model model, const void* out, frt_error* error, Body body) {
     if (!model || !out) {
       return set_error(error, FRT_ERR_INVALID_ARGUMENT, "capsule: an argument is NULL");
     }

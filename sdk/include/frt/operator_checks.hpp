@@ -5,9 +5,73 @@
 
 #include <frt/ops/elementwise.h>
 #include <frt/ops/gated_delta.h>
+#include <frt/ops/moe.h>
 #include <frt/checks.hpp>
+#include <frt/weights.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <string>
 
 namespace frt {
+
+namespace detail {
+
+// The size of one element as far as alignment goes.
+inline int64_t whole_bytes(frt_dtype dtype) {
+  return std::max<int64_t>(1, dtype_bits(dtype) / 8);
+}
+
+// Scales or zero points; NONE: the format has none.
+inline void check_side(const Checks& check, const std::string& argument, frt_dtype dtype,
+                       const void* data) {
+  if (dtype == FRT_DTYPE_NONE) return;
+  check.pointer(argument.c_str(), data);
+  check.aligned(argument, data, whole_bytes(dtype));
+}
+
+inline void check_stride(const Checks& check, const std::string& argument, frt_dtype dtype,
+                         int64_t stride) {
+  if (dtype == FRT_DTYPE_NONE) return;
+  check.positive(argument.c_str(), stride);
+  check.require(stride % whole_bytes(dtype) == 0, argument.c_str(),
+                "is not a multiple of the element's size");
+}
+
+}  // namespace detail
+
+// A complete matrix in a format that one of the kernel's patterns fits.
+inline void check_weight(const Checks& check, const char* argument, const frt_weight& weight,
+                         std::span<const frt_weight_format> patterns) {
+  const std::string name = argument;
+  if (!weight_taken(patterns, weight.format)) {
+    check.fail(name + ".format", "is " + weight_text(weight.format) +
+                                     ", which this kernel does not take; convert it at load");
+  }
+  check.positive((name + ".rows").c_str(), weight.rows);
+  check.positive((name + ".cols").c_str(), weight.cols);
+  check.pointer((name + ".data").c_str(), weight.data);
+  check.aligned(name + ".data", weight.data, 16);
+  detail::check_side(check, name + ".scale", weight.format.scale, weight.scale);
+  detail::check_side(check, name + ".zero", weight.format.zero, weight.zero);
+  check.require(weight.format != kWeightNvfp4 || weight.cols % 16 == 0, (name + ".cols").c_str(),
+                "is " + std::to_string(weight.cols) + ", expected a multiple of 16 for NVFP4");
+}
+
+// The same of every expert.
+inline void check_expert_weight(const Checks& check, const char* argument,
+                                const frt_expert_weight& weight,
+                                std::span<const frt_weight_format> patterns) {
+  const std::string name = argument;
+  check_weight(check, (name + ".expert").c_str(), weight.expert, patterns);
+  const frt_weight_format& format = weight.expert.format;
+  check.at_least((name + ".data_stride").c_str(), weight.data_stride,
+                 weight_bytes(format, weight.expert.rows, weight.expert.cols).data);
+  detail::check_stride(check, name + ".data_stride", format.data, weight.data_stride);
+  detail::check_stride(check, name + ".scale_stride", format.scale, weight.scale_stride);
+  detail::check_stride(check, name + ".zero_stride", format.zero, weight.zero_stride);
+}
 
 inline void check_binary(const Checks& check, const frt_binary_args& args) {
   check.dtype("dtype", args.dtype);

@@ -10,20 +10,20 @@
  *
  *     id       = "acme.fast"         # required; equal to the descriptor's id
  *     kind     = "backend"           # required; "backend" | "model"
- *     abi      = "1.0"               # required; the FRT_ABI_MAJOR.MINOR it was built with
+ *     abi      = "0.9"               # required; the FRT_ABI_MAJOR.MINOR it was built with
  *     version  = "0.3.1"             # required
  *     targets  = ["sm_90"]           # device architectures with machine code, as devices name them
  *     portable = ["sm_90"]           # portable code (PTX, SPIR-V) for these and newer devices
  *     requires = ["driver>=580"]     # free text, shown when loading fails
+ *     model_types = ["llama"]        # model: "model_type" of config.json in checkpoints it takes
  *     summary  = "one line"
  *
  * `targets` are compared as they are: list every architecture that the code runs on. `portable`
  * names the least device whose driver translates the code: "sm_90" is every architecture of the
  * same letters with no smaller number, "*" every device that the plugin sees. With neither key a
- * plugin runs on any device.
- *
- * Ranking among plugins that fit a device: machine code for it, then portable code (the newest
- * first), then plugins for any device.
+ * plugin runs on any device. Ranking among plugins that fit: machine code for the device, then
+ * portable code (the newest first), then plugins for any device. By `model_types` a host finds the
+ * plugin of a checkpoint folder that comes without a manifest.
  *
  * Life: the host loads all plugins on its main thread, before worker threads exist, calls `open`
  * once per host, asks for extensions, and calls `close` at the end. Files are never unloaded.

@@ -26,11 +26,14 @@
 #include <frt/plugin.h>
 #include <frt/progress.h>
 #include <frt/error.hpp>
+#include <frt/table.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+
+FRT_CONTRACT(frt_host, "frt_host", extension, FRT_REQUIRED(frt_host, extension));
 
 namespace frt {
 
@@ -179,18 +182,47 @@ constexpr frt_config_schema_v1 config_schema(const frt_config_option (&plugin_op
 
 namespace detail {
 
+// Writes the full text of truncated errors to the host's log.
+class LogErrorSink {
+ public:
+  explicit LogErrorSink(const Host& host)
+      : log_(host.find<frt_log_v1>(FRT_EXT_LOG)), sink_(log_ ? &write : nullptr, this) {}
+
+ private:
+  static void write(void* self, const char* text) {
+    const frt_log_v1* log = static_cast<LogErrorSink*>(self)->log_;
+    log->write(log->self, "", FRT_LOG_ERROR, text);
+  }
+
+  const frt_log_v1* log_;
+  ErrorSink sink_;
+};
+
+// The object behind frt_plugin. Its sink is there before the plugin is made and after it is gone.
+template <class Plugin>
+struct OpenedPlugin : private LogErrorSink, public Plugin {
+  OpenedPlugin(const Host& host, const ConfigView& config)
+      : LogErrorSink(host), Plugin(host, config) {}
+};
+
 template <class Plugin>
 struct PluginTrampolines {
   static frt_status open(const frt_host* host, const frt_config* config, frt_plugin* plugin,
                          frt_error* error) {
     return guard(error, [&] {
-      if (!host || !plugin || host->struct_size < sizeof(frt_host)) {
-        throw Error(FRT_ERR_INVALID_ARGUMENT, "open: the host passed no usable frt_host");
-      }
-      *plugin = handle<frt_plugin>(new Plugin(Host(host), ConfigView(config)));
+      read_table<frt_host>(host, "the host");
+      if (!plugin) throw Error(FRT_ERR_INVALID_ARGUMENT, "open: plugin must be given");
+      // When the plugin's constructor throws, its own sink is gone already.
+      const LogErrorSink meanwhile{Host(host)};
+      return guard(error, [&] {
+        Plugin* opened = new OpenedPlugin<Plugin>(Host(host), ConfigView(config));
+        *plugin = handle<frt_plugin>(opened);
+      });
     });
   }
-  static void close(frt_plugin plugin) { delete object<Plugin>(plugin); }
+  static void close(frt_plugin plugin) {
+    delete static_cast<OpenedPlugin<Plugin>*>(object<Plugin>(plugin));
+  }
   static const void* extension(frt_plugin plugin, const char* id) {
     if (!id) return nullptr;
     if (const void* table = Plugin::static_extension(id)) return table;

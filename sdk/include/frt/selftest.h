@@ -32,6 +32,8 @@ typedef struct frt_selftest_row {
 } frt_selftest_row;
 FRT_ASSERT_LAYOUT(frt_selftest_row, 72, argmax_agreement, 64);
 
+/* Receives one row, valid during the call. Anything but FRT_OK stops the test, whose `run` returns
+ * that code. On the thread of `run`, before it returns.  [as run] */
 typedef frt_status (*frt_selftest_report)(void* user, const frt_selftest_row* row);
 
 typedef struct frt_selftest_v1 {

@@ -10,7 +10,8 @@ FRT_EXTERN_C_BEGIN
 
 #define FRT_EXT_TOKENIZER "frt.tokenizer/1"
 
-#define FRT_ENCODE_PLAIN 1u /* all of the text is plain, see frt_encode_params */
+#define FRT_ENCODE_PLAIN 1u     /* all of the text is plain, see frt_encode_params */
+#define FRT_ENCODE_CONTINUES 2u /* the text continues a sequence: nothing is put in front */
 #define FRT_DECODE_SKIP_SPECIAL 1u
 
 /* Bytes [begin, end) of a text. */
@@ -40,9 +41,11 @@ typedef struct frt_tokenizer_v1 {
   uint32_t reserved;
   /* The number of ids, added tokens included; ids are 0 .. count.  [any] */
   uint32_t (*vocabulary)(frt_model model);
-  /* Encodes UTF-8 text; `sink` receives int32 ids. Nothing is added around them. `params` may be
-   * NULL. Invalid UTF-8: FRT_ERR_FORMAT with the byte offset. Time and memory grow with what
-   * `max_tokens` allows, not with the text: give the room there is.  [any] */
+  /* Encodes UTF-8 text; `sink` receives int32 ids. In front of a text that begins a sequence go the
+   * tokens that the checkpoint's tokenizer puts there ("<|begin_of_text|>"), unless the text begins
+   * with them; nothing else is added. `params` may be NULL. Invalid UTF-8: FRT_ERR_FORMAT with the
+   * byte offset. Time and memory grow with what `max_tokens` allows, not with the text: give the
+   * room there is.  [any] */
   frt_status (*encode)(frt_model model, const char* text, uint64_t bytes,
                        const frt_encode_params* params, frt_sink sink, void* user,
                        frt_error* error);

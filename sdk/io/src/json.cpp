@@ -116,7 +116,7 @@ bool DomBuilder::end_array() {
   return true;
 }
 
-// ---- whole texts ---------------------------------------------------------------------------
+// ---- a complete text ---------------------------------------------------------------------------
 
 Json parse_json(std::string_view text, std::string_view name, JsonLimits limits) {
   DomBuilder builder(name, limits);

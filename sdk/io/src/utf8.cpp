@@ -8,51 +8,6 @@
 
 namespace frt::io {
 
-namespace {
-
-bool prints(char32_t c) {
-  if (c < 0x20 || (c >= 0x7F && c < 0xA0)) return false;        // C0, DEL, C1
-  if (c == 0x2028 || c == 0x2029) return false;                 // line and paragraph separator
-  if (c == 0x061C || c == 0x200E || c == 0x200F) return false;  // marks of direction
-  return !(c >= 0x202A && c <= 0x202E) && !(c >= 0x2066 && c <= 0x2069);  // embeddings, isolates
-}
-
-}  // namespace
-
-Utf8Step utf8_step(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned lead = byte(0);
-  if (lead < 0x80) return {Utf8Step::kValid, 1, lead};
-  std::size_t length = 0;
-  unsigned low = 0x80, high = 0xBF;  // what the second byte may be
-  char32_t character = 0;
-  if (lead >= 0xC2 && lead <= 0xDF) {
-    length = 2;
-    character = lead & 0x1Fu;
-  } else if (lead >= 0xE0 && lead <= 0xEF) {
-    length = 3;
-    character = lead & 0x0Fu;
-    if (lead == 0xE0) low = 0xA0;   // overlong below
-    if (lead == 0xED) high = 0x9F;  // surrogates above
-  } else if (lead >= 0xF0 && lead <= 0xF4) {
-    length = 4;
-    character = lead & 0x07u;
-    if (lead == 0xF0) low = 0x90;   // overlong below
-    if (lead == 0xF4) high = 0x8F;  // above U+10FFFF
-  } else {
-    return {Utf8Step::kInvalid, 1, 0};
-  }
-  for (std::size_t i = 1; i < length; ++i) {
-    if (i == text.size()) return {Utf8Step::kCut, i, 0};
-    const unsigned next = byte(i);
-    if (next < low || next > high) return {Utf8Step::kInvalid, i, 0};
-    character = character << 6 | (next & 0x3Fu);
-    low = 0x80;
-    high = 0xBF;
-  }
-  return {Utf8Step::kValid, length, character};
-}
-
 std::optional<std::size_t> first_invalid_utf8(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
     const Utf8Step step = utf8_step(text.substr(at));

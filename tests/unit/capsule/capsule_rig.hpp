@@ -38,15 +38,12 @@ class DeviceRig {
     const char* backend = std::getenv("FRT_TEST_BACKEND");
     if (backend && *backend) {
       open_plugin(backend);
-      return;
+    } else {
+      open_mock(0);
     }
-    mock = std::make_unique<MockBackend>();
-    core::ContextOptions options;
-    options.name = "dev0";
-    options.backend_id = "test.mock";
-    handle_ = core::open_context(mock->table, mock->plugin(), 0, nullptr, options);
-    context = Context(core::exec_table(), handle_);
   }
+  // The mock, whatever the environment says, with FRT_DEVICE_* flags.
+  explicit DeviceRig(uint32_t device_flags) { open_mock(device_flags); }
   ~DeviceRig() {
     if (!mock) return;
     CHECK_NOTHROW(core::close_context(handle_));
@@ -62,6 +59,15 @@ class DeviceRig {
   Context context;
 
  private:
+  void open_mock(uint32_t device_flags) {
+    mock = std::make_unique<MockBackend>();
+    mock->device_flags = device_flags;
+    core::ContextOptions options;
+    options.name = "dev0";
+    options.backend_id = "test.mock";
+    handle_ = core::open_context(mock->table, mock->plugin(), 0, nullptr, options);
+    context = Context(core::exec_table(), handle_);
+  }
   void open_plugin(const std::string& backend) {
     core::RegistryOptions options;
     options.plugin_folders = {FRT_PLUGIN_DIR};
@@ -150,6 +156,10 @@ class Arena {
     capsules = Capsules(core::capsules_table(), rig.context, state.handle());
     buffer_ = Buffer::retain(rig.context, state.info().buffer);
   }
+
+  // Where the arena is; capsules there hold row blocks by reference.
+  frt_space space() const { return buffer_.space(); }
+  bool shared() const { return space() == FRT_SPACE_SHARED; }
 
   // ---- the whole arena as it is ----
   Bytes image() const { return buffer_.download<uint8_t>(buffer_.bytes(), stream); }

@@ -122,7 +122,7 @@ struct Workshop {
           .fill(arena->state.info().buffer, 0, arena->state.info().slot_stride,
                 static_cast<uint8_t>(17 * i + 1));
       versions.push_back(arena->capsules.snapshot(0, 3, FRT_SPACE_HOST, arena->stream));
-      versions.back().wait();
+      versions.back().sync();
       payloads.push_back(versions.back().read());
     }
   }

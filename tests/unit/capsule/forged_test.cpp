@@ -72,7 +72,7 @@ TEST_CASE("a forged file with right digests is refused, or is no more than it ho
     arena.live(0, 22, random);
     {
       const Capsule capsule = arena.capsules.snapshot(0, 22, FRT_SPACE_HOST, arena.stream);
-      capsule.wait();
+      capsule.sync();
       capsule.save(folder.path, "good", "{\"tokens\":[1,2,3]}", FRT_CAPSULE_REPLACE);
     }
     const Bytes neighbour = arena.live(1, 40, random);
@@ -97,7 +97,7 @@ TEST_CASE("a forged file with right digests is refused, or is no more than it ho
         capsule.restore(2, arena.stream);
         const Capsule again =
             arena.capsules.snapshot(2, capsule.boundary(), FRT_SPACE_HOST, arena.stream);
-        again.wait();
+        again.sync();
         CHECK(again.read() == file.payload);
         CHECK_FAILS(
             FRT_ERR_OUT_OF_RANGE, "boundary",

@@ -12,7 +12,6 @@ namespace frt::test {
 namespace {
 
 constexpr frt_space kSpaces[] = {FRT_SPACE_DEVICE, FRT_SPACE_HOST_PINNED, FRT_SPACE_HOST};
-constexpr frt_space kHostSpaces[] = {FRT_SPACE_HOST_PINNED, FRT_SPACE_HOST};
 const std::vector<frt_fingerprint_field> kFields = {{"model", "m"}};
 
 Shape shape_of(uint32_t block_rows) {
@@ -39,7 +38,7 @@ class Traffic {
     for (uint32_t slot = 0; slot < slots_.size(); ++slot) go_on(slot, 0);
     for (int i = 0; i < 3; ++i) {
       const Kept made = take(static_cast<uint32_t>(i), FRT_SPACE_HOST);
-      made.capsule.wait();
+      made.capsule.sync();
       made.capsule.save(folder_.path, std::to_string(i), "");
       files_.push_back(made.content);
     }
@@ -73,7 +72,7 @@ class Traffic {
     }
     while (kept_.size() > 6) drop();
     if (below(3) == 0) drop();
-    if (below(40) == 0 && !kept_.empty()) kept_[below(kept_.size())].capsule.wait();
+    if (below(40) == 0 && !kept_.empty()) kept_[below(kept_.size())].capsule.sync();
     if (below(120) == 0) arena_.capsules.trim(kSpaces[below(3)]);
   }
 
@@ -229,9 +228,9 @@ class Traffic {
 
   void load() {
     const std::size_t file = below(files_.size());
-    kept_.push_back(
-        {arena_.capsules.load(folder_.path, std::to_string(file), kHostSpaces[below(2)]),
-         files_[file]});
+    kept_.push_back({arena_.capsules.load(folder_.path, std::to_string(file),
+                                          kSpaces[arena_.shared() ? below(3) : 1 + below(2)]),
+                     files_[file]});
   }
 
   void copy() {
@@ -274,14 +273,17 @@ constexpr bool kRacesShow = false;
 }  // namespace
 
 TEST_CASE("memory that is handed on is never touched by two, on whatever streams they are") {
-  const uint64_t rounds = number_from("FRT_CAPSULE_CASES", DeviceRig().mock ? 12 : 6);
+  const bool on_mock = DeviceRig().mock != nullptr;
+  const uint64_t rounds = number_from("FRT_CAPSULE_CASES", on_mock ? 12 : 6);
   for (const uint32_t block_rows : {0u, 8u}) {
     CAPTURE(block_rows);
     const int streams = kRacesShow && block_rows ? 1 : 3;
     for (uint64_t round = 0; round < rounds; ++round) {
       CAPTURE(round);
-      const DeviceRig rig;
-      Traffic traffic(rig, shape_of(block_rows), streams, 1000 * block_rows + round);
+      const bool shared = on_mock && round % 2 == 1;
+      const auto rig = shared ? std::make_unique<DeviceRig>(FRT_DEVICE_SHARED_MEMORY)
+                              : std::make_unique<DeviceRig>();
+      Traffic traffic(*rig, shape_of(block_rows), streams, 1000 * block_rows + round);
       for (int part = 0; part < 3; ++part) {
         for (int i = 0; i < 100; ++i) traffic.step();
         CHECK(traffic.settle() == 0);

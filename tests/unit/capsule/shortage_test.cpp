@@ -47,7 +47,7 @@ TEST_CASE("a capsule call that runs out of memory at any allocation reports that
   std::mt19937_64 random(5);
   arena.live(0, 22, random);
   const Capsule capsule = arena.capsules.snapshot(0, 22, FRT_SPACE_HOST, arena.stream);
-  capsule.wait();
+  capsule.sync();
   const frt_capsules_v1& table = arena.capsules.table();
 
   with_ever_more_memory([&](frt_error* error) {

@@ -17,7 +17,7 @@ Bytes counting(std::size_t size, uint8_t from = 0) {
 }  // namespace
 
 TEST_CASE("memory comes with its name, space, size and an alignment of 256 bytes") {
-  Rig rig;
+  Rig rig({.device_flags = FRT_DEVICE_SHARED_MEMORY});
   for (frt_space space = 0; space < FRT_SPACE_COUNT; ++space) {
     const frt::Buffer buffer = rig.context.alloc(space, 100, "weights");
     CHECK(std::string(buffer.name()) == "weights");
@@ -27,11 +27,22 @@ TEST_CASE("memory comes with its name, space, size and an alignment of 256 bytes
   }
 }
 
+TEST_CASE("shared memory of a device that has none is refused with what to do") {
+  Rig rig;
+  int value = 0;
+  CHECK_FAILS(FRT_ERR_UNSUPPORTED, "use device memory, and copy",
+              (void)rig.context.alloc(FRT_SPACE_SHARED, 64, "weights"));
+  CHECK_FAILS(FRT_ERR_UNSUPPORTED, "device 'dev0' has no memory that it shares",
+              (void)rig.context.wrap(FRT_SPACE_SHARED, &value, sizeof(value), "weights"));
+  CHECK(rig.mock.calls("memory_alloc") == 0);
+}
+
 TEST_CASE("impossible requests for memory are refused") {
   Rig rig;
   CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "0 bytes",
               (void)rig.context.alloc(FRT_SPACE_DEVICE, 0, "none"));
-  CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "unknown space", (void)rig.context.alloc(3, 1, "where"));
+  CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "unknown space",
+              (void)rig.context.alloc(FRT_SPACE_COUNT, 1, "where"));
   CHECK_FAILS(FRT_ERR_OUT_OF_MEMORY, "buffer 'huge', 18446744073709551615 bytes in device memory",
               (void)rig.context.alloc(FRT_SPACE_DEVICE, kMax, "huge"));
   CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "null pointer",
@@ -42,7 +53,7 @@ TEST_CASE("impossible requests for memory are refused") {
 }
 
 TEST_CASE("copies between any two spaces arrive, in stream order") {
-  Rig rig;
+  Rig rig({.device_flags = FRT_DEVICE_SHARED_MEMORY});
   const frt::Stream stream = rig.context.create_stream("s");
   const frt::Recorder recorder(stream);
   for (frt_space from = 0; from < FRT_SPACE_COUNT; ++from) {

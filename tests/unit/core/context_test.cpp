@@ -22,15 +22,17 @@ TEST_CASE("opening an ordinal that does not exist says how many there are") {
               frt::core::open_context(mock.table, mock.plugin(), 1, nullptr, {}));
 }
 
-TEST_CASE("a backend table without a required function is refused by its name") {
+TEST_CASE("a backend table that is too short, too long or lacks a function is refused") {
   MockBackend mock;
   mock.table.exec_launch = nullptr;
   CHECK_FAILS(FRT_ERR_ABI, "exec_launch",
               frt::core::open_context(mock.table, mock.plugin(), 0, nullptr, {}));
   MockBackend cut;
-  cut.table.struct_size = offsetof(frt_backend_v1, capture_abort);
-  CHECK_FAILS(FRT_ERR_ABI, "capture_abort",
-              frt::core::open_context(cut.table, cut.plugin(), 0, nullptr, {}));
+  for (const uint32_t size : {3u, uint32_t{offsetof(frt_backend_v1, capture_abort)}, 0xdeadbeefu}) {
+    cut.table.struct_size = size;
+    CHECK_FAILS(FRT_ERR_ABI, std::to_string(size) + " bytes; version 0.9 has 272",
+                frt::core::open_context(cut.table, cut.plugin(), 0, nullptr, {}));
+  }
 }
 
 TEST_CASE("a device that cannot be opened reports the backend's own text") {
@@ -174,7 +176,7 @@ TEST_CASE("the wrapper refuses a table that is older than itself") {
   Rig rig;
   frt_exec_v1 old = *frt::core::exec_table();
   old.struct_size = offsetof(frt_exec_v1, kernels_resolve);
-  CHECK_FAILS(FRT_ERR_ABI, "newer host", frt::Context(&old, rig.handle));
+  CHECK_FAILS(FRT_ERR_ABI, "the host: its frt.exec/1 says", frt::Context(&old, rig.handle));
 }
 
 TEST_CASE("null handles are refused, and releasing null does nothing") {
@@ -212,7 +214,7 @@ TEST_CASE("null handles are refused, and releasing null does nothing") {
       t.event_sync(nullptr),
       t.event_elapsed(nullptr, nullptr, &ms),
       t.graph_create(nullptr, "x", 1, &graph, &error),
-      graphs.port(nullptr, "x", 0, &error),
+      graphs.declare(nullptr, "x", 0, &error),
       graphs.bind(nullptr, "x", nullptr, &error),
       graphs.bound(nullptr, "x", &buffer),
       t.graph_capture(nullptr, 0, nullptr, nullptr, &error),
@@ -224,7 +226,7 @@ TEST_CASE("null handles are refused, and releasing null does nothing") {
       plans.after(nullptr, 0, 0, &error),
       plans.compile(nullptr, 0, &error),
       plans.execute(nullptr, nullptr),
-      t.kernels_resolve(nullptr, nullptr, &name, 1, 0, 0, &kernel, &error),
+      t.kernels_resolve(nullptr, nullptr, &name, 1, 0, 0, nullptr, 0, &kernel, &error),
       t.kernels_register(nullptr, nullptr, 1, 40, nullptr, &error),
       t.stream_call(nullptr, nullptr, nullptr, nullptr, nullptr, &error),
   };
@@ -255,7 +257,7 @@ TEST_CASE("objects of another context are refused everywhere") {
   const frt::Buffer buffer = rig.context.alloc(FRT_SPACE_DEVICE, 16, "b");
   const frt::Buffer foreign_buffer = other.context.alloc(FRT_SPACE_DEVICE, 16, "fb");
   frt::Graph graph = rig.context.create_graph("g", 1);
-  draft(graph).port("p", FRT_PORT_OPTIONAL);
+  draft(graph).declare("p", FRT_BINDING_OPTIONAL);
   graph.capture(1, rig.appending(1));
   const frt::Event event = rig.context.create_event();
   frt::Plan plan = rig.create_plan("p");

@@ -6,6 +6,8 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <vector>
 
 TEST_CASE("every status code has a name of its own, others have none") {
   std::set<std::string> names;
@@ -35,14 +37,45 @@ TEST_CASE("at the C ABI every exception becomes a code and a text") {
   CHECK(frt::guard(&error, []() -> frt_status { return FRT_ERR_IO; }) == FRT_ERR_IO);
 }
 
-TEST_CASE("a text that is too long is cut between characters") {
+TEST_CASE("a text that is too long is cut between characters and says how long it was") {
   frt_error error{};
   std::string text;
   for (int i = 0; i < 400; ++i) text += "\xC3\xA4";
-  frt::set_error(&error, FRT_ERR_IO, text);
-  CHECK(std::string(error.message) == text.substr(0, 510));
-  frt::set_error(&error, FRT_ERR_IO, "x" + text);
-  CHECK(std::string(error.message) == "x" + text.substr(0, 510));
+  for (const char* start : {"", "x"}) {
+    frt::set_error(&error, FRT_ERR_IO, start + text);
+    const std::string_view kept = error.message;
+    CHECK(kept.size() >= 510);
+    CHECK(kept.ends_with("\xC3\xA4... (80" + std::string(*start ? "1" : "0") + " bytes)"));
+  }
+}
+
+TEST_CASE("the whole of a text that was cut is given once to the newest that takes such texts") {
+  using Texts = std::vector<std::string>;
+  const auto keep = [](void* self, const char* text) {
+    static_cast<Texts*>(self)->push_back(text);
+  };
+  Texts older, newer;
+  frt_error error{};
+  const std::string text(3000, 'x');
+  const frt::ErrorSink first(keep, &older);
+  {
+    const frt::ErrorSink second(keep, &newer);
+    frt::set_error(&error, FRT_ERR_IO, text);
+    const std::string kept = error.message;
+    CHECK(kept.ends_with("xxx... (3000 bytes; the log has all of it)"));
+    CHECK(kept.size() == FRT_ERROR_CAPACITY - 1);
+    // On its way through other calls it gets longer at its start, and stays known.
+    frt::set_error(&error, FRT_ERR_IO, "model 'm': " + kept);
+    CHECK(std::string(error.message).starts_with("model 'm': xxx"));
+    CHECK(std::string(error.message).ends_with("xxx... (3000 bytes; the log has all of it)"));
+    CHECK(newer == Texts{text});
+  }
+  CHECK(older.empty());
+  frt::set_error(&error, FRT_ERR_IO, std::string(100000, 'y'));
+  REQUIRE(older.size() == 1);
+  CHECK(older[0] == std::string(frt::kLongestErrorText, 'y') + "... (100000 bytes in all)");
+  frt::set_error(&error, FRT_ERR_IO, "short");
+  CHECK(older.size() == 1);
 }
 
 TEST_CASE("a code comes back as an exception with what failed, where and why") {

@@ -255,7 +255,7 @@ TEST_CASE("inside a record callback, waiting and making things is refused") {
   const frt::Stream stream = rig.context.create_stream("s");
   const frt::Event event = rig.context.create_event();
   frt::Graph graph = rig.context.create_graph("g", 2);
-  draft(graph).port("x", FRT_PORT_OPTIONAL);
+  draft(graph).declare("x", FRT_BINDING_OPTIONAL);
   graph.capture(1, rig.appending(1));
   frt::Plan plan = rig.create_plan("p");
   plan.add(graph, 1, stream);
@@ -307,36 +307,37 @@ TEST_CASE("releases inside a record callback happen when the capture is over") {
   CHECK(rig.mock.pending() == 0);
 }
 
-TEST_CASE("ports: declared once and before the first capture, bound by name") {
+TEST_CASE("bindings: declared once and before the first capture, bound by name") {
   Rig rig;
   const frt::Buffer a = rig.context.alloc(FRT_SPACE_DEVICE, 8, "a");
   frt::Graph graph = rig.context.create_graph("g", 2);
-  draft(graph).port("tokens");
-  draft(graph).port("mask", FRT_PORT_OPTIONAL);
-  CHECK_FAILS(FRT_ERR_EXISTS, "tokens", draft(graph).port("tokens"));
-  CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "unknown flags", draft(graph).port("x", 8));
-  CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "empty name", draft(graph).port(""));
+  draft(graph).declare("tokens");
+  draft(graph).declare("mask", FRT_BINDING_OPTIONAL);
+  CHECK_FAILS(FRT_ERR_EXISTS, "tokens", draft(graph).declare("tokens"));
+  CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "unknown flags", draft(graph).declare("x", 8));
+  CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "empty name", draft(graph).declare(""));
   CHECK_FAILS(FRT_ERR_NOT_FOUND, "nowhere", draft(graph).bind("nowhere", a));
   CHECK_FAILS(FRT_ERR_NOT_FOUND, "nowhere", (void)draft(graph).bound("nowhere"));
   CHECK(draft(graph).bound("tokens") == nullptr);
   draft(graph).bind("tokens", a);
   CHECK(draft(graph).bound("tokens") == a.handle());
   graph.capture(1, rig.appending(1));
-  CHECK_FAILS(FRT_ERR_BAD_STATE, "before the first capture", draft(graph).port("late"));
+  CHECK_FAILS(FRT_ERR_BAD_STATE, "before the first capture", draft(graph).declare("late"));
 }
 
-TEST_CASE("a required port without a buffer stops replay and compile, an optional one does not") {
+TEST_CASE(
+    "a required binding without a buffer stops replay and compile, an optional one does not") {
   Rig rig;
   const frt::Stream stream = rig.context.create_stream("s");
   const frt::Buffer a = rig.context.alloc(FRT_SPACE_DEVICE, 8, "a");
   frt::Graph graph = rig.context.create_graph("g", 2);
-  draft(graph).port("in", FRT_PORT_REQUIRED);
-  draft(graph).port("hint", FRT_PORT_OPTIONAL);
+  draft(graph).declare("in", FRT_BINDING_REQUIRED);
+  draft(graph).declare("hint", FRT_BINDING_OPTIONAL);
   graph.capture(1, rig.appending(1));
-  CHECK_FAILS(FRT_ERR_UNBOUND, "1 required port(s)", graph.replay(1, stream));
+  CHECK_FAILS(FRT_ERR_UNBOUND, "1 required binding(s)", graph.replay(1, stream));
   frt::Plan plan = rig.create_plan("p");
   plan.add(graph, 1, stream);
-  CHECK_FAILS(FRT_ERR_UNBOUND, "required port", plan.compile());
+  CHECK_FAILS(FRT_ERR_UNBOUND, "required binding", plan.compile());
   draft(graph).bind("in", a);
   graph.replay(1, stream);
   plan.compile();
@@ -345,12 +346,12 @@ TEST_CASE("a required port without a buffer stops replay and compile, an optiona
   CHECK(rig.mock.trace == Ints{1, 1});
 }
 
-TEST_CASE("a port is bound to another buffer only when no variant holds the address") {
+TEST_CASE("a binding takes another buffer only when no variant holds the address") {
   Rig rig;
   frt::Buffer a = rig.context.alloc(FRT_SPACE_DEVICE, 8, "a");
   const frt::Buffer b = rig.context.alloc(FRT_SPACE_DEVICE, 8, "b");
   frt::Graph graph = rig.context.create_graph("g", 2);
-  draft(graph).port("in");
+  draft(graph).declare("in");
   draft(graph).bind("in", a);
   draft(graph).bind("in", b);
   draft(graph).bind("in", a);
@@ -359,7 +360,7 @@ TEST_CASE("a port is bound to another buffer only when no variant holds the addr
               draft(graph).bind("in", b));
   CHECK_NOTHROW(draft(graph).bind("in", a));
   a.reset();
-  CHECK(rig.mock.live_blocks == 2);  // the port keeps it
+  CHECK(rig.mock.live_blocks == 2);  // the binding keeps it
   graph.evict(1);
   draft(graph).bind("in", b);
   CHECK(rig.mock.live_blocks == 1);

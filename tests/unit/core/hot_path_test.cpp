@@ -130,9 +130,9 @@ TEST_CASE("10,000 calls of every hot function allocate nothing and take no lock"
       const frt::Buffer a = context.alloc(FRT_SPACE_DEVICE, 4096, "a");
       const frt::Buffer b = context.alloc(FRT_SPACE_DEVICE, 4096, "b");
       frt::Graph graph = context.create_graph("g", 16);
-      frt::GraphDraft ports(frt::core::graph_draft(), graph);
-      ports.port("a");
-      ports.bind("a", a);
+      frt::GraphDraft bindings(frt::core::graph_draft(), graph);
+      bindings.declare("a");
+      bindings.bind("a", a);
       for (frt_shape_key key = 0; key < 16; ++key) {
         graph.capture(frt_key_pack(1, 2, 3, static_cast<uint16_t>(key)),
                       [&](const frt::Recorder& recorder) { recorder.fill(b, 0, 8, 0); });

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <frt/error.hpp>
+#include <frt/weights.hpp>
+#include <span>
 
 namespace {
 
@@ -42,8 +44,9 @@ frt_status device_count(frt_plugin, uint32_t* count, frt_error*) {
   return FRT_OK;
 }
 
-frt_status device_info(frt_plugin, uint32_t ordinal, frt_device_info* info, frt_error*) {
+frt_status device_info(frt_plugin plugin, uint32_t ordinal, frt_device_info* info, frt_error*) {
   info->ordinal = ordinal;
+  info->flags = backend_of(plugin)->device_flags;
   std::snprintf(info->name, sizeof(info->name), "mock");
   std::snprintf(info->architecture, sizeof(info->architecture), "none");
   info->memory_total = info->memory_free = 1 << 30;
@@ -122,8 +125,11 @@ frt_status copy(frt_backend_stream stream, const frt_backend_copy* copies, uint6
     operation.ranges.emplace_back(reinterpret_cast<uintptr_t>(one.target), one.bytes);
     operation.ranges.emplace_back(reinterpret_cast<uintptr_t>(one.source), one.bytes);
   }
-  operation.run = [list = std::move(list)] {
-    for (const frt_backend_copy& one : list) std::memcpy(one.target, one.source, one.bytes);
+  operation.run = [&backend, list = std::move(list)] {
+    for (const frt_backend_copy& one : list) {
+      std::memcpy(one.target, one.source, one.bytes);
+      backend.copied_bytes += one.bytes;
+    }
   };
   return backend.submit(*stream_of(stream), std::move(operation));
 }
@@ -343,6 +349,21 @@ uint64_t exec_node_count(frt_backend_exec exec) {
   return exec_of(exec)->operations.size();
 }
 
+// ---- two devices ---------------------------------------------------------------------------
+
+// Two mocks have no event in common: the source is pumped before, the target after.
+frt_status copy_peer(frt_backend_stream target_stream, void* target,
+                     frt_backend_stream source_stream, const void* source, uint64_t bytes) {
+  MockBackend& to = *stream_of(target_stream)->backend;
+  ENTER(to, "copy_peer");
+  stream_of(source_stream)->backend->pump();
+  MockBackend::Operation operation;
+  operation.run = [=] { std::memcpy(target, source, bytes); };
+  const frt_status status = to.submit(*stream_of(target_stream), std::move(operation));
+  to.pump();
+  return status;
+}
+
 // ---- kernels -------------------------------------------------------------------------------
 
 frt_status launch_append(void* self, frt_backend_stream stream, const void* args,
@@ -421,23 +442,35 @@ MockBackend::MockBackend(uint32_t seed) : random(seed) {
            exec_compose,
            exec_destroy,
            exec_launch,
-           exec_node_count};
+           exec_node_count,
+           nullptr};
   const auto describe = [this](const char* name, auto launch, uint32_t args_size,
-                               frt_dtype_set activations, frt_weight_set weights) {
-    descriptors.push_back(
-        {sizeof(frt_kernel_desc), args_size, name, activations, weights, {this, launch}});
+                               frt_dtype_set activations,
+                               std::span<const frt_weight_format> weights) {
+    descriptors.push_back({sizeof(frt_kernel_desc),
+                           args_size,
+                           name,
+                           activations,
+                           activations,
+                           weights.data(),
+                           static_cast<uint32_t>(weights.size()),
+                           0,
+                           {this, launch, nullptr}});
   };
   const frt_dtype_set bf16 = FRT_DTYPE_BIT(FRT_DTYPE_BF16);
-  describe("mock.append/1", launch_append, sizeof(mock_append_args), 0, 0);
-  describe("mock.mix/1", launch_mix, sizeof(mock_mix_args), 0, 0);
-  describe("mock.fails/1", launch_fails, 4, 0, 0);
-  describe("mock.half/1", launch_append, sizeof(mock_append_args), bf16, 0);
-  describe("mock.weights/1", launch_append, sizeof(mock_append_args), bf16,
-           FRT_WEIGHT_BIT(FRT_WEIGHT_BF16));
+  describe("mock.append/1", launch_append, sizeof(mock_append_args), 0, {});
+  describe("mock.mix/1", launch_mix, sizeof(mock_mix_args), 0, {});
+  describe("mock.fails/1", launch_fails, 4, 0, {});
+  describe("mock.half/1", launch_append, sizeof(mock_append_args), bf16, {});
+  describe("mock.weights/1", launch_append, sizeof(mock_append_args), bf16, {&frt::kWeightBf16, 1});
   kernels = {sizeof(frt_kernels_v1), sizeof(frt_kernel_desc), list_kernels};
 }
 
 MockBackend::~MockBackend() = default;
+
+void MockBackend::offer_peer_copies() {
+  table.copy_peer = copy_peer;
+}
 
 frt_status MockBackend::entered(const char* function) {
   ++calls_[function];

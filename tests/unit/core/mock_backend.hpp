@@ -51,6 +51,9 @@ class MockBackend {
   frt_kernels_v1 kernels;
   frt_plugin plugin() { return reinterpret_cast<frt_plugin>(this); }
 
+  // Its devices reach those of every other mock.
+  void offer_peer_copies();
+
   // Runs everything that can run.
   void pump();
   // Work not yet run on all streams.
@@ -63,8 +66,10 @@ class MockBackend {
   std::vector<int32_t> trace;  // of mock.append/1
   std::vector<std::string> violations;
   uint64_t memory_limit = 1 << 30;
-  bool native_forms = true;  // streams and executables can be wrapped and adopted
-  int native_destroyed = 0;  // adopted executables destroyed with owned != 0
+  uint32_t device_flags = 0;  // FRT_DEVICE_*, before opening
+  uint64_t copied_bytes = 0;  // by copy, when it ran
+  bool native_forms = true;   // streams and executables can be wrapped and adopted
+  int native_destroyed = 0;   // adopted executables destroyed with owned != 0
   int live_execs = 0, live_events = 0, live_streams = 0, live_blocks = 0;
 
   // The rest is for the functions of the table.

@@ -18,12 +18,16 @@ struct RigOptions {
   bool eager = false;
   bool compose = true;  // the backend has exec_compose
   uint32_t seed = 1;
+  uint32_t device_flags = 0;
+  bool peers = false;  // the backend has copy_peer
 };
 
 class Rig {
  public:
   explicit Rig(const RigOptions& options = {}) : mock(options.seed) {
     if (!options.compose) mock.table.exec_compose = nullptr;
+    if (options.peers) mock.offer_peer_copies();
+    mock.device_flags = options.device_flags;
     frt::core::ContextOptions context_options;
     context_options.name = "dev0";
     context_options.backend_id = "test.mock";
@@ -34,7 +38,7 @@ class Rig {
     frt::KernelSet()
         .add(append, "mock.append/1")
         .add(mix, "mock.mix/1")
-        .resolve(context, FRT_DTYPE_NONE, 0);
+        .resolve(context, frt::KernelTypes());
   }
 
   ~Rig() {

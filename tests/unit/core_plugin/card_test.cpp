@@ -15,7 +15,7 @@ using test::has;
 namespace {
 
 constexpr const char* kText =
-    "id = \"acme.fast\"\nkind = \"backend\"\nabi = \"1.0\"\nversion = \"0.3\"\n"
+    "id = \"acme.fast\"\nkind = \"backend\"\nabi = \"0.9\"\nversion = \"0.3\"\n"
     "targets = [\"xpu_90\"]\nportable = [\"xpu_90\"]\nrequires = [\"driver>=5\"]\n"
     "summary = \"fast\"\n";
 
@@ -50,13 +50,24 @@ TEST_CASE("a complete card is read key by key") {
   const Card card = parse_card(kText, "acme.so");
   CHECK(card.id == "acme.fast");
   CHECK(card.kind == FRT_PLUGIN_BACKEND);
-  CHECK(card.abi_major == 1);
-  CHECK(card.abi_minor == 0);
+  CHECK(card.abi_major == 0);
+  CHECK(card.abi_minor == 9);
   CHECK(card.version == "0.3");
   CHECK(card.targets == std::vector<std::string>{"xpu_90"});
   CHECK(card.portable == std::vector<std::string>{"xpu_90"});
   CHECK(card.requirements == std::vector<std::string>{"driver>=5"});
   CHECK(card.summary == "fast");
+}
+
+TEST_CASE("the card of a model names the checkpoints that it takes, that of a backend does not") {
+  const std::string keys = "id = \"acme.lm\"\nabi = \"0.9\"\nversion = \"1\"\n";
+  const std::string types = "model_types = [\"acme\", \"acme_moe\"]\n";
+  CHECK(parse_card(keys + "kind = \"model\"\n" + types, "acme.so").model_types ==
+        std::vector<std::string>{"acme", "acme_moe"});
+  CHECK(parse_card(kText, "acme.so").model_types.empty());
+  const frt::Error error =
+      error_of([&] { parse_card(keys + "kind = \"backend\"\n" + types, "acme.so"); });
+  CHECK(has(error.what(), "`model_types`: expected none in the card of a backend"));
 }
 
 TEST_CASE("a card with several mistakes names them all at once") {
@@ -75,19 +86,45 @@ TEST_CASE("a card with several mistakes names them all at once") {
   CHECK(has(text, "`portable`: expected an array of texts"));
 }
 
-TEST_CASE("a card of another ABI major is refused as such, a later minor is welcome") {
+TEST_CASE("before 1.0 a minor version works with itself alone, from 1.0 on with every other") {
+  CHECK(frt::oldest_abi(0, 9) == "0.9");
+  CHECK(frt::oldest_abi(0, 10) == "0.10");
+  CHECK(frt::oldest_abi(1, 0) == "1.0");
+  CHECK(frt::oldest_abi(1, 12) == "1.0");
+  CHECK(frt::oldest_abi(2, 1) == "2.0");
+}
+
+TEST_CASE("a card of an ABI that does not work with the host's is refused as such") {
   const auto with_abi = [](const std::string& abi) {
     return "id = \"a\"\nkind = \"model\"\nversion = \"1\"\nabi = \"" + abi + "\"\n";
   };
-  const frt::Error error = error_of([&] { parse_card(with_abi("2.0"), "a.so"); });
-  CHECK(error.status() == FRT_ERR_ABI);
-  CHECK(has(error.what(), "built for ABI 2.0, but this host speaks 1.0"));
-  CHECK(parse_card(with_abi("1.9") + "novelty = 1\n", "a.so").abi_minor == 9);
-  // Of another major version only that is said, whatever its keys are.
-  CHECK(error_of([&] { parse_card(with_abi("2.0") + "novelty = 1\n", "a.so"); }).status() ==
-        FRT_ERR_ABI);
-  CHECK(error_of([&] { parse_card(with_abi("1.0") + "novelty = 1\n", "a.so"); }).status() ==
-        FRT_ERR_FORMAT);
+  struct Pair {
+    const char* card;
+    frt::core::AbiVersion host;
+  };
+  for (const Pair& pair :
+       {Pair{"2.0", {1, 0}}, {"0.8", {0, 9}}, {"0.10", {0, 9}}, {"1.0", {0, 9}}, {"0.9", {1, 0}}}) {
+    CAPTURE(pair.card);
+    // Only that is said, whatever its keys are.
+    const frt::Error error =
+        error_of([&] { parse_card(with_abi(pair.card) + "novelty = 1\n", "a.so", pair.host); });
+    CHECK(error.status() == FRT_ERR_ABI);
+    CHECK(has(error.what(), "built for ABI " + std::string(pair.card) + ", but this host speaks " +
+                                std::to_string(pair.host.major) + "." +
+                                std::to_string(pair.host.minor)));
+  }
+  CHECK(parse_card(with_abi("0.9"), "a.so", {0, 9}).abi_minor == 9);
+}
+
+TEST_CASE(
+    "from 1.0 on a card of a later minor version is welcome with keys that nobody knows yet") {
+  const auto with_abi = [](const std::string& abi) {
+    return "id = \"a\"\nkind = \"model\"\nversion = \"1\"\nabi = \"" + abi + "\"\nnovelty = 1\n";
+  };
+  CHECK(parse_card(with_abi("1.9"), "a.so", {1, 3}).abi_minor == 9);
+  for (const char* abi : {"1.0", "1.3"}) {
+    CHECK(error_of([&] { parse_card(with_abi(abi), "a.so", {1, 3}); }).status() == FRT_ERR_FORMAT);
+  }
 }
 
 TEST_CASE("the card of a real plugin is read without loading it") {
@@ -238,7 +275,7 @@ TEST_CASE("portable code fits the device that the card names, and newer ones of 
 
 TEST_CASE("a card whose portable code is for no series of devices is refused") {
   for (const char* name : {"xpu", "xpu_90a", "90", "", "xpu_99999999999"}) {
-    const std::string text = std::string("id = \"a\"\nkind = \"backend\"\nabi = \"1.0\"\n") +
+    const std::string text = std::string("id = \"a\"\nkind = \"backend\"\nabi = \"0.9\"\n") +
                              "version = \"1\"\nportable = [\"" + name + "\"]\n";
     CHECK(has(error_of([&] { parse_card(text, "a.so"); }).what(), "`portable`: expected"));
   }

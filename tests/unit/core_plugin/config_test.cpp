@@ -250,6 +250,13 @@ TEST_CASE("a plugin's schema is copied, and a broken one is refused with its opt
   CHECK(has(refusal(ok, {"x", 99, 0, "1", nullptr, 0, 0, ""}), "'x' has an unknown type"));
   CHECK(has(refusal(ok, {"x", FRT_CONFIG_ENUM, 0, "1", nullptr, 0, 0, ""}), "'x' has no choices"));
   CHECK(has(refusal(ok, {"x", FRT_CONFIG_INT, 0, "9", nullptr, 1, 8, ""}), "default of 'x'"));
+  frt_config_schema_v1 odd = good;
+  for (const uint32_t size : {3u, 0xffffffffu}) {
+    odd.struct_size = size;
+    const frt::Error error = test::error_of([&] { read_schema(odd, "acme"); });
+    CHECK(error.status() == FRT_ERR_ABI);
+    CHECK(has(error.what(), "plugin acme: its frt.config-schema/1 says that it has"));
+  }
   const frt_config_schema_v1 null_list = {sizeof(null_list), 0, nullptr, 0, nullptr, 3};
   CHECK(has(test::error_of([&] { read_schema(null_list, "acme"); }).what(), "list is null"));
 }

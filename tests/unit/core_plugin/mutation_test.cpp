@@ -64,7 +64,7 @@ TEST_CASE("no mutated manifest does anything but parse or be refused") {
 
 TEST_CASE("no mutated card does anything but parse or be refused") {
   const std::string card =
-      "id = \"acme.fast\"\nkind = \"backend\"\nabi = \"1.0\"\nversion = \"0.3\"\n"
+      "id = \"acme.fast\"\nkind = \"backend\"\nabi = \"0.9\"\nversion = \"0.3\"\n"
       "targets = [\"xpu_90\", \"b\"]\nportable = [\"xpu_90\"]\nrequires = [\"driver>=5\"]\n";
   std::mt19937_64 random(2);
   int accepted = 0;

@@ -196,10 +196,10 @@ TEST_CASE("whoever asks for a plugin whose card is of another ABI or missing hea
     Registry registry(options);
     return error_of([&] { registry.load("test.model"); });
   };
-  frt::Error error = with("abi = \"1.0\"", "abi = \"2.0\"");
+  frt::Error error = with("abi = \"0.9\"", "abi = \"2.0\"");
   CHECK(error.status() == FRT_ERR_ABI);
   CHECK(has(error.what(), "plugin 'test.model'"));
-  CHECK(has(error.what(), "built for ABI 2.0, but this host speaks 1.0"));
+  CHECK(has(error.what(), "built for ABI 2.0, but this host speaks 0.9"));
   error = with("abi = ", "abl = ");
   CHECK(error.status() == FRT_ERR_FORMAT);
   CHECK(has(error.what(), "missing key `abi`"));
@@ -221,6 +221,18 @@ TEST_CASE("a foreign plugin that aborts is refused by its trial and stays refuse
   CHECK(has(error.what(), "; it requires: driver>=5, luck"));
   CHECK(registry.candidates().at(0).state == CandidateState::kRefused);
   CHECK(has(error_of([&] { registry.load("test.broken"); }).what(), "was refused: loading it"));
+}
+
+TEST_CASE("a foreign plugin is tried once: a program with threads must not fork") {
+  const test::Folder folder;
+  const fs::path file = folder.path() / "m.so";
+  fs::copy_file(test::kGoodModel, file);
+  RegistryOptions options = only({folder.path()});
+  options.probing = Probing::kAlways;
+  Registry registry(options);
+  const LoadedPlugin& loaded = registry.load("test.model");
+  fs::remove(file);  // another trial would fail
+  CHECK(&registry.load("test.model") == &loaded);
 }
 
 TEST_CASE("a lock is written, read, verified, and holds every plugin to its digest") {
@@ -291,7 +303,7 @@ TEST_CASE("the automatic choice takes the best card and says why not the others"
   for (const std::string& line : choice.others) others += line + "\n";
   CHECK(has(others, "test.xpu80: fits less well, portable code for devices from xpu_80"));
   CHECK(has(others, "test.empty: no driver"));
-  CHECK(has(others, "test.processor: is the processor itself"));
+  CHECK(has(others, "test.processor: is the CPU itself"));
 }
 
 TEST_CASE("the automatic choice asks every plugin itself: one that errs hides no other") {
@@ -318,7 +330,7 @@ TEST_CASE("the automatic choice never takes the processor, and says how to ask f
   Opener opener(registry);
   const frt::Error error = error_of([&] { choose_backend(registry, 0, std::ref(opener)); });
   CHECK(error.status() == FRT_ERR_DEVICE);
-  CHECK(has(error.what(), "test.processor: is the processor itself"));
+  CHECK(has(error.what(), "test.processor: is the CPU itself"));
   CHECK(has(error.what(), "test.empty: no driver"));
   CHECK(has(error.what(), "other.so"));
   CHECK(has(error.what(), "backend = \"frt.cpu\""));

@@ -84,9 +84,9 @@ TEST_CASE("a runtime opens what models use, with options, and closes it again") 
   for (const SummaryRow& row : runtime.summary()) {
     summary += row.what + " " + row.name + " " + row.status + ": " + row.detail + "\n";
   }
-  CHECK(has(summary, "plugin test.model loaded: model 1.2.3, ABI 1.0"));
+  CHECK(has(summary, "plugin test.model loaded: model 1.2.3, ABI 0.9"));
   CHECK(has(summary, "device second open: test.xpu90, machine code for xpu_90"));
-  CHECK(has(summary, "device second not chosen: test.processor: is the processor itself"));
+  CHECK(has(summary, "device second not chosen: test.processor: is the CPU itself"));
 }
 
 TEST_CASE("a manifest that names a plugin's file runs with that file or not at all") {
@@ -142,7 +142,7 @@ TEST_CASE("a device that fails to open closes the others and names itself") {
     Runtime(program.manifest(text), program.registry, program.services, {.all_devices = true});
   });
   CHECK(error.status() == FRT_ERR_DEVICE);
-  CHECK(has(error.what(), "device 'unused' (test.processor): "));
+  CHECK(has(error.what(), "device 'unused': backend 'test.processor': opening device 0: "));
   CHECK(has(error.what(), "eight lanes are too many"));
 }
 
@@ -165,16 +165,16 @@ struct CapsuleModel {
   int asked = 0;
   const frt_fingerprint_field fields[2] = {{"config", "tiny"}, {"weights", "synthetic:x"}};
 
-  static frt_status layout(void*, const frt_capsule_layout**, frt_error*) {
+  static frt_status layout(frt_model, const frt_capsule_layout**, frt_error*) {
     return FRT_ERR_UNSUPPORTED;
   }
-  static frt_status state_of(void* self, frt_state* state, frt_error*) {
-    *state = static_cast<CapsuleModel*>(self)->state;
+  static frt_status state_of(frt_model self, frt_state* state, frt_error*) {
+    *state = reinterpret_cast<CapsuleModel*>(self)->state;
     return FRT_OK;
   }
-  static frt_status fingerprint(void* self, const frt_fingerprint_field** fields, uint64_t* count,
-                                frt_error*) {
-    auto& model = *static_cast<CapsuleModel*>(self);
+  static frt_status fingerprint(frt_model self, const frt_fingerprint_field** fields,
+                                uint64_t* count, frt_error*) {
+    auto& model = *reinterpret_cast<CapsuleModel*>(self);
     ++model.asked;
     *fields = model.fields;
     *count = 2;
@@ -216,7 +216,7 @@ TEST_CASE("a fingerprint is of core, backend file, plugin file and model, and is
     return DigestMemo().file(plugin->loaded().path);
   };
   const std::vector<std::pair<std::string, std::string>> expected = {
-      {"abi", "1"},
+      {"abi", "0.9"},
       {"arena.block_rows", "0"},
       {"arena.regions", sha256_hex("keys rows bf16 4 1\n")},
       {"backend", "test.xpu90 1"},

@@ -67,6 +67,12 @@ TEST_CASE("the template builds from an installed SDK, and its model runs") {
       sizeof(params), 0, context, spec.name.c_str(), spec.checkpoint().c_str(), spec.options.c()};
   frt_model model = nullptr;
   frt_error error{};
+  for (const uint32_t size : {0u, 4u, 1u << 20}) {
+    frt_model_params wrong = params;
+    wrong.struct_size = size;
+    CHECK(table.create(plugin.handle(), &wrong, &model, &error) == FRT_ERR_ABI);
+    CHECK(std::string(error.message).starts_with("the host: its frt_model_params says"));
+  }
   frt::check(table.create(plugin.handle(), &params, &model, &error), error);
   {
     const frt_port* ports = nullptr;

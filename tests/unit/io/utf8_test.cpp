@@ -106,3 +106,23 @@ TEST_CASE("a quoted name is cut between characters") {
   CHECK(quote(long_name) == "'" + std::string(159, 'a') + "...'");
   CHECK(quote(std::string(300, '\xbf')).ends_with("\\xbf...'"));
 }
+
+TEST_CASE("a text of the ABI that is none is refused with its first wrong byte and the offset") {
+  const auto refusal = [](const char* text, std::size_t room = 16) -> std::string {
+    try {
+      return "accepted: " + std::string(frt::checked_text(text, "the name", room));
+    } catch (const frt::Error& error) {
+      CHECK(error.status() == FRT_ERR_FORMAT);
+      return error.what();
+    }
+  };
+  CHECK(refusal("plain \u00e9\n\t") == "accepted: plain \u00e9\n\t");
+  CHECK(refusal(nullptr) == "the name is NULL");
+  CHECK(refusal("sixteen bytes ..") == "the name does not end within 16 bytes");
+  CHECK(refusal("a\xff") == "the name is no text: byte 0xff at offset 1 is no UTF-8");
+  CHECK(refusal("ab\xe2\x82") == "the name is no text: byte 0xe2 at offset 2 is no UTF-8");
+  CHECK(refusal("a\x1b[2J") ==
+        "the name is no text: byte 0x1b at offset 1 starts a control character");
+  CHECK(refusal("\u202e") ==
+        "the name is no text: byte 0xe2 at offset 0 starts a control character");
+}

@@ -46,7 +46,8 @@ struct ConfigSchema {
 };
 
 // Copies a plugin's table. Throws FRT_ERR_FORMAT naming plugin and option if the schema is broken
-// (a null or repeated key, an unknown type, a default that its own type refuses).  [setup]
+// (a null or repeated key, an unknown type, a default that its own type refuses); FRT_ERR_ABI if
+// the table cannot be read.  [setup]
 ConfigSchema read_schema(const frt_config_schema_v1& table, const std::string& plugin_id);
 
 // The keys of `options`, in order.  [any]

@@ -23,6 +23,11 @@ struct ContextOptions {
   const frt_kernels_v1* kernels = nullptr;  // the backend's operators (FRT_EXT_KERNELS) or null
 };
 
+// What the backend says of device `ordinal`, its texts checked. `sender` ("backend 'acme'") names
+// it in errors. Throws what the plugin reports, FRT_ERR_ABI, FRT_ERR_FORMAT.  [setup]
+frt_device_info describe_device(const frt_backend_v1& backend, frt_plugin plugin, uint32_t ordinal,
+                                const std::string& sender);
+
 // Opens device `ordinal`. `config` holds the plugin's per-device options; may be null. Throws
 // frt::Error: FRT_ERR_ABI if the table lacks a function of version 1, FRT_ERR_OUT_OF_RANGE if
 // there is no such device, and what the plugin reports.  [setup]

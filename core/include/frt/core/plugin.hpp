@@ -12,16 +12,21 @@
 #pragma once
 
 #include <frt/plugin.h>
+#include <frt/contracts.hpp>
 #include <frt/core/config.hpp>
+#include <frt/sender.hpp>
 
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace frt::core {
@@ -36,6 +41,7 @@ struct Card {
   std::vector<std::string> targets;   // device architectures with machine code; empty: any
   std::vector<std::string> portable;  // least architectures that portable code is translated for
   std::vector<std::string> requirements;
+  std::vector<std::string> model_types;  // of a model: of the checkpoints that it takes
   std::string summary;
   bool operator==(const Card&) const = default;
 };
@@ -43,10 +49,15 @@ struct Card {
 // "backend", "model", "?".  [any]
 const char* plugin_kind_name(uint32_t kind) noexcept;
 
-// Parses the text of a card. Strict: unknown, missing and ill-typed keys are refused, all in one
-// message. Throws FRT_ERR_FORMAT; FRT_ERR_ABI if it was built for another major version.
-// `name` (the file) is for messages.  [any]
-Card parse_card(std::string_view text, const std::string& name);
+struct AbiVersion {
+  uint32_t major = FRT_ABI_MAJOR, minor = FRT_ABI_MINOR;
+};
+
+// Parses the text of a card for a host of version `host`. Strict: unknown, missing and ill-typed
+// keys are refused, all in one message; a card of a later minor version may have keys more. Throws
+// FRT_ERR_FORMAT; FRT_ERR_ABI if it was built for a version that does not work with the host's
+// (frt/version.hpp). `name` (the file) is for messages.  [any]
+Card parse_card(std::string_view text, const std::string& name, AbiVersion host = {});
 
 // What the bytes of a shared object say.
 struct PluginImage {
@@ -113,7 +124,7 @@ ProbeResult probe_in_child(const std::filesystem::path& path,
 struct LoadedPlugin {
   std::filesystem::path path;
   Card card;
-  const frt_plugin_desc* descriptor = nullptr;
+  std::shared_ptr<const frt_plugin_desc> descriptor;  // a checked copy of the plugin's
   ConfigSchema schema;
   std::string digest;  // SHA-256 in hex, if it was asked for
 };
@@ -131,18 +142,20 @@ struct LoadRequest {
 // FRT_ERR_MISMATCH, FRT_ERR_FORMAT, FRT_ERR_NOT_FOUND, FRT_ERR_IO.  [setup]
 const LoadedPlugin& load_plugin(const LoadRequest& request);
 
-// The problem of a descriptor, or an empty string. `card` null: only its own consistency.  [any]
-std::string descriptor_problem(const frt_plugin_desc* descriptor, const Card* card);
+// A checked copy of a descriptor, zero where the plugin's ends. Throws FRT_ERR_ABI if it cannot be
+// read or differs from the card, FRT_ERR_FORMAT for members that are no text.  [any]
+frt_plugin_desc read_descriptor(const frt_plugin_desc& given, const Card& card);
 
 // ---- opening --------------------------------------------------------------------------------
 
 // What plugins get from the host, beside the tables of core (frt.exec/1, frt.state/1).
 class HostServices;
+class SetupWatch;
 
 // One opened plugin; closes it when destroyed, after everything made from it is gone.
 class OpenPlugin {
  public:
-  // Calls `open`. Throws what the plugin reports, with its id before the text.  [setup]
+  // Calls `open`. Throws what the plugin reports or throws, with its id before the text.  [setup]
   OpenPlugin(const LoadedPlugin& loaded, const Config& options, HostServices& services);
   ~OpenPlugin();
   OpenPlugin(const OpenPlugin&) = delete;
@@ -150,25 +163,41 @@ class OpenPlugin {
 
   const LoadedPlugin& loaded() const noexcept { return loaded_; }
   frt_plugin handle() const noexcept { return plugin_; }
-  // The plugin's table `id`, or null.  [any]
-  template <class Table>
-  const Table* find(const char* id) const noexcept {
-    return static_cast<const Table*>(loaded_.descriptor->extension(plugin_, id));
+  // Watches `call` of this plugin until the result is destroyed (services.hpp).  [setup]
+  SetupWatch watch(const char* call) const;
+  // Runs `run`, a call of the plugin that ends something and cannot fail: what it throws goes to
+  // the log.  [setup]
+  void end(const char* call, const std::function<void()>& run) const noexcept;
+  // "plugin acme.fast", for errors.
+  std::string sender() const { return plugin_sender(loaded_.card.id); }
+  // The plugin's table `id`, or null: a checked copy that lives as long as this object, zero where
+  // the plugin's ends (frt/contracts.hpp). Throws FRT_ERR_ABI, naming the plugin, for a table that
+  // cannot be read.  [setup]
+  template <HasContract Table>
+  const Table* find(const char* id) const {
+    const void* given = contain(sender(), "extension", [&] { return extension(id); });
+    if (!given) return nullptr;
+    std::shared_ptr<const void>& known = tables_[{given, Contract<Table>::kName}];
+    if (!known) known = std::make_shared<const Table>(read_table<Table>(given, sender()));
+    return static_cast<const Table*>(known.get());
   }
   // The plugin's table `id`; FRT_ERR_UNSUPPORTED naming the plugin if it has none.
-  template <class Table>
+  template <HasContract Table>
   const Table& require(const char* id) const {
     const Table* table = find<Table>(id);
     if (!table) {
-      throw Error(FRT_ERR_UNSUPPORTED,
-                  "plugin " + loaded_.card.id + " offers no " + id + "; it cannot be used here");
+      throw Error(FRT_ERR_UNSUPPORTED, sender() + " offers no " + id + "; it cannot be used here");
     }
     return *table;
   }
 
  private:
   struct HostView;  // the frt_host of this plugin, with its id
+
+  const void* extension(const char* id) const { return loaded_.descriptor->extension(plugin_, id); }
+
   const LoadedPlugin& loaded_;
+  mutable std::map<std::pair<const void*, std::string>, std::shared_ptr<const void>> tables_;
   std::unique_ptr<HostView> host_;
   frt_plugin plugin_ = nullptr;
 };

@@ -47,6 +47,7 @@ struct Candidate {
   std::string reason;        // of a refusal or shadowing
   std::optional<Card> card;
   std::string expected_id;  // the manifest's id for this file
+  const LoadedPlugin* loaded = nullptr;
 };
 
 // The backend chosen for a device.
@@ -70,7 +71,8 @@ class Registry final : public SchemaSource {
 
   // ---- loading ----
   // Throws FRT_ERR_NOT_FOUND with the places that were searched and close ids, or why the file was
-  // refused; the refusal is kept in candidates().
+  // refused; the refusal is kept in candidates(). The first load of a file may try it in a child
+  // process (Probing), beside which no other thread may be running; later ones do nothing.
   const LoadedPlugin& load(const std::string& id);
 
   // ---- for the manifest ----

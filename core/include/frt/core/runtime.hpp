@@ -13,6 +13,7 @@
 #include <frt/capsule.h>
 #include <frt/exec.h>
 #include <frt/model.h>
+#include <frt/core/digest.hpp>
 #include <frt/core/manifest.hpp>
 #include <frt/core/plugin.hpp>
 #include <frt/core/registry.hpp>
@@ -36,6 +37,21 @@ struct RuntimeDevice {
   std::vector<std::string> others;  // why not the others (automatic devices)
   Config options;
 };
+
+// One model of the manifest.
+struct RuntimeModel {
+  const OpenPlugin* plugin = nullptr;
+  const frt_model_v1* table = nullptr;  // a checked copy, of the plugin's life
+  frt_model handle = nullptr;
+};
+
+// What the model says about itself, its texts checked. `sender` names it in errors.  [any]
+frt_model_info describe_model(const frt_model_v1& table, frt_model model,
+                              const std::string& sender);
+
+// What tells the model from others, by its own word, its texts checked.  [setup]
+std::vector<Fingerprint::Field> model_fingerprint(const frt_capsule_v1& capsule, frt_model model,
+                                                  const std::string& sender);
 
 // One row of the start-up summary.
 struct SummaryRow {
@@ -71,6 +87,12 @@ class Runtime {
   // The opened plugin called `id`, or null.
   const OpenPlugin* plugin(std::string_view id) const noexcept;
   std::vector<SummaryRow> summary() const;
+
+  // Makes model `name` of the manifest on its device and binds its capsules. `flags`:
+  // FRT_MODEL_*. Throws what the plugin reports, with model and plugin before the text.  [setup]
+  RuntimeModel create_model(const std::string& name, uint32_t flags = 0) const;
+  // Destroys it, before the runtime.  [setup]
+  void destroy_model(const RuntimeModel& model) const noexcept;
 
   // Tells files of capsules of `object`, made by the plugin of manifest model `model`, from those
   // of others: binds digests of the files of backend and plugin and the model's own fields, which

@@ -5,10 +5,17 @@
 
 #include <frt/progress.h>
 #include <frt/core/log.hpp>
+#include <frt/error_sink.hpp>
 
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
 
 namespace frt::core {
 
@@ -21,9 +28,13 @@ class HostServices {
  public:
   // `log` is borrowed; `progress` may be empty.
   explicit HostServices(Log& log, ProgressSink progress = {})
-      : log_(log), progress_(std::move(progress)) {}
+      : log_(log), progress_(std::move(progress)), error_sink_(&HostServices::write_full, this) {}
 
   Log& log() noexcept { return log_; }
+  // How long a setup call may show no progress before SetupWatch says so; set before plugins open.
+  std::chrono::milliseconds setup_patience{std::chrono::seconds(30)};
+  // How often progress was reported.  [any]
+  uint64_t reports() const noexcept { return reports_.load(std::memory_order_relaxed); }
   // Reports progress; FRT_OK without a sink. What a sink throws becomes FRT_ERR_CALLBACK.  [any]
   frt_status report(std::string_view source, std::string_view phase, uint32_t unit, uint64_t done,
                     uint64_t total) noexcept;
@@ -31,6 +42,35 @@ class HostServices {
  private:
   Log& log_;
   ProgressSink progress_;
+  std::atomic<uint64_t> reports_{0};
+  // Errors of core and the host itself; a plugin logs its own (frt/plugin.hpp).
+  static void write_full(void* self, const char* text) {
+    static_cast<HostServices*>(self)->log_.write("core", FRT_LOG_ERROR, text);
+  }
+  ErrorSink error_sink_;
+};
+
+// While it lives a plugin is in one setup call. If the call shows no progress for
+// `services.setup_patience`, one warning in the log names plugin and call: a call that hangs
+// cannot be stopped, but nobody shall have to guess who it is.  [setup]
+class SetupWatch {
+ public:
+  // `plugin` and `call` outlive it.
+  SetupWatch(HostServices& services, const std::string& plugin, const char* call) noexcept;
+  ~SetupWatch();
+  SetupWatch(const SetupWatch&) = delete;
+  SetupWatch& operator=(const SetupWatch&) = delete;
+
+ private:
+  void run() noexcept;
+
+  HostServices& services_;
+  const std::string& plugin_;
+  const char* call_;
+  std::mutex mutex_;
+  std::condition_variable over_;
+  bool done_ = false;
+  std::thread thread_;
 };
 
 }  // namespace frt::core

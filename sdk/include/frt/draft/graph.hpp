@@ -19,19 +19,19 @@ class GraphDraft {
     if (!table) throw Error(FRT_ERR_UNSUPPORTED, "the host has no " FRT_EXT_GRAPH);
   }
 
-  void port(const std::string& name, uint32_t flags = FRT_PORT_REQUIRED) {  // [setup]
+  void declare(const std::string& binding, uint32_t flags = FRT_BINDING_REQUIRED) {  // [setup]
     frt_error error{};
-    check(table_->port(graph_.handle(), name.c_str(), flags, &error), error);
+    check(table_->declare(graph_.handle(), binding.c_str(), flags, &error), error);
   }
-  void bind(const std::string& port, frt_buffer buffer) {  // [setup]
+  void bind(const std::string& binding, frt_buffer buffer) {  // [setup]
     frt_error error{};
-    check(table_->bind(graph_.handle(), port.c_str(), buffer, &error), error);
+    check(table_->bind(graph_.handle(), binding.c_str(), buffer, &error), error);
   }
-  // The buffer bound to `port`, borrowed; null if there is none.  [setup]
-  frt_buffer bound(const std::string& port) const {
+  // The buffer bound to `binding`, borrowed; null if there is none.  [setup]
+  frt_buffer bound(const std::string& binding) const {
     frt_buffer buffer = nullptr;
-    const frt_status status = table_->bound(graph_.handle(), port.c_str(), &buffer);
-    if (status != FRT_ERR_UNBOUND) graph_.context().checked(status, "port " + port);
+    const frt_status status = table_->bound(graph_.handle(), binding.c_str(), &buffer);
+    if (status != FRT_ERR_UNBOUND) graph_.context().checked(status, "binding " + binding);
     return buffer;
   }
   void adopt(frt_shape_key key, void* native, bool owned) {  // [setup]

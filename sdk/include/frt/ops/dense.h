@@ -53,7 +53,7 @@ typedef struct frt_dense_args {
   void* y;          /* (rows, y_stride) */
   int64_t y_stride; /* elements, >= outputs */
 } frt_dense_args;
-FRT_ASSERT_LAYOUT(frt_dense_args, 168, y_stride, 160);
+FRT_ASSERT_LAYOUT(frt_dense_args, 184, y_stride, 176);
 
 /* The most parts of one norm_dense. */
 #define FRT_DENSE_PARTS_MAX 4
@@ -67,7 +67,7 @@ typedef struct frt_dense_part {
   void* y;             /* (rows, y_stride) of the operator's type */
   int64_t y_stride;    /* elements */
 } frt_dense_part;
-FRT_ASSERT_LAYOUT(frt_dense_part, 80, y_stride, 72);
+FRT_ASSERT_LAYOUT(frt_dense_part, 96, y_stride, 88);
 
 /* normed = norm(x);  y_i = activation_i(normed W_i^T + bias_i). `normed` is working memory that a
  * backend which fuses may leave untouched; x is not changed. With normed_scale there is a norm.
@@ -109,7 +109,7 @@ typedef struct frt_norm_geglu_args {
   float normed_scale;       /* as in norm_dense */
   float h_scale;            /* above 0, and with normed_scale: h is f8_e4m3 */
 } frt_norm_geglu_args;
-FRT_ASSERT_LAYOUT(frt_norm_geglu_args, 216, h_scale, 212);
+FRT_ASSERT_LAYOUT(frt_norm_geglu_args, 248, h_scale, 244);
 
 FRT_EXTERN_C_END
 

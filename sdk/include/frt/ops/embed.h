@@ -9,7 +9,8 @@
 FRT_EXTERN_C_BEGIN
 
 /* y[r, :] = table[ids[r], :]. An id outside the table gives a row of zeros; nothing is read
- * outside. Activation types: f32, bf16. Weight formats: f32, bf16. */
+ * outside. y: f32, bf16. Tables in other formats than f32 and
+ * bf16 are dequantised row by row, by the backends that take them. */
 #define FRT_OP_EMBED "frt.embed/1"
 typedef struct frt_embed_args {
   uint32_t struct_size;
@@ -22,7 +23,7 @@ typedef struct frt_embed_args {
   void* y;                  /* (rows, y_stride) */
   int64_t y_stride;         /* elements from row to row, >= width */
 } frt_embed_args;
-FRT_ASSERT_LAYOUT(frt_embed_args, 96, y_stride, 88);
+FRT_ASSERT_LAYOUT(frt_embed_args, 112, y_stride, 104);
 
 /* ids_out[b * rows + q] = ids[...] if it is >= 0, else pending[slot[b]]. So that the next step can
  * be submitted before the host knows the last token. */

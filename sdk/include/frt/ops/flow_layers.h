@@ -36,7 +36,7 @@ typedef struct frt_flow_layer {
   float hidden_scale; /* of norm(x) before gate and up */
   float down_scale;   /* of the product of gate and up */
 } frt_flow_layer;
-FRT_ASSERT_LAYOUT(frt_flow_layer, 384, down_scale, 380);
+FRT_ASSERT_LAYOUT(frt_flow_layer, 480, down_scale, 476);
 
 /* x through layer_count layers, in place. For each layer, with A = attention_norm, M = hidden_norm:
  *   n = adaptive(x; A);  q = rope(n Wq^T);  k, v = rope(n Wk^T), n Wv^T

@@ -4,7 +4,7 @@
  *
  * Weights stay packed in memory and are widened inside the product. Sums are f32. Activation
  * types f32 and bf16; with f32 activations the weights are widened to f32, so the result is that
- * of the dequantised weights. All formats of frt_weight_format.
+ * of the dequantised weights. Formats: those of frt_kernel_desc::weights.
  *
  * The value of one output row depends on its input row alone, not on how many rows are computed
  * together, for all rows <= 16 (decode and verify of any batch agree bit for bit).
@@ -36,7 +36,7 @@ typedef struct frt_linear_args {
   void* y;                  /* (rows, y_stride) */
   int64_t y_stride;         /* elements, >= weight.rows */
 } frt_linear_args;
-FRT_ASSERT_LAYOUT(frt_linear_args, 112, y_stride, 104);
+FRT_ASSERT_LAYOUT(frt_linear_args, 128, y_stride, 120);
 
 /* The most weights of one group. */
 #define FRT_LINEAR_GROUP_MAX 8
@@ -47,7 +47,7 @@ typedef struct frt_linear_part {
   void* y;           /* (rows, y_stride), the group's type */
   int64_t y_stride;  /* elements */
 } frt_linear_part;
-FRT_ASSERT_LAYOUT(frt_linear_part, 64, y_stride, 56);
+FRT_ASSERT_LAYOUT(frt_linear_part, 80, y_stride, 72);
 
 /* Several products of one x, optionally with the norm before them:
  *   residual += delta (unless NULL);  x = rms_norm(residual);  y_i = x W_i^T
@@ -89,7 +89,7 @@ typedef struct frt_norm_gate_up_args {
   void* gate;               /* (rows, width), working memory of the composition */
   void* h;                  /* (rows, width) */
 } frt_norm_gate_up_args;
-FRT_ASSERT_LAYOUT(frt_norm_gate_up_args, 176, h, 168);
+FRT_ASSERT_LAYOUT(frt_norm_gate_up_args, 208, h, 200);
 
 FRT_EXTERN_C_END
 

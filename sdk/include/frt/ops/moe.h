@@ -9,14 +9,16 @@
 FRT_EXTERN_C_BEGIN
 
 /* The same matrix of every expert; frozen. Expert e: data + e * data_stride, scale + e *
- * scale_stride, global scale global_scales[e] (instead of expert.global_scale) if not NULL. */
+ * scale_stride, zero + e * zero_stride, global scale global_scales[e] (instead of
+ * expert.global_scale) if not NULL. */
 typedef struct frt_expert_weight {
   frt_weight expert;          /* of expert 0 */
   int64_t data_stride;        /* bytes */
   int64_t scale_stride;       /* bytes */
+  int64_t zero_stride;        /* bytes */
   const float* global_scales; /* (experts), device, or NULL */
 } frt_expert_weight;
-FRT_ASSERT_LAYOUT(frt_expert_weight, 72, global_scales, 64);
+FRT_ASSERT_LAYOUT(frt_expert_weight, 96, global_scales, 88);
 
 /* p = softmax(logits) in f32; the `chosen` largest, ties to the lowest index; weights = p / their
  * sum if normalise, else p. Written by falling probability. */
@@ -54,7 +56,7 @@ typedef struct frt_moe_experts_args {
   frt_expert_weight down;   /* (inputs, width) */
   void* y;                  /* (rows, inputs) */
 } frt_moe_experts_args;
-FRT_ASSERT_LAYOUT(frt_moe_experts_args, 280, y, 272);
+FRT_ASSERT_LAYOUT(frt_moe_experts_args, 352, y, 344);
 
 /* y[r, :] = routed[r, :] + sigmoid(gate[r]) * shared[r, :]. */
 #define FRT_OP_MOE_COMBINE "frt.moe_combine/1"
@@ -103,7 +105,7 @@ typedef struct frt_moe_block_args {
   float* shared_scale;           /* (rows), working memory */
   void* y;                       /* (rows, inputs) */
 } frt_moe_block_args;
-FRT_ASSERT_LAYOUT(frt_moe_block_args, 584, y, 576);
+FRT_ASSERT_LAYOUT(frt_moe_block_args, 736, y, 728);
 
 FRT_EXTERN_C_END
 

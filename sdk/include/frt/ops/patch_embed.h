@@ -65,7 +65,7 @@ typedef struct frt_patch_embed_args {
   frt_patches_args patches;
   frt_dense_args product; /* rows = slots * grid_h * grid_w */
 } frt_patch_embed_args;
-FRT_ASSERT_LAYOUT(frt_patch_embed_args, 256, product, 88);
+FRT_ASSERT_LAYOUT(frt_patch_embed_args, 272, product, 88);
 
 /* y[w * y_rows + *first + i, :] = scale * table[ids[w * ids_stride + i], :] for i < count[w], at
  * most text_rows of them, of each branch w; f32, one rounding. An id outside the table gives a row
@@ -86,7 +86,7 @@ typedef struct frt_embed_rows_args {
   void* y;          /* (ways * y_rows, y_stride) */
   int64_t y_stride; /* elements, >= width */
 } frt_embed_rows_args;
-FRT_ASSERT_LAYOUT(frt_embed_rows_args, 120, y_stride, 112);
+FRT_ASSERT_LAYOUT(frt_embed_rows_args, 136, y_stride, 128);
 
 FRT_EXTERN_C_END
 

@@ -82,8 +82,15 @@ typedef struct frt_lm_info {
   uint64_t decode_bytes_position; /* bytes of rows one step reads per position of context */
   uint64_t prefill_flops_token;   /* floating point operations per prefilled token, without
                                      attention over history */
+
+  /* Of a mixture of experts; 0: there is none. A step of several entries reads every expert that
+   * any of them picks once. */
+  uint32_t experts;             /* routed ones of a layer */
+  uint32_t experts_per_token;   /* the router's top-k */
+  uint64_t decode_bytes_expert; /* bytes of one routed expert of every layer; those of
+                                   experts_per_token are in decode_bytes_weights */
 } frt_lm_info;
-FRT_ASSERT_LAYOUT(frt_lm_info, 184, prefill_flops_token, 176);
+FRT_ASSERT_LAYOUT(frt_lm_info, 200, decode_bytes_expert, 192);
 
 typedef struct frt_role_lm_v1 {
   uint32_t struct_size;

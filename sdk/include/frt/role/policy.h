@@ -140,7 +140,9 @@ typedef struct frt_role_policy_v1 {
    * such a number of steps, samples or ways was not captured at load; FRT_ERR_OUT_OF_RANGE: more
    * views or prompt tokens than there are.  [hot] */
   frt_status (*infer_key)(frt_model model, const frt_policy_shape* shape, frt_shape_key* key);
+  /* As infer_key.  [hot] */
   frt_status (*observe_key)(frt_model model, const frt_policy_shape* shape, frt_shape_key* key);
+  /* As infer_key.  [hot] */
   frt_status (*act_key)(frt_model model, const frt_policy_shape* shape, frt_shape_key* key);
   /* Builds the prompt of an instruction, with state and options (JSON) where the format wants
    * them, into prompt_tokens and prompt_length of branch `way`; `tokens` (may be NULL) becomes its
@@ -158,6 +160,7 @@ typedef struct frt_role_policy_v1 {
                                  frt_stream stream, frt_error* error);
   /* As infer_key; `vision` depends on the views alone.  [hot] */
   frt_status (*vision_key)(frt_model model, const frt_policy_shape* shape, frt_shape_key* key);
+  /* As infer_key.  [hot] */
   frt_status (*prefix_key)(frt_model model, const frt_policy_shape* shape, frt_shape_key* key);
 } frt_role_policy_v1;
 FRT_ASSERT_LAYOUT(frt_role_policy_v1, 80, prefix_key, 72);

@@ -35,7 +35,7 @@
 #if FRT_TEST_BREAKAGE == BREAK_CARD_ABI
 #define ABI "7.0"
 #else
-#define ABI "1.0"
+#define ABI "0.9"
 #endif
 
 FRT_PLUGIN_CARD("id = \"test.broken\"\nkind = \"model\"\nabi = \"" ABI

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model plugin with options of every type, and a table that reports what it got.
-#include <frt/model.h>
-
+#include <frt/model.hpp>
 #include <frt/plugin.hpp>
+#include <memory>
+#include <vector>
 
 #include "probe_table.hpp"
 
@@ -23,8 +24,21 @@ constexpr frt_config_option kOptions[] = {
 };
 constexpr frt_config_schema_v1 kSchema = frt::config_schema(kPluginOptions, kOptions);
 
+// The tests make none.
+struct NoModel {
+  const frt_model_info& info() const { throw frt::Error(FRT_ERR_UNSUPPORTED, "no model"); }
+  const std::vector<frt_port>& ports() const { throw frt::Error(FRT_ERR_UNSUPPORTED, "no model"); }
+  const std::vector<frt_model_graph>& graphs() const {
+    throw frt::Error(FRT_ERR_UNSUPPORTED, "no model");
+  }
+  const void* extension(std::string_view) noexcept { return nullptr; }
+};
+
 class GoodModel {
  public:
+  std::unique_ptr<NoModel> create(const frt_model_params&) {
+    throw frt::Error(FRT_ERR_UNSUPPORTED, "no model");
+  }
   GoodModel(const frt::Host& host, const frt::ConfigView& config) : host_(host) {
     if (config.get_bool("fail_open")) {
       throw frt::Error(FRT_ERR_UNSUPPORTED, "asked not to open; set fail_open = false");
@@ -37,7 +51,7 @@ class GoodModel {
               host.find<void>("frt.state/1") != nullptr,
               host.find<void>("frt.nothing/1") != nullptr};
     host.progress("weights", FRT_PROGRESS_BYTES, 1, 2);
-    model_.struct_size = sizeof(model_);
+    model_ = frt::model_table<GoodModel, NoModel>();
   }
   const void* extension(std::string_view id) noexcept {
     if (id == kProbeId) return &probe_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <frt/table.hpp>
 
 struct ProbeTable {
   uint32_t struct_size;
@@ -11,3 +12,4 @@ struct ProbeTable {
   bool exec, state, nothing;
 };
 inline constexpr const char* kProbeId = "test.probe/1";
+FRT_CONTRACT(ProbeTable, "test.probe/1", nothing);

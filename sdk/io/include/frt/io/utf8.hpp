@@ -1,24 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// frt/io/utf8.hpp - UTF-8 as Unicode defines it (table 3-7: no overlong forms, no surrogates,
-// nothing above U+10FFFF), and text from outside made safe to show. All functions are [any].
+// frt/io/utf8.hpp - UTF-8 text from outside, checked, repaired and made safe to show. The decoding
+// step is the SDK's (frt/text.hpp). All functions are [any].
 #pragma once
 
-#include <cstddef>
+#include <frt/text.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 
 namespace frt::io {
 
-// What stands at the start of a non-empty byte string.
-struct Utf8Step {
-  enum Kind { kValid, kInvalid, kCut } kind;
-  std::size_t bytes;   // of the character; of the maximal invalid part; of the cut character
-  char32_t character;  // if valid
-};
-
-// A character is "cut" when the string ends inside it and all its bytes so far are right.
-Utf8Step utf8_step(std::string_view text);
+using frt::utf8_step;
+using frt::Utf8Step;
 
 // Byte offset of the first thing that is no UTF-8, a cut character included.
 std::optional<std::size_t> first_invalid_utf8(std::string_view text);

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * frt/capsule.h - the state of a model: its layout, the arena of slots that holds it, and capsules:
+ * immutable copies of one slot at a boundary, to be restored, forked, kept and stored.
+ *
+ * A model's whole mutable state consists of regions. A region is
+ *   FIXED  a block of constant size, valid as a whole (a recurrent state, a convolution window), or
+ *   ROWS   an array of rows, valid up to the boundary (one row per position).
+ * The model plugin describes its regions; core lays them out, allocates one arena with N slots,
+ * and can then snapshot, restore and fork any slot of any model without knowing what is inside.
+ *
+ * A boundary is a number of rows that is consistent over all regions: FIXED regions hold the state
+ * after exactly that many rows.
+ *
+ * Arena. All FIXED regions of a slot are one contiguous range, in the order given and each aligned
+ * to 256 bytes. Rows are found in one of two ways, as the layout asks:
+ *
+ *   block_rows = 0: slot-major. The ROWS regions follow the FIXED ones of their slot, and
+ *     row r of slot s is at    pointer + region + s * slot_stride + r * row_bytes.
+ *
+ *   block_rows > 0: in row blocks, behind the FIXED ranges of all slots. A block has room for
+ *     block_rows rows of every ROWS region, region after region, and belongs to nobody until a slot
+ *     reserves it. A table in device memory says which block a slot's rows are in:
+ *     block = blocks[s * slot_blocks + r / block_rows];  row r of slot s is at
+ *     pointer + region + block * block_stride + (r % block_rows) * row_bytes
+ *
+ * Blocks are shared: a forked or restored slot reads the rows of its prefix where they are, so
+ * neither costs more for a longer prefix. A block that more than one holder reads is written by
+ * none, or by one behind the rows that the others read.
+ *
+ * Who writes rows of a slot has reserved them before (state_reserve). With blocks, entries of the
+ * table for rows that are not reserved are -1: operators store nothing there.
+ */
+#ifndef FRT_CAPSULE_H_
+#define FRT_CAPSULE_H_
+
+#include <frt/base.h>
+#include <frt/exec.h>
+#include <frt/model.h>
+
+FRT_EXTERN_C_BEGIN
+
+/* ---- layout ---------------------------------------------------------------------------- */
+
+#define FRT_REGION_FIXED 0u
+#define FRT_REGION_ROWS 1u
+
+/* One region; frozen. */
+typedef struct frt_region {
+  const char* name;   /* unique in the layout, e.g. "layer.3.keys" */
+  uint32_t kind;      /* FRT_REGION_* */
+  frt_dtype dtype;    /* of its elements, for people and for fingerprints */
+  uint64_t row_bytes; /* FIXED: of the whole block; ROWS: of one row */
+  uint64_t max_rows;  /* FIXED: 1; ROWS: the most rows */
+  int64_t row_lag;    /* ROWS: boundary - row_lag rows are valid (usually 0) */
+} frt_region;
+FRT_ASSERT_LAYOUT(frt_region, 40, row_lag, 32);
+
+typedef struct frt_capsule_layout {
+  uint32_t struct_size;
+  uint32_t region_count;
+  const frt_region* regions; /* [region_count] */
+  uint32_t block_rows;       /* rows of a block, a power of two; 0: no blocks */
+  uint32_t spare_blocks;     /* blocks beyond those that full slots need: room for prefixes that
+                                are kept and are in no slot any more */
+} frt_capsule_layout;
+FRT_ASSERT_LAYOUT(frt_capsule_layout, 24, spare_blocks, 20);
+
+/* ---- the plugin's side ----------------------------------------------------------------- */
+
+/* Extension of a model object (frt/model.h): what a capsule of this model consists of. */
+#define FRT_EXT_CAPSULE "frt.capsule/1"
+
+/* One named value that must be equal for a capsule to fit: text or digest in hex; frozen. */
+typedef struct frt_fingerprint_field {
+  const char* name; /* e.g. "config", "weights:model.safetensors", "chunk" */
+  const char* value;
+} frt_fingerprint_field;
+FRT_ASSERT_LAYOUT(frt_fingerprint_field, 16, value, 8);
+
+typedef struct frt_state_s* frt_state; /* an arena of slots */
+
+typedef struct frt_capsule_v1 {
+  uint32_t struct_size;
+  uint32_t reserved;
+  /* The layout; lives as long as the model.  [setup] */
+  frt_status (*layout)(frt_model model, const frt_capsule_layout** layout, frt_error* error);
+  /* The arena; lives as long as the model.  [setup] */
+  frt_status (*state)(frt_model model, frt_state* state, frt_error* error);
+  /* The model's own fields, in a fixed order. Core adds backend, plugin and ABI. May take long on
+   * the first call (digests of weight files).  [setup] */
+  frt_status (*fingerprint)(frt_model model, const frt_fingerprint_field** fields, uint64_t* count,
+                            frt_error* error);
+} frt_capsule_v1;
+FRT_ASSERT_LAYOUT(frt_capsule_v1, 32, fingerprint, 24);
+
+/* ---- the host's side ------------------------------------------------------------------- */
+
+/* Host extension: arenas. */
+#define FRT_EXT_STATE "frt.state/1"
+
+/* Where things are. The caller sets struct_size. What stands under `counters` changes, the rest
+ * does not. */
+typedef struct frt_state_info {
+  uint32_t struct_size;
+  uint32_t slots;
+  frt_buffer buffer;    /* the whole arena, in shared memory where the device has it
+                           (FRT_SPACE_SHARED), else in device memory; borrowed */
+  void* pointer;        /* its address */
+  uint64_t slot_stride; /* bytes from slot to slot */
+  uint64_t fixed_bytes; /* per slot: all FIXED regions with their padding, from offset 0 */
+  uint64_t
+      block_stride; /* bytes from block to block of a ROWS region; without blocks slot_stride */
+  const int32_t* blocks; /* the table, device memory, (slots, slot_blocks); NULL: no blocks */
+  uint32_t block_rows;   /* rows of a block; 0: no blocks */
+  uint32_t slot_blocks;  /* blocks of a full slot */
+  uint32_t total_blocks;
+  /* counters */
+  uint32_t free_blocks;
+  uint32_t shared_blocks; /* with more than one holder: slots and capsules */
+  uint32_t reserved;
+} frt_state_info;
+FRT_ASSERT_LAYOUT(frt_state_info, 80, reserved, 76);
+
+typedef struct frt_state_v1 {
+  uint32_t struct_size;
+  uint32_t reserved;
+  /* Checks the layout (unique names, sizes > 0, no overflow) and allocates the arena, zeroed. The
+   * layout is copied. slots > 0.  [setup] */
+  frt_status (*state_create)(frt_context context, const frt_capsule_layout* layout, uint32_t slots,
+                             const char* name, frt_state* state, frt_error* error);
+  void (*state_release)(frt_state state);                          /* waits  [setup] */
+  frt_status (*state_info)(frt_state state, frt_state_info* info); /* [any] */
+  /* Bytes from `pointer` to a region: in slot 0, or in block 0 for ROWS of a state with blocks.
+   * FRT_ERR_NOT_FOUND: no such name.  [setup] */
+  frt_status (*state_region)(frt_state state, const char* name, uint64_t* offset, frt_error* error);
+  /* Makes `slot` as new: all FIXED regions zero, its blocks given back. Rows need no clearing:
+   * none is valid.  [hot] */
+  frt_status (*state_clear)(frt_state state, uint32_t slot, frt_stream stream);
+  /* Work that is submitted to `stream` from now on may write the rows [first, end) of `slot`:
+   * takes the blocks that are missing up to `end` and brings the table up to date in the order of
+   * the stream; without blocks only notes the rows. FRT_ERR_OUT_OF_RANGE: more rows than a slot
+   * has, or `first` is beyond those that it was restored with or that were reserved since;
+   * FRT_ERR_OUT_OF_MEMORY: too few free blocks (release capsules or clear slots);
+   * FRT_ERR_BAD_STATE: others hold rows from `first` on. Nothing has changed then.
+   *
+   * Work on the rows of a slot, and of those that share them, runs on one stream, or on streams
+   * ordered by events. Blocks that are given back go to other streams behind the work before.
+   * [hot] */
+  frt_status (*state_reserve)(frt_state state, uint32_t slot, uint64_t first, uint64_t end,
+                              frt_stream stream);
+} frt_state_v1;
+FRT_ASSERT_LAYOUT(frt_state_v1, 56, state_reserve, 48);
+
+/* ---- capsules -------------------------------------------------------------------------- */
+
+/*
+ * A capsule is what a slot held at one boundary. It never changes, whatever becomes of the slot:
+ *
+ *   snapshot   slot -> capsule                 fork       capsule -> several slots
+ *   restore    capsule -> slot                 fork_slot  slot -> several slots, nothing kept
+ *   copy       capsule -> capsule in another space (then release the first to have it moved)
+ *   save       capsule -> file                 load       file -> capsule
+ *
+ * Restoring an earlier capsule of the same line of work is how to go back in time.
+ *
+ * Every verb that touches the arena is ONE submission of copies to the stream it is given (one per
+ * FRT_COPY_BATCH_MAX ranges), ordered behind what the stream holds; it returns before the work is
+ * done. Only what is valid is copied, the FIXED regions and of each ROWS region the first boundary
+ * - row_lag rows; between row blocks of one device, the last block as a whole. Other streams need
+ * no order: each verb waits, on its stream, for the last verb that used the capsule. `query` and
+ * `sync` tell the host when the last verb is done.
+ *
+ * Payload: the bytes of a capsule, the same in every space and in files:
+ *   all FIXED regions, fixed_bytes long | each row block of which every row is valid, as a whole |
+ *   of each ROWS region, in the order given, its valid rows that are in no such block
+ * Without row blocks (block_rows 0) the last part is all rows.
+ *
+ * Space: FRT_SPACE_DEVICE is where the arena is. Where that is shared memory (frt_capsule_info says
+ * FRT_SPACE_SHARED), such a capsule is read, saved and loaded in place, without a copy.
+ *
+ * With row blocks a capsule where the arena is holds the blocks of its rows by reference and copies
+ * the FIXED regions alone; so does a slot that is restored from it, but for the rows of the last
+ * block, which it gets its own of. The cost does not depend on the number of rows. A slot may not
+ * go back behind a boundary that a capsule holds (state_reserve); and the rule that all work on the
+ * rows of a state is on one stream, or on ordered ones, holds for verbs, too.
+ *
+ * Memory: capsules live in pieces of equal size, taken from a store that the arena keeps per
+ * space. Pieces of a released capsule are used again. A snapshot that finds too few takes more from
+ * the backend, which is slow for pinned memory; `reserve` does that beforehand. How many capsules
+ * to keep, and where, is the host's decision; the store never drops one.
+ *
+ * Ownership: a capsule belongs to the caller until `release`, and keeps its arena alive.
+ *
+ * Files: the format is published in core/src/capsule/README.md. A file is named by a folder, which
+ * the host trusts, and a name, which it need not trust: FRT_CAPSULE_NAME_RULE; the file is
+ * NAME.capsule in that folder. Files are 0600, folders made here 0700; links are not followed. A
+ * save that returned FRT_OK is on the disk; before that nothing of that name is visible, or what
+ * was there before. Loading verifies every byte before the capsule can be used.
+ *
+ * Fingerprint: what must be equal for a file to fit: core's own fields (ABI, arena layout), those
+ * of the host (backend and plugin files), those of the model. A file that does not fit is refused
+ * with FRT_ERR_MISMATCH: the field, what is expected and what was found.
+ */
+#define FRT_EXT_CAPSULES "frt.capsules/1"
+
+typedef struct frt_capsule_s* frt_capsule;
+
+#define FRT_CAPSULE_NAME_RULE "[A-Za-z0-9][A-Za-z0-9_.-]{0,127}"
+
+/* Flags of save. */
+#define FRT_CAPSULE_REPLACE 1u /* a file of that name is replaced, else FRT_ERR_EXISTS */
+
+/* The caller sets struct_size. */
+typedef struct frt_capsule_info {
+  uint32_t struct_size;
+  frt_space space;
+  frt_state state; /* borrowed */
+  uint64_t boundary;
+  uint64_t bytes;        /* of the payload */
+  uint64_t held_bytes;   /* memory that is its own: whole pieces */
+  uint64_t shared_bytes; /* row blocks that it holds, alone or with slots and other capsules */
+} frt_capsule_info;
+FRT_ASSERT_LAYOUT(frt_capsule_info, 48, shared_bytes, 40);
+
+/* The store of one arena in one space. The caller sets struct_size. */
+typedef struct frt_capsule_usage {
+  uint32_t struct_size;
+  uint32_t reserved;
+  uint64_t piece_bytes;
+  uint64_t used_bytes; /* in pieces of living capsules */
+  uint64_t free_bytes; /* in pieces that wait for the next one */
+} frt_capsule_usage;
+FRT_ASSERT_LAYOUT(frt_capsule_usage, 32, free_bytes, 24);
+
+typedef struct frt_capsules_v1 {
+  uint32_t struct_size;
+  uint32_t reserved;
+
+  /* ---- memory ---- */
+  /* Room for `count` more capsules at `boundary`, so that later snapshots, copies and loads into
+   * `space` allocate nothing. Slow: pinning takes about a second for 10 GB.  [setup] */
+  frt_status (*reserve)(frt_state state, frt_space space, uint64_t boundary, uint32_t count,
+                        frt_error* error);
+  /* Gives free pieces back to the backend; waits for work in flight.  [setup] */
+  void (*trim)(frt_state state, frt_space space);
+  frt_status (*usage)(frt_state state, frt_space space, frt_capsule_usage* usage); /* [driver] */
+
+  /* ---- verbs on slots ---- */
+  /* The slot is not changed; it may be written to at once, in stream order. Boundary 0 is a
+   * capsule of the FIXED regions alone. FRT_ERR_OUT_OF_RANGE: no such slot, or a boundary beyond
+   * its own rows (state_reserve). FRT_ERR_OUT_OF_MEMORY: with numbers; nothing is kept. [driver] */
+  frt_status (*snapshot)(frt_state state, uint32_t slot, uint64_t boundary, frt_space space,
+                         frt_stream stream, frt_capsule* capsule, frt_error* error);
+  /* The slot holds what the capsule holds; its rows beyond are undefined. FRT_ERR_NOT_READY: the
+   * capsule is not loaded to its end.  [hot] */
+  frt_status (*restore)(frt_capsule capsule, uint32_t slot, frt_stream stream);
+  /* Restores `count` different slots at once. After FRT_ERR_OUT_OF_MEMORY (too few row blocks) the
+   * slots are to be cleared or restored before they are used.  [hot] */
+  frt_status (*fork)(frt_capsule capsule, const uint32_t* slots, uint32_t count, frt_stream stream);
+  /* The same from a slot at `boundary`, which is none of `slots`.  [hot] */
+  frt_status (*fork_slot)(frt_state state, uint32_t slot, uint64_t boundary, const uint32_t* slots,
+                          uint32_t count, frt_stream stream);
+
+  /* ---- verbs on capsules ---- */
+  /* A second capsule of the same content in `space`; independent of the first.  [driver] */
+  frt_status (*copy)(frt_capsule capsule, frt_space space, frt_stream stream, frt_capsule* made,
+                     frt_error* error);
+  frt_status (*info)(frt_capsule capsule, frt_capsule_info* info); /* [any] */
+  /* FRT_OK: every verb submitted with this capsule is done, FRT_ERR_NOT_READY: not yet. [hot] */
+  frt_status (*query)(frt_capsule capsule);
+  frt_status (*sync)(frt_capsule capsule); /* until query says FRT_OK  [driver] */
+  /* Its memory is used again after the last verb with it. NULL is ignored.  [driver] */
+  void (*release)(frt_capsule capsule);
+  /* Gives the payload to `sink` in parts. Host and shared spaces; the capsule is ready (query).
+   * [any] */
+  frt_status (*read)(frt_capsule capsule, frt_sink sink, void* user, frt_error* error);
+
+  /* ---- fingerprint ---- */
+  /* Sets the fields of host and model; core's own are added. Once per arena, else
+   * FRT_ERR_EXISTS. Names are unique.  [setup] */
+  frt_status (*bind)(frt_state state, const frt_fingerprint_field* fields, uint64_t count,
+                     frt_error* error);
+  /* All fields, in order; they live as long as the arena. The first call may take long: digests
+   * of weight files. FRT_ERR_BAD_STATE: nothing is bound.  [setup] */
+  frt_status (*fingerprint)(frt_state state, const frt_fingerprint_field** fields, uint64_t* count,
+                            frt_error* error);
+
+  /* ---- files ---- */
+  /* Writes the capsule and `metadata` (opaque bytes of the host, at most 64 MiB; may be NULL) to
+   * a file. The capsule is in a host or shared space (copy() it first) and ready; `fingerprint` was
+   * called before. Makes the folder if it is missing (not its parents). Refuses a folder that
+   * others may write to. FRT_ERR_EXISTS, FRT_ERR_IO with the reason; then nothing is left behind
+   * (but a new file that replaced another, if only the very last flush of the folder failed). [any]
+   */
+  frt_status (*save)(frt_capsule capsule, const char* folder, const char* name,
+                     const void* metadata, uint64_t metadata_bytes, uint32_t flags,
+                     frt_error* error);
+  /* Opens a file, checks all of it but the payload, and takes memory in a host or shared space. The
+   * capsule can be used after load_finish. `metadata` (may be NULL) receives the host's bytes.
+   * FRT_ERR_NOT_FOUND, FRT_ERR_FORMAT (damaged: where), FRT_ERR_MISMATCH (the field).  [driver] */
+  frt_status (*load_begin)(frt_state state, const char* folder, const char* name, frt_space space,
+                           frt_sink metadata, void* user, frt_capsule* capsule, frt_error* error);
+  /* Reads the payload and verifies each chunk. Long: by any thread, one per capsule; the driver
+   * may go on with other work. After an error the capsule can only be released.  [any] */
+  frt_status (*load_finish)(frt_capsule capsule, frt_error* error);
+  /* Checks the whole file, without an arena.  [any] */
+  frt_status (*verify)(const char* folder, const char* name, frt_error* error);
+  /* Checks the file but its payload; gives its manifest (JSON) and the host's bytes. Either sink
+   * may be NULL.  [any] */
+  frt_status (*describe)(const char* folder, const char* name, frt_sink manifest,
+                         void* manifest_user, frt_sink metadata, void* metadata_user,
+                         frt_error* error);
+  /* Calls `sink` with each name that has a file, in no order. A missing folder has none.  [any] */
+  frt_status (*list)(const char* folder, frt_sink sink, void* user, frt_error* error);
+  frt_status (*remove)(const char* folder, const char* name, frt_error* error); /* [any] */
+  /* Removes what writers that died have left; never the file of a living one.  [any] */
+  frt_status (*sweep)(const char* folder, uint64_t* removed, frt_error* error);
+} frt_capsules_v1;
+FRT_ASSERT_LAYOUT(frt_capsules_v1, 192, sweep, 184);
+
+FRT_EXTERN_C_END
+
+#endif /* FRT_CAPSULE_H_ */

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// A backend that can do nothing, as fast as possible (null_backend.hpp), with one kernel.
+#include <frt/backend.h>
+#include <frt/kernels.h>
+
+#include <cstring>
+
+#include "faulty.hpp"
+#include "null_backend.hpp"
+
+namespace {
+
+using faulty::is;
+
+frt_status device_info(frt_plugin, uint32_t, frt_device_info* info, frt_error*) {
+  if (is("device_info_status")) return faulty::kUnknownStatus;
+  if (is("device_info_size_3")) info->struct_size = 3;
+  std::strcpy(info->name, is("device_info_garbage") ? faulty::kGarbage : "null");
+  std::strcpy(info->architecture, "null_1");
+  if (is("device_info_endless")) std::memset(info->detail, 'x', sizeof(info->detail));
+  info->dlpack_type = 2;
+  return FRT_OK;
+}
+
+frt_status device_open(frt_plugin, uint32_t, const frt_config*, frt_backend_device* device,
+                       frt_error*) {
+  if (is("device_open_throws")) throw std::runtime_error("no such luck");
+  if (!is("device_open_without_object")) *device = null_backend::handle<frt_backend_device>();
+  return FRT_OK;
+}
+
+const frt_backend_v1& backend_table() {
+  static const frt_backend_v1 kTable = [] {
+    frt_backend_v1 table = null_backend::table();
+    table.device_info = device_info;
+    table.device_open = device_open;
+    table.device_memory = [](frt_backend_device, uint64_t* free, uint64_t* total) -> frt_status {
+      *free = *total = 1 << 30;
+      return FRT_OK;
+    };
+    faulty::spoil_size(table, "backend");
+    if (is("backend_no_copy")) table.copy = nullptr;
+    if (is("backend_no_kind")) table.native_kind = nullptr;
+    if (is("backend_garbage_kind")) table.native_kind = faulty::kGarbage;
+    if (is("device_count_throws")) {
+      table.device_count = [](frt_plugin, uint32_t*, frt_error*) -> frt_status { throw 7; };
+    }
+    return table;
+  }();
+  return kTable;
+}
+
+frt_status launch(void*, frt_backend_stream, const void*, frt_error*) {
+  return FRT_OK;
+}
+
+frt_status list(frt_backend_device, const frt_kernel_desc** kernels, uint64_t* count, frt_error*) {
+  static const frt_kernel_desc kKernel = [] {
+    frt_kernel_desc kernel{sizeof(frt_kernel_desc),   8, "test.nothing/1", 0, 0, nullptr, 0, 0,
+                           {nullptr, launch, nullptr}};
+    faulty::spoil_size(kernel, "kernel");
+    if (is("kernel_no_launch")) kernel.kernel.launch = nullptr;
+    if (is("kernel_no_name")) kernel.name = nullptr;
+    if (is("kernel_garbage_name")) kernel.name = faulty::kGarbage;
+    return kernel;
+  }();
+  if (is("kernels_status")) return faulty::kUnknownStatus;
+  *kernels = is("kernels_null") ? nullptr : &kKernel;
+  *count = is("kernels_count") ? ~uint64_t{0} : 1;
+  return FRT_OK;
+}
+
+const frt_kernels_v1& kernels_table() {
+  static const frt_kernels_v1 kTable = [] {
+    frt_kernels_v1 table{sizeof(frt_kernels_v1), sizeof(frt_kernel_desc), list};
+    faulty::spoil_size(table, "kernels");
+    if (is("kernels_stride")) table.stride = 0;
+    if (is("kernels_no_list")) table.list = nullptr;
+    return table;
+  }();
+  return kTable;
+}
+
+class Backend {
+ public:
+  Backend(const frt::Host&, const frt::ConfigView&) {}
+  static frt_status open(const frt_host* host, const frt_config* config, frt_plugin* plugin,
+                         frt_error* error) {
+    return frt::detail::PluginTrampolines<Backend>::open(host, config, plugin, error);
+  }
+  static const void* any_extension(frt_plugin plugin, const char* id) {
+    return frt::detail::PluginTrampolines<Backend>::extension(plugin, id);
+  }
+  const void* extension(std::string_view id) noexcept {
+    if (id == FRT_EXT_BACKEND) return is("backend_missing") ? nullptr : &backend_table();
+    return id == FRT_EXT_KERNELS ? &kernels_table() : nullptr;
+  }
+  static const void* static_extension(std::string_view) noexcept { return nullptr; }
+};
+
+}  // namespace
+
+FAULTY_PLUGIN(Backend, backend, "test.device");
