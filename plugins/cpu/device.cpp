@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstring>
 #include <frt/error.hpp>
+#include <frt/table.hpp>
 #include <string>
 
 #include "memory.hpp"
@@ -147,9 +148,8 @@ void describe_device(uint32_t ordinal, frt_device_info& info) {
   known.memory_free = memory.free_bytes;
   known.compute_units = static_cast<uint32_t>(available_cores().cores);
   known.dlpack_type = kDlpackCpu;
-  known.flags = FRT_DEVICE_PROCESSOR;
-  known.struct_size = std::min<uint32_t>(info.struct_size, sizeof(known));
-  std::memcpy(&info, &known, known.struct_size);
+  known.flags = FRT_DEVICE_PROCESSOR | FRT_DEVICE_SHARED_MEMORY;
+  check(fill(&info, known), "device_info");
 }
 
 }  // namespace frt::cpu

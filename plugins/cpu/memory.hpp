@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // memory.hpp - blocks of memory, and copies between them.
 //
-// All three spaces are ordinary host memory: the device's memory IS the host's. Blocks are not
+// Every space is ordinary host memory: the device's memory IS the host's. Blocks are not
 // touched here, so each page lands on the memory node of the thread that writes it first.
 #pragma once
 

@@ -11,14 +11,16 @@ namespace frt::cpu {
 KernelList::~KernelList() = default;
 
 void KernelList::add_entry(std::unique_ptr<Entry> entry, std::size_t args_size,
-                           frt_dtype_set activations, frt_weight_set weights) {
+                           Activations activations, std::span<const frt_weight_format> weights) {
   frt_kernel_desc desc{};
   desc.struct_size = sizeof(desc);
   desc.args_size = static_cast<uint32_t>(args_size);
   desc.name = entry->name;
-  desc.activations = activations;
-  desc.weights = weights;
-  desc.kernel = {entry.get(), &KernelList::launch};
+  desc.inputs = activations.inputs;
+  desc.outputs = activations.outputs;
+  desc.weights = weights.data();
+  desc.weight_count = static_cast<uint32_t>(weights.size());
+  desc.kernel = {entry.get(), &KernelList::launch, &KernelList::supports};
   entries_.push_back(std::move(entry));
   descriptors_.push_back(desc);
 }
@@ -37,6 +39,16 @@ frt_status KernelList::launch(void* self, frt_backend_stream stream, const void*
                                         ": the stream belongs to another device than the kernel");
     }
     target->submit(entry.prepare(args));
+  });
+}
+
+frt_status KernelList::supports(void* self, const void* args, frt_error* error) {
+  return guard(error, [&] {
+    auto& entry = *static_cast<Entry*>(self);
+    if (!args) {
+      throw Error(FRT_ERR_INVALID_ARGUMENT, std::string(entry.name) + ": needs an argument struct");
+    }
+    entry.prepare(args);
   });
 }
 

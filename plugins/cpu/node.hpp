@@ -8,7 +8,7 @@
 //
 //   std::unique_ptr<Node> prepare_rms_norm(Device& device, const frt_rms_norm_args& args);
 //   void register_norm(KernelList& list) {
-//     list.add<frt_rms_norm_args>("frt.rms_norm/1", kFloatTypes, 0, prepare_rms_norm);
+//     list.add<frt_rms_norm_args>("frt.rms_norm/1", kFloatTypes, {}, prepare_rms_norm);
 //   }
 #pragma once
 
@@ -17,6 +17,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -31,6 +32,13 @@ class Device;
 // Activation types of most operators.
 inline constexpr frt_dtype_set kFloatTypes =
     FRT_DTYPE_BIT(FRT_DTYPE_F32) | FRT_DTYPE_BIT(FRT_DTYPE_BF16);
+
+// Element types of the activations that a kernel reads and writes; one set where they are alike.
+struct Activations {
+  Activations(frt_dtype_set both) : inputs(both), outputs(both) {}
+  Activations(frt_dtype_set reads, frt_dtype_set writes) : inputs(reads), outputs(writes) {}
+  frt_dtype_set inputs, outputs;
+};
 
 class Node {
  public:
@@ -84,9 +92,10 @@ class KernelList {
   KernelList(const KernelList&) = delete;
   KernelList& operator=(const KernelList&) = delete;
 
-  // Adds one operator. `prepare` throws frt::Error for arguments it refuses.  [setup]
+  // Adds one operator, with weights in formats that stay where they are. `prepare` throws
+  // frt::Error for arguments it refuses.  [setup]
   template <class Args>
-  void add(const char* name, frt_dtype_set activations, frt_weight_set weights,
+  void add(const char* name, Activations activations, std::span<const frt_weight_format> weights,
            std::unique_ptr<Node> (*prepare)(Device&, const Args&)) {
     add_entry(std::make_unique<TypedEntry<Args>>(device_, name, prepare), sizeof(Args), activations,
               weights);
@@ -121,8 +130,9 @@ class KernelList {
     Prepare prepare_function;
   };
 
-  void add_entry(std::unique_ptr<Entry> entry, std::size_t args_size, frt_dtype_set activations,
-                 frt_weight_set weights);
+  void add_entry(std::unique_ptr<Entry> entry, std::size_t args_size, Activations activations,
+                 std::span<const frt_weight_format> weights);
+  static frt_status supports(void* self, const void* args, frt_error* error);
   static frt_status launch(void* self, frt_backend_stream stream, const void* args,
                            frt_error* error);
 

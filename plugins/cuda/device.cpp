@@ -6,6 +6,7 @@
 
 #include "backend_device.hpp"
 #include "device_limits.hpp"
+#include "driver.hpp"
 #include "ops/registry.hpp"
 #include "scratch.hpp"
 #include "status.hpp"
@@ -33,6 +34,7 @@ BackendDevice::BackendDevice(int ordinal, const DeviceOptions& options, const Ho
   properties_.shared_bytes_processor =
       attribute(*this, cudaDevAttrMaxSharedMemoryPerMultiprocessor);
   properties_.l2_bytes = static_cast<std::size_t>(attribute(*this, cudaDevAttrL2CacheSize));
+  properties_.shares_memory = shares_memory(ask_memory(ordinal));
   if (apply_device_limits(properties_)) warn("limits of FRT_CUDA_DEVICE_LIMITS hold: for tests");
   check(cudaDeviceGetStreamPriorityRange(&least_priority_, &greatest_priority_),
         "reading the device");

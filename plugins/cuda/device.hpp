@@ -30,6 +30,7 @@ struct DeviceProperties {
   int shared_bytes_block = 0;  // dynamic shared memory a block may opt in to
   int shared_bytes_processor = 0;
   std::size_t l2_bytes = 0;
+  bool shares_memory = false;  // with the processor (driver.hpp)
 };
 
 // The options of the plugin's schema, per device.

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <frt/error.hpp>
+#include <frt/table.hpp>
 
 #include "nvml.hpp"
 #include "status.hpp"
@@ -106,6 +107,17 @@ std::string why_no_fp8_activations(int capability) {
          ": cuBLASLt multiplies scaled FP8 by scaled FP8 on sm_90 only; leave the option out";
 }
 
+DeviceMemoryFacts ask_memory(int ordinal) {
+  return {attribute(ordinal, cudaDevAttrIntegrated) != 0,
+          attribute(ordinal, cudaDevAttrManagedMemory) != 0,
+          attribute(ordinal, cudaDevAttrConcurrentManagedAccess) != 0};
+}
+
+// notes/2026-11-23-shared-memory.md says why these three.
+bool shares_memory(const DeviceMemoryFacts& facts) noexcept {
+  return facts.integrated && facts.managed && facts.concurrent_access;
+}
+
 int device_capability(int ordinal) {
   const DriverState state = ask_driver();
   if (ordinal < 0 || ordinal >= state.devices) {
@@ -133,6 +145,7 @@ void describe_device(const PluginCode& code, uint32_t ordinal, frt_device_info& 
   known.memory_total = properties.totalGlobalMem;
   known.compute_units = static_cast<uint32_t>(properties.multiProcessorCount);
   known.dlpack_type = kDlpackCuda;
+  if (shares_memory(ask_memory(index))) known.flags |= FRT_DEVICE_SHARED_MEMORY;
   const Nvml nvml;
   const std::string cuda = "CUDA " + version_text(ask_driver().driver_version);
   const std::string driver = nvml.driver_version();
@@ -155,8 +168,7 @@ void describe_device(const PluginCode& code, uint32_t ordinal, frt_device_info& 
     detail += "; this plugin's PTX is compiled for it at load";
   }
   put_text(known.detail, detail);
-  known.struct_size = std::min<uint32_t>(info.struct_size, sizeof(known));
-  std::memcpy(&info, &known, known.struct_size);
+  check(fill(&info, known), "device_info");
 }
 
 void read_device_status(uint32_t ordinal, frt_device_status& status) {
@@ -170,8 +182,7 @@ void read_device_status(uint32_t ordinal, frt_device_status& status) {
         std::string("the state of device ") + std::to_string(ordinal) + " is not known: " +
             (nvml.running() ? "NVML does not list it" : "libnvidia-ml.so.1 does not start"));
   }
-  known.struct_size = std::min<uint32_t>(status.struct_size, sizeof(known));
-  std::memcpy(&status, &known, known.struct_size);
+  check(fill(&status, known), "device status");
 }
 
 }  // namespace frt::cuda

@@ -51,6 +51,15 @@ std::string why_not_runnable(const PluginCode& code, int capability);
 // can. [any]
 std::string why_no_fp8_activations(int capability);
 
+// What decides whether a device has FRT_SPACE_SHARED.
+struct DeviceMemoryFacts {
+  bool integrated = false;         // its memory is the processor's
+  bool managed = false;            // cudaMallocManaged works
+  bool concurrent_access = false;  // the processor may touch managed memory while kernels run
+};
+DeviceMemoryFacts ask_memory(int ordinal);                    // [setup]
+bool shares_memory(const DeviceMemoryFacts& facts) noexcept;  // [any]
+
 // 90 for compute capability 9.0. Throws FRT_ERR_OUT_OF_RANGE for an ordinal that does not exist.
 // [setup]
 int device_capability(int ordinal);

@@ -6,13 +6,14 @@
 //
 //   void rms_norm(Stream& stream, const frt_rms_norm_args& args);      // throws frt::Error
 //   void register_norm(KernelList& list) {
-//     list.add<frt_rms_norm_args>(FRT_OP_RMS_NORM, kFloatTypes, 0, rms_norm);
+//     list.add<frt_rms_norm_args>(FRT_OP_RMS_NORM, kFloatTypes, {}, rms_norm);
 //   }
 #pragma once
 
 #include <frt/kernels.h>
 
 #include <cstdint>
+#include <span>
 
 namespace frt::cuda {
 
@@ -22,6 +23,13 @@ class Stream;
 // Activation types of most operators.
 inline constexpr frt_dtype_set kFloatTypes =
     FRT_DTYPE_BIT(FRT_DTYPE_F32) | FRT_DTYPE_BIT(FRT_DTYPE_BF16);
+
+// Element types of the activations that a kernel reads and writes; one set where they are alike.
+struct Activations {
+  Activations(frt_dtype_set both) : inputs(both), outputs(both) {}
+  Activations(frt_dtype_set reads, frt_dtype_set writes) : inputs(reads), outputs(writes) {}
+  frt_dtype_set inputs, outputs;
+};
 
 // The kernels of one device, as the register_* functions of ops/ see them. Frozen when all of them
 // have run; KernelTable (kernel_table.hpp) keeps them.
@@ -33,10 +41,10 @@ class KernelList {
   // The device the kernels are for; registration may ask for its properties.  [setup]
   Device& device() noexcept { return device_; }
 
-  // Adds one operator. `function` throws frt::Error for arguments it refuses and for launches that
-  // fail.  [setup]
+  // Adds one operator, with weights in formats that stay where they are. `function` throws
+  // frt::Error for arguments it refuses and for launches that fail.  [setup]
   template <class Args>
-  void add(const char* name, frt_dtype_set activations, frt_weight_set weights,
+  void add(const char* name, Activations activations, std::span<const frt_weight_format> weights,
            void (*function)(Stream&, const Args&)) {
     add_entry({name, sizeof(Args), activations, weights, reinterpret_cast<AnyFunction>(function),
                [](AnyFunction any, const char* operator_name, Stream& stream, const void* args) {
@@ -57,8 +65,8 @@ class KernelList {
   struct Entry {
     const char* name;
     uint32_t args_size;
-    frt_dtype_set activations;
-    frt_weight_set weights;
+    Activations activations;
+    std::span<const frt_weight_format> weights;
     AnyFunction function;
     void (*call)(AnyFunction any, const char* operator_name, Stream& stream, const void* args);
   };

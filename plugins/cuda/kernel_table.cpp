@@ -16,8 +16,10 @@ void KernelList::add_entry(const Entry& entry) {
   descriptor.struct_size = sizeof descriptor;
   descriptor.args_size = entry.args_size;
   descriptor.name = entry.name;
-  descriptor.activations = entry.activations;
-  descriptor.weights = entry.weights;
+  descriptor.inputs = entry.activations.inputs;
+  descriptor.outputs = entry.activations.outputs;
+  descriptor.weights = entry.weights.data();
+  descriptor.weight_count = static_cast<uint32_t>(entry.weights.size());
   descriptor.kernel.self = kernel.get();
   descriptor.kernel.launch = &KernelTable::launch;
   table.descriptors_.push_back(descriptor);

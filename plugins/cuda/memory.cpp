@@ -89,8 +89,16 @@ void* allocate_memory(Device& device, frt_space space, uint64_t bytes) {
   device.enter("memory_alloc");
   void* pointer = nullptr;
   switch (space) {
+    case FRT_SPACE_SHARED:
+      if (!device.properties().shares_memory) {
+        throw Error(FRT_ERR_UNSUPPORTED,
+                    "memory_alloc: the device shares no memory with the processor; use device "
+                    "memory, and copy");
+      }
+      [[fallthrough]];
     case FRT_SPACE_DEVICE: {
-      const cudaError_t code = cudaMalloc(&pointer, bytes);
+      const cudaError_t code = space == FRT_SPACE_DEVICE ? cudaMalloc(&pointer, bytes)
+                                                         : cudaMallocManaged(&pointer, bytes);
       if (code == cudaErrorMemoryAllocation) {
         device.note(code);
         throw_no_room(space, bytes, device_room(device));
@@ -129,7 +137,7 @@ void free_memory(const Device& device, frt_space space, void* pointer) noexcept 
   }
   device.make_current();
   // On a lost device this fails; its memory goes with the process.
-  if (space == FRT_SPACE_DEVICE) cudaFree(pointer);
+  if (space == FRT_SPACE_DEVICE || space == FRT_SPACE_SHARED) cudaFree(pointer);
   if (space == FRT_SPACE_HOST_PINNED) cudaFreeHost(pointer);
   cudaGetLastError();
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// memory.hpp - blocks of memory of the three spaces.
+// memory.hpp - blocks of memory of the four spaces.
 //
 //   device       cudaMalloc
 //   host-pinned  cudaHostAlloc, portable: any device of the process reaches it
 //   host         ordinary memory, aligned to 256 bytes
+//   shared       cudaMallocManaged, on integrated devices alone (notes/2026-11-23-shared-memory.md)
 #pragma once
 
 #include <frt/backend.h>
@@ -15,7 +16,8 @@ namespace frt::cuda {
 
 class Device;
 
-// Throws FRT_ERR_OUT_OF_MEMORY with what is needed and what is free.  [setup]
+// Throws FRT_ERR_OUT_OF_MEMORY with what is needed and what is free, FRT_ERR_UNSUPPORTED for shared
+// memory of a discrete device.  [setup]
 void* allocate_memory(Device& device, frt_space space, uint64_t bytes);
 void free_memory(const Device& device, frt_space space, void* pointer) noexcept;
 

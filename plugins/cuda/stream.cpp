@@ -34,6 +34,10 @@ bool on_device(const frt_backend_copy& copy) noexcept {
   return copy.target_space != FRT_SPACE_HOST && copy.source_space != FRT_SPACE_HOST;
 }
 
+bool in_reach_of_host(frt_space space) noexcept {
+  return space != FRT_SPACE_DEVICE;
+}
+
 frt_status check_copies(const frt_backend_copy* copies, uint64_t count) noexcept {
   if (count > 0 && !copies) return FRT_ERR_INVALID_ARGUMENT;
   for (uint64_t i = 0; i < count; ++i) {
@@ -121,7 +125,7 @@ BackendStream::OperatorScope::OperatorScope(Stream& stream, const Device& kernel
 }
 
 // Memory and tasks of an operator must live as long as what it is recorded into, which only our own
-// recordings see to.
+// recordings see to; and a wait for an event of another stream would spread the capture to it.
 void BackendStream::refuse_foreign_capture() {
   if (owned_ || recording_) return;
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -233,7 +237,7 @@ frt_status BackendStream::copy_batch(const frt_backend_copy* copies, uint64_t co
 }
 
 void BackendStream::copy_staged(const frt_backend_copy& copy) {
-  if (copy.target_space != FRT_SPACE_DEVICE && copy.source_space != FRT_SPACE_DEVICE) {
+  if (in_reach_of_host(copy.target_space) && in_reach_of_host(copy.source_space)) {
     submit_task({&device_, HostCopy{copy.target, copy.source, copy.bytes}});
     return;
   }
@@ -268,6 +272,54 @@ frt_status BackendStream::copy(const frt_backend_copy* copies, uint64_t count) {
     if (copies[i].bytes > 0 && !on_device(copies[i])) copy_staged(copies[i]);
   }
   return FRT_OK;
+}
+
+namespace {
+
+// An event that orders two streams and is given back when it is done.
+class Order {
+ public:
+  Order() = default;
+  ~Order() {
+    if (event_) cudaEventDestroy(event_);
+  }
+  Order(const Order&) = delete;
+  Order& operator=(const Order&) = delete;
+
+  // Behind what `stream` of the current device holds.
+  cudaError_t record(cudaStream_t stream) noexcept {
+    const cudaError_t code = cudaEventCreateWithFlags(&event_, cudaEventDisableTiming);
+    return code == cudaSuccess ? cudaEventRecord(event_, stream) : code;
+  }
+  cudaError_t hold_back(cudaStream_t stream) const noexcept {
+    return cudaStreamWaitEvent(stream, event_, 0);
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+}  // namespace
+
+frt_status BackendStream::copy_peer(void* target, BackendStream& from, const void* source,
+                                    uint64_t bytes) {
+  if (recording_ || from.recording_) return FRT_ERR_BAD_STATE;
+  Device& source_device = from.device_;
+  Order before, after;
+  settled_ = from.settled_ = false;
+  if (const frt_status status = source_device.enter(); status != FRT_OK) return status;
+  from.refuse_foreign_capture();
+  frt_status status = source_device.note(before.record(from.stream_));
+  if (status != FRT_OK) return status;
+  if ((status = device_.enter()) != FRT_OK) return status;
+  refuse_foreign_capture();
+  if ((status = device_.note(before.hold_back(stream_))) != FRT_OK) return status;
+  status = device_.note(cudaMemcpyPeerAsync(target, device_.ordinal(), source,
+                                            source_device.ordinal(), bytes, stream_));
+  if (status != FRT_OK) return status;
+  if ((status = device_.note(after.record(stream_))) != FRT_OK) return status;
+  if ((status = source_device.enter()) != FRT_OK) return status;
+  return source_device.note(after.hold_back(from.stream_));
 }
 
 frt_status BackendStream::fill(void* pointer, frt_space space, uint64_t bytes, uint8_t value) {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <frt/error.hpp>
+#include <span>
 #include <utility>
 
 namespace frt::conformance {
@@ -49,7 +50,8 @@ std::vector<frt_config_value> values_of(const frt_config_schema_v1* schema,
 
 }  // namespace
 
-Backend::Backend(const std::string& path, uint32_t ordinal, const std::vector<Option>& options) {
+Backend::Backend(const std::string& path, uint32_t ordinal, const std::vector<Option>& options)
+    : ordinal_(ordinal), options_(options) {
   library_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library_) throw Error(FRT_ERR_NOT_FOUND, std::string("cannot load a plugin: ") + dlerror());
   descriptor_ = static_cast<const frt_plugin_desc*>(dlsym(library_, FRT_PLUGIN_SYMBOL));
@@ -78,12 +80,7 @@ Backend::Backend(const std::string& path, uint32_t ordinal, const std::vector<Op
   }
   info_.struct_size = sizeof info_;
   frt::check(backend_->device_info(plugin_, ordinal, &info_, &error), error, "device_info");
-  const auto* schema = static_cast<const frt_config_schema_v1*>(
-      descriptor_->extension(nullptr, FRT_EXT_CONFIG_SCHEMA));
-  const std::vector<frt_config_value> values = values_of(schema, options);
-  const frt_config config{sizeof(frt_config), static_cast<uint32_t>(values.size()), values.data()};
-  frt::check(backend_->device_open(plugin_, ordinal, &config, &device_, &error), error,
-             "device_open");
+  device_ = open_again();
   frt::check(backend_->stream_create(device_, 0, &stream_, &error), error, "stream_create");
   const frt_kernel_desc* first = nullptr;
   uint64_t kernel_count = 0;
@@ -94,6 +91,18 @@ Backend::Backend(const std::string& path, uint32_t ordinal, const std::vector<Op
   }
 }
 
+frt_backend_device Backend::open_again() const {
+  const auto* schema = static_cast<const frt_config_schema_v1*>(
+      descriptor_->extension(nullptr, FRT_EXT_CONFIG_SCHEMA));
+  const std::vector<frt_config_value> values = values_of(schema, options_);
+  const frt_config config{sizeof(frt_config), static_cast<uint32_t>(values.size()), values.data()};
+  frt_backend_device device = nullptr;
+  frt_error error{};
+  frt::check(backend_->device_open(plugin_, ordinal_, &config, &device, &error), error,
+             "device_open");
+  return device;
+}
+
 // The library stays loaded: unloading is where libraries crash.
 Backend::~Backend() {
   if (stream_) backend_->stream_destroy(stream_);
@@ -102,14 +111,21 @@ Backend::~Backend() {
   if (plugin_) descriptor_->close(plugin_);
 }
 
-const frt_kernel_desc* Backend::kernel(const std::string& name, frt_dtype activation,
-                                       frt_weight_set weights) const {
+const frt_kernel_desc* Backend::kernel(const std::string& name, const KernelTypes& types,
+                                       const WeightFormats& weights) const {
   for (std::size_t i = kernels_.size(); i-- > 0;) {
     const frt_kernel_desc& one = *kernels_[i];
     if (name != one.name) continue;
-    const bool takes = activation == FRT_DTYPE_NONE || one.activations == 0 ||
-                       (one.activations & FRT_DTYPE_BIT(activation)) != 0;
-    if (takes && (one.weights == 0 || (weights & ~one.weights) == 0)) return &one;
+    const auto takes = [](frt_dtype_set set, frt_dtype_set asked) {
+      return set == 0 || (asked & ~set) == 0;
+    };
+    const std::span patterns(one.weights, one.weight_count);
+    const auto taken = [&](const frt_weight_format& format) {
+      return weight_taken(patterns, format);
+    };
+    if (takes(one.inputs, types.inputs) && takes(one.outputs, types.outputs) &&
+        std::all_of(weights.begin(), weights.end(), taken))
+      return &one;
   }
   return nullptr;
 }

@@ -5,6 +5,8 @@
 #include <frt/backend.h>
 #include <frt/kernels.h>
 #include <frt/plugin.h>
+#include <frt/exec.hpp>
+#include <frt/weights.hpp>
 
 #include <cstdint>
 #include <string>
@@ -29,12 +31,14 @@ class Backend {
   frt_backend_device device() const { return device_; }
   frt_backend_stream stream() const { return stream_; }
   const frt_device_info& info() const { return info_; }
+  // The same device a second time, with the same options; the caller closes it.
+  frt_backend_device open_again() const;
   std::string id() const { return descriptor_->id; }
 
   // The kernel of that name which takes the types, the last one registered; NULL if none does.
-  // activation FRT_DTYPE_NONE: any; weights 0: any.
-  const frt_kernel_desc* kernel(const std::string& name, frt_dtype activation,
-                                frt_weight_set weights) const;
+  // As kernels_resolve: no types, no weights: any.
+  const frt_kernel_desc* kernel(const std::string& name, const KernelTypes& types,
+                                const WeightFormats& weights) const;
   const std::vector<const frt_kernel_desc*>& kernels() const { return kernels_; }
 
   // Device memory, freed with the backend or by release().
@@ -45,6 +49,8 @@ class Backend {
   void sync();
 
  private:
+  uint32_t ordinal_;
+  std::vector<Option> options_;
   void* library_ = nullptr;
   const frt_plugin_desc* descriptor_ = nullptr;
   frt_plugin plugin_ = nullptr;

@@ -43,7 +43,7 @@ void twins_case(Case& c, const Setup& setup) {
     }
   }
   c.run<frt_attention_block_args>(
-      FRT_OP_ATTENTION_BLOCK, s.dtype, 0,
+      FRT_OP_ATTENTION_BLOCK, KernelTypes(s.dtype), {},
       [&](frt_attention_block_args& args, const At& at) { args = data.block(at); });
   c.compare(*data.y, tolerance_of(s.dtype));
   const int64_t one = static_cast<int64_t>(s.rows) * s.heads * s.head_dim;
@@ -59,7 +59,7 @@ void bucket_case(Case& c, const Setup& setup, int32_t larger) {
   const Data data(c, setup, true);
   const Case::Sequences padded = c.sequences(larger, setup.slot, setup.position, setup.length);
   const auto run = [&](const Case::Sequences& sequences) {
-    c.run<frt_attention_args>(FRT_OP_ATTENTION, setup.dtype, 0,
+    c.run<frt_attention_args>(FRT_OP_ATTENTION, KernelTypes(setup.dtype), {},
                               [&](frt_attention_args& args, const At& at) {
                                 args = data.attention(at, *data.q);
                                 args.sequences = sequences.at(at);
@@ -83,7 +83,7 @@ void refuses(Case& c, const char* name, const char* argument, Args (*make)(const
   setup.block_rows = 64;
   const Data data(c, setup, true);
   try {
-    c.run<Args>(name, FRT_DTYPE_F32, 0, [&](Args& args, const At& at) {
+    c.run<Args>(name, KernelTypes(FRT_DTYPE_F32), {}, [&](Args& args, const At& at) {
       args = make(data, at);
       if (at.side() == 0) change(args);
     });
@@ -356,7 +356,7 @@ void decode_case(Case& c, const Setup& setup) {
   for (int32_t step = 0; step < kSteps; ++step) {
     if (step != kNoProducts) {
       chain.then<frt_norm_linears_args>(
-          FRT_OP_NORM_LINEARS, s.dtype, FRT_WEIGHT_BIT(FRT_WEIGHT_BF16),
+          FRT_OP_NORM_LINEARS, KernelTypes(s.dtype), kWeightBf16,
           [&, step](frt_norm_linears_args& args, const At& at) {
             args.dtype = s.dtype;
             args.rows = static_cast<int32_t>(data.total);
@@ -372,7 +372,7 @@ void decode_case(Case& c, const Setup& setup) {
     for (std::size_t b = 0; b < position.size(); ++b) position[b] += step * s.length[b];
     const Case::Sequences now = c.sequences(s.rows, s.slot, position, s.length);
     chain.then<frt_attention_block_args>(
-        FRT_OP_ATTENTION_BLOCK, s.dtype, 0,
+        FRT_OP_ATTENTION_BLOCK, KernelTypes(s.dtype), {},
         [&, step, now](frt_attention_block_args& args, const At& at) {
           args = data.block(at);
           args.append.sequences = args.attention.sequences = now.at(at);

@@ -240,7 +240,7 @@ class Data {
 inline void append_case(Case& c, const Setup& setup) {
   const Data data(c, setup, false);
   c.run<frt_attention_append_args>(
-      FRT_OP_ATTENTION_APPEND, setup.dtype, 0,
+      FRT_OP_ATTENTION_APPEND, KernelTypes(setup.dtype), {},
       [&](frt_attention_append_args& args, const At& at) { args = data.append(at); });
   c.compare(*data.rotated, tolerance_of(setup.dtype));
   c.compare(*data.keys, tolerance_of_cache(setup.dtype, setup.kv_dtype));
@@ -251,7 +251,7 @@ inline void append_case(Case& c, const Setup& setup) {
 inline void attention_case(Case& c, const Setup& setup) {
   const Data data(c, setup, true);
   c.run<frt_attention_args>(
-      FRT_OP_ATTENTION, setup.dtype, 0,
+      FRT_OP_ATTENTION, KernelTypes(setup.dtype), {},
       [&](frt_attention_args& args, const At& at) { args = data.attention(at, *data.q); });
   c.compare(*data.y, tolerance_of(setup.dtype));
   c.compare(*data.keys, kExact);
@@ -261,7 +261,7 @@ inline void attention_case(Case& c, const Setup& setup) {
 inline void block_case(Case& c, const Setup& setup) {
   const Data data(c, setup, true);
   c.run<frt_attention_block_args>(
-      FRT_OP_ATTENTION_BLOCK, setup.dtype, 0,
+      FRT_OP_ATTENTION_BLOCK, KernelTypes(setup.dtype), {},
       [&](frt_attention_block_args& args, const At& at) { args = data.block(at); });
   c.compare(*data.y, tolerance_of_block(setup));
   c.compare(*data.rotated, tolerance_of(setup.dtype));

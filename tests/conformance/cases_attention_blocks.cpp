@@ -17,7 +17,7 @@ void no_block_case(Case& c, const Setup& setup) {
   data.table[last] = -1;
   std::memcpy(data.blocks->initial.data(), data.table.data(), data.table.size() * sizeof(int32_t));
   c.run<frt_attention_append_args>(
-      FRT_OP_ATTENTION_APPEND, setup.dtype, 0,
+      FRT_OP_ATTENTION_APPEND, KernelTypes(setup.dtype), {},
       [&](frt_attention_append_args& args, const At& at) { args = data.append(at); });
   c.compare(*data.rotated, tolerance_of(setup.dtype));
   c.compare(*data.keys, tolerance_of_cache(setup.dtype, setup.kv_dtype));
@@ -37,14 +37,15 @@ void layouts_case(Case& c, Setup s, int32_t block_rows) {
   std::iota(order.begin(), order.end(), 0);
   const Tensor& table = c.integers("order", order);
   const auto run = [&](bool in_blocks) {
-    c.run<frt_attention_block_args>(
-        FRT_OP_ATTENTION_BLOCK, s.dtype, 0, [&](frt_attention_block_args& args, const At& at) {
-          args = data.block(at);
-          if (!in_blocks) return;
-          const frt_row_blocks blocks = {at.operator()<int32_t>(table),
-                                         data.slot_stride / slot_blocks, slot_blocks, block_rows};
-          args.append.blocks = args.attention.blocks = blocks;
-        });
+    c.run<frt_attention_block_args>(FRT_OP_ATTENTION_BLOCK, KernelTypes(s.dtype), {},
+                                    [&](frt_attention_block_args& args, const At& at) {
+                                      args = data.block(at);
+                                      if (!in_blocks) return;
+                                      const frt_row_blocks blocks = {at.operator()<int32_t>(table),
+                                                                     data.slot_stride / slot_blocks,
+                                                                     slot_blocks, block_rows};
+                                      args.append.blocks = args.attention.blocks = blocks;
+                                    });
     return std::pair(data.y->result[0], data.keys->result[0]);
   };
   const auto by_slot = run(false);

@@ -72,7 +72,7 @@ int64_t active(const Shape& s) {
   return s.row_count < 0 ? s.rows : std::min(s.rows, s.row_count);
 }
 Packing plain(frt_dtype dtype) {
-  return dtype == FRT_DTYPE_F32 ? Packing{"f32", FRT_WEIGHT_F32} : Packing{"bf16", FRT_WEIGHT_BF16};
+  return dtype == FRT_DTYPE_F32 ? Packing{"f32", kWeightF32} : Packing{"bf16", kWeightBf16};
 }
 
 // ---- row_norm --------------------------------------------------------------------------------
@@ -84,18 +84,20 @@ void row_norm(Case& c, frt_dtype x_dtype, frt_dtype y_dtype, const Norm& kind, c
   const NormTensors norm(c, kind, shape.inputs, 5);
   Tensor& y = c.output("y", y_dtype, shape.rows * stride);
   Tensor& count = c.integers("row_count", {shape.row_count});
-  c.run<frt_row_norm_args>(FRT_OP_ROW_NORM, x_dtype, 0, [&](frt_row_norm_args& args, const At& at) {
-    args.x_dtype = x_dtype;
-    args.y_dtype = y_dtype;
-    args.rows = shape.rows;
-    args.width = shape.inputs;
-    if (shape.row_count >= 0) args.row_count = at.operator()<int32_t>(count);
-    args.norm = norm.at(at);
-    args.x = at(x);
-    args.x_stride = stride;
-    args.y = at(y);
-    args.y_stride = stride;
-  });
+  c.run<frt_row_norm_args>(FRT_OP_ROW_NORM, types_of(x_dtype, y_dtype), {},
+                           [&](frt_row_norm_args& args, const At& at) {
+                             args.x_dtype = x_dtype;
+                             args.y_dtype = y_dtype;
+                             args.rows = shape.rows;
+                             args.width = shape.inputs;
+                             if (shape.row_count >= 0)
+                               args.row_count = at.operator()<int32_t>(count);
+                             args.norm = norm.at(at);
+                             args.x = at(x);
+                             args.x_stride = stride;
+                             args.y = at(y);
+                             args.y_stride = stride;
+                           });
   c.compare(y, tolerance_of(y_dtype), shape.row_count < 0 ? Untouched::kLeave : Untouched::kIgnore);
 }
 
@@ -131,7 +133,7 @@ void dense(Case& c, frt_dtype x_dtype, frt_dtype y_dtype, const Packing& packing
   Tensor& y = around.accumulate ? c.normal("y", y_dtype, shape.rows * y_stride, 2.0f)
                                 : c.output("y", y_dtype, shape.rows * y_stride);
   Tensor& count = c.integers("row_count", {shape.row_count});
-  c.run<frt_dense_args>(FRT_OP_DENSE, x_dtype, FRT_WEIGHT_BIT(packing.format),
+  c.run<frt_dense_args>(FRT_OP_DENSE, types_of(x_dtype, y_dtype), packing.format,
                         [&](frt_dense_args& args, const At& at) {
                           args.x_dtype = x_dtype;
                           args.y_dtype = y_dtype;
@@ -174,7 +176,7 @@ void norm_dense(Case& c, frt_dtype x_dtype, frt_dtype dtype, const Norm& kind, c
   }
   std::vector<frt_dense_part> list[2];
   c.run<frt_norm_dense_args>(
-      FRT_OP_NORM_DENSE, dtype, FRT_WEIGHT_BIT(plain(dtype).format),
+      FRT_OP_NORM_DENSE, types_of(dtype, dtype), plain(dtype).format,
       [&](frt_norm_dense_args& args, const At& at) {
         args.x_dtype = x_dtype;
         args.dtype = dtype;
@@ -210,7 +212,7 @@ void norm_geglu(Case& c, frt_dtype x_dtype, frt_dtype dtype, const Norm& kind, c
   Tensor& work = c.output("gate y", dtype, values);
   Tensor& h = c.output("h", dtype, values);
   Tensor& count = c.integers("row_count", {shape.row_count});
-  c.run<frt_norm_geglu_args>(FRT_OP_NORM_GEGLU, dtype, FRT_WEIGHT_BIT(plain(dtype).format),
+  c.run<frt_norm_geglu_args>(FRT_OP_NORM_GEGLU, KernelTypes(dtype), plain(dtype).format,
                              [&](frt_norm_geglu_args& args, const At& at) {
                                args.x_dtype = x_dtype;
                                args.dtype = dtype;
@@ -233,7 +235,7 @@ void dense_refusals(Case& c) {
   const Weight weight = c.weight("weight", plain(FRT_DTYPE_F32), 8, 8);
   const auto refuse = [&](auto spoil) {
     refused<frt_dense_args>(
-        c, FRT_OP_DENSE, FRT_DTYPE_F32, FRT_WEIGHT_BIT(FRT_WEIGHT_F32),
+        c, FRT_OP_DENSE, KernelTypes(FRT_DTYPE_F32), kWeightF32,
         [&](frt_dense_args& args, const At& at) {
           args.x_dtype = args.y_dtype = FRT_DTYPE_F32;
           args.rows = 2;

@@ -46,7 +46,7 @@ void rope(Case& c, frt_dtype dtype, const Rope& shape) {
   const int64_t stride = static_cast<int64_t>(shape.heads + shape.kv_heads) * shape.head_dim + 8;
   const RopeTensors tensors(c, shape);
   Tensor& qk = c.normal("q and k", dtype, shape.count * shape.rows * stride);
-  c.run<frt_rope_args>(FRT_OP_ROPE, dtype, 0, [&](frt_rope_args& args, const At& at) {
+  c.run<frt_rope_args>(FRT_OP_ROPE, KernelTypes(dtype), {}, [&](frt_rope_args& args, const At& at) {
     tensors.fill(args, at, dtype);
     if (shape.queries) args.q = at(qk);
     args.q_stride = args.k_stride = stride;
@@ -62,7 +62,7 @@ void norm_qkv(Case& c, frt_dtype x_dtype, frt_dtype dtype, const Rope& shape, in
   const int32_t q_width = shape.heads * shape.head_dim;
   const int32_t kv_width = 2 * shape.kv_heads * shape.head_dim;
   const Packing packing =
-      dtype == FRT_DTYPE_F32 ? Packing{"f32", FRT_WEIGHT_F32} : Packing{"bf16", FRT_WEIGHT_BF16};
+      dtype == FRT_DTYPE_F32 ? Packing{"f32", kWeightF32} : Packing{"bf16", kWeightBf16};
   const RopeTensors tensors(c, shape);
   Tensor& x = c.normal("x", x_dtype, static_cast<int64_t>(rows) * inputs, 2.0f);
   Tensor& norm = c.normal("norm", FRT_DTYPE_F32, inputs, 0.3f, 1.0f);
@@ -75,7 +75,7 @@ void norm_qkv(Case& c, frt_dtype x_dtype, frt_dtype dtype, const Rope& shape, in
   Tensor& q = c.output("q", dtype, static_cast<int64_t>(rows) * q_width);
   Tensor& kv = c.output("kv", dtype, static_cast<int64_t>(rows) * kv_width);
   frt_dense_part parts[2][2];
-  c.run<frt_norm_qkv_args>(FRT_OP_NORM_QKV, dtype, FRT_WEIGHT_BIT(packing.format),
+  c.run<frt_norm_qkv_args>(FRT_OP_NORM_QKV, KernelTypes(dtype), packing.format,
                            [&](frt_norm_qkv_args& args, const At& at) {
                              auto& list = parts[at.side()];
                              list[0] = {Case::at(q_weight, at), nullptr, 0, 0, at(q), q_width};
@@ -141,7 +141,7 @@ void attention(Case& c, frt_dtype dtype, const Shape& s, float deviation) {
   Tensor& context_length = c.integers(
       "context length", s.context_length.empty() ? std::vector<int32_t>{0} : s.context_length);
   Tensor& y = c.output("y", dtype, rows * q_width);
-  c.run<frt_dense_attention_args>(FRT_OP_DENSE_ATTENTION, dtype, 0,
+  c.run<frt_dense_attention_args>(FRT_OP_DENSE_ATTENTION, KernelTypes(dtype), {},
                                   [&](frt_dense_attention_args& args, const At& at) {
                                     args.dtype = dtype;
                                     args.scale = 0.7f / static_cast<float>(s.head_dim);
@@ -178,7 +178,7 @@ void refusals(Case& c) {
   Tensor& length = c.integers("length", {1, 1});
   const auto refuse = [&](auto spoil) {
     refused<frt_dense_attention_args>(
-        c, FRT_OP_DENSE_ATTENTION, FRT_DTYPE_F32, 0,
+        c, FRT_OP_DENSE_ATTENTION, KernelTypes(FRT_DTYPE_F32), {},
         [&](frt_dense_attention_args& args, const At& at) {
           args.dtype = FRT_DTYPE_F32;
           args.scale = 1;

@@ -16,8 +16,8 @@ namespace {
 
 constexpr frt_dtype kTypes[] = {FRT_DTYPE_F32, FRT_DTYPE_BF16};
 constexpr float kScale = 4.0f / 448;  // covers four deviations
-const Packing kPackings[] = {{"tensor", FRT_WEIGHT_FP8_TENSOR},
-                             {"channel", FRT_WEIGHT_FP8_CHANNEL, FRT_DTYPE_F32}};
+const Packing kPackings[] = {{"tensor", kWeightFp8Tensor},
+                             {"channel", FRT_WEIGHT_FP8_CHANNEL(FRT_DTYPE_F32)}};
 
 struct Shape {
   int32_t rows, inputs, outputs;
@@ -66,7 +66,7 @@ void dense(Case& c, frt_dtype y_dtype, const Packing& packing, const Around& aro
   Tensor& y = around.accumulate ? c.normal("y", y_dtype, shape.rows * y_stride, 2.0f)
                                 : c.output("y", y_dtype, shape.rows * y_stride);
   Tensor& count = c.integers("row_count", {shape.row_count});
-  c.run<frt_dense_args>(FRT_OP_DENSE, FRT_DTYPE_F8_E4M3, FRT_WEIGHT_BIT(packing.format),
+  c.run<frt_dense_args>(FRT_OP_DENSE, types_of(FRT_DTYPE_F8_E4M3, y_dtype), packing.format,
                         [&](frt_dense_args& args, const At& at) {
                           args.x_dtype = FRT_DTYPE_F8_E4M3;
                           args.x_scale = kScale;
@@ -143,7 +143,7 @@ void norm_dense(Case& c, frt_dtype x_dtype, frt_dtype dtype, uint32_t kind, cons
   Tensor& z = c.output("other y", dtype, shape.rows * stride);
   std::array<frt_dense_part, 2> parts[2];
   c.run<frt_norm_dense_args>(
-      FRT_OP_NORM_DENSE, FRT_DTYPE_F8_E4M3, FRT_WEIGHT_BIT(packing.format),
+      FRT_OP_NORM_DENSE, types_of(FRT_DTYPE_F8_E4M3, y_dtype), packing.format,
       [&](frt_norm_dense_args& args, const At& at) {
         tensors.fill(args, at, x_dtype, dtype, kind, shape, form);
         auto& own = parts[at.side()];
@@ -169,8 +169,8 @@ void norm_geglu(Case& c, frt_dtype x_dtype, frt_dtype dtype, uint32_t kind, cons
   const Weight up = c.weight("up", packing, shape.outputs, shape.inputs);
   Tensor& work = c.output("gate y", dtype, values);
   Tensor& h = c.output("h", form.results ? FRT_DTYPE_F8_E4M3 : dtype, values);
-  c.run<frt_norm_geglu_args>(FRT_OP_NORM_GEGLU, FRT_DTYPE_F8_E4M3, FRT_WEIGHT_BIT(packing.format),
-                             [&](frt_norm_geglu_args& args, const At& at) {
+  c.run<frt_norm_geglu_args>(FRT_OP_NORM_GEGLU, types_of(FRT_DTYPE_F8_E4M3, h.dtype),
+                             packing.format, [&](frt_norm_geglu_args& args, const At& at) {
                                tensors.fill(args, at, x_dtype, dtype, kind, shape, form);
                                args.gate_weight = Case::at(gate, at);
                                args.up_weight = Case::at(up, at);
@@ -194,7 +194,7 @@ void norm_qkv(Case& c, frt_dtype dtype, const Packing& packing, int32_t rows, in
   Tensor& kv = c.output("kv", dtype, static_cast<int64_t>(rows) * kv_width);
   std::array<frt_dense_part, 2> parts[2];
   c.run<frt_norm_qkv_args>(
-      FRT_OP_NORM_QKV, FRT_DTYPE_F8_E4M3, FRT_WEIGHT_BIT(packing.format),
+      FRT_OP_NORM_QKV, types_of(FRT_DTYPE_F8_E4M3, dtype), packing.format,
       [&](frt_norm_qkv_args& args, const At& at) {
         auto& own = parts[at.side()];
         own[0] = {Case::at(q_weight, at), nullptr, 0, 0, at(q), q_width};
@@ -226,7 +226,7 @@ void dense_refusals(Case& c) {
   const Weight weight = c.weight("weight", kPackings[0], 8, 16);
   const auto refuse = [&](auto spoil) {
     refused<frt_dense_args>(
-        c, FRT_OP_DENSE, FRT_DTYPE_F8_E4M3, FRT_WEIGHT_BIT(FRT_WEIGHT_FP8_TENSOR),
+        c, FRT_OP_DENSE, types_of(FRT_DTYPE_F8_E4M3, FRT_DTYPE_F32), kWeightFp8Tensor,
         [&](frt_dense_args& args, const At& at) {
           args.x_dtype = FRT_DTYPE_F8_E4M3;
           args.x_scale = kScale;
@@ -246,7 +246,7 @@ void dense_refusals(Case& c) {
   refuse([](frt_dense_args& args) { args.x_scale = std::nanf(""); });
   refuse([](frt_dense_args& args) { args.x_scale = INFINITY; });
   refuse([](frt_dense_args& args) { args.x_scale = 1e-45f; });
-  refuse([](frt_dense_args& args) { args.weight.format = FRT_WEIGHT_BF16; });
+  refuse([](frt_dense_args& args) { args.weight.format = kWeightBf16; });
 }
 
 // ---- attention, conversion -------------------------------------------------------------------
@@ -260,7 +260,7 @@ void attention(Case& c, frt_dtype dtype, int32_t rows, int32_t heads, int32_t kv
   Tensor& context_kv = c.normal("context", dtype, std::max<int64_t>(1, context * 2 * kv_width));
   Tensor& length = c.integers("context length", {context - 1});
   Tensor& y = c.output("y", FRT_DTYPE_F8_E4M3, rows * q_width);
-  c.run<frt_dense_attention_args>(FRT_OP_DENSE_ATTENTION, FRT_DTYPE_F8_E4M3, 0,
+  c.run<frt_dense_attention_args>(FRT_OP_DENSE_ATTENTION, types_of(dtype, FRT_DTYPE_F8_E4M3), {},
                                   [&](frt_dense_attention_args& args, const At& at) {
                                     args.dtype = dtype;
                                     args.scale = 0.7f / static_cast<float>(head_dim);
@@ -290,16 +290,17 @@ void attention(Case& c, frt_dtype dtype, int32_t rows, int32_t heads, int32_t kv
 void convert(Case& c, frt_dtype from, frt_dtype to, float factor, int32_t rows, int32_t width) {
   Tensor& x = c.normal("x", from, static_cast<int64_t>(rows) * width, 3.0f);
   Tensor& y = c.output("y", to, static_cast<int64_t>(rows) * width);
-  c.run<frt_convert_args>(FRT_OP_CONVERT, from, 0, [&](frt_convert_args& args, const At& at) {
-    args.x_dtype = from;
-    args.y_dtype = to;
-    args.rows = rows;
-    args.width = width;
-    args.factor = factor;
-    args.x = at(x);
-    args.y = at(y);
-    args.x_stride = args.y_stride = width;
-  });
+  c.run<frt_convert_args>(FRT_OP_CONVERT, types_of(from, to), {},
+                          [&](frt_convert_args& args, const At& at) {
+                            args.x_dtype = from;
+                            args.y_dtype = to;
+                            args.rows = rows;
+                            args.width = width;
+                            args.factor = factor;
+                            args.x = at(x);
+                            args.y = at(y);
+                            args.x_stride = args.y_stride = width;
+                          });
   c.compare(y, kExact);
 }
 
@@ -332,7 +333,7 @@ void add_dense_fp8_cases(Suite& suite) {
         }
       }
       // Many inputs for many outputs, which a device may divide among blocks and groups of them.
-      if (dtype == FRT_DTYPE_BF16 && packing.format == FRT_WEIGHT_FP8_TENSOR) {
+      if (dtype == FRT_DTYPE_BF16 && packing.format == kWeightFp8Tensor) {
         const Shape s = {129, 8704, 1928};
         suite.add(FRT_OP_DENSE + name + kAround[2].name + " " + text(s),
                   [=](Case& c) { dense(c, dtype, packing, kAround[2], s); });

@@ -57,7 +57,7 @@ void binary(Case& c, const char* name, frt_dtype dtype, const BinaryShape& shape
   Tensor& b = c.normal("b", dtype, shape.rows * b_stride, shape.deviation);
   Tensor& y = shape.in_place ? a : c.output("y", dtype, shape.rows * y_stride);
   Tensor& count = c.integers("row_count", {shape.row_count});
-  c.run<frt_binary_args>(name, dtype, 0, [&](frt_binary_args& args, const At& at) {
+  c.run<frt_binary_args>(name, KernelTypes(dtype), {}, [&](frt_binary_args& args, const At& at) {
     args.dtype = dtype;
     args.rows = shape.rows;
     args.width = shape.width;
@@ -106,7 +106,7 @@ void binary_refusals(Case& c, const char* name) {
     args.a_stride = args.b_stride = args.y_stride = 16;
   };
   const auto refuse = [&](auto spoil) {
-    refused<frt_binary_args>(c, name, FRT_DTYPE_F32, 0, fill, spoil);
+    refused<frt_binary_args>(c, name, KernelTypes(FRT_DTYPE_F32), {}, fill, spoil);
   };
   refuse([](frt_binary_args& args) { args.dtype = FRT_DTYPE_F16; });
   refuse([](frt_binary_args& args) { args.rows = -1; });
@@ -163,16 +163,17 @@ void convert_codes(Case& c, frt_dtype from, frt_dtype to) {
   const Tensor& x = all_codes(c, from);
   const auto width = static_cast<int32_t>(x.count);
   Tensor& y = c.output("y", bits_type(to), width);
-  c.run<frt_convert_args>(FRT_OP_CONVERT, from, 0, [&](frt_convert_args& args, const At& at) {
-    args.x_dtype = from;
-    args.y_dtype = to;
-    args.rows = 1;
-    args.width = width;
-    args.x = at(x);
-    args.x_stride = width;
-    args.y = at(y);
-    args.y_stride = width;
-  });
+  c.run<frt_convert_args>(FRT_OP_CONVERT, types_of(from, to), {},
+                          [&](frt_convert_args& args, const At& at) {
+                            args.x_dtype = from;
+                            args.y_dtype = to;
+                            args.rows = 1;
+                            args.width = width;
+                            args.x = at(x);
+                            args.x_stride = width;
+                            args.y = at(y);
+                            args.y_stride = width;
+                          });
   c.compare(y, kExact);
 
   Expected expected(to, width);
@@ -189,18 +190,19 @@ void convert_rows(Case& c, frt_dtype from, frt_dtype to, int32_t rows, int32_t w
                                     : c.normal("x", from, rows * x_stride, 20.0f);
   Tensor& y = c.output("y", bits_type(to), rows * y_stride);
   Tensor& count = c.integers("row_count", {row_count});
-  c.run<frt_convert_args>(FRT_OP_CONVERT, from, 0, [&](frt_convert_args& args, const At& at) {
-    args.x_dtype = from;
-    args.y_dtype = to;
-    args.rows = rows;
-    args.width = width;
-    args.factor = factor;
-    if (row_count >= 0) args.row_count = at.operator()<int32_t>(count);
-    args.x = at(x);
-    args.x_stride = x_stride;
-    args.y = at(y);
-    args.y_stride = y_stride;
-  });
+  c.run<frt_convert_args>(FRT_OP_CONVERT, types_of(from, to), {},
+                          [&](frt_convert_args& args, const At& at) {
+                            args.x_dtype = from;
+                            args.y_dtype = to;
+                            args.rows = rows;
+                            args.width = width;
+                            args.factor = factor;
+                            if (row_count >= 0) args.row_count = at.operator()<int32_t>(count);
+                            args.x = at(x);
+                            args.x_stride = x_stride;
+                            args.y = at(y);
+                            args.y_stride = y_stride;
+                          });
   c.compare(y, kExact, row_count < 0 ? Untouched::kLeave : Untouched::kIgnore);
 
   Expected expected(to, y.count);
@@ -232,7 +234,7 @@ void convert_refusals(Case& c) {
     args.x_stride = args.y_stride = 16;
   };
   const auto refuse = [&](auto spoil) {
-    refused<frt_convert_args>(c, FRT_OP_CONVERT, FRT_DTYPE_F32, 0, fill, spoil);
+    refused<frt_convert_args>(c, FRT_OP_CONVERT, KernelTypes(FRT_DTYPE_F32), {}, fill, spoil);
   };
   refuse([](frt_convert_args& args) { args.x_dtype = FRT_DTYPE_I32; });
   refuse([](frt_convert_args& args) { args.y_dtype = FRT_DTYPE_F8_E5M2; });
@@ -270,7 +272,7 @@ void fill_uniform(Case& c, frt_dtype dtype, const Filling& filling) {
   const int64_t units = nibbles ? filling.count / 2 : filling.count;
   const int64_t first = nibbles ? filling.first / 2 : filling.first;
   Tensor& y = c.output("y", bits_type(dtype), first + units + 9);
-  c.run<frt_fill_uniform_args>(FRT_OP_FILL_UNIFORM, dtype, 0,
+  c.run<frt_fill_uniform_args>(FRT_OP_FILL_UNIFORM, types_of(FRT_DTYPE_NONE, dtype), {},
                                [&](frt_fill_uniform_args& args, const At& at) {
                                  args.dtype = dtype;
                                  args.low = filling.low;
@@ -299,7 +301,7 @@ void fill_refusals(Case& c) {
   Tensor& y = c.output("y", FRT_DTYPE_U8, 64);
   const auto refuse = [&](auto spoil) {
     refused<frt_fill_uniform_args>(
-        c, FRT_OP_FILL_UNIFORM, FRT_DTYPE_F32, 0,
+        c, FRT_OP_FILL_UNIFORM, KernelTypes(FRT_DTYPE_F32), {},
         [&](frt_fill_uniform_args& args, const At& at) {
           args.dtype = FRT_DTYPE_F32;
           args.high = 1;
@@ -321,7 +323,7 @@ void checksum(Case& c, int64_t words, int64_t first) {
   for (uint64_t& word : data) word = c.random()();
   Tensor& x = c.raw("x", FRT_DTYPE_U64, data.data(), words + first);
   Tensor& y = c.output("y", FRT_DTYPE_U32, 4);  // one 64-bit word, then what must stay
-  c.run<frt_checksum_args>(FRT_OP_CHECKSUM, FRT_DTYPE_NONE, 0,
+  c.run<frt_checksum_args>(FRT_OP_CHECKSUM, KernelTypes(), {},
                            [&](frt_checksum_args& args, const At& at) {
                              args.x = at(x, first);
                              args.bytes = static_cast<uint64_t>(words) * 8;
@@ -341,7 +343,7 @@ void checksum_refusals(Case& c) {
   Tensor& x = c.output("x", FRT_DTYPE_U64, 4);
   const auto refuse = [&](auto spoil) {
     refused<frt_checksum_args>(
-        c, FRT_OP_CHECKSUM, FRT_DTYPE_NONE, 0,
+        c, FRT_OP_CHECKSUM, KernelTypes(), {},
         [&](frt_checksum_args& args, const At& at) {
           args.x = at(x);
           args.bytes = 16;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr frt_dtype kTypes[] = {FRT_DTYPE_F32, FRT_DTYPE_BF16};
 
-const Packing kTables[] = {{"f32", FRT_WEIGHT_F32}, {"bf16", FRT_WEIGHT_BF16}};
+const Packing kTables[] = {{"f32", kWeightF32}, {"bf16", kWeightBf16}};
 
 // Some ids are outside of 0 .. vocabulary.
 Tensor& ids_of(Case& c, int64_t count, int32_t vocabulary) {
@@ -33,7 +33,7 @@ void embed(Case& c, const Packing& packing, frt_dtype y_dtype, int32_t vocabular
   const int64_t stride = width + gap;
   Tensor& y = c.output("y", y_dtype, rows * stride);
   Tensor& count = c.integers("row_count", {row_count});
-  c.run<frt_embed_args>(FRT_OP_EMBED, y_dtype, FRT_WEIGHT_BIT(packing.format),
+  c.run<frt_embed_args>(FRT_OP_EMBED, types_of(FRT_DTYPE_NONE, y_dtype), packing.format,
                         [&](frt_embed_args& args, const At& at) {
                           args.y_dtype = y_dtype;
                           args.rows = rows;
@@ -69,7 +69,7 @@ void embed_refusals(Case& c) {
   Tensor& y = c.output("y", FRT_DTYPE_F32, 16);
   const auto refuse = [&](auto spoil) {
     refused<frt_embed_args>(
-        c, FRT_OP_EMBED, FRT_DTYPE_F32, 0,
+        c, FRT_OP_EMBED, KernelTypes(FRT_DTYPE_F32), {},
         [&](frt_embed_args& args, const At& at) {
           args.y_dtype = FRT_DTYPE_F32;
           args.rows = 2;
@@ -83,8 +83,8 @@ void embed_refusals(Case& c) {
   refuse([](frt_embed_args& args) { args.y_dtype = FRT_DTYPE_F16; });
   refuse([](frt_embed_args& args) { args.rows = 0; });
   refuse([](frt_embed_args& args) { args.ids = nullptr; });
-  refuse([](frt_embed_args& args) { args.table.format = FRT_WEIGHT_FP8_TENSOR; });
-  refuse([](frt_embed_args& args) { args.table.layout = 7; });
+  refuse([](frt_embed_args& args) { args.table.format.data = FRT_DTYPE_COUNT; });
+  refuse([](frt_embed_args& args) { args.table.format.layout = 7; });
   refuse([](frt_embed_args& args) { args.table.rows = 0; });
   refuse([](frt_embed_args& args) { args.table.cols = 0; });
   refuse([](frt_embed_args& args) { args.table.data = nullptr; });
@@ -135,7 +135,7 @@ void select_tokens(Case& c, const Batch& batch, int64_t stride) {
   }
   const Tensor& pending = c.integers("pending", values);
   Tensor& out = c.output("ids_out", FRT_DTYPE_I32, batch.total() + 3);
-  c.run<frt_select_tokens_args>(FRT_OP_SELECT_TOKENS, FRT_DTYPE_NONE, 0,
+  c.run<frt_select_tokens_args>(FRT_OP_SELECT_TOKENS, KernelTypes(), {},
                                 [&](frt_select_tokens_args& args, const At& at) {
                                   args.sequences = sequences.at(at);
                                   args.ids = at.operator()<int32_t>(ids);
@@ -169,7 +169,7 @@ void last_rows(Case& c, frt_dtype dtype, const Batch& batch, int32_t width, int6
   const int64_t x_stride = width + gap, y_stride = width + 2 * gap;
   Tensor& x = c.normal("x", dtype, batch.total() * x_stride);
   Tensor& y = c.output("y", dtype, batch.count() * y_stride);
-  c.run<frt_last_rows_args>(FRT_OP_LAST_ROWS, dtype, 0,
+  c.run<frt_last_rows_args>(FRT_OP_LAST_ROWS, KernelTypes(dtype), {},
                             [&](frt_last_rows_args& args, const At& at) {
                               args.dtype = dtype;
                               args.sequences = sequences.at(at);
@@ -202,19 +202,20 @@ void lag_rows(Case& c, frt_dtype dtype, const Batch& batch, int32_t width, int64
   Tensor& y = c.output("y", dtype, batch.total() * width);
   Tensor& position = c.output("position_out", FRT_DTYPE_I32, batch.count());
   Tensor& length = c.output("length_out", FRT_DTYPE_I32, batch.count());
-  c.run<frt_lag_rows_args>(FRT_OP_LAG_ROWS, dtype, 0, [&](frt_lag_rows_args& args, const At& at) {
-    args.dtype = dtype;
-    args.sequences = sequences.at(at);
-    args.width = width;
-    args.ids = at.operator()<int32_t>(ids);
-    if (with_x) args.x = at(x);
-    args.carry = at(carry);
-    args.slot_stride = (width + gap) * dtype_bits(dtype) / 8;
-    args.ids_out = at.operator()<int32_t>(ids_out);
-    args.y = at(y);
-    args.position_out = at.operator()<int32_t>(position);
-    args.length_out = at.operator()<int32_t>(length);
-  });
+  c.run<frt_lag_rows_args>(FRT_OP_LAG_ROWS, KernelTypes(dtype), {},
+                           [&](frt_lag_rows_args& args, const At& at) {
+                             args.dtype = dtype;
+                             args.sequences = sequences.at(at);
+                             args.width = width;
+                             args.ids = at.operator()<int32_t>(ids);
+                             if (with_x) args.x = at(x);
+                             args.carry = at(carry);
+                             args.slot_stride = (width + gap) * dtype_bits(dtype) / 8;
+                             args.ids_out = at.operator()<int32_t>(ids_out);
+                             args.y = at(y);
+                             args.position_out = at.operator()<int32_t>(position);
+                             args.length_out = at.operator()<int32_t>(length);
+                           });
   c.compare(ids_out, kExact);
   c.compare(y, kExact);
   c.compare(position, kExact);
@@ -252,7 +253,7 @@ void store_rows(Case& c, frt_dtype dtype, const Batch& batch, int32_t width, int
   const Case::Sequences sequences = batch.make(c);
   Tensor& x = c.normal("x", dtype, batch.total() * width);
   Tensor& target = c.output("target", dtype, batch.slots() * (width + gap));
-  c.run<frt_store_rows_args>(FRT_OP_STORE_ROWS, dtype, 0,
+  c.run<frt_store_rows_args>(FRT_OP_STORE_ROWS, KernelTypes(dtype), {},
                              [&](frt_store_rows_args& args, const At& at) {
                                args.dtype = dtype;
                                args.sequences = sequences.at(at);
@@ -278,7 +279,7 @@ void sequence_refusals(Case& c) {
   Tensor& x = c.normal("x", FRT_DTYPE_F32, 64);
   const auto select = [&](auto spoil) {
     refused<frt_select_tokens_args>(
-        c, FRT_OP_SELECT_TOKENS, FRT_DTYPE_NONE, 0,
+        c, FRT_OP_SELECT_TOKENS, KernelTypes(), {},
         [&](frt_select_tokens_args& args, const At& at) {
           args.sequences = sequences.at(at);
           args.ids = at.operator()<int32_t>(ids);
@@ -297,7 +298,7 @@ void sequence_refusals(Case& c) {
 
   const auto last = [&](auto spoil) {
     refused<frt_last_rows_args>(
-        c, FRT_OP_LAST_ROWS, FRT_DTYPE_F32, 0,
+        c, FRT_OP_LAST_ROWS, KernelTypes(FRT_DTYPE_F32), {},
         [&](frt_last_rows_args& args, const At& at) {
           args.dtype = FRT_DTYPE_F32;
           args.sequences = sequences.at(at);
@@ -323,7 +324,7 @@ void slot_row_refusals(Case& c) {
   Tensor& x = c.normal("x", FRT_DTYPE_F32, 64);
   const auto lag = [&](auto spoil) {
     refused<frt_lag_rows_args>(
-        c, FRT_OP_LAG_ROWS, FRT_DTYPE_F32, 0,
+        c, FRT_OP_LAG_ROWS, KernelTypes(FRT_DTYPE_F32), {},
         [&](frt_lag_rows_args& args, const At& at) {
           args.dtype = FRT_DTYPE_F32;
           args.sequences = sequences.at(at);
@@ -351,7 +352,7 @@ void slot_row_refusals(Case& c) {
 
   const auto store = [&](auto spoil) {
     refused<frt_store_rows_args>(
-        c, FRT_OP_STORE_ROWS, FRT_DTYPE_F32, 0,
+        c, FRT_OP_STORE_ROWS, KernelTypes(FRT_DTYPE_F32), {},
         [&](frt_store_rows_args& args, const At& at) {
           args.dtype = FRT_DTYPE_F32;
           args.sequences = sequences.at(at);

@@ -17,7 +17,7 @@ namespace {
 constexpr frt_dtype kTypes[] = {FRT_DTYPE_F32, FRT_DTYPE_BF16};
 
 Packing plain(frt_dtype dtype) {
-  return dtype == FRT_DTYPE_F32 ? Packing{"f32", FRT_WEIGHT_F32} : Packing{"bf16", FRT_WEIGHT_BF16};
+  return dtype == FRT_DTYPE_F32 ? Packing{"f32", kWeightF32} : Packing{"bf16", kWeightBf16};
 }
 
 // ---- images and text -------------------------------------------------------------------------
@@ -32,7 +32,7 @@ void pack_views(Case& c, const std::vector<int32_t>& mask, int32_t slots,
   Tensor& view_rows = c.output("view rows", FRT_DTYPE_I32, slots);
   Tensor& image_rows = c.output("image rows", FRT_DTYPE_I32, 1);
   Tensor& length = c.output("length", FRT_DTYPE_I32, ways);
-  c.run<frt_pack_views_args>(FRT_OP_PACK_VIEWS, FRT_DTYPE_NONE, 0,
+  c.run<frt_pack_views_args>(FRT_OP_PACK_VIEWS, KernelTypes(), {},
                              [&](frt_pack_views_args& args, const At& at) {
                                args.views = views;
                                args.slots = slots;
@@ -145,9 +145,9 @@ std::vector<double> patch_rows(const ImageTensors& tensors) {
 void patches(Case& c, frt_dtype dtype, const Image& image) {
   const ImageTensors tensors(c, image);
   Tensor& x = c.output("x", dtype, tensors.slots * tensors.cells * tensors.columns);
-  c.run<frt_patches_args>(FRT_OP_PATCHES, dtype, 0, [&](frt_patches_args& args, const At& at) {
-    tensors.fill(args, at, dtype, x);
-  });
+  c.run<frt_patches_args>(
+      FRT_OP_PATCHES, types_of(FRT_DTYPE_NONE, dtype), {},
+      [&](frt_patches_args& args, const At& at) { tensors.fill(args, at, dtype, x); });
   c.compare_range(x, 0, tensors.used * tensors.cells * tensors.columns, tolerance_of(dtype));
 
   const std::vector<double> rows = patch_rows(tensors);
@@ -171,7 +171,7 @@ void patch_embed(Case& c, frt_dtype dtype, const Image& image, int32_t width) {
   Tensor& addend = c.normal("addend", FRT_DTYPE_F32, static_cast<int64_t>(tensors.cells) * width);
   Tensor& count = c.integers("row count", {tensors.used * tensors.cells});
   Tensor& y = c.output("y", dtype, static_cast<int64_t>(rows) * width);
-  c.run<frt_patch_embed_args>(FRT_OP_PATCH_EMBED, dtype, FRT_WEIGHT_BIT(plain(dtype).format),
+  c.run<frt_patch_embed_args>(FRT_OP_PATCH_EMBED, KernelTypes(dtype), plain(dtype).format,
                               [&](frt_patch_embed_args& args, const At& at) {
                                 args.patches.struct_size = sizeof(args.patches);
                                 tensors.fill(args.patches, at, dtype, x);
@@ -224,7 +224,8 @@ void embed_rows(Case& c, frt_dtype dtype, frt_dtype table_dtype, int32_t ways, i
   Tensor& first = c.integers("first", {17});
   const Weight table = c.weight("table", plain(table_dtype), kVocabulary, width);
   Tensor& y = c.output("y", dtype, static_cast<int64_t>(ways) * kRows * width);
-  c.run<frt_embed_rows_args>(FRT_OP_EMBED_ROWS, dtype, FRT_WEIGHT_BIT(plain(table_dtype).format),
+  c.run<frt_embed_rows_args>(FRT_OP_EMBED_ROWS, types_of(FRT_DTYPE_NONE, dtype),
+                             plain(table_dtype).format,
                              [&](frt_embed_rows_args& args, const At& at) {
                                args.y_dtype = dtype;
                                args.ways = ways;
@@ -314,7 +315,7 @@ void flow_start(Case& c, const Flow& flow) {
   Tensor& noise = c.normal("noise", FRT_DTYPE_F32, tensors.chunk);
   Tensor& x = c.output("x", FRT_DTYPE_F32, tensors.chunk);
   Tensor& clean_rows = c.output("clean rows", FRT_DTYPE_I32, 1);
-  c.run<frt_flow_start_args>(FRT_OP_FLOW_START, FRT_DTYPE_NONE, 0,
+  c.run<frt_flow_start_args>(FRT_OP_FLOW_START, KernelTypes(), {},
                              [&](frt_flow_start_args& args, const At& at) {
                                args.samples = flow.samples;
                                args.horizon = flow.horizon;
@@ -337,7 +338,7 @@ void flow_update(Case& c, const Flow& flow, bool velocity) {
   Tensor& v = c.normal("v", FRT_DTYPE_F32, tensors.rows * flow.dim);
   Tensor& x = c.normal("x", FRT_DTYPE_F32, tensors.chunk);
   Tensor& used = c.output("velocity", FRT_DTYPE_F32, tensors.chunk);
-  c.run<frt_flow_update_args>(FRT_OP_FLOW_UPDATE, FRT_DTYPE_NONE, 0,
+  c.run<frt_flow_update_args>(FRT_OP_FLOW_UPDATE, KernelTypes(), {},
                               [&](frt_flow_update_args& args, const At& at) {
                                 tensors.fill(args, at);
                                 args.v = at.operator()<float>(v);
@@ -355,7 +356,7 @@ void flow_input(Case& c, frt_dtype dtype, const Flow& flow) {
   Tensor& weight = c.normal("weight", FRT_DTYPE_F32, static_cast<int64_t>(flow.width) * flow.dim);
   Tensor& bias = c.normal("bias", FRT_DTYPE_F32, flow.width);
   Tensor& h = c.output("h", dtype, tensors.rows * flow.width);
-  c.run<frt_flow_input_args>(FRT_OP_FLOW_INPUT, dtype, 0,
+  c.run<frt_flow_input_args>(FRT_OP_FLOW_INPUT, KernelTypes(dtype), {},
                              [&](frt_flow_input_args& args, const At& at) {
                                args.h_dtype = dtype;
                                args.ways = flow.ways;
@@ -402,11 +403,11 @@ void flow_step(Case& c, frt_dtype dtype, const Flow& flow, bool step, bool next)
     args.v = at.operator()<float>(v);
   };
   if (!step) {
-    c.run<frt_flow_output_args>(FRT_OP_FLOW_OUTPUT, dtype, 0, fill_output);
+    c.run<frt_flow_output_args>(FRT_OP_FLOW_OUTPUT, KernelTypes(dtype), {}, fill_output);
     c.compare(v, kF32);
     return;
   }
-  c.run<frt_flow_step_args>(FRT_OP_FLOW_STEP, dtype, 0,
+  c.run<frt_flow_step_args>(FRT_OP_FLOW_STEP, KernelTypes(dtype), {},
                             [&](frt_flow_step_args& args, const At& at) {
                               args.output.struct_size = sizeof(args.output);
                               fill_output(args.output, at);

@@ -15,8 +15,8 @@
 namespace frt::conformance {
 namespace {
 
-const Packing kF32Weights{"f32", FRT_WEIGHT_F32};
-const Packing kBf16Weights{"bf16", FRT_WEIGHT_BF16};
+const Packing kF32Weights{"f32", kWeightF32};
+const Packing kBf16Weights{"bf16", kWeightBf16};
 
 // What is FP8 of the inputs of products: none, the normed rows, or all.
 enum class Fp8 { kNone, kNormed, kAll };
@@ -130,8 +130,8 @@ class Expert {
   // The layers of a side, to be spoiled.
   frt_flow_layer* layers(int side) { return lists_[static_cast<std::size_t>(side)].data(); }
   const Tensor& x() const { return *x_; }
-  frt_dtype activation() const {
-    return types_.fp8 == Fp8::kNone ? types_.dtype : FRT_DTYPE_F8_E4M3;
+  KernelTypes kernel_types() const {
+    return KernelTypes(types_.fp8 == Fp8::kNone ? types_.dtype : FRT_DTYPE_F8_E4M3);
   }
 
  private:
@@ -180,7 +180,7 @@ class Expert {
 void layers(Case& c, const Types& types, const Shape& shape) {
   Expert expert(c, types, shape);
   c.run<frt_flow_layers_args>(
-      FRT_OP_FLOW_LAYERS, expert.activation(), FRT_WEIGHT_BIT(types.packing.format),
+      FRT_OP_FLOW_LAYERS, expert.kernel_types(), types.packing.format,
       [&](frt_flow_layers_args& args, const At& at) { expert.fill(args, at); });
   const bool wide = types.x == FRT_DTYPE_F32 && types.dtype == FRT_DTYPE_F32;
   c.compare(expert.x(), types.fp8 != Fp8::kNone ? kFp8 : wide ? kF32 : kBf16);
@@ -192,7 +192,7 @@ void refusals(Case& c) {
   int side = 0;
   const auto refuse = [&](auto spoil) {
     refused<frt_flow_layers_args>(
-        c, FRT_OP_FLOW_LAYERS, FRT_DTYPE_F32, FRT_WEIGHT_BIT(FRT_WEIGHT_F32),
+        c, FRT_OP_FLOW_LAYERS, KernelTypes(FRT_DTYPE_F32), kWeightF32,
         [&](frt_flow_layers_args& args, const At& at) {
           expert.fill(args, at);
           side = at.side();
@@ -236,7 +236,7 @@ void refusals(Case& c) {
     refuse_layer([=](frt_flow_layer& layer) { (layer.*matrix).data = nullptr; });
     refuse_layer([=](frt_flow_layer& layer) { (layer.*matrix).rows -= 1; });
     refuse_layer([=](frt_flow_layer& layer) { (layer.*matrix).cols += 1; });
-    refuse_layer([=](frt_flow_layer& layer) { (layer.*matrix).format = FRT_WEIGHT_FORMAT_COUNT; });
+    refuse_layer([=](frt_flow_layer& layer) { (layer.*matrix).format.data = FRT_DTYPE_COUNT; });
   }
   for (frt_modulation frt_flow_layer::*const norm :
        {&frt_flow_layer::attention_norm, &frt_flow_layer::hidden_norm}) {
@@ -256,11 +256,11 @@ void refusals(Case& c) {
 }
 
 void fp8_refusals(Case& c) {
-  const Packing packing{"tensor", FRT_WEIGHT_FP8_TENSOR};
+  const Packing packing{"tensor", kWeightFp8Tensor};
   Expert expert(c, {FRT_DTYPE_F32, FRT_DTYPE_F32, packing, Fp8::kAll}, {1, 1, 2, 16, 32, 1, 1, 16});
   int side = 0;
   refused<frt_flow_layers_args>(
-      c, FRT_OP_FLOW_LAYERS, FRT_DTYPE_F8_E4M3, FRT_WEIGHT_BIT(packing.format),
+      c, FRT_OP_FLOW_LAYERS, KernelTypes(FRT_DTYPE_F8_E4M3), packing.format,
       [&](frt_flow_layers_args& args, const At& at) {
         expert.fill(args, at);
         side = at.side();
@@ -313,8 +313,8 @@ void add_flow_layers_cases(Suite& suite) {
     add({FRT_DTYPE_BF16, FRT_DTYPE_BF16, packing}, {2, 1, 10, 64, 96, 2, 1, 32, 20, 1, {13}, 3});
   }
 
-  const Packing tensor{"fp8 tensor", FRT_WEIGHT_FP8_TENSOR};
-  const Packing channel{"fp8 channel", FRT_WEIGHT_FP8_CHANNEL, FRT_DTYPE_F32};
+  const Packing tensor{"fp8 tensor", kWeightFp8Tensor};
+  const Packing channel{"fp8 channel", FRT_WEIGHT_FP8_CHANNEL(FRT_DTYPE_F32)};
   for (const Packing& packing : {tensor, channel}) {
     for (const frt_dtype dtype : {FRT_DTYPE_F32, FRT_DTYPE_BF16}) {
       for (const Fp8 fp8 : {Fp8::kNormed, Fp8::kAll}) {

@@ -126,7 +126,7 @@ void conv_case(Case& c, const Shape& shape, const Batch& batch, frt_dtype dtype,
   const Data data(c, shape, batch, dtype, kUsual, pad);
   Tensor& out = c.output("out", dtype, batch.total() * shape.channels());
   c.run<frt_causal_conv_args>(
-      FRT_OP_CAUSAL_CONV, dtype, 0,
+      FRT_OP_CAUSAL_CONV, KernelTypes(dtype), {},
       [&](frt_causal_conv_args& args, const At& at) { args = data.conv_args(at, out); });
   c.compare(out, tolerance_of(dtype));
   c.compare(data.window, kExact);
@@ -136,7 +136,7 @@ void delta_case(Case& c, const Shape& shape, const Batch& batch, frt_dtype dtype
                 const Decay& decays, int64_t pad, int32_t chunk) {
   const Data data(c, shape, batch, dtype, decays, pad);
   Tensor& o = c.output("o", dtype, batch.total() * shape.values());
-  c.run<frt_gated_delta_args>(FRT_OP_GATED_DELTA, dtype, 0,
+  c.run<frt_gated_delta_args>(FRT_OP_GATED_DELTA, KernelTypes(dtype), {},
                               [&](frt_gated_delta_args& args, const At& at) {
                                 args = data.delta_args(at, data.convolved, o);
                                 args.chunk = chunk;
@@ -151,7 +151,7 @@ void block_case(Case& c, const Shape& shape, const Batch& batch, frt_dtype dtype
   Tensor& convolved = c.output("c", dtype, batch.total() * shape.channels());
   Tensor& o = c.output("o", dtype, batch.total() * shape.values());
   Tensor& y = c.output("y", dtype, batch.total() * shape.values());
-  c.run<frt_gated_delta_block_args>(FRT_OP_GATED_DELTA_BLOCK, dtype, 0,
+  c.run<frt_gated_delta_block_args>(FRT_OP_GATED_DELTA_BLOCK, KernelTypes(dtype), {},
                                     [&](frt_gated_delta_block_args& args, const At& at) {
                                       args = data.block_args(at, convolved, o, y);
                                     });
@@ -182,7 +182,7 @@ void decode_case(Case& c, const Shape& shape, const Batch& batch, frt_dtype dtyp
   for (int32_t row = 0; row < kRows; ++row) {
     if (row != kNoProducts) {
       chain.then<frt_norm_linears_args>(
-          FRT_OP_NORM_LINEARS, dtype, FRT_WEIGHT_BIT(FRT_WEIGHT_BF16),
+          FRT_OP_NORM_LINEARS, KernelTypes(dtype), kWeightBf16,
           [&, row](frt_norm_linears_args& args, const At& at) {
             args.dtype = dtype;
             args.rows = static_cast<int32_t>(total);
@@ -195,7 +195,7 @@ void decode_case(Case& c, const Shape& shape, const Batch& batch, frt_dtype dtyp
           });
     }
     chain.then<frt_gated_delta_block_args>(
-        FRT_OP_GATED_DELTA_BLOCK, dtype, 0,
+        FRT_OP_GATED_DELTA_BLOCK, KernelTypes(dtype), {},
         [&, row](frt_gated_delta_block_args& args, const At& at) {
           args = data.block_args(at, convolved, o, y);
           args.y = at(y, row * total * shape.values());
@@ -211,7 +211,7 @@ void decode_case(Case& c, const Shape& shape, const Batch& batch, frt_dtype dtyp
 template <class Args, class Make, class Change>
 void refuses(Case& c, const char* name, const char* argument, Make make, Change change) {
   try {
-    c.run<Args>(name, FRT_DTYPE_F32, 0, [&](Args& args, const At& at) {
+    c.run<Args>(name, KernelTypes(FRT_DTYPE_F32), {}, [&](Args& args, const At& at) {
       args = make(at);
       if (at.side() == 0) change(args);
     });

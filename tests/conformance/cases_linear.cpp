@@ -18,7 +18,7 @@ constexpr int32_t kMostAlike = 16;  // rows up to which a row's bits are its own
 
 // Columns are rounded up to 16 for NVFP4.
 int32_t columns(const Packing& packing, int32_t inputs) {
-  return packing.format == FRT_WEIGHT_NVFP4 ? (inputs + 15) / 16 * 16 : inputs;
+  return packing.format == kWeightNvfp4 ? (inputs + 15) / 16 * 16 : inputs;
 }
 
 struct Shape {
@@ -61,7 +61,7 @@ void linear(Case& c, const Packing& packing, const Types& types, const Shape& sh
                                : c.output("y", types.y, shape.rows * y_stride);
   const Tensor* count = shape.row_count < 0 ? nullptr : &c.integers("count", {shape.row_count});
   const Weight weight = c.weight("weight", packing, shape.outputs, inputs);
-  c.run<frt_linear_args>(FRT_OP_LINEAR, types.x, FRT_WEIGHT_BIT(packing.format),
+  c.run<frt_linear_args>(FRT_OP_LINEAR, types_of(types.x, types.y), packing.format,
                          [&](frt_linear_args& args, const At& at) {
                            args.x_dtype = types.x;
                            args.y_dtype = types.y;
@@ -110,7 +110,7 @@ void alike(Case& c, const Packing& packing, const Types& types, int32_t outputs,
   Tensor& y = c.output("y", types.y, int64_t{kMostAlike} * outputs);
   const Weight weight = c.weight("weight", packing, outputs, inputs);
   same_bits(y, outputs, [&](int32_t first, int32_t rows) {
-    c.run<frt_linear_args>(FRT_OP_LINEAR, types.x, FRT_WEIGHT_BIT(packing.format),
+    c.run<frt_linear_args>(FRT_OP_LINEAR, types_of(types.x, types.y), packing.format,
                            [&](frt_linear_args& args, const At& at) {
                              args.x_dtype = types.x;
                              args.y_dtype = types.y;
@@ -187,15 +187,15 @@ void norm_linears(Case& c, frt_dtype dtype, const Norm& norm, int32_t rows, int3
   const Tensor* count = row_count < 0 ? nullptr : &c.integers("count", {row_count});
   std::vector<Weight> weights;
   std::vector<const Tensor*> outputs;
-  frt_weight_set formats = 0;
+  WeightFormats formats;
   for (const GroupPart& part : parts) {
     const std::string number = std::to_string(weights.size());
     weights.push_back(c.weight("weight " + number, part.packing, part.outputs, inputs));
     outputs.push_back(&c.output("y " + number, dtype, int64_t{rows} * (part.outputs + part.gap)));
-    formats |= FRT_WEIGHT_BIT(part.packing.format);
+    formats.add(part.packing.format);
   }
   std::vector<frt_linear_part> described(parts.size());
-  c.run<frt_norm_linears_args>(FRT_OP_NORM_LINEARS, dtype, formats,
+  c.run<frt_norm_linears_args>(FRT_OP_NORM_LINEARS, KernelTypes(dtype), formats,
                                [&](frt_norm_linears_args& args, const At& at) {
                                  for (std::size_t i = 0; i < parts.size(); ++i) {
                                    described[i].weight = Case::at(weights[i], at);
@@ -220,20 +220,20 @@ void norm_alike(Case& c, const Norm& norm, int32_t inputs, const std::vector<Gro
   std::vector<Weight> weights;
   std::vector<Tensor*> outputs = {tensors.residual, tensors.x};
   std::vector<int64_t> row_bytes = {inputs * (norm.residual == FRT_DTYPE_F32 ? 4 : 2), inputs * 2};
-  frt_weight_set formats = 0;
+  WeightFormats formats;
   for (const GroupPart& part : parts) {
     const std::string number = std::to_string(weights.size());
     weights.push_back(c.weight("weight " + number, part.packing, part.outputs, inputs));
     outputs.push_back(&c.output("y " + number, FRT_DTYPE_BF16, int64_t{kRows} * part.outputs));
     row_bytes.push_back(part.outputs * 2);
-    formats |= FRT_WEIGHT_BIT(part.packing.format);
+    formats.add(part.packing.format);
   }
   std::vector<frt_linear_part> described(parts.size());
   const auto run = [&](int32_t first, int32_t rows) {
     const auto place = [&](const Tensor& tensor, const At& at) {
       return at(tensor, int64_t{first} * inputs);
     };
-    c.run<frt_norm_linears_args>(FRT_OP_NORM_LINEARS, FRT_DTYPE_BF16, formats,
+    c.run<frt_norm_linears_args>(FRT_OP_NORM_LINEARS, KernelTypes(FRT_DTYPE_BF16), formats,
                                  [&](frt_norm_linears_args& args, const At& at) {
                                    for (std::size_t i = 0; i < parts.size(); ++i) {
                                      described[i].weight = Case::at(weights[i], at);
@@ -274,8 +274,7 @@ void norm_gate_up(Case& c, frt_dtype dtype, const Norm& norm, int32_t rows, int3
   Tensor& h = c.output("h", dtype, int64_t{rows} * width);
   const Weight gate_weight = c.weight("gate_weight", gate, width, inputs);
   const Weight up_weight = c.weight("up_weight", up, width, inputs);
-  c.run<frt_norm_gate_up_args>(FRT_OP_NORM_GATE_UP, dtype,
-                               FRT_WEIGHT_BIT(gate.format) | FRT_WEIGHT_BIT(up.format),
+  c.run<frt_norm_gate_up_args>(FRT_OP_NORM_GATE_UP, KernelTypes(dtype), {gate.format, up.format},
                                [&](frt_norm_gate_up_args& args, const At& at) {
                                  fill_before(args, at, norm, tensors, dtype, rows);
                                  args.gate_weight = Case::at(gate_weight, at);
@@ -306,7 +305,7 @@ void groups_alike(Case& c, const Packing& packing, int32_t outputs, int32_t inpu
   same_bits(*made[1], outputs, [&](int32_t first, int32_t rows) {
     std::array<frt_linear_part, 3> parts{};
     c.run<frt_norm_linears_args>(
-        FRT_OP_NORM_LINEARS, FRT_DTYPE_BF16, FRT_WEIGHT_BIT(packing.format),
+        FRT_OP_NORM_LINEARS, KernelTypes(FRT_DTYPE_BF16), packing.format,
         [&](frt_norm_linears_args& args, const At& at) {
           rows_of(args, at, first, rows);
           for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -318,8 +317,7 @@ void groups_alike(Case& c, const Packing& packing, int32_t outputs, int32_t inpu
     for (const Tensor* y : made) c.compare(*y, kBf16);
   });
   same_bits(*made[0], outputs, [&](int32_t first, int32_t rows) {
-    c.run<frt_norm_gate_up_args>(FRT_OP_NORM_GATE_UP, FRT_DTYPE_BF16,
-                                 FRT_WEIGHT_BIT(packing.format),
+    c.run<frt_norm_gate_up_args>(FRT_OP_NORM_GATE_UP, KernelTypes(FRT_DTYPE_BF16), packing.format,
                                  [&](frt_norm_gate_up_args& args, const At& at) {
                                    rows_of(args, at, first, rows);
                                    args.gate_weight = Case::at(weights[0], at);
@@ -347,7 +345,7 @@ void linear_refusals(Case& c) {
     args.y_stride = 16;
   };
   const auto refuse = [&](auto spoil) {
-    refused<frt_linear_args>(c, FRT_OP_LINEAR, FRT_DTYPE_F32, FRT_WEIGHT_BIT(FRT_WEIGHT_BF16), fill,
+    refused<frt_linear_args>(c, FRT_OP_LINEAR, KernelTypes(FRT_DTYPE_F32), kWeightBf16, fill,
                              spoil);
   };
   using Args = frt_linear_args;
@@ -359,7 +357,7 @@ void linear_refusals(Case& c) {
   refuse([](Args& args) { args.y = nullptr; });
   refuse([](Args& args) { args.x_stride = 15; });
   refuse([](Args& args) { args.y_stride = 15; });
-  refuse([](Args& args) { args.weight.format = FRT_WEIGHT_FORMAT_COUNT; });
+  refuse([](Args& args) { args.weight.format.data = FRT_DTYPE_COUNT; });
   refuse([](Args& args) { args.weight.rows = 0; });
   refuse([](Args& args) { args.weight.cols = -3; });
   refuse([](Args& args) { args.weight.data = nullptr; });
@@ -367,36 +365,25 @@ void linear_refusals(Case& c) {
     args.weight.data = static_cast<const std::byte*>(args.weight.data) + 2;
     args.weight.rows = 15;
   });
-  refuse([](Args& args) { args.weight.layout = 1; });
+  refuse([](Args& args) { args.weight.format.layout = 1; });
+  refuse([](Args& args) { args.weight.format.flags = 1u << 31; });
+  refuse([](Args& args) { args.weight.format = FRT_WEIGHT_FP8_CHANNEL(FRT_DTYPE_F32); });
   refuse([](Args& args) {
-    args.weight.format = FRT_WEIGHT_FP8_CHANNEL;
-    args.weight.scale_dtype = FRT_DTYPE_F32;
-  });
-  refuse([](Args& args) {
-    args.weight.format = FRT_WEIGHT_FP8_CHANNEL;
+    args.weight.format = FRT_WEIGHT_FP8_CHANNEL(FRT_DTYPE_I32);
     args.weight.scale = args.x;
-    args.weight.scale_dtype = FRT_DTYPE_F16;
   });
   refuse([](Args& args) {
-    args.weight.format = FRT_WEIGHT_FP8_CHANNEL;
+    args.weight.format = FRT_WEIGHT_FP8_CHANNEL(FRT_DTYPE_F32);
     args.weight.scale = static_cast<const std::byte*>(args.x) + 2;
-    args.weight.scale_dtype = FRT_DTYPE_F32;
   });
   refuse([](Args& args) {
-    args.weight.format = FRT_WEIGHT_FP8_BLOCK;
+    args.weight.format = kWeightNvfp4;
+    args.weight.format.scale = FRT_DTYPE_F32;
     args.weight.scale = args.x;
-    args.weight.scale_dtype = FRT_DTYPE_F32;
-    args.weight.block_rows = 16;
   });
   refuse([](Args& args) {
-    args.weight.format = FRT_WEIGHT_NVFP4;
+    args.weight.format = kWeightNvfp4;
     args.weight.scale = args.x;
-    args.weight.scale_dtype = FRT_DTYPE_F32;
-  });
-  refuse([](Args& args) {
-    args.weight.format = FRT_WEIGHT_NVFP4;
-    args.weight.scale = args.x;
-    args.weight.scale_dtype = FRT_DTYPE_F8_E4M3;
     args.weight.cols = 8;
   });
 }
@@ -415,8 +402,8 @@ void norm_linears_refusals(Case& c) {
     args.parts = parts.data();
   };
   const auto refuse = [&](auto spoil) {
-    refused<frt_norm_linears_args>(c, FRT_OP_NORM_LINEARS, FRT_DTYPE_F32,
-                                   FRT_WEIGHT_BIT(FRT_WEIGHT_BF16), fill, spoil);
+    refused<frt_norm_linears_args>(c, FRT_OP_NORM_LINEARS, KernelTypes(FRT_DTYPE_F32), kWeightBf16,
+                                   fill, spoil);
   };
   using Args = frt_norm_linears_args;
   refuse([](Args& args) { args.dtype = FRT_DTYPE_F16; });
@@ -433,7 +420,7 @@ void norm_linears_refusals(Case& c) {
   refuse([&](Args&) { parts[1].weight.cols = 8; });
   refuse([&](Args&) { parts[1].y = nullptr; });
   refuse([&](Args&) { parts[1].y_stride = 15; });
-  refuse([&](Args&) { parts[0].weight.layout = 7; });
+  refuse([&](Args&) { parts[0].weight.format.layout = 7; });
 }
 
 void norm_gate_up_refusals(Case& c) {
@@ -450,8 +437,8 @@ void norm_gate_up_refusals(Case& c) {
     args.h = at(h);
   };
   const auto refuse = [&](auto spoil) {
-    refused<frt_norm_gate_up_args>(c, FRT_OP_NORM_GATE_UP, FRT_DTYPE_F32,
-                                   FRT_WEIGHT_BIT(FRT_WEIGHT_BF16), fill, spoil);
+    refused<frt_norm_gate_up_args>(c, FRT_OP_NORM_GATE_UP, KernelTypes(FRT_DTYPE_F32), kWeightBf16,
+                                   fill, spoil);
   };
   using Args = frt_norm_gate_up_args;
   refuse([](Args& args) { args.dtype = FRT_DTYPE_I32; });
@@ -495,7 +482,7 @@ void add_linears(Suite& suite) {
     for (const Types& types : {kTypes[0], kTypes[1], kTypes[2]}) {
       for (const auto& [outputs, inputs] :
            {std::pair{48, 2048}, {130, 4096}, {7, 80}, {2500, 1104}}) {
-        if (outputs > 130 && packing.format != FRT_WEIGHT_BF16) continue;
+        if (outputs > 130 && packing.format != kWeightBf16) continue;
         suite.add(std::string(FRT_OP_LINEAR) + " alike " + packing.name + " " +
                       dtype_name(types.x) + " to " + dtype_name(types.y) + " " +
                       std::to_string(outputs) + "x" + std::to_string(inputs),
@@ -537,9 +524,8 @@ void add_linears(Suite& suite) {
                   Tensor& x = c.normal("x", FRT_DTYPE_BF16, 3 * 512, scale);
                   Tensor& y = c.output("y", FRT_DTYPE_F32, 3 * 40);
                   const Weight weight = c.weight("weight", packing, 40, 512);
-                  c.run<frt_linear_args>(FRT_OP_LINEAR, FRT_DTYPE_BF16,
-                                         FRT_WEIGHT_BIT(packing.format),
-                                         [&](frt_linear_args& args, const At& at) {
+                  c.run<frt_linear_args>(FRT_OP_LINEAR, types_of(FRT_DTYPE_BF16, FRT_DTYPE_F32),
+                                         packing.format, [&](frt_linear_args& args, const At& at) {
                                            args.x_dtype = FRT_DTYPE_BF16;
                                            args.y_dtype = FRT_DTYPE_F32;
                                            args.rows = 3;
@@ -630,7 +616,7 @@ void add_groups(Suite& suite) {
   }
   for (const Packing& packing : all) {
     for (const auto& [outputs, inputs] : {std::pair{96, 1280}, {1000, 512}, {2200, 1040}}) {
-      if (outputs > 96 && packing.format != FRT_WEIGHT_BF16) continue;
+      if (outputs > 96 && packing.format != kWeightBf16) continue;
       suite.add(std::string(FRT_OP_NORM_LINEARS) + ", " + FRT_OP_NORM_GATE_UP + " alike " +
                     packing.name + " " + std::to_string(outputs) + "x" + std::to_string(inputs),
                 [=, outputs = outputs, inputs = inputs](Case& c) {

@@ -38,7 +38,7 @@ void linear(Case& c, const Shape& shape, frt_dtype x_dtype, frt_dtype y_dtype,
   const Tensor* count =
       options.row_count < 0 ? nullptr : &c.integers("row_count", {options.row_count});
   const Weight weight = c.weight("weight", packing, shape.outputs, shape.inputs);
-  c.run<frt_linear_args>(FRT_OP_LINEAR, x_dtype, FRT_WEIGHT_BIT(packing.format),
+  c.run<frt_linear_args>(FRT_OP_LINEAR, types_of(x_dtype, y_dtype), packing.format,
                          [&](frt_linear_args& args, const At& at) {
                            args.x_dtype = x_dtype;
                            args.y_dtype = y_dtype;
@@ -68,15 +68,15 @@ void norm_linears(Case& c, frt_dtype dtype, int32_t rows, int32_t inputs,
   Tensor& x = c.output("x", dtype, int64_t{rows} * inputs);
   std::vector<Weight> weights;
   std::vector<const Tensor*> outputs;
-  frt_weight_set formats = 0;
+  WeightFormats formats;
   for (const auto& [packing, height] : parts) {
     const std::string number = std::to_string(weights.size());
     weights.push_back(c.weight("weight " + number, packing, height, inputs));
     outputs.push_back(&c.output("y " + number, dtype, int64_t{rows} * height));
-    formats |= FRT_WEIGHT_BIT(packing.format);
+    formats.add(packing.format);
   }
   std::vector<frt_linear_part> described(parts.size());
-  c.run<frt_norm_linears_args>(FRT_OP_NORM_LINEARS, dtype, formats,
+  c.run<frt_norm_linears_args>(FRT_OP_NORM_LINEARS, KernelTypes(dtype), formats,
                                [&](frt_norm_linears_args& args, const At& at) {
                                  for (std::size_t i = 0; i < parts.size(); ++i) {
                                    described[i].weight = Case::at(weights[i], at);
@@ -106,7 +106,7 @@ void norm_gate_up(Case& c, frt_dtype dtype, int32_t rows, int32_t inputs, int32_
   Tensor& h = c.output("h", dtype, int64_t{rows} * width);
   const Weight gate_weight = c.weight("gate_weight", packing, width, inputs);
   const Weight up_weight = c.weight("up_weight", packing, width, inputs);
-  c.run<frt_norm_gate_up_args>(FRT_OP_NORM_GATE_UP, dtype, FRT_WEIGHT_BIT(packing.format),
+  c.run<frt_norm_gate_up_args>(FRT_OP_NORM_GATE_UP, KernelTypes(dtype), packing.format,
                                [&](frt_norm_gate_up_args& args, const At& at) {
                                  args.dtype = dtype;
                                  args.rows = rows;
@@ -147,7 +147,7 @@ void add_linear_wide_cases(Suite& suite) {
     add({70, 48, 128}, FRT_DTYPE_BF16, FRT_DTYPE_F32, packing, {true}, " added");
     add({67, 30, 96}, FRT_DTYPE_F32, FRT_DTYPE_F32, packing, {true}, " added");
     add({96, 64, 256}, FRT_DTYPE_BF16, FRT_DTYPE_BF16, packing, {false, 40}, " row_count 40");
-    if (packing.format != FRT_WEIGHT_NVFP4) {  // whose inputs come in sixteens
+    if (packing.format != kWeightNvfp4) {  // whose inputs come in sixteens
       for (const frt_dtype dtype : {FRT_DTYPE_BF16, FRT_DTYPE_F32}) {
         add({70, 19, 131}, dtype, dtype, packing);
         add({17, 65, 77, 1, 2}, dtype, dtype, packing);
@@ -156,7 +156,7 @@ void add_linear_wide_cases(Suite& suite) {
   }
   // Long sums and several tiles: work is cut in the middle of both.
   for (const Packing& packing : all_packings()) {
-    if (packing.format == FRT_WEIGHT_BF16 || packing.format == FRT_WEIGHT_F32) continue;
+    if (packing.format == kWeightBf16 || packing.format == kWeightF32) continue;
     add({40, 520, 8192}, FRT_DTYPE_BF16, FRT_DTYPE_BF16, packing);
   }
   const Packing& bf16 = all_packings().front();

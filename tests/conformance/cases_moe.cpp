@@ -46,16 +46,18 @@ void route_case(Case& c, const RouteShape& shape) {
   const Tensor& count = c.integers("row_count", {shape.row_count});
   Tensor& ids = c.output("ids", FRT_DTYPE_I32, shape.rows * int64_t{shape.chosen});
   Tensor& weights = c.output("weights", FRT_DTYPE_F32, shape.rows * int64_t{shape.chosen});
-  c.run<frt_moe_route_args>(FRT_OP_MOE_ROUTE, 0, 0, [&](frt_moe_route_args& args, const At& at) {
-    args.rows = shape.rows;
-    args.experts = shape.experts;
-    args.chosen = shape.chosen;
-    args.normalise = shape.normalise ? 1 : 0;
-    if (shape.row_count >= 0) args.row_count = at.operator()<int32_t>(count);
-    args.logits = at.operator()<float>(logits);
-    args.ids = at.operator()<int32_t>(ids);
-    args.weights = at.operator()<float>(weights);
-  });
+  c.run<frt_moe_route_args>(FRT_OP_MOE_ROUTE, KernelTypes(), {},
+                            [&](frt_moe_route_args& args, const At& at) {
+                              args.rows = shape.rows;
+                              args.experts = shape.experts;
+                              args.chosen = shape.chosen;
+                              args.normalise = shape.normalise ? 1 : 0;
+                              if (shape.row_count >= 0)
+                                args.row_count = at.operator()<int32_t>(count);
+                              args.logits = at.operator()<float>(logits);
+                              args.ids = at.operator()<int32_t>(ids);
+                              args.weights = at.operator()<float>(weights);
+                            });
   c.compare(ids, kExact);
   c.compare(weights, kF32);
 
@@ -102,7 +104,7 @@ void combine_case(Case& c, frt_dtype dtype, int32_t rows, int32_t width, bool in
   Tensor& gate = c.normal("gate", FRT_DTYPE_F32, rows, 2.0f);
   Tensor& count = c.integers("row_count", {row_count});
   Tensor& y = c.output("y", dtype, rows * int64_t{width});
-  c.run<frt_moe_combine_args>(FRT_OP_MOE_COMBINE, dtype, 0,
+  c.run<frt_moe_combine_args>(FRT_OP_MOE_COMBINE, KernelTypes(dtype), {},
                               [&](frt_moe_combine_args& args, const At& at) {
                                 args.dtype = dtype;
                                 args.rows = rows;
@@ -170,7 +172,7 @@ void experts_case(Case& c, const Shape& shape, const Packing& packing, frt_dtype
   Tensor& weights = c.uniform("weights", FRT_DTYPE_F32, shape.assignments(), 0.05f, 0.5f);
   Tensor& count = c.integers("row_count", {shape.row_count});
   Tensor& y = c.output("y", dtype, shape.x());
-  c.run<frt_moe_experts_args>(FRT_OP_MOE_EXPERTS, dtype, FRT_WEIGHT_BIT(packing.format),
+  c.run<frt_moe_experts_args>(FRT_OP_MOE_EXPERTS, KernelTypes(dtype), packing.format,
                               [&](frt_moe_experts_args& args, const At& at) {
                                 args.dtype = dtype;
                                 args.rows = shape.rows;
@@ -216,8 +218,7 @@ struct BlockData {
         count(c.integers("row_count", {shape.row_count})),
         x(kind.norm ? c.output("x", kind.dtype, shape.x())
                     : c.normal("x", kind.dtype, shape.x(), kLogitDeviation)),
-        router(c.weight("router",
-                        {"", kind.dtype == FRT_DTYPE_F32 ? FRT_WEIGHT_F32 : FRT_WEIGHT_BF16},
+        router(c.weight("router", {"", kind.dtype == FRT_DTYPE_F32 ? kWeightF32 : kWeightBf16},
                         shape.experts, shape.inputs)),
         logits(c.output("logits", FRT_DTYPE_F32, shape.rows * int64_t{shape.experts})),
         ids(c.output("ids", FRT_DTYPE_I32, shape.assignments())),
@@ -227,7 +228,7 @@ struct BlockData {
     shared_gate = c.weight("shared_gate", shared_packing, kind.shared_width, shape.inputs);
     shared_up = c.weight("shared_up", shared_packing, kind.shared_width, shape.inputs);
     shared_down = c.weight("shared_down", shared_packing, shape.inputs, kind.shared_width);
-    shared_expert_gate = c.weight("shared_expert_gate", {"", FRT_WEIGHT_BF16}, 1, shape.inputs);
+    shared_expert_gate = c.weight("shared_expert_gate", {"", kWeightBf16}, 1, shape.inputs);
     shared_hidden = &c.output("shared_hidden", kind.dtype, shape.rows * 2 * kind.shared_width);
     shared_y = &c.output("shared_y", kind.dtype, shape.x());
     shared_scale = &c.output("shared_scale", FRT_DTYPE_F32, shape.rows);
@@ -319,21 +320,73 @@ struct BlockData {
 void block_case(Case& c, const Shape& shape, const BlockKind& kind, const Packing& packing,
                 const Packing& shared_packing) {
   const BlockData data(c, shape, kind, packing, shared_packing);
-  c.run<frt_moe_block_args>(FRT_OP_MOE_BLOCK, kind.dtype, FRT_WEIGHT_BIT(packing.format),
+  c.run<frt_moe_block_args>(FRT_OP_MOE_BLOCK, KernelTypes(kind.dtype), packing.format,
                             [&](frt_moe_block_args& args, const At& at) { args = data.args(at); });
   data.compare(c);
 }
 
+// The block's arguments for some of its rows.
+frt_moe_block_args rows_from(frt_moe_block_args args, int32_t first, int32_t rows,
+                             const BlockKind& kind, const Shape& shape) {
+  const auto skip = [&](void* pointer, frt_dtype dtype, int64_t width) -> void* {
+    return pointer ? static_cast<std::byte*>(pointer) + first * width * (dtype_bits(dtype) / 8)
+                   : nullptr;
+  };
+  args.rows = rows;
+  args.residual = skip(args.residual, kind.residual_dtype, shape.inputs);
+  args.delta = skip(const_cast<void*>(args.delta), kind.dtype, shape.inputs);
+  args.x = skip(args.x, kind.dtype, shape.inputs);
+  args.logits += int64_t{first} * shape.experts;
+  args.ids += int64_t{first} * shape.chosen;
+  args.weights += int64_t{first} * shape.chosen;
+  args.shared_hidden = skip(args.shared_hidden, kind.dtype, 2 * int64_t{kind.shared_width});
+  args.shared_y = skip(args.shared_y, kind.dtype, shape.inputs);
+  if (args.shared_scale) args.shared_scale += first;
+  args.y = skip(args.y, kind.dtype, shape.inputs);
+  return args;
+}
+
+void alike_case(Case& c, const Shape& shape, const BlockKind& kind, const Packing& packing) {
+  const BlockData data(c, shape, kind, packing, packing);
+  const std::vector<const Tensor*> outputs = {&data.x, &data.logits, &data.weights, &data.y};
+  const auto run = [&](int32_t first, int32_t rows) {
+    c.run<frt_moe_block_args>(FRT_OP_MOE_BLOCK, KernelTypes(kind.dtype), packing.format,
+                              [&](frt_moe_block_args& args, const At& at) {
+                                args = rows_from(data.args(at), first, rows, kind, shape);
+                              });
+    std::vector<std::vector<std::byte>> results;
+    for (const Tensor* tensor : outputs) results.push_back(tensor->result[0]);
+    return results;
+  };
+  const auto together = run(0, shape.rows);
+  data.compare(c);
+  // Where backends change from one kernel to another.
+  for (const int32_t rows : {1, 2, 4, 8, 9, 15}) {
+    const int32_t first = 5 * rows % (shape.rows - rows + 1);  // somewhere among the others
+    const auto apart = run(first, rows);
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      const auto bytes = static_cast<std::ptrdiff_t>(together[i].size()) / shape.rows;
+      if (std::equal(apart[i].begin() + first * bytes, apart[i].begin() + (first + rows) * bytes,
+                     together[i].begin() + first * bytes)) {
+        continue;
+      }
+      Case::fail(outputs[i]->name + ": rows " + std::to_string(first) + " to " +
+                 std::to_string(first + rows - 1) + " differ from the same rows among " +
+                 std::to_string(shape.rows));
+    }
+  }
+}
+
 // ---- refusals --------------------------------------------------------------------------------
 
-const Packing kBf16Packing = {"bf16", FRT_WEIGHT_BF16};
+const Packing kBf16Packing = {"bf16", kWeightBf16};
 
 // The reference gets good arguments, the backend under test the changed ones.
 void refusal(Case& c, const char* argument, void (*change)(frt_moe_block_args&)) {
   const BlockData data(c, {2, 4, 2, 32, 16}, {FRT_DTYPE_BF16, FRT_DTYPE_BF16, 16, true, true, true},
                        kBf16Packing, kBf16Packing);
   try {
-    c.run<frt_moe_block_args>(FRT_OP_MOE_BLOCK, FRT_DTYPE_BF16, FRT_WEIGHT_BIT(FRT_WEIGHT_BF16),
+    c.run<frt_moe_block_args>(FRT_OP_MOE_BLOCK, KernelTypes(FRT_DTYPE_BF16), kWeightBf16,
                               [&](frt_moe_block_args& args, const At& at) {
                                 args = data.args(at);
                                 if (at.side() == 0) change(args);
@@ -363,7 +416,7 @@ void add_refusals(Suite& suite) {
   add("router.rows", [](frt_moe_block_args& a) { a.router.rows = 3; });
   add("gate.expert.cols", [](frt_moe_block_args& a) { a.gate.expert.cols = 16; });
   add("up.expert.rows", [](frt_moe_block_args& a) { a.up.expert.rows = 8; });
-  add("down.expert.format", [](frt_moe_block_args& a) { a.down.expert.format = 99; });
+  add("down.expert.format", [](frt_moe_block_args& a) { a.down.expert.format.data = 99; });
   add("gate.data_stride", [](frt_moe_block_args& a) { a.gate.data_stride -= 2; });
   add("shared_down_weight.cols", [](frt_moe_block_args& a) { a.shared_down_weight.cols = 8; });
   add("shared_expert_gate.rows", [](frt_moe_block_args& a) { a.shared_expert_gate.rows = 2; });
@@ -411,7 +464,7 @@ void add_moe_cases(Suite& suite) {
     experts({3, 6, 2, 48, 16}, packing, FRT_DTYPE_F32);
     experts({7, 8, 3, 96, 160}, packing, FRT_DTYPE_BF16);
     experts({40, 5, 2, 160, 96}, packing, FRT_DTYPE_BF16);
-    if (packing.format != FRT_WEIGHT_NVFP4) {
+    if (packing.format != kWeightNvfp4) {
       experts({2, 4, 2, 100, 24}, packing, FRT_DTYPE_BF16);
       experts({20, 4, 2, 100, 24}, packing, FRT_DTYPE_BF16);
     }
@@ -423,8 +476,8 @@ void add_moe_cases(Suite& suite) {
   experts({200, 3, 2, 128, 64}, kBf16Packing, FRT_DTYPE_BF16);
   experts({200, 1, 1, 72, 136, 0}, kBf16Packing, FRT_DTYPE_BF16);
 
-  const Packing fp8 = {"fp8 128x128", FRT_WEIGHT_FP8_BLOCK, FRT_DTYPE_F32, 128, 128};
-  const Packing nvfp4 = {"nvfp4", FRT_WEIGHT_NVFP4, FRT_DTYPE_F8_E4M3};
+  const Packing fp8 = {"fp8 128x128", FRT_WEIGHT_FP8_BLOCK(FRT_DTYPE_F32, 128, 128)};
+  const Packing nvfp4 = {"nvfp4", kWeightNvfp4};
   const auto block = [&](const Shape& shape, const BlockKind& kind, const Packing& packing,
                          const Packing& shared) {
     suite.add(
@@ -453,12 +506,23 @@ void add_moe_cases(Suite& suite) {
   block({1, 10, 8, 2048, 512}, real, kBf16Packing, kBf16Packing);
   block({1, 10, 8, 2048, 512}, {FRT_DTYPE_BF16, FRT_DTYPE_BF16, 512, true, false, true}, fp8, fp8);
   block({1, 8, 8, 2048, 512}, {FRT_DTYPE_BF16, FRT_DTYPE_BF16, 512, false, false, false},
-        {"fp8 128x128 bf16", FRT_WEIGHT_FP8_BLOCK, FRT_DTYPE_BF16, 128, 128},
-        {"fp8 128x128 bf16", FRT_WEIGHT_FP8_BLOCK, FRT_DTYPE_BF16, 128, 128});
+        {"fp8 128x128 bf16", FRT_WEIGHT_FP8_BLOCK(FRT_DTYPE_BF16, 128, 128)},
+        {"fp8 128x128 bf16", FRT_WEIGHT_FP8_BLOCK(FRT_DTYPE_BF16, 128, 128)});
   block({1, 8, 8, 2048, 512, 0}, real, fp8, fp8);
   block({1, 8, 8, 2048, 512}, {FRT_DTYPE_BF16, FRT_DTYPE_BF16, 512, true, true, true}, nvfp4, fp8);
   block({2, 4, 2, 2048, 512}, {FRT_DTYPE_BF16, FRT_DTYPE_F32, 512, true, true, true}, kBf16Packing,
         kBf16Packing);
+  block({8, 10, 8, 2048, 512}, {FRT_DTYPE_BF16, FRT_DTYPE_BF16, 512, false, false, false},
+        {"fp8 128x128 bf16", FRT_WEIGHT_FP8_BLOCK(FRT_DTYPE_BF16, 128, 128)},
+        {"fp8 128x128 bf16", FRT_WEIGHT_FP8_BLOCK(FRT_DTYPE_BF16, 128, 128)});
+  block({11, 10, 8, 2048, 512, 5}, real, kBf16Packing, kBf16Packing);
+  for (const Packing& packing : {kBf16Packing, fp8}) {
+    suite.add(std::string(FRT_OP_MOE_BLOCK) + " " + packing.name +
+                  " a row has the same bits among 1 to 16",
+              [=](Case& c) {
+                alike_case(c, {16, 9, 8, 2048, 512}, real, packing);
+              });
+  }
   block({150, 32, 8, 512, 128}, {FRT_DTYPE_BF16, FRT_DTYPE_F32, 128, true, true, true}, fp8, fp8);
   add_refusals(suite);
 }

@@ -41,19 +41,21 @@ void rms_norm(Case& c, frt_dtype x_dtype, frt_dtype y_dtype, const Shape& shape,
   Tensor& weight = c.normal("weight", FRT_DTYPE_F32, shape.width, 0.3f, 1.0f);
   Tensor& y = in_place ? x : c.output("y", y_dtype, shape.rows * y_stride);
   Tensor& count = c.integers("row_count", {shape.row_count});
-  c.run<frt_rms_norm_args>(FRT_OP_RMS_NORM, x_dtype, 0, [&](frt_rms_norm_args& args, const At& at) {
-    args.x_dtype = x_dtype;
-    args.y_dtype = y_dtype;
-    args.rows = shape.rows;
-    args.width = shape.width;
-    args.epsilon = 1e-6f;
-    if (shape.row_count >= 0) args.row_count = at.operator()<int32_t>(count);
-    args.x = at(x);
-    args.x_stride = x_stride;
-    args.weight = at.operator()<float>(weight);
-    args.y = at(y);
-    args.y_stride = y_stride;
-  });
+  c.run<frt_rms_norm_args>(FRT_OP_RMS_NORM, types_of(x_dtype, y_dtype), {},
+                           [&](frt_rms_norm_args& args, const At& at) {
+                             args.x_dtype = x_dtype;
+                             args.y_dtype = y_dtype;
+                             args.rows = shape.rows;
+                             args.width = shape.width;
+                             args.epsilon = 1e-6f;
+                             if (shape.row_count >= 0)
+                               args.row_count = at.operator()<int32_t>(count);
+                             args.x = at(x);
+                             args.x_stride = x_stride;
+                             args.weight = at.operator()<float>(weight);
+                             args.y = at(y);
+                             args.y_stride = y_stride;
+                           });
   if (in_place) {
     c.compare_range(y, 0, active(shape) * y_stride, tolerance_of(y_dtype));
   } else {
@@ -73,7 +75,7 @@ void add_rms_norm(Case& c, frt_dtype residual_dtype, frt_dtype dtype, const Shap
   Tensor& weight = c.normal("weight", FRT_DTYPE_F32, shape.width, 0.3f, 1.0f);
   Tensor& y = c.output("y", dtype, values);
   Tensor& count = c.integers("row_count", {shape.row_count});
-  c.run<frt_add_rms_norm_args>(FRT_OP_ADD_RMS_NORM, dtype, 0,
+  c.run<frt_add_rms_norm_args>(FRT_OP_ADD_RMS_NORM, KernelTypes(dtype), {},
                                [&](frt_add_rms_norm_args& args, const At& at) {
                                  args.residual_dtype = residual_dtype;
                                  args.dtype = dtype;
@@ -99,7 +101,7 @@ void gated_rms_norm(Case& c, frt_dtype x_dtype, frt_dtype dtype, const Shape& sh
   Tensor& weight = c.normal("weight", FRT_DTYPE_F32, shape.width, 0.3f, 1.0f);
   Tensor& y = in_place ? x : c.output("y", dtype, values);
   Tensor& count = c.integers("row_count", {shape.row_count});
-  c.run<frt_gated_rms_norm_args>(FRT_OP_GATED_RMS_NORM, dtype, 0,
+  c.run<frt_gated_rms_norm_args>(FRT_OP_GATED_RMS_NORM, KernelTypes(dtype), {},
                                  [&](frt_gated_rms_norm_args& args, const At& at) {
                                    args.x_dtype = x_dtype;
                                    args.dtype = dtype;
@@ -125,7 +127,7 @@ void rms_refusals(Case& c) {
   Tensor& x = c.normal("x", FRT_DTYPE_F32, 64);
   const auto refuse = [&](auto spoil) {
     refused<frt_rms_norm_args>(
-        c, FRT_OP_RMS_NORM, FRT_DTYPE_F32, 0,
+        c, FRT_OP_RMS_NORM, KernelTypes(FRT_DTYPE_F32), {},
         [&](frt_rms_norm_args& args, const At& at) {
           args.x_dtype = args.y_dtype = FRT_DTYPE_F32;
           args.rows = 2;
@@ -151,7 +153,7 @@ void add_rms_refusals(Case& c) {
   Tensor& x = c.normal("x", FRT_DTYPE_F32, 64);
   const auto refuse = [&](auto spoil) {
     refused<frt_add_rms_norm_args>(
-        c, FRT_OP_ADD_RMS_NORM, FRT_DTYPE_F32, 0,
+        c, FRT_OP_ADD_RMS_NORM, KernelTypes(FRT_DTYPE_F32), {},
         [&](frt_add_rms_norm_args& args, const At& at) {
           args.residual_dtype = args.dtype = FRT_DTYPE_F32;
           args.rows = 1;
@@ -175,7 +177,7 @@ void gated_rms_refusals(Case& c) {
   Tensor& x = c.normal("x", FRT_DTYPE_F32, 64);
   const auto refuse = [&](auto spoil) {
     refused<frt_gated_rms_norm_args>(
-        c, FRT_OP_GATED_RMS_NORM, FRT_DTYPE_F32, 0,
+        c, FRT_OP_GATED_RMS_NORM, KernelTypes(FRT_DTYPE_F32), {},
         [&](frt_gated_rms_norm_args& args, const At& at) {
           args.x_dtype = args.dtype = FRT_DTYPE_F32;
           args.rows = 1;

@@ -25,7 +25,11 @@ void require(bool condition, const std::string& otherwise) {
 // What a case makes on the device; waits for its work, then gives it back.
 class Runtime {
  public:
-  explicit Runtime(Case& c) : backend_(c.under_test()), table_(backend_.table()) {}
+  explicit Runtime(Case& c)
+      : backend_(c.under_test()), table_(backend_.table()), device_(backend_.device()) {}
+  // On a device opened for it, which it closes.
+  Runtime(Case& c, frt_backend_device device)
+      : backend_(c.under_test()), table_(backend_.table()), device_(device) {}
   ~Runtime() {
     for (frt_backend_stream stream : streams_) {
       table_.capture_abort(stream);
@@ -35,14 +39,16 @@ class Runtime {
     for (frt_backend_event event : events_) table_.event_destroy(event);
     for (frt_backend_stream stream : streams_) table_.stream_destroy(stream);
     for (const auto& [space, block] : blocks_) {
-      table_.memory_free(backend_.device(), space, block);
+      table_.memory_free(device_, space, block);
     }
+    if (device_ != backend_.device()) table_.device_close(device_);
   }
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
   const frt_backend_v1& table() const { return table_; }
-  frt_backend_device device() const { return backend_.device(); }
+  frt_backend_device device() const { return device_; }
+  bool shares_memory() const { return (backend_.info().flags & FRT_DEVICE_SHARED_MEMORY) != 0; }
 
   frt_backend_stream stream() {
     frt_backend_stream made = nullptr;
@@ -94,6 +100,7 @@ class Runtime {
  private:
   Backend& backend_;
   const frt_backend_v1& table_;
+  const frt_backend_device device_;
   frt_error error_{};
   std::vector<frt_backend_stream> streams_;
   std::vector<frt_backend_event> events_;
@@ -165,8 +172,9 @@ void copies_between_spaces(Case& c) {
   for (std::byte& one : pattern) one = static_cast<std::byte>(c.random()());
   Runtime runtime(c);
   const frt_backend_stream stream = runtime.stream();
-  for (frt_space from = 0; from < FRT_SPACE_COUNT; ++from) {
-    for (frt_space to = 0; to < FRT_SPACE_COUNT; ++to) {
+  const frt_space end = runtime.shares_memory() ? FRT_SPACE_COUNT : FRT_SPACE_SHARED;
+  for (frt_space from = 0; from < end; ++from) {
+    for (frt_space to = 0; to < end; ++to) {
       const std::string pair = std::string(space_name(from)) + " to " + space_name(to) + ": ";
       auto* source = static_cast<std::byte*>(runtime.memory(from, kBytes + kShift));
       auto* target = static_cast<std::byte*>(runtime.memory(to, kBytes + 2 * kShift));
@@ -182,6 +190,39 @@ void copies_between_spaces(Case& c) {
       require(edges[0] == std::byte{0x5A} && edges[1] == std::byte{0x5A},
               pair + "bytes beside the range were written");
     }
+  }
+}
+
+void shared_memory(Case& c) {
+  constexpr uint64_t kBytes = 1021;
+  Runtime runtime(c);
+  if (!runtime.shares_memory()) {
+    void* made = nullptr;
+    frt_error error{};
+    const frt_status status =
+        runtime.table().memory_alloc(runtime.device(), FRT_SPACE_SHARED, kBytes, &made, &error);
+    if (status == FRT_OK) runtime.table().memory_free(runtime.device(), FRT_SPACE_SHARED, made);
+    return expect(status, FRT_ERR_UNSUPPORTED,
+                  "memory_alloc of shared memory without FRT_DEVICE_SHARED_MEMORY");
+  }
+  auto* shared = static_cast<std::byte*>(runtime.memory(FRT_SPACE_SHARED, kBytes));
+  auto* block = static_cast<std::byte*>(runtime.memory(FRT_SPACE_DEVICE, kBytes));
+  const frt_backend_stream stream = runtime.stream();
+  runtime.begin(stream);
+  runtime.copy(stream, block, FRT_SPACE_DEVICE, shared, FRT_SPACE_SHARED, kBytes);
+  check(runtime.table().fill(stream, shared, FRT_SPACE_SHARED, kBytes, 0x5A), "fill");
+  runtime.copy(stream, shared + 1, FRT_SPACE_SHARED, block + 1, FRT_SPACE_DEVICE, kBytes - 2);
+  const frt_backend_exec exec = runtime.end(stream);
+  for (const int round : {1, 2}) {
+    std::vector<std::byte> pattern(kBytes);
+    for (std::byte& one : pattern) one = static_cast<std::byte>(c.random()());
+    std::copy(pattern.begin(), pattern.end(), shared);  // by the host, in place
+    runtime.launch(exec, stream);
+    runtime.sync(stream);
+    pattern.front() = pattern.back() = std::byte{0x5A};
+    require(std::equal(pattern.begin(), pattern.end(), shared),
+            "launch " + std::to_string(round) +
+                ": what the host writes and the device answers in shared memory differs");
   }
 }
 
@@ -409,6 +450,41 @@ void compositions(Case& c) {
   log.expect({12, 10, 11, 12, 10, 11}, "after two launches");
 }
 
+// ---- two devices ------------------------------------------------------------------------------
+
+void peer_copies(Case& c) {
+  constexpr uint64_t kBytes = 100003;
+  const auto copy_peer = FRT_HAS(&c.under_test().table(), frt_backend_v1, copy_peer)
+                             ? c.under_test().table().copy_peer
+                             : nullptr;
+  if (!copy_peer) throw Skip{"not offered: copy_peer"};
+  std::vector<std::byte> pattern(kBytes), found(kBytes);
+  for (std::byte& one : pattern) one = static_cast<std::byte>(c.random()());
+  Runtime from(c), to(c, c.under_test().open_again());
+  const frt_backend_stream source_stream = from.stream(), target_stream = to.stream();
+  auto* source = static_cast<std::byte*>(from.memory(FRT_SPACE_DEVICE, kBytes));
+  auto* target = static_cast<std::byte*>(to.memory(FRT_SPACE_DEVICE, kBytes));
+  check(from.table().fill(source_stream, source, FRT_SPACE_DEVICE, kBytes, 1), "fill");
+  from.sync(source_stream);
+  {
+    Gate source_gate(from, source_stream), target_gate(to, target_stream);
+    from.copy(source_stream, source, FRT_SPACE_DEVICE, pattern.data(), FRT_SPACE_HOST, kBytes);
+    check(to.table().fill(target_stream, target, FRT_SPACE_DEVICE, kBytes, 2), "fill");
+    const frt_status status =
+        copy_peer(target_stream, target + 3, source_stream, source + 1, kBytes - 7);
+    if (status == FRT_ERR_UNSUPPORTED) throw Skip{"not supported: copy_peer"};
+    check(status, "copy_peer");
+    check(from.table().fill(source_stream, source, FRT_SPACE_DEVICE, kBytes, 3), "fill");
+    to.copy(target_stream, found.data(), FRT_SPACE_HOST, target, FRT_SPACE_DEVICE, kBytes);
+    target_gate.open();
+    source_gate.open();
+  }
+  std::vector<std::byte> wanted(kBytes, std::byte{2});
+  std::copy_n(pattern.begin() + 1, kBytes - 7, wanted.begin() + 3);
+  require(found == wanted,
+          "copy_peer: the bytes differ, or it is not in the order of both streams");
+}
+
 }  // namespace
 
 void add_runtime_cases(Suite& suite) {
@@ -416,6 +492,7 @@ void add_runtime_cases(Suite& suite) {
     suite.add(std::string(FRT_EXT_BACKEND) + " " + name, body);
   };
   add("copies and fills between all spaces", copies_between_spaces);
+  add("shared memory", shared_memory);
   add("a submission returns before its work", submission_returns);
   add("events order streams", events_order_streams);
   add("elapsed time", elapsed_time);
@@ -426,6 +503,7 @@ void add_runtime_cases(Suite& suite) {
   add("events of captures", events_of_captures);
   add("captures out of turn", captures_out_of_turn);
   add("compositions", compositions);
+  add("copies between two devices", peer_copies);
 }
 
 }  // namespace frt::conformance

@@ -74,7 +74,7 @@ void argmax(Case& c, Logits kind, int32_t rows, int32_t width, int64_t gap, int3
   const Tensor& logits = c.raw("logits", FRT_DTYPE_F32, values.data(), rows * stride);
   Tensor& ids = c.output("ids", FRT_DTYPE_I32, rows + 2);
   Tensor& count = c.integers("row_count", {row_count});
-  c.run<frt_argmax_args>(FRT_OP_ARGMAX, FRT_DTYPE_NONE, 0,
+  c.run<frt_argmax_args>(FRT_OP_ARGMAX, KernelTypes(), {},
                          [&](frt_argmax_args& args, const At& at) {
                            args.rows = rows;
                            args.width = width;
@@ -108,7 +108,7 @@ void argmax_refusals(Case& c) {
   Tensor& ids = c.output("ids", FRT_DTYPE_I32, 2);
   const auto refuse = [&](auto spoil) {
     refused<frt_argmax_args>(
-        c, FRT_OP_ARGMAX, FRT_DTYPE_NONE, 0,
+        c, FRT_OP_ARGMAX, KernelTypes(), {},
         [&](frt_argmax_args& args, const At& at) {
           args.rows = 2;
           args.width = 16;
@@ -150,7 +150,7 @@ void count_tokens(Case& c, uint32_t generated, int32_t rows, const std::vector<i
   std::vector<int32_t> begins;  // every other sequence, the first one included
   for (std::size_t b = 0; b < slot.size(); ++b) begins.push_back(b % 2 == 0 ? 1 : 0);
   const Tensor& restart = c.integers("restart", begins);
-  c.run<frt_count_tokens_args>(FRT_OP_COUNT_TOKENS, FRT_DTYPE_NONE, 0,
+  c.run<frt_count_tokens_args>(FRT_OP_COUNT_TOKENS, KernelTypes(), {},
                                [&](frt_count_tokens_args& args, const At& at) {
                                  args.generated = generated;
                                  args.sequences = sequences.at(at);
@@ -194,7 +194,7 @@ void count_refusals(Case& c) {
   Tensor& counts = c.output("counts", FRT_DTYPE_U32, 16);
   const auto refuse = [&](auto spoil) {
     refused<frt_count_tokens_args>(
-        c, FRT_OP_COUNT_TOKENS, FRT_DTYPE_NONE, 0,
+        c, FRT_OP_COUNT_TOKENS, KernelTypes(), {},
         [&](frt_count_tokens_args& args, const At& at) {
           args.sequences = sequences.at(at);
           args.ids = at.operator()<int32_t>(ids);
@@ -443,7 +443,7 @@ void sample(Case& c, int32_t vocabulary, const std::vector<Setting>& settings,
   Tensor& pending = c.output("pending", FRT_DTYPE_I32, slots * (1 + layout.gap));
   Tensor& ids = c.output("ids", FRT_DTYPE_I32, count);
   Tensor& chances = c.output("log_probabilities", FRT_DTYPE_F32, count);
-  c.run<frt_sample_args>(FRT_OP_SAMPLE, FRT_DTYPE_NONE, 0,
+  c.run<frt_sample_args>(FRT_OP_SAMPLE, KernelTypes(), {},
                          [&](frt_sample_args& args, const At& at) {
                            args.vocabulary = vocabulary;
                            args.sequences = sequences.at(at);
@@ -529,7 +529,7 @@ void sample_refusals(Case& c) {
   Tensor& ids = c.output("ids", FRT_DTYPE_I32, 1);
   const auto refuse = [&](auto spoil) {
     refused<frt_sample_args>(
-        c, FRT_OP_SAMPLE, FRT_DTYPE_NONE, 0,
+        c, FRT_OP_SAMPLE, KernelTypes(), {},
         [&](frt_sample_args& args, const At& at) {
           args.vocabulary = 40;
           args.sequences = sequences.at(at);

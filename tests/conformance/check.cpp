@@ -19,7 +19,7 @@ void store(frt_dtype dtype, std::byte* target, float value) {
   if (dtype == FRT_DTYPE_BF16) {  // of many values: the upper half, rounded
     code = std::bit_cast<uint32_t>(value);
     code = (code + 0x7FFF + (code >> 16 & 1)) >> 16;
-  } else if (dtype == FRT_DTYPE_F32 || dtype == FRT_DTYPE_F8_E4M3) {
+  } else if (dtype == FRT_DTYPE_F32 || dtype == FRT_DTYPE_F16 || dtype == FRT_DTYPE_F8_E4M3) {
     code = encode(dtype, static_cast<double>(value));
   } else {
     Case::fail(std::string("random values of type ") + dtype_name(dtype));
@@ -40,6 +40,27 @@ std::span<const float> normal_values() {
   return values;
 }
 
+// As the launch of a kernel: what the kernel at `self` says that it supports.
+frt_status ask(void* self, frt_backend_stream, const void* args, frt_error* error) {
+  const auto& kernel = *static_cast<const frt_kernel*>(self);
+  return kernel.supports(kernel.self, args, error);
+}
+
+// The deviation of random values of a packed type.
+float spread(frt_dtype dtype) {
+  switch (dtype) {
+    case FRT_DTYPE_F4_E2M1:
+      return 2.9f;
+    case FRT_DTYPE_F8_E4M3:
+      return 16.0f;  // Case::experts draws it so
+    case FRT_DTYPE_U4:
+    case FRT_DTYPE_I4:
+      return 4.6f;
+    default:
+      return 74.0f;
+  }
+}
+
 std::size_t bytes_of(frt_dtype dtype, int64_t count) {
   return static_cast<std::size_t>((count * dtype_bits(dtype) + 7) / 8);
 }
@@ -48,16 +69,37 @@ std::size_t bytes_of(frt_dtype dtype, int64_t count) {
 
 const std::vector<Packing>& all_packings() {
   static const std::vector<Packing> packings = {
-      {"bf16", FRT_WEIGHT_BF16},
-      {"f32", FRT_WEIGHT_F32},
-      {"fp8 128x128", FRT_WEIGHT_FP8_BLOCK, FRT_DTYPE_F32, 128, 128},
-      {"fp8 128x128 bf16 scales", FRT_WEIGHT_FP8_BLOCK, FRT_DTYPE_BF16, 128, 128},
-      {"fp8 3x32", FRT_WEIGHT_FP8_BLOCK, FRT_DTYPE_F32, 3, 32},
-      {"fp8 5x7", FRT_WEIGHT_FP8_BLOCK, FRT_DTYPE_BF16, 5, 7},
-      {"fp8 tensor", FRT_WEIGHT_FP8_TENSOR},
-      {"fp8 channel", FRT_WEIGHT_FP8_CHANNEL, FRT_DTYPE_F32},
-      {"fp8 channel bf16 scales", FRT_WEIGHT_FP8_CHANNEL, FRT_DTYPE_BF16},
-      {"nvfp4", FRT_WEIGHT_NVFP4, FRT_DTYPE_F8_E4M3},
+      {"bf16", kWeightBf16},
+      {"f32", kWeightF32},
+      {"fp8 128x128", FRT_WEIGHT_FP8_BLOCK(FRT_DTYPE_F32, 128, 128)},
+      {"fp8 128x128 bf16 scales", FRT_WEIGHT_FP8_BLOCK(FRT_DTYPE_BF16, 128, 128)},
+      {"fp8 3x32", FRT_WEIGHT_FP8_BLOCK(FRT_DTYPE_F32, 3, 32)},
+      {"fp8 5x7", FRT_WEIGHT_FP8_BLOCK(FRT_DTYPE_BF16, 5, 7)},
+      {"fp8 tensor", kWeightFp8Tensor},
+      {"fp8 channel", FRT_WEIGHT_FP8_CHANNEL(FRT_DTYPE_F32)},
+      {"fp8 channel bf16 scales", FRT_WEIGHT_FP8_CHANNEL(FRT_DTYPE_BF16)},
+      {"nvfp4", kWeightNvfp4},
+  };
+  return packings;
+}
+
+const std::vector<Packing>& general_packings() {
+  const auto form = [](frt_dtype data, frt_dtype scale, frt_dtype zero, uint32_t rows,
+                       uint32_t cols, uint32_t flags = 0) {
+    return frt_weight_format{data, scale, zero, rows, cols, 0, flags};
+  };
+  static const std::vector<Packing> packings = {
+      {"u4 f16 u4 1x128", form(FRT_DTYPE_U4, FRT_DTYPE_F16, FRT_DTYPE_U4, 1, 128)},
+      {"u4 bf16 bf16 1x64", form(FRT_DTYPE_U4, FRT_DTYPE_BF16, FRT_DTYPE_BF16, 1, 64)},
+      {"u4 f16 middle 1x32",
+       form(FRT_DTYPE_U4, FRT_DTYPE_F16, FRT_DTYPE_NONE, 1, 32, FRT_WEIGHT_MIDPOINT_ZERO)},
+      {"i4 f32 3x24", form(FRT_DTYPE_I4, FRT_DTYPE_F32, FRT_DTYPE_NONE, 3, 24)},
+      {"u8 f32 u8 0x16", form(FRT_DTYPE_U8, FRT_DTYPE_F32, FRT_DTYPE_U8, 0, 16)},
+      {"u8 f16 middle 0x0",
+       form(FRT_DTYPE_U8, FRT_DTYPE_F16, FRT_DTYPE_NONE, 0, 0, FRT_WEIGHT_MIDPOINT_ZERO)},
+      {"i8 f32 channel", form(FRT_DTYPE_I8, FRT_DTYPE_F32, FRT_DTYPE_NONE, 1, 0)},
+      {"mxfp4", FRT_WEIGHT_MXFP4},
+      {"mxfp8", form(FRT_DTYPE_F8_E4M3, FRT_DTYPE_F8_E8M0, FRT_DTYPE_NONE, 1, 32)},
   };
   return packings;
 }
@@ -144,68 +186,72 @@ Weight Case::weight(const std::string& name, const Packing& packing, int32_t row
 
 ExpertWeight Case::experts(const std::string& name, const Packing& packing, int32_t count,
                            int32_t rows, int32_t cols) {
+  const frt_weight_format& format = packing.format;
+  const WeightBytes bytes = weight_bytes(format, rows, cols);
   const auto deviation = 1.0f / std::sqrt(static_cast<float>(cols));
-  const int64_t values = static_cast<int64_t>(rows) * cols;
   ExpertWeight made;
   frt_weight& shape = made.experts.shape;
-  shape.format = packing.format;
+  shape.format = format;
   shape.rows = rows;
   shape.cols = cols;
-  shape.block_rows = packing.block_rows;
-  shape.block_cols = packing.block_cols;
   shape.global_scale = 1;
-  const auto scales = [&](int64_t one, float middle) {
-    shape.scale_dtype = packing.scale_dtype;
-    made.scale_stride = static_cast<int64_t>(bytes_of(packing.scale_dtype, one));
+  made.data_stride = bytes.data;
+  made.scale_stride = bytes.scale;
+  made.zero_stride = bytes.zero;
+  // Random codes: all of them are numbers.
+  const auto codes = [&](const char* what, frt_dtype dtype, int64_t each) -> const Tensor* {
+    std::vector<uint8_t> values(static_cast<std::size_t>(each * count));
+    for (uint8_t& value : values) value = static_cast<uint8_t>(random_());
+    const auto bits = static_cast<int64_t>(dtype_bits(dtype));
+    return &raw(name + what, dtype, values.data(), each * count * 8 / bits);
+  };
+  if (weight_form(format) == WeightForm::kF32 || weight_form(format) == WeightForm::kBf16) {
+    made.experts.data = &normal(name, format.data, int64_t{rows} * cols * count, deviation);
+    return made;
+  }
+  if (format == kWeightNvfp4 && cols % 16 != 0) fail("NVFP4 needs inputs in multiples of 16");
+  made.experts.data = format.data == FRT_DTYPE_F8_E4M3
+                          ? &normal(name, format.data, bytes.data * count, 16.0f)
+                          : codes("", format.data, bytes.data);
+  // The deviation of what is multiplied by a scale: of all codes of the type, or as above; of two
+  // random ones for a value and a zero point.
+  const float of_values = spread(format.data) * (format.zero == FRT_DTYPE_NONE ? 1.0f : 1.4f);
+  const float middle = deviation / of_values;
+  const bool global = (format.flags & FRT_WEIGHT_GLOBAL_SCALE) != 0;
+  if (format.scale == FRT_DTYPE_F8_E8M0) {
+    const auto exponent = 127 + static_cast<int>(std::lround(std::log2(middle)));
+    std::vector<uint8_t> values(static_cast<std::size_t>(bytes.scale * count));
+    for (uint8_t& value : values) value = static_cast<uint8_t>(exponent - 1 + random_() % 3);
+    made.experts.scale = &raw(name + ".scale", format.scale, values.data(), bytes.scale * count);
+  } else if (format.scale != FRT_DTYPE_NONE) {
+    const float mean = global ? 1.0f : middle;
     made.experts.scale =
-        &uniform(name + ".scale", packing.scale_dtype, one * count, 0.5f * middle, 1.5f * middle);
-  };
-  const auto global = [&](float middle) {
+        &uniform(name + ".scale", format.scale, bytes.scale * count * 8 / dtype_bits(format.scale),
+                 0.5f * mean, 1.5f * mean);
+  }
+  if (format.zero != FRT_DTYPE_NONE) {
+    const float most = dtype_bits(format.data) == 4 ? 15.0f : 255.0f;
+    made.experts.zero =
+        format.zero == format.data
+            ? codes(".zero", format.zero, bytes.zero)
+            : &uniform(name + ".zero", format.zero,
+                       bytes.zero * count * 8 / dtype_bits(format.zero), 0.0f, most);
+  }
+  if (global) {
     shape.global_scale = middle;
-    if (count == 1) return;
-    made.global_scales =
-        &uniform(name + ".global_scales", FRT_DTYPE_F32, count, 0.5f * middle, 1.5f * middle);
-  };
-  switch (packing.format) {
-    case FRT_WEIGHT_F32:
-    case FRT_WEIGHT_BF16: {
-      const frt_dtype dtype = packing.format == FRT_WEIGHT_F32 ? FRT_DTYPE_F32 : FRT_DTYPE_BF16;
-      made.data_stride = static_cast<int64_t>(bytes_of(dtype, values));
-      made.experts.data = &normal(name, dtype, values * count, deviation);
-      return made;
-    }
-    case FRT_WEIGHT_NVFP4: {
-      if (cols % 16 != 0) fail("NVFP4 needs inputs in multiples of 16");
-      std::vector<uint8_t> codes(static_cast<std::size_t>(values / 2 * count));
-      for (uint8_t& code : codes) code = static_cast<uint8_t>(random_());
-      made.data_stride = values / 2;
-      made.experts.data = &raw(name, FRT_DTYPE_F4_E2M1, codes.data(), values * count);
-      scales(values / 16, 1.0f);
-      global(deviation / 2.9f);  // the deviation of the sixteen e2m1 values
-      return made;
-    }
-    default: {
-      made.data_stride = values;
-      made.experts.data = &normal(name, FRT_DTYPE_F8_E4M3, values * count, 16.0f);
-      const float middle = deviation / 16.0f;
-      if (packing.format == FRT_WEIGHT_FP8_TENSOR) {
-        global(middle);
-      } else if (packing.format == FRT_WEIGHT_FP8_CHANNEL) {
-        scales(rows, middle);
-      } else {
-        const int64_t block_rows = (rows + packing.block_rows - 1) / packing.block_rows;
-        const int64_t block_cols = (cols + packing.block_cols - 1) / packing.block_cols;
-        scales(block_rows * block_cols, middle);
-      }
-      return made;
+    if (count > 1) {
+      made.global_scales =
+          &uniform(name + ".global_scales", FRT_DTYPE_F32, count, 0.5f * middle, 1.5f * middle);
     }
   }
+  return made;
 }
 
 frt_weight Case::at(const Weight& weight, const At& at) {
   frt_weight made = weight.shape;
   made.data = at(*weight.data);
   made.scale = weight.scale ? at(*weight.scale) : nullptr;
+  made.zero = weight.zero ? at(*weight.zero) : nullptr;
   return made;
 }
 
@@ -214,6 +260,7 @@ frt_expert_weight Case::at(const ExpertWeight& weight, const At& at) {
   made.expert = Case::at(weight.experts, at);
   made.data_stride = weight.data_stride;
   made.scale_stride = weight.scale_stride;
+  made.zero_stride = weight.zero_stride;
   made.global_scales = weight.global_scales ? at.operator()<float>(*weight.global_scales) : nullptr;
   return made;
 }
@@ -257,7 +304,7 @@ void Case::run(const Chain& chain) {
   std::string names;
   for (const Chain::Link& link : chain.links()) {
     const auto find = [&](int side) {
-      return sides_[side]->kernel(link.name, link.activation, link.weights);
+      return sides_[side]->kernel(link.name, link.types, link.weights);
     };
     kernels.push_back({{find(0), find(1)}});
     if (!kernels.back().at[0]) throw Skip{"not offered: " + link.name};
@@ -269,8 +316,16 @@ void Case::run(const Chain& chain) {
   const auto submit = [&](int side, const std::string& before, const std::string& behind) {
     for (std::size_t i = 0; i < kernels.size(); ++i) {
       const Chain::Link& link = chain.links()[i];
-      const frt_status status =
-          link.call(kernels[i].at[side]->kernel, sides_[side]->stream(), side, &error);
+      const frt_kernel& kernel = kernels[i].at[side]->kernel;
+      const frt_status status = link.call(kernel, sides_[side]->stream(), side, &error);
+      if (kernel.supports) {
+        const frt_kernel question{const_cast<frt_kernel*>(&kernel), ask, nullptr};
+        const frt_status answer = link.call(question, nullptr, side, nullptr);
+        if (answer != status) {
+          fail(link.name + behind + ": supports answers " + status_name(answer) +
+               ", launch answers " + status_name(status));
+        }
+      }
       if (side == 0 && status == FRT_ERR_UNSUPPORTED) {
         throw Skip{"not supported: " + link.name + behind + ": " + error.message, true};
       }
@@ -328,38 +383,58 @@ std::vector<double> Case::values(const Tensor& tensor) {
 }
 
 std::vector<double> Case::values(const Weight& weight, int32_t first_row, int32_t rows) {
-  const frt_weight& shape = weight.shape;
-  const auto scale = [&](int64_t index) {
-    return decode(weight.scale->dtype, weight.scale->initial.data(), index);
-  };
-  const int64_t block_columns =
-      shape.block_cols > 0 ? (shape.cols + shape.block_cols - 1) / shape.block_cols : 0;
+  ExpertWeight one;
+  one.experts = weight;
   std::vector<double> made;
-  made.reserve(static_cast<std::size_t>(rows) * static_cast<std::size_t>(shape.cols));
-  for (int64_t row = first_row; row < first_row + rows; ++row) {
-    for (int64_t col = 0; col < shape.cols; ++col) {
-      double value =
-          decode(weight.data->dtype, weight.data->initial.data(), row * shape.cols + col);
-      if (shape.format == FRT_WEIGHT_FP8_BLOCK) {
-        value *= scale(row / shape.block_rows * block_columns + col / shape.block_cols);
-      } else if (shape.format == FRT_WEIGHT_FP8_CHANNEL) {
-        value *= scale(row);
-      } else if (shape.format == FRT_WEIGHT_FP8_TENSOR) {
-        value *= static_cast<double>(shape.global_scale);
-      } else if (shape.format == FRT_WEIGHT_NVFP4) {
-        value *= scale((row * shape.cols + col) / 16) * static_cast<double>(shape.global_scale);
-      }
-      made.push_back(value);
-    }
+  made.reserve(static_cast<std::size_t>(rows) * static_cast<std::size_t>(weight.shape.cols));
+  for (int32_t row = first_row; row < first_row + rows; ++row) {
+    const std::vector<double> line = values(one, 0, row);
+    made.insert(made.end(), line.begin(), line.end());
+  }
+  return made;
+}
+
+std::vector<double> Case::values(const ExpertWeight& weight, int32_t index, int32_t row) {
+  const frt_weight& shape = weight.experts.shape;
+  const frt_weight_format& format = shape.format;
+  const int64_t group_rows = format.group_rows > 0 ? format.group_rows : shape.rows;
+  const int64_t group_cols = format.group_cols > 0 ? format.group_cols : shape.cols;
+  const int64_t groups = (shape.cols + group_cols - 1) / group_cols;
+  // A row of the data, scales or zero points.
+  const auto line = [&](const Tensor* tensor, frt_dtype dtype, int64_t stride, int64_t at,
+                        int64_t columns) {
+    return tensor ? tensor->initial.data() + index * stride + at * row_bytes(dtype, columns)
+                  : nullptr;
+  };
+  const std::byte* data =
+      line(weight.experts.data, format.data, weight.data_stride, row, shape.cols);
+  const std::byte* scales =
+      line(weight.experts.scale, format.scale, weight.scale_stride, row / group_rows, groups);
+  const std::byte* zeros =
+      line(weight.experts.zero, format.zero, weight.zero_stride, row / group_rows, groups);
+  double global = 1;
+  if (format.flags & FRT_WEIGHT_GLOBAL_SCALE) {
+    global = weight.global_scales
+                 ? decode(FRT_DTYPE_F32, weight.global_scales->initial.data(), index)
+                 : static_cast<double>(shape.global_scale);
+  }
+  std::vector<double> made;
+  made.reserve(static_cast<std::size_t>(shape.cols));
+  for (int64_t col = 0; col < shape.cols; ++col) {
+    double value = decode(format.data, data, col);
+    if (zeros) value -= decode(format.zero, zeros, col / group_cols);
+    if (format.flags & FRT_WEIGHT_MIDPOINT_ZERO) value -= dtype_bits(format.data) == 4 ? 8 : 128;
+    if (scales) value *= decode(format.scale, scales, col / group_cols);
+    made.push_back(value * global);
   }
   return made;
 }
 
 bool Case::may_round(const Tensor& x, const Weight& weight) const {
-  const frt_weight_format format = weight.shape.format;
+  const WeightForm form = weight_form(weight.shape.format);
   return fp8_activations_ && x.dtype == FRT_DTYPE_BF16 &&
-         (format == FRT_WEIGHT_FP8_BLOCK || format == FRT_WEIGHT_FP8_TENSOR ||
-          format == FRT_WEIGHT_FP8_CHANNEL);
+         (form == WeightForm::kFp8Block || form == WeightForm::kFp8Tensor ||
+          form == WeightForm::kFp8Channel);
 }
 
 void Case::require_product(const Tensor& x, const Weight& weight, const Tensor& y,
@@ -375,8 +450,7 @@ void Case::require_product(const Tensor& x, const Weight& weight, const Tensor& 
     expected.ignore(row * shape.y_stride, outputs);
     in_fp8.ignore(row * shape.y_stride, outputs);
   }
-  const bool packed =
-      weight.shape.format != FRT_WEIGHT_F32 && weight.shape.format != FRT_WEIGHT_BF16;
+  const bool packed = weight.shape.format != kWeightF32 && weight.shape.format != kWeightBf16;
   const std::vector<double> values = Case::values(x), before = Case::values(y);
   const auto judge = [&](int32_t output) {
     const std::vector<double> column = Case::values(weight, output, 1);

@@ -6,7 +6,7 @@
 //       Tensor& a = c.normal("a", FRT_DTYPE_BF16, 7 * 33);
 //       Tensor& b = c.normal("b", FRT_DTYPE_BF16, 7 * 33);
 //       Tensor& y = c.output("y", FRT_DTYPE_BF16, 7 * 33);
-//       c.run<frt_binary_args>(FRT_OP_SILU_MUL, FRT_DTYPE_BF16, 0,
+//       c.run<frt_binary_args>(FRT_OP_SILU_MUL, FRT_DTYPE_BF16, {},
 //                              [&](frt_binary_args& args, const At& at) {
 //                                args.dtype = FRT_DTYPE_BF16;
 //                                args.rows = 7;
@@ -101,24 +101,30 @@ struct Weight {
   frt_weight shape{};  // without pointers
   const Tensor* data = nullptr;
   const Tensor* scale = nullptr;
+  const Tensor* zero = nullptr;
 };
 // The tensors of one matrix of several experts.
 struct ExpertWeight {
-  Weight experts;                             // rows of one expert; tensors of all
-  int64_t data_stride = 0, scale_stride = 0;  // bytes
+  Weight experts;                                              // rows of one expert; tensors of all
+  int64_t data_stride = 0, scale_stride = 0, zero_stride = 0;  // bytes
   const Tensor* global_scales = nullptr;
 };
 
-// A weight format with its free choices.
 struct Packing {
   std::string name;
   frt_weight_format format;
-  frt_dtype scale_dtype = FRT_DTYPE_NONE;
-  int32_t block_rows = 0, block_cols = 0;
 };
 // bf16, f32, FP8 in blocks (128x128 and odd ones, both scale types), per tensor, per channel,
 // NVFP4.
 const std::vector<Packing>& all_packings();
+// Integers of four and eight bits with scales and zero points of every kind, and values with powers
+// of two for scales: what a backend may take by its general form, or not at all.
+const std::vector<Packing>& general_packings();
+
+// What an operator reads and writes, where that differs; FRT_DTYPE_NONE asks for nothing.
+inline KernelTypes types_of(frt_dtype input, frt_dtype output) {
+  return {KernelTypes(input).inputs, KernelTypes(output).outputs};
+}
 
 // Operators one after the other, with nothing between them. What `fill` refers to must outlive
 // the run.
@@ -126,9 +132,10 @@ class Chain {
  public:
   // `fill` sets everything but struct_size.
   template <class Args, class Fill>
-  void then(const std::string& name, frt_dtype activation, frt_weight_set weights, Fill fill) {
+  void then(const std::string& name, const KernelTypes& types, const WeightFormats& weights,
+            Fill fill) {
     links_.push_back(
-        {name, activation, weights,
+        {name, types, weights,
          [fill](const frt_kernel& kernel, frt_backend_stream stream, int side, frt_error* error) {
            Args args{};
            args.struct_size = sizeof(Args);
@@ -139,8 +146,8 @@ class Chain {
 
   struct Link {
     std::string name;
-    frt_dtype activation;
-    frt_weight_set weights;
+    KernelTypes types;
+    WeightFormats weights;
     std::function<frt_status(const frt_kernel&, frt_backend_stream, int, frt_error*)> call;
   };
   const std::vector<Link>& links() const { return links_; }
@@ -190,13 +197,15 @@ class Case {
 
   // ---- running and comparing ----
   // Calls the operators on both sides. The case is skipped (Skip is thrown) where the backend under
-  // test has no kernel of a name for these types, or a launch returns FRT_ERR_UNSUPPORTED.
+  // test has no kernel of a name for these types, or a launch returns FRT_ERR_UNSUPPORTED. What
+  // `supports` of a kernel answers must be what its launch answers.
   void run(const Chain& chain);
   // One operator.
   template <class Args, class Fill>
-  void run(const std::string& name, frt_dtype activation, frt_weight_set weights, Fill fill) {
+  void run(const std::string& name, const KernelTypes& types, const WeightFormats& weights,
+           Fill fill) {
     Chain chain;
-    chain.then<Args>(name, activation, weights, fill);
+    chain.then<Args>(name, types, weights, fill);
     run(chain);
   }
   void compare(const Tensor& tensor, Tolerance tolerance, Untouched untouched = Untouched::kLeave);
@@ -223,6 +232,8 @@ class Case {
   static std::vector<double> values(const Tensor& tensor);
   // `rows` of them dequantised, (rows, cols).
   static std::vector<double> values(const Weight& weight, int32_t first_row, int32_t rows);
+  // One row of the matrix of expert `index`.
+  static std::vector<double> values(const ExpertWeight& weight, int32_t index, int32_t row);
   // The value of an element after run(), 0: under test, 1: reference.
   static double value(const Tensor& tensor, int side, int64_t index);
   [[noreturn]] static void fail(const std::string& text);
@@ -280,5 +291,6 @@ void add_moe_cases(Suite& suite);
 void add_norm_cases(Suite& suite);
 void add_runtime_cases(Suite& suite);  // streams, events, executables: frt/backend.h
 void add_sample_cases(Suite& suite);   // also argmax and token counts
+void add_weight_cases(Suite& suite);   // formats by their description
 
 }  // namespace frt::conformance

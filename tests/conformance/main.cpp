@@ -208,6 +208,7 @@ int main(int argc, char** argv) {
   frt::conformance::add_attention_cases(suite);
   frt::conformance::add_moe_cases(suite);
   frt::conformance::add_sample_cases(suite);
+  frt::conformance::add_weight_cases(suite);
   frt::conformance::add_dense_cases(suite);
   frt::conformance::add_dense_attention_cases(suite);
   frt::conformance::add_dense_fp8_cases(suite);

@@ -36,11 +36,20 @@ SPOILED = {
 
 # An operator that is declined, and cases of it beside those of others.
 DECLINED, DECLINED_CASES = "frt.lag_rows/1", "_rows/1 "
-# When it answers with FRT_ERR_UNSUPPORTED, options, the exit status, and what the program says.
+PEERS = "copies between two devices"
+# What is unlike the CPU, cases, options, the exit status, and what the program says.
 ANSWERS = [
-    ("FRT_UNSUPPORTED", [], 0, " 0 failed"),  # always
-    ("FRT_UNSUPPORTED", ["--strict"], 1, "not supported: frt.lag_rows/1"),
-    ("FRT_CONFUSED", [], 1, "answers wrong arguments with FRT_ERR_UNSUPPORTED"),  # to wrong arguments
+    # FRT_ERR_UNSUPPORTED always, and to wrong arguments.
+    ({"FRT_UNSUPPORTED": DECLINED}, DECLINED_CASES, [], 0, " 0 failed"),
+    ({"FRT_UNSUPPORTED": DECLINED}, DECLINED_CASES, ["--strict"], 1, "not supported: frt.lag_rows/1"),
+    ({"FRT_PROMISED": DECLINED}, DECLINED_CASES, [], 1, "supports answers FRT_OK, launch answers FRT_ERR_UNSUPPORTED"),
+    ({"FRT_CONFUSED": DECLINED}, DECLINED_CASES, [], 1, "answers wrong arguments with FRT_ERR_UNSUPPORTED"),
+    # A kernel is looked up by what it writes, too.
+    ({"FRT_NARROW": "frt.rms_norm/1"}, "frt.rms_norm/1 f32 bf16 2x3", [], 0, " 0 skipped"),
+    ({"FRT_NARROW": "frt.rms_norm/1"}, "frt.rms_norm/1 f32 f32 2x3", [], 1, "nothing was checked"),
+    # A copy_peer in the order of both streams, and one that is not.
+    ({}, PEERS, [], 0, " 0 failed"),
+    ({"FRT_SPOILED": "copy_peer"}, PEERS, [], 1, "not in the order of both streams"),
 ]
 
 
@@ -67,10 +76,10 @@ def main():
         if status != 1 or not noticed:
             wrong.append(f"{operator}, spoiled, is not noticed:\n{said}")
     spoiled = len(wrong)
-    for how, options, expected, words in ANSWERS:
-        status, said = check(program, plugin, DECLINED_CASES, cpu, *options, **{how: DECLINED})
+    for how, cases, options, expected, words in ANSWERS:
+        status, said = check(program, plugin, cases, cpu, *options, **how)
         if status != expected or words not in said:
-            wrong.append(f"{how}={DECLINED} {options} is not taken as it is meant:\n{said}")
+            wrong.append(f"{how} {options} is not taken as it is meant:\n{said}")
     print(f"{len(SPOILED) - spoiled} of {len(SPOILED)} spoiled operators noticed")
     for text in wrong:
         print(text)

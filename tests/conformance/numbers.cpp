@@ -119,6 +119,19 @@ double decode(frt_dtype dtype, const std::byte* data, int64_t index) {
       const uint32_t both = bits_at<uint8_t>(data, index / 2);
       return decode_float(dtype, index % 2 ? both >> 4 : both & 15u);
     }
+    case FRT_DTYPE_U4:
+    case FRT_DTYPE_I4: {
+      const int both = bits_at<uint8_t>(data, index / 2);
+      const int code = index % 2 ? both >> 4 : both & 15;
+      return dtype == FRT_DTYPE_I4 && code >= 8 ? code - 16 : code;
+    }
+    case FRT_DTYPE_I8:
+      return bits_at<int8_t>(data, index);
+    case FRT_DTYPE_F8_E8M0: {  // an exponent alone
+      const int exponent = bits_at<uint8_t>(data, index);
+      return exponent == 255 ? std::numeric_limits<double>::quiet_NaN()
+                             : power_of_two(exponent - 127);
+    }
     default:
       return decode_float(dtype, bits_at<uint16_t>(data, index));
   }

@@ -10,7 +10,8 @@
 
 namespace frt::conformance {
 
-// Element `index` of packed values: f32, bf16, f16, f8_e4m3, f4_e2m1, and integers up to 32 bits.
+// Element `index` of packed values: f32, bf16, f16, f8_e4m3, f4_e2m1, f8_e8m0, and
+// integers up to 32 bits.
 double decode(frt_dtype dtype, const std::byte* data, int64_t index);
 
 // The code nearest to `value`, ties to the even one. Beyond the largest finite value f32, bf16 and

@@ -12,12 +12,12 @@ namespace frt::conformance {
 // and must return FRT_ERR_INVALID_ARGUMENT with a message that names the operator. The case is
 // skipped where the backend under test does not support the good ones.
 template <class Args, class Fill, class Spoil>
-void refused(Case& c, const std::string& name, frt_dtype activation, frt_weight_set weights,
-             const Fill& fill, const Spoil& spoil) {
+void refused(Case& c, const std::string& name, const KernelTypes& types,
+             const WeightFormats& weights, const Fill& fill, const Spoil& spoil) {
   for (int side = 0; side < 2; ++side) {
     bool accepted = true;
     try {
-      c.run<Args>(name, activation, weights, [&](Args& args, const At& at) {
+      c.run<Args>(name, types, weights, [&](Args& args, const At& at) {
         fill(args, at);
         if (at.side() == side) spoil(args);
       });
@@ -28,7 +28,7 @@ void refused(Case& c, const std::string& name, frt_dtype activation, frt_weight_
         throw;
       }
     } catch (const Skip&) {
-      c.run<Args>(name, activation, weights, fill);
+      c.run<Args>(name, types, weights, fill);
       Case::fail(name + " answers wrong arguments with FRT_ERR_UNSUPPORTED");
     }
     if (accepted) {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // frt.test.spoiled: the CPU backend with one operator that computes something else, to see that the
 // conformance cases notice. FRT_SPOILED names the operator; unset, nothing is spoiled.
-// FRT_UNSUPPORTED names one whose launches always return FRT_ERR_UNSUPPORTED, FRT_CONFUSED one that
-// does so of wrong arguments. What is wrong is an argument that the kernel gets: a row less, a
-// token more, another factor. So the kernel does all of its work, and only its result shows the
-// difference.
+// FRT_UNSUPPORTED names one whose launches always return FRT_ERR_UNSUPPORTED, FRT_PROMISED one that
+// says before that it supports them, FRT_CONFUSED one that does so of wrong arguments, FRT_NARROW
+// one that is offered for bf16 outputs alone. It also has a copy_peer, which FRT_SPOILED=copy_peer
+// lets run ahead of the source's stream. What is wrong is an argument that the kernel gets: a row
+// less, a token more, another factor. So the kernel does all of its work, and only its result shows
+// the difference.
 //
 // It can be the backend under test and the reference at the same time: a check that compares a
 // backend with itself would pass.
@@ -22,12 +24,15 @@
 #include <frt/ops/sample.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <frt/plugin.hpp>
+#include <frt/weights.hpp>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace frt::test {
@@ -99,7 +104,7 @@ const std::map<std::string, Spoil>& spoils() {
       {FRT_OP_LINEAR,
        [](void* a) {
          frt_weight& weight = as<frt_linear_args>(a).weight;
-         const bool shortened = weight.rows == 1 && weight.format != FRT_WEIGHT_NVFP4;
+         const bool shortened = weight.rows == 1 && weight.format != frt::kWeightNvfp4;
          if (shortened && weight.cols > 1) --weight.cols;
        }},
   };
@@ -123,6 +128,10 @@ frt_status launch(void* self, frt_backend_stream stream, const void* args, frt_e
 
 frt_status unsupported(void*, frt_backend_stream, const void*, frt_error* error) {
   return set_error(error, FRT_ERR_UNSUPPORTED, "not on this device");
+}
+
+frt_status promise(void*, const void*, frt_error*) {
+  return FRT_OK;
 }
 
 frt_status confused(void* self, frt_backend_stream stream, const void* args, frt_error* error) {
@@ -186,6 +195,48 @@ frt_status device_open(frt_plugin plugin, uint32_t ordinal, const frt_config* co
   return inner_backend->device_open(inner_of(plugin), ordinal, config, device, error);
 }
 
+// Two streams meet in calls: the target's copies when the source's has arrived, which waits for it.
+struct Meeting {
+  void* target;
+  const void* source;
+  uint64_t bytes;
+  std::vector<std::byte> early{};  // spoiled: what the source was when the copy was submitted
+  std::atomic<bool> arrived{false}, copied{false};
+  std::atomic<int> leaving{2};
+
+  void leave() {
+    if (--leaving == 0) delete this;
+  }
+};
+frt_status copy_peer(frt_backend_stream target_stream, void* target,
+                     frt_backend_stream source_stream, const void* source, uint64_t bytes) {
+  const char* spoiled = std::getenv("FRT_SPOILED");
+  auto* meeting = new Meeting{target, source, bytes};
+  if (spoiled && spoiled == std::string("copy_peer")) {
+    const auto* first = static_cast<const std::byte*>(source);
+    meeting->early.assign(first, first + bytes);
+  }
+  const auto at_source = [](void* user) {
+    auto* self = static_cast<Meeting*>(user);
+    self->arrived = true;
+    while (!self->copied) std::this_thread::yield();
+    self->leave();
+  };
+  const auto at_target = [](void* user) {
+    auto* self = static_cast<Meeting*>(user);
+    while (!self->arrived) std::this_thread::yield();
+    std::memcpy(self->target, self->early.empty() ? self->source : self->early.data(), self->bytes);
+    self->copied = true;
+    self->leave();
+  };
+  frt_status status = inner_backend->stream_call(target_stream, at_target, meeting);
+  if (status != FRT_OK) {
+    delete meeting;
+    return status;
+  }
+  return inner_backend->stream_call(source_stream, at_source, meeting);
+}
+
 // Lives as long as the process: devices share it.
 frt_status list_kernels(frt_backend_device device, const frt_kernel_desc** kernels, uint64_t* count,
                         frt_error* error) {
@@ -211,11 +262,16 @@ frt_status list_kernels(frt_backend_device device, const frt_kernel_desc** kerne
       const auto replace = [&](decltype(frt_kernel::launch) function, Spoil spoil) {
         made.kernels.push_back(
             std::make_unique<Kernel>(Kernel{description.kernel, description.args_size, spoil}));
-        description.kernel = {made.kernels.back().get(), function};
+        description.kernel = {made.kernels.back().get(), function, nullptr};
       };
       if (named("FRT_SPOILED")) replace(launch, spoils().at(description.name));
       if (named("FRT_UNSUPPORTED")) replace(unsupported, nullptr);
       if (named("FRT_CONFUSED")) replace(confused, nullptr);
+      if (named("FRT_NARROW")) description.outputs = FRT_DTYPE_BIT(FRT_DTYPE_BF16);
+      if (named("FRT_PROMISED")) {
+        replace(unsupported, nullptr);
+        description.kernel.supports = promise;
+      }
       made.descriptions.push_back(description);
     }
     *kernels = made.descriptions.data();
@@ -231,6 +287,7 @@ const void* SpoiledPlugin::extension(std::string_view id) noexcept {
     table.device_count = device_count;
     table.device_info = device_info;
     table.device_open = device_open;
+    table.copy_peer = copy_peer;
     return table;
   }();
   if (id == FRT_EXT_BACKEND) return &backend;

@@ -216,9 +216,9 @@ std::unique_ptr<Node> prepare_block(Device& device, const frt_attention_block_ar
 }  // namespace
 
 void register_attention(KernelList& list) {
-  list.add<frt_attention_append_args>(FRT_OP_ATTENTION_APPEND, kFloatTypes, 0, prepare_append);
-  list.add<frt_attention_args>(FRT_OP_ATTENTION, kFloatTypes, 0, prepare_attention);
-  list.add<frt_attention_block_args>(FRT_OP_ATTENTION_BLOCK, kFloatTypes, 0, prepare_block);
+  list.add<frt_attention_append_args>(FRT_OP_ATTENTION_APPEND, kFloatTypes, {}, prepare_append);
+  list.add<frt_attention_args>(FRT_OP_ATTENTION, kFloatTypes, {}, prepare_attention);
+  list.add<frt_attention_block_args>(FRT_OP_ATTENTION_BLOCK, kFloatTypes, {}, prepare_block);
 }
 
 }  // namespace frt::cpu

@@ -111,7 +111,7 @@ std::unique_ptr<Node> prepare_causal_conv(Device& device, const frt_causal_conv_
 }  // namespace
 
 void register_causal_conv(KernelList& list) {
-  list.add<frt_causal_conv_args>(FRT_OP_CAUSAL_CONV, kFloatTypes, 0, prepare_causal_conv);
+  list.add<frt_causal_conv_args>(FRT_OP_CAUSAL_CONV, kFloatTypes, {}, prepare_causal_conv);
 }
 
 }  // namespace frt::cpu

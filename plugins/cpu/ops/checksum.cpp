@@ -50,7 +50,7 @@ std::unique_ptr<Node> prepare_checksum(Device&, const frt_checksum_args& args) {
 }  // namespace
 
 void register_checksum(KernelList& list) {
-  list.add<frt_checksum_args>(FRT_OP_CHECKSUM, 0, 0, prepare_checksum);
+  list.add<frt_checksum_args>(FRT_OP_CHECKSUM, 0, {}, prepare_checksum);
 }
 
 }  // namespace frt::cpu

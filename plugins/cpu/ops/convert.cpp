@@ -116,7 +116,7 @@ std::unique_ptr<Node> prepare_convert(Device&, const frt_convert_args& args) {
 void register_convert(KernelList& list) {
   list.add<frt_convert_args>(
       FRT_OP_CONVERT, kFloatTypes | FRT_DTYPE_BIT(FRT_DTYPE_F16) | FRT_DTYPE_BIT(FRT_DTYPE_F8_E4M3),
-      0, prepare_convert);
+      {}, prepare_convert);
 }
 
 }  // namespace frt::cpu

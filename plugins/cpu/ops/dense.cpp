@@ -144,9 +144,9 @@ std::unique_ptr<Node> prepare_norm_geglu(Device& device, const frt_norm_geglu_ar
 
 void register_dense(KernelList& list) {
   const frt_dtype_set types = kFloatTypes | FRT_DTYPE_BIT(FRT_DTYPE_F8_E4M3);
-  list.add<frt_dense_args>(FRT_OP_DENSE, types, FRT_WEIGHT_ALL, prepare_dense);
-  list.add<frt_norm_dense_args>(FRT_OP_NORM_DENSE, types, FRT_WEIGHT_ALL, prepare_norm_dense);
-  list.add<frt_norm_geglu_args>(FRT_OP_NORM_GEGLU, types, FRT_WEIGHT_ALL, prepare_norm_geglu);
+  list.add<frt_dense_args>(FRT_OP_DENSE, {types, kFloatTypes}, kWeightFormats, prepare_dense);
+  list.add<frt_norm_dense_args>(FRT_OP_NORM_DENSE, types, kWeightFormats, prepare_norm_dense);
+  list.add<frt_norm_geglu_args>(FRT_OP_NORM_GEGLU, types, kWeightFormats, prepare_norm_geglu);
 }
 
 }  // namespace frt::cpu

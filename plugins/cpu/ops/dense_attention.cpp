@@ -8,6 +8,7 @@
 
 #include "dense.hpp"
 #include "numbers.hpp"
+#include "products/weight.hpp"
 #include "registry.hpp"
 
 namespace frt::cpu {
@@ -220,10 +221,10 @@ std::unique_ptr<Node> make_attention(Device& device, const Checks& check,
 }
 
 void register_dense_attention(KernelList& list) {
-  list.add<frt_rope_args>(FRT_OP_ROPE, kFloatTypes, 0, prepare_rope);
+  list.add<frt_rope_args>(FRT_OP_ROPE, kFloatTypes, {}, prepare_rope);
   const frt_dtype_set types = kFloatTypes | FRT_DTYPE_BIT(FRT_DTYPE_F8_E4M3);
-  list.add<frt_norm_qkv_args>(FRT_OP_NORM_QKV, types, FRT_WEIGHT_ALL, prepare_norm_qkv);
-  list.add<frt_dense_attention_args>(FRT_OP_DENSE_ATTENTION, types, 0, prepare_attention);
+  list.add<frt_norm_qkv_args>(FRT_OP_NORM_QKV, types, kWeightFormats, prepare_norm_qkv);
+  list.add<frt_dense_attention_args>(FRT_OP_DENSE_ATTENTION, types, {}, prepare_attention);
 }
 
 }  // namespace frt::cpu

@@ -59,11 +59,11 @@ std::unique_ptr<Node> prepare_binary(Device& device, const frt_binary_args& args
 }  // namespace
 
 void register_elementwise(KernelList& list) {
-  list.add<frt_binary_args>(FRT_OP_SILU_MUL, kFloatTypes, 0, prepare_binary<Binary::kSiluMul>);
-  list.add<frt_binary_args>(FRT_OP_SIGMOID_MUL, kFloatTypes, 0,
+  list.add<frt_binary_args>(FRT_OP_SILU_MUL, kFloatTypes, {}, prepare_binary<Binary::kSiluMul>);
+  list.add<frt_binary_args>(FRT_OP_SIGMOID_MUL, kFloatTypes, {},
                             prepare_binary<Binary::kSigmoidMul>);
-  list.add<frt_binary_args>(FRT_OP_ADD, kFloatTypes, 0, prepare_binary<Binary::kAdd>);
-  list.add<frt_binary_args>(FRT_OP_GELU_MUL, kFloatTypes, 0, prepare_binary<Binary::kGeluMul>);
+  list.add<frt_binary_args>(FRT_OP_ADD, kFloatTypes, {}, prepare_binary<Binary::kAdd>);
+  list.add<frt_binary_args>(FRT_OP_GELU_MUL, kFloatTypes, {}, prepare_binary<Binary::kGeluMul>);
 }
 
 }  // namespace frt::cpu

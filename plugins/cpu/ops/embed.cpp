@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Moving rows: frt.embed/1, frt.select_tokens/1, frt.last_rows/1.
 //
-// All of it is copying; a row of another type is widened or rounded on the way. Rows are split
-// into tasks of about 16 KiB, so that a decode step costs no hand-over to other workers.
+// All of it is copying; a row of another type is widened, rounded or dequantised on the way. Rows
+// are split into tasks of about 16 KiB, so that a decode step costs no hand-over to other workers.
 #include <frt/ops/embed.h>
 
 #include <algorithm>
@@ -11,6 +11,8 @@
 #include "../device.hpp"
 #include "checks.hpp"
 #include "numbers.hpp"
+#include "products/weight.hpp"
+#include "products/widen.hpp"
 #include "registry.hpp"
 
 namespace frt::cpu {
@@ -40,28 +42,38 @@ void copy_row(frt_dtype from, const void* x, frt_dtype to, void* y, int64_t widt
   }
 }
 
+// Row `row` of a packed table, dequantised, as `to` (f32, bf16).
+void widen_table_row(const Weight& table, int64_t row, frt_dtype to, void* y) noexcept {
+  constexpr int64_t kChunk = 256;
+  const float scale = row_scale(table, row);
+  for (int64_t first = 0; first < table.cols; first += kChunk) {
+    const int64_t count = std::min<int64_t>(kChunk, table.cols - first);
+    float values[kChunk];
+    widen_plain(table, row, first, count, values);
+    for (int64_t i = 0; i < count; ++i) store_float(to, y, first + i, values[i] * scale);
+  }
+}
+
 std::unique_ptr<Node> prepare_embed(Device&, const frt_embed_args& args) {
   const Checks check(FRT_OP_EMBED);
   check.dtype("y_dtype", args.y_dtype);
   check.positive("rows", args.rows);
   check.pointer("ids", args.ids);
-  check.require(args.table.format == FRT_WEIGHT_F32 || args.table.format == FRT_WEIGHT_BF16,
-                "table.format", "is not f32 or bf16; convert the table at load");
-  check.require(args.table.layout == 0, "table.layout", "is not row-major");
-  check.positive("table.rows", args.table.rows);
-  check.positive("table.cols", args.table.cols);
-  check.pointer("table.data", args.table.data);
+  check_weight(check, "table", args.table);
   check.pointer("y", args.y);
   check.at_least("y_stride", args.y_stride, args.table.cols);
-  return make_node([args](Pool& pool, std::byte*) noexcept {
-    const frt_dtype stored = args.table.format == FRT_WEIGHT_F32 ? FRT_DTYPE_F32 : FRT_DTYPE_BF16;
+  return make_node([args, table = Weight(args.table)](Pool& pool, std::byte*) noexcept {
+    const frt_dtype stored = args.table.format.data;
     const int64_t width = args.table.cols;
-    for_rows(pool, active_rows(args.rows, args.row_count), width * element_bytes(stored),
+    const bool plain = table.form == WeightForm::kF32 || table.form == WeightForm::kBf16;
+    for_rows(pool, active_rows(args.rows, args.row_count), width * element_bytes(args.y_dtype),
              [&](int64_t row) {
                void* y = element(args.y_dtype, args.y, row * args.y_stride);
                const int32_t id = args.ids[row];
                if (id < 0 || id >= args.table.rows) {
                  std::memset(y, 0, static_cast<std::size_t>(width * element_bytes(args.y_dtype)));
+               } else if (!plain) {
+                 widen_table_row(table, id, args.y_dtype, y);
                } else {
                  copy_row(stored, element(stored, args.table.data, id * width), args.y_dtype, y,
                           width);
@@ -116,11 +128,9 @@ std::unique_ptr<Node> prepare_last_rows(Device&, const frt_last_rows_args& args)
 }  // namespace
 
 void register_embed(KernelList& list) {
-  list.add<frt_embed_args>(FRT_OP_EMBED, kFloatTypes,
-                           FRT_WEIGHT_BIT(FRT_WEIGHT_F32) | FRT_WEIGHT_BIT(FRT_WEIGHT_BF16),
-                           prepare_embed);
-  list.add<frt_select_tokens_args>(FRT_OP_SELECT_TOKENS, 0, 0, prepare_select_tokens);
-  list.add<frt_last_rows_args>(FRT_OP_LAST_ROWS, kFloatTypes, 0, prepare_last_rows);
+  list.add<frt_embed_args>(FRT_OP_EMBED, {0, kFloatTypes}, kWeightFormats, prepare_embed);
+  list.add<frt_select_tokens_args>(FRT_OP_SELECT_TOKENS, 0, {}, prepare_select_tokens);
+  list.add<frt_last_rows_args>(FRT_OP_LAST_ROWS, kFloatTypes, {}, prepare_last_rows);
 }
 
 }  // namespace frt::cpu

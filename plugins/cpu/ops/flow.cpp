@@ -171,11 +171,11 @@ std::unique_ptr<Node> prepare_step(Device& device, const frt_flow_step_args& arg
 }  // namespace
 
 void register_flow(KernelList& list) {
-  list.add<frt_flow_start_args>(FRT_OP_FLOW_START, 0, 0, prepare_start);
-  list.add<frt_flow_input_args>(FRT_OP_FLOW_INPUT, kFloatTypes, 0, prepare_input);
-  list.add<frt_flow_output_args>(FRT_OP_FLOW_OUTPUT, kFloatTypes, 0, prepare_output);
-  list.add<frt_flow_update_args>(FRT_OP_FLOW_UPDATE, 0, 0, prepare_update);
-  list.add<frt_flow_step_args>(FRT_OP_FLOW_STEP, kFloatTypes, 0, prepare_step);
+  list.add<frt_flow_start_args>(FRT_OP_FLOW_START, 0, {}, prepare_start);
+  list.add<frt_flow_input_args>(FRT_OP_FLOW_INPUT, kFloatTypes, {}, prepare_input);
+  list.add<frt_flow_output_args>(FRT_OP_FLOW_OUTPUT, kFloatTypes, {}, prepare_output);
+  list.add<frt_flow_update_args>(FRT_OP_FLOW_UPDATE, 0, {}, prepare_update);
+  list.add<frt_flow_step_args>(FRT_OP_FLOW_STEP, kFloatTypes, {}, prepare_step);
 }
 
 }  // namespace frt::cpu

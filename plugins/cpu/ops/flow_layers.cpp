@@ -33,7 +33,7 @@ std::unique_ptr<Node> prepare_flow_layers(Device& device, const frt_flow_layers_
 
 void register_flow_layers(KernelList& list) {
   list.add<frt_flow_layers_args>(FRT_OP_FLOW_LAYERS, kFloatTypes | FRT_DTYPE_BIT(FRT_DTYPE_F8_E4M3),
-                                 FRT_WEIGHT_ALL, prepare_flow_layers);
+                                 kWeightFormats, prepare_flow_layers);
 }
 
 }  // namespace frt::cpu

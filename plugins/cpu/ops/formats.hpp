@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// formats.hpp - the stored number formats that only conversion and filling need: f16 and e2m1.
-// To nearest even, like everything in numbers.hpp.
+// formats.hpp - the stored number formats that conversion, filling and the general form of weights
+// need: f16 and e2m1. To nearest even, like everything in numbers.hpp.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
 
 namespace frt::cpu {
+
+// The values of the codes 0 to 15.
+inline constexpr std::array<float, 16> kE2m1 = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,
+                                                4.0f,  6.0f,  -0.0f, -0.5f, -1.0f, -1.5f,
+                                                -2.0f, -3.0f, -4.0f, -6.0f};
 
 inline float f16_to_float(uint16_t bits) noexcept {
   const float sign = bits & 0x8000u ? -1.0f : 1.0f;

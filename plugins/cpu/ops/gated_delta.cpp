@@ -138,8 +138,8 @@ std::unique_ptr<Node> prepare_gated_delta_block(Device& device,
 }  // namespace
 
 void register_gated_delta(KernelList& list) {
-  list.add<frt_gated_delta_args>(FRT_OP_GATED_DELTA, kFloatTypes, 0, prepare_gated_delta);
-  list.add<frt_gated_delta_block_args>(FRT_OP_GATED_DELTA_BLOCK, kFloatTypes, 0,
+  list.add<frt_gated_delta_args>(FRT_OP_GATED_DELTA, kFloatTypes, {}, prepare_gated_delta);
+  list.add<frt_gated_delta_block_args>(FRT_OP_GATED_DELTA_BLOCK, kFloatTypes, {},
                                        prepare_gated_delta_block);
 }
 

@@ -102,10 +102,10 @@ std::unique_ptr<Node> prepare_norm_gate_up(Device& device, const frt_norm_gate_u
 }  // namespace
 
 void register_linear(KernelList& list) {
-  list.add<frt_linear_args>(FRT_OP_LINEAR, kFloatTypes, FRT_WEIGHT_ALL, prepare_linear);
-  list.add<frt_norm_linears_args>(FRT_OP_NORM_LINEARS, kFloatTypes, FRT_WEIGHT_ALL,
+  list.add<frt_linear_args>(FRT_OP_LINEAR, kFloatTypes, kWeightFormats, prepare_linear);
+  list.add<frt_norm_linears_args>(FRT_OP_NORM_LINEARS, kFloatTypes, kWeightFormats,
                                   prepare_norm_linears);
-  list.add<frt_norm_gate_up_args>(FRT_OP_NORM_GATE_UP, kFloatTypes, FRT_WEIGHT_ALL,
+  list.add<frt_norm_gate_up_args>(FRT_OP_NORM_GATE_UP, kFloatTypes, kWeightFormats,
                                   prepare_norm_gate_up);
 }
 

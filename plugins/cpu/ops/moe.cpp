@@ -160,11 +160,11 @@ std::unique_ptr<Node> prepare_moe_block(Device& device, const frt_moe_block_args
 }  // namespace
 
 void register_moe(KernelList& list) {
-  list.add<frt_moe_route_args>(FRT_OP_MOE_ROUTE, 0, 0, prepare_moe_route);
-  list.add<frt_moe_experts_args>(FRT_OP_MOE_EXPERTS, kFloatTypes, FRT_WEIGHT_ALL,
+  list.add<frt_moe_route_args>(FRT_OP_MOE_ROUTE, 0, {}, prepare_moe_route);
+  list.add<frt_moe_experts_args>(FRT_OP_MOE_EXPERTS, kFloatTypes, kWeightFormats,
                                  prepare_moe_experts);
-  list.add<frt_moe_combine_args>(FRT_OP_MOE_COMBINE, kFloatTypes, 0, prepare_moe_combine);
-  list.add<frt_moe_block_args>(FRT_OP_MOE_BLOCK, kFloatTypes, FRT_WEIGHT_ALL, prepare_moe_block);
+  list.add<frt_moe_combine_args>(FRT_OP_MOE_COMBINE, kFloatTypes, {}, prepare_moe_combine);
+  list.add<frt_moe_block_args>(FRT_OP_MOE_BLOCK, kFloatTypes, kWeightFormats, prepare_moe_block);
 }
 
 }  // namespace frt::cpu

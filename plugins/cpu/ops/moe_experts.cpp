@@ -66,6 +66,7 @@ class MoeExpertsNode final : public Node {
   const void* x_panel(const State& state, PanelKind kind, int32_t assignment) const noexcept;
 
   frt_moe_experts_args args_;
+  ExpertWeights gates_, ups_, downs_;
   bool reference_;
   int64_t inputs_;
   int64_t width_;
@@ -81,12 +82,15 @@ class MoeExpertsNode final : public Node {
 
 MoeExpertsNode::MoeExpertsNode(Device& device, const frt_moe_experts_args& args)
     : args_(args),
+      gates_(args.gate),
+      ups_(args.up),
+      downs_(args.down),
       reference_(device.reference_numerics()),
       inputs_(args.gate.expert.cols),
       width_(args.gate.expert.rows),
-      gate_(narrow_kernel(device, args.gate.expert, args.dtype)),
-      up_(narrow_kernel(device, args.up.expert, args.dtype)),
-      down_(narrow_kernel(device, args.down.expert, args.dtype)),
+      gate_(narrow_kernel(device, gates_.expert, args.dtype)),
+      up_(narrow_kernel(device, ups_.expert, args.dtype)),
+      down_(narrow_kernel(device, downs_.expert, args.dtype)),
       hidden_stride_(panel_row_bytes(down_.panel, width_)) {
   const int64_t assignments = static_cast<int64_t>(args.rows) * args.chosen;
   Layout layout;
@@ -145,8 +149,8 @@ const void* MoeExpertsNode::x_panel(const State& state, PanelKind kind,
 
 // A tile is one block of the down product's panel, so the panel's order can be made here.
 void MoeExpertsNode::hidden_tile(const State& state, int32_t expert, int64_t tile) const noexcept {
-  const frt_weight gate = expert_weight(args_.gate, expert);
-  const frt_weight up = expert_weight(args_.up, expert);
+  const Weight gate = gates_.of(expert);
+  const Weight up = ups_.of(expert);
   const int64_t column = tile * kPanelBlock;
   const int64_t end = std::min(width_, column + kPanelBlock);
   for (int32_t i = state.first[expert]; i < state.first[expert + 1]; i += kNarrowRows) {
@@ -182,7 +186,7 @@ void MoeExpertsNode::hidden_tile(const State& state, int32_t expert, int64_t til
 }
 
 void MoeExpertsNode::down_tile(const State& state, int32_t expert, int64_t tile) const noexcept {
-  const frt_weight down = expert_weight(args_.down, expert);
+  const Weight down = downs_.of(expert);
   const int64_t column = tile * kNarrowTile;
   const int64_t count = std::min(kNarrowTile, inputs_ - column);
   for (int32_t i = state.first[expert]; i < state.first[expert + 1]; i += kNarrowRows) {

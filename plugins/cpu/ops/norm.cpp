@@ -211,9 +211,9 @@ std::unique_ptr<Node> prepare_gated_rms_norm(Device& device, const frt_gated_rms
 }  // namespace
 
 void register_norm(KernelList& list) {
-  list.add<frt_rms_norm_args>(FRT_OP_RMS_NORM, kFloatTypes, 0, prepare_rms_norm);
-  list.add<frt_add_rms_norm_args>(FRT_OP_ADD_RMS_NORM, kFloatTypes, 0, prepare_add_rms_norm);
-  list.add<frt_gated_rms_norm_args>(FRT_OP_GATED_RMS_NORM, kFloatTypes, 0, prepare_gated_rms_norm);
+  list.add<frt_rms_norm_args>(FRT_OP_RMS_NORM, kFloatTypes, {}, prepare_rms_norm);
+  list.add<frt_add_rms_norm_args>(FRT_OP_ADD_RMS_NORM, kFloatTypes, {}, prepare_add_rms_norm);
+  list.add<frt_gated_rms_norm_args>(FRT_OP_GATED_RMS_NORM, kFloatTypes, {}, prepare_gated_rms_norm);
 }
 
 }  // namespace frt::cpu

@@ -2,11 +2,13 @@
 // From images and prompt ids to rows: frt.pack_views/1, frt.patches/1, frt.patch_embed/1,
 // frt.embed_rows/1. All of it is moving and converting; rows are the unit of parallelism.
 #include <frt/ops/patch_embed.h>
+#include <frt/operator_checks.hpp>
 
 #include <cstring>
 
 #include "dense.hpp"
 #include "numbers.hpp"
+#include "products/weight.hpp"
 #include "registry.hpp"
 
 namespace frt::cpu {
@@ -111,16 +113,11 @@ std::unique_ptr<Node> prepare_embed_rows(Device&, const frt_embed_rows_args& arg
   check.pointer("count", args.count);
   check.pointer("ids", args.ids);
   check.at_least("ids_stride", args.ids_stride, args.text_rows);
-  check.require(args.table.format == FRT_WEIGHT_F32 || args.table.format == FRT_WEIGHT_BF16,
-                "table.format", "is not f32 or bf16; convert the table at load");
-  check.require(args.table.layout == 0, "table.layout", "is not row-major");
-  check.positive("table.rows", args.table.rows);
-  check.positive("table.cols", args.table.cols);
-  check.pointer("table.data", args.table.data);
+  frt::check_weight(check, "table", args.table, kPlainFormats);
   check.pointer("y", args.y);
   check.at_least("y_stride", args.y_stride, args.table.cols);
   return make_node([args](Pool& pool, std::byte*) noexcept {
-    const frt_dtype stored = args.table.format == FRT_WEIGHT_F32 ? FRT_DTYPE_F32 : FRT_DTYPE_BF16;
+    const frt_dtype stored = args.table.format.data;
     const int64_t width = args.table.cols;
     pool.run(static_cast<int64_t>(args.ways) * args.text_rows, [&](int64_t task, int) {
       const int64_t way = task / args.text_rows;
@@ -141,12 +138,11 @@ std::unique_ptr<Node> prepare_embed_rows(Device&, const frt_embed_rows_args& arg
 }  // namespace
 
 void register_patch_embed(KernelList& list) {
-  list.add<frt_pack_views_args>(FRT_OP_PACK_VIEWS, 0, 0, prepare_pack_views);
-  list.add<frt_patches_args>(FRT_OP_PATCHES, kFloatTypes, 0, prepare_patches);
-  list.add<frt_patch_embed_args>(FRT_OP_PATCH_EMBED, kFloatTypes, FRT_WEIGHT_ALL,
+  list.add<frt_pack_views_args>(FRT_OP_PACK_VIEWS, 0, {}, prepare_pack_views);
+  list.add<frt_patches_args>(FRT_OP_PATCHES, {0, kFloatTypes}, {}, prepare_patches);
+  list.add<frt_patch_embed_args>(FRT_OP_PATCH_EMBED, kFloatTypes, kWeightFormats,
                                  prepare_patch_embed);
-  list.add<frt_embed_rows_args>(FRT_OP_EMBED_ROWS, kFloatTypes,
-                                FRT_WEIGHT_BIT(FRT_WEIGHT_F32) | FRT_WEIGHT_BIT(FRT_WEIGHT_BF16),
+  list.add<frt_embed_rows_args>(FRT_OP_EMBED_ROWS, {0, kFloatTypes}, kPlainFormats,
                                 prepare_embed_rows);
 }
 

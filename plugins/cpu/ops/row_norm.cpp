@@ -172,7 +172,7 @@ std::unique_ptr<Node> prepare_row_norm(Device& device, const frt_row_norm_args& 
 }  // namespace
 
 void register_row_norm(KernelList& list) {
-  list.add<frt_row_norm_args>(FRT_OP_ROW_NORM, kFloatTypes, 0, prepare_row_norm);
+  list.add<frt_row_norm_args>(FRT_OP_ROW_NORM, kFloatTypes, {}, prepare_row_norm);
 }
 
 }  // namespace frt::cpu

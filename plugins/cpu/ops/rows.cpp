@@ -75,8 +75,8 @@ std::unique_ptr<Node> prepare_store_rows(Device&, const frt_store_rows_args& arg
 }  // namespace
 
 void register_rows(KernelList& list) {
-  list.add<frt_lag_rows_args>(FRT_OP_LAG_ROWS, kFloatTypes, 0, prepare_lag_rows);
-  list.add<frt_store_rows_args>(FRT_OP_STORE_ROWS, kFloatTypes, 0, prepare_store_rows);
+  list.add<frt_lag_rows_args>(FRT_OP_LAG_ROWS, kFloatTypes, {}, prepare_lag_rows);
+  list.add<frt_store_rows_args>(FRT_OP_STORE_ROWS, kFloatTypes, {}, prepare_store_rows);
 }
 
 }  // namespace frt::cpu

@@ -269,7 +269,7 @@ std::unique_ptr<Node> prepare_sample(Device&, const frt_sample_args& args) {
 }  // namespace
 
 void register_sample(KernelList& list) {
-  list.add<frt_sample_args>(FRT_OP_SAMPLE, 0, 0, prepare_sample);
+  list.add<frt_sample_args>(FRT_OP_SAMPLE, 0, {}, prepare_sample);
 }
 
 }  // namespace frt::cpu

@@ -26,6 +26,7 @@ list(APPEND FRT_CPU_OP_SOURCES
   ops/norm.cpp
   ops/patch_embed.cpp
   ops/products/group.cpp
+  ops/products/groups.cpp
   ops/products/narrow.cpp
   ops/products/narrow_bf16.cpp
   ops/products/narrow_simd.cpp

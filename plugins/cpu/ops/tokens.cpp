@@ -123,8 +123,8 @@ std::unique_ptr<Node> prepare_count_tokens(Device&, const frt_count_tokens_args&
 }  // namespace
 
 void register_tokens(KernelList& list) {
-  list.add<frt_argmax_args>(FRT_OP_ARGMAX, 0, 0, prepare_argmax);
-  list.add<frt_count_tokens_args>(FRT_OP_COUNT_TOKENS, 0, 0, prepare_count_tokens);
+  list.add<frt_argmax_args>(FRT_OP_ARGMAX, 0, {}, prepare_argmax);
+  list.add<frt_count_tokens_args>(FRT_OP_COUNT_TOKENS, 0, {}, prepare_count_tokens);
 }
 
 }  // namespace frt::cpu

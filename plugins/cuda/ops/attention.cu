@@ -139,9 +139,9 @@ bool fast_append(const frt_attention_append_args& args) noexcept {
 }
 
 void register_attention(KernelList& list) {
-  list.add<frt_attention_append_args>(FRT_OP_ATTENTION_APPEND, kFloatTypes, 0, attention_append);
-  list.add<frt_attention_args>(FRT_OP_ATTENTION, kFloatTypes, 0, attention);
-  list.add<frt_attention_block_args>(FRT_OP_ATTENTION_BLOCK, kFloatTypes, 0, attention_block);
+  list.add<frt_attention_append_args>(FRT_OP_ATTENTION_APPEND, kFloatTypes, {}, attention_append);
+  list.add<frt_attention_args>(FRT_OP_ATTENTION, kFloatTypes, {}, attention);
+  list.add<frt_attention_block_args>(FRT_OP_ATTENTION_BLOCK, kFloatTypes, {}, attention_block);
 }
 
 }  // namespace frt::cuda

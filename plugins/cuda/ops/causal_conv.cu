@@ -171,7 +171,7 @@ void launch_causal_conv(Stream& stream, const frt_causal_conv_args& args) {
 }
 
 void register_causal_conv(KernelList& list) {
-  list.add<frt_causal_conv_args>(FRT_OP_CAUSAL_CONV, kFloatTypes, 0, causal_conv);
+  list.add<frt_causal_conv_args>(FRT_OP_CAUSAL_CONV, kFloatTypes, {}, causal_conv);
 }
 
 }  // namespace frt::cuda

@@ -113,7 +113,7 @@ void checksum(Stream& stream, const frt_checksum_args& args) {
 }  // namespace
 
 void register_checksum(KernelList& list) {
-  list.add<frt_checksum_args>(FRT_OP_CHECKSUM, 0, 0, checksum);
+  list.add<frt_checksum_args>(FRT_OP_CHECKSUM, 0, {}, checksum);
 }
 
 }  // namespace frt::cuda

@@ -82,7 +82,7 @@ void convert(Stream& stream, const frt_convert_args& args) {
 void register_convert(KernelList& list) {
   list.add<frt_convert_args>(
       FRT_OP_CONVERT, kFloatTypes | FRT_DTYPE_BIT(FRT_DTYPE_F16) | FRT_DTYPE_BIT(FRT_DTYPE_F8_E4M3),
-      0, convert);
+      {}, convert);
 }
 
 }  // namespace frt::cuda

@@ -8,9 +8,17 @@
 // arithmetic.
 #pragma once
 
+#include <frt/kernels.h>
+
 #include "numbers.cuh"
 
 namespace frt::cuda {
+
+// The type of an embedding table's values, of the two that there are: the compiler drops the others
+// from load_values.
+__host__ __device__ inline frt_dtype table_type(const frt_weight& table) {
+  return table.format.data == FRT_DTYPE_F32 ? FRT_DTYPE_F32 : FRT_DTYPE_BF16;
+}
 
 // ---- bit-exact conversions ------------------------------------------------------------------
 

@@ -28,7 +28,7 @@
 #include "product.hpp"
 #include "registry.hpp"
 #include "row_norm.cuh"
-#include "weight_checks.hpp"
+#include "weight.hpp"
 
 namespace frt::cuda {
 namespace {
@@ -120,7 +120,7 @@ ChunkProduct chunk_product(const Product& product) {
 }
 
 bool plain_bf16(const Product& product) {
-  return product.x_dtype == FRT_DTYPE_BF16 && product.weight.format == FRT_WEIGHT_BF16;
+  return product.x_dtype == FRT_DTYPE_BF16 && product.weight.form == WeightForm::kBf16;
 }
 
 bool chunk_way(const Product& product) {
@@ -422,10 +422,10 @@ void norm_geglu(Stream& stream, const frt_norm_geglu_args& args) {
 
 void register_dense(KernelList& list) {
   const frt_dtype_set types = kFloatTypes | FRT_DTYPE_BIT(FRT_DTYPE_F8_E4M3);
-  list.add<frt_dense_args>(FRT_OP_DENSE, types, FRT_WEIGHT_ALL, dense);
-  list.add<frt_norm_dense_args>(FRT_OP_NORM_DENSE, types, FRT_WEIGHT_ALL, norm_dense);
-  list.add<frt_norm_geglu_args>(FRT_OP_NORM_GEGLU, types, FRT_WEIGHT_ALL, norm_geglu);
-  list.add<frt_norm_qkv_args>(FRT_OP_NORM_QKV, types, FRT_WEIGHT_ALL, norm_qkv);
+  list.add<frt_dense_args>(FRT_OP_DENSE, {types, kFloatTypes}, kWeightFormats, dense);
+  list.add<frt_norm_dense_args>(FRT_OP_NORM_DENSE, types, kWeightFormats, norm_dense);
+  list.add<frt_norm_geglu_args>(FRT_OP_NORM_GEGLU, types, kWeightFormats, norm_geglu);
+  list.add<frt_norm_qkv_args>(FRT_OP_NORM_QKV, types, kWeightFormats, norm_qkv);
 }
 
 }  // namespace frt::cuda

@@ -256,9 +256,9 @@ void check_rope(const Checks& check, const frt_rope_args& args) {
 }
 
 void register_dense_attention(KernelList& list) {
-  list.add<frt_rope_args>(FRT_OP_ROPE, kFloatTypes, 0, rope);
+  list.add<frt_rope_args>(FRT_OP_ROPE, kFloatTypes, {}, rope);
   list.add<frt_dense_attention_args>(
-      FRT_OP_DENSE_ATTENTION, kFloatTypes | FRT_DTYPE_BIT(FRT_DTYPE_F8_E4M3), 0, dense_attention);
+      FRT_OP_DENSE_ATTENTION, kFloatTypes | FRT_DTYPE_BIT(FRT_DTYPE_F8_E4M3), {}, dense_attention);
 }
 
 }  // namespace frt::cuda

@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kThreads)
 bool vector_part(const Fp8Part& part) {
   return part.weight.rows % 8 == 0 && vector_rows(part.y, part.y_stride) && aligned(part.bias) &&
          aligned(part.gate.rows) && aligned(part.gate.clean) && aligned(part.addend) &&
-         (part.weight.format != FRT_WEIGHT_FP8_CHANNEL || aligned(part.weight.scale));
+         (part.weight.form != WeightForm::kFp8Channel || aligned(part.weight.scale));
 }
 
 Grid pass_grid(int32_t rows, int32_t outputs, bool vector) {
@@ -154,7 +154,7 @@ Grid pass_grid(int32_t rows, int32_t outputs, bool vector) {
 
 // ---- the library -----------------------------------------------------------------------------
 
-bool library_takes(const Fp8Input& in, const frt_weight& weight) {
+bool library_takes(const Fp8Input& in, const Weight& weight) {
   return in.rows > kFp8ChunkRows && in.inputs % 16 == 0 && weight.rows % 16 == 0 && aligned(in.x) &&
          in.x_stride % 16 == 0 && aligned(weight.data);
 }
@@ -169,7 +169,7 @@ BlasShape shape_of(const Fp8Input& in, int32_t outputs, frt_dtype y_dtype, int64
 bool direct(const Fp8Part& part) {
   const int64_t bytes = part.y_stride * dtype_bits(part.y_dtype) / 8;
   return !part.bias && part.activation == FRT_ACTIVATION_NONE && !part.gate.rows && !part.addend &&
-         part.y_scale == 0 && part.weight.format == FRT_WEIGHT_FP8_TENSOR && aligned(part.y) &&
+         part.y_scale == 0 && part.weight.form == WeightForm::kFp8Tensor && aligned(part.y) &&
          bytes % 16 == 0;
 }
 
@@ -191,8 +191,8 @@ void multiply(Stream& stream, Blas& blas, const BlasShape& shape, const Fp8Input
 
 }  // namespace
 
-Fp8Factors fp8_factors(const Fp8Input& input, const frt_weight& weight) {
-  if (weight.format == FRT_WEIGHT_FP8_TENSOR) {
+Fp8Factors fp8_factors(const Fp8Input& input, const Weight& weight) {
+  if (weight.form == WeightForm::kFp8Tensor) {
     return {input.scale * weight.global_scale, FRT_DTYPE_F32, nullptr};
   }
   return {input.scale, weight.scale_dtype, weight.scale};
@@ -237,7 +237,7 @@ void fp8_products(Stream& stream, const Fp8Input& input, std::span<const Fp8Part
   }
 }
 
-void fp8_geglu(Stream& stream, const Fp8Input& input, const Fp8Part& gate, const frt_weight& up) {
+void fp8_geglu(Stream& stream, const Fp8Input& input, const Fp8Part& gate, const Weight& up) {
   if (fp8_chunk_takes(input, gate.weight) && fp8_chunk_takes(input, up)) {
     return fp8_chunk_geglu(stream, input, gate, up);
   }
@@ -245,9 +245,9 @@ void fp8_geglu(Stream& stream, const Fp8Input& input, const Fp8Part& gate, const
     return wgmma_gate_up(stream, input, gate, up);
   }
   const int32_t width = gate.weight.rows;
-  const frt_weight& first = gate.weight;
+  const Weight& first = gate.weight;
   Blas* blas = Blas::find(stream.device());
-  const bool tensors = first.format == FRT_WEIGHT_FP8_TENSOR && up.format == FRT_WEIGHT_FP8_TENSOR;
+  const bool tensors = first.form == WeightForm::kFp8Tensor && up.form == WeightForm::kFp8Tensor;
   const bool together =
       tensors && first.global_scale == up.global_scale &&
       static_cast<const char*>(first.data) + static_cast<int64_t>(width) * input.inputs == up.data;

@@ -10,6 +10,7 @@
 #include <span>
 
 #include "../stream.hpp"
+#include "weight.hpp"
 
 namespace frt::cuda {
 
@@ -25,7 +26,7 @@ struct Fp8Input {
 // One weight, FP8_TENSOR or FP8_CHANNEL, and what becomes of its product z:
 // z = activation(z + bias) * gate + addend;  y = z or y += z, rounded once.
 struct Fp8Part {
-  frt_weight weight;
+  Weight weight;
   const float* bias;    // (outputs), or NULL
   uint32_t activation;  // FRT_ACTIVATION_*
   frt_modulation gate;  // its third vector; rows NULL: none
@@ -44,25 +45,24 @@ struct Fp8Factors {
   frt_dtype dtype;      // of outputs
   const void* outputs;  // (outputs), or NULL
 };
-Fp8Factors fp8_factors(const Fp8Input& input, const frt_weight& weight);
+Fp8Factors fp8_factors(const Fp8Input& input, const Weight& weight);
 
 // All products of one x. One call of Stream::scratch().  [driver]
 void fp8_products(Stream& stream, const Fp8Input& input, std::span<const Fp8Part> parts);
 
 // y = gelu(x Wg^T) * (x Wu^T): `gate` has Wg and y, no bias; `up` is of the same shape.  [driver]
-void fp8_geglu(Stream& stream, const Fp8Input& input, const Fp8Part& gate, const frt_weight& up);
+void fp8_geglu(Stream& stream, const Fp8Input& input, const Fp8Part& gate, const Weight& up);
 
 // ---- few rows: the weights stream once (dense_fp8_chunk.cu) ------------------------------------
 
 inline constexpr int32_t kFp8ChunkRows = 64;  // at most
 
-bool fp8_chunk_takes(const Fp8Input& input, const frt_weight& weight);
+bool fp8_chunk_takes(const Fp8Input& input, const Weight& weight);
 void fp8_chunk_products(Stream& stream, const Fp8Input& input, std::span<const Fp8Part> parts);
 // Queries and keys | values, rotated as they are written (frt.norm_qkv/1): two parts, or the second
 // alone, whose y are those of `rope`; false, having done nothing, where the heads do not suit.
 bool fp8_chunk_qkv(Stream& stream, const Fp8Input& input, std::span<const Fp8Part> parts,
                    const frt_rope_args& rope);
-void fp8_chunk_geglu(Stream& stream, const Fp8Input& input, const Fp8Part& gate,
-                     const frt_weight& up);
+void fp8_chunk_geglu(Stream& stream, const Fp8Input& input, const Fp8Part& gate, const Weight& up);
 
 }  // namespace frt::cuda

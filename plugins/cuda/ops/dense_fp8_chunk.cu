@@ -248,7 +248,7 @@ int64_t fill_parts(Args& args, const Fp8Input& input, std::span<const Fp8Part> p
 
 }  // namespace
 
-bool fp8_chunk_takes(const Fp8Input& input, const frt_weight& weight) {
+bool fp8_chunk_takes(const Fp8Input& input, const Weight& weight) {
   return input.rows <= kFp8ChunkRows && input.inputs % 16 == 0 &&
          reinterpret_cast<uintptr_t>(input.x) % 16 == 0 && input.x_stride % 16 == 0 &&
          reinterpret_cast<uintptr_t>(weight.data) % 16 == 0;
@@ -287,8 +287,7 @@ bool fp8_chunk_qkv(Stream& stream, const Fp8Input& input, std::span<const Fp8Par
   return true;
 }
 
-void fp8_chunk_geglu(Stream& stream, const Fp8Input& input, const Fp8Part& gate,
-                     const frt_weight& up) {
+void fp8_chunk_geglu(Stream& stream, const Fp8Input& input, const Fp8Part& gate, const Weight& up) {
   Args args{};
   args.input = input;
   args.parts[0] = gate;

@@ -249,7 +249,7 @@ bool wgmma_takes(const Device& device, const ChunkProduct& product,
 
 bool wgmma_takes(const Device& device, const Fp8Input& input, std::span<const Fp8Part> parts) {
   const bool tensors = std::all_of(parts.begin(), parts.end(), [](const Fp8Part& part) {
-    return part.weight.format == FRT_WEIGHT_FP8_TENSOR;
+    return part.weight.form == WeightForm::kFp8Tensor;
   });
   const Work work = work_of(input, parts);
   return tensors && input.inputs % 16 == 0 && input.x_stride % 16 == 0 &&
@@ -258,7 +258,7 @@ bool wgmma_takes(const Device& device, const Fp8Input& input, std::span<const Fp
 }
 
 bool wgmma_takes_gate_up(const Device& device, const Fp8Input& input, const Fp8Part& gate,
-                         const frt_weight& up) {
+                         const Weight& up) {
   Fp8Part other = gate;
   other.weight = up;
   return gate.y_dtype != FRT_DTYPE_F32 && input.inputs <= kMostFp8Chain &&
@@ -280,8 +280,7 @@ void wgmma_gate_up(Stream& stream, const ChunkProduct& product, const ChunkPart&
   submit(stream, work);
 }
 
-void wgmma_gate_up(Stream& stream, const Fp8Input& input, const Fp8Part& gate,
-                   const frt_weight& up) {
+void wgmma_gate_up(Stream& stream, const Fp8Input& input, const Fp8Part& gate, const Weight& up) {
   Work work = work_of(input, {&gate, 1});
   work.parts[0].activation = FRT_ACTIVATION_GELU;
   work.up = up.data;

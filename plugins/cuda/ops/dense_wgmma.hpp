@@ -22,12 +22,11 @@ void wgmma_products(Stream& stream, const Fp8Input& input, std::span<const Fp8Pa
 
 // A gated tile has all inputs, and in FP8 not more than one chain of sums may have.
 bool wgmma_takes_gate_up(const Device& device, const Fp8Input& input, const Fp8Part& gate,
-                         const frt_weight& up);
+                         const Weight& up);
 
 // y = activation(x Wg^T) * (x Wu^T), as chunk_gate_up.  [driver]
 void wgmma_gate_up(Stream& stream, const ChunkProduct& product, const ChunkPart& gate,
                    const void* up);
-void wgmma_gate_up(Stream& stream, const Fp8Input& input, const Fp8Part& gate,
-                   const frt_weight& up);
+void wgmma_gate_up(Stream& stream, const Fp8Input& input, const Fp8Part& gate, const Weight& up);
 
 }  // namespace frt::cuda

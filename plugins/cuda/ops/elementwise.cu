@@ -83,10 +83,10 @@ void binary(Stream& stream, const frt_binary_args& args) {
 }  // namespace
 
 void register_elementwise(KernelList& list) {
-  list.add<frt_binary_args>(FRT_OP_SILU_MUL, kFloatTypes, 0, binary<Binary::kSiluMul>);
-  list.add<frt_binary_args>(FRT_OP_GELU_MUL, kFloatTypes, 0, binary<Binary::kGeluMul>);
-  list.add<frt_binary_args>(FRT_OP_SIGMOID_MUL, kFloatTypes, 0, binary<Binary::kSigmoidMul>);
-  list.add<frt_binary_args>(FRT_OP_ADD, kFloatTypes, 0, binary<Binary::kAdd>);
+  list.add<frt_binary_args>(FRT_OP_SILU_MUL, kFloatTypes, {}, binary<Binary::kSiluMul>);
+  list.add<frt_binary_args>(FRT_OP_GELU_MUL, kFloatTypes, {}, binary<Binary::kGeluMul>);
+  list.add<frt_binary_args>(FRT_OP_SIGMOID_MUL, kFloatTypes, {}, binary<Binary::kSigmoidMul>);
+  list.add<frt_binary_args>(FRT_OP_ADD, kFloatTypes, {}, binary<Binary::kAdd>);
 }
 
 }  // namespace frt::cuda

@@ -13,6 +13,7 @@
 #include "launch.cuh"
 #include "registry.hpp"
 #include "rows_copy.cuh"
+#include "weight.hpp"
 
 namespace frt::cuda {
 namespace {
@@ -23,11 +24,6 @@ unsigned row_blocks(int64_t rows) {
   return static_cast<unsigned>(std::min<int64_t>(rows, 65535));
 }
 
-// The type of the table's values.
-__host__ __device__ inline frt_dtype stored_type(const frt_weight& table) {
-  return table.format == FRT_WEIGHT_F32 ? FRT_DTYPE_F32 : FRT_DTYPE_BF16;
-}
-
 // N: values per thread, if they are converted.
 template <int N>
 __global__ void __launch_bounds__(kThreads) embed_kernel(const frt_embed_args args) {
@@ -35,7 +31,7 @@ __global__ void __launch_bounds__(kThreads) embed_kernel(const frt_embed_args ar
   pdl_wait();
   const int rows = active_rows(args.rows, args.row_count);
   const int64_t width = args.table.cols;
-  const frt_dtype stored = stored_type(args.table);
+  const frt_dtype stored = table_type(args.table);
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads * N;
   for (int row = static_cast<int>(blockIdx.y); row < rows; row += static_cast<int>(gridDim.y)) {
     const int32_t id = args.ids[row];
@@ -91,18 +87,13 @@ void embed(Stream& stream, const frt_embed_args& args) {
   check.dtype("y_dtype", args.y_dtype);
   check.positive("rows", args.rows);
   check.pointer("ids", args.ids);
-  check.require(args.table.format == FRT_WEIGHT_F32 || args.table.format == FRT_WEIGHT_BF16,
-                "table.format", "is not f32 or bf16; convert the table at load");
-  check.require(args.table.layout == 0, "table.layout", "is not row-major");
-  check.positive("table.rows", args.table.rows);
-  check.positive("table.cols", args.table.cols);
-  check.pointer("table.data", args.table.data);
+  check_table(check, "table", args.table);
   check.pointer("y", args.y);
   check.at_least("y_stride", args.y_stride, args.table.cols);
   const bool vector = args.table.cols % 8 == 0 && vector_rows(args.table.data, args.table.cols) &&
                       vector_rows(args.y, args.y_stride);
   const int64_t bytes =
-      static_cast<int64_t>(args.table.cols) * dtype_bits(stored_type(args.table)) / 8;
+      static_cast<int64_t>(args.table.cols) * dtype_bits(args.table.format.data) / 8;
   launch(stream, {copy_blocks(bytes, row_blocks(args.rows)), kThreads},
          vector ? embed_kernel<8> : embed_kernel<1>, args);
 }
@@ -136,10 +127,9 @@ void last_rows(Stream& stream, const frt_last_rows_args& args) {
 }  // namespace
 
 void register_embed(KernelList& list) {
-  list.add<frt_embed_args>(FRT_OP_EMBED, kFloatTypes,
-                           FRT_WEIGHT_BIT(FRT_WEIGHT_F32) | FRT_WEIGHT_BIT(FRT_WEIGHT_BF16), embed);
-  list.add<frt_select_tokens_args>(FRT_OP_SELECT_TOKENS, 0, 0, select_tokens);
-  list.add<frt_last_rows_args>(FRT_OP_LAST_ROWS, kFloatTypes, 0, last_rows);
+  list.add<frt_embed_args>(FRT_OP_EMBED, {0, kFloatTypes}, kPlainFormats, embed);
+  list.add<frt_select_tokens_args>(FRT_OP_SELECT_TOKENS, 0, {}, select_tokens);
+  list.add<frt_last_rows_args>(FRT_OP_LAST_ROWS, kFloatTypes, {}, last_rows);
 }
 
 }  // namespace frt::cuda

@@ -85,11 +85,11 @@ void fill_uniform(Stream& stream, const frt_fill_uniform_args& args) {
 }  // namespace
 
 void register_fill(KernelList& list) {
-  list.add<frt_fill_uniform_args>(FRT_OP_FILL_UNIFORM,
-                                  kFloatTypes | FRT_DTYPE_BIT(FRT_DTYPE_F16) |
-                                      FRT_DTYPE_BIT(FRT_DTYPE_F8_E4M3) |
-                                      FRT_DTYPE_BIT(FRT_DTYPE_F4_E2M1),
-                                  0, fill_uniform);
+  list.add<frt_fill_uniform_args>(
+      FRT_OP_FILL_UNIFORM,
+      {0, kFloatTypes | FRT_DTYPE_BIT(FRT_DTYPE_F16) | FRT_DTYPE_BIT(FRT_DTYPE_F8_E4M3) |
+              FRT_DTYPE_BIT(FRT_DTYPE_F4_E2M1)},
+      {}, fill_uniform);
 }
 
 }  // namespace frt::cuda

@@ -356,11 +356,11 @@ void flow_step(Stream& stream, const frt_flow_step_args& args) {
 }  // namespace
 
 void register_flow(KernelList& list) {
-  list.add<frt_flow_start_args>(FRT_OP_FLOW_START, kFloatTypes, 0, flow_start);
-  list.add<frt_flow_input_args>(FRT_OP_FLOW_INPUT, kFloatTypes, 0, flow_input);
-  list.add<frt_flow_output_args>(FRT_OP_FLOW_OUTPUT, kFloatTypes, 0, flow_output);
-  list.add<frt_flow_update_args>(FRT_OP_FLOW_UPDATE, kFloatTypes, 0, flow_update);
-  list.add<frt_flow_step_args>(FRT_OP_FLOW_STEP, kFloatTypes, 0, flow_step);
+  list.add<frt_flow_start_args>(FRT_OP_FLOW_START, kFloatTypes, {}, flow_start);
+  list.add<frt_flow_input_args>(FRT_OP_FLOW_INPUT, kFloatTypes, {}, flow_input);
+  list.add<frt_flow_output_args>(FRT_OP_FLOW_OUTPUT, kFloatTypes, {}, flow_output);
+  list.add<frt_flow_update_args>(FRT_OP_FLOW_UPDATE, kFloatTypes, {}, flow_update);
+  list.add<frt_flow_step_args>(FRT_OP_FLOW_STEP, kFloatTypes, {}, flow_step);
 }
 
 }  // namespace frt::cuda

@@ -7,7 +7,7 @@
 #include "call.hpp"
 #include "flow_layers.hpp"
 #include "registry.hpp"
-#include "weight_checks.hpp"
+#include "weight.hpp"
 
 namespace frt::cuda {
 namespace {
@@ -29,7 +29,7 @@ void flow_layers(Stream& stream, const frt_flow_layers_args& args) {
 
 void register_flow_layers(KernelList& list) {
   list.add<frt_flow_layers_args>(FRT_OP_FLOW_LAYERS, kFloatTypes | FRT_DTYPE_BIT(FRT_DTYPE_F8_E4M3),
-                                 FRT_WEIGHT_ALL, flow_layers);
+                                 kWeightFormats, flow_layers);
 }
 
 }  // namespace frt::cuda

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <frt/ops/flow_layers.h>
+#include <frt/weights.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -94,8 +95,7 @@ inline bool flow_fits(const frt_flow_layers_args& args) {
   const bool fp8 = flow_fp8(args);
   const int inputs = fp8 ? 2 * kFlowInputs : kFlowInputs;  // of a unit
   const auto plain = [fp8](const frt_weight& weight, float scale) {
-    return weight.format == (fp8 ? FRT_WEIGHT_FP8_TENSOR : FRT_WEIGHT_BF16) && weight.layout == 0 &&
-           (scale > 0) == fp8;
+    return weight.format == (fp8 ? kWeightFp8Tensor : kWeightBf16) && (scale > 0) == fp8;
   };
   const auto aligned = [](const void* pointer) {
     return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;

@@ -44,8 +44,9 @@ void gated_delta_block(Stream& stream, const frt_gated_delta_block_args& args) {
 }  // namespace
 
 void register_gated_delta(KernelList& list) {
-  list.add<frt_gated_delta_args>(FRT_OP_GATED_DELTA, kFloatTypes, 0, gated_delta);
-  list.add<frt_gated_delta_block_args>(FRT_OP_GATED_DELTA_BLOCK, kFloatTypes, 0, gated_delta_block);
+  list.add<frt_gated_delta_args>(FRT_OP_GATED_DELTA, kFloatTypes, {}, gated_delta);
+  list.add<frt_gated_delta_block_args>(FRT_OP_GATED_DELTA_BLOCK, kFloatTypes, {},
+                                       gated_delta_block);
 }
 
 }  // namespace frt::cuda

@@ -16,7 +16,7 @@
 #include "linear_resident.hpp"
 #include "product.hpp"
 #include "registry.hpp"
-#include "weight_checks.hpp"
+#include "weight.hpp"
 
 namespace frt::cuda {
 namespace {
@@ -63,7 +63,7 @@ void multiply(Stream& stream, std::span<const Product> products) {
 }
 
 template <class Args>
-Product normed_product(const Args& args, const frt_weight& weight, void* y, int64_t y_stride) {
+Product normed_product(const Args& args, const Weight& weight, void* y, int64_t y_stride) {
   Product product{};
   product.x_dtype = args.dtype;
   product.y_dtype = args.dtype;
@@ -163,9 +163,9 @@ void norm_gate_up(Stream& stream, const frt_norm_gate_up_args& args) {
 }  // namespace
 
 void register_linear(KernelList& list) {
-  list.add<frt_linear_args>(FRT_OP_LINEAR, kFloatTypes, FRT_WEIGHT_ALL, linear);
-  list.add<frt_norm_linears_args>(FRT_OP_NORM_LINEARS, kFloatTypes, FRT_WEIGHT_ALL, norm_linears);
-  list.add<frt_norm_gate_up_args>(FRT_OP_NORM_GATE_UP, kFloatTypes, FRT_WEIGHT_ALL, norm_gate_up);
+  list.add<frt_linear_args>(FRT_OP_LINEAR, kFloatTypes, kWeightFormats, linear);
+  list.add<frt_norm_linears_args>(FRT_OP_NORM_LINEARS, kFloatTypes, kWeightFormats, norm_linears);
+  list.add<frt_norm_gate_up_args>(FRT_OP_NORM_GATE_UP, kFloatTypes, kWeightFormats, norm_gate_up);
 }
 
 }  // namespace frt::cuda

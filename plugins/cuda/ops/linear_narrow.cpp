@@ -118,7 +118,7 @@ void narrow_products(Stream& stream, std::span<const Product> products) {
   flush();
 }
 
-bool narrow_gate_up(Stream& stream, const Product& gate, const frt_weight& up) {
+bool narrow_gate_up(Stream& stream, const Product& gate, const Weight& up) {
   NarrowArgs args;
   NarrowPart high;
   if (!x_streams(gate) || !make_part(gate, args.parts[0]) || !make_narrow_part(up, high)) {

@@ -13,7 +13,7 @@ namespace {
 constexpr int kWarps = 8;
 constexpr int kRows = 4;  // of x at a time
 
-__device__ __forceinline__ float load_scale(const frt_weight& weight, int64_t index) {
+__device__ __forceinline__ float load_scale(const Weight& weight, int64_t index) {
   return weight.scale_dtype == FRT_DTYPE_BF16
              ? to_float(static_cast<const bf16*>(weight.scale)[index])
              : static_cast<const float*>(weight.scale)[index];
@@ -34,19 +34,19 @@ __device__ __forceinline__ float load_e2m1(const void* data, int64_t index) {
 }
 
 // The weight at (row, col), without what row_factor() holds.
-__device__ __forceinline__ float load_weight(const frt_weight& weight, int64_t row, int64_t col) {
+__device__ __forceinline__ float load_weight(const Weight& weight, int64_t row, int64_t col) {
   const int64_t index = row * weight.cols + col;
-  switch (weight.format) {
-    case FRT_WEIGHT_F32:
+  switch (weight.form) {
+    case WeightForm::kF32:
       return static_cast<const float*>(weight.data)[index];
-    case FRT_WEIGHT_BF16:
+    case WeightForm::kBf16:
       return to_float(static_cast<const bf16*>(weight.data)[index]);
-    case FRT_WEIGHT_FP8_BLOCK: {
+    case WeightForm::kFp8Block: {
       const int64_t blocks = (weight.cols + int64_t{weight.block_cols} - 1) / weight.block_cols;
       return load_e4m3(weight.data, index) *
              load_scale(weight, row / weight.block_rows * blocks + col / weight.block_cols);
     }
-    case FRT_WEIGHT_NVFP4:
+    case WeightForm::kNvfp4:
       return load_e2m1(weight.data, index) *
              load_e4m3(weight.scale, row * (weight.cols / 16) + col / 16);
     default:
@@ -54,12 +54,12 @@ __device__ __forceinline__ float load_weight(const frt_weight& weight, int64_t r
   }
 }
 
-__device__ __forceinline__ float row_factor(const frt_weight& weight, int64_t row) {
-  switch (weight.format) {
-    case FRT_WEIGHT_FP8_CHANNEL:
+__device__ __forceinline__ float row_factor(const Weight& weight, int64_t row) {
+  switch (weight.form) {
+    case WeightForm::kFp8Channel:
       return load_scale(weight, row);
-    case FRT_WEIGHT_FP8_TENSOR:
-    case FRT_WEIGHT_NVFP4:
+    case WeightForm::kFp8Tensor:
+    case WeightForm::kNvfp4:
       return weight.global_scale;
     default:
       return 1.0f;

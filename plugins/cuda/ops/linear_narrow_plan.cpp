@@ -74,28 +74,28 @@ void hand_out(NarrowArgs& args, const NarrowPlan& plan) {
 
 }  // namespace
 
-bool make_narrow_part(const frt_weight& weight, NarrowPart& part) {
+bool make_narrow_part(const Weight& weight, NarrowPart& part) {
   part = NarrowPart{};
   part.rows = weight.rows;
   part.low.data = static_cast<const uint8_t*>(weight.data);
   part.low.scale = weight.scale;
   part.scale_bf16 = weight.scale_dtype == FRT_DTYPE_BF16;
   bool fits = aligned(weight.data, 16);
-  switch (weight.format) {
-    case FRT_WEIGHT_BF16:
+  switch (weight.form) {
+    case WeightForm::kBf16:
       part.kind = NarrowKind::kBf16;
       part.row_bytes = weight.cols * 2;
       fits &= weight.cols % 8 == 0 && weight.cols < INT32_MAX / 2;
       break;
-    case FRT_WEIGHT_FP8_TENSOR:
-    case FRT_WEIGHT_FP8_CHANNEL:
+    case WeightForm::kFp8Tensor:
+    case WeightForm::kFp8Channel:
       part.kind = NarrowKind::kFp8;
       part.row_bytes = weight.cols;
-      part.scale_rows = weight.format == FRT_WEIGHT_FP8_CHANNEL;
+      part.scale_rows = weight.form == WeightForm::kFp8Channel;
       part.low.factor = part.scale_rows ? 1.0f : weight.global_scale;
       fits &= weight.cols % 16 == 0;
       break;
-    case FRT_WEIGHT_FP8_BLOCK:
+    case WeightForm::kFp8Block:
       part.kind = NarrowKind::kFp8Block;
       part.row_bytes = weight.cols;
       part.scale_stride =
@@ -107,7 +107,7 @@ bool make_narrow_part(const frt_weight& weight, NarrowPart& part) {
               weight.block_rows == 1 << part.block_row_shift &&
               weight.block_cols == 128 << part.block_chunk_shift;
       break;
-    case FRT_WEIGHT_NVFP4:
+    case WeightForm::kNvfp4:
       part.kind = NarrowKind::kNvfp4;
       part.row_bytes = weight.cols / 2;
       part.scale_stride = weight.cols / 16;

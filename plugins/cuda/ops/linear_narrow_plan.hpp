@@ -177,7 +177,7 @@ enum class NarrowFamily { kBf16, kFp8, kNvfp4 };
 NarrowArgs family_parts(const NarrowArgs& args, NarrowFamily family, int32_t rows);
 
 // Whether the streaming kernel takes `weight` with bf16 x; fills what depends on the weight alone.
-bool make_narrow_part(const frt_weight& weight, NarrowPart& part);
+bool make_narrow_part(const Weight& weight, NarrowPart& part);
 
 // What is launched ahead of a product, and so how soon x is there.
 enum class NarrowAhead { kProduct, kOther };

@@ -148,7 +148,7 @@ ChunkProduct chunk_product(const Product& product) {
 }
 
 bool chunk_way(const Product& product) {
-  return product.x_dtype == FRT_DTYPE_BF16 && product.weight.format == FRT_WEIGHT_BF16 &&
+  return product.x_dtype == FRT_DTYPE_BF16 && product.weight.form == WeightForm::kBf16 &&
          product.rows <= kChunkRowsTogether &&
          chunk_takes(chunk_product(product), product.weight.data);
 }
@@ -179,11 +179,11 @@ void multiply_chunks(Stream& stream, std::span<const Product> products, std::spa
 
 Way way_of(const Product& product, bool together, Blas* blas, BlasTypes& types) {
   const bool packed =
-      product.weight.format != FRT_WEIGHT_BF16 && product.weight.format != FRT_WEIGHT_F32;
+      product.weight.form != WeightForm::kBf16 && product.weight.form != WeightForm::kF32;
   if (!packed) {
     if (together && chunk_way(product)) return Way::kChunk;
     const bool few = product.rows <= kFewRows && product.weight.rows <= kFewOutputs &&
-                     product.x_dtype == FRT_DTYPE_BF16 && product.weight.format == FRT_WEIGHT_BF16;
+                     product.x_dtype == FRT_DTYPE_BF16 && product.weight.form == WeightForm::kBf16;
     return few ? Way::kFewRows : Way::kPlain;
   }
   if (product.x_dtype != FRT_DTYPE_BF16) return Way::kUnpack;
@@ -272,7 +272,7 @@ void wide_products(Stream& stream, std::span<const Product> products, void* memo
     const Product& product = products[i];
     if (ways[i] == Way::kPlain) {
       multiply_plain(stream, blas, product, product.weight.data,
-                     product.weight.format == FRT_WEIGHT_F32 ? FRT_DTYPE_F32 : FRT_DTYPE_BF16, 0,
+                     product.weight.form == WeightForm::kF32 ? FRT_DTYPE_F32 : FRT_DTYPE_BF16, 0,
                      product.weight.rows, workspace);
     } else if (ways[i] == Way::kUnpack) {
       multiply_unpacked(stream, blas, product, slice_room, workspace);

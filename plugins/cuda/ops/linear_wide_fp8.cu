@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // (height, width) scales, or one for all, into (height, padded_width) f32.
 __global__ void __launch_bounds__(kThreads)
-    widen_scales(const __grid_constant__ frt_weight weight, int height, int width, int padded_width,
+    widen_scales(const __grid_constant__ Weight weight, int height, int width, int padded_width,
                  float* out) {
   pdl_trigger();
   pdl_wait();
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kThreads)
   if (at >= height * padded_width) return;
   const int line = at / padded_width, place = at % padded_width;
   float value = 0;
-  if (weight.format == FRT_WEIGHT_FP8_TENSOR) {
+  if (weight.form == WeightForm::kFp8Tensor) {
     value = weight.global_scale;
   } else if (place < width) {
     const int source = line * width + place;
@@ -112,8 +112,8 @@ struct ScaleSize {
   int32_t height, width, padded_width;
 };
 
-ScaleSize scale_size(const frt_weight& weight) {
-  if (weight.format != FRT_WEIGHT_FP8_BLOCK) return {weight.rows, 1, 1};
+ScaleSize scale_size(const Weight& weight) {
+  if (weight.form != WeightForm::kFp8Block) return {weight.rows, 1, 1};
   const auto width = static_cast<int32_t>(ceil_div(weight.cols, kGroup));
   return {static_cast<int32_t>(ceil_div(weight.rows, kGroup)), width, (width + 3) / 4 * 4};
 }
@@ -135,19 +135,19 @@ std::size_t Fp8Rows::scale_bytes(BlasTypes types, int32_t rows, int32_t inputs) 
 }
 
 bool fp8_takes(const Product& product, BlasTypes& types) {
-  const frt_weight& weight = product.weight;
+  const Weight& weight = product.weight;
   const std::size_t y_bytes = product.y_dtype == FRT_DTYPE_F32 ? 4 : 2;
   if (product.x_dtype != FRT_DTYPE_BF16 || weight.cols % kGroup != 0 || weight.rows % 16 != 0 ||
       !aligned(product.x) || product.x_stride % 8 != 0 || !aligned(weight.data) ||
       !aligned(product.y) || static_cast<std::size_t>(product.y_stride) * y_bytes % 16 != 0) {
     return false;
   }
-  if (weight.format == FRT_WEIGHT_FP8_BLOCK && weight.block_rows == kGroup &&
+  if (weight.form == WeightForm::kFp8Block && weight.block_rows == kGroup &&
       weight.block_cols == kGroup) {
     types = BlasTypes::kFp8Block;
     return true;
   }
-  if (weight.format == FRT_WEIGHT_FP8_TENSOR || weight.format == FRT_WEIGHT_FP8_CHANNEL) {
+  if (weight.form == WeightForm::kFp8Tensor || weight.form == WeightForm::kFp8Channel) {
     types = BlasTypes::kFp8Channel;
     return true;
   }
@@ -166,15 +166,15 @@ void quantise_rows(Stream& stream, const void* x, int64_t x_stride, const Fp8Row
   }
 }
 
-std::size_t fp8_scale_bytes(const frt_weight& weight) {
+std::size_t fp8_scale_bytes(const Weight& weight) {
   const ScaleSize size = scale_size(weight);
   return static_cast<std::size_t>(size.height) * static_cast<std::size_t>(size.padded_width) *
          sizeof(float);
 }
 
-const float* fp8_weight_scales(Stream& stream, const frt_weight& weight, float* room) {
+const float* fp8_weight_scales(Stream& stream, const Weight& weight, float* room) {
   const ScaleSize size = scale_size(weight);
-  if (weight.format != FRT_WEIGHT_FP8_TENSOR && weight.scale_dtype == FRT_DTYPE_F32 &&
+  if (weight.form != WeightForm::kFp8Tensor && weight.scale_dtype == FRT_DTYPE_F32 &&
       size.width == size.padded_width && aligned(weight.scale)) {
     return static_cast<const float*>(weight.scale);
   }

@@ -30,7 +30,7 @@ void quantise_rows(Stream& stream, const void* x, int64_t x_stride, const Fp8Row
 
 // The weight's scales as the library wants them: f32, blocks padded to a multiple of four. `room`
 // has fp8_scale_bytes(weight); it is written only where the scales are not already so.  [driver]
-std::size_t fp8_scale_bytes(const frt_weight& weight);
-const float* fp8_weight_scales(Stream& stream, const frt_weight& weight, float* room);
+std::size_t fp8_scale_bytes(const Weight& weight);
+const float* fp8_weight_scales(Stream& stream, const Weight& weight, float* room);
 
 }  // namespace frt::cuda

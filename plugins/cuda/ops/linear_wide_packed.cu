@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor)
     packed_parts(const __grid_constant__ Packed args) {
   constexpr int kStage = kStageBytes<kFp4, kRows>, kDepth = kStages<kFp4, kRows>;
   extern __shared__ __align__(128) unsigned char shared[];
-  const frt_weight& weight = args.product.weight;
+  const Weight& weight = args.product.weight;
   const int64_t total = static_cast<int64_t>(args.tiles) * args.steps;
   const int begin = first_step(blockIdx.x, gridDim.x, total);
   const int end = first_step(blockIdx.x + 1, gridDim.x, total);
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerProcessor)
   }
 
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const bool scaled = weight.format == FRT_WEIGHT_FP8_BLOCK;
+  const bool scaled = weight.form == WeightForm::kFp8Block;
   Scale scales[4];
   int scale_rows[4];
   int known_tile = -1, known_block = -1;
@@ -318,11 +318,11 @@ __global__ void __launch_bounds__(kThreads)
   }
   if (output >= product.weight.rows) return;
   float scale = 1.0f;
-  if (product.weight.format == FRT_WEIGHT_FP8_CHANNEL) {
+  if (product.weight.form == WeightForm::kFp8Channel) {
     scale = product.weight.scale_dtype == FRT_DTYPE_F32
                 ? static_cast<const float*>(product.weight.scale)[output]
                 : to_float(static_cast<const bf16*>(product.weight.scale)[output]);
-  } else if (product.weight.format != FRT_WEIGHT_FP8_BLOCK) {
+  } else if (product.weight.form != WeightForm::kFp8Block) {
     scale = product.weight.global_scale;
   }
 #pragma unroll
@@ -364,19 +364,19 @@ void launch_parts(Stream& stream, const Packed& args, int blocks) {
 }  // namespace
 
 bool packed_takes(const Product& product) {
-  const frt_weight& weight = product.weight;
+  const Weight& weight = product.weight;
   if (product.x_dtype != FRT_DTYPE_BF16 || weight.cols % kInputs != 0 ||
       reinterpret_cast<uintptr_t>(product.x) % 16 != 0 || product.x_stride % 8 != 0 ||
       reinterpret_cast<uintptr_t>(weight.data) % 16 != 0) {
     return false;
   }
-  switch (weight.format) {
-    case FRT_WEIGHT_FP8_BLOCK:
+  switch (weight.form) {
+    case WeightForm::kFp8Block:
       return weight.block_cols % kInputs == 0;
-    case FRT_WEIGHT_FP8_TENSOR:
-    case FRT_WEIGHT_FP8_CHANNEL:
+    case WeightForm::kFp8Tensor:
+    case WeightForm::kFp8Channel:
       return true;
-    case FRT_WEIGHT_NVFP4:
+    case WeightForm::kNvfp4:
       return reinterpret_cast<uintptr_t>(weight.scale) % 4 == 0;
     default:
       return false;
@@ -393,12 +393,12 @@ void packed_product(Stream& stream, const Product& product, void* room) {
   const int blocks = blocks_of(product, stream.device().properties().multiprocessors);
   Packed args{product, 0, product.weight.cols / kInputs, tiles_of(product),
               static_cast<float*>(room)};
-  if (product.weight.format == FRT_WEIGHT_FP8_BLOCK) {
+  if (product.weight.form == WeightForm::kFp8Block) {
     args.scale_cols =
         static_cast<int32_t>(ceil_div(product.weight.cols, product.weight.block_cols));
   }
   const bool few = product.rows <= 32;
-  if (product.weight.format == FRT_WEIGHT_NVFP4) {
+  if (product.weight.form == WeightForm::kNvfp4) {
     few ? launch_parts<true, 32>(stream, args, blocks)
         : launch_parts<true, 64>(stream, args, blocks);
   } else {

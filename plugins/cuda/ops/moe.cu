@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mixture-of-experts operators: their arguments are checked here and handed to the way that
+// The mixture-of-experts operators: their arguments are checked here and handed to the variant that
 // fits (moe.hpp).
 #include <bit>
 #include <frt/checks.hpp>
@@ -8,83 +8,12 @@
 #include "launch.cuh"
 #include "moe.hpp"
 #include "registry.hpp"
+#include "weight.hpp"
 
 namespace frt::cuda {
 namespace {
 
-constexpr int64_t kFp4Group = 16;
-
-int64_t packed_bytes(frt_weight_format format, int64_t cols) {
-  switch (format) {
-    case FRT_WEIGHT_F32:
-      return cols * 4;
-    case FRT_WEIGHT_BF16:
-      return cols * 2;
-    case FRT_WEIGHT_NVFP4:
-      return cols / 2;
-    default:
-      return cols;
-  }
-}
-
 // ---- checks ----------------------------------------------------------------------------------
-
-void check_aligned(const Checks& check, const std::string& argument, const void* pointer,
-                   std::uintptr_t alignment) {
-  if (reinterpret_cast<std::uintptr_t>(pointer) % alignment == 0) return;
-  check.fail(argument, "is not aligned to " + std::to_string(alignment) + " bytes");
-}
-
-void check_matrix(const Checks& check, const std::string& name, const frt_weight& weight) {
-  if (weight.format >= FRT_WEIGHT_FORMAT_COUNT) {
-    check.fail(name + ".format", "is " + std::to_string(weight.format) + ", which is no format");
-  }
-  check.positive((name + ".rows").c_str(), weight.rows);
-  check.positive((name + ".cols").c_str(), weight.cols);
-  check.pointer((name + ".data").c_str(), weight.data);
-  check_aligned(check, name + ".data", weight.data, 16);
-  check.require(weight.layout == 0, (name + ".layout").c_str(),
-                "is " + std::to_string(weight.layout) + ", expected 0 (row-major)");
-  const std::string scale = name + ".scale";
-  const std::string scale_dtype = name + ".scale_dtype";
-  switch (weight.format) {
-    case FRT_WEIGHT_FP8_BLOCK:
-      check.positive((name + ".block_rows").c_str(), weight.block_rows);
-      check.positive((name + ".block_cols").c_str(), weight.block_cols);
-      [[fallthrough]];
-    case FRT_WEIGHT_FP8_CHANNEL:
-      check.dtype(scale_dtype.c_str(), weight.scale_dtype);
-      check.pointer(scale.c_str(), weight.scale);
-      check_aligned(check, scale, weight.scale, weight.scale_dtype == FRT_DTYPE_F32 ? 4 : 2);
-      break;
-    case FRT_WEIGHT_NVFP4:
-      check.dtype(scale_dtype.c_str(), weight.scale_dtype, {FRT_DTYPE_F8_E4M3});
-      check.pointer(scale.c_str(), weight.scale);
-      check.require(weight.cols % kFp4Group == 0, (name + ".cols").c_str(),
-                    "is " + std::to_string(weight.cols) + ", expected a multiple of 16 for NVFP4");
-      break;
-    default:
-      break;
-  }
-}
-
-void check_experts(const Checks& check, const std::string& name, const frt_expert_weight& weight) {
-  check_matrix(check, name + ".expert", weight.expert);
-  const int64_t bytes = packed_bytes(weight.expert.format, weight.expert.cols) * weight.expert.rows;
-  check.at_least((name + ".data_stride").c_str(), weight.data_stride, bytes);
-  const int64_t value = weight.expert.format == FRT_WEIGHT_F32    ? 4
-                        : weight.expert.format == FRT_WEIGHT_BF16 ? 2
-                                                                  : 1;
-  check.require(weight.data_stride % value == 0, (name + ".data_stride").c_str(),
-                "is not a multiple of the value's size");
-  if (!weight.expert.scale) return;
-  check.positive((name + ".scale_stride").c_str(), weight.scale_stride);
-  const int64_t scale = weight.expert.scale_dtype == FRT_DTYPE_F32    ? 4
-                        : weight.expert.scale_dtype == FRT_DTYPE_BF16 ? 2
-                                                                      : 1;
-  check.require(weight.scale_stride % scale == 0, (name + ".scale_stride").c_str(),
-                "is not a multiple of the scale's size");
-}
 
 void check_size(const Checks& check, const std::string& argument, int32_t value, int32_t expected) {
   check.require(value == expected, argument.c_str(),
@@ -113,9 +42,9 @@ void check_experts_args(const frt_moe_experts_args& args) {
   check.pointer("ids", args.ids);
   check.pointer("weights", args.weights);
   check.pointer("y", args.y);
-  check_experts(check, "gate", args.gate);
-  check_experts(check, "up", args.up);
-  check_experts(check, "down", args.down);
+  check_expert_weight(check, "gate", args.gate);
+  check_expert_weight(check, "up", args.up);
+  check_expert_weight(check, "down", args.down);
   check_size(check, "up.expert.rows", args.up.expert.rows, args.gate.expert.rows);
   check_size(check, "up.expert.cols", args.up.expert.cols, args.gate.expert.cols);
   check_size(check, "down.expert.rows", args.down.expert.rows, args.gate.expert.cols);
@@ -134,10 +63,10 @@ void check_combine(const frt_moe_combine_args& args) {
 }
 
 void check_shared(const Checks& check, const frt_moe_block_args& args) {
-  check_matrix(check, "shared_gate_weight", args.shared_gate_weight);
-  check_matrix(check, "shared_up_weight", args.shared_up_weight);
-  check_matrix(check, "shared_down_weight", args.shared_down_weight);
-  check_matrix(check, "shared_expert_gate", args.shared_expert_gate);
+  check_weight(check, "shared_gate_weight", args.shared_gate_weight);
+  check_weight(check, "shared_up_weight", args.shared_up_weight);
+  check_weight(check, "shared_down_weight", args.shared_down_weight);
+  check_weight(check, "shared_expert_gate", args.shared_expert_gate);
   const int32_t inputs = args.router.cols, width = args.shared_gate_weight.rows;
   check_size(check, "shared_gate_weight.cols", args.shared_gate_weight.cols, inputs);
   check_size(check, "shared_up_weight.rows", args.shared_up_weight.rows, width);
@@ -175,7 +104,7 @@ void check_block(const frt_moe_block_args& args) {
   } else {
     check.require(!args.delta, "delta", "is given without residual");
   }
-  check_matrix(check, "router", args.router);
+  check_weight(check, "router", args.router);
   check_size(check, "router.rows", args.router.rows, args.experts);
   check_size(check, "gate.expert.cols", args.gate.expert.cols, args.router.cols);
   check.pointer("logits", args.logits);
@@ -217,8 +146,8 @@ void run_block(Stream& stream, MoeBlock& block) {
     block.shared_down = make_moe_matrix(args.shared_down_weight);
     block.shared_scale = make_moe_matrix(args.shared_expert_gate);
   }
-  if (moe_single(stream, block) || moe_fused(stream, block) || moe_decode(stream, block) ||
-      moe_grouped(stream, block)) {
+  if (moe_single(stream, block) || moe_few(stream, block) || moe_fused(stream, block) ||
+      moe_decode(stream, block) || moe_grouped(stream, block)) {
     return;
   }
   moe_general(stream, block);
@@ -263,17 +192,21 @@ void moe_block(Stream& stream, const frt_moe_block_args& args) {
 
 }  // namespace
 
-MoeMatrix make_moe_matrix(const frt_weight& weight) {
+MoeMatrix make_moe_matrix(const Weight& weight) {
+  const int64_t bits = weight.form == WeightForm::kF32     ? 32
+                       : weight.form == WeightForm::kBf16  ? 16
+                       : weight.form == WeightForm::kNvfp4 ? 4
+                                                           : 8;
   MoeMatrix made;
   made.data = static_cast<const uint8_t*>(weight.data);
   made.scale = static_cast<const uint8_t*>(weight.scale);
-  made.row_bytes = packed_bytes(weight.format, weight.cols);
+  made.row_bytes = weight.cols * bits / 8;
   made.rows = weight.rows;
   made.cols = weight.cols;
-  made.format = weight.format;
+  made.form = weight.form;
   made.scale_bf16 = weight.scale_dtype == FRT_DTYPE_BF16;
   made.global_scale = weight.global_scale;
-  if (weight.format == FRT_WEIGHT_FP8_BLOCK) {
+  if (weight.form == WeightForm::kFp8Block) {
     made.block_rows = weight.block_rows;
     made.block_cols = weight.block_cols;
     made.scale_columns = static_cast<int32_t>(ceil_div(weight.cols, weight.block_cols));
@@ -287,7 +220,8 @@ MoeMatrix make_moe_matrix(const frt_expert_weight& weight) {
   MoeMatrix made = make_moe_matrix(weight.expert);
   made.data_stride = weight.data_stride;
   made.scale_stride = weight.expert.scale ? weight.scale_stride : 0;
-  made.global_scales = weight.global_scales;
+  made.global_scales =
+      weight.expert.format.flags & FRT_WEIGHT_GLOBAL_SCALE ? weight.global_scales : nullptr;
   return made;
 }
 
@@ -295,10 +229,10 @@ bool reads_in_portions(const MoeMatrix& matrix) {
   if (matrix.row_bytes % 16 != 0 || matrix.data_stride % 16 != 0 || matrix.cols % 8 != 0) {
     return false;
   }
-  switch (matrix.format) {
-    case FRT_WEIGHT_FP8_BLOCK:  // sixteen values share a scale
+  switch (matrix.form) {
+    case WeightForm::kFp8Block:  // sixteen values share a scale
       return matrix.block_shift >= 4;
-    case FRT_WEIGHT_NVFP4:  // the scales of thirty-two values are one access
+    case WeightForm::kNvfp4:  // the scales of thirty-two values are one access
       return reinterpret_cast<std::uintptr_t>(matrix.scale) % 2 == 0 &&
              matrix.scale_stride % 2 == 0;
     default:
@@ -307,10 +241,10 @@ bool reads_in_portions(const MoeMatrix& matrix) {
 }
 
 void register_moe(KernelList& list) {
-  list.add<frt_moe_route_args>(FRT_OP_MOE_ROUTE, 0, 0, moe_route);
-  list.add<frt_moe_experts_args>(FRT_OP_MOE_EXPERTS, kFloatTypes, FRT_WEIGHT_ALL, moe_experts);
-  list.add<frt_moe_combine_args>(FRT_OP_MOE_COMBINE, kFloatTypes, 0, moe_combine);
-  list.add<frt_moe_block_args>(FRT_OP_MOE_BLOCK, kFloatTypes, FRT_WEIGHT_ALL, moe_block);
+  list.add<frt_moe_route_args>(FRT_OP_MOE_ROUTE, 0, {}, moe_route);
+  list.add<frt_moe_experts_args>(FRT_OP_MOE_EXPERTS, kFloatTypes, kWeightFormats, moe_experts);
+  list.add<frt_moe_combine_args>(FRT_OP_MOE_COMBINE, kFloatTypes, {}, moe_combine);
+  list.add<frt_moe_block_args>(FRT_OP_MOE_BLOCK, kFloatTypes, kWeightFormats, moe_block);
 }
 
 }  // namespace frt::cuda

@@ -3,6 +3,8 @@
 //
 //   single    one row of one published shape, bf16, sm_90, weights in bf16 or FP8: one kernel
 //             (moe_single)
+//   few       rows <= 16, FP8 <= 32, of the same shape: a kernel for eight of them, with the bits
+//             of single (moe_few)
 //   fused     rows <= 8, bf16, sm_90, weights in bf16 or FP8: one kernel (moe_fused)
 //   decode    rows <= 16, bf16: three kernels, weights streamed once per chosen expert (moe_decode)
 //   grouped   more rows, bf16: rows sorted by expert, products on tensor cores (moe_grouped*)
@@ -15,6 +17,7 @@
 
 #include "../stream.hpp"
 #include "moe_weights.cuh"
+#include "weight.hpp"
 
 namespace frt::cuda {
 
@@ -28,14 +31,16 @@ struct MoeBlock {
   MoeMatrix shared_gate, shared_up, shared_down, shared_scale;
 };
 
-MoeMatrix make_moe_matrix(const frt_weight& weight);
+MoeMatrix make_moe_matrix(const Weight& weight);
 MoeMatrix make_moe_matrix(const frt_expert_weight& weight);
 
 // Whether rows of the matrix can be read in 16-byte portions, with one local scale per eight.
 bool reads_in_portions(const MoeMatrix& matrix);
 
-// The five ways. The first four return false, having done nothing, where they do not fit. [driver]
+// The six variants. The first five return false, having done nothing, where they do not fit.
+// [driver]
 bool moe_single(Stream& stream, const MoeBlock& block);
+bool moe_few(Stream& stream, const MoeBlock& block);
 bool moe_fused(Stream& stream, const MoeBlock& block);
 bool moe_decode(Stream& stream, const MoeBlock& block);
 bool moe_grouped(Stream& stream, const MoeBlock& block);

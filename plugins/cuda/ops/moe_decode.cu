@@ -13,7 +13,7 @@
 // serves eight of them. The sums of a row are formed in the same order whatever the other rows are.
 //
 // Qwen3.6-35B-A3B (inputs 2048, 256 experts of width 512, 8 chosen, one shared), one row, bf16:
-// 5.2 MB + 33.6 MB + 18.9 MB = 57.7 MB, 12.4 us at 4.65 TB/s. To keep that rate a processor needs
+// 5.2 MB + 33.6 MB + 18.9 MB = 57.7 MB, 12.4 us at 4.65 TB/s. To keep that rate an SM needs
 // about 35 KB in flight: `hidden` has 64 KB under way, `down` 96 KB.
 #include <algorithm>
 
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kEnterWarps * 32, 2)
   __syncthreads();
   if (line.matrix) {
     const MoeMatrix& matrix = *line.matrix;
-    with_format(matrix.format, [&]<MoeFormat kFormat>() {
+    with_format(matrix.form, [&]<MoeFormat kFormat>() {
       for (int row = 0; row < rows; row += kEnterRows) {
         const bf16* some[kEnterRows];
 #pragma unroll
@@ -159,7 +159,7 @@ bool fits(const MoeBlock& block) {
     return false;
   }
   bool good = streams(block.gate) && streams(block.up) && streams(block.down) &&
-              moe_format(block.gate.format) == moe_format(block.up.format);
+              moe_format(block.gate.form) == moe_format(block.up.form);
   if (!block.routed) good &= reads_in_portions(block.router);
   if (block.shared) {
     for (const MoeMatrix* matrix :
@@ -260,7 +260,7 @@ bool moe_decode(Stream& stream, const MoeBlock& block) {
   down.y = static_cast<bf16*>(args.y);
   down.copy_hidden = experts.copy_hidden;
   down.stream_shared = block.shared && streams(block.shared_down) &&
-                       moe_format(block.shared_down.format) == moe_format(block.down.format);
+                       moe_format(block.shared_down.form) == moe_format(block.down.form);
   launch_experts(stream, experts, hidden, down);
   return true;
 }

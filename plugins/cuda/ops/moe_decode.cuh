@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// moe_decode.cuh - what the kernels of the decode way share: asynchronous copies, and the choice of
-// experts as every block makes it for itself.
+// moe_decode.cuh - what the kernels of the decode variant share: asynchronous copies, and the
+// choice of experts as every block makes it for itself.
 #pragma once
 
 #include "attention_mma.cuh"
@@ -41,13 +41,13 @@ __device__ __forceinline__ void wait_copies() {
 
 // f.operator()<format>().
 template <class Function>
-__device__ __forceinline__ void with_format(frt_weight_format format, Function&& function) {
-  switch (format) {
-    case FRT_WEIGHT_F32:
+__device__ __forceinline__ void with_format(WeightForm form, Function&& function) {
+  switch (form) {
+    case WeightForm::kF32:
       return function.template operator()<MoeFormat::kF32>();
-    case FRT_WEIGHT_BF16:
+    case WeightForm::kBf16:
       return function.template operator()<MoeFormat::kBf16>();
-    case FRT_WEIGHT_NVFP4:
+    case WeightForm::kNvfp4:
       return function.template operator()<MoeFormat::kFp4>();
     default:
       return function.template operator()<MoeFormat::kFp8>();

@@ -43,7 +43,7 @@ struct FusedArgs {
   FusedLayout layout;
 };
 
-// Submits it: all blocks run at once or none does, one per processor.  [driver]
+// Submits it: all blocks run at once or none does, one per SM.  [driver]
 void launch_fused(Stream& stream, bool fp8, int blocks, const FusedArgs& args);
 
 }  // namespace frt::cuda

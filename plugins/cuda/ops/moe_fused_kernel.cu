@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mixture-of-experts block of 1 to 8 rows in one launch (sm_90): one block per processor, all of
+// A mixture-of-experts block of 1 to 8 rows in one launch (sm_90): one block per SM, all of
 // them there at once (Gang), so that they can wait for each other. Three phases:
 //
 //   enter   norm, computed by every block for itself; router logits, the shared expert's scale and
@@ -98,7 +98,7 @@ __device__ __forceinline__ void fetch_all(const FusedArgs& args, const Ring& rin
       fetch_stage<kFormat>(args, ring, place, shared.choice, phase, i, phase == kDown ? step : 1);
     }
   }
-  // residual += delta: every block that read the residual has told its results by now.
+  // residual += delta: every block that read the residual has published its results by now.
   asm volatile("bar.sync 3, %0;" ::"n"(kFusedThreads) : "memory");
   if (!args.norm.residual || !args.norm.delta) return;
   const int all = rows * (args.inputs / 8);
@@ -137,7 +137,7 @@ __device__ __forceinline__ void load_rows(const FusedArgs& args, const Eight& ei
                                           uint32_t* x, Shared& shared) {
   const int warp = threadIdx.x / 32, pitch = padded_words(args.inputs);
   const int warps = kFusedWarps / eight.rows;
-  // Whoever writes x tells results: it is seen to have read the residual.
+  // Whoever writes x publishes results: it is seen to have read the residual.
   const int writers = min(static_cast<int>(gridDim.x), enter_units(args));
 #pragma unroll 1
   for (int first = 0; first < args.rows; first += eight.rows) {
@@ -202,7 +202,7 @@ template <MoeFormat kFormat>
 __device__ __forceinline__ void multiply_unit(const FusedArgs& args, const Unit& unit,
                                               const uint8_t* data, const uint8_t* scales, int part,
                                               int parts, const uint32_t* x, float (&c)[4]) {
-  const bool plain = kFormat == MoeFormat::kBf16 || unit.low->format == FRT_WEIGHT_BF16;
+  const bool plain = kFormat == MoeFormat::kBf16 || unit.low->form == WeightForm::kBf16;
   const int share = (unit.row_bytes / parts + 63) / 64 * 64;
   const int begin = part * share, end = min(unit.row_bytes, begin + share);
   const auto* words = reinterpret_cast<const uint32_t*>(scales);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // moe_fused_ring.cuh - of the decode kernel that is one launch (moe_fused_kernel.cu): the ring
-// through which every weight passes, and the cells through which blocks tell each other results.
+// through which every weight passes, and the cells through which blocks exchange results.
 //
 // A launch runs through its code once, so code is fetched from memory like weights: what is used
 // more than once is written once, and loops are not unrolled without need.
@@ -30,9 +30,9 @@ struct Unit {
         low_row(row),
         high_row(low == high ? row + 8 : row),
         row_bytes(static_cast<int>(low->row_bytes)),
-        shift(low->format == FRT_WEIGHT_FP8_BLOCK ? low->block_shift : 0),
+        shift(low->form == WeightForm::kFp8Block ? low->block_shift : 0),
         scale_bf16(low->scale_bf16),
-        factored(low->format == FRT_WEIGHT_FP8_TENSOR || low->format == FRT_WEIGHT_FP8_CHANNEL) {}
+        factored(low->form == WeightForm::kFp8Tensor || low->form == WeightForm::kFp8Channel) {}
   __device__ __forceinline__ int rows(bool of_high) const {
     const MoeMatrix& matrix = of_high ? *high : *low;
     return max(0, min(8, matrix.rows - (of_high ? high_row : low_row)));

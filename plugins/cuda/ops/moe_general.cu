@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A block for every type and shape: a warp per output value, one weight at a time, f32 sums. It is
-// the way of f32 activations and of matrices whose rows are not multiples of 16 bytes; nothing here
-// is meant to be fast.
+// the variant for f32 activations and for matrices whose rows are not multiples of 16 bytes;
+// nothing here is meant to be fast.
 //
 //   norm     residual += delta, x = norm(residual)
 //   linear   router: logits; shared expert's gate: its scale

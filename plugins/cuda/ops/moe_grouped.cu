@@ -27,7 +27,7 @@ namespace {
 constexpr int64_t kSmallTileLoad = 8;
 
 bool multiplies(const MoeMatrix& matrix) {
-  return matrix.format != FRT_WEIGHT_F32 && reads_in_portions(matrix);
+  return matrix.form != WeightForm::kF32 && reads_in_portions(matrix);
 }
 
 bool fits(const MoeBlock& block) {
@@ -37,14 +37,13 @@ bool fits(const MoeBlock& block) {
   };
   bool good = args.dtype == FRT_DTYPE_BF16 && args.experts <= kSortExperts && aligned(args.x) &&
               aligned(args.y) && multiplies(block.gate) && multiplies(block.up) &&
-              multiplies(block.down) &&
-              moe_format(block.gate.format) == moe_format(block.up.format);
+              multiplies(block.down) && moe_format(block.gate.form) == moe_format(block.up.form);
   if (!block.routed) good &= multiplies(block.router);
   if (block.shared) {
     good &= aligned(args.shared_hidden) && aligned(args.shared_y) &&
             multiplies(block.shared_gate) && multiplies(block.shared_up) &&
             multiplies(block.shared_down) &&
-            moe_format(block.shared_gate.format) == moe_format(block.shared_up.format);
+            moe_format(block.shared_gate.form) == moe_format(block.shared_up.form);
   }
   return good;
 }
@@ -88,7 +87,7 @@ struct Memory {
 // `x_rows`: rows of x in memory, `experts`: matrices in memory.
 void multiply(Stream& stream, const MoeProduct& product, int64_t x_rows, int64_t experts,
               int tile_rows, bool gated) {
-  const bool bf16_weights = product.matrix.format == FRT_WEIGHT_BF16;
+  const bool bf16_weights = product.matrix.form == WeightForm::kBf16;
   if (tile_rows == kLargeTile && bf16_weights && has_grouped_wgmma(stream.device())) {
     launch_grouped_wgmma(stream, product, x_rows, experts, gated);
   } else {
@@ -137,7 +136,7 @@ void run_shared(Stream& stream, const MoeBlock& block, int tile_rows) {
 }  // namespace
 
 void launch_grouped_mma(Stream& stream, const MoeProduct& product, int tile_rows, bool gated) {
-  switch (moe_format(product.matrix.format)) {
+  switch (moe_format(product.matrix.form)) {
     case MoeFormat::kFp8:
       return launch_mma_fp8(stream, product, tile_rows, gated);
     case MoeFormat::kFp4:

@@ -12,7 +12,7 @@
 // Gated: the 128 weight rows are eight of the gate, eight of the up matrix, and so on, so a thread
 // holds both sums of a value. Large tiles (128 rows, warps 2 x 4) are for many rows per expert;
 // small ones (16 rows, warps 1 x 8) stream the weights at the speed of memory, two blocks per
-// processor with up to 72 KB in flight each.
+// SM with up to 72 KB in flight each.
 #pragma once
 
 #include "launch.cuh"
@@ -141,7 +141,7 @@ struct WeightChunks {
           scales[i][0] = e4m3_float(static_cast<uint8_t>(pair)) * kFp4Unit;
           scales[i][1] = e4m3_float(static_cast<uint8_t>(pair >> 8)) * kFp4Unit;
         }
-      } else if (valid && matrix->format == FRT_WEIGHT_FP8_BLOCK) {
+      } else if (valid && matrix->form == WeightForm::kFp8Block) {
         const int64_t at = static_cast<int64_t>(row / matrix->block_rows) * matrix->scale_columns +
                            (col >> matrix->block_shift);
         scales[i][0] = moe_scale(*matrix, scale, at);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The grouped product on wgmma (sm_90a), bf16 weights, tiles of 128 rows.
 //
-// A block stays on its processor and takes one (tile, 256 weight rows) after the other. One group
+// A block stays on its SM and takes one (tile, 256 weight rows) after the other. One group
 // of four warps fetches, two multiply: each has 64 rows of the tile and all 256 weight rows, 128
 // sums per thread, and leaves its half out where the tile has no rows for it. Stages of 64 columns
 // pass through a ring of four (48 KB each), so the next tile's first half arrives while the sums of

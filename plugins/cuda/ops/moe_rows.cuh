@@ -14,10 +14,9 @@ namespace frt::cuda {
 
 // ---- the choice ------------------------------------------------------------------------------
 //
-// p = e / sum with e = exp(logit - largest) >= 0, whose bits are in the order of p: a key is the
-// bits
-// + 2; 0 is taken. A NaN among the logits makes the sum a NaN and every key 1: the first experts
-// are chosen, with NaN weights, and the defect shows in the output.
+// p = e / sum with e = exp(logit - largest) >= 0, whose bits are in the order of p. A key is these
+// bits and 2 more; 0 is taken. A NaN among the logits makes the sum a NaN and every key 1: the
+// first experts are chosen, with NaN weights, and the defect shows in the output.
 
 __device__ __forceinline__ unsigned order_key(float e, float sum) {
   return isnan(sum) ? 1u : __float_as_uint(e) + 2u;

@@ -54,7 +54,7 @@ struct SingleArgs {
   uint64_t* cells;
 };
 
-// Submits it: one block per processor, all of them there at once (Gang).  [driver]
+// Submits it: one block per SM, all of them there at once (Gang).  [driver]
 void launch_single(Stream& stream, bool fp8, int blocks, const SingleArgs& args);
 
 // ---- the choice --------------------------------------------------------------------------------

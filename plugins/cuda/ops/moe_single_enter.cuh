@@ -217,7 +217,7 @@ __device__ __forceinline__ void choose(const SingleArgs& args, Choice& choice, u
   choice.choose(inside ? __uint_as_float(static_cast<uint32_t>(cell)) : -INFINITY, inside);
 }
 
-// x and the residual, by the last block when all others have told that they read their own.
+// x and the residual, by the last block when all others have published that they read their own.
 __device__ __forceinline__ void leave_row(const SingleArgs& args, const float (&values)[4],
                                           uint2 packed, uint32_t number) {
   if (!args.norm.residual) return;

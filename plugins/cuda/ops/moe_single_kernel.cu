@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A mixture-of-experts block of one row in one launch (sm_90), for one shape (moe_single.cuh): one
-// block per processor, all of them there at once, so that they can wait for each other.
+// block per SM, all of them there at once, so that they can wait for each other.
 //
 //   enter   norm, computed by every block for itself; two router logits and four hidden values of
 //           the shared expert per block, from weights that were in registers before the kernel in
@@ -284,7 +284,7 @@ void launch_single(Stream& stream, bool fp8, int blocks, const SingleArgs& args)
   auto* kernel = fp8 ? single_kernel<MoeFormat::kFp8> : single_kernel<MoeFormat::kBf16>;
   const std::size_t bytes =
       fp8 ? sizeof(Memory<MoeFormat::kFp8>) : sizeof(Memory<MoeFormat::kBf16>);
-  // Gate and up come through L1. Left alone, the processor stays divided as the kernel in front had
+  // Gate and up come through L1. Left alone, the SM stays divided as the kernel in front had
   // it, which may have wanted nearly all for its shared memory.
   Device& device = stream.device();
   const int64_t percent = ceil_div(static_cast<int64_t>(bytes + 1024) * 100,

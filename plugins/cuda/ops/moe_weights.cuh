@@ -15,7 +15,7 @@
 //                                the local scale carries the 2^14; exact
 #pragma once
 
-#include <frt/ops/moe.h>
+#include <frt/weights.hpp>
 
 #include <cstdint>
 
@@ -35,7 +35,7 @@ struct MoeMatrix {
   int32_t block_rows = 1, block_cols = 1;
   int32_t scale_columns = 0;  // FP8_BLOCK: scales of one row of blocks
   int32_t block_shift = 0;    // FP8_BLOCK: log2(block_cols) where that is a whole number
-  frt_weight_format format = FRT_WEIGHT_BF16;
+  WeightForm form = WeightForm::kBf16;
   bool scale_bf16 = false;
   float global_scale = 1.0f;
 };
@@ -62,18 +62,18 @@ __device__ __forceinline__ MoeRow moe_row(const MoeMatrix& matrix, int expert, i
   MoeRow made{matrix.data + expert * matrix.data_stride + row * matrix.row_bytes,
               matrix.scale + expert * matrix.scale_stride, 1.0f};
   const float global = matrix.global_scales ? matrix.global_scales[expert] : matrix.global_scale;
-  switch (matrix.format) {
-    case FRT_WEIGHT_FP8_TENSOR:
+  switch (matrix.form) {
+    case WeightForm::kFp8Tensor:
       made.factor = global;
       break;
-    case FRT_WEIGHT_FP8_CHANNEL:
+    case WeightForm::kFp8Channel:
       made.factor = moe_scale(matrix, made.scale, row);
       break;
-    case FRT_WEIGHT_FP8_BLOCK:
+    case WeightForm::kFp8Block:
       made.scale += static_cast<int64_t>(row / matrix.block_rows) * matrix.scale_columns *
                     (matrix.scale_bf16 ? 2 : 4);
       break;
-    case FRT_WEIGHT_NVFP4:
+    case WeightForm::kNvfp4:
       made.scale += static_cast<int64_t>(row) * (matrix.cols / 16);
       made.factor = global;
       break;
@@ -87,14 +87,14 @@ __device__ __forceinline__ MoeRow moe_row(const MoeMatrix& matrix, int expert, i
 
 // value * local of column `col`.
 __device__ __forceinline__ float moe_value(const MoeMatrix& matrix, const MoeRow& row, int col) {
-  switch (matrix.format) {
-    case FRT_WEIGHT_F32:
+  switch (matrix.form) {
+    case WeightForm::kF32:
       return reinterpret_cast<const float*>(row.data)[col];
-    case FRT_WEIGHT_BF16:
+    case WeightForm::kBf16:
       return to_float(reinterpret_cast<const bf16*>(row.data)[col]);
-    case FRT_WEIGHT_FP8_BLOCK:
+    case WeightForm::kFp8Block:
       return e4m3_float(row.data[col]) * moe_scale(matrix, row.scale, col / matrix.block_cols);
-    case FRT_WEIGHT_NVFP4: {
+    case WeightForm::kNvfp4: {
       const unsigned code = row.data[col / 2] >> (col % 2 * 4) & 15u;
       const __half_raw half{static_cast<unsigned short>((code & 7u) << 9 | (code & 8u) << 12)};
       return __half2float(__half(half)) * 16384.0f * e4m3_float(row.scale[col / 16]);
@@ -108,13 +108,13 @@ __device__ __forceinline__ float moe_value(const MoeMatrix& matrix, const MoeRow
 
 enum class MoeFormat { kF32, kBf16, kFp8, kFp4 };
 
-inline MoeFormat moe_format(frt_weight_format format) {
-  switch (format) {
-    case FRT_WEIGHT_F32:
+inline MoeFormat moe_format(WeightForm form) {
+  switch (form) {
+    case WeightForm::kF32:
       return MoeFormat::kF32;
-    case FRT_WEIGHT_BF16:
+    case WeightForm::kBf16:
       return MoeFormat::kBf16;
-    case FRT_WEIGHT_NVFP4:
+    case WeightForm::kNvfp4:
       return MoeFormat::kFp4;
     default:
       return MoeFormat::kFp8;
@@ -209,7 +209,7 @@ __device__ __forceinline__ float widen_shared(const MoeMatrix& matrix, const Moe
     return 1.0f;
   } else if constexpr (kFormat == MoeFormat::kFp8) {
     widen_fp8(reinterpret_cast<const uint2*>(data)[col / 8], values);
-    return matrix.format == FRT_WEIGHT_FP8_BLOCK
+    return matrix.form == WeightForm::kFp8Block
                ? moe_scale(matrix, row.scale, col >> matrix.block_shift)
                : 1.0f;
   } else {

@@ -305,9 +305,9 @@ void gated_rms_norm(Stream& stream, const frt_gated_rms_norm_args& args) {
 }  // namespace
 
 void register_norm(KernelList& list) {
-  list.add<frt_rms_norm_args>(FRT_OP_RMS_NORM, kFloatTypes, 0, rms_norm);
-  list.add<frt_add_rms_norm_args>(FRT_OP_ADD_RMS_NORM, kFloatTypes, 0, add_rms_norm);
-  list.add<frt_gated_rms_norm_args>(FRT_OP_GATED_RMS_NORM, kFloatTypes, 0, gated_rms_norm);
+  list.add<frt_rms_norm_args>(FRT_OP_RMS_NORM, kFloatTypes, {}, rms_norm);
+  list.add<frt_add_rms_norm_args>(FRT_OP_ADD_RMS_NORM, kFloatTypes, {}, add_rms_norm);
+  list.add<frt_gated_rms_norm_args>(FRT_OP_GATED_RMS_NORM, kFloatTypes, {}, gated_rms_norm);
 }
 
 }  // namespace frt::cuda

@@ -13,13 +13,13 @@
 #include "convert_values.cuh"
 #include "launch.cuh"
 #include "registry.hpp"
+#include "weight.hpp"
 
 namespace frt::cuda {
 namespace {
 
 constexpr int kThreads = 128;
 constexpr int kEmbedThreads = 256;  // of a row
-constexpr frt_weight_set kPlain = FRT_WEIGHT_BIT(FRT_WEIGHT_F32) | FRT_WEIGHT_BIT(FRT_WEIGHT_BF16);
 
 __global__ void pack_views_kernel(const __grid_constant__ frt_pack_views_args a) {
   pdl_trigger();
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kEmbedThreads)
             id = i < a.ids_stride ? a.ids[w * a.ids_stride + i] : -1;
   if (i >= min(count, a.text_rows) || row < 0 || row >= a.y_rows) return;
   const bool known = id >= 0 && id < a.table.rows;
-  const frt_dtype dtype = a.table.format == FRT_WEIGHT_F32 ? FRT_DTYPE_F32 : FRT_DTYPE_BF16;
+  const frt_dtype dtype = table_type(a.table);
   for (int column = static_cast<int>(threadIdx.x) * N; column < a.table.cols;
        column += kEmbedThreads * N) {
     float v[N];
@@ -160,12 +160,7 @@ void embed_rows(Stream& stream, const frt_embed_rows_args& args) {
   check.pointer("first", args.first);
   check.pointer("count", args.count);
   check.pointer("ids", args.ids);
-  check.require(args.table.format == FRT_WEIGHT_F32 || args.table.format == FRT_WEIGHT_BF16,
-                "table.format",
-                "is " + std::to_string(args.table.format) + ", expected F32 or BF16");
-  check.positive("table.rows", args.table.rows);
-  check.positive("table.cols", args.table.cols);
-  check.pointer("table.data", args.table.data);
+  check_table(check, "table", args.table);
   check.pointer("y", args.y);
   check.at_least("ids_stride", args.ids_stride, args.text_rows);
   check.at_least("y_stride", args.y_stride, args.table.cols);
@@ -180,9 +175,9 @@ void embed_rows(Stream& stream, const frt_embed_rows_args& args) {
 }  // namespace
 
 void register_patch_embed(KernelList& list) {
-  list.add<frt_pack_views_args>(FRT_OP_PACK_VIEWS, kFloatTypes, 0, pack_views);
-  list.add<frt_patches_args>(FRT_OP_PATCHES, kFloatTypes, 0, patches);
-  list.add<frt_embed_rows_args>(FRT_OP_EMBED_ROWS, kFloatTypes, kPlain, embed_rows);
+  list.add<frt_pack_views_args>(FRT_OP_PACK_VIEWS, kFloatTypes, {}, pack_views);
+  list.add<frt_patches_args>(FRT_OP_PATCHES, {0, kFloatTypes}, {}, patches);
+  list.add<frt_embed_rows_args>(FRT_OP_EMBED_ROWS, {0, kFloatTypes}, kPlainFormats, embed_rows);
 }
 
 }  // namespace frt::cuda

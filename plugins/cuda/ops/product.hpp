@@ -5,13 +5,12 @@
 //   wide    many rows: tensor-core products through cuBLASLt (linear_wide*.cu)
 #pragma once
 
-#include <frt/kernels.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "../stream.hpp"
+#include "weight.hpp"
 
 namespace frt::cuda {
 
@@ -22,7 +21,7 @@ struct Product {
   const int32_t* row_count;  // (1) device, or NULL: rows beyond need not be computed
   const void* x;             // (rows, x_stride)
   int64_t x_stride;          // elements
-  frt_weight weight;
+  Weight weight;
   void* y;                  // (rows, y_stride)
   int64_t y_stride;         // elements
   bool accumulate = false;  // y += in f32, rounded once
@@ -38,7 +37,7 @@ void narrow_products(Stream& stream, std::span<const Product> products);
 // y = silu(x Wg^T) * (x Wu^T), both rounded to y's type before; `gate` holds Wg and y, `up` is of
 // the same shape; rows <= kNarrowRows. False, having done nothing, where the two do not go together
 // in one kernel: then compose it.  [driver]
-bool narrow_gate_up(Stream& stream, const Product& gate, const frt_weight& up);
+bool narrow_gate_up(Stream& stream, const Product& gate, const Weight& up);
 
 // The same for any number of rows: what is made of x (its FP8 form) is made once.  [driver]
 void wide_products(Stream& stream, std::span<const Product> products);

@@ -267,7 +267,7 @@ void normalise_rows(Stream& stream, const frt_row_norm_args& args, float y_scale
 }
 
 void register_row_norm(KernelList& list) {
-  list.add<frt_row_norm_args>(FRT_OP_ROW_NORM, kFloatTypes, 0, row_norm);
+  list.add<frt_row_norm_args>(FRT_OP_ROW_NORM, kFloatTypes, {}, row_norm);
 }
 
 }  // namespace frt::cuda

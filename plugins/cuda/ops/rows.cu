@@ -93,8 +93,8 @@ void store_rows(Stream& stream, const frt_store_rows_args& args) {
 }  // namespace
 
 void register_rows(KernelList& list) {
-  list.add<frt_lag_rows_args>(FRT_OP_LAG_ROWS, kFloatTypes, 0, lag_rows);
-  list.add<frt_store_rows_args>(FRT_OP_STORE_ROWS, kFloatTypes, 0, store_rows);
+  list.add<frt_lag_rows_args>(FRT_OP_LAG_ROWS, kFloatTypes, {}, lag_rows);
+  list.add<frt_store_rows_args>(FRT_OP_STORE_ROWS, kFloatTypes, {}, store_rows);
 }
 
 }  // namespace frt::cuda

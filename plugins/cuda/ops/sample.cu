@@ -269,7 +269,7 @@ void sample(Stream& stream, const frt_sample_args& args) {
 }  // namespace
 
 void register_sample(KernelList& list) {
-  list.add<frt_sample_args>(FRT_OP_SAMPLE, 0, 0, sample);
+  list.add<frt_sample_args>(FRT_OP_SAMPLE, 0, {}, sample);
 }
 
 }  // namespace frt::cuda

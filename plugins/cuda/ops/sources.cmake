@@ -1,5 +1,13 @@
 # The operator families: one file each, and what they share. Paths are relative to plugins/cuda.
-# Every one of them is compiled for every architecture.
+#
+#   FRT_CUDA_HOST_SOURCES  host code that does not depend on the architecture: compiled once
+#   FRT_CUDA_OP_SOURCES    the rest: compiled for every architecture
+list(APPEND FRT_CUDA_HOST_SOURCES
+  ops/call.cpp
+  ops/linear_narrow_plan.cpp
+  ops/tensor_map.cpp
+  ops/weight.cpp
+)
 list(APPEND FRT_CUDA_OP_SOURCES
   ops/attention.cu
   ops/attention_append.cu
@@ -7,7 +15,6 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/attention_hopper.cu
   ops/attention_split.cu
   ops/attention_tiles.cu
-  ops/call.cpp
   ops/causal_conv.cu
   ops/checksum.cu
   ops/convert.cu
@@ -47,7 +54,6 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/linear_narrow_fp8.cu
   ops/linear_narrow_general.cu
   ops/linear_narrow_more.cu
-  ops/linear_narrow_plan.cpp
   ops/linear_narrow_stream.cu
   ops/linear_narrow_streamed_x.cu
   ops/linear_resident.cpp
@@ -59,6 +65,7 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/moe.cu
   ops/moe_decode.cu
   ops/moe_decode_experts.cu
+  ops/moe_few_kernel.cu
   ops/moe_fused.cu
   ops/moe_fused_kernel.cu
   ops/moe_general.cu
@@ -78,9 +85,7 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/rows.cu
   ops/sample.cu
   ops/sample_draw.cu
-  ops/tensor_map.cpp
   ops/small_copies.cu
   ops/tokens.cu
   ops/unpack.cu
-  ops/weight_checks.cpp
 )

@@ -138,8 +138,8 @@ void count_tokens(Stream& stream, const frt_count_tokens_args& args) {
 }  // namespace
 
 void register_tokens(KernelList& list) {
-  list.add<frt_argmax_args>(FRT_OP_ARGMAX, 0, 0, argmax);
-  list.add<frt_count_tokens_args>(FRT_OP_COUNT_TOKENS, 0, 0, count_tokens);
+  list.add<frt_argmax_args>(FRT_OP_ARGMAX, 0, {}, argmax);
+  list.add<frt_count_tokens_args>(FRT_OP_COUNT_TOKENS, 0, {}, count_tokens);
 }
 
 }  // namespace frt::cuda

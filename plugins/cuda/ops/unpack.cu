@@ -24,7 +24,7 @@ namespace {
 constexpr int kThreads = 256;
 
 struct Unpack {
-  frt_weight weight;
+  Weight weight;
   int64_t scale_cols;  // scales of a row
   int32_t first, count;
   void* plain;
@@ -32,9 +32,9 @@ struct Unpack {
 
 // The factor at place `at` of the weight's scales.
 __device__ __forceinline__ float scale_of(const Unpack& args, int64_t at) {
-  const frt_weight& weight = args.weight;
-  if (weight.format == FRT_WEIGHT_FP8_TENSOR) return weight.global_scale;
-  if (weight.format == FRT_WEIGHT_NVFP4) {
+  const Weight& weight = args.weight;
+  if (weight.form == WeightForm::kFp8Tensor) return weight.global_scale;
+  if (weight.form == WeightForm::kNvfp4) {
     return to_float(static_cast<const f8e4m3*>(weight.scale)[at]) * weight.global_scale;
   }
   return weight.scale_dtype == FRT_DTYPE_F32 ? static_cast<const float*>(weight.scale)[at]
@@ -43,9 +43,9 @@ __device__ __forceinline__ float scale_of(const Unpack& args, int64_t at) {
 
 // The factor of value (row, col).
 __device__ __forceinline__ float scale_at(const Unpack& args, int row, int col) {
-  const frt_weight& weight = args.weight;
-  if (weight.format == FRT_WEIGHT_NVFP4) return scale_of(args, row * args.scale_cols + col / 16);
-  if (weight.format == FRT_WEIGHT_FP8_BLOCK) {
+  const Weight& weight = args.weight;
+  if (weight.form == WeightForm::kNvfp4) return scale_of(args, row * args.scale_cols + col / 16);
+  if (weight.form == WeightForm::kFp8Block) {
     return scale_of(args, row / weight.block_rows * args.scale_cols + col / weight.block_cols);
   }
   return scale_of(args, row);
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kThreads)
   const auto* data =
       static_cast<const Eight*>(args.weight.data) + static_cast<int64_t>(line) * eights;
   T* target = static_cast<T*>(args.plain) + static_cast<int64_t>(row) * args.weight.cols;
-  const int64_t scale_row = args.weight.format == FRT_WEIGHT_FP8_BLOCK
+  const int64_t scale_row = args.weight.form == WeightForm::kFp8Block
                                 ? line / args.weight.block_rows
                                 : static_cast<int64_t>(line);
   pdl_wait();  // the kernel before may still be reading the target
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(kThreads) unpack_values(const __grid_constant_
     const int col = static_cast<int>(at % args.weight.cols);
     const int64_t place = static_cast<int64_t>(row) * args.weight.cols + col;
     const float value =
-        args.weight.format == FRT_WEIGHT_NVFP4
+        args.weight.form == WeightForm::kNvfp4
             ? from_e2m1(static_cast<const uint8_t*>(args.weight.data)[place / 2] >> 4 * (place % 2))
             : to_float(static_cast<const f8e4m3*>(args.weight.data)[place]);
     static_cast<T*>(args.plain)[at] = from_float<T>(value * scale_at(args, row, col));
@@ -154,16 +154,16 @@ __global__ void __launch_bounds__(kThreads) unpack_values(const __grid_constant_
 }
 
 // log2 of the inputs that share a scale; negative where they are not a power of two of eight on.
-int block_shift(const frt_weight& weight) {
-  if (weight.format == FRT_WEIGHT_NVFP4) return 4;
-  if (weight.format != FRT_WEIGHT_FP8_BLOCK) return 31;
+int block_shift(const Weight& weight) {
+  if (weight.form == WeightForm::kNvfp4) return 4;
+  if (weight.form != WeightForm::kFp8Block) return 31;
   const auto width = static_cast<unsigned>(weight.block_cols);
   return width >= 8 && std::has_single_bit(width) ? std::countr_zero(width) : -1;
 }
 
 template <class T>
 void unpack_to(Stream& stream, const Unpack& args) {
-  const frt_weight& weight = args.weight;
+  const Weight& weight = args.weight;
   const int shift = block_shift(weight);
   if (weight.cols % 8 != 0 || shift < 0 || reinterpret_cast<uintptr_t>(weight.data) % 8 != 0 ||
       reinterpret_cast<uintptr_t>(args.plain) % 16 != 0) {
@@ -173,7 +173,7 @@ void unpack_to(Stream& stream, const Unpack& args) {
     return;
   }
   const Grid grid{dim3(static_cast<unsigned>(ceil_div(args.count, kThreads / 32))), dim3(kThreads)};
-  if (weight.format == FRT_WEIGHT_NVFP4) {
+  if (weight.form == WeightForm::kNvfp4) {
     launch(stream, grid, unpack_rows<T, true>, args, shift);
   } else {
     launch(stream, grid, unpack_rows<T, false>, args, shift);
@@ -182,11 +182,11 @@ void unpack_to(Stream& stream, const Unpack& args) {
 
 }  // namespace
 
-void unpack(Stream& stream, const frt_weight& weight, int32_t first, int32_t count,
+void unpack(Stream& stream, const Weight& weight, int32_t first, int32_t count,
             frt_dtype plain_dtype, void* plain) {
   Unpack args{weight, 1, first, count, plain};
-  if (weight.format == FRT_WEIGHT_NVFP4) args.scale_cols = weight.cols / 16;
-  if (weight.format == FRT_WEIGHT_FP8_BLOCK) {
+  if (weight.form == WeightForm::kNvfp4) args.scale_cols = weight.cols / 16;
+  if (weight.form == WeightForm::kFp8Block) {
     args.scale_cols = ceil_div(weight.cols, weight.block_cols);
   }
   if (plain_dtype == FRT_DTYPE_F32) {

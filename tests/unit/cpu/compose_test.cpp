@@ -3,6 +3,7 @@
 // missing is reported at once.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <frt/compose.hpp>
 #include <set>
 
@@ -13,20 +14,28 @@ namespace {
 using namespace frt::cpu_test;
 
 // An exec table that knows how to resolve kernels of a CpuDevice, less those it is told to hide.
+// Kernels take the formats of their descriptors, but for an embedding, which takes `table_formats`.
 class Exec {
  public:
-  explicit Exec(CpuDevice& device, std::set<std::string> hidden = {})
-      : device_(device), hidden_(std::move(hidden)) {
+  explicit Exec(CpuDevice& device, std::set<std::string> hidden = {},
+                frt::WeightFormats table_formats = {})
+      : device_(device), hidden_(std::move(hidden)), table_formats_(std::move(table_formats)) {
     table_.struct_size = sizeof(table_);
     table_.kernels_resolve = [](frt_context context, frt_kernel_owner, const char* const* names,
-                                uint64_t count, frt_dtype, frt_weight_set, frt_kernel* kernels,
-                                frt_error*) -> frt_status {
+                                uint64_t count, frt_dtype_set, frt_dtype_set,
+                                const frt_weight_format* formats, uint32_t format_count,
+                                frt_kernel* kernels, frt_error*) -> frt_status {
       auto& self = *reinterpret_cast<Exec*>(context);
       for (uint64_t i = 0; i < count; ++i) {
         CHECK(names[i][0] == '?');  // which ones are required is decided afterwards
         const std::string name = names[i] + 1;
         kernels[i] = {};
         if (self.hidden_.count(name)) continue;
+        if (name == FRT_OP_EMBED) {
+          self.asked_ = {};
+          for (uint32_t k = 0; k < format_count; ++k) self.asked_.add(formats[k]);
+          if (!self.takes_table_formats(self.asked_)) continue;
+        }
         try {
           kernels[i] = self.device_.kernel(name).kernel;
         } catch (const frt::Error&) {
@@ -39,21 +48,29 @@ class Exec {
   frt::Recorder recorder() {
     return {context(), frt_recorder{context(), nullptr, device_.stream(), 0, 0}};
   }
+  // The formats that an embedding was asked for last.
+  const frt::WeightFormats& asked() const { return asked_; }
   void sync() { frt::check(device_.backend().stream_sync(device_.stream()), "stream_sync"); }
 
  private:
+  bool takes_table_formats(const frt::WeightFormats& formats) const {
+    return std::all_of(formats.begin(), formats.end(), [&](const frt_weight_format& format) {
+      return frt::weight_taken({table_formats_.data(), table_formats_.size()}, format);
+    });
+  }
+
   CpuDevice& device_;
   std::set<std::string> hidden_;
+  frt::WeightFormats table_formats_, asked_;
   frt_exec_v1 table_{};
 };
 
 frt_weight weight(Array& data, int32_t rows, int32_t cols) {
   frt_weight w{};
-  w.format = data.dtype() == FRT_DTYPE_F32 ? FRT_WEIGHT_F32 : FRT_WEIGHT_BF16;
+  w.format = data.dtype() == FRT_DTYPE_F32 ? frt::kWeightF32 : frt::kWeightBf16;
   w.rows = rows;
   w.cols = cols;
   w.data = data.data();
-  w.global_scale = 1.0f;
   return w;
 }
 
@@ -65,9 +82,10 @@ double tolerance_of(frt_dtype dtype) {
 template <class Body>
 std::pair<Array, Array> both(CpuDevice& device, frt_dtype dtype, Body&& body) {
   Exec exec(device);
-  const frt_weight_set weights = FRT_WEIGHT_BIT(FRT_WEIGHT_BF16) | FRT_WEIGHT_BIT(FRT_WEIGHT_F32);
-  const frt::Operators fused(exec.context(), dtype, weights);
-  const frt::Operators composed(exec.context(), dtype, weights, {}, frt::Fusion::kCompose);
+  const frt::WeightFormats weights = {frt::kWeightBf16, frt::kWeightF32};
+  const frt::Operators fused(exec.context(), frt::KernelTypes(dtype), weights);
+  const frt::Operators composed(exec.context(), frt::KernelTypes(dtype), weights, {},
+                                frt::Fusion::kCompose);
   return {body(fused, exec), body(composed, exec)};
 }
 
@@ -148,7 +166,7 @@ TEST_CASE("moe_block: fused and composed agree, with and without a shared expert
           Array shared_hidden(dtype, n * 64), shared_y(dtype, n * 64);
           const auto expert = [](Array& data, int32_t width, int32_t inputs) {
             return frt_expert_weight{weight(data, width, inputs),
-                                     static_cast<int64_t>(32 * 64 * data.element()), 0, nullptr};
+                                     static_cast<int64_t>(32 * 64 * data.element()), 0, 0, nullptr};
           };
           frt_moe_block_args args{};
           args.residual_dtype = args.dtype = dtype;
@@ -332,7 +350,7 @@ TEST_CASE("the layers of a flow expert: fused and composed agree, layer by layer
     });
     CHECK(worst_error(whole, composed, whole.size()) < tolerance_of(dtype));
     Exec exec(device);
-    const frt::Operators ops(exec.context(), dtype, FRT_WEIGHT_BIT(FRT_WEIGHT_F32));
+    const frt::Operators ops(exec.context(), frt::KernelTypes(dtype), frt::kWeightF32);
     CHECK(run(ops, exec, true).bytes() == whole.bytes());
   }
 }
@@ -341,17 +359,18 @@ TEST_CASE("a missing fused kernel is composed, a missing part is reported with e
   CpuDevice device({.threads = 1});
   {
     Exec exec(device, {FRT_OP_NORM_LINEARS, FRT_OP_ATTENTION_BLOCK});
-    const frt::Operators ops(exec.context(), FRT_DTYPE_BF16, 0);
+    const frt::Operators ops(exec.context(), frt::KernelTypes(FRT_DTYPE_BF16), {});
     CHECK_FALSE(ops.has_kernel(FRT_OP_NORM_LINEARS));
     CHECK(ops.has_kernel(FRT_OP_ATTENTION));
   }
   {  // the parts of a kernel that is there need not be
     Exec exec(device, {FRT_OP_CAUSAL_CONV, FRT_OP_GATED_DELTA});
-    CHECK_NOTHROW(frt::Operators(exec.context(), FRT_DTYPE_BF16, 0, {FRT_OP_GATED_DELTA_BLOCK}));
+    CHECK_NOTHROW(frt::Operators(exec.context(), frt::KernelTypes(FRT_DTYPE_BF16), {},
+                                 {FRT_OP_GATED_DELTA_BLOCK}));
   }
   Exec exec(device, {FRT_OP_EMBED, FRT_OP_ATTENTION_BLOCK, FRT_OP_ATTENTION, FRT_OP_SAMPLE});
   try {
-    frt::Operators(exec.context(), FRT_DTYPE_BF16, 0,
+    frt::Operators(exec.context(), frt::KernelTypes(FRT_DTYPE_BF16), {},
                    {FRT_OP_EMBED, FRT_OP_ATTENTION_BLOCK, FRT_OP_NORM_LINEARS, FRT_OP_SAMPLE});
     FAIL("nothing was reported");
   } catch (const frt::Error& error) {
@@ -364,8 +383,21 @@ TEST_CASE("a missing fused kernel is composed, a missing part is reported with e
   }
 }
 
+TEST_CASE("an embedding table may have any of the model's formats that the backend's embed takes") {
+  constexpr frt_weight_format kInt4 = {
+      FRT_DTYPE_U4, FRT_DTYPE_F16, FRT_DTYPE_NONE, 1, 32, 0, FRT_WEIGHT_MIDPOINT_ZERO};
+  CpuDevice device({.threads = 1});
+  Exec exec(device, {}, {frt::kWeightBf16, kInt4});
+  const frt::Operators ops(exec.context(), frt::KernelTypes(FRT_DTYPE_BF16),
+                           {frt::kWeightBf16, frt::kWeightNvfp4, kInt4}, {FRT_OP_EMBED});
+  CHECK(ops.has_kernel(FRT_OP_EMBED));
+  CHECK(exec.asked() == frt::WeightFormats{frt::kWeightBf16, kInt4});
+}
+
 TEST_CASE("a name that is no operator of the headers is refused") {
   CpuDevice device({.threads = 1});
   Exec exec(device);
-  CHECK_THROWS_AS(frt::Operators(exec.context(), FRT_DTYPE_F32, 0, {"acme.secret/1"}), frt::Error);
+  CHECK_THROWS_AS(
+      frt::Operators(exec.context(), frt::KernelTypes(FRT_DTYPE_F32), {}, {"acme.secret/1"}),
+      frt::Error);
 }

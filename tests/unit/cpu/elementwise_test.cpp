@@ -28,15 +28,6 @@ double binary_of(const std::string& name, double a, double b) {
   return a + b;
 }
 
-double f16_value(uint16_t bits) {
-  const int exponent = bits >> 10 & 31;
-  const double mantissa = bits & 1023;
-  double value =
-      exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024.0 + mantissa, exponent - 25);
-  if (exponent == 31) value = mantissa == 0 ? INFINITY : NAN;
-  return bits & 0x8000 ? -value : value;
-}
-
 // The code among all codes of a format whose value is nearest to `value`; even codes win ties.
 // `decode(code)`; codes [0, count) are the positive ones in rising order.
 template <class Decode>

@@ -2,6 +2,7 @@
 // frt.embed/1, frt.select_tokens/1 and frt.last_rows/1.
 #include <doctest/doctest.h>
 #include <frt/ops/embed.h>
+#include <frt/weights.hpp>
 
 #include "sequence_tools.hpp"
 
@@ -25,7 +26,7 @@ TEST_CASE("embed copies rows of the table, converted, and zeros for ids outside"
         args.rows = static_cast<int32_t>(ids.size());
         args.row_count = &row_count;
         args.ids = ids.data();
-        args.table.format = wide_table ? FRT_WEIGHT_F32 : FRT_WEIGHT_BF16;
+        args.table.format = wide_table ? frt::kWeightF32 : frt::kWeightBf16;
         args.table.rows = 9;
         args.table.cols = width;
         args.table.data = table.data();
@@ -95,6 +96,7 @@ TEST_CASE("embed refuses packed tables and short strides by name") {
   args.y_dtype = FRT_DTYPE_F32;
   args.rows = 4;
   args.ids = ids.data();
+  args.table.format = frt::kWeightF32;
   args.table.rows = 4;
   args.table.cols = 8;
   args.table.data = data.data();
@@ -103,7 +105,7 @@ TEST_CASE("embed refuses packed tables and short strides by name") {
   CHECK(device.refusal(FRT_OP_EMBED, args, &message) == FRT_ERR_INVALID_ARGUMENT);
   CHECK(message.find("y_stride") != std::string::npos);
   args.y_stride = 8;
-  args.table.format = FRT_WEIGHT_NVFP4;
+  args.table.format.data = FRT_DTYPE_I64;
   CHECK(device.refusal(FRT_OP_EMBED, args, &message) == FRT_ERR_INVALID_ARGUMENT);
   CHECK(message.find("table.format") != std::string::npos);
 }

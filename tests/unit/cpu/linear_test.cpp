@@ -93,8 +93,9 @@ void run_case(CpuDevice& device, const Packing& packing, const Case& shape) {
       shape.y_dtype, rows * static_cast<std::size_t>(shape.outputs + shape.y_extra), 3);
   Tensor y = before;
   device.run(FRT_OP_LINEAR, linear_args(shape, x, weight, y));
-  const bool rounded =
-      shape.rows > 16 && shape.x_dtype == FRT_DTYPE_BF16 && packing.format == FRT_WEIGHT_FP8_BLOCK;
+  const frt::WeightForm form = frt::weight_form(packing.format);
+  const bool rounded = shape.rows > 16 && shape.x_dtype == FRT_DTYPE_BF16 &&
+                       (form == frt::WeightForm::kFp8Block || form == frt::WeightForm::kOther);
   check_product(shape, x, weight, before, y, shape.rows, rounded);
   // What lies between the rows of y is left alone.
   bool kept = true;
@@ -115,7 +116,7 @@ TEST_CASE("products of every weight format, activation type and instruction set 
     CAPTURE(describe(setup));
     CpuDevice device(setup);
     for (const Packing& packing : all_packings()) {
-      const bool fp4 = packing.format == FRT_WEIGHT_NVFP4;
+      const bool fp4 = packing.format == frt::kWeightNvfp4;
       for (const frt_dtype x_dtype : {FRT_DTYPE_F32, FRT_DTYPE_BF16}) {
         for (const frt_dtype y_dtype : {FRT_DTYPE_F32, FRT_DTYPE_BF16}) {
           for (const int32_t rows : {1, 2, 3, 7, 16, 17, 65}) {
@@ -192,7 +193,7 @@ TEST_CASE("up to 16 rows, a row's result has the same bits whatever is computed 
     CpuDevice device(setup);
     for (const Packing& packing : all_packings()) {
       CAPTURE(packing.name);
-      const bool fp4 = packing.format == FRT_WEIGHT_NVFP4;
+      const bool fp4 = packing.format == frt::kWeightNvfp4;
       const int32_t inputs = fp4 ? 304 : 301;
       const PackedWeight weight(packing, 75, inputs, 1);
       for (const frt_dtype dtype : {FRT_DTYPE_F32, FRT_DTYPE_BF16}) {
@@ -254,14 +255,16 @@ TEST_CASE("NaN and infinity reach exactly the outputs that depend on them") {
       // A NaN in row 9 of the weight: in the code where the format has one, else in a scale.
       const std::size_t at = 9 * 160 + 150;
       bool one_row = true;
-      if (packing.format == FRT_WEIGHT_F32) {
+      if (packing.format == frt::kWeightF32) {
         const float nan = NAN;
         std::memcpy(weight.data().data() + at * 4, &nan, 4);
-      } else if (packing.format == FRT_WEIGHT_BF16) {
+      } else if (packing.format == frt::kWeightBf16) {
         const uint16_t nan = 0x7FC0;
         std::memcpy(weight.data().data() + at * 2, &nan, 2);
-      } else if (packing.format == FRT_WEIGHT_NVFP4) {
+      } else if (packing.format == frt::kWeightNvfp4) {
         weight.scale()[at / 16] = 0xFF;
+      } else if (frt::weight_form(packing.format) == frt::WeightForm::kOther) {
+        continue;  // integers have none
       } else {
         weight.data()[at] = 0x7F;
       }
@@ -443,6 +446,7 @@ TEST_CASE("wrong arguments are refused with the operator and the argument") {
   const PackedWeight bf16(all_packings()[1], 8, 32, 1);
   const PackedWeight fp8(all_packings()[2], 8, 32, 1);
   const PackedWeight fp4(all_packings()[10], 8, 32, 1);
+  const PackedWeight u4(all_packings()[12], 8, 32, 1);
   const Tensor x(FRT_DTYPE_F32, 64);
   Tensor y(FRT_DTYPE_F32, 64);
   const auto refused = [&](const char* argument, auto&& change, const PackedWeight& weight) {
@@ -452,6 +456,11 @@ TEST_CASE("wrong arguments are refused with the operator and the argument") {
     CHECK(device.refusal(FRT_OP_LINEAR, args, &message) == FRT_ERR_INVALID_ARGUMENT);
     CAPTURE(message);
     CHECK(message.find(std::string(FRT_OP_LINEAR) + ": " + argument + " ") == 0);
+    args.struct_size = sizeof(args);
+    frt_error error{};
+    const frt_kernel kernel = device.kernel(FRT_OP_LINEAR).kernel;
+    CHECK(kernel.supports(kernel.self, &args, &error) == FRT_ERR_INVALID_ARGUMENT);
+    CHECK(message == error.message);
   };
   using Args = frt_linear_args;
   refused(
@@ -471,7 +480,7 @@ TEST_CASE("wrong arguments are refused with the operator and the argument") {
   refused(
       "y_stride", [](Args& a) { a.y_stride = 7; }, bf16);
   refused(
-      "weight.format", [](Args& a) { a.weight.format = 6; }, bf16);
+      "weight.format", [](Args& a) { a.weight.format.data = FRT_DTYPE_I64; }, bf16);
   refused(
       "weight.rows", [](Args& a) { a.weight.rows = 0; }, bf16);
   refused(
@@ -482,22 +491,25 @@ TEST_CASE("wrong arguments are refused with the operator and the argument") {
       "weight.data", [](Args& a) { a.weight.data = static_cast<const char*>(a.weight.data) + 2; },
       bf16);
   refused(
-      "weight.layout", [](Args& a) { a.weight.layout = 1; }, bf16);
+      "weight.format", [](Args& a) { a.weight.format.layout = 1; }, bf16);
   refused(
       "weight.scale", [](Args& a) { a.weight.scale = nullptr; }, fp8);
   refused(
       "weight.scale",
       [](Args& a) { a.weight.scale = static_cast<const char*>(a.weight.scale) + 1; }, fp8);
   refused(
-      "weight.scale_dtype", [](Args& a) { a.weight.scale_dtype = FRT_DTYPE_F16; }, fp8);
+      "weight.format", [](Args& a) { a.weight.format.scale = FRT_DTYPE_I32; }, fp8);
   refused(
-      "weight.block_rows", [](Args& a) { a.weight.block_rows = 0; }, fp8);
+      "weight.format", [](Args& a) { a.weight.format.flags = FRT_WEIGHT_MIDPOINT_ZERO; }, fp8);
   refused(
-      "weight.block_cols", [](Args& a) { a.weight.block_cols = -1; }, fp8);
+      "weight.zero", [](Args& a) { a.weight.zero = nullptr; }, u4);
+  refused(
+      "weight.scale",
+      [](Args& a) { a.weight.scale = static_cast<const char*>(a.weight.scale) + 1; }, u4);
   refused(
       "weight.scale", [](Args& a) { a.weight.scale = nullptr; }, fp4);
   refused(
-      "weight.scale_dtype", [](Args& a) { a.weight.scale_dtype = FRT_DTYPE_F32; }, fp4);
+      "weight.format", [](Args& a) { a.weight.format.scale = FRT_DTYPE_F32; }, fp4);
   refused(
       "weight.cols", [](Args& a) { a.weight.cols = 24; }, fp4);
 

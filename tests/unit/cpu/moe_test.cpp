@@ -30,8 +30,10 @@ class Experts {
       matrices_.emplace_back(packing, rows, cols, seed + static_cast<uint64_t>(e));
       const auto& data = matrices_.back().data();
       const auto& scale = matrices_.back().scale();
+      const auto& zero = matrices_.back().zero();
       data_.insert(data_.end(), data.begin(), data.end());
       scale_.insert(scale_.end(), scale.begin(), scale.end());
+      zero_.insert(zero_.end(), zero.begin(), zero.end());
       global_.push_back(matrices_.back().weight().global_scale);
     }
   }
@@ -41,9 +43,11 @@ class Experts {
     weight.expert = matrices_[0].weight();
     weight.expert.data = data_.data();
     weight.expert.scale = scale_.empty() ? nullptr : scale_.data();
+    weight.expert.zero = zero_.empty() ? nullptr : zero_.data();
     weight.expert.global_scale = 1e9f;  // global_scales stand in its place
     weight.data_stride = static_cast<int64_t>(data_.size() / matrices_.size());
     weight.scale_stride = static_cast<int64_t>(scale_.size() / matrices_.size());
+    weight.zero_stride = static_cast<int64_t>(zero_.size() / matrices_.size());
     weight.global_scales = global_.data();
     return weight;
   }
@@ -53,6 +57,7 @@ class Experts {
   std::vector<PackedWeight> matrices_;
   std::vector<uint8_t> data_;
   std::vector<uint8_t> scale_;
+  std::vector<uint8_t> zero_;
   std::vector<float> global_;
 };
 
@@ -203,7 +208,7 @@ TEST_CASE("experts of every format are right, for one row and for many") {
     CpuDevice device(setup);
     for (const Packing& packing : all_packings()) {
       CAPTURE(packing.name);
-      const bool fp4 = packing.format == FRT_WEIGHT_NVFP4;
+      const bool fp4 = packing.format == frt::kWeightNvfp4;
       const Moe moe(packing, 5, 2, fp4 ? 80 : 75, fp4 ? 96 : 71);
       for (const frt_dtype dtype : {FRT_DTYPE_F32, FRT_DTYPE_BF16}) {
         for (const int32_t rows : {1, 3, 50}) {

@@ -61,7 +61,7 @@ TEST_CASE("the machine is one device with a name, an architecture and memory") {
   CHECK(info.memory_total > 0);
   CHECK(info.memory_free <= info.memory_total);
   CHECK(info.dlpack_type == 1);
-  CHECK(info.flags == FRT_DEVICE_PROCESSOR);
+  CHECK(info.flags == (FRT_DEVICE_PROCESSOR | FRT_DEVICE_SHARED_MEMORY));
 #if defined(__x86_64__)
   CHECK(std::string_view(info.architecture).substr(0, 8) == "x86-64-v");
 #endif

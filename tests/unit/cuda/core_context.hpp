@@ -17,7 +17,7 @@ class CoreContext {
       : handle_(open(plugin_, eager)), context_(core::exec_table(), handle_) {
     KernelSet kernels;
     kernels.add(step, kStep).add(through_scratch, kThroughScratch).add(fault, kFault);
-    kernels.resolve(context_, FRT_DTYPE_F32, 0);
+    kernels.resolve(context_, frt::KernelTypes(FRT_DTYPE_F32));
   }
   ~CoreContext() { core::close_context(handle_); }
   CoreContext(const CoreContext&) = delete;

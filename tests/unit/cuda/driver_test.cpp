@@ -67,6 +67,16 @@ TEST_CASE("FP8 activations are refused where no library multiplies them") {
   }
 }
 
+TEST_CASE("memory is shared where the device is integrated and both may work at the same time") {
+  CHECK(shares_memory({.integrated = true, .managed = true, .concurrent_access = true}));
+  // Discrete devices have managed memory that migrates.
+  CHECK_FALSE(shares_memory({.integrated = false, .managed = true, .concurrent_access = true}));
+  // The processor must not touch managed memory while a kernel runs.
+  CHECK_FALSE(shares_memory({.integrated = true, .managed = true, .concurrent_access = false}));
+  CHECK_FALSE(shares_memory({.integrated = true, .managed = false, .concurrent_access = true}));
+  CHECK_FALSE(shares_memory({}));
+}
+
 TEST_CASE("CUDA's errors as codes of the ABI") {
   CHECK(status_of(cudaSuccess) == FRT_OK);
   CHECK(status_of(cudaErrorNotReady) == FRT_ERR_NOT_READY);

@@ -17,6 +17,7 @@ namespace {
 using namespace frt::cuda;
 
 constexpr int kUnknown = -1;
+constexpr frt_weight_format kFp8Block = FRT_WEIGHT_FP8_BLOCK(FRT_DTYPE_F32, 128, 128);
 alignas(256) uint8_t weights_somewhere[256];
 
 NarrowPart part(frt_weight_format format, int32_t rows, int32_t cols) {
@@ -25,8 +26,6 @@ NarrowPart part(frt_weight_format format, int32_t rows, int32_t cols) {
   weight.rows = rows;
   weight.cols = cols;
   weight.data = weight.scale = weights_somewhere;
-  weight.scale_dtype = format == FRT_WEIGHT_NVFP4 ? FRT_DTYPE_F8_E4M3 : FRT_DTYPE_F32;
-  weight.block_rows = weight.block_cols = 128;
   weight.global_scale = 1;
   NarrowPart made;
   REQUIRE(make_narrow_part(weight, made));
@@ -92,13 +91,12 @@ constexpr Machine kMachines[] = {{"132 multiprocessors, clusters", {132, 232448,
 TEST_CASE("every tile is done once") {
   int handed_out = 0;
   for (const Machine& machine : kMachines) {
-    for (const frt_weight_format format :
-         {FRT_WEIGHT_BF16, FRT_WEIGHT_FP8_BLOCK, FRT_WEIGHT_NVFP4}) {
+    for (const frt_weight_format format : {frt::kWeightBf16, kFp8Block, frt::kWeightNvfp4}) {
       for (const int32_t outputs : {17, 5120, 9216, 28517, 34816}) {
         for (const int32_t inputs : {256, 2560, 5120}) {
           for (const int32_t rows : {1, 4, 8, 12, 16}) {
             CAPTURE(machine.name);
-            CAPTURE(static_cast<int>(format));
+            CAPTURE(frt::weight_text(format));
             CAPTURE(outputs);
             CAPTURE(inputs);
             CAPTURE(rows);
@@ -137,13 +135,12 @@ TEST_CASE("every tile is done once") {
 TEST_CASE("weights are read once for up to sixteen rows on every machine") {
   int streamed = 0;
   for (const Machine& machine : kMachines) {
-    for (const frt_weight_format format :
-         {FRT_WEIGHT_BF16, FRT_WEIGHT_FP8_BLOCK, FRT_WEIGHT_NVFP4}) {
+    for (const frt_weight_format format : {frt::kWeightBf16, kFp8Block, frt::kWeightNvfp4}) {
       for (const int32_t outputs : {17, 2048, 5120, 28517}) {
         for (const int32_t inputs : {2048, 5120, 6144, 17408}) {
           for (const int32_t rows : {1, 2, 3, 4, 8, 12, 16}) {
             CAPTURE(machine.name);
-            CAPTURE(static_cast<int>(format));
+            CAPTURE(frt::weight_text(format));
             CAPTURE(outputs);
             CAPTURE(inputs);
             CAPTURE(rows);
@@ -180,10 +177,10 @@ TEST_CASE("weights are read once for up to sixteen rows on every machine") {
 TEST_CASE("parts of several formats are divided by format, in their order") {
   NarrowArgs args;
   args.part_count = 4;
-  args.parts[0] = part(FRT_WEIGHT_NVFP4, 5120, 17408);
-  args.parts[1] = part(FRT_WEIGHT_FP8_BLOCK, 48, 17408);
-  args.parts[2] = part(FRT_WEIGHT_BF16, 40, 17408);
-  args.parts[3] = part(FRT_WEIGHT_NVFP4, 1024, 17408);
+  args.parts[0] = part(frt::kWeightNvfp4, 5120, 17408);
+  args.parts[1] = part(kFp8Block, 48, 17408);
+  args.parts[2] = part(frt::kWeightBf16, 40, 17408);
+  args.parts[3] = part(frt::kWeightNvfp4, 1024, 17408);
   args.cols = 17408;
   const NarrowPlan plan = plan_narrow(args, 8, {48, 101376, true});
   CHECK(plan.rows < 8);
@@ -208,7 +205,7 @@ TEST_CASE("few tiles behind the dealt ones are for few groups of a block") {
   NarrowArgs args;
   args.part_count = 1;
   args.gated = 1;
-  args.parts[0] = part(FRT_WEIGHT_FP8_BLOCK, 17408, 5120);
+  args.parts[0] = part(kFp8Block, 17408, 5120);
   args.cols = 5120;
   plan_narrow(args, 1, kMachines[0].device);
   CHECK(args.tiles == 2176);
@@ -219,11 +216,11 @@ TEST_CASE("few tiles behind the dealt ones are for few groups of a block") {
 // What frt-plugin-check compares on a device (tests/conformance/cases_linear.cpp) must be handed
 // out there.
 TEST_CASE("the large cases of conformance are handed out") {
-  for (const Product& product : {Product{FRT_WEIGHT_BF16, 28517, 1280, 3, 0},
-                                 {FRT_WEIGHT_FP8_BLOCK, 28517, 2560, 1, 0},
-                                 {FRT_WEIGHT_FP8_BLOCK, 28517, 2560, 12, 0},
-                                 {FRT_WEIGHT_BF16, 14259, 1280, 2, 1},
-                                 {FRT_WEIGHT_FP8_BLOCK, 14259, 2560, 1, 1}}) {
+  for (const Product& product : {Product{frt::kWeightBf16, 28517, 1280, 3, 0},
+                                 {kFp8Block, 28517, 2560, 1, 0},
+                                 {kFp8Block, 28517, 2560, 12, 0},
+                                 {frt::kWeightBf16, 14259, 1280, 2, 1},
+                                 {kFp8Block, 14259, 2560, 1, 1}}) {
     for (const Machine& machine : kMachines) {
       CAPTURE(machine.name);
       CAPTURE(product.outputs);
@@ -249,13 +246,13 @@ TEST_CASE("what is ahead decides how much of the ring is filled before x") {
     plan_narrow(args, rows, kMachines[0].device, ahead);
     return args.early_stages;
   };
-  CHECK(early(FRT_WEIGHT_BF16, 1, NarrowAhead::kProduct) == kNarrowStages);
-  CHECK(early(FRT_WEIGHT_BF16, 1, NarrowAhead::kOther) == kNarrowStages - 1);
-  CHECK(early(FRT_WEIGHT_FP8_BLOCK, 1, NarrowAhead::kProduct) == 3);
-  CHECK(early(FRT_WEIGHT_FP8_BLOCK, 1, NarrowAhead::kOther) == 3);
+  CHECK(early(frt::kWeightBf16, 1, NarrowAhead::kProduct) == kNarrowStages);
+  CHECK(early(frt::kWeightBf16, 1, NarrowAhead::kOther) == kNarrowStages - 1);
+  CHECK(early(kFp8Block, 1, NarrowAhead::kProduct) == 3);
+  CHECK(early(kFp8Block, 1, NarrowAhead::kOther) == 3);
   // A short ring is filled in any case.
-  CHECK(early(FRT_WEIGHT_BF16, 16, NarrowAhead::kOther) ==
-        early(FRT_WEIGHT_BF16, 16, NarrowAhead::kProduct));
+  CHECK(early(frt::kWeightBf16, 16, NarrowAhead::kOther) ==
+        early(frt::kWeightBf16, 16, NarrowAhead::kProduct));
 }
 
 }  // namespace

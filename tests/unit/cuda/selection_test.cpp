@@ -217,7 +217,7 @@ TEST_CASE("without a device frt-host says what is missing and exits as specified
   };
   const std::string named = run(id);
   CHECK(status == 5);
-  CHECK(has(named, "device 'gpu0' (" + id + "): device 0 does not exist"));
+  CHECK(has(named, "device 'gpu0': backend '" + id + "': device 0 does not exist"));
   if (no_driver) CHECK(has(named, "no NVIDIA driver: libcuda.so.1"));
   const std::string automatic = run("auto");
   CHECK(status == 5);

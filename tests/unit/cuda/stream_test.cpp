@@ -73,7 +73,7 @@ TEST_CASE("launches: shared memory that is declared and that is added count toge
   }
 }
 
-TEST_CASE("streams: what its owner captures takes no memory or call of ours") {
+TEST_CASE("streams: what its owner captures takes no memory, call or copy between devices") {
   FRT_NEEDS_DEVICE();
   CudaDevice device;
   cudaStream_t foreign = nullptr;
@@ -83,18 +83,25 @@ TEST_CASE("streams: what its owner captures takes no memory or call of ours") {
     ThroughScratchArgs args;
     args.count = 4;
     args.out = device.allocate(4);
+    const StreamHandle own = device.stream();
+    const uint32_t* source = device.allocate(4);
     REQUIRE(cudaStreamBeginCapture(foreign, cudaStreamCaptureModeRelaxed) == cudaSuccess);
     frt_error error{};
     CHECK(device.try_run(stream, kThroughScratch, args, &error) == FRT_ERR_BAD_STATE);
     CHECK(std::string(error.message).find("captured by its owner") != std::string::npos);
     const auto call = [](void*) {};
     CHECK(device.backend().stream_call(stream, call, nullptr) == FRT_ERR_BAD_STATE);
+    const auto copy_peer = device.backend().copy_peer;
+    CHECK(copy_peer(stream, args.out, own, source, 4) == FRT_ERR_BAD_STATE);
+    CHECK(copy_peer(own, args.out, stream, source, 4) == FRT_ERR_BAD_STATE);
     device.step(stream, args.out, 1);  // needs neither
     cudaGraph_t graph = nullptr;
     REQUIRE(cudaStreamEndCapture(foreign, &graph) == cudaSuccess);
     REQUIRE(cudaGraphDestroy(graph) == cudaSuccess);
     device.run(stream, kThroughScratch, args);
+    CHECK(copy_peer(own, args.out, stream, source, 4) == FRT_OK);
     device.sync(stream);
+    device.sync(own);
   }
   CHECK(cudaStreamDestroy(foreign) == cudaSuccess);
 }

@@ -100,11 +100,11 @@ void fork(Stream& stream, const ForkArgs& args) {
 }  // namespace
 
 void register_operators(KernelList& list) {
-  list.add<StepArgs>(kStep, kFloatTypes, 0, step);
-  list.add<ThroughScratchArgs>(kThroughScratch, kFloatTypes, 0, through_scratch);
-  list.add<SharedArgs>(kShared, kFloatTypes, 0, shared);
-  list.add<FaultArgs>(kFault, kFloatTypes, 0, fault);
-  list.add<ForkArgs>(kFork, kFloatTypes, 0, fork);
+  list.add<StepArgs>(kStep, kFloatTypes, {}, step);
+  list.add<ThroughScratchArgs>(kThroughScratch, kFloatTypes, {}, through_scratch);
+  list.add<SharedArgs>(kShared, kFloatTypes, {}, shared);
+  list.add<FaultArgs>(kFault, kFloatTypes, {}, fault);
+  list.add<ForkArgs>(kFork, kFloatTypes, {}, fork);
   register_small_copies(list.device());
 }
 

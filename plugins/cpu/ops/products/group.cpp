@@ -127,13 +127,13 @@ GroupNode::GroupNode(Device& device, Group group)
 void GroupNode::plan_narrow(const Device& device, int workers) {
   int64_t bytes = 0;
   for (const PlannedPart& part : parts_) {
-    bytes += packed_bytes(part.weight.format, cols_) * part.outputs();
+    bytes += packed_bytes(part.weight, cols_) * part.outputs();
   }
   const int64_t share = std::clamp(bytes / (kTasksPerWorker * workers), int64_t{1}, kTaskBytes);
   std::size_t offset = 0;
   for (PlannedPart& part : parts_) {
     part.narrow = narrow_kernel(device, part.weight, group_.x_dtype);
-    const int64_t rows = share / std::max<int64_t>(1, packed_bytes(part.weight.format, cols_));
+    const int64_t rows = share / std::max<int64_t>(1, packed_bytes(part.weight, cols_));
     part.narrow_rows = rows >= kNarrowTile ? rows / kNarrowTile * kNarrowTile
                                            : std::max(rows / kLeastRows, int64_t{1}) * kLeastRows;
     const auto kind = static_cast<std::size_t>(part.narrow.panel);
@@ -158,9 +158,9 @@ void GroupNode::plan_wide(const Device& device, int workers) {
   int64_t tile = 0;
   std::size_t tile_bytes = 0;
   for (PlannedPart& part : parts_) {
-    part.wide_dtype = bf16 && part.weight.format != FRT_WEIGHT_F32 ? FRT_DTYPE_BF16 : FRT_DTYPE_F32;
-    part.widened = part.weight.format !=
-                   (part.wide_dtype == FRT_DTYPE_BF16 ? FRT_WEIGHT_BF16 : FRT_WEIGHT_F32);
+    part.wide_dtype = bf16 && part.weight.form != WeightForm::kF32 ? FRT_DTYPE_BF16 : FRT_DTYPE_F32;
+    part.widened = part.weight.form !=
+                   (part.wide_dtype == FRT_DTYPE_BF16 ? WeightForm::kBf16 : WeightForm::kF32);
     part.wide_tile = std::min<int64_t>(kWideTile, part.outputs());
     part.wide_tiles = (part.outputs() + part.wide_tile - 1) / part.wide_tile;
     const bool float_x = part.wide_dtype != group_.x_dtype;

@@ -10,7 +10,6 @@
 // the narrow kernels walk over the rows.
 #pragma once
 
-#include <frt/kernels.h>
 #include <frt/ops/dense.h>
 
 #include <cstdint>
@@ -20,6 +19,7 @@
 #include "../../device.hpp"
 #include "../../node.hpp"
 #include "../elementwise.hpp"
+#include "weight.hpp"
 
 namespace frt::cpu {
 
@@ -34,7 +34,7 @@ struct PartFinish {
 
 // One weight and where its result goes.
 struct GroupPart {
-  frt_weight weight;
+  Weight weight;
   frt_dtype y_dtype = FRT_DTYPE_F32;
   bool accumulate = false;
   void* y = nullptr;

@@ -10,11 +10,10 @@
 // number of weights that use it.
 #pragma once
 
-#include <frt/kernels.h>
-
 #include <cstdint>
 
 #include "../../device.hpp"
+#include "weight.hpp"
 
 namespace frt::cpu {
 
@@ -42,7 +41,7 @@ void fill_panel_row(PanelKind kind, frt_dtype dtype, const void* x, int64_t cols
 
 // out[m * out_stride + n] = sum_k x[m][k] W[first + n, k], n in [0, count), m in [0, rows); x[m] is
 // a panel row; 1 <= rows <= kNarrowRows, count <= kNarrowTile.  [hot]
-using NarrowFunction = void (*)(const frt_weight& weight, int64_t first, int64_t count,
+using NarrowFunction = void (*)(const Weight& weight, int64_t first, int64_t count,
                                 const void* const* x, int64_t rows, float* out,
                                 int64_t out_stride) noexcept;
 
@@ -53,20 +52,20 @@ struct NarrowKernel {
 
 // The kernel for `weight` (its format and block size; the pointers are not read) and activations
 // of type `dtype` on `device`.  [setup]
-NarrowKernel narrow_kernel(const Device& device, const frt_weight& weight, frt_dtype dtype);
+NarrowKernel narrow_kernel(const Device& device, const Weight& weight, frt_dtype dtype);
 
 // ---- the families, for narrow_kernel and tests -----------------------------------------------
 
 // Plain loops, f32, any format and block size.  [hot]
-void narrow_plain(const frt_weight& weight, int64_t first, int64_t count, const void* const* x,
+void narrow_plain(const Weight& weight, int64_t first, int64_t count, const void* const* x,
                   int64_t rows, float* out, int64_t out_stride) noexcept;
 
 // Vectors of f32 for the Highway target in force; kFloat panels, any format and block size.
 // [setup]
-NarrowFunction narrow_simd_function(frt_weight_format format);
+NarrowFunction narrow_simd_function(WeightForm form);
 
 // AVX512_BF16 products of bf16 panels; function NULL where format, block size or machine do not
 // fit.  [setup]
-NarrowKernel narrow_bf16_kernel(const frt_weight& weight);
+NarrowKernel narrow_bf16_kernel(const Weight& weight);
 
 }  // namespace frt::cpu

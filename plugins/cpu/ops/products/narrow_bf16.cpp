@@ -66,9 +66,8 @@ struct Bf16Rows {
   static constexpr int kWeightsFor8 = 2;  // weight rows at a time beside 8 activation rows
 
   template <int kWeights, int kRows>
-  FRT_BF16_TARGET static void multiply(const frt_weight& weight, int64_t index,
-                                       const uint8_t* const* x, int64_t ahead,
-                                       float (&out)[kWeights][kRows]) {
+  FRT_BF16_TARGET static void multiply(const Weight& weight, int64_t index, const uint8_t* const* x,
+                                       int64_t ahead, float (&out)[kWeights][kRows]) {
     const int64_t row_bytes = weight.cols * 2;
     const uint8_t* w = weight_row(weight, index);
     __m512 sums[kWeights][kRows];
@@ -160,10 +159,9 @@ struct Fp8Rows {
   }
 
   template <int kWeights, int kRows>
-  FRT_BF16_TARGET static void multiply(const frt_weight& weight, int64_t index,
-                                       const uint8_t* const* x, int64_t ahead,
-                                       float (&out)[kWeights][kRows]) {
-    const bool blocks = weight.format == FRT_WEIGHT_FP8_BLOCK;
+  FRT_BF16_TARGET static void multiply(const Weight& weight, int64_t index, const uint8_t* const* x,
+                                       int64_t ahead, float (&out)[kWeights][kRows]) {
+    const bool blocks = weight.form == WeightForm::kFp8Block;
     const int64_t cols = weight.cols;
     const int64_t segment = blocks ? block_columns(weight) : cols;
     Walk<kWeights, kRows> walk;
@@ -265,9 +263,8 @@ struct Fp4Rows {
   }
 
   template <int kWeights, int kRows>
-  FRT_BF16_TARGET static void multiply(const frt_weight& weight, int64_t index,
-                                       const uint8_t* const* x, int64_t ahead,
-                                       float (&out)[kWeights][kRows]) {
+  FRT_BF16_TARGET static void multiply(const Weight& weight, int64_t index, const uint8_t* const* x,
+                                       int64_t ahead, float (&out)[kWeights][kRows]) {
     const __m512i low = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
     const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
     const int64_t cols = weight.cols;
@@ -310,7 +307,7 @@ struct Fp4Rows {
 // ---- tiles -----------------------------------------------------------------------------------
 
 template <class Format, int kWeights, int kRows>
-void multiply_rows(const frt_weight& weight, int64_t index, const uint8_t* const* x, int64_t ahead,
+void multiply_rows(const Weight& weight, int64_t index, const uint8_t* const* x, int64_t ahead,
                    float* out, int64_t out_stride, int64_t rows) noexcept {
   float sums[kWeights][kRows];
   Format::template multiply<kWeights, kRows>(weight, index, x, ahead, sums);
@@ -321,9 +318,9 @@ void multiply_rows(const frt_weight& weight, int64_t index, const uint8_t* const
 }
 
 template <class Format, int kWeights, int kRows>
-void multiply_tile(const frt_weight& weight, int64_t first, int64_t count, const uint8_t* const* x,
+void multiply_tile(const Weight& weight, int64_t first, int64_t count, const uint8_t* const* x,
                    float* out, int64_t out_stride, int64_t rows) noexcept {
-  const int64_t group = kWeights * packed_bytes(weight.format, weight.cols);
+  const int64_t group = kWeights * packed_bytes(weight, weight.cols);
   int64_t n = 0;
   for (; n + kWeights <= count; n += kWeights) {
     multiply_rows<Format, kWeights, kRows>(weight, first + n, x, group, out + n, out_stride, rows);
@@ -334,7 +331,7 @@ void multiply_tile(const frt_weight& weight, int64_t first, int64_t count, const
 }
 
 template <class Format>
-void narrow(const frt_weight& weight, int64_t first, int64_t count, const void* const* panel,
+void narrow(const Weight& weight, int64_t first, int64_t count, const void* const* panel,
             int64_t rows, float* out, int64_t out_stride) noexcept {
   for (int64_t done = 0; done < rows;) {
     const int64_t left = rows - done;
@@ -361,20 +358,20 @@ void narrow(const frt_weight& weight, int64_t first, int64_t count, const void* 
 
 }  // namespace
 
-NarrowKernel narrow_bf16_kernel(const frt_weight& weight) {
+NarrowKernel narrow_bf16_kernel(const Weight& weight) {
   const bool bytes = __builtin_cpu_supports("avx512vbmi");
-  switch (weight.format) {
-    case FRT_WEIGHT_BF16:
+  switch (weight.form) {
+    case WeightForm::kBf16:
       return {narrow<Bf16Rows>, Bf16Rows::kPanel};
-    case FRT_WEIGHT_FP8_BLOCK:
+    case WeightForm::kFp8Block:
       if (!bytes) break;
       if (weight.block_cols < weight.cols && weight.block_cols % kBlock != 0) break;
       return {narrow<Fp8Rows>, Fp8Rows::kPanel};
-    case FRT_WEIGHT_FP8_TENSOR:
-    case FRT_WEIGHT_FP8_CHANNEL:
+    case WeightForm::kFp8Tensor:
+    case WeightForm::kFp8Channel:
       if (!bytes) break;
       return {narrow<Fp8Rows>, Fp8Rows::kPanel};
-    case FRT_WEIGHT_NVFP4:
+    case WeightForm::kNvfp4:
       return {narrow<Fp4Rows>, Fp4Rows::kPanel};
     default:
       break;
@@ -388,7 +385,7 @@ NarrowKernel narrow_bf16_kernel(const frt_weight& weight) {
 
 namespace frt::cpu {
 
-NarrowKernel narrow_bf16_kernel(const frt_weight&) {
+NarrowKernel narrow_bf16_kernel(const Weight&) {
   return {nullptr, PanelKind::kFloat};
 }
 

@@ -17,6 +17,7 @@
 #include <cstring>
 
 #include "../simd-inl.hpp"
+#include "groups.hpp"
 #include "narrow.hpp"
 #include "weight.hpp"
 #include "widen.hpp"
@@ -71,7 +72,7 @@ HWY_INLINE void widen_group(const uint8_t* bytes, float scale, float* out) {
   }
 }
 
-void widen_fp4(const frt_weight& weight, int64_t row, int64_t first, int64_t count, float* out) {
+void widen_fp4(const Weight& weight, int64_t row, int64_t first, int64_t count, float* out) {
   const uint8_t* data = weight_row(weight, row) + first / 2;
   const uint8_t* scales = group_scales(weight, row) + first / kFp4Group;
   for (int64_t i = 0; i < count; i += kStep) {
@@ -86,9 +87,9 @@ HWY_INLINE void widen_e4m3(const uint8_t* data, int64_t count, float scale, floa
   });
 }
 
-void widen_fp8(const frt_weight& weight, int64_t row, int64_t first, int64_t count, float* out) {
+void widen_fp8(const Weight& weight, int64_t row, int64_t first, int64_t count, float* out) {
   const uint8_t* data = weight_row(weight, row);
-  if (weight.format != FRT_WEIGHT_FP8_BLOCK) return widen_e4m3(data + first, count, 1.0f, out);
+  if (weight.form != WeightForm::kFp8Block) return widen_e4m3(data + first, count, 1.0f, out);
   const int64_t end = first + count;
   for (int64_t k = first; k < end;) {
     const int64_t next = std::min(end, (k / weight.block_cols + 1) * weight.block_cols);
@@ -104,10 +105,10 @@ void widen_fp8(const frt_weight& weight, int64_t row, int64_t first, int64_t cou
 template <class T>
 struct Direct {  // T: float, or uint16_t for bf16
   const T* row;
-  void start(const frt_weight& weight, int64_t index) {
+  void start(const Weight& weight, int64_t index) {
     row = reinterpret_cast<const T*>(weight_row(weight, index));
   }
-  HWY_INLINE void enter(const frt_weight&, int64_t, int64_t, int64_t) {}
+  HWY_INLINE void enter(const Weight&, int64_t, int64_t, int64_t) {}
   HWY_INLINE V get(int64_t k, int64_t) const { return load(D(), row + k); }
   HWY_INLINE void rest(int64_t k, int64_t, int64_t count, float* out) const {
     T values[kStep] = {};
@@ -116,12 +117,14 @@ struct Direct {  // T: float, or uint16_t for bf16
   }
 };
 
-struct Buffered {  // FP8 and NVFP4
+struct Buffered {  // all others
   alignas(64) float values[kChunk];
-  void start(const frt_weight&, int64_t) {}
-  void enter(const frt_weight& weight, int64_t index, int64_t first, int64_t count) {
-    if (weight.format == FRT_WEIGHT_NVFP4) {
+  void start(const Weight&, int64_t) {}
+  void enter(const Weight& weight, int64_t index, int64_t first, int64_t count) {
+    if (weight.form == WeightForm::kNvfp4) {
       widen_fp4(weight, index, first, count, values);
+    } else if (weight.form == WeightForm::kOther) {
+      widen_groups(weight, index, first, count, values);
     } else {
       widen_fp8(weight, index, first, count, values);
     }
@@ -135,7 +138,7 @@ struct Buffered {  // FP8 and NVFP4
 // kWeights weight rows, of which `count` are wanted, times kRows panel rows, of which `rows` are.
 // The others are the last one again.
 template <class Source, int kWeights, int kRows>
-HWY_NOINLINE void multiply(const frt_weight& weight, int64_t first, int64_t count,
+HWY_NOINLINE void multiply(const Weight& weight, int64_t first, int64_t count,
                            const float* const* x, int64_t ahead, float* out, int64_t out_stride,
                            int64_t rows) {
   const D d;
@@ -150,7 +153,7 @@ HWY_NOINLINE void multiply(const frt_weight& weight, int64_t first, int64_t coun
   // The rows of a group lie one after another, and so does the next group: while one is read at
   // kWeights places, what follows is fetched in the order of memory.
   const uint8_t* next = weight_row(weight, first) + ahead;
-  const int64_t step_bytes = packed_bytes(weight.format, kStep) * kWeights;
+  const int64_t step_bytes = packed_bytes(weight, kStep) * kWeights;
   const int64_t cols = weight.cols;
   for (int64_t chunk = 0; chunk < cols; chunk += kChunk) {
     const int64_t length = std::min<int64_t>(kChunk, cols - chunk);
@@ -189,9 +192,9 @@ HWY_NOINLINE void multiply(const frt_weight& weight, int64_t first, int64_t coun
 }
 
 template <class Source, int kWeights, int kRows>
-void multiply_tile(const frt_weight& weight, int64_t first, int64_t count, const float* const* x,
+void multiply_tile(const Weight& weight, int64_t first, int64_t count, const float* const* x,
                    float* out, int64_t out_stride, int64_t rows) {
-  const int64_t group = kWeights * packed_bytes(weight.format, weight.cols);
+  const int64_t group = kWeights * packed_bytes(weight, weight.cols);
   for (int64_t n = 0; n < count; n += kWeights) {
     multiply<Source, kWeights, kRows>(weight, first + n, std::min<int64_t>(kWeights, count - n), x,
                                       group, out + n, out_stride, rows);
@@ -199,7 +202,7 @@ void multiply_tile(const frt_weight& weight, int64_t first, int64_t count, const
 }
 
 template <class Source>
-void narrow(const frt_weight& weight, int64_t first, int64_t count, const void* const* panel,
+void narrow(const Weight& weight, int64_t first, int64_t count, const void* const* panel,
             int64_t rows, float* out, int64_t out_stride) noexcept {
   for (int64_t done = 0; done < rows;) {
     const int64_t left = rows - done;
@@ -225,11 +228,11 @@ void narrow(const frt_weight& weight, int64_t first, int64_t count, const void* 
   }
 }
 
-NarrowFunction select_narrow(frt_weight_format format) {
-  switch (format) {
-    case FRT_WEIGHT_F32:
+NarrowFunction select_narrow(WeightForm form) {
+  switch (form) {
+    case WeightForm::kF32:
       return narrow<Direct<float>>;
-    case FRT_WEIGHT_BF16:
+    case WeightForm::kBf16:
       return narrow<Direct<uint16_t>>;
     default:
       return narrow<Buffered>;
@@ -238,19 +241,22 @@ NarrowFunction select_narrow(frt_weight_format format) {
 
 // ---- tiles -----------------------------------------------------------------------------------
 
-void widen_row(const frt_weight& weight, int64_t row, int64_t first, int64_t count, float* out) {
-  switch (weight.format) {
-    case FRT_WEIGHT_F32:
+void widen_row(const Weight& weight, int64_t row, int64_t first, int64_t count, float* out) {
+  switch (weight.form) {
+    case WeightForm::kF32:
       std::copy_n(reinterpret_cast<const float*>(weight_row(weight, row)) + first, count, out);
       break;
-    case FRT_WEIGHT_BF16: {
+    case WeightForm::kBf16: {
       const auto* from = reinterpret_cast<const uint16_t*>(weight_row(weight, row)) + first;
       for_lanes(static_cast<std::size_t>(count),
                 [&](auto d, std::size_t i) HWY_ATTR { hn::StoreU(load(d, from + i), d, out + i); });
       break;
     }
-    case FRT_WEIGHT_NVFP4:
+    case WeightForm::kNvfp4:
       widen_fp4(weight, row, first, count, out);
+      break;
+    case WeightForm::kOther:
+      widen_groups(weight, row, first, count, out);
       break;
     default:
       widen_fp8(weight, row, first, count, out);
@@ -258,7 +264,7 @@ void widen_row(const frt_weight& weight, int64_t row, int64_t first, int64_t cou
   }
 }
 
-void widen_tile(const frt_weight& weight, int64_t first, int64_t count, frt_dtype dtype,
+void widen_tile(const Weight& weight, int64_t first, int64_t count, frt_dtype dtype,
                 void* tile) noexcept {
   const int64_t cols = weight.cols;
   for (int64_t n = 0; n < count; ++n) {
@@ -293,8 +299,8 @@ namespace frt::cpu {
 HWY_EXPORT(select_narrow);
 HWY_EXPORT(select_widen);
 
-NarrowFunction narrow_simd_function(frt_weight_format format) {
-  return HWY_DYNAMIC_DISPATCH(select_narrow)(format);
+NarrowFunction narrow_simd_function(WeightForm form) {
+  return HWY_DYNAMIC_DISPATCH(select_narrow)(form);
 }
 
 WidenFunction widen_function() {

@@ -4,8 +4,9 @@
 // f32 throughout. A sum has 16 partial sums (column k goes to partial sum k % 16), added up by
 // halves at the end: one order on every machine. The compiler may use vectors for the 16.
 #include <algorithm>
-#include <array>
 
+#include "../formats.hpp"
+#include "groups.hpp"
 #include "narrow.hpp"
 #include "weight.hpp"
 #include "widen.hpp"
@@ -16,9 +17,6 @@ namespace {
 constexpr int64_t kChunk = 256;
 constexpr int64_t kLanes = 16;
 
-constexpr std::array<float, 16> kE2m1 = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
-                                         -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
-
 float add_lanes(float* lanes) noexcept {
   for (int64_t half = kLanes / 2; half > 0; half /= 2) {
     for (int64_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
@@ -28,24 +26,24 @@ float add_lanes(float* lanes) noexcept {
 
 }  // namespace
 
-void widen_plain(const frt_weight& weight, int64_t row, int64_t first, int64_t count,
+void widen_plain(const Weight& weight, int64_t row, int64_t first, int64_t count,
                  float* out) noexcept {
   const uint8_t* data = weight_row(weight, row);
-  switch (weight.format) {
-    case FRT_WEIGHT_F32:
+  switch (weight.form) {
+    case WeightForm::kF32:
       std::copy_n(reinterpret_cast<const float*>(data) + first, count, out);
       break;
-    case FRT_WEIGHT_BF16:
+    case WeightForm::kBf16:
       for (int64_t i = 0; i < count; ++i) {
         out[i] = bf16_to_float(reinterpret_cast<const uint16_t*>(data)[first + i]);
       }
       break;
-    case FRT_WEIGHT_FP8_BLOCK:
+    case WeightForm::kFp8Block:
       for (int64_t i = 0; i < count; ++i) {
         out[i] = e4m3_to_float(data[first + i]) * block_scale(weight, row, first + i);
       }
       break;
-    case FRT_WEIGHT_NVFP4: {
+    case WeightForm::kNvfp4: {
       const uint8_t* scales = group_scales(weight, row);
       for (int64_t i = 0; i < count; ++i) {
         const int64_t col = first + i;
@@ -54,13 +52,16 @@ void widen_plain(const frt_weight& weight, int64_t row, int64_t first, int64_t c
       }
       break;
     }
+    case WeightForm::kOther:
+      widen_groups(weight, row, first, count, out);
+      break;
     default:
       for (int64_t i = 0; i < count; ++i) out[i] = e4m3_to_float(data[first + i]);
       break;
   }
 }
 
-void narrow_plain(const frt_weight& weight, int64_t first, int64_t count, const void* const* x,
+void narrow_plain(const Weight& weight, int64_t first, int64_t count, const void* const* x,
                   int64_t rows, float* out, int64_t out_stride) noexcept {
   float values[kChunk];
   float lanes[kNarrowRows][kLanes];

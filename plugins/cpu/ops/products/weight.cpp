@@ -2,70 +2,89 @@
 #include "weight.hpp"
 
 #include <algorithm>
-#include <string>
+#include <array>
+#include <frt/operator_checks.hpp>
+#include <limits>
 
 namespace frt::cpu {
 namespace {
 
-constexpr std::uintptr_t kDataAlignment = 16;
+constexpr frt_weight_format in_groups(frt_dtype data, frt_dtype scale, frt_dtype zero,
+                                      uint32_t flags = 0) {
+  return {data, scale, zero, FRT_WEIGHT_ANY, FRT_WEIGHT_ANY, 0, flags};
+}
 
-void check_aligned(const Checks& check, const std::string& argument, const void* pointer,
-                   std::uintptr_t alignment) {
-  if (reinterpret_cast<std::uintptr_t>(pointer) % alignment == 0) return;
-  check.fail(argument, "is not aligned to " + std::to_string(alignment) + " bytes");
+// The formats that have paths of their own, then those of the general form: E2M1 and E4M3 with
+// exponents for scales (OCP microscaling), and integers with float scales, without zero points,
+// with some of the data's type (AWQ, GPTQ), with floats (HQQ), or with the middle one.
+constexpr auto kFormats = [] {
+  constexpr frt_dtype kIntegers[] = {FRT_DTYPE_U4, FRT_DTYPE_U8, FRT_DTYPE_I4, FRT_DTYPE_I8};
+  constexpr frt_dtype kScales[] = {FRT_DTYPE_F32, FRT_DTYPE_BF16, FRT_DTYPE_F16};
+  std::array<frt_weight_format, 50> formats{};
+  std::size_t count = 0;
+  formats[count++] = kWeightF32;
+  formats[count++] = kWeightBf16;
+  formats[count++] = kWeightFp8Tensor;
+  formats[count++] = in_groups(FRT_DTYPE_F8_E4M3, FRT_DTYPE_F32, FRT_DTYPE_NONE);
+  formats[count++] = in_groups(FRT_DTYPE_F8_E4M3, FRT_DTYPE_BF16, FRT_DTYPE_NONE);
+  formats[count++] = kWeightNvfp4;
+  formats[count++] = in_groups(FRT_DTYPE_F8_E4M3, FRT_DTYPE_F8_E8M0, FRT_DTYPE_NONE);
+  formats[count++] = in_groups(FRT_DTYPE_F4_E2M1, FRT_DTYPE_F8_E8M0, FRT_DTYPE_NONE);
+  for (const frt_dtype data : kIntegers) {
+    for (const frt_dtype scale : kScales) {
+      for (const frt_dtype zero : {FRT_DTYPE_NONE, data, scale}) {
+        formats[count++] = in_groups(data, scale, zero);
+      }
+      if (data == FRT_DTYPE_I4 || data == FRT_DTYPE_I8) continue;
+      formats[count++] = in_groups(data, scale, FRT_DTYPE_NONE, FRT_WEIGHT_MIDPOINT_ZERO);
+    }
+  }
+  if (count != formats.size()) throw "the size of the list is another one";
+  return formats;
+}();
+
+constexpr frt_weight_format kPlain[] = {FRT_WEIGHT_F32, FRT_WEIGHT_BF16};
+
+// The rows or columns of one scale as the products count them.
+int32_t group_size(uint32_t group, int32_t side) {
+  constexpr auto kMost = static_cast<uint32_t>(std::numeric_limits<int32_t>::max());
+  return group == 0 ? side : static_cast<int32_t>(std::min(group, kMost));
 }
 
 }  // namespace
 
-void check_weight(const Checks& check, const char* argument, const frt_weight& weight) {
-  const std::string name = argument;
-  if (weight.format >= FRT_WEIGHT_FORMAT_COUNT) {
-    check.fail(name + ".format", "is " + std::to_string(weight.format) + ", which is no format");
-  }
-  check.positive((name + ".rows").c_str(), weight.rows);
-  check.positive((name + ".cols").c_str(), weight.cols);
-  check.pointer((name + ".data").c_str(), weight.data);
-  check_aligned(check, name + ".data", weight.data, kDataAlignment);
-  check.require(weight.layout == 0, (name + ".layout").c_str(),
-                "is " + std::to_string(weight.layout) + ", expected 0 (row-major)");
+constinit const std::span<const frt_weight_format> kWeightFormats = kFormats;
+constinit const std::span<const frt_weight_format> kPlainFormats = kPlain;
 
-  const std::string scale = name + ".scale";
-  switch (weight.format) {
-    case FRT_WEIGHT_FP8_BLOCK:
-      check.positive((name + ".block_rows").c_str(), weight.block_rows);
-      check.positive((name + ".block_cols").c_str(), weight.block_cols);
-      [[fallthrough]];
-    case FRT_WEIGHT_FP8_CHANNEL:
-      check.dtype((name + ".scale_dtype").c_str(), weight.scale_dtype);
-      check.pointer(scale.c_str(), weight.scale);
-      check_aligned(check, scale, weight.scale,
-                    static_cast<std::uintptr_t>(element_bytes(weight.scale_dtype)));
-      break;
-    case FRT_WEIGHT_NVFP4:
-      check.dtype((name + ".scale_dtype").c_str(), weight.scale_dtype, {FRT_DTYPE_F8_E4M3});
-      check.pointer(scale.c_str(), weight.scale);
-      check.require(weight.cols % kFp4Group == 0, (name + ".cols").c_str(),
-                    "is " + std::to_string(weight.cols) + ", expected a multiple of 16 for NVFP4");
-      break;
-    default:
-      break;
-  }
+Weight::Weight(const frt_weight& weight) noexcept
+    : form(weight_form(weight.format)),
+      scale_dtype(weight.format.scale),
+      rows(weight.rows),
+      cols(weight.cols),
+      block_rows(group_size(weight.format.group_rows, weight.rows)),
+      block_cols(group_size(weight.format.group_cols, weight.cols)),
+      global_scale(weight.format.flags & FRT_WEIGHT_GLOBAL_SCALE ? weight.global_scale : 1.0f),
+      bits(static_cast<int32_t>(dtype_bits(weight.format.data))),
+      data(weight.data),
+      scale(weight.scale),
+      zero(weight.zero),
+      format(weight.format) {}
+
+ExpertWeights::ExpertWeights(const frt_expert_weight& weights) noexcept
+    : expert(weights.expert),
+      data_stride(weights.data_stride),
+      scale_stride(weights.scale_stride),
+      zero_stride(weights.zero_stride),
+      global_scales(expert.format.flags & FRT_WEIGHT_GLOBAL_SCALE ? weights.global_scales
+                                                                  : nullptr) {}
+
+void check_weight(const Checks& check, const char* argument, const frt_weight& weight) {
+  frt::check_weight(check, argument, weight, kWeightFormats);
 }
 
 void check_expert_weight(const Checks& check, const char* argument,
                          const frt_expert_weight& weight) {
-  const std::string name = argument;
-  check_weight(check, (name + ".expert").c_str(), weight.expert);
-  const int64_t bytes = packed_bytes(weight.expert.format, weight.expert.cols) * weight.expert.rows;
-  check.at_least((name + ".data_stride").c_str(), weight.data_stride, bytes);
-  const int64_t value = std::max<int64_t>(1, packed_bytes(weight.expert.format, 1));
-  check.require(weight.data_stride % value == 0, (name + ".data_stride").c_str(),
-                "is not a multiple of the value's size");
-  if (weight.expert.scale) {
-    check.positive((name + ".scale_stride").c_str(), weight.scale_stride);
-    check.require(weight.scale_stride % element_bytes(weight.expert.scale_dtype) == 0,
-                  (name + ".scale_stride").c_str(), "is not a multiple of the scale's size");
-  }
+  frt::check_expert_weight(check, argument, weight, kWeightFormats);
 }
 
 }  // namespace frt::cpu

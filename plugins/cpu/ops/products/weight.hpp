@@ -3,13 +3,16 @@
 //
 // A weight is value(row, col) * local(row, col) * row_scale(row). `local` is the block's or group's
 // scale, which changes along a row and is therefore applied to each value; row_scale is constant
-// along a row and applied once, to the finished sum. So only FP8_BLOCK and NVFP4 have a local one.
+// along a row and applied once, to the finished sum. So kFp8Block, kNvfp4 and kOther alone have a
+// local one, and with a zero point the value is (data - zero).
 #pragma once
 
 #include <frt/kernels.h>
 #include <frt/ops/moe.h>
+#include <frt/weights.hpp>
 
 #include <cstdint>
+#include <span>
 
 #include "../checks.hpp"
 #include "../numbers.hpp"
@@ -19,65 +22,83 @@ namespace frt::cpu {
 // Values per scale of NVFP4.
 inline constexpr int64_t kFp4Group = 16;
 
-// Bytes of `cols` packed values (for F4 an even number).  [any]
-inline int64_t packed_bytes(frt_weight_format format, int64_t cols) noexcept {
-  switch (format) {
-    case FRT_WEIGHT_F32:
-      return cols * 4;
-    case FRT_WEIGHT_BF16:
-      return cols * 2;
-    case FRT_WEIGHT_NVFP4:
-      return cols / 2;
-    default:
-      return cols;
-  }
+// The formats of the products and of embedding tables; those of tables that are copied alone.
+extern const std::span<const frt_weight_format> kWeightFormats;
+extern const std::span<const frt_weight_format> kPlainFormats;
+
+// A frt_weight with what the products ask for every row and every group worked out once. kOther is
+// the general form of frt/kernels.h (products/groups.hpp).
+struct Weight {
+  Weight() noexcept : Weight(frt_weight{}) {}
+  Weight(const frt_weight& weight) noexcept;  // converts: arguments become parts of a group
+
+  WeightForm form;
+  frt_dtype scale_dtype;
+  int32_t rows, cols;
+  int32_t block_rows, block_cols;  // that share a scale: groups of a whole side have its size
+  float global_scale;              // 1 where the format has none
+  int32_t bits;                    // of a value
+  const void* data;
+  const void* scale;
+  const void* zero;
+  frt_weight_format format;
+};
+
+// Bytes of `cols` packed values.  [any]
+inline int64_t packed_bytes(const Weight& weight, int64_t cols) noexcept {
+  return (cols * weight.bits + 7) / 8;
 }
 
 // The first value of `row`.  [any]
-inline const uint8_t* weight_row(const frt_weight& weight, int64_t row) noexcept {
-  return static_cast<const uint8_t*>(weight.data) + row * packed_bytes(weight.format, weight.cols);
+inline const uint8_t* weight_row(const Weight& weight, int64_t row) noexcept {
+  return static_cast<const uint8_t*>(weight.data) + row * packed_bytes(weight, weight.cols);
 }
 
 // See above.  [any]
-inline float row_scale(const frt_weight& weight, int64_t row) noexcept {
-  switch (weight.format) {
-    case FRT_WEIGHT_FP8_TENSOR:
-    case FRT_WEIGHT_NVFP4:
-      return weight.global_scale;
-    case FRT_WEIGHT_FP8_CHANNEL:
-      return load_float(weight.scale_dtype, weight.scale, row);
-    default:
-      return 1.0f;
+inline float row_scale(const Weight& weight, int64_t row) noexcept {
+  if (weight.form == WeightForm::kFp8Channel) {
+    return load_float(weight.scale_dtype, weight.scale, row);
   }
+  return weight.global_scale;
 }
 
-// FP8_BLOCK: columns per scale, no more than the row has.  [any]
-inline int64_t block_columns(const frt_weight& weight) noexcept {
+// kFp8Block: columns per scale, no more than the row has.  [any]
+inline int64_t block_columns(const Weight& weight) noexcept {
   return weight.block_cols < weight.cols ? weight.block_cols : weight.cols;
 }
 
-// FP8_BLOCK: the scale of the block that holds (row, col).  [any]
-inline float block_scale(const frt_weight& weight, int64_t row, int64_t col) noexcept {
-  const int64_t blocks = (weight.cols + weight.block_cols - 1) / weight.block_cols;
+// kFp8Block: the scale of the block that holds (row, col).  [any]
+inline float block_scale(const Weight& weight, int64_t row, int64_t col) noexcept {
+  const int64_t blocks = (int64_t{weight.cols} + weight.block_cols - 1) / weight.block_cols;
   return load_float(weight.scale_dtype, weight.scale,
                     row / weight.block_rows * blocks + col / weight.block_cols);
 }
 
-// NVFP4: the E4M3 scales of `row`, one per group.  [any]
-inline const uint8_t* group_scales(const frt_weight& weight, int64_t row) noexcept {
+// kNvfp4: the E4M3 scales of `row`, one per group.  [any]
+inline const uint8_t* group_scales(const Weight& weight, int64_t row) noexcept {
   return static_cast<const uint8_t*>(weight.scale) + row * (weight.cols / kFp4Group);
 }
 
-// The matrix of one expert.  [any]
-inline frt_weight expert_weight(const frt_expert_weight& experts, int64_t index) noexcept {
-  frt_weight weight = experts.expert;
-  weight.data = byte_offset(weight.data, index * experts.data_stride);
-  if (weight.scale) weight.scale = byte_offset(weight.scale, index * experts.scale_stride);
-  if (experts.global_scales) weight.global_scale = experts.global_scales[index];
-  return weight;
-}
+// The same matrix of every expert.
+struct ExpertWeights {
+  ExpertWeights(const frt_expert_weight& weights) noexcept;
 
-// Throws unless `weight` is complete and one this backend computes with.  [setup]
+  // The matrix of one expert.  [hot]
+  Weight of(int64_t index) const noexcept {
+    Weight weight = expert;
+    weight.data = byte_offset(weight.data, index * data_stride);
+    if (weight.scale) weight.scale = byte_offset(weight.scale, index * scale_stride);
+    if (weight.zero) weight.zero = byte_offset(weight.zero, index * zero_stride);
+    if (global_scales) weight.global_scale = global_scales[index];
+    return weight;
+  }
+
+  Weight expert;
+  int64_t data_stride, scale_stride, zero_stride;  // bytes
+  const float* global_scales;                      // NULL where the format has none
+};
+
+// Throws unless `weight` is complete and in a format of kWeightFormats.  [setup]
 void check_weight(const Checks& check, const char* argument, const frt_weight& weight);
 
 // The same for all experts of `weight`.  [setup]

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// weight.hpp - a weight matrix as host and device code of the products see it, and what every
+// operator asks of one it is given.
+#pragma once
+
+#include <frt/kernels.h>
+#include <frt/ops/moe.h>
+#include <frt/checks.hpp>
+#include <frt/weights.hpp>
+
+#include <cstdint>
+#include <span>
+
+namespace frt::cuda {
+
+// The formats of the products; those of tables that are copied alone.
+extern const std::span<const frt_weight_format> kWeightFormats;
+extern const std::span<const frt_weight_format> kPlainFormats;
+
+// A frt_weight in one of kWeightFormats, so small and flat that kernels take it as an argument.
+struct Weight {
+  Weight() = default;
+  Weight(const frt_weight& weight);  // converts: arguments become parts of a product
+
+  WeightForm form = WeightForm::kF32;
+  frt_dtype scale_dtype = FRT_DTYPE_NONE;  // kFp8Block, kFp8Channel: F32 or BF16
+  int32_t rows = 0, cols = 0;
+  const void* data = nullptr;
+  const void* scale = nullptr;
+  int32_t block_rows = 0, block_cols = 0;  // kFp8Block: that share a scale
+  float global_scale = 1;                  // 1 where the format has none
+};
+
+// Throw frt::Error(FRT_ERR_INVALID_ARGUMENT), naming `argument`.
+void check_weight(const Checks& check, const char* argument, const frt_weight& weight);
+void check_expert_weight(const Checks& check, const char* argument,
+                         const frt_expert_weight& weight);
+// An embedding table: F32 or BF16.
+void check_table(const Checks& check, const char* argument, const frt_weight& table);
+
+}  // namespace frt::cuda
