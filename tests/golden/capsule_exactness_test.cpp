@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Capsules of whole models: random cases of restoring, forking and going back, compared to the bit
-// with runs that were never interrupted (hosts/lm/capsule_check.hpp). FRT_EXACTNESS_CASES is the
+// with runs that were never interrupted (hosts/bench/capsule_check.hpp). FRT_EXACTNESS_CASES is the
 // number per model.
 #include <cstdlib>
 #include <filesystem>
@@ -8,7 +8,7 @@
 #include <frt/core/state.hpp>
 #include <string>
 
-#include "lm/capsule_check.hpp"
+#include "bench/capsule_check.hpp"
 #include "lm/lm_model.hpp"
 #include "model_rig.hpp"
 
@@ -29,10 +29,11 @@ struct Folder {
   ~Folder() { std::filesystem::remove_all(path); }
 };
 
-void check_model(const std::string& checkpoint, const std::string& options) {
+void check_model(const std::string& checkpoint, const std::string& options,
+                 const std::string& plugin = "frt.qwen36") {
   CAPTURE(checkpoint);
   CAPTURE(options);
-  const frt::test::ModelRig rig(checkpoint, options);
+  const frt::test::ModelRig rig(checkpoint, options, "", 0, "", plugin);
   const frt::host::LmModel model(rig.context, frt::core::state_table(), frt::core::capsules_table(),
                                  rig.table, rig.model, "m");
   const frt_fingerprint_field field{"test", "exactness"};
@@ -69,4 +70,11 @@ TEST_CASE("the same with rows in blocks, which forks share") {
   check_model(kFixtureModels + "/moe",
               "slots = 3\nmax_context = 256\nprefill_chunk = 32\nblock_rows = 64\n"
               "capsule_blocks = 16");
+}
+
+TEST_CASE("capsules of a Llama restore, fork and go back bit for bit") {
+  check_model((frt::test::kFixtures / "llama/gqa_llama3").string(),
+              "slots = 3\nmax_context = 256\nprefill_chunk = 32\nblock_rows = 64\n"
+              "capsule_blocks = 16",
+              "frt.llama");
 }

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -18,17 +17,22 @@ constexpr std::uint64_t kBlockBytes = std::uint64_t{64} << 20;
 
 }  // namespace
 
+frt_space model_space(const Context& context) {
+  const bool shared = (context.info().device->flags & FRT_DEVICE_SHARED_MEMORY) != 0;
+  return shared ? FRT_SPACE_SHARED : FRT_SPACE_DEVICE;
+}
+
 DeviceMemory::DeviceMemory(const Context& context, bool in_place)
     : context_(context),
       stream_(context.create_stream("weights")),
-      host_memory_(in_place && std::string_view(context.info().native_kind) == "cpu") {}
+      space_(in_place ? model_space(context) : FRT_SPACE_DEVICE) {}
 
 std::uint64_t DeviceMemory::placed(std::uint64_t bytes) {
   return (std::max<std::uint64_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 void DeviceMemory::add_block(std::uint64_t bytes) {
-  Buffer block = context_.alloc(FRT_SPACE_DEVICE, bytes, "weights");
+  Buffer block = context_.alloc(space_, bytes, "weights");
   next_ = block.pointer<std::byte>();
   room_ = bytes;
   blocks_.emplace(next_, std::move(block));
@@ -42,7 +46,7 @@ std::byte* DeviceMemory::place(std::uint64_t bytes) {
   bytes = placed(bytes);
   placed_bytes_ += bytes;
   if (bytes > room_ && bytes >= kBlockBytes / 2) {  // a block of its own beside the current one
-    Buffer block = context_.alloc(FRT_SPACE_DEVICE, bytes, "weights");
+    Buffer block = context_.alloc(space_, bytes, "weights");
     auto* address = block.pointer<std::byte>();
     blocks_.emplace(address, std::move(block));
     return address;
@@ -76,7 +80,7 @@ std::byte* DeviceMemory::upload(std::span<const std::byte> data) {
 
 void DeviceMemory::upload_to(std::byte* target, std::span<const std::byte> data) {
   if (data.empty()) return;
-  if (host_memory_) {  // nothing in flight knows this memory yet
+  if (in_place()) {  // nothing in flight knows this memory yet
     std::memcpy(target, data.data(), data.size());
     return;
   }
@@ -92,7 +96,7 @@ std::byte* DeviceMemory::stream_in(std::uint64_t bytes, const ByteReader& reader
 
 void DeviceMemory::stream_to(std::byte* target, std::uint64_t bytes, const ByteReader& reader) {
   if (bytes == 0) return;
-  if (host_memory_) {
+  if (in_place()) {
     reads_.push_back({target, bytes, reader});
     return;
   }

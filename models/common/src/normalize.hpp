@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unicode on whole texts: NFC, white space, word characters.
+// Unicode of a text: NFC, white space, word characters.
 #pragma once
 
 #include <frt/models/tokenizer.hpp>

@@ -18,6 +18,7 @@
 
 #include <frt/error.hpp>
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <functional>
@@ -93,6 +94,16 @@ class TextEncoder {
       const auto begin = static_cast<std::size_t>(section.text.data() - text.data());
       encode_part(section.text, ranges_within(plain, {begin, begin + section.text.size()}));
     });
+  }
+
+  // The tokens of TemplateProcessing, unless the text begins with them.
+  void put_prefix() {
+    const std::vector<TokenId>& prefix = data_.prefix;
+    if (ids_.size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), ids_.begin())) {
+      return;
+    }
+    require_room(prefix.size());
+    ids_.insert(ids_.begin(), prefix.begin(), prefix.end());
   }
 
   std::vector<TokenId> take() { return std::move(ids_); }
@@ -210,6 +221,7 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOption
   require_text(text);
   require_ranges(options.plain, text.size());
   encoder.encode(text, options.plain);
+  if (options.begins) encoder.put_prefix();
   return encoder.take();
 }
 

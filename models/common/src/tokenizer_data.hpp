@@ -49,6 +49,8 @@ struct Tokenizer::Data {
   bool nfc = false;
   std::vector<SplitStep> steps;
 
+  std::vector<TokenId> prefix;  // of TemplateProcessing: in front of a text that begins a sequence
+
   std::size_t longest_token = 0;  // bytes
   // Bytes of the longest entry of the BPE vocabulary that has this byte; at least 1.
   std::array<std::size_t, 256> longest_with = {};

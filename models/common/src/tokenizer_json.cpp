@@ -23,6 +23,7 @@ namespace {
 
 // Bytes of an added token: each place of a text costs the longest one. Real ones have below 64.
 constexpr std::size_t kLongestAddedToken = 256;
+constexpr std::size_t kMostPrefixTokens = 16;
 constexpr std::size_t kMostSteps = 16;  // of pre-tokenisation: encoding recurses over them
 
 // What ByteLevel splits by with use_regex: the expression of GPT-2.
@@ -118,6 +119,7 @@ class TokenizerBuilder {
     read_post_processor();
     read_decoder();
     read_added_tokens(config_json);
+    check_prefix();
     keep_special_out_of_bpe();
     measure();
     return std::move(data_);
@@ -272,9 +274,66 @@ class TokenizerBuilder {
   void read_post_processor() {
     const Json* processor = member(file_.rest, "post_processor");
     if (!processor) return;
-    each_component(
-        *processor, at("post_processor"), "processors",
-        [&](const Json& part, const std::string& where) { require_byte_level(part, where); });
+    each_component(*processor, at("post_processor"), "processors",
+                   [&](const Json& part, const std::string& where) {
+                     if (text(part, "type", where) == "TemplateProcessing") {
+                       read_template(part, where);
+                     } else {
+                       require_byte_level(part, where);
+                     }
+                   });
+  }
+
+  // "single" is a list of {"SpecialToken": {"id": name}} and {"Sequence": {"id": "A"}}; the ids of
+  // a name are in "special_tokens".
+  void read_template(const Json& part, const std::string& where) {
+    check_keys(part, where, {"type", "single", "pair", "special_tokens"});
+    if (!data_->prefix.empty()) unsupported(where, "a second TemplateProcessing");
+    const Json* names = member(part, "special_tokens");
+    if (!names) malformed(where, "has no special_tokens");
+    require_object(*names, where + ".special_tokens");
+    bool text_seen = false;
+    for (const Json& piece : list(part, "single", where)) {
+      const std::string inner = where + ".single";
+      require_object(piece, inner);
+      check_keys(piece, inner, {"SpecialToken", "Sequence"});
+      if (text_seen) unsupported(inner, "a piece behind the text");
+      if (member(piece, "Sequence")) {
+        text_seen = true;
+        continue;
+      }
+      const Json* token = member(piece, "SpecialToken");
+      if (!token) malformed(inner, "expected SpecialToken or Sequence");
+      require_object(*token, inner + ".SpecialToken");
+      add_prefix(*names, text(*token, "id", inner + ".SpecialToken"), where + ".special_tokens");
+    }
+    if (!text_seen) malformed(where + ".single", "has no Sequence");
+  }
+
+  void add_prefix(const Json& names, const std::string& name, const std::string& where) {
+    const Json* entry = member(names, name);
+    if (!entry) malformed(where, "has no entry " + io::quote(name));
+    const std::string inner = where + "[" + io::quote(name) + "]";
+    require_object(*entry, inner);
+    for (const Json& id : list(*entry, "ids", inner)) {
+      if (!id.is_number_unsigned() || id.get<std::uint64_t>() > kLargestId) {
+        malformed(inner, "has an id that is none from 0 to " + std::to_string(kLargestId));
+      }
+      if (data_->prefix.size() == kMostPrefixTokens) {
+        unsupported(where, "more than " + std::to_string(kMostPrefixTokens) + " tokens in front");
+      }
+      data_->prefix.push_back(id.get<TokenId>());
+    }
+  }
+
+  // After all tokens are known.
+  void check_prefix() {
+    for (const TokenId id : data_->prefix) {
+      const auto index = static_cast<std::size_t>(id);
+      if (index >= data_->tokens.size() || !data_->tokens[index].exists) {
+        malformed(at("post_processor"), "no token has the id " + std::to_string(id));
+      }
+    }
   }
 
   void read_decoder() {

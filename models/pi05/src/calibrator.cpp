@@ -5,6 +5,7 @@
 #include <cmath>
 #include <frt/error.hpp>
 #include <frt/models/formats.hpp>
+#include <frt/role/contracts.hpp>
 #include <limits>
 
 #include "tables.hpp"
@@ -89,12 +90,10 @@ frt_status note(frt_model model, const frt_policy_shape* shape, frt_stream strea
                 frt_error* error) {
   return guard(error, [&] {
     const Model& self = wide_model(model);
-    if (!shape || !FRT_HAS(shape, frt_policy_shape, ways)) {
-      throw Error(FRT_ERR_INVALID_ARGUMENT, "calibration: shape must be given");
-    }
     const Model::Parts& parts = self.parts();
     Variant variant;
-    check(self.variant(*shape, variant), "calibration: no such variant");
+    check(self.variant(read_table<frt_policy_shape>(shape, "calibration: the host"), variant),
+          "calibration: no such variant");
     if (stream) check(parts.context.table().stream_sync(stream), "waiting for the inputs");
     parts.calibrator->note(*parts.engine, variant);
   });

@@ -111,12 +111,13 @@ Engine::Engine(const frt_state_v1* states, const Context& context, const Config&
       weights_(weights),
       precision_(precision),
       setup_(setup),
-      ops_(context, precision.activation, weights.formats, needed_operators()),
+      ops_(context, KernelTypes(precision.activation), weights.formats, needed_operators()),
       stream_(context.create_stream("pi05")),
       state_(states, context, config, precision, setup),
       ports_(state_.ports()) {
   if (weights.fp8) {
-    const Operators check(context, FRT_DTYPE_F8_E4M3, weights.formats, fp8_operators());
+    const Operators check(context, {FRT_DTYPE_BIT(FRT_DTYPE_F8_E4M3), 0}, weights.formats,
+                          fp8_operators());
   }
   Memory sized;
   memory_ = context.alloc(FRT_SPACE_DEVICE, lay_out(sized, nullptr, config, precision, setup),

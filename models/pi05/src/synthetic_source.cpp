@@ -91,7 +91,7 @@ Synthetic parse_synthetic(std::string_view checkpoint) {
 SyntheticSource::SyntheticSource(const Host& host, const Synthetic& synthetic,
                                  const Context& context)
     : host_(host), seed_(synthetic.seed), dims_(synthetic.config.dims) {
-  KernelSet().add(fill_, FRT_OP_FILL_UNIFORM).resolve(context, FRT_DTYPE_NONE, 0);
+  KernelSet().add(fill_, FRT_OP_FILL_UNIFORM).resolve(context, KernelTypes());
 }
 
 // Names are spread over the seeds by FNV-1a, so that no two tensors share values.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <frt/error.hpp>
 #include <frt/models/json.hpp>
+#include <frt/role/contracts.hpp>
 
 namespace frt::pi05 {
 namespace {
@@ -13,14 +14,15 @@ namespace {
 
 frt_status policy_info(frt_model model, frt_policy_info* out) {
   if (!model || !model_of(model).loaded()) return FRT_ERR_INVALID_ARGUMENT;
-  return give(model_of(model).policy_info(), out);
+  return fill(out, model_of(model).policy_info());
 }
 
 template <GraphKind kKind>
 frt_status key_of(frt_model model, const frt_policy_shape* shape, frt_shape_key* key) {
   if (!model || !shape || !key) return FRT_ERR_INVALID_ARGUMENT;
-  if (!FRT_HAS(shape, frt_policy_shape, ways)) return FRT_ERR_ABI;
-  return model_of(model).key(kKind, *shape, *key);
+  return guard(nullptr, [&] {
+    return model_of(model).key(kKind, read_table<frt_policy_shape>(shape, "the host"), *key);
+  });
 }
 
 frt_status set_prompt(frt_model model, uint32_t way, const char* instruction, const char* options,
@@ -74,10 +76,8 @@ frt_status set_guidance(frt_model model, const float* strengths, uint64_t count,
 frt_status set_continuation(frt_model model, const frt_policy_previous* previous, frt_stream stream,
                             frt_error* error) {
   return guard(error, [&] {
-    if (!previous || !FRT_HAS(previous, frt_policy_previous, actions)) {
-      throw Error(FRT_ERR_INVALID_ARGUMENT, "set_continuation: previous must be given");
-    }
-    model_of(model).set_continuation(*previous, stream);
+    model_of(model).set_continuation(
+        read_table<frt_policy_previous>(previous, "set_continuation: the host"), stream);
   });
 }
 
@@ -93,31 +93,32 @@ frt_status observation_info(frt_model model, frt_observation_info* out) {
   known.state_dim = static_cast<uint32_t>(face.state_dim);
   known.names = self.names_json().c_str();
   known.metadata = self.metadata_json().c_str();
-  return give(known, out);
+  return fill(out, known);
 }
 
 frt_status write_observation(frt_model model, const frt_observation* observation, frt_stream stream,
                              frt_observed* observed, frt_error* error) {
   return guard(error, [&] {
-    if (!observation || !FRT_HAS(observation, frt_observation, options) || !observed ||
-        !FRT_HAS(observed, frt_observed, state) ||
-        (observation->array_count > 0 && !observation->arrays)) {
-      throw Error(FRT_ERR_INVALID_ARGUMENT, "observation and observed must be given");
+    const auto given = read_table<frt_observation>(observation, "write: the host");
+    read_table<frt_observed>(observed, "write: the host");
+    if (given.array_count > 0 && !given.arrays) {
+      throw Error(FRT_ERR_INVALID_ARGUMENT, "write: array_count without arrays");
     }
     frt_observed known{};
     known.struct_size = sizeof(known);
-    model_of(model).parts().observer->write(*observation, stream, known);
-    check(give(known, observed), "observed");
+    model_of(model).parts().observer->write(given, stream, known);
+    check(fill(observed, known), "observed");
   });
 }
 
 frt_status finish_actions(frt_model model, const frt_observed* observed, const float* actions,
                           double* robot, frt_error* error) {
   return guard(error, [&] {
-    if (!observed || !FRT_HAS(observed, frt_observed, state) || !actions || !robot) {
-      throw Error(FRT_ERR_INVALID_ARGUMENT, "finish: observed, actions and robot must be given");
+    if (!actions || !robot) {
+      throw Error(FRT_ERR_INVALID_ARGUMENT, "finish: actions and robot must be given");
     }
-    model_of(model).parts().observer->finish(*observed, actions, robot);
+    model_of(model).parts().observer->finish(read_table<frt_observed>(observed, "finish: the host"),
+                                             actions, robot);
   });
 }
 
@@ -138,13 +139,11 @@ uint32_t vocabulary(frt_model model) {
 frt_status encode(frt_model model, const char* text, uint64_t bytes,
                   const frt_encode_params* params, frt_sink sink, void* user, frt_error* error) {
   return guard(error, [&]() -> frt_status {
-    if (params && !FRT_HAS(params, frt_encode_params, max_tokens)) {
-      throw Error(FRT_ERR_INVALID_ARGUMENT, "frt_encode_params: struct_size is not set");
-    }
+    frt_encode_params given{};
+    if (params) given = read_table<frt_encode_params>(params, "encode: the host");
     std::vector<std::int32_t> ids;
     try {
-      ids = model_of(model).tokenizer()->encode(std::string_view(text, bytes),
-                                                params ? params->max_tokens : 0);
+      ids = model_of(model).tokenizer()->encode(std::string_view(text, bytes), given.max_tokens);
     } catch (const Error& failure) {
       if (failure.status() != FRT_ERR_INVALID_ARGUMENT) throw;
       throw Error(FRT_ERR_FORMAT, failure.what());

@@ -27,13 +27,13 @@ std::int32_t i32(std::int64_t value) {
 class Quantiser {
  public:
   Quantiser(WeightSource& source, models::DeviceMemory& memory) : source_(source), memory_(memory) {
-    KernelSet().add(convert_, FRT_OP_CONVERT).resolve(memory.context(), FRT_DTYPE_NONE, 0);
+    KernelSet().add(convert_, FRT_OP_CONVERT).resolve(memory.context(), KernelTypes());
   }
 
   // What will be there after flush(), rows of all matrices one behind the other: data and scale.
   frt_weight add(const std::vector<MatrixName>& matrices) {
     frt_weight weight{};
-    weight.format = FRT_WEIGHT_FP8_TENSOR;
+    weight.format = kWeightFp8Tensor;
     weight.cols = i32(matrices.front().columns);
     float largest = 0;
     bool wide = false;
@@ -139,10 +139,9 @@ class Builder {
     std::size_t next = 0;
     for (const std::size_t count : groups) {
       frt_weight weight{};
-      weight.format = dtype == FRT_DTYPE_F32 ? FRT_WEIGHT_F32 : FRT_WEIGHT_BF16;
+      weight.format = dtype == FRT_DTYPE_F32 ? kWeightF32 : kWeightBf16;
       weight.cols = i32(columns);
       weight.data = target;
-      weight.global_scale = 1;
       for (std::size_t i = 0; i < count; ++i, ++next) {
         source_.place(matrices[next], dtype, memory_, target);
         weight.rows += i32(matrices[next].rows);
@@ -201,11 +200,10 @@ class Builder {
         stored_dtype(source_.is_wide("vision.embeddings.patch_embedding.weight"));
     std::vector<std::byte> bytes(bytes_of(dtype, static_cast<std::int64_t>(padded.size())));
     models::narrow(dtype, padded.data(), padded.size(), bytes.data());
-    weights_.patch.format = dtype == FRT_DTYPE_F32 ? FRT_WEIGHT_F32 : FRT_WEIGHT_BF16;
+    weights_.patch.format = dtype == FRT_DTYPE_F32 ? kWeightF32 : kWeightBf16;
     weights_.patch.rows = i32(d.vision_width);
     weights_.patch.cols = i32(d.patch_columns());
     weights_.patch.data = memory_.upload(bytes);
-    weights_.patch.global_scale = 1;
     counted(weights_.patch);
 
     const std::vector<float> bias =
@@ -283,11 +281,10 @@ class Builder {
         static_cast<std::uint64_t>(weight.rows) * static_cast<std::uint64_t>(weight.cols);
     WeightTotals& totals = weights_.totals;
     totals.parameters += values;
-    totals.bytes += values * (weight.format == FRT_WEIGHT_F32    ? 4
-                              : weight.format == FRT_WEIGHT_BF16 ? 2
-                                                                 : 1);
-    totals.format_parameters[weight.format] += values;
-    weights_.formats |= FRT_WEIGHT_BIT(weight.format);
+    totals.bytes += static_cast<std::uint64_t>(
+        frt::weight_bytes(weight.format, weight.rows, weight.cols).total());
+    totals.format_parameters[static_cast<std::size_t>(weight_form(weight.format))] += values;
+    weights_.formats.add(weight.format);
     return weight;
   }
 
@@ -359,10 +356,12 @@ std::uint64_t weight_bytes(const Config& config, frt_dtype activation, bool fp8)
 }
 
 std::string describe_formats(const WeightTotals& totals) {
-  const std::pair<const char*, std::uint64_t> formats[] = {
-      {"fp8", totals.format_parameters[FRT_WEIGHT_FP8_TENSOR]},
-      {"f32", totals.format_parameters[FRT_WEIGHT_F32]},
-      {"bf16", totals.format_parameters[FRT_WEIGHT_BF16]}};
+  const auto of = [&](WeightForm form) {
+    return totals.format_parameters[static_cast<std::size_t>(form)];
+  };
+  const std::pair<const char*, std::uint64_t> formats[] = {{"fp8", of(WeightForm::kFp8Tensor)},
+                                                           {"f32", of(WeightForm::kF32)},
+                                                           {"bf16", of(WeightForm::kBf16)}};
   std::uint64_t all = 0;
   for (const auto& [name, count] : formats) all += count;
   std::string text;

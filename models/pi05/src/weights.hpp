@@ -16,6 +16,7 @@
 #pragma once
 
 #include <frt/kernels.h>
+#include <frt/weights.hpp>
 
 #include <array>
 #include <cstdint>
@@ -57,8 +58,8 @@ struct GemmaLayer {
 struct WeightTotals {
   std::uint64_t parameters = 0;  // in device memory
   std::uint64_t bytes = 0;
-  std::uint64_t expert_bytes = 0;  // that one denoising step reads
-  std::array<std::uint64_t, FRT_WEIGHT_FORMAT_COUNT> format_parameters{};
+  std::uint64_t expert_bytes = 0;                               // that one denoising step reads
+  std::array<std::uint64_t, kWeightForms> format_parameters{};  // by WeightForm
 };
 
 struct Weights {
@@ -73,7 +74,7 @@ struct Weights {
   const float *in_weight = nullptr, *in_bias = nullptr;    // (expert_width, action_dim)
   const float *out_weight = nullptr, *out_bias = nullptr;  // (action_dim, expert_width)
   WeightTotals totals;
-  frt_weight_set formats = 0;
+  WeightFormats formats;
   bool fp8 = false;  // of the layers
   std::unique_ptr<models::DeviceMemory> memory;
 };

@@ -41,36 +41,6 @@ constexpr std::string_view kToolsAfter =
   throw Error(FRT_ERR_INVALID_ARGUMENT, "message " + std::to_string(index) + ": " + what);
 }
 
-// The length of the white space character (as Python sees it) at the start of `text`; 0 if none.
-std::size_t leading_space(std::string_view text) {
-  static constexpr std::array<std::string_view, 20> kWide = {
-      "\u0085", "\u00a0", "\u1680", "\u2000", "\u2001", "\u2002", "\u2003",
-      "\u2004", "\u2005", "\u2006", "\u2007", "\u2008", "\u2009", "\u200a",
-      "\u2028", "\u2029", "\u202f", "\u205f", "\u3000", " "};
-  if (text.empty()) return 0;
-  const auto byte = static_cast<unsigned char>(text[0]);
-  if ((byte >= 0x09 && byte <= 0x0d) || (byte >= 0x1c && byte <= 0x1f)) return 1;
-  for (const std::string_view space : kWide) {
-    if (text.starts_with(space)) return space.size();
-  }
-  return 0;
-}
-
-std::string_view trim(std::string_view text) {
-  while (const std::size_t length = leading_space(text)) text.remove_prefix(length);
-  for (bool found = true; found && !text.empty();) {
-    found = false;
-    for (std::size_t length = 1; length <= 3 && length <= text.size(); ++length) {
-      if (leading_space(text.substr(text.size() - length)) == length) {
-        text.remove_suffix(length);
-        found = true;
-        break;
-      }
-    }
-  }
-  return text;
-}
-
 std::string_view strip_newlines_left(std::string_view text) {
   text.remove_prefix(std::min(text.find_first_not_of('\n'), text.size()));
   return text;
@@ -82,7 +52,7 @@ std::string_view strip_newlines_right(std::string_view text) {
 }
 
 PromptText trim(const PromptText& text) {
-  const std::string_view all = text.text(), kept = trim(all);
+  const std::string_view all = text.text(), kept = lm::strip(all);
   const auto begin = static_cast<std::size_t>(kept.data() - all.data());
   return text.slice(begin, begin + kept.size());
 }
@@ -164,7 +134,7 @@ void render_call(const Json& entry, std::size_t index, PromptText& out) {
   if (arguments.is_string()) {
     const std::string raw = arguments.get<std::string>();
     arguments =
-        trim(std::string_view(raw)).empty()
+        lm::strip(raw).empty()
             ? Json()
             : io::parse_json(raw, "arguments of a tool call in message " + std::to_string(index));
   }
@@ -195,7 +165,7 @@ void render_assistant(const Json& message, std::size_t index, PromptText content
   }
   out.format("<|im_start|>assistant\n");
   if (keep_reasoning) {
-    out.format("<think>\n").plain(trim(std::string_view(reasoning))).format("\n</think>\n\n");
+    out.format("<think>\n").plain(lm::strip(reasoning)).format("\n</think>\n\n");
   }
   out.append(content);
   const auto calls = message.find("tool_calls");
@@ -220,32 +190,8 @@ void render_assistant(const Json& message, std::size_t index, PromptText content
 
 ChatOptions read_chat_options(const Json& options) {
   ChatOptions result;
-  if (options.is_null()) return result;
-  if (!options.is_object()) {
-    throw Error(FRT_ERR_INVALID_ARGUMENT, "chat options must be an object");
-  }
-  const std::array<std::pair<std::string_view, bool*>, 5> known = {
-      {{"add_generation_prompt", &result.add_generation_prompt},
-       {"enable_thinking", &result.enable_thinking},
-       {"preserve_thinking", &result.preserve_thinking},
-       {"add_vision_id", &result.add_vision_id},
-       {"allow_special_tokens", &result.allow_special_tokens}}};
-  for (const auto& [key, value] : options.items()) {
-    bool* target = nullptr;
-    for (const auto& [name, member] : known) {
-      if (name == key) target = member;
-    }
-    if (!target) {
-      throw Error(FRT_ERR_INVALID_ARGUMENT,
-                  "unknown chat option '" + key +
-                      "'; known: add_generation_prompt, enable_thinking, preserve_thinking, "
-                      "add_vision_id, allow_special_tokens");
-    }
-    if (!value.is_boolean()) {
-      throw Error(FRT_ERR_INVALID_ARGUMENT, "chat option '" + key + "' must be true or false");
-    }
-    *target = value.get<bool>();
-  }
+  const std::pair<std::string_view, bool*> own[] = {{"add_vision_id", &result.add_vision_id}};
+  lm::read_chat_options(options, result, own);
   return result;
 }
 

@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
-#include <charconv>
 #include <frt/error.hpp>
 #include <frt/qwen36/presets.hpp>
-#include <utility>
 
 namespace frt::qwen36 {
 namespace {
-
-constexpr std::string_view kScheme = "synthetic:";
 
 constexpr std::array<Preset, 5> kPresets = {{
     {"qwen3.6-27b", "the 27B dense model"},
@@ -54,14 +50,10 @@ Config tiny_base() {
   return config;
 }
 
-struct Dimension {
-  std::string_view key;
-  std::int64_t minimum;
-  void (*set)(Config&, std::int64_t);
-};
+using Dimension = lm::Dimension<Config>;
 
 constexpr std::array<Dimension, 22> kDimensions = {{
-    {"layers", 1, [](Config& c, std::int64_t v) { c.layers = rhythm(v); }},
+    {"layers", 1, [](Config& c, std::int64_t v) { c.layers = rhythm(v); }, lm::kMaxLayers},
     {"hidden", 1, [](Config& c, std::int64_t v) { c.hidden = v; }},
     {"vocabulary", 1, [](Config& c, std::int64_t v) { c.vocabulary = v; }},
     {"max_positions", 1, [](Config& c, std::int64_t v) { c.max_positions = v; }},
@@ -76,7 +68,7 @@ constexpr std::array<Dimension, 22> kDimensions = {{
     {"conv_width", 2, [](Config& c, std::int64_t v) { c.conv_width = v; }},
     {"intermediate", 1, [](Config& c, std::int64_t v) { c.intermediate = v; }},
     {"experts", 0, [](Config& c, std::int64_t v) { c.experts = v; }},
-    {"chosen", 1, [](Config& c, std::int64_t v) { c.chosen = v; }},
+    {"experts_per_token", 1, [](Config& c, std::int64_t v) { c.experts_per_token = v; }},
     {"expert_width", 1, [](Config& c, std::int64_t v) { c.expert_width = v; }},
     {"shared_width", 0, [](Config& c, std::int64_t v) { c.shared_width = v; }},
     {"mtp_layers", 0, [](Config& c, std::int64_t v) { c.mtp_layers = v; }},
@@ -90,18 +82,6 @@ constexpr auto kDimensionKeys = [] {
   for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = kDimensions[i].key;
   return keys;
 }();
-
-template <class Number>
-Number parse_number(std::string_view key, std::string_view value) {
-  Number number{};
-  const char* end = value.data() + value.size();
-  const auto [stop, error] = std::from_chars(value.data(), end, number);
-  if (error != std::errc() || stop != end) {
-    throw Error(FRT_ERR_INVALID_ARGUMENT,
-                std::string(key) + "=" + std::string(value) + ": expected a whole number");
-  }
-  return number;
-}
 
 }  // namespace
 
@@ -128,7 +108,7 @@ Config preset_config(std::string_view name) {
     config.kv_heads = 2;
     config.value_heads = 32;
     config.experts = 256;
-    config.chosen = 8;
+    config.experts_per_token = 8;
     config.expert_width = 512;
     config.shared_width = 512;
     return config;
@@ -154,17 +134,12 @@ Config preset_config(std::string_view name) {
     Config config = tiny_base();
     config.hidden = 64;
     config.experts = 16;
-    config.chosen = 4;
+    config.experts_per_token = 4;
     config.expert_width = 32;
     config.shared_width = 48;
     return config;
   }
-  std::string known;
-  for (const Preset& preset : kPresets) {
-    known += (known.empty() ? "" : ", ") + std::string(preset.name);
-  }
-  throw Error(FRT_ERR_INVALID_ARGUMENT,
-              "preset '" + std::string(name) + "' is unknown; choose one of " + known);
+  lm::refuse_preset(name, kPresets);
 }
 
 std::span<const std::string_view> dimension_keys() {
@@ -172,52 +147,13 @@ std::span<const std::string_view> dimension_keys() {
 }
 
 void set_dimension(Config& config, std::string_view key, std::string_view value) {
-  for (const Dimension& dimension : kDimensions) {
-    if (dimension.key != key) continue;
-    const auto number = parse_number<std::int64_t>(key, value);
-    if (number < dimension.minimum || number > (std::int64_t{1} << 26)) {
-      throw Error(FRT_ERR_INVALID_ARGUMENT, std::string(key) + "=" + std::string(value) +
-                                                ": expected " + std::to_string(dimension.minimum) +
-                                                " to 67108864");
-    }
-    return dimension.set(config, number);
-  }
-  std::string known = "format, seed";
-  for (const Dimension& dimension : kDimensions) known += ", " + std::string(dimension.key);
-  throw Error(FRT_ERR_INVALID_ARGUMENT,
-              "'" + std::string(key) + "' is not a dimension; there are " + known);
-}
-
-bool is_synthetic(std::string_view checkpoint) {
-  return checkpoint.starts_with(kScheme);
+  lm::set_dimension<Config>(kDimensions, config, key, value);
 }
 
 Synthetic parse_synthetic(std::string_view checkpoint) {
-  std::string_view rest = checkpoint.substr(kScheme.size());
-  const std::size_t question = rest.find('?');
-  Synthetic synthetic;
-  synthetic.preset = rest.substr(0, question);
-  synthetic.config = preset_config(synthetic.preset);
-  rest = question == std::string_view::npos ? std::string_view() : rest.substr(question + 1);
-  while (!rest.empty()) {
-    const std::size_t end = rest.find('&');
-    const std::string_view pair = rest.substr(0, end);
-    rest = end == std::string_view::npos ? std::string_view() : rest.substr(end + 1);
-    const std::size_t equals = pair.find('=');
-    if (equals == std::string_view::npos) {
-      throw Error(FRT_ERR_INVALID_ARGUMENT, "'" + std::string(pair) + "' in checkpoint '" +
-                                                std::string(checkpoint) + "': expected key=value");
-    }
-    const std::string_view key = pair.substr(0, equals);
-    const std::string_view value = pair.substr(equals + 1);
-    if (key == "format") {
-      synthetic.format = parse_format(value);
-    } else if (key == "seed") {
-      synthetic.seed = parse_number<std::uint64_t>(key, value);
-    } else {
-      set_dimension(synthetic.config, key, value);
-    }
-  }
+  const lm::SyntheticName name = lm::parse_synthetic_name(checkpoint);
+  Synthetic synthetic{name.preset, preset_config(name.preset), name.format, name.seed};
+  for (const auto& [key, value] : name.dimensions) set_dimension(synthetic.config, key, value);
   if (!synthetic.config.mixture() && synthetic.config.intermediate == 0) {
     throw Error(FRT_ERR_INVALID_ARGUMENT,
                 std::string(checkpoint) + ": a model without experts needs intermediate=N");

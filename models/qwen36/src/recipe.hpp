@@ -1,21 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// recipe.hpp - the computation of a step, as operator calls: what a graph records and what an eager
-// run executes. One file per part: recipe.cpp (the three steps), recipe_mixers.cpp (delta net and
-// attention), recipe_ffn.cpp (dense and mixture), recipe_mtp.cpp (the draft head).
-//
-// The residual stream is added lazily: a block leaves its output beside it, and the norm in front
-// of the next block adds it, so that addition, norm and the products after it are one operator.
-//
-// Everything that varies from step to step is read from the ports when the step runs.
+// recipe.hpp - the computation of a Qwen3.6 step beside what every decoder does
+// (frt/lm/recipe.hpp): recipe_mixers.cpp (delta net), recipe_mtp.cpp (the draft head).
 #pragma once
 
-#include <frt/compose.hpp>
-#include <frt/exec.hpp>
-
-#include <cstdint>
+#include <frt/lm/recipe.hpp>
 #include <frt/qwen36/config.hpp>
-#include <functional>
-#include <string_view>
 
 #include "activations.hpp"
 #include "state_layout.hpp"
@@ -23,92 +12,34 @@
 
 namespace frt::qwen36 {
 
-// What a tap sees in an eager run: `name` is that of the golden tensors ("mixer", "residual",
-// "hidden", ...), `layer` counts trunk layers. `data` is device memory, valid during the call.
-struct TapView {
-  std::string_view name;
-  std::size_t layer = 0;
-  const void* data = nullptr;
-  frt_dtype dtype = FRT_DTYPE_NONE;
-  std::int64_t rows = 0;
-  std::int64_t width = 0;
-};
-using Tap = std::function<void(const TapView&)>;
+using lm::i32;
+using lm::Tap;
 
-// Finds all operators a recipe calls, or throws FRT_ERR_NOT_FOUND with every missing name.  [setup]
-Operators resolve_operators(const Context& context, const Config& config,
-                            const Precision& precision, frt_weight_set weights, bool with_mtp);
+// The names of all operators a recipe calls.
+std::vector<std::string> recipe_operators(const Config& config, bool with_mtp);
 
-// Borrows everything it is made of.
-class Recipe {
+// Borrows everything it is made of. With a tap the draft head's rows are computed in full.
+class Recipe final : public lm::Recipe {
  public:
   Recipe(const Config& config, const Weights& weights, const Operators& operators,
-         const Precision& precision, const StateMap& state, const Activations& activations,
-         const Ports& ports)
-      : config_(config),
+         const lm::Precision& precision, const StateMap& state, const Activations& activations,
+         const lm::Ports& ports)
+      : lm::Recipe(config, weights, operators, precision, state, activations, ports),
+        config_(config),
         weights_(weights),
-        ops_(operators),
-        precision_(precision),
         state_(state),
-        act_(activations),
-        ports_(ports) {}
+        act_(activations) {}
 
-  // One sequence of up to `rows` tokens. With a tap the draft head's rows are computed in full.
-  void prefill(const Recorder& recorder, std::int32_t rows, const Tap* tap = nullptr) const;
-  // One token of each of `batch` sequences.
-  void decode(const Recorder& recorder, std::int32_t batch) const;
-  // One proposed token for each of `batch` sequences.
-  void draft(const Recorder& recorder, std::int32_t batch) const;
-
-  // logits = rows of `hidden` times lm_head; for checks that want more than the last row.
-  void head(const Recorder& recorder, const void* hidden, std::int32_t rows, float* logits) const;
+  void draft(const Recorder& recorder, std::int32_t batch) const override;
 
  private:
-  // The rows of a step: as sequences for operators that know slots, as plain rows for the others.
-  struct Batch {
-    frt_sequences sequences{};
-    const std::int32_t* row_count = nullptr;
-    std::int32_t rows() const { return sequences.count * sequences.rows; }
-  };
-  Batch prefill_batch(std::int32_t rows) const;
-  Batch token_batch(std::int32_t count) const;
-
-  // The norm in front of a block: residual += delta, x = norm(residual).
-  struct Entry {
-    void* residual = nullptr;
-    const void* delta = nullptr;  // null: nothing to add
-    const float* norm = nullptr;
-  };
-
-  void select_and_embed(const Recorder& recorder, const Batch& batch) const;
-  // Embeds act_.ids, runs all layers and the final norm: act_.hidden.
-  void trunk(const Recorder& recorder, const Batch& batch, const Tap* tap) const;
-  void sample(const Recorder& recorder, const Batch& batch) const;
-  void count_tokens(const Recorder& recorder, const Batch& batch, bool generated) const;
-
-  void mixer(const Recorder& recorder, const Batch& batch, const LayerWeights& layer,
-             const LayerState& state, const Entry& entry) const;
+  void mixer(const Recorder& recorder, const Batch& batch, std::size_t layer,
+             const Entry& entry) const override;
   void delta_mixer(const Recorder& recorder, const Batch& batch, const DeltaWeights& weights,
-                   const LayerState& state, const Entry& entry) const;
-  void attention_mixer(const Recorder& recorder, const Batch& batch,
-                       const AttentionWeights& weights, const LayerState& state,
-                       const Entry& entry) const;
-  frt_attention_append_args append_args(const Batch& batch, const AttentionWeights& weights,
-                                        const LayerState& state) const;
-  void norm_linears(const Recorder& recorder, const Batch& batch, const Entry& entry,
-                    std::span<const frt_linear_part> parts) const;
-  void linear(const Recorder& recorder, const Batch& batch, const void* x, const frt_weight& weight,
-              frt_dtype y_dtype, void* y) const;
-
-  void feed_forward(const Recorder& recorder, const Batch& batch, const LayerWeights& layer,
-                    const Entry& entry) const;
-  void dense(const Recorder& recorder, const Batch& batch, const DenseWeights& weights,
-             const Entry& entry) const;
-  void mixture(const Recorder& recorder, const Batch& batch, const MixtureWeights& weights,
-               const Entry& entry) const;
+                   const DeltaState& state, const Entry& entry) const;
 
   // After a trunk step: brings the draft head's keys and values up to the boundary.
-  void follow(const Recorder& recorder, const Batch& batch, const Tap* tap) const;
+  void follow(const Recorder& recorder, const Batch& batch, const Tap* tap) const override;
   // Tokens of `batch` with the rows before them: the draft head's own batch, and its input.
   Batch mtp_pairs(const Recorder& recorder, const Batch& batch, const void* rows,
                   const void* carry) const;
@@ -118,23 +49,10 @@ class Recipe {
   void store_rows(const Recorder& recorder, const Batch& batch, const void* rows,
                   void* target) const;
 
-  void show(const Tap* tap, std::string_view name, std::size_t layer, const void* data,
-            frt_dtype dtype, const Batch& batch, std::int64_t width) const {
-    if (tap) (*tap)({name, layer, data, dtype, batch.rows(), width});
-  }
-
   const Config& config_;
   const Weights& weights_;
-  const Operators& ops_;
-  const Precision& precision_;
   const StateMap& state_;
   const Activations& act_;
-  const Ports& ports_;
 };
-
-// Narrowing of dimensions, which validate() has bounded.
-inline std::int32_t i32(std::int64_t value) {
-  return static_cast<std::int32_t>(value);
-}
 
 }  // namespace frt::qwen36

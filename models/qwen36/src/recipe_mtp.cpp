@@ -14,6 +14,19 @@
 
 namespace frt::qwen36 {
 
+using lm::bytes_of;
+
+std::vector<std::string> recipe_operators(const Config& config, bool with_mtp) {
+  std::vector<std::string> needs = lm::common_operators(config);
+  if (config.delta_layers() > 0) needs.push_back(FRT_OP_GATED_DELTA_BLOCK);
+  if (config.attention_layers() > 0 || with_mtp) needs.push_back(FRT_OP_ATTENTION_BLOCK);
+  if (with_mtp) {
+    needs.insert(needs.end(),
+                 {FRT_OP_RMS_NORM, FRT_OP_ATTENTION_APPEND, FRT_OP_LAG_ROWS, FRT_OP_STORE_ROWS});
+  }
+  return needs;
+}
+
 Recipe::Batch Recipe::mtp_pairs(const Recorder& recorder, const Batch& batch, const void* rows,
                                 const void* carry) const {
   frt_lag_rows_args lag{};
@@ -50,7 +63,7 @@ void Recipe::mtp_input(const Recorder& recorder, const Batch& pairs) const {
   embed.y_stride = hidden;
   ops_.embed(recorder, embed);
 
-  const auto norm = [&](const void* x, const float* weight, void* y) {
+  const auto norm_part = [&](const void* x, const float* weight, void* y) {
     frt_rms_norm_args args{};
     args.x_dtype = type;
     args.y_dtype = type;
@@ -65,33 +78,23 @@ void Recipe::mtp_input(const Recorder& recorder, const Batch& pairs) const {
     args.y_stride = 2 * hidden;
     ops_.rms_norm(recorder, args);
   };
-  norm(act_.mtp_embedded, weights_.mtp->embedding_norm, act_.mtp_pair);
-  norm(act_.mtp_trunk, weights_.mtp->hidden_norm,
-       static_cast<std::byte*>(act_.mtp_pair) + bytes_of(type, hidden));
+  norm_part(act_.mtp_embedded, weights_.mtp->embedding_norm, act_.mtp_pair);
+  norm_part(act_.mtp_trunk, weights_.mtp->hidden_norm,
+            static_cast<std::byte*>(act_.mtp_pair) + bytes_of(type, hidden));
   linear(recorder, pairs, act_.mtp_pair, weights_.mtp->fc, precision_.residual, act_.mtp_residual);
 }
 
 void Recipe::mtp_layer(const Recorder& recorder, const Batch& pairs) const {
-  const LayerWeights& layer = weights_.mtp->layer;
-  mixer(recorder, pairs, layer, state_.mtp, {act_.mtp_residual, nullptr, layer.input_norm});
-  feed_forward(recorder, pairs, layer, {act_.mtp_residual, act_.mixed, layer.post_norm});
-  frt_add_rms_norm_args norm{};
-  norm.residual_dtype = precision_.residual;
-  norm.dtype = precision_.activation;
-  norm.rows = pairs.rows();
-  norm.width = i32(config_.hidden);
-  norm.epsilon = static_cast<float>(config_.epsilon);
-  norm.row_count = pairs.row_count;
-  norm.residual = act_.mtp_residual;
-  norm.delta = act_.fed;
-  norm.weight = weights_.mtp->norm;
-  norm.y = act_.mtp_hidden;
-  ops_.add_rms_norm(recorder, norm);
+  const lm::LayerWeights& layer = weights_.mtp->layer;
+  attention_mixer(recorder, pairs, layer.attention, state_.mtp,
+                  {act_.mtp_residual, nullptr, layer.input_norm});
+  feed_forward(recorder, pairs, layer, {act_.mtp_residual, act_.mixer_out, layer.post_norm});
+  norm(recorder, pairs, {act_.mtp_residual, act_.ffn_out, weights_.mtp->norm}, act_.mtp_hidden);
 }
 
 // Keys and values alone. The append operator also rotates queries; the keys stand in for them.
 void Recipe::mtp_append(const Recorder& recorder, const Batch& pairs) const {
-  const LayerWeights& layer = weights_.mtp->layer;
+  const lm::LayerWeights& layer = weights_.mtp->layer;
   const std::array<frt_linear_part, 2> parts = {
       {{layer.attention.key, act_.key, config_.kv_width()},
        {layer.attention.value, act_.value, config_.kv_width()}}};
@@ -118,6 +121,7 @@ void Recipe::store_rows(const Recorder& recorder, const Batch& batch, const void
 }
 
 void Recipe::follow(const Recorder& recorder, const Batch& batch, const Tap* tap) const {
+  if (!weights_.mtp) return;
   const Batch pairs = mtp_pairs(recorder, batch, act_.hidden, state_.hidden);
   mtp_input(recorder, pairs);
   if (tap) {

@@ -1,37 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// weights.hpp - the weights of one model in device memory, in the form the operators take, and how
-// they are assembled from a source: a checkpoint or a synthetic one.
-//
-// Folded at load, in f32: 1 + w of zero-centred norms, -exp(A_log), the convolution transposed to
-// (width, channels). Pointers are device memory owned by `Weights`,
-// or, where the source allows it, file mappings that the source's owner keeps.
+// weights.hpp - the weights of a Qwen3.6 model: those of any decoder, the delta-net layers and the
+// draft head. Folded at load beside frt/lm/weight_builder.hpp, in f32: -exp(A_log), the convolution
+// transposed to (width, channels).
 #pragma once
 
-#include <frt/kernels.h>
-#include <frt/ops/moe.h>
-
-#include <array>
-#include <cstdint>
-#include <frt/models/device_memory.hpp>
+#include <frt/lm/weights.hpp>
 #include <frt/qwen36/config.hpp>
-#include <frt/qwen36/tensors.hpp>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 namespace frt::qwen36 {
-
-using models::DeviceMemory;
-using models::UploadOptions;
-
-struct AttentionWeights {
-  frt_weight query{};  // (heads * [query | gate], hidden)
-  frt_weight key{}, value{}, output{};
-  const float* query_norm = nullptr;     // (head_dim)
-  const float* key_norm = nullptr;       // (head_dim)
-  float key_scale = 1, value_scale = 1;  // of FP8 rows
-};
 
 struct DeltaWeights {
   frt_weight qkv{}, z{}, b{}, a{}, output{};
@@ -41,94 +20,23 @@ struct DeltaWeights {
   const float* norm = nullptr;     // (value_dim)
 };
 
-struct DenseWeights {
-  frt_weight gate{}, up{}, down{};
-};
-
-struct MixtureWeights {
-  frt_weight router{};
-  frt_expert_weight gate{}, up{}, down{};
-  DenseWeights shared;        // rows 0: no shared expert
-  frt_weight shared_scale{};  // (1, hidden)
-};
-
-struct LayerWeights {
-  LayerKind kind = LayerKind::kDelta;
-  const float* input_norm = nullptr;  // (hidden)
-  const float* post_norm = nullptr;   // (hidden)
-  AttentionWeights attention;
-  DeltaWeights delta;
-  DenseWeights dense;
-  MixtureWeights mixture;
-};
-
 struct MtpWeights {
   frt_weight fc{};                        // (hidden, [embedding | hidden])
   const float* embedding_norm = nullptr;  // (hidden)
   const float* hidden_norm = nullptr;     // (hidden)
   const float* norm = nullptr;            // (hidden)
-  LayerWeights layer;
+  lm::LayerWeights layer;
 };
 
-// What a step reads, for summaries and benchmarks.
-struct WeightTotals {
-  std::uint64_t parameters = 0;
-  std::uint64_t bytes = 0;         // of matrices, as packed
-  std::uint64_t decode_bytes = 0;  // that one decoded token reads
-  std::uint64_t token_flops = 0;   // of products per prefilled token, without the head
-  std::array<std::uint64_t, FRT_WEIGHT_FORMAT_COUNT> format_parameters{};
-};
+struct Weights final : lm::Weights {
+  bool has_draft() const override { return mtp.has_value(); }
 
-struct Weights {
-  frt_weight embedding{}, head{};
-  const float* norm = nullptr;              // (hidden)
-  const float* rope_frequencies = nullptr;  // (rotary_dim / 2)
-  std::vector<LayerWeights> layers;
+  std::vector<DeltaWeights> delta;  // by layer; empty for attention layers
   std::optional<MtpWeights> mtp;
-  WeightTotals totals;
-  frt_weight_set formats = 0;
-
-  std::unique_ptr<DeviceMemory> memory;
 };
 
-// Where weights come from. Names are official ones without the trunk's prefix: "layers.3...",
-// "norm.weight", "lm_head", "mtp.fc". Matrices are named without ".weight".
-class WeightSource {
- public:
-  virtual ~WeightSource() = default;
-
-  virtual bool has_mtp() const = 0;
-  // Device memory that everything takes, to the last alignment gap at most too much.
-  virtual std::uint64_t device_bytes(bool with_mtp) const = 0;
-  // True if all matrices will be FRT_WEIGHT_F32.
-  virtual bool only_f32(bool with_mtp) const = 0;
-  // Around everything else: the first and the last report of the phase "weights".
-  virtual void begin(bool with_mtp) = 0;
-  virtual void end() = 0;
-  // A matrix in device memory.
-  virtual frt_weight matrix(const std::string& base, std::int64_t rows, std::int64_t columns,
-                            Role role) = 0;
-  // The matrices `prefix`experts.*: gate, up, down of every expert.
-  virtual void experts(const std::string& prefix, const Config& config,
-                       MixtureWeights& weights) = 0;
-  // The values of a small tensor.
-  virtual std::vector<float> values(const std::string& name, std::vector<std::int64_t> shape,
-                                    Role role) = 0;
-  // FP8 scales of keys and values; 1 if there are none.
-  virtual void cache_scales(const std::string& prefix, AttentionWeights& weights) = 0;
-  // The table, and lm_head where the model has its own (otherwise a copy of the table).
-  virtual frt_weight embedding(const Config& config) = 0;
-  virtual frt_weight head(const Config& config, const frt_weight& table) = 0;
-};
-
-// Assembles all weights. `with_mtp`: the draft head too (the source must have it).
-Weights build_weights(const Config& config, WeightSource& source,
-                      std::unique_ptr<DeviceMemory> memory, bool with_mtp);
-
-// Bytes of a matrix as packed, scales included.
-std::uint64_t weight_bytes(const frt_weight& weight);
-
-// For people: "nvfp4 61 %, fp8 31 %, bf16 8 %".
-std::string describe_formats(const WeightTotals& totals);
+// Assembles all weights. `with_mtp`: the draft head too (the source must have it).  [setup]
+std::unique_ptr<Weights> build_weights(const Config& config, lm::WeightSource& source,
+                                       std::unique_ptr<lm::DeviceMemory> memory, bool with_mtp);
 
 }  // namespace frt::qwen36

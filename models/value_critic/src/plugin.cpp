@@ -167,11 +167,10 @@ class Critic {
     args.rows = 1;
     args.x = x.pointer();
     args.x_stride = inputs;
-    args.weight.format = FRT_WEIGHT_F32;
+    args.weight.format = kWeightF32;
     args.weight.rows = outputs;
     args.weight.cols = inputs;
     args.weight.data = weight(name + ".weight").pointer();
-    args.weight.global_scale = 1;
     args.bias = vector(name + ".bias");
     args.y = y.pointer();
     args.y_stride = outputs;
@@ -186,7 +185,7 @@ class Critic {
         .add(patches, FRT_OP_PATCHES)
         .add(product, FRT_OP_DENSE)
         .add(norm, FRT_OP_ROW_NORM)
-        .resolve(context_, FRT_DTYPE_F32, FRT_WEIGHT_BIT(FRT_WEIGHT_F32));
+        .resolve(context_, KernelTypes(FRT_DTYPE_F32), kWeightF32);
     graph_ = context_.create_graph("infer", 1);
     graph_.capture(kInfer, [=, this](const Recorder& recorder) {
       frt_patches_args row{};  // the whole image is one patch
@@ -245,7 +244,7 @@ class Critic {
 };
 
 frt_status role_info(frt_model model, frt_critic_info* info) {
-  return give(object<Critic>(model)->role_info(), info);
+  return fill(info, object<Critic>(model)->role_info());
 }
 
 frt_status set_instruction(frt_model model, const char* instruction, frt_stream stream,

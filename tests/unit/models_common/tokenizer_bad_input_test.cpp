@@ -114,10 +114,42 @@ TEST_CASE("components that are not done here are named") {
   CHECK_FAILS(with("/pre_tokenizer/pretokenizers/0/pattern/Regex", R"(\bword)"), "UNSUPPORTED",
               "pretokenizers[0].pattern", "\\b");
   CHECK_FAILS(with("/pre_tokenizer/pretokenizers/0/pattern/Regex", "(a"), "UNSUPPORTED", "offset");
-  CHECK_FAILS(with("/post_processor", parsed(R"({"type": "TemplateProcessing", "single": []})")),
-              "UNSUPPORTED", "post_processor: type 'TemplateProcessing'");
+  CHECK_FAILS(with("/post_processor", parsed(R"({"type": "BertProcessing"})")), "UNSUPPORTED",
+              "post_processor: type 'BertProcessing'");
   CHECK_FAILS(with("/decoder", nullptr), "UNSUPPORTED", "without decoder");
   CHECK_FAILS(with("/decoder/type", "WordPiece"), "UNSUPPORTED", "decoder: type 'WordPiece'");
+}
+
+TEST_CASE("a TemplateProcessing that is broken, or puts tokens behind a text, is refused") {
+  const auto processor = [](const char* single, const char* special) {
+    return with("/post_processor",
+                parsed((std::string(R"({"type": "TemplateProcessing", "single": )") + single +
+                        R"(, "pair": [], "special_tokens": )" + special + "}")
+                           .c_str()));
+  };
+  constexpr const char* kText = R"({"Sequence": {"id": "A", "type_id": 0}})";
+  constexpr const char* kToken = R"({"SpecialToken": {"id": "b", "type_id": 0}})";
+  const auto both = [](const char* first, const char* second) {
+    return "[" + std::string(first) + "," + second + "]";
+  };
+  constexpr const char* kIds = R"({"b": {"id": "b", "ids": [1800], "tokens": ["b"]}})";
+  CHECK_NOTHROW(processor(both(kToken, kText).c_str(), kIds));
+  CHECK_FAILS(processor(both(kText, kToken).c_str(), kIds), "UNSUPPORTED", "post_processor.single",
+              "behind the text");
+  CHECK_FAILS(processor("[]", kIds), "FORMAT", "post_processor.single", "no Sequence");
+  CHECK_FAILS(processor("[{}]", kIds), "FORMAT", "post_processor.single");
+  CHECK_FAILS(processor(both(kToken, kText).c_str(), "{}"), "FORMAT", "no entry 'b'");
+  CHECK_FAILS(processor(both(kToken, kText).c_str(), "[]"), "FORMAT", "special_tokens");
+  for (const char* ids : {"[-1]", "[\"x\"]", "[99999999999]", "7"}) {
+    const std::string special = std::string(R"({"b": {"ids": )") + ids + "}}";
+    CHECK_FAILS(processor(both(kToken, kText).c_str(), special.c_str()), "FORMAT",
+                "special_tokens");
+  }
+  CHECK_FAILS(processor(both(kToken, kText).c_str(), R"({"b": {"ids": [5000]}})"), "FORMAT",
+              "no token has the id 5000");
+  CHECK_FAILS(processor(both(kToken, kText).c_str(),
+                        R"({"b": {"ids": [1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]}})"),
+              "UNSUPPORTED", "more than 16 tokens");
 }
 
 TEST_CASE("values of the wrong kind are named") {

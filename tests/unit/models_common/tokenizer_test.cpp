@@ -301,3 +301,24 @@ TEST_CASE("threads share a tokenizer") {
   }
   CHECK(wrong == std::vector<int>(4));
 }
+
+TEST_CASE(
+    "the tokenizer of Llama 3 puts its first token in front of a text that begins a sequence") {
+  const std::filesystem::path folder = kFixtures / "llama/gqa_llama3";
+  const Tokenizer tokenizer = Tokenizer::load(folder);
+  const TokenId first = *tokenizer.token_id("<|begin_of_text|>");
+  std::size_t texts = 0;
+  for (const Json& entry : frt::io::read_json_file(folder / "prompts.json")) {
+    if (entry.contains("messages")) continue;
+    const std::string text = entry["prompt"];
+    CAPTURE(text);
+    const Ids expected = entry["ids"];
+    CHECK(tokenizer.encode(text, {{}, 0, true}) == expected);
+    REQUIRE(expected.at(0) == first);
+    CHECK(tokenizer.encode(text) ==
+          (text.starts_with("<|begin") ? expected : Ids(expected.begin() + 1, expected.end())));
+    ++texts;
+  }
+  CHECK(texts == 5);
+  CHECK_FAILS(tokenizer.encode("a b c", {{}, 3, true}), "OUT_OF_RANGE", "3 tokens");
+}

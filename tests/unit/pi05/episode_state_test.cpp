@@ -160,7 +160,7 @@ TEST_CASE("a capsule file goes on in another process's model, and in no other mo
     const frt::Capsule capsule =
         episode.verbs.snapshot(0, 0, FRT_SPACE_HOST_PINNED, episode.driver.stream);
     expected = episode.act();
-    capsule.wait();
+    capsule.sync();
     capsule.save(folder.path, "between", "");
   }
   {

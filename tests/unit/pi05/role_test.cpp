@@ -101,8 +101,10 @@ TEST_CASE("keys say what is not there") {
   shape.views = 1;
   shape.prompt = 17;
   CHECK(status(shape) == FRT_ERR_OUT_OF_RANGE);
-  shape.struct_size = 4;
-  CHECK(status(shape) == FRT_ERR_ABI);
+  for (const uint32_t size : {0u, 4u, 1u << 20}) {
+    shape.struct_size = size;
+    CHECK(status(shape) == FRT_ERR_ABI);
+  }
 }
 
 namespace {

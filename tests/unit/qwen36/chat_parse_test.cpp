@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "chat.hpp"
 #include "chat_format.hpp"
 
 using frt::models::Json;
@@ -22,7 +23,7 @@ const Json kTools = Json::parse(R"([
     {"type": "function", "function": {"name": "now"}}])");
 
 Json parse(std::string_view text, bool final = false, const Json& tools = kTools) {
-  return parse_chat(text, tools, {}, final);
+  return Chat().parse(text, tools, {}, final);
 }
 
 // After the reasoning.
@@ -52,8 +53,9 @@ std::string parameter(const std::string& key, const std::string& value) {
 TEST_CASE("generated text splits into reasoning, content and typed tool calls") {
   const Json message =
       parse("let me add\n</think>\n\nSure.\n\n" +
-            call("add", parameter("a", "12") + parameter("note", "7") + parameter("flag", "true") +
-                            parameter("list", "[1, 2]")));
+                call("add", parameter("a", "12") + parameter("note", "7") +
+                                parameter("flag", "true") + parameter("list", "[1, 2]")),
+            true);
   CHECK(message["reasoning_content"] == "let me add");
   CHECK(message["content"] == "Sure.");
   CHECK(message["complete"] == true);
@@ -79,11 +81,10 @@ TEST_CASE("what a final text leaves open is content, not lost") {
 }
 
 TEST_CASE("with thinking off the text is content, and a malformed call stays visible") {
-  ChatOptions options;
-  options.enable_thinking = false;
-  CHECK(parse_chat("Hello.", {}, options, false) ==
+  const Json options = {{"enable_thinking", false}};
+  CHECK(Chat().parse("Hello.", {}, options, true) ==
         Json{{"content", "Hello."}, {"complete", true}});
-  const Json message = parse_chat("a <tool_call>nonsense</tool_call>", {}, options, true);
+  const Json message = Chat().parse("a <tool_call>nonsense</tool_call>", {}, options, true);
   CHECK(message["content"] == "a <tool_call>nonsense</tool_call>");
   CHECK_FALSE(message.contains("tool_calls"));
 }
@@ -178,11 +179,16 @@ TEST_CASE("a nested value that is handed on can be rendered in the next turn") {
   }
 }
 
-TEST_CASE("an undeclared name, a repeated parameter and prose begin no call") {
+TEST_CASE("a parameter that the call has already is part of the value before it") {
+  const Json message = parse_content(
+      call("add", parameter("note", "1") + parameter("note", "2") + parameter("a", "3")));
+  CHECK(arguments(message, 0) == Json{{"note", "1\n</parameter>\n<parameter=note>\n2"}, {"a", 3}});
+}
+
+TEST_CASE("an undeclared name and prose begin no call") {
   for (const std::string& text :
        {call("remove", parameter("a", "1")), std::string("call <tool_call> <function=add> so"),
-        std::string("a <tool_call> and </tool_call>"), std::string("<tool_call>\n{\"name\": 1}"),
-        call("add", parameter("a", "1") + parameter("a", "2"))}) {
+        std::string("a <tool_call> and </tool_call>"), std::string("<tool_call>\n{\"name\": 1}")}) {
     INFO(text);
     const Json message = parse_content(text);
     CHECK(message["content"] == text);
@@ -332,4 +338,12 @@ TEST_CASE("a long text of tags is read in linear time") {
       CHECK(message.contains("content"));
     }
   }
+}
+
+TEST_CASE("with an empty list of tools no call is one, without a list any is") {
+  const std::string text = "a\n<tool_call>\n<function=add>\n</function>\n</tool_call>";
+  const Json none = Chat().parse("</think>" + text, Json::array(), {}, true);
+  CHECK(none["content"] == text);
+  CHECK(!none.contains("tool_calls"));
+  CHECK(Chat().parse("</think>" + text, nullptr, {}, true)["tool_calls"].size() == 1);
 }

@@ -5,19 +5,25 @@
 #include <filesystem>
 
 #include <frt/error.hpp>
+#include <frt/lm/chat_template.hpp>
 #include <frt/models/json.hpp>
 #include <fstream>
 #include <iterator>
 #include <string>
 
-#include "chat_template.hpp"
+#include "architecture.hpp"
 
 using frt::Error;
 using frt::models::Json;
-using frt::qwen36::ChatTemplate;
 namespace fs = std::filesystem;
 
 namespace {
+
+// With the templates that frt.qwen36 knows.
+struct ChatTemplate : frt::lm::ChatTemplate {
+  explicit ChatTemplate(const fs::path& folder)
+      : frt::lm::ChatTemplate(folder, frt::qwen36::Chat().known_templates(), "Qwen3.6") {}
+};
 
 const fs::path kFixtures = FRT_FIXTURES_DIR;
 

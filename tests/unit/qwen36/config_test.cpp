@@ -70,6 +70,8 @@ TEST_CASE("older files state rope beside the dimensions") {
   text["rope_scaling"] = Json{{"type", "linear"}, {"factor", 2.0}};
   const Config scaled = parse_config(json, "a");
   CHECK(rope_frequencies(scaled)[3] == doctest::Approx(rope_frequencies(plain)[3] / 2));
+  text["rope_scaling"] = Json{{"type", "mrope"}, {"mrope_section", {11, 11, 10}}};
+  CHECK(rope_frequencies(parse_config(json, "a")) == rope_frequencies(plain));
 }
 
 TEST_CASE("yarn blends frequencies and scales attention as the published formula") {
@@ -102,6 +104,7 @@ TEST_CASE("a missing, ill-typed or impossible key is named with its file") {
   json["text_config"].erase("hidden_size");
   check_contains(error_of(json), "dir/config.json: text_config.hidden_size");
   check_contains(error_with("hidden_size", "wide"), "found \"wide\"");
+  check_contains(error_with("num_hidden_layers", 1 << 26), "a whole number from 1 to 65536");
   check_contains(error_with("hidden_size", -4), "text_config.hidden_size: expected");
   check_contains(error_with("num_attention_heads", 3), "multiple of num_key_value_heads (2)");
   check_contains(error_with("linear_num_value_heads", 3), "multiple of linear_num_key_heads");
@@ -109,6 +112,53 @@ TEST_CASE("a missing, ill-typed or impossible key is named with its file") {
   check_contains(error_with("linear_conv_kernel_dim", 9), "linear_conv_kernel_dim");
   check_contains(error_with("rms_norm_eps", 0), "rms_norm_eps");
   check_contains(error_of(Json::array()), "expected a JSON object");
+}
+
+TEST_CASE("dimensions and factors whose products no number holds are refused with their keys") {
+  constexpr std::int64_t kMost = std::int64_t{1} << 26;
+  const auto with = [](const Json& keys) {
+    Json json = config_json(preset_config("qwen3.6-tiny-moe"));
+    json["text_config"].update(keys);
+    return error_of(json);
+  };
+  const struct {
+    Json keys;
+    const char* said;
+  } rows[] = {
+      {{{"linear_num_key_heads", kMost}, {"linear_num_value_heads", kMost}},
+       "linear_num_key_heads (67108864) times linear_key_head_dim"},
+      {{{"linear_key_head_dim", kMost}}, "times linear_key_head_dim (67108864) must be at most"},
+      {{{"linear_value_head_dim", kMost}}, "times linear_value_head_dim (67108864)"},
+      {{{"num_experts", kMost}}, "num_experts (67108864) times moe_intermediate_size"},
+      {{{"rope_parameters", {{"rope_theta", 1e7}, {"partial_rotary_factor", 1e300}}}},
+       "partial_rotary_factor: expected a number above 0 and at most 1, found 1e+300"},
+      {{{"rope_parameters", {{"rope_theta", 1e7}}}, {"partial_rotary_factor", 1.5}},
+       "partial_rotary_factor: expected a number above 0 and at most 1, found 1.5"},
+      {{{"rope_parameters", {{"rope_type", "yarn"}, {"rope_theta", 1e7}, {"factor", 1e300}}}},
+       "rope_parameters.factor: expected a number with which at most 2147483647 positions"},
+      {{{"rope_parameters",
+         {{"rope_type", "yarn"},
+          {"rope_theta", 1e7},
+          {"factor", 4},
+          {"original_max_position_embeddings", 1e308}}}},
+       "rope_parameters.factor: expected a number with which at most 2147483647 positions"},
+      {{{"rope_parameters", {{"rope_type", "linear"}, {"rope_theta", 1e7}, {"factor", 1e19}}}},
+       "rope_parameters.factor: expected a number with which at most 2147483647 positions"},
+  };
+  for (const auto& row : rows) {
+    INFO(row.keys.dump());
+    check_contains(with(row.keys), row.said);
+  }
+}
+
+TEST_CASE("linear scaling raises the positions, and a file written of it reads back equal") {
+  Json json = nested();
+  json["text_config"]["max_position_embeddings"] = 4096;
+  json["text_config"]["rope_parameters"] =
+      Json{{"rope_type", "linear"}, {"rope_theta", 1e7}, {"factor", 2.5}};
+  const Config config = parse_config(json, "a");
+  CHECK(config.max_positions == 10240);
+  CHECK(parse_config(config_json(config), "a").max_positions == 10240);
 }
 
 TEST_CASE("what would change the computation unseen is refused") {

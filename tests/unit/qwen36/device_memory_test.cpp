@@ -67,6 +67,40 @@ TEST_CASE("uploads of every size arrive, staged and direct") {
   }
 }
 
+TEST_CASE("weights go into shared memory as they are read, elsewhere through pinned memory") {
+  const ModelRig rig("synthetic:qwen3.6-tiny", kOptions);
+  const bool shared = (rig.context.info().device->flags & FRT_DEVICE_SHARED_MEMORY) != 0;
+  const frt_counters before = rig.context.counters();
+  DeviceMemory memory(rig.context);
+  CHECK(memory.in_place() == shared);
+  CHECK(frt::models::model_space(rig.context) == (shared ? FRT_SPACE_SHARED : FRT_SPACE_DEVICE));
+  const std::vector<std::byte> data = pattern(std::size_t{9} << 20, 1);
+  uint64_t pinned = 0;
+  std::atomic<int> in_place = 0;
+  const std::byte* placed = memory.place(data.size());
+  UploadOptions options;
+  options.threads = 2;
+  options.progress = [&](std::uint64_t) {
+    pinned = rig.context.counters().buffer_bytes[FRT_SPACE_HOST_PINNED];
+  };
+  memory.set_upload_options(options);
+  memory.stream_to(const_cast<std::byte*>(placed), data.size(),
+                   [&](std::uint64_t at, std::span<std::byte> target) {
+                     if (target.data() == placed + at) ++in_place;
+                     reader_of(data)(at, target);
+                   });
+  memory.finish();
+  const frt_counters after = rig.context.counters();
+  const auto grown = [&](frt_space space) {
+    return after.buffer_bytes[space] - before.buffer_bytes[space];
+  };
+  CHECK((in_place > 0) == shared);
+  CHECK((pinned > before.buffer_bytes[FRT_SPACE_HOST_PINNED]) == !shared);
+  CHECK((grown(FRT_SPACE_SHARED) >= data.size()) == shared);
+  CHECK((grown(FRT_SPACE_DEVICE) >= data.size()) == !shared);
+  CHECK(fetched(memory, placed, data.size()) == data);
+}
+
 TEST_CASE("pieces share chunks, cross their ends, and exceed what one submission may hold") {
   const ModelRig rig("synthetic:qwen3.6-tiny", kOptions);
   for (const unsigned threads : {1u, 2u, 5u}) {

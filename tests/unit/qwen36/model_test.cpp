@@ -103,6 +103,20 @@ TEST_CASE("a fingerprint names configuration, every weight file, precision, chun
   CHECK(fingerprint(other) == fields);  // more room, the same capsule
 }
 
+TEST_CASE("the role states what one expert of all layers weighs") {
+  for (const std::string speculation : {"off", "on"}) {
+    CAPTURE(speculation);
+    const ModelRig rig("synthetic:qwen3.6-tiny-moe",
+                       kSmall + "\nspeculation = \"" + speculation + "\"");
+    const frt_lm_info info = rig.lm();
+    CHECK(info.has_draft == (speculation == "on" ? 1 : 0));
+    CHECK(info.experts == 16);
+    CHECK(info.experts_per_token == 4);
+    // Layers, matrices of bf16; the draft layer is none of them.
+    CHECK(info.decode_bytes_expert == 8 * 3 * 64 * 32 * 2);
+  }
+}
+
 TEST_CASE("the role states its limits and sizes") {
   const ModelRig rig("synthetic:qwen3.6-tiny", kSmall + "\nmax_batch = 2");
   const frt_lm_info info = rig.lm();
@@ -115,6 +129,8 @@ TEST_CASE("the role states its limits and sizes") {
   CHECK(info.mask_words == 16);
   CHECK(info.decode_bytes_position == 2 * 2 * 2 * 64 * 2);
   CHECK(info.decode_bytes_weights > 0);
+  CHECK(info.experts == 0);
+  CHECK(info.decode_bytes_expert == 0);
   frt_model_info model{};
   model.struct_size = sizeof(model);
   frt::check(rig.table->info(rig.model, &model), "info");
@@ -242,9 +258,12 @@ TEST_CASE("without weights there is text and nothing else") {
   few.max_tokens = ids.size() - 1;
   CHECK(tokenizer->encode(rig.model, prompt.data(), prompt.size(), &few, collect, &raw, &error) ==
         FRT_ERR_OUT_OF_RANGE);
-  few.struct_size = 0;
-  CHECK(tokenizer->encode(rig.model, prompt.data(), prompt.size(), &few, collect, &raw, &error) ==
-        FRT_ERR_INVALID_ARGUMENT);
+  for (const uint32_t size : {0u, 4u, 1u << 20}) {
+    few.struct_size = size;
+    CHECK(tokenizer->encode(rig.model, prompt.data(), prompt.size(), &few, collect, &raw, &error) ==
+          FRT_ERR_ABI);
+    CHECK(std::string(error.message).starts_with("encode: the host: its frt_encode_params says"));
+  }
   const int32_t outside = 1 << 20;
   CHECK(tokenizer->decode(rig.model, &outside, 1, 0, collect, &text, &error) ==
         FRT_ERR_OUT_OF_RANGE);

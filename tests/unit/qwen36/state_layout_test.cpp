@@ -6,6 +6,7 @@
 
 #include "state_layout.hpp"
 
+using frt::lm::Precision;
 using namespace frt::qwen36;
 
 TEST_CASE("the state of the large models has the documented size") {

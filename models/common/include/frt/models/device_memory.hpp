@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // frt/models/device_memory.hpp - device memory for weights, and the way into it.
 //
-// `place` gives out aligned pieces of large blocks; they live as long as the DeviceMemory. Uploads
-// go through an Uploader; where device memory is host memory ("cpu") they are written in place, by
-// several threads. All functions are [setup]; frt::Error from the context.
+// `place` gives out aligned pieces of large blocks; they live as long as the DeviceMemory. Where
+// the device shares memory with the processor, the blocks are in FRT_SPACE_SHARED and uploads are
+// written in place, by several threads; elsewhere uploads go through an Uploader and its pinned
+// memory. All functions are [setup]; frt::Error from the context.
 #pragma once
 
 #include <cstddef>
@@ -20,9 +21,14 @@
 
 namespace frt::models {
 
+// Where a model keeps what the device works on and the host fills or reads once in a while:
+// FRT_SPACE_SHARED if the device has it, else FRT_SPACE_DEVICE. Core chooses alike for the arena of
+// a state.  [any]
+frt_space model_space(const Context& context);
+
 class DeviceMemory {
  public:
-  // `in_place` false: as if device memory were out of the host's reach, for tests.
+  // `in_place` false: as if the device shared no memory, for tests.
   explicit DeviceMemory(const Context& context, bool in_place = true);
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
@@ -53,12 +59,12 @@ class DeviceMemory {
 
   const Context& context() const noexcept { return context_; }
   const Stream& stream() const noexcept { return stream_; }
-  bool host_memory() const noexcept { return host_memory_; }
+  bool in_place() const noexcept { return space_ == FRT_SPACE_SHARED; }
   std::uint64_t placed_bytes() const noexcept { return placed_bytes_; }
 
  private:
   void add_block(std::uint64_t bytes);
-  // Of a read that waits for finish(), where device memory is host memory.
+  // Of a read that waits for finish(), in shared memory.
   struct Read {
     std::byte* target;
     std::uint64_t bytes;
@@ -74,7 +80,7 @@ class DeviceMemory {
 
   Context context_;
   Stream stream_;
-  bool host_memory_ = false;
+  frt_space space_;
   std::map<const std::byte*, Buffer> blocks_;  // by address
   std::vector<Read> reads_;
   std::byte* next_ = nullptr;  // in the block that is being filled

@@ -10,7 +10,8 @@
 //   pre_tokenizer    Split (Regex or String; Isolated), ByteLevel (add_prefix_space, use_regex),
 //                    Sequence; the last step must be ByteLevel
 //   model            BPE over the 256 byte symbols; merges as "a b" or ["a", "b"]; ignore_merges
-//   post_processor   none or ByteLevel (which adds no token)
+//   post_processor   none, ByteLevel (which adds no token), TemplateProcessing with tokens in front
+//                    of a text (what it does with two texts is not asked for), Sequence
 //   decoder          ByteLevel
 //
 // Refused: other components, dropout, byte_fallback, continuing_subword_prefix,
@@ -18,7 +19,7 @@
 // than 256 bytes.
 //
 // Added tokens come from `tokenizer.json` and, where it lacks them, from `added_tokens_decoder` in
-// `tokenizer_config.json`; `tokenizer.json` wins on flags. No token is added to a text by itself.
+// `tokenizer_config.json`; `tokenizer.json` wins on flags.
 //
 // Errors: FRT_ERR_NOT_FOUND and FRT_ERR_IO (files), FRT_ERR_FORMAT (broken file),
 // FRT_ERR_UNSUPPORTED (refused component), FRT_ERR_INVALID_ARGUMENT (text that is no UTF-8, with
@@ -60,6 +61,9 @@ struct EncodeOptions {
   // from outside must not be able to write control tokens. Words may reach across their borders.
   std::span<const TextRange> plain;
   std::size_t max_tokens = 0;  // FRT_ERR_OUT_OF_RANGE for more; 0: no limit
+  // The text begins a sequence: the tokens of TemplateProcessing are put in front, unless the text
+  // begins with them.
+  bool begins = false;
 };
 
 class Tokenizer {

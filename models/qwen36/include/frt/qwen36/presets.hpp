@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// frt/qwen36/presets.hpp - named configurations, and checkpoints that consist of a name only:
-//
-//   synthetic:<preset>[?key=value&key=value...]
-//
-// Keys: format (see tensors.hpp), seed, and every dimension of dimension_keys(). `layers` keeps the
-// rhythm of one attention layer in four. Errors: FRT_ERR_INVALID_ARGUMENT with what there is to
-// choose from. All functions are [any].
+// frt/qwen36/presets.hpp - named configurations, and synthetic checkpoints of them
+// (frt/lm/synthetic.hpp). The dimension `layers` keeps the rhythm of one attention layer in four.
+// Errors: FRT_ERR_INVALID_ARGUMENT with what there is to choose from. All functions are [any].
 #pragma once
 
 #include <cstdint>
+#include <frt/lm/synthetic.hpp>
 #include <frt/qwen36/config.hpp>
 #include <frt/qwen36/tensors.hpp>
 #include <span>
@@ -17,10 +14,9 @@
 
 namespace frt::qwen36 {
 
-struct Preset {
-  std::string_view name;
-  std::string_view doc;  // one line
-};
+using lm::is_synthetic;
+using lm::Preset;
+
 std::span<const Preset> presets();
 
 // The configuration of a preset.
@@ -38,9 +34,6 @@ struct Synthetic {
   Format format = Format::kBf16;
   std::uint64_t seed = 1;
 };
-
-// True if `checkpoint` starts with "synthetic:".
-bool is_synthetic(std::string_view checkpoint);
 
 Synthetic parse_synthetic(std::string_view checkpoint);
 

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <frt/lm/options.hpp>
+
+#include <frt/ops/attention.h>
+
+#include <algorithm>
+#include <bit>
+#include <frt/error.hpp>
+#include <string>
+
+namespace frt::lm {
+namespace {
+
+constexpr std::int64_t kLargestAutoBatch = 8;
+
+frt_dtype dtype_option(const std::string& text) {
+  if (text == "f32") return FRT_DTYPE_F32;
+  if (text == "bf16") return FRT_DTYPE_BF16;
+  if (text == "fp8") return FRT_DTYPE_F8_E4M3;
+  return FRT_DTYPE_NONE;
+}
+
+}  // namespace
+
+Options read_options(const ConfigView& view, const Config& config) {
+  Options options;
+  options.slots = view.get_int("slots");
+  options.max_context = static_cast<std::int64_t>(view.get_size("max_context"));
+  options.prefill_chunk = static_cast<std::int64_t>(view.get_size("prefill_chunk"));
+  options.max_batch = view.get_int("max_batch");
+  options.block_rows = static_cast<std::int64_t>(view.get_size("block_rows"));
+  if (const std::int64_t blocks = view.get_int("capsule_blocks"); blocks >= 0) {
+    options.capsule_blocks = blocks;
+  }
+  options.activation = dtype_option(view.get_string("activations"));
+  options.residual = dtype_option(view.get_string("residual"));
+  options.cache = dtype_option(view.get_string("kv"));
+  const std::string speculation = view.has("speculation") ? view.get_string("speculation") : "off";
+  options.speculation = speculation == "on"    ? Speculation::kOn
+                        : speculation == "off" ? Speculation::kOff
+                                               : Speculation::kAuto;
+  if (options.max_context > config.max_positions) {
+    throw Error(FRT_ERR_INVALID_ARGUMENT,
+                "max_context is " + std::to_string(options.max_context) +
+                    ", but the model was made for " + std::to_string(config.max_positions) +
+                    " positions; lower it, or set rope scaling in config.json");
+  }
+  if (options.block_rows != 0 &&
+      (options.block_rows < FRT_ROW_BLOCKS_LEAST ||
+       !std::has_single_bit(static_cast<std::uint64_t>(options.block_rows)))) {
+    throw Error(FRT_ERR_INVALID_ARGUMENT, "block_rows is " + std::to_string(options.block_rows) +
+                                              "; it must be 0 or a power of two from " +
+                                              std::to_string(FRT_ROW_BLOCKS_LEAST) + " on");
+  }
+  if (options.block_rows == 0 && options.capsule_blocks.value_or(0) > 0) {
+    throw Error(FRT_ERR_INVALID_ARGUMENT,
+                "capsule_blocks is " + std::to_string(*options.capsule_blocks) +
+                    ", but block_rows = 0 turns blocks off; set one of them only");
+  }
+  if (options.max_batch > options.slots) {
+    throw Error(FRT_ERR_INVALID_ARGUMENT,
+                "max_batch is " + std::to_string(options.max_batch) + ", but there are only " +
+                    std::to_string(options.slots) + " slots; raise slots or lower max_batch");
+  }
+  if (options.max_batch == 0) options.max_batch = std::min(options.slots, kLargestAutoBatch);
+  return options;
+}
+
+bool takes_builtin_chat_template(const ConfigView& view) {
+  return view.has("chat_template") && view.get_string("chat_template") == "builtin";
+}
+
+Precision choose_precision(const Options& options, bool only_f32) {
+  Precision precision;
+  precision.activation = options.activation != FRT_DTYPE_NONE ? options.activation
+                         : only_f32                           ? FRT_DTYPE_F32
+                                                              : FRT_DTYPE_BF16;
+  precision.residual = options.residual != FRT_DTYPE_NONE ? options.residual : FRT_DTYPE_F32;
+  precision.cache = options.cache != FRT_DTYPE_NONE ? options.cache : precision.activation;
+  return precision;
+}
+
+std::vector<std::int32_t> buckets(std::int64_t largest) {
+  std::vector<std::int32_t> sizes;
+  for (std::int64_t size = 1; size < largest; size *= 2) {
+    sizes.push_back(static_cast<std::int32_t>(size));
+  }
+  sizes.push_back(static_cast<std::int32_t>(largest));
+  return sizes;
+}
+
+}  // namespace frt::lm

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "chat_tools.hpp"
+
+#include <frt/error.hpp>
+#include <frt/io/json.hpp>
+
+#include <algorithm>
+
+#include "chat_text.hpp"
+
+namespace frt::qwen36 {
+
+using models::Json;
+
+namespace {
+
+// True if a value of this schema is to be taken as text.
+bool takes_text(const Json& schema) {
+  if (!schema.is_object()) return true;
+  const auto type = schema.find("type");
+  if (type != schema.end()) {
+    if (type->is_string()) return *type == "string";
+    return type->is_array() && std::find(type->begin(), type->end(), "string") != type->end();
+  }
+  for (const char* choice : {"anyOf", "oneOf"}) {
+    const auto options = schema.find(choice);
+    if (options != schema.end() && options->is_array()) {
+      return std::any_of(options->begin(), options->end(), takes_text);
+    }
+  }
+  return !schema.contains("enum") ||
+         std::all_of(schema["enum"].begin(), schema["enum"].end(),
+                     [](const Json& value) { return value.is_string(); });
+}
+
+// How deep a value may nest: in a conversation it stands seven levels down, and all of it is read
+// again with the usual limit.
+constexpr std::size_t kValueDepth = io::JsonLimits{}.depth - 7;
+
+}  // namespace
+
+Tools::Tools(const Json& tools) {
+  if (!tools.is_array()) return;
+  for (const Json& tool : tools) {
+    if (!tool.is_object()) continue;
+    const auto inner = tool.find("function");
+    const Json& function = inner != tool.end() && inner->is_object() ? *inner : tool;
+    const auto name = function.find("name");
+    if (name == function.end() || !name->is_string()) continue;
+    const auto [entry, added] = functions_.try_emplace(name->get<std::string>());
+    const auto parameters = function.find("parameters");
+    if (!added || parameters == function.end() || !parameters->is_object()) continue;
+    const auto properties = parameters->find("properties");
+    if (properties == parameters->end() || !properties->is_object()) continue;
+    for (const auto& [key, schema] : properties->items()) {
+      entry->second.emplace(key, takes_text(schema));
+    }
+  }
+}
+
+const Tools::Parameters& Tools::parameters(std::string_view function) const {
+  static const Parameters kNone;
+  const auto found = functions_.find(function);
+  return found == functions_.end() ? kNone : found->second;
+}
+
+std::string json_value(std::string_view text, bool wants_text) {
+  if (text.starts_with('\n')) text.remove_prefix(1);
+  if (text.ends_with('\n')) text.remove_suffix(1);
+  if (!wants_text) {
+    try {
+      io::parse_json(text, "value", {.depth = kValueDepth});
+      return std::string(trim(text));
+    } catch (const Error&) {
+      // No JSON, or nested too deep to be handed on: it stays text.
+    }
+  }
+  return models::python_json(Json(std::string(text)));
+}
+
+}  // namespace frt::qwen36
