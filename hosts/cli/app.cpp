@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/app.hpp"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -9,25 +10,39 @@
 #include <utility>
 
 #include "cli/capsule_setup.hpp"
-#include "cli/interrupted.hpp"
-#include "cli/memory_reserve.hpp"
-#include "cli/output.hpp"
+#include "cli/checkpoint_folder.hpp"
+#include "cli/http_setup.hpp"
 #include "cli/robot_setup.hpp"
+#include "cli/terminal/interrupted.hpp"
+#include "cli/terminal/memory_reserve.hpp"
+#include "cli/terminal/output.hpp"
 
 namespace frt::host {
 namespace {
 
 constexpr std::string_view kError = "error: ", kIndent = "  ";
+constexpr std::string_view kFormatOption = "--log-format", kJsonLines = "jsonl";
 constexpr std::string_view kWarning = "warning: ";  // what core::render() begins with
 
-constexpr const char* kFooter = R"(Examples:
-  frt-host run demo.toml --prompt 'Once upon a time'
-  frt-host chat demo.toml
-  frt-host config check robot.toml
-
-Exit status: 0 ok, 1 failed run, 2 usage, 3 manifest, 4 plugin refused, 5 device,
+constexpr const char* kMore =
+    R"(Exit status: 0 ok, 1 failed run, 2 usage, 3 manifest, 4 plugin refused, 5 device,
 128 + a signal's number: interrupted by it, e.g. 130 by Ctrl-C.
 `frt-host COMMAND --help` explains a command, `frt-host --help-all` all of them.)";
+
+// Before the command line is parsed: what is wrong with it is said in the format that it asks for.
+bool asks_for_json_lines(int argc, char** argv) {
+  const char* environment = std::getenv("FRT_LOG_FORMAT");
+  bool json = environment && environment == kJsonLines;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--") break;
+    if (!word.starts_with(kFormatOption)) continue;
+    const std::string_view rest = word.substr(kFormatOption.size());
+    if (rest.empty() && i + 1 < argc) json = argv[i + 1] == kJsonLines;
+    if (rest.starts_with('=')) json = rest.substr(1) == kJsonLines;
+  }
+  return json;
+}
 
 bool wants_color(const std::string& choice, int descriptor) {
   if (choice == "on") return true;
@@ -71,7 +86,7 @@ std::vector<std::string> named_commands(const Command& program) {
 // Options of all commands that would have no effect on this one.
 void check_global_options(const GlobalOptions& options, const std::vector<std::string>& command) {
   static const std::set<std::string> kWithoutManifest = {"completion", "devices", "doctor",
-                                                         "plugins", "version"};
+                                                         "launch",     "plugins", "version"};
   const std::string& first = command.front();
   const std::string& last = command.back();
   const bool no_manifest = kWithoutManifest.contains(first) ||
@@ -93,9 +108,9 @@ void check_global_options(const GlobalOptions& options, const std::vector<std::s
   }
 }
 
-void check_host(const core::HostSpec& host) {
+void check_host(const core::Manifest& manifest, const core::HostSpec& host) {
   if (host.type == "robot") robot_settings(host.settings);
-  if (host.type == "http") check_address(host.settings.text("listen"));
+  if (host.type == "http") check_models(manifest, http_settings(host.settings));
 }
 
 // What a schema cannot say of the tables of hosts: everything that a command would refuse later
@@ -104,7 +119,7 @@ void check_hosts(const core::Manifest& manifest) {
   core::Diagnostics findings(manifest.text.get());
   for (const core::HostSpec& host : manifest.hosts) {
     try {
-      check_host(host);
+      check_host(manifest, host);
     } catch (const Error& error) {
       const std::string problem = error.what();
       core::Diagnostic& finding =
@@ -124,7 +139,9 @@ void check_hosts(const core::Manifest& manifest) {
 App::App(std::string program) : command_line_("Runs models from a manifest.", std::move(program)) {
   Command command = command_line_.program();
   command.require_subcommand();
-  command.footer(kFooter);
+  command.examples({"chat checkpoints/my-model", "run demo.toml --prompt 'Once upon a time'",
+                    "config check robot.toml"},
+                   kMore);
   command.add_option("--color", options_.color, "Colours")
       .one_of({"auto", "on", "off"})
       .envname("FRT_COLOR")
@@ -158,9 +175,15 @@ void App::add_command(Command command, std::function<ExitCode()> body) {
 int App::run(int argc, char** argv) {
   prepare_output();
   fill_memory_reserve();
+  if (asks_for_json_lines(argc, argv)) {
+    options_.log_format = kJsonLines;
+    log_stderr(&log());
+  }
   const ExitCode status = guarded([&] {
     const auto done = command_line_.parse(argc, argv);
     if (done) return *done;
+    log_.reset();  // it may have been made before its options were known
+    log_stderr(options_.log_format == kJsonLines ? &log() : nullptr);
     check_global_options(options_, named_commands(command_line_.program()));
     return chosen_();
   });
@@ -168,13 +191,14 @@ int App::run(int argc, char** argv) {
     close_output();
     return ExitCode::kOk;
   });
+  log_stderr(nullptr);
   return static_cast<int>(status == ExitCode::kOk ? closed : status);
 }
 
 // Runs `body`; what it throws is shown and becomes an exit status.
 ExitCode App::guarded(const std::function<ExitCode()>& body) {
   const auto fail = [](ExitCode code, const std::string& text) {
-    print_err("{}\n", text);
+    put_error(text);
     return code;
   };
   const auto say = [&](ExitCode code, const std::string& text) {
@@ -208,7 +232,7 @@ core::Log& App::log() {
   if (!log_) {
     core::LogOptions options;
     options.format =
-        options_.log_format == "jsonl" ? core::LogFormat::kJsonLines : core::LogFormat::kText;
+        options_.log_format == kJsonLines ? core::LogFormat::kJsonLines : core::LogFormat::kText;
     options.color = options_.color == "on"    ? core::LogColor::kOn
                     : options_.color == "off" ? core::LogColor::kOff
                                               : core::LogColor::kAuto;
@@ -231,17 +255,7 @@ core::Registry& App::registry() {
 }
 
 std::vector<core::HostSchema> App::host_schemas() {
-  core::OptionSpec model;
-  model.key = "model";
-  model.doc = "the model to serve";
-  model.reference = "model";
-  core::OptionSpec listen;
-  listen.key = "listen";
-  listen.default_text = "127.0.0.1:8080";
-  listen.doc = "address and port";
-  return {lm_host_schema(),
-          {.type = "http", .options = {listen, model}, .doc = "the HTTP server"},
-          robot_host_schema()};
+  return {lm_host_schema(), http_host_schema(), robot_host_schema()};
 }
 
 core::Manifest App::load_manifest(const std::string& path, const std::vector<std::string>& sets,
@@ -255,10 +269,16 @@ core::Manifest App::load_manifest(const std::string& path, const std::vector<std
   request.no_plugin_paths = no_plugin_paths;
   core::Manifest manifest = [&] {
     try {
-      core::Manifest checked = core::load_manifest(path, request);
+      core::Manifest checked =
+          is_checkpoint_folder(path)
+              ? core::parse_manifest(folder_manifest(registry(), path, request.sets),
+                                     folder_manifest_path(path), request)
+              : core::load_manifest(path, request);
       check_hosts(checked);
       return checked;
     } catch (const core::DiagnosticError&) {
+      throw;
+    } catch (const ExitError&) {
       throw;
     } catch (const Error& error) {
       throw ExitError(ExitCode::kManifest, error.status(), error.what());
@@ -267,9 +287,24 @@ core::Manifest App::load_manifest(const std::string& path, const std::vector<std
   for (const core::Diagnostic& warning : manifest.warnings) {
     // The log says itself that it is a warning.
     const std::string text = core::render(warning).substr(kWarning.size());
-    if (warnings_.insert(text).second) log().write("manifest", FRT_LOG_WARNING, text);
+    warn("manifest", text);
   }
   return manifest;
+}
+
+void App::warn_of_rejected_plugins() {
+  for (const core::Candidate& candidate : registry().candidates()) {
+    if (candidate.state != core::CandidateState::kRefused) continue;
+    // Most reasons begin with the file.
+    const std::string file = "'" + candidate.path.string() + "'";
+    const bool named = candidate.reason.starts_with(file);
+    warn("plugins", "rejected: " + (named ? "" : file + ": ") + candidate.reason);
+  }
+}
+
+// Each once.
+void App::warn(const char* source, const std::string& text) {
+  if (warnings_.insert(text).second) log().write(source, FRT_LOG_WARNING, text);
 }
 
 bool App::color_stderr() const {

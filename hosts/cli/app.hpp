@@ -30,6 +30,9 @@ struct GlobalOptions {
   bool quiet = false;             // no bars, no summary, warnings and errors only
 };
 
+// What every command that loads a language model takes first.
+inline constexpr const char* kManifestDoc = "The manifest (TOML), or a folder with a checkpoint";
+
 class App {
  public:
   explicit App(std::string program);
@@ -50,9 +53,14 @@ class App {
   // The host tables a manifest may have.
   static std::vector<core::HostSchema> host_schemas();
   // Reads and checks a manifest, shows its warnings, each once. Everything that is wrong with it is
-  // ExitCode::kManifest. `sets` go over the user's.
+  // ExitCode::kManifest. A folder stands for the manifest that checkpoint_folder.hpp makes of it.
+  // `sets` go over the user's.
   core::Manifest load_manifest(const std::string& path, const std::vector<std::string>& sets = {},
                                const std::string& no_plugin_paths = {});
+
+  // Names each plugin file that was refused, and why; each once. A model that cannot be had may be
+  // in one of them.
+  void warn_of_rejected_plugins();
 
   bool color_stderr() const;
   bool color_stdout() const;
@@ -61,6 +69,7 @@ class App {
 
  private:
   static ExitCode guarded(const std::function<ExitCode()>& body);
+  void warn(const char* source, const std::string& text);
 
   CommandLine command_line_;
   GlobalOptions options_;
@@ -85,8 +94,10 @@ void add_config_command(App& app);
 void add_devices_command(App& app);
 void add_doctor_command(App& app);
 void add_handoff_command(App& app);
+void add_launch_command(App& app);
 void add_plugins_command(App& app);
 void add_replay_command(App& app);
+void add_tokenize_command(App& app);
 void add_rollout_command(App& app);
 void add_run_command(App& app);
 void add_serve_command(App& app);

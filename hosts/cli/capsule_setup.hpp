@@ -10,7 +10,7 @@
 
 #include "cli/app.hpp"
 #include "cli/loaded_model.hpp"
-#include "lm/capsule_registry.hpp"
+#include "lm/capsules/registry.hpp"
 #include "lm/session.hpp"
 
 namespace frt::host {

@@ -12,9 +12,9 @@
 #include <type_traits>
 #include <utility>
 
-#include "cli/number_text.hpp"
-#include "cli/output.hpp"
-#include "cli/version_text.hpp"
+#include "cli/terminal/number_text.hpp"
+#include "cli/terminal/output.hpp"
+#include "cli/terminal/version_text.hpp"
 
 namespace frt::host {
 namespace {
@@ -48,23 +48,46 @@ const CLI::Option* find_option(const CLI::App* level, const std::string& word) {
   return nullptr;
 }
 
-std::vector<std::string> long_options_of(const CLI::App* level) {
-  std::vector<std::string> options;
+// Those of `level` and of the commands above it; of two with one name the nearer.
+std::vector<CLI::Option*> options_of(CLI::App* level) {
+  std::vector<CLI::Option*> options;
   std::set<std::string> seen;
-  for (; level != nullptr; level = level->get_parent()) {
-    for (const CLI::Option* option : level->get_options()) {
-      for (const std::string& name : option->get_lnames()) {
-        if (seen.insert(name).second) options.push_back("--" + name);
-      }
+  bool own = true;
+  for (; level != nullptr; level = level->get_parent(), own = false) {
+    for (CLI::Option* option : level->get_options()) {
+      const std::string name = option->get_name();
+      if ((own || !option->get_positional()) && seen.insert(name).second) options.push_back(option);
     }
   }
   return options;
+}
+
+std::vector<std::string> long_names_of(CLI::App* level) {
+  std::vector<std::string> names;
+  for (CLI::Option* option : options_of(level)) {
+    for (std::string& name : Option(option).long_names()) names.push_back(std::move(name));
+  }
+  return names;
+}
+
+// The library reads "1x" as a number, and counts "--flag=5" as five times the flag.
+std::string flag_problem(const std::string& text) {
+  static const std::set<std::string> kValues = {"true", "false", "1", "0"};
+  return kValues.contains(text) ? "" : "'" + text + "' is neither true nor false";
 }
 
 bool takes_positionals(const CLI::App& level) {
   const auto options = level.get_options();
   return std::any_of(options.begin(), options.end(),
                      [](const CLI::Option* option) { return option->get_positional(); });
+}
+
+// What the library says of `--json=1`, in plain words; other texts as they are.
+std::string in_plain_words(const std::string& text) {
+  const std::size_t end = text.find(" was given a disallowed flag override");
+  if (end == std::string::npos) return text;
+  const std::string dashes = end == 1 ? "-" : "--";
+  return dashes + text.substr(0, end) + " takes no value; leave out = and what stands behind it";
 }
 
 std::string path_of(const CLI::App* level) {
@@ -81,8 +104,8 @@ std::string unknown(const char* what, const std::string& word, const CLI::App& l
 
 // The first word of the command line that is neither a command nor an option, and what it was
 // probably meant to be; empty: there is none. The library names such a word late or not at all.
-std::string unknown_word(const CLI::App& program, int argc, char** argv) {
-  const CLI::App* level = &program;
+std::string unknown_word(CLI::App& program, int argc, char** argv) {
+  CLI::App* level = &program;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     if (word == "--") return {};
@@ -91,13 +114,13 @@ std::string unknown_word(const CLI::App& program, int argc, char** argv) {
       const std::string name = is_long ? word.substr(0, word.find('=')) : word.substr(0, 2);
       const CLI::Option* option = find_option(level, name);
       if (!option && is_long) {
-        return unknown("option", name, *level, long_options_of(level));
+        return unknown("option", name, *level, long_names_of(level));
       }
       // Its value is the next word, unless it is part of this one.
       if (option && option->get_items_expected_min() > 0 && name == word) ++i;
       continue;
     }
-    const auto commands = level->get_subcommands([](const CLI::App*) { return true; });
+    const auto commands = level->get_subcommands([](CLI::App*) { return true; });
     const auto named = std::find_if(commands.begin(), commands.end(), [&](const CLI::App* command) {
       return command->get_name() == word;
     });
@@ -176,6 +199,25 @@ Option Option::check(std::function<void(const std::string& text)> parse) {
 bool Option::given() const {
   return option_->count() > 0;
 }
+std::vector<std::string> Option::long_names() const {
+  std::vector<std::string> names;
+  for (const std::string& name : option_->get_lnames()) names.push_back("--" + name);
+  return names;
+}
+bool Option::takes_value() const {
+  return option_->get_items_expected_max() > 0;
+}
+// The library keeps what a check wants as a part of the value's name in the help: "TEXT:{a,b}".
+std::vector<std::string> Option::values() const {
+  const std::string name = option_->get_type_name();
+  const std::size_t begin = name.find(":{");
+  if (begin == std::string::npos || name.back() != '}') return {};
+  return CLI::detail::split(name.substr(begin + 2, name.size() - begin - 3), ',');
+}
+std::string Option::value_name() const {
+  const std::string name = option_->get_type_name();
+  return takes_value() ? name.substr(0, name.find(':')) : std::string();
+}
 
 Command Command::add_subcommand(const char* name, const char* doc) {
   return Command(command_->add_subcommand(name, doc));
@@ -205,7 +247,16 @@ Option Command::add_id_list(const char* names, std::vector<int32_t>& target, con
   return Option(command_->add_option_function<std::vector<std::string>>(names, read, doc));
 }
 Option Command::add_flag(const char* names, bool& target, const char* doc) {
-  return Option(command_->add_flag(names, target, doc));
+  CLI::Option* flag = command_->add_flag(names, target, doc)->disable_flag_override();
+  flag->check(CLI::Validator([](std::string& text) { return flag_problem(text); }, ""));
+  return Option(flag);
+}
+void Command::examples(std::initializer_list<const char*> lines, const char* more) {
+  std::string text = lines.size() == 1 ? "Example:\n" : "Examples:\n";
+  for (const char* line : lines) text += std::string("  frt-host ") + line + "\n";
+  text += *more != '\0' ? std::string("\n") + more : "";
+  while (text.back() == '\n') text.pop_back();
+  command_->footer(text);
 }
 void Command::footer(const char* text) {
   command_->footer(text);
@@ -224,8 +275,10 @@ std::vector<Command> Command::subcommands() const {
   for (CLI::App* command : command_->get_subcommands({})) commands.emplace_back(command);
   return commands;
 }
-std::vector<std::string> Command::long_options() const {
-  return long_options_of(command_);
+std::vector<Option> Command::options() const {
+  std::vector<Option> options;
+  for (CLI::Option* option : options_of(command_)) options.emplace_back(option);
+  return options;
 }
 
 CommandLine::CommandLine(const char* doc, std::string program)
@@ -246,7 +299,8 @@ std::optional<ExitCode> CommandLine::parse(int argc, char** argv) {
     const int status = parser_->exit(error, out, err);
     put_out(out.str());
     const std::string word = status == 0 ? "" : unknown_word(*parser_, argc, argv);
-    put_err(word.empty() ? err.str() : word);
+    const std::string problem = word.empty() ? in_plain_words(err.str()) : word;
+    if (status != 0) put_error(problem.substr(0, problem.find_last_not_of('\n') + 1));
     return status == 0 ? ExitCode::kOk : ExitCode::kUsage;
   }
 }

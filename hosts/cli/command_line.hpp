@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,6 +41,11 @@ class Option {
   Option check(std::function<void(const std::string& text)> parse);
 
   bool given() const;
+  std::vector<std::string> long_names() const;  // "--json"; empty: it has none but a position
+  bool takes_value() const;                     // a flag takes none
+  std::vector<std::string> values() const;      // those of one_of(); empty: others
+  // What stands for its value in the help: "FILE"; of a flag, nothing.
+  std::string value_name() const;
 
  private:
   CLI::Option* option_ = nullptr;
@@ -50,6 +56,7 @@ class Command {
  public:
   explicit Command(CLI::App* command) : command_(command) {}
 
+  // Its help ends as this one's, until it says something else.
   Command add_subcommand(const char* name, const char* doc);
   void require_subcommand();
   // `target` is a string, a vector of strings, or a number or std::optional of one. Numbers are
@@ -58,7 +65,10 @@ class Command {
   Option add_option(const char* names, Target& target, const char* doc);
   // Numbers with commas between them.
   Option add_id_list(const char* names, std::vector<int32_t>& target, const char* doc);
+  // Takes no value; from the environment true, false, 1 or 0.
   Option add_flag(const char* names, bool& target, const char* doc);
+  // Command lines that its help shows, each with what is behind "frt-host", then `more`.
+  void examples(std::initializer_list<const char*> lines, const char* more = "");
   void footer(const char* text);
   // What is called when the command line names this command.
   void callback(std::function<void()> chosen);
@@ -66,8 +76,8 @@ class Command {
   bool parsed() const;  // the command line named it
   std::string name() const;
   std::vector<Command> subcommands() const;
-  // "--json" and so on; those of the commands above, which may be given here, too.
-  std::vector<std::string> long_options() const;
+  // In the order of the help, then those of the commands above, which may be given here, too.
+  std::vector<Option> options() const;
 
  private:
   CLI::App* command_;

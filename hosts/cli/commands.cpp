@@ -9,7 +9,9 @@ void add_commands(App& app) {
   add_chat_command(app);
   add_capsule_command(app);
   add_replay_command(app);
+  add_tokenize_command(app);
   add_serve_command(app);
+  add_launch_command(app);
   add_rollout_command(app);
   add_handoff_command(app);
   add_bench_command(app);

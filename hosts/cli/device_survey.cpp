@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/device_survey.hpp"
 
+#include <frt/core/context.hpp>
 #include <frt/core/runtime.hpp>
 #include <frt/core/services.hpp>
 
@@ -13,12 +14,17 @@ namespace {
 std::vector<SurveyedFact> facts_of(core::OpenPlugin& plugin, uint32_t ordinal) {
   std::vector<SurveyedFact> facts;
   const auto* status = plugin.find<frt_device_status_v1>(FRT_EXT_DEVICE_STATUS);
-  if (!status || status->struct_size < sizeof(*status) || !status->report) return facts;
+  if (!status || !status->report) return facts;
   const auto keep = [](void* self, const char* subject, const char* fact, const char* advice) {
-    static_cast<std::vector<SurveyedFact>*>(self)->push_back({subject, fact, advice});
+    static_cast<std::vector<SurveyedFact>*>(self)->push_back(
+        {subject ? subject : "", fact ? fact : "", advice ? advice : ""});
   };
   frt_error error{};
-  check(status->report(plugin.handle(), ordinal, &facts, keep, &error), error);
+  const std::string sender = plugin.sender();
+  const frt_status reported = contain(sender, "report", [&] {
+    return status->report(plugin.handle(), ordinal, &facts, keep, &error);
+  });
+  check(reported, error, sender);
   return facts;
 }
 
@@ -46,12 +52,14 @@ Survey survey_devices(App& app, bool with_facts) {
       core::OpenPlugin& plugin = open(id);
       const auto& backend = plugin.require<frt_backend_v1>(FRT_EXT_BACKEND);
       frt_error error{};
-      check(backend.device_count(plugin.handle(), &row.devices, &error), error);
+      const frt_status counted = contain(plugin.sender(), "device_count", [&] {
+        return backend.device_count(plugin.handle(), &row.devices, &error);
+      });
+      check(counted, error, plugin.sender());
       if (row.devices == 0) row.problem = error.message;
       for (uint32_t ordinal = 0; ordinal < row.devices; ++ordinal) {
         SurveyedDevice device{id, ordinal, {}, {}};
-        device.info.struct_size = sizeof(device.info);
-        check(backend.device_info(plugin.handle(), ordinal, &device.info, &error), error);
+        device.info = core::describe_device(backend, plugin.handle(), ordinal, plugin.sender());
         if (with_facts) device.facts = facts_of(plugin, ordinal);
         survey.devices.push_back(std::move(device));
       }

@@ -13,8 +13,8 @@
 #include <frt/io/utf8.hpp>
 
 #include "cli/loaded_model.hpp"
-#include "cli/output.hpp"
 #include "cli/robot_setup.hpp"
+#include "cli/terminal/output.hpp"
 #include "robot/record/episode.hpp"
 
 namespace frt::host {

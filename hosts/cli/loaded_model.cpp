@@ -11,8 +11,9 @@
 #include <cstdio>
 #include <utility>
 
-#include "cli/output.hpp"
-#include "cli/signals.hpp"
+#include "cli/checkpoint_folder.hpp"
+#include "cli/terminal/output.hpp"
+#include "cli/terminal/signals.hpp"
 
 namespace frt::host {
 namespace {
@@ -30,13 +31,16 @@ ExitCode runtime_stage(frt_status status) {
   }
 }
 
-// A model that does not load is a failed run, unless it is the device that has no room or fails.
+// A model that does not load is a failed run, unless it is the device that has no room or fails, or
+// the plugin whose tables cannot be read.
 ExitCode model_stage(frt_status status) {
   switch (status) {
     case FRT_ERR_DEVICE:
     case FRT_ERR_DEVICE_LOST:
     case FRT_ERR_OUT_OF_MEMORY:
       return ExitCode::kDevice;
+    case FRT_ERR_ABI:
+      return ExitCode::kPlugin;
     default:
       return ExitCode::kFailed;
   }
@@ -63,6 +67,7 @@ LoadedModel::LoadedModel(App& app, const std::string& manifest_path, const std::
   const auto start = std::chrono::steady_clock::now();
   const InterruptGuard interrupt;
   core::Manifest manifest = app.load_manifest(manifest_path, options.sets, options.no_plugin_paths);
+  app.warn_of_rejected_plugins();
   stage(ExitCode::kManifest, [&] { choose(manifest, model); });
   const core::ModelSpec spec = *manifest.find_model(name_);
   device_ = spec.device();
@@ -75,13 +80,17 @@ LoadedModel::LoadedModel(App& app, const std::string& manifest_path, const std::
     throw;
   } catch (const Error& error) {
     progress_.finish();
-    throw ExitError(runtime_stage(error.status()), error.status(), error.what());
+    std::string text = error.what();
+    if (error.status() == FRT_ERR_DEVICE && is_checkpoint_folder(manifest_path)) {
+      text += fmt::format("\n{} is a folder: add --set device.{}.backend=frt.cpu", manifest_path,
+                          kFolderName);
+    }
+    throw ExitError(runtime_stage(error.status()), error.status(), text);
   }
   progress_.report("plugins", FRT_PROGRESS_ITEMS, 1, 1);
   const Companion made = create(spec, options.flags);
   context_ = made.context;
-  table_ = made.table;
-  model_ = made.model;
+  model_ = made.made;
   load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   say_ready(made, load_seconds_);
 }
@@ -90,26 +99,19 @@ LoadedModel::Companion LoadedModel::create(const core::ModelSpec& spec, uint32_t
   Companion made;
   made.name = spec.name;
   made.context = Context(core::exec_table(), runtime_->device(spec.device()).context);
-  const core::OpenPlugin& plugin = runtime_->model_plugin(spec.name);
-  made.table = &stage(ExitCode::kPlugin, [&]() -> const frt_model_v1& {
-    return plugin.require<frt_model_v1>(FRT_EXT_MODEL);
-  });
-  frt_model_params params{};
-  params.struct_size = sizeof(params);
-  params.flags = flags;
-  params.context = made.context;
-  params.name = spec.name.c_str();
-  params.checkpoint = spec.checkpoint().c_str();
-  params.config = spec.options.c();
-  frt_error error{};
-  const frt_status status = made.table->create(plugin.handle(), &params, &made.model, &error);
+  stage(ExitCode::kPlugin,
+        [&] { runtime_->model_plugin(spec.name).require<frt_model_v1>(FRT_EXT_MODEL); });
+  try {
+    made.made = runtime_->create_model(spec.name, flags);
+  } catch (const Error& error) {
+    progress_.finish();
+    throw ExitError(model_stage(error.status()), error.status(), error.what());
+  }
   progress_.finish();
-  stage(model_stage(status), [&] { check(status, error, "model '" + spec.name + "'"); });
   if (InterruptGuard::requested()) {  // behind the model's last report
-    made.table->destroy(made.model);
+    runtime_->destroy_model(made.made);
     throw Error(FRT_ERR_CANCELLED, "stopped on request");
   }
-  runtime_->bind_capsules(spec.name, *made.table, made.model);
   made.context.ready();
   return made;
 }
@@ -118,15 +120,15 @@ void LoadedModel::say_ready(const Companion& made, double seconds) {
   if (app_.options().quiet) return;
   const std::string& device_name = runtime_->manifest().find_model(made.name)->device();
   const core::RuntimeDevice& device = runtime_->device(device_name);
-  frt_model_info facts{};
-  facts.struct_size = sizeof(facts);
-  check(made.table->info(made.model, &facts), "model info");
+  const frt_model_info facts =
+      core::describe_model(*made.made.table, made.made.handle,
+                           model_sender(made.name, made.made.plugin->loaded().card.id));
   print_err(
       "{} on {} ({}, {}): {}; weights {}, state {}\n"
       "ready in {:.2f} s ({})\n",
       made.name, device_name, device.plugin->loaded().card.id, made.context.info().device->name,
       facts.architecture, format_bytes(facts.weight_bytes), format_bytes(facts.state_bytes),
-      seconds, progress_.breakdown());
+      seconds, progress_.take_breakdown());
 }
 
 const LoadedModel::Companion& LoadedModel::load_also(const std::string& name) {
@@ -145,15 +147,16 @@ const LoadedModel::Companion& LoadedModel::load_also(const std::string& name) {
 }
 
 LmModel LoadedModel::Companion::language_model() const {
-  return LmModel(context, core::state_table(), core::capsules_table(), table, model, name);
+  return LmModel(context, core::state_table(), core::capsules_table(), made.table, made.handle,
+                 name, made.plugin->loaded().card.id);
 }
 
 LoadedModel::~LoadedModel() {
   while (!companions_.empty()) {
-    companions_.back()->table->destroy(companions_.back()->model);
+    runtime_->destroy_model(companions_.back()->made);
     companions_.pop_back();
   }
-  if (model_) table_->destroy(model_);
+  if (model_.handle) runtime_->destroy_model(model_);
 }
 
 void LoadedModel::choose(const core::Manifest& manifest, const std::string& model) {
@@ -175,27 +178,25 @@ void LoadedModel::choose(const core::Manifest& manifest, const std::string& mode
 }
 
 frt_model_info LoadedModel::info() const {
-  frt_model_info info{};
-  info.struct_size = sizeof(info);
-  check(table_->info(model_, &info), "model info");
-  return info;
+  return core::describe_model(table(), handle(), sender());
 }
 
 frt_device_status LoadedModel::device_status() const {
-  frt_device_status status{};
-  status.struct_size = sizeof(status);
   const core::RuntimeDevice& device = runtime_->device(device_);
   const auto* table = device.plugin->find<frt_device_status_v1>(FRT_EXT_DEVICE_STATUS);
-  frt_error error{};
-  if (!table ||
-      table->read(device.plugin->handle(), device.spec->ordinal(), &status, &error) != FRT_OK) {
-    return {};
+  if (!table) return {};
+  try {
+    return ask<frt_device_status>(device.plugin->sender(), [&](frt_device_status* status) {
+      return table->read(device.plugin->handle(), device.spec->ordinal(), status, nullptr);
+    });
+  } catch (const Error&) {
+    return {};  // no device status is no reason to stop
   }
-  return status;
 }
 
 LmModel LoadedModel::language_model() const {
-  return LmModel(context_, core::state_table(), core::capsules_table(), table_, model_, name_);
+  return LmModel(context_, core::state_table(), core::capsules_table(), model_.table, model_.handle,
+                 name_, plugin());
 }
 
 }  // namespace frt::host

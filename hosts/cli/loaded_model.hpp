@@ -9,13 +9,17 @@
 #include <frt/core/runtime.hpp>
 #include <frt/core/services.hpp>
 #include <frt/exec.hpp>
+#include <frt/reading.hpp>
+#include <frt/role/contracts.hpp>
+#include <frt/sender.hpp>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/app.hpp"
-#include "cli/progress_view.hpp"
+#include "cli/terminal/progress_view.hpp"
 #include "lm/lm_model.hpp"
 
 namespace frt::host {
@@ -41,10 +45,19 @@ class LoadedModel {
 
   const std::string& name() const noexcept { return name_; }
   const Context& context() const noexcept { return context_; }
-  const frt_model_v1& table() const noexcept { return *table_; }
-  frt_model handle() const noexcept { return model_; }
+  const frt_model_v1& table() const noexcept { return *model_.table; }
+  frt_model handle() const noexcept { return model_.handle; }
+  // The id of its plugin.
+  const std::string& plugin() const noexcept { return model_.plugin->loaded().card.id; }
   const core::Runtime& runtime() const noexcept { return *runtime_; }
   frt_model_info info() const;
+  // The model's extension `id`, checked, or nothing if it has none.
+  template <HasContract Table>
+  std::optional<Table> extension(const char* id) const {
+    return find_extension<Table>(table(), handle(), id, sender());
+  }
+  // "model 'chat' (plugin acme.fast)", for errors.
+  std::string sender() const { return model_sender(name_, plugin()); }
   // The model as a language model. Throws if it is none.
   LmModel language_model() const;
 
@@ -53,8 +66,7 @@ class LoadedModel {
   struct Companion {
     std::string name;
     Context context;
-    const frt_model_v1* table = nullptr;
-    frt_model model = nullptr;
+    core::RuntimeModel made;
     LmModel language_model() const;
   };
   // Throws if the manifest has no such model. Name after name, in any order.  [setup]
@@ -76,8 +88,7 @@ class LoadedModel {
   std::unique_ptr<core::Runtime> runtime_;
   std::string name_, device_;
   Context context_;
-  const frt_model_v1* table_ = nullptr;
-  frt_model model_ = nullptr;
+  core::RuntimeModel model_;
   std::vector<std::unique_ptr<Companion>> companions_;
   double load_seconds_ = 0;
 };

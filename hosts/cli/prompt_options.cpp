@@ -20,7 +20,7 @@ uint64_t parse_max_new(const std::string& text) {
 }  // namespace
 
 void PromptOptions::add_to(Command command) {
-  command.add_option("-n,--max-new", max_new, "Write at most this many tokens (\"2k\" is 2048)")
+  command.add_option("-n,--max-new", max_new, "Generate at most this many tokens (\"2k\" is 2048)")
       .type_name("N")
       .check(parse_max_new)
       .capture_default_str();
@@ -41,12 +41,12 @@ void PromptOptions::add_to(Command command) {
   command.add_option("--repetition-penalty", sampling.repetition_penalty,
                      "Divide the logits of tokens seen before; 1: off");
   command.add_option("--presence-penalty", sampling.presence_penalty,
-                     "Lower the logits of tokens written before");
+                     "Lower the logits of tokens generated before");
   command.add_option("--frequency-penalty", sampling.frequency_penalty,
                      "Lower the logits of tokens in proportion to their count");
-  command.add_option("--seed", sampling.seed, "Random seed; default: random");
+  command.add_option("--seed", sampling.seed, "Random seed; default: random").excludes(greedy);
   command.add_option("--stop", stops, "End before this text (may be repeated)").one_each();
-  command.add_flag("--ignore-eos", ignore_eos, "Go on after the end token");
+  command.add_flag("--ignore-eos", ignore_eos, "Generate past the end token");
 }
 
 uint64_t PromptOptions::max_new_tokens() const {

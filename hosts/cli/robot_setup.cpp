@@ -197,21 +197,19 @@ nlohmann::ordered_json robot_fingerprints(const LoadedModel& loaded, const std::
   };
   plugin("backend", *runtime.device(spec.device()).plugin);
   plugin("model", runtime.model_plugin(model));
-  const auto* capsule = static_cast<const frt_capsule_v1*>(
-      loaded.table().extension(loaded.handle(), FRT_EXT_CAPSULE));
-  const frt_fingerprint_field* fields = nullptr;
-  uint64_t count = 0;
-  frt_error error{};
-  if (capsule && capsule->fingerprint &&
-      capsule->fingerprint(loaded.handle(), &fields, &count, &error) == FRT_OK) {
-    for (uint64_t i = 0; i < count; ++i) json[fields[i].name] = fields[i].value;
+  if (const auto capsule = loaded.extension<frt_capsule_v1>(FRT_EXT_CAPSULE)) {
+    for (const auto& [name, value] :
+         core::model_fingerprint(*capsule, loaded.handle(), loaded.sender())) {
+      json[name] = value;
+    }
   }
   return json;
 }
 
 PolicyModel policy_of(const LoadedModel& loaded) {
   return stage(ExitCode::kUsage, [&] {
-    return PolicyModel(loaded.context(), &loaded.table(), loaded.handle(), loaded.name());
+    return PolicyModel(loaded.context(), &loaded.table(), loaded.handle(), loaded.name(),
+                       loaded.plugin());
   });
 }
 

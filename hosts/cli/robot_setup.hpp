@@ -9,13 +9,13 @@
 #include <string>
 
 #include "cli/loaded_model.hpp"
-#include "robot/latency.hpp"
+#include "examples/reach/world.hpp"
+#include "robot/control/latency.hpp"
+#include "robot/control/realtime.hpp"
+#include "robot/control/tick_loop.hpp"
 #include "robot/policy_model.hpp"
-#include "robot/policy_service.hpp"
-#include "robot/reach/world.hpp"
-#include "robot/realtime.hpp"
-#include "robot/server.hpp"
-#include "robot/tick_loop.hpp"
+#include "robot/service/policy_service.hpp"
+#include "robot/service/server.hpp"
 
 namespace frt::host {
 

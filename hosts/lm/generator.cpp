@@ -28,20 +28,6 @@ bool cancelled(const GenerationRequest& request) {
 
 }  // namespace
 
-const char* finish_name(Finish finish) noexcept {
-  switch (finish) {
-    case Finish::kLength:
-      return "length";
-    case Finish::kStop:
-      return "stop";
-    case Finish::kContext:
-      return "context";
-    case Finish::kCancelled:
-      return "cancelled";
-  }
-  return "?";
-}
-
 Generator::Generator(const LmModel& model, uint32_t slot, CapsuleRegistry* registry,
                      SessionOptions options)
     : model_(model),
@@ -71,40 +57,14 @@ void Generator::check_prompt(const std::vector<int32_t>& prompt) const {
   }
 }
 
-// Where in the prompt capsules are taken, in order.
-std::vector<Generator::Stop> Generator::stops(const GenerationRequest& request) const {
-  std::vector<Stop> all, chosen;
-  if (!request.keep || !session_.registry()) return chosen;
-  const uint64_t length = request.prompt.size();
-  const uint64_t chunk = model_.info().prefill_chunk;
-  const uint64_t spacing =
-      std::max<uint64_t>(1, (session_.options().spacing + chunk - 1) / chunk) * chunk;
-  for (uint64_t at = spacing; at <= length; at += spacing) all.push_back({at, CapsuleKind::kChunk});
-  all.push_back({length / chunk * chunk, CapsuleKind::kChunk});
-  if (request.user_turn <= length) all.push_back({request.user_turn, CapsuleKind::kUserTurn});
-  std::sort(all.begin(), all.end());
-  const uint64_t least = std::max<uint64_t>(1, session_.options().min_tokens);
-  for (const Stop& stop : all) {
-    const bool apart = chosen.empty() ? far_enough(stop.position)
-                                      : stop.position >= chosen.back().position + least;
-    if (stop.position > session_.journal().size() && apart) chosen.push_back(stop);
-  }
-  return chosen;
-}
-
-bool Generator::far_enough(uint64_t position) const {
-  const auto& boundaries = session_.boundaries();
-  const uint64_t last = boundaries.empty() ? 0 : boundaries.back().position;
-  return position >= last + std::max<uint64_t>(1, session_.options().min_tokens);
-}
-
 // Returns the last step; nothing if the request was cancelled before the prompt's end.
 std::optional<uint64_t> Generator::read(const GenerationRequest& request,
                                         GenerationResult& result) {
   const std::span<const int32_t> prompt = request.prompt;
   const uint64_t chunk = model_.info().prefill_chunk;
   result.prefix = session_.begin(prompt, request.reuse);
-  const std::vector<Stop> stops = this->stops(request);
+  std::vector<Session::Stop> stops;
+  if (request.keep) stops = session_.stops(prompt.size(), request.user_turn);
   auto stop = stops.begin();
   const uint64_t first = result.prefix.reused;
   const auto report = [&](uint64_t position) {
@@ -119,7 +79,7 @@ std::optional<uint64_t> Generator::read(const GenerationRequest& request,
     if (cancelled(request)) {
       if (last) runner_.wait(*last);
       session_.set_pending({});
-      if (request.keep && at % chunk == 0 && far_enough(at)) {
+      if (request.keep && at % chunk == 0 && session_.far_enough(at)) {
         session_.keep(CapsuleKind::kChunk, request.sampling);
       }
       return std::nullopt;

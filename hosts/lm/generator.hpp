@@ -10,24 +10,12 @@
 #include <span>
 #include <vector>
 
+#include "lm/finish.hpp"
 #include "lm/lm_model.hpp"
 #include "lm/session.hpp"
 #include "lm/step_runner.hpp"
 
 namespace frt::host {
-
-enum class Finish {
-  kLength,     // max_new tokens were written
-  kStop,       // a stop token, or the callback asked to stop after a stop string
-  kContext,    // the slot is full
-  kCancelled,  // the caller asked for it
-};
-
-// "length", "stop", "context", "cancelled".
-const char* finish_name(Finish finish) noexcept;
-
-// What the token callback wants.
-enum class Next { kContinue, kStop, kCancel };
 
 struct GenerationRequest {
   // Ids, all below the vocabulary's size. Empty: go on with what the slot holds, as if the run that
@@ -75,16 +63,8 @@ class Generator {
   const Session& session() const noexcept { return session_; }
 
  private:
-  struct Stop {
-    uint64_t position = 0;
-    CapsuleKind kind = CapsuleKind::kChunk;
-    auto operator<=>(const Stop&) const = default;
-  };
-
   static uint32_t checked_slot(const LmModel& model, uint32_t slot);
   void check_prompt(const std::vector<int32_t>& prompt) const;
-  std::vector<Stop> stops(const GenerationRequest& request) const;
-  bool far_enough(uint64_t position) const;  // from the last boundary, for one more
   std::optional<uint64_t> read(const GenerationRequest& request, GenerationResult& result);
   PendingToken result_of(uint64_t ticket);
   GenerationResult run_checked(const GenerationRequest& request);

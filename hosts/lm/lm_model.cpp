@@ -1,96 +1,100 @@
 // SPDX-License-Identifier: Apache-2.0
-// The typed side of the model's tables. Variable-length results arrive through sinks that append
-// to a string or a vector; a sink that cannot allocate stops the producer.
 #include "lm/lm_model.hpp"
 
 #include <algorithm>
-#include <frt/io/json.hpp>
-#include <frt/io/json_text.hpp>
-#include <utility>
+#include <frt/reading.hpp>
+#include <frt/role/contracts.hpp>
+#include <frt/sender.hpp>
+#include <limits>
 
 namespace frt::host {
-namespace {
-
-frt_status append_text(void* user, const void* data, uint64_t bytes) noexcept {
-  return guard(nullptr, [&] {
-    static_cast<std::string*>(user)->append(static_cast<const char*>(data), bytes);
-  });
-}
-
-frt_status append_ids(void* user, const void* data, uint64_t bytes) noexcept {
-  return guard(nullptr, [&] {
-    const auto* ids = static_cast<const int32_t*>(data);
-    auto& out = *static_cast<std::vector<int32_t>*>(user);
-    out.insert(out.end(), ids, ids + bytes / sizeof(int32_t));
-  });
-}
-
-frt_status append_prompt_text(void* user, const void* data, uint64_t bytes) noexcept {
-  return append_text(&static_cast<ChatPrompt*>(user)->text, data, bytes);
-}
-
-frt_status append_prompt_plain(void* user, const void* data, uint64_t bytes) noexcept {
-  return guard(nullptr, [&] {
-    const auto* ranges = static_cast<const frt_text_range*>(data);
-    auto& out = static_cast<ChatPrompt*>(user)->plain;
-    out.insert(out.end(), ranges, ranges + bytes / sizeof(frt_text_range));
-  });
-}
-
-template <class Table>
-const Table* extension(const frt_model_v1& table, frt_model model, const char* id) {
-  return static_cast<const Table*>(table.extension(model, id));
-}
-
-std::string text_or_empty(const io::Json& value) {
-  return value.is_null() ? std::string() : io::json_text(value);
-}
-
-const char* text_or_null(const std::string& text) {
-  return text.empty() ? nullptr : text.c_str();
-}
-
-}  // namespace
 
 LmModel::LmModel(const Context& context, const frt_state_v1* states,
                  const frt_capsules_v1* capsules, const frt_model_v1* table, frt_model model,
-                 std::string name)
-    : context_(context),
+                 const std::string& name, const std::string& plugin)
+    : TextModel(*table, model, name, model_sender(name, plugin)),
+      context_(context),
       states_(states),
-      capsules_(capsules),
-      model_(model),
-      name_(std::move(name)) {
-  role_ = extension<frt_role_lm_v1>(*table, model, FRT_EXT_ROLE_LM);
-  if (!role_) {
-    throw Error(FRT_ERR_UNSUPPORTED, "model '" + name_ +
-                                         "' is no language model (its plugin offers no " +
+      capsules_(capsules) {
+  const auto role = find_extension<frt_role_lm_v1>(*table, model, FRT_EXT_ROLE_LM, sender());
+  if (!role) {
+    throw Error(FRT_ERR_UNSUPPORTED, sender() + " is no language model (it offers no " +
                                          FRT_EXT_ROLE_LM + "); choose another model");
   }
-  tokenizer_ = extension<frt_tokenizer_v1>(*table, model, FRT_EXT_TOKENIZER);
-  chat_ = extension<frt_chat_v1>(*table, model, FRT_EXT_CHAT);
-  capsule_ = extension<frt_capsule_v1>(*table, model, FRT_EXT_CAPSULE);
-  info_.struct_size = sizeof(info_);
-  check(role_->info(model_, &info_), "model '" + name_ + "': role info");
+  role_ = *role;
+  capsule_ = find_extension<frt_capsule_v1>(*table, model, FRT_EXT_CAPSULE, sender());
+  info_ = ask<frt_lm_info>(sender(), [&](frt_lm_info* out) { return role_.info(handle(), out); });
+  check_info();
+}
+
+// Everything is sized by these numbers, so none is believed: what a buffer must hold is compared
+// with what it has, the small ones first, so that no later product overflows.
+void LmModel::check_info() const {
+  const std::string& sender = this->sender();
+  const auto limit = [&](const char* name, uint64_t value, uint64_t least) {
+    constexpr uint64_t kMost = std::numeric_limits<int32_t>::max();
+    if (value >= least && value <= kMost) return;
+    throw Error(FRT_ERR_MISMATCH, sender + ": its frt_lm_info says " + name + " = " +
+                                      std::to_string(value) + "; it must be " +
+                                      std::to_string(least) + " to " + std::to_string(kMost));
+  };
+  limit("vocabulary", info_.vocabulary, 1);
+  limit("max_context", info_.max_context, 1);
+  limit("slots", info_.slots, 1);
+  limit("prefill_chunk", info_.prefill_chunk, 1);
+  limit("max_batch", info_.max_batch, 1);
+  if (info_.experts != 0) limit("experts_per_token", info_.experts_per_token, 1);
+  if (info_.experts_per_token > info_.experts) {
+    throw Error(FRT_ERR_MISMATCH, sender + ": its frt_lm_info says experts_per_token = " +
+                                      std::to_string(info_.experts_per_token) +
+                                      " of experts = " + std::to_string(info_.experts));
+  }
+  if (info_.mask) limit("mask_words", info_.mask_words, (info_.vocabulary - 1) / 32 + 1);
+  const auto room = [&](const char* port, frt_buffer buffer, uint64_t rows, uint64_t bytes) {
+    require_room(context_, sender, port, buffer, rows * bytes);
+  };
+  const uint64_t batch = info_.max_batch;
+  room("tokens", info_.tokens, std::max<uint64_t>(info_.prefill_chunk, batch), sizeof(int32_t));
+  room("slot_ids", info_.slot_ids, batch, sizeof(int32_t));
+  room("positions", info_.positions, batch, sizeof(int32_t));
+  room("lengths", info_.lengths, batch, sizeof(int32_t));
+  room("starts", info_.starts, batch, sizeof(uint32_t));
+  room("sampling", info_.sampling, batch, sizeof(frt_sampling_params));
+  room("next_tokens", info_.next_tokens, batch, sizeof(int32_t));
+  room("log_probabilities", info_.log_probabilities, batch, sizeof(float));
+  room("mask", info_.mask, batch, info_.mask_words * sizeof(uint32_t));
+  room("logits", info_.logits, batch, uint64_t{info_.vocabulary} * sizeof(float));
+  frt_state_info arena{};
+  arena.struct_size = sizeof(arena);
+  check(states_->state_info(info_.state, &arena), sender + ": state_info");
+  if (arena.slots >= info_.slots) return;
+  throw Error(FRT_ERR_MISMATCH,
+              sender + ": its frt_lm_info says slots = " + std::to_string(info_.slots) +
+                  ", its arena has " + std::to_string(arena.slots));
 }
 
 frt_shape_key LmModel::prefill_key(uint32_t rows) const {
   frt_shape_key key = 0;
-  check(role_->prefill_key(model_, rows, &key),
-        "model '" + name_ + "': prefill of " + std::to_string(rows) + " tokens");
+  const frt_status status = role_.prefill_key(handle(), rows, &key);
+  if (status != FRT_OK) {
+    check(status, sender() + ": prefill of " + std::to_string(rows) + " tokens");
+  }
   return key;
 }
 
 frt_shape_key LmModel::decode_key(uint32_t batch, uint32_t& entries) const {
   frt_shape_key key = 0;
-  check(role_->decode_key(model_, batch, &key, &entries),
-        "model '" + name_ + "': decode of " + std::to_string(batch) + " sequences");
+  const frt_status status = role_.decode_key(handle(), batch, &key, &entries);
+  if (status != FRT_OK) {
+    check(status, sender() + ": decode of " + std::to_string(batch) + " sequences");
+  }
   return key;
 }
 
 const frt_capsule_layout* LmModel::capsule_layout() const {
   const frt_capsule_layout* layout = nullptr;
   frt_error error{};
-  if (capsule_) check(capsule_->layout(model_, &layout, &error), error);
+  if (capsule_) check(capsule_->layout(handle(), &layout, &error), error, sender());
   return layout;
 }
 
@@ -101,8 +105,16 @@ void LmModel::check_ids(std::span<const int32_t> ids, const char* what) const {
   if (outside == ids.end()) return;
   throw Error(FRT_ERR_INVALID_ARGUMENT, std::string(what) + " " +
                                             std::to_string(outside - ids.begin()) + " is id " +
-                                            std::to_string(*outside) + "; ids of model '" + name_ +
+                                            std::to_string(*outside) + "; ids of model '" + name() +
                                             "' are 0 .. " + std::to_string(info_.vocabulary - 1));
+}
+
+frt_state_info LmModel::state_info() const {
+  frt_state_info info{};
+  info.struct_size = sizeof(info);
+  const frt_status status = states_->state_info(info_.state, &info);
+  if (status != FRT_OK) check(status, "model '" + name() + "': state_info");
+  return info;
 }
 
 void LmModel::clear_slot(uint32_t slot, const Stream& stream) const {
@@ -115,113 +127,16 @@ void LmModel::reserve_rows(uint32_t slot, uint64_t first, uint64_t end,
                    "state_reserve");
 }
 
-const frt_tokenizer_v1& LmModel::tokenizer() const {
-  if (tokenizer_) return *tokenizer_;
-  throw Error(FRT_ERR_UNSUPPORTED, "model '" + name_ +
-                                       "' has no tokenizer (its checkpoint has no tokenizer.json);"
-                                       " give token ids instead of text");
-}
-
-const frt_chat_v1& LmModel::chat() const {
-  if (chat_) return *chat_;
-  throw Error(FRT_ERR_UNSUPPORTED,
-              "model '" + name_ + "' has no chat format; give a plain prompt instead");
-}
-
-std::vector<int32_t> LmModel::encode(std::string_view text, const frt_encode_params& params) const {
-  std::vector<int32_t> ids;
-  frt_error error{};
-  const frt_status status =
-      tokenizer().encode(model_, text.data(), text.size(), &params, append_ids, &ids, &error);
-  if (status == FRT_ERR_OUT_OF_RANGE) {
-    throw Error(status, "the prompt is too long for the context of model '" + name_ +
-                            "': " + error.message + " or raise the option max_context");
-  }
-  check(status, error);
-  return ids;
-}
-
 std::vector<int32_t> LmModel::encode(std::string_view text, uint32_t flags) const {
-  return encode(text, {sizeof(frt_encode_params), flags, nullptr, 0, info_.max_context});
+  return encode_text(text, flags, info_.max_context);
 }
 
 std::vector<int32_t> LmModel::encode(const ChatPrompt& prompt) const {
-  return encode(prompt, info_.max_context);
+  return encode_prompt(prompt, info_.max_context);
 }
 
 std::vector<int32_t> LmModel::encode(const ChatPrompt& prompt, uint64_t max_tokens) const {
-  return encode(prompt.text, {sizeof(frt_encode_params), 0, prompt.plain.data(),
-                              prompt.plain.size(), max_tokens});
-}
-
-std::string LmModel::decode(std::span<const int32_t> ids, uint32_t flags) const {
-  std::string text;
-  frt_error error{};
-  check(tokenizer().decode(model_, ids.data(), ids.size(), flags, append_text, &text, &error),
-        error);
-  return text;
-}
-
-int32_t LmModel::token_id(const std::string& token) const {
-  return tokenizer().token_id(model_, token.c_str());
-}
-
-ChatPrompt LmModel::render(const nlohmann::ordered_json& messages,
-                           const nlohmann::ordered_json& tools,
-                           const nlohmann::ordered_json& options) const {
-  const std::string tools_text = text_or_empty(tools);
-  const std::string options_text = text_or_empty(options);
-  ChatPrompt prompt;
-  frt_error error{};
-  check(chat().render(model_, io::json_text(messages).c_str(), text_or_null(tools_text),
-                      text_or_null(options_text), append_prompt_text, append_prompt_plain, &prompt,
-                      &error),
-        error);
-  return prompt;
-}
-
-nlohmann::ordered_json LmModel::parse(const std::string& text, const nlohmann::ordered_json& tools,
-                                      const nlohmann::ordered_json& options) const {
-  const std::string tools_text = text_or_empty(tools);
-  const std::string options_text = text_or_empty(options);
-  std::string message;
-  frt_error error{};
-  check(chat().parse(model_, text.data(), text.size(), FRT_CHAT_FINAL, text_or_null(tools_text),
-                     text_or_null(options_text), append_text, &message, &error),
-        error);
-  return io::parse_json(message, "model '" + name() + "': the parsed answer");
-}
-
-nlohmann::ordered_json LmModel::generation_defaults() const {
-  if (!chat_) return nlohmann::ordered_json::object();
-  std::string text;
-  frt_error error{};
-  check(chat_->generation_defaults(model_, append_text, &text, &error), error);
-  return text.empty() ? io::Json::object()
-                      : io::parse_json(text, "model '" + name() + "': generation defaults");
-}
-
-TextStream::TextStream(const LmModel& model, uint32_t flags) : table_(model.tokenizer()) {
-  frt_error error{};
-  check(table_.stream_create(model.handle(), flags, &stream_, &error), error);
-}
-
-TextStream::~TextStream() {
-  table_.stream_destroy(stream_);
-}
-
-std::string TextStream::push(int32_t id) {
-  std::string text;
-  frt_error error{};
-  check(table_.stream_push(stream_, id, append_text, &text, &error), error);
-  return text;
-}
-
-std::string TextStream::flush() {
-  std::string text;
-  frt_error error{};
-  check(table_.stream_flush(stream_, append_text, &text, &error), error);
-  return text;
+  return encode_prompt(prompt, max_tokens);
 }
 
 }  // namespace frt::host

@@ -59,6 +59,35 @@ void Session::clear() {
   submitted_ = 0;
 }
 
+void Session::set_owner(const std::string& owner) {
+  if (owner == options_.owner) return;
+  if (journal_.size() > 0) clear();
+  options_.owner = owner;
+}
+
+std::vector<Session::Stop> Session::stops(uint64_t length, uint64_t user_turn) const {
+  std::vector<Stop> all, chosen;
+  if (!registry_) return chosen;
+  const uint64_t chunk = journal_.chunk();
+  const uint64_t spacing = std::max<uint64_t>(1, (options_.spacing + chunk - 1) / chunk) * chunk;
+  for (uint64_t at = spacing; at <= length; at += spacing) all.push_back({at, CapsuleKind::kChunk});
+  all.push_back({length / chunk * chunk, CapsuleKind::kChunk});
+  if (user_turn <= length) all.push_back({user_turn, CapsuleKind::kUserTurn});
+  std::sort(all.begin(), all.end());
+  const uint64_t least = std::max<uint64_t>(1, options_.min_tokens);
+  for (const Stop& stop : all) {
+    const bool apart = chosen.empty() ? far_enough(stop.position)
+                                      : stop.position >= chosen.back().position + least;
+    if (stop.position > journal_.size() && apart) chosen.push_back(stop);
+  }
+  return chosen;
+}
+
+bool Session::far_enough(uint64_t position) const {
+  const uint64_t last = boundaries_.empty() ? 0 : boundaries_.back().position;
+  return position >= last + std::max<uint64_t>(1, options_.min_tokens);
+}
+
 // The text around a position, as a quoted string; ids where the model has no tokenizer.
 std::string Session::around(std::span<const int32_t> tokens, uint64_t position) const {
   const uint64_t begin = position > kContextTokens ? position - kContextTokens : 0;
@@ -171,10 +200,10 @@ uint64_t Session::submit(const Submit& step) {
   }
 }
 
-uint64_t Session::prefill(std::span<const int32_t> tokens) {
+uint64_t Session::prefill(std::span<const int32_t> tokens, const frt_sampling_params* sampling) {
   const auto position = static_cast<int32_t>(submitted_);
-  const uint64_t ticket =
-      submit([&] { return runner_.submit_prefill(slot_, position, tokens, starts_request_); });
+  const uint64_t ticket = submit(
+      [&] { return runner_.submit_prefill(slot_, position, tokens, starts_request_, sampling); });
   starts_request_ = false;
   journal_.prefill(tokens);
   submitted_ += tokens.size();
@@ -182,9 +211,9 @@ uint64_t Session::prefill(std::span<const int32_t> tokens) {
 }
 
 uint64_t Session::decode() {
-  const StepRunner::Entry entry{slot_, static_cast<int32_t>(submitted_), -1};
+  const StepRunner::Entry entry = decode_entry();
   const uint64_t ticket = submit([&] { return runner_.submit_decode({&entry, 1}); });
-  ++submitted_;
+  decode_submitted();
   return ticket;
 }
 
@@ -221,6 +250,20 @@ void Session::save(const std::string& name, const frt_sampling_params& sampling,
   boundaries_.push_back({journal_.size(), CapsuleKind::kNamed, name});
 }
 
+void Session::save_later(const std::string& name, const frt_sampling_params& sampling,
+                         BackgroundWorker::End end) {
+  if (!registry_) throw Error(FRT_ERR_BAD_STATE, "this session has no capsules");
+  CapsuleContent taken = content(sampling);
+  taken.name = name;
+  const bool kept = !boundaries_.empty() && boundaries_.back().position == journal_.size();
+  const auto last = kept ? registry_->in_memory(boundaries_.back().capsule) : nullptr;
+  if (last) {
+    taken.pending = last->pending;
+    taken.sampling = last->sampling;
+  }
+  registry_->save_later(slot_, std::move(taken), runner_.stream(), std::move(end));
+}
+
 void Session::take_over(const CapsuleContent& content, CapsuleKind kind, const std::string& name) {
   const uint64_t common = common_prefix(journal_.tokens(), content.tokens);
   std::erase_if(boundaries_, [&](const Boundary& boundary) {
@@ -250,6 +293,34 @@ std::shared_ptr<const CapsuleContent> Session::restore(const std::string& name) 
   }
   take_over(*content, content->kind, name);
   return content;
+}
+
+Session::Snapshot Session::snapshot(frt_space space) const {
+  if (submitted_ != journal_.size()) {
+    throw Error(FRT_ERR_BAD_STATE, fmt::format("slot {} was fed {} tokens, of which {} are known; "
+                                               "take its state when its steps are over",
+                                               slot_, submitted_, journal_.size()));
+  }
+  return {.capsule = model_.capsules().snapshot(slot_, submitted_, space, runner_.stream()),
+          .journal = journal_,
+          .boundaries = boundaries_,
+          .pending = pending_,
+          .starts_request = starts_request_};
+}
+
+void Session::restore(const Snapshot& snapshot) {
+  clear();
+  try {
+    snapshot.capsule.restore(slot_, runner_.stream());
+  } catch (...) {
+    clear();  // a part of it may have arrived
+    throw;
+  }
+  journal_ = snapshot.journal;
+  boundaries_ = snapshot.boundaries;
+  pending_ = snapshot.pending;
+  starts_request_ = snapshot.starts_request;
+  submitted_ = journal_.size();
 }
 
 void Session::fork_to(Session& other) const {

@@ -6,6 +6,9 @@
 // taken by themselves where a later prompt is likely to part from this one: at multiples of the
 // chunk, where the user's turn ends and the answer's reasoning begins, and where the answer ends.
 //
+// Steps of one sequence are submitted by prefill() and decode(). A step of several sequences is
+// made of the decode_entry() of each, and told to each by decode_submitted().
+//
 // Steps are fed through here, so that the journal is never behind. Everything is [driver].
 #pragma once
 
@@ -15,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "lm/capsule_registry.hpp"
+#include "lm/capsules/registry.hpp"
 #include "lm/lm_model.hpp"
 #include "lm/step_runner.hpp"
 #include "lm/token_journal.hpp"
@@ -69,6 +72,22 @@ class Session {
   const PendingToken& pending() const noexcept { return pending_; }
   void set_pending(const PendingToken& pending) noexcept { pending_ = pending; }
 
+  // A place in a prompt where a capsule is to be taken.
+  struct Stop {
+    uint64_t position = 0;
+    CapsuleKind kind = CapsuleKind::kChunk;
+    auto operator<=>(const Stop&) const = default;
+  };
+  // Those between what the slot holds and `length`, in order; none without a registry. `user_turn`:
+  // where the user's turn ends; 0: nobody knows.
+  std::vector<Stop> stops(uint64_t length, uint64_t user_turn) const;
+  // Whether `position` is far enough behind the last boundary for one more.
+  bool far_enough(uint64_t position) const;
+
+  // Whose capsules are found and kept from now on. What the slot holds of another owner is
+  // forgotten.
+  void set_owner(const std::string& owner);
+
   // Makes the slot hold as much of the start of `prompt` as there is, but not all of it.
   // `reuse` false: from the first token on.
   PrefixDecision begin(std::span<const int32_t> prompt, bool reuse);
@@ -77,10 +96,17 @@ class Session {
   // before (frt/role/lm.h). begin() says so by itself.
   void start_request() noexcept { starts_request_ = true; }
   // Submits one step. A pool of row blocks that is dry is refilled from the oldest capsules.
-  uint64_t prefill(std::span<const int32_t> tokens);
+  uint64_t prefill(std::span<const int32_t> tokens, const frt_sampling_params* sampling = nullptr);
   // Feeds the pending token, whatever it is; fed() follows when the host knows it.
   uint64_t decode();
   void fed(int32_t token) { journal_.decode(token); }
+  // The entry of a decode step that feeds the pending token; decode_submitted() follows.
+  StepRunner::Entry decode_entry() const {
+    return {slot_, static_cast<int32_t>(submitted_), -1, false, nullptr};
+  }
+  void decode_submitted() noexcept { ++submitted_; }
+  // So that `tokens` in all are fed without allocating.
+  void reserve(uint64_t tokens) { journal_.reserve(tokens); }
 
   // Takes one, if there is a registry with room.
   void keep(CapsuleKind kind, const frt_sampling_params& sampling);
@@ -88,10 +114,26 @@ class Session {
   // CapsuleRegistry::save().
   void save(const std::string& name, const frt_sampling_params& sampling,
             nlohmann::ordered_json extra, bool replace);
+  // The same in the background, without `replace` (CapsuleRegistry::save_later()). What an answer
+  // ended with comes from the capsule that was kept there, if it is in memory still.
+  void save_later(const std::string& name, const frt_sampling_params& sampling,
+                  BackgroundWorker::End end);
   // Replaces everything by what the capsule holds; after an exception the slot is empty.
   std::shared_ptr<const CapsuleContent> restore(const std::string& name);
   // Makes `other` hold what this session holds, rows shared where the model can.
   void fork_to(Session& other) const;
+  // What the slot holds, apart from it, in `space`. Every submitted step's token has been fed().
+  // FRT_ERR_OUT_OF_MEMORY: nothing has changed.
+  struct Snapshot {
+    Capsule capsule;
+    TokenJournal journal;
+    std::vector<Boundary> boundaries;
+    PendingToken pending;
+    bool starts_request = false;
+  };
+  Snapshot snapshot(frt_space space) const;
+  // Goes on from there, whatever the slot held; after an exception the slot is empty.
+  void restore(const Snapshot& snapshot);
   // Forgets what the slot holds.
   void clear();
 

@@ -1,20 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 // A ring of kDepth places. Ticket t uses place t % kDepth, after the event of ticket t - kDepth:
 // so neither inputs nor outputs of a step in flight are touched by the host.
+//
+// held_sampling_ mirrors the model's port, so a step that samples its entries as the step before
+// copies nothing more. An entry is forgotten until the copy is submitted: after an error nobody
+// knows what the port holds.
 #include "lm/step_runner.hpp"
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <string>
 
 namespace frt::host {
+namespace {
+
+constexpr std::size_t kInputs = 5;  // of a step, its sampling apart
+
+}  // namespace
 
 StepRunner::StepRunner(const LmModel& model) : model_(model) {
   const Context& context = model.context();
   const frt_lm_info& info = model.info();
   stream_ = context.create_stream("lm." + model.name());
   const uint64_t token_capacity = std::max(info.prefill_chunk, info.max_batch);
-  const uint64_t input_bytes = (token_capacity + 4 * uint64_t{info.max_batch}) * sizeof(int32_t);
+  const uint64_t input_bytes = info.max_batch * sizeof(frt_sampling_params) +
+                               (token_capacity + 4 * uint64_t{info.max_batch}) * sizeof(int32_t);
   const uint64_t output_bytes = info.max_batch * (sizeof(int32_t) + sizeof(float));
   for (uint64_t i = 0; i < kDepth; ++i) {
     const std::string name = "lm." + model.name() + ".step" + std::to_string(i);
@@ -23,8 +34,8 @@ StepRunner::StepRunner(const LmModel& model) : model_(model) {
          .output = context.alloc(FRT_SPACE_HOST_PINNED, output_bytes, name + ".output"),
          .done = context.create_event()});
   }
-  sampling_ = context.alloc(FRT_SPACE_HOST_PINNED, info.max_batch * sizeof(frt_sampling_params),
-                            "lm." + model.name() + ".sampling");
+  held_sampling_.resize(info.max_batch);
+  inputs_.reserve(kInputs + info.max_batch);
 }
 
 void StepRunner::set_sampling(std::span<const frt_sampling_params> params) {
@@ -33,9 +44,34 @@ void StepRunner::set_sampling(std::span<const frt_sampling_params> params) {
                                           " entries, but the model has max_batch = " +
                                           std::to_string(model_.info().max_batch));
   }
-  stream_.sync();
-  std::copy(params.begin(), params.end(), sampling_.pointer<frt_sampling_params>());
-  Recorder(stream_).copy(model_.info().sampling, 0, sampling_, 0, params.size_bytes());
+  sampling_.assign(params.begin(), params.end());
+  std::fill(held_sampling_.begin(), held_sampling_.end(), std::nullopt);
+}
+
+// Adds the copy that brings entry `entry` of the port up to date, if it is not; entries come in
+// order.
+void StepRunner::stage_sampling(const Place& place, uint32_t entry,
+                                const frt_sampling_params* sampling) {
+  if (!sampling) {
+    if (entry >= sampling_.size()) return;
+    sampling = &sampling_[entry];
+  }
+  std::optional<frt_sampling_params>& held = held_sampling_[entry];
+  if (held && std::memcmp(&*held, sampling, sizeof(*sampling)) == 0) return;
+  place.input.pointer<frt_sampling_params>()[entry] = *sampling;
+  held.reset();
+  const uint64_t at = entry * sizeof(*sampling);
+  frt_copy* last = inputs_.empty() ? nullptr : &inputs_.back();
+  if (last && last->target_offset + last->bytes == at) {
+    last->bytes += sizeof(*sampling);
+  } else {
+    inputs_.push_back({model_.info().sampling, at, place.input, at, sizeof(*sampling)});
+  }
+}
+
+int32_t* StepRunner::words(const Place& place) const {
+  return reinterpret_cast<int32_t*>(place.input.pointer<frt_sampling_params>() +
+                                    model_.info().max_batch);
 }
 
 void StepRunner::clear(uint32_t slot) {
@@ -45,6 +81,7 @@ void StepRunner::clear(uint32_t slot) {
 StepRunner::Place& StepRunner::take() {
   Place& place = places_[next_ticket_ % kDepth];
   if (next_ticket_ >= kDepth) place.done.sync();
+  inputs_.clear();
   return place;
 }
 
@@ -53,26 +90,39 @@ uint64_t StepRunner::submit(Place& place, frt_graph graph, frt_shape_key key, ui
   const frt_lm_info& info = model_.info();
   const uint64_t token_capacity = std::max(info.prefill_chunk, info.max_batch);
   const uint64_t word = sizeof(int32_t);
-  const uint64_t slots_at = token_capacity * word;
+  const uint64_t tokens_at = info.max_batch * sizeof(frt_sampling_params);
+  const uint64_t slots_at = tokens_at + token_capacity * word;
   const uint64_t batch_bytes = info.max_batch * word;
   const frt_buffer input = place.input;
-  const std::array inputs = {
-      frt_copy{info.tokens, 0, input, 0, tokens * word},
-      frt_copy{info.slot_ids, 0, input, slots_at, entries * word},
-      frt_copy{info.positions, 0, input, slots_at + batch_bytes, entries * word},
-      frt_copy{info.lengths, 0, input, slots_at + 2 * batch_bytes, entries * word},
-      frt_copy{info.starts, 0, input, slots_at + 3 * batch_bytes, entries * word},
-  };
+  const std::size_t samplings = inputs_.size();
+  inputs_.push_back({info.tokens, 0, input, tokens_at, tokens * word});
+  inputs_.push_back({info.slot_ids, 0, input, slots_at, entries * word});
+  inputs_.push_back({info.positions, 0, input, slots_at + batch_bytes, entries * word});
+  inputs_.push_back({info.lengths, 0, input, slots_at + 2 * batch_bytes, entries * word});
+  inputs_.push_back({info.starts, 0, input, slots_at + 3 * batch_bytes, entries * word});
   const std::array outputs = {
       frt_copy{place.output, 0, info.next_tokens, 0, entries * word},
       frt_copy{place.output, batch_bytes, info.log_probabilities, 0, entries * sizeof(float)},
   };
   const Recorder recorder(stream_);
-  recorder.copy_batch(inputs);
+  recorder.copy_batch(inputs_);
+  for (std::size_t i = 0; i < samplings; ++i) {
+    const auto* params = place.input.pointer<frt_sampling_params>();
+    const uint64_t first = inputs_[i].target_offset / sizeof(*params);
+    for (uint64_t entry = first; entry < first + inputs_[i].bytes / sizeof(*params); ++entry) {
+      held_sampling_[entry] = params[entry];
+    }
+  }
   const Context& context = model_.context();
-  context.checked(context.table().graph_replay(graph, key, stream_.handle()), "graph_replay");
-  recorder.copy_batch(outputs);
-  place.done.record(stream_.handle());
+  try {
+    context.checked(context.table().graph_replay(graph, key, stream_.handle()), "graph_replay");
+    recorder.copy_batch(outputs);
+    place.done.record(stream_.handle());
+  } catch (...) {
+    // No event says when the device has read the place, and the next step gets it.
+    context.table().stream_sync(stream_.handle());
+    throw;
+  }
   place.entries = entries;
   return next_ticket_++;
 }
@@ -93,14 +143,16 @@ void StepRunner::check_step(const char* step, uint64_t count, uint64_t most, uin
 }
 
 uint64_t StepRunner::submit_prefill(uint32_t slot, int32_t position,
-                                    std::span<const int32_t> tokens, bool starts) {
+                                    std::span<const int32_t> tokens, bool starts,
+                                    const frt_sampling_params* sampling) {
   const frt_lm_info& info = model_.info();
   check_step("prefill", tokens.size(), info.prefill_chunk, slot, position);
   const frt_shape_key key = model_.prefill_key(static_cast<uint32_t>(tokens.size()));
   const auto first = static_cast<uint64_t>(position);
   model_.reserve_rows(slot, first, first + tokens.size(), stream_);
   Place& place = take();
-  auto* input = place.input.pointer<int32_t>();
+  stage_sampling(place, 0, sampling);
+  int32_t* input = words(place);
   std::copy(tokens.begin(), tokens.end(), input);
   int32_t* slots = input + std::max(info.prefill_chunk, info.max_batch);
   slots[0] = static_cast<int32_t>(slot);
@@ -122,7 +174,7 @@ uint64_t StepRunner::submit_decode(std::span<const Entry> entries) {
     model_.reserve_rows(entry.slot, first, first + 1, stream_);
   }
   Place& place = take();
-  auto* tokens = place.input.pointer<int32_t>();
+  int32_t* tokens = words(place);
   int32_t* slots = tokens + std::max(info.prefill_chunk, info.max_batch);
   int32_t* positions = slots + info.max_batch;
   int32_t* lengths = positions + info.max_batch;
@@ -134,6 +186,7 @@ uint64_t StepRunner::submit_decode(std::span<const Entry> entries) {
     positions[i] = active ? entries[i].position : 0;
     lengths[i] = active ? 1 : 0;
     starts[i] = active && entries[i].starts ? 1 : 0;
+    if (active) stage_sampling(place, i, entries[i].sampling);
   }
   const uint64_t ticket = submit(place, info.decode, key, width, width);
   place.entries = static_cast<uint32_t>(entries.size());

@@ -5,7 +5,8 @@
 // Each step reserves the rows that it will write (FRT_ERR_OUT_OF_MEMORY where no block is free for
 // them; nothing is submitted then), copies its inputs from a pinned ring into the model's ports,
 // replays a graph, copies the sampled tokens back into the ring, and records an event: four
-// submissions, one more where a sequence enters a new block of rows, no wait. Because
+// submissions, one more where a sequence enters a new block of rows, no wait. How entries are
+// sampled is an input of the step like the others, but copied only where it changes. Because
 // a decode entry with token -1 takes the token the model sampled last, step n + 1 is submitted
 // before token n has reached the host. A step's results stay readable until kDepth more steps
 // have been submitted.
@@ -16,6 +17,7 @@
 #include <frt/exec.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -34,6 +36,8 @@ class StepRunner {
     int32_t position = 0;  // tokens fed so far
     int32_t token = -1;    // -1: the slot's pending token
     bool starts = false;   // a new request begins with this step (frt/role/lm.h)
+    // Read while the step is submitted. Null: as set_sampling() said.
+    const frt_sampling_params* sampling = nullptr;
   };
 
   explicit StepRunner(const LmModel& model);  // [setup]
@@ -41,17 +45,18 @@ class StepRunner {
   const LmModel& model() const noexcept { return model_; }
   const Stream& stream() const noexcept { return stream_; }
 
-  // How entry i of later steps is sampled; i counts up from 0. Waits for what is in flight.
+  // How entry i of later steps is sampled where the step does not say; i counts up from 0. Where
+  // several runners take turns on one model, each calls this before its turn.
   void set_sampling(std::span<const frt_sampling_params> params);
   // Makes a slot as new, in order with the steps.
   void clear(uint32_t slot);
 
-  // Feeds up to prefill_chunk tokens of one sequence; entry 0's sampling applies. `starts`: a new
-  // request begins with them. Returns the step's ticket. Throws FRT_ERR_OUT_OF_RANGE for another
-  // number of tokens, no such slot, or a position that is not the slot's own (beyond what it was
-  // fed, beyond the context).
+  // Feeds up to prefill_chunk tokens of one sequence; `sampling` null: entry 0's applies. `starts`:
+  // a new request begins with them. Returns the step's ticket. Throws FRT_ERR_OUT_OF_RANGE for
+  // another number of tokens, no such slot, or a position that is not the slot's own (beyond what
+  // it was fed, beyond the context).
   uint64_t submit_prefill(uint32_t slot, int32_t position, std::span<const int32_t> tokens,
-                          bool starts);
+                          bool starts, const frt_sampling_params* sampling = nullptr);
   // Feeds one token of each of 1 .. max_batch sequences with distinct slots. Throws as above.
   uint64_t submit_decode(std::span<const Entry> entries);
 
@@ -63,8 +68,8 @@ class StepRunner {
  private:
   // The pinned memory of one step.
   struct Place {
-    Buffer input;   // i32: tokens (token_capacity) | slots | positions | lengths | starts (u32)
-                    // (max_batch each)
+    Buffer input;   // frt_sampling_params (max_batch) | i32: tokens (token_capacity) | slots |
+                    // positions | lengths | starts (u32) (max_batch each)
     Buffer output;  // i32 next tokens (max_batch) | f32 log probabilities (max_batch)
     Event done;
     uint32_t entries = 0;
@@ -73,6 +78,8 @@ class StepRunner {
   void check_step(const char* step, uint64_t count, uint64_t most, uint32_t slot,
                   int32_t first) const;
   Place& take();
+  int32_t* words(const Place& place) const;  // the i32 inputs
+  void stage_sampling(const Place& place, uint32_t entry, const frt_sampling_params* sampling);
   uint64_t submit(Place& place, frt_graph graph, frt_shape_key key, uint64_t tokens,
                   uint32_t entries);
   const Place& place_of(uint64_t ticket) const;
@@ -80,7 +87,10 @@ class StepRunner {
   const LmModel& model_;
   Stream stream_;
   std::vector<Place> places_;
-  Buffer sampling_;  // pinned
+  std::vector<frt_sampling_params> sampling_;  // of entries whose step does not say
+  // What the model's port holds behind the last step; nothing: not known.
+  std::vector<std::optional<frt_sampling_params>> held_sampling_;
+  std::vector<frt_copy> inputs_;  // of the step that is being submitted
   uint64_t next_ticket_ = 0;
 };
 

@@ -123,6 +123,11 @@ void TokenJournal::clear() noexcept {
   path_.clear();
 }
 
+void TokenJournal::reserve(uint64_t tokens) {
+  tokens_.reserve(tokens);
+  path_.reserve(path_.size() + 2);
+}
+
 uint64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
   const auto end = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
   return static_cast<uint64_t>(end.first - a.begin());

@@ -65,6 +65,8 @@ class TokenJournal {
   // Takes over what a capsule holds.
   void assign(std::vector<int32_t> tokens, FeedPath path);
   void clear() noexcept;
+  // Room for so many tokens, and for what follows a prompt.
+  void reserve(uint64_t tokens);
 
   uint64_t size() const noexcept { return tokens_.size(); }
   uint64_t chunk() const noexcept { return chunk_; }

@@ -27,16 +27,20 @@ struct ObservedName {
 
 class PolicyModel {
  public:
-  // `name` is the user's name of the model, for messages. Throws FRT_ERR_UNSUPPORTED if the model
-  // is no policy, FRT_ERR_MISMATCH if its buffers are smaller than its limits say.  [setup]
-  PolicyModel(const Context& context, const frt_model_v1* table, frt_model model, std::string name);
+  // `name` is the user's name of the model and `plugin` the id of its plugin, for messages. Throws
+  // FRT_ERR_UNSUPPORTED if the model is no policy, FRT_ERR_ABI for tables that cannot be read,
+  // FRT_ERR_MISMATCH if its buffers are smaller than its limits say.  [setup]
+  PolicyModel(const Context& context, const frt_model_v1* table, frt_model model, std::string name,
+              std::string plugin = {});
 
   const std::string& name() const noexcept { return name_; }
+  // "model 'arm' (plugin acme.policy)", for errors.
+  const std::string& sender() const noexcept { return sender_; }
   const Context& context() const noexcept { return context_; }
   const frt_policy_info& info() const noexcept { return info_; }
   const frt_observation_info& observation_info() const noexcept { return observation_info_; }
-  const frt_role_policy_v1& role() const noexcept { return *role_; }
-  const frt_observation_v1& observation() const noexcept { return *observation_; }
+  const frt_role_policy_v1& role() const noexcept { return role_; }
+  const frt_observation_v1& observation() const noexcept { return observation_; }
   frt_model handle() const noexcept { return model_; }
 
   uint64_t action_values() const noexcept {  // of one chunk, in the network's space
@@ -53,18 +57,22 @@ class PolicyModel {
  private:
   Context context_;
   frt_model model_;
-  std::string name_;
-  const frt_role_policy_v1* role_ = nullptr;
-  const frt_observation_v1* observation_ = nullptr;
+  std::string name_, sender_;
+  frt_role_policy_v1 role_{};
+  frt_observation_v1 observation_{};
   frt_policy_info info_{};
   frt_observation_info observation_info_{};
 };
 
 class CriticModel {
  public:
-  CriticModel(const Context& context, const frt_model_v1* table, frt_model model, std::string name);
+  // As PolicyModel.  [setup]
+  CriticModel(const Context& context, const frt_model_v1* table, frt_model model, std::string name,
+              std::string plugin = {});
 
   const std::string& name() const noexcept { return name_; }
+  // "model 'arm' (plugin acme.policy)", for errors.
+  const std::string& sender() const noexcept { return sender_; }
   const Context& context() const noexcept { return context_; }
   const frt_critic_info& info() const noexcept { return info_; }
   void set_instruction(const std::string& instruction, const Stream& stream) const;  // [driver]
@@ -72,8 +80,8 @@ class CriticModel {
  private:
   Context context_;
   frt_model model_;
-  std::string name_;
-  const frt_role_critic_v1* role_ = nullptr;
+  std::string name_, sender_;
+  frt_role_critic_v1 role_{};
   frt_critic_info info_{};
 };
 

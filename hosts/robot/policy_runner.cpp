@@ -66,13 +66,13 @@ void PolicyRunner::observe(const frt_observation& observation) {
   frt_error error{};
   check(policy_.observation().write(policy_.handle(), &observation, stream_.handle(), &observed,
                                     &error),
-        error);
+        error, policy_.sender());
   observed_ = observed;
 }
 
 void PolicyRunner::overwrite_prompt(const std::string& instruction, std::span<const float> state) {
   if (!policy_.role().set_prompt) {
-    throw Error(FRT_ERR_UNSUPPORTED, "model '" + policy_.name() + "' takes no instructions");
+    throw Error(FRT_ERR_UNSUPPORTED, policy_.sender() + " takes no instructions");
   }
   std::string options;
   if (!state.empty()) options = nlohmann::json({{"state", state}}).dump();
@@ -83,7 +83,7 @@ void PolicyRunner::overwrite_prompt(const std::string& instruction, std::span<co
     check(policy_.role().set_prompt(policy_.handle(), way, instruction.c_str(),
                                     options.empty() ? nullptr : options.c_str(), stream_.handle(),
                                     &tokens, &error),
-          error);
+          error, policy_.sender());
     longest = std::max(longest, tokens);
   }
   observed_.prompt = longest;
@@ -105,15 +105,14 @@ void PolicyRunner::set_guidance(const GuidanceStrengths& strengths) {
       strengths.table(std::max(info.max_steps, 1u), std::max(ways, 2u) - 1);
   if (!strengths.none()) {
     if (ways < 2 || !policy_.role().set_guidance) {
-      throw Error(FRT_ERR_UNSUPPORTED,
-                  "model '" + policy_.name() +
-                      "' has no guidance; beta can only be 1 (frt.recap_cfg is "
-                      "the plugin that has it)");
+      throw Error(FRT_ERR_UNSUPPORTED, policy_.sender() +
+                                           " has no guidance; beta can only be 1 (frt.recap_cfg is "
+                                           "the plugin that has it)");
     }
     frt_error error{};
     check(policy_.role().set_guidance(policy_.handle(), table.data(), table.size(),
                                       stream_.handle(), &error),
-          error);
+          error, policy_.sender());
   }
   guidance_ = strengths;
 }
@@ -142,7 +141,7 @@ std::span<const double> PolicyRunner::wait() {
   frt_error error{};
   check(policy_.observation().finish(policy_.handle(), &observed_, actions_.pointer<const float>(),
                                      robot_.data(), &error),
-        error);
+        error, policy_.sender());
   return robot_;
 }
 

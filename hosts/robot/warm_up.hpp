@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "robot/episode_boundary.hpp"
+#include "robot/control/episode_boundary.hpp"
 #include "robot/policy_runner.hpp"
 
 namespace frt::host {

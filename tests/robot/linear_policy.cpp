@@ -43,7 +43,7 @@ constexpr int32_t kWorkWidth = 512;
 
 frt_weight f32_weight(const frt::Buffer& buffer, uint64_t rows, uint64_t cols) {
   frt_weight weight{};
-  weight.format = FRT_WEIGHT_F32;
+  weight.format = frt::kWeightF32;
   weight.rows = static_cast<int32_t>(rows);
   weight.cols = static_cast<int32_t>(cols);
   weight.data = buffer.pointer();
@@ -226,7 +226,7 @@ class LinearPolicy {
         .add(linear, FRT_OP_LINEAR)
         .add(embed, FRT_OP_EMBED)
         .add(add, FRT_OP_ADD)
-        .resolve(context_, FRT_DTYPE_F32, FRT_WEIGHT_BIT(FRT_WEIGHT_F32));
+        .resolve(context_, frt::KernelTypes(FRT_DTYPE_F32), frt::kWeightF32);
     sum_ = context_.alloc(FRT_SPACE_DEVICE, 2 * values * sizeof(float), "sum");
     graph_ = context_.create_graph("infer", 1);
     graph_.capture(info_.default_steps, [=, this](const frt::Recorder& recorder) {

@@ -2,7 +2,7 @@
 // Capsules that contradict themselves: what a file says twice, in its state and in its metadata, is
 // compared wherever it is read.
 #include "capsule_folder.hpp"
-#include "lm/capsule_transfer.hpp"
+#include "lm/capsules/transfer.hpp"
 
 using namespace frt::test;
 using frt::Error;

@@ -43,6 +43,7 @@ struct FaultyLayer : frt::core::FileLayer {
 FaultyLayer faulty_files;
 frt_status load_status = FRT_OK;
 uint64_t snapshots = 0;
+uint64_t device_room = UINT64_MAX;  // snapshots that fit on the device
 
 // Core's verbs, with faults.
 const frt_capsules_v1* faulty_table() {
@@ -65,17 +66,31 @@ const frt_capsules_v1* faulty_table() {
     made.snapshot = [](frt_state state, uint32_t slot, uint64_t boundary, frt_space space,
                        frt_stream stream, frt_capsule* capsule, frt_error* error) noexcept {
       ++snapshots;
+      if (space == FRT_SPACE_DEVICE) {
+        if (device_room == 0) return frt::set_error(error, FRT_ERR_OUT_OF_MEMORY, "no memory");
+        --device_room;
+      }
       return table().snapshot(state, slot, boundary, space, stream, capsule, error);
+    };
+    made.release = [](frt_capsule capsule) noexcept {
+      frt_capsule_info info{};
+      info.struct_size = sizeof(info);
+      if (table().info(capsule, &info) == FRT_OK && info.space != FRT_SPACE_HOST_PINNED) {
+        ++device_room;
+      }
+      table().release(capsule);
     };
     return made;
   }();
   faulty_files.fails = FaultyLayer::kNone;
   load_status = FRT_OK;
   snapshots = 0;
+  device_room = UINT64_MAX / 2;
   return &faulty;
 }
 
 struct FaultyWorld : World {
+  using World::World;
   frt::Capsules faulty{faulty_table(), rig.context, state.handle()};
   CapsuleOptions::Clock::time_point now{};
 
@@ -170,6 +185,31 @@ TEST_CASE("a capsule that memory is short for stays, and is used when there is s
   }
   load_status = FRT_OK;
   CHECK(world.restores(registry, "a", counting(1, 20)));
+}
+
+TEST_CASE("on shared memory a named save makes room as other saves do, or goes to the host") {
+  FaultyWorld world("1", FRT_DEVICE_SHARED_MEMORY);
+  const auto tiers = [](CapsuleRegistry& registry) {
+    std::string text;
+    for (const CapsuleView& view : registry.list()) {
+      text += view.name == "named" || view.name == "again" ? view.name : "automatic";
+      text += view.device_bytes > 0 ? " device, " : view.host_bytes > 0 ? " host, " : " none, ";
+    }
+    return text;
+  };
+  {
+    CapsuleRegistry registry(world.rig.context, world.faulty, world.options(kPlenty, kPlenty, 0));
+    device_room = 1;
+    REQUIRE_FALSE(world.keep(registry, counting(1, 20)).empty());
+    registry.save(0, content_of(counting(2, 20), "named"), world.stream, false);
+    CHECK(has(tiers(registry), "named device"));
+    CHECK(has(tiers(registry), "automatic host"));
+    registry.pin("named", true);
+    registry.save(0, content_of(counting(3, 20), "again"), world.stream, false);
+    CHECK(has(tiers(registry), "again host"));
+    CHECK(has(tiers(registry), "named device"));
+  }
+  device_room = UINT64_MAX / 2;
 }
 
 TEST_CASE("a capsule is found damaged once: it is told, forgotten, and listed as damaged") {

@@ -9,8 +9,8 @@
 #include "capsule/capsule.hpp"
 
 #include "capsule_world.hpp"
-#include "lm/capsule_file.hpp"
-#include "lm/capsule_name.hpp"
+#include "lm/capsules/file.hpp"
+#include "lm/capsules/name.hpp"
 
 namespace frt::test {
 
@@ -23,7 +23,7 @@ inline void forge(const World& world, const std::string& name, uint64_t rows,
                   const std::string& metadata) {
   world.verbs.fingerprint();
   const frt::Capsule state = world.verbs.snapshot(0, rows, FRT_SPACE_HOST_PINNED, world.stream);
-  state.wait();
+  state.sync();
   state.save(world.folder, name, metadata);
 }
 

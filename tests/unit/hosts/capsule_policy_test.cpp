@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "capsule_world.hpp"
-#include "lm/capsule_transfer.hpp"
+#include "lm/capsules/transfer.hpp"
 #include "lm/sampling.hpp"
 
 using namespace frt::test;
@@ -278,6 +278,37 @@ TEST_CASE("what was saved is there for the next process, however its index fared
   }
   CHECK((fs::status(index).permissions() & fs::perms::all) ==
         (fs::perms::owner_read | fs::perms::owner_write));
+}
+
+TEST_CASE("with shared memory files are written from the device's tier and read into it") {
+  const World world("1", FRT_DEVICE_SHARED_MEMORY);
+  const Tokens tokens = counting(1, 100);
+  const auto pinned = [&] {
+    return world.rig.context.counters().buffer_bytes[FRT_SPACE_HOST_PINNED];
+  };
+  {
+    CapsuleRegistry registry = world.registry(kPlenty, kPlenty, kPlenty);
+    world.fill(0, 1);
+    registry.save(0, content_of(tokens, "named"), world.stream, false);
+    const CapsuleView view = registry.list().at(0);
+    CHECK(view.device_bytes > 0);
+    CHECK(view.host_bytes == 0);
+  }
+  CapsuleRegistry registry = world.registry(kPlenty, kPlenty, kPlenty);
+  CHECK(pinned() == 0);
+  REQUIRE(registry.fetch("named"));
+  registry.wait("named");
+  CHECK(registry.list().at(0).device_bytes > 0);
+  CHECK(registry.list().at(0).host_bytes == 0);
+  CHECK(pinned() == 0);
+  CHECK(world.restores(registry, "named", tokens));
+
+  // Without a tier on the device it is the host's, as anywhere.
+  CapsuleRegistry host_alone = world.registry(0, kPlenty, kPlenty);
+  REQUIRE(host_alone.fetch("named"));
+  host_alone.wait("named");
+  CHECK(host_alone.list().at(0).host_bytes > 0);
+  CHECK(world.restores(host_alone, "named", tokens));
 }
 
 TEST_CASE("a file that is damaged or gone when it is needed is reported and forgotten") {

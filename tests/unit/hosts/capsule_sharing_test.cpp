@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "capsule_folder.hpp"
-#include "lm/capsule_use.hpp"
+#include "lm/capsules/use.hpp"
 
 using namespace frt::test;
 using frt::Error;

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "capsule_folder.hpp"
-#include "lm/capsule_transfer.hpp"
+#include "lm/capsules/transfer.hpp"
 
 using namespace frt::test;
 using frt::Error;

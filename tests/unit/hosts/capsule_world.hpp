@@ -7,11 +7,12 @@
 #include <filesystem>
 #include <functional>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "capsule_rig.hpp"
-#include "lm/capsule_registry.hpp"
+#include "lm/capsules/registry.hpp"
 
 namespace frt::test {
 
@@ -51,7 +52,8 @@ struct World {
   TemporaryFolder files;
   fs::path folder = files.path;
 
-  explicit World(const char* build = "1") {
+  explicit World(const char* build = "1", std::optional<uint32_t> device_flags = {})
+      : rig(device_flags ? DeviceRig(*device_flags) : DeviceRig()) {
     frt_capsule_layout layout{};
     layout.struct_size = sizeof(layout);
     layout.region_count = 2;
@@ -75,7 +77,7 @@ struct World {
   // What is valid in it at `boundary`.
   std::string valid(uint32_t slot, uint64_t boundary) const {
     const frt::Capsule copy = verbs.snapshot(slot, boundary, FRT_SPACE_HOST_PINNED, stream);
-    copy.wait();
+    copy.sync();
     return copy.read();
   }
   CapsuleRegistry registry(uint64_t device, uint64_t host, uint64_t disk) const {

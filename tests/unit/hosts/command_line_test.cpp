@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -18,57 +19,16 @@ using namespace frt::host;
 
 namespace {
 
-// Options whose value is text (--beta has a reader of its own, robot/guidance.hpp), and flags:
-// "--name" for all commands, "command --name" for one.
-const std::set<std::string> kText = {"--anyway",
-                                     "--autosave",
-                                     "--chat",
-                                     "--color",
-                                     "--compare",
-                                     "--drop-thinking",
-                                     "--folder",
-                                     "--frames",
-                                     "--from-capsule",
-                                     "--goldens",
-                                     "--greedy",
-                                     "--help",
-                                     "--help-all",
-                                     "--ignore-eos",
-                                     "--json",
-                                     "--listen",
-                                     "--lock",
-                                     "--log-format",
-                                     "--log-level",
-                                     "--logprobs",
-                                     "--manifest",
-                                     "--model",
-                                     "--no-files",
-                                     "--no-thinking",
-                                     "--only-failed",
-                                     "--out",
-                                     "--output",
-                                     "--picture",
-                                     "--planner",
-                                     "--plot",
-                                     "--plugin-dir",
-                                     "--profile",
-                                     "--prompt-file",
-                                     "--quiet",
-                                     "--realtime",
-                                     "--record",
-                                     "--replace",
-                                     "--save-capsule",
-                                     "--set",
-                                     "--stop",
-                                     "--system",
-                                     "--beta",
-                                     "--allow-special-tokens",
-                                     "--no-special-tokens",
-                                     "--trust",
-                                     "--tag",
-                                     "--version",
-                                     "run --prompt",
-                                     "handoff --prompt"};
+// Options whose value is text (--beta has a reader of its own, robot/guidance.hpp): "--name" for
+// all commands, "command --name" for one.
+const std::set<std::string> kText = {
+    "--chat",       "--color",         "--compare",   "--file",         "--folder",
+    "--frames",     "--from-capsule",  "--goldens",   "--key-file",     "--listen",
+    "--lock",       "--log-format",    "--log-level", "--manifest",     "--model",
+    "--out",        "--output",        "--picture",   "--planner",      "--plot",
+    "--plugin-dir", "--prompt-file",   "--record",    "--save-capsule", "--set",
+    "--stop",       "--system",        "--beta",      "--url",          "--tag",
+    "run --prompt", "handoff --prompt"};
 
 // Lists of ids and of strengths, and ranges, are strict about their parts and their commas.
 const std::vector<std::string> kNoNumber = {"x",     "1x",   "1 ",    " 1",           "+1",  "0x10",
@@ -125,19 +85,47 @@ TEST_CASE("every option of every command is known as text or takes numbers alone
   add_commands(app);
   std::size_t numbers = 0;
   walk(app.program(), {}, [&](const Command& command, const Path& path) {
-    for (const std::string& option : command.long_options()) {
-      if (kText.contains(option) || kText.contains(joined(path) + option)) continue;
-      ++numbers;
-      for (const std::string& value : kNoNumber) {
-        Path arguments = path;
-        arguments.push_back(option + "=" + value);
-        const std::string text = answer(arguments);
-        INFO(joined(path), option, "=", value, ": ", text);
-        CHECK(text.find(option + ": ") != std::string::npos);  // and not what else is missing
+    for (const Option& given : command.options()) {
+      for (const std::string& option : given.long_names()) {
+        if (!given.takes_value()) continue;
+        if (kText.contains(option) || kText.contains(joined(path) + option)) continue;
+        ++numbers;
+        for (const std::string& value : kNoNumber) {
+          Path arguments = path;
+          arguments.push_back(option + "=" + value);
+          const std::string text = answer(arguments);
+          INFO(joined(path), option, "=", value, ": ", text);
+          CHECK(text.find(option + ": ") != std::string::npos);  // and not what else is missing
+        }
       }
     }
   });
   CHECK(numbers > 40);
+}
+
+TEST_CASE("a flag takes no value") {
+  App app("frt-host");
+  add_commands(app);
+  std::set<std::string> flags;
+  walk(app.program(), {}, [&](const Command& command, const Path& path) {
+    for (const Option& given : command.options()) {
+      for (const std::string& flag : given.long_names()) {
+        const bool shows = flag.starts_with("--help") || flag == "--version";
+        if (given.takes_value() || shows || !flags.insert(flag).second) continue;
+        for (const char* value : {"1x", "2", "false", "yes"}) {
+          Path arguments = path;
+          arguments.push_back(flag + "=" + value);
+          const std::string text = answer(arguments);
+          INFO(joined(path), flag, "=", value, ": ", text);
+          CHECK(text.find(flag + " takes no value") != std::string::npos);
+        }
+      }
+    }
+  });
+  CHECK(flags.size() > 15);
+  ::setenv("FRT_QUIET", "1x", 1);
+  CHECK(answer({"completion", "bash"}).find("'1x' is neither true nor false") != std::string::npos);
+  ::unsetenv("FRT_QUIET");
 }
 
 TEST_CASE("what is no command and no option is named, with what it was probably meant to be") {

@@ -9,7 +9,7 @@
 #include <frt/io/file.hpp>
 #include <string>
 
-#include "lm/capsule_content.hpp"
+#include "lm/capsules/content.hpp"
 #include "lm/run_record.hpp"
 
 using namespace frt::host;

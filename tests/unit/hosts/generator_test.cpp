@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "lm/capsule_registry.hpp"
+#include "lm/capsules/registry.hpp"
 #include "lm/generator.hpp"
 #include "model_rig.hpp"
 

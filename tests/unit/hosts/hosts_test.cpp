@@ -7,13 +7,16 @@
 #include <string>
 #include <vector>
 
+#include "bench/lm_bench.hpp"
+#include "bench/operator_shape.hpp"
+#include "bench/svg_plot.hpp"
 #include "cli/exit_code.hpp"
-#include "cli/number_list.hpp"
-#include "cli/number_text.hpp"
-#include "cli/output.hpp"
-#include "cli/progress_view.hpp"
-#include "cli/table.hpp"
-#include "lm/lm_bench.hpp"
+#include "cli/terminal/number_list.hpp"
+#include "cli/terminal/number_text.hpp"
+#include "cli/terminal/output.hpp"
+#include "cli/terminal/progress_view.hpp"
+#include "cli/terminal/table.hpp"
+#include "cli/terminal/text.hpp"
 #include "lm/sampling.hpp"
 #include "lm/stop_matcher.hpp"
 
@@ -220,11 +223,46 @@ TEST_CASE("tables align by characters, escape CSV, and refuse rows of another wi
   CHECK_THROWS_AS(table.add({"one"}), frt::Error);
 }
 
+TEST_CASE("rows share experts: of 256, 8 each, four rows choose about 30.5 different ones") {
+  CHECK(expected_experts(256, 8, 1) == doctest::Approx(8));
+  CHECK(expected_experts(256, 8, 2) == doctest::Approx(16 - 0.25));  // both rows chose 8 * 8 / 256
+  CHECK(expected_experts(256, 8, 4) == doctest::Approx(30.531).epsilon(1e-4));
+  CHECK(expected_experts(4, 4, 9) == 4);
+  CHECK(expected_experts(0, 0, 3) == 0);
+}
+
 TEST_CASE("quantiles are linear between neighbours") {
   CHECK(quantile({4, 1, 3, 2}, 0) == 1);
   CHECK(quantile({4, 1, 3, 2}, 0.5) == 2.5);
   CHECK(quantile({4, 1, 3, 2}, 1) == 4);
   CHECK(std::isnan(quantile({}, 0.5)));
+}
+
+TEST_CASE("times and shares read like people write them") {
+  CHECK(time_text(0) == "1970-01-01T00:00:00Z");
+  CHECK(time_text(1764000000) == "2025-11-24T16:00:00Z");
+  CHECK(share_text(0.734) == "73 %");
+  CHECK(share_text(1.0) == "100 %");
+  CHECK(share_text(4.02) == "> 100 %");
+}
+
+TEST_CASE("a plot shows its whole title, in lines that fit, and marks between few decades") {
+  std::string title;
+  for (int word = 0; word < 40; ++word) title += "word" + std::to_string(word) + " ";
+  const std::vector<SvgSeries> series = {{"a", {{1, 12}, {2, 80}}}};
+  const std::string svg = svg_plot(title, "x", "y", {{1, "1"}, {2, "2"}}, series);
+  std::size_t shown = 0;
+  for (std::size_t at = 0; (at = svg.find("font-size=\"15\">", at)) != svg.npos; ++shown) {
+    const std::size_t begin = at + 15;
+    at = svg.find('<', begin);
+    CHECK(at - begin <= 81);
+  }
+  CHECK(shown == 4);
+  CHECK(svg.find("word39") != svg.npos);
+  for (const char* mark : {">10<", ">20<", ">50<", ">100<"}) CHECK(svg.find(mark) != svg.npos);
+  const std::string tall = svg_plot("t", "x", "y", {}, {{"a", {{1, 1}, {2, 1e6}}}});
+  CHECK(tall.find(">1000<") != tall.npos);
+  CHECK(tall.find(">2000<") == tall.npos);
 }
 
 TEST_CASE("bytes read like people write them") {

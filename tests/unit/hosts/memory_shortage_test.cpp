@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "cli/memory_reserve.hpp"
+#include "cli/terminal/memory_reserve.hpp"
 #include "memory_shortage.hpp"
 
 namespace frt::test {

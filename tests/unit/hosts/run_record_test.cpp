@@ -15,7 +15,7 @@
 
 #include "cases.hpp"
 #include "json_mutation.hpp"
-#include "lm/capsule_content.hpp"
+#include "lm/capsules/content.hpp"
 #include "lm/run_record.hpp"
 #include "lm/sampling.hpp"
 

@@ -2,83 +2,16 @@
 // Steps of a model that has a role and nothing inside: what is submitted, and what is refused.
 #include "lm/step_runner.hpp"
 
-#include "capsule_rig.hpp"
+#include "hollow_model.hpp"
 
 namespace frt::host {
 namespace {
 
 using frt::test::caught;
 
-constexpr uint32_t kChunk = 8, kBatch = 2, kContext = 64, kVocabulary = 100;
-
-struct Inside {
-  frt_lm_info info{};
-};
-
-frt_status role_info(frt_model model, frt_lm_info* info) {
-  *info = reinterpret_cast<const Inside*>(model)->info;
-  return FRT_OK;
-}
-// More forgiving than a model should be.
-frt_status prefill_key(frt_model, uint32_t, frt_shape_key* key) {
-  *key = 0;
-  return FRT_OK;
-}
-frt_status decode_key(frt_model, uint32_t batch, frt_shape_key* key, uint32_t* entries) {
-  *key = 0;
-  *entries = batch;
-  return FRT_OK;
-}
-constexpr frt_role_lm_v1 kRole = {
-    sizeof(frt_role_lm_v1), 0, role_info, prefill_key, decode_key, decode_key};
-
-const void* extension(frt_model, const char* id) {
-  return std::string(id) == FRT_EXT_ROLE_LM ? &kRole : nullptr;
-}
-
-struct World {
-  frt::test::DeviceRig rig;
-  frt_region region = {"rows", FRT_REGION_ROWS, FRT_DTYPE_U8, 4, kContext, 0};
-  State state;
-  std::vector<Buffer> buffers;
-  Graph graph;
-  Inside inside;
-  frt_model_v1 table{};
-
-  explicit World(uint32_t block_rows) {
-    const frt_capsule_layout layout{sizeof(layout), 1, &region, block_rows, 0};
-    state = State(core::state_table(), rig.context, layout, 2, "arena");
-    const auto buffer = [&](const char* name) -> frt_buffer {
-      buffers.push_back(rig.context.alloc(FRT_SPACE_DEVICE, 1024, name));
-      return buffers.back();
-    };
-    frt_lm_info& info = inside.info;
-    info.struct_size = sizeof(info);
-    info.vocabulary = kVocabulary;
-    info.max_context = kContext;
-    info.slots = 2;
-    info.prefill_chunk = kChunk;
-    info.max_batch = kBatch;
-    info.state = state.handle();
-    info.tokens = buffer("tokens");
-    info.slot_ids = buffer("slots");
-    info.positions = buffer("positions");
-    info.lengths = buffer("lengths");
-    info.starts = buffer("starts");
-    info.sampling = buffer("sampling");
-    info.next_tokens = buffer("next");
-    info.log_probabilities = buffer("probabilities");
-    graph = rig.context.create_graph("step", 1);
-    graph.capture(0, [&](const Recorder& recorder) { recorder.fill(info.next_tokens, 0, 4, 7); });
-    info.prefill = info.decode = graph;
-    table.struct_size = sizeof(table);
-    table.extension = extension;
-  }
-  LmModel model() {
-    return LmModel(rig.context, core::state_table(), core::capsules_table(), &table,
-                   reinterpret_cast<frt_model>(&inside), "m");
-  }
-};
+using frt::test::hollow::kBatch;
+using frt::test::hollow::kChunk;
+using World = frt::test::HollowModel;
 
 }  // namespace
 
@@ -123,6 +56,52 @@ TEST_CASE(
     const StepRunner::Entry next{0, 8, -1};
     runner.wait(runner.submit_decode({&next, 1}));
   }
+}
+
+TEST_CASE("how an entry is sampled is copied with the step that changes it, and with no other") {
+  World world(16);
+  const LmModel model = world.model();
+  StepRunner runner(model);
+  const std::vector<int32_t> tokens(kChunk, 1);
+  for (const uint32_t slot : {0u, 1u}) {
+    runner.clear(slot);
+    runner.submit_prefill(slot, 0, tokens, false);
+  }
+  const Buffer port = Buffer::retain(world.rig.context, world.inside.info.sampling);
+  frt_sampling_params first{}, second{};
+  first.temperature = 1;
+  second.temperature = 2;
+  int32_t position = kChunk;
+  const auto temperatures = [&] {
+    const std::vector<StepRunner::Entry> entries = {{0, position, -1, false, &first},
+                                                    {1, position, -1, false, &second}};
+    ++position;
+    runner.wait(runner.submit_decode(entries));
+    const auto held = port.download<frt_sampling_params>(kBatch, runner.stream());
+    return std::vector<float>{held[0].temperature, held[1].temperature};
+  };
+  CHECK(temperatures() == std::vector<float>{1, 2});
+  port.upload(std::vector<frt_sampling_params>(kBatch), runner.stream());  // nobody should do so
+  CHECK(temperatures() == std::vector<float>{0, 0});
+  second.temperature = 3;
+  CHECK(temperatures() == std::vector<float>{0, 3});
+  // Another runner may have had its turn.
+  runner.set_sampling({});
+  CHECK(temperatures() == std::vector<float>{1, 3});
+}
+
+TEST_CASE("sampling that was set applies to the entries of a step that says nothing") {
+  World world(16);
+  const LmModel model = world.model();
+  StepRunner runner(model);
+  const std::vector<int32_t> tokens(kChunk, 1);
+  const Buffer port = Buffer::retain(world.rig.context, world.inside.info.sampling);
+  std::vector<frt_sampling_params> set(1);
+  set[0].temperature = 4;
+  runner.set_sampling(set);
+  runner.clear(0);
+  runner.wait(runner.submit_prefill(0, 0, tokens, false));
+  CHECK(port.download<frt_sampling_params>(1, runner.stream())[0].temperature == 4);
 }
 
 }  // namespace frt::host

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The budget that all messages of a server count against.
-#include "robot/server/memory.hpp"
+#include "net/memory.hpp"
 
 #include <doctest/doctest.h>
 

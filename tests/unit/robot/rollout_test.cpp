@@ -19,9 +19,9 @@
 #include <new>
 #include <vector>
 
-#include "robot/handoff.hpp"
-#include "robot/reach/world.hpp"
-#include "robot/rollout.hpp"
+#include "examples/handoff.hpp"
+#include "examples/reach/world.hpp"
+#include "robot/control/rollout.hpp"
 
 namespace {
 

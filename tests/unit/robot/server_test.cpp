@@ -14,9 +14,9 @@
 #include <string_view>
 #include <thread>
 
-#include "robot/server.hpp"
-#include "robot/server/address.hpp"
-#include "robot/server/context.hpp"
+#include "net/address.hpp"
+#include "robot/service/context.hpp"
+#include "robot/service/server.hpp"
 
 namespace {
 

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "robot/wire/message.hpp"
-#include "robot/wire/observation.hpp"
-#include "robot/wire/shown.hpp"
+#include "robot/service/wire/message.hpp"
+#include "robot/service/wire/observation.hpp"
+#include "robot/service/wire/shown.hpp"
 
 using namespace frt::host;
 

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// frt-host config: check a manifest without a device, show what it comes to, write a first one,
+// and print its schema for editors.
+#include <fmt/format.h>
+#include <frt/io/utf8.hpp>
+
+#include <memory>
+
+#include "cli/app.hpp"
+#include "cli/terminal/output.hpp"
+
+namespace frt::host {
+namespace {
+
+constexpr const char* kDefaultManifest =
+    R"(# A manifest says what runs where. `frt-host config check FILE` checks it without a device,
+# `frt-host plugins show ID` lists the options of a plugin.
+schema = 1
+
+[device.cpu0]
+backend = "frt.cpu"               # a plugin id, or "auto": the best that is not the CPU
+# capture = false                 # run recipes at each replay, for profilers
+
+# [device.cpu0.options]
+# threads = 4                     # 0: all
+
+[model.demo]
+plugin     = "frt.qwen36"
+device     = "cpu0"
+checkpoint = "checkpoints/demo"   # relative to this file; or "synthetic:qwen3.6-tiny"
+
+# [model.demo.options]
+# slots = 4
+# max_context = "32k"
+
+# [host.lm]
+# model       = "demo"
+# capsule_dir = "capsules"        # disk tier; absent: no disk tier
+# capsule_device = "2G"           # bytes of device memory for capsules; also capsule_host, _disk
+)";
+
+void add_check(App& app, Command config) {
+  auto path = std::make_shared<std::string>();
+  Command command = config.add_subcommand("check", "Check a manifest; all findings in one pass");
+  command.add_option("manifest", *path, kManifestDoc).required();
+  command.examples({"config check demo.toml"});
+  app.add_command(command, [&app, path] {
+    const core::Manifest manifest = app.load_manifest(*path);
+    print_out("{}: ok ({} devices, {} models, {} hosts, {} warnings)\n", io::printable(*path),
+              manifest.devices.size(), manifest.models.size(), manifest.hosts.size(),
+              manifest.warnings.size());
+    return ExitCode::kOk;
+  });
+}
+
+void add_dump(App& app, Command config) {
+  auto path = std::make_shared<std::string>();
+  auto json = std::make_shared<bool>(false);
+  Command command =
+      config.add_subcommand("dump", "Show the complete result, and where each value came from");
+  command.add_option("manifest", *path, kManifestDoc).required();
+  command.add_flag("--json", *json, "As JSON instead of TOML");
+  command.examples({"config dump demo.toml", "config dump checkpoints/my-model > my-model.toml"});
+  app.add_command(command, [&app, path, json] {
+    const core::Manifest manifest = app.load_manifest(*path);
+    print_out("{}\n", *json ? core::dump_json(manifest) : core::dump_toml(manifest));
+    return ExitCode::kOk;
+  });
+}
+
+void add_default(App& app, Command config) {
+  Command command = config.add_subcommand("default", "Write a commented first manifest");
+  command.examples({"config default > demo.toml"});
+  app.add_command(command, [] {
+    print_out("{}", kDefaultManifest);
+    return ExitCode::kOk;
+  });
+}
+
+void add_schema(App& app, Command config) {
+  Command command =
+      config.add_subcommand("schema", "Print a JSON Schema of manifests, for editors");
+  command.examples({"config schema > manifest.schema.json"});
+  app.add_command(command, [&app] {
+    print_out("{}\n", core::manifest_json_schema(App::host_schemas(), app.registry().schemas()));
+    return ExitCode::kOk;
+  });
+}
+
+}  // namespace
+
+void add_config_command(App& app) {
+  Command config = app.program().add_subcommand("config", "Check, show and explain manifests");
+  config.require_subcommand();
+  add_check(app, config);
+  add_dump(app, config);
+  add_default(app, config);
+  add_schema(app, config);
+}
+
+}  // namespace frt::host

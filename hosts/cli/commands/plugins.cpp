@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+// frt-host plugins: every file that was looked at, with its state and the reason of a refusal; one
+// plugin in detail; and the lock file that pins digests.
+#include <fmt/format.h>
+#include <frt/backend.h>
+#include <frt/kernels.h>
+#include <frt/core/plugin.hpp>
+#include <frt/core/services.hpp>
+#include <frt/io/utf8.hpp>
+#include <frt/reading.hpp>
+#include <frt/text.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/app.hpp"
+#include "cli/terminal/output.hpp"
+#include "cli/terminal/table.hpp"
+
+namespace frt::host {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const char* state_name(core::CandidateState state) {
+  switch (state) {
+    case core::CandidateState::kUsable:
+      return "usable";
+    case core::CandidateState::kShadowed:
+      return "shadowed";
+    case core::CandidateState::kRefused:
+      return "rejected";
+  }
+  return "?";
+}
+
+std::string join(const std::vector<std::string>& parts, const char* between) {
+  return fmt::format("{}", fmt::join(parts, between));
+}
+
+// "sm_90, portable from sm_90"; "any".
+std::string targets_of(const core::Card& card) {
+  if (card.targets.empty() && card.portable.empty()) return "any";
+  std::string text = join(card.targets, " ");
+  if (card.portable.empty()) return text;
+  return text + (text.empty() ? "" : ", ") + "portable from " + join(card.portable, " ");
+}
+
+std::string name_of(const core::Candidate& candidate) {
+  return candidate.card ? candidate.card->id : candidate.path.filename().string();
+}
+
+Json candidate_json(const core::Candidate& candidate) {
+  Json json = {{"id", name_of(candidate)},
+               {"state", state_name(candidate.state)},
+               {"path", candidate.path.string()},
+               {"origin", candidate.origin},
+               {"trusted", candidate.trusted}};
+  if (!candidate.reason.empty()) json["reason"] = candidate.reason;
+  if (candidate.card) {
+    const core::Card& card = *candidate.card;
+    json["kind"] = core::plugin_kind_name(card.kind);
+    json["version"] = card.version;
+    json["abi"] = fmt::format("{}.{}", card.abi_major, card.abi_minor);
+    json["targets"] = card.targets;
+    json["portable"] = card.portable;
+    json["requires"] = card.requirements;
+    json["model_types"] = card.model_types;
+    json["summary"] = card.summary;
+  }
+  return json;
+}
+
+std::vector<std::filesystem::path> usable_files(App& app) {
+  std::vector<std::filesystem::path> files;
+  for (const core::Candidate& candidate : app.registry().candidates()) {
+    if (candidate.state == core::CandidateState::kUsable) files.push_back(candidate.path);
+  }
+  return files;
+}
+
+bool is_usable(App& app, const std::string& id) {
+  return std::ranges::any_of(app.registry().candidates(), [&](const core::Candidate& candidate) {
+    return candidate.state == core::CandidateState::kUsable && candidate.card->id == id;
+  });
+}
+
+// Where the usable plugins differ from a lock; empty: nowhere.
+std::vector<std::string> lock_problems(App& app, const std::string& path) {
+  const core::LockFile file = stage(ExitCode::kPlugin, [&] { return core::read_lock(path); });
+  std::vector<std::string> problems = core::verify_lock(file, usable_files(app));
+  for (const core::LockEntry& entry : file.entries) {
+    if (is_usable(app, entry.id)) continue;
+    problems.push_back(entry.id + ": the lock pins '" + entry.file +
+                       "', and no usable plugin has this id");
+  }
+  return problems;
+}
+
+// Of the usable plugins, one a line.
+ExitCode list_ids(App& app) {
+  for (const core::Candidate& candidate : app.registry().candidates()) {
+    if (candidate.state == core::CandidateState::kUsable) print_out("{}\n", candidate.card->id);
+  }
+  return ExitCode::kOk;
+}
+
+ExitCode list(App& app, bool as_json) {
+  const auto& candidates = app.registry().candidates();
+  const std::string& lock = app.options().lock;
+  const std::vector<std::string> problems =
+      lock.empty() ? std::vector<std::string>() : lock_problems(app, lock);
+  const ExitCode status = problems.empty() ? ExitCode::kOk : ExitCode::kPlugin;
+  if (as_json) {
+    Json json = {{"search", app.registry().describe_search()}, {"plugins", Json::array()}};
+    if (!lock.empty()) json["lock"] = {{"path", lock}, {"problems", problems}};
+    for (const core::Candidate& candidate : candidates) {
+      json["plugins"].push_back(candidate_json(candidate));
+    }
+    print_json(json);
+    return status;
+  }
+  Table table({"id", "kind", "version", "targets", "state", "file or reason"});
+  for (const core::Candidate& candidate : candidates) {
+    const bool usable = candidate.state == core::CandidateState::kUsable;
+    const auto& card = candidate.card;
+    table.add(
+        {name_of(candidate), card ? core::plugin_kind_name(card->kind) : "-",
+         card ? card->version : "-", card ? targets_of(*card) : "-", state_name(candidate.state),
+         usable ? candidate.path.string() : candidate.path.string() + ": " + candidate.reason});
+  }
+  print_out("{}", table.render(TableFormat::kAligned));
+  for (const std::string& place : app.registry().describe_search()) {
+    print_err("searched: {}\n", io::printable(place));
+  }
+  for (const std::string& problem : problems) {
+    print_err("{}: {}\n", io::printable(lock), io::printable(problem));
+  }
+  return status;
+}
+
+std::string types_text(frt_dtype_set set) {
+  return set == 0 ? "-" : dtype_names(set);
+}
+
+// Short names of the patterns, each once; --json has them in words.
+std::string formats_text(const std::vector<frt_weight_format>& patterns) {
+  std::vector<std::string> names;
+  for (const frt_weight_format& pattern : patterns) {
+    std::string name = weight_name(pattern);
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  return names.empty() ? "-" : join(names, ", ");
+}
+
+struct KernelRow {
+  std::string name, inputs, outputs;
+  std::vector<frt_weight_format> weights;
+};
+
+// The operators of the plugin's first device; empty if it is no backend or sees no device.
+std::vector<KernelRow> kernels_of(const core::OpenPlugin& plugin) {
+  const auto* backend = plugin.find<frt_backend_v1>(FRT_EXT_BACKEND);
+  const auto* kernels = plugin.find<frt_kernels_v1>(FRT_EXT_KERNELS);
+  std::vector<KernelRow> rows;
+  uint32_t count = 0;
+  if (!backend || !kernels) return rows;
+  const std::string sender = plugin.sender();
+  const frt_status counted = contain(sender, "device_count", [&] {
+    return backend->device_count(plugin.handle(), &count, nullptr);
+  });
+  if (counted != FRT_OK || count == 0) return rows;
+  core::Diagnostics diagnostics;
+  const core::Config options =
+      core::resolve_config(plugin.loaded().schema.options, {}, core::ResolveContext{}, diagnostics);
+  diagnostics.throw_if_errors();
+  frt_error error{};
+  frt_backend_device device = nullptr;
+  const frt_status opened = contain(sender, "device_open", [&] {
+    return backend->device_open(plugin.handle(), 0, options.c(), &device, &error);
+  });
+  check(opened, error, sender);
+  if (!device) throw Error(FRT_ERR_INTERNAL, sender + ": device_open made no device");
+  try {
+    for (const frt_kernel_desc& kernel : list_kernels(*kernels, device, sender)) {
+      rows.push_back({std::string(checked_text(kernel.name, sender + ": a kernel")),
+                      types_text(kernel.inputs),
+                      types_text(kernel.outputs),
+                      {kernel.weights, kernel.weights + kernel.weight_count}});
+    }
+  } catch (...) {
+    backend->device_close(device);
+    throw;
+  }
+  backend->device_close(device);
+  return rows;
+}
+
+Json option_json(const core::OptionSpec& option) {
+  Json json = {{"key", option.key},
+               {"type", core::config_type_name(option.type)},
+               {"doc", option.doc},
+               {"required", !option.default_text.has_value()}};
+  if (option.default_text) json["default"] = *option.default_text;
+  if (!option.choices.empty()) json["choices"] = option.choices;
+  return json;
+}
+
+void print_options(const char* title, const std::vector<core::OptionSpec>& options) {
+  if (options.empty()) return;
+  Table table({"option", "type", "default", "meaning"});
+  for (const core::OptionSpec& option : options) {
+    table.add(
+        {option.key,
+         option.choices.empty() ? core::config_type_name(option.type) : join(option.choices, " | "),
+         option.default_text.value_or("required"), option.doc});
+  }
+  print_out("\n{}\n{}", title, table.render(TableFormat::kAligned));
+}
+
+ExitCode show(App& app, const std::string& id, bool as_json) {
+  const core::LoadedPlugin& loaded = stage(
+      ExitCode::kPlugin, [&]() -> const core::LoadedPlugin& { return app.registry().load(id); });
+  core::HostServices services(app.log());
+  core::Diagnostics diagnostics;
+  const core::Config options =
+      core::resolve_config(loaded.schema.plugin_options, {}, core::ResolveContext{}, diagnostics);
+  diagnostics.throw_if_errors();
+  std::vector<KernelRow> kernels;
+  stage(ExitCode::kPlugin, [&] {
+    const core::OpenPlugin plugin(loaded, options, services);
+    kernels = kernels_of(plugin);
+  });
+  const core::Card& card = loaded.card;
+  if (as_json) {
+    Json json = candidate_json(*app.registry().find_usable(id));
+    json["build"] = loaded.descriptor->build;
+    json["plugin_options"] = Json::array();
+    json["options"] = Json::array();
+    json["kernels"] = Json::array();
+    for (const auto& option : loaded.schema.plugin_options) {
+      json["plugin_options"].push_back(option_json(option));
+    }
+    for (const auto& option : loaded.schema.options) json["options"].push_back(option_json(option));
+    for (const auto& row : kernels) {
+      Json weights = Json::array();
+      for (const auto& pattern : row.weights) weights.push_back(weight_text(pattern));
+      json["kernels"].push_back({{"name", row.name},
+                                 {"inputs", row.inputs},
+                                 {"outputs", row.outputs},
+                                 {"weights", weights}});
+    }
+    print_json(json);
+    return ExitCode::kOk;
+  }
+  print_out("{} {} ({}), ABI {}.{}\n{}\nfile: {}\nbuild: {}\ntargets: {}\n", card.id, card.version,
+            core::plugin_kind_name(card.kind), card.abi_major, card.abi_minor,
+            io::printable(card.summary), io::printable(loaded.path.string()),
+            io::printable(loaded.descriptor->build), targets_of(card));
+  if (!card.requirements.empty()) print_out("requires: {}\n", join(card.requirements, ", "));
+  if (!card.model_types.empty()) print_out("model types: {}\n", join(card.model_types, ", "));
+  print_options("plugin options, [plugin-options.\"ID\"]", loaded.schema.plugin_options);
+  print_options(card.kind == FRT_PLUGIN_BACKEND ? "options, [device.NAME.options]"
+                                                : "options, [model.NAME.options]",
+                loaded.schema.options);
+  if (!kernels.empty()) {
+    Table table({"operator", "inputs", "outputs", "weights"});
+    for (const auto& row : kernels) {
+      table.add({row.name, row.inputs, row.outputs, formats_text(row.weights)});
+    }
+    print_out("\noperators\n{}", table.render(TableFormat::kAligned));
+  }
+  return ExitCode::kOk;
+}
+
+// The file that was named behind the command, or the lock of all commands, or the usual name.
+std::string lock_path(const App& app, const std::string& given) {
+  const std::string& general = app.options().lock;
+  if (!given.empty() && !general.empty() && given != general) {
+    throw ExitError(ExitCode::kUsage, FRT_ERR_INVALID_ARGUMENT,
+                    fmt::format("two locks, '{}' and that of --lock or FRT_LOCK, '{}'; give one",
+                                given, general));
+  }
+  return !given.empty() ? given : !general.empty() ? general : "frt.lock";
+}
+
+ExitCode lock(App& app, const std::string& path) {
+  std::vector<core::LockEntry> entries;
+  for (const std::filesystem::path& file : usable_files(app)) {
+    entries.push_back(core::lock_entry(file));
+  }
+  core::write_lock(path, entries);
+  print_out("{}: {} plugins pinned\n", io::printable(path), entries.size());
+  return ExitCode::kOk;
+}
+
+ExitCode verify(App& app, const std::string& path) {
+  const std::vector<std::string> problems = lock_problems(app, path);
+  for (const std::string& problem : problems) print_out("{}\n", io::printable(problem));
+  if (!problems.empty()) return ExitCode::kPlugin;
+  print_out("{}: all {} plugins match\n", io::printable(path), usable_files(app).size());
+  return ExitCode::kOk;
+}
+
+}  // namespace
+
+void add_plugins_command(App& app) {
+  Command plugins = app.program().add_subcommand("plugins", "List, show and pin plugins");
+  plugins.require_subcommand();
+
+  auto list_json = std::make_shared<bool>(false);
+  auto only_ids = std::make_shared<bool>(false);
+  Command ls = plugins.add_subcommand("ls", "Every plugin file, also refused ones, and why");
+  const Option ids =
+      ls.add_flag("--ids", *only_ids, "Only the ids of the plugins that can be used");
+  ls.add_flag("--json", *list_json, "One JSON object").excludes(ids);
+  ls.examples({"plugins ls", "--plugin-dir build/plugins plugins ls --json"});
+  app.add_command(ls, [&app, list_json, only_ids] {
+    return *only_ids ? list_ids(app) : list(app, *list_json);
+  });
+
+  auto id = std::make_shared<std::string>();
+  auto show_json = std::make_shared<bool>(false);
+  Command one = plugins.add_subcommand("show", "One plugin: options, operators");
+  one.add_option("id", *id, "The plugin's id, e.g. frt.cpu").type_name("PLUGIN").required();
+  one.add_flag("--json", *show_json, "One JSON object");
+  one.examples({"plugins show frt.cpu"});
+  app.add_command(one, [&app, id, show_json] { return show(app, *id, *show_json); });
+
+  auto pin_file = std::make_shared<std::string>();
+  Command pin = plugins.add_subcommand("lock", "Write the digests of all usable plugins");
+  pin.add_option("file", *pin_file, "The lock file; default: that of --lock, or frt.lock");
+  pin.examples({"plugins lock frt.lock"});
+  app.add_command(pin, [&app, pin_file] { return lock(app, lock_path(app, *pin_file)); });
+
+  auto verify_file = std::make_shared<std::string>();
+  Command compare = plugins.add_subcommand("verify", "Compare all usable plugins with a lock");
+  compare.add_option("file", *verify_file, "The lock file; default: that of --lock, or frt.lock");
+  compare.examples({"plugins verify frt.lock"});
+  app.add_command(compare,
+                  [&app, verify_file] { return verify(app, lock_path(app, *verify_file)); });
+}
+
+}  // namespace frt::host

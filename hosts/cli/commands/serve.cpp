@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// frt-host serve: language models behind HTTP, a policy behind the openpi websocket protocol, or
+// both, each on its own listener and threads. Where they listen goes to stderr, a policy's counters
+// too, at the end.
+#include <fmt/format.h>
+#include <frt/core/capsules.hpp>
+#include <frt/core/state.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "cli/app.hpp"
+#include "cli/lm_server.hpp"
+#include "cli/loaded_model.hpp"
+#include "cli/robot_setup.hpp"
+#include "cli/terminal/interrupted.hpp"
+#include "cli/terminal/memory_reserve.hpp"
+#include "cli/terminal/output.hpp"
+#include "cli/terminal/signals.hpp"
+#include "net/address.hpp"
+#include "robot/policy_inputs.hpp"
+
+namespace frt::host {
+namespace {
+
+struct ServeOptions {
+  std::string manifest;
+  std::string model;
+  std::string listen;
+};
+
+void warm_up(App& app, PolicyService& service) {
+  const auto start = std::chrono::steady_clock::now();
+  const uint32_t variants =
+      service.warm_up(core::state_table(), core::capsules_table(), InterruptGuard::requested);
+  if (InterruptGuard::requested()) throw Error(FRT_ERR_CANCELLED, "stopped on request");
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  if (!app.options().quiet) {
+    print_err("warm-up: each of {} variants once, in {:.2f} s\n", variants, taken.count());
+  }
+}
+
+// SIGTERM asks a service to end, and it did.
+ExitCode stopped_status() {
+  return interrupting_signal() == SIGTERM ? ExitCode::kOk : interrupted_status();
+}
+
+ExitCode serve_policy(App& app, const RobotSettings& settings, const LoadedModel& loaded) {
+  const PolicyModel policy = policy_of(loaded);
+  PolicyService service(policy, settings.service);
+  stage(ExitCode::kManifest, [&] { service.check_options(); });
+  const InterruptGuard interrupt;
+  if (settings.warm_up) warm_up(app, service);
+  ServerOptions server_options = settings.server;
+  server_options.metadata = service.metadata();
+  const std::string realtime = apply_realtime(settings.realtime);
+  PolicyServer server(server_options, [&service] { return service.metrics(); });
+  const std::string address = server_options.listen.substr(0, server_options.listen.rfind(':'));
+  if (!app.options().quiet) {
+    const std::string inputs = inputs_text(policy);
+    print_err("this policy reads: {}\n", inputs.empty() ? "it does not say" : inputs);
+  }
+  print_err("serving {} on ws://{}:{} (openpi protocol){}{}\n", policy.name(), address,
+            server.port(), realtime.empty() ? "" : "; ", realtime);
+  std::fflush(stderr);
+
+  bool lost = false;
+  server.run(
+      [&](const PolicyServer::Request& request) {
+        fill_memory_reserve();
+        try {
+          return service.handle(request);
+        } catch (const Error& error) {
+          // Nothing will work any more: end, so that whoever watches can start again.
+          lost = lost || error.status() == FRT_ERR_DEVICE_LOST;
+          throw;
+        }
+      },
+      [&] { return lost || InterruptGuard::requested(); });
+
+  if (!app.options().quiet) {
+    const ServerCounters& counters = server.counters();
+    print_err(
+        "{} requests, {} replies, {} errors, {} missed deadlines, {} clients cut off; "
+        "captures since ready: {}\n"
+        "{} connections: {} refused, {} handshakes and {} messages not complete in time, {} "
+        "displaced, {} silent, {} idle, {} out of memory\n"
+        "inference: {}\n",
+        counters.requests.load(), counters.replies.load(), counters.errors.load(),
+        counters.deadline_misses.load(), counters.slow_clients.load(),
+        loaded.context().counters().captures_since_ready, counters.connections.load(),
+        counters.refused.load(), counters.handshake_timeouts.load(),
+        counters.receive_timeouts.load(), counters.displaced.load(), counters.silent.load(),
+        counters.idle.load(), counters.out_of_memory.load(), to_text(service.latency().summary()));
+  }
+  if (lost) throw ExitError(ExitCode::kDevice, FRT_ERR_DEVICE_LOST, "the device is lost");
+  return stopped_status();
+}
+
+// What a command line says, over what the manifest says.
+void override_listen(std::string& listen, const std::string& given, bool allow_unix) {
+  if (given.empty()) return;
+  stage(ExitCode::kUsage, [&] { parse_listen(given, allow_unix); });
+  listen = given;
+}
+
+ExitCode serve_policy_alone(App& app, const core::Manifest& manifest, const ServeOptions& options) {
+  RobotSettings settings = robot_settings(manifest);
+  override_listen(settings.server.listen, options.listen, false);
+  const LoadedModel loaded(app, options.manifest,
+                           options.model.empty() ? settings.model : options.model);
+  return serve_policy(app, settings, loaded);
+}
+
+void say_serving(const LmServer& server) {
+  std::string names;
+  for (const std::string& name : server.models()) names += (names.empty() ? "" : ", ") + name;
+  print_err("serving {} on {}\n", names, server.address());
+  std::fflush(stderr);
+}
+
+// The main thread watches for signals and for a lost device.
+ExitCode wait_for_end(const LmServer& server) {
+  const InterruptGuard interrupt;
+  while (!InterruptGuard::requested()) {
+    if (server.lost())
+      throw ExitError(ExitCode::kDevice, FRT_ERR_DEVICE_LOST, "the device is lost");
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  return stopped_status();
+}
+
+// Stops a server while the models that it serves are still there.
+class Stopping {
+ public:
+  explicit Stopping(LmServer& server) : server_(server) {}
+  ~Stopping() { server_.stop(); }
+  Stopping(const Stopping&) = delete;
+  Stopping& operator=(const Stopping&) = delete;
+
+ private:
+  LmServer& server_;
+};
+
+// A plugin may be tried in a child process, and a fork beside the server's threads may hang: what
+// will be loaded is loaded before them. What a manifest names was loaded when it was checked.
+void load_backends_to_choose_from(core::Registry& registry, const core::Manifest& manifest) {
+  const bool chooses = std::ranges::any_of(
+      manifest.devices, [](const core::DeviceSpec& device) { return device.automatic(); });
+  if (!chooses) return;
+  for (const std::string& id : registry.ids(FRT_PLUGIN_BACKEND)) {
+    try {
+      registry.load(id);
+    } catch (const Error&) {
+      continue;  // the choice says why
+    }
+  }
+}
+
+// Language models, and with `policy` a policy beside them.
+ExitCode serve_models(App& app, const core::Manifest& manifest, const ServeOptions& options,
+                      const RobotSettings* policy) {
+  HttpSettings settings = http_settings(manifest);
+  if (!options.model.empty()) settings.models = {options.model};
+  override_listen(settings.server.listen, options.listen, true);
+  stage(ExitCode::kUsage, [&] { require_key_or_loopback(settings); });
+  load_backends_to_choose_from(app.registry(), manifest);
+  LmServer server(app, manifest, std::move(settings));
+  print_err("loading; {} answers 503 until then\n", server.address());
+  const std::vector<std::string>& names = server.models();
+  LoadedModel loaded(app, options.manifest, policy ? policy->model : names.front());
+  const Stopping stopping(server);
+  for (const std::string& name : names) {
+    server.add(name, name == loaded.name() ? loaded.language_model()
+                                           : loaded.load_also(name).language_model());
+  }
+  say_serving(server);
+  return policy ? serve_policy(app, *policy, loaded) : wait_for_end(server);
+}
+
+ExitCode serve(App& app, const ServeOptions& options) {
+  const core::Manifest manifest = app.load_manifest(options.manifest);
+  const bool models = manifest.find_host("http") != nullptr;
+  if (!models) return serve_policy_alone(app, manifest, options);
+  if (!manifest.find_host("robot")) return serve_models(app, manifest, options, nullptr);
+  if (!options.listen.empty() || !options.model.empty()) {
+    throw ExitError(ExitCode::kUsage, FRT_ERR_INVALID_ARGUMENT,
+                    "--listen and --model do not say whether they mean [host.http] or "
+                    "[host.robot]; use --set host.http.listen=... instead");
+  }
+  const RobotSettings policy = robot_settings(manifest);
+  if (policy.model.empty()) {
+    throw ExitError(ExitCode::kManifest, FRT_ERR_INVALID_ARGUMENT,
+                    manifest.path.string() + ": [host.robot] names no model; add model");
+  }
+  return serve_models(app, manifest, options, &policy);
+}
+
+}  // namespace
+
+void add_serve_command(App& app) {
+  auto options = std::make_shared<ServeOptions>();
+  Command command = app.program().add_subcommand(
+      "serve", "Serve language models over HTTP, a policy to robots, or both");
+  command
+      .add_option("manifest", options->manifest,
+                  "The manifest (TOML) with [host.http], [host.robot] or both, or a folder with a "
+                  "checkpoint")
+      .required();
+  command.add_option("--model", options->model, "Which model of the manifest").type_name("NAME");
+  command
+      .add_option("--listen", options->listen,
+                  "Address and port; port 0: any that is free; for models also unix:PATH")
+      .type_name("ADDRESS:PORT");
+  command.examples(
+      {"serve checkpoints/my-model", "serve hosts/manifests/serve-demo.toml",
+       "serve hosts/manifests/reach.toml --listen 0.0.0.0:8000"},
+      "GET /health (of a policy: /healthz) and /metrics answer on the same port; ctrl-C ends it.");
+  app.add_command(command, [&app, options] { return serve(app, *options); });
+}
+
+}  // namespace frt::host

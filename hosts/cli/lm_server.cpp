@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/lm_server.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "cli/capsule_setup.hpp"
+#include "net/address.hpp"
+
+namespace frt::host {
+namespace {
+
+[[noreturn]] void refuse_manifest(const core::Manifest& manifest, const std::string& text) {
+  throw ExitError(ExitCode::kManifest, FRT_ERR_INVALID_ARGUMENT,
+                  manifest.path.string() + ": [host.http] " + text);
+}
+
+void complete_models(const core::Manifest& manifest, HttpSettings& settings) {
+  if (settings.models.empty()) {
+    if (manifest.models.size() != 1) {
+      refuse_manifest(manifest, "names no model, and the manifest has not exactly one; add model");
+    }
+    settings.models = {manifest.models.front().name};
+  }
+  try {
+    check_models(manifest, settings);
+  } catch (const Error& error) {
+    refuse_manifest(manifest, error.what());
+  }
+}
+
+LmServiceOptions service_options(HttpSettings& settings) {
+  settings.service.models = settings.models;
+  settings.service.keys = read_keys(settings.key_file);
+  return settings.service;
+}
+
+}  // namespace
+
+LmServer::LmServer(App& app, const core::Manifest& manifest, HttpSettings settings)
+    : app_(app), manifest_(manifest), settings_(std::move(settings)), log_(settings_.request_log) {
+  complete_models(manifest, settings_);
+  service_ = std::make_unique<LmService>(
+      stage(ExitCode::kManifest, [&] { return service_options(settings_); }), log_,
+      [&log = app.log()](const std::string& text) { log.write("http", FRT_LOG_ERROR, text); });
+  server_ = std::make_unique<HttpServer>(settings_.server, *service_);
+  service_->attach(server_.get());
+}
+
+LmServer::~LmServer() {
+  stop();
+}
+
+std::string LmServer::address() const {
+  const std::string& listen = settings_.server.listen;
+  if (!parse_listen(listen, true).unix_path.empty()) return listen;
+  return "http://" + listen.substr(0, listen.rfind(':') + 1) + std::to_string(server_->port());
+}
+
+void LmServer::add(const std::string& name, LmModel model) {
+  auto served = std::make_unique<Served>(std::move(model));
+  CapsuleSettings capsules = capsule_settings(manifest_, name);
+  served->registry = open_capsules(app_, served->model, capsules.capsules);
+  EngineOptions options = settings_.engine;
+  options.session = capsules.session;
+  served->engine = std::make_unique<Engine>(served->model, served->registry.get(), options);
+  served->shown = std::make_shared<ServedModel>(served->model, *served->engine);
+  service_->set_model(name, served->shown);
+  served_.push_back(std::move(served));
+}
+
+bool LmServer::lost() const {
+  return std::ranges::any_of(served_,
+                             [](const auto& each) { return each->engine->stats().device_lost; });
+}
+
+// Clients first, then what works for them, then the models: nobody is told of what is gone.
+void LmServer::stop() {
+  if (!server_) return;
+  service_->begin_drain();
+  server_->drain(settings_.drain);
+  service_->attach(nullptr);
+  server_.reset();
+  for (const auto& each : served_) each->engine->drain();
+  service_.reset();
+  served_.clear();
+}
+
+}  // namespace frt::host

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// reply.hpp - the reply of POST /v1/chat/completions: a chat.completion, or its chunks.
+#pragma once
+
+#include <memory>
+
+#include "http/api/protocol.hpp"
+
+namespace frt::host::api {
+
+std::unique_ptr<ReplyWriter> make_chat_reply(const ApiCall& call, ReplyIdentity identity);
+
+}  // namespace frt::host::api

@@ -1,0 +1,509 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parser is Beast's; heads of answers are written here, as there are few kinds.
+#include "http/connection.hpp"
+
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/buffer.hpp>
+#include <boost/beast/http/error.hpp>
+#include <boost/beast/http/field.hpp>
+#include <cctype>
+#include <ctime>
+#include <new>
+#include <utility>
+
+namespace frt::host {
+namespace {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+
+constexpr std::size_t kReadSize = 16 << 10;
+constexpr std::chrono::milliseconds kLingerTime{2000};
+constexpr uint64_t kBodyStep = uint64_t{64} << 10;
+// A peer whose machine is gone is noticed after about a minute, even if it is never written to.
+constexpr int kUnacknowledgedMilliseconds = 60000;
+constexpr int kKeepaliveIdle = 30, kKeepaliveInterval = 10, kKeepaliveProbes = 3;
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::ranges::transform(out, out.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return out;
+}
+
+std::string date_text() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  std::array<char, 40> text{};
+  const std::size_t size =
+      std::strftime(text.data(), text.size(), "%a, %d %b %Y %H:%M:%S GMT", &parts);
+  return {text.data(), size};
+}
+
+std::string hexadecimal(std::size_t value) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string out;
+  do out.insert(out.begin(), kDigits[value % 16]);
+  while ((value /= 16) != 0);
+  return out;
+}
+
+void set_options(HttpConnection::Socket& socket) {
+  const auto set = [&](int level, int name, int value) {
+    setsockopt(socket.native_handle(), level, name, &value, sizeof(value));
+  };
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, kKeepaliveIdle);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, kKeepaliveInterval);
+  set(IPPROTO_TCP, TCP_KEEPCNT, kKeepaliveProbes);
+  // No probes are sent while data waits for its acknowledgement.
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, kUnacknowledgedMilliseconds);
+}
+
+}  // namespace
+
+template <class Body>
+void HttpConnection::guarded(Body&& body) noexcept {
+  try {
+    body();
+  } catch (...) {
+    ++shared_.counters.failures;
+    close("failed");
+  }
+}
+
+HttpConnection::HttpConnection(HttpShared& shared, Socket socket, const asio::ip::address& address,
+                               bool is_unix)
+    : shared_(shared),
+      socket_(std::move(socket)),
+      address_(counted_address(address)),
+      shown_address_(is_unix ? "unix" : address.to_string()),
+      in_(shared.options.max_head + kReadSize) {
+  shared_.connections.push_back(this);
+  ++shared_.counters.connections;
+  ++shared_.counters.open;
+}
+
+HttpConnection::~HttpConnection() {
+  close("server stopped");
+  shared_.queue->memory.give(body_room_);
+  std::erase(shared_.connections, this);
+  --shared_.counters.open;
+}
+
+void HttpConnection::start() {
+  set_options(socket_);
+  // A connection that never says anything is no better than one that stops within a head.
+  set_deadline(HttpWait::kHead, shared_.options.head_timeout);
+  read();
+}
+
+// ---- deadlines ----
+
+void HttpConnection::set_deadline(HttpWait wait, std::chrono::milliseconds from_now) noexcept {
+  deadlines_.set(wait, ServerClock::now() + from_now);
+  shared_.note_due(deadlines_.due());
+}
+
+void HttpConnection::tend(ServerClock::time_point now) noexcept {
+  while (const auto over = deadlines_.take_expired(now)) {
+    guarded([&] { on_deadline(*over); });
+  }
+  shared_.note_due(deadlines_.due());
+}
+
+void HttpConnection::on_deadline(HttpWait wait) {
+  switch (wait) {
+    case HttpWait::kHead:
+      return refuse(HttpRefusal::kHeadTimeout, 408, "the request's head did not arrive in time");
+    case HttpWait::kBody:
+      return refuse(HttpRefusal::kBodyTimeout, 408, "the request's body did not arrive in time");
+    case HttpWait::kWrite:
+      shared_.count(HttpRefusal::kWriteTimeout);
+      return close("write timeout");
+    case HttpWait::kHeartbeat:
+      if (const auto exchange = exchange_.lock()) {
+        if (const auto idle = exchange->idle_function()) idle();
+        set_deadline(HttpWait::kHeartbeat, shared_.options.heartbeat);
+      }
+      return;
+    case HttpWait::kIdle:
+    case HttpWait::kLinger:
+      return close("idle");
+    case HttpWait::kCount:
+      break;
+  }
+}
+
+// ---- requests ----
+
+void HttpConnection::read() {
+  if (reading_ || !socket_.is_open()) return;
+  const std::size_t room = in_.max_size() - in_.size();
+  if (room == 0) {  // a pipeline that runs ahead waits in the system's buffer
+    stalled_ = shared_from_this();
+    return;
+  }
+  stalled_.reset();
+  reading_ = true;
+  socket_.async_read_some(in_.prepare(std::min(room, kReadSize)),
+                          [this, self = shared_from_this()](error_code error, std::size_t bytes) {
+                            guarded([&] { on_read(error, bytes); });
+                          });
+}
+
+void HttpConnection::on_read(error_code error, std::size_t bytes) {
+  reading_ = false;
+  if (error) return close("client left");
+  in_.commit(bytes);
+  shared_.counters.bytes_in += bytes;
+  if (lingering_) {
+    in_.clear();
+  } else if (!busy_) {
+    parse();
+  }
+  read();
+}
+
+void HttpConnection::parse() {
+  while (!busy_ && !lingering_ && socket_.is_open() && in_.size() > 0) {
+    if (!parser_) {
+      deadlines_.clear(HttpWait::kIdle);
+      set_deadline(HttpWait::kHead, shared_.options.head_timeout);
+      request_ = std::make_shared<HttpRequest>();
+      head_done_ = false;
+      parser_.emplace();
+      parser_->header_limit(shared_.options.max_head);
+      parser_->body_limit(shared_.options.max_body);
+    }
+    auto& body = parser_->get().body();
+    body.data = shared_.scratch;
+    body.size = sizeof(shared_.scratch);
+    body.more = true;
+    error_code error;
+    const std::size_t used = parser_->put(in_.data(), error);
+    in_.consume(used);
+    const std::size_t got = sizeof(shared_.scratch) - body.size;
+    if (error == http::error::need_buffer) error = {};
+    const bool wants_more = error == http::error::need_more;
+    if (wants_more) error = {};
+    if (error == http::error::header_limit) {
+      return refuse(HttpRefusal::kHeadTooLarge, 431, "the request's head is too large");
+    }
+    if (error == http::error::body_limit) {
+      return refuse(HttpRefusal::kBodyTooLarge, 413, "the request's body is too large");
+    }
+    if (error)
+      return refuse(HttpRefusal::kMalformed, 400, "the request is no well-formed HTTP/1.1");
+    if (parser_->is_header_done() && !std::exchange(head_done_, true) && !on_head()) return;
+    if (got > 0 && !append_body(got)) return;
+    if (parser_->is_done()) return submit();
+    if (wants_more && used == 0) {
+      // A line of a head, a chunk's head or a trailer that does not fit into the buffer.
+      if (in_.size() < in_.max_size()) return;
+      return refuse(HttpRefusal::kHeadTooLarge, 431, "the request's head is too large");
+    }
+  }
+}
+
+bool HttpConnection::on_head() {
+  const auto& head = parser_->get();
+  ++shared_.counters.requests;
+  head_time_ = ServerClock::now();
+  keep_alive_ = parser_->keep_alive() && !shared_.draining;
+  chunked_ = head.version() >= 11;
+  request_->method = std::string(head.method_string());
+  body_allowed_ = request_->method != "HEAD";
+  const std::string_view target(head.target().data(), head.target().size());
+  const std::size_t mark = target.find('?');
+  request_->path = target.substr(0, mark);
+  if (mark != target.npos) request_->query = target.substr(mark + 1);
+  request_->address = shown_address_;
+  for (const auto& field : head) {
+    const auto name = field.name_string();
+    const auto value = field.value();
+    request_->headers.emplace_back(lower({name.data(), name.size()}),
+                                   std::string(value.data(), value.size()));
+  }
+  deadlines_.clear(HttpWait::kHead);
+  // Whoever forwards requests here must see the same ends of them: no body's length in doubt, one
+  // name of the server.
+  const bool coded = head.find(http::field::transfer_encoding) != head.end();
+  const bool doubtful = coded && (!parser_->chunked() || head.version() < 11);
+  if (doubtful || head.count(http::field::host) > 1) {
+    refuse(HttpRefusal::kMalformed, 400, "the request is no well-formed HTTP/1.1");
+    return false;
+  }
+  if (shared_.draining) {
+    refuse(HttpRefusal::kDraining, 503, "the server stops");
+    return false;
+  }
+  if (auto refusal = shared_.service.admit(*request_)) {
+    // What the client still sends is no request.
+    keep_alive_ = keep_alive_ && parser_->is_done();
+    busy_ = true;
+    answer(*refusal);
+    return false;
+  }
+  if (!parser_->is_done()) {
+    set_deadline(HttpWait::kBody, shared_.options.body_timeout);
+    const std::string* expect = request_->header("expect");
+    if (expect && lower(*expect) == "100-continue") {
+      next_ += "HTTP/1.1 100 Continue\r\n\r\n";
+      write();
+    }
+  }
+  return true;
+}
+
+// Memory is counted before it is allocated, and allocated as the body arrives: a length that is
+// only claimed costs nothing.
+bool HttpConnection::append_body(std::size_t bytes) {
+  std::string& body = request_->body;
+  const uint64_t needed = body.size() + bytes;
+  if (needed > body_room_) {
+    const uint64_t wanted = std::min(std::max(needed, std::max(body_room_ * 2, kBodyStep)),
+                                     std::max(needed, shared_.options.max_body));
+    if (!shared_.queue->memory.take(wanted - body_room_)) {
+      refuse(HttpRefusal::kMemory, 503, "the server's buffers are full; try again later");
+      return false;
+    }
+    body_room_ = wanted;
+    body.reserve(wanted);
+  }
+  body.append(shared_.scratch, bytes);
+  return true;
+}
+
+void HttpConnection::submit() {
+  busy_ = true;
+  answered_ = streaming_ = false;
+  deadlines_.clear(HttpWait::kBody);
+  auto exchange =
+      std::make_shared<Exchange>(request_, weak_from_this(), shared_.queue,
+                                 std::exchange(body_room_, 0), shared_.options.stream_buffer);
+  exchange_ = exchange;
+  shared_.service.handle(std::move(exchange));
+}
+
+void HttpConnection::refuse(HttpRefusal refusal, int status, const char* text) {
+  if (busy_ || lingering_) return close("failed");
+  shared_.count(refusal);
+  if (!request_) request_ = std::make_shared<HttpRequest>();
+  if (!head_done_) {
+    head_time_ = ServerClock::now();
+    request_->address = shown_address_;
+  }
+  deadlines_.clear(HttpWait::kHead);
+  deadlines_.clear(HttpWait::kBody);
+  keep_alive_ = false;
+  body_allowed_ = true;
+  busy_ = true;
+  HttpResponse response;
+  response.status = status;
+  response.content_type = "text/plain; charset=utf-8";
+  response.body = std::string(text) + "\n";
+  if (status == 503) response.headers.emplace_back("Retry-After", "1");
+  answer(response);
+}
+
+// ---- answers ----
+
+void HttpConnection::answer(const HttpResponse& response) {
+  put_head(response, true);
+  if (body_allowed_) next_ += response.body;
+  answered_ = true;
+  write();
+}
+
+void HttpConnection::put_head(const HttpResponse& response, bool whole) {
+  status_ = response.status;
+  if (shared_.draining) keep_alive_ = false;
+  if (!whole && !chunked_) keep_alive_ = false;  // the end of the connection ends the stream
+  const auto line = [&](std::string_view name, std::string_view value) {
+    next_ += name;
+    next_ += ": ";
+    for (const char c : value) next_ += c == '\r' || c == '\n' ? ' ' : c;
+    next_ += "\r\n";
+  };
+  next_ += "HTTP/1.1 " + std::to_string(response.status) + " ";
+  next_ += reason_phrase(response.status);
+  next_ += "\r\n";
+  line("Date", date_text());
+  line("Content-Type", response.content_type);
+  if (whole) {
+    line("Content-Length", std::to_string(response.body.size()));
+  } else {
+    line("Cache-Control", "no-cache");
+    if (chunked_) line("Transfer-Encoding", "chunked");
+  }
+  line("Connection", keep_alive_ ? "keep-alive" : "close");
+  for (const auto& [name, value] : shared_.service.standard_headers(*request_)) line(name, value);
+  for (const auto& [name, value] : response.headers) line(name, value);
+  next_ += "\r\n";
+}
+
+void HttpConnection::put_chunk(std::string_view bytes) {
+  if (bytes.empty() || !body_allowed_) return;
+  if (chunked_) next_ += hexadecimal(bytes.size()) + "\r\n";
+  next_ += bytes;
+  if (chunked_) next_ += "\r\n";
+}
+
+void HttpConnection::send_output(Exchange& exchange) {
+  if (exchange_.lock().get() != &exchange || !busy_ || answered_) return;
+  guarded([&] {
+    Exchange::Output output = exchange.take();
+    if (output.broken) {
+      shared_.count(HttpRefusal::kSlowClient);
+      return close("slow client");
+    }
+    if (output.whole) return answer(output.head);
+    if (output.begun) {
+      streaming_ = true;
+      ++shared_.counters.streams;
+      put_head(output.head, false);
+    }
+    put_chunk(output.bytes);
+    payload_next_ += output.bytes.size();
+    if (output.ended) {
+      if (chunked_ && body_allowed_) next_ += "0\r\n\r\n";
+      answered_ = true;
+      deadlines_.clear(HttpWait::kHeartbeat);
+    } else {
+      set_deadline(HttpWait::kHeartbeat, shared_.options.heartbeat);
+    }
+    write();
+  });
+}
+
+void HttpConnection::abandoned() {
+  if (!busy_ || answered_) return;
+  ++shared_.counters.failures;
+  if (streaming_) return close("failed");
+  guarded([&] {
+    answer({.status = 500,
+            .content_type = "text/plain; charset=utf-8",
+            .body = "the request was not answered\n"});
+  });
+}
+
+void HttpConnection::write() {
+  if (writing_ || !socket_.is_open()) return;
+  if (next_.empty()) return after_write();
+  out_.swap(next_);
+  next_.clear();
+  payload_out_ = std::exchange(payload_next_, 0);
+  writing_ = true;
+  write_on(0);
+}
+
+void HttpConnection::write_on(std::size_t offset) {
+  set_deadline(HttpWait::kWrite, shared_.options.write_timeout);
+  socket_.async_write_some(asio::buffer(out_) + offset, [this, self = shared_from_this(), offset](
+                                                            error_code error, std::size_t bytes) {
+    guarded([&] {
+      if (error) {
+        writing_ = false;
+        return close("client left");
+      }
+      shared_.counters.bytes_out += bytes;
+      answer_bytes_ += bytes;
+      if (offset + bytes < out_.size()) return write_on(offset + bytes);
+      writing_ = false;
+      out_.clear();
+      deadlines_.clear(HttpWait::kWrite);
+      if (const auto exchange = exchange_.lock()) exchange->sent(payload_out_);
+      payload_out_ = 0;
+      write();
+    });
+  });
+}
+
+void HttpConnection::after_write() {
+  if (!busy_ || !answered_) return;
+  finish("complete");
+  if (keep_alive_ && !shared_.draining) return next_request();
+  linger();
+}
+
+// The request is over; the service hears what became of it.
+void HttpConnection::finish(const char* ending) noexcept {
+  if (!std::exchange(busy_, false)) return;
+  if (std::exchange(streaming_, false)) --shared_.counters.streams;
+  const bool complete = answered_;
+  deadlines_.clear(HttpWait::kHeartbeat);
+  if (const auto exchange = exchange_.lock()) {
+    if (complete) {
+      exchange->forget();
+    } else {
+      exchange->leave();
+    }
+  }
+  exchange_.reset();
+  const std::chrono::duration<double> taken = ServerClock::now() - head_time_;
+  shared_.service.finished({.request = *request_,
+                            .status = status_,
+                            .bytes_out = answer_bytes_,
+                            .seconds = taken.count(),
+                            .complete = complete,
+                            .ending = ending});
+  request_.reset();
+  status_ = 0;
+  answer_bytes_ = 0;
+}
+
+void HttpConnection::next_request() {
+  parser_.reset();
+  answered_ = false;
+  for (std::string* buffer : {&out_, &next_}) {
+    if (buffer->empty() && buffer->capacity() > kBodyStep) std::string().swap(*buffer);
+  }
+  set_deadline(HttpWait::kIdle, shared_.options.idle_timeout);
+  parse();
+  read();
+}
+
+// Closing with unread bytes would take the answer from the client: they are read away for a while.
+void HttpConnection::linger() {
+  lingering_ = true;
+  in_.clear();
+  error_code error;
+  socket_.shutdown(Socket::shutdown_send, error);
+  if (error) return close("complete");
+  set_deadline(HttpWait::kLinger, kLingerTime);
+  read();
+}
+
+void HttpConnection::close(const char* ending) noexcept {
+  if (busy_) {
+    const bool left = !answered_;
+    if (left) ++shared_.counters.disconnects;
+    answered_ = false;  // all of it is not with the client
+    finish(ending);
+  }
+  for (int wait = 0; wait < static_cast<int>(HttpWait::kCount); ++wait) {
+    deadlines_.clear(static_cast<HttpWait>(wait));
+  }
+  error_code ignored;
+  if (socket_.is_open()) socket_.close(ignored);
+  stalled_.reset();
+}
+
+void HttpConnection::displace() noexcept {
+  shared_.count(HttpRefusal::kDisplaced);
+  close("displaced");
+}
+
+void HttpConnection::drain() noexcept {
+  keep_alive_ = false;
+  if (!busy_ && !parser_ && !lingering_) close("server stopped");
+}
+
+}  // namespace frt::host

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "http/lm/metrics.hpp"
+
+namespace frt::host {
+namespace {
+
+struct Number {
+  const char* name;
+  const char* type;
+  const char* help;
+  uint64_t EngineStats::*value;
+};
+
+constexpr Number kNumbers[] = {
+    {"frt_lm_queued_requests", "gauge", "Requests that wait for a slot.", &EngineStats::queued},
+    {"frt_lm_prefilling", "gauge", "Choices that read their prompt.", &EngineStats::prefilling},
+    {"frt_lm_decoding", "gauge", "Choices that write.", &EngineStats::decoding},
+    {"frt_lm_preempted", "gauge", "Choices whose state waits in host memory.",
+     &EngineStats::preempted},
+    {"frt_lm_slots", "gauge", "Slots of the model.", &EngineStats::slots},
+    {"frt_lm_slots_used", "gauge", "Slots that a choice uses.", &EngineStats::slots_used},
+    {"frt_lm_pages", "gauge", "Pages of the state.", &EngineStats::pages},
+    {"frt_lm_pages_free", "gauge", "Pages that nobody holds.", &EngineStats::pages_free},
+    {"frt_lm_pages_shared", "gauge", "Pages with more than one holder.",
+     &EngineStats::pages_shared},
+    {"frt_lm_requests_total", "counter", "Requests that the engine took.", &EngineStats::submitted},
+    {"frt_lm_queue_full_total", "counter", "Requests refused because the queue was full.",
+     &EngineStats::refused},
+    {"frt_lm_errors_total", "counter", "Requests that ended with an error.", &EngineStats::errors},
+    {"frt_lm_preemptions_total", "counter", "Choices whose slot was given to others.",
+     &EngineStats::preemptions},
+    {"frt_lm_prompt_tokens_total", "counter", "Tokens of prompts.", &EngineStats::prompt_tokens},
+    {"frt_lm_cached_tokens_total", "counter", "Tokens of prompts that were not read again.",
+     &EngineStats::cached_tokens},
+    {"frt_lm_generated_tokens_total", "counter", "Tokens written.", &EngineStats::generated_tokens},
+    {"frt_lm_prefill_steps_total", "counter", "Prefill steps.", &EngineStats::prefill_steps},
+    {"frt_lm_decode_steps_total", "counter", "Decode steps.", &EngineStats::decode_steps},
+    {"frt_lm_decode_entries_total", "counter", "Tokens over all decode steps.",
+     &EngineStats::decode_entries},
+};
+
+struct Ending {
+  const char* reason;
+  uint64_t EngineStats::*value;
+};
+
+constexpr Ending kEndings[] = {
+    {"length", &EngineStats::ended_length},     {"stop", &EngineStats::ended_stop},
+    {"context", &EngineStats::ended_context},   {"cancelled", &EngineStats::ended_cancelled},
+    {"deadline", &EngineStats::ended_deadline},
+};
+
+struct Times {
+  const char* name;
+  const char* help;
+  DurationHistogram EngineStats::*value;
+};
+
+constexpr Times kTimes[] = {
+    {"frt_lm_queue_seconds", "From the request to a slot.", &EngineStats::queue},
+    {"gen_ai_server_time_to_first_token_seconds", "From the request to its first token.",
+     &EngineStats::ttft},
+    {"gen_ai_server_time_per_output_token_seconds", "From token to token.", &EngineStats::itl},
+    {"gen_ai_server_request_duration_seconds", "From the request to its last token.",
+     &EngineStats::e2e},
+};
+
+}  // namespace
+
+void put_http_metrics(MetricsText& text, const HttpServer& server) {
+  const HttpCounters& counters = server.counters();
+  const auto put = [&](const char* name, const char* type, const char* help, uint64_t value) {
+    text.family(name, type, help);
+    text.sample(value);
+  };
+  put("frt_http_open_connections", "gauge", "Connections.", counters.open);
+  put("frt_http_streams", "gauge", "Streamed answers that go on.", counters.streams);
+  put("frt_http_buffer_bytes", "gauge", "Bytes of bodies in memory.", server.buffered());
+  put("frt_http_connections_total", "counter", "Connections accepted.", counters.connections);
+  put("frt_http_requests_total", "counter", "Requests whose head arrived.", counters.requests);
+  put("frt_http_disconnects_total", "counter",
+      "Clients that left before their answer was complete.", counters.disconnects);
+  put("frt_http_failures_total", "counter", "Connections ended by a failure of the server.",
+      counters.failures);
+  put("frt_http_accept_failures_total", "counter", "Failures of accept().",
+      counters.accept_failures);
+  put("frt_http_received_bytes_total", "counter", "Bytes received.", counters.bytes_in);
+  put("frt_http_sent_bytes_total", "counter", "Bytes sent.", counters.bytes_out);
+  text.family("frt_http_refusals_total", "counter", "Requests and connections refused or cut off.");
+  for (std::size_t i = 0; i < counters.refusals.size(); ++i) {
+    text.sample(counters.refusals[i], {{"reason", refusal_name(static_cast<HttpRefusal>(i))}});
+  }
+}
+
+void put_engine_metrics(MetricsText& text,
+                        const std::vector<std::pair<std::string, EngineStats>>& engines) {
+  for (const Number& number : kNumbers) {
+    text.family(number.name, number.type, number.help);
+    for (const auto& [model, stats] : engines) text.sample(stats.*number.value, {{"model", model}});
+  }
+  text.family("frt_lm_endings_total", "counter", "Choices by why they ended.");
+  for (const auto& [model, stats] : engines) {
+    for (const Ending& ending : kEndings) {
+      text.sample(stats.*ending.value, {{"model", model}, {"reason", ending.reason}});
+    }
+  }
+  for (const Times& times : kTimes) {
+    text.family(times.name, "histogram", times.help);
+    for (const auto& [model, stats] : engines) {
+      const DurationHistogram& histogram = stats.*times.value;
+      text.histogram(DurationHistogram::kBounds, histogram.counts, histogram.count, histogram.sum,
+                     {{"model", model}});
+    }
+  }
+}
+
+}  // namespace frt::host

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "http/lm/served_model.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <frt/error.hpp>
+#include <utility>
+
+#include "http/api/error.hpp"
+
+namespace frt::host {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::vector<int32_t> stop_ids_of(const Json& defaults) {
+  const auto found = defaults.find("stop_token_ids");
+  return found == defaults.end() ? std::vector<int32_t>{} : found->get<std::vector<int32_t>>();
+}
+
+uint64_t seconds_since_1970() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(now).count());
+}
+
+frt_status append_ids(void* user, const void* data, uint64_t bytes) noexcept {
+  return guard(nullptr, [&] {
+    auto& ids = *static_cast<std::vector<int32_t>*>(user);
+    const auto* first = static_cast<const int32_t*>(data);
+    ids.insert(ids.end(), first, first + bytes / sizeof(int32_t));
+  });
+}
+
+// The ids of what stands behind the first `bytes` of a prompt.
+std::vector<int32_t> encode_tail(const LmModel& model, const ChatPrompt& prompt,
+                                 std::size_t bytes) {
+  std::vector<frt_text_range> plain;
+  for (frt_text_range range : prompt.plain) {
+    if (range.end <= bytes) continue;
+    range.begin = range.begin < bytes ? 0 : range.begin - bytes;
+    range.end -= bytes;
+    plain.push_back(range);
+  }
+  const std::string_view text = std::string_view(prompt.text).substr(bytes);
+  const frt_encode_params params{sizeof(params), FRT_ENCODE_CONTINUES, plain.data(), plain.size(),
+                                 0};
+  std::vector<int32_t> ids;
+  frt_error error{};
+  const frt_status status = model.tokenizer().encode(model.handle(), text.data(), text.size(),
+                                                     &params, append_ids, &ids, &error);
+  if (status != FRT_OK) throw Error(status, error.message);
+  return ids;
+}
+
+// A format may leave earlier reasoning out, so the next question's prompt may part from this one
+// within the answer. The format itself is asked: with an invented answer and question behind the
+// conversation, how much of the text stays? Only what does not stay is tokenized again.
+uint64_t parting_point(const ServedModel& served, const ApiCall& call, const ChatPrompt& prompt,
+                       const std::vector<int32_t>& ids) {
+  Json next = call.messages;
+  next.push_back({{"role", "assistant"}, {"content", "x"}, {"reasoning_content", "x"}});
+  next.push_back({{"role", "user"}, {"content", "x"}});
+  const ChatPrompt later = served.model.render(next, call.tools, call.chat_options);
+  const auto [end, ignored] = std::ranges::mismatch(prompt.text, later.text);
+  const auto common = static_cast<std::size_t>(end - prompt.text.begin());
+  const std::vector<int32_t> tail = encode_tail(served.model, prompt, common);
+  const bool is_tail =
+      tail.size() < ids.size() && std::equal(tail.rbegin(), tail.rend(), ids.rbegin());
+  return is_tail ? ids.size() - tail.size() : 0;
+}
+
+// Prompts are counted beyond the context, because clients want to know by how much theirs is too
+// long, but not to any length: that takes a second for a million tokens.
+constexpr uint64_t kCountedContexts = 4, kCountedTokens = 1 << 16;
+
+uint64_t counted_tokens(const ServedModel& served) {
+  return std::max(kCountedContexts * served.model.info().max_context, kCountedTokens);
+}
+
+// What a format or a tokenizer refuses is the request's fault; anything else is ours. A client is
+// told what is wrong with its request. What the model cannot do may name files of this machine:
+// that is for the log.
+template <class Work>
+auto blaming(const ServedModel& served, const char* param, const Work& work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    if (error.status() == FRT_ERR_UNSUPPORTED) {
+      throw ApiError(
+          ApiErrorKind::kInvalid,
+          "this model cannot read such " + std::string(param) + "; the server's log says why",
+          param)
+          .set_cause(error.what());
+    }
+    if (error.status() != FRT_ERR_INVALID_ARGUMENT) throw;
+    std::string text = error.what();
+    if (const std::string from = served.model.sender() + ": "; text.starts_with(from)) {
+      text.erase(0, from.size());  // which plugin it was is no client's business
+    }
+    throw ApiError(ApiErrorKind::kInvalid, text, param);
+  }
+}
+
+std::vector<int32_t> encode(const ServedModel& served, const ChatPrompt& prompt) {
+  const uint64_t most = counted_tokens(served);
+  try {
+    return served.model.encode(prompt, most);
+  } catch (const Error& error) {
+    if (error.status() == FRT_ERR_OUT_OF_RANGE) {
+      throw context_length_error(most, served.model.info().max_context, true);
+    }
+    if (error.status() != FRT_ERR_FORMAT) throw;
+    throw Error(FRT_ERR_INVALID_ARGUMENT, error.what());  // a text that no tokenizer could take
+  }
+}
+
+void require_tokenizer(const ServedModel& served) {
+  if (served.model.has_tokenizer()) return;
+  throw ApiError(ApiErrorKind::kInvalid, "this model has no tokenizer; send token ids", "model");
+}
+
+ChatPrompt render_chat(const ServedModel& served, const ApiCall& call) {
+  require_tokenizer(served);
+  if (!served.model.has_chat()) {
+    throw ApiError(ApiErrorKind::kInvalid, "this model has no chat format", "model");
+  }
+  return served.model.render(call.messages, call.tools, call.chat_options);
+}
+
+PreparedPrompt prepare_chat(const ServedModel& served, const ApiCall& call) {
+  PreparedPrompt prepared;
+  const ChatPrompt prompt = render_chat(served, call);
+  prepared.ids = encode(served, prompt);
+  if (prepared.ids.size() < served.model.info().max_context) {
+    prepared.user_turn = parting_point(served, call, prompt, prepared.ids);
+  }
+  return prepared;
+}
+
+PreparedPrompt prepare_text(const ServedModel& served,
+                            const std::variant<std::string, std::vector<int32_t>>& prompt) {
+  PreparedPrompt prepared;
+  if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) {
+    served.model.check_ids(*ids, "prompt");
+    prepared.ids = *ids;
+    if (served.model.has_tokenizer()) prepared.text = served.model.decode(*ids);
+    return prepared;
+  }
+  require_tokenizer(served);
+  prepared.text = std::get<std::string>(prompt);
+  prepared.ids = encode(served, {prepared.text, {}});
+  return prepared;
+}
+
+void check_length(const ServedModel& served, const PreparedPrompt& prompt) {
+  if (prompt.ids.empty())
+    throw ApiError(ApiErrorKind::kInvalid, "the prompt has no token", "prompt");
+  const uint64_t context = served.model.info().max_context;
+  if (prompt.ids.size() >= context) throw context_length_error(prompt.ids.size(), context);
+}
+
+}  // namespace
+
+ServedModel::ServedModel(const LmModel& given, Engine& engine_of)
+    : model(given),
+      engine(engine_of),
+      defaults(given.generation_defaults()),
+      stop_ids(stop_ids_of(defaults)),
+      created(seconds_since_1970()) {}
+
+std::vector<PreparedPrompt> prepare_prompts(const ServedModel& served, const ApiCall& call) {
+  std::vector<PreparedPrompt> prompts;
+  if (call.kind == ApiCall::Kind::kChat) {
+    prompts.push_back(blaming(served, "messages", [&] { return prepare_chat(served, call); }));
+  }
+  for (const auto& prompt : call.prompts) {
+    prompts.push_back(blaming(served, "prompt", [&] { return prepare_text(served, prompt); }));
+  }
+  for (const PreparedPrompt& prompt : prompts) check_length(served, prompt);
+  return prompts;
+}
+
+std::vector<int32_t> text_ids(const ServedModel& served, const std::string& text) {
+  return blaming(served, "content", [&] { return prepare_text(served, text).ids; });
+}
+
+std::vector<int32_t> chat_ids(const ServedModel& served, const ApiCall& call) {
+  return blaming(served, "messages", [&] { return encode(served, render_chat(served, call)); });
+}
+
+std::string chat_text(const ServedModel& served, const ApiCall& call) {
+  return blaming(served, "messages", [&] { return render_chat(served, call).text; });
+}
+
+std::string text_of_ids(const ServedModel& served, const std::vector<int32_t>& ids) {
+  require_tokenizer(served);
+  return blaming(served, "tokens", [&] { return served.model.decode(ids); });
+}
+
+}  // namespace frt::host

@@ -1,0 +1,519 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "http/lm/service.hpp"
+
+#include <algorithm>
+#include <frt/error.hpp>
+#include <frt/io/json.hpp>
+#include <frt/io/json_text.hpp>
+#include <frt/io/utf8.hpp>
+
+#include "http/api/error.hpp"
+#include "http/lm/capsule_routes.hpp"
+#include "http/lm/generation.hpp"
+#include "http/lm/metrics.hpp"
+#include "http/lm/session_routes.hpp"
+#include "http/trace.hpp"
+
+namespace frt::host {
+
+using Json = nlohmann::ordered_json;
+
+struct LmService::Route {
+  std::string_view path;  // "*": any part that is not empty
+  std::string_view method;
+  const Protocol* protocol;  // null: not one of the wire protocols; errors have OpenAI's shape
+  Work work;                 // null: answered on the server's thread
+  Json (*state)(const StateCall&) = nullptr;  // of answer_state()
+};
+
+// The place is given back when the reply is over and all that works on it has ended.
+class LmService::Slot {
+ public:
+  Slot(KeyRing& keys, std::string owner) : keys_(keys), owner_(std::move(owner)) {}
+  ~Slot() { keys_.leave(owner_); }
+  Slot(const Slot&) = delete;
+  Slot& operator=(const Slot&) = delete;
+
+ private:
+  KeyRing& keys_;
+  const std::string owner_;
+};
+
+namespace {
+
+// An answer that lists tokens is no longer than a prompt can be.
+void check_count(const ServedModel& served, std::size_t tokens) {
+  const uint64_t context = served.model.info().max_context;
+  if (tokens > context) throw context_length_error(tokens, context);
+}
+
+// One waits for a disk, the other one goes on.
+constexpr std::size_t kStateWorkers = 2;
+constexpr std::string_view kModels = "/v1/models";
+
+const std::string& text_of(const Json& body, const char* key) {
+  const auto found = body.find(key);
+  if (found == body.end() || !found->is_string()) {
+    throw ApiError(ApiErrorKind::kInvalid, std::string(key) + " must be a text", key);
+  }
+  return found->get_ref<const std::string&>();
+}
+
+std::string name_in(const Json& body) {
+  const auto found = body.find("model");
+  return found != body.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+Json parse_body(const std::string& text, const ApiLimits& limits) {
+  try {
+    Json body = io::parse_json(
+        text, "body", {.bytes = limits.body, .depth = limits.depth, .values = limits.values});
+    if (!body.is_object()) throw ApiError(ApiErrorKind::kInvalid, "the body must be a JSON object");
+    return body;
+  } catch (const Error& error) {
+    throw ApiError(ApiErrorKind::kInvalid, error.what());
+  }
+}
+
+// Whether a path is of a route's pattern, part by part.
+bool matches(std::string_view pattern, std::string_view path) {
+  for (;;) {
+    const std::size_t end = path.find('/', 1), pattern_end = pattern.find('/', 1);
+    const std::string_view part = path.substr(0, end), wanted = pattern.substr(0, pattern_end);
+    if (wanted == "/*" ? part.size() < 2 : part != wanted) return false;
+    if (end == path.npos || pattern_end == pattern.npos) return end == pattern_end;
+    path.remove_prefix(end);
+    pattern.remove_prefix(pattern_end);
+  }
+}
+
+// The part of a path that stands where the pattern has its '*'; nothing if it is malformed.
+std::optional<std::string> id_in(std::string_view pattern, std::string_view path) {
+  const std::size_t star = pattern.find('*');
+  if (star == pattern.npos) return "";
+  const std::string_view from = path.substr(star);
+  return percent_decoded(from.substr(0, from.find('/')));
+}
+
+void respond_json(const std::shared_ptr<Exchange>& exchange, const Json& json) {
+  exchange->respond({.body = io::json_text(json, {.bad = io::BadUtf8::kReplace})});
+}
+
+}  // namespace
+
+const std::vector<LmService::Route>& LmService::routes() {
+  namespace sessions = session_routes;
+  namespace capsules = capsule_routes;
+  constexpr Work kState = &LmService::answer_state;
+  static const std::vector<Route> all = {
+      {"/health", "GET", nullptr, nullptr},
+      {"/metrics", "GET", nullptr, nullptr},
+      {kModels, "GET", nullptr, nullptr},
+      {"/v1/models/*", "GET", nullptr, nullptr},
+      {"/v1/chat/completions", "POST", &chat_completions(), &LmService::generate},
+      {"/v1/completions", "POST", &completions(), &LmService::generate},
+      {"/v1/responses", "POST", &responses(), &LmService::generate},
+      {"/v1/messages", "POST", &messages(), &LmService::generate},
+      {"/v1/messages/count_tokens", "POST", &messages(), &LmService::count_tokens},
+      {"/tokenize", "POST", nullptr, &LmService::tokenize},
+      {"/detokenize", "POST", nullptr, &LmService::detokenize},
+      {"/apply-template", "POST", nullptr, &LmService::apply_template},
+      {"/v1/sessions", "GET", nullptr, kState, sessions::list},
+      {"/v1/sessions/*", "GET", nullptr, kState, sessions::show},
+      {"/v1/sessions/*", "DELETE", nullptr, kState, sessions::forget},
+      {"/v1/sessions/*/snapshot", "POST", nullptr, kState, sessions::snapshot},
+      {"/v1/sessions/*/restore", "POST", nullptr, kState, sessions::restore},
+      {"/v1/sessions/*/fork", "POST", nullptr, kState, sessions::fork},
+      {"/v1/sessions/*/rewind", "POST", nullptr, kState, sessions::rewind},
+      {"/v1/sessions/*/pin", "POST", nullptr, kState, sessions::pin},
+      {"/v1/sessions/*/unpin", "POST", nullptr, kState, sessions::unpin},
+      {"/v1/capsules", "GET", nullptr, kState, capsules::list},
+      {"/v1/capsules/*", "GET", nullptr, kState, capsules::show},
+      {"/v1/capsules/*", "DELETE", nullptr, kState, capsules::remove},
+      {"/v1/capsules/*/pin", "POST", nullptr, kState, capsules::pin},
+      {"/v1/capsules/*/unpin", "POST", nullptr, kState, capsules::unpin},
+      {"/v1/capsules/*/import", "POST", nullptr, kState, capsules::take_in},
+      {"/v1/capsules/*/export", "GET", nullptr, &LmService::export_capsule},
+  };
+  return all;
+}
+
+const LmService::Route* LmService::find_route(const HttpRequest& request) {
+  const Route* of_path = nullptr;
+  for (const Route& route : routes()) {
+    if (!matches(route.path, request.path)) continue;
+    const bool same =
+        route.method == request.method || (route.method == "GET" && request.method == "HEAD");
+    if (same) return &route;
+    if (!of_path) of_path = &route;
+  }
+  return of_path;
+}
+
+LmService::LmService(LmServiceOptions options, AccessLog& log,
+                     std::function<void(const std::string&)> report)
+    : options_(std::move(options)),
+      log_(log),
+      report_(std::move(report)),
+      keys_(options_.keys, options_.key_limits),
+      workers_(options_.workers, options_.max_waiting),
+      state_workers_(kStateWorkers, options_.max_waiting) {
+  for (const std::string& name : options_.models) models_.emplace(name, nullptr);
+}
+
+LmService::~LmService() = default;
+
+void LmService::set_model(const std::string& name, std::shared_ptr<const ServedModel> served) {
+  const std::lock_guard lock(mutex_);
+  models_.at(name).swap(served);
+}
+
+// ---- admission ----
+
+HttpResponse LmService::refuse(const Route* route, const ApiError& error) const {
+  HttpResponse response;
+  response.status = error.status();
+  response.body =
+      route && route->protocol ? route->protocol->error_body(error) : openai_error(error);
+  if (error.status() == 503 || error.status() == 429) {
+    response.headers.emplace_back("Retry-After", "1");
+  }
+  if (error.status() == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  if (error.status() == 405 && route) {
+    std::string methods;
+    for (const Route& other : routes()) {
+      if (other.path != route->path) continue;
+      methods += (methods.empty() ? "" : ", ") + std::string(other.method);
+    }
+    response.headers.emplace_back("Allow", methods);
+  }
+  return response;
+}
+
+std::optional<HttpResponse> LmService::admit(HttpRequest& head) {
+  const std::string* parent = head.header("traceparent");
+  if (parent) head.trace = trace_id_of(*parent);
+  if (head.trace.empty()) head.trace = random_hex(16);
+  const Route* route = find_route(head);
+  if (const char* refusal = gate_refusal(options_.gate, head)) {
+    ++gated_;
+    return refuse(route, {ApiErrorKind::kPermission, refusal});
+  }
+  if (auto answer = preflight_answer(options_.gate, head)) return answer;
+  const bool public_health = route && route->path == "/health";
+  const auto owner = keys_.owner(sent_secret(head));
+  if (!owner && !public_health) {
+    ++unauthorised_;
+    // Clients know a wrong key by OpenAI's words.
+    return refuse(route, {ApiErrorKind::kAuthentication,
+                          "Incorrect API key provided: it is missing, or not known here"});
+  }
+  head.owner = owner.value_or("");
+  if (!route) return refuse(route, {ApiErrorKind::kNotFound, "there is no such route"});
+  const bool same =
+      head.method == route->method || (head.method == "HEAD" && route->method == "GET");
+  if (!same) {
+    return refuse(route, {ApiErrorKind::kMethod,
+                          "this route does not take " + std::string(io::quote(head.method))});
+  }
+  return std::nullopt;
+}
+
+HttpHeaders LmService::standard_headers(const HttpRequest& request) {
+  HttpHeaders headers = {{"X-Content-Type-Options", "nosniff"}};
+  if (!request.trace.empty()) {
+    headers.emplace_back("X-Request-Id", request.trace);
+    headers.emplace_back("request-id", request.trace);  // Anthropic's
+    headers.emplace_back("traceparent", traceparent(request.trace));
+  }
+  for (auto& header : cross_origin_headers(options_.gate, request)) {
+    headers.push_back(std::move(header));
+  }
+  return headers;
+}
+
+void LmService::handle(std::shared_ptr<Exchange> exchange) {
+  const HttpRequest& request = exchange->request();
+  const Route& route = *find_route(request);
+  if (!route.work) {
+    if (route.path == "/health") return exchange->respond(health());
+    if (route.path == "/metrics") return exchange->respond(metrics());
+    return exchange->respond(models(request.path));
+  }
+  const bool state = route.state || route.work == &LmService::export_capsule;
+  begin_work(exchange, route, state ? state_workers_ : workers_);
+}
+
+void LmService::begin_work(const std::shared_ptr<Exchange>& exchange, const Route& route,
+                           Workers& workers) {
+  const HttpRequest& request = exchange->request();
+  if (!keys_.enter(request.owner)) {
+    ++key_limited_;
+    return exchange->respond(refuse(
+        &route, {ApiErrorKind::kRateLimit, "this key has as many requests as it may; try later"}));
+  }
+  auto slot = std::make_shared<Slot>(keys_, request.owner);
+  const bool taken = workers.try_post([this, exchange, &route, slot]() mutable {
+    try {
+      if (exchange->gone()) return;
+      (this->*route.work)(exchange, route, std::move(slot));
+    } catch (const ApiError& error) {
+      if (!error.cause().empty()) report_(error.cause());
+      exchange->respond(refuse(&route, error));
+    } catch (const std::exception& error) {
+      report_(error.what());
+      exchange->respond(refuse(&route, {ApiErrorKind::kInternal, "the request failed"}));
+    }
+  });
+  if (taken) return;
+  ++overloads_;
+  exchange->respond(refuse(
+      &route, {ApiErrorKind::kRateLimit, "too many requests wait already; try again later"}));
+}
+
+void LmService::finished(const HttpOutcome& outcome) noexcept {
+  try {
+    const Route* route = find_route(outcome.request);
+    ++answers_[{route ? std::string(route->path) : "other", outcome.status}];
+    log_.write("request", {{"trace", outcome.request.trace},
+                           {"key", outcome.request.owner},
+                           {"address", outcome.request.address},
+                           {"method", outcome.request.method},
+                           {"path", outcome.request.path},
+                           {"status", outcome.status},
+                           {"bytes", outcome.bytes_out},
+                           {"seconds", outcome.seconds},
+                           {"ending", outcome.ending}});
+  } catch (...) {
+    return;  // a record is lost
+  }
+}
+
+// ---- answers of the server's thread ----
+
+HttpResponse LmService::health() const {
+  const char* state = "ok";
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [name, served] : models_) {
+      if (!served) {
+        state = "loading";
+      } else if (served->engine.stats().device_lost) {
+        state = "failed";
+      }
+    }
+  }
+  if (draining_) state = "draining";
+  const std::string_view word = state;
+  HttpResponse response{.status = word == "ok" ? 200 : 503,
+                        .body = "{\"status\":\"" + std::string(word) + "\"}\n"};
+  if (word == "loading") response.headers.emplace_back("Retry-After", "1");
+  return response;
+}
+
+HttpResponse LmService::models(const std::string& path) const {
+  Json list = Json::array();
+  const std::string wanted = path.size() > kModels.size() ? path.substr(kModels.size() + 1) : "";
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [name, served] : models_) {
+      if (!wanted.empty() && name != wanted) continue;
+      Json entry = {{"id", name},           {"object", "model"},
+                    {"type", "model"},  // this and the next are Anthropic's
+                    {"display_name", name}, {"created", served ? served->created : 0},
+                    {"owned_by", "frt"},    {"state", served ? "ready" : "loading"}};
+      if (served) entry["max_model_len"] = served->model.info().max_context;
+      list.push_back(std::move(entry));
+    }
+  }
+  if (wanted.empty()) {
+    return {.body = io::json_text({{"object", "list"}, {"data", list}})};
+  }
+  if (list.empty()) return refuse(nullptr, {ApiErrorKind::kNotFound, "there is no such model"});
+  return {.body = io::json_text(list[0])};
+}
+
+HttpResponse LmService::metrics() const {
+  MetricsText text;
+  if (const HttpServer* server = server_) put_http_metrics(text, *server);
+  text.family("frt_http_answers_total", "counter", "Answers by route and status; 0: none began.");
+  for (const auto& [key, count] : answers_) {
+    text.sample(count, {{"route", key.first}, {"status", std::to_string(key.second)}});
+  }
+  text.family("frt_http_admission_refusals_total", "counter", "Requests refused before any work.");
+  text.sample(gated_, {{"reason", "origin"}});
+  text.sample(unauthorised_, {{"reason", "key"}});
+  text.sample(key_limited_, {{"reason", "key_limit"}});
+  text.sample(overloads_, {{"reason", "workers"}});
+  std::vector<std::pair<std::string, EngineStats>> engines;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [name, served] : models_) {
+      if (served) engines.emplace_back(name, served->engine.stats());
+    }
+  }
+  put_engine_metrics(text, engines);
+  return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = text.take()};
+}
+
+// ---- work ----
+
+std::string LmService::resolve(const std::string& asked) const {
+  if (asked.empty()) return options_.models.front();
+  if (std::ranges::find(options_.models, asked) != options_.models.end()) return asked;
+  auto alias = options_.aliases.find(asked);
+  if (alias == options_.aliases.end()) alias = options_.aliases.find("*");
+  if (alias != options_.aliases.end()) return alias->second;
+  throw ApiError(ApiErrorKind::kNotFound, "there is no such model; see GET /v1/models", "model",
+                 "model_not_found");
+}
+
+std::shared_ptr<const ServedModel> LmService::model(const std::string& asked) const {
+  const std::string name = resolve(asked);
+  const std::lock_guard lock(mutex_);
+  const auto found = models_.find(name);
+  if (found == models_.end() || !found->second || draining_) {
+    throw ApiError(ApiErrorKind::kOverloaded, draining_ ? "the server stops; send the request again"
+                                                        : "the model is loading; try again later");
+  }
+  return found->second;
+}
+
+void LmService::generate(const std::shared_ptr<Exchange>& exchange, const Route& route,
+                         std::shared_ptr<Slot> slot) {
+  const HttpRequest& request = exchange->request();
+  ApiCall call = route.protocol->parse(exchange->take_body(), request.headers, options_.api);
+  exchange->release_body();
+  auto served = model(call.model);
+  ReplyIdentity identity;
+  identity.id = random_hex(12);
+  identity.created = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(
+                                               std::chrono::system_clock::now().time_since_epoch())
+                                               .count());
+  identity.model = call.model.empty() ? resolve("") : call.model;
+  std::optional<EngineRequest::Clock::time_point> deadline;
+  if (options_.request_timeout.count() > 0) {
+    deadline = EngineRequest::Clock::now() + options_.request_timeout;
+  }
+  std::string affinity = call.session;
+  Generation::start({.exchange = exchange,
+                     .served = std::move(served),
+                     .protocol = *route.protocol,
+                     .call = std::move(call),
+                     .identity = std::move(identity),
+                     .affinity = std::move(affinity),
+                     .deadline = deadline,
+                     .most_tokens = options_.api.limits.max_tokens,
+                     .workers = workers_,
+                     .over =
+                         [this, slot, trace = request.trace](const Json& record) {
+                           Json line = {{"trace", trace}};
+                           line.update(record);
+                           line.erase("why");  // it may quote the prompt
+                           log_.write("generation", line);
+                         },
+                     .report = report_});
+}
+
+void LmService::count_tokens(const std::shared_ptr<Exchange>& exchange, const Route&,
+                             std::shared_ptr<Slot>) {
+  const ApiCall call =
+      parse_count_tokens(exchange->take_body(), exchange->request().headers, options_.api);
+  const auto served = model(call.model);
+  exchange->respond({.body = count_tokens_body(chat_ids(*served, call).size())});
+}
+
+void LmService::tokenize(const std::shared_ptr<Exchange>& exchange, const Route&,
+                         std::shared_ptr<Slot>) {
+  const std::string text = exchange->take_body();
+  const Json body = parse_body(text, options_.api.limits);
+  const auto served = model(name_in(body));
+  std::vector<int32_t> ids;
+  if (body.contains("messages")) {
+    ids = chat_ids(*served,
+                   chat_completions().parse(text, exchange->request().headers, options_.api));
+  } else {
+    ids = text_ids(*served, text_of(body, body.contains("content") ? "content" : "prompt"));
+  }
+  check_count(*served, ids.size());
+  Json answer = {
+      {"tokens", ids}, {"count", ids.size()}, {"max_model_len", served->model.info().max_context}};
+  if (body.value("with_pieces", Json(false)) == Json(true)) {
+    Json pieces = Json::array();
+    for (const int32_t id : ids) pieces.push_back(served->model.decode({&id, 1}));
+    answer["pieces"] = std::move(pieces);
+  }
+  respond_json(exchange, answer);
+}
+
+void LmService::detokenize(const std::shared_ptr<Exchange>& exchange, const Route&,
+                           std::shared_ptr<Slot>) {
+  const Json body = parse_body(exchange->take_body(), options_.api.limits);
+  const auto served = model(name_in(body));
+  const auto found = body.find("tokens");
+  std::vector<int32_t> ids;
+  const bool good =
+      found != body.end() && found->is_array() && std::ranges::all_of(*found, [&](const Json& id) {
+        if (!id.is_number_unsigned()) return false;
+        const auto value = id.get<uint64_t>();
+        if (value >= served->model.info().vocabulary) return false;
+        ids.push_back(static_cast<int32_t>(value));
+        return true;
+      });
+  if (!good) {
+    throw ApiError(
+        ApiErrorKind::kInvalid,
+        "tokens must be a list of ids below " + std::to_string(served->model.info().vocabulary),
+        "tokens");
+  }
+  check_count(*served, ids.size());
+  const std::string content = text_of_ids(*served, ids);
+  respond_json(exchange, {{"content", content}, {"prompt", content}});
+}
+
+void LmService::apply_template(const std::shared_ptr<Exchange>& exchange, const Route&,
+                               std::shared_ptr<Slot>) {
+  const ApiCall call =
+      chat_completions().parse(exchange->take_body(), exchange->request().headers, options_.api);
+  respond_json(exchange, {{"prompt", chat_text(*model(call.model), call)}});
+}
+
+// ---- sessions and capsules ----
+
+StateCall LmService::state_call(Exchange& exchange, const Route& route) const {
+  const HttpRequest& request = exchange.request();
+  auto id = id_in(route.path, request.path);
+  if (!id) throw ApiError(ApiErrorKind::kInvalid, "the path has a '%' without two digits");
+  return {.served = model(query_value(request.query, "model").value_or("")),
+          .owner = request.owner,
+          .id = *std::move(id),
+          .body = exchange.take_body(),
+          .limits = options_.api.limits,
+          .kept_capsules = options_.kept_capsules};
+}
+
+ApiError LmService::told_of(const Error& error) const {
+  ApiError told = client_error(error);
+  if (told.status() >= 500) report_(error.what());
+  return told;
+}
+
+void LmService::answer_state(const std::shared_ptr<Exchange>& exchange, const Route& route,
+                             std::shared_ptr<Slot>) {
+  try {
+    respond_json(exchange, route.state(state_call(*exchange, route)));
+  } catch (const Error& error) {
+    throw told_of(error);
+  }
+}
+
+void LmService::export_capsule(const std::shared_ptr<Exchange>& exchange, const Route& route,
+                               std::shared_ptr<Slot> slot) {
+  try {
+    capsule_routes::send(state_call(*exchange, route), exchange, state_workers_, std::move(slot));
+  } catch (const Error& error) {
+    throw told_of(error);
+  }
+}
+
+}  // namespace frt::host

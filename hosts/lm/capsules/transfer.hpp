@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// transfer.hpp - capsule files into and out of a folder. What comes in is checked first and
+// appears at once and whole, or not at all; nothing is ever replaced.
+#pragma once
+
+#include <frt/capsule.h>
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "lm/capsules/content.hpp"
+
+namespace frt::host {
+
+// Copies a capsule's file, once it was verified (file.hpp), to `file`, with mode 0600.
+// `trust`: also one that others can write (trust.hpp). FRT_ERR_NOT_FOUND, FRT_ERR_FORMAT,
+// FRT_ERR_EXISTS, FRT_ERR_BAD_STATE (others can write), FRT_ERR_IO.  [any]
+void export_capsule(const frt_capsules_v1& capsules, const std::filesystem::path& folder,
+                    const std::string& name, const std::filesystem::path& file, bool trust = false);
+
+// Takes a file into `folder`, which is made if it is missing, as `name`; empty: its own, without
+// ".capsule". Returns the name. `trust`: also into a folder, and of a file, that others can write
+// (trust.hpp). FRT_ERR_NOT_FOUND, FRT_ERR_INVALID_ARGUMENT (the name), FRT_ERR_FORMAT
+// (damaged, or put together), FRT_ERR_EXISTS, FRT_ERR_BAD_STATE (others can write), FRT_ERR_IO.
+// [any]
+std::string import_capsule(const frt_capsules_v1& capsules, const std::filesystem::path& folder,
+                           const std::filesystem::path& file, const std::string& name,
+                           bool trust = false);
+
+// The same for the bytes of a file, as `name`, into a folder that is there. `accept` sees the
+// content once every byte is verified, and throws what is against it: then nothing is kept.
+void import_capsule_bytes(const frt_capsules_v1& capsules, const std::filesystem::path& folder,
+                          std::string_view bytes, const std::string& name,
+                          const std::function<void(const CapsuleContent&)>& accept,
+                          bool trust = false);
+
+}  // namespace frt::host

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+// The whole conversation is rendered for every question; the generator feeds only what neither the
+// slot nor a capsule holds, as far as the rendering continues what was fed.
+//
+// Where will the next question's rendering part from this one's? A format may leave earlier
+// reasoning out, so it may be within the answer. parting_point() asks the format itself: it renders
+// the conversation with an invented answer and question behind it and looks how much stays.
+//
+// Every change is made on a copy of the branch, which takes the branch's place when nothing can
+// fail any more. The slot may then hold something else: in_step_ says so.
+#include "lm/chat/conversation.hpp"
+
+#include <algorithm>
+#include <frt/io/file.hpp>
+#include <frt/io/json.hpp>
+#include <frt/io/json_text.hpp>
+#include <frt/io/utf8.hpp>
+#include <set>
+#include <utility>
+
+namespace frt::host {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+// A capsule holds the messages some levels deeper, and must be readable, too.
+constexpr io::JsonLimits kImportLimits{.depth = 96};
+
+void require_utf8(const std::string& text, const char* what) {
+  if (io::is_utf8(text)) return;
+  throw Error(FRT_ERR_INVALID_ARGUMENT,
+              std::string(what) + " is not valid UTF-8; send text in UTF-8");
+}
+
+bool is_question(const Json& message) {
+  return message["role"] == "user";
+}
+
+}  // namespace
+
+Conversation::Conversation(const LmModel& model, CapsuleRegistry& registry,
+                           const SessionOptions& session, Json options)
+    : model_(model),
+      registry_(registry),
+      generator_(model, 0, &registry, session),
+      options_(std::move(options)),
+      current_("main") {
+  branches_[current_];
+}
+
+Conversation::~Conversation() {
+  for (const std::string& name : pinned_) {
+    try {
+      if (registry_.has(name)) registry_.pin(name, false);
+    } catch (const std::exception&) {
+      // It stays pinned: that keeps a file, and loses nothing.
+    }
+  }
+}
+
+Json Conversation::Branch::whole() const {
+  Json all = messages;
+  if (!system.is_null()) all.insert(all.begin(), system);
+  return all;
+}
+
+// Throws what the format says if it cannot go on from these messages.
+void Conversation::require_renderable(Json messages, const Json& options) const {
+  messages.push_back({{"role", "user"}, {"content", "?"}});
+  model_.render(messages, {}, options);
+}
+
+// Messages from outside as a branch. `source` names them in errors.
+Conversation::Branch Conversation::branch_of(const std::string& source, const Json& messages,
+                                             const Json& options) const {
+  Branch branch;
+  if (!messages.is_array()) {
+    throw Error(FRT_ERR_FORMAT, source + ": not a list of messages as /export writes it");
+  }
+  for (const Json& message : messages) {
+    if (!message.is_object() || !message.contains("role") || !message["role"].is_string()) {
+      throw Error(FRT_ERR_FORMAT, source + ": message " + std::to_string(&message - &messages[0]) +
+                                      " is no object with a role, as /export writes it");
+    }
+  }
+  require_renderable(messages, options);
+  branch.messages = messages;
+  if (!messages.empty() && messages[0]["role"] == "system") {
+    branch.system = messages[0];
+    branch.messages.erase(branch.messages.begin());
+  }
+  for (std::size_t i = 0; i < branch.messages.size(); ++i) {
+    if (is_question(branch.messages[i])) branch.rounds.push_back({i, ""});
+  }
+  return branch;
+}
+
+void Conversation::set_system(const std::string& text) {
+  require_utf8(text, "the system message");
+  Branch next = here();
+  next.system = text.empty() ? Json() : Json{{"role", "system"}, {"content", text}};
+  require_renderable(next.whole(), options_);
+  for (Round& round : next.rounds) round.capsule.clear();  // states of another prompt
+  here() = std::move(next);
+  in_step_ = false;
+}
+
+void Conversation::reset() {
+  Branch next;
+  next.system = here().system;
+  here() = std::move(next);
+  in_step_ = false;
+}
+
+void Conversation::export_branch(const std::string& name, const std::string& path,
+                                 io::Rights rights) {
+  Branch& branch = branches_.at(name);
+  io::write_file_atomically(path, io::json_text(branch.whole(), {.indent = 2}) + "\n", rights);
+  branch.unsaved = false;
+}
+
+std::string Conversation::import_from(const std::string& path) {
+  std::string aside =
+      replace_here(branch_of(path, io::read_json_file(path, kImportLimits), options_));
+  in_step_ = false;
+  return aside;
+}
+
+// Returns the branch that now holds what no file did, or an empty name.
+std::string Conversation::replace_here(Branch next) {
+  std::string aside;
+  if (here().unsaved) {
+    // No capsule's name either: /restore would not find that capsule any more.
+    for (int i = 2; aside.empty() || branches_.contains(aside) || registry_.has(aside); ++i) {
+      aside = current_ + "-" + std::to_string(i);
+    }
+    branches_.emplace(aside, here());
+    try {
+      pin_heads();
+    } catch (...) {
+      branches_.erase(aside);
+      throw;
+    }
+  }
+  here() = std::move(next);
+  return aside;
+}
+
+uint64_t Conversation::parting_point(Json messages, const std::vector<int32_t>& prompt) const {
+  messages.push_back({{"role", "assistant"}, {"content", "x"}, {"reasoning_content", "x"}});
+  messages.push_back({{"role", "user"}, {"content", "x"}});
+  // The invented turns may be what no longer fits.
+  return common_prefix(prompt, model_.encode(model_.render(messages, {}, options_), 0));
+}
+
+Conversation::Turn Conversation::ask(const std::string& text, GenerationRequest request,
+                                     const std::function<bool(const std::string&)>& show) {
+  require_utf8(text, "the message");
+  Branch next = here();
+  next.rounds.push_back({next.messages.size(), ""});
+  next.messages.push_back({{"role", "user"}, {"content", text}});
+  const Json asked = next.whole();
+  request.prompt = model_.encode(model_.render(asked, {}, options_));
+  request.keep = true;
+  request.user_turn = parting_point(asked, request.prompt);
+  Turn turn;
+  std::string answer;
+  TextStream decoder(model_, FRT_DECODE_SKIP_SPECIAL);
+  const auto emit = [&](const std::string& piece) {
+    answer += piece;
+    return piece.empty() || show(piece);
+  };
+  request.on_token = [&](int32_t id, float) {
+    return emit(decoder.push(id)) ? Next::kContinue : Next::kCancel;
+  };
+  in_step_ = false;
+  turn.result = generator_.run(request);
+  emit(decoder.flush());
+  if (answer.empty() && turn.result.finish == Finish::kCancelled) return turn;
+
+  turn.message = {{"role", "assistant"}};
+  Json parsed = model_.parse(answer, {}, options_);
+  parsed.erase("complete");
+  turn.message.update(parsed);
+  next.messages.push_back(turn.message);
+  const auto& boundaries = session().boundaries();
+  if (!boundaries.empty() && boundaries.back().position == session().journal().size() &&
+      boundaries.back().kind == CapsuleKind::kTurn) {
+    next.rounds.back().capsule = boundaries.back().capsule;
+  }
+  next.unsaved = true;
+  here() = std::move(next);
+  in_step_ = true;
+  return turn;
+}
+
+// ---- states ----
+
+// Makes the slot what it was behind the last round. Without its capsule the next question reads
+// the messages again.
+void Conversation::return_to_last_round() {
+  in_step_ = false;
+  const auto& rounds = here().rounds;
+  try {
+    if (!rounds.empty() && registry_.has(rounds.back().capsule)) {
+      generator_.session().restore(rounds.back().capsule);
+      in_step_ = true;
+    }
+  } catch (const Error& error) {
+    if (error.status() == FRT_ERR_DEVICE_LOST) throw;
+  }
+  if (!in_step_) generator_.session().clear();
+  in_step_ = true;
+}
+
+// Other branches must find their state again: what the present one keeps does not push it out. What
+// somebody pinned before stays theirs.
+void Conversation::pin_heads() {
+  while (!pinned_.empty()) {  // one by one: what cannot be unpinned now is unpinned later
+    if (registry_.has(pinned_.back())) registry_.pin(pinned_.back(), false);
+    pinned_.pop_back();
+  }
+  std::set<std::string> pinned;
+  for (const CapsuleView& capsule : registry_.list()) {
+    if (capsule.pinned) pinned.insert(capsule.name);
+  }
+  for (const auto& [name, branch] : branches_) {
+    if (name == current_ || branch.rounds.empty()) continue;
+    const std::string& head = branch.rounds.back().capsule;
+    if (!registry_.has(head) || !pinned.insert(head).second) continue;
+    registry_.pin(head, true);
+    pinned_.push_back(head);
+  }
+}
+
+void Conversation::save(const std::string& name, const frt_sampling_params& sampling,
+                        bool replace) {
+  if (!in_step_) return_to_last_round();
+  generator_.session().save(name, sampling, {{"messages", messages()}, {"options", options_}},
+                            replace);
+  here().unsaved = false;
+  here().file = name;
+  here().written = nullptr;
+  here().written = registry_.content(name);
+}
+
+bool Conversation::owns_file() {
+  if (!here().written) return false;
+  try {
+    return content_to_text(registry_.content_of_file(here().file)) ==
+           content_to_text(*here().written);
+  } catch (const Error&) {
+    return false;  // it is gone, or not to be read: what is there is not ours
+  }
+}
+
+std::string Conversation::restore(const std::string& name) {
+  if (name == current_ && in_step_) return {};
+  if (branches_.contains(name)) {
+    const std::string before = std::exchange(current_, name);
+    try {
+      return_to_last_round();
+      pin_heads();
+    } catch (...) {
+      current_ = before;
+      in_step_ = false;
+      throw;
+    }
+    return {};
+  }
+  const Json extra = registry_.content(name)->extra;
+  if (!extra.is_object() || !extra.contains("messages")) {
+    throw Error(FRT_ERR_UNSUPPORTED, "capsule '" + name +
+                                         "' holds no conversation, only a prompt; go on with it by "
+                                         "`frt-host run --from-capsule`");
+  }
+  Json options = options_;
+  // A file says how its conversation was rendered; everything else is for the person here to say.
+  if (const auto saved = extra.find("options"); saved != extra.end() && saved->is_object()) {
+    for (const char* key : {"enable_thinking", "preserve_thinking"}) {
+      const Json value = saved->value(key, Json());
+      if (value.is_boolean()) options[key] = value;
+    }
+  }
+  Branch next = branch_of("capsule '" + name + "'", extra["messages"], options);
+  if (!next.rounds.empty()) next.rounds.back().capsule = name;
+  next.file = name;
+  in_step_ = false;
+  next.written = generator_.session().restore(name);
+  std::string aside = replace_here(std::move(next));
+  options_ = std::move(options);
+  in_step_ = true;
+  return aside;
+}
+
+void Conversation::fork(const std::string& name) {
+  require_utf8(name, "the name");
+  if (name.empty() || branches_.contains(name)) {
+    throw Error(FRT_ERR_EXISTS, "there is a branch '" + name + "' already; /branches lists them");
+  }
+  branches_.emplace(name, here());
+  const std::string before = std::exchange(current_, name);
+  try {
+    pin_heads();
+  } catch (...) {
+    current_ = before;
+    branches_.erase(name);
+    throw;
+  }
+}
+
+void Conversation::back(uint64_t turns) {
+  Branch next = here();
+  if (turns == 0 || turns > next.rounds.size()) {
+    throw Error(FRT_ERR_OUT_OF_RANGE, "cannot go " + std::to_string(turns) + " turns back: there " +
+                                          "are " + std::to_string(next.rounds.size()));
+  }
+  const std::size_t first = next.rounds.size() - turns;
+  const auto cut = static_cast<std::ptrdiff_t>(next.rounds[first].begin);
+  next.messages.erase(next.messages.begin() + cut, next.messages.end());
+  next.rounds.resize(first);
+  here() = std::move(next);
+  return_to_last_round();
+}
+
+std::vector<Conversation::BranchView> Conversation::branches() const {
+  const std::vector<CapsuleView> capsules = registry_.list();
+  std::vector<BranchView> views;
+  for (const auto& [name, branch] : branches_) {
+    BranchView view{.name = name,
+                    .current = name == current_,
+                    .turns = branch.rounds.size(),
+                    .unsaved = branch.unsaved,
+                    .file = branch.file};
+    const std::string head = branch.rounds.empty() ? "" : branch.rounds.back().capsule;
+    for (const CapsuleView& capsule : capsules) {
+      if (capsule.name == head) view.tokens = capsule.boundary;
+    }
+    views.push_back(std::move(view));
+  }
+  return views;
+}
+
+}  // namespace frt::host

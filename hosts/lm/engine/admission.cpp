@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests begin by priority, then in the order of arrival. One that finds no slot that it may take
+// lets others pass, for they may find one; one that finds too few pages does not, or a long prompt
+// would wait for ever.
+//
+// A choice begins when its prompt and one page for everybody who writes are free, or when nobody
+// else has a slot. That is a guess: who writes much takes more. When pages run out, what can be had
+// again goes first: capsules move to the host, idle slots forget what they hold. Then the choice
+// that began last of the lowest priority leaves its slot, with its state in host memory.
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "lm/engine/thread.hpp"
+
+namespace frt::host {
+namespace {
+
+double seconds_between(EngineRequest::Clock::time_point start,
+                       EngineRequest::Clock::time_point end) {
+  return std::chrono::duration<double>(end - start).count();
+}
+
+// A capsule where the slots are shares their pages.
+bool holds_pages(const std::optional<Session::Snapshot>& snapshot) {
+  return snapshot && snapshot->capsule.space() != FRT_SPACE_HOST_PINNED;
+}
+
+// What begins first.
+bool before(const Choice* a, const Choice* b) {
+  return std::tuple(-int64_t{a->request->asked().priority}, a->request->submission.number,
+                    a->index) < std::tuple(-int64_t{b->request->asked().priority},
+                                           b->request->submission.number, b->index);
+}
+
+}  // namespace
+
+std::size_t Engine::Thread::slots_used() const {
+  return static_cast<std::size_t>(
+      std::count_if(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.user; }));
+}
+
+void Engine::Thread::poll_fetches() {
+  registry_->tend();
+  for (const auto& request : live_) {
+    if (request->fetching.empty() || registry_->fetching(request->fetching)) continue;
+    request->fetching.clear();
+    --fetching_;
+    changed_ = true;
+  }
+}
+
+void Engine::Thread::admit() {
+  changed_ = false;
+  if (slots_used() == slots_.size()) return count_phases();  // leave_slot() asks again
+  candidates_.clear();
+  for (const auto& request : live_) {
+    for (Choice& choice : request->choices) {
+      const bool ready =
+          choice.phase == Phase::kPreempted ||
+          (choice.phase == Phase::kWaiting && (choice.index == 0 || request->forked));
+      if (ready) candidates_.push_back(&choice);
+    }
+  }
+  std::sort(candidates_.begin(), candidates_.end(), before);
+  for (Choice* choice : candidates_) {
+    if (slots_used() == slots_.size()) break;
+    if (choice->phase == Phase::kOver) continue;  // its request failed with another choice
+    if (waits_for_fetch(*choice->request)) continue;
+    const std::optional<uint32_t> slot = slot_for(*choice);
+    if (!slot) continue;
+    if (!has_pages(*choice, *slot)) break;
+    if (!start(*choice, *slot)) break;
+  }
+  count_phases();
+}
+
+// A capsule that is on the disk alone is read while others go on.
+bool Engine::Thread::waits_for_fetch(LiveRequest& request) {
+  const EngineRequest& asked = request.asked();
+  if (!request.looked_up && !request.started && registry_ && asked.reuse) {
+    const auto match = registry_->find(asked.prompt, asked.owner);
+    // One that is in memory now may be on the disk when a slot is free.
+    request.looked_up = match && match->tier == Tier::kDisk;
+    if (request.looked_up && registry_->fetch(match->name)) {
+      request.fetching = match->name;
+      ++fetching_;
+    }
+  }
+  return !request.fetching.empty();
+}
+
+SlotView Engine::Thread::view_of(const Slot& slot) {
+  return {.used = slot.user != nullptr,
+          .tokens = slot.broken ? 0 : slot.session.journal().size(),
+          .owner = slot.session.options().owner,
+          .affinity = slot.affinity,
+          .last_used = slot.last_used,
+          .pinned = slot.pinned};
+}
+
+std::optional<uint32_t> Engine::Thread::slot_for(const Choice& choice) {
+  static const std::string kNone;
+  const EngineRequest& asked = choice.request->asked();
+  const bool fresh = choice.phase == Phase::kWaiting && choice.index == 0 && asked.reuse;
+  for (uint32_t i = 0; i < slots_.size(); ++i) {
+    const Slot& slot = slots_[i];
+    const std::vector<int32_t>& held = slot.session.journal().tokens();
+    views_[i] = view_of(slot);
+    const bool continues =
+        fresh && !slot.user && !slot.broken && slot.session.options().owner == asked.owner &&
+        held.size() < asked.prompt.size() && common_prefix(held, asked.prompt) == held.size();
+    continues_[i] = continues ? held.size() : 0;
+  }
+  return choose_slot(views_, {asked.owner, choice.index == 0 ? asked.affinity : kNone, continues_},
+                     options_.hot_contexts);
+}
+
+bool Engine::Thread::has_pages(const Choice& choice, uint32_t slot) {
+  const uint64_t rows = model_.state_info().block_rows;
+  if (rows == 0) return true;
+  const LiveRequest& request = *choice.request;
+  uint64_t have = 0;  // tokens whose pages are there
+  if (choice.phase == Phase::kWaiting) {
+    have = continues_[slot];
+    if (choice.index > 0 && holds_pages(request.fork)) {
+      have = request.fork->journal.size();
+    } else if (registry_ && request.asked().reuse) {
+      const auto match = registry_->find(request.asked().prompt, request.asked().owner);
+      if (match && match->tier == Tier::kDevice) have = std::max(have, match->boundary);
+    }
+  }
+  uint64_t all = request.asked().prompt.size();
+  if (choice.saved) all = std::max<uint64_t>(all, choice.saved->journal.size());
+  const std::size_t users = slots_used();
+  const uint64_t need = (all - have + rows - 1) / rows + 1 + users;
+  while (model_.state_info().free_blocks < need) {
+    if (registry_ && registry_->make_room()) continue;
+    if (!free_idle_slot(slot)) break;
+  }
+  return users == 0 || model_.state_info().free_blocks >= need;
+}
+
+// Gives the choice a slot. False: its state found no room for its rows, so it waits for others.
+bool Engine::Thread::start(Choice& choice, uint32_t index) {
+  Slot& slot = slots_[index];
+  const bool alone = slots_used() == 0;
+  slot.user = &choice;
+  choice.slot = index;
+  frt_error error{};
+  const frt_status status = guard(&error, [&] { begin(choice, slot); });
+  if (status == FRT_OK) return true;
+  const bool freed = status == FRT_ERR_OUT_OF_MEMORY && alone && free_fork();
+  if (status != FRT_ERR_OUT_OF_MEMORY || (alone && !freed)) {
+    met(choice.request, status, error.message);
+    return true;
+  }
+  const bool changed = changed_;
+  leave_slot(choice, true);
+  changed_ = changed || freed;  // an empty slot alone does not help
+  return false;
+}
+
+void Engine::Thread::begin(Choice& choice, Slot& slot) {
+  LiveRequest& request = *choice.request;
+  const EngineRequest& asked = request.asked();
+  Session& session = slot.session;
+  const std::string affinity = choice.index == 0 ? asked.affinity : std::string();
+  const bool other = slot.affinity != affinity || session.options().owner != asked.owner;
+  if (slot.broken) session.clear();
+  slot.broken = false;
+  if (other) slot.pinned = false;
+  slot.affinity = affinity;
+  slot.last_used = ++uses_;
+  session.set_owner(asked.owner);
+  const uint64_t context = model_.info().max_context;
+  const uint64_t most = std::min(asked.prompt.size() + std::min(asked.max_new, context), context);
+  if (choice.phase == Phase::kPreempted) {
+    session.restore(*choice.saved);
+    session.reserve(most);
+    choice.saved.reset();
+    choice.phase = choice.interrupted;
+    return;
+  }
+  const auto now = Clock::now();
+  const double queued = seconds_between(request.submission.submitted, now);
+  PrefixDecision prefix;
+  if (choice.index > 0 && request.fork) {
+    prefix = request.choices[0].result.prefix;
+    session.restore(*request.fork);
+  } else {
+    prefix = session.begin(asked.prompt, asked.reuse);
+    if (asked.keep) choice.stops = session.stops(asked.prompt.size(), asked.user_turn);
+  }
+  session.reserve(most);
+  choice.started = now;
+  choice.first = prefix.reused;
+  choice.read = session.journal().size();
+  choice.limit = std::min(asked.max_new, model_.info().max_context - asked.prompt.size() + 1);
+  choice.phase = Phase::kPrefill;
+  choice.result.prefix = prefix;
+  choice.result.queue_seconds = queued;
+  if (choice.index > 0) {
+    if (--request.forks_left == 0) request.fork.reset();
+    return;
+  }
+  request.started = true;
+  mailbox_.left_queue();
+  meter_.queue.add(queued);
+  meter_.prompt_tokens.add(asked.prompt.size());
+  meter_.cached_tokens.add(choice.first);
+  request.listener().on_start(prefix, queued);
+  request.listener().on_prefill(0, asked.prompt.size() - choice.first);
+}
+
+bool Engine::Thread::free_idle_slot(std::optional<uint32_t> spared) {
+  Slot* oldest = nullptr;
+  for (uint32_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    const bool holds = slot.session.journal().size() > 0 || slot.broken;
+    if (slot.user || !holds || i == spared) continue;
+    if (!oldest ||
+        std::tuple(slot.pinned, slot.last_used) < std::tuple(oldest->pinned, oldest->last_used)) {
+      oldest = &slot;
+    }
+  }
+  if (!oldest) return false;
+  oldest->session.clear();
+  oldest->broken = false;
+  return true;
+}
+
+// Moves what the choices of a request begin with to host memory; where that has no room, they read
+// the whole prompt.
+bool Engine::Thread::free_fork() {
+  for (const auto& request : live_) {
+    if (!holds_pages(request->fork)) continue;
+    try {
+      Capsule& capsule = request->fork->capsule;
+      capsule = capsule.copy(FRT_SPACE_HOST_PINNED, runner_.stream());
+    } catch (const Error& error) {
+      if (error.status() != FRT_ERR_OUT_OF_MEMORY) throw;
+      request->fork.reset();
+    }
+    return true;
+  }
+  return false;
+}
+
+// False: who asks has all there are.
+bool Engine::Thread::free_pages() {
+  if (registry_ && registry_->make_room()) return true;
+  if (free_idle_slot(std::nullopt)) return true;
+  if (free_fork()) return true;
+  if (flights_in_air_ > 0) {
+    while (flights_in_air_ > 0) finish_step();
+    return true;
+  }
+  if (slots_used() < 2) return false;
+  Choice* last = nullptr;
+  for (const Slot& slot : slots_) {
+    if (slot.user && (!last || before(last, slot.user))) last = slot.user;
+  }
+  preempt(*last);
+  return true;
+}
+
+void Engine::Thread::preempt(Choice& choice) {
+  frt_error error{};
+  const frt_status status = guard(&error, [&] {
+    Session& session = session_of(choice);
+    choice.saved = session.snapshot(FRT_SPACE_HOST_PINNED);
+    session.clear();
+    choice.interrupted = choice.phase;
+    choice.phase = Phase::kPreempted;
+    ++choice.result.preemptions;
+    meter_.preemptions.add();
+    leave_slot(choice, false);
+  });
+  if (status != FRT_OK) met(choice.request, status, error.message);
+}
+
+}  // namespace frt::host

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// choice.hpp - one answer that is being made, and the request it belongs to. Used by the engine's
+// thread alone.
+//
+//   kWaiting --a slot, pages--> kPrefill --last chunk submitted--> kDecode --> kOver
+//                                  |  ^                              |  ^
+//                    pages run out v  | pages again                  v  |
+//                                  kPreempted <----------------------'--'
+//
+// A choice that is to end while steps of it are in flight is `ending` until they are over. Choices
+// behind the first wait until that one is about to read the last chunk of the prompt: its state is
+// copied then, and each of them reads the last chunk itself, so that it samples its own first
+// token.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lm/engine/mailbox.hpp"
+#include "lm/session.hpp"
+
+namespace frt::host {
+
+enum class Phase { kWaiting, kPrefill, kDecode, kPreempted, kOver };
+
+struct LiveRequest;
+
+struct Choice {
+  using Clock = EngineRequest::Clock;
+
+  LiveRequest* request = nullptr;
+  uint32_t index = 0;
+  Phase phase = Phase::kWaiting;
+  Phase interrupted = Phase::kPrefill;  // of kPreempted: where it goes on
+  frt_sampling_params sampling{};
+  std::optional<uint32_t> slot{};
+  std::optional<Session::Snapshot> saved{};  // of kPreempted
+
+  // Reading.
+  uint64_t first = 0;      // tokens of the prompt that were reused
+  uint64_t read = 0;       // tokens of the prompt that are submitted
+  uint64_t last_step = 0;  // StepScheduler's Reader
+  std::vector<Session::Stop> stops{};
+  std::size_t next_stop = 0;
+
+  // Writing.
+  uint64_t limit = 0;      // tokens that may be written
+  uint64_t sampled = 0;    // by steps that are submitted
+  uint32_t in_flight = 0;  // steps that are submitted and not over
+  bool ending = false;
+
+  EngineResult result{};
+  Clock::time_point started{}, first_token{}, last_token{};
+};
+
+struct LiveRequest {
+  Submission submission;
+  std::vector<Choice> choices{};
+  uint32_t unfinished = 0;
+  bool started = false;                     // it has left the queue
+  bool looked_up = false;                   // a capsule that is on the disk alone was asked for
+  std::string fetching{};                   // that capsule, until it is in memory
+  bool forked = false;                      // the choices behind the first may begin
+  std::optional<Session::Snapshot> fork{};  // what they begin with; nothing: they read it all
+  uint32_t forks_left = 0;                  // choices that have not begun
+
+  const EngineRequest& asked() const noexcept { return submission.request; }
+  EngineListener& listener() const noexcept { return *submission.listener; }
+};
+
+}  // namespace frt::host

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// request.hpp - what the engine is asked for, and what it tells while it works.
+#pragma once
+
+#include <frt/base.h>
+#include <frt/ops/sample.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lm/finish.hpp"
+#include "lm/session.hpp"
+
+namespace frt::host {
+
+struct EngineRequest {
+  using Clock = std::chrono::steady_clock;
+
+  std::vector<int32_t> prompt;     // ids below the vocabulary's size, not empty
+  uint64_t max_new = 256;          // tokens of each choice; 0: only read the prompt
+  uint64_t min_new = 0;            // stop_ids end no choice that has fewer tokens
+  frt_sampling_params sampling{};  // from resolve_sampling(); choice i samples with seed + i
+  std::vector<int32_t> stop_ids;   // end the text; reported, not given to on_token()
+  uint32_t choices = 1;            // answers to the one prompt
+  bool reuse = true;               // begin with what a slot or a capsule holds
+  bool keep = true;                // take capsules at boundaries
+  uint64_t user_turn = 0;          // where in the prompt a later one will part; 0: nobody knows
+  std::string owner;               // whose state is found and kept
+  std::string affinity;            // names the conversation; empty: none
+  int32_t priority = 0;            // higher first
+  std::optional<Clock::time_point> deadline;  // ends what is not over then (Finish::kDeadline)
+};
+
+// How one choice ended.
+struct EngineResult {
+  Finish finish = Finish::kLength;
+  int32_t stop_token = -1;     // the one that ended it, or -1
+  uint64_t prompt_tokens = 0;  // of the request
+  uint64_t generated = 0;      // tokens given to on_token()
+  PrefixDecision prefix;       // how it began
+  double queue_seconds = 0;    // from submit() until a slot was found
+  double prefill_seconds = 0;  // from there to the first token on the host
+  double decode_seconds = 0;   // from the first to the last token
+  uint64_t preemptions = 0;    // how often its slot was given to others meanwhile
+};
+
+// Told on the engine's thread: every member returns quickly and does not throw. on_start() and
+// on_prefill() speak of choice 0; nothing is told before submit() has made the request's number.
+class EngineListener {
+ public:
+  virtual ~EngineListener() = default;
+  // The request has left the queue.
+  virtual void on_start(const PrefixDecision& prefix, double queue_seconds) = 0;
+  // `done` of `total` tokens of the prompt that were not reused are read.
+  virtual void on_prefill(uint64_t done, uint64_t total) = 0;
+  // kStop: the text ends here (a stop string). kCancel: this choice ends as cancelled.
+  virtual Next on_token(uint32_t choice, int32_t id, float log_probability) = 0;
+  // Once for each choice. What a later prompt may reuse is kept by now.
+  virtual void on_finish(uint32_t choice, const EngineResult& result) = 0;
+  // In place of every on_finish() that has not been; the last call.
+  virtual void on_error(frt_status status, const std::string& message) = 0;
+};
+
+}  // namespace frt::host

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conversations as others see them through EngineAccess: which slots hold one, and a slot for one
+// that comes from elsewhere.
+#include <algorithm>
+
+#include "lm/engine/thread.hpp"
+
+namespace frt::host {
+
+// Requests of one conversation that run beside each other have several slots: the one used last
+// speaks for it.
+std::vector<EngineSession> Engine::Thread::sessions(const std::string& owner) const {
+  std::vector<const Slot*> slots;
+  for (const Slot& slot : slots_) {
+    const bool holds = slot.user || (!slot.broken && slot.session.journal().size() > 0);
+    if (holds && !slot.affinity.empty() && slot.session.options().owner == owner) {
+      slots.push_back(&slot);
+    }
+  }
+  std::ranges::sort(slots, std::ranges::greater(), &Slot::last_used);
+  std::vector<EngineSession> sessions;
+  for (const Slot* slot : slots) {
+    const auto known = std::ranges::find(sessions, slot->affinity, &EngineSession::affinity);
+    if (known != sessions.end()) {
+      known->busy = known->busy || slot->user;
+      known->pinned = known->pinned || slot->pinned;
+      continue;
+    }
+    sessions.push_back({.affinity = slot->affinity,
+                        .tokens = slot->session.journal().size(),
+                        .busy = slot->user != nullptr,
+                        .pinned = slot->pinned,
+                        .boundaries = slot->session.boundaries()});
+  }
+  return sessions;
+}
+
+Session* Engine::Thread::claim_session(const std::string& owner, const std::string& affinity,
+                                       const Session* spared) {
+  for (uint32_t i = 0; i < slots_.size(); ++i) {
+    views_[i] = view_of(slots_[i]);
+    views_[i].used = views_[i].used || &slots_[i].session == spared;
+    continues_[i] = 0;
+  }
+  const std::optional<uint32_t> index =
+      choose_slot(views_, {owner, affinity, continues_}, options_.hot_contexts);
+  if (!index) return nullptr;
+  Slot& slot = slots_[*index];
+  const bool other = slot.affinity != affinity || slot.session.options().owner != owner;
+  if (other || slot.broken) slot.session.clear();
+  slot.broken = false;
+  if (other) slot.pinned = false;
+  slot.affinity = affinity;
+  slot.last_used = ++uses_;
+  slot.session.set_owner(owner);
+  return &slot.session;
+}
+
+void Engine::Thread::forget_session(const std::string& owner, const std::string& affinity) {
+  for (Slot& slot : slots_) {
+    if (slot.user || slot.affinity != affinity || slot.session.options().owner != owner) continue;
+    slot.session.clear();
+    slot.affinity.clear();
+    slot.pinned = slot.broken = false;
+  }
+  changed_ = true;
+}
+
+}  // namespace frt::host

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps are submitted ahead of their results, so a choice that ended is in one more step than it
+// needs. What that step fed is known from the result before it, and what it sampled is the token
+// behind the text: the slot's journal stays exact, and a later prompt that goes on from the text is
+// recognised.
+#include <algorithm>
+#include <utility>
+
+#include "lm/engine/thread.hpp"
+
+namespace frt::host {
+namespace {
+
+double seconds_between(EngineRequest::Clock::time_point start,
+                       EngineRequest::Clock::time_point end) {
+  return std::chrono::duration<double>(end - start).count();
+}
+
+}  // namespace
+
+// A step that finds no page is tried again when some are free; false: there is nothing to do.
+bool Engine::Thread::submit_step() {
+  for (;;) {
+    reading_.clear();
+    readers_.clear();
+    bool writing = false;
+    for (const Slot& slot : slots_) {
+      Choice* choice = slot.user;
+      if (!choice || choice->ending) continue;
+      if (choice->phase == Phase::kPrefill) {
+        reading_.push_back(choice);
+        readers_.push_back({choice->request->asked().priority, choice->request->submission.number,
+                            choice->last_step});
+      }
+      writing = writing || (choice->phase == Phase::kDecode && choice->sampled < choice->limit);
+    }
+    const StepKind kind = scheduler_.next(!reading_.empty(), writing);
+    if (kind == StepKind::kNone) return false;
+    const bool made = kind == StepKind::kPrefill ? submit_prefill() : submit_decode();
+    if (!made) {
+      if (flights_in_air_ == kAhead) return true;  // it failed behind its submission
+      continue;
+    }
+    scheduler_.submitted(kind, writing);
+    return true;
+  }
+}
+
+Engine::Thread::Flight& Engine::Thread::new_flight(StepKind kind) {
+  Flight& flight = flights_[(oldest_flight_ + flights_in_air_) % kAhead];
+  flight.kind = kind;
+  flight.samples = kind == StepKind::kDecode;
+  flight.members.clear();
+  flight.submitted = Clock::now();
+  return flight;
+}
+
+bool Engine::Thread::submit_prefill() {
+  Choice& choice = *reading_[scheduler_.pick(readers_)];
+  frt_error error{};
+  const frt_status status = guard(&error, [&] { read_on(choice); });
+  if (status == FRT_ERR_OUT_OF_MEMORY && free_pages()) return false;
+  if (status == FRT_OK) return true;
+  met(choice.request, status, error.message);
+  return false;
+}
+
+// Submits the next chunk of the prompt.
+void Engine::Thread::read_on(Choice& choice) {
+  LiveRequest& request = *choice.request;
+  Session& session = session_of(choice);
+  const std::span<const int32_t> prompt = request.asked().prompt;
+  const bool stops = choice.next_stop < choice.stops.size();
+  const uint64_t limit = stops ? choice.stops[choice.next_stop].position : prompt.size();
+  const uint64_t end = prefill_end(choice.read, limit, model_.info().prefill_chunk);
+  const bool last = end == prompt.size();
+  if (last && !request.forked && request.choices.size() > 1) make_fork(choice);
+  Flight& flight = new_flight(StepKind::kPrefill);
+  flight.ticket = session.prefill(prompt.subspan(choice.read, end - choice.read), &choice.sampling);
+  flight.samples = last;
+  flight.read = end;
+  flight.members.push_back(&choice);
+  ++flights_in_air_;
+  ++choice.in_flight;
+  choice.read = end;
+  choice.last_step = ++steps_;
+  meter_.prefill_steps.add();
+  if (last) {
+    choice.phase = Phase::kDecode;
+    choice.sampled = 1;
+  }
+  if (stops && end == limit) {
+    session.keep(choice.stops[choice.next_stop++].kind, choice.sampling);
+  }
+}
+
+// Where no memory has room for it, the others read the whole prompt.
+void Engine::Thread::make_fork(Choice& choice) {
+  LiveRequest& request = *choice.request;
+  for (const frt_space space : {FRT_SPACE_DEVICE, FRT_SPACE_HOST_PINNED}) {
+    try {
+      request.fork = session_of(choice).snapshot(space);
+      break;
+    } catch (const Error& error) {
+      if (error.status() != FRT_ERR_OUT_OF_MEMORY) throw;
+    }
+  }
+  request.forked = true;
+  changed_ = true;
+}
+
+// One token of every choice that writes, at most max_batch of them in turn.
+bool Engine::Thread::submit_decode() {
+  const std::size_t most = model_.info().max_batch;
+  Flight& flight = new_flight(StepKind::kDecode);
+  entries_.clear();
+  std::size_t at = next_writer_;
+  for (std::size_t i = 0; i < slots_.size() && entries_.size() < most; ++i) {
+    at = (next_writer_ + i) % slots_.size();
+    Choice* choice = slots_[at].user;
+    const bool writes = choice && !choice->ending && choice->phase == Phase::kDecode &&
+                        choice->sampled < choice->limit;
+    if (!writes) continue;
+    StepRunner::Entry entry = slots_[at].session.decode_entry();
+    entry.sampling = &choice->sampling;
+    entries_.push_back(entry);
+    flight.members.push_back(choice);
+  }
+  frt_error error{};
+  const frt_status status = guard(&error, [&] { flight.ticket = runner_.submit_decode(entries_); });
+  if (status != FRT_OK) {
+    const std::vector<Choice*> members = flight.members;
+    flight.members.clear();
+    if (status == FRT_ERR_OUT_OF_MEMORY && free_pages()) return false;
+    // Nobody knows which of them it was.
+    for (Choice* choice : members) met(choice->request, status, error.message);
+    return false;
+  }
+  ++flights_in_air_;
+  if (entries_.size() == most) next_writer_ = (at + 1) % slots_.size();
+  for (Choice* choice : flight.members) {
+    Session& session = session_of(*choice);
+    if (choice->in_flight == 0) session.fed(session.pending().token);  // else its result tells
+    session.decode_submitted();
+    ++choice->sampled;
+    ++choice->in_flight;
+  }
+  meter_.decode_steps.add();
+  meter_.decode_entries.add(entries_.size());
+  return true;
+}
+
+void Engine::Thread::finish_step() {
+  Flight& flight = flights_[oldest_flight_];
+  oldest_flight_ = (oldest_flight_ + 1) % kAhead;
+  --flights_in_air_;
+  std::span<const int32_t> tokens;
+  std::span<const float> log_probabilities;
+  frt_error error{};
+  const frt_status status = guard(&error, [&] {
+    tokens = runner_.wait(flight.ticket);
+    log_probabilities = runner_.log_probabilities(flight.ticket);
+  });
+  const auto now = Clock::now();
+  scheduler_.measured(flight.kind, seconds_between(std::max(flight.submitted, last_result_), now));
+  last_result_ = now;
+  for (std::size_t i = 0; i < flight.members.size(); ++i) {
+    Choice* choice = std::exchange(flight.members[i], nullptr);
+    if (!choice) continue;
+    if (status != FRT_OK) {
+      met(choice->request, status, error.message);
+    } else {
+      finish_member(flight, *choice, tokens[i], log_probabilities[i]);
+    }
+  }
+}
+
+void Engine::Thread::finish_member(const Flight& flight, Choice& choice, int32_t token,
+                                   float log_probability) {
+  --choice.in_flight;
+  const EngineRequest& asked = choice.request->asked();
+  if (flight.kind == StepKind::kPrefill && choice.index == 0 && !choice.ending) {
+    choice.request->listener().on_prefill(flight.read - choice.first,
+                                          asked.prompt.size() - choice.first);
+  }
+  if (flight.samples) {
+    Session& session = session_of(choice);
+    const bool shown = !choice.ending && choice.limit > 0;
+    if (flight.kind == StepKind::kPrefill) count_phases();
+    session.set_pending({token, log_probability, shown});
+    if (choice.in_flight > 0) session.fed(token);
+    if (shown) {
+      take_token(choice, token, log_probability);
+    } else {
+      end(choice, Finish::kLength);  // only the prompt was to be read
+    }
+  }
+  if (choice.ending && choice.phase != Phase::kOver && choice.in_flight == 0) finalize(choice);
+}
+
+void Engine::Thread::take_token(Choice& choice, int32_t token, float log_probability) {
+  const EngineRequest& asked = choice.request->asked();
+  const auto now = Clock::now();
+  EngineResult& result = choice.result;
+  if (result.generated == 0) {
+    choice.first_token = now;
+    result.prefill_seconds = seconds_between(choice.started, now);
+    meter_.ttft.add(seconds_between(choice.request->submission.submitted, now));
+  } else {
+    meter_.itl.add(seconds_between(choice.last_token, now));
+  }
+  choice.last_token = now;
+  const bool stop =
+      result.generated >= asked.min_new &&
+      std::find(asked.stop_ids.begin(), asked.stop_ids.end(), token) != asked.stop_ids.end();
+  if (stop) {
+    result.stop_token = token;
+    return end(choice, Finish::kStop);
+  }
+  ++result.generated;
+  meter_.generated_tokens.add();
+  const Next next = choice.request->listener().on_token(choice.index, token, log_probability);
+  if (next != Next::kContinue) {
+    end(choice, next == Next::kStop ? Finish::kStop : Finish::kCancelled);
+  } else if (result.generated == choice.limit) {
+    end(choice, choice.limit < asked.max_new ? Finish::kContext : Finish::kLength);
+  }
+}
+
+}  // namespace frt::host

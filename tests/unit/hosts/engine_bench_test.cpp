@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// A load on the engine: every request is served as it was drawn, and what is written down says so.
+#include "bench/engine_bench.hpp"
+
+#include <string>
+
+#include "engine_world.hpp"
+
+namespace {
+
+using namespace frt::test;
+using frt::host::bench_engine;
+using frt::host::Engine;
+using frt::host::EngineBenchResult;
+using frt::host::EngineLoad;
+
+EngineLoad small_load() {
+  EngineLoad load;
+  load.requests = 6;
+  load.input_len = 20;
+  load.output_len = 8;
+  return load;
+}
+
+}  // namespace
+
+TEST_CASE("every request of a load is served, and its times have vLLM's names") {
+  EngineWorld world("max_context = 256\nslots = 2\nblock_rows = 64");
+  const auto registry = world.registry({uint64_t{1} << 30, 0, 0, {}});
+  Engine engine(world.model, registry.get(), engine_options());
+  EngineLoad load = small_load();
+  load.prefix_len = 32;
+  load.prefixes = 2;
+  load.max_concurrency = 2;
+  const EngineBenchResult result = bench_engine(engine, world.model, load, [] { return false; });
+  CHECK(result.completed == 6);
+  CHECK(result.failed == 0);
+  CHECK(result.total_input_tokens == 6 * 52);
+  CHECK(result.total_output_tokens == 6 * 8);
+  CHECK(result.ttft.size() == 6);
+  CHECK(result.tpot.size() == 6);
+  CHECK(result.itl.size() == 6 * 7);
+  CHECK(result.stats.cached_tokens >= 2 * 32);  // at most two read a start, two at a time
+  for (std::size_t i = 0; i < 6; ++i) CHECK(result.ttft[i] <= result.e2el[i]);
+  const auto json = frt::host::engine_bench_json(result);
+  CHECK(json["request_rate"] == "inf");
+  CHECK(json["max_concurrency"] == 2);
+  for (const char* time : {"ttft", "tpot", "itl", "e2el"}) {
+    for (const char* of : {"mean", "median", "std", "p50", "p90", "p99"}) {
+      CHECK(json[std::string(of) + "_" + time + "_ms"].is_number());
+    }
+    CHECK(json[std::string("p50_") + time + "_ms"] <= json[std::string("p99_") + time + "_ms"]);
+  }
+  CHECK(json["output_throughput"].get<double>() > 0);
+}
+
+TEST_CASE("lengths of a load are drawn within their range, the same for the same seed") {
+  EngineWorld world("max_context = 256\nslots = 2\nblock_rows = 64");
+  Engine engine(world.model, nullptr, engine_options());
+  EngineLoad load = small_load();
+  load.range_ratio = 0.5;
+  load.request_rate = 2000;
+  const auto never = [] { return false; };
+  const EngineBenchResult first = bench_engine(engine, world.model, load, never);
+  const EngineBenchResult second = bench_engine(engine, world.model, load, never);
+  CHECK(first.completed == 6);
+  CHECK(first.total_input_tokens == second.total_input_tokens);
+  CHECK(first.total_output_tokens == second.total_output_tokens);
+  CHECK(first.total_input_tokens >= 6 * 10);
+  CHECK(first.total_input_tokens <= 6 * 30);
+}
+
+TEST_CASE("a load that does not fit the context is refused, and one that is stopped ends") {
+  EngineWorld world("max_context = 256\nslots = 1\nblock_rows = 64");
+  Engine engine(world.model, nullptr, engine_options());
+  EngineLoad load = small_load();
+  load.input_len = 250;
+  CHECK_THROWS_AS(bench_engine(engine, world.model, load, [] { return false; }), frt::Error);
+  load = small_load();
+  load.output_len = 200;
+  load.requests = 64;
+  uint64_t asked = 0;
+  const auto after_most = [&asked] { return ++asked > 60; };  // 60 requests are in the queue
+  CHECK_THROWS_AS(bench_engine(engine, world.model, load, after_most), frt::Error);
+  engine.drain();
+  CHECK(engine.stats().ended_cancelled > 0);
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the engine decides from numbers alone: the kind of the next step, whose prompt is read, and
+// which slot a request gets.
+#include <doctest/doctest.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lm/engine/meter.hpp"
+#include "lm/engine/scheduler.hpp"
+#include "lm/engine/slot_choice.hpp"
+
+namespace {
+
+using frt::host::choose_slot;
+using frt::host::Reader;
+using frt::host::SlotView;
+using frt::host::StepKind;
+using frt::host::StepScheduler;
+
+// Makes `steps` steps while one reads and one writes: "pdddp...".
+std::string steps_of(StepScheduler& scheduler, int steps, double chunk, double decode) {
+  std::string made;
+  for (int i = 0; i < steps; ++i) {
+    const StepKind kind = scheduler.next(true, true);
+    scheduler.submitted(kind, true);
+    scheduler.measured(kind, kind == StepKind::kPrefill ? chunk : decode);
+    made += kind == StepKind::kPrefill ? 'p' : 'd';
+  }
+  return made;
+}
+
+std::optional<uint32_t> chosen(const std::vector<SlotView>& slots, const std::string& affinity,
+                               uint32_t hot, std::vector<uint64_t> continues = {}) {
+  const std::string owner = "me";
+  continues.resize(slots.size());
+  return choose_slot(slots, {owner, affinity, continues}, hot);
+}
+
+}  // namespace
+
+TEST_CASE("prompts are read while nobody writes, and tokens written while nobody reads") {
+  StepScheduler scheduler(0.1, false);
+  CHECK(scheduler.next(false, false) == StepKind::kNone);
+  CHECK(scheduler.next(true, false) == StepKind::kPrefill);
+  CHECK(scheduler.next(false, true) == StepKind::kDecode);
+  // A chunk that nobody waited for is not paid for.
+  scheduler.submitted(StepKind::kPrefill, false);
+  scheduler.measured(StepKind::kPrefill, 5);
+  CHECK(scheduler.debt_seconds() == 0);
+}
+
+TEST_CASE("without a cap, one decode step comes between two chunks") {
+  StepScheduler scheduler(0, false);
+  CHECK(steps_of(scheduler, 7, 0.5, 0.01) == "pdpdpdp");
+}
+
+TEST_CASE("with a cap, decode steps pay for a chunk until steps take the cap on average") {
+  StepScheduler scheduler(0.1, false);
+  // A chunk of 250 ms runs up 150 ms; each decode step of 50 ms pays 50 ms. The first decode step
+  // is charged with a cost that nobody knows yet.
+  const std::string made = steps_of(scheduler, 14, 0.25, 0.05);
+  CHECK(made == "pddpdddpdddpdd");
+}
+
+TEST_CASE("a chunk within the cap waits for one decode step alone") {
+  StepScheduler scheduler(0.1, false);
+  CHECK(steps_of(scheduler, 7, 0.08, 0.01) == "pdpdpdp");
+}
+
+TEST_CASE("where a decode step takes more than the cap, a prompt is read nevertheless") {
+  StepScheduler scheduler(0.1, false);
+  const std::string made = steps_of(scheduler, 200, 0.5, 0.2);
+  CHECK(made.find(std::string(StepScheduler::kMostDecodes, 'd')) != std::string::npos);
+  CHECK(made.find(std::string(StepScheduler::kMostDecodes + 1, 'd')) == std::string::npos);
+}
+
+TEST_CASE("one prompt is read after the other, the highest priority first") {
+  const StepScheduler scheduler(0, false);
+  std::vector<Reader> readers = {{0, 1, 0}, {0, 2, 9}, {0, 3, 0}};
+  CHECK(scheduler.pick(readers) == 1);  // it has begun
+  readers[1].last_step = 0;
+  CHECK(scheduler.pick(readers) == 0);  // it came first
+  readers[2].priority = 1;
+  CHECK(scheduler.pick(readers) == 2);
+}
+
+TEST_CASE("interleaved prompts are read in turn") {
+  const StepScheduler scheduler(0, true);
+  std::vector<Reader> readers = {{0, 1, 0}, {0, 2, 0}, {0, 3, 0}};
+  std::vector<std::size_t> order;
+  for (uint64_t step = 1; step <= 6; ++step) {
+    order.push_back(scheduler.pick(readers));
+    readers[order.back()].last_step = step;
+  }
+  CHECK(order == std::vector<std::size_t>{0, 1, 2, 0, 1, 2});
+}
+
+TEST_CASE("a conversation gets its own slot, and a prompt the slot that holds most of it") {
+  const std::vector<SlotView> slots = {{false, 0, "", "", 0, false},
+                                       {false, 30, "me", "a", 5, false},
+                                       {false, 20, "me", "", 6, false},
+                                       {false, 10, "other", "b", 1, false}};
+  CHECK(chosen(slots, "a", 0) == 1u);
+  CHECK(chosen(slots, "b", 0) == 0u);  // of another owner: an empty one
+  CHECK(chosen(slots, "", 0, {0, 0, 20, 0}) == 2u);
+  CHECK(chosen(slots, "", 0) == 0u);
+}
+
+TEST_CASE("a slot that is used is nobody else's, and the oldest idle one goes first") {
+  std::vector<SlotView> slots = {{false, 10, "me", "", 3, false},
+                                 {false, 10, "me", "", 2, false},
+                                 {true, 10, "me", "", 1, false}};
+  CHECK(chosen(slots, "", 0) == 1u);
+  slots[0].used = slots[1].used = true;
+  CHECK_FALSE(chosen(slots, "", 0));
+}
+
+TEST_CASE("a request without a conversation takes no slot of a hot one") {
+  std::vector<SlotView> slots = {{false, 10, "me", "old", 1, false},
+                                 {false, 10, "me", "new", 2, false},
+                                 {true, 10, "me", "", 9, false}};
+  CHECK(chosen(slots, "", 1) == 0u);
+  CHECK_FALSE(chosen(slots, "", 2));  // it waits for the third
+  CHECK(chosen(slots, "another", 2) == 0u);
+  // Another conversation is not continued by accident.
+  CHECK_FALSE(chosen(slots, "", 2, {10, 10, 0}));
+}
+
+TEST_CASE("a pinned slot is its conversation's alone, and one slot is never kept") {
+  std::vector<SlotView> slots = {{false, 10, "me", "pinned", 1, true},
+                                 {false, 10, "me", "x", 2, false}};
+  CHECK(chosen(slots, "y", 1) == 1u);
+  CHECK(chosen(slots, "", 1) == 1u);
+  CHECK(chosen(slots, "pinned", 1) == 0u);
+}
+
+TEST_CASE("a histogram counts a duration in the first bucket that holds it") {
+  frt::host::DurationMeter meter;
+  for (const double seconds : {0.0005, 0.001, 0.0011, 5000.0}) meter.add(seconds);
+  const frt::host::DurationHistogram read = meter.read();
+  CHECK(read.counts[0] == 2);
+  CHECK(read.counts[1] == 1);
+  CHECK(read.counts.back() == 1);
+  CHECK(read.count == 4);
+  CHECK(read.sum == doctest::Approx(5000.0026));
+}

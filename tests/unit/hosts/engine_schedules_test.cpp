@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random schedules: arrivals, lengths, choices, cancels, deadlines, priorities, conversations,
+// prefixes that capsules hold, and few pages. Every token is the one that the request gives alone.
+// FRT_SCHEDULES says how many; the same number is the same schedules.
+//
+// Requests are drawn from a pool whose answers are known. What reuses a prefix that lies off the
+// cold path (the end of an answer) may differ in the last bits of a probability, so bits are
+// compared where the path is cold, tokens everywhere.
+#include <chrono>
+#include <cstdlib>
+#include <random>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine_world.hpp"
+
+namespace {
+
+using namespace frt::test;
+using frt::host::Engine;
+using frt::host::EngineOptions;
+using frt::host::EngineRequest;
+using frt::host::EngineResult;
+using frt::host::Finish;
+using frt::host::Next;
+
+constexpr uint32_t kChoices = 3;
+constexpr uint64_t kMostNew = 48;
+
+struct Known {
+  EngineRequest asked;
+  std::vector<frt::host::GenerationResult> alone;  // by choice, kMostNew tokens
+};
+
+std::size_t schedules() {
+  const char* text = std::getenv("FRT_SCHEDULES");
+  return text ? std::strtoull(text, nullptr, 10) : 100;
+}
+
+class Schedules {
+ public:
+  Schedules()
+      : world_(
+            "max_context = 256\nslots = 4\nmax_batch = 3\nblock_rows = 64\n"
+            "capsule_blocks = 0") {
+    for (int32_t i = 0; i < 24; ++i) {
+      Known known;
+      // Three families of prompts, so that many share a prefix.
+      known.asked = asking(joined(some_tokens(16 + 16 * static_cast<int32_t>(draw(5)), i % 3),
+                                  some_tokens(1 + static_cast<int32_t>(draw(40)), 100 + i)),
+                           kMostNew);
+      known.asked.sampling.seed = draw(1000);
+      if (draw(2)) known.asked.sampling.temperature = 0.9f;
+      for (uint32_t choice = 0; choice < kChoices; ++choice) {
+        known.alone.push_back(world_.alone(known.asked, choice));
+      }
+      pool_.push_back(std::move(known));
+    }
+  }
+
+  void run(std::size_t seed) {
+    random_.seed(static_cast<uint32_t>(seed));
+    const std::vector<frt::Capsule> held = take_pages(draw(4));
+    const auto registry = world_.registry(
+        {draw(2) ? uint64_t{1} << 30 : uint64_t{1} << 20, uint64_t{1} << 22, 0, {}});
+    EngineOptions options = engine_options();
+    options.interleave_prefills = draw(2);
+    options.hot_contexts = static_cast<uint32_t>(draw(3));
+    options.step_seconds = draw(2) ? 0 : 0.001;
+    Engine engine(world_.model, draw(4) ? registry.get() : nullptr, options);
+    std::vector<Job> jobs(3 + draw(6));
+    for (Job& job : jobs) start(engine, job);
+    for (Job& job : jobs) {
+      if (job.cancel) engine.cancel(job.number);
+      job.told->wait(job.asked.choices);
+    }
+    engine.drain();
+    for (Job& job : jobs) check(job);
+    preemptions += engine.stats().preemptions;
+    reused += engine.stats().cached_tokens;
+  }
+
+  uint64_t preemptions = 0, reused = 0;
+
+ private:
+  struct Job {
+    const Known* known = nullptr;
+    EngineRequest asked;
+    std::shared_ptr<Told> told;
+    uint64_t number = 0;
+    bool cancel = false;
+    uint64_t stop_after = 0;  // the reader stops or cancels behind so many tokens; 0: it does not
+  };
+
+  uint64_t draw(uint64_t below) { return random_() % below; }
+
+  void start(Engine& engine, Job& job) {
+    job.known = &pool_[draw(pool_.size())];
+    job.asked = job.known->asked;
+    job.asked.max_new = draw(kMostNew + 1);
+    job.asked.choices = draw(4) ? 1 : 1 + static_cast<uint32_t>(draw(kChoices));
+    job.asked.reuse = draw(4) != 0;
+    job.asked.keep = draw(4) != 0;
+    job.asked.priority = static_cast<int32_t>(draw(3));
+    if (draw(2)) job.asked.affinity = "talk " + std::to_string(draw(3));
+    if (draw(3) == 0) job.asked.owner = "other";
+    if (draw(6) == 0) {
+      job.asked.deadline =
+          std::chrono::steady_clock::now() + std::chrono::microseconds(draw(20000));
+    }
+    job.cancel = draw(6) == 0;
+    if (draw(6) == 0) job.stop_after = 1 + draw(8);
+    job.told = std::make_shared<Told>();
+    if (job.stop_after > 0) {
+      job.told->answer = [after = job.stop_after, answer = draw(2) ? Next::kStop : Next::kCancel](
+                             uint32_t, std::size_t tokens) {
+        return tokens >= after ? answer : Next::kContinue;
+      };
+    }
+    job.number = engine.submit(job.asked, job.told);
+    if (draw(2)) std::this_thread::sleep_for(std::chrono::microseconds(draw(2000)));
+  }
+
+  void check(Job& job) {
+    REQUIRE_MESSAGE(job.told->error == FRT_OK, job.told->message);
+    for (uint32_t choice = 0; choice < job.asked.choices; ++choice) {
+      const EngineResult& result = job.told->result(choice);
+      const frt::host::GenerationResult& alone = job.known->alone[choice];
+      const Tokens& tokens = job.told->tokens(choice);
+      CAPTURE(result.prefix.reason);
+      CAPTURE(finish_name(result.finish));
+      CAPTURE(choice);
+      CAPTURE(result.preemptions);
+      CHECK(result.generated == tokens.size());
+      REQUIRE(tokens.size() <= job.asked.max_new);
+      CHECK(tokens == Tokens(alone.tokens.begin(), alone.tokens.begin() + tokens.size()));
+      if (result.prefix.cold_path) {
+        const auto& bits = alone.log_probabilities;
+        CHECK(job.told->choices[choice].log_probabilities ==
+              std::vector<float>(bits.begin(), bits.begin() + tokens.size()));
+      }
+      const bool ended_early = job.cancel || job.asked.deadline || job.stop_after > 0;
+      if (!ended_early || result.finish == Finish::kLength) {
+        CHECK(result.finish == Finish::kLength);
+        CHECK(tokens.size() == job.asked.max_new);
+      }
+    }
+  }
+
+  // Holds the pages of `slots` full slots.
+  std::vector<frt::Capsule> take_pages(uint64_t slots) {
+    std::vector<frt::Capsule> held;
+    frt::host::StepRunner runner(world_.model);
+    frt::host::Session session(world_.model, runner, nullptr, 0);
+    for (uint32_t slot = 1; slot < 4; ++slot) runner.clear(slot);
+    for (uint64_t i = 0; i < slots; ++i) {
+      world_.model.reserve_rows(0, 0, 256, runner.stream());
+      held.push_back(world_.model.capsules().snapshot(0, 256, FRT_SPACE_DEVICE, runner.stream()));
+      session.clear();
+    }
+    runner.stream().sync();
+    return held;
+  }
+
+  EngineWorld world_;
+  std::mt19937 random_{1};
+  std::vector<Known> pool_;
+};
+
+}  // namespace
+
+TEST_CASE("in every schedule each request gives the tokens that it gives alone") {
+  Schedules all;
+  const std::size_t count = schedules();
+  for (std::size_t seed = 1; seed <= count; ++seed) {
+    CAPTURE(seed);
+    all.run(seed);
+  }
+  // They were schedules in which something happened.
+  if (count >= 100) {
+    CHECK(all.preemptions > 0);
+    CHECK(all.reused > 0);
+  }
+  MESSAGE(count << " schedules, " << all.preemptions << " preemptions, " << all.reused
+                << " tokens reused");
+}

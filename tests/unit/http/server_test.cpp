@@ -1,0 +1,452 @@
+// SPDX-License-Identifier: Apache-2.0
+// The HTTP server with a service of its own: what clients read, and what the service hears.
+#include "http/server.hpp"
+
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <frt/error.hpp>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "http/file_stream.hpp"
+
+namespace {
+
+using namespace std::chrono_literals;
+using namespace frt::host;
+
+// /echo answers with the body, /stream begins and hands the exchange out, /drop forgets it, /no is
+// refused before its body.
+struct TestService : HttpService {
+  std::optional<HttpResponse> admit(HttpRequest& head) override {
+    if (head.path != "/no") return std::nullopt;
+    return HttpResponse{.status = 404, .content_type = "text/plain", .body = "no"};
+  }
+  void handle(std::shared_ptr<Exchange> exchange) override {
+    const std::string path = exchange->request().path;
+    if (path == "/drop") return;
+    if (path == "/echo") {
+      return exchange->respond({.content_type = "text/plain", .body = exchange->take_body()});
+    }
+    exchange->on_gone([this] {
+      ++gone;
+      notify();
+    });
+    exchange->on_idle([this] { ++idle; });
+    exchange->begin({.content_type = "text/event-stream"});
+    const std::lock_guard lock(mutex);
+    streams.push_back(std::move(exchange));
+    changed.notify_all();
+  }
+  HttpHeaders standard_headers(const HttpRequest&) override { return {{"X-Test", "a\r\nb"}}; }
+  void finished(const HttpOutcome& outcome) noexcept override {
+    const std::lock_guard lock(mutex);
+    endings.push_back(outcome.request.path + " " + outcome.ending);
+    changed.notify_all();
+  }
+  void notify() {
+    const std::lock_guard lock(mutex);
+    changed.notify_all();
+  }
+  template <class Condition>
+  bool wait(const Condition& condition) {
+    std::unique_lock lock(mutex);
+    return changed.wait_for(lock, 20s, condition);
+  }
+  std::shared_ptr<Exchange> stream() {
+    REQUIRE(wait([&] { return !streams.empty(); }));
+    const std::lock_guard lock(mutex);
+    return streams.back();
+  }
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<std::shared_ptr<Exchange>> streams;
+  std::vector<std::string> endings;
+  std::atomic<int> gone{0}, idle{0};
+};
+
+HttpOptions local(HttpOptions options = {}) {
+  options.listen = "127.0.0.1:0";
+  return options;
+}
+
+struct Peer {
+  Peer(const HttpServer& server, std::string_view bytes, int receive_buffer = 0)
+      : socket(::socket(AF_INET, SOCK_STREAM, 0)) {
+    if (receive_buffer > 0) {
+      setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof(receive_buffer));
+    }
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(server.port());
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    REQUIRE(::connect(socket, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0);
+    const timeval limit{.tv_sec = 20, .tv_usec = 0};
+    setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    send(bytes);
+  }
+  ~Peer() { close(); }
+  Peer(const Peer&) = delete;
+  Peer& operator=(const Peer&) = delete;
+
+  void send(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t count = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (count <= 0) return;
+      bytes.remove_prefix(static_cast<std::size_t>(count));
+    }
+  }
+  bool read() {
+    char part[65536];
+    const ssize_t count = ::recv(socket, part, sizeof(part), 0);
+    if (count > 0) got.append(part, static_cast<std::size_t>(count));
+    return count > 0;
+  }
+  // Until `text` has come; false: the server has closed.
+  bool read_until(std::string_view text) {
+    while (got.find(text) == got.npos) {
+      if (!read()) return false;
+    }
+    return true;
+  }
+  const std::string& read_all() {
+    while (read()) {
+    }
+    return got;
+  }
+  void close() {
+    if (socket >= 0) ::close(socket);
+    socket = -1;
+  }
+
+  int socket;
+  std::string got;
+};
+
+std::string post(const std::string& path, const std::string& body, const char* extra = "") {
+  return "POST " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) +
+         "\r\n" + extra + "\r\n" + body;
+}
+
+std::size_t count_of(const std::string& text, std::string_view part) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+uint64_t refusals(const HttpServer& server, HttpRefusal refusal) {
+  return server.counters().refusals[static_cast<std::size_t>(refusal)];
+}
+
+constexpr const char* kClose = "Connection: close\r\n";
+
+}  // namespace
+
+TEST_CASE("requests of a pipeline are answered in order on one connection") {
+  TestService service;
+  const HttpServer server(local(), service);
+  Peer peer(server, post("/echo", "one") + post("/no", "") + post("/echo", "two") +
+                        post("/echo", "three", kClose));
+  const std::string& got = peer.read_all();
+  CHECK(count_of(got, "HTTP/1.1 200 OK\r\n") == 3);
+  CHECK(got.find("\r\n\r\none") < got.find("404 Not Found"));
+  CHECK(got.find("404 Not Found") < got.find("\r\n\r\ntwo"));
+  CHECK(got.ends_with("Connection: close\r\nX-Test: a  b\r\n\r\nthree"));
+  CHECK(server.counters().connections == 1);
+  CHECK(server.counters().requests == 4);
+  CHECK(server.buffered() == 0);
+}
+
+TEST_CASE("a body comes in chunks, byte by byte, or behind 100 Continue") {
+  TestService service;
+  const HttpServer server(local(), service);
+  const std::string chunked =
+      "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+      "3\r\nabc\r\n4;ext=1\r\ndefg\r\n0\r\nTrailer: x\r\n\r\n";
+  Peer slow(server, "");
+  for (const char c : chunked) slow.send({&c, 1});
+  CHECK(slow.read_all().ends_with("\r\n\r\nabcdefg"));
+  Peer careful(server,
+               "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n"
+               "Connection: close\r\n\r\n");
+  CHECK(careful.read_until("100 Continue\r\n\r\n"));
+  careful.send("ok");
+  CHECK(careful.read_all().ends_with("\r\n\r\nok"));
+}
+
+TEST_CASE("what is no request, or too large for one, is refused and counted") {
+  TestService service;
+  const HttpServer server(local({.max_body = 1000, .max_head = 1024}), service);
+  const auto answer = [&](const std::string& bytes) {
+    Peer peer(server, bytes);
+    return peer.read_all().substr(0, 12);
+  };
+  CHECK(answer("hello\r\n\r\n") == "HTTP/1.1 400");
+  CHECK(answer("GET / HTTP/9.9\r\n\r\n") == "HTTP/1.1 400");
+  CHECK(answer("POST /echo HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n") ==
+        "HTTP/1.1 400");
+  CHECK(answer("POST /echo HTTP/1.1\r\nContent-Length: -1\r\n\r\n") == "HTTP/1.1 400");
+  CHECK(answer("POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n") ==
+        "HTTP/1.1 400");
+  // Whoever forwards requests might see another end of these.
+  const std::string post = "POST /echo HTTP/1.1\r\nHost: x\r\n";
+  CHECK(answer(post + "Transfer-Encoding: xchunked\r\n\r\n") == "HTTP/1.1 400");
+  CHECK(answer(post + "Transfer-Encoding: gzip\r\nContent-Length: 2\r\n\r\nok") == "HTTP/1.1 400");
+  CHECK(answer(post + "Host: y\r\nContent-Length: 0\r\n\r\n") == "HTTP/1.1 400");
+  CHECK(refusals(server, HttpRefusal::kMalformed) == 8);
+  CHECK(answer("GET / HTTP/1.1\r\nX: " + std::string(5000, 'x')) == "HTTP/1.1 431");
+  CHECK(answer(std::string(100000, 'x')) == "HTTP/1.1 431");
+  CHECK(refusals(server, HttpRefusal::kHeadTooLarge) == 2);
+  CHECK(answer("POST /echo HTTP/1.1\r\nContent-Length: 1001\r\n\r\n") == "HTTP/1.1 413");
+  CHECK(answer("POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n" +
+               std::string(1001, 'x')) == "HTTP/1.1 413");
+  // A bomb of chunks, each with a long extension.
+  std::string bomb = "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1;";
+  CHECK(answer(bomb + std::string(100000, 'x')).starts_with("HTTP/1.1 4"));
+  CHECK(refusals(server, HttpRefusal::kBodyTooLarge) == 2);
+  CHECK(server.buffered() == 0);
+}
+
+TEST_CASE("bodies of all connections share one budget, and a claimed length costs nothing") {
+  TestService service;
+  const HttpServer server(local({.max_body = 1 << 20, .buffer_memory = 1 << 20}), service);
+  Peer claims(server, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n");
+  Peer holds(server, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n" +
+                         std::string(600000, 'x'));
+  while (server.buffered() < 600000) std::this_thread::sleep_for(1ms);
+  Peer refused(server, post("/echo", std::string(600000, 'y')));
+  CHECK(refused.read_all().starts_with("HTTP/1.1 503"));
+  CHECK(refusals(server, HttpRefusal::kMemory) == 1);
+  holds.close();
+  while (server.buffered() > 0) std::this_thread::sleep_for(1ms);
+  Peer fits(server, post("/echo", std::string(600000, 'z'), kClose));
+  CHECK(fits.read_all().ends_with("zzz"));
+}
+
+TEST_CASE("a stream arrives piece by piece, in chunks, and the connection lives on") {
+  TestService service;
+  const HttpServer server(local(), service);
+  Peer peer(server, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+  const auto exchange = service.stream();
+  CHECK(exchange->write("data: 1\n\n"));
+  CHECK(peer.read_until("9\r\ndata: 1\n\n\r\n"));
+  CHECK(peer.got.find("Transfer-Encoding: chunked") != peer.got.npos);
+  CHECK(exchange->write("data: 2\n\n"));
+  exchange->end();
+  CHECK_FALSE(exchange->write("late"));
+  CHECK(peer.read_until("data: 2\n\n\r\n0\r\n\r\n"));
+  peer.send(post("/echo", "more", kClose));
+  CHECK(peer.read_all().ends_with("\r\n\r\nmore"));
+  CHECK(service.gone == 0);
+}
+
+TEST_CASE("a client of HTTP/1.0 reads a stream up to its end") {
+  TestService service;
+  const HttpServer server(local(), service);
+  Peer peer(server, "GET /stream HTTP/1.0\r\nHost: x\r\n\r\n");
+  const auto exchange = service.stream();
+  exchange->write("data: 1\n\n");
+  exchange->end();
+  CHECK(peer.read_all().ends_with("\r\n\r\ndata: 1\n\n"));
+}
+
+TEST_CASE("a client that leaves ends its exchange, before and within the answer") {
+  TestService service;
+  const HttpServer server(local(), service);
+  {
+    Peer peer(server, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+    service.stream()->write("data: 1\n\n");
+    CHECK(peer.read_until("data: 1"));
+  }
+  CHECK(service.wait([&] { return service.gone == 1; }));
+  CHECK(service.stream()->gone());
+  CHECK_FALSE(service.stream()->write("more"));
+  CHECK(service.wait([&] { return service.endings.size() == 1; }));
+  CHECK(service.endings[0] == "/stream client left");
+  CHECK(server.counters().disconnects == 1);
+  CHECK(server.counters().streams == 0);
+}
+
+TEST_CASE("a client that does not read is cut off when the stream's buffer is full") {
+  TestService service;
+  const HttpServer server(local({.stream_buffer = 1 << 20}), service);
+  Peer peer(server, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n", 4096);
+  const auto exchange = service.stream();
+  const std::string piece(10000, 'x');
+  std::size_t written = 0;
+  while (exchange->write(piece)) written += piece.size();
+  CHECK(service.wait([&] { return service.gone == 1; }));
+  CHECK(refusals(server, HttpRefusal::kSlowClient) == 1);
+  CHECK(written < (std::size_t{16} << 20));  // the limit, and what sockets hold
+  CHECK(service.wait([&] { return !service.endings.empty(); }));
+  CHECK(service.endings[0] == "/stream slow client");
+}
+
+TEST_CASE("a file is sent as fast as its client reads, and is let go of when the client leaves") {
+  struct FileService : TestService {
+    void handle(std::shared_ptr<Exchange> exchange) override {
+      frt::io::Descriptor copy(::dup(fileno(file.get())));
+      ::lseek(copy.get(), 0, SEEK_SET);
+      auto token = std::make_shared<int>();
+      held = token;
+      FileStream::start(exchange, {.content_type = "text/plain"}, std::move(copy), workers, token);
+    }
+    std::unique_ptr<FILE, int (*)(FILE*)> file{std::tmpfile(), &std::fclose};
+    std::weak_ptr<int> held;
+    Workers workers{1, 1};
+  } service;
+  std::string content;
+  while (content.size() < (3 << 20)) content += std::to_string(content.size()) + " ";
+  REQUIRE(std::fwrite(content.data(), 1, content.size(), service.file.get()) == content.size());
+  REQUIRE(std::fflush(service.file.get()) == 0);
+  const HttpServer server(local({.stream_buffer = 64 << 10}), service);
+  Peer peer(server, "GET /file HTTP/1.0\r\nHost: x\r\n\r\n", 4096);
+  const std::string answer = peer.read_all();
+  CHECK(answer.substr(answer.find("\r\n\r\n") + 4) == content);
+  CHECK(refusals(server, HttpRefusal::kSlowClient) == 0);
+  Peer looker(server, "HEAD /file HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  CHECK(looker.read_all().ends_with("\r\n\r\n"));
+  {
+    Peer leaver(server, "GET /file HTTP/1.1\r\nHost: x\r\n\r\n", 4096);
+    CHECK(leaver.read());
+  }
+  CHECK(service.wait([&] { return service.endings.size() == 3; }));
+  CHECK(service.endings[2] == "/file client left");
+  while (!service.held.expired()) std::this_thread::sleep_for(1ms);
+}
+
+TEST_CASE("a silent stream is told so, again and again") {
+  TestService service;
+  const HttpServer server(local({.heartbeat = 20ms}), service);
+  Peer peer(server, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+  const auto exchange = service.stream();
+  while (service.idle < 3) std::this_thread::sleep_for(1ms);
+  exchange->end();
+  CHECK(peer.read_until("0\r\n\r\n"));
+}
+
+TEST_CASE("an exchange that nobody answers is answered with 500") {
+  TestService service;
+  const HttpServer server(local(), service);
+  Peer peer(server, "GET /drop HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  CHECK(peer.read_all().starts_with("HTTP/1.1 500 "));
+  CHECK(server.counters().failures == 1);
+}
+
+TEST_CASE("heads, bodies and idle connections end in time") {
+  TestService service;
+  const HttpServer server(local({.head_timeout = 50ms, .body_timeout = 50ms, .idle_timeout = 50ms}),
+                          service);
+  Peer silent(server, ""), head(server, "GET / HT"),
+      body(server, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab"),
+      idle(server, post("/echo", "x"));
+  CHECK(silent.read_all().starts_with("HTTP/1.1 408 "));
+  CHECK(head.read_all().starts_with("HTTP/1.1 408 "));
+  CHECK(body.read_all().starts_with("HTTP/1.1 408 "));
+  CHECK(idle.read_all().ends_with("\r\n\r\nx"));
+  CHECK(refusals(server, HttpRefusal::kHeadTimeout) == 2);
+  CHECK(refusals(server, HttpRefusal::kBodyTimeout) == 1);
+}
+
+TEST_CASE("half-open connections give their places to newcomers, streams never do") {
+  TestService service;
+  const HttpServer server(local({.max_connections = 8}), service);
+  Peer streaming(server, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+  const auto exchange = service.stream();
+  std::vector<std::unique_ptr<Peer>> half_open;
+  for (int i = 0; i < 50; ++i) half_open.push_back(std::make_unique<Peer>(server, "GET "));
+  Peer good(server, post("/echo", "served", kClose));
+  CHECK(good.read_all().ends_with("served"));
+  CHECK(refusals(server, HttpRefusal::kDisplaced) >= 40);
+  exchange->write("still here");
+  CHECK(streaming.read_until("still here"));
+}
+
+TEST_CASE("a server whose places are all busy refuses a newcomer at once") {
+  TestService service;
+  const HttpServer server(local({.max_connections = 1}), service);
+  Peer streaming(server, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+  service.stream();
+  Peer late(server, post("/echo", "x"));
+  CHECK(late.read_all().starts_with("HTTP/1.1 503 "));
+  CHECK(refusals(server, HttpRefusal::kConnections) == 1);
+}
+
+TEST_CASE("a drain lets answers end, refuses new requests and waits no longer than it may") {
+  TestService service;
+  HttpServer server(local(), service);
+  Peer idle(server, post("/echo", "x"));
+  REQUIRE(idle.read_until("\r\n\r\nx"));
+  Peer begun(server, "GET /echo HTTP/1.1\r\n");
+  Peer peer(server, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+  const auto exchange = service.stream();
+  while (server.counters().connections < 3) std::this_thread::sleep_for(1ms);
+  std::thread drain([&] { server.drain(20s); });
+  CHECK_FALSE(idle.read());  // closed
+  begun.send("Host: x\r\n\r\n");
+  CHECK(begun.read_all().starts_with("HTTP/1.1 503 "));
+  exchange->write("last");
+  exchange->end();
+  drain.join();
+  CHECK(peer.read_all().ends_with("last\r\n0\r\n\r\n"));
+  CHECK(refusals(server, HttpRefusal::kDraining) == 1);
+}
+
+TEST_CASE("what is not answered when a server goes is cut off, and its service hears of it") {
+  TestService service;
+  {
+    HttpServer server(local(), service);
+    Peer peer(server, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+    service.stream();
+    server.drain(10ms);
+  }
+  CHECK(service.gone == 1);
+  CHECK_FALSE(service.stream()->write("nobody reads this"));
+}
+
+TEST_CASE("a UNIX socket serves its owner alone, replaces a dead one and no living one") {
+  TestService service;
+  const std::string path = "/tmp/frt-http-test-" + std::to_string(getpid()) + ".sock";
+  HttpOptions options;
+  options.listen = "unix:" + path;
+  const int dead = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un to{};
+  to.sun_family = AF_UNIX;
+  path.copy(to.sun_path, sizeof(to.sun_path) - 1);
+  REQUIRE(::bind(dead, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0);
+  ::close(dead);
+  {
+    const HttpServer server(options, service);
+    struct stat status {};
+    REQUIRE(::stat(path.c_str(), &status) == 0);
+    CHECK((status.st_mode & 0777) == 0600);
+    CHECK_THROWS_AS(HttpServer(options, service), frt::Error);
+    const int client = ::socket(AF_UNIX, SOCK_STREAM, 0);
+    REQUIRE(::connect(client, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0);
+    const std::string request = post("/echo", "local", kClose);
+    REQUIRE(::send(client, request.data(), request.size(), 0) ==
+            static_cast<ssize_t>(request.size()));
+    std::string got;
+    char part[4096];
+    for (ssize_t count = 0; (count = ::recv(client, part, sizeof(part), 0)) > 0;) {
+      got.append(part, static_cast<std::size_t>(count));
+    }
+    ::close(client);
+    CHECK(got.ends_with("\r\n\r\nlocal"));
+  }
+  CHECK(::access(path.c_str(), F_OK) != 0);
+}
