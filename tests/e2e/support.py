@@ -31,12 +31,19 @@ def clean_environment():
     return {k: v for k, v in os.environ.items() if not k.startswith("FRT_") and k != "NO_COLOR"}
 
 
+# For python_with(): the folder's name, and the packages. litellm wants an openai of its own.
+SDKS = ("lm_sdks", "anthropic==2.10.0", "litellm==1.106.2")
+
+
 def python_with(test, name, *packages):
     """A Python that has these packages of PyPI (name==version), made once beside the build; where they cannot be
     installed, the test is skipped with the reason."""
     folder = HOST.parent.parent / name
     python, ready = folder / "bin/python", folder / "ready"
-    if not ready.exists():
+    with open(f"{folder}.lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)    # tests beside this one may want the same
+        if ready.exists():
+            return python
         try:
             for command in ([sys.executable, "-m", "venv", "--clear", folder],
                             [python, "-m", "pip", "install", "-q", "--retries", "0", "--timeout", "10",
@@ -132,13 +139,13 @@ class HostTest(unittest.TestCase):
         path.write_text(text, encoding="utf-8")
         return path
 
-    def model_manifest(self, checkpoint, options="", device="", extra=""):
+    def model_manifest(self, checkpoint, options="", device="", extra="", backend="frt.cpu", plugin="frt.qwen36"):
         return self.manifest(f"""schema = 1
 [device.cpu0]
-backend = "frt.cpu"
+backend = "{backend}"
 {device}
 [model.m]
-plugin = "frt.qwen36"
+plugin = "{plugin}"
 device = "cpu0"
 checkpoint = "{checkpoint}"
 [model.m.options]

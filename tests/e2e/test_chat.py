@@ -444,7 +444,83 @@ class Ends(ChatTest):
         self.assertIn("cannot read the standard input", result.stderr)
 
 
+class Lines(ChatTest):
+    """What a person writes, and what is answered, where each belongs."""
+
+    def asked(self, *lines, arguments=(), **options):
+        result = self.talk(self.demo(**options), *lines, "/export out.json", arguments=arguments)
+        return result, [message["content"] for message in self.messages() if message["role"] == "user"]
+
+    def test_lines_between_triple_quotes_are_one_message_and_no_command(self):
+        quotes = '"""'
+        for lines, asked in (((quotes, "/exit", "a\\", "", "b", quotes), ["/exit\na\\\n\nb"]),
+                             ((f"{quotes}one", f"two{quotes}"), ["one\ntwo"]), ((f"{quotes}one{quotes}", "x"), ["one", "x"]),
+                             ((f"{quotes}{quotes}", quotes, quotes, "x"), ["x"])):
+            with self.subTest(lines):
+                self.assertEqual(self.asked(*lines, arguments=(*self.ARGUMENTS, "-n", 2))[1], asked)
+        cut = self.talk(self.demo(capsules=True), "/set max-new=2", quotes, "one", arguments=self.KEEP)
+        self.assertIn("1 turns", cut.stderr)     # the input's end ends the message, too
+        long = self.talk(self.demo(), quotes, *[b"x" * (1 << 20)] * 17, quotes, QUESTION, status=FAILED)
+        self.assertIn("longer than", long.stderr)
+
+    def test_a_saved_conversation_is_replaced_only_on_request(self):
+        manifest = self.demo(capsules=True)
+        self.talk(manifest, QUESTION, "/save sums")
+        refused = self.talk(manifest, QUESTION, SECOND, "/save sums", status=FAILED)
+        self.assertIn("--replace", refused.stderr)
+        self.assertIn("saved sums: ", self.talk(manifest, QUESTION, SECOND, "/save sums --replace").stderr)
+        self.assertIn("restored sums: 4 messages", self.talk(manifest, "/restore sums").stderr)
+
+    def test_reasoning_is_shown_apart_from_the_answer(self):
+        answer = "3 + 4 = 7\n"
+        for command in (["chat", self.demo(), "--greedy"], ["run", self.demo(), "--chat", "--greedy"]):
+            result = self.check(OK, *command, stdin=SECOND + "\n" if command[0] == "chat" else SECOND)
+            self.assertEqual(result.stdout, answer)
+            self.assertRegex(result.stderr, r"\n[^\n]*wants to know 3 \+ 4[^\n]*\n")
+            self.assertNotIn("think>", result.stdout + result.stderr)
+            quiet = self.check(OK, "-q", *command, stdin=SECOND)
+            self.assertEqual((quiet.stdout, quiet.stderr), (answer, ""))
+            colored = self.check(OK, "--color", "on", *command, stdin=SECOND)
+            self.assertEqual(colored.stdout, answer)
+            self.assertIn("\x1b[2m", colored.stderr)
+        log = self.check(OK, "--log-format", "jsonl", "run", self.demo(), "--chat", "--greedy", stdin=SECOND).stderr
+        self.assertIn("wants to know", " ".join(json.loads(line)["text"] for line in log.splitlines()))
+        message = self.run_json(self.demo(), "--chat", "--greedy", stdin=SECOND)["message"]
+        self.assertEqual(message["content"], answer.strip())
+        self.assertIn("wants to know", message["reasoning_content"])
+        self.assertNotIn("message", self.run_json(self.demo(), "-p", "x", "-n", 1))
+
+
 class OnATerminal(ChatTest):
+    def test_a_pasted_text_is_one_message_whatever_it_has_within(self):
+        terminal = Terminal(self, "chat", self.demo(), *self.ARGUMENTS, "-n", 2)
+        terminal.expect(b"\x1b[?2004h")
+        terminal.expect(b"> ")
+        terminal.type("About \x1b[200~a\tb\r/exit\r\x04\x1b[2Jgr\u00fc\u00dfe\x1b[201~!\r")
+        terminal.expect(b"\x1b[?2004l")
+        terminal.expect(b"> ")
+        terminal.type("/export out.json\r")
+        terminal.expect(b"2 messages")
+        terminal.type("/exit\r")
+        self.assertEqual(terminal.wait(), OK)
+        self.assertEqual(self.messages()[0]["content"], "About a\tb\n/exit\n[2Jgr\u00fc\u00dfe!")
+
+    def test_tab_completes_commands_settings_and_branches(self):
+        terminal = Terminal(self, "chat", self.demo(), *self.ARGUMENTS)
+        terminal.expect(b"> ")
+        terminal.type("/fo\tside\r")
+        terminal.expect(b"in branch side")
+        terminal.type("/rest\tm\t\r")
+        terminal.expect(b"restored main: 0 messages")
+        terminal.type("/se\tfre\t")
+        terminal.expect(b"quency-penalty=")
+        terminal.type("x\r")
+        terminal.expect(b"'x' is no value for frequency-penalty")
+        terminal.type("/ex\t")
+        terminal.expect(b"/exit")
+        terminal.type("it\r")
+        self.assertEqual(terminal.wait(), OK)
+
     def test_what_is_typed_and_is_no_utf8_is_refused_and_eats_no_key(self):
         terminal = Terminal(self, "-q", "chat", self.demo(), *self.ARGUMENTS)
         terminal.expect(b"> ")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everything of frt-host that runs no model: manifests, plugins, devices, doctor, verify's refusals."""
 import json
+import os
 import re
 import shutil
 import signal
@@ -31,7 +32,8 @@ class WithoutEffect(HostTest):
         manifest = self.manifest("schema = 1\n")
         for command in (["bench", manifest, "--tolerance", 1], ["bench", "capsule", manifest, "--plot", "p.svg"],
                         ["bench", "capsule", manifest, "--no-files", "--folder", "."],
-                        ["capsule", "check", manifest, "--no-files", "--folder", "."]):
+                        ["capsule", "check", manifest, "--no-files", "--folder", "."],
+                        ["run", manifest, "-p", "x", "--greedy", "--seed", 1], ["chat", manifest, "--greedy", "--seed", 1]):
             with self.subTest(command):
                 self.assertRegex(self.check(USAGE, *command).stderr, "requires|excludes")
 
@@ -55,6 +57,24 @@ class WithoutEffect(HostTest):
         (self.folder / "demo/generation_config.json").write_text('{"eos_token_id": [1, 123456789]}')
         manifest = self.model_manifest("demo")
         self.assertIn("eos_token_id 123456789", self.check(FAILED, "run", manifest, "-p", "x", "-n", 1).stderr)
+
+
+class LongErrors(HostTest):
+    def test_an_error_of_3000_bytes_is_on_stderr_whole_and_once_also_when_quiet(self):
+        manifest = self.manifest("""schema = 1
+[device.d]
+backend = "test.device"
+[model.m]
+plugin = "test.model"
+device = "d"
+checkpoint = "synthetic:x"
+""")
+        result = self.check(DEVICE, "-q", "--plugin-dir", os.environ["FRT_FAULTY_PLUGIN_DIR"], "run", manifest,
+                            "-p", "x", env={"FRT_TEST_DEFECT": "create_long_text"})
+        self.assertEqual(result.stderr.count("\u4e2d" * 1000), 1)
+        self.assertIn("error test.model: \u4e2d", result.stderr)
+        self.assertIn("\u4e2d... (3000 bytes; the log has all of it)", result.stderr)
+        self.assertNotIn("\ufffd", result.stderr)
 
 
 class OneLine(HostTest):
@@ -153,7 +173,10 @@ model  = "qwen"
                 ("host.robot", "max_clients = 300", ("max_connections",)),
                 ("host.robot", 'beta_schedule = "2, strong"', ("'strong'", "no strength")),
                 ("host.robot", 'beta_schedule = "2, 0.5"', ("0.5", "guidance is 1")),
-                ("host.http", 'model = "m"\nlisten = "here:eighty"', ("here:eighty", "address:port"))):
+                ("host.http", 'model = "m"\nlisten = "here:eighty"', ("here:eighty", "address:port")),
+                ("host.http", 'model = "m"\nmore_models = "n"', ("'n'", "none of", "host.http")),
+                ("host.http", 'model = "m"\naliases = "*=n"', ("*=n", "serves no such model")),
+                ("host.http", 'model = "m"\n[host.robot]\nmodel = "m"', ("[device.c]", "another served model"))):
             with self.subTest(setting):
                 text = self.findings(f"{policy}[{table}]\n{setting}\n")
                 for word in words:
@@ -234,6 +257,9 @@ class Plugins(HostTest):
             self.assertTrue(reasons[name]["reason"])
         doctor = self.check(FAILED, "--plugin-dir", folder, "doctor").stdout
         self.assertIn("cut.so", doctor)
+        said = self.check(OK, "-q", "--plugin-dir", folder, "run", self.demo(), "-p", "a", "-n", 1).stderr
+        self.assertEqual(len(re.findall(r"warning plugins: rejected: '[^']*/(?:cut|text)\.so' \w", said)), 2, said)
+        self.assertEqual(self.check(OK, "plugins", "ls", "--ids").stdout.split().count("frt.cpu"), 1)
 
     def test_a_lock_pins_digests(self):
         lock = self.folder / "frt.lock"
@@ -281,6 +307,28 @@ class Others(HostTest):
         for line in ("Minimum level", "Check this installation; suggest fixes"):
             self.assertIn(line, program)
 
+    def test_the_help_of_every_command_ends_with_examples_that_it_takes(self):
+        script = self.check(OK, "completion", "bash").stdout
+        commands = re.findall(r"^    '([^']+)'\) commands='([^']*)' options='([^']*)'", script, re.M)
+        self.assertGreater(len(commands), 20)
+        for path, below, options in commands:
+            if below and path != "bench":
+                continue
+            with self.subTest(path):
+                text = self.check(OK, *path.split(), "--help").stdout
+                examples = re.findall(r"^  (frt-host .*)$", text.split("\nExample", 1)[1], re.M)
+                self.assertTrue(examples)
+                for example in examples:
+                    self.assertIn(f" {path}", example)
+                    for option in re.findall(r" (--[a-z-]+)", example.split("#")[0].split(" -- ")[0]):
+                        self.assertIn(option, options.split())
+
+    def test_a_flag_from_the_environment_is_true_or_false(self):
+        self.assertIn("'1x' is neither true nor false", self.check(USAGE, "version", env={"FRT_QUIET": "1x"}).stderr)
+        for value, lines in (("1", 0), ("true", 0), ("false", 1)):
+            said = self.check(OK, "tokenize", self.demo(), "Once", env={"FRT_QUIET": value}).stderr
+            self.assertEqual(said.count("tokens\n"), lines, said)
+
     def test_a_word_that_is_none_has_a_suggestion(self):
         self.assertEqual(self.check(USAGE, "serv").stderr, "unknown command `serv`; did you mean `serve`?\n")
         self.assertEqual(self.check(USAGE, "run", "x.toml", "--promt", "a").stderr,
@@ -293,7 +341,7 @@ class Others(HostTest):
         self.assertEqual(line.count("warning"), 1)
 
     def test_the_table_of_exit_statuses_is_what_the_code_says(self):
-        code = "".join((SOURCE / "hosts/cli" / name).read_text() for name in ("exit_code.hpp", "interrupted.hpp"))
+        code = "".join((SOURCE / "hosts/cli" / name).read_text() for name in ("exit_code.hpp", "terminal/interrupted.hpp"))
         values = [int(number) for number in re.findall(r"\bk[A-Z]\w+ = (\d+)[,; ]", code)]
         self.assertEqual(values, [OK, FAILED, USAGE, MANIFEST, PLUGIN, DEVICE, 128])
         readme = (SOURCE / "hosts/README.md").read_text()
@@ -325,18 +373,28 @@ class Others(HostTest):
     def test_version(self):
         self.assertEqual(self.check(OK, "--version").stdout, self.check(OK, "version").stdout)
         facts = json.loads(self.check(OK, "version", "--json").stdout)
-        self.assertEqual(facts["abi"], "1.0")
+        self.assertEqual(facts["abi"], "0.9")
         self.assertIn("frt-host", self.check(OK, "version").stdout)
 
-    def test_completion_scripts_are_valid(self):
+    def test_a_shell_completes_commands_options_values_and_ids(self):
         script = self.check(OK, "completion", "bash").stdout
         self.assertEqual(subprocess.run(["bash", "-n"], input=script, text=True).returncode, 0)
-        complete = script + (
-            '\nCOMP_WORDS=(frt-host config ch) COMP_CWORD=2; _frt_host; echo "${COMPREPLY[*]}"'
-            '\nCOMP_WORDS=(frt-host run --prompt-f) COMP_CWORD=2; _frt_host; echo "${COMPREPLY[*]}"')
-        words = subprocess.run(["bash"], input=complete, text=True, capture_output=True).stdout
-        self.assertEqual(words.split(), ["check", "--prompt-file"])
-        self.assertIn("complete -c frt-host", self.check(OK, "completion", "fish").stdout)
+        (self.folder / "some.toml").touch()
+        cases = (("config ch", ["check"]), ("run --prompt-f", ["--prompt-file"]), ("--color o", ["on", "off"]),
+                 ("run x.toml --log-format j", ["jsonl"]), ("bench capsule m.toml --output ", ["json", "md"]),
+                 ("completion z", ["zsh"]), ("launch c", ["claude", "codex"]), ("plugins show frt.cp", ["frt.cpu"]),
+                 ("run som", ["some.toml"]), ("run m.toml --prompt-file som", ["some.toml"]),
+                 ("run m.toml --seed --gr", []))
+        for line, expected in cases:
+            words = ["frt-host", *line.split(" ")]
+            script += (f"\nCOMP_WORDS=({' '.join(repr(word) for word in words)}) COMP_CWORD={len(words) - 1}; COMPREPLY=(); "
+                       '_frt_host; printf "%s " "${COMPREPLY[@]}"; echo')
+        lines = subprocess.run(["bash"], input=script, text=True, capture_output=True, cwd=self.folder,
+                               env={**clean_environment(), "PATH": f"{HOST.parent}:{os.environ['PATH']}"}).stdout
+        for (line, expected), answer in zip(cases, lines.splitlines(), strict=True):
+            self.assertEqual(sorted(answer.split()), sorted(expected), line)
+        fish = self.check(OK, "completion", "fish").stdout
+        self.assertIn("-l 'color' -r -x -a \"auto on off\"", fish)
         self.assertIn("#compdef", self.check(OK, "completion", "zsh").stdout)
 
     def test_usage(self):
@@ -348,12 +406,22 @@ class Others(HostTest):
         self.assertLessEqual(len(help_text.splitlines()), 48)
         self.assertIn("--prompt-ids", self.check(OK, "--help-all").stdout)
 
-    def test_json_logs(self):
-        result = self.check(OK, "--log-format", "jsonl", "--log-level", "debug", "run", self.demo(),
-                            "-p", "a", "-n", 1)
-        for line in result.stderr.splitlines():
-            if line.startswith("{"):
-                json.loads(line)
+    def test_a_log_of_json_lines_holds_nothing_else(self):
+        def entries(text):
+            return [json.loads(line) for line in text.splitlines()]
+        jsonl = ("--log-format", "jsonl")
+        said = entries(self.check(OK, *jsonl, "--log-level", "debug", "run", self.demo(), "-p", "a", "-n", 1).stderr)
+        texts = [entry["text"] for entry in said if entry["source"] == "frt-host"]
+        self.assertTrue(any(text.startswith("ready in ") for text in texts), texts)
+        self.assertTrue(any("finish: length" in text for text in texts), texts)
+        said = entries(self.check(OK, *jsonl, "chat", self.demo(), "--greedy", stdin="What is 2 + 2?\n/stats\n").stderr)
+        self.assertTrue(any("finish: stop" in entry["text"] for entry in said), said)
+        for arguments, status in ((["run", "nowhere.toml", "-p", "x"], MANIFEST), (["run", "--promt"], USAGE),
+                                  (["config", "check", self.demo(options="slotz = 1")], MANIFEST)):
+            for given, environment in ((jsonl, {}), (["--log-format=jsonl"], {}), ([], {"FRT_LOG_FORMAT": "jsonl"})):
+                [entry] = entries(self.check(status, *given, *arguments, env=environment).stderr)
+                self.assertEqual(entry["level"], "error")
+                self.assertNotRegex(entry["text"], "^error|\\n$")
 
 
 class Checkpoints(HostTest):

@@ -15,7 +15,8 @@ HOSTILE = "\x1b[2J\x1b]0;owned\x07\u009b31m\r\x7f"
 # Every command that prints a result, as it is called. The rest print nothing but errors.
 SILENT = {"serve", "capsule rm", "capsule pin", "capsule unpin", "capsule export"}
 # Slow, or covered by a command beside it.
-UNTRIED = {"bench capsule", "bench policy", "rollout", "handoff", "calibrate", "replay", "capsule check", "bench"}
+UNTRIED = {"bench capsule", "bench engine", "bench policy", "rollout", "handoff", "calibrate", "launch", "replay",
+           "capsule check", "bench"}
 
 
 class Full(HostTest):
@@ -39,6 +40,7 @@ class Full(HostTest):
             "capsule import": [[self.model, "a.frtcap", "b"]],
             "run": [[self.model, "-p", "Once", "-n", "3"], [self.model, "-p", "Once", "-n", "3", "--json"]],
             "chat": [[self.model, "-n", "3"]],
+            "tokenize": [[self.model, "Once"], [self.model, "Once", "--json"]],
             "verify": [[dense, "--goldens", GOLDENS], [dense, "--goldens", GOLDENS, "--json"]],
         }
 

@@ -4,7 +4,7 @@ import json
 import unittest
 
 import test_robot_rollout as rollout
-from support import FIXTURES, MANIFEST, OK
+from support import FIXTURES, MANIFEST, OK, USAGE
 
 
 class Handoffs(rollout.Episodes):
@@ -39,10 +39,18 @@ class Handoffs(rollout.Episodes):
         result = self.check(OK, "--plugin-dir", rollout.PLUGINS, "handoff", self.robot("hz = 20", more=planner), "--planner",
                             "talk", "--seconds", 2, "--plan-every", 0.5, "--interrupts", 1, "--json")
         self.assertGreaterEqual(json.loads(result.stdout)["plans"], 1)
+        ready = [line for line in result.stderr.splitlines() if line.startswith("ready in")]
+        self.assertEqual(len(ready), 2)
+        self.assertIn("plugins", ready[0])
+        self.assertNotIn("plugins", ready[1], "phases of the first model in the line of the second")
         shared = planner.replace('"cpu1"', '"cpu0"')
         text = self.check(MANIFEST, "--plugin-dir", rollout.PLUGINS, "handoff", self.robot(more=shared), "--planner", "talk",
                           "--seconds", 1).stderr
         self.assertIn("one of its own", text)
+
+    def test_a_prompt_without_a_planner_is_refused(self):
+        text = self.check(USAGE, "--plugin-dir", rollout.PLUGINS, "handoff", self.robot(), "--prompt", "Felix").stderr
+        self.assertIn("--planner", text)
 
 
 if __name__ == "__main__":

@@ -394,7 +394,7 @@ checkpoint = "nowhere.safetensors"
         refused = self.check(FAILED, "--plugin-dir", PLUGINS, "capsule", "check", manifest, "--cases", 2)
         self.assertIn("model 'p' has no state", refused.stderr)
         refused = self.check(PLUGIN, "--plugin-dir", PLUGINS, "calibrate", manifest, "--synthetic", 1)
-        self.assertIn("model 'p': its plugin offers no", refused.stderr)
+        self.assertIn("model 'p' (plugin test.linear_policy): its plugin offers no", refused.stderr)
         for command in (("capsule", "check"), ("bench", "policy"), ("calibrate", "--synthetic", 1)):
             asked = self.frt("--plugin-dir", PLUGINS, *command, manifest, "--model", "other")
             self.assertIn("nowhere.safetensors", asked.stderr)

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <frt/error.hpp>
 
-#include "lm/capsule_content.hpp"
+#include "lm/capsules/content.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   using namespace frt::host;

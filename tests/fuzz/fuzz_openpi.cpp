@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <frt/error.hpp>
 
-#include "robot/wire/observation.hpp"
+#include "robot/service/wire/observation.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   try {

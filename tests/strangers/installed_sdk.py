@@ -11,6 +11,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "e2e"))
 import support  # noqa: E402
 
+CAPSULES = '[host.lm]\nmodel = "m"\ncapsule_dir = "capsules"\n'
 CMAKE = os.environ["FRT_CMAKE"]
 BUILD = os.environ["FRT_BUILD"]
 COMPILER = {name: os.environ[name] for name in ("CXX", "CXXFLAGS")}
@@ -39,3 +40,6 @@ class StrangerTest(support.HostTest):
         run(CMAKE, "-S", root / "source", "-B", cls.plugins, f"-DCMAKE_PREFIX_PATH={cls.sdk}",
             "-DCMAKE_BUILD_TYPE=Release", *cls.definitions)
         run(CMAKE, "--build", cls.plugins, "--parallel", 2)
+
+    def frt(self, *arguments, **options):
+        return super().frt("--plugin-dir", self.plugins, *arguments, **options)

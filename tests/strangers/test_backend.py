@@ -5,7 +5,7 @@ import re
 import subprocess
 import unittest
 
-from installed_sdk import BUILD, StrangerTest
+from installed_sdk import BUILD, CAPSULES, StrangerTest
 from support import FIXTURES, OK, TIMEOUT, clean_environment
 
 PROMPTS = ("Once upon a time", "The little dog")
@@ -17,24 +17,8 @@ REFERENCE = f"{BUILD}/lib/frt/plugins/frt_cpu.so"
 class Backend(StrangerTest):
     project = "backend"
 
-    def frt(self, *arguments, **options):
-        return super().frt("--plugin-dir", self.plugins, *arguments, **options)
-
     def demo(self, backend, device=""):
-        return self.manifest(f"""schema = 1
-[device.here]
-backend = "{backend}"
-{device}
-[model.m]
-plugin = "frt.qwen36"
-device = "here"
-checkpoint = "{FIXTURES / "demo"}"
-[model.m.options]
-activations = "f32"
-[host.lm]
-model = "m"
-capsule_dir = "capsules"
-""")
+        return self.model_manifest(FIXTURES / "demo", 'activations = "f32"', device, CAPSULES, backend)
 
     def ids(self, manifest, *arguments, count=TOKENS):
         result = self.run_json(manifest, "-n", count, "--ignore-eos", *arguments)
@@ -44,7 +28,7 @@ capsule_dir = "capsules"
 
     def test_the_host_tells_what_the_plugin_offers(self):
         shown = self.check(OK, "plugins", "show", "stranger.simple").stdout
-        self.assertRegex(shown, r"frt\.linear/1 +f32 +f32 bf16")
+        self.assertRegex(shown, r"frt\.linear/1 +f32 +f32 +f32, bf16")
         self.assertNotIn("frt.norm_linears/1", shown)  # composed
         self.assertIn("stranger.simple", self.check(OK, "devices").stdout)
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import unittest
 
-from installed_sdk import StrangerTest
+from installed_sdk import CAPSULES, StrangerTest
 from support import FAILED, HOST, OK, clean_environment
 
 SEED = 1530  # of the smallest 3,000 one with clear margins and much variety
@@ -66,24 +66,11 @@ class Tests:
     definitions = ("-DCMAKE_CXX_FLAGS_RELEASE=-O1",)  # most of the test's time is the compiler's
 
     def model(self, options="", device=""):
-        return self.manifest(f"""schema = 1
-[device.here]
-backend = "{self.backend}"
-{device}
-[model.lm]
-plugin = "stranger.recurrent_lm"
-device = "here"
-checkpoint = "synthetic:none"
-[model.lm.options]
-seed = {SEED}
-{options}
-[host.lm]
-model = "lm"
-capsule_dir = "capsules"
-""")
+        return self.model_manifest("synthetic:none", f"seed = {SEED}\n{options}", device, CAPSULES, self.backend,
+                                   "stranger.recurrent_lm")
 
     def stranger(self, *arguments, status=OK, **options):
-        return self.check(status, "-q", "--plugin-dir", self.plugins, *arguments, **options)
+        return self.check(status, "-q", *arguments, **options)
 
     def ids(self, manifest, *arguments, count=COUNT):
         return json.loads(self.stranger("run", manifest, "--json", "--greedy", "-n", count, *arguments).stdout)["ids"]
@@ -111,7 +98,7 @@ capsule_dir = "capsules"
 
     def test_a_capsule_of_other_weights_is_refused(self):
         self.ids(self.model(), "-p", PROMPTS[0], "--save-capsule", "one", count=1)
-        result = self.stranger("run", self.model(), "--from-capsule", "one", "--set", "model.lm.options.seed=2",
+        result = self.stranger("run", self.model(), "--from-capsule", "one", "--set", "model.m.options.seed=2",
                                status=FAILED)
         self.assertIn("weights:seed", result.stderr)
 
@@ -157,8 +144,8 @@ class OnTheProcessor(Tests, StrangerTest):
 
     @unittest.skipUnless(CUDA, WHY_NOT)
     def test_a_build_without_cuda_says_what_is_missing(self):
-        result = self.frt("--plugin-dir", self.plugins, "run", self.model(), "-p", "a", "--set",
-                          f"device.here.backend={CUDA}")
+        result = self.frt("run", self.model(), "-p", "a", "--set",
+                          f"device.cpu0.backend={CUDA}")
         self.assertNotEqual(result.returncode, OK)
         self.assertIn("-DSTRANGER_CUDA=ON", result.stderr)
 

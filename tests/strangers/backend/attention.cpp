@@ -43,7 +43,7 @@ void check_heads(const frt::Checks& check, const char* name, const Args& args) {
 struct AttentionAppend {
   using Args = frt_attention_append_args;
   static constexpr const char* kName = FRT_OP_ATTENTION_APPEND;
-  static constexpr frt_weight_set kWeights = 0;
+  static constexpr Formats kWeights = {};
   static void check(const frt::Checks& check, const Args& args) {
     check_heads(check, kName, args);
     check.range("rotary_dim", args.rotary_dim, 0, args.head_dim);
@@ -107,7 +107,7 @@ struct AttentionAppend {
 struct Attention {
   using Args = frt_attention_args;
   static constexpr const char* kName = FRT_OP_ATTENTION;
-  static constexpr frt_weight_set kWeights = 0;
+  static constexpr Formats kWeights = {};
   static void check(const frt::Checks& check, const Args& args) {
     check_heads(check, kName, args);
     check.pointer("y", args.y);

@@ -16,7 +16,7 @@ namespace {
 struct CausalConv {
   using Args = frt_causal_conv_args;
   static constexpr const char* kName = FRT_OP_CAUSAL_CONV;
-  static constexpr frt_weight_set kWeights = 0;
+  static constexpr Formats kWeights = {};
   static void check(const frt::Checks& check, const Args& args) {
     frt::check_causal_conv(check, args);
     check_stride(check, "slot_stride", args.slot_stride);
@@ -64,7 +64,7 @@ float inverse_length(const float* x, int32_t width) {
 struct GatedDelta {
   using Args = frt_gated_delta_args;
   static constexpr const char* kName = FRT_OP_GATED_DELTA;
-  static constexpr frt_weight_set kWeights = 0;
+  static constexpr Formats kWeights = {};
   static void check(const frt::Checks& check, const Args& args) {
     frt::check_gated_delta(check, args);
     check_stride(check, "slot_stride", args.slot_stride);
@@ -127,7 +127,7 @@ struct GatedDelta {
 struct LagRows {
   using Args = frt_lag_rows_args;
   static constexpr const char* kName = FRT_OP_LAG_ROWS;
-  static constexpr frt_weight_set kWeights = 0;
+  static constexpr Formats kWeights = {};
   static void check(const frt::Checks& check, const Args& args) {
     only_f32(check, kName, "dtype", args.dtype);
     check.sequences(args.sequences);
@@ -169,7 +169,7 @@ struct LagRows {
 struct StoreRows {
   using Args = frt_store_rows_args;
   static constexpr const char* kName = FRT_OP_STORE_ROWS;
-  static constexpr frt_weight_set kWeights = 0;
+  static constexpr Formats kWeights = {};
   static void check(const frt::Checks& check, const Args& args) {
     only_f32(check, kName, "dtype", args.dtype);
     check.sequences(args.sequences);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The operators of the backend: f32 activations, f32 and bf16 weights, naive loops.
 //
-// An operator is a struct with its Args, kName, kWeights (0: it takes none), `check`, which runs at
-// the launch, and `run`, which runs in stream order. Each file of operators adds its own.
+// An operator is a struct with its Args, kName, kWeights (empty: it takes none), `check`, which
+// runs at the launch, and `run`, which runs in stream order. Each file of operators adds its own.
 #pragma once
 
 #include <frt/kernels.h>
@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,21 +31,33 @@ class Kernels {
                             sizeof(typename Op::Args),
                             Op::kName,
                             FRT_DTYPE_BIT(FRT_DTYPE_F32),
-                            Op::kWeights,
-                            {nullptr, launch<Op>}});
+                            FRT_DTYPE_BIT(FRT_DTYPE_F32),
+                            Op::kWeights.data(),
+                            static_cast<uint32_t>(Op::kWeights.size()),
+                            0,
+                            {nullptr, launch<Op>, supports<Op>}});
   }
 
  private:
+  // The arguments, checked.
+  template <class Op>
+  static typename Op::Args checked(const void* args) {
+    const frt::Checks check(Op::kName);
+    check.pointer("args", args);
+    const auto& values = *static_cast<const typename Op::Args*>(args);
+    check.at_least("struct_size", values.struct_size, sizeof(values));
+    Op::check(check, values);
+    return values;
+  }
+  template <class Op>
+  static frt_status supports(void*, const void* args, frt_error* error) {
+    return frt::guard(error, [&] { checked<Op>(args); });
+  }
   template <class Op>
   static frt_status launch(void*, frt_backend_stream stream, const void* args, frt_error* error) {
     return frt::guard(error, [&] {
-      const frt::Checks check(Op::kName);
-      check.pointer("stream", stream);
-      check.pointer("args", args);
-      const auto& values = *static_cast<const typename Op::Args*>(args);
-      check.at_least("struct_size", values.struct_size, sizeof(values));
-      Op::check(check, values);
-      submit(stream, [values] { Op::run(values); });
+      frt::Checks(Op::kName).pointer("stream", stream);
+      submit(stream, [values = checked<Op>(args)] { Op::run(values); });
     });
   }
 
@@ -55,6 +68,8 @@ void add_row_operators(Kernels& kernels);
 void add_gated_delta_operators(Kernels& kernels);
 void add_attention_operators(Kernels& kernels);
 void add_sampling_operators(Kernels& kernels);
+
+using Formats = std::span<const frt_weight_format>;
 
 // ---- what the operators share ----------------------------------------------------------------
 

@@ -33,6 +33,7 @@ struct Simple {
   using Event = simple::Event;
   using Exec = simple::Exec;
   static constexpr const char* kNativeKind = "cpu";
+  static constexpr uint32_t kFlags = FRT_DEVICE_PROCESSOR | FRT_DEVICE_SHARED_MEMORY;
 
   static uint32_t count(std::string&) { return 1; }
 
@@ -47,7 +48,7 @@ struct Simple {
     info.memory_free = pages(_SC_AVPHYS_PAGES);
     info.compute_units = 1;
     info.dlpack_type = 1;  // kDLCPU
-    if (FRT_HAS(&info, frt_device_info, flags)) info.flags = FRT_DEVICE_PROCESSOR;
+    if (FRT_HAS(&info, frt_device_info, flags)) info.flags = kFlags;
   }
 
   static std::unique_ptr<Device> open(frt_plugin, uint32_t ordinal, const frt_config*) {

@@ -24,24 +24,13 @@ float silu(float x) {
 
 namespace {
 
-constexpr frt_weight_set kPlain = FRT_WEIGHT_BIT(FRT_WEIGHT_F32) | FRT_WEIGHT_BIT(FRT_WEIGHT_BF16);
-
-void check_weight(const frt::Checks& check, const char* argument, const frt_weight& weight) {
-  check.require(weight.format < FRT_WEIGHT_FORMAT_COUNT &&
-                    (kPlain & FRT_WEIGHT_BIT(weight.format)) != 0 && weight.layout == 0,
-                argument, "is neither f32 nor bf16 in rows");
-  check.pointer(argument, weight.data);
-  check.require(reinterpret_cast<uintptr_t>(weight.data) % 16 == 0, argument,
-                "is not aligned to 16 bytes");
-  check.positive(argument, weight.rows);
-  check.positive(argument, weight.cols);
-}
+constexpr frt_weight_format kPlain[] = {FRT_WEIGHT_F32, FRT_WEIGHT_BF16};
 
 // Row `row` of a matrix (rows, cols) as f32: f32 in place, bf16 converted into `storage`.
 const float* weight_row(const frt_weight& weight, int64_t row, std::vector<float>& storage) {
   const auto cols = static_cast<std::size_t>(weight.cols);
   const int64_t first = row * weight.cols;
-  if (weight.format == FRT_WEIGHT_F32) return static_cast<const float*>(weight.data) + first;
+  if (weight.format.data == FRT_DTYPE_F32) return static_cast<const float*>(weight.data) + first;
   storage.resize(cols);
   const uint16_t* values = static_cast<const uint16_t*>(weight.data) + first;
   for (std::size_t i = 0; i < cols; ++i) {
@@ -66,11 +55,11 @@ void norm_row(const float* x, const float* weight, int32_t width, float epsilon,
 struct Embed {
   using Args = frt_embed_args;
   static constexpr const char* kName = FRT_OP_EMBED;
-  static constexpr frt_weight_set kWeights = kPlain;
+  static constexpr Formats kWeights = kPlain;
   static void check(const frt::Checks& check, const Args& args) {
     only_f32(check, kName, "y_dtype", args.y_dtype);
     check.positive("rows", args.rows);
-    check_weight(check, "table", args.table);
+    frt::check_weight(check, "table", args.table, kPlain);
     check.pointer("ids", args.ids);
     check_matrix(check, "y", args.y, "y_stride", args.y_stride, args.table.cols);
   }
@@ -91,7 +80,7 @@ struct Embed {
 struct SelectTokens {
   using Args = frt_select_tokens_args;
   static constexpr const char* kName = FRT_OP_SELECT_TOKENS;
-  static constexpr frt_weight_set kWeights = 0;
+  static constexpr Formats kWeights = {};
   static void check(const frt::Checks& check, const Args& args) {
     check.sequences(args.sequences);
     check.pointer("ids", args.ids);
@@ -112,7 +101,7 @@ struct SelectTokens {
 struct LastRows {
   using Args = frt_last_rows_args;
   static constexpr const char* kName = FRT_OP_LAST_ROWS;
-  static constexpr frt_weight_set kWeights = 0;
+  static constexpr Formats kWeights = {};
   static void check(const frt::Checks& check, const Args& args) {
     only_f32(check, kName, "dtype", args.dtype);
     check.sequences(args.sequences);
@@ -132,7 +121,7 @@ struct LastRows {
 struct RmsNorm {
   using Args = frt_rms_norm_args;
   static constexpr const char* kName = FRT_OP_RMS_NORM;
-  static constexpr frt_weight_set kWeights = 0;
+  static constexpr Formats kWeights = {};
   static void check(const frt::Checks& check, const Args& args) {
     only_f32(check, kName, "x_dtype", args.x_dtype);
     only_f32(check, kName, "y_dtype", args.y_dtype);
@@ -152,7 +141,7 @@ struct RmsNorm {
 struct AddRmsNorm {
   using Args = frt_add_rms_norm_args;
   static constexpr const char* kName = FRT_OP_ADD_RMS_NORM;
-  static constexpr frt_weight_set kWeights = 0;
+  static constexpr Formats kWeights = {};
   static void check(const frt::Checks& check, const Args& args) {
     only_f32(check, kName, "residual_dtype", args.residual_dtype);
     only_f32(check, kName, "dtype", args.dtype);
@@ -177,7 +166,7 @@ struct AddRmsNorm {
 struct GatedRmsNorm {
   using Args = frt_gated_rms_norm_args;
   static constexpr const char* kName = FRT_OP_GATED_RMS_NORM;
-  static constexpr frt_weight_set kWeights = 0;
+  static constexpr Formats kWeights = {};
   static void check(const frt::Checks& check, const Args& args) {
     only_f32(check, kName, "x_dtype", args.x_dtype);
     only_f32(check, kName, "dtype", args.dtype);
@@ -202,13 +191,13 @@ struct GatedRmsNorm {
 struct Linear {
   using Args = frt_linear_args;
   static constexpr const char* kName = FRT_OP_LINEAR;
-  static constexpr frt_weight_set kWeights = kPlain;
+  static constexpr Formats kWeights = kPlain;
   static void check(const frt::Checks& check, const Args& args) {
     only_f32(check, kName, "x_dtype", args.x_dtype);
     only_f32(check, kName, "y_dtype", args.y_dtype);
     check.positive("rows", args.rows);
     check.range("accumulate", args.accumulate, 0, 1);
-    check_weight(check, "weight", args.weight);
+    frt::check_weight(check, "weight", args.weight, kPlain);
     check_matrix(check, "x", args.x, "x_stride", args.x_stride, args.weight.cols);
     check_matrix(check, "y", args.y, "y_stride", args.y_stride, args.weight.rows);
   }
@@ -231,7 +220,7 @@ struct Linear {
 template <float (*function)(float a, float b)>
 struct Binary {
   using Args = frt_binary_args;
-  static constexpr frt_weight_set kWeights = 0;
+  static constexpr Formats kWeights = {};
   static void check(const frt::Checks& check, const char* name, const Args& args) {
     frt::check_binary(check, args);
     only_f32(check, name, "dtype", args.dtype);

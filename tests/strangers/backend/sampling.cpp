@@ -25,7 +25,7 @@ int32_t largest_of(const float* values, int32_t count) {
 struct Argmax {
   using Args = frt_argmax_args;
   static constexpr const char* kName = FRT_OP_ARGMAX;
-  static constexpr frt_weight_set kWeights = 0;
+  static constexpr Formats kWeights = {};
   static void check(const frt::Checks& check, const Args& args) {
     check.positive("rows", args.rows);
     check.positive("width", args.width);
@@ -43,7 +43,7 @@ struct Argmax {
 struct CountTokens {
   using Args = frt_count_tokens_args;
   static constexpr const char* kName = FRT_OP_COUNT_TOKENS;
-  static constexpr frt_weight_set kWeights = 0;
+  static constexpr Formats kWeights = {};
   static void check(const frt::Checks& check, const Args& args) {
     check.range("generated", args.generated, 0, 1);
     check.sequences(args.sequences);
@@ -90,7 +90,7 @@ uint32_t philox(uint64_t seed, uint32_t position) {
 struct Sample {
   using Args = frt_sample_args;
   static constexpr const char* kName = FRT_OP_SAMPLE;
-  static constexpr frt_weight_set kWeights = 0;
+  static constexpr Formats kWeights = {};
   static void check(const frt::Checks& check, const Args& args) {
     check.sequences(args.sequences);
     check.positive("vocabulary", args.vocabulary);

@@ -50,8 +50,8 @@ LeakySumKernel::LeakySumKernel(const frt::Context& context)
   kernel.struct_size = sizeof(kernel);
   kernel.args_size = sizeof(LeakySumArgs);
   kernel.name = kLeakySum;
-  kernel.activations = FRT_DTYPE_BIT(FRT_DTYPE_F32);
-  kernel.kernel = {this, &LeakySumKernel::launch};
+  kernel.inputs = kernel.outputs = FRT_DTYPE_BIT(FRT_DTYPE_F32);
+  kernel.kernel = {this, &LeakySumKernel::launch, nullptr};
   owner_ = context.register_kernels(std::span(&kernel, 1));
 }
 

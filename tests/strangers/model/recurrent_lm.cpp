@@ -45,8 +45,8 @@ constexpr frt_config_schema_v1 kSchema = frt::config_schema(frt::kNoOptions, kOp
 
 enum Matrix : uint64_t { kTable, kHead, kDecay };
 
-// A well mixed number of (seed, matrix, index): splitmix64.
-uint64_t mixed(uint64_t seed, Matrix matrix, uint64_t index) {
+// splitmix64 of (seed, matrix, index).
+uint64_t splitmix64(uint64_t seed, Matrix matrix, uint64_t index) {
   uint64_t z = seed * 0xD1342543DE82EF95u + (matrix << 32) + index + 1;
   z *= 0x9E3779B97F4A7C15u;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -56,7 +56,7 @@ uint64_t mixed(uint64_t seed, Matrix matrix, uint64_t index) {
 
 // A multiple of 2^-15 in [-1, 1).
 float weight(uint64_t seed, Matrix matrix, uint64_t index) {
-  return static_cast<float>(static_cast<int16_t>(mixed(seed, matrix, index) >> 48)) / 32768;
+  return static_cast<float>(static_cast<int16_t>(splitmix64(seed, matrix, index) >> 48)) / 32768;
 }
 
 std::vector<float> weights(uint64_t seed, Matrix matrix, uint64_t count) {
@@ -105,7 +105,7 @@ class RecurrentLm {
         .add(last_rows_, FRT_OP_LAST_ROWS)
         .add(dense_, FRT_OP_DENSE)
         .add(sample_, FRT_OP_SAMPLE)
-        .resolve(context, FRT_DTYPE_F32, FRT_WEIGHT_BIT(FRT_WEIGHT_F32),
+        .resolve(context, frt::KernelTypes(FRT_DTYPE_F32), frt::kWeightF32,
                  leaky_sum_kernel_->owner());
     load(static_cast<uint64_t>(config.get_int("seed")));
     describe_state(states, name);
@@ -285,11 +285,10 @@ class RecurrentLm {
 
   static frt_weight matrix(const frt::Buffer& values) {
     frt_weight weight{};
-    weight.format = FRT_WEIGHT_F32;
+    weight.format = frt::kWeightF32;
     weight.rows = kTokens;
     weight.cols = kWidth;
     weight.data = values.pointer();
-    weight.global_scale = 1;
     return weight;
   }
 
@@ -373,7 +372,7 @@ const RecurrentLm& self(frt_model model) {
 }
 
 frt_status lm_info(frt_model model, frt_lm_info* info) {
-  return frt::give(self(model).role(), info);
+  return frt::fill(info, self(model).role());
 }
 frt_status prefill_key(frt_model model, uint32_t rows, frt_shape_key* key) {
   const uint32_t most = self(model).role().prefill_chunk;

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Llama checkpoint in every command that takes a language model."""
+import json
+import struct
+import unittest
+
+from support import FIXTURES, OK, SOURCE, HostTest
+
+CHECKPOINT = FIXTURES / "llama/gqa_llama3"
+BIASES = FIXTURES / "llama/biases"
+
+
+def as_bf16(value):
+    """The nearest number that bfloat16 has."""
+    bits = struct.unpack("<I", struct.pack("<f", value))[0]
+    return struct.unpack("<f", struct.pack("<I", (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000))[0]
+
+
+def with_biases_as(folder, dtype, rounded):
+    """The checkpoint `biases` with its biases, which are F16, stored as F32 or BF16; rounded: to what BF16 has."""
+    data = (BIASES / "model.safetensors").read_bytes()
+    length = struct.unpack("<Q", data[:8])[0]
+    header, body, payload = json.loads(data[8:8 + length]), data[8 + length:], b""
+    biases = 0
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        begin, end = entry["data_offsets"]
+        piece = body[begin:end]
+        if name.endswith(".bias"):
+            assert entry["dtype"] == "F16"
+            values = struct.unpack(f"<{len(piece) // 2}e", piece)
+            floats = [struct.pack("<f", as_bf16(value) if rounded else value) for value in values]
+            piece = b"".join(each[2:] if dtype == "BF16" else each for each in floats)
+            entry["dtype"] = dtype
+            biases += 1
+        entry["data_offsets"] = [len(payload), len(payload) + len(piece)]
+        payload += piece
+    assert biases > 0
+    folder.mkdir()
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + payload)
+    (folder / "config.json").write_bytes((BIASES / "config.json").read_bytes())
+    return folder
+
+
+class Llama(HostTest):
+    def llama(self, checkpoint=CHECKPOINT, options="max_context = 256\nprefill_chunk = 32"):
+        return self.model_manifest(checkpoint, plugin="frt.llama", options=options,
+                                   extra='[host.lm]\nmodel = "m"\ncapsule_dir = "capsules"\n')
+
+    def test_it_is_shown_checked_and_verified(self):
+        shown = self.check(OK, "plugins", "show", "frt.llama").stdout
+        self.assertIn("chat_template", shown)
+        self.assertNotIn("speculation", shown)
+        manifest = self.llama(options='activations = "f32"\nmax_context = 256')
+        self.check(OK, "config", "check", manifest)
+        self.assertIn("0 failed, 0 skipped", self.check(OK, "verify", manifest, "--goldens", CHECKPOINT).stdout)
+
+    def test_it_runs_chats_and_is_measured(self):
+        manifest = self.llama()
+        first = self.run_json(manifest, "-p", "The capital", "-n", 8, "--greedy", "--ignore-eos")
+        self.assertEqual(len(first["ids"]), 8)
+        prompts = json.loads((CHECKPOINT / "prompts.json").read_text())
+        whole = next(entry for entry in prompts if entry["prompt"] == "The capital of France is")
+        counted = self.run_json(manifest, "-p", whole["prompt"], "-n", 1)
+        self.assertEqual(counted["prompt_tokens"], len(whole["ids"]))  # <|begin_of_text|> counts
+        self.check(OK, "run", manifest, "--chat", "-p", "Hello", "-n", 4, "--greedy", "--ignore-eos")
+        self.check(OK, "chat", manifest, "--max-new", 4, "--greedy", stdin="Hello\nAgain\n/quit\n")
+        measured = ["-p", 16, "-n", 4, "-r", 1, "-o", "json"]
+        self.check(OK, "bench", manifest, *measured)
+        self.check(OK, "bench", self.llama("synthetic:llama-tiny"), *measured)
+
+    def test_its_capsules_go_on_where_they_stopped(self):
+        manifest = self.llama()
+        options = ["--greedy", "--ignore-eos"]
+        whole = self.run_json(manifest, "-p", "Once upon a time", "-n", 12, *options)
+        start = self.run_json(manifest, "-p", "Once upon a time", "-n", 5, "--save-capsule", "a", *options)
+        rest = self.run_json(manifest, "--from-capsule", "a", "-n", 7, "--ignore-eos")
+        self.assertEqual(start["ids"] + rest["ids"], whole["ids"])
+        self.check(OK, "capsule", "verify", "capsules", "a")
+        self.assertIn("PASS", self.check(OK, "capsule", "check", manifest, "--cases", 3).stdout)
+
+    def test_a_text_that_goes_on_from_a_capsule_begins_no_sequence(self):
+        manifest = self.llama()
+        first = self.run_json(manifest, "-p", "Once upon", "-n", 0, "--save-capsule", "a")
+        more = self.run_json(manifest, "--from-capsule", "a", "-p", " a time", "-n", 1)
+        whole = self.run_json(manifest, "-p", " a time", "-n", 1)
+        self.assertEqual(more["prompt_tokens"], first["prompt_tokens"] + whole["prompt_tokens"] - 1)
+
+    def test_the_shipped_manifest_runs(self):
+        result = self.run_json(SOURCE / "hosts/manifests/llama.toml", "-p", "The capital", "-n", 4, "--greedy", "--ignore-eos")
+        self.assertEqual(len(result["ids"]), 4)
+
+    def test_biases_count_alike_in_every_type_that_holds_them(self):
+        def ids(folder):
+            manifest = self.llama(folder, options='activations = "f32"\nmax_context = 256')
+            result = self.run_json(manifest, "--prompt-ids", "1,2,3,4,5", "-n", 12, "--greedy", "--ignore-eos", "--logprobs")
+            return result["ids"], result["logprobs"]
+
+        exact = self.llama(with_biases_as(self.folder / "f32", "F32", False), options='activations = "f32"\nmax_context = 256')
+        self.assertIn("0 failed, 0 skipped", self.check(OK, "verify", exact, "--goldens", BIASES).stdout)
+        rounded = ids(with_biases_as(self.folder / "rounded", "F32", True))
+        self.assertEqual(ids(with_biases_as(self.folder / "bf16", "BF16", True)), rounded)
+        self.assertNotEqual(ids(BIASES), rounded, "biases have no effect")
+
+    def test_what_a_configuration_says_that_is_not_computed_is_named(self):
+        folder = self.folder / "changed"
+        folder.mkdir()
+        for name in ("model.safetensors", "config.json"):
+            (folder / name).write_bytes((CHECKPOINT / name).read_bytes())
+        config = json.loads((folder / "config.json").read_text())
+        config["rope_scaling"]["rope_type"] = "longrope"
+        (folder / "config.json").write_text(json.dumps(config))
+        result = self.frt("run", self.llama(folder), "-p", "x", "-n", 1)
+        self.assertNotEqual(result.returncode, OK)
+        self.assertIn("rope_scaling.rope_type", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
