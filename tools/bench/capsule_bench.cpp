@@ -132,7 +132,7 @@ class Bench {
 
   void files(uint64_t rows, const std::string& folder) {
     const Capsule capsule = capsules_.snapshot(0, rows, FRT_SPACE_HOST_PINNED, stream_);
-    capsule.wait();
+    capsule.sync();
     std::vector<double> save, load, verify, describe;
     for (int i = 0; i <= 3; ++i) {
       const double saved = seconds([&] { capsule.save(folder, "bench", ""); });

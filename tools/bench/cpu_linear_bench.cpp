@@ -12,6 +12,7 @@
 #include <frt/ops/checksum.h>
 #include <frt/ops/linear.h>
 #include <frt/ops/moe.h>
+#include <frt/weights.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -103,8 +104,8 @@ struct Format {
   frt_weight_format format;
 };
 constexpr Format kFormats[] = {{"bf16", FRT_WEIGHT_BF16},
-                               {"fp8_block", FRT_WEIGHT_FP8_BLOCK},
-                               {"fp8_channel", FRT_WEIGHT_FP8_CHANNEL},
+                               {"fp8_block", FRT_WEIGHT_FP8_BLOCK(FRT_DTYPE_F32, 128, 128)},
+                               {"fp8_channel", FRT_WEIGHT_FP8_CHANNEL(FRT_DTYPE_F32)},
                                {"nvfp4", FRT_WEIGHT_NVFP4},
                                {"f32", FRT_WEIGHT_F32}};
 
@@ -127,40 +128,15 @@ class Arena {
     return block;
   }
   frt_weight weight(frt_weight_format format, int32_t rows, int32_t cols) {
-    const std::size_t count = static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols);
+    const frt::WeightBytes bytes = frt::weight_bytes(format, rows, cols);
     frt_weight weight{};
     weight.format = format;
     weight.rows = rows;
     weight.cols = cols;
     weight.global_scale = 1.0f;
-    std::size_t scales = 0;
-    std::size_t bytes = count;
-    switch (format) {
-      case FRT_WEIGHT_F32:
-        bytes = count * 4;
-        break;
-      case FRT_WEIGHT_BF16:
-        bytes = count * 2;
-        break;
-      case FRT_WEIGHT_NVFP4:
-        bytes = count / 2;
-        weight.scale_dtype = FRT_DTYPE_F8_E4M3;
-        scales = count / 16;
-        break;
-      case FRT_WEIGHT_FP8_BLOCK:
-        weight.scale_dtype = FRT_DTYPE_F32;
-        weight.block_rows = weight.block_cols = 128;
-        scales = static_cast<std::size_t>((rows + 127) / 128) *
-                 static_cast<std::size_t>((cols + 127) / 128) * 4;
-        break;
-      default:
-        weight.scale_dtype = FRT_DTYPE_F32;
-        scales = static_cast<std::size_t>(rows) * 4;
-        break;
-    }
-    weight.data = take(bytes);
-    if (scales > 0) weight.scale = take(scales);
-    packed_ += static_cast<double>(bytes + scales);
+    weight.data = take(static_cast<std::size_t>(bytes.data));
+    if (bytes.scale > 0) weight.scale = take(static_cast<std::size_t>(bytes.scale));
+    packed_ += static_cast<double>(bytes.total());
     return weight;
   }
   double packed_bytes() const { return packed_; }
@@ -267,14 +243,9 @@ void moe(benchmark::State& state, frt_weight_format format, int32_t rows) {
     frt_expert_weight all{};
     all.expert = arena.weight(format, outputs * kExperts, inputs);
     all.expert.rows = outputs;
-    const frt_weight& one = all.expert;
-    const int64_t count = static_cast<int64_t>(outputs) * inputs;
-    all.data_stride = format == FRT_WEIGHT_BF16    ? count * 2
-                      : format == FRT_WEIGHT_NVFP4 ? count / 2
-                                                   : count;
-    all.scale_stride = format == FRT_WEIGHT_NVFP4 ? count / 16
-                       : one.block_rows > 0       ? count / (128 * 128) * 4
-                                                  : 4;
+    const frt::WeightBytes bytes = frt::weight_bytes(format, outputs, inputs);
+    all.data_stride = bytes.data;
+    all.scale_stride = bytes.scale;
     return all;
   };
   frt_moe_experts_args args{};
@@ -367,7 +338,7 @@ int main(int argc, char** argv) {
     add("decode_layers/" + name + "/x_f32/rows:1",
         [=](State& state) { decode_layers(state, f, FRT_DTYPE_F32, 1); });
     add("decode_head/" + name, [=](State& state) { decode_head(state, f); });
-    if (f != FRT_WEIGHT_F32) {
+    if (f != frt::kWeightF32) {
       add("decode_moe/" + name + "/rows:1", [=](State& state) { moe(state, f, 1); });
       add("prefill_moe/" + name + "/rows:256", [=](State& state) { moe(state, f, 256); });
     }
@@ -391,7 +362,7 @@ int main(int argc, char** argv) {
       onednn(state, dnnl::memory::data_type::f32, s.rows, s.outputs, s.inputs);
     });
     add("prefill/f32/x_f32/" + shape, [=](State& state) {
-      prefill(state, FRT_WEIGHT_F32, FRT_DTYPE_F32, s.rows, s.outputs, s.inputs);
+      prefill(state, frt::kWeightF32, FRT_DTYPE_F32, s.rows, s.outputs, s.inputs);
     });
   }
   benchmark::Initialize(&argc, argv);

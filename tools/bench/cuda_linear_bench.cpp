@@ -69,7 +69,7 @@ struct Format {
   frt_weight_format format;
 };
 constexpr Format kFormats[] = {{"bf16", FRT_WEIGHT_BF16},
-                               {"fp8 block", FRT_WEIGHT_FP8_BLOCK},
+                               {"fp8 block", FRT_WEIGHT_FP8_BLOCK(FRT_DTYPE_F32, 128, 128)},
                                {"fp8 tensor", FRT_WEIGHT_FP8_TENSOR},
                                {"nvfp4", FRT_WEIGHT_NVFP4}};
 
@@ -107,24 +107,21 @@ struct Bench {
     made.rows = rows;
     made.cols = cols;
     made.global_scale = 0.01f;
-    switch (format) {
-      case FRT_WEIGHT_BF16:
+    switch (weight_form(format)) {
+      case WeightForm::kBf16:
         made.data = bf16.take(values * 2);
         bytes += values * 2;
         break;
-      case FRT_WEIGHT_NVFP4:
+      case WeightForm::kNvfp4:
         made.data = fp4.take(values / 2);
         made.scale = fp4_scales.take(values / 16);
-        made.scale_dtype = FRT_DTYPE_F8_E4M3;
         bytes += values / 2 + values / 16;
         break;
       default:
         made.data = fp8.take(values);
         bytes += values;
-        if (format != FRT_WEIGHT_FP8_BLOCK) break;
-        made.block_rows = made.block_cols = 128;
+        if (format.scale == FRT_DTYPE_NONE) break;
         made.scale = scales.take((values >> 14) * 4 + 4096);
-        made.scale_dtype = FRT_DTYPE_F32;
     }
     return made;
   }
@@ -164,14 +161,15 @@ struct Bench {
     constexpr int32_t kHidden = 5120, kWidth = 17408, kValues = 6144;
     std::vector<frt_linear_part> parts;
     const auto part = [&](frt_weight_format f, int32_t height) {
-      const Product made = product(weight(f, height, kHidden), rows);
-      parts.push_back({made.weight, made.y, made.y_stride});
+      const frt_weight matrix = weight(f, height, kHidden);
+      const Product made = product(matrix, rows);
+      parts.push_back({matrix, made.y, made.y_stride});
     };
     if (attention) {
       for (const int32_t height : {12288, 1024, 1024}) part(format, height);
     } else {
       for (const int32_t height : {10240, 6144}) part(format, height);
-      for (const int32_t height : {48, 48}) part(FRT_WEIGHT_BF16, height);
+      for (const int32_t height : {48, 48}) part(kWeightBf16, height);
     }
     frt_norm_linears_args entry{};
     entry.residual_dtype = FRT_DTYPE_F32;

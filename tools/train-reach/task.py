@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reaching task: a white point, three coloured discs, an instruction that names one of them.
 
-The world is the unit square, y downwards. The twin of hosts/robot/reach/world.hpp: same drawing, same
+The world is the unit square, y downwards. The twin of hosts/examples/reach/world.hpp: same drawing, same
 motion, same end. Positions are (B, 2) tensors in world units, actions in world units per step.
 """
 import torch
