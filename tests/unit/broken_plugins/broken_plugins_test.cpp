@@ -167,10 +167,12 @@ class Trial {
     uint32_t entries = 0;
     (void)lm.decode_key(1, entries);
     CHECK(entries == 1);
-    CHECK(lm.capsule_layout()->region_count == 1);
+    const auto layout = lm.capsule_layout();
+    REQUIRE(layout.has_value());
+    CHECK(layout->region_count == 1);
   }
   static void use_reports(const host::LmModel& lm, const core::RuntimeModel& model,
-                          core::OpenPlugin& device) {
+                          const core::OpenPlugin& device) {
     const auto selftest =
         find_extension<frt_selftest_v1>(*model.table, model.handle, FRT_EXT_SELFTEST, lm.sender());
     const auto rows = host::run_selftest(*selftest, model.handle, "/goldens", lm.sender());

@@ -20,7 +20,7 @@ struct Program {
         context(exec_table(), runtime.device("d").context),
         stream(context.create_stream("test")) {}
 
-  Manifest manifest(bool capture) const {
+  Manifest manifest(bool capture) {
     ManifestRequest request;
     request.environment = [](const std::string&) { return std::nullopt; };
     request.schemas = &registry;
