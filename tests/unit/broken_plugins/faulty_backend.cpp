@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A backend that can do nothing, as fast as possible (null_backend.hpp), with one kernel.
 #include <frt/backend.h>
+#include <frt/device_status.h>
 #include <frt/kernels.h>
 
 #include <cstring>
@@ -81,6 +82,20 @@ const frt_kernels_v1& kernels_table() {
   return kTable;
 }
 
+// Reports one fact, which has a defect.
+frt_status report_fact(frt_plugin, uint32_t, void* self,
+                       void (*found)(void*, const char*, const char*, const char*), frt_error*) {
+  found(self, "library", is("fact_null") ? nullptr : "9.1",
+        is("fact_garbage") ? faulty::kGarbage : "");
+  return FRT_OK;
+}
+constexpr frt_device_status_v1 kStatus = {
+    sizeof(frt_device_status_v1), 0,
+    [](frt_plugin, uint32_t, frt_device_status*, frt_error*) -> frt_status {
+      return FRT_ERR_UNSUPPORTED;
+    },
+    report_fact};
+
 class Backend {
  public:
   Backend(const frt::Host&, const frt::ConfigView&) {}
@@ -93,6 +108,7 @@ class Backend {
   }
   const void* extension(std::string_view id) noexcept {
     if (id == FRT_EXT_BACKEND) return is("backend_missing") ? nullptr : &backend_table();
+    if (id == FRT_EXT_DEVICE_STATUS) return &kStatus;
     return id == FRT_EXT_KERNELS ? &kernels_table() : nullptr;
   }
   static const void* static_extension(std::string_view) noexcept { return nullptr; }
