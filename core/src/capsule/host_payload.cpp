@@ -30,9 +30,10 @@ void HostPayload::add(std::byte* data, uint64_t bytes) {
 }
 
 void HostPayload::add_slabs(const frt_capsule_s& capsule, uint64_t bytes) {
-  for (const Buffer& slab : capsule.held.slabs) {
-    const uint64_t part = std::min(bytes, slab.bytes());
-    if (part) add(slab.pointer<std::byte>(), part);
+  const uint64_t slab_bytes = capsule.state->store->slab_bytes(capsule.space);
+  for (const Slab& slab : capsule.held.slabs) {
+    const uint64_t part = std::min(bytes, slab_bytes);
+    if (part) add(slab.pointer, part);
     bytes -= part;
   }
 }

@@ -237,12 +237,6 @@ void drop_state(frt_state state) noexcept {
   if (--state->references == 0) delete state;
 }
 
-frt_status check_slot(const frt_state_s& state, uint32_t slot, const char* call) noexcept {
-  if (slot < state.slots) return FRT_OK;
-  return call_failed(state.context, FRT_ERR_OUT_OF_RANGE, "%s: state '%.200s': slot %u of %u", call,
-                     state.name.c_str(), slot, state.slots);
-}
-
 frt_status share_pages(frt_state_s& state, uint32_t slot, uint64_t boundary,
                        std::span<int32_t> pages) noexcept {
   const uint32_t held = state.pages->held(slot), page_rows = state.pages->page_rows();

@@ -87,7 +87,11 @@ uint64_t lay_out(frt_state_s& state, const frt_capsule_layout& layout);
 void drop_state(frt_state state) noexcept;
 
 // FRT_OK, or that the state has no such slot.  [hot]
-frt_status check_slot(const frt_state_s& state, uint32_t slot, const char* call) noexcept;
+inline frt_status check_slot(const frt_state_s& state, uint32_t slot, const char* call) noexcept {
+  if (slot < state.slots) return FRT_OK;
+  return call_failed(state.context, FRT_ERR_OUT_OF_RANGE, "%s: state '%.200s': slot %u of %u", call,
+                     state.name.c_str(), slot, state.slots);
+}
 
 // Where a page is, in bytes from the start of the arena.  [any]
 inline uint64_t page_offset(const frt_state_s& state, int32_t page) noexcept {

@@ -99,7 +99,7 @@ CapsuleStore::Holding CapsuleStore::take(frt_space space, uint64_t count, frt_st
     move_last(holding.slabs, count - taken.slabs.size(), taken.slabs);
   }
   std::sort(taken.slabs.begin(), taken.slabs.end(),
-            [](const Buffer& a, const Buffer& b) { return a.pointer() < b.pointer(); });
+            [](const Slab& a, const Slab& b) { return a.pointer < b.pointer; });
   taken.event = std::move(events_.back());
   events_.pop_back();
   pool.used += count;
@@ -136,9 +136,12 @@ void CapsuleStore::reserve(frt_space space, uint64_t count) {
 void CapsuleStore::grow(frt_space space, uint64_t count) {
   Pool& pool = pools_[space];
   pool.free.reserve(count + pool.used + idle(space));
-  std::vector<Buffer> made;
+  std::vector<Slab> made;
   while (pool.free.size() + made.size() < count) {
-    made.push_back(state_.context.alloc(space, pool.slab_bytes, "capsules"));
+    Slab& slab = made.emplace_back();
+    Buffer buffer = state_.context.alloc(space, pool.slab_bytes, "capsules");
+    slab.pointer = buffer.pointer<std::byte>();
+    slab.memory.reset(buffer.release());
   }
   move_last(made, made.size(), pool.free);
 }

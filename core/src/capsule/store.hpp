@@ -13,18 +13,29 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <frt/core/exec_table.hpp>
 #include <frt/exec.hpp>
+#include <memory>
 #include <vector>
 
 struct frt_state_s;
 
 namespace frt::core {
 
+// Memory of one size class. Smaller than a Buffer: slabs change hands with every capsule.
+struct Slab {
+  struct Release {
+    void operator()(frt_buffer buffer) const noexcept { exec_table()->buffer_release(buffer); }
+  };
+  std::unique_ptr<frt_buffer_s, Release> memory;
+  std::byte* pointer = nullptr;  // its address
+};
+
 class CapsuleStore {
  public:
   // What a capsule holds of its own, and the event behind the last verb with it.
   struct Holding {
-    std::vector<Buffer> slabs;
+    std::vector<Slab> slabs;
     std::vector<int32_t> pages;
     Event event;
   };
@@ -60,7 +71,7 @@ class CapsuleStore {
 
  private:
   struct Pool {
-    std::vector<Buffer> free;  // nothing submitted uses them
+    std::vector<Slab> free;  // nothing submitted uses them
     // Oldest first, and what is left of them; an event is used again when it is done.
     std::vector<Holding> deferred;
     uint64_t slab_bytes = 0;

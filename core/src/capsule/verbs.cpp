@@ -12,6 +12,7 @@
 // gets fresh ones for the other rows, which are copied; the change of the device's page table
 // travels in the same list.
 #include <algorithm>
+#include <bit>
 #include <span>
 
 #include "capsule/capsule.hpp"
@@ -44,8 +45,11 @@ class Side {
     const uint64_t left = run.bytes - done;
     const bool in_page = run.page != Run::kFixed && !pages_.empty();
     if (!slabs_.empty() && !in_page) {
-      const uint64_t at = run.at + done, inside = at % slab_bytes_;
-      return {slabs_[at / slab_bytes_], inside, std::min(left, slab_bytes_ - inside)};
+      // The size of several slabs is a power of two (store.cpp): no division for every copy.
+      const uint64_t at = run.at + done;
+      const uint64_t slab = slabs_.size() > 1 ? at >> std::countr_zero(slab_bytes_) : 0;
+      const uint64_t inside = at - slab * slab_bytes_;
+      return {slabs_[slab].memory.get(), inside, std::min(left, slab_bytes_ - inside)};
     }
     const uint64_t base = in_page ? page_offset(state_, pages_[run.page]) : base_;
     return {state_.buffer, base + run.offset + done, left};
@@ -55,7 +59,7 @@ class Side {
   const frt_state_s& state_;
   uint64_t base_ = 0;               // of the slot
   uint64_t slab_bytes_ = 1;         // of the capsule
-  std::span<const Buffer> slabs_;   // of a capsule
+  std::span<const Slab> slabs_;     // of a capsule
   std::span<const int32_t> pages_;  // of rows; empty: they are where the rest is
 };
 
