@@ -33,10 +33,15 @@ inline uint64_t full_pages(const frt_state_s& state, uint64_t boundary) noexcept
   return state.pages ? state.pages->full(boundary) : 0;
 }
 
+// The FIXED part, where it is not empty.  [hot]
+inline Run fixed_run(const frt_state_s& state) noexcept {
+  return {0, state.fixed_bytes, Run::kFixed, 0};
+}
+
 // Calls visit(Run) for every run of a boundary that is possible, in payload order.  [hot]
 template <class Visit>
 void for_each_run(const frt_state_s& state, uint64_t boundary, Visit&& visit) {
-  if (state.fixed_bytes) visit(Run{0, state.fixed_bytes, Run::kFixed, 0});
+  if (state.fixed_bytes) visit(fixed_run(state));
   uint64_t at = state.fixed_bytes;
   const uint64_t full = full_pages(state, boundary);
   for (uint32_t page = 0; page < full; ++page, at += state.page_stride) {

@@ -98,8 +98,10 @@ CapsuleStore::Holding CapsuleStore::take(frt_space space, uint64_t count, frt_st
   for (Holding& holding : pool.deferred) {
     move_last(holding.slabs, count - taken.slabs.size(), taken.slabs);
   }
-  std::sort(taken.slabs.begin(), taken.slabs.end(),
-            [](const Slab& a, const Slab& b) { return a.pointer < b.pointer; });
+  const auto before = [](const Slab& a, const Slab& b) { return a.pointer < b.pointer; };
+  if (!std::is_sorted(taken.slabs.begin(), taken.slabs.end(), before)) {
+    std::sort(taken.slabs.begin(), taken.slabs.end(), before);
+  }
   taken.event = std::move(events_.back());
   events_.pop_back();
   pool.used += count;

@@ -74,17 +74,11 @@ class Submission {
     if (copies_.size() == FRT_COPY_BATCH_MAX) flush();
     copies_.push_back(copy);
   }
-  // Every run, or those of the FIXED part alone.
-  void transfer(uint64_t boundary, const Side& from, const Side& to, bool rows = true) noexcept {
-    for_each_run(state_, boundary, [&](const Run& run) {
-      if (run.page != Run::kFixed && !rows) return;
-      for (uint64_t done = 0; done < run.bytes;) {
-        const Side::Place source = from.find(run, done), target = to.find(run, done);
-        const uint64_t bytes = std::min(source.bytes, target.bytes);
-        add({target.buffer, target.offset, source.buffer, source.offset, bytes});
-        done += bytes;
-      }
-    });
+  void transfer(uint64_t boundary, const Side& from, const Side& to) noexcept {
+    for_each_run(state_, boundary, [&](const Run& run) { transfer(run, from, to); });
+  }
+  void transfer_fixed(const Side& from, const Side& to) noexcept {
+    if (state_.fixed_bytes) transfer(fixed_run(state_), from, to);
   }
   // Pages as they are.
   void transfer_pages(std::span<const int32_t> from, std::span<const int32_t> to) noexcept {
@@ -105,6 +99,15 @@ class Submission {
   bool submitted() const noexcept { return submitted_; }
 
  private:
+  void transfer(const Run& run, const Side& from, const Side& to) noexcept {
+    for (uint64_t done = 0; done < run.bytes;) {
+      const Side::Place source = from.find(run, done), target = to.find(run, done);
+      const uint64_t bytes = std::min(source.bytes, target.bytes);
+      add({target.buffer, target.offset, source.buffer, source.offset, bytes});
+      done += bytes;
+    }
+  }
+
   const frt_state_s& state_;
   std::vector<frt_copy>& copies_;
   frt_stream stream_;
@@ -189,11 +192,13 @@ frt_status fill_some(frt_state_s& state, const Side& from, std::span<const int32
       ++adopted;
       submission.add(table);
     }
-    submission.transfer(boundary, from, Side(state, slot), pages.empty());
-    if (!pages.empty()) {
-      submission.transfer_pages(pages.subspan(shared.size()),
-                                state.pages->entries(slot).subspan(shared.size()));
+    if (pages.empty()) {
+      submission.transfer(boundary, from, Side(state, slot));
+      continue;
     }
+    submission.transfer_fixed(from, Side(state, slot));
+    submission.transfer_pages(pages.subspan(shared.size()),
+                              state.pages->entries(slot).subspan(shared.size()));
   }
   if (status == FRT_OK) status = submission.flush();
   const bool filled = status == FRT_OK;
@@ -293,16 +298,17 @@ frt_status snapshot(frt_state state, uint32_t slot, uint64_t boundary, frt_space
     state->check(check_source(*state, slot, boundary, "snapshot"));
     const frt_space where = capsule_space(*state, space, "snapshot");
     CapsuleOwner made = make_capsule(*state, boundary, where, stream);
-    const bool by_reference = holds_pages(*state, where);
-    if (by_reference) {
+    Submission submission(*state, stream);
+    if (holds_pages(*state, where)) {
       std::vector<int32_t>& pages = made->held.pages;
       pages.resize(state->pages->count(boundary));
       const frt_status status = share_pages(*state, slot, boundary, pages);
       if (status != FRT_OK) pages.clear();
       state->check(status);
+      submission.transfer_fixed(Side(*state, slot), Side(*made));
+    } else {
+      submission.transfer(boundary, Side(*state, slot), Side(*made));
     }
-    Submission submission(*state, stream);
-    submission.transfer(boundary, Side(*state, slot), Side(*made), !by_reference);
     const frt_status status = submission.flush();
     state->check(end_use(*made, stream));
     state->check(status);
@@ -357,10 +363,11 @@ frt_status copy(frt_capsule capsule, frt_space space, frt_stream stream, frt_cap
     if (holds_pages(state, where)) take_pages(*copied, stream);
     state.check(begin_use(*capsule, stream));
     Submission submission(state, stream);
-    const bool in_pages = !capsule->held.pages.empty() && !copied->held.pages.empty();
-    submission.transfer(capsule->boundary, Side(*capsule), Side(*copied), !in_pages);
-    if (in_pages) {
+    if (!capsule->held.pages.empty() && !copied->held.pages.empty()) {
+      submission.transfer_fixed(Side(*capsule), Side(*copied));
       submission.transfer_pages(capsule->held.pages, copied->held.pages);
+    } else {
+      submission.transfer(capsule->boundary, Side(*capsule), Side(*copied));
     }
     const frt_status status = submission.flush();
     const frt_status used = end_use(*capsule, stream);
