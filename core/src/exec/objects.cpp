@@ -12,11 +12,17 @@ namespace frt::core {
 // ---- errors --------------------------------------------------------------------------------
 
 frt_status fail(frt_context_s& context, frt_status status, const char* format, ...) noexcept {
-  char text[2 * FRT_ERROR_CAPACITY];  // names, and one text that came in a record
   std::va_list arguments;
   va_start(arguments, format);
-  std::vsnprintf(text, sizeof(text), format, arguments);
+  vfail(context, status, format, arguments);
   va_end(arguments);
+  return status;
+}
+
+frt_status vfail(frt_context_s& context, frt_status status, const char* format,
+                 std::va_list arguments) noexcept {
+  char text[2 * FRT_ERROR_CAPACITY];  // names, and one text that came in a record
+  std::vsnprintf(text, sizeof(text), format, arguments);
   return set_error(&context.last_error, status, text);
 }
 
@@ -109,15 +115,16 @@ namespace {
 thread_local char this_thread;
 }
 
-DriverScope::DriverScope(frt_context_s& context) noexcept : context_(context) {
+Entry enter_driver(frt_context_s& context) noexcept {
   const void* inside = nullptr;
-  entered_ =
-      context_.driver.compare_exchange_strong(inside, &this_thread, std::memory_order_relaxed);
-  clash_ = !entered_ && inside != &this_thread;
+  if (context.driver.compare_exchange_strong(inside, &this_thread, std::memory_order_relaxed)) {
+    return Entry::kEntered;
+  }
+  return inside == &this_thread ? Entry::kNested : Entry::kClash;
 }
 
-DriverScope::~DriverScope() {
-  if (entered_) context_.driver.store(nullptr, std::memory_order_relaxed);
+void leave_driver(frt_context_s& context) noexcept {
+  context.driver.store(nullptr, std::memory_order_relaxed);
 }
 #endif
 

@@ -8,6 +8,7 @@
 
 #include "cli/app.hpp"
 #include "cli/terminal/output.hpp"
+#include "runtime/report/manifest_report.hpp"
 
 namespace frt::host {
 namespace {
@@ -63,7 +64,7 @@ void add_dump(App& app, Command config) {
   command.examples({"config dump demo.toml", "config dump checkpoints/my-model > my-model.toml"});
   app.add_command(command, [&app, path, json] {
     const core::Manifest manifest = app.load_manifest(*path);
-    print_out("{}\n", *json ? core::dump_json(manifest) : core::dump_toml(manifest));
+    print_out("{}\n", *json ? dump_json(manifest) : dump_toml(manifest));
     return ExitCode::kOk;
   });
 }
@@ -82,7 +83,7 @@ void add_schema(App& app, Command config) {
       config.add_subcommand("schema", "Print a JSON Schema of manifests, for editors");
   command.examples({"config schema > manifest.schema.json"});
   app.add_command(command, [&app] {
-    print_out("{}\n", core::manifest_json_schema(App::host_schemas(), app.registry().schemas()));
+    print_out("{}\n", manifest_json_schema(App::host_schemas(), app.registry().schemas()));
     return ExitCode::kOk;
   });
 }

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The resolved manifest, for people and programs, with the source of each value.
-#include "manifest/tables.hpp"
-#include "util/toml_reader.hpp"
+#include "runtime/report/manifest_report.hpp"
 
-#include <frt/core/manifest.hpp>
+#include <frt/core/toml_text.hpp>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-namespace frt::core {
+namespace frt::host {
+
+using namespace core;
 
 namespace {
 
@@ -190,4 +191,4 @@ std::string dump_json(const Manifest& manifest) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 
-}  // namespace frt::core
+}  // namespace frt::host

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A JSON Schema (draft 2020-12) of manifests. Editors use it for completion and red lines; the
-// reader in parse.cpp stays the judge, since a schema cannot say everything (references, files).
-#include "manifest/tables.hpp"
-
+// reader in core stays the judge, since a schema cannot say everything (references, files).
 #include <frt/plugin.h>
-#include <frt/core/manifest.hpp>
 #include <frt/io/json.hpp>
 
-namespace frt::core {
+#include "runtime/report/manifest_report.hpp"
+
+namespace frt::host {
+
+using namespace core;
 
 namespace {
 
@@ -127,4 +128,4 @@ std::string manifest_json_schema(const std::vector<HostSchema>& hosts,
   return json.dump(2);
 }
 
-}  // namespace frt::core
+}  // namespace frt::host
