@@ -5,6 +5,7 @@
 #include <frt/core/manifest.hpp>
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -34,10 +35,16 @@ class LmServer {
   std::string address() const;
   // Serves `model` from now on, as `name`. What it is made of outlives stop().  [setup]
   void add(const std::string& name, LmModel model);
+  // LmService::set_policy().
+  void set_policy(const std::string& name, const char* state) { service_->set_policy(name, state); }
   // A device that is lost serves nothing any more.
   bool lost() const;
-  // Lets answers end for as long as the manifest says, then cuts them off. Nothing of a model is
-  // used from then on.
+  // Reads the key file that `fresh` names, takes over the keys and their limits, and goes on in a
+  // new log file. Throws what read_keys() and AccessLog::reopen() throw; what was not reached stays
+  // as it was.  [any]
+  void reload(const HttpSettings& fresh);
+  // Lets answers end for as long as the manifest says, then ends them with an error by which their
+  // clients send the request again. Nothing of a model is used from then on.
   void stop();
 
  private:
@@ -53,6 +60,7 @@ class LmServer {
   const core::Manifest& manifest_;
   HttpSettings settings_;
   AccessLog log_;
+  std::mutex reload_mutex_;  // reload() against stop()
   std::vector<std::unique_ptr<Served>> served_;
   std::unique_ptr<LmService> service_;
   std::unique_ptr<HttpServer> server_;

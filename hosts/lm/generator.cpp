@@ -63,6 +63,7 @@ std::optional<uint64_t> Generator::read(const GenerationRequest& request,
   const std::span<const int32_t> prompt = request.prompt;
   const uint64_t chunk = model_.info().prefill_chunk;
   result.prefix = session_.begin(prompt, request.reuse);
+  result.prefix.reason = prefix_reason(result.prefix, prompt, model_);
   std::vector<Session::Stop> stops;
   if (request.keep) stops = session_.stops(prompt.size(), request.user_turn);
   auto stop = stops.begin();

@@ -20,6 +20,7 @@
 
 #include "lm/capsules/registry.hpp"
 #include "lm/lm_model.hpp"
+#include "lm/prefix_parting.hpp"
 #include "lm/step_runner.hpp"
 #include "lm/token_journal.hpp"
 
@@ -47,6 +48,7 @@ struct PrefixDecision {
   bool cold_path = true;  // the rest equals a cold run bit for bit
   double seconds = 0;     // until the slot held it, or its restoring was submitted
   std::string reason{};   // for people: "restored 8192 of 8230 tokens from pin 'repo'"
+  std::shared_ptr<const PrefixParting> parting{};  // prefix_reason() says why it was not more
 };
 
 class Session {
@@ -140,8 +142,6 @@ class Session {
  private:
   CapsuleContent content(const frt_sampling_params& sampling) const;
   void take_over(const CapsuleContent& content, CapsuleKind kind, const std::string& name);
-  std::string difference(std::span<const int32_t> prompt) const;
-  std::string around(std::span<const int32_t> tokens, uint64_t position) const;
   template <class Submit>
   uint64_t submit(const Submit& step);
 

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <bit>
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -40,6 +41,8 @@ constexpr frt_config_option kOptions[] = {
     {"token_delay_us", FRT_CONFIG_INT, 0, "0", nullptr, 0, 1e7, "microseconds of a decode step"},
     {"prefill_delay_us", FRT_CONFIG_INT, 0, "0", nullptr, 0, 1e7,
      "microseconds to read a token of a prompt"},
+    {"loads_after", FRT_CONFIG_STRING, 0, "", nullptr, 0, 0,
+     "a file: the model is not loaded before it is there; empty: at once"},
 };
 constexpr frt_config_schema_v1 kSchema = frt::config_schema(frt::kNoOptions, kOptions);
 
@@ -59,6 +62,10 @@ class ScriptedLm {
     if (std::string_view(context.info().native_kind) != "cpu") {
       throw frt::Error(FRT_ERR_UNSUPPORTED,
                        "test.scripted runs on the CPU alone; set device = \"cpu\"");
+    }
+    const std::filesystem::path awaited = std::string(config.get_string("loads_after"));
+    while (!awaited.empty() && !std::filesystem::exists(awaited)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     script_ = std::make_unique<Script>(std::string(config.get_string("script")),
                                        static_cast<uint64_t>(config.get_int("token_delay_us")));

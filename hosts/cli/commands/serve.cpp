@@ -18,6 +18,7 @@
 #include "cli/lm_server.hpp"
 #include "cli/loaded_model.hpp"
 #include "cli/robot_setup.hpp"
+#include "cli/terminal/hangup.hpp"
 #include "cli/terminal/interrupted.hpp"
 #include "cli/terminal/memory_reserve.hpp"
 #include "cli/terminal/output.hpp"
@@ -162,6 +163,26 @@ void load_backends_to_choose_from(core::Registry& registry, const core::Manifest
   }
 }
 
+// What the manifest says of HTTP now. Nothing of a plugin is asked: this runs beside the main
+// thread.
+HttpSettings settings_now(const App& app, const std::filesystem::path& manifest) {
+  core::ManifestRequest request;
+  request.hosts = App::host_schemas();
+  request.sets = app.options().sets;
+  return http_settings(core::load_manifest(manifest, request));
+}
+
+// SIGHUP: keys, their limits and the log file. What is wrong with them changes nothing.
+void reload(App& app, const core::Manifest& manifest, LmServer& server) noexcept {
+  try {
+    server.reload(settings_now(app, manifest.path));
+    app.log().write("http", FRT_LOG_INFO, "the keys, their limits and the log were read again");
+  } catch (const std::exception& error) {
+    app.log().write("http", FRT_LOG_ERROR,
+                    std::string("nothing is changed on SIGHUP: ") + error.what());
+  }
+}
+
 // Language models, and with `policy` a policy beside them.
 ExitCode serve_models(App& app, const core::Manifest& manifest, const ServeOptions& options,
                       const RobotSettings* policy) {
@@ -171,7 +192,9 @@ ExitCode serve_models(App& app, const core::Manifest& manifest, const ServeOptio
   stage(ExitCode::kUsage, [&] { require_key_or_loopback(settings); });
   load_backends_to_choose_from(app.registry(), manifest);
   LmServer server(app, manifest, std::move(settings));
+  const HangupWatch hangup([&] { reload(app, manifest, server); });
   print_err("loading; {} answers 503 until then\n", server.address());
+  if (policy) server.set_policy(policy->model, "loading");
   const std::vector<std::string>& names = server.models();
   LoadedModel loaded(app, options.manifest, policy ? policy->model : names.front());
   const Stopping stopping(server);
@@ -179,6 +202,7 @@ ExitCode serve_models(App& app, const core::Manifest& manifest, const ServeOptio
     server.add(name, name == loaded.name() ? loaded.language_model()
                                            : loaded.load_also(name).language_model());
   }
+  if (policy) server.set_policy(policy->model, "ready");
   say_serving(server);
   return policy ? serve_policy(app, *policy, loaded) : wait_for_end(server);
 }

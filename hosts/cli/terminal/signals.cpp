@@ -47,7 +47,7 @@ InterruptGuard::InterruptGuard(Again again) {
   sigaction(SIGINT, &action, &previous_int);
   sigaction(SIGTERM, &action, &previous_term);
   sigaction(SIGHUP, nullptr, &previous_hup);
-  if (previous_hup.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
+  if (previous_hup.sa_handler == SIG_DFL) sigaction(SIGHUP, &action, nullptr);
 }
 
 InterruptGuard::~InterruptGuard() {

@@ -5,7 +5,7 @@
 namespace frt::host {
 
 // While an object lives, SIGINT, SIGTERM and SIGHUP set a flag instead of ending the program. A
-// SIGHUP that was ignored stays ignored (nohup). One object at a time.
+// SIGHUP that was ignored (nohup), or that somebody else handles, stays so. One object at a time.
 class InterruptGuard {
  public:
   // The same signal once more.

@@ -115,10 +115,8 @@ class CapsuleRegistry {
   // Those whose names are in `except` are not.
   std::optional<CapsuleMatch> find(std::span<const int32_t> tokens, std::string_view owner,
                                    const std::set<std::string>& except = {});
-  // The most tokens that any capsule in memory has in common with `tokens`, and its tokens: to tell
-  // why nothing better was found. Null: nothing in common.
-  std::shared_ptr<const CapsuleContent> nearest(std::span<const int32_t> tokens,
-                                                std::string_view owner) const;
+  // Of all capsules of `owner` that are in memory: to tell why nothing better was found.
+  std::vector<std::shared_ptr<const CapsuleContent>> contents(std::string_view owner) const;
 
   // ---- using ----
   // Brings a capsule that is on the disk alone into host memory, in the background; false: it is
@@ -198,8 +196,9 @@ class CapsuleRegistry {
   void index_entry(const Entry& entry);
   void unindex_entry(const Entry& entry);
   void forget(const std::string& name);
-  // Runs a job on the worker; what the index met is told.
-  uint64_t post(std::function<void()> job, BackgroundWorker::End end);
+  // Runs a job about the capsule `name` on the worker; what the index met is told.
+  uint64_t post(const std::string& name, std::function<void()> job, BackgroundWorker::End end,
+                BackgroundWorker::Urgency urgency = BackgroundWorker::Urgency::kLater);
   // Bytes that a capsule takes at least.
   uint64_t least_bytes(uint64_t boundary, frt_space space) const;
   // On the device as long as there is memory, or a capsule that can give its own up.

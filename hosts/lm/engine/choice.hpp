@@ -38,6 +38,7 @@ struct Choice {
   frt_sampling_params sampling{};
   std::optional<uint32_t> slot{};
   std::optional<Session::Snapshot> saved{};  // of kPreempted
+  bool held = false;  // makes no steps until another one leaves its slot: pages ran out
 
   // Reading.
   uint64_t first = 0;      // tokens of the prompt that were reused

@@ -41,13 +41,15 @@ struct EngineStats {
   uint64_t prompt_tokens = 0;     // of all that left the queue
   uint64_t cached_tokens = 0;     // of these, not read because a slot or a capsule held them
   uint64_t generated_tokens = 0;  // told to listeners
+  uint64_t began_read = 0, began_continue = 0, began_restore = 0;  // requests, by PrefixAction
   uint64_t prefill_steps = 0, decode_steps = 0;
   uint64_t decode_entries = 0;  // over all decode steps
 
-  DurationHistogram queue;  // submit() to a slot, each request
-  DurationHistogram ttft;   // submit() to a first token, each choice
-  DurationHistogram itl;    // from token to token
-  DurationHistogram e2e;    // submit() to the end, each choice
+  DurationHistogram queue;    // submit() to a slot, each request
+  DurationHistogram restore;  // until a slot held a capsule, each request that began with one
+  DurationHistogram ttft;     // submit() to a first token, each choice
+  DurationHistogram itl;      // from token to token
+  DurationHistogram e2e;      // submit() to the end, each choice
 };
 
 }  // namespace frt::host

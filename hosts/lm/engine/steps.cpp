@@ -26,7 +26,7 @@ bool Engine::Thread::submit_step() {
     bool writing = false;
     for (const Slot& slot : slots_) {
       Choice* choice = slot.user;
-      if (!choice || choice->ending) continue;
+      if (!choice || choice->ending || choice->held) continue;
       if (choice->phase == Phase::kPrefill) {
         reading_.push_back(choice);
         readers_.push_back({choice->request->asked().priority, choice->request->submission.number,
@@ -118,8 +118,8 @@ bool Engine::Thread::submit_decode() {
   for (std::size_t i = 0; i < slots_.size() && entries_.size() < most; ++i) {
     at = (next_writer_ + i) % slots_.size();
     Choice* choice = slots_[at].user;
-    const bool writes = choice && !choice->ending && choice->phase == Phase::kDecode &&
-                        choice->sampled < choice->limit;
+    const bool writes = choice && !choice->ending && !choice->held &&
+                        choice->phase == Phase::kDecode && choice->sampled < choice->limit;
     if (!writes) continue;
     StepRunner::Entry entry = slots_[at].session.decode_entry();
     entry.sampling = &choice->sampling;

@@ -51,6 +51,7 @@ Engine::Thread::Thread(const LmModel& model, CapsuleRegistry* registry, EngineOp
   }
   views_.resize(info.slots);
   continues_.resize(info.slots);
+  common_.resize(info.slots);
   readers_.reserve(info.slots);
   reading_.reserve(info.slots);
   entries_.reserve(info.max_batch);
@@ -126,6 +127,18 @@ void Engine::Thread::pin(const std::string& owner, const std::string& affinity, 
     throw Error(FRT_ERR_OUT_OF_RANGE,
                 std::to_string(pins) + " of " + std::to_string(slots_.size()) +
                     " slots are pinned, and one stays open to everybody; unpin one first");
+  }
+  const std::size_t most = options_.pins_per_owner > 0
+                               ? options_.pins_per_owner
+                               : std::max<std::size_t>(1, slots_.size() / 2);
+  const auto of_owner =
+      static_cast<std::size_t>(std::ranges::count_if(slots_, [&](const Slot& slot) {
+        return slot.pinned && slot.session.options().owner == owner;
+      }));
+  if (pinned && !own->pinned && of_owner >= most) {
+    throw Error(FRT_ERR_OUT_OF_RANGE, std::to_string(of_owner) + " conversations of '" + owner +
+                                          "' are pinned, which is as many as one owner may have; "
+                                          "unpin one first");
   }
   own->pinned = pinned;
   changed_ = true;
@@ -271,6 +284,10 @@ void Engine::Thread::leave_slot(Choice& choice, bool broken) {
   slot.last_used = ++uses_;
   slot.broken = slot.broken || broken;
   choice.slot.reset();
+  choice.held = false;
+  for (const Slot& other : slots_) {
+    if (other.user) other.user->held = false;
+  }
   changed_ = true;
 }
 

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -55,6 +56,7 @@ class Engine::Thread final : public EngineAccess {
     Session session;
     Choice* user = nullptr;
     std::string affinity{};
+    uint64_t prompt = 0;  // tokens of the last request's
     uint64_t last_used = 0;
     bool pinned = false;
     bool broken = false;  // nobody knows what it holds
@@ -91,16 +93,19 @@ class Engine::Thread final : public EngineAccess {
   // ---- admission.cpp ----
   void poll_fetches();
   void admit();
+  void bring_fairest(std::span<Choice*> candidates) const;
   bool waits_for_fetch(LiveRequest& request);
   static SlotView view_of(const Slot& slot);
   std::optional<uint32_t> slot_for(const Choice& choice);
+  std::string affinity_of(const Choice& choice, const Slot& slot) const;
   bool has_pages(const Choice& choice, uint32_t slot);
   bool start(Choice& choice, uint32_t slot);
   void begin(Choice& choice, Slot& slot);
   bool free_idle_slot(std::optional<uint32_t> spared);
   bool free_fork();
   bool free_pages();
-  void preempt(Choice& choice);
+  static std::optional<Session::Snapshot> snapshot_on_host(const Session& session);
+  bool preempt(Choice& choice);
   std::size_t slots_used() const;
 
   // ---- steps.cpp ----
@@ -132,7 +137,7 @@ class Engine::Thread final : public EngineAccess {
   std::vector<Submission> arrived_;
   std::vector<Choice*> candidates_;
   std::vector<SlotView> views_;
-  std::vector<uint64_t> continues_;
+  std::vector<uint64_t> continues_, common_;
   std::vector<Reader> readers_;
   std::vector<Choice*> reading_;
   std::vector<StepRunner::Entry> entries_;

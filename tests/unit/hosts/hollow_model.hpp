@@ -51,9 +51,9 @@ struct HollowModel {
   hollow::Inside inside;
   frt_model_v1 table{};
 
-  explicit HollowModel(uint32_t block_rows) {
+  explicit HollowModel(uint32_t block_rows, uint32_t slots = 2) {
     const frt_capsule_layout layout{sizeof(layout), 1, &region, block_rows, 0};
-    state = State(core::state_table(), rig.context, layout, 2, "arena");
+    state = State(core::state_table(), rig.context, layout, slots, "arena");
     const auto buffer = [&](const char* name) -> frt_buffer {
       buffers.push_back(rig.context.alloc(FRT_SPACE_DEVICE, 1024, name));
       return buffers.back();
@@ -62,7 +62,7 @@ struct HollowModel {
     info.struct_size = sizeof(info);
     info.vocabulary = hollow::kVocabulary;
     info.max_context = hollow::kContext;
-    info.slots = 2;
+    info.slots = slots;
     info.prefill_chunk = hollow::kChunk;
     info.max_batch = hollow::kBatch;
     info.state = state.handle();
