@@ -66,6 +66,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void on_text(Choice& choice, const std::string& piece);
   void on_finish(Choice& choice, const EngineResult& result);
   void emit(Choice& choice, const std::vector<ChatEvent>& events);
+  bool compiling() const;
+  void send_head();
   void begin_stream();
   void send(const std::string& bytes);
   void finish();
@@ -78,6 +80,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   const std::shared_ptr<Strand> strand_;
   std::unique_ptr<ReplyWriter> writer_;
   std::vector<PreparedPrompt> prompts_;
+  std::shared_ptr<const GrammarTicket> grammar_;  // null: the answer may be anything
   std::vector<std::unique_ptr<Choice>> choices_;
 
   std::mutex mutex_;
@@ -87,7 +90,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   bool cancelled_ = false;
 
   // On the strand alone.
-  bool begun_ = false, over_ = false;
+  bool head_sent_ = false, begun_ = false, over_ = false;
   uint64_t finished_ = 0;
   ApiUsage usage_;
   std::optional<EngineResult> first_;  // of choice 0

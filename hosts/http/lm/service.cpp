@@ -346,13 +346,17 @@ HttpResponse LmService::metrics() const {
   text.sample(key_limited_, {{"reason", "key_limit"}});
   text.sample(overloads_, {{"reason", "workers"}});
   std::vector<std::pair<std::string, EngineStats>> engines;
+  std::vector<std::pair<std::string, GrammarStats>> grammars;
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [name, served] : models_) {
-      if (served) engines.emplace_back(name, served->engine.stats());
+      if (!served) continue;
+      engines.emplace_back(name, served->engine.stats());
+      if (served->grammars) grammars.emplace_back(name, served->grammars->stats());
     }
   }
   put_engine_metrics(text, engines);
+  put_grammar_metrics(text, grammars);
   return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = text.take()};
 }
 
