@@ -119,7 +119,7 @@ class Routes(LmServeTest):
                 (b"{", 400, None), (b"[]", 400, None), ({"messages": []}, 400, "messages"),
                 ({"messages": messages, "model": "none"}, 404, "model"),
                 ({"messages": messages, "temperature": -1}, 400, "temperature"),
-                ({"messages": messages, "response_format": {"type": "json_object"}}, 400, "response_format"),
+                ({"messages": messages, "response_format": {"type": "xml"}}, 400, "response_format.type"),
                 ({"messages": messages, "logprobs": True, "top_logprobs": 2}, 400, "top_logprobs"),
                 ({"messages": [{"role": "user", "content": "long " * 500}]}, 400, None)):
             with self.subTest(body=body):

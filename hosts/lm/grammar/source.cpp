@@ -57,10 +57,13 @@ std::vector<std::string> texts_at(const Json& form, const char* name, std::size_
   return *found;
 }
 
+// Schemas that are looked at for one value: references may go in circles, or double.
+constexpr int kMostSchemas = 256;
+
 // Whether a value of this schema stands as it is in a call whose form has "parameter".
-bool takes_text(const Json& given, const Json& root) {
+bool takes_text(const Json& given, const Json& root, int& left) {
   const Json* schema = resolve_reference(given, root);
-  if (!schema || !schema->is_object()) return true;
+  if (!schema || !schema->is_object() || --left < 0) return true;
   const auto type = schema->find("type");
   if (type != schema->end()) {
     if (type->is_string()) return *type == "string";
@@ -69,7 +72,8 @@ bool takes_text(const Json& given, const Json& root) {
   for (const char* choice : {"anyOf", "oneOf"}) {
     const auto options = schema->find(choice);
     if (options == schema->end() || !options->is_array()) continue;
-    return std::ranges::any_of(*options, [&](const Json& each) { return takes_text(each, root); });
+    return std::ranges::any_of(*options,
+                               [&](const Json& each) { return takes_text(each, root, left); });
   }
   const auto values = schema->find("enum");
   return values == schema->end() ||
@@ -138,7 +142,8 @@ class Calls {
     const auto required = schema.find("required");
     if (properties != schema.end()) {
       for (const auto& [key, value] : properties->items()) {
-        const bool text = takes_text(value, schema);
+        int left = kMostSchemas;
+        const bool text = takes_text(value, schema, left);
         Json one = {{"type", "tag"},
                     {"begin", parameter_[0] + key + parameter_[1]},
                     {"content", text ? text_value(value, schema)
