@@ -32,9 +32,8 @@ StepRunner::StepRunner(const LmModel& model) : model_(model) {
     const std::string name = "lm." + model.name() + ".step" + std::to_string(i);
     places_.push_back(
         {.input = context.alloc(FRT_SPACE_HOST_PINNED, input_bytes, name + ".input"),
-         .masks = info.mask_words > 0
-                      ? context.alloc(FRT_SPACE_HOST_PINNED, mask_bytes, name + ".masks")
-                      : Buffer(),
+         .masks = info.mask ? context.alloc(FRT_SPACE_HOST_PINNED, mask_bytes, name + ".masks")
+                            : Buffer(),
          .output = context.alloc(FRT_SPACE_HOST_PINNED, output_bytes, name + ".output"),
          .done = context.create_event()});
   }
@@ -79,7 +78,7 @@ void StepRunner::stage_sampling(const Place& place, uint32_t entry,
 void StepRunner::stage_mask(const Place& place, uint32_t entry, const uint32_t* mask) {
   if (!mask) return;
   const frt_lm_info& info = model_.info();
-  if (info.mask_words == 0) {
+  if (!info.mask) {
     throw Error(FRT_ERR_UNSUPPORTED, "model '" + model_.name() + "' takes no masks");
   }
   const uint64_t bytes = info.mask_words * sizeof(*mask), at = entry * bytes;

@@ -8,6 +8,7 @@
 #include "http/api/call.hpp"
 #include "http/api/error.hpp"
 #include "http/lm/served_model.hpp"
+#include "lm/grammar/ticket.hpp"
 
 namespace frt::host {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "lm/finish.hpp"
-#include "lm/grammar/compiler.hpp"
+#include "lm/grammar/ticket.hpp"
 #include "lm/session.hpp"
 
 namespace frt::host {

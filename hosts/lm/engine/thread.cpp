@@ -77,7 +77,7 @@ void Engine::Thread::check(const EngineRequest& request) const {
     throw Error(FRT_ERR_INVALID_ARGUMENT, "sampling asks for a mask, and the request has none");
   }
   check_sampling(request.sampling, FRT_ERR_INVALID_ARGUMENT);
-  if (request.grammar && info.mask_words * 32 < info.vocabulary) {
+  if (request.grammar && !info.mask) {
     throw Error(FRT_ERR_UNSUPPORTED, "model '" + model_.name() +
                                          "' takes no masks, so no grammar can be forced on its "
                                          "answers");

@@ -23,29 +23,10 @@
 
 #include "lm/engine/meter.hpp"
 #include "lm/grammar/backend.hpp"
+#include "lm/grammar/ticket.hpp"
 #include "lm/text_model.hpp"
 
 namespace frt::host {
-
-// A grammar that is or will be compiled. Whoever holds it waits for it.
-class GrammarTicket {
- public:
-  bool over() const noexcept { return over_.load(std::memory_order_acquire); }
-  // The rest: once it is over.
-  const std::shared_ptr<const Grammar>& grammar() const noexcept { return grammar_; }
-  frt_status status() const noexcept { return status_; }  // FRT_OK: there is one
-  const std::string& message() const noexcept { return message_; }
-  void wait() const noexcept { over_.wait(false, std::memory_order_acquire); }
-
- private:
-  friend class GrammarCompiler;
-  void end(std::shared_ptr<const Grammar> grammar, frt_status status, std::string message) noexcept;
-
-  std::atomic<bool> over_{false};
-  std::shared_ptr<const Grammar> grammar_;
-  frt_status status_ = FRT_OK;
-  std::string message_;
-};
 
 struct GrammarCompilerOptions {
   uint32_t threads = 2;

@@ -54,10 +54,6 @@ struct HollowModel {
   explicit HollowModel(uint32_t block_rows) {
     const frt_capsule_layout layout{sizeof(layout), 1, &region, block_rows, 0};
     state = State(core::state_table(), rig.context, layout, 2, "arena");
-    const auto buffer = [&](const char* name) -> frt_buffer {
-      buffers.push_back(rig.context.alloc(FRT_SPACE_DEVICE, 1024, name));
-      return buffers.back();
-    };
     frt_lm_info& info = inside.info;
     info.struct_size = sizeof(info);
     info.vocabulary = hollow::kVocabulary;
@@ -79,6 +75,11 @@ struct HollowModel {
     info.prefill = info.decode = graph;
     table.struct_size = sizeof(table);
     table.extension = hollow::extension;
+  }
+  // Another one of 1 KiB, held by this object.
+  frt_buffer buffer(const char* name) {
+    buffers.push_back(rig.context.alloc(FRT_SPACE_DEVICE, 1024, name));
+    return buffers.back();
   }
   host::LmModel model() {
     return host::LmModel(rig.context, core::state_table(), core::capsules_table(), &table,
