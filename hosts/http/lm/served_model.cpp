@@ -166,6 +166,10 @@ struct ServedModel::Grammars {
   std::string obstacle;
 
   explicit Grammars(const LmModel& model) {
+    if (!model.info().mask) {
+      obstacle = model.sender() + " takes no masks";
+      return;
+    }
     try {
       compiler = std::make_unique<GrammarCompiler>(model, model.info().vocabulary);
     } catch (const Error& error) {

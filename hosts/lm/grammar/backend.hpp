@@ -3,7 +3,6 @@
 // it (xgrammar_backend.cpp), else nothing (no_backend.cpp).
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -17,7 +16,7 @@ namespace frt::host {
 
 // What a compilation may take.
 struct GrammarBudget {
-  double seconds = 5;
+  double seconds = 5;             // of a processor
   uint64_t bytes = 256ULL << 20;  // of memory, about
 };
 

@@ -30,7 +30,7 @@ namespace frt::host {
 
 struct GrammarCompilerOptions {
   uint32_t threads = 2;
-  GrammarBudget budget;
+  GrammarBudget budget{};
   uint64_t cache_bytes = 256ULL << 20;
   uint32_t queue_limit = 64;  // compilations that wait
 };

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // XGrammar, with bounds on its work (tools/lib/xgrammar-work.patch): while it works on a thread, a
-// meter there counts. Out of memory units it throws; out of time units it asks, every few hundred
-// microseconds, whether the time is over. What it logs as a warning is something that it leaves out
+// meter there counts. Out of memory units it throws; out of time units, every millisecond or so, it
+// asks whether the time is over. What it logs as a warning is something that it leaves out
 // of a grammar.
 //
-// A matcher has a credit of time, for some grammars make a mask cost milliseconds and the engine's
-// thread serves everybody: what a step takes is taken from it, and each token gives some back.
+// A matcher has a credit of time units, for some grammars make a mask cost milliseconds and the
+// engine's thread serves everybody: what a step takes is taken from it, and each token gives some
+// back. Units and not seconds, so that what a grammar may do does not depend on what else runs.
 //
 // Nothing of XGrammar's own caches is used: they know no bounds that depend on whom they serve.
 #include <dlpack/dlpack.h>
+#include <time.h>
 #include <xgrammar/work.h>
 #include <xgrammar/xgrammar.h>
 
@@ -18,6 +20,7 @@
 #include <optional>
 #include <span>
 #include <stdexcept>
+#include <type_traits>
 #include <utility>
 
 #include "lm/grammar/backend.hpp"
@@ -45,14 +48,13 @@ void LogMessageImpl(const std::string&, int, int level, const std::string& messa
 namespace frt::host {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-constexpr int64_t kTimeUnits = 1 << 16;  // until the time is looked at
+constexpr int64_t kTimeUnits = 1 << 16;  // until the time is looked at; some 5 to 20 ns each
 constexpr uint64_t kBytesOfItem = 16;
 // Recursions of XGrammar; its frames are large, and a thread's stack has 8 MiB.
 constexpr int kDeepest = 1000;
-// Of a matcher: what a mask may take at once, and on average.
-constexpr std::chrono::microseconds kCredit{100'000}, kCreditOfToken{1000};
+// Of a matcher: time units that a step may take at once, those that a token gives back, and bytes.
+constexpr int64_t kCredit = 20'000'000, kCreditOfToken = 400'000;
+constexpr uint64_t kMatcherBytes = uint64_t{64} << 20;
 
 struct OutOfTime : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -64,26 +66,53 @@ struct Unwanted : std::runtime_error {
 // Bounds what XGrammar does on this thread while it lives.
 class Meter : public xgrammar::WorkMeter {
  public:
-  Meter(uint64_t bytes, Clock::duration time, const std::function<bool()>* wanted = nullptr)
-      : WorkMeter{kTimeUnits, static_cast<int64_t>(bytes / kBytesOfItem), look},
-        end_(Clock::now() + time),
-        wanted_(wanted),
+  Meter(uint64_t most_bytes, int64_t units, void (*out)(WorkMeter*))
+      : WorkMeter{units, static_cast<int64_t>(most_bytes / kBytesOfItem), out},
         outer_(std::exchange(xgrammar::work_meter, this)) {}
   ~Meter() { xgrammar::work_meter = outer_; }
   Meter(const Meter&) = delete;
   Meter& operator=(const Meter&) = delete;
 
  private:
+  WorkMeter* outer_;
+};
+
+double cpu_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+// Of a compilation.
+class CompileMeter final : public Meter {
+ public:
+  CompileMeter(const GrammarBudget& budget, const std::function<bool()>& wanted)
+      : Meter(budget.bytes, kTimeUnits, look),
+        end_(cpu_seconds() + budget.seconds),
+        wanted_(wanted) {}
+
+ private:
   static void look(WorkMeter* meter) {
-    auto& self = *static_cast<Meter*>(meter);
-    if (Clock::now() > self.end_) throw OutOfTime("it takes too long");
-    if (self.wanted_ && !(*self.wanted_)()) throw Unwanted("nobody waits for it");
+    auto& self = *static_cast<CompileMeter*>(meter);
+    if (cpu_seconds() > self.end_) throw OutOfTime("it takes too long");
+    if (!self.wanted_()) throw Unwanted("nobody waits for it");
     self.time = kTimeUnits;
   }
 
-  Clock::time_point end_;
-  const std::function<bool()>* wanted_;
-  WorkMeter* outer_;
+  double end_;
+  const std::function<bool()>& wanted_;
+};
+
+// Of a step of a matcher, which pays for it.
+class StepMeter final : public Meter {
+ public:
+  explicit StepMeter(int64_t& credit) : Meter(kMatcherBytes, credit, end), credit_(credit) {}
+  ~StepMeter() { credit_ = std::max<int64_t>(time, 0); }
+
+ private:
+  static void end(WorkMeter*) { throw OutOfTime("finding out what may come next takes too long"); }
+
+  int64_t& credit_;
 };
 
 // XGrammar's errors are texts.
@@ -106,7 +135,7 @@ constexpr const char* kStuck = "the grammar cannot be followed";
 
 class Matcher final : public GrammarMatcher {
  public:
-  Matcher(xgrammar::GrammarMatcher matcher, int32_t vocabulary, Clock::duration credit)
+  Matcher(xgrammar::GrammarMatcher matcher, int32_t vocabulary, int64_t credit)
       : matcher_(std::move(matcher)), vocabulary_(vocabulary), credit_(credit) {}
 
   bool fill(std::span<uint32_t> mask) override {
@@ -134,7 +163,7 @@ class Matcher final : public GrammarMatcher {
   }
   bool complete() const override { return matcher_.IsCompleted(); }
   bool accept(int32_t token) override {
-    credit_ = std::min<Clock::duration>(credit_ + kCreditOfToken, kCredit);
+    credit_ = std::min(credit_ + kCreditOfToken, kCredit);
     return metered([&] { return matcher_.AcceptToken(token); });
   }
   void rollback(uint32_t tokens) override {
@@ -146,20 +175,14 @@ class Matcher final : public GrammarMatcher {
 
  private:
   template <class Work>
-  auto metered(const Work& work) {
-    const Meter meter(uint64_t{64} << 20, credit_);
-    const auto begin = Clock::now();
-    struct Pay {
-      Clock::duration& credit;
-      Clock::time_point begin;
-      ~Pay() { credit = std::max(credit - (Clock::now() - begin), Clock::duration::zero()); }
-    } const pay{credit_, begin};
+  std::invoke_result_t<Work> metered(const Work& work) {
+    const StepMeter meter(credit_);
     return translated(kStuck, work);
   }
 
   mutable xgrammar::GrammarMatcher matcher_;
   int32_t vocabulary_;
-  Clock::duration credit_;
+  int64_t credit_;
 };
 
 class Compiled final : public Grammar {
@@ -170,7 +193,8 @@ class Compiled final : public Grammar {
         bytes_(compiled_.MemorySizeBytes()) {}
 
   std::unique_ptr<GrammarMatcher> matcher() const override {
-    const Meter meter(uint64_t{64} << 20, kCredit);
+    int64_t credit = kCredit;
+    const StepMeter meter(credit);
     return translated(kStuck, [&] {
       // Where a text may end is asked for, and the host adds the tokens that end it.
       return std::make_unique<Matcher>(
@@ -197,15 +221,13 @@ class Backend final : public GrammarBackend {
 
   std::shared_ptr<const Grammar> compile(const GrammarSource& source, const GrammarBudget& budget,
                                          const std::function<bool()>& wanted) const override {
-    const auto time =
-        std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(budget.seconds));
     std::string warning;
     struct Warnings {
       explicit Warnings(std::string* place) { xgrammar::first_warning = place; }
       ~Warnings() { xgrammar::first_warning = nullptr; }
     } const warnings(&warning);
     try {
-      const Meter meter(budget.bytes, time, &wanted);
+      const CompileMeter meter(budget, wanted);
       auto compiled = translated("the grammar cannot be compiled", [&] {
         try {
           xgrammar::GrammarCompiler compiler(tokens_, 1, /*cache_enabled=*/false);

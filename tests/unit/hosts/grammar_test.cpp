@@ -91,7 +91,7 @@ TEST_CASE("the masks of JSON let exactly JSON objects be written") {
   const auto grammar = compiled(vocabulary, source_of(GrammarPart::json_object()));
   std::set<std::string> written;
   walk(*grammar->matcher(), vocabulary, 6, "", written);
-  CHECK(written.contains(R"({"a":[1]})"));
+  CHECK(written.contains(R"({"a":[]})"));
   CHECK(written == brute_force(vocabulary, 6, [](const std::string& text) {
           return text.starts_with('{') && Json::accept(text);
         }));
@@ -269,7 +269,7 @@ TEST_CASE("a schema is held to the letter, or refused by its place") {
       {R"({"const": 1, "type": "string"})", "/const"},
       {R"({"$ref": "#/$defs/none"})", "/$ref"},
       {R"({"$ref": "http://example.com/schema"})", "/$ref"},
-      {R"({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}})", "/$ref"},
+      {R"({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}})", "/$defs/a/$ref"},
       {R"({"$defs": {"a": {"if": true}}})", "/$defs/a/if"},
       {R"({"type": "object", "required": ["x"]})", "/required"},
       {R"({"type": "string", "pattern": "a", "format": "date"})", "/format"},
@@ -279,10 +279,10 @@ TEST_CASE("a schema is held to the letter, or refused by its place") {
   };
   for (const auto& entry : cases) {
     const Json schema = Json::parse(entry.first);
-    CAPTURE(entry.first);
+    CAPTURE(std::string(entry.first));
     const frt_error error = failure_of([&] { enforceable_schema(schema); });
     CHECK(error.code == FRT_ERR_INVALID_ARGUMENT);
-    CHECK(std::string(error.message).starts_with(entry.second));
+    CHECK(std::string(error.message).substr(0, std::string(entry.second).size()) == entry.second);
   }
   // What only XGrammar knows that it does not enforce.
   for (const char* text :
@@ -425,7 +425,7 @@ TEST_CASE("hostile sources end within their budget, in time and in memory") {
        }},
   };
   for (const auto& [name, part] : cases) {
-    CAPTURE(name);
+    CAPTURE(std::string(name));
     const auto began = std::chrono::steady_clock::now();
     const frt_error error = failure_of([&] {
       const auto grammar =
@@ -436,12 +436,12 @@ TEST_CASE("hostile sources end within their budget, in time and in memory") {
       for (int step = 0; step < 64 && matcher->fill(mask); ++step) {
         std::size_t id = 'a';
         while (!allows(mask, id)) id = (id + 1) % vocabulary.size();
-        REQUIRE(matcher->accept(static_cast<int32_t>(id)));
+        if (!matcher->accept(static_cast<int32_t>(id))) throw frt::Error(FRT_ERR_INTERNAL, name);
       }
     });
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
     CHECK((error.code == FRT_OK || error.code == FRT_ERR_INVALID_ARGUMENT));
-    MESSAGE(name << ": " << took.count() << " s " << error.message);
+    MESSAGE(std::string(name) << ": " << took.count() << " s " << error.message);
     CHECK(took.count() < 30);  // of a machine that does much else
   }
 }
