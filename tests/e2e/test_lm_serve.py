@@ -17,6 +17,8 @@ SCRIPT = {"replies": [
     {"when": {"last": "weather"}, "reasoning": "They ask for the weather.", "content": "I look.",
      "calls": [{"name": "weather", "arguments": {"city": "Kyoto", "days": 3}},
                {"name": "weather", "arguments": {"city": "Oslo", "days": 1}}]},
+    {"when": {"last": "as JSON"}, "reasoning": "They want {JSON}.", "content": '{"city": "Kyoto", "days": 3}'},
+    {"when": {"last": "only call"}, "calls": [{"name": "weather", "arguments": {"city": "Kyoto", "days": 3}}]},
     {"when": {"last": "fault"}, "content": "a word and then", "fault": {"after": 5, "kind": "error"}}]}
 TOOLS = [{"type": "function", "function": {"name": "weather", "description": "Tells the weather.", "parameters": {
     "type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}}}]

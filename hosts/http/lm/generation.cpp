@@ -283,10 +283,11 @@ void Generation::handle(Told& told) {
     case Told::kFinish:
       return on_finish(*choices_[told.choice], *told.result);
     case Told::kError:
+      if (grammar_ && told.status == FRT_ERR_INVALID_ARGUMENT) {
+        return fail(grammar_error(setup_.call, told.message));
+      }
       setup_.report(told.message);
-      return fail(grammar_ && told.status == FRT_ERR_INVALID_ARGUMENT
-                      ? grammar_error(setup_.call, told.message)
-                      : from_engine(told.status));
+      return fail(from_engine(told.status));
     case Told::kIdle:
       begin_stream();
       return send(writer_->heartbeat());

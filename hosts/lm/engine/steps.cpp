@@ -43,8 +43,8 @@ bool Engine::Thread::submit_step() {
     }
     const StepKind kind = scheduler_.next(!reading_.empty(), writing);
     if (kind == StepKind::kNone) return false;
-    if (kind == StepKind::kDecode && !ready)
-      return false;  // the step in flight tells what it feeds
+    // The step in flight tells which tokens may come.
+    if (kind == StepKind::kDecode && !ready) return false;
     const bool made = kind == StepKind::kPrefill ? submit_prefill() : submit_decode();
     if (!made) {
       if (flights_in_air_ == kAhead) return true;  // it failed behind its submission

@@ -150,6 +150,21 @@ struct GrammarWorld : EngineWorld {
   }
 };
 
+// Holds the pages of `slots` full slots.
+std::vector<frt::Capsule> take_pages(const EngineWorld& world, uint64_t slots) {
+  std::vector<frt::Capsule> held;
+  frt::host::StepRunner runner(world.model);
+  frt::host::Session session(world.model, runner, nullptr, 0);
+  for (uint32_t slot = 1; slot < 4; ++slot) runner.clear(slot);
+  for (uint64_t i = 0; i < slots; ++i) {
+    world.model.reserve_rows(0, 0, 256, runner.stream());
+    held.push_back(world.model.capsules().snapshot(0, 256, FRT_SPACE_DEVICE, runner.stream()));
+    session.clear();
+  }
+  runner.stream().sync();
+  return held;
+}
+
 const char* kWorld = "max_context = 256\nslots = 4\nmax_batch = 3\nblock_rows = 64\n";
 
 }  // namespace
@@ -282,6 +297,7 @@ TEST_CASE("in every schedule of grammars and none each request gives what it giv
   uint64_t preemptions = 0, followed = 0;
   for (std::size_t schedule = 1; schedule <= count; ++schedule) {
     CAPTURE(schedule);
+    const std::vector<frt::Capsule> held = take_pages(world, draw(4));
     const auto registry = world.registry({uint64_t{1} << 20, uint64_t{1} << 22, 0, {}});
     EngineOptions options = engine_options();
     options.interleave_prefills = draw(2);
@@ -325,6 +341,7 @@ TEST_CASE("in every schedule of grammars and none each request gives what it giv
     engine.drain();
     preemptions += engine.stats().preemptions;
   }
+  CHECK((count < 60 || preemptions > 0));  // they were schedules in which something happened
   MESSAGE(count << " schedules, " << followed << " requests with a grammar, " << preemptions
                 << " preemptions");
 }
