@@ -167,10 +167,12 @@ uint64_t Session::submit(const Submit& step) {
   }
 }
 
-uint64_t Session::prefill(std::span<const int32_t> tokens, const frt_sampling_params* sampling) {
+uint64_t Session::prefill(std::span<const int32_t> tokens, const frt_sampling_params* sampling,
+                          const uint32_t* mask) {
   const auto position = static_cast<int32_t>(submitted_);
-  const uint64_t ticket = submit(
-      [&] { return runner_.submit_prefill(slot_, position, tokens, starts_request_, sampling); });
+  const uint64_t ticket = submit([&] {
+    return runner_.submit_prefill(slot_, position, tokens, starts_request_, sampling, mask);
+  });
   starts_request_ = false;
   journal_.prefill(tokens);
   submitted_ += tokens.size();

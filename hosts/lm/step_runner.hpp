@@ -6,7 +6,8 @@
 // them; nothing is submitted then), copies its inputs from a pinned ring into the model's ports,
 // replays a graph, copies the sampled tokens back into the ring, and records an event: four
 // submissions, one more where a sequence enters a new block of rows, no wait. How entries are
-// sampled is an input of the step like the others, but copied only where it changes. Because
+// sampled is an input of the step like the others, but copied only where it changes; masks are
+// copied for the entries that have one. Because
 // a decode entry with token -1 takes the token the model sampled last, step n + 1 is submitted
 // before token n has reached the host. A step's results stay readable until kDepth more steps
 // have been submitted.
@@ -38,6 +39,9 @@ class StepRunner {
     bool starts = false;   // a new request begins with this step (frt/role/lm.h)
     // Read while the step is submitted. Null: as set_sampling() said.
     const frt_sampling_params* sampling = nullptr;
+    // Tokens that may be sampled: (mask_words), read while the step is submitted; `sampling` is not
+    // null then. Null: all.
+    const uint32_t* mask = nullptr;
   };
 
   explicit StepRunner(const LmModel& model);  // [setup]
@@ -51,12 +55,13 @@ class StepRunner {
   // Makes a slot as new, in order with the steps.
   void clear(uint32_t slot);
 
-  // Feeds up to prefill_chunk tokens of one sequence; `sampling` null: entry 0's applies. `starts`:
-  // a new request begins with them. Returns the step's ticket. Throws FRT_ERR_OUT_OF_RANGE for
-  // another number of tokens, no such slot, or a position that is not the slot's own (beyond what
-  // it was fed, beyond the context).
+  // Feeds up to prefill_chunk tokens of one sequence; `sampling` null: entry 0's applies; `mask` as
+  // in Entry. `starts`: a new request begins with them. Returns the step's ticket. Throws
+  // FRT_ERR_OUT_OF_RANGE for another number of tokens, no such slot, or a position that is not the
+  // slot's own (beyond what it was fed, beyond the context).
   uint64_t submit_prefill(uint32_t slot, int32_t position, std::span<const int32_t> tokens,
-                          bool starts, const frt_sampling_params* sampling = nullptr);
+                          bool starts, const frt_sampling_params* sampling = nullptr,
+                          const uint32_t* mask = nullptr);
   // Feeds one token of each of 1 .. max_batch sequences with distinct slots. Throws as above.
   uint64_t submit_decode(std::span<const Entry> entries);
 
@@ -70,6 +75,7 @@ class StepRunner {
   struct Place {
     Buffer input;   // frt_sampling_params (max_batch) | i32: tokens (token_capacity) | slots |
                     // positions | lengths | starts (u32) (max_batch each)
+    Buffer masks;   // u32 (max_batch, mask_words)
     Buffer output;  // i32 next tokens (max_batch) | f32 log probabilities (max_batch)
     Event done;
     uint32_t entries = 0;
@@ -79,7 +85,9 @@ class StepRunner {
                   int32_t first) const;
   Place& take();
   int32_t* words(const Place& place) const;  // the i32 inputs
-  void stage_sampling(const Place& place, uint32_t entry, const frt_sampling_params* sampling);
+  void stage_sampling(const Place& place, uint32_t entry, const frt_sampling_params* sampling,
+                      const uint32_t* mask);
+  void stage_mask(const Place& place, uint32_t entry, const uint32_t* mask);
   uint64_t submit(Place& place, frt_graph graph, frt_shape_key key, uint64_t tokens,
                   uint32_t entries);
   const Place& place_of(uint64_t ticket) const;
@@ -90,7 +98,7 @@ class StepRunner {
   std::vector<frt_sampling_params> sampling_;  // of entries whose step does not say
   // What the model's port holds behind the last step; nothing: not known.
   std::vector<std::optional<frt_sampling_params>> held_sampling_;
-  std::vector<frt_copy> inputs_;  // of the step that is being submitted
+  std::vector<frt_copy> inputs_, masks_;  // of the step that is being submitted
   uint64_t next_ticket_ = 0;
 };
 

@@ -105,6 +105,20 @@ std::string TextModel::decode(std::span<const int32_t> ids, uint32_t flags) cons
   return text;
 }
 
+std::string TextModel::token_bytes(int32_t id, uint32_t& flags) const {
+  const frt_tokenizer_v1& table = tokenizer();
+  if (!table.token_bytes) {
+    throw Error(FRT_ERR_UNSUPPORTED,
+                sender_ +
+                    " does not say which bytes its tokens stand for, so no form can be forced "
+                    "on its answers; its plugin needs frt_tokenizer_v1::token_bytes");
+  }
+  std::string bytes;
+  frt_error error{};
+  check(table.token_bytes(model_, id, &flags, append_text, &bytes, &error), error, sender_);
+  return bytes;
+}
+
 int32_t TextModel::token_id(const std::string& token) const {
   return tokenizer().token_id(model_, token.c_str());
 }
@@ -135,6 +149,22 @@ nlohmann::ordered_json TextModel::parse(const std::string& text,
                      text_or_null(options_text), append_text, &message, &error),
         error, sender_);
   return io::parse_json(message, sender_ + ": the parsed answer");
+}
+
+nlohmann::ordered_json TextModel::answer_form(const nlohmann::ordered_json& options) const {
+  const frt_chat_v1& table = chat();
+  if (!table.answer_form) {
+    throw Error(FRT_ERR_UNSUPPORTED,
+                sender_ +
+                    " does not say how its answers are written, so no form can be forced on "
+                    "them; its plugin needs frt_chat_v1::answer_form");
+  }
+  const std::string options_text = text_or_empty(options);
+  std::string text;
+  frt_error error{};
+  check(table.answer_form(model_, text_or_null(options_text), append_text, &text, &error), error,
+        sender_);
+  return io::parse_json(text, sender_ + ": the form of an answer");
 }
 
 nlohmann::ordered_json TextModel::generation_defaults() const {

@@ -18,6 +18,8 @@ SCRIPT = {"replies": [
     {"when": {"last": "weather"}, "reasoning": "They ask for the weather.", "content": "I look.",
      "calls": [{"name": "weather", "arguments": {"city": "Kyoto", "days": 3}},
                {"name": "weather", "arguments": {"city": "Oslo", "days": 1}}]},
+    {"when": {"last": "as JSON"}, "reasoning": "They want {JSON}.", "content": '{"city": "Kyoto", "days": 3}'},
+    {"when": {"last": "only call"}, "calls": [{"name": "weather", "arguments": {"city": "Kyoto", "days": 3}}]},
     {"when": {"last": "fault"}, "content": "a word and then", "fault": {"after": 5, "kind": "error"}}]}
 TOOLS = [{"type": "function", "function": {"name": "weather", "description": "Tells the weather.", "parameters": {
     "type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}}}]
@@ -134,7 +136,7 @@ class Routes(LmServeTest):
                 (b"{", 400, None), (b"[]", 400, None), ({"messages": []}, 400, "messages"),
                 ({"messages": messages, "model": "none"}, 404, "model"),
                 ({"messages": messages, "temperature": -1}, 400, "temperature"),
-                ({"messages": messages, "response_format": {"type": "json_object"}}, 400, "response_format"),
+                ({"messages": messages, "response_format": {"type": "xml"}}, 400, "response_format.type"),
                 ({"messages": messages, "logprobs": True, "top_logprobs": 2}, 400, "top_logprobs"),
                 ({"messages": [{"role": "user", "content": "long " * 500}]}, 400, None)):
             with self.subTest(body=body):

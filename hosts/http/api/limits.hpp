@@ -23,6 +23,7 @@ struct ApiLimits {
   std::size_t tools = 512;
   std::size_t schema = std::size_t{256} << 10;  // bytes of one schema
   std::size_t schema_depth = 32;
+  std::size_t choice_texts = 4096;  // that an answer may be one of
   std::size_t stops = 16;
   std::size_t stop_bytes = 256;  // of one stop string
   std::size_t prompts = 32;      // of /v1/completions

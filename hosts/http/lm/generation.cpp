@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "http/api/error.hpp"
+#include "http/lm/answer_grammar.hpp"
 #include "http/lm/state_call.hpp"
 #include "http/lm/text_probabilities.hpp"
 #include "net/clock.hpp"
@@ -37,15 +38,6 @@ void check_supported(const ApiCall& call) {
     throw ApiError(ApiErrorKind::kInvalid,
                    "an echo of several answers is not streamed by this server; set stream to false",
                    "echo");
-  }
-  if (!call.response_format.is_null()) {
-    throw ApiError(ApiErrorKind::kInvalid, "structured output is not supported by this server",
-                   "response_format");
-  }
-  if (call.needs_constraint()) {
-    throw ApiError(ApiErrorKind::kInvalid,
-                   "a forced tool call is not supported by this server; use \"auto\" or \"none\"",
-                   "tool_choice");
   }
   if (call.top_log_probabilities > 0) {
     throw ApiError(ApiErrorKind::kInvalid,
@@ -155,6 +147,8 @@ Generation::~Generation() = default;
 std::shared_ptr<Generation> Generation::start(Setup setup) {
   check_supported(setup.call);
   const auto began = ServerClock::now();
+  // It is compiled while the prompts are tokenized and read.
+  std::shared_ptr<const GrammarTicket> grammar = answer_grammar(*setup.served, setup.call);
   std::vector<PreparedPrompt> prompts;
   try {
     prompts = prepare_prompts(*setup.served, setup.call);
@@ -166,6 +160,7 @@ std::shared_ptr<Generation> Generation::start(Setup setup) {
   setup.call.messages = nullptr;  // rendered; an agent's are large
   const auto generation = std::make_shared<Generation>(std::move(setup));
   generation->prompts_ = std::move(prompts);
+  generation->grammar_ = std::move(grammar);
   generation->prepare_seconds_ = milliseconds_since(began) / 1e3;
   generation->submit();
   return generation;
@@ -222,6 +217,7 @@ void Generation::submit() {
     request.owner = setup_.exchange->request().owner;
     request.affinity = setup_.affinity;
     request.deadline = setup_.deadline;
+    request.grammar = grammar_;
     requests.push_back(std::move(request));
   }
   make_room(requests);
@@ -241,7 +237,7 @@ void Generation::submit() {
     if (error.status() != FRT_ERR_NOT_READY) setup_.report(error.what());
     throw from_engine(error.status());
   }
-  if (call.stream) setup_.exchange->begin({.content_type = "text/event-stream"});
+  if (!compiling()) send_head();
   const std::weak_ptr<Generation> weak = self;
   setup_.exchange->on_gone([weak] {
     if (const auto generation = weak.lock()) generation->cancel();
@@ -290,19 +286,34 @@ void Generation::handle(const Told& told) {
   switch (told.kind) {
     case Told::kStart:
       usage_.cached_tokens += told.cached;
-      return begin_stream();
+      if (!compiling()) begin_stream();
+      return;
     case Told::kToken:
       return on_token(*choices_[told.choice], told.id, told.log_probability);
     case Told::kFinish:
       return on_finish(*choices_[told.choice], *choices_[told.choice]->result);
     case Told::kError:
+      if (grammar_ && told.status == FRT_ERR_INVALID_ARGUMENT) {
+        return fail(grammar_error(setup_.call, error_texts_[told.choice]));
+      }
       setup_.report(error_texts_[told.choice]);
       return fail(from_engine(told.status));
   }
 }
 
+// A grammar that cannot be compiled is a 400, so a stream's head waits for it.
+bool Generation::compiling() const {
+  return grammar_ && !grammar_->over();
+}
+
+void Generation::send_head() {
+  if (!setup_.call.stream || std::exchange(head_sent_, true)) return;
+  setup_.exchange->begin({.content_type = "text/event-stream"});
+}
+
 void Generation::begin_stream() {
   if (std::exchange(begun_, true)) return;
+  send_head();
   send(writer_->start(usage_));
   if (!setup_.call.echo) return;
   for (const auto& choice : choices_) {
@@ -395,7 +406,7 @@ void Generation::fail(const ApiError& error) {
   if (std::exchange(over_, true)) return;
   cancel();
   try {
-    if (setup_.call.stream) {
+    if (head_sent_) {
       begin_stream();
       setup_.exchange->write(writer_->error(error));
       setup_.exchange->end();

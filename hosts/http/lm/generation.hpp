@@ -76,6 +76,8 @@ class Generation : public Actor {
   void on_text(Choice& choice, const std::string& piece);
   void on_finish(Choice& choice, const EngineResult& result);
   void emit(Choice& choice, const std::vector<ChatEvent>& events);
+  bool compiling() const;
+  void send_head();
   void begin_stream();
   void send(const std::string& bytes);
   void finish();
@@ -88,6 +90,7 @@ class Generation : public Actor {
   const Setup setup_;
   std::unique_ptr<ReplyWriter> writer_;
   std::vector<PreparedPrompt> prompts_;
+  std::shared_ptr<const GrammarTicket> grammar_;  // null: the answer may be anything
   std::vector<std::unique_ptr<Choice>> choices_;
 
   // The engine's thread writes, work() reads.
@@ -104,7 +107,7 @@ class Generation : public Actor {
   bool cancelled_ = false;
 
   // In work() alone, once it may begin.
-  bool begun_ = false, over_ = false;
+  bool head_sent_ = false, begun_ = false, over_ = false;
   uint64_t finished_ = 0;
   ApiUsage usage_;
   std::optional<EngineResult> first_;  // of choice 0

@@ -72,6 +72,8 @@ constexpr Times kTimes[] = {
     {"gen_ai_server_time_per_output_token_seconds", "From token to token.", &EngineStats::itl},
     {"gen_ai_server_request_duration_seconds", "From the request to its last token.",
      &EngineStats::e2e},
+    {"frt_lm_mask_seconds", "To find out which tokens a grammar lets come next.",
+     &EngineStats::mask},
 };
 
 }  // namespace
@@ -145,6 +147,42 @@ void put_engine_metrics(MetricsText& text,
       text.histogram(DurationHistogram::kBounds, histogram.counts, histogram.count, histogram.sum,
                      {{"model", model}});
     }
+  }
+}
+
+void put_grammar_metrics(MetricsText& text,
+                         const std::vector<std::pair<std::string, GrammarStats>>& compilers) {
+  struct GrammarNumber {
+    const char* name;
+    const char* type;
+    const char* help;
+    uint64_t GrammarStats::*value;
+  };
+  static constexpr GrammarNumber kGrammarNumbers[] = {
+      {"frt_grammar_cache_hits_total", "counter",
+       "Grammars asked for that were compiled or being compiled.", &GrammarStats::hits},
+      {"frt_grammar_cache_misses_total", "counter", "Grammars asked for otherwise.",
+       &GrammarStats::misses},
+      {"frt_grammar_compiled_total", "counter", "Grammars compiled.", &GrammarStats::compiled},
+      {"frt_grammar_failed_total", "counter", "Grammars that could not be compiled.",
+       &GrammarStats::failed},
+      {"frt_grammar_dropped_total", "counter", "Compilations that nobody waited for any more.",
+       &GrammarStats::dropped},
+      {"frt_grammar_waiting", "gauge", "Compilations that wait.", &GrammarStats::waiting},
+      {"frt_grammar_cached", "gauge", "Compiled grammars kept.", &GrammarStats::cached},
+      {"frt_grammar_cached_bytes", "gauge", "Bytes of these.", &GrammarStats::cached_bytes},
+  };
+  if (compilers.empty()) return;
+  for (const GrammarNumber& number : kGrammarNumbers) {
+    text.family(number.name, number.type, number.help);
+    for (const auto& [model, stats] : compilers) {
+      text.sample(stats.*number.value, {{"model", model}});
+    }
+  }
+  text.family("frt_grammar_compile_seconds", "histogram", "To compile a grammar.");
+  for (const auto& [model, stats] : compilers) {
+    text.histogram(DurationHistogram::kBounds, stats.compile.counts, stats.compile.count,
+                   stats.compile.sum, {{"model", model}});
   }
 }
 

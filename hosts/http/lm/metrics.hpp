@@ -13,6 +13,7 @@
 #include "http/metrics.hpp"
 #include "http/server.hpp"
 #include "lm/engine/stats.hpp"
+#include "lm/grammar/compiler.hpp"
 
 namespace frt::host {
 
@@ -27,5 +28,8 @@ void put_key_metrics(MetricsText& text, const std::map<std::string, KeyCounts>& 
 // One sample a model for each family.
 void put_engine_metrics(MetricsText& text,
                         const std::vector<std::pair<std::string, EngineStats>>& engines);
+
+void put_grammar_metrics(MetricsText& text,
+                         const std::vector<std::pair<std::string, GrammarStats>>& compilers);
 
 }  // namespace frt::host

@@ -148,12 +148,35 @@ void check_length(const ServedModel& served, const PreparedPrompt& prompt) {
 
 }  // namespace
 
+struct ServedModel::Grammars {
+  std::unique_ptr<GrammarCompiler> compiler;
+  std::string obstacle;
+
+  explicit Grammars(const LmModel& model) {
+    if (!model.info().mask) {
+      obstacle = model.sender() + " takes no masks";
+      return;
+    }
+    try {
+      compiler = std::make_unique<GrammarCompiler>(model, model.info().vocabulary);
+    } catch (const Error& error) {
+      if (error.status() != FRT_ERR_UNSUPPORTED) throw;
+      obstacle = error.what();
+    }
+  }
+};
+
 ServedModel::ServedModel(const LmModel& given, Engine& engine_of)
+    : ServedModel(given, engine_of, Grammars(given)) {}
+
+ServedModel::ServedModel(const LmModel& given, Engine& engine_of, Grammars given_grammars)
     : model(given),
       engine(engine_of),
       defaults(given.generation_defaults()),
       stop_ids(stop_ids_of(defaults)),
-      created(seconds_since_1970()) {}
+      created(seconds_since_1970()),
+      grammars(std::move(given_grammars.compiler)),
+      no_grammars(std::move(given_grammars.obstacle)) {}
 
 std::vector<PreparedPrompt> prepare_prompts(const ServedModel& served, const ApiCall& call) {
   std::vector<PreparedPrompt> prompts;

@@ -391,15 +391,19 @@ HttpResponse LmService::metrics() const {
   text.sample(workers_.failures() + state_workers_.failures());
   std::vector<std::pair<std::string, EngineStats>> engines;
   std::map<std::string, KeyTokens> tokens;
+  std::vector<std::pair<std::string, GrammarStats>> grammars;
   {
     const std::lock_guard lock(mutex_);
     tokens = key_tokens_;
     for (const auto& [name, served] : models_) {
-      if (served) engines.emplace_back(name, served->engine.stats());
+      if (!served) continue;
+      engines.emplace_back(name, served->engine.stats());
+      if (served->grammars) grammars.emplace_back(name, served->grammars->stats());
     }
   }
   put_key_metrics(text, keys_.counts(), tokens);
   put_engine_metrics(text, engines);
+  put_grammar_metrics(text, grammars);
   return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = text.take()};
 }
 

@@ -54,6 +54,7 @@ void EngineMeter::read(EngineStats& stats) const noexcept {
   stats.ttft = ttft.read();
   stats.itl = itl.read();
   stats.e2e = e2e.read();
+  stats.mask = mask.read();
 }
 
 }  // namespace frt::host

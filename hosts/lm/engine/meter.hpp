@@ -41,7 +41,7 @@ struct EngineMeter {
   std::array<Counter, 3> began;  // by PrefixAction
   Counter errors, preemptions, prompt_tokens, cached_tokens, generated_tokens, prefill_steps,
       decode_steps, decode_entries;
-  DurationMeter queue, restore, ttft, itl, e2e;
+  DurationMeter queue, restore, ttft, itl, e2e, mask;
 
   void end(Finish finish) noexcept { ended[static_cast<std::size_t>(finish)].add(); }
   // What is counted here; the rest is left as it is.

@@ -7,11 +7,13 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "lm/finish.hpp"
+#include "lm/grammar/ticket.hpp"
 #include "lm/session.hpp"
 
 namespace frt::host {
@@ -31,6 +33,10 @@ struct EngineRequest {
   std::string owner;               // whose state is found and kept
   std::string affinity;            // names the conversation; empty: none
   int32_t priority = 0;            // higher first
+  // What each answer must be; null: anything. The prompt is read while it is compiled. stop_ids end
+  // an answer where the grammar lets it end, and an answer that can go on no further ends by itself
+  // (Finish::kStop).
+  std::shared_ptr<const GrammarTicket> grammar;
   std::optional<Clock::time_point> deadline;  // ends what is not over then (Finish::kDeadline)
 };
 

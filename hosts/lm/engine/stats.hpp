@@ -9,9 +9,9 @@ namespace frt::host {
 
 // Counts of durations in buckets with fixed upper bounds; the last bucket has none.
 struct DurationHistogram {
-  static constexpr std::array<double, 18> kBounds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
-                                                     0.1,   0.25,   0.5,   1,    2.5,   5,
-                                                     10,    25,     50,    100,  250,   1000};
+  static constexpr std::array<double, 20> kBounds = {1e-5, 1e-4, 0.001, 0.0025, 0.005, 0.01, 0.025,
+                                                     0.05, 0.1,  0.25,  0.5,    1,     2.5,  5,
+                                                     10,   25,   50,    100,    250,   1000};
   std::array<uint64_t, kBounds.size() + 1> counts{};  // not cumulative
   uint64_t count = 0;
   double sum = 0;  // seconds
@@ -50,6 +50,7 @@ struct EngineStats {
   DurationHistogram ttft;     // submit() to a first token, each choice
   DurationHistogram itl;      // from token to token
   DurationHistogram e2e;      // submit() to the end, each choice
+  DurationHistogram mask;     // to find out which tokens a grammar lets come next, each token
 };
 
 }  // namespace frt::host

@@ -16,6 +16,11 @@ double seconds_between(EngineRequest::Clock::time_point start,
   return std::chrono::duration<double>(end - start).count();
 }
 
+// Which tokens may come next is not known before a step in flight is over.
+bool follows(const Choice& choice) {
+  return choice.matcher && choice.in_flight > 0;
+}
+
 }  // namespace
 
 // A step that finds no page is tried again when some are free; false: there is nothing to do.
@@ -23,19 +28,23 @@ bool Engine::Thread::submit_step() {
   for (;;) {
     reading_.clear();
     readers_.clear();
-    bool writing = false;
+    bool writing = false, ready = false;  // somebody writes; and the next step can be made
     for (const Slot& slot : slots_) {
       Choice* choice = slot.user;
       if (!choice || choice->ending || choice->held) continue;
-      if (choice->phase == Phase::kPrefill) {
+      if (choice->phase == Phase::kPrefill && !waits_for_grammar(*choice)) {
         reading_.push_back(choice);
         readers_.push_back({choice->request->asked().priority, choice->request->submission.number,
                             choice->last_step});
       }
-      writing = writing || (choice->phase == Phase::kDecode && choice->sampled < choice->limit);
+      const bool writes = choice->phase == Phase::kDecode && choice->sampled < choice->limit;
+      writing = writing || writes;
+      ready = ready || (writes && !follows(*choice));
     }
     const StepKind kind = scheduler_.next(!reading_.empty(), writing);
     if (kind == StepKind::kNone) return false;
+    // The step in flight tells which tokens may come.
+    if (kind == StepKind::kDecode && !ready) return false;
     const bool made = kind == StepKind::kPrefill ? submit_prefill() : submit_decode();
     if (!made) {
       if (flights_in_air_ == kAhead) return true;  // it failed behind its submission
@@ -65,18 +74,26 @@ bool Engine::Thread::submit_prefill() {
   return false;
 }
 
+// Where the next chunk of the prompt ends.
+uint64_t Engine::Thread::next_end(const Choice& choice) const {
+  const bool stops = choice.next_stop < choice.stops.size();
+  const uint64_t limit =
+      stops ? choice.stops[choice.next_stop].position : choice.request->asked().prompt.size();
+  return prefill_end(choice.read, limit, model_.info().prefill_chunk);
+}
+
 // Submits the next chunk of the prompt.
 void Engine::Thread::read_on(Choice& choice) {
   LiveRequest& request = *choice.request;
   Session& session = session_of(choice);
   const std::span<const int32_t> prompt = request.asked().prompt;
-  const bool stops = choice.next_stop < choice.stops.size();
-  const uint64_t limit = stops ? choice.stops[choice.next_stop].position : prompt.size();
-  const uint64_t end = prefill_end(choice.read, limit, model_.info().prefill_chunk);
+  const uint64_t end = next_end(choice);
   const bool last = end == prompt.size();
+  if (last) begin_grammar(choice);
   if (last && !request.forked && request.choices.size() > 1) make_fork(choice);
   Flight& flight = new_flight(StepKind::kPrefill);
-  flight.ticket = session.prefill(prompt.subspan(choice.read, end - choice.read), &choice.sampling);
+  flight.ticket = session.prefill(prompt.subspan(choice.read, end - choice.read), &choice.sampling,
+                                  last ? mask_of(choice) : nullptr);
   flight.samples = last;
   flight.read = end;
   flight.members.push_back(&choice);
@@ -89,7 +106,7 @@ void Engine::Thread::read_on(Choice& choice) {
     choice.phase = Phase::kDecode;
     choice.sampled = 1;
   }
-  if (stops && end == limit) {
+  if (choice.next_stop < choice.stops.size() && end == choice.stops[choice.next_stop].position) {
     session.keep(choice.stops[choice.next_stop++].kind, choice.sampling);
   }
 }
@@ -109,7 +126,8 @@ void Engine::Thread::make_fork(Choice& choice) {
   changed_ = true;
 }
 
-// One token of every choice that writes, at most max_batch of them in turn.
+// One token of every choice that writes and knows what may come next, at most max_batch of them in
+// turn.
 bool Engine::Thread::submit_decode() {
   const std::size_t most = model_.info().max_batch;
   Flight& flight = new_flight(StepKind::kDecode);
@@ -119,10 +137,12 @@ bool Engine::Thread::submit_decode() {
     at = (next_writer_ + i) % slots_.size();
     Choice* choice = slots_[at].user;
     const bool writes = choice && !choice->ending && !choice->held &&
-                        choice->phase == Phase::kDecode && choice->sampled < choice->limit;
+                        choice->phase == Phase::kDecode && choice->sampled < choice->limit &&
+                        !follows(*choice);
     if (!writes) continue;
     StepRunner::Entry entry = slots_[at].session.decode_entry();
     entry.sampling = &choice->sampling;
+    entry.mask = mask_of(*choice);
     entries_.push_back(entry);
     flight.members.push_back(choice);
   }
@@ -217,11 +237,14 @@ void Engine::Thread::take_token(Choice& choice, int32_t token, float log_probabi
     result.stop_token = token;
     return end(choice, Finish::kStop);
   }
+  if (choice.matcher && !follow_grammar(choice, token)) return;
   ++result.generated;
   meter_.generated_tokens.add();
   const Next next = choice.request->listener().on_token(choice.index, token, log_probability);
   if (next != Next::kContinue) {
     end(choice, next == Next::kStop ? Finish::kStop : Finish::kCancelled);
+  } else if (choice.matcher && !lead_on(choice)) {
+    end(choice, Finish::kStop);
   } else if (result.generated == choice.limit) {
     end(choice, choice.limit < asked.max_new ? Finish::kContext : Finish::kLength);
   }

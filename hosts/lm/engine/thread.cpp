@@ -13,7 +13,7 @@ namespace frt::host {
 namespace {
 
 constexpr uint32_t kMostChoices = 128;
-constexpr std::chrono::milliseconds kFetchPoll{1};
+constexpr std::chrono::milliseconds kPoll{1};  // of capsules that come, grammars that are compiled
 
 double seconds_between(EngineRequest::Clock::time_point start,
                        EngineRequest::Clock::time_point end) {
@@ -78,6 +78,12 @@ void Engine::Thread::check(const EngineRequest& request) const {
     throw Error(FRT_ERR_INVALID_ARGUMENT, "sampling asks for a mask, and the request has none");
   }
   check_sampling(request.sampling, FRT_ERR_INVALID_ARGUMENT);
+  if (request.grammar && !info.mask) {
+    throw Error(FRT_ERR_UNSUPPORTED, "model '" + model_.name() +
+                                         "' takes no masks, so no grammar can be forced on its "
+                                         "answers");
+  }
+  if (request.grammar) model_.check_ids(request.stop_ids, "stop token");
   if (request.prompt.size() > info.max_context) {
     throw Error(FRT_ERR_OUT_OF_RANGE, "the prompt has " + std::to_string(request.prompt.size()) +
                                           " tokens, the context of model '" + model_.name() +
@@ -162,6 +168,7 @@ void Engine::Thread::turn() {
   if (mailbox_.news()) receive();
   if (timed_ > 0) expire(Clock::now());
   if (fetching_ > 0) poll_fetches();
+  if (compiling_ > 0) poll_grammars();
   if (changed_) admit();
   const bool submitted = submit_step();
   if (flights_in_air_ == kAhead || (!submitted && flights_in_air_ > 0)) {
@@ -188,6 +195,8 @@ void Engine::Thread::take_in(Submission& submission) {
   }
   if (live_.size() == live_.capacity()) live_.reserve(2 * live_.size() + 16);
   if (asked.deadline) ++timed_;
+  request->compiling = asked.grammar != nullptr;
+  compiling_ += request->compiling;
   request->submission = std::move(submission);
   live_.push_back(std::move(request));
   changed_ = true;
@@ -222,7 +231,7 @@ void Engine::Thread::expire(Clock::time_point now) {
 
 void Engine::Thread::idle() {
   std::optional<Clock::time_point> until;
-  if (fetching_ > 0) until = Clock::now() + kFetchPoll;
+  if (fetching_ > 0 || compiling_ > 0) until = Clock::now() + kPoll;
   for (const auto& request : live_) {
     const auto& deadline = request->asked().deadline;
     if (deadline && (!until || *deadline < *until)) until = deadline;
@@ -336,6 +345,7 @@ void Engine::Thread::forget_over() {
     if (request->unfinished > 0) return false;
     if (request->asked().deadline) --timed_;
     if (!request->fetching.empty()) --fetching_;
+    if (request->compiling) --compiling_;
     request->submission.listener.reset();  // before drain() may return
     mailbox_.over(request->submission.number);
     return true;

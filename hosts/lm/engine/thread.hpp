@@ -5,6 +5,7 @@
 //   sessions.cpp   conversations, for EngineAccess
 //   admission.cpp  who gets a slot; who gives one back when pages run out
 //   steps.cpp      steps and their results
+//   masks.cpp      answers that follow a grammar
 //
 // A failure ends the requests whose state it touched, and their slots are cleared before they are
 // used again. When the device is lost every request ends, and no later one is taken.
@@ -112,12 +113,24 @@ class Engine::Thread final : public EngineAccess {
   bool submit_step();
   bool submit_prefill();
   bool submit_decode();
+  uint64_t next_end(const Choice& choice) const;
   void read_on(Choice& choice);
   void make_fork(Choice& choice);
   Flight& new_flight(StepKind kind);
   void finish_step();
   void finish_member(const Flight& flight, Choice& choice, int32_t token, float log_probability);
   void take_token(Choice& choice, int32_t token, float log_probability);
+
+  // ---- masks.cpp ----
+  void poll_grammars();
+  bool waits_for_grammar(const Choice& choice) const;
+  void begin_grammar(Choice& choice);
+  bool follow_grammar(Choice& choice, int32_t token);
+  bool lead_on(Choice& choice);
+  bool fill_mask(Choice& choice);
+  static const uint32_t* mask_of(const Choice& choice) {
+    return choice.mask.empty() ? nullptr : choice.mask.data();
+  }
 
   Session& session_of(const Choice& choice) { return slots_[*choice.slot].session; }
 
@@ -143,10 +156,10 @@ class Engine::Thread final : public EngineAccess {
   std::vector<StepRunner::Entry> entries_;
   uint64_t uses_ = 0;  // of slots; their clock
   uint64_t steps_ = 0;
-  std::size_t next_writer_ = 0;           // the slot that the next decode step begins with
-  std::size_t fetching_ = 0, timed_ = 0;  // requests
-  bool changed_ = false;                  // somebody may leave the queue
-  bool over_ = false;                     // somebody is over
+  std::size_t next_writer_ = 0;  // the slot that the next decode step begins with
+  std::size_t fetching_ = 0, timed_ = 0, compiling_ = 0;  // requests
+  bool changed_ = false;                                  // somebody may leave the queue
+  bool over_ = false;                                     // somebody is over
 
   std::thread thread_;  // last: it uses the rest
 };

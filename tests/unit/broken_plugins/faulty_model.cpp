@@ -275,7 +275,8 @@ constexpr frt_tokenizer_v1 kFailingTokenizer = {
     [](frt_text_stream, frt_sink, void*, frt_error* error) {
       return frt::set_error(error, FRT_ERR_FORMAT, "no more text");
     },
-    [](frt_text_stream) {}};
+    [](frt_text_stream) {},
+    nullptr};
 constexpr frt_chat_v1 kFailingChat = {
     sizeof(frt_chat_v1),
     0,
@@ -286,6 +287,7 @@ constexpr frt_chat_v1 kFailingChat = {
     [](frt_model, frt_sink, void*, frt_error* error) {
       return frt::set_error(error, FRT_ERR_FORMAT, "no such file");
     },
+    nullptr,
     nullptr,
     nullptr,
     nullptr,
@@ -378,12 +380,12 @@ const void* Model::extension(std::string_view id) noexcept {
   if (id == FRT_EXT_CHAT && faulty::defect().starts_with("fails_")) return &kFailingChat;
   if (id == FRT_EXT_TOKENIZER && faulty::defect().starts_with("tokenizer")) {
     return spoiled(frt_tokenizer_v1{sizeof(frt_tokenizer_v1), 0, nullptr, nullptr, nullptr, nullptr,
-                                    nullptr, nullptr, nullptr, nullptr},
+                                    nullptr, nullptr, nullptr, nullptr, nullptr},
                    "tokenizer", [](frt_tokenizer_v1&) {});
   }
   if (id == FRT_EXT_CHAT && faulty::defect().starts_with("chat")) {
     return spoiled(frt_chat_v1{sizeof(frt_chat_v1), 0, nullptr, nullptr, nullptr, nullptr, nullptr,
-                               nullptr, nullptr},
+                               nullptr, nullptr, nullptr},
                    "chat", [](frt_chat_v1&) {});
   }
   return nullptr;

@@ -172,11 +172,12 @@ TEST_CASE("a pinned slot is its conversation's alone, and one slot is never kept
 
 TEST_CASE("a histogram counts a duration in the first bucket that holds it") {
   frt::host::DurationMeter meter;
-  for (const double seconds : {0.0005, 0.001, 0.0011, 5000.0}) meter.add(seconds);
+  for (const double seconds : {0.000005, 0.0005, 0.001, 0.0011, 5000.0}) meter.add(seconds);
   const frt::host::DurationHistogram read = meter.read();
-  CHECK(read.counts[0] == 2);
-  CHECK(read.counts[1] == 1);
+  CHECK(read.counts[0] == 1);
+  CHECK(read.counts[2] == 2);
+  CHECK(read.counts[3] == 1);
   CHECK(read.counts.back() == 1);
-  CHECK(read.count == 4);
-  CHECK(read.sum == doctest::Approx(5000.0026));
+  CHECK(read.count == 5);
+  CHECK(read.sum == doctest::Approx(5000.002605));
 }

@@ -80,6 +80,11 @@ struct HollowModel {
     table.struct_size = sizeof(table);
     table.extension = hollow::extension;
   }
+  // Another one of 1 KiB, held by this object.
+  frt_buffer buffer(const char* name) {
+    buffers.push_back(rig.context.alloc(FRT_SPACE_DEVICE, 1024, name));
+    return buffers.back();
+  }
   host::LmModel model() {
     return host::LmModel(rig.context, core::state_table(), core::capsules_table(), &table,
                          reinterpret_cast<frt_model>(&inside), "m");
