@@ -35,12 +35,14 @@ struct Row {
 
 struct Collector {
   std::string path;
+  core::SetupWatch& watch;
   std::vector<Row> rows;
 };
 
 frt_status collect(void* user, const frt_selftest_row* row) noexcept {
   return guard(nullptr, [&] {
     auto& collector = *static_cast<Collector*>(user);
+    collector.watch.enter("run");  // a row is progress
     collector.rows.push_back({collector.path, row->tensor, row->gate, *row});
   });
 }
@@ -104,10 +106,12 @@ ExitCode verify(App& app, const VerifyOptions& options) {
   }
   std::vector<Row> rows;
   for (const auto& path : paths) {
-    Collector collector{path.string(), {}};
+    core::SetupWatch watch = loaded.watch("run");
+    Collector collector{path.string(), watch, {}};
     frt_error error{};
-    const frt_status status =
-        selftest->run(loaded.handle(), path.c_str(), collect, &collector, &error);
+    const frt_status status = contain(loaded.sender(), "run", [&] {
+      return selftest->run(loaded.handle(), path.c_str(), collect, &collector, &error);
+    });
     check(status, error, loaded.sender() + ": goldens " + path.string());
     rows.insert(rows.end(), collector.rows.begin(), collector.rows.end());
   }
