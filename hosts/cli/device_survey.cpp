@@ -12,21 +12,10 @@ namespace frt::host {
 namespace {
 
 std::vector<SurveyedFact> facts_of(core::OpenPlugin& plugin, uint32_t ordinal) {
-  std::vector<SurveyedFact> facts;
   const auto* status = plugin.find<frt_device_status_v1>(FRT_EXT_DEVICE_STATUS);
-  if (!status || !status->report) return facts;
-  const auto keep = [](void* self, const char* subject, const char* fact, const char* advice) {
-    static_cast<std::vector<SurveyedFact>*>(self)->push_back(
-        {subject ? subject : "", fact ? fact : "", advice ? advice : ""});
-  };
-  frt_error error{};
-  const std::string sender = plugin.sender();
+  if (!status) return {};
   const core::SetupWatch watching = plugin.watch("report");
-  const frt_status reported = contain(sender, "report", [&] {
-    return status->report(plugin.handle(), ordinal, &facts, keep, &error);
-  });
-  check(reported, error, sender);
-  return facts;
+  return device_facts(*status, plugin.handle(), ordinal, plugin.sender());
 }
 
 }  // namespace

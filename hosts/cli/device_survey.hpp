@@ -4,19 +4,14 @@
 #pragma once
 
 #include <frt/backend.h>
-#include <frt/device_status.h>
 
 #include <string>
 #include <vector>
 
 #include "cli/app.hpp"
+#include "cli/plugin_reports.hpp"
 
 namespace frt::host {
-
-// What a backend reports about a device (frt_device_status_v1).
-struct SurveyedFact {
-  std::string subject, fact, advice;
-};
 
 struct SurveyedDevice {
   std::string plugin;  // id

@@ -32,11 +32,7 @@ LmModel::LmModel(const Context& context, const frt_state_v1* states,
 void LmModel::check_info() const {
   const std::string& sender = this->sender();
   const auto limit = [&](const char* name, uint64_t value, uint64_t least) {
-    constexpr uint64_t kMost = std::numeric_limits<int32_t>::max();
-    if (value >= least && value <= kMost) return;
-    throw Error(FRT_ERR_MISMATCH, sender + ": its frt_lm_info says " + name + " = " +
-                                      std::to_string(value) + "; it must be " +
-                                      std::to_string(least) + " to " + std::to_string(kMost));
+    require_range(sender, name, value, least, std::numeric_limits<int32_t>::max());
   };
   limit("vocabulary", info_.vocabulary, 1);
   limit("max_context", info_.max_context, 1);
@@ -44,14 +40,15 @@ void LmModel::check_info() const {
   limit("prefill_chunk", info_.prefill_chunk, 1);
   limit("max_batch", info_.max_batch, 1);
   if (info_.experts != 0) limit("experts_per_token", info_.experts_per_token, 1);
-  if (info_.experts_per_token > info_.experts) {
-    throw Error(FRT_ERR_MISMATCH, sender + ": its frt_lm_info says experts_per_token = " +
-                                      std::to_string(info_.experts_per_token) +
-                                      " of experts = " + std::to_string(info_.experts));
+  require_range(sender, "experts_per_token", info_.experts_per_token, 0, info_.experts);
+  if (info_.has_draft && (!info_.draft || !role_.draft_key)) {
+    throw Error(FRT_ERR_MISMATCH, sender + ": its role says has_draft, but has no " +
+                                      (info_.draft ? "draft_key" : "graph draft") +
+                                      "; the plugin is broken");
   }
   if (info_.mask) limit("mask_words", info_.mask_words, (info_.vocabulary - 1) / 32 + 1);
   const auto room = [&](const char* port, frt_buffer buffer, uint64_t rows, uint64_t bytes) {
-    require_room(context_, sender, port, buffer, rows * bytes);
+    require_room(context_, sender, port, buffer, array_bytes(sender, port, {rows, bytes}));
   };
   const uint64_t batch = info_.max_batch;
   room("tokens", info_.tokens, std::max<uint64_t>(info_.prefill_chunk, batch), sizeof(int32_t));
@@ -68,9 +65,8 @@ void LmModel::check_info() const {
   arena.struct_size = sizeof(arena);
   check(states_->state_info(info_.state, &arena), sender + ": state_info");
   if (arena.slots >= info_.slots) return;
-  throw Error(FRT_ERR_MISMATCH,
-              sender + ": its frt_lm_info says slots = " + std::to_string(info_.slots) +
-                  ", its arena has " + std::to_string(arena.slots));
+  throw Error(FRT_ERR_MISMATCH, sender + ": its role says slots = " + std::to_string(info_.slots) +
+                                    ", its arena has " + std::to_string(arena.slots));
 }
 
 frt_shape_key LmModel::prefill_key(uint32_t rows) const {
@@ -88,14 +84,19 @@ frt_shape_key LmModel::decode_key(uint32_t batch, uint32_t& entries) const {
   if (status != FRT_OK) {
     check(status, sender() + ": decode of " + std::to_string(batch) + " sequences");
   }
+  if (entries < batch || entries > info_.max_batch) {
+    throw Error(FRT_ERR_MISMATCH, sender() + ": its decode_key for " + std::to_string(batch) +
+                                      " sequences says that the variant has " +
+                                      std::to_string(entries) + " entries; it must be " +
+                                      std::to_string(batch) +
+                                      " to max_batch = " + std::to_string(info_.max_batch));
+  }
   return key;
 }
 
-const frt_capsule_layout* LmModel::capsule_layout() const {
-  const frt_capsule_layout* layout = nullptr;
-  frt_error error{};
-  if (capsule_) check(capsule_->layout(handle(), &layout, &error), error, sender());
-  return layout;
+std::optional<frt_capsule_layout> LmModel::capsule_layout() const {
+  if (!capsule_) return std::nullopt;
+  return read_layout(*capsule_, handle(), sender());
 }
 
 void LmModel::check_ids(std::span<const int32_t> ids, const char* what) const {

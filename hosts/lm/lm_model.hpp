@@ -35,14 +35,16 @@ class LmModel : public TextModel {
 
   // ---- running ----
   frt_shape_key prefill_key(uint32_t rows) const;
-  // `entries` becomes the number of entries the variant has.
+  // `entries` becomes the number of entries the variant has: `batch` to max_batch, or
+  // FRT_ERR_MISMATCH.
   frt_shape_key decode_key(uint32_t batch, uint32_t& entries) const;
   // Throws FRT_ERR_INVALID_ARGUMENT for an id outside the vocabulary: "`what` 3 is id 70000".
   void check_ids(std::span<const int32_t> ids, const char* what) const;
   // The verbs on the model's slots.
   Capsules capsules() const { return Capsules(capsules_, context_, info_.state); }
-  // What they consist of; null if the model does not say. Lives as long as the model.  [setup]
-  const frt_capsule_layout* capsule_layout() const;
+  // What they consist of, checked; nothing if the model does not say. Its regions live as long as
+  // the model.  [setup]
+  std::optional<frt_capsule_layout> capsule_layout() const;
   // The arena of slots, with its counters of row blocks.
   frt_state_info state_info() const;
   // Makes a slot as new, in order on `stream`.  [hot]

@@ -60,12 +60,13 @@ class TextModel {
   // What the checkpoint says about generation; an empty object if it says nothing.
   nlohmann::ordered_json generation_defaults() const;
 
+  // As frt_tokenizer_v1::encode.
+  std::vector<int32_t> encode(std::string_view text, const frt_encode_params& params) const;
+
   const frt_tokenizer_v1& tokenizer() const;
   const frt_chat_v1& chat() const;
 
  private:
-  std::vector<int32_t> encode(std::string_view text, const frt_encode_params& params) const;
-
   frt_model model_;
   std::string name_, sender_;
   std::optional<frt_tokenizer_v1> tokenizer_;

@@ -74,6 +74,7 @@ struct CpuBackend {
     return allocate_memory(space, bytes);
   }
   static void release(Device*, frt_space, void* pointer) noexcept { free_memory(pointer); }
+  static FailedCall& failed_call(Device& device) noexcept { return device.failed_call(); }
 };
 
 constexpr frt_backend_v1 kBackend = backend_table<CpuBackend>();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <frt/failed_call.hpp>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -33,6 +34,9 @@ class BackendDevice final : public Device {
   const std::shared_ptr<ScratchPool>& gang() const noexcept { return gang_; }
   std::mutex& gang_mutex() noexcept { return gang_mutex_; }
 
+  // What CUDA said of the last call that failed with a code alone.  [any]
+  FailedCall& failed_call() const noexcept { return failed_call_; }
+
   // A stream for the runtime's own needs; nobody else submits to it.  [setup]
   cudaStream_t service_stream();
   // The urgencies that streams can have: least <= normal (0) <= greatest, as negative as urgent.
@@ -55,6 +59,7 @@ class BackendDevice final : public Device {
   int greatest_priority_ = 0;
   std::atomic<cudaError_t> lost_{cudaSuccess};
   std::atomic<frt_status> late_{FRT_OK};
+  mutable FailedCall failed_call_;  // also of calls that find the device lost and change nothing
   cudaStream_t service_stream_ = nullptr;
   std::shared_ptr<ScratchPool> gang_;
   std::mutex gang_mutex_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device.hpp"
 
+#include <cstdio>
 #include <frt/error.hpp>
 #include <frt/plugin.hpp>
 
@@ -18,6 +19,13 @@ int attribute(Device& device, cudaDeviceAttr name) {
   int value = 0;
   device.check(cudaDeviceGetAttribute(&value, name, device.ordinal()), "reading the device");
   return value;
+}
+
+// For frt_backend_v1::last_error.
+void keep_words(const BackendDevice& device, frt_status status, cudaError_t code) noexcept {
+  char words[FailedCall::kCapacity];
+  std::snprintf(words, sizeof(words), "%s (%s)", cudaGetErrorString(code), cudaGetErrorName(code));
+  device.failed_call().note(status, words);
 }
 
 }  // namespace
@@ -57,7 +65,10 @@ void Device::make_current() const noexcept {
 
 frt_status Device::enter() const noexcept {
   make_current();
-  return lost() ? FRT_ERR_DEVICE_LOST : FRT_OK;
+  if (!lost()) return FRT_OK;
+  keep_words(behind(*this), FRT_ERR_DEVICE_LOST,
+             behind(*this).lost_.load(std::memory_order_relaxed));
+  return FRT_ERR_DEVICE_LOST;
 }
 
 void Device::enter(const char* what) const {
@@ -70,6 +81,12 @@ void Device::enter(const char* what) const {
 }
 
 frt_status Device::note(cudaError_t code) noexcept {
+  const frt_status status = settle(code);
+  if (status != FRT_OK && status != FRT_ERR_NOT_READY) keep_words(behind(*this), status, code);
+  return status;
+}
+
+frt_status Device::settle(cudaError_t code) noexcept {
   if (code == cudaSuccess) return FRT_OK;
   cudaGetLastError();  // or the next launch would report it again
   if (is_sticky(code)) {
@@ -81,7 +98,7 @@ frt_status Device::note(cudaError_t code) noexcept {
 
 void Device::check(cudaError_t code, const char* what) {
   if (code == cudaSuccess) return;
-  throw Error(note(code), error_text(what, code));
+  throw Error(settle(code), error_text(what, code));
 }
 
 bool Device::lost() const noexcept {
@@ -104,9 +121,12 @@ void Device::say_warnings() noexcept {
   self.warned_.store(false, std::memory_order_relaxed);
 }
 
-void Device::report_late(frt_status status) noexcept {
+void Device::report_late(frt_status status, const char* words) noexcept {
+  BackendDevice& self = behind(*this);
   frt_status none = FRT_OK;
-  behind(*this).late_.compare_exchange_strong(none, status, std::memory_order_relaxed);
+  if (self.late_.compare_exchange_strong(none, status, std::memory_order_relaxed)) {
+    self.failed_call_.note(status, words);
+  }
 }
 
 frt_status Device::take_late() noexcept {
@@ -133,7 +153,7 @@ frt_status BackendDevice::memory(uint64_t& free_bytes, uint64_t& total_bytes) no
   if (const frt_status status = enter(); status != FRT_OK) return status;
   std::size_t free = 0;
   std::size_t total = 0;
-  const frt_status status = note(cudaMemGetInfo(&free, &total));
+  const frt_status status = settle(cudaMemGetInfo(&free, &total));
   if (status != FRT_OK) return status;
   free_bytes = free;
   total_bytes = total;

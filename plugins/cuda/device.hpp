@@ -59,7 +59,8 @@ class Device {
   // The same for calls that throw.  [any]
   void enter(const char* what) const;
 
-  // Remembers `code` if it is sticky; the frt_status for it.  [any]
+  // Remembers `code` if it is sticky, and its name and text for frt_backend_v1::last_error; the
+  // frt_status for it.  [any]
   frt_status note(cudaError_t code) noexcept;
   // Throws frt::Error for anything but cudaSuccess: "<what>: <CUDA's text> (<name>)".  [any]
   void check(cudaError_t code, const char* what);
@@ -70,12 +71,16 @@ class Device {
   void warn(const char* text);
   void say_warnings() noexcept;  // [driver]
 
-  // Keeps an error of work that the host did in stream order, until somebody waits.  [any]
-  void report_late(frt_status status) noexcept;
+  // Keeps an error of work that the host did in stream order, and its words, until somebody waits.
+  // [any]
+  void report_late(frt_status status, const char* words) noexcept;
   // The first one since the last call.  [driver]
   frt_status take_late() noexcept;
 
  protected:
+  // As note(), but for who reports the text of `code` himself.
+  frt_status settle(cudaError_t code) noexcept;
+
   Device(int ordinal, const DeviceOptions& options) : ordinal_(ordinal), options_(options) {}
   ~Device() = default;
 

@@ -112,6 +112,9 @@ struct CudaBackend {
   static std::unique_ptr<Exec> adopt(Device& device, void* native, bool owned) {
     return std::make_unique<Exec>(device, static_cast<cudaGraphExec_t>(native), owned);
   }
+  static FailedCall& failed_call(cuda::Device& device) noexcept {
+    return behind(device).failed_call();
+  }
 };
 
 constexpr frt_backend_v1 kBackend = backend_table<CudaBackend>();

@@ -37,6 +37,7 @@ SPOILED = {
 # An operator that is declined, and cases of it beside those of others.
 DECLINED, DECLINED_CASES = "frt.lag_rows/1", "_rows/1 "
 PEERS = "copies between two devices"
+WORDS = "words of a call that failed"
 # What is unlike the CPU, cases, options, the exit status, and what the program says.
 ANSWERS = [
     # FRT_ERR_UNSUPPORTED always, and to wrong arguments.
@@ -50,6 +51,9 @@ ANSWERS = [
     # A copy_peer in the order of both streams, and one that is not.
     ({}, PEERS, [], 0, " 0 failed"),
     ({"FRT_SPOILED": "copy_peer"}, PEERS, [], 1, "not in the order of both streams"),
+    # Words that are given once, and words that stay.
+    ({}, WORDS, [], 0, " 0 failed"),
+    ({"FRT_SPOILED": "last_error"}, WORDS, [], 1, "when they were given"),
 ]
 
 

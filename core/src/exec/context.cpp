@@ -163,7 +163,7 @@ frt_status context_sync(frt_context context) noexcept {
   if (!context) return FRT_ERR_INVALID_ARGUMENT;
   DriverScope scope(*context);
   if (frt_status status = scope.clash(); status != FRT_OK) return status;
-  if (context->lost) return backend_failed(*context, FRT_ERR_DEVICE_LOST, "context_sync");
+  if (context->lost) return device_lost(*context, "context_sync");
   if (context->capturing) {
     return fail(*context, FRT_ERR_BAD_STATE, "context_sync: waiting inside a record callback");
   }

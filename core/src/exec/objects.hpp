@@ -72,6 +72,7 @@ struct frt_context_s {
 
   bool ready = false;
   bool lost = false;               // FRT_ERR_DEVICE_LOST is for ever
+  char lost_reason[256] = "";      // what the device said then; empty: nothing
   frt_stream capturing = nullptr;  // the stream that records now
   frt_error last_error{};
 
@@ -182,8 +183,20 @@ namespace frt::core {
 [[gnu::format(printf, 3, 4)]] frt_status fail(frt_context_s& context, frt_status status,
                                               const char* format, ...) noexcept;
 
-// As fail(), for a code that the backend returned from `call`; remembers a lost device.  [hot]
-frt_status backend_failed(frt_context_s& context, frt_status status, const char* call) noexcept;
+// As fail(), for a code that the backend has just returned from `call`: adds the device's own words
+// (frt_backend_v1::last_error), remembers a lost device. `peer`: the other context of a call on
+// two devices, whose device may have the words.  [hot]
+frt_status backend_failed(frt_context_s& context, frt_status status, const char* call,
+                          const frt_context_s* peer = nullptr) noexcept;
+
+// As fail(), for a `call` that comes after the device was lost.  [hot]
+frt_status device_lost(frt_context_s& context, const char* call) noexcept;
+
+// The device is lost; `reason` is what it said. Only the first loss counts.  [hot]
+void remember_loss(frt_context_s& context, const char* reason) noexcept;
+
+// "`call`: the device of context 'a' (backend 'b') is lost (...); open it again".  [any]
+std::string lost_text(const frt_context_s& context, const std::string& call);
 
 // Throws what a backend's setup call reported; remembers a lost device.  [setup]
 void backend_check(frt_context_s& context, frt_status status, const frt_error& error,
@@ -231,8 +244,7 @@ frt_status setup(frt_context_s& context, const char* call, frt_error* error, Bod
   }
   return guard(error, [&] {
     if (context.lost) {
-      throw Error(FRT_ERR_DEVICE_LOST, std::string(call) + ": the device of context '" +
-                                           context.name + "' is lost; open it again");
+      throw Error(FRT_ERR_DEVICE_LOST, lost_text(context, call));
     }
     if (context.capturing) {
       throw Error(FRT_ERR_BAD_STATE,

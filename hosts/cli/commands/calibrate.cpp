@@ -113,6 +113,7 @@ class Calibration {
   std::string text() const {
     std::string text;
     const frt_sink sink = [](void* user, const void* data, uint64_t bytes) -> frt_status {
+      if (!data && bytes > 0) return FRT_ERR_INVALID_ARGUMENT;
       return guard(nullptr, [&] {
         static_cast<std::string*>(user)->append(static_cast<const char*>(data), bytes);
       });

@@ -52,8 +52,8 @@ struct CapsuleOptions {
   std::filesystem::path folder{};  // of the disk tier; empty: none
   bool trust = false;              // also capsules that others can write (trust.hpp)
   ContentModel model{};            // that capsules must be of
-  // Of the model; tells the size of a capsule before it is taken. Null: not known.
-  const frt_capsule_layout* layout = nullptr;
+  // Of the model; tells the size of a capsule before it is taken. Nothing: not known.
+  std::optional<frt_capsule_layout> layout{};
   std::function<Clock::time_point()> now = &Clock::now;  // when a failed disk is tried again
 };
 

@@ -170,6 +170,48 @@ TEST_CASE("a broken extension or role of a model is refused before its first use
   });
 }
 
+TEST_CASE("a number of a role that no host can count with, or no buffer has room for, is refused") {
+  refuses({
+      {"model", "entries_few", FRT_ERR_MISMATCH, {"decode_key", "0 entries; it must be 1 to"}},
+      {"model", "entries_many", FRT_ERR_MISMATCH, {"1048576 entries", "max_batch = 2"}},
+      {"model", "lm_info_draft", FRT_ERR_MISMATCH, {"has_draft, but has no graph draft"}},
+      {"model", "layout_size_3", FRT_ERR_ABI, {"frt_capsule_layout says that it has 3 bytes"}},
+      {"model", "layout_count", FRT_ERR_ABI, {"4294967295 regions"}},
+      {"model", "layout_null", FRT_ERR_ABI, {"1 regions at NULL"}},
+      {"model", "layout_lag", FRT_ERR_MISMATCH, {"region 0", "row_lag = -9223372036854775808"}},
+      {"model", "policy_images", FRT_ERR_MISMATCH, {"buffer images has 4096 bytes", "24576"}},
+      {"model", "policy_image_dtype", FRT_ERR_MISMATCH, {"image_dtype = f16", "u8 or f32"}},
+      {"model", "policy_image_f32", FRT_ERR_MISMATCH, {"buffer images has 4096 bytes", "12288"}},
+      {"model", "policy_views", FRT_ERR_MISMATCH, {"views = 4294967295; it must be 1 to 256"}},
+      {"model", "policy_no_views", FRT_ERR_MISMATCH, {"views = 0; it must be 1"}},
+      {"model", "policy_state", FRT_ERR_MISMATCH, {"buffer proprioception", "4100"}},
+      {"model", "policy_prompt", FRT_ERR_MISMATCH, {"buffer prompt_tokens", "8000"}},
+      {"model", "policy_noise", FRT_ERR_MISMATCH, {"buffer noise", "16000"}},
+      {"model", "policy_beta", FRT_ERR_MISMATCH, {"buffer beta", "8000"}},
+      {"model", "policy_steps", FRT_ERR_MISMATCH, {"max_steps = 4294967295"}},
+      {"model", "policy_ways", FRT_ERR_MISMATCH, {"guidance_ways = 4294967295"}},
+      {"model", "policy_horizon", FRT_ERR_MISMATCH, {"horizon = 0; it must be 1"}},
+      {"model", "policy_actions", FRT_ERR_MISMATCH, {"buffer actions", "16000"}},
+      {"model", "policy_split", FRT_ERR_MISMATCH, {"has_split, but has no graph observe"}},
+      {"model", "policy_split_3", FRT_ERR_MISMATCH, {"has_split = 3"}},
+      {"model", "policy_continuation", FRT_ERR_MISMATCH, {"no buffer continuation"}},
+      {"model", "policy_robot", FRT_ERR_MISMATCH, {"robot's action_dim = 4294967295"}},
+      {"model", "critic_images", FRT_ERR_MISMATCH, {"views = 2147483648"}},
+  });
+}
+
+TEST_CASE("what a plugin reports through a callback is checked when it comes") {
+  refuses({
+      {"model", "row_null", FRT_ERR_ABI, {"frt_selftest_row is NULL"}},
+      {"model", "row_size_3", FRT_ERR_ABI, {"frt_selftest_row says that it has 3 bytes"}},
+      {"model", "row_no_tensor", FRT_ERR_ABI, {"frt_selftest_row has no tensor"}},
+      {"model", "row_no_gate", FRT_ERR_ABI, {"frt_selftest_row has no gate"}},
+      {"model", "row_garbage", FRT_ERR_FORMAT, {"its gate is no text"}},
+      {"device", "fact_null", FRT_ERR_FORMAT, {"its fact is NULL"}},
+      {"device", "fact_garbage", FRT_ERR_FORMAT, {"its advice is no text"}},
+  });
+}
+
 TEST_CASE("what a call of a role, a tokenizer or a chat format reports carries the plugin's id") {
   refuses({
       {"model", "prefill_key_fails", FRT_ERR_NO_VARIANT, {"prefill of 1 tokens"}},
@@ -179,6 +221,15 @@ TEST_CASE("what a call of a role, a tokenizer or a chat format reports carries t
       {"model", "fails_render", FRT_ERR_FORMAT, {"no such role"}},
       {"model", "fails_parse", FRT_ERR_FORMAT, {"no such mark"}},
       {"model", "fails_defaults", FRT_ERR_FORMAT, {"no such file"}},
+      {"model", "fails_long_prompt", FRT_ERR_OUT_OF_RANGE, {"too long", "9 tokens; shorten it"}},
+      {"model", "stream_create", FRT_ERR_FORMAT, {"no such tool"}},
+      {"model", "stream_push", FRT_ERR_FORMAT, {"no such tag"}},
+      {"model", "stream_finish", FRT_ERR_FORMAT, {"no such end"}},
+      {"model", "stream_kind", FRT_ERR_MISMATCH, {"an event of kind 77"}},
+      {"model", "stream_text", FRT_ERR_MISMATCH, {"a text that is not UTF-8"}},
+      {"model", "stream_order", FRT_ERR_MISMATCH, {"do not follow one another"}},
+      {"model", "stream_open", FRT_ERR_MISMATCH, {"its last tool call has no end"}},
+      {"model", "stream_parse", FRT_ERR_MISMATCH, {"parse: is no object"}},
   });
 }
 
@@ -252,4 +303,49 @@ TEST_CASE(
     CHECK(log.find("bytes; the log has", first) == std::string::npos);
     CHECK(log.find("error ", first + 1) == std::string::npos);
   }
+}
+
+TEST_CASE("a plugin in C delivers a long error whole through the log") {
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += "\u4e2d";
+  core::RegistryOptions options;
+  options.plugin_folders = {fs::path(FRT_TEST_PLUGINS) / "c"};
+  options.use_environment = false;
+  options.own_folder = "/nowhere";
+  options.probing = core::Probing::kNever;
+  core::Registry registry(options);
+  const core::LoadedPlugin& loaded = registry.load("test.talkative");
+  core::Diagnostics none;
+  const core::Config config =
+      core::resolve_config(loaded.schema.plugin_options, {}, core::ResolveContext{}, none);
+  const auto told = [&](const char* defect) {
+    ::setenv("FRT_TEST_DEFECT", defect, 1);
+    Trial folder;
+    core::LogOptions log_options;
+    const io::Descriptor file(
+        ::open(folder.log_path().c_str(), O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600));
+    log_options.descriptor = file.get();
+    core::Log log(log_options);
+    core::HostServices services(log);
+    std::string seen;
+    try {
+      const core::OpenPlugin opened(loaded, config, services);
+    } catch (const Error& error) {
+      CHECK(error.status() == FRT_ERR_DEVICE);
+      seen = error.what();
+    }
+    return std::pair(seen, folder.log());
+  };
+  const auto [short_text, no_log] = told("short");
+  CHECK(short_text.ends_with("test.talkative: no such luck"));
+  CHECK(no_log.empty());
+  const auto [cut, log] = told("long");
+  CAPTURE(cut);
+  CHECK(cut.ends_with("\u4e2d... (3000 bytes; the log has all of it)"));
+  CHECK(io::is_utf8(cut));
+  CHECK(log.find("error test.talkative: " + text + "\n") != std::string::npos);
+  CHECK(log.find("error ", log.find("error ") + 1) == std::string::npos);  // once
+  const auto [unheard, still_no_log] = told("unheard");
+  CHECK(unheard.ends_with("\u4e2d... (3000 bytes)"));
+  CHECK(still_no_log.empty());
 }

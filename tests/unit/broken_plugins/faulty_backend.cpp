@@ -100,10 +100,12 @@ frt_status read_status(frt_plugin, uint32_t, frt_device_status* out, frt_error*)
   return filled;
 }
 
-frt_status report_facts(frt_plugin, uint32_t, void* self,
-                        void (*found)(void*, const char*, const char*, const char*), frt_error*) {
+// Reports one fact, which may have a defect.
+frt_status report_fact(frt_plugin, uint32_t, void* self,
+                       void (*found)(void*, const char*, const char*, const char*), frt_error*) {
   faulty::may_hang("report");
-  found(self, "clock", "1200 MHz", "");
+  found(self, "library", is("fact_null") ? nullptr : "9.1",
+        is("fact_garbage") ? faulty::kGarbage : "");
   return FRT_OK;
 }
 
@@ -121,7 +123,7 @@ class Backend {
   const void* extension(std::string_view id) noexcept {
     if (id == FRT_EXT_BACKEND) return is("backend_missing") ? nullptr : &backend_table();
     if (id == FRT_EXT_DEVICE_STATUS) {
-      const frt_device_status_v1 table = {sizeof(table), 0, read_status, report_facts};
+      const frt_device_status_v1 table = {sizeof(table), 0, read_status, report_fact};
       return faulty::spoiled(table, "device_status", [](frt_device_status_v1& spoiled) {
         if (is("device_status_no_read")) spoiled.read = nullptr;
       });

@@ -18,12 +18,17 @@
 #include <frt/core/runtime.hpp>
 #include <frt/core/state.hpp>
 #include <frt/io/file.hpp>
+#include <frt/reading.hpp>
+#include <frt/role/contracts.hpp>
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/plugin_reports.hpp"
+#include "lm/chat/stream.hpp"
 #include "lm/lm_model.hpp"
+#include "robot/policy_model.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/lsan_interface.h>
@@ -164,6 +169,8 @@ class Trial {
         use(context, runtime, model);
       } else {
         use_language_model(context, model);
+        use_reports(model, *runtime.device("d").plugin);
+        use_robot(context, model);
       }
     } catch (...) {
       runtime.destroy_model(model);
@@ -179,6 +186,7 @@ class Trial {
     (void)lm.capsules().fingerprint();
     (void)lm.prefill_key(1);
     use_text(lm);
+    use_numbers(lm);
   }
   // The call that the defect names.
   void use_text(const host::LmModel& lm) const {
@@ -188,6 +196,39 @@ class Trial {
     if (defect_ == "fails_render") (void)lm.render({}, nullptr, nullptr);
     if (defect_ == "fails_parse") (void)lm.parse("a", nullptr, nullptr);
     if (defect_ == "fails_defaults") (void)lm.generation_defaults();
+    if (defect_ == "fails_long_prompt") (void)lm.encode("a");
+    if (defect_.starts_with("stream_")) {
+      host::ChatStream stream(lm, nullptr, nullptr);
+      stream.push("a");
+      stream.finish();
+    }
+  }
+  static void use_numbers(const host::LmModel& lm) {
+    uint32_t entries = 0;
+    (void)lm.decode_key(1, entries);
+    CHECK(entries == 1);
+    const auto layout = lm.capsule_layout();
+    REQUIRE(layout.has_value());
+    CHECK(layout->region_count == 1);
+  }
+  static void use_reports(const core::RuntimeModel& model, const core::OpenPlugin& device) {
+    const std::string sender = model_sender("m", model.plugin->loaded().card.id);
+    const auto selftest =
+        find_extension<frt_selftest_v1>(*model.table, model.handle, FRT_EXT_SELFTEST, sender);
+    const auto rows = host::run_selftest(*selftest, model.handle, "/goldens", sender);
+    REQUIRE(rows.size() == 1);
+    CHECK(rows[0].tensor == "logits");
+    const auto& status = device.require<frt_device_status_v1>(FRT_EXT_DEVICE_STATUS);
+    const auto facts = host::device_facts(status, device.handle(), 0, device.sender());
+    REQUIRE(facts.size() == 1);
+    CHECK(facts[0].fact == "9.1");
+  }
+  static void use_robot(const Context& context, const core::RuntimeModel& model) {
+    const std::string id = model.plugin->loaded().card.id;
+    const host::PolicyModel policy(context, model.table, model.handle, "m", id);
+    CHECK(policy.robot_values() == 40);
+    const host::CriticModel critic(context, model.table, model.handle, "m", id);
+    CHECK(critic.info().views == 1);
   }
   static void replace_all(std::string& bytes, const Patch& patch) {
     REQUIRE(patch.from.size() == patch.to.size());

@@ -99,8 +99,8 @@ typedef struct frt_role_lm_v1 {
   /* The key of the smallest variant that takes `rows` tokens of one sequence; 0 rows or more than
    * prefill_chunk: FRT_ERR_OUT_OF_RANGE.  [hot] */
   frt_status (*prefill_key)(frt_model model, uint32_t rows, frt_shape_key* key);
-  /* The key of the smallest variant that takes `batch` entries, and how many it has: entries
-   * batch .. *entries must have length 0.  [hot] */
+  /* The key of the smallest variant that takes `batch` entries, and how many it has: `batch` to
+   * max_batch. The host gives those from `batch` on the length 0.  [hot] */
   frt_status (*decode_key)(frt_model model, uint32_t batch, frt_shape_key* key, uint32_t* entries);
   /* Drafting. `prefill` and `decode` leave the final hidden row of each entry with the slot.
    * A draft replay takes in tokens[b] the token that follows (or -1: pending), in positions[b] the
