@@ -8,6 +8,7 @@
 #include <frt/core/manifest.hpp>
 #include <frt/core/registry.hpp>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <set>
@@ -27,6 +28,7 @@ struct GlobalOptions {
   std::vector<std::string> plugin_folders;
   std::vector<std::string> sets;  // path=value over the manifest
   std::string lock;               // frt.lock; empty: none
+  double setup_patience = 30;     // seconds without progress before a plugin's call is named
   bool quiet = false;             // no bars, no summary, warnings and errors only
 };
 
@@ -50,6 +52,10 @@ class App {
   // Made when first asked for, with the global options.
   core::Log& log();
   core::Registry& registry();
+  // How long a plugin may be silent while it loads, opens or starts before the log names it.
+  std::chrono::milliseconds setup_patience() const {
+    return std::chrono::milliseconds(static_cast<int64_t>(options_.setup_patience * 1000));
+  }
   // The host tables a manifest may have.
   static std::vector<core::HostSchema> host_schemas();
   // Reads and checks a manifest, shows its warnings, each once. Everything that is wrong with it is

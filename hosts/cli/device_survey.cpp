@@ -14,6 +14,7 @@ namespace {
 std::vector<SurveyedFact> facts_of(core::OpenPlugin& plugin, uint32_t ordinal) {
   const auto* status = plugin.find<frt_device_status_v1>(FRT_EXT_DEVICE_STATUS);
   if (!status) return {};
+  const core::SetupWatch watching = plugin.watch("report");
   return device_facts(*status, plugin.handle(), ordinal, plugin.sender());
 }
 
@@ -22,6 +23,7 @@ std::vector<SurveyedFact> facts_of(core::OpenPlugin& plugin, uint32_t ordinal) {
 Survey survey_devices(App& app, bool with_facts) {
   Survey survey;
   core::HostServices services(app.log());
+  services.setup_patience = app.setup_patience();
   std::map<std::string, std::unique_ptr<core::OpenPlugin>> opened;
   const auto open = [&](const std::string& id) -> core::OpenPlugin& {
     auto& plugin = opened[id];
@@ -35,12 +37,16 @@ Survey survey_devices(App& app, bool with_facts) {
     }
     return *plugin;
   };
-  for (const std::string& id : app.registry().ids(FRT_PLUGIN_BACKEND)) {
+  // All files are tried and mapped before a plugin may start threads (core/runtime.hpp).
+  const std::vector<std::string> ids = app.registry().ids(FRT_PLUGIN_BACKEND);
+  app.registry().load_all(FRT_PLUGIN_BACKEND);
+  for (const std::string& id : ids) {
     SurveyedPlugin row{id, 0, {}};
     try {
       core::OpenPlugin& plugin = open(id);
       const auto& backend = plugin.require<frt_backend_v1>(FRT_EXT_BACKEND);
       frt_error error{};
+      core::SetupWatch watching = plugin.watch("device_count");
       const frt_status counted = contain(plugin.sender(), "device_count", [&] {
         return backend.device_count(plugin.handle(), &row.devices, &error);
       });
@@ -48,6 +54,7 @@ Survey survey_devices(App& app, bool with_facts) {
       if (row.devices == 0) row.problem = error.message;
       for (uint32_t ordinal = 0; ordinal < row.devices; ++ordinal) {
         SurveyedDevice device{id, ordinal, {}, {}};
+        watching.enter("device_info");
         device.info = core::describe_device(backend, plugin.handle(), ordinal, plugin.sender());
         if (with_facts) device.facts = facts_of(plugin, ordinal);
         survey.devices.push_back(std::move(device));

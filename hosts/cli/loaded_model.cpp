@@ -65,6 +65,7 @@ LoadedModel::LoadedModel(App& app, const std::string& manifest_path, const std::
                   return InterruptGuard::requested() ? FRT_ERR_CANCELLED : FRT_OK;
                 }) {
   const auto start = std::chrono::steady_clock::now();
+  services_.setup_patience = app.setup_patience();
   const InterruptGuard interrupt;
   core::Manifest manifest = app.load_manifest(manifest_path, options.sets, options.no_plugin_paths);
   app.warn_of_rejected_plugins();

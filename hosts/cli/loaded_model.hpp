@@ -56,6 +56,8 @@ class LoadedModel {
   std::optional<Table> extension(const char* id) const {
     return find_extension<Table>(table(), handle(), id, sender());
   }
+  // Watches `call` of its plugin until the result is destroyed (core/services.hpp).  [setup]
+  core::SetupWatch watch(const char* call) const { return model_.plugin->watch(call); }
   // "model 'chat' (plugin acme.fast)", for errors.
   std::string sender() const { return model_sender(name_, plugin()); }
   // The model as a language model. Throws if it is none.

@@ -17,6 +17,7 @@ constexpr std::size_t kMostEntries = 1u << 20;
 template <class Entry>
 struct Report {
   const std::string& sender;
+  std::function<void()> progressed{};
   std::vector<Entry> entries{};
   std::exception_ptr failure{};
 
@@ -30,6 +31,7 @@ struct Report {
                     sender + ": it reports more than " + std::to_string(kMostEntries) + " entries");
       }
       entries.push_back(read());
+      if (progressed) progressed();
       return FRT_OK;
     } catch (...) {
       failure = std::current_exception();
@@ -71,8 +73,9 @@ void take_fact(void* self, const char* subject, const char* fact, const char* ad
 }  // namespace
 
 std::vector<SelftestRow> run_selftest(const frt_selftest_v1& table, frt_model model,
-                                      const std::string& goldens, const std::string& sender) {
-  Report<SelftestRow> report{sender};
+                                      const std::string& goldens, const std::string& sender,
+                                      const std::function<void()>& progressed) {
+  Report<SelftestRow> report{sender, progressed};
   frt_error error{};
   const frt_status status = contain(
       sender, "run", [&] { return table.run(model, goldens.c_str(), take_row, &report, &error); });

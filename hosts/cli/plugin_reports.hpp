@@ -8,6 +8,7 @@
 #include <frt/selftest.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,9 +22,10 @@ struct SelftestRow {
 
 // Runs the self-test on the file or folder `goldens`, an absolute path. Throws what the model
 // reports, and FRT_ERR_ABI or FRT_ERR_FORMAT for a row that cannot be read; `sender` names the
-// model.  [setup]
+// model. `progressed` is called at each row.  [setup]
 std::vector<SelftestRow> run_selftest(const frt_selftest_v1& table, frt_model model,
-                                      const std::string& goldens, const std::string& sender);
+                                      const std::string& goldens, const std::string& sender,
+                                      const std::function<void()>& progressed = {});
 
 // What a backend says about a device and the libraries that it is used with.
 struct SurveyedFact {

@@ -129,6 +129,13 @@ std::vector<ObservedName> PolicyModel::names() const {
   const io::Json json = io::parse_json(observation_info_.names, what);
   if (!json.is_array()) throw Error(FRT_ERR_FORMAT, what + " is no JSON list");
   for (const auto& entry : json) {
+    const auto is_text = [&](const char* key) {
+      return !entry.contains(key) || entry[key].is_string();
+    };
+    if (!entry.is_object() || !is_text("name") || !is_text("kind") ||
+        (entry.contains("required") && !entry["required"].is_boolean())) {
+      throw Error(FRT_ERR_FORMAT, what + " has an entry that describes none");
+    }
     ObservedName name;
     name.name = entry.value("name", "");
     name.image = entry.value("kind", "") == "image";

@@ -60,13 +60,19 @@ frt_context open_context(const frt_backend_v1& backend, frt_plugin plugin, uint3
   context->name = options.name;
   context->backend_id = options.backend_id;
   context->eager = options.eager;
+  const auto entering = [&](const char* call) {
+    if (options.entering) options.entering(call);
+  };
+  entering("device_count");
   find_device(context->backend, plugin, ordinal, sender);
+  entering("device_info");
   context->device_info = describe_device(context->backend, plugin, ordinal, sender);
   context->batch.resize(FRT_COPY_BATCH_MAX);
   context->sorted.resize(FRT_COPY_BATCH_MAX);
 
   const std::string what = sender + ": opening device " + std::to_string(ordinal);
   frt_error error{};
+  entering("device_open");
   const frt_status status = contain(sender, "device_open", [&] {
     return context->backend.device_open(plugin, ordinal, config, &context->device, &error);
   });
@@ -76,6 +82,7 @@ frt_context open_context(const frt_backend_v1& backend, frt_plugin plugin, uint3
   }
   if (options.kernels) {
     try {
+      entering("list");
       context->kernels.add_backend(*options.kernels, context->device, sender);
     } catch (...) {
       context->backend.device_close(context->device);

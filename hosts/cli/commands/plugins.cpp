@@ -167,6 +167,7 @@ std::vector<KernelRow> kernels_of(const core::OpenPlugin& plugin) {
   uint32_t count = 0;
   if (!backend || !kernels) return rows;
   const std::string sender = plugin.sender();
+  core::SetupWatch watching = plugin.watch("device_count");
   const frt_status counted = contain(sender, "device_count", [&] {
     return backend->device_count(plugin.handle(), &count, nullptr);
   });
@@ -177,11 +178,13 @@ std::vector<KernelRow> kernels_of(const core::OpenPlugin& plugin) {
   diagnostics.throw_if_errors();
   frt_error error{};
   frt_backend_device device = nullptr;
+  watching.enter("device_open");
   const frt_status opened = contain(sender, "device_open", [&] {
     return backend->device_open(plugin.handle(), 0, options.c(), &device, &error);
   });
   check(opened, error, sender);
   if (!device) throw Error(FRT_ERR_INTERNAL, sender + ": device_open made no device");
+  watching.enter("list");
   try {
     for (const frt_kernel_desc& kernel : list_kernels(*kernels, device, sender)) {
       rows.push_back({std::string(checked_text(kernel.name, sender + ": a kernel")),
@@ -190,9 +193,11 @@ std::vector<KernelRow> kernels_of(const core::OpenPlugin& plugin) {
                       {kernel.weights, kernel.weights + kernel.weight_count}});
     }
   } catch (...) {
+    watching.enter("device_close");
     backend->device_close(device);
     throw;
   }
+  watching.enter("device_close");
   backend->device_close(device);
   return rows;
 }
@@ -223,6 +228,7 @@ ExitCode show(App& app, const std::string& id, bool as_json) {
   const core::LoadedPlugin& loaded = stage(
       ExitCode::kPlugin, [&]() -> const core::LoadedPlugin& { return app.registry().load(id); });
   core::HostServices services(app.log());
+  services.setup_patience = app.setup_patience();
   core::Diagnostics diagnostics;
   const core::Config options =
       core::resolve_config(loaded.schema.plugin_options, {}, core::ResolveContext{}, diagnostics);

@@ -88,8 +88,10 @@ ExitCode verify(App& app, const VerifyOptions& options) {
   }
   std::vector<SelftestRow> rows;
   for (const auto& path : paths) {
+    core::SetupWatch watch = loaded.watch("run");
     const std::vector<SelftestRow> found =
-        run_selftest(*selftest, loaded.handle(), path.string(), loaded.sender());
+        run_selftest(*selftest, loaded.handle(), path.string(), loaded.sender(),
+                     [&] { watch.enter("run"); });  // a row is progress
     rows.insert(rows.end(), found.begin(), found.end());
   }
   std::size_t count[3] = {};

@@ -11,11 +11,7 @@
 #include <frt/exec.hpp>
 #include <frt/model.hpp>
 
-#include <chrono>
 #include <cstring>
-#include <fstream>
-#include <iterator>
-#include <thread>
 
 #include "faulty.hpp"
 
@@ -41,6 +37,7 @@ class Model {
     info_.formats = is("info_null_text") ? nullptr : "none";
   }
   ~Model() {
+    faulty::may_hang("destroy");
     if (is("leaks")) (void)ports_.release();
   }
 
@@ -152,6 +149,7 @@ class Model {
   }
   frt_state capsule_state() { return is("capsule_no_state") ? nullptr : state_.handle(); }
   const std::vector<frt_fingerprint_field>& fingerprint() {
+    faulty::may_hang("fingerprint");
     if (is("fingerprint_no_value")) fields_[0].value = nullptr;
     if (is("fingerprint_garbage")) fields_[0].value = faulty::kGarbage;
     return fields_;
@@ -342,23 +340,13 @@ frt_status batch_key(frt_model, uint32_t batch, frt_shape_key* out, uint32_t* en
   return FRT_OK;
 }
 
-// One table of each kind, spoiled as the defect says.
-template <class Table, class Spoil>
-const void* spoiled(Table table, const std::string& name, Spoil&& spoil) {
-  static Table kept;
-  kept = table;
-  faulty::spoil_size(kept, name);
-  spoil(kept);
-  return &kept;
-}
-
 const void* Model::extension(std::string_view id) noexcept {
   if (id == FRT_EXT_ROLE_LM) {
     // Text where a table should be.
     static const char kThreeBytes[4] = "abc";
     if (is("role_three_bytes")) return kThreeBytes;
     const frt_role_lm_v1 role = {sizeof(role), 0, role_info, key, batch_key, batch_key};
-    return spoiled(role, "role", [](frt_role_lm_v1& table) {
+    return faulty::spoiled(role, "role", [](frt_role_lm_v1& table) {
       if (is("role_no_info")) table.info = nullptr;
       if (is("role_no_prefill_key")) table.prefill_key = nullptr;
       if (is("prefill_key_fails")) table.prefill_key = no_key;
@@ -366,8 +354,17 @@ const void* Model::extension(std::string_view id) noexcept {
     });
   }
   if (id == FRT_EXT_CAPSULE) {
-    return spoiled(frt::capsule_table<Model>(), "capsule", [](frt_capsule_v1& table) {
+    return faulty::spoiled(frt::capsule_table<Model>(), "capsule", [](frt_capsule_v1& table) {
       if (is("capsule_no_layout")) table.layout = nullptr;
+      if (is("fingerprint_count") || is("fingerprint_null")) {
+        table.fingerprint = [](frt_model, const frt_fingerprint_field** fields, uint64_t* count,
+                               frt_error*) -> frt_status {
+          static constexpr frt_fingerprint_field kField = {"config", "tiny"};
+          *fields = is("fingerprint_null") ? nullptr : &kField;
+          *count = is("fingerprint_null") ? 1 : ~uint64_t{0};
+          return FRT_OK;
+        };
+      }
     });
   }
   if (id == FRT_EXT_SELFTEST) return &kSelftest;
@@ -379,26 +376,16 @@ const void* Model::extension(std::string_view id) noexcept {
   if (id == FRT_EXT_TOKENIZER && faulty::defect().starts_with("fails_")) return &kFailingTokenizer;
   if (id == FRT_EXT_CHAT && faulty::defect().starts_with("fails_")) return &kFailingChat;
   if (id == FRT_EXT_TOKENIZER && faulty::defect().starts_with("tokenizer")) {
-    return spoiled(frt_tokenizer_v1{sizeof(frt_tokenizer_v1), 0, nullptr, nullptr, nullptr, nullptr,
-                                    nullptr, nullptr, nullptr, nullptr, nullptr},
-                   "tokenizer", [](frt_tokenizer_v1&) {});
+    return faulty::spoiled(frt_tokenizer_v1{sizeof(frt_tokenizer_v1), 0, nullptr, nullptr, nullptr,
+                                            nullptr, nullptr, nullptr, nullptr, nullptr, nullptr},
+                           "tokenizer", [](frt_tokenizer_v1&) {});
   }
   if (id == FRT_EXT_CHAT && faulty::defect().starts_with("chat")) {
-    return spoiled(frt_chat_v1{sizeof(frt_chat_v1), 0, nullptr, nullptr, nullptr, nullptr, nullptr,
-                               nullptr, nullptr, nullptr},
-                   "chat", [](frt_chat_v1&) {});
+    return faulty::spoiled(frt_chat_v1{sizeof(frt_chat_v1), 0, nullptr, nullptr, nullptr, nullptr,
+                                       nullptr, nullptr, nullptr, nullptr},
+                           "chat", [](frt_chat_v1&) {});
   }
   return nullptr;
-}
-
-// Hangs until the host's log says that it does.
-void wait_for_notice() {
-  for (;;) {
-    std::ifstream file(std::getenv("FRT_TEST_LOG"));
-    const std::string log{std::istreambuf_iterator<char>(file), {}};
-    if (log.find("has not returned") != std::string::npos) return;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
 }
 
 class Plugin {
@@ -409,7 +396,12 @@ class Plugin {
     if (is("open_long_text")) throw frt::Error(FRT_ERR_DEVICE, faulty::long_text());
   }
 
+  ~Plugin() { faulty::may_hang("close"); }
+
   std::unique_ptr<Model> create(const frt_model_params& params) {
+    faulty::may_hang("create");
+    if (is("kernel_registered_twice")) register_twice(params.context, "test.own/1");
+    if (is("kernel_reserved_name")) register_twice(params.context, "frt.own/1");
     if (is("create_long_text")) throw frt::Error(FRT_ERR_DEVICE, faulty::long_text());
     return std::make_unique<Model>(frt::Context(exec_, params.context), states_);
   }
@@ -423,7 +415,7 @@ class Plugin {
       std::memset(error->message, 'x', sizeof(error->message));
       return FRT_ERR_DEVICE;
     }
-    if (is("open_hangs")) wait_for_notice();
+    faulty::may_hang("open");
     return frt::detail::PluginTrampolines<Plugin>::open(host, config, plugin, error);
   }
   static const void* any_extension(frt_plugin plugin, const char* id) {
@@ -432,7 +424,7 @@ class Plugin {
   }
   const void* extension(std::string_view id) noexcept {
     if (id != FRT_EXT_MODEL || is("model_missing")) return nullptr;
-    return spoiled(frt::model_table<Plugin, Model>(), "model", [](frt_model_v1& table) {
+    return faulty::spoiled(frt::model_table<Plugin, Model>(), "model", [](frt_model_v1& table) {
       if (is("model_no_create")) table.create = nullptr;
       if (is("create_throws")) {
         table.create = [](frt_plugin, const frt_model_params*, frt_model*,
@@ -462,15 +454,36 @@ class Plugin {
         {"width", FRT_CONFIG_INT, 0, "1", nullptr, 1, 8, "a number"}};
     static constexpr frt_config_option kGarbage[] = {
         {"width", FRT_CONFIG_INT, 0, "1", nullptr, 1, 8, "\xff\xfe"}};
-    return spoiled(frt::config_schema(frt::kNoOptions, kOptions), "schema",
-                   [](frt_config_schema_v1& table) {
-                     if (is("schema_null_list")) table.options = nullptr;
-                     if (is("schema_count")) table.option_count = ~uint64_t{0};
-                     if (is("schema_garbage")) table.options = kGarbage;
-                   });
+    static constexpr frt_config_option kTwice[] = {kOptions[0], kOptions[0]};
+    static constexpr frt_config_option kNameless[] = {
+        {nullptr, FRT_CONFIG_INT, 0, "1", nullptr, 1, 8, "a number"}};
+    return faulty::spoiled(frt::config_schema(frt::kNoOptions, kOptions), "schema",
+                           [](frt_config_schema_v1& table) {
+                             if (is("schema_null_list")) table.options = nullptr;
+                             if (is("schema_count")) table.option_count = ~uint64_t{0};
+                             if (is("schema_garbage")) table.options = kGarbage;
+                             if (is("schema_no_key")) table.options = kNameless;
+                             if (is("schema_key_twice")) {
+                               table.options = kTwice;
+                               table.option_count = 2;
+                             }
+                           });
   }
 
  private:
+  void register_twice(frt_context context, const char* name) const {
+    frt_kernel_desc kernel{};
+    kernel.struct_size = sizeof(kernel);
+    kernel.name = name;
+    kernel.kernel.launch = [](void*, frt_backend_stream, const void*, frt_error*) -> frt_status {
+      return FRT_OK;
+    };
+    const frt_kernel_desc list[] = {kernel, kernel};
+    frt_kernel_owner owner = nullptr;
+    frt_error error{};
+    frt::check(exec_->kernels_register(context, list, 2, sizeof(kernel), &owner, &error), error);
+  }
+
   const frt_exec_v1* exec_;
   const frt_state_v1* states_;
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Growth, both ways round: this source is built twice. With today's headers it loads plugins that
-// were built with enlarged ones (enlarge), and with enlarged headers, beside a core that was built
-// with them, it loads plugins of today. A struct of the other side is longer or shorter than the
-// one that this side knows, and everything works all the same.
+// Growth, both ways round, at the tables themselves: this source is built twice. With today's
+// headers it loads plugins that were built with enlarged ones (enlarge), and with enlarged headers,
+// beside a core that was built with them, it loads plugins of today. A struct of the other side is
+// longer or shorter than the one that this side knows, and everything works all the same.
 #include <dlfcn.h>
 #include <doctest/doctest.h>
 
