@@ -412,7 +412,7 @@ class Clients(LmServeTest):
                 server = self.scripted("drain_s = 0")
                 _, answer = server.open(path, body)
                 self.assertEqual(answer.status, 200)
-                while b"again" not in answer.readline():
+                while b"delta" not in answer.readline():
                     pass
                 server.terminate()
                 self.assertIn(error, answer.read())       # up to the end of a whole stream

@@ -131,7 +131,7 @@ listen = "127.0.0.1:0"
         client = Client(robot)
         ask = urllib.request.Request(
             f"http://127.0.0.1:{http}/v1/chat/completions", headers={"Content-Type": "application/json"},
-            data=json.dumps({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}).encode())
+            data=json.dumps({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 16}).encode())
         for _ in range(5):
             actions = client.infer(self.observation())["actions"].values()
             for found, wanted in zip(actions, self.expected([0.5, -0.25, 1.0], "do")):

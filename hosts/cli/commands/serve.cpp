@@ -131,6 +131,7 @@ ExitCode wait_for_end(const LmServer& server) {
   while (!InterruptGuard::requested()) {
     if (server.lost())
       throw ExitError(ExitCode::kDevice, FRT_ERR_DEVICE_LOST, "the device is lost");
+    fill_memory_reserve();  // a request may have used it up
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   return stopped_status();

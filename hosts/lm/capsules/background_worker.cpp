@@ -81,17 +81,20 @@ void BackgroundWorker::wait(uint64_t ticket) {
     if (found != waiting_.end()) found->urgency = Urgency::kNow;
   }
   drain();
-  while (not_ended_.contains(ticket)) {
-    {
-      std::unique_lock lock(mutex_);
-      over_.wait(lock, [&] { return !done_.empty(); });
-    }
-    drain();
-  }
+  while (not_ended_.contains(ticket)) drain_next();
 }
 
 void BackgroundWorker::wait_all() {
-  while (!idle()) wait(*not_ended_.begin());
+  drain();
+  while (!idle()) drain_next();
+}
+
+void BackgroundWorker::drain_next() {
+  {
+    std::unique_lock lock(mutex_);
+    over_.wait(lock, [&] { return !done_.empty(); });
+  }
+  drain();
 }
 
 bool BackgroundWorker::idle() const {

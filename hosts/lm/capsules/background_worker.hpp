@@ -54,7 +54,8 @@ class BackgroundWorker {
   };
 
   void work();
-  Job take_next();  // with the mutex held
+  Job take_next();    // with the mutex held
+  void drain_next();  // waits for one that is over
 
   mutable std::mutex mutex_;
   std::condition_variable posted_, over_;

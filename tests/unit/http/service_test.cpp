@@ -157,7 +157,8 @@ TEST_CASE("models and policies are listed with their states") {
   ServiceWorld world;
   const auto states = [&] {
     std::map<std::string, std::string> found;
-    for (const Json& each : body_of(ask(world, request("GET", "/v1/models")))["data"]) {
+    const Json list = body_of(ask(world, request("GET", "/v1/models")));
+    for (const Json& each : list["data"]) {
       found[each["id"]] = each["state"];
     }
     return found;
