@@ -17,6 +17,11 @@ namespace {
 
 constexpr std::size_t kInputs = 5;  // of a step, its sampling apart
 
+void check_mask(const LmModel& model, const uint32_t* mask) {
+  if (!mask || model.info().mask) return;
+  throw Error(FRT_ERR_UNSUPPORTED, "model '" + model.name() + "' takes no masks");
+}
+
 }  // namespace
 
 StepRunner::StepRunner(const LmModel& model) : model_(model) {
@@ -78,9 +83,6 @@ void StepRunner::stage_sampling(const Place& place, uint32_t entry,
 void StepRunner::stage_mask(const Place& place, uint32_t entry, const uint32_t* mask) {
   if (!mask) return;
   const frt_lm_info& info = model_.info();
-  if (!info.mask) {
-    throw Error(FRT_ERR_UNSUPPORTED, "model '" + model_.name() + "' takes no masks");
-  }
   const uint64_t bytes = info.mask_words * sizeof(*mask), at = entry * bytes;
   std::memcpy(place.masks.pointer<std::byte>() + at, mask, bytes);
   frt_copy* last = masks_.empty() ? nullptr : &masks_.back();
@@ -171,6 +173,7 @@ uint64_t StepRunner::submit_prefill(uint32_t slot, int32_t position,
                                     const frt_sampling_params* sampling, const uint32_t* mask) {
   const frt_lm_info& info = model_.info();
   check_step("prefill", tokens.size(), info.prefill_chunk, slot, position);
+  check_mask(model_, mask);
   const frt_shape_key key = model_.prefill_key(static_cast<uint32_t>(tokens.size()));
   const auto first = static_cast<uint64_t>(position);
   model_.reserve_rows(slot, first, first + tokens.size(), stream_);
@@ -192,6 +195,7 @@ uint64_t StepRunner::submit_decode(std::span<const Entry> entries) {
   uint32_t width = 0;
   for (const Entry& entry : entries) {
     check_step("decode", entries.size(), info.max_batch, entry.slot, entry.position);
+    check_mask(model_, entry.mask);
   }
   const frt_shape_key key = model_.decode_key(static_cast<uint32_t>(entries.size()), width);
   for (const Entry& entry : entries) {

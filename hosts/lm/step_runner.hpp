@@ -58,7 +58,8 @@ class StepRunner {
   // Feeds up to prefill_chunk tokens of one sequence; `sampling` null: entry 0's applies; `mask` as
   // in Entry. `starts`: a new request begins with them. Returns the step's ticket. Throws
   // FRT_ERR_OUT_OF_RANGE for another number of tokens, no such slot, or a position that is not the
-  // slot's own (beyond what it was fed, beyond the context).
+  // slot's own (beyond what it was fed, beyond the context); FRT_ERR_UNSUPPORTED for a mask where
+  // the model takes none. Nothing is submitted then.
   uint64_t submit_prefill(uint32_t slot, int32_t position, std::span<const int32_t> tokens,
                           bool starts, const frt_sampling_params* sampling = nullptr,
                           const uint32_t* mask = nullptr);

@@ -237,7 +237,7 @@ void Generation::submit() {
     if (error.status() != FRT_ERR_NOT_READY) setup_.report(error.what());
     throw from_engine(error.status());
   }
-  if (!compiling()) send_head();
+  if (may_begin()) send_head();
   const std::weak_ptr<Generation> weak = self;
   setup_.exchange->on_gone([weak] {
     if (const auto generation = weak.lock()) generation->cancel();
@@ -286,7 +286,7 @@ void Generation::handle(const Told& told) {
   switch (told.kind) {
     case Told::kStart:
       usage_.cached_tokens += told.cached;
-      if (!compiling()) begin_stream();
+      if (may_begin()) begin_stream();
       return;
     case Told::kToken:
       return on_token(*choices_[told.choice], told.id, told.log_probability);
@@ -302,8 +302,8 @@ void Generation::handle(const Told& told) {
 }
 
 // A grammar that cannot be compiled is a 400, so a stream's head waits for it.
-bool Generation::compiling() const {
-  return grammar_ && !grammar_->over();
+bool Generation::may_begin() const {
+  return !grammar_ || (grammar_->over() && grammar_->status() == FRT_OK);
 }
 
 void Generation::send_head() {

@@ -76,7 +76,7 @@ class Generation : public Actor {
   void on_text(Choice& choice, const std::string& piece);
   void on_finish(Choice& choice, const EngineResult& result);
   void emit(Choice& choice, const std::vector<ChatEvent>& events);
-  bool compiling() const;
+  bool may_begin() const;
   void send_head();
   void begin_stream();
   void send(const std::string& bytes);

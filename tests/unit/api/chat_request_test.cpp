@@ -38,7 +38,7 @@ TEST_CASE("the smallest chat request is a call with every default") {
   CHECK(call.chat_options == Json::object());
   CHECK(!call.max_tokens);
   CHECK(call.choices == 1);
-  CHECK(!call.needs_constraint());
+  CHECK(!call.demands_call());
   CHECK(call.parallel_tool_calls);
 }
 
@@ -331,14 +331,14 @@ TEST_CASE("a choice of tools reaches the call, and what forces one needs a const
     return parse(chat_completions(), body);
   };
   CHECK(with("auto").tool_choice.mode == ApiToolChoice::kAuto);
-  CHECK(!with("auto").needs_constraint());
+  CHECK(!with("auto").demands_call());
   CHECK(with("none").tool_choice.mode == ApiToolChoice::kNone);
   CHECK(with("none").tools.size() == 1);  // the prompt stays the same
-  CHECK(with("required").needs_constraint());
+  CHECK(with("required").demands_call());
   const ApiCall named = with(Json::parse(R"({"type": "function", "function": {"name": "read"}})"));
   CHECK(named.tool_choice.mode == ApiToolChoice::kNamed);
   CHECK(named.tool_choice.name == "read");
-  CHECK(named.needs_constraint());
+  CHECK(named.demands_call());
 }
 
 TEST_CASE("a format of the answer is carried in one shape") {
@@ -349,7 +349,7 @@ TEST_CASE("a format of the answer is carried in one shape") {
       "json_schema": {"name": "n", "strict": true, "schema": {"type": "object"}}})"));
   CHECK(call.response_format == Json::parse(R"({"type": "json_schema",
       "schema": {"type": "object"}, "name": "n", "strict": true})"));
-  CHECK(call.needs_constraint());
+  CHECK(call.response_format_field == "response_format");
 }
 
 TEST_CASE("options of the chat format come from all the places where clients put them") {
