@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "lm/engine/mailbox.hpp"
+#include "lm/engine/speculation.hpp"
 #include "lm/session.hpp"
 
 namespace frt::host {
@@ -51,6 +52,8 @@ struct Choice {
   uint64_t sampled = 0;    // by steps that are submitted
   uint32_t in_flight = 0;  // steps that are submitted and not over
   bool ending = false;
+  Acceptance acceptance{};  // of its drafts so far
+  uint32_t drafts = 0;      // of its round in flight
 
   EngineResult result{};
   Clock::time_point started{}, first_token{}, last_token{};

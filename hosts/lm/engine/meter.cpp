@@ -41,6 +41,9 @@ void EngineMeter::read(EngineStats& stats) const noexcept {
   stats.prefill_steps = prefill_steps.get();
   stats.decode_steps = decode_steps.get();
   stats.decode_entries = decode_entries.get();
+  stats.draft_rounds = draft_rounds.get();
+  stats.draft_tokens = draft_tokens.get();
+  stats.accepted_tokens = accepted_tokens.get();
   stats.queue = queue.read();
   stats.ttft = ttft.read();
   stats.itl = itl.read();

@@ -39,7 +39,7 @@ struct EngineMeter {
   Counter prefilling, decoding, preempted, slots_used;
   std::array<Counter, 5> ended;  // by Finish
   Counter errors, preemptions, prompt_tokens, cached_tokens, generated_tokens, prefill_steps,
-      decode_steps, decode_entries;
+      decode_steps, decode_entries, draft_rounds, draft_tokens, accepted_tokens;
   DurationMeter queue, ttft, itl, e2e;
 
   void end(Finish finish) noexcept { ended[static_cast<std::size_t>(finish)].add(); }

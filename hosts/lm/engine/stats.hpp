@@ -42,7 +42,10 @@ struct EngineStats {
   uint64_t cached_tokens = 0;     // of these, not read because a slot or a capsule held them
   uint64_t generated_tokens = 0;  // told to listeners
   uint64_t prefill_steps = 0, decode_steps = 0;
-  uint64_t decode_entries = 0;  // over all decode steps
+  uint64_t decode_entries = 0;   // over all decode steps
+  uint64_t draft_rounds = 0;     // of the decode steps
+  uint64_t draft_tokens = 0;     // proposed
+  uint64_t accepted_tokens = 0;  // of these, the text
 
   DurationHistogram queue;  // submit() to a slot, each request
   DurationHistogram ttft;   // submit() to a first token, each choice
