@@ -290,6 +290,56 @@ TEST_CASE("capsules taken between rounds are those of plain steps") {
   }
 }
 
+TEST_CASE("requests with drafts lose their slots between rounds when pages run out, and go on") {
+  EngineWorld world("max_context = 512\nslots = 4\nblock_rows = 64\ncapsule_blocks = 0", kDemo);
+  std::mt19937 random(6);
+  std::vector<EngineRequest> requests;
+  std::vector<Tokens> alone;
+  for (int i = 0; i < 4; ++i) {
+    requests.push_back(
+        request_of(Kind::kSampled, prompt_of(world.model, random, 50), 200, random()));
+    alone.push_back(world.alone(requests.back()).tokens);
+  }
+  std::vector<frt::Capsule> held;  // 24 of 32 pages
+  {
+    StepRunner runner(world.model);
+    Session session(world.model, runner, nullptr, 0);
+    for (uint32_t slot = 1; slot < 4; ++slot) runner.clear(slot);
+    for (int i = 0; i < 3; ++i) {
+      world.model.reserve_rows(0, 0, 512, runner.stream());
+      held.push_back(world.model.capsules().snapshot(0, 512, FRT_SPACE_DEVICE, runner.stream()));
+      session.clear();
+    }
+    runner.stream().sync();
+  }
+  Engine engine(world.model, nullptr, with_drafts(Drafting::kOn));
+  std::vector<std::shared_ptr<Told>> told;
+  for (const EngineRequest& request : requests) told.push_back(submit(engine, request));
+  for (std::size_t i = 0; i < told.size(); ++i) {
+    told[i]->wait();
+    REQUIRE_MESSAGE(told[i]->error == FRT_OK, told[i]->message);
+    CHECK(told[i]->tokens() == alone[i]);
+  }
+  CHECK(engine.stats().preemptions > 0);
+  CHECK(engine.stats().accepted_tokens > 0);
+}
+
+TEST_CASE("several answers to one prompt are drafted each by itself") {
+  EngineWorld world(kFourSlots, kDemo);
+  EngineRequest asked =
+      request_of(Kind::kSampled, world.model.encode("One day, a big dog went to the"), 30, 3);
+  asked.choices = 4;
+  std::vector<Tokens> alone;
+  for (uint32_t choice = 0; choice < 4; ++choice) {
+    alone.push_back(world.alone(asked, choice).tokens);
+  }
+  Engine engine(world.model, nullptr, with_drafts(Drafting::kOn));
+  const auto told = submit(engine, asked);
+  told->wait(4);
+  for (uint32_t choice = 0; choice < 4; ++choice) CHECK(told->tokens(choice) == alone[choice]);
+  CHECK(engine.stats().accepted_tokens > 0);
+}
+
 TEST_CASE("a run with drafts is the run without, and goes on alike") {
   EngineWorld world(kFourSlots, kDemo);
   std::mt19937 random(5);
