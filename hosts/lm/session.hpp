@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "lm/capsules/registry.hpp"
+#include "lm/drafting.hpp"
 #include "lm/lm_model.hpp"
 #include "lm/prefix_parting.hpp"
 #include "lm/step_runner.hpp"
@@ -30,6 +31,7 @@ struct SessionOptions {
   std::string owner;             // whose capsules are found and kept
   uint64_t spacing = 16 * 1024;  // tokens between the chunk boundaries kept within a long prompt
   uint64_t min_tokens = 256;     // a boundary closer to the one before is not worth a capsule
+  Drafting speculation = Drafting::kAuto;  // of Generator and Engine, with a draft head
 };
 
 // How a prompt begins.
@@ -109,6 +111,10 @@ class Session {
     return {slot_, static_cast<int32_t>(submitted_), -1, false, nullptr, nullptr};
   }
   void decode_submitted() noexcept { ++submitted_; }
+  // The same of a round of drafts (StepRunner::submit_round()). `sampled`: what it gave, when it is
+  // over: all but the last of these were fed too.
+  uint64_t round(uint32_t drafts, std::span<const int32_t> stops);
+  void round_over(std::span<const int32_t> sampled);
   // So that `tokens` in all are fed without allocating.
   void reserve(uint64_t tokens) { journal_.reserve(tokens); }
 

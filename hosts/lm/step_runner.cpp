@@ -15,7 +15,7 @@
 namespace frt::host {
 namespace {
 
-constexpr std::size_t kInputs = 5;  // of a step, its sampling apart
+constexpr std::size_t kInputs = 6;  // of a step, its sampling apart
 
 void check_mask(const LmModel& model, const uint32_t* mask) {
   if (!mask || model.info().mask) return;
@@ -29,10 +29,12 @@ StepRunner::StepRunner(const LmModel& model) : model_(model) {
   const frt_lm_info& info = model.info();
   stream_ = context.create_stream("lm." + model.name());
   const uint64_t token_capacity = std::max(info.prefill_chunk, info.max_batch);
+  const uint64_t entry_words = 4 + (info.max_drafts > 0 ? FRT_LM_STOPS : 0);
   const uint64_t input_bytes = info.max_batch * sizeof(frt_sampling_params) +
-                               (token_capacity + 4 * uint64_t{info.max_batch}) * sizeof(int32_t);
+                               (token_capacity + entry_words * info.max_batch) * sizeof(int32_t);
   const uint64_t mask_bytes = info.max_batch * info.mask_words * sizeof(uint32_t);
-  const uint64_t output_bytes = info.max_batch * (sizeof(int32_t) + sizeof(float));
+  const uint64_t output_bytes =
+      rows() * (sizeof(int32_t) + sizeof(float)) + info.max_batch * sizeof(int32_t);
   for (uint64_t i = 0; i < kDepth; ++i) {
     const std::string name = "lm." + model.name() + ".step" + std::to_string(i);
     places_.push_back(
@@ -110,8 +112,12 @@ StepRunner::Place& StepRunner::take() {
   return place;
 }
 
-uint64_t StepRunner::submit(Place& place, frt_graph graph, frt_shape_key key, uint64_t tokens,
-                            uint32_t entries) {
+uint64_t StepRunner::rows() const {
+  return std::max(model_.info().max_batch, model_.info().max_rows);
+}
+
+// The copies of sampling stand in inputs_ already, and others may.
+void StepRunner::submit_inputs(const Place& place, uint64_t tokens, uint32_t entries) {
   const frt_lm_info& info = model_.info();
   const uint64_t token_capacity = std::max(info.prefill_chunk, info.max_batch);
   const uint64_t word = sizeof(int32_t);
@@ -119,37 +125,49 @@ uint64_t StepRunner::submit(Place& place, frt_graph graph, frt_shape_key key, ui
   const uint64_t slots_at = tokens_at + token_capacity * word;
   const uint64_t batch_bytes = info.max_batch * word;
   const frt_buffer input = place.input;
-  const std::size_t samplings = inputs_.size();
+  const std::size_t others = inputs_.size();
   inputs_.push_back({info.tokens, 0, input, tokens_at, tokens * word});
   inputs_.push_back({info.slot_ids, 0, input, slots_at, entries * word});
   inputs_.push_back({info.positions, 0, input, slots_at + batch_bytes, entries * word});
   inputs_.push_back({info.lengths, 0, input, slots_at + 2 * batch_bytes, entries * word});
   inputs_.push_back({info.starts, 0, input, slots_at + 3 * batch_bytes, entries * word});
   inputs_.insert(inputs_.end(), masks_.begin(), masks_.end());
-  const std::array outputs = {
-      frt_copy{place.output, 0, info.next_tokens, 0, entries * word},
-      frt_copy{place.output, batch_bytes, info.log_probabilities, 0, entries * sizeof(float)},
-  };
-  const Recorder recorder(stream_);
-  recorder.copy_batch(inputs_);
-  for (std::size_t i = 0; i < samplings; ++i) {
+  Recorder(stream_).copy_batch(inputs_);
+  for (std::size_t i = 0; i < others; ++i) {
+    if (inputs_[i].target != info.sampling) continue;
     const auto* params = place.input.pointer<frt_sampling_params>();
     const uint64_t first = inputs_[i].target_offset / sizeof(*params);
     for (uint64_t entry = first; entry < first + inputs_[i].bytes / sizeof(*params); ++entry) {
       held_sampling_[entry] = params[entry];
     }
   }
+}
+
+void StepRunner::replay(frt_graph graph, frt_shape_key key) {
   const Context& context = model_.context();
+  context.checked(context.table().graph_replay(graph, key, stream_.handle()), "graph_replay");
+}
+
+uint64_t StepRunner::submit(Place& place, frt_graph graph, frt_shape_key key, uint64_t tokens,
+                            uint32_t entries) {
+  const frt_lm_info& info = model_.info();
+  const uint64_t word = sizeof(int32_t);
+  const std::array outputs = {
+      frt_copy{place.output, 0, info.next_tokens, 0, entries * word},
+      frt_copy{place.output, rows() * word, info.log_probabilities, 0, entries * sizeof(float)},
+  };
+  submit_inputs(place, tokens, entries);
   try {
-    context.checked(context.table().graph_replay(graph, key, stream_.handle()), "graph_replay");
-    recorder.copy_batch(outputs);
+    replay(graph, key);
+    Recorder(stream_).copy_batch(outputs);
     place.done.record(stream_.handle());
   } catch (...) {
     // No event says when the device has read the place, and the next step gets it.
-    context.table().stream_sync(stream_.handle());
+    model_.context().table().stream_sync(stream_.handle());
     throw;
   }
   place.entries = entries;
+  place.rows = 1;
   return next_ticket_++;
 }
 
@@ -241,8 +259,7 @@ std::span<const int32_t> StepRunner::wait(uint64_t ticket) {
 
 std::span<const float> StepRunner::log_probabilities(uint64_t ticket) const {
   const Place& place = place_of(ticket);
-  const auto* floats =
-      reinterpret_cast<const float*>(place.output.pointer<int32_t>() + model_.info().max_batch);
+  const auto* floats = reinterpret_cast<const float*>(place.output.pointer<int32_t>() + rows());
   return {floats, place.entries};
 }
 

@@ -44,6 +44,21 @@ class StepRunner {
     const uint32_t* mask = nullptr;
   };
 
+  // One sequence of a round of drafts.
+  struct RoundEntry {
+    uint32_t slot = 0;
+    int32_t position = 0;  // tokens fed so far; the next one is the slot's pending token
+    uint32_t drafts = 0;   // of which so many are fed at most; 0: a plain decode step
+    std::span<const int32_t> stops{};               // drafts that are not fed, at most FRT_LM_STOPS
+    const frt_sampling_params* sampling = nullptr;  // as above
+  };
+  // What a step sampled for one entry: one token, or those of a round that are the text. All but
+  // the last of these are fed.
+  struct Sampled {
+    std::span<const int32_t> tokens;
+    std::span<const float> log_probabilities;
+  };
+
   explicit StepRunner(const LmModel& model);  // [setup]
 
   const LmModel& model() const noexcept { return model_; }
@@ -66,6 +81,14 @@ class StepRunner {
   // Feeds one token of each of 1 .. max_batch sequences with distinct slots. Throws as above.
   uint64_t submit_decode(std::span<const Entry> entries);
 
+  // Drafts tokens for 1 .. max_batch sequences with distinct slots, and feeds each sequence its
+  // pending token and the drafts that decode steps would have sampled: the same tokens and state,
+  // bit for bit. The largest number of drafts is 1 .. LmModel::most_drafts(). Its results are those
+  // of sampled(). Throws as above.
+  uint64_t submit_round(std::span<const RoundEntry> entries);
+
+  // Of entry `entry` of a step, after wait().
+  Sampled sampled(uint64_t ticket, uint32_t entry) const;
   // Waits for a step; its sampled tokens, one per entry.
   std::span<const int32_t> wait(uint64_t ticket);
   // Natural logarithms of their probabilities; after wait().
@@ -75,11 +98,14 @@ class StepRunner {
   // The pinned memory of one step.
   struct Place {
     Buffer input;   // frt_sampling_params (max_batch) | i32: tokens (token_capacity) | slots |
-                    // positions | lengths | starts (u32) (max_batch each)
+                    // positions | lengths | starts (u32) (max_batch each), with drafts stops
+                    // (max_batch, FRT_LM_STOPS)
     Buffer masks;   // u32 (max_batch, mask_words)
-    Buffer output;  // i32 next tokens (max_batch) | f32 log probabilities (max_batch)
+    Buffer output;  // i32 next tokens (rows) | f32 log probabilities (rows) | i32 accepted
+                    // (max_batch)
     Event done;
     uint32_t entries = 0;
+    uint32_t rows = 1;  // of an entry in the output
   };
 
   void check_step(const char* step, uint64_t count, uint64_t most, uint32_t slot,
@@ -89,6 +115,9 @@ class StepRunner {
   void stage_sampling(const Place& place, uint32_t entry, const frt_sampling_params* sampling,
                       const uint32_t* mask);
   void stage_mask(const Place& place, uint32_t entry, const uint32_t* mask);
+  uint64_t rows() const;  // of the output
+  void submit_inputs(const Place& place, uint64_t tokens, uint32_t entries);
+  void replay(frt_graph graph, frt_shape_key key);
   uint64_t submit(Place& place, frt_graph graph, frt_shape_key key, uint64_t tokens,
                   uint32_t entries);
   const Place& place_of(uint64_t ticket) const;

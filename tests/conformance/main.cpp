@@ -199,6 +199,7 @@ int main(int argc, char** argv) {
 
   Suite suite;
   frt::conformance::add_runtime_cases(suite);
+  frt::conformance::add_draft_cases(suite);
   frt::conformance::add_elementwise_cases(suite);
   frt::conformance::add_norm_cases(suite);
   frt::conformance::add_embed_cases(suite);

@@ -71,6 +71,18 @@ const std::map<std::string, Spoil>& spoils() {
          ++args.logits;
          --args.vocabulary;
        }},
+      {FRT_OP_ACCEPT_TOKENS,
+       [](void* a) {
+         auto& args = as<frt_accept_tokens_args>(a);
+         std::swap(args.fed, args.drawn);
+       }},
+      {FRT_OP_CHAIN_TOKENS,
+       [](void* a) {
+         auto& args = as<frt_chain_tokens_args>(a);
+         args.column = args.column == 0 && args.stride > 1 ? 1 : 0;
+       }},
+      {FRT_OP_GATED_DELTA_COMMIT,
+       [](void* a) { as<frt_gated_delta_commit_args>(a).delta.slot_stride = 0; }},
       {FRT_OP_CONVERT,
        [](void* a) {
          float& factor = as<frt_convert_args>(a).factor;

@@ -470,6 +470,10 @@ Json Generation::frt_block() const {
   block["queue_ms"] = milliseconds(first_->queue_seconds);
   block["prefill_ms"] = milliseconds(first_->prefill_seconds);
   block["decode_ms"] = milliseconds(first_->decode_seconds);
+  if (first_->drafted > 0) {
+    block["draft_tokens"] = first_->drafted;
+    block["accepted_tokens"] = first_->accepted;
+  }
   if (!setup_.call.tools_left_out.empty()) block["tools_left_out"] = setup_.call.tools_left_out;
   return block;
 }

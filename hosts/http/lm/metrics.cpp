@@ -37,8 +37,13 @@ constexpr Number kNumbers[] = {
     {"frt_lm_generated_tokens_total", "counter", "Tokens written.", &EngineStats::generated_tokens},
     {"frt_lm_prefill_steps_total", "counter", "Prefill steps.", &EngineStats::prefill_steps},
     {"frt_lm_decode_steps_total", "counter", "Decode steps.", &EngineStats::decode_steps},
-    {"frt_lm_decode_entries_total", "counter", "Tokens over all decode steps.",
+    {"frt_lm_decode_entries_total", "counter", "Sequences over all decode steps.",
      &EngineStats::decode_entries},
+    {"frt_lm_draft_rounds_total", "counter", "Decode steps with drafts.",
+     &EngineStats::draft_rounds},
+    {"frt_lm_draft_tokens_total", "counter", "Tokens drafted.", &EngineStats::draft_tokens},
+    {"frt_lm_accepted_tokens_total", "counter", "Drafts that became text.",
+     &EngineStats::accepted_tokens},
 };
 
 struct Part {

@@ -6,6 +6,10 @@
 // spaced so that a step takes `step_seconds` on average (scheduler.hpp). Step n + 1 is submitted
 // before the results of step n are awaited.
 //
+// Where the model has a draft head, a step of those who write may be a round of drafts: it gives
+// each of them one or several tokens, those that plain steps would give (speculation.hpp). The next
+// step waits for its results.
+//
 // A request leaves the queue when a slot is free and the state has pages for its prompt. Where
 // pages run out while requests write, capsules leave the device first, then what idle slots hold,
 // then the youngest request of the lowest priority: its state moves to host memory, and comes back
@@ -26,6 +30,7 @@
 
 #include "lm/capsules/registry.hpp"
 #include "lm/engine/request.hpp"
+#include "lm/engine/speculation.hpp"
 #include "lm/engine/stats.hpp"
 #include "lm/lm_model.hpp"
 

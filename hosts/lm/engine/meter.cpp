@@ -49,6 +49,9 @@ void EngineMeter::read(EngineStats& stats) const noexcept {
   stats.began_read = count_began(PrefixAction::kRead);
   stats.began_continue = count_began(PrefixAction::kContinue);
   stats.began_restore = count_began(PrefixAction::kRestore);
+  stats.draft_rounds = draft_rounds.get();
+  stats.draft_tokens = draft_tokens.get();
+  stats.accepted_tokens = accepted_tokens.get();
   stats.queue = queue.read();
   stats.restore = restore.read();
   stats.ttft = ttft.read();

@@ -40,7 +40,7 @@ struct EngineMeter {
   std::array<Counter, 5> ended;  // by Finish
   std::array<Counter, 3> began;  // by PrefixAction
   Counter errors, preemptions, prompt_tokens, cached_tokens, generated_tokens, prefill_steps,
-      decode_steps, decode_entries;
+      decode_steps, decode_entries, draft_rounds, draft_tokens, accepted_tokens;
   DurationMeter queue, restore, ttft, itl, e2e, mask;
 
   void end(Finish finish) noexcept { ended[static_cast<std::size_t>(finish)].add(); }

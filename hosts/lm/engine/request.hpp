@@ -50,6 +50,8 @@ struct EngineResult {
   double queue_seconds = 0;    // from submit() until a slot was found
   double prefill_seconds = 0;  // from there to the first token on the host
   double decode_seconds = 0;   // from the first to the last token
+  uint64_t drafted = 0;        // tokens that the draft head proposed for it
+  uint64_t accepted = 0;       // of these, the text
   uint64_t preemptions = 0;    // how often its slot was given to others meanwhile
 };
 

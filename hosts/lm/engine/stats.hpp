@@ -43,7 +43,10 @@ struct EngineStats {
   uint64_t generated_tokens = 0;  // told to listeners
   uint64_t began_read = 0, began_continue = 0, began_restore = 0;  // requests, by PrefixAction
   uint64_t prefill_steps = 0, decode_steps = 0;
-  uint64_t decode_entries = 0;  // over all decode steps
+  uint64_t decode_entries = 0;   // over all decode steps
+  uint64_t draft_rounds = 0;     // of the decode steps
+  uint64_t draft_tokens = 0;     // proposed
+  uint64_t accepted_tokens = 0;  // of these, the text
 
   DurationHistogram queue;    // submit() to a slot, each request
   DurationHistogram restore;  // until a slot held a capsule, each request that began with one

@@ -43,8 +43,8 @@ bool Engine::Thread::submit_step() {
     }
     const StepKind kind = scheduler_.next(!reading_.empty(), writing);
     if (kind == StepKind::kNone) return false;
-    // The step in flight tells which tokens may come.
-    if (kind == StepKind::kDecode && !ready) return false;
+    // A round is awaited, and so is the step that tells which tokens may come.
+    if (kind == StepKind::kDecode && (decode_waits() || !ready)) return false;
     const bool made = kind == StepKind::kPrefill ? submit_prefill() : submit_decode();
     if (!made) {
       if (flights_in_air_ == kAhead) return true;  // it failed behind its submission
@@ -59,6 +59,7 @@ Engine::Thread::Flight& Engine::Thread::new_flight(StepKind kind) {
   Flight& flight = flights_[(oldest_flight_ + flights_in_air_) % kAhead];
   flight.kind = kind;
   flight.samples = kind == StepKind::kDecode;
+  flight.drafts = 0;
   flight.members.clear();
   flight.submitted = Clock::now();
   return flight;
@@ -129,6 +130,7 @@ void Engine::Thread::make_fork(Choice& choice) {
 // One token of every choice that writes and knows what may come next, at most max_batch of them in
 // turn.
 bool Engine::Thread::submit_decode() {
+  if (drafts_ > 0) return submit_round();
   const std::size_t most = model_.info().max_batch;
   Flight& flight = new_flight(StepKind::kDecode);
   entries_.clear();
@@ -165,6 +167,7 @@ bool Engine::Thread::submit_decode() {
     ++choice->sampled;
     ++choice->in_flight;
   }
+  planner_.submitted();
   meter_.decode_steps.add();
   meter_.decode_entries.add(entries_.size());
   return true;
@@ -174,15 +177,14 @@ void Engine::Thread::finish_step() {
   Flight& flight = flights_[oldest_flight_];
   oldest_flight_ = (oldest_flight_ + 1) % kAhead;
   --flights_in_air_;
-  std::span<const int32_t> tokens;
-  std::span<const float> log_probabilities;
   frt_error error{};
-  const frt_status status = guard(&error, [&] {
-    tokens = runner_.wait(flight.ticket);
-    log_probabilities = runner_.log_probabilities(flight.ticket);
-  });
+  const frt_status status = guard(&error, [&] { runner_.wait(flight.ticket); });
   const auto now = Clock::now();
-  scheduler_.measured(flight.kind, seconds_between(std::max(flight.submitted, last_result_), now));
+  const double seconds = seconds_between(std::max(flight.submitted, last_result_), now);
+  scheduler_.measured(flight.kind, seconds);
+  if (flight.kind == StepKind::kDecode) {
+    planner_.measured(flight.members.size(), flight.drafts, seconds);
+  }
   last_result_ = now;
   for (std::size_t i = 0; i < flight.members.size(); ++i) {
     Choice* choice = std::exchange(flight.members[i], nullptr);
@@ -190,13 +192,13 @@ void Engine::Thread::finish_step() {
     if (status != FRT_OK) {
       met(choice->request, status, error.message);
     } else {
-      finish_member(flight, *choice, tokens[i], log_probabilities[i]);
+      finish_member(flight, *choice, runner_.sampled(flight.ticket, static_cast<uint32_t>(i)));
     }
   }
 }
 
-void Engine::Thread::finish_member(const Flight& flight, Choice& choice, int32_t token,
-                                   float log_probability) {
+void Engine::Thread::finish_member(const Flight& flight, Choice& choice,
+                                   const StepRunner::Sampled& sampled) {
   --choice.in_flight;
   const EngineRequest& asked = choice.request->asked();
   if (flight.kind == StepKind::kPrefill && choice.index == 0 && !choice.ending) {
@@ -205,14 +207,17 @@ void Engine::Thread::finish_member(const Flight& flight, Choice& choice, int32_t
   }
   if (flight.samples) {
     Session& session = session_of(choice);
-    const bool shown = !choice.ending && choice.limit > 0;
     if (flight.kind == StepKind::kPrefill) count_phases();
-    session.set_pending({token, log_probability, shown});
-    if (choice.in_flight > 0) session.fed(token);
-    if (shown) {
-      take_token(choice, token, log_probability);
-    } else {
-      end(choice, Finish::kLength);  // only the prompt was to be read
+    if (flight.drafts > 0) feed_drafts(choice, sampled);
+    const std::size_t last = sampled.tokens.size() - 1;
+    session.set_pending({sampled.tokens[last], sampled.log_probabilities[last], false});
+    if (choice.in_flight > 0) session.fed(sampled.tokens[last]);
+    if (choice.limit == 0) end(choice, Finish::kLength);  // only the prompt was to be read
+    for (std::size_t i = 0; i <= last && !choice.ending; ++i) {
+      if (i == last) {
+        session.set_pending({sampled.tokens[last], sampled.log_probabilities[last], true});
+      }
+      take_token(choice, sampled.tokens[i], sampled.log_probabilities[i]);
     }
   }
   if (choice.ending && choice.phase != Phase::kOver && choice.in_flight == 0) finalize(choice);

@@ -28,7 +28,8 @@ Engine::Thread::Thread(const LmModel& model, CapsuleRegistry* registry, EngineOp
       options_(std::move(options)),
       mailbox_(options_.queue_limit),
       runner_(model),
-      scheduler_(options_.step_seconds, options_.interleave_prefills) {
+      scheduler_(options_.step_seconds, options_.interleave_prefills),
+      planner_(options_.session.speculation, model.most_drafts()) {
   const frt_lm_info& info = model.info();
   if (options_.queue_limit == 0) {
     throw Error(FRT_ERR_OUT_OF_RANGE,
@@ -55,6 +56,9 @@ Engine::Thread::Thread(const LmModel& model, CapsuleRegistry* registry, EngineOp
   readers_.reserve(info.slots);
   reading_.reserve(info.slots);
   entries_.reserve(info.max_batch);
+  writers_.reserve(info.max_batch);
+  acceptances_.reserve(info.max_batch);
+  round_entries_.reserve(info.max_batch);
   for (Flight& flight : flights_) flight.members.reserve(info.max_batch);
   thread_ = std::thread([this] { run(); });
 }
@@ -192,6 +196,7 @@ void Engine::Thread::take_in(Submission& submission) {
     choice.sampling = asked.sampling;
     choice.sampling.seed += i;
     choice.result.prompt_tokens = asked.prompt.size();
+    choice.acceptance = planner_.usual();
   }
   if (live_.size() == live_.capacity()) live_.reserve(2 * live_.size() + 16);
   if (asked.deadline) ++timed_;

@@ -6,6 +6,7 @@
 //   admission.cpp  who gets a slot; who gives one back when pages run out
 //   steps.cpp      steps and their results
 //   masks.cpp      answers that follow a grammar
+//   rounds.cpp     steps with drafts
 //
 // A failure ends the requests whose state it touched, and their slots are cleared before they are
 // used again. When the device is lost every request ends, and no later one is taken.
@@ -67,6 +68,7 @@ class Engine::Thread final : public EngineAccess {
     uint64_t ticket = 0;
     StepKind kind = StepKind::kNone;
     bool samples = false;          // its tokens count
+    uint32_t drafts = 0;           // of a round: the most of an entry
     uint64_t read = 0;             // of a prefill step: tokens of the prompt behind it
     std::vector<Choice*> members;  // by entry; null: its request is over
     Clock::time_point submitted{};
@@ -118,7 +120,7 @@ class Engine::Thread final : public EngineAccess {
   void make_fork(Choice& choice);
   Flight& new_flight(StepKind kind);
   void finish_step();
-  void finish_member(const Flight& flight, Choice& choice, int32_t token, float log_probability);
+  void finish_member(const Flight& flight, Choice& choice, const StepRunner::Sampled& sampled);
   void take_token(Choice& choice, int32_t token, float log_probability);
 
   // ---- masks.cpp ----
@@ -132,6 +134,12 @@ class Engine::Thread final : public EngineAccess {
     return choice.mask.empty() ? nullptr : choice.mask.data();
   }
 
+  // ---- rounds.cpp ----
+  bool decode_waits();
+  uint32_t plan_drafts();
+  bool submit_round();
+  void feed_drafts(Choice& choice, const StepRunner::Sampled& sampled);
+
   Session& session_of(const Choice& choice) { return slots_[*choice.slot].session; }
 
   const LmModel& model_;
@@ -141,6 +149,7 @@ class Engine::Thread final : public EngineAccess {
   EngineMeter meter_;
   StepRunner runner_;
   StepScheduler scheduler_;
+  DraftPlanner planner_;
   std::vector<Slot> slots_;
   std::vector<std::unique_ptr<LiveRequest>> live_;  // in the order of arrival
   std::array<Flight, kAhead> flights_;              // a ring
@@ -154,7 +163,11 @@ class Engine::Thread final : public EngineAccess {
   std::vector<Reader> readers_;
   std::vector<Choice*> reading_;
   std::vector<StepRunner::Entry> entries_;
-  uint64_t uses_ = 0;  // of slots; their clock
+  std::vector<Choice*> writers_;  // of the next decode step
+  std::vector<const Acceptance*> acceptances_;
+  std::vector<StepRunner::RoundEntry> round_entries_;
+  uint32_t drafts_ = 0;  // of the next decode step, the most of a writer
+  uint64_t uses_ = 0;    // of slots; their clock
   uint64_t steps_ = 0;
   std::size_t next_writer_ = 0;  // the slot that the next decode step begins with
   std::size_t fetching_ = 0, timed_ = 0, compiling_ = 0;  // requests

@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
 
-  if (first == 0) {
+  if (first == 0 && args.keep_window == 0) {
     // Row j of the new window is row length - history + j; those before row 0 move up in place,
     // oldest first, and `past` already has what the convolution needs of them.
     for (int j = 0; j < history; ++j) {

@@ -12,6 +12,8 @@ bool fits_delta_chunk(const DeltaWork& work) {
       delta.chunk != kChunk) {
     return false;
   }
+  // Few rows give the bits of one at a time.
+  if (delta.sequences.rows <= FRT_DELTA_KEEP_ROWS) return false;
   if (delta.sequences.count > 65535 || delta.value_heads > 65535) return false;
   if (!aligned(delta.c, 0, 16) || !aligned(delta.o, 0, 16) ||
       !aligned(delta.state, delta.slot_stride, 4)) {

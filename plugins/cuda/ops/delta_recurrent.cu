@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(kThreads) recurrent_kernel(const frt_gated_del
           from_float<T>(o);
     }
   }
-  if (!inside) return;
+  if (!inside || args.keep_state != 0) return;
   for (int j = group; j < keys; j += kGroups) {
     saved[static_cast<int64_t>(j) * values] = state[j * kColumns + lane];
   }

@@ -24,19 +24,7 @@ namespace {
 
 using namespace step;
 
-constexpr int kMaxCluster = 8;
-constexpr int kMaxRows = 16;  // beyond, chunks are faster
-
-__device__ __forceinline__ void cluster_arrive() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
-#endif
-}
-__device__ __forceinline__ void cluster_wait() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
-#endif
-}
+constexpr int kMaxRows = FRT_DELTA_KEEP_ROWS;  // beyond, chunks are faster
 
 // Grid: (value heads, sequences); with a convolution, clusters of the value heads of a key head.
 template <int kHistory, int kRows>
@@ -88,11 +76,15 @@ __global__ void __launch_bounds__(kThreads, 2) step_kernel(const __grid_constant
     head.store_rows(first, count, shared);
     head.apply(count - 1, steps, state, shared);
   }
+  if (delta.keep_state == 0) {
 #pragma unroll
-  for (int j = 0; j < kKeys; ++j) *reinterpret_cast<float4*>(saved + j * kDim) = state[j];
+    for (int j = 0; j < kKeys; ++j) *reinterpret_cast<float4*>(saved + j * kDim) = state[j];
+  }
   if constexpr (kHistory > 0) {
     cluster_wait();
-    head.store_window(head.head % (delta.value_heads / delta.key_heads) == 0);
+    if (args.conv.keep_window == 0) {
+      head.store_window(head.head % (delta.value_heads / delta.key_heads) == 0);
+    }
   }
 }
 

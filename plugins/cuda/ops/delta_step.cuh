@@ -15,8 +15,9 @@ namespace frt::cuda::step {
 inline constexpr int kDim = 128;
 inline constexpr int kWarps = 8;
 inline constexpr int kThreads = kWarps * 32;
-inline constexpr int kKeys = 16;     // of a lane
-inline constexpr int kMostRows = 4;  // convolved together
+inline constexpr int kKeys = 16;       // of a lane
+inline constexpr int kMostRows = 4;    // convolved together
+inline constexpr int kMaxCluster = 8;  // value heads of a key head that share its window
 inline constexpr int kConvThreads = 3 * kDim / 2;
 static_assert(kConvThreads + kMostRows <= kThreads);
 
@@ -38,6 +39,17 @@ struct Shared {
   float2 conv_weight[kHistory + 1][kConvThreads];  // [kHistory] multiplies the present row
   float decay[kRows], beta[kRows];
 };
+
+__device__ __forceinline__ void cluster_arrive() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void cluster_wait() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+#endif
+}
 
 __device__ __forceinline__ float low_half(uint32_t pair) {
   return __uint_as_float(pair << 16);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// frt.sample/1: from logits to one token per sequence, greedy or drawn; which of them, the kernels
+// frt.sample/1: from logits to one token per sequence, or per row where drafts are checked, greedy
+// or drawn; which of them, the kernels
 // see in device memory, so one recorded step serves both.
 //
 // Three kernels:
@@ -32,24 +33,38 @@ constexpr int kSurveyChunk = kSurveyThreads * kSurveyValues;
 constexpr int kSpreadThreads = 512;
 constexpr int kSpreadChunk = 8192;
 
-// One sequence's way from a logit to an allowed, penalised one.
+// One row's way from a logit to an allowed, penalised one.
 struct Adjustment {
   const float* logits;
   const uint32_t* mask;    // NULL: all allowed
   const uint32_t* counts;  // NULL: no penalties
+  const int32_t* fed;      // (fed_count) tokens that `counts` lacks
+  int fed_count;
   float repetition, frequency, presence;
 
-  __device__ Adjustment(const frt_sample_args& args, const frt_sampling_params& params, int b) {
-    logits = args.logits + b * args.stride;
-    mask = params.use_mask != 0 && args.mask ? args.mask + b * args.mask_stride : nullptr;
+  __device__ Adjustment(const frt_sample_args& args, const frt_sampling_params& params, int index) {
+    const DrawnRow row(args, index);
+    logits = args.logits + index * args.stride;
+    mask = params.use_mask != 0 && args.mask ? args.mask + index * args.mask_stride : nullptr;
+    fed = args.fed + (index - row.row);
+    fed_count = args.fed ? row.row + 1 : 0;
     repetition = params.repetition_penalty;
     frequency = params.frequency_penalty;
     presence = params.presence_penalty;
     const bool penalised = repetition != 1.0f || frequency != 0.0f || presence != 0.0f;
-    counts = penalised && args.counts
-                 ? reinterpret_cast<const uint32_t*>(static_cast<const std::byte*>(args.counts) +
-                                                     args.sequences.slot[b] * args.counts_stride)
-                 : nullptr;
+    counts = penalised && args.counts ? reinterpret_cast<const uint32_t*>(
+                                            static_cast<const std::byte*>(args.counts) +
+                                            args.sequences.slot[row.sequence] * args.counts_stride)
+                                      : nullptr;
+  }
+
+  // As if the tokens that were fed had been counted.
+  __device__ uint32_t count_of(int id) const {
+    uint32_t count = counts[id];
+    for (int i = 0; i < fed_count; ++i) {
+      if (fed[i] == id && (count & 0x7FFFFFFFu) != 0x7FFFFFFFu) ++count;
+    }
+    return count;
   }
 
   __device__ float operator()(float logit, uint32_t count, uint32_t allowed) const {
@@ -71,8 +86,9 @@ __global__ void __launch_bounds__(kSurveyThreads)
   pdl_wait();
   const int b = static_cast<int>(blockIdx.x) / work.chunks;
   const int chunk = static_cast<int>(blockIdx.x) % work.chunks;
-  if (active_length(args.sequences, b) == 0) return;
-  const frt_sampling_params params = args.params[b];
+  const DrawnRow row(args, b);
+  if (!row.active(args)) return;
+  const frt_sampling_params params = args.params[row.sequence];
   const Adjustment adjust(args, params, b);
   const int first = chunk * kSurveyChunk + static_cast<int>(threadIdx.x);
   float values[kSurveyValues];
@@ -82,7 +98,7 @@ __global__ void __launch_bounds__(kSurveyThreads)
     const int id = first + i * kSurveyThreads;
     const bool inside = id < args.vocabulary;
     values[i] = inside ? adjust.logits[id] : kNever;
-    counts[i] = inside && adjust.counts ? adjust.counts[id] : 0;
+    counts[i] = inside && adjust.counts ? adjust.count_of(id) : 0;
     allowed[i] = inside && adjust.mask ? adjust.mask[id / 32] >> id % 32 & 1 : inside;
   }
   uint64_t best = kNoToken;
@@ -126,7 +142,7 @@ __global__ void __launch_bounds__(kSurveyThreads)
   }
 }
 
-// What the survey's blocks found, together; the same in every block of a sequence.
+// What the survey's blocks found, together; the same in every block of a row.
 __device__ SampleRow join_survey(const frt_sample_args& args, const SampleWork& work, int b,
                                  float temperature, uint64_t* best_key) {
   __shared__ uint64_t warp_keys[32];
@@ -166,8 +182,9 @@ __global__ void __launch_bounds__(kSpreadThreads)
   pdl_wait();
   const int b = static_cast<int>(blockIdx.x) / chunks;
   const int chunk = static_cast<int>(blockIdx.x) % chunks;
-  if (active_length(args.sequences, b) == 0) return;
-  const float temperature = args.params[b].temperature;
+  const DrawnRow drawn(args, b);
+  if (!drawn.active(args)) return;
+  const float temperature = args.params[drawn.sequence].temperature;
   if (chunk > 0 && !(temperature > 0.0f)) return;
   uint64_t best = 0;
   const SampleRow row = join_survey(args, work, b, temperature, &best);
@@ -250,7 +267,9 @@ void sample(Stream& stream, const frt_sample_args& args) {
   check.require(args.counts_stride % 4 == 0, "counts_stride", "is not a multiple of 4");
   check.require(args.pending_stride % 4 == 0, "pending_stride", "is not a multiple of 4");
   check.pointer("ids", args.ids);
-  const int64_t count = args.sequences.count;
+  check.require(!args.fed || !args.pending, "pending",
+                "is given with fed; accept_tokens writes it");
+  const int64_t count = static_cast<int64_t>(args.sequences.count) * rows_drawn(args);
   SampleWork work{};
   work.chunks = static_cast<int>(ceil_div(args.vocabulary, kSurveyChunk));
   work.padded = ceil_div(args.vocabulary, 4) * 4;

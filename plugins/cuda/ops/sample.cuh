@@ -19,15 +19,15 @@ inline constexpr float kReach = 32.0f;      // its farthest end: exp(-32) weighs
 inline constexpr float kUnit = 0x1p44f;     // weight 1
 inline constexpr float kNever = -INFINITY;  // a logit that is not allowed
 
-// Of one sequence, from the first two kernels.
+// Of one row, from the first two kernels.
 struct SampleRow {
   float largest, least;  // allowed logits
   float factor;          // (largest - logit) * factor is the bin
   float log_sum;         // logarithm of the sum of exp(logit - largest)
-  uint32_t draws;        // 1: a token must be drawn; 0: the sequence is done
+  uint32_t draws;        // 1: a token must be drawn; 0: the row is done
 };
 
-// Working memory; `count` sequences.
+// Working memory; `count` rows that get a token.
 struct SampleWork {
   uint64_t* keys;    // (count, chunks) winners
   float* sums;       // (count, chunks) of exp(logit - the winner's)
@@ -42,6 +42,22 @@ struct SampleWork {
   __device__ uint64_t* masses_of(int b) const { return masses + static_cast<int64_t>(b) * kBins; }
   __device__ uint32_t* tokens_of(int b) const { return tokens + static_cast<int64_t>(b) * kBins; }
   __device__ float* logits_of(int b) const { return logits + b * padded; }
+};
+
+// Rows of a sequence that get a token: one, or with `fed` all of them.
+__host__ __device__ inline int rows_drawn(const frt_sample_args& args) {
+  return args.fed ? args.sequences.rows : 1;
+}
+
+// A row that may get a token.
+struct DrawnRow {
+  int sequence, row;  // row: of the sequence
+
+  __device__ DrawnRow(const frt_sample_args& args, int index)
+      : sequence(index / rows_drawn(args)), row(index % rows_drawn(args)) {}
+  __device__ bool active(const frt_sample_args& args) const {
+    return row < active_length(args.sequences, sequence);
+  }
 };
 
 // The third kernel: draws where rows[b].draws says so.  [driver]
@@ -70,7 +86,7 @@ __device__ __forceinline__ uint64_t units_of(float weight) {
   return weight > 0.0f ? __float2ull_rn(weight * kUnit) : 0;
 }
 
-// The result of sequence `b`, by one thread.
+// The result of row `b`, by one thread; `pending` is there only where rows are sequences.
 __device__ __forceinline__ void write_token(const frt_sample_args& args, int b, int32_t id,
                                             float log_probability) {
   args.ids[b] = id;

@@ -409,10 +409,10 @@ __global__ void __launch_bounds__(kThreads)
   pdl_trigger();
   pdl_wait();
   const auto b = static_cast<int>(blockIdx.x);
-  const int length = active_length(args.sequences, b);
-  if (length == 0 || !work.rows[b].draws) return;
+  const DrawnRow drawn(args, b);
+  if (!drawn.active(args) || !work.rows[b].draws) return;
   const SampleRow row = work.rows[b];
-  const frt_sampling_params params = args.params[b];
+  const frt_sampling_params params = args.params[drawn.sequence];
   Walk walk(shared, work, row, b, params.temperature, static_cast<uint32_t>(args.vocabulary));
 
   Tally limit = walk.all();
@@ -425,8 +425,10 @@ __global__ void __launch_bounds__(kThreads)
     limit = enough > 0 ? walk.find({Goal::kAtLeast, 0, enough}) : Tally{units_of(1.0f), 1};
   }
   if (params.min_p > 0.0f) limit = walk.heavy(params.min_p, limit);
-  const double u = uniform(params.seed, static_cast<uint32_t>(args.sequences.position[b]) +
-                                            static_cast<uint32_t>(length));
+  const int fed = args.fed ? drawn.row + 1 : active_length(args.sequences, drawn.sequence);
+  const double u =
+      uniform(params.seed, static_cast<uint32_t>(args.sequences.position[drawn.sequence]) +
+                               static_cast<uint32_t>(fed));
   walk.find({Goal::kMore, 0, u * static_cast<double>(limit.mass)});
   if (threadIdx.x == 0) {
     const float logit = logit_of(walk.key());
@@ -438,8 +440,9 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void launch_draw(Stream& stream, const frt_sample_args& args, const SampleWork& work) {
-  launch(stream, {dim3(static_cast<unsigned>(args.sequences.count)), kThreads, sizeof(Shared)},
-         draw_kernel, args, work);
+  const int rows = args.sequences.count * rows_drawn(args);
+  launch(stream, {dim3(static_cast<unsigned>(rows)), kThreads, sizeof(Shared)}, draw_kernel, args,
+         work);
 }
 
 }  // namespace frt::cuda

@@ -24,6 +24,7 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/delta_recurrent.cu
   ops/delta_scan.cu
   ops/delta_scan_hopper.cu
+  ops/delta_commit.cu
   ops/delta_step.cu
   ops/dense.cu
   ops/dense_attention.cu

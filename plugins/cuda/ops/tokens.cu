@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// frt.argmax/1 and frt.count_tokens/1.
+// frt.argmax/1, frt.count_tokens/1, frt.accept_tokens/1 and frt.chain_tokens/1.
 //
 // argmax: a row of 248,320 logits is 1 MB, which one processor would take 10 us to read, so blocks
 // of 2,048 logits find their own winners and a second kernel picks among them. A winner is one
@@ -135,11 +135,76 @@ void count_tokens(Stream& stream, const frt_count_tokens_args& args) {
          args);
 }
 
+constexpr int kFewThreads = 128;
+
+__global__ void __launch_bounds__(kFewThreads) accept_kernel(const frt_accept_tokens_args args) {
+  pdl_trigger();
+  pdl_wait();
+  const frt_sequences& s = args.sequences;
+  const auto b = static_cast<int>(blockIdx.x * kFewThreads + threadIdx.x);
+  if (b >= s.count) return;
+  const int length = active_length(s, b);
+  const int32_t* fed = args.fed + static_cast<int64_t>(b) * s.rows;
+  const int32_t* drawn = args.drawn + static_cast<int64_t>(b) * s.rows;
+  const int32_t* stops = args.stops + static_cast<int64_t>(b) * args.stop_count;
+  int accepted = 0;
+  for (; accepted + 1 < length; ++accepted) {
+    bool right = fed[accepted + 1] == drawn[accepted];
+    for (int i = 0; i < args.stop_count; ++i) right = right && stops[i] != drawn[accepted];
+    if (!right) break;
+  }
+  args.accepted[b] = accepted;
+  args.committed[b] = length > 0 ? accepted + 1 : 0;
+  if (length == 0) return;
+  *reinterpret_cast<int32_t*>(static_cast<std::byte*>(args.pending) +
+                              s.slot[b] * args.pending_stride) = drawn[accepted];
+}
+
+void accept_tokens(Stream& stream, const frt_accept_tokens_args& args) {
+  const Checks check(FRT_OP_ACCEPT_TOKENS);
+  check.sequences(args.sequences);
+  check.at_least("stop_count", args.stop_count, 0);
+  check.pointer("fed", args.fed);
+  check.pointer("drawn", args.drawn);
+  if (args.stop_count > 0) check.pointer("stops", args.stops);
+  check.pointer("accepted", args.accepted);
+  check.pointer("committed", args.committed);
+  check.pointer("pending", args.pending);
+  check.require(args.pending_stride % 4 == 0, "pending_stride", "is not a multiple of 4");
+  const auto blocks = static_cast<unsigned>(ceil_div(args.sequences.count, kFewThreads));
+  launch(stream, {dim3(blocks), kFewThreads}, accept_kernel, args);
+}
+
+__global__ void __launch_bounds__(kFewThreads) chain_kernel(const frt_chain_tokens_args args) {
+  pdl_trigger();
+  pdl_wait();
+  const frt_sequences& s = args.sequences;
+  const auto b = static_cast<int>(blockIdx.x * kFewThreads + threadIdx.x);
+  if (b >= s.count || active_length(s, b) == 0) return;
+  args.candidates[b * args.stride + args.column] = args.ids[b];
+  args.position_out[b] = s.position[b] + 1;
+}
+
+void chain_tokens(Stream& stream, const frt_chain_tokens_args& args) {
+  const Checks check(FRT_OP_CHAIN_TOKENS);
+  check.sequences(args.sequences);
+  check.require(args.sequences.rows == 1, "sequences.rows", "is not 1");
+  check.positive("stride", args.stride);
+  check.range("column", args.column, 0, args.stride - 1);
+  check.pointer("ids", args.ids);
+  check.pointer("candidates", args.candidates);
+  check.pointer("position_out", args.position_out);
+  const auto blocks = static_cast<unsigned>(ceil_div(args.sequences.count, kFewThreads));
+  launch(stream, {dim3(blocks), kFewThreads}, chain_kernel, args);
+}
+
 }  // namespace
 
 void register_tokens(KernelList& list) {
   list.add<frt_argmax_args>(FRT_OP_ARGMAX, 0, {}, argmax);
   list.add<frt_count_tokens_args>(FRT_OP_COUNT_TOKENS, 0, {}, count_tokens);
+  list.add<frt_accept_tokens_args>(FRT_OP_ACCEPT_TOKENS, 0, {}, accept_tokens);
+  list.add<frt_chain_tokens_args>(FRT_OP_CHAIN_TOKENS, 0, {}, chain_tokens);
 }
 
 }  // namespace frt::cuda

@@ -152,6 +152,7 @@ TEST_CASE("a broken extension or role of a model is refused before its first use
       {"model", "lm_info_numbers", FRT_ERR_MISMATCH, {"vocabulary = 4294967295"}},
       {"model", "lm_info_batch", FRT_ERR_MISMATCH, {"its buffer tokens has 4096 bytes"}},
       {"model", "lm_info_mask", FRT_ERR_MISMATCH, {"mask_words = 18446744073709551615"}},
+      {"model", "lm_info_drafts", FRT_ERR_MISMATCH, {"max_drafts = 3", "need has_draft"}},
       {"model", "lm_info_slots", FRT_ERR_MISMATCH, {"slots = 1000, its arena has 2"}},
       {"model", "role_size_huge", FRT_ERR_ABI, {"frt.role.lm/1", "4294967295 bytes"}},
       {"model", "tokenizer_size_3", FRT_ERR_ABI, {"frt.tokenizer/1 says that it has 3 bytes"}},

@@ -74,6 +74,7 @@ class Model {
     if (is("lm_info_mask")) info.mask_words = ~uint64_t{0};
     if (is("lm_info_no_tokens")) info.tokens = nullptr;
     if (is("lm_info_draft")) info.has_draft = 1;
+    if (is("lm_info_drafts")) info.max_drafts = 3;
     return info;
   }
 
@@ -345,7 +346,7 @@ const void* Model::extension(std::string_view id) noexcept {
     // Text where a table should be.
     static const char kThreeBytes[4] = "abc";
     if (is("role_three_bytes")) return kThreeBytes;
-    const frt_role_lm_v1 role = {sizeof(role), 0, role_info, key, batch_key, batch_key};
+    const frt_role_lm_v1 role = {sizeof(role), 0, role_info, key, batch_key, nullptr, nullptr};
     return faulty::spoiled(role, "role", [](frt_role_lm_v1& table) {
       if (is("role_no_info")) table.info = nullptr;
       if (is("role_no_prefill_key")) table.prefill_key = nullptr;

@@ -10,10 +10,14 @@
 #include "lm/engine/meter.hpp"
 #include "lm/engine/scheduler.hpp"
 #include "lm/engine/slot_choice.hpp"
+#include "lm/engine/speculation.hpp"
 
 namespace {
 
+using frt::host::Acceptance;
 using frt::host::choose_slot;
+using frt::host::Drafting;
+using frt::host::DraftPlanner;
 using frt::host::Reader;
 using frt::host::SlotView;
 using frt::host::StepKind;
@@ -180,4 +184,62 @@ TEST_CASE("a histogram counts a duration in the first bucket that holds it") {
   CHECK(read.counts.back() == 1);
   CHECK(read.count == 5);
   CHECK(read.sum == doctest::Approx(5000.002605));
+}
+
+TEST_CASE("drafts are taken where they write more tokens per second, and tried again") {
+  // A round of d drafts takes 1 + cost * d plain steps; `rate` of the drafts are accepted.
+  const auto drafts_of = [](double cost, float rate) {
+    DraftPlanner planner(Drafting::kAuto, {0, 3, 3});
+    Acceptance acceptance;
+    acceptance.rates.fill(rate);
+    const std::vector<const Acceptance*> one = {&acceptance};
+    std::vector<uint32_t> made(4);
+    for (int step = 0; step < 640; ++step) {
+      const uint32_t drafts = planner.drafts(one);
+      REQUIRE(drafts <= 3);
+      if (step >= 64) ++made[drafts];  // costs are known by now
+      planner.submitted();
+      planner.measured(1, drafts, 1e-3 * (1 + cost * drafts));
+    }
+    return made;
+  };
+  const auto cheap = drafts_of(0.05, 0.9F);
+  CHECK(cheap[3] > 560);
+  CHECK(cheap[0] > 0);
+  const auto wrong = drafts_of(0.2, 0.1F);
+  CHECK(wrong[0] > 560);
+  CHECK(wrong[1] > 0);
+  const auto dear = drafts_of(1.0, 0.95F);
+  CHECK(dear[0] > 560);
+}
+
+TEST_CASE("the first step of so many sequences is a plain one; on and off are kept to") {
+  const Acceptance acceptance;
+  const std::vector<const Acceptance*> two = {&acceptance, &acceptance};
+  DraftPlanner planner(Drafting::kAuto, {0, 3, 2, 0});
+  CHECK(planner.enabled());
+  CHECK(planner.drafts(two) == 0);
+  CHECK(DraftPlanner(Drafting::kOn, {0, 3, 2, 0}).drafts(two) == 2);
+  CHECK_FALSE(DraftPlanner(Drafting::kOff, {0, 3, 2, 0}).enabled());
+  CHECK(DraftPlanner(Drafting::kOff, {0, 3, 2, 0}).drafts(two) == 0);
+  CHECK_FALSE(DraftPlanner(Drafting::kOn, {}).enabled());
+  CHECK_FALSE(DraftPlanner(Drafting::kOn, {0, 0}).enabled());
+  const std::vector<const Acceptance*> three(3, &acceptance);
+  CHECK(DraftPlanner(Drafting::kOn, {0, 3, 2, 0}).drafts(three) == 0);
+  CHECK_THROWS_WITH_AS(frt::host::drafting_from("yes"), doctest::Contains("auto, on or off"),
+                       frt::Error);
+}
+
+TEST_CASE("acceptance is counted up to the first wrong draft") {
+  Acceptance acceptance;
+  acceptance.rates.fill(0.5F);
+  acceptance.add(3, 1);
+  CHECK(acceptance.rates[0] > 0.5F);
+  CHECK(acceptance.rates[1] < 0.5F);
+  CHECK(acceptance.rates[2] == 0.5F);
+  CHECK(acceptance.expected(0) == 1);
+  acceptance.rates.fill(0.5F);
+  CHECK(acceptance.expected(2) == 1.75);
+  for (int i = 0; i < 200; ++i) acceptance.add(20, 20);
+  CHECK(acceptance.expected(20) > 20);
 }

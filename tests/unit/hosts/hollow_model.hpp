@@ -34,7 +34,7 @@ inline frt_status decode_key(frt_model, uint32_t batch, frt_shape_key* key, uint
   return FRT_OK;
 }
 inline constexpr frt_role_lm_v1 kRole = {
-    sizeof(frt_role_lm_v1), 0, role_info, prefill_key, decode_key, decode_key};
+    sizeof(frt_role_lm_v1), 0, role_info, prefill_key, decode_key, nullptr, nullptr};
 
 inline const void* extension(frt_model, const char* id) {
   return std::string(id) == FRT_EXT_ROLE_LM ? &kRole : nullptr;
