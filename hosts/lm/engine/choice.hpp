@@ -59,8 +59,8 @@ struct Choice {
   std::unique_ptr<GrammarMatcher>
       matcher{};                 // behind what was sampled; null: no grammar, or not yet
   std::vector<uint32_t> mask{};  // tokens that may come next; empty: all
-  Acceptance acceptance{};  // of its drafts so far
-  uint32_t drafts = 0;      // of its round in flight
+  Acceptance acceptance{};       // of its drafts so far
+  uint32_t drafts = 0;           // of its round in flight
 
   EngineResult result{};
   Clock::time_point started{}, first_token{}, last_token{};
