@@ -28,10 +28,10 @@ class BackendDevice final : public Device {
 
   const KernelTable& kernels() const noexcept { return kernels_; }
 
-  // The right to launch kernels whose blocks wait for each other (Gang): a pool without memory,
-  // whose users run one after the other. Its mutex is held from asking until the launch.
-  const std::shared_ptr<ScratchPool>& gang() const noexcept { return gang_; }
-  std::mutex& gang_mutex() noexcept { return gang_mutex_; }
+  // The right to launch kernels whose blocks wait for each other (CoResidentLaunch): a pool without
+  // memory, whose users run one after the other. Its mutex is held from asking until the launch.
+  const std::shared_ptr<ScratchPool>& co_resident() const noexcept { return co_resident_; }
+  std::mutex& co_resident_mutex() noexcept { return co_resident_mutex_; }
 
   // A stream for the runtime's own needs; nobody else submits to it.  [setup]
   cudaStream_t service_stream();
@@ -56,8 +56,8 @@ class BackendDevice final : public Device {
   std::atomic<cudaError_t> lost_{cudaSuccess};
   std::atomic<frt_status> late_{FRT_OK};
   cudaStream_t service_stream_ = nullptr;
-  std::shared_ptr<ScratchPool> gang_;
-  std::mutex gang_mutex_;
+  std::shared_ptr<ScratchPool> co_resident_;
+  std::mutex co_resident_mutex_;
   std::mutex blas_mutex_;
   std::shared_ptr<Blas> blas_;  // shared only so that its type may be incomplete here
   KernelTable kernels_;

@@ -42,7 +42,8 @@ enum class BlasTypes : uint8_t {
   kFp8Tensor,   // e4m3 by e4m3, all scales in one factor
 };
 
-// One kind of product y = x W^T: x (rows, inputs), W (outputs, inputs) packed, y (rows, outputs).
+// One kind of product y = x W^T: x (rows, inputs), W (outputs, inputs) contiguous, y (rows,
+// outputs).
 struct BlasShape {
   BlasTypes types;
   frt_dtype y_dtype;  // f32, bf16

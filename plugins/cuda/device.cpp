@@ -31,14 +31,13 @@ BackendDevice::BackendDevice(int ordinal, const DeviceOptions& options, const Ho
                            attribute(*this, cudaDevAttrComputeCapabilityMinor);
   properties_.multiprocessors = attribute(*this, cudaDevAttrMultiProcessorCount);
   properties_.shared_bytes_block = attribute(*this, cudaDevAttrMaxSharedMemoryPerBlockOptin);
-  properties_.shared_bytes_processor =
-      attribute(*this, cudaDevAttrMaxSharedMemoryPerMultiprocessor);
+  properties_.shared_bytes_sm = attribute(*this, cudaDevAttrMaxSharedMemoryPerMultiprocessor);
   properties_.l2_bytes = static_cast<std::size_t>(attribute(*this, cudaDevAttrL2CacheSize));
   properties_.shares_memory = shares_memory(ask_memory(ordinal));
   if (apply_device_limits(properties_)) warn("limits of FRT_CUDA_DEVICE_LIMITS hold: for tests");
   check(cudaDeviceGetStreamPriorityRange(&least_priority_, &greatest_priority_),
         "reading the device");
-  gang_ = std::make_shared<ScratchPool>(*this);
+  co_resident_ = std::make_shared<ScratchPool>(*this);
   register_operators(kernels_);
 }
 

@@ -28,7 +28,7 @@ struct DeviceProperties {
   int capability = 0;  // 90 for 9.0
   int multiprocessors = 0;
   int shared_bytes_block = 0;  // dynamic shared memory a block may opt in to
-  int shared_bytes_processor = 0;
+  int shared_bytes_sm = 0;
   std::size_t l2_bytes = 0;
   bool shares_memory = false;  // with the processor (driver.hpp)
 };
