@@ -19,14 +19,18 @@ class Host;
 namespace frt::cuda {
 
 class ScratchPool;
+struct PluginCode;
 
 class BackendDevice final : public Device {
  public:
-  // Opens device `ordinal` (its index among the devices CUDA shows). `host` outlives it.  [setup]
-  BackendDevice(int ordinal, const DeviceOptions& options, const Host& host);
+  // Opens device `ordinal` (its index among the devices CUDA shows) for the code of the plugin.
+  // `host` outlives it.  [setup]
+  BackendDevice(int ordinal, const DeviceOptions& options, const PluginCode& code,
+                const Host& host);
   ~BackendDevice();
 
   const KernelTable& kernels() const noexcept { return kernels_; }
+  KernelTable& kernels() noexcept { return kernels_; }
 
   // The right to launch kernels whose blocks wait for each other (CoResidentLaunch): a pool without
   // memory, whose users run one after the other. Its mutex is held from asking until the launch.

@@ -76,7 +76,8 @@ class Blas {
   Blas(const Blas&) = delete;
   Blas& operator=(const Blas&) = delete;
 
-  // The library of the device; NULL, after one warning, where it is missing.  [setup]
+  // The library of the device; NULL where it is missing, after one warning, or where the device
+  // lacks feature::kLibrary.  [setup]
   static Blas* find(Device& device);
 
   // Whether the library has an algorithm for the shape; chooses it. The first call for a shape may

@@ -39,8 +39,9 @@ struct Group {
   std::array<int, kTileQueue> queue{};
 };
 
-// How often each tile was done; `handed_out`: the numbers behind the dealt ones, in their order.
-std::vector<int> play(const GemvArgs& args, const GemvPlan& plan, unsigned seed, int& handed_out) {
+// How often each tile was done; `counted`: the dynamic ones, behind the static ones, in their
+// order.
+std::vector<int> play(const GemvArgs& args, const GemvPlan& plan, unsigned seed, int& counted) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<double> speeds(0.5, 2.0);
   const int step = args.clusters * (plan.warps / plan.group);
@@ -51,7 +52,7 @@ std::vector<int> play(const GemvArgs& args, const GemvPlan& plan, unsigned seed,
     group.queue.fill(kUnknown);
     groups.push_back(group);
   }
-  handed_out = 0;
+  counted = 0;
   for (;;) {
     const auto busy = [&](const Group& group) { return group.tile < args.tiles; };
     Group* now = nullptr;
@@ -65,9 +66,9 @@ std::vector<int> play(const GemvArgs& args, const GemvPlan& plan, unsigned seed,
     ++done[static_cast<std::size_t>(now->tile)];
     const int next = tiles.at(args, now->n + 1);
     if (next == kUnknown) FAIL("a tile was not asked for early enough");
-    if (tiles.asks && tiles.asks_now(args, now->n, next)) {
+    if (tiles.dynamic && tiles.counts_now(args, now->n, next)) {
       now->queue[static_cast<std::size_t>((now->n + kTilesAhead) % kTileQueue)] =
-          args.static_tiles + handed_out++;
+          args.static_tiles + counted++;
     }
     now->tile = next;
     ++now->n;
@@ -88,7 +89,7 @@ constexpr Machine kMachines[] = {{"132 multiprocessors, clusters", {132, 232448,
                                  {"48 multiprocessors, clusters, 99 KB", {48, 101376, true}}};
 
 TEST_CASE("every tile is done once") {
-  int handed_out = 0;
+  int counted = 0;
   for (const Machine& machine : kMachines) {
     for (const frt_weight_format format : {frt::kWeightBf16, kFp8Block, frt::kWeightNvfp4}) {
       for (const int32_t outputs : {17, 5120, 9216, 28517, 34816}) {
@@ -111,7 +112,7 @@ TEST_CASE("every tile is done once") {
             if (!hands_out) {
               CHECK(args.static_tiles == args.tiles);
             } else {
-              ++handed_out;
+              ++counted;
               // A group asks two tiles ahead, so it has two of its own.
               CHECK(args.static_tiles >= 2 * args.dynamic_groups * args.clusters);
               CHECK(args.dynamic_groups <= plan.warps / plan.group);
@@ -128,7 +129,7 @@ TEST_CASE("every tile is done once") {
       }
     }
   }
-  CHECK(handed_out > 50);
+  CHECK(counted > 50);
 }
 
 TEST_CASE("weights are read once for up to sixteen rows on every machine") {
@@ -200,7 +201,7 @@ struct Product {
   uint32_t gated;
 };
 
-TEST_CASE("few tiles behind the dealt ones are for few groups of a block") {
+TEST_CASE("few tiles behind the static ones are for few groups of a block") {
   GemvArgs args;
   args.part_count = 1;
   args.gated = 1;
@@ -212,9 +213,9 @@ TEST_CASE("few tiles behind the dealt ones are for few groups of a block") {
   CHECK(args.dynamic_groups == 2);
 }
 
-// What frt-plugin-check compares on a device (tests/conformance/cases_linear.cpp) must be handed
-// out there.
-TEST_CASE("the large cases of conformance are handed out") {
+// What frt-plugin-check compares on a device (tests/conformance/cases_linear.cpp) must be scheduled
+// dynamically there.
+TEST_CASE("the large cases of conformance are scheduled dynamically") {
   for (const Product& product : {Product{frt::kWeightBf16, 28517, 1280, 3, 0},
                                  {kFp8Block, 28517, 2560, 1, 0},
                                  {kFp8Block, 28517, 2560, 12, 0},

@@ -186,14 +186,16 @@ void launch_general_variant(Stream& stream, const frt_attention_append_args& arg
 
 }  // namespace
 
-void launch_append(Stream& stream, const frt_attention_append_args& args) {
-  if (fast_append(args)) {
-    Grid grid;
-    grid.blocks = dim3(
-        static_cast<unsigned>(static_cast<int64_t>(args.sequences.count) * args.sequences.rows));
-    grid.threads = dim3(kRowWarps * 32);
-    launch(stream, grid, append_row_kernel, args);
-  } else if (args.dtype == FRT_DTYPE_F32) {
+void launch_append_rows(Stream& stream, AppendCall& args) {
+  Grid grid;
+  grid.blocks =
+      dim3(static_cast<unsigned>(static_cast<int64_t>(args.sequences.count) * args.sequences.rows));
+  grid.threads = dim3(kRowWarps * 32);
+  launch(stream, grid, append_row_kernel, args);
+}
+
+void launch_append_general(Stream& stream, AppendCall& args) {
+  if (args.dtype == FRT_DTYPE_F32) {
     launch_general_variant<float>(stream, args);
   } else {
     launch_general_variant<bf16>(stream, args);

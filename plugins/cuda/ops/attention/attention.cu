@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// frt.attention_append/1, frt.attention/1 and frt.attention_block/1: checks, and the choice of the
-// variant (attention.hpp). The device code is in append.cu, split.cu,
-// tiles.cu, attention/sm90/tiles.cu and general.cu.
+// frt.attention_append/1, frt.attention/1 and frt.attention_block/1: checks, and the tables of
+// their variants (attention.hpp).
+//
+//   split    few rows per sequence (decode, verify): the positions are split over blocks
+//   tiles    many rows (prefill): tiles of queries against tiles of positions, on tensor cores
+//   general  everything else (f32 activations, f32 cache, any head size): simple and slower
 #include "attention.hpp"
 
 #include <frt/row_blocks.hpp>
@@ -63,18 +66,6 @@ void check_attention(const Checks& check, const frt_attention_args& args) {
   check_row_blocks(check, args.blocks, args.max_rows, args.kv_dtype);
 }
 
-void run_attention(Stream& stream, const frt_attention_args& args) {
-  if (!fast_attention(args)) {
-    launch_general(stream, args);
-  } else if (args.sequences.rows <= kSplitRows) {
-    launch_split(stream, args, nullptr);
-  } else if (hopper_tiles(stream.device(), args)) {
-    launch_hopper_tiles(stream, args);
-  } else {
-    launch_tiles(stream, args);
-  }
-}
-
 bool same_blocks(const frt_row_blocks& a, const frt_row_blocks& b) {
   return a.table == b.table &&
          (!a.table || (a.stride == b.stride && a.rows == b.rows && a.slot_blocks == b.slot_blocks));
@@ -94,14 +85,66 @@ bool same_subject(const frt_attention_append_args& a, const frt_attention_args& 
          a.values == b.values && same_blocks(a.blocks, b.blocks);
 }
 
+// ---- variants ----------------------------------------------------------------------------------
+
+constexpr Variant<AppendCall> kAppendVariants[] = {
+    {"rows", {}, [](Device&, AppendCall& args) { return fast_append(args); }, launch_append_rows},
+    {"general", {}, nullptr, launch_append_general},
+};
+constexpr Variants<AppendCall> kAppendTable{FRT_OP_ATTENTION_APPEND, kAppendVariants};
+
+bool supports_split(Device&, AttentionCall& args) {
+  return args.sequences.rows <= kSplitRows && fast_attention(args);
+}
+bool supports_tiles(Device&, AttentionCall& args) {
+  return fast_attention(args);
+}
+bool supports_wgmma_tiles(Device&, AttentionCall& args) {
+  return args.head_dim == kWgmmaTilesDim && fast_attention(args);
+}
+constexpr Variant<AttentionCall> kAttentionVariants[] = {
+    {"split",
+     {},
+     supports_split,
+     [](Stream& stream, AttentionCall& args) { launch_split(stream, args, nullptr); }},
+    {"tiles-wgmma",
+     {feature::kWgmma, kWgmmaTilesSharedBytes},
+     supports_wgmma_tiles,
+     launch_wgmma_tiles},
+    {"tiles", {}, supports_tiles, launch_tiles},
+    {"general", {}, nullptr, launch_general},
+};
+constexpr Variants<AttentionCall> kAttentionTable{FRT_OP_ATTENTION, kAttentionVariants};
+
+bool supports_append_and_split(Device&, AttentionBlockCall& call) {
+  return call.append.sequences.rows <= kSplitRows && same_subject(call.append, call.attention) &&
+         fast_append(call.append) && fast_attention(call.attention);
+}
+void launch_append_and_split(Stream& stream, AttentionBlockCall& call) {
+  launch_split(stream, call.attention, &call.append);
+}
+void launch_both(Stream& stream, AttentionBlockCall& call) {
+  run_variant<AppendCall>(stream, kAppendTable, call.append);
+  run_variant<AttentionCall>(stream, kAttentionTable, call.attention);
+}
+constexpr Variant<AttentionBlockCall> kBlockVariants[] = {
+    {"append-split", {}, supports_append_and_split, launch_append_and_split},
+    {"composed", {}, nullptr, launch_both},
+};
+constexpr Variants<AttentionBlockCall> kBlockTable{FRT_OP_ATTENTION_BLOCK, kBlockVariants};
+
+// ---- operators ---------------------------------------------------------------------------------
+
 void attention_append(Stream& stream, const frt_attention_append_args& args) {
   check_append(Checks(FRT_OP_ATTENTION_APPEND), args);
-  launch_append(stream, with_row_stride(args));
+  const auto call = with_row_stride(args);
+  run_variant(stream, kAppendTable, call);
 }
 
 void attention(Stream& stream, const frt_attention_args& args) {
   check_attention(Checks(FRT_OP_ATTENTION), args);
-  run_attention(stream, with_row_stride(args));
+  const auto call = with_row_stride(args);
+  run_variant(stream, kAttentionTable, call);
 }
 
 void attention_block(Stream& stream, const frt_attention_block_args& args) {
@@ -109,15 +152,8 @@ void attention_block(Stream& stream, const frt_attention_block_args& args) {
   check_append(check, args.append);
   check_attention(check, args.attention);
   check.require(args.append.q_out == args.attention.q, "attention.q", "is not append.q_out");
-  const auto append = with_row_stride(args.append);
-  const auto attention = with_row_stride(args.attention);
-  if (append.sequences.rows <= kSplitRows && same_subject(append, attention) &&
-      fast_append(append) && fast_attention(attention)) {
-    launch_split(stream, attention, &append);
-    return;
-  }
-  launch_append(stream, append);
-  run_attention(stream, attention);
+  AttentionBlockCall call{with_row_stride(args.append), with_row_stride(args.attention)};
+  run_variant(stream, kBlockTable, call);
 }
 
 }  // namespace
@@ -142,6 +178,9 @@ void register_attention(KernelList& list) {
   list.add<frt_attention_append_args>(FRT_OP_ATTENTION_APPEND, kFloatTypes, {}, attention_append);
   list.add<frt_attention_args>(FRT_OP_ATTENTION, kFloatTypes, {}, attention);
   list.add<frt_attention_block_args>(FRT_OP_ATTENTION_BLOCK, kFloatTypes, {}, attention_block);
+  list.add_variants(kAppendTable);
+  list.add_variants(kAttentionTable);
+  list.add_variants(kBlockTable);
 }
 
 }  // namespace frt::cuda

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention without a mask: frt.rope/1 and frt.dense_attention/1 with the kernel for every type,
 // size and alignment; the tensor-core kernels are dense_tiles.cu and, for few queries,
-// dense_short.cu, for many on Hopper, attention/sm90/dense_tiles.cu, for encoders there,
-// attention/sm90/dense_whole.cu.
+// dense_short.cu, for many on sm_90, sm90/dense_tiles.cu, for encoders there, sm90/dense_whole.cu.
 //
 // The general kernel has a warp per query and head and walks the keys 32 at a time: each lane the
 // score of one, then, with the new maximum, each lane its share of the head's columns. f32 models
@@ -92,25 +91,43 @@ __global__ void __launch_bounds__(kMostThreads)
   store_typed(low + half, turned);
 }
 
+using RopeCall = const frt_rope_args;
+
+int64_t rope_rows(RopeCall& args) {
+  return static_cast<int64_t>(args.count) * args.rows;
+}
+
+bool rope_runs_supports(Device&, RopeCall& args) {
+  return args.dtype == FRT_DTYPE_BF16 && args.head_dim % 16 == 0 &&
+         args.head_dim <= 16 * kMostThreads && args.count <= 65535 && (args.q || args.k) &&
+         (!args.q || vector_rows(args.q, args.q_stride)) &&
+         (!args.k || vector_rows(args.k, args.k_stride)) &&
+         reinterpret_cast<uintptr_t>(args.table) % 16 == 0;
+}
+void launch_rope_runs(Stream& stream, RopeCall& args) {
+  const int runs = args.head_dim / 16;
+  const int heads = (args.q ? args.heads : 0) + (args.k ? args.kv_heads : 0);
+  const int together = std::min(heads, kMostThreads / runs);
+  const Grid grid{
+      dim3(static_cast<unsigned>(args.rows), static_cast<unsigned>(ceil_div(heads, together)),
+           static_cast<unsigned>(args.count)),
+      dim3(static_cast<unsigned>(runs), static_cast<unsigned>(together))};
+  launch(stream, grid, args.base ? rope_runs_kernel<true> : rope_runs_kernel<false>, args);
+}
+void launch_rope(Stream& stream, RopeCall& args) {
+  const Grid grid{dim3(static_cast<unsigned>(rope_rows(args))), dim3(kThreads)};
+  launch(stream, grid, args.dtype == FRT_DTYPE_F32 ? rope_kernel<float> : rope_kernel<bf16>, args);
+}
+
+constexpr Variant<RopeCall> kRopeVariants[] = {
+    {"runs-of-eight", {}, rope_runs_supports, launch_rope_runs},
+    {"general", {}, nullptr, launch_rope},
+};
+constexpr Variants<RopeCall> kRopeTable{FRT_OP_ROPE, kRopeVariants};
+
 void rope(Stream& stream, const frt_rope_args& args) {
   check_rope(Checks(FRT_OP_ROPE), args);
-  const int64_t rows = static_cast<int64_t>(args.count) * args.rows;
-  Grid grid{dim3(static_cast<unsigned>(rows)), dim3(kThreads)};
-  if (args.dtype == FRT_DTYPE_BF16 && args.head_dim % 16 == 0 &&
-      args.head_dim <= 16 * kMostThreads && args.count <= 65535 && (args.q || args.k) &&
-      (!args.q || vector_rows(args.q, args.q_stride)) &&
-      (!args.k || vector_rows(args.k, args.k_stride)) &&
-      reinterpret_cast<uintptr_t>(args.table) % 16 == 0) {
-    const int runs = args.head_dim / 16;
-    const int heads = (args.q ? args.heads : 0) + (args.k ? args.kv_heads : 0);
-    const int together = std::min(heads, kMostThreads / runs);
-    grid.blocks =
-        dim3(static_cast<unsigned>(args.rows), static_cast<unsigned>(ceil_div(heads, together)),
-             static_cast<unsigned>(args.count));
-    grid.threads = dim3(static_cast<unsigned>(runs), static_cast<unsigned>(together));
-    return launch(stream, grid, args.base ? rope_runs_kernel<true> : rope_runs_kernel<false>, args);
-  }
-  launch(stream, grid, args.dtype == FRT_DTYPE_F32 ? rope_kernel<float> : rope_kernel<bf16>, args);
+  run_variant(stream, kRopeTable, args);
 }
 
 // ---- the general kernel ---------------------------------------------------------------------
@@ -193,6 +210,32 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+void launch_dense_general(Stream& stream, DenseAttentionCall& args) {
+  const int64_t warps = static_cast<int64_t>(args.count) * args.rows * args.heads;
+  const Grid grid{dim3(static_cast<unsigned>(ceil_div(warps, kWarps))), dim3(kThreads)};
+  launch(stream, grid, args.dtype == FRT_DTYPE_F32 ? general_kernel<float> : general_kernel<bf16>,
+         args);
+}
+
+constexpr FeatureSet kWgmmaAndCopies = feature::kWgmma | feature::kClusters | feature::kBulkCopies;
+constexpr Variant<DenseAttentionCall> kAttentionVariants[] = {
+    {"short",
+     {feature::kClusters | feature::kBulkCopies},
+     dense_short_supports,
+     launch_dense_short},
+    {"whole-wgmma",
+     {kWgmmaAndCopies, kDenseWholeSharedBytes},
+     dense_whole_supports,
+     launch_dense_whole},
+    {"tiles-wgmma",
+     {kWgmmaAndCopies, kDenseWgmmaSharedBytes},
+     dense_wgmma_supports,
+     launch_dense_wgmma},
+    {"tiles", {}, dense_tiles_support, launch_dense_tiles},
+    {"general", {}, nullptr, launch_dense_general},
+};
+constexpr Variants<DenseAttentionCall> kAttentionTable{FRT_OP_DENSE_ATTENTION, kAttentionVariants};
+
 void dense_attention(Stream& stream, const frt_dense_attention_args& args) {
   const Checks check(FRT_OP_DENSE_ATTENTION);
   check.dtype("dtype", args.dtype);
@@ -222,14 +265,7 @@ void dense_attention(Stream& stream, const frt_dense_attention_args& args) {
     check.pointer("context_v", args.context_v);
     check.at_least("context_stride", args.context_stride, kv_width);
   }
-  if (dense_short_supports(stream.device(), args)) return launch_dense_short(stream, args);
-  if (dense_whole_supports(stream.device(), args)) return launch_dense_whole(stream, args);
-  if (dense_hopper_supports(stream.device(), args)) return launch_dense_hopper(stream, args);
-  if (dense_tiles_support(args)) return launch_dense_tiles(stream, args);
-  const int64_t warps = static_cast<int64_t>(args.count) * args.rows * args.heads;
-  const Grid grid{dim3(static_cast<unsigned>(ceil_div(warps, kWarps))), dim3(kThreads)};
-  launch(stream, grid, args.dtype == FRT_DTYPE_F32 ? general_kernel<float> : general_kernel<bf16>,
-         args);
+  run_variant(stream, kAttentionTable, args);
 }
 
 }  // namespace
@@ -259,6 +295,8 @@ void register_dense_attention(KernelList& list) {
   list.add<frt_rope_args>(FRT_OP_ROPE, kFloatTypes, {}, rope);
   list.add<frt_dense_attention_args>(
       FRT_OP_DENSE_ATTENTION, kFloatTypes | FRT_DTYPE_BIT(FRT_DTYPE_F8_E4M3), {}, dense_attention);
+  list.add_variants(kRopeTable);
+  list.add_variants(kAttentionTable);
 }
 
 }  // namespace frt::cuda

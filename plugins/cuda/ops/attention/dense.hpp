@@ -14,18 +14,24 @@ namespace frt::cuda {
 // Throws for what frt.rope/1 does not take.
 void check_rope(const Checks& check, const frt_rope_args& args);
 
-// bf16, head sizes up to 256 in multiples of 8, everything aligned to 16 bytes.
-bool dense_tiles_support(const frt_dense_attention_args& args);
-void launch_dense_tiles(Stream& stream, const frt_dense_attention_args& args);  // [driver]
+using DenseAttentionCall = const frt_dense_attention_args;
 
-// The same with heads of 128 or 256, where queries are few and keys many; sm_90 on.
-bool dense_short_supports(const Device& device, const frt_dense_attention_args& args);
-void launch_dense_short(Stream& stream, const frt_dense_attention_args& args);  // [driver]
-// Hopper only: the same for heads of 256 and many queries; y in bf16.
-bool dense_hopper_supports(const Device& device, const frt_dense_attention_args& args);
-void launch_dense_hopper(Stream& stream, const frt_dense_attention_args& args);  // [driver]
-// Hopper only: heads of 65 to 80, at most 256 rows and no context, a key/value head for each head.
-bool dense_whole_supports(const Device& device, const frt_dense_attention_args& args);
-void launch_dense_whole(Stream& stream, const frt_dense_attention_args& args);  // [driver]
+// Tiles on mma.sync: bf16, head sizes up to 256 in multiples of 8, everything aligned to 16 bytes.
+bool dense_tiles_support(Device& device, DenseAttentionCall& args);
+void launch_dense_tiles(Stream& stream, DenseAttentionCall& args);  // [driver]
+
+// The same with heads of 128 or 256, where queries are few and keys many: blocks of a cluster share
+// the keys.
+bool dense_short_supports(Device& device, DenseAttentionCall& args);
+void launch_dense_short(Stream& stream, DenseAttentionCall& args);  // [driver]
+// Tiles on wgmma (sm90/dense_tiles.cu): heads of 256 and many queries.
+inline constexpr int kDenseWgmmaSharedBytes = 230400;
+bool dense_wgmma_supports(Device& device, DenseAttentionCall& args);
+void launch_dense_wgmma(Stream& stream, DenseAttentionCall& args);  // [driver]
+// All keys of a head at once on wgmma (sm90/dense_whole.cu): heads of 65 to 80, at most 256 rows
+// and no context, a key/value head for each head.
+inline constexpr int kDenseWholeSharedBytes = 93184;
+bool dense_whole_supports(Device& device, DenseAttentionCall& args);
+void launch_dense_whole(Stream& stream, DenseAttentionCall& args);  // [driver]
 
 }  // namespace frt::cuda

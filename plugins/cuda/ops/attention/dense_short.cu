@@ -14,6 +14,7 @@
 // over the cluster, in the order of ranks.
 #include <algorithm>
 
+#include "../common/arch.cuh"
 #include "../common/cluster.cuh"
 #include "../common/launch.cuh"
 #include "../common/mbarrier.cuh"
@@ -27,13 +28,17 @@ namespace {
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * 32;
 constexpr int kQueries = kWarps / 2 * 16;
-constexpr int kKeys = FRT_CUDA_ARCH < 120 ? 48 : 16;  // of a half at once
+constexpr int kKeys = kLargeSharedMemory ? 48 : 16;  // of a half at once
 constexpr int kAllKeys = 2 * kKeys;
 constexpr int kMostSplits = 8;  // blocks of a cluster, the portable limit
 constexpr int kWeightStride = (kAllKeys + 8) * 2;
 
 template <int kDim>
 constexpr int kStride = (kDim + 8) * 2;  // bytes of a row of shared memory
+template <int kDim>
+constexpr std::size_t kSharedBytes =
+    std::max(std::size_t{kQueries + 2 * kAllKeys} * kStride<kDim>,     // loads
+             std::size_t{kQueries} * (kDim + 4 + 3) * sizeof(float));  // sums
 
 __device__ __forceinline__ float exp2_of(float x) {
   float y;
@@ -43,7 +48,7 @@ __device__ __forceinline__ float exp2_of(float x) {
 
 // What this thread wrote to shared memory comes before what copies will write, after a barrier.
 __device__ __forceinline__ void publish_to_copies() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
@@ -81,7 +86,7 @@ __global__ void __launch_bounds__(kThreads)
   if (tid == 0) {
     barrier_init(ready, 1);
     barrier_init(ready + 1, 1);
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
   }
@@ -327,25 +332,25 @@ int splits_for(const Device& device, const frt_dense_attention_args& args) {
 template <int kDim>
 void launch_dim(Stream& stream, const frt_dense_attention_args& args, int splits) {
   const int64_t tiles = ceil_div(int64_t{args.rows} * (args.heads / args.kv_heads), kQueries);
-  constexpr std::size_t kLoads = std::size_t{kQueries + 2 * kAllKeys} * kStride<kDim>;
-  constexpr std::size_t kSums = std::size_t{kQueries} * (kDim + 4 + 3) * sizeof(float);
   Grid grid;
   grid.blocks = dim3(static_cast<unsigned>(tiles * splits), static_cast<unsigned>(args.kv_heads),
                      static_cast<unsigned>(args.count));
   grid.threads = dim3(kThreads);
-  grid.shared_bytes = std::max(kLoads, kSums);
+  grid.shared_bytes = kSharedBytes<kDim>;
   grid.cluster = static_cast<unsigned>(splits);
   launch(stream, grid, short_kernel<kDim>, args, splits);
 }
 
 }  // namespace
 
-bool dense_short_supports(const Device& device, const frt_dense_attention_args& args) {
-  return FRT_CUDA_ARCH >= 90 && device.properties().capability >= 90 && dense_tiles_support(args) &&
-         (args.head_dim == 128 || args.head_dim == 256) && splits_for(device, args) > 1;
+bool dense_short_supports(Device& device, DenseAttentionCall& args) {
+  if (args.head_dim != 128 && args.head_dim != 256) return false;
+  const std::size_t shared = args.head_dim == 128 ? kSharedBytes<128> : kSharedBytes<256>;
+  return shared <= static_cast<std::size_t>(device.properties().shared_bytes_block) &&
+         dense_tiles_support(device, args) && splits_for(device, args) > 1;
 }
 
-void launch_dense_short(Stream& stream, const frt_dense_attention_args& args) {
+void launch_dense_short(Stream& stream, DenseAttentionCall& args) {
   const int splits = splits_for(stream.device(), args);
   if (args.head_dim == 128) return launch_dim<128>(stream, args, splits);
   launch_dim<256>(stream, args, splits);

@@ -246,7 +246,7 @@ bool vectors(const void* data, int64_t stride) {
 
 }  // namespace
 
-bool dense_tiles_support(const frt_dense_attention_args& args) {
+bool dense_tiles_support(Device&, DenseAttentionCall& args) {
   return args.dtype == FRT_DTYPE_BF16 && args.head_dim % 8 == 0 && args.head_dim <= 256 &&
          args.kv_heads <= 65535 && args.count <= 65535 && vectors(args.q, args.q_stride) &&
          vectors(args.k, args.kv_stride) && vectors(args.v, args.kv_stride) &&
@@ -255,7 +255,7 @@ bool dense_tiles_support(const frt_dense_attention_args& args) {
                                      vectors(args.context_v, args.context_stride)));
 }
 
-void launch_dense_tiles(Stream& stream, const frt_dense_attention_args& args) {
+void launch_dense_tiles(Stream& stream, DenseAttentionCall& args) {
   if (args.head_dim <= 32) return launch_dim<32, 64>(stream, args);
   if (args.head_dim <= 80) return launch_dim<80, 64>(stream, args);
   if (args.head_dim <= 128) return launch_dim<128, 64>(stream, args);

@@ -140,7 +140,7 @@ void launch_typed(Stream& stream, const frt_attention_args& args) {
 
 }  // namespace
 
-void launch_general(Stream& stream, const frt_attention_args& args) {
+void launch_general(Stream& stream, AttentionCall& args) {
   if (args.dtype == FRT_DTYPE_F32) {
     launch_typed<float>(stream, args);
   } else {

@@ -213,7 +213,7 @@ void launch_dim(Stream& stream, const frt_attention_args& args) {
 
 }  // namespace
 
-void launch_tiles(Stream& stream, const frt_attention_args& args) {
+void launch_tiles(Stream& stream, AttentionCall& args) {
   switch (args.head_dim) {
     case 64:
       return launch_dim<64>(stream, args);

@@ -3,13 +3,14 @@
 // alone and reads its own).
 #pragma once
 
+#include "arch.cuh"
 #include "mma.cuh"
 
 namespace frt::cuda {
 
 // All threads of all blocks of the cluster; orders their accesses to shared memory.
 __device__ __forceinline__ void cluster_barrier() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 #endif
 }
@@ -18,7 +19,7 @@ __device__ __forceinline__ void cluster_barrier() {
 // ordered by cluster_barrier() alone, so several can be under way.
 __device__ __forceinline__ uint32_t rank_address(const void* local, int rank) {
   uint32_t address = shared_address(local);
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
                : "=r"(address)
                : "r"(shared_address(local)), "r"(rank));
@@ -28,14 +29,14 @@ __device__ __forceinline__ uint32_t rank_address(const void* local, int rank) {
 
 __device__ __forceinline__ float read_rank(const float* local, int rank) {
   float value = *local;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
   asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(rank_address(local, rank)));
 #endif
   return value;
 }
 __device__ __forceinline__ float2 read_rank(const float2* local, int rank) {
   float2 value = *local;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
   asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];"
                : "=f"(value.x), "=f"(value.y)
                : "r"(rank_address(local, rank)));
@@ -44,7 +45,7 @@ __device__ __forceinline__ float2 read_rank(const float2* local, int rank) {
 }
 __device__ __forceinline__ float4 read_rank(const float4* local, int rank) {
   float4 value = *local;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
   asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
                : "r"(rank_address(local, rank)));

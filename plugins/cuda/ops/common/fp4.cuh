@@ -11,20 +11,15 @@
 
 #include <cstdint>
 
+#include "arch.cuh"
+
 namespace frt::cuda {
 
-#if defined(__CUDA_ARCH_FEAT_SM100_ALL) || defined(__CUDA_ARCH_FEAT_SM103_ALL) || \
-    defined(__CUDA_ARCH_FEAT_SM110_ALL) || defined(__CUDA_ARCH_FEAT_SM120_ALL) || \
-    defined(__CUDA_ARCH_FEAT_SM121_ALL)
-#define FRT_FP4_CONVERTS 1
-#else
-#define FRT_FP4_CONVERTS 0
-#endif
-inline constexpr bool kFp4Converts = FRT_FP4_CONVERTS;
+inline constexpr bool kFp4Converts = FRT_ARCH_FP4_CONVERTS;
 
 // Eight values as four f16x2, in order, the lower one in the lower half. Only where kFp4Converts.
 __device__ __forceinline__ void convert_fp4(uint32_t eight, uint32_t (&pairs)[4]) {
-#if FRT_FP4_CONVERTS
+#if FRT_ARCH_FP4_CONVERTS
   asm("{.reg .b8 b0, b1, b2, b3; mov.b32 {b0, b1, b2, b3}, %4;"
       " cvt.rn.f16x2.e2m1x2 %0, b0; cvt.rn.f16x2.e2m1x2 %1, b1;"
       " cvt.rn.f16x2.e2m1x2 %2, b2; cvt.rn.f16x2.e2m1x2 %3, b3;}"

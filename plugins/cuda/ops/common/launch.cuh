@@ -24,17 +24,18 @@
 
 #include "../../device.hpp"
 #include "../../stream.hpp"
+#include "arch.cuh"
 
 namespace frt::cuda {
 
 __device__ __forceinline__ void pdl_wait() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
 __device__ __forceinline__ void pdl_trigger() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
@@ -43,7 +44,7 @@ struct Grid {
   dim3 blocks;
   dim3 threads;
   std::size_t shared_bytes = 0;  // dynamic
-  unsigned cluster = 1;          // blocks of a cluster, along x; more than 1 needs sm_90
+  unsigned cluster = 1;          // blocks of a cluster, along x; more than 1: feature::kClusters
 };
 
 // A block gets 48 KB, what the kernel declares and what the launch adds taken together, unless the
@@ -79,7 +80,7 @@ void launch(Stream& stream, const Grid& grid, void (*kernel)(Parameters...),
   config.dynamicSmemBytes = grid.shared_bytes;
   config.stream = stream.native();
   config.attrs = attributes;
-  config.numAttrs = FRT_CUDA_ARCH < 90 ? 0 : grid.cluster > 1 ? 2 : 1;
+  config.numAttrs = !device.has(feature::kPdl) ? 0 : grid.cluster > 1 ? 2 : 1;
   device.check(
       cudaLaunchKernelEx(&config, kernel, Parameters(std::forward<Arguments>(arguments))...),
       "kernel launch");

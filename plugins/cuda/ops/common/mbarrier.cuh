@@ -8,25 +8,26 @@
 // `fence.mbarrier_init` and a barrier of the block or the cluster.
 #pragma once
 
+#include "arch.cuh"
 #include "shared_address.cuh"
 
 namespace frt::cuda {
 
 __device__ __forceinline__ void barrier_init(uint64_t* barrier, int count) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
                "r"(count));
 #endif
 }
 __device__ __forceinline__ void barrier_arrive(uint64_t* barrier) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
                : "memory");
 #endif
 }
 // Arrives and adds to the bytes that the phase waits for.
 __device__ __forceinline__ void barrier_expect(uint64_t* barrier, int bytes) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
   asm volatile(
       "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
       "r"(bytes)
@@ -34,7 +35,7 @@ __device__ __forceinline__ void barrier_expect(uint64_t* barrier, int bytes) {
 #endif
 }
 __device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t parity) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
   asm volatile(
       "{\n.reg .pred done;\nagain:\n"
       "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
@@ -47,7 +48,7 @@ __device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t parity)
 // `bytes`, a multiple of 16, from memory to the shared address `target`; both aligned to 16.
 __device__ __forceinline__ void copy_bulk(uint32_t target, const void* source, int bytes,
                                           uint64_t* barrier) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
           "r"(target),

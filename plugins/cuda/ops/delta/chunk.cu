@@ -1,12 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// The chunked delta rule: which arguments it takes, its scratch memory, its launches.
+// The chunked delta rule: which arguments it supports, its scratch memory, its launches.
 #include "chunk.cuh"
 
+#include "../../kernel_list.hpp"
 #include "causal_conv.cuh"
 
 namespace frt::cuda {
+namespace {
 
-bool fits_delta_chunk(const DeltaWork& work) {
+constexpr Variant<ScanCall> kScanVariants[] = {
+    {"wgmma",
+     {feature::kWgmma | feature::kBulkCopies, kWgmmaScanSharedBytes},
+     nullptr,
+     launch_wgmma_scan},
+    {"three-stages", {0, kScanStages* kScanStageBytes}, nullptr, launch_scan_stages},
+    {"one-stage", {}, nullptr, launch_scan},
+};
+constexpr Variants<ScanCall> kScanTable{"gated delta scan", kScanVariants};
+
+}  // namespace
+
+void register_delta_chunk(KernelList& list) {
+  list.add_variants(kScanTable);
+}
+
+bool supports_delta_chunk(Device&, DeltaCall& work) {
   const frt_gated_delta_args& delta = work.delta;
   if (delta.dtype != FRT_DTYPE_BF16 || delta.key_dim != kChunkDim || delta.value_dim != kChunkDim ||
       delta.chunk != kChunk) {
@@ -23,7 +41,7 @@ bool fits_delta_chunk(const DeltaWork& work) {
          aligned(conv.conv_weight, 0, 16);
 }
 
-void launch_delta_chunk(Stream& stream, const DeltaWork& work) {
+void launch_delta_chunk(Stream& stream, DeltaCall& work) {
   const frt_gated_delta_args& delta = work.delta;
   ChunkRecords records{};
   records.chunks = static_cast<int>(ceil_div(delta.sequences.rows, kChunk));
@@ -41,7 +59,8 @@ void launch_delta_chunk(Stream& stream, const DeltaWork& work) {
     conv = nullptr;
   }
   launch_delta_prepare(stream, delta, conv, records);
-  launch_delta_scan(stream, delta, records);
+  const ScanCall scan{delta, records};
+  run_variant(stream, kScanTable, scan);
   if (work.block) launch_gated_norm(stream, *work.block);
 }
 

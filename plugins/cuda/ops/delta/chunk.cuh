@@ -70,11 +70,19 @@ struct ChunkRecords {
 // `conv`: the rows are those of conv->u, and the windows are updated; NULL: they are those of c.
 void launch_delta_prepare(Stream& stream, const frt_gated_delta_args& args,
                           const frt_causal_conv_args* conv, const ChunkRecords& records);
-void launch_delta_scan(Stream& stream, const frt_gated_delta_args& args,
-                       const ChunkRecords& records);
-// The same with wgmma: for sm_90a on a device of that capability.
-void launch_hopper_scan(Stream& stream, const frt_gated_delta_args& args,
-                        const ChunkRecords& records);
+// The second pass.
+struct ScanArgs {
+  frt_gated_delta_args delta;
+  ChunkRecords records;
+};
+using ScanCall = const ScanArgs;
+inline constexpr int kScanStages = 3;
+inline constexpr int kScanStageBytes = kKeyBytes + 3 * kTileBytes + 2048;
+void launch_scan_stages(Stream& stream, ScanCall& scan);  // copies run kScanStages - 1 chunks ahead
+void launch_scan(Stream& stream, ScanCall& scan);
+// On wgmma (sm90/scan.cu).
+inline constexpr int kWgmmaScanSharedBytes = 206848;
+void launch_wgmma_scan(Stream& stream, ScanCall& scan);
 
 // ---- device: tiles and tensor cores -----------------------------------------------------------
 

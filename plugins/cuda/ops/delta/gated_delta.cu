@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// frt.gated_delta/1 and frt.gated_delta_block/1: the checks, and which kernels compute what.
+// frt.gated_delta/1 and frt.gated_delta_block/1: the checks, and the tables of their variants.
 //
 // Heads of 128 in bf16, the shape of the models: a few rows per sequence go through one kernel that
 // does everything (step.cu), many rows through chunks on tensor cores (chunk.cu).
@@ -14,12 +14,31 @@
 namespace frt::cuda {
 namespace {
 
+void launch_composed(Stream& stream, DeltaCall& work) {
+  if (work.block) launch_causal_conv(stream, work.block->conv);
+  launch_delta_recurrent(stream, work.delta);
+  if (work.block) launch_gated_norm(stream, *work.block);
+}
+
+constexpr Variant<DeltaCall> kDeltaVariants[] = {
+    {"step", {}, supports_delta_step, launch_delta_step},
+    {"chunk", {}, supports_delta_chunk, launch_delta_chunk},
+    {"recurrent", {}, nullptr, launch_composed},
+};
+constexpr Variants<DeltaCall> kDeltaTable{FRT_OP_GATED_DELTA, kDeltaVariants};
+
+constexpr Variant<DeltaCall> kBlockVariants[] = {
+    {"step-conv", {feature::kClusters}, supports_delta_step_conv, launch_delta_step_conv},
+    {"step", {}, supports_delta_step, launch_delta_step},
+    {"chunk", {}, supports_delta_chunk, launch_delta_chunk},
+    {"composed", {}, nullptr, launch_composed},
+};
+constexpr Variants<DeltaCall> kBlockTable{FRT_OP_GATED_DELTA_BLOCK, kBlockVariants};
+
 void gated_delta(Stream& stream, const frt_gated_delta_args& args) {
   check_gated_delta(Checks(FRT_OP_GATED_DELTA), args);
   const DeltaWork work{args};
-  if (fits_delta_step(work)) return launch_delta_step(stream, work);
-  if (fits_delta_chunk(work)) return launch_delta_chunk(stream, work);
-  launch_delta_recurrent(stream, args);
+  run_variant(stream, kDeltaTable, work);
 }
 
 void gated_delta_block(Stream& stream, const frt_gated_delta_block_args& args) {
@@ -34,11 +53,7 @@ void gated_delta_block(Stream& stream, const frt_gated_delta_block_args& args) {
   check.pointer("norm_weight", args.norm_weight);
   check.pointer("y", args.y);
   const DeltaWork work{args.delta, &args};
-  if (fits_delta_step(work)) return launch_delta_step(stream, work);
-  if (fits_delta_chunk(work)) return launch_delta_chunk(stream, work);
-  launch_causal_conv(stream, args.conv);
-  launch_delta_recurrent(stream, args.delta);
-  launch_gated_norm(stream, args);
+  run_variant(stream, kBlockTable, work);
 }
 
 }  // namespace
@@ -47,6 +62,9 @@ void register_gated_delta(KernelList& list) {
   list.add<frt_gated_delta_args>(FRT_OP_GATED_DELTA, kFloatTypes, {}, gated_delta);
   list.add<frt_gated_delta_block_args>(FRT_OP_GATED_DELTA_BLOCK, kFloatTypes, {},
                                        gated_delta_block);
+  list.add_variants(kDeltaTable);
+  list.add_variants(kBlockTable);
+  register_delta_chunk(list);
 }
 
 }  // namespace frt::cuda

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ops/gated_delta.cuh - what the kernels of the gated delta net share: where the channels of a head
-// are, the gates, and the launchers of the three ways to compute the delta rule.
+// are, the gates, and the variants that compute the delta rule.
 //
 //   recurrent.cu   any dimensions, f32 and bf16: row by row, the other parts as own launches
 //   step.cu        heads of 128 in bf16, few rows: everything in one kernel
@@ -11,8 +11,11 @@
 
 #include "../common/launch.cuh"
 #include "../common/numbers.cuh"
+#include "../variants.hpp"
 
 namespace frt::cuda {
+
+class KernelList;
 
 // The operator frt.gated_delta/1, or the whole block: then `block` is set and delta is its part.
 struct DeltaWork {
@@ -25,13 +28,20 @@ void launch_delta_recurrent(Stream& stream, const frt_gated_delta_args& args);
 // y from o and z.  [driver]
 void launch_gated_norm(Stream& stream, const frt_gated_delta_block_args& args);
 
-// Whether launch_delta_step computes these arguments; alignment is part of it.  [driver]
-bool fits_delta_step(const DeltaWork& work);
-void launch_delta_step(Stream& stream, const DeltaWork& work);
+// What the variants are given.
+using DeltaCall = const DeltaWork;
 
-// Whether launch_delta_chunk computes these arguments.  [driver]
-bool fits_delta_chunk(const DeltaWork& work);
-void launch_delta_chunk(Stream& stream, const DeltaWork& work);
+// Few rows in one kernel, with the convolution of a block where a cluster can hold the value heads
+// of a key head. Without, a block's convolution is a launch of its own.
+bool supports_delta_step_conv(Device& device, DeltaCall& work);
+void launch_delta_step_conv(Stream& stream, DeltaCall& work);
+bool supports_delta_step(Device& device, DeltaCall& work);
+void launch_delta_step(Stream& stream, DeltaCall& work);
+
+// Many rows in chunks.
+bool supports_delta_chunk(Device& device, DeltaCall& work);
+void launch_delta_chunk(Stream& stream, DeltaCall& work);
+void register_delta_chunk(KernelList& list);
 
 inline bool aligned(const void* pointer, int64_t stride, std::size_t bytes) {
   return (reinterpret_cast<uintptr_t>(pointer) | static_cast<uintptr_t>(stride)) % bytes == 0;

@@ -23,7 +23,7 @@ constexpr int kStageP = kStageT + kTileBytes;
 constexpr int kStageV = kStageP + kTileBytes;
 constexpr int kStageFactors = kStageV + kTileBytes;
 constexpr int kStageBytes = kStageFactors + 2048;
-static_assert(sizeof(ChunkFactors) <= 2048);
+static_assert(sizeof(ChunkFactors) <= 2048 && kStageBytes == kScanStageBytes);
 
 template <int kBytes>
 __device__ __forceinline__ void copy_ahead_block(uint32_t to, const char* from) {
@@ -253,23 +253,22 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+template <int kStages>
+void launch_stages(Stream& stream, ScanCall& scan) {
+  const Grid grid{dim3(kChunkDim / kSlice, static_cast<unsigned>(scan.delta.value_heads),
+                       static_cast<unsigned>(scan.delta.sequences.count)),
+                  dim3(kThreads), kStages * kStageBytes};
+  launch(stream, grid, scan_kernel<kStages>, scan.delta, scan.records);
+}
+
 }  // namespace
 
-void launch_delta_scan(Stream& stream, const frt_gated_delta_args& args,
-                       const ChunkRecords& records) {
-  if (FRT_CUDA_ARCH == 90 && stream.device().properties().capability == 90) {
-    return launch_hopper_scan(stream, args, records);
-  }
-  constexpr int kStages = 3;
-  Grid grid{dim3(kChunkDim / kSlice, static_cast<unsigned>(args.value_heads),
-                 static_cast<unsigned>(args.sequences.count)),
-            dim3(kThreads), kStageBytes};
-  if (stream.device().properties().shared_bytes_block >= kStages * kStageBytes) {
-    grid.shared_bytes = kStages * kStageBytes;
-    launch(stream, grid, scan_kernel<kStages>, args, records);
-  } else {
-    launch(stream, grid, scan_kernel<1>, args, records);
-  }
+void launch_scan_stages(Stream& stream, ScanCall& scan) {
+  launch_stages<kScanStages>(stream, scan);
+}
+
+void launch_scan(Stream& stream, ScanCall& scan) {
+  launch_stages<1>(stream, scan);
 }
 
 }  // namespace frt::cuda

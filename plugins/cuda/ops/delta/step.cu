@@ -15,6 +15,7 @@
 // Behind a product of a few rows (Stream::early_reads_safe()) the state is under way before the
 // wait. What is left then is a matter of short ways: what a block waits for, one thing after the
 // other, and the code itself, which is new to the SM and comes from memory piece by piece.
+#include "../common/arch.cuh"
 #include "step.cuh"
 
 #include "causal_conv.cuh"
@@ -28,12 +29,12 @@ constexpr int kMaxCluster = 8;
 constexpr int kMaxRows = 16;  // beyond, chunks are faster
 
 __device__ __forceinline__ void cluster_arrive() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
   asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
 #endif
 }
 __device__ __forceinline__ void cluster_wait() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
   asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 #endif
 }
@@ -104,9 +105,28 @@ void launch_step(Stream& stream, const Grid& grid, const StepArgs& args) {
       args);
 }
 
+StepArgs step_args(Stream& stream, DeltaCall& work) {
+  StepArgs args{};
+  args.delta = work.delta;
+  args.early = stream.early_reads_safe();
+  if (!work.block) return args;
+  args.conv = work.block->conv;
+  args.z = static_cast<const bf16*>(work.block->z);
+  args.norm_weight = work.block->norm_weight;
+  args.y = static_cast<bf16*>(work.block->y);
+  args.epsilon = work.block->epsilon;
+  return args;
+}
+
+Grid step_grid(DeltaCall& work) {
+  return {dim3(static_cast<unsigned>(work.delta.value_heads),
+               static_cast<unsigned>(work.delta.sequences.count)),
+          dim3(kThreads)};
+}
+
 }  // namespace
 
-bool fits_delta_step(const DeltaWork& work) {
+bool supports_delta_step(Device&, DeltaCall& work) {
   const frt_gated_delta_args& delta = work.delta;
   if (delta.dtype != FRT_DTYPE_BF16 || delta.key_dim != kDim || delta.value_dim != kDim) {
     return false;
@@ -123,28 +143,25 @@ bool fits_delta_step(const DeltaWork& work) {
          aligned(work.block->y, 0, 8);
 }
 
-void launch_delta_step(Stream& stream, const DeltaWork& work) {
-  StepArgs args{};
-  args.delta = work.delta;
-  args.early = stream.early_reads_safe();
-  const dim3 blocks(static_cast<unsigned>(work.delta.value_heads),
-                    static_cast<unsigned>(work.delta.sequences.count));
+bool supports_delta_step_conv(Device& device, DeltaCall& work) {
+  return work.block && work.delta.value_heads / work.delta.key_heads <= kMaxCluster &&
+         supports_delta_step(device, work);
+}
+
+void launch_delta_step_conv(Stream& stream, DeltaCall& work) {
+  StepArgs args = step_args(stream, work);
+  Grid grid = step_grid(work);
+  grid.cluster = static_cast<unsigned>(work.delta.value_heads / work.delta.key_heads);
+  args.conv.width <= 4 ? launch_step<3>(stream, grid, args) : launch_step<7>(stream, grid, args);
+}
+
+void launch_delta_step(Stream& stream, DeltaCall& work) {
+  StepArgs args = step_args(stream, work);
   if (work.block) {
-    args.conv = work.block->conv;
-    args.z = static_cast<const bf16*>(work.block->z);
-    args.norm_weight = work.block->norm_weight;
-    args.y = static_cast<bf16*>(work.block->y);
-    args.epsilon = work.block->epsilon;
-    const int ratio = work.delta.value_heads / work.delta.key_heads;
-    if (FRT_CUDA_ARCH >= 90 && ratio <= kMaxCluster) {
-      const Grid grid{blocks, dim3(kThreads), 0, static_cast<unsigned>(ratio)};
-      return args.conv.width <= 4 ? launch_step<3>(stream, grid, args)
-                                  : launch_step<7>(stream, grid, args);
-    }
     launch_causal_conv(stream, args.conv);
     args.early = 0;
   }
-  launch_step<0>(stream, Grid{blocks, dim3(kThreads)}, args);
+  launch_step<0>(stream, step_grid(work), args);
 }
 
 }  // namespace frt::cuda

@@ -2,10 +2,14 @@
 // Products with bias, activation, gate, addend and residual: frt.dense/1, frt.norm_dense/1,
 // frt.norm_geglu/1, frt.norm_qkv/1.
 //
-//   few rows (a chunk of actions)   linear/skinny_gemm.cu: one kernel, bound by reading the weights
-//   many rows (images, prompts)     dense/sm90/wgmma.cu on Hopper: one kernel, bound by arithmetic
-//   everything else                 the product to f32 sums, or straight to y where nothing is
-//                                   added, then one pass over the sums
+//   skinny    few rows (a chunk of actions), BF16: one kernel, bound by reading the weights
+//             (linear/skinny_gemm.cu); up to 128 rows where a block has the memory
+//   wgmma     many rows (images, prompts), BF16, sm_90: one kernel, bound by arithmetic
+//             (sm90/wgmma.cu)
+//   composed  the product to f32 sums, or straight to y where nothing is added, then one pass over
+//             the sums
+//
+// fp8.cu has those of activations in e4m3 with a static scale.
 //
 // Sums in f32 keep the rule that a value is rounded once. They stay in L2: 512 x 4304 are 8.8 MB,
 // 3 us to write and read.
@@ -27,6 +31,7 @@
 #include "../linear/product.hpp"
 #include "../linear/skinny_gemm.hpp"
 #include "../registry.hpp"
+#include "../variants.hpp"
 #include "fp8.hpp"
 #include "sm90/wgmma.hpp"
 
@@ -123,38 +128,67 @@ bool plain_bf16(const Product& product) {
   return product.x_dtype == FRT_DTYPE_BF16 && product.weight.form == WeightForm::kBf16;
 }
 
-bool skinny_fits(const Product& product) {
-  return plain_bf16(product) && skinny_gemm_supports(skinny_product(product), product.weight.data);
-}
-
-// Products and what follows them in one kernel. False, having done nothing, where they do not go
-// together.
-bool together(Stream& stream, std::span<const Product> parts, std::span<const Finish> finishes) {
-  std::array<SkinnyPart, FRT_DENSE_PARTS_MAX> all{};
-  bool any = parts.front().rows > kGemvRows;
-  bool few = true;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (!plain_bf16(parts[i])) return false;
-    few = few && skinny_fits(parts[i]);
-    any = any || needed(finishes[i]);
-    const Finish& f = finishes[i];
-    all[i] = {parts[i].weight.data, f.outputs,    f.bias,    f.activation, f.gate,    f.addend,
-              f.addend_rows,        f.accumulate, f.y_dtype, f.y,          f.y_stride};
-  }
-  const SkinnyProduct product = skinny_product(parts.front());
-  const std::span<const SkinnyPart> used(all.data(), parts.size());
-  if (few && any) {
-    skinny_gemm_products(stream, product, used);
-    return true;
-  }
-  if (!wgmma_supports(stream.device(), product, used)) return false;
-  wgmma_products(stream, product, used);
-  return true;
-}
+// ---- variants ----------------------------------------------------------------------------------
 
 // Products of one x and what follows each.
-void products(Stream& stream, std::span<Product> parts, std::span<Finish> finishes) {
-  if (together(stream, parts, finishes)) return;
+struct DenseCall {
+  std::span<Product> products;
+  std::span<Finish> finishes;
+
+  bool plain() const { return std::ranges::all_of(products, plain_bf16); }
+};
+
+// As the kernels take them that do both.
+struct SkinnyParts {
+  explicit SkinnyParts(const DenseCall& call) : product(skinny_product(call.products.front())) {
+    for (const Finish& f : call.finishes) {
+      all[count] = {call.products[count].weight.data,
+                    f.outputs,
+                    f.bias,
+                    f.activation,
+                    f.gate,
+                    f.addend,
+                    f.addend_rows,
+                    f.accumulate,
+                    f.y_dtype,
+                    f.y,
+                    f.y_stride};
+      ++count;
+    }
+  }
+  std::span<const SkinnyPart> used() const { return {all.data(), count}; }
+
+  SkinnyProduct product;
+  std::array<SkinnyPart, FRT_DENSE_PARTS_MAX> all{};
+  std::size_t count = 0;
+};
+
+// GEMVs are faster where nothing follows.
+template <int32_t kRows>
+bool supports_skinny(Device&, DenseCall& call) {
+  const bool worth_it =
+      call.products.front().rows > kGemvRows || std::ranges::any_of(call.finishes, needed);
+  return call.plain() && worth_it && std::ranges::all_of(call.products, [](const Product& product) {
+           return skinny_gemm_supports(skinny_product(product), product.weight.data, kRows);
+         });
+}
+void launch_skinny(Stream& stream, DenseCall& call) {
+  const SkinnyParts parts(call);
+  skinny_gemm_products(stream, parts.product, parts.used());
+}
+
+bool supports_wgmma(Device&, DenseCall& call) {
+  if (!call.plain()) return false;
+  const SkinnyParts parts(call);
+  return wgmma_supports(parts.product, parts.used());
+}
+void launch_wgmma(Stream& stream, DenseCall& call) {
+  const SkinnyParts parts(call);
+  wgmma_products(stream, parts.product, parts.used());
+}
+
+void launch_composed(Stream& stream, DenseCall& call) {
+  const auto& [parts, finishes] = call;
   const bool gemv = parts.front().rows <= kGemvRows;
   std::size_t sums = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -189,6 +223,90 @@ void products(Stream& stream, std::span<Product> parts, std::span<Finish> finish
   }
 }
 
+constexpr FeatureSet kWgmmaAndCopies =
+    feature::kWgmma | feature::kClusters | feature::kBulkCopies | feature::kCoResident;
+constexpr Variant<DenseCall> kDenseVariants[] = {
+    {"skinny", {}, supports_skinny<kSkinnyRows>, launch_skinny},
+    {"skinny-128",
+     {feature::kClusters, kSkinnyMostBytes},
+     supports_skinny<kSkinnyMostRows>,
+     launch_skinny},
+    {"wgmma", {kWgmmaAndCopies}, supports_wgmma, launch_wgmma},
+    {"composed", {}, nullptr, launch_composed},
+};
+constexpr Variants<DenseCall> kDenseTable{FRT_OP_DENSE, kDenseVariants};
+
+// Gate and up of one x, bf16: y = gelu(gate) * up to `args.h`.
+struct GegluCall {
+  const frt_norm_geglu_args& args;
+  std::array<Product, 2> products;  // to gate and h
+
+  bool plain() const { return plain_bf16(products[0]) && plain_bf16(products[1]); }
+  SkinnyPart part(int i) const {
+    SkinnyPart made{};
+    made.weight = products[i].weight.data;
+    made.outputs = products[i].weight.rows;
+    made.activation = FRT_ACTIVATION_GELU;
+    made.y_dtype = args.dtype;
+    made.y = args.h;
+    made.y_stride = products[i].weight.rows;
+    return made;
+  }
+};
+
+template <int32_t kRows>
+bool supports_skinny_geglu(Device&, GegluCall& call) {
+  return call.plain() && std::ranges::all_of(call.products, [](const Product& product) {
+           return skinny_gemm_supports(skinny_product(product), product.weight.data, kRows);
+         });
+}
+void launch_skinny_geglu(Stream& stream, GegluCall& call) {
+  skinny_gemm_gate_up(stream, skinny_product(call.products[0]), call.part(0), call.part(1).weight);
+}
+
+bool supports_wgmma_geglu(Device&, GegluCall& call) {
+  return call.plain() &&
+         wgmma_supports(skinny_product(call.products[0]), std::array{call.part(0), call.part(1)});
+}
+void launch_wgmma_geglu(Stream& stream, GegluCall& call) {
+  wgmma_gate_up(stream, skinny_product(call.products[0]), call.part(0), call.part(1).weight);
+}
+
+void launch_composed_geglu(Stream& stream, GegluCall& call) {
+  const frt_norm_geglu_args& args = call.args;
+  const int32_t width = args.gate_weight.rows;
+  if (args.rows <= kGemvRows) {
+    gemv_products(stream, call.products);
+  } else {
+    gemm_products(stream, call.products);
+  }
+  frt_binary_args gated{};
+  gated.dtype = args.dtype;
+  gated.rows = args.rows;
+  gated.width = width;
+  gated.row_count = args.row_count;
+  gated.a = args.gate;
+  gated.a_stride = width;
+  gated.b = args.h;
+  gated.b_stride = width;
+  gated.y = args.h;
+  gated.y_stride = width;
+  run_operator(stream, FRT_OP_GELU_MUL, gated);
+}
+
+constexpr Variant<GegluCall> kGegluVariants[] = {
+    {"skinny", {}, supports_skinny_geglu<kSkinnyRows>, launch_skinny_geglu},
+    {"skinny-128",
+     {feature::kClusters, kSkinnyMostBytes},
+     supports_skinny_geglu<kSkinnyMostRows>,
+     launch_skinny_geglu},
+    {"wgmma", {kWgmmaAndCopies}, supports_wgmma_geglu, launch_wgmma_geglu},
+    {"composed", {}, nullptr, launch_composed_geglu},
+};
+constexpr Variants<GegluCall> kGegluTable{FRT_OP_NORM_GEGLU, kGegluVariants};
+
+// ---- operators ---------------------------------------------------------------------------------
+
 void dense(Stream& stream, const frt_dense_args& args) {
   const Checks check(FRT_OP_DENSE);
   check.scale("x_scale", args.x_scale, "weight.format", args.weight);
@@ -222,7 +340,8 @@ void dense(Stream& stream, const frt_dense_args& args) {
   Finish last{nullptr,         args.rows, args.weight.rows, args.row_count,   args.bias,
               args.activation, args.gate, args.addend,      args.addend_rows, args.accumulate == 1,
               args.y_dtype,    args.y,    args.y_stride};
-  products(stream, {&part, 1}, {&last, 1});
+  DenseCall call{{&part, 1}, {&last, 1}};
+  run_variant(stream, kDenseTable, call);
 }
 
 // The norm of both fused operators; returns what is multiplied.
@@ -270,9 +389,6 @@ void check_normed(const Checks& check, const Args& args) {
 // With `rope` what was written is rotated.
 void norm_products(Stream& stream, const Checks& check, const frt_norm_dense_args& args,
                    const frt_rope_args* rope) {
-  const auto rotate = [&] {
-    if (rope) run_operator(stream, FRT_OP_ROPE, *rope);
-  };
   check.range("part_count", args.part_count, 1, FRT_DENSE_PARTS_MAX);
   check.pointer("parts", args.parts);
   const int32_t cols = args.parts[0].weight.cols;
@@ -308,9 +424,8 @@ void norm_products(Stream& stream, const Checks& check, const frt_norm_dense_arg
     }
     const Fp8Input input = fp8_input(args, cols, x);
     const std::span<const Fp8Part> all(parts.data(), count);
-    if (rope && skinny_fp8_qkv(stream, input, all, *rope)) return;
-    fp8_products(stream, input, all);
-    return rotate();
+    if (rope) return fp8_qkv(stream, input, all, *rope);
+    return fp8_products(stream, input, all);
   }
   std::array<Product, FRT_DENSE_PARTS_MAX> parts{};
   std::array<Finish, FRT_DENSE_PARTS_MAX> finishes{};
@@ -332,8 +447,9 @@ void norm_products(Stream& stream, const Checks& check, const frt_norm_dense_arg
                    part.y,
                    part.y_stride};
   }
-  products(stream, {parts.data(), count}, {finishes.data(), count});
-  rotate();
+  DenseCall call{{parts.data(), count}, {finishes.data(), count}};
+  run_variant(stream, kDenseTable, call);
+  if (rope) run_operator(stream, FRT_OP_ROPE, *rope);
 }
 
 void norm_dense(Stream& stream, const frt_norm_dense_args& args) {
@@ -374,48 +490,12 @@ void norm_geglu(Stream& stream, const frt_norm_geglu_args& args) {
     gate.y_stride = width;
     return fp8_geglu(stream, fp8_input(args, cols, x), gate, args.up_weight);
   }
-  std::array<Product, 2> parts;
-  parts[0] = {args.dtype, args.dtype,       args.rows, args.row_count, x,
-              cols,       args.gate_weight, args.gate, width,          false};
-  parts[1] = parts[0];
-  parts[1].weight = args.up_weight;
-  parts[1].y = args.h;
-  if (plain_bf16(parts[0]) && plain_bf16(parts[1])) {
-    SkinnyPart gate{};
-    gate.weight = args.gate_weight.data;
-    gate.outputs = width;
-    gate.activation = FRT_ACTIVATION_GELU;
-    gate.y_dtype = args.dtype;
-    gate.y = args.h;
-    gate.y_stride = width;
-    SkinnyPart up = gate;
-    up.weight = args.up_weight.data;
-    const SkinnyProduct product = skinny_product(parts[0]);
-    if (skinny_fits(parts[0]) && skinny_fits(parts[1])) {
-      return skinny_gemm_gate_up(stream, product, gate, up.weight);
-    }
-    const std::array both = {gate, up};
-    if (wgmma_supports(stream.device(), product, both)) {
-      return wgmma_gate_up(stream, product, gate, up.weight);
-    }
-  }
-  if (args.rows <= kGemvRows) {
-    gemv_products(stream, parts);
-  } else {
-    gemm_products(stream, parts);
-  }
-  frt_binary_args gated{};
-  gated.dtype = args.dtype;
-  gated.rows = args.rows;
-  gated.width = width;
-  gated.row_count = args.row_count;
-  gated.a = args.gate;
-  gated.a_stride = width;
-  gated.b = args.h;
-  gated.b_stride = width;
-  gated.y = args.h;
-  gated.y_stride = width;
-  run_operator(stream, FRT_OP_GELU_MUL, gated);
+  const Product gate{args.dtype, args.dtype,       args.rows, args.row_count, x,
+                     cols,       args.gate_weight, args.gate, width,          false};
+  GegluCall call{args, {gate, gate}};
+  call.products[1].weight = args.up_weight;
+  call.products[1].y = args.h;
+  run_variant(stream, kGegluTable, call);
 }
 
 }  // namespace
@@ -426,6 +506,9 @@ void register_dense(KernelList& list) {
   list.add<frt_norm_dense_args>(FRT_OP_NORM_DENSE, types, kWeightFormats, norm_dense);
   list.add<frt_norm_geglu_args>(FRT_OP_NORM_GEGLU, types, kWeightFormats, norm_geglu);
   list.add<frt_norm_qkv_args>(FRT_OP_NORM_QKV, types, kWeightFormats, norm_qkv);
+  list.add_variants(kDenseTable);
+  list.add_variants(kGegluTable);
+  register_dense_fp8(list);
 }
 
 }  // namespace frt::cuda

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of e4m3 by e4m3, and what follows them: the FP8 half of frt.dense/1, frt.norm_dense/1
-// and frt.norm_geglu/1.
+// Products of e4m3 by e4m3, and what follows them: the FP8 half of frt.dense/1, frt.norm_dense/1,
+// frt.norm_geglu/1 and frt.norm_qkv/1.
 //
-//   up to 64 rows   skinny_fp8.cu: the weights stream once, everything in one kernel
-//   hundreds        dense/sm90/wgmma.cu on Hopper, weights with one scale: everything in one kernel
-//   more            cuBLASLt, e4m3 by e4m3 without scales in memory (they are one factor), straight
-//                   to y where a factor and += are all that follows; otherwise to sums, and one
-//                   pass over them. Gate and up that lie together are one product.
-//   any             a block per row and 64 outputs: odd sizes, unaligned memory, no library
+//   skinny   up to 64 rows: the weights stream once, everything in one kernel (skinny_fp8.cu)
+//   wgmma    hundreds of rows on sm_90, weights with one scale: everything in one kernel
+//            (sm90/wgmma.cu)
+//   library  more: cuBLASLt, e4m3 by e4m3 without scales in memory (they are one factor), straight
+//   to
+//            y where a factor and += are all that follows; otherwise to sums, and one pass over
+//            them. Gate and up that lie together are one product.
+//   general  a block per row and 64 outputs: odd sizes, unaligned memory, no library
 //
 // Floor, 544 rows of a prefix layer: 120 GFLOP at about 1300 TFLOP/s, 92 us.
 #include "fp8.cuh"
@@ -15,7 +17,10 @@
 #include <algorithm>
 
 #include "../../blas.hpp"
+#include "../../kernel_list.hpp"
+#include "../common/call.hpp"
 #include "../common/launch.cuh"
+#include "../variants.hpp"
 #include "sm90/wgmma.hpp"
 
 namespace frt::cuda {
@@ -178,10 +183,6 @@ BlasShape part_shape(const Fp8Input& in, const Fp8Part& part) {
                       : shape_of(in, part.weight.rows, FRT_DTYPE_F32, part.weight.rows, false);
 }
 
-bool library_fits(Blas* blas, const Fp8Input& in, const Fp8Part& part) {
-  return blas && library_supports(in, part.weight) && blas->offers(part_shape(in, part));
-}
-
 void multiply(Stream& stream, Blas& blas, const BlasShape& shape, const Fp8Input& in,
               const void* weight, float factor, void* y, void* workspace) {
   BlasOperands operands{in.x, nullptr, weight, nullptr, y, workspace};
@@ -198,80 +199,218 @@ Fp8Factors fp8_factors(const Fp8Input& input, const Weight& weight) {
   return {input.scale, weight.scale_dtype, weight.scale};
 }
 
-void fp8_products(Stream& stream, const Fp8Input& input, std::span<const Fp8Part> parts) {
-  const bool chunk = std::all_of(parts.begin(), parts.end(), [&](const Fp8Part& part) {
-    return skinny_fp8_supports(input, part.weight);
+namespace {
+
+// ---- a product that is a launch of its own -----------------------------------------------------
+
+struct Fp8Single {
+  const Fp8Input& input;
+  const Fp8Part& part;
+  char* workspace;  // of the library, with room for sums behind it
+};
+using Fp8SingleCall = const Fp8Single;
+
+bool supports_library(Device& device, Fp8SingleCall& call) {
+  return library_supports(call.input, call.part.weight) &&
+         Blas::find(device)->offers(part_shape(call.input, call.part));
+}
+void launch_library(Stream& stream, Fp8SingleCall& call) {
+  const auto& [input, part, workspace] = call;
+  const Fp8Factors factors = fp8_factors(input, part.weight);
+  const bool straight = direct(part);
+  auto* room = reinterpret_cast<float*>(workspace + Blas::kWorkspaceBytes);
+  multiply(stream, *Blas::find(stream.device()), part_shape(input, part), input, part.weight.data,
+           straight ? factors.all : 1.0f, straight ? part.y : room, workspace);
+  if (straight) return;
+  const bool vector = vector_part(part);
+  launch(stream, pass_grid(input.rows, part.weight.rows, vector),
+         vector ? finish_kernel<8> : finish_kernel<1>, room, input.rows, input.row_count, part,
+         factors);
+}
+void launch_any(Stream& stream, Fp8SingleCall& call) {
+  launch(stream, any_grid(call.input, call.part.weight.rows), any_kernel, call.input, call.part,
+         fp8_factors(call.input, call.part.weight));
+}
+constexpr Variant<Fp8SingleCall> kSingleVariants[] = {
+    {"library", {feature::kLibrary}, supports_library, launch_library},
+    {"general", {}, nullptr, launch_any},
+};
+constexpr Variants<Fp8SingleCall> kSingleTable{"fp8 product", kSingleVariants};
+
+// ---- products of one x -------------------------------------------------------------------------
+
+struct Fp8Call {
+  const Fp8Input& input;
+  std::span<const Fp8Part> parts;
+};
+
+bool supports_skinny(Device&, Fp8Call& call) {
+  return std::ranges::all_of(call.parts, [&](const Fp8Part& part) {
+    return skinny_fp8_supports(call.input, part.weight);
   });
-  if (chunk) return skinny_fp8_products(stream, input, parts);
-  if (wgmma_supports(stream.device(), input, parts)) return wgmma_products(stream, input, parts);
-  Blas* blas = Blas::find(stream.device());
+}
+bool supports_wgmma(Device&, Fp8Call& call) {
+  return wgmma_supports(call.input, call.parts);
+}
+void launch_singles(Stream& stream, Fp8Call& call) {
   std::size_t sums = 0;
   bool library = false;
-  for (const Fp8Part& part : parts) {
-    if (!library_fits(blas, input, part)) continue;
+  for (const Fp8Part& part : call.parts) {
+    const Fp8Single single{call.input, part, nullptr};
+    if (&select_variant(stream.device(), kSingleTable, single) != &kSingleVariants[0]) continue;
     library = true;
     if (direct(part)) continue;
-    sums = std::max(sums, static_cast<std::size_t>(input.rows) *
+    sums = std::max(sums, static_cast<std::size_t>(call.input.rows) *
                               static_cast<std::size_t>(part.weight.rows) * sizeof(float));
   }
   char* workspace = nullptr;
   if (library) {
     workspace = static_cast<char*>(stream.scratch(Blas::kWorkspaceBytes + round_up(sums)));
   }
-  auto* room = reinterpret_cast<float*>(workspace + Blas::kWorkspaceBytes);
-  for (const Fp8Part& part : parts) {
-    const Fp8Factors factors = fp8_factors(input, part.weight);
-    if (!library_fits(blas, input, part)) {
-      launch(stream, any_grid(input, part.weight.rows), any_kernel, input, part, factors);
-      continue;
-    }
-    const bool straight = direct(part);
-    multiply(stream, *blas, part_shape(input, part), input, part.weight.data,
-             straight ? factors.all : 1.0f, straight ? part.y : room, workspace);
-    if (!straight) {
-      const bool vector = vector_part(part);
-      launch(stream, pass_grid(input.rows, part.weight.rows, vector),
-             vector ? finish_kernel<8> : finish_kernel<1>, room, input.rows, input.row_count, part,
-             factors);
-    }
+  for (const Fp8Part& part : call.parts) {
+    const Fp8Single single{call.input, part, workspace};
+    run_variant(stream, kSingleTable, single);
   }
 }
 
-void fp8_geglu(Stream& stream, const Fp8Input& input, const Fp8Part& gate, const Weight& up) {
-  if (skinny_fp8_supports(input, gate.weight) && skinny_fp8_supports(input, up)) {
-    return skinny_fp8_geglu(stream, input, gate, up);
+constexpr FeatureSet kWgmmaAndCopies =
+    feature::kWgmma | feature::kClusters | feature::kBulkCopies | feature::kCoResident;
+constexpr Variant<Fp8Call> kProductVariants[] = {
+    {"skinny",
+     {},
+     supports_skinny,
+     [](Stream& stream, Fp8Call& call) { skinny_fp8_products(stream, call.input, call.parts); }},
+    {"wgmma",
+     {kWgmmaAndCopies},
+     supports_wgmma,
+     [](Stream& stream, Fp8Call& call) { wgmma_products(stream, call.input, call.parts); }},
+    {"one-by-one", {}, nullptr, launch_singles},
+};
+constexpr Variants<Fp8Call> kProductTable{FRT_OP_DENSE " fp8", kProductVariants};
+
+// ---- queries, keys and values ------------------------------------------------------------------
+
+struct QkvCall {
+  Fp8Call products;
+  const frt_rope_args& rope;
+};
+
+constexpr Variant<QkvCall> kQkvVariants[] = {
+    {"skinny-rotated",
+     {},
+     [](Device&, QkvCall& call) {
+       return skinny_fp8_supports_qkv(call.products.input, call.products.parts, call.rope);
+     },
+     [](Stream& stream, QkvCall& call) {
+       skinny_fp8_qkv(stream, call.products.input, call.products.parts, call.rope);
+     }},
+    {"composed",
+     {},
+     nullptr,
+     [](Stream& stream, QkvCall& call) {
+       run_variant(stream, kProductTable, call.products);
+       run_operator(stream, FRT_OP_ROPE, call.rope);
+     }},
+};
+constexpr Variants<QkvCall> kQkvTable{FRT_OP_NORM_QKV " fp8", kQkvVariants};
+
+// ---- gate and up -------------------------------------------------------------------------------
+
+struct GegluCall {
+  const Fp8Input& input;
+  const Fp8Part& gate;
+  const Weight& up;
+  bool together;  // gate and up are one matrix, with one scale
+
+  BlasShape shape() const {
+    const int32_t outputs = together ? 2 * gate.weight.rows : gate.weight.rows;
+    return shape_of(input, outputs, FRT_DTYPE_BF16, outputs, false);
   }
-  if (wgmma_supports_gate_up(stream.device(), input, gate, up)) {
-    return wgmma_gate_up(stream, input, gate, up);
-  }
+};
+
+bool supports_skinny_geglu(Device&, GegluCall& call) {
+  return skinny_fp8_supports(call.input, call.gate.weight) &&
+         skinny_fp8_supports(call.input, call.up);
+}
+bool supports_wgmma_geglu(Device&, GegluCall& call) {
+  return wgmma_supports_gate_up(call.input, call.gate, call.up);
+}
+bool supports_library_geglu(Device& device, GegluCall& call) {
+  return call.gate.weight.form == WeightForm::kFp8Tensor &&
+         call.up.form == WeightForm::kFp8Tensor && library_supports(call.input, call.gate.weight) &&
+         library_supports(call.input, call.up) && Blas::find(device)->offers(call.shape());
+}
+void launch_library_geglu(Stream& stream, GegluCall& call) {
+  const auto& [input, gate, up, together] = call;
   const int32_t width = gate.weight.rows;
-  const Weight& first = gate.weight;
-  Blas* blas = Blas::find(stream.device());
-  const bool tensors = first.form == WeightForm::kFp8Tensor && up.form == WeightForm::kFp8Tensor;
-  const bool together =
-      tensors && first.global_scale == up.global_scale &&
-      static_cast<const char*>(first.data) + static_cast<int64_t>(width) * input.inputs == up.data;
-  const int32_t outputs = together ? 2 * width : width;
-  const BlasShape shape = shape_of(input, outputs, FRT_DTYPE_BF16, outputs, false);
-  if (!blas || !tensors || !library_supports(input, first) || !library_supports(input, up) ||
-      !blas->offers(shape)) {
-    launch(stream, any_grid(input, width), any_geglu_kernel, input, gate, fp8_factors(input, first),
-           up.data, fp8_factors(input, up));
-    return;
-  }
+  const BlasShape shape = call.shape();
+  Blas& blas = *Blas::find(stream.device());
   const std::size_t bytes =
       static_cast<std::size_t>(input.rows) * static_cast<std::size_t>(2 * width) * sizeof(bf16);
   char* workspace = static_cast<char*>(stream.scratch(Blas::kWorkspaceBytes + bytes));
   auto* room = reinterpret_cast<bf16*>(workspace + Blas::kWorkspaceBytes);
   bf16* other = together ? room + width : room + static_cast<int64_t>(input.rows) * width;
-  multiply(stream, *blas, shape, input, first.data, input.scale * first.global_scale, room,
-           workspace);
+  multiply(stream, blas, shape, input, gate.weight.data, input.scale * gate.weight.global_scale,
+           room, workspace);
   if (!together) {
-    multiply(stream, *blas, shape, input, up.data, input.scale * up.global_scale, other, workspace);
+    multiply(stream, blas, shape, input, up.data, input.scale * up.global_scale, other, workspace);
   }
   const bool vector = width % 8 == 0 && vector_rows(gate.y, gate.y_stride);
   launch(stream, pass_grid(input.rows, width, vector), vector ? geglu_kernel<8> : geglu_kernel<1>,
-         room, other, int64_t{outputs}, input.rows, input.row_count, gate);
+         room, other, int64_t{shape.outputs}, input.rows, input.row_count, gate);
+}
+void launch_any_geglu(Stream& stream, GegluCall& call) {
+  launch(stream, any_grid(call.input, call.gate.weight.rows), any_geglu_kernel, call.input,
+         call.gate, fp8_factors(call.input, call.gate.weight), call.up.data,
+         fp8_factors(call.input, call.up));
+}
+
+constexpr Variant<GegluCall> kGegluVariants[] = {
+    {"skinny",
+     {},
+     supports_skinny_geglu,
+     [](Stream& stream, GegluCall& call) {
+       skinny_fp8_geglu(stream, call.input, call.gate, call.up);
+     }},
+    {"wgmma",
+     {kWgmmaAndCopies},
+     supports_wgmma_geglu,
+     [](Stream& stream, GegluCall& call) {
+       wgmma_gate_up(stream, call.input, call.gate, call.up);
+     }},
+    {"library", {feature::kLibrary}, supports_library_geglu, launch_library_geglu},
+    {"general", {}, nullptr, launch_any_geglu},
+};
+constexpr Variants<GegluCall> kGegluTable{FRT_OP_NORM_GEGLU " fp8", kGegluVariants};
+
+}  // namespace
+
+void fp8_products(Stream& stream, const Fp8Input& input, std::span<const Fp8Part> parts) {
+  Fp8Call call{input, parts};
+  run_variant(stream, kProductTable, call);
+}
+
+void fp8_qkv(Stream& stream, const Fp8Input& input, std::span<const Fp8Part> parts,
+             const frt_rope_args& rope) {
+  QkvCall call{{input, parts}, rope};
+  run_variant(stream, kQkvTable, call);
+}
+
+void fp8_geglu(Stream& stream, const Fp8Input& input, const Fp8Part& gate, const Weight& up) {
+  const bool tensors =
+      gate.weight.form == WeightForm::kFp8Tensor && up.form == WeightForm::kFp8Tensor;
+  const auto* behind = static_cast<const char*>(gate.weight.data) +
+                       static_cast<int64_t>(gate.weight.rows) * input.inputs;
+  GegluCall call{input, gate, up,
+                 tensors && gate.weight.global_scale == up.global_scale && behind == up.data};
+  run_variant(stream, kGegluTable, call);
+}
+
+void register_dense_fp8(KernelList& list) {
+  list.add_variants(kSingleTable);
+  list.add_variants(kProductTable);
+  list.add_variants(kQkvTable);
+  list.add_variants(kGegluTable);
 }
 
 }  // namespace frt::cuda

@@ -14,6 +14,8 @@
 
 namespace frt::cuda {
 
+class KernelList;
+
 // Rows of x, value = e4m3 * scale.
 struct Fp8Input {
   int32_t rows, inputs;
@@ -50,8 +52,15 @@ Fp8Factors fp8_factors(const Fp8Input& input, const Weight& weight);
 // All products of one x. One call of Stream::scratch().  [driver]
 void fp8_products(Stream& stream, const Fp8Input& input, std::span<const Fp8Part> parts);
 
+// Queries and keys | values of one x, then the rotation of frt.norm_qkv/1.  [driver]
+void fp8_qkv(Stream& stream, const Fp8Input& input, std::span<const Fp8Part> parts,
+             const frt_rope_args& rope);
+
 // y = gelu(x Wg^T) * (x Wu^T): `gate` has Wg and y, no bias; `up` is of the same shape.  [driver]
 void fp8_geglu(Stream& stream, const Fp8Input& input, const Fp8Part& gate, const Weight& up);
+
+// The variants of all three.  [setup]
+void register_dense_fp8(KernelList& list);
 
 // ---- few rows: the weights stream once (skinny_fp8.cu) ------------------------------------
 
@@ -59,9 +68,11 @@ inline constexpr int32_t kSkinnyFp8Rows = 64;  // at most
 
 bool skinny_fp8_supports(const Fp8Input& input, const Weight& weight);
 void skinny_fp8_products(Stream& stream, const Fp8Input& input, std::span<const Fp8Part> parts);
-// Queries and keys | values, rotated as they are written (frt.norm_qkv/1): two parts, or the second
-// alone, whose y are those of `rope`; false, having done nothing, where the heads do not suit.
-bool skinny_fp8_qkv(Stream& stream, const Fp8Input& input, std::span<const Fp8Part> parts,
+// Queries and keys | values, rotated as they are written: two parts, or the second alone, whose y
+// are those of `rope`.
+bool skinny_fp8_supports_qkv(const Fp8Input& input, std::span<const Fp8Part> parts,
+                             const frt_rope_args& rope);
+void skinny_fp8_qkv(Stream& stream, const Fp8Input& input, std::span<const Fp8Part> parts,
                     const frt_rope_args& rope);
 void skinny_fp8_geglu(Stream& stream, const Fp8Input& input, const Fp8Part& gate, const Weight& up);
 

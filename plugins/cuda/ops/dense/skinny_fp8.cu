@@ -252,8 +252,8 @@ void skinny_fp8_products(Stream& stream, const Fp8Input& input, std::span<const 
   launch_rows<Kind::kPlain>(stream, args, tiles);
 }
 
-bool skinny_fp8_qkv(Stream& stream, const Fp8Input& input, std::span<const Fp8Part> parts,
-                    const frt_rope_args& rope) {
+bool skinny_fp8_supports_qkv(const Fp8Input& input, std::span<const Fp8Part> parts,
+                             const frt_rope_args& rope) {
   const Fp8Part& kv = parts.back();
   const bool plain = std::all_of(parts.begin(), parts.end(), [&](const Fp8Part& part) {
     return skinny_fp8_supports(input, part.weight) && !part.bias &&
@@ -271,12 +271,16 @@ bool skinny_fp8_qkv(Stream& stream, const Fp8Input& input, std::span<const Fp8Pa
       return false;
     }
   }
+  return true;
+}
+
+void skinny_fp8_qkv(Stream& stream, const Fp8Input& input, std::span<const Fp8Part> parts,
+                    const frt_rope_args& rope) {
   Args args{};
   const int64_t tiles = fill_parts(args, input, parts, kOutputs);
   args.rope = rope;
   args.rope_part = static_cast<int>(parts.size()) - 1;
   launch_rows<Kind::kRotated>(stream, args, tiles);
-  return true;
 }
 
 void skinny_fp8_geglu(Stream& stream, const Fp8Input& input, const Fp8Part& gate,

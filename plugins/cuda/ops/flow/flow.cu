@@ -334,6 +334,17 @@ void flow_update(Stream& stream, const frt_flow_update_args& args) {
   launch(stream, rows_grid(rows, args.dim), update_kernel, args);
 }
 
+void launch_step_general(Stream& stream, FlowStepCall& args) {
+  const int64_t rows = static_cast<int64_t>(args.update.samples) * args.update.horizon;
+  launch(stream, rows_grid(rows, StepRoom(args.output, args.update.ways).all), step_kernel, args);
+}
+
+constexpr Variant<FlowStepCall> kStepVariants[] = {
+    {"clusters", {feature::kPdl | feature::kClusters}, flow_step_supports, launch_flow_step},
+    {"general", {}, nullptr, launch_step_general},
+};
+constexpr Variants<FlowStepCall> kStepTable{FRT_OP_FLOW_STEP, kStepVariants};
+
 void flow_step(Stream& stream, const frt_flow_step_args& args) {
   const Checks check(FRT_OP_FLOW_STEP);
   check_output(check, args.output);
@@ -349,8 +360,7 @@ void flow_step(Stream& stream, const frt_flow_step_args& args) {
                                  args.next.x == args.update.x),
                 "next", "does not take x, rows and dim of update");
   if (rows == 0) return;
-  if (flow_step_supports(stream.device(), args)) return launch_flow_step(stream, args);
-  launch(stream, rows_grid(rows, StepRoom(args.output, args.update.ways).all), step_kernel, args);
+  run_variant(stream, kStepTable, args);
 }
 
 }  // namespace
@@ -361,6 +371,7 @@ void register_flow(KernelList& list) {
   list.add<frt_flow_output_args>(FRT_OP_FLOW_OUTPUT, kFloatTypes, {}, flow_output);
   list.add<frt_flow_update_args>(FRT_OP_FLOW_UPDATE, kFloatTypes, {}, flow_update);
   list.add<frt_flow_step_args>(FRT_OP_FLOW_STEP, kFloatTypes, {}, flow_step);
+  list.add_variants(kStepTable);
 }
 
 }  // namespace frt::cuda

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// frt.flow_layers/1: the layers of a flow expert. Here the arguments are checked and every shape,
-// type and format is run as the operators that a layer is composed of, eight kernels for each,
-// unless all are for the one kernel of flow/sm90/layers_fused.cu.
+// frt.flow_layers/1: the layers of a flow expert. Every shape, type and format can run as the
+// operators that a layer is composed of, eight kernels for each; some run as the one kernel of
+// flow/sm90/layers_fused.cu.
 #include <frt/flow_layers.hpp>
 
 #include "../common/call.hpp"
@@ -12,9 +12,7 @@
 namespace frt::cuda {
 namespace {
 
-void flow_layers(Stream& stream, const frt_flow_layers_args& args) {
-  check_flow_layers(Checks(FRT_OP_FLOW_LAYERS), args, check_weight);
-  if (flow_layers_fused(stream, args)) return;
+void launch_composed(Stream& stream, FlowLayersCall& args) {
   for (int32_t i = 0; i < args.layer_count; ++i) {
     const FlowLayerParts parts(args, args.layers[i]);
     run_operator(stream, FRT_OP_NORM_QKV, parts.qkv);
@@ -25,11 +23,26 @@ void flow_layers(Stream& stream, const frt_flow_layers_args& args) {
   }
 }
 
+constexpr Variant<FlowLayersCall> kLayersVariants[] = {
+    {"fused",
+     {feature::kWgmma | feature::kClusters | feature::kBulkCopies | feature::kCoResident},
+     supports_flow_layers_fused,
+     launch_flow_layers_fused},
+    {"composed", {}, nullptr, launch_composed},
+};
+constexpr Variants<FlowLayersCall> kLayersTable{FRT_OP_FLOW_LAYERS, kLayersVariants};
+
+void flow_layers(Stream& stream, const frt_flow_layers_args& args) {
+  check_flow_layers(Checks(FRT_OP_FLOW_LAYERS), args, check_weight);
+  run_variant(stream, kLayersTable, args);
+}
+
 }  // namespace
 
 void register_flow_layers(KernelList& list) {
   list.add<frt_flow_layers_args>(FRT_OP_FLOW_LAYERS, kFloatTypes | FRT_DTYPE_BIT(FRT_DTYPE_F8_E4M3),
                                  kWeightFormats, flow_layers);
+  list.add_variants(kLayersTable);
 }
 
 }  // namespace frt::cuda

@@ -4,12 +4,15 @@
 
 #include <frt/ops/flow_layers.h>
 
-#include "../../stream.hpp"
+#include "../variants.hpp"
 
 namespace frt::cuda {
 
-// Checked arguments. False, and nothing is submitted: this device or these shapes, types and
-// formats are not for it (flow/sm90/layers_fused.cu).  [driver]
-bool flow_layers_fused(Stream& stream, const frt_flow_layers_args& args);
+using FlowLayersCall = const frt_flow_layers_args;
+
+// The one kernel (sm90/layers_fused.cu): which shapes, types and formats it supports, and its
+// launch. [driver]
+bool supports_flow_layers_fused(Device& device, FlowLayersCall& args);
+void launch_flow_layers_fused(Stream& stream, FlowLayersCall& args);
 
 }  // namespace frt::cuda

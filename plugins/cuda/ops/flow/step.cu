@@ -11,6 +11,7 @@
 //
 // Floor: 50 rows of 1024 and weights of 256 KB that 25 clusters read from L2: a launch, two trips
 // to memory and a cluster's barrier, about 4 us.
+#include "../common/arch.cuh"
 #include "step.hpp"
 
 #include <algorithm>
@@ -31,7 +32,7 @@ constexpr int kMaxBranches = 4;
 constexpr int kMostDim = kCluster * kWarps;  // a warp has one value of v
 constexpr int kMostWidth = 4 * kThreads;     // a thread has four values of a row
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
 
 constexpr int kRuns = kMostWidth / (4 * 32);  // of four values, of a lane
 
@@ -119,12 +120,12 @@ __device__ __forceinline__ void step(const frt_flow_step_args& a, Room& room) {
 
   const auto* h = static_cast<const bf16*>(a.output.h) + tid * 4;
   uint2 ahead[kRows] = {};
-  const auto load_rows = [&](int way) {
+  const auto load_rows = [&](int branch) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       if (has) {
         ahead[r] = *reinterpret_cast<const uint2*>(
-            h + static_cast<int64_t>(way * rows + min(first + r, last_row)) * width);
+            h + static_cast<int64_t>(branch * rows + min(first + r, last_row)) * width);
       }
     }
   };
@@ -137,7 +138,7 @@ __device__ __forceinline__ void step(const frt_flow_step_args& a, Room& room) {
   asm volatile("barrier.cluster.wait;" ::: "memory");  // all blocks are there
 
 #pragma unroll 1
-  for (int way = 0; way < ways; ++way) {
+  for (int branch = 0; branch < ways; ++branch) {
     float values[kRows][4];
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
@@ -151,7 +152,7 @@ __device__ __forceinline__ void step(const frt_flow_step_args& a, Room& room) {
       squares = warp_sum(squares);
       if (lane == 0) room.sums[r][warp] = squares;
     }
-    if (way + 1 < ways) load_rows(way + 1);
+    if (branch + 1 < ways) load_rows(branch + 1);
     __syncthreads();
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
@@ -162,7 +163,7 @@ __device__ __forceinline__ void step(const frt_flow_step_args& a, Room& room) {
       const float factor =
           rsqrtf(__fdividef(sum, static_cast<float>(width)) + a.output.norm.epsilon);
       float4 by = scale, plus = shift;
-      if (two && (way * rows + first + r) % modulation.period < clean_rows) {
+      if (two && (branch * rows + first + r) % modulation.period < clean_rows) {
         by = clean_scale;
         plus = clean_shift;
       }
@@ -186,11 +187,12 @@ __device__ __forceinline__ void step(const frt_flow_step_args& a, Room& room) {
       const float v = warp_sum(sums[r]) + output_bias;
       if (lane < kCluster) {
         asm volatile(
-            "st.shared::cluster.f32 [%0], %1;" ::"r"(rank_address(&room.v[way][r][d], lane)), "f"(v)
+            "st.shared::cluster.f32 [%0], %1;" ::"r"(rank_address(&room.v[branch][r][d], lane)),
+            "f"(v)
             : "memory");
       }
       if (lane == 0 && d < dim && first + r < rows) {
-        a.output.v[(way * rows + first + r) * dim + d] = v;
+        a.output.v[(branch * rows + first + r) * dim + d] = v;
       }
     }
   }
@@ -231,8 +233,8 @@ __device__ __forceinline__ void step(const frt_flow_step_args& a, Room& room) {
     auto* to = static_cast<bf16*>(a.next.h) + static_cast<int64_t>(first + r) * a.next.width + own;
     const bf16 value = from_float<bf16>(next[r] + input_bias);
 #pragma unroll 1
-    for (int way = 0; way < a.next.ways; ++way) {
-      to[static_cast<int64_t>(way * rows) * a.next.width] = value;
+    for (int branch = 0; branch < a.next.ways; ++branch) {
+      to[static_cast<int64_t>(branch * rows) * a.next.width] = value;
     }
   }
 }
@@ -242,7 +244,7 @@ __device__ __forceinline__ void step(const frt_flow_step_args& a, Room& room) {
 // Grid: clusters of kCluster blocks, each for kRows rows of x.
 __global__ void __launch_bounds__(kThreads, 1)
     flow_step_kernel(const __grid_constant__ frt_flow_step_args a) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
   __shared__ __align__(16) Room room;
   pdl_trigger();
   step(a, room);
@@ -255,12 +257,11 @@ bool aligned(const void* pointer) {
 
 }  // namespace
 
-bool flow_step_supports(const Device& device, const frt_flow_step_args& args) {
+bool flow_step_supports(Device&, FlowStepCall& args) {
   const frt_flow_output_args& output = args.output;
   const frt_flow_input_args& next = args.next;
   const frt_modulation& modulation = output.norm.modulation;
-  return FRT_CUDA_ARCH >= 90 && device.properties().capability >= 90 &&
-         output.h_dtype == FRT_DTYPE_BF16 && output.norm.kind == FRT_NORM_ADAPTIVE &&
+  return output.h_dtype == FRT_DTYPE_BF16 && output.norm.kind == FRT_NORM_ADAPTIVE &&
          output.width % 4 == 0 && output.width <= kMostWidth && output.dim % 4 == 0 &&
          output.dim <= kMostDim && args.update.ways <= kMaxBranches &&
          int64_t{output.rows} * output.dim <= INT32_MAX && aligned(output.h) &&
@@ -269,7 +270,7 @@ bool flow_step_supports(const Device& device, const frt_flow_step_args& args) {
           (next.h_dtype == FRT_DTYPE_BF16 && next.width <= kMostWidth && aligned(next.weight)));
 }
 
-void launch_flow_step(Stream& stream, const frt_flow_step_args& args) {
+void launch_flow_step(Stream& stream, FlowStepCall& args) {
   const int64_t rows = int64_t{args.update.samples} * args.update.horizon;
   const Grid grid{dim3(static_cast<unsigned>(ceil_div(rows, kRows) * kCluster)), dim3(kThreads), 0,
                   kCluster};

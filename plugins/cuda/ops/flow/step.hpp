@@ -5,14 +5,14 @@
 
 #include <frt/ops/flow.h>
 
-#include "../../stream.hpp"
+#include "../variants.hpp"
 
 namespace frt::cuda {
 
-// Whether device, sizes and alignments suit.
-bool flow_step_supports(const Device& device, const frt_flow_step_args& args);
+using FlowStepCall = const frt_flow_step_args;
 
-// Checked arguments that are taken.  [driver]
-void launch_flow_step(Stream& stream, const frt_flow_step_args& args);
+// Whether sizes and alignments suit.
+bool flow_step_supports(Device& device, FlowStepCall& args);
+void launch_flow_step(Stream& stream, FlowStepCall& args);  // [driver]
 
 }  // namespace frt::cuda

@@ -12,7 +12,7 @@ namespace frt::cuda {
 // Whether the product's types, sizes and alignments allow it. Any number of rows gives the right
 // result; the weights are read again for every 64.
 bool quantised_gemm_supports(const Product& product);
-// Up to here this way is taken.
+// Up to so many rows it is faster than dequantising before the product.
 inline constexpr int32_t kQuantisedGemmRows = 128;
 
 // Bytes of working memory.

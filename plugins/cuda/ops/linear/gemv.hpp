@@ -8,6 +8,24 @@ namespace frt::cuda {
 
 using GemvKernel = void (*)(const GemvArgs);
 
+// What the variants are given: parts of one x, planned for all rows of it.
+struct GemvCall {
+  const Product* product = nullptr;  // x and its rows
+  GemvArgs args;
+  GemvPlan plan;  // rows 0: the weight of `product` has no part
+};
+
+// y = silu(x Wg^T) * (x Wu^T), both rounded to y's type before; `gate` holds Wg and y, `up` is of
+// the same shape; rows <= kGemvRows. False where the two do not go together in one kernel: then
+// compose it.  [driver]
+bool plan_gemv_gate_up(Device& device, const Product& gate, const Weight& up, GemvAhead ahead,
+                       GemvCall& call);
+// Submits what plan_gemv_gate_up() made.  [driver]
+void gemv_planned(Stream& stream, GemvCall& call);
+inline GemvAhead gemv_ahead(const Stream& stream) {
+  return stream.early_reads_safe() ? GemvAhead::kProduct : GemvAhead::kOther;
+}
+
 // Of the streaming kernel those for up to eight rows and parts of one kind, or of that and BF16;
 // FP8: with scales of blocks.
 GemvKernel gemv_bf16_kernel(const GemvPlan& plan, bool several);

@@ -50,13 +50,14 @@ int32_t choose_group(const GemvArgs& args, int32_t own_tiles) {
   return turns(kGemvSmallGroup) < turns(kGemvGroup) ? kGemvSmallGroup : kGemvGroup;
 }
 
-// Multiprocessors do not get equal shares of the bandwidth: they are up to 15 % apart. So each
-// block has 11 twelfths of an equal share for its own, and the rest goes to whoever gets there
-// first; few tiles to so few groups of a block that none takes more than it has the bandwidth for.
-// (Asked for by all groups, the last 64 of 2176 tiles can go to the fastest blocks four at a time,
-// and then everybody waits for those.) Only where there are enough tiles, and where memory is what
-// products wait for. The copies of a warp must not run ahead by more than a tile.
-void hand_out(GemvArgs& args, const GemvPlan& plan) {
+// Splits the tiles into static and dynamic ones. SMs do not get equal shares of the bandwidth: they
+// are up to 15 % apart. Each block has 11 twelfths of an equal share as static tiles. The rest is
+// dynamic: a group takes the next one from the work counter when it gets there. Few dynamic tiles
+// are for few groups of each block, so that no block takes more than it has the bandwidth for.
+// (With all groups, the last 64 of 2176 tiles can go to the fastest blocks four at a time, and then
+// all others wait for those.) Dynamic scheduling is for many tiles, and for products that wait for
+// memory. The copies of a warp must not run ahead by more than a tile.
+void schedule_tiles(GemvArgs& args, const GemvPlan& plan) {
   const int32_t groups = plan.warps / plan.group;
   args.static_tiles = args.tiles;
   args.dynamic_groups = 0;
@@ -171,7 +172,7 @@ GemvPlan plan_gemv(GemvArgs& args, int32_t rows, const GemvDevice& device, GemvA
     // Behind a product the ring fills while that one's slower blocks still run.
     const bool soon = ahead == GemvAhead::kOther && plan.stages == kGemvStages;
     args.early_stages = std::min(soon ? plan.stages - 1 : plan.stages, scaled ? 3 : plan.stages);
-    hand_out(args, plan);
+    schedule_tiles(args, plan);
     int32_t offset = ring;
     for (int copy = 0; copy < kXCopies; ++copy) {
       args.x_offset[copy] = copies[copy] ? offset : -1;

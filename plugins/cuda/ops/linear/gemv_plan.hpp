@@ -87,27 +87,27 @@ struct GemvArgs {
   uint32_t* work_counters = nullptr;  // counts what is scheduled dynamically (common/exchange.hpp)
 };
 
-// The tiles of a group of warps, one after the other: its share of those that are scheduled
-// statically, and then, if it asks, what it is scheduled dynamically (plan_gemv() says why).
+// The tiles of a group of warps, one after the other: its static ones, and then, if it takes part
+// in dynamic scheduling, those that it gets from the work counter (schedule_tiles() says why).
 inline constexpr int kTileQueue = 4;   // tiles that are known and in use, a power of two
-inline constexpr int kTilesAhead = 2;  // so far ahead a group asks
+inline constexpr int kTilesAhead = 2;  // a group counts so many tiles ahead
 struct GroupTiles {
-  int first, step;  // step: as many as there are groups
-  bool asks;
-  const int* queue;  // tile n, if it was scheduled dynamically, at n % kTileQueue
+  int first, step;   // step: as many as there are groups
+  bool dynamic;      // takes part in dynamic scheduling
+  const int* queue;  // tile n, if it is dynamic, at n % kTileQueue
 
   constexpr bool own(const GemvArgs& a, int n) const { return first + n * step < a.static_tiles; }
   // The n-th; a.tiles or more: there is none.
   constexpr int at(const GemvArgs& a, int n) const {
-    return own(a, n) ? first + n * step : asks ? queue[n % kTileQueue] : a.tiles;
+    return own(a, n) ? first + n * step : dynamic ? queue[n % kTileQueue] : a.tiles;
   }
-  // Whether a group that asks does so when it begins its n-th, behind which comes `next`.
-  constexpr bool asks_now(const GemvArgs& a, int n, int next) const {
+  // Whether a dynamic group counts when it begins its n-th tile, behind which comes `next`.
+  constexpr bool counts_now(const GemvArgs& a, int n, int next) const {
     return !own(a, n + kTilesAhead) && next < a.tiles;
   }
 };
-// The last number that is scheduled dynamically: every group that asks does so once too often, and
-// nobody behind that.
+// The last number of the work counter: every dynamic group counts once too often, and nobody counts
+// behind that.
 constexpr int last_dynamic(const GemvArgs& a) {
   return a.tiles + a.clusters * a.dynamic_groups - 1;
 }

@@ -54,7 +54,7 @@ void launch_gemv_stream(Stream& stream, const GemvPlan& plan, const GemvArgs& ar
   config.dynamicSmemBytes = plan.shared_bytes;
   config.stream = stream.native();
   config.attrs = attributes;
-  config.numAttrs = FRT_CUDA_ARCH < 90 ? 0 : args.split > 1 ? 2 : 1;
+  config.numAttrs = !device.has(feature::kPdl) ? 0 : args.split > 1 ? 2 : 1;
   device.check(cudaLaunchKernelEx(&config, kernel, args), "GEMV");
   stream.allow_early_reads();  // it triggers after its wait
 }

@@ -347,9 +347,10 @@ __global__ void __launch_bounds__(kGemvWarps / kGroup * kGroup * 32, 1)
   int parity = 0;
   for (int tile = tiles.first, n = 0; tile < a.tiles; ++n) {
     const int next_tile = tiles.at(a, n + 1);
-    const bool asks = tiles.asks && tiles.asks_now(a, n, next_tile) && thread % (kGroup * 32) == 0;
+    const bool counts =
+        tiles.dynamic && tiles.counts_now(a, n, next_tile) && thread % (kGroup * 32) == 0;
     uint32_t work_counter = 0;
-    if (asks) work_counter = atomicAdd(a.work_counters, 1u);
+    if (counts) work_counter = atomicAdd(a.work_counters, 1u);
     int local;
     const GemvPart& part = a.parts[part_of<Known>(a, tile, local)];
     const float factor = load_factor<Known>(a, part, local, m);
@@ -390,7 +391,7 @@ __global__ void __launch_bounds__(kGemvWarps / kGroup * kGroup * 32, 1)
       if (copying) copies.chunks -= count;
     }
     scales = ahead;
-    if (asks) {
+    if (counts) {
       const int next_tile = a.static_tiles + static_cast<int>(work_counter);
       queues[group][(n + kTilesAhead) % kTileQueue] = next_tile;
       if (next_tile == last_dynamic(a)) *a.work_counters = 0;

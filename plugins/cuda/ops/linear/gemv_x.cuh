@@ -3,6 +3,7 @@
 // it, and the blocks of a cluster, each of which holds its own columns.
 #pragma once
 
+#include "../common/arch.cuh"
 #include "../common/launch.cuh"
 #include "../common/mbarrier.cuh"
 #include "gemv_dequantise.cuh"
@@ -28,7 +29,7 @@ __device__ __forceinline__ int cluster_index(const GemvArgs& a) {
 // The first block counts in `barrier` what the others store into its shared memory: no fence and no
 // further barrier of the cluster.
 __device__ __forceinline__ void open_shares(const GemvArgs& a, uint64_t* barrier, int bytes) {
-#if __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
   const bool opens = threadIdx.x == 0 && cluster_rank(a) == 0;
   if (opens) {
     barrier_init(barrier, 1);
@@ -42,13 +43,13 @@ __device__ __forceinline__ void open_shares(const GemvArgs& a, uint64_t* barrier
 }
 // Before the first store_first().
 __device__ __forceinline__ void await_first() {
-#if __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 #endif
 }
 // Stores into the shared memory of the cluster's first block, where `target` is in this one.
 __device__ __forceinline__ void store_first(float* target, uint64_t* barrier, float value) {
-#if __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
   uint32_t address, remote;
   asm volatile("mapa.shared::cluster.u32 %0, %1, 0;" : "=r"(address) : "r"(shared_address(target)));
   asm volatile("mapa.shared::cluster.u32 %0, %1, 0;" : "=r"(remote) : "r"(shared_address(barrier)));
@@ -60,7 +61,7 @@ __device__ __forceinline__ void store_first(float* target, uint64_t* barrier, fl
 }
 // In the first block, until everything has come.
 __device__ __forceinline__ void await_shares(uint64_t* barrier) {
-#if __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
   uint32_t done = 0;
   while (done == 0) {
     asm volatile(

@@ -14,6 +14,8 @@
 
 namespace frt::cuda {
 
+class KernelList;
+
 // One product; arguments are checked already.
 struct Product {
   frt_dtype x_dtype, y_dtype;  // f32, bf16
@@ -27,24 +29,27 @@ struct Product {
   bool accumulate = false;  // y += in f32, rounded once
 };
 
-// The largest number of rows for which the GEMV kernels is taken: up to here a row's bits are its
-// own, whatever is computed beside it.
+// Up to so many rows the GEMV kernels stream the weights: up to here a row's bits are its own,
+// whatever is computed beside it.
 inline constexpr int32_t kGemvRows = 16;
 
-// Products of one x (the same x, x_dtype, rows) with several weights; rows <= kGemvRows. [driver]
+// Products of one x (the same x, x_dtype, rows) with several weights, whatever computes them. More
+// than kGemvRows rows: one call of Stream::scratch().  [driver]
+void multiply(Stream& stream, std::span<const Product> products);
+
+// GEMVs of one x; rows <= kGemvRows.  [driver]
 void gemv_products(Stream& stream, std::span<const Product> products);
 
-// y = silu(x Wg^T) * (x Wu^T), both rounded to y's type before; `gate` holds Wg and y, `up` is of
-// the same shape; rows <= kGemvRows. False, having done nothing, where the two do not go together
-// in one kernel: then compose it.  [driver]
-bool gemv_gate_up(Stream& stream, const Product& gate, const Weight& up);
-
-// The same for any number of rows: what is made of x (its FP8 form) is made once.  [driver]
+// GEMMs of one x: what is made of x (its FP8 form) is made once.  [driver]
 void gemm_products(Stream& stream, std::span<const Product> products);
 
-// gemm_products in working memory that the operator holds already: at least gemm_scratch_bytes,
-// aligned to 256.  [driver]
+// The same in working memory that the operator holds already: at least gemm_scratch_bytes, aligned
+// to 256.  [driver]
 void gemm_products(Stream& stream, std::span<const Product> products, void* memory);
 std::size_t gemm_scratch_bytes(Device& device, std::span<const Product> products);
+
+// The variants of GEMVs and of GEMMs.  [setup]
+void register_gemv(KernelList& list);
+void register_gemm(KernelList& list);
 
 }  // namespace frt::cuda

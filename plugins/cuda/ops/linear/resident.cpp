@@ -61,13 +61,12 @@ int assign_tiles(ResidentArgs& args, int blocks, int64_t most) {
 
 }  // namespace
 
-bool resident_products(Stream& stream, std::span<const Product> products) {
-  const DeviceProperties& device = stream.device().properties();
+bool plan_resident(const Device& on, std::span<const Product> products, ResidentPlan& plan) {
+  const DeviceProperties& device = on.properties();
   const Product& front = products.front();
   const int32_t cols = front.weight.cols, blocks = device.multiprocessors;
-  if (FRT_CUDA_ARCH < 90 || device.capability < 90 || blocks > kResidentBlocks || front.rows != 1 ||
-      products.size() > kGemvParts || front.x_dtype != FRT_DTYPE_BF16 || cols % kGemvXUnit != 0 ||
-      !aligned(front.x)) {
+  if (blocks > kResidentBlocks || front.rows != 1 || products.size() > kGemvParts ||
+      front.x_dtype != FRT_DTYPE_BF16 || cols % kGemvXUnit != 0 || !aligned(front.x)) {
     return false;
   }
   // The streaming kernel's plan says in which order it would add.
@@ -88,10 +87,12 @@ bool resident_products(Stream& stream, std::span<const Product> products) {
   if (tiles > UINT16_MAX) return false;
   const GemvDevice gemv_device{
       .multiprocessors = blocks, .shared_block = device.shared_bytes_block, .clusters = true};
-  const GemvPlan plan = plan_gemv(gemv, 1, gemv_device);
-  if (plan.rows == 0 || plan.group != kGemvGroup || gemv.split > kResidentSplit) return false;
+  const GemvPlan streamed = plan_gemv(gemv, 1, gemv_device);
+  if (streamed.rows == 0 || streamed.group != kGemvGroup || gemv.split > kResidentSplit)
+    return false;
 
-  ResidentArgs args;
+  ResidentArgs& args = plan.args;
+  args = {};
   args.part_count = gemv.part_count;
   args.split = gemv.split;
   args.part_cols = gemv.part_cols;
@@ -143,7 +144,8 @@ bool resident_products(Stream& stream, std::span<const Product> products) {
   args.early = static_cast<int32_t>(std::max<int64_t>(1, kEarlyBytes / widest));
   args.row_count = front.row_count;
   args.x = front.x;
-  launch_resident(stream, args, used, static_cast<std::size_t>(shared));
+  plan.blocks = used;
+  plan.shared_bytes = static_cast<std::size_t>(shared);
   return true;
 }
 

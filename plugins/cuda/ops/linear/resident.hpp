@@ -39,12 +39,18 @@ struct ResidentArgs {
   const void* x = nullptr;
 };
 
-// y_i = x W_i^T for one row of x in bf16. False, having done nothing, where this is not for them.
+// A launch.
+struct ResidentPlan {
+  ResidentArgs args;
+  int blocks = 0;
+  std::size_t shared_bytes = 0;
+};
+
+// y_i = x W_i^T for one row of x in bf16, as `plan` says. False where this is not for them.
 // [driver]
-bool resident_products(Stream& stream, std::span<const Product> products);
+bool plan_resident(const Device& device, std::span<const Product> products, ResidentPlan& plan);
 
 // Submits the kernel.  [driver]
-void launch_resident(Stream& stream, const ResidentArgs& args, int blocks,
-                     std::size_t shared_bytes);
+void launch_resident(Stream& stream, const ResidentPlan& plan);
 
 }  // namespace frt::cuda

@@ -13,6 +13,7 @@
 // of four, then over the four, then over the halves of the columns. In bf16 chunks are one chain of
 // products in the tensor cores, so as many warps share a tile as there, the others rest: a matter
 // of few tiles.
+#include "../common/arch.cuh"
 #include "../common/mma.cuh"
 #include "resident.hpp"
 
@@ -22,7 +23,7 @@
 namespace frt::cuda {
 namespace {
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
 
 using namespace gemv;
 
@@ -325,7 +326,7 @@ struct Finisher {
 
 __global__ void __launch_bounds__(kResidentThreads, 2)
     resident_kernel(const __grid_constant__ ResidentArgs a) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
   extern __shared__ __align__(128) uint8_t shared[];
   __shared__ uint64_t barriers[kResidentTiles];
   __shared__ bool active;
@@ -374,10 +375,10 @@ __global__ void __launch_bounds__(kResidentThreads, 2)
 
 }  // namespace
 
-void launch_resident(Stream& stream, const ResidentArgs& args, int blocks,
-                     std::size_t shared_bytes) {
-  launch(stream, {dim3(static_cast<unsigned>(blocks)), dim3(kResidentThreads), shared_bytes},
-         resident_kernel, args);
+void launch_resident(Stream& stream, const ResidentPlan& plan) {
+  launch(stream,
+         {dim3(static_cast<unsigned>(plan.blocks)), dim3(kResidentThreads), plan.shared_bytes},
+         resident_kernel, plan.args);
   stream.allow_early_reads();  // it triggers after its wait
 }
 

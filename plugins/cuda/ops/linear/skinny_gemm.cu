@@ -172,6 +172,8 @@ __global__ void __launch_bounds__(kThreads, kTiles == 16 ? 1 : 2)
   if (args.splits > 1) cluster_barrier();  // nobody leaves while others read its memory
 }
 
+static_assert(kStages<16> * kStageBytes<16> == kSkinnyMostBytes);
+
 template <int kTiles>
 void launch_chunk(Stream& stream, Args& args, int64_t tiles, bool gated) {
   const int steps = static_cast<int>(ceil_div(args.product.inputs, kInputs<bf16>));
@@ -191,10 +193,8 @@ void launch_rows(Stream& stream, Args& args, int64_t tiles, bool gated) {
 
 }  // namespace
 
-bool skinny_gemm_supports(const SkinnyProduct& product, const void* weight) {
-  // 128 rows need 192 KB of shared memory.
-  constexpr int32_t kMost = FRT_CUDA_ARCH >= 90 && FRT_CUDA_ARCH < 120 ? kSkinnyRows : 64;
-  return product.rows <= kMost && product.inputs % 8 == 0 &&
+bool skinny_gemm_supports(const SkinnyProduct& product, const void* weight, int32_t most) {
+  return product.rows <= most && product.inputs % 8 == 0 &&
          vector_rows(product.x, product.x_stride) && reinterpret_cast<uintptr_t>(weight) % 16 == 0;
 }
 

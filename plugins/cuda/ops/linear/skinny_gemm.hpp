@@ -12,8 +12,10 @@
 
 namespace frt::cuda {
 
-inline constexpr int32_t kSkinnyRows = 128;  // at most
-inline constexpr int kSkinnyParts = 8;       // at most, of one launch
+inline constexpr int32_t kSkinnyRows = 64;       // at most
+inline constexpr int32_t kSkinnyMostRows = 128;  // at most, where a block has this much memory
+inline constexpr int kSkinnyMostBytes = 4 * (64 + kSkinnyMostRows) * 256;
+inline constexpr int kSkinnyParts = 8;  // at most, of one launch
 
 // One weight matrix and what becomes of its product z: z = activation(z + bias) * gate + addend,
 // and y = z or y += z, rounded once.
@@ -39,8 +41,8 @@ struct SkinnyProduct {
   int64_t x_stride;          // elements
 };
 
-// Whether rows, sizes and alignments suit; `weight` must be BF16.
-bool skinny_gemm_supports(const SkinnyProduct& product, const void* weight);
+// Whether rows (up to `most`), sizes and alignments suit; `weight` must be BF16.
+bool skinny_gemm_supports(const SkinnyProduct& product, const void* weight, int32_t most);
 
 // y_i = x W_i^T and what follows, in one kernel.  [driver]
 void skinny_gemm_products(Stream& stream, const SkinnyProduct& product,

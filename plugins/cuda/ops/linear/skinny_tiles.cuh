@@ -126,7 +126,7 @@ __device__ __forceinline__ float2 add_splits(const float2* at, int splits) {
 // The number of blocks that share a tile, where an SM has room for `blocks_each`: fewest
 // steps until the last block has ended, a block's own beginning and end counted as three.
 inline int splits_for(const Device& device, int64_t tiles, int steps, int blocks_each) {
-  if (FRT_CUDA_ARCH < 90 || device.properties().capability < 90) return 1;
+  if (!device.has(feature::kClusters)) return 1;
   const int64_t places = int64_t{device.properties().multiprocessors} * blocks_each;
   int best = 1;
   int64_t least = INT64_MAX;

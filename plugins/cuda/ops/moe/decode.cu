@@ -172,6 +172,10 @@ bool fits(const MoeBlock& block) {
          aligned(args.norm_weight) && aligned(args.shared_hidden);
 }
 
+bool fuses_norm(const MoeBlock& block) {
+  return block.args.residual && block.args.rows <= kFusedNormRows;
+}
+
 struct EnterPlan {
   int warps = 0, blocks = 0, line = 0;
   std::size_t bytes = 0;
@@ -220,16 +224,19 @@ void launch_enter(Stream& stream, const MoeBlock& block, const EnterPlan& plan,
 
 }  // namespace
 
-bool moe_decode(Stream& stream, const MoeBlock& block) {
+bool supports_moe_decode(Device& device, MoeBlock& block) {
   if (!fits(block)) return false;
+  const EnterPlan enter = plan_enter(device, block, fuses_norm(block));
+  const ExpertPlan experts = plan_experts(block);
+  return std::max({enter.bytes, experts.hidden_bytes, experts.down_bytes}) + sizeof(TopK) <=
+         static_cast<std::size_t>(device.properties().shared_bytes_block);
+}
+
+void launch_moe_decode(Stream& stream, MoeBlock& block) {
   const frt_moe_block_args& args = block.args;
-  const bool fused_norm = args.residual && args.rows <= kFusedNormRows;
+  const bool fused_norm = fuses_norm(block);
   const EnterPlan enter = plan_enter(stream.device(), block, fused_norm);
   const ExpertPlan experts = plan_experts(block);
-  const auto limit = static_cast<std::size_t>(stream.device().properties().shared_bytes_block);
-  if (std::max({enter.bytes, experts.hidden_bytes, experts.down_bytes}) + sizeof(TopK) > limit) {
-    return false;
-  }
   auto* hidden_rows = static_cast<bf16*>(stream.scratch(
       static_cast<std::size_t>(static_cast<int64_t>(args.rows) * args.chosen * block.width * 2)));
   const MoeNorm no_norm{};
@@ -263,7 +270,6 @@ bool moe_decode(Stream& stream, const MoeBlock& block) {
   down.stream_shared = block.shared && streams(block.shared_down) &&
                        moe_format(block.shared_down.form) == moe_format(block.down.form);
   launch_experts(stream, experts, hidden, down);
-  return true;
 }
 
 }  // namespace frt::cuda

@@ -5,11 +5,12 @@
 // their results are not published.
 #pragma once
 
+#include "../common/arch.cuh"
 #include "few.cuh"
 
 namespace frt::cuda {
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
 
 // As load_four for each row, with the loads of all rows under way at a time.
 template <int kRows>

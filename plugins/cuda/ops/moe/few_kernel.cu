@@ -17,6 +17,7 @@
 //
 // Floor: Qwen3.6-35B-A3B, 4 rows, 30.5 different experts if all are as likely: 199 MB in bf16, 43
 // us at 4.6 TB/s; 100 MB in FP8, 22 us.
+#include "../common/arch.cuh"
 #include "../common/async_copy.cuh"
 #include "../common/launch.cuh"
 #include "few_enter.cuh"
@@ -24,7 +25,7 @@
 namespace frt::cuda {
 namespace {
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
 
 // ---- the ring ----------------------------------------------------------------------------------
 
@@ -405,7 +406,7 @@ __device__ __forceinline__ void run_experts(const FewArgs& args, FewMemory<kForm
 template <MoeFormat kFormat, int kRows>
 __global__ void __launch_bounds__(Few::kThreads, 1)
     few_kernel(const __grid_constant__ FewArgs args) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
   extern __shared__ uint4 dynamic[];
   auto& memory = *reinterpret_cast<FewMemory<kFormat>*>(dynamic);
   const int block = static_cast<int>(blockIdx.x), warp = threadIdx.x / 32;

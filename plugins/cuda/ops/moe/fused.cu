@@ -96,27 +96,33 @@ FusedLayout plan(const Device& device, const MoeBlock& block) {
   return made;
 }
 
+// What blocks tell each other: cells of the exchange memory.
+struct Cells {
+  explicit Cells(const MoeBlock& block) {
+    const int64_t rows = block.args.rows;
+    logits = rows * block.args.experts;
+    shared = rows * block.shared_width / 2;
+    count = logits + kFusedRows + shared + rows * block.args.chosen * block.width / 2;
+  }
+  int64_t logits, shared, count;
+};
+
 }  // namespace
 
-bool moe_fused(Stream& stream, const MoeBlock& block) {
-  Device& device = stream.device();
-  if (FRT_CUDA_ARCH < 90 || device.properties().capability < 90 || !fits(block)) return false;
-  const frt_moe_block_args& args = block.args;
-  const bool fp8 = moe_format(block.gate.form) == MoeFormat::kFp8;
-  const int blocks = device.properties().multiprocessors;
-  const int64_t assignments = static_cast<int64_t>(args.rows) * args.chosen;
+bool supports_moe_fused(Device& device, MoeBlock& block) {
+  if (!fits(block) || device.properties().multiprocessors > kFusedBlocks) return false;
   const FusedLayout layout = plan(device, block);
-  const int64_t logits = static_cast<int64_t>(args.rows) * args.experts;
-  const int64_t shared = static_cast<int64_t>(args.rows) * block.shared_width / 2;
-  const int64_t cells = logits + kFusedRows + shared + assignments * block.width / 2;
-  const int64_t exchange_bytes = kFusedBlocks * 4 + cells * 8;
   const bool small_ring =
       layout.stages < kMinStages ||
       (layout.stages < kFusedStages && layout.stages * layout.stage_bytes < kMinRingBytes);
-  if (small_ring || blocks > kFusedBlocks ||
-      exchange_bytes > static_cast<int64_t>(kExchangeBytes)) {
-    return false;
-  }
+  return !small_ring &&
+         kFusedBlocks * 4 + Cells(block).count * 8 <= static_cast<int64_t>(kExchangeBytes);
+}
+
+void launch_moe_fused(Stream& stream, MoeBlock& block) {
+  Device& device = stream.device();
+  const frt_moe_block_args& args = block.args;
+  const Cells cells(block);
 
   FusedArgs made{};
   if (args.residual) {
@@ -147,12 +153,12 @@ bool moe_fused(Stream& stream, const MoeBlock& block) {
   auto* memory = static_cast<std::byte*>(exchange_memory(stream));
   made.numbers = reinterpret_cast<uint32_t*>(memory);
   made.logit_cells = reinterpret_cast<uint64_t*>(memory + kFusedBlocks * 4);
-  made.scale_cells = made.logit_cells + logits;
+  made.scale_cells = made.logit_cells + cells.logits;
   made.shared_cells = made.scale_cells + kFusedRows;
-  made.hidden_cells = made.shared_cells + shared;
-  made.layout = layout;
-  launch_fused(stream, fp8, blocks, made);
-  return true;
+  made.hidden_cells = made.shared_cells + cells.shared;
+  made.layout = plan(device, block);
+  launch_fused(stream, moe_format(block.gate.form) == MoeFormat::kFp8,
+               device.properties().multiprocessors, made);
 }
 
 }  // namespace frt::cuda

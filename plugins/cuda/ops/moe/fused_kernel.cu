@@ -19,6 +19,7 @@
 //
 // Floor: Qwen3.6-35B-A3B, one row: 57.7 MB in bf16, 12.4 us at 4.65 TB/s; 29.4 MB in FP8, 6.3 us;
 // and some 6 us of norm, choice and two exchanges, during which only the ring fills.
+#include "../common/arch.cuh"
 #include "../common/async_copy.cuh"
 #include "../common/launch.cuh"
 #include "fused_units.cuh"
@@ -26,7 +27,7 @@
 namespace frt::cuda {
 namespace {
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
 
 // ---- the fetching warp -------------------------------------------------------------------------
 
@@ -416,7 +417,7 @@ __device__ __forceinline__ void multiply_all(const FusedArgs& args, const Ring& 
 template <MoeFormat kFormat>
 __global__ void __launch_bounds__(kFusedThreads, 1)
     fused_kernel(const __grid_constant__ FusedArgs given) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
   extern __shared__ uint4 dynamic[];
   __shared__ Shared shared;
   __shared__ uint64_t full[kFusedStages], empty[kFusedStages];

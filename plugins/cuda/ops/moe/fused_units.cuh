@@ -3,11 +3,12 @@
 // works on, and how it selects the experts.
 #pragma once
 
+#include "../common/arch.cuh"
 #include "fused_ring.cuh"
 
 namespace frt::cuda {
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
 
 enum Phase { kEnter, kHidden, kDown };
 

@@ -151,7 +151,7 @@ void general(Stream& stream, const MoeBlock& block) {
 
 }  // namespace
 
-void moe_general(Stream& stream, const MoeBlock& block) {
+void launch_moe_general(Stream& stream, MoeBlock& block) {
   if (block.args.dtype == FRT_DTYPE_F32) {
     general<float>(stream, block);
   } else {

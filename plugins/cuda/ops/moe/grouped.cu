@@ -16,6 +16,7 @@
 // expert: 1.62 GB of bf16, 0.35 ms at 4.65 TB/s.
 #include <algorithm>
 
+#include "../../kernel_list.hpp"
 #include "../common/launch.cuh"
 #include "grouped.cuh"
 #include "grouped_mma.cuh"
@@ -86,15 +87,23 @@ struct Memory {
   float* results;
 };
 
+bool supports_wgmma(Device&, GroupedCall& call) {
+  return call.tile_rows == kLargeTile && call.product.matrix.form == WeightForm::kBf16;
+}
+constexpr Variant<GroupedCall> kProductVariants[] = {
+    {"wgmma",
+     {feature::kWgmma | feature::kBulkCopies, kGroupedWgmmaSharedBytes},
+     supports_wgmma,
+     launch_grouped_wgmma},
+    {"mma", {}, nullptr, launch_grouped_mma},
+};
+constexpr Variants<GroupedCall> kProductTable{"grouped product", kProductVariants};
+
 // `x_rows`: rows of x in memory, `experts`: matrices in memory.
 void multiply(Stream& stream, const MoeProduct& product, int64_t x_rows, int64_t experts,
               int tile_rows, bool gated) {
-  const bool bf16_weights = product.matrix.form == WeightForm::kBf16;
-  if (tile_rows == kLargeTile && bf16_weights && has_grouped_wgmma(stream.device())) {
-    launch_grouped_wgmma(stream, product, x_rows, experts, gated);
-  } else {
-    launch_grouped_mma(stream, product, tile_rows, gated);
-  }
+  const GroupedCall call{product, x_rows, experts, tile_rows, gated};
+  run_variant(stream, kProductTable, call);
 }
 
 // A product of all rows with one matrix.
@@ -137,7 +146,12 @@ void run_shared(Stream& stream, const MoeBlock& block, int tile_rows) {
 
 }  // namespace
 
-void launch_grouped_mma(Stream& stream, const MoeProduct& product, int tile_rows, bool gated) {
+void register_moe_grouped(KernelList& list) {
+  list.add_variants(kProductTable);
+}
+
+void launch_grouped_mma(Stream& stream, GroupedCall& call) {
+  const auto& [product, x_rows, experts, tile_rows, gated] = call;
   switch (moe_format(product.matrix.form)) {
     case MoeFormat::kFp8:
       return launch_mma_fp8(stream, product, tile_rows, gated);
@@ -148,8 +162,11 @@ void launch_grouped_mma(Stream& stream, const MoeProduct& product, int tile_rows
   }
 }
 
-bool moe_grouped(Stream& stream, const MoeBlock& block) {
-  if (!fits(block)) return false;
+bool supports_moe_grouped(Device&, MoeBlock& block) {
+  return fits(block);
+}
+
+void launch_moe_grouped(Stream& stream, MoeBlock& block) {
   const frt_moe_block_args& args = block.args;
   const int64_t assignments = static_cast<int64_t>(args.rows) * args.chosen;
   const int tile_rows = assignments <= kSmallTileLoad * args.experts ? kSmallTile : kLargeTile;
@@ -189,7 +206,6 @@ bool moe_grouped(Stream& stream, const MoeBlock& block) {
                           args.ids, args.weights, memory.results,
                           block.shared ? static_cast<const bf16*>(args.shared_y) : nullptr,
                           args.shared_scale, static_cast<bf16*>(args.y)});
-  return true;
 }
 
 }  // namespace frt::cuda

@@ -60,14 +60,20 @@ __device__ __forceinline__ int64_t output_row(const MoeProduct& product, int row
   return product.scatter ? product.order[row] : row;
 }
 
-// On the tensor cores of every architecture (grouped_mma*.cu). Tiles of kSmallTile or
-// kLargeTile rows. `gated`: with `up`.  [driver]
-void launch_grouped_mma(Stream& stream, const MoeProduct& product, int tile_rows, bool gated);
+// A product, as its variants are given it.
+struct GroupedProduct {
+  MoeProduct product;
+  int64_t x_rows;   // rows of x in memory
+  int64_t experts;  // matrices in memory
+  int tile_rows;    // kSmallTile, kLargeTile
+  bool gated;       // with `up`
+};
+using GroupedCall = const GroupedProduct;
 
-// On wgmma, bf16, tiles of kLargeTile rows (moe/sm90/grouped.cu). `x_rows`: rows of x in memory,
-// `experts`: matrices in memory.  [driver]
-bool has_grouped_wgmma(const Device& device);
-void launch_grouped_wgmma(Stream& stream, const MoeProduct& product, int64_t x_rows,
-                          int64_t experts, bool gated);
+// On mma.sync (grouped_mma.cuh).  [driver]
+void launch_grouped_mma(Stream& stream, GroupedCall& call);
+// On wgmma, bf16, tiles of kLargeTile rows (sm90/grouped.cu).  [driver]
+inline constexpr int kGroupedWgmmaSharedBytes = 197632;
+void launch_grouped_wgmma(Stream& stream, GroupedCall& call);
 
 }  // namespace frt::cuda

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mixture-of-experts operators: their arguments are checked here and handed to the variant that
-// fits (moe.hpp).
+// The mixture-of-experts operators: their arguments are checked here and given to the first
+// variant that supports them (moe.hpp).
 #include <bit>
 #include <frt/checks.hpp>
 #include <string>
@@ -129,7 +129,27 @@ void check_block(const frt_moe_block_args& args) {
 
 // ---- the operators ---------------------------------------------------------------------------
 
-void run_block(Stream& stream, MoeBlock& block) {
+constexpr FeatureSet kExchanges =
+    feature::kPdl | feature::kClusters | feature::kBulkCopies | feature::kCoResident;
+constexpr Variant<MoeBlock> kBlockVariants[] = {
+    {"single-row", {kExchanges}, supports_moe_single, launch_moe_single},
+    {"few-rows", {kExchanges}, supports_moe_few, launch_moe_few},
+    {"fused", {kExchanges}, supports_moe_fused, launch_moe_fused},
+    {"decode", {}, supports_moe_decode, launch_moe_decode},
+    {"grouped", {}, supports_moe_grouped, launch_moe_grouped},
+    {"general", {}, nullptr, launch_moe_general},
+};
+constexpr Variants<MoeBlock> kBlockTable{FRT_OP_MOE_BLOCK, kBlockVariants};
+
+// A block whose ids are given has no part that blocks could exchange.
+constexpr Variant<MoeBlock> kExpertsVariants[] = {
+    {"decode", {}, supports_moe_decode, launch_moe_decode},
+    {"grouped", {}, supports_moe_grouped, launch_moe_grouped},
+    {"general", {}, nullptr, launch_moe_general},
+};
+constexpr Variants<MoeBlock> kExpertsTable{FRT_OP_MOE_EXPERTS, kExpertsVariants};
+
+void run_block(Stream& stream, const Variants<MoeBlock>& table, MoeBlock& block) {
   const frt_moe_block_args& args = block.args;
   if (args.rows == 0) return;
   block.inputs = args.gate.expert.cols;
@@ -146,11 +166,7 @@ void run_block(Stream& stream, MoeBlock& block) {
     block.shared_down = make_moe_matrix(args.shared_down_weight);
     block.shared_scale = make_moe_matrix(args.shared_expert_gate);
   }
-  if (moe_single(stream, block) || moe_few(stream, block) || moe_fused(stream, block) ||
-      moe_decode(stream, block) || moe_grouped(stream, block)) {
-    return;
-  }
-  moe_general(stream, block);
+  run_variant(stream, table, block);
 }
 
 void moe_route(Stream& stream, const frt_moe_route_args& args) {
@@ -175,7 +191,7 @@ void moe_experts(Stream& stream, const frt_moe_experts_args& args) {
   made.up = args.up;
   made.down = args.down;
   made.y = args.y;
-  run_block(stream, block);
+  run_block(stream, kExpertsTable, block);
 }
 
 void moe_combine(Stream& stream, const frt_moe_combine_args& args) {
@@ -187,7 +203,7 @@ void moe_block(Stream& stream, const frt_moe_block_args& args) {
   check_block(args);
   MoeBlock block{};
   block.args = args;
-  run_block(stream, block);
+  run_block(stream, kBlockTable, block);
 }
 
 }  // namespace
@@ -245,6 +261,9 @@ void register_moe(KernelList& list) {
   list.add<frt_moe_experts_args>(FRT_OP_MOE_EXPERTS, kFloatTypes, kWeightFormats, moe_experts);
   list.add<frt_moe_combine_args>(FRT_OP_MOE_COMBINE, kFloatTypes, {}, moe_combine);
   list.add<frt_moe_block_args>(FRT_OP_MOE_BLOCK, kFloatTypes, kWeightFormats, moe_block);
+  list.add_variants(kBlockTable);
+  list.add_variants(kExpertsTable);
+  register_moe_grouped(list);
 }
 
 }  // namespace frt::cuda

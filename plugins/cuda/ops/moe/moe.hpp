@@ -1,14 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// moe.hpp - the parts of the mixture-of-experts operators, and what selects between them.
-//
-//   single    one row of one published shape, bf16, sm_90, weights in bf16 or FP8: one kernel
-//             (moe_single)
-//   few       rows <= 16, FP8 <= 32, of the same shape: a kernel for eight of them, with the bits
-//             of single (moe_few)
-//   fused     rows <= 8, bf16, sm_90, weights in bf16 or FP8: one kernel (moe_fused)
-//   decode    rows <= 16, bf16: three kernels, weights streamed once per selected expert
-//   (moe_decode) grouped   more rows, bf16: rows sorted by expert, products on tensor cores
-//   (grouped*) general   every type and shape, one value at a time (moe_general)
+// moe.hpp - the parts of the mixture-of-experts operators. moe.cu has the table of the variants.
 //
 // frt.moe_experts/1 is a block without norm, router and shared expert, whose ids are given.
 #pragma once
@@ -17,9 +8,12 @@
 
 #include "../../stream.hpp"
 #include "../common/weight.hpp"
+#include "../variants.hpp"
 #include "weights.cuh"
 
 namespace frt::cuda {
+
+class KernelList;
 
 // The argument struct of a block, checked, with its matrices as the device code wants them.
 struct MoeBlock {
@@ -37,17 +31,29 @@ MoeMatrix make_moe_matrix(const frt_expert_weight& weight);
 // Whether rows of the matrix can be read in 16-byte portions, with one local scale per eight.
 bool reads_in_portions(const MoeMatrix& matrix);
 
-// The six variants. The first five return false, having done nothing, where they do not fit.
-// [driver]
-bool moe_single(Stream& stream, const MoeBlock& block);
-bool moe_few(Stream& stream, const MoeBlock& block);
-bool moe_fused(Stream& stream, const MoeBlock& block);
-bool moe_decode(Stream& stream, const MoeBlock& block);
-bool moe_grouped(Stream& stream, const MoeBlock& block);
-void moe_general(Stream& stream, const MoeBlock& block);
+// ---- variants of the block ------------------------------------------------------------------
 
-// ---- the small operators (route.cu)  [driver]
-// ------------------------------------------------
+// One row of one published shape, bf16, weights in bf16 or FP8: one kernel.
+bool supports_moe_single(Device& device, MoeBlock& block);
+void launch_moe_single(Stream& stream, MoeBlock& block);
+// Up to 16 rows, with weights in FP8 up to 32, of the same shape: a kernel for eight of them, with
+// the bits of the one for a single row.
+bool supports_moe_few(Device& device, MoeBlock& block);
+void launch_moe_few(Stream& stream, MoeBlock& block);
+// Up to 8 rows, bf16, weights in bf16 or FP8: one kernel.
+bool supports_moe_fused(Device& device, MoeBlock& block);
+void launch_moe_fused(Stream& stream, MoeBlock& block);
+// Up to 16 rows, bf16: three kernels, weights streamed once for each selected expert.
+bool supports_moe_decode(Device& device, MoeBlock& block);
+void launch_moe_decode(Stream& stream, MoeBlock& block);
+// More rows, bf16: rows sorted by expert, products on tensor cores.
+bool supports_moe_grouped(Device& device, MoeBlock& block);
+void launch_moe_grouped(Stream& stream, MoeBlock& block);
+void register_moe_grouped(KernelList& list);
+// Every type and shape, one value at a time.
+void launch_moe_general(Stream& stream, MoeBlock& block);
+
+// ---- the small operators (route.cu)  [driver] ------------------------------------------------
 
 void launch_moe_route(Stream& stream, const frt_moe_route_args& args);
 void launch_moe_combine(Stream& stream, const frt_moe_combine_args& args);

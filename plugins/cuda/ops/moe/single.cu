@@ -59,8 +59,7 @@ SingleMatrix matrix_of(const MoeMatrix& matrix) {
 // Whether a kernel with `shared_bytes` runs on all of the device's SMs and fits the block.
 bool fits(const Device& device, const MoeBlock& block, std::size_t shared_bytes) {
   const DeviceProperties& properties = device.properties();
-  return FRT_CUDA_ARCH >= 90 && properties.capability >= 90 &&
-         static_cast<std::size_t>(properties.shared_bytes_block) >= shared_bytes &&
+  return static_cast<std::size_t>(properties.shared_bytes_block) >= shared_bytes &&
          properties.multiprocessors > Single::kBlocks &&
          properties.multiprocessors <= kFusedBlocks && fits(block);
 }
@@ -120,21 +119,24 @@ void skip_rows(FewArgs& args, const MoeBlock& block, int32_t first, int32_t rows
 
 }  // namespace
 
-bool moe_single(Stream& stream, const MoeBlock& block) {
-  if (block.args.rows != 1 || !fits(stream.device(), block, Single::kSharedBytes)) return false;
+bool supports_moe_single(Device& device, MoeBlock& block) {
+  return block.args.rows == 1 && fits(device, block, Single::kSharedBytes);
+}
+
+void launch_moe_single(Stream& stream, MoeBlock& block) {
   SingleArgs args{};
   set_args(stream, block, args);
   launch_single(stream, is_fp8(block), stream.device().properties().multiprocessors, args);
-  return true;
 }
 
-bool moe_few(Stream& stream, const MoeBlock& block) {
+bool supports_moe_few(Device& device, MoeBlock& block) {
+  return block.args.rows <= (is_fp8(block) ? kFewRowsFp8 : kFewRows) &&
+         fits(device, block, few_shared_bytes(is_fp8(block)));
+}
+
+void launch_moe_few(Stream& stream, MoeBlock& block) {
   static_assert(kFusedBlocks * 4 + Few::kCells * 8 <= kExchangeBytes);
   const int32_t rows = block.args.rows;
-  if (rows > (is_fp8(block) ? kFewRowsFp8 : kFewRows) ||
-      !fits(stream.device(), block, few_shared_bytes(is_fp8(block)))) {
-    return false;
-  }
   const auto launches = static_cast<int32_t>(ceil_div(rows, Few::kRows));
   const auto share = static_cast<int32_t>(ceil_div(rows, launches));
   for (int32_t first = 0; first < rows; first += share) {
@@ -143,7 +145,6 @@ bool moe_few(Stream& stream, const MoeBlock& block) {
     skip_rows(args, block, first, std::min(share, rows - first));
     launch_few(stream, is_fp8(block), stream.device().properties().multiprocessors, args);
   }
-  return true;
 }
 
 }  // namespace frt::cuda

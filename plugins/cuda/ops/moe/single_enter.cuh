@@ -3,6 +3,7 @@
 // front of the experts. A thread has four columns of x and of every weight row of its block.
 #pragma once
 
+#include "../common/arch.cuh"
 #include "../common/async_copy.cuh"
 #include "single.cuh"
 
@@ -37,7 +38,7 @@ struct Memory {
   Choice choice;
 };
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
 
 static_assert(sizeof(Memory<MoeFormat::kBf16>) <= Single::kSharedBytes);
 

@@ -16,6 +16,7 @@
 //
 // Floor: Qwen3.6-35B-A3B: 57.7 MB in bf16, 12.4 us at 4.65 TB/s; 29.4 MB in FP8, 6.3 us; and some
 // 4 us of norm, choice and two exchanges, during which only what needs no choice arrives.
+#include "../common/arch.cuh"
 #include "../common/async_copy.cuh"
 #include "../common/launch.cuh"
 #include "single_enter.cuh"
@@ -23,7 +24,7 @@
 namespace frt::cuda {
 namespace {
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
 
 // ---- the experts -------------------------------------------------------------------------------
 
@@ -231,7 +232,7 @@ __device__ __forceinline__ void run_experts(const SingleArgs& args, Memory<kForm
 template <MoeFormat kFormat>
 __global__ void __launch_bounds__(Single::kThreads, 1)
     single_kernel(const __grid_constant__ SingleArgs args) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
   using S = Shape<kFormat>;
   extern __shared__ uint4 dynamic[];
   auto& memory = *reinterpret_cast<Memory<kFormat>*>(dynamic);

@@ -3,6 +3,7 @@
 // block works on, copies into the rings, weights from scores, rows of y from sums.
 #pragma once
 
+#include "../../common/arch.cuh"
 #include "../../common/cluster.cuh"
 #include "../../common/launch.cuh"
 #include "../../common/mbarrier.cuh"
@@ -12,7 +13,7 @@
 #include "../dense_y.cuh"
 #include "wgmma.cuh"
 
-namespace frt::cuda::hopper {
+namespace frt::cuda::wgmma_attention {
 
 inline constexpr int kDim = 256;
 inline constexpr int kThreads = 384;  // one group fetches
@@ -33,7 +34,7 @@ struct Maps {
   CUtensorMap k, v, context_k, context_v;  // (columns, kv heads, rows): boxes of 64 rows
 };
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#if FRT_ARCH_WGMMA
 
 inline constexpr int kGroup = 128;
 inline constexpr int kBlockBytes = kKeys * kColumns * 2;
@@ -317,6 +318,6 @@ __device__ __forceinline__ void merge(const frt_dense_attention_args& a, const W
   }
 }
 
-#endif  // __CUDA_ARCH_FEAT_SM90_ALL
+#endif  // FRT_ARCH_WGMMA
 
-}  // namespace frt::cuda::hopper
+}  // namespace frt::cuda::wgmma_attention

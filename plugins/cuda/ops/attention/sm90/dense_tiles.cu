@@ -18,6 +18,7 @@
 // and the products read 96. (128 queries a block move less, but leave half of the SMs idle
 // here; for two such sequences, 19 us instead of 26.) Dividing the keys among all SMs costs
 // what it saves: sums of 64 KB a tile cross the cluster.
+#include "../../common/arch.cuh"
 #include "dense.cuh"
 
 #include <algorithm>
@@ -25,9 +26,9 @@
 namespace frt::cuda {
 namespace {
 
-using namespace hopper;
+using namespace wgmma_attention;
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#if FRT_ARCH_WGMMA
 
 // Starts the scores of a tile of keys.
 __device__ __forceinline__ void start_scores(float (&s)[kKeys / 8][4], uint32_t queries,
@@ -189,15 +190,15 @@ __device__ __forceinline__ void cluster_meet() {
   asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait;" ::: "memory");
 }
 
-#endif  // __CUDA_ARCH_FEAT_SM90_ALL
+#endif  // FRT_ARCH_WGMMA
 
 // Grid: (tiles of queries, rounded up to clusters, kv heads, sequences), clusters along x. kApart:
 // groups have queries of their own.
 template <bool kApart>
 __global__ void __launch_bounds__(kThreads, 1)
-    dense_hopper_kernel(const __grid_constant__ Maps maps,
-                        const __grid_constant__ frt_dense_attention_args a) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    dense_wgmma_attention_kernel(const __grid_constant__ Maps maps,
+                                 const __grid_constant__ frt_dense_attention_args a) {
+#if FRT_ARCH_WGMMA
   extern __shared__ float4 shared[];
   __shared__ Barriers barriers;
   __shared__ Ends ends;
@@ -249,15 +250,17 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 }  // namespace
 
-bool dense_hopper_supports(const Device& device, const frt_dense_attention_args& args) {
+static_assert(kSharedBytes == kDenseWgmmaSharedBytes);
+
+bool dense_wgmma_supports(Device& device, DenseAttentionCall& args) {
   const int group = args.heads / args.kv_heads;
-  return FRT_CUDA_ARCH == 90 && device.properties().capability == 90 && args.head_dim == kDim &&
-         int64_t{args.rows} * group >= kLeastQueries && kQueries % group == 0 &&
-         dense_tiles_support(args) && (args.y_scale == 0 || args.y_stride % 16 == 0) &&
+  return args.head_dim == kDim && int64_t{args.rows} * group >= kLeastQueries &&
+         kQueries % group == 0 && dense_tiles_support(device, args) &&
+         (args.y_scale == 0 || args.y_stride % 16 == 0) &&
          int64_t{args.count} * std::max(args.rows, args.context_rows) <= INT32_MAX;
 }
 
-void launch_dense_hopper(Stream& stream, const frt_dense_attention_args& args) {
+void launch_dense_wgmma(Stream& stream, DenseAttentionCall& args) {
   const int group = args.heads / args.kv_heads;
   const auto describe = [&](const void* data, int heads, int64_t rows, int64_t stride,
                             int box_heads) {
@@ -282,7 +285,9 @@ void launch_dense_hopper(Stream& stream, const frt_dense_attention_args& args) {
   const Grid grid{dim3(static_cast<unsigned>(ceil_div(tiles, kCluster) * kCluster),
                        static_cast<unsigned>(args.kv_heads), static_cast<unsigned>(args.count)),
                   dim3(kThreads), kSharedBytes, kCluster};
-  launch(stream, grid, apart ? dense_hopper_kernel<true> : dense_hopper_kernel<false>, maps, args);
+  launch(stream, grid,
+         apart ? dense_wgmma_attention_kernel<true> : dense_wgmma_attention_kernel<false>, maps,
+         args);
 }
 
 }  // namespace frt::cuda

@@ -13,6 +13,7 @@
 // 128 bytes, the second ones of 32, each with the swizzle of its length.
 //
 // Floor: 2 x 256 rows, 16 heads, 0.6 GFLOP and 5 MB: latency, 4 us.
+#include "../../common/arch.cuh"
 #include "../../common/launch.cuh"
 #include "../../common/mbarrier.cuh"
 #include "../../common/mma.cuh"
@@ -32,12 +33,13 @@ constexpr int kLow = 64, kHigh = 16;                     // columns of the two b
 constexpr int kLowRow = kLow * 2, kHighRow = kHigh * 2;  // bytes
 constexpr int kTile = kQueries * (kLowRow + kHighRow);   // of 64 rows of both blocks
 constexpr std::size_t kSharedBytes = kTile + 2 * std::size_t{kKeys} * (kLowRow + kHighRow) + 1024;
+static_assert(kSharedBytes == kDenseWholeSharedBytes);
 
 struct Maps {
   CUtensorMap q[2], k[2], v[2];  // (columns, heads, rows): boxes of 64 rows and a block's columns
 };
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#if FRT_ARCH_WGMMA
 
 constexpr int kSumRow = kLow + kHigh + 8;  // words: pairs of eight rows have few bank conflicts
 // The score of a key that is not there: with all of a tile missing, weights are finite.
@@ -287,13 +289,13 @@ __device__ __forceinline__ void attend(const Maps& maps, const frt_dense_attenti
   asm volatile("barrier.cluster.wait;" ::: "memory");
 }
 
-#endif  // __CUDA_ARCH_FEAT_SM90_ALL
+#endif  // FRT_ARCH_WGMMA
 
 // Grid: (tiles of queries, heads, sequences), clusters of all tiles.
 __global__ void __launch_bounds__(kThreads, 2)
     dense_whole_kernel(const __grid_constant__ Maps maps,
                        const __grid_constant__ frt_dense_attention_args a) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#if FRT_ARCH_WGMMA
   __shared__ uint64_t ready[2];  // queries and keys; values
   pdl_trigger();
   attend(maps, a, ready);
@@ -302,14 +304,13 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 }  // namespace
 
-bool dense_whole_supports(const Device& device, const frt_dense_attention_args& args) {
-  return FRT_CUDA_ARCH == 90 && device.properties().capability == 90 && dense_tiles_support(args) &&
-         args.heads == args.kv_heads && args.context_rows == 0 && args.head_dim > kLow &&
-         args.head_dim <= kLow + kHigh && args.rows > kQueries && args.rows <= kKeys &&
-         int64_t{args.count} * args.rows <= INT32_MAX;
+bool dense_whole_supports(Device& device, DenseAttentionCall& args) {
+  return dense_tiles_support(device, args) && args.heads == args.kv_heads &&
+         args.context_rows == 0 && args.head_dim > kLow && args.head_dim <= kLow + kHigh &&
+         args.rows > kQueries && args.rows <= kKeys && int64_t{args.count} * args.rows <= INT32_MAX;
 }
 
-void launch_dense_whole(Stream& stream, const frt_dense_attention_args& args) {
+void launch_dense_whole(Stream& stream, DenseAttentionCall& args) {
   Maps maps;
   const auto describe = [&](CUtensorMap(&map)[2], const void* data, int64_t stride) {
     const int64_t rows = int64_t{args.count} * args.rows;

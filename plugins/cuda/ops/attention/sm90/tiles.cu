@@ -10,6 +10,7 @@
 // values (32 KB each) fill an SM's shared memory. Per tile of 64 positions, with one barrier:
 // start the scores of the next tile, start adding this tile's values, make weights of the next
 // scores while the values are added, then rescale. Copies run one tile ahead.
+#include "../../common/arch.cuh"
 #include "../../common/mma.cuh"
 #include "../attention.hpp"
 #include "../tiles.cuh"
@@ -30,7 +31,9 @@ constexpr std::size_t shared_bytes() {
   return kQueryBytes + 4 * kTileBytes + (sizeof(KV) == 1 ? 2 * kCodeBytes : 0) + 1024;  // alignment
 }
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+static_assert(shared_bytes<f8e4m3>() == kWgmmaTilesSharedBytes && kDim == kWgmmaTilesDim);
+
+#if FRT_ARCH_WGMMA
 // The address of 16-byte unit `unit` of row `row` in blocks of 64 columns of `rows` rows.
 __device__ __forceinline__ uint32_t place(uint32_t matrix, int rows, int row, int unit) {
   return matrix +
@@ -202,8 +205,8 @@ __device__ __forceinline__ void attend(const frt_attention_args& args) {
 
 template <class KV>
 __global__ void __launch_bounds__(kThreads, 1)
-    hopper_kernel(const __grid_constant__ frt_attention_args args) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    wgmma_tiles_kernel(const __grid_constant__ frt_attention_args args) {
+#if FRT_ARCH_WGMMA
   pdl_trigger();
   pdl_wait();
   attend<KV>(args);
@@ -212,12 +215,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 }  // namespace
 
-bool hopper_tiles(const Device& device, const frt_attention_args& args) noexcept {
-  return FRT_CUDA_ARCH == 90 && device.properties().capability == 90 && args.head_dim == kDim &&
-         static_cast<std::size_t>(device.properties().shared_bytes_block) >= shared_bytes<f8e4m3>();
-}
-
-void launch_hopper_tiles(Stream& stream, const frt_attention_args& args) {
+void launch_wgmma_tiles(Stream& stream, AttentionCall& args) {
   const int64_t group = args.heads / args.kv_heads;
   Grid grid;
   grid.blocks =
@@ -226,10 +224,10 @@ void launch_hopper_tiles(Stream& stream, const frt_attention_args& args) {
   grid.threads = dim3(kThreads);
   if (args.kv_dtype == FRT_DTYPE_BF16) {
     grid.shared_bytes = shared_bytes<bf16>();
-    launch(stream, grid, hopper_kernel<bf16>, args);
+    launch(stream, grid, wgmma_tiles_kernel<bf16>, args);
   } else {
     grid.shared_bytes = shared_bytes<f8e4m3>();
-    launch(stream, grid, hopper_kernel<f8e4m3>, args);
+    launch(stream, grid, wgmma_tiles_kernel<f8e4m3>, args);
   }
 }
 

@@ -9,6 +9,7 @@
 // (128), Vn, the update of S (256). One warpgroup does that and nothing else. It hands S^T and Vn
 // through shared memory to a second one, which computes o beside it, and keeps three chunks on
 // their way with the copy engine.
+#include "../../common/arch.cuh"
 #include "../../common/mbarrier.cuh"
 #include "../../common/mma.cuh"
 #include "../chunk.cuh"
@@ -39,7 +40,9 @@ struct Shared {
   uint64_t state_ready, state_taken, fresh_ready, fresh_taken;
 };
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+static_assert(sizeof(Shared) <= kWgmmaScanSharedBytes);
+
+#if FRT_ARCH_WGMMA
 
 constexpr int kStageLoad = kKeyBytes + 3 * kTileBytes + static_cast<int>(sizeof(ChunkFactors));
 
@@ -391,9 +394,9 @@ __device__ __forceinline__ void write_out(const frt_gated_delta_args& args,
 
 // Grid: (slices of values, value heads, sequences).
 __global__ void __launch_bounds__(kThreads, 1)
-    hopper_scan_kernel(const __grid_constant__ frt_gated_delta_args args,
-                       const ChunkRecords records) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    wgmma_scan_kernel(const __grid_constant__ frt_gated_delta_args args,
+                      const ChunkRecords records) {
+#if FRT_ARCH_WGMMA
   extern __shared__ __align__(1024) char shared_bytes[];
   Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
   pdl_trigger();
@@ -424,12 +427,11 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 }  // namespace
 
-void launch_hopper_scan(Stream& stream, const frt_gated_delta_args& args,
-                        const ChunkRecords& records) {
-  const Grid grid{dim3(kChunkDim / kSlice, static_cast<unsigned>(args.value_heads),
-                       static_cast<unsigned>(args.sequences.count)),
+void launch_wgmma_scan(Stream& stream, ScanCall& scan) {
+  const Grid grid{dim3(kChunkDim / kSlice, static_cast<unsigned>(scan.delta.value_heads),
+                       static_cast<unsigned>(scan.delta.sequences.count)),
                   dim3(kThreads), sizeof(Shared)};
-  launch(stream, grid, hopper_scan_kernel, args, records);
+  launch(stream, grid, wgmma_scan_kernel, scan.delta, scan.records);
 }
 
 }  // namespace frt::cuda

@@ -234,9 +234,7 @@ bool vectors(const void* data, int64_t stride) {
 
 }  // namespace
 
-bool wgmma_supports(const Device& device, const SkinnyProduct& product,
-                    std::span<const SkinnyPart> parts) {
-  if (FRT_CUDA_ARCH != 90 || device.properties().capability != 90) return false;
+bool wgmma_supports(const SkinnyProduct& product, std::span<const SkinnyPart> parts) {
   return product.rows > kLeastRows && product.rows <= kMostRows && product.inputs % 8 == 0 &&
          parts.size() <= static_cast<std::size_t>(kWgmmaParts) &&
          vectors(product.x, product.x_stride) &&
@@ -247,22 +245,20 @@ bool wgmma_supports(const Device& device, const SkinnyProduct& product,
          });
 }
 
-bool wgmma_supports(const Device& device, const Fp8Input& input, std::span<const Fp8Part> parts) {
+bool wgmma_supports(const Fp8Input& input, std::span<const Fp8Part> parts) {
   const bool tensors = std::all_of(parts.begin(), parts.end(), [](const Fp8Part& part) {
     return part.weight.form == WeightForm::kFp8Tensor;
   });
   const Work work = work_of(input, parts);
   return tensors && input.inputs % 16 == 0 && input.x_stride % 16 == 0 &&
-         input.inputs <= kMostSplits * kMostFp8Chain &&
-         wgmma_supports(device, work.product, work.used());
+         input.inputs <= kMostSplits * kMostFp8Chain && wgmma_supports(work.product, work.used());
 }
 
-bool wgmma_supports_gate_up(const Device& device, const Fp8Input& input, const Fp8Part& gate,
-                            const Weight& up) {
+bool wgmma_supports_gate_up(const Fp8Input& input, const Fp8Part& gate, const Weight& up) {
   Fp8Part other = gate;
   other.weight = up;
   return gate.y_dtype != FRT_DTYPE_F32 && input.inputs <= kMostFp8Chain &&
-         wgmma_supports(device, input, std::array{gate, other});
+         wgmma_supports(input, std::array{gate, other});
 }
 
 void wgmma_products(Stream& stream, const SkinnyProduct& product,

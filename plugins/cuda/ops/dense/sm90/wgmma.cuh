@@ -18,6 +18,7 @@
 #pragma once
 
 #include "../../attention/sm90/wgmma.cuh"
+#include "../../common/arch.cuh"
 #include "../../common/mbarrier.cuh"
 #include "multiply.cuh"
 #include "wgmma_finish.cuh"
@@ -25,7 +26,7 @@
 
 namespace frt::cuda {
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#if FRT_ARCH_WGMMA
 
 namespace wgmma {
 
@@ -240,7 +241,7 @@ __device__ void multiply(const WgmmaArgs& args, uint32_t ring, uint64_t* full, u
 
 }  // namespace wgmma
 
-#endif  // __CUDA_ARCH_FEAT_SM90_ALL
+#endif  // FRT_ARCH_WGMMA
 
 // Grid: (splits, tiles of rows, blocks of outputs), clusters along the first; with `sharing`, two
 // of them for every tile of rows. Gated: (1, blocks that take tiles in turns).
@@ -248,7 +249,7 @@ template <int kBlocks, int kRows, bool kGated, bool kFp8>
 __global__ void __launch_bounds__(kWgmmaThreads, 1)
     dense_wgmma_kernel(const __grid_constant__ WgmmaMaps maps,
                        const __grid_constant__ WgmmaArgs args) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#if FRT_ARCH_WGMMA
   extern __shared__ uint8_t dynamic[];
   constexpr int kStages = kWgmmaStages<kBlocks, kRows>;
   __shared__ uint64_t full[kStages], empty[kStages];

@@ -11,6 +11,7 @@
 
 #include <type_traits>
 
+#include "../../common/arch.cuh"
 #include "../../common/cluster.cuh"
 #include "../../common/convert_values.cuh"
 #include "../../common/mma.cuh"
@@ -19,7 +20,7 @@
 
 namespace frt::cuda {
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#if FRT_ARCH_WGMMA
 
 namespace wgmma {
 
@@ -471,6 +472,6 @@ __device__ __forceinline__ void finish_tile(const WgmmaArgs& args, const Share& 
 
 }  // namespace wgmma
 
-#endif  // __CUDA_ARCH_FEAT_SM90_ALL
+#endif  // FRT_ARCH_WGMMA
 
 }  // namespace frt::cuda

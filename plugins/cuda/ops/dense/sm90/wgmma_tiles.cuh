@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <span>
 
+#include "../../common/arch.cuh"
 #include "../../common/launch.cuh"
 #include "../../linear/skinny_gemm.hpp"
 
@@ -72,7 +73,7 @@ struct WgmmaKernel {
 // Of e4m3 by e4m3 (wgmma_fp8.cu).
 std::span<const WgmmaKernel> wgmma_fp8_kernels();
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#if FRT_ARCH_WGMMA
 
 namespace wgmma {
 
@@ -140,6 +141,6 @@ struct Tiles {
 
 }  // namespace wgmma
 
-#endif  // __CUDA_ARCH_FEAT_SM90_ALL
+#endif  // FRT_ARCH_WGMMA
 
 }  // namespace frt::cuda

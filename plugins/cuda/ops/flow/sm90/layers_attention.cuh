@@ -23,6 +23,7 @@
 #include <cfloat>
 
 #include "../../attention/sm90/wgmma.cuh"
+#include "../../common/arch.cuh"
 #include "../../common/mma.cuh"
 #include "layers_merge.cuh"
 #include "layers_parts.cuh"
@@ -30,7 +31,7 @@
 
 namespace frt::cuda {
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || !defined(__CUDA_ARCH__)
+#if FRT_ARCH_WGMMA_OR_HOST
 
 template <int kDim>
 class FlowAttentionPhase {

@@ -4,6 +4,7 @@
 // the ring has room, the other x behind the barriers of the grid.
 #pragma once
 
+#include "../../common/arch.cuh"
 #include "../../common/launch.cuh"
 #include "../../dense/sm90/multiply.cuh"
 #include "layers_attention.cuh"
@@ -11,7 +12,7 @@
 
 namespace frt::cuda {
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#if FRT_ARCH_WGMMA
 
 namespace flow {
 
@@ -202,6 +203,6 @@ __device__ void fetch_x(const FlowArgs& args, FlowShared<kRows>& shared, uint32_
 
 }  // namespace flow
 
-#endif  // __CUDA_ARCH_FEAT_SM90_ALL
+#endif  // FRT_ARCH_WGMMA
 
 }  // namespace frt::cuda

@@ -38,28 +38,45 @@ int clusters_at_once(Device& device, const FlowKernel& kernel, std::size_t share
   return known[key] = clusters;
 }
 
-}  // namespace
+struct LayersPlan {
+  FlowKernel kernel;
+  int clusters, rest;  // bytes of shared memory beside the ring
+};
 
-bool flow_layers_fused(Stream& stream, const frt_flow_layers_args& args) {
-  Device& device = stream.device();
-  if (FRT_CUDA_ARCH != 90 || device.properties().capability != 90 || !flow_fits(args)) return false;
+// False: these shapes, types and formats are not for it.
+bool plan_layers(Device& device, FlowLayersCall& args, LayersPlan& plan) {
+  if (!flow_fits(args)) return false;
   const bool fp8 = flow_fp8(args);
   const int rows = flow_rows(args) + (fp8 ? 0 : flow_shifts(args));
   if (rows > (fp8 ? 56 : 104)) return false;
-  const FlowKernel kernel = rows <= 24   ? flow_kernel_24(fp8)
-                            : rows <= 56 ? flow_kernel_56(fp8)
-                                         : flow_kernel_104();
-
-  const int shared_bytes = static_cast<int>(device.properties().shared_bytes_block);
+  plan.kernel = rows <= 24   ? flow_kernel_24(fp8)
+                : rows <= 56 ? flow_kernel_56(fp8)
+                             : flow_kernel_104();
+  const auto shared_bytes = static_cast<std::size_t>(device.properties().shared_bytes_block);
   const int tiles = static_cast<int>(ceil_div(args.width, kFlowOutputs));
   const int64_t most = ceil_div(2 * args.hidden, kFlowOutputs);
-  const int clusters =
-      std::min(clusters_at_once(device, kernel, static_cast<std::size_t>(shared_bytes)),
+  plan.clusters =
+      std::min(clusters_at_once(device, plan.kernel, shared_bytes),
                static_cast<int>(std::max(ceil_div(most, kFlowCluster), int64_t{tiles})));
-  if (clusters == 0 || ceil_div(tiles, clusters) > kFlowPieces) return false;
-  const int pieces = static_cast<int>(ceil_div(tiles, clusters));
-  const int rest = kernel.area + kernel.shared_bytes(pieces);
+  if (plan.clusters == 0 || ceil_div(tiles, plan.clusters) > kFlowPieces) return false;
+  plan.rest =
+      plan.kernel.area + plan.kernel.shared_bytes(static_cast<int>(ceil_div(tiles, plan.clusters)));
+  return true;
+}
 
+}  // namespace
+
+bool supports_flow_layers_fused(Device& device, FlowLayersCall& args) {
+  LayersPlan plan;
+  return plan_layers(device, args, plan);
+}
+
+void launch_flow_layers_fused(Stream& stream, FlowLayersCall& args) {
+  Device& device = stream.device();
+  LayersPlan plan;
+  plan_layers(device, args, plan);
+  const auto& [kernel, clusters, rest] = plan;
+  const int shared_bytes = device.properties().shared_bytes_block;
   const auto made = std::make_unique<FlowArgs>();
   const int blocks = clusters * kFlowCluster;
   void* scratch = stream.scratch(flow_scratch(args, kernel, blocks).bytes);
@@ -73,7 +90,6 @@ bool flow_layers_fused(Stream& stream, const frt_flow_layers_args& args) {
   // All blocks are there at once, or none is.
   const CoResidentLaunch co_resident(&stream);
   launch(stream, grid, kernel.function, *made);
-  return true;
 }
 
 }  // namespace frt::cuda

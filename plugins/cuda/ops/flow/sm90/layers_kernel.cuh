@@ -32,12 +32,13 @@
 // number is found anew in every phase.
 #pragma once
 
+#include "../../common/arch.cuh"
 #include "../../common/launch.cuh"
 #include "layers_stream.cuh"
 
 namespace frt::cuda {
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#if FRT_ARCH_WGMMA
 
 namespace flow {
 
@@ -375,12 +376,12 @@ struct Worker : Residual<kRows, kFp8> {
 
 }  // namespace flow
 
-#endif  // __CUDA_ARCH_FEAT_SM90_ALL
+#endif  // FRT_ARCH_WGMMA
 
 template <int kRows, int kDim, bool kFp8>
 __global__ void __launch_bounds__(kFlowBlockThreads, 1)
     flow_layers_kernel(const __grid_constant__ FlowArgs args) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#if FRT_ARCH_WGMMA
   extern __shared__ __align__(1024) uint8_t dynamic[];
   using Shared = FlowShared<kRows>;
   const uint32_t ring = shared_address(dynamic);

@@ -12,6 +12,7 @@
 // 8 i + 2 t and + 1, i = 2 p and 2 p + 1.
 #pragma once
 
+#include "../../common/arch.cuh"
 #include "../../common/convert_values.cuh"
 #include "../../common/mma.cuh"
 #include "layers_parts.cuh"
@@ -19,7 +20,7 @@
 
 namespace frt::cuda {
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || !defined(__CUDA_ARCH__)
+#if FRT_ARCH_WGMMA_OR_HOST
 
 template <int kDim>
 struct FlowMerge {

@@ -5,11 +5,12 @@
 // reductions over some lanes of a warp (sm_90a).
 #pragma once
 
+#include "../../common/arch.cuh"
 #include "../../common/mma.cuh"
 
 namespace frt::cuda {
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || !defined(__CUDA_ARCH__)
+#if FRT_ARCH_WGMMA_OR_HOST
 
 // c (64 x 32) += a (64 x 16, in registers) b^T, or = where not `add`; rows of b hold the
 // inner dimension.

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "../../attention/sm90/wgmma.cuh"
+#include "../../common/arch.cuh"
 #include "../../dense/sm90/multiply.cuh"
 #include "layers_copies.cuh"
 #include "layers_fused.cuh"
@@ -18,7 +19,7 @@
 
 namespace frt::cuda {
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#if FRT_ARCH_WGMMA
 
 namespace flow {
 
@@ -331,6 +332,6 @@ struct Products {
 
 }  // namespace flow
 
-#endif  // __CUDA_ARCH_FEAT_SM90_ALL
+#endif  // FRT_ARCH_WGMMA
 
 }  // namespace frt::cuda

@@ -6,11 +6,12 @@
 // A warp owns a row, or two eight rows apart; eighteen of its lanes have four columns each.
 #pragma once
 
+#include "../../common/arch.cuh"
 #include "layers_products.cuh"
 
 namespace frt::cuda {
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#if FRT_ARCH_WGMMA
 
 namespace flow {
 
@@ -225,6 +226,6 @@ struct Residual : Products<kRows, kFp8> {
 
 }  // namespace flow
 
-#endif  // __CUDA_ARCH_FEAT_SM90_ALL
+#endif  // FRT_ARCH_WGMMA
 
 }  // namespace frt::cuda

@@ -12,6 +12,7 @@
 // the word is n * blocks.
 #pragma once
 
+#include "../../common/arch.cuh"
 #include "../../common/cluster.cuh"
 #include "../../common/mbarrier.cuh"
 
@@ -37,7 +38,7 @@ struct FlowSync {
 
   // All consumer threads: what they wrote to memory is there for who waits for this barrier.
   __device__ __forceinline__ void arrive() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     block();
     if (threadIdx.x == 0) {
@@ -49,7 +50,7 @@ struct FlowSync {
 
   // One thread: until all blocks have arrived `count` times.
   __device__ __forceinline__ void wait_alone(uint32_t count) const {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
     uint32_t seen;
     do {
       asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(word) : "memory");
@@ -59,7 +60,7 @@ struct FlowSync {
 
   // What this thread has seen in memory, or has written, bulk copies find there, too.
   static __device__ __forceinline__ void show_to_copies() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if FRT_ARCH_CLUSTERS
     asm volatile("fence.proxy.async.global;" ::: "memory");
 #endif
   }

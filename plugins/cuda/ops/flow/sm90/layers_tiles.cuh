@@ -3,6 +3,7 @@
 // given, and how its queries are divided between clusters and its keys between their blocks.
 #pragma once
 
+#include "../../common/arch.cuh"
 #include "../../common/numbers.cuh"
 #include "layers_sync.cuh"
 
@@ -43,7 +44,7 @@ struct FlowAttentionShared {
   FlowAttentionTile tile;
 };
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || !defined(__CUDA_ARCH__)
+#if FRT_ARCH_WGMMA_OR_HOST
 
 // One thread, before the block knows of the barriers.
 __device__ __forceinline__ void attention_init(FlowAttentionShared& shared) {

@@ -13,6 +13,7 @@
 // one value are in one thread.
 #include <algorithm>
 
+#include "../../common/arch.cuh"
 #include "../../common/async_copy.cuh"
 #include "../../common/launch.cuh"
 #include "../../common/mbarrier.cuh"
@@ -32,6 +33,7 @@ constexpr int kTokenBytes = kLargeTile * kDepth * 2;
 constexpr int kWeightBytes = kWeights * kDepth * 2;
 constexpr int kStageBytes = kTokenBytes + kWeightBytes;
 constexpr int kSharedBytes = kStages * kStageBytes + 1024;  // the ring begins at a multiple of 1024
+static_assert(kSharedBytes == kGroupedWgmmaSharedBytes);
 
 struct WgmmaArgs {
   MoeProduct product;
@@ -39,7 +41,7 @@ struct WgmmaArgs {
   int32_t tile_limit;
 };
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#if FRT_ARCH_WGMMA
 
 constexpr int kLag = 2;  // stages that gathered rows are on their way before they are published
 
@@ -259,7 +261,7 @@ __device__ void consume(const WgmmaArgs& args, const Ring& ring) {
   }
 }
 
-#endif  // __CUDA_ARCH_FEAT_SM90_ALL
+#endif  // FRT_ARCH_WGMMA
 
 template <bool kGated>
 __global__ void __launch_bounds__(kThreads, 1)
@@ -267,7 +269,7 @@ __global__ void __launch_bounds__(kThreads, 1)
                          const __grid_constant__ CUtensorMap map,
                          const __grid_constant__ CUtensorMap up_map,
                          const __grid_constant__ WgmmaArgs args) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#if FRT_ARCH_WGMMA
   extern __shared__ uint8_t dynamic[];
   __shared__ uint64_t full[kStages], empty[kStages];
   pdl_trigger();
@@ -305,12 +307,8 @@ CUtensorMap make_map(Device& device, const void* data, int64_t cols, int64_t row
 
 }  // namespace
 
-bool has_grouped_wgmma(const Device& device) {
-  return FRT_CUDA_ARCH == 90 && device.properties().capability == 90;
-}
-
-void launch_grouped_wgmma(Stream& stream, const MoeProduct& product, int64_t x_rows,
-                          int64_t experts, bool gated) {
+void launch_grouped_wgmma(Stream& stream, GroupedCall& call) {
+  const auto& [product, x_rows, experts, tile_rows, gated] = call;
   Device& device = stream.device();
   const MoeMatrix& matrix = product.matrix;
   const int box = gated ? kWeights / 2 : kWeights;
