@@ -18,7 +18,41 @@ std::vector<SurveyedFact> facts_of(core::OpenPlugin& plugin, uint32_t ordinal) {
   return device_facts(*status, plugin.handle(), ordinal, plugin.sender());
 }
 
+std::unique_ptr<core::OpenPlugin> open_plugin(const core::LoadedPlugin& loaded,
+                                              core::HostServices& services) {
+  core::Diagnostics diagnostics;
+  const core::Config options =
+      core::resolve_config(loaded.schema.plugin_options, {}, core::ResolveContext{}, diagnostics);
+  diagnostics.throw_if_errors();
+  return std::make_unique<core::OpenPlugin>(loaded, options, services);
+}
+
 }  // namespace
+
+std::vector<KernelVariant> survey_variants(App& app, const std::string& id, uint32_t ordinal) {
+  core::HostServices services(app.log());
+  const core::LoadedPlugin& loaded = app.registry().load(id);
+  const auto plugin = open_plugin(loaded, services);
+  const auto* table = plugin->find<frt_kernel_variants_draft>(FRT_EXT_KERNEL_VARIANTS);
+  if (!table) return {};
+  const auto& backend = plugin->require<frt_backend_v1>(FRT_EXT_BACKEND);
+  core::Diagnostics diagnostics;
+  const core::Config options =
+      core::resolve_config(loaded.schema.options, {}, core::ResolveContext{}, diagnostics);
+  diagnostics.throw_if_errors();
+  frt_error error{};
+  frt_backend_device device = nullptr;
+  const frt_status opened = contain(plugin->sender(), "device_open", [&] {
+    return backend.device_open(plugin->handle(), ordinal, options.c(), &device, &error);
+  });
+  check(opened, error, plugin->sender());
+  if (!device) throw Error(FRT_ERR_INTERNAL, plugin->sender() + ": device_open made no device");
+  const auto close = [&](frt_backend_device_s* opened_device) {
+    backend.device_close(opened_device);
+  };
+  const std::unique_ptr<frt_backend_device_s, decltype(close)> closer(device, close);
+  return list_kernel_variants(*table, device, plugin->sender());
+}
 
 Survey survey_devices(App& app, bool with_facts) {
   Survey survey;
@@ -27,14 +61,7 @@ Survey survey_devices(App& app, bool with_facts) {
   std::map<std::string, std::unique_ptr<core::OpenPlugin>> opened;
   const auto open = [&](const std::string& id) -> core::OpenPlugin& {
     auto& plugin = opened[id];
-    if (!plugin) {
-      const core::LoadedPlugin& loaded = app.registry().load(id);
-      core::Diagnostics diagnostics;
-      const core::Config options = core::resolve_config(loaded.schema.plugin_options, {},
-                                                        core::ResolveContext{}, diagnostics);
-      diagnostics.throw_if_errors();
-      plugin = std::make_unique<core::OpenPlugin>(loaded, options, services);
-    }
+    if (!plugin) plugin = open_plugin(app.registry().load(id), services);
     return *plugin;
   };
   // All files are tried and mapped before a plugin may start threads (core/runtime.hpp).

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// device_survey.hpp - what every backend plugin sees, without opening a device: for `devices` and
-// `doctor`.
+// device_survey.hpp - what every backend plugin sees: for `devices`, without opening a device, and
+// for `doctor`.
 #pragma once
 
 #include <frt/backend.h>
+#include <frt/device_status.h>
+#include <frt/draft/kernel_variants.hpp>
 
 #include <string>
 #include <vector>
@@ -33,6 +35,11 @@ struct Survey {
   std::string automatic, automatic_reason;
   std::vector<std::string> automatic_others;
 };
+
+// The kernel variants of a device that the survey found, as its plugin lists them
+// (frt/draft/kernel_variants.h): opens the device. Empty: the plugin does not list them. Throws
+// what opening answers.
+std::vector<KernelVariant> survey_variants(App& app, const std::string& plugin, uint32_t ordinal);
 
 // Opens every usable backend plugin and asks it. A plugin that fails is a row with its problem.
 // `with_facts`: also for what it reports about its devices, which may take a second.

@@ -6,6 +6,7 @@
 #include <frt/plugin.hpp>
 
 #include "backend_device.hpp"
+#include "blas.hpp"
 #include "device_limits.hpp"
 #include "driver.hpp"
 #include "ops/registry.hpp"
@@ -30,7 +31,8 @@ void keep_words(const BackendDevice& device, frt_status status, cudaError_t code
 
 }  // namespace
 
-BackendDevice::BackendDevice(int ordinal, const DeviceOptions& options, const Host& host)
+BackendDevice::BackendDevice(int ordinal, const DeviceOptions& options, const PluginCode& code,
+                             const Host& host)
     : Device(ordinal, options), host_(host), kernels_(*this) {
   check(cudaSetDevice(ordinal_), "opening the device");
   // Makes the context now, so that a device without room or permission is refused here.
@@ -39,15 +41,24 @@ BackendDevice::BackendDevice(int ordinal, const DeviceOptions& options, const Ho
                            attribute(*this, cudaDevAttrComputeCapabilityMinor);
   properties_.multiprocessors = attribute(*this, cudaDevAttrMultiProcessorCount);
   properties_.shared_bytes_block = attribute(*this, cudaDevAttrMaxSharedMemoryPerBlockOptin);
-  properties_.shared_bytes_processor =
-      attribute(*this, cudaDevAttrMaxSharedMemoryPerMultiprocessor);
+  properties_.shared_bytes_sm = attribute(*this, cudaDevAttrMaxSharedMemoryPerMultiprocessor);
   properties_.l2_bytes = static_cast<std::size_t>(attribute(*this, cudaDevAttrL2CacheSize));
   properties_.shares_memory = shares_memory(ask_memory(ordinal));
-  if (apply_device_limits(properties_)) warn("limits of FRT_CUDA_DEVICE_LIMITS hold: for tests");
+  features_ = features_of({
+      .code = code.base,
+      .code_exact = is_exact(code),
+      .capability = properties_.capability,
+      .cooperative = attribute(*this, cudaDevAttrCooperativeLaunch) != 0,
+      .fp8_activations = options.fp8_activations,
+  });
+  if (apply_device_limits(properties_, features_)) {
+    warn("limits of FRT_CUDA_DEVICE_LIMITS hold: for tests");
+  }
   check(cudaDeviceGetStreamPriorityRange(&least_priority_, &greatest_priority_),
         "reading the device");
-  gang_ = std::make_shared<ScratchPool>(*this);
+  co_resident_ = std::make_shared<ScratchPool>(*this);
   register_operators(kernels_);
+  kernels_.add_single_variants();
 }
 
 BackendDevice::~BackendDevice() {
@@ -57,6 +68,21 @@ BackendDevice::~BackendDevice() {
   if (service_stream_) cudaStreamDestroy(service_stream_);
   blas_.reset();
   cudaGetLastError();
+}
+
+bool Device::offers(const Needs& needs) {
+  if (!has(needs.features)) return false;
+  if (properties_.shared_bytes_block < needs.shared_bytes) return false;
+  return !(needs.features & feature::kLibrary) || Blas::find(*this) != nullptr;
+}
+
+void Device::count_launch(const void* variant) noexcept {
+  behind(*this).kernels_.count_launch(variant);
+}
+
+void Device::refuse_call(const char* operation) const {
+  throw Error(FRT_ERR_INTERNAL,
+              std::string(operation) + ": no kernel variant supports these arguments here");
 }
 
 void Device::make_current() const noexcept {

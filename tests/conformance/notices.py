@@ -45,6 +45,10 @@ ANSWERS = [
     ({"FRT_UNSUPPORTED": DECLINED}, DECLINED_CASES, ["--strict"], 1, "not supported: frt.lag_rows/1"),
     ({"FRT_PROMISED": DECLINED}, DECLINED_CASES, [], 1, "supports answers FRT_OK, launch answers FRT_ERR_UNSUPPORTED"),
     ({"FRT_CONFUSED": DECLINED}, DECLINED_CASES, [], 1, "answers wrong arguments with FRT_ERR_UNSUPPORTED"),
+    # A kernel variant that no case ran.
+    ({}, "frt.silu_mul/1 bf16 7x33", [], 0, " 0 failed"),
+    ({}, "frt.silu_mul/1 bf16 7x33", ["--all-variants"], 1, "`frt.rms_norm/1 kernel`, and no case ran it"),
+    ({}, "frt.silu_mul/1 bf16 7x33", ["--json"], 0, '"frt.silu_mul/1 kernel"'),
     # A kernel is looked up by what it writes, too.
     ({"FRT_NARROW": "frt.rms_norm/1"}, "frt.rms_norm/1 f32 bf16 2x3", [], 0, " 0 skipped"),
     ({"FRT_NARROW": "frt.rms_norm/1"}, "frt.rms_norm/1 f32 f32 2x3", [], 1, "nothing was checked"),

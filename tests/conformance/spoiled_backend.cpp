@@ -13,6 +13,7 @@
 #include <dlfcn.h>
 
 #include <frt/backend.h>
+#include <frt/draft/kernel_variants.h>
 #include <frt/kernels.h>
 #include <frt/ops/checksum.h>
 #include <frt/ops/elementwise.h>
@@ -314,6 +315,9 @@ const void* SpoiledPlugin::extension(std::string_view id) noexcept {
   }();
   if (id == FRT_EXT_BACKEND) return &backend;
   if (id == FRT_EXT_KERNELS) return &kKernels;
+  // Devices are those of the plugin inside.
+  if (id == FRT_EXT_KERNEL_VARIANTS)
+    return inner_plugin().extension(inner_, FRT_EXT_KERNEL_VARIANTS);
   return nullptr;
 }
 
