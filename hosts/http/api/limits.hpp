@@ -13,8 +13,8 @@ inline constexpr std::size_t kLongestSession = 512;
 
 struct ApiLimits {
   std::size_t body = std::size_t{16} << 20;  // bytes of JSON text
-  // Of nested arrays and objects. 64 would do for what agents write themselves. But the arguments of
-  // a call, which a chat format lets a model write 128 deep, come back in each later request of
+  // Of nested arrays and objects. 64 would do for what agents write themselves. But the arguments
+  // of a call, which a chat format lets a model write 128 deep, come back in each later request of
   // /v1/messages as a part of its body: a history that is refused ends the conversation.
   std::size_t depth = 160;
   std::size_t values = std::size_t{1} << 20;

@@ -336,6 +336,7 @@ TEST_CASE("a stream that is not as long as it said ends its connection") {
   Peer peer(server, "GET /long HTTP/1.1\r\nHost: x\r\n\r\n");
   const auto exchange = service.stream();
   exchange->write("abc");
+  REQUIRE(peer.read_until("abc"));
   exchange->end();
   const std::string got = peer.read_all();  // no more of it comes
   CHECK(got.find("Content-Length: 5\r\n") != got.npos);
