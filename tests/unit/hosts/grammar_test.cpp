@@ -361,6 +361,53 @@ TEST_CASE("a relaxed schema takes every value that the schema takes") {
   CHECK(relaxed_schema(Json(3)) == Json::object());
 }
 
+namespace {
+
+// JSON that looks like a schema, with anything anywhere.
+Json random_schema(std::mt19937& random, int depth) {
+  static const char* kKeys[] = {"type",        "properties", "required",    "items",
+                                "anyOf",       "allOf",      "oneOf",       "enum",
+                                "const",       "$ref",       "$defs",       "minLength",
+                                "maxItems",    "pattern",    "prefixItems", "additionalProperties",
+                                "definitions", "minimum",    "a",           "propertyNames"};
+  static const char* kTexts[] = {"string", "object", "array", "a", "#/$defs/a", "#", "#/", "#//a"};
+  const auto draw = [&](std::size_t below) { return random() % below; };
+  if (depth == 0 || draw(4) == 0) {
+    const Json simple[] = {nullptr, true, false, 1, -2, 1.5, kTexts[draw(std::size(kTexts))]};
+    return simple[draw(std::size(simple))];
+  }
+  Json value = draw(4) == 0 ? Json::array() : Json::object();
+  for (std::size_t i = draw(5); i > 0; --i) {
+    Json inner = random_schema(random, depth - 1);
+    if (value.is_array()) {
+      value.push_back(std::move(inner));
+    } else {
+      value[kKeys[draw(std::size(kKeys))]] = std::move(inner);
+    }
+  }
+  return value;
+}
+
+}  // namespace
+
+TEST_CASE("whatever is given as a schema is read or refused") {
+  std::mt19937 random(3);
+  int held = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    const Json schema = random_schema(random, 4);
+    CAPTURE(schema.dump());
+    frt_error error{};
+    const frt_status status = frt::guard(&error, [&] { enforceable_schema(schema); });
+    CHECK((status == FRT_OK || status == FRT_ERR_INVALID_ARGUMENT));
+    held += status == FRT_OK;
+    CHECK(frt::guard(&error, [&] {
+            const std::vector<GrammarTool> tools = {{"f", schema, false}};
+            source_of(GrammarPart::calls(kForm, tools, true));
+          }) == FRT_OK);
+  }
+  CHECK(held > 100);
+}
+
 // ---- bounds --------------------------------------------------------------------------------
 
 namespace {

@@ -3,6 +3,7 @@
 #include <frt/capsule.h>
 #include <frt/chat.h>
 #include <frt/tokenizer.h>
+#include <frt/io/json.hpp>
 
 #include <unistd.h>
 
@@ -351,12 +352,12 @@ TEST_CASE("the tables say what each token adds to a text, and how an answer is w
   const auto form_of = [&](const char* options) {
     Rendered text;
     frt::check(chat->answer_form(rig.model, options, take_text, &text, &error), error);
-    return frt::models::Json::parse(text.text);
+    return frt::io::Json::parse(text.text);
   };
   CHECK(form_of(nullptr)["reasoning"]["end"] == "</think>");
   CHECK_FALSE(form_of(R"({"enable_thinking": false})").contains("reasoning"));
   // A call of this form is one that the format reads.
-  const frt::models::Json calls = form_of(nullptr)["calls"];
+  const frt::io::Json calls = form_of(nullptr)["calls"];
   const auto part = [&](const char* name, std::size_t i) -> std::string { return calls[name][i]; };
   const std::string call = part("begin", 0) + "f" + part("begin", 1) + part("parameter", 0) + "k" +
                            part("parameter", 1) + "v" + part("parameter", 2) +
@@ -366,7 +367,7 @@ TEST_CASE("the tables say what each token adds to a text, and how an answer is w
   frt::check(chat->parse(rig.model, answer.data(), answer.size(), FRT_CHAT_FINAL, nullptr, nullptr,
                          take_text, &message, &error),
              error);
-  const auto parsed = frt::models::Json::parse(message.text);
+  const auto parsed = frt::io::Json::parse(message.text);
   REQUIRE(parsed["tool_calls"].size() == 2);
   CHECK(parsed["tool_calls"][1]["function"]["arguments"] == R"({"k": "v"})");
   CHECK(parsed["content"] == "");
