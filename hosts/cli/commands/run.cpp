@@ -181,7 +181,8 @@ ExitCode run(App& app, const RunOptions& options) {
   if (!options.save_capsule.empty()) {
     registry->require_name(options.save_capsule, options.replace_capsule);
   }
-  // A capsule and a record end where the text does, a stop string in the middle of a round included.
+  // A capsule and a record end where the text does, a stop string in the middle of a round
+  // included.
   if (!options.save_capsule.empty() || !options.record.empty()) {
     settings.session.speculation = Drafting::kOff;
   }
