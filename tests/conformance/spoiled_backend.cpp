@@ -18,6 +18,7 @@
 #include <frt/ops/checksum.h>
 #include <frt/ops/elementwise.h>
 #include <frt/ops/embed.h>
+#include <frt/ops/gated_delta.h>
 #include <frt/ops/linear.h>
 #include <frt/ops/moe.h>
 #include <frt/ops/patch_embed.h>

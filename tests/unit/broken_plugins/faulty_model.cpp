@@ -323,13 +323,15 @@ constexpr frt_chat_v1 kStreamingChat = {
       if (is("stream_open")) return FRT_OK;
       return frt::set_error(error, FRT_ERR_FORMAT, "no such end");
     },
-    [](frt_chat_stream) {}};
+    [](frt_chat_stream) {},
+    nullptr};
 // As above, without streaming.
 constexpr frt_chat_v1 kParsingChat = {kStreamingChat.struct_size,
                                       0,
                                       kStreamingChat.render,
                                       kStreamingChat.parse,
                                       kStreamingChat.generation_defaults,
+                                      nullptr,
                                       nullptr,
                                       nullptr,
                                       nullptr,
