@@ -19,6 +19,8 @@ SPOILED = {
     "frt.argmax/1": "frt.argmax/1 normal 3x33",
     "frt.count_tokens/1": "frt.count_tokens/1 generated several rows",
     "frt.sample/1": "frt.sample/1 1000 ",
+    "frt.accept_tokens/1": "frt.accept_tokens/1 of 2 ids, stops 0",
+    "frt.chain_tokens/1": "frt.chain_tokens/1 column 3",
     "frt.convert/1": "frt.convert/1 f32 to bf16 9x131",
     "frt.fill_uniform/1": "frt.fill_uniform/1 bf16 34 ",
     "frt.checksum/1": "frt.checksum/1 1000 words",

@@ -83,8 +83,6 @@ const std::map<std::string, Spoil>& spoils() {
          auto& args = as<frt_chain_tokens_args>(a);
          args.column = args.column == 0 && args.stride > 1 ? 1 : 0;
        }},
-      {FRT_OP_GATED_DELTA_COMMIT,
-       [](void* a) { as<frt_gated_delta_commit_args>(a).delta.slot_stride = 0; }},
       {FRT_OP_CONVERT,
        [](void* a) {
          float& factor = as<frt_convert_args>(a).factor;
