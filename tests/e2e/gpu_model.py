@@ -143,4 +143,7 @@ class Goldens(GpuTest):
 
 
 if __name__ == "__main__":
+    if not CUDA:
+        print(f"skipped: no CUDA device: {WHY_NOT}")
+        sys.exit(77)   # SKIP_RETURN_CODE
     unittest.main()
