@@ -485,6 +485,7 @@ void add_moe_cases(Suite& suite) {
         [=](Case& c) { block_case(c, shape, kind, packing, shared); });
   };
   const BlockKind usual = {FRT_DTYPE_BF16, FRT_DTYPE_F32, 64, true, true, true};
+  const BlockKind tiny = {FRT_DTYPE_BF16, FRT_DTYPE_F32, 48, true, true, true};
   const BlockKind narrow = {FRT_DTYPE_BF16, FRT_DTYPE_BF16, 32, true, true, true};
   const BlockKind first = {FRT_DTYPE_BF16, FRT_DTYPE_F32, 32, true, false, true};
   const BlockKind bare = {FRT_DTYPE_BF16, FRT_DTYPE_BF16, 0, false, false, false};
@@ -501,6 +502,11 @@ void add_moe_cases(Suite& suite) {
     block({rows, 8, 2, 128, 64, 2}, usual, kBf16Packing, nvfp4);
     block({rows, 8, 2, 128, 64, 0}, usual, fp8, fp8);
   }
+  // Fewer active rows than given, where rows are cut into several launches.
+  for (const int32_t active : {13, 10, 4, 0}) {
+    block({14, 16, 4, 64, 32, active}, tiny, kBf16Packing, kBf16Packing);
+    block({14, 16, 4, 128, 64, active}, narrow, fp8, fp8);
+  }
   // The shapes of a real layer, with fewer experts.
   const BlockKind real = {FRT_DTYPE_BF16, FRT_DTYPE_F32, 512, true, true, true};
   block({1, 10, 8, 2048, 512}, real, kBf16Packing, kBf16Packing);
@@ -516,13 +522,20 @@ void add_moe_cases(Suite& suite) {
         {"fp8 128x128 bf16", FRT_WEIGHT_FP8_BLOCK(FRT_DTYPE_BF16, 128, 128)},
         {"fp8 128x128 bf16", FRT_WEIGHT_FP8_BLOCK(FRT_DTYPE_BF16, 128, 128)});
   block({11, 10, 8, 2048, 512, 5}, real, kBf16Packing, kBf16Packing);
+  const auto alike = [&](const Shape& shape, const BlockKind& kind, const Packing& packing) {
+    suite.add(std::string(FRT_OP_MOE_BLOCK) + " " + kind.text() + " " + packing.name + " " +
+                  shape.text() + " a row has the same bits among 1 to 16",
+              [=](Case& c) { alike_case(c, shape, kind, packing); });
+  };
   for (const Packing& packing : {kBf16Packing, fp8}) {
-    suite.add(std::string(FRT_OP_MOE_BLOCK) + " " + packing.name +
-                  " a row has the same bits among 1 to 16",
-              [=](Case& c) {
-                alike_case(c, {16, 9, 8, 2048, 512}, real, packing);
-              });
+    alike({16, 10, 8, 2048, 512}, real, packing);
+    alike({16, 9, 8, 2048, 512}, real, packing);
+    alike({16, 16, 4, 64, 32}, tiny, packing);
+    alike({16, 16, 4, 64, 32}, bare, packing);
+    alike({16, 24, 16, 64, 32}, tiny, packing);  // more rows choose more than one kernel may take
   }
+  alike({16, 16, 4, 64, 32}, narrow, nvfp4);
+  alike({16, 8, 2, 48, 24}, f32, kBf16Packing);
   block({150, 32, 8, 512, 128}, {FRT_DTYPE_BF16, FRT_DTYPE_F32, 128, true, true, true}, fp8, fp8);
   add_refusals(suite);
 }

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The decode kernel that is one launch, on the host: what it can do, how it divides shared memory,
 // where its cells lie on the exchange memory. The kernel: fused_kernel.cu.
+//
+// Its sums are not in the order of decode.cu's. So whether it runs must not depend on the rows, as
+// far as a row is promised the same bits alone and among others (up to kFusedMostRows): where more
+// rows are given than one launch takes, there are several launches.
 #include <algorithm>
 
 #include "../common/exchange.hpp"
@@ -31,8 +35,7 @@ bool fits(const MoeBlock& block) {
   const auto aligned = [](const void* pointer) {
     return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
   };
-  if (block.routed || args.dtype != FRT_DTYPE_BF16 || args.rows > kFusedRows ||
-      args.rows * static_cast<int64_t>(args.chosen) > kFusedAssignments ||
+  if (block.routed || args.dtype != FRT_DTYPE_BF16 || args.rows > kFusedMostRows ||
       (format != MoeFormat::kBf16 && format != MoeFormat::kFp8)) {
     return false;
   }
@@ -60,8 +63,9 @@ bool fits(const MoeBlock& block) {
   return good;
 }
 
-FusedLayout plan(const Device& device, const MoeBlock& block) {
-  const int64_t rows = block.args.rows, assignments = rows * block.args.chosen;
+// Of a launch of `rows` rows.
+FusedLayout plan(const Device& device, const MoeBlock& block, int64_t rows) {
+  const int64_t assignments = rows * block.args.chosen;
   const auto padded_bytes = [](int64_t values) { return values * 2 + 16; };
   const int64_t x = rows * padded_bytes(block.inputs);
   const int64_t hidden =
@@ -98,8 +102,7 @@ FusedLayout plan(const Device& device, const MoeBlock& block) {
 
 // What blocks tell each other: cells of the exchange memory.
 struct Cells {
-  explicit Cells(const MoeBlock& block) {
-    const int64_t rows = block.args.rows;
+  Cells(const MoeBlock& block, int64_t rows) {
     logits = rows * block.args.experts;
     shared = rows * block.shared_width / 2;
     count = logits + kFusedRows + shared + rows * block.args.chosen * block.width / 2;
@@ -107,30 +110,39 @@ struct Cells {
   int64_t logits, shared, count;
 };
 
-}  // namespace
-
-bool supports_moe_fused(Device& device, MoeBlock& block) {
-  if (!fits(block) || device.properties().multiprocessors > kFusedBlocks) return false;
-  const FusedLayout layout = plan(device, block);
+// Whether a launch takes so many rows.
+bool takes_rows(const Device& device, const MoeBlock& block, int32_t rows) {
+  if (rows * static_cast<int64_t>(block.args.chosen) > kFusedAssignments) return false;
+  const FusedLayout layout = plan(device, block, rows);
   const bool small_ring =
       layout.stages < kMinStages ||
       (layout.stages < kFusedStages && layout.stages * layout.stage_bytes < kMinRingBytes);
   return !small_ring &&
-         kFusedBlocks * 4 + Cells(block).count * 8 <= static_cast<int64_t>(kExchangeBytes);
+         kFusedBlocks * 4 + Cells(block, rows).count * 8 <= static_cast<int64_t>(kExchangeBytes);
 }
 
-void launch_moe_fused(Stream& stream, MoeBlock& block) {
-  Device& device = stream.device();
-  const frt_moe_block_args& args = block.args;
-  const Cells cells(block);
+// The most rows of a launch; 0: it takes none. However many rows the block has.
+int32_t most_rows(const Device& device, const MoeBlock& block) {
+  int32_t rows = kFusedRows;
+  while (rows > 0 && !takes_rows(device, block, rows)) --rows;
+  return rows;
+}
 
+// A launch for the rows from `first` on.
+FusedArgs fused_args(Stream& stream, const MoeBlock& block, int64_t first, int32_t rows) {
+  const frt_moe_block_args& args = block.args;
+  const Cells cells(block, rows);
+  const int64_t skipped = first * block.inputs;  // values
   FusedArgs made{};
   if (args.residual) {
-    made.norm = {args.residual, args.delta, args.norm_weight, args.epsilon,
-                 args.residual_dtype == FRT_DTYPE_F32};
+    const bool f32 = args.residual_dtype == FRT_DTYPE_F32;
+    made.norm = {static_cast<std::byte*>(args.residual) + skipped * (f32 ? 4 : 2),
+                 args.delta ? static_cast<const bf16*>(args.delta) + skipped : nullptr,
+                 args.norm_weight, args.epsilon, f32};
   }
-  made.x = static_cast<bf16*>(args.x);
-  made.rows = args.rows;
+  made.x = static_cast<bf16*>(args.x) + skipped;
+  made.first = static_cast<int32_t>(first);
+  made.rows = rows;
   made.inputs = block.inputs;
   made.experts = args.experts;
   made.top_k = args.chosen;
@@ -146,19 +158,37 @@ void launch_moe_fused(Stream& stream, MoeBlock& block) {
   made.shared_up = block.shared_up;
   made.shared_down = block.shared_down;
   made.shared_scale = block.shared_scale;
-  made.logits = args.logits;
-  made.ids = args.ids;
-  made.weights = args.weights;
-  made.y = static_cast<bf16*>(args.y);
+  made.logits = args.logits + first * args.experts;
+  made.ids = args.ids + first * args.chosen;
+  made.weights = args.weights + first * args.chosen;
+  made.y = static_cast<bf16*>(args.y) + skipped;
   auto* memory = static_cast<std::byte*>(exchange_memory(stream));
   made.numbers = reinterpret_cast<uint32_t*>(memory);
   made.logit_cells = reinterpret_cast<uint64_t*>(memory + kFusedBlocks * 4);
   made.scale_cells = made.logit_cells + cells.logits;
   made.shared_cells = made.scale_cells + kFusedRows;
   made.hidden_cells = made.shared_cells + cells.shared;
-  made.layout = plan(device, block);
-  launch_fused(stream, moe_format(block.gate.form) == MoeFormat::kFp8,
-               device.properties().multiprocessors, made);
+  made.layout = plan(stream.device(), block, rows);
+  return made;
+}
+
+}  // namespace
+
+bool supports_moe_fused(Device& device, MoeBlock& block) {
+  return fits(block) && device.properties().multiprocessors <= kFusedBlocks &&
+         most_rows(device, block) > 0;
+}
+
+void launch_moe_fused(Stream& stream, MoeBlock& block) {
+  const Device& device = stream.device();
+  const int32_t rows = block.args.rows;
+  const auto launches = static_cast<int32_t>(ceil_div(rows, most_rows(device, block)));
+  const auto share = static_cast<int32_t>(ceil_div(rows, launches));
+  for (int32_t first = 0; first < rows; first += share) {
+    launch_fused(stream, moe_format(block.gate.form) == MoeFormat::kFp8,
+                 device.properties().multiprocessors,
+                 fused_args(stream, block, first, std::min(share, rows - first)));
+  }
 }
 
 }  // namespace frt::cuda

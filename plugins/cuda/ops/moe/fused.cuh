@@ -7,7 +7,8 @@
 
 namespace frt::cuda {
 
-inline constexpr int kFusedRows = 8;
+inline constexpr int kFusedRows = 8;       // of a launch, at most
+inline constexpr int kFusedMostRows = 16;  // of an operator, by several launches
 inline constexpr int kFusedAssignments = 64;
 inline constexpr int kFusedWarps = 16;  // that multiply; one more fetches
 inline constexpr int kFusedMultipliers = kFusedWarps * 32;
@@ -30,6 +31,7 @@ struct FusedLayout {
 struct FusedArgs {
   MoeNorm norm;  // residual NULL: x is there already
   bf16* x;
+  int32_t first;  // row of the operator that row 0 is, for row_count
   int32_t rows, inputs, experts, top_k, width, shared_width;
   bool normalise;
   const int32_t* row_count;

@@ -88,7 +88,7 @@ __device__ __forceinline__ void fetch_all(const FusedArgs& args, const Ring& rin
                      : "memory");
       }
       pdl_wait();
-      rows = active_rows(args.rows, args.row_count);
+      rows = active_rows(args);
       asm volatile("bar.sync 2, %0;" ::"n"(kFusedThreads) : "memory");  // the choice is made
     }
     const Run run = run_of(args, shared.choice, phase);
@@ -353,7 +353,7 @@ __device__ __forceinline__ void multiply_all(const FusedArgs& args, const Ring& 
   const Eight eight(args);
   pdl_wait();
   const uint32_t number = args.numbers[blockIdx.x] + 1;
-  const int rows = active_rows(args.rows, args.row_count);
+  const int rows = active_rows(args);
   if (threadIdx.x < kFusedRows) {
     const int row = static_cast<int>(threadIdx.x);
     shared.rows[row] = row < rows ? row : -1;

@@ -40,6 +40,10 @@ __device__ __forceinline__ int padded_words(int values) {
   return values / 2 + 4;
 }
 
+__device__ __forceinline__ int active_rows(const FusedArgs& args) {
+  return max(0, active_rows(args.first + args.rows, args.row_count) - args.first);
+}
+
 // ---- units -------------------------------------------------------------------------------------
 
 __device__ __forceinline__ int enter_units(const FusedArgs& args) {

@@ -32,6 +32,9 @@ MoeMatrix make_moe_matrix(const frt_expert_weight& weight);
 bool reads_in_portions(const MoeMatrix& matrix);
 
 // ---- variants of the block ------------------------------------------------------------------
+//
+// Up to 16 rows a row has the same bits alone and among others (ops/linear.h says why). Two
+// variants do not sum alike unless they say so: which one runs must not depend on the rows then.
 
 // One row of one published shape, bf16, weights in bf16 or FP8: one kernel.
 bool supports_moe_single(Device& device, MoeBlock& block);
@@ -40,7 +43,7 @@ void launch_moe_single(Stream& stream, MoeBlock& block);
 // the bits of the one for a single row.
 bool supports_moe_few(Device& device, MoeBlock& block);
 void launch_moe_few(Stream& stream, MoeBlock& block);
-// Up to 8 rows, bf16, weights in bf16 or FP8: one kernel.
+// Up to 16 rows, bf16, weights in bf16 or FP8: a kernel for eight of them, or for as many as fit.
 bool supports_moe_fused(Device& device, MoeBlock& block);
 void launch_moe_fused(Stream& stream, MoeBlock& block);
 // Up to 16 rows, bf16: three kernels, weights streamed once for each selected expert.
