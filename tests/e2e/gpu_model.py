@@ -144,6 +144,8 @@ class Goldens(GpuTest):
 
 if __name__ == "__main__":
     if not CUDA:
+        if os.environ.get("FRT_DEVICE_REQUIRED"):
+            sys.exit(f"there should be a CUDA device: {WHY_NOT}")
         print(f"skipped: no CUDA device: {WHY_NOT}")
         sys.exit(77)   # SKIP_RETURN_CODE
     unittest.main()

@@ -105,6 +105,10 @@ class BenchRows(unittest.TestCase):
         rows.write_text(ROWS, encoding="utf-8")
         self.assertIn("no row of rows.toml matches", self.run_tool("--device", "cpu", status=1))
 
+    def test_commands_are_listed_without_being_run(self):
+        self.assertEqual(self.run_tool("--list"), "frt-host bench small.toml\nfrt-host bench small.toml -p 9\n")
+        self.assertFalse((self.root / "count").exists())
+
     def test_two_hosts_are_compared_in_turn(self):
         table = self.run_tool("--device", "gpu", "--processes", "3", "--rows", "prompt", "--against", self.host)
         self.assertIn("| decode: prompt | 200 | 200 | 1.000 |", table)

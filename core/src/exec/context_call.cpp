@@ -21,7 +21,7 @@ ContextCall::ContextCall(frt_context context, frt_stream stream, const char* nam
   if (stream) {
     status_ = check_submission(*context, stream, name);
   } else if (context->lost) {
-    status_ = backend_failed(*context, FRT_ERR_DEVICE_LOST, name);
+    status_ = device_lost(*context, name);
   }
   if (status_ == FRT_OK && context->capturing) {
     status_ = fail(*context, FRT_ERR_BAD_STATE,
