@@ -16,10 +16,10 @@
 
 #include "cli/app.hpp"
 #include "cli/build_info.hpp"
-#include "cli/device_survey.hpp"
 #include "cli/terminal/output.hpp"
 #include "cli/terminal/progress_view.hpp"
 #include "cli/terminal/table.hpp"
+#include "runtime/device_survey.hpp"
 
 namespace frt::host {
 namespace {
@@ -123,7 +123,7 @@ void check_plugins(App& app, std::vector<Finding>& findings) {
 }
 
 void check_devices(App& app, std::vector<Finding>& findings) {
-  const Survey survey = survey_devices(app, true);
+  const Survey survey = survey_devices(app.registry(), app.log(), true);
   for (const SurveyedDevice& device : survey.devices) {
     const std::string subject = fmt::format("device {}:{}", device.plugin, device.ordinal);
     findings.push_back({subject, Verdict::kOk,
@@ -183,8 +183,9 @@ ExitCode doctor(App& app, bool as_json) {
       table.add({verdict_name(finding.verdict), finding.subject,
                  finding.fact + (finding.advice.empty() ? "" : "  -> " + finding.advice)});
     }
+    write_out(table.render(TableFormat::kAligned));
     print_out(
-        "{}{}{}\n", table.render(TableFormat::kAligned),
+        "{}{}\n",
         details ? fmt::format("and {} more facts of devices: --json has them\n", details) : "",
         healthy ? "no problem found" : "there are problems, see above");
   }
@@ -197,7 +198,7 @@ void add_doctor_command(App& app) {
   auto json = std::make_shared<bool>(false);
   Command command =
       app.program().add_subcommand("doctor", "Check this installation; suggest fixes");
-  command.add_flag("--json", *json, "One JSON object");
+  command.add_flag("--json", *json, "Print one JSON object");
   command.examples({"doctor", "doctor --json"});
   app.add_command(command, [&app, json] { return doctor(app, *json); });
 }

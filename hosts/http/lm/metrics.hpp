@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "http/metrics.hpp"
 #include "http/server.hpp"
 #include "lm/engine/stats.hpp"
+#include "net/metrics_text.hpp"
 
 namespace frt::host {
 

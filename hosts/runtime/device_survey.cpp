@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/device_survey.hpp"
+#include "runtime/device_survey.hpp"
 
 #include <frt/core/context.hpp>
 #include <frt/core/runtime.hpp>
@@ -30,14 +30,14 @@ std::vector<SurveyedFact> facts_of(core::OpenPlugin& plugin, uint32_t ordinal) {
 
 }  // namespace
 
-Survey survey_devices(App& app, bool with_facts) {
+Survey survey_devices(core::Registry& registry, core::Log& log, bool with_facts) {
   Survey survey;
-  core::HostServices services(app.log());
+  core::HostServices services(log);
   std::map<std::string, std::unique_ptr<core::OpenPlugin>> opened;
   const auto open = [&](const std::string& id) -> core::OpenPlugin& {
     auto& plugin = opened[id];
     if (!plugin) {
-      const core::LoadedPlugin& loaded = app.registry().load(id);
+      const core::LoadedPlugin& loaded = registry.load(id);
       core::Diagnostics diagnostics;
       const core::Config options = core::resolve_config(loaded.schema.plugin_options, {},
                                                         core::ResolveContext{}, diagnostics);
@@ -46,7 +46,7 @@ Survey survey_devices(App& app, bool with_facts) {
     }
     return *plugin;
   };
-  for (const std::string& id : app.registry().ids(FRT_PLUGIN_BACKEND)) {
+  for (const std::string& id : registry.ids(FRT_PLUGIN_BACKEND)) {
     SurveyedPlugin row{id, 0, {}};
     try {
       core::OpenPlugin& plugin = open(id);
@@ -69,7 +69,7 @@ Survey survey_devices(App& app, bool with_facts) {
     survey.plugins.push_back(std::move(row));
   }
   try {
-    const core::BackendChoice choice = core::choose_backend(app.registry(), 0, open);
+    const core::BackendChoice choice = core::choose_backend(registry, 0, open);
     survey.automatic = choice.id;
     survey.automatic_reason = choice.reason;
     survey.automatic_others = choice.others;

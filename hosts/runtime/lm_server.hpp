@@ -2,20 +2,21 @@
 // lm_server.hpp - the language models of a manifest behind HTTP, from the first 503 to the drain.
 #pragma once
 
+#include <frt/core/log.hpp>
 #include <frt/core/manifest.hpp>
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "cli/app.hpp"
-#include "cli/http_setup.hpp"
-#include "cli/loaded_model.hpp"
-#include "http/access_log.hpp"
 #include "http/lm/service.hpp"
 #include "http/server.hpp"
 #include "lm/capsules/registry.hpp"
 #include "lm/engine/engine.hpp"
+#include "lm/lm_model.hpp"
+#include "net/access_log.hpp"
+#include "runtime/http_settings.hpp"
 
 namespace frt::host {
 
@@ -24,7 +25,8 @@ class LmServer {
   // Listens at once; everything but /health, /metrics and the list of models waits for add().
   // Throws what HttpServer, AccessLog and read_keys() throw; exit status 3 for settings that
   // contradict the manifest.  [setup]
-  LmServer(App& app, const core::Manifest& manifest, HttpSettings settings);
+  // `log` and `manifest` outlive it.
+  LmServer(core::Log& log, const core::Manifest& manifest, HttpSettings settings);
   ~LmServer();  // stop()
   LmServer(const LmServer&) = delete;
   LmServer& operator=(const LmServer&) = delete;
@@ -36,8 +38,12 @@ class LmServer {
   void add(const std::string& name, LmModel model);
   // A device that is lost serves nothing any more.
   bool lost() const;
-  // Lets answers end for as long as the manifest says, then cuts them off. Nothing of a model is
-  // used from then on.
+  // How long answers may go on once the server drains: drain_s.
+  std::chrono::milliseconds drain_time() const noexcept { return settings_.drain; }
+  // Refuses new requests and lets answers end for drain_time(); once.
+  void drain();
+  // drain(), then cuts off the answers that go on and ends what works for clients. Nothing of a
+  // model is used from then on.
   void stop();
 
  private:
@@ -49,13 +55,14 @@ class LmServer {
     std::shared_ptr<ServedModel> shown;
   };
 
-  App& app_;
+  core::Log& log_;
   const core::Manifest& manifest_;
   HttpSettings settings_;
-  AccessLog log_;
+  AccessLog access_log_;
   std::vector<std::unique_ptr<Served>> served_;
   std::unique_ptr<LmService> service_;
   std::unique_ptr<HttpServer> server_;
+  bool drained_ = false;
 };
 
 }  // namespace frt::host

@@ -5,11 +5,11 @@
 
 #include <frt/backend.h>
 #include <frt/device_status.h>
+#include <frt/core/log.hpp>
+#include <frt/core/registry.hpp>
 
 #include <string>
 #include <vector>
-
-#include "cli/app.hpp"
 
 namespace frt::host {
 
@@ -41,6 +41,6 @@ struct Survey {
 
 // Opens every usable backend plugin and asks it. A plugin that fails is a row with its problem.
 // `with_facts`: also for what it reports about its devices, which may take a second.
-Survey survey_devices(App& app, bool with_facts = false);
+Survey survey_devices(core::Registry& registry, core::Log& log, bool with_facts = false);
 
 }  // namespace frt::host

@@ -18,6 +18,7 @@ class AccessLog {
   // FRT_ERR_IO.  [setup]
   explicit AccessLog(const std::filesystem::path& path);
 
+  bool open() const noexcept { return file_.get() >= 0; }
   // Adds "time" (UTC, milliseconds) and "event" in front. What cannot be written is lost.  [any]
   void write(const char* event, const nlohmann::ordered_json& record) noexcept;
 

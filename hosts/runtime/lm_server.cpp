@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/lm_server.hpp"
+#include "runtime/lm_server.hpp"
 
 #include <algorithm>
 #include <utility>
 
-#include "cli/capsule_setup.hpp"
 #include "net/address.hpp"
+#include "runtime/exit_code.hpp"
+#include "runtime/lm_settings.hpp"
 
 namespace frt::host {
 namespace {
@@ -37,12 +38,15 @@ LmServiceOptions service_options(HttpSettings& settings) {
 
 }  // namespace
 
-LmServer::LmServer(App& app, const core::Manifest& manifest, HttpSettings settings)
-    : app_(app), manifest_(manifest), settings_(std::move(settings)), log_(settings_.request_log) {
+LmServer::LmServer(core::Log& log, const core::Manifest& manifest, HttpSettings settings)
+    : log_(log),
+      manifest_(manifest),
+      settings_(std::move(settings)),
+      access_log_(settings_.request_log) {
   complete_models(manifest, settings_);
   service_ = std::make_unique<LmService>(
-      stage(ExitCode::kManifest, [&] { return service_options(settings_); }), log_,
-      [&log = app.log()](const std::string& text) { log.write("http", FRT_LOG_ERROR, text); });
+      stage(ExitCode::kManifest, [&] { return service_options(settings_); }), access_log_,
+      [&log](const std::string& text) { log.write("http", FRT_LOG_ERROR, text); });
   server_ = std::make_unique<HttpServer>(settings_.server, *service_);
   service_->attach(server_.get());
 }
@@ -60,7 +64,7 @@ std::string LmServer::address() const {
 void LmServer::add(const std::string& name, LmModel model) {
   auto served = std::make_unique<Served>(std::move(model));
   CapsuleSettings capsules = capsule_settings(manifest_, name);
-  served->registry = open_capsules(app_, served->model, capsules.capsules);
+  served->registry = open_capsules(log_, served->model, capsules.capsules);
   EngineOptions options = settings_.engine;
   options.session = capsules.session;
   served->engine = std::make_unique<Engine>(served->model, served->registry.get(), options);
@@ -74,11 +78,16 @@ bool LmServer::lost() const {
                              [](const auto& each) { return each->engine->stats().device_lost; });
 }
 
+void LmServer::drain() {
+  if (!server_ || std::exchange(drained_, true)) return;
+  service_->begin_drain();
+  server_->drain(settings_.drain);
+}
+
 // Clients first, then what works for them, then the models: nobody is told of what is gone.
 void LmServer::stop() {
   if (!server_) return;
-  service_->begin_drain();
-  server_->drain(settings_.drain);
+  drain();
   service_->attach(nullptr);
   server_.reset();
   for (const auto& each : served_) each->engine->drain();
