@@ -189,8 +189,8 @@ void WebsocketConnection::after_error() {
 void WebsocketConnection::close(CloseCode code, const char* reason) {
   stop_receiving();
   // The server's end waits for no peer that is slow to say good-bye.
-  set_deadline(Wait::kWrite, leaving_ ? std::min(options().write_timeout, kFarewell)
-                                      : options().write_timeout);
+  set_deadline(Wait::kWrite,
+               leaving_ ? std::min(options().write_timeout, kFarewell) : options().write_timeout);
   stream_.async_close({code, reason}, then([this](error_code, std::size_t) { close_socket(); }));
 }
 
