@@ -118,9 +118,11 @@ class Ending(HostTest):
     def test_an_answer_that_hangs_has_the_drain_time_and_no_more(self):
         server = self.serve("drain_s = 2")
         self.ask(server, "hang")
+        time.sleep(0.3)     # until it hangs
         self.assert_ends(server.process, TERMINATED, least=1.9, most=3)
         server = self.serve("drain_s = 0")
         self.ask(server, "hang")
+        time.sleep(0.3)     # until it hangs
         self.assert_ends(server.process, TERMINATED)
 
     def test_a_server_whose_model_hangs_while_it_is_made(self):
