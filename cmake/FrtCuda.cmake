@@ -26,7 +26,12 @@ if(NOT FRT_CUDA STREQUAL "OFF")
   if(CMAKE_CUDA_COMPILER)
     set(CMAKE_CUDA_ARCHITECTURES OFF)  # every target states its own
     enable_language(CUDA)
+    # The module of CMake 3.25 deprecates CUDA::nvToolsExt for projects that ask for 3.25 and does not ask whether
+    # it is there; toolkits of CUDA 13 have none.
+    set(minimum ${CMAKE_MINIMUM_REQUIRED_VERSION})
+    set(CMAKE_MINIMUM_REQUIRED_VERSION 3.24)
     find_package(CUDAToolkit 13.0 REQUIRED)
+    set(CMAKE_MINIMUM_REQUIRED_VERSION ${minimum})
     set(FRT_CUDA_FOUND ON)
     if(FRT_CUDA_FAST_COMPILE)
       set(CMAKE_CUDA_FLAGS_RELEASE "-O0 -DNDEBUG")  # the host's half of device files

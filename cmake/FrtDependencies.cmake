@@ -21,6 +21,22 @@ if(FRT_PORTABLE)
   target_link_libraries(PkgConfig::edit INTERFACE tinfo bsd)
 endif()
 find_package(dnnl REQUIRED)
+
+# What structured output stands on is not among the packages: tools/setup-xgrammar builds it. Every
+# preset takes the one of the source tree.
+set(FRT_XGRAMMAR AUTO CACHE STRING "Structured output: AUTO where tools/setup-xgrammar was run, ON, OFF")
+set_property(CACHE FRT_XGRAMMAR PROPERTY STRINGS AUTO ON OFF)
+set(FRT_XGRAMMAR_FOUND OFF)
+set(frt_xgrammar ${PROJECT_SOURCE_DIR}/build/xgrammar)
+if(NOT FRT_XGRAMMAR STREQUAL "OFF" AND EXISTS ${frt_xgrammar}/built)
+  set(FRT_XGRAMMAR_FOUND ON)
+  add_library(frt_xgrammar STATIC IMPORTED)
+  set_target_properties(frt_xgrammar PROPERTIES
+    IMPORTED_LOCATION ${frt_xgrammar}/lib/libxgrammar.a
+    INTERFACE_INCLUDE_DIRECTORIES ${frt_xgrammar}/include)
+elseif(FRT_XGRAMMAR STREQUAL "ON")
+  message(FATAL_ERROR "FRT_XGRAMMAR is ON, but ${frt_xgrammar} is not there: run tools/setup-xgrammar")
+endif()
 if(FRT_TESTS)
   find_package(doctest REQUIRED)
 endif()

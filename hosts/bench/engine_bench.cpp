@@ -252,6 +252,9 @@ nlohmann::ordered_json engine_bench_json(const EngineBenchResult& result) {
   json["preemptions"] = stats.preemptions;
   json["prefill_steps"] = stats.prefill_steps;
   json["decode_steps"] = stats.decode_steps;
+  json["draft_rounds"] = stats.draft_rounds;
+  json["draft_tokens"] = stats.draft_tokens;
+  json["accepted_tokens"] = stats.accepted_tokens;
   json["mean_batch"] = stats.decode_steps > 0 ? static_cast<double>(stats.decode_entries) /
                                                     static_cast<double>(stats.decode_steps)
                                               : 0;

@@ -126,7 +126,7 @@ class Check {
       write(info_.images, images);
     }
     std::vector<int32_t> mask(info_.views);
-    mask[random_() % mask.size()] = 1;
+    if (!mask.empty()) mask[random_() % mask.size()] = 1;
     for (int32_t& valid : mask) valid |= static_cast<int32_t>(random_() % 2);
     write(info_.view_mask, mask);
     std::vector<float> values(info_.state_dim);

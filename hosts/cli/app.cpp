@@ -144,6 +144,13 @@ App::App(std::string program) : command_line_("Runs models from a manifest.", st
   command.add_option("--lock", options_.lock, "Refuse plugins that differ from this frt.lock")
       .type_name("FILE")
       .envname("FRT_LOCK");
+  command
+      .add_option("--setup-patience", options_.setup_patience,
+                  "Name a plugin that has been silent for so long while it starts")
+      .type_name("SECONDS")
+      .envname("FRT_SETUP_PATIENCE")
+      .range(0.001, 86400.0)
+      .capture_default_str();
   command.add_flag("-q,--quiet", options_.quiet, "Show only results, warnings and errors")
       .envname("FRT_QUIET");
 }
@@ -232,6 +239,8 @@ core::Registry& App::registry() {
       options.plugin_folders.emplace_back(folder);
     }
     if (!options_.lock.empty()) options.lock = options_.lock;
+    options.log = &log();
+    options.patience = setup_patience();
     registry_ = std::make_unique<core::Registry>(std::move(options));
   }
   return *registry_;

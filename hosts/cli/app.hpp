@@ -7,6 +7,7 @@
 #include <frt/core/log.hpp>
 #include <frt/core/registry.hpp>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -28,6 +29,7 @@ struct GlobalOptions {
   std::vector<std::string> plugin_folders;
   std::vector<std::string> sets;  // path=value over the manifest
   std::string lock;               // frt.lock; empty: none
+  double setup_patience = 30;     // seconds without progress before a plugin's call is named
   bool quiet = false;             // no bars, no summary, warnings and errors only
 };
 
@@ -53,6 +55,10 @@ class App {
   // Made when first asked for, with the global options.
   core::Log& log();
   core::Registry& registry();
+  // How long a plugin may be silent while it loads, opens or starts before the log names it.
+  std::chrono::milliseconds setup_patience() const {
+    return std::chrono::milliseconds(static_cast<int64_t>(options_.setup_patience * 1000));
+  }
   // Reads manifests, with the user's --set over them.
   ManifestLoader& manifests();
   // Shows on stderr what a load does; its life is the program's.

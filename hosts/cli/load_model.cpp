@@ -9,6 +9,7 @@ LoadedModel load_model(App& app, const std::string& manifest, const std::string&
                        LoadOptions options) {
   const InterruptGuard interrupt;
   options.observer = &app.load_view();
+  options.setup_patience = app.setup_patience();
   return LoadedModel(app.manifests(), manifest, model, options);
 }
 

@@ -3,6 +3,7 @@
 #include "http/connection.hpp"
 
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -10,9 +11,11 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/field.hpp>
+#include <boost/none.hpp>
 #include <cctype>
 #include <ctime>
 #include <new>
+#include <stdexcept>
 #include <utility>
 
 namespace frt::host {
@@ -23,6 +26,7 @@ namespace http = boost::beast::http;
 
 constexpr std::size_t kReadSize = 16 << 10;
 constexpr std::chrono::milliseconds kLingerTime{2000};
+constexpr std::chrono::milliseconds kLookAfter{250};
 constexpr uint64_t kBodyStep = uint64_t{64} << 10;
 // A peer whose machine is gone is noticed after about a minute, even if it is never written to.
 constexpr int kUnacknowledgedMilliseconds = 60000;
@@ -64,6 +68,12 @@ void set_options(HttpConnection::Socket& socket) {
   set(IPPROTO_TCP, TCP_KEEPCNT, kKeepaliveProbes);
   // No probes are sent while data waits for its acknowledgement.
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, kUnacknowledgedMilliseconds);
+}
+
+// Whether the other side closed, or shut down its sending half, whatever of it is not read yet.
+bool has_left(int socket) {
+  pollfd state{.fd = socket, .events = POLLRDHUP, .revents = 0};
+  return ::poll(&state, 1, 0) > 0 && (state.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 
 }  // namespace
@@ -133,6 +143,9 @@ void HttpConnection::on_deadline(HttpWait wait) {
         set_deadline(HttpWait::kHeartbeat, shared_.options.heartbeat);
       }
       return;
+    case HttpWait::kFullBuffer:
+      if (has_left(socket_.native_handle())) return close("client left");
+      return set_deadline(HttpWait::kFullBuffer, kLookAfter);
     case HttpWait::kIdle:
     case HttpWait::kLinger:
       return close("idle");
@@ -148,9 +161,11 @@ void HttpConnection::read() {
   const std::size_t room = in_.max_size() - in_.size();
   if (room == 0) {  // a pipeline that runs ahead waits in the system's buffer
     stalled_ = shared_from_this();
+    set_deadline(HttpWait::kFullBuffer, kLookAfter);
     return;
   }
   stalled_.reset();
+  deadlines_.clear(HttpWait::kFullBuffer);
   reading_ = true;
   socket_.async_read_some(in_.prepare(std::min(room, kReadSize)),
                           [this, self = shared_from_this()](error_code error, std::size_t bytes) {
@@ -180,7 +195,7 @@ void HttpConnection::parse() {
       head_done_ = false;
       parser_.emplace();
       parser_->header_limit(shared_.options.max_head);
-      parser_->body_limit(shared_.options.max_body);
+      parser_->body_limit(boost::none);  // on_head() and append_body() look
     }
     auto& body = parser_->get().body();
     body.data = shared_.scratch;
@@ -195,9 +210,6 @@ void HttpConnection::parse() {
     if (wants_more) error = {};
     if (error == http::error::header_limit) {
       return refuse(HttpRefusal::kHeadTooLarge, 431, "the request's head is too large");
-    }
-    if (error == http::error::body_limit) {
-      return refuse(HttpRefusal::kBodyTooLarge, 413, "the request's body is too large");
     }
     if (error)
       return refuse(HttpRefusal::kMalformed, 400, "the request is no well-formed HTTP/1.1");
@@ -251,6 +263,10 @@ bool HttpConnection::on_head() {
     answer(*refusal);
     return false;
   }
+  if (parser_->content_length().value_or(0) > shared_.options.max_body) {
+    refuse_large_body();
+    return false;
+  }
   if (!parser_->is_done()) {
     set_deadline(HttpWait::kBody, shared_.options.body_timeout);
     const std::string* expect = request_->header("expect");
@@ -267,6 +283,10 @@ bool HttpConnection::on_head() {
 bool HttpConnection::append_body(std::size_t bytes) {
   std::string& body = request_->body;
   const uint64_t needed = body.size() + bytes;
+  if (needed > shared_.options.max_body) {
+    refuse_large_body();
+    return false;
+  }
   if (needed > body_room_) {
     const uint64_t wanted = std::min(std::max(needed, std::max(body_room_ * 2, kBodyStep)),
                                      std::max(needed, shared_.options.max_body));
@@ -292,6 +312,10 @@ void HttpConnection::submit() {
   shared_.service.handle(std::move(exchange));
 }
 
+void HttpConnection::refuse_large_body() {
+  refuse(HttpRefusal::kBodyTooLarge, 413, "the request's body is too large");
+}
+
 void HttpConnection::refuse(HttpRefusal refusal, int status, const char* text) {
   if (busy_ || lingering_) return close("failed");
   shared_.count(refusal);
@@ -305,12 +329,7 @@ void HttpConnection::refuse(HttpRefusal refusal, int status, const char* text) {
   keep_alive_ = false;
   body_allowed_ = true;
   busy_ = true;
-  HttpResponse response;
-  response.status = status;
-  response.content_type = "text/plain; charset=utf-8";
-  response.body = std::string(text) + "\n";
-  if (status == 503) response.headers.emplace_back("Retry-After", "1");
-  answer(response);
+  answer(shared_.service.error_response(*request_, status, text));
 }
 
 // ---- answers ----
@@ -325,7 +344,10 @@ void HttpConnection::answer(const HttpResponse& response) {
 void HttpConnection::put_head(const HttpResponse& response, bool whole) {
   status_ = response.status;
   if (shared_.draining) keep_alive_ = false;
-  if (!whole && !chunked_) keep_alive_ = false;  // the end of the connection ends the stream
+  length_left_ = whole ? std::nullopt : response.length;
+  if (length_left_) chunked_ = false;
+  // The end of the connection ends the stream.
+  if (!whole && !chunked_ && !length_left_) keep_alive_ = false;
   const auto line = [&](std::string_view name, std::string_view value) {
     next_ += name;
     next_ += ": ";
@@ -341,6 +363,7 @@ void HttpConnection::put_head(const HttpResponse& response, bool whole) {
     line("Content-Length", std::to_string(response.body.size()));
   } else {
     line("Cache-Control", "no-cache");
+    if (length_left_) line("Content-Length", std::to_string(*length_left_));
     if (chunked_) line("Transfer-Encoding", "chunked");
   }
   line("Connection", keep_alive_ ? "keep-alive" : "close");
@@ -351,6 +374,10 @@ void HttpConnection::put_head(const HttpResponse& response, bool whole) {
 
 void HttpConnection::put_chunk(std::string_view bytes) {
   if (bytes.empty() || !body_allowed_) return;
+  if (length_left_) {
+    if (bytes.size() > *length_left_) throw std::length_error("a stream is longer than it said");
+    *length_left_ -= bytes.size();
+  }
   if (chunked_) next_ += hexadecimal(bytes.size()) + "\r\n";
   next_ += bytes;
   if (chunked_) next_ += "\r\n";
@@ -373,6 +400,8 @@ void HttpConnection::send_output(Exchange& exchange) {
     put_chunk(output.bytes);
     payload_next_ += output.bytes.size();
     if (output.ended) {
+      const bool short_of = body_allowed_ && length_left_.value_or(0) > 0;
+      if (short_of) throw std::length_error("a stream is shorter than it said");
       if (chunked_ && body_allowed_) next_ += "0\r\n\r\n";
       answered_ = true;
       deadlines_.clear(HttpWait::kHeartbeat);
@@ -388,9 +417,7 @@ void HttpConnection::abandoned() {
   ++shared_.counters.failures;
   if (streaming_) return close("failed");
   guarded([&] {
-    answer({.status = 500,
-            .content_type = "text/plain; charset=utf-8",
-            .body = "the request was not answered\n"});
+    answer(shared_.service.error_response(*request_, 500, "the request was not answered"));
   });
 }
 

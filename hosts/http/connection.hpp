@@ -3,7 +3,8 @@
 // answers. All of it happens on the server's thread.
 //
 // A read is always under way, unless its buffer is full: so a client that leaves is noticed while
-// its answer is being made, and the next request of a pipeline waits in the buffer.
+// its answer is being made, and the next request of a pipeline waits in the buffer. Where that is
+// full, the system is asked now and then whether the client has left.
 //
 // Every state ends: HttpWait names what a connection can wait for. Every completion handler keeps
 // the connection alive, and what throws in it ends the connection.
@@ -27,12 +28,13 @@
 namespace frt::host {
 
 enum class HttpWait {
-  kIdle,       // for a request's first byte
-  kHead,       // for the rest of its head
-  kBody,       // for the rest of its body
-  kWrite,      // for progress of a write
-  kHeartbeat,  // until a silent stream is told so
-  kLinger,     // for the client to close
+  kIdle,        // for a request's first byte
+  kHead,        // for the rest of its head
+  kBody,        // for the rest of its body
+  kWrite,       // for progress of a write
+  kHeartbeat,   // until a silent stream is told so
+  kLinger,      // for the client to close
+  kFullBuffer,  // until a client whose pipeline fills the buffer is looked after
   kCount
 };
 
@@ -106,6 +108,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool append_body(std::size_t bytes);
   void submit();
   void refuse(HttpRefusal refusal, int status, const char* text);
+  void refuse_large_body();
 
   // ---- answers ----
   void answer(const HttpResponse& response);
@@ -137,11 +140,13 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   int status_ = 0;
   uint64_t answer_bytes_ = 0;
   bool reading_ = false, writing_ = false;
-  // Itself, while its buffer is full and nothing reads: the answer under way needs it.
+  // Itself, while its buffer is full and nothing reads: the answer under way needs it, and its
+  // deadline notices a client that has left.
   std::shared_ptr<HttpConnection> stalled_;
   bool head_done_ = false;
   bool busy_ = false;
-  bool answered_ = false;  // all of the answer is in out_ or next_
+  bool answered_ = false;                // all of the answer is in out_ or next_
+  std::optional<uint64_t> length_left_;  // of a stream that said how long it is
   bool chunked_ = false, body_allowed_ = true, keep_alive_ = false;
   bool streaming_ = false;
   bool lingering_ = false;

@@ -81,13 +81,19 @@ std::string_view sent_secret(const HttpRequest& request) noexcept {
 }
 
 KeyRing::KeyRing(std::vector<ApiKey> keys, KeyLimits limits)
-    : keys_(std::move(keys)), limits_(limits) {
-  const Use full{.allowance = static_cast<double>(limits_.per_minute), .updated = Clock::now()};
-  use_.emplace("", full);
-  for (const ApiKey& key : keys_) use_.emplace(key.name, full);
+    : keys_(std::move(keys)), limits_(limits) {}
+
+void KeyRing::replace(std::vector<ApiKey> keys, KeyLimits limits) {
+  const std::lock_guard lock(mutex_);
+  keys_.swap(keys);
+  limits_ = limits;
+  std::erase_if(use_, [&](const auto& use) {
+    return use.second.counts.running == 0 && !is_known(use.first);
+  });
 }
 
 std::optional<std::string> KeyRing::owner(std::string_view secret) const {
+  const std::lock_guard lock(mutex_);
   if (keys_.empty()) return "";
   const ApiKey* found = nullptr;
   for (const ApiKey& key : keys_) {  // all of them, whichever it is
@@ -97,26 +103,46 @@ std::optional<std::string> KeyRing::owner(std::string_view secret) const {
   return found->name;
 }
 
+bool KeyRing::is_known(const std::string& owner) const noexcept {
+  if (keys_.empty()) return owner.empty();
+  return std::ranges::find(keys_, owner, &ApiKey::name) != keys_.end();
+}
+
+// A key that has made no request yet may make a minute's at once.
+KeyRing::Use& KeyRing::use_of(const std::string& owner, Clock::time_point now) {
+  const Use full{.counts = {}, .allowance = double(limits_.per_minute), .updated = now};
+  return use_.try_emplace(owner, full).first->second;
+}
+
 bool KeyRing::enter(const std::string& owner, Clock::time_point now) {
   const std::lock_guard lock(mutex_);
-  Use& use = use_.at(owner);
-  if (limits_.max_requests > 0 && use.running >= limits_.max_requests) return false;
-  if (limits_.per_minute > 0) {
+  Use& use = use_of(owner, now);
+  bool may = limits_.max_requests == 0 || use.counts.running < limits_.max_requests;
+  if (may && limits_.per_minute > 0) {
     const double most = limits_.per_minute;
     const std::chrono::duration<double> passed = now - use.updated;
     use.allowance = std::min(most, use.allowance + passed.count() * most / 60);
     use.updated = now;
-    if (use.allowance < 1) return false;
-    use.allowance -= 1;
+    may = use.allowance >= 1;
+    if (may) use.allowance -= 1;
   }
-  ++use.running;
-  return true;
+  ++(may ? use.counts.requests : use.counts.refused);
+  use.counts.running += may ? 1 : 0;
+  return may;
 }
 
 void KeyRing::leave(const std::string& owner) noexcept {
   const std::lock_guard lock(mutex_);
   const auto found = use_.find(owner);
-  if (found != use_.end() && found->second.running > 0) --found->second.running;
+  if (found == use_.end() || found->second.counts.running == 0) return;
+  if (--found->second.counts.running == 0 && !is_known(owner)) use_.erase(found);
+}
+
+std::map<std::string, KeyCounts> KeyRing::counts() const {
+  const std::lock_guard lock(mutex_);
+  std::map<std::string, KeyCounts> counts;
+  for (const auto& [owner, use] : use_) counts.emplace(owner, use.counts);
+  return counts;
 }
 
 }  // namespace frt::host

@@ -35,6 +35,12 @@ struct KeyLimits {
   uint32_t per_minute = 0;    // of one key; 0: no limit
 };
 
+struct KeyCounts {
+  uint64_t running = 0;  // now
+  uint64_t requests = 0;
+  uint64_t refused = 0;  // beyond the limits
+};
+
 // All members are [any].
 class KeyRing {
  public:
@@ -47,21 +53,30 @@ class KeyRing {
   // of a length.
   std::optional<std::string> owner(std::string_view secret) const;
 
+  // Other keys and limits from now on. Requests of a key that is no more go on, and count until
+  // they leave; allowances of keys that stay are what they were.
+  void replace(std::vector<ApiKey> keys, KeyLimits limits);
+
   // A request of `owner` begins; false: it has its requests, or made too many within a minute.
   bool enter(const std::string& owner, Clock::time_point now = Clock::now());
   void leave(const std::string& owner) noexcept;
+  // Since the ring was made, by name; of keys that are no more while they have requests.
+  std::map<std::string, KeyCounts> counts() const;
 
  private:
   struct Use {
-    uint32_t running = 0;
+    KeyCounts counts;
     double allowance = 0;  // requests that may begin now
     Clock::time_point updated;
   };
 
-  const std::vector<ApiKey> keys_;
-  const KeyLimits limits_;
-  std::mutex mutex_;
-  std::map<std::string, Use> use_;  // an entry for each key
+  Use& use_of(const std::string& owner, Clock::time_point now);
+  bool is_known(const std::string& owner) const noexcept;
+
+  mutable std::mutex mutex_;
+  std::vector<ApiKey> keys_;
+  KeyLimits limits_;
+  std::map<std::string, Use> use_;  // of keys that are, or have requests
 };
 
 }  // namespace frt::host

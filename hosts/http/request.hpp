@@ -2,11 +2,15 @@
 // request.hpp - an HTTP request and its answer, as values. Nothing of a socket or a library.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "http/trace.hpp"
 
 namespace frt::host {
 
@@ -21,8 +25,10 @@ struct HttpRequest {
   std::string address;  // of the client, without its port; "unix" for a UNIX socket
 
   // What a service made of the head (HttpService::admit()).
-  std::string owner;  // whose key was sent; empty: there are no keys
-  std::string trace;  // trace id, 32 hexadecimal digits
+  std::string owner;           // whose key was sent; empty: there are no keys
+  std::string id;              // of this request alone
+  TraceContext trace;          // that it is a part of
+  std::shared_ptr<void> held;  // goes when the request and all that works on it is over
 
   // The header's first value; null: it was not sent. `name` in lower case.
   const std::string* header(std::string_view name) const noexcept;
@@ -33,6 +39,8 @@ struct HttpResponse {
   std::string content_type = "application/json";
   std::string body{};
   HttpHeaders headers{};  // beyond those that every answer has
+  // Of a stream: the bytes that it will have, where that is known when it begins.
+  std::optional<uint64_t> length{};
 };
 
 // "a b" of "a%20b". Nothing for a '%' without two hexadecimal digits.

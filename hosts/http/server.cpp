@@ -28,9 +28,16 @@ namespace asio = boost::asio;
 constexpr std::chrono::milliseconds kRound{100};
 // Handlers that run before answers and deadlines get their turn.
 constexpr int kBatch = 64;
-constexpr std::string_view kFull =
-    "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n\r\n"
-    "the server has as many connections as it may\n";
+
+// Made once: when it is needed there is no time for more.
+std::string full_answer(HttpService& service) {
+  const HttpResponse response =
+      service.error_response({}, 503, "the server has as many connections as it may");
+  return "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: "
+         "1\r\nContent-Type: " +
+         response.content_type + "\r\nContent-Length: " + std::to_string(response.body.size()) +
+         "\r\n\r\n" + response.body;
+}
 
 }  // namespace
 
@@ -79,6 +86,7 @@ void HttpOptions::check() const {
 struct HttpServer::State : AcceptingServer {
   State(HttpOptions options, HttpService& service)
       : shared(std::move(options), service),
+        full(full_answer(service)),
         listener(shared.io, parse_listen(shared.options.listen, true), *this),
         thread([this] { serve(); }) {}
 
@@ -98,7 +106,7 @@ struct HttpServer::State : AcceptingServer {
         shared.connections, [](const HttpConnection* c) { return c->is_open(); }));
     if (open >= shared.options.max_connections) {
       shared.count(HttpRefusal::kConnections);
-      (void)!::send(descriptor, kFull.data(), kFull.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+      (void)!::send(descriptor, full.data(), full.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
       ::close(descriptor);
       return;
     }
@@ -200,6 +208,7 @@ struct HttpServer::State : AcceptingServer {
   }
 
   HttpShared shared;
+  const std::string full;
   Listener listener;
   std::atomic<bool> draining{false}, stopping{false};
   std::mutex mutex;
@@ -229,11 +238,11 @@ uint64_t HttpServer::buffered() const noexcept {
   return state_->shared.queue->memory.used();
 }
 
-void HttpServer::drain(std::chrono::milliseconds patience) {
+bool HttpServer::drain(std::chrono::milliseconds patience) {
   state_->draining = true;
   state_->wake();
   std::unique_lock lock(state_->mutex);
-  state_->changed.wait_for(lock, patience, [&] { return state_->idle; });
+  return state_->changed.wait_for(lock, patience, [&] { return state_->idle; });
 }
 
 }  // namespace frt::host

@@ -88,13 +88,17 @@ struct HttpOutcome {
 class HttpService {
  public:
   virtual ~HttpService() = default;
-  // A head has come. An answer here refuses the request before its body is read. May set `owner`
-  // and `trace`.
+  // A head has come. An answer here refuses the request before its body is read. May set what
+  // HttpRequest leaves to it.
   virtual std::optional<HttpResponse> admit(HttpRequest& head) = 0;
   // A complete request.
   virtual void handle(std::shared_ptr<Exchange> exchange) = 0;
   // Headers that the answer to `request` has, whatever it is.
   virtual HttpHeaders standard_headers(const HttpRequest& request) = 0;
+  // The answer to what the server itself refuses, or that nobody answered; `text` says why. Of a
+  // head that is not complete `request` has what is known, perhaps nothing. A 503 has Retry-After.
+  virtual HttpResponse error_response(const HttpRequest& request, int status,
+                                      const std::string& text) = 0;
   virtual void finished(const HttpOutcome& outcome) noexcept = 0;
 };
 
@@ -112,8 +116,9 @@ class HttpServer {
   // Bytes that bodies hold now.
   uint64_t buffered() const noexcept;
   // Accepts nothing more, closes idle connections, and returns when the last answer is complete or
-  // `patience` is over; what is left then is cut off.
-  void drain(std::chrono::milliseconds patience);
+  // `patience` is over. False: something is left, which a later drain() may wait for, and the
+  // destructor cuts off.
+  bool drain(std::chrono::milliseconds patience);
 
  private:
   struct State;

@@ -9,23 +9,59 @@ namespace frt::host {
 namespace {
 
 constexpr std::string_view kDigits = "0123456789abcdef";
-constexpr std::size_t kTraceAt = 3, kTraceSize = 32, kSpanAt = 36, kLeast = 55;
+// VERSION-TRACE-SPAN-FLAGS. A version behind 00 may have more, after one more '-'.
+constexpr std::size_t kVersionSize = 2, kTraceAt = 3, kTraceSize = 32, kSpanAt = 36, kSpanSize = 16,
+                      kFlagsAt = 53, kWhole = 55;
+constexpr std::size_t kMostState = 512;  // the least that the recommendation asks to pass on
 
 bool is_hexadecimal(std::string_view text) {
   return text.find_first_not_of(kDigits) == text.npos;
 }
 
+bool is_id(std::string_view text) {
+  return is_hexadecimal(text) && text.find_first_not_of('0') != text.npos;
+}
+
+// Whether the header is one that says where the request stands.
+bool is_traceparent(std::string_view text) {
+  if (text.size() < kWhole || text[kTraceAt - 1] != '-' || text[kSpanAt - 1] != '-' ||
+      text[kFlagsAt - 1] != '-') {
+    return false;
+  }
+  const std::string_view version = text.substr(0, kVersionSize);
+  if (!is_hexadecimal(version) || version == "ff") return false;
+  const bool exact =
+      version == "00" ? text.size() == kWhole : text.size() == kWhole || text[kWhole] == '-';
+  return exact && is_id(text.substr(kTraceAt, kTraceSize)) &&
+         is_id(text.substr(kSpanAt, kSpanSize)) && is_hexadecimal(text.substr(kFlagsAt, 2));
+}
+
+// Entries of other tracers are theirs: only what could not stand in a header is refused.
+bool is_tracestate(std::string_view text) {
+  return !text.empty() && text.size() <= kMostState &&
+         std::ranges::all_of(text, [](char c) { return c >= ' ' && c <= '~'; }) &&
+         text.find('=') != text.npos;
+}
+
 }  // namespace
 
-std::string trace_id_of(std::string_view traceparent) {
-  if (traceparent.size() < kLeast || traceparent[2] != '-' || traceparent[kSpanAt - 1] != '-') {
-    return {};
+TraceContext trace_context(const std::string* traceparent, const std::string* tracestate) {
+  if (!traceparent || !is_traceparent(*traceparent)) {
+    return {.trace = random_hex(kTraceSize / 2),
+            .parent = {},
+            .span = random_hex(kSpanSize / 2),
+            .flags = "01"};
   }
-  const std::string_view trace = traceparent.substr(kTraceAt, kTraceSize);
-  const bool known = is_hexadecimal(traceparent.substr(0, 2)) && is_hexadecimal(trace) &&
-                     traceparent.substr(0, 2) != "ff";
-  const bool zero = trace.find_first_not_of('0') == trace.npos;
-  return known && !zero ? std::string(trace) : std::string();
+  TraceContext context{.trace = traceparent->substr(kTraceAt, kTraceSize),
+                       .parent = traceparent->substr(kSpanAt, kSpanSize),
+                       .span = random_hex(kSpanSize / 2),
+                       .flags = traceparent->substr(kFlagsAt, 2)};
+  if (tracestate && is_tracestate(*tracestate)) context.state = *tracestate;
+  return context;
+}
+
+std::string traceparent(const TraceContext& context) {
+  return "00-" + context.trace + "-" + context.span + "-" + context.flags;
 }
 
 std::string random_hex(std::size_t bytes) {
@@ -42,10 +78,6 @@ std::string random_hex(std::size_t bytes) {
     out += kDigits[value & 15];
   }
   return out;
-}
-
-std::string traceparent(const std::string& trace) {
-  return "00-" + trace + "-" + random_hex(8) + "-01";
 }
 
 }  // namespace frt::host

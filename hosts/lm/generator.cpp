@@ -3,9 +3,12 @@
 // prefill_chunk, so that the same prompt is always cut alike, and submitted chunk by chunk with
 // at most kDepth in flight. Where the user's turn ends may be one more cut, for a capsule.
 //
-// Writing: step n + 1 is submitted before token n is awaited, unless n is known to be the last. A
-// stop token is therefore usually fed to the model by the step in flight; the journal says exactly
-// what was fed, so a later prompt that continues the text, stop token included, is recognised.
+// Writing with drafts: a round is awaited before the next step, which may be a plain one.
+//
+// Writing without: step n + 1 is submitted before token n is awaited, unless n is known to be the
+// last. A stop token is therefore usually fed to the model by the step in flight; the journal says
+// exactly what was fed, so a later prompt that continues the text, stop token included, is
+// recognised.
 #include "lm/generator.hpp"
 
 #include <algorithm>
@@ -32,7 +35,8 @@ Generator::Generator(const LmModel& model, uint32_t slot, CapsuleRegistry* regis
                      SessionOptions options)
     : model_(model),
       runner_(model),
-      session_(model, runner_, registry, checked_slot(model, slot), std::move(options)) {}
+      session_(model, runner_, registry, checked_slot(model, slot), std::move(options)),
+      planner_(session_.options().speculation, model.most_drafts()) {}
 
 uint32_t Generator::checked_slot(const LmModel& model, uint32_t slot) {
   if (slot >= model.info().slots) {
@@ -63,6 +67,7 @@ std::optional<uint64_t> Generator::read(const GenerationRequest& request,
   const std::span<const int32_t> prompt = request.prompt;
   const uint64_t chunk = model_.info().prefill_chunk;
   result.prefix = session_.begin(prompt, request.reuse);
+  result.prefix.reason = prefix_reason(result.prefix, prompt, model_);
   std::vector<Session::Stop> stops;
   if (request.keep) stops = session_.stops(prompt.size(), request.user_turn);
   auto stop = stops.begin();
@@ -115,6 +120,63 @@ PendingToken Generator::result_of(uint64_t ticket) {
   return {runner_.wait(ticket)[0], runner_.log_probabilities(ticket)[0], false};
 }
 
+// The drafts of the step that feeds the next token; 0: a plain one. `more`: tokens that may be
+// written behind it, of which the last is not fed.
+uint32_t Generator::planned_drafts(const GenerationRequest& request, uint64_t more) {
+  const bool may = more > 1 && request.sampling.use_mask == 0 &&
+                   request.stop_ids.size() <= FRT_LM_STOPS && planner_.enabled();
+  if (!may) return 0;
+  const Acceptance* one = &acceptance_;
+  const uint32_t drafts = planner_.drafts({&one, 1});
+  planner_.submitted();
+  return static_cast<uint32_t>(std::min<uint64_t>(drafts, more - 1));
+}
+
+// Writes a token, which is pending in the slot unless more was fed; false: it is the last one.
+bool Generator::write(const GenerationRequest& request, GenerationResult& result,
+                      const PendingToken& next) {
+  if (next.shown) session_.set_pending(next);
+  if (std::find(request.stop_ids.begin(), request.stop_ids.end(), next.token) !=
+      request.stop_ids.end()) {
+    result.finish = Finish::kStop;
+    result.stop_token = next.token;
+    return false;
+  }
+  result.tokens.push_back(next.token);
+  result.log_probabilities.push_back(next.log_probability);
+  Next answer =
+      request.on_token ? request.on_token(next.token, next.log_probability) : Next::kContinue;
+  if (answer == Next::kContinue && cancelled(request)) answer = Next::kCancel;
+  if (answer == Next::kContinue) return true;
+  result.finish = answer == Next::kStop ? Finish::kStop : Finish::kCancelled;
+  return false;
+}
+
+// Feeds the pending token and what is accepted of `drafts` drafts; writes these, and returns the
+// token behind them.
+PendingToken Generator::round(const GenerationRequest& request, GenerationResult& result,
+                              uint32_t drafts, bool& goes_on) {
+  const auto start = Clock::now();
+  session_.fed(session_.pending().token);
+  const uint64_t ticket = session_.round(drafts, request.stop_ids);
+  runner_.wait(ticket);
+  const StepRunner::Sampled sampled = runner_.sampled(ticket, 0);
+  planner_.measured(1, drafts, seconds_since(start));
+  session_.round_over(sampled.tokens);
+  const std::size_t last = sampled.tokens.size() - 1;
+  const auto accepted = static_cast<uint32_t>(last);
+  acceptance_.add(drafts, accepted);
+  planner_.accepted(drafts, accepted);
+  result.drafted += drafts;
+  result.accepted += accepted;
+  const PendingToken pending = {sampled.tokens[last], sampled.log_probabilities[last], false};
+  session_.set_pending(pending);
+  for (std::size_t i = 0; i < last && goes_on; ++i) {
+    goes_on = write(request, result, {sampled.tokens[i], sampled.log_probabilities[i], false});
+  }
+  return pending;
+}
+
 GenerationResult Generator::run_checked(const GenerationRequest& request) {
   GenerationResult result;
   result.prompt_tokens = request.prompt.size();
@@ -163,29 +225,23 @@ GenerationResult Generator::run_checked(const GenerationRequest& request) {
   const uint64_t limit = std::min(request.max_new, room + 1);
   result.tokens.reserve(std::min<uint64_t>(limit, 4096));
   result.finish = limit < request.max_new ? Finish::kContext : Finish::kLength;
-  bool ahead = false;
-  for (uint64_t written = 0; written < limit; ++written) {
+  acceptance_ = planner_.usual();
+  bool ahead = false, goes_on = true;  // ahead: `ticket` is a decode step behind the next token
+  Clock::time_point last_result{};
+  while (goes_on && result.tokens.size() < limit) {
     const uint64_t current = ticket;
-    ahead = written + 1 < limit;
+    const bool stepped = ahead;
+    const uint64_t more = limit - result.tokens.size() - 1;
+    const uint32_t drafts = planned_drafts(request, more);
+    ahead = more > 0 && drafts == 0;
     if (ahead) ticket = session_.decode();
-    const PendingToken next = known ? *std::exchange(known, std::nullopt) : result_of(current);
-    session_.set_pending({next.token, next.log_probability, true});
+    PendingToken next = known ? *std::exchange(known, std::nullopt) : result_of(current);
+    next.shown = true;
+    if (stepped) planner_.measured(1, 0, seconds_since(last_result));
+    last_result = Clock::now();
     if (ahead) session_.fed(next.token);
-    if (std::find(request.stop_ids.begin(), request.stop_ids.end(), next.token) !=
-        request.stop_ids.end()) {
-      result.finish = Finish::kStop;
-      result.stop_token = next.token;
-      break;
-    }
-    result.tokens.push_back(next.token);
-    result.log_probabilities.push_back(next.log_probability);
-    Next answer =
-        request.on_token ? request.on_token(next.token, next.log_probability) : Next::kContinue;
-    if (answer == Next::kContinue && cancelled(request)) answer = Next::kCancel;
-    if (answer != Next::kContinue) {
-      result.finish = answer == Next::kStop ? Finish::kStop : Finish::kCancelled;
-      break;
-    }
+    goes_on = write(request, result, next);
+    if (goes_on && drafts > 0) known = round(request, result, drafts, goes_on);
   }
   result.decode_seconds = seconds_since(first_token);
   if (ahead) session_.set_pending(result_of(ticket));

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "lm/engine/speculation.hpp"
 #include "lm/finish.hpp"
 #include "lm/lm_model.hpp"
 #include "lm/session.hpp"
@@ -46,6 +47,8 @@ struct GenerationResult {
   PrefixDecision prefix;       // how it began
   double prefill_seconds = 0;  // until the first token was on the host
   double decode_seconds = 0;   // from the first to the last token
+  uint64_t drafted = 0;        // tokens that the draft head proposed
+  uint64_t accepted = 0;       // of these, the text
 };
 
 class Generator {
@@ -54,9 +57,11 @@ class Generator {
   Generator(const LmModel& model, uint32_t slot, CapsuleRegistry* registry = nullptr,
             SessionOptions options = {});
 
-  // Runs a request to its end. Throws FRT_ERR_INVALID_ARGUMENT for an empty prompt and an empty
-  // slot or an id outside the vocabulary, FRT_ERR_OUT_OF_RANGE for a prompt longer than the
-  // context, with the numbers. After an exception the slot is empty.  [driver]
+  // Runs a request to its end. With drafts, the slot may hold a few tokens more than were given out
+  // where on_token or `cancelled` ended the run; the journal says which. Throws
+  // FRT_ERR_INVALID_ARGUMENT for an empty prompt and an empty slot or an id outside the vocabulary,
+  // FRT_ERR_OUT_OF_RANGE for a prompt longer than the context, with the numbers. After an exception
+  // the slot is empty.  [driver]
   GenerationResult run(const GenerationRequest& request);
 
   Session& session() noexcept { return session_; }
@@ -68,11 +73,17 @@ class Generator {
   std::optional<uint64_t> read(const GenerationRequest& request, GenerationResult& result);
   PendingToken result_of(uint64_t ticket);
   GenerationResult run_checked(const GenerationRequest& request);
+  bool write(const GenerationRequest& request, GenerationResult& result, const PendingToken& next);
+  PendingToken round(const GenerationRequest& request, GenerationResult& result, uint32_t drafts,
+                     bool& goes_on);
+  uint32_t planned_drafts(const GenerationRequest& request, uint64_t more);
 
   const LmModel& model_;
   StepRunner runner_;
   Session session_;
-  bool broken_ = false;  // a run ended with an exception: nobody knows what the slot holds
+  DraftPlanner planner_;
+  Acceptance acceptance_;  // of the run's drafts
+  bool broken_ = false;    // a run ended with an exception: nobody knows what the slot holds
 };
 
 }  // namespace frt::host

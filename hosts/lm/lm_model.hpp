@@ -35,14 +35,23 @@ class LmModel : public TextModel {
 
   // ---- running ----
   frt_shape_key prefill_key(uint32_t rows) const;
-  // `entries` becomes the number of entries the variant has.
+  // `entries` becomes the number of entries the variant has: `batch` to max_batch, or
+  // FRT_ERR_MISMATCH.
   frt_shape_key decode_key(uint32_t batch, uint32_t& entries) const;
+  // Tokens that its draft head proposes at a time for each of `batch` sequences; 0: none.
+  uint32_t most_drafts(uint32_t batch) const;
+  // The same by `batch`, from 0 (not used) to max_batch; empty without a draft head.  [setup]
+  std::vector<uint32_t> most_drafts() const;
+  // Of `drafts` proposed tokens each, at most most_drafts(). `entries`: as above, of both.
+  frt_shape_key draft_key(uint32_t batch, uint32_t drafts, uint32_t& entries) const;
+  frt_shape_key verify_key(uint32_t batch, uint32_t drafts, uint32_t& entries) const;
   // Throws FRT_ERR_INVALID_ARGUMENT for an id outside the vocabulary: "`what` 3 is id 70000".
   void check_ids(std::span<const int32_t> ids, const char* what) const;
   // The verbs on the model's slots.
   Capsules capsules() const { return Capsules(capsules_, context_, info_.state); }
-  // What they consist of; null if the model does not say. Lives as long as the model.  [setup]
-  const frt_capsule_layout* capsule_layout() const;
+  // What they consist of, checked; nothing if the model does not say. Its regions live as long as
+  // the model.  [setup]
+  std::optional<frt_capsule_layout> capsule_layout() const;
   // The arena of slots, with its counters of row blocks.
   frt_state_info state_info() const;
   // Makes a slot as new, in order on `stream`.  [hot]
@@ -60,6 +69,7 @@ class LmModel : public TextModel {
 
  private:
   void check_info() const;
+  void check_drafts() const;
 
   Context context_;
   const frt_state_v1* states_;

@@ -17,8 +17,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 
-constexpr uint64_t kContextTokens = 6;  // shown on each side of a difference
-
 // Whether a prompt can be served without the capsule that gave this.
 bool may_pass_over(frt_status status) {
   return status == FRT_ERR_NOT_FOUND || status == FRT_ERR_FORMAT || status == FRT_ERR_MISMATCH ||
@@ -88,45 +86,15 @@ bool Session::far_enough(uint64_t position) const {
   return position >= last + std::max<uint64_t>(1, options_.min_tokens);
 }
 
-// The text around a position, as a quoted string; ids where the model has no tokenizer.
-std::string Session::around(std::span<const int32_t> tokens, uint64_t position) const {
-  const uint64_t begin = position > kContextTokens ? position - kContextTokens : 0;
-  const uint64_t end = std::min<uint64_t>(tokens.size(), position + kContextTokens);
-  const auto part = tokens.subspan(begin, end - begin);
-  if (!model_.has_tokenizer()) {
-    return fmt::format("[{}]", fmt::join(part, " "));
-  }
-  const std::string before = model_.decode(part.first(position - begin));
-  const std::string after = model_.decode(part.subspan(position - begin));
-  const auto quoted = [](const std::string& text) {
-    const std::string json = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-    return json.substr(1, json.size() - 2);
-  };
-  return fmt::format("\"{}{}>>{}{}\"", begin > 0 ? "..." : "", quoted(before), quoted(after),
-                     end < tokens.size() ? "..." : "");
-}
-
-// Why nothing longer could be reused: where the prompt parts from the nearest thing known.
-std::string Session::difference(std::span<const int32_t> prompt) const {
-  const uint64_t here = common_prefix(journal_.tokens(), prompt);
-  const auto content = registry_ ? registry_->nearest(prompt, options_.owner) : nullptr;
-  const uint64_t there = content ? common_prefix(content->tokens, prompt) : 0;
-  if (here == 0 && there == 0) return {};
-  const std::span<const int32_t> known = there > here ? content->tokens : journal_.tokens();
-  const uint64_t at = std::max(here, there);
-  if (at == prompt.size()) {
-    return fmt::format("all {} tokens are known, but no boundary before the last was kept", at);
-  }
-  if (at == known.size()) return {};
-  return fmt::format("first difference at token {}: before {}, now {}", at, around(known, at),
-                     around(prompt, at));
-}
-
 PrefixDecision Session::begin(std::span<const int32_t> prompt, bool reuse) {
   const auto start = Clock::now();
   start_request();
   PrefixDecision decision;
-  const std::string parting = reuse ? difference(prompt) : std::string();
+  if (reuse) {
+    decision.parting = prefix_parting(
+        prompt, journal_.tokens(),
+        registry_ ? registry_->contents(options_.owner) : decltype(PrefixParting::capsules)());
+  }
   const uint64_t live = journal_.size();
   bool continues =
       reuse && live > 0 && live < prompt.size() && common_prefix(journal_.tokens(), prompt) == live;
@@ -184,7 +152,6 @@ PrefixDecision Session::begin(std::span<const int32_t> prompt, bool reuse) {
     }
   }
   decision.reused = journal_.size();
-  if (!parting.empty()) decision.reason += "; " + parting;
   decision.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return decision;
 }
@@ -200,10 +167,12 @@ uint64_t Session::submit(const Submit& step) {
   }
 }
 
-uint64_t Session::prefill(std::span<const int32_t> tokens, const frt_sampling_params* sampling) {
+uint64_t Session::prefill(std::span<const int32_t> tokens, const frt_sampling_params* sampling,
+                          const uint32_t* mask) {
   const auto position = static_cast<int32_t>(submitted_);
-  const uint64_t ticket = submit(
-      [&] { return runner_.submit_prefill(slot_, position, tokens, starts_request_, sampling); });
+  const uint64_t ticket = submit([&] {
+    return runner_.submit_prefill(slot_, position, tokens, starts_request_, sampling, mask);
+  });
   starts_request_ = false;
   journal_.prefill(tokens);
   submitted_ += tokens.size();
@@ -215,6 +184,21 @@ uint64_t Session::decode() {
   const uint64_t ticket = submit([&] { return runner_.submit_decode({&entry, 1}); });
   decode_submitted();
   return ticket;
+}
+
+uint64_t Session::round(uint32_t drafts, std::span<const int32_t> stops) {
+  const StepRunner::RoundEntry entry = {.slot = slot_,
+                                        .position = static_cast<int32_t>(submitted_),
+                                        .drafts = drafts,
+                                        .stops = stops};
+  const uint64_t ticket = submit([&] { return runner_.submit_round({&entry, 1}); });
+  decode_submitted();
+  return ticket;
+}
+
+void Session::round_over(std::span<const int32_t> sampled) {
+  for (const int32_t token : sampled.first(sampled.size() - 1)) fed(token);
+  submitted_ += sampled.size() - 1;
 }
 
 CapsuleContent Session::content(const frt_sampling_params& sampling) const {

@@ -19,7 +19,9 @@
 #include <vector>
 
 #include "lm/capsules/registry.hpp"
+#include "lm/drafting.hpp"
 #include "lm/lm_model.hpp"
+#include "lm/prefix_parting.hpp"
 #include "lm/step_runner.hpp"
 #include "lm/token_journal.hpp"
 
@@ -29,6 +31,7 @@ struct SessionOptions {
   std::string owner;             // whose capsules are found and kept
   uint64_t spacing = 16 * 1024;  // tokens between the chunk boundaries kept within a long prompt
   uint64_t min_tokens = 256;     // a boundary closer to the one before is not worth a capsule
+  Drafting speculation = Drafting::kAuto;  // of Generator and Engine, with a draft head
 };
 
 // How a prompt begins.
@@ -47,6 +50,7 @@ struct PrefixDecision {
   bool cold_path = true;  // the rest equals a cold run bit for bit
   double seconds = 0;     // until the slot held it, or its restoring was submitted
   std::string reason{};   // for people: "restored 8192 of 8230 tokens from pin 'repo'"
+  std::shared_ptr<const PrefixParting> parting{};  // prefix_reason() says why it was not more
 };
 
 class Session {
@@ -96,15 +100,21 @@ class Session {
   // before (frt/role/lm.h). begin() says so by itself.
   void start_request() noexcept { starts_request_ = true; }
   // Submits one step. A pool of row blocks that is dry is refilled from the oldest capsules.
-  uint64_t prefill(std::span<const int32_t> tokens, const frt_sampling_params* sampling = nullptr);
+  // `sampling` and `mask` as for StepRunner::submit_prefill().
+  uint64_t prefill(std::span<const int32_t> tokens, const frt_sampling_params* sampling = nullptr,
+                   const uint32_t* mask = nullptr);
   // Feeds the pending token, whatever it is; fed() follows when the host knows it.
   uint64_t decode();
   void fed(int32_t token) { journal_.decode(token); }
   // The entry of a decode step that feeds the pending token; decode_submitted() follows.
   StepRunner::Entry decode_entry() const {
-    return {slot_, static_cast<int32_t>(submitted_), -1, false, nullptr};
+    return {slot_, static_cast<int32_t>(submitted_), -1, false, nullptr, nullptr};
   }
   void decode_submitted() noexcept { ++submitted_; }
+  // The same of a round of drafts (StepRunner::submit_round()). `sampled`: what it gave, when it is
+  // over: all but the last of these were fed too.
+  uint64_t round(uint32_t drafts, std::span<const int32_t> stops);
+  void round_over(std::span<const int32_t> sampled);
   // So that `tokens` in all are fed without allocating.
   void reserve(uint64_t tokens) { journal_.reserve(tokens); }
 
@@ -140,8 +150,6 @@ class Session {
  private:
   CapsuleContent content(const frt_sampling_params& sampling) const;
   void take_over(const CapsuleContent& content, CapsuleKind kind, const std::string& name);
-  std::string difference(std::span<const int32_t> prompt) const;
-  std::string around(std::span<const int32_t> tokens, uint64_t position) const;
   template <class Submit>
   uint64_t submit(const Submit& step);
 

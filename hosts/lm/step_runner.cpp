@@ -15,7 +15,12 @@
 namespace frt::host {
 namespace {
 
-constexpr std::size_t kInputs = 5;  // of a step, its sampling apart
+constexpr std::size_t kInputs = 6;  // of a step, its sampling apart
+
+void check_mask(const LmModel& model, const uint32_t* mask) {
+  if (!mask || model.info().mask) return;
+  throw Error(FRT_ERR_UNSUPPORTED, "model '" + model.name() + "' takes no masks");
+}
 
 }  // namespace
 
@@ -24,18 +29,24 @@ StepRunner::StepRunner(const LmModel& model) : model_(model) {
   const frt_lm_info& info = model.info();
   stream_ = context.create_stream("lm." + model.name());
   const uint64_t token_capacity = std::max(info.prefill_chunk, info.max_batch);
+  const uint64_t entry_words = 4 + (info.max_drafts > 0 ? FRT_LM_STOPS : 0);
   const uint64_t input_bytes = info.max_batch * sizeof(frt_sampling_params) +
-                               (token_capacity + 4 * uint64_t{info.max_batch}) * sizeof(int32_t);
-  const uint64_t output_bytes = info.max_batch * (sizeof(int32_t) + sizeof(float));
+                               (token_capacity + entry_words * info.max_batch) * sizeof(int32_t);
+  const uint64_t mask_bytes = info.max_batch * info.mask_words * sizeof(uint32_t);
+  const uint64_t output_bytes =
+      rows() * (sizeof(int32_t) + sizeof(float)) + info.max_batch * sizeof(int32_t);
   for (uint64_t i = 0; i < kDepth; ++i) {
     const std::string name = "lm." + model.name() + ".step" + std::to_string(i);
     places_.push_back(
         {.input = context.alloc(FRT_SPACE_HOST_PINNED, input_bytes, name + ".input"),
+         .masks = info.mask ? context.alloc(FRT_SPACE_HOST_PINNED, mask_bytes, name + ".masks")
+                            : Buffer(),
          .output = context.alloc(FRT_SPACE_HOST_PINNED, output_bytes, name + ".output"),
          .done = context.create_event()});
   }
   held_sampling_.resize(info.max_batch);
-  inputs_.reserve(kInputs + info.max_batch);
+  inputs_.reserve(kInputs + 2 * std::size_t{info.max_batch});
+  masks_.reserve(info.max_batch);
 }
 
 void StepRunner::set_sampling(std::span<const frt_sampling_params> params) {
@@ -51,21 +62,36 @@ void StepRunner::set_sampling(std::span<const frt_sampling_params> params) {
 // Adds the copy that brings entry `entry` of the port up to date, if it is not; entries come in
 // order.
 void StepRunner::stage_sampling(const Place& place, uint32_t entry,
-                                const frt_sampling_params* sampling) {
+                                const frt_sampling_params* sampling, const uint32_t* mask) {
   if (!sampling) {
     if (entry >= sampling_.size()) return;
     sampling = &sampling_[entry];
   }
+  frt_sampling_params wanted = *sampling;
+  if (mask) wanted.use_mask = 1;
   std::optional<frt_sampling_params>& held = held_sampling_[entry];
-  if (held && std::memcmp(&*held, sampling, sizeof(*sampling)) == 0) return;
-  place.input.pointer<frt_sampling_params>()[entry] = *sampling;
+  if (held && std::memcmp(&*held, &wanted, sizeof(wanted)) == 0) return;
+  place.input.pointer<frt_sampling_params>()[entry] = wanted;
   held.reset();
-  const uint64_t at = entry * sizeof(*sampling);
+  const uint64_t at = entry * sizeof(wanted);
   frt_copy* last = inputs_.empty() ? nullptr : &inputs_.back();
   if (last && last->target_offset + last->bytes == at) {
-    last->bytes += sizeof(*sampling);
+    last->bytes += sizeof(wanted);
   } else {
-    inputs_.push_back({model_.info().sampling, at, place.input, at, sizeof(*sampling)});
+    inputs_.push_back({model_.info().sampling, at, place.input, at, sizeof(wanted)});
+  }
+}
+
+void StepRunner::stage_mask(const Place& place, uint32_t entry, const uint32_t* mask) {
+  if (!mask) return;
+  const frt_lm_info& info = model_.info();
+  const uint64_t bytes = info.mask_words * sizeof(*mask), at = entry * bytes;
+  std::memcpy(place.masks.pointer<std::byte>() + at, mask, bytes);
+  frt_copy* last = masks_.empty() ? nullptr : &masks_.back();
+  if (last && last->target_offset + last->bytes == at) {
+    last->bytes += bytes;
+  } else {
+    masks_.push_back({info.mask, at, place.masks, at, bytes});
   }
 }
 
@@ -82,11 +108,16 @@ StepRunner::Place& StepRunner::take() {
   Place& place = places_[next_ticket_ % kDepth];
   if (next_ticket_ >= kDepth) place.done.sync();
   inputs_.clear();
+  masks_.clear();
   return place;
 }
 
-uint64_t StepRunner::submit(Place& place, frt_graph graph, frt_shape_key key, uint64_t tokens,
-                            uint32_t entries) {
+uint64_t StepRunner::rows() const {
+  return std::max(model_.info().max_batch, model_.info().max_rows);
+}
+
+// The copies of sampling stand in inputs_ already, and others may.
+void StepRunner::submit_inputs(const Place& place, uint64_t tokens, uint32_t entries) {
   const frt_lm_info& info = model_.info();
   const uint64_t token_capacity = std::max(info.prefill_chunk, info.max_batch);
   const uint64_t word = sizeof(int32_t);
@@ -94,36 +125,49 @@ uint64_t StepRunner::submit(Place& place, frt_graph graph, frt_shape_key key, ui
   const uint64_t slots_at = tokens_at + token_capacity * word;
   const uint64_t batch_bytes = info.max_batch * word;
   const frt_buffer input = place.input;
-  const std::size_t samplings = inputs_.size();
+  const std::size_t others = inputs_.size();
   inputs_.push_back({info.tokens, 0, input, tokens_at, tokens * word});
   inputs_.push_back({info.slot_ids, 0, input, slots_at, entries * word});
   inputs_.push_back({info.positions, 0, input, slots_at + batch_bytes, entries * word});
   inputs_.push_back({info.lengths, 0, input, slots_at + 2 * batch_bytes, entries * word});
   inputs_.push_back({info.starts, 0, input, slots_at + 3 * batch_bytes, entries * word});
-  const std::array outputs = {
-      frt_copy{place.output, 0, info.next_tokens, 0, entries * word},
-      frt_copy{place.output, batch_bytes, info.log_probabilities, 0, entries * sizeof(float)},
-  };
-  const Recorder recorder(stream_);
-  recorder.copy_batch(inputs_);
-  for (std::size_t i = 0; i < samplings; ++i) {
+  inputs_.insert(inputs_.end(), masks_.begin(), masks_.end());
+  Recorder(stream_).copy_batch(inputs_);
+  for (std::size_t i = 0; i < others; ++i) {
+    if (inputs_[i].target != info.sampling) continue;
     const auto* params = place.input.pointer<frt_sampling_params>();
     const uint64_t first = inputs_[i].target_offset / sizeof(*params);
     for (uint64_t entry = first; entry < first + inputs_[i].bytes / sizeof(*params); ++entry) {
       held_sampling_[entry] = params[entry];
     }
   }
+}
+
+void StepRunner::replay(frt_graph graph, frt_shape_key key) {
   const Context& context = model_.context();
+  context.checked(context.table().graph_replay(graph, key, stream_.handle()), "graph_replay");
+}
+
+uint64_t StepRunner::submit(Place& place, frt_graph graph, frt_shape_key key, uint64_t tokens,
+                            uint32_t entries) {
+  const frt_lm_info& info = model_.info();
+  const uint64_t word = sizeof(int32_t);
+  const std::array outputs = {
+      frt_copy{place.output, 0, info.next_tokens, 0, entries * word},
+      frt_copy{place.output, rows() * word, info.log_probabilities, 0, entries * sizeof(float)},
+  };
+  submit_inputs(place, tokens, entries);
   try {
-    context.checked(context.table().graph_replay(graph, key, stream_.handle()), "graph_replay");
-    recorder.copy_batch(outputs);
+    replay(graph, key);
+    Recorder(stream_).copy_batch(outputs);
     place.done.record(stream_.handle());
   } catch (...) {
     // No event says when the device has read the place, and the next step gets it.
-    context.table().stream_sync(stream_.handle());
+    model_.context().table().stream_sync(stream_.handle());
     throw;
   }
   place.entries = entries;
+  place.rows = 1;
   return next_ticket_++;
 }
 
@@ -144,14 +188,16 @@ void StepRunner::check_step(const char* step, uint64_t count, uint64_t most, uin
 
 uint64_t StepRunner::submit_prefill(uint32_t slot, int32_t position,
                                     std::span<const int32_t> tokens, bool starts,
-                                    const frt_sampling_params* sampling) {
+                                    const frt_sampling_params* sampling, const uint32_t* mask) {
   const frt_lm_info& info = model_.info();
   check_step("prefill", tokens.size(), info.prefill_chunk, slot, position);
+  check_mask(model_, mask);
   const frt_shape_key key = model_.prefill_key(static_cast<uint32_t>(tokens.size()));
   const auto first = static_cast<uint64_t>(position);
   model_.reserve_rows(slot, first, first + tokens.size(), stream_);
   Place& place = take();
-  stage_sampling(place, 0, sampling);
+  stage_sampling(place, 0, sampling, mask);
+  stage_mask(place, 0, mask);
   int32_t* input = words(place);
   std::copy(tokens.begin(), tokens.end(), input);
   int32_t* slots = input + std::max(info.prefill_chunk, info.max_batch);
@@ -167,6 +213,7 @@ uint64_t StepRunner::submit_decode(std::span<const Entry> entries) {
   uint32_t width = 0;
   for (const Entry& entry : entries) {
     check_step("decode", entries.size(), info.max_batch, entry.slot, entry.position);
+    check_mask(model_, entry.mask);
   }
   const frt_shape_key key = model_.decode_key(static_cast<uint32_t>(entries.size()), width);
   for (const Entry& entry : entries) {
@@ -186,7 +233,9 @@ uint64_t StepRunner::submit_decode(std::span<const Entry> entries) {
     positions[i] = active ? entries[i].position : 0;
     lengths[i] = active ? 1 : 0;
     starts[i] = active && entries[i].starts ? 1 : 0;
-    if (active) stage_sampling(place, i, entries[i].sampling);
+    if (!active) continue;
+    stage_sampling(place, i, entries[i].sampling, entries[i].mask);
+    stage_mask(place, i, entries[i].mask);
   }
   const uint64_t ticket = submit(place, info.decode, key, width, width);
   place.entries = static_cast<uint32_t>(entries.size());
@@ -210,8 +259,7 @@ std::span<const int32_t> StepRunner::wait(uint64_t ticket) {
 
 std::span<const float> StepRunner::log_probabilities(uint64_t ticket) const {
   const Place& place = place_of(ticket);
-  const auto* floats =
-      reinterpret_cast<const float*>(place.output.pointer<int32_t>() + model_.info().max_batch);
+  const auto* floats = reinterpret_cast<const float*>(place.output.pointer<int32_t>() + rows());
   return {floats, place.entries};
 }
 

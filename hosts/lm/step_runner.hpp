@@ -6,7 +6,8 @@
 // them; nothing is submitted then), copies its inputs from a pinned ring into the model's ports,
 // replays a graph, copies the sampled tokens back into the ring, and records an event: four
 // submissions, one more where a sequence enters a new block of rows, no wait. How entries are
-// sampled is an input of the step like the others, but copied only where it changes. Because
+// sampled is an input of the step like the others, but copied only where it changes; masks are
+// copied for the entries that have one. Because
 // a decode entry with token -1 takes the token the model sampled last, step n + 1 is submitted
 // before token n has reached the host. A step's results stay readable until kDepth more steps
 // have been submitted.
@@ -38,6 +39,24 @@ class StepRunner {
     bool starts = false;   // a new request begins with this step (frt/role/lm.h)
     // Read while the step is submitted. Null: as set_sampling() said.
     const frt_sampling_params* sampling = nullptr;
+    // Tokens that may be sampled: (mask_words), read while the step is submitted; `sampling` is not
+    // null then. Null: all.
+    const uint32_t* mask = nullptr;
+  };
+
+  // One sequence of a round of drafts.
+  struct RoundEntry {
+    uint32_t slot = 0;
+    int32_t position = 0;  // tokens fed so far; the next one is the slot's pending token
+    uint32_t drafts = 0;   // of which so many are fed at most; 0: a plain decode step
+    std::span<const int32_t> stops{};               // drafts that are not fed, at most FRT_LM_STOPS
+    const frt_sampling_params* sampling = nullptr;  // as above
+  };
+  // What a step sampled for one entry: one token, or those of a round that are the text. All but
+  // the last of these are fed.
+  struct Sampled {
+    std::span<const int32_t> tokens;
+    std::span<const float> log_probabilities;
   };
 
   explicit StepRunner(const LmModel& model);  // [setup]
@@ -51,15 +70,25 @@ class StepRunner {
   // Makes a slot as new, in order with the steps.
   void clear(uint32_t slot);
 
-  // Feeds up to prefill_chunk tokens of one sequence; `sampling` null: entry 0's applies. `starts`:
-  // a new request begins with them. Returns the step's ticket. Throws FRT_ERR_OUT_OF_RANGE for
-  // another number of tokens, no such slot, or a position that is not the slot's own (beyond what
-  // it was fed, beyond the context).
+  // Feeds up to prefill_chunk tokens of one sequence; `sampling` null: entry 0's applies; `mask` as
+  // in Entry. `starts`: a new request begins with them. Returns the step's ticket. Throws
+  // FRT_ERR_OUT_OF_RANGE for another number of tokens, no such slot, or a position that is not the
+  // slot's own (beyond what it was fed, beyond the context); FRT_ERR_UNSUPPORTED for a mask where
+  // the model takes none. Nothing is submitted then.
   uint64_t submit_prefill(uint32_t slot, int32_t position, std::span<const int32_t> tokens,
-                          bool starts, const frt_sampling_params* sampling = nullptr);
+                          bool starts, const frt_sampling_params* sampling = nullptr,
+                          const uint32_t* mask = nullptr);
   // Feeds one token of each of 1 .. max_batch sequences with distinct slots. Throws as above.
   uint64_t submit_decode(std::span<const Entry> entries);
 
+  // Drafts tokens for 1 .. max_batch sequences with distinct slots, and feeds each sequence its
+  // pending token and the drafts that decode steps would have sampled: the same tokens and state,
+  // bit for bit. The largest number of drafts is 1 .. LmModel::most_drafts(). Its results are those
+  // of sampled(). Throws as above.
+  uint64_t submit_round(std::span<const RoundEntry> entries);
+
+  // Of entry `entry` of a step, after wait().
+  Sampled sampled(uint64_t ticket, uint32_t entry) const;
   // Waits for a step; its sampled tokens, one per entry.
   std::span<const int32_t> wait(uint64_t ticket);
   // Natural logarithms of their probabilities; after wait().
@@ -69,17 +98,26 @@ class StepRunner {
   // The pinned memory of one step.
   struct Place {
     Buffer input;   // frt_sampling_params (max_batch) | i32: tokens (token_capacity) | slots |
-                    // positions | lengths | starts (u32) (max_batch each)
-    Buffer output;  // i32 next tokens (max_batch) | f32 log probabilities (max_batch)
+                    // positions | lengths | starts (u32) (max_batch each), with drafts stops
+                    // (max_batch, FRT_LM_STOPS)
+    Buffer masks;   // u32 (max_batch, mask_words)
+    Buffer output;  // i32 next tokens (rows) | f32 log probabilities (rows) | i32 accepted
+                    // (max_batch)
     Event done;
     uint32_t entries = 0;
+    uint32_t rows = 1;  // of an entry in the output
   };
 
   void check_step(const char* step, uint64_t count, uint64_t most, uint32_t slot,
                   int32_t first) const;
   Place& take();
   int32_t* words(const Place& place) const;  // the i32 inputs
-  void stage_sampling(const Place& place, uint32_t entry, const frt_sampling_params* sampling);
+  void stage_sampling(const Place& place, uint32_t entry, const frt_sampling_params* sampling,
+                      const uint32_t* mask);
+  void stage_mask(const Place& place, uint32_t entry, const uint32_t* mask);
+  uint64_t rows() const;  // of the output
+  void submit_inputs(const Place& place, uint64_t tokens, uint32_t entries);
+  void replay(frt_graph graph, frt_shape_key key);
   uint64_t submit(Place& place, frt_graph graph, frt_shape_key key, uint64_t tokens,
                   uint32_t entries);
   const Place& place_of(uint64_t ticket) const;
@@ -90,7 +128,7 @@ class StepRunner {
   std::vector<frt_sampling_params> sampling_;  // of entries whose step does not say
   // What the model's port holds behind the last step; nothing: not known.
   std::vector<std::optional<frt_sampling_params>> held_sampling_;
-  std::vector<frt_copy> inputs_;  // of the step that is being submitted
+  std::vector<frt_copy> inputs_, masks_;  // of the step that is being submitted
   uint64_t next_ticket_ = 0;
 };
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Variable-length results arrive through sinks that append to a string or a vector; a sink that
-// cannot allocate stops the producer.
+// cannot allocate, or gets no whole number of entries, stops the producer.
 #include "lm/text_model.hpp"
 
+#include <cstring>
 #include <frt/io/json.hpp>
 #include <frt/io/json_text.hpp>
 #include <frt/reading.hpp>
@@ -12,18 +13,23 @@
 namespace frt::host {
 namespace {
 
-frt_status append_text(void* user, const void* data, uint64_t bytes) noexcept {
+// `Entry` is what the container holds.
+template <class Entry, class Container>
+frt_status append(Container& out, const void* data, uint64_t bytes) noexcept {
+  if (bytes == 0) return FRT_OK;
+  if (!data || bytes % sizeof(Entry) != 0) return FRT_ERR_INVALID_ARGUMENT;
   return guard(nullptr, [&] {
-    static_cast<std::string*>(user)->append(static_cast<const char*>(data), bytes);
+    const auto* entries = static_cast<const Entry*>(data);
+    out.insert(out.end(), entries, entries + bytes / sizeof(Entry));
   });
 }
 
+frt_status append_text(void* user, const void* data, uint64_t bytes) noexcept {
+  return append<char>(*static_cast<std::string*>(user), data, bytes);
+}
+
 frt_status append_ids(void* user, const void* data, uint64_t bytes) noexcept {
-  return guard(nullptr, [&] {
-    const auto* ids = static_cast<const int32_t*>(data);
-    auto& out = *static_cast<std::vector<int32_t>*>(user);
-    out.insert(out.end(), ids, ids + bytes / sizeof(int32_t));
-  });
+  return append<int32_t>(*static_cast<std::vector<int32_t>*>(user), data, bytes);
 }
 
 frt_status append_prompt_text(void* user, const void* data, uint64_t bytes) noexcept {
@@ -31,11 +37,7 @@ frt_status append_prompt_text(void* user, const void* data, uint64_t bytes) noex
 }
 
 frt_status append_prompt_plain(void* user, const void* data, uint64_t bytes) noexcept {
-  return guard(nullptr, [&] {
-    const auto* ranges = static_cast<const frt_text_range*>(data);
-    auto& out = static_cast<ChatPrompt*>(user)->plain;
-    out.insert(out.end(), ranges, ranges + bytes / sizeof(frt_text_range));
-  });
+  return append<frt_text_range>(static_cast<ChatPrompt*>(user)->plain, data, bytes);
 }
 
 std::string text_or_empty(const io::Json& value) {
@@ -76,8 +78,10 @@ std::vector<int32_t> TextModel::encode(std::string_view text,
   const frt_status status =
       tokenizer().encode(model_, text.data(), text.size(), &params, append_ids, &ids, &error);
   if (status == FRT_ERR_OUT_OF_RANGE) {
-    throw Error(status, "the prompt is too long for the context of model '" + name_ +
-                            "': " + error.message + " or raise the option max_context");
+    throw Error(status,
+                sender_ + ": the prompt is too long for the context: " +
+                    std::string(error.message, ::strnlen(error.message, sizeof(error.message))) +
+                    " or raise the option max_context");
   }
   check(status, error, sender_);
   return ids;
@@ -99,6 +103,20 @@ std::string TextModel::decode(std::span<const int32_t> ids, uint32_t flags) cons
   check(tokenizer().decode(model_, ids.data(), ids.size(), flags, append_text, &text, &error),
         error, sender_);
   return text;
+}
+
+std::string TextModel::token_bytes(int32_t id, uint32_t& flags) const {
+  const frt_tokenizer_v1& table = tokenizer();
+  if (!table.token_bytes) {
+    throw Error(FRT_ERR_UNSUPPORTED,
+                sender_ +
+                    " does not say which bytes its tokens stand for, so no form can be forced "
+                    "on its answers; its plugin needs frt_tokenizer_v1::token_bytes");
+  }
+  std::string bytes;
+  frt_error error{};
+  check(table.token_bytes(model_, id, &flags, append_text, &bytes, &error), error, sender_);
+  return bytes;
 }
 
 int32_t TextModel::token_id(const std::string& token) const {
@@ -131,6 +149,22 @@ nlohmann::ordered_json TextModel::parse(const std::string& text,
                      text_or_null(options_text), append_text, &message, &error),
         error, sender_);
   return io::parse_json(message, sender_ + ": the parsed answer");
+}
+
+nlohmann::ordered_json TextModel::answer_form(const nlohmann::ordered_json& options) const {
+  const frt_chat_v1& table = chat();
+  if (!table.answer_form) {
+    throw Error(FRT_ERR_UNSUPPORTED,
+                sender_ +
+                    " does not say how its answers are written, so no form can be forced on "
+                    "them; its plugin needs frt_chat_v1::answer_form");
+  }
+  const std::string options_text = text_or_empty(options);
+  std::string text;
+  frt_error error{};
+  check(table.answer_form(model_, text_or_null(options_text), append_text, &text, &error), error,
+        sender_);
+  return io::parse_json(text, sender_ + ": the form of an answer");
 }
 
 nlohmann::ordered_json TextModel::generation_defaults() const {

@@ -47,6 +47,9 @@ class TextModel {
   std::vector<int32_t> encode_prompt(const ChatPrompt& prompt, uint64_t max_tokens) const;
   // `flags`: FRT_DECODE_*.
   std::string decode(std::span<const int32_t> ids, uint32_t flags = 0) const;
+  // The bytes a token adds to a text (frt_tokenizer_v1::token_bytes); `flags` becomes FRT_TOKEN_*.
+  // FRT_ERR_UNSUPPORTED where the tokenizer does not say.
+  std::string token_bytes(int32_t id, uint32_t& flags) const;
   // -1 if there is no such token.
   int32_t token_id(const std::string& token) const;
   // The prompt of a conversation (frt/chat.h); `tools` and `options` may be null.
@@ -57,15 +60,19 @@ class TextModel {
   nlohmann::ordered_json parse(const std::string& text, const nlohmann::ordered_json& tools,
                                const nlohmann::ordered_json& options,
                                uint32_t flags = FRT_CHAT_FINAL) const;
+  // How an answer to a prompt with `options` is written (frt_chat_v1::answer_form). Throws
+  // FRT_ERR_UNSUPPORTED where the format does not say.
+  nlohmann::ordered_json answer_form(const nlohmann::ordered_json& options) const;
   // What the checkpoint says about generation; an empty object if it says nothing.
   nlohmann::ordered_json generation_defaults() const;
+
+  // As frt_tokenizer_v1::encode.
+  std::vector<int32_t> encode(std::string_view text, const frt_encode_params& params) const;
 
   const frt_tokenizer_v1& tokenizer() const;
   const frt_chat_v1& chat() const;
 
  private:
-  std::vector<int32_t> encode(std::string_view text, const frt_encode_params& params) const;
-
   frt_model model_;
   std::string name_, sender_;
   std::optional<frt_tokenizer_v1> tokenizer_;

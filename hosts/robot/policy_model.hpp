@@ -25,11 +25,16 @@ struct ObservedName {
   std::vector<int64_t> shape;
 };
 
+// What a policy says of itself, checked: its numbers are ones that a host can count with, its
+// buffers have room for what they say, and what it says it has is there. Throws
+// FRT_ERR_ABI for an info that cannot be read, FRT_ERR_MISMATCH for what does not fit.  [setup]
+frt_policy_info read_policy_info(const Context& context, const frt_role_policy_v1& role,
+                                 frt_model model, const std::string& sender);
+
 class PolicyModel {
  public:
   // `name` is the user's name of the model and `plugin` the id of its plugin, for messages. Throws
-  // FRT_ERR_UNSUPPORTED if the model is no policy, FRT_ERR_ABI for tables that cannot be read,
-  // FRT_ERR_MISMATCH if its buffers are smaller than its limits say.  [setup]
+  // FRT_ERR_UNSUPPORTED if the model is no policy; the rest as read_policy_info().  [setup]
   PolicyModel(const Context& context, const frt_model_v1* table, frt_model model, std::string name,
               std::string plugin = {});
 

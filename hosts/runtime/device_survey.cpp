@@ -12,46 +12,74 @@ namespace frt::host {
 namespace {
 
 std::vector<SurveyedFact> facts_of(core::OpenPlugin& plugin, uint32_t ordinal) {
-  std::vector<SurveyedFact> facts;
   const auto* status = plugin.find<frt_device_status_v1>(FRT_EXT_DEVICE_STATUS);
-  if (!status || !status->report) return facts;
-  const auto keep = [](void* self, const char* subject, const char* fact, const char* advice) {
-    static_cast<std::vector<SurveyedFact>*>(self)->push_back(
-        {subject ? subject : "", fact ? fact : "", advice ? advice : ""});
-  };
-  frt_error error{};
-  const std::string sender = plugin.sender();
-  const frt_status reported = contain(sender, "report", [&] {
-    return status->report(plugin.handle(), ordinal, &facts, keep, &error);
-  });
-  check(reported, error, sender);
-  return facts;
+  if (!status) return {};
+  const core::SetupWatch watching = plugin.watch("report");
+  return device_facts(*status, plugin.handle(), ordinal, plugin.sender());
+}
+
+std::unique_ptr<core::OpenPlugin> open_plugin(const core::LoadedPlugin& loaded,
+                                              core::HostServices& services) {
+  core::Diagnostics diagnostics;
+  const core::Config options =
+      core::resolve_config(loaded.schema.plugin_options, {}, core::ResolveContext{}, diagnostics);
+  diagnostics.throw_if_errors();
+  return std::make_unique<core::OpenPlugin>(loaded, options, services);
 }
 
 }  // namespace
 
-Survey survey_devices(core::Registry& registry, core::Log& log, bool with_facts) {
+std::vector<KernelVariant> survey_variants(core::Registry& registry, core::Log& log,
+                                           const std::string& id, uint32_t ordinal,
+                                           const SurveyOptions& options) {
+  core::HostServices services(log);
+  services.setup_patience = options.setup_patience;
+  const core::LoadedPlugin& loaded = registry.load(id);
+  const auto plugin = open_plugin(loaded, services);
+  const auto* table = plugin->find<frt_kernel_variants_draft>(FRT_EXT_KERNEL_VARIANTS);
+  if (!table) return {};
+  const auto& backend = plugin->require<frt_backend_v1>(FRT_EXT_BACKEND);
+  core::Diagnostics diagnostics;
+  const core::Config settings =
+      core::resolve_config(loaded.schema.options, {}, core::ResolveContext{}, diagnostics);
+  diagnostics.throw_if_errors();
+  frt_error error{};
+  frt_backend_device device = nullptr;
+  core::SetupWatch watching = plugin->watch("device_open");
+  const frt_status opened = contain(plugin->sender(), "device_open", [&] {
+    return backend.device_open(plugin->handle(), ordinal, settings.c(), &device, &error);
+  });
+  check(opened, error, plugin->sender());
+  if (!device) throw Error(FRT_ERR_INTERNAL, plugin->sender() + ": device_open made no device");
+  const auto close = [&](frt_backend_device_s* opened_device) {
+    watching.enter("device_close");
+    backend.device_close(opened_device);
+  };
+  const std::unique_ptr<frt_backend_device_s, decltype(close)> closer(device, close);
+  watching.enter("list");
+  return list_kernel_variants(*table, device, plugin->sender());
+}
+
+Survey survey_devices(core::Registry& registry, core::Log& log, const SurveyOptions& options) {
   Survey survey;
   core::HostServices services(log);
+  services.setup_patience = options.setup_patience;
   std::map<std::string, std::unique_ptr<core::OpenPlugin>> opened;
   const auto open = [&](const std::string& id) -> core::OpenPlugin& {
     auto& plugin = opened[id];
-    if (!plugin) {
-      const core::LoadedPlugin& loaded = registry.load(id);
-      core::Diagnostics diagnostics;
-      const core::Config options = core::resolve_config(loaded.schema.plugin_options, {},
-                                                        core::ResolveContext{}, diagnostics);
-      diagnostics.throw_if_errors();
-      plugin = std::make_unique<core::OpenPlugin>(loaded, options, services);
-    }
+    if (!plugin) plugin = open_plugin(registry.load(id), services);
     return *plugin;
   };
-  for (const std::string& id : registry.ids(FRT_PLUGIN_BACKEND)) {
+  // All files are tried and mapped before a plugin may start threads (core/runtime.hpp).
+  const std::vector<std::string> ids = registry.ids(FRT_PLUGIN_BACKEND);
+  registry.load_all(FRT_PLUGIN_BACKEND);
+  for (const std::string& id : ids) {
     SurveyedPlugin row{id, 0, {}};
     try {
       core::OpenPlugin& plugin = open(id);
       const auto& backend = plugin.require<frt_backend_v1>(FRT_EXT_BACKEND);
       frt_error error{};
+      core::SetupWatch watching = plugin.watch("device_count");
       const frt_status counted = contain(plugin.sender(), "device_count", [&] {
         return backend.device_count(plugin.handle(), &row.devices, &error);
       });
@@ -59,8 +87,9 @@ Survey survey_devices(core::Registry& registry, core::Log& log, bool with_facts)
       if (row.devices == 0) row.problem = error.message;
       for (uint32_t ordinal = 0; ordinal < row.devices; ++ordinal) {
         SurveyedDevice device{id, ordinal, {}, {}};
+        watching.enter("device_info");
         device.info = core::describe_device(backend, plugin.handle(), ordinal, plugin.sender());
-        if (with_facts) device.facts = facts_of(plugin, ordinal);
+        if (options.with_facts) device.facts = facts_of(plugin, ordinal);
         survey.devices.push_back(std::move(device));
       }
     } catch (const Error& error) {

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// device_survey.hpp - what every backend plugin sees, without opening a device: for `devices` and
-// `doctor`.
+// device_survey.hpp - what every backend plugin sees: for `devices`, without opening a device, and
+// for `doctor`.
 #pragma once
 
 #include <frt/backend.h>
 #include <frt/device_status.h>
 #include <frt/core/log.hpp>
 #include <frt/core/registry.hpp>
+#include <frt/draft/kernel_variants.hpp>
+
+#include <chrono>
 
 #include <string>
 #include <vector>
 
-namespace frt::host {
+#include "runtime/plugin_reports.hpp"
 
-// What a backend reports about a device (frt_device_status_v1).
-struct SurveyedFact {
-  std::string subject, fact, advice;
-};
+namespace frt::host {
 
 struct SurveyedDevice {
   std::string plugin;  // id
@@ -39,8 +39,21 @@ struct Survey {
   std::vector<std::string> automatic_others;
 };
 
+struct SurveyOptions {
+  bool with_facts = false;  // also what a plugin reports about its devices; may take a second
+  // How long a plugin may be silent in a call before the log names it.
+  std::chrono::milliseconds setup_patience{std::chrono::seconds(30)};
+};
+
 // Opens every usable backend plugin and asks it. A plugin that fails is a row with its problem.
-// `with_facts`: also for what it reports about its devices, which may take a second.
-Survey survey_devices(core::Registry& registry, core::Log& log, bool with_facts = false);
+// [setup]
+Survey survey_devices(core::Registry& registry, core::Log& log, const SurveyOptions& options = {});
+
+// The kernel variants of a device that the survey found, as its plugin lists them
+// (frt/draft/kernel_variants.h): opens the device. Empty: the plugin does not list them. Throws
+// what opening answers.  [setup]
+std::vector<KernelVariant> survey_variants(core::Registry& registry, core::Log& log,
+                                           const std::string& plugin, uint32_t ordinal,
+                                           const SurveyOptions& options = {});
 
 }  // namespace frt::host

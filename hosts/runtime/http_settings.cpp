@@ -119,6 +119,10 @@ core::HostSchema http_host_schema() {
              1, 65536),
       option("capsules_per_key", FRT_CONFIG_INT, "64",
              "named and pinned capsules that a key may have of a model", 1, 65536),
+      option("fair_keys", FRT_CONFIG_BOOL, "true",
+             "a free slot goes to the key that has the fewest, not to the request that came first"),
+      option("pins_per_key", FRT_CONFIG_INT, "0",
+             "sessions that a key may have pinned of a model; 0: half of its slots", 0, 65536),
       option("max_tokens", FRT_CONFIG_SIZE, "32k", "tokens of one answer at most"),
       option("request_timeout_s", FRT_CONFIG_INT, "0", "an answer ends then; 0: never", 0, 86400),
       option("drain_s", FRT_CONFIG_INT, "30",
@@ -189,6 +193,8 @@ HttpSettings http_settings(const core::Config& given) {
   service.request_timeout = std::chrono::seconds(given.integer("request_timeout_s"));
   settings.engine.queue_limit = whole("queue");
   settings.engine.hot_contexts = whole("hot_contexts");
+  settings.engine.fair_owners = given.integer("fair_keys") != 0;
+  settings.engine.pins_per_owner = whole("pins_per_key");
   settings.engine.step_seconds = given.find("step_ms")->number / 1e3;
   settings.key_file = given.text("key_file");
   settings.request_log = given.text("request_log");

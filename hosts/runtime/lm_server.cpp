@@ -2,6 +2,7 @@
 #include "runtime/lm_server.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "net/address.hpp"
@@ -10,6 +11,9 @@
 
 namespace frt::host {
 namespace {
+
+// For the errors that end what was not over.
+constexpr std::chrono::seconds kLastWords{5};
 
 [[noreturn]] void refuse_manifest(const core::Manifest& manifest, const std::string& text) {
   throw ExitError(ExitCode::kManifest, FRT_ERR_INVALID_ARGUMENT,
@@ -78,10 +82,23 @@ bool LmServer::lost() const {
                              [](const auto& each) { return each->engine->stats().device_lost; });
 }
 
+void LmServer::reload(const HttpSettings& fresh) {
+  const std::lock_guard lock(reload_mutex_);
+  if (!service_) return;
+  service_->replace_keys(read_keys(fresh.key_file), fresh.service.key_limits);
+  access_log_.reopen();
+}
+
+std::chrono::milliseconds LmServer::drain_time() const noexcept {
+  return settings_.drain + kLastWords;
+}
+
 void LmServer::drain() {
   if (!server_ || std::exchange(drained_, true)) return;
   service_->begin_drain();
-  server_->drain(settings_.drain);
+  if (server_->drain(settings_.drain)) return;
+  service_->end_replies();
+  server_->drain(kLastWords);
 }
 
 // Clients first, then what works for them, then the models: nobody is told of what is gone.
@@ -91,7 +108,10 @@ void LmServer::stop() {
   service_->attach(nullptr);
   server_.reset();
   for (const auto& each : served_) each->engine->drain();
-  service_.reset();
+  {
+    const std::lock_guard lock(reload_mutex_);
+    service_.reset();
+  }
   served_.clear();
 }
 

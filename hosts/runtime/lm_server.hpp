@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -36,14 +37,20 @@ class LmServer {
   std::string address() const;
   // Serves `model` from now on, as `name`. What it is made of outlives stop().  [setup]
   void add(const std::string& name, LmModel model);
+  // LmService::set_policy().
+  void set_policy(const std::string& name, const char* state) { service_->set_policy(name, state); }
   // A device that is lost serves nothing any more.
   bool lost() const;
-  // How long answers may go on once the server drains: drain_s.
-  std::chrono::milliseconds drain_time() const noexcept { return settings_.drain; }
-  // Refuses new requests and lets answers end for drain_time(); once.
+  // Reads the key file that `fresh` names, takes over the keys and their limits, and goes on in a
+  // new log file. Throws what read_keys() and AccessLog::reopen() throw; what was not reached stays
+  // as it was.  [any]
+  void reload(const HttpSettings& fresh);
+  // How long drain() may take: drain_s, and some seconds for the errors that end what goes on.
+  std::chrono::milliseconds drain_time() const noexcept;
+  // Refuses new requests and lets answers end for drain_s, then ends them with an error by which
+  // their clients send the request again; once.
   void drain();
-  // drain(), then cuts off the answers that go on and ends what works for clients. Nothing of a
-  // model is used from then on.
+  // drain(), then ends what works for clients. Nothing of a model is used from then on.
   void stop();
 
  private:
@@ -59,6 +66,7 @@ class LmServer {
   const core::Manifest& manifest_;
   HttpSettings settings_;
   AccessLog access_log_;
+  std::mutex reload_mutex_;  // reload() against stop()
   std::vector<std::unique_ptr<Served>> served_;
   std::unique_ptr<LmService> service_;
   std::unique_ptr<HttpServer> server_;

@@ -31,6 +31,10 @@ core::HostSchema lm_host_schema() {
   model.key = "model";
   model.doc = "the model to serve";
   model.reference = "model";
+  core::OptionSpec speculation =
+      option("speculation", FRT_CONFIG_ENUM, "auto",
+             "drafts of a model with a draft head, which change no token; auto: as many as pay");
+  speculation.choices = {"auto", "on", "off"};
   return {.type = "lm",
           .options = {model,
                       option("capsule_dir", FRT_CONFIG_PATH, "",
@@ -46,7 +50,8 @@ core::HostSchema lm_host_schema() {
                       option("capsule_spacing", FRT_CONFIG_SIZE, "16k",
                              "tokens between the capsules kept within a long prompt"),
                       option("capsule_min_tokens", FRT_CONFIG_SIZE, "256",
-                             "a boundary closer to the one before is not kept")},
+                             "a boundary closer to the one before is not kept"),
+                      speculation},
           .doc = "a language model's sessions"};
 }
 
@@ -92,6 +97,7 @@ CapsuleSettings capsule_settings(const core::Manifest& manifest, const std::stri
   settings.capsules.disk_bytes = number("capsule_disk");
   settings.session.spacing = number("capsule_spacing");
   settings.session.min_tokens = number("capsule_min_tokens");
+  settings.session.speculation = drafting_from(config.text("speculation"));
   return settings;
 }
 

@@ -62,6 +62,7 @@ LoadedModel::LoadedModel(ManifestLoader& loader, const std::string& manifest_pat
                   return observer_.cancelled() ? FRT_ERR_CANCELLED : FRT_OK;
                 }) {
   const auto start = std::chrono::steady_clock::now();
+  services_.setup_patience = options.setup_patience;
   core::Manifest manifest = loader.load(manifest_path, options.sets, options.no_plugin_paths);
   loader.warn_of_rejected_plugins();
   stage(ExitCode::kManifest, [&] { choose(manifest, model); });

@@ -13,6 +13,7 @@
 #include <frt/role/contracts.hpp>
 #include <frt/sender.hpp>
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,10 +27,12 @@ namespace frt::host {
 
 // What a program may want different.
 struct LoadOptions {
-  uint32_t flags = 0;                // FRT_MODEL_*
-  core::RuntimeOptions runtime;      // how devices are opened
-  std::vector<std::string> sets;     // path=value over the manifest
-  std::string no_plugin_paths;       // core::ManifestRequest
+  uint32_t flags = 0;             // FRT_MODEL_*
+  core::RuntimeOptions runtime;   // how devices are opened
+  std::vector<std::string> sets;  // path=value over the manifest
+  std::string no_plugin_paths;    // core::ManifestRequest
+  // How long a plugin may be silent in a setup call before the log names it.
+  std::chrono::milliseconds setup_patience{std::chrono::seconds(30)};
   LoadObserver* observer = nullptr;  // borrowed; null: nobody listens
 };
 
@@ -58,6 +61,8 @@ class LoadedModel {
   std::optional<Table> extension(const char* id) const {
     return find_extension<Table>(table(), handle(), id, sender());
   }
+  // Watches `call` of its plugin until the result is destroyed (core/services.hpp).  [setup]
+  core::SetupWatch watch(const char* call) const { return model_.plugin->watch(call); }
   // "model 'chat' (plugin acme.fast)", for errors.
   std::string sender() const { return model_sender(name_, plugin()); }
   // The model as a language model. Throws if it is none.

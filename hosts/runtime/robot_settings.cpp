@@ -211,8 +211,8 @@ nlohmann::ordered_json robot_fingerprints(const LoadedModel& loaded, const std::
   plugin("backend", *runtime.device(spec.device()).plugin);
   plugin("model", runtime.model_plugin(model));
   if (const auto capsule = loaded.extension<frt_capsule_v1>(FRT_EXT_CAPSULE)) {
-    for (const auto& [name, value] :
-         core::model_fingerprint(*capsule, loaded.handle(), loaded.sender())) {
+    for (const auto& [name, value] : core::model_fingerprint(
+             *capsule, loaded.handle(), runtime.model_plugin(model), loaded.sender())) {
       json[name] = value;
     }
   }

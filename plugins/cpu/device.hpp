@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <frt/failed_call.hpp>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -51,6 +52,8 @@ class Device {
 
   Pool& pool() noexcept { return pool_; }
   const KernelList& kernels() const noexcept { return kernels_; }
+  // What went wrong in the last call that failed with a code alone.  [any]
+  FailedCall& failed_call() noexcept { return failed_call_; }
 
   // How long a waiting thread watches its counter before it sleeps.  [any]
   SpinBudget worker_spin() const noexcept { return worker_spin_; }
@@ -70,6 +73,7 @@ class Device {
   SpinBudget host_spin_;
   Pool pool_;
   KernelList kernels_;
+  FailedCall failed_call_;
   std::mutex streams_mutex_;
   std::vector<Stream*> streams_;
   std::deque<Counter> counters_;

@@ -39,7 +39,20 @@ frt_status KernelList::launch(void* self, frt_backend_stream stream, const void*
                                         ": the stream belongs to another device than the kernel");
     }
     target->submit(entry.prepare(args));
+    entry.launches.fetch_add(1, std::memory_order_relaxed);
   });
+}
+
+void KernelList::read_variant(uint32_t index, frt_kernel_variant& variant) const {
+  if (index >= entries_.size()) {
+    throw Error(FRT_ERR_OUT_OF_RANGE, "kernel variant " + std::to_string(index) + ": there are " +
+                                          std::to_string(entries_.size()));
+  }
+  variant.operation = entries_[index]->name;
+  variant.name = "kernel";
+  variant.needs = "";
+  variant.launches = entries_[index]->launches.load(std::memory_order_relaxed);
+  variant.offered = 1;
 }
 
 frt_status KernelList::supports(void* self, const void* args, frt_error* error) {

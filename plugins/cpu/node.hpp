@@ -12,10 +12,13 @@
 //   }
 #pragma once
 
+#include <frt/draft/kernel_variants.h>
 #include <frt/kernels.h>
 #include <frt/error.hpp>
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -104,6 +107,11 @@ class KernelList {
   // The frozen list, for frt_kernels_v1::list.  [setup]
   const std::vector<frt_kernel_desc>& descriptors() const noexcept { return descriptors_; }
 
+  // For frt_kernel_variants_draft: every operator has one variant, "kernel".  [any]
+  uint32_t variant_count() const noexcept { return static_cast<uint32_t>(entries_.size()); }
+  // Throws FRT_ERR_OUT_OF_RANGE.  [any]
+  void read_variant(uint32_t index, frt_kernel_variant& variant) const;
+
  private:
   struct Entry {
     Entry(Device& owner, const char* entry_name) : device(owner), name(entry_name) {}
@@ -111,6 +119,7 @@ class KernelList {
     virtual std::unique_ptr<Node> prepare(const void* args) = 0;
     Device& device;
     const char* name;
+    std::atomic<uint64_t> launches{0};
   };
 
   template <class Args>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The plugin frt.cpu: its card, its options, and what the C tables of its extensions are made of.
 #include <frt/backend.hpp>
+#include <frt/draft/kernel_variants.hpp>
 #include <frt/plugin.hpp>
 #include <memory>
 #include <string>
@@ -74,10 +75,12 @@ struct CpuBackend {
     return allocate_memory(space, bytes);
   }
   static void release(Device*, frt_space, void* pointer) noexcept { free_memory(pointer); }
+  static FailedCall& failed_call(Device& device) noexcept { return device.failed_call(); }
 };
 
 constexpr frt_backend_v1 kBackend = backend_table<CpuBackend>();
 constexpr frt_kernels_v1 kKernels = kernels_table<CpuBackend>();
+constexpr frt_kernel_variants_draft kVariants = kernel_variants_table<CpuBackend>();
 
 }  // namespace
 
@@ -89,6 +92,7 @@ class CpuPlugin {
   const void* extension(std::string_view id) noexcept {
     if (id == FRT_EXT_BACKEND) return &kBackend;
     if (id == FRT_EXT_KERNELS) return &kKernels;
+    if (id == FRT_EXT_KERNEL_VARIANTS) return &kVariants;
     return nullptr;
   }
   static const void* static_extension(std::string_view id) noexcept {

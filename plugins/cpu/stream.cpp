@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <exception>
 #include <frt/error.hpp>
 #include <string>
 #include <system_error>
@@ -32,20 +33,24 @@ std::atomic<uint64_t> captures{0};
 // A recorded call; the function belongs to the caller and may throw.
 class CallNode final : public Node {
  public:
-  CallNode(void (*function)(void* user), void* user) : call_{function, user} {}
-  void run(Pool&, std::byte*) noexcept override { status_ = run_call(call_); }
+  CallNode(Device& device, const CallEntry& call) : device_(device), call_(call) {}
+  void run(Pool&, std::byte*) noexcept override { status_ = run_call(device_, call_); }
   frt_status status() const noexcept override { return status_; }
 
-  static frt_status run_call(const CallEntry& call) noexcept {
+  static frt_status run_call(Device& device, const CallEntry& call) noexcept {
     try {
       call.function(call.user);
       return FRT_OK;
+    } catch (const std::exception& error) {
+      device.failed_call().note(FRT_ERR_CALLBACK, error.what());
     } catch (...) {
-      return FRT_ERR_CALLBACK;
+      device.failed_call().note(FRT_ERR_CALLBACK, "an exception of unknown type");
     }
+    return FRT_ERR_CALLBACK;
   }
 
  private:
+  Device& device_;
   CallEntry call_;
   frt_status status_ = FRT_OK;
 };
@@ -143,7 +148,7 @@ frt_status Stream::fill(void* pointer, frt_space space, uint64_t bytes, uint8_t 
 frt_status Stream::call(void (*function)(void* user), void* user) {
   if (!function) return FRT_ERR_INVALID_ARGUMENT;
   if (recording_) {
-    recording_->add(std::make_unique<CallNode>(function, user));
+    recording_->add(std::make_unique<CallNode>(device_, CallEntry{function, user}));
   } else {
     push(CallEntry{function, user});
   }
@@ -243,7 +248,7 @@ frt_status Stream::run_entry(const StreamEntry& entry) noexcept {
             e.mark.progress->wait(e.mark.number, spin);
             return FRT_OK;
           },
-          [&](const CallEntry& e) { return CallNode::run_call(e); },
+          [&](const CallEntry& e) { return CallNode::run_call(device_, e); },
           [&](const CopyEntry& e) {
             copy_bytes(pool, e.target, e.source, e.bytes);
             return FRT_OK;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <frt/failed_call.hpp>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -19,19 +20,26 @@ class Host;
 namespace frt::cuda {
 
 class ScratchPool;
+struct PluginCode;
 
 class BackendDevice final : public Device {
  public:
-  // Opens device `ordinal` (its index among the devices CUDA shows). `host` outlives it.  [setup]
-  BackendDevice(int ordinal, const DeviceOptions& options, const Host& host);
+  // Opens device `ordinal` (its index among the devices CUDA shows) for the code of the plugin.
+  // `host` outlives it.  [setup]
+  BackendDevice(int ordinal, const DeviceOptions& options, const PluginCode& code,
+                const Host& host);
   ~BackendDevice();
 
   const KernelTable& kernels() const noexcept { return kernels_; }
+  KernelTable& kernels() noexcept { return kernels_; }
 
-  // The right to launch kernels whose blocks wait for each other (Gang): a pool without memory,
-  // whose users run one after the other. Its mutex is held from asking until the launch.
-  const std::shared_ptr<ScratchPool>& gang() const noexcept { return gang_; }
-  std::mutex& gang_mutex() noexcept { return gang_mutex_; }
+  // The right to launch kernels whose blocks wait for each other (CoResidentLaunch): a pool without
+  // memory, whose users run one after the other. Its mutex is held from asking until the launch.
+  const std::shared_ptr<ScratchPool>& co_resident() const noexcept { return co_resident_; }
+  std::mutex& co_resident_mutex() noexcept { return co_resident_mutex_; }
+
+  // What CUDA said of the last call that failed with a code alone.  [any]
+  FailedCall& failed_call() const noexcept { return failed_call_; }
 
   // A stream for the runtime's own needs; nobody else submits to it.  [setup]
   cudaStream_t service_stream();
@@ -55,9 +63,10 @@ class BackendDevice final : public Device {
   int greatest_priority_ = 0;
   std::atomic<cudaError_t> lost_{cudaSuccess};
   std::atomic<frt_status> late_{FRT_OK};
+  mutable FailedCall failed_call_;  // also of calls that find the device lost and change nothing
   cudaStream_t service_stream_ = nullptr;
-  std::shared_ptr<ScratchPool> gang_;
-  std::mutex gang_mutex_;
+  std::shared_ptr<ScratchPool> co_resident_;
+  std::mutex co_resident_mutex_;
   std::mutex blas_mutex_;
   std::shared_ptr<Blas> blas_;  // shared only so that its type may be incomplete here
   KernelTable kernels_;

@@ -56,7 +56,7 @@ class BackendStream final : public Stream {
   void capture_abort() noexcept;
 
  private:
-  friend class Gang;
+  friend class CoResidentLaunch;
   friend class Stream;
   struct Recording;
 

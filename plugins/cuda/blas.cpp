@@ -164,6 +164,7 @@ Blas::~Blas() {
 }
 
 Blas* Blas::find(Device& device) {
+  if (!device.has(feature::kLibrary)) return nullptr;
   static std::atomic<bool> missing{false};
   if (missing.load(std::memory_order_relaxed)) return nullptr;
   try {

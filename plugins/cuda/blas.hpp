@@ -42,7 +42,8 @@ enum class BlasTypes : uint8_t {
   kFp8Tensor,   // e4m3 by e4m3, all scales in one factor
 };
 
-// One kind of product y = x W^T: x (rows, inputs), W (outputs, inputs) packed, y (rows, outputs).
+// One kind of product y = x W^T: x (rows, inputs), W (outputs, inputs) contiguous, y (rows,
+// outputs).
 struct BlasShape {
   BlasTypes types;
   frt_dtype y_dtype;  // f32, bf16
@@ -75,7 +76,8 @@ class Blas {
   Blas(const Blas&) = delete;
   Blas& operator=(const Blas&) = delete;
 
-  // The library of the device; NULL, after one warning, where it is missing.  [setup]
+  // The library of the device; NULL where it is missing, after one warning, or where the device
+  // lacks feature::kLibrary.  [setup]
   static Blas* find(Device& device);
 
   // Whether the library has an algorithm for the shape; chooses it. The first call for a shape may

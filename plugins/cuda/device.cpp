@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device.hpp"
 
+#include <cstdio>
 #include <frt/error.hpp>
 #include <frt/plugin.hpp>
 
 #include "backend_device.hpp"
+#include "blas.hpp"
 #include "device_limits.hpp"
 #include "driver.hpp"
 #include "ops/registry.hpp"
@@ -20,9 +22,17 @@ int attribute(Device& device, cudaDeviceAttr name) {
   return value;
 }
 
+// For frt_backend_v1::last_error.
+void keep_words(const BackendDevice& device, frt_status status, cudaError_t code) noexcept {
+  char words[FailedCall::kCapacity];
+  std::snprintf(words, sizeof(words), "%s (%s)", cudaGetErrorString(code), cudaGetErrorName(code));
+  device.failed_call().note(status, words);
+}
+
 }  // namespace
 
-BackendDevice::BackendDevice(int ordinal, const DeviceOptions& options, const Host& host)
+BackendDevice::BackendDevice(int ordinal, const DeviceOptions& options, const PluginCode& code,
+                             const Host& host)
     : Device(ordinal, options), host_(host), kernels_(*this) {
   check(cudaSetDevice(ordinal_), "opening the device");
   // Makes the context now, so that a device without room or permission is refused here.
@@ -31,15 +41,24 @@ BackendDevice::BackendDevice(int ordinal, const DeviceOptions& options, const Ho
                            attribute(*this, cudaDevAttrComputeCapabilityMinor);
   properties_.multiprocessors = attribute(*this, cudaDevAttrMultiProcessorCount);
   properties_.shared_bytes_block = attribute(*this, cudaDevAttrMaxSharedMemoryPerBlockOptin);
-  properties_.shared_bytes_processor =
-      attribute(*this, cudaDevAttrMaxSharedMemoryPerMultiprocessor);
+  properties_.shared_bytes_sm = attribute(*this, cudaDevAttrMaxSharedMemoryPerMultiprocessor);
   properties_.l2_bytes = static_cast<std::size_t>(attribute(*this, cudaDevAttrL2CacheSize));
   properties_.shares_memory = shares_memory(ask_memory(ordinal));
-  if (apply_device_limits(properties_)) warn("limits of FRT_CUDA_DEVICE_LIMITS hold: for tests");
+  features_ = features_of({
+      .code = code.base,
+      .code_exact = is_exact(code),
+      .capability = properties_.capability,
+      .cooperative = attribute(*this, cudaDevAttrCooperativeLaunch) != 0,
+      .fp8_activations = options.fp8_activations,
+  });
+  if (apply_device_limits(properties_, features_)) {
+    warn("limits of FRT_CUDA_DEVICE_LIMITS hold: for tests");
+  }
   check(cudaDeviceGetStreamPriorityRange(&least_priority_, &greatest_priority_),
         "reading the device");
-  gang_ = std::make_shared<ScratchPool>(*this);
+  co_resident_ = std::make_shared<ScratchPool>(*this);
   register_operators(kernels_);
+  kernels_.add_single_variants();
 }
 
 BackendDevice::~BackendDevice() {
@@ -51,13 +70,31 @@ BackendDevice::~BackendDevice() {
   cudaGetLastError();
 }
 
+bool Device::offers(const Needs& needs) {
+  if (!has(needs.features)) return false;
+  if (properties_.shared_bytes_block < needs.shared_bytes) return false;
+  return !(needs.features & feature::kLibrary) || Blas::find(*this) != nullptr;
+}
+
+void Device::count_launch(const void* variant) noexcept {
+  behind(*this).kernels_.count_launch(variant);
+}
+
+void Device::refuse_call(const char* operation) const {
+  throw Error(FRT_ERR_INTERNAL,
+              std::string(operation) + ": no kernel variant supports these arguments here");
+}
+
 void Device::make_current() const noexcept {
   cudaSetDevice(ordinal_);
 }
 
 frt_status Device::enter() const noexcept {
   make_current();
-  return lost() ? FRT_ERR_DEVICE_LOST : FRT_OK;
+  if (!lost()) return FRT_OK;
+  keep_words(behind(*this), FRT_ERR_DEVICE_LOST,
+             behind(*this).lost_.load(std::memory_order_relaxed));
+  return FRT_ERR_DEVICE_LOST;
 }
 
 void Device::enter(const char* what) const {
@@ -70,6 +107,12 @@ void Device::enter(const char* what) const {
 }
 
 frt_status Device::note(cudaError_t code) noexcept {
+  const frt_status status = settle(code);
+  if (status != FRT_OK && status != FRT_ERR_NOT_READY) keep_words(behind(*this), status, code);
+  return status;
+}
+
+frt_status Device::settle(cudaError_t code) noexcept {
   if (code == cudaSuccess) return FRT_OK;
   cudaGetLastError();  // or the next launch would report it again
   if (is_sticky(code)) {
@@ -81,7 +124,7 @@ frt_status Device::note(cudaError_t code) noexcept {
 
 void Device::check(cudaError_t code, const char* what) {
   if (code == cudaSuccess) return;
-  throw Error(note(code), error_text(what, code));
+  throw Error(settle(code), error_text(what, code));
 }
 
 bool Device::lost() const noexcept {
@@ -104,9 +147,12 @@ void Device::say_warnings() noexcept {
   self.warned_.store(false, std::memory_order_relaxed);
 }
 
-void Device::report_late(frt_status status) noexcept {
+void Device::report_late(frt_status status, const char* words) noexcept {
+  BackendDevice& self = behind(*this);
   frt_status none = FRT_OK;
-  behind(*this).late_.compare_exchange_strong(none, status, std::memory_order_relaxed);
+  if (self.late_.compare_exchange_strong(none, status, std::memory_order_relaxed)) {
+    self.failed_call_.note(status, words);
+  }
 }
 
 frt_status Device::take_late() noexcept {
@@ -133,7 +179,7 @@ frt_status BackendDevice::memory(uint64_t& free_bytes, uint64_t& total_bytes) no
   if (const frt_status status = enter(); status != FRT_OK) return status;
   std::size_t free = 0;
   std::size_t total = 0;
-  const frt_status status = note(cudaMemGetInfo(&free, &total));
+  const frt_status status = settle(cudaMemGetInfo(&free, &total));
   if (status != FRT_OK) return status;
   free_bytes = free;
   total_bytes = total;

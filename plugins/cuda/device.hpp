@@ -19,6 +19,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "device_features.hpp"
+
 namespace frt::cuda {
 
 class Blas;
@@ -28,9 +30,9 @@ struct DeviceProperties {
   int capability = 0;  // 90 for 9.0
   int multiprocessors = 0;
   int shared_bytes_block = 0;  // dynamic shared memory a block may opt in to
-  int shared_bytes_processor = 0;
+  int shared_bytes_sm = 0;
   std::size_t l2_bytes = 0;
-  bool shares_memory = false;  // with the processor (driver.hpp)
+  bool shares_memory = false;  // with the host (driver.hpp)
 };
 
 // The options of the plugin's schema, per device.
@@ -48,6 +50,16 @@ class Device {
   const DeviceProperties& properties() const noexcept { return properties_; }
   const DeviceOptions& options() const noexcept { return options_; }
 
+  // What device code can use; of feature::kLibrary, whether it may be looked for.  [any]
+  FeatureSet features() const noexcept { return features_; }
+  bool has(FeatureSet all) const noexcept { return (features_ & all) == all; }
+  // Whether all of `needs` is there. Loads cuBLASLt where that is asked for.  [driver]
+  bool offers(const Needs& needs);
+  // A launch of the kernel variant at this address (ops/variants.hpp).  [any]
+  void count_launch(const void* variant) noexcept;
+  // Throws: no variant of the operation supports the arguments.
+  [[noreturn]] void refuse_call(const char* operation) const;
+
   // cuBLASLt, loaded when it is first asked for; throws frt::Error(FRT_ERR_UNSUPPORTED) naming the
   // library where it is missing. Defined beside Blas.  [setup]
   Blas& blas();
@@ -59,7 +71,8 @@ class Device {
   // The same for calls that throw.  [any]
   void enter(const char* what) const;
 
-  // Remembers `code` if it is sticky; the frt_status for it.  [any]
+  // Remembers `code` if it is sticky, and its name and text for frt_backend_v1::last_error; the
+  // frt_status for it.  [any]
   frt_status note(cudaError_t code) noexcept;
   // Throws frt::Error for anything but cudaSuccess: "<what>: <CUDA's text> (<name>)".  [any]
   void check(cudaError_t code, const char* what);
@@ -70,18 +83,23 @@ class Device {
   void warn(const char* text);
   void say_warnings() noexcept;  // [driver]
 
-  // Keeps an error of work that the host did in stream order, until somebody waits.  [any]
-  void report_late(frt_status status) noexcept;
+  // Keeps an error of work that the host did in stream order, and its words, until somebody waits.
+  // [any]
+  void report_late(frt_status status, const char* words) noexcept;
   // The first one since the last call.  [driver]
   frt_status take_late() noexcept;
 
  protected:
+  // As note(), but for who reports the text of `code` himself.
+  frt_status settle(cudaError_t code) noexcept;
+
   Device(int ordinal, const DeviceOptions& options) : ordinal_(ordinal), options_(options) {}
   ~Device() = default;
 
   const int ordinal_;
   const DeviceOptions options_;
   DeviceProperties properties_;
+  FeatureSet features_ = 0;
 };
 
 }  // namespace frt::cuda

@@ -13,8 +13,9 @@ namespace {
 constexpr const char* kVariable = "FRT_CUDA_DEVICE_LIMITS";
 
 [[noreturn]] void refuse(std::string_view item, const std::string& why) {
-  throw Error(FRT_ERR_INVALID_ARGUMENT, std::string(kVariable) + ": `" + std::string(item) + "` " +
-                                            why + "; for example shared=101376,multiprocessors=48");
+  throw Error(FRT_ERR_INVALID_ARGUMENT,
+              std::string(kVariable) + ": `" + std::string(item) + "` " + why +
+                  "; for example shared=101376,multiprocessors=48,without=wgmma");
 }
 
 void lower(int& property, std::string_view item, std::string_view digits) {
@@ -29,7 +30,7 @@ void lower(int& property, std::string_view item, std::string_view digits) {
 
 }  // namespace
 
-bool apply_device_limits(DeviceProperties& properties) {
+bool apply_device_limits(DeviceProperties& properties, FeatureSet& features) {
   const char* const text = std::getenv(kVariable);
   if (!text || !*text) return false;
   std::string_view rest = text;
@@ -46,6 +47,10 @@ bool apply_device_limits(DeviceProperties& properties) {
       lower(properties.shared_bytes_block, item, digits);
     } else if (name == "multiprocessors") {
       lower(properties.multiprocessors, item, digits);
+    } else if (name == "without") {
+      const FeatureSet feature = feature_named(std::string(digits));
+      if (feature == 0) refuse(item, "names no feature");
+      features &= ~feature;
     } else {
       refuse(item, "is no limit");
     }

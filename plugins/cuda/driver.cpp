@@ -8,6 +8,7 @@
 #include <cstring>
 #include <frt/error.hpp>
 #include <frt/table.hpp>
+#include <string_view>
 
 #include "nvml.hpp"
 #include "status.hpp"
@@ -52,6 +53,11 @@ DriverState ask_driver() {
   if (state.status != cudaSuccess) state.devices = 0;
   cudaGetLastError();
   return state;
+}
+
+bool is_exact(const PluginCode& code) {
+  const char last = std::string_view(code.machine).back();
+  return last == 'a' || last == 'f';
 }
 
 std::string version_text(int version) {

@@ -24,6 +24,9 @@ struct PluginCode {
   const char* machine;  // "sm_90a": machine code, for 9.0
 };
 
+// Whether the machine code is of an "a" or "f" architecture, whose instructions others lack.  [any]
+bool is_exact(const PluginCode& code);
+
 // What the CUDA runtime says about the machine.
 struct DriverState {
   int driver_version = 0;            // newest CUDA the driver speaks, 13000 for 13.0; 0: no driver

@@ -2,6 +2,7 @@
 #include "host_task.hpp"
 
 #include <cstring>
+#include <exception>
 
 #include "device.hpp"
 
@@ -24,8 +25,10 @@ void CUDART_CB keep_task(void* raw) noexcept {
   const auto& task = *static_cast<const HostTask*>(raw);
   try {
     std::visit([](const auto& work) { run(work); }, task.work);
+  } catch (const std::exception& error) {
+    task.device->report_late(FRT_ERR_CALLBACK, error.what());
   } catch (...) {
-    task.device->report_late(FRT_ERR_CALLBACK);
+    task.device->report_late(FRT_ERR_CALLBACK, "an exception of unknown type");
   }
 }
 

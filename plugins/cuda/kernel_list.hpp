@@ -8,12 +8,16 @@
 //   void register_norm(KernelList& list) {
 //     list.add<frt_rms_norm_args>(FRT_OP_RMS_NORM, kFloatTypes, {}, rms_norm);
 //   }
+//
+// Where several kernels can compute one operation, a table of variants selects (ops/variants.hpp).
 #pragma once
 
 #include <frt/kernels.h>
 
 #include <cstdint>
 #include <span>
+
+#include "ops/variants.hpp"
 
 namespace frt::cuda {
 
@@ -56,6 +60,14 @@ class KernelList {
                }});
   }
 
+  // Adds the table of an operation, which outlives the list.  [setup]
+  template <class Call>
+  void add_variants(const Variants<Call>& table) {
+    for (const Variant<Call>& variant : table.all) {
+      add_variant(table.operation, variant.name, variant.needs, !variant.supports, &variant);
+    }
+  }
+
  protected:
   explicit KernelList(Device& device) : device_(device) {}
   ~KernelList() = default;
@@ -71,6 +83,8 @@ class KernelList {
     void (*call)(AnyFunction any, const char* operator_name, Stream& stream, const void* args);
   };
   void add_entry(const Entry& entry);
+  void add_variant(const char* operation, const char* name, const Needs& needs, bool supports_all,
+                   const void* address);
   // Throws: the caller was compiled with another version of the struct.
   [[noreturn]] static void refuse_size(const char* operator_name, uint64_t bytes,
                                        uint64_t expected);

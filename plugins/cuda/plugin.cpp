@@ -2,8 +2,10 @@
 // The plugin frt.cuda.*: its card, its options, and what the C tables of its extensions are made
 // of. Compiled once per architecture: the card says what the plugin has code for.
 #include <frt/device_status.h>
+#include <frt/draft/kernel_variants.h>
 
 #include <frt/backend.hpp>
+#include <frt/draft/kernel_variants.hpp>
 #include <frt/plugin.hpp>
 #include <memory>
 #include <string>
@@ -89,7 +91,7 @@ struct CudaBackend {
                   "device_open: device " + std::to_string(ordinal) + ": " + refusal);
     }
     const DeviceOptions options = read_options(config);
-    auto opened = std::make_unique<Device>(index, options, host_of(plugin));
+    auto opened = std::make_unique<Device>(index, options, kCode, host_of(plugin));
     if (options.fp8_activations) require_fp8_activations(*opened);
     return opened;
   }
@@ -112,10 +114,14 @@ struct CudaBackend {
   static std::unique_ptr<Exec> adopt(Device& device, void* native, bool owned) {
     return std::make_unique<Exec>(device, static_cast<cudaGraphExec_t>(native), owned);
   }
+  static FailedCall& failed_call(cuda::Device& device) noexcept {
+    return behind(device).failed_call();
+  }
 };
 
 constexpr frt_backend_v1 kBackend = backend_table<CudaBackend>();
 constexpr frt_kernels_v1 kKernels = kernels_table<CudaBackend>();
+constexpr frt_kernel_variants_draft kVariants = kernel_variants_table<CudaBackend>();
 
 // ---- device status ------------------------------------------------------------------------
 
@@ -160,6 +166,7 @@ class CudaPlugin {
   const void* extension(std::string_view id) noexcept {
     if (id == FRT_EXT_BACKEND) return &kBackend;
     if (id == FRT_EXT_KERNELS) return &kKernels;
+    if (id == FRT_EXT_KERNEL_VARIANTS) return &kVariants;
     if (id == FRT_EXT_DEVICE_STATUS) return &kDeviceStatus;
     return nullptr;
   }

@@ -49,13 +49,13 @@ frt_status Lane::begin_capture() noexcept {
 }
 
 const std::shared_ptr<Block>& ScratchPool::reserve(std::size_t bytes) {
-  bytes += kBoardBytes;
+  bytes += kExchangeBytes;
   if (block_ && block_->bytes() >= bytes) return block_;
   // Twice the old size, so that a growing demand does not leave many blocks behind.
   const std::size_t wanted = std::max({bytes, kSmallest, block_ ? 2 * block_->bytes() : 0});
   const std::size_t rounded = (wanted + kStep - 1) / kStep * kStep;
   auto larger = std::make_shared<Block>(device_, FRT_SPACE_DEVICE, rounded);
-  clear(device_, larger->data(), kBoardBytes);
+  clear(device_, larger->data(), kExchangeBytes);
   if (block_) outgrown_.push_back(std::move(block_));
   block_ = std::move(larger);
   return block_;

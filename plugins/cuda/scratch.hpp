@@ -49,11 +49,12 @@ class ScratchPool {
  public:
   explicit ScratchPool(Device& device) : device_(device) {}
 
-  // A block of at least `bytes` behind its board.  [driver]
+  // A block of at least `bytes` behind its exchange memory.  [driver]
   const std::shared_ptr<Block>& reserve(std::size_t bytes);
-  // The board of a block comes first: zero when the block is made, and then as the operators before
-  // left it. The blocks of one launch talk to each other through it (ops/board.hpp).
-  static constexpr std::size_t kBoardBytes = std::size_t{512} << 10;
+  // The exchange memory of a block comes first: zero when the block is made, and then as the
+  // operators before left it. The blocks of one launch talk to each other through it
+  // (ops/common/exchange.hpp).
+  static constexpr std::size_t kExchangeBytes = std::size_t{512} << 10;
   // A pinned block of kStagingBytes, through which copies of ordinary host memory go.  [driver]
   static constexpr std::size_t kStagingBytes = std::size_t{4} << 20;
   const std::shared_ptr<Block>& staging();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// small_copies.hpp - a few small copies as one kernel (ops/small_copies.cu).
+// small_copies.hpp - a few small copies as one kernel (ops/common/small_copies.cu).
 //
 // Between two kernels a copy of CUDA's own costs 7 to 10 us on an H200, a batch of them as much:
 // the work goes to another engine and back. What a step is told and what it answers is some bytes.

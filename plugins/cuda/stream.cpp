@@ -145,26 +145,26 @@ void BackendStream::use_pool(const std::shared_ptr<ScratchPool>& pool) {
     if (std::find(pools.begin(), pools.end(), pool) == pools.end()) pools.push_back(pool);
     return;
   }
-  settled_ = false;
+  early_reads_safe_ = false;
   const frt_status status = pool->enter(lane_, stream_);
   if (status != FRT_OK) throw Error(status, "scratch memory: ordering its users failed");
 }
 
-Gang::Gang(Stream* stream) {
+CoResidentLaunch::CoResidentLaunch(Stream* stream) {
   if (!stream) return;
   BackendDevice& device = behind(stream->device());
-  std::unique_lock<std::mutex> lock(device.gang_mutex());
-  behind(*stream).use_pool(device.gang());
+  std::unique_lock<std::mutex> lock(device.co_resident_mutex());
+  behind(*stream).use_pool(device.co_resident());
   lock.release();
   device_ = &device;
 }
 
-Gang::~Gang() {
-  if (device_) behind(*device_).gang_mutex().unlock();
+CoResidentLaunch::~CoResidentLaunch() {
+  if (device_) behind(*device_).co_resident_mutex().unlock();
 }
 
-bool Stream::settled() const noexcept {
-  return settled_ && !behind(*this).shared_;
+bool Stream::early_reads_safe() const noexcept {
+  return early_reads_safe_ && !behind(*this).shared_;
 }
 
 void* Stream::scratch(std::size_t bytes) {
@@ -175,14 +175,14 @@ void* Stream::scratch(std::size_t bytes) {
     auto& blocks = self.recording_->kept.blocks;
     if (std::find(blocks.begin(), blocks.end(), block) == blocks.end()) blocks.push_back(block);
   }
-  return block->data() + ScratchPool::kBoardBytes;
+  return block->data() + ScratchPool::kExchangeBytes;
 }
 
 // ---- copies, fills, calls -----------------------------------------------------------------
 
 void BackendStream::submit_task(const HostTask& task) {
   refuse_foreign_capture();
-  settled_ = false;
+  early_reads_safe_ = false;
   auto owner = std::make_unique<HostTask>(task);
   if (recording_) {
     auto& tasks = recording_->kept.tasks;
@@ -266,7 +266,7 @@ void BackendStream::copy_staged(const frt_backend_copy& copy) {
 frt_status BackendStream::copy(const frt_backend_copy* copies, uint64_t count) {
   if (const frt_status status = check_copies(copies, count); status != FRT_OK) return status;
   if (const frt_status status = device_.enter(); status != FRT_OK) return status;
-  settled_ = false;
+  early_reads_safe_ = false;
   if (const frt_status status = copy_batch(copies, count); status != FRT_OK) return status;
   for (uint64_t i = 0; i < count; ++i) {
     if (copies[i].bytes > 0 && !on_device(copies[i])) copy_staged(copies[i]);
@@ -306,7 +306,7 @@ frt_status BackendStream::copy_peer(void* target, BackendStream& from, const voi
   if (recording_ || from.recording_) return FRT_ERR_BAD_STATE;
   Device& source_device = from.device_;
   Order before, after;
-  settled_ = from.settled_ = false;
+  early_reads_safe_ = from.early_reads_safe_ = false;
   if (const frt_status status = source_device.enter(); status != FRT_OK) return status;
   from.refuse_foreign_capture();
   frt_status status = source_device.note(before.record(from.stream_));
@@ -326,7 +326,7 @@ frt_status BackendStream::fill(void* pointer, frt_space space, uint64_t bytes, u
   if (space >= FRT_SPACE_COUNT || (bytes > 0 && !pointer)) return FRT_ERR_INVALID_ARGUMENT;
   if (const frt_status status = device_.enter(); status != FRT_OK) return status;
   if (bytes == 0) return FRT_OK;
-  settled_ = false;
+  early_reads_safe_ = false;
   if (space == FRT_SPACE_HOST) {
     submit_task({&device_, HostFill{pointer, bytes, value}});
     return FRT_OK;
@@ -355,7 +355,7 @@ frt_status BackendStream::record(Event& event) noexcept {
     event.set_recorded_in(recording_->id);
     return FRT_OK;
   }
-  settled_ = false;
+  early_reads_safe_ = false;
   const frt_status status = device_.note(cudaEventRecord(event.native(), stream_));
   if (status == FRT_OK) event.set_recorded();
   return status;
@@ -372,7 +372,7 @@ frt_status BackendStream::wait(Event& event) noexcept {
   }
   if (event.recorded_in() != 0) return FRT_ERR_BAD_STATE;
   if (!event.recorded()) return FRT_OK;
-  settled_ = false;
+  early_reads_safe_ = false;
   return device_.note(cudaStreamWaitEvent(stream_, event.native(), 0));
 }
 
@@ -380,11 +380,12 @@ frt_status BackendStream::launch(Exec& exec) noexcept {
   if (&exec.device() != &device_) return FRT_ERR_MISMATCH;
   if (const frt_status status = device_.enter(); status != FRT_OK) return status;
   if (recording_) return refuse_in_capture("an executable was launched into the capture");
-  settled_ = false;
+  early_reads_safe_ = false;
   BackendDevice& device = behind(device_);
-  std::unique_lock<std::mutex> gang;
+  std::unique_lock<std::mutex> co_resident;
   for (const auto& pool : exec.pools()) {
-    if (pool == device.gang()) gang = std::unique_lock<std::mutex>(device.gang_mutex());
+    if (pool == device.co_resident())
+      co_resident = std::unique_lock<std::mutex>(device.co_resident_mutex());
     if (const frt_status status = pool->enter(lane_, stream_); status != FRT_OK) return status;
   }
   return device_.note(cudaGraphLaunch(exec.native(), stream_));
@@ -408,7 +409,7 @@ void BackendStream::capture_begin() {
     throw Error(FRT_ERR_BAD_STATE, "capture_begin: this stream is capturing already");
   }
   auto recording = std::make_unique<Recording>();
-  settled_ = false;
+  early_reads_safe_ = false;
   check(lane_->begin_capture(), "capture_begin");
   const cudaError_t code = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed);
   if (code != cudaSuccess) {
@@ -421,7 +422,7 @@ void BackendStream::capture_begin() {
 
 std::unique_ptr<Exec> BackendStream::capture_end() {
   device_.make_current();
-  settled_ = false;
+  early_reads_safe_ = false;
   if (!recording_) throw Error(FRT_ERR_BAD_STATE, "capture_end: this stream is not capturing");
   const std::unique_ptr<Recording> recording = std::move(recording_);
   cudaGraph_t graph = nullptr;
@@ -443,7 +444,7 @@ std::unique_ptr<Exec> BackendStream::capture_end() {
 void BackendStream::capture_abort() noexcept {
   if (!recording_) return;
   device_.make_current();
-  settled_ = false;
+  early_reads_safe_ = false;
   cudaGraph_t graph = nullptr;
   cudaStreamEndCapture(stream_, &graph);
   if (graph) cudaGraphDestroy(graph);

@@ -20,9 +20,9 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
 
   Device& device() const noexcept { return device_; }
-  // For launching: what is submitted next is not settled().
+  // For launching: what is submitted next is not early_reads_safe().
   cudaStream_t native() noexcept {
-    settled_ = false;
+    early_reads_safe_ = false;
     return stream_;
   }
 
@@ -35,9 +35,9 @@ class Stream {
   // Whether the next kernel may read states, windows, caches and sequences before its pdl_wait():
   // the last thing submitted is a kernel that lets the next one in only after its own wait, so that
   // everything older is complete, and that writes none of these itself. Asked before native().
-  // settle() is called behind the launch of such a kernel.
-  bool settled() const noexcept;
-  void settle() noexcept { settled_ = true; }
+  // allow_early_reads() is called behind the launch of such a kernel.
+  bool early_reads_safe() const noexcept;
+  void allow_early_reads() noexcept { early_reads_safe_ = true; }
 
  protected:
   explicit Stream(Device& device) : device_(device) {}
@@ -45,20 +45,20 @@ class Stream {
 
   Device& device_;
   cudaStream_t stream_ = nullptr;
-  bool settled_ = false;
+  bool early_reads_safe_ = false;
 };
 
 // The right to launch a kernel whose blocks wait for each other, so that all of them must be on the
-// device at once: two such kernels of two streams, each with a part of the processors, would wait
+// device at once: two such kernels of two streams, each with a part of the SMs, would wait
 // for ever. Taken before the launch and held over it: what the stream submits next, or the
 // executable it records, runs behind every other user of the right.  [driver]
-class Gang {
+class CoResidentLaunch {
  public:
   // NULL: the kernel needs no such right.
-  explicit Gang(Stream* stream);
-  ~Gang();
-  Gang(const Gang&) = delete;
-  Gang& operator=(const Gang&) = delete;
+  explicit CoResidentLaunch(Stream* stream);
+  ~CoResidentLaunch();
+  CoResidentLaunch(const CoResidentLaunch&) = delete;
+  CoResidentLaunch& operator=(const CoResidentLaunch&) = delete;
 
  private:
   Device* device_ = nullptr;

@@ -256,6 +256,7 @@ const void* v0_9_backend(void) {
       exec_launch,
       exec_node_count,
       NULL,
+      NULL,
   };
   return &table;
 }

@@ -101,7 +101,7 @@ TEST_CASE("a product would be noticed, however its name is written") {
   fs::remove_all(folder);
 }
 
-TEST_CASE("no source of core includes what stands above it") {
+TEST_CASE("no source of core includes what stands above it, or what another library keeps") {
   for (const std::string& problem : layers::problems(kRoot / "core" / "src")) {
     FAIL_CHECK(problem << ": core's libraries stand on each other; see core/CMakeLists.txt");
   }
@@ -114,18 +114,40 @@ TEST_CASE("no source of core includes what stands above it") {
   }
 }
 
-TEST_CASE("an include that goes upwards would be noticed") {
-  CHECK(layers::wrong_include(0, "#include \"capsule/state.hpp\"") == "capsule/state.hpp");
-  CHECK(layers::wrong_include(0, "  #include <frt/core/runtime.hpp>") == "frt/core/runtime.hpp");
-  CHECK(layers::wrong_include(0, "#include <frt/io/file.hpp>") == "frt/io/file.hpp");
-  CHECK(layers::wrong_include(0, "#include <nlohmann/json.hpp>") == "nlohmann/json.hpp");
-  CHECK(layers::wrong_include(1, "#include \"plugin/elf.hpp\"") == "plugin/elf.hpp");
-  CHECK(layers::wrong_include(1, "#include <frt/core/log.hpp>") == "frt/core/log.hpp");
-  CHECK(layers::wrong_include(2, "#include \"report/text.hpp\"") == "report/text.hpp");
+TEST_CASE("an include that goes upwards, or into what another library keeps, would be noticed") {
+  using layers::wrong_include;
+  CHECK(wrong_include(0, "#include \"capsule/state.hpp\"") == "capsule/state.hpp");
+  CHECK(wrong_include(0, "  #include <frt/core/runtime.hpp>") == "frt/core/runtime.hpp");
+  CHECK(wrong_include(0, "#include <frt/io/file.hpp>") == "frt/io/file.hpp");
+  CHECK(wrong_include(0, "#include <nlohmann/json.hpp>") == "nlohmann/json.hpp");
+  CHECK(wrong_include(1, "#include \"plugin/elf.hpp\"") == "plugin/elf.hpp");
+  CHECK(wrong_include(1, "#include <frt/core/log.hpp>") == "frt/core/log.hpp");
+  CHECK(wrong_include(1, "#include \"exec/objects.hpp\"") == "exec/objects.hpp");
+  CHECK(wrong_include(1, "#include \"exec/functions.hpp\"") == "exec/functions.hpp");
+  CHECK(wrong_include(2, "#include <exec/objects.hpp>") == "exec/objects.hpp");
+  CHECK(wrong_include(2, "#include \"capsule/store.hpp\"") == "capsule/store.hpp");
   for (const char* fine : {"#include <vector>", "#include <frt/exec.hpp>", "#include <sys/stat.h>",
                            "#include \"exec/objects.hpp\"", "// #include \"plugin/elf.hpp\"", ""}) {
-    CHECK(layers::wrong_include(0, fine).empty());
+    CHECK(wrong_include(0, fine).empty());
   }
+  for (const char* fine : {"#include <frt/core/exec_table.hpp>", "#include \"capsule/store.hpp\"",
+                           "#include <frt/core/context_call.hpp>", "#include <openssl/evp.h>"}) {
+    CHECK(wrong_include(1, fine).empty());
+  }
+}
+
+TEST_CASE("a planted include of a private header of exec is found with its place") {
+  char name[] = "/tmp/frt-layers-XXXXXX";
+  const fs::path folder = ::mkdtemp(name);
+  for (const layers::Layer& layer : layers::all()) {
+    for (const std::string& inside : layer.folders) fs::create_directory(folder / inside);
+  }
+  std::ofstream(folder / "capsule" / "verbs.cpp") << "#include <frt/exec.hpp>\n"
+                                                     "#include \"exec/objects.hpp\"\n";
+  const std::vector<std::string> found = layers::problems(folder);
+  CHECK(found == std::vector<std::string>{(folder / "capsule" / "verbs.cpp").string() +
+                                          ":2: exec/objects.hpp"});
+  fs::remove_all(folder);
 }
 
 TEST_CASE("the rooms of hosts stand on each other") {

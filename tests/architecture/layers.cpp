@@ -25,13 +25,13 @@ std::string included(const std::string& line) {
 
 const std::vector<Layer>& all() {
   static const std::vector<Layer> layers = {
-      {"exec", {"exec"}, {"context", "exec_table"}, false},
+      {"exec", {"exec"}, {"context", "context_call", "exec_table"}, false},
       {"state", {"capsule"}, {"capsules", "digest", "state"}, true},
       {"loader",
        {"plugin", "manifest", "util"},
-       {"config", "diagnostic", "log", "manifest", "plugin", "registry", "runtime", "services"},
+       {"config", "diagnostic", "log", "manifest", "plugin", "registry", "runtime", "services",
+        "toml_text"},
        true},
-      {"report", {"report"}, {}, true},
   };
   return layers;
 }
@@ -49,7 +49,7 @@ std::string wrong_include(std::size_t index, const std::string& line) {
     return path;
   }
   for (std::size_t i = 0; i < all().size(); ++i) {
-    if (holds(all()[i].folders, folder)) return i <= index ? std::string() : path;
+    if (holds(all()[i].folders, folder)) return i == index ? std::string() : path;
   }
   if (all()[index].libraries || folder == "sys") return {};
   return folder == "frt" && !path.starts_with("frt/io/") ? std::string() : path;

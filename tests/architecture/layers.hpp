@@ -9,13 +9,13 @@
 
 namespace layers {
 
-// One library: folders of core/src, headers of frt/core that it may include beside those of the
-// libraries below, and whether anything else than the SDK and the standard library may come in.
+// One library. A source includes the headers of its own folders, and of itself and the libraries
+// below those of frt/core: what another library keeps in core/src is its own.
 struct Layer {
   std::string name;
-  std::vector<std::string> folders;
-  std::vector<std::string> headers;
-  bool libraries;
+  std::vector<std::string> folders;  // of core/src
+  std::vector<std::string> headers;  // of frt/core
+  bool libraries;  // anything else than the SDK and the standard library may come in
 };
 
 // From the lowest.

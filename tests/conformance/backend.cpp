@@ -70,6 +70,8 @@ Backend::Backend(const std::string& path, uint32_t ordinal, const std::vector<Op
       static_cast<const frt_kernels_v1*>(descriptor_->extension(plugin_, FRT_EXT_KERNELS));
   if (!backend_ || !kernels)
     throw Error(FRT_ERR_ABI, path + " lacks frt.backend/1 or frt.kernels/1");
+  variants_ = static_cast<const frt_kernel_variants_draft*>(
+      descriptor_->extension(plugin_, FRT_EXT_KERNEL_VARIANTS));
 
   uint32_t count = 0;
   frt_error why{};

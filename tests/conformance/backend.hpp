@@ -3,6 +3,7 @@
 #pragma once
 
 #include <frt/backend.h>
+#include <frt/draft/kernel_variants.h>
 #include <frt/kernels.h>
 #include <frt/plugin.h>
 #include <frt/exec.hpp>
@@ -34,6 +35,8 @@ class Backend {
   // The same device a second time, with the same options; the caller closes it.
   frt_backend_device open_again() const;
   std::string id() const { return descriptor_->id; }
+  // NULL: the plugin does not list its kernel variants.
+  const frt_kernel_variants_draft* variants() const { return variants_; }
 
   // The kernel of that name which takes the types, the last one registered; NULL if none does.
   // As kernels_resolve: no types, no weights: any.
@@ -55,6 +58,7 @@ class Backend {
   const frt_plugin_desc* descriptor_ = nullptr;
   frt_plugin plugin_ = nullptr;
   const frt_backend_v1* backend_ = nullptr;
+  const frt_kernel_variants_draft* variants_ = nullptr;
   frt_backend_device device_ = nullptr;
   frt_backend_stream stream_ = nullptr;
   frt_device_info info_{};

@@ -207,6 +207,130 @@ void decode_case(Case& c, const Shape& shape, const Batch& batch, frt_dtype dtyp
   c.compare(data.window, tolerance_of(dtype));
 }
 
+// Rows that leave window and state as they are.
+void keep_case(Case& c, const Shape& shape, const Batch& batch, frt_dtype dtype, int64_t pad) {
+  const Data data(c, shape, batch, dtype, kUsual, pad);
+  Tensor& convolved = c.output("c", dtype, batch.total() * shape.channels());
+  Tensor& o = c.output("o", dtype, batch.total() * shape.values());
+  Tensor& y = c.output("y", dtype, batch.total() * shape.values());
+  c.run<frt_gated_delta_block_args>(FRT_OP_GATED_DELTA_BLOCK, KernelTypes(dtype), {},
+                                    [&](frt_gated_delta_block_args& args, const At& at) {
+                                      args = data.block_args(at, convolved, o, y);
+                                      args.conv.keep_window = 1;
+                                      args.delta.keep_state = 1;
+                                    });
+  c.compare(y, tolerance_of(dtype));
+  c.require(data.state, Expected(FRT_DTYPE_F32, data.state.count));
+  c.require(data.window, Expected(dtype, data.window.count));
+}
+
+void require_same(const char* what, const Tensor& a, const Tensor& b, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    if (Case::value(a, 0, i) == Case::value(b, 0, i)) continue;
+    Case::fail(std::string(what) + " " + std::to_string(i) + ": " +
+               std::to_string(Case::value(a, 0, i)) + " is not " +
+               std::to_string(Case::value(b, 0, i)) + " of one row at a time");
+  }
+}
+
+// A check of drafts in two layers: rows that keep window and state give the bits that they give one
+// at a time, and the commit of the first `accepted` of them moves window and state as far.
+void round_case(Case& c, const Shape& shape, int32_t rows, int32_t accepted, frt_dtype dtype) {
+  const Batch batch = {rows, {1}, {rows}};
+  const std::mt19937_64 begin = c.random();
+  const std::array<Data, 2> checked = {Data(c, shape, batch, dtype, kUsual, 0),
+                                       Data(c, shape, batch, dtype, kUsual, 0)};
+  c.random() = begin;  // the same contents
+  const std::array<Data, 2> stepped = {Data(c, shape, batch, dtype, kUsual, 0),
+                                       Data(c, shape, batch, dtype, kUsual, 0)};
+  const Case::Sequences committed = c.sequences(rows, {1}, {7}, {accepted});
+  Tensor& convolved = c.output("c", dtype, rows * shape.channels());
+  Tensor& o = c.output("o", dtype, rows * shape.values());
+  std::array<std::array<const Tensor*, 2>, 2> y{};
+  Chain chain;
+  for (std::size_t layer = 0; layer < 2; ++layer) {
+    for (const Tensor*& each : y[layer]) each = &c.output("y", dtype, rows * shape.values());
+    chain.then<frt_gated_delta_block_args>(
+        FRT_OP_GATED_DELTA_BLOCK, KernelTypes(dtype), {},
+        [&, layer](frt_gated_delta_block_args& args, const At& at) {
+          args = checked[layer].block_args(at, convolved, o, *y[layer][0]);
+          args.conv.keep_window = 1;
+          args.delta.keep_state = 1;
+        });
+  }
+  std::array<frt_gated_delta_layer, 2> layers{};
+  chain.then<frt_gated_delta_commit_args>(FRT_OP_GATED_DELTA_COMMIT, KernelTypes(dtype), {},
+                                          [&](frt_gated_delta_commit_args& args, const At& at) {
+                                            for (std::size_t layer = 0; layer < 2; ++layer) {
+                                              const Data& data = checked[layer];
+                                              layers[layer] = {at(data.u),
+                                                               at(data.a),
+                                                               at(data.b),
+                                                               at.operator()<float>(data.weight),
+                                                               at.operator()<float>(data.decay),
+                                                               at.operator()<float>(data.dt_bias),
+                                                               at(data.window),
+                                                               at(data.state)};
+                                            }
+                                            args.layer_count = 2;
+                                            args.conv = checked[0].conv_args(at, convolved);
+                                            args.delta = checked[0].delta_args(at, convolved, o);
+                                            args.conv.sequences = args.delta.sequences =
+                                                committed.at(at);
+                                            args.layers = layers.data();
+                                          });
+  std::vector<Case::Sequences> single;
+  for (int32_t row = 0; row < accepted; ++row) {
+    single.push_back(c.sequences(1, {1}, {7 + row}, {1}));
+  }
+  for (std::size_t layer = 0; layer < 2; ++layer) {
+    for (int32_t row = 0; row < accepted; ++row) {
+      chain.then<frt_gated_delta_block_args>(
+          FRT_OP_GATED_DELTA_BLOCK, KernelTypes(dtype), {},
+          [&, layer, row](frt_gated_delta_block_args& args, const At& at) {
+            const Data& data = stepped[layer];
+            args = data.block_args(at, convolved, o, *y[layer][1]);
+            args.conv.sequences = args.delta.sequences =
+                single[static_cast<std::size_t>(row)].at(at);
+            args.conv.u = at(data.u, row * shape.channels());
+            args.delta.a = at(data.a, row * shape.value_heads);
+            args.delta.b = at(data.b, row * shape.value_heads);
+            args.z = at(data.z, row * shape.values());
+            args.y = at(*y[layer][1], row * shape.values());
+          });
+    }
+  }
+  c.run(chain);
+  for (std::size_t layer = 0; layer < 2; ++layer) {
+    require_same("y", *y[layer][0], *y[layer][1], accepted * shape.values());
+    require_same("state", checked[layer].state, stepped[layer].state, checked[layer].state.count);
+    require_same("window", checked[layer].window, stepped[layer].window,
+                 checked[layer].window.count);
+    c.compare(checked[layer].state, tolerance_of(dtype));
+    c.compare(checked[layer].window, kExact);
+  }
+}
+
+// Several sequences, some of which take no part.
+void commit_case(Case& c, const Shape& shape, const Batch& batch, frt_dtype dtype, int64_t pad) {
+  const Data data(c, shape, batch, dtype, kUsual, pad);
+  Tensor& convolved = c.output("c", dtype, batch.total() * shape.channels());
+  Tensor& o = c.output("o", dtype, batch.total() * shape.values());
+  frt_gated_delta_layer layer{};
+  c.run<frt_gated_delta_commit_args>(
+      FRT_OP_GATED_DELTA_COMMIT, KernelTypes(dtype), {},
+      [&](frt_gated_delta_commit_args& args, const At& at) {
+        args.conv = data.conv_args(at, convolved);
+        args.delta = data.delta_args(at, convolved, o);
+        layer = {args.conv.u,      args.delta.a,       args.delta.b,     args.conv.conv_weight,
+                 args.delta.decay, args.delta.dt_bias, args.conv.window, args.delta.state};
+        args.layer_count = 1;
+        args.layers = &layer;
+      });
+  c.compare(data.state, tolerance_of(dtype));
+  c.compare(data.window, kExact);
+}
+
 // The reference gets good arguments, the backend under test the changed ones.
 template <class Args, class Make, class Change>
 void refuses(Case& c, const char* name, const char* argument, Make make, Change change) {
@@ -262,6 +386,7 @@ void add_refusals(Suite& suite) {
   conv("channels", [](frt_causal_conv_args& args) { args.channels = 0; });
   conv("width", [](frt_causal_conv_args& args) { args.width = 9; });
   conv("window", [](frt_causal_conv_args& args) { args.window = nullptr; });
+  conv("keep_window", [](frt_causal_conv_args& args) { args.keep_window = 2; });
   conv("c", [](frt_causal_conv_args& args) { args.c = const_cast<void*>(args.u); });
 
   const auto delta = [&](const char* argument, void (*change)(frt_gated_delta_args&)) {
@@ -276,6 +401,11 @@ void add_refusals(Suite& suite) {
   delta("key_dim", [](frt_gated_delta_args& args) { args.key_dim = -1; });
   delta("chunk", [](frt_gated_delta_args& args) { args.chunk = 0; });
   delta("state", [](frt_gated_delta_args& args) { args.state = nullptr; });
+  delta("keep_state", [](frt_gated_delta_args& args) { args.keep_state = 2; });
+  delta("sequences.rows", [](frt_gated_delta_args& args) {
+    args.keep_state = 1;
+    args.sequences.rows = FRT_DELTA_KEEP_ROWS + 1;
+  });
 
   const auto block = [&](const char* argument, void (*change)(frt_gated_delta_block_args&)) {
     suite.add(std::string(FRT_OP_GATED_DELTA_BLOCK) + " refuses " + argument,
@@ -375,6 +505,32 @@ void add_gated_delta_cases(Suite& suite) {
           std::string(FRT_OP_GATED_DELTA_BLOCK) + " row after row " + dtype_name(dtype) + " " +
               shape.text() + batch.text(),
           [=, shape = shape, batch = batch](Case& c) { decode_case(c, shape, batch, dtype); });
+    }
+  }
+  for (const frt_dtype dtype : both) {
+    for (const Shape& shape :
+         {Shape{1, 1, 33, 16, 3}, Shape{2, 4, 32, 32, 4}, Shape{16, 48, 128, 128, 4},
+          Shape{16, 32, 128, 128, 4}, Shape{1, 16, 128, 128, 8}}) {
+      const std::string what = std::string(dtype_name(dtype)) + " " + shape.text();
+      for (const auto& [rows, accepted] :
+           {std::pair{2, 1}, {4, 4}, {4, 2}, {5, 5}, {8, 7}, {16, 13}}) {
+        suite.add(std::string(FRT_OP_GATED_DELTA_COMMIT) + " of a round " + what + " rows " +
+                      std::to_string(rows) + " accepted " + std::to_string(accepted),
+                  [=, rows = rows, accepted = accepted](Case& c) {
+                    round_case(c, shape, rows, accepted, dtype);
+                  });
+      }
+      for (const auto& [batch, pad] : {std::pair{Batch{4, {2, 0, 3}, {4, 0, 1}}, 0},
+                                       {Batch{2, {1, 0, 5, 3}, {2, 1, 2, 2}}, 1}}) {
+        suite.add(
+            std::string(FRT_OP_GATED_DELTA_COMMIT) + " " + what + batch.text() +
+                (pad != 0 ? " slots not aligned" : ""),
+            [=, batch = batch, pad = pad](Case& c) { commit_case(c, shape, batch, dtype, pad); });
+        suite.add(
+            std::string(FRT_OP_GATED_DELTA_BLOCK) + " keeps its state " + what + batch.text() +
+                (pad != 0 ? " slots not aligned" : ""),
+            [=, batch = batch, pad = pad](Case& c) { keep_case(c, shape, batch, dtype, pad); });
+      }
     }
   }
   add_refusals(suite);

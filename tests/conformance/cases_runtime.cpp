@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstring>
+#include <frt/text.hpp>
 #include <memory>
 #include <stdexcept>
+#include <string_view>
 #include <thread>
 
 #include "check.hpp"
@@ -450,6 +453,51 @@ void compositions(Case& c) {
   log.expect({12, 10, 11, 12, 10, 11}, "after two launches");
 }
 
+// ---- errors ------------------------------------------------------------------------------------
+
+// A host function that throws is a failure that every backend can have.
+void words_of_a_failed_call(Case& c) {
+  const frt_backend_v1& table = c.under_test().table();
+  const auto last_error = FRT_HAS(&table, frt_backend_v1, last_error) ? table.last_error : nullptr;
+  if (!last_error) throw Skip{"not offered: last_error"};
+  Runtime runtime(c);
+  const frt_backend_stream stream = runtime.stream();
+  auto fails = [] { throw std::runtime_error("of the case \u4e2d\u4e2d\u4e2d\u4e2d\u4e2d"); };
+  std::array<char, 64> text{};
+  const auto ask = [&](uint64_t capacity) {
+    text.fill('x');
+    const frt_status status = last_error(runtime.device(), text.data(), capacity);
+    const auto* end = static_cast<const char*>(std::memchr(text.data(), 0, capacity));
+    require(end, "last_error: its text has no end within the capacity");
+    require(std::all_of(text.begin() + static_cast<std::ptrdiff_t>(capacity), text.end(),
+                        [](char one) { return one == 'x'; }),
+            "last_error writes behind the capacity");
+    for (std::string_view rest(text.data(), end); !rest.empty();) {
+      const Utf8Step step = utf8_step(rest);
+      require(step.kind == Utf8Step::kValid, "last_error: its text is no UTF-8");
+      rest.remove_prefix(step.bytes);
+    }
+    return status;
+  };
+  const auto nothing = [&](const std::string& when) {
+    expect(ask(text.size()), FRT_OK, "last_error " + when);
+    require(text[0] == '\0', "last_error has words " + when);
+  };
+  ask(text.size());  // of earlier cases
+  nothing("when no call failed");
+  for (uint64_t capacity = 1; capacity <= text.size(); ++capacity) {
+    runtime.call(stream, fails);
+    expect(table.stream_sync(stream), FRT_ERR_CALLBACK, "stream_sync after a call that throws");
+    const frt_status status = ask(capacity);
+    if (status == FRT_OK) {
+      require(text[0] == '\0', "last_error has words of no code");
+    } else {
+      expect(status, FRT_ERR_CALLBACK, "last_error after a call that throws");
+    }
+    nothing("when they were given");
+  }
+}
+
 // ---- two devices ------------------------------------------------------------------------------
 
 void peer_copies(Case& c) {
@@ -497,6 +545,7 @@ void add_runtime_cases(Suite& suite) {
   add("events order streams", events_order_streams);
   add("elapsed time", elapsed_time);
   add("calls may throw", calls_may_throw);
+  add("words of a call that failed", words_of_a_failed_call);
   add("launches run again", launches_run_again);
   add("launches follow each other", launches_follow_each_other);
   add("captures refuse", captures_refuse);

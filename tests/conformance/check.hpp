@@ -280,6 +280,7 @@ void add_attention_cases(Suite& suite);
 void add_dense_cases(Suite& suite);  // also norms of every kind
 void add_dense_attention_cases(Suite& suite);
 void add_dense_fp8_cases(Suite& suite);    // FP8 activations of both
+void add_draft_cases(Suite& suite);        // the operators that check drafted tokens
 void add_elementwise_cases(Suite& suite);  // also convert, fill, checksum
 void add_embed_cases(Suite& suite);        // also rows that stay with a slot
 void add_flow_cases(Suite& suite);         // also images and prompts of policies

@@ -11,7 +11,12 @@
 // --once leave out what such a tool would see again; --list shows the order, --verbose what a case
 // took, and --cases runs those of a list, e.g. what was left out. What shows itself in one run of
 // many wants --repeat.
+//
+// A backend that lists its kernel variants (frt/draft/kernel_variants.h) is asked after each case
+// which of them ran; --json has them. A run of all cases fails where a variant that the device
+// offers never ran: nothing would have tested it.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cctype>
 #include <chrono>
 #include <cstdio>
@@ -19,6 +24,7 @@
 #include <frt/error.hpp>
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
 #include <string>
@@ -26,6 +32,7 @@
 #include <vector>
 
 #include "check.hpp"
+#include "variants.hpp"
 
 namespace {
 
@@ -34,6 +41,8 @@ using frt::conformance::Case;
 using frt::conformance::Option;
 using frt::conformance::Skip;
 using frt::conformance::Suite;
+using frt::conformance::VariantWatch;
+using Json = nlohmann::ordered_json;
 
 // "key=value" as an option of the device.
 Option option_of(const std::string& text) {
@@ -53,9 +62,16 @@ struct Choice {
   bool once = false;         // eagerly alone
   bool strict = false;       // an operator that is offered supports all arguments
   bool fp8_activations = false;  // the backend rounds x, and must
+  bool all_variants = false;     // every offered kernel variant must run, whatever the cases
   int repeat = 1;                // so often each
   uint64_t seed = 1;
 };
+
+// Whether the choice leaves no case out.
+bool is_full(const Choice& choice) {
+  return choice.filter.empty() && choice.names.empty() && choice.parts == 1 &&
+         choice.seconds == 0 && !choice.one_of_each;
+}
 
 // "3/16".
 void read_part(const std::string& text, Choice& choice) {
@@ -120,8 +136,32 @@ struct Totals {
   int rounded = 0;  // with a product of rounded activations
 };
 
+// How a run is told: a line for each case that is worth one, or everything in one JSON object.
+struct Report {
+  bool verbose = false, json = false;
+  Json cases = Json::array();
+
+  void add(const std::string& name, const char* result, const std::string& line,
+           const std::string& message, const std::vector<std::string>& variants) {
+    if (json) {
+      Json one = {{"name", name}, {"result", result}, {"variants", variants}};
+      if (!message.empty()) one["message"] = message;
+      cases.push_back(std::move(one));
+    } else if (!line.empty()) {
+      std::printf("%s\n", line.c_str());
+      std::fflush(stdout);
+    }
+  }
+};
+
+// "FAIL  name   why".
+std::string line_of(const char* verdict, const std::string& name, const std::string& why) {
+  return std::string(verdict) + "  " + name +
+         std::string(std::max<std::size_t>(60, name.size()) - name.size() + 1, ' ') + why;
+}
+
 Totals run_cases(const Suite& suite, Backend& tested, Backend& reference, const Choice& choice,
-                 bool verbose) {
+                 VariantWatch& watch, Report& report) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   Totals totals;
@@ -137,23 +177,24 @@ Totals run_cases(const Suite& suite, Backend& tested, Backend& reference, const 
       entry->body(one);
       ++totals.passed;
       totals.rounded += one.has_rounded() ? 1 : 0;
-      if (verbose) {
-        std::printf("ok    %-60s %.2e %.2e %6.2f s\n", entry->name.c_str(), one.worst(),
+      char measured[80];
+      std::snprintf(measured, sizeof(measured), "%.2e %.2e %6.2f s", one.worst(),
                     one.worst_element(),
                     std::chrono::duration<double>(Clock::now() - begin).count());
-      }
+      report.add(entry->name, "ok", report.verbose ? line_of("ok  ", entry->name, measured) : "",
+                 "", watch.launched());
     } catch (const Skip& skip) {
       const bool failed = skip.declined && choice.strict;
       ++(failed ? totals.failed : totals.skipped);
-      if (failed || verbose) {
-        std::printf("%s  %-60s %s\n", failed ? "FAIL" : "skip", entry->name.c_str(),
-                    skip.why.c_str());
-      }
+      const char* verdict = failed ? "FAIL" : "skip";
+      report.add(entry->name, verdict,
+                 failed || report.verbose ? line_of(verdict, entry->name, skip.why) : "", skip.why,
+                 watch.launched());
     } catch (const std::exception& error) {
       ++totals.failed;
-      std::printf("FAIL  %-60s %s\n", entry->name.c_str(), error.what());
+      report.add(entry->name, "FAIL", line_of("FAIL", entry->name, error.what()), error.what(),
+                 watch.launched());
     }
-    std::fflush(stdout);
   }
   return totals;
 }
@@ -166,7 +207,8 @@ int main(int argc, char** argv) {
   Choice choice;
   std::vector<std::string> settings;
   uint32_t device = 0, threads = 0;
-  bool verbose = false, list = false;
+  bool list = false;
+  Report report;
   app.add_option("plugin", plugin, "The plugin file, e.g. lib/frt/plugins/frt_cpu.so")->required();
   app.add_option("--reference", reference, "The CPU plugin; default: frt_cpu.so beside it");
   app.add_option("--device", device, "Ordinal of the device");
@@ -192,13 +234,20 @@ int main(int argc, char** argv) {
   app.add_option("--threads", threads,
                  "Of the reference; 0: all cores. 1 where processes run side by side");
   app.add_option("--seed", choice.seed, "Seed of the random inputs")->capture_default_str();
-  app.add_flag("--verbose", verbose,
+  app.add_flag("--verbose", report.verbose,
                "A line per case: largest relative error of a tensor, of an element, its time");
+  app.add_flag("--json", report.json,
+               "One JSON object: each case with the kernel variants that computed it");
+  app.add_flag(
+      "--all-variants", choice.all_variants,
+      "Fails where a kernel variant that the device offers never ran, as a run of all cases "
+      "does by itself");
   app.add_flag("--list", list, "Only list the cases");
   CLI11_PARSE(app, argc, argv);
 
   Suite suite;
   frt::conformance::add_runtime_cases(suite);
+  frt::conformance::add_draft_cases(suite);
   frt::conformance::add_elementwise_cases(suite);
   frt::conformance::add_norm_cases(suite);
   frt::conformance::add_embed_cases(suite);
@@ -231,17 +280,37 @@ int main(int argc, char** argv) {
     Backend tested(plugin, device, options);
     Backend trusted(reference, 0,
                     {{"numerics", "reference"}, {"threads", std::to_string(threads)}});
-    std::printf("%s: %s, %s\n", tested.id().c_str(), tested.info().name,
-                tested.info().architecture);
-    const Totals totals = run_cases(suite, tested, trusted, choice, verbose);
-    std::printf("%d passed, %d failed, %d skipped", totals.passed, totals.failed, totals.skipped);
-    if (totals.left > 0) std::printf(", %d left out for lack of time", totals.left);
-    std::printf("\n");
+    if (!report.json) {
+      std::printf("%s: %s, %s\n", tested.id().c_str(), tested.info().name,
+                  tested.info().architecture);
+    }
+    VariantWatch watch(tested);
+    const Totals totals = run_cases(suite, tested, trusted, choice, watch, report);
+    const std::vector<std::string> idle = watch.idle();
+    if (report.json) {
+      const Json all = {{"plugin", tested.id()},   {"device", tested.info().name},
+                        {"cases", report.cases},   {"passed", totals.passed},
+                        {"failed", totals.failed}, {"skipped", totals.skipped},
+                        {"left_out", totals.left}, {"idle_variants", idle}};
+      std::printf("%s\n", all.dump(2).c_str());
+    } else {
+      std::printf("%d passed, %d failed, %d skipped", totals.passed, totals.failed, totals.skipped);
+      if (totals.left > 0) std::printf(", %d left out for lack of time", totals.left);
+      std::printf("\n");
+    }
     if (totals.failed > 0) return 1;
     if (choice.fp8_activations && totals.rounded == 0) {
       std::fprintf(stderr,
                    "error: no product was rounded to FP8: --fp8-activations wants a device that "
                    "does so (--set fp8_activations=on) and cases of `linear/1 wide`\n");
+      return 1;
+    }
+    if (totals.passed > 0 && (choice.all_variants || is_full(choice)) && !idle.empty()) {
+      for (const std::string& name : idle) {
+        std::fprintf(stderr,
+                     "error: the device offers the kernel variant `%s`, and no case ran it\n",
+                     name.c_str());
+      }
       return 1;
     }
     if (totals.passed > 0) return 0;

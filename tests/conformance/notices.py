@@ -19,6 +19,8 @@ SPOILED = {
     "frt.argmax/1": "frt.argmax/1 normal 3x33",
     "frt.count_tokens/1": "frt.count_tokens/1 generated several rows",
     "frt.sample/1": "frt.sample/1 1000 ",
+    "frt.accept_tokens/1": "frt.accept_tokens/1 of 2 ids, stops 0",
+    "frt.chain_tokens/1": "frt.chain_tokens/1 column 3",
     "frt.convert/1": "frt.convert/1 f32 to bf16 9x131",
     "frt.fill_uniform/1": "frt.fill_uniform/1 bf16 34 ",
     "frt.checksum/1": "frt.checksum/1 1000 words",
@@ -37,6 +39,7 @@ SPOILED = {
 # An operator that is declined, and cases of it beside those of others.
 DECLINED, DECLINED_CASES = "frt.lag_rows/1", "_rows/1 "
 PEERS = "copies between two devices"
+WORDS = "words of a call that failed"
 # What is unlike the CPU, cases, options, the exit status, and what the program says.
 ANSWERS = [
     # FRT_ERR_UNSUPPORTED always, and to wrong arguments.
@@ -44,12 +47,19 @@ ANSWERS = [
     ({"FRT_UNSUPPORTED": DECLINED}, DECLINED_CASES, ["--strict"], 1, "not supported: frt.lag_rows/1"),
     ({"FRT_PROMISED": DECLINED}, DECLINED_CASES, [], 1, "supports answers FRT_OK, launch answers FRT_ERR_UNSUPPORTED"),
     ({"FRT_CONFUSED": DECLINED}, DECLINED_CASES, [], 1, "answers wrong arguments with FRT_ERR_UNSUPPORTED"),
+    # A kernel variant that no case ran.
+    ({}, "frt.silu_mul/1 bf16 7x33", [], 0, " 0 failed"),
+    ({}, "frt.silu_mul/1 bf16 7x33", ["--all-variants"], 1, "`frt.rms_norm/1 kernel`, and no case ran it"),
+    ({}, "frt.silu_mul/1 bf16 7x33", ["--json"], 0, '"frt.silu_mul/1 kernel"'),
     # A kernel is looked up by what it writes, too.
     ({"FRT_NARROW": "frt.rms_norm/1"}, "frt.rms_norm/1 f32 bf16 2x3", [], 0, " 0 skipped"),
     ({"FRT_NARROW": "frt.rms_norm/1"}, "frt.rms_norm/1 f32 f32 2x3", [], 1, "nothing was checked"),
     # A copy_peer in the order of both streams, and one that is not.
     ({}, PEERS, [], 0, " 0 failed"),
     ({"FRT_SPOILED": "copy_peer"}, PEERS, [], 1, "not in the order of both streams"),
+    # Words that are given once, and words that stay.
+    ({}, WORDS, [], 0, " 0 failed"),
+    ({"FRT_SPOILED": "last_error"}, WORDS, [], 1, "when they were given"),
 ]
 
 

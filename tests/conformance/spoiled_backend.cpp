@@ -4,19 +4,21 @@
 // FRT_UNSUPPORTED names one whose launches always return FRT_ERR_UNSUPPORTED, FRT_PROMISED one that
 // says before that it supports them, FRT_CONFUSED one that does so of wrong arguments, FRT_NARROW
 // one that is offered for bf16 outputs alone. It also has a copy_peer, which FRT_SPOILED=copy_peer
-// lets run ahead of the source's stream. What is wrong is an argument that the kernel gets: a row
-// less, a token more, another factor. So the kernel does all of its work, and only its result shows
-// the difference.
+// lets run ahead of the source's stream; FRT_SPOILED=last_error gives the same words for ever. What
+// is wrong is an argument that the kernel gets: a row less, a token more, another factor. So the
+// kernel does all of its work, and only its result shows the difference.
 //
 // It can be the backend under test and the reference at the same time: a check that compares a
 // backend with itself would pass.
 #include <dlfcn.h>
 
 #include <frt/backend.h>
+#include <frt/draft/kernel_variants.h>
 #include <frt/kernels.h>
 #include <frt/ops/checksum.h>
 #include <frt/ops/elementwise.h>
 #include <frt/ops/embed.h>
+#include <frt/ops/gated_delta.h>
 #include <frt/ops/linear.h>
 #include <frt/ops/moe.h>
 #include <frt/ops/patch_embed.h>
@@ -70,6 +72,16 @@ const std::map<std::string, Spoil>& spoils() {
          if (args.vocabulary == 1) return;
          ++args.logits;
          --args.vocabulary;
+       }},
+      {FRT_OP_ACCEPT_TOKENS,
+       [](void* a) {
+         auto& args = as<frt_accept_tokens_args>(a);
+         std::swap(args.fed, args.drawn);
+       }},
+      {FRT_OP_CHAIN_TOKENS,
+       [](void* a) {
+         auto& args = as<frt_chain_tokens_args>(a);
+         args.column = args.column == 0 && args.stride > 1 ? 1 : 0;
        }},
       {FRT_OP_CONVERT,
        [](void* a) {
@@ -237,6 +249,15 @@ frt_status copy_peer(frt_backend_stream target_stream, void* target,
   return inner_backend->stream_call(source_stream, at_source, meeting);
 }
 
+frt_status last_error(frt_backend_device device, char* text, uint64_t capacity) {
+  static frt_status kept = FRT_OK;
+  const frt_status status = inner_backend->last_error(device, text, capacity);
+  const char* spoiled = std::getenv("FRT_SPOILED");
+  if (!spoiled || spoiled != std::string("last_error")) return status;
+  if (status != FRT_OK) kept = status;
+  return kept;
+}
+
 // Lives as long as the process: devices share it.
 frt_status list_kernels(frt_backend_device device, const frt_kernel_desc** kernels, uint64_t* count,
                         frt_error* error) {
@@ -288,10 +309,14 @@ const void* SpoiledPlugin::extension(std::string_view id) noexcept {
     table.device_info = device_info;
     table.device_open = device_open;
     table.copy_peer = copy_peer;
+    table.last_error = last_error;
     return table;
   }();
   if (id == FRT_EXT_BACKEND) return &backend;
   if (id == FRT_EXT_KERNELS) return &kKernels;
+  // Devices are those of the plugin inside.
+  if (id == FRT_EXT_KERNEL_VARIANTS)
+    return inner_plugin().extension(inner_, FRT_EXT_KERNEL_VARIANTS);
   return nullptr;
 }
 

@@ -242,6 +242,10 @@ class Plugins(HostTest):
         self.assertLessEqual({"frt.cpu", "frt.qwen36"}, {p["id"] for p in listing["plugins"]})
         cpu = json.loads(self.check(OK, "plugins", "show", "frt.cpu", "--json").stdout)
         self.assertIn("frt.linear/1", [kernel["name"] for kernel in cpu["kernels"]])
+        self.assertIn({"operation": "frt.linear/1", "variant": "kernel", "needs": "", "offered": True},
+                      cpu["kernel_variants"])
+        self.assertRegex(self.check(OK, "plugins", "show", "frt.cpu").stdout,
+                         r"kernel variants(.|\n)*frt.linear/1 +kernel +offered")
         self.assertIn("slots", self.check(OK, "plugins", "show", "frt.qwen36").stdout)
         self.assertIn("frt.cpu", self.check(PLUGIN, "plugins", "show", "frt.cpi").stderr)
 

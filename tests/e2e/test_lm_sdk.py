@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """frt-host serve with the SDKs `openai`, `anthropic` and `litellm` of PyPI; skipped where they cannot be installed."""
 import json
+import os
 import subprocess
 import unittest
 
@@ -10,7 +11,7 @@ from test_lm_serve import ALICE, TOOLS, LmServeTest
 # What each client does. `expect` wants an error of a class.
 COMMON = '''
 import base64, json, sys
-url, key, tools = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+url, key, tools, structured = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), sys.argv[4] == "ON"
 ask = [{"role": "user", "content": "What is the weather?"}]
 wanted = [{"city": "Kyoto", "days": 3}, {"city": "Oslo", "days": 1}]
 pixel = base64.b64encode(bytes(100)).decode()
@@ -46,6 +47,23 @@ assert usage.prompt_tokens == whole.usage.prompt_tokens
 results = [{"role": "tool", "tool_call_id": call.id, "content": "sunny"} for call in whole.choices[0].message.tool_calls]
 after = create(model="m", messages=ask + [whole.choices[0].message.model_dump(exclude_none=True)] + results, tools=tools)
 assert "sunny" in after.choices[0].message.content
+if structured:
+    import pydantic
+    class Forecast(pydantic.BaseModel):
+        city: str
+        days: int
+    as_json = [{"role": "user", "content": "as JSON"}]
+    parsed = client.chat.completions.parse(model="m", messages=as_json, response_format=Forecast)
+    assert parsed.choices[0].message.parsed == Forecast(city="Kyoto", days=3), parsed
+    response = client.responses.parse(model="m", input="as JSON", text_format=Forecast, store=False)
+    assert response.output_parsed == Forecast(city="Kyoto", days=3), response
+    only = [{"role": "user", "content": "only call"}]
+    for choice in ("required", {"type": "function", "function": {"name": "weather"}}):
+        forced = create(model="m", messages=only, tools=tools, tool_choice=choice)
+        assert json.loads(forced.choices[0].message.tool_calls[0].function.arguments) == wanted[0], forced
+    refused = expect(openai.BadRequestError, create, model="m", messages=as_json, response_format={
+        "type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "array", "uniqueItems": True}}})
+    assert "uniqueItems" in refused, refused
 echo = client.completions.create(model="m", prompt="abc", max_tokens=4)
 assert echo.object == "text_completion"
 
@@ -92,6 +110,15 @@ history = ask + [{"role": "assistant", "content": [block.model_dump(exclude_none
                  {"role": "user", "content": results}]
 after = create(**{**fields, "messages": history})
 assert "sunny" in "".join(block.text for block in after.content if block.type == "text")
+
+if structured:
+    forced = create(model="m", max_tokens=2000, tools=tools, tool_choice={"type": "any"},
+                    messages=[{"role": "user", "content": "only call"}])
+    assert forced.content[-1].input == wanted[0], forced
+    as_json = create(model="m", max_tokens=2000, messages=[{"role": "user", "content": "as JSON"}],
+                     extra_body={"output_format": {"type": "json_schema", "schema": {
+                         "type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}}})
+    assert json.loads(as_json.content[-1].text) == wanted[0], as_json
 
 image = [{"role": "user", "content": [
     {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": pixel}}]}]
@@ -145,7 +172,8 @@ class Sdk(LmServeTest):
         # litellm would ask the Internet for prices.
         environment = {**clean_environment(), "NO_PROXY": "*", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
         result = subprocess.run(
-            [python, "-c", COMMON + script, f"http://127.0.0.1:{server.port}", ALICE, json.dumps(TOOLS)],
+            [python, "-c", COMMON + script, f"http://127.0.0.1:{server.port}", ALICE, json.dumps(TOOLS),
+             os.environ.get("FRT_XGRAMMAR", "ON")],
             capture_output=True, text=True, timeout=240, cwd=self.folder, env=environment)
         self.assertEqual(result.stdout.splitlines()[-1:], ["ok"], result.stdout + result.stderr)
         server.key = ALICE

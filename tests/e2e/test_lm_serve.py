@@ -2,6 +2,7 @@
 """frt-host serve with a language model: every route, and what clients do to a server."""
 import json
 import os
+import signal
 import socket
 import time
 import unittest
@@ -17,6 +18,8 @@ SCRIPT = {"replies": [
     {"when": {"last": "weather"}, "reasoning": "They ask for the weather.", "content": "I look.",
      "calls": [{"name": "weather", "arguments": {"city": "Kyoto", "days": 3}},
                {"name": "weather", "arguments": {"city": "Oslo", "days": 1}}]},
+    {"when": {"last": "as JSON"}, "reasoning": "They want {JSON}.", "content": '{"city": "Kyoto", "days": 3}'},
+    {"when": {"last": "only call"}, "calls": [{"name": "weather", "arguments": {"city": "Kyoto", "days": 3}}]},
     {"when": {"last": "fault"}, "content": "a word and then", "fault": {"after": 5, "kind": "error"}}]}
 TOOLS = [{"type": "function", "function": {"name": "weather", "description": "Tells the weather.", "parameters": {
     "type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}}}]
@@ -48,13 +51,13 @@ capsule_min_tokens = 16
             self.assertLess(time.monotonic(), end)
             time.sleep(0.02)
 
-    def scripted(self, http="", slots=1):
+    def scripted(self, http="", slots=1, options="", wait=True):
         """A model that says what SCRIPT says."""
         script = self.folder / "script.json"
         script.write_text(json.dumps(SCRIPT), encoding="utf-8")
         manifest = self.model_manifest("synthetic:none", plugin="test.scripted", extra=f'[host.http]\nmodel = "m"\n{http}',
-                                       options=f'script = "{script}"\nslots = {slots}\nmax_context = 65536')
-        return LmServer(self, manifest, plugins=os.environ["FRT_SCRIPTED_PLUGIN_DIR"])
+                                       options=f'script = "{script}"\nslots = {slots}\nmax_context = 65536\n{options}')
+        return LmServer(self, manifest, wait=wait, plugins=os.environ["FRT_SCRIPTED_PLUGIN_DIR"])
 
     def stream(self, server, text):
         """The connection and the answer of a stream that has begun."""
@@ -72,11 +75,25 @@ capsule_min_tokens = 16
 
 
 class Routes(LmServeTest):
-    def test_routes(self):
-        """a server is loading, then ready, and answers whole and streamed with the same text"""
-        server = self.server(wait=False)
-        self.assertIn(server.request("GET", "/health").status, (200, 503))
+    def test_loading(self):
+        """a server says that it loads until it can serve"""
+        go = self.folder / "go"
+        server = self.scripted(options=f'loads_after = "{go}"', wait=False)
+        health = server.request("GET", "/health")
+        self.assertEqual((health.status, health.json(), health.headers["Retry-After"]),
+                         (503, {"status": "loading"}, "1"))
+        self.assertEqual(server.request("GET", "/v1/models").json()["data"][0]["state"], "loading")
+        refused = server.chat("Hello")
+        self.assertEqual((refused.status, refused.headers["Retry-After"]), (503, "1"))
+        self.assertFalse(server.ready.is_set())
+        go.touch()
         self.assertTrue(server.ready.wait(TIMEOUT))
+        self.assertEqual(server.request("GET", "/health").json(), {"status": "ok"})
+        self.assertEqual(server.request("GET", "/v1/models").json()["data"][0]["state"], "ready")
+
+    def test_routes(self):
+        """a server answers whole and streamed with the same text"""
+        server = self.server()
         self.assertEqual(server.request("GET", "/health").json(), {"status": "ok"})
         models = server.request("GET", "/v1/models").json()["data"]
         self.assertEqual([(m["id"], m["state"], m["max_model_len"]) for m in models], [("m", "ready", 512)])
@@ -119,7 +136,7 @@ class Routes(LmServeTest):
                 (b"{", 400, None), (b"[]", 400, None), ({"messages": []}, 400, "messages"),
                 ({"messages": messages, "model": "none"}, 404, "model"),
                 ({"messages": messages, "temperature": -1}, 400, "temperature"),
-                ({"messages": messages, "response_format": {"type": "json_object"}}, 400, "response_format"),
+                ({"messages": messages, "response_format": {"type": "xml"}}, 400, "response_format.type"),
                 ({"messages": messages, "logprobs": True, "top_logprobs": 2}, 400, "top_logprobs"),
                 ({"messages": [{"role": "user", "content": "long " * 500}]}, 400, None)):
             with self.subTest(body=body):
@@ -385,12 +402,51 @@ class Clients(LmServeTest):
             server.terminate()
             self.assertEqual(server.wait(), OK, "".join(server.said))
 
-    def test_cut(self):
-        """what does not end in time after SIGTERM is cut off"""
-        server = self.scripted("drain_s = 0")
-        self.endless(server)
-        server.terminate()
-        self.assertEqual(server.wait(), OK)
+    def test_left_over(self):
+        """what does not end in time after SIGTERM ends with an error of its protocol, which clients answer by retrying"""
+        chat = {"messages": [{"role": "user", "content": "endless"}], "stream": True}
+        for path, body, error in (("/v1/chat/completions", chat, b'"code":"overloaded"'),
+                                  ("/v1/messages", {**chat, "model": "m", "max_tokens": 30000}, b'"type":"overloaded_error"'),
+                                  ("/v1/responses", {"input": "endless", "stream": True}, b'"type":"response.failed"')):
+            with self.subTest(path=path):
+                server = self.scripted("drain_s = 0")
+                _, answer = server.open(path, body)
+                self.assertEqual(answer.status, 200)
+                while b"delta" not in answer.readline():
+                    pass
+                server.terminate()
+                self.assertIn(error, answer.read())       # up to the end of a whole stream
+                self.assertEqual(server.wait(), OK)
+
+    def test_hangup(self):
+        """SIGHUP: keys and limits are read again, and a moved log is made anew; what is wrong changes nothing"""
+        keys, log = self.folder / "keys", self.folder / "log"
+        manifest = self.http_manifest(f'{self.key_file()}\nrequest_log = "{log}"', "slots = 4\nmax_context = 512")
+        server = LmServer(self, manifest)
+
+        def status(key):
+            server.key = key
+            return server.request("GET", "/v1/models").status
+
+        def hang_up(said):
+            before = "".join(server.said).count(said)
+            server.process.send_signal(signal.SIGHUP)
+            self.until(lambda: "".join(server.said).count(said) > before)
+        self.assertEqual((status(ALICE), status(BOB)), (200, 200))
+        keys.write_text(f"carol {BOB}\n", encoding="utf-8")
+        log.rename(self.folder / "log.1")
+        hang_up("were read again")
+        self.assertEqual((status(ALICE), status(BOB)), (401, 200))
+        self.until(lambda: log.exists() and '"key":"carol"' in log.read_text(encoding="utf-8"))
+        keys.write_text("carol\n", encoding="utf-8")
+        hang_up("nothing is changed on SIGHUP")
+        self.assertEqual((status(ALICE), status(BOB)), (401, 200))
+        keys.write_text(f"carol {BOB}\n", encoding="utf-8")
+        manifest.write_text(manifest.read_text(encoding="utf-8").replace(
+            "[host.http]", "[host.http]\nrequests_per_minute = 1"), encoding="utf-8")
+        hang_up("were read again")
+        statuses = [server.chat("Hello").status for _ in range(4)]
+        self.assertIn(429, statuses)
 
     def test_half_open(self):
         """1,000 half-open connections do not keep the health from being told"""
@@ -406,12 +462,14 @@ class Clients(LmServeTest):
         self.assertGreaterEqual(metrics['frt_http_refusals_total{reason="displaced"}'], 700)
 
     def test_trace(self):
-        """a trace id is taken and returned"""
+        """a trace id is taken and returned, and each request has an id of its own"""
         server = self.server()
         trace = "0af7651916cd43dd8448eb211c80319c"
-        headers = server.request("GET", "/health", headers={"traceparent": f"00-{trace}-b7ad6b7169203331-01"}).headers
-        self.assertEqual(headers["X-Request-Id"], trace)
-        self.assertIn(trace, headers["traceparent"])
+        sent = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
+        answers = [server.request("GET", "/health", headers=sent).headers for _ in range(2)]
+        self.assertNotEqual(answers[0]["X-Request-Id"], answers[1]["X-Request-Id"])
+        for headers in answers:
+            self.assertIn(trace, headers["traceparent"])
 
 
 class Settings(LmServeTest):

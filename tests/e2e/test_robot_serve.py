@@ -14,10 +14,11 @@ import threading
 import time
 import unittest
 import urllib.error
+import urllib.request
 
 from robot_client import Array, Client, Closed, get, pack, unpack
 from serving import Server
-from support import FAILED, FIXTURES, INTERRUPTED, MANIFEST, OK, USAGE, HostTest, python_with
+from support import FAILED, FIXTURES, HOST, INTERRUPTED, MANIFEST, OK, USAGE, HostTest, clean_environment, python_with
 
 PLUGINS = os.environ["FRT_ROBOT_PLUGIN_DIR"]
 HORIZON, WIDTH, STATE = 10, 2, 3
@@ -91,6 +92,55 @@ model = "p"
         row = sum(prompt.encode()) % 5
         return [sum(self.weight[i * STATE + j] * state[j] for j in range(STATE))
                 + self.prompts[row * HORIZON * WIDTH + i] for i in range(HORIZON * WIDTH)]
+
+
+class Beside(Serving):
+    def test_a_language_model_and_a_policy_are_served_by_one_program(self):
+        manifest = self.policy_manifest('listen = "127.0.0.1:0"')
+        manifest.write_text(manifest.read_text(encoding="utf-8") + """
+[device.cpu1]
+backend = "frt.cpu"
+[device.cpu1.options]
+threads = 1
+[model.m]
+plugin = "test.scripted"
+device = "cpu1"
+checkpoint = "synthetic:none"
+[model.m.options]
+script = '{"replies": [{"content": "hello "}]}'
+[host.http]
+model = "m"
+listen = "127.0.0.1:0"
+""", encoding="utf-8")
+        process = subprocess.Popen(
+            [str(HOST), "--plugin-dir", PLUGINS, "--plugin-dir", os.environ["FRT_SCRIPTED_PLUGIN_DIR"], "serve",
+             str(manifest)], stderr=subprocess.PIPE, text=True, cwd=self.folder, env=clean_environment())
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        said = ""
+        for line in process.stderr:
+            said += line
+            if "ws://" in line:
+                break
+        self.assertIn("ws://", said)
+        http = int(re.search(r"http://127\.0\.0\.1:(\d+)", said).group(1))
+        robot = int(re.search(r"ws://127\.0\.0\.1:(\d+)", said).group(1))
+        listed = json.loads(get(http, "/v1/models")[1])["data"]
+        self.assertEqual({each["id"]: each["state"] for each in listed}, {"m": "ready", "p": "ready"})
+        client = Client(robot)
+        ask = urllib.request.Request(
+            f"http://127.0.0.1:{http}/v1/chat/completions", headers={"Content-Type": "application/json"},
+            data=json.dumps({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 16}).encode())
+        for _ in range(5):
+            actions = client.infer(self.observation())["actions"].values()
+            for found, wanted in zip(actions, self.expected([0.5, -0.25, 1.0], "do")):
+                self.assertAlmostEqual(found, wanted, places=5)
+            with urllib.request.urlopen(ask, timeout=30) as answer:
+                self.assertIn("hello", json.load(answer)["choices"][0]["message"]["content"])
+        client.close()
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(60), 0)
 
 
 class Protocol(Serving):

@@ -494,6 +494,10 @@ frt_status list_kernels(frt_backend_device device, const frt_kernel_desc** kerne
   return FRT_OK;
 }
 
+frt_status last_error(frt_backend_device device, char* text, uint64_t capacity) {
+  return cpu->last_error(device_of(device).inner(), text, capacity);
+}
+
 constexpr frt_backend_v1 kBackend = {sizeof(frt_backend_v1),
                                      0,
                                      "far",
@@ -528,7 +532,8 @@ constexpr frt_backend_v1 kBackend = {sizeof(frt_backend_v1),
                                      exec_destroy,
                                      exec_launch,
                                      exec_node_count,
-                                     nullptr};
+                                     nullptr,
+                                     last_error};
 
 constexpr frt_kernels_v1 kKernels = {sizeof(frt_kernels_v1), sizeof(frt_kernel_desc), list_kernels};
 

@@ -42,6 +42,9 @@ struct Echo : HttpService {
     exchange->write(std::string_view(body).substr(body.size() / 2));
     exchange->end();
   }
+  HttpResponse error_response(const HttpRequest&, int status, const std::string& text) override {
+    return {.status = status, .body = text};
+  }
   HttpHeaders standard_headers(const HttpRequest&) override { return {}; }
   void finished(const HttpOutcome&) noexcept override {}
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any text is a manifest or an error; a manifest can be dumped, and its dump is a manifest again.
-#include <frt/core/manifest.hpp>
-
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
+
+#include "runtime/report/manifest_report.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   frt::core::ManifestRequest request;
@@ -18,8 +18,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   try {
     const auto manifest = frt::core::parse_manifest(
         std::string_view(reinterpret_cast<const char*>(data), size), "/m.toml", request);
-    frt::core::dump_json(manifest);
-    dump = frt::core::dump_toml(manifest);
+    frt::host::dump_json(manifest);
+    dump = frt::host::dump_toml(manifest);
   } catch (const frt::Error&) {
     return 0;
   }

@@ -14,6 +14,7 @@
 
 #include <frt/role/lm.h>
 #include <frt/selftest.h>
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -159,7 +160,7 @@ class LmDriver {
     frt_shape_key key = 0;
     uint32_t size = 0;
     const auto count = static_cast<uint32_t>(entries.size());
-    check(draft ? role_->draft_key(rig_.model, count, &key, &size)
+    check(draft ? role_->draft_key(rig_.model, count, 1, &key, &size)
                 : role_->decode_key(rig_.model, count, &key, &size),
           "key");
     std::vector<int32_t> slots(size), positions(size), tokens(size), lengths(size);
@@ -185,11 +186,88 @@ class LmDriver {
     next.resize(entries.size());
     return next;
   }
+  // `drafts` tokens proposed behind the pending one of each entry; by entry.
+  std::vector<std::vector<int32_t>> draft(const std::vector<Entry>& entries,
+                                          uint32_t drafts) const {
+    frt_shape_key key = 0;
+    uint32_t size = 0;
+    check(role_->draft_key(rig_.model, static_cast<uint32_t>(entries.size()), drafts, &key, &size),
+          "key");
+    std::vector<int32_t> tokens;
+    for (const Entry& entry : entries) {
+      tokens.push_back(entry.token);
+      reserve(static_cast<uint32_t>(entry.slot), static_cast<uint64_t>(entry.position) - 1,
+              static_cast<uint64_t>(entry.position) - 1 + drafts);
+    }
+    tokens.resize(size);
+    write(info.tokens, tokens);
+    write_entries(entries, size);
+    check(rig_.context.table().graph_replay(info.draft, key, stream), "draft");
+    const auto rows = read<int32_t>(info.candidates, uint64_t{size} * (drafts + 1));
+    std::vector<std::vector<int32_t>> proposed;
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      const auto row = rows.begin() + static_cast<std::ptrdiff_t>(i * (drafts + 1));
+      proposed.emplace_back(row + 1, row + 1 + drafts);
+    }
+    return proposed;
+  }
+  // The tokens of one verify step, by entry: entry i feeds its token and drafts[i], and gets those
+  // that are the text. `stops`: by entry, or nothing.
+  std::vector<std::vector<int32_t>> verify(
+      std::vector<Entry> entries, const std::vector<std::vector<int32_t>>& drafts,
+      const std::vector<std::vector<int32_t>>& stops = {}) const {
+    std::size_t most = 1;
+    for (const auto& each : drafts) most = std::max(most, each.size());
+    const auto rows = static_cast<uint32_t>(most + 1);
+    frt_shape_key key = 0;
+    uint32_t size = 0;
+    check(role_->verify_key(rig_.model, static_cast<uint32_t>(entries.size()), rows, &key, &size),
+          "key");
+    std::vector<int32_t> fed(std::size_t{size} * rows);
+    std::vector<int32_t> ends(std::size_t{size} * FRT_LM_STOPS, -1);
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      fed[i * rows] = entries[i].token;
+      std::copy(drafts[i].begin(), drafts[i].end(),
+                fed.begin() + static_cast<std::ptrdiff_t>(i * rows + 1));
+      if (i < stops.size()) {
+        std::copy(stops[i].begin(), stops[i].end(),
+                  ends.begin() + static_cast<std::ptrdiff_t>(i * FRT_LM_STOPS));
+      }
+      if (entries[i].length > 0) entries[i].length = static_cast<int32_t>(drafts[i].size()) + 1;
+      reserve(static_cast<uint32_t>(entries[i].slot), static_cast<uint64_t>(entries[i].position),
+              static_cast<uint64_t>(entries[i].position + entries[i].length));
+    }
+    write(info.candidates, fed);
+    write(info.stops, ends);
+    write_entries(entries, size);
+    check(rig_.context.table().graph_replay(info.verify, key, stream), "verify");
+    const auto next = read<int32_t>(info.next_tokens, uint64_t{size} * rows);
+    const auto accepted = read<int32_t>(info.accepted, size);
+    std::vector<std::vector<int32_t>> text(entries.size());
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      if (entries[i].length == 0) continue;
+      const auto row = next.begin() + static_cast<std::ptrdiff_t>(i * rows);
+      text[i].assign(row, row + accepted[i] + 1);
+    }
+    return text;
+  }
   std::vector<float> logits(uint64_t entries = 1) const {
     return read<float>(info.logits, entries * info.vocabulary);
   }
 
  private:
+  void write_entries(const std::vector<Entry>& entries, uint32_t size) const {
+    std::vector<int32_t> slots(size), positions(size), lengths(size);
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      slots[i] = entries[i].slot;
+      positions[i] = entries[i].position;
+      lengths[i] = entries[i].length;
+    }
+    write(info.slot_ids, slots);
+    write(info.positions, positions);
+    write(info.lengths, lengths);
+  }
+
   const ModelRig& rig_;
 
  public:

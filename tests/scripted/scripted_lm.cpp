@@ -14,6 +14,7 @@
 #include <atomic>
 #include <bit>
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -42,6 +43,8 @@ constexpr frt_config_option kOptions[] = {
      "microseconds to read a token of a prompt"},
     {"create_seconds", FRT_CONFIG_INT, 0, "0", nullptr, 0, 3600, "that making the model takes"},
     {"destroy_seconds", FRT_CONFIG_INT, 0, "0", nullptr, 0, 3600, "that destroying it takes"},
+    {"loads_after", FRT_CONFIG_STRING, 0, "", nullptr, 0, 0,
+     "a file: the model is not loaded before it is there; empty: at once"},
 };
 constexpr frt_config_schema_v1 kSchema = frt::config_schema(frt::kNoOptions, kOptions);
 
@@ -61,6 +64,10 @@ class ScriptedLm {
     if (std::string_view(context.info().native_kind) != "cpu") {
       throw frt::Error(FRT_ERR_UNSUPPORTED,
                        "test.scripted runs on the CPU alone; set device = \"cpu\"");
+    }
+    const std::filesystem::path awaited = std::string(config.get_string("loads_after"));
+    while (!awaited.empty() && !std::filesystem::exists(awaited)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     script_ = std::make_unique<Script>(std::string(config.get_string("script")),
                                        static_cast<uint64_t>(config.get_int("token_delay_us")));
@@ -314,12 +321,12 @@ frt_status decode_key(frt_model model, uint32_t batch, frt_shape_key* key, uint3
   *key = *entries = ScriptedLm::bucket(batch, most);
   return FRT_OK;
 }
-frt_status draft_key(frt_model, uint32_t, frt_shape_key*, uint32_t*) {
+frt_status draft_key(frt_model, uint32_t, uint32_t, frt_shape_key*, uint32_t*) {
   return FRT_ERR_UNSUPPORTED;
 }
 
 constexpr frt_role_lm_v1 kRole = {
-    sizeof(frt_role_lm_v1), 0, lm_info, prefill_key, decode_key, draft_key};
+    sizeof(frt_role_lm_v1), 0, lm_info, prefill_key, decode_key, draft_key, draft_key};
 constexpr frt_capsule_v1 kCapsule = frt::capsule_table<ScriptedLm>();
 
 const void* ScriptedLm::extension(std::string_view id) const noexcept {

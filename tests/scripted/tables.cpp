@@ -166,6 +166,22 @@ frt_status chat_stream_create(frt_model, const char* tools, const char* options,
   return guard(error, [&] { *stream = frt::lm::create_chat_stream(kFormat, tools, options); });
 }
 
+frt_status token_bytes(frt_model, int32_t id, uint32_t* flags, frt_sink sink, void* user,
+                       frt_error* error) {
+  return guard(error, [&]() -> frt_status {
+    std::string text;
+    TextStream{{}, false}.push(id, text);  // refuses what is no id
+    *flags = id >= kFirstControl ? FRT_TOKEN_CONTROL : 0;
+    const char byte = static_cast<char>(id);
+    return id >= kFirstControl ? give(sink, user, text) : sink(user, &byte, 1);
+  });
+}
+
+frt_status answer_form(frt_model, const char* options, frt_sink sink, void* user,
+                       frt_error* error) {
+  return guard(error, [&] { return frt::lm::give_answer_form(kFormat, options, sink, user); });
+}
+
 frt_status generation_defaults(frt_model, frt_sink sink, void* user, frt_error*) {
   return give(sink, user, R"({"temperature": 0, "stop_token_ids": [257, 258]})");
 }
@@ -182,7 +198,8 @@ const frt_tokenizer_v1& tokenizer_table() noexcept {
                                               stream_create,
                                               stream_push,
                                               stream_flush,
-                                              stream_destroy};
+                                              stream_destroy,
+                                              token_bytes};
   return kTable;
 }
 
@@ -195,7 +212,8 @@ const frt_chat_v1& chat_table() noexcept {
                                          chat_stream_create,
                                          frt::lm::push_chat_stream,
                                          frt::lm::finish_chat_stream,
-                                         frt::lm::destroy_chat_stream};
+                                         frt::lm::destroy_chat_stream,
+                                         answer_form};
   return kTable;
 }
 

@@ -37,7 +37,7 @@ class StrangerTest(support.HostTest):
         cls.sdk, cls.plugins = root / "sdk", root / "build"
         run(CMAKE, "--install", BUILD, "--component", "sdk", "--prefix", cls.sdk)
         shutil.copytree(HERE / cls.project, root / "source")  # no way back into the tree
-        run(CMAKE, "-S", root / "source", "-B", cls.plugins, f"-DCMAKE_PREFIX_PATH={cls.sdk}",
+        run(CMAKE, "-G", "Ninja", "-S", root / "source", "-B", cls.plugins, f"-DCMAKE_PREFIX_PATH={cls.sdk}",
             "-DCMAKE_BUILD_TYPE=Release", *cls.definitions)
         run(CMAKE, "--build", cls.plugins, "--parallel", 2)
 

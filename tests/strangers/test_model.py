@@ -3,14 +3,10 @@
 a naive reference predicts."""
 import functools
 import json
-import os
-import shutil
-import subprocess
-import sys
 import unittest
 
 from installed_sdk import CAPSULES, StrangerTest
-from support import FAILED, HOST, OK, clean_environment
+from support import FAILED, OK
 
 SEED = 1530  # of the smallest 3,000 one with clear margins and much variety
 WIDTH = 64
@@ -60,8 +56,8 @@ def reference(prompt, count=COUNT):
 
 # ---- the real frt-host ----
 
-class Tests:
-    """Of the model on `backend`."""
+class Model:
+    """The model on `backend`."""
     project = "model"
     definitions = ("-DCMAKE_CXX_FLAGS_RELEASE=-O1",)  # most of the test's time is the compiler's
 
@@ -75,6 +71,8 @@ class Tests:
     def ids(self, manifest, *arguments, count=COUNT):
         return json.loads(self.stranger("run", manifest, "--json", "--greedy", "-n", count, *arguments).stdout)["ids"]
 
+
+class Tests(Model):
     def test_the_text_is_that_of_a_naive_reference(self):
         for prompt in PROMPTS:
             with self.subTest(prompt):
@@ -124,37 +122,8 @@ class Tests:
                          self.ids(self.model(), "--prompt-ids", ",".join(map(str, ids)), count=4))
 
 
-def cuda_backend():
-    """The id of the backend that sees a CUDA device, or None, and why. FRT_STRANGER_CUDA=1: there must be one."""
-    survey = subprocess.run([HOST, "devices", "--json"], capture_output=True, check=True, env=clean_environment())
-    backends = [device["backend"] for device in json.loads(survey.stdout)["devices"]]
-    found = next((backend for backend in backends if backend.startswith("frt.cuda.")), None)
-    if os.environ.get("FRT_STRANGER_CUDA") == "1":
-        return found or sys.exit("FRT_STRANGER_CUDA=1, but no backend sees a CUDA device"), ""
-    if not shutil.which(os.environ.get("CUDACXX", "nvcc")):
-        return None, "no CUDA compiler"
-    return found, "no CUDA device"
-
-
-CUDA, WHY_NOT = cuda_backend()
-
-
 class OnTheProcessor(Tests, StrangerTest):
     backend = "frt.cpu"
-
-    @unittest.skipUnless(CUDA, WHY_NOT)
-    def test_a_build_without_cuda_says_what_is_missing(self):
-        result = self.frt("run", self.model(), "-p", "a", "--set",
-                          f"device.cpu0.backend={CUDA}")
-        self.assertNotEqual(result.returncode, OK)
-        self.assertIn("-DSTRANGER_CUDA=ON", result.stderr)
-
-
-@unittest.skipUnless(CUDA, WHY_NOT)
-class OnCuda(Tests, StrangerTest):
-    """The operator is a CUDA kernel."""
-    backend = CUDA
-    definitions = (*Tests.definitions, "-DSTRANGER_CUDA=ON", "-DCMAKE_CUDA_ARCHITECTURES=native")
 
 
 if __name__ == "__main__":

@@ -21,8 +21,8 @@
 
 #include "backend_device.hpp"
 #include "backend_stream.hpp"
-#include "ops/call.hpp"
-#include "ops/product.hpp"
+#include "ops/common/call.hpp"
+#include "ops/linear/product.hpp"
 
 namespace frt::cuda {
 namespace {

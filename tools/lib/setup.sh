@@ -111,6 +111,15 @@ provide_nvcc() {
   tools/setup-cuda
 }
 
+# Builds what structured output stands on, once; all else works without. With 1 it may install what
+# that needs.
+provide_xgrammar() {
+  tools/setup-xgrammar --check 2>/dev/null && return
+  [ "$1" -eq 0 ] || python3 -m pip --version >/dev/null 2>&1 || install_packages python3-pip
+  [ "$1" -eq 0 ] || command -v patch >/dev/null || install_packages patch
+  (tools/setup-xgrammar) || say "no structured output: tools/setup-xgrammar failed"
+}
+
 # configure_and_build <preset> [cmake options...] [-- targets...]
 configure_and_build() {
   local preset=$1 options=() targets=()

@@ -7,27 +7,16 @@
 
 #include "capsule/host_payload.hpp"
 #include "capsule/payload.hpp"
-#include "exec/functions.hpp"
-#include "exec/objects.hpp"
 
 namespace frt::core {
-
-void check_boundary(const frt_state_s& state, uint64_t boundary) {
-  const char* region = nullptr;
-  const uint64_t limit = row_limit(state, boundary, &region);
-  if (!region) return;
-  throw Error(FRT_ERR_OUT_OF_RANGE, "state '" + state.name + "': boundary " +
-                                        std::to_string(boundary) + ", but region '" + region +
-                                        "' has " + std::to_string(limit) + " rows");
-}
 
 frt_space capsule_space(const frt_state_s& state, frt_space space, const char* call) {
   if (space >= FRT_SPACE_COUNT) {
     throw Error(FRT_ERR_INVALID_ARGUMENT,
                 std::string(call) + ": unknown space " + std::to_string(space));
   }
-  if (space == FRT_SPACE_DEVICE) return state.buffer->space;
-  if (space == FRT_SPACE_SHARED && state.buffer->space != FRT_SPACE_SHARED) {
+  if (space == FRT_SPACE_DEVICE) return state.space();
+  if (space == FRT_SPACE_SHARED && state.space() != FRT_SPACE_SHARED) {
     throw Error(FRT_ERR_UNSUPPORTED, std::string(call) + ": state '" + state.name +
                                          "' is in device memory, which the processor does not "
                                          "share; use a host space");
@@ -35,20 +24,17 @@ frt_space capsule_space(const frt_state_s& state, frt_space space, const char* c
   return space;
 }
 
-bool rows_by_reference(const frt_state_s& state, frt_space space) noexcept {
-  return state.rows && space == state.buffer->space;
+bool holds_pages(const frt_state_s& state, frt_space space) noexcept {
+  return state.pages && space == state.space();
 }
 
-void take_row_blocks(frt_capsule_s& capsule, frt_stream stream) {
+void take_pages(frt_capsule_s& capsule, frt_stream stream) {
   frt_state_s& state = *capsule.state;
-  std::vector<int32_t>& blocks = capsule.held.blocks;
-  blocks.resize(state.rows->count(capsule.boundary));
-  frt_status status = take_rows(state, blocks, stream);
-  if (status == FRT_ERR_OUT_OF_MEMORY && state.store->hand_over_rows(stream)) {
-    status = take_rows(state, blocks, stream);
-  }
-  if (status != FRT_OK) blocks.clear();
-  check(status, state.context->last_error);
+  std::vector<int32_t>& pages = capsule.held.pages;
+  pages.resize(state.pages->count(capsule.boundary));
+  const frt_status status = take_pages(state, pages, stream);
+  if (status != FRT_OK) pages.clear();
+  state.check(status);
 }
 
 CapsuleOwner make_capsule(frt_state_s& state, uint64_t boundary, frt_space space,
@@ -58,12 +44,12 @@ CapsuleOwner make_capsule(frt_state_s& state, uint64_t boundary, frt_space space
   made->space = space;
   made->boundary = boundary;
   made->bytes = payload_bytes(state, boundary);
-  const bool by_reference = rows_by_reference(state, space);
-  std::vector<int32_t> blocks;
-  if (by_reference) blocks.reserve(state.rows->count(boundary));
+  const bool by_reference = holds_pages(state, space);
+  std::vector<int32_t> pages;
+  if (by_reference) pages.reserve(state.pages->count(boundary));
   try {
     made->held = store.take(
-        space, store.pieces_for(space, by_reference ? state.fixed_bytes : made->bytes), stream);
+        space, store.slabs_for(space, by_reference ? state.fixed_bytes : made->bytes), stream);
   } catch (const Error& error) {
     if (error.status() != FRT_ERR_OUT_OF_MEMORY) throw;
     throw Error(FRT_ERR_OUT_OF_MEMORY, "a capsule of " + std::to_string(made->bytes) +
@@ -71,7 +57,7 @@ CapsuleOwner make_capsule(frt_state_s& state, uint64_t boundary, frt_space space
                                            space_name(space) + " memory: " + error.what() +
                                            "; release capsules, or keep some in another space");
   }
-  made->held.blocks = std::move(blocks);
+  made->held.pages = std::move(pages);
   made->state = &state;
   ++state.references;
   return CapsuleOwner(made.release());
@@ -93,16 +79,15 @@ frt_status info(frt_capsule capsule, frt_capsule_info* info) noexcept {
   full.state = capsule->state;
   full.boundary = capsule->boundary;
   full.bytes = capsule->bytes;
-  full.held_bytes =
-      capsule->held.pieces.size() * capsule->state->store->piece_bytes(capsule->space);
-  full.shared_bytes = capsule->held.blocks.size() * capsule->state->block_stride;
+  full.held_bytes = capsule->held.slabs.size() * capsule->state->store->slab_bytes(capsule->space);
+  full.shared_bytes = capsule->held.pages.size() * capsule->state->page_stride;
   return fill(info, full);
 }
 
 frt_status query(frt_capsule capsule) noexcept {
   if (!capsule) return FRT_ERR_INVALID_ARGUMENT;
   if (capsule->last_stream) {
-    const frt_status status = exec::event_query(capsule->held.event);
+    const frt_status status = capsule->state->exec().event_query(capsule->held.event);
     if (status != FRT_OK) return status;
   }
   switch (capsule->filled.load(std::memory_order_acquire)) {
@@ -116,23 +101,21 @@ frt_status query(frt_capsule capsule) noexcept {
     case Filled::kBroken:
       break;
   }
-  return fail(*capsule->state->context, FRT_ERR_BAD_STATE,
-              "a capsule whose load failed can only be released");
+  return call_failed(capsule->state->context, FRT_ERR_BAD_STATE,
+                     "a capsule whose load failed can only be released");
 }
 
 frt_status sync(frt_capsule capsule) noexcept {
   if (!capsule) return FRT_ERR_INVALID_ARGUMENT;
   if (capsule->last_stream) {
-    const frt_status status = exec::event_sync(capsule->held.event);
+    const frt_status status = capsule->state->exec().event_sync(capsule->held.event);
     if (status != FRT_OK) return status;
   }
   return query(capsule);
 }
 
 void release(frt_capsule capsule) noexcept {
-  if (!capsule) return;
-  const auto destroy = [](void* handle) { destroy_capsule(static_cast<frt_capsule>(handle)); };
-  if (!deferred(*capsule->state->context, destroy, capsule)) destroy_capsule(capsule);
+  if (capsule) destroy_capsule(capsule);
 }
 
 frt_status read(frt_capsule capsule, frt_sink sink, void* user, frt_error* error) noexcept {

@@ -38,8 +38,8 @@ struct frt_capsule_s {
   frt_space space = FRT_SPACE_DEVICE;
   uint64_t boundary = 0;
   uint64_t bytes = 0;  // payload
-  // Pieces of the state's store, which the payload fills; or, where the arena of a state with row
-  // blocks is, its FIXED part alone, and the blocks of its rows.
+  // Slabs of the state's store, which the payload fills; or, where the arena of a state with pages
+  // is, its FIXED part alone, and references to the pages of its rows.
   frt::core::CapsuleStore::Holding held;
   frt_stream last_stream = nullptr;  // the last verb's, only compared; null: there was none
   std::atomic<frt::core::Filled> filled{frt::core::Filled::kSubmitted};
@@ -60,18 +60,15 @@ using CapsuleOwner = std::unique_ptr<frt_capsule_s, CapsuleDeleter>;
 CapsuleOwner make_capsule(frt_state_s& state, uint64_t boundary, frt_space space,
                           frt_stream stream);
 
-// Throws unless `boundary` is possible. FRT_ERR_OUT_OF_RANGE.
-void check_boundary(const frt_state_s& state, uint64_t boundary);
-
 // What a caller's `space` means: FRT_SPACE_DEVICE is where the arena is. Throws for one that is not
 // known, and for shared memory that the device does not have.
 frt_space capsule_space(const frt_state_s& state, frt_space space, const char* call);
 
-// Capsules in `space` hold the blocks of their rows by reference.  [any]
-bool rows_by_reference(const frt_state_s& state, frt_space space) noexcept;
+// Capsules in `space` hold the pages of their rows by reference.  [any]
+bool holds_pages(const frt_state_s& state, frt_space space) noexcept;
 
-// Free blocks for the rows of such a capsule, which `stream` will fill, null: the host. [driver]
-void take_row_blocks(frt_capsule_s& capsule, frt_stream stream);
+// Free pages for the rows of such a capsule, which `stream` will fill, null: the host.  [driver]
+void take_pages(frt_capsule_s& capsule, frt_stream stream);
 
 namespace capsules {
 

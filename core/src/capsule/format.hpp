@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// format.hpp - the parts of a capsule file (README.md of this folder is the published page):
+// format.hpp - the parts of a capsule file (FILE_FORMAT.md is the published page):
 //
 //   header 64 | manifest | metadata | zeros to a multiple of 4096 | payload | digests | root | end
 //

@@ -2,7 +2,6 @@
 #include "capsule/host_payload.hpp"
 
 #include "capsule/payload.hpp"
-#include "exec/objects.hpp"
 
 namespace frt::core {
 
@@ -13,15 +12,15 @@ HostPayload::HostPayload(const frt_capsule_s& capsule) {
                 "the capsule of state '" + state.name +
                     "' is in device memory; copy it to a host space and use that one");
   }
-  const std::vector<int32_t>& blocks = capsule.held.blocks;
-  if (blocks.empty()) {
-    add_pieces(capsule, capsule.bytes);
+  const std::vector<int32_t>& pages = capsule.held.pages;
+  if (pages.empty()) {
+    add_slabs(capsule, capsule.bytes);
     return;
   }
   for_each_run(state, capsule.boundary, [&](const Run& run) {
-    if (run.block == Run::kFixed) return add_pieces(capsule, run.bytes);
-    const uint64_t block = static_cast<uint64_t>(blocks[run.block]) * state.block_stride;
-    add(state.buffer->pointer + state.pool_offset + block + run.offset, run.bytes);
+    if (run.page == Run::kFixed) return add_slabs(capsule, run.bytes);
+    const uint64_t at = page_offset(state, pages[run.page]) + run.offset;
+    add(state.buffer.pointer<std::byte>() + at, run.bytes);
   });
 }
 
@@ -30,10 +29,11 @@ void HostPayload::add(std::byte* data, uint64_t bytes) {
   ends_.push_back((ends_.empty() ? 0 : ends_.back()) + bytes);
 }
 
-void HostPayload::add_pieces(const frt_capsule_s& capsule, uint64_t bytes) {
-  for (frt_buffer piece : capsule.held.pieces) {
-    const uint64_t part = std::min(bytes, piece->bytes);
-    if (part) add(piece->pointer, part);
+void HostPayload::add_slabs(const frt_capsule_s& capsule, uint64_t bytes) {
+  const uint64_t slab_bytes = capsule.state->store->slab_bytes(capsule.space);
+  for (const Slab& slab : capsule.held.slabs) {
+    const uint64_t part = std::min(bytes, slab_bytes);
+    if (part) add(slab.pointer, part);
     bytes -= part;
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // host_payload.hpp - the payload of a capsule that the host addresses, as one sequence of bytes: to
-// be read, saved and loaded where it lies. In host memory it is in the capsule's pieces. In shared
-// memory it may be in row blocks of the arena, held by reference.
+// be read, saved and loaded where it lies. In host memory it is in the capsule's slabs. In shared
+// memory it may be in pages of the arena, held by reference.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +39,7 @@ class HostPayload {
 
  private:
   void add(std::byte* data, uint64_t bytes);
-  void add_pieces(const frt_capsule_s& capsule, uint64_t bytes);
+  void add_slabs(const frt_capsule_s& capsule, uint64_t bytes);
 
   std::vector<std::span<std::byte>> parts_;  // none is empty
   std::vector<uint64_t> ends_;               // of each part, in the payload

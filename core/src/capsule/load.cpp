@@ -25,7 +25,6 @@
 #include "capsule/manifest.hpp"
 #include "capsule/parallel.hpp"
 #include "capsule/payload.hpp"
-#include "exec/objects.hpp"
 
 namespace frt::core {
 
@@ -118,7 +117,7 @@ void check_belongs(const CapsuleReading& reading, const frt_state_s& state) {
     throw Error(FRT_ERR_MISMATCH,
                 "it is of another model, weights, plugin or configuration: " + difference);
   }
-  check_boundary(state, reading.facts.boundary);
+  state.check(check_boundary(state, reading.facts.boundary, "load"));
   const std::string own = write_manifest(state, reading.facts.boundary, here, reading.metadata());
   if (own != reading.manifest()) {
     throw Error(FRT_ERR_FORMAT, "its manifest describes another arrangement of bytes");
@@ -193,7 +192,9 @@ frt_status load_begin(frt_state state, const char* folder, const char* name, frt
   if (!state || !capsule) {
     return set_error(error, FRT_ERR_INVALID_ARGUMENT, "capsule load: a null argument");
   }
-  return setup(*state->context, "capsule load", error, [&] {
+  return guard(error, [&] {
+    const ContextCall call(state->context, nullptr, "capsule load");
+    call.check();
     const frt_space where = capsule_space(*state, space, "capsule load");
     if (where == FRT_SPACE_DEVICE) {
       throw Error(FRT_ERR_UNSUPPORTED, "a capsule is loaded into a host space; copy it from there");
@@ -204,7 +205,7 @@ frt_status load_begin(frt_state state, const char* folder, const char* name, frt
       check_belongs(*reading, *state);
     });
     CapsuleOwner made = make_capsule(*state, reading->facts.boundary, where, nullptr);
-    if (rows_by_reference(*state, where)) take_row_blocks(*made, nullptr);
+    if (holds_pages(*state, where)) take_pages(*made, nullptr);
     give(metadata, user, reading->metadata(), "the receiver of a capsule's metadata");
     made->filled.store(Filled::kReading, std::memory_order_release);
     made->reading = std::move(reading);

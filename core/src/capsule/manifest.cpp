@@ -11,7 +11,6 @@
 
 #include "capsule/format.hpp"
 #include "capsule/payload.hpp"
-#include "exec/objects.hpp"
 
 namespace frt::core {
 
@@ -70,10 +69,11 @@ std::string fields_text(const Fingerprint& fingerprint) {
   return fields.end();
 }
 
-std::string regions_text(const frt_state_s& state, uint64_t boundary, uint64_t whole,
-                         uint64_t block_rows) {
+// `full`: pages that the payload holds in full. The file calls a page a block.
+std::string regions_text(const frt_state_s& state, uint64_t boundary, uint64_t full,
+                         uint64_t page_rows) {
   ArrayText regions;
-  uint64_t at = state.fixed_bytes + whole * (state.rows ? state.block_stride : 0);
+  uint64_t at = state.fixed_bytes + full * state.page_stride;
   for (const frt_state_s::Region& region : state.regions) {
     const char* dtype = dtype_name(region.dtype);
     ObjectText entry;
@@ -82,10 +82,10 @@ std::string regions_text(const frt_state_s& state, uint64_t boundary, uint64_t w
       entry.add("offset", region.offset).add("row_bytes", region.row_bytes);
     } else {
       const uint64_t rows = valid_rows(region, boundary);
-      entry.add("block_offset", whole ? region.offset : 0).add("dtype", dtype);
+      entry.add("block_offset", full ? region.offset : 0).add("dtype", dtype);
       entry.add("kind", "rows").add("name", region.name).add("rest_offset", at);
       entry.add("row_bytes", region.row_bytes).add("rows", rows);
-      at += (rows - std::min(rows, whole * block_rows)) * region.row_bytes;
+      at += (rows - std::min(rows, full * page_rows)) * region.row_bytes;
     }
     regions.add_json(entry.end());
   }
@@ -222,20 +222,20 @@ class ManifestReader : public io::SaxHandler {
 
 std::string write_manifest(const frt_state_s& state, uint64_t boundary,
                            const Fingerprint& fingerprint, std::string_view metadata) {
-  const uint64_t whole = whole_blocks(state, boundary);
-  const uint64_t block_rows = state.rows ? state.rows->block_rows() : 0;
+  const uint64_t full = full_pages(state, boundary);
+  const uint64_t page_rows = state.pages ? state.pages->page_rows() : 0;
   // Names that are no UTF-8 could not be read again.
   try {
     ObjectText manifest, metadata_text, payload;
     metadata_text.add("bytes", metadata.size()).add("sha256", sha256_hex(metadata));
-    payload.add("block_bytes", whole ? state.block_stride : 0);
-    payload.add("block_rows", whole ? block_rows : 0).add("blocks", whole);
+    payload.add("block_bytes", full ? state.page_stride : 0);
+    payload.add("block_rows", full ? page_rows : 0).add("blocks", full);
     payload.add("bytes", payload_bytes(state, boundary)).add("fixed_bytes", state.fixed_bytes);
     manifest.add("boundary", boundary).add_json("fingerprint", fields_text(fingerprint));
     manifest.add("fingerprint_sha256", fingerprint.hex()).add("format", kFormatName);
     manifest.add_json("metadata", metadata_text.end());
     manifest.add_json("payload", payload.end());
-    manifest.add_json("regions", regions_text(state, boundary, whole, block_rows));
+    manifest.add_json("regions", regions_text(state, boundary, full, page_rows));
     return manifest.end();
   } catch (const io::Json::exception&) {
     throw Error(FRT_ERR_INVALID_ARGUMENT, "state '" + state.name +

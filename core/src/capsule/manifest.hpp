@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// manifest.hpp - the manifest of a capsule file: JSON in a canonical form (README.md of this
-// folder). Neither function builds a tree of values: a tree allocates when it is destroyed, which
-// ends the process where memory has run out.
+// manifest.hpp - the manifest of a capsule file: JSON in a canonical form (FILE_FORMAT.md). Neither
+// function builds a tree of values: a tree allocates when it is destroyed, which ends the process
+// where memory has run out.
 #pragma once
 
 #include <frt/core/digest.hpp>

@@ -12,14 +12,16 @@ uint64_t valid_rows(const frt_state_s::Region& region, uint64_t boundary) noexce
   return boundary > UINT64_MAX - lead ? UINT64_MAX : boundary + lead;
 }
 
-uint64_t row_limit(const frt_state_s& state, uint64_t boundary, const char** name) noexcept {
+frt_status check_boundary(const frt_state_s& state, uint64_t boundary, const char* call) noexcept {
   for (const frt_state_s::Region& region : state.regions) {
     if (region.kind != FRT_REGION_ROWS) continue;
     if (std::max(boundary, valid_rows(region, boundary)) <= region.max_rows) continue;
-    *name = region.name.c_str();
-    return region.max_rows;
+    return call_failed(state.context, FRT_ERR_OUT_OF_RANGE,
+                       "%s: state '%.100s': boundary %llu, but region '%.100s' has %llu rows", call,
+                       state.name.c_str(), Rows{boundary}, region.name.c_str(),
+                       Rows{region.max_rows});
   }
-  return UINT64_MAX;
+  return FRT_OK;
 }
 
 uint64_t payload_bytes(const frt_state_s& state, uint64_t boundary) noexcept {

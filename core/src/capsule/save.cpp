@@ -21,7 +21,6 @@
 #include "capsule/host_payload.hpp"
 #include "capsule/manifest.hpp"
 #include "capsule/parallel.hpp"
-#include "exec/objects.hpp"
 
 namespace frt::core {
 

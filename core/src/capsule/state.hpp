@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// state.hpp - what stands behind frt_state, and what capsules do with its rows.
+// state.hpp - what stands behind frt_state, and what capsules do with its pages.
 //
-// A capsule of a slot is a copy of the FIXED range and, for a state with blocks, the blocks of its
-// rows by reference. To restore it: adopt_rows() gives the slot the whole blocks by reference and a
-// fresh one for the rest; the caller copies the rest's valid rows (from the capsule's last block to
-// rows.entries(slot)[same index]) in the same batch as the FIXED range and the table, and calls
-// table_submitted(). What a capsule holds it gives back with release_rows(), in stream order behind
-// all work that reads the blocks.
+// A capsule of a slot is a copy of the FIXED range and, for a state with pages, references to the
+// pages of its rows. To restore it: adopt_pages() gives the slot the full pages by reference and
+// fresh ones for the rest; the caller copies the rest in the same batch as the FIXED range and the
+// table, and calls ring.submitted(). What a capsule holds it gives back in stream order behind all
+// work that reads the pages.
 #pragma once
 
 #include <frt/capsule.h>
-#include <frt/exec.h>
 
 #include <cstdint>
+#include <frt/core/context_call.hpp>
+#include <frt/exec.hpp>
 #include <memory>
 #include <optional>
 #include <span>
@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "capsule/identity.hpp"
-#include "capsule/row_blocks.hpp"
+#include "capsule/page_table.hpp"
 #include "capsule/table_ring.hpp"
 
 namespace frt::core {
@@ -35,11 +35,10 @@ struct frt_state_s {
     frt_dtype dtype;
     uint64_t row_bytes, max_rows;
     int64_t row_lag;
-    uint64_t offset;  // in the slot; ROWS with blocks: in the block
+    uint64_t offset;  // in the slot; ROWS with pages: in the page
   };
 
-  frt_context context = nullptr;
-  frt_buffer buffer = nullptr;
+  frt::Context context;
   std::string name;
   uint32_t references = 1;  // the owner and capsules
   uint32_t slots = 0;
@@ -52,58 +51,79 @@ struct frt_state_s {
   // state_reserve since. What lies behind them is of whoever had the memory before.
   std::vector<uint64_t> extents;
 
-  // With blocks.
-  std::optional<frt::core::RowBlocks> rows;
-  uint64_t pool_offset = 0;    // block 0, from the start of the arena
-  uint64_t block_stride = 0;   // bytes; without blocks slot_stride
-  frt_buffer table = nullptr;  // i32 (slots, slot_blocks), device
+  frt::Buffer buffer;  // the arena
+
+  // With pages. A page is free as soon as a slot gives it back, though work on that stream may
+  // still read it. Whoever takes pages on another stream waits for it.
+  std::optional<frt::core::PageTable> pages;
+  uint64_t pool_offset = 0;  // page 0, from the start of the arena
+  uint64_t page_stride = 0;  // bytes; without pages slot_stride
+  frt::Buffer table;         // i32 (slots, slot_pages), device
   frt::core::TableRing ring;
-  // Blocks are free as soon as a slot gives them back, though work on that stream may still read
-  // them. Whoever takes blocks on another stream waits for it.
-  frt_stream freed_on = nullptr;  // counted; null: none was given back
-  frt_event freed = nullptr;
+  frt::core::KeptStream freed_on;  // none: none was given back
+  frt::Event freed;
 
   std::unique_ptr<frt::core::CapsuleStore> store;  // memory of capsules
   frt::core::CapsuleIdentity identity;             // fingerprint of their files
 
   frt_state_s();
   ~frt_state_s();
+
+  const frt_exec_v1& exec() const noexcept { return context.table(); }
+  frt_space space() const noexcept { return buffer.space(); }
+  // Throws what a call on the context returned, with the text of its last error.  [driver]
+  void check(frt_status status) const { context.checked(status, {}); }
 };
 
 namespace frt::core {
 
+using Rows = unsigned long long;  // as %llu takes a number of rows
+
+// Fills in everything but buffers, from a layout that need not be right. Returns the bytes of the
+// arena. Throws FRT_ERR_INVALID_ARGUMENT, FRT_ERR_EXISTS, FRT_ERR_OUT_OF_RANGE (layout.cpp).
+uint64_t lay_out(frt_state_s& state, const frt_capsule_layout& layout);
+
 // Gives one reference back; the last one frees the arena.  [setup]
 void drop_state(frt_state state) noexcept;
 
-// Where a block's row `row` of a region is, in bytes from the start of the arena.
-inline uint64_t row_offset(const frt_state_s& state, const frt_state_s::Region& region,
-                           int32_t block, uint64_t row) noexcept {
-  return state.pool_offset + static_cast<uint64_t>(block) * state.block_stride + region.offset +
-         row * region.row_bytes;
+// FRT_OK, or that the state has no such slot.  [hot]
+inline frt_status check_slot(const frt_state_s& state, uint32_t slot, const char* call) noexcept {
+  if (slot < state.slots) return FRT_OK;
+  return call_failed(state.context, FRT_ERR_OUT_OF_RANGE, "%s: state '%.200s': slot %u of %u", call,
+                     state.name.c_str(), slot, state.slots);
 }
 
-// The blocks of the slot's first `boundary` rows, held from now on; their rows before `boundary`
-// are not written any more. FRT_ERR_OUT_OF_RANGE: the slot has fewer. With blocks.  [hot]
-frt_status share_rows(frt_state_s& state, uint32_t slot, uint64_t boundary,
-                      std::span<int32_t> blocks) noexcept;
+// Where a page is, in bytes from the start of the arena.  [any]
+inline uint64_t page_offset(const frt_state_s& state, int32_t page) noexcept {
+  return state.pool_offset + static_cast<uint64_t>(page) * state.page_stride;
+}
 
-// Blocks that belong to no slot, held from now on (rows that come from elsewhere), for work that
-// `stream` gets from now on, or, if it is null, for the host, which waits. FRT_ERR_OUT_OF_MEMORY:
-// too few are free.  [hot]
-frt_status take_rows(frt_state_s& state, std::span<int32_t> blocks, frt_stream stream) noexcept;
+// `stream`, or, if it is null, this thread goes on behind `event`.  [driver]
+inline frt_status wait_for(const frt_state_s& state, const frt::Event& event,
+                           frt_stream stream) noexcept {
+  return stream ? state.exec().stream_wait(stream, event) : state.exec().event_sync(event);
+}
 
-// Gives back blocks that nothing submitted uses, or that are used behind rows_freed_on().  [hot]
-void release_rows(frt_state_s& state, std::span<const int32_t> blocks) noexcept;
-// Work that `stream` holds may read blocks that are given back now.  [hot]
-frt_status rows_freed_on(frt_state_s& state, frt_stream stream) noexcept;
+// References to the pages of the slot's first `boundary` rows; those rows are not written any more.
+// FRT_ERR_OUT_OF_RANGE: the slot has fewer.  [hot]
+frt_status share_pages(frt_state_s& state, uint32_t slot, uint64_t boundary,
+                       std::span<int32_t> pages) noexcept;
 
-// The slot's rows before `boundary` become those of `shared` (blocks that are held: the first ones,
-// at most rows->whole(boundary)) and fresh ones. `table` is the copy that tells the device; it must
-// be submitted with the copies into the fresh blocks, or before them, and then table_submitted() or
+// Pages that belong to no slot (rows that come from elsewhere), for work that `stream` gets from
+// now on, or, if it is null, for the host, which waits. FRT_ERR_OUT_OF_MEMORY: too few are free.
+// [hot]
+frt_status take_pages(frt_state_s& state, std::span<int32_t> pages, frt_stream stream) noexcept;
+
+// Work that `stream` holds may read pages that are given back now.  [hot]
+frt_status pages_freed_on(frt_state_s& state, frt_stream stream) noexcept;
+
+// The slot's rows before `boundary` become those of `shared` (pages that are held: the first ones,
+// at most pages->full(boundary)) and fresh ones. `table` is the copy that tells the device; it must
+// be submitted with the copies into the fresh pages, or before them, and then ring.submitted() or
 // table_withdrawn() be called. FRT_ERR_OUT_OF_MEMORY: too few are free; nothing has changed.  [hot]
-frt_status adopt_rows(frt_state_s& state, uint32_t slot, std::span<const int32_t> shared,
-                      uint64_t boundary, frt_stream stream, frt_copy& table) noexcept;
-frt_status table_submitted(frt_state_s& state, frt_stream stream) noexcept;
+frt_status adopt_pages(frt_state_s& state, uint32_t slot, std::span<const int32_t> shared,
+                       uint64_t boundary, frt_stream stream, frt_copy& table,
+                       const char* call) noexcept;
 // After a submission that failed: the slot is left without rows.  [hot]
 void table_withdrawn(frt_state_s& state, uint32_t slot) noexcept;
 

@@ -1,180 +1,158 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sizes of pieces: large enough that a capsule is few copies and pinning is seldom, small enough
-// that the last piece of a capsule wastes little: a sixteenth of the largest capsule as a power of
-// two, 4 KiB to 32 MiB. With row blocks a capsule where the arena is has the FIXED part alone for
-// itself, of the same size every time: one piece, so one copy.
+// Size classes: large enough that a capsule is few copies and pinning is seldom, small enough that
+// the last slab of a capsule wastes little: a sixteenth of the largest capsule as a power of two,
+// 4 KiB to 32 MiB. With pages a capsule where the arena is has the FIXED part alone for itself, of
+// the same size every time: one slab, so one copy.
 //
 // Giving back cannot fail: every list has room before something is handed out.
 #include "capsule/store.hpp"
 
 #include <algorithm>
 #include <bit>
+#include <frt/core/context_call.hpp>
+#include <iterator>
 #include <utility>
 
 #include "capsule/state.hpp"
-#include "exec/functions.hpp"
-#include "exec/objects.hpp"
 
 namespace frt::core {
 
 namespace {
 
-constexpr uint64_t kSmallestPiece = uint64_t{1} << 12;
-constexpr uint64_t kLargestPiece = uint64_t{1} << 25;
+constexpr uint64_t kSmallestSlab = uint64_t{1} << 12;
+constexpr uint64_t kLargestSlab = uint64_t{1} << 25;
+
+// Moves the last `count` elements, or all, to the end of `to`, which has room.
+template <class T>
+void move_last(std::vector<T>& from, std::size_t count, std::vector<T>& to) noexcept {
+  const auto first = from.end() - static_cast<std::ptrdiff_t>(std::min(count, from.size()));
+  to.insert(to.end(), std::move_iterator(first), std::move_iterator(from.end()));
+  from.erase(first, from.end());
+}
 
 }  // namespace
 
 CapsuleStore::CapsuleStore(frt_state_s& state, uint64_t largest)
-    : state_(state), blocks_(state.rows ? state.rows->slot_blocks() : 0) {
-  for (Shelf& shelf : shelves_) {
-    shelf.piece_bytes = std::bit_ceil(std::clamp(largest / 16, kSmallestPiece, kLargestPiece));
+    : state_(state), pages_(state.pages ? state.pages->slot_pages() : 0) {
+  for (Pool& pool : pools_) {
+    pool.slab_bytes = std::bit_ceil(std::clamp(largest / 16, kSmallestSlab, kLargestSlab));
   }
-  if (state.rows && state.fixed_bytes) {
-    shelves_[state.buffer->space].piece_bytes = state.fixed_bytes;
-  }
+  if (state.pages && state.fixed_bytes) pools_[state.space()].slab_bytes = state.fixed_bytes;
   copies_.reserve(FRT_COPY_BATCH_MAX);
 }
 
-CapsuleStore::~CapsuleStore() {
-  for (frt_space space = 0; space < FRT_SPACE_COUNT; ++space) {
-    trim(space);
-    for (const Holding& rest : shelves_[space].resting) exec::event_release(rest.event);
-  }
-  for (frt_event event : events_) exec::event_release(event);
-}
-
-uint64_t CapsuleStore::pieces_for(frt_space space, uint64_t bytes) const noexcept {
-  return bytes ? (bytes - 1) / piece_bytes(space) + 1 : 1;
+uint64_t CapsuleStore::slabs_for(frt_space space, uint64_t bytes) const noexcept {
+  return bytes ? (bytes - 1) / slab_bytes(space) + 1 : 1;
 }
 
 uint64_t CapsuleStore::idle(frt_space space) const noexcept {
-  uint64_t count = shelves_[space].free.size();
-  for (const Holding& rest : shelves_[space].resting) count += rest.pieces.size();
+  uint64_t count = pools_[space].free.size();
+  for (const Holding& holding : pools_[space].deferred) count += holding.slabs.size();
   return count;
 }
 
 // Frees what nothing submitted uses any more; false: something may. A device that cannot tell has
 // not said that it is done.
-bool CapsuleStore::settle(Shelf& shelf, Holding& holding) noexcept {
-  if (exec::event_query(holding.event) != FRT_OK) return false;
-  shelf.free.insert(shelf.free.end(), holding.pieces.begin(), holding.pieces.end());
-  if (!holding.blocks.empty()) release_rows(state_, holding.blocks);
-  events_.push_back(holding.event);
+bool CapsuleStore::free_if_done(Pool& pool, Holding& holding) noexcept {
+  if (state_.exec().event_query(holding.event) != FRT_OK) return false;
+  move_last(holding.slabs, holding.slabs.size(), pool.free);
+  if (!holding.pages.empty()) state_.pages->release(holding.pages);
+  events_.push_back(std::move(holding.event));
   return true;
 }
 
-void CapsuleStore::settle_finished(Shelf& shelf) noexcept {
-  std::erase_if(shelf.resting, [&](Holding& rest) { return settle(shelf, rest); });
+void CapsuleStore::free_what_is_done(Pool& pool) noexcept {
+  std::erase_if(pool.deferred, [&](Holding& holding) { return free_if_done(pool, holding); });
 }
 
-// Waits for the events of the oldest `count` pieces that rest. The event of who takes them is
-// behind that, too: he may give them back before he has submitted anything.
-void CapsuleStore::wait_for_resting(const Shelf& shelf, uint64_t count, frt_event taker,
-                                    frt_stream stream) {
-  if (count == 0) return;
-  const frt_error& error = state_.context->last_error;
-  for (const Holding& rest : shelf.resting) {
+// Waits for the events of the oldest `count` slabs whose free is deferred.
+void CapsuleStore::wait_for_deferred(const Pool& pool, uint64_t count, frt_stream stream) {
+  for (const Holding& holding : pool.deferred) {
     if (count == 0) break;
-    if (rest.pieces.empty()) continue;
-    check(stream ? exec::stream_wait(stream, rest.event) : exec::event_sync(rest.event), error);
-    count -= std::min<uint64_t>(count, rest.pieces.size());
+    if (holding.slabs.empty()) continue;
+    state_.check(wait_for(state_, holding.event, stream));
+    count -= std::min<uint64_t>(count, holding.slabs.size());
   }
-  if (stream) check(exec::event_record(taker, stream), error);
 }
 
 CapsuleStore::Holding CapsuleStore::take(frt_space space, uint64_t count, frt_stream stream) {
-  Shelf& shelf = shelves_[space];
-  shelf.resting.reserve(shelf.resting.size() + shelf.holders + 1);
-  settle_finished(shelf);
-  const uint64_t resting = idle(space) - shelf.free.size();
-  if (count > resting) grow(space, count - resting);
-  const uint64_t early = count - std::min<uint64_t>(count, shelf.free.size());
+  Pool& pool = pools_[space];
+  pool.deferred.reserve(pool.deferred.size() + pool.holders + 1);
+  free_what_is_done(pool);
+  const uint64_t deferred = idle(space) - pool.free.size();
+  if (count > deferred) grow(space, count - deferred);
   Holding taken;
-  taken.pieces.reserve(count);
+  taken.slabs.reserve(count);
   if (events_.empty()) {
     events_.reserve(made_events_ + 1);
-    frt_event event = nullptr;
-    frt_error error{};
-    check(exec::event_create(state_.context, 0, &event, &error), error);
+    events_.push_back(state_.context.create_event());
     ++made_events_;
-    events_.push_back(event);
   }
-  wait_for_resting(shelf, early, events_.back(), stream);
+  if (count > pool.free.size()) {
+    wait_for_deferred(pool, count - pool.free.size(), stream);
+    // Behind the waiting: the taker may give the slabs back before it has submitted anything.
+    if (stream) state_.check(state_.exec().event_record(events_.back(), stream));
+  }
 
-  const auto move = [&](std::vector<frt_buffer>& from) {
-    const auto part = std::min<std::size_t>(count - taken.pieces.size(), from.size());
-    const auto first = from.end() - static_cast<std::ptrdiff_t>(part);
-    taken.pieces.insert(taken.pieces.end(), first, from.end());
-    from.erase(first, from.end());
-  };
-  move(shelf.free);
-  for (Holding& rest : shelf.resting) move(rest.pieces);
-  std::sort(taken.pieces.begin(), taken.pieces.end(),
-            [](frt_buffer a, frt_buffer b) { return a->pointer < b->pointer; });
-  taken.event = events_.back();
+  move_last(pool.free, count, taken.slabs);
+  for (Holding& holding : pool.deferred) {
+    move_last(holding.slabs, count - taken.slabs.size(), taken.slabs);
+  }
+  const auto before = [](const Slab& a, const Slab& b) { return a.pointer < b.pointer; };
+  if (!std::is_sorted(taken.slabs.begin(), taken.slabs.end(), before)) {
+    std::sort(taken.slabs.begin(), taken.slabs.end(), before);
+  }
+  taken.event = std::move(events_.back());
   events_.pop_back();
-  shelf.used += count;
-  ++shelf.holders;
+  pool.used += count;
+  ++pool.holders;
   return taken;
 }
 
 void CapsuleStore::give_back(frt_space space, Holding holding) noexcept {
-  Shelf& shelf = shelves_[space];
-  shelf.used -= holding.pieces.size();
-  --shelf.holders;
-  if (!settle(shelf, holding)) shelf.resting.push_back(std::move(holding));
+  Pool& pool = pools_[space];
+  pool.used -= holding.slabs.size();
+  --pool.holders;
+  const bool freed = !is_recording(state_.context) && free_if_done(pool, holding);
+  if (!freed) pool.deferred.push_back(std::move(holding));
 }
 
-bool CapsuleStore::hand_over_rows(frt_stream stream) noexcept {
+bool CapsuleStore::reclaim_pages(frt_stream stream) noexcept {
   bool any = false;
-  for (Holding& rest : shelves_[state_.buffer->space].resting) {
-    if (rest.blocks.empty()) continue;
-    const frt_status waited =
-        stream ? exec::stream_wait(stream, rest.event) : exec::event_sync(rest.event);
-    if (waited != FRT_OK) continue;
-    if (stream && rows_freed_on(state_, stream) != FRT_OK) break;
-    release_rows(state_, rest.blocks);
-    rest.blocks.clear();
+  for (Holding& holding : pools_[state_.space()].deferred) {
+    if (holding.pages.empty()) continue;
+    if (wait_for(state_, holding.event, stream) != FRT_OK) continue;
+    if (stream && pages_freed_on(state_, stream) != FRT_OK) break;
+    state_.pages->release(holding.pages);
+    holding.pages.clear();
     any = true;
   }
   return any;
 }
 
 void CapsuleStore::reserve(frt_space space, uint64_t count) {
-  settle_finished(shelves_[space]);
+  free_what_is_done(pools_[space]);
   grow(space, count);
 }
 
 void CapsuleStore::grow(frt_space space, uint64_t count) {
-  Shelf& shelf = shelves_[space];
-  const std::size_t before = shelf.free.size();
-  try {
-    shelf.free.reserve(count + shelf.used + idle(space));
-    while (shelf.free.size() < count) {
-      frt_buffer piece = nullptr;
-      frt_error error{};
-      check(
-          exec::buffer_alloc(state_.context, space, shelf.piece_bytes, "capsules", &piece, &error),
-          error);
-      shelf.free.push_back(piece);
-    }
-  } catch (...) {
-    for (; shelf.free.size() > before; shelf.free.pop_back()) {
-      exec::buffer_release(shelf.free.back());
-    }
-    throw;
+  Pool& pool = pools_[space];
+  pool.free.reserve(count + pool.used + idle(space));
+  std::vector<Slab> made;
+  while (pool.free.size() + made.size() < count) {
+    Slab& slab = made.emplace_back();
+    Buffer buffer = state_.context.alloc(space, pool.slab_bytes, "capsules");
+    slab.pointer = buffer.pointer<std::byte>();
+    slab.memory.reset(buffer.release());
   }
+  move_last(made, made.size(), pool.free);
 }
 
 void CapsuleStore::trim(frt_space space) noexcept {
-  Shelf& shelf = shelves_[space];
-  for (Holding& rest : shelf.resting) {
-    shelf.free.insert(shelf.free.end(), rest.pieces.begin(), rest.pieces.end());
-    rest.pieces.clear();
-  }
-  for (frt_buffer piece : shelf.free) exec::buffer_release(piece);  // waits for all work
-  shelf.free.clear();
-  settle_finished(shelf);
+  Pool& pool = pools_[space];
+  for (Holding& holding : pool.deferred) holding.slabs.clear();  // each waits for all work
+  pool.free.clear();
+  free_what_is_done(pool);
 }
 
 }  // namespace frt::core

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// table_ring.hpp - changed rows of the block table on their way to the device.
+// table_ring.hpp - changed entries of the page table on their way to the device.
 //
 // A copy to the device reads its source when its turn comes, and a slot's entries may have changed
 // again by then. So every change is written to a place of its own in a ring of pinned memory, which
@@ -7,9 +7,8 @@
 // the device waits.
 #pragma once
 
-#include <frt/exec.h>
-
 #include <cstdint>
+#include <frt/exec.hpp>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,13 +19,8 @@ class TableRing {
  public:
   static constexpr uint32_t kPlaces = 64;
 
-  TableRing() = default;
-  TableRing(const TableRing&) = delete;
-  TableRing& operator=(const TableRing&) = delete;
-  ~TableRing();
-
   // `entries`: the most of one change.  [setup]
-  void create(frt_context context, uint32_t entries, const std::string& name);
+  void create(const Context& context, uint32_t entries, const std::string& name);
 
   // Puts a change into the next place: `source` gets buffer, offset and bytes of it (the members
   // source, source_offset, bytes). FRT_ERR_OUT_OF_RANGE: kPlaces are staged and not submitted.
@@ -39,12 +33,12 @@ class TableRing {
 
  private:
   struct Place {
-    frt_event done = nullptr;
+    Event done;
     uint32_t covered_by = 0;  // the place whose event says that this one's copy is done
     bool used = false;
   };
 
-  frt_buffer buffer_ = nullptr;
+  Buffer buffer_;
   uint64_t place_bytes_ = 0;
   std::vector<Place> places_;
   uint32_t next_ = 0;    // place

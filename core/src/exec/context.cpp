@@ -60,13 +60,19 @@ frt_context open_context(const frt_backend_v1& backend, frt_plugin plugin, uint3
   context->name = options.name;
   context->backend_id = options.backend_id;
   context->eager = options.eager;
+  const auto entering = [&](const char* call) {
+    if (options.entering) options.entering(call);
+  };
+  entering("device_count");
   find_device(context->backend, plugin, ordinal, sender);
+  entering("device_info");
   context->device_info = describe_device(context->backend, plugin, ordinal, sender);
   context->batch.resize(FRT_COPY_BATCH_MAX);
   context->sorted.resize(FRT_COPY_BATCH_MAX);
 
   const std::string what = sender + ": opening device " + std::to_string(ordinal);
   frt_error error{};
+  entering("device_open");
   const frt_status status = contain(sender, "device_open", [&] {
     return context->backend.device_open(plugin, ordinal, config, &context->device, &error);
   });
@@ -76,6 +82,7 @@ frt_context open_context(const frt_backend_v1& backend, frt_plugin plugin, uint3
   }
   if (options.kernels) {
     try {
+      entering("list");
       context->kernels.add_backend(*options.kernels, context->device, sender);
     } catch (...) {
       context->backend.device_close(context->device);
@@ -156,7 +163,7 @@ frt_status context_sync(frt_context context) noexcept {
   if (!context) return FRT_ERR_INVALID_ARGUMENT;
   DriverScope scope(*context);
   if (frt_status status = scope.clash(); status != FRT_OK) return status;
-  if (context->lost) return backend_failed(*context, FRT_ERR_DEVICE_LOST, "context_sync");
+  if (context->lost) return device_lost(*context, "context_sync");
   if (context->capturing) {
     return fail(*context, FRT_ERR_BAD_STATE, "context_sync: waiting inside a record callback");
   }

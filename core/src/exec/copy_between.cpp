@@ -102,7 +102,8 @@ void copy_in_context(const Side& target, const Side& source, uint64_t bytes) {
       target.context().backend.stream_sync(target.stream->backend) == FRT_ERR_DEVICE_LOST;
   if (source_lost && target_lost) backend_failed(target.context(), status, kCall);
   const Side& told = source_lost ? source : target;
-  check(backend_failed(told.context(), status, kCall), told.context().last_error);
+  const Side& other = source_lost ? target : source;
+  check(backend_failed(told.context(), status, kCall, &other.context()), told.context().last_error);
   throw Error(FRT_ERR_INTERNAL, kCall);  // check() has thrown
 }
 

@@ -52,6 +52,7 @@ frt_status call_record(frt_record_fn record, void* user, const frt_recorder& rec
   frt_status status;
   try {
     status = record(user, &recorder, key, error);
+    error->message[FRT_ERROR_CAPACITY - 1] = '\0';
   } catch (const std::exception& e) {
     return set_error(error, FRT_ERR_CALLBACK, e.what());
   } catch (...) {
@@ -114,7 +115,7 @@ void record_exec(frt_graph_s& graph, Variant& variant, frt_record_fn record, voi
     const frt_status status = call_record(record, user, recorder, variant.key, &reason);
     if (status != FRT_OK) {
       backend.capture_abort(stream.backend);
-      if (status == FRT_ERR_DEVICE_LOST) context.lost = true;
+      if (status == FRT_ERR_DEVICE_LOST) remember_loss(context, reason.message);
       check(status, reason, what + ": the record callback");
     }
     backend_check(context, backend.capture_end(stream.backend, &variant.exec, &reason), reason,
@@ -162,7 +163,7 @@ frt_status run_variant(frt_graph_s& graph, Variant& variant, frt_stream_s& strea
     const frt_status status =
         call_record(variant.record, variant.user, recorder, variant.key, &reason);
     if (status != FRT_OK) {
-      if (status == FRT_ERR_DEVICE_LOST) context.lost = true;
+      if (status == FRT_ERR_DEVICE_LOST) remember_loss(context, reason.message);
       return fail(context, status, "graph '%.200s', key 0x%016llx: %s", graph.name.c_str(),
                   static_cast<unsigned long long>(variant.key),
                   reason.message[0] ? reason.message : status_name(status));

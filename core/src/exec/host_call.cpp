@@ -40,10 +40,7 @@ frt_status stream_call(frt_context context, frt_backend_stream stream, void (*ca
                      "another thread is inside this context; one at a time may drive it");
   }
   return guard(error, [&] {
-    if (context->lost) {
-      throw Error(FRT_ERR_DEVICE_LOST, "stream_call: the device of context '" + context->name +
-                                           "' is lost; open it again");
-    }
+    if (context->lost) throw Error(FRT_ERR_DEVICE_LOST, lost_text(*context, "stream_call"));
     release_finished(context->eager_calls);
     const auto submit = [&](void (*function)(void*), void* argument) {
       const frt_status status = context->backend.stream_call(stream, function, argument);

@@ -5,35 +5,99 @@
 #include <cinttypes>
 #include <cstdarg>
 #include <cstdio>
+#include <frt/text.hpp>
 
 namespace frt::core {
 
 // ---- errors --------------------------------------------------------------------------------
 
 frt_status fail(frt_context_s& context, frt_status status, const char* format, ...) noexcept {
-  char text[2 * FRT_ERROR_CAPACITY];  // names, and one text that came in a record
   std::va_list arguments;
   va_start(arguments, format);
-  std::vsnprintf(text, sizeof(text), format, arguments);
+  vfail(context, status, format, arguments);
   va_end(arguments);
+  return status;
+}
+
+frt_status vfail(frt_context_s& context, frt_status status, const char* format,
+                 std::va_list arguments) noexcept {
+  char text[2 * FRT_ERROR_CAPACITY];  // names, and one text that came in a record
+  std::vsnprintf(text, sizeof(text), format, arguments);
   return set_error(&context.last_error, status, text);
 }
 
-frt_status backend_failed(frt_context_s& context, frt_status status, const char* call) noexcept {
-  if (status == FRT_ERR_DEVICE_LOST) {
-    context.lost = true;
-    return fail(context, status,
-                "%s: the device of context '%s' (backend '%s') is lost; open it again", call,
-                context.name.c_str(), context.backend_id.c_str());
+namespace {
+
+using Words = char[sizeof(frt_context_s::lost_reason)];
+
+// Words come from a plugin: what is no text that prints becomes '?'.
+void clean(Words& words) noexcept {
+  words[sizeof(words) - 1] = '\0';
+  for (char* at = words; *at;) {
+    const Utf8Step step = utf8_step(at);
+    if (step.kind == Utf8Step::kValid && prints(step.character)) {
+      at += step.bytes;
+    } else {
+      *at++ = '?';
+    }
   }
-  return fail(context, status, "%s: the device of context '%s' (backend '%s') reported %s (%d)",
-              call, context.name.c_str(), context.backend_id.c_str(), status_name(status), status);
+}
+
+// The device's own words for `status`, the code that a call has just returned; else empty.
+void ask_words(const frt_context_s& context, frt_status status, Words& words) noexcept {
+  words[0] = '\0';
+  if (!context.backend.last_error) return;
+  bool own = false;
+  try {
+    own = context.backend.last_error(context.device, words, sizeof(words)) == status;
+  } catch (...) {
+    own = false;  // a broken backend: the code is known without its words
+  }
+  if (!own) words[0] = '\0';
+  clean(words);
+}
+
+}  // namespace
+
+void remember_loss(frt_context_s& context, const char* reason) noexcept {
+  if (context.lost) return;
+  context.lost = true;
+  std::snprintf(context.lost_reason, sizeof(Words), "%.*s", int{sizeof(Words) - 1}, reason);
+  clean(context.lost_reason);
+}
+
+std::string lost_text(const frt_context_s& context, const std::string& call) {
+  const std::string reason = context.lost_reason;
+  return call + ": the device of context '" + context.name + "' (backend '" + context.backend_id +
+         "') is lost" + (reason.empty() ? "" : " (" + reason + ")") + "; open it again";
+}
+
+frt_status device_lost(frt_context_s& context, const char* call) noexcept {
+  const char* reason = context.lost_reason;
+  return fail(context, FRT_ERR_DEVICE_LOST,
+              "%s: the device of context '%s' (backend '%s') is lost%s%s%s; open it again", call,
+              context.name.c_str(), context.backend_id.c_str(), *reason ? " (" : "", reason,
+              *reason ? ")" : "");
+}
+
+frt_status backend_failed(frt_context_s& context, frt_status status, const char* call,
+                          const frt_context_s* peer) noexcept {
+  Words words;
+  ask_words(context, status, words);
+  if (peer && !*words) ask_words(*peer, status, words);
+  if (status == FRT_ERR_DEVICE_LOST) {
+    remember_loss(context, words);
+    return device_lost(context, call);
+  }
+  return fail(context, status, "%s: the device of context '%s' (backend '%s') reported %s (%d)%s%s",
+              call, context.name.c_str(), context.backend_id.c_str(), status_name(status), status,
+              *words ? ": " : "", words);
 }
 
 void backend_check(frt_context_s& context, frt_status status, const frt_error& error,
                    const std::string& what) {
   if (status == FRT_OK) return;  // what was made is not kept yet: nothing may throw
-  if (status == FRT_ERR_DEVICE_LOST) context.lost = true;
+  if (status == FRT_ERR_DEVICE_LOST) remember_loss(context, error.message);
   check(status, error, "backend '" + context.backend_id + "': " + what);
 }
 
@@ -42,7 +106,7 @@ frt_status check_submission(frt_context_s& context, frt_stream stream, const cha
     return fail(context, FRT_ERR_INVALID_ARGUMENT, "%s: the stream is %s", call,
                 stream ? "of another context" : "null");
   }
-  if (context.lost) return backend_failed(context, FRT_ERR_DEVICE_LOST, call);
+  if (context.lost) return device_lost(context, call);
   return FRT_OK;
 }
 
@@ -51,15 +115,16 @@ namespace {
 thread_local char this_thread;
 }
 
-DriverScope::DriverScope(frt_context_s& context) noexcept : context_(context) {
+Entry enter_driver(frt_context_s& context) noexcept {
   const void* inside = nullptr;
-  entered_ =
-      context_.driver.compare_exchange_strong(inside, &this_thread, std::memory_order_relaxed);
-  clash_ = !entered_ && inside != &this_thread;
+  if (context.driver.compare_exchange_strong(inside, &this_thread, std::memory_order_relaxed)) {
+    return Entry::kEntered;
+  }
+  return inside == &this_thread ? Entry::kNested : Entry::kClash;
 }
 
-DriverScope::~DriverScope() {
-  if (entered_) context_.driver.store(nullptr, std::memory_order_relaxed);
+void leave_driver(frt_context_s& context) noexcept {
+  context.driver.store(nullptr, std::memory_order_relaxed);
 }
 #endif
 

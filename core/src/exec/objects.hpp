@@ -22,6 +22,7 @@
 #include <frt/exec.h>
 
 #include <atomic>
+#include <cstdarg>
 #include <cstdint>
 #include <frt/error.hpp>
 #include <frt/table.hpp>
@@ -72,11 +73,12 @@ struct frt_context_s {
 
   bool ready = false;
   bool lost = false;               // FRT_ERR_DEVICE_LOST is for ever
+  char lost_reason[256] = "";      // what the device said then; empty: nothing
   frt_stream capturing = nullptr;  // the stream that records now
   frt_error last_error{};
 
   std::vector<frt_stream> streams;       // all that exist, `internal` included
-  frt_stream internal = nullptr;         // captures and arena clearing, made when first needed
+  frt_stream internal = nullptr;         // captures, made when first needed
   std::vector<frt_plan> plans;           // told when a variant goes
   std::vector<frt_buffer> capture_uses;  // buffers copied or filled by the recipe being recorded
   std::vector<frt::core::HostCall> capture_calls;  // host functions that it calls
@@ -181,9 +183,23 @@ namespace frt::core {
 // record allocates: the log gets the whole of it.  [hot]
 [[gnu::format(printf, 3, 4)]] frt_status fail(frt_context_s& context, frt_status status,
                                               const char* format, ...) noexcept;
+frt_status vfail(frt_context_s& context, frt_status status, const char* format,
+                 std::va_list arguments) noexcept;
 
-// As fail(), for a code that the backend returned from `call`; remembers a lost device.  [hot]
-frt_status backend_failed(frt_context_s& context, frt_status status, const char* call) noexcept;
+// As fail(), for a code that the backend has just returned from `call`: adds the device's own words
+// (frt_backend_v1::last_error), remembers a lost device. `peer`: the other context of a call on
+// two devices, whose device may have the words.  [hot]
+frt_status backend_failed(frt_context_s& context, frt_status status, const char* call,
+                          const frt_context_s* peer = nullptr) noexcept;
+
+// As fail(), for a `call` that comes after the device was lost.  [hot]
+frt_status device_lost(frt_context_s& context, const char* call) noexcept;
+
+// The device is lost; `reason` is what it said. Only the first loss counts.  [hot]
+void remember_loss(frt_context_s& context, const char* reason) noexcept;
+
+// "`call`: the device of context 'a' (backend 'b') is lost (...); open it again".  [any]
+std::string lost_text(const frt_context_s& context, const std::string& call);
 
 // Throws what a backend's setup call reported; remembers a lost device.  [setup]
 void backend_check(frt_context_s& context, frt_status status, const frt_error& error,
@@ -192,17 +208,29 @@ void backend_check(frt_context_s& context, frt_status status, const frt_error& e
 // FRT_OK, or why nothing can be submitted to `stream` now: wrong context, lost, capturing.  [hot]
 frt_status check_submission(frt_context_s& context, frt_stream stream, const char* call) noexcept;
 
-// In builds with thread checks: notices a second thread inside core. Nested calls of one thread
-// (from a record callback) are fine. Relaxed atomics, so that it orders nothing and hides no race
-// from the sanitizer.
+inline constexpr const char* kSecondThread =
+    "another thread is inside this context; one at a time may drive it";
+
+#ifdef FRT_THREAD_CHECKS
+// Notices a second thread inside core. Nested calls of one thread (from a record callback) are
+// fine. Relaxed atomics, so that it orders nothing and hides no race from the sanitizer.
+enum class Entry : uint8_t { kEntered, kNested, kClash };
+Entry enter_driver(frt_context_s& context) noexcept;
+void leave_driver(frt_context_s& context) noexcept;  // after kEntered
+#endif
+
+// A call of this thread, in builds with thread checks.
 class DriverScope {
  public:
 #ifdef FRT_THREAD_CHECKS
-  explicit DriverScope(frt_context_s& context) noexcept;
-  ~DriverScope();
+  explicit DriverScope(frt_context_s& context) noexcept
+      : context_(context), entry_(enter_driver(context)) {}
+  ~DriverScope() {
+    if (entry_ == Entry::kEntered) leave_driver(context_);
+  }
   // FRT_ERR_BAD_STATE if another thread is inside. Writes no error text: that would be a race.
   frt_status clash() const noexcept {
-    return clash_ ? FRT_ERR_BAD_STATE : FRT_OK;
+    return entry_ == Entry::kClash ? FRT_ERR_BAD_STATE : FRT_OK;
   }
 #else
   explicit DriverScope(frt_context_s&) noexcept {}
@@ -216,7 +244,7 @@ class DriverScope {
 #ifdef FRT_THREAD_CHECKS
  private:
   frt_context_s& context_;
-  bool entered_ = false, clash_ = false;
+  Entry entry_;
 #endif
 };
 
@@ -226,13 +254,11 @@ template <class Body>
 frt_status setup(frt_context_s& context, const char* call, frt_error* error, Body&& body) noexcept {
   DriverScope scope(context);
   if (frt_status status = scope.clash(); status != FRT_OK) {
-    return set_error(error, status,
-                     "another thread is inside this context; one at a time may drive it");
+    return set_error(error, status, kSecondThread);
   }
   return guard(error, [&] {
     if (context.lost) {
-      throw Error(FRT_ERR_DEVICE_LOST, std::string(call) + ": the device of context '" +
-                                           context.name + "' is lost; open it again");
+      throw Error(FRT_ERR_DEVICE_LOST, lost_text(context, call));
     }
     if (context.capturing) {
       throw Error(FRT_ERR_BAD_STATE,

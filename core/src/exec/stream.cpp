@@ -45,7 +45,7 @@ template <class Wait>
 frt_status wait(frt_context_s& context, const char* call, Wait&& body) noexcept {
   DriverScope scope(context);
   if (frt_status status = scope.clash(); status != FRT_OK) return status;
-  if (context.lost) return backend_failed(context, FRT_ERR_DEVICE_LOST, call);
+  if (context.lost) return device_lost(context, call);
   if (context.capturing) return refuse_capturing(context, call);
   const frt_status status = body();
   return status == FRT_OK ? FRT_OK : backend_failed(context, status, call);
@@ -214,7 +214,7 @@ frt_status event_query(frt_event event) noexcept {
   frt_context_s& context = *event->context;
   DriverScope scope(context);
   if (frt_status status = scope.clash(); status != FRT_OK) return status;
-  if (context.lost) return backend_failed(context, FRT_ERR_DEVICE_LOST, "event_query");
+  if (context.lost) return device_lost(context, "event_query");
   const frt_status status = context.backend.event_query(event->backend);
   if (status == FRT_OK || status == FRT_ERR_NOT_READY) return status;
   return backend_failed(context, status, "event_query");

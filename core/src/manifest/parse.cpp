@@ -6,7 +6,6 @@
 // its overrides appended, and is checked against a list of options: the manifest's own
 // (tables.cpp), the plugin's, or the host's. So there is one way to be wrong and one way to say so.
 #include "manifest/overrides.hpp"
-#include "manifest/tables.hpp"
 #include "util/toml_reader.hpp"
 
 #include <frt/core/manifest.hpp>

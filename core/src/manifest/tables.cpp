@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "manifest/tables.hpp"
-
 #include <frt/core/manifest.hpp>
 
 namespace frt::core {

@@ -34,6 +34,7 @@ Seen ask(const OpenPlugin& plugin, uint32_t ordinal) {
   if (!backend) return {std::nullopt, "offers no " FRT_EXT_BACKEND};
   uint32_t count = 0;
   frt_error why{};
+  SetupWatch watching = plugin.watch("device_count");
   const frt_status status = contain(plugin.sender(), "device_count", [&] {
     return backend->device_count(plugin.handle(), &count, &why);
   });
@@ -41,6 +42,7 @@ Seen ask(const OpenPlugin& plugin, uint32_t ordinal) {
     return {std::nullopt, why.message[0] ? why.message : "sees no device"};
   }
   const uint32_t asked = std::min(ordinal, count - 1);
+  watching.enter("device_info");
   const frt_device_info info = describe_device(*backend, plugin.handle(), asked, plugin.sender());
   if (info.flags & FRT_DEVICE_PROCESSOR) {
     return {std::nullopt, "is the CPU itself, which is used only when it is asked for"};

@@ -9,6 +9,7 @@
 //     sha256 = "..."
 #include <frt/core/digest.hpp>
 #include <frt/core/plugin.hpp>
+#include <frt/core/toml_text.hpp>
 #include <frt/io/file.hpp>
 
 #include "util/toml_reader.hpp"

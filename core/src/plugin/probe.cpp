@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // A trial in a child process.
 //
-// The child is a fork: it loads the file, checks the descriptor, writes one verdict line into a
+// The child is a fork: it loads the file, checks the descriptor, writes a verdict into a
 // pipe and leaves with _exit. What its constructors print to stderr goes into a second pipe, for
 // the last line of it is usually the reason of an abort. The parent waits with a limit, and reads
 // both pipes meanwhile so that a talkative child cannot block.
 //
-// Verdict line: 'O' for fine, 'R' and the reason for refused. No line: it crashed.
+// Verdict: 'O' for fine, and a line for each file that loading it mapped; 'R' and the reason for
+// refused. Nothing: it crashed.
 #include <frt/core/plugin.hpp>
 #include <frt/io/file.hpp>
 
 #include "plugin/plugin_file.hpp"
 
 #include <fcntl.h>
+#include <link.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -20,6 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -28,6 +31,7 @@ namespace frt::core {
 namespace {
 
 constexpr std::size_t kKeptOutput = 16384;
+constexpr std::size_t kMostMapped = kKeptOutput / 2;  // bytes of a verdict
 
 struct Pipe {
   io::Descriptor read_end, write_end;
@@ -48,6 +52,39 @@ void write_all(int descriptor, std::string_view text) {
   }
 }
 
+// The files that are mapped now, by the dynamic linker's word.
+std::vector<std::string> mapped_files() {
+  std::vector<std::string> files;
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* list) {
+        if (info->dlpi_name && info->dlpi_name[0] == '/') {
+          static_cast<std::vector<std::string>*>(list)->emplace_back(info->dlpi_name);
+        }
+        return 0;
+      },
+      &files);
+  return files;
+}
+
+// "O", and the files that were not mapped before; without them if they are too many to tell.
+std::string good_verdict(const std::vector<std::string>& before) {
+  std::string text = "O";
+  for (const std::string& file : mapped_files()) {
+    if (std::find(before.begin(), before.end(), file) == before.end()) text += "\n" + file;
+  }
+  return text.size() > kMostMapped ? "O" : text;
+}
+
+std::vector<std::string> lines_of(std::string_view text) {
+  std::vector<std::string> lines;
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    if (end != 0) lines.emplace_back(text.substr(0, end));
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  }
+  return lines;
+}
+
 [[noreturn]] void run_child(const std::filesystem::path& path, int verdict, int output) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   const rlimit no_core{0, 0};
@@ -58,10 +95,12 @@ void write_all(int descriptor, std::string_view text) {
   }
   ::dup2(output, STDOUT_FILENO);
   ::dup2(output, STDERR_FILENO);
-  std::string line = "O";
+  std::string line;
   try {
     const PluginImage image = read_image(path);
+    const std::vector<std::string> before = mapped_files();
     read_descriptor(*map_plugin(path, io::Descriptor()), image.card);
+    line = good_verdict(before);
   } catch (const std::exception& error) {
     line = std::string("R") + error.what();
   } catch (...) {
@@ -133,21 +172,26 @@ ProbeResult probe_in_child(const std::filesystem::path& path, std::chrono::milli
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (!line.empty() && WIFEXITED(status)) {
-    if (line[0] == 'O') return {ProbeVerdict::kOk, "loads"};
-    return {ProbeVerdict::kRefused, line.substr(1)};
+    if (line[0] == 'O') return {ProbeVerdict::kOk, "loads", lines_of(line.substr(1))};
+    return {ProbeVerdict::kRefused, line.substr(1), {}};
   }
   const std::string said = last_line(text);
   const std::string suffix = said.empty() ? "" : "; its last words: " + said;
   if (!ended) {
     return {ProbeVerdict::kTimeout,
-            "loading it took longer than " + std::to_string(timeout.count()) + " ms" + suffix};
+            "loading it took longer than " + std::to_string(timeout.count()) + " ms" + suffix,
+            {}};
   }
   if (WIFSIGNALED(status)) {
-    return {ProbeVerdict::kCrashed, std::string("loading it ended the process with signal ") +
-                                        ::strsignal(WTERMSIG(status)) + suffix};
+    return {ProbeVerdict::kCrashed,
+            std::string("loading it ended the process with signal ") +
+                ::strsignal(WTERMSIG(status)) + suffix,
+            {}};
   }
-  return {ProbeVerdict::kCrashed, "loading it ended the process with exit status " +
-                                      std::to_string(WEXITSTATUS(status)) + suffix};
+  return {ProbeVerdict::kCrashed,
+          "loading it ended the process with exit status " + std::to_string(WEXITSTATUS(status)) +
+              suffix,
+          {}};
 }
 
 }  // namespace frt::core

@@ -6,9 +6,12 @@
 // and the next file of the same id does not silently take its place. Nor does a file of the search
 // path take the place of one that the manifest names.
 #include <frt/core/registry.hpp>
+#include <frt/core/services.hpp>
 #include <frt/io/file.hpp>
+#include <frt/io/user_cache.hpp>
 
 #include "plugin/elf.hpp"
+#include "plugin/trial_record.hpp"
 #include "util/toml_reader.hpp"
 
 #include <sys/auxv.h>
@@ -91,6 +94,10 @@ bool same_file(const fs::path& a, const fs::path& b) {
 }
 
 }  // namespace
+
+fs::path user_trials() {
+  return io::user_cache_folder("trials");
+}
 
 Registry::Registry(RegistryOptions options) : options_(std::move(options)) {
   if (!options_.own_folder) options_.own_folder = default_own_folder();
@@ -301,15 +308,19 @@ const LoadedPlugin& Registry::load_candidate(Candidate& candidate) {
     }
     request.digest = entry->sha256;
   }
-  const bool vouched = candidate.trusted || !request.digest.empty();
-  if (options_.probing == Probing::kAlways || (options_.probing == Probing::kForeign && !vouched)) {
-    const ProbeResult trial = probe_in_child(candidate.path);
+  const bool locked = !request.digest.empty();
+  if (options_.probing == Probing::kAlways || (options_.probing == Probing::kUnlocked && !locked)) {
+    const ProbeResult trial = try_file(candidate.path);
     if (trial.verdict != ProbeVerdict::kOk) {
       throw refuse(trial.verdict == ProbeVerdict::kRefused ? FRT_ERR_FORMAT : FRT_ERR_INTERNAL,
                    trial.detail + requirements(*candidate.card));
     }
   }
   try {
+    std::optional<SetupWatch> watching;
+    if (options_.log) {
+      watching.emplace(*options_.log, options_.patience, candidate.card->id, "dlopen");
+    }
     const LoadedPlugin& loaded = load_plugin(request);
     // The file may have been replaced since its card was read for the list.
     if (!(loaded.card == *candidate.card)) {
@@ -319,6 +330,29 @@ const LoadedPlugin& Registry::load_candidate(Candidate& candidate) {
     return loaded;
   } catch (const Error& error) {
     throw refuse(error.status(), one_line(error) + requirements(*candidate.card));
+  }
+}
+
+ProbeResult Registry::try_file(const fs::path& path) const {
+  const TrialRecord record(options_.trials);
+  if (options_.probing != Probing::kAlways && record.knows(path)) {
+    return {ProbeVerdict::kOk, "loaded before", {}};
+  }
+  const auto begin = std::chrono::system_clock::now();
+  ProbeResult trial = probe_in_child(path, options_.trial_limit);
+  if (trial.verdict == ProbeVerdict::kOk && !trial.mapped.empty()) {
+    record.add(path, trial.mapped, begin);
+  }
+  return trial;
+}
+
+void Registry::load_all(uint32_t kind) {
+  for (const std::string& id : ids(kind)) {
+    try {
+      load(id);
+    } catch (const Error&) {
+      continue;  // the candidate has the reason
+    }
   }
 }
 

@@ -25,8 +25,9 @@ Runtime::Runtime(Manifest manifest, Registry& registry, HostServices& services,
   std::set<std::string> used;
   for (const ModelSpec& model : manifest_.models) used.insert(model.device());
   try {
-    // All files are mapped before the first device is opened: loading a library and starting a
-    // driver on different threads can deadlock, and a driver starts threads.
+    // All files are tried and mapped before the first plugin is opened: a trial forks, and loading
+    // a library and starting a driver on different threads can deadlock. A plugin starts threads,
+    // and so does a driver.
     for (const PluginEntry& entry : manifest_.plugins) {
       if (!entry.path.empty()) {
         const SchemaSource::Lookup file = registry_.check_pin(entry);
@@ -36,7 +37,10 @@ Runtime::Runtime(Manifest manifest, Registry& registry, HostServices& services,
     }
     for (const ModelSpec& model : manifest_.models) registry_.load(model.plugin());
     for (const DeviceSpec& device : manifest_.devices) {
-      if ((options_.all_devices || used.contains(device.name)) && !device.automatic()) {
+      if (!options_.all_devices && !used.contains(device.name)) continue;
+      if (device.automatic()) {
+        registry_.load_all(FRT_PLUGIN_BACKEND);
+      } else {
         registry_.load(device.backend());
       }
     }
@@ -47,15 +51,20 @@ Runtime::Runtime(Manifest manifest, Registry& registry, HostServices& services,
       if (options_.all_devices || used.contains(device.name)) open_device(device);
     }
   } catch (...) {
-    for (RuntimeDevice& device : devices_) close_context(device.context);
+    for (RuntimeDevice& device : devices_) close(device);
     throw;
   }
+}
+
+void Runtime::close(const RuntimeDevice& device) {
+  const SetupWatch watching = device.plugin->watch("device_close");
+  close_context(device.context);
 }
 
 Runtime::~Runtime() {
   for (auto device = devices_.rbegin(); device != devices_.rend(); ++device) {
     try {
-      close_context(device->context);
+      close(*device);
     } catch (const std::exception& error) {
       services_.log().write("core", FRT_LOG_HOST_MISBEHAVING, error.what());
     }
@@ -109,7 +118,8 @@ void Runtime::open_device(const DeviceSpec& spec) {
   try {
     const auto& backend = plugin.require<frt_backend_v1>(FRT_EXT_BACKEND);
     if (options_.watch) options.kernels = options_.watch(backend, options.kernels);
-    const SetupWatch watching = plugin.watch("device_open");
+    SetupWatch watching = plugin.watch("device_count");
+    options.entering = [&](const char* call) { watching.enter(call); };
     device.context =
         open_context(backend, plugin.handle(), spec.ordinal(), device.options.c(), options);
   } catch (const Error& error) {
@@ -242,10 +252,12 @@ struct PluginIdentity {
 }  // namespace
 
 std::vector<Fingerprint::Field> model_fingerprint(const frt_capsule_v1& capsule, frt_model model,
+                                                  const OpenPlugin& plugin,
                                                   const std::string& sender) {
   const frt_fingerprint_field* given = nullptr;
   uint64_t count = 0;
   frt_error error{};
+  const SetupWatch watching = plugin.watch("fingerprint");
   const frt_status status = contain(
       sender, "fingerprint", [&] { return capsule.fingerprint(model, &given, &count, &error); });
   check(status, error, sender);
@@ -279,11 +291,11 @@ frt_state Runtime::bind_capsules(std::string_view model, const frt_model_v1& tab
   const auto backend = std::make_shared<const PluginIdentity>(
       device(manifest_.find_model(model)->device()).plugin->loaded());
   const auto plugin = std::make_shared<const PluginIdentity>(opened.loaded());
-  core::bind_capsules(state, [=, capsule = *capsule] {
+  core::bind_capsules(state, [=, &opened, capsule = *capsule] {
     std::vector<Fingerprint::Field> fields;
     backend->add_to(fields, "backend");
     plugin->add_to(fields, "plugin");
-    for (Fingerprint::Field& field : model_fingerprint(capsule, object, what)) {
+    for (Fingerprint::Field& field : model_fingerprint(capsule, object, opened, what)) {
       fields.push_back({"model." + field.name, std::move(field.value)});
     }
     return fields;

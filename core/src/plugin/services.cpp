@@ -26,10 +26,24 @@ frt_status HostServices::report(std::string_view source, std::string_view phase,
   }
 }
 
-// The thread lives no longer than the call: nothing that a plugin does at setup meets threads of
-// the host before and after it. It takes no signals.
 SetupWatch::SetupWatch(HostServices& services, const std::string& plugin, const char* call) noexcept
-    : services_(services), plugin_(plugin), call_(call) {
+    : log_(services.log()),
+      services_(&services),
+      patience_(services.setup_patience),
+      plugin_(plugin),
+      call_(call) {
+  start();
+}
+
+SetupWatch::SetupWatch(Log& log, std::chrono::milliseconds patience, const std::string& plugin,
+                       const char* call) noexcept
+    : log_(log), patience_(patience), plugin_(plugin), call_(call) {
+  start();
+}
+
+// The thread lives no longer than the calls: nothing that a plugin does at setup meets threads of
+// the host before and after them. It takes no signals.
+void SetupWatch::start() noexcept {
   sigset_t all, before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -47,30 +61,34 @@ SetupWatch::~SetupWatch() {
     const std::lock_guard lock(mutex_);
     done_ = true;
   }
-  over_.notify_one();
+  changed_.notify_one();
   thread_.join();
 }
 
+void SetupWatch::enter(const char* call) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    call_ = call;
+    ++entered_;
+  }
+  changed_.notify_one();
+}
+
 void SetupWatch::run() noexcept {
-  uint64_t seen = services_.reports();
   std::unique_lock lock(mutex_);
-  while (!over_.wait_for(lock, services_.setup_patience, [this] { return done_; })) {
-    const uint64_t now = services_.reports();
-    if (now != seen) {
-      seen = now;
-      continue;
-    }
+  while (!done_) {
+    const uint64_t entered = entered_, reported = reports();
+    const auto over = [&] { return done_ || entered_ != entered; };
+    if (changed_.wait_for(lock, patience_, over) || reports() != reported) continue;
     try {
-      services_.log().write(
-          plugin_, FRT_LOG_WARNING,
-          fmt::format(
-              "its `{}` has not returned for {} s and reports no progress; if it hangs, end "
-              "this program and leave the plugin out",
-              call_, std::chrono::duration<double>(services_.setup_patience).count()));
+      log_.write(plugin_, FRT_LOG_WARNING,
+                 fmt::format("its `{}` has not returned for {} s and reports no progress; if it "
+                             "hangs, end this program and leave the plugin out",
+                             call_, std::chrono::duration<double>(patience_).count()));
     } catch (...) {
       return;  // out of memory while logging: the call goes on
     }
-    return;
+    changed_.wait(lock, over);
   }
 }
 

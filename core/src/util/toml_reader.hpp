@@ -46,9 +46,4 @@ inline bool is_free_key(std::string_view key) noexcept {
   return key.starts_with("x-");
 }
 
-// `text` as a TOML basic string, quotes included.  [any]
-std::string toml_quote(std::string_view text);
-// `key` as it is if TOML takes it bare, quoted otherwise.  [any]
-std::string toml_key(std::string_view key);
-
 }  // namespace frt::core

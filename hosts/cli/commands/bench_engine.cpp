@@ -24,6 +24,7 @@ struct BenchEngineOptions {
   std::string manifest, model;
   EngineLoad load;
   double step_ms = 100;
+  std::string speculation;
   bool interleave = false, json = false;
 };
 
@@ -43,12 +44,14 @@ void print_table(const EngineBenchResult& result) {
   const auto number = [&](const char* name) { return json[name].get<double>(); };
   print_out(
       "{} requests in {:.2f} s, {} failed: {:.2f} requests/s, {:.1f} output tokens/s, {:.1f} "
-      "tokens/s\n{} of {} prompt tokens reused, {:.2f} entries per decode step, {} preemptions\n\n"
+      "tokens/s\n{} of {} prompt tokens reused, {:.2f} entries per decode step, {} preemptions\n"
+      "{} of {} drafts accepted in {} of {} decode steps\n\n"
       "{}",
       result.completed, result.duration, result.failed, number("request_throughput"),
       number("output_throughput"), number("total_token_throughput"), result.stats.cached_tokens,
       result.total_input_tokens, number("mean_batch"), result.stats.preemptions,
-      table.render(TableFormat::kMarkdown));
+      result.stats.accepted_tokens, result.stats.draft_tokens, result.stats.draft_rounds,
+      result.stats.decode_steps, table.render(TableFormat::kMarkdown));
 }
 
 ExitCode bench(App& app, const BenchEngineOptions& options) {
@@ -63,6 +66,9 @@ ExitCode bench(App& app, const BenchEngineOptions& options) {
   engine_options.step_seconds = options.step_ms / 1e3;
   engine_options.interleave_prefills = options.interleave;
   engine_options.session = settings.session;
+  if (!options.speculation.empty()) {
+    engine_options.session.speculation = drafting_from(options.speculation);
+  }
   const InterruptGuard interrupt;
   EngineBenchResult result;
   {
@@ -135,6 +141,12 @@ std::function<ExitCode()> add_bench_engine(App& app, Command command) {
           "Limit a step to this many milliseconds on average while a request decodes; 0: no limit")
       .range(0.0, 60000.0)
       .capture_default_str();
+  command
+      .add_option(
+          "--speculation", options->speculation,
+          "Drafts of a model with a draft head; auto: as many as pay; default: what [host.lm] "
+          "says")
+      .one_of({"auto", "on", "off"});
   command.add_flag("--interleave", options->interleave, "Prefill prompts in turn, chunk by chunk");
   command.add_flag("--json", options->json, "Print JSON, with the field names of vLLM's benchmark");
   command.examples({"bench engine demo.toml --num-prompts 32 --input-len 64",

@@ -23,6 +23,7 @@
 #include "cli/terminal/output.hpp"
 #include "cli/terminal/signals.hpp"
 #include "cli/terminal/table.hpp"
+#include "robot/policy_model.hpp"
 #include "runtime/robot_settings.hpp"
 
 namespace frt::host {
@@ -54,8 +55,7 @@ class PolicyBench {
                       sender_ + " is no policy (it lacks " FRT_EXT_ROLE_POLICY
                                 "); bench it without the word policy");
     }
-    info_ = ask<frt_policy_info>(sender_,
-                                 [&](frt_policy_info* out) { return role_->info(model_, out); });
+    info_ = read_policy_info(context_, *role_, model_, sender_);
     shape_.struct_size = sizeof(shape_);
     shape_.views = options.views ? options.views : info_.views;
     shape_.prompt = options.prompt;
@@ -108,7 +108,7 @@ class PolicyBench {
                        "noise");
       replay(info_.infer, whole);
     }));
-    if (shape_.ways > 1) {
+    if (shape_.ways > 1 && info_.guidance_ways > 1 && role_->set_guidance) {
       const std::vector<float> strengths(info_.guidance_ways - 1, 2.0f);
       timings.push_back(measure("infer, new strength", [&] {
         frt_error error{};

@@ -48,7 +48,8 @@ std::vector<std::string> without_fp8(const core::Manifest& manifest) {
 class Calibration {
  public:
   Calibration(const LoadedModel& loaded, const CalibrateOptions& options)
-      : options_(options),
+      : loaded_(loaded),
+        options_(options),
         policy_(policy_of(loaded)),
         runner_(policy_),
         table_(loaded.extension<frt_calibration_v1>(FRT_EXT_CALIBRATION)) {
@@ -56,7 +57,7 @@ class Calibration {
       throw ExitError(ExitCode::kPlugin, FRT_ERR_UNSUPPORTED,
                       loaded.sender() + ": its plugin offers no " + FRT_EXT_CALIBRATION);
     }
-    checked([&](frt_error* error) { return table_->begin(policy_.handle(), error); });
+    checked("begin", [&](frt_error* error) { return table_->begin(policy_.handle(), error); });
   }
 
   std::size_t frames() const noexcept { return frames_; }
@@ -112,11 +113,12 @@ class Calibration {
   std::string text() const {
     std::string text;
     const frt_sink sink = [](void* user, const void* data, uint64_t bytes) -> frt_status {
+      if (!data && bytes > 0) return FRT_ERR_INVALID_ARGUMENT;
       return guard(nullptr, [&] {
         static_cast<std::string*>(user)->append(static_cast<const char*>(data), bytes);
       });
     };
-    checked([&](frt_error* error) {
+    checked("write", [&](frt_error* error) {
       return table_->write(policy_.handle(), options_.margin, sink, &text, error);
     });
     return text;
@@ -126,9 +128,10 @@ class Calibration {
   bool enough() const noexcept { return options_.limit > 0 && frames_ >= options_.limit; }
 
   template <class Call>
-  void checked(const Call& call) const {
+  void checked(const char* function, const Call& call) const {
     frt_error error{};
-    const frt_status status = call(&error);
+    const core::SetupWatch watching = loaded_.watch(function);
+    const frt_status status = contain(policy_.sender(), function, [&] { return call(&error); });
     check(status, error, policy_.sender());
   }
 
@@ -149,12 +152,13 @@ class Calibration {
     if (policy_.info().noise) {
       write(policy_.info().noise, std::vector<float>(own.begin(), own.end()));
     }
-    checked([&](frt_error* error) {
+    checked("note", [&](frt_error* error) {
       return table_->note(policy_.handle(), &shape, runner_.stream().handle(), error);
     });
     ++frames_;
   }
 
+  const LoadedModel& loaded_;
   const CalibrateOptions& options_;
   PolicyModel policy_;
   PolicyRunner runner_;

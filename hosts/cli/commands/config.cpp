@@ -9,6 +9,7 @@
 #include "cli/app.hpp"
 #include "cli/terminal/output.hpp"
 #include "runtime/lm_settings.hpp"
+#include "runtime/report/manifest_report.hpp"
 
 namespace frt::host {
 namespace {
@@ -66,7 +67,7 @@ void add_dump(App& app, Command config) {
   command.examples({"config dump demo.toml", "config dump checkpoints/my-model > my-model.toml"});
   app.add_command(command, [&app, path, json] {
     const core::Manifest manifest = app.manifests().load(*path);
-    print_out("{}\n", *json ? core::dump_json(manifest) : core::dump_toml(manifest));
+    print_out("{}\n", *json ? dump_json(manifest) : dump_toml(manifest));
     return ExitCode::kOk;
   });
 }
@@ -86,7 +87,7 @@ void add_schema(App& app, Command config) {
   command.examples({"config schema > manifest.schema.json"});
   app.add_command(command, [&app] {
     print_out("{}\n",
-              core::manifest_json_schema(app.manifests().host_schemas(), app.registry().schemas()));
+              manifest_json_schema(app.manifests().host_schemas(), app.registry().schemas()));
     return ExitCode::kOk;
   });
 }

@@ -16,7 +16,8 @@ namespace frt::host {
 namespace {
 
 ExitCode devices(App& app, bool as_json) {
-  const Survey survey = survey_devices(app.registry(), app.log());
+  const Survey survey = survey_devices(
+      app.registry(), app.log(), {.with_facts = false, .setup_patience = app.setup_patience()});
   if (as_json) {
     nlohmann::ordered_json json = {{"devices", nlohmann::ordered_json::array()},
                                    {"backends", nlohmann::ordered_json::array()},

@@ -122,8 +122,40 @@ void check_plugins(App& app, std::vector<Finding>& findings) {
   }
 }
 
+// Which kernels the device has that `auto` means: a variant that a device lacks is slower, not
+// wrong.
+void check_kernels(App& app, const Survey& survey, std::vector<Finding>& findings) {
+  const std::string& plugin = survey.automatic;
+  if (plugin.empty()) return;
+  const std::string subject = fmt::format("kernels of {}:0", plugin);
+  try {
+    std::size_t offered = 0;
+    std::vector<Finding> missing;
+    const std::vector<KernelVariant> variants =
+        survey_variants(app.registry(), app.log(), plugin, 0,
+                        {.with_facts = false, .setup_patience = app.setup_patience()});
+    for (const KernelVariant& variant : variants) {
+      offered += variant.offered ? 1 : 0;
+      if (variant.offered) continue;
+      const std::string needs = variant.needs.empty() ? "" : "; it needs " + variant.needs;
+      missing.push_back({subject, Verdict::kOk,
+                         fmt::format("{} {} does not run on this device{}", variant.operation,
+                                     variant.name, needs),
+                         "", true});
+    }
+    if (variants.empty()) return;
+    findings.push_back(
+        {subject, Verdict::kOk,
+         fmt::format("{} of {} kernel variants are offered", offered, variants.size()), ""});
+    findings.insert(findings.end(), missing.begin(), missing.end());
+  } catch (const Error& error) {
+    findings.push_back({subject, Verdict::kProblem, error.what(), "see the text"});
+  }
+}
+
 void check_devices(App& app, std::vector<Finding>& findings) {
-  const Survey survey = survey_devices(app.registry(), app.log(), true);
+  const Survey survey = survey_devices(
+      app.registry(), app.log(), {.with_facts = true, .setup_patience = app.setup_patience()});
   for (const SurveyedDevice& device : survey.devices) {
     const std::string subject = fmt::format("device {}:{}", device.plugin, device.ordinal);
     findings.push_back({subject, Verdict::kOk,
@@ -151,6 +183,7 @@ void check_devices(App& app, std::vector<Finding>& findings) {
     findings.push_back({"backend = \"auto\"", Verdict::kOk,
                         survey.automatic + ", " + survey.automatic_reason, ""});
   }
+  check_kernels(app, survey, findings);
 }
 
 ExitCode doctor(App& app, bool as_json) {

@@ -6,6 +6,7 @@
 #include <frt/kernels.h>
 #include <frt/core/plugin.hpp>
 #include <frt/core/services.hpp>
+#include <frt/draft/kernel_variants.hpp>
 #include <frt/io/utf8.hpp>
 #include <frt/reading.hpp>
 #include <frt/text.hpp>
@@ -162,42 +163,54 @@ struct KernelRow {
   std::vector<frt_weight_format> weights;
 };
 
-// The operators of the plugin's first device; empty if it is no backend or sees no device.
-std::vector<KernelRow> kernels_of(const core::OpenPlugin& plugin) {
+struct DeviceKernels {
+  std::vector<KernelRow> operators;
+  std::vector<KernelVariant> variants;  // empty: the plugin does not list them
+};
+
+// Of the plugin's first device; empty if it is no backend or sees no device.
+DeviceKernels kernels_of(const core::OpenPlugin& plugin) {
   const auto* backend = plugin.find<frt_backend_v1>(FRT_EXT_BACKEND);
   const auto* kernels = plugin.find<frt_kernels_v1>(FRT_EXT_KERNELS);
-  std::vector<KernelRow> rows;
+  const auto* variants = plugin.find<frt_kernel_variants_draft>(FRT_EXT_KERNEL_VARIANTS);
+  DeviceKernels found;
   uint32_t count = 0;
-  if (!backend || !kernels) return rows;
+  if (!backend || !kernels) return found;
   const std::string sender = plugin.sender();
+  core::SetupWatch watching = plugin.watch("device_count");
   const frt_status counted = contain(sender, "device_count", [&] {
     return backend->device_count(plugin.handle(), &count, nullptr);
   });
-  if (counted != FRT_OK || count == 0) return rows;
+  if (counted != FRT_OK || count == 0) return found;
   core::Diagnostics diagnostics;
   const core::Config options =
       core::resolve_config(plugin.loaded().schema.options, {}, core::ResolveContext{}, diagnostics);
   diagnostics.throw_if_errors();
   frt_error error{};
   frt_backend_device device = nullptr;
+  watching.enter("device_open");
   const frt_status opened = contain(sender, "device_open", [&] {
     return backend->device_open(plugin.handle(), 0, options.c(), &device, &error);
   });
   check(opened, error, sender);
   if (!device) throw Error(FRT_ERR_INTERNAL, sender + ": device_open made no device");
+  watching.enter("list");
   try {
     for (const frt_kernel_desc& kernel : list_kernels(*kernels, device, sender)) {
-      rows.push_back({std::string(checked_text(kernel.name, sender + ": a kernel")),
-                      types_text(kernel.inputs),
-                      types_text(kernel.outputs),
-                      {kernel.weights, kernel.weights + kernel.weight_count}});
+      found.operators.push_back({std::string(checked_text(kernel.name, sender + ": a kernel")),
+                                 types_text(kernel.inputs),
+                                 types_text(kernel.outputs),
+                                 {kernel.weights, kernel.weights + kernel.weight_count}});
     }
+    if (variants) found.variants = list_kernel_variants(*variants, device, sender);
   } catch (...) {
+    watching.enter("device_close");
     backend->device_close(device);
     throw;
   }
+  watching.enter("device_close");
   backend->device_close(device);
-  return rows;
+  return found;
 }
 
 Json option_json(const core::OptionSpec& option) {
@@ -274,11 +287,12 @@ ExitCode show(App& app, const std::string& id, const std::string& manifest, bool
   const core::LoadedPlugin& loaded = stage(
       ExitCode::kPlugin, [&]() -> const core::LoadedPlugin& { return app.registry().load(id); });
   core::HostServices services(app.log());
+  services.setup_patience = app.setup_patience();
   core::Diagnostics diagnostics;
   const core::Config options =
       core::resolve_config(loaded.schema.plugin_options, {}, core::ResolveContext{}, diagnostics);
   diagnostics.throw_if_errors();
-  std::vector<KernelRow> kernels;
+  DeviceKernels kernels;
   stage(ExitCode::kPlugin, [&] {
     const core::OpenPlugin plugin(loaded, options, services);
     kernels = kernels_of(plugin);
@@ -295,13 +309,20 @@ ExitCode show(App& app, const std::string& id, const std::string& manifest, bool
       json["plugin_options"].push_back(option_json(option));
     }
     for (const auto& option : loaded.schema.options) json["options"].push_back(option_json(option));
-    for (const auto& row : kernels) {
+    for (const auto& row : kernels.operators) {
       Json weights = Json::array();
       for (const auto& pattern : row.weights) weights.push_back(weight_text(pattern));
       json["kernels"].push_back({{"name", row.name},
                                  {"inputs", row.inputs},
                                  {"outputs", row.outputs},
                                  {"weights", weights}});
+    }
+    json["kernel_variants"] = Json::array();
+    for (const KernelVariant& variant : kernels.variants) {
+      json["kernel_variants"].push_back({{"operation", variant.operation},
+                                         {"variant", variant.name},
+                                         {"needs", variant.needs},
+                                         {"offered", variant.offered}});
     }
     if (!manifest.empty()) json["policies"] = policies;
     print_json(json);
@@ -317,12 +338,20 @@ ExitCode show(App& app, const std::string& id, const std::string& manifest, bool
   print_options(card.kind == FRT_PLUGIN_BACKEND ? "options, [device.NAME.options]"
                                                 : "options, [model.NAME.options]",
                 loaded.schema.options);
-  if (!kernels.empty()) {
+  if (!kernels.operators.empty()) {
     Table table({"operator", "inputs", "outputs", "weights"});
-    for (const auto& row : kernels) {
+    for (const auto& row : kernels.operators) {
       table.add({row.name, row.inputs, row.outputs, formats_text(row.weights)});
     }
     write_out("\noperators\n" + table.render(TableFormat::kAligned));
+  }
+  if (!kernels.variants.empty()) {
+    Table table({"operation", "kernel variant", "on device 0", "needs"});
+    for (const KernelVariant& variant : kernels.variants) {
+      table.add({variant.operation, variant.name, variant.offered ? "offered" : "-",
+                 variant.needs.empty() ? "-" : variant.needs});
+    }
+    print_out("\nkernel variants, in order of preference\n{}", table.render(TableFormat::kAligned));
   }
   print_policies(policies);
   return ExitCode::kOk;

@@ -183,6 +183,11 @@ ExitCode run(App& app, const RunOptions& options) {
   if (!options.save_capsule.empty()) {
     registry->require_name(options.save_capsule, options.replace_capsule);
   }
+  // A capsule and a record end where the text does, a stop string in the middle of a round
+  // included.
+  if (!options.save_capsule.empty() || !options.record.empty()) {
+    settings.session.speculation = Drafting::kOff;
+  }
   Generator generator(model, 0, registry.get(), settings.session);
   Before before;
   if (!options.from_capsule.empty()) before = generator.session().restore(options.from_capsule);

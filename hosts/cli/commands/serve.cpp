@@ -16,6 +16,7 @@
 
 #include "cli/app.hpp"
 #include "cli/load_model.hpp"
+#include "cli/terminal/hangup.hpp"
 #include "cli/terminal/interrupted.hpp"
 #include "cli/terminal/memory_reserve.hpp"
 #include "cli/terminal/output.hpp"
@@ -133,6 +134,7 @@ ExitCode wait_for_end(const LmServer& server) {
   while (!InterruptGuard::requested()) {
     if (server.lost())
       throw ExitError(ExitCode::kDevice, FRT_ERR_DEVICE_LOST, "the device is lost");
+    fill_memory_reserve();  // a request may have used it up
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   return stopped_status();
@@ -172,6 +174,26 @@ void load_backends_to_choose_from(core::Registry& registry, const core::Manifest
   }
 }
 
+// What the manifest says of HTTP now. Nothing of a plugin is asked: this runs beside the main
+// thread.
+HttpSettings settings_now(App& app, const std::filesystem::path& manifest) {
+  core::ManifestRequest request;
+  request.hosts = app.manifests().host_schemas();
+  request.sets = app.options().sets;
+  return http_settings(core::load_manifest(manifest, request));
+}
+
+// SIGHUP: keys, their limits and the log file. What is wrong with them changes nothing.
+void reload(App& app, const core::Manifest& manifest, LmServer& server) noexcept {
+  try {
+    server.reload(settings_now(app, manifest.path));
+    app.log().write("http", FRT_LOG_INFO, "the keys, their limits and the log were read again");
+  } catch (const std::exception& error) {
+    app.log().write("http", FRT_LOG_ERROR,
+                    std::string("nothing is changed on SIGHUP: ") + error.what());
+  }
+}
+
 // Language models, and with `policy` a policy beside them.
 ExitCode serve_models(App& app, const core::Manifest& manifest, const ServeOptions& options,
                       const RobotSettings* policy) {
@@ -181,7 +203,9 @@ ExitCode serve_models(App& app, const core::Manifest& manifest, const ServeOptio
   stage(ExitCode::kUsage, [&] { require_key_or_loopback(settings); });
   load_backends_to_choose_from(app.registry(), manifest);
   LmServer server(app.log(), manifest, std::move(settings));
+  const HangupWatch hangup([&] { reload(app, manifest, server); });
   print_err("loading; {} answers 503 until then\n", server.address());
+  if (policy) server.set_policy(policy->model, "loading");
   const std::vector<std::string>& names = server.models();
   LoadedModel loaded = load_model(app, options.manifest, policy ? policy->model : names.front());
   const Stopping stopping(server);
@@ -189,6 +213,7 @@ ExitCode serve_models(App& app, const core::Manifest& manifest, const ServeOptio
     server.add(name, name == loaded.name() ? loaded.language_model()
                                            : loaded.load_also(name).language_model());
   }
+  if (policy) server.set_policy(policy->model, "ready");
   say_serving(server);
   return policy ? serve_policy(app, *policy, loaded) : wait_for_end(server);
 }

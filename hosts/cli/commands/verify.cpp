@@ -16,6 +16,7 @@
 #include "cli/load_model.hpp"
 #include "cli/terminal/output.hpp"
 #include "cli/terminal/table.hpp"
+#include "runtime/plugin_reports.hpp"
 
 namespace frt::host {
 namespace {
@@ -27,23 +28,6 @@ struct VerifyOptions {
   bool only_failures = false;
   bool json = false;
 };
-
-struct Row {
-  std::string path, tensor, gate;
-  frt_selftest_row figures{};
-};
-
-struct Collector {
-  std::string path;
-  std::vector<Row> rows;
-};
-
-frt_status collect(void* user, const frt_selftest_row* row) noexcept {
-  return guard(nullptr, [&] {
-    auto& collector = *static_cast<Collector*>(user);
-    collector.rows.push_back({collector.path, row->tensor, row->gate, *row});
-  });
-}
 
 const char* verdict_name(uint32_t verdict) {
   return verdict == FRT_VERDICT_PASS ? "PASS" : verdict == FRT_VERDICT_FAIL ? "FAIL" : "skip";
@@ -57,8 +41,8 @@ nlohmann::ordered_json figure_json(double value) {
   return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
 }
 
-nlohmann::ordered_json to_json(const Row& row) {
-  return {{"goldens", row.path},
+nlohmann::ordered_json to_json(const SelftestRow& row) {
+  return {{"goldens", row.goldens},
           {"tensor", row.tensor},
           {"verdict", verdict_name(row.figures.verdict)},
           {"gate", row.gate},
@@ -70,11 +54,11 @@ nlohmann::ordered_json to_json(const Row& row) {
           {"argmax_agreement", figure_json(row.figures.argmax_agreement)}};
 }
 
-std::string to_text(const std::vector<Row>& rows, bool only_failures) {
+std::string to_text(const std::vector<SelftestRow>& rows, bool only_failures) {
   Table table(
       {"tensor", "values", "max abs", "relative", "cosine min", "argmax", "verdict", "gate"},
       {1, 2, 3, 4, 5});
-  for (const Row& row : rows) {
+  for (const SelftestRow& row : rows) {
     const frt_selftest_row& figures = row.figures;
     if (only_failures && figures.verdict != FRT_VERDICT_FAIL) continue;
     table.add({row.tensor, fmt::format("{}", figures.values), figure(figures.max_abs, "{:.2e}"),
@@ -102,17 +86,16 @@ ExitCode verify(App& app, const VerifyOptions& options) {
     throw ExitError(ExitCode::kPlugin, FRT_ERR_UNSUPPORTED,
                     loaded.sender() + ": its plugin offers no " + FRT_EXT_SELFTEST);
   }
-  std::vector<Row> rows;
+  std::vector<SelftestRow> rows;
   for (const auto& path : paths) {
-    Collector collector{path.string(), {}};
-    frt_error error{};
-    const frt_status status =
-        selftest->run(loaded.handle(), path.c_str(), collect, &collector, &error);
-    check(status, error, loaded.sender() + ": goldens " + path.string());
-    rows.insert(rows.end(), collector.rows.begin(), collector.rows.end());
+    core::SetupWatch watch = loaded.watch("run");
+    const std::vector<SelftestRow> found =
+        run_selftest(*selftest, loaded.handle(), path.string(), loaded.sender(),
+                     [&] { watch.enter("run"); });  // a row is progress
+    rows.insert(rows.end(), found.begin(), found.end());
   }
   std::size_t count[3] = {};
-  for (const Row& row : rows) {
+  for (const SelftestRow& row : rows) {
     ++count[row.figures.verdict <= FRT_VERDICT_SKIP ? row.figures.verdict : 1];
   }
   const bool pass = count[FRT_VERDICT_FAIL] == 0 && count[FRT_VERDICT_PASS] > 0;
@@ -123,7 +106,7 @@ ExitCode verify(App& app, const VerifyOptions& options) {
                                    {"failed", count[FRT_VERDICT_FAIL]},
                                    {"skipped", count[FRT_VERDICT_SKIP]},
                                    {"rows", nlohmann::ordered_json::array()}};
-    for (const Row& row : rows) json["rows"].push_back(to_json(row));
+    for (const SelftestRow& row : rows) json["rows"].push_back(to_json(row));
     print_json(json);
   } else {
     write_out(to_text(rows, options.only_failures));

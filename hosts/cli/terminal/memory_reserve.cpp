@@ -27,6 +27,7 @@ void when_an_allocation_fails() {
 }  // namespace
 
 void fill_memory_reserve() noexcept {
+  if (for_unwinding.load() != nullptr && for_destructors.load() != nullptr) return;
   std::set_new_handler(nullptr);  // one part is not taken from the other
   for (std::atomic<void*>* part : {&for_unwinding, &for_destructors}) {
     if (part->load() != nullptr) continue;

@@ -80,7 +80,9 @@ void handle(void (*handler)(int), struct sigaction* before_int, struct sigaction
   struct sigaction hang_up {};
   sigaction(SIGHUP, nullptr, &hang_up);
   if (before_hup) *before_hup = hang_up;
-  if (hang_up.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
+  // One that is ignored, or that somebody else handles (hangup.hpp), stays so.
+  const bool ours = hang_up.sa_handler == SIG_DFL || hang_up.sa_handler == on_signal_outside;
+  if (ours) sigaction(SIGHUP, &action, nullptr);
 }
 
 void make_timer() {

@@ -13,8 +13,8 @@ namespace frt::host {
 void end_on_signals(bool explains) noexcept;
 
 // While an object lives, SIGINT, SIGTERM and SIGHUP set a flag instead of ending the program. A
-// SIGHUP that was ignored stays ignored (nohup). One object at a time. A signal that nobody asked
-// about before its object went counts for the next object.
+// SIGHUP that was ignored (nohup), or that somebody else handles, stays so. One object at a time. A
+// signal that nobody asked about before its object went counts for the next object.
 //
 // From a signal that asks the program to end (SIGTERM, SIGHUP) on, a timer runs: after kPatience
 // and what an EndAllowance gives, the program ends with the status 128 + number, although a call

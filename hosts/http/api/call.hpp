@@ -24,6 +24,7 @@ struct ApiTool {
   std::string client_name;  // what the client calls it
   std::string space;        // the Responses namespace that holds it; empty: none
   bool custom = false;
+  bool strict = false;  // its calls keep to every bound of its schema
 };
 
 struct ApiToolChoice {
@@ -63,8 +64,11 @@ struct ApiCall {
   uint32_t choices = 1;                // answers to each prompt
   bool log_probabilities = false;
   uint32_t top_log_probabilities = 0;  // of other tokens at each place
-  // Constrained decoding: null, {"type": "json_object"} or {"type": "json_schema", "schema", ...}.
+  // What the answer must be: null, {"type": "json_object"}, {"type": "json_schema", "schema", ...},
+  // {"type": "regex", "pattern"}, {"type": "grammar", "grammar"} (GBNF) or {"type": "choice",
+  // "choices"}.
   nlohmann::ordered_json response_format;
+  std::string response_format_field;  // the field that says so: "response_format"
 
   // ---- reply ----
   bool include_usage = false;  // a stream ends with a usage record
@@ -72,8 +76,8 @@ struct ApiCall {
   // comes from outside: a key for a map, never a name of a file.
   std::string session;
 
-  bool needs_constraint() const noexcept {
-    return !response_format.is_null() || tool_choice.mode == ApiToolChoice::kRequired ||
+  bool demands_call() const noexcept {
+    return tool_choice.mode == ApiToolChoice::kRequired ||
            tool_choice.mode == ApiToolChoice::kNamed;
   }
 };

@@ -30,10 +30,14 @@ KindWords words_of(ApiErrorKind kind) {
       return {404, "invalid_request_error", "not_found", "not_found_error"};
     case ApiErrorKind::kMethod:
       return {405, "invalid_request_error", "method_not_allowed", "invalid_request_error"};
+    case ApiErrorKind::kSlow:
+      return {408, "invalid_request_error", "request_timeout", "timeout_error"};
     case ApiErrorKind::kConflict:
       return {409, "invalid_request_error", "conflict", "invalid_request_error"};
     case ApiErrorKind::kTooLarge:
       return {413, "invalid_request_error", "request_too_large", "request_too_large"};
+    case ApiErrorKind::kHeadTooLarge:
+      return {431, "invalid_request_error", "head_too_large", "request_too_large"};
     case ApiErrorKind::kRateLimit:
       return {429, "rate_limit_error", "rate_limit_exceeded", "rate_limit_error"};
     case ApiErrorKind::kInternal:

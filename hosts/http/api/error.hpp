@@ -22,8 +22,10 @@ enum class ApiErrorKind {
   kPermission,      // 403
   kNotFound,        // 404
   kMethod,          // 405
+  kSlow,            // 408: the request did not arrive in time
   kConflict,        // 409
   kTooLarge,        // 413
+  kHeadTooLarge,    // 431
   kRateLimit,       // 429
   kInternal,        // 500
   kOverloaded,      // 503: full, loading or draining; the same request may pass later

@@ -111,8 +111,7 @@ Json take_in(const StateCall& call) {
   return show(call);
 }
 
-void send(const StateCall& call, const std::shared_ptr<Exchange>& exchange, Workers& workers,
-          std::shared_ptr<void> held) {
+void send(const StateCall& call, const std::shared_ptr<Exchange>& exchange, Workers& workers) {
   const CapsuleOptions options = folder_of(call);
   const CapsuleView view = view_of(call);
   if (std::ranges::find(view.tiers, Tier::kDisk) == view.tiers.end()) {
@@ -133,7 +132,7 @@ void send(const StateCall& call, const std::shared_ptr<Exchange>& exchange, Work
   head.headers = {
       {"Content-Disposition",
        "attachment; filename=\"" + shown_name(call.owner, view.name) + kCapsuleSuffix + "\""}};
-  FileStream::start(exchange, std::move(head), std::move(file), workers, std::move(held));
+  FileStream::start(exchange, std::move(head), std::move(file), workers);
 }
 
 }  // namespace frt::host::capsule_routes

@@ -30,7 +30,6 @@ nlohmann::ordered_json unpin(const StateCall& call);
 nlohmann::ordered_json take_in(const StateCall& call);
 
 // The answer is a stream of the file; FileStream::start() says what the rest is.
-void send(const StateCall& call, const std::shared_ptr<Exchange>& exchange, Workers& workers,
-          std::shared_ptr<void> held);
+void send(const StateCall& call, const std::shared_ptr<Exchange>& exchange, Workers& workers);
 
 }  // namespace frt::host::capsule_routes

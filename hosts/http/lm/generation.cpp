@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <frt/error.hpp>
+#include <new>
 #include <utility>
 
 #include "http/api/error.hpp"
+#include "http/lm/answer_grammar.hpp"
 #include "http/lm/state_call.hpp"
 #include "http/lm/text_probabilities.hpp"
 #include "net/clock.hpp"
@@ -36,15 +38,6 @@ void check_supported(const ApiCall& call) {
     throw ApiError(ApiErrorKind::kInvalid,
                    "an echo of several answers is not streamed by this server; set stream to false",
                    "echo");
-  }
-  if (!call.response_format.is_null()) {
-    throw ApiError(ApiErrorKind::kInvalid, "structured output is not supported by this server",
-                   "response_format");
-  }
-  if (call.needs_constraint()) {
-    throw ApiError(ApiErrorKind::kInvalid,
-                   "a forced tool call is not supported by this server; use \"auto\" or \"none\"",
-                   "tool_choice");
   }
   if (call.top_log_probabilities > 0) {
     throw ApiError(ApiErrorKind::kInvalid,
@@ -86,17 +79,6 @@ void refuse_in_stream(const Generation::Setup& setup, const ApiError& error) {
 
 }  // namespace
 
-struct Generation::Told {
-  enum Kind { kStart, kToken, kFinish, kError, kIdle } kind = kIdle;
-  uint32_t choice = 0;
-  int32_t id = 0;
-  float log_probability = 0;
-  uint64_t cached = 0;                           // kStart
-  std::shared_ptr<const EngineResult> result{};  // kFinish
-  frt_status status = FRT_OK;                    // kError
-  std::string message{};
-};
-
 struct Generation::Choice {
   uint32_t index = 0;
   std::optional<TextStream> text;
@@ -106,72 +88,93 @@ struct Generation::Choice {
   uint32_t calls = 0;
   bool reasons = false;  // the last event was reasoning
   bool finished = false;
-  std::atomic<bool> stopped{false};  // what follows is not shown; the engine ends it
+  std::atomic<bool> stopped{false};    // what follows is not shown; the engine ends it
+  std::optional<EngineResult> result;  // by the engine's thread, before its kFinish
 };
 
 // The listener of one prompt. Keeps the generation alive until the engine has told the last.
 class Generation::Part : public EngineListener {
  public:
-  Part(std::shared_ptr<Generation> generation, uint32_t first)
-      : generation_(std::move(generation)), first_(first) {}
+  Part(std::shared_ptr<Generation> generation, uint32_t first, uint32_t prompt)
+      : generation_(std::move(generation)), first_(first), prompt_(prompt) {}
 
   void on_start(const PrefixDecision& prefix, double) override {
-    Told told;
-    told.kind = Told::kStart;
-    told.cached = prefix.reused;
-    generation_->tell(std::move(told));
+    generation_->tell({.kind = Told::kStart, .cached = prefix.reused});
   }
   void on_prefill(uint64_t, uint64_t) override {}
   Next on_token(uint32_t choice, int32_t id, float log_probability) override {
-    if (generation_->choices_[first_ + choice]->stopped) return Next::kStop;
-    Told told;
-    told.kind = Told::kToken;
-    told.choice = first_ + choice;
-    told.id = id;
-    told.log_probability = log_probability;
-    generation_->tell(std::move(told));
+    Generation& reply = *generation_;
+    if (reply.choices_[first_ + choice]->stopped) return Next::kStop;
+    if (!reply.ring_.has_room(reply.edges_)) {
+      reply.behind_.store(true, std::memory_order_relaxed);
+      return Next::kCancel;
+    }
+    reply.tell({.kind = Told::kToken,
+                .choice = first_ + choice,
+                .id = id,
+                .log_probability = log_probability});
     return Next::kContinue;
   }
   void on_finish(uint32_t choice, const EngineResult& result) override {
-    Told told;
-    told.kind = Told::kFinish;
-    told.choice = first_ + choice;
-    told.result = std::make_shared<const EngineResult>(result);
-    generation_->tell(std::move(told));
+    try {
+      generation_->choices_[first_ + choice]->result = result;
+    } catch (const std::bad_alloc&) {
+      return on_error(FRT_ERR_OUT_OF_MEMORY, {});
+    }
+    generation_->tell({.kind = Told::kFinish, .choice = first_ + choice});
   }
   void on_error(frt_status status, const std::string& message) override {
-    Told told;
-    told.kind = Told::kError;
-    told.status = status;
-    told.message = message;
-    generation_->tell(std::move(told));
+    if (std::exchange(failed_, true)) return;
+    try {
+      generation_->error_texts_[prompt_] = message;
+    } catch (const std::bad_alloc&) {
+      status = FRT_ERR_OUT_OF_MEMORY;  // the operator is told that
+    }
+    generation_->tell({.kind = Told::kError, .choice = prompt_, .status = status});
   }
 
  private:
   const std::shared_ptr<Generation> generation_;
   const uint32_t first_;  // choice of the reply that is choice 0 of this prompt
+  const uint32_t prompt_;
+  bool failed_ = false;
 };
 
-Generation::Generation(Setup setup)
-    : setup_(std::move(setup)), strand_(std::make_shared<Strand>(setup_.workers)) {}
+Generation::Generation(Setup setup) : Actor(setup.workers), setup_(std::move(setup)) {}
 
 Generation::~Generation() = default;
 
-void Generation::start(Setup setup) {
+std::shared_ptr<Generation> Generation::start(Setup setup) {
   check_supported(setup.call);
   const auto began = ServerClock::now();
+  // It is compiled while the prompts are tokenized and read.
+  std::shared_ptr<const GrammarTicket> grammar = answer_grammar(*setup.served, setup.call);
   std::vector<PreparedPrompt> prompts;
   try {
     prompts = prepare_prompts(*setup.served, setup.call);
   } catch (const ApiError& error) {
     if (!setup.call.stream || !setup.protocol.tells_in_stream(error.kind())) throw;
-    return refuse_in_stream(setup, error);
+    refuse_in_stream(setup, error);
+    return nullptr;
   }
   setup.call.messages = nullptr;  // rendered; an agent's are large
   const auto generation = std::make_shared<Generation>(std::move(setup));
   generation->prompts_ = std::move(prompts);
+  generation->grammar_ = std::move(grammar);
   generation->prepare_seconds_ = milliseconds_since(began) / 1e3;
   generation->submit();
+  return generation;
+}
+
+// A place for what is told once of each prompt and choice, and for as many tokens as may wait.
+void Generation::make_room(const std::vector<EngineRequest>& requests) {
+  uint64_t tokens = 0;
+  for (const EngineRequest& request : requests) {
+    tokens += std::min(request.max_new, kMostWaiting) * request.choices;
+  }
+  edges_ = 2 * requests.size() + choices_.size();
+  ring_.reset(std::min(tokens, kMostWaiting) + edges_);
+  error_texts_.resize(requests.size());
 }
 
 void Generation::submit() {
@@ -214,18 +217,16 @@ void Generation::submit() {
     request.owner = setup_.exchange->request().owner;
     request.affinity = setup_.affinity;
     request.deadline = setup_.deadline;
+    request.grammar = grammar_;
     requests.push_back(std::move(request));
   }
-  // Nothing is handled before all are submitted: the strand is held.
-  {
-    const std::lock_guard lock(mutex_);
-    scheduled_ = true;
-  }
-  uint32_t first = 0;
+  make_room(requests);
+  const auto self = std::static_pointer_cast<Generation>(shared_from_this());
+  uint32_t first = 0, prompt = 0;
   try {
     for (EngineRequest& request : requests) {
-      const uint64_t number = served.engine.submit(
-          std::move(request), std::make_shared<Part>(shared_from_this(), first));
+      const uint64_t number =
+          served.engine.submit(std::move(request), std::make_shared<Part>(self, first, prompt++));
       const std::lock_guard lock(mutex_);
       requests_.push_back(number);
       first += call.choices;
@@ -236,66 +237,83 @@ void Generation::submit() {
     if (error.status() != FRT_ERR_NOT_READY) setup_.report(error.what());
     throw from_engine(error.status());
   }
-  if (call.stream) setup_.exchange->begin({.content_type = "text/event-stream"});
-  const std::weak_ptr<Generation> weak = weak_from_this();
+  if (may_begin()) send_head();
+  const std::weak_ptr<Generation> weak = self;
   setup_.exchange->on_gone([weak] {
-    if (const auto self = weak.lock()) self->cancel();
+    if (const auto generation = weak.lock()) generation->cancel();
   });
   setup_.exchange->on_idle([weak] {
-    if (const auto self = weak.lock()) self->tell({});
+    const auto generation = weak.lock();
+    if (!generation) return;
+    generation->idle_.store(true, std::memory_order_relaxed);
+    generation->wake();
   });
-  strand_->post([self = shared_from_this()] { self->work(); });
+  open_.store(true, std::memory_order_release);
+  wake();
 }
 
 // ---- what the engine tells ----
 
-void Generation::tell(Told told) {
-  {
-    const std::lock_guard lock(mutex_);
-    told_.push_back(std::move(told));
-    if (std::exchange(scheduled_, true)) return;
-  }
-  strand_->post([self = shared_from_this()] { self->work(); });
+void Generation::tell(const Told& told) noexcept {
+  ring_.push(told);
+  wake();
+}
+
+void Generation::stop() noexcept {
+  stopping_.store(true, std::memory_order_relaxed);
+  wake();
 }
 
 void Generation::work() {
-  std::vector<Told> told;
-  {
-    const std::lock_guard lock(mutex_);
-    scheduled_ = false;
-    told.swap(told_);
-  }
-  for (Told& each : told) {
+  if (!open_.load(std::memory_order_acquire)) return;
+  try {
+    Told told;
+    while (!over_ && ring_.pop(told)) handle(told);
     if (over_) return;
-    try {
-      handle(each);
-    } catch (const std::exception& error) {
-      setup_.report(error.what());
-      fail({ApiErrorKind::kInternal, "the request failed"});
+    if (stopping_.load(std::memory_order_relaxed)) {
+      return fail({ApiErrorKind::kOverloaded, "the server stops; send the request again"});
     }
+    if (idle_.exchange(false, std::memory_order_relaxed)) {
+      begin_stream();
+      send(writer_->heartbeat());
+    }
+  } catch (const std::exception& error) {
+    fail_unexpectedly(error.what());
   }
 }
 
-void Generation::handle(Told& told) {
+void Generation::handle(const Told& told) {
   switch (told.kind) {
     case Told::kStart:
       usage_.cached_tokens += told.cached;
-      return begin_stream();
+      if (may_begin()) begin_stream();
+      return;
     case Told::kToken:
       return on_token(*choices_[told.choice], told.id, told.log_probability);
     case Told::kFinish:
-      return on_finish(*choices_[told.choice], *told.result);
+      return on_finish(*choices_[told.choice], *choices_[told.choice]->result);
     case Told::kError:
-      setup_.report(told.message);
+      if (grammar_ && told.status == FRT_ERR_INVALID_ARGUMENT) {
+        return fail(grammar_error(setup_.call, error_texts_[told.choice]));
+      }
+      setup_.report(error_texts_[told.choice]);
       return fail(from_engine(told.status));
-    case Told::kIdle:
-      begin_stream();
-      return send(writer_->heartbeat());
   }
+}
+
+// A grammar that cannot be compiled is a 400, so a stream's head waits for it.
+bool Generation::may_begin() const {
+  return !grammar_ || (grammar_->over() && grammar_->status() == FRT_OK);
+}
+
+void Generation::send_head() {
+  if (!setup_.call.stream || std::exchange(head_sent_, true)) return;
+  setup_.exchange->begin({.content_type = "text/event-stream"});
 }
 
 void Generation::begin_stream() {
   if (std::exchange(begun_, true)) return;
+  send_head();
   send(writer_->start(usage_));
   if (!setup_.call.echo) return;
   for (const auto& choice : choices_) {
@@ -345,6 +363,8 @@ void Generation::on_finish(Choice& choice, const EngineResult& result) {
   if (result.finish == Finish::kDeadline) {
     return fail({ApiErrorKind::kTimeout, "the request took longer than this server lets it"});
   }
+  if (behind_.load(std::memory_order_relaxed))
+    return fail({ApiErrorKind::kOverloaded, kOverloaded});
   begin_stream();
   if (choice.text && !choice.stops->stopped()) on_text(choice, choice.text->flush());
   if (!choice.stops->stopped()) {
@@ -386,7 +406,7 @@ void Generation::fail(const ApiError& error) {
   if (std::exchange(over_, true)) return;
   cancel();
   try {
-    if (setup_.call.stream) {
+    if (head_sent_) {
       begin_stream();
       setup_.exchange->write(writer_->error(error));
       setup_.exchange->end();
@@ -401,6 +421,18 @@ void Generation::fail(const ApiError& error) {
     // The exchange ends without an answer, which its client sees.
   }
   end_with({{"error", error.what()}});
+}
+
+// Where there is no memory for an error either, the exchange goes without an answer with this
+// object, which its client sees.
+void Generation::fail_unexpectedly(const char* what) noexcept {
+  try {
+    setup_.report(what);
+    fail({ApiErrorKind::kInternal, "the request failed"});
+  } catch (const std::exception&) {
+    over_ = true;
+    cancel();
+  }
 }
 
 void Generation::cancel() noexcept {
@@ -422,10 +454,14 @@ void Generation::end_with(Json record) {
 
 Json Generation::frt_block() const {
   const PrefixDecision& prefix = first_->prefix;
+  std::string why = prefix_reason(prefix, prompts_.front().ids, setup_.served->model);
+  if (!setup_.tools_changed.empty()) {
+    why += "; tools, against the last request: " + setup_.tools_changed;
+  }
   Json block = {{"prefix_action", prefix_action_name(prefix.action)},
                 {"reused_tokens", prefix.reused},
                 {"new_prefill_tokens", first_->prompt_tokens - prefix.reused},
-                {"why", prefix.reason}};
+                {"why", std::move(why)}};
   if (prefix.action == PrefixAction::kRestore) {
     block["capsule_id"] = shown_name(setup_.exchange->request().owner, prefix.capsule);
     block["restore_ms"] = milliseconds(prefix.seconds);
@@ -434,6 +470,10 @@ Json Generation::frt_block() const {
   block["queue_ms"] = milliseconds(first_->queue_seconds);
   block["prefill_ms"] = milliseconds(first_->prefill_seconds);
   block["decode_ms"] = milliseconds(first_->decode_seconds);
+  if (first_->drafted > 0) {
+    block["draft_tokens"] = first_->drafted;
+    block["accepted_tokens"] = first_->accepted;
+  }
   if (!setup_.call.tools_left_out.empty()) block["tools_left_out"] = setup_.call.tools_left_out;
   return block;
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http/lm/metrics.hpp"
 
+#include <span>
+
 namespace frt::host {
 namespace {
 
@@ -35,19 +37,30 @@ constexpr Number kNumbers[] = {
     {"frt_lm_generated_tokens_total", "counter", "Tokens written.", &EngineStats::generated_tokens},
     {"frt_lm_prefill_steps_total", "counter", "Prefill steps.", &EngineStats::prefill_steps},
     {"frt_lm_decode_steps_total", "counter", "Decode steps.", &EngineStats::decode_steps},
-    {"frt_lm_decode_entries_total", "counter", "Tokens over all decode steps.",
+    {"frt_lm_decode_entries_total", "counter", "Sequences over all decode steps.",
      &EngineStats::decode_entries},
+    {"frt_lm_draft_rounds_total", "counter", "Decode steps with drafts.",
+     &EngineStats::draft_rounds},
+    {"frt_lm_draft_tokens_total", "counter", "Tokens drafted.", &EngineStats::draft_tokens},
+    {"frt_lm_accepted_tokens_total", "counter", "Drafts that became text.",
+     &EngineStats::accepted_tokens},
 };
 
-struct Ending {
-  const char* reason;
+struct Part {
+  const char* label;
   uint64_t EngineStats::*value;
 };
 
-constexpr Ending kEndings[] = {
+constexpr Part kEndings[] = {
     {"length", &EngineStats::ended_length},     {"stop", &EngineStats::ended_stop},
     {"context", &EngineStats::ended_context},   {"cancelled", &EngineStats::ended_cancelled},
     {"deadline", &EngineStats::ended_deadline},
+};
+
+constexpr Part kBeginnings[] = {
+    {"read", &EngineStats::began_read},
+    {"continue", &EngineStats::began_continue},
+    {"restore", &EngineStats::began_restore},
 };
 
 struct Times {
@@ -58,11 +71,14 @@ struct Times {
 
 constexpr Times kTimes[] = {
     {"frt_lm_queue_seconds", "From the request to a slot.", &EngineStats::queue},
+    {"frt_lm_restore_seconds", "Until a slot held a capsule.", &EngineStats::restore},
     {"gen_ai_server_time_to_first_token_seconds", "From the request to its first token.",
      &EngineStats::ttft},
     {"gen_ai_server_time_per_output_token_seconds", "From token to token.", &EngineStats::itl},
     {"gen_ai_server_request_duration_seconds", "From the request to its last token.",
      &EngineStats::e2e},
+    {"frt_lm_mask_seconds", "To find out which tokens a grammar lets come next.",
+     &EngineStats::mask},
 };
 
 }  // namespace
@@ -92,18 +108,43 @@ void put_http_metrics(MetricsText& text, const HttpServer& server) {
   }
 }
 
+void put_key_metrics(MetricsText& text, const std::map<std::string, KeyCounts>& keys,
+                     const std::map<std::string, KeyTokens>& tokens) {
+  const auto put = [&](const char* name, const char* type, const char* help, const auto& of,
+                       auto value) {
+    text.family(name, type, help);
+    for (const auto& [key, numbers] : of) text.sample(numbers.*value, {{"key", key}});
+  };
+  put("frt_http_key_running", "gauge", "Requests of a key that go on.", keys, &KeyCounts::running);
+  put("frt_http_key_requests_total", "counter", "Requests of a key that were let in.", keys,
+      &KeyCounts::requests);
+  put("frt_http_key_refused_total", "counter", "Requests of a key beyond its limits.", keys,
+      &KeyCounts::refused);
+  put("frt_http_key_prompt_tokens_total", "counter", "Tokens of a key's prompts.", tokens,
+      &KeyTokens::prompt);
+  put("frt_http_key_cached_tokens_total", "counter",
+      "Tokens of a key's prompts that were not read again.", tokens, &KeyTokens::cached);
+  put("frt_http_key_generated_tokens_total", "counter", "Tokens written for a key.", tokens,
+      &KeyTokens::generated);
+}
+
 void put_engine_metrics(MetricsText& text,
                         const std::vector<std::pair<std::string, EngineStats>>& engines) {
   for (const Number& number : kNumbers) {
     text.family(number.name, number.type, number.help);
     for (const auto& [model, stats] : engines) text.sample(stats.*number.value, {{"model", model}});
   }
-  text.family("frt_lm_endings_total", "counter", "Choices by why they ended.");
-  for (const auto& [model, stats] : engines) {
-    for (const Ending& ending : kEndings) {
-      text.sample(stats.*ending.value, {{"model", model}, {"reason", ending.reason}});
+  const auto put_parts = [&](const char* label, std::span<const Part> parts) {
+    for (const auto& [model, stats] : engines) {
+      for (const Part& part : parts) {
+        text.sample(stats.*part.value, {{"model", model}, {label, part.label}});
+      }
     }
-  }
+  };
+  text.family("frt_lm_endings_total", "counter", "Choices by why they ended.");
+  put_parts("reason", kEndings);
+  text.family("frt_lm_prefixes_total", "counter", "Requests by how their prompt began.");
+  put_parts("action", kBeginnings);
   for (const Times& times : kTimes) {
     text.family(times.name, "histogram", times.help);
     for (const auto& [model, stats] : engines) {
@@ -111,6 +152,42 @@ void put_engine_metrics(MetricsText& text,
       text.histogram(DurationHistogram::kBounds, histogram.counts, histogram.count, histogram.sum,
                      {{"model", model}});
     }
+  }
+}
+
+void put_grammar_metrics(MetricsText& text,
+                         const std::vector<std::pair<std::string, GrammarStats>>& compilers) {
+  struct GrammarNumber {
+    const char* name;
+    const char* type;
+    const char* help;
+    uint64_t GrammarStats::*value;
+  };
+  static constexpr GrammarNumber kGrammarNumbers[] = {
+      {"frt_grammar_cache_hits_total", "counter",
+       "Grammars asked for that were compiled or being compiled.", &GrammarStats::hits},
+      {"frt_grammar_cache_misses_total", "counter", "Grammars asked for otherwise.",
+       &GrammarStats::misses},
+      {"frt_grammar_compiled_total", "counter", "Grammars compiled.", &GrammarStats::compiled},
+      {"frt_grammar_failed_total", "counter", "Grammars that could not be compiled.",
+       &GrammarStats::failed},
+      {"frt_grammar_dropped_total", "counter", "Compilations that nobody waited for any more.",
+       &GrammarStats::dropped},
+      {"frt_grammar_waiting", "gauge", "Compilations that wait.", &GrammarStats::waiting},
+      {"frt_grammar_cached", "gauge", "Compiled grammars kept.", &GrammarStats::cached},
+      {"frt_grammar_cached_bytes", "gauge", "Bytes of these.", &GrammarStats::cached_bytes},
+  };
+  if (compilers.empty()) return;
+  for (const GrammarNumber& number : kGrammarNumbers) {
+    text.family(number.name, number.type, number.help);
+    for (const auto& [model, stats] : compilers) {
+      text.sample(stats.*number.value, {{"model", model}});
+    }
+  }
+  text.family("frt_grammar_compile_seconds", "histogram", "To compile a grammar.");
+  for (const auto& [model, stats] : compilers) {
+    text.histogram(DurationHistogram::kBounds, stats.compile.counts, stats.compile.count,
+                   stats.compile.sum, {{"model", model}});
   }
 }
 

@@ -23,14 +23,6 @@ uint64_t seconds_since_1970() {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(now).count());
 }
 
-frt_status append_ids(void* user, const void* data, uint64_t bytes) noexcept {
-  return guard(nullptr, [&] {
-    auto& ids = *static_cast<std::vector<int32_t>*>(user);
-    const auto* first = static_cast<const int32_t*>(data);
-    ids.insert(ids.end(), first, first + bytes / sizeof(int32_t));
-  });
-}
-
 // The ids of what stands behind the first `bytes` of a prompt.
 std::vector<int32_t> encode_tail(const LmModel& model, const ChatPrompt& prompt,
                                  std::size_t bytes) {
@@ -44,12 +36,7 @@ std::vector<int32_t> encode_tail(const LmModel& model, const ChatPrompt& prompt,
   const std::string_view text = std::string_view(prompt.text).substr(bytes);
   const frt_encode_params params{sizeof(params), FRT_ENCODE_CONTINUES, plain.data(), plain.size(),
                                  0};
-  std::vector<int32_t> ids;
-  frt_error error{};
-  const frt_status status = model.tokenizer().encode(model.handle(), text.data(), text.size(),
-                                                     &params, append_ids, &ids, &error);
-  if (status != FRT_OK) throw Error(status, error.message);
-  return ids;
+  return model.TextModel::encode(text, params);
 }
 
 // A format may leave earlier reasoning out, so the next question's prompt may part from this one
@@ -161,12 +148,35 @@ void check_length(const ServedModel& served, const PreparedPrompt& prompt) {
 
 }  // namespace
 
+struct ServedModel::Grammars {
+  std::unique_ptr<GrammarCompiler> compiler;
+  std::string obstacle;
+
+  explicit Grammars(const LmModel& model) {
+    if (!model.info().mask) {
+      obstacle = model.sender() + " takes no masks";
+      return;
+    }
+    try {
+      compiler = std::make_unique<GrammarCompiler>(model, model.info().vocabulary);
+    } catch (const Error& error) {
+      if (error.status() != FRT_ERR_UNSUPPORTED) throw;
+      obstacle = error.what();
+    }
+  }
+};
+
 ServedModel::ServedModel(const LmModel& given, Engine& engine_of)
+    : ServedModel(given, engine_of, Grammars(given)) {}
+
+ServedModel::ServedModel(const LmModel& given, Engine& engine_of, Grammars given_grammars)
     : model(given),
       engine(engine_of),
       defaults(given.generation_defaults()),
       stop_ids(stop_ids_of(defaults)),
-      created(seconds_since_1970()) {}
+      created(seconds_since_1970()),
+      grammars(std::move(given_grammars.compiler)),
+      no_grammars(std::move(given_grammars.obstacle)) {}
 
 std::vector<PreparedPrompt> prepare_prompts(const ServedModel& served, const ApiCall& call) {
   std::vector<PreparedPrompt> prompts;

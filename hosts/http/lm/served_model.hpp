@@ -10,6 +10,7 @@
 
 #include "http/api/call.hpp"
 #include "lm/engine/engine.hpp"
+#include "lm/grammar/compiler.hpp"
 #include "lm/lm_model.hpp"
 
 namespace frt::host {
@@ -23,6 +24,13 @@ struct ServedModel {
   const nlohmann::ordered_json defaults;  // of sampling, as the checkpoint has them
   const std::vector<int32_t> stop_ids;
   const uint64_t created;  // seconds since 1970
+  // Null: no form can be forced on the model's answers; `no_grammars` says why, for the log.
+  const std::unique_ptr<GrammarCompiler> grammars;
+  const std::string no_grammars;
+
+ private:
+  struct Grammars;
+  ServedModel(const LmModel& model, Engine& engine, Grammars grammars);
 };
 
 // A prompt, and where a later prompt of the same conversation will part from it (0: not known).

@@ -26,13 +26,13 @@ struct LmService::Route {
   Json (*state)(const StateCall&) = nullptr;  // of answer_state()
 };
 
-// The place is given back when the reply is over and all that works on it has ended.
-class LmService::Slot {
+// HttpRequest::held: given back when the reply is over and all that works on it has ended.
+class LmService::Place {
  public:
-  Slot(KeyRing& keys, std::string owner) : keys_(keys), owner_(std::move(owner)) {}
-  ~Slot() { keys_.leave(owner_); }
-  Slot(const Slot&) = delete;
-  Slot& operator=(const Slot&) = delete;
+  Place(KeyRing& keys, std::string owner) : keys_(keys), owner_(std::move(owner)) {}
+  ~Place() { keys_.leave(owner_); }
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
 
  private:
   KeyRing& keys_;
@@ -47,8 +47,8 @@ void check_count(const ServedModel& served, std::size_t tokens) {
   if (tokens > context) throw context_length_error(tokens, context);
 }
 
-// One waits for a disk, the other one goes on.
-constexpr std::size_t kStateWorkers = 2;
+// Where two requests of one key wait for a disk, others go on, and so do files under way.
+constexpr std::size_t kStateWorkers = 4, kMostStateOfKey = 2;
 constexpr std::string_view kModels = "/v1/models";
 
 const std::string& text_of(const Json& body, const char* key) {
@@ -73,6 +73,12 @@ Json parse_body(const std::string& text, const ApiLimits& limits) {
   } catch (const Error& error) {
     throw ApiError(ApiErrorKind::kInvalid, error.what());
   }
+}
+
+// Null: it loads.
+const char* state_of(const ServedModel* served) {
+  if (!served) return "loading";
+  return served->engine.stats().device_lost ? "failed" : "ready";
 }
 
 // Whether a path is of a route's pattern, part by part.
@@ -157,7 +163,7 @@ LmService::LmService(LmServiceOptions options, AccessLog& log,
       report_(std::move(report)),
       keys_(options_.keys, options_.key_limits),
       workers_(options_.workers, options_.max_waiting),
-      state_workers_(kStateWorkers, options_.max_waiting) {
+      state_workers_(kStateWorkers, options_.max_waiting, kMostStateOfKey) {
   for (const std::string& name : options_.models) models_.emplace(name, nullptr);
 }
 
@@ -166,6 +172,11 @@ LmService::~LmService() = default;
 void LmService::set_model(const std::string& name, std::shared_ptr<const ServedModel> served) {
   const std::lock_guard lock(mutex_);
   models_.at(name).swap(served);
+}
+
+void LmService::set_policy(const std::string& name, const char* state) {
+  const std::lock_guard lock(mutex_);
+  policies_[name] = state;
 }
 
 // ---- admission ----
@@ -191,9 +202,8 @@ HttpResponse LmService::refuse(const Route* route, const ApiError& error) const 
 }
 
 std::optional<HttpResponse> LmService::admit(HttpRequest& head) {
-  const std::string* parent = head.header("traceparent");
-  if (parent) head.trace = trace_id_of(*parent);
-  if (head.trace.empty()) head.trace = random_hex(16);
+  head.id = random_hex(16);
+  head.trace = trace_context(head.header("traceparent"), head.header("tracestate"));
   const Route* route = find_route(head);
   if (const char* refusal = gate_refusal(options_.gate, head)) {
     ++gated_;
@@ -216,20 +226,47 @@ std::optional<HttpResponse> LmService::admit(HttpRequest& head) {
     return refuse(route, {ApiErrorKind::kMethod,
                           "this route does not take " + std::string(io::quote(head.method))});
   }
+  if (!route->work) return std::nullopt;
+  if (!keys_.enter(head.owner)) {
+    ++key_limited_;
+    return refuse(route, {ApiErrorKind::kRateLimit,
+                          "this key has as many requests as it may; try again later"});
+  }
+  head.held = std::make_shared<Place>(keys_, head.owner);
   return std::nullopt;
 }
 
 HttpHeaders LmService::standard_headers(const HttpRequest& request) {
   HttpHeaders headers = {{"X-Content-Type-Options", "nosniff"}};
-  if (!request.trace.empty()) {
-    headers.emplace_back("X-Request-Id", request.trace);
-    headers.emplace_back("request-id", request.trace);  // Anthropic's
+  if (!request.id.empty()) {
+    headers.emplace_back("X-Request-Id", request.id);
+    headers.emplace_back("request-id", request.id);  // Anthropic's
     headers.emplace_back("traceparent", traceparent(request.trace));
+    if (!request.trace.state.empty()) headers.emplace_back("tracestate", request.trace.state);
   }
   for (auto& header : cross_origin_headers(options_.gate, request)) {
     headers.push_back(std::move(header));
   }
   return headers;
+}
+
+HttpResponse LmService::error_response(const HttpRequest& request, int status,
+                                       const std::string& text) {
+  const ApiErrorKind kind = [&] {
+    switch (status) {
+      case 408:
+        return ApiErrorKind::kSlow;
+      case 413:
+        return ApiErrorKind::kTooLarge;
+      case 431:
+        return ApiErrorKind::kHeadTooLarge;
+      case 503:
+        return ApiErrorKind::kOverloaded;
+      default:
+        return status < 500 ? ApiErrorKind::kInvalid : ApiErrorKind::kInternal;
+    }
+  }();
+  return refuse(find_route(request), {kind, text});
 }
 
 void LmService::handle(std::shared_ptr<Exchange> exchange) {
@@ -246,17 +283,10 @@ void LmService::handle(std::shared_ptr<Exchange> exchange) {
 
 void LmService::begin_work(const std::shared_ptr<Exchange>& exchange, const Route& route,
                            Workers& workers) {
-  const HttpRequest& request = exchange->request();
-  if (!keys_.enter(request.owner)) {
-    ++key_limited_;
-    return exchange->respond(refuse(
-        &route, {ApiErrorKind::kRateLimit, "this key has as many requests as it may; try later"}));
-  }
-  auto slot = std::make_shared<Slot>(keys_, request.owner);
-  const bool taken = workers.try_post([this, exchange, &route, slot]() mutable {
+  const auto work = [this, exchange, &route] {
     try {
       if (exchange->gone()) return;
-      (this->*route.work)(exchange, route, std::move(slot));
+      (this->*route.work)(exchange, route);
     } catch (const ApiError& error) {
       if (!error.cause().empty()) report_(error.cause());
       exchange->respond(refuse(&route, error));
@@ -264,8 +294,8 @@ void LmService::begin_work(const std::shared_ptr<Exchange>& exchange, const Rout
       report_(error.what());
       exchange->respond(refuse(&route, {ApiErrorKind::kInternal, "the request failed"}));
     }
-  });
-  if (taken) return;
+  };
+  if (workers.try_post(work, exchange->request().owner)) return;
   ++overloads_;
   exchange->respond(refuse(
       &route, {ApiErrorKind::kRateLimit, "too many requests wait already; try again later"}));
@@ -275,7 +305,10 @@ void LmService::finished(const HttpOutcome& outcome) noexcept {
   try {
     const Route* route = find_route(outcome.request);
     ++answers_[{route ? std::string(route->path) : "other", outcome.status}];
-    log_.write("request", {{"trace", outcome.request.trace},
+    log_.write("request", {{"id", outcome.request.id},
+                           {"trace", outcome.request.trace.trace},
+                           {"span", outcome.request.trace.span},
+                           {"parent", outcome.request.trace.parent},
                            {"key", outcome.request.owner},
                            {"address", outcome.request.address},
                            {"method", outcome.request.method},
@@ -296,11 +329,8 @@ HttpResponse LmService::health() const {
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [name, served] : models_) {
-      if (!served) {
-        state = "loading";
-      } else if (served->engine.stats().device_lost) {
-        state = "failed";
-      }
+      const std::string_view of_model = state_of(served.get());
+      if (of_model != "ready" && std::string_view(state) != "failed") state = of_model.data();
     }
   }
   if (draining_) state = "draining";
@@ -321,9 +351,19 @@ HttpResponse LmService::models(const std::string& path) const {
       Json entry = {{"id", name},           {"object", "model"},
                     {"type", "model"},  // this and the next are Anthropic's
                     {"display_name", name}, {"created", served ? served->created : 0},
-                    {"owned_by", "frt"},    {"state", served ? "ready" : "loading"}};
+                    {"owned_by", "frt"},    {"state", state_of(served.get())}};
       if (served) entry["max_model_len"] = served->model.info().max_context;
       list.push_back(std::move(entry));
+    }
+    for (const auto& [name, state] : policies_) {
+      if (!wanted.empty() && name != wanted) continue;
+      list.push_back({{"id", name},
+                      {"object", "model"},
+                      {"type", "policy"},
+                      {"display_name", name},
+                      {"created", 0},
+                      {"owned_by", "frt"},
+                      {"state", state}});
     }
   }
   if (wanted.empty()) {
@@ -345,14 +385,25 @@ HttpResponse LmService::metrics() const {
   text.sample(unauthorised_, {{"reason", "key"}});
   text.sample(key_limited_, {{"reason", "key_limit"}});
   text.sample(overloads_, {{"reason", "workers"}});
+  text.family("frt_http_log_dropped_total", "counter", "Records that the request log lost.");
+  text.sample(log_.dropped());
+  text.family("frt_http_worker_failures_total", "counter", "Jobs that ended with an exception.");
+  text.sample(workers_.failures() + state_workers_.failures());
   std::vector<std::pair<std::string, EngineStats>> engines;
+  std::map<std::string, KeyTokens> tokens;
+  std::vector<std::pair<std::string, GrammarStats>> grammars;
   {
     const std::lock_guard lock(mutex_);
+    tokens = key_tokens_;
     for (const auto& [name, served] : models_) {
-      if (served) engines.emplace_back(name, served->engine.stats());
+      if (!served) continue;
+      engines.emplace_back(name, served->engine.stats());
+      if (served->grammars) grammars.emplace_back(name, served->grammars->stats());
     }
   }
+  put_key_metrics(text, keys_.counts(), tokens);
   put_engine_metrics(text, engines);
+  put_grammar_metrics(text, grammars);
   return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = text.take()};
 }
 
@@ -379,8 +430,7 @@ std::shared_ptr<const ServedModel> LmService::model(const std::string& asked) co
   return found->second;
 }
 
-void LmService::generate(const std::shared_ptr<Exchange>& exchange, const Route& route,
-                         std::shared_ptr<Slot> slot) {
+void LmService::generate(const std::shared_ptr<Exchange>& exchange, const Route& route) {
   const HttpRequest& request = exchange->request();
   ApiCall call = route.protocol->parse(exchange->take_body(), request.headers, options_.api);
   exchange->release_body();
@@ -396,35 +446,52 @@ void LmService::generate(const std::shared_ptr<Exchange>& exchange, const Route&
     deadline = EngineRequest::Clock::now() + options_.request_timeout;
   }
   std::string affinity = call.session;
-  Generation::start({.exchange = exchange,
-                     .served = std::move(served),
-                     .protocol = *route.protocol,
-                     .call = std::move(call),
-                     .identity = std::move(identity),
-                     .affinity = std::move(affinity),
-                     .deadline = deadline,
-                     .most_tokens = options_.api.limits.max_tokens,
-                     .workers = workers_,
-                     .over =
-                         [this, slot, trace = request.trace](const Json& record) {
-                           Json line = {{"trace", trace}};
-                           line.update(record);
-                           line.erase("why");  // it may quote the prompt
-                           log_.write("generation", line);
-                         },
-                     .report = report_});
+  std::string tools_changed;
+  if (!call.tools.empty()) tools_changed = tools_.compare(request.owner, affinity, call.tools);
+  const auto reply = Generation::start({.exchange = exchange,
+                                        .served = std::move(served),
+                                        .protocol = *route.protocol,
+                                        .call = std::move(call),
+                                        .identity = std::move(identity),
+                                        .affinity = std::move(affinity),
+                                        .tools_changed = std::move(tools_changed),
+                                        .deadline = deadline,
+                                        .most_tokens = options_.api.limits.max_tokens,
+                                        .workers = workers_,
+                                        .over =
+                                            [this, id = request.id, trace = request.trace.trace,
+                                             owner = request.owner](const Json& record) {
+                                              count_tokens_of(owner, record);
+                                              Json line = {{"id", id}, {"trace", trace}};
+                                              line.update(record);
+                                              line.erase("why");  // it may quote the prompt
+                                              log_.write("generation", std::move(line));
+                                            },
+                                        .report = report_});
+  const std::lock_guard lock(mutex_);
+  std::erase_if(replies_, [](const auto& each) { return each.expired(); });
+  if (!reply) return;
+  replies_.push_back(reply);
+  if (ending_) reply->stop();
 }
 
-void LmService::count_tokens(const std::shared_ptr<Exchange>& exchange, const Route&,
-                             std::shared_ptr<Slot>) {
+void LmService::count_tokens_of(const std::string& owner, const Json& record) {
+  const auto number = [&](const char* key) { return record.value(key, uint64_t{0}); };
+  const std::lock_guard lock(mutex_);
+  KeyTokens& tokens = key_tokens_[owner];
+  tokens.prompt += number("prompt_tokens");
+  tokens.cached += number("cached_tokens");
+  tokens.generated += number("generated_tokens");
+}
+
+void LmService::count_tokens(const std::shared_ptr<Exchange>& exchange, const Route&) {
   const ApiCall call =
       parse_count_tokens(exchange->take_body(), exchange->request().headers, options_.api);
   const auto served = model(call.model);
   exchange->respond({.body = count_tokens_body(chat_ids(*served, call).size())});
 }
 
-void LmService::tokenize(const std::shared_ptr<Exchange>& exchange, const Route&,
-                         std::shared_ptr<Slot>) {
+void LmService::tokenize(const std::shared_ptr<Exchange>& exchange, const Route&) {
   const std::string text = exchange->take_body();
   const Json body = parse_body(text, options_.api.limits);
   const auto served = model(name_in(body));
@@ -446,8 +513,7 @@ void LmService::tokenize(const std::shared_ptr<Exchange>& exchange, const Route&
   respond_json(exchange, answer);
 }
 
-void LmService::detokenize(const std::shared_ptr<Exchange>& exchange, const Route&,
-                           std::shared_ptr<Slot>) {
+void LmService::detokenize(const std::shared_ptr<Exchange>& exchange, const Route&) {
   const Json body = parse_body(exchange->take_body(), options_.api.limits);
   const auto served = model(name_in(body));
   const auto found = body.find("tokens");
@@ -471,11 +537,18 @@ void LmService::detokenize(const std::shared_ptr<Exchange>& exchange, const Rout
   respond_json(exchange, {{"content", content}, {"prompt", content}});
 }
 
-void LmService::apply_template(const std::shared_ptr<Exchange>& exchange, const Route&,
-                               std::shared_ptr<Slot>) {
+void LmService::apply_template(const std::shared_ptr<Exchange>& exchange, const Route&) {
   const ApiCall call =
       chat_completions().parse(exchange->take_body(), exchange->request().headers, options_.api);
   respond_json(exchange, {{"prompt", chat_text(*model(call.model), call)}});
+}
+
+void LmService::end_replies() noexcept {
+  const std::lock_guard lock(mutex_);
+  ending_ = true;
+  for (const auto& each : replies_) {
+    if (const auto reply = each.lock()) reply->stop();
+  }
 }
 
 // ---- sessions and capsules ----
@@ -498,8 +571,7 @@ ApiError LmService::told_of(const Error& error) const {
   return told;
 }
 
-void LmService::answer_state(const std::shared_ptr<Exchange>& exchange, const Route& route,
-                             std::shared_ptr<Slot>) {
+void LmService::answer_state(const std::shared_ptr<Exchange>& exchange, const Route& route) {
   try {
     respond_json(exchange, route.state(state_call(*exchange, route)));
   } catch (const Error& error) {
@@ -507,10 +579,9 @@ void LmService::answer_state(const std::shared_ptr<Exchange>& exchange, const Ro
   }
 }
 
-void LmService::export_capsule(const std::shared_ptr<Exchange>& exchange, const Route& route,
-                               std::shared_ptr<Slot> slot) {
+void LmService::export_capsule(const std::shared_ptr<Exchange>& exchange, const Route& route) {
   try {
-    capsule_routes::send(state_call(*exchange, route), exchange, state_workers_, std::move(slot));
+    capsule_routes::send(state_call(*exchange, route), exchange, state_workers_);
   } catch (const Error& error) {
     throw told_of(error);
   }

@@ -32,13 +32,17 @@
 #include "http/api/protocol.hpp"
 #include "http/gate.hpp"
 #include "http/keys.hpp"
+#include "http/lm/metrics.hpp"
 #include "http/lm/served_model.hpp"
 #include "http/lm/state_call.hpp"
+#include "http/lm/tool_memory.hpp"
 #include "http/server.hpp"
 #include "http/workers.hpp"
 #include "net/access_log.hpp"
 
 namespace frt::host {
+
+class Generation;
 
 struct LmServiceOptions {
   GateRules gate;
@@ -66,19 +70,31 @@ class LmService : public HttpService {
   void attach(const HttpServer* server) noexcept { server_ = server; }
   // The model is ready, or, with null, goes. What it serves keeps it alive.  [any]
   void set_model(const std::string& name, std::shared_ptr<const ServedModel> served);
+  // A policy that the program serves beside the models is listed with them. `state`: "loading",
+  // "ready" or "failed".  [any]
+  void set_policy(const std::string& name, const char* state);
+  // Other keys and limits from now on; requests of a key that is no more go on.  [any]
+  void replace_keys(std::vector<ApiKey> keys, KeyLimits limits) {
+    keys_.replace(std::move(keys), limits);
+  }
+  std::map<std::string, KeyCounts> key_counts() const { return keys_.counts(); }  // [any]
   // /health says 503 from now on.  [any]
   void begin_drain() noexcept { draining_ = true; }
+  // Replies that are not over end with an error that their clients answer by sending the request
+  // again.  [any]
+  void end_replies() noexcept;
 
   std::optional<HttpResponse> admit(HttpRequest& head) override;
   void handle(std::shared_ptr<Exchange> exchange) override;
   HttpHeaders standard_headers(const HttpRequest& request) override;
+  HttpResponse error_response(const HttpRequest& request, int status,
+                              const std::string& text) override;
   void finished(const HttpOutcome& outcome) noexcept override;
 
  private:
   struct Route;
-  class Slot;  // a place among its key's requests
-  using Work = void (LmService::*)(const std::shared_ptr<Exchange>&, const Route&,
-                                   std::shared_ptr<Slot>);
+  class Place;  // among its key's requests
+  using Work = void (LmService::*)(const std::shared_ptr<Exchange>&, const Route&);
   static const std::vector<Route>& routes();
   // The route of the path and the method; of the path alone if it takes other methods; or null.
   static const Route* find_route(const HttpRequest& request);
@@ -87,17 +103,17 @@ class LmService : public HttpService {
   HttpResponse metrics() const;
   HttpResponse models(const std::string& path) const;
   HttpResponse refuse(const Route* route, const ApiError& error) const;
-  // Posts the work of the route, if the key of the request may have one more.
+  // Posts the work of the route.
   void begin_work(const std::shared_ptr<Exchange>& exchange, const Route& route, Workers& workers);
 
   // On a worker; each throws ApiError for its client.
-  void generate(const std::shared_ptr<Exchange>&, const Route&, std::shared_ptr<Slot>);
-  void count_tokens(const std::shared_ptr<Exchange>&, const Route&, std::shared_ptr<Slot>);
-  void tokenize(const std::shared_ptr<Exchange>&, const Route&, std::shared_ptr<Slot>);
-  void detokenize(const std::shared_ptr<Exchange>&, const Route&, std::shared_ptr<Slot>);
-  void apply_template(const std::shared_ptr<Exchange>&, const Route&, std::shared_ptr<Slot>);
-  void answer_state(const std::shared_ptr<Exchange>&, const Route&, std::shared_ptr<Slot>);
-  void export_capsule(const std::shared_ptr<Exchange>&, const Route&, std::shared_ptr<Slot>);
+  void generate(const std::shared_ptr<Exchange>&, const Route&);
+  void count_tokens(const std::shared_ptr<Exchange>&, const Route&);
+  void tokenize(const std::shared_ptr<Exchange>&, const Route&);
+  void detokenize(const std::shared_ptr<Exchange>&, const Route&);
+  void apply_template(const std::shared_ptr<Exchange>&, const Route&);
+  void answer_state(const std::shared_ptr<Exchange>&, const Route&);
+  void export_capsule(const std::shared_ptr<Exchange>&, const Route&);
   StateCall state_call(Exchange& exchange, const Route& route) const;
   // What the client of these is told; what is the server's own trouble, the operator is told, too.
   ApiError told_of(const Error& error) const;
@@ -114,8 +130,15 @@ class LmService : public HttpService {
   std::atomic<bool> draining_{false};
   std::atomic<uint64_t> overloads_{0}, unauthorised_{0}, gated_{0}, key_limited_{0};
 
+  void count_tokens_of(const std::string& owner, const nlohmann::ordered_json& record);
+
   mutable std::mutex mutex_;
   std::map<std::string, std::shared_ptr<const ServedModel>> models_;  // null: it loads
+  std::map<std::string, std::string> policies_;                       // and their states
+  ToolMemory tools_;                                                  // has a lock of its own
+  std::map<std::string, KeyTokens> key_tokens_;                       // by the key's name
+  std::vector<std::weak_ptr<Generation>> replies_;                    // perhaps over
+  bool ending_ = false;                                               // end_replies() was called
 
   // On the server's thread alone.
   std::map<std::pair<std::string, int>, uint64_t> answers_;  // by route and status

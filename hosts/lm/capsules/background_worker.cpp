@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lm/capsules/background_worker.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace frt::host {
@@ -21,8 +22,7 @@ void BackgroundWorker::work() {
   for (;;) {
     posted_.wait(lock, [&] { return stopping_ || !waiting_.empty(); });
     if (waiting_.empty()) return;
-    Job job = std::move(waiting_.front());
-    waiting_.pop_front();
+    Job job = take_next();
     lock.unlock();
     try {
       job.run();
@@ -36,13 +36,28 @@ void BackgroundWorker::work() {
   }
 }
 
-uint64_t BackgroundWorker::post(std::function<void()> job, End end) {
-  {
+BackgroundWorker::Job BackgroundWorker::take_next() {
+  auto next = std::ranges::find(waiting_, Urgency::kNow, &Job::urgency);
+  if (next == waiting_.end()) next = waiting_.begin();
+  next = std::ranges::find(waiting_, next->subject, &Job::subject);  // its first
+  Job job = std::move(*next);
+  waiting_.erase(next);
+  return job;
+}
+
+uint64_t BackgroundWorker::post(std::string subject, std::function<void()> job, End end,
+                                Urgency urgency) {
+  const uint64_t ticket = next_ticket_++;
+  not_ended_.insert(ticket);
+  try {
     const std::lock_guard lock(mutex_);
-    waiting_.push_back({std::move(job), std::move(end), nullptr});
+    waiting_.push_back({ticket, std::move(subject), std::move(job), std::move(end), urgency});
+  } catch (...) {
+    not_ended_.erase(ticket);
+    throw;
   }
   posted_.notify_one();
-  return posted_count_++;
+  return ticket;
 }
 
 void BackgroundWorker::drain() {
@@ -54,28 +69,36 @@ void BackgroundWorker::drain() {
       job = std::move(done_.front());
       done_.pop_front();
     }
-    ++ended_count_;
+    not_ended_.erase(job.ticket);
     if (job.end) job.end(job.failure);
   }
 }
 
 void BackgroundWorker::wait(uint64_t ticket) {
-  drain();
-  while (ended_count_ <= ticket) {
-    {
-      std::unique_lock lock(mutex_);
-      over_.wait(lock, [&] { return !done_.empty(); });
-    }
-    drain();
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::ranges::find(waiting_, ticket, &Job::ticket);
+    if (found != waiting_.end()) found->urgency = Urgency::kNow;
   }
+  drain();
+  while (not_ended_.contains(ticket)) drain_next();
 }
 
 void BackgroundWorker::wait_all() {
-  while (!idle()) wait(posted_count_ - 1);
+  drain();
+  while (!idle()) drain_next();
+}
+
+void BackgroundWorker::drain_next() {
+  {
+    std::unique_lock lock(mutex_);
+    over_.wait(lock, [&] { return !done_.empty(); });
+  }
+  drain();
 }
 
 bool BackgroundWorker::idle() const {
-  return ended_count_ == posted_count_;
+  return not_ended_.empty();
 }
 
 }  // namespace frt::host

@@ -3,6 +3,9 @@
 //
 // A job runs on the worker; its end runs on the driver, in drain() or wait(). So whatever the
 // driver owns is touched by the driver alone, and no lock is held while a job runs.
+//
+// Somebody waits for an urgent job (a load), nobody for the others (a save): urgent ones overtake.
+// Jobs of one subject never overtake each other; those before an urgent one go first with it.
 #pragma once
 
 #include <condition_variable>
@@ -11,6 +14,8 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <set>
+#include <string>
 #include <thread>
 
 namespace frt::host {
@@ -26,29 +31,37 @@ class BackgroundWorker {
   BackgroundWorker(const BackgroundWorker&) = delete;
   BackgroundWorker& operator=(const BackgroundWorker&) = delete;
 
-  // Jobs run one after the other, in the order they were posted. Returns a ticket.  [driver]
-  uint64_t post(std::function<void()> job, End end);
+  enum class Urgency { kLater, kNow };
+  // Jobs run one after the other, in the order they were posted, but for urgent ones. `subject`:
+  // what the job works on, a capsule's name. Returns a ticket.  [driver]
+  uint64_t post(std::string subject, std::function<void()> job, End end,
+                Urgency urgency = Urgency::kLater);
   // Calls the ends of the jobs that are over.  [driver]
   void drain();
-  // Until the job `ticket` and its end are over.  [driver]
+  // Until the job `ticket` and its end are over: it is urgent from now on.  [driver]
   void wait(uint64_t ticket);
   void wait_all();
   bool idle() const;  // nothing posted that has not ended  [driver]
 
  private:
   struct Job {
+    uint64_t ticket = 0;
+    std::string subject;
     std::function<void()> run;
     End end;
-    std::exception_ptr failure;
+    Urgency urgency = Urgency::kLater;
+    std::exception_ptr failure{};
   };
 
   void work();
+  Job take_next();    // with the mutex held
+  void drain_next();  // waits for one that is over
 
   mutable std::mutex mutex_;
   std::condition_variable posted_, over_;
   std::deque<Job> waiting_, done_;
-  uint64_t posted_count_ = 0;  // driver only
-  uint64_t ended_count_ = 0;   // driver only
+  uint64_t next_ticket_ = 0;      // driver only
+  std::set<uint64_t> not_ended_;  // driver only
   bool stopping_ = false;
   std::thread thread_;
 };

@@ -80,8 +80,8 @@ void check_content(const CapsuleContent& content, const ContentModel& model);
 // 16 hexadecimal digits that tell the states of one model, build and layout from all others.
 std::string fingerprint_digest(std::span<const frt_fingerprint_field> fields);
 
-// Sets content.fingerprint from the manifest that core wrote, JSON (core/src/capsule/README.md),
-// and compares what content and manifest both say. Throws FRT_ERR_FORMAT with both.
+// Sets content.fingerprint from the manifest that core wrote (core/src/capsule/FILE_FORMAT.md), and
+// compares what content and manifest both say. Throws FRT_ERR_FORMAT with both.
 void take_manifest(CapsuleContent& content, const std::string& manifest);
 // Compares the boundary alone.
 void check_content(const CapsuleContent& content, uint64_t rows);

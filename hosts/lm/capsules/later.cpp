@@ -42,23 +42,25 @@ void CapsuleRegistry::save_later(uint32_t slot, CapsuleContent content, const St
     saving->capsule.save(options_.folder, name, text);
     saving->row = index_->refresh(name);
   };
-  post(write, [this, saving, end = std::move(end)](std::exception_ptr failure) {
-    const IndexRow& row = saving->row;
-    const std::string name = saving->content.name;
-    if (!failure && (row.name.empty() || !row.problem.empty() || entries_.contains(name))) {
-      failure = std::make_exception_ptr(Error(
-          FRT_ERR_IO, "capsule '" + name + "' was written, but cannot be used: " + row.problem));
-    }
-    if (!failure) {
-      adopt_row(row);
-      Entry& entry = at(name);
-      const bool on_host = saving->capsule.space() == FRT_SPACE_HOST_PINNED;
-      (on_host ? entry.host : entry.device) = std::move(saving->capsule);
-      entry.content = std::make_shared<const CapsuleContent>(std::move(saving->content));
-      refresh_view(entry);
-    }
-    end(failure);
-  });
+  post(saving->content.name, write,
+       [this, saving, end = std::move(end)](std::exception_ptr failure) {
+         const IndexRow& row = saving->row;
+         const std::string name = saving->content.name;
+         if (!failure && (row.name.empty() || !row.problem.empty() || entries_.contains(name))) {
+           failure = std::make_exception_ptr(
+               Error(FRT_ERR_IO,
+                     "capsule '" + name + "' was written, but cannot be used: " + row.problem));
+         }
+         if (!failure) {
+           adopt_row(row);
+           Entry& entry = at(name);
+           const bool on_host = saving->capsule.space() == FRT_SPACE_HOST_PINNED;
+           (on_host ? entry.host : entry.device) = std::move(saving->capsule);
+           entry.content = std::make_shared<const CapsuleContent>(std::move(saving->content));
+           refresh_view(entry);
+         }
+         end(failure);
+       });
 }
 
 void CapsuleRegistry::pin_later(const std::string& name, bool pinned, BackgroundWorker::End end) {
@@ -67,12 +69,13 @@ void CapsuleRegistry::pin_later(const std::string& name, bool pinned, Background
     entry.view.pinned = pinned;
     return end(nullptr);
   }
-  post([this, name, pinned] { index_->pin(name, pinned); },
-       [this, name, pinned, end = std::move(end)](const std::exception_ptr& failure) {
-         const auto found = entries_.find(name);
-         if (!failure && found != entries_.end()) found->second.view.pinned = pinned;
-         end(failure);
-       });
+  post(
+      name, [this, name, pinned] { index_->pin(name, pinned); },
+      [this, name, pinned, end = std::move(end)](const std::exception_ptr& failure) {
+        const auto found = entries_.find(name);
+        if (!failure && found != entries_.end()) found->second.view.pinned = pinned;
+        end(failure);
+      });
 }
 
 void CapsuleRegistry::remove_later(const std::string& name, BackgroundWorker::End end) {
@@ -88,32 +91,34 @@ void CapsuleRegistry::remove_later(const std::string& name, BackgroundWorker::En
   entry.host.reset();
   refresh_view(entry);
   entry.leaving = true;
-  entry.busy = post([this, name] { index_->remove(name); },
-                    [this, name, end = std::move(end)](const std::exception_ptr& failure) {
-                      Entry& left = at(name);
-                      left.busy.reset();
-                      left.leaving = false;
-                      if (failure && !is_missing(failure)) return end(failure);
-                      forget(name);
-                      end(nullptr);
-                    });
+  entry.busy = post(
+      name, [this, name] { index_->remove(name); },
+      [this, name, end = std::move(end)](const std::exception_ptr& failure) {
+        Entry& left = at(name);
+        left.busy.reset();
+        left.leaving = false;
+        if (failure && !is_missing(failure)) return end(failure);
+        forget(name);
+        end(nullptr);
+      });
 }
 
 void CapsuleRegistry::adopt_later(const std::string& name, BackgroundWorker::End end) {
   require_folder();
   const auto row = std::make_shared<IndexRow>();
-  post([this, name, row] { *row = index_->refresh(name); },
-       [this, name, row, end = std::move(end)](std::exception_ptr failure) {
-         if (!failure && row->name.empty()) {
-           failure = std::make_exception_ptr(
-               Error(FRT_ERR_NOT_FOUND, "there is no file of a capsule '" + name + "'"));
-         } else if (!failure && !row->problem.empty()) {
-           failure = std::make_exception_ptr(Error(FRT_ERR_FORMAT, row->problem));
-         } else if (!failure && !entries_.contains(name)) {
-           adopt_row(*row);
-         }
-         end(failure);
-       });
+  post(
+      name, [this, name, row] { *row = index_->refresh(name); },
+      [this, name, row, end = std::move(end)](std::exception_ptr failure) {
+        if (!failure && row->name.empty()) {
+          failure = std::make_exception_ptr(
+              Error(FRT_ERR_NOT_FOUND, "there is no file of a capsule '" + name + "'"));
+        } else if (!failure && !row->problem.empty()) {
+          failure = std::make_exception_ptr(Error(FRT_ERR_FORMAT, row->problem));
+        } else if (!failure && !entries_.contains(name)) {
+          adopt_row(*row);
+        }
+        end(failure);
+      });
 }
 
 }  // namespace frt::host

@@ -167,12 +167,16 @@ CapsuleRegistry::Entry& CapsuleRegistry::at(const std::string& name) {
 void CapsuleRegistry::touch(Entry& entry) {
   entry.used = ++clock_;
   if (!entry.file || !index_) return;
-  post([this, name = entry.view.name] { index_->touch(name, unix_seconds()); }, nullptr);
+  post(
+      entry.view.name, [this, name = entry.view.name] { index_->touch(name, unix_seconds()); },
+      nullptr);
 }
 
-uint64_t CapsuleRegistry::post(std::function<void()> job, BackgroundWorker::End end) {
+uint64_t CapsuleRegistry::post(const std::string& name, std::function<void()> job,
+                               BackgroundWorker::End end, BackgroundWorker::Urgency urgency) {
   const auto problem = std::make_shared<std::string>();
   return worker_.post(
+      name,
       [this, job = std::move(job), problem] {
         job();
         *problem = index_->take_problem();
@@ -180,7 +184,8 @@ uint64_t CapsuleRegistry::post(std::function<void()> job, BackgroundWorker::End 
       [this, end = std::move(end), problem](const std::exception_ptr& failure) {
         if (!problem->empty()) notices_.push_back(*problem);
         if (end) end(failure);
-      });
+      },
+      urgency);
 }
 
 void CapsuleRegistry::notice(const std::string& what, const std::exception_ptr& failure) {
@@ -335,6 +340,7 @@ void CapsuleRegistry::save(uint32_t slot, CapsuleContent content, const Stream& 
   bool saved = false;
   std::exception_ptr failure;
   worker_.wait(post(
+      name,
       [&] {
         index_->hold(name);
         const std::string text = content_to_text(*shared);
@@ -422,18 +428,13 @@ std::optional<CapsuleMatch> CapsuleRegistry::find(std::span<const int32_t> token
   return match;
 }
 
-std::shared_ptr<const CapsuleContent> CapsuleRegistry::nearest(std::span<const int32_t> tokens,
-                                                               std::string_view owner) const {
-  std::shared_ptr<const CapsuleContent> best;
-  uint64_t most = 0;
+std::vector<std::shared_ptr<const CapsuleContent>> CapsuleRegistry::contents(
+    std::string_view owner) const {
+  std::vector<std::shared_ptr<const CapsuleContent>> contents;
   for (const auto& [name, entry] : entries_) {
-    if (!entry.content || entry.view.owner != owner) continue;
-    const uint64_t common = common_prefix(entry.content->tokens, tokens);
-    if (common <= most) continue;
-    most = common;
-    best = entry.content;
+    if (entry.content && entry.view.owner == owner) contents.push_back(entry.content);
   }
-  return best;
+  return contents;
 }
 
 // ---- using ----
@@ -488,24 +489,27 @@ void CapsuleRegistry::start_load(Entry& entry) {
     check_content(said->content, options_.model);
     adopt_content(waiting, std::move(said->content));
     // Entries stay where they are in a map, and a busy one is not forgotten.
-    waiting.busy = post([capsule = &waiting.arriving] { capsule->load_finish(); },
-                        [this, name](const std::exception_ptr& failure) {
-                          if (failure) return load_failed(name, failure);
-                          Entry& there = at(name);
-                          const bool in_place = there.arriving.space() == FRT_SPACE_SHARED;
-                          (in_place ? there.device : there.host) = std::move(there.arriving);
-                          there.busy.reset();
-                          refresh_view(there);
-                        });
+    waiting.busy = post(
+        name, [capsule = &waiting.arriving] { capsule->load_finish(); },
+        [this, name](const std::exception_ptr& failure) {
+          if (failure) return load_failed(name, failure);
+          Entry& there = at(name);
+          const bool in_place = there.arriving.space() == FRT_SPACE_SHARED;
+          (in_place ? there.device : there.host) = std::move(there.arriving);
+          there.busy.reset();
+          refresh_view(there);
+        },
+        BackgroundWorker::Urgency::kNow);
   };
-  entry.busy = post(read, [this, name, begin](const std::exception_ptr& failure) {
+  const auto opened = [this, name, begin](const std::exception_ptr& failure) {
     if (failure) return load_failed(name, failure);
     try {
       begin();
     } catch (const std::exception&) {
       load_failed(name, std::current_exception());
     }
-  });
+  };
+  entry.busy = post(name, read, opened, BackgroundWorker::Urgency::kNow);
 }
 
 // A file that is of no use is forgotten. Anything else may pass: the capsule stays.
@@ -524,7 +528,8 @@ void CapsuleRegistry::load_failed(const std::string& name, std::exception_ptr fa
     return;
   }
   if (status == FRT_ERR_FORMAT) {
-    post([this, name, reason] { index_->mark_damaged(name, reason); }, nullptr);
+    post(
+        name, [this, name, reason] { index_->mark_damaged(name, reason); }, nullptr);
   }
   lost_ = {name, failure};
   entry.file = false;
@@ -621,8 +626,9 @@ CapsuleContent CapsuleRegistry::content_of_file(const std::string& name) {
   require_folder();
   CapsuleContent content;
   std::exception_ptr failure;
-  worker_.wait(post([&] { content = read_capsule_content(verbs_.table(), options_.folder, name); },
-                    [&failure](const std::exception_ptr& met) { failure = met; }));
+  worker_.wait(post(
+      name, [&] { content = read_capsule_content(verbs_.table(), options_.folder, name); },
+      [&failure](const std::exception_ptr& met) { failure = met; }));
   if (failure) std::rethrow_exception(failure);
   return content;
 }
@@ -638,8 +644,9 @@ void CapsuleRegistry::pin(const std::string& name, bool pinned) {
   Entry& entry = at(name);
   if (entry.file) {
     std::exception_ptr failure;
-    worker_.wait(post([this, name, pinned] { index_->pin(name, pinned); },
-                      [&failure](const std::exception_ptr& met) { failure = met; }));
+    worker_.wait(post(
+        name, [this, name, pinned] { index_->pin(name, pinned); },
+        [&failure](const std::exception_ptr& met) { failure = met; }));
     if (failure) std::rethrow_exception(failure);
   }
   at(name).view.pinned = pinned;
@@ -649,8 +656,9 @@ void CapsuleRegistry::remove(const std::string& name) {
   while (at(name).busy) worker_.wait(*at(name).busy);
   if (at(name).file) {
     std::exception_ptr failure;
-    worker_.wait(post([this, name] { index_->remove(name); },
-                      [&failure](const std::exception_ptr& met) { failure = met; }));
+    worker_.wait(post(
+        name, [this, name] { index_->remove(name); },
+        [&failure](const std::exception_ptr& met) { failure = met; }));
     // A budget or another process may have been faster: it is gone, as was asked.
     if (failure && status_of(failure) != FRT_ERR_NOT_FOUND) std::rethrow_exception(failure);
   }

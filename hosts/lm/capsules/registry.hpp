@@ -52,8 +52,8 @@ struct CapsuleOptions {
   std::filesystem::path folder{};  // of the disk tier; empty: none
   bool trust = false;              // also capsules that others can write (trust.hpp)
   ContentModel model{};            // that capsules must be of
-  // Of the model; tells the size of a capsule before it is taken. Null: not known.
-  const frt_capsule_layout* layout = nullptr;
+  // Of the model; tells the size of a capsule before it is taken. Nothing: not known.
+  std::optional<frt_capsule_layout> layout{};
   std::function<Clock::time_point()> now = &Clock::now;  // when a failed disk is tried again
 };
 
@@ -115,10 +115,8 @@ class CapsuleRegistry {
   // Those whose names are in `except` are not.
   std::optional<CapsuleMatch> find(std::span<const int32_t> tokens, std::string_view owner,
                                    const std::set<std::string>& except = {});
-  // The most tokens that any capsule in memory has in common with `tokens`, and its tokens: to tell
-  // why nothing better was found. Null: nothing in common.
-  std::shared_ptr<const CapsuleContent> nearest(std::span<const int32_t> tokens,
-                                                std::string_view owner) const;
+  // Of all capsules of `owner` that are in memory: to tell why nothing better was found.
+  std::vector<std::shared_ptr<const CapsuleContent>> contents(std::string_view owner) const;
 
   // ---- using ----
   // Brings a capsule that is on the disk alone into host memory, in the background; false: it is
@@ -198,8 +196,9 @@ class CapsuleRegistry {
   void index_entry(const Entry& entry);
   void unindex_entry(const Entry& entry);
   void forget(const std::string& name);
-  // Runs a job on the worker; what the index met is told.
-  uint64_t post(std::function<void()> job, BackgroundWorker::End end);
+  // Runs a job about the capsule `name` on the worker; what the index met is told.
+  uint64_t post(const std::string& name, std::function<void()> job, BackgroundWorker::End end,
+                BackgroundWorker::Urgency urgency = BackgroundWorker::Urgency::kLater);
   // Bytes that a capsule takes at least.
   uint64_t least_bytes(uint64_t boundary, frt_space space) const;
   // On the device as long as there is memory, or a capsule that can give its own up.

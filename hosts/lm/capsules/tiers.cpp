@@ -65,7 +65,8 @@ CapsuleRegistry::Entry* CapsuleRegistry::oldest(Tier tier) {
 // What is in memory no more may be removed by others.
 void CapsuleRegistry::release_file(const Entry& entry) {
   if (!index_ || entry.device || entry.host || entry.arriving || entry.busy) return;
-  post([this, name = entry.view.name] { index_->release(name); }, nullptr);
+  post(
+      entry.view.name, [this, name = entry.view.name] { index_->release(name); }, nullptr);
 }
 
 // Gives the place on the device up, now or when a copy is done; false: it went at once.
@@ -114,6 +115,7 @@ void CapsuleRegistry::start_save(Entry& entry) {
   const std::string name = entry.view.name;
   const auto row = std::make_shared<IndexRow>();
   entry.busy = post(
+      name,
       [this, row, capsule = &entry.host, content = entry.content] {
         index_->hold(content->name);
         try {
@@ -144,10 +146,11 @@ void CapsuleRegistry::start_save(Entry& entry) {
         }
         if (saved.view.pinned) {  // on its way: it stays, and its file is pinned, too
           if (saved.file) {
-            post([this, name] { index_->pin(name, true); },
-                 [this, name](const std::exception_ptr& met) {
-                   if (met) notice("the pin of capsule '" + name + "' is not on the disk", met);
-                 });
+            post(
+                name, [this, name] { index_->pin(name, true); },
+                [this, name](const std::exception_ptr& met) {
+                  if (met) notice("the pin of capsule '" + name + "' is not on the disk", met);
+                });
           }
           return;
         }
@@ -167,21 +170,22 @@ void CapsuleRegistry::trim_disk() {
     const std::string name = entry->view.name;
     const auto reason = std::make_shared<std::string>();
     entry->leaving = true;
-    post([this, name, reason] { *reason = index_->evict(name); },
-         [this, name, reason](const std::exception_ptr& failure) {
-           const auto found = entries_.find(name);
-           if (found == entries_.end()) return;
-           Entry& left = found->second;
-           left.leaving = false;
-           if (failure) notice("capsule '" + name + "' stays", failure);
-           if (failure || !reason->empty()) {
-             left.stays_until = options_.now() + kAskAgain;
-             return;
-           }
-           left.file = false;
-           left.view.file_bytes = 0;
-           if (!left.device && !left.host && !left.busy && !left.arriving) forget(name);
-         });
+    post(
+        name, [this, name, reason] { *reason = index_->evict(name); },
+        [this, name, reason](const std::exception_ptr& failure) {
+          const auto found = entries_.find(name);
+          if (found == entries_.end()) return;
+          Entry& left = found->second;
+          left.leaving = false;
+          if (failure) notice("capsule '" + name + "' stays", failure);
+          if (failure || !reason->empty()) {
+            left.stays_until = options_.now() + kAskAgain;
+            return;
+          }
+          left.file = false;
+          left.view.file_bytes = 0;
+          if (!left.device && !left.host && !left.busy && !left.arriving) forget(name);
+        });
   }
 }
 

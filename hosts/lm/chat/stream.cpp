@@ -28,14 +28,14 @@ class ChatStream::Source {
 class ChatStream::TableSource final : public Source {
  public:
   TableSource(const TextModel& model, const Json& tools, const Json& options)
-      : table_(model.chat()), sender_("model '" + model.name() + "'") {
+      : table_(model.chat()), sender_(model.sender()) {
     const std::string tools_text = tools.is_null() ? std::string() : io::json_text(tools);
     const std::string options_text = options.is_null() ? std::string() : io::json_text(options);
     frt_error error{};
     const frt_status status =
         table_.stream_create(model.handle(), tools.is_null() ? nullptr : tools_text.c_str(),
                              options.is_null() ? nullptr : options_text.c_str(), &stream_, &error);
-    check(status, error);
+    check(status, error, sender_);
   }
   ~TableSource() override { table_.stream_destroy(stream_); }
   TableSource(const TableSource&) = delete;
@@ -69,7 +69,7 @@ class ChatStream::TableSource final : public Source {
     frt_error error{};
     const frt_status status = call(&taken, &error);
     if (taken.failure) std::rethrow_exception(taken.failure);
-    check(status, error);
+    check(status, error, sender_);
     return std::move(taken.events);
   }
 
@@ -165,7 +165,7 @@ class ChatStream::ParsingSource final : public Source {
 
   [[noreturn]] void refuse(const std::string& what) const {
     throw Error(FRT_ERR_MISMATCH,
-                "model '" + model_.name() + "': the message of its chat format's parse: " + what);
+                model_.sender() + ": the message of its chat format's parse: " + what);
   }
 
   const TextModel& model_;
@@ -176,7 +176,7 @@ class ChatStream::ParsingSource final : public Source {
 };
 
 ChatStream::ChatStream(const TextModel& model, const Json& tools, const Json& options)
-    : model_(model.name()), source_(make_source(model, tools, options)) {}
+    : sender_(model.sender()), source_(make_source(model, tools, options)) {}
 
 ChatStream::~ChatStream() = default;
 ChatStream::ChatStream(ChatStream&&) noexcept = default;
@@ -200,7 +200,7 @@ std::vector<ChatEvent> ChatStream::finish() {
   auto [events, complete] = source_->finish();
   events = checked(std::move(events));
   const bool open = !calls_.empty() && !calls_.back().ended;
-  if (open) throw Error(FRT_ERR_MISMATCH, "model '" + model_ + "': its last tool call has no end");
+  if (open) throw Error(FRT_ERR_MISMATCH, sender_ + ": its last tool call has no end");
   complete_ = complete;
   return events;
 }
@@ -208,7 +208,7 @@ std::vector<ChatEvent> ChatStream::finish() {
 // Calls follow one another: each begins, has its arguments, ends.
 std::vector<ChatEvent> ChatStream::checked(std::vector<ChatEvent> events) {
   const auto refuse = [&](const char* what) {
-    throw Error(FRT_ERR_MISMATCH, "model '" + model_ + "': its chat format reports " + what);
+    throw Error(FRT_ERR_MISMATCH, sender_ + ": its chat format reports " + what);
   };
   for (const ChatEvent& event : events) {
     if (!io::is_utf8(event.text)) refuse("a text that is not UTF-8");
@@ -226,7 +226,7 @@ std::vector<ChatEvent> ChatStream::checked(std::vector<ChatEvent> events) {
     } else if (event.kind == ChatEvent::kToolArguments) {
       calls_.back().arguments += event.text;
     } else {
-      const std::string what = "model '" + model_ + "': a tool call's arguments";
+      const std::string what = sender_ + ": a tool call's arguments";
       if (!io::parse_json(calls_.back().arguments, what).is_object()) {
         refuse("arguments of a tool call that are no object");
       }

@@ -54,7 +54,7 @@ class ChatStream {
                                              const nlohmann::ordered_json& options);
   std::vector<ChatEvent> checked(std::vector<ChatEvent> events);
 
-  std::string model_;
+  std::string sender_;  // of the events, for errors
   std::unique_ptr<Source> source_;
   std::string content_, reasoning_;
   struct Call {

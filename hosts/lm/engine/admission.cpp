@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests begin by priority, then in the order of arrival. One that finds no slot that it may take
-// lets others pass, for they may find one; one that finds too few pages does not, or a long prompt
-// would wait for ever.
+// Requests begin by priority, then, with fair_owners, those whose owners have the fewest slots,
+// then in the order of arrival. One that finds no slot that it may take lets others pass, for they
+// may find one; one that finds too few pages does not, or a long prompt would wait for ever.
 //
 // A choice begins when its prompt and one page for everybody who writes are free, or when nobody
 // else has a slot. That is a guess: who writes much takes more. When pages run out, what can be had
 // again goes first: capsules move to the host, idle slots forget what they hold. Then the choice
-// that began last of the lowest priority leaves its slot, with its state in host memory.
+// that began last of the lowest priority leaves its slot, with its state in host memory: pinned, or
+// ordinary where that has no room. Where neither has, it is held: it keeps its slot and makes no
+// steps until somebody leaves.
 #include <algorithm>
 #include <tuple>
 #include <utility>
@@ -63,7 +65,9 @@ void Engine::Thread::admit() {
     }
   }
   std::sort(candidates_.begin(), candidates_.end(), before);
-  for (Choice* choice : candidates_) {
+  for (std::size_t i = 0; i < candidates_.size(); ++i) {
+    if (options_.fair_owners) bring_fairest(std::span(candidates_).subspan(i));
+    Choice* const choice = candidates_[i];
     if (slots_used() == slots_.size()) break;
     if (choice->phase == Phase::kOver) continue;  // its request failed with another choice
     if (waits_for_fetch(*choice->request)) continue;
@@ -73,6 +77,22 @@ void Engine::Thread::admit() {
     if (!start(*choice, *slot)) break;
   }
   count_phases();
+}
+
+// In front: of the candidates with the highest priority the one whose owner has the fewest slots,
+// of these the one that came first.
+void Engine::Thread::bring_fairest(std::span<Choice*> candidates) const {
+  const auto slots_of = [&](const Choice* choice) {
+    const std::string& owner = choice->request->asked().owner;
+    return std::ranges::count_if(slots_, [&](const Slot& slot) {
+      return slot.user && slot.user->request->asked().owner == owner;
+    });
+  };
+  const auto fairest = std::ranges::min_element(candidates, [&](const Choice* a, const Choice* b) {
+    return std::tuple(-int64_t{a->request->asked().priority}, slots_of(a)) <
+           std::tuple(-int64_t{b->request->asked().priority}, slots_of(b));
+  });
+  std::rotate(candidates.begin(), fairest, fairest + 1);
 }
 
 // A capsule that is on the disk alone is read while others go on.
@@ -93,6 +113,7 @@ bool Engine::Thread::waits_for_fetch(LiveRequest& request) {
 SlotView Engine::Thread::view_of(const Slot& slot) {
   return {.used = slot.user != nullptr,
           .tokens = slot.broken ? 0 : slot.session.journal().size(),
+          .prompt = slot.prompt,
           .owner = slot.session.options().owner,
           .affinity = slot.affinity,
           .last_used = slot.last_used,
@@ -107,13 +128,31 @@ std::optional<uint32_t> Engine::Thread::slot_for(const Choice& choice) {
     const Slot& slot = slots_[i];
     const std::vector<int32_t>& held = slot.session.journal().tokens();
     views_[i] = view_of(slot);
-    const bool continues =
-        fresh && !slot.user && !slot.broken && slot.session.options().owner == asked.owner &&
-        held.size() < asked.prompt.size() && common_prefix(held, asked.prompt) == held.size();
+    const bool usable =
+        fresh && !slot.user && !slot.broken && slot.session.options().owner == asked.owner;
+    common_[i] = usable ? common_prefix(held, asked.prompt) : 0;
+    const bool continues = common_[i] == held.size() && held.size() < asked.prompt.size();
     continues_[i] = continues ? held.size() : 0;
   }
-  return choose_slot(views_, {asked.owner, choice.index == 0 ? asked.affinity : kNone, continues_},
+  return choose_slot(views_,
+                     {asked.owner, choice.index == 0 ? asked.affinity : kNone, continues_, common_},
                      options_.hot_contexts);
+}
+
+// The conversation that the slot is of from now on. A side request, which found a slot beside its
+// conversation's, leaves the name to that one: the next turn looks for it there.
+std::string Engine::Thread::affinity_of(const Choice& choice, const Slot& slot) const {
+  const EngineRequest& asked = choice.request->asked();
+  if (choice.index > 0 || asked.affinity.empty()) return {};
+  const auto own = [&](const Slot& other) {
+    return other.affinity == asked.affinity && other.session.options().owner == asked.owner &&
+           (other.user || (!other.broken && other.session.journal().size() > 0));
+  };
+  const auto index = static_cast<std::size_t>(&slot - slots_.data());
+  const bool goes_on_here = continues_[index] > 0 || own(slot);
+  const bool elsewhere =
+      std::ranges::any_of(slots_, [&](const Slot& other) { return &other != &slot && own(other); });
+  return goes_on_here || !elsewhere ? asked.affinity : std::string();
 }
 
 bool Engine::Thread::has_pages(const Choice& choice, uint32_t slot) {
@@ -165,12 +204,13 @@ void Engine::Thread::begin(Choice& choice, Slot& slot) {
   LiveRequest& request = *choice.request;
   const EngineRequest& asked = request.asked();
   Session& session = slot.session;
-  const std::string affinity = choice.index == 0 ? asked.affinity : std::string();
+  const std::string affinity = affinity_of(choice, slot);
   const bool other = slot.affinity != affinity || session.options().owner != asked.owner;
   if (slot.broken) session.clear();
   slot.broken = false;
   if (other) slot.pinned = false;
   slot.affinity = affinity;
+  slot.prompt = asked.prompt.size();
   slot.last_used = ++uses_;
   session.set_owner(asked.owner);
   const uint64_t context = model_.info().max_context;
@@ -207,6 +247,8 @@ void Engine::Thread::begin(Choice& choice, Slot& slot) {
   request.started = true;
   mailbox_.left_queue();
   meter_.queue.add(queued);
+  meter_.began[static_cast<std::size_t>(prefix.action)].add();
+  if (prefix.action == PrefixAction::kRestore) meter_.restore.add(prefix.seconds);
   meter_.prompt_tokens.add(asked.prompt.size());
   meter_.cached_tokens.add(choice.first);
   request.listener().on_start(prefix, queued);
@@ -256,20 +298,39 @@ bool Engine::Thread::free_pages() {
     while (flights_in_air_ > 0) finish_step();
     return true;
   }
-  if (slots_used() < 2) return false;
   Choice* last = nullptr;
+  std::size_t going_on = 0;
   for (const Slot& slot : slots_) {
-    if (slot.user && (!last || before(last, slot.user))) last = slot.user;
+    if (!slot.user || slot.user->held) continue;
+    ++going_on;
+    if (!last || before(last, slot.user)) last = slot.user;
   }
-  preempt(*last);
+  if (going_on < 2) return false;
+  last->held = !preempt(*last);
   return true;
 }
 
-void Engine::Thread::preempt(Choice& choice) {
+// Where no memory has room for it.
+std::optional<Session::Snapshot> Engine::Thread::snapshot_on_host(const Session& session) {
+  for (const frt_space space : {FRT_SPACE_HOST_PINNED, FRT_SPACE_HOST}) {
+    try {
+      return session.snapshot(space);
+    } catch (const Error& error) {
+      if (error.status() != FRT_ERR_OUT_OF_MEMORY) throw;
+    }
+  }
+  return std::nullopt;
+}
+
+// False: no memory has room for its state, so it stays.
+bool Engine::Thread::preempt(Choice& choice) {
   frt_error error{};
+  bool moved = true;
   const frt_status status = guard(&error, [&] {
     Session& session = session_of(choice);
-    choice.saved = session.snapshot(FRT_SPACE_HOST_PINNED);
+    choice.saved = snapshot_on_host(session);
+    moved = choice.saved.has_value();
+    if (!moved) return;
     session.clear();
     choice.interrupted = choice.phase;
     choice.phase = Phase::kPreempted;
@@ -278,6 +339,7 @@ void Engine::Thread::preempt(Choice& choice) {
     leave_slot(choice, false);
   });
   if (status != FRT_OK) met(choice.request, status, error.message);
+  return moved;
 }
 
 }  // namespace frt::host

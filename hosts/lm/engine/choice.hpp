@@ -11,6 +11,9 @@
 // behind the first wait until that one is about to read the last chunk of the prompt: its state is
 // copied then, and each of them reads the last chunk itself, so that it samples its own first
 // token.
+//
+// A choice with a grammar reads its last chunk when the grammar is compiled, and is in one step at
+// a time: which tokens may come next follows from the one before.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +23,7 @@
 #include <vector>
 
 #include "lm/engine/mailbox.hpp"
+#include "lm/engine/speculation.hpp"
 #include "lm/session.hpp"
 
 namespace frt::host {
@@ -38,6 +42,7 @@ struct Choice {
   frt_sampling_params sampling{};
   std::optional<uint32_t> slot{};
   std::optional<Session::Snapshot> saved{};  // of kPreempted
+  bool held = false;  // makes no steps until another one leaves its slot: pages ran out
 
   // Reading.
   uint64_t first = 0;      // tokens of the prompt that were reused
@@ -51,6 +56,11 @@ struct Choice {
   uint64_t sampled = 0;    // by steps that are submitted
   uint32_t in_flight = 0;  // steps that are submitted and not over
   bool ending = false;
+  std::unique_ptr<GrammarMatcher>
+      matcher{};                 // behind what was sampled; null: no grammar, or not yet
+  std::vector<uint32_t> mask{};  // tokens that may come next; empty: all
+  Acceptance acceptance{};       // of its drafts so far
+  uint32_t drafts = 0;           // of its round in flight
 
   EngineResult result{};
   Clock::time_point started{}, first_token{}, last_token{};
@@ -66,6 +76,7 @@ struct LiveRequest {
   bool forked = false;                      // the choices behind the first may begin
   std::optional<Session::Snapshot> fork{};  // what they begin with; nothing: they read it all
   uint32_t forks_left = 0;                  // choices that have not begun
+  bool compiling = false;                   // the grammar is not there yet
 
   const EngineRequest& asked() const noexcept { return submission.request; }
   EngineListener& listener() const noexcept { return *submission.listener; }

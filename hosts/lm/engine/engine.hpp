@@ -6,6 +6,10 @@
 // spaced so that a step takes `step_seconds` on average (scheduler.hpp). Step n + 1 is submitted
 // before the results of step n are awaited.
 //
+// Where the model has a draft head, a step of those who write may be a round of drafts: it gives
+// each of them one or several tokens, those that plain steps would give (speculation.hpp). The next
+// step waits for its results.
+//
 // A request leaves the queue when a slot is free and the state has pages for its prompt. Where
 // pages run out while requests write, capsules leave the device first, then what idle slots hold,
 // then the youngest request of the lowest priority: its state moves to host memory, and comes back
@@ -26,6 +30,7 @@
 
 #include "lm/capsules/registry.hpp"
 #include "lm/engine/request.hpp"
+#include "lm/engine/speculation.hpp"
 #include "lm/engine/stats.hpp"
 #include "lm/lm_model.hpp"
 
@@ -38,9 +43,14 @@ struct EngineOptions {
   // decode step between two chunks.
   double step_seconds = 0.1;
   bool interleave_prefills = false;  // chunk by chunk in turn; else one prompt after the other
+  // Of requests of one priority those begin first whose owners have the fewest slots, so that an
+  // owner with many requests does not keep another one waiting.
+  bool fair_owners = false;
   // Conversations (EngineRequest::affinity) whose slots are not given to requests without one: the
   // ones used last. Less than the model's slots.
   uint32_t hot_contexts = 0;
+  // Conversations that one owner may have pinned at a time; 0: half of the slots, but one at least.
+  uint32_t pins_per_owner = 0;
   SessionOptions session;  // `owner` is each request's own
 };
 
@@ -71,7 +81,8 @@ class EngineAccess {
   // Slots that no request uses forget it.
   virtual void forget_session(const std::string& owner, const std::string& affinity) = 0;
   // Its slot is given to no other conversation while there is another slot. At most slots - 1
-  // conversations are pinned at a time: FRT_ERR_OUT_OF_RANGE.
+  // conversations are pinned at a time, and EngineOptions::pins_per_owner of one owner:
+  // FRT_ERR_OUT_OF_RANGE.
   virtual void pin(const std::string& owner, const std::string& affinity, bool pinned) = 0;
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lm/engine/meter.hpp"
 
+#include "lm/session.hpp"
+
 #include <algorithm>
 
 namespace frt::host {
@@ -41,10 +43,21 @@ void EngineMeter::read(EngineStats& stats) const noexcept {
   stats.prefill_steps = prefill_steps.get();
   stats.decode_steps = decode_steps.get();
   stats.decode_entries = decode_entries.get();
+  const auto count_began = [&](PrefixAction action) {
+    return began[static_cast<std::size_t>(action)].get();
+  };
+  stats.began_read = count_began(PrefixAction::kRead);
+  stats.began_continue = count_began(PrefixAction::kContinue);
+  stats.began_restore = count_began(PrefixAction::kRestore);
+  stats.draft_rounds = draft_rounds.get();
+  stats.draft_tokens = draft_tokens.get();
+  stats.accepted_tokens = accepted_tokens.get();
   stats.queue = queue.read();
+  stats.restore = restore.read();
   stats.ttft = ttft.read();
   stats.itl = itl.read();
   stats.e2e = e2e.read();
+  stats.mask = mask.read();
 }
 
 }  // namespace frt::host

@@ -38,9 +38,10 @@ class DurationMeter {
 struct EngineMeter {
   Counter prefilling, decoding, preempted, slots_used;
   std::array<Counter, 5> ended;  // by Finish
+  std::array<Counter, 3> began;  // by PrefixAction
   Counter errors, preemptions, prompt_tokens, cached_tokens, generated_tokens, prefill_steps,
-      decode_steps, decode_entries;
-  DurationMeter queue, ttft, itl, e2e;
+      decode_steps, decode_entries, draft_rounds, draft_tokens, accepted_tokens;
+  DurationMeter queue, restore, ttft, itl, e2e, mask;
 
   void end(Finish finish) noexcept { ended[static_cast<std::size_t>(finish)].add(); }
   // What is counted here; the rest is left as it is.

@@ -7,11 +7,13 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "lm/finish.hpp"
+#include "lm/grammar/ticket.hpp"
 #include "lm/session.hpp"
 
 namespace frt::host {
@@ -31,6 +33,10 @@ struct EngineRequest {
   std::string owner;               // whose state is found and kept
   std::string affinity;            // names the conversation; empty: none
   int32_t priority = 0;            // higher first
+  // What each answer must be; null: anything. The prompt is read while it is compiled. stop_ids end
+  // an answer where the grammar lets it end, and an answer that can go on no further ends by itself
+  // (Finish::kStop).
+  std::shared_ptr<const GrammarTicket> grammar;
   std::optional<Clock::time_point> deadline;  // ends what is not over then (Finish::kDeadline)
 };
 
@@ -44,6 +50,8 @@ struct EngineResult {
   double queue_seconds = 0;    // from submit() until a slot was found
   double prefill_seconds = 0;  // from there to the first token on the host
   double decode_seconds = 0;   // from the first to the last token
+  uint64_t drafted = 0;        // tokens that the draft head proposed for it
+  uint64_t accepted = 0;       // of these, the text
   uint64_t preemptions = 0;    // how often its slot was given to others meanwhile
 };
 

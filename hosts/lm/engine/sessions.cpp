@@ -41,9 +41,10 @@ Session* Engine::Thread::claim_session(const std::string& owner, const std::stri
     views_[i] = view_of(slots_[i]);
     views_[i].used = views_[i].used || &slots_[i].session == spared;
     continues_[i] = 0;
+    common_[i] = views_[i].tokens;  // whatever the conversation's own slot holds is replaced
   }
   const std::optional<uint32_t> index =
-      choose_slot(views_, {owner, affinity, continues_}, options_.hot_contexts);
+      choose_slot(views_, {owner, affinity, continues_, common_}, options_.hot_contexts);
   if (!index) return nullptr;
   Slot& slot = slots_[*index];
   const bool other = slot.affinity != affinity || slot.session.options().owner != owner;
@@ -51,6 +52,7 @@ Session* Engine::Thread::claim_session(const std::string& owner, const std::stri
   slot.broken = false;
   if (other) slot.pinned = false;
   slot.affinity = affinity;
+  slot.prompt = 0;  // nobody knows which part of it will stay
   slot.last_used = ++uses_;
   slot.session.set_owner(owner);
   return &slot.session;

@@ -25,6 +25,10 @@ std::vector<bool> kept_slots(std::span<const SlotView> slots, uint32_t hot) {
   return kept;
 }
 
+bool goes_on(const SlotView& slot, uint64_t common) noexcept {
+  return 2 * common >= std::min(slot.prompt, slot.tokens);
+}
+
 std::optional<uint32_t> choose_slot(std::span<const SlotView> slots, const SlotWish& wish,
                                     uint32_t hot) {
   const std::vector<bool> kept = kept_slots(slots, hot);
@@ -33,20 +37,19 @@ std::optional<uint32_t> choose_slot(std::span<const SlotView> slots, const SlotW
   for (uint32_t i = 0; i < slots.size(); ++i) {
     const SlotView& slot = slots[i];
     if (slot.used) continue;
-    const bool own =
-        !wish.affinity.empty() && slot.affinity == wish.affinity && slot.owner == wish.owner;
-    const bool closed = wish.affinity.empty() ? kept[i] : kept[i] && slot.pinned;
-    if (closed && !own) continue;
+    const bool own = !wish.affinity.empty() && slot.affinity == wish.affinity &&
+                     slot.owner == wish.owner && goes_on(slot, wish.common[i]);
+    if (kept[i] && !own) continue;
     // The lowest rank wins.
     std::tuple<int, uint64_t, uint64_t> rank;
     if (own) {  // of several the one that holds most of the prompt, then the one used last
       rank = {0, ~wish.continues[i], ~slot.last_used};
-    } else if (wish.continues[i] > 0 && !kept[i]) {
+    } else if (wish.continues[i] > 0) {
       rank = {1, ~wish.continues[i], 0};
     } else if (slot.tokens == 0) {
       rank = {2, slot.last_used, 0};
     } else {
-      rank = {kept[i] ? 5 : slot.affinity.empty() ? 3 : 4, slot.last_used, 0};
+      rank = {slot.affinity.empty() ? 3 : 4, slot.last_used, 0};
     }
     if (!best || rank < best_rank) {
       best = i;

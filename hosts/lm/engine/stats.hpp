@@ -9,9 +9,9 @@ namespace frt::host {
 
 // Counts of durations in buckets with fixed upper bounds; the last bucket has none.
 struct DurationHistogram {
-  static constexpr std::array<double, 18> kBounds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
-                                                     0.1,   0.25,   0.5,   1,    2.5,   5,
-                                                     10,    25,     50,    100,  250,   1000};
+  static constexpr std::array<double, 20> kBounds = {1e-5, 1e-4, 0.001, 0.0025, 0.005, 0.01, 0.025,
+                                                     0.05, 0.1,  0.25,  0.5,    1,     2.5,  5,
+                                                     10,   25,   50,    100,    250,   1000};
   std::array<uint64_t, kBounds.size() + 1> counts{};  // not cumulative
   uint64_t count = 0;
   double sum = 0;  // seconds
@@ -41,13 +41,19 @@ struct EngineStats {
   uint64_t prompt_tokens = 0;     // of all that left the queue
   uint64_t cached_tokens = 0;     // of these, not read because a slot or a capsule held them
   uint64_t generated_tokens = 0;  // told to listeners
+  uint64_t began_read = 0, began_continue = 0, began_restore = 0;  // requests, by PrefixAction
   uint64_t prefill_steps = 0, decode_steps = 0;
-  uint64_t decode_entries = 0;  // over all decode steps
+  uint64_t decode_entries = 0;   // over all decode steps
+  uint64_t draft_rounds = 0;     // of the decode steps
+  uint64_t draft_tokens = 0;     // proposed
+  uint64_t accepted_tokens = 0;  // of these, the text
 
-  DurationHistogram queue;  // submit() to a slot, each request
-  DurationHistogram ttft;   // submit() to a first token, each choice
-  DurationHistogram itl;    // from token to token
-  DurationHistogram e2e;    // submit() to the end, each choice
+  DurationHistogram queue;    // submit() to a slot, each request
+  DurationHistogram restore;  // until a slot held a capsule, each request that began with one
+  DurationHistogram ttft;     // submit() to a first token, each choice
+  DurationHistogram itl;      // from token to token
+  DurationHistogram e2e;      // submit() to the end, each choice
+  DurationHistogram mask;     // to find out which tokens a grammar lets come next, each token
 };
 
 }  // namespace frt::host

@@ -16,6 +16,11 @@ double seconds_between(EngineRequest::Clock::time_point start,
   return std::chrono::duration<double>(end - start).count();
 }
 
+// Which tokens may come next is not known before a step in flight is over.
+bool follows(const Choice& choice) {
+  return choice.matcher && choice.in_flight > 0;
+}
+
 }  // namespace
 
 // A step that finds no page is tried again when some are free; false: there is nothing to do.
@@ -23,19 +28,23 @@ bool Engine::Thread::submit_step() {
   for (;;) {
     reading_.clear();
     readers_.clear();
-    bool writing = false;
+    bool writing = false, ready = false;  // somebody writes; and the next step can be made
     for (const Slot& slot : slots_) {
       Choice* choice = slot.user;
-      if (!choice || choice->ending) continue;
-      if (choice->phase == Phase::kPrefill) {
+      if (!choice || choice->ending || choice->held) continue;
+      if (choice->phase == Phase::kPrefill && !waits_for_grammar(*choice)) {
         reading_.push_back(choice);
         readers_.push_back({choice->request->asked().priority, choice->request->submission.number,
                             choice->last_step});
       }
-      writing = writing || (choice->phase == Phase::kDecode && choice->sampled < choice->limit);
+      const bool writes = choice->phase == Phase::kDecode && choice->sampled < choice->limit;
+      writing = writing || writes;
+      ready = ready || (writes && !follows(*choice));
     }
     const StepKind kind = scheduler_.next(!reading_.empty(), writing);
     if (kind == StepKind::kNone) return false;
+    // A round is awaited, and so is the step that tells which tokens may come.
+    if (kind == StepKind::kDecode && (decode_waits() || !ready)) return false;
     const bool made = kind == StepKind::kPrefill ? submit_prefill() : submit_decode();
     if (!made) {
       if (flights_in_air_ == kAhead) return true;  // it failed behind its submission
@@ -50,6 +59,7 @@ Engine::Thread::Flight& Engine::Thread::new_flight(StepKind kind) {
   Flight& flight = flights_[(oldest_flight_ + flights_in_air_) % kAhead];
   flight.kind = kind;
   flight.samples = kind == StepKind::kDecode;
+  flight.drafts = 0;
   flight.members.clear();
   flight.submitted = Clock::now();
   return flight;
@@ -65,18 +75,26 @@ bool Engine::Thread::submit_prefill() {
   return false;
 }
 
+// Where the next chunk of the prompt ends.
+uint64_t Engine::Thread::next_end(const Choice& choice) const {
+  const bool stops = choice.next_stop < choice.stops.size();
+  const uint64_t limit =
+      stops ? choice.stops[choice.next_stop].position : choice.request->asked().prompt.size();
+  return prefill_end(choice.read, limit, model_.info().prefill_chunk);
+}
+
 // Submits the next chunk of the prompt.
 void Engine::Thread::read_on(Choice& choice) {
   LiveRequest& request = *choice.request;
   Session& session = session_of(choice);
   const std::span<const int32_t> prompt = request.asked().prompt;
-  const bool stops = choice.next_stop < choice.stops.size();
-  const uint64_t limit = stops ? choice.stops[choice.next_stop].position : prompt.size();
-  const uint64_t end = prefill_end(choice.read, limit, model_.info().prefill_chunk);
+  const uint64_t end = next_end(choice);
   const bool last = end == prompt.size();
+  if (last) begin_grammar(choice);
   if (last && !request.forked && request.choices.size() > 1) make_fork(choice);
   Flight& flight = new_flight(StepKind::kPrefill);
-  flight.ticket = session.prefill(prompt.subspan(choice.read, end - choice.read), &choice.sampling);
+  flight.ticket = session.prefill(prompt.subspan(choice.read, end - choice.read), &choice.sampling,
+                                  last ? mask_of(choice) : nullptr);
   flight.samples = last;
   flight.read = end;
   flight.members.push_back(&choice);
@@ -89,7 +107,7 @@ void Engine::Thread::read_on(Choice& choice) {
     choice.phase = Phase::kDecode;
     choice.sampled = 1;
   }
-  if (stops && end == limit) {
+  if (choice.next_stop < choice.stops.size() && end == choice.stops[choice.next_stop].position) {
     session.keep(choice.stops[choice.next_stop++].kind, choice.sampling);
   }
 }
@@ -109,8 +127,10 @@ void Engine::Thread::make_fork(Choice& choice) {
   changed_ = true;
 }
 
-// One token of every choice that writes, at most max_batch of them in turn.
+// One token of every choice that writes and knows what may come next, at most max_batch of them in
+// turn.
 bool Engine::Thread::submit_decode() {
+  if (drafts_ > 0) return submit_round();
   const std::size_t most = model_.info().max_batch;
   Flight& flight = new_flight(StepKind::kDecode);
   entries_.clear();
@@ -118,11 +138,13 @@ bool Engine::Thread::submit_decode() {
   for (std::size_t i = 0; i < slots_.size() && entries_.size() < most; ++i) {
     at = (next_writer_ + i) % slots_.size();
     Choice* choice = slots_[at].user;
-    const bool writes = choice && !choice->ending && choice->phase == Phase::kDecode &&
-                        choice->sampled < choice->limit;
+    const bool writes = choice && !choice->ending && !choice->held &&
+                        choice->phase == Phase::kDecode && choice->sampled < choice->limit &&
+                        !follows(*choice);
     if (!writes) continue;
     StepRunner::Entry entry = slots_[at].session.decode_entry();
     entry.sampling = &choice->sampling;
+    entry.mask = mask_of(*choice);
     entries_.push_back(entry);
     flight.members.push_back(choice);
   }
@@ -145,6 +167,7 @@ bool Engine::Thread::submit_decode() {
     ++choice->sampled;
     ++choice->in_flight;
   }
+  planner_.submitted();
   meter_.decode_steps.add();
   meter_.decode_entries.add(entries_.size());
   return true;
@@ -154,15 +177,14 @@ void Engine::Thread::finish_step() {
   Flight& flight = flights_[oldest_flight_];
   oldest_flight_ = (oldest_flight_ + 1) % kAhead;
   --flights_in_air_;
-  std::span<const int32_t> tokens;
-  std::span<const float> log_probabilities;
   frt_error error{};
-  const frt_status status = guard(&error, [&] {
-    tokens = runner_.wait(flight.ticket);
-    log_probabilities = runner_.log_probabilities(flight.ticket);
-  });
+  const frt_status status = guard(&error, [&] { runner_.wait(flight.ticket); });
   const auto now = Clock::now();
-  scheduler_.measured(flight.kind, seconds_between(std::max(flight.submitted, last_result_), now));
+  const double seconds = seconds_between(std::max(flight.submitted, last_result_), now);
+  scheduler_.measured(flight.kind, seconds);
+  if (flight.kind == StepKind::kDecode) {
+    planner_.measured(flight.members.size(), flight.drafts, seconds);
+  }
   last_result_ = now;
   for (std::size_t i = 0; i < flight.members.size(); ++i) {
     Choice* choice = std::exchange(flight.members[i], nullptr);
@@ -170,13 +192,13 @@ void Engine::Thread::finish_step() {
     if (status != FRT_OK) {
       met(choice->request, status, error.message);
     } else {
-      finish_member(flight, *choice, tokens[i], log_probabilities[i]);
+      finish_member(flight, *choice, runner_.sampled(flight.ticket, static_cast<uint32_t>(i)));
     }
   }
 }
 
-void Engine::Thread::finish_member(const Flight& flight, Choice& choice, int32_t token,
-                                   float log_probability) {
+void Engine::Thread::finish_member(const Flight& flight, Choice& choice,
+                                   const StepRunner::Sampled& sampled) {
   --choice.in_flight;
   const EngineRequest& asked = choice.request->asked();
   if (flight.kind == StepKind::kPrefill && choice.index == 0 && !choice.ending) {
@@ -185,14 +207,17 @@ void Engine::Thread::finish_member(const Flight& flight, Choice& choice, int32_t
   }
   if (flight.samples) {
     Session& session = session_of(choice);
-    const bool shown = !choice.ending && choice.limit > 0;
     if (flight.kind == StepKind::kPrefill) count_phases();
-    session.set_pending({token, log_probability, shown});
-    if (choice.in_flight > 0) session.fed(token);
-    if (shown) {
-      take_token(choice, token, log_probability);
-    } else {
-      end(choice, Finish::kLength);  // only the prompt was to be read
+    if (flight.drafts > 0) feed_drafts(choice, sampled);
+    const std::size_t last = sampled.tokens.size() - 1;
+    session.set_pending({sampled.tokens[last], sampled.log_probabilities[last], false});
+    if (choice.in_flight > 0) session.fed(sampled.tokens[last]);
+    if (choice.limit == 0) end(choice, Finish::kLength);  // only the prompt was to be read
+    for (std::size_t i = 0; i <= last && !choice.ending; ++i) {
+      if (i == last) {
+        session.set_pending({sampled.tokens[last], sampled.log_probabilities[last], true});
+      }
+      take_token(choice, sampled.tokens[i], sampled.log_probabilities[i]);
     }
   }
   if (choice.ending && choice.phase != Phase::kOver && choice.in_flight == 0) finalize(choice);
@@ -217,11 +242,14 @@ void Engine::Thread::take_token(Choice& choice, int32_t token, float log_probabi
     result.stop_token = token;
     return end(choice, Finish::kStop);
   }
+  if (choice.matcher && !follow_grammar(choice, token)) return;
   ++result.generated;
   meter_.generated_tokens.add();
   const Next next = choice.request->listener().on_token(choice.index, token, log_probability);
   if (next != Next::kContinue) {
     end(choice, next == Next::kStop ? Finish::kStop : Finish::kCancelled);
+  } else if (choice.matcher && !lead_on(choice)) {
+    end(choice, Finish::kStop);
   } else if (result.generated == choice.limit) {
     end(choice, choice.limit < asked.max_new ? Finish::kContext : Finish::kLength);
   }

@@ -13,7 +13,7 @@ namespace frt::host {
 namespace {
 
 constexpr uint32_t kMostChoices = 128;
-constexpr std::chrono::milliseconds kFetchPoll{1};
+constexpr std::chrono::milliseconds kPoll{1};  // of capsules that come, grammars that are compiled
 
 double seconds_between(EngineRequest::Clock::time_point start,
                        EngineRequest::Clock::time_point end) {
@@ -28,7 +28,8 @@ Engine::Thread::Thread(const LmModel& model, CapsuleRegistry* registry, EngineOp
       options_(std::move(options)),
       mailbox_(options_.queue_limit),
       runner_(model),
-      scheduler_(options_.step_seconds, options_.interleave_prefills) {
+      scheduler_(options_.step_seconds, options_.interleave_prefills),
+      planner_(options_.session.speculation, model.most_drafts()) {
   const frt_lm_info& info = model.info();
   if (options_.queue_limit == 0) {
     throw Error(FRT_ERR_OUT_OF_RANGE,
@@ -51,9 +52,13 @@ Engine::Thread::Thread(const LmModel& model, CapsuleRegistry* registry, EngineOp
   }
   views_.resize(info.slots);
   continues_.resize(info.slots);
+  common_.resize(info.slots);
   readers_.reserve(info.slots);
   reading_.reserve(info.slots);
   entries_.reserve(info.max_batch);
+  writers_.reserve(info.max_batch);
+  acceptances_.reserve(info.max_batch);
+  round_entries_.reserve(info.max_batch);
   for (Flight& flight : flights_) flight.members.reserve(info.max_batch);
   thread_ = std::thread([this] { run(); });
 }
@@ -77,6 +82,12 @@ void Engine::Thread::check(const EngineRequest& request) const {
     throw Error(FRT_ERR_INVALID_ARGUMENT, "sampling asks for a mask, and the request has none");
   }
   check_sampling(request.sampling, FRT_ERR_INVALID_ARGUMENT);
+  if (request.grammar && !info.mask) {
+    throw Error(FRT_ERR_UNSUPPORTED, "model '" + model_.name() +
+                                         "' takes no masks, so no grammar can be forced on its "
+                                         "answers");
+  }
+  if (request.grammar) model_.check_ids(request.stop_ids, "stop token");
   if (request.prompt.size() > info.max_context) {
     throw Error(FRT_ERR_OUT_OF_RANGE, "the prompt has " + std::to_string(request.prompt.size()) +
                                           " tokens, the context of model '" + model_.name() +
@@ -127,6 +138,18 @@ void Engine::Thread::pin(const std::string& owner, const std::string& affinity, 
                 std::to_string(pins) + " of " + std::to_string(slots_.size()) +
                     " slots are pinned, and one stays open to everybody; unpin one first");
   }
+  const std::size_t most = options_.pins_per_owner > 0
+                               ? options_.pins_per_owner
+                               : std::max<std::size_t>(1, slots_.size() / 2);
+  const auto of_owner =
+      static_cast<std::size_t>(std::ranges::count_if(slots_, [&](const Slot& slot) {
+        return slot.pinned && slot.session.options().owner == owner;
+      }));
+  if (pinned && !own->pinned && of_owner >= most) {
+    throw Error(FRT_ERR_OUT_OF_RANGE, std::to_string(of_owner) + " conversations of '" + owner +
+                                          "' are pinned, which is as many as one owner may have; "
+                                          "unpin one first");
+  }
   own->pinned = pinned;
   changed_ = true;
 }
@@ -149,6 +172,7 @@ void Engine::Thread::turn() {
   if (mailbox_.news()) receive();
   if (timed_ > 0) expire(Clock::now());
   if (fetching_ > 0) poll_fetches();
+  if (compiling_ > 0) poll_grammars();
   if (changed_) admit();
   const bool submitted = submit_step();
   if (flights_in_air_ == kAhead || (!submitted && flights_in_air_ > 0)) {
@@ -172,9 +196,12 @@ void Engine::Thread::take_in(Submission& submission) {
     choice.sampling = asked.sampling;
     choice.sampling.seed += i;
     choice.result.prompt_tokens = asked.prompt.size();
+    choice.acceptance = planner_.usual();
   }
   if (live_.size() == live_.capacity()) live_.reserve(2 * live_.size() + 16);
   if (asked.deadline) ++timed_;
+  request->compiling = asked.grammar != nullptr;
+  compiling_ += request->compiling;
   request->submission = std::move(submission);
   live_.push_back(std::move(request));
   changed_ = true;
@@ -209,7 +236,7 @@ void Engine::Thread::expire(Clock::time_point now) {
 
 void Engine::Thread::idle() {
   std::optional<Clock::time_point> until;
-  if (fetching_ > 0) until = Clock::now() + kFetchPoll;
+  if (fetching_ > 0 || compiling_ > 0) until = Clock::now() + kPoll;
   for (const auto& request : live_) {
     const auto& deadline = request->asked().deadline;
     if (deadline && (!until || *deadline < *until)) until = deadline;
@@ -271,6 +298,10 @@ void Engine::Thread::leave_slot(Choice& choice, bool broken) {
   slot.last_used = ++uses_;
   slot.broken = slot.broken || broken;
   choice.slot.reset();
+  choice.held = false;
+  for (const Slot& other : slots_) {
+    if (other.user) other.user->held = false;
+  }
   changed_ = true;
 }
 
@@ -319,6 +350,7 @@ void Engine::Thread::forget_over() {
     if (request->unfinished > 0) return false;
     if (request->asked().deadline) --timed_;
     if (!request->fetching.empty()) --fetching_;
+    if (request->compiling) --compiling_;
     request->submission.listener.reset();  // before drain() may return
     mailbox_.over(request->submission.number);
     return true;

@@ -5,6 +5,8 @@
 //   sessions.cpp   conversations, for EngineAccess
 //   admission.cpp  who gets a slot; who gives one back when pages run out
 //   steps.cpp      steps and their results
+//   masks.cpp      answers that follow a grammar
+//   rounds.cpp     steps with drafts
 //
 // A failure ends the requests whose state it touched, and their slots are cleared before they are
 // used again. When the device is lost every request ends, and no later one is taken.
@@ -14,6 +16,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -55,6 +58,7 @@ class Engine::Thread final : public EngineAccess {
     Session session;
     Choice* user = nullptr;
     std::string affinity{};
+    uint64_t prompt = 0;  // tokens of the last request's
     uint64_t last_used = 0;
     bool pinned = false;
     bool broken = false;  // nobody knows what it holds
@@ -64,6 +68,7 @@ class Engine::Thread final : public EngineAccess {
     uint64_t ticket = 0;
     StepKind kind = StepKind::kNone;
     bool samples = false;          // its tokens count
+    uint32_t drafts = 0;           // of a round: the most of an entry
     uint64_t read = 0;             // of a prefill step: tokens of the prompt behind it
     std::vector<Choice*> members;  // by entry; null: its request is over
     Clock::time_point submitted{};
@@ -91,28 +96,49 @@ class Engine::Thread final : public EngineAccess {
   // ---- admission.cpp ----
   void poll_fetches();
   void admit();
+  void bring_fairest(std::span<Choice*> candidates) const;
   bool waits_for_fetch(LiveRequest& request);
   static SlotView view_of(const Slot& slot);
   std::optional<uint32_t> slot_for(const Choice& choice);
+  std::string affinity_of(const Choice& choice, const Slot& slot) const;
   bool has_pages(const Choice& choice, uint32_t slot);
   bool start(Choice& choice, uint32_t slot);
   void begin(Choice& choice, Slot& slot);
   bool free_idle_slot(std::optional<uint32_t> spared);
   bool free_fork();
   bool free_pages();
-  void preempt(Choice& choice);
+  static std::optional<Session::Snapshot> snapshot_on_host(const Session& session);
+  bool preempt(Choice& choice);
   std::size_t slots_used() const;
 
   // ---- steps.cpp ----
   bool submit_step();
   bool submit_prefill();
   bool submit_decode();
+  uint64_t next_end(const Choice& choice) const;
   void read_on(Choice& choice);
   void make_fork(Choice& choice);
   Flight& new_flight(StepKind kind);
   void finish_step();
-  void finish_member(const Flight& flight, Choice& choice, int32_t token, float log_probability);
+  void finish_member(const Flight& flight, Choice& choice, const StepRunner::Sampled& sampled);
   void take_token(Choice& choice, int32_t token, float log_probability);
+
+  // ---- masks.cpp ----
+  void poll_grammars();
+  bool waits_for_grammar(const Choice& choice) const;
+  void begin_grammar(Choice& choice);
+  bool follow_grammar(Choice& choice, int32_t token);
+  bool lead_on(Choice& choice);
+  bool fill_mask(Choice& choice);
+  static const uint32_t* mask_of(const Choice& choice) {
+    return choice.mask.empty() ? nullptr : choice.mask.data();
+  }
+
+  // ---- rounds.cpp ----
+  bool decode_waits();
+  uint32_t plan_drafts();
+  bool submit_round();
+  void feed_drafts(Choice& choice, const StepRunner::Sampled& sampled);
 
   Session& session_of(const Choice& choice) { return slots_[*choice.slot].session; }
 
@@ -123,6 +149,7 @@ class Engine::Thread final : public EngineAccess {
   EngineMeter meter_;
   StepRunner runner_;
   StepScheduler scheduler_;
+  DraftPlanner planner_;
   std::vector<Slot> slots_;
   std::vector<std::unique_ptr<LiveRequest>> live_;  // in the order of arrival
   std::array<Flight, kAhead> flights_;              // a ring
@@ -132,16 +159,20 @@ class Engine::Thread final : public EngineAccess {
   std::vector<Submission> arrived_;
   std::vector<Choice*> candidates_;
   std::vector<SlotView> views_;
-  std::vector<uint64_t> continues_;
+  std::vector<uint64_t> continues_, common_;
   std::vector<Reader> readers_;
   std::vector<Choice*> reading_;
   std::vector<StepRunner::Entry> entries_;
-  uint64_t uses_ = 0;  // of slots; their clock
+  std::vector<Choice*> writers_;  // of the next decode step
+  std::vector<const Acceptance*> acceptances_;
+  std::vector<StepRunner::RoundEntry> round_entries_;
+  uint32_t drafts_ = 0;  // of the next decode step, the most of a writer
+  uint64_t uses_ = 0;    // of slots; their clock
   uint64_t steps_ = 0;
-  std::size_t next_writer_ = 0;           // the slot that the next decode step begins with
-  std::size_t fetching_ = 0, timed_ = 0;  // requests
-  bool changed_ = false;                  // somebody may leave the queue
-  bool over_ = false;                     // somebody is over
+  std::size_t next_writer_ = 0;  // the slot that the next decode step begins with
+  std::size_t fetching_ = 0, timed_ = 0, compiling_ = 0;  // requests
+  bool changed_ = false;                                  // somebody may leave the queue
+  bool over_ = false;                                     // somebody is over
 
   std::thread thread_;  // last: it uses the rest
 };

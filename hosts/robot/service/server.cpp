@@ -218,7 +218,7 @@ struct PolicyServer::State : AcceptingServer {
       line["seconds"] = seconds;
       line["ending"] = served.ending;
       if (!served.error.empty()) line["error"] = served.error;
-      log.write("request", line);
+      log.write("request", std::move(line));
     } catch (...) {
       return;  // a record is lost
     }

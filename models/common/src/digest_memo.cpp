@@ -8,15 +8,14 @@
 // It is compared with the text that would be written now, up to the digest.
 #include <frt/error.hpp>
 #include <frt/io/file.hpp>
+#include <frt/io/user_cache.hpp>
 #include <frt/models/digest_memo.hpp>
 #include <frt/models/sha256.hpp>
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 
 namespace frt::models {
@@ -41,16 +40,6 @@ bool is_digest(const std::string& text) {
   return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-// Makes the folder, private, with its parents; false if it is not to be trusted.
-bool prepare(const fs::path& folder) {
-  std::error_code none;
-  if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), none);
-  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return false;
-  struct stat info {};
-  return ::lstat(folder.c_str(), &info) == 0 && S_ISDIR(info.st_mode) &&
-         info.st_uid == ::geteuid() && (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
-}
-
 // A memo that cannot be written costs time and nothing else.
 void write(const fs::path& path, const std::string& text) {
   try {
@@ -63,14 +52,7 @@ void write(const fs::path& path, const std::string& text) {
 
 DigestMemo DigestMemo::of_user() {
   DigestMemo memo;
-  // Not from a process with raised privileges: its environment is somebody else's.
-  const char* base = ::secure_getenv("XDG_CACHE_HOME");
-  const char* home = ::secure_getenv("HOME");
-  if (base && *base == '/') {
-    memo.folder = fs::path(base) / "frt" / "digests";
-  } else if (home && *home == '/') {
-    memo.folder = fs::path(home) / ".cache" / "frt" / "digests";
-  }
+  memo.folder = io::user_cache_folder("digests");
   return memo;
 }
 
@@ -79,7 +61,8 @@ std::string DigestMemo::sha256(int descriptor, const fs::path& path) const {
   if (::fstat(descriptor, &before) != 0) {
     throw Error(FRT_ERR_IO, path.string() + ": cannot be examined: " + std::strerror(errno));
   }
-  if (folder.empty() || static_cast<std::uint64_t>(before.st_size) < smallest || !prepare(folder)) {
+  if (folder.empty() || static_cast<std::uint64_t>(before.st_size) < smallest ||
+      !io::prepare_private_folder(folder)) {
     return sha256_file(descriptor, path);
   }
   std::error_code none;

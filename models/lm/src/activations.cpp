@@ -2,9 +2,19 @@
 // The layout is computed twice with the same code: once to learn the size, once with the address.
 #include <frt/lm/activations.hpp>
 
+#include <frt/role/lm.h>
+
 #include <algorithm>
 
 namespace frt::lm {
+
+std::int64_t StepSizes::rows() const {
+  return std::max(prefill_chunk, out_rows());
+}
+
+std::int64_t StepSizes::out_rows() const {
+  return verify ? std::max(max_batch, kVerifyRows) : max_batch;
+}
 
 void* Activations::Cursor::take(frt_dtype dtype, std::int64_t elements) {
   const std::uint64_t at = offset_;
@@ -49,8 +59,14 @@ void Activations::lay_out_feed_forward(Cursor& cursor, const Config& c, frt_dtyp
   }
 }
 
+void Activations::lay_out_drafts(Cursor& cursor, std::int64_t max_batch) {
+  committed = cursor.take<std::int32_t>(FRT_DTYPE_I32, max_batch);
+  draft_position = cursor.take<std::int32_t>(FRT_DTYPE_I32, max_batch);
+}
+
 std::uint64_t Activations::lay_out(std::byte* base, const Config& config,
-                                   const Precision& precision, std::int64_t rows, std::int64_t) {
+                                   const Precision& precision, const StepSizes& sizes) {
+  const std::int64_t rows = sizes.rows();
   Cursor cursor(base);
   lay_out_rows(cursor, config, precision, rows);
   const std::uint64_t shared = cursor.mark();
@@ -60,14 +76,15 @@ std::uint64_t Activations::lay_out(std::byte* base, const Config& config,
   return cursor.bytes();
 }
 
-Ports make_ports(const Context& context, const Config& config, std::int64_t prefill_chunk,
-                 std::int64_t max_batch) {
+Ports make_ports(const Context& context, const Config& config, const StepSizes& sizes) {
+  const std::int64_t max_batch = sizes.max_batch;
+  const std::int64_t rows = sizes.out_rows();
   const auto alloc = [&](frt_dtype dtype, std::int64_t elements, const char* name) {
     return context.alloc(FRT_SPACE_DEVICE, bytes_of(dtype, elements), name);
   };
   Ports ports;
   ports.mask_words = (config.vocabulary + 31) / 32;
-  ports.tokens = alloc(FRT_DTYPE_I32, std::max(prefill_chunk, max_batch), "tokens");
+  ports.tokens = alloc(FRT_DTYPE_I32, std::max(sizes.prefill_chunk, max_batch), "tokens");
   ports.slot_ids = alloc(FRT_DTYPE_I32, max_batch, "slots");
   ports.positions = alloc(FRT_DTYPE_I32, max_batch, "positions");
   ports.lengths = alloc(FRT_DTYPE_I32, max_batch, "lengths");
@@ -75,25 +92,33 @@ Ports make_ports(const Context& context, const Config& config, std::int64_t pref
   ports.sampling = context.alloc(
       FRT_SPACE_DEVICE, static_cast<std::uint64_t>(max_batch) * sizeof(frt_sampling_params),
       "sampling");
-  ports.mask = alloc(FRT_DTYPE_U32, max_batch * ports.mask_words, "mask");
-  ports.next_tokens = alloc(FRT_DTYPE_I32, max_batch, "next_tokens");
-  ports.log_probabilities = alloc(FRT_DTYPE_F32, max_batch, "log_probabilities");
-  ports.logits = alloc(FRT_DTYPE_F32, max_batch * config.vocabulary, "logits");
+  ports.mask = alloc(FRT_DTYPE_U32, rows * ports.mask_words, "mask");
+  ports.next_tokens = alloc(FRT_DTYPE_I32, rows, "next_tokens");
+  ports.log_probabilities = alloc(FRT_DTYPE_F32, rows, "log_probabilities");
+  ports.logits = alloc(FRT_DTYPE_F32, rows * config.vocabulary, "logits");
+  if (sizes.verify) {
+    ports.candidates = alloc(FRT_DTYPE_I32, kVerifyRows, "candidates");
+    ports.stops = alloc(FRT_DTYPE_I32, max_batch * FRT_LM_STOPS, "stops");
+    ports.accepted = alloc(FRT_DTYPE_I32, max_batch, "accepted");
+  }
   return ports;
 }
 
-std::uint64_t port_bytes(const Config& config, std::int64_t prefill_chunk, std::int64_t max_batch) {
+std::uint64_t port_bytes(const Config& config, const StepSizes& sizes) {
+  const std::int64_t max_batch = sizes.max_batch;
+  const std::int64_t drafts = sizes.verify ? kVerifyRows + max_batch * (FRT_LM_STOPS + 1) : 0;
   const std::int64_t mask_words = (config.vocabulary + 31) / 32;
-  return bytes_of(FRT_DTYPE_I32, std::max(prefill_chunk, max_batch)) +
-         bytes_of(FRT_DTYPE_I32, max_batch * (6 + mask_words + config.vocabulary)) +
+  return bytes_of(FRT_DTYPE_I32, std::max(sizes.prefill_chunk, max_batch)) +
+         bytes_of(FRT_DTYPE_I32, max_batch * 4 + drafts) +
+         bytes_of(FRT_DTYPE_I32, sizes.out_rows() * (2 + mask_words + config.vocabulary)) +
          static_cast<std::uint64_t>(max_batch) * sizeof(frt_sampling_params);
 }
 
 void place_activations(const Context& context, const Config& config, const Precision& precision,
-                       std::int64_t rows, std::int64_t max_batch, Activations& activations) {
-  const std::uint64_t size = activations.lay_out(nullptr, config, precision, rows, max_batch);
+                       const StepSizes& sizes, Activations& activations) {
+  const std::uint64_t size = activations.lay_out(nullptr, config, precision, sizes);
   activations.memory = context.alloc(FRT_SPACE_DEVICE, size, "activations");
-  activations.lay_out(activations.memory.pointer<std::byte>(), config, precision, rows, max_batch);
+  activations.lay_out(activations.memory.pointer<std::byte>(), config, precision, sizes);
 }
 
 }  // namespace frt::lm

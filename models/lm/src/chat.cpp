@@ -7,6 +7,10 @@ namespace frt::lm {
 
 using models::Json;
 
+Json Chat::answer_form(const Json&) const {
+  return Json::object();
+}
+
 Json Chat::parse(std::string_view text, const Json& tools, const Json& options, bool final) const {
   const std::unique_ptr<ChatReader> from = reader(tools, options);
   ChatEvents events;

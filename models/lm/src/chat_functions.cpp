@@ -50,6 +50,10 @@ frt_status parse_chat(const Chat& chat, const char* text, std::uint64_t bytes, s
   return give(sink, user, io::json_text(message, {.bad = io::BadUtf8::kReplace}));
 }
 
+frt_status give_answer_form(const Chat& chat, const char* options, frt_sink sink, void* user) {
+  return give(sink, user, io::json_text(chat.answer_form(parsed(options, "options"))));
+}
+
 frt_chat_stream create_chat_stream(const Chat& chat, const char* tools, const char* options) {
   auto stream = std::make_unique<Stream>();
   stream->reader = chat.reader(parsed(tools, "tools"), parsed(options, "options"));

@@ -120,16 +120,19 @@ void Model::load_weights(const Host& host, Parts& parts) {
       choose_precision(parts.options, parts.weights->formats == WeightFormats(kWeightF32));
 }
 
+StepSizes Model::step_sizes(const Options& options, bool with_mtp) const {
+  return {options.prefill_chunk, options.max_batch, with_mtp};
+}
+
 // What slots of `context` positions and the working memory of the largest step take.
 std::uint64_t Model::running_bytes(const Options& options, const Precision& precision,
                                    std::int64_t context, bool with_mtp) const {
-  const std::int64_t rows = std::max(options.prefill_chunk, options.max_batch);
-  const std::uint64_t scratch = architecture_->make_activations(with_mtp)->lay_out(
-      nullptr, config(), precision, rows, options.max_batch);
+  const StepSizes sizes = step_sizes(options, with_mtp);
+  const std::uint64_t scratch =
+      architecture_->make_activations(with_mtp)->lay_out(nullptr, config(), precision, sizes);
   const auto layout = architecture_->make_layout(precision, context, with_mtp, options.block_rows);
   layout->set_spare_blocks(options.capsule_blocks.value_or(0));
-  return layout->arena_bytes(options.slots) + scratch +
-         port_bytes(config(), options.prefill_chunk, options.max_batch);
+  return layout->arena_bytes(options.slots) + scratch + port_bytes(config(), sizes);
 }
 
 // Refuses a model that cannot fit before the first byte is allocated.
@@ -158,7 +161,7 @@ void Model::check_memory(const Parts& parts, const Precision& precision, bool wi
 void Model::make_state(const Host& host, Parts& parts) {
   const Options& options = parts.options;
   const bool with_mtp = parts.weights->has_draft();
-  const std::int64_t rows = std::max(options.prefill_chunk, options.max_batch);
+  const StepSizes sizes = step_sizes(options, with_mtp);
   const auto need = [&](std::int64_t context) {
     return running_bytes(options, parts.precision, context, with_mtp);
   };
@@ -175,10 +178,9 @@ void Model::make_state(const Host& host, Parts& parts) {
   parts.state = State(host.require<frt_state_v1>(FRT_EXT_STATE), parts.context,
                       parts.layout->table(), static_cast<std::uint32_t>(options.slots), name_);
   parts.state_map = architecture_->map_state(parts.state, context, with_mtp);
-  parts.ports = make_ports(parts.context, config(), options.prefill_chunk, options.max_batch);
+  parts.ports = make_ports(parts.context, config(), sizes);
   parts.activations = architecture_->make_activations(with_mtp);
-  place_activations(parts.context, config(), parts.precision, rows, options.max_batch,
-                    *parts.activations);
+  place_activations(parts.context, config(), parts.precision, sizes, *parts.activations);
   // Ports and working memory start as zeros: entries of length 0 and padding rows are computed on.
   const Recorder recorder(parts.stream);
   const Ports& ports = parts.ports;
@@ -192,9 +194,12 @@ void Model::make_state(const Host& host, Parts& parts) {
                                                         &ports.next_tokens,
                                                         &ports.log_probabilities,
                                                         &ports.logits,
+                                                        &ports.candidates,
+                                                        &ports.stops,
+                                                        &ports.accepted,
                                                         &parts.activations->memory};
   for (const Buffer* buffer : buffers) {
-    recorder.fill(*buffer, 0, buffer->bytes(), 0);
+    if (*buffer) recorder.fill(*buffer, 0, buffer->bytes(), 0);
   }
   parts.stream.sync();
 }
@@ -209,8 +214,15 @@ void Model::capture(const Host& host, Parts& parts) {
   parts.prefill_sizes = buckets(options.prefill_chunk);
   parts.decode_sizes = buckets(options.max_batch);
 
+  // A variant of draft and verify for every number of drafts whose rows are few enough.
+  std::vector<std::pair<std::int32_t, std::int32_t>> checks;  // entries, rows of each
+  for (const std::int32_t batch : parts.decode_sizes) {
+    for (std::int32_t rows = 2; with_mtp && rows <= options.max_drafts + 1; ++rows) {
+      if (batch * rows <= kVerifyRows) checks.emplace_back(batch, rows);
+    }
+  }
   const std::uint64_t total =
-      parts.prefill_sizes.size() + parts.decode_sizes.size() * (with_mtp ? 2 : 1);
+      parts.prefill_sizes.size() + parts.decode_sizes.size() + 2 * checks.size();
   std::uint64_t done = 0;
   host.progress("capture", FRT_PROGRESS_ITEMS, 0, total);
   const Recipe* recipe = parts.recipe.get();
@@ -232,10 +244,18 @@ void Model::capture(const Host& host, Parts& parts) {
     advance();
   }
   if (!with_mtp) return;
-  parts.draft = create("draft", parts.decode_sizes.size());
-  for (const std::int32_t batch : parts.decode_sizes) {
-    parts.draft.capture(step_key(StepKind::kDraft, batch, 1),
-                        [=](const Recorder& recorder) { recipe->draft(recorder, batch); });
+  parts.draft = create("draft", checks.size());
+  parts.verify = create("verify", checks.size());
+  for (const auto& [batch, rows] : checks) {
+    parts.draft.capture(step_key(StepKind::kDraft, batch, rows),
+                        [=, batch = batch, rows = rows](const Recorder& recorder) {
+                          recipe->draft(recorder, batch, rows - 1);
+                        });
+    advance();
+    parts.verify.capture(step_key(StepKind::kVerify, batch, rows),
+                         [=, batch = batch, rows = rows](const Recorder& recorder) {
+                           recipe->verify(recorder, batch, rows);
+                         });
     advance();
   }
 }
@@ -249,10 +269,11 @@ void Model::describe() {
   info_.weight_bytes = totals.bytes;
   info_.state_bytes = parts.layout->arena_bytes(parts.options.slots);
   info_.scratch_bytes = parts.activations->memory.bytes() +
-                        port_bytes(config(), parts.options.prefill_chunk, parts.options.max_batch);
+                        port_bytes(config(), step_sizes(parts.options, has_draft()));
 
   const Ports& ports = parts.ports;
   const std::int64_t batch = parts.options.max_batch;
+  const std::int64_t rows = step_sizes(parts.options, has_draft()).out_rows();
   const auto add = [&](const char* name, const char* doc, const Buffer& buffer, bool input,
                        frt_dtype dtype, std::initializer_list<std::int64_t> shape) {
     const uint32_t direction = input ? FRT_PORT_INPUT : FRT_PORT_OUTPUT;
@@ -268,19 +289,25 @@ void Model::describe() {
       FRT_DTYPE_U32, {batch});
   add("sampling", "frt_sampling_params, per entry", ports.sampling, true, FRT_DTYPE_U8,
       {batch, static_cast<std::int64_t>(sizeof(frt_sampling_params))});
-  add("mask", "bits of allowed tokens, per entry", ports.mask, true, FRT_DTYPE_U32,
-      {batch, ports.mask_words});
-  add("next_tokens", "the sampled token, per entry", ports.next_tokens, false, FRT_DTYPE_I32,
-      {batch});
+  add("mask", "bits of allowed tokens, per row", ports.mask, true, FRT_DTYPE_U32,
+      {rows, ports.mask_words});
+  add("next_tokens", "the sampled token, per row", ports.next_tokens, false, FRT_DTYPE_I32, {rows});
   add("log_probabilities", "of next_tokens, natural logarithm", ports.log_probabilities, false,
-      FRT_DTYPE_F32, {batch});
-  add("logits", "of the last input token, per entry", ports.logits, false, FRT_DTYPE_F32,
-      {batch, config().vocabulary});
+      FRT_DTYPE_F32, {rows});
+  add("logits", "of the last input token, per entry; in verify of every row", ports.logits, false,
+      FRT_DTYPE_F32, {rows, config().vocabulary});
 
   graph_table_.push_back({"prefill", "feeds tokens of one sequence", parts.prefill});
   graph_table_.push_back({"decode", "feeds one token of each sequence", parts.decode});
   if (has_draft()) {
-    graph_table_.push_back({"draft", "proposes one more token of each sequence", parts.draft});
+    add("candidates", "tokens that verify feeds, draft writes them", ports.candidates, true,
+        FRT_DTYPE_I32, {kVerifyRows});
+    add("stops", "drafts that verify does not accept, per entry; -1: none", ports.stops, true,
+        FRT_DTYPE_I32, {batch, FRT_LM_STOPS});
+    add("accepted", "drafts that verify accepted, per entry", ports.accepted, false, FRT_DTYPE_I32,
+        {batch});
+    graph_table_.push_back({"draft", "proposes tokens of each sequence", parts.draft});
+    graph_table_.push_back({"verify", "feeds the proposals that are right", parts.verify});
   }
 
   frt_lm_info& lm = lm_info_;
@@ -295,6 +322,14 @@ void Model::describe() {
   lm.prefill = parts.prefill;
   lm.decode = parts.decode;
   lm.draft = parts.draft;
+  if (has_draft()) {
+    lm.max_drafts = static_cast<std::uint32_t>(parts.options.max_drafts);
+    lm.verify = parts.verify;
+    lm.candidates = ports.candidates;
+    lm.stops = ports.stops;
+    lm.accepted = ports.accepted;
+    lm.max_rows = kVerifyRows;
+  }
   lm.tokens = ports.tokens;
   lm.slot_ids = ports.slot_ids;
   lm.positions = ports.positions;

@@ -39,6 +39,7 @@ Options read_options(const ConfigView& view, const Config& config) {
   options.speculation = speculation == "on"    ? Speculation::kOn
                         : speculation == "off" ? Speculation::kOff
                                                : Speculation::kAuto;
+  if (view.has("max_drafts")) options.max_drafts = view.get_int("max_drafts");
   if (options.max_context > config.max_positions) {
     throw Error(FRT_ERR_INVALID_ARGUMENT,
                 "max_context is " + std::to_string(options.max_context) +

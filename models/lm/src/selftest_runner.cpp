@@ -191,7 +191,7 @@ StepResult Runner::decode(std::int32_t token) {
 StepResult Runner::draft(std::int32_t token, std::int32_t position) {
   reserve(std::max(boundary_, position));
   set_step({&token, 1}, position);
-  parts_.draft.replay(step_key(StepKind::kDraft, parts_.decode_sizes.front(), 1), parts_.stream);
+  parts_.draft.replay(step_key(StepKind::kDraft, parts_.decode_sizes.front(), 2), parts_.stream);
   return result();
 }
 

@@ -104,6 +104,16 @@ void stream_destroy(frt_text_stream stream) {
   delete object<TextStream>(stream);
 }
 
+frt_status token_bytes(frt_model model, int32_t id, uint32_t* flags, frt_sink sink, void* user,
+                       frt_error* error) {
+  return guard(error, [&] {
+    check_id(model_of(model).model, id);
+    const models::Tokenizer& tokenizer = tokenizer_of(model);
+    *flags = tokenizer.is_special(id) ? FRT_TOKEN_CONTROL : 0;
+    return tokenizer.has_token(id) ? give(sink, user, tokenizer.token_bytes(id)) : FRT_OK;
+  });
+}
+
 // ---- chat ----------------------------------------------------------------------------------
 
 const Chat& chat_of(frt_model model) {
@@ -129,6 +139,11 @@ frt_status parse(frt_model model, const char* text, uint64_t bytes, uint32_t fla
 frt_status chat_stream_create(frt_model model, const char* tools, const char* options,
                               frt_chat_stream* stream, frt_error* error) {
   return guard(error, [&] { *stream = create_chat_stream(chat_of(model), tools, options); });
+}
+
+frt_status answer_form(frt_model model, const char* options, frt_sink sink, void* user,
+                       frt_error* error) {
+  return guard(error, [&] { return give_answer_form(chat_of(model), options, sink, user); });
 }
 
 frt_status generation_defaults(frt_model model, frt_sink sink, void* user, frt_error* error) {
@@ -161,7 +176,8 @@ const frt_tokenizer_v1& tokenizer_table() noexcept {
                                               stream_create,
                                               stream_push,
                                               stream_flush,
-                                              stream_destroy};
+                                              stream_destroy,
+                                              token_bytes};
   return kTable;
 }
 
@@ -174,7 +190,8 @@ const frt_chat_v1& chat_table() noexcept {
                                          chat_stream_create,
                                          push_chat_stream,
                                          finish_chat_stream,
-                                         destroy_chat_stream};
+                                         destroy_chat_stream,
+                                         answer_form};
   return kTable;
 }
 

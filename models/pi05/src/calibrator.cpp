@@ -94,7 +94,10 @@ frt_status note(frt_model model, const frt_policy_shape* shape, frt_stream strea
     Variant variant;
     check(self.variant(read_table<frt_policy_shape>(shape, "calibration: the host"), variant),
           "calibration: no such variant");
-    if (stream) check(parts.context.table().stream_sync(stream), "waiting for the inputs");
+    if (stream) {
+      const frt_status waited = parts.context.table().stream_sync(stream);
+      parts.context.checked(waited, "waiting for the inputs");
+    }
     parts.calibrator->note(*parts.engine, variant);
   });
 }

@@ -263,7 +263,8 @@ const frt_tokenizer_v1& tokenizer_table() noexcept {
                                               stream_create,
                                               stream_push,
                                               stream_flush,
-                                              stream_destroy};
+                                              stream_destroy,
+                                              nullptr};
   return kTable;
 }
 

@@ -5,6 +5,7 @@
 
 #include <frt/lm/activations.hpp>
 #include <frt/qwen36/config.hpp>
+#include <vector>
 
 namespace frt::qwen36 {
 
@@ -13,7 +14,7 @@ struct Activations final : lm::Activations {
   Activations(const Config& config, bool with_mtp) : config_(config), with_mtp_(with_mtp) {}
 
   std::uint64_t lay_out(std::byte* base, const lm::Config&, const lm::Precision& precision,
-                        std::int64_t rows, std::int64_t max_batch) override;
+                        const lm::StepSizes& sizes) override;
 
   // Inside a delta-net mixer.
   void* qkv = nullptr;        // (R, channels) A
@@ -23,6 +24,15 @@ struct Activations final : lm::Activations {
   void* b = nullptr;          // (R, value heads) A
   void* o = nullptr;          // (R, value heads * value dim) A
   void* gated = nullptr;      // (R, value heads * value dim) A
+
+  // What a verify step leaves of each layer for the commit: (kVerifyRows, ...) in place of qkv, a
+  // and b. Empty layers for attention; none without a draft head.
+  struct Kept {
+    void* qkv = nullptr;
+    void* a = nullptr;
+    void* b = nullptr;
+  };
+  std::vector<Kept> kept;
 
   // The draft head; its layer uses the buffers above.
   std::int32_t* mtp_ids = nullptr;       // (R)

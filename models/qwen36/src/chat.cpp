@@ -32,4 +32,17 @@ std::unique_ptr<lm::ChatReader> Chat::reader(const models::Json& tools,
   return read_answer(tools, read_chat_options(options));
 }
 
+// As render_chat() writes a call, which is as the model was taught to.
+models::Json Chat::answer_form(const models::Json& options) const {
+  models::Json form = {{"calls",
+                        {{"begin", {"<tool_call>\n<function=", ">\n"}},
+                         {"parameter", {"<parameter=", ">\n", "\n</parameter>\n"}},
+                         {"end", "</function>\n</tool_call>"},
+                         {"separator", "\n"}}}};
+  if (read_chat_options(options).enable_thinking) {
+    form["reasoning"] = {{"end", "</think>"}, {"then", "\n\n"}};
+  }
+  return form;
+}
+
 }  // namespace frt::qwen36

@@ -14,6 +14,7 @@ class Chat final : public lm::Chat {
                             const models::Json& options) const override;
   std::unique_ptr<lm::ChatReader> reader(const models::Json& tools,
                                          const models::Json& options) const override;
+  models::Json answer_form(const models::Json& options) const override;
 };
 
 }  // namespace frt::qwen36

@@ -10,6 +10,8 @@ namespace {
 constexpr auto kOptions = lm::with_options({
     {"speculation", FRT_CONFIG_ENUM, 0, "auto", "auto|on|off", 0, 0,
      "the draft head (MTP); auto: on where the checkpoint has one"},
+    {"max_drafts", FRT_CONFIG_INT, 0, "3", nullptr, 1, 7,
+     "tokens that the draft head proposes at a time, at most"},
     lm::kChatTemplateOption,
 });
 constexpr frt_config_schema_v1 kSchema = lm::schema(kOptions);

@@ -30,19 +30,23 @@ class Recipe final : public lm::Recipe {
         state_(state),
         act_(activations) {}
 
-  void draft(const Recorder& recorder, std::int32_t batch) const override;
+  void draft(const Recorder& recorder, std::int32_t batch, std::int32_t drafts) const override;
 
  private:
   void mixer(const Recorder& recorder, const Batch& batch, std::size_t layer,
              const Entry& entry) const override;
-  void delta_mixer(const Recorder& recorder, const Batch& batch, const DeltaWeights& weights,
-                   const DeltaState& state, const Entry& entry) const;
+  void delta_mixer(const Recorder& recorder, const Batch& batch, std::size_t layer,
+                   const Entry& entry) const;
+
+  // Without u, a, b, the constants of a layer, and its state.
+  frt_gated_delta_block_args delta_args(const Batch& batch) const;
+  void commit(const Recorder& recorder, const Batch& batch) const override;
 
   // After a trunk step: brings the draft head's keys and values up to the boundary.
   void follow(const Recorder& recorder, const Batch& batch, const Tap* tap) const override;
   // Tokens of `batch` with the rows before them: the draft head's own batch, and its input.
-  Batch mtp_pairs(const Recorder& recorder, const Batch& batch, const void* rows,
-                  const void* carry) const;
+  Batch mtp_pairs(const Recorder& recorder, const Batch& batch, const std::int32_t* ids,
+                  const void* rows, const void* carry) const;
   void mtp_input(const Recorder& recorder, const Batch& pairs) const;
   void mtp_layer(const Recorder& recorder, const Batch& pairs) const;
   void mtp_append(const Recorder& recorder, const Batch& pairs) const;

@@ -19,21 +19,23 @@ using lm::bytes_of;
 std::vector<std::string> recipe_operators(const Config& config, bool with_mtp) {
   std::vector<std::string> needs = lm::common_operators(config);
   if (config.delta_layers() > 0) needs.push_back(FRT_OP_GATED_DELTA_BLOCK);
+  if (config.delta_layers() > 0 && with_mtp) needs.push_back(FRT_OP_GATED_DELTA_COMMIT);
   if (config.attention_layers() > 0 || with_mtp) needs.push_back(FRT_OP_ATTENTION_BLOCK);
   if (with_mtp) {
-    needs.insert(needs.end(),
-                 {FRT_OP_RMS_NORM, FRT_OP_ATTENTION_APPEND, FRT_OP_LAG_ROWS, FRT_OP_STORE_ROWS});
+    needs.insert(needs.end(), {FRT_OP_RMS_NORM, FRT_OP_ATTENTION_APPEND, FRT_OP_LAG_ROWS,
+                               FRT_OP_STORE_ROWS, FRT_OP_ACCEPT_TOKENS, FRT_OP_CHAIN_TOKENS});
   }
   return needs;
 }
 
-Recipe::Batch Recipe::mtp_pairs(const Recorder& recorder, const Batch& batch, const void* rows,
+Recipe::Batch Recipe::mtp_pairs(const Recorder& recorder, const Batch& batch,
+                                const std::int32_t* ids, const void* rows,
                                 const void* carry) const {
   frt_lag_rows_args lag{};
   lag.dtype = precision_.activation;
   lag.sequences = batch.sequences;
   lag.width = i32(config_.hidden);
-  lag.ids = act_.ids;
+  lag.ids = ids;
   lag.x = rows;
   lag.carry = carry;
   lag.slot_stride = state_.slot_stride;
@@ -122,7 +124,7 @@ void Recipe::store_rows(const Recorder& recorder, const Batch& batch, const void
 
 void Recipe::follow(const Recorder& recorder, const Batch& batch, const Tap* tap) const {
   if (!weights_.mtp) return;
-  const Batch pairs = mtp_pairs(recorder, batch, act_.hidden, state_.hidden);
+  const Batch pairs = mtp_pairs(recorder, batch, act_.ids, act_.hidden, state_.hidden);
   mtp_input(recorder, pairs);
   if (tap) {
     mtp_layer(recorder, pairs);
@@ -134,29 +136,41 @@ void Recipe::follow(const Recorder& recorder, const Batch& batch, const Tap* tap
   store_rows(recorder, batch, act_.hidden, state_.draft_hidden);
 }
 
-void Recipe::draft(const Recorder& recorder, std::int32_t batch_size) const {
-  const Batch batch = token_batch(batch_size);
-  frt_select_tokens_args select{};
-  select.sequences = batch.sequences;
-  select.ids = ports_.tokens.pointer<std::int32_t>();
-  select.pending = state_.pending;
-  select.pending_stride = state_.slot_stride;
-  select.ids_out = act_.ids;
-  ops_.select_tokens(recorder, select);
+void Recipe::draft(const Recorder& recorder, std::int32_t batch_size, std::int32_t drafts) const {
+  Batch batch = token_batch(batch_size);
+  const std::int32_t* ids = act_.ids;
+  auto* proposed = ports_.next_tokens.pointer<std::int32_t>();
+  // Column `column` of the candidates; draft_position becomes the position behind that of `batch`.
+  const auto chain = [&](std::int32_t column) {
+    frt_chain_tokens_args args{};
+    args.column = column;
+    args.sequences = batch.sequences;
+    args.ids = ids;
+    args.candidates = ports_.candidates.pointer<std::int32_t>();
+    args.stride = drafts + 1;
+    args.position_out = act_.draft_position;
+    ops_.chain_tokens(recorder, args);
+  };
+  select(recorder, batch, ports_.tokens);
+  chain(0);
+  for (std::int32_t i = 0; i < drafts; ++i) {
+    const Batch pairs = mtp_pairs(recorder, batch, ids, nullptr, state_.draft_hidden);
+    mtp_input(recorder, pairs);
+    mtp_layer(recorder, pairs);
+    store_rows(recorder, pairs, act_.mtp_hidden, state_.draft_hidden);
+    head(recorder, act_.mtp_hidden, batch_size, ports_.logits.pointer<float>());
 
-  const Batch pairs = mtp_pairs(recorder, batch, nullptr, state_.draft_hidden);
-  mtp_input(recorder, pairs);
-  mtp_layer(recorder, pairs);
-  store_rows(recorder, pairs, act_.mtp_hidden, state_.draft_hidden);
-  head(recorder, act_.mtp_hidden, batch_size, ports_.logits.pointer<float>());
-
-  frt_argmax_args best{};
-  best.rows = batch_size;
-  best.width = i32(config_.vocabulary);
-  best.logits = ports_.logits.pointer<float>();
-  best.stride = config_.vocabulary;
-  best.ids = ports_.next_tokens.pointer<std::int32_t>();
-  ops_.argmax(recorder, best);
+    frt_argmax_args best{};
+    best.rows = batch_size;
+    best.width = i32(config_.vocabulary);
+    best.logits = ports_.logits.pointer<float>();
+    best.stride = config_.vocabulary;
+    best.ids = proposed;
+    ops_.argmax(recorder, best);
+    ids = proposed;
+    chain(i + 1);
+    batch.sequences.position = act_.draft_position;
+  }
 }
 
 }  // namespace frt::qwen36

@@ -2,7 +2,8 @@
 // frt.causal_conv/1: c = silu(depthwise causal convolution of u).
 //
 // Channels are independent, so a task takes a block of channels of one sequence through all its
-// rows. The window is read as rows -history .. -1 and replaced when the rows are done.
+// rows. The window is read as rows -history .. -1 and replaced, unless it is kept, when the rows
+// are done.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/causal_conv.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once per target
@@ -50,6 +51,7 @@ void conv_typed(const frt_causal_conv_args& args, int64_t b, int32_t first, int3
       store(d, silu(d, sum), y + i);
     });
   }
+  if (args.keep_window != 0) return;
   for (int32_t w = 0; w < history; ++w) {
     std::memmove(window + w * channels, row(length - history + w), count * sizeof(T));
   }

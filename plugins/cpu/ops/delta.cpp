@@ -35,7 +35,7 @@ namespace {
 // One value head of one sequence: where its rows are.
 template <class T>
 struct Head {
-  Head(const frt_gated_delta_args& arguments, int64_t b, int32_t value_head)
+  Head(const frt_gated_delta_args& arguments, int64_t b, int32_t value_head, float* work)
       : args(arguments), head(value_head), row0(b * arguments.sequences.rows) {
     const int64_t keys = args.key_dim;
     const int64_t values = args.value_dim;
@@ -47,9 +47,7 @@ struct Head {
     v = c + 2 * args.key_heads * keys + value_head * values;
     o = static_cast<T*>(args.o) + (row0 * args.value_heads + value_head) * values;
     o_row = args.value_heads * values;
-    state =
-        static_cast<float*>(byte_offset(args.state, args.sequences.slot[b] * args.slot_stride)) +
-        value_head * keys * values;
+    state = delta_state(args, b, value_head, work);
   }
 
   float g(int64_t t) const {
@@ -266,7 +264,7 @@ template <class T>
 void head_typed(const frt_gated_delta_args& args, int64_t b, int32_t value_head, float* work) {
   const int64_t length = active_length(args.sequences, b);
   if (length == 0) return;
-  const Head<T> head(args, b, value_head);
+  const Head<T> head(args, b, value_head, work);
   if (length <= kRecurrentRows) return recur(head, length, work);
   const int64_t chunk = std::min(args.chunk, args.sequences.rows);
   const ChunkWork memory(work, chunk, args.key_dim, args.value_dim);
@@ -293,11 +291,35 @@ namespace frt::cpu {
 
 HWY_EXPORT(head_rows);
 
-std::size_t delta_work_floats(const frt_gated_delta_args& args) noexcept {
+namespace {
+
+// Floats of working memory beside a copy of the state.
+int64_t rule_floats(const frt_gated_delta_args& args) noexcept {
   const int64_t chunk = std::min(args.chunk, args.sequences.rows);
   const int64_t recurrent = 2LL * kRecurrentRows * args.key_dim;
   const int64_t chunked = ChunkWork(nullptr, chunk, args.key_dim, args.value_dim).floats;
-  return static_cast<std::size_t>((std::max(recurrent, chunked) + 15) / 16 * 16);
+  return (std::max(recurrent, chunked) + 15) / 16 * 16;
+}
+int64_t state_floats(const frt_gated_delta_args& args) noexcept {
+  return static_cast<int64_t>(args.key_dim) * args.value_dim;
+}
+
+}  // namespace
+
+std::size_t delta_work_floats(const frt_gated_delta_args& args) noexcept {
+  const int64_t copy = args.keep_state != 0 ? (state_floats(args) + 15) / 16 * 16 : 0;
+  return static_cast<std::size_t>(rule_floats(args) + copy);
+}
+
+float* delta_state(const frt_gated_delta_args& args, int64_t b, int64_t head,
+                   float* work) noexcept {
+  float* state =
+      static_cast<float*>(byte_offset(args.state, args.sequences.slot[b] * args.slot_stride)) +
+      head * state_floats(args);
+  if (args.keep_state == 0) return state;
+  float* copy = work + rule_floats(args);
+  std::copy_n(state, state_floats(args), copy);
+  return copy;
 }
 
 void delta_head(const frt_gated_delta_args& args, int64_t b, int32_t head, float* work) noexcept {

@@ -48,6 +48,10 @@ struct ChunkWork {
 // Floats of working memory for one task.  [setup]
 std::size_t delta_work_floats(const frt_gated_delta_args& args) noexcept;
 
+// The state that the rows of value head `head` of sequence `b` change: the slot's, or where it is
+// kept a copy of it in `work`.  [hot]
+float* delta_state(const frt_gated_delta_args& args, int64_t b, int64_t head, float* work) noexcept;
+
 // All rows of value head `head` of sequence `b`. `work` is aligned to 64 bytes.  [hot]
 void delta_head(const frt_gated_delta_args& args, int64_t b, int32_t head, float* work) noexcept;
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// frt.gated_delta/1 and frt.gated_delta_block/1.
+// frt.gated_delta/1, frt.gated_delta_block/1 and frt.gated_delta_commit/1.
 //
 // Value heads are independent: a task is one value head of one sequence (delta.cpp).
 #include <frt/ops/gated_delta.h>
 #include <frt/operator_checks.hpp>
+
+#include <utility>
+#include <vector>
 
 #include "../device.hpp"
 #include "causal_conv.hpp"
@@ -58,16 +61,16 @@ std::unique_ptr<Node> prepare_gated_delta(Device& device, const frt_gated_delta_
   return make_node(body, heads.scratch_bytes());
 }
 
-// The fused block. Its parts do what the three operators do, bit for bit; c and o stay in the cache
-// between them where a task can do all of it.
-class BlockNode final : public Node {
+// The fused block; without z no norm. Its parts do what the operators do, bit for bit; c and o stay
+// in the cache between them where a task can do all of it.
+class Block {
  public:
-  BlockNode(Device& device, const frt_gated_delta_block_args& args)
+  Block(Device& device, const frt_gated_delta_block_args& args)
       : args_(args), heads_(device, args.delta) {}
 
-  std::size_t scratch_bytes() const noexcept override { return heads_.scratch_bytes(); }
+  std::size_t scratch_bytes() const noexcept { return heads_.scratch_bytes(); }
 
-  void run(Pool& pool, std::byte* scratch) noexcept override {
+  void run(Pool& pool, std::byte* scratch) const noexcept {
     const frt_gated_delta_args& delta = args_.delta;
     const int64_t groups = static_cast<int64_t>(delta.sequences.count) * delta.key_heads;
     if (groups >= 2 * pool.workers()) {
@@ -102,6 +105,7 @@ class BlockNode final : public Node {
 
   void run_head(int64_t b, int32_t head, int worker, std::byte* scratch) const noexcept {
     heads_.run(b, head, worker, scratch);
+    if (!args_.z) return;
     const frt_gated_delta_args& delta = args_.delta;
     const int64_t first = b * delta.sequences.rows;
     const int32_t length = active_length(delta.sequences, b);
@@ -132,7 +136,27 @@ std::unique_ptr<Node> prepare_gated_delta_block(Device& device,
   check.pointer("z", args.z);
   check.pointer("norm_weight", args.norm_weight);
   check.pointer("y", args.y);
-  return std::make_unique<BlockNode>(device, args);
+  const Block block(device, args);
+  return make_node([block](Pool& pool, std::byte* scratch) noexcept { block.run(pool, scratch); },
+                   block.scratch_bytes());
+}
+
+// Layer by layer, for they share their working memory.
+std::unique_ptr<Node> prepare_gated_delta_commit(Device& device,
+                                                 const frt_gated_delta_commit_args& args) {
+  check_gated_delta_commit(Checks(FRT_OP_GATED_DELTA_COMMIT), args);
+  std::vector<Block> layers;
+  for (int32_t layer = 0; layer < args.layer_count; ++layer) {
+    frt_gated_delta_block_args block{};
+    block.conv = commit_conv(args, layer);
+    block.delta = commit_delta(args, layer);
+    layers.emplace_back(device, block);
+  }
+  const std::size_t scratch_bytes = layers.front().scratch_bytes();
+  const auto body = [layers = std::move(layers)](Pool& pool, std::byte* scratch) noexcept {
+    for (const Block& layer : layers) layer.run(pool, scratch);
+  };
+  return make_node(body, scratch_bytes);
 }
 
 }  // namespace
@@ -141,6 +165,8 @@ void register_gated_delta(KernelList& list) {
   list.add<frt_gated_delta_args>(FRT_OP_GATED_DELTA, kFloatTypes, {}, prepare_gated_delta);
   list.add<frt_gated_delta_block_args>(FRT_OP_GATED_DELTA_BLOCK, kFloatTypes, {},
                                        prepare_gated_delta_block);
+  list.add<frt_gated_delta_commit_args>(FRT_OP_GATED_DELTA_COMMIT, kFloatTypes, {},
+                                        prepare_gated_delta_commit);
 }
 
 }  // namespace frt::cpu

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "checks.hpp"
+#include "delta.hpp"
 #include "numbers.hpp"
 
 namespace frt::cpu::reference {
@@ -47,6 +48,7 @@ void causal_conv(const frt_causal_conv_args& args, int64_t b, int32_t first, int
       store_float(args.dtype, args.c, (row0 + t) * channels + i, silu(sum));
     }
   }
+  if (args.keep_window != 0) return;
   const auto bytes = static_cast<std::size_t>((end - first) * element_bytes(args.dtype));
   for (int32_t w = 0; w < history; ++w) {
     std::memmove(element(args.dtype, window, w * channels + first),
@@ -69,9 +71,7 @@ void gated_delta(const frt_gated_delta_args& args, int64_t b, int32_t head, floa
   float* k = q + keys;
   float* d = k + keys;
   float* o = d + values;
-  float* state =
-      static_cast<float*>(byte_offset(args.state, args.sequences.slot[b] * args.slot_stride)) +
-      static_cast<int64_t>(head) * keys * values;
+  float* state = delta_state(args, b, head, work);
 
   for (int32_t t = 0; t < length; ++t) {
     const int64_t row = b * args.sequences.rows + t;

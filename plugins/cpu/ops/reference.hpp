@@ -21,8 +21,8 @@ void rms_norm(int32_t width, float epsilon, frt_dtype x_dtype, const void* x, co
 // Channels [first, end) of sequence `b`, all its rows and the window.
 void causal_conv(const frt_causal_conv_args& args, int64_t b, int32_t first, int32_t end) noexcept;
 
-// Value head `head` of sequence `b`, as the recurrence for any number of rows. `work`: 2 * (key_dim
-// + value_dim) floats.
+// Value head `head` of sequence `b`, as the recurrence for any number of rows. `work`:
+// delta_work_floats().
 void gated_delta(const frt_gated_delta_args& args, int64_t b, int32_t head, float* work) noexcept;
 
 // Row `q` of sequence `b`, all heads. `work`: rotary_dim + head_dim floats.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// frt.sample/1: from logits to one token per sequence.
+// frt.sample/1: from logits to one token per sequence, or per row where drafts are checked.
 //
 // Three passes, the first two over blocks of the vocabulary in parallel:
 //   1. mask and penalties into a copy; the largest of each block and where it is;
 //   2. sums of exponentials; tokens within kReach of the largest become candidates;
-//   3. per sequence: the choice among the candidates (choose.cpp).
+//   3. per row: the choice among the candidates (choose.cpp).
 // Blocks have a fixed size and their sums are added in order, so the number of workers changes
 // nothing. NaN counts as -inf. If nothing is allowed, the token is 0.
 #undef HWY_TARGET_INCLUDE
@@ -115,6 +115,7 @@ HWY_AFTER_NAMESPACE();
 
 #include "../device.hpp"
 #include "checks.hpp"
+#include "counts.hpp"
 #include "philox.hpp"
 #include "registry.hpp"
 
@@ -130,18 +131,21 @@ constexpr int64_t kBlock = 8192;  // a multiple of 32
 class SampleNode final : public Node {
  public:
   explicit SampleNode(const frt_sample_args& args)
-      : args_(args), blocks_((args.vocabulary + kBlock - 1) / kBlock) {}
+      : args_(args),
+        blocks_((args.vocabulary + kBlock - 1) / kBlock),
+        width_(args.fed ? args.sequences.rows : 1),
+        rows_(static_cast<int64_t>(args.sequences.count) * width_) {}
 
-  // Per sequence: tops and sums of the blocks, keys, adjusted logits.
+  // Per row: tops and sums of the blocks, keys, adjusted logits; where drafts are checked, counts.
   std::size_t scratch_bytes() const noexcept override {
-    return static_cast<std::size_t>(args_.sequences.count) * sequence_bytes();
+    return static_cast<std::size_t>(rows_) * row_bytes();
   }
 
   void run(Pool& pool, std::byte* scratch) noexcept override {
-    const int64_t tasks = args_.sequences.count * blocks_;
+    const int64_t tasks = rows_ * blocks_;
     pool.run(tasks, [&](int64_t task, int) { adjust(work(scratch, task / blocks_), task); });
     pool.run(tasks, [&](int64_t task, int) { sum(work(scratch, task / blocks_), task); });
-    pool.run(args_.sequences.count, [&](int64_t b, int) { choose(work(scratch, b), b); });
+    pool.run(rows_, [&](int64_t row, int) { choose(work(scratch, row), row); });
   }
 
  private:
@@ -150,41 +154,60 @@ class SampleNode final : public Node {
     BlockSums* sums;
     uint64_t* keys;
     float* adjusted;
+    uint32_t* counts;  // only with `fed`
   };
 
-  std::size_t sequence_bytes() const noexcept {
+  std::size_t row_bytes() const noexcept {
+    const std::size_t token = sizeof(uint64_t) + sizeof(float) + (args_.fed ? sizeof(uint32_t) : 0);
     return static_cast<std::size_t>(blocks_) *
-           (sizeof(BlockTop) + sizeof(BlockSums) + kBlock * (sizeof(uint64_t) + sizeof(float)));
+           (sizeof(BlockTop) + sizeof(BlockSums) + kBlock * token);
   }
-  Work work(std::byte* scratch, int64_t b) const noexcept {
+  Work work(std::byte* scratch, int64_t row) const noexcept {
     Work work{};
-    work.tops =
-        reinterpret_cast<BlockTop*>(scratch + static_cast<std::size_t>(b) * sequence_bytes());
+    work.tops = reinterpret_cast<BlockTop*>(scratch + static_cast<std::size_t>(row) * row_bytes());
     work.sums = reinterpret_cast<BlockSums*>(work.tops + blocks_);
     work.keys = reinterpret_cast<uint64_t*>(work.sums + blocks_);
     work.adjusted = reinterpret_cast<float*>(work.keys + blocks_ * kBlock);
+    work.counts = reinterpret_cast<uint32_t*>(work.adjusted + blocks_ * kBlock);
     return work;
   }
 
-  bool active(int64_t b) const noexcept { return active_length(args_.sequences, b) > 0; }
-  bool greedy(int64_t b) const noexcept { return !(args_.params[b].temperature > 0.0f); }
+  const frt_sampling_params& params(int64_t row) const noexcept {
+    return args_.params[row / width_];
+  }
+  bool active(int64_t row) const noexcept {
+    return row % width_ < active_length(args_.sequences, row / width_);
+  }
+  bool greedy(int64_t row) const noexcept { return !(params(row).temperature > 0.0f); }
+
+  // Counts of [first, end) as the row sees them; indexed by id.
+  const uint32_t* counts(const Work& work, int64_t row, int64_t first, int64_t end) const noexcept {
+    const frt_sequences& sequences = args_.sequences;
+    const auto* kept = static_cast<const uint32_t*>(
+        byte_offset(args_.counts, sequences.slot[row / width_] * args_.counts_stride));
+    if (!args_.fed) return kept;
+    std::copy(kept + first, kept + end, work.counts + first);
+    for (int64_t at = row - row % width_; at <= row; ++at) {
+      const int32_t id = args_.fed[at];
+      if (id >= first && id < end) count_generated(work.counts[id]);
+    }
+    return work.counts;
+  }
 
   void adjust(const Work& work, int64_t task) const noexcept {
-    const int64_t b = task / blocks_;
-    const int64_t block = task % blocks_;
-    if (!active(b)) return;
-    const frt_sampling_params& params = args_.params[b];
+    const int64_t row = task / blocks_;
+    const int64_t first = task % blocks_ * kBlock;
+    const int64_t end = std::min<int64_t>(first + kBlock, args_.vocabulary);
+    if (!active(row)) return;
+    const frt_sampling_params& params = this->params(row);
     const bool penalised = params.repetition_penalty != 1.0f || params.presence_penalty != 0.0f ||
                            params.frequency_penalty != 0.0f;
-    const auto* counts = penalised && args_.counts
-                             ? static_cast<const uint32_t*>(byte_offset(
-                                   args_.counts, args_.sequences.slot[b] * args_.counts_stride))
-                             : nullptr;
     const uint32_t* mask =
-        params.use_mask != 0 && args_.mask ? args_.mask + b * args_.mask_stride : nullptr;
-    work.tops[block] = HWY_DYNAMIC_DISPATCH(adjust_block)(
-        args_.logits + b * args_.stride, mask, counts, params, block * kBlock,
-        std::min<int64_t>((block + 1) * kBlock, args_.vocabulary), work.adjusted);
+        params.use_mask != 0 && args_.mask ? args_.mask + row * args_.mask_stride : nullptr;
+    work.tops[task % blocks_] = HWY_DYNAMIC_DISPATCH(adjust_block)(
+        args_.logits + row * args_.stride, mask,
+        penalised && args_.counts ? counts(work, row, first, end) : nullptr, params, first, end,
+        work.adjusted);
   }
 
   // The largest logit, the first place where it stands.
@@ -197,37 +220,37 @@ class SampleNode final : public Node {
   }
 
   void sum(const Work& work, int64_t task) const noexcept {
-    const int64_t b = task / blocks_;
+    const int64_t row = task / blocks_;
     const int64_t block = task % blocks_;
-    if (!active(b)) return;
+    if (!active(row)) return;
     const bool plain = args_.log_probabilities != nullptr;
-    if (greedy(b) && !plain) return;
+    if (greedy(row) && !plain) return;
     const float largest = top(work).value;
     if (!(largest > -std::numeric_limits<float>::infinity())) return;
     work.sums[block] = HWY_DYNAMIC_DISPATCH(sum_block)(
         work.adjusted, block * kBlock, std::min<int64_t>((block + 1) * kBlock, args_.vocabulary),
-        largest, args_.params[b].temperature, plain,
-        greedy(b) ? nullptr : work.keys + block * kBlock);
+        largest, params(row).temperature, plain,
+        greedy(row) ? nullptr : work.keys + block * kBlock);
   }
 
-  void choose(const Work& work, int64_t b) const noexcept {
-    if (!active(b)) return;
+  void choose(const Work& work, int64_t row) const noexcept {
+    if (!active(row)) return;
     const BlockTop best = top(work);
     const bool any = best.value > -std::numeric_limits<float>::infinity();
     int32_t id = any ? static_cast<int32_t>(best.place) : 0;
-    if (any && !greedy(b)) id = draw(work, b, best.value);
-    args_.ids[b] = id;
-    if (args_.pending) {
+    if (any && !greedy(row)) id = draw(work, row, best.value);
+    args_.ids[row] = id;
+    if (args_.pending) {  // a row is a sequence
       *static_cast<int32_t*>(
-          byte_offset(args_.pending, args_.sequences.slot[b] * args_.pending_stride)) = id;
+          byte_offset(args_.pending, args_.sequences.slot[row] * args_.pending_stride)) = id;
     }
     if (args_.log_probabilities) {
-      args_.log_probabilities[b] =
+      args_.log_probabilities[row] =
           any ? log_probability(work, best.value, id) : -std::numeric_limits<float>::infinity();
     }
   }
 
-  int32_t draw(const Work& work, int64_t b, float largest) const noexcept {
+  int32_t draw(const Work& work, int64_t row, float largest) const noexcept {
     Choice choice{work.adjusted, args_.vocabulary, largest, 0, work.keys, 0};
     for (int64_t block = 0; block < blocks_; ++block) {
       const BlockSums& sums = work.sums[block];
@@ -235,9 +258,11 @@ class SampleNode final : public Node {
       std::copy_n(work.keys + block * kBlock, sums.candidates, work.keys + choice.key_count);
       choice.key_count += sums.candidates;
     }
-    const auto position = static_cast<uint32_t>(args_.sequences.position[b]) +
-                          static_cast<uint32_t>(active_length(args_.sequences, b));
-    return choose_token(choice, args_.params[b], philox_uniform(args_.params[b].seed, position));
+    const int64_t b = row / width_;
+    const int64_t fed = args_.fed ? row % width_ + 1 : active_length(args_.sequences, b);
+    const auto position =
+        static_cast<uint32_t>(args_.sequences.position[b]) + static_cast<uint32_t>(fed);
+    return choose_token(choice, params(row), philox_uniform(params(row).seed, position));
   }
 
   float log_probability(const Work& work, float largest, int32_t id) const noexcept {
@@ -250,6 +275,8 @@ class SampleNode final : public Node {
 
   frt_sample_args args_;
   int64_t blocks_;
+  int64_t width_;  // rows of a sequence that get a token
+  int64_t rows_;
 };
 
 std::unique_ptr<Node> prepare_sample(Device&, const frt_sample_args& args) {
@@ -263,6 +290,8 @@ std::unique_ptr<Node> prepare_sample(Device&, const frt_sample_args& args) {
   check.require(args.counts_stride % 4 == 0, "counts_stride", "is not a multiple of 4");
   check.require(args.pending_stride % 4 == 0, "pending_stride", "is not a multiple of 4");
   check.pointer("ids", args.ids);
+  check.require(!args.fed || !args.pending, "pending",
+                "is given with fed; accept_tokens writes it");
   return std::make_unique<SampleNode>(args);
 }
 

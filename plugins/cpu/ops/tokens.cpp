@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// frt.argmax/1 and frt.count_tokens/1.
+// frt.argmax/1, frt.count_tokens/1, frt.accept_tokens/1 and frt.chain_tokens/1.
 //
 // The largest logit of a row is found block by block in parallel, then among the blocks in order,
 // so that ties go to the lowest id.
@@ -51,6 +51,7 @@ HWY_AFTER_NAMESPACE();
 
 #include "../device.hpp"
 #include "checks.hpp"
+#include "counts.hpp"
 #include "registry.hpp"
 
 namespace frt::cpu {
@@ -60,7 +61,6 @@ HWY_EXPORT(find_top);
 namespace {
 
 constexpr int64_t kBlock = 16384;
-constexpr uint32_t kInPrompt = 0x80000000u;  // of a count; the other bits: times generated
 
 std::unique_ptr<Node> prepare_argmax(Device&, const frt_argmax_args& args) {
   const Checks check(FRT_OP_ARGMAX);
@@ -112,11 +112,67 @@ std::unique_ptr<Node> prepare_count_tokens(Device&, const frt_count_tokens_args&
         if (id < 0 || id >= args.vocabulary) continue;
         if (args.generated == 0) {
           counts[id] |= kInPrompt;
-        } else if ((counts[id] & ~kInPrompt) != ~kInPrompt) {
-          ++counts[id];
+        } else {
+          count_generated(counts[id]);
         }
       }
     });
+  });
+}
+
+// How many drafts of sequence `b` are what was drawn.
+int32_t accepted_drafts(const frt_accept_tokens_args& args, int64_t b, int32_t length) {
+  const int32_t* fed = args.fed + b * args.sequences.rows;
+  const int32_t* drawn = args.drawn + b * args.sequences.rows;
+  const int32_t* stops = args.stops + b * args.stop_count;
+  int32_t accepted = 0;
+  while (accepted + 1 < length && fed[accepted + 1] == drawn[accepted] &&
+         std::find(stops, stops + args.stop_count, drawn[accepted]) == stops + args.stop_count) {
+    ++accepted;
+  }
+  return accepted;
+}
+
+std::unique_ptr<Node> prepare_accept_tokens(Device&, const frt_accept_tokens_args& args) {
+  const Checks check(FRT_OP_ACCEPT_TOKENS);
+  check.sequences(args.sequences);
+  check.at_least("stop_count", args.stop_count, 0);
+  check.pointer("fed", args.fed);
+  check.pointer("drawn", args.drawn);
+  if (args.stop_count > 0) check.pointer("stops", args.stops);
+  check.pointer("accepted", args.accepted);
+  check.pointer("committed", args.committed);
+  check.pointer("pending", args.pending);
+  check.require(args.pending_stride % 4 == 0, "pending_stride", "is not a multiple of 4");
+  return make_node([args](Pool&, std::byte*) noexcept {
+    const frt_sequences& s = args.sequences;
+    for (int64_t b = 0; b < s.count; ++b) {
+      const int32_t length = active_length(s, b);
+      args.accepted[b] = length > 0 ? accepted_drafts(args, b, length) : 0;
+      args.committed[b] = length > 0 ? args.accepted[b] + 1 : 0;
+      if (length == 0) continue;
+      *static_cast<int32_t*>(byte_offset(args.pending, s.slot[b] * args.pending_stride)) =
+          args.drawn[b * s.rows + args.accepted[b]];
+    }
+  });
+}
+
+std::unique_ptr<Node> prepare_chain_tokens(Device&, const frt_chain_tokens_args& args) {
+  const Checks check(FRT_OP_CHAIN_TOKENS);
+  check.sequences(args.sequences);
+  check.require(args.sequences.rows == 1, "sequences.rows", "is not 1");
+  check.positive("stride", args.stride);
+  check.range("column", args.column, 0, args.stride - 1);
+  check.pointer("ids", args.ids);
+  check.pointer("candidates", args.candidates);
+  check.pointer("position_out", args.position_out);
+  return make_node([args](Pool&, std::byte*) noexcept {
+    const frt_sequences& s = args.sequences;
+    for (int64_t b = 0; b < s.count; ++b) {
+      if (active_length(s, b) == 0) continue;
+      args.candidates[b * args.stride + args.column] = args.ids[b];
+      args.position_out[b] = s.position[b] + 1;
+    }
   });
 }
 
@@ -125,6 +181,8 @@ std::unique_ptr<Node> prepare_count_tokens(Device&, const frt_count_tokens_args&
 void register_tokens(KernelList& list) {
   list.add<frt_argmax_args>(FRT_OP_ARGMAX, 0, {}, prepare_argmax);
   list.add<frt_count_tokens_args>(FRT_OP_COUNT_TOKENS, 0, {}, prepare_count_tokens);
+  list.add<frt_accept_tokens_args>(FRT_OP_ACCEPT_TOKENS, 0, {}, prepare_accept_tokens);
+  list.add<frt_chain_tokens_args>(FRT_OP_CHAIN_TOKENS, 0, {}, prepare_chain_tokens);
 }
 
 }  // namespace frt::cpu

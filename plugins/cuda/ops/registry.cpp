@@ -18,6 +18,7 @@ void register_operators(KernelList& list) {
   register_flow(list);
   register_flow_layers(list);
   register_gated_delta(list);
+  register_gated_delta_commit(list);
   register_linear(list);
   register_moe(list);
   register_norm(list);

@@ -18,7 +18,8 @@
  * capture a recorded event can be recorded again; a wait, query or sync is FRT_ERR_BAD_STATE.
  *
  * Errors of the device: a call that fails returns FRT_ERR_DEVICE; when the device is unusable from
- * then on, FRT_ERR_DEVICE_LOST, also from every later call on that device. Never abort.
+ * then on, FRT_ERR_DEVICE_LOST, also from every later call on that device. Never abort. A call
+ * without an frt_error leaves the device API's own words for `last_error`.
  */
 #ifndef FRT_BACKEND_H_
 #define FRT_BACKEND_H_
@@ -173,8 +174,22 @@ typedef struct frt_backend_v1 {
    * FRT_ERR_UNSUPPORTED with nothing submitted): core then copies through host memory.  [driver] */
   frt_status (*copy_peer)(frt_backend_stream target_stream, void* target,
                           frt_backend_stream source_stream, const void* source, uint64_t bytes);
+
+  /* ---- errors ---- */
+  /* What the device API itself said of the last [hot] or [driver] call on `device` that failed with
+   * a code alone, e.g. "an illegal memory access was encountered (cudaErrorIllegalAddress)".
+   * Returns the code of that call and writes the words to `text`: zero-terminated UTF-8 of at most
+   * `capacity` bytes, cut at a character; capacity > 0. FRT_OK and an empty text: no call failed,
+   * or the device API said nothing. The words are given once.
+   *
+   * They belong to the call that returned the code. An error of work submitted earlier is reported
+   * by the call that meets it, with its words; copy_peer leaves them with either device. The caller
+   * asks before its next call on the device and compares the codes: words of another code are not
+   * those of its call. Never waits, allocates or fails. Optional (NULL): core reports the
+   * code alone.  [driver] */
+  frt_status (*last_error)(frt_backend_device device, char* text, uint64_t capacity);
 } frt_backend_v1;
-FRT_ASSERT_LAYOUT(frt_backend_v1, 272, copy_peer, 264);
+FRT_ASSERT_LAYOUT(frt_backend_v1, 280, last_error, 272);
 
 FRT_EXTERN_C_END
 

@@ -31,6 +31,12 @@
 //   void* native(Stream&) noexcept                                          [any]
 //   std::unique_ptr<Exec> adopt(Device&, void* native, bool owned)
 //
+// and, where errors have words (frt_backend_v1::last_error):
+//
+//   FailedCall& failed_call(Device&) noexcept                               [any]
+//       frt/failed_call.hpp, a member of the device. What a [hot] or [driver] call throws is noted
+//       there; one that returns a code notes its words itself. Stream and Event have device().
+//
 // All are static. tests/strangers/backend of the source tree is a whole backend of this kind.
 //
 // What the classes have; tags as in frt/backend.h:
@@ -52,9 +58,12 @@
 
 #include <cstdint>
 #include <frt/error.hpp>
+#include <frt/failed_call.hpp>
 #include <frt/plugin.hpp>
 #include <memory>
 #include <string>
+#include <type_traits>
+#include <utility>
 
 namespace frt {
 namespace detail {
@@ -78,6 +87,42 @@ struct BackendFunctions {
   using Stream = typename Backend::Stream;
   using Event = typename Backend::Event;
   using Exec = typename Backend::Exec;
+
+  // ---- errors ----
+
+  static constexpr bool kHasWords = requires(Device & device) { Backend::failed_call(device); };
+
+  // A call without an frt_error on `object`, a device or what was made on one: what `body` throws
+  // becomes a code, and its text the words of that code.
+  template <class Object, class Body>
+  static frt_status call(Object& object, Body&& body) noexcept {
+    if constexpr (kHasWords) {
+      frt_error error;
+      error.message[0] = '\0';
+      const frt_status status = guard(&error, std::forward<Body>(body));
+      if (status == FRT_OK || error.message[0] == '\0') return status;
+      if constexpr (std::is_same_v<Object, Device>) {
+        Backend::failed_call(object).note(status, error.message);
+      } else {
+        Backend::failed_call(object.device()).note(status, error.message);
+      }
+      return status;
+    } else {
+      return guard(nullptr, std::forward<Body>(body));
+    }
+  }
+
+  // frt_backend_v1::last_error, or NULL where errors have no words.
+  static constexpr decltype(frt_backend_v1::last_error) last_error() {
+    if constexpr (kHasWords) {
+      return [](frt_backend_device device, char* text, uint64_t capacity) -> frt_status {
+        if (!device) return FRT_ERR_INVALID_ARGUMENT;
+        return Backend::failed_call(*object<Device>(device)).take(text, capacity);
+      };
+    } else {
+      return nullptr;
+    }
+  }
 
   // ---- devices ----
 
@@ -106,7 +151,8 @@ struct BackendFunctions {
   static void device_close(frt_backend_device device) { delete object<Device>(device); }
   static frt_status device_sync(frt_backend_device device) {
     if (!device) return FRT_ERR_INVALID_ARGUMENT;
-    return guard(nullptr, [&] { return object<Device>(device)->sync(); });
+    Device& self = *object<Device>(device);
+    return call(self, [&] { return self.sync(); });
   }
   static frt_status device_memory(frt_backend_device device, uint64_t* free_bytes,
                                   uint64_t* total_bytes) {
@@ -132,13 +178,14 @@ struct BackendFunctions {
   static frt_status copy(frt_backend_stream stream, const frt_backend_copy* copies,
                          uint64_t count) {
     if (!stream) return FRT_ERR_INVALID_ARGUMENT;
-    return guard(nullptr, [&] { return object<Stream>(stream)->copy(copies, count); });
+    Stream& self = *object<Stream>(stream);
+    return call(self, [&] { return self.copy(copies, count); });
   }
   static frt_status fill(frt_backend_stream stream, void* pointer, frt_space space, uint64_t bytes,
                          uint8_t value) {
     if (!stream) return FRT_ERR_INVALID_ARGUMENT;
-    return guard(nullptr,
-                 [&] { return object<Stream>(stream)->fill(pointer, space, bytes, value); });
+    Stream& self = *object<Stream>(stream);
+    return call(self, [&] { return self.fill(pointer, space, bytes, value); });
   }
 
   // ---- streams ----
@@ -167,7 +214,8 @@ struct BackendFunctions {
   static void stream_destroy(frt_backend_stream stream) { delete object<Stream>(stream); }
   static frt_status stream_sync(frt_backend_stream stream) {
     if (!stream) return FRT_ERR_INVALID_ARGUMENT;
-    return guard(nullptr, [&] { return object<Stream>(stream)->sync(); });
+    Stream& self = *object<Stream>(stream);
+    return call(self, [&] { return self.sync(); });
   }
   static void* stream_native(frt_backend_stream stream) {
     if constexpr (requires(Stream & one) { Backend::native(one); }) {
@@ -179,7 +227,8 @@ struct BackendFunctions {
   static frt_status stream_call(frt_backend_stream stream, void (*function)(void* user),
                                 void* user) {
     if (!stream) return FRT_ERR_INVALID_ARGUMENT;
-    return guard(nullptr, [&] { return object<Stream>(stream)->call(function, user); });
+    Stream& self = *object<Stream>(stream);
+    return call(self, [&] { return self.call(function, user); });
   }
 
   // ---- events ----
@@ -199,24 +248,28 @@ struct BackendFunctions {
   static void event_destroy(frt_backend_event event) { delete object<Event>(event); }
   static frt_status event_record(frt_backend_event event, frt_backend_stream stream) {
     if (!event || !stream) return FRT_ERR_INVALID_ARGUMENT;
-    return guard(nullptr, [&] { return object<Stream>(stream)->record(*object<Event>(event)); });
+    Stream& self = *object<Stream>(stream);
+    return call(self, [&] { return self.record(*object<Event>(event)); });
   }
   static frt_status event_wait(frt_backend_event event, frt_backend_stream stream) {
     if (!event || !stream) return FRT_ERR_INVALID_ARGUMENT;
-    return guard(nullptr, [&] { return object<Stream>(stream)->wait(*object<Event>(event)); });
+    Stream& self = *object<Stream>(stream);
+    return call(self, [&] { return self.wait(*object<Event>(event)); });
   }
   static frt_status event_query(frt_backend_event event) {
     if (!event) return FRT_ERR_INVALID_ARGUMENT;
-    return guard(nullptr, [&] { return object<Event>(event)->query(); });
+    Event& self = *object<Event>(event);
+    return call(self, [&] { return self.query(); });
   }
   static frt_status event_sync(frt_backend_event event) {
     if (!event) return FRT_ERR_INVALID_ARGUMENT;
-    return guard(nullptr, [&] { return object<Event>(event)->sync(); });
+    Event& self = *object<Event>(event);
+    return call(self, [&] { return self.sync(); });
   }
   static frt_status event_elapsed(frt_backend_event start, frt_backend_event end, double* ms) {
     if (!start || !end || !ms) return FRT_ERR_INVALID_ARGUMENT;
-    return guard(nullptr,
-                 [&] { return Event::elapsed(*object<Event>(start), *object<Event>(end), *ms); });
+    Event& self = *object<Event>(start);
+    return call(self, [&] { return Event::elapsed(self, *object<Event>(end), *ms); });
   }
 
   // ---- executables ----
@@ -261,7 +314,8 @@ struct BackendFunctions {
   static void exec_destroy(frt_backend_exec exec) { delete object<Exec>(exec); }
   static frt_status exec_launch(frt_backend_exec exec, frt_backend_stream stream) {
     if (!exec || !stream) return FRT_ERR_INVALID_ARGUMENT;
-    return guard(nullptr, [&] { return object<Stream>(stream)->launch(*object<Exec>(exec)); });
+    Stream& self = *object<Stream>(stream);
+    return call(self, [&] { return self.launch(*object<Exec>(exec)); });
   }
   static uint64_t exec_node_count(frt_backend_exec exec) {
     return exec ? object<Exec>(exec)->node_count() : 0;
@@ -275,9 +329,9 @@ struct BackendFunctions {
       return [](frt_backend_stream target_stream, void* target, frt_backend_stream source_stream,
                 const void* source, uint64_t bytes) -> frt_status {
         if (!target_stream || !target || !source_stream || !source) return FRT_ERR_INVALID_ARGUMENT;
-        return guard(nullptr, [&] {
-          return object<Stream>(target_stream)
-              ->copy_peer(target, *object<Stream>(source_stream), source, bytes);
+        Stream& self = *object<Stream>(target_stream);
+        return call(self, [&] {
+          return self.copy_peer(target, *object<Stream>(source_stream), source, bytes);
         });
       };
     } else {
@@ -340,6 +394,7 @@ constexpr frt_backend_v1 backend_table() {
       .exec_launch = Functions::exec_launch,
       .exec_node_count = Functions::exec_node_count,
       .copy_peer = Functions::peer_copy(),
+      .last_error = Functions::last_error(),
   };
 }
 

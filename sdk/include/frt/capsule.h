@@ -192,7 +192,7 @@ FRT_ASSERT_LAYOUT(frt_state_v1, 56, state_reserve, 48);
  *
  * Ownership: a capsule belongs to the caller until `release`, and keeps its arena alive.
  *
- * Files: the format is published in core/src/capsule/README.md. A file is named by a folder, which
+ * Files: core/src/capsule/FILE_FORMAT.md publishes the format. A file is named by a folder, which
  * the host trusts, and a name, which it need not trust: FRT_CAPSULE_NAME_RULE; the file is
  * NAME.capsule in that folder. Files are 0600, folders made here 0700; links are not followed. A
  * save that returned FRT_OK is on the disk; before that nothing of that name is visible, or what

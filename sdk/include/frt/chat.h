@@ -97,8 +97,20 @@ typedef struct frt_chat_v1 {
   frt_status (*stream_finish)(frt_chat_stream stream, frt_chat_sink sink, void* user,
                               uint32_t* complete, frt_error* error);
   void (*stream_destroy)(frt_chat_stream stream); /* [any] */
+  /* May be NULL: then no form can be forced on an answer. `sink` receives how an answer to a prompt
+   * rendered with `options` is written, so that a host can force its parts:
+   *   {"reasoning": {"end": text, "then": text}?,
+   *    "calls": {"begin": [text, text], "parameter": [text, text, text]?, "end": text,
+   *              "separator": text}?}
+   * "reasoning": the answer begins within reasoning, which ends with "end"; the content follows
+   * behind "then". "calls": a call is begin[0] NAME begin[1] ARGUMENTS end, the next one follows
+   * behind "separator". ARGUMENTS is one JSON object, or with "parameter", for each argument,
+   * parameter[0] KEY parameter[1] VALUE parameter[2], where a text stands as it is and anything
+   * else as JSON. Without "calls" the format has no tool calls. Errors as for render.  [any] */
+  frt_status (*answer_form)(frt_model model, const char* options, frt_sink sink, void* user,
+                            frt_error* error);
 } frt_chat_v1;
-FRT_ASSERT_LAYOUT(frt_chat_v1, 64, stream_destroy, 56);
+FRT_ASSERT_LAYOUT(frt_chat_v1, 72, answer_form, 64);
 
 FRT_EXTERN_C_END
 

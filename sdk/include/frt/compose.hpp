@@ -45,6 +45,7 @@
 #include <frt/error.hpp>
 #include <frt/exec.hpp>
 #include <frt/flow_layers.hpp>
+#include <frt/gated_delta.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -94,18 +95,21 @@ namespace frt {
   X(flow_update, frt_flow_update_args, FRT_OP_FLOW_UPDATE)                \
   X(argmax, frt_argmax_args, FRT_OP_ARGMAX)                               \
   X(count_tokens, frt_count_tokens_args, FRT_OP_COUNT_TOKENS)             \
-  X(sample, frt_sample_args, FRT_OP_SAMPLE)
-#define FRT_FUSED_OPERATORS(X)                                               \
-  X(norm_linears, frt_norm_linears_args, FRT_OP_NORM_LINEARS)                \
-  X(norm_gate_up, frt_norm_gate_up_args, FRT_OP_NORM_GATE_UP)                \
-  X(gated_delta_block, frt_gated_delta_block_args, FRT_OP_GATED_DELTA_BLOCK) \
-  X(attention_block, frt_attention_block_args, FRT_OP_ATTENTION_BLOCK)       \
-  X(moe_block, frt_moe_block_args, FRT_OP_MOE_BLOCK)                         \
-  X(norm_dense, frt_norm_dense_args, FRT_OP_NORM_DENSE)                      \
-  X(norm_geglu, frt_norm_geglu_args, FRT_OP_NORM_GEGLU)                      \
-  X(norm_qkv, frt_norm_qkv_args, FRT_OP_NORM_QKV)                            \
-  X(patch_embed, frt_patch_embed_args, FRT_OP_PATCH_EMBED)                   \
-  X(flow_step, frt_flow_step_args, FRT_OP_FLOW_STEP)                         \
+  X(sample, frt_sample_args, FRT_OP_SAMPLE)                               \
+  X(accept_tokens, frt_accept_tokens_args, FRT_OP_ACCEPT_TOKENS)          \
+  X(chain_tokens, frt_chain_tokens_args, FRT_OP_CHAIN_TOKENS)
+#define FRT_FUSED_OPERATORS(X)                                                  \
+  X(norm_linears, frt_norm_linears_args, FRT_OP_NORM_LINEARS)                   \
+  X(norm_gate_up, frt_norm_gate_up_args, FRT_OP_NORM_GATE_UP)                   \
+  X(gated_delta_block, frt_gated_delta_block_args, FRT_OP_GATED_DELTA_BLOCK)    \
+  X(gated_delta_commit, frt_gated_delta_commit_args, FRT_OP_GATED_DELTA_COMMIT) \
+  X(attention_block, frt_attention_block_args, FRT_OP_ATTENTION_BLOCK)          \
+  X(moe_block, frt_moe_block_args, FRT_OP_MOE_BLOCK)                            \
+  X(norm_dense, frt_norm_dense_args, FRT_OP_NORM_DENSE)                         \
+  X(norm_geglu, frt_norm_geglu_args, FRT_OP_NORM_GEGLU)                         \
+  X(norm_qkv, frt_norm_qkv_args, FRT_OP_NORM_QKV)                               \
+  X(patch_embed, frt_patch_embed_args, FRT_OP_PATCH_EMBED)                      \
+  X(flow_step, frt_flow_step_args, FRT_OP_FLOW_STEP)                            \
   X(flow_layers, frt_flow_layers_args, FRT_OP_FLOW_LAYERS)
 
 // Whether a backend's fused kernels are used; kCompose is for tests and for finding defects.
@@ -147,6 +151,7 @@ class Operators {
   void norm_linears(const Recorder& recorder, const frt_norm_linears_args& args) const;
   void norm_gate_up(const Recorder& recorder, const frt_norm_gate_up_args& args) const;
   void gated_delta_block(const Recorder& recorder, const frt_gated_delta_block_args& args) const;
+  void gated_delta_commit(const Recorder& recorder, const frt_gated_delta_commit_args& args) const;
   void attention_block(const Recorder& recorder, const frt_attention_block_args& args) const;
   void moe_block(const Recorder& recorder, const frt_moe_block_args& args) const;
   void norm_dense(const Recorder& recorder, const frt_norm_dense_args& args) const;
@@ -164,6 +169,7 @@ class Operators {
     if (name == FRT_OP_GATED_DELTA_BLOCK) {
       return {FRT_OP_CAUSAL_CONV, FRT_OP_GATED_DELTA, FRT_OP_GATED_RMS_NORM};
     }
+    if (name == FRT_OP_GATED_DELTA_COMMIT) return {FRT_OP_CAUSAL_CONV, FRT_OP_GATED_DELTA};
     if (name == FRT_OP_ATTENTION_BLOCK) return {FRT_OP_ATTENTION_APPEND, FRT_OP_ATTENTION};
     if (name == FRT_OP_MOE_BLOCK) {
       return {FRT_OP_ADD_RMS_NORM, FRT_OP_LINEAR,       FRT_OP_MOE_ROUTE,
@@ -381,6 +387,20 @@ inline void Operators::gated_delta_block(const Recorder& recorder,
   norm.weight = args.norm_weight;
   norm.y = args.y;
   gated_rms_norm_(recorder, norm);
+}
+
+inline void Operators::gated_delta_commit(const Recorder& recorder,
+                                          const frt_gated_delta_commit_args& args) const {
+  if (gated_delta_commit_) {
+    frt_gated_delta_commit_args commit = args;
+    commit.conv.struct_size = sizeof(commit.conv);
+    commit.delta.struct_size = sizeof(commit.delta);
+    return gated_delta_commit_(recorder, commit);
+  }
+  for (int32_t layer = 0; layer < args.layer_count; ++layer) {
+    causal_conv_(recorder, commit_conv(args, layer));
+    gated_delta_(recorder, commit_delta(args, layer));
+  }
 }
 
 inline void Operators::attention_block(const Recorder& recorder,

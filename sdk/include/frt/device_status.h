@@ -37,9 +37,9 @@ typedef struct frt_device_status_v1 {
   frt_status (*read)(frt_plugin plugin, uint32_t ordinal, frt_device_status* status,
                      frt_error* error);
   /* Facts about the libraries and choices that the device is used with, one call of `found` each:
-   * what it is about, the fact, and what to do about it, empty where nothing is to be done. The
-   * texts live as long as that call. Opens no device, but may load libraries. NULL: nothing to say.
-   * [setup] */
+   * what it is about, the fact, and what to do about it, empty where nothing is to be done. None of
+   * the texts is NULL; they live as long as that call. Opens no device, but may load libraries.
+   * NULL: nothing to say. [setup] */
   frt_status (*report)(frt_plugin plugin, uint32_t ordinal, void* self,
                        void (*found)(void* self, const char* subject, const char* fact,
                                      const char* advice),

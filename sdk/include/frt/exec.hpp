@@ -79,7 +79,8 @@ class Context {
   void ready() const { table_->context_ready(handle_); }                         // [setup]
   void sync() const { checked(table_->context_sync(handle_), "context_sync"); }  // [driver]
 
-  // The text behind the last code of a call without frt_error.  [driver]
+  // The text behind the last code of a call without frt_error, with the device's own words.
+  // [driver]
   std::string last_error() const {
     frt_error error{};
     table_->context_last_error(handle_, &error);
@@ -344,7 +345,8 @@ class Kernel {
   explicit operator bool() const noexcept { return kernel_.launch != nullptr; }
   const std::string& name() const noexcept { return name_; }
 
-  // Submits the operator; fills args.struct_size. Throws with the operator's name.  [driver]
+  // Submits the operator; fills args.struct_size. Throws with the names of the operator and of the
+  // backend that it was submitted to.  [driver]
   void operator()(const Recorder& recorder, Args args) const {
     if (!kernel_.launch) {
       throw Error(FRT_ERR_NOT_FOUND,
@@ -356,11 +358,22 @@ class Kernel {
     const frt_status status =
         kernel_.launch(kernel_.self, recorder.backend_stream(), &args, &error);
     if (status == FRT_OK) return;
-    const bool named = std::string_view(error.message).find(name_) != std::string_view::npos;
-    check(status, error, named ? std::string_view() : std::string_view(name_));
+    error.message[FRT_ERROR_CAPACITY - 1] = '\0';
+    check(status, error, place(recorder.context(), error.message));
   }
 
  private:
+  // "backend 'acme.fast': frt.linear/1", without the name where `text` has it; a kernel of
+  // another name may be the model's own.
+  std::string place(const Context& context, std::string_view text) const {
+    frt_context_info info{};
+    info.struct_size = sizeof(info);
+    const bool known = context.table().context_info(context, &info) == FRT_OK && info.backend_id;
+    const std::string backend = std::string("backend '") + (known ? info.backend_id : "?") + "'";
+    if (!name_.starts_with("frt.")) return name_ + " on " + backend;
+    return text.find(name_) == std::string_view::npos ? backend + ": " + name_ : backend;
+  }
+
   frt_kernel kernel_{};
   std::string name_;
 };

@@ -7,6 +7,7 @@
 #include <frt/ops/gated_delta.h>
 #include <frt/ops/moe.h>
 #include <frt/checks.hpp>
+#include <frt/gated_delta.hpp>
 #include <frt/weights.hpp>
 
 #include <algorithm>
@@ -95,6 +96,9 @@ inline void check_causal_conv(const Checks& check, const frt_causal_conv_args& a
   check.pointer("window", args.window);
   check.pointer("c", args.c);
   check.require(args.c != args.u, "c", "is u; the convolution cannot work in place");
+  check.range("keep_window", args.keep_window, 0, 1);
+  check.require(args.keep_window == 0 || args.sequences.rows <= FRT_DELTA_KEEP_ROWS,
+                "sequences.rows", "is more than the 16 that a kept window allows");
 }
 
 inline void check_gated_delta(const Checks& check, const frt_gated_delta_args& args) {
@@ -114,6 +118,26 @@ inline void check_gated_delta(const Checks& check, const frt_gated_delta_args& a
   check.pointer("dt_bias", args.dt_bias);
   check.pointer("state", args.state);
   check.pointer("o", args.o);
+  check.range("keep_state", args.keep_state, 0, 1);
+  check.require(args.keep_state == 0 || args.sequences.rows <= FRT_DELTA_KEEP_ROWS,
+                "sequences.rows", "is more than the 16 that a kept state allows");
+}
+
+inline void check_gated_delta_commit(const Checks& check, const frt_gated_delta_commit_args& args) {
+  check.positive("layer_count", args.layer_count);
+  check.pointer("layers", args.layers);
+  check.require(args.conv.dtype == args.delta.dtype, "conv.dtype", "is not delta.dtype");
+  check.require(args.conv.c == args.delta.c, "delta.c", "is not conv.c");
+  check.require(
+      args.conv.channels == 2LL * args.delta.key_heads * args.delta.key_dim +
+                                static_cast<int64_t>(args.delta.value_heads) * args.delta.value_dim,
+      "conv.channels", "is not 2 * key_heads * key_dim + value_heads * value_dim");
+  check.require(args.delta.sequences.rows <= FRT_DELTA_KEEP_ROWS, "sequences.rows",
+                "is more than the 16 that a commit takes");
+  for (int32_t layer = 0; layer < args.layer_count; ++layer) {
+    check_causal_conv(check, commit_conv(args, layer));
+    check_gated_delta(check, commit_delta(args, layer));
+  }
 }
 
 }  // namespace frt

@@ -33,7 +33,11 @@
 #include <string>
 #include <string_view>
 
+// What a host of the oldest version promises (frt/table.hpp).
 FRT_CONTRACT(frt_host, "frt_host", extension, FRT_REQUIRED(frt_host, extension));
+FRT_CONTRACT(frt_log_v1, FRT_EXT_LOG, write, FRT_REQUIRED(frt_log_v1, write));
+FRT_CONTRACT(frt_progress_v1, FRT_EXT_PROGRESS, report, FRT_REQUIRED(frt_progress_v1, report));
+FRT_CONTRACT(frt_config, "frt_config", values);
 
 namespace frt {
 
@@ -55,15 +59,18 @@ Handle handle(Object* object) noexcept {
 // What the host gives at `open`. A copyable view; valid until the plugin is closed.
 class Host {
  public:
-  explicit Host(const frt_host* host) : host_(host) {
-    log_ = find<frt_log_v1>(FRT_EXT_LOG);
-    progress_ = find<frt_progress_v1>(FRT_EXT_PROGRESS);
-  }
+  // Throws FRT_ERR_ABI for a table that cannot be read.  [setup]
+  explicit Host(const frt_host* host)
+      : host_(host),
+        table_(read_table<frt_host>(host, "the host")),
+        log_(read<frt_log_v1>(FRT_EXT_LOG)),
+        progress_(read<frt_progress_v1>(FRT_EXT_PROGRESS)) {}
 
-  // The host's table `id`, or null.  [any]
+  // The host's table `id`, or null. It is read in place: ask FRT_HAS for what came later than the
+  // oldest version.  [any]
   template <class Table>
   const Table* find(const char* id) const noexcept {
-    return static_cast<const Table*>(host_->extension(host_->self, id));
+    return static_cast<const Table*>(table_.extension(table_.self, id));
   }
 
   // The host's table `id`; FRT_ERR_UNSUPPORTED if this host has none.  [any]
@@ -80,22 +87,31 @@ class Host {
   // Writes to the host's log, if it has one. `source` names the part of the plugin that speaks;
   // the host adds the plugin's id.  [any]
   void log(frt_log_level level, const std::string& text, const char* source = "") const noexcept {
-    if (log_) log_->write(log_->self, source, level, text.c_str());
+    if (log_.write) log_.write(log_.self, source, level, text.c_str());
   }
+  // A copy of its frt.log/1; all zero if it has none.  [any]
+  const frt_log_v1& log_table() const noexcept { return log_; }
 
   // Reports progress; throws FRT_ERR_CANCELLED when the host asks the work to stop.  [any]
   void progress(const char* phase, uint32_t unit, uint64_t done, uint64_t total) const {
-    if (!progress_) return;
-    const frt_status status = progress_->report(progress_->self, phase, unit, done, total);
+    if (!progress_.report) return;
+    const frt_status status = progress_.report(progress_.self, phase, unit, done, total);
     if (status != FRT_OK) throw Error(status, std::string(phase) + ": stopped on request");
   }
 
   const frt_host* raw() const noexcept { return host_; }
 
  private:
+  template <HasContract Table>
+  Table read(const char* id) const {
+    const void* given = find<void>(id);
+    return given ? read_table<Table>(given, "the host") : Table{};
+  }
+
   const frt_host* host_;
-  const frt_log_v1* log_ = nullptr;
-  const frt_progress_v1* progress_ = nullptr;
+  frt_host table_;
+  frt_log_v1 log_;
+  frt_progress_v1 progress_;
 };
 
 // ---- options ------------------------------------------------------------------------------
@@ -105,7 +121,8 @@ class Host {
 // does not have. Valid while the frt_config is: the call that got it.
 class ConfigView {
  public:
-  explicit ConfigView(const frt_config* config) noexcept : config_(config) {}
+  // NULL: no options. Throws FRT_ERR_ABI for a config that cannot be read.  [setup]
+  explicit ConfigView(const frt_config* config) : config_(read(config)) {}
 
   bool has(std::string_view key) const noexcept { return find(key) != nullptr; }
   // True if the value is the schema's default: the user said nothing.
@@ -127,12 +144,21 @@ class ConfigView {
     return value.text;
   }
 
-  const frt_config* raw() const noexcept { return config_; }
+  const frt_config* raw() const noexcept { return &config_; }
 
  private:
+  static frt_config read(const frt_config* given) {
+    if (!given) return {sizeof(frt_config), 0, nullptr};
+    const auto config = read_table<frt_config>(given, "the host");
+    bool whole = config.count == 0 || config.values;
+    for (uint32_t i = 0; whole && i < config.count; ++i) whole = config.values[i].key != nullptr;
+    if (whole) return config;
+    throw Error(FRT_ERR_ABI, "the host: its frt_config has " + std::to_string(config.count) +
+                                 " values, of which one or all are NULL; rebuild the host");
+  }
   const frt_config_value* find(std::string_view key) const noexcept {
-    for (uint32_t i = 0; config_ && i < config_->count; ++i) {
-      if (key == config_->values[i].key) return &config_->values[i];
+    for (uint32_t i = 0; i < config_.count; ++i) {
+      if (key == config_.values[i].key) return &config_.values[i];
     }
     return nullptr;
   }
@@ -153,7 +179,7 @@ class ConfigView {
                                                "the plugin's schema and its code disagree");
   }
 
-  const frt_config* config_;
+  frt_config config_;
 };
 
 // Schema tables from arrays of frt_config_option with static storage:
@@ -186,15 +212,15 @@ namespace detail {
 class LogErrorSink {
  public:
   explicit LogErrorSink(const Host& host)
-      : log_(host.find<frt_log_v1>(FRT_EXT_LOG)), sink_(log_ ? &write : nullptr, this) {}
+      : log_(host.log_table()), sink_(log_.write ? &write : nullptr, this) {}
 
  private:
   static void write(void* self, const char* text) {
-    const frt_log_v1* log = static_cast<LogErrorSink*>(self)->log_;
-    log->write(log->self, "", FRT_LOG_ERROR, text);
+    const frt_log_v1& log = static_cast<LogErrorSink*>(self)->log_;
+    log.write(log.self, "", FRT_LOG_ERROR, text);
   }
 
-  const frt_log_v1* log_;
+  const frt_log_v1 log_;
   ErrorSink sink_;
 };
 
@@ -210,12 +236,12 @@ struct PluginTrampolines {
   static frt_status open(const frt_host* host, const frt_config* config, frt_plugin* plugin,
                          frt_error* error) {
     return guard(error, [&] {
-      read_table<frt_host>(host, "the host");
+      const Host given(host);
       if (!plugin) throw Error(FRT_ERR_INVALID_ARGUMENT, "open: plugin must be given");
       // When the plugin's constructor throws, its own sink is gone already.
-      const LogErrorSink meanwhile{Host(host)};
+      const LogErrorSink meanwhile(given);
       return guard(error, [&] {
-        Plugin* opened = new OpenedPlugin<Plugin>(Host(host), ConfigView(config));
+        Plugin* opened = new OpenedPlugin<Plugin>(given, ConfigView(config));
         *plugin = handle<frt_plugin>(opened);
       });
     });

@@ -6,7 +6,10 @@
 
 #include <frt/contracts.hpp>
 #include <frt/exec.hpp>
+#include <frt/text.hpp>
 
+#include <initializer_list>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -64,6 +67,64 @@ inline std::vector<frt_kernel_desc> list_kernels(const frt_kernels_v1& given,
       contain(sender, "list", [&] { return table.list(device, &first, &count, &error); });
   check(status, error, sender + ": listing its kernels");
   return read_kernels(first, count, table.stride, sender);
+}
+
+// What the model says a capsule consists of; it lives as long as the model. Throws what the plugin
+// reports, and FRT_ERR_ABI for a layout that cannot be read.  [setup]
+inline frt_capsule_layout read_layout(const frt_capsule_v1& table, frt_model model,
+                                      const std::string& sender) {
+  const frt_capsule_layout* given = nullptr;
+  frt_error error{};
+  const frt_status status =
+      contain(sender, "layout", [&] { return table.layout(model, &given, &error); });
+  check(status, error, sender + ": the layout of its capsules");
+  const auto layout = read_table<frt_capsule_layout>(given, sender);
+  constexpr uint32_t kMost = 1u << 20;
+  if (layout.region_count > kMost || (layout.region_count > 0 && !layout.regions)) {
+    throw Error(FRT_ERR_ABI, sender + ": its frt_capsule_layout has " +
+                                 std::to_string(layout.region_count) + " regions" +
+                                 (layout.regions ? "" : " at NULL") + "; rebuild the plugin");
+  }
+  for (uint32_t i = 0; i < layout.region_count; ++i) {
+    const frt_region& region = layout.regions[i];
+    const std::string what = sender + ": region " + std::to_string(i) + " of its capsules";
+    checked_text(region.name, what + ": its name");
+    constexpr auto kFar = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+    uint64_t bytes = 0;
+    if (region.max_rows <= kFar && region.row_lag >= -static_cast<int64_t>(region.max_rows) &&
+        region.row_lag <= static_cast<int64_t>(region.max_rows) &&
+        !__builtin_mul_overflow(region.row_bytes, region.max_rows, &bytes)) {
+      continue;
+    }
+    throw Error(FRT_ERR_MISMATCH, what + " has row_bytes = " + std::to_string(region.row_bytes) +
+                                      ", max_rows = " + std::to_string(region.max_rows) +
+                                      " and row_lag = " + std::to_string(region.row_lag) +
+                                      ", which is no size; the plugin is broken");
+  }
+  return layout;
+}
+
+// Throws FRT_ERR_MISMATCH unless `least` <= value <= `most`: for a number that a role reports.
+// [any]
+inline void require_range(const std::string& sender, const char* name, uint64_t value,
+                          uint64_t least, uint64_t most) {
+  if (value >= least && value <= most) return;
+  throw Error(FRT_ERR_MISMATCH, sender + ": its role says " + name + " = " + std::to_string(value) +
+                                    "; it must be " + std::to_string(least) + " to " +
+                                    std::to_string(most));
+}
+
+// Bytes of an array with these extents. Throws FRT_ERR_MISMATCH if their number does not fit.
+// [any]
+inline uint64_t array_bytes(const std::string& sender, const char* port,
+                            std::initializer_list<uint64_t> extents) {
+  uint64_t bytes = 1;
+  for (const uint64_t extent : extents) {
+    if (!__builtin_mul_overflow(bytes, extent, &bytes)) continue;
+    throw Error(FRT_ERR_MISMATCH, sender + ": its role says that its buffer " + port +
+                                      " has more than 2^64 bytes; the plugin is broken");
+  }
+  return bytes;
 }
 
 // Throws FRT_ERR_MISMATCH if a buffer that is there has no room for what its role says of it.

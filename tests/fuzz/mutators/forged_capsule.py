@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Capsule files as a stranger puts them together: what he likes, under digests that are right
-(core/src/capsule/README.md)."""
+(core/src/capsule/FILE_FORMAT.md)."""
 import hashlib
 import json
 import struct

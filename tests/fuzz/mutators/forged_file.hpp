@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // forged_file.hpp - a capsule file put together by a stranger: any manifest, metadata, payload and
-// header, with digests that are right (core/src/capsule/README.md).
+// header, with digests that are right (core/src/capsule/FILE_FORMAT.md).
 #pragma once
 
 #include <cstdint>

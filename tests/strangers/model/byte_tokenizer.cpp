@@ -173,6 +173,7 @@ const frt_tokenizer_v1 kByteTokenizer = {sizeof(frt_tokenizer_v1),
                                          stream_create,
                                          stream_push,
                                          stream_flush,
-                                         stream_destroy};
+                                         stream_destroy,
+                                         nullptr};
 
 }  // namespace stranger

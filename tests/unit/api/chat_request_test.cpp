@@ -38,7 +38,7 @@ TEST_CASE("the smallest chat request is a call with every default") {
   CHECK(call.chat_options == Json::object());
   CHECK(!call.max_tokens);
   CHECK(call.choices == 1);
-  CHECK(!call.needs_constraint());
+  CHECK(!call.demands_call());
   CHECK(call.parallel_tool_calls);
 }
 
@@ -157,8 +157,7 @@ TEST_CASE("fields that change the answer and cannot be served are refused by the
       {"function_call", "auto"},           {"audio", {{"voice", "alloy"}}},
       {"modalities", {"text", "audio"}},   {"web_search_options", {{"search_context_size", "low"}}},
       {"continue_final_message", true},    {"add_generation_prompt", false},
-      {"chat_template", "{{ messages }}"}, {"guided_json", {{"type", "object"}}},
-      {"grammar", "root ::= x"},
+      {"chat_template", "{{ messages }}"},
   };
   for (const auto& entry : cases) {
     const char* name = entry.first;
@@ -169,6 +168,50 @@ TEST_CASE("fields that change the answer and cannot be served are refused by the
   CHECK(refused("modalities", {"text"}) == "");
   CHECK(refused("logit_bias", Json::object()) == "");
   CHECK(refused("functions", Json::array()) == "");
+}
+
+TEST_CASE("other servers' words for the form of an answer are understood, one at a time") {
+  const Json schema = {{"type", "object"}};
+  struct Case {
+    const char* name;
+    Json value, format;
+    const char* field;
+  };
+  const Json as_schema = {{"type", "json_schema"}, {"schema", schema}};
+  const Json as_regex = {{"type", "regex"}, {"pattern", "a+"}};
+  const Json as_grammar = {{"type", "grammar"}, {"grammar", "root ::= \"x\""}};
+  const Json as_choice = {{"type", "choice"}, {"choices", {"a", "b"}}};
+  const Case cases[] = {
+      {"guided_json", schema, as_schema, "guided_json"},
+      {"guided_json", schema.dump(), as_schema, "guided_json"},
+      {"json_schema", schema, as_schema, "json_schema"},
+      {"guided_regex", "a+", as_regex, "guided_regex"},
+      {"guided_grammar", "root ::= \"x\"", as_grammar, "guided_grammar"},
+      {"grammar", "root ::= \"x\"", as_grammar, "grammar"},
+      {"guided_choice", {"a", "b"}, as_choice, "guided_choice"},
+      {"structured_outputs", {{"json", schema}}, as_schema, "structured_outputs.json"},
+      {"structured_outputs", {{"regex", "a+"}}, as_regex, "structured_outputs.regex"},
+      {"structured_outputs", {{"choice", {"a", "b"}}}, as_choice, "structured_outputs.choice"},
+      {"structured_outputs",
+       {{"json_object", true}},
+       {{"type", "json_object"}},
+       "structured_outputs.json_object"},
+  };
+  for (const Case& each : cases) {
+    CAPTURE(each.field);
+    const ApiCall call = call_with(each.name, each.value);
+    CHECK(call.response_format == each.format);
+    CHECK(call.response_format_field == each.field);
+  }
+  CHECK(call_with("guided_regex", "").response_format.is_null());
+  CHECK(refused("guided_json", 3).starts_with("guided_json"));
+  CHECK(refused("guided_json", "{").starts_with("guided_json"));
+  CHECK(refused("guided_choice", {"a", ""}).starts_with("guided_choice"));
+  CHECK(refused("guided_regex", std::string(300'000, 'a')).starts_with("guided_regex"));
+  CHECK(refused("structured_outputs", {{"regex", "a"}, {"choice", {"a"}}})
+            .starts_with("structured_outputs.choice"));
+  CHECK(refused("structured_outputs", {{"structural_tag", "x"}})
+            .starts_with("structured_outputs.structural_tag"));
 }
 
 TEST_CASE("a message that cannot be read is refused by its place") {
@@ -288,14 +331,14 @@ TEST_CASE("a choice of tools reaches the call, and what forces one needs a const
     return parse(chat_completions(), body);
   };
   CHECK(with("auto").tool_choice.mode == ApiToolChoice::kAuto);
-  CHECK(!with("auto").needs_constraint());
+  CHECK(!with("auto").demands_call());
   CHECK(with("none").tool_choice.mode == ApiToolChoice::kNone);
   CHECK(with("none").tools.size() == 1);  // the prompt stays the same
-  CHECK(with("required").needs_constraint());
+  CHECK(with("required").demands_call());
   const ApiCall named = with(Json::parse(R"({"type": "function", "function": {"name": "read"}})"));
   CHECK(named.tool_choice.mode == ApiToolChoice::kNamed);
   CHECK(named.tool_choice.name == "read");
-  CHECK(named.needs_constraint());
+  CHECK(named.demands_call());
 }
 
 TEST_CASE("a format of the answer is carried in one shape") {
@@ -306,7 +349,7 @@ TEST_CASE("a format of the answer is carried in one shape") {
       "json_schema": {"name": "n", "strict": true, "schema": {"type": "object"}}})"));
   CHECK(call.response_format == Json::parse(R"({"type": "json_schema",
       "schema": {"type": "object"}, "name": "n", "strict": true})"));
-  CHECK(call.needs_constraint());
+  CHECK(call.response_format_field == "response_format");
 }
 
 TEST_CASE("options of the chat format come from all the places where clients put them") {

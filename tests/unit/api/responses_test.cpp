@@ -47,7 +47,8 @@ TEST_CASE("fields of a Responses request reach the call") {
   CHECK(call_with("prompt_cache_key", "k").session == "k");
   CHECK(call_with("top_logprobs", 2).log_probabilities);
   CHECK(call_with("include", {"message.output_text.logprobs"}).log_probabilities);
-  CHECK(call_with("text", {{"format", {{"type", "json_object"}}}}).needs_constraint());
+  CHECK(call_with("text", {{"format", {{"type", "json_object"}}}}).response_format ==
+        Json{{"type", "json_object"}});
   CHECK(call_with("text", Json::parse(R"({"format": {"type": "json_schema", "name": "n",
                                           "schema": {"type": "object"}}})"))
             .response_format["schema"] == Json{{"type", "object"}});

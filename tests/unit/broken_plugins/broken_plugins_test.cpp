@@ -2,193 +2,12 @@
 // Broken plugins: each row is one defect of a plugin that is right otherwise, and what the host
 // says of it. None crashes the host, none is accepted without a word, and every error names the
 // plugin.
-//
-// A row loads fresh copies of the two plugins, because a file is loaded once: their bytes may be
-// changed before, and the environment tells them their defect (faulty.hpp).
-#include <doctest/doctest.h>
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <chrono>
-#include <cstdlib>
-#include <filesystem>
-#include <frt/core/capsules.hpp>
-#include <frt/core/exec_table.hpp>
-#include <frt/core/runtime.hpp>
-#include <frt/core/state.hpp>
-#include <frt/io/file.hpp>
 #include <frt/io/utf8.hpp>
-#include <optional>
-#include <string>
-#include <vector>
+#include <frt/version.hpp>
 
-#include "lm/lm_model.hpp"
+#include "trial.hpp"
 
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/lsan_interface.h>
-#endif
-
-using namespace frt;
-namespace fs = std::filesystem;
-
-namespace {
-
-// One change of a plugin's file: as many bytes as before.
-struct Patch {
-  std::string from, to;
-};
-
-struct Row {
-  const char* plugin;  // "device" or "model": whose defect it is
-  const char* defect;
-  frt_status status;
-  std::vector<std::string> parts;  // of the error, beside the plugin's id
-  std::optional<Patch> patch{};
-};
-
-constexpr const char* kManifest = R"(
-schema = 1
-[device.d]
-backend = "test.device"
-[model.m]
-plugin = "test.model"
-device = "d"
-checkpoint = "synthetic:x"
-)";
-
-// What a plugin leaves behind on purpose is no finding of the leak checker.
-class MayLeak {
- public:
-#if defined(__SANITIZE_ADDRESS__)
-  MayLeak() {
-    __lsan_disable();
-  }
-  ~MayLeak() {
-    __lsan_enable();
-  }
-#else
-  MayLeak() {}
-  ~MayLeak() {}
-#endif
-  MayLeak(const MayLeak&) = delete;
-  MayLeak& operator=(const MayLeak&) = delete;
-};
-
-// A folder with a copy of each plugin, and what became of loading and using them.
-class Trial {
- public:
-  explicit Trial(const std::string& plugin = {}, const std::string& defect = {},
-                 const std::optional<Patch>& patch = {}) {
-    std::string name = (fs::temp_directory_path() / "frt-broken-XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    folder_ = name;
-    for (const char* kind : {"backend", "model"}) {
-      const std::string file = std::string("faulty_") + kind + ".so";
-      std::string bytes = io::read_file(fs::path(FRT_TEST_PLUGINS) / file, "plugin", 1u << 28);
-      const bool broken = (plugin == "model") == (std::string(kind) == "model");
-      if (patch && broken) replace_all(bytes, *patch);
-      io::write_file_atomically(folder_ / file, bytes);
-    }
-    plugin_ = plugin;
-    defect_ = defect;
-  }
-  ~Trial() {
-    ::unsetenv("FRT_TEST_DEFECT");
-    fs::remove_all(folder_);
-  }
-
-  const fs::path& folder() const { return folder_; }
-  fs::path log_path() const { return folder_ / "log"; }
-  std::string log() const { return io::read_file(log_path(), "log", 1u << 20); }
-  std::chrono::milliseconds patience{std::chrono::minutes(10)};
-
-  // From the search to the fingerprint of the model's capsules; throws what goes wrong.
-  void run() {
-    core::RegistryOptions options;
-    options.plugin_folders = {folder_};
-    options.use_environment = false;
-    options.own_folder = "/nowhere";
-    options.probing = core::Probing::kNever;
-    core::Registry found(options);
-    // Each defect for its own plugin: the other is loaded before.
-    load(found, plugin_ == "model" ? "test.device" : "test.model", "");
-    load(found, plugin_ == "model" ? "test.model" : "test.device", defect_);
-    core::LogOptions log_options;
-    const int lines = ::open(log_path().c_str(), O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
-    const io::Descriptor log_file(lines);
-    log_options.descriptor = log_file.get();
-    core::Log log(log_options);
-    core::HostServices services(log);
-    services.setup_patience = patience;
-    core::ManifestRequest request;
-    request.environment = [](const std::string&) { return std::nullopt; };
-    request.schemas = &found;
-    core::Runtime runtime(core::parse_manifest(kManifest, "/m.toml", request), found, services);
-    const core::RuntimeModel model = runtime.create_model("m");
-    try {
-      const Context context(core::exec_table(), runtime.device("d").context);
-      const host::LmModel lm(context, core::state_table(), core::capsules_table(), model.table,
-                             model.handle, "m", model.plugin->loaded().card.id);
-      (void)lm.capsules().fingerprint();
-      (void)lm.prefill_key(1);
-      use_text(lm);
-    } catch (...) {
-      runtime.destroy_model(model);
-      throw;
-    }
-    runtime.destroy_model(model);
-  }
-
- private:
-  // The call that the defect names.
-  void use_text(const host::LmModel& lm) const {
-    if (defect_ == "fails_encode") (void)lm.encode("a");
-    if (defect_ == "fails_decode") (void)lm.decode(std::vector<int32_t>{1});
-    if (defect_ == "fails_stream") host::TextStream(lm, 0);
-    if (defect_ == "fails_render") (void)lm.render({}, nullptr, nullptr);
-    if (defect_ == "fails_parse") (void)lm.parse("a", nullptr, nullptr);
-    if (defect_ == "fails_defaults") (void)lm.generation_defaults();
-  }
-  static void replace_all(std::string& bytes, const Patch& patch) {
-    REQUIRE(patch.from.size() == patch.to.size());
-    std::size_t at = bytes.find(patch.from);
-    REQUIRE(at != std::string::npos);
-    for (; at != std::string::npos; at = bytes.find(patch.from, at)) {
-      bytes.replace(at, patch.from.size(), patch.to);
-    }
-  }
-  static void load(core::Registry& registry, const std::string& id, const std::string& defect) {
-    ::setenv("FRT_TEST_DEFECT", defect.c_str(), 1);
-    registry.load(id);
-  }
-
-  fs::path folder_;
-  std::string plugin_, defect_;
-};
-
-void refuses(const std::vector<Row>& rows) {
-  for (const Row& row : rows) {
-    CAPTURE(row.defect);
-    Trial trial(row.plugin, row.defect, row.patch);
-    frt_status status = FRT_OK;
-    std::string text = "(accepted)";
-    try {
-      trial.run();
-    } catch (const Error& error) {
-      status = error.status();
-      text = error.what();
-    }
-    CAPTURE(text);
-    CHECK(status == row.status);
-    CHECK(text.find(std::string("test.") + row.plugin) != std::string::npos);
-    for (const std::string& part : row.parts) {
-      CAPTURE(part);
-      CHECK(text.find(part) != std::string::npos);
-    }
-  }
-}
-
-}  // namespace
+using namespace broken;
 
 TEST_CASE("the plugins without a defect work from the search to the fingerprint") {
   Trial trial;
@@ -198,15 +17,11 @@ TEST_CASE("the plugins without a defect work from the search to the fingerprint"
 TEST_CASE("a broken card or file is refused with its reason where the plugin is asked for") {
   refuses({
       {"model",
-       "card of ABI 2.0",
+       "card of a newer major version",
        FRT_ERR_ABI,
-       {"built for ABI 2.0, but this host speaks 0.9"},
-       Patch{"abi = \"0.9\"", "abi = \"2.0\""}},
-      {"model",
-       "card of another 0.x",
-       FRT_ERR_ABI,
-       {"built for ABI 0.8, but this host speaks 0.9"},
-       Patch{"abi = \"0.9\"", "abi = \"0.8\""}},
+       {"built for ABI " + std::to_string(FRT_ABI_MAJOR + 1) + ".0, but this host speaks " +
+        kHostAbi},
+       patch_abi(FRT_ABI_MAJOR + 1, 0)},
       {"model",
        "no card",
        FRT_ERR_NOT_FOUND,
@@ -218,6 +33,11 @@ TEST_CASE("a broken card or file is refused with its reason where the plugin is 
        {"unknown key `summery`"},
        Patch{"summary = ", "summery = "}},
       {"model",
+       "version is no version",
+       FRT_ERR_FORMAT,
+       {"`abi`"},
+       patch_card(kCardAbi + "\n" + kSummary, "abi = \"new\"\nsummary = \"-\"")},
+      {"model",
        "undefined symbol",
        FRT_ERR_FORMAT,
        {"the dynamic linker", "getenw"},
@@ -225,11 +45,41 @@ TEST_CASE("a broken card or file is refused with its reason where the plugin is 
   });
 }
 
+// While the major number is 0 each minor number is an ABI of its own (frt/version.hpp); later a
+// newer one works, and card_test says so.
+TEST_CASE("a card or descriptor of another minor version is refused while the version is 0.x") {
+  if (oldest_abi(FRT_ABI_MAJOR, FRT_ABI_MINOR + 1) == oldest_abi()) return;
+  const auto refusal = [](uint32_t minor) {
+    return "built for ABI " + std::to_string(FRT_ABI_MAJOR) + "." + std::to_string(minor) +
+           ", but this host speaks " + kHostAbi;
+  };
+  refuses({
+      {"model",
+       "card of a newer minor version",
+       FRT_ERR_ABI,
+       {refusal(FRT_ABI_MINOR + 1)},
+       patch_abi(FRT_ABI_MAJOR, FRT_ABI_MINOR + 1)},
+      {"model",
+       "card of an older minor version",
+       FRT_ERR_ABI,
+       {refusal(FRT_ABI_MINOR - 1)},
+       patch_abi(FRT_ABI_MAJOR, FRT_ABI_MINOR - 1)},
+      {"model",
+       "descriptor_newer_minor",
+       FRT_ERR_ABI,
+       {"its descriptor speaks ABI " + std::to_string(FRT_ABI_MAJOR) + "." +
+        std::to_string(FRT_ABI_MINOR + 1) + ", this host " + kHostAbi}},
+  });
+}
+
 TEST_CASE("a broken descriptor or schema is refused before open is called") {
   refuses({
       {"model", "descriptor_size_3", FRT_ERR_ABI, {"descriptor", "says that it has 3 bytes"}},
       {"model", "descriptor_size_huge", FRT_ERR_ABI, {"descriptor", "4294967295 bytes"}},
-      {"model", "descriptor_abi", FRT_ERR_ABI, {"its descriptor speaks ABI 2.9"}},
+      {"model",
+       "descriptor_newer_major",
+       FRT_ERR_ABI,
+       {"its descriptor speaks ABI " + std::to_string(FRT_ABI_MAJOR + 1) + "."}},
       {"model", "descriptor_no_open", FRT_ERR_ABI, {"descriptor", "has no open"}},
       {"model", "descriptor_no_id", FRT_ERR_ABI, {"descriptor", "has no id"}},
       {"model", "descriptor_no_build", FRT_ERR_ABI, {"descriptor", "has no build"}},
@@ -247,6 +97,8 @@ TEST_CASE("a broken descriptor or schema is refused before open is called") {
        "schema_garbage",
        FRT_ERR_FORMAT,
        {"is no text: byte 0xff at offset 0 is no UTF-8"}},
+      {"model", "schema_no_key", FRT_ERR_FORMAT, {"option 0 has no key"}},
+      {"model", "schema_key_twice", FRT_ERR_FORMAT, {"'width' is there twice"}},
   });
 }
 
@@ -254,7 +106,10 @@ TEST_CASE("a plugin whose open throws, lies or fails is named") {
   refuses({
       {"model", "open_throws", FRT_ERR_INTERNAL, {"`open` threw", "no key in the lock"}},
       {"model", "open_without_object", FRT_ERR_INTERNAL, {"open reported success but made no"}},
-      {"model", "open_status", FRT_ERR_INTERNAL, {"status 12345, which ABI 0.9 does not define"}},
+      {"model",
+       "open_status",
+       FRT_ERR_INTERNAL,
+       {"status 12345, which ABI " + kHostAbi + " does not define"}},
       {"model", "open_endless_text", FRT_ERR_DEVICE, {"xxxx"}},
       {"model", "extension_throws", FRT_ERR_INTERNAL, {"`extension` threw", "ask again later"}},
   });
@@ -269,6 +124,11 @@ TEST_CASE("a broken model table or a create that throws or lies is named") {
       {"model", "create_throws", FRT_ERR_INTERNAL, {"`create` threw", "out of paper"}},
       {"model", "create_without_object", FRT_ERR_INTERNAL, {"create reported success but made no"}},
       {"model", "create_status", FRT_ERR_INTERNAL, {"half done", "status 12345"}},
+      {"model",
+       "kernel_registered_twice",
+       FRT_ERR_EXISTS,
+       {"kernel test.own/1 comes twice for the same types"}},
+      {"model", "kernel_reserved_name", FRT_ERR_INVALID_ARGUMENT, {"begin with \"frt.\" belong"}},
       {"model", "model_extension_throws", FRT_ERR_INTERNAL, {"`extension` threw"}},
       {"model", "info_null_text", FRT_ERR_FORMAT, {"formats in its frt_model_info is NULL"}},
       {"model", "info_garbage", FRT_ERR_FORMAT, {"architecture", "is no text"}},
@@ -292,7 +152,9 @@ TEST_CASE("a broken extension or role of a model is refused before its first use
       {"model", "lm_info_numbers", FRT_ERR_MISMATCH, {"vocabulary = 4294967295"}},
       {"model", "lm_info_batch", FRT_ERR_MISMATCH, {"its buffer tokens has 4096 bytes"}},
       {"model", "lm_info_mask", FRT_ERR_MISMATCH, {"mask_words = 18446744073709551615"}},
+      {"model", "lm_info_drafts", FRT_ERR_MISMATCH, {"max_drafts = 3", "need has_draft"}},
       {"model", "lm_info_slots", FRT_ERR_MISMATCH, {"slots = 1000, its arena has 2"}},
+      {"model", "role_size_huge", FRT_ERR_ABI, {"frt.role.lm/1", "4294967295 bytes"}},
       {"model", "tokenizer_size_3", FRT_ERR_ABI, {"frt.tokenizer/1 says that it has 3 bytes"}},
       {"model", "tokenizer_empty", FRT_ERR_ABI, {"frt.tokenizer/1 has no vocabulary"}},
       {"model", "chat_empty", FRT_ERR_ABI, {"frt.chat/1 has no render"}},
@@ -300,7 +162,54 @@ TEST_CASE("a broken extension or role of a model is refused before its first use
       {"model", "capsule_no_layout", FRT_ERR_ABI, {"frt.capsule/1 has no layout"}},
       {"model", "capsule_no_state", FRT_ERR_ABI, {"frt.capsule/1 gives a NULL state"}},
       {"model", "fingerprint_no_value", FRT_ERR_FORMAT, {"a text of its fingerprint is NULL"}},
+      {"model",
+       "fingerprint_count",
+       FRT_ERR_ABI,
+       {"its fingerprint has 18446744073709551615 fields"}},
+      {"model", "fingerprint_null", FRT_ERR_ABI, {"its fingerprint has 1 fields at NULL"}},
       {"model", "fingerprint_garbage", FRT_ERR_FORMAT, {"fingerprint is no text"}},
+  });
+}
+
+TEST_CASE("a number of a role that no host can count with, or no buffer has room for, is refused") {
+  refuses({
+      {"model", "entries_few", FRT_ERR_MISMATCH, {"decode_key", "0 entries; it must be 1 to"}},
+      {"model", "entries_many", FRT_ERR_MISMATCH, {"1048576 entries", "max_batch = 2"}},
+      {"model", "lm_info_draft", FRT_ERR_MISMATCH, {"has_draft, but has no graph draft"}},
+      {"model", "layout_size_3", FRT_ERR_ABI, {"frt_capsule_layout says that it has 3 bytes"}},
+      {"model", "layout_count", FRT_ERR_ABI, {"4294967295 regions"}},
+      {"model", "layout_null", FRT_ERR_ABI, {"1 regions at NULL"}},
+      {"model", "layout_lag", FRT_ERR_MISMATCH, {"region 0", "row_lag = -9223372036854775808"}},
+      {"model", "policy_images", FRT_ERR_MISMATCH, {"buffer images has 4096 bytes", "24576"}},
+      {"model", "policy_image_dtype", FRT_ERR_MISMATCH, {"image_dtype = f16", "u8 or f32"}},
+      {"model", "policy_image_f32", FRT_ERR_MISMATCH, {"buffer images has 4096 bytes", "12288"}},
+      {"model", "policy_views", FRT_ERR_MISMATCH, {"views = 4294967295; it must be 1 to 256"}},
+      {"model", "policy_no_views", FRT_ERR_MISMATCH, {"views = 0; it must be 1"}},
+      {"model", "policy_state", FRT_ERR_MISMATCH, {"buffer proprioception", "4100"}},
+      {"model", "policy_prompt", FRT_ERR_MISMATCH, {"buffer prompt_tokens", "8000"}},
+      {"model", "policy_noise", FRT_ERR_MISMATCH, {"buffer noise", "16000"}},
+      {"model", "policy_beta", FRT_ERR_MISMATCH, {"buffer beta", "8000"}},
+      {"model", "policy_steps", FRT_ERR_MISMATCH, {"max_steps = 4294967295"}},
+      {"model", "policy_ways", FRT_ERR_MISMATCH, {"guidance_ways = 4294967295"}},
+      {"model", "policy_horizon", FRT_ERR_MISMATCH, {"horizon = 0; it must be 1"}},
+      {"model", "policy_actions", FRT_ERR_MISMATCH, {"buffer actions", "16000"}},
+      {"model", "policy_split", FRT_ERR_MISMATCH, {"has_split, but has no graph observe"}},
+      {"model", "policy_split_3", FRT_ERR_MISMATCH, {"has_split = 3"}},
+      {"model", "policy_continuation", FRT_ERR_MISMATCH, {"no buffer continuation"}},
+      {"model", "policy_robot", FRT_ERR_MISMATCH, {"robot's action_dim = 4294967295"}},
+      {"model", "critic_images", FRT_ERR_MISMATCH, {"views = 2147483648"}},
+  });
+}
+
+TEST_CASE("what a plugin reports through a callback is checked when it comes") {
+  refuses({
+      {"model", "row_null", FRT_ERR_ABI, {"frt_selftest_row is NULL"}},
+      {"model", "row_size_3", FRT_ERR_ABI, {"frt_selftest_row says that it has 3 bytes"}},
+      {"model", "row_no_tensor", FRT_ERR_ABI, {"frt_selftest_row has no tensor"}},
+      {"model", "row_no_gate", FRT_ERR_ABI, {"frt_selftest_row has no gate"}},
+      {"model", "row_garbage", FRT_ERR_FORMAT, {"its gate is no text"}},
+      {"device", "fact_null", FRT_ERR_FORMAT, {"its fact is NULL"}},
+      {"device", "fact_garbage", FRT_ERR_FORMAT, {"its advice is no text"}},
   });
 }
 
@@ -313,6 +222,15 @@ TEST_CASE("what a call of a role, a tokenizer or a chat format reports carries t
       {"model", "fails_render", FRT_ERR_FORMAT, {"no such role"}},
       {"model", "fails_parse", FRT_ERR_FORMAT, {"no such mark"}},
       {"model", "fails_defaults", FRT_ERR_FORMAT, {"no such file"}},
+      {"model", "fails_long_prompt", FRT_ERR_OUT_OF_RANGE, {"too long", "9 tokens; shorten it"}},
+      {"model", "stream_create", FRT_ERR_FORMAT, {"no such tool"}},
+      {"model", "stream_push", FRT_ERR_FORMAT, {"no such tag"}},
+      {"model", "stream_finish", FRT_ERR_FORMAT, {"no such end"}},
+      {"model", "stream_kind", FRT_ERR_MISMATCH, {"an event of kind 77"}},
+      {"model", "stream_text", FRT_ERR_MISMATCH, {"a text that is not UTF-8"}},
+      {"model", "stream_order", FRT_ERR_MISMATCH, {"do not follow one another"}},
+      {"model", "stream_open", FRT_ERR_MISMATCH, {"its last tool call has no end"}},
+      {"model", "stream_parse", FRT_ERR_MISMATCH, {"parse: is no object"}},
   });
 }
 
@@ -388,11 +306,47 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a plugin that hangs in a setup call is named with the call") {
-  Trial trial("model", "open_hangs");
-  // The plugin hangs until the log says that it does.
-  ::setenv("FRT_TEST_LOG", trial.log_path().c_str(), 1);
-  trial.patience = std::chrono::milliseconds(20);
-  CHECK_NOTHROW(trial.run());
-  CHECK(trial.log().find("test.model: its `open` has not returned") != std::string::npos);
+TEST_CASE("a plugin in C delivers a long error whole through the log") {
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += "\u4e2d";
+  core::RegistryOptions options;
+  options.plugin_folders = {fs::path(FRT_TEST_PLUGINS) / "c"};
+  options.use_environment = false;
+  options.own_folder = "/nowhere";
+  options.probing = core::Probing::kNever;
+  core::Registry registry(options);
+  const core::LoadedPlugin& loaded = registry.load("test.talkative");
+  core::Diagnostics none;
+  const core::Config config =
+      core::resolve_config(loaded.schema.plugin_options, {}, core::ResolveContext{}, none);
+  const auto told = [&](const char* defect) {
+    ::setenv("FRT_TEST_DEFECT", defect, 1);
+    Trial folder;
+    core::LogOptions log_options;
+    const io::Descriptor file(
+        ::open(folder.log_path().c_str(), O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600));
+    log_options.descriptor = file.get();
+    core::Log log(log_options);
+    core::HostServices services(log);
+    std::string seen;
+    try {
+      const core::OpenPlugin opened(loaded, config, services);
+    } catch (const Error& error) {
+      CHECK(error.status() == FRT_ERR_DEVICE);
+      seen = error.what();
+    }
+    return std::pair(seen, folder.log());
+  };
+  const auto [short_text, no_log] = told("short");
+  CHECK(short_text.ends_with("test.talkative: no such luck"));
+  CHECK(no_log.empty());
+  const auto [cut, log] = told("long");
+  CAPTURE(cut);
+  CHECK(cut.ends_with("\u4e2d... (3000 bytes; the log has all of it)"));
+  CHECK(io::is_utf8(cut));
+  CHECK(log.find("error test.talkative: " + text + "\n") != std::string::npos);
+  CHECK(log.find("error ", log.find("error ") + 1) == std::string::npos);  // once
+  const auto [unheard, still_no_log] = told("unheard");
+  CHECK(unheard.ends_with("\u4e2d... (3000 bytes)"));
+  CHECK(still_no_log.empty());
 }

@@ -9,10 +9,14 @@
 #include <frt/plugin.h>
 #include <frt/plugin.hpp>
 
+#include <chrono>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
 
 namespace faulty {
 
@@ -49,33 +53,76 @@ inline std::string long_text() {
   return text;
 }
 
+// Hangs until the host's log, FRT_TEST_LOG, says that `call` does.
+inline void hang(const char* call) {
+  const char* path = std::getenv("FRT_TEST_LOG");
+  const std::string notice = "its `" + std::string(call) + "` has not returned";
+  for (;;) {
+    std::ifstream file(path ? path : "");
+    const std::string log{std::istreambuf_iterator<char>(file), {}};
+    if (log.find(notice) != std::string::npos) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+// The same in a call whose defect is "<call>_hangs".
+inline void may_hang(const char* call) {
+  if (is(std::string(call) + "_hangs")) hang(call);
+}
+
+// One table of each kind, spoiled as the defect says.
+template <class Table, class Spoil>
+const void* spoiled(const Table& table, const std::string& name, Spoil&& spoil) {
+  static Table kept;
+  kept = table;
+  spoil_size(kept, name);
+  spoil(kept);
+  return &kept;
+}
+
+// What a constructor of the file does as it is loaded.
+struct Constructor {
+  Constructor() {
+    if (is("constructor_throws")) throw std::runtime_error("out of luck");
+    if (is("constructor_aborts")) std::abort();
+    if (is("constructor_exits")) std::_Exit(3);
+    if (is("constructor_hangs")) std::this_thread::sleep_for(std::chrono::seconds(600));
+    if (is("dlopen_hangs")) hang("dlopen");
+  }
+};
+
 }  // namespace faulty
 
-// The card (with a summary that a test can overwrite) and a descriptor that is changed at load.
-#define FAULTY_PLUGIN(Class, word, plugin_id)                                      \
-  FRT_PLUGIN_CARD("id = \"" plugin_id "\"\nkind = \"" #word                        \
-                  "\"\nabi = \"0.9\"\nversion = \"1\"\nsummary = \"----\"\n");     \
-  extern "C" __attribute__((visibility("default"))) frt_plugin_desc frt_plugin_v1; \
-  frt_plugin_desc frt_plugin_v1 = [] {                                             \
-    using Functions = frt::detail::PluginTrampolines<Class>;                       \
-    frt_plugin_desc d = {sizeof(frt_plugin_desc),                                  \
-                         FRT_ABI_MAJOR,                                            \
-                         FRT_ABI_MINOR,                                            \
-                         FRT_PLUGIN_KIND_##word,                                   \
-                         FRT_BUILD_SANITIZER,                                      \
-                         plugin_id,                                                \
-                         "1",                                                      \
-                         "test",                                                   \
-                         &Class::open,                                             \
-                         &Functions::close,                                        \
-                         &Class::any_extension};                                   \
-    faulty::spoil_size(d, "descriptor");                                           \
-    if (faulty::is("descriptor_abi")) d.abi_major = 2;                             \
-    if (faulty::is("descriptor_no_open")) d.open = nullptr;                        \
-    if (faulty::is("descriptor_no_id")) d.id = nullptr;                            \
-    if (faulty::is("descriptor_no_build")) d.build = nullptr;                      \
-    if (faulty::is("descriptor_garbage_version")) d.version = faulty::kGarbage;    \
-    if (faulty::is("descriptor_other_id")) d.id = "test.other";                    \
-    if (faulty::is("descriptor_other_kind")) d.kind = 7;                           \
-    return d;                                                                      \
+// The card and a descriptor that is changed at load. A test overwrites what lies beside the
+// summary, whose length makes room.
+#define FAULTY_PLUGIN(Class, word, plugin_id)                                             \
+  static const faulty::Constructor faulty_constructor;                                    \
+  FRT_PLUGIN_CARD(                                                                        \
+      "id = \"" plugin_id "\"\nkind = \"" #word                                           \
+      "\"\nversion = \"1\"\nabi = \"" FRT_PLUGIN_TEXT(FRT_ABI_MAJOR) "." FRT_PLUGIN_TEXT( \
+          FRT_ABI_MINOR) "\"\nsummary = \"------------------------\"\n");                 \
+  extern "C" __attribute__((visibility("default"))) frt_plugin_desc frt_plugin_v1;        \
+  frt_plugin_desc frt_plugin_v1 = [] {                                                    \
+    using Functions = frt::detail::PluginTrampolines<Class>;                              \
+    frt_plugin_desc d = {sizeof(frt_plugin_desc),                                         \
+                         FRT_ABI_MAJOR,                                                   \
+                         FRT_ABI_MINOR,                                                   \
+                         FRT_PLUGIN_KIND_##word,                                          \
+                         FRT_BUILD_SANITIZER,                                             \
+                         plugin_id,                                                       \
+                         "1",                                                             \
+                         "test",                                                          \
+                         &Class::open,                                                    \
+                         &Functions::close,                                               \
+                         &Class::any_extension};                                          \
+    faulty::spoil_size(d, "descriptor");                                                  \
+    if (faulty::is("descriptor_newer_major")) ++d.abi_major;                              \
+    if (faulty::is("descriptor_newer_minor")) ++d.abi_minor;                              \
+    if (faulty::is("descriptor_no_open")) d.open = nullptr;                               \
+    if (faulty::is("descriptor_no_id")) d.id = nullptr;                                   \
+    if (faulty::is("descriptor_no_build")) d.build = nullptr;                             \
+    if (faulty::is("descriptor_garbage_version")) d.version = faulty::kGarbage;           \
+    if (faulty::is("descriptor_other_id")) d.id = "test.other";                           \
+    if (faulty::is("descriptor_other_kind")) d.kind = 7;                                  \
+    return d;                                                                             \
   }()

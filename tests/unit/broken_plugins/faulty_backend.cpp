@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A backend that can do nothing, as fast as possible (null_backend.hpp), with one kernel.
 #include <frt/backend.h>
+#include <frt/device_status.h>
 #include <frt/kernels.h>
+#include <frt/table.hpp>
 
 #include <cstring>
 
@@ -13,6 +15,7 @@ namespace {
 using faulty::is;
 
 frt_status device_info(frt_plugin, uint32_t, frt_device_info* info, frt_error*) {
+  faulty::may_hang("device_info");
   if (is("device_info_status")) return faulty::kUnknownStatus;
   if (is("device_info_size_3")) info->struct_size = 3;
   std::strcpy(info->name, is("device_info_garbage") ? faulty::kGarbage : "null");
@@ -24,6 +27,7 @@ frt_status device_info(frt_plugin, uint32_t, frt_device_info* info, frt_error*) 
 
 frt_status device_open(frt_plugin, uint32_t, const frt_config*, frt_backend_device* device,
                        frt_error*) {
+  faulty::may_hang("device_open");
   if (is("device_open_throws")) throw std::runtime_error("no such luck");
   if (!is("device_open_without_object")) *device = null_backend::handle<frt_backend_device>();
   return FRT_OK;
@@ -42,9 +46,13 @@ const frt_backend_v1& backend_table() {
     if (is("backend_no_copy")) table.copy = nullptr;
     if (is("backend_no_kind")) table.native_kind = nullptr;
     if (is("backend_garbage_kind")) table.native_kind = faulty::kGarbage;
-    if (is("device_count_throws")) {
-      table.device_count = [](frt_plugin, uint32_t*, frt_error*) -> frt_status { throw 7; };
-    }
+    table.device_count = [](frt_plugin, uint32_t* count, frt_error*) -> frt_status {
+      faulty::may_hang("device_count");
+      if (is("device_count_throws")) throw 7;
+      *count = 1;
+      return FRT_OK;
+    };
+    table.device_close = [](frt_backend_device) { faulty::may_hang("device_close"); };
     return table;
   }();
   return kTable;
@@ -64,6 +72,7 @@ frt_status list(frt_backend_device, const frt_kernel_desc** kernels, uint64_t* c
     if (is("kernel_garbage_name")) kernel.name = faulty::kGarbage;
     return kernel;
   }();
+  faulty::may_hang("list");
   if (is("kernels_status")) return faulty::kUnknownStatus;
   *kernels = is("kernels_null") ? nullptr : &kKernel;
   *count = is("kernels_count") ? ~uint64_t{0} : 1;
@@ -81,11 +90,31 @@ const frt_kernels_v1& kernels_table() {
   return kTable;
 }
 
+frt_status read_status(frt_plugin, uint32_t, frt_device_status* out, frt_error*) {
+  frt_device_status now{};
+  now.struct_size = sizeof(now);
+  now.clock_mhz = 1200;
+  std::strcpy(now.limited_by, "power");
+  const frt_status filled = frt::fill(out, now);
+  if (is("device_status_answer_size_3")) out->struct_size = 3;
+  return filled;
+}
+
+// Reports one fact, which may have a defect.
+frt_status report_fact(frt_plugin, uint32_t, void* self,
+                       void (*found)(void*, const char*, const char*, const char*), frt_error*) {
+  faulty::may_hang("report");
+  found(self, "library", is("fact_null") ? nullptr : "9.1",
+        is("fact_garbage") ? faulty::kGarbage : "");
+  return FRT_OK;
+}
+
 class Backend {
  public:
   Backend(const frt::Host&, const frt::ConfigView&) {}
   static frt_status open(const frt_host* host, const frt_config* config, frt_plugin* plugin,
                          frt_error* error) {
+    faulty::may_hang("open");
     return frt::detail::PluginTrampolines<Backend>::open(host, config, plugin, error);
   }
   static const void* any_extension(frt_plugin plugin, const char* id) {
@@ -93,6 +122,12 @@ class Backend {
   }
   const void* extension(std::string_view id) noexcept {
     if (id == FRT_EXT_BACKEND) return is("backend_missing") ? nullptr : &backend_table();
+    if (id == FRT_EXT_DEVICE_STATUS) {
+      const frt_device_status_v1 table = {sizeof(table), 0, read_status, report_fact};
+      return faulty::spoiled(table, "device_status", [](frt_device_status_v1& spoiled) {
+        if (is("device_status_no_read")) spoiled.read = nullptr;
+      });
+    }
     return id == FRT_EXT_KERNELS ? &kernels_table() : nullptr;
   }
   static const void* static_extension(std::string_view) noexcept { return nullptr; }

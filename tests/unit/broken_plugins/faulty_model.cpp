@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // A language model whose graphs do nothing.
 #include <frt/chat.h>
+#include <frt/observation.h>
+#include <frt/role/critic.h>
 #include <frt/role/lm.h>
+#include <frt/role/policy.h>
+#include <frt/selftest.h>
 #include <frt/tokenizer.h>
 #include <frt/capsule_layout.hpp>
 #include <frt/exec.hpp>
 #include <frt/model.hpp>
 
-#include <chrono>
 #include <cstring>
-#include <fstream>
-#include <iterator>
-#include <thread>
 
 #include "faulty.hpp"
 
@@ -37,6 +37,7 @@ class Model {
     info_.formats = is("info_null_text") ? nullptr : "none";
   }
   ~Model() {
+    faulty::may_hang("destroy");
     if (is("leaks")) (void)ports_.release();
   }
 
@@ -72,12 +73,84 @@ class Model {
     }
     if (is("lm_info_mask")) info.mask_words = ~uint64_t{0};
     if (is("lm_info_no_tokens")) info.tokens = nullptr;
+    if (is("lm_info_draft")) info.has_draft = 1;
+    if (is("lm_info_drafts")) info.max_drafts = 3;
     return info;
   }
 
-  const frt_capsule_layout& capsule_layout() { return layout_.table(); }
+  // Every buffer has 4096 bytes.
+  frt_policy_info policy_info() const {
+    frt_policy_info info{};
+    info.struct_size = sizeof(info);
+    info.views = 1;
+    info.image_height = info.image_width = 8;
+    info.image_dtype = FRT_DTYPE_U8;
+    info.state_dim = 4;
+    info.horizon = 10;
+    info.action_dim = 4;
+    info.max_prompt = 16;
+    info.default_steps = info.max_steps = 10;
+    info.max_samples = 1;
+    info.guidance_ways = 2;
+    info.has_continuation = 1;
+    info.infer = graph_.handle();
+    info.images = info.view_mask = info.proprioception = info.prompt_tokens = info.prompt_length =
+        info.noise = info.beta = info.previous = info.previous_weights = info.continuation =
+            info.actions = ports_.handle();
+    if (is("policy_images")) info.image_height = 1024;
+    if (is("policy_image_dtype")) info.image_dtype = FRT_DTYPE_F16;
+    if (is("policy_image_f32")) {
+      info.image_height = 32;  // 3072 bytes as u8
+      info.image_width = 32;
+      info.image_dtype = FRT_DTYPE_F32;
+    }
+    if (is("policy_views")) info.views = 0xffffffff;
+    if (is("policy_no_views")) info.views = 0;
+    if (is("policy_state")) info.state_dim = 1025;
+    if (is("policy_prompt")) info.max_prompt = 1000;
+    if (is("policy_noise")) info.max_samples = 100;
+    if (is("policy_beta")) info.max_steps = 2000;
+    if (is("policy_steps")) info.max_steps = 0xffffffff;
+    if (is("policy_ways")) info.guidance_ways = 0xffffffff;
+    if (is("policy_horizon")) info.horizon = 0;
+    if (is("policy_actions")) {
+      info.noise = info.previous = nullptr;
+      info.has_continuation = 0;
+      info.horizon = 1000;
+    }
+    if (is("policy_split")) info.has_split = 1;
+    if (is("policy_split_3")) info.has_split = 3;
+    if (is("policy_continuation")) info.continuation = nullptr;
+    return info;
+  }
+  frt_critic_info critic_info() const {
+    frt_critic_info info{};
+    info.struct_size = sizeof(info);
+    info.views = info.image_height = info.image_width = 1;
+    info.infer = graph_.handle();
+    info.images = info.value = ports_.handle();
+    if (is("critic_images")) {  // 3 * views * height * width is 0 in 64 bits
+      info.views = info.image_height = 1u << 31;
+      info.image_width = 4;
+    }
+    return info;
+  }
+
+  const frt_capsule_layout& capsule_layout() {
+    spoiled_layout_ = layout_.table();
+    if (is("layout_size_3")) spoiled_layout_.struct_size = 3;
+    if (is("layout_count")) spoiled_layout_.region_count = 0xffffffff;
+    if (is("layout_null")) spoiled_layout_.regions = nullptr;
+    if (is("layout_lag")) {
+      spoiled_region_ = spoiled_layout_.regions[0];
+      spoiled_region_.row_lag = INT64_MIN;
+      spoiled_layout_.regions = &spoiled_region_;
+    }
+    return spoiled_layout_;
+  }
   frt_state capsule_state() { return is("capsule_no_state") ? nullptr : state_.handle(); }
   const std::vector<frt_fingerprint_field>& fingerprint() {
+    faulty::may_hang("fingerprint");
     if (is("fingerprint_no_value")) fields_[0].value = nullptr;
     if (is("fingerprint_garbage")) fields_[0].value = faulty::kGarbage;
     return fields_;
@@ -86,6 +159,8 @@ class Model {
  private:
   frt::Context context_;
   frt::CapsuleLayout layout_;
+  frt_capsule_layout spoiled_layout_{};
+  frt_region spoiled_region_{};
   frt::State state_;
   frt::Graph graph_;
   frt::Buffer ports_;
@@ -113,13 +188,79 @@ frt_status no_key(frt_model, uint32_t, frt_shape_key*) {
   return FRT_ERR_NO_VARIANT;
 }
 
+frt_status policy_role_info(frt_model model, frt_policy_info* out) {
+  return frt::fill(out, frt::object<Model>(model)->policy_info());
+}
+
+frt_status critic_role_info(frt_model model, frt_critic_info* out) {
+  return frt::fill(out, frt::object<Model>(model)->critic_info());
+}
+
+frt_status policy_key(frt_model, const frt_policy_shape*, frt_shape_key* out) {
+  *out = 0;
+  return FRT_OK;
+}
+
+constexpr frt_role_policy_v1 kPolicy = {sizeof(frt_role_policy_v1),
+                                        0,
+                                        policy_role_info,
+                                        policy_key,
+                                        nullptr,
+                                        nullptr,
+                                        nullptr,
+                                        nullptr,
+                                        [](frt_model, const frt_policy_previous*, frt_stream,
+                                           frt_error*) -> frt_status { return FRT_OK; },
+                                        nullptr,
+                                        nullptr};
+constexpr frt_role_critic_v1 kCritic = {sizeof(frt_role_critic_v1), 0, critic_role_info, nullptr};
+constexpr frt_observation_v1 kObservation = {
+    sizeof(frt_observation_v1), 0,
+    [](frt_model, frt_observation_info* out) -> frt_status {
+      frt_observation_info info{};
+      info.struct_size = sizeof(info);
+      info.action_dim = is("policy_robot") ? 0xffffffff : 4;
+      return frt::fill(out, info);
+    },
+    [](frt_model, const frt_observation*, frt_stream, frt_observed*, frt_error*) -> frt_status {
+      return FRT_OK;
+    },
+    [](frt_model, const frt_observed*, const float*, double*, frt_error*) -> frt_status {
+      return FRT_OK;
+    }};
+
+// Reports one row of a self-test, which has a defect.
+frt_status report_row(frt_model, const char*, frt_selftest_report report, void* user, frt_error*) {
+  frt_selftest_row row{};
+  row.struct_size = sizeof(row);
+  row.tensor = "logits";
+  row.gate = "max abs <= 1";
+  if (is("row_size_3")) row.struct_size = 3;
+  if (is("row_no_tensor")) row.tensor = nullptr;
+  if (is("row_no_gate")) row.gate = nullptr;
+  if (is("row_garbage")) row.gate = faulty::kGarbage;
+  // A host that believes it reads behind this block.
+  const std::unique_ptr<char[]> block(new char[sizeof(row.struct_size) + 4]);
+  const bool is_short = is("row_size_3");
+  if (is_short) std::memcpy(block.get(), &row, sizeof(row.struct_size));
+  report(user, is("row_null") ? nullptr
+               : is_short     ? reinterpret_cast<const frt_selftest_row*>(block.get())
+                              : &row);
+  return FRT_OK;  // whatever the host said
+}
+constexpr frt_selftest_v1 kSelftest = {sizeof(frt_selftest_v1), 0, report_row};
+
 // A tokenizer and a chat format that fail at every call.
 constexpr frt_tokenizer_v1 kFailingTokenizer = {
     sizeof(frt_tokenizer_v1),
     0,
     [](frt_model) { return 1u; },
     [](frt_model, const char*, uint64_t, const frt_encode_params*, frt_sink, void*,
-       frt_error* error) { return frt::set_error(error, FRT_ERR_FORMAT, "no such letter"); },
+       frt_error* error) {
+      const bool long_text = is("fails_long_prompt");
+      return frt::set_error(error, long_text ? FRT_ERR_OUT_OF_RANGE : FRT_ERR_FORMAT,
+                            long_text ? "9 tokens; shorten it" : "no such letter");
+    },
     [](frt_model, const int32_t*, uint64_t, uint32_t, frt_sink, void*, frt_error* error) {
       return frt::set_error(error, FRT_ERR_FORMAT, "no such id");
     },
@@ -133,7 +274,8 @@ constexpr frt_tokenizer_v1 kFailingTokenizer = {
     [](frt_text_stream, frt_sink, void*, frt_error* error) {
       return frt::set_error(error, FRT_ERR_FORMAT, "no more text");
     },
-    [](frt_text_stream) {}};
+    [](frt_text_stream) {},
+    nullptr};
 constexpr frt_chat_v1 kFailingChat = {
     sizeof(frt_chat_v1),
     0,
@@ -147,22 +289,58 @@ constexpr frt_chat_v1 kFailingChat = {
     nullptr,
     nullptr,
     nullptr,
+    nullptr,
     nullptr};
+
+// A chat format that streams, and a parse for one that does not.
+constexpr frt_chat_v1 kStreamingChat = {
+    sizeof(frt_chat_v1),
+    0,
+    kFailingChat.render,
+    [](frt_model, const char*, uint64_t, uint32_t, const char*, const char*, frt_sink sink,
+       void* user, frt_error*) { return sink(user, "[]", 2); },
+    kFailingChat.generation_defaults,
+    [](frt_model, const char*, const char*, frt_chat_stream* stream,
+       frt_error* error) -> frt_status {
+      if (is("stream_create")) return frt::set_error(error, FRT_ERR_FORMAT, "no such tool");
+      *stream = reinterpret_cast<frt_chat_stream>(stream);
+      return FRT_OK;
+    },
+    [](frt_chat_stream, const char*, uint64_t, frt_chat_sink sink, void* user,
+       frt_error* error) -> frt_status {
+      if (is("stream_push")) return frt::set_error(error, FRT_ERR_FORMAT, "no such tag");
+      const char* text = is("stream_text") ? "\xff" : "{}";
+      if (is("stream_finish")) return FRT_OK;
+      frt_chat_event event{};
+      event.struct_size = sizeof(event);
+      event.kind = is("stream_kind") ? 77 : is("stream_order") ? FRT_CHAT_CALL_END : FRT_CHAT_TEXT;
+      if (is("stream_open")) event.kind = FRT_CHAT_CALL_BEGIN;
+      event.text = text;
+      event.bytes = is("stream_text") ? 1 : 2;
+      return sink(user, &event);
+    },
+    [](frt_chat_stream, frt_chat_sink, void*, uint32_t*, frt_error* error) -> frt_status {
+      if (is("stream_open")) return FRT_OK;
+      return frt::set_error(error, FRT_ERR_FORMAT, "no such end");
+    },
+    [](frt_chat_stream) {},
+    nullptr};
+// As above, without streaming.
+constexpr frt_chat_v1 kParsingChat = {kStreamingChat.struct_size,
+                                      0,
+                                      kStreamingChat.render,
+                                      kStreamingChat.parse,
+                                      kStreamingChat.generation_defaults,
+                                      nullptr,
+                                      nullptr,
+                                      nullptr,
+                                      nullptr,
+                                      nullptr};
 
 frt_status batch_key(frt_model, uint32_t batch, frt_shape_key* out, uint32_t* entries) {
   *out = 0;
-  *entries = batch;
+  *entries = is("entries_few") ? 0 : is("entries_many") ? 1u << 20 : batch;
   return FRT_OK;
-}
-
-// One table of each kind, spoiled as the defect says.
-template <class Table, class Spoil>
-const void* spoiled(Table table, const std::string& name, Spoil&& spoil) {
-  static Table kept;
-  kept = table;
-  faulty::spoil_size(kept, name);
-  spoil(kept);
-  return &kept;
 }
 
 const void* Model::extension(std::string_view id) noexcept {
@@ -170,41 +348,47 @@ const void* Model::extension(std::string_view id) noexcept {
     // Text where a table should be.
     static const char kThreeBytes[4] = "abc";
     if (is("role_three_bytes")) return kThreeBytes;
-    const frt_role_lm_v1 role = {sizeof(role), 0, role_info, key, batch_key, batch_key};
-    return spoiled(role, "role", [](frt_role_lm_v1& table) {
+    const frt_role_lm_v1 role = {sizeof(role), 0, role_info, key, batch_key, nullptr, nullptr};
+    return faulty::spoiled(role, "role", [](frt_role_lm_v1& table) {
       if (is("role_no_info")) table.info = nullptr;
       if (is("role_no_prefill_key")) table.prefill_key = nullptr;
       if (is("prefill_key_fails")) table.prefill_key = no_key;
+      if (is("lm_info_draft")) table.draft_key = nullptr;
     });
   }
   if (id == FRT_EXT_CAPSULE) {
-    return spoiled(frt::capsule_table<Model>(), "capsule", [](frt_capsule_v1& table) {
+    return faulty::spoiled(frt::capsule_table<Model>(), "capsule", [](frt_capsule_v1& table) {
       if (is("capsule_no_layout")) table.layout = nullptr;
+      if (is("fingerprint_count") || is("fingerprint_null")) {
+        table.fingerprint = [](frt_model, const frt_fingerprint_field** fields, uint64_t* count,
+                               frt_error*) -> frt_status {
+          static constexpr frt_fingerprint_field kField = {"config", "tiny"};
+          *fields = is("fingerprint_null") ? nullptr : &kField;
+          *count = is("fingerprint_null") ? 1 : ~uint64_t{0};
+          return FRT_OK;
+        };
+      }
     });
   }
+  if (id == FRT_EXT_SELFTEST) return &kSelftest;
+  if (id == FRT_EXT_ROLE_POLICY) return &kPolicy;
+  if (id == FRT_EXT_ROLE_CRITIC) return &kCritic;
+  if (id == FRT_EXT_OBSERVATION) return &kObservation;
+  if (id == FRT_EXT_CHAT && is("stream_parse")) return &kParsingChat;
+  if (id == FRT_EXT_CHAT && faulty::defect().starts_with("stream_")) return &kStreamingChat;
   if (id == FRT_EXT_TOKENIZER && faulty::defect().starts_with("fails_")) return &kFailingTokenizer;
   if (id == FRT_EXT_CHAT && faulty::defect().starts_with("fails_")) return &kFailingChat;
   if (id == FRT_EXT_TOKENIZER && faulty::defect().starts_with("tokenizer")) {
-    return spoiled(frt_tokenizer_v1{sizeof(frt_tokenizer_v1), 0, nullptr, nullptr, nullptr, nullptr,
-                                    nullptr, nullptr, nullptr, nullptr},
-                   "tokenizer", [](frt_tokenizer_v1&) {});
+    return faulty::spoiled(frt_tokenizer_v1{sizeof(frt_tokenizer_v1), 0, nullptr, nullptr, nullptr,
+                                            nullptr, nullptr, nullptr, nullptr, nullptr, nullptr},
+                           "tokenizer", [](frt_tokenizer_v1&) {});
   }
   if (id == FRT_EXT_CHAT && faulty::defect().starts_with("chat")) {
-    return spoiled(frt_chat_v1{sizeof(frt_chat_v1), 0, nullptr, nullptr, nullptr, nullptr, nullptr,
-                               nullptr, nullptr},
-                   "chat", [](frt_chat_v1&) {});
+    return faulty::spoiled(frt_chat_v1{sizeof(frt_chat_v1), 0, nullptr, nullptr, nullptr, nullptr,
+                                       nullptr, nullptr, nullptr, nullptr},
+                           "chat", [](frt_chat_v1&) {});
   }
   return nullptr;
-}
-
-// Hangs until the host's log says that it does.
-void wait_for_notice() {
-  for (;;) {
-    std::ifstream file(std::getenv("FRT_TEST_LOG"));
-    const std::string log{std::istreambuf_iterator<char>(file), {}};
-    if (log.find("has not returned") != std::string::npos) return;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
 }
 
 class Plugin {
@@ -215,7 +399,12 @@ class Plugin {
     if (is("open_long_text")) throw frt::Error(FRT_ERR_DEVICE, faulty::long_text());
   }
 
+  ~Plugin() { faulty::may_hang("close"); }
+
   std::unique_ptr<Model> create(const frt_model_params& params) {
+    faulty::may_hang("create");
+    if (is("kernel_registered_twice")) register_twice(params.context, "test.own/1");
+    if (is("kernel_reserved_name")) register_twice(params.context, "frt.own/1");
     if (is("create_long_text")) throw frt::Error(FRT_ERR_DEVICE, faulty::long_text());
     return std::make_unique<Model>(frt::Context(exec_, params.context), states_);
   }
@@ -229,7 +418,7 @@ class Plugin {
       std::memset(error->message, 'x', sizeof(error->message));
       return FRT_ERR_DEVICE;
     }
-    if (is("open_hangs")) wait_for_notice();
+    faulty::may_hang("open");
     return frt::detail::PluginTrampolines<Plugin>::open(host, config, plugin, error);
   }
   static const void* any_extension(frt_plugin plugin, const char* id) {
@@ -238,7 +427,7 @@ class Plugin {
   }
   const void* extension(std::string_view id) noexcept {
     if (id != FRT_EXT_MODEL || is("model_missing")) return nullptr;
-    return spoiled(frt::model_table<Plugin, Model>(), "model", [](frt_model_v1& table) {
+    return faulty::spoiled(frt::model_table<Plugin, Model>(), "model", [](frt_model_v1& table) {
       if (is("model_no_create")) table.create = nullptr;
       if (is("create_throws")) {
         table.create = [](frt_plugin, const frt_model_params*, frt_model*,
@@ -268,15 +457,36 @@ class Plugin {
         {"width", FRT_CONFIG_INT, 0, "1", nullptr, 1, 8, "a number"}};
     static constexpr frt_config_option kGarbage[] = {
         {"width", FRT_CONFIG_INT, 0, "1", nullptr, 1, 8, "\xff\xfe"}};
-    return spoiled(frt::config_schema(frt::kNoOptions, kOptions), "schema",
-                   [](frt_config_schema_v1& table) {
-                     if (is("schema_null_list")) table.options = nullptr;
-                     if (is("schema_count")) table.option_count = ~uint64_t{0};
-                     if (is("schema_garbage")) table.options = kGarbage;
-                   });
+    static constexpr frt_config_option kTwice[] = {kOptions[0], kOptions[0]};
+    static constexpr frt_config_option kNameless[] = {
+        {nullptr, FRT_CONFIG_INT, 0, "1", nullptr, 1, 8, "a number"}};
+    return faulty::spoiled(frt::config_schema(frt::kNoOptions, kOptions), "schema",
+                           [](frt_config_schema_v1& table) {
+                             if (is("schema_null_list")) table.options = nullptr;
+                             if (is("schema_count")) table.option_count = ~uint64_t{0};
+                             if (is("schema_garbage")) table.options = kGarbage;
+                             if (is("schema_no_key")) table.options = kNameless;
+                             if (is("schema_key_twice")) {
+                               table.options = kTwice;
+                               table.option_count = 2;
+                             }
+                           });
   }
 
  private:
+  void register_twice(frt_context context, const char* name) const {
+    frt_kernel_desc kernel{};
+    kernel.struct_size = sizeof(kernel);
+    kernel.name = name;
+    kernel.kernel.launch = [](void*, frt_backend_stream, const void*, frt_error*) -> frt_status {
+      return FRT_OK;
+    };
+    const frt_kernel_desc list[] = {kernel, kernel};
+    frt_kernel_owner owner = nullptr;
+    frt_error error{};
+    frt::check(exec_->kernels_register(context, list, 2, sizeof(kernel), &owner, &error), error);
+  }
+
   const frt_exec_v1* exec_;
   const frt_state_v1* states_;
 };

@@ -136,11 +136,12 @@ class Traffic {
   // Where a row is by core's own bookkeeping: the device's table may be behind.
   uint64_t offset(uint32_t slot, const Region& region, uint64_t row) const {
     const frt_state_s& state = *arena_.state.handle();
-    if (!state.rows || region.kind == FRT_REGION_FIXED) {
+    if (!state.pages || region.kind == FRT_REGION_FIXED) {
       return slot * state.slot_stride + region.offset + row * region.row_bytes;
     }
-    const uint64_t rows = state.rows->block_rows();
-    return core::row_offset(state, region, state.rows->entries(slot)[row / rows], row % rows);
+    const uint64_t page_rows = state.pages->page_rows();
+    const int32_t page = state.pages->entries(slot)[row / page_rows];
+    return core::page_offset(state, page) + region.offset + row % page_rows * region.row_bytes;
   }
 
   // Copies a slot's content, of ROWS regions what is valid at its boundary and was not at `from`,

@@ -315,7 +315,7 @@ TEST_CASE("blocks of a released capsule are handed over before anybody is told t
     const Capsule capsule = arena.capsules.snapshot(0, 32, FRT_SPACE_DEVICE, arena.stream);
     const Capsule host = capsule.copy(FRT_SPACE_HOST_PINNED, arena.stream);
     arena.state.clear(0, arena.stream);
-    CHECK_FAILS(FRT_ERR_OUT_OF_MEMORY, "blocks", [&] {
+    CHECK_FAILS(FRT_ERR_OUT_OF_MEMORY, "pages", [&] {
       arena.state.reserve(0, 0, 32, arena.stream);
       arena.state.reserve(1, 0, 32, arena.stream);
     }());
@@ -430,7 +430,7 @@ TEST_CASE("pieces taken for a verb that failed are behind the work that they wer
   capsule.restore(1, arena.stream);
   capsule.reset();
   const Stream side = rig.context.create_stream("side"), third = rig.context.create_stream("third");
-  CHECK_FAILS(FRT_ERR_OUT_OF_MEMORY, "8 blocks of 8 rows are needed, 0 of 24 are free",
+  CHECK_FAILS(FRT_ERR_OUT_OF_MEMORY, "8 pages of 8 rows are needed, 0 of 24 are free",
               (void)host.copy(FRT_SPACE_DEVICE, side));
   const Capsule next = arena.capsules.snapshot(2, 0, FRT_SPACE_DEVICE, third);
   third.sync();
@@ -593,6 +593,43 @@ TEST_CASE("a device that has no more memory says so with numbers, and nothing is
   CHECK_FAILS(FRT_ERR_DEVICE, "reported",
               (void)arena.capsules.snapshot(0, 8, FRT_SPACE_HOST_PINNED, arena.stream));
   CHECK(arena.capsules.usage(FRT_SPACE_HOST_PINNED).used_bytes == 0);
+}
+
+TEST_CASE("inside a record callback no verb runs, and a capsule that goes is freed afterwards") {
+  const DeviceRig rig;
+  std::mt19937_64 random(31);
+  Shape shape;
+  shape.slots = 2;
+  shape.max_rows = 32;
+  shape.block_rows = 8;
+  shape.regions = {{"s", FRT_REGION_FIXED, FRT_DTYPE_F32, 100, 1, 0},
+                   {"k", FRT_REGION_ROWS, FRT_DTYPE_BF16, 16, 32, 0}};
+  const Arena arena(rig, shape);
+  const Bytes content = arena.live(0, 20, random);
+  Capsule capsule = arena.capsules.snapshot(0, 20, FRT_SPACE_DEVICE, arena.stream);
+  const Capsule kept = arena.capsules.snapshot(0, 20, FRT_SPACE_HOST_PINNED, arena.stream);
+  arena.stream.sync();
+  const int queries = rig.mock ? rig.mock->calls("event_query") : 0;
+  Graph graph = rig.context.create_graph("g", 1);
+  const Buffer busy = rig.context.alloc(FRT_SPACE_DEVICE, 64, "busy");
+  graph.capture(1, [&](const Recorder& recorder) {
+    const uint32_t slot = 1;
+    CHECK_FAILS(FRT_ERR_BAD_STATE, "restore: not allowed inside a record callback",
+                capsule.restore(1, arena.stream));
+    CHECK_FAILS(FRT_ERR_BAD_STATE, "fork: not allowed inside a record callback",
+                capsule.fork({&slot, 1}, arena.stream));
+    CHECK_FAILS(FRT_ERR_BAD_STATE, "snapshot: not allowed inside a record callback",
+                (void)arena.capsules.snapshot(0, 20, FRT_SPACE_DEVICE, arena.stream));
+    CHECK_FAILS(FRT_ERR_BAD_STATE, "capsule copy: not allowed inside a record callback",
+                (void)capsule.copy(FRT_SPACE_HOST, arena.stream));
+    capsule.reset();
+    recorder.fill(busy, 0, 64, 1);
+  });
+  if (rig.mock) CHECK(rig.mock->calls("event_query") == queries);
+  arena.state.clear(0, arena.stream);
+  kept.restore(1, arena.stream);
+  CHECK(arena.content(1, 20) == content);
+  arena.state.reserve(0, 0, 32, arena.stream);
 }
 
 }  // namespace frt::test

@@ -121,6 +121,31 @@ struct Native : Plain {
   static std::unique_ptr<Exec> adopt(Device&, void*, bool) { return std::make_unique<Exec>(); }
 };
 
+// Whose errors have words.
+struct TalkingDevice : Device {
+  frt::FailedCall failed_call;
+};
+struct TalkingStream : Stream {
+  TalkingStream(TalkingDevice& device, int32_t priority) : Stream(device, priority), on(device) {}
+  TalkingDevice& device() const noexcept { return on; }
+  TalkingDevice& on;
+};
+struct TalkingEvent : Event {
+  TalkingEvent(TalkingDevice& device, uint32_t made) : Event(device, made), on(device) {}
+  TalkingDevice& device() const noexcept { return on; }
+  TalkingDevice& on;
+};
+struct Talking : Plain {
+  using Device = TalkingDevice;
+  using Stream = TalkingStream;
+  using Event = TalkingEvent;
+  static std::unique_ptr<Device> open(frt_plugin, uint32_t, const frt_config*) {
+    return std::make_unique<Device>();
+  }
+  static frt::FailedCall& failed_call(Device& device) noexcept { return device.failed_call; }
+};
+
+constexpr frt_backend_v1 kTalking = frt::backend_table<Talking>();
 constexpr frt_backend_v1 kPlain = frt::backend_table<Plain>();
 constexpr frt_backend_v1 kNative = frt::backend_table<Native>();
 constexpr frt_kernels_v1 kKernels = frt::kernels_table<Plain>();
@@ -293,4 +318,39 @@ TEST_CASE("tables of classes: native handles are there where the backend has the
   CHECK(kNative.exec_adopt(made.device, &native, 0, &exec, &error) == FRT_OK);
   kNative.exec_destroy(exec);
   CHECK(alive == 4);
+}
+
+TEST_CASE("tables of classes: what a call without an error record throws is in last_error, once") {
+  CHECK((kPlain.last_error == nullptr));
+  frt_error error{};
+  frt_backend_device device = nullptr;
+  frt_backend_stream stream = nullptr;
+  frt_backend_event event = nullptr;
+  REQUIRE(kTalking.device_open(nullptr, 0, nullptr, &device, &error) == FRT_OK);
+  REQUIRE(kTalking.stream_create(device, 0, &stream, &error) == FRT_OK);
+  REQUIRE(kTalking.event_create(device, 0, &event, &error) == FRT_OK);
+  char text[64];
+  CHECK(kTalking.last_error(device, text, sizeof(text)) == FRT_OK);
+  CHECK(kTalking.event_query(event) == FRT_ERR_NOT_READY);
+  CHECK(kTalking.last_error(device, text, sizeof(text)) == FRT_OK);
+  broken = true;
+  CHECK(kTalking.fill(stream, nullptr, FRT_SPACE_DEVICE, 0, 0) == FRT_ERR_INTERNAL);
+  CHECK(kTalking.last_error(device, text, sizeof(text)) == FRT_ERR_INTERNAL);
+  CHECK(std::string(text) == "anything");
+  CHECK(kTalking.event_sync(event) == FRT_ERR_DEVICE);
+  CHECK(kTalking.last_error(device, text, sizeof(text)) == FRT_ERR_DEVICE);
+  CHECK(std::string(text) == "broken");
+  CHECK(kTalking.device_sync(device) == FRT_ERR_DEVICE);
+  CHECK(kTalking.last_error(device, text, sizeof(text)) == FRT_ERR_DEVICE);
+  CHECK(kTalking.last_error(device, text, sizeof(text)) == FRT_OK);
+  CHECK(std::string(text).empty());
+  // A setup call tells in its record.
+  CHECK(kTalking.capture_begin(stream, &error) == FRT_ERR_DEVICE);
+  CHECK(kTalking.last_error(device, text, sizeof(text)) == FRT_OK);
+  CHECK(kTalking.last_error(nullptr, text, sizeof(text)) == FRT_ERR_INVALID_ARGUMENT);
+  broken = false;
+  kTalking.event_destroy(event);
+  kTalking.stream_destroy(stream);
+  kTalking.device_close(device);
+  CHECK(alive == 0);
 }

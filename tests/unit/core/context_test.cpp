@@ -149,6 +149,114 @@ TEST_CASE("an error of the device is reported and the context goes on") {
   CHECK(rig.mock.trace == Ints{1});
 }
 
+TEST_CASE(
+    "the device's own words are in the record and in the error of the call that they are of") {
+  Rig rig;
+  const frt::Stream stream = rig.context.create_stream("s");
+  frt::Graph graph = rig.context.create_graph("g", 1);
+  graph.capture(1, rig.appending(1));
+  rig.mock.words = "too many blocks (mockErrorBlocks)";
+  rig.mock.fail("exec_launch", FRT_ERR_DEVICE);
+  CHECK_FAILS(FRT_ERR_DEVICE, "FRT_ERR_DEVICE (-3): too many blocks (mockErrorBlocks)",
+              graph.replay(1, stream));
+  CHECK(contains(rig.context.last_error(), "exec_launch: the device of context 'dev0'"));
+  CHECK(contains(rig.context.last_error(), "mockErrorBlocks"));
+
+  // Of a call that waits, and of one whose error is thrown with the text of the record.
+  rig.mock.fail("stream_sync", FRT_ERR_DEVICE);
+  CHECK_FAILS(FRT_ERR_DEVICE, "mockErrorBlocks", stream.sync());
+  rig.mock.fail("stream_call", FRT_ERR_DEVICE);
+  CHECK_FAILS(FRT_ERR_DEVICE, "mockErrorBlocks",
+              rig.context.call(frt::Recorder(stream).backend_stream(), [] {}));
+
+  // They were given: a failure without words has none.
+  rig.mock.words = "";
+  rig.mock.fail("exec_launch", FRT_ERR_DEVICE);
+  CHECK(graph.try_replay(1, stream) == FRT_ERR_DEVICE);
+  CHECK(rig.context.last_error().ends_with("reported FRT_ERR_DEVICE (-3)"));
+
+  // Words of another code are of another call.
+  rig.mock.failed_call.note(FRT_ERR_OUT_OF_MEMORY, "no room");
+  rig.mock.fail("exec_launch", FRT_ERR_DEVICE);
+  CHECK(graph.try_replay(1, stream) == FRT_ERR_DEVICE);
+  CHECK(rig.context.last_error().ends_with("reported FRT_ERR_DEVICE (-3)"));
+  rig.mock.pump();
+}
+
+TEST_CASE("what a device said when it was lost is told by every later call") {
+  Rig rig;
+  const frt::Stream stream = rig.context.create_stream("s");
+  frt::Graph graph = rig.context.create_graph("g", 1);
+  graph.capture(1, rig.appending(1));
+  rig.mock.words = "an illegal address";
+  rig.mock.fail("exec_launch", FRT_ERR_DEVICE_LOST);
+  const std::string_view reason = "is lost (an illegal address); open it again";
+  CHECK_FAILS(FRT_ERR_DEVICE_LOST, reason.data(), graph.replay(1, stream));
+  CHECK_FAILS(FRT_ERR_DEVICE_LOST, reason.data(), graph.replay(1, stream));
+  CHECK_FAILS(FRT_ERR_DEVICE_LOST, reason.data(), stream.sync());
+  CHECK_FAILS(FRT_ERR_DEVICE_LOST, reason.data(),
+              (void)rig.context.alloc(FRT_SPACE_DEVICE, 16, "b"));
+  CHECK_FAILS(FRT_ERR_DEVICE_LOST, reason.data(),
+              rig.context.call(frt::Recorder(stream).backend_stream(), [] {}));
+
+  // A setup call that finds it lost has a text of its own.
+  Rig other;
+  other.mock.fail("memory_alloc", FRT_ERR_DEVICE_LOST);
+  CHECK_FAILS(FRT_ERR_DEVICE_LOST, "memory_alloc failed on purpose",
+              (void)other.context.alloc(FRT_SPACE_DEVICE, 16, "b"));
+  CHECK_FAILS(FRT_ERR_DEVICE_LOST, "is lost (memory_alloc failed on purpose)",
+              other.context.sync());
+}
+
+TEST_CASE("words that are no text, do not end, or are thrown do no harm") {
+  const auto told = [](decltype(frt_backend_v1::last_error) last_error) {
+    MockBackend mock;
+    mock.table.last_error = last_error;
+    frt::core::ContextOptions options;
+    options.name = "dev0";
+    options.backend_id = "test.mock";
+    const frt_context handle =
+        frt::core::open_context(mock.table, mock.plugin(), 0, nullptr, options);
+    const frt::Context context(frt::core::exec_table(), handle);
+    mock.fail("device_sync", FRT_ERR_DEVICE);
+    const frt_error error = caught([&] { context.sync(); });
+    frt::core::close_context(handle);
+    CHECK(error.code == FRT_ERR_DEVICE);
+    return std::string(error.message);
+  };
+  CHECK(told(nullptr).ends_with("reported FRT_ERR_DEVICE (-3)"));
+  CHECK(told([](frt_backend_device, char*, uint64_t) -> frt_status {
+          throw std::runtime_error("no words");
+        }).ends_with("reported FRT_ERR_DEVICE (-3)"));
+  CHECK(told([](frt_backend_device, char* text, uint64_t) {
+          std::memcpy(text, "a\x1b[2J\xff\n\xe4", 9);
+          return frt_status{FRT_ERR_DEVICE};
+        }).ends_with("FRT_ERR_DEVICE (-3): a?[2J???"));
+  const std::string endless = told([](frt_backend_device, char* text, uint64_t capacity) {
+    std::memset(text, 'x', capacity);
+    return frt_status{FRT_ERR_DEVICE};
+  });
+  CHECK(endless.ends_with("xxx"));
+  CHECK(endless.size() < FRT_ERROR_CAPACITY);
+}
+
+TEST_CASE("a failed call keeps its words once, cut at a character") {
+  frt::FailedCall failed;
+  char text[8];
+  CHECK(failed.take(text, sizeof(text)) == FRT_OK);
+  CHECK(std::string(text).empty());
+  failed.note(FRT_ERR_DEVICE, "abcde\u4e2d\u4e2d");
+  CHECK(failed.take(text, 0) == FRT_OK);
+  CHECK(failed.take(text, sizeof(text)) == FRT_ERR_DEVICE);
+  CHECK(std::string(text) == "abcde");
+  CHECK(failed.take(text, sizeof(text)) == FRT_OK);
+  CHECK(std::string(text).empty());
+  failed.note(FRT_ERR_DEVICE, std::string(1000, 'x'));
+  char whole[1000];
+  CHECK(failed.take(whole, sizeof(whole)) == FRT_ERR_DEVICE);
+  CHECK(std::string(whole) == std::string(frt::FailedCall::kCapacity - 1, 'x'));
+}
+
 TEST_CASE("a caller with smaller structs gets what fits, and is told how much") {
   Rig rig;
   struct {

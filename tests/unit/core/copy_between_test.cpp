@@ -221,6 +221,12 @@ TEST_CASE("a peer copy that fails is an error, not a copy by another way") {
               "buffer_copy_between: the device of context 'dev0' (backend 'test.mock') reported",
               copy(target, 0, source, 0, 64));
   CHECK(target.now() == target.content);
+  // Either device may have said why.
+  for (Side* told : {&target, &source}) {
+    told->rig.mock.failed_call.note(FRT_ERR_DEVICE, "no such link");
+    target.rig.mock.fail("copy_peer", FRT_ERR_DEVICE);
+    CHECK_FAILS(FRT_ERR_DEVICE, "(-3): no such link", copy(target, 0, source, 0, 64));
+  }
   CHECK_NOTHROW(copy(target, 0, source, 0, 64));  // both go on
 }
 

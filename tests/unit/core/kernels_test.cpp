@@ -259,8 +259,18 @@ TEST_CASE("registration is all or none") {
 TEST_CASE("an operator that fails is named in the error, once") {
   Rig rig;
   const frt::Stream stream = rig.context.create_stream("s");
-  frt::Kernel<mock_append_args> fails;
-  frt::KernelSet().add(fails, "mock.fails/1").resolve(rig.context, frt::KernelTypes());
+  frt::Kernel<mock_append_args> fails, refuses;
+  frt::KernelSet()
+      .add(fails, "mock.fails/1")
+      .add(refuses, "frt.mock_refuses/1")
+      .resolve(rig.context, frt::KernelTypes());
   const std::string text = caught([&] { fails(frt::Recorder(stream), {0, 1}); }).message;
-  CHECK(text == "mock.fails/1: the argument `value` is wrong");
+  CHECK(text == "mock.fails/1 on backend 'test.mock': the argument `value` is wrong");
+
+  // Inside a model's capture, too; a name of its own is the backend's.
+  frt::Graph graph = rig.context.create_graph("decode", 1);
+  const auto recipe = [&](const frt::Recorder& recorder) { refuses(recorder, {0, 1}); };
+  CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT,
+              "the record callback: backend 'test.mock': frt.mock_refuses/1: the argument",
+              graph.capture(1, recipe));
 }

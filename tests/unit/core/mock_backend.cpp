@@ -392,7 +392,11 @@ frt_status launch_mix(void* self, frt_backend_stream stream, const void* args, f
   return backend->submit(*stream_of(stream), std::move(operation));
 }
 
-// "mock.fails/1": an operator that refuses its arguments.
+frt_status last_error(frt_backend_device device, char* text, uint64_t capacity) {
+  return backend_of(device)->failed_call.take(text, capacity);
+}
+
+// "mock.fails/1" and "frt.mock_refuses/1": operators that refuse their arguments.
 frt_status launch_fails(void*, frt_backend_stream, const void*, frt_error* error) {
   return frt::set_error(error, FRT_ERR_INVALID_ARGUMENT, "the argument `value` is wrong");
 }
@@ -443,7 +447,8 @@ MockBackend::MockBackend(uint32_t seed) : random(seed) {
            exec_destroy,
            exec_launch,
            exec_node_count,
-           nullptr};
+           nullptr,
+           last_error};
   const auto describe = [this](const char* name, auto launch, uint32_t args_size,
                                frt_dtype_set activations,
                                std::span<const frt_weight_format> weights) {
@@ -461,6 +466,7 @@ MockBackend::MockBackend(uint32_t seed) : random(seed) {
   describe("mock.append/1", launch_append, sizeof(mock_append_args), 0, {});
   describe("mock.mix/1", launch_mix, sizeof(mock_mix_args), 0, {});
   describe("mock.fails/1", launch_fails, 4, 0, {});
+  describe("frt.mock_refuses/1", launch_fails, 4, 0, {});
   describe("mock.half/1", launch_append, sizeof(mock_append_args), bf16, {});
   describe("mock.weights/1", launch_append, sizeof(mock_append_args), bf16, {&frt::kWeightBf16, 1});
   kernels = {sizeof(frt_kernels_v1), sizeof(frt_kernel_desc), list_kernels};
@@ -478,6 +484,7 @@ frt_status MockBackend::entered(const char* function) {
   if (at == failures_.end() || at->second.empty()) return FRT_OK;
   const frt_status status = at->second.front();
   at->second.pop_front();
+  if (!words.empty()) failed_call.note(status, words);
   return status;
 }
 

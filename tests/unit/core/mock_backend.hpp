@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <frt/failed_call.hpp>
 #include <functional>
 #include <map>
 #include <memory>
@@ -60,6 +61,9 @@ class MockBackend {
   std::size_t pending() const;
   // The next `times` calls of `function` ("copy", "memory_alloc", ...) return `status`.
   void fail(const std::string& function, frt_status status, int times = 1);
+  // What last_error tells of calls that fail from now on; empty: nothing.
+  std::string words;
+  frt::FailedCall failed_call;
   // How often `function` was called.
   int calls(const std::string& function) const;
 

@@ -258,17 +258,17 @@ TEST_CASE("when blocks run out nothing changes, and the message has the numbers"
   const Table table(rig, state);
   frt_state_s& inside = *state.handle();
   std::vector<int32_t> taken(3);
-  REQUIRE(frt::core::take_rows(inside, taken, stream) == FRT_OK);
+  REQUIRE(frt::core::take_pages(inside, taken, stream) == FRT_OK);
   state.reserve(0, 0, 40, stream);
   CHECK_FAILS(FRT_ERR_OUT_OF_MEMORY,
-              "64 rows of slot 1 need 4 blocks of 16 rows; it has 0, and 2 of 8 are free",
+              "64 rows of slot 1 need 4 pages of 16 rows; it has 0, and 2 of 8 are free",
               state.reserve(1, 0, 64, stream));
   CHECK(table.slot(1, stream) == std::vector<int32_t>(4, -1));
   CHECK(state.counters().free_blocks == 2);
   std::vector<int32_t> more(3);
-  CHECK(frt::core::take_rows(inside, more, stream) == FRT_ERR_OUT_OF_MEMORY);
-  CHECK(contains(rig.context.last_error(), "3 blocks of 16 rows are needed, 2 of 8 are free"));
-  frt::core::release_rows(inside, taken);
+  CHECK(frt::core::take_pages(inside, more, stream) == FRT_ERR_OUT_OF_MEMORY);
+  CHECK(contains(rig.context.last_error(), "3 pages of 16 rows are needed, 2 of 8 are free"));
+  inside.pages->release(taken);
   state.reserve(1, 0, 64, stream);
   CHECK(state.counters().free_blocks == 1);
 }
@@ -280,14 +280,14 @@ TEST_CASE("a slot does not go back into rows that somebody else holds") {
   frt_state_s& inside = *state.handle();
   state.reserve(0, 0, 30, stream);
   std::vector<int32_t> held(2);
-  CHECK(frt::core::share_rows(inside, 0, 33, held) == FRT_ERR_OUT_OF_RANGE);
-  CHECK(contains(rig.context.last_error(), "boundary 33 of slot 0, which has 2 blocks of 16"));
-  REQUIRE(frt::core::share_rows(inside, 0, 30, held) == FRT_OK);
+  CHECK(frt::core::share_pages(inside, 0, 33, held) == FRT_ERR_OUT_OF_RANGE);
+  CHECK(contains(rig.context.last_error(), "boundary 33 of slot 0, which has 2 pages of 16"));
+  REQUIRE(frt::core::share_pages(inside, 0, 30, held) == FRT_OK);
   CHECK(state.counters().shared_blocks == 2);
   state.reserve(0, 30, 31, stream);
   CHECK_FAILS(FRT_ERR_BAD_STATE, "rows from 29 of slot 0 on are held",
               state.reserve(0, 29, 31, stream));
-  frt::core::release_rows(inside, held);
+  inside.pages->release(held);
   state.reserve(0, 29, 31, stream);
 }
 
@@ -318,7 +318,7 @@ TEST_CASE("the table changes in the order of the stream, however far the host is
       }
       recorder.copy(seen, step * 8 * sizeof(int32_t), table.buffer, 0, 8 * sizeof(int32_t));
       for (uint32_t i = 0; i < 2; ++i) {
-        const auto entries = state.handle()->rows->entries(i);
+        const auto entries = state.handle()->pages->entries(i);
         expected.insert(expected.end(), entries.begin(), entries.end());
       }
     }
@@ -351,4 +351,38 @@ TEST_CASE("blocks do not change hands inside a record callback") {
     rig.append(recorder, {0, 1});
   });
   CHECK(state.counters().free_blocks == 4);
+}
+
+TEST_CASE("a stream that gave pages back is kept until another one waits for it") {
+  Rig rig;
+  const frt::Stream other = rig.context.create_stream("other");
+  const frt::State state = make(rig, {fixed("f", 8), rows("r", 16, 64)}, 2, 16);
+  const int streams = rig.mock.live_streams;
+  {
+    const frt::Stream first = rig.context.create_stream("first");
+    state.reserve(0, 0, 64, first);
+    state.clear(0, first);
+  }
+  CHECK(rig.mock.live_streams == streams + 1);
+  state.clear(1, other);
+  CHECK(rig.mock.live_streams == streams);
+  state.reserve(1, 0, 64, other);
+}
+
+TEST_CASE("a state that goes inside a record callback goes when the capture is over") {
+  Rig rig;
+  frt::State state = make(rig, {fixed("f", 8), rows("r", 16, 64)}, 2, 16);
+  {
+    const frt::Stream stream = rig.context.create_stream("s");
+    state.reserve(0, 0, 64, stream);
+    state.clear(0, stream);
+  }
+  frt::Graph graph = rig.context.create_graph("g", 1);
+  const int blocks = rig.mock.live_blocks;
+  graph.capture(1, [&](const frt::Recorder& recorder) {
+    state = {};
+    CHECK(rig.mock.live_blocks == blocks);
+    rig.append(recorder, {0, 1});
+  });
+  CHECK(rig.mock.live_blocks == 0);
 }

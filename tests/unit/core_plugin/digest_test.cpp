@@ -1,24 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Digests against published values, the memo of file digests, fingerprints.
+// Digests against published values, fingerprints.
 #include <fcntl.h>
-#include <sys/stat.h>
 
-#include <chrono>
 #include <frt/core/digest.hpp>
 
+#include "file_digest.hpp"
 #include "helpers.hpp"
 
 using namespace frt::core;
 using test::has;
-
-namespace {
-
-void age(const std::filesystem::path& path, int seconds) {
-  std::filesystem::last_write_time(
-      path, std::filesystem::file_time_type::clock::now() - std::chrono::seconds(seconds));
-}
-
-}  // namespace
 
 TEST_CASE("SHA-256 agrees with the values of FIPS 180") {
   CHECK(sha256_hex("") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
@@ -34,44 +24,10 @@ TEST_CASE("SHA-256 agrees with the values of FIPS 180") {
 TEST_CASE("the digest of a file is the digest of its bytes, also over several blocks") {
   const test::Folder folder;
   const std::string content(std::size_t{3} * 1024 * 1024 + 17, 'x');
-  DigestMemo memo;
-  CHECK(memo.file(folder.write("f", content)) == sha256_hex(content));
-  CHECK(memo.file(folder.write("e", "")) == sha256_hex(""));
-  CHECK(test::error_of([&] { memo.file(folder.path() / "none"); }).status() == FRT_ERR_NOT_FOUND);
-  CHECK(test::error_of([&] { memo.file(folder.path()); }).status() == FRT_ERR_IO);
-}
-
-TEST_CASE("the memo keeps settled files only, and forgets them when they change") {
-  const test::Folder folder;
-  const auto file = folder.write("f", "one");
-  DigestMemo memo;
-  memo.file(file);
-  CHECK(memo.size() == 0);  // written a moment ago: its time may not change with its content
-  age(file, 60);
-  CHECK(memo.file(file) == sha256_hex("one"));
-  CHECK(memo.size() == 1);
-  folder.write("f", "two");
-  age(file, 30);
-  CHECK(memo.file(file) == sha256_hex("two"));
-}
-
-TEST_CASE("a saved memo is used again, and damage in it does no harm") {
-  const test::Folder folder;
-  const auto file = folder.write("f", "one");
-  age(file, 60);
-  const auto saved = folder.path() / "memo";
-  DigestMemo memo;
-  memo.file(file);
-  memo.save(saved);
-  DigestMemo again;
-  again.load(saved);
-  CHECK(again.size() == 1);
-  CHECK(again.file(file) == sha256_hex("one"));
-  folder.write("memo", "frt-digests/1\n1 2 3 4 nothex\nrubbish\n");
-  DigestMemo damaged;
-  damaged.load(saved);
-  damaged.load(folder.path() / "none");
-  CHECK(damaged.size() == 0);
+  CHECK(test::file_digest(folder.write("f", content)) == sha256_hex(content));
+  CHECK(test::file_digest(folder.write("e", "")) == sha256_hex(""));
+  const frt::io::Descriptor open(::open(folder.path().c_str(), O_RDONLY | O_CLOEXEC));
+  CHECK(test::error_of([&] { sha256_file(open.get(), "a folder"); }).status() == FRT_ERR_IO);
 }
 
 TEST_CASE("a fingerprint depends on names, values, order and borders of fields") {

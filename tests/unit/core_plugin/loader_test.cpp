@@ -8,6 +8,7 @@
 #include <frt/core/services.hpp>
 #include <set>
 
+#include "file_digest.hpp"
 #include "helpers.hpp"
 #include "plugins/probe_table.hpp"
 
@@ -140,7 +141,7 @@ TEST_CASE("a plugin with an undefined symbol is refused in the linker's own word
 }
 
 TEST_CASE("a file with a wrong digest is refused before any of its code runs") {
-  const std::string digest = DigestMemo().file(test::kGoodModel);
+  const std::string digest = test::file_digest(test::kGoodModel);
   const test::Folder folder;
   const auto copy = folder.path() / "copy.so";
   std::filesystem::copy_file(test::kGoodModel, copy);

@@ -6,40 +6,11 @@
 
 #include "cases.hpp"
 #include "manifest_fixture.hpp"
+#include "mutated_text.hpp"
 
 using namespace frt::core;
 
-namespace {
-
-// Changes some bytes of `text`: replaced, removed, doubled, or cut.
-std::string mutated(std::string text, std::mt19937_64& random) {
-  static constexpr char kTelling[] = "[]{}=\"'.,#\n\\-_x019 \0\xff$";
-  const auto below = [&](std::size_t limit) {
-    return static_cast<std::size_t>(random() % std::max<std::size_t>(limit, 1));
-  };
-  for (std::size_t edits = 1 + below(6); edits > 0 && !text.empty(); --edits) {
-    const std::size_t at = below(text.size());
-    switch (random() % 5) {
-      case 0:
-        text[at] = static_cast<char>(random());
-        break;
-      case 1:
-        text[at] = kTelling[below(sizeof(kTelling))];
-        break;
-      case 2:
-        text.erase(at, 1 + below(20));
-        break;
-      case 3:
-        text.insert(at, text.substr(below(text.size()), below(30)));
-        break;
-      default:
-        if (below(8) == 0) text.resize(at);
-    }
-  }
-  return text;
-}
-
-}  // namespace
+using test::mutated;
 
 TEST_CASE("no mutated manifest does anything but parse or be refused") {
   std::mt19937_64 random(1);
@@ -49,9 +20,7 @@ TEST_CASE("no mutated manifest does anything but parse or be refused") {
   for (uint64_t round = 0; round < cases; ++round) {
     const std::string text = mutated(test::kComplete, random);
     try {
-      const Manifest manifest = fixture.parse(text);
-      dump_toml(manifest);
-      dump_json(manifest);
+      fixture.parse(text);
       ++accepted;
     } catch (const frt::Error& error) {
       CHECK(error.what()[0] != '\0');

@@ -212,7 +212,7 @@ TEST_CASE("a foreign plugin that aborts is refused by its trial and stays refuse
   const test::Folder folder;
   fs::copy_file(test::broken("aborts"), folder.path() / "a.so");
   RegistryOptions options = only({folder.path()});
-  options.probing = Probing::kForeign;
+  options.probing = Probing::kUnlocked;
   Registry registry(options);
   CHECK(registry.candidates().at(0).state == CandidateState::kUsable);
   const frt::Error error = error_of([&] { registry.load("test.broken"); });

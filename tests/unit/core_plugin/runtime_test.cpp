@@ -6,6 +6,7 @@
 #include <frt/core/runtime.hpp>
 #include <frt/core/state.hpp>
 
+#include "file_digest.hpp"
 #include "helpers.hpp"
 #include "plugins/probe_table.hpp"
 
@@ -213,7 +214,7 @@ TEST_CASE("a fingerprint is of core, backend file, plugin file and model, and is
   std::vector<std::pair<std::string, std::string>> found;
   for (const auto& field : capsules.fingerprint()) found.emplace_back(field.name, field.value);
   const auto file = [&](const OpenPlugin* plugin) {
-    return DigestMemo().file(plugin->loaded().path);
+    return test::file_digest(plugin->loaded().path);
   };
   const std::vector<std::pair<std::string, std::string>> expected = {
       {"abi", "0.9"},

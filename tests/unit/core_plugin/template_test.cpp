@@ -37,7 +37,7 @@ TEST_CASE("the template builds from an installed SDK, and its model runs") {
   CHECK(fs::exists(sdk / "include" / "frt" / "exec.h"));
   CHECK_FALSE(fs::exists(sdk / "lib" / "frt" / "plugins"));
   fs::copy(sdk / "share" / "frt-sdk" / "template", source);
-  run("cmake -S '" + source.string() + "' -B '" + (source / "build").string() +
+  run("cmake -G Ninja -S '" + source.string() + "' -B '" + (source / "build").string() +
           "' -DCMAKE_PREFIX_PATH='" + sdk.string() +
           "' -DCMAKE_CXX_COMPILER='" FRT_TEST_COMPILER "' -DCMAKE_CXX_FLAGS='" FRT_TEST_FLAGS
           "' -DFRT_SANITIZE='" FRT_TEST_SANITIZE "'",

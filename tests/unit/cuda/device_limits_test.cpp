@@ -11,12 +11,18 @@ namespace {
 
 using namespace frt::cuda;
 
-DeviceProperties limited(const char* text) {
-  DeviceProperties properties;
+constexpr FeatureSet kFeatures = feature::kPdl | feature::kClusters | feature::kWgmma;
+
+struct Limited : DeviceProperties {
+  FeatureSet features = kFeatures;
+};
+
+Limited limited(const char* text) {
+  Limited properties;
   properties.multiprocessors = 132;
   properties.shared_bytes_block = 232448;
   REQUIRE(::setenv("FRT_CUDA_DEVICE_LIMITS", text, 1) == 0);
-  CHECK(apply_device_limits(properties) == (*text != '\0'));
+  CHECK(apply_device_limits(properties, properties.features) == (*text != '\0'));
   ::unsetenv("FRT_CUDA_DEVICE_LIMITS");
   return properties;
 }
@@ -27,21 +33,31 @@ TEST_CASE("limits lower what operators are told") {
   CHECK(limited("").shared_bytes_block == 232448);
   CHECK(limited("shared=101376").shared_bytes_block == 101376);
   CHECK(limited("shared=101376").multiprocessors == 132);
+  CHECK(limited("shared=101376").features == kFeatures);
   const DeviceProperties both = limited("multiprocessors=48,shared=101376");
   CHECK(both.multiprocessors == 48);
   CHECK(both.shared_bytes_block == 101376);
 }
 
+TEST_CASE("limits take features away") {
+  CHECK(limited("without=wgmma").features == (feature::kPdl | feature::kClusters));
+  CHECK(limited("without=wgmma,without=clusters").features == feature::kPdl);
+  CHECK(limited("without=tcgen05").features == kFeatures);
+  CHECK(limited("without=wgmma,shared=101376").shared_bytes_block == 101376);
+}
+
 TEST_CASE("a limit that is none, or more than the device has, is refused") {
   for (const char* text : {"shared", "shared=", "shared=0", "shared=-1", "shared=232449",
                            "shared=1e5", "shared=99999999999999999999", "memory=1", ",",
-                           "shared=101376,", "shared=101376;multiprocessors=48"}) {
+                           "shared=101376,", "shared=101376;multiprocessors=48", "without",
+                           "without=", "without=sm_90", "without=wgmma clusters"}) {
     CAPTURE(text);
     DeviceProperties properties;
     properties.multiprocessors = 132;
     properties.shared_bytes_block = 232448;
     REQUIRE(::setenv("FRT_CUDA_DEVICE_LIMITS", text, 1) == 0);
-    CHECK_THROWS_AS(apply_device_limits(properties), frt::Error);
+    FeatureSet features = kFeatures;
+    CHECK_THROWS_AS(apply_device_limits(properties, features), frt::Error);
     ::unsetenv("FRT_CUDA_DEVICE_LIMITS");
   }
 }

@@ -39,6 +39,15 @@ TEST_CASE("a lost device is reported by every call, and nothing crashes") {
 
   device.run(stream, kFault, FaultArgs{});
   CHECK(backend.stream_sync(stream) == FRT_ERR_DEVICE_LOST);
+  const auto words = [&] {
+    char text[256] = "";
+    CHECK(backend.last_error(device.handle(), text, sizeof(text)) == FRT_ERR_DEVICE_LOST);
+    return std::string(text);
+  };
+  CHECK(words().find("(cudaErrorIllegalAddress)") != std::string::npos);
+  // A later call tells the first error again.
+  CHECK(backend.stream_sync(stream) == FRT_ERR_DEVICE_LOST);
+  CHECK(words().find("(cudaErrorIllegalAddress)") != std::string::npos);
 
   frt_error error{};
   void* pointer = nullptr;
@@ -85,5 +94,7 @@ TEST_CASE("a lost device is reported by every call, and nothing crashes") {
   if (replayed == FRT_OK) replayed = core->table().stream_sync(core_stream);
   CHECK(replayed == FRT_ERR_DEVICE_LOST);
   CHECK(graph.try_replay(0, core_stream) == FRT_ERR_DEVICE_LOST);
-  CHECK(!core->last_error().empty());
+  const std::string told = core->last_error();
+  CHECK_MESSAGE(told.find("is lost (") != std::string::npos, told);
+  CHECK_MESSAGE(told.find("(cudaErrorIllegalAddress)") != std::string::npos, told);
 }

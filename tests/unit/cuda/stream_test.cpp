@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <stdexcept>
+#include <string>
 
 #include "cuda_device.hpp"
 
@@ -25,6 +26,31 @@ TEST_CASE("streams: priorities are clamped to what the device has") {
     REQUIRE(cudaStreamGetPriority(native, &priority) == cudaSuccess);
     CHECK(priority == given);
   }
+}
+
+TEST_CASE("streams: what CUDA said of a call that failed is told once, with its code") {
+  FRT_NEEDS_DEVICE();
+  CudaDevice device;
+  const auto& backend = device.backend();
+  const StreamHandle stream = device.stream();
+  uint32_t* value = device.allocate(1);
+  char text[64] = "x";
+  CHECK(backend.last_error(device.handle(), text, sizeof(text)) == FRT_OK);
+  CHECK(std::string(text).empty());
+  // More bytes than any allocation has.
+  REQUIRE(backend.fill(stream, value, FRT_SPACE_DEVICE, uint64_t{1} << 50, 0) == FRT_ERR_DEVICE);
+  CHECK(backend.last_error(device.handle(), text, sizeof(text)) == FRT_ERR_DEVICE);
+  CHECK_MESSAGE(std::string(text).ends_with("(cudaErrorInvalidValue)"), text);
+  CHECK(backend.last_error(device.handle(), text, sizeof(text)) == FRT_OK);
+  // The device goes on, and what a host function throws has words, too.
+  device.fill(stream, value, 4, 0);
+  check(backend.stream_call(
+            stream, [](void*) { throw std::runtime_error("no paper"); }, nullptr),
+        "stream_call");
+  CHECK(backend.stream_sync(stream) == FRT_ERR_CALLBACK);
+  CHECK(backend.last_error(device.handle(), text, sizeof(text)) == FRT_ERR_CALLBACK);
+  CHECK(std::string(text) == "no paper");
+  device.sync(stream);
 }
 
 TEST_CASE("streams: somebody else's, and the default one") {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "test_kernels.hpp"
 
-#include "ops/launch.cuh"
+#include "ops/common/launch.cuh"
 #include "ops/registry.hpp"
 #include "small_copies.hpp"
 

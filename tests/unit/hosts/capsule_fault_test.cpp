@@ -262,7 +262,7 @@ TEST_CASE("no capsule is taken that no budget has room for") {
   CapsuleOptions options = world.options(0, 0, 0);
   const uint64_t piece = world.verbs.usage(FRT_SPACE_DEVICE).piece_bytes;
   options.device_bytes = options.host_bytes = piece;
-  options.layout = &layout;
+  options.layout = layout;
   CapsuleRegistry registry(world.rig.context, world.faulty, options);
   const uint64_t rows = piece / kRow;  // and the fixed region: more than a piece
   REQUIRE(rows <= kRows);

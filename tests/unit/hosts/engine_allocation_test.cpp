@@ -81,14 +81,21 @@ class Watcher final : public frt::host::EngineListener {
 
 }  // namespace
 
+// Rounds of drafts, and plain steps.
 TEST_CASE("steps of several requests that write allocate nothing") {
-  frt::test::EngineWorld world("max_context = 512\nslots = 3\nblock_rows = 64");
-  Engine engine(world.model, nullptr, frt::test::engine_options());
-  const auto first = std::make_shared<Watcher>(0, 0);
-  const auto second = std::make_shared<Watcher>(10, 150);
-  engine.submit(frt::test::asking(frt::test::some_tokens(30, 1), 300), first);
-  engine.submit(frt::test::asking(frt::test::some_tokens(30, 2), 200), second);
-  CHECK(first->over.get_future().get() == 300);
-  CHECK(second->over.get_future().get() == 200);
-  CHECK(allocations.load() == 0);
+  for (const auto speculation : {frt::host::Drafting::kOn, frt::host::Drafting::kOff}) {
+    allocations = 0;
+    frt::test::EngineWorld world("max_context = 512\nslots = 3\nblock_rows = 64");
+    frt::host::EngineOptions options = frt::test::engine_options();
+    options.session.speculation = speculation;
+    Engine engine(world.model, nullptr, options);
+    const auto first = std::make_shared<Watcher>(0, 0);
+    const auto second = std::make_shared<Watcher>(10, 150);
+    engine.submit(frt::test::asking(frt::test::some_tokens(30, 1), 300), first);
+    engine.submit(frt::test::asking(frt::test::some_tokens(30, 2), 200), second);
+    CHECK(first->over.get_future().get() == 300);
+    CHECK(second->over.get_future().get() == 200);
+    CHECK(allocations.load() == 0);
+    CHECK((engine.stats().draft_rounds > 0) == (speculation == frt::host::Drafting::kOn));
+  }
 }

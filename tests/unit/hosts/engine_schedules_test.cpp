@@ -6,6 +6,7 @@
 // Requests are drawn from a pool whose answers are known. What reuses a prefix that lies off the
 // cold path (the end of an answer) may differ in the last bits of a probability, so bits are
 // compared where the path is cold, tokens everywhere.
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <random>
@@ -19,6 +20,7 @@
 namespace {
 
 using namespace frt::test;
+using frt::host::Drafting;
 using frt::host::Engine;
 using frt::host::EngineOptions;
 using frt::host::EngineRequest;
@@ -41,10 +43,11 @@ std::size_t schedules() {
 
 class Schedules {
  public:
-  Schedules()
+  explicit Schedules(const std::string& checkpoint)
       : world_(
             "max_context = 256\nslots = 4\nmax_batch = 3\nblock_rows = 64\n"
-            "capsule_blocks = 0") {
+            "capsule_blocks = 0",
+            checkpoint) {
     for (int32_t i = 0; i < 24; ++i) {
       Known known;
       // Three families of prompts, so that many share a prefix.
@@ -69,6 +72,8 @@ class Schedules {
     options.interleave_prefills = draw(2);
     options.hot_contexts = static_cast<uint32_t>(draw(3));
     options.step_seconds = draw(2) ? 0 : 0.001;
+    options.session.speculation =
+        std::array{Drafting::kAuto, Drafting::kOn, Drafting::kOff}[draw(3)];
     Engine engine(world_.model, draw(4) ? registry.get() : nullptr, options);
     std::vector<Job> jobs(3 + draw(6));
     for (Job& job : jobs) start(engine, job);
@@ -80,9 +85,11 @@ class Schedules {
     for (Job& job : jobs) check(job);
     preemptions += engine.stats().preemptions;
     reused += engine.stats().cached_tokens;
+    drafted += engine.stats().draft_tokens;
+    accepted += engine.stats().accepted_tokens;
   }
 
-  uint64_t preemptions = 0, reused = 0;
+  uint64_t preemptions = 0, reused = 0, drafted = 0, accepted = 0;
 
  private:
   struct Job {
@@ -172,7 +179,7 @@ class Schedules {
 }  // namespace
 
 TEST_CASE("in every schedule each request gives the tokens that it gives alone") {
-  Schedules all;
+  Schedules all("synthetic:qwen3.6-tiny");
   const std::size_t count = schedules();
   for (std::size_t seed = 1; seed <= count; ++seed) {
     CAPTURE(seed);
@@ -182,7 +189,22 @@ TEST_CASE("in every schedule each request gives the tokens that it gives alone")
   if (count >= 100) {
     CHECK(all.preemptions > 0);
     CHECK(all.reused > 0);
+    CHECK(all.drafted > 0);
   }
   MESSAGE(count << " schedules, " << all.preemptions << " preemptions, " << all.reused
                 << " tokens reused");
+}
+
+TEST_CASE("in every schedule with drafts that are accepted, too") {
+  Schedules all(FRT_FIXTURES_DIR "/demo");
+  const std::size_t count = schedules() / 5;
+  for (std::size_t seed = 1; seed <= count; ++seed) {
+    CAPTURE(seed);
+    all.run(seed);
+  }
+  if (count >= 20) {
+    CHECK(all.accepted > 0);
+    CHECK(all.accepted < all.drafted);
+  }
+  MESSAGE(count << " schedules, " << all.accepted << " of " << all.drafted << " drafts accepted");
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// engine_world.hpp - the tiny model for an engine, and what a request gives alone.
+// engine_world.hpp - a small model for an engine, and what a request gives alone. The demo model's
+// drafts are often accepted, those of the tiny one never.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,9 @@ namespace frt::test {
 struct EngineWorld {
   static constexpr uint64_t kChunk = 16;
 
-  explicit EngineWorld(const std::string& options)
-      : rig("synthetic:qwen3.6-tiny", "prefill_chunk = 16\n" + options) {}
+  explicit EngineWorld(const std::string& options,
+                       const std::string& checkpoint = "synthetic:qwen3.6-tiny")
+      : rig(checkpoint, "prefill_chunk = 16\n" + options) {}
 
   ModelRig rig;
   host::LmModel model{rig.context, core::state_table(), core::capsules_table(),
@@ -39,7 +41,9 @@ struct EngineWorld {
     request.sampling.seed += choice;
     request.stop_ids = asked.stop_ids;
     request.reuse = false;
-    return host::Generator(model, 0).run(request);
+    host::SessionOptions plain;
+    plain.speculation = host::Drafting::kOff;
+    return host::Generator(model, 0, nullptr, plain).run(request);
   }
 };
 

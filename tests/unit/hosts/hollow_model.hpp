@@ -34,7 +34,7 @@ inline frt_status decode_key(frt_model, uint32_t batch, frt_shape_key* key, uint
   return FRT_OK;
 }
 inline constexpr frt_role_lm_v1 kRole = {
-    sizeof(frt_role_lm_v1), 0, role_info, prefill_key, decode_key, decode_key};
+    sizeof(frt_role_lm_v1), 0, role_info, prefill_key, decode_key, nullptr, nullptr};
 
 inline const void* extension(frt_model, const char* id) {
   return std::string(id) == FRT_EXT_ROLE_LM ? &kRole : nullptr;
@@ -51,9 +51,9 @@ struct HollowModel {
   hollow::Inside inside;
   frt_model_v1 table{};
 
-  explicit HollowModel(uint32_t block_rows) {
+  explicit HollowModel(uint32_t block_rows, uint32_t slots = 2) {
     const frt_capsule_layout layout{sizeof(layout), 1, &region, block_rows, 0};
-    state = State(core::state_table(), rig.context, layout, 2, "arena");
+    state = State(core::state_table(), rig.context, layout, slots, "arena");
     const auto buffer = [&](const char* name) -> frt_buffer {
       buffers.push_back(rig.context.alloc(FRT_SPACE_DEVICE, 1024, name));
       return buffers.back();
@@ -62,7 +62,7 @@ struct HollowModel {
     info.struct_size = sizeof(info);
     info.vocabulary = hollow::kVocabulary;
     info.max_context = hollow::kContext;
-    info.slots = 2;
+    info.slots = slots;
     info.prefill_chunk = hollow::kChunk;
     info.max_batch = hollow::kBatch;
     info.state = state.handle();
@@ -79,6 +79,11 @@ struct HollowModel {
     info.prefill = info.decode = graph;
     table.struct_size = sizeof(table);
     table.extension = hollow::extension;
+  }
+  // Another one of 1 KiB, held by this object.
+  frt_buffer buffer(const char* name) {
+    buffers.push_back(rig.context.alloc(FRT_SPACE_DEVICE, 1024, name));
+    return buffers.back();
   }
   host::LmModel model() {
     return host::LmModel(rig.context, core::state_table(), core::capsules_table(), &table,

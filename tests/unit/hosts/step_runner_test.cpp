@@ -90,6 +90,55 @@ TEST_CASE("how an entry is sampled is copied with the step that changes it, and 
   CHECK(temperatures() == std::vector<float>{1, 3});
 }
 
+TEST_CASE("a mask is copied for the entry that has one, which alone is sampled under it") {
+  World world(16);
+  world.inside.info.mask = world.buffer("mask");
+  world.inside.info.mask_words = 4;
+  const LmModel model = world.model();
+  StepRunner runner(model);
+  const std::vector<int32_t> tokens(kChunk, 1);
+  const Buffer port = Buffer::retain(world.rig.context, world.inside.info.mask);
+  const Buffer sampling = Buffer::retain(world.rig.context, world.inside.info.sampling);
+  port.upload(std::vector<uint32_t>(8, 7), runner.stream());
+  for (const uint32_t slot : {0u, 1u}) {
+    runner.clear(slot);
+    runner.wait(runner.submit_prefill(slot, 0, tokens, false));
+  }
+  const frt_sampling_params plain{};
+  const std::vector<uint32_t> mask = {1, 2, 3, 4};
+  int32_t position = kChunk;
+  const auto step = [&](const uint32_t* first, const uint32_t* second) {
+    const std::vector<StepRunner::Entry> entries = {{0, position, -1, false, &plain, first},
+                                                    {1, position, -1, false, &plain, second}};
+    ++position;
+    runner.wait(runner.submit_decode(entries));
+    const auto held = sampling.download<frt_sampling_params>(kBatch, runner.stream());
+    return std::vector<uint32_t>{held[0].use_mask, held[1].use_mask};
+  };
+  CHECK(step(nullptr, mask.data()) == std::vector<uint32_t>{0, 1});
+  CHECK(port.download<uint32_t>(8, runner.stream()) ==
+        std::vector<uint32_t>{7, 7, 7, 7, 1, 2, 3, 4});
+  CHECK(step(mask.data(), nullptr) == std::vector<uint32_t>{1, 0});
+  CHECK(port.download<uint32_t>(8, runner.stream()) ==
+        std::vector<uint32_t>{1, 2, 3, 4, 1, 2, 3, 4});
+  CHECK(plain.use_mask == 0);
+}
+
+TEST_CASE("a model that takes no masks refuses one before anything is submitted") {
+  World world(16);
+  const LmModel model = world.model();
+  StepRunner runner(model);
+  runner.clear(0);
+  const std::vector<int32_t> tokens(kChunk, 1);
+  const int copies = world.rig.mock->calls("copy");
+  const frt_sampling_params plain{};
+  const uint32_t mask = 1;
+  CHECK(caught([&] { runner.submit_prefill(0, 0, tokens, false, &plain, &mask); }).code ==
+        FRT_ERR_UNSUPPORTED);
+  CHECK(world.rig.mock->calls("copy") == copies);
+  runner.wait(runner.submit_prefill(0, 0, tokens, false, &plain));
+}
+
 TEST_CASE("sampling that was set applies to the entries of a step that says nothing") {
   World world(16);
   const LmModel model = world.model();

@@ -76,6 +76,32 @@ TEST_CASE("a key has its own number of requests at a time and a minute") {
   CHECK(ring.enter("alice", now + 30s));
 }
 
+TEST_CASE("an owner that the ring never heard of has the limits of all, and no other's place") {
+  KeyRing ring({{"alice", kOne}}, {.max_requests = 1});
+  CHECK(ring.enter("bob"));
+  CHECK_FALSE(ring.enter("bob"));
+  CHECK(ring.enter("alice"));
+  ring.leave("bob");
+  CHECK(ring.counts().count("bob") == 0);
+  CHECK(ring.counts().at("alice").running == 1);
+}
+
+TEST_CASE("keys and limits are replaced, and requests of a removed key go on and are forgotten") {
+  KeyRing ring({{"alice", kOne}, {"bob", kTwo}}, {.max_requests = 1});
+  CHECK(ring.enter("alice"));
+  CHECK(ring.enter("bob"));
+  ring.replace({{"bob", kOne}}, {.max_requests = 2});
+  CHECK(ring.owner(kOne) == "bob");
+  CHECK_FALSE(ring.owner(kTwo));
+  CHECK(ring.counts().at("alice").running == 1);
+  ring.leave("alice");
+  CHECK(ring.counts().count("alice") == 0);
+  CHECK(ring.enter("bob"));  // its running one counts
+  CHECK_FALSE(ring.enter("bob"));
+  CHECK(ring.counts().at("bob").requests == 2);
+  CHECK(ring.counts().at("bob").refused == 1);
+}
+
 TEST_CASE("only names that cannot be rebound pass the gate") {
   const GateRules rules{.hosts = {"frt.example"}, .origins = {"https://app.example"}};
   const auto passes = [&](HttpHeaders headers) {
@@ -135,14 +161,35 @@ TEST_CASE("only a page of an allowed origin is told what it may ask") {
   CHECK(cross_origin_headers(rules, with({})).empty());
 }
 
-TEST_CASE("a trace id is taken from a traceparent and from nothing else") {
-  const std::string id = "0af7651916cd43dd8448eb211c80319c";
-  CHECK(trace_id_of("00-" + id + "-b7ad6b7169203331-01") == id);
-  CHECK(trace_id_of("00-" + std::string(32, '0') + "-b7ad6b7169203331-01").empty());
-  CHECK(trace_id_of("ff-" + id + "-b7ad6b7169203331-01").empty());
-  CHECK(trace_id_of("00-" + id).empty());
-  CHECK(trace_id_of(std::string(60, 'x')).empty());
-  CHECK(trace_id_of(traceparent(id)) == id);
+TEST_CASE("a request is a span of the trace that its traceparent names, or begins one") {
+  const std::string trace = "0af7651916cd43dd8448eb211c80319c", span = "b7ad6b7169203331";
+  const std::string good = "00-" + trace + "-" + span + "-00", state = "vendor=1,other=a:b";
+  const TraceContext context = trace_context(&good, &state);
+  CHECK(context.trace == trace);
+  CHECK(context.parent == span);
+  CHECK(context.flags == "00");  // not sampled stays so
+  CHECK(context.state == state);
+  CHECK(context.span.size() == 16);
+  CHECK(context.span != span);
+  CHECK(traceparent(context) == "00-" + trace + "-" + context.span + "-00");
+  const std::string later = "01-" + trace + "-" + span + "-01-more";
+  CHECK(trace_context(&later, nullptr).trace == trace);
+  for (const std::string& bad : std::vector<std::string>{
+           "", good + "-more", "ff-" + trace + "-" + span + "-01", good.substr(0, 53),
+           "00-" + std::string(32, '0') + "-" + span + "-01",
+           "00-" + trace + "-" + std::string(16, '0') + "-01", "00-" + trace + "-" + span + "-0x",
+           std::string(60, 'x')}) {
+    CAPTURE(bad);
+    const TraceContext own = trace_context(&bad, &state);
+    CHECK(own.trace != trace);
+    CHECK(own.trace.size() == 32);
+    CHECK(own.parent.empty());
+    CHECK(own.flags == "01");
+    CHECK(own.state.empty());  // without its traceparent it means nothing
+  }
+  for (const std::string& bad : {std::string(513, '='), std::string("a=\x01"), std::string("a")}) {
+    CHECK(trace_context(&good, &bad).state.empty());
+  }
   CHECK(random_hex(16) != random_hex(16));
 }
 

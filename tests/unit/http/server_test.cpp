@@ -22,11 +22,13 @@
 #include <vector>
 
 #include "http/file_stream.hpp"
+#include "peer.hpp"
 
 namespace {
 
 using namespace std::chrono_literals;
 using namespace frt::host;
+using frt::test::Peer;
 
 // /echo answers with the body, /stream begins and hands the exchange out, /drop forgets it, /no is
 // refused before its body.
@@ -46,10 +48,16 @@ struct TestService : HttpService {
       notify();
     });
     exchange->on_idle([this] { ++idle; });
-    exchange->begin({.content_type = "text/event-stream"});
+    HttpResponse head{.content_type = "text/event-stream"};
+    if (path == "/long") head.length = 5;
+    exchange->begin(std::move(head));
     const std::lock_guard lock(mutex);
     streams.push_back(std::move(exchange));
     changed.notify_all();
+  }
+  HttpResponse error_response(const HttpRequest& request, int status,
+                              const std::string& text) override {
+    return {.status = status, .body = "{\"" + request.path + "\":\"" + text + "\"}"};
   }
   HttpHeaders standard_headers(const HttpRequest&) override { return {{"X-Test", "a\r\nb"}}; }
   void finished(const HttpOutcome& outcome) noexcept override {
@@ -83,59 +91,6 @@ HttpOptions local(HttpOptions options = {}) {
   options.listen = "127.0.0.1:0";
   return options;
 }
-
-struct Peer {
-  Peer(const HttpServer& server, std::string_view bytes, int receive_buffer = 0)
-      : socket(::socket(AF_INET, SOCK_STREAM, 0)) {
-    if (receive_buffer > 0) {
-      setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof(receive_buffer));
-    }
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(server.port());
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    REQUIRE(::connect(socket, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0);
-    const timeval limit{.tv_sec = 20, .tv_usec = 0};
-    setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-    send(bytes);
-  }
-  ~Peer() { close(); }
-  Peer(const Peer&) = delete;
-  Peer& operator=(const Peer&) = delete;
-
-  void send(std::string_view bytes) {
-    while (!bytes.empty()) {
-      const ssize_t count = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      if (count <= 0) return;
-      bytes.remove_prefix(static_cast<std::size_t>(count));
-    }
-  }
-  bool read() {
-    char part[65536];
-    const ssize_t count = ::recv(socket, part, sizeof(part), 0);
-    if (count > 0) got.append(part, static_cast<std::size_t>(count));
-    return count > 0;
-  }
-  // Until `text` has come; false: the server has closed.
-  bool read_until(std::string_view text) {
-    while (got.find(text) == got.npos) {
-      if (!read()) return false;
-    }
-    return true;
-  }
-  const std::string& read_all() {
-    while (read()) {
-    }
-    return got;
-  }
-  void close() {
-    if (socket >= 0) ::close(socket);
-    socket = -1;
-  }
-
-  int socket;
-  std::string got;
-};
 
 std::string post(const std::string& path, const std::string& body, const char* extra = "") {
   return "POST " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) +
@@ -186,6 +141,28 @@ TEST_CASE("a body comes in chunks, byte by byte, or behind 100 Continue") {
   CHECK(careful.read_until("100 Continue\r\n\r\n"));
   careful.send("ok");
   CHECK(careful.read_all().ends_with("\r\n\r\nok"));
+}
+
+TEST_CASE("what the server itself refuses is told in the service's words") {
+  TestService service;
+  const HttpServer server(local({.max_body = 1000, .max_head = 1024, .max_connections = 1}),
+                          service);
+  const auto answer = [&](const std::string& bytes) {
+    Peer peer(server, bytes);
+    return peer.read_all();
+  };
+  const std::string large = answer("POST /echo HTTP/1.1\r\nContent-Length: 1001\r\n\r\n");
+  CHECK(large.starts_with("HTTP/1.1 413 "));
+  CHECK(large.find("Content-Type: application/json\r\n") != large.npos);
+  CHECK(large.ends_with("{\"/echo\":\"the request's body is too large\"}"));
+  CHECK(answer("hello\r\n\r\n").ends_with("{\"\":\"the request is no well-formed HTTP/1.1\"}"));
+  CHECK(answer("GET /drop HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            .ends_with("{\"/drop\":\"the request was not answered\"}"));
+  Peer streaming(server, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+  service.stream();
+  const std::string full = answer(post("/echo", "x"));
+  CHECK(full.find("Content-Type: application/json\r\n") != full.npos);
+  CHECK(full.ends_with("{\"\":\"the server has as many connections as it may\"}"));
 }
 
 TEST_CASE("what is no request, or too large for one, is refused and counted") {
@@ -281,6 +258,21 @@ TEST_CASE("a client that leaves ends its exchange, before and within the answer"
   CHECK(server.counters().streams == 0);
 }
 
+TEST_CASE("a client whose pipeline fills the buffer is noticed when it leaves") {
+  TestService service;
+  const HttpServer server(local(), service);
+  {
+    std::string pipeline = "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n";
+    while (pipeline.size() < 100000) pipeline += post("/echo", std::string(1000, 'x'));
+    Peer peer(server, pipeline);
+    service.stream()->write("data: 1\n\n");
+    CHECK(peer.read_until("data: 1"));
+  }
+  CHECK(service.wait([&] { return service.gone == 1; }));
+  CHECK(service.wait([&] { return service.endings.size() == 1; }));
+  CHECK(service.endings[0] == "/stream client left");
+}
+
 TEST_CASE("a client that does not read is cut off when the stream's buffer is full") {
   TestService service;
   const HttpServer server(local({.stream_buffer = 1 << 20}), service);
@@ -301,9 +293,13 @@ TEST_CASE("a file is sent as fast as its client reads, and is let go of when the
     void handle(std::shared_ptr<Exchange> exchange) override {
       frt::io::Descriptor copy(::dup(fileno(file.get())));
       ::lseek(copy.get(), 0, SEEK_SET);
+      FileStream::start(exchange, {.content_type = "text/plain"}, std::move(copy), workers);
+    }
+    std::optional<HttpResponse> admit(HttpRequest& head) override {
       auto token = std::make_shared<int>();
       held = token;
-      FileStream::start(exchange, {.content_type = "text/plain"}, std::move(copy), workers, token);
+      head.held = std::move(token);
+      return std::nullopt;
     }
     std::unique_ptr<FILE, int (*)(FILE*)> file{std::tmpfile(), &std::fclose};
     std::weak_ptr<int> held;
@@ -316,10 +312,15 @@ TEST_CASE("a file is sent as fast as its client reads, and is let go of when the
   const HttpServer server(local({.stream_buffer = 64 << 10}), service);
   Peer peer(server, "GET /file HTTP/1.0\r\nHost: x\r\n\r\n", 4096);
   const std::string answer = peer.read_all();
-  CHECK(answer.substr(answer.find("\r\n\r\n") + 4) == content);
+  const std::size_t head_end = answer.find("\r\n\r\n") + 4;
+  CHECK(answer.substr(head_end) == content);
+  const std::string length = "Content-Length: " + std::to_string(content.size()) + "\r\n";
+  CHECK(answer.substr(0, head_end).find(length) != answer.npos);
   CHECK(refusals(server, HttpRefusal::kSlowClient) == 0);
   Peer looker(server, "HEAD /file HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-  CHECK(looker.read_all().ends_with("\r\n\r\n"));
+  const std::string looked = looker.read_all();
+  CHECK(looked.ends_with("\r\n\r\n"));
+  CHECK(looked.find(length) != looked.npos);
   {
     Peer leaver(server, "GET /file HTTP/1.1\r\nHost: x\r\n\r\n", 4096);
     CHECK(leaver.read());
@@ -327,6 +328,20 @@ TEST_CASE("a file is sent as fast as its client reads, and is let go of when the
   CHECK(service.wait([&] { return service.endings.size() == 3; }));
   CHECK(service.endings[2] == "/file client left");
   while (!service.held.expired()) std::this_thread::sleep_for(1ms);
+}
+
+TEST_CASE("a stream that is not as long as it said ends its connection") {
+  TestService service;
+  const HttpServer server(local(), service);
+  Peer peer(server, "GET /long HTTP/1.1\r\nHost: x\r\n\r\n");
+  const auto exchange = service.stream();
+  exchange->write("abc");
+  REQUIRE(peer.read_until("abc"));
+  exchange->end();
+  const std::string got = peer.read_all();  // no more of it comes
+  CHECK(got.find("Content-Length: 5\r\n") != got.npos);
+  CHECK(got.find("Transfer-Encoding") == got.npos);
+  CHECK(server.counters().failures == 1);
 }
 
 TEST_CASE("a silent stream is told so, again and again") {
@@ -412,7 +427,7 @@ TEST_CASE("what is not answered when a server goes is cut off, and its service h
     HttpServer server(local(), service);
     Peer peer(server, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
     service.stream();
-    server.drain(10ms);
+    CHECK_FALSE(server.drain(10ms));
   }
   CHECK(service.gone == 1);
   CHECK_FALSE(service.stream()->write("nobody reads this"));

@@ -164,6 +164,21 @@ TEST_CASE("a value that is no JSON of its type stays text") {
   CHECK(arguments(message, 0) == Json{{"list", deep}});
 }
 
+TEST_CASE("a value has the type that its schema refers to") {
+  const Json tools =
+      Json::parse(R"([{"type": "function", "function": {"name": "add", "parameters": {
+      "type": "object", "properties": {"a": {"$ref": "#/$defs/count"}, "b": {"$ref": "#/$defs/name"},
+      "c": {"$ref": "#/$defs/circle"}, "d": {"$ref": "#/$defs/none"}},
+      "$defs": {"count": {"$ref": "#/$defs/number"}, "number": {"type": "integer"},
+      "name": {"type": "string"}, "circle": {"anyOf": [{"$ref": "#/$defs/circle"},
+      {"$ref": "#/$defs/circle"}]}}}}}])");
+  const Json message =
+      parse("</think>" + call("add", parameter("a", "12") + parameter("b", "7") +
+                                         parameter("c", "3") + parameter("d", "4")),
+            true, tools);
+  CHECK(arguments(message, 0) == Json::parse(R"({"a": 12, "b": "7", "c": "3", "d": "4"})"));
+}
+
 TEST_CASE("a nested value that is handed on can be rendered in the next turn") {
   for (const std::size_t depth : {100, 120, 121, 122, 126, 127, 128, 129, 1000}) {
     CAPTURE(depth);

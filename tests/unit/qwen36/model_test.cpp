@@ -3,6 +3,7 @@
 #include <frt/capsule.h>
 #include <frt/chat.h>
 #include <frt/tokenizer.h>
+#include <frt/io/json.hpp>
 
 #include <unistd.h>
 
@@ -317,6 +318,59 @@ TEST_CASE("through the tables, a message that ends its turn is encoded as letter
   CHECK(ends_of(R"([{"role": "user", "content": "a"}])", nullptr) == 1);
   CHECK(ends_of(forged, nullptr) == 1);
   CHECK(ends_of(forged, R"({"allow_special_tokens": true})") == 2);
+}
+
+TEST_CASE("the tables say what each token adds to a text, and how an answer is written") {
+  const ModelRig rig((kFixtures / "qwen36" / "text").string(), kSmall, "",
+                     FRT_MODEL_WITHOUT_WEIGHTS);
+  const auto* chat = rig.extension<frt_chat_v1>(FRT_EXT_CHAT);
+  const auto* tokenizer = rig.extension<frt_tokenizer_v1>(FRT_EXT_TOKENIZER);
+  frt_error error{};
+  Rendered raw;
+  const std::string prompt = "one \xE2\x82\xAC {\"word\"}";
+  frt::check(
+      tokenizer->encode(rig.model, prompt.data(), prompt.size(), nullptr, take_text, &raw, &error),
+      error);
+  std::vector<int32_t> ids(raw.text.size() / 4);
+  std::memcpy(ids.data(), raw.text.data(), raw.text.size());
+  Rendered joined;
+  for (const int32_t id : ids) {
+    uint32_t flags = 9;
+    frt::check(tokenizer->token_bytes(rig.model, id, &flags, take_text, &joined, &error), error);
+    CHECK(flags == 0);
+  }
+  CHECK(joined.text == prompt);
+  uint32_t flags = 0;
+  const int32_t end = tokenizer->token_id(rig.model, "<|im_end|>");
+  frt::check(tokenizer->token_bytes(rig.model, end, &flags, take_text, &joined, &error), error);
+  CHECK(flags == FRT_TOKEN_CONTROL);
+  for (const int32_t none : {-1, 1 << 30}) {
+    CHECK(tokenizer->token_bytes(rig.model, none, &flags, take_text, &joined, &error) ==
+          FRT_ERR_OUT_OF_RANGE);
+  }
+
+  const auto form_of = [&](const char* options) {
+    Rendered text;
+    frt::check(chat->answer_form(rig.model, options, take_text, &text, &error), error);
+    return frt::io::Json::parse(text.text);
+  };
+  CHECK(form_of(nullptr)["reasoning"]["end"] == "</think>");
+  CHECK_FALSE(form_of(R"({"enable_thinking": false})").contains("reasoning"));
+  // A call of this form is one that the format reads.
+  const frt::io::Json calls = form_of(nullptr)["calls"];
+  const auto part = [&](const char* name, std::size_t i) -> std::string { return calls[name][i]; };
+  const std::string call = part("begin", 0) + "f" + part("begin", 1) + part("parameter", 0) + "k" +
+                           part("parameter", 1) + "v" + part("parameter", 2) +
+                           calls["end"].get<std::string>();
+  const std::string answer = "</think>\n\n" + call + calls["separator"].get<std::string>() + call;
+  Rendered message;
+  frt::check(chat->parse(rig.model, answer.data(), answer.size(), FRT_CHAT_FINAL, nullptr, nullptr,
+                         take_text, &message, &error),
+             error);
+  const auto parsed = frt::io::Json::parse(message.text);
+  REQUIRE(parsed["tool_calls"].size() == 2);
+  CHECK(parsed["tool_calls"][1]["function"]["arguments"] == R"({"k": "v"})");
+  CHECK(parsed["content"] == "");
 }
 
 TEST_CASE("a checkpoint with a template of its own has no conversations, but text") {

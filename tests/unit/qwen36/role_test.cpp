@@ -293,6 +293,10 @@ TEST_CASE("a model without a draft head has no draft keys") {
   CHECK(driver.info.has_draft == 0);
   frt_shape_key key = 0;
   uint32_t entries = 0;
-  CHECK(rig.extension<frt_role_lm_v1>(FRT_EXT_ROLE_LM)->draft_key(rig.model, 1, &key, &entries) ==
-        FRT_ERR_UNSUPPORTED);
+  CHECK(
+      rig.extension<frt_role_lm_v1>(FRT_EXT_ROLE_LM)->draft_key(rig.model, 1, 1, &key, &entries) ==
+      FRT_ERR_UNSUPPORTED);
+  CHECK(
+      rig.extension<frt_role_lm_v1>(FRT_EXT_ROLE_LM)->verify_key(rig.model, 1, 2, &key, &entries) ==
+      FRT_ERR_UNSUPPORTED);
 }

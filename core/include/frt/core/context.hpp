@@ -12,6 +12,7 @@
 #include <frt/kernels.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 namespace frt::core {
@@ -21,6 +22,9 @@ struct ContextOptions {
   std::string backend_id;  // plugin id, e.g. "frt.cpu"
   bool eager = false;      // graphs run their recipe at each replay (`capture = false`)
   const frt_kernels_v1* kernels = nullptr;  // the backend's operators (FRT_EXT_KERNELS) or null
+  // Told before each call of the backend, by its name: for a watch over calls that hang. May be
+  // empty.
+  std::function<void(const char* call)> entering{};
 };
 
 // What the backend says of device `ordinal`, its texts checked. `sender` ("backend 'acme'") names

@@ -1,20 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// digest.hpp - SHA-256 of bytes and files, with a memo, and fingerprints: a digest over named
-// fields that can say which field differs.
+// digest.hpp - SHA-256 of bytes and files, and fingerprints: a digest over named fields that can
+// say which field differs.
 #pragma once
 
 #include <frt/error.hpp>
 
 #include <array>
 #include <cstdint>
-#include <filesystem>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 namespace frt::core {
@@ -44,29 +40,6 @@ std::string hex_text(std::span<const unsigned char> bytes);
 std::string sha256_hex(std::string_view bytes);
 // Of an open file, from its start; the file position is not used. FRT_ERR_IO on failure.  [any]
 std::string sha256_file(int descriptor, const std::string& name);
-
-// Remembers digests of files by (device, inode, size, modification time). A file modified within
-// the last two seconds is not remembered: a further change might leave its time as it is.
-class DigestMemo {
- public:
-  DigestMemo() = default;
-  // Of a file. FRT_ERR_NOT_FOUND or FRT_ERR_IO on failure.  [any]
-  std::string file(const std::filesystem::path& path);
-  // Of an open file; `name` is for messages.  [any]
-  std::string file(int descriptor, const std::string& name);
-
-  // Adds what a former run saved; a missing or damaged file adds nothing. Only for files whose
-  // owner is trusted: whoever can write the memo can lie about digests.  [setup]
-  void load(const std::filesystem::path& path);
-  // Writes the memo to a temporary name and renames it. FRT_ERR_IO on failure.  [setup]
-  void save(const std::filesystem::path& path) const;
-  std::size_t size() const;
-
- private:
-  using Key = std::tuple<uint64_t, uint64_t, uint64_t, int64_t>;
-  mutable std::mutex mutex_;
-  std::map<Key, std::string> known_;
-};
 
 // SHA-256 over length-prefixed fields, in order:
 //   "frt-fingerprint/1", count, then per field: length, name, length, value (lengths: u64, little

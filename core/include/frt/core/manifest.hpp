@@ -160,19 +160,17 @@ Config resolve_device_options(const Manifest& manifest, const DeviceSpec& device
 // The names of all environment variables of this process.  [any]
 std::vector<std::string> process_environment_names();
 
-// The complete result as TOML with the source of each value in a comment; a valid manifest. [any]
-std::string dump_toml(const Manifest& manifest);
-// The same as JSON: each value as {"value": ..., "source": "..."}.  [any]
-std::string dump_json(const Manifest& manifest);
+// The keys of the manifest's own tables, as option lists: one truth for the reader and for who
+// shows them.  [any]
+const std::vector<OptionSpec>& plugin_table_options();  // [[plugin]]
+const std::vector<OptionSpec>& device_table_options();  // [device.NAME], without `options`
+const std::vector<OptionSpec>& model_table_options();   // [model.NAME], without `options`
 
-// One plugin for the schema below.
+// What a plugin takes, for who shows it.
 struct PluginSchema {
   std::string id;
   uint32_t kind = 0;
   ConfigSchema schema;
 };
-// A JSON Schema (draft 2020-12) of manifests, for editors.  [any]
-std::string manifest_json_schema(const std::vector<HostSchema>& hosts,
-                                 const std::vector<PluginSchema>& plugins);
 
 }  // namespace frt::core

@@ -110,6 +110,7 @@ enum class ProbeVerdict { kOk, kRefused, kCrashed, kTimeout };
 struct ProbeResult {
   ProbeVerdict verdict = ProbeVerdict::kRefused;
   std::string detail;  // the reason; with the last line that the plugin wrote to stderr
+  std::vector<std::string> mapped;  // of a good one: the files that loading it mapped; may be empty
 };
 
 // Loads the file and checks its descriptor in a child process, and reports what became of it. The

@@ -8,13 +8,15 @@
 // and the other is listed as shadowed, also when the first is refused or, named by the manifest,
 // does not exist.
 //
-// The project's own folder is trusted. A file from elsewhere is tried in a child process first,
-// unless a lock file vouches for its digest: an untried file may abort in its constructors.
+// A file is tried in a child process before it is loaded, wherever it lies, unless a lock vouches
+// for its digest: the constructors of an untried file may abort. A good verdict is kept between
+// runs (RegistryOptions::trials) while the files that it is about are as they were.
 #pragma once
 
 #include <frt/core/manifest.hpp>
 #include <frt/core/plugin.hpp>
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -24,15 +26,31 @@
 
 namespace frt::core {
 
-enum class Probing { kForeign, kAlways, kNever };
+class Log;
+
+// Which files are tried before they are loaded.
+enum class Probing {
+  kUnlocked,  // those that no lock vouches for and that have no verdict yet
+  kAlways,    // all, whatever was found before
+  kNever
+};
+
+// Where a user's programs keep good verdicts of trials; empty: nowhere.  [any]
+std::filesystem::path user_trials();
 
 struct RegistryOptions {
   std::vector<std::filesystem::path> plugin_folders;  // --plugin-dir, in order
   bool use_environment = true;                        // FRT_PLUGIN_PATH
   std::optional<std::filesystem::path> own_folder;    // default: <executable>/../lib/frt/plugins
   std::optional<std::filesystem::path> lock;          // every plugin must be in it
-  Probing probing = Probing::kForeign;
+  Probing probing = Probing::kUnlocked;
+  std::filesystem::path trials = user_trials();  // folder of verdicts; empty: none are kept
+  std::chrono::milliseconds trial_limit{std::chrono::seconds(10)};  // of one trial
   Environment environment = process_environment;
+  // Names a plugin whose dlopen has not returned for `patience`; outlives the registry. Null:
+  // nobody is told.
+  Log* log = nullptr;
+  std::chrono::milliseconds patience{std::chrono::seconds(30)};
 };
 
 enum class CandidateState { kUsable, kShadowed, kRefused };
@@ -40,8 +58,8 @@ enum class CandidateState { kUsable, kShadowed, kRefused };
 // One file that was looked at.
 struct Candidate {
   std::filesystem::path path;
-  std::string origin;  // "manifest", "--plugin-dir", "FRT_PLUGIN_PATH", "own folder"
-  bool trusted = false;
+  std::string origin;    // "manifest", "--plugin-dir", "FRT_PLUGIN_PATH", "own folder"
+  bool trusted = false;  // it lies in the own folder
   CandidateState state = CandidateState::kRefused;
   frt_status code = FRT_OK;  // of a refusal
   std::string reason;        // of a refusal or shadowing
@@ -74,6 +92,8 @@ class Registry final : public SchemaSource {
   // refused; the refusal is kept in candidates(). The first load of a file may try it in a child
   // process (Probing), beside which no other thread may be running; later ones do nothing.
   const LoadedPlugin& load(const std::string& id);
+  // Loads every usable plugin of a kind. Why one does not load is in candidates().
+  void load_all(uint32_t kind);
 
   // ---- for the manifest ----
   Lookup find(const std::string& id) override;
@@ -88,6 +108,7 @@ class Registry final : public SchemaSource {
                 const std::string& expected_id);
   const Candidate* find_first(const std::string& id) const;
   const LoadedPlugin& load_candidate(Candidate& candidate);
+  ProbeResult try_file(const std::filesystem::path& path) const;
 
   RegistryOptions options_;
   std::optional<LockFile> lock_;

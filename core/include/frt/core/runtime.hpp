@@ -49,8 +49,10 @@ struct RuntimeModel {
 frt_model_info describe_model(const frt_model_v1& table, frt_model model,
                               const std::string& sender);
 
-// What tells the model from others, by its own word, its texts checked.  [setup]
+// What tells the model from others, by its own word, its texts checked. `plugin` is the one that
+// made it; `sender` names the model in errors.  [setup]
 std::vector<Fingerprint::Field> model_fingerprint(const frt_capsule_v1& capsule, frt_model model,
+                                                  const OpenPlugin& plugin,
                                                   const std::string& sender);
 
 // One row of the start-up summary.
@@ -104,6 +106,7 @@ class Runtime {
  private:
   OpenPlugin& open(const std::string& id);
   void open_device(const DeviceSpec& spec);
+  static void close(const RuntimeDevice& device);
 
   Manifest manifest_;
   Registry& registry_;

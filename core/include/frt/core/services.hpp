@@ -50,25 +50,36 @@ class HostServices {
   ErrorSink error_sink_;
 };
 
-// While it lives a plugin is in one setup call. If the call shows no progress for
-// `services.setup_patience`, one warning in the log names plugin and call: a call that hangs
-// cannot be stopped, but nobody shall have to guess who it is.  [setup]
+// While it lives a plugin is in setup calls, one after the other. If one shows no progress for the
+// patience, one warning in the log names plugin and call: a call that hangs cannot be stopped, but
+// nobody shall have to guess who it is.  [setup]
 class SetupWatch {
  public:
-  // `plugin` and `call` outlive it.
+  // `plugin` and `call` outlive it. Progress and patience are those of `services`.
   SetupWatch(HostServices& services, const std::string& plugin, const char* call) noexcept;
+  // Where no plugin can report progress yet.
+  SetupWatch(Log& log, std::chrono::milliseconds patience, const std::string& plugin,
+             const char* call) noexcept;
   ~SetupWatch();
   SetupWatch(const SetupWatch&) = delete;
   SetupWatch& operator=(const SetupWatch&) = delete;
 
- private:
-  void run() noexcept;
+  // The plugin is in `call` from now on, or got on in it: the time begins anew.
+  void enter(const char* call) noexcept;
 
-  HostServices& services_;
+ private:
+  void start() noexcept;
+  void run() noexcept;
+  uint64_t reports() const noexcept { return services_ ? services_->reports() : 0; }
+
+  Log& log_;
+  const HostServices* services_ = nullptr;
+  const std::chrono::milliseconds patience_;
   const std::string& plugin_;
-  const char* call_;
   std::mutex mutex_;
-  std::condition_variable over_;
+  std::condition_variable changed_;
+  const char* call_;
+  uint64_t entered_ = 0;
   bool done_ = false;
   std::thread thread_;
 };

@@ -149,7 +149,6 @@ void refuse_unsupported(const Fields& body) {
   body.refuse_if_set("web_search_options", "this server searches nothing");
   body.refuse_if_set("continue_final_message", "end the messages with one of the user");
   body.refuse_if_set("chat_template", "the model's own is used");
-  refuse_guides(body);
   if (!body.boolean("add_generation_prompt").value_or(true)) {
     refuse("add_generation_prompt", "is false: this server always lets the model answer");
   }
@@ -205,6 +204,8 @@ ApiCall parse_chat_request(std::string_view text, ApiHeaders headers, const ApiO
     refuse("top_logprobs", "needs logprobs: set it to true");
   }
   call.response_format = read_response_format(body, limits);
+  call.response_format_field = "response_format";
+  read_guides(body, limits, call);
   call.session = read_session(headers, body.text("prompt_cache_key"));
   return call;
 }

@@ -157,9 +157,11 @@ ApiCall read_call(std::string_view text, ApiHeaders headers, const ApiOptions& o
   call.stop = read_stops(body, "stop_sequences", limits);
   if (const auto output = body.object("output_config")) {
     call.response_format = read_format(*output, "format", limits);
+    call.response_format_field = "output_config.format";
   }
   if (call.response_format.is_null()) {
     call.response_format = read_format(body, "output_format", limits);
+    call.response_format_field = "output_format";
   }
   const auto metadata = body.object("metadata");
   call.session = read_session(headers, metadata ? metadata->text("user_id") : std::nullopt);

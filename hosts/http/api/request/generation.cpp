@@ -2,6 +2,8 @@
 #include "http/api/request/generation.hpp"
 
 #include <algorithm>
+#include <frt/error.hpp>
+#include <frt/io/json.hpp>
 #include <frt/io/utf8.hpp>
 #include <limits>
 #include <utility>
@@ -43,6 +45,14 @@ std::optional<int32_t> read_top_k(const Fields& body) {
   }
   const auto k = body.count("top_k", 0, std::numeric_limits<int32_t>::max());
   return static_cast<int32_t>(*k);
+}
+
+Json parse_text_schema(const std::string& text, const std::string& path, const ApiLimits& limits) {
+  try {
+    return io::parse_json(text, path, {limits.schema, limits.depth, limits.values});
+  } catch (const Error& error) {
+    refuse(path, std::string("cannot be read as JSON: ") + error.what());
+  }
 }
 
 }  // namespace
@@ -138,11 +148,65 @@ Json read_schema_format(const Fields& format, const ApiLimits& limits) {
   return result;
 }
 
-void refuse_guides(const Fields& body) {
-  for (const char* name : {"guided_json", "guided_regex", "guided_choice", "guided_grammar",
-                           "structured_outputs", "grammar", "json_schema"}) {
-    body.refuse_if_set(name, "use response_format");
+void read_guides(const Fields& body, const ApiLimits& limits, ApiCall& call) {
+  const auto set = [&](const Fields& owner, std::string_view name, Json format) {
+    const std::string field = owner.path_of(name);
+    if (!call.response_format.is_null()) {
+      refuse(field, "stands beside " + call.response_format_field + ": give one of them");
+    }
+    call.response_format = std::move(format);
+    call.response_format_field = field;
+  };
+  const auto read_schema = [&](const Fields& owner, std::string_view name) {
+    const Json* given = owner.find(name);
+    if (!given) return;
+    Json schema = *given;
+    if (schema.is_string()) {  // vLLM takes a text, too
+      schema = parse_text_schema(schema.get_ref<const std::string&>(), owner.path_of(name), limits);
+    }
+    check_schema(schema, owner.path_of(name), limits);
+    set(owner, name, {{"type", "json_schema"}, {"schema", std::move(schema)}});
+  };
+  const auto read_text = [&](const Fields& owner, std::string_view name, const char* type,
+                             const char* member) {
+    auto text = owner.text(name);
+    if (!text || text->empty()) return;
+    if (text->size() > limits.schema) {
+      refuse(owner.path_of(name), "has more than " + std::to_string(limits.schema) + " bytes");
+    }
+    set(owner, name, {{"type", type}, {member, *std::move(text)}});
+  };
+  const auto read_choice = [&](const Fields& owner, std::string_view name) {
+    const Json* choices = owner.array(name, limits.choice_texts);
+    if (!choices || choices->empty()) return;
+    std::size_t bytes = 0;
+    for (const Json& text : *choices) {
+      if (!text.is_string() || text.get_ref<const std::string&>().empty()) {
+        refuse(owner.path_of(name), "has " + shown_value(text) + ": give texts that are not empty");
+      }
+      bytes += text.get_ref<const std::string&>().size();
+    }
+    if (bytes > limits.schema) {
+      refuse(owner.path_of(name), "has more than " + std::to_string(limits.schema) + " bytes");
+    }
+    set(owner, name, {{"type", "choice"}, {"choices", *choices}});
+  };
+  read_schema(body, "guided_json");
+  read_schema(body, "json_schema");
+  read_text(body, "guided_regex", "regex", "pattern");
+  read_text(body, "guided_grammar", "grammar", "grammar");
+  read_text(body, "grammar", "grammar", "grammar");
+  read_choice(body, "guided_choice");
+  const auto outputs = body.object("structured_outputs");
+  if (!outputs) return;
+  read_schema(*outputs, "json");
+  read_text(*outputs, "regex", "regex", "pattern");
+  read_text(*outputs, "grammar", "grammar", "grammar");
+  read_choice(*outputs, "choice");
+  if (outputs->boolean("json_object").value_or(false)) {
+    set(*outputs, "json_object", {{"type", "json_object"}});
   }
+  outputs->refuse_if_set("structural_tag", "use json, regex, choice or grammar");
 }
 
 std::string read_session(ApiHeaders headers, const std::optional<std::string>& fallback) {

@@ -37,8 +37,11 @@ void default_preserve_thinking(ApiCall& call, bool has_reasoning);
 // {"type": "json_schema", "schema", ...} as ApiCall::response_format has it.
 Json read_schema_format(const Fields& format, const ApiLimits& limits);
 
-// Fields of other servers that would constrain the answer in a way there is no support for.
-void refuse_guides(const Fields& body);
+// What an answer must be, in the words of other servers: vLLM's "structured_outputs" and, before
+// it, "guided_json", "guided_regex", "guided_choice" and "guided_grammar"; llama.cpp's
+// "json_schema" and "grammar". Fills in ApiCall::response_format and its field. Throws ApiError for
+// two of them, or one where the call has a format already.
+void read_guides(const Fields& body, const ApiLimits& limits, ApiCall& call);
 
 // ApiCall::session: the first of the headers that agents send, else `fallback`.
 std::string read_session(ApiHeaders headers, const std::optional<std::string>& fallback);

@@ -94,6 +94,7 @@ void ToolList::add(ApiTool tool, Json function, const std::string& path) {
 void ToolList::function(const Fields& tool, std::string_view schema, const std::string& space) {
   ApiTool entry{.name = {}, .client_name = tool.required_text("name"), .space = space};
   entry.name = spaced_name(space, entry.client_name);
+  entry.strict = tool.boolean("strict").value_or(false);
   Json function = {{"name", entry.name}};
   if (auto text = tool.text("description")) function["description"] = *std::move(text);
   if (const Json* parameters = tool.find(schema)) {

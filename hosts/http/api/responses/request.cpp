@@ -194,6 +194,7 @@ ApiCall parse_responses_request(std::string_view text, ApiHeaders headers,
     call.log_probabilities |= std::find(include->begin(), include->end(), wanted) != include->end();
   }
   call.response_format = read_text_format(body, limits);
+  call.response_format_field = "text.format";
   call.session = read_session(headers, body.text("prompt_cache_key"));
   return call;
 }

@@ -63,7 +63,6 @@ ApiCall parse_text_request(std::string_view text, ApiHeaders headers, const ApiO
   }
   body.refuse_if_set("suffix", "this server only continues a prompt");
   body.refuse_if_set("logit_bias", "leave it out");
-  refuse_guides(body);
   body.refuse_if_set("response_format", "use /v1/chat/completions");
   read_prompts(body, limits, call);
   call.echo = body.boolean("echo").value_or(false);
@@ -81,6 +80,7 @@ ApiCall parse_text_request(std::string_view text, ApiHeaders headers, const ApiO
     call.log_probabilities = true;
     call.top_log_probabilities = static_cast<uint32_t>(*top);
   }
+  read_guides(body, limits, call);
   call.session = read_session(headers, body.text("prompt_cache_key"));
   return call;
 }

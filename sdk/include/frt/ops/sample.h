@@ -75,27 +75,66 @@ typedef struct frt_count_tokens_args {
 } frt_count_tokens_args;
 FRT_ASSERT_LAYOUT(frt_count_tokens_args, 80, restart, 72);
 
-/* One token per active sequence, for position position[b] + length[b]. */
+/* One token per active sequence, for position position[b] + length[b]; with `fed` one for each of
+ * its rows, row q for position[b] + q + 1, as if the rows up to q had been fed one at a time. */
 #define FRT_OP_SAMPLE "frt.sample/1"
 typedef struct frt_sample_args {
   uint32_t struct_size;
   int32_t vocabulary; /* ids that may be drawn: 0 .. vocabulary */
   frt_sequences sequences;
-  const float* logits;               /* (count, stride); not changed */
+  const float* logits;               /* (count, stride), with `fed` (count * rows, stride); not
+                                        changed */
   int64_t stride;                    /* elements */
   const frt_sampling_params* params; /* (count) */
-  const uint32_t* mask;     /* (count, mask_stride) bit i % 32 of word i / 32; NULL: none */
+  const uint32_t* mask;     /* (count, mask_stride), with `fed` (count * rows, mask_stride): bit
+                               i % 32 of word i / 32; NULL: none */
   int64_t mask_stride;      /* words */
   const void* counts;       /* as in count_tokens; NULL: no penalties */
   int64_t counts_stride;    /* bytes from slot to slot */
-  void* pending;            /* i32 per slot, written; NULL: none */
+  void* pending;            /* i32 per slot, written; NULL: none, as it must be with `fed` */
   int64_t pending_stride;   /* bytes from slot to slot */
-  int32_t* ids;             /* (count), written for active sequences */
-  float* log_probabilities; /* (count) natural logarithm of the drawn token's probability under
+  int32_t* ids;             /* (count), with `fed` (count * rows); written where a token is drawn */
+  float* log_probabilities; /* as ids: natural logarithm of the drawn token's probability under
                                softmax of step 2's logits; NULL: not wanted */
+  const int32_t* fed; /* (count * rows) the tokens of the rows, which `counts` lacks: row q sees
+                         those of the rows 0 .. q as generated. NULL: one token per sequence */
 } frt_sample_args;
-FRT_ASSERT_LAYOUT(frt_sample_args, 128, log_probabilities, 120);
+FRT_ASSERT_LAYOUT(frt_sample_args, 136, fed, 128);
 
+/* Which drafted tokens are those of the text. Row 0 of a sequence was fed a token of the text, the
+ * rows behind it drafts; drawn[q] is what was drawn behind row q.
+ *   accepted[b]  = the most n < length[b] such that fed[q + 1] = drawn[q] for all q < n, and none
+ *                  of them is a stop of the sequence
+ *   committed[b] = accepted[b] + 1, the rows that are the text; 0 where length[b] is 0
+ *   pending      = drawn[accepted[b]] of active sequences */
+#define FRT_OP_ACCEPT_TOKENS "frt.accept_tokens/1"
+typedef struct frt_accept_tokens_args {
+  uint32_t struct_size;
+  int32_t stop_count; /* per sequence, >= 0 */
+  frt_sequences sequences;
+  const int32_t* fed;     /* (count * rows) */
+  const int32_t* drawn;   /* (count * rows) */
+  const int32_t* stops;   /* (count, stop_count) drafts that are not accepted; others < 0 */
+  int32_t* accepted;      /* (count) */
+  int32_t* committed;     /* (count) */
+  void* pending;          /* i32 per slot, written */
+  int64_t pending_stride; /* bytes from slot to slot */
+} frt_accept_tokens_args;
+FRT_ASSERT_LAYOUT(frt_accept_tokens_args, 96, pending_stride, 88);
+
+/* A token becomes the next one's input while drafting, per active sequence:
+ *   candidates[b * stride + column] = ids[b];  position_out[b] = position[b] + 1 */
+#define FRT_OP_CHAIN_TOKENS "frt.chain_tokens/1"
+typedef struct frt_chain_tokens_args {
+  uint32_t struct_size;
+  int32_t column; /* 0 .. stride - 1 */
+  frt_sequences sequences;
+  const int32_t* ids;    /* (count * rows), rows = 1 */
+  int32_t* candidates;   /* (count, stride) */
+  int64_t stride;        /* elements */
+  int32_t* position_out; /* (count); may be sequences.position */
+} frt_chain_tokens_args;
+FRT_ASSERT_LAYOUT(frt_chain_tokens_args, 72, position_out, 64);
 FRT_EXTERN_C_END
 
 #endif /* FRT_OPS_SAMPLE_H_ */

@@ -25,6 +25,8 @@ FRT_CONTRACT(frt_chat_v1, FRT_EXT_CHAT, generation_defaults, FRT_REQUIRED(frt_ch
              FRT_REQUIRED(frt_chat_v1, parse), FRT_REQUIRED(frt_chat_v1, generation_defaults));
 FRT_CONTRACT(frt_chat_event, "frt_chat_event", bytes);
 FRT_CONTRACT(frt_selftest_v1, FRT_EXT_SELFTEST, run, FRT_REQUIRED(frt_selftest_v1, run));
+FRT_CONTRACT(frt_selftest_row, "frt_selftest_row", argmax_agreement,
+             FRT_REQUIRED(frt_selftest_row, tensor), FRT_REQUIRED(frt_selftest_row, gate));
 FRT_CONTRACT(frt_calibration_v1, FRT_EXT_CALIBRATION, write,
              FRT_REQUIRED(frt_calibration_v1, begin), FRT_REQUIRED(frt_calibration_v1, note),
              FRT_REQUIRED(frt_calibration_v1, write));

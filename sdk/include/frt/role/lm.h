@@ -7,7 +7,7 @@
  * the number of tokens fed to it. Before a slot is used for a new sequence the host clears it
  * (frt_state_v1::state_clear), or restores a capsule. Before each replay it reserves the rows that
  * the replay writes (frt_state_v1::state_reserve), per entry: [position, position + length) for
- * prefill and decode, up to `position` for draft.
+ * prefill, decode and verify, and [position - 1, position - 1 + k) for draft.
  *
  * Reading (prefill): write up to prefill_chunk tokens of ONE sequence into `tokens`, its slot,
  * position (= boundary) and length into entry 0 of `slots`, `positions`, `lengths`, and replay
@@ -32,8 +32,9 @@
  * decode. A cleared slot needs no 1. A restored capsule is in the middle of the request it was
  * taken in: decode goes on with that request and its counts, a new prompt begins the next one.
  *
- * Drafting, where has_draft: `draft` under draft_key(B) proposes one more token per entry; see
- * draft_* below.
+ * Drafting, where has_draft: `draft` under draft_key(B, k) proposes k tokens for each of B
+ * sequences, and `verify` under verify_key(B, k + 1) is up to k + 1 decode steps of each in one
+ * replay. See draft_key and verify_key.
  */
 #ifndef FRT_ROLE_LM_H_
 #define FRT_ROLE_LM_H_
@@ -48,6 +49,8 @@ FRT_EXTERN_C_BEGIN
 
 #define FRT_EXT_ROLE_LM "frt.role.lm/1"
 
+#define FRT_LM_STOPS 8 /* ids of an entry of `stops` */
+
 /* Limits and handles, constant for the life of the model. The caller sets struct_size. Buffers and
  * graphs are borrowed. */
 typedef struct frt_lm_info {
@@ -58,8 +61,8 @@ typedef struct frt_lm_info {
   uint32_t prefill_chunk; /* the most tokens of one prefill replay */
   uint32_t max_batch;     /* the most entries of one decode replay */
   uint32_t has_draft;
-  uint32_t reserved;
-  frt_state state; /* the arena of slots */
+  uint32_t max_drafts; /* tokens that one draft replay proposes per entry; 0: none */
+  frt_state state;     /* the arena of slots */
   frt_graph prefill, decode, draft;
 
   /* Inputs, device space. */
@@ -69,12 +72,13 @@ typedef struct frt_lm_info {
   frt_buffer lengths;   /* i32 (max_batch) */
   frt_buffer starts;    /* u32 (max_batch): 1: a new request begins with this step, else 0 */
   frt_buffer sampling;  /* frt_sampling_params (max_batch) */
-  frt_buffer mask;      /* u32 (max_batch, mask_words): allowed tokens; used where sampling says */
+  frt_buffer mask;      /* u32 (rows, mask_words): allowed tokens; used where sampling says */
 
-  /* Outputs, device space. */
-  frt_buffer next_tokens;       /* i32 (max_batch) */
-  frt_buffer log_probabilities; /* f32 (max_batch): of next_tokens */
-  frt_buffer logits;            /* f32 (max_batch, vocabulary) */
+  /* Outputs, device space. A row is an entry; in `verify` row q of entry b is row b * R + q, where
+   * R is the rows of the variant. There are max(max_batch, max_rows) rows. */
+  frt_buffer next_tokens;       /* i32 (rows) */
+  frt_buffer log_probabilities; /* f32 (rows): of next_tokens */
+  frt_buffer logits;            /* f32 (rows, vocabulary) */
 
   uint64_t mask_words;            /* words per entry of `mask` */
   uint64_t decode_bytes_weights;  /* bytes of weights one decode step must read, batch 1 */
@@ -89,8 +93,17 @@ typedef struct frt_lm_info {
   uint32_t experts_per_token;   /* the router's top-k */
   uint64_t decode_bytes_expert; /* bytes of one routed expert of every layer; those of
                                    experts_per_token are in decode_bytes_weights */
+
+  /* Drafts; NULL and 0 without has_draft. */
+  frt_graph verify;
+  frt_buffer candidates; /* i32 (max_rows): what draft leaves and verify feeds */
+  frt_buffer stops;      /* i32 (max_batch, FRT_LM_STOPS): an entry's drafts of these ids are not
+                            accepted; -1: none */
+  frt_buffer accepted;   /* i32 (max_batch): drafts that verify accepted */
+  uint32_t max_rows;     /* entries * rows of one verify replay, at most */
+  uint32_t reserved;
 } frt_lm_info;
-FRT_ASSERT_LAYOUT(frt_lm_info, 200, decode_bytes_expert, 192);
+FRT_ASSERT_LAYOUT(frt_lm_info, 240, reserved, 236);
 
 typedef struct frt_role_lm_v1 {
   uint32_t struct_size;
@@ -99,16 +112,28 @@ typedef struct frt_role_lm_v1 {
   /* The key of the smallest variant that takes `rows` tokens of one sequence; 0 rows or more than
    * prefill_chunk: FRT_ERR_OUT_OF_RANGE.  [hot] */
   frt_status (*prefill_key)(frt_model model, uint32_t rows, frt_shape_key* key);
-  /* The key of the smallest variant that takes `batch` entries, and how many it has: entries
-   * batch .. *entries must have length 0.  [hot] */
+  /* The key of the smallest variant that takes `batch` entries, and how many it has: `batch` to
+   * max_batch. The host gives those from `batch` on the length 0.  [hot] */
   frt_status (*decode_key)(frt_model model, uint32_t batch, frt_shape_key* key, uint32_t* entries);
-  /* Drafting. `prefill` and `decode` leave the final hidden row of each entry with the slot.
-   * A draft replay takes in tokens[b] the token that follows (or -1: pending), in positions[b] the
-   * boundary, and leaves one proposed token in `next_tokens` without touching the pending token;
-   * repeated, it continues from its own output.  [hot] */
-  frt_status (*draft_key)(frt_model model, uint32_t batch, frt_shape_key* key, uint32_t* entries);
+  /* Drafting. `prefill`, `decode` and `verify` leave the final hidden row of each entry with the
+   * slot. A draft replay takes in tokens[b] the token that follows (or -1: pending), in
+   * positions[b] the boundary. It leaves that token and the `drafts` proposed behind it in
+   * `candidates`, drafts + 1 rows an entry, and the last one in `next_tokens`, without touching the
+   * pending token; repeated at the next position, it continues from its own output. 1 <= drafts
+   * <= max_drafts; FRT_ERR_UNSUPPORTED without has_draft.  [hot] */
+  frt_status (*draft_key)(frt_model model, uint32_t batch, uint32_t drafts, frt_shape_key* key,
+                          uint32_t* entries);
+  /* Verifying. Feeds the first lengths[b] (1 .. rows) rows of `candidates`: the token that follows
+   * (or -1: pending), then drafts. Samples behind each row as decode would, and accepts drafts
+   * while they are what was sampled: `next_tokens` has a token for each row. With n = accepted[b] +
+   * 1, the first n are the text, the last of these is the slot's pending token, and the slot is as
+   * n decode replays leave it, bit for bit. `starts` is not read. FRT_ERR_OUT_OF_RANGE where batch
+   * * rows is more than max_rows, FRT_ERR_UNSUPPORTED without has_draft, where it may be NULL.
+   * [hot] */
+  frt_status (*verify_key)(frt_model model, uint32_t batch, uint32_t rows, frt_shape_key* key,
+                           uint32_t* entries);
 } frt_role_lm_v1;
-FRT_ASSERT_LAYOUT(frt_role_lm_v1, 40, draft_key, 32);
+FRT_ASSERT_LAYOUT(frt_role_lm_v1, 48, verify_key, 40);
 
 FRT_EXTERN_C_END
 

@@ -6,8 +6,9 @@
  * Rules of the whole ABI (they hold for every header of this folder):
  *
  *  - Every struct that can grow starts with `uint32_t struct_size`, set by the side that fills it.
- *    A reader takes a member only if FRT_HAS says that it is there; what is missing has the
- *    meaning of zero. Structs marked "frozen" never grow and carry no size.
+ *    A reader copies it once into a local that is zero where the sender's ends, so that a missing
+ *    member reads as zero: frt::read_table (frt/table.hpp). Who reads it in place asks FRT_HAS.
+ *    Structs marked "frozen" never grow and carry no size.
  *  - Only fixed-width integers, floats and pointers: no bool, no long, no enum-typed member.
  *  - The side that allocates frees. Strings are UTF-8, zero-terminated, borrowed for the call
  *    unless the declaration says otherwise. Strings in descriptors and tables live as long as the
@@ -48,7 +49,8 @@
   FRT_STATIC_ASSERT(sizeof(type) - (last_offset) - sizeof(((type*)0)->last_member) < 8,      \
                     #type ": " #last_member " is not the last member")
 
-/* True if the sender of `*pointer` knew `member`. Always read optional members through it. */
+/* True if the sender of `*pointer` knew `member`: for a struct that is read in place, as in C. A
+ * copy that frt::read_table made needs no question: what is missing there is zero. */
 #define FRT_HAS(pointer, type, member) \
   ((pointer)->struct_size >= offsetof(type, member) + sizeof(((type*)0)->member))
 
@@ -61,7 +63,7 @@ FRT_EXTERN_C_BEGIN
 
 /* ---- status ---------------------------------------------------------------------------- */
 
-/* 0 is success, errors are negative, append-only. frt_status_name() in error.hpp names them. */
+/* 0 is success, errors are negative, append-only. frt::status_name (frt/error.hpp) names them. */
 typedef int32_t frt_status;
 
 #define FRT_OK 0

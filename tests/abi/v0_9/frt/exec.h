@@ -128,7 +128,10 @@ typedef struct frt_exec_v1 {
   /* Loading is over: captures are counted from here on.  [setup] */
   void (*context_ready)(frt_context context);
   frt_status (*context_sync)(frt_context context); /* waits for every stream  [driver] */
-  /* The text behind the last code that a [hot] call of this context returned.  [driver] */
+  /* The text behind the last code that a call of this context without an frt_error returned: what
+   * failed, where, and the device API's own words if the backend has them
+   * (frt_backend_v1::last_error). A call that a NULL handle kept from knowing its context leaves
+   * the text as it is.  [driver] */
   void (*context_last_error)(frt_context context, frt_error* error);
 
   /* ---- buffers ---- */

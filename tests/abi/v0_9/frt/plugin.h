@@ -25,6 +25,10 @@
  * portable code (the newest first), then plugins for any device. By `model_types` a host finds the
  * plugin of a checkpoint folder that comes without a manifest.
  *
+ * Errors longer than FRT_ERROR_CAPACITY: the record holds the beginning, the host's log all of it.
+ * A plugin made with FRT_PLUGIN throws and need do nothing. One in C asks the host for FRT_EXT_LOG
+ * at `open` and fills every record with frt_log_error (frt/log.h).
+ *
  * Life: the host loads all plugins on its main thread, before worker threads exist, calls `open`
  * once per host, asks for extensions, and calls `close` at the end. Files are never unloaded.
  */

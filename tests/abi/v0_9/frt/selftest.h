@@ -17,7 +17,8 @@ FRT_EXTERN_C_BEGIN
 #define FRT_VERDICT_FAIL 1u
 #define FRT_VERDICT_SKIP 2u /* not comparable here; `gate` says why */
 
-/* One comparison. Strings are valid during the call. Figures that do not apply are NaN. */
+/* One comparison. Both strings are there, and valid during the call. Figures that do not apply are
+ * NaN. */
 typedef struct frt_selftest_row {
   uint32_t struct_size;
   uint32_t verdict;

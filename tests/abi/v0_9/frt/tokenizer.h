@@ -13,6 +13,7 @@ FRT_EXTERN_C_BEGIN
 #define FRT_ENCODE_PLAIN 1u     /* all of the text is plain, see frt_encode_params */
 #define FRT_ENCODE_CONTINUES 2u /* the text continues a sequence: nothing is put in front */
 #define FRT_DECODE_SKIP_SPECIAL 1u
+#define FRT_TOKEN_CONTROL 1u /* no text becomes it but the format's own ("<|im_end|>") */
 
 /* Bytes [begin, end) of a text. */
 typedef struct frt_text_range {
@@ -64,8 +65,14 @@ typedef struct frt_tokenizer_v1 {
   /* Gives out the rest (an unfinished character as U+FFFD) and starts anew.  [any] */
   frt_status (*stream_flush)(frt_text_stream stream, frt_sink sink, void* user, frt_error* error);
   void (*stream_destroy)(frt_text_stream stream); /* [any] */
+  /* May be NULL: then no text can be forced on the model. `sink` receives the bytes that a token
+   * adds to a text that goes on, which need not be UTF-8; *flags becomes FRT_TOKEN_*. An id that no
+   * token has, as the padding of an embedding table, adds nothing. FRT_ERR_OUT_OF_RANGE: the model
+   * has no such id.  [any] */
+  frt_status (*token_bytes)(frt_model model, int32_t id, uint32_t* flags, frt_sink sink, void* user,
+                            frt_error* error);
 } frt_tokenizer_v1;
-FRT_ASSERT_LAYOUT(frt_tokenizer_v1, 72, stream_destroy, 64);
+FRT_ASSERT_LAYOUT(frt_tokenizer_v1, 80, token_bytes, 72);
 
 FRT_EXTERN_C_END
 

@@ -119,6 +119,7 @@ const frt_backend_v1 kBackend = {
     [](frt_backend_exec) {},
     [](frt_backend_exec, frt_backend_stream) -> frt_status { return FRT_ERR_UNSUPPORTED; },
     [](frt_backend_exec) -> uint64_t { return 0; },
+    nullptr,
     nullptr};
 
 class FakeDevice {

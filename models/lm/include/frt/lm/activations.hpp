@@ -14,11 +14,26 @@
 
 namespace frt::lm {
 
+// Entries * rows of one verify step. Up to so many rows every backend's results are those of the
+// rows alone, bit for bit.
+inline constexpr std::int64_t kVerifyRows = 16;
+
+// What the largest steps are.
+struct StepSizes {
+  std::int64_t prefill_chunk = 0;
+  std::int64_t max_batch = 0;
+  bool verify = false;
+
+  std::int64_t rows() const;      // of any step
+  std::int64_t out_rows() const;  // that get a token
+};
+
 // The buffers of frt/role/lm.h.
 struct Ports {
   Buffer tokens, slot_ids, positions, lengths, starts, sampling, mask;
   Buffer next_tokens, log_probabilities, logits;
-  std::int64_t mask_words = 0;  // per entry
+  Buffer candidates, stops, accepted;  // only with a draft head
+  std::int64_t mask_words = 0;         // per entry
 };
 
 // Shapes in rows R of the largest step; A: activation type. Pointers into one buffer. An
@@ -32,7 +47,7 @@ struct Activations {
   // Lays everything out from `base` on, which may be null, and returns the size. Called twice: to
   // learn the size, and with the address.
   virtual std::uint64_t lay_out(std::byte* base, const Config& config, const Precision& precision,
-                                std::int64_t rows, std::int64_t max_batch);
+                                const StepSizes& sizes);
 
   std::int32_t* ids = nullptr;  // (R)
   void* residual = nullptr;     // (R, hidden) residual type
@@ -59,6 +74,10 @@ struct Activations {
   void* shared_y = nullptr;            // (R, hidden) A
   float* shared_scale = nullptr;       // (R)
 
+  // Of verify steps.
+  std::int32_t* committed = nullptr;       // (max batch) rows that are the text
+  std::int32_t* draft_position = nullptr;  // (max batch) of the next drafted row
+
   Buffer memory;
 
  protected:
@@ -83,18 +102,18 @@ struct Activations {
   };
   void lay_out_rows(Cursor& cursor, const Config& config, const Precision& precision,
                     std::int64_t rows);
+  void lay_out_drafts(Cursor& cursor, std::int64_t max_batch);
   void lay_out_attention(Cursor& cursor, const Config& config, frt_dtype type, std::int64_t rows);
   void lay_out_feed_forward(Cursor& cursor, const Config& config, frt_dtype type,
                             std::int64_t rows);
 };
 
 // [setup]
-Ports make_ports(const Context& context, const Config& config, std::int64_t prefill_chunk,
-                 std::int64_t max_batch);
-std::uint64_t port_bytes(const Config& config, std::int64_t prefill_chunk, std::int64_t max_batch);
+Ports make_ports(const Context& context, const Config& config, const StepSizes& sizes);
+std::uint64_t port_bytes(const Config& config, const StepSizes& sizes);
 
-// Allocates the memory of `activations`. `rows`: of the largest step.  [setup]
+// Allocates the memory of `activations`.  [setup]
 void place_activations(const Context& context, const Config& config, const Precision& precision,
-                       std::int64_t rows, std::int64_t max_batch, Activations& activations);
+                       const StepSizes& sizes, Activations& activations);
 
 }  // namespace frt::lm

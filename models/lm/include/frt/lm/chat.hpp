@@ -56,6 +56,10 @@ class Chat {
   virtual std::unique_ptr<ChatReader> reader(const models::Json& tools,
                                              const models::Json& options) const = 0;
 
+  // How an answer to a prompt rendered with `options` is written: frt_chat_v1::answer_form. As it
+  // stands: no reasoning, no calls.  [any]
+  virtual models::Json answer_form(const models::Json& options) const;
+
   // All of a reader's events as one message: {"content", "reasoning_content"?, "tool_calls"?,
   // "complete"}. A text that is not `final` may go on: what is open is left out.  [any]
   models::Json parse(std::string_view text, const models::Json& tools, const models::Json& options,

@@ -11,6 +11,7 @@ frt_status render_chat(const Chat& chat, const char* messages, const char* tools
                        const char* options, frt_sink text, frt_sink plain, void* user);
 frt_status parse_chat(const Chat& chat, const char* text, std::uint64_t bytes, std::uint32_t flags,
                       const char* tools, const char* options, frt_sink sink, void* user);
+frt_status give_answer_form(const Chat& chat, const char* options, frt_sink sink, void* user);
 // `chat` need not outlive the stream.
 frt_chat_stream create_chat_stream(const Chat& chat, const char* tools, const char* options);
 

@@ -27,8 +27,9 @@
 
 namespace frt::lm {
 
-// The kinds of graphs, field 0 of their keys; field 1: sequences, field 2: rows of each.
-enum class StepKind : std::uint16_t { kPrefill = 1, kDecode = 2, kDraft = 3 };
+// The kinds of graphs, field 0 of their keys; field 1: sequences, field 2: rows of each (of a
+// draft: the candidates that it leaves).
+enum class StepKind : std::uint16_t { kPrefill = 1, kDecode = 2, kDraft = 3, kVerify = 4 };
 frt_shape_key step_key(StepKind kind, std::int32_t count, std::int32_t rows);
 
 class Model {
@@ -67,7 +68,7 @@ class Model {
     Operators operators;
     std::unique_ptr<Recipe> recipe;
     std::vector<std::int32_t> prefill_sizes, decode_sizes;
-    Graph prefill, decode, draft;
+    Graph prefill, decode, draft, verify;
     Stream stream;  // for self-tests
   };
   Parts& parts() const;
@@ -84,6 +85,7 @@ class Model {
  private:
   void load(const Host& host, const frt_model_params& params);
   void load_weights(const Host& host, Parts& parts);
+  StepSizes step_sizes(const Options& options, bool with_mtp) const;
   std::uint64_t running_bytes(const Options& options, const Precision& precision,
                               std::int64_t context, bool with_mtp) const;
   void check_memory(const Parts& parts, const Precision& precision, bool with_mtp,

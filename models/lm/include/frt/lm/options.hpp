@@ -69,6 +69,7 @@ struct Options {
   frt_dtype residual = FRT_DTYPE_NONE;
   frt_dtype cache = FRT_DTYPE_NONE;
   Speculation speculation = Speculation::kAuto;
+  std::int64_t max_drafts = 0;  // tokens that the draft head proposes at a time
 };
 
 // A plugin without the option "speculation" has no draft head. Throws FRT_ERR_INVALID_ARGUMENT for

@@ -63,8 +63,11 @@ class Recipe {
   void prefill(const Recorder& recorder, std::int32_t rows, const Tap* tap = nullptr) const;
   // One token of each of `batch` sequences.
   void decode(const Recorder& recorder, std::int32_t batch) const;
-  // One proposed token for each of `batch` sequences; for architectures with a draft head.
-  virtual void draft(const Recorder& recorder, std::int32_t batch) const;
+  // `drafts` proposed tokens for each of `batch` sequences; for architectures with a draft head.
+  virtual void draft(const Recorder& recorder, std::int32_t batch, std::int32_t drafts) const;
+  // Up to `rows` tokens of each of `batch` sequences, of which the first is the text and the others
+  // are drafts: feeds those that decoding would have sampled.
+  void verify(const Recorder& recorder, std::int32_t batch, std::int32_t rows) const;
 
   // logits = rows of `hidden` times lm_head; for checks that want more than the last row.
   void head(const Recorder& recorder, const void* hidden, std::int32_t rows, float* logits) const;
@@ -74,6 +77,7 @@ class Recipe {
   struct Batch {
     frt_sequences sequences{};
     const std::int32_t* row_count = nullptr;
+    bool drafts = false;  // some rows may be no text: recurrent state waits for commit()
     std::int32_t rows() const { return sequences.count * sequences.rows; }
   };
   Batch prefill_batch(std::int32_t rows) const;
@@ -86,16 +90,21 @@ class Recipe {
     const float* norm = nullptr;
   };
 
-  void select_and_embed(const Recorder& recorder, const Batch& batch) const;
+  // act_.ids: the tokens of `ids`, or the pending ones for -1.
+  void select(const Recorder& recorder, const Batch& batch, const Buffer& ids) const;
+  void embed(const Recorder& recorder, const Batch& batch) const;
   // Embeds act_.ids, runs all layers and the final norm: act_.hidden.
   void trunk(const Recorder& recorder, const Batch& batch, const Tap* tap) const;
   void sample(const Recorder& recorder, const Batch& batch) const;
+  void accept(const Recorder& recorder, const Batch& batch) const;
   void count_tokens(const Recorder& recorder, const Batch& batch, bool generated) const;
 
   // The mixer of trunk layer `layer`, into act_.mixer_out. Attention, unless an architecture says
   // otherwise.
   virtual void mixer(const Recorder& recorder, const Batch& batch, std::size_t layer,
                      const Entry& entry) const;
+  // After a step with drafts, over the rows that are the text: recurrent state takes them in.
+  virtual void commit(const Recorder&, const Batch&) const {}
   // After a trunk step, whose normed rows are act_.hidden: what a draft head needs of them.
   virtual void follow(const Recorder&, const Batch&, const Tap*) const {}
   void attention_mixer(const Recorder& recorder, const Batch& batch,

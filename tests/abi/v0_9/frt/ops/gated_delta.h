@@ -10,6 +10,10 @@
  *   y      = rms_norm(o; epsilon) * norm_weight * silu(z)
  * All inner arithmetic is f32. Many rows may be computed in the chunked form (C = chunk, from the
  * saved S, rows cut at multiples of C from row 0); one row is the recurrence above.
+ *
+ * Drafted tokens: a step that checks them keeps window and state, and frt.gated_delta_commit/1
+ * feeds the rows that were right once more. Up to FRT_DELTA_KEEP_ROWS rows of a sequence give the
+ * bits that they give one at a time.
  */
 #ifndef FRT_OPS_GATED_DELTA_H_
 #define FRT_OPS_GATED_DELTA_H_
@@ -18,6 +22,8 @@
 #include <frt/ops/sequences.h>
 
 FRT_EXTERN_C_BEGIN
+
+#define FRT_DELTA_KEEP_ROWS 16 /* sequences.rows at most, where window or state is kept */
 
 /* c = silu(depthwise causal convolution of u), continuing from and updating the window. Window of
  * a slot: the last (width - 1) rows of u, oldest first, of u's type. */
@@ -33,8 +39,10 @@ typedef struct frt_causal_conv_args {
   void* window;             /* slot s at window + s * slot_stride: (width - 1, channels) */
   int64_t slot_stride;      /* bytes */
   void* c;                  /* (count * rows, channels); not u */
+  uint32_t keep_window;     /* 1: the window stays as it is; 0: it follows the rows */
+  uint32_t reserved;
 } frt_causal_conv_args;
-FRT_ASSERT_LAYOUT(frt_causal_conv_args, 88, c, 80);
+FRT_ASSERT_LAYOUT(frt_causal_conv_args, 96, reserved, 92);
 
 /* The delta rule on convolved rows: c, a, b to o; updates the state. */
 #define FRT_OP_GATED_DELTA "frt.gated_delta/1"
@@ -44,8 +52,8 @@ typedef struct frt_gated_delta_args {
   frt_sequences sequences;
   int32_t key_heads, value_heads; /* value_heads % key_heads == 0 */
   int32_t key_dim, value_dim;
-  int32_t chunk; /* rows per chunk where the chunked form is used, e.g. 64 */
-  int32_t reserved;
+  int32_t chunk;        /* rows per chunk where the chunked form is used, e.g. 64 */
+  uint32_t keep_state;  /* 1: the state stays as it is; 0: it follows the rows */
   const void* c;        /* (count * rows, 2 * key_heads * key_dim + value_heads * value_dim) */
   const void* a;        /* (count * rows, value_heads) */
   const void* b;        /* (count * rows, value_heads) */
@@ -70,7 +78,36 @@ typedef struct frt_gated_delta_block_args {
   const float* norm_weight;   /* (value_dim) */
   void* y;                    /* (count * rows, value_heads, value_dim) */
 } frt_gated_delta_block_args;
-FRT_ASSERT_LAYOUT(frt_gated_delta_block_args, 248, y, 240);
+FRT_ASSERT_LAYOUT(frt_gated_delta_block_args, 256, y, 248);
+
+/* A layer of a commit. Shapes as above. */
+typedef struct frt_gated_delta_layer {
+  const void* u;
+  const void* a;
+  const void* b;
+  const float* conv_weight;
+  const float* decay;
+  const float* dt_bias;
+  void* window;
+  void* state;
+} frt_gated_delta_layer;
+FRT_ASSERT_LAYOUT(frt_gated_delta_layer, 64, state, 56);
+
+/* Moves windows and states of several layers over rows that a step computed and kept them: the
+ * first length[b] rows of each sequence. They become, bit for bit, what causal_conv and gated_delta
+ * over the same rows make of them. Composition: causal_conv and gated_delta, layer by layer. */
+#define FRT_OP_GATED_DELTA_COMMIT "frt.gated_delta_commit/1"
+typedef struct frt_gated_delta_commit_args {
+  uint32_t struct_size;
+  int32_t layer_count; /* > 0 */
+  /* What all layers share. Their u, a, b, conv_weight, decay, dt_bias, window and state are those
+   * of each layer, and ignored here; conv.c = delta.c and delta.o are working memory. Nothing is
+   * kept; sequences.rows <= FRT_DELTA_KEEP_ROWS. */
+  frt_causal_conv_args conv;
+  frt_gated_delta_args delta;
+  const frt_gated_delta_layer* layers; /* (layer_count) host memory, read by the call */
+} frt_gated_delta_commit_args;
+FRT_ASSERT_LAYOUT(frt_gated_delta_commit_args, 240, layers, 232);
 
 FRT_EXTERN_C_END
 

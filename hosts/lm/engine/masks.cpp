@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Answers that follow a grammar. The mask of a token is made when the token before it is known,
+// while the device works for others; the first one while the grammar's prompt waits for its last
+// chunk.
+#include <algorithm>
+#include <utility>
+
+#include "lm/engine/thread.hpp"
+
+namespace frt::host {
+namespace {
+
+bool any_of(const std::vector<uint32_t>& mask) {
+  return std::ranges::any_of(mask, [](uint32_t word) { return word != 0; });
+}
+
+}  // namespace
+
+void Engine::Thread::poll_grammars() {
+  for (const auto& request : live_) {
+    if (!request->compiling || !request->asked().grammar->over()) continue;
+    request->compiling = false;
+    --compiling_;
+    const GrammarTicket& ticket = *request->asked().grammar;
+    if (ticket.status() != FRT_OK) fail(*request, ticket.status(), ticket.message());
+  }
+}
+
+// The last chunk samples the first token.
+bool Engine::Thread::waits_for_grammar(const Choice& choice) const {
+  return choice.request->compiling && next_end(choice) == choice.request->asked().prompt.size();
+}
+
+void Engine::Thread::begin_grammar(Choice& choice) {
+  const EngineRequest& asked = choice.request->asked();
+  if (!asked.grammar || choice.matcher || choice.limit == 0) return;
+  choice.mask.resize(model_.info().mask_words);
+  choice.matcher = asked.grammar->grammar()->matcher();
+  if (!fill_mask(choice)) {
+    choice.matcher.reset();
+    choice.mask.clear();
+    throw Error(FRT_ERR_INVALID_ARGUMENT, "the grammar lets an answer be empty and nothing else");
+  }
+}
+
+// False: the request has failed.
+bool Engine::Thread::follow_grammar(Choice& choice, int32_t token) {
+  frt_error error{};
+  const frt_status status = guard(&error, [&] {
+    if (choice.matcher->accept(token)) return;
+    throw Error(FRT_ERR_INTERNAL, "model '" + model_.name() + "' sampled token " +
+                                      std::to_string(token) + ", which its mask rules out");
+  });
+  if (status == FRT_OK) return true;
+  met(choice.request, status, error.message);
+  return false;
+}
+
+// False: the answer is complete and nothing may follow it, or the request has failed.
+bool Engine::Thread::lead_on(Choice& choice) {
+  bool more = false;
+  frt_error error{};
+  const frt_status status = guard(&error, [&] { more = fill_mask(choice); });
+  if (status != FRT_OK) met(choice.request, status, error.message);
+  return more;
+}
+
+// False: the answer is complete and nothing may follow it.
+bool Engine::Thread::fill_mask(Choice& choice) {
+  const EngineRequest& asked = choice.request->asked();
+  const auto began = Clock::now();
+  const bool more = choice.matcher->fill(choice.mask);
+  if (more) {
+    // Where the answer may end, and is long enough, a token that ends it may come; nowhere else, or
+    // the text would end where the grammar does not.
+    const bool may_end = choice.matcher->complete() && choice.result.generated >= asked.min_new;
+    for (const int32_t id : asked.stop_ids) {
+      const uint32_t bit = 1U << (id % 32);
+      uint32_t& word = choice.mask[static_cast<std::size_t>(id) / 32];
+      word = may_end ? word | bit : word & ~bit;
+    }
+    if (!any_of(choice.mask)) {
+      throw Error(FRT_ERR_INVALID_ARGUMENT,
+                  "the grammar leads on through tokens that end the text alone");
+    }
+  }
+  meter_.mask.add(std::chrono::duration<double>(Clock::now() - began).count());
+  return more;
+}
+
+}  // namespace frt::host

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lm/grammar/compiler.hpp"
+
+#include <chrono>
+#include <frt/error.hpp>
+#include <utility>
+
+#include "lm/grammar/vocabulary.hpp"
+
+namespace frt::host {
+namespace {
+
+std::string key_of(const GrammarSource& source) {
+  return (source.strict ? "s" : "r") + source.text;
+}
+
+}  // namespace
+
+void GrammarTicket::end(std::shared_ptr<const Grammar> grammar, frt_status status,
+                        std::string message) noexcept {
+  grammar_ = std::move(grammar);
+  status_ = status;
+  message_ = std::move(message);
+  over_.store(true, std::memory_order_release);
+  over_.notify_all();
+}
+
+GrammarCompiler::GrammarCompiler(const TextModel& model, uint32_t vocabulary,
+                                 GrammarCompilerOptions options)
+    : model_(&model), vocabulary_(vocabulary), options_(options) {
+  require_grammar_backend();
+  uint32_t flags = 0;
+  model.token_bytes(0, flags);  // or it throws
+  start();
+}
+
+GrammarCompiler::GrammarCompiler(std::unique_ptr<GrammarBackend> backend,
+                                 GrammarCompilerOptions options)
+    : options_(options), backend_(std::move(backend)) {
+  start();
+}
+
+void GrammarCompiler::start() {
+  if (options_.threads == 0) {
+    throw Error(FRT_ERR_OUT_OF_RANGE, "a compiler of grammars needs 1 thread or more");
+  }
+  for (uint32_t i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { run(); });
+}
+
+GrammarCompiler::~GrammarCompiler() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  news_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+  for (const Job& job : jobs_) {
+    if (const auto ticket = job.ticket.lock()) {
+      ticket->end(nullptr, FRT_ERR_BAD_STATE, "the compiler of grammars is being ended");
+    }
+  }
+}
+
+std::shared_ptr<GrammarTicket> GrammarCompiler::compile(const GrammarSource& source) {
+  std::string key = key_of(source);
+  const std::lock_guard lock(mutex_);
+  if (const auto found = index_.find(key); found != index_.end()) {
+    ++stats_.hits;
+    kept_.splice(kept_.begin(), kept_, found->second);
+    return found->second->ticket;
+  }
+  if (const auto found = pending_.find(key); found != pending_.end()) {
+    if (auto ticket = found->second.lock()) {
+      ++stats_.hits;
+      return ticket;
+    }
+  }
+  if (jobs_.size() >= options_.queue_limit) {
+    throw Error(FRT_ERR_NOT_READY,
+                std::to_string(jobs_.size()) + " grammars wait to be compiled; try again later");
+  }
+  auto ticket = std::make_shared<GrammarTicket>();
+  jobs_.push_back({source, ticket});
+  try {
+    pending_[std::move(key)] = ticket;
+  } catch (...) {
+    jobs_.pop_back();
+    throw;
+  }
+  ++stats_.misses;
+  news_.notify_one();
+  return ticket;
+}
+
+GrammarStats GrammarCompiler::stats() const {
+  const std::lock_guard lock(mutex_);
+  GrammarStats stats = stats_;
+  stats.waiting = jobs_.size();
+  stats.cached = kept_.size();
+  stats.compile = compile_.read();
+  return stats;
+}
+
+void GrammarCompiler::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    news_.wait(lock, [&] { return stopping_ || !jobs_.empty(); });
+    if (stopping_) return;
+    const Job job = std::move(jobs_.front());
+    jobs_.pop_front();
+    lock.unlock();
+    frt_error error{};
+    if (guard(&error, [&] { work(job); }) != FRT_OK) {
+      const auto ticket = job.ticket.lock();
+      if (ticket && !ticket->over()) ticket->end(nullptr, error.code, error.message);
+    }
+    lock.lock();
+  }
+}
+
+// The vocabulary of a large model takes half a second, so the first grammar makes it.
+const GrammarBackend& GrammarCompiler::backend() {
+  std::call_once(backend_made_, [&] {
+    if (!backend_) backend_ = make_grammar_backend(grammar_vocabulary(*model_, vocabulary_));
+  });
+  return *backend_;
+}
+
+void GrammarCompiler::work(const Job& job) {
+  const std::string key = key_of(job.source);
+  std::shared_ptr<const Grammar> grammar;
+  frt_error error{};
+  frt_status status = FRT_ERR_BAD_STATE;
+  const auto began = std::chrono::steady_clock::now();
+  if (!job.ticket.expired()) {
+    const std::function<bool()> wanted = [&] { return !stopping_ && !job.ticket.expired(); };
+    status =
+        guard(&error, [&] { grammar = backend().compile(job.source, options_.budget, wanted); });
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  const auto ticket = job.ticket.lock();
+  const std::lock_guard lock(mutex_);
+  // Somebody else may have asked again when the ticket was gone already.
+  const auto pending = pending_.find(key);
+  if (pending != pending_.end() && (!ticket || pending->second.lock() == ticket)) {
+    if (ticket || pending->second.expired()) pending_.erase(pending);
+  }
+  if (!ticket) {
+    ++stats_.dropped;
+    return;
+  }
+  compile_.add(took.count());
+  if (status == FRT_OK) {
+    ++stats_.compiled;
+  } else {
+    ++stats_.failed;
+  }
+  ticket->end(grammar, status, status == FRT_OK ? std::string() : std::string(error.message));
+  if (status == FRT_OK) keep(key, ticket);
+}
+
+void GrammarCompiler::keep(const std::string& key, const std::shared_ptr<GrammarTicket>& ticket) {
+  const uint64_t bytes = ticket->grammar()->bytes() + key.size();
+  if (bytes > options_.cache_bytes || index_.contains(key)) return;
+  const frt_status status = guard(nullptr, [&] {
+    kept_.push_front({key, ticket, bytes});
+    try {
+      index_.emplace(kept_.front().key, kept_.begin());
+    } catch (...) {
+      kept_.pop_front();
+      throw;
+    }
+    stats_.cached_bytes += bytes;
+  });
+  if (status != FRT_OK) return;  // it is not kept, then
+  while (stats_.cached_bytes > options_.cache_bytes) {
+    stats_.cached_bytes -= kept_.back().bytes;
+    index_.erase(kept_.back().key);
+    kept_.pop_back();
+  }
+}
+
+}  // namespace frt::host

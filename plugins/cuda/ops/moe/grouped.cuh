@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// grouped.cuh - products of rows that were sorted by expert: one launch multiplies every row
+// with the matrix of its expert.
+//
+// A tile is a run of sorted rows of one expert; the launch's blocks are (tile, columns of the
+// matrix). Without a list of tiles there is one matrix for all rows, in their own order.
+#pragma once
+
+#include "../../device.hpp"
+#include "moe.hpp"
+#include "weights.cuh"
+
+namespace frt::cuda {
+
+struct MoeTile {
+  int32_t expert;
+  int32_t first;  // of the sorted rows
+  int32_t count;
+  int32_t reserved;
+};
+
+struct MoeProduct {
+  const bf16* x;  // (rows, cols of the matrix)
+  int32_t rows;
+  const int32_t* row_count;
+  const MoeTile* tiles;       // NULL: one matrix, rows as they are
+  const int32_t* tile_count;  // (1)
+  int32_t tile_limit;         // blocks are launched for so many tiles
+  const int32_t* order;       // sorted row -> assignment (row * top_k + j)
+  int32_t top_k;
+  bool gather;       // x is not sorted: its row is order[sorted row] / top_k
+  bool scatter;      // y is not sorted: its row is order[sorted row]
+  MoeMatrix matrix;  // gated: of the gate
+  MoeMatrix up;      // gated only: y = silu(x gate^T) * (x up^T), bf16
+  void* y;           // (rows, outputs)
+  bool y_f32;
+};
+
+// Rows of a tile.
+inline constexpr int kSmallTile = 16;
+inline constexpr int kLargeTile = 128;
+
+// The tile `index` of `size` rows; false: there is no such tile.
+__device__ __forceinline__ bool find_tile(const MoeProduct& product, int index, int size,
+                                          MoeTile& tile) {
+  if (product.tiles) {
+    if (index >= *product.tile_count) return false;
+    tile = product.tiles[index];
+    return true;
+  }
+  const int rows = active_rows(product.rows, product.row_count);
+  tile = {0, index * size, min(size, rows - index * size), 0};
+  return tile.count > 0;
+}
+
+__device__ __forceinline__ int64_t input_row(const MoeProduct& product, int row) {
+  return product.gather ? product.order[row] / product.top_k : row;
+}
+__device__ __forceinline__ int64_t output_row(const MoeProduct& product, int row) {
+  return product.scatter ? product.order[row] : row;
+}
+
+// A product, as its variants are given it.
+struct GroupedProduct {
+  MoeProduct product;
+  int64_t x_rows;   // rows of x in memory
+  int64_t experts;  // matrices in memory
+  int tile_rows;    // kSmallTile, kLargeTile
+  bool gated;       // with `up`
+};
+using GroupedCall = const GroupedProduct;
+
+// On mma.sync (grouped_mma.cuh).  [driver]
+void launch_grouped_mma(Stream& stream, GroupedCall& call);
+// On wgmma, bf16, tiles of kLargeTile rows (sm90/grouped.cu).  [driver]
+inline constexpr int kGroupedWgmmaSharedBytes = 197632;
+void launch_grouped_wgmma(Stream& stream, GroupedCall& call);
+
+}  // namespace frt::cuda

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tools/bench/run on a copy of its folder, with a host that only pretends to measure. The page in the tree is what it writes."""
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HOST = """#!/bin/sh
+case "$*" in *broken*) echo "error: no such manifest" >&2; exit 3 ;; esac
+n=$(cat {count} 2>/dev/null || echo 0); n=$((n + 1)); echo $n > {count}
+echo '[{{"device": "Made-up 9000", "read_bandwidth": 4.5e12, "clock_after_mhz": 1980, "floor_ms": 4,'
+echo '"step_ms": {{"p50": '$((n % 3 + 5))', "p99": 9}}, "repetition_seconds": [0.1, 0.3, 0.2], "tflops": 395}}]'
+"""
+ROWS = """
+[peer.other]
+title = "Other 1.0"
+source = "measured elsewhere"
+[[section]]
+id = "decode"
+title = "Decode"
+device = "gpu"
+unit = "ms"
+about = "One sequence."
+[[row]]
+section = "decode"
+name = "small"
+command = "bench small.toml"
+value = "0.step_ms.p50"
+p99 = "0.step_ms.p99"
+floor = "0.floor_ms"
+must = 5
+peers = { other = 12 }
+[[row]]
+section = "decode"
+name = "prompt"
+command = "bench small.toml -p 9"
+value = "0.repetition_seconds"
+scale = 1000
+flops = "0.tflops"
+rate = 790
+"""
+
+
+class BenchRows(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        self.bench = self.root / "tools/bench"
+        self.bench.mkdir(parents=True)
+        shutil.copy(ROOT / "tools/bench/run", self.bench / "run")
+        (self.bench / "rows.toml").write_text(ROWS, encoding="utf-8")
+        (self.bench / "results").mkdir()
+        self.host = self.root / "host"
+        self.host.write_text(HOST.format(count=self.root / "count"), encoding="utf-8")
+        self.host.chmod(0o755)
+
+    def run_tool(self, *arguments, status=0):
+        result = subprocess.run([sys.executable, self.bench / "run", "--host", self.host, *arguments],
+                                capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(result.returncode, status, result.stderr)
+        return result.stdout if status == 0 else result.stderr
+
+    def test_rows_are_measured_and_the_page_says_them(self):
+        self.run_tool("--device", "gpu", "--processes", "3", "--report")
+        stored = json.loads((self.bench / "results/made-up-9000.json").read_text(encoding="utf-8"))
+        small = stored["rows"]["decode: small"]
+        self.assertEqual(sorted(small["values"]), [5, 6, 7])
+        self.assertEqual((small["median"], small["p99"], small["floor"]), (6, 9, 4))
+        self.assertAlmostEqual(stored["rows"]["decode: prompt"]["floor"], 100)   # 200 ms at half of the rate
+        page = (self.bench / "RESULTS.md").read_text(encoding="utf-8")
+        self.assertIn("| small | **6** | 5 to 7 | 9 | 4 | 67 % | 5, missed by 20 % | 12 (2.0x) |", page)
+        self.assertIn("Made-up 9000; commit ", page)
+        self.assertIn("reads 4.5 TB/s; clock 1980 MHz", page)
+        self.run_tool("--check")
+
+    def test_one_row_is_measured_again_and_the_others_stay(self):
+        self.run_tool("--device", "gpu", "--processes", "1")
+        before = json.loads((self.bench / "results/made-up-9000.json").read_text(encoding="utf-8"))["rows"]
+        self.run_tool("--device", "gpu", "--processes", "1", "--rows", "small")
+        after = json.loads((self.bench / "results/made-up-9000.json").read_text(encoding="utf-8"))["rows"]
+        self.assertNotEqual(after["decode: small"]["values"], before["decode: small"]["values"])
+        self.assertEqual(after["decode: prompt"], before["decode: prompt"])
+
+    def test_a_page_that_somebody_edited_is_noticed(self):
+        self.run_tool("--device", "gpu", "--processes", "1", "--report")
+        page = self.bench / "RESULTS.md"
+        page.write_text(page.read_text(encoding="utf-8").replace("67 %", "99 %").replace("**", ""), encoding="utf-8")
+        self.assertIn("run tools/bench/run --report", self.run_tool("--check", status=1))
+
+    def test_errors_say_where_and_why(self):
+        rows = self.bench / "rows.toml"
+        rows.write_text(ROWS.replace('"bench small.toml"', '"bench broken.toml"'), encoding="utf-8")
+        self.assertIn("`frt-host bench broken.toml` ended with 3: error: no such manifest",
+                      self.run_tool("--device", "gpu", status=1))
+        rows.write_text(ROWS.replace("0.step_ms.p50", "0.step_ms.p51"), encoding="utf-8")
+        self.assertIn("row 'decode: small': the output of its command has nothing at '0.step_ms.p51'",
+                      self.run_tool("--device", "gpu", status=1))
+        rows.write_text(ROWS.replace('section = "decode"', 'section = "nowhere"'), encoding="utf-8")
+        self.assertIn("row 'small': no section 'nowhere'", self.run_tool("--report", status=1))
+        rows.write_text(ROWS, encoding="utf-8")
+        self.assertIn("no row of rows.toml matches", self.run_tool("--device", "cpu", status=1))
+
+    def test_two_hosts_are_compared_in_turn(self):
+        table = self.run_tool("--device", "gpu", "--processes", "3", "--rows", "prompt", "--against", self.host)
+        self.assertIn("| decode: prompt | 200 | 200 | 1.000 |", table)
+        self.assertEqual(list((self.bench / "results").iterdir()), [])
+
+    def test_the_page_in_the_tree_is_what_the_tool_writes(self):
+        result = subprocess.run([sys.executable, ROOT / "tools/bench/run", "--check"], capture_output=True, text=True,
+                                timeout=60, check=False)
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

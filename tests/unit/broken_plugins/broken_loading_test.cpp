@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plugins that harm whoever loads them, that hang, or that come twice.
+#include "trial.hpp"
+
+using namespace broken;
+
+TEST_CASE("a constructor that throws, aborts or exits does so in a child process") {
+  refuses(
+      {
+          {"model", "constructor_throws", FRT_ERR_INTERNAL, {"out of luck"}},
+          {"model",
+           "constructor_aborts",
+           FRT_ERR_INTERNAL,
+           {"loading it ended the process with signal Aborted"}},
+          {"model", "constructor_exits", FRT_ERR_INTERNAL, {"with exit status 3"}},
+      },
+      [](Trial& trial) { trial.probing = core::Probing::kUnlocked; });
+}
+
+TEST_CASE("a constructor that hangs is given up in a child process") {
+  refuses({{"model", "constructor_hangs", FRT_ERR_INTERNAL, {"took longer than 200 ms"}}},
+          [](Trial& trial) {
+            trial.probing = core::Probing::kUnlocked;
+            trial.trial_limit = std::chrono::milliseconds(200);
+          });
+}
+
+TEST_CASE("a device that the card is not for is not chosen") {
+  refuses({{"device",
+            "device target mismatch",
+            FRT_ERR_DEVICE,
+            {"found no device", "for other_9, the device is null_1"},
+            patch_card(kSummary, "targets = [\"other_9\"]")}},
+          [](Trial& trial) { trial.manifest = manifest_of("auto", "test.model"); });
+}
+
+TEST_CASE("the second file of an id is left out, and its reason names the first") {
+  Trial trial;
+  fs::copy_file(trial.folder() / "faulty_model.so", trial.folder() / "twice.so");
+  CHECK_NOTHROW(trial.run());
+  CHECK(trial.rejected.find("faulty_model.so' (--plugin-dir) comes first") != std::string::npos);
+}
+
+TEST_CASE("a plugin that hangs in a setup call is named with the call") {
+  struct Hang {
+    const char* plugin;
+    const char* call;
+  };
+  for (const Hang& row :
+       {Hang{"model", "dlopen"}, Hang{"model", "open"}, Hang{"model", "create"},
+        Hang{"model", "fingerprint"}, Hang{"model", "destroy"}, Hang{"model", "close"},
+        Hang{"device", "device_count"}, Hang{"device", "device_info"},
+        Hang{"device", "device_open"}, Hang{"device", "list"}, Hang{"device", "device_close"}}) {
+    CAPTURE(row.call);
+    Trial trial(row.plugin, std::string(row.call) + "_hangs");
+    // The plugin hangs until the log says that it does.
+    ::setenv("FRT_TEST_LOG", trial.log_path().c_str(), 1);
+    trial.patience = std::chrono::milliseconds(20);
+    CHECK_NOTHROW(trial.run());
+    CHECK(trial.log().find("test." + std::string(row.plugin) + ": its `" + row.call +
+                           "` has not returned") != std::string::npos);
+  }
+  ::unsetenv("FRT_TEST_LOG");
+}
+
+TEST_CASE("the calls that choose an automatic device are watched") {
+  for (const char* call : {"device_count", "device_info"}) {
+    CAPTURE(call);
+    Trial trial("device", std::string(call) + "_hangs");
+    trial.manifest = manifest_of("auto", "test.model");
+    ::setenv("FRT_TEST_LOG", trial.log_path().c_str(), 1);
+    trial.patience = std::chrono::milliseconds(20);
+    CHECK_NOTHROW(trial.run());
+    CHECK(trial.log().find(std::string("its `") + call + "` has not returned") !=
+          std::string::npos);
+  }
+  ::unsetenv("FRT_TEST_LOG");
+}

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+// Answers that follow a grammar beside answers that follow none. The grammar is made up: each token
+// must leave the same remainder by 7 as the sum of those before it and one, so that every mask
+// depends on all that was sampled, and a token too many or too few, from whatever step, is seen.
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <frt/error.hpp>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine_world.hpp"
+#include "lm/grammar/compiler.hpp"
+
+namespace {
+
+using namespace frt::test;
+using frt::host::Engine;
+using frt::host::EngineOptions;
+using frt::host::EngineRequest;
+using frt::host::Finish;
+using frt::host::Grammar;
+using frt::host::GrammarBackend;
+using frt::host::GrammarBudget;
+using frt::host::GrammarCompiler;
+using frt::host::GrammarMatcher;
+using frt::host::GrammarSource;
+using frt::host::GrammarTicket;
+using frt::host::Next;
+
+constexpr int32_t kModulus = 7;
+
+bool follows(const Tokens& tokens) {
+  int64_t sum = 1;
+  for (const int32_t token : tokens) {
+    if (token % kModulus != sum % kModulus) return false;
+    sum += token;
+  }
+  return true;
+}
+
+// A text of `least` to `most` tokens.
+struct Rule {
+  uint64_t least = 0, most = 0;
+  uint64_t fails_at = UINT64_MAX;  // no mask is to be had there
+};
+
+class RuleMatcher final : public GrammarMatcher {
+ public:
+  RuleMatcher(Rule rule, uint32_t vocabulary) : rule_(rule), vocabulary_(vocabulary) {}
+  bool fill(std::span<uint32_t> mask) override {
+    if (taken_.size() == rule_.fails_at) throw frt::Error(FRT_ERR_INVALID_ARGUMENT, "stuck");
+    std::fill(mask.begin(), mask.end(), 0);
+    if (taken_.size() == rule_.most) return false;
+    for (uint32_t id = 0; id < vocabulary_; ++id) {
+      if (static_cast<int64_t>(id) % kModulus == sum_ % kModulus) mask[id / 32] |= 1U << (id % 32);
+    }
+    return true;
+  }
+  bool complete() const override { return taken_.size() >= rule_.least; }
+  bool accept(int32_t token) override {
+    if (taken_.size() == rule_.most || token % kModulus != sum_ % kModulus) return false;
+    taken_.push_back(token);
+    sum_ += token;
+    return true;
+  }
+  void rollback(uint32_t tokens) override {
+    for (; tokens > 0; --tokens) {
+      sum_ -= taken_.back();
+      taken_.pop_back();
+    }
+  }
+  std::unique_ptr<GrammarMatcher> fork() const override {
+    return std::make_unique<RuleMatcher>(*this);
+  }
+
+ private:
+  Rule rule_;
+  uint32_t vocabulary_;
+  Tokens taken_;
+  int64_t sum_ = 1;
+};
+
+class RuleGrammar final : public Grammar {
+ public:
+  RuleGrammar(Rule rule, uint32_t vocabulary) : rule_(rule), vocabulary_(vocabulary) {}
+  std::unique_ptr<GrammarMatcher> matcher() const override {
+    return std::make_unique<RuleMatcher>(rule_, vocabulary_);
+  }
+  uint64_t bytes() const override { return 100; }
+
+ private:
+  Rule rule_;
+  uint32_t vocabulary_;
+};
+
+// Sources: "LEAST MOST FAILS_AT MICROSECONDS"; "bad" fails, "blocked" waits for `open`.
+class RuleBackend final : public GrammarBackend {
+ public:
+  RuleBackend(uint32_t vocabulary, std::atomic<bool>& open)
+      : vocabulary_(vocabulary), open_(open) {}
+  std::shared_ptr<const Grammar> compile(const GrammarSource& source, const GrammarBudget&,
+                                         const std::function<bool()>& wanted) const override {
+    if (source.text == "bad") throw frt::Error(FRT_ERR_INVALID_ARGUMENT, "it is bad");
+    Rule rule;
+    if (source.text == "blocked") {
+      while (!open_ && wanted()) std::this_thread::sleep_for(std::chrono::microseconds(100));
+      rule = {4, 4, UINT64_MAX};
+    } else {
+      char* at = nullptr;
+      rule.least = std::strtoull(source.text.c_str(), &at, 10);
+      rule.most = std::strtoull(at, &at, 10);
+      rule.fails_at = std::strtoull(at, &at, 10);
+      std::this_thread::sleep_for(std::chrono::microseconds(std::strtoull(at, nullptr, 10)));
+    }
+    return std::make_shared<RuleGrammar>(rule, vocabulary_);
+  }
+
+ private:
+  uint32_t vocabulary_;
+  std::atomic<bool>& open_;
+};
+
+std::string rule_text(uint64_t least, uint64_t most, uint64_t microseconds = 0,
+                      uint64_t fails_at = 1'000'000) {
+  return std::to_string(least) + " " + std::to_string(most) + " " + std::to_string(fails_at) + " " +
+         std::to_string(microseconds);
+}
+
+struct GrammarWorld : EngineWorld {
+  explicit GrammarWorld(const std::string& options) : EngineWorld(options) {}
+
+  std::atomic<bool> open{false};
+  GrammarCompiler compiler{std::make_unique<RuleBackend>(model.info().vocabulary, open),
+                           {.threads = 2}};
+
+  EngineRequest following(Tokens prompt, uint64_t max_new, const std::string& rule) {
+    EngineRequest request = asking(std::move(prompt), max_new);
+    request.grammar = compiler.compile({rule, true});
+    return request;
+  }
+  // What the request gives in an engine of its own.
+  std::shared_ptr<Told> in_an_engine(const EngineRequest& request) const {
+    Engine engine(model, nullptr, engine_options());
+    const auto told = submit(engine, request);
+    told->wait(request.choices);
+    return told;
+  }
+};
+
+// Holds the pages of `slots` full slots.
+std::vector<frt::Capsule> take_pages(const EngineWorld& world, uint64_t slots) {
+  std::vector<frt::Capsule> held;
+  frt::host::StepRunner runner(world.model);
+  frt::host::Session session(world.model, runner, nullptr, 0);
+  for (uint32_t slot = 1; slot < 4; ++slot) runner.clear(slot);
+  for (uint64_t i = 0; i < slots; ++i) {
+    world.model.reserve_rows(0, 0, 256, runner.stream());
+    held.push_back(world.model.capsules().snapshot(0, 256, FRT_SPACE_DEVICE, runner.stream()));
+    session.clear();
+  }
+  runner.stream().sync();
+  return held;
+}
+
+const char* kWorld = "max_context = 256\nslots = 4\nmax_batch = 3\nblock_rows = 64\n";
+
+}  // namespace
+
+TEST_CASE("an answer follows its grammar and ends with it, each choice by itself") {
+  GrammarWorld world(kWorld);
+  EngineRequest request = world.following(some_tokens(40, 1), 100, rule_text(9, 9));
+  request.sampling.temperature = 1;
+  request.choices = 3;
+  const auto told = world.in_an_engine(request);
+  REQUIRE_MESSAGE(told->error == FRT_OK, told->message);
+  for (uint32_t choice = 0; choice < 3; ++choice) {
+    CHECK(told->tokens(choice).size() == 9);
+    CHECK(follows(told->tokens(choice)));
+    CHECK(told->result(choice).finish == Finish::kStop);
+    CHECK(told->result(choice).stop_token == -1);
+  }
+  CHECK(told->tokens(0) != told->tokens(1));
+  request.max_new = 5;
+  const auto cut = world.in_an_engine(request);
+  CHECK(cut->result().finish == Finish::kLength);
+  CHECK(follows(cut->tokens()));
+  request.max_new = 0;  // the prompt alone is read
+  CHECK(world.in_an_engine(request)->result().finish == Finish::kLength);
+}
+
+TEST_CASE("a stop token comes where the grammar lets the text end, not before") {
+  GrammarWorld world(kWorld);
+  EngineRequest request = world.following(some_tokens(20, 2), 200, rule_text(6, 200));
+  request.sampling.temperature = 1.5f;
+  // Half of the vocabulary ends the text, so a text that may end does soon.
+  for (uint32_t id = 0; id < world.model.info().vocabulary; id += 2) {
+    request.stop_ids.push_back(static_cast<int32_t>(id));
+  }
+  for (const uint64_t least : {0, 12}) {
+    for (uint64_t seed = 0; seed < 8; ++seed) {
+      request.sampling.seed = seed;
+      request.min_new = least;
+      const auto told = world.in_an_engine(request);
+      REQUIRE_MESSAGE(told->error == FRT_OK, told->message);
+      CHECK(told->result().finish == Finish::kStop);
+      CHECK(told->result().stop_token % 2 == 0);
+      CHECK(told->tokens().size() >= std::max<uint64_t>(6, least));
+      CHECK(follows(told->tokens()));
+      for (const int32_t token : told->tokens()) CHECK(token % 2 == 1);
+    }
+  }
+}
+
+TEST_CASE("the prompt is read while its grammar is compiled, and others go on") {
+  GrammarWorld world(kWorld);
+  Engine engine(world.model, nullptr, engine_options());
+  const auto waits = submit(engine, world.following(some_tokens(60, 3), 20, "blocked"));
+  const auto passes = submit(engine, asking(some_tokens(30, 4), 20));
+  passes->wait();
+  CHECK(passes->tokens().size() == 20);
+  CHECK(waits->tokens().empty());
+  engine.call([](frt::host::EngineAccess&) {});
+  CHECK(waits->progress.back().first == 48);  // all but the last chunk
+  world.open = true;
+  waits->wait();
+  CHECK(waits->result().generated == 4);
+  CHECK(follows(waits->tokens()));
+}
+
+TEST_CASE("who waits for a grammar can be cancelled, time out, or be told that there is none") {
+  GrammarWorld world(kWorld);
+  Engine engine(world.model, nullptr, engine_options());
+  uint64_t number = 0;
+  const auto cancelled =
+      submit(engine, world.following(some_tokens(20, 3), 20, "blocked"), &number);
+  EngineRequest timed = world.following(some_tokens(20, 4), 20, "blocked");
+  timed.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(30);
+  const auto late = submit(engine, timed);
+  timed.grammar.reset();
+  const auto refused = submit(engine, world.following(some_tokens(20, 5), 20, "bad"));
+  const auto stuck = submit(engine, world.following(some_tokens(20, 6), 20, rule_text(9, 9, 0, 3)));
+  const auto stuck_at_once =
+      submit(engine, world.following(some_tokens(20, 6), 20, rule_text(9, 9, 0, 0)));
+  const auto nothing = submit(engine, world.following(some_tokens(20, 6), 20, rule_text(0, 0)));
+  const auto well = submit(engine, world.following(some_tokens(20, 7), 20, rule_text(9, 9)));
+  late->wait();
+  CHECK(late->result().finish == Finish::kDeadline);
+  engine.cancel(number);
+  cancelled->wait();
+  CHECK(cancelled->result().finish == Finish::kCancelled);
+  for (const auto& told : {refused, stuck, stuck_at_once, nothing}) {
+    told->wait();
+    CHECK(told->error == FRT_ERR_INVALID_ARGUMENT);
+  }
+  CHECK(refused->message == "it is bad");
+  CHECK(stuck->tokens().size() == 3);
+  well->wait();
+  CHECK(well->tokens().size() == 9);
+  engine.drain();
+  CHECK(engine.stats().slots_used == 0);
+  CHECK(engine.stats().mask.count > 9);
+}
+
+TEST_CASE("in every schedule of grammars and none each request gives what it gives alone") {
+  GrammarWorld world(std::string(kWorld) + "capsule_blocks = 0");
+  std::mt19937 random(11);
+  const auto draw = [&](uint64_t below) { return random() % below; };
+  struct Known {
+    EngineRequest asked;
+    std::string rule;  // empty: none
+    std::shared_ptr<Told> alone;
+  };
+  std::vector<Known> pool;
+  for (int32_t i = 0; i < 16; ++i) {
+    Known known;
+    known.asked = asking(joined(some_tokens(16 + 16 * static_cast<int32_t>(draw(5)), i % 3),
+                                some_tokens(1 + static_cast<int32_t>(draw(40)), 100 + i)),
+                         40);
+    known.asked.sampling.seed = draw(1000);
+    known.asked.choices = draw(3) ? 1 : 2;
+    if (draw(2)) known.asked.sampling.temperature = 0.9f;
+    if (draw(3)) {
+      const uint64_t least = 1 + draw(40);
+      known.rule = rule_text(least, least + draw(20), draw(2000));
+      known.asked.grammar = world.compiler.compile({known.rule, true});
+    }
+    known.alone = world.in_an_engine(known.asked);
+    REQUIRE_MESSAGE(known.alone->error == FRT_OK, known.alone->message);
+    known.asked.grammar.reset();
+    pool.push_back(std::move(known));
+  }
+  const char* text = std::getenv("FRT_SCHEDULES");
+  const std::size_t count = text ? std::strtoull(text, nullptr, 10) : 60;
+  uint64_t preemptions = 0, followed = 0;
+  for (std::size_t schedule = 1; schedule <= count; ++schedule) {
+    CAPTURE(schedule);
+    const std::vector<frt::Capsule> held = take_pages(world, draw(4));
+    const auto registry = world.registry({uint64_t{1} << 20, uint64_t{1} << 22, 0, {}});
+    EngineOptions options = engine_options();
+    options.interleave_prefills = draw(2);
+    options.step_seconds = draw(2) ? 0 : 0.001;
+    Engine engine(world.model, draw(2) ? registry.get() : nullptr, options);
+    struct Job {
+      const Known* known;
+      std::shared_ptr<Told> told;
+      bool cancel;
+      uint64_t number;
+    };
+    std::vector<Job> jobs(3 + draw(6));
+    for (Job& job : jobs) {
+      job.known = &pool[draw(pool.size())];
+      EngineRequest asked = job.known->asked;
+      if (!job.known->rule.empty()) {
+        asked.grammar = world.compiler.compile({job.known->rule, true});
+        ++followed;
+      }
+      asked.priority = static_cast<int32_t>(draw(3));
+      job.cancel = draw(6) == 0;
+      job.told = submit(engine, std::move(asked), &job.number);
+      if (draw(2)) std::this_thread::sleep_for(std::chrono::microseconds(draw(2000)));
+    }
+    for (Job& job : jobs) {
+      if (job.cancel) engine.cancel(job.number);
+      job.told->wait(job.known->asked.choices);
+      REQUIRE_MESSAGE(job.told->error == FRT_OK, job.told->message);
+      for (uint32_t choice = 0; choice < job.known->asked.choices; ++choice) {
+        CAPTURE(choice);
+        const Tokens& alone = job.known->alone->tokens(choice);
+        const Tokens& tokens = job.told->tokens(choice);
+        REQUIRE(tokens.size() <= alone.size());
+        CHECK(tokens == Tokens(alone.begin(), alone.begin() + tokens.size()));
+        if (!job.known->rule.empty()) CHECK(follows(tokens));
+        if (job.cancel) continue;
+        CHECK(tokens.size() == alone.size());
+        CHECK(job.told->result(choice).finish == job.known->alone->result(choice).finish);
+      }
+    }
+    engine.drain();
+    preemptions += engine.stats().preemptions;
+  }
+  CHECK((count < 60 || preemptions > 0));  // they were schedules in which something happened
+  MESSAGE(count << " schedules, " << followed << " requests with a grammar, " << preemptions
+                << " preemptions");
+}
