@@ -6,23 +6,25 @@
 
 #include <cstdlib>
 #include <new>
+#include <set>
 #include <string_view>
 #include <utility>
 
-#include "cli/capsule_setup.hpp"
-#include "cli/checkpoint_folder.hpp"
-#include "cli/http_setup.hpp"
-#include "cli/robot_setup.hpp"
 #include "cli/terminal/interrupted.hpp"
+#include "cli/terminal/load_view.hpp"
 #include "cli/terminal/memory_reserve.hpp"
 #include "cli/terminal/output.hpp"
+#include "cli/terminal/signals.hpp"
+#include "cli/terminal/table.hpp"
+#include "runtime/http_settings.hpp"
+#include "runtime/lm_settings.hpp"
+#include "runtime/robot_settings.hpp"
 
 namespace frt::host {
 namespace {
 
 constexpr std::string_view kError = "error: ", kIndent = "  ";
 constexpr std::string_view kFormatOption = "--log-format", kJsonLines = "jsonl";
-constexpr std::string_view kWarning = "warning: ";  // what core::render() begins with
 
 constexpr const char* kMore =
     R"(Exit status: 0 ok, 1 failed run, 2 usage, 3 manifest, 4 plugin refused, 5 device,
@@ -89,7 +91,7 @@ void check_global_options(const GlobalOptions& options, const std::vector<std::s
                                                          "launch",     "plugins", "version"};
   const std::string& first = command.front();
   const std::string& last = command.back();
-  const bool no_manifest = kWithoutManifest.contains(first) ||
+  const bool no_manifest = (kWithoutManifest.contains(first) && last != "show") ||
                            (first == "config" && (last == "default" || last == "schema"));
   if (no_manifest && !options.sets.empty()) {
     refuse_usage("--set changes a value of a manifest, and this command reads none; leave it out");
@@ -108,32 +110,6 @@ void check_global_options(const GlobalOptions& options, const std::vector<std::s
   }
 }
 
-void check_host(const core::Manifest& manifest, const core::HostSpec& host) {
-  if (host.type == "robot") robot_settings(host.settings);
-  if (host.type == "http") check_models(manifest, http_settings(host.settings));
-}
-
-// What a schema cannot say of the tables of hosts: everything that a command would refuse later
-// without a look at a model.
-void check_hosts(const core::Manifest& manifest) {
-  core::Diagnostics findings(manifest.text.get());
-  for (const core::HostSpec& host : manifest.hosts) {
-    try {
-      check_host(manifest, host);
-    } catch (const Error& error) {
-      const std::string problem = error.what();
-      core::Diagnostic& finding =
-          findings.error(error.status(), host.position, "[host." + host.name + "]: " + problem);
-      for (const core::Config::Value& value : host.settings.values()) {
-        const bool given = value.from.origin != core::Origin::kDefault;
-        if (!given || !problem.starts_with(value.key + " = ")) continue;
-        finding.notes.push_back("`" + value.key + "` comes from: " + value.from.text);
-      }
-    }
-  }
-  findings.throw_if_errors();
-}
-
 }  // namespace
 
 App::App(std::string program) : command_line_("Runs models from a manifest.", std::move(program)) {
@@ -142,23 +118,27 @@ App::App(std::string program) : command_line_("Runs models from a manifest.", st
   command.examples({"chat checkpoints/my-model", "run demo.toml --prompt 'Once upon a time'",
                     "config check robot.toml"},
                    kMore);
-  command.add_option("--color", options_.color, "Colours")
+  command.add_option("--color", options_.color, "Choose when to use colours")
       .one_of({"auto", "on", "off"})
       .envname("FRT_COLOR")
       .capture_default_str();
-  command.add_option("--log-format", options_.log_format, "Log lines on stderr")
+  command
+      .add_option("--log-format", options_.log_format, "Write log lines on stderr in this format")
       .one_of({"text", "jsonl"})
       .envname("FRT_LOG_FORMAT")
       .capture_default_str();
-  command.add_option("--log-level", options_.log_level, "Minimum level")
+  command.add_option("--log-level", options_.log_level, "Show log lines of this level and above")
       .one_of({"debug", "info", "warning", "error"})
       .envname("FRT_LOG_LEVEL")
       .capture_default_str();
-  command.add_option("--plugin-dir", options_.plugin_folders, "Look for plugins here first")
+  command
+      .add_option("--plugin-dir", options_.plugin_folders, "Search this folder for plugins first")
       .type_name("DIR")
       .existing_folder()
       .one_each();
-  command.add_option("--set", options_.sets, "Override a value: model.qwen.options.slots=2")
+  command
+      .add_option("--set", options_.sets,
+                  "Override a value of the manifest, e.g. model.qwen.options.slots=2")
       .type_name("PATH=VALUE")
       .one_each();
   command.add_option("--lock", options_.lock, "Refuse plugins that differ from this frt.lock")
@@ -171,7 +151,7 @@ App::App(std::string program) : command_line_("Runs models from a manifest.", st
       .envname("FRT_SETUP_PATIENCE")
       .range(0.001, 86400.0)
       .capture_default_str();
-  command.add_flag("-q,--quiet", options_.quiet, "Only results, warnings and errors")
+  command.add_flag("-q,--quiet", options_.quiet, "Show only results, warnings and errors")
       .envname("FRT_QUIET");
 }
 
@@ -181,8 +161,10 @@ void App::add_command(Command command, std::function<ExitCode()> body) {
 
 int App::run(int argc, char** argv) {
   prepare_output();
+  const bool json_lines = asks_for_json_lines(argc, argv);
+  end_on_signals(!json_lines);
   fill_memory_reserve();
-  if (asks_for_json_lines(argc, argv)) {
+  if (json_lines) {
     options_.log_format = kJsonLines;
     log_stderr(&log());
   }
@@ -191,6 +173,7 @@ int App::run(int argc, char** argv) {
     if (done) return *done;
     log_.reset();  // it may have been made before its options were known
     log_stderr(options_.log_format == kJsonLines ? &log() : nullptr);
+    color_tables(color_stdout());
     check_global_options(options_, named_commands(command_line_.program()));
     return chosen_();
   });
@@ -263,57 +246,19 @@ core::Registry& App::registry() {
   return *registry_;
 }
 
-std::vector<core::HostSchema> App::host_schemas() {
-  return {lm_host_schema(), http_host_schema(), robot_host_schema()};
-}
-
-core::Manifest App::load_manifest(const std::string& path, const std::vector<std::string>& sets,
-                                  const std::string& no_plugin_paths) {
-  core::ManifestRequest request;
-  request.hosts = host_schemas();
-  request.sets = options_.sets;
-  request.sets.insert(request.sets.end(), sets.begin(), sets.end());
-  request.environment_names = core::process_environment_names();
-  request.schemas = &registry();
-  request.no_plugin_paths = no_plugin_paths;
-  core::Manifest manifest = [&] {
-    try {
-      core::Manifest checked =
-          is_checkpoint_folder(path)
-              ? core::parse_manifest(folder_manifest(registry(), path, request.sets),
-                                     folder_manifest_path(path), request)
-              : core::load_manifest(path, request);
-      check_hosts(checked);
-      return checked;
-    } catch (const core::DiagnosticError&) {
-      throw;
-    } catch (const ExitError&) {
-      throw;
-    } catch (const Error& error) {
-      throw ExitError(ExitCode::kManifest, error.status(), error.what());
-    }
-  }();
-  for (const core::Diagnostic& warning : manifest.warnings) {
-    // The log says itself that it is a warning.
-    const std::string text = core::render(warning).substr(kWarning.size());
-    warn("manifest", text);
+ManifestLoader& App::manifests() {
+  if (!manifests_) {
+    LoaderOptions options;
+    options.hosts = {lm_host_kind(), http_host_kind(), robot_host_kind()};
+    options.sets = options_.sets;
+    manifests_ = std::make_unique<ManifestLoader>(registry(), log(), std::move(options));
   }
-  return manifest;
+  return *manifests_;
 }
 
-void App::warn_of_rejected_plugins() {
-  for (const core::Candidate& candidate : registry().candidates()) {
-    if (candidate.state != core::CandidateState::kRefused) continue;
-    // Most reasons begin with the file.
-    const std::string file = "'" + candidate.path.string() + "'";
-    const bool named = candidate.reason.starts_with(file);
-    warn("plugins", "rejected: " + (named ? "" : file + ": ") + candidate.reason);
-  }
-}
-
-// Each once.
-void App::warn(const char* source, const std::string& text) {
-  if (warnings_.insert(text).second) log().write(source, FRT_LOG_WARNING, text);
+LoadObserver& App::load_view() {
+  if (!load_view_) load_view_ = std::make_unique<LoadView>(draws_progress(), options_.quiet);
+  return *load_view_;
 }
 
 bool App::color_stderr() const {

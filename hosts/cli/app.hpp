@@ -5,18 +5,19 @@
 #pragma once
 
 #include <frt/core/log.hpp>
-#include <frt/core/manifest.hpp>
 #include <frt/core/registry.hpp>
 
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "cli/command_line.hpp"
-#include "cli/exit_code.hpp"
+#include "robot/environment_registry.hpp"
+#include "runtime/exit_code.hpp"
+#include "runtime/load_observer.hpp"
+#include "runtime/manifest_loader.hpp"
 
 namespace frt::host {
 
@@ -32,8 +33,10 @@ struct GlobalOptions {
   bool quiet = false;             // no bars, no summary, warnings and errors only
 };
 
-// What every command that loads a language model takes first.
-inline constexpr const char* kManifestDoc = "The manifest (TOML), or a folder with a checkpoint";
+// What every command that loads a language model takes first, and how it chooses one.
+inline constexpr const char* kManifestDoc =
+    "Read this manifest (TOML), or this folder with a checkpoint";
+inline constexpr const char* kModelDoc = "Choose this model of the manifest";
 
 class App {
  public:
@@ -56,17 +59,12 @@ class App {
   std::chrono::milliseconds setup_patience() const {
     return std::chrono::milliseconds(static_cast<int64_t>(options_.setup_patience * 1000));
   }
-  // The host tables a manifest may have.
-  static std::vector<core::HostSchema> host_schemas();
-  // Reads and checks a manifest, shows its warnings, each once. Everything that is wrong with it is
-  // ExitCode::kManifest. A folder stands for the manifest that checkpoint_folder.hpp makes of it.
-  // `sets` go over the user's.
-  core::Manifest load_manifest(const std::string& path, const std::vector<std::string>& sets = {},
-                               const std::string& no_plugin_paths = {});
-
-  // Names each plugin file that was refused, and why; each once. A model that cannot be had may be
-  // in one of them.
-  void warn_of_rejected_plugins();
+  // Reads manifests, with the user's --set over them.
+  ManifestLoader& manifests();
+  // Shows on stderr what a load does; its life is the program's.
+  LoadObserver& load_view();
+  // What rollout and handoff act on. A program that brings its own adds it before run().
+  EnvironmentRegistry& environments() noexcept { return environments_; }
 
   bool color_stderr() const;
   bool color_stdout() const;
@@ -75,13 +73,14 @@ class App {
 
  private:
   static ExitCode guarded(const std::function<ExitCode()>& body);
-  void warn(const char* source, const std::string& text);
 
   CommandLine command_line_;
   GlobalOptions options_;
   std::unique_ptr<core::Log> log_;
   std::unique_ptr<core::Registry> registry_;
-  std::set<std::string> warnings_;  // shown
+  std::unique_ptr<ManifestLoader> manifests_;
+  std::unique_ptr<LoadObserver> load_view_;
+  EnvironmentRegistry environments_;
   std::function<ExitCode()> chosen_;
 };
 

@@ -219,6 +219,10 @@ std::string Option::value_name() const {
   return takes_value() ? name.substr(0, name.find(':')) : std::string();
 }
 
+std::string Option::doc() const {
+  return option_->get_description();
+}
+
 Command Command::add_subcommand(const char* name, const char* doc) {
   return Command(command_->add_subcommand(name, doc));
 }
@@ -270,6 +274,9 @@ bool Command::parsed() const {
 std::string Command::name() const {
   return command_->get_name();
 }
+std::string Command::doc() const {
+  return command_->get_description();
+}
 std::vector<Command> Command::subcommands() const {
   std::vector<Command> commands;
   for (CLI::App* command : command_->get_subcommands({})) commands.emplace_back(command);
@@ -285,7 +292,7 @@ CommandLine::CommandLine(const char* doc, std::string program)
     : parser_(std::make_unique<CLI::App>(doc, std::move(program))) {
   parser_->fallthrough();
   parser_->set_help_all_flag("--help-all", "Explain every command");
-  parser_->set_version_flag("--version", version_text, "What this program is");
+  parser_->set_version_flag("--version", version_text, "Print the version of this program");
 }
 CommandLine::~CommandLine() = default;
 

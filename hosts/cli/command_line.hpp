@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/exit_code.hpp"
+#include "runtime/exit_code.hpp"
 
 namespace CLI {
 class App;
@@ -46,6 +46,7 @@ class Option {
   std::vector<std::string> values() const;      // those of one_of(); empty: others
   // What stands for its value in the help: "FILE"; of a flag, nothing.
   std::string value_name() const;
+  std::string doc() const;  // what the help says of it
 
  private:
   CLI::Option* option_ = nullptr;
@@ -75,6 +76,7 @@ class Command {
 
   bool parsed() const;  // the command line named it
   std::string name() const;
+  std::string doc() const;  // what the help says of it
   std::vector<Command> subcommands() const;
   // In the order of the help, then those of the commands above, which may be given here, too.
   std::vector<Option> options() const;

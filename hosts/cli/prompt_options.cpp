@@ -3,7 +3,7 @@
 
 #include <frt/core/config.hpp>
 
-#include "cli/exit_code.hpp"
+#include "runtime/exit_code.hpp"
 
 namespace frt::host {
 namespace {
@@ -25,10 +25,11 @@ void PromptOptions::add_to(Command command) {
       .check(parse_max_new)
       .capture_default_str();
   Option greedy =
-      command.add_flag("--greedy", sampling.greedy, "Always take the most probable token");
-  command.add_option("--temperature", sampling.temperature, "Sampling temperature; 0 = greedy")
+      command.add_flag("--greedy", sampling.greedy, "Take the most probable token each time");
+  command
+      .add_option("--temperature", sampling.temperature, "Set the sampling temperature; 0: greedy")
       .excludes(greedy);
-  command.add_option("--top-k", sampling.top_k, "Draw among the k most probable; 0: all")
+  command.add_option("--top-k", sampling.top_k, "Draw from the k most probable tokens; 0: all")
       .excludes(greedy);
   command
       .add_option("--top-p", sampling.top_p,
@@ -44,8 +45,9 @@ void PromptOptions::add_to(Command command) {
                      "Lower the logits of tokens generated before");
   command.add_option("--frequency-penalty", sampling.frequency_penalty,
                      "Lower the logits of tokens in proportion to their count");
-  command.add_option("--seed", sampling.seed, "Random seed; default: random").excludes(greedy);
-  command.add_option("--stop", stops, "End before this text (may be repeated)").one_each();
+  command.add_option("--seed", sampling.seed, "Set the random seed; default: random")
+      .excludes(greedy);
+  command.add_option("--stop", stops, "End before this text; may be repeated").one_each();
   command.add_flag("--ignore-eos", ignore_eos, "Generate past the end token");
 }
 

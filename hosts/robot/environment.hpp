@@ -4,11 +4,32 @@
 
 #include <frt/observation.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace frt::host {
+
+// Something that an environment can be asked to do.
+struct EnvironmentSubgoal {
+  std::string name;         // one word that texts name it by: "red"
+  std::string instruction;  // what a policy is told: "reach the red disc"
+};
+
+// Collects episodes of one environment and draws them.
+class EpisodePicture {
+ public:
+  virtual ~EpisodePicture() = default;
+  // Adds the episode that has just ended. Keeps the first few, ignores the others.
+  virtual void add_episode() = 0;
+  // One SVG file of the kept episodes under a title and a line of text (no markup), and a histogram
+  // of `chunk_ms`, milliseconds per chunk of actions.
+  virtual std::string svg(const std::string& title, const std::string& line,
+                          std::span<const double> chunk_ms) const = 0;
+};
 
 class Environment {
  public:
@@ -29,6 +50,22 @@ class Environment {
   virtual bool succeeded() const = 0;  // [hot]
   virtual bool over() const = 0;       // its own limit is reached  [hot]
   virtual const std::string& instruction() const = 0;
+
+  // For a hand-off: what a planner may name, without the text that the environment's request puts
+  // behind instructions. Empty: nothing can be handed off.
+  virtual std::vector<EnvironmentSubgoal> subgoals() const;
+  // Succeeds with subgoals()[index] from now on, without a reset.
+  virtual void choose(std::size_t index);
+  // For a picture; null: it draws none. The picture lives no longer than the environment.
+  virtual std::unique_ptr<EpisodePicture> picture() const;
 };
+
+inline std::vector<EnvironmentSubgoal> Environment::subgoals() const {
+  return {};
+}
+inline void Environment::choose(std::size_t) {}
+inline std::unique_ptr<EpisodePicture> Environment::picture() const {
+  return nullptr;
+}
 
 }  // namespace frt::host

@@ -59,4 +59,20 @@ std::string inputs_text(const PolicyModel& policy) {
   return text;
 }
 
+io::Json policy_json(const PolicyModel& policy) {
+  const frt_policy_info& info = policy.info();
+  const frt_observation_info& robot = policy.observation_info();
+  return {{"inputs", inputs_json(policy)},
+          {"views", info.views},
+          {"image_height", info.image_height},
+          {"image_width", info.image_width},
+          {"state_dim", robot.state_dim ? robot.state_dim : info.state_dim},
+          {"prompt_tokens", info.max_prompt},
+          {"horizon", info.horizon},
+          {"action_dim", robot.action_dim},
+          {"network_action_dim", info.action_dim},
+          {"steps", info.default_steps},
+          {"guidance_ways", info.guidance_ways}};
+}
+
 }  // namespace frt::host

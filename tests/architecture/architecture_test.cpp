@@ -150,6 +150,55 @@ TEST_CASE("a planted include of a private header of exec is found with its place
   fs::remove_all(folder);
 }
 
+TEST_CASE("the rooms of hosts stand on each other") {
+  for (const std::string& problem : layers::host_problems(kRoot / "hosts")) {
+    FAIL_CHECK(problem << ": the rooms of hosts stand on each other; see hosts/README.md");
+  }
+  std::set<std::string> listed = {"manifests"};  // no sources
+  for (const layers::Room& room : layers::rooms()) listed.insert(room.name);
+  for (const auto& entry : fs::directory_iterator(kRoot / "hosts")) {
+    if (entry.is_directory()) CHECK(listed.count(entry.path().filename().string()) == 1);
+  }
+}
+
+TEST_CASE("an include of a room above would be noticed") {
+  const auto wrong = [](const char* name, const std::string& line) {
+    for (const layers::Room& room : layers::rooms()) {
+      if (room.name == name) return layers::wrong_host_include(room, line);
+    }
+    return std::string("no such room");
+  };
+  for (const char* room : {"runtime", "lm", "net", "http", "robot", "bench", "examples"}) {
+    CHECK(wrong(room, "#include \"cli/app.hpp\"") == "cli/app.hpp");
+    CHECK(wrong(room, "  #include \"cli/terminal/output.hpp\"") == "cli/terminal/output.hpp");
+    CHECK(wrong(room, "#include <CLI/CLI.hpp>") == "CLI/CLI.hpp");
+    CHECK(wrong(room, "#include <histedit.h>") == "histedit.h");
+    CHECK(wrong(room, "// #include \"cli/app.hpp\"").empty());
+  }
+  for (const char* room : {"lm", "robot"}) {
+    CHECK(wrong(room, "#include \"http/server.hpp\"") == "http/server.hpp");
+    CHECK(wrong(room, "#include \"runtime/loaded_model.hpp\"") == "runtime/loaded_model.hpp");
+  }
+  CHECK(wrong("runtime", "#include \"examples/reach/world.hpp\"") == "examples/reach/world.hpp");
+  CHECK(wrong("cli", "#include <CLI/CLI.hpp>").empty());
+  CHECK(wrong("runtime", "#include \"http/server.hpp\"").empty());
+  CHECK(wrong("lm", "#include \"lm/session.hpp\"").empty());
+  CHECK(wrong("lm", "#include <frt/exec.hpp>").empty());
+}
+
+TEST_CASE("no command names an environment") {
+  for (const char* room : {"cli/commands", "runtime"}) {
+    for (const auto& file : fs::recursive_directory_iterator(kRoot / "hosts" / room)) {
+      std::ifstream in(file.path());
+      for (std::string line; std::getline(in, line);) {
+        if (line.find("ReachWorld") != std::string::npos ||
+            line.find("reach/") != std::string::npos)
+          FAIL_CHECK(file.path().string() << ": environments are asked for by name");
+      }
+    }
+  }
+}
+
 TEST_CASE("every function and callback of the ABI says from which threads it may be called") {
   for (const std::string& problem : thread_tags::problems(kRoot / "sdk" / "include" / "frt")) {
     FAIL_CHECK(problem << ": no thread tag ([setup], [driver], [hot], [any]); see frt/base.h");

@@ -55,20 +55,69 @@ std::string wrong_include(std::size_t index, const std::string& line) {
   return folder == "frt" && !path.starts_with("frt/io/") ? std::string() : path;
 }
 
+namespace {
+
+// Appends "file:line: include" of each line under `folder` for which `wrong` has an answer.
+template <class Wrong>
+void scan(const std::filesystem::path& folder, const Wrong& wrong,
+          std::vector<std::string>& found) {
+  for (const auto& file : std::filesystem::recursive_directory_iterator(folder)) {
+    const std::string kind = file.path().extension().string();
+    if (kind != ".cpp" && kind != ".hpp") continue;
+    std::ifstream in(file.path());
+    std::string line;
+    for (int number = 1; std::getline(in, line); ++number) {
+      const std::string what = wrong(line);
+      if (what.empty()) continue;
+      found.push_back(file.path().string() + ":" + std::to_string(number) + ": " + what);
+    }
+  }
+}
+
+}  // namespace
+
 std::vector<std::string> problems(const std::filesystem::path& source) {
   std::vector<std::string> found;
   for (std::size_t index = 0; index < all().size(); ++index) {
     for (const std::string& folder : all()[index].folders) {
-      for (const auto& file : std::filesystem::recursive_directory_iterator(source / folder)) {
-        std::ifstream in(file.path());
-        std::string line;
-        for (int number = 1; std::getline(in, line); ++number) {
-          const std::string wrong = wrong_include(index, line);
-          if (wrong.empty()) continue;
-          found.push_back(file.path().string() + ":" + std::to_string(number) + ": " + wrong);
-        }
-      }
+      scan(
+          source / folder, [&](const std::string& line) { return wrong_include(index, line); },
+          found);
     }
+  }
+  return found;
+}
+
+const std::vector<Room>& rooms() {
+  static const std::vector<Room> rooms = {
+      {"net", {}, false},
+      {"lm", {}, false},
+      {"robot", {"net"}, false},
+      {"http", {"net", "lm"}, false},
+      {"bench", {"lm", "robot"}, false},
+      {"examples", {"lm", "robot"}, false},
+      {"runtime", {"net", "lm", "robot", "http"}, false},
+      {"cli", {"net", "lm", "robot", "http", "bench", "examples", "runtime"}, true},
+  };
+  return rooms;
+}
+
+std::string wrong_host_include(const Room& room, const std::string& line) {
+  const std::string path = included(line);
+  if (path == "histedit.h" || path.starts_with("CLI/")) return room.terminal ? "" : path;
+  const std::string folder = path.substr(0, path.find('/'));
+  if (folder == path || folder == room.name || holds(room.rooms, folder)) return {};
+  const bool is_room = std::any_of(rooms().begin(), rooms().end(),
+                                   [&](const Room& other) { return other.name == folder; });
+  return is_room ? path : std::string();
+}
+
+std::vector<std::string> host_problems(const std::filesystem::path& hosts) {
+  std::vector<std::string> found;
+  for (const Room& room : rooms()) {
+    scan(
+        hosts / room.name, [&](const std::string& line) { return wrong_host_include(room, line); },
+        found);
   }
   return found;
 }

@@ -4,6 +4,7 @@ import json
 import struct
 import unittest
 
+from lm_serving import LmServer
 from support import FIXTURES, OK, SOURCE, HostTest
 
 CHECKPOINT = FIXTURES / "llama/gqa_llama3"
@@ -88,6 +89,47 @@ class Llama(HostTest):
         more = self.run_json(manifest, "--from-capsule", "a", "-p", " a time", "-n", 1)
         whole = self.run_json(manifest, "-p", " a time", "-n", 1)
         self.assertEqual(more["prompt_tokens"], first["prompt_tokens"] + whole["prompt_tokens"] - 1)
+
+    def test_it_is_served_and_agents_are_launched_against_it(self):
+        manifest = self.model_manifest(CHECKPOINT, plugin="frt.llama", options="max_context = 256\nprefill_chunk = 32\nslots = 2",
+                                       extra='[host.http]\nmodel = "m"\naliases = "*=m"\n')
+        server = LmServer(self, manifest)
+        wanted = self.run_json(manifest, "-p", "The capital", "-n", 8, "--greedy", "--ignore-eos")
+        body = {"model": "anything", "prompt": "The capital", "max_tokens": 8, "temperature": 0, "ignore_eos": True}
+        answer = server.request("POST", "/v1/completions", body).json()
+        self.assertEqual(answer["choices"][0]["text"], wanted["text"])
+        self.assertEqual(answer["usage"]["prompt_tokens"], wanted["prompt_tokens"])
+        talk = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4, "temperature": 0}
+        whole = server.request("POST", "/v1/chat/completions", talk).json()
+        self.assertEqual(whole["choices"][0]["message"]["role"], "assistant")
+        events = server.request("POST", "/v1/chat/completions", {**talk, "stream": True}).events()
+        streamed = "".join(event["choices"][0]["delta"].get("content") or "" for event in events[:-1] if event["choices"])
+        self.assertEqual(streamed, whole["choices"][0]["message"]["content"])
+        self.assertEqual(events[-1], "[DONE]")
+        counted = server.request("POST", "/v1/messages/count_tokens", {"messages": talk["messages"]}).json()
+        self.assertEqual(counted["input_tokens"], whole["usage"]["prompt_tokens"])
+
+        program = self.folder / "codex"
+        program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n', encoding="utf-8")
+        program.chmod(0o755)
+        launched = self.check(OK, "launch", "codex", "--url", f"http://127.0.0.1:{server.port}",
+                              env={"PATH": f"{self.folder}:/usr/bin:/bin"}).stdout
+        self.assertIn('model="m"\n', launched)
+        self.assertIn("model_context_window=256\n", launched)
+        server.terminate()
+        self.assertEqual(server.wait(), OK)
+
+    def test_its_engine_and_its_capsules_are_measured(self):
+        manifest = self.llama(options="max_context = 256\nprefill_chunk = 32\nslots = 2")
+        report = json.loads(self.check(OK, "-q", "bench", "engine", manifest, "--num-prompts", 4, "--input-len", 16,
+                                       "--output-len", 6, "--prefix-len", 32, "--prefixes", 1, "--json").stdout)
+        self.assertEqual((report["completed"], report["total_output_tokens"]), (4, 24))
+        report = json.loads(self.check(OK, "-q", "bench", "capsule", manifest, "--lengths", "32,64", "--suffix", 8, "-r", 2,
+                                       "--index", 0, "--sweep", "32,64", "-o", "json").stdout)
+        self.assertEqual(report["model"], "m")
+        self.assertLessEqual({32, 64}, {timing["tokens"] for timing in report["timings"]})
+        self.assertTrue(all(seconds > 0 for timing in report["timings"] for seconds in timing["seconds"]))
+        self.assertEqual([point["tokens"] for point in report["sweep"]], [32, 64])
 
     def test_the_shipped_manifest_runs(self):
         result = self.run_json(SOURCE / "hosts/manifests/llama.toml", "-p", "The capital", "-n", 4, "--greedy", "--ignore-eos")

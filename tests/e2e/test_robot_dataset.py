@@ -49,7 +49,8 @@ print(json.dumps({
     "messages": statistics.message_count == sum(map(len, topics.values())),
     "schema": schemas["/image/base_0_rgb"],
     "actions": [a["action"] for a in topics["/action"]] == source["tick_action"].tolist(),
-    "images": images == [image.tobytes() for image in source["obs/image/base_0_rgb"]],
+    "images": images == [image.tobytes() for image in source["frame/image/base_0_rgb"]],
+    "rate": len(images) == len(topics["/action"]) > len(topics["/chunk"]),
     "chunks": [c["actions"] for c in topics["/chunk"]] == source["actions"].tolist(),
     "values": [v["value"] for v in topics["/value"]] == source["values"].astype(float).tolist(),
     "prompt": topics["/episode"][0]["prompt"] == bytes(source["prompt"]).decode()}))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """frt-host rollout and replay: episodes of the reaching task with a policy of tests/robot."""
+import base64
 import json
 import os
 import random
@@ -147,12 +148,46 @@ class Rollouts(Episodes):
                 if not key.startswith(("t_", "tick_time", "tick_late")):
                     self.assertEqual(repr(one[key]), repr(two[key]), key)   # repr: NaN
             messages = read_mcap((self.folder / "one" / (name + ".mcap")).read_bytes())
-            self.assertEqual(len(messages["/observation/image"]), chunks)
+            for array in ("/observation/image", "/observation/state"):
+                self.assertEqual(len(messages[array]), ticks)    # what the robot saw, not only what the policy did
+            frames = [base64.b64decode(image["data"]) for image in messages["/observation/image"]]
+            self.assertEqual(b"".join(frames), bytes(one["frame/observation/image"][1]))
+            self.assertGreater(len(set(frames)), chunks)
             self.assertEqual(len(messages["/action"]), ticks)
             self.assertEqual(messages["/chunk"][0]["actions"][0], list(one["actions"][1][:2]))
             self.assertEqual(messages["/episode"][0]["prompt"], text(one["prompt"]))
         picture = xml.etree.ElementTree.parse(self.folder / "p.svg").getroot()
         self.assertEqual(len([e for e in picture.iter() if e.tag.endswith("polyline")]), 3)
+
+    def test_an_environment_is_chosen_by_its_name(self):
+        picked = self.rollout(self.robot('environment = "reach"'), "-n", 1, "--json")
+        self.assertEqual(picked["chunks"], self.rollout(self.robot(), "-n", 1, "--environment", "reach", "--json")["chunks"])
+        for command in ("rollout", "handoff"):
+            said = self.check(USAGE, "--plugin-dir", PLUGINS, command, self.robot(), "--environment", "leg").stderr
+            self.assertIn("no environment is called 'leg'; this program has: reach", said)
+            said = self.check(MANIFEST, "--plugin-dir", PLUGINS, command, self.robot('environment = "leg"')).stderr
+            self.assertIn("this program has: reach", said)
+
+    def test_what_a_policy_reads_is_shown_with_its_plugin(self):
+        manifest = self.robot()
+        shown = ("--plugin-dir", PLUGINS, "plugins", "show", "test.linear_policy")
+        [policy] = json.loads(self.check(OK, "-q", *shown, "--manifest", manifest, "--json").stdout)["policies"]
+        self.assertEqual(policy["name"], "p")
+        self.assertEqual({key: policy[key] for key in ("views", "image_height", "image_width", "state_dim", "prompt_tokens",
+                                                       "horizon", "action_dim", "network_action_dim", "guidance_ways")},
+                         {"views": 1, "image_height": 28, "image_width": 28, "state_dim": 2, "prompt_tokens": 48,
+                          "horizon": 10, "action_dim": 2, "network_action_dim": 2, "guidance_ways": 1})
+        self.assertEqual([entry["name"] for entry in policy["inputs"]],
+                         ["observation/state", "observation/image", "prompt"])
+        text = self.check(OK, "-q", *shown, "--manifest", manifest).stdout
+        for line in (r"policy +p", r"reads +observation/state f32\[2\]; \(observation/image u8\[28,28,3\]\); prompt",
+                     r"views +1, each 28 x 28 pixels", r"state +2 values", r"prompt +up to 48 tokens", r"horizon +10 actions",
+                     r"action +2 values, 2 in the network"):
+            self.assertRegex(text, "(?m)^" + line + "$")
+        self.assertNotIn("policies", json.loads(self.check(OK, *shown, "--json").stdout))
+        self.assertIn("uses the plugin", self.check(USAGE, "plugins", "show", "frt.qwen36", "--plugin-dir", PLUGINS,
+                                                    "--manifest", manifest).stderr)
+        self.assertIn("--manifest", self.check(USAGE, *shown, "--set", "model.p.options.horizon=5").stderr)
 
     def test_a_schedule_of_strengths_is_recorded_and_replayed(self):
         manifest = FIXTURES.parent.parent / "hosts/manifests/reach.toml"

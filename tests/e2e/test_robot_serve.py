@@ -196,6 +196,60 @@ class Protocol(Serving):
         self.assertIn(f"this policy reads: observation/state f32[{STATE}]; (observation/image u8[28,28,3]); prompt\n",
                       self.server.said)
 
+    def test_the_request_log_has_a_line_for_each_request(self):
+        log = self.folder / "requests.jsonl"
+        client = Client(self.serve(f'request_log = "{log}"\ndefault_prompt = "dance"'))
+        observation = self.observation(prompt="a secret task")
+        client.infer(observation)
+        client.infer(observation)
+        del observation["observation/state"]
+        self.assertIn("observation/state", client.infer(observation))
+        metrics = get(self.port, "/metrics")[1]
+        self.stop()
+        lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+        self.assertEqual([line["event"] for line in lines], ["request"] * 3)
+        self.assertEqual([line["number"] for line in lines], [1, 2, 3])
+        self.assertEqual(len({line["client"] for line in lines}), 1)
+        self.assertEqual([line["ending"] for line in lines], ["reply", "reply", "error"])
+        self.assertIn("observation/state", lines[2]["error"])
+        self.assertNotIn("infer_ms", lines[2])
+        for line in lines[:2]:
+            self.assertRegex(line["time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
+            self.assertEqual(line["address"], "127.0.0.1")
+            self.assertGreater(line["bytes"], 28 * 28 * 3)
+            self.assertGreater(line["reply_bytes"], 8 * HORIZON * WIDTH)
+            self.assertGreaterEqual(line["wait_ms"], 0)
+            self.assertLessEqual((line["infer_ms"] + line["wait_ms"]) / 1e3, line["seconds"])
+            self.assertNotIn("error", line)
+        self.assertEqual(log.stat().st_mode & 0o777, 0o600)
+        for secret in ("a secret task", "dance"):
+            self.assertNotIn(secret, log.read_text(encoding="utf-8"))
+        # The same in numbers.
+        for name, count in (("wait", 3), ("inference", 2), ("request", 3)):
+            self.assertIn(f"# TYPE frt_robot_{name}_seconds histogram\n", metrics)
+            self.assertIn(f"frt_robot_{name}_seconds_count {count}\n", metrics)
+            buckets = [int(value) for value in re.findall(rf'frt_robot_{name}_seconds_bucket{{le="[^"]+"}} (\d+)', metrics)]
+            self.assertEqual(len(buckets), 15)
+            self.assertEqual(buckets, sorted(buckets))
+            self.assertEqual(buckets[-1], count)
+        [total] = re.findall(r"frt_robot_request_seconds_sum (\S+)", metrics)
+        self.assertAlmostEqual(float(total), sum(line["seconds"] for line in lines), places=4)
+        self.assertIn("a folder that exists", self.check(FAILED, "--plugin-dir", PLUGINS, "serve", self.policy_manifest(
+            'request_log = "nowhere/requests.jsonl"'), "--listen", "127.0.0.1:0").stderr)
+
+    def test_a_request_that_nobody_waits_for_any_more_is_in_the_log(self):
+        log = self.folder / "requests.jsonl"
+        client = Client(self.serve(f'request_log = "{log}"\ndeadline_ms = 100', "work = 300"))
+        self.assertIn("deadline_ms", client.infer(self.observation()))
+        end = time.monotonic() + 60
+        while not log.read_text(encoding="utf-8"):      # the inference goes on
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.02)
+        self.stop()
+        [line] = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+        self.assertEqual(line["ending"], "late")
+        self.assertGreater(line["seconds"], 0.1)
+
     def test_every_client_is_told_when_the_server_ends(self):
         port = self.serve("deadline_ms = 60000", "work = 50")
         idle, asking = Client(port), Client(port)

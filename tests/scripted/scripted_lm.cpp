@@ -41,6 +41,8 @@ constexpr frt_config_option kOptions[] = {
     {"token_delay_us", FRT_CONFIG_INT, 0, "0", nullptr, 0, 1e7, "microseconds of a decode step"},
     {"prefill_delay_us", FRT_CONFIG_INT, 0, "0", nullptr, 0, 1e7,
      "microseconds to read a token of a prompt"},
+    {"create_seconds", FRT_CONFIG_INT, 0, "0", nullptr, 0, 3600, "that making the model takes"},
+    {"destroy_seconds", FRT_CONFIG_INT, 0, "0", nullptr, 0, 3600, "that destroying it takes"},
     {"loads_after", FRT_CONFIG_STRING, 0, "", nullptr, 0, 0,
      "a file: the model is not loaded before it is there; empty: at once"},
 };
@@ -70,6 +72,8 @@ class ScriptedLm {
     script_ = std::make_unique<Script>(std::string(config.get_string("script")),
                                        static_cast<uint64_t>(config.get_int("token_delay_us")));
     prefill_delay_us_ = static_cast<uint64_t>(config.get_int("prefill_delay_us"));
+    std::this_thread::sleep_for(std::chrono::seconds(config.get_int("create_seconds")));
+    destroy_time_ = std::chrono::seconds(config.get_int("destroy_seconds"));
     slots_ = static_cast<uint32_t>(config.get_int("slots"));
     const auto batch = static_cast<uint32_t>(config.get_int("max_batch"));
     batch_ = batch == 0 ? slots_ : batch;
@@ -86,6 +90,10 @@ class ScriptedLm {
     capture();
     describe();
   }
+
+  ~ScriptedLm() { std::this_thread::sleep_for(destroy_time_); }
+  ScriptedLm(const ScriptedLm&) = delete;
+  ScriptedLm& operator=(const ScriptedLm&) = delete;
 
   const frt_model_info& info() const { return info_; }
   const frt_lm_info& role() const { return role_; }
@@ -267,6 +275,7 @@ class ScriptedLm {
 
   frt::Context context_;
   std::unique_ptr<const Script> script_;
+  std::chrono::seconds destroy_time_{0};
   frt::Kernel<frt_select_tokens_args> select_tokens_;
   frt::Kernel<frt_count_tokens_args> count_tokens_;
   frt::Kernel<frt_sample_args> sample_;

@@ -18,9 +18,10 @@
 #include "cli/build_info.hpp"
 #include "cli/commands/bench_engine.hpp"
 #include "cli/commands/bench_policy.hpp"
-#include "cli/loaded_model.hpp"
+#include "cli/load_model.hpp"
 #include "cli/terminal/number_list.hpp"
 #include "cli/terminal/output.hpp"
+#include "cli/terminal/progress_view.hpp"
 #include "cli/terminal/signals.hpp"
 #include "cli/terminal/table.hpp"
 #include "cli/terminal/text.hpp"
@@ -335,7 +336,7 @@ ExitCode bench(App& app, const BenchOptions& options) {
       return timer.watch(backend, kernels);
     };
   }
-  LoadedModel loaded(app, options.manifest, options.model, load);
+  LoadedModel loaded = load_model(app, options.manifest, options.model, load);
   const LmModel model = loaded.language_model();
   const InterruptGuard interrupt;
   const frt_model_info info = loaded.info();
@@ -376,22 +377,24 @@ void add_bench_command(App& app) {
   Command command = app.program().add_subcommand("bench", "Measure prefill and decode speed");
   // Not required by the parser: `bench capsule` has its own.
   command.add_option("manifest", options->manifest, kManifestDoc);
-  command.add_option("--model", options->model, "Which model of the manifest").type_name("NAME");
+  command.add_option("--model", options->model, kModelDoc).type_name("NAME");
   const auto list = [&](const char* flags, std::string& target, const char* doc) {
     command.add_option(flags, target, doc)
         .type_name("LIST")
         .check(parse_number_list)
         .capture_default_str();
   };
-  list("-p,--prefill", options->prefill, "Prompt tokens: 512, 128-1024*2; 0: none");
-  list("-n,--decode", options->decode, "Tokens to generate");
-  list("-d,--depth", options->depth, "Tokens in the KV cache before");
-  list("-b,--batch", options->batch, "Sequences of a decode step");
-  command.add_option("-r,--repetitions", options->repetitions, "Measured repetitions")
+  list("-p,--prefill", options->prefill,
+       "Prefill prompts of these lengths, e.g. 512 or 128-1024*2; 0: none");
+  list("-n,--decode", options->decode, "Decode these numbers of tokens");
+  list("-d,--depth", options->depth, "Fill the KV cache with these numbers of tokens first");
+  list("-b,--batch", options->batch, "Decode these numbers of sequences in a step");
+  command.add_option("-r,--repetitions", options->repetitions, "Measure this many repetitions")
       .range(1u, 100000u)
       .capture_default_str();
-  command.add_option("--warmup", options->warmup, "Repetitions before").capture_default_str();
-  command.add_option("-o,--output", options->output, "Format on stdout")
+  command.add_option("--warmup", options->warmup, "Run this many repetitions before measuring")
+      .capture_default_str();
+  command.add_option("-o,--output", options->output, "Print results on stdout in this format")
       .one_of({"md", "json", "jsonl", "csv"})
       .capture_default_str();
   const Option compare =
@@ -400,8 +403,8 @@ void add_bench_command(App& app) {
           .type_name("FILE")
           .existing_file();
   command.add_flag("--profile", options->profile,
-                   "What each operator takes, run one by one (steps: -r, at least 10)");
-  command.add_option("--tolerance", options->tolerance, "With --compare: percent allowed")
+                   "Measure each operator on its own, over -r steps (at least 10)");
+  command.add_option("--tolerance", options->tolerance, "With --compare: allow this many percent")
       .capture_default_str()
       .needs(compare);
   command.examples({"bench hosts/manifests/synthetic.toml -p 512 -n 64",

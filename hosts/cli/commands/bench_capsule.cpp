@@ -16,7 +16,7 @@
 #include "bench/svg_plot.hpp"
 #include "cli/app.hpp"
 #include "cli/build_info.hpp"
-#include "cli/loaded_model.hpp"
+#include "cli/load_model.hpp"
 #include "cli/temporary_folder.hpp"
 #include "cli/terminal/number_list.hpp"
 #include "cli/terminal/output.hpp"
@@ -117,7 +117,7 @@ ExitCode bench_capsule(App& app, BenchCapsuleOptions options) {
   options.bench.lengths = parse_number_list(options.lengths);
   std::erase(options.bench.lengths, 0u);
   if (!options.sweep.empty()) options.bench.sweep = parse_number_list(options.sweep);
-  LoadedModel loaded(app, options.manifest, options.model);
+  LoadedModel loaded = load_model(app, options.manifest, options.model);
   const LmModel model = loaded.language_model();
   std::unique_ptr<TemporaryFolder> files;
   if (!options.no_files) {
@@ -143,8 +143,8 @@ ExitCode bench_capsule(App& app, BenchCapsuleOptions options) {
     json.update(to_json(result));
     print_json(json);
   } else {
-    print_out("{}\n{}\n{}", loaded.info().architecture, device,
-              "\n" + timing_table(result).render(TableFormat::kMarkdown));
+    print_out("{}\n{}\n\n{}", loaded.info().architecture, device,
+              timing_table(result).render(TableFormat::kMarkdown));
     if (!result.sweep.empty()) {
       print_out("\n{}", sweep_table(result).render(TableFormat::kMarkdown));
     }
@@ -162,32 +162,41 @@ ExitCode bench_capsule(App& app, BenchCapsuleOptions options) {
 std::function<ExitCode()> add_bench_capsule(App& app, Command command) {
   auto options = std::make_shared<BenchCapsuleOptions>();
   command.add_option("manifest", options->manifest, kManifestDoc).required();
-  command.add_option("--model", options->model, "Which model of the manifest").type_name("NAME");
-  command.add_option("--lengths", options->lengths, "Tokens of the prefixes; 0: none")
+  command.add_option("--model", options->model, kModelDoc).type_name("NAME");
+  command
+      .add_option("--lengths", options->lengths,
+                  "Measure prefixes of these numbers of tokens; 0: none")
       .type_name("LIST")
       .check(parse_number_list)
       .capture_default_str();
   const Option sweep =
-      command.add_option("--sweep", options->sweep, "Also the first token behind these: 1k-64k*2")
+      command
+          .add_option("--sweep", options->sweep,
+                      "Measure the first token after prefixes of these lengths, too, e.g. 1k-64k*2")
           .type_name("LIST")
           .check(parse_number_list);
-  command.add_option("--suffix", options->bench.suffix, "New tokens behind a prefix")
+  command
+      .add_option("--suffix", options->bench.suffix, "Read this many new tokens after each prefix")
       .range(1, 1 << 20)
       .capture_default_str();
-  command.add_option("-r,--repetitions", options->bench.repetitions, "Measured repetitions")
+  command
+      .add_option("-r,--repetitions", options->bench.repetitions, "Measure this many repetitions")
       .range(1u, 100000u)
       .capture_default_str();
-  command.add_option("--index", options->bench.index, "Capsules of the index; 0: not measured")
+  command
+      .add_option("--index", options->bench.index,
+                  "Measure an index of this many capsules; 0: do not")
       .capture_default_str();
   const Option folder =
-      command.add_option("--folder", options->folder, "Where files are tried; absent: in $TMPDIR")
+      command
+          .add_option("--folder", options->folder, "Write capsule files here; default: in $TMPDIR")
           .type_name("DIR")
           .existing_folder();
-  command.add_flag("--no-files", options->no_files, "Memory only").excludes(folder);
+  command.add_flag("--no-files", options->no_files, "Measure memory only").excludes(folder);
   command.add_option("--plot", options->plot, "Write the sweep as SVG")
       .type_name("FILE")
       .needs(sweep);
-  command.add_option("-o,--output", options->output, "Format on stdout")
+  command.add_option("-o,--output", options->output, "Print results on stdout in this format")
       .one_of({"md", "json"})
       .capture_default_str();
   command.examples({"bench capsule demo.toml --lengths 1k",

@@ -11,11 +11,11 @@
 #include "bench/engine_bench.hpp"
 #include "bench/lm_bench.hpp"
 #include "cli/build_info.hpp"
-#include "cli/capsule_setup.hpp"
-#include "cli/loaded_model.hpp"
+#include "cli/load_model.hpp"
 #include "cli/terminal/output.hpp"
 #include "cli/terminal/signals.hpp"
 #include "cli/terminal/table.hpp"
+#include "runtime/lm_settings.hpp"
 
 namespace frt::host {
 namespace {
@@ -55,12 +55,12 @@ void print_table(const EngineBenchResult& result) {
 }
 
 ExitCode bench(App& app, const BenchEngineOptions& options) {
-  LoadedModel loaded(app, options.manifest, options.model);
+  LoadedModel loaded = load_model(app, options.manifest, options.model);
   const LmModel model = loaded.language_model();
   CapsuleSettings settings = capsule_settings(loaded.runtime().manifest(), loaded.name());
   settings.capsules.folder.clear();  // the benchmark leaves nothing behind
   settings.capsules.disk_bytes = 0;
-  const auto registry = open_capsules(app, model, settings.capsules);
+  const auto registry = open_capsules(app.log(), model, settings.capsules);
   EngineOptions engine_options;
   engine_options.queue_limit = static_cast<uint32_t>(options.load.requests);
   engine_options.step_seconds = options.step_ms / 1e3;
@@ -98,39 +98,47 @@ std::function<ExitCode()> add_bench_engine(App& app, Command command) {
   auto options = std::make_shared<BenchEngineOptions>();
   EngineLoad& load = options->load;
   command.add_option("manifest", options->manifest, kManifestDoc).required();
-  command.add_option("--model", options->model, "Which model of the manifest").type_name("NAME");
-  command.add_option("--num-prompts", load.requests, "Requests")
+  command.add_option("--model", options->model, kModelDoc).type_name("NAME");
+  command.add_option("--num-prompts", load.requests, "Send this many requests")
       .range(uint64_t{1}, uint64_t{1000000})
       .capture_default_str();
-  command.add_option("--request-rate", load.request_rate, "Requests per second; 0: all at once")
+  command
+      .add_option("--request-rate", load.request_rate,
+                  "Send this many requests per second; 0: all at once")
       .range(0.0, 1e6)
       .capture_default_str();
   command
       .add_option("--max-concurrency", load.max_concurrency,
-                  "Requests that are not over at a time; 0: any number")
+                  "Run at most this many requests at a time; 0: any number")
       .capture_default_str();
-  command.add_option("--input-len", load.input_len, "Tokens of a prompt behind its prefix")
+  command
+      .add_option("--input-len", load.input_len,
+                  "Give each prompt this many tokens after its prefix")
       .range(uint64_t{1}, uint64_t{1} << 24)
       .capture_default_str();
-  command.add_option("--output-len", load.output_len, "Tokens that a request generates")
+  command.add_option("--output-len", load.output_len, "Generate this many tokens per request")
       .range(uint64_t{1}, uint64_t{1} << 24)
       .capture_default_str();
   command
-      .add_option("--range-ratio", load.range_ratio, "Lengths are drawn within LEN * (1 -+ this)")
+      .add_option("--range-ratio", load.range_ratio,
+                  "Draw lengths from LEN * (1 - X) to LEN * (1 + X)")
       .range(0.0, 0.99)
       .capture_default_str();
   const Option prefix =
-      command.add_option("--prefix-len", load.prefix_len, "Tokens at the start that prompts share")
+      command
+          .add_option("--prefix-len", load.prefix_len, "Start prompts with this many shared tokens")
           .range(uint64_t{0}, uint64_t{1} << 24)
           .capture_default_str();
-  command.add_option("--prefixes", load.prefixes, "How many different starts there are")
+  command.add_option("--prefixes", load.prefixes, "Use this many different shared prefixes")
       .range(1u, 100000u)
       .capture_default_str()
       .needs(prefix);
-  command.add_option("--seed", load.seed, "Of prompts, lengths and arrivals").capture_default_str();
+  command.add_option("--seed", load.seed, "Seed the random prompts, lengths and arrivals")
+      .capture_default_str();
   command
-      .add_option("--step-ms", options->step_ms,
-                  "Milliseconds of a step on average while a request decodes; 0: no limit")
+      .add_option(
+          "--step-ms", options->step_ms,
+          "Limit a step to this many milliseconds on average while a request decodes; 0: no limit")
       .range(0.0, 60000.0)
       .capture_default_str();
   command
@@ -140,7 +148,7 @@ std::function<ExitCode()> add_bench_engine(App& app, Command command) {
           "says")
       .one_of({"auto", "on", "off"});
   command.add_flag("--interleave", options->interleave, "Prefill prompts in turn, chunk by chunk");
-  command.add_flag("--json", options->json, "As JSON, with the field names of vLLM's benchmark");
+  command.add_flag("--json", options->json, "Print JSON, with the field names of vLLM's benchmark");
   command.examples({"bench engine demo.toml --num-prompts 32 --input-len 64",
                     "bench engine demo.toml --request-rate 4 --prefix-len 256 --json"},
                    "The names of the results are those of vLLM's benchmark.");

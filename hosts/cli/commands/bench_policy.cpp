@@ -19,12 +19,12 @@
 #include "cli/app.hpp"
 #include "cli/build_info.hpp"
 #include "cli/commands/bench_policy.hpp"
-#include "cli/loaded_model.hpp"
-#include "cli/robot_setup.hpp"
+#include "cli/load_model.hpp"
 #include "cli/terminal/output.hpp"
 #include "cli/terminal/signals.hpp"
 #include "cli/terminal/table.hpp"
 #include "robot/policy_model.hpp"
+#include "runtime/robot_settings.hpp"
 
 namespace frt::host {
 namespace {
@@ -200,8 +200,8 @@ class PolicyBench {
 };
 
 ExitCode bench_policy(App& app, const BenchPolicyOptions& options) {
-  LoadedModel loaded(app, options.manifest,
-                     policy_name(app.load_manifest(options.manifest), options.model));
+  LoadedModel loaded = load_model(
+      app, options.manifest, policy_name(app.manifests().load(options.manifest), options.model));
   const InterruptGuard interrupt;
   PolicyBench bench(loaded, options);
   const std::vector<PolicyTiming> timings = bench.run();
@@ -255,25 +255,32 @@ ExitCode bench_policy(App& app, const BenchPolicyOptions& options) {
 
 std::function<ExitCode()> add_bench_policy(App& app, Command command) {
   auto options = std::make_shared<BenchPolicyOptions>();
-  command.add_option("manifest", options->manifest, "The manifest (TOML)").required();
-  command.add_option("--model", options->model, "Which model of the manifest").type_name("NAME");
-  command.add_option("--views", options->views, "Camera images that are there; 0: all")
+  command.add_option("manifest", options->manifest, "Read this manifest (TOML)").required();
+  command.add_option("--model", options->model, kModelDoc).type_name("NAME");
+  command.add_option("--views", options->views, "Use this many camera images; 0: all")
       .capture_default_str();
-  command.add_option("--prompt", options->prompt, "Prompt tokens")
+  command.add_option("--prompt", options->prompt, "Use this many prompt tokens")
       .range(1u, 100000u)
       .capture_default_str();
-  command.add_option("--steps", options->steps, "Denoising steps; 0: the model's default")
+  command
+      .add_option("--steps", options->steps,
+                  "Make this many denoising steps; 0: the model's default")
       .capture_default_str();
-  command.add_option("--samples", options->samples, "Chunks of one observation")
+  command.add_option("--samples", options->samples, "Make this many chunks of one observation")
       .range(1u, 1000u)
       .capture_default_str();
-  command.add_option("--branches", options->branches, "Guidance branches; 0: all, 1: none")
+  command
+      .add_option("--branches", options->branches,
+                  "Use this many guidance branches; 0: all, 1: none")
       .capture_default_str();
-  command.add_option("-r,--repetitions", options->repetitions, "Measured inferences of each kind")
+  command
+      .add_option("-r,--repetitions", options->repetitions,
+                  "Measure this many inferences of each kind")
       .range(1u, 1000000u)
       .capture_default_str();
-  command.add_option("--warmup", options->warmup, "Inferences before").capture_default_str();
-  command.add_option("-o,--output", options->output, "Format on stdout")
+  command.add_option("--warmup", options->warmup, "Run this many inferences before measuring")
+      .capture_default_str();
+  command.add_option("-o,--output", options->output, "Print results on stdout in this format")
       .one_of({"md", "json"})
       .capture_default_str();
   command.examples({"bench policy hosts/manifests/bench-pi05.toml --views 2 --prompt 30"});

@@ -15,11 +15,11 @@
 #include <random>
 
 #include "cli/app.hpp"
-#include "cli/loaded_model.hpp"
-#include "cli/robot_setup.hpp"
+#include "cli/load_model.hpp"
 #include "cli/terminal/output.hpp"
 #include "robot/policy_runner.hpp"
 #include "robot/record/frames.hpp"
+#include "runtime/robot_settings.hpp"
 
 namespace frt::host {
 namespace {
@@ -176,9 +176,10 @@ ExitCode calibrate(App& app, const CalibrateOptions& options) {
                     fmt::format("--margin {}: expected 1 or more", options.margin));
   }
   LoadOptions load;
-  const core::Manifest manifest = app.load_manifest(options.manifest);
+  const core::Manifest manifest = app.manifests().load(options.manifest);
   load.sets = without_fp8(manifest);
-  LoadedModel loaded(app, options.manifest, policy_name(manifest, options.model), load);
+  LoadedModel loaded =
+      load_model(app, options.manifest, policy_name(manifest, options.model), load);
   Calibration calibration(loaded, options);
   for (const std::string& path : options.frames) calibration.show_file(path);
   if (options.synthetic > 0) {
@@ -209,31 +210,32 @@ ExitCode calibrate(App& app, const CalibrateOptions& options) {
 void add_calibrate_command(App& app) {
   auto options = std::make_shared<CalibrateOptions>();
   Command command = app.program().add_subcommand(
-      "calibrate", "Measure a policy over frames: the static scales it needs to run in FP8");
+      "calibrate", "Measure the static scales that a policy needs to run in FP8");
   command.examples({"calibrate policy.toml --frames episodes/*.npz --out calibration.json",
                     "calibrate policy.toml --synthetic 64 --out calibration.json"},
                    "The file is bound to the checkpoint's weights. Then, in [model.NAME.options]:\n"
                    "  precision = \"fp8\"\n"
                    "  calibration = \"FILE\"");
-  command.add_option("manifest", options->manifest, "The manifest (TOML)").required();
+  command.add_option("manifest", options->manifest, "Read this manifest (TOML)").required();
   command
       .add_option("--frames", options->frames,
-                  "Episodes that `rollout --record` wrote, or .npz of the arrays that the model "
-                  "reads")
+                  "Read frames from these files: episodes of `rollout --record`, or .npz files of "
+                  "the arrays that the model reads")
       .type_name("FILE...");
   command.add_option("--synthetic", options->synthetic, "Use N random frames instead of files")
       .type_name("N");
-  command.add_option("--limit", options->limit, "At most so many frames; 0: all").type_name("N");
-  command.add_option("--out", options->out, "Where to write it; stdout otherwise")
+  command.add_option("--limit", options->limit, "Use at most this many frames; 0: all")
+      .type_name("N");
+  command.add_option("--out", options->out, "Write the scales to this file; default: stdout")
       .type_name("FILE");
   command
       .add_option("--margin", options->margin,
-                  "The largest value that was seen times this is the largest that is represented")
+                  "Represent values up to this factor times the largest one seen")
       .capture_default_str();
-  command.add_option("--seed", options->seed, "Of noise and synthetic frames")
+  command.add_option("--seed", options->seed, "Seed the noise and the synthetic frames")
       .capture_default_str();
-  command.add_option("--model", options->model, "Which model of the manifest").type_name("NAME");
-  command.add_flag("--json", options->json, "One JSON object instead of the summary");
+  command.add_option("--model", options->model, kModelDoc).type_name("NAME");
+  command.add_flag("--json", options->json, "Print one JSON object instead of the summary");
   app.add_command(command, [&app, options] { return calibrate(app, *options); });
 }
 

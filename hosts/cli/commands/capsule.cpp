@@ -16,7 +16,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/app.hpp"
-#include "cli/capsule_setup.hpp"
 #include "cli/terminal/output.hpp"
 #include "cli/terminal/progress_view.hpp"
 #include "cli/terminal/table.hpp"
@@ -27,6 +26,7 @@
 #include "lm/capsules/transfer.hpp"
 #include "lm/capsules/trust.hpp"
 #include "lm/sampling.hpp"
+#include "runtime/lm_settings.hpp"
 
 namespace frt::host {
 namespace {
@@ -61,7 +61,7 @@ Folder folder_of(App& app, const CapsuleCommandOptions& options) {
     }
     return {options.where, options.trust};
   }
-  const core::Manifest manifest = app.load_manifest(options.where);
+  const core::Manifest manifest = app.manifests().load(options.where);
   for (const core::HostSpec& host : manifest.hosts) {
     const bool matches = host.type == "lm" &&
                          (options.model.empty() || host.settings.text("model") == options.model);
@@ -166,7 +166,7 @@ ExitCode list(App& app, const CapsuleCommandOptions& options) {
                trusted ? row.kind : "untrusted", io::printable(row.model), age(row.last_used),
                row.pinned ? "pin" : ""});
   }
-  print_out("{}", table.render(TableFormat::kAligned));
+  write_out(table.render(TableFormat::kAligned));
   const IndexOpening& opening = index.opening();
   if (!opening.problem.empty()) print_err("note: {}\n", io::printable(opening.problem));
   if (!distrust.of_folder().empty()) {
@@ -279,60 +279,62 @@ ExitCode pin(App& app, const CapsuleCommandOptions& options, bool pinned) {
 }  // namespace
 
 void add_capsule_command(App& app) {
-  Command capsule = app.program().add_subcommand("capsule", "Saved states: list, check, move");
+  Command capsule = app.program().add_subcommand("capsule", "List, check and move saved states");
   capsule.require_subcommand();
   const auto add = [&](const char* name, const char* doc, const char* example) {
     auto options = std::make_shared<CapsuleCommandOptions>();
     Command command = capsule.add_subcommand(name, doc);
     command.examples({example});
-    command.add_option("where", options->where, "A manifest with capsule_dir, or the folder")
+    command
+        .add_option("where", options->where,
+                    "Use this folder of capsules, or the capsule_dir of this manifest")
         .required();
-    command.add_option("--model", options->model, "Which model of the manifest").type_name("NAME");
+    command.add_option("--model", options->model, kModelDoc).type_name("NAME");
     return std::pair(command, options);
   };
   {
-    auto [command, options] = add("ls", "List them", "capsule ls demo.toml");
-    command.add_flag("--trust", options->trust, "Also if other users could have written it");
-    command.add_flag("--json", options->json, "As JSON");
+    auto [command, options] = add("ls", "List the capsules", "capsule ls demo.toml");
+    command.add_flag("--trust", options->trust, "Use files that other users could have written");
+    command.add_flag("--json", options->json, "Print JSON");
     app.add_command(command, [&app, options = options] { return list(app, *options); });
   }
   {
-    auto [command, options] =
-        add("show", "What one holds, and what it fits", "capsule show demo.toml long");
-    command.add_option("name", options->name, "Which").required();
-    command.add_flag("--json", options->json, "As JSON, token ids included");
+    auto [command, options] = add("show", "Show what a capsule holds and which models it fits",
+                                  "capsule show demo.toml long");
+    command.add_option("name", options->name, "Show this capsule").required();
+    command.add_flag("--json", options->json, "Print JSON with all token ids");
     app.add_command(command, [&app, options = options] { return show(app, *options); });
   }
   {
-    auto [command, options] =
-        add("verify", "Check every byte; without names: of all", "capsule verify demo.toml");
-    command.add_option("names", options->names, "Which");
-    command.add_flag("--trust", options->trust, "Also if other users could have written it");
-    command.add_flag("--json", options->json, "As JSON");
+    auto [command, options] = add("verify", "Check every byte of these capsules; default: of all",
+                                  "capsule verify demo.toml");
+    command.add_option("names", options->names, "Check these capsules");
+    command.add_flag("--trust", options->trust, "Use files that other users could have written");
+    command.add_flag("--json", options->json, "Print JSON");
     app.add_command(command, [&app, options = options] { return verify(app, *options); });
   }
   {
-    auto [command, options] = add("rm", "Remove", "capsule rm demo.toml long");
-    command.add_option("names", options->names, "Which").required();
+    auto [command, options] = add("rm", "Remove capsules", "capsule rm demo.toml long");
+    command.add_option("names", options->names, "Remove these capsules").required();
     app.add_command(command, [&app, options = options] { return remove(app, *options); });
   }
   {
     auto [command, options] =
         add("pin", "Keep this capsule; never evict it", "capsule pin demo.toml long");
-    command.add_option("names", options->names, "Which").required();
+    command.add_option("names", options->names, "Pin these capsules").required();
     app.add_command(command, [&app, options = options] { return pin(app, *options, true); });
   }
   {
     auto [command, options] = add("unpin", "Allow eviction again", "capsule unpin demo.toml long");
-    command.add_option("names", options->names, "Which").required();
+    command.add_option("names", options->names, "Unpin these capsules").required();
     app.add_command(command, [&app, options = options] { return pin(app, *options, false); });
   }
   {
-    auto [command, options] =
-        add("export", "Copy one to a file elsewhere", "capsule export demo.toml long long.frtcap");
-    command.add_option("name", options->name, "Which").required();
-    command.add_option("file", options->file, "The new file").required();
-    command.add_flag("--trust", options->trust, "Also if other users could have written it");
+    auto [command, options] = add("export", "Copy a capsule to a file elsewhere",
+                                  "capsule export demo.toml long long.frtcap");
+    command.add_option("name", options->name, "Copy this capsule").required();
+    command.add_option("file", options->file, "Write this new file").required();
+    command.add_flag("--trust", options->trust, "Use files that other users could have written");
     app.add_command(command, [&app, options = options] {
       const Folder folder = folder_of(app, *options);
       export_capsule(*core::capsules_table(), folder.path, options->name, options->file,
@@ -342,10 +344,10 @@ void add_capsule_command(App& app) {
   }
   {
     auto [command, options] =
-        add("import", "Check a file and take it in", "capsule import demo.toml long.frtcap");
-    command.add_option("file", options->file, "What export wrote").required();
-    command.add_option("name", options->name, "Its name from now on; absent: the file's");
-    command.add_flag("--trust", options->trust, "Also if other users could have written it");
+        add("import", "Check an exported file and add it", "capsule import demo.toml long.frtcap");
+    command.add_option("file", options->file, "Read this file of `capsule export`").required();
+    command.add_option("name", options->name, "Give the capsule this name; default: the file's");
+    command.add_flag("--trust", options->trust, "Use files that other users could have written");
     app.add_command(command, [&app, options = options] {
       const Folder folder = folder_of(app, *options);
       const std::string name = import_capsule(*core::capsules_table(), folder.path, options->file,

@@ -15,12 +15,12 @@
 #include "bench/capsule_check.hpp"
 #include "bench/state_check.hpp"
 #include "cli/app.hpp"
-#include "cli/loaded_model.hpp"
-#include "cli/robot_setup.hpp"
+#include "cli/load_model.hpp"
 #include "cli/temporary_folder.hpp"
 #include "cli/terminal/interrupted.hpp"
 #include "cli/terminal/output.hpp"
 #include "cli/terminal/signals.hpp"
+#include "runtime/robot_settings.hpp"
 
 namespace frt::host {
 namespace {
@@ -69,8 +69,8 @@ std::string model_of_hosts(const core::Manifest& manifest) {
 }
 
 ExitCode check(App& app, CheckCommandOptions options) {
-  if (options.model.empty()) options.model = model_of_hosts(app.load_manifest(options.manifest));
-  LoadedModel loaded(app, options.manifest, options.model);
+  if (options.model.empty()) options.model = model_of_hosts(app.manifests().load(options.manifest));
+  LoadedModel loaded = load_model(app, options.manifest, options.model);
   const bool is_policy = loaded.table().extension(loaded.handle(), FRT_EXT_ROLE_POLICY) != nullptr;
   std::optional<PolicyModel> policy;
   std::optional<LmModel> language;
@@ -115,20 +115,22 @@ void add_capsule_check(App& app, Command capsule) {
   Command command =
       capsule.add_subcommand("check", "Restore and fork at random and compare every bit");
   command.add_option("manifest", options->manifest, kManifestDoc).required();
-  command.add_option("--model", options->model, "Which model of the manifest").type_name("NAME");
-  command.add_option("--cases", options->check.cases, "How many").capture_default_str();
-  command.add_option("--seed", options->check.seed, "Of the cases").capture_default_str();
+  command.add_option("--model", options->model, kModelDoc).type_name("NAME");
+  command.add_option("--cases", options->check.cases, "Try this many random cases")
+      .capture_default_str();
+  command.add_option("--seed", options->check.seed, "Seed the cases").capture_default_str();
   command.add_option("--first", options->check.first, "Begin with this case").capture_default_str();
   command
       .add_option("--tokens", options->check.most_tokens,
-                  "The longest prompt; 0: three chunks and a half")
+                  "Use prompts of at most this many tokens; 0: three and a half chunks")
       .capture_default_str();
   const Option folder =
-      command.add_option("--folder", options->folder, "Where files are tried; absent: in $TMPDIR")
+      command
+          .add_option("--folder", options->folder, "Write capsule files here; default: in $TMPDIR")
           .type_name("DIR")
           .existing_folder();
-  command.add_flag("--no-files", options->no_files, "Memory only").excludes(folder);
-  command.add_flag("--json", options->json, "As JSON");
+  command.add_flag("--no-files", options->no_files, "Check memory only").excludes(folder);
+  command.add_flag("--json", options->json, "Print JSON");
   command.examples({"capsule check demo.toml --cases 20 --set model.demo.options.slots=3"});
   app.add_command(command, [&app, options] { return check(app, *options); });
 }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <charconv>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <frt/core/config.hpp>
@@ -25,8 +26,7 @@
 
 #include "cli/answer_view.hpp"
 #include "cli/app.hpp"
-#include "cli/capsule_setup.hpp"
-#include "cli/loaded_model.hpp"
+#include "cli/load_model.hpp"
 #include "cli/prompt_options.hpp"
 #include "cli/terminal/line_reader.hpp"
 #include "cli/terminal/memory_reserve.hpp"
@@ -35,6 +35,7 @@
 #include "cli/terminal/signals.hpp"
 #include "cli/terminal/text.hpp"
 #include "lm/chat/conversation.hpp"
+#include "runtime/lm_settings.hpp"
 
 namespace frt::host {
 namespace {
@@ -86,6 +87,8 @@ const std::vector<std::string> kSettings = {
 
 constexpr std::string_view kAutosave = "autosave";
 constexpr int kMostNames = 1000;
+// How long the end of the program waits: for a step in flight, then for the files of what is kept.
+constexpr std::chrono::seconds kStepTime{10}, kKeepTime{60};
 
 bool is_autosave(std::string_view name) {
   if (!name.starts_with(kAutosave)) return false;
@@ -102,7 +105,7 @@ class ChatSession {
         model_(loaded.language_model()),
         defaults_(model_.generation_defaults()),
         settings_(capsule_settings(loaded.runtime().manifest(), loaded.name())),
-        registry_(open_capsules(app, model_, settings_.capsules)),
+        registry_(open_capsules(app.log(), model_, settings_.capsules)),
         conversation_(model_, *registry_, settings_.session,
                       {{"enable_thinking", !options.no_thinking},
                        {"preserve_thinking", !options.drop_thinking},
@@ -124,6 +127,7 @@ class ChatSession {
       say("Talk to {}. /help lists commands, Ctrl-D leaves.\n", model_.name());
     }
     const InterruptGuard interrupt(InterruptGuard::Again::kEnds);
+    const EndAllowance step(kStepTime);
     std::signal(SIGPIPE, SIG_IGN);  // a reader that is gone shows as a failed write
     bool left = false;              // by /exit: whoever says so wants nothing kept
     try {
@@ -181,7 +185,7 @@ class ChatSession {
       } else {
         answer(text);
       }
-      show_notices(app_, *registry_);
+      show_notices(app_.log(), *registry_);
     } catch (const Error& error) {
       if (error.status() == FRT_ERR_DEVICE_LOST || !shown_) throw;
       return tell(error.what());
@@ -264,6 +268,7 @@ class ChatSession {
 
   // Keeps every branch with answers that no file holds, as a capsule where there is a folder.
   void keep() {
+    const EndAllowance files(kKeepTime);
     if (registry_->options().folder.empty()) return keep_messages();
     for (const Conversation::BranchView& branch : conversation_.branches()) {
       if (!branch.unsaved) continue;
@@ -316,6 +321,7 @@ class ChatSession {
 
   // Without the model's state: where it is lost, or cannot be written.
   void keep_messages() {
+    const EndAllowance files(kKeepTime);
     for (const Conversation::BranchView& branch : conversation_.branches()) {
       if (!branch.unsaved) continue;
       const std::string file = state_file(
@@ -506,24 +512,24 @@ void add_chat_command(App& app) {
   options->generation.max_new = "2k";
   Command command = app.program().add_subcommand("chat", "Talk to a model");
   command.add_option("manifest", options->manifest, kManifestDoc).required();
-  command.add_option("--model", options->model, "Which model of the manifest").type_name("NAME");
-  Option system = command.add_option("--system", options->system, "The system message");
+  command.add_option("--model", options->model, kModelDoc).type_name("NAME");
+  Option system = command.add_option("--system", options->system, "Set the system message");
   command.add_flag("--no-thinking", options->no_thinking, "Answer without reasoning");
   command.add_flag("--drop-thinking", options->drop_thinking,
-                   "Leave earlier reasoning out of the prompt; costs a second prefill");
+                   "Leave earlier reasoning out of the prompt; this costs a second prefill");
   command.add_flag("--allow-special-tokens", options->allow_special_tokens,
-                   "<|im_end|> and its like in messages are control tokens");
-  command.add_option("--from-capsule", options->from_capsule, "Go on with a saved conversation")
+                   "Read <|im_end|> and its like in messages as control tokens");
+  command.add_option("--from-capsule", options->from_capsule, "Continue a saved conversation")
       .type_name("NAME")
       .excludes(system);  // it has its own; /system changes it
   command.add_flag("--autosave", options->autosave,
-                   "Keep the conversation at the end of a piped input, too");
+                   "Keep the conversation when piped input ends, too");
   options->generation.add_to(command);
   command.examples({"chat demo.toml", "chat checkpoints/my-model --set model.main.options.slots=1",
                     "chat demo.toml --no-thinking --from-capsule autosave"},
                    "/help lists what a line may say.");
   app.add_command(command, [&app, options] {
-    LoadedModel loaded(app, options->manifest, options->model);
+    LoadedModel loaded = load_model(app, options->manifest, options->model);
     return static_cast<ExitCode>(ChatSession(app, *options, loaded).run());
   });
 }

@@ -141,7 +141,7 @@ std::string fish_script(const Tree& tree) {
 void add_completion_command(App& app) {
   auto shell = std::make_shared<std::string>();
   Command command = app.program().add_subcommand("completion", "Print a completion script");
-  command.add_option("shell", *shell, "bash, zsh or fish")
+  command.add_option("shell", *shell, "Choose the shell: bash, zsh or fish")
       .required()
       .one_of({"bash", "zsh", "fish"});
   command.examples({"completion bash    # source <(frt-host completion bash)"});

@@ -8,6 +8,7 @@
 
 #include "cli/app.hpp"
 #include "cli/terminal/output.hpp"
+#include "runtime/lm_settings.hpp"
 #include "runtime/report/manifest_report.hpp"
 
 namespace frt::host {
@@ -42,11 +43,13 @@ checkpoint = "checkpoints/demo"   # relative to this file; or "synthetic:qwen3.6
 
 void add_check(App& app, Command config) {
   auto path = std::make_shared<std::string>();
-  Command command = config.add_subcommand("check", "Check a manifest; all findings in one pass");
+  Command command =
+      config.add_subcommand("check", "Check a manifest and list all findings in one pass");
   command.add_option("manifest", *path, kManifestDoc).required();
   command.examples({"config check demo.toml"});
   app.add_command(command, [&app, path] {
-    const core::Manifest manifest = app.load_manifest(*path);
+    const core::Manifest manifest = app.manifests().load(*path);
+    check_generation_configs(manifest);
     print_out("{}: ok ({} devices, {} models, {} hosts, {} warnings)\n", io::printable(*path),
               manifest.devices.size(), manifest.models.size(), manifest.hosts.size(),
               manifest.warnings.size());
@@ -58,12 +61,12 @@ void add_dump(App& app, Command config) {
   auto path = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
   Command command =
-      config.add_subcommand("dump", "Show the complete result, and where each value came from");
+      config.add_subcommand("dump", "Show the complete manifest and where each value comes from");
   command.add_option("manifest", *path, kManifestDoc).required();
-  command.add_flag("--json", *json, "As JSON instead of TOML");
+  command.add_flag("--json", *json, "Print JSON instead of TOML");
   command.examples({"config dump demo.toml", "config dump checkpoints/my-model > my-model.toml"});
   app.add_command(command, [&app, path, json] {
-    const core::Manifest manifest = app.load_manifest(*path);
+    const core::Manifest manifest = app.manifests().load(*path);
     print_out("{}\n", *json ? dump_json(manifest) : dump_toml(manifest));
     return ExitCode::kOk;
   });
@@ -83,7 +86,8 @@ void add_schema(App& app, Command config) {
       config.add_subcommand("schema", "Print a JSON Schema of manifests, for editors");
   command.examples({"config schema > manifest.schema.json"});
   app.add_command(command, [&app] {
-    print_out("{}\n", manifest_json_schema(App::host_schemas(), app.registry().schemas()));
+    print_out("{}\n",
+              manifest_json_schema(app.manifests().host_schemas(), app.registry().schemas()));
     return ExitCode::kOk;
   });
 }

@@ -7,16 +7,17 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/app.hpp"
-#include "cli/device_survey.hpp"
 #include "cli/terminal/output.hpp"
 #include "cli/terminal/progress_view.hpp"
 #include "cli/terminal/table.hpp"
+#include "runtime/device_survey.hpp"
 
 namespace frt::host {
 namespace {
 
 ExitCode devices(App& app, bool as_json) {
-  const Survey survey = survey_devices(app);
+  const Survey survey = survey_devices(
+      app.registry(), app.log(), {.with_facts = false, .setup_patience = app.setup_patience()});
   if (as_json) {
     nlohmann::ordered_json json = {{"devices", nlohmann::ordered_json::array()},
                                    {"backends", nlohmann::ordered_json::array()},
@@ -50,7 +51,7 @@ ExitCode devices(App& app, bool as_json) {
                  format_bytes(device.info.memory_total), format_bytes(device.info.memory_free),
                  device.info.driver[0] ? device.info.driver : "-", device.info.detail});
     }
-    print_out("{}", table.render(TableFormat::kAligned));
+    write_out(table.render(TableFormat::kAligned));
     for (const SurveyedPlugin& plugin : survey.plugins) {
       if (!plugin.problem.empty()) {
         print_out("{}: no device: {}\n", plugin.id, io::printable(plugin.problem));
@@ -73,8 +74,8 @@ ExitCode devices(App& app, bool as_json) {
 
 void add_devices_command(App& app) {
   auto json = std::make_shared<bool>(false);
-  Command command = app.program().add_subcommand("devices", "What can run models here");
-  command.add_flag("--json", *json, "One JSON object");
+  Command command = app.program().add_subcommand("devices", "List what can run models here");
+  command.add_flag("--json", *json, "Print one JSON object");
   command.examples({"devices", "devices --json"});
   app.add_command(command, [&app, json] { return devices(app, *json); });
 }

@@ -16,10 +16,10 @@
 
 #include "cli/app.hpp"
 #include "cli/build_info.hpp"
-#include "cli/device_survey.hpp"
 #include "cli/terminal/output.hpp"
 #include "cli/terminal/progress_view.hpp"
 #include "cli/terminal/table.hpp"
+#include "runtime/device_survey.hpp"
 
 namespace frt::host {
 namespace {
@@ -131,7 +131,9 @@ void check_kernels(App& app, const Survey& survey, std::vector<Finding>& finding
   try {
     std::size_t offered = 0;
     std::vector<Finding> missing;
-    const std::vector<KernelVariant> variants = survey_variants(app, plugin, 0);
+    const std::vector<KernelVariant> variants =
+        survey_variants(app.registry(), app.log(), plugin, 0,
+                        {.with_facts = false, .setup_patience = app.setup_patience()});
     for (const KernelVariant& variant : variants) {
       offered += variant.offered ? 1 : 0;
       if (variant.offered) continue;
@@ -152,7 +154,8 @@ void check_kernels(App& app, const Survey& survey, std::vector<Finding>& finding
 }
 
 void check_devices(App& app, std::vector<Finding>& findings) {
-  const Survey survey = survey_devices(app, true);
+  const Survey survey = survey_devices(
+      app.registry(), app.log(), {.with_facts = true, .setup_patience = app.setup_patience()});
   for (const SurveyedDevice& device : survey.devices) {
     const std::string subject = fmt::format("device {}:{}", device.plugin, device.ordinal);
     findings.push_back({subject, Verdict::kOk,
@@ -213,8 +216,9 @@ ExitCode doctor(App& app, bool as_json) {
       table.add({verdict_name(finding.verdict), finding.subject,
                  finding.fact + (finding.advice.empty() ? "" : "  -> " + finding.advice)});
     }
+    write_out(table.render(TableFormat::kAligned));
     print_out(
-        "{}{}{}\n", table.render(TableFormat::kAligned),
+        "{}{}\n",
         details ? fmt::format("and {} more facts of devices: --json has them\n", details) : "",
         healthy ? "no problem found" : "there are problems, see above");
   }
@@ -227,7 +231,7 @@ void add_doctor_command(App& app) {
   auto json = std::make_shared<bool>(false);
   Command command =
       app.program().add_subcommand("doctor", "Check this installation; suggest fixes");
-  command.add_flag("--json", *json, "One JSON object");
+  command.add_flag("--json", *json, "Print one JSON object");
   command.examples({"doctor", "doctor --json"});
   app.add_command(command, [&app, json] { return doctor(app, *json); });
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// frt-host handoff: a planner names discs of the reaching task, an actor moves to them, interrupts
+// frt-host handoff: a planner names subgoals of an environment, an actor pursues them, interrupts
 // come in between. The times of each interrupt go to stdout.
 //
-// The planner is a list, or a language model of the manifest: the first colour that its text names
-// is the next subgoal. It needs a [device.NAME] of its own (the same device may have two), since
+// The planner is a list, or a language model of the manifest: the first subgoal that its text names
+// is the next one. It needs a [device.NAME] of its own (the same device may have two), since
 // one thread at a time may drive a context.
 #include <fmt/format.h>
 
@@ -12,11 +12,11 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "cli/app.hpp"
-#include "cli/loaded_model.hpp"
-#include "cli/robot_setup.hpp"
+#include "cli/load_model.hpp"
 #include "cli/terminal/interrupted.hpp"
 #include "cli/terminal/output.hpp"
 #include "cli/terminal/signals.hpp"
@@ -24,12 +24,13 @@
 #include "examples/handoff.hpp"
 #include "lm/generator.hpp"
 #include "lm/sampling.hpp"
+#include "runtime/robot_settings.hpp"
 
 namespace frt::host {
 namespace {
 
 struct HandoffCommand {
-  std::string manifest, model, planner, tag;
+  std::string manifest, model, planner, environment, tag;
   std::string prompt = "Felix and his friend Pip had a small";
   double seconds = 10, plan_every = 2;
   uint32_t interrupts = 5;
@@ -38,36 +39,42 @@ struct HandoffCommand {
   Option prompt_option;
 };
 
-constexpr const char* kColors[] = {"red", "green", "blue"};
+using Subgoals = std::vector<EnvironmentSubgoal>;
 
 bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-// The disc that a text names first, as a word; -1 if it names none. `complete`: no more text comes.
-int named_disc(const std::string& text, bool complete = true) {
+// The subgoal that a text names first, as a word; none if it names none. `complete`: no more text
+// comes.
+std::optional<std::size_t> named_subgoal(const Subgoals& subgoals, const std::string& text,
+                                         bool complete = true) {
   std::size_t first = std::string::npos;
-  int disc = -1;
-  for (int i = 0; i < 3; ++i) {
-    const std::string_view color = kColors[i];
-    for (std::size_t at = text.find(color); at < first; at = text.find(color, at + 1)) {
-      const std::size_t end = at + color.size();
+  std::optional<std::size_t> named;
+  for (std::size_t i = 0; i < subgoals.size(); ++i) {
+    const std::string& word = subgoals[i].name;
+    for (std::size_t at = text.find(word); at < first; at = text.find(word, at + 1)) {
+      const std::size_t end = at + word.size();
       const bool ends = end == text.size() ? complete : !is_letter(text[end]);
       if (!ends || (at > 0 && is_letter(text[at - 1]))) continue;
       first = at;
-      disc = i;
+      named = i;
     }
   }
-  return disc;
+  return named;
 }
 
 // Posts a subgoal every `plan_every` seconds until told to end.
 class Planner {
  public:
   // `say`: what it planned goes to stderr.
-  Planner(const HandoffCommand& command, SubgoalMailbox& mailbox, std::optional<LmModel> model,
-          bool say)
-      : command_(command), mailbox_(mailbox), model_(std::move(model)), say_(say) {
+  Planner(const HandoffCommand& command, const Subgoals& subgoals, SubgoalMailbox& mailbox,
+          std::optional<LmModel> model, bool say)
+      : command_(command),
+        subgoals_(subgoals),
+        mailbox_(mailbox),
+        model_(std::move(model)),
+        say_(say) {
     if (model_) generator_ = std::make_unique<Generator>(*model_, 0);
     thread_ = std::thread([this] { run(); });
   }
@@ -85,9 +92,9 @@ class Planner {
     try {
       int64_t next = monotonic_ns();
       while (!ended_) {
-        const int disc = plan();
+        const std::size_t planned = plan();
         if (ended_) break;
-        const std::string subgoal = ReachWorld::instruction_of(static_cast<uint32_t>(disc));
+        const std::string& subgoal = subgoals_[planned].instruction;
         mailbox_.post(subgoal + suffix(), false);
         ++plans_;
         if (say_) print_err("plan: {} -> {}\n", text_.empty() ? "the next" : text_, subgoal);
@@ -101,9 +108,9 @@ class Planner {
     }
   }
 
-  // A model that names no disc leaves the choice to the list.
-  int plan() {
-    const int listed = static_cast<int>(plans_ % 3);
+  // A model that names no subgoal leaves the choice to the list.
+  std::size_t plan() {
+    const std::size_t listed = plans_ % subgoals_.size();
     if (!model_) return listed;
     GenerationRequest request;
     request.prompt = model_->encode(command_.prompt);
@@ -116,16 +123,16 @@ class Planner {
     TextStream decoder(*model_, FRT_DECODE_SKIP_SPECIAL);
     request.on_token = [&](int32_t id, float) {
       text_ += decoder.push(id);
-      return ended_ || named_disc(text_, false) >= 0 ? Next::kStop : Next::kContinue;
+      return ended_ || named_subgoal(subgoals_, text_, false) ? Next::kStop : Next::kContinue;
     };
     generator_->run(request);
-    const int disc = named_disc(text_);
-    return disc >= 0 ? disc : listed;
+    return named_subgoal(subgoals_, text_).value_or(listed);
   }
 
   std::string suffix() const { return command_.tag.empty() ? "" : " " + command_.tag; }
 
   const HandoffCommand& command_;
+  const Subgoals& subgoals_;
   SubgoalMailbox& mailbox_;
   std::optional<LmModel> model_;
   bool say_;
@@ -138,8 +145,8 @@ class Planner {
 };
 
 // Posts interrupts at times that have nothing to do with ticks.
-void interrupt_now_and_then(const HandoffCommand& command, SubgoalMailbox& mailbox,
-                            const std::atomic<bool>& ended) {
+void interrupt_now_and_then(const HandoffCommand& command, const Subgoals& subgoals,
+                            SubgoalMailbox& mailbox, const std::atomic<bool>& ended) {
   const std::string suffix = command.tag.empty() ? "" : " " + command.tag;
   const int64_t start = monotonic_ns();
   for (uint32_t i = 0; i < command.interrupts; ++i) {
@@ -149,7 +156,7 @@ void interrupt_now_and_then(const HandoffCommand& command, SubgoalMailbox& mailb
       sleep_until_ns(std::min(when, monotonic_ns() + 20000000));
     }
     if (ended) return;
-    mailbox.post(ReachWorld::instruction_of(i + 1) + suffix, true);
+    mailbox.post(subgoals[(i + std::size_t{1}) % subgoals.size()].instruction + suffix, true);
   }
 }
 
@@ -221,7 +228,7 @@ void print(const HandoffResult& result, uint32_t plans, uint64_t captures, bool 
         table.render(TableFormat::kMarkdown), in_time, result.interrupts.size(), worst);
   }
   print_out(
-      "{} ticks, {} chunks, {} plans, {} subgoals taken up, {} discs reached\n"
+      "{} ticks, {} chunks, {} plans, {} subgoals taken up, {} reached\n"
       "chunk taken {}\n"
       "tick late   {}; {} ticks skipped\n"
       "captures since ready: {}; deadline misses {}, stale chunks {}, refused {}, safe actions "
@@ -232,14 +239,17 @@ void print(const HandoffResult& result, uint32_t plans, uint64_t captures, bool 
 }
 
 ExitCode run(App& app, const HandoffCommand& command) {
-  const RobotSettings settings = robot_settings(app.load_manifest(command.manifest));
+  const RobotSettings settings = robot_settings(app.manifests().load(command.manifest));
   const std::string& planner_name = command.planner.empty() ? settings.planner : command.planner;
   if (planner_name.empty() && command.prompt_option.given()) {
     throw ExitError(ExitCode::kUsage, FRT_ERR_INVALID_ARGUMENT,
                     "--prompt is what a planner continues, and here a list plans; name a language "
                     "model with --planner, or leave --prompt out");
   }
-  LoadedModel loaded(app, command.manifest, command.model.empty() ? settings.model : command.model);
+  const EnvironmentKind& kind =
+      chosen_environment(app.environments(), settings, command.environment);
+  LoadedModel loaded =
+      load_model(app, command.manifest, command.model.empty() ? settings.model : command.model);
   const PolicyModel policy = policy_of(loaded);
   stage(ExitCode::kManifest, [&] { settings.ticks.check(policy.info().horizon); });
   std::optional<LmModel> planner_model;
@@ -253,7 +263,14 @@ ExitCode run(App& app, const HandoffCommand& command) {
     planner_model = made.language_model();
   }
   PolicyRunner runner(policy);
-  ReachWorld world = make_reach_world(policy, command.tag);
+  const std::unique_ptr<Environment> world = kind.make(environment_request(policy, command.tag));
+  const Subgoals subgoals = world->subgoals();
+  if (subgoals.empty()) {
+    throw ExitError(ExitCode::kUsage, FRT_ERR_UNSUPPORTED,
+                    "the environment " + kind.name +
+                        " has no subgoals that a planner could name; choose another with "
+                        "--environment");
+  }
   HandoffOptions options;
   options.ticks = settings.ticks;
   options.seconds = command.seconds;
@@ -261,10 +278,9 @@ ExitCode run(App& app, const HandoffCommand& command) {
   options.steps = settings.service.steps;
   options.guidance = settings.service.guidance;
   SubgoalMailbox mailbox;
-  Handoff handoff(runner, world, mailbox, options);
+  Handoff handoff(runner, *world, mailbox, options);
   handoff.on_subgoal = [&](const std::string& instruction) {
-    const int disc = named_disc(instruction);
-    if (disc >= 0) world.choose(static_cast<uint32_t>(disc));
+    if (const auto named = named_subgoal(subgoals, instruction)) world->choose(*named);
   };
   const std::string realtime = apply_realtime(settings.realtime);
   if (!realtime.empty()) print_err("{}\n", realtime);
@@ -272,8 +288,8 @@ ExitCode run(App& app, const HandoffCommand& command) {
   handoff.stopped = [] { return InterruptGuard::requested(); };
 
   std::atomic<bool> ended{false};
-  Planner planner(command, mailbox, std::move(planner_model), !app.options().quiet);
-  std::thread operator_thread([&] { interrupt_now_and_then(command, mailbox, ended); });
+  Planner planner(command, subgoals, mailbox, std::move(planner_model), !app.options().quiet);
+  std::thread operator_thread([&] { interrupt_now_and_then(command, subgoals, mailbox, ended); });
   HandoffResult result;
   std::exception_ptr failure;
   try {
@@ -297,28 +313,37 @@ ExitCode run(App& app, const HandoffCommand& command) {
 void add_handoff_command(App& app) {
   auto options = std::make_shared<HandoffCommand>();
   Command command = app.program().add_subcommand(
-      "handoff", "A planner names subgoals, an actor follows; interrupts are timed");
-  command.add_option("manifest", options->manifest, "The manifest (TOML), see [host.robot]")
+      "handoff", "Let a planner name subgoals for a policy, and time interrupts");
+  command.add_option("manifest", options->manifest, "Read this manifest (TOML) with [host.robot]")
       .required();
-  command.add_option("--model", options->model, "The actor").type_name("NAME");
+  command.add_option("--model", options->model, "Act with this model; default: the manifest's")
+      .type_name("NAME");
   command
       .add_option("--planner", options->planner,
-                  "The language model that plans; else the manifest's, else a list")
+                  "Plan with this language model; default: the manifest's, else a list of subgoals")
+      .type_name("NAME");
+  command
+      .add_option("--environment", options->environment,
+                  "Act on this environment; default: the manifest's, else the only one")
       .type_name("NAME");
   options->prompt_option =
-      command.add_option("--prompt", options->prompt, "What the planner continues")
+      command.add_option("--prompt", options->prompt, "Let the planner continue this text")
           .type_name("TEXT");
-  command.add_option("--tag", options->tag, "Text put behind each instruction").type_name("TEXT");
-  command.add_option("--seconds", options->seconds, "How long")
+  command.add_option("--tag", options->tag, "Append this text to each instruction")
+      .type_name("TEXT");
+  command.add_option("--seconds", options->seconds, "Run for this many seconds")
       .range(0.1, 86400.0)
       .capture_default_str();
-  command.add_option("--plan-every", options->plan_every, "Seconds from plan to plan")
+  command.add_option("--plan-every", options->plan_every, "Plan once in this many seconds")
       .range(0.01, 86400.0)
       .capture_default_str();
-  command.add_option("--interrupts", options->interrupts, "How many, spread over the time")
+  command
+      .add_option("--interrupts", options->interrupts,
+                  "Interrupt this many times, spread over the run")
       .capture_default_str();
-  command.add_option("--seed", options->seed, "Of the world and the noise").capture_default_str();
-  command.add_flag("--json", options->json, "One JSON object on stdout");
+  command.add_option("--seed", options->seed, "Seed the environment and the noise")
+      .capture_default_str();
+  command.add_flag("--json", options->json, "Print one JSON object on stdout");
   command.examples({"handoff hosts/manifests/handoff.toml",
                     "handoff hosts/manifests/reach.toml --interrupts 20    # a list plans"});
   app.add_command(command, [&app, options] { return run(app, *options); });

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "cli/app.hpp"
-#include "cli/http_setup.hpp"
 #include "cli/terminal/output.hpp"
 #include "http/client.hpp"
+#include "runtime/http_settings.hpp"
 
 namespace frt::host {
 namespace {
@@ -146,16 +146,21 @@ ExitCode launch(const LaunchOptions& options) {
 
 void add_launch_command(App& app) {
   auto options = std::make_shared<LaunchOptions>();
-  Command command = app.program().add_subcommand(
-      "launch", "Start a coding agent against a running server (serve)");
-  command.add_option("agent", options->agent, "Which one")
+  Command command =
+      app.program().add_subcommand("launch", "Start a coding agent against a running server");
+  command.add_option("agent", options->agent, "Choose the agent to start")
       .required()
       .one_of({"codex", "claude", "aider"});
-  command.add_option("arguments", options->arguments, "What the agent gets, behind --");
-  command.add_option("--url", options->url, "The server").type_name("URL").capture_default_str();
-  command.add_option("--model", options->model, "Default: the first that it serves")
+  command.add_option("arguments", options->arguments,
+                     "Pass these arguments to the agent; write them after --");
+  command.add_option("--url", options->url, "Connect the agent to this server")
+      .type_name("URL")
+      .capture_default_str();
+  command.add_option("--model", options->model, "Use this model; default: the server's first")
       .type_name("NAME");
-  command.add_option("--key-file", options->key_file, "Its key_file; the first key is used")
+  command
+      .add_option("--key-file", options->key_file,
+                  "Send the first key of this file, which is the server's key_file")
       .type_name("FILE");
   command.examples(
       {"launch claude", "launch codex --url http://127.0.0.1:9000 -- exec 'fix the tests'"});

@@ -16,8 +16,11 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/app.hpp"
+#include "cli/load_model.hpp"
 #include "cli/terminal/output.hpp"
 #include "cli/terminal/table.hpp"
+#include "robot/policy_inputs.hpp"
+#include "runtime/robot_settings.hpp"
 
 namespace frt::host {
 namespace {
@@ -131,7 +134,7 @@ ExitCode list(App& app, bool as_json) {
          card ? card->version : "-", card ? targets_of(*card) : "-", state_name(candidate.state),
          usable ? candidate.path.string() : candidate.path.string() + ": " + candidate.reason});
   }
-  print_out("{}", table.render(TableFormat::kAligned));
+  write_out(table.render(TableFormat::kAligned));
   for (const std::string& place : app.registry().describe_search()) {
     print_err("searched: {}\n", io::printable(place));
   }
@@ -229,10 +232,58 @@ void print_options(const char* title, const std::vector<core::OptionSpec>& optio
          option.choices.empty() ? core::config_type_name(option.type) : join(option.choices, " | "),
          option.default_text.value_or("required"), option.doc});
   }
-  print_out("\n{}\n{}", title, table.render(TableFormat::kAligned));
+  print_out("\n{}\n", title);
+  write_out(table.render(TableFormat::kAligned));
 }
 
-ExitCode show(App& app, const std::string& id, bool as_json) {
+// What the policies of a manifest that use the plugin read and give: a plugin's sizes are those of
+// a checkpoint.
+Json policies_of(App& app, const std::string& id, const std::string& path) {
+  Json policies = Json::array();
+  const core::Manifest manifest = app.manifests().load(path);
+  bool uses = false;
+  for (const core::ModelSpec& spec : manifest.models) {
+    if (spec.plugin() != id) continue;
+    uses = true;
+    const LoadedModel loaded = load_model(app, path, spec.name);
+    if (!loaded.extension<frt_role_policy_v1>(FRT_EXT_ROLE_POLICY)) continue;
+    const PolicyModel policy = policy_of(loaded);
+    Json facts = {{"name", spec.name}};
+    facts.update(policy_json(policy));
+    facts["reads"] = inputs_text(policy);
+    policies.push_back(std::move(facts));
+  }
+  if (!uses) {
+    throw ExitError(ExitCode::kUsage, FRT_ERR_NOT_FOUND,
+                    fmt::format("no model of {} uses the plugin {}; name another manifest", path,
+                                io::printable(id)));
+  }
+  return policies;
+}
+
+void print_policies(const Json& policies) {
+  for (const Json& policy : policies) {
+    Table table({"policy", policy["name"].get<std::string>()});
+    table.add({"reads", policy["reads"].get<std::string>()});
+    const auto number = [&](const char* key) { return policy[key].get<uint32_t>(); };
+    table.add({"views", fmt::format("{}, each {} x {} pixels", number("views"),
+                                    number("image_width"), number("image_height"))});
+    table.add({"state", fmt::format("{} values", number("state_dim"))});
+    table.add({"prompt", fmt::format("up to {} tokens", number("prompt_tokens"))});
+    table.add({"horizon", fmt::format("{} actions", number("horizon"))});
+    table.add({"action", fmt::format("{} values, {} in the network", number("action_dim"),
+                                     number("network_action_dim"))});
+    table.add({"steps", fmt::format("{}", number("steps"))});
+    table.add({"guidance branches", fmt::format("{}", number("guidance_ways"))});
+    write_out("\n" + table.render(TableFormat::kAligned));
+  }
+}
+
+ExitCode show(App& app, const std::string& id, const std::string& manifest, bool as_json) {
+  if (manifest.empty() && !app.options().sets.empty()) {
+    throw ExitError(ExitCode::kUsage, FRT_ERR_INVALID_ARGUMENT,
+                    "--set changes a value of a manifest; name the manifest with --manifest");
+  }
   const core::LoadedPlugin& loaded = stage(
       ExitCode::kPlugin, [&]() -> const core::LoadedPlugin& { return app.registry().load(id); });
   core::HostServices services(app.log());
@@ -247,6 +298,7 @@ ExitCode show(App& app, const std::string& id, bool as_json) {
     kernels = kernels_of(plugin);
   });
   const core::Card& card = loaded.card;
+  const Json policies = manifest.empty() ? Json::array() : policies_of(app, id, manifest);
   if (as_json) {
     Json json = candidate_json(*app.registry().find_usable(id));
     json["build"] = loaded.descriptor->build;
@@ -272,6 +324,7 @@ ExitCode show(App& app, const std::string& id, bool as_json) {
                                          {"needs", variant.needs},
                                          {"offered", variant.offered}});
     }
+    if (!manifest.empty()) json["policies"] = policies;
     print_json(json);
     return ExitCode::kOk;
   }
@@ -290,7 +343,7 @@ ExitCode show(App& app, const std::string& id, bool as_json) {
     for (const auto& row : kernels.operators) {
       table.add({row.name, row.inputs, row.outputs, formats_text(row.weights)});
     }
-    print_out("\noperators\n{}", table.render(TableFormat::kAligned));
+    write_out("\noperators\n" + table.render(TableFormat::kAligned));
   }
   if (!kernels.variants.empty()) {
     Table table({"operation", "kernel variant", "on device 0", "needs"});
@@ -300,6 +353,7 @@ ExitCode show(App& app, const std::string& id, bool as_json) {
     }
     print_out("\nkernel variants, in order of preference\n{}", table.render(TableFormat::kAligned));
   }
+  print_policies(policies);
   return ExitCode::kOk;
 }
 
@@ -340,10 +394,9 @@ void add_plugins_command(App& app) {
 
   auto list_json = std::make_shared<bool>(false);
   auto only_ids = std::make_shared<bool>(false);
-  Command ls = plugins.add_subcommand("ls", "Every plugin file, also refused ones, and why");
-  const Option ids =
-      ls.add_flag("--ids", *only_ids, "Only the ids of the plugins that can be used");
-  ls.add_flag("--json", *list_json, "One JSON object").excludes(ids);
+  Command ls = plugins.add_subcommand("ls", "List every plugin file, and why a file is refused");
+  const Option ids = ls.add_flag("--ids", *only_ids, "Print only the ids of usable plugins");
+  ls.add_flag("--json", *list_json, "Print one JSON object").excludes(ids);
   ls.examples({"plugins ls", "--plugin-dir build/plugins plugins ls --json"});
   app.add_command(ls, [&app, list_json, only_ids] {
     return *only_ids ? list_ids(app) : list(app, *list_json);
@@ -351,21 +404,32 @@ void add_plugins_command(App& app) {
 
   auto id = std::make_shared<std::string>();
   auto show_json = std::make_shared<bool>(false);
-  Command one = plugins.add_subcommand("show", "One plugin: options, operators");
-  one.add_option("id", *id, "The plugin's id, e.g. frt.cpu").type_name("PLUGIN").required();
-  one.add_flag("--json", *show_json, "One JSON object");
-  one.examples({"plugins show frt.cpu"});
-  app.add_command(one, [&app, id, show_json] { return show(app, *id, *show_json); });
+  Command one = plugins.add_subcommand(
+      "show", "Show the options and operators of one plugin, and what its policies read");
+  one.add_option("id", *id, "Show the plugin of this id, e.g. frt.cpu")
+      .type_name("PLUGIN")
+      .required();
+  auto manifest = std::make_shared<std::string>();
+  one.add_option("--manifest", *manifest,
+                 "Load this manifest's models of the plugin and list what its policies read")
+      .type_name("FILE");
+  one.add_flag("--json", *show_json, "Print one JSON object");
+  one.examples(
+      {"plugins show frt.cpu", "plugins show frt.pi05 --manifest hosts/manifests/reach.toml"});
+  app.add_command(
+      one, [&app, id, manifest, show_json] { return show(app, *id, *manifest, *show_json); });
 
   auto pin_file = std::make_shared<std::string>();
-  Command pin = plugins.add_subcommand("lock", "Write the digests of all usable plugins");
-  pin.add_option("file", *pin_file, "The lock file; default: that of --lock, or frt.lock");
+  Command pin =
+      plugins.add_subcommand("lock", "Write the digests of all usable plugins to a lock file");
+  pin.add_option("file", *pin_file, "Use this lock file; default: that of --lock, or frt.lock");
   pin.examples({"plugins lock frt.lock"});
   app.add_command(pin, [&app, pin_file] { return lock(app, lock_path(app, *pin_file)); });
 
   auto verify_file = std::make_shared<std::string>();
-  Command compare = plugins.add_subcommand("verify", "Compare all usable plugins with a lock");
-  compare.add_option("file", *verify_file, "The lock file; default: that of --lock, or frt.lock");
+  Command compare = plugins.add_subcommand("verify", "Compare all usable plugins with a lock file");
+  compare.add_option("file", *verify_file,
+                     "Use this lock file; default: that of --lock, or frt.lock");
   compare.examples({"plugins verify frt.lock"});
   app.add_command(compare,
                   [&app, verify_file] { return verify(app, lock_path(app, *verify_file)); });

@@ -10,13 +10,13 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/app.hpp"
-#include "cli/capsule_setup.hpp"
-#include "cli/episode_replay.hpp"
-#include "cli/loaded_model.hpp"
+#include "cli/load_model.hpp"
 #include "cli/terminal/output.hpp"
 #include "lm/run_record.hpp"
 #include "lm/session.hpp"
 #include "lm/step_runner.hpp"
+#include "runtime/episode_replay.hpp"
+#include "runtime/lm_settings.hpp"
 
 namespace frt::host {
 namespace {
@@ -48,13 +48,34 @@ void check_fingerprint(const RunRecord& record, const LmModel& model, bool anywa
   print_err("note: {}\n", io::printable(difference));
 }
 
-ExitCode replay(App& app, const ReplayOptions& options) {
-  if (is_episode_file(options.record)) {
-    return replay_episode(app, options.record, options.manifest, options.anyway, options.json);
+ExitCode show_episode(App& app, const ReplayOptions& options) {
+  const EpisodeRecord record = read_episode(options.record);
+  const LoadedModel loaded = load_model(
+      app, options.manifest.empty() ? recorded_manifest(options.record, record) : options.manifest,
+      record.meta().policy, load_options_of_record(options.manifest));
+  const EpisodeReplay replay = replay_episode(loaded, record, options.record, options.anyway);
+  for (const std::string& change : replay.changes) print_err("note: {}\n", io::printable(change));
+  const bool equal = replay.difference.empty();
+  if (options.json) {
+    print_json(nlohmann::ordered_json{{"record", options.record},
+                                      {"chunks", record.chunks()},
+                                      {"equal_chunks", replay.equal_chunks},
+                                      {"identical", equal},
+                                      {"difference", replay.difference}});
+  } else if (equal) {
+    print_out("identical: {} chunks, bit for bit\n", replay.equal_chunks);
+  } else {
+    print_out("different after {} equal chunks: {}\n", replay.equal_chunks, replay.difference);
   }
+  return equal ? ExitCode::kOk : ExitCode::kFailed;
+}
+
+ExitCode replay(App& app, const ReplayOptions& options) {
+  if (is_episode_file(options.record)) return show_episode(app, options);
   const RunRecord record = read_record(options.record);
-  LoadedModel loaded(app, options.manifest.empty() ? record.manifest : options.manifest,
-                     record.model, load_options_of_record(options.manifest));
+  LoadedModel loaded =
+      load_model(app, options.manifest.empty() ? record.manifest : options.manifest, record.model,
+                 load_options_of_record(options.manifest));
   const LmModel model = loaded.language_model();
   check_fingerprint(record, model, options.anyway);
   StepRunner runner(model);
@@ -62,7 +83,7 @@ ExitCode replay(App& app, const ReplayOptions& options) {
   settings.capsules.device_bytes = settings.capsules.host_bytes = settings.capsules.disk_bytes = 0;
   std::unique_ptr<CapsuleRegistry> registry;
   if (record.capsule) {
-    registry = open_capsules(app, model, settings.capsules);
+    registry = open_capsules(app.log(), model, settings.capsules);
     registry->require_folder();
   }
   Session session(model, runner, registry.get(), 0, settings.session);
@@ -99,16 +120,18 @@ ExitCode replay(App& app, const ReplayOptions& options) {
 void add_replay_command(App& app) {
   auto options = std::make_shared<ReplayOptions>();
   Command command =
-      app.program().add_subcommand("replay", "Make a recorded run again and compare every bit");
-  command.add_option("record", options->record, "What `run --record` or `rollout --record` wrote")
+      app.program().add_subcommand("replay", "Repeat a recorded run and compare every bit");
+  command
+      .add_option("record", options->record,
+                  "Read this file of `run --record` or `rollout --record`")
       .required();
   command
       .add_option("--manifest", options->manifest,
-                  "Instead of the one it was recorded with, or that one, plugins by path included")
+                  "Use this manifest instead of the recorded one; it may name plugins by path")
       .type_name("FILE");
   command.add_flag("--anyway", options->anyway,
                    "Replay even if the model, plugin or backend differs");
-  command.add_flag("--json", options->json, "As JSON");
+  command.add_flag("--json", options->json, "Print JSON");
   command.examples(
       {"replay run.json", "replay episodes/episode_000000.npz"},
       "A record is no reason to load native code: a manifest that the record alone names may not\n"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// frt-host rollout: episodes of the built-in reaching task with the manifest's policy, and its
-// critic where there is one. What happened goes to stdout, one episode per line to stderr; records
+// frt-host rollout: episodes of an environment with the manifest's policy, and its critic where
+// there is one. What happened goes to stdout, one episode per line to stderr; records
 // and a picture where they are asked for.
 #include <fmt/format.h>
 #include <frt/core/capsules.hpp>
@@ -8,6 +8,7 @@
 #include <frt/io/file.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -17,22 +18,21 @@
 #include <utility>
 
 #include "cli/app.hpp"
-#include "cli/loaded_model.hpp"
-#include "cli/robot_setup.hpp"
+#include "cli/load_model.hpp"
 #include "cli/terminal/interrupted.hpp"
 #include "cli/terminal/number_text.hpp"
 #include "cli/terminal/output.hpp"
 #include "cli/terminal/signals.hpp"
-#include "examples/reach/picture.hpp"
 #include "robot/control/keyboard.hpp"
 #include "robot/control/rollout.hpp"
 #include "robot/record/episode_folder.hpp"
+#include "runtime/robot_settings.hpp"
 
 namespace frt::host {
 namespace {
 
 struct RolloutCommand {
-  std::string manifest, model, record, picture, tag;
+  std::string manifest, model, environment, record, picture, tag;
   std::string takeover;  // FROM:TO
   uint64_t episodes = 20;
   Option seed_option;
@@ -41,7 +41,8 @@ struct RolloutCommand {
   bool realtime = false, json = false;
 };
 
-constexpr std::size_t kPictures = 12;
+// How long the end of the program waits for the files of an episode.
+constexpr std::chrono::seconds kKeepTime{60};
 
 // The ticks FROM:TO.
 std::pair<uint32_t, uint32_t> parse_takeover(const std::string& text) {
@@ -52,13 +53,16 @@ std::pair<uint32_t, uint32_t> parse_takeover(const std::string& text) {
     throw ExitError(ExitCode::kUsage, FRT_ERR_INVALID_ARGUMENT,
                     "'" + text + "' is no FROM:TO, ticks of each episode");
   }
-  if (*from >= ReachWorld::kMaxTicks) {
-    throw ExitError(
-        ExitCode::kUsage, FRT_ERR_INVALID_ARGUMENT,
-        fmt::format("'{}' begins behind the end of an episode, which has at most {} ticks", text,
-                    uint32_t{ReachWorld::kMaxTicks}));
-  }
   return {*from, *to};
+}
+
+void check_takeover(const RolloutCommand& command, const EnvironmentKind& environment) {
+  if (environment.max_ticks == 0 || parse_takeover(command.takeover).first < environment.max_ticks)
+    return;
+  throw ExitError(
+      ExitCode::kUsage, FRT_ERR_INVALID_ARGUMENT,
+      fmt::format("'{}' begins behind the end of an episode, which has at most {} ticks",
+                  command.takeover, environment.max_ticks));
 }
 
 struct Totals {
@@ -131,7 +135,7 @@ std::string to_text(const Totals& totals, const Rollout& rollout, uint64_t captu
 }
 
 ExitCode run(App& app, const RolloutCommand& command) {
-  const RobotSettings settings = robot_settings(app.load_manifest(command.manifest));
+  const RobotSettings settings = robot_settings(app.manifests().load(command.manifest));
   RolloutOptions options;
   options.ticks = settings.ticks;
   options.realtime = command.realtime;
@@ -143,7 +147,10 @@ ExitCode run(App& app, const RolloutCommand& command) {
   options.guidance = command.beta.empty()
                          ? settings.service.guidance
                          : stage(ExitCode::kUsage, [&] { return parse_strengths(command.beta); });
+  const EnvironmentKind& kind =
+      chosen_environment(app.environments(), settings, command.environment);
   if (!command.takeover.empty()) {
+    check_takeover(command, kind);
     std::tie(options.takeover_from, options.takeover_to) = parse_takeover(command.takeover);
   }
   const std::string folder = command.record.empty() ? settings.record_dir : command.record;
@@ -153,7 +160,8 @@ ExitCode run(App& app, const RolloutCommand& command) {
   const uint64_t first_record = records ? records->next() : 0;
   if (!command.picture.empty()) io::check_output(command.picture);
 
-  LoadedModel loaded(app, command.manifest, command.model.empty() ? settings.model : command.model);
+  LoadedModel loaded =
+      load_model(app, command.manifest, command.model.empty() ? settings.model : command.model);
   const PolicyModel policy = policy_of(loaded);
   stage(ExitCode::kManifest, [&] { options.ticks.check(policy.info().horizon); });
   std::unique_ptr<CriticModel> critic;
@@ -166,24 +174,23 @@ ExitCode run(App& app, const RolloutCommand& command) {
   }
   PolicyRunner runner(policy);
   EpisodeBoundary boundary(core::state_table(), core::capsules_table(), runner);
-  ReachWorld world = make_reach_world(policy, command.tag);
-  Rollout rollout(runner, critic_runner.get(), world, boundary, options);
+  const std::unique_ptr<Environment> world = kind.make(environment_request(policy, command.tag));
+  const std::unique_ptr<EpisodePicture> picture =
+      command.picture.empty() ? nullptr : world->picture();
+  if (!command.picture.empty() && !picture) {
+    throw ExitError(ExitCode::kUsage, FRT_ERR_UNSUPPORTED,
+                    "the environment " + kind.name + " draws no picture; leave --picture out");
+  }
+  Rollout rollout(runner, critic_runner.get(), *world, boundary, options);
   const std::string realtime = apply_realtime(settings.realtime);
   if (!realtime.empty()) print_err("{}\n", realtime);
 
-  std::vector<ReachTrace> traces;
-  std::vector<Point> path;
-  path.reserve(ReachWorld::kMaxTicks + 1);
   const InterruptGuard interrupt;
   Keyboard keyboard;
   rollout.keys = [&] {
     OperatorKeys keys = keyboard.poll();
     keys.end = keys.end || InterruptGuard::requested();
-    if (path.empty()) path.push_back(world.point());  // where the episode begins
     return keys;
-  };
-  rollout.on_tick = [&](std::span<const double>) {
-    if (path.size() < path.capacity()) path.push_back(world.point());
   };
   nlohmann::ordered_json fingerprints;  // of files that may be large
   std::string manifest;                 // as seen from the records
@@ -195,16 +202,14 @@ ExitCode run(App& app, const RolloutCommand& command) {
   EpisodeRecord record;
   for (uint64_t episode = 0; episode < command.episodes && !InterruptGuard::requested();
        ++episode) {
-    path.clear();
     const EpisodeResult result = rollout.run(episode, record);
     totals.add(result);
     if (records) {
+      const EndAllowance files(kKeepTime);
       record.set_deployment(manifest, fingerprints);
       records->write(record);
     }
-    if (traces.size() < kPictures) {
-      traces.push_back({world.discs(), world.goal(), result.success, path});
-    }
+    if (picture) picture->add_episode();
     if (!app.options().quiet) {
       print_err(
           "episode {:3}  {:<12} {:2} ticks  {} chunks{}{}\n", episode, result.stop_reason,
@@ -213,16 +218,15 @@ ExitCode run(App& app, const RolloutCommand& command) {
           result.interventions ? fmt::format("  {} by the operator", result.interventions) : "");
     }
   }
-  if (!command.picture.empty()) {
+  if (picture) {
     const std::vector<double> chunk_ms = rollout.inference_ms().values();
     io::write_file_atomically(
         command.picture,
-        reach_svg(traces,
-                  fmt::format("{}: {} of {} episodes reach the disc ({:.1f} %)", policy.name(),
-                              totals.successes, totals.episodes, 100 * totals.rate()),
-                  fmt::format("{:.1f} ticks on average, guidance {}, on {}", totals.mean_ticks(),
-                              to_text(options.guidance), policy.context().info().device->name),
-                  chunk_ms));
+        picture->svg(fmt::format("{}: {} of {} episodes succeed ({:.1f} %)", policy.name(),
+                                 totals.successes, totals.episodes, 100 * totals.rate()),
+                     fmt::format("{:.1f} ticks on average, guidance {}, on {}", totals.mean_ticks(),
+                                 to_text(options.guidance), policy.context().info().device->name),
+                     chunk_ms));
   }
   if (records && !app.options().quiet) {
     print_err("records: {} in {}, from episode_{:06} on\n", totals.episodes, folder, first_record);
@@ -233,7 +237,7 @@ ExitCode run(App& app, const RolloutCommand& command) {
   } else {
     print_out("{}", to_text(totals, rollout, captures, boundary.bytes(), command.realtime));
   }
-  if (!command.picture.empty() && !app.options().quiet) {
+  if (picture && !app.options().quiet) {
     print_err("picture: {} (open it in a browser)\n", command.picture);
   }
   return InterruptGuard::requested() ? interrupted_status() : ExitCode::kOk;
@@ -244,31 +248,38 @@ ExitCode run(App& app, const RolloutCommand& command) {
 void add_rollout_command(App& app) {
   auto options = std::make_shared<RolloutCommand>();
   Command command = app.program().add_subcommand(
-      "rollout", "Run episodes of the reaching task with a policy and its critic");
-  command.add_option("manifest", options->manifest, "The manifest (TOML), see [host.robot]")
+      "rollout", "Run episodes of an environment with a policy and its critic");
+  command.add_option("manifest", options->manifest, "Read this manifest (TOML) with [host.robot]")
       .required();
-  command.add_option("--model", options->model, "Which model of the manifest").type_name("NAME");
-  command.add_option("-n,--episodes", options->episodes, "How many")
+  command.add_option("--model", options->model, kModelDoc).type_name("NAME");
+  command
+      .add_option("--environment", options->environment,
+                  "Act on this environment; default: the manifest's, else the only one")
+      .type_name("NAME");
+  command.add_option("-n,--episodes", options->episodes, "Run this many episodes")
       .range(uint64_t{1}, uint64_t{1} << 40)
       .capture_default_str();
-  options->seed_option =
-      command.add_option("--seed", options->seed, "Of the first episode; the next one's is 1 more");
-  command.add_option("--beta", options->beta, "Guidance strength, or one per step; 1: none")
+  options->seed_option = command.add_option(
+      "--seed", options->seed, "Seed the first episode; each further one takes the next number");
+  command
+      .add_option("--beta", options->beta,
+                  "Set the guidance strength, one number or one per step; 1: no guidance")
       .type_name("X[,X...]")
       .check([](const std::string& text) { parse_strengths(text); });
-  command.add_option("--tag", options->tag, "Text put behind each instruction").type_name("TEXT");
+  command.add_option("--tag", options->tag, "Append this text to each instruction")
+      .type_name("TEXT");
   command
       .add_option("--record", options->record,
-                  "Write each episode here (.npz and .mcap), numbered after those that are there")
+                  "Write each episode here as .npz and .mcap, numbered after the files in it")
       .type_name("DIR");
-  command.add_option("--picture", options->picture, "Write the first episodes as animated SVG")
+  command.add_option("--picture", options->picture, "Draw the first episodes into this SVG file")
       .type_name("FILE");
-  command.add_option("--takeover", options->takeover, "The operator acts in these ticks")
+  command.add_option("--takeover", options->takeover, "Let the operator act in these ticks")
       .type_name("FROM:TO")
       .check([](const std::string& text) { parse_takeover(text); });
   command.add_flag("--realtime", options->realtime,
                    "Keep the tick rate (hz) instead of simulating");
-  command.add_flag("--json", options->json, "One JSON object on stdout");
+  command.add_flag("--json", options->json, "Print one JSON object on stdout");
   command.examples({"rollout hosts/manifests/reach.toml --picture reach.svg",
                     "rollout hosts/manifests/reach.toml --realtime --record episodes"},
                    "Keys while it runs: END or q ends an episode, t takes over and gives back.");

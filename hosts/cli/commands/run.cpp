@@ -17,8 +17,7 @@
 
 #include "cli/answer_view.hpp"
 #include "cli/app.hpp"
-#include "cli/capsule_setup.hpp"
-#include "cli/loaded_model.hpp"
+#include "cli/load_model.hpp"
 #include "cli/prompt_options.hpp"
 #include "cli/terminal/interrupted.hpp"
 #include "cli/terminal/output.hpp"
@@ -27,6 +26,7 @@
 #include "lm/generator.hpp"
 #include "lm/run_record.hpp"
 #include "lm/stop_matcher.hpp"
+#include "runtime/lm_settings.hpp"
 
 namespace frt::host {
 namespace {
@@ -52,6 +52,8 @@ struct RunOptions {
   Option ids_option;
 };
 
+// How long the end of the program waits for files that a run writes.
+constexpr std::chrono::seconds kKeepTime{60};
 constexpr uint64_t kMostPrompt = uint64_t{64} << 20;  // bytes
 
 // The prompt's text; std::nullopt-like: only called when no ids were given.
@@ -165,7 +167,7 @@ void write_record(const RunOptions& options, const LoadedModel& loaded, const Lm
 
 ExitCode run(App& app, const RunOptions& options) {
   const uint64_t max_new = options.generation.max_new_tokens();
-  LoadedModel loaded(app, options.manifest, options.model);
+  LoadedModel loaded = load_model(app, options.manifest, options.model);
   const LmModel model = loaded.language_model();
   const nlohmann::ordered_json defaults = model.generation_defaults();
 
@@ -174,7 +176,7 @@ ExitCode run(App& app, const RunOptions& options) {
   settings.capsules.device_bytes = settings.capsules.host_bytes = settings.capsules.disk_bytes = 0;
   std::unique_ptr<CapsuleRegistry> registry;
   if (!options.save_capsule.empty() || !options.from_capsule.empty()) {
-    registry = open_capsules(app, model, settings.capsules);
+    registry = open_capsules(app.log(), model, settings.capsules);
     registry->require_folder();
   }
   // Now, and not when the text is there and cannot be kept.
@@ -249,6 +251,7 @@ ExitCode run(App& app, const RunOptions& options) {
     if (!stops.stopped()) emit(stops.flush());
   }
 
+  const EndAllowance files(kKeepTime);
   if (!options.record.empty()) {
     write_record(options, loaded, model, before, prompt, request, result, generator.session());
   }
@@ -282,7 +285,7 @@ ExitCode run(App& app, const RunOptions& options) {
                 generator.session().journal().size(), settings.capsules.folder.string());
     }
   }
-  if (registry) show_notices(app, *registry);
+  if (registry) show_notices(app.log(), *registry);
   if (result.finish != Finish::kCancelled) return ExitCode::kOk;
   return InterruptGuard::requested() ? interrupted_status() : ExitCode::kFailed;
 }
@@ -293,45 +296,51 @@ void add_run_command(App& app) {
   auto options = std::make_shared<RunOptions>();
   Command command = app.program().add_subcommand("run", "Continue one prompt");
   command.add_option("manifest", options->manifest, kManifestDoc).required();
-  command.add_option("--model", options->model, "Which model of the manifest").type_name("NAME");
-  options->prompt_option = command.add_option("-p,--prompt", options->prompt, "The prompt");
-  options->file_option =
-      command.add_option("--prompt-file", options->prompt_file, "Read it from a file; -: stdin")
-          .type_name("FILE");
+  command.add_option("--model", options->model, kModelDoc).type_name("NAME");
+  options->prompt_option = command.add_option("-p,--prompt", options->prompt, "Continue this text");
+  options->file_option = command
+                             .add_option("--prompt-file", options->prompt_file,
+                                         "Read the prompt from this file; -: from stdin")
+                             .type_name("FILE");
   options->ids_option =
-      command.add_id_list("--prompt-ids", options->prompt_ids, "The prompt as ids: 1,2,3")
+      command
+          .add_id_list("--prompt-ids", options->prompt_ids, "Continue these token ids, e.g. 1,2,3")
           .type_name("IDS")
           .one_each();
   options->prompt_option.excludes(options->file_option).excludes(options->ids_option);
   options->file_option.excludes(options->ids_option);
-  Option chat =
-      command.add_flag("--chat", options->chat, "The prompt is a user's message, not plain text")
-          .excludes(options->ids_option);
-  command.add_option("--system", options->system, "With --chat: the system message").needs(chat);
+  Option chat = command
+                    .add_flag("--chat", options->chat,
+                              "Send the prompt as a user's message instead of plain text")
+                    .excludes(options->ids_option);
+  command.add_option("--system", options->system, "With --chat: set the system message")
+      .needs(chat);
   command.add_flag("--no-thinking", options->no_thinking, "With --chat: answer without reasoning")
       .needs(chat);
   command
       .add_flag("--allow-special-tokens", options->allow_special_tokens,
-                "With --chat: <|im_end|> and its like in the messages are control tokens")
+                "With --chat: read <|im_end|> and its like in the messages as control tokens")
       .needs(chat);
   command
       .add_flag("--no-special-tokens", options->no_special_tokens,
-                "Without --chat: <|im_end|> and its like in the prompt are plain text")
+                "Without --chat: read <|im_end|> and its like in the prompt as plain text")
       .excludes(chat)
       .excludes(options->ids_option);
   Option json =
-      command.add_flag("--json", options->json, "One JSON object on stdout instead of text");
-  command.add_flag("--logprobs", options->log_probabilities, "With --json: log probabilities")
+      command.add_flag("--json", options->json, "Print one JSON object on stdout instead of text");
+  command.add_flag("--logprobs", options->log_probabilities, "With --json: add log probabilities")
       .needs(json);
   Option save = command
                     .add_option("--save-capsule", options->save_capsule,
-                                "Save the state behind the last token as a capsule of this name")
+                                "Save the state after the last token as a capsule of this name")
                     .type_name("NAME");
-  command.add_flag("--replace", options->replace_capsule, "With --save-capsule: also if it exists")
+  command
+      .add_flag("--replace", options->replace_capsule,
+                "With --save-capsule: replace a capsule of that name")
       .needs(save);
-  command.add_option("--from-capsule", options->from_capsule, "Continue what this capsule saved")
+  command.add_option("--from-capsule", options->from_capsule, "Continue from this capsule")
       .type_name("NAME");
-  command.add_option("--record", options->record, "Write down what `frt-host replay` needs")
+  command.add_option("--record", options->record, "Write what `frt-host replay` needs to this file")
       .type_name("FILE");
   options->generation.add_to(command);
   command.examples({"run demo.toml --prompt 'Once upon a time' --max-new 60 --seed 1",

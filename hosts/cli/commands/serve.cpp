@@ -15,9 +15,7 @@
 #include <thread>
 
 #include "cli/app.hpp"
-#include "cli/lm_server.hpp"
-#include "cli/loaded_model.hpp"
-#include "cli/robot_setup.hpp"
+#include "cli/load_model.hpp"
 #include "cli/terminal/hangup.hpp"
 #include "cli/terminal/interrupted.hpp"
 #include "cli/terminal/memory_reserve.hpp"
@@ -25,6 +23,8 @@
 #include "cli/terminal/signals.hpp"
 #include "net/address.hpp"
 #include "robot/policy_inputs.hpp"
+#include "runtime/lm_server.hpp"
+#include "runtime/robot_settings.hpp"
 
 namespace frt::host {
 namespace {
@@ -71,9 +71,12 @@ ExitCode serve_policy(App& app, const RobotSettings& settings, const LoadedModel
   std::fflush(stderr);
 
   bool lost = false;
+  const EndAllowance replies(server_options.write_timeout);  // that are being sent
   server.run(
       [&](const PolicyServer::Request& request) {
         fill_memory_reserve();
+        // A request that is being answered may end, as long as its answer is worth sending.
+        const EndAllowance answer(settings.server.deadline);
         try {
           return service.handle(request);
         } catch (const Error& error) {
@@ -113,8 +116,8 @@ void override_listen(std::string& listen, const std::string& given, bool allow_u
 ExitCode serve_policy_alone(App& app, const core::Manifest& manifest, const ServeOptions& options) {
   RobotSettings settings = robot_settings(manifest);
   override_listen(settings.server.listen, options.listen, false);
-  const LoadedModel loaded(app, options.manifest,
-                           options.model.empty() ? settings.model : options.model);
+  const LoadedModel loaded =
+      load_model(app, options.manifest, options.model.empty() ? settings.model : options.model);
   return serve_policy(app, settings, loaded);
 }
 
@@ -137,11 +140,18 @@ ExitCode wait_for_end(const LmServer& server) {
   return stopped_status();
 }
 
-// Stops a server while the models that it serves are still there.
+// Stops a server while the models that it serves are still there. Answers may end for as long as
+// the manifest says; then the program waits for no plugin (signals.hpp).
 class Stopping {
  public:
   explicit Stopping(LmServer& server) : server_(server) {}
-  ~Stopping() { server_.stop(); }
+  ~Stopping() {
+    {
+      const EndAllowance answers(server_.drain_time());
+      server_.drain();
+    }
+    server_.stop();
+  }
   Stopping(const Stopping&) = delete;
   Stopping& operator=(const Stopping&) = delete;
 
@@ -166,9 +176,9 @@ void load_backends_to_choose_from(core::Registry& registry, const core::Manifest
 
 // What the manifest says of HTTP now. Nothing of a plugin is asked: this runs beside the main
 // thread.
-HttpSettings settings_now(const App& app, const std::filesystem::path& manifest) {
+HttpSettings settings_now(App& app, const std::filesystem::path& manifest) {
   core::ManifestRequest request;
-  request.hosts = App::host_schemas();
+  request.hosts = app.manifests().host_schemas();
   request.sets = app.options().sets;
   return http_settings(core::load_manifest(manifest, request));
 }
@@ -192,12 +202,12 @@ ExitCode serve_models(App& app, const core::Manifest& manifest, const ServeOptio
   override_listen(settings.server.listen, options.listen, true);
   stage(ExitCode::kUsage, [&] { require_key_or_loopback(settings); });
   load_backends_to_choose_from(app.registry(), manifest);
-  LmServer server(app, manifest, std::move(settings));
+  LmServer server(app.log(), manifest, std::move(settings));
   const HangupWatch hangup([&] { reload(app, manifest, server); });
   print_err("loading; {} answers 503 until then\n", server.address());
   if (policy) server.set_policy(policy->model, "loading");
   const std::vector<std::string>& names = server.models();
-  LoadedModel loaded(app, options.manifest, policy ? policy->model : names.front());
+  LoadedModel loaded = load_model(app, options.manifest, policy ? policy->model : names.front());
   const Stopping stopping(server);
   for (const std::string& name : names) {
     server.add(name, name == loaded.name() ? loaded.language_model()
@@ -209,7 +219,7 @@ ExitCode serve_models(App& app, const core::Manifest& manifest, const ServeOptio
 }
 
 ExitCode serve(App& app, const ServeOptions& options) {
-  const core::Manifest manifest = app.load_manifest(options.manifest);
+  const core::Manifest manifest = app.manifests().load(options.manifest);
   const bool models = manifest.find_host("http") != nullptr;
   if (!models) return serve_policy_alone(app, manifest, options);
   if (!manifest.find_host("robot")) return serve_models(app, manifest, options, nullptr);
@@ -234,13 +244,14 @@ void add_serve_command(App& app) {
       "serve", "Serve language models over HTTP, a policy to robots, or both");
   command
       .add_option("manifest", options->manifest,
-                  "The manifest (TOML) with [host.http], [host.robot] or both, or a folder with a "
-                  "checkpoint")
+                  "Read this manifest (TOML) with [host.http], [host.robot] or both, or this "
+                  "folder with a checkpoint")
       .required();
-  command.add_option("--model", options->model, "Which model of the manifest").type_name("NAME");
+  command.add_option("--model", options->model, kModelDoc).type_name("NAME");
   command
       .add_option("--listen", options->listen,
-                  "Address and port; port 0: any that is free; for models also unix:PATH")
+                  "Listen on this address and port; port 0: any that is free; language models also "
+                  "take unix:PATH")
       .type_name("ADDRESS:PORT");
   command.examples(
       {"serve checkpoints/my-model", "serve hosts/manifests/serve-demo.toml",

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/app.hpp"
-#include "cli/loaded_model.hpp"
+#include "cli/load_model.hpp"
 #include "cli/terminal/output.hpp"
 #include "lm/text_model.hpp"
 
@@ -87,7 +87,7 @@ void show(const TokenizeOptions& options, const TextModel& model, const Json& te
 ExitCode tokenize(App& app, const TokenizeOptions& options) {
   LoadOptions load;
   load.flags = FRT_MODEL_WITHOUT_WEIGHTS;
-  LoadedModel loaded(app, options.manifest, options.model, load);
+  LoadedModel loaded = load_model(app, options.manifest, options.model, load);
   const TextModel model(loaded.table(), loaded.handle(), loaded.name(), loaded.sender());
   Json text;
   std::vector<int32_t> ids;
@@ -109,31 +109,32 @@ ExitCode tokenize(App& app, const TokenizeOptions& options) {
 
 void add_tokenize_command(App& app) {
   auto options = std::make_shared<TokenizeOptions>();
-  Command command = app.program().add_subcommand("tokenize", "Text or a conversation as token ids");
+  Command command =
+      app.program().add_subcommand("tokenize", "Print the token ids of a text or a conversation");
   command.add_option("manifest", options->manifest, kManifestDoc).required();
-  options->text_option = command.add_option("text", options->text, "The text");
-  command.add_option("--model", options->model, "Which model of the manifest").type_name("NAME");
+  options->text_option = command.add_option("text", options->text, "Tokenize this text");
+  command.add_option("--model", options->model, kModelDoc).type_name("NAME");
   options->file_option =
-      command.add_option("--file", options->text_file, "Read the text from a file; -: stdin")
+      command
+          .add_option("--file", options->text_file, "Read the text from this file; -: from stdin")
           .type_name("FILE")
           .excludes(options->text_option);
-  options->chat_option =
-      command
-          .add_option("--chat", options->chat_file,
-                      "Render a conversation first: a JSON list of messages, or an object of "
-                      "messages, tools, options")
-          .type_name("FILE")
-          .excludes(options->text_option)
-          .excludes(options->file_option);
+  options->chat_option = command
+                             .add_option("--chat", options->chat_file,
+                                         "Render a conversation first: a JSON list of messages, or "
+                                         "an object with messages, tools and options")
+                             .type_name("FILE")
+                             .excludes(options->text_option)
+                             .excludes(options->file_option);
   command
       .add_flag("--no-special-tokens", options->no_special_tokens,
-                "<|im_end|> and its like in the text are plain text")
+                "Read <|im_end|> and its like in the text as plain text")
       .excludes(options->chat_option);
   command
       .add_flag("--continues", options->continues,
-                "The text goes on: no token that begins a sequence stands in front")
+                "Leave out the token that begins a sequence; the text continues one")
       .excludes(options->chat_option);
-  command.add_flag("--json", options->json, "One JSON object on stdout");
+  command.add_flag("--json", options->json, "Print one JSON object on stdout");
   command.examples(
       {"tokenize demo.toml 'Once upon a time'", "tokenize demo.toml --chat messages.json --json"});
   app.add_command(command, [&app, options] { return tokenize(app, *options); });

@@ -13,10 +13,10 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/app.hpp"
-#include "cli/loaded_model.hpp"
-#include "cli/plugin_reports.hpp"
+#include "cli/load_model.hpp"
 #include "cli/terminal/output.hpp"
 #include "cli/terminal/table.hpp"
+#include "runtime/plugin_reports.hpp"
 
 namespace frt::host {
 namespace {
@@ -80,7 +80,7 @@ ExitCode verify(App& app, const VerifyOptions& options) {
                           "; give a .safetensors file or a folder");
     }
   }
-  LoadedModel loaded(app, options.manifest, options.model);
+  LoadedModel loaded = load_model(app, options.manifest, options.model);
   const auto selftest = loaded.extension<frt_selftest_v1>(FRT_EXT_SELFTEST);
   if (!selftest) {
     throw ExitError(ExitCode::kPlugin, FRT_ERR_UNSUPPORTED,
@@ -109,9 +109,9 @@ ExitCode verify(App& app, const VerifyOptions& options) {
     for (const SelftestRow& row : rows) json["rows"].push_back(to_json(row));
     print_json(json);
   } else {
-    print_out("{}{}: {} passed, {} failed, {} skipped\n", to_text(rows, options.only_failures),
-              pass ? "PASS" : "FAIL", count[FRT_VERDICT_PASS], count[FRT_VERDICT_FAIL],
-              count[FRT_VERDICT_SKIP]);
+    write_out(to_text(rows, options.only_failures));
+    print_out("{}: {} passed, {} failed, {} skipped\n", pass ? "PASS" : "FAIL",
+              count[FRT_VERDICT_PASS], count[FRT_VERDICT_FAIL], count[FRT_VERDICT_SKIP]);
   }
   return pass ? ExitCode::kOk : ExitCode::kFailed;
 }
@@ -120,16 +120,19 @@ ExitCode verify(App& app, const VerifyOptions& options) {
 
 void add_verify_command(App& app) {
   auto options = std::make_shared<VerifyOptions>();
-  Command command =
-      app.program().add_subcommand("verify", "Run a model against golden tensors; PASS or FAIL");
+  Command command = app.program().add_subcommand(
+      "verify", "Run a model against golden tensors and print PASS or FAIL");
   command.add_option("manifest", options->manifest, kManifestDoc).required();
-  command.add_option("--goldens", options->goldens, "A .safetensors file or a folder (repeatable)")
+  command
+      .add_option(
+          "--goldens", options->goldens,
+          "Compare with this .safetensors file, or with those of this folder; may be repeated")
       .type_name("PATH")
       .required()
       .one_each();
-  command.add_option("--model", options->model, "Which model of the manifest").type_name("NAME");
+  command.add_option("--model", options->model, kModelDoc).type_name("NAME");
   command.add_flag("--only-failed", options->only_failures, "Show only comparisons that failed");
-  command.add_flag("--json", options->json, "One JSON object");
+  command.add_flag("--json", options->json, "Print one JSON object");
   command.examples({"verify hosts/manifests/demo.toml --goldens tests/fixtures/demo"},
                    "Exit status: 0 every comparison passed, 1 one failed or none could be made.");
   app.add_command(command, [&app, options] { return verify(app, *options); });

@@ -49,8 +49,8 @@ std::string version_text() {
 
 void add_version_command(App& app) {
   auto json = std::make_shared<bool>(false);
-  Command command = app.program().add_subcommand("version", "What this program is");
-  command.add_flag("--json", *json, "One JSON object");
+  Command command = app.program().add_subcommand("version", "Print the version of this program");
+  command.add_flag("--json", *json, "Print one JSON object");
   command.examples({"version", "version --json"});
   app.add_command(command, [json] {
     if (*json) {

@@ -5,8 +5,8 @@
 
 #include <csignal>
 
-#include "cli/exit_code.hpp"
 #include "cli/terminal/signals.hpp"
+#include "runtime/exit_code.hpp"
 
 namespace frt::host {
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "cli/exit_code.hpp"
+#include "runtime/exit_code.hpp"
 
 namespace frt::host {
 namespace {

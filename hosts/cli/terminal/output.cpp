@@ -15,8 +15,8 @@
 #include <frt/io/utf8.hpp>
 #include <nlohmann/json.hpp>
 
-#include "cli/exit_code.hpp"
 #include "cli/terminal/signals.hpp"
+#include "runtime/exit_code.hpp"
 
 namespace frt::host {
 namespace {

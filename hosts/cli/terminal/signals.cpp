@@ -4,12 +4,17 @@
 //
 // Calls are not restarted (SA_RESTART): a write to a pipe that nobody reads must be left when the
 // program is to end. After a mere Ctrl-C output.cpp goes on with it.
+//
+// The end that nobody can hold up is a timer of the system, not a thread: timer_settime() may be
+// called in a handler, and a plugin may be tried in a forked child, beside which no thread may run.
 #include "cli/terminal/signals.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <ctime>
 #include <frt/error.hpp>
 
 namespace frt::host {
@@ -18,36 +23,104 @@ namespace {
 volatile std::sig_atomic_t interrupted = 0;
 volatile std::sig_atomic_t asked_to_end = 0;  // by this signal
 volatile std::sig_atomic_t exits = 1;         // a signal that comes again exits at once
+std::atomic<bool> seen{false};                // somebody acts on the signal
 int wake[2] = {-1, -1};
 struct sigaction previous_int, previous_term, previous_hup;
+
+std::atomic<long> allowed_ms{0};
+static_assert(std::atomic<long>::is_always_lock_free);  // used in a handler
+timer_t end_timer;
+volatile std::sig_atomic_t explained = 0;  // an end that is forced
+bool has_timer = false;
+
+// Starts the timer anew.
+void arm() noexcept {
+  const long ms = InterruptGuard::kPatience.count() + allowed_ms.load();
+  itimerspec after{};
+  after.it_value.tv_sec = static_cast<time_t>(ms / 1000);
+  after.it_value.tv_nsec = ms % 1000 * 1000000;
+  timer_settime(end_timer, 0, &after, nullptr);
+}
+
+extern "C" void on_time_over(int) {
+  static constexpr char kText[] = "error: a plugin did not come back in time; ended without it\n";
+  if (asked_to_end == 0) return;
+  if (explained != 0) {
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText, sizeof(kText) - 1);
+  }
+  _exit(128 + asked_to_end);
+}
 
 extern "C" void on_signal(int number) {
   const bool again = asked_to_end == number || (number == SIGINT && interrupted != 0);
   if (again && (exits != 0 || (number == SIGINT && asked_to_end != 0))) _exit(128 + number);
   if (number == SIGINT) interrupted = number;
-  if ((number != SIGINT || again) && asked_to_end == 0) asked_to_end = number;
   const int before = errno;
+  if ((number != SIGINT || again) && asked_to_end == 0) {
+    asked_to_end = number;
+    arm();
+  }
   // A full pipe is readable already.
   [[maybe_unused]] const ssize_t written = write(wake[1], "", 1);
   errno = before;
 }
 
+extern "C" void on_signal_outside(int number) {
+  _exit(128 + number);
+}
+
+// `handler` for the three signals; what was there goes to `before`, where it is wanted.
+void handle(void (*handler)(int), struct sigaction* before_int, struct sigaction* before_term,
+            struct sigaction* before_hup) noexcept {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, before_int);
+  sigaction(SIGTERM, &action, before_term);
+  struct sigaction hang_up {};
+  sigaction(SIGHUP, nullptr, &hang_up);
+  if (before_hup) *before_hup = hang_up;
+  // One that is ignored, or that somebody else handles (hangup.hpp), stays so.
+  const bool ours = hang_up.sa_handler == SIG_DFL || hang_up.sa_handler == on_signal_outside;
+  if (ours) sigaction(SIGHUP, &action, nullptr);
+}
+
+void make_timer() {
+  if (has_timer) return;
+  sigevent event{};
+  event.sigev_notify = SIGEV_SIGNAL;
+  event.sigev_signo = SIGALRM;
+  if (timer_create(CLOCK_MONOTONIC, &event, &end_timer) != 0) {
+    throw Error(FRT_ERR_IO, "cannot make a timer for signals; raise the limit of pending signals");
+  }
+  struct sigaction action {};
+  action.sa_handler = on_time_over;
+  sigfillset(&action.sa_mask);
+  sigaction(SIGALRM, &action, nullptr);
+  has_timer = true;
+}
+
 }  // namespace
 
+void end_on_signals(bool explains) noexcept {
+  explained = explains ? 1 : 0;
+  handle(on_signal_outside, nullptr, nullptr, nullptr);
+}
+
 InterruptGuard::InterruptGuard(Again again) {
+  make_timer();
   if (pipe2(wake, O_CLOEXEC | O_NONBLOCK) != 0) {
     throw Error(FRT_ERR_IO, "cannot make a pipe for signals; raise the limit of open files");
   }
-  interrupted = 0;
-  asked_to_end = 0;
+  if (seen.load()) {
+    interrupted = 0;
+    asked_to_end = 0;
+    seen = false;
+  } else if (interrupted != 0 || asked_to_end != 0) {
+    [[maybe_unused]] const ssize_t written = write(wake[1], "", 1);
+  }
   exits = again == Again::kExits ? 1 : 0;
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, &previous_int);
-  sigaction(SIGTERM, &action, &previous_term);
-  sigaction(SIGHUP, nullptr, &previous_hup);
-  if (previous_hup.sa_handler == SIG_DFL) sigaction(SIGHUP, &action, nullptr);
+  handle(on_signal, &previous_int, &previous_term, &previous_hup);
 }
 
 InterruptGuard::~InterruptGuard() {
@@ -61,10 +134,13 @@ InterruptGuard::~InterruptGuard() {
 }
 
 bool InterruptGuard::requested() noexcept {
-  return interrupted != 0 || asked_to_end != 0;
+  if (interrupted == 0 && asked_to_end == 0) return false;
+  seen = true;
+  return true;
 }
 
 int InterruptGuard::ending() noexcept {
+  if (asked_to_end != 0) seen = true;
   return asked_to_end;
 }
 
@@ -78,6 +154,24 @@ void InterruptGuard::reset() noexcept {
 
 int InterruptGuard::descriptor() noexcept {
   return wake[0];
+}
+
+namespace {
+
+// Returns what was allowed before.
+long allow(long ms) noexcept {
+  const long before = allowed_ms.exchange(ms);
+  if (asked_to_end != 0 && has_timer) arm();
+  return before;
+}
+
+}  // namespace
+
+EndAllowance::EndAllowance(std::chrono::milliseconds time) noexcept
+    : before_(allow(static_cast<long>(time.count()))) {}
+
+EndAllowance::~EndAllowance() {
+  allow(before_);
 }
 
 }  // namespace frt::host

@@ -1,11 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// signals.hpp - Ctrl-C: the first one asks the running work to stop, the next ends the program.
+// signals.hpp - Ctrl-C: the first one asks the running work to stop, the next ends the program. And
+// SIGTERM: the program is gone within a second, whatever a plugin does.
 #pragma once
+
+#include <chrono>
 
 namespace frt::host {
 
+// Outside every InterruptGuard, SIGINT, SIGTERM and SIGHUP end the program at once, with the status
+// 128 + number. A SIGHUP that was ignored stays ignored (nohup). `explains`: an end that a plugin
+// forces is explained in a line of text on stderr.  [setup]
+void end_on_signals(bool explains) noexcept;
+
 // While an object lives, SIGINT, SIGTERM and SIGHUP set a flag instead of ending the program. A
-// SIGHUP that was ignored (nohup), or that somebody else handles, stays so. One object at a time.
+// SIGHUP that was ignored (nohup), or that somebody else handles, stays so. One object at a time. A
+// signal that nobody asked about before its object went counts for the next object.
+//
+// From a signal that asks the program to end (SIGTERM, SIGHUP) on, a timer runs: after kPatience
+// and what an EndAllowance gives, the program ends with the status 128 + number, although a call
+// into a plugin has not come back. The timer goes on when the object is gone: a plugin may hang
+// while it is closed.
 class InterruptGuard {
  public:
   // The same signal once more.
@@ -15,6 +29,8 @@ class InterruptGuard {
     // once. SIGTERM and SIGHUP once more change nothing: what is being kept is written to its end.
     kEnds,
   };
+  static constexpr std::chrono::milliseconds kPatience{700};
+
   explicit InterruptGuard(Again again = Again::kExits);
   ~InterruptGuard();
   InterruptGuard(const InterruptGuard&) = delete;
@@ -30,6 +46,20 @@ class InterruptGuard {
   // Readable from a signal on, until reset(): to wait for input and signals at once. Owned by the
   // object; -1 without one.
   static int descriptor() noexcept;
+};
+
+// While it lives, the host may have something to do before the program ends: answers that may go
+// on, files to write. The timer counts `time` more, from the signal on or, if the signal has come,
+// from now on. When the object goes, what was allowed before counts, from then on. One thread.
+class EndAllowance {
+ public:
+  explicit EndAllowance(std::chrono::milliseconds time) noexcept;
+  ~EndAllowance();
+  EndAllowance(const EndAllowance&) = delete;
+  EndAllowance& operator=(const EndAllowance&) = delete;
+
+ private:
+  long before_;  // milliseconds
 };
 
 }  // namespace frt::host

@@ -10,6 +10,10 @@
 namespace frt::host {
 namespace {
 
+bool bold_headers = false;
+constexpr const char* kBold = "\x1b[1m";
+constexpr const char* kPlain = "\x1b[0m";
+
 std::size_t characters(const std::string& text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char byte) {
     return (static_cast<unsigned char>(byte) & 0xC0u) != 0x80u;
@@ -33,10 +37,17 @@ std::string csv_cell(const std::string& cell) {
 
 }  // namespace
 
+void color_tables(bool on) noexcept {
+  bold_headers = on;
+}
+
 Table::Table(std::vector<std::string> header, std::vector<std::size_t> right)
     : header_(std::move(header)), right_(header_.size(), false) {
   for (const std::size_t column : right) right_.at(column) = true;
-  for (const std::string& title : header_) widths_.push_back(characters(title));
+  for (std::string& title : header_) {
+    title = io::printable(title);
+    widths_.push_back(characters(title));
+  }
 }
 
 void Table::add(std::vector<std::string> row) {
@@ -76,6 +87,7 @@ std::string Table::render_aligned() const {
     text += trim_right(std::move(row));
   };
   line(header_);
+  if (bold_headers) text = kBold + text.substr(0, text.size() - 1) + kPlain + "\n";
   for (const auto& row : rows_) line(row);
   return text;
 }

@@ -34,4 +34,9 @@ class Table {
   std::vector<std::size_t> widths_;
 };
 
+// Whether the headers of aligned tables are bold from now on (stdout shows colours). Not at first.
+// Such a table goes out by write_out(), which leaves the colour as it is.
+// [setup]
+void color_tables(bool on) noexcept;
+
 }  // namespace frt::host

@@ -150,4 +150,18 @@ std::string reach_svg(const std::vector<ReachTrace>& traces, const std::string& 
   return out + "</svg>\n";
 }
 
+void ReachPicture::add_episode() {
+  if (traces_.size() >= kEpisodes) return;
+  traces_.push_back({world_.discs(), world_.goal(), world_.succeeded(), world_.path()});
+}
+
+std::string ReachPicture::svg(const std::string& title, const std::string& line,
+                              std::span<const double> chunk_ms) const {
+  return reach_svg(traces_, title, line, chunk_ms);
+}
+
+std::unique_ptr<EpisodePicture> ReachWorld::picture() const {
+  return std::make_unique<ReachPicture>(*this);
+}
+
 }  // namespace frt::host

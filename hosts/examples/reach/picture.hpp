@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,5 +23,20 @@ struct ReachTrace {
 // below them a histogram of how long a chunk took.
 std::string reach_svg(const std::vector<ReachTrace>& traces, const std::string& title,
                       const std::string& line, std::span<const double> chunk_ms);
+
+// The first episodes of a world.
+class ReachPicture final : public EpisodePicture {
+ public:
+  static constexpr std::size_t kEpisodes = 12;
+
+  explicit ReachPicture(const ReachWorld& world) : world_(world) {}
+  void add_episode() override;
+  std::string svg(const std::string& title, const std::string& line,
+                  std::span<const double> chunk_ms) const override;
+
+ private:
+  const ReachWorld& world_;
+  std::vector<ReachTrace> traces_;
+};
 
 }  // namespace frt::host

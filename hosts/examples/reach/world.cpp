@@ -30,6 +30,7 @@ ReachWorld::ReachWorld(std::string image_name, std::string state_name, std::stri
       state_name_(std::move(state_name)),
       suffix_(std::move(suffix)),
       image_(std::size_t{3} * kImage * kImage) {
+  path_.reserve(kMaxTicks + 1);
   arrays_[0].name = image_name_.c_str();
   arrays_[0].data = image_.data();
   arrays_[0].dtype = FRT_DTYPE_U8;
@@ -50,8 +51,16 @@ std::string ReachWorld::instruction_of(uint32_t disc) {
   return std::string("reach the ") + kNames[disc % kDiscs] + " disc";
 }
 
-void ReachWorld::choose(uint32_t disc) {
-  goal_ = disc % kDiscs;
+std::vector<EnvironmentSubgoal> ReachWorld::subgoals() const {
+  std::vector<EnvironmentSubgoal> subgoals;
+  for (uint32_t disc = 0; disc < kDiscs; ++disc) {
+    subgoals.push_back({kNames[disc], instruction_of(disc)});
+  }
+  return subgoals;
+}
+
+void ReachWorld::choose(std::size_t disc) {
+  goal_ = static_cast<uint32_t>(disc % kDiscs);
   instruction_ = instruction_of(goal_) + suffix_;
   succeeded_ = false;
 }
@@ -69,11 +78,12 @@ void ReachWorld::reset(uint64_t seed) {
   do {
     for (Point& disc : discs_) disc = {uniform(0.12, 0.88), uniform(0.12, 0.88)};
   } while (!apart());
-  choose(static_cast<uint32_t>(random() % kDiscs));
+  choose(random() % kDiscs);
   do {
     point_ = {uniform(0.08, 0.92), uniform(0.08, 0.92)};
   } while (distance(point_, discs_[goal_]) < 0.3);
   ticks_ = 0;
+  path_.assign(1, point_);
 }
 
 void ReachWorld::draw() {
@@ -121,6 +131,7 @@ void ReachWorld::apply(std::span<const double> action) {
   point_.x = std::clamp(point_.x + action[0] * scale, kLow, kHigh);
   point_.y = std::clamp(point_.y + action[1] * scale, kLow, kHigh);
   ++ticks_;
+  if (path_.size() < path_.capacity()) path_.push_back(point_);
   succeeded_ = succeeded_ || distance(point_, discs_[goal_]) < kReached;
 }
 

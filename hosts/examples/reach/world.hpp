@@ -45,13 +45,16 @@ class ReachWorld final : public Environment {
   bool succeeded() const override { return succeeded_; }
   bool over() const override { return ticks_ >= kMaxTicks; }
   const std::string& instruction() const override { return instruction_; }
+  std::vector<EnvironmentSubgoal> subgoals() const override;  // one a disc
+  void choose(std::size_t disc) override;
+  std::unique_ptr<EpisodePicture> picture() const override;  // picture.hpp
 
-  // Names another disc without a reset.
-  void choose(uint32_t disc);
   static std::string instruction_of(uint32_t disc);
   uint32_t goal() const noexcept { return goal_; }
   const std::array<Point, kDiscs>& discs() const noexcept { return discs_; }
   Point point() const noexcept { return point_; }
+  // The point since reset(): where it began, then tick by tick.
+  const std::vector<Point>& path() const noexcept { return path_; }
   static const std::array<std::array<uint8_t, 3>, kDiscs>& colors() noexcept;
 
  private:
@@ -60,6 +63,7 @@ class ReachWorld final : public Environment {
   std::string image_name_, state_name_, suffix_, instruction_;
   std::array<Point, kDiscs> discs_{};
   Point point_;
+  std::vector<Point> path_;
   uint32_t goal_ = 0, ticks_ = 0;
   bool succeeded_ = false;
   std::vector<uint8_t> image_;  // (kImage, kImage, 3)

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "http/keys.hpp"
-#include "http/metrics.hpp"
 #include "http/server.hpp"
 #include "lm/engine/stats.hpp"
 #include "lm/grammar/compiler.hpp"
+#include "net/metrics_text.hpp"
 
 namespace frt::host {
 

@@ -29,7 +29,6 @@
 #include <utility>
 #include <vector>
 
-#include "http/access_log.hpp"
 #include "http/api/protocol.hpp"
 #include "http/gate.hpp"
 #include "http/keys.hpp"
@@ -39,6 +38,7 @@
 #include "http/lm/tool_memory.hpp"
 #include "http/server.hpp"
 #include "http/workers.hpp"
+#include "net/access_log.hpp"
 
 namespace frt::host {
 

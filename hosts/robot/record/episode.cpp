@@ -290,6 +290,34 @@ void EpisodeRecord::write_npz(const std::filesystem::path& path) const {
   ::frt::host::write_npz(path, out);
 }
 
+bool EpisodeRecord::has_frames() const noexcept {
+  return ticks() > 0 && std::ranges::all_of(streams_, [&](const Stream& stream) {
+           return stream.frames.size() == ticks() * stream.bytes;
+         });
+}
+
+std::string EpisodeRecord::array_message(const Stream& stream, const std::string& rows,
+                                         std::size_t index, uint64_t time) {
+  const std::string_view data = std::string_view(rows).substr(index * stream.bytes, stream.bytes);
+  if (is_image(stream.dtype, stream.shape)) {
+    return Json{{"timestamp", {{"sec", time / 1000000000}, {"nsec", time % 1000000000}}},
+                {"frame_id", stream.name},
+                {"width", stream.shape[1]},
+                {"height", stream.shape[0]},
+                {"encoding", "rgb8"},
+                {"step", stream.shape[1] * 3},
+                {"data", base64(data)}}
+        .dump();
+  }
+  Json message = {
+      {"dtype", dtype_name(stream.dtype)}, {"shape", stream.shape}, {"data", base64(data)}};
+  if (stream.dtype == FRT_DTYPE_F32) {
+    const auto* floats = reinterpret_cast<const float*>(data.data());
+    message["values"] = std::vector<float>(floats, floats + stream.bytes / sizeof(float));
+  }
+  return message.dump();
+}
+
 void EpisodeRecord::write_mcap(const std::filesystem::path& path) const {
   McapWriter out(path);
   std::vector<uint16_t> topics;
@@ -309,34 +337,16 @@ void EpisodeRecord::write_mcap(const std::filesystem::path& path) const {
   head["prompt"] = meta_.prompt;
   head["stop_reason"] = meta_.stop_reason;
   out.write(episode, start, head.dump());
+  const bool every_tick = has_frames();
   for (std::size_t i = 0; i < chunks(); ++i) {
     const auto time = static_cast<uint64_t>(t_observed_[i]);
-    for (std::size_t s = 0; s < streams_.size(); ++s) {
-      const Stream& stream = streams_[s];
-      const std::string_view data =
-          std::string_view(stream.data).substr(i * stream.bytes, stream.bytes);
-      Json message;
-      if (is_image(stream.dtype, stream.shape)) {
-        message = {{"timestamp", {{"sec", time / 1000000000}, {"nsec", time % 1000000000}}},
-                   {"frame_id", stream.name},
-                   {"width", stream.shape[1]},
-                   {"height", stream.shape[0]},
-                   {"encoding", "rgb8"},
-                   {"step", stream.shape[1] * 3},
-                   {"data", base64(data)}};
-      } else {
-        message = {
-            {"dtype", dtype_name(stream.dtype)}, {"shape", stream.shape}, {"data", base64(data)}};
-        if (stream.dtype == FRT_DTYPE_F32) {
-          const auto* floats = reinterpret_cast<const float*>(data.data());
-          message["values"] = std::vector<float>(floats, floats + stream.bytes / sizeof(float));
-        }
-      }
-      out.write(topics[s], time, message.dump());
+    for (std::size_t s = 0; s < streams_.size() && !every_tick; ++s) {
+      out.write(topics[s], time, array_message(streams_[s], streams_[s].data, i, time));
     }
     out.write(value_topic, time, Json{{"value", values_[i]}}.dump());
     out.write(chunk_topic, static_cast<uint64_t>(t_ready_[i]),
               Json{{"tick", chunk_tick_[i]},
+                   {"observed", t_observed_[i]},
                    {"submitted", t_submitted_[i]},
                    {"noise", rows(noise(i), meta_.network_dim)},
                    {"network_actions", rows(network_actions(i), meta_.network_dim)},
@@ -344,9 +354,13 @@ void EpisodeRecord::write_mcap(const std::filesystem::path& path) const {
                   .dump());
   }
   for (std::size_t i = 0; i < ticks(); ++i) {
+    const auto time = static_cast<uint64_t>(tick_time_[i]);
+    for (std::size_t s = 0; s < streams_.size() && every_tick; ++s) {
+      out.write(topics[s], time, array_message(streams_[s], streams_[s].frames, i, time));
+    }
     const auto action =
         std::span<const double>(tick_action_).subspan(i * meta_.action_dim, meta_.action_dim);
-    out.write(action_topic, static_cast<uint64_t>(tick_time_[i]),
+    out.write(action_topic, time,
               Json{{"action", std::vector<double>(action.begin(), action.end())},
                    {"chunk", tick_chunk_[i]},
                    {"intervention", intervention_[i] != 0},

@@ -85,6 +85,7 @@ class EpisodeRecord {
   std::span<const double> actions(std::size_t chunk) const;
 
   void write_npz(const std::filesystem::path& path) const;
+  // The observation's arrays at every tick where there are frames, else of every chunk.
   void write_mcap(const std::filesystem::path& path) const;
   // Throws FRT_ERR_FORMAT if the file is no episode.
   static EpisodeRecord read(const std::filesystem::path& path);
@@ -99,6 +100,10 @@ class EpisodeRecord {
     std::string frames;          // of the ticks
   };
   nlohmann::ordered_json meta_json() const;
+  bool has_frames() const noexcept;  // of every tick
+  // Row `index` of `rows`, which are those of `stream`, as a message of MCAP.
+  static std::string array_message(const Stream& stream, const std::string& rows, std::size_t index,
+                                   uint64_t time);
 
   EpisodeMeta meta_;
   std::size_t room_for_ticks_ = 0;

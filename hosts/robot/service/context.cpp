@@ -143,6 +143,14 @@ std::string metrics_text(const ServerContext& context) {
   line("out_of_memory_total", "counter", counters.out_of_memory);
   line("displaced_total", "counter", counters.displaced);
   line("accept_failure_total", "counter", counters.accept_failures);
+  MetricsText times;
+  context.times.wait.write(times, "frt_robot_wait_seconds",
+                           "From a request's last byte until it is handled.");
+  context.times.inference.write(times, "frt_robot_inference_seconds",
+                                "From the submission of an inference to its actions.");
+  context.times.request.write(times, "frt_robot_request_seconds",
+                              "From a request's last byte until its reply is made.");
+  out += times.take();
   if (context.metrics) out += context.metrics();
   return out;
 }

@@ -15,6 +15,7 @@
 
 #include "net/clock.hpp"
 #include "net/memory.hpp"
+#include "robot/service/latency_histogram.hpp"
 #include "robot/service/server.hpp"
 
 namespace frt::host {
@@ -26,6 +27,7 @@ struct Job {
   MessageBuffer bytes;
   ServerClock::time_point received;
   double previous_total_ms = -1;
+  boost::asio::ip::address address{};
 };
 
 // What came of it, on its way back. A connection that waits no longer is not found, or waits for
@@ -96,6 +98,7 @@ struct ServerContext {
   const ServerOptions options;
   const PolicyServer::Metrics metrics;
   ServerCounters counters;
+  ServiceTimes times;
   MemoryBudget memory;
   Exchange exchange;
   ConnectionTable connections;

@@ -15,6 +15,7 @@ namespace {
 namespace asio = boost::asio;
 
 constexpr uint64_t kLeastRead = uint64_t{16} << 10;
+constexpr std::chrono::milliseconds kFarewell{400};
 
 }  // namespace
 
@@ -123,7 +124,8 @@ void WebsocketConnection::submit() {
   ++context_.counters.requests;
   received_ = ServerClock::now();
   set_deadline(Wait::kReply, options().deadline);
-  context_.exchange.push(Job{id(), number_, std::move(in_), received_, previous_total_ms_});
+  context_.exchange.push(
+      Job{id(), number_, std::move(in_), received_, previous_total_ms_, address()});
   read();
 }
 
@@ -186,7 +188,9 @@ void WebsocketConnection::after_error() {
 
 void WebsocketConnection::close(CloseCode code, const char* reason) {
   stop_receiving();
-  set_deadline(Wait::kWrite, options().write_timeout);
+  // The server's end waits for no peer that is slow to say good-bye.
+  set_deadline(Wait::kWrite,
+               leaving_ ? std::min(options().write_timeout, kFarewell) : options().write_timeout);
   stream_.async_close({code, reason}, then([this](error_code, std::size_t) { close_socket(); }));
 }
 

@@ -137,7 +137,7 @@ void PolicyService::continue_chunk(const WireRequest& request) {
   continues_ = continues;
 }
 
-std::string PolicyService::handle(const PolicyServer::Request& request) {
+PolicyServer::Reply PolicyService::handle(const PolicyServer::Request& request) {
   const Clock::time_point start = Clock::now();
   try {
     if (options_.stale_ms > 0 && request.age_ms > options_.stale_ms) {
@@ -159,13 +159,15 @@ std::string PolicyService::handle(const PolicyServer::Request& request) {
     const Clock::time_point done = Clock::now();
     latency_.add(milliseconds(inference, done));
     ++inferences_;
-    return write_reply({.actions = actions,
-                        .width = model_.observation_info().action_dim,
-                        .network_actions = wire.continuation ? runner_.network_actions()
-                                                             : std::span<const float>(),
-                        .infer_ms = milliseconds(inference, done),
-                        .server_ms = milliseconds(start, done),
-                        .previous_total_ms = request.previous_total_ms});
+    const double infer_ms = milliseconds(inference, done);
+    return {write_reply({.actions = actions,
+                         .width = model_.observation_info().action_dim,
+                         .network_actions = wire.continuation ? runner_.network_actions()
+                                                              : std::span<const float>(),
+                         .infer_ms = infer_ms,
+                         .server_ms = milliseconds(start, done),
+                         .previous_total_ms = request.previous_total_ms}),
+            infer_ms};
   } catch (const Error&) {
     ++refused_;
     throw;

@@ -38,7 +38,7 @@ class PolicyService {
   // The bytes of the first frame: what a client may want to know of the model.
   std::string metadata() const;
   // One request. Throws frt::Error with a text for the client; the service stays usable.  [driver]
-  std::string handle(const PolicyServer::Request& request);
+  PolicyServer::Reply handle(const PolicyServer::Request& request);
   // Prometheus lines.  [any]
   std::string metrics() const;
   const LatencySeries& latency() const noexcept { return latency_; }

@@ -14,12 +14,15 @@
 #include <boost/asio/post.hpp>
 #include <frt/error.hpp>
 #include <new>
+#include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
 
+#include "net/access_log.hpp"
 #include "net/listener.hpp"
 #include "robot/service/connection.hpp"
 #include "robot/service/context.hpp"
+#include "robot/service/wire/shown.hpp"
 
 namespace frt::host {
 namespace {
@@ -37,16 +40,29 @@ constexpr int kBatch = 64;
   throw Error(FRT_ERR_INVALID_ARGUMENT, text);
 }
 
+// What became of a request, for the log and the histograms.
+struct Served {
+  const char* ending = "reply";
+  double wait_ms = 0, infer_ms = -1;
+  std::string error;
+};
+
 // What the handler makes of a job; an error's text where it throws.
-Answer answer_to(Job job, const PolicyServer::Handler& handler,
-                 std::chrono::milliseconds deadline) noexcept {
+Answer answer_to(Job& job, const PolicyServer::Handler& handler, std::chrono::milliseconds deadline,
+                 Served& served) noexcept {
   Answer answer{job.connection, job.number, std::move(job.bytes), {}, false};
   const double age = milliseconds_since(job.received);
+  served.wait_ms = age;
   answer.expired = age >= static_cast<double>(deadline.count());
-  if (answer.expired) return answer;
+  if (answer.expired) {
+    served.ending = "expired";
+    return answer;
+  }
   try {
     try {
-      answer.bytes = handler({answer.request.bytes(), age, job.previous_total_ms});
+      PolicyServer::Reply reply = handler({answer.request.bytes(), age, job.previous_total_ms});
+      answer.bytes = std::move(reply.bytes);
+      served.infer_ms = reply.infer_ms;
       answer.ok = true;
     } catch (const std::bad_alloc&) {
       answer.bytes = "the server is out of memory; send the request again";
@@ -56,6 +72,11 @@ Answer answer_to(Job job, const PolicyServer::Handler& handler,
     }
   } catch (...) {
     answer.bytes.clear();  // not even an error's text: the connection is closed
+  }
+  if (!answer.ok) {
+    served.ending = "error";
+  } else if (milliseconds_since(job.received) >= static_cast<double>(deadline.count())) {
+    served.ending = "late";
   }
   return answer;
 }
@@ -83,6 +104,7 @@ void ServerOptions::check() const {
 struct PolicyServer::State : AcceptingServer {
   State(ServerOptions options, Metrics metrics)
       : context(std::move(options), std::move(metrics)),
+        log(context.options.request_log),
         listener(context.io, parse_listen(context.options.listen), *this) {}
 
   bool is_full() const noexcept override {
@@ -161,7 +183,49 @@ struct PolicyServer::State : AcceptingServer {
     }
   }
 
+  // The handler's thread: one request, from its turn to its record.
+  void answer(Job job, const Handler& handler) {
+    Served served;
+    const uint64_t bytes = job.bytes.size();
+    Answer answer = answer_to(job, handler, context.options.deadline, served);
+    const double seconds = milliseconds_since(job.received) / 1e3;
+    const uint64_t reply_bytes = answer.ok ? answer.bytes.size() : 0;
+    if (log.open() && !answer.ok && !answer.expired) note_error(served, answer.bytes);
+    context.times.wait.add(served.wait_ms / 1e3);
+    if (served.infer_ms >= 0) context.times.inference.add(served.infer_ms / 1e3);
+    context.times.request.add(seconds);
+    context.exchange.push(std::move(answer));
+    wake();
+    if (log.open()) record(job, served, bytes, reply_bytes, seconds);
+  }
+
+  static void note_error(Served& served, std::string_view text) noexcept {
+    try {
+      served.error = shown(text, kShownError);
+    } catch (...) {
+      return;  // the record does without it
+    }
+  }
+
+  void record(const Job& job, const Served& served, uint64_t bytes, uint64_t reply_bytes,
+              double seconds) noexcept {
+    try {
+      nlohmann::ordered_json line = {
+          {"client", job.connection},           {"number", job.number},
+          {"address", job.address.to_string()}, {"bytes", bytes},
+          {"reply_bytes", reply_bytes},         {"wait_ms", served.wait_ms}};
+      if (served.infer_ms >= 0) line["infer_ms"] = served.infer_ms;
+      line["seconds"] = seconds;
+      line["ending"] = served.ending;
+      if (!served.error.empty()) line["error"] = served.error;
+      log.write("request", std::move(line));
+    } catch (...) {
+      return;  // a record is lost
+    }
+  }
+
   ServerContext context;
+  AccessLog log;
   Listener listener;
   std::thread thread;
   std::atomic<bool> stopping{false};
@@ -188,9 +252,7 @@ void PolicyServer::run(const Handler& handler, const std::function<bool()>& stop
   while (!stopped()) {
     std::optional<Job> job = state.context.exchange.wait_for_job(kRound);
     if (!job) continue;
-    state.context.exchange.push(
-        answer_to(std::move(*job), handler, state.context.options.deadline));
-    state.wake();
+    state.answer(std::move(*job), handler);
   }
   state.stopping = true;
   state.wake();

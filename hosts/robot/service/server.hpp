@@ -26,7 +26,15 @@
 //   failure    an exception, out of memory included, ends one connection, never the server.
 //
 // Requests of several clients are served in their order of arrival; each client may have one in
-// flight. Pings are answered at any time. Every limit has a counter in /metrics.
+// flight. Pings are answered at any time. Every limit has a counter in /metrics, which also tells
+// how long requests wait, are computed and take in all.
+//
+// The request log has one JSON object a line, without observations and actions:
+//   {"time": "2026-11-27T12:00:00.000Z", "event": "request", "client": 3, "number": 17,
+//    "address": "10.0.0.7", "bytes": 150612, "reply_bytes": 812, "wait_ms": 0.1, "infer_ms": 18.2,
+//    "seconds": 0.0185, "ending": "reply"}
+// `client` counts connections, `number` the requests of one. `ending`: reply; error, with "error";
+// late, an answer after the deadline; expired, no answer was tried because the deadline was over.
 //
 // Two threads: one of the server's own for all connections, and the one that calls run(), on which
 // the handler runs. No compression. Browsers (requests with an Origin) are refused.
@@ -35,11 +43,13 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace frt::host {
 
@@ -61,6 +71,7 @@ struct ServerOptions {
   std::chrono::milliseconds ping_interval{30000};  // of silence; the same again: closed; 0: never
   // A client without a request for so long gives its place to a newcomer that finds none; 0: never.
   std::chrono::milliseconds idle_limit{300000};
+  std::filesystem::path request_log;  // appended to; empty: none
 
   // Throws FRT_ERR_INVALID_ARGUMENT for limits that contradict each other or have no effect, and
   // what parse_listen() throws (net/address.hpp).
@@ -85,13 +96,20 @@ class PolicyServer {
     double age_ms = 0;              // since its last byte arrived
     double previous_total_ms = -1;  // of the connection's request before; < 0: there was none
   };
-  // Returns the reply's bytes. What it throws is sent as error text: readable, and cut to 1 KB.
-  using Handler = std::function<std::string(const Request& request)>;
+  struct Reply {
+    Reply(std::string reply, double milliseconds = -1)
+        : bytes(std::move(reply)), infer_ms(milliseconds) {}
+    std::string bytes;
+    double infer_ms;  // of it on the device; < 0: the handler does not say
+  };
+  // What it throws is sent as error text: readable, and cut to 1 KB.
+  using Handler = std::function<Reply(const Request& request)>;
   // Lines for /metrics beyond the server's own. Called on the connections' thread.
   using Metrics = std::function<std::string()>;
 
   // Binds and listens. Throws FRT_ERR_INVALID_ARGUMENT for an address it cannot read and what
-  // ServerOptions::check() throws, FRT_ERR_IO if the address is taken.  [setup]
+  // ServerOptions::check() throws, FRT_ERR_IO if the address is taken or the request log cannot be
+  // opened.  [setup]
   explicit PolicyServer(ServerOptions options, Metrics metrics = {});
   ~PolicyServer();
   PolicyServer(const PolicyServer&) = delete;

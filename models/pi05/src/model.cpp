@@ -205,7 +205,6 @@ void Model::load_weights(const Host& host, Parts& parts) {
       options.activation != FRT_DTYPE_NONE ? options.activation : FRT_DTYPE_BF16;
   parts.precision.residual =
       options.residual != FRT_DTYPE_NONE ? options.residual : parts.precision.activation;
-  if (parts.precision.activation == FRT_DTYPE_F32) parts.precision.residual = FRT_DTYPE_F32;
 
   auto memory = std::make_unique<models::DeviceMemory>(parts.context);
   if (synthetic_) {

@@ -222,6 +222,11 @@ Options read_options(const ConfigView& view, const Config& config, Family family
     }
     options.activation = wanted;
   }
+  if (options.activation == FRT_DTYPE_F32 && options.residual == FRT_DTYPE_BF16) {
+    throw Error(FRT_ERR_INVALID_ARGUMENT,
+                "residual = \"bf16\" and activations in f32 differ: the residual streams are f32 "
+                "then; leave residual out, or set activations = \"bf16\"");
+  }
   options.calibration = view.get_string("calibration");
   options.horizon = view.get_int("horizon");
   options.steps = number_list("steps", view.get_string("steps"), kMostSteps);

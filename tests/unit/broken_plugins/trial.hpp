@@ -25,10 +25,10 @@
 #include <string>
 #include <vector>
 
-#include "cli/plugin_reports.hpp"
 #include "lm/chat/stream.hpp"
 #include "lm/lm_model.hpp"
 #include "robot/policy_model.hpp"
+#include "runtime/plugin_reports.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/lsan_interface.h>

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -22,13 +23,13 @@ namespace {
 // Options whose value is text (--beta has a reader of its own, robot/guidance.hpp): "--name" for
 // all commands, "command --name" for one.
 const std::set<std::string> kText = {
-    "--chat",       "--color",         "--compare",   "--file",         "--folder",
-    "--frames",     "--from-capsule",  "--goldens",   "--key-file",     "--listen",
-    "--lock",       "--log-format",    "--log-level", "--manifest",     "--model",
-    "--out",        "--output",        "--picture",   "--planner",      "--plot",
-    "--plugin-dir", "--prompt-file",   "--record",    "--save-capsule", "--set",
-    "--stop",       "--system",        "--beta",      "--url",          "--tag",
-    "run --prompt", "handoff --prompt"};
+    "--chat",   "--color",      "--compare",       "--environment", "--file",
+    "--folder", "--frames",     "--from-capsule",  "--goldens",     "--key-file",
+    "--listen", "--lock",       "--log-format",    "--log-level",   "--manifest",
+    "--model",  "--out",        "--output",        "--picture",     "--planner",
+    "--plot",   "--plugin-dir", "--prompt-file",   "--record",      "--save-capsule",
+    "--set",    "--stop",       "--system",        "--beta",        "--url",
+    "--tag",    "run --prompt", "handoff --prompt"};
 
 // Lists of ids and of strengths, and ranges, are strict about their parts and their commas.
 const std::vector<std::string> kNoNumber = {"x",     "1x",   "1 ",    " 1",           "+1",  "0x10",
@@ -163,4 +164,43 @@ TEST_CASE("numbers out of range are refused with the range") {
   refuses({"bench", "--warmup", "4294967296"}, "'4294967296' is outside 0 to 4294967295");
   refuses({"rollout", "--takeover=-1:5"}, "'-1:5' is no FROM:TO");
   refuses({"rollout", "--takeover=5:4"}, "'5:4' is no FROM:TO");
+}
+
+// The help is read by people who do not know the program: each line tells what to do in a sentence
+// that begins with its verb, in the imperative.
+TEST_CASE("the help of every command and option is an imperative sentence") {
+  const std::set<std::string> verbs = {
+      "Act",     "Add",      "Allow",    "Answer", "Append",   "Begin",   "Check",     "Choose",
+      "Compare", "Connect",  "Continue", "Copy",   "Decode",   "Divide",  "Draw",      "Drop",
+      "End",     "Explain",  "Fail",     "Fill",   "Generate", "Give",    "Interrupt", "Keep",
+      "Leave",   "Let",      "Limit",    "List",   "Listen",   "Load",    "Lower",     "Make",
+      "Measure", "Override", "Pass",     "Pin",    "Plan",     "Prefill", "Print",     "Read",
+      "Refuse",  "Remove",   "Render",   "Repeat", "Replace",  "Replay",  "Represent", "Restore",
+      "Run",     "Sample",   "Save",     "Search", "Seed",     "Send",    "Serve",     "Set",
+      "Show",    "Start",    "Take",     "Talk",   "Tokenize", "Try",     "Unpin",     "Use",
+      "Write"};
+  const auto check = [&](const std::string& where, std::string doc) {
+    CAPTURE(where);
+    CAPTURE(doc);
+    for (const char* condition : {"With ", "Without "}) {
+      const std::size_t colon = doc.find(": ");
+      if (!doc.starts_with(condition) || colon == std::string::npos) continue;
+      doc.erase(0, colon + 2);
+      doc[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(doc[0])));
+    }
+    CHECK(verbs.contains(doc.substr(0, doc.find_first_of(" ,"))));
+    CHECK(!doc.ends_with('.'));
+  };
+  App app("frt-host");
+  add_commands(app);
+  std::size_t count = 0;
+  walk(app.program(), {}, [&](const Command& command, const Path& path) {
+    if (!path.empty()) check(joined(path), command.doc());
+    for (const Option& option : command.options()) {
+      const std::vector<std::string> names = option.long_names();
+      check(joined(path) + (names.empty() ? option.value_name() : names.front()), option.doc());
+      ++count;
+    }
+  });
+  CHECK(count > 200);
 }

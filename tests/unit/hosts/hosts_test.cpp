@@ -10,7 +10,6 @@
 #include "bench/lm_bench.hpp"
 #include "bench/operator_shape.hpp"
 #include "bench/svg_plot.hpp"
-#include "cli/exit_code.hpp"
 #include "cli/terminal/number_list.hpp"
 #include "cli/terminal/number_text.hpp"
 #include "cli/terminal/output.hpp"
@@ -19,6 +18,7 @@
 #include "cli/terminal/text.hpp"
 #include "lm/sampling.hpp"
 #include "lm/stop_matcher.hpp"
+#include "runtime/exit_code.hpp"
 
 using namespace frt::host;
 using Json = nlohmann::ordered_json;

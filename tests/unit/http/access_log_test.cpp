@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The log of requests: nothing is written by who asks for it, and a moved file is made anew.
-#include "http/access_log.hpp"
+#include "net/access_log.hpp"
 
 #include <doctest/doctest.h>
 #include <unistd.h>

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "http/gate.hpp"
-#include "http/metrics.hpp"
 #include "http/trace.hpp"
 #include "net/address.hpp"
+#include "net/metrics_text.hpp"
 
 using namespace frt::host;
 using namespace std::chrono_literals;

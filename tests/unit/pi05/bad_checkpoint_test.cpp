@@ -117,6 +117,8 @@ TEST_CASE("options that fit nothing are refused") {
   refused(tiny, "steps", "steps = \"0\"");
   refused(tiny, "No such file", "tokenizer = \"/nonexistent/tokenizer.model\"");
   refused(policy_checkpoint("tiny"), "config.json");
+  refused(tiny, "leave residual out", "activations = \"f32\"\nresidual = \"bf16\"");
+  refused(tiny, "leave residual out", "precision = \"f32\"\nresidual = \"bf16\"");
 }
 
 TEST_CASE("a policy from nothing runs") {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "examples/handoff.hpp"
+#include "examples/reach/environment.hpp"
 #include "examples/reach/picture.hpp"
 #include "examples/reach/world.hpp"
 #include "robot/control/latency.hpp"
@@ -270,4 +271,61 @@ TEST_CASE("the picture holds every episode's path") {
   CHECK(svg.find("reach the red disc") != std::string::npos);
   CHECK(svg.find("9.00 ms (p99), longest 9.00 ms") != std::string::npos);  // as the console says
   CHECK(svg.ends_with("</svg>\n"));
+}
+
+TEST_CASE("environments are made by name, and the only one needs none") {
+  EnvironmentRegistry environments;
+  CHECK_THROWS_WITH_AS(environments.find(""), "no environment is chosen; this program has none",
+                       frt::Error);
+  add_reach_environment(environments);
+  CHECK(environments.find("").name == "reach");
+  CHECK(environments.find("reach").max_ticks == ReachWorld::kMaxTicks);
+  environments.add(
+      {.name = "arm_4", .doc = "an arm", .make = [](const EnvironmentRequest& request) {
+         return std::make_unique<ReachWorld>("arm/image", "arm/state", request.suffix);
+       }});
+  CHECK(environments.find("arm_4").name == "arm_4");
+  CHECK_THROWS_WITH_AS(environments.find(""),
+                       "no environment is chosen; this program has: reach, arm_4", frt::Error);
+  CHECK_THROWS_WITH_AS(environments.find("leg"),
+                       "no environment is called 'leg'; this program has: reach, arm_4",
+                       frt::Error);
+  CHECK_THROWS_AS(add_reach_environment(environments), frt::Error);
+  const auto make = environments.find("reach").make;
+  for (const char* name : {"", "Arm", "an arm", "arm\n"}) {
+    CHECK_THROWS_AS(environments.add({.name = name, .doc = "", .make = make}), frt::Error);
+  }
+  CHECK_THROWS_AS(environments.add({.name = "nothing", .doc = ""}), frt::Error);
+}
+
+TEST_CASE("the reaching task reads what the policy names, and says what it can be asked for") {
+  EnvironmentRegistry environments;
+  add_reach_environment(environments);
+  EnvironmentRequest request;
+  request.names = {
+      {"pose", false, true, {}}, {"cam/left", true, true, {}}, {"other", false, true, {}}};
+  request.suffix = " now";
+  const std::unique_ptr<Environment> world = environments.find("reach").make(request);
+  world->reset(1);
+  const frt_observation& seen = world->observe();
+  REQUIRE(seen.array_count == 2);
+  CHECK(std::string(seen.arrays[0].name) == "cam/left");
+  CHECK(std::string(seen.arrays[1].name) == "pose");
+  const std::vector<EnvironmentSubgoal> subgoals = world->subgoals();
+  REQUIRE(subgoals.size() == 3);
+  CHECK(subgoals[1].name == "green");
+  CHECK(subgoals[1].instruction == "reach the green disc");
+  world->choose(1);
+  CHECK(world->instruction() == "reach the green disc now");
+  const std::unique_ptr<EpisodePicture> picture = world->picture();
+  REQUIRE(picture);
+  std::vector<double> action(2);
+  while (!world->over() && !world->succeeded()) {
+    world->operator_action(action);
+    world->apply(action);
+  }
+  picture->add_episode();
+  const std::string svg = picture->svg("one", "of them", {});
+  CHECK(svg.find("reach the green disc") != std::string::npos);
+  CHECK(svg.find(" ticks</text>") != std::string::npos);
 }

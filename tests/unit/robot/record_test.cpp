@@ -329,6 +329,42 @@ TEST_CASE("an episode becomes an MCAP file with a topic per array") {
   CHECK(bytes.find("AQIDBAUGBwgJCgsM") != std::string::npos);  // the pixels in base64
 }
 
+TEST_CASE("an MCAP file has the images of every tick where they were recorded") {
+  const auto images = [](bool frames) {
+    static uint8_t pixels[2 * 2 * 3] = {};
+    frt_array array = {"cam", pixels, FRT_DTYPE_U8, 3, {2, 2, 3, 0}};
+    frt_observation observation{};
+    observation.struct_size = sizeof(observation);
+    observation.array_count = 1;
+    observation.arrays = &array;
+    EpisodeMeta meta;
+    meta.horizon = meta.action_dim = meta.network_dim = 1;
+    EpisodeRecord record;
+    record.begin(meta, 1, 5);
+    const float value[1] = {0};
+    const double action[1] = {0};
+    record.add_observation(observation, value, 0);
+    record.add_chunk(value, action, 0, {100, 101, 102});
+    for (int i = 0; i < 5; ++i) {
+      pixels[0] = static_cast<uint8_t>(i);
+      if (frames) record.add_frame(observation);
+      record.add_tick(200 + i, 0, 0, false, action);
+    }
+    record.end("success", true);
+    const Folder folder;
+    record.write_mcap(folder.path / "e.mcap");
+    const std::string bytes = content(folder.path / "e.mcap");
+    std::size_t count = 0;
+    for (std::size_t at = bytes.find("\"rgb8\""); at != bytes.npos;
+         at = bytes.find("\"rgb8\"", at + 1)) {
+      ++count;
+    }
+    return count;
+  };
+  CHECK(images(true) == 5);
+  CHECK(images(false) == 1);
+}
+
 TEST_CASE("a record never takes the place of another one") {
   const Folder folder;
   const EpisodeRecord record = example();

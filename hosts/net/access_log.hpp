@@ -33,6 +33,8 @@ class AccessLog {
   AccessLog(const AccessLog&) = delete;
   AccessLog& operator=(const AccessLog&) = delete;
 
+  // Something is written: there is a path.
+  bool open() const noexcept { return !path_.empty(); }
   // Adds "time" (UTC, milliseconds) and "event" in front. Does not wait for the disk.  [any]
   void write(const char* event, nlohmann::ordered_json record) noexcept;
   // Goes on in the file that has the name now, for who has moved the old one away (logrotate).

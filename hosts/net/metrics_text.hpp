@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// metrics.hpp - counters and histograms as Prometheus reads them (text format 0.0.4).
+// metrics_text.hpp - counters and histograms as Prometheus reads them (text format 0.0.4).
 #pragma once
 
 #include <atomic>

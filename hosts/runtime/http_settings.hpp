@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// http_setup.hpp - the table [host.http] of a manifest, and what it comes to.
+// http_settings.hpp - the table [host.http] of a manifest, and what it comes to.
 #pragma once
 
 #include <frt/core/manifest.hpp>
@@ -12,6 +12,7 @@
 #include "http/lm/service.hpp"
 #include "http/server.hpp"
 #include "lm/engine/engine.hpp"
+#include "runtime/manifest_loader.hpp"
 
 namespace frt::host {
 
@@ -25,7 +26,8 @@ struct HttpSettings {
   std::chrono::milliseconds drain{30000};
 };
 
-core::HostSchema http_host_schema();
+// What [host.http] may say.
+HostKind http_host_kind();
 // What the manifest's first such table says.
 HttpSettings http_settings(const core::Manifest& manifest);
 // What the values of one table say. Throws FRT_ERR_INVALID_ARGUMENT for those that contradict each

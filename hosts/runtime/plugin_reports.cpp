@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A callback is called by a plugin, so nothing may leave it: what it cannot read is kept and
 // thrown when the plugin's function has returned.
-#include "cli/plugin_reports.hpp"
+#include "runtime/plugin_reports.hpp"
 
 #include <exception>
 #include <frt/contracts.hpp>

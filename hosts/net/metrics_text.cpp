@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "http/metrics.hpp"
+#include "net/metrics_text.hpp"
 
 #include <fmt/format.h>
 

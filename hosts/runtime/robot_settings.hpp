@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// robot_setup.hpp - the table [host.robot] of a manifest, and what it comes to.
+// robot_settings.hpp - the table [host.robot] of a manifest, and what it comes to.
 #pragma once
 
 #include <frt/core/manifest.hpp>
@@ -8,20 +8,21 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "cli/loaded_model.hpp"
-#include "examples/reach/world.hpp"
 #include "robot/control/latency.hpp"
 #include "robot/control/realtime.hpp"
 #include "robot/control/tick_loop.hpp"
+#include "robot/environment_registry.hpp"
 #include "robot/policy_model.hpp"
 #include "robot/service/policy_service.hpp"
 #include "robot/service/server.hpp"
+#include "runtime/loaded_model.hpp"
 
 namespace frt::host {
 
 // Everything [host.robot] can say. Without such a table all values are the defaults.
 struct RobotSettings {
   std::string model, critic, planner;  // empty: the only model; none; none
+  std::string environment;             // of rollout and handoff; empty: the only one there is
   ServerOptions server;
   ServiceOptions service;
   TickOptions ticks;
@@ -33,7 +34,8 @@ struct RobotSettings {
   std::string record_dir;   // empty: nothing is recorded
 };
 
-core::HostSchema robot_host_schema();
+// What [host.robot] may say.
+HostKind robot_host_kind();
 // What the manifest's first such table says.
 RobotSettings robot_settings(const core::Manifest& manifest);
 // What the values of one table say. Throws FRT_ERR_INVALID_ARGUMENT for those that no model can
@@ -51,11 +53,14 @@ nlohmann::ordered_json robot_fingerprints(const LoadedModel& loaded, const std::
 // The loaded model as a policy. Throws, with exit status 2, if it is none.
 PolicyModel policy_of(const LoadedModel& loaded);
 
+// What rollout and handoff act on: `given` by the user, else what `settings` say, else the only one
+// of `environments`. Throws with exit status 2, or 3 for a name of the manifest.  [any]
+const EnvironmentKind& chosen_environment(const EnvironmentRegistry& environments,
+                                          const RobotSettings& settings, const std::string& given);
+// What an environment is told for this policy; `tag` comes behind each instruction.  [setup]
+EnvironmentRequest environment_request(const PolicyModel& policy, const std::string& tag);
+
 // {"count", "p50", "p90", "p99", "p99.9", "max", "jitter"}.
 nlohmann::ordered_json to_json(const LatencySummary& summary);
-
-// The reaching task, with image and state under the names that the policy wants them; `tag` is put
-// behind each instruction.
-ReachWorld make_reach_world(const PolicyModel& policy, const std::string& tag);
 
 }  // namespace frt::host

@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/capsule_setup.hpp"
+#include "runtime/lm_settings.hpp"
 
 #include <frt/core/config.hpp>
+#include <frt/core/diagnostic.hpp>
+#include <frt/error.hpp>
+#include <frt/io/json.hpp>
 
+#include <cmath>
+#include <filesystem>
+#include <limits>
 #include <utility>
+
+#include "lm/sampling.hpp"
 
 namespace frt::host {
 namespace {
@@ -17,8 +25,6 @@ core::OptionSpec option(const char* key, frt_config_type type, const char* defau
   spec.doc = doc;
   return spec;
 }
-
-}  // namespace
 
 core::HostSchema lm_host_schema() {
   core::OptionSpec model;
@@ -49,6 +55,28 @@ core::HostSchema lm_host_schema() {
           .doc = "a language model's sessions"};
 }
 
+constexpr uint64_t kMostConfig = uint64_t{1} << 20;  // bytes
+
+// Throws frt::Error for values that no run could sample with.
+void check_generation_config(const std::filesystem::path& file) {
+  io::Json config = io::read_json_file(file, {.bytes = kMostConfig});
+  if (!config.is_object()) throw Error(FRT_ERR_FORMAT, "it is no object");
+  // A whole number may be written with a point.
+  if (const auto top_k = config.find("top_k"); top_k != config.end() && top_k->is_number_float()) {
+    const double value = top_k->get<double>();
+    if (value == std::floor(value) && std::abs(value) <= std::numeric_limits<int32_t>::max()) {
+      *top_k = static_cast<int32_t>(value);
+    }
+  }
+  resolve_sampling({}, config);
+}
+
+}  // namespace
+
+HostKind lm_host_kind() {
+  return {lm_host_schema()};
+}
+
 CapsuleSettings capsule_settings(const core::Manifest& manifest, const std::string& model) {
   const core::HostSchema schema = lm_host_schema();
   core::Diagnostics none;
@@ -73,22 +101,39 @@ CapsuleSettings capsule_settings(const core::Manifest& manifest, const std::stri
   return settings;
 }
 
-std::unique_ptr<CapsuleRegistry> open_capsules(App& app, const LmModel& model,
+void check_generation_configs(const core::Manifest& manifest) {
+  core::Diagnostics findings(manifest.text.get());
+  for (const core::ModelSpec& model : manifest.models) {
+    const std::filesystem::path file =
+        std::filesystem::path(model.checkpoint()) / "generation_config.json";
+    std::error_code ignored;
+    if (!std::filesystem::exists(file, ignored)) continue;
+    try {
+      check_generation_config(file);
+    } catch (const Error& error) {
+      findings.error(error.status(), model.position,
+                     "[model." + model.name + "]: " + file.string() + ": " + error.what());
+    }
+  }
+  findings.throw_if_errors();
+}
+
+std::unique_ptr<CapsuleRegistry> open_capsules(core::Log& log, const LmModel& model,
                                                const CapsuleOptions& options) {
   CapsuleOptions complete = options;
   complete.model = {model.info().vocabulary, model.info().prefill_chunk};
   complete.layout = model.capsule_layout();
   auto registry = std::make_unique<CapsuleRegistry>(model.context(), model.capsules(), complete);
   if (!registry->opening().problem.empty()) {
-    app.log().write("capsules", FRT_LOG_WARNING, registry->opening().problem);
+    log.write("capsules", FRT_LOG_WARNING, registry->opening().problem);
   }
-  show_notices(app, *registry);
+  show_notices(log, *registry);
   return registry;
 }
 
-void show_notices(App& app, CapsuleRegistry& registry) {
+void show_notices(core::Log& log, CapsuleRegistry& registry) {
   for (const std::string& notice : registry.take_notices()) {
-    app.log().write("capsules", FRT_LOG_WARNING, notice);
+    log.write("capsules", FRT_LOG_WARNING, notice);
   }
 }
 

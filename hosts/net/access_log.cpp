@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "http/access_log.hpp"
+#include "net/access_log.hpp"
 
 #include <fcntl.h>
 #include <fmt/chrono.h>

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/robot_setup.hpp"
+#include "runtime/robot_settings.hpp"
 
 #include <frt/core/digest.hpp>
 #include <frt/io/file.hpp>
+
+#include "runtime/exit_code.hpp"
 
 namespace frt::host {
 namespace {
@@ -18,8 +20,6 @@ core::OptionSpec option(std::string key, frt_config_type type, std::string fallb
   spec.maximum = maximum;
   return spec;
 }
-
-}  // namespace
 
 core::HostSchema robot_host_schema() {
   core::OptionSpec model = option("model", FRT_CONFIG_STRING, "", "the policy; the only model");
@@ -38,6 +38,8 @@ core::HostSchema robot_host_schema() {
       model,
       critic,
       planner,
+      option("environment", FRT_CONFIG_STRING, "",
+             "what rollout and handoff act on, by its name; empty: the only one there is"),
       option("listen", FRT_CONFIG_STRING, "127.0.0.1:8000", "address and port of the websocket"),
       option("api_key", FRT_CONFIG_STRING, "", "what clients must send; empty: nothing"),
       option("max_message", FRT_CONFIG_SIZE, "32M", "bytes of one observation"),
@@ -70,6 +72,8 @@ core::HostSchema robot_host_schema() {
              3600000),
       option("stale_ms", FRT_CONFIG_FLOAT, "0",
              "observations and chunks older than that are not used; 0: no limit", 0, 3600000),
+      option("request_log", FRT_CONFIG_PATH, "",
+             "file of JSON lines about requests, without observations and actions; empty: none"),
       option("steps", FRT_CONFIG_INT, "0", "denoising steps; 0: the model's default", 0, 1000),
       option("warm_up", FRT_CONFIG_BOOL, "true",
              "serve: run each variant of the model once before the first client is let in"),
@@ -102,6 +106,13 @@ core::HostSchema robot_host_schema() {
   return {.type = "robot", .options = std::move(options), .doc = "a policy that drives a robot"};
 }
 
+}  // namespace
+
+HostKind robot_host_kind() {
+  return {robot_host_schema(),
+          [](const core::Manifest&, const core::HostSpec& host) { robot_settings(host.settings); }};
+}
+
 RobotSettings robot_settings(const core::Manifest& manifest) {
   if (const core::HostSpec* host = manifest.find_host("robot")) {
     return robot_settings(host->settings);
@@ -117,6 +128,7 @@ RobotSettings robot_settings(const core::Config& given) {
   settings.model = given.text("model");
   settings.critic = given.text("critic");
   settings.planner = given.text("planner");
+  settings.environment = given.text("environment");
   settings.server.listen = given.text("listen");
   settings.server.api_key = given.text("api_key");
   settings.server.max_message = static_cast<uint64_t>(given.integer("max_message"));
@@ -133,6 +145,7 @@ RobotSettings robot_settings(const core::Config& given) {
   settings.server.receive_timeout = std::chrono::milliseconds(given.integer("receive_timeout_ms"));
   settings.server.ping_interval = std::chrono::milliseconds(given.integer("ping_ms"));
   settings.server.idle_limit = std::chrono::milliseconds(given.integer("idle_ms"));
+  settings.server.request_log = given.text("request_log");
   settings.server.check();
   settings.service.steps = whole("steps");
   settings.service.guidance.values = {number("beta")};
@@ -218,14 +231,17 @@ nlohmann::ordered_json to_json(const LatencySummary& s) {
           {"p99.9", s.p999},  {"max", s.max}, {"jitter", s.jitter()}};
 }
 
-ReachWorld make_reach_world(const PolicyModel& policy, const std::string& tag) {
-  std::string image, state;
-  for (const ObservedName& name : policy.names()) {
-    std::string& slot = name.image ? image : state;
-    if (slot.empty()) slot = name.name;
-  }
-  return ReachWorld(image.empty() ? "observation/image" : image,
-                    state.empty() ? "observation/state" : state, tag.empty() ? "" : " " + tag);
+const EnvironmentKind& chosen_environment(const EnvironmentRegistry& environments,
+                                          const RobotSettings& settings, const std::string& given) {
+  const bool from_manifest = given.empty() && !settings.environment.empty();
+  return stage(from_manifest ? ExitCode::kManifest : ExitCode::kUsage,
+               [&]() -> const EnvironmentKind& {
+                 return environments.find(given.empty() ? settings.environment : given);
+               });
+}
+
+EnvironmentRequest environment_request(const PolicyModel& policy, const std::string& tag) {
+  return {policy.names(), tag.empty() ? "" : " " + tag};
 }
 
 }  // namespace frt::host

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/http_setup.hpp"
+#include "runtime/http_settings.hpp"
 
 #include <sys/stat.h>
 
@@ -73,8 +73,6 @@ std::map<std::string, std::string> parse_aliases(const std::string& text) {
   return aliases;
 }
 
-}  // namespace
-
 core::HostSchema http_host_schema() {
   core::OptionSpec model =
       option("model", FRT_CONFIG_STRING, "", "the language model; the only model");
@@ -137,6 +135,14 @@ core::HostSchema http_host_schema() {
   return {.type = "http",
           .options = std::move(options),
           .doc = "language models behind HTTP, for coding agents and SDKs"};
+}
+
+}  // namespace
+
+HostKind http_host_kind() {
+  return {http_host_schema(), [](const core::Manifest& manifest, const core::HostSpec& host) {
+            check_models(manifest, http_settings(host.settings));
+          }};
 }
 
 HttpSettings http_settings(const core::Manifest& manifest) {

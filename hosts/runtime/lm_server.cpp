@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/lm_server.hpp"
+#include "runtime/lm_server.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <utility>
 
-#include "cli/capsule_setup.hpp"
 #include "net/address.hpp"
+#include "runtime/exit_code.hpp"
+#include "runtime/lm_settings.hpp"
 
 namespace frt::host {
 namespace {
@@ -41,12 +42,15 @@ LmServiceOptions service_options(HttpSettings& settings) {
 
 }  // namespace
 
-LmServer::LmServer(App& app, const core::Manifest& manifest, HttpSettings settings)
-    : app_(app), manifest_(manifest), settings_(std::move(settings)), log_(settings_.request_log) {
+LmServer::LmServer(core::Log& log, const core::Manifest& manifest, HttpSettings settings)
+    : log_(log),
+      manifest_(manifest),
+      settings_(std::move(settings)),
+      access_log_(settings_.request_log) {
   complete_models(manifest, settings_);
   service_ = std::make_unique<LmService>(
-      stage(ExitCode::kManifest, [&] { return service_options(settings_); }), log_,
-      [&log = app.log()](const std::string& text) { log.write("http", FRT_LOG_ERROR, text); });
+      stage(ExitCode::kManifest, [&] { return service_options(settings_); }), access_log_,
+      [&log](const std::string& text) { log.write("http", FRT_LOG_ERROR, text); });
   server_ = std::make_unique<HttpServer>(settings_.server, *service_);
   service_->attach(server_.get());
 }
@@ -64,7 +68,7 @@ std::string LmServer::address() const {
 void LmServer::add(const std::string& name, LmModel model) {
   auto served = std::make_unique<Served>(std::move(model));
   CapsuleSettings capsules = capsule_settings(manifest_, name);
-  served->registry = open_capsules(app_, served->model, capsules.capsules);
+  served->registry = open_capsules(log_, served->model, capsules.capsules);
   EngineOptions options = settings_.engine;
   options.session = capsules.session;
   served->engine = std::make_unique<Engine>(served->model, served->registry.get(), options);
@@ -82,17 +86,25 @@ void LmServer::reload(const HttpSettings& fresh) {
   const std::lock_guard lock(reload_mutex_);
   if (!service_) return;
   service_->replace_keys(read_keys(fresh.key_file), fresh.service.key_limits);
-  log_.reopen();
+  access_log_.reopen();
+}
+
+std::chrono::milliseconds LmServer::drain_time() const noexcept {
+  return settings_.drain + kLastWords;
+}
+
+void LmServer::drain() {
+  if (!server_ || std::exchange(drained_, true)) return;
+  service_->begin_drain();
+  if (server_->drain(settings_.drain)) return;
+  service_->end_replies();
+  server_->drain(kLastWords);
 }
 
 // Clients first, then what works for them, then the models: nobody is told of what is gone.
 void LmServer::stop() {
   if (!server_) return;
-  service_->begin_drain();
-  if (!server_->drain(settings_.drain)) {
-    service_->end_replies();
-    server_->drain(kLastWords);
-  }
+  drain();
   service_->attach(nullptr);
   server_.reset();
   for (const auto& each : served_) each->engine->drain();

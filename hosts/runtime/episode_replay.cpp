@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/episode_replay.hpp"
+#include "runtime/episode_replay.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -12,10 +12,8 @@
 #include <frt/io/retry.hpp>
 #include <frt/io/utf8.hpp>
 
-#include "cli/loaded_model.hpp"
-#include "cli/robot_setup.hpp"
-#include "cli/terminal/output.hpp"
-#include "robot/record/episode.hpp"
+#include "robot/policy_runner.hpp"
+#include "runtime/robot_settings.hpp"
 
 namespace frt::host {
 namespace {
@@ -31,23 +29,6 @@ std::ptrdiff_t first_difference(std::span<const T> a, std::span<const T> b) {
   return -1;
 }
 
-// The manifest of a record: as seen from the record's folder, or, of older records, from here.
-std::string recorded_manifest(const std::string& record, const std::string& manifest) {
-  const std::filesystem::path named(manifest);
-  const std::filesystem::path beside =
-      (std::filesystem::weakly_canonical(record).parent_path() / named).lexically_normal();
-  std::error_code ignored;
-  for (const std::filesystem::path& path : {beside, named}) {
-    if (std::filesystem::is_regular_file(path, ignored)) return path.string();
-  }
-  const std::string here = std::filesystem::absolute(named).lexically_normal().string();
-  throw Error(FRT_ERR_NOT_FOUND, "the manifest that " + io::quote(record) +
-                                     " was recorded with is not there: looked for " +
-                                     io::quote(beside.string()) +
-                                     (here == beside ? "" : " and " + io::quote(here)) +
-                                     "; say where it is with --manifest FILE");
-}
-
 // Every field of the record that is another now, or gone. Fields that only the present model has
 // are no difference: the record's version did not know them.
 std::vector<std::string> differing_fields(const nlohmann::ordered_json& recorded,
@@ -61,21 +42,6 @@ std::vector<std::string> differing_fields(const nlohmann::ordered_json& recorded
                     found == now.end() ? std::string("absent") : io::json_text(*found)));
   }
   return differences;
-}
-
-void check_fingerprints(const nlohmann::ordered_json& recorded, const nlohmann::ordered_json& now,
-                        bool anyway) {
-  const std::vector<std::string> differences = differing_fields(recorded, now);
-  if (differences.empty()) return;
-  if (!anyway) {
-    throw Error(FRT_ERR_MISMATCH,
-                fmt::format("the episode was recorded with something else: {}; use that again, or "
-                            "give --anyway to see what differs",
-                            fmt::join(differences, "; ")));
-  }
-  for (const std::string& difference : differences) {
-    print_err("note: {}\n", io::printable(difference));
-  }
 }
 
 }  // namespace
@@ -97,18 +63,36 @@ bool is_episode_file(const std::string& path) {
   return io::retried(read) == ssize_t{head.size()} && head == std::array<char, 4>{'P', 'K', 3, 4};
 }
 
-ExitCode replay_episode(App& app, const std::string& path, const std::string& manifest, bool anyway,
-                        bool json) {
-  const EpisodeRecord record = EpisodeRecord::read(path);
-  const EpisodeMeta& meta = record.meta();
+EpisodeRecord read_episode(const std::string& path) {
+  EpisodeRecord record = EpisodeRecord::read(path);
   if (record.chunks() == 0) {
     throw Error(FRT_ERR_FORMAT,
                 io::quote(path) +
                     " holds no chunk of actions, so nothing was compared; record an "
                     "episode in which the policy acts");
   }
-  LoadedModel loaded(app, manifest.empty() ? recorded_manifest(path, meta.manifest) : manifest,
-                     meta.policy, load_options_of_record(manifest));
+  return record;
+}
+
+std::string recorded_manifest(const std::string& path, const EpisodeRecord& record) {
+  const std::filesystem::path named(record.meta().manifest);
+  const std::filesystem::path beside =
+      (std::filesystem::weakly_canonical(path).parent_path() / named).lexically_normal();
+  std::error_code ignored;
+  for (const std::filesystem::path& place : {beside, named}) {
+    if (std::filesystem::is_regular_file(place, ignored)) return place.string();
+  }
+  const std::string here = std::filesystem::absolute(named).lexically_normal().string();
+  throw Error(FRT_ERR_NOT_FOUND, "the manifest that " + io::quote(path) +
+                                     " was recorded with is not there: looked for " +
+                                     io::quote(beside.string()) +
+                                     (here == beside ? "" : " and " + io::quote(here)) +
+                                     "; say where it is with --manifest FILE");
+}
+
+EpisodeReplay replay_episode(const LoadedModel& loaded, const EpisodeRecord& record,
+                             const std::string& path, bool anyway) {
+  const EpisodeMeta& meta = record.meta();
   const PolicyModel policy = policy_of(loaded);
   if (policy.info().horizon != meta.horizon || policy.info().action_dim != meta.network_dim ||
       policy.observation_info().action_dim != meta.action_dim) {
@@ -117,13 +101,18 @@ ExitCode replay_episode(App& app, const std::string& path, const std::string& ma
                                       std::to_string(meta.network_dim) + ", model '" +
                                       policy.name() + "' has others");
   }
-  check_fingerprints(meta.fingerprints, robot_fingerprints(loaded, policy.name()), anyway);
+  EpisodeReplay replay;
+  replay.changes = differing_fields(meta.fingerprints, robot_fingerprints(loaded, policy.name()));
+  if (!replay.changes.empty() && !anyway) {
+    throw Error(FRT_ERR_MISMATCH,
+                fmt::format("the episode was recorded with something else: {}; use that again, or "
+                            "give --anyway to see what differs",
+                            fmt::join(replay.changes, "; ")));
+  }
   PolicyRunner runner(policy);
   runner.set_steps(meta.steps);
   runner.set_guidance(meta.guidance);
-  std::size_t same = 0;
-  std::string difference;
-  for (std::size_t i = 0; i < record.chunks() && difference.empty(); ++i) {
+  for (std::size_t i = 0; i < record.chunks() && replay.difference.empty(); ++i) {
     const std::vector<frt_array> arrays = record.observation(i);
     frt_observation observation{};
     observation.struct_size = sizeof(observation);
@@ -138,30 +127,19 @@ ExitCode replay_episode(App& app, const std::string& path, const std::string& ma
         first_difference(runner.network_actions(), record.network_actions(i));
     const std::ptrdiff_t robot = first_difference(actions, record.actions(i));
     if (network < 0 && robot < 0) {
-      ++same;
+      ++replay.equal_chunks;
     } else if (network >= 0) {
       const auto at = static_cast<std::size_t>(network);
-      difference = fmt::format("chunk {}, network action {}: recorded {:.9g}, now {:.9g}", i, at,
-                               record.network_actions(i)[at], runner.network_actions()[at]);
+      replay.difference =
+          fmt::format("chunk {}, network action {}: recorded {:.9g}, now {:.9g}", i, at,
+                      record.network_actions(i)[at], runner.network_actions()[at]);
     } else {
       const auto at = static_cast<std::size_t>(robot);
-      difference = fmt::format("chunk {}, action {}: recorded {:.17g}, now {:.17g}", i, at,
-                               record.actions(i)[at], actions[at]);
+      replay.difference = fmt::format("chunk {}, action {}: recorded {:.17g}, now {:.17g}", i, at,
+                                      record.actions(i)[at], actions[at]);
     }
   }
-  const bool equal = difference.empty();
-  if (json) {
-    print_json(nlohmann::ordered_json{{"record", path},
-                                      {"chunks", record.chunks()},
-                                      {"equal_chunks", same},
-                                      {"identical", equal},
-                                      {"difference", difference}});
-  } else if (equal) {
-    print_out("identical: {} chunks, bit for bit\n", same);
-  } else {
-    print_out("different after {} equal chunks: {}\n", same, difference);
-  }
-  return equal ? ExitCode::kOk : ExitCode::kFailed;
+  return replay;
 }
 
 }  // namespace frt::host

@@ -5,13 +5,16 @@
 
 #include <frt/backend.h>
 #include <frt/device_status.h>
+#include <frt/core/log.hpp>
+#include <frt/core/registry.hpp>
 #include <frt/draft/kernel_variants.hpp>
+
+#include <chrono>
 
 #include <string>
 #include <vector>
 
-#include "cli/app.hpp"
-#include "cli/plugin_reports.hpp"
+#include "runtime/plugin_reports.hpp"
 
 namespace frt::host {
 
@@ -36,13 +39,21 @@ struct Survey {
   std::vector<std::string> automatic_others;
 };
 
-// The kernel variants of a device that the survey found, as its plugin lists them
-// (frt/draft/kernel_variants.h): opens the device. Empty: the plugin does not list them. Throws
-// what opening answers.
-std::vector<KernelVariant> survey_variants(App& app, const std::string& plugin, uint32_t ordinal);
+struct SurveyOptions {
+  bool with_facts = false;  // also what a plugin reports about its devices; may take a second
+  // How long a plugin may be silent in a call before the log names it.
+  std::chrono::milliseconds setup_patience{std::chrono::seconds(30)};
+};
 
 // Opens every usable backend plugin and asks it. A plugin that fails is a row with its problem.
-// `with_facts`: also for what it reports about its devices, which may take a second.
-Survey survey_devices(App& app, bool with_facts = false);
+// [setup]
+Survey survey_devices(core::Registry& registry, core::Log& log, const SurveyOptions& options = {});
+
+// The kernel variants of a device that the survey found, as its plugin lists them
+// (frt/draft/kernel_variants.h): opens the device. Empty: the plugin does not list them. Throws
+// what opening answers.  [setup]
+std::vector<KernelVariant> survey_variants(core::Registry& registry, core::Log& log,
+                                           const std::string& plugin, uint32_t ordinal,
+                                           const SurveyOptions& options = {});
 
 }  // namespace frt::host

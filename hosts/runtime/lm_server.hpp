@@ -2,21 +2,22 @@
 // lm_server.hpp - the language models of a manifest behind HTTP, from the first 503 to the drain.
 #pragma once
 
+#include <frt/core/log.hpp>
 #include <frt/core/manifest.hpp>
 
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
-#include "cli/app.hpp"
-#include "cli/http_setup.hpp"
-#include "cli/loaded_model.hpp"
-#include "http/access_log.hpp"
 #include "http/lm/service.hpp"
 #include "http/server.hpp"
 #include "lm/capsules/registry.hpp"
 #include "lm/engine/engine.hpp"
+#include "lm/lm_model.hpp"
+#include "net/access_log.hpp"
+#include "runtime/http_settings.hpp"
 
 namespace frt::host {
 
@@ -25,7 +26,8 @@ class LmServer {
   // Listens at once; everything but /health, /metrics and the list of models waits for add().
   // Throws what HttpServer, AccessLog and read_keys() throw; exit status 3 for settings that
   // contradict the manifest.  [setup]
-  LmServer(App& app, const core::Manifest& manifest, HttpSettings settings);
+  // `log` and `manifest` outlive it.
+  LmServer(core::Log& log, const core::Manifest& manifest, HttpSettings settings);
   ~LmServer();  // stop()
   LmServer(const LmServer&) = delete;
   LmServer& operator=(const LmServer&) = delete;
@@ -43,8 +45,12 @@ class LmServer {
   // new log file. Throws what read_keys() and AccessLog::reopen() throw; what was not reached stays
   // as it was.  [any]
   void reload(const HttpSettings& fresh);
-  // Lets answers end for as long as the manifest says, then ends them with an error by which their
-  // clients send the request again. Nothing of a model is used from then on.
+  // How long drain() may take: drain_s, and some seconds for the errors that end what goes on.
+  std::chrono::milliseconds drain_time() const noexcept;
+  // Refuses new requests and lets answers end for drain_s, then ends them with an error by which
+  // their clients send the request again; once.
+  void drain();
+  // drain(), then ends what works for clients. Nothing of a model is used from then on.
   void stop();
 
  private:
@@ -56,14 +62,15 @@ class LmServer {
     std::shared_ptr<ServedModel> shown;
   };
 
-  App& app_;
+  core::Log& log_;
   const core::Manifest& manifest_;
   HttpSettings settings_;
-  AccessLog log_;
+  AccessLog access_log_;
   std::mutex reload_mutex_;  // reload() against stop()
   std::vector<std::unique_ptr<Served>> served_;
   std::unique_ptr<LmService> service_;
   std::unique_ptr<HttpServer> server_;
+  bool drained_ = false;
 };
 
 }  // namespace frt::host

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/checkpoint_folder.hpp"
+#include "runtime/checkpoint_folder.hpp"
 
 #include <fmt/format.h>
 #include <frt/plugin.h>
@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "cli/exit_code.hpp"
+#include "runtime/exit_code.hpp"
 
 namespace frt::host {
 namespace {

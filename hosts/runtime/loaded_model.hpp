@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// loaded_model.hpp - from a manifest's path to a model that is ready: the way every command that
+// loaded_model.hpp - from a manifest's path to a model that is ready: the way every program that
 // runs a model starts.
 #pragma once
 
@@ -13,31 +13,36 @@
 #include <frt/role/contracts.hpp>
 #include <frt/sender.hpp>
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "cli/app.hpp"
-#include "cli/terminal/progress_view.hpp"
 #include "lm/lm_model.hpp"
+#include "runtime/load_observer.hpp"
+#include "runtime/manifest_loader.hpp"
 
 namespace frt::host {
 
-// What a command may want different.
+// What a program may want different.
 struct LoadOptions {
   uint32_t flags = 0;             // FRT_MODEL_*
   core::RuntimeOptions runtime;   // how devices are opened
   std::vector<std::string> sets;  // path=value over the manifest
   std::string no_plugin_paths;    // core::ManifestRequest
+  // How long a plugin may be silent in a setup call before the log names it.
+  std::chrono::milliseconds setup_patience{std::chrono::seconds(30)};
+  LoadObserver* observer = nullptr;  // borrowed; null: nobody listens
 };
 
-// Loads plugins, opens the device, makes the model, and says so on stderr. Errors carry the exit
-// status of the stage they belong to. Destruction goes backwards.
+// Loads plugins, opens the device, makes the model. Errors carry the exit status of the stage they
+// belong to (exit_code.hpp). Destruction goes backwards.
 class LoadedModel {
  public:
-  // `model`: the name in the manifest; may be empty if there is only one.  [setup]
-  LoadedModel(App& app, const std::string& manifest_path, const std::string& model,
+  // `model`: the name in the manifest; may be empty if there is only one.
+  // `loader` and the observer outlive the object.  [setup]
+  LoadedModel(ManifestLoader& loader, const std::string& manifest_path, const std::string& model,
               const LoadOptions& options = {});
   ~LoadedModel();
   LoadedModel(const LoadedModel&) = delete;
@@ -82,10 +87,10 @@ class LoadedModel {
  private:
   void choose(const core::Manifest& manifest, const std::string& model);
   Companion create(const core::ModelSpec& spec, uint32_t flags);
-  void say_ready(const Companion& made, double seconds);
+  void report_ready(const Companion& made, double seconds);
 
-  App& app_;
-  ProgressView progress_;
+  LoadObserver silent_;
+  LoadObserver& observer_;
   core::HostServices services_;
   std::unique_ptr<core::Runtime> runtime_;
   std::string name_, device_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stages and their exit status: manifest (3), plugins (4), device (5), model (1).
-#include "cli/loaded_model.hpp"
+#include "runtime/loaded_model.hpp"
 
 #include <fmt/format.h>
 #include <frt/core/capsules.hpp>
@@ -8,12 +8,10 @@
 #include <frt/core/state.hpp>
 
 #include <chrono>
-#include <cstdio>
 #include <utility>
 
-#include "cli/checkpoint_folder.hpp"
-#include "cli/terminal/output.hpp"
-#include "cli/terminal/signals.hpp"
+#include "runtime/checkpoint_folder.hpp"
+#include "runtime/exit_code.hpp"
 
 namespace frt::host {
 namespace {
@@ -54,33 +52,31 @@ std::string model_names(const core::Manifest& manifest) {
 
 }  // namespace
 
-LoadedModel::LoadedModel(App& app, const std::string& manifest_path, const std::string& model,
-                         const LoadOptions& options)
-    : app_(app),
-      progress_(app.draws_progress(), true),
-      services_(app.log(),
+LoadedModel::LoadedModel(ManifestLoader& loader, const std::string& manifest_path,
+                         const std::string& model, const LoadOptions& options)
+    : observer_(options.observer ? *options.observer : silent_),
+      services_(loader.log(),
                 [this](std::string_view, std::string_view phase, uint32_t unit, uint64_t done,
                        uint64_t total) -> frt_status {
-                  progress_.report(phase, unit, done, total);
-                  return InterruptGuard::requested() ? FRT_ERR_CANCELLED : FRT_OK;
+                  observer_.progress(phase, unit, done, total);
+                  return observer_.cancelled() ? FRT_ERR_CANCELLED : FRT_OK;
                 }) {
   const auto start = std::chrono::steady_clock::now();
-  services_.setup_patience = app.setup_patience();
-  const InterruptGuard interrupt;
-  core::Manifest manifest = app.load_manifest(manifest_path, options.sets, options.no_plugin_paths);
-  app.warn_of_rejected_plugins();
+  services_.setup_patience = options.setup_patience;
+  core::Manifest manifest = loader.load(manifest_path, options.sets, options.no_plugin_paths);
+  loader.warn_of_rejected_plugins();
   stage(ExitCode::kManifest, [&] { choose(manifest, model); });
   const core::ModelSpec spec = *manifest.find_model(name_);
   device_ = spec.device();
 
-  progress_.report("plugins", FRT_PROGRESS_ITEMS, 0, 1);
+  observer_.progress("plugins", FRT_PROGRESS_ITEMS, 0, 1);
   try {
-    runtime_ = std::make_unique<core::Runtime>(std::move(manifest), app.registry(), services_,
+    runtime_ = std::make_unique<core::Runtime>(std::move(manifest), loader.registry(), services_,
                                                options.runtime);
   } catch (const core::DiagnosticError&) {
     throw;
   } catch (const Error& error) {
-    progress_.finish();
+    observer_.phase_ended();
     std::string text = error.what();
     if (error.status() == FRT_ERR_DEVICE && is_checkpoint_folder(manifest_path)) {
       text += fmt::format("\n{} is a folder: add --set device.{}.backend=frt.cpu", manifest_path,
@@ -88,12 +84,12 @@ LoadedModel::LoadedModel(App& app, const std::string& manifest_path, const std::
     }
     throw ExitError(runtime_stage(error.status()), error.status(), text);
   }
-  progress_.report("plugins", FRT_PROGRESS_ITEMS, 1, 1);
+  observer_.progress("plugins", FRT_PROGRESS_ITEMS, 1, 1);
   const Companion made = create(spec, options.flags);
   context_ = made.context;
   model_ = made.made;
   load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  say_ready(made, load_seconds_);
+  report_ready(made, load_seconds_);
 }
 
 LoadedModel::Companion LoadedModel::create(const core::ModelSpec& spec, uint32_t flags) {
@@ -105,11 +101,11 @@ LoadedModel::Companion LoadedModel::create(const core::ModelSpec& spec, uint32_t
   try {
     made.made = runtime_->create_model(spec.name, flags);
   } catch (const Error& error) {
-    progress_.finish();
+    observer_.phase_ended();
     throw ExitError(model_stage(error.status()), error.status(), error.what());
   }
-  progress_.finish();
-  if (InterruptGuard::requested()) {  // behind the model's last report
+  observer_.phase_ended();
+  if (observer_.cancelled()) {  // behind the model's last report
     runtime_->destroy_model(made.made);
     throw Error(FRT_ERR_CANCELLED, "stopped on request");
   }
@@ -117,19 +113,15 @@ LoadedModel::Companion LoadedModel::create(const core::ModelSpec& spec, uint32_t
   return made;
 }
 
-void LoadedModel::say_ready(const Companion& made, double seconds) {
-  if (app_.options().quiet) return;
+void LoadedModel::report_ready(const Companion& made, double seconds) {
   const std::string& device_name = runtime_->manifest().find_model(made.name)->device();
   const core::RuntimeDevice& device = runtime_->device(device_name);
-  const frt_model_info facts =
-      core::describe_model(*made.made.table, made.made.handle,
-                           model_sender(made.name, made.made.plugin->loaded().card.id));
-  print_err(
-      "{} on {} ({}, {}): {}; weights {}, state {}\n"
-      "ready in {:.2f} s ({})\n",
-      made.name, device_name, device.plugin->loaded().card.id, made.context.info().device->name,
-      facts.architecture, format_bytes(facts.weight_bytes), format_bytes(facts.state_bytes),
-      seconds, progress_.take_breakdown());
+  const core::LoadedPlugin& plugin = made.made.plugin->loaded();
+  const frt_model_info facts = core::describe_model(*made.made.table, made.made.handle,
+                                                    model_sender(made.name, plugin.card.id));
+  observer_.ready({made.name, device_name, device.plugin->loaded().card.id,
+                   made.context.info().device->name, facts.architecture, facts.weight_bytes,
+                   facts.state_bytes, seconds});
 }
 
 const LoadedModel::Companion& LoadedModel::load_also(const std::string& name) {
@@ -142,8 +134,8 @@ const LoadedModel::Companion& LoadedModel::load_also(const std::string& name) {
         manifest.path.string() + " has no model '" + name + "'; it has: " + model_names(manifest));
   }
   companions_.push_back(std::make_unique<Companion>(create(*spec, 0)));
-  say_ready(*companions_.back(),
-            std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  report_ready(*companions_.back(),
+               std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   return *companions_.back();
 }
 
