@@ -85,6 +85,15 @@ bool LmServer::lost() const {
 void LmServer::reload(const HttpSettings& fresh) {
   const std::lock_guard lock(reload_mutex_);
   if (!service_) return;
+  // What is listened on decides, not what the manifest says of it now.
+  HttpSettings judged = fresh;
+  judged.server.listen = settings_.server.listen;
+  require_key_or_loopback(judged);
+  if (!settings_.key_file.empty() && fresh.key_file.empty()) {
+    throw Error(FRT_ERR_INVALID_ARGUMENT,
+                "[host.http] names no key_file any more, and this server began with one; name it "
+                "again, or start the server anew to let everybody in");
+  }
   service_->replace_keys(read_keys(fresh.key_file), fresh.service.key_limits);
   access_log_.reopen();
 }

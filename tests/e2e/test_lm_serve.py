@@ -2,6 +2,7 @@
 """frt-host serve with a language model: every route, and what clients do to a server."""
 import json
 import os
+import re
 import signal
 import socket
 import time
@@ -447,6 +448,10 @@ class Clients(LmServeTest):
         hang_up("were read again")
         statuses = [server.chat("Hello").status for _ in range(4)]
         self.assertIn(429, statuses)
+        # A key_file that is gone lets nobody in.
+        manifest.write_text(re.sub(r"(?m)^key_file.*$", "", manifest.read_text(encoding="utf-8")), encoding="utf-8")
+        hang_up("nothing is changed on SIGHUP")
+        self.assertEqual(status(ALICE), 401)
 
     def test_half_open(self):
         """1,000 half-open connections do not keep the health from being told"""

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <frt/core/capsules.hpp>
 #include <frt/core/state.hpp>
+#include <functional>
 
 #include <algorithm>
 #include <chrono>
@@ -51,7 +52,9 @@ ExitCode stopped_status() {
   return interrupting_signal() == SIGTERM ? ExitCode::kOk : interrupted_status();
 }
 
-ExitCode serve_policy(App& app, const RobotSettings& settings, const LoadedModel& loaded) {
+// `models_lost`: whether the device of models that are served beside it is lost. May be null.
+ExitCode serve_policy(App& app, const RobotSettings& settings, const LoadedModel& loaded,
+                      const std::function<bool()>& models_lost = nullptr) {
   const PolicyModel policy = policy_of(loaded);
   PolicyService service(policy, settings.service);
   stage(ExitCode::kManifest, [&] { service.check_options(); });
@@ -85,7 +88,11 @@ ExitCode serve_policy(App& app, const RobotSettings& settings, const LoadedModel
           throw;
         }
       },
-      [&] { return lost || InterruptGuard::requested(); });
+      [&] {
+        fill_memory_reserve();  // requests of others may have used it up
+        lost = lost || (models_lost && models_lost());
+        return lost || InterruptGuard::requested();
+      });
 
   if (!app.options().quiet) {
     const ServerCounters& counters = server.counters();
@@ -164,14 +171,7 @@ class Stopping {
 void load_backends_to_choose_from(core::Registry& registry, const core::Manifest& manifest) {
   const bool chooses = std::ranges::any_of(
       manifest.devices, [](const core::DeviceSpec& device) { return device.automatic(); });
-  if (!chooses) return;
-  for (const std::string& id : registry.ids(FRT_PLUGIN_BACKEND)) {
-    try {
-      registry.load(id);
-    } catch (const Error&) {
-      continue;  // the choice says why
-    }
-  }
+  if (chooses) registry.load_all(FRT_PLUGIN_BACKEND);
 }
 
 // What the manifest says of HTTP now. Nothing of a plugin is asked: this runs beside the main
@@ -215,7 +215,8 @@ ExitCode serve_models(App& app, const core::Manifest& manifest, const ServeOptio
   }
   if (policy) server.set_policy(policy->model, "ready");
   say_serving(server);
-  return policy ? serve_policy(app, *policy, loaded) : wait_for_end(server);
+  return policy ? serve_policy(app, *policy, loaded, [&server] { return server.lost(); })
+                : wait_for_end(server);
 }
 
 ExitCode serve(App& app, const ServeOptions& options) {
