@@ -3,14 +3,16 @@
 // while the device works for others; the first one while the grammar's prompt waits for its last
 // chunk.
 #include <algorithm>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "lm/engine/thread.hpp"
 
 namespace frt::host {
 namespace {
 
-bool any_of(const std::vector<uint32_t>& mask) {
+bool any_of(std::span<const uint32_t> mask) {
   return std::ranges::any_of(mask, [](uint32_t word) { return word != 0; });
 }
 
@@ -31,16 +33,17 @@ bool Engine::Thread::waits_for_grammar(const Choice& choice) const {
   return choice.request->compiling && next_end(choice) == choice.request->asked().prompt.size();
 }
 
+// If it throws, the choice is as it was.
 void Engine::Thread::begin_grammar(Choice& choice) {
   const EngineRequest& asked = choice.request->asked();
   if (!asked.grammar || choice.matcher || choice.limit == 0) return;
-  choice.mask.resize(model_.info().mask_words);
-  choice.matcher = asked.grammar->grammar()->matcher();
-  if (!fill_mask(choice)) {
-    choice.matcher.reset();
-    choice.mask.clear();
+  auto matcher = asked.grammar->grammar()->matcher();
+  std::vector<uint32_t> mask(model_.info().mask_words);
+  if (!fill_mask(asked, *matcher, mask, choice.result.generated)) {
     throw Error(FRT_ERR_INVALID_ARGUMENT, "the grammar lets an answer be empty and nothing else");
   }
+  choice.matcher = std::move(matcher);
+  choice.mask = std::move(mask);
 }
 
 // False: the request has failed.
@@ -60,26 +63,29 @@ bool Engine::Thread::follow_grammar(Choice& choice, int32_t token) {
 bool Engine::Thread::lead_on(Choice& choice) {
   bool more = false;
   frt_error error{};
-  const frt_status status = guard(&error, [&] { more = fill_mask(choice); });
+  const frt_status status = guard(&error, [&] {
+    more =
+        fill_mask(choice.request->asked(), *choice.matcher, choice.mask, choice.result.generated);
+  });
   if (status != FRT_OK) met(choice.request, status, error.message);
   return more;
 }
 
-// False: the answer is complete and nothing may follow it.
-bool Engine::Thread::fill_mask(Choice& choice) {
-  const EngineRequest& asked = choice.request->asked();
+// False: the answer of `generated` tokens is complete and nothing may follow it.
+bool Engine::Thread::fill_mask(const EngineRequest& asked, GrammarMatcher& matcher,
+                               std::span<uint32_t> mask, uint64_t generated) {
   const auto began = Clock::now();
-  const bool more = choice.matcher->fill(choice.mask);
+  const bool more = matcher.fill(mask);
   if (more) {
     // Where the answer may end, and is long enough, a token that ends it may come; nowhere else, or
     // the text would end where the grammar does not.
-    const bool may_end = choice.matcher->complete() && choice.result.generated >= asked.min_new;
+    const bool may_end = matcher.complete() && generated >= asked.min_new;
     for (const int32_t id : asked.stop_ids) {
       const uint32_t bit = 1U << (id % 32);
-      uint32_t& word = choice.mask[static_cast<std::size_t>(id) / 32];
+      uint32_t& word = mask[static_cast<std::size_t>(id) / 32];
       word = may_end ? word | bit : word & ~bit;
     }
-    if (!any_of(choice.mask)) {
+    if (!any_of(mask)) {
       throw Error(FRT_ERR_INVALID_ARGUMENT,
                   "the grammar leads on through tokens that end the text alone");
     }

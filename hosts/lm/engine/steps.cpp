@@ -68,8 +68,15 @@ Engine::Thread::Flight& Engine::Thread::new_flight(StepKind kind) {
 bool Engine::Thread::submit_prefill() {
   Choice& choice = *reading_[scheduler_.pick(readers_)];
   frt_error error{};
-  const frt_status status = guard(&error, [&] { read_on(choice); });
-  if (status == FRT_ERR_OUT_OF_MEMORY && free_pages()) return false;
+  frt_status status = FRT_OK;
+  if (next_end(choice) == choice.request->asked().prompt.size()) {
+    // A grammar takes the host's memory and no pages, so nobody makes room for it.
+    status = guard(&error, [&] { begin_grammar(choice); });
+  }
+  if (status == FRT_OK) {
+    status = guard(&error, [&] { read_on(choice); });
+    if (status == FRT_ERR_OUT_OF_MEMORY && free_pages()) return false;
+  }
   if (status == FRT_OK) return true;
   met(choice.request, status, error.message);
   return false;
@@ -90,7 +97,6 @@ void Engine::Thread::read_on(Choice& choice) {
   const std::span<const int32_t> prompt = request.asked().prompt;
   const uint64_t end = next_end(choice);
   const bool last = end == prompt.size();
-  if (last) begin_grammar(choice);
   if (last && !request.forked && request.choices.size() > 1) make_fork(choice);
   Flight& flight = new_flight(StepKind::kPrefill);
   flight.ticket = session.prefill(prompt.subspan(choice.read, end - choice.read), &choice.sampling,

@@ -129,7 +129,8 @@ class Engine::Thread final : public EngineAccess {
   void begin_grammar(Choice& choice);
   bool follow_grammar(Choice& choice, int32_t token);
   bool lead_on(Choice& choice);
-  bool fill_mask(Choice& choice);
+  bool fill_mask(const EngineRequest& asked, GrammarMatcher& matcher, std::span<uint32_t> mask,
+                 uint64_t generated);
   static const uint32_t* mask_of(const Choice& choice) {
     return choice.mask.empty() ? nullptr : choice.mask.data();
   }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <frt/error.hpp>
+#include <new>
 #include <random>
 #include <string>
 #include <thread>
@@ -45,6 +46,7 @@ bool follows(const Tokens& tokens) {
 struct Rule {
   uint64_t least = 0, most = 0;
   uint64_t fails_at = UINT64_MAX;  // no mask is to be had there
+  bool no_memory = false;          // for any mask
 };
 
 class RuleMatcher final : public GrammarMatcher {
@@ -52,6 +54,7 @@ class RuleMatcher final : public GrammarMatcher {
   RuleMatcher(Rule rule, uint32_t vocabulary) : rule_(rule), vocabulary_(vocabulary) {}
   bool fill(std::span<uint32_t> mask) override {
     if (taken_.size() == rule_.fails_at) throw frt::Error(FRT_ERR_INVALID_ARGUMENT, "stuck");
+    if (rule_.no_memory) throw std::bad_alloc();
     std::fill(mask.begin(), mask.end(), 0);
     if (taken_.size() == rule_.most) return false;
     for (uint32_t id = 0; id < vocabulary_; ++id) {
@@ -96,7 +99,8 @@ class RuleGrammar final : public Grammar {
   uint32_t vocabulary_;
 };
 
-// Sources: "LEAST MOST FAILS_AT MICROSECONDS"; "bad" fails, "blocked" waits for `open`.
+// Sources: "LEAST MOST FAILS_AT MICROSECONDS"; "bad" fails, "blocked" waits for `open`, "no memory"
+// has none for a mask.
 class RuleBackend final : public GrammarBackend {
  public:
   RuleBackend(uint32_t vocabulary, std::atomic<bool>& open)
@@ -107,7 +111,9 @@ class RuleBackend final : public GrammarBackend {
     Rule rule;
     if (source.text == "blocked") {
       while (!open_ && wanted()) std::this_thread::sleep_for(std::chrono::microseconds(100));
-      rule = {4, 4, UINT64_MAX};
+      rule = {4, 4};
+    } else if (source.text == "no memory") {
+      rule = {4, 4, UINT64_MAX, true};
     } else {
       char* at = nullptr;
       rule.least = std::strtoull(source.text.c_str(), &at, 10);
@@ -262,6 +268,22 @@ TEST_CASE("who waits for a grammar can be cancelled, time out, or be told that t
   engine.drain();
   CHECK(engine.stats().slots_used == 0);
   CHECK(engine.stats().mask.count > 9);
+}
+
+TEST_CASE("memory that a grammar's first mask lacks ends its request alone") {
+  GrammarWorld world(kWorld);
+  Engine engine(world.model, nullptr, engine_options());
+  const auto goes_on = submit(engine, asking(some_tokens(30, 4), 200));
+  engine.call([](frt::host::EngineAccess&) {});
+  const auto refused = submit(engine, world.following(some_tokens(20, 5), 20, "no memory"));
+  refused->wait();
+  CHECK(refused->error == FRT_ERR_OUT_OF_MEMORY);
+  CHECK(refused->tokens().empty());
+  goes_on->wait();
+  CHECK(goes_on->tokens().size() == 200);
+  engine.drain();
+  CHECK(engine.stats().preemptions == 0);
+  CHECK(engine.stats().slots_used == 0);
 }
 
 TEST_CASE("in every schedule of grammars and none each request gives what it gives alone") {
