@@ -52,7 +52,7 @@ class LmModel : public TextModel {
   // What they consist of, checked; nothing if the model does not say. Its regions live as long as
   // the model.  [setup]
   std::optional<frt_capsule_layout> capsule_layout() const;
-  // The arena of slots, with its counters of row blocks.
+  // The arena of slots, with its counters of pages.
   frt_state_info state_info() const;
   // Makes a slot as new, in order on `stream`.  [hot]
   void clear_slot(uint32_t slot, const Stream& stream) const;

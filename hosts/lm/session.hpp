@@ -99,7 +99,7 @@ class Session {
   // The next prefill step begins a new request, whose penalties know nothing of what was generated
   // before (frt/role/lm.h). begin() says so by itself.
   void start_request() noexcept { starts_request_ = true; }
-  // Submits one step. A pool of row blocks that is dry is refilled from the oldest capsules.
+  // Submits one step. A pool of pages that is dry is refilled from the oldest capsules.
   // `sampling` and `mask` as for StepRunner::submit_prefill().
   uint64_t prefill(std::span<const int32_t> tokens, const frt_sampling_params* sampling = nullptr,
                    const uint32_t* mask = nullptr);

@@ -443,7 +443,7 @@ bool CapsuleRegistry::files_in_place() const {
   return shared_memory_ && options_.device_bytes > 0;
 }
 
-// In place as long as there are row blocks, or capsules that can give theirs up.
+// In place as long as there are pages, or capsules that can give theirs up.
 Capsule CapsuleRegistry::begin_load(const std::string& name, std::string* metadata) {
   while (files_in_place()) {
     try {

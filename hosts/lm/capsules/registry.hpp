@@ -2,7 +2,7 @@
 // registry.hpp - all capsules of one model: which there are, which one continues a prompt,
 // and in which tier each is.
 //
-// Tiers: device (row blocks shared with slots: nearly free), host (pinned), disk (files with an
+// Tiers: device (pages shared with slots: nearly free), host (pinned), disk (files with an
 // index). Each has a budget. A tier that is full gives up what was used longest ago: device and
 // host capsules move one tier down, in the background; at the bottom an automatic one is dropped.
 // Pinned capsules stay where they are, and what somebody gave a name is never dropped.
@@ -161,7 +161,7 @@ class CapsuleRegistry {
   // ---- running ----
   // Ends what the background has done and starts what budgets ask for. Cheap; after each request.
   void tend();
-  // Gives up one device capsule that may be, so that blocks become free; false: none may.
+  // Gives up one device capsule that may be, so that pages become free; false: none may.
   bool make_room();
   // Until nothing is on its way.
   void settle();

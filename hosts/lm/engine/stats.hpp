@@ -25,7 +25,7 @@ struct EngineStats {
   uint64_t preempted = 0;   // choices whose state waits in host memory
   uint64_t slots = 0;
   uint64_t slots_used = 0;  // by a choice
-  uint64_t pages = 0;       // row blocks of the state; 0: the state has none
+  uint64_t pages = 0;       // of the state; 0: the state has none
   uint64_t pages_free = 0;
   uint64_t pages_shared = 0;  // with more than one holder
   bool draining = false;

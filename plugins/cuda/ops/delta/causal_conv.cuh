@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ops/causal_conv.cuh - the depthwise convolution before the delta rule, for the operator itself
-// and for the block.
+// ops/delta/causal_conv.cuh - the depthwise convolution before the delta rule, for the operator
+// itself and for the block.
 #pragma once
 
 #include <frt/ops/gated_delta.h>

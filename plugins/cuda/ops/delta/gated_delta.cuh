@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ops/gated_delta.cuh - what the kernels of the gated delta net share: where the channels of a head
-// are, the gates, and the variants that compute the delta rule.
+// ops/delta/gated_delta.cuh - what the kernels of the gated delta net share: where the channels of
+// a head are, the gates, and the variants that compute the delta rule.
 //
 //   recurrent.cu   any dimensions, f32 and bf16: row by row, the other parts as own launches
 //   step.cu        heads of 128 in bf16, few rows: everything in one kernel
