@@ -22,7 +22,8 @@ void BackgroundWorker::work() {
   for (;;) {
     posted_.wait(lock, [&] { return stopping_ || !waiting_.empty(); });
     if (waiting_.empty()) return;
-    Job job = take_next();
+    std::list<Job> taken = take_next();
+    Job& job = taken.front();
     lock.unlock();
     try {
       job.run();
@@ -31,18 +32,18 @@ void BackgroundWorker::work() {
     }
     job.run = nullptr;  // what it holds is given up here, not by the driver
     lock.lock();
-    done_.push_back(std::move(job));
+    done_.splice(done_.end(), taken);  // takes no memory: it may have run out
     over_.notify_all();
   }
 }
 
-BackgroundWorker::Job BackgroundWorker::take_next() {
+std::list<BackgroundWorker::Job> BackgroundWorker::take_next() {
   auto next = std::ranges::find(waiting_, Urgency::kNow, &Job::urgency);
   if (next == waiting_.end()) next = waiting_.begin();
   next = std::ranges::find(waiting_, next->subject, &Job::subject);  // its first
-  Job job = std::move(*next);
-  waiting_.erase(next);
-  return job;
+  std::list<Job> taken;
+  taken.splice(taken.begin(), waiting_, next);
+  return taken;
 }
 
 uint64_t BackgroundWorker::post(std::string subject, std::function<void()> job, End end,

@@ -10,9 +10,9 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <exception>
 #include <functional>
+#include <list>
 #include <mutex>
 #include <set>
 #include <string>
@@ -54,12 +54,12 @@ class BackgroundWorker {
   };
 
   void work();
-  Job take_next();    // with the mutex held
-  void drain_next();  // waits for one that is over
+  std::list<Job> take_next();  // one, with the mutex held
+  void drain_next();           // waits for one that is over
 
   mutable std::mutex mutex_;
   std::condition_variable posted_, over_;
-  std::deque<Job> waiting_, done_;
+  std::list<Job> waiting_, done_;
   uint64_t next_ticket_ = 0;      // driver only
   std::set<uint64_t> not_ended_;  // driver only
   bool stopping_ = false;

@@ -17,10 +17,10 @@ std::string key_of(const GrammarSource& source) {
 }  // namespace
 
 void GrammarTicket::end(std::shared_ptr<const Grammar> grammar, frt_status status,
-                        std::string message) noexcept {
+                        std::string_view text) noexcept {
   grammar_ = std::move(grammar);
   status_ = status;
-  message_ = std::move(message);
+  guard(nullptr, [&] { message_ = text; });
   over_.store(true, std::memory_order_release);
   over_.notify_all();
 }
@@ -44,16 +44,25 @@ void GrammarCompiler::start() {
   if (options_.threads == 0) {
     throw Error(FRT_ERR_OUT_OF_RANGE, "a compiler of grammars needs 1 thread or more");
   }
-  for (uint32_t i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { run(); });
+  try {
+    for (uint32_t i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { run(); });
+  } catch (...) {
+    stop();
+    throw;
+  }
 }
 
-GrammarCompiler::~GrammarCompiler() {
+void GrammarCompiler::stop() noexcept {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
   news_.notify_all();
   for (std::thread& thread : threads_) thread.join();
+}
+
+GrammarCompiler::~GrammarCompiler() {
+  stop();
   for (const Job& job : jobs_) {
     if (const auto ticket = job.ticket.lock()) {
       ticket->end(nullptr, FRT_ERR_BAD_STATE, "the compiler of grammars is being ended");
@@ -109,11 +118,7 @@ void GrammarCompiler::run() {
     const Job job = std::move(jobs_.front());
     jobs_.pop_front();
     lock.unlock();
-    frt_error error{};
-    if (guard(&error, [&] { work(job); }) != FRT_OK) {
-      const auto ticket = job.ticket.lock();
-      if (ticket && !ticket->over()) ticket->end(nullptr, error.code, error.message);
-    }
+    work(job);
     lock.lock();
   }
 }
@@ -126,25 +131,25 @@ const GrammarBackend& GrammarCompiler::backend() {
   return *backend_;
 }
 
-void GrammarCompiler::work(const Job& job) {
-  const std::string key = key_of(job.source);
+void GrammarCompiler::work(const Job& job) noexcept {
   std::shared_ptr<const Grammar> grammar;
   frt_error error{};
   frt_status status = FRT_ERR_BAD_STATE;
   const auto began = std::chrono::steady_clock::now();
   if (!job.ticket.expired()) {
-    const std::function<bool()> wanted = [&] { return !stopping_ && !job.ticket.expired(); };
-    status =
-        guard(&error, [&] { grammar = backend().compile(job.source, options_.budget, wanted); });
+    status = guard(&error, [&] {
+      const std::function<bool()> wanted = [&] { return !stopping_ && !job.ticket.expired(); };
+      grammar = backend().compile(job.source, options_.budget, wanted);
+    });
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   const auto ticket = job.ticket.lock();
   const std::lock_guard lock(mutex_);
-  // Somebody else may have asked again when the ticket was gone already.
-  const auto pending = pending_.find(key);
-  if (pending != pending_.end() && (!ticket || pending->second.lock() == ticket)) {
-    if (ticket || pending->second.expired()) pending_.erase(pending);
-  }
+  // By ticket: a key would take memory. There are as many as jobs, at most.
+  std::erase_if(pending_, [&](const auto& pending) {
+    const auto other = pending.second.lock();
+    return !other || other == ticket;
+  });
   if (!ticket) {
     ++stats_.dropped;
     return;
@@ -155,15 +160,18 @@ void GrammarCompiler::work(const Job& job) {
   } else {
     ++stats_.failed;
   }
-  ticket->end(grammar, status, status == FRT_OK ? std::string() : std::string(error.message));
-  if (status == FRT_OK) keep(key, ticket);
+  ticket->end(std::move(grammar), status, status == FRT_OK ? "" : error.message);
+  if (status == FRT_OK) keep(job.source, ticket);
 }
 
-void GrammarCompiler::keep(const std::string& key, const std::shared_ptr<GrammarTicket>& ticket) {
-  const uint64_t bytes = ticket->grammar()->bytes() + key.size();
-  if (bytes > options_.cache_bytes || index_.contains(key)) return;
-  const frt_status status = guard(nullptr, [&] {
-    kept_.push_front({key, ticket, bytes});
+// Where there is no memory for it, it is not kept.
+void GrammarCompiler::keep(const GrammarSource& source,
+                           const std::shared_ptr<GrammarTicket>& ticket) noexcept {
+  guard(nullptr, [&] {
+    std::string key = key_of(source);
+    const uint64_t bytes = ticket->grammar()->bytes() + key.size();
+    if (bytes > options_.cache_bytes || index_.contains(key)) return;
+    kept_.push_front({std::move(key), ticket, bytes});
     try {
       index_.emplace(kept_.front().key, kept_.begin());
     } catch (...) {
@@ -172,7 +180,6 @@ void GrammarCompiler::keep(const std::string& key, const std::shared_ptr<Grammar
     }
     stats_.cached_bytes += bytes;
   });
-  if (status != FRT_OK) return;  // it is not kept, then
   while (stats_.cached_bytes > options_.cache_bytes) {
     stats_.cached_bytes -= kept_.back().bytes;
     index_.erase(kept_.back().key);

@@ -72,9 +72,10 @@ class GrammarCompiler {
   };
 
   void start();
+  void stop() noexcept;  // the threads are over then
   void run();
-  void work(const Job& job);
-  void keep(const std::string& key, const std::shared_ptr<GrammarTicket>& ticket);
+  void work(const Job& job) noexcept;
+  void keep(const GrammarSource& source, const std::shared_ptr<GrammarTicket>& ticket) noexcept;
   const GrammarBackend& backend();
 
   const TextModel* model_ = nullptr;

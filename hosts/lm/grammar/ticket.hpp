@@ -7,6 +7,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "lm/grammar/grammar.hpp"
 
@@ -24,7 +25,9 @@ class GrammarTicket {
 
  private:
   friend class GrammarCompiler;
-  void end(std::shared_ptr<const Grammar> grammar, frt_status status, std::string message) noexcept;
+  // The message is empty where there is no memory for `text`.
+  void end(std::shared_ptr<const Grammar> grammar, frt_status status,
+           std::string_view text) noexcept;
 
   std::atomic<bool> over_{false};
   std::shared_ptr<const Grammar> grammar_;
