@@ -221,23 +221,8 @@ void Generation::submit() {
     requests.push_back(std::move(request));
   }
   make_room(requests);
+  requests_.reserve(requests.size());
   const auto self = std::static_pointer_cast<Generation>(shared_from_this());
-  uint32_t first = 0, prompt = 0;
-  try {
-    for (EngineRequest& request : requests) {
-      const uint64_t number =
-          served.engine.submit(std::move(request), std::make_shared<Part>(self, first, prompt++));
-      const std::lock_guard lock(mutex_);
-      requests_.push_back(number);
-      first += call.choices;
-    }
-  } catch (const Error& error) {
-    over_ = true;  // the caller answers; what the engine still tells is dropped
-    cancel();
-    if (error.status() != FRT_ERR_NOT_READY) setup_.report(error.what());
-    throw from_engine(error.status());
-  }
-  if (may_begin()) send_head();
   const std::weak_ptr<Generation> weak = self;
   setup_.exchange->on_gone([weak] {
     if (const auto generation = weak.lock()) generation->cancel();
@@ -248,6 +233,25 @@ void Generation::submit() {
     generation->idle_.store(true, std::memory_order_relaxed);
     generation->wake();
   });
+  // Where it throws the caller answers, and what the engine still tells is dropped.
+  uint32_t first = 0, prompt = 0;
+  try {
+    for (EngineRequest& request : requests) {
+      keep_number(
+          served.engine.submit(std::move(request), std::make_shared<Part>(self, first, prompt++)));
+      first += call.choices;
+    }
+    if (may_begin()) send_head();
+  } catch (const Error& error) {
+    over_ = true;
+    cancel();
+    if (error.status() != FRT_ERR_NOT_READY) setup_.report(error.what());
+    throw from_engine(error.status());
+  } catch (...) {
+    over_ = true;
+    cancel();
+    throw;
+  }
   open_.store(true, std::memory_order_release);
   wake();
 }
@@ -443,6 +447,15 @@ void Generation::cancel() noexcept {
     requests.swap(requests_);
   }
   for (const uint64_t request : requests) setup_.served->engine.cancel(request);
+}
+
+// Of a request that was submitted. The client may have left meanwhile.
+void Generation::keep_number(uint64_t request) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!cancelled_) return requests_.push_back(request);  // submit() made the room
+  }
+  setup_.served->engine.cancel(request);
 }
 
 void Generation::end_with(Json record) {

@@ -84,6 +84,7 @@ class Generation : public Actor {
   void fail(const ApiError& error);
   void fail_unexpectedly(const char* what) noexcept;
   void cancel() noexcept;
+  void keep_number(uint64_t request) noexcept;
   void end_with(nlohmann::ordered_json record);
   nlohmann::ordered_json frt_block() const;
 
