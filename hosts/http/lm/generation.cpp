@@ -102,6 +102,7 @@ class Generation::Part : public EngineListener {
     generation_->tell({.kind = Told::kStart, .cached = prefix.reused});
   }
   void on_prefill(uint64_t, uint64_t) override {}
+  void on_grammar() override { generation_->tell({.kind = Told::kGrammar}); }
   Next on_token(uint32_t choice, int32_t id, float log_probability) override {
     Generation& reply = *generation_;
     if (reply.choices_[first_ + choice]->stopped) return Next::kStop;
@@ -172,7 +173,7 @@ void Generation::make_room(const std::vector<EngineRequest>& requests) {
   for (const EngineRequest& request : requests) {
     tokens += std::min(request.max_new, kMostWaiting) * request.choices;
   }
-  edges_ = 2 * requests.size() + choices_.size();
+  edges_ = 3 * requests.size() + choices_.size();
   ring_.reset(std::min(tokens, kMostWaiting) + edges_);
   error_texts_.resize(requests.size());
 }
@@ -290,8 +291,12 @@ void Generation::handle(const Told& told) {
   switch (told.kind) {
     case Told::kStart:
       usage_.cached_tokens += told.cached;
+      started_ = true;
       if (may_begin()) begin_stream();
       return;
+    case Told::kGrammar:
+      // What a stream begins with says how much of the prompt was there already.
+      return started_ ? begin_stream() : send_head();
     case Told::kToken:
       return on_token(*choices_[told.choice], told.id, told.log_probability);
     case Told::kFinish:

@@ -108,6 +108,7 @@ class Generation : public Actor {
   bool cancelled_ = false;
 
   // In work() alone, once it may begin.
+  bool started_ = false;  // a prompt has left the queue
   bool head_sent_ = false, begun_ = false, over_ = false;
   uint64_t finished_ = 0;
   ApiUsage usage_;
