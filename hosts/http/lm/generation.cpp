@@ -102,6 +102,7 @@ class Generation::Part : public EngineListener {
     generation_->tell({.kind = Told::kStart, .cached = prefix.reused});
   }
   void on_prefill(uint64_t, uint64_t) override {}
+  void on_grammar() override { generation_->tell({.kind = Told::kGrammar}); }
   Next on_token(uint32_t choice, int32_t id, float log_probability) override {
     Generation& reply = *generation_;
     if (reply.choices_[first_ + choice]->stopped) return Next::kStop;
@@ -172,7 +173,7 @@ void Generation::make_room(const std::vector<EngineRequest>& requests) {
   for (const EngineRequest& request : requests) {
     tokens += std::min(request.max_new, kMostWaiting) * request.choices;
   }
-  edges_ = 2 * requests.size() + choices_.size();
+  edges_ = 3 * requests.size() + choices_.size();
   ring_.reset(std::min(tokens, kMostWaiting) + edges_);
   error_texts_.resize(requests.size());
 }
@@ -221,23 +222,8 @@ void Generation::submit() {
     requests.push_back(std::move(request));
   }
   make_room(requests);
+  requests_.reserve(requests.size());
   const auto self = std::static_pointer_cast<Generation>(shared_from_this());
-  uint32_t first = 0, prompt = 0;
-  try {
-    for (EngineRequest& request : requests) {
-      const uint64_t number =
-          served.engine.submit(std::move(request), std::make_shared<Part>(self, first, prompt++));
-      const std::lock_guard lock(mutex_);
-      requests_.push_back(number);
-      first += call.choices;
-    }
-  } catch (const Error& error) {
-    over_ = true;  // the caller answers; what the engine still tells is dropped
-    cancel();
-    if (error.status() != FRT_ERR_NOT_READY) setup_.report(error.what());
-    throw from_engine(error.status());
-  }
-  if (may_begin()) send_head();
   const std::weak_ptr<Generation> weak = self;
   setup_.exchange->on_gone([weak] {
     if (const auto generation = weak.lock()) generation->cancel();
@@ -248,6 +234,25 @@ void Generation::submit() {
     generation->idle_.store(true, std::memory_order_relaxed);
     generation->wake();
   });
+  // Where it throws the caller answers, and what the engine still tells is dropped.
+  uint32_t first = 0, prompt = 0;
+  try {
+    for (EngineRequest& request : requests) {
+      keep_number(
+          served.engine.submit(std::move(request), std::make_shared<Part>(self, first, prompt++)));
+      first += call.choices;
+    }
+    if (may_begin()) send_head();
+  } catch (const Error& error) {
+    over_ = true;
+    cancel();
+    if (error.status() != FRT_ERR_NOT_READY) setup_.report(error.what());
+    throw from_engine(error.status());
+  } catch (...) {
+    over_ = true;
+    cancel();
+    throw;
+  }
   open_.store(true, std::memory_order_release);
   wake();
 }
@@ -286,8 +291,12 @@ void Generation::handle(const Told& told) {
   switch (told.kind) {
     case Told::kStart:
       usage_.cached_tokens += told.cached;
+      started_ = true;
       if (may_begin()) begin_stream();
       return;
+    case Told::kGrammar:
+      // What a stream begins with says how much of the prompt was there already.
+      return started_ ? begin_stream() : send_head();
     case Told::kToken:
       return on_token(*choices_[told.choice], told.id, told.log_probability);
     case Told::kFinish:
@@ -443,6 +452,15 @@ void Generation::cancel() noexcept {
     requests.swap(requests_);
   }
   for (const uint64_t request : requests) setup_.served->engine.cancel(request);
+}
+
+// Of a request that was submitted. The client may have left meanwhile.
+void Generation::keep_number(uint64_t request) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!cancelled_) return requests_.push_back(request);  // submit() made the room
+  }
+  setup_.served->engine.cancel(request);
 }
 
 void Generation::end_with(Json record) {

@@ -84,6 +84,7 @@ class Generation : public Actor {
   void fail(const ApiError& error);
   void fail_unexpectedly(const char* what) noexcept;
   void cancel() noexcept;
+  void keep_number(uint64_t request) noexcept;
   void end_with(nlohmann::ordered_json record);
   nlohmann::ordered_json frt_block() const;
 
@@ -107,6 +108,7 @@ class Generation : public Actor {
   bool cancelled_ = false;
 
   // In work() alone, once it may begin.
+  bool started_ = false;  // a prompt has left the queue
   bool head_sent_ = false, begun_ = false, over_ = false;
   uint64_t finished_ = 0;
   ApiUsage usage_;

@@ -164,10 +164,15 @@ struct ServedModel::Grammars {
       obstacle = error.what();
     }
   }
+  explicit Grammars(std::unique_ptr<GrammarCompiler> given) : compiler(std::move(given)) {}
 };
 
 ServedModel::ServedModel(const LmModel& given, Engine& engine_of)
     : ServedModel(given, engine_of, Grammars(given)) {}
+
+ServedModel::ServedModel(const LmModel& given, Engine& engine_of,
+                         std::unique_ptr<GrammarCompiler> given_grammars)
+    : ServedModel(given, engine_of, Grammars(std::move(given_grammars))) {}
 
 ServedModel::ServedModel(const LmModel& given, Engine& engine_of, Grammars given_grammars)
     : model(given),

@@ -18,6 +18,8 @@ namespace frt::host {
 struct ServedModel {
   // `engine` and `model` outlive this object.  [setup]
   ServedModel(const LmModel& model, Engine& engine);
+  // With another compiler; for tests.
+  ServedModel(const LmModel& model, Engine& engine, std::unique_ptr<GrammarCompiler> grammars);
 
   const LmModel& model;
   Engine& engine;

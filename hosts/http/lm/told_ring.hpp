@@ -14,7 +14,7 @@
 namespace frt::host {
 
 struct Told {
-  enum Kind : uint8_t { kStart, kToken, kFinish, kError };
+  enum Kind : uint8_t { kStart, kGrammar, kToken, kFinish, kError };
   Kind kind = kToken;
   uint32_t choice = 0;  // of the reply; of kError: the prompt
   int32_t id = 0;       // kToken

@@ -39,15 +39,28 @@ void BackgroundWorker::work() {
 
 std::list<BackgroundWorker::Job> BackgroundWorker::take_next() {
   auto next = std::ranges::find(waiting_, Urgency::kNow, &Job::urgency);
-  if (next == waiting_.end()) next = waiting_.begin();
+  if (next == waiting_.end() || overtakes_ == kMostOvertakes) next = waiting_.begin();
   next = std::ranges::find(waiting_, next->subject, &Job::subject);  // its first
+  overtakes_ = next == waiting_.begin() ? 0 : overtakes_ + 1;
   std::list<Job> taken;
   taken.splice(taken.begin(), waiting_, next);
   return taken;
 }
 
+// The ticket of a job that does for another one of `subject` as well.
+std::optional<uint64_t> BackgroundWorker::merged_with(const std::string& subject) const {
+  const std::lock_guard lock(mutex_);
+  const auto last = std::find_if(waiting_.rbegin(), waiting_.rend(),
+                                 [&](const Job& job) { return job.subject == subject; });
+  if (last == waiting_.rend() || last->urgency != Urgency::kMerged) return std::nullopt;
+  return last->ticket;
+}
+
 uint64_t BackgroundWorker::post(std::string subject, std::function<void()> job, End end,
                                 Urgency urgency) {
+  if (urgency == Urgency::kMerged) {
+    if (const auto waiting = merged_with(subject)) return *waiting;
+  }
   const uint64_t ticket = next_ticket_++;
   not_ended_.insert(ticket);
   try {

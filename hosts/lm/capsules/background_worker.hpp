@@ -4,7 +4,8 @@
 // A job runs on the worker; its end runs on the driver, in drain() or wait(). So whatever the
 // driver owns is touched by the driver alone, and no lock is held while a job runs.
 //
-// Somebody waits for an urgent job (a load), nobody for the others (a save): urgent ones overtake.
+// Somebody waits for an urgent job (a load), nobody for the others (a save): urgent ones overtake,
+// kMostOvertakes of them at most until the one that was posted first has its turn.
 // Jobs of one subject never overtake each other; those before an urgent one go first with it.
 #pragma once
 
@@ -14,6 +15,7 @@
 #include <functional>
 #include <list>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -31,7 +33,11 @@ class BackgroundWorker {
   BackgroundWorker(const BackgroundWorker&) = delete;
   BackgroundWorker& operator=(const BackgroundWorker&) = delete;
 
-  enum class Urgency { kLater, kNow };
+  static constexpr uint32_t kMostOvertakes = 8;
+
+  // kMerged: later, and once for several: where the last job of its subject that waits is such a
+  // one, too, that one does for both, and what was posted now, with its end, is dropped.
+  enum class Urgency { kLater, kMerged, kNow };
   // Jobs run one after the other, in the order they were posted, but for urgent ones. `subject`:
   // what the job works on, a capsule's name. Returns a ticket.  [driver]
   uint64_t post(std::string subject, std::function<void()> job, End end,
@@ -55,11 +61,13 @@ class BackgroundWorker {
 
   void work();
   std::list<Job> take_next();  // one, with the mutex held
-  void drain_next();           // waits for one that is over
+  std::optional<uint64_t> merged_with(const std::string& subject) const;
+  void drain_next();  // waits for one that is over
 
   mutable std::mutex mutex_;
   std::condition_variable posted_, over_;
   std::list<Job> waiting_, done_;
+  uint32_t overtakes_ = 0;        // of the first of waiting_
   uint64_t next_ticket_ = 0;      // driver only
   std::set<uint64_t> not_ended_;  // driver only
   bool stopping_ = false;

@@ -169,7 +169,7 @@ void CapsuleRegistry::touch(Entry& entry) {
   if (!entry.file || !index_) return;
   post(
       entry.view.name, [this, name = entry.view.name] { index_->touch(name, unix_seconds()); },
-      nullptr);
+      nullptr, BackgroundWorker::Urgency::kMerged);
 }
 
 uint64_t CapsuleRegistry::post(const std::string& name, std::function<void()> job,

@@ -10,7 +10,9 @@
 // ordinary where that has no room. Where neither has, it is held: it keeps its slot and makes no
 // steps until somebody leaves.
 #include <algorithm>
+#include <string_view>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 
 #include "lm/engine/thread.hpp"
@@ -64,9 +66,8 @@ void Engine::Thread::admit() {
       if (ready) candidates_.push_back(&choice);
     }
   }
-  std::sort(candidates_.begin(), candidates_.end(), before);
+  put_in_order(candidates_);
   for (std::size_t i = 0; i < candidates_.size(); ++i) {
-    if (options_.fair_owners) bring_fairest(std::span(candidates_).subspan(i));
     Choice* const choice = candidates_[i];
     if (slots_used() == slots_.size()) break;
     if (choice->phase == Phase::kOver) continue;  // its request failed with another choice
@@ -75,24 +76,30 @@ void Engine::Thread::admit() {
     if (!slot) continue;
     if (!has_pages(*choice, *slot)) break;
     if (!start(*choice, *slot)) break;
+    if (options_.fair_owners) put_in_order(std::span(candidates_).subspan(i + 1));
   }
   count_phases();
 }
 
-// In front: of the candidates with the highest priority the one whose owner has the fewest slots,
-// of these the one that came first.
-void Engine::Thread::bring_fairest(std::span<Choice*> candidates) const {
-  const auto slots_of = [&](const Choice* choice) {
-    const std::string& owner = choice->request->asked().owner;
-    return std::ranges::count_if(slots_, [&](const Slot& slot) {
-      return slot.user && slot.user->request->asked().owner == owner;
-    });
-  };
-  const auto fairest = std::ranges::min_element(candidates, [&](const Choice* a, const Choice* b) {
-    return std::tuple(-int64_t{a->request->asked().priority}, slots_of(a)) <
-           std::tuple(-int64_t{b->request->asked().priority}, slots_of(b));
+// What begins first in front. Each owner's slots are counted once, not for each comparison.
+void Engine::Thread::put_in_order(std::span<Choice*> candidates) const {
+  if (!options_.fair_owners) return std::sort(candidates.begin(), candidates.end(), before);
+  std::unordered_map<std::string_view, uint32_t> used;
+  for (const Slot& slot : slots_) {
+    if (slot.user) ++used[slot.user->request->asked().owner];
+  }
+  for (const Choice* choice : candidates) {
+    const auto found = used.find(choice->request->asked().owner);
+    choice->request->owner_slots = found == used.end() ? 0 : found->second;
+  }
+  std::ranges::sort(candidates, [](const Choice* a, const Choice* b) {
+    const auto rank = [](const Choice* choice) {
+      const LiveRequest& request = *choice->request;
+      return std::tuple(-int64_t{request.asked().priority}, request.owner_slots,
+                        request.submission.number, choice->index);
+    };
+    return rank(a) < rank(b);
   });
-  std::rotate(candidates.begin(), fairest, fairest + 1);
 }
 
 // A capsule that is on the disk alone is read while others go on.

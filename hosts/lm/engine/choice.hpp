@@ -77,6 +77,7 @@ struct LiveRequest {
   std::optional<Session::Snapshot> fork{};  // what they begin with; nothing: they read it all
   uint32_t forks_left = 0;                  // choices that have not begun
   bool compiling = false;                   // the grammar is not there yet
+  uint32_t owner_slots = 0;                 // of its owner, when admission last put it in order
 
   const EngineRequest& asked() const noexcept { return submission.request; }
   EngineListener& listener() const noexcept { return *submission.listener; }

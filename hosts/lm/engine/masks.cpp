@@ -24,7 +24,12 @@ void Engine::Thread::poll_grammars() {
     request->compiling = false;
     --compiling_;
     const GrammarTicket& ticket = *request->asked().grammar;
-    if (ticket.status() != FRT_OK) fail(*request, ticket.status(), ticket.message());
+    if (request->unfinished == 0) continue;
+    if (ticket.status() == FRT_OK) {
+      request->listener().on_grammar();
+    } else {
+      fail(*request, ticket.status(), ticket.message());
+    }
   }
 }
 

@@ -64,6 +64,8 @@ class EngineListener {
   virtual void on_start(const PrefixDecision& prefix, double queue_seconds) = 0;
   // `done` of `total` tokens of the prompt that were not reused are read.
   virtual void on_prefill(uint64_t done, uint64_t total) = 0;
+  // The request's grammar is compiled; before on_start() or behind it, once, and before any token.
+  virtual void on_grammar() {}
   // kStop: the text ends here (a stop string). kCancel: this choice ends as cancelled.
   virtual Next on_token(uint32_t choice, int32_t id, float log_probability) = 0;
   // Once for each choice. What a later prompt may reuse is kept by now.

@@ -96,7 +96,7 @@ class Engine::Thread final : public EngineAccess {
   // ---- admission.cpp ----
   void poll_fetches();
   void admit();
-  void bring_fairest(std::span<Choice*> candidates) const;
+  void put_in_order(std::span<Choice*> candidates) const;
   bool waits_for_fetch(LiveRequest& request);
   static SlotView view_of(const Slot& slot);
   std::optional<uint32_t> slot_for(const Choice& choice);

@@ -62,6 +62,39 @@ TEST_CASE("what was posted of the same capsule before a load goes with it, in or
   CHECK(jobs.order == Names{"release b", "load b", "save a", "touch a"});
 }
 
+TEST_CASE("loads that keep coming do not keep a save waiting for ever") {
+  Jobs jobs;
+  jobs.post("a", "save a", Urgency::kLater);
+  jobs.post("b", "save b", Urgency::kLater);
+  Names expected;
+  for (uint32_t i = 0; i < 3 * BackgroundWorker::kMostOvertakes; ++i) {
+    const std::string load = "load " + std::to_string(i);
+    jobs.post(load, load, Urgency::kNow);
+    if (i == BackgroundWorker::kMostOvertakes) expected.push_back("save a");
+    if (i == 2 * BackgroundWorker::kMostOvertakes) expected.push_back("save b");
+    expected.push_back(load);
+  }
+  jobs.go();
+  jobs.worker.wait_all();
+  CHECK(jobs.order == expected);
+}
+
+TEST_CASE("of jobs that say the same of a capsule one is done, in its place among the others") {
+  Jobs jobs;
+  const uint64_t first = jobs.post("a", "touch a", Urgency::kMerged);
+  jobs.post("b", "touch b", Urgency::kMerged);
+  CHECK(jobs.post("a", "touch a", Urgency::kMerged) == first);
+  jobs.post("a", "save a", Urgency::kLater);
+  CHECK(jobs.post("a", "touch a again", Urgency::kMerged) != first);
+  jobs.go();
+  jobs.worker.wait_all();
+  CHECK(jobs.order == Names{"touch a", "touch b", "save a", "touch a again"});
+  jobs.post("a", "touch a", Urgency::kMerged);
+  jobs.worker.wait_all();
+  CHECK(jobs.order.size() == 5);
+  CHECK(jobs.worker.idle());
+}
+
 TEST_CASE("the driver can wait for one job of several, and hears how each ended") {
   Jobs jobs;
   jobs.post("a", "save a", Urgency::kLater);

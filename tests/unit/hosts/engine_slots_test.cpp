@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who has which slot, with a model that has nothing inside: conversations and their side requests,
 // pins, owners, pages that run out, and how soon a cancelled request is over.
+#include <ctime>
 #include <future>
 #include <string>
 #include <thread>
@@ -120,6 +121,49 @@ TEST_CASE("with fair_owners a slot goes to the owner that has the fewest, else t
     const auto place = std::ranges::find(order, "one") - order.begin();
     CHECK(place == (fair ? 1 : 4));
   }
+}
+
+TEST_CASE("fair_owners costs the engine's thread little, however many wait and find no slot") {
+  constexpr uint32_t kSlots = 16;
+  const auto seconds_of = [](bool fair) {
+    HollowModel world(0, kSlots);
+    const LmModel model = world.model();
+    EngineOptions options;
+    options.fair_owners = fair;
+    options.hot_contexts = 1;
+    options.queue_limit = 5000;
+    Engine engine(model, nullptr, options);
+    submit(engine, of({1, 2, 3}, 2, "conversation", "me"))->wait();
+    // The thread's own time: others may have the processor meanwhile.
+    const auto now = [] {
+      timespec time{};
+      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+      return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+    };
+    double begun = 0, ended = 0;
+    const auto first = std::make_shared<Told>();
+    first->answer = [&](uint32_t, std::size_t tokens) {
+      if (tokens == 1) ended = now();
+      return Next::kContinue;
+    };
+    engine.call([&](EngineAccess&) {
+      engine.submit(of({1, 2, 3}, 60, "", "busy"), first);
+      for (uint32_t i = 1; i < kSlots - 1; ++i) {
+        submit(engine, of({1, 2, 3}, 60, "", "busy"));
+      }
+      // The slot that is left is kept for the conversation.
+      for (int i = 0; i < 3000; ++i) {
+        submit(engine, of({1, 2, 3}, 1, "", "stranger " + std::to_string(i)));
+      }
+      begun = now();
+    });
+    first->wait();
+    return ended - begun;
+  };
+  const double plain = seconds_of(false), fair = seconds_of(true);
+  CAPTURE(plain);
+  CAPTURE(fair);
+  CHECK(fair < 10 * plain);
 }
 
 TEST_CASE("a request that leaves its slot for want of pages is not lost for want of host memory") {

@@ -51,7 +51,8 @@ struct HollowModel {
   hollow::Inside inside;
   frt_model_v1 table{};
 
-  explicit HollowModel(uint32_t block_rows, uint32_t slots = 2) {
+  // With `masks` it takes some, and samples what it always does.
+  explicit HollowModel(uint32_t block_rows, uint32_t slots = 2, bool masks = false) {
     const frt_capsule_layout layout{sizeof(layout), 1, &region, block_rows, 0};
     state = State(core::state_table(), rig.context, layout, slots, "arena");
     const auto buffer = [&](const char* name) -> frt_buffer {
@@ -74,6 +75,8 @@ struct HollowModel {
     info.sampling = buffer("sampling");
     info.next_tokens = buffer("next");
     info.log_probabilities = buffer("probabilities");
+    if (masks) info.mask = buffer("mask");
+    if (masks) info.mask_words = (hollow::kVocabulary + 31) / 32;
     graph = rig.context.create_graph("step", 1);
     graph.capture(0, [&](const Recorder& recorder) { recorder.fill(info.next_tokens, 0, 4, 7); });
     info.prefill = info.decode = graph;

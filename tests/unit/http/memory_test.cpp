@@ -3,6 +3,7 @@
 // next one is served. Operator new of this binary fails once, at the n-th large allocation of any
 // thread but the test's own, for every n. Small ones go on: a value of the JSON library allocates
 // while it is destroyed, which programs keep a reserve for (cli/terminal/memory_reserve.hpp).
+// Between the first and the last submission of a request to the engine small ones fail, too.
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
@@ -18,12 +19,47 @@ std::atomic<int64_t> until_failure{kNever};
 thread_local bool spared = false;
 thread_local uint64_t made = 0;  // allocations of the thread
 
+// Fails the n-th allocation that a thread makes when it has submitted some of its prompts and not
+// all. It is known by the prompts: their vectors have a size of their own.
+constexpr std::size_t kPromptTokens = 37, kPrompts = 4;
+struct BetweenSubmissions {
+  std::atomic<const frt::host::Engine*> engine{nullptr};  // null: none fails
+  std::atomic<uint64_t> before{0};                        // what was submitted to it
+  std::atomic<int64_t> until_failure{kNever};
+  std::atomic<bool> failed{false};
+
+  void arm(const frt::host::Engine& of, int64_t n) {
+    before = of.stats().submitted;
+    until_failure = n;
+    failed = false;
+    engine = &of;
+  }
+  bool fail(const frt::host::Engine& of) {
+    const uint64_t count = of.stats().submitted - before;
+    if (count == 0 || count == kPrompts || until_failure.fetch_sub(1) != 0) return false;
+    failed = true;
+    return true;
+  }
+} between;
+thread_local bool submits = false, looks = false;
+
+bool fails_between_submissions(std::size_t bytes) {
+  if (bytes == kPromptTokens * sizeof(int32_t)) submits = true;
+  const frt::host::Engine* const engine = between.engine;
+  if (!engine || !submits || looks) return false;
+  looks = true;
+  const bool fails = between.fail(*engine);
+  looks = false;
+  return fails;
+}
+
 void* given(std::size_t bytes, std::size_t alignment) {
   ++made;
   if (!spared && bytes >= kLarge && until_failure.load(std::memory_order_relaxed) >= 0 &&
       until_failure.fetch_sub(1, std::memory_order_relaxed) == 0) {
     throw std::bad_alloc();
   }
+  if (!spared && fails_between_submissions(bytes)) throw std::bad_alloc();
   bytes = (bytes + alignment - 1) / alignment * alignment;
   if (void* pointer = std::aligned_alloc(alignment, bytes > 0 ? bytes : alignment)) return pointer;
   throw std::bad_alloc();
@@ -146,4 +182,41 @@ TEST_CASE("memory that runs out at any point of a request ends that request alon
   }
   CHECK(idle());
   CHECK(world.server->buffered() == 0);
+}
+
+TEST_CASE("memory that runs out between two submissions leaves no request running for nobody") {
+  spared = true;
+  const ServiceWorld world;
+  frt::host::Engine& engine = world.served->engine;
+  nlohmann::json prompts;
+  for (std::size_t i = 0; i < kPrompts; ++i) prompts.push_back(std::vector<int>(kPromptTokens, 1));
+  const std::string bytes = request("POST", "/v1/completions",
+                                    R"({"prompt": )" + prompts.dump() + R"(, "max_tokens": 5})");
+  const auto ended = [&] {
+    const auto stats = engine.stats();
+    return stats.ended_cancelled + stats.ended_length;
+  };
+  int64_t failures = 0;
+  for (bool failed = true; failed;) {
+    CAPTURE(failures);
+    const auto before = engine.stats();
+    HeldEngine held(engine);
+    between.arm(engine, failures);
+    Peer peer(*world.server, bytes);
+    while (!between.failed && engine.stats().submitted < before.submitted + kPrompts) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    failed = between.failed;
+    if (failed) CHECK(peer.read_all().starts_with("HTTP/1.1 500 "));
+    held.release();
+    if (!failed) CHECK(peer.read_all().starts_with("HTTP/1.1 200 "));
+    between.engine = nullptr;
+    const uint64_t submitted = engine.stats().submitted - before.submitted;
+    for (int i = 0; i < 1000 && ended() < before.submitted + submitted; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    CHECK(engine.stats().ended_cancelled - before.ended_cancelled == (failed ? submitted : 0));
+    failures += failed ? 1 : 0;
+  }
+  CHECK(failures >= 3);
 }

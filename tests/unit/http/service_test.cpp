@@ -4,9 +4,13 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <future>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 #include <sstream>
 #include <string>
 
@@ -34,6 +38,49 @@ std::string ask(const ServiceWorld& world, const std::string& bytes) {
   Peer peer(*world.server, bytes);
   return peer.read_all();
 }
+
+// A grammar that takes everything: it is compiled when `compiled` is open, and its first matcher is
+// there when `read` is.
+struct Gates {
+  std::promise<void> compiled, read;
+};
+class OpenMatcher final : public frt::host::GrammarMatcher {
+ public:
+  bool fill(std::span<uint32_t> mask) override {
+    std::ranges::fill(mask, UINT32_MAX);
+    return true;
+  }
+  bool complete() const override { return true; }
+  bool accept(int32_t) override { return true; }
+  void rollback(uint32_t) override {}
+  std::unique_ptr<GrammarMatcher> fork() const override { return std::make_unique<OpenMatcher>(); }
+};
+class GatedGrammar final : public frt::host::Grammar {
+ public:
+  explicit GatedGrammar(Gates& gates) : gates_(gates) {}
+  std::unique_ptr<frt::host::GrammarMatcher> matcher() const override {
+    gates_.read.get_future().wait();
+    return std::make_unique<OpenMatcher>();
+  }
+  uint64_t bytes() const override { return 100; }
+
+ private:
+  Gates& gates_;
+};
+class GatedBackend final : public frt::host::GrammarBackend {
+ public:
+  explicit GatedBackend(Gates& gates) : gates_(gates) {}
+  std::shared_ptr<const frt::host::Grammar> compile(const frt::host::GrammarSource&,
+                                                    const frt::host::GrammarBudget&,
+                                                    const std::function<bool()>&) const override {
+    gates_.compiled.get_future().wait();
+    return std::make_shared<GatedGrammar>(gates_);
+  }
+
+ private:
+  Gates& gates_;
+};
+
 Json body_of(const std::string& answer) {
   return Json::parse(answer.substr(answer.find("\r\n\r\n") + 4));
 }
@@ -151,6 +198,25 @@ TEST_CASE("what a drain leaves over ends with an error that its clients answer b
   CHECK(events.ends_with("0\r\n\r\n"));  // the stream is whole
   CHECK(whole.read_all().starts_with("HTTP/1.1 503 "));
   CHECK(header_of(whole.got, "Retry-After") == "1");
+}
+
+TEST_CASE(
+    "a stream with a grammar begins when that is compiled, and goes on while its prompt is read") {
+  Gates gates;
+  ServiceWorld world({}, {.heartbeat = 20ms}, {}, true);
+  const auto served = std::make_shared<frt::host::ServedModel>(
+      world.model, world.engine,
+      std::make_unique<frt::host::GrammarCompiler>(std::make_unique<GatedBackend>(gates),
+                                                   frt::host::GrammarCompilerOptions{}));
+  world.service.set_model("m", served);
+  Peer peer(*world.server, completion(R"(, "stream": true, "guided_regex": "a*")"));
+  while (world.engine.stats().prefilling == 0) std::this_thread::sleep_for(1ms);
+  std::this_thread::sleep_for(50ms);  // the reply has heard that it began
+  gates.compiled.set_value();
+  CHECK(peer.read_until("HTTP/1.1 200 OK"));
+  CHECK(peer.read_until(": waiting"));
+  gates.read.set_value();
+  CHECK(peer.read_all().find("data: [DONE]") != std::string::npos);
 }
 
 TEST_CASE("models and policies are listed with their states") {

@@ -21,8 +21,9 @@ namespace frt::test {
 struct ServiceWorld {
   explicit ServiceWorld(host::LmServiceOptions service_options = {},
                         host::HttpOptions http_options = {},
-                        const std::filesystem::path& log_path = {})
-      : log(log_path),
+                        const std::filesystem::path& log_path = {}, bool masks = false)
+      : hollow(16, 2, masks),
+        log(log_path),
         service(named(std::move(service_options)), log, [this](const std::string& text) {
           const std::lock_guard lock(mutex);
           reported.push_back(text);
@@ -44,7 +45,7 @@ struct ServiceWorld {
     return options;
   }
 
-  HollowModel hollow{16};
+  HollowModel hollow;
   const host::LmModel model = hollow.model();
   host::AccessLog log;
   std::mutex mutex;
