@@ -142,10 +142,9 @@ std::function<ExitCode()> add_bench_engine(App& app, Command command) {
       .range(0.0, 60000.0)
       .capture_default_str();
   command
-      .add_option(
-          "--speculation", options->speculation,
-          "Drafts of a model with a draft head; auto: as many as pay; default: what [host.lm] "
-          "says")
+      .add_option("--speculation", options->speculation,
+                  "Use drafts of a model with a draft head; auto: as many as pay; default: what "
+                  "[host.lm] says")
       .one_of({"auto", "on", "off"});
   command.add_flag("--interleave", options->interleave, "Prefill prompts in turn, chunk by chunk");
   command.add_flag("--json", options->json, "Print JSON, with the field names of vLLM's benchmark");
