@@ -85,8 +85,8 @@ ApiError grammar_error(const ApiCall& call, const std::string& message) {
   return {ApiErrorKind::kInvalid, field + ": " + message, field};
 }
 
-std::shared_ptr<const GrammarTicket> answer_grammar(const ServedModel& served,
-                                                    const ApiCall& call) {
+std::shared_ptr<const GrammarTicket> answer_grammar(const ServedModel& served, const ApiCall& call,
+                                                    const std::string& owner) {
   if (demands_nothing(call)) return nullptr;
   const bool demanded = demands_format(call) || call.demands_call();
   if (!served.grammars) {
@@ -104,7 +104,7 @@ std::shared_ptr<const GrammarTicket> answer_grammar(const ServedModel& served,
     Json answer;
     if (call.kind == ApiCall::Kind::kChat) answer = served.model.answer_form(call.chat_options);
     const auto part = part_of(call, answer);
-    return served.grammars->compile(part->source(answer));
+    return served.grammars->compile(part->source(answer), owner);
   } catch (const Error& error) {
     switch (error.status()) {
       case FRT_ERR_INVALID_ARGUMENT:

@@ -12,9 +12,10 @@
 
 namespace frt::host {
 
-// Begins to compile it; null where the answer may be anything. Throws ApiError naming the field for
-// what this model, or any, cannot be held to.  [any]
-std::shared_ptr<const GrammarTicket> answer_grammar(const ServedModel& served, const ApiCall& call);
+// Begins to compile it for `owner`; null where the answer may be anything. Throws ApiError naming
+// the field for what this model, or any, cannot be held to.  [any]
+std::shared_ptr<const GrammarTicket> answer_grammar(const ServedModel& served, const ApiCall& call,
+                                                    const std::string& owner);
 
 // What the compiler, or the engine, says against the grammar of `call`.  [any]
 ApiError grammar_error(const ApiCall& call, const std::string& message);

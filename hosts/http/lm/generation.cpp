@@ -149,7 +149,8 @@ std::shared_ptr<Generation> Generation::start(Setup setup) {
   check_supported(setup.call);
   const auto began = ServerClock::now();
   // It is compiled while the prompts are tokenized and read.
-  std::shared_ptr<const GrammarTicket> grammar = answer_grammar(*setup.served, setup.call);
+  std::shared_ptr<const GrammarTicket> grammar =
+      answer_grammar(*setup.served, setup.call, setup.exchange->request().owner);
   std::vector<PreparedPrompt> prompts;
   try {
     prompts = prepare_prompts(*setup.served, setup.call);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lm/grammar/compiler.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <frt/error.hpp>
 #include <utility>
@@ -70,7 +71,8 @@ GrammarCompiler::~GrammarCompiler() {
   }
 }
 
-std::shared_ptr<GrammarTicket> GrammarCompiler::compile(const GrammarSource& source) {
+std::shared_ptr<GrammarTicket> GrammarCompiler::compile(const GrammarSource& source,
+                                                        const std::string& owner) {
   std::string key = key_of(source);
   const std::lock_guard lock(mutex_);
   if (const auto found = index_.find(key); found != index_.end()) {
@@ -89,7 +91,7 @@ std::shared_ptr<GrammarTicket> GrammarCompiler::compile(const GrammarSource& sou
                 std::to_string(jobs_.size()) + " grammars wait to be compiled; try again later");
   }
   auto ticket = std::make_shared<GrammarTicket>();
-  jobs_.push_back({source, ticket});
+  jobs_.push_back({source, ticket, owner});
   try {
     pending_[std::move(key)] = ticket;
   } catch (...) {
@@ -110,13 +112,23 @@ GrammarStats GrammarCompiler::stats() const {
   return stats;
 }
 
+// The first job of the owner whose name comes next behind the last one's, and then from the front.
+GrammarCompiler::Job GrammarCompiler::take_next() noexcept {
+  const auto next = std::ranges::min_element(jobs_, {}, [&](const Job& job) {
+    return std::pair(job.owner <= last_owner_, std::string_view(job.owner));
+  });
+  Job job = std::move(*next);
+  jobs_.erase(next);
+  last_owner_ = std::move(job.owner);
+  return job;
+}
+
 void GrammarCompiler::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
     news_.wait(lock, [&] { return stopping_ || !jobs_.empty(); });
     if (stopping_) return;
-    const Job job = std::move(jobs_.front());
-    jobs_.pop_front();
+    const Job job = take_next();
     lock.unlock();
     work(job);
     lock.lock();

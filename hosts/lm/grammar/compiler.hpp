@@ -4,7 +4,8 @@
 //
 // A source is compiled once while somebody waits for it or the cache holds it; the cache drops what
 // was used the longest ago when it has more than its bytes. A compilation that nobody waits for any
-// more is left out or ended. Failures are not kept.
+// more is left out or ended. Failures are not kept. Owners take turns, however much one of them
+// asks for.
 #pragma once
 
 #include <array>
@@ -56,14 +57,16 @@ class GrammarCompiler {
   GrammarCompiler(const GrammarCompiler&) = delete;
   GrammarCompiler& operator=(const GrammarCompiler&) = delete;
 
-  // Throws FRT_ERR_NOT_READY while queue_limit compilations wait.  [any]
-  std::shared_ptr<GrammarTicket> compile(const GrammarSource& source);
+  // `owner`: who asks. Throws FRT_ERR_NOT_READY while queue_limit compilations wait.  [any]
+  std::shared_ptr<GrammarTicket> compile(const GrammarSource& source,
+                                         const std::string& owner = {});
   GrammarStats stats() const;  // [any]
 
  private:
   struct Job {
     GrammarSource source;
     std::weak_ptr<GrammarTicket> ticket;
+    std::string owner;  // who asked first
   };
   struct Kept {
     std::string key;
@@ -74,6 +77,7 @@ class GrammarCompiler {
   void start();
   void stop() noexcept;  // the threads are over then
   void run();
+  Job take_next() noexcept;  // with the mutex held
   void work(const Job& job) noexcept;
   void keep(const GrammarSource& source, const std::shared_ptr<GrammarTicket>& ticket) noexcept;
   const GrammarBackend& backend();
@@ -88,7 +92,8 @@ class GrammarCompiler {
   std::atomic<bool> stopping_{false};
   mutable std::mutex mutex_;
   std::condition_variable news_;
-  std::deque<Job> jobs_;
+  std::deque<Job> jobs_;    // in the order of arrival
+  std::string last_owner_;  // of the job that was taken last
   std::unordered_map<std::string, std::weak_ptr<GrammarTicket>> pending_;  // by key
   std::list<Kept> kept_;                                                   // the last used first
   std::unordered_map<std::string_view, std::list<Kept>::iterator> index_;
