@@ -76,6 +76,19 @@ bool Engine::Thread::lead_on(Choice& choice) {
   return more;
 }
 
+// Whether the answer, cut at its limit, is complete and nothing could have followed it. Only a text
+// that may end here is worth a mask; one that cannot be made says nothing against the text.
+bool Engine::Thread::ends_at_limit(Choice& choice) {
+  bool more = true;
+  guard(nullptr, [&] {
+    if (choice.matcher->complete()) {
+      more =
+          fill_mask(choice.request->asked(), *choice.matcher, choice.mask, choice.result.generated);
+    }
+  });
+  return !more;
+}
+
 // False: the answer of `generated` tokens is complete and nothing may follow it.
 bool Engine::Thread::fill_mask(const EngineRequest& asked, GrammarMatcher& matcher,
                                std::span<uint32_t> mask, uint64_t generated) {

@@ -254,10 +254,13 @@ void Engine::Thread::take_token(Choice& choice, int32_t token, float log_probabi
   const Next next = choice.request->listener().on_token(choice.index, token, log_probability);
   if (next != Next::kContinue) {
     end(choice, next == Next::kStop ? Finish::kStop : Finish::kCancelled);
+  } else if (result.generated == choice.limit) {
+    const bool over = choice.matcher && ends_at_limit(choice);
+    end(choice, over                           ? Finish::kStop
+                : choice.limit < asked.max_new ? Finish::kContext
+                                               : Finish::kLength);
   } else if (choice.matcher && !lead_on(choice)) {
     end(choice, Finish::kStop);
-  } else if (result.generated == choice.limit) {
-    end(choice, choice.limit < asked.max_new ? Finish::kContext : Finish::kLength);
   }
 }
 

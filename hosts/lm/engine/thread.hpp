@@ -129,6 +129,7 @@ class Engine::Thread final : public EngineAccess {
   void begin_grammar(Choice& choice);
   bool follow_grammar(Choice& choice, int32_t token);
   bool lead_on(Choice& choice);
+  bool ends_at_limit(Choice& choice);
   bool fill_mask(const EngineRequest& asked, GrammarMatcher& matcher, std::span<uint32_t> mask,
                  uint64_t generated);
   static const uint32_t* mask_of(const Choice& choice) {

@@ -54,6 +54,19 @@ std::string below(const std::string& path, std::string_view key) {
   return path + "/" + name;
 }
 
+// Of an object's own keys, which come once each: operator[] would look for every one of them again.
+void append(Json& object, const std::string& key, Json value) {
+  object.get_ref<Json::object_t&>().emplace_back(key, std::move(value));
+}
+
+// The keys of an object; of anything else, none.
+std::set<std::string_view> keys_of(const Json& object) {
+  std::set<std::string_view> keys;
+  if (!object.is_object()) return keys;
+  for (const auto& [key, value] : object.get_ref<const Json::object_t&>()) keys.insert(key);
+  return keys;
+}
+
 bool has_type(const Json& value, std::string_view type) {
   if (type == "string") return value.is_string();
   if (type == "boolean") return value.is_boolean();
@@ -208,10 +221,11 @@ class Enforceable {
     if (key == "required") {
       if (!value.is_array()) refuse(place, "is no list of names");
       const auto properties = schema.find("properties");
+      const std::set<std::string_view> names =
+          properties == schema.end() ? std::set<std::string_view>() : keys_of(*properties);
       for (const Json& name : value) {
         if (!name.is_string()) refuse(place, "is no list of names");
-        if (properties == schema.end() || !properties->is_object() ||
-            !properties->contains(name.get_ref<const std::string&>())) {
+        if (!names.contains(name.get_ref<const std::string&>())) {
           refuse(place, "names " + io::quote(name.get_ref<const std::string&>()) +
                             ", which is none of the properties");
         }
@@ -224,7 +238,9 @@ class Enforceable {
     }
     if (!value.is_object()) refuse(place, "is no object of schemas");
     Json out = Json::object();
-    for (const auto& [name, inner] : value.items()) out[name] = read(inner, below(place, name));
+    for (const auto& [name, inner] : value.items()) {
+      append(out, name, read(inner, below(place, name)));
+    }
     return out;
   }
 
@@ -246,9 +262,9 @@ class Enforceable {
       const auto found = schema.find(name);
       if (found == schema.end()) continue;
       if (!found->is_object()) refuse(below(path, name), "is no object of schemas");
-      out[name] = Json::object();
+      Json& definitions = out[name] = Json::object();
       for (const auto& [key, value] : found->items()) {
-        out[name][key] = read(value, below(below(path, name), key));
+        append(definitions, key, read(value, below(below(path, name), key)));
       }
     }
   }
@@ -273,8 +289,8 @@ class Relaxed {
     for (const char* name : {"$defs", "definitions"}) {
       const auto found = schema.find(name);
       if (found == schema.end() || !found->is_object()) continue;
-      out[name] = Json::object();
-      for (const auto& [key, value] : found->items()) out[name][key] = read(value);
+      Json& definitions = out[name] = Json::object();
+      for (const auto& [key, value] : found->items()) append(definitions, key, read(value));
     }
     const std::vector<std::string> types = known_types(schema);
     if (schema.contains("$ref")) {
@@ -347,20 +363,22 @@ class Relaxed {
       out["additionalProperties"] = none ? Json(false) : typed ? read(*more) : Json(true);
       return;
     }
-    out["properties"] = Json::object();
+    Json kept = Json::object();
     for (const auto& [key, value] : properties->items()) {
-      if (value != false) out["properties"][key] = read(value);
+      if (value != false) append(kept, key, read(value));
     }
     if (const auto required = schema.find("required");
         required != schema.end() && required->is_array()) {
-      std::set<std::string> names;
+      const std::set<std::string_view> keys = keys_of(kept);
+      std::set<std::string_view> names;
       for (const Json& name : *required) {
-        if (name.is_string() && out["properties"].contains(name.get_ref<const std::string&>())) {
-          names.insert(name);
-        }
+        if (!name.is_string()) continue;
+        const auto found = keys.find(name.get_ref<const std::string&>());
+        if (found != keys.end()) names.insert(*found);
       }
       out["required"] = names;
     }
+    out["properties"] = std::move(kept);
   }
 
   // Both or none: a minimum above the maximum would leave nothing.

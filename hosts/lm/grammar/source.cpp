@@ -5,6 +5,8 @@
 #include <frt/error.hpp>
 #include <frt/io/json_text.hpp>
 #include <frt/io/utf8.hpp>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "lm/grammar/schema.hpp"
@@ -57,6 +59,9 @@ std::vector<std::string> texts_at(const Json& form, const char* name, std::size_
   return *found;
 }
 
+// Of all tools of a request.
+constexpr std::size_t kMostParameters = 16384;
+
 // Schemas that are looked at for one value: references may go in circles, or double.
 constexpr int kMostSchemas = 256;
 
@@ -64,10 +69,9 @@ constexpr int kMostSchemas = 256;
 bool takes_text(const Json& given, const Json& root, int& left) {
   const Json* schema = resolve_reference(given, root);
   if (!schema || !schema->is_object() || --left < 0) return true;
-  const auto type = schema->find("type");
-  if (type != schema->end()) {
-    if (type->is_string()) return *type == "string";
-    return type->is_array() && std::ranges::find(*type, Json("string")) != type->end();
+  if (const auto value = schema->find("const"); value != schema->end()) return value->is_string();
+  if (const auto values = schema->find("enum"); values != schema->end()) {
+    return std::ranges::all_of(*values, [](const Json& value) { return value.is_string(); });
   }
   for (const char* choice : {"anyOf", "oneOf"}) {
     const auto options = schema->find(choice);
@@ -75,31 +79,108 @@ bool takes_text(const Json& given, const Json& root, int& left) {
     return std::ranges::any_of(*options,
                                [&](const Json& each) { return takes_text(each, root, left); });
   }
-  const auto values = schema->find("enum");
-  return values == schema->end() ||
-         std::ranges::all_of(*values, [](const Json& value) { return value.is_string(); });
+  const auto all = schema->find("allOf");
+  if (all != schema->end() && all->is_array() && all->size() == 1) {
+    return takes_text((*all)[0], root, left);
+  }
+  const auto type = schema->find("type");
+  if (type == schema->end() || type->is_string()) return type == schema->end() || *type == "string";
+  return type->is_array() && std::ranges::find(*type, Json("string")) != type->end();
 }
 
-// A text that stands as it is.
-Json text_value(const Json& given, const Json& root) {
-  const Json* schema = resolve_reference(given, root);
-  const Json none = Json::object();
-  const Json& rules = schema && schema->is_object() ? *schema : none;
-  if (const auto values = rules.find("enum"); values != rules.end()) {
+[[noreturn]] void refuse(const std::string& place, const std::string& why) {
+  throw Error(FRT_ERR_INVALID_ARGUMENT, place + " " + why);
+}
+
+// Texts that stand as they are in front of `end`. A strict schema holds as it does in JSON, or is
+// refused with the place of what cannot hold; of others only enum and const are looked at.
+class TextValues {
+ public:
+  TextValues(const Json& root, const std::string& end, bool strict) : root_(root), strict_(strict) {
+    const std::size_t mark = end.find_first_not_of(" \n");
+    const char first = mark == std::string::npos ? '\n' : end[mark];
+    const bool escaped = std::string_view("\\]^-").find(first) != std::string_view::npos;
+    other_ = std::string("[^") + (escaped ? "\\" : "") + first + "]";
+  }
+
+  Json read(const Json& given, const std::string& place) {
+    const Json* schema = resolve_reference(given, root_);
+    if (--left_ < 0 || !schema) {
+      if (strict_) refuse(place, "refers to too many schemas, or to none");
+      return any();
+    }
+    if (!schema->is_object()) return any();
+    if (const auto value = schema->find("const"); value != schema->end()) {
+      return literals(Json::array({*value}), place + "/const");
+    }
+    if (const auto values = schema->find("enum"); values != schema->end() && values->is_array()) {
+      return literals(*values, place + "/enum");
+    }
+    if (!strict_) return any();
+    for (const char* name : {"anyOf", "oneOf"}) {
+      const auto found = schema->find(name);
+      if (found != schema->end()) return read_choices(*found, place + "/" + name);
+    }
+    if (const auto all = schema->find("allOf"); all != schema->end()) {
+      if (all->size() != 1) refuse(place + "/allOf", "is not enforced: give one schema");
+      return read((*all)[0], place + "/allOf/0");
+    }
+    return read_string(*schema, place);
+  }
+
+ private:
+  static Json any() { return {{"type", "any_text"}}; }
+
+  Json literals(const Json& values, const std::string& place) const {
     Json texts = Json::array();
-    for (const Json& value : *values) {
-      if (value.is_string() && !value.get_ref<const std::string&>().empty()) {
-        texts.push_back(literal(value));
-      }
+    for (const Json& value : values) {
+      if (value.is_string()) texts.push_back(literal(value));
     }
     if (!texts.empty()) return any_of(std::move(texts));
+    if (strict_) refuse(place, "has no text, and the value is written as one");
+    return any();
   }
-  if (const auto value = rules.find("const");
-      value != rules.end() && value->is_string() && *value != "") {
-    return literal(*value);
+
+  // A value that is written as a text is one, so the choices that are none do not count.
+  Json read_choices(const Json& choices, const std::string& place) {
+    Json texts = Json::array();
+    for (std::size_t i = 0; i < choices.size(); ++i) {
+      int left = kMostSchemas;
+      if (!takes_text(choices[i], root_, left)) continue;
+      Json text = read(choices[i], place + "/" + std::to_string(i));
+      if (text == any()) return text;
+      texts.push_back(std::move(text));
+    }
+    if (texts.empty()) refuse(place, "has no text, and the value is written as one");
+    return any_of(std::move(texts));
   }
-  return {{"type", "any_text"}};
-}
+
+  Json read_string(const Json& schema, const std::string& place) const {
+    if (schema.contains("format")) {
+      refuse(place + "/format", "is not enforced in the calls of this model: give a pattern");
+    }
+    const auto least = schema.find("minLength"), most = schema.find("maxLength");
+    const bool bounded = least != schema.end() || most != schema.end();
+    if (const auto pattern = schema.find("pattern"); pattern != schema.end()) {
+      if (bounded) refuse(place + "/pattern", "is not enforced beside a length: put it in here");
+      return {{"type", "regex"}, {"pattern", *pattern}};
+    }
+    if (!bounded) return any();
+    const auto bound = [&](const auto& found, const char* name) -> std::string {
+      if (found == schema.end()) return "";
+      if (!found->is_number_unsigned()) refuse(place + "/" + name, "is no number of characters");
+      return std::to_string(found->template get<uint64_t>());
+    };
+    const std::string low = bound(least, "minLength"), high = bound(most, "maxLength");
+    return {{"type", "regex"},
+            {"pattern", other_ + "{" + (low.empty() ? "0" : low) + "," + high + "}"}};
+  }
+
+  const Json& root_;
+  const bool strict_;
+  std::string other_;  // a character that does not begin `end`
+  int left_ = kMostSchemas;
+};
 
 // A schema within another one, with what it may refer to.
 Json with_definitions(Json schema, const Json& root) {
@@ -123,7 +204,7 @@ class Calls {
   Json tag(const GrammarTool& tool) const {
     const Json given = tool.parameters.is_object() ? tool.parameters : Json::object();
     Json schema = tool.strict ? enforceable_schema(given) : relaxed_schema(given);
-    Json content = parameter_.empty() ? arguments(std::move(schema)) : parameters(schema);
+    Json content = parameter_.empty() ? arguments(std::move(schema)) : parameters(tool, schema);
     return {{"type", "tag"},
             {"begin", begin_[0] + tool.name + begin_[1]},
             {"content", std::move(content)},
@@ -136,26 +217,75 @@ class Calls {
     return json_value(std::move(schema));
   }
 
-  Json parameters(const Json& schema) const {
+  Json parameters(const GrammarTool& tool, const Json& given) const {
+    const Json* schema = resolve_reference(given, given);
+    if (!schema || !schema->is_object()) {
+      if (tool.strict) refuse("the schema", "says nothing of the parameters");
+      return literal("");
+    }
+    if (tool.strict) check_parameters(*schema);
+    if (const Json* more = undeclared(tool, *schema)) {
+      return {{"type", "star"}, {"content", undeclared_parameter(tool, given, *more)}};
+    }
     Json elements = Json::array();
-    const auto properties = schema.find("properties");
-    const auto required = schema.find("required");
-    if (properties != schema.end()) {
+    const auto properties = schema->find("properties");
+    const auto required = schema->find("required");
+    std::set<std::string_view> needed;
+    if (required != schema->end()) {
+      for (const Json& name : *required) needed.insert(name.get_ref<const std::string&>());
+    }
+    if (properties != schema->end()) {
       for (const auto& [key, value] : properties->items()) {
-        int left = kMostSchemas;
-        const bool text = takes_text(value, schema, left);
         Json one = {{"type", "tag"},
                     {"begin", parameter_[0] + key + parameter_[1]},
-                    {"content", text ? text_value(value, schema)
-                                     : json_value(with_definitions(value, schema))},
+                    {"content", value_of(tool, given, value, "/properties/" + key.substr(0, 64))},
                     {"end", parameter_[2]}};
-        const bool must =
-            required != schema.end() && std::ranges::find(*required, Json(key)) != required->end();
-        elements.push_back(must ? std::move(one)
-                                : Json{{"type", "optional"}, {"content", std::move(one)}});
+        elements.push_back(needed.contains(key)
+                               ? std::move(one)
+                               : Json{{"type", "optional"}, {"content", std::move(one)}});
       }
     }
     return elements.empty() ? literal("") : sequence(std::move(elements));
+  }
+
+  Json value_of(const GrammarTool& tool, const Json& root, const Json& value,
+                const std::string& place) const {
+    int left = kMostSchemas;
+    if (!takes_text(value, root, left)) return json_value(with_definitions(value, root));
+    return TextValues(root, parameter_[2], tool.strict).read(value, place);
+  }
+
+  // Values are held to their schemas here, what is said of all of them is not.
+  static void check_parameters(const Json& schema) {
+    for (const auto& [key, value] : schema.items()) {
+      const bool held = key == "type" || key == "properties" || key == "required" ||
+                        key == "additionalProperties" || key == "$defs" || key == "definitions";
+      if (!held) refuse("/" + key.substr(0, 64), "is not enforced in the calls of this model");
+    }
+  }
+
+  // The schema of parameters with any names, where a tool names none and does not say that it has
+  // none; else null.
+  static const Json* undeclared(const GrammarTool& tool, const Json& schema) {
+    static const Json kAny = true;
+    if (!tool.parameters.is_object()) return nullptr;
+    const auto properties = schema.find("properties");
+    if (properties != schema.end() && !properties->empty()) return nullptr;
+    const auto more = schema.find("additionalProperties");
+    if (more != schema.end() && *more == false) return nullptr;
+    const bool empty = tool.parameters.contains("properties");
+    if (empty && !tool.parameters.contains("additionalProperties")) return nullptr;
+    return more == schema.end() ? &kAny : &*more;
+  }
+
+  Json undeclared_parameter(const GrammarTool& tool, const Json& root, const Json& schema) const {
+    return sequence(
+        Json::array({literal(parameter_[0]),
+                     {{"type", "regex"}, {"pattern", "[A-Za-z0-9_.$-]{1,64}"}},
+                     {{"type", "tag"},
+                      {"begin", parameter_[1]},
+                      {"content", value_of(tool, root, schema, "/additionalProperties")},
+                      {"end", parameter_[2]}}}));
   }
 
   std::vector<std::string> begin_, parameter_;
@@ -168,7 +298,17 @@ bool any_strict(std::span<const GrammarTool> tools) {
 
 Json tags_of(const Calls& calls, std::span<const GrammarTool> tools) {
   Json tags = Json::array();
+  std::size_t parameters = 0;
   for (const GrammarTool& tool : tools) {
+    if (const auto found = tool.parameters.find("properties");
+        tool.parameters.is_object() && found != tool.parameters.end()) {
+      parameters += found->size();
+    }
+    if (parameters > kMostParameters) {
+      throw Error(FRT_ERR_INVALID_ARGUMENT, "the tools have more than " +
+                                                std::to_string(kMostParameters) +
+                                                " parameters: give fewer of them");
+    }
     try {
       tags.push_back(calls.tag(tool));
     } catch (const Error& error) {

@@ -270,6 +270,24 @@ TEST_CASE("who waits for a grammar can be cancelled, time out, or be told that t
   CHECK(engine.stats().mask.count > 9);
 }
 
+TEST_CASE("at the limit of an answer no mask is made for a token that is not sampled") {
+  GrammarWorld world(kWorld);
+  // A mask behind the fifth token fails.
+  EngineRequest request = world.following(some_tokens(20, 6), 5, rule_text(9, 9, 0, 5));
+  Engine engine(world.model, nullptr, engine_options());
+  const auto cut = submit(engine, request);
+  cut->wait();
+  REQUIRE_MESSAGE(cut->error == FRT_OK, cut->message);
+  CHECK(cut->tokens().size() == 5);
+  CHECK(cut->result().finish == Finish::kLength);
+  engine.drain();
+  CHECK(engine.stats().mask.count == 5);
+  request.grammar = world.compiler.compile({rule_text(5, 5), true});
+  CHECK(world.in_an_engine(request)->result().finish == Finish::kStop);
+  request.grammar = world.compiler.compile({rule_text(2, 9), true});
+  CHECK(world.in_an_engine(request)->result().finish == Finish::kLength);
+}
+
 TEST_CASE("memory that a grammar's first mask lacks ends its request alone") {
   GrammarWorld world(kWorld);
   Engine engine(world.model, nullptr, engine_options());

@@ -220,6 +220,130 @@ TEST_CASE("calls with values between tags") {
   CHECK_FALSE(takes(*one, oslo + "\n" + now));
 }
 
+namespace {
+
+// The body of a call of `weather` whose only parameter is `p`.
+std::string with_value(const std::string& value) {
+  return "<call>\n<f=weather>\n<p=p>\n" + value + "\n</p>\n</f>\n</call>";
+}
+
+GrammarTool tool_of(const std::string& schema, bool strict) {
+  const Json value = Json::parse(schema);
+  return {
+      "weather", {{"type", "object"}, {"properties", {{"p", value}}}, {"required", {"p"}}}, strict};
+}
+
+}  // namespace
+
+TEST_CASE("values between tags are held to a strict schema, or it is refused with the place") {
+  struct Case {
+    std::string schema;
+    Texts fit, miss;
+  };
+  const std::vector<Case> cases = {
+      {R"({"type": "string"})", {"", "any <b>\ntext"}, {}},
+      {R"({"type": "string", "pattern": "^[A-Z]{3}$"})", {"ABC"}, {"", "AB", "ABCD"}},
+      {R"({"type": "string", "maxLength": 3})", {"", "abc", "\xc3\xa9\xc3\xa9"}, {"abcd"}},
+      {R"({"type": "string", "minLength": 2})", {"ab", "abc def"}, {"", "a"}},
+      {R"({"type": ["string", "null"], "minLength": 2, "maxLength": 5})", {"ab"}, {"a", "abcdef"}},
+      {R"({"type": ["string", "null"], "enum": ["x", null]})", {"\"x\"", "null"}, {"y", "\"y\""}},
+      {R"({"type": "string", "enum": ["x", ""]})", {"x", ""}, {"y"}},
+      {R"({"const": "x"})", {"x"}, {"y", ""}},
+      {R"({"const": 5})", {"5"}, {"6", "x"}},
+      {R"({"anyOf": [{"const": "x"}, {"type": "string", "pattern": "[0-9]+"}, {"type": "null"}]})",
+       {"x", "12"},
+       {"y", ""}},
+      {R"({"oneOf": [{"enum": ["a", "b"]}, {"anyOf": [{"const": "c"}]}]})", {"a", "c"}, {"d"}},
+      {R"({"anyOf": [{"const": "x"}, {"type": "string"}]})", {"x", "any"}, {}},
+      {R"({"allOf": [{"type": "string", "maxLength": 1}]})", {"a"}, {"ab"}},
+      {R"({"allOf": [{"type": "integer"}]})", {"12"}, {"a"}},
+  };
+  for (const Case& each : cases) {
+    CAPTURE(each.schema);
+    const std::vector<GrammarTool> tools = {tool_of(each.schema, true)};
+    const auto grammar =
+        compiled(byte_vocabulary(), source_of(GrammarPart::calls(kForm, tools, true)));
+    for (const std::string& value : each.fit) {
+      CAPTURE(value);
+      CHECK(takes(*grammar, with_value(value)));
+    }
+    for (const std::string& value : each.miss) {
+      CAPTURE(value);
+      CHECK_FALSE(takes(*grammar, with_value(value)));
+    }
+  }
+  const std::pair<const char*, const char*> refused[] = {
+      {R"({"type": "string", "format": "date"})", "/properties/p/format"},
+      {R"({"type": "string", "pattern": "a+", "maxLength": 3})", "/properties/p/pattern"},
+      {R"({"type": "string", "minLength": -1})", "/properties/p/minLength"},
+      {R"({"allOf": [{"type": "string"}, {"type": "string", "maxLength": 3}]})",
+       "/properties/p/allOf"},
+      {R"({"anyOf": [{"type": "string", "format": "date"}]})", "/properties/p/anyOf/0/format"},
+  };
+  for (const auto& [schema, place] : refused) {
+    CAPTURE(std::string(schema));
+    const std::vector<GrammarTool> tools = {tool_of(schema, true)};
+    const frt_error error = failure_of([&] { GrammarPart::calls(kForm, tools, true); });
+    CHECK(error.code == FRT_ERR_INVALID_ARGUMENT);
+    CHECK(std::string(error.message).find(place) != std::string::npos);
+    const std::vector<GrammarTool> relaxed = {tool_of(schema, false)};
+    CHECK(failure_of([&] { GrammarPart::calls(kForm, relaxed, true); }).code == FRT_OK);
+  }
+}
+
+TEST_CASE("a tool that declares no parameters takes any, but where it says that it has none") {
+  const auto takes_with = [](const std::string& schema, bool strict,
+                             const std::string& parameters) {
+    const std::vector<GrammarTool> tools = {{"f", Json::parse(schema), strict}};
+    const auto grammar =
+        compiled(byte_vocabulary(), source_of(GrammarPart::calls(kForm, tools, true)));
+    return takes(*grammar, "<call>\n<f=f>\n" + parameters + "</f>\n</call>");
+  };
+  const std::string two = "<p=a>\nsome text\n</p>\n<p=b_2>\n12\n</p>\n";
+  for (const bool strict : {false, true}) {
+    CAPTURE(strict);
+    for (const char* open :
+         {R"({"type": "object"})", R"({"type": "object", "additionalProperties": true})",
+          R"({"type": "object", "properties": {}, "additionalProperties": true})"}) {
+      CAPTURE(std::string(open));
+      CHECK(takes_with(open, strict, ""));
+      CHECK(takes_with(open, strict, two));
+      CHECK_FALSE(takes_with(open, strict, "<p=>\nx\n</p>\n"));
+    }
+    for (const char* none : {R"({"type": "object", "properties": {}})",
+                             R"({"type": "object", "additionalProperties": false})"}) {
+      CAPTURE(std::string(none));
+      CHECK(takes_with(none, strict, ""));
+      CHECK_FALSE(takes_with(none, strict, two));
+    }
+    const char* numbers = R"({"type": "object", "additionalProperties": {"type": "integer"}})";
+    CHECK(takes_with(numbers, strict, "<p=a>\n12\n</p>\n"));
+    CHECK_FALSE(takes_with(numbers, strict, two));
+  }
+}
+
+TEST_CASE("a schema of many parameters is read in time that grows with them, and is bounded") {
+  Json schema = {{"type", "object"}};
+  Json properties = Json::object(), required = Json::array();
+  for (int i = 0; i < 100'000; ++i) {
+    const std::string name = "parameter_" + std::to_string(i);
+    properties.get_ref<Json::object_t&>().emplace_back(name, Json{{"type", "string"}});
+    required.push_back(name);
+  }
+  schema["properties"] = properties;
+  schema["required"] = required;
+  schema["$defs"] = properties;
+  const auto began = std::chrono::steady_clock::now();
+  CHECK(relaxed_schema(schema)["required"].size() == 100'000);
+  CHECK(enforceable_schema(schema)["properties"].size() == 100'000);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  MESSAGE("100,000 parameters: " << took.count() << " s");
+  CHECK(took.count() < 15);  // of a machine that does much else; a minute where it is quadratic
+  const std::vector<GrammarTool> tools = {{"f", schema, false}};
+  CHECK(failure_of([&] { GrammarPart::calls(kForm, tools, true); }).code ==
+        FRT_ERR_INVALID_ARGUMENT);
+}
+
 TEST_CASE("calls whose arguments are one JSON object") {
   const Json form = Json::parse(
       R"({"begin": ["{\"name\": \"", "\", \"parameters\": "], "end": "}", "separator": "; "})");
