@@ -9,6 +9,7 @@
 #include <array>
 #include <cmath>
 #include <frt/error.hpp>
+#include <frt/io/json_schema.hpp>
 #include <frt/io/utf8.hpp>
 #include <optional>
 #include <set>
@@ -22,6 +23,7 @@ namespace frt::host {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using io::resolve_reference;
 
 constexpr std::array<std::string_view, 15> kAnnotations = {
     "title",      "description", "default",     "examples", "example",
@@ -399,29 +401,6 @@ class Relaxed {
 };
 
 }  // namespace
-
-const Json* resolve_reference(const Json& schema, const Json& root) {
-  const Json* at = &schema;
-  for (int hops = 0; hops < 16; ++hops) {
-    if (!at->is_object()) return at;
-    const auto found = at->find("$ref");
-    if (found == at->end()) return at;
-    if (!found->is_string()) return nullptr;
-    const std::string& text = found->get_ref<const std::string&>();
-    if (text == "#") return &root;
-    if (!text.starts_with("#/")) return nullptr;
-    at = &root;
-    for (std::size_t begin = 2; begin <= text.size();) {
-      const std::size_t end = std::min(text.find('/', begin), text.size());
-      if (!at->is_object()) return nullptr;
-      const auto inner = at->find(text.substr(begin, end - begin));
-      if (inner == at->end()) return nullptr;
-      at = &*inner;
-      begin = end + 1;
-    }
-  }
-  return nullptr;  // a circle
-}
 
 Json enforceable_schema(const Json& schema) {
   return Enforceable(schema).read(schema, "");

@@ -19,8 +19,4 @@ nlohmann::ordered_json enforceable_schema(const nlohmann::ordered_json& schema);
 nlohmann::ordered_json relaxed_schema(const nlohmann::ordered_json& schema);
 inline constexpr uint64_t kLargestBound = 32;
 
-// What "#/..." names in `root`, or null. References to references are followed.
-const nlohmann::ordered_json* resolve_reference(const nlohmann::ordered_json& schema,
-                                                const nlohmann::ordered_json& root);
-
 }  // namespace frt::host

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <frt/error.hpp>
+#include <frt/io/json_schema.hpp>
 #include <frt/io/json_text.hpp>
 #include <frt/io/utf8.hpp>
+#include <map>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -65,29 +67,6 @@ constexpr std::size_t kMostParameters = 16384;
 // Schemas that are looked at for one value: references may go in circles, or double.
 constexpr int kMostSchemas = 256;
 
-// Whether a value of this schema stands as it is in a call whose form has "parameter".
-bool takes_text(const Json& given, const Json& root, int& left) {
-  const Json* schema = resolve_reference(given, root);
-  if (!schema || !schema->is_object() || --left < 0) return true;
-  if (const auto value = schema->find("const"); value != schema->end()) return value->is_string();
-  if (const auto values = schema->find("enum"); values != schema->end()) {
-    return std::ranges::all_of(*values, [](const Json& value) { return value.is_string(); });
-  }
-  for (const char* choice : {"anyOf", "oneOf"}) {
-    const auto options = schema->find(choice);
-    if (options == schema->end() || !options->is_array()) continue;
-    return std::ranges::any_of(*options,
-                               [&](const Json& each) { return takes_text(each, root, left); });
-  }
-  const auto all = schema->find("allOf");
-  if (all != schema->end() && all->is_array() && all->size() == 1) {
-    return takes_text((*all)[0], root, left);
-  }
-  const auto type = schema->find("type");
-  if (type == schema->end() || type->is_string()) return type == schema->end() || *type == "string";
-  return type->is_array() && std::ranges::find(*type, Json("string")) != type->end();
-}
-
 [[noreturn]] void refuse(const std::string& place, const std::string& why) {
   throw Error(FRT_ERR_INVALID_ARGUMENT, place + " " + why);
 }
@@ -104,7 +83,7 @@ class TextValues {
   }
 
   Json read(const Json& given, const std::string& place) {
-    const Json* schema = resolve_reference(given, root_);
+    const Json* schema = io::resolve_reference(given, root_);
     if (--left_ < 0 || !schema) {
       if (strict_) refuse(place, "refers to too many schemas, or to none");
       return any();
@@ -145,8 +124,7 @@ class TextValues {
   Json read_choices(const Json& choices, const std::string& place) {
     Json texts = Json::array();
     for (std::size_t i = 0; i < choices.size(); ++i) {
-      int left = kMostSchemas;
-      if (!takes_text(choices[i], root_, left)) continue;
+      if (!io::takes_text(choices[i], root_)) continue;
       Json text = read(choices[i], place + "/" + std::to_string(i));
       if (text == any()) return text;
       texts.push_back(std::move(text));
@@ -218,7 +196,7 @@ class Calls {
   }
 
   Json parameters(const GrammarTool& tool, const Json& given) const {
-    const Json* schema = resolve_reference(given, given);
+    const Json* schema = io::resolve_reference(given, given);
     if (!schema || !schema->is_object()) {
       if (tool.strict) refuse("the schema", "says nothing of the parameters");
       return literal("");
@@ -234,11 +212,25 @@ class Calls {
     if (required != schema->end()) {
       for (const Json& name : *required) needed.insert(name.get_ref<const std::string&>());
     }
+    // As whoever reads the call decides: by the schema that the tool gave.
+    std::map<std::string_view, const Json*> declared;
+    if (const auto found = tool.parameters.find("properties");
+        tool.parameters.is_object() && found != tool.parameters.end() && found->is_object()) {
+      for (const auto& [key, value] : found->get_ref<const Json::object_t&>()) {
+        declared.emplace(key, &value);
+      }
+    }
+    const auto is_text = [&](const std::string& key, const Json& value) {
+      const auto found = declared.find(key);
+      return found == declared.end() ? io::takes_text(value, given)
+                                     : io::takes_text(*found->second, tool.parameters);
+    };
     if (properties != schema->end()) {
       for (const auto& [key, value] : properties->items()) {
         Json one = {{"type", "tag"},
                     {"begin", parameter_[0] + key + parameter_[1]},
-                    {"content", value_of(tool, given, value, "/properties/" + key.substr(0, 64))},
+                    {"content", value_of(tool, given, value, is_text(key, value),
+                                         "/properties/" + key.substr(0, 64))},
                     {"end", parameter_[2]}};
         elements.push_back(needed.contains(key)
                                ? std::move(one)
@@ -248,10 +240,9 @@ class Calls {
     return elements.empty() ? literal("") : sequence(std::move(elements));
   }
 
-  Json value_of(const GrammarTool& tool, const Json& root, const Json& value,
+  Json value_of(const GrammarTool& tool, const Json& root, const Json& value, bool text,
                 const std::string& place) const {
-    int left = kMostSchemas;
-    if (!takes_text(value, root, left)) return json_value(with_definitions(value, root));
+    if (!text) return json_value(with_definitions(value, root));
     return TextValues(root, parameter_[2], tool.strict).read(value, place);
   }
 
@@ -284,7 +275,8 @@ class Calls {
                      {{"type", "regex"}, {"pattern", "[A-Za-z0-9_.$-]{1,64}"}},
                      {{"type", "tag"},
                       {"begin", parameter_[1]},
-                      {"content", value_of(tool, root, schema, "/additionalProperties")},
+                      {"content", value_of(tool, root, schema, io::takes_text(schema, root),
+                                           "/additionalProperties")},
                       {"end", parameter_[2]}}}));
   }
 
