@@ -111,6 +111,11 @@ void Model::load_weights(const Host& host, Parts& parts) {
     host.log(FRT_LOG_WARNING, text + "; speculation is off");
     with_mtp = false;
   }
+  if (with_mtp && speculation == Speculation::kAuto) {
+    const std::string lacking = lacking_for_drafts(parts, source->only_f32(true));
+    if (!lacking.empty()) host.log(FRT_LOG_INFO, lacking + "; speculation is off");
+    with_mtp = lacking.empty();
+  }
   const std::uint64_t weight_bytes = source->device_bytes(with_mtp);
   const Precision precision = choose_precision(parts.options, source->only_f32(with_mtp));
   check_memory(parts, precision, with_mtp, weight_bytes);
@@ -118,6 +123,21 @@ void Model::load_weights(const Host& host, Parts& parts) {
   parts.weights = architecture_->build_weights(*source, std::move(memory), with_mtp);
   parts.precision =
       choose_precision(parts.options, parts.weights->formats == WeightFormats(kWeightF32));
+}
+
+// Why the backend cannot run drafts although it may run the rest; empty: it can.
+std::string Model::lacking_for_drafts(const Parts& parts, bool only_f32) const {
+  const std::vector<std::string> plain = architecture_->operators(false);
+  std::vector<std::string> needs = architecture_->operators(true);
+  std::erase_if(needs, [&](const std::string& name) {
+    return std::ranges::find(plain, name) != plain.end();
+  });
+  frt_error error{};
+  const Precision precision = choose_precision(parts.options, only_f32);
+  const frt_status status = guard(&error, [&] {
+    Operators(parts.context, KernelTypes(precision.activation), WeightFormats(kWeightF32), needs);
+  });
+  return status == FRT_OK ? "" : error.message;
 }
 
 StepSizes Model::step_sizes(const Options& options, bool with_mtp) const {

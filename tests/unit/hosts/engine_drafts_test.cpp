@@ -143,10 +143,11 @@ TEST_CASE("a stop token ends a request in the middle of a round, and the slot wi
   const Tokens prompt = world.model.encode("Once upon a time, there was a little");
   EngineRequest asked = request_of(Kind::kGreedy, prompt, 40, 0);
   const Tokens whole = world.alone(asked).tokens;
-  asked.affinity = "talk";
   Engine engine(world.model, nullptr, with_drafts(Drafting::kOn));
   for (std::size_t stop_at = 1; stop_at < 20; ++stop_at) {
     CAPTURE(stop_at);
+    // A conversation of its own: a short prompt behind a long one would be a side request.
+    asked.affinity = "talk " + std::to_string(stop_at);
     asked.stop_ids = {-5, whole[stop_at]};
     const auto first_stop = static_cast<std::size_t>(
         std::find(whole.begin(), whole.end(), whole[stop_at]) - whole.begin());
@@ -158,7 +159,7 @@ TEST_CASE("a stop token ends a request in the middle of a round, and the slot wi
     // Nothing behind the stop token was fed: a prompt that goes on from the text goes on in the
     // slot.
     const Tokens text = joined(prompt, first(whole, first_stop + 1));
-    const Tokens slot = held(engine, "talk");
+    const Tokens slot = held(engine, asked.affinity);
     CHECK(slot.size() <= text.size());
     CHECK(slot == first(text, slot.size()));
     EngineRequest next = asked;

@@ -85,6 +85,7 @@ class Model {
  private:
   void load(const Host& host, const frt_model_params& params);
   void load_weights(const Host& host, Parts& parts);
+  std::string lacking_for_drafts(const Parts& parts, bool only_f32) const;
   StepSizes step_sizes(const Options& options, bool with_mtp) const;
   std::uint64_t running_bytes(const Options& options, const Precision& precision,
                               std::int64_t context, bool with_mtp) const;
