@@ -101,6 +101,9 @@ struct Sample {
     if (args.counts) check_stride(check, "counts_stride", args.counts_stride);
     if (args.pending) check_stride(check, "pending_stride", args.pending_stride);
     check.pointer("ids", args.ids);
+    check.require(!args.fed || !args.pending, "pending", "is given with fed");
+    if (args.fed)
+      throw frt::Error(FRT_ERR_UNSUPPORTED, "frt.sample/1: one token per sequence only");
   }
   static void run(const Args& args) {
     for_sequences(args.sequences, [&](int32_t b, int32_t slot, int32_t length) {
