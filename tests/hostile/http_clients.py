@@ -214,6 +214,8 @@ capsule_host = "16M" """)
         self.server = LmServer(self, manifest, plugins=os.environ["FRT_SCRIPTED_PLUGIN_DIR"])
         self.good()     # what is opened once is open now
         self.descriptors = self.open_descriptors()
+        # Held from the first capsule in a file to the end.
+        self.descriptors[f"descriptors of {self.folder}/capsules/.in-use"] = 1
 
     def open_descriptors(self):
         """How many descriptors of the server lead to what: a file's name, or the kind of one without a name."""
