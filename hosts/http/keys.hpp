@@ -53,7 +53,7 @@ class KeyRing {
   // of a length.
   std::optional<std::string> owner(std::string_view secret) const;
 
-  // Other keys and limits from now on. Requests of a key that is no more go on, and count until
+  // Other keys and limits from now on. Running requests of a removed key continue, and count until
   // they leave; allowances of keys that stay are what they were.
   void replace(std::vector<ApiKey> keys, KeyLimits limits);
 

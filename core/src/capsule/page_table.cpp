@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stack of free pages, a reference count per page, the entries of every slot. What was given back
-// last is handed out first: it is most likely near in some level of memory.
+// A stack of free pages, a reference count per page, the entries of every slot. The page
+// that was freed last is allocated first: it is most likely still in a cache.
 #include "capsule/page_table.hpp"
 
 #include <algorithm>

@@ -49,7 +49,7 @@ class CapsuleStore {
   uint64_t slabs_for(frt_space space, uint64_t bytes) const noexcept;  // at least 1
 
   // `count` slabs in ascending order of address, and an event behind all work that `stream` was
-  // made to wait for. Slabs whose free is deferred are handed out when no others are left; `stream`
+  // made to wait for. Slabs whose free is deferred are allocated when no others are left; `stream`
   // then waits for their events, or, if it is null, this thread. Allocates what is missing; on
   // failure nothing is taken.  [driver]
   Holding take(frt_space space, uint64_t count, frt_stream stream);

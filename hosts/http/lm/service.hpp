@@ -73,7 +73,7 @@ class LmService : public HttpService {
   // A policy that the program serves beside the models is listed with them. `state`: "loading",
   // "ready" or "failed".  [any]
   void set_policy(const std::string& name, const char* state);
-  // Other keys and limits from now on; requests of a key that is no more go on.  [any]
+  // Other keys and limits from now on; running requests of a removed key continue.  [any]
   void replace_keys(std::vector<ApiKey> keys, KeyLimits limits) {
     keys_.replace(std::move(keys), limits);
   }
