@@ -45,7 +45,7 @@ bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-// The subgoal that a text names first, as a word; none if it names none. `complete`: no further text
+// The subgoal that a text names first, as a word; none if it names none. `complete`: no text
 // comes.
 std::optional<std::size_t> named_subgoal(const Subgoals& subgoals, const std::string& text,
                                          bool complete = true) {
