@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Narrow products of the CUDA backend at the shapes of Qwen3.6 27B: each by itself, and all of a
+// GEMVs of the CUDA backend at the shapes of Qwen3.6 27B: each by itself, and all of a
 // decode step (64 layers, without the head) as they follow each other in a model, by themselves and
 // with the norms before them. Everything is a recorded graph over more weights than the
 // second-level cache holds. Prints time, bytes per second, and the share of what reading memory
@@ -21,7 +21,9 @@
 
 #include "backend_device.hpp"
 #include "backend_stream.hpp"
+#include "driver.hpp"
 #include "ops/common/call.hpp"
+#include "ops/linear/gemv.hpp"
 #include "ops/linear/product.hpp"
 
 namespace frt::cuda {
@@ -73,6 +75,9 @@ constexpr Format kFormats[] = {{"bf16", FRT_WEIGHT_BF16},
                                {"fp8 tensor", FRT_WEIGHT_FP8_TENSOR},
                                {"nvfp4", FRT_WEIGHT_NVFP4}};
 
+// What the kernels linked with this program are compiled for.
+constexpr PluginCode kCode = {"cuda_linear_bench", FRT_CUDA_ARCH, FRT_CUDA_TARGET_TEXT};
+
 // A host that offers nothing.
 constexpr frt_host kNobody = {
     .struct_size = sizeof(frt_host),
@@ -84,7 +89,7 @@ constexpr frt_host kNobody = {
 struct Bench {
   explicit Bench(double rate)
       : host(&kNobody),
-        device(0, DeviceOptions{}, host),
+        device(0, DeviceOptions{}, kCode, host),
         stream(device, 0),
         peak(rate),
         bf16(stream, 6ull << 30, FRT_DTYPE_BF16, -0.02f, 0.02f),
@@ -144,11 +149,16 @@ struct Bench {
     for (const int32_t height : heights) {
       products.push_back(product(weight(format, height, cols), rows));
     }
-    narrow_products(stream, products);
+    gemv_products(stream, products);
   }
   void gate_up(frt_weight_format format, int32_t width, int32_t cols, int32_t rows) {
     const Product gate = product(weight(format, width, cols), rows);
-    if (!narrow_gate_up(stream, gate, weight(format, width, cols))) std::abort();
+    GemvCall planned;
+    if (!plan_gemv_gate_up(device, gate, weight(format, width, cols), gemv_ahead(stream),
+                           planned)) {
+      throw Error(FRT_ERR_UNSUPPORTED, "gate and up do not go together on this device");
+    }
+    gemv_planned(stream, planned);
   }
 
   template <class Args>

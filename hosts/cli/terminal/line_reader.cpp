@@ -281,9 +281,11 @@ LineReader::LineReader(std::string history) {
   el_set(editor_->edit, EL_SIGNAL, 0);
   el_set(editor_->edit, EL_GETCFN, read_character);
   read_settings(editor_->edit);  // these may replace all bindings
-  el_set(editor_->edit, EL_ADDFN, "frt-paste", "Insert a pasted text", insert_paste);
+  // The wide calls keep the words that they are given; the others keep copies that el_end()
+  // forgets.
+  el_wset(editor_->edit, EL_ADDFN, L"frt-paste", L"Insert a pasted text", insert_paste);
   el_set(editor_->edit, EL_BIND, kPasteBegins, "frt-paste", nullptr);
-  el_set(editor_->edit, EL_ADDFN, "frt-complete", "Complete a command", complete_line);
+  el_wset(editor_->edit, EL_ADDFN, L"frt-complete", L"Complete a command", complete_line);
   el_set(editor_->edit, EL_BIND, "\t", "frt-complete", nullptr);
 }
 
