@@ -136,25 +136,25 @@ class Check {
     shape_ = {};
     shape_.struct_size = sizeof(shape_);
     shape_.views = static_cast<uint32_t>(std::ranges::count(mask, 1));
-    shape_.ways = info_.guidance_ways > 1 && random_() % 2 ? info_.guidance_ways : 1;
-    std::vector<int32_t> lengths(std::max(1u, info_.guidance_ways));
-    for (uint32_t way = 0; way < lengths.size(); ++way) {
+    shape_.branches = info_.guidance_branches > 1 && random_() % 2 ? info_.guidance_branches : 1;
+    std::vector<int32_t> lengths(std::max(1u, info_.guidance_branches));
+    for (uint32_t branch = 0; branch < lengths.size(); ++branch) {
       std::vector<int32_t> ids(1 + random_() % std::max(1u, info_.max_prompt));
       std::ranges::generate(ids, [&] { return static_cast<int32_t>(random_() % 250 + 2); });
-      lengths[way] = static_cast<int32_t>(ids.size());
+      lengths[branch] = static_cast<int32_t>(ids.size());
       shape_.prompt = std::max(shape_.prompt, static_cast<uint32_t>(ids.size()));
-      write(info_.prompt_tokens, ids, uint64_t{way} * info_.max_prompt * sizeof(int32_t));
+      write(info_.prompt_tokens, ids, uint64_t{branch} * info_.max_prompt * sizeof(int32_t));
     }
     write(info_.prompt_length, lengths);
     values.resize(uint64_t{info_.max_samples} * policy_.action_values());
     std::ranges::generate(values, [&] { return normal(); });
     write(info_.noise, values);
-    if (info_.guidance_ways > 1) set_strengths();
+    if (info_.guidance_branches > 1) set_strengths();
     if (info_.has_continuation) set_previous();
-    ++result_->drawn[shape_.ways > 1 ? "with guidance" : "without guidance"];
+    ++result_->drawn[shape_.branches > 1 ? "with guidance" : "without guidance"];
   }
   void set_strengths() {
-    std::vector<float> strengths(info_.guidance_ways - 1);
+    std::vector<float> strengths(info_.guidance_branches - 1);
     for (float& strength : strengths) strength = 1 + static_cast<float>(random_() % 16) / 8;
     frt_error error{};
     check(policy_.role().set_guidance(policy_.handle(), strengths.data(), strengths.size(),

@@ -55,7 +55,7 @@ bool GuidanceStrengths::none() const noexcept {
   return std::ranges::all_of(values, [](double value) { return value == 1; });
 }
 
-std::vector<float> GuidanceStrengths::table(uint32_t steps, uint32_t ways) const {
+std::vector<float> GuidanceStrengths::table(uint32_t steps, uint32_t guided) const {
   for (const double value : values) {
     if (!(value >= 1) || !(value <= kMaxStrength)) {
       throw Error(FRT_ERR_OUT_OF_RANGE,
@@ -64,16 +64,16 @@ std::vector<float> GuidanceStrengths::table(uint32_t steps, uint32_t ways) const
     }
   }
   const std::size_t rows = values.size() / branches;
-  if (rows > steps || (branches != 1 && branches != ways)) {
+  if (rows > steps || (branches != 1 && branches != guided)) {
     throw Error(FRT_ERR_INVALID_ARGUMENT,
                 fmt::format("guidance of {} steps and {} branches; the model has {} and {}", rows,
-                            branches, steps, ways));
+                            branches, steps, guided));
   }
   std::vector<float> table;
   for (std::size_t step = 0; step < steps; ++step) {
     const std::size_t row = std::min(step, rows - 1) * branches;
-    for (std::size_t way = 0; way < ways; ++way) {
-      table.push_back(static_cast<float>(values[row + (branches == 1 ? 0 : way)]));
+    for (std::size_t branch = 0; branch < guided; ++branch) {
+      table.push_back(static_cast<float>(values[row + (branches == 1 ? 0 : branch)]));
     }
   }
   return table;

@@ -23,10 +23,10 @@ struct GuidanceStrengths {
 
   // 1 throughout: the branches beyond the first need not be computed.
   bool none() const noexcept;
-  // For the role's set_guidance: (steps, branches) in full. Throws FRT_ERR_OUT_OF_RANGE for a
-  // strength that is below 1, above kMaxStrength or not finite, FRT_ERR_INVALID_ARGUMENT for more
-  // rows than `steps` or a row of neither one value nor `branches`.
-  std::vector<float> table(uint32_t steps, uint32_t branches) const;
+  // For the role's set_guidance: (steps, guided branches) in full. Throws FRT_ERR_OUT_OF_RANGE for
+  // a strength that is below 1, above kMaxStrength or not finite, FRT_ERR_INVALID_ARGUMENT for more
+  // rows than `steps` or a row of neither one value nor `guided`.
+  std::vector<float> table(uint32_t steps, uint32_t guided) const;
   bool operator==(const GuidanceStrengths&) const = default;
 };
 

@@ -72,7 +72,7 @@ io::Json policy_json(const PolicyModel& policy) {
           {"action_dim", robot.action_dim},
           {"network_action_dim", info.action_dim},
           {"steps", info.default_steps},
-          {"guidance_ways", info.guidance_ways}};
+          {"guidance_branches", info.guidance_branches}};
 }
 
 }  // namespace frt::host

@@ -20,7 +20,7 @@ std::string inputs_text(const PolicyModel& policy);
 
 // All sizes: {"inputs": as above, "views", "image_height", "image_width" (pixels), "state_dim",
 // "prompt_tokens" (at most), "horizon" (actions of a chunk), "action_dim" (values of a robot's
-// action), "network_action_dim", "steps" (denoising), "guidance_ways" (branches)}.  [setup]
+// action), "network_action_dim", "steps" (denoising), "guidance_branches" (branches)}.  [setup]
 nlohmann::ordered_json policy_json(const PolicyModel& policy);
 
 }  // namespace frt::host

@@ -54,7 +54,7 @@ frt_policy_info read_policy_info(const Context& context, const frt_role_policy_v
   range("default_steps", info.default_steps, 0, kMostSteps);
   range("max_steps", info.max_steps, info.beta ? 1 : 0, kMostSteps);
   range("max_samples", info.max_samples, 0, kMostSteps);
-  range("guidance_ways", info.guidance_ways, 0, kMostBranches);
+  range("guidance_branches", info.guidance_branches, 0, kMostBranches);
   range("has_split", info.has_split, 0, 2);
   range("has_continuation", info.has_continuation, 0, 1);
   if (info.images && info.image_dtype != FRT_DTYPE_U8 && info.image_dtype != FRT_DTYPE_F32) {
@@ -82,7 +82,7 @@ frt_policy_info read_policy_info(const Context& context, const frt_role_policy_v
                    {"buffer continuation", info.continuation},
                    {"set_continuation", role.set_continuation}});
   }
-  const uint64_t ways = std::max(info.guidance_ways, 1u);
+  const uint64_t branches = std::max(info.guidance_branches, 1u);
   const uint64_t samples = std::max(info.max_samples, 1u);
   const uint64_t horizon = info.horizon, values = info.action_dim;
   const uint64_t word = sizeof(float);  // as long as an i32
@@ -94,10 +94,10 @@ frt_policy_info read_policy_info(const Context& context, const frt_role_policy_v
        {info.views, info.image_height, info.image_width, 3, dtype_bits(info.image_dtype) / 8});
   room("view_mask", info.view_mask, {info.views, word});
   room("proprioception", info.proprioception, {info.state_dim, word});
-  room("prompt_tokens", info.prompt_tokens, {ways, info.max_prompt, word});
-  room("prompt_length", info.prompt_length, {ways, word});
+  room("prompt_tokens", info.prompt_tokens, {branches, info.max_prompt, word});
+  room("prompt_length", info.prompt_length, {branches, word});
   room("noise", info.noise, {samples, horizon, values, word});
-  room("beta", info.beta, {info.max_steps, ways - 1, word});
+  room("beta", info.beta, {info.max_steps, branches - 1, word});
   room("previous", info.previous, {horizon, values, word});
   room("previous_weights", info.previous_weights, {horizon, word});
   room("continuation", info.continuation, {sizeof(frt_policy_continuation)});
@@ -157,7 +157,7 @@ frt_shape_key PolicyModel::infer_key(const frt_policy_shape& shape) const {
   const std::string what = std::to_string(shape.views) + " views, " + std::to_string(shape.prompt) +
                            " prompt tokens, " +
                            std::to_string(shape.steps ? shape.steps : info_.default_steps) +
-                           " steps, " + std::to_string(shape.ways) + " branches";
+                           " steps, " + std::to_string(shape.branches) + " branches";
   throw Error(status, sender_ + " was loaded without a variant for " + what + " (" +
                           status_name(status) + "); what is captured is set in [model." + name_ +
                           ".options]");

@@ -77,10 +77,10 @@ void PolicyRunner::overwrite_prompt(const std::string& instruction, std::span<co
   std::string options;
   if (!state.empty()) options = nlohmann::json({{"state", state}}).dump();
   uint32_t longest = 0;
-  for (uint32_t way = 0; way < std::max(1u, policy_.info().guidance_ways); ++way) {
+  for (uint32_t branch = 0; branch < std::max(1u, policy_.info().guidance_branches); ++branch) {
     uint32_t tokens = 0;
     frt_error error{};
-    check(policy_.role().set_prompt(policy_.handle(), way, instruction.c_str(),
+    check(policy_.role().set_prompt(policy_.handle(), branch, instruction.c_str(),
                                     options.empty() ? nullptr : options.c_str(), stream_.handle(),
                                     &tokens, &error),
           error, policy_.sender());
@@ -100,11 +100,11 @@ frt_policy_shape PolicyRunner::observed_shape() const noexcept {
 void PolicyRunner::set_guidance(const GuidanceStrengths& strengths) {
   if (strengths == guidance_) return;
   const frt_policy_info& info = policy_.info();
-  const uint32_t ways = info.guidance_ways;
+  const uint32_t branches = info.guidance_branches;
   const std::vector<float> table =
-      strengths.table(std::max(info.max_steps, 1u), std::max(ways, 2u) - 1);
+      strengths.table(std::max(info.max_steps, 1u), std::max(branches, 2u) - 1);
   if (!strengths.none()) {
-    if (ways < 2 || !policy_.role().set_guidance) {
+    if (branches < 2 || !policy_.role().set_guidance) {
       throw Error(FRT_ERR_UNSUPPORTED, policy_.sender() +
                                            " has no guidance; beta can only be 1 (frt.recap_cfg is "
                                            "the plugin that has it)");
@@ -126,7 +126,7 @@ void PolicyRunner::submit() {
   frt_policy_shape shape = observed_shape();
   shape.steps = steps_;
   shape.samples = 1;
-  shape.ways = guidance_.none() ? 1 : info.guidance_ways;
+  shape.branches = guidance_.none() ? 1 : info.guidance_branches;
   const frt_shape_key key = policy_.infer_key(shape);
   const Recorder recorder(stream_);
   if (info.noise && !keep_noise_) recorder.copy(info.noise, 0, noise_, 0, noise_.bytes());

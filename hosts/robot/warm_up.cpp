@@ -16,25 +16,25 @@ Variants variants_of(const PolicyModel& policy) {
   const frt_policy_info& info = policy.info();
   Variants variants;
   // False: there is none for this shape.
-  const auto add = [&](uint32_t views, uint32_t prompt, uint32_t steps, uint32_t ways) {
+  const auto add = [&](uint32_t views, uint32_t prompt, uint32_t steps, uint32_t branches) {
     frt_policy_shape shape{};
     shape.struct_size = sizeof(shape);
     shape.views = views;
     shape.prompt = prompt;
     shape.steps = steps;
     shape.samples = 1;
-    shape.ways = ways;
+    shape.branches = branches;
     frt_shape_key key = 0;
     if (policy.role().infer_key(policy.handle(), &shape, &key) != FRT_OK) return false;
     variants.emplace(key, shape);
     return true;
   };
   for (uint32_t steps = 1; steps <= std::max(info.max_steps, 1u); ++steps) {
-    for (const uint32_t ways : {1u, std::max(info.guidance_ways, 1u)}) {
-      if (!add(info.views, info.max_prompt, steps, ways)) continue;
+    for (const uint32_t branches : {1u, std::max(info.guidance_branches, 1u)}) {
+      if (!add(info.views, info.max_prompt, steps, branches)) continue;
       for (uint32_t views = 1; views <= info.views; ++views) {
         for (uint32_t prompt = 1; prompt <= info.max_prompt; ++prompt) {
-          add(views, prompt, steps, ways);
+          add(views, prompt, steps, branches);
         }
       }
     }
@@ -59,7 +59,7 @@ uint32_t warm_up(const PolicyRunner& runner, EpisodeBoundary& boundary,
   const Context& context = policy.context();
   uint32_t replayed = 0;
   boundary.take();
-  write_ones(runner, info.prompt_length, info.guidance_ways, info.guidance_ways);
+  write_ones(runner, info.prompt_length, info.guidance_branches, info.guidance_branches);
   for (const auto& [key, shape] : variants_of(policy)) {
     if (cancelled()) break;
     write_ones(runner, info.view_mask, info.views, shape.views);

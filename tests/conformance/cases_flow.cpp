@@ -25,19 +25,19 @@ Packing plain(frt_dtype dtype) {
 void pack_views(Case& c, const std::vector<int32_t>& mask, int32_t slots,
                 const std::vector<int32_t>& text) {
   const auto views = static_cast<int32_t>(mask.size());
-  const auto ways = static_cast<int32_t>(text.size());
+  const auto branches = static_cast<int32_t>(text.size());
   Tensor& mask_tensor = c.integers("mask", mask);
   Tensor& text_tensor = c.integers("text length", text);
   Tensor& view = c.output("view", FRT_DTYPE_I32, slots);
   Tensor& view_rows = c.output("view rows", FRT_DTYPE_I32, slots);
   Tensor& image_rows = c.output("image rows", FRT_DTYPE_I32, 1);
-  Tensor& length = c.output("length", FRT_DTYPE_I32, ways);
+  Tensor& length = c.output("length", FRT_DTYPE_I32, branches);
   c.run<frt_pack_views_args>(FRT_OP_PACK_VIEWS, KernelTypes(), {},
                              [&](frt_pack_views_args& args, const At& at) {
                                args.views = views;
                                args.slots = slots;
                                args.rows_per_view = 16;
-                               args.ways = ways;
+                               args.branches = branches;
                                args.text_rows = 40;
                                args.mask = at.operator()<int32_t>(mask_tensor);
                                args.text_length = at.operator()<int32_t>(text_tensor);
@@ -55,14 +55,14 @@ void pack_views(Case& c, const std::vector<int32_t>& mask, int32_t slots,
     }
   }
   Expected indices(FRT_DTYPE_I32, slots), rows(FRT_DTYPE_I32, slots);
-  Expected all(FRT_DTYPE_I32, 1), lengths(FRT_DTYPE_I32, ways);
+  Expected all(FRT_DTYPE_I32, 1), lengths(FRT_DTYPE_I32, branches);
   const auto count = static_cast<int32_t>(valid.size());
   for (int32_t i = 0; i < slots; ++i) {
     indices.value(i, i < count ? valid[static_cast<std::size_t>(i)] : -1);
     rows.value(i, i < count ? 16 : 0);
   }
   all.value(0, 16 * count);
-  for (int32_t w = 0; w < ways; ++w) {
+  for (int32_t w = 0; w < branches; ++w) {
     lengths.value(w, 16 * count + std::clamp(text[static_cast<std::size_t>(w)], 0, 40));
   }
   c.require(view, indices);
@@ -213,22 +213,22 @@ void patch_embed(Case& c, frt_dtype dtype, const Image& image, int32_t width) {
   c.require(y, expected);
 }
 
-void embed_rows(Case& c, frt_dtype dtype, frt_dtype table_dtype, int32_t ways, int32_t width) {
+void embed_rows(Case& c, frt_dtype dtype, frt_dtype table_dtype, int32_t branches, int32_t width) {
   constexpr int32_t kVocabulary = 50, kTextRows = 12, kRows = 30, kStride = 16;
-  std::vector<int32_t> ids(static_cast<std::size_t>(ways * kStride));
+  std::vector<int32_t> ids(static_cast<std::size_t>(branches * kStride));
   for (int32_t& id : ids) id = static_cast<int32_t>(c.random()() % (kVocabulary + 2)) - 1;
   std::vector<int32_t> counts;
-  for (int32_t w = 0; w < ways; ++w) counts.push_back(w % 2 ? 5 : kTextRows);
+  for (int32_t w = 0; w < branches; ++w) counts.push_back(w % 2 ? 5 : kTextRows);
   Tensor& id_tensor = c.integers("ids", ids);
   Tensor& count = c.integers("count", counts);
   Tensor& first = c.integers("first", {17});
   const Weight table = c.weight("table", plain(table_dtype), kVocabulary, width);
-  Tensor& y = c.output("y", dtype, static_cast<int64_t>(ways) * kRows * width);
+  Tensor& y = c.output("y", dtype, static_cast<int64_t>(branches) * kRows * width);
   c.run<frt_embed_rows_args>(FRT_OP_EMBED_ROWS, types_of(FRT_DTYPE_NONE, dtype),
                              plain(table_dtype).format,
                              [&](frt_embed_rows_args& args, const At& at) {
                                args.y_dtype = dtype;
-                               args.ways = ways;
+                               args.branches = branches;
                                args.text_rows = kTextRows;
                                args.y_rows = kRows;
                                args.scale = 45.25f;
@@ -244,7 +244,7 @@ void embed_rows(Case& c, frt_dtype dtype, frt_dtype table_dtype, int32_t ways, i
 
   Expected expected(dtype, y.count);
   const std::vector<double> values = Case::values(table, 0, kVocabulary);
-  for (int32_t w = 0; w < ways; ++w) {
+  for (int32_t w = 0; w < branches; ++w) {
     for (int32_t i = 0; i < std::min(counts[static_cast<std::size_t>(w)], kTextRows); ++i) {
       const int32_t row = 17 + i;
       if (row >= kRows) break;
@@ -263,14 +263,14 @@ void embed_rows(Case& c, frt_dtype dtype, frt_dtype table_dtype, int32_t ways, i
 // ---- flow ------------------------------------------------------------------------------------
 
 struct Flow {
-  int32_t ways, samples, horizon, dim, width;
+  int32_t branches, samples, horizon, dim, width;
   bool continued = false;
   int32_t locked = 0;
   uint32_t clean = 0;
   float pull = 1.5f;
 };
 std::string text(const Flow& f) {
-  return std::to_string(f.ways) + " ways " + std::to_string(f.samples) + "x" +
+  return std::to_string(f.branches) + " branches " + std::to_string(f.samples) + "x" +
          std::to_string(f.horizon) + "x" + std::to_string(f.dim) + " width " +
          std::to_string(f.width) +
          (f.continued ? " continued, locked " + std::to_string(f.locked) : "");
@@ -284,24 +284,24 @@ struct FlowTensors {
   FlowTensors(Case& c, const Flow& shape)
       : flow(shape),
         chunk(static_cast<int64_t>(shape.samples) * shape.horizon * shape.dim),
-        rows(static_cast<int64_t>(shape.ways) * shape.samples * shape.horizon),
+        rows(static_cast<int64_t>(shape.branches) * shape.samples * shape.horizon),
         previous(
             &c.normal("previous", FRT_DTYPE_F32, static_cast<int64_t>(shape.horizon) * shape.dim)),
         weights(&c.uniform("weights", FRT_DTYPE_F32, shape.horizon, 0, 1)),
         cap(&c.uniform("cap", FRT_DTYPE_F32, 1, 2, 3)),
         locked(&c.integers("locked", {shape.locked})),
         clean(&c.integers("clean", {static_cast<int32_t>(shape.clean)})),
-        beta(&c.uniform("beta", FRT_DTYPE_F32, std::max(1, shape.ways - 1), 1, 2.5f)) {}
+        beta(&c.uniform("beta", FRT_DTYPE_F32, std::max(1, shape.branches - 1), 1, 2.5f)) {}
 
   void fill(frt_flow_update_args& args, const At& at) const {
-    args.ways = flow.ways;
+    args.branches = flow.branches;
     args.samples = flow.samples;
     args.horizon = flow.horizon;
     args.dim = flow.dim;
     args.time = 0.7f;
     args.step = -0.1f;
     args.pull = flow.pull;
-    if (flow.ways > 1) args.beta = at.operator()<float>(*beta);
+    if (flow.branches > 1) args.beta = at.operator()<float>(*beta);
     if (!flow.continued) return;
     args.previous = at.operator()<float>(*previous);
     args.weights = at.operator()<float>(*weights);
@@ -359,7 +359,7 @@ void flow_input(Case& c, frt_dtype dtype, const Flow& flow) {
   c.run<frt_flow_input_args>(FRT_OP_FLOW_INPUT, KernelTypes(dtype), {},
                              [&](frt_flow_input_args& args, const At& at) {
                                args.h_dtype = dtype;
-                               args.ways = flow.ways;
+                               args.branches = flow.branches;
                                args.rows = flow.samples * flow.horizon;
                                args.dim = flow.dim;
                                args.width = flow.width;
@@ -418,7 +418,7 @@ void flow_step(Case& c, frt_dtype dtype, const Flow& flow, bool step, bool next)
                               args.next.struct_size = sizeof(args.next);
                               if (!next) return;
                               args.next.h_dtype = dtype;
-                              args.next.ways = flow.ways;
+                              args.next.branches = flow.branches;
                               args.next.rows = flow.samples * flow.horizon;
                               args.next.dim = flow.dim;
                               args.next.width = flow.width;
@@ -475,9 +475,10 @@ void add_flow_cases(Suite& suite) {
       suite.add(FRT_OP_PATCH_EMBED + name, [=](Case& c) { patch_embed(c, dtype, image, 144); });
     }
     for (const frt_dtype table : kTypes) {
-      for (const int32_t ways : {1, 3}) {
-        suite.add(FRT_OP_EMBED_ROWS + type + dtype_name(table) + " ways " + std::to_string(ways),
-                  [=](Case& c) { embed_rows(c, dtype, table, ways, 72); });
+      for (const int32_t branches : {1, 3}) {
+        suite.add(
+            FRT_OP_EMBED_ROWS + type + dtype_name(table) + " branches " + std::to_string(branches),
+            [=](Case& c) { embed_rows(c, dtype, table, branches, 72); });
       }
     }
     for (const Flow& flow : flows) {

@@ -174,9 +174,9 @@ class Rollouts(Episodes):
         [policy] = json.loads(self.check(OK, "-q", *shown, "--manifest", manifest, "--json").stdout)["policies"]
         self.assertEqual(policy["name"], "p")
         self.assertEqual({key: policy[key] for key in ("views", "image_height", "image_width", "state_dim", "prompt_tokens",
-                                                       "horizon", "action_dim", "network_action_dim", "guidance_ways")},
+                                                       "horizon", "action_dim", "network_action_dim", "guidance_branches")},
                          {"views": 1, "image_height": 28, "image_width": 28, "state_dim": 2, "prompt_tokens": 48,
-                          "horizon": 10, "action_dim": 2, "network_action_dim": 2, "guidance_ways": 1})
+                          "horizon": 10, "action_dim": 2, "network_action_dim": 2, "guidance_branches": 1})
         self.assertEqual([entry["name"] for entry in policy["inputs"]],
                          ["observation/state", "observation/image", "prompt"])
         text = self.check(OK, "-q", *shown, "--manifest", manifest).stdout

@@ -67,7 +67,7 @@ class LinearPolicy {
     info_.image_height = info_.image_width = static_cast<uint32_t>(options.get_int("image"));
     info_.default_steps = static_cast<uint32_t>(options.get_int("steps"));
     info_.max_prompt = kMaxPrompt;
-    info_.guidance_ways = info_.max_samples = 1;
+    info_.guidance_branches = info_.max_samples = 1;
     info_.image_dtype = FRT_DTYPE_U8;
     const uint64_t values = weight.shape[0];
     checkpoint.require("prompts", {prompts.shape[0], values});
@@ -338,10 +338,10 @@ class Plugin {
     *key = steps;
     return FRT_OK;
   }
-  static frt_status set_prompt(frt_model model, uint32_t way, const char* instruction, const char*,
-                               frt_stream stream, uint32_t* tokens, frt_error* error) {
+  static frt_status set_prompt(frt_model model, uint32_t branch, const char* instruction,
+                               const char*, frt_stream stream, uint32_t* tokens, frt_error* error) {
     return frt::guard(error, [&] {
-      if (way != 0) throw frt::Error(FRT_ERR_OUT_OF_RANGE, "there is one branch");
+      if (branch != 0) throw frt::Error(FRT_ERR_OUT_OF_RANGE, "there is one branch");
       policy(model).set_prompt(instruction, stream);
       if (tokens) *tokens = static_cast<uint32_t>(std::strlen(instruction)) + 1;
     });

@@ -22,10 +22,10 @@ def run(dims, W, prompts, horizon, count, tag, beta, seed):
     for _ in range(task.MAX_STEPS // EXECUTE):
         image = task.draw(points, discs).permute(0, 3, 1, 2).float() / 255 * 2 - 1
         tags = [tag] if beta == 1 else [tag, "none"]
-        ways = [model.prefix(dims, W, image, *prompts.of(colors, torch.full_like(colors, task.TAG_NAMES.index(t))))
+        prefixes = [model.prefix(dims, W, image, *prompts.of(colors, torch.full_like(colors, task.TAG_NAMES.index(t))))
                 for t in tags]
         noise = torch.randn(count, horizon, dims["ad"], generator=generator)
-        chunk = model.sample(dims, W, ways, noise, STEPS, beta)[:, :, :2] * task.MAX_STEP
+        chunk = model.sample(dims, W, prefixes, noise, STEPS, beta)[:, :, :2] * task.MAX_STEP
         for i in range(EXECUTE):
             points = torch.where(done[:, None], points, task.move(points, chunk[:, i]))
             steps += ~done

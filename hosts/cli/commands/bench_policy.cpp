@@ -61,7 +61,7 @@ class PolicyBench {
     shape_.prompt = options.prompt;
     shape_.steps = options.steps ? options.steps : info_.default_steps;
     shape_.samples = options.samples;
-    shape_.ways = options.branches ? options.branches : info_.guidance_ways;
+    shape_.branches = options.branches ? options.branches : info_.guidance_branches;
   }
 
   const frt_policy_info& info() const { return info_; }
@@ -108,8 +108,8 @@ class PolicyBench {
                        "noise");
       replay(info_.infer, whole);
     }));
-    if (shape_.ways > 1 && info_.guidance_ways > 1 && role_->set_guidance) {
-      const std::vector<float> strengths(info_.guidance_ways - 1, 2.0f);
+    if (shape_.branches > 1 && info_.guidance_branches > 1 && role_->set_guidance) {
+      const std::vector<float> strengths(info_.guidance_branches - 1, 2.0f);
       timings.push_back(measure("infer, new strength", [&] {
         frt_error error{};
         check(role_->set_guidance(model_, strengths.data(), strengths.size(), stream_.handle(),
@@ -138,7 +138,7 @@ class PolicyBench {
         ExitCode::kUsage, status,
         fmt::format("the model has no variant of {} views, {} prompt tokens, {} steps, "
                     "{} samples and {} branches; set them in the manifest's options",
-                    shape_.views, shape_.prompt, shape_.steps, shape_.samples, shape_.ways));
+                    shape_.views, shape_.prompt, shape_.steps, shape_.samples, shape_.branches));
   }
 
   template <class T>
@@ -161,13 +161,13 @@ class PolicyBench {
     std::vector<int32_t> mask(info_.views, 0);
     std::fill_n(mask.begin(), std::min(shape_.views, info_.views), 1);
     write(info_.view_mask, mask);
-    for (uint32_t branch = 0; branch < info_.guidance_ways; ++branch) {
+    for (uint32_t branch = 0; branch < info_.guidance_branches; ++branch) {
       std::vector<int32_t> ids(shape_.prompt);
       for (int32_t& id : ids) id = static_cast<int32_t>(random() % 250 + 2);
       write(info_.prompt_tokens, ids, uint64_t{branch} * info_.max_prompt * sizeof(int32_t));
     }
     write(info_.prompt_length,
-          std::vector<int32_t>(info_.guidance_ways, static_cast<int32_t>(shape_.prompt)));
+          std::vector<int32_t>(info_.guidance_branches, static_cast<int32_t>(shape_.prompt)));
     std::normal_distribution<float> normal;
     std::vector<float> noise(uint64_t{info_.max_samples} * info_.horizon * info_.action_dim);
     for (float& value : noise) value = normal(random);
@@ -223,7 +223,7 @@ ExitCode bench_policy(App& app, const BenchPolicyOptions& options) {
                                    {"prompt", shape.prompt},
                                    {"steps", shape.steps},
                                    {"samples", shape.samples},
-                                   {"branches", shape.ways},
+                                   {"branches", shape.branches},
                                    {"horizon", bench.info().horizon},
                                    {"captures_since_ready", counters.captures_since_ready}};
     for (const PolicyTiming& timing : timings) {
@@ -246,7 +246,7 @@ ExitCode bench_policy(App& app, const BenchPolicyOptions& options) {
       "{}\n{} views, {} prompt tokens, {} steps, horizon {}, {} samples, {} branches; {}, {}, "
       "{} weights; {} captures while measuring\n",
       table.render(TableFormat::kMarkdown), shape.views, shape.prompt, shape.steps,
-      bench.info().horizon, shape.samples, shape.ways, info.architecture, context.device->name,
+      bench.info().horizon, shape.samples, shape.branches, info.architecture, context.device->name,
       info.formats, counters.captures_since_ready);
   return ExitCode::kOk;
 }

@@ -83,7 +83,7 @@ class Calibration {
     const uint64_t pixels = uint64_t{info.views} * info.image_height * info.image_width * 3;
     const std::vector<int32_t> mask(info.views, 1);
     const uint32_t prompt = std::min(info.max_prompt, 32u);
-    const uint32_t ways = std::max(info.guidance_ways, 1u);
+    const uint32_t branches = std::max(info.guidance_branches, 1u);
     for (uint32_t frame = 0; frame < options_.synthetic && !enough(); ++frame) {
       if (info.image_dtype == FRT_DTYPE_U8) {
         std::vector<uint8_t> image(pixels);
@@ -96,11 +96,11 @@ class Calibration {
       }
       write<int32_t>(info.view_mask, mask);
       if (info.prompt_tokens) {
-        std::vector<int32_t> ids(std::size_t{ways} * info.max_prompt);
+        std::vector<int32_t> ids(std::size_t{branches} * info.max_prompt);
         for (int32_t& id : ids) id = static_cast<int32_t>(random() % 256);
         write<int32_t>(info.prompt_tokens, ids);
         write<int32_t>(info.prompt_length,
-                       std::vector<int32_t>(ways, static_cast<int32_t>(prompt)));
+                       std::vector<int32_t>(branches, static_cast<int32_t>(prompt)));
       }
       frt_policy_shape shape{};
       shape.struct_size = sizeof(shape);
@@ -142,7 +142,7 @@ class Calibration {
 
   void note(frt_policy_shape shape, std::span<const float> noise) {
     shape.struct_size = sizeof(shape);
-    shape.ways = 0;  // every branch
+    shape.branches = 0;  // every branch
     const std::span<float> own = runner_.noise();
     if (noise.size() == own.size()) {
       std::copy(noise.begin(), noise.end(), own.begin());

@@ -274,7 +274,7 @@ void print_policies(const Json& policies) {
     table.add({"action", fmt::format("{} values, {} in the network", number("action_dim"),
                                      number("network_action_dim"))});
     table.add({"steps", fmt::format("{}", number("steps"))});
-    table.add({"guidance branches", fmt::format("{}", number("guidance_ways"))});
+    table.add({"guidance branches", fmt::format("{}", number("guidance_branches"))});
     write_out("\n" + table.render(TableFormat::kAligned));
   }
 }

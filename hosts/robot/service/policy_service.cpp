@@ -37,7 +37,7 @@ void PolicyService::check_options() {
   shape.prompt = model_.info().max_prompt;
   shape.steps = options_.steps;
   shape.samples = 1;
-  shape.ways = options_.guidance.none() ? 1 : model_.info().guidance_ways;
+  shape.branches = options_.guidance.none() ? 1 : model_.info().guidance_branches;
   model_.infer_key(shape);
 }
 

@@ -31,7 +31,7 @@ double largest_of(std::span<const float> values) {
 void Calibrator::note(const Engine& engine, const Variant& variant) {
   const Stream& stream = engine.stream();
   const Dims& dims = engine.dims();
-  const auto branches = static_cast<std::uint64_t>(variant.ways);
+  const auto branches = static_cast<std::uint64_t>(variant.branches);
   const auto text = engine.ports().prompt_length.download<std::int32_t>(branches, stream);
   const std::int64_t image_rows = variant.views * dims.cells();
   std::vector<std::byte> bytes;
@@ -54,9 +54,9 @@ void Calibrator::note(const Engine& engine, const Variant& variant) {
     if (!view.name.starts_with("prefix.")) return take(0, view.rows);
     // Each branch has room for more rows than its prompt takes.
     const std::int64_t room = image_rows + variant.prompt;
-    for (std::int64_t way = 0; way * room < view.rows; ++way) {
-      const auto branch = static_cast<std::size_t>(view.index + way);
-      take(way * room, image_rows + std::clamp<std::int64_t>(text[branch], 0, variant.prompt));
+    for (std::int64_t part = 0; part * room < view.rows; ++part) {
+      const auto branch = static_cast<std::size_t>(view.index + part);
+      take(part * room, image_rows + std::clamp<std::int64_t>(text[branch], 0, variant.prompt));
     }
   };
   const Recorder recorder(stream);

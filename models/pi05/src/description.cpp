@@ -38,12 +38,13 @@ void Model::describe_ports() {
       {setup.views, side, side, 3});
   add("view_mask", "1: the view is there", ports.view_mask, true, FRT_DTYPE_I32, {setup.views});
   add("prompt_tokens", "token ids of each branch", ports.prompt_tokens, true, FRT_DTYPE_I32,
-      {setup.ways, setup.max_prompt});
-  add("prompt_length", "of each branch", ports.prompt_length, true, FRT_DTYPE_I32, {setup.ways});
+      {setup.branches, setup.max_prompt});
+  add("prompt_length", "of each branch", ports.prompt_length, true, FRT_DTYPE_I32,
+      {setup.branches});
   add("noise", "standard normal", ports.noise, true, FRT_DTYPE_F32,
       {setup.samples, setup.horizon, d.action_dim});
   add("beta", "guidance strength by step and branch", ports.beta, true, FRT_DTYPE_F32,
-      {setup.max_steps(), setup.ways - 1});
+      {setup.max_steps(), setup.branches - 1});
   add("previous", "the chunk before, from now on", ports.previous, true, FRT_DTYPE_F32,
       {setup.horizon, d.action_dim});
   add("previous_weights", "pull of each row to it", ports.previous_weights, true, FRT_DTYPE_F32,
@@ -75,7 +76,7 @@ void Model::describe_role() {
   p.default_steps = static_cast<std::uint32_t>(setup.steps.front());
   p.max_steps = static_cast<std::uint32_t>(setup.max_steps());
   p.max_samples = static_cast<std::uint32_t>(setup.samples);
-  p.guidance_ways = static_cast<std::uint32_t>(setup.ways);
+  p.guidance_branches = static_cast<std::uint32_t>(setup.branches);
   p.has_split = 2;
   p.has_continuation = 1;
   p.state = own.engine->state().handle();

@@ -54,8 +54,8 @@ std::uint64_t Engine::lay_out(Memory& m, std::byte* base, const Config& config,
   const frt_dtype a = precision.activation;
   const frt_dtype r = precision.residual;
   const std::int64_t image = s.views * d.cells();
-  const std::int64_t rows = s.ways * (image + s.max_prompt);
-  const std::int64_t expert = s.ways * s.samples * s.horizon;
+  const std::int64_t rows = s.branches * (image + s.max_prompt);
+  const std::int64_t expert = s.branches * s.samples * s.horizon;
 
   m.patches = cursor.take(a, image * d.patch_columns());
   m.vision_x = cursor.take(r, image * d.vision_width);
@@ -159,16 +159,16 @@ Engine::Engine(const frt_state_v1* states, const Context& context, const Config&
   }
 }
 
-std::vector<Engine::Ways> Engine::passes(const Variant& variant) const {
-  if (setup_.guidance == Guidance::kFused) return {{0, variant.ways}};
-  std::vector<Ways> list;
-  for (std::int64_t way = 0; way < variant.ways; ++way) list.push_back({way, 1});
+std::vector<Engine::BranchRange> Engine::passes(const Variant& variant) const {
+  if (setup_.guidance == Guidance::kFused) return {{0, variant.branches}};
+  std::vector<BranchRange> list;
+  for (std::int64_t branch = 0; branch < variant.branches; ++branch) list.push_back({branch, 1});
   return list;
 }
 
-void* Engine::context_rows(std::int64_t layer, const Variant& variant, std::int64_t way) const {
-  const std::int64_t all = setup_.ways * (setup_.views * dims_.cells() + setup_.max_prompt);
-  return rows_of(m_.context, precision_.activation, layer * all + way * capacity(variant),
+void* Engine::context_rows(std::int64_t layer, const Variant& variant, std::int64_t branch) const {
+  const std::int64_t all = setup_.branches * (setup_.views * dims_.cells() + setup_.max_prompt);
+  return rows_of(m_.context, precision_.activation, layer * all + branch * capacity(variant),
                  2 * dims_.head_dim);
 }
 

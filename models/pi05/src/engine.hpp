@@ -45,7 +45,7 @@ struct Setup {
   std::int64_t max_prompt = 200;
   std::int64_t horizon = 50;
   std::int64_t samples = 1;
-  std::int64_t ways = 1;
+  std::int64_t branches = 1;
   std::int64_t slots = 1;  // episodes the state has room for
   Guidance guidance = Guidance::kFused;
   frt_dtype image_dtype = FRT_DTYPE_U8;
@@ -56,7 +56,7 @@ struct Setup {
 
 // What one recorded variant has room for.
 struct Variant {
-  std::int64_t views = 0, prompt = 0, steps = 0, samples = 1, ways = 1;
+  std::int64_t views = 0, prompt = 0, steps = 0, samples = 1, branches = 1;
 };
 
 // What a tap sees in an eager run: golden names without their run ("vit_layer", "prefix_k", "v").
@@ -114,7 +114,7 @@ class Engine {
     void* vision_qkv = nullptr;     // (V, 3 vision_width) A
     void* vision_y = nullptr;       // (V, vision_width) A, FP8
     void* vision_h = nullptr;       // (V, vision_mlp) A, FP8
-    // Prefix, rows P = ways * (V + prompt).
+    // Prefix, rows P = branches * (V + prompt).
     void* x = nullptr;        // (P, width) R
     void* normed = nullptr;   // (P, width) A
     void* q = nullptr;        // (P, query_width) A
@@ -123,7 +123,7 @@ class Engine {
     void* h = nullptr;        // (P, mlp) A
     void* tokens = nullptr;   // (V, width) R; in the state
     void* context = nullptr;  // (layers, P, [keys | values]) A; in the state
-    // Expert, rows E = ways * samples * horizon.
+    // Expert, rows E = branches * samples * horizon.
     void* expert_x = nullptr;       // (E, expert_width) R
     void* expert_normed = nullptr;  // (E, expert_width) A
     void* expert_q = nullptr;       // (E, query_width) A
@@ -137,7 +137,7 @@ class Engine {
     std::int32_t* view = nullptr;          // (views)
     std::int32_t* view_rows = nullptr;     // (views)
     std::int32_t* image_rows = nullptr;    // (1)
-    std::int32_t* length = nullptr;        // (ways) valid prefix rows; in the state
+    std::int32_t* length = nullptr;        // (branches) valid prefix rows; in the state
     std::int32_t* image_length = nullptr;  // (1) valid rows of images alone
     std::int32_t* clean_rows = nullptr;    // (1)
     const float* rope = nullptr;           // (positions, head_dim)
@@ -146,10 +146,10 @@ class Engine {
                                const Precision& precision, const Setup& setup);
 
   // Branches [first, first + count) of a variant.
-  struct Ways {
+  struct BranchRange {
     std::int64_t first = 0, count = 1;
   };
-  std::vector<Ways> passes(const Variant& variant) const;
+  std::vector<BranchRange> passes(const Variant& variant) const;
   std::int64_t capacity(const Variant& variant) const {  // prefix rows of a branch
     return variant.views * dims_.cells() + variant.prompt;
   }
@@ -161,23 +161,23 @@ class Engine {
   void encode_images(const Recorder& recorder, const Variant& variant, void* tokens,
                      const Tap* tap) const;
   void spread_tokens(const Recorder& recorder, const Variant& variant, const void* tokens,
-                     std::int64_t first_way) const;
-  void prefix_layers(const Recorder& recorder, const Variant& variant, const Ways& ways,
+                     std::int64_t first_branch) const;
+  void prefix_layers(const Recorder& recorder, const Variant& variant, const BranchRange& branches,
                      const Tap* tap) const;
-  void expert(const Recorder& recorder, const Variant& variant, const Ways& ways, std::int64_t step,
-              const Tap* tap) const;
+  void expert(const Recorder& recorder, const Variant& variant, const BranchRange& branches,
+              std::int64_t step, const Tap* tap) const;
   void expert_layer(const Recorder& recorder, const frt_flow_layers_args& args, std::int64_t index,
-                    const Ways& ways, const Tap* tap) const;
+                    const BranchRange& branches, const Tap* tap) const;
   void flow_step(const Recorder& recorder, const Variant& variant, std::int64_t step,
                  const Tap* tap) const;
-  frt_flow_output_args flow_output(const Variant& variant, const Ways& ways,
+  frt_flow_output_args flow_output(const Variant& variant, const BranchRange& branches,
                                    std::int64_t step) const;
   frt_flow_input_args flow_input(const Variant& variant) const;
-  frt_flow_layers_args flow_layers(const Variant& variant, const Ways& ways) const;
-  frt_flow_layer flow_layer(const Variant& variant, const Ways& ways, std::int64_t step,
+  frt_flow_layers_args flow_layers(const Variant& variant, const BranchRange& branches) const;
+  frt_flow_layer flow_layer(const Variant& variant, const BranchRange& branches, std::int64_t step,
                             std::int64_t index) const;
   frt_modulation modulation(const Variant& variant, std::int64_t step, std::int64_t norm) const;
-  void* context_rows(std::int64_t layer, const Variant& variant, std::int64_t way) const;
+  void* context_rows(std::int64_t layer, const Variant& variant, std::int64_t branch) const;
   void dense(const Recorder& recorder, const frt_dense_args& args) const;
 
   void show(const Tap* tap, std::string_view name, std::int64_t index, const void* data,
@@ -188,7 +188,7 @@ class Engine {
   // leave them behind.
   struct Input {
     const char *tower, *product;
-    std::int64_t layer, first_way;
+    std::int64_t layer, first_branch;
   };
   void show_input(const Tap* tap, const Input& input, const void* data, std::int64_t rows,
                   std::int64_t width) const;

@@ -13,18 +13,18 @@ void describe_regions(CapsuleLayout& layout, const Config& config, const Precisi
     layout.add_fixed(name, dtype, bytes_of(dtype, elements));
   };
   const std::int64_t chunk = setup.horizon * d.action_dim;
-  const std::int64_t prefix = setup.ways * (setup.views * d.cells() + setup.max_prompt);
+  const std::int64_t prefix = setup.branches * (setup.views * d.cells() + setup.max_prompt);
   add("images", setup.image_dtype, setup.views * d.image * d.image * 3);
   add("view_mask", FRT_DTYPE_I32, setup.views);
-  add("prompt_tokens", FRT_DTYPE_I32, setup.ways * setup.max_prompt);
-  add("prompt_length", FRT_DTYPE_I32, setup.ways);
+  add("prompt_tokens", FRT_DTYPE_I32, setup.branches * setup.max_prompt);
+  add("prompt_length", FRT_DTYPE_I32, setup.branches);
   add("noise", FRT_DTYPE_F32, setup.samples * chunk);
-  if (setup.ways > 1) add("beta", FRT_DTYPE_F32, setup.max_steps() * (setup.ways - 1));
+  if (setup.branches > 1) add("beta", FRT_DTYPE_F32, setup.max_steps() * (setup.branches - 1));
   add("previous", FRT_DTYPE_F32, chunk);
   add("previous_weights", FRT_DTYPE_F32, setup.horizon);
   add("continuation", FRT_DTYPE_U8, sizeof(frt_policy_continuation));
   add("image_tokens", precision.residual, setup.views * d.cells() * d.width);
-  add("length", FRT_DTYPE_I32, setup.ways);
+  add("length", FRT_DTYPE_I32, setup.branches);
   add("context", precision.activation, d.layers * prefix * 2 * d.head_dim);
   add("actions", FRT_DTYPE_F32, setup.samples * chunk);
 }

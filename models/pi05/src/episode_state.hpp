@@ -5,8 +5,9 @@
 //   images, view_mask, prompt_tokens, prompt_length          the observation
 //   noise, beta, previous, previous_weights, continuation    how the next chunk is to be made
 //   image_tokens  (views * cells, width), what vision() made
-//   length        i32 (ways), valid rows of the context
-//   context       (layers, ways * (views * cells + max_prompt), [keys | values]), what observe()
+//   length        i32 (branches), valid rows of the context
+//   context       (layers, branches * (views * cells + max_prompt), [keys | values]), what
+//   observe()
 //                 made
 //   actions       the last chunk
 //

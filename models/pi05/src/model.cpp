@@ -32,7 +32,7 @@ frt_shape_key policy_key(GraphKind kind, const Variant& v) {
                         0);
   }
   return frt_key_pack(static_cast<std::uint16_t>(kind),
-                      static_cast<std::uint16_t>(v.views << 8 | v.ways),
+                      static_cast<std::uint16_t>(v.views << 8 | v.branches),
                       static_cast<std::uint16_t>(v.prompt),
                       static_cast<std::uint16_t>(acts(kind) ? v.steps << 6 | v.samples : 0));
 }
@@ -162,16 +162,16 @@ void Model::load(const Host& host, const frt_model_params& params) {
                                  PromptForm{parts->options.prompt_template, parts->options.tags});
   const std::uint64_t control =
       sizeof(frt_policy_continuation) +
-      bytes_of(FRT_DTYPE_F32,
-               config_.horizon * (config_.dims.action_dim + 1) + setup.max_steps() * setup.ways);
+      bytes_of(FRT_DTYPE_F32, config_.horizon * (config_.dims.action_dim + 1) +
+                                  setup.max_steps() * setup.branches);
   parts->control = std::make_unique<Staging>(parts->context, control, "control");
   parts_ = std::move(parts);
   try {
     const Stream& stream = parts_->engine->stream();
     parts_->engine->ports().view_mask.upload(
         std::vector<std::int32_t>(static_cast<std::size_t>(setup.views), 1), stream);
-    if (setup.ways > 1) {
-      const std::vector<float> strengths(static_cast<std::size_t>(setup.ways - 1),
+    if (setup.branches > 1) {
+      const std::vector<float> strengths(static_cast<std::size_t>(setup.branches - 1),
                                          static_cast<float>(parts_->options.beta));
       set_guidance(strengths, stream.handle());
     }
@@ -191,7 +191,7 @@ Setup Model::setup_of(const Parts& parts) const {
   setup.max_prompt = options.prompts.back();
   setup.horizon = config_.horizon;
   setup.samples = options.samples;
-  setup.ways = static_cast<std::int64_t>(options.tags.size()) + 1;
+  setup.branches = static_cast<std::int64_t>(options.tags.size()) + 1;
   setup.slots = options.slots;
   setup.guidance = options.guidance;
   setup.image_dtype = parts.face.image_dtype();
@@ -252,14 +252,14 @@ std::vector<Variant> Model::variants(GraphKind kind, const Parts& parts) const {
   const std::vector<std::int64_t>& prompts = reads_prompt(kind) ? parts.options.prompts : none;
   const std::vector<std::int64_t>& steps = acts(kind) ? setup.steps : none;
   const std::vector<std::int64_t> samples = acts(kind) ? both(setup.samples) : one;
-  const std::vector<std::int64_t> branches = reads_prompt(kind) ? both(setup.ways) : one;
+  const std::vector<std::int64_t> branch_counts = reads_prompt(kind) ? both(setup.branches) : one;
   std::vector<Variant> list;
   for (std::int64_t views = 1; views <= setup.views; ++views) {
     for (const std::int64_t prompt : prompts) {
       for (const std::int64_t count : steps) {
         for (const std::int64_t chunk : samples) {
-          for (const std::int64_t ways : branches) {
-            list.push_back({views, prompt, count, chunk, ways});
+          for (const std::int64_t branches : branch_counts) {
+            list.push_back({views, prompt, count, chunk, branches});
           }
         }
       }
@@ -318,10 +318,10 @@ frt_status Model::variant(const frt_policy_shape& shape, Variant& v) const noexc
   const std::int64_t prompt = given(shape.prompt, setup.max_prompt);
   v.steps = given(shape.steps, setup.steps.front());
   v.samples = given(shape.samples, 1);
-  v.ways = given(shape.ways, setup.ways);
+  v.branches = given(shape.branches, setup.branches);
   if (v.views > setup.views || prompt > setup.max_prompt) return FRT_ERR_OUT_OF_RANGE;
   if (std::find(setup.steps.begin(), setup.steps.end(), v.steps) == setup.steps.end() ||
-      v.samples > setup.samples || (v.ways != 1 && v.ways != setup.ways)) {
+      v.samples > setup.samples || (v.branches != 1 && v.branches != setup.branches)) {
     return FRT_ERR_NO_VARIANT;
   }
   if (v.samples > 1) v.samples = setup.samples;
@@ -335,11 +335,11 @@ frt_status Model::variant(const frt_policy_shape& shape, Variant& v) const noexc
 void Model::set_guidance(std::span<const float> strengths, frt_stream stream) {
   Parts& own = parts();
   const Setup& setup = own.engine->setup();
-  if (setup.ways == 1) {
+  if (setup.branches == 1) {
     throw Error(FRT_ERR_UNSUPPORTED,
                 "this model has no guidance; load the checkpoint with the plugin frt.recap_cfg");
   }
-  const auto each = static_cast<std::size_t>(setup.ways - 1);
+  const auto each = static_cast<std::size_t>(setup.branches - 1);
   const auto all = each * static_cast<std::size_t>(setup.max_steps());
   if (strengths.size() != each && strengths.size() != all) {
     throw Error(FRT_ERR_INVALID_ARGUMENT, "set_guidance: " + std::to_string(strengths.size()) +

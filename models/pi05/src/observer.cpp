@@ -136,8 +136,8 @@ Observer::Places Observer::places(const Engine& engine, const Dims& dims) {
   };
   places.images = take(setup.image_dtype, setup.views * dims.image * dims.image * 3);
   places.mask = take(FRT_DTYPE_I32, setup.views);
-  places.tokens = take(FRT_DTYPE_I32, setup.ways * setup.max_prompt);
-  places.lengths = take(FRT_DTYPE_I32, setup.ways);
+  places.tokens = take(FRT_DTYPE_I32, setup.branches * setup.max_prompt);
+  places.lengths = take(FRT_DTYPE_I32, setup.branches);
   places.noise = take(FRT_DTYPE_F32, setup.horizon * dims.action_dim);
   places.bytes = offset;
   return places;
@@ -298,7 +298,7 @@ std::vector<double> Observer::normalised(std::vector<double> state) const {
   return state;
 }
 
-std::vector<std::int32_t> Observer::prompt_ids(std::size_t way, std::string_view task,
+std::vector<std::int32_t> Observer::prompt_ids(std::size_t branch, std::string_view task,
                                                std::span<const double> state, bool positive) const {
   if (!tokenizer_) {
     throw Error(FRT_ERR_BAD_STATE,
@@ -315,14 +315,14 @@ std::vector<std::int32_t> Observer::prompt_ids(std::size_t way, std::string_view
   parts.state = state;
   parts.with_state = face_.state_in_prompt;
   parts.form = form_.form;
-  std::string tag = way < form_.tags.size() ? form_.tags[way] : "";
+  std::string tag = branch < form_.tags.size() ? form_.tags[branch] : "";
   const std::size_t at = tag.find(kPositive);
   if (!positive && at != std::string::npos) tag.replace(at, kPositive.size(), "negative");
   parts.tag = tag;
   return encode_prompt(*tokenizer_, build_prompt(parts), static_cast<std::size_t>(max_prompt_));
 }
 
-void Observer::set_ids(std::size_t way, std::span<const std::int32_t> ids, frt_stream stream) {
+void Observer::set_ids(std::size_t branch, std::span<const std::int32_t> ids, frt_stream stream) {
   check_length(ids.size());
   std::byte* memory = prompt_staging_.begin();
   const auto length = static_cast<std::int32_t>(ids.size());
@@ -332,8 +332,8 @@ void Observer::set_ids(std::size_t way, std::span<const std::int32_t> ids, frt_s
   const Ports& ports = engine_.ports();
   const std::uint64_t row = bytes_of(FRT_DTYPE_I32, max_prompt_);
   const Staging::Part parts[] = {
-      {ports.prompt_tokens.handle(), way * row, 0, ids.size_bytes()},
-      {ports.prompt_length.handle(), way * sizeof(length), at, sizeof(length)}};
+      {ports.prompt_tokens.handle(), branch * row, 0, ids.size_bytes()},
+      {ports.prompt_length.handle(), branch * sizeof(length), at, sizeof(length)}};
   prompt_staging_.submit(parts, stream);
 }
 
@@ -346,9 +346,9 @@ void Observer::write(const frt_observation& observation, frt_stream stream,
   const Setup& setup = engine_.setup();
 
   std::vector<std::vector<std::int32_t>> prompts;
-  for (std::size_t way = 0; way < static_cast<std::size_t>(setup.ways); ++way) {
+  for (std::size_t branch = 0; branch < static_cast<std::size_t>(setup.branches); ++branch) {
     if (observation.prompt_tokens) {
-      if (way > 0) {
+      if (branch > 0) {
         refuse(FRT_ERR_UNSUPPORTED, "prompt_tokens serve one branch; give the instruction");
       }
       prompts.emplace_back(observation.prompt_tokens,
@@ -359,7 +359,7 @@ void Observer::write(const frt_observation& observation, frt_stream stream,
       if (!observation.prompt && task.empty()) {
         refuse(FRT_ERR_NOT_FOUND, "no prompt, and the policy has no default_prompt");
       }
-      prompts.push_back(prompt_ids(way, task, z, positive));
+      prompts.push_back(prompt_ids(branch, task, z, positive));
     }
     check_length(prompts.back().size());
     check_ids(prompts.back());
@@ -390,12 +390,13 @@ void Observer::write(const frt_observation& observation, frt_stream stream,
   auto* lengths = reinterpret_cast<std::int32_t*>(memory + places_.lengths);
   const std::uint64_t row = bytes_of(FRT_DTYPE_I32, max_prompt_);
   std::size_t longest = 0;
-  for (std::size_t way = 0; way < prompts.size(); ++way) {
-    const std::uint64_t bytes = prompts[way].size() * sizeof(std::int32_t);
-    std::memcpy(memory + places_.tokens + way * row, prompts[way].data(), bytes);
-    parts.push_back({ports.prompt_tokens.handle(), way * row, places_.tokens + way * row, bytes});
-    lengths[way] = static_cast<std::int32_t>(prompts[way].size());
-    longest = std::max(longest, prompts[way].size());
+  for (std::size_t branch = 0; branch < prompts.size(); ++branch) {
+    const std::uint64_t bytes = prompts[branch].size() * sizeof(std::int32_t);
+    std::memcpy(memory + places_.tokens + branch * row, prompts[branch].data(), bytes);
+    parts.push_back(
+        {ports.prompt_tokens.handle(), branch * row, places_.tokens + branch * row, bytes});
+    lengths[branch] = static_cast<std::int32_t>(prompts[branch].size());
+    longest = std::max(longest, prompts[branch].size());
   }
   parts.push_back(
       {ports.prompt_length.handle(), 0, places_.lengths, prompts.size() * sizeof(std::int32_t)});

@@ -60,10 +60,10 @@ class Observer {
 
   // The prompt of one branch; `state` normalised, or empty where the prompt has none.
   // `positive` false: with the tag of the other advantage.
-  std::vector<std::int32_t> prompt_ids(std::size_t way, std::string_view task,
+  std::vector<std::int32_t> prompt_ids(std::size_t branch, std::string_view task,
                                        std::span<const double> state, bool positive = true) const;
   // Checks and uploads ids of one branch.
-  void set_ids(std::size_t way, std::span<const std::int32_t> ids, frt_stream stream);
+  void set_ids(std::size_t branch, std::span<const std::int32_t> ids, frt_stream stream);
   // Raw state to normalised.
   std::vector<double> normalised(std::vector<double> state) const;
 

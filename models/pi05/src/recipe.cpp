@@ -15,7 +15,8 @@ void Engine::observe(const Recorder& recorder, const Variant& variant, const Tap
   pack_views(recorder, variant, m_.length);
   encode_images(recorder, variant, m_.x, tap);
   spread_tokens(recorder, variant, m_.x, 1);
-  for (const Ways& ways : passes(variant)) prefix_layers(recorder, variant, ways, tap);
+  for (const BranchRange& branches : passes(variant))
+    prefix_layers(recorder, variant, branches, tap);
 }
 
 void Engine::vision(const Recorder& recorder, const Variant& variant) const {
@@ -27,7 +28,8 @@ void Engine::vision(const Recorder& recorder, const Variant& variant) const {
 void Engine::prefix(const Recorder& recorder, const Variant& variant) const {
   pack_views(recorder, variant, m_.length);
   spread_tokens(recorder, variant, m_.tokens, 0);
-  for (const Ways& ways : passes(variant)) prefix_layers(recorder, variant, ways, nullptr);
+  for (const BranchRange& branches : passes(variant))
+    prefix_layers(recorder, variant, branches, nullptr);
 }
 
 // The product of packed rows onto the residual stream or somewhere else: what all have in common.
@@ -44,7 +46,7 @@ void Engine::show_input(const Tap* tap, const Input& input, const void* data, st
   if (!tap || !tap->input || weights_.fp8) return;
   const std::string name =
       std::string(input.tower) + "." + std::to_string(input.layer) + "." + input.product;
-  tap->input({name, input.first_way, data, precision_.activation, rows, width});
+  tap->input({name, input.first_branch, data, precision_.activation, rows, width});
 }
 
 void Engine::show_normed(const Recorder& recorder, const Tap* tap, const Input& input,
@@ -56,31 +58,31 @@ void Engine::show_normed(const Recorder& recorder, const Tap* tap, const Input& 
 
 // ---- prefix ----------------------------------------------------------------------------------
 
-// Image tokens as the first prefix rows of branches from `first_way` on.
+// Image tokens as the first prefix rows of branches from `first_branch` on.
 void Engine::spread_tokens(const Recorder& recorder, const Variant& variant, const void* tokens,
-                           std::int64_t first_way) const {
+                           std::int64_t first_branch) const {
   const frt_dtype r = precision_.residual;
-  for (std::int64_t way = first_way; way < variant.ways; ++way) {
+  for (std::int64_t branch = first_branch; branch < variant.branches; ++branch) {
     frt_convert_args copy{};
     copy.x_dtype = copy.y_dtype = r;
     copy.rows = i32(variant.views * dims_.cells());
     copy.width = i32(dims_.width);
     copy.row_count = m_.image_rows;
     copy.x = tokens;
-    copy.y = rows_of(m_.x, r, way * capacity(variant), dims_.width);
+    copy.y = rows_of(m_.x, r, branch * capacity(variant), dims_.width);
     copy.x_stride = copy.y_stride = dims_.width;
     ops_.convert(recorder, copy);
   }
 }
 
-void Engine::prefix_layers(const Recorder& recorder, const Variant& variant, const Ways& ways,
-                           const Tap* tap) const {
+void Engine::prefix_layers(const Recorder& recorder, const Variant& variant,
+                           const BranchRange& branches, const Tap* tap) const {
   const frt_dtype a = precision_.activation;
   const frt_dtype r = precision_.residual;
   const std::int64_t room = capacity(variant);
-  const std::int64_t first = ways.first * room;
-  const std::int32_t rows = i32(ways.count * room);
-  const std::int32_t* row_count = ways.count == 1 ? m_.length + ways.first : nullptr;
+  const std::int64_t first = branches.first * room;
+  const std::int32_t rows = i32(branches.count * room);
+  const std::int32_t* row_count = branches.count == 1 ? m_.length + branches.first : nullptr;
   void* x = rows_of(m_.x, r, first, dims_.width);
   void* q = rows_of(m_.q, a, first, dims_.query_width());
   void* y = rows_of(m_.y, a, first, dims_.query_width());
@@ -89,13 +91,13 @@ void Engine::prefix_layers(const Recorder& recorder, const Variant& variant, con
 
   frt_embed_rows_args text{};
   text.y_dtype = r;
-  text.ways = i32(ways.count);
+  text.branches = i32(branches.count);
   text.text_rows = i32(variant.prompt);
   text.y_rows = i32(room);
   text.scale = std::sqrt(static_cast<float>(dims_.width));
   text.first = m_.image_rows;
-  text.count = ports_.prompt_length.pointer<std::int32_t>() + ways.first;
-  text.ids = ports_.prompt_tokens.pointer<std::int32_t>() + ways.first * setup_.max_prompt;
+  text.count = ports_.prompt_length.pointer<std::int32_t>() + branches.first;
+  text.ids = ports_.prompt_tokens.pointer<std::int32_t>() + branches.first * setup_.max_prompt;
   text.ids_stride = setup_.max_prompt;
   text.table = weights_.embedding;
   text.y = x;
@@ -111,7 +113,7 @@ void Engine::prefix_layers(const Recorder& recorder, const Variant& variant, con
   qkv.products.x = x;
   qkv.products.normed = rows_of(m_.normed, a, first, dims_.width);
   qkv.rope.dtype = a;
-  qkv.rope.count = i32(ways.count);
+  qkv.rope.count = i32(branches.count);
   qkv.rope.rows = i32(room);
   qkv.rope.heads = i32(dims_.heads);
   qkv.rope.kv_heads = 1;
@@ -124,12 +126,12 @@ void Engine::prefix_layers(const Recorder& recorder, const Variant& variant, con
   frt_dense_attention_args attention{};
   attention.dtype = a;
   attention.scale = 1.0f / std::sqrt(static_cast<float>(dims_.head_dim));
-  attention.count = i32(ways.count);
+  attention.count = i32(branches.count);
   attention.rows = i32(room);
   attention.heads = i32(dims_.heads);
   attention.kv_heads = 1;
   attention.head_dim = i32(dims_.head_dim);
-  attention.length = m_.length + ways.first;
+  attention.length = m_.length + branches.first;
   attention.q = q;
   attention.q_stride = attention.y_stride = dims_.query_width();
   attention.kv_stride = kv_width;
@@ -155,7 +157,7 @@ void Engine::prefix_layers(const Recorder& recorder, const Variant& variant, con
   for (std::int64_t i = 0; i < dims_.layers; ++i) {
     const GemmaLayer& layer = weights_.prefix[static_cast<std::size_t>(i)];
     const bool last = i + 1 == dims_.layers;  // of which only keys and values are read
-    void* kv = context_rows(i, variant, ways.first);
+    void* kv = context_rows(i, variant, branches.first);
     const std::array<frt_dense_part, 2> parts = {
         {{layer.query, nullptr, FRT_ACTIVATION_NONE, 0, q, dims_.query_width()},
          {layer.key_value, nullptr, FRT_ACTIVATION_NONE, 0, kv, kv_width}}};
@@ -165,7 +167,7 @@ void Engine::prefix_layers(const Recorder& recorder, const Variant& variant, con
     qkv.rope.q = last ? nullptr : q;
     qkv.rope.k = kv;
     qkv.products.normed_scale = layer.scales.qkv;
-    show_normed(recorder, tap, {"prefix", "qkv", i, ways.first},
+    show_normed(recorder, tap, {"prefix", "qkv", i, branches.first},
                 norm_of(qkv.products, dims_.width));
     ops_.norm_qkv(recorder, qkv);
     show(tap, "prefix_kv", i, kv, a, rows, kv_width);
@@ -178,19 +180,20 @@ void Engine::prefix_layers(const Recorder& recorder, const Variant& variant, con
     out.x = y;
     out.x_scale = layer.scales.output;
     out.weight = layer.output;
-    show_input(tap, {"prefix", "output", i, ways.first}, y, rows, dims_.query_width());
+    show_input(tap, {"prefix", "output", i, branches.first}, y, rows, dims_.query_width());
     dense(recorder, out);
     geglu.norm = rms(layer.post_norm);
     geglu.normed_scale = layer.scales.hidden;
     geglu.gate_weight = layer.gate;
     geglu.up_weight = layer.up;
     geglu.h_scale = layer.scales.down;
-    show_normed(recorder, tap, {"prefix", "hidden", i, ways.first}, norm_of(geglu, dims_.width));
+    show_normed(recorder, tap, {"prefix", "hidden", i, branches.first},
+                norm_of(geglu, dims_.width));
     ops_.norm_geglu(recorder, geglu);
     out.x = h;
     out.x_scale = layer.scales.down;
     out.weight = layer.down;
-    show_input(tap, {"prefix", "down", i, ways.first}, h, rows, dims_.mlp);
+    show_input(tap, {"prefix", "down", i, branches.first}, h, rows, dims_.mlp);
     dense(recorder, out);
     show(tap, "prefix_x", i, x, r, rows, dims_.width);
   }
@@ -215,7 +218,8 @@ void Engine::act(const Recorder& recorder, const Variant& variant, const Tap* ta
   ops_.flow_start(recorder, start);
   ops_.flow_input(recorder, flow_input(variant));
   for (std::int64_t step = 0; step < variant.steps; ++step) {
-    for (const Ways& ways : passes(variant)) expert(recorder, variant, ways, step, tap);
+    for (const BranchRange& branches : passes(variant))
+      expert(recorder, variant, branches, step, tap);
     flow_step(recorder, variant, step, tap);
   }
 }
@@ -223,7 +227,7 @@ void Engine::act(const Recorder& recorder, const Variant& variant, const Tap* ta
 frt_flow_input_args Engine::flow_input(const Variant& variant) const {
   frt_flow_input_args args{};
   args.h_dtype = precision_.residual;
-  args.ways = i32(variant.ways);
+  args.branches = i32(variant.branches);
   args.rows = i32(variant.samples * setup_.horizon);
   args.dim = i32(dims_.action_dim);
   args.width = i32(dims_.expert_width);
@@ -235,14 +239,15 @@ frt_flow_input_args Engine::flow_input(const Variant& variant) const {
 }
 
 // The operator of all layers, without the layers.
-frt_flow_layers_args Engine::flow_layers(const Variant& variant, const Ways& ways) const {
+frt_flow_layers_args Engine::flow_layers(const Variant& variant,
+                                         const BranchRange& branches) const {
   const frt_dtype a = precision_.activation;
-  const std::int64_t first = ways.first * variant.samples * setup_.horizon;
+  const std::int64_t first = branches.first * variant.samples * setup_.horizon;
   const std::int64_t kv_width = 2 * dims_.head_dim;
   frt_flow_layers_args args{};
   args.x_dtype = precision_.residual;
   args.dtype = a;
-  args.count = i32(ways.count * variant.samples);
+  args.count = i32(branches.count * variant.samples);
   args.rows = i32(setup_.horizon);
   args.width = i32(dims_.expert_width);
   args.hidden = i32(dims_.expert_mlp);
@@ -254,7 +259,7 @@ frt_flow_layers_args Engine::flow_layers(const Variant& variant, const Ways& way
   args.context_rows = i32(capacity(variant));
   args.sequences_per_context = i32(variant.samples);
   args.positions = i32(positions());
-  args.context_length = m_.length + ways.first;
+  args.context_length = m_.length + branches.first;
   args.context_stride = kv_width;
   args.table = m_.rope;
   args.x = rows_of(m_.expert_x, precision_.residual, first, dims_.expert_width);
@@ -267,8 +272,8 @@ frt_flow_layers_args Engine::flow_layers(const Variant& variant, const Ways& way
   return args;
 }
 
-frt_flow_layer Engine::flow_layer(const Variant& variant, const Ways& ways, std::int64_t step,
-                                  std::int64_t index) const {
+frt_flow_layer Engine::flow_layer(const Variant& variant, const BranchRange& branches,
+                                  std::int64_t step, std::int64_t index) const {
   const GemmaLayer& from = weights_.expert[static_cast<std::size_t>(index)];
   frt_flow_layer layer{};
   layer.query = from.query;
@@ -279,7 +284,7 @@ frt_flow_layer Engine::flow_layer(const Variant& variant, const Ways& ways, std:
   layer.down = from.down;
   layer.attention_norm = modulation(variant, step, 2 * index);
   layer.hidden_norm = modulation(variant, step, 2 * index + 1);
-  void* context = context_rows(index, variant, ways.first);
+  void* context = context_rows(index, variant, branches.first);
   layer.context_k = context;
   layer.context_v = rows_of(context, precision_.activation, 1, dims_.head_dim);
   layer.qkv_scale = from.scales.qkv;
@@ -290,13 +295,13 @@ frt_flow_layer Engine::flow_layer(const Variant& variant, const Ways& ways, std:
 }
 
 // All layers at once; one by one where somebody looks.
-void Engine::expert(const Recorder& recorder, const Variant& variant, const Ways& ways,
+void Engine::expert(const Recorder& recorder, const Variant& variant, const BranchRange& branches,
                     std::int64_t step, const Tap* tap) const {
   std::vector<frt_flow_layer> layers;
   for (std::int64_t i = 0; i < dims_.layers; ++i) {
-    layers.push_back(flow_layer(variant, ways, step, i));
+    layers.push_back(flow_layer(variant, branches, step, i));
   }
-  frt_flow_layers_args args = flow_layers(variant, ways);
+  frt_flow_layers_args args = flow_layers(variant, branches);
   args.layers = layers.data();
   args.layer_count = i32(dims_.layers);
   if (!tap) return ops_.flow_layers(recorder, args);
@@ -304,7 +309,7 @@ void Engine::expert(const Recorder& recorder, const Variant& variant, const Ways
   args.layer_count = 1;
   for (std::int64_t i = 0; i < dims_.layers; ++i, ++args.layers) {
     if (tap->input) {
-      expert_layer(recorder, args, i, ways, tap);
+      expert_layer(recorder, args, i, branches, tap);
     } else {
       ops_.flow_layers(recorder, args);
     }
@@ -316,35 +321,36 @@ void Engine::expert(const Recorder& recorder, const Variant& variant, const Ways
 
 // A layer operator by operator, because what the products multiply is to be seen.
 void Engine::expert_layer(const Recorder& recorder, const frt_flow_layers_args& args,
-                          std::int64_t index, const Ways& ways, const Tap* tap) const {
+                          std::int64_t index, const BranchRange& branches, const Tap* tap) const {
   const FlowLayerParts parts(args, *args.layers);
   const std::int64_t rows = parts.output.rows;
-  show_normed(recorder, tap, {"expert", "qkv", index, ways.first},
+  show_normed(recorder, tap, {"expert", "qkv", index, branches.first},
               norm_of(parts.qkv.products, args.width));
   ops_.norm_qkv(recorder, parts.qkv);
   ops_.dense_attention(recorder, parts.attention);
-  show_input(tap, {"expert", "output", index, ways.first}, args.y, rows, dims_.query_width());
+  show_input(tap, {"expert", "output", index, branches.first}, args.y, rows, dims_.query_width());
   ops_.dense(recorder, parts.output);
-  show_normed(recorder, tap, {"expert", "hidden", index, ways.first},
+  show_normed(recorder, tap, {"expert", "hidden", index, branches.first},
               norm_of(parts.geglu, args.width));
   ops_.norm_geglu(recorder, parts.geglu);
-  show_input(tap, {"expert", "down", index, ways.first}, args.h, rows, dims_.expert_mlp);
+  show_input(tap, {"expert", "down", index, branches.first}, args.h, rows, dims_.expert_mlp);
   ops_.dense(recorder, parts.down);
 }
 
-frt_flow_output_args Engine::flow_output(const Variant& variant, const Ways& ways,
+frt_flow_output_args Engine::flow_output(const Variant& variant, const BranchRange& branches,
                                          std::int64_t step) const {
-  const std::int64_t per_way = variant.samples * setup_.horizon;
+  const std::int64_t per_branch = variant.samples * setup_.horizon;
   frt_flow_output_args args{};
   args.h_dtype = precision_.residual;
-  args.rows = i32(ways.count * per_way);
+  args.rows = i32(branches.count * per_branch);
   args.dim = i32(dims_.action_dim);
   args.width = i32(dims_.expert_width);
-  args.h = rows_of(m_.expert_x, precision_.residual, ways.first * per_way, dims_.expert_width);
+  args.h =
+      rows_of(m_.expert_x, precision_.residual, branches.first * per_branch, dims_.expert_width);
   args.norm = adaptive(modulation(variant, step, dims_.modulations() - 1));
   args.weight = weights_.out_weight;
   args.bias = weights_.out_bias;
-  args.v = m_.v + ways.first * per_way * dims_.action_dim;
+  args.v = m_.v + branches.first * per_branch * dims_.action_dim;
   return args;
 }
 
@@ -358,9 +364,9 @@ void Engine::flow_step(const Recorder& recorder, const Variant& variant, std::in
   const auto* control = ports_.continuation.pointer<std::byte>();
 
   frt_flow_step_args args{};
-  args.output = flow_output(variant, {0, variant.ways}, step);
+  args.output = flow_output(variant, {0, variant.branches}, step);
   frt_flow_update_args& update = args.update;
-  update.ways = i32(variant.ways);
+  update.branches = i32(variant.branches);
   update.samples = i32(variant.samples);
   update.horizon = i32(setup_.horizon);
   update.dim = i32(dims_.action_dim);
@@ -368,8 +374,8 @@ void Engine::flow_step(const Recorder& recorder, const Variant& variant, std::in
   update.step = static_cast<float>(-1.0 / static_cast<double>(variant.steps));
   update.pull = static_cast<float>(pull);
   update.v = m_.v;
-  if (variant.ways > 1) {
-    update.beta = ports_.beta.pointer<float>() + step * (setup_.ways - 1);
+  if (variant.branches > 1) {
+    update.beta = ports_.beta.pointer<float>() + step * (setup_.branches - 1);
   }
   update.previous = ports_.previous.pointer<float>();
   update.weights = ports_.previous_weights.pointer<float>();
@@ -382,7 +388,7 @@ void Engine::flow_step(const Recorder& recorder, const Variant& variant, std::in
   if (step + 1 < variant.steps) args.next = flow_input(variant);
   ops_.flow_step(recorder, args);
 
-  show(tap, "way_v", step, m_.v, FRT_DTYPE_F32, variant.ways * rows, dims_.action_dim);
+  show(tap, "branch_v", step, m_.v, FRT_DTYPE_F32, variant.branches * rows, dims_.action_dim);
   show(tap, "v", step, m_.velocity, FRT_DTYPE_F32, rows, dims_.action_dim);
   show(tap, "x", step + 1, ports_.actions.pointer(), FRT_DTYPE_F32, rows, dims_.action_dim);
 }

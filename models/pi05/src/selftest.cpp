@@ -84,7 +84,7 @@ class NetworkTest {
     for (const NumberedRun& run : plan_.step_counts) add_steps(setup, run.number);
     add_steps(setup, serving_steps);
     setup.samples = samples();
-    setup.ways = uncond_.empty() ? 1 : 2;
+    setup.branches = uncond_.empty() ? 1 : 2;
     setup.guidance = Guidance::kFused;
     Runner runner(model_, setup);
     time_tables(runner);
@@ -102,7 +102,7 @@ class NetworkTest {
     guidance(serial, "serial");
     for (const NumberedRun& run : plan_.horizons) {
       setup.horizon = run.number;
-      setup.samples = setup.ways = 1;
+      setup.samples = setup.branches = 1;
       Runner longer(model_, setup);
       RunInput input = plain(plan_.base_run());
       input.noise = goldens_.get(run.name + ".noise").values;
@@ -339,9 +339,9 @@ class NetworkTest {
       Traced traced = runner.run(input, true);
       for (std::int64_t k = 0; form == "fused" && k < input.steps; ++k) {
         const std::string step = std::to_string(k);
-        const std::vector<float>& ways = traced.at("way_v" + step);
-        traced["vc" + step] = std::vector<float>(ways.begin(), ways.begin() + half);
-        traced["vu" + step] = std::vector<float>(ways.begin() + half, ways.end());
+        const std::vector<float>& branches = traced.at("branch_v" + step);
+        traced["vc" + step] = std::vector<float>(branches.begin(), branches.begin() + half);
+        traced["vu" + step] = std::vector<float>(branches.begin() + half, branches.end());
       }
       compare_all(run.name, traced, form, run.beta);
       if (form == "fused") {
@@ -414,17 +414,18 @@ class NetworkTest {
                                           " tokens, the largest prompt bucket " +
                                           std::to_string(buckets.back()));
     }
-    if (runner.engine().setup().ways < 2) return;
+    if (runner.engine().setup().branches < 2) return;
     input.prompts = {tokens_, tokens_};
     input.beta = every_step(runner, 2.5f);
     const Traced equal = runner.run(input, true);
     const std::int64_t step = std::min<std::int64_t>(3, plan_.steps - 1);
-    const std::vector<float>& ways = equal.at("way_v" + std::to_string(step));
-    const auto half = ways.begin() + static_cast<std::ptrdiff_t>(ways.size() / 2);
+    const std::vector<float>& branches = equal.at("branch_v" + std::to_string(step));
+    const auto half = branches.begin() + static_cast<std::ptrdiff_t>(branches.size() / 2);
     // Bits are promised for up to 16 rows (frt/ops/linear.h); here one branch's rows are others of
     // a larger product, so it is rounding that may differ.
     checks_.values("branches with one prompt are equal", Quantity::kActions,
-                   std::vector<float>(ways.begin(), half), std::vector<float>(half, ways.end()));
+                   std::vector<float>(branches.begin(), half),
+                   std::vector<float>(half, branches.end()));
   }
 
   // The serving model's own graphs, whole and split, against the eager run of the same variant.
@@ -450,7 +451,7 @@ class NetworkTest {
     shape.struct_size = sizeof(shape);
     shape.views = static_cast<std::uint32_t>(std::count(input.mask.begin(), input.mask.end(), 1));
     shape.prompt = static_cast<std::uint32_t>(tokens_.size());
-    shape.ways = 1;
+    shape.branches = 1;
     const auto replay = [&](const Graph& graph, GraphKind kind) {
       frt_shape_key key = 0;
       check(model_.key(kind, shape, key), "key of a variant");

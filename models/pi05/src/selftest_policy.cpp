@@ -70,7 +70,7 @@ void check_case(const Model& model, const Json& entry, const fs::path& folder, C
   setup.horizon = entry.value("horizon", std::int64_t{10});
   setup.steps = {entry.value("steps", std::int64_t{10})};
   setup.samples = 1;
-  setup.ways = guided ? 2 : 1;
+  setup.branches = guided ? 2 : 1;
   setup.guidance = Guidance::kFused;
   setup.image_dtype = face.image_dtype();
   const Engine engine(model.parts().states, model.parts().context, model.config(),
@@ -142,9 +142,10 @@ void check_case(const Model& model, const Json& entry, const fs::path& folder, C
   std::vector<double> limits;
   for (const double value : golden_state) limits.push_back(1e-6 * std::max(1.0, std::abs(value)));
   checks.within(name + ".state_normalised", "relative <= 1e-6", normalised, golden_state, limits);
-  const auto check_prompt = [&](std::size_t way, const char* key) {
+  const auto check_prompt = [&](std::size_t branch, const char* key) {
     const auto ids = entry.at(key).get<std::vector<std::int32_t>>();
-    checks.equal(name + "." + key, observer.prompt_ids(way, prompt, normalised) == ids, ids.size());
+    checks.equal(name + "." + key, observer.prompt_ids(branch, prompt, normalised) == ids,
+                 ids.size());
   };
   check_prompt(0, "prompt_ids");
   if (guided) check_prompt(1, "uncond_ids");
@@ -155,7 +156,7 @@ void check_case(const Model& model, const Json& entry, const fs::path& folder, C
         std::vector<float>(static_cast<std::size_t>(setup.max_steps()), entry["beta"].get<float>()),
         stream);
   }
-  Variant variant{observed.views, observed.prompt, setup.steps.front(), 1, setup.ways};
+  Variant variant{observed.views, observed.prompt, setup.steps.front(), 1, setup.branches};
   const Recorder recorder(stream);
   engine.observe(recorder, variant);
   engine.act(recorder, variant);

@@ -13,10 +13,10 @@ void Runner::write(const RunInput& input) {
   ports.images.upload(std::span<const std::byte>(input.images), stream);
   ports.view_mask.upload(input.mask, stream);
   std::vector<std::int32_t> lengths;
-  for (std::size_t way = 0; way < input.prompts.size(); ++way) {
-    ports.prompt_tokens.upload(input.prompts[way], stream,
-                               way * bytes_of(FRT_DTYPE_I32, setup.max_prompt));
-    lengths.push_back(static_cast<std::int32_t>(input.prompts[way].size()));
+  for (std::size_t branch = 0; branch < input.prompts.size(); ++branch) {
+    ports.prompt_tokens.upload(input.prompts[branch], stream,
+                               branch * bytes_of(FRT_DTYPE_I32, setup.max_prompt));
+    lengths.push_back(static_cast<std::int32_t>(input.prompts[branch].size()));
   }
   ports.prompt_length.upload(lengths, stream);
   ports.noise.upload(input.noise, stream);
@@ -51,7 +51,7 @@ Traced Runner::run(const RunInput& input, bool traced, std::int64_t room) {
   variant.prompt = std::max(variant.prompt, room);
   variant.steps = input.steps;
   variant.samples = input.samples;
-  variant.ways = static_cast<std::int64_t>(input.prompts.size());
+  variant.branches = static_cast<std::int64_t>(input.prompts.size());
 
   Traced out;
   const std::int64_t valid =

@@ -25,11 +25,11 @@ frt_status key_of(frt_model model, const frt_policy_shape* shape, frt_shape_key*
   });
 }
 
-frt_status set_prompt(frt_model model, uint32_t way, const char* instruction, const char* options,
-                      frt_stream stream, uint32_t* tokens, frt_error* error) {
+frt_status set_prompt(frt_model model, uint32_t branch, const char* instruction,
+                      const char* options, frt_stream stream, uint32_t* tokens, frt_error* error) {
   return guard(error, [&] {
     Observer& observer = *model_of(model).parts().observer;
-    if (!instruction || way >= model_of(model).policy_info().guidance_ways) {
+    if (!instruction || branch >= model_of(model).policy_info().guidance_branches) {
       throw Error(FRT_ERR_INVALID_ARGUMENT, "set_prompt: an instruction and a branch there is");
     }
     std::vector<double> state;
@@ -57,8 +57,8 @@ frt_status set_prompt(frt_model model, uint32_t way, const char* instruction, co
       if (face.adapt_to_pi) aloha_state(state);
       if (face.has_statistics) state = observer.normalised(std::move(state));
     }
-    const std::vector<std::int32_t> ids = observer.prompt_ids(way, instruction, state);
-    observer.set_ids(way, ids, stream);
+    const std::vector<std::int32_t> ids = observer.prompt_ids(branch, instruction, state);
+    observer.set_ids(branch, ids, stream);
     if (tokens) *tokens = static_cast<uint32_t>(ids.size());
   });
 }

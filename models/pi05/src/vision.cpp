@@ -14,7 +14,7 @@ void Engine::pack_views(const Recorder& recorder, const Variant& variant,
   pack.views = i32(setup_.views);
   pack.slots = i32(variant.views);
   pack.rows_per_view = i32(dims_.cells());
-  pack.ways = i32(variant.ways);
+  pack.branches = i32(variant.branches);
   pack.text_rows = i32(variant.prompt);
   pack.mask = ports_.view_mask.pointer<std::int32_t>();
   pack.text_length = ports_.prompt_length.pointer<std::int32_t>();

@@ -39,7 +39,7 @@ std::unique_ptr<Node> prepare_start(Device&, const frt_flow_start_args& args) {
 
 void check_input(const Checks& check, const frt_flow_input_args& args) {
   check.dtype("h_dtype", args.h_dtype);
-  check.positive("ways", args.ways);
+  check.positive("branches", args.branches);
   check.positive("rows", args.rows);
   check.positive("dim", args.dim);
   check.positive("width", args.width);
@@ -55,8 +55,8 @@ void input_row(const frt_flow_input_args& args, int64_t row) noexcept {
     const float* weight = args.weight + static_cast<int64_t>(n) * args.dim;
     float sum = args.bias[n];
     for (int32_t k = 0; k < args.dim; ++k) sum += x[k] * weight[k];
-    for (int64_t way = 0; way < args.ways; ++way) {
-      store_float(args.h_dtype, args.h, (way * args.rows + row) * args.width + n, sum);
+    for (int64_t branch = 0; branch < args.branches; ++branch) {
+      store_float(args.h_dtype, args.h, (branch * args.rows + row) * args.width + n, sum);
     }
   }
 }
@@ -105,13 +105,13 @@ std::unique_ptr<Node> make_output(Device& device, const Checks& check,
 
 void update_row(const frt_flow_update_args& args, int64_t sample, int64_t row) noexcept {
   const int64_t first = (sample * args.horizon + row) * args.dim;
-  const int64_t way_stride = static_cast<int64_t>(args.samples) * args.horizon * args.dim;
-  const float* last = args.v + (args.ways - 1) * way_stride;
+  const int64_t branch_stride = static_cast<int64_t>(args.samples) * args.horizon * args.dim;
+  const float* last = args.v + (args.branches - 1) * branch_stride;
   const bool locked = args.previous && row < *args.locked;
   for (int64_t i = first; i < first + args.dim; ++i) {
     float v = last[i];
-    for (int32_t way = 0; way + 1 < args.ways; ++way) {
-      v += args.beta[way] * (args.v[way * way_stride + i] - last[i]);
+    for (int32_t branch = 0; branch + 1 < args.branches; ++branch) {
+      v += args.beta[branch] * (args.v[branch * branch_stride + i] - last[i]);
     }
     if (args.previous) {
       const float previous = args.previous[row * args.dim + i - first];
@@ -124,13 +124,13 @@ void update_row(const frt_flow_update_args& args, int64_t sample, int64_t row) n
 }
 
 std::unique_ptr<Node> make_update(const Checks& check, const frt_flow_update_args& args) {
-  check.positive("ways", args.ways);
+  check.positive("branches", args.branches);
   check.positive("samples", args.samples);
   check.positive("horizon", args.horizon);
   check.positive("dim", args.dim);
   check.pointer("v", args.v);
   check.pointer("x", args.x);
-  if (args.ways > 1) check.pointer("beta", args.beta);
+  if (args.branches > 1) check.pointer("beta", args.beta);
   if (args.previous) {
     check.pointer("weights", args.weights);
     check.pointer("cap", args.cap);
@@ -158,8 +158,9 @@ std::unique_ptr<Node> prepare_update(Device&, const frt_flow_update_args& args) 
 std::unique_ptr<Node> prepare_step(Device& device, const frt_flow_step_args& args) {
   const Checks check(FRT_OP_FLOW_STEP);
   check.require(args.output.v == args.update.v, "update.v", "is not output.v");
-  check.require(args.output.rows == args.update.ways * args.update.samples * args.update.horizon,
-                "output.rows", "is not ways * samples * horizon");
+  check.require(
+      args.output.rows == args.update.branches * args.update.samples * args.update.horizon,
+      "output.rows", "is not branches * samples * horizon");
   check.require(args.output.dim == args.update.dim, "update.dim", "is not output.dim");
   auto output = make_output(device, check, args.output);
   auto update = make_update(check, args.update);

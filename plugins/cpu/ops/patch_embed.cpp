@@ -19,7 +19,7 @@ std::unique_ptr<Node> prepare_pack_views(Device&, const frt_pack_views_args& arg
   check.positive("views", args.views);
   check.range("slots", args.slots, 1, args.views);
   check.positive("rows_per_view", args.rows_per_view);
-  check.positive("ways", args.ways);
+  check.positive("branches", args.branches);
   check.at_least("text_rows", args.text_rows, 0);
   check.pointer("mask", args.mask);
   check.pointer("text_length", args.text_length);
@@ -37,7 +37,7 @@ std::unique_ptr<Node> prepare_pack_views(Device&, const frt_pack_views_args& arg
       args.view_rows[s] = s < used ? args.rows_per_view : 0;
     }
     *args.image_rows = used * args.rows_per_view;
-    for (int32_t w = 0; w < args.ways; ++w) {
+    for (int32_t w = 0; w < args.branches; ++w) {
       args.length[w] = *args.image_rows + std::clamp(args.text_length[w], 0, args.text_rows);
     }
   });
@@ -106,7 +106,7 @@ std::unique_ptr<Node> prepare_patch_embed(Device& device, const frt_patch_embed_
 std::unique_ptr<Node> prepare_embed_rows(Device&, const frt_embed_rows_args& args) {
   const Checks check(FRT_OP_EMBED_ROWS);
   check.dtype("y_dtype", args.y_dtype);
-  check.positive("ways", args.ways);
+  check.positive("branches", args.branches);
   check.positive("text_rows", args.text_rows);
   check.positive("y_rows", args.y_rows);
   check.pointer("first", args.first);
@@ -119,14 +119,14 @@ std::unique_ptr<Node> prepare_embed_rows(Device&, const frt_embed_rows_args& arg
   return make_node([args](Pool& pool, std::byte*) noexcept {
     const frt_dtype stored = args.table.format.data;
     const int64_t width = args.table.cols;
-    pool.run(static_cast<int64_t>(args.ways) * args.text_rows, [&](int64_t task, int) {
-      const int64_t way = task / args.text_rows;
+    pool.run(static_cast<int64_t>(args.branches) * args.text_rows, [&](int64_t task, int) {
+      const int64_t branch = task / args.text_rows;
       const int64_t i = task % args.text_rows;
       const int64_t row = *args.first + i;
-      if (i >= args.count[way] || row < 0 || row >= args.y_rows) return;
-      const int32_t id = args.ids[way * args.ids_stride + i];
+      if (i >= args.count[branch] || row < 0 || row >= args.y_rows) return;
+      const int32_t id = args.ids[branch * args.ids_stride + i];
       const bool known = id >= 0 && id < args.table.rows;
-      const int64_t to = (way * args.y_rows + row) * args.y_stride;
+      const int64_t to = (branch * args.y_rows + row) * args.y_stride;
       for (int64_t j = 0; j < width; ++j) {
         const float value = known ? load_float(stored, args.table.data, id * width + j) : 0.0f;
         store_float(args.y_dtype, args.y, to + j, args.scale * value);

@@ -190,7 +190,7 @@ TEST_CASE("a number of a role that no host can count with, or no buffer has room
       {"model", "policy_noise", FRT_ERR_MISMATCH, {"buffer noise", "16000"}},
       {"model", "policy_beta", FRT_ERR_MISMATCH, {"buffer beta", "8000"}},
       {"model", "policy_steps", FRT_ERR_MISMATCH, {"max_steps = 4294967295"}},
-      {"model", "policy_ways", FRT_ERR_MISMATCH, {"guidance_ways = 4294967295"}},
+      {"model", "policy_branches", FRT_ERR_MISMATCH, {"guidance_branches = 4294967295"}},
       {"model", "policy_horizon", FRT_ERR_MISMATCH, {"horizon = 0; it must be 1"}},
       {"model", "policy_actions", FRT_ERR_MISMATCH, {"buffer actions", "16000"}},
       {"model", "policy_split", FRT_ERR_MISMATCH, {"has_split, but has no graph observe"}},

@@ -31,7 +31,7 @@ inline frt_status calibration_note(frt_model, const frt_policy_shape* given, frt
   may_hang("note");
   return frt::guard(error, [&] {
     const auto shape = frt::read_table<frt_policy_shape>(given, "the host");
-    if (shape.ways > 1) throw frt::Error(FRT_ERR_OUT_OF_RANGE, "no such branch");
+    if (shape.branches > 1) throw frt::Error(FRT_ERR_OUT_OF_RANGE, "no such branch");
   });
 }
 

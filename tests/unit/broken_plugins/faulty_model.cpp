@@ -91,7 +91,7 @@ class Model {
     info.max_prompt = 16;
     info.default_steps = info.max_steps = 10;
     info.max_samples = 1;
-    info.guidance_ways = 2;
+    info.guidance_branches = 2;
     info.has_continuation = 1;
     info.infer = graph_.handle();
     info.images = info.view_mask = info.proprioception = info.prompt_tokens = info.prompt_length =
@@ -111,7 +111,7 @@ class Model {
     if (is("policy_noise")) info.max_samples = 100;
     if (is("policy_beta")) info.max_steps = 2000;
     if (is("policy_steps")) info.max_steps = 0xffffffff;
-    if (is("policy_ways")) info.guidance_ways = 0xffffffff;
+    if (is("policy_branches")) info.guidance_branches = 0xffffffff;
     if (is("policy_horizon")) info.horizon = 0;
     if (is("policy_actions")) {
       info.noise = info.previous = nullptr;

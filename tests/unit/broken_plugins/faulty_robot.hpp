@@ -32,7 +32,7 @@ inline frt_status policy_info(frt_model model, frt_policy_info* out) {
   info.horizon = is("policy_info_horizon") ? 4096 : kHorizon;
   info.action_dim = kActionDim;
   info.max_prompt = 4;
-  info.default_steps = info.max_steps = info.max_samples = info.guidance_ways = 1;
+  info.default_steps = info.max_steps = info.max_samples = info.guidance_branches = 1;
   info.infer = is("policy_info_no_infer") ? nullptr : known.graph;
   info.actions = is("policy_info_no_actions") ? nullptr : known.buffer;
   const frt_status status = frt::fill(out, info);
@@ -45,7 +45,7 @@ inline frt_status policy_key(frt_model, const frt_policy_shape* given, frt_shape
   return frt::guard(nullptr, [&] {
     if (is("infer_key_fails")) throw frt::Error(FRT_ERR_NO_VARIANT, "");
     const auto shape = frt::read_table<frt_policy_shape>(given, "the host");
-    *key = shape.prompt * 10 + shape.ways;
+    *key = shape.prompt * 10 + shape.branches;
   });
 }
 

@@ -36,8 +36,8 @@ struct Guided {
   }
   ModelRig rig;
   PolicyDriver driver;
-  std::vector<float> infer(uint32_t ways = 0) const {
-    return driver.infer(PolicyDriver::shape(3, 5, ways));
+  std::vector<float> infer(uint32_t branches = 0) const {
+    return driver.infer(PolicyDriver::shape(3, 5, branches));
   }
 };
 
@@ -115,7 +115,7 @@ TEST_CASE("strengths below 1 are refused with the reason") {
 TEST_CASE("a policy without guidance says where it is to be had") {
   const ModelRig rig(policy_checkpoint("tiny/openpi"), "", "", 0, "", "frt.pi05");
   const PolicyDriver driver(rig);
-  CHECK(driver.info.guidance_ways == 1);
+  CHECK(driver.info.guidance_branches == 1);
   const float strength = 2;
   frt_error error{};
   CHECK(driver.role->set_guidance(rig.model, &strength, 1, driver.stream, &error) ==
@@ -126,7 +126,7 @@ TEST_CASE("a policy without guidance says where it is to be had") {
 TEST_CASE("three branches: each guided one pulls with its own strength") {
   const std::string tags = "tags = \"Advantage: positive|Speed: fast\"\nactivations = \"f32\"";
   const Guided guided(tags);
-  REQUIRE(guided.driver.info.guidance_ways == 3);
+  REQUIRE(guided.driver.info.guidance_branches == 3);
   guided.driver.set_tokens(2, {2, 40, 41});
   set_strength(guided.rig, guided.driver, {1.5f, 1.0f});
   const std::vector<float> first = guided.infer();

@@ -125,7 +125,7 @@ TEST_CASE("a tag can claim the other advantage, where there is one") {
   const PolicyDriver driver(rig);
   const auto* table = rig.extension<frt_observation_v1>(FRT_EXT_OBSERVATION);
   Client client;
-  const auto prompt_of = [&](const char* options, uint32_t way) {
+  const auto prompt_of = [&](const char* options, uint32_t branch) {
     frt_observation observation{};
     observation.struct_size = sizeof(observation);
     observation.array_count = static_cast<uint32_t>(client.arrays.size());
@@ -136,8 +136,8 @@ TEST_CASE("a tag can claim the other advantage, where there is one") {
           FRT_OK);
     const uint32_t most = driver.info.max_prompt;
     std::vector<int32_t> ids = driver.read<int32_t>(driver.info.prompt_tokens, uint64_t{2} * most);
-    const auto length = driver.read<int32_t>(driver.info.prompt_length, 2)[way];
-    const auto first = ids.begin() + static_cast<std::ptrdiff_t>(way * most);
+    const auto length = driver.read<int32_t>(driver.info.prompt_length, 2)[branch];
+    const auto first = ids.begin() + static_cast<std::ptrdiff_t>(branch * most);
     return std::vector<int32_t>(first, first + length);
   };
   CHECK(prompt_of("{\"positive\": true}", 0) == prompt_of(nullptr, 0));

@@ -64,10 +64,10 @@ class PolicyDriver {
     write(info.noise, noise);
   }
   void set_mask(const std::vector<int32_t>& mask) const { write(info.view_mask, mask); }
-  void set_tokens(uint32_t way, const std::vector<int32_t>& ids) const {
-    write(info.prompt_tokens, ids, uint64_t{way} * info.max_prompt * 4);
+  void set_tokens(uint32_t branch, const std::vector<int32_t>& ids) const {
+    write(info.prompt_tokens, ids, uint64_t{branch} * info.max_prompt * 4);
     write(info.prompt_length, std::vector<int32_t>{static_cast<int32_t>(ids.size())},
-          uint64_t{way} * 4);
+          uint64_t{branch} * 4);
   }
 
   using KeyFunction = frt_status (*)(frt_model, const frt_policy_shape*, frt_shape_key*);
@@ -84,8 +84,8 @@ class PolicyDriver {
   }
   void vision(const frt_policy_shape& shape) const { replay(info.vision, role->vision_key, shape); }
   void prefix(const frt_policy_shape& shape) const { replay(info.prefix, role->prefix_key, shape); }
-  static frt_policy_shape shape(uint32_t views, uint32_t prompt, uint32_t ways = 0) {
-    return {sizeof(frt_policy_shape), views, prompt, 0, 0, ways};
+  static frt_policy_shape shape(uint32_t views, uint32_t prompt, uint32_t branches = 0) {
+    return {sizeof(frt_policy_shape), views, prompt, 0, 0, branches};
   }
   std::vector<float> act(const frt_policy_shape& shape) const {
     replay(info.act, role->act_key, shape);

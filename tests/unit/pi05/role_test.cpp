@@ -90,9 +90,9 @@ TEST_CASE("keys say what is not there") {
   shape.steps = 5;
   CHECK(status(shape) == FRT_ERR_NO_VARIANT);
   shape.steps = 0;
-  shape.ways = 2;
+  shape.branches = 2;
   CHECK(status(shape) == FRT_ERR_NO_VARIANT);
-  shape.ways = 1;
+  shape.branches = 1;
   shape.samples = 2;
   CHECK(status(shape) == FRT_ERR_NO_VARIANT);
   shape.samples = 0;

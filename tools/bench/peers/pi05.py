@@ -7,7 +7,7 @@ timed as graphs of their own, too.
 
     pi05.py                       eager operators in the graph
     pi05.py --compile default     every layer compiled by torch.compile, then captured
-    pi05.py --ways 2              guidance, both branches as one batch, images once
+    pi05.py --branches 2          guidance, both branches as one batch, images once
     pi05.py --precision fp8       the products of all layers in e4m3, one static scale per operand
 
 What does not depend on the observation (modulations of the steps) is made before, masked views and
@@ -159,7 +159,7 @@ class Pi05:
         self.prefix_angles = cosine[:rows], sine[:rows]
         self.expert_angles = cosine[rows:], sine[rows:]
         self.images = torch.rand(arguments.views, 3, IMAGE, IMAGE, device="cuda").bfloat16()
-        self.tokens = torch.randint(0, VOCABULARY, (arguments.ways, arguments.tokens),
+        self.tokens = torch.randint(0, VOCABULARY, (arguments.branches, arguments.tokens),
                                     device="cuda")
         self.noise = torch.randn(1, arguments.horizon, ACTION, device="cuda")
         self.context = None
@@ -172,7 +172,7 @@ class Pi05:
             x = self.vision_layer(x, *layer)
         x = linear(layer_norm(x, (VISION,), *self.norm, 1e-6), self.projector, self.projector_bias)
         text = self.embedding[self.tokens] * math.sqrt(WIDTH)
-        x = torch.cat((x.reshape(1, -1, WIDTH).expand(self.a.ways, -1, -1), text), 1)
+        x = torch.cat((x.reshape(1, -1, WIDTH).expand(self.a.branches, -1, -1), text), 1)
         self.context = []
         for layer, (n1, n2) in zip(self.prefix[:-1], self.prefix_norms[:-1]):
             x, k, v = self.prefix_layer(x, n1, n2, *layer, *self.prefix_angles)
@@ -185,12 +185,12 @@ class Pi05:
         for step in range(self.a.steps):
             m = self.modulations[step]
             x = linear(actions.bfloat16(), self.action_in, self.in_bias)
-            x = x.expand(self.a.ways, -1, -1)
+            x = x.expand(self.a.branches, -1, -1)
             for i, layer in enumerate(self.expert):
                 x = self.expert_layer(x, m[2 * i], m[2 * i + 1], *layer, *self.context[i],
                                       *self.expert_angles)
             v = linear(modulated(x, m[-1]), self.action_out, self.out_bias).float()
-            guided = v[-1:] + 1.5 * (v[:1] - v[-1:]) if self.a.ways > 1 else v
+            guided = v[-1:] + 1.5 * (v[:1] - v[-1:]) if self.a.branches > 1 else v
             actions = actions - guided / self.a.steps
         self.actions = actions
 
@@ -206,7 +206,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=30)
     parser.add_argument("--horizon", type=int, default=50)
     parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--ways", type=int, default=1, help="branches of guidance")
+    parser.add_argument("--branches", type=int, default=1, help="branches of guidance")
     parser.add_argument("--precision", default="bf16", choices=("bf16", "fp8"))
     parser.add_argument("--compile", default="none",
                         choices=("none", "default", "max-autotune-no-cudagraphs"))

@@ -35,7 +35,7 @@ __global__ void pack_views_kernel(const __grid_constant__ frt_pack_views_args a)
   }
   const int image_rows = valid * a.rows_per_view;
   *a.image_rows = image_rows;
-  for (int w = 0; w < a.ways; ++w) {
+  for (int w = 0; w < a.branches; ++w) {
     a.length[w] = image_rows + max(0, min(a.text_length[w], a.text_rows));
   }
 }
@@ -112,7 +112,7 @@ void pack_views(Stream& stream, const frt_pack_views_args& args) {
   check.positive("views", args.views);
   check.range("slots", args.slots, 1, args.views);
   check.positive("rows_per_view", args.rows_per_view);
-  check.positive("ways", args.ways);
+  check.positive("branches", args.branches);
   check.at_least("text_rows", args.text_rows, 0);
   check.pointer("mask", args.mask);
   check.pointer("text_length", args.text_length);
@@ -154,7 +154,7 @@ void patches(Stream& stream, const frt_patches_args& args) {
 void embed_rows(Stream& stream, const frt_embed_rows_args& args) {
   const Checks check(FRT_OP_EMBED_ROWS);
   check.dtype("y_dtype", args.y_dtype);
-  check.range("ways", args.ways, 1, 65535);
+  check.range("branches", args.branches, 1, 65535);
   check.at_least("text_rows", args.text_rows, 0);
   check.positive("y_rows", args.y_rows);
   check.pointer("first", args.first);
@@ -167,7 +167,7 @@ void embed_rows(Stream& stream, const frt_embed_rows_args& args) {
   if (args.text_rows == 0) return;
   const bool vector = args.table.cols % 8 == 0 && vector_rows(args.y, args.y_stride) &&
                       reinterpret_cast<uintptr_t>(args.table.data) % 16 == 0;
-  const Grid grid{dim3(static_cast<unsigned>(args.text_rows), static_cast<unsigned>(args.ways)),
+  const Grid grid{dim3(static_cast<unsigned>(args.text_rows), static_cast<unsigned>(args.branches)),
                   dim3(kEmbedThreads)};
   launch(stream, grid, vector ? embed_rows_kernel<8> : embed_rows_kernel<1>, args);
 }

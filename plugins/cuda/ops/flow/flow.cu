@@ -132,14 +132,15 @@ __device__ __forceinline__ void read_row(const float* x, int row, int dim, float
 }
 
 // Moves row `row` of x, which this thread has read to x_row; the new values go there, too. `v`
-// holds the branches one after the other, `way_stride` values apart.
+// holds the branches one after the other, `branch_stride` values apart.
 __device__ void update_row(const frt_flow_update_args& a, int row, const float* v,
-                           int64_t way_stride, float* x_row) {
+                           int64_t branch_stride, float* x_row) {
   const int i = row % a.horizon;
   for (int d = static_cast<int>(threadIdx.x); d < a.dim; d += kThreads) {
-    const float last = v[(a.ways - 1) * way_stride + d];
+    const float last = v[(a.branches - 1) * branch_stride + d];
     float velocity = last;
-    for (int w = 0; w + 1 < a.ways; ++w) velocity += a.beta[w] * (v[w * way_stride + d] - last);
+    for (int w = 0; w + 1 < a.branches; ++w)
+      velocity += a.beta[w] * (v[w * branch_stride + d] - last);
     const int64_t at = static_cast<int64_t>(row) * a.dim + d;
     float x = x_row[d];
     float previous = 0;
@@ -165,7 +166,7 @@ __device__ void input_row(const frt_flow_input_args& a, int row, const float* x_
     const float value =
         bias + (vectors(x_row, a.weight, a.dim) ? dot_part<true>(x_row, weight, a.dim, 0, 1)
                                                 : dot_part<false>(x_row, weight, a.dim, 0, 1));
-    for (int w = 0; w < a.ways; ++w) {
+    for (int w = 0; w < a.branches; ++w) {
       write(a.h_dtype, a.h, (static_cast<int64_t>(w) * a.rows + row) * a.width + c, value);
     }
   }
@@ -220,11 +221,11 @@ __global__ void __launch_bounds__(kThreads)
 // Shared memory of a step, floats: a normed row, a row of x, sums, v of all branches.
 struct StepRoom {
   int x, sums, v, all;
-  __host__ __device__ StepRoom(const frt_flow_output_args& output, int ways) {
+  __host__ __device__ StepRoom(const frt_flow_output_args& output, int branches) {
     x = (output.width + 3) / 4 * 4;
     sums = x + output.dim;
     v = sums + kWarps;
-    all = v + ways * output.dim;
+    all = v + branches * output.dim;
   }
 };
 
@@ -237,10 +238,10 @@ __global__ void __launch_bounds__(kThreads)
   ask_for(a.output.weight, static_cast<int64_t>(a.output.width) * dim);
   if (a.next.h) ask_for(a.next.weight, static_cast<int64_t>(a.next.width) * dim);
   pdl_wait();
-  const StepRoom room(a.output, a.update.ways);
+  const StepRoom room(a.output, a.update.branches);
   float* x_row = shared + room.x;
   read_row(a.update.x, row, dim, x_row);
-  for (int w = 0; w < a.update.ways; ++w) {
+  for (int w = 0; w < a.update.branches; ++w) {
     output_row(a.output, w * rows + row, shared + room.v + w * dim, shared, shared + room.sums);
   }
   update_row(a.update, row, shared + room.v, dim, x_row);
@@ -265,12 +266,12 @@ void check_output(const Checks& check, const frt_flow_output_args& args) {
 }
 
 void check_update(const Checks& check, const frt_flow_update_args& args) {
-  check.positive("ways", args.ways);
+  check.positive("branches", args.branches);
   check.at_least("samples", args.samples, 0);
   check.positive("horizon", args.horizon);
   check.positive("dim", args.dim);
   check.pointer("v", args.v);
-  if (args.ways > 1) check.pointer("beta", args.beta);
+  if (args.branches > 1) check.pointer("beta", args.beta);
   if (args.previous) {
     check.pointer("weights", args.weights);
     check.pointer("cap", args.cap);
@@ -281,7 +282,7 @@ void check_update(const Checks& check, const frt_flow_update_args& args) {
 
 void check_input(const Checks& check, const frt_flow_input_args& args) {
   check.dtype("h_dtype", args.h_dtype);
-  check.positive("ways", args.ways);
+  check.positive("branches", args.branches);
   check.at_least("rows", args.rows, 0);
   check.positive("dim", args.dim);
   check.positive("width", args.width);
@@ -336,7 +337,8 @@ void flow_update(Stream& stream, const frt_flow_update_args& args) {
 
 void launch_step_general(Stream& stream, FlowStepCall& args) {
   const int64_t rows = static_cast<int64_t>(args.update.samples) * args.update.horizon;
-  launch(stream, rows_grid(rows, StepRoom(args.output, args.update.ways).all), step_kernel, args);
+  launch(stream, rows_grid(rows, StepRoom(args.output, args.update.branches).all), step_kernel,
+         args);
 }
 
 constexpr Variant<FlowStepCall> kStepVariants[] = {
@@ -351,9 +353,9 @@ void flow_step(Stream& stream, const frt_flow_step_args& args) {
   check_update(check, args.update);
   if (args.next.h) check_input(check, args.next);
   const int64_t rows = static_cast<int64_t>(args.update.samples) * args.update.horizon;
-  check.require(args.output.rows == args.update.ways * rows, "output.rows",
+  check.require(args.output.rows == args.update.branches * rows, "output.rows",
                 "is " + std::to_string(args.output.rows) +
-                    ", expected ways * samples * horizon of the update");
+                    ", expected branches * samples * horizon of the update");
   check.require(args.output.dim == args.update.dim && args.output.v == args.update.v, "update",
                 "does not take dim and v of output");
   check.require(!args.next.h || (args.next.rows == rows && args.next.dim == args.update.dim &&

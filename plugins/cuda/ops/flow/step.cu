@@ -85,7 +85,7 @@ __device__ __forceinline__ void step(const frt_flow_step_args& a, Room& room) {
   const int rank = static_cast<int>(blockIdx.x) % kCluster;
   const int first = static_cast<int>(blockIdx.x) / kCluster * kRows;
   const int rows = a.update.samples * a.update.horizon, last_row = rows - 1;
-  const int dim = a.output.dim, width = a.output.width, ways = a.update.ways;
+  const int dim = a.output.dim, width = a.output.width, branches = a.update.branches;
   const int d = rank * kWarps + warp;               // of v
   const int own = d * 32 + lane, j = lane % 8 * 4;  // of the next row; four of x
   const frt_modulation& modulation = a.output.norm.modulation;
@@ -138,7 +138,7 @@ __device__ __forceinline__ void step(const frt_flow_step_args& a, Room& room) {
   asm volatile("barrier.cluster.wait;" ::: "memory");  // all blocks are there
 
 #pragma unroll 1
-  for (int branch = 0; branch < ways; ++branch) {
+  for (int branch = 0; branch < branches; ++branch) {
     float values[kRows][4];
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
@@ -152,7 +152,7 @@ __device__ __forceinline__ void step(const frt_flow_step_args& a, Room& room) {
       squares = warp_sum(squares);
       if (lane == 0) room.sums[r][warp] = squares;
     }
-    if (branch + 1 < ways) load_rows(branch + 1);
+    if (branch + 1 < branches) load_rows(branch + 1);
     __syncthreads();
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
@@ -201,10 +201,10 @@ __device__ __forceinline__ void step(const frt_flow_step_args& a, Room& room) {
 
   if (warp < kRows) {
     const frt_flow_update_args& u = a.update;
-    const float last = room.v[ways - 1][warp][lane];
+    const float last = room.v[branches - 1][warp][lane];
     float velocity = last;
 #pragma unroll 1
-    for (int w = 0; w + 1 < ways; ++w) velocity += u.beta[w] * (room.v[w][warp][lane] - last);
+    for (int w = 0; w + 1 < branches; ++w) velocity += u.beta[w] * (room.v[w][warp][lane] - last);
     if (u.previous) velocity -= move.pull * (move.previous - (move.x - u.time * velocity));
     float x = move.x + u.step * velocity;
     if (move.locked) x = move.previous;
@@ -233,7 +233,7 @@ __device__ __forceinline__ void step(const frt_flow_step_args& a, Room& room) {
     auto* to = static_cast<bf16*>(a.next.h) + static_cast<int64_t>(first + r) * a.next.width + own;
     const bf16 value = from_float<bf16>(next[r] + input_bias);
 #pragma unroll 1
-    for (int branch = 0; branch < a.next.ways; ++branch) {
+    for (int branch = 0; branch < a.next.branches; ++branch) {
       to[static_cast<int64_t>(branch * rows) * a.next.width] = value;
     }
   }
@@ -263,7 +263,7 @@ bool flow_step_supports(Device&, FlowStepCall& args) {
   const frt_modulation& modulation = output.norm.modulation;
   return output.h_dtype == FRT_DTYPE_BF16 && output.norm.kind == FRT_NORM_ADAPTIVE &&
          output.width % 4 == 0 && output.width <= kMostWidth && output.dim % 4 == 0 &&
-         output.dim <= kMostDim && args.update.ways <= kMaxBranches &&
+         output.dim <= kMostDim && args.update.branches <= kMaxBranches &&
          int64_t{output.rows} * output.dim <= INT32_MAX && aligned(output.h) &&
          aligned(output.weight) && aligned(modulation.rows) && aligned(modulation.clean) &&
          (!next.h ||

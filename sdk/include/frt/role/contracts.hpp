@@ -55,7 +55,7 @@ FRT_CONTRACT(frt_critic_info, "frt_critic_info", value, FRT_REQUIRED(frt_critic_
 // ---- what a host gives with a call ----------------------------------------------------------
 
 FRT_CONTRACT(frt_encode_params, "frt_encode_params", max_tokens);
-FRT_CONTRACT(frt_policy_shape, "frt_policy_shape", ways);
+FRT_CONTRACT(frt_policy_shape, "frt_policy_shape", branches);
 FRT_CONTRACT(frt_policy_previous, "frt_policy_previous", actions);
 FRT_CONTRACT(frt_observation, "frt_observation", options);
 FRT_CONTRACT(frt_observed, "frt_observed", state);
