@@ -2,10 +2,10 @@
 // step_runner.hpp - submits prefill and decode replays of a language model, a few steps ahead of
 // the results.
 //
-// Each step reserves the rows that it will write (FRT_ERR_OUT_OF_MEMORY where no block is free for
+// Each step reserves the rows that it will write (FRT_ERR_OUT_OF_MEMORY where no page is free for
 // them; nothing is submitted then), copies its inputs from a pinned ring into the model's ports,
 // replays a graph, copies the sampled tokens back into the ring, and records an event: four
-// submissions, one more where a sequence enters a new block of rows, no wait. How entries are
+// submissions, one more where a sequence enters a new page of rows, no wait. How entries are
 // sampled is an input of the step like the others, but copied only where it changes; masks are
 // copied for the entries that have one. Because
 // a decode entry with token -1 takes the token the model sampled last, step n + 1 is submitted

@@ -34,12 +34,12 @@ void twins_case(Case& c, const Setup& setup) {
   copy(*data.k, 2 * kv_bytes, 0, kv_bytes);
   copy(*data.v, 2 * kv_bytes, 0, kv_bytes);
   for (Tensor* tensor : {data.keys, data.values}) {
-    if (!s.block_rows) copy(*tensor, data.slot_stride, 2 * data.slot_stride, data.slot_stride);
-    for (int32_t i = 0; i < data.slot_blocks; ++i) {
-      const int32_t to = data.table[static_cast<std::size_t>(data.slot_blocks + i)];
-      const int32_t from = data.table[static_cast<std::size_t>(2 * data.slot_blocks + i)];
+    if (!s.page_rows) copy(*tensor, data.slot_stride, 2 * data.slot_stride, data.slot_stride);
+    for (int32_t i = 0; i < data.slot_pages; ++i) {
+      const int32_t to = data.table[static_cast<std::size_t>(data.slot_pages + i)];
+      const int32_t from = data.table[static_cast<std::size_t>(2 * data.slot_pages + i)];
       if (from < 0) break;
-      copy(*tensor, to * data.block_stride, from * data.block_stride, data.block_stride);
+      copy(*tensor, to * data.page_stride, from * data.page_stride, data.page_stride);
     }
   }
   c.run<frt_attention_block_args>(
@@ -80,7 +80,7 @@ void refuses(Case& c, const char* name, const char* argument, Args (*make)(const
   Setup setup;
   setup.dtype = FRT_DTYPE_F32;
   setup.kv_dtype = FRT_DTYPE_F8_E4M3;
-  setup.block_rows = 64;
+  setup.page_rows = 64;
   const Data data(c, setup, true);
   try {
     c.run<Args>(name, KernelTypes(FRT_DTYPE_F32), {}, [&](Args& args, const At& at) {
@@ -120,16 +120,16 @@ std::vector<std::pair<const char*, void (*)(Args&)>> common_refusals() {
       {"values", [](Args& args) { args.values = nullptr; }},
       {"k_scale", [](Args& args) { args.k_scale = 0; }},
       {"v_scale", [](Args& args) { args.v_scale = -1; }},
-      {"blocks.rows", [](Args& args) { args.blocks.rows = 32; }},
-      {"blocks.rows", [](Args& args) { args.blocks.rows = 96; }},
-      {"blocks.rows", [](Args& args) { args.blocks.rows = 0; }},
-      {"blocks.slot_blocks", [](Args& args) { args.blocks.slot_blocks = 0; }},
-      {"blocks.slot_blocks", [](Args& args) { args.max_rows = 64 * args.blocks.slot_blocks + 1; }},
-      {"blocks.stride", [](Args& args) { args.blocks.stride = -64; }},
-      {"blocks.stride",
+      {"pages.rows", [](Args& args) { args.pages.rows = 32; }},
+      {"pages.rows", [](Args& args) { args.pages.rows = 96; }},
+      {"pages.rows", [](Args& args) { args.pages.rows = 0; }},
+      {"pages.slot_pages", [](Args& args) { args.pages.slot_pages = 0; }},
+      {"pages.slot_pages", [](Args& args) { args.max_rows = 64 * args.pages.slot_pages + 1; }},
+      {"pages.stride", [](Args& args) { args.pages.stride = -64; }},
+      {"pages.stride",
        [](Args& args) {
          args.kv_dtype = FRT_DTYPE_F32;
-         args.blocks.stride = 4098;
+         args.pages.stride = 4098;
        }},
   };
 }
@@ -328,7 +328,7 @@ void add_model_shapes(Suite& suite) {
       s.position = {position};
       s.length = {rows};
       add_all(suite, s, " model");
-      s.block_rows = 256;
+      s.page_rows = 256;
       add_all(suite, s, " model");
     }
   }
@@ -418,7 +418,7 @@ void add_independence(Suite& suite) {
       s.position = {position};
       suite.add(FRT_OP_ATTENTION_BLOCK + (" twins " + name_of(s)),
                 [s = s](Case& c) { twins_case(c, s); });
-      s.block_rows = 64;
+      s.page_rows = 64;
       suite.add(FRT_OP_ATTENTION_BLOCK + (" twins " + name_of(s)),
                 [s = s](Case& c) { twins_case(c, s); });
     }
@@ -446,7 +446,7 @@ void add_attention_cases(Suite& suite) {
   add_batches(suite);
   add_edges(suite);
   add_long(suite);
-  add_blocks(suite);
+  add_pages(suite);
   add_model_shapes(suite);
   add_decode(suite);
   add_independence(suite);

@@ -29,8 +29,8 @@ struct Setup {
   bool gate = true;
   bool norm = true;
   int32_t gap = 0;         // elements behind every head of q (and of the gate)
-  int64_t slot_gap = 256;  // bytes between slots or blocks
-  int32_t block_rows = 0;  // 0: rows of a slot are contiguous
+  int64_t slot_gap = 256;  // bytes between slots or pages
+  int32_t page_rows = 0;   // 0: rows of a slot are contiguous
 };
 
 inline std::string name_of(const Setup& s) {
@@ -38,7 +38,7 @@ inline std::string name_of(const Setup& s) {
                      std::to_string(s.heads) + "/" + std::to_string(s.kv_heads) + "x" +
                      std::to_string(s.head_dim) + " rows " + std::to_string(s.rows) + " at";
   for (const int32_t position : s.position) name += " " + std::to_string(position);
-  if (s.block_rows) name += " blocks of " + std::to_string(s.block_rows);
+  if (s.page_rows) name += " pages of " + std::to_string(s.page_rows);
   return name;
 }
 
@@ -74,11 +74,11 @@ class Data {
     const int64_t row_bytes = static_cast<int64_t>(s.kv_heads) * s.head_dim * size;
     slot_stride = s.max_rows * row_bytes + s.slot_gap;
     int64_t elements = slots * slot_stride / size;
-    if (s.block_rows) {
-      block_stride = s.block_rows * row_bytes + s.slot_gap;
+    if (s.page_rows) {
+      page_stride = s.page_rows * row_bytes + s.slot_gap;
       make_table(slots, c.random());
-      elements = static_cast<int64_t>(total_blocks) * block_stride / size;
-      blocks = &c.integers("blocks", table);
+      elements = static_cast<int64_t>(total_pages) * page_stride / size;
+      pages = &c.integers("pages", table);
       slot_stride = 3;  // must be ignored
     }
     sequences = c.sequences(s.rows, s.slot, s.position, s.length);
@@ -102,30 +102,30 @@ class Data {
     y = &c.output("y", s.dtype, total * s.heads * s.head_dim);
   }
 
-  // Every slot's rows in blocks of a random order; entries of rows that no sequence has are -1.
+  // Every slot's rows in pages of a random order; entries of rows that no sequence has are -1.
   void make_table(int32_t slots, std::mt19937_64& random) {
-    slot_blocks = (s.max_rows + s.block_rows - 1) / s.block_rows + 1;
-    total_blocks = slots * slot_blocks + 3;
-    std::vector<int32_t> order(static_cast<std::size_t>(total_blocks));
+    slot_pages = (s.max_rows + s.page_rows - 1) / s.page_rows + 1;
+    total_pages = slots * slot_pages + 3;
+    std::vector<int32_t> order(static_cast<std::size_t>(total_pages));
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), random);
-    table.assign(static_cast<std::size_t>(slots * slot_blocks), -1);
+    table.assign(static_cast<std::size_t>(slots * slot_pages), -1);
     std::size_t next = 0;
     for (std::size_t b = 0; b < s.slot.size(); ++b) {
       const int32_t rows = std::min(s.position[b] + s.length[b], s.max_rows);
-      for (int32_t i = 0; i * s.block_rows < rows; ++i) {
-        table[static_cast<std::size_t>(s.slot[b] * slot_blocks + i)] = order[next++];
+      for (int32_t i = 0; i * s.page_rows < rows; ++i) {
+        table[static_cast<std::size_t>(s.slot[b] * slot_pages + i)] = order[next++];
       }
     }
   }
 
-  frt_row_blocks row_blocks(const At& at) const {
-    frt_row_blocks value{};
-    if (!blocks) return value;
-    value.table = at.operator()<int32_t>(*blocks);
-    value.stride = block_stride;
-    value.slot_blocks = slot_blocks;
-    value.rows = s.block_rows;
+  frt_page_table page_table(const At& at) const {
+    frt_page_table value{};
+    if (!pages) return value;
+    value.table = at.operator()<int32_t>(*pages);
+    value.stride = page_stride;
+    value.slot_pages = slot_pages;
+    value.rows = s.page_rows;
     return value;
   }
 
@@ -160,7 +160,7 @@ class Data {
     args.values = at(*values);
     args.slot_stride = slot_stride;
     args.q_out = at(*rotated);
-    args.blocks = row_blocks(at);
+    args.pages = page_table(at);
     return args;
   }
 
@@ -188,7 +188,7 @@ class Data {
       args.gate_head_stride = head_stride;
     }
     args.y = at(*y);
-    args.blocks = row_blocks(at);
+    args.pages = page_table(at);
     return args;
   }
 
@@ -211,11 +211,11 @@ class Data {
         const int64_t p = s.position[b] + n;
         if (p >= s.max_rows) break;
         int64_t at = s.slot[b] * slot_stride / size + p * width;
-        if (s.block_rows) {
-          const int32_t block =
-              table[static_cast<std::size_t>(s.slot[b] * slot_blocks + p / s.block_rows)];
-          if (block < 0) continue;
-          at = block * block_stride / size + p % s.block_rows * width;
+        if (s.page_rows) {
+          const int32_t page =
+              table[static_cast<std::size_t>(s.slot[b] * slot_pages + p / s.page_rows)];
+          if (page < 0) continue;
+          at = page * page_stride / size + p % s.page_rows * width;
         }
         const int64_t row = (static_cast<int64_t>(b) * s.rows + n) * width;
         for (int64_t i = 0; i < width; ++i) {
@@ -229,10 +229,10 @@ class Data {
 
   Setup s;
   int64_t total = 0, slot_stride = 0, head_stride = 0;
-  int32_t slot_blocks = 0, total_blocks = 0;
-  int64_t block_stride = 0;
+  int32_t slot_pages = 0, total_pages = 0;
+  int64_t page_stride = 0;
   std::vector<int32_t> table;
-  Tensor* blocks = nullptr;
+  Tensor* pages = nullptr;
   Case::Sequences sequences{};
   Tensor *q, *k, *v, *q_norm, *k_norm, *inv_freq, *keys, *values, *rotated, *y;
 };
@@ -280,6 +280,6 @@ inline void add_all(Suite& suite, const Setup& s, const std::string& more = "") 
   suite.add(FRT_OP_ATTENTION_BLOCK + text, [=](Case& c) { block_case(c, s); });
 }
 
-void add_blocks(Suite& suite);  // cases_attention_blocks.cpp
+void add_pages(Suite& suite);  // cases_attention_pages.cpp
 
 }  // namespace frt::conformance::attention

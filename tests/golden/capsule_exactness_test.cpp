@@ -55,26 +55,26 @@ const std::string kFixtureModels = frt::test::kFixtures / "qwen36";
 
 TEST_CASE("capsules of a dense model restore, fork and go back bit for bit") {
   check_model(kFixtureModels + "/dense",
-              "slots = 4\nmax_context = 128\nprefill_chunk = 16\nblock_rows = 0");
+              "slots = 4\nmax_context = 128\nprefill_chunk = 16\npage_rows = 0");
 }
 
 TEST_CASE("capsules of a mixture of experts restore, fork and go back bit for bit") {
   check_model(kFixtureModels + "/moe",
-              "slots = 4\nmax_context = 128\nprefill_chunk = 16\nblock_rows = 0");
+              "slots = 4\nmax_context = 128\nprefill_chunk = 16\npage_rows = 0");
 }
 
-TEST_CASE("the same with rows in blocks, which forks share") {
+TEST_CASE("the same with rows in pages, which forks share") {
   check_model(kFixtureModels + "/dense",
-              "slots = 4\nmax_context = 256\nprefill_chunk = 48\nblock_rows = 64\n"
-              "capsule_blocks = 16");
+              "slots = 4\nmax_context = 256\nprefill_chunk = 48\npage_rows = 64\n"
+              "capsule_pages = 16");
   check_model(kFixtureModels + "/moe",
-              "slots = 3\nmax_context = 256\nprefill_chunk = 32\nblock_rows = 64\n"
-              "capsule_blocks = 16");
+              "slots = 3\nmax_context = 256\nprefill_chunk = 32\npage_rows = 64\n"
+              "capsule_pages = 16");
 }
 
 TEST_CASE("capsules of a Llama restore, fork and go back bit for bit") {
   check_model((frt::test::kFixtures / "llama/gqa_llama3").string(),
-              "slots = 3\nmax_context = 256\nprefill_chunk = 32\nblock_rows = 64\n"
-              "capsule_blocks = 16",
+              "slots = 3\nmax_context = 256\nprefill_chunk = 32\npage_rows = 64\n"
+              "capsule_pages = 16",
               "frt.llama");
 }

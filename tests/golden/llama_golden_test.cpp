@@ -74,8 +74,8 @@ TEST_CASE("bf16 activations of a Llama stay within the documented distance of th
 }
 
 TEST_CASE("a Llama prompt longer than the prefill chunk gives the same tensors") {
-  check("gqa_llama3", "activations = \"f32\"\nprefill_chunk = 32\nblock_rows = 64");
-  check("biases", "activations = \"f32\"\nprefill_chunk = 32\nblock_rows = 0");
+  check("gqa_llama3", "activations = \"f32\"\nprefill_chunk = 32\npage_rows = 64");
+  check("biases", "activations = \"f32\"\nprefill_chunk = 32\npage_rows = 0");
 }
 
 TEST_CASE("the goldens notice a Llama with the wrong rope scaling, epsilon or rope base") {

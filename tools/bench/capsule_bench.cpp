@@ -70,14 +70,14 @@ struct Layout {
 
 class Bench {
  public:
-  Bench(const Context& context, uint32_t block_rows)
+  Bench(const Context& context, uint32_t page_rows)
       : stream_(context.create_stream("bench")),
         begin_(context.create_event(FRT_EVENT_TIMING)),
         end_(context.create_event(FRT_EVENT_TIMING)),
-        block_rows_(block_rows) {
+        page_rows_(page_rows) {
     const Layout layout;
     const frt_capsule_layout table{sizeof(table), static_cast<uint32_t>(layout.regions.size()),
-                                   layout.regions.data(), block_rows, block_rows ? 160u : 0u};
+                                   layout.regions.data(), page_rows, page_rows ? 160u : 0u};
     state_ = State(core::state_table(), context, table, kSlots, "state");
     capsules_ = Capsules(core::capsules_table(), context, state_.handle());
     state_.reserve(0, 0, kMaxRows, stream_);
@@ -111,7 +111,7 @@ class Bench {
   }
 
   void verbs(uint64_t rows) {
-    const std::string at = fmt::format(", {} rows, blocks of {}", rows, block_rows_);
+    const std::string at = fmt::format(", {} rows, pages of {}", rows, page_rows_);
     for (const frt_space space : {FRT_SPACE_DEVICE, FRT_SPACE_HOST_PINNED}) {
       capsules_.reserve(space, rows, 1);
       Capsule capsule;
@@ -162,7 +162,7 @@ class Bench {
  private:
   Stream stream_;
   Event begin_, end_;
-  uint32_t block_rows_;
+  uint32_t page_rows_;
   State state_;
   Capsules capsules_;
 };
@@ -193,12 +193,12 @@ int main(int count, char** arguments) {
             request),
         registry, services, all);
     const Context context(core::exec_table(), runtime.device("d").context);
-    for (const uint32_t block_rows : {0u, 256u}) {
-      Bench bench(context, block_rows);
+    for (const uint32_t page_rows : {0u, 256u}) {
+      Bench bench(context, page_rows);
       for (const uint64_t rows : {uint64_t{8192}, uint64_t{8300}, uint64_t{32768}}) {
         bench.verbs(rows);
       }
-      if (count > 3 && block_rows) bench.files(8192, arguments[3]);
+      if (count > 3 && page_rows) bench.files(8192, arguments[3]);
     }
     return 0;
   } catch (const std::exception& error) {

@@ -39,7 +39,7 @@ const Fingerprint& CapsuleIdentity::resolve(const frt_state_s& state) {
   if (!fields_) throw unbound(state);
   Fingerprint value;
   value.add("abi", oldest_abi());  // what works together shares its capsules
-  value.add("arena.block_rows", std::to_string(state.pages ? state.pages->page_rows() : 0));
+  value.add("arena.page_rows", std::to_string(state.pages ? state.pages->page_rows() : 0));
   value.add("arena.regions", sha256_hex(region_lines(state)));
   for (Fingerprint::Field& field : fields_()) {
     value.add(std::move(field.name), std::move(field.value));

@@ -2,7 +2,7 @@
 // identity.hpp - the fingerprint of an arena: core's own fields, then those that were bound.
 //
 //   abi               major version, decimal: minor ones only add
-//   arena.block_rows  decimal
+//   arena.page_rows  decimal
 //   arena.regions     SHA-256 of one line per region in the arena's order:
 //                     "name kind dtype row_bytes row_lag\n", kind "fixed" or "rows", numbers
 //                     decimal. Slots and max_rows are not in it: more room, the same capsule.

@@ -94,9 +94,9 @@ uint64_t lay_out_kind(frt_state_s& state, std::span<const frt_region> regions, u
 uint64_t lay_out_pages(frt_state_s& state, const frt_capsule_layout& layout,
                        std::span<const frt_region> regions) {
   const std::string what = "state '" + state.name + "'";
-  const uint64_t page_rows = layout.block_rows;
+  const uint64_t page_rows = layout.page_rows;
   if (!std::has_single_bit(page_rows)) {
-    throw Error(FRT_ERR_INVALID_ARGUMENT, what + ": block_rows is " + std::to_string(page_rows) +
+    throw Error(FRT_ERR_INVALID_ARGUMENT, what + ": page_rows is " + std::to_string(page_rows) +
                                               "; it must be a power of two, or 0");
   }
   uint64_t most_rows = 0, lag = 0;
@@ -105,30 +105,30 @@ uint64_t lay_out_pages(frt_state_s& state, const frt_capsule_layout& layout,
     if (region.row_lag < 0) {
       throw Error(FRT_ERR_INVALID_ARGUMENT, describe(state, region) + ": row_lag is " +
                                                 std::to_string(region.row_lag) +
-                                                "; with block_rows it must not be negative");
+                                                "; with page_rows it must not be negative");
     }
     most_rows = std::max(most_rows, region.max_rows);
     lag = std::max(lag, static_cast<uint64_t>(region.row_lag));
   }
   if (most_rows == 0) {
     throw Error(FRT_ERR_INVALID_ARGUMENT,
-                what + ": block_rows is " + std::to_string(page_rows) + ", but it has no ROWS");
+                what + ": page_rows is " + std::to_string(page_rows) + ", but it has no ROWS");
   }
   state.page_stride = lay_out_kind(state, regions, FRT_REGION_ROWS, 0, page_rows);
   state.slot_stride = state.fixed_bytes;
   state.pool_offset = checked_multiply(state.slot_stride, state.slots, what);
   const uint64_t slot_pages = (most_rows - 1) / page_rows + 1;
   const uint64_t total =
-      checked_add(checked_multiply(slot_pages, state.slots, what), layout.spare_blocks, what);
+      checked_add(checked_multiply(slot_pages, state.slots, what), layout.spare_pages, what);
   const uint64_t bytes =
       checked_add(state.pool_offset, checked_multiply(state.page_stride, total, what), what);
   if (total > static_cast<uint64_t>(std::numeric_limits<int32_t>::max())) {
     throw Error(FRT_ERR_OUT_OF_RANGE, what + ": " + std::to_string(total) +
                                           " pages are more than a table can number; raise "
-                                          "block_rows");
+                                          "page_rows");
   }
   state.pages.emplace(state.slots, static_cast<uint32_t>(slot_pages), static_cast<uint32_t>(total),
-                      layout.block_rows, lag);
+                      layout.page_rows, lag);
   return bytes;
 }
 
@@ -147,7 +147,7 @@ uint64_t lay_out(frt_state_s& state, const frt_capsule_layout& given) {
     if (region.kind == FRT_REGION_ROWS) state.max_rows = std::min(state.max_rows, region.max_rows);
   }
   state.fixed_bytes = lay_out_kind(state, regions, FRT_REGION_FIXED, 0, 0);
-  if (layout.block_rows > 0) return lay_out_pages(state, layout, regions);
+  if (layout.page_rows > 0) return lay_out_pages(state, layout, regions);
   state.slot_stride = lay_out_kind(state, regions, FRT_REGION_ROWS, state.fixed_bytes, 0);
   state.page_stride = state.slot_stride;
   return checked_multiply(state.slot_stride, state.slots, what);

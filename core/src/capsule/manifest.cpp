@@ -69,7 +69,7 @@ std::string fields_text(const Fingerprint& fingerprint) {
   return fields.end();
 }
 
-// `full`: pages that the payload holds in full. The file calls a page a block.
+// `full`: pages that the payload holds in full.
 std::string regions_text(const frt_state_s& state, uint64_t boundary, uint64_t full,
                          uint64_t page_rows) {
   ArrayText regions;
@@ -82,8 +82,8 @@ std::string regions_text(const frt_state_s& state, uint64_t boundary, uint64_t f
       entry.add("offset", region.offset).add("row_bytes", region.row_bytes);
     } else {
       const uint64_t rows = valid_rows(region, boundary);
-      entry.add("block_offset", full ? region.offset : 0).add("dtype", dtype);
-      entry.add("kind", "rows").add("name", region.name).add("rest_offset", at);
+      entry.add("dtype", dtype).add("kind", "rows").add("name", region.name);
+      entry.add("page_offset", full ? region.offset : 0).add("rest_offset", at);
       entry.add("row_bytes", region.row_bytes).add("rows", rows);
       at += (rows - std::min(rows, full * page_rows)) * region.row_bytes;
     }
@@ -228,9 +228,9 @@ std::string write_manifest(const frt_state_s& state, uint64_t boundary,
   try {
     ObjectText manifest, metadata_text, payload;
     metadata_text.add("bytes", metadata.size()).add("sha256", sha256_hex(metadata));
-    payload.add("block_bytes", full ? state.page_stride : 0);
-    payload.add("block_rows", full ? page_rows : 0).add("blocks", full);
     payload.add("bytes", payload_bytes(state, boundary)).add("fixed_bytes", state.fixed_bytes);
+    payload.add("page_bytes", full ? state.page_stride : 0);
+    payload.add("page_rows", full ? page_rows : 0).add("pages", full);
     manifest.add("boundary", boundary).add_json("fingerprint", fields_text(fingerprint));
     manifest.add("fingerprint_sha256", fingerprint.hex()).add("format", kFormatName);
     manifest.add_json("metadata", metadata_text.end());

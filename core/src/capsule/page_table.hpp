@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// page_table.hpp - which pages a slot's rows are in, and who holds each page (frt/capsule.h calls a
-// page a row block). Bookkeeping only: nothing here touches a device, nothing allocates after
-// construction.
+// page_table.hpp - which pages a slot's rows are in, and who holds each page. Bookkeeping only:
+// nothing here touches a device, nothing allocates after construction.
 //
 // A page is reference counted: slots and capsules that name it; with none it is free. Rows before
 // boundary - lag are final for every region. Pages that hold only such rows ("full" ones) are taken

@@ -76,14 +76,14 @@ frt_status state_info(frt_state state, frt_state_info* info) noexcept {
   full.pointer = state->buffer.pointer();
   full.slot_stride = state->slot_stride;
   full.fixed_bytes = state->fixed_bytes;
-  full.block_stride = state->page_stride;
+  full.page_stride = state->page_stride;
   if (const auto& pages = state->pages) {
-    full.blocks = state->table.pointer<const int32_t>();
-    full.block_rows = pages->page_rows();
-    full.slot_blocks = pages->slot_pages();
-    full.total_blocks = pages->total();
-    full.free_blocks = pages->free();
-    full.shared_blocks = pages->shared();
+    full.page_table = state->table.pointer<const int32_t>();
+    full.page_rows = pages->page_rows();
+    full.slot_pages = pages->slot_pages();
+    full.total_pages = pages->total();
+    full.free_pages = pages->free();
+    full.shared_pages = pages->shared();
   }
   return fill(info, full);
 }
@@ -120,7 +120,7 @@ frt_status too_few_pages(const frt_state_s& state, uint32_t slot, const char* ca
   return call_failed(
       state.context, FRT_ERR_OUT_OF_MEMORY,
       "%s: state '%.200s': %llu rows of slot %u need %u pages of %u rows; it has %u, and %u of %u "
-      "are free; release capsules, clear slots, or make the state with more spare_blocks",
+      "are free; release capsules, clear slots, or make the state with more spare_pages",
       call, state.name.c_str(), Rows{rows}, slot, pages.count(rows), pages.page_rows(),
       pages.held(slot), pages.free(), pages.total());
 }
@@ -255,7 +255,7 @@ frt_status take_pages(frt_state_s& state, std::span<int32_t> pages, frt_stream s
   if (result == PageTable::Result::kDone) return FRT_OK;
   return call_failed(state.context, FRT_ERR_OUT_OF_MEMORY,
                      "state '%.200s': %zu pages of %u rows are needed, %u of %u are free; release "
-                     "capsules, clear slots, or make the state with more spare_blocks",
+                     "capsules, clear slots, or make the state with more spare_pages",
                      state.name.c_str(), pages.size(), state.pages->page_rows(),
                      state.pages->free(), state.pages->total());
 }

@@ -209,7 +209,7 @@ uint64_t CapsuleRegistry::least_bytes(uint64_t boundary, frt_space space) const 
   uint64_t bytes = 0;
   if (options_.layout) {
     const frt_capsule_layout& layout = *options_.layout;
-    const bool shares_rows = layout.block_rows > 0 && space == FRT_SPACE_DEVICE;
+    const bool shares_rows = layout.page_rows > 0 && space == FRT_SPACE_DEVICE;
     for (uint32_t i = 0; i < layout.region_count; ++i) {
       const frt_region& region = layout.regions[i];
       const auto valid = static_cast<int64_t>(boundary) - region.row_lag;

@@ -163,7 +163,7 @@ std::string Engine::Thread::affinity_of(const Choice& choice, const Slot& slot) 
 }
 
 bool Engine::Thread::has_pages(const Choice& choice, uint32_t slot) {
-  const uint64_t rows = model_.state_info().block_rows;
+  const uint64_t rows = model_.state_info().page_rows;
   if (rows == 0) return true;
   const LiveRequest& request = *choice.request;
   uint64_t have = 0;  // tokens whose pages are there
@@ -180,11 +180,11 @@ bool Engine::Thread::has_pages(const Choice& choice, uint32_t slot) {
   if (choice.saved) all = std::max<uint64_t>(all, choice.saved->journal.size());
   const std::size_t users = slots_used();
   const uint64_t need = (all - have + rows - 1) / rows + 1 + users;
-  while (model_.state_info().free_blocks < need) {
+  while (model_.state_info().free_pages < need) {
     if (registry_ && registry_->make_room()) continue;
     if (!free_idle_slot(slot)) break;
   }
-  return users == 0 || model_.state_info().free_blocks >= need;
+  return users == 0 || model_.state_info().free_pages >= need;
 }
 
 // Gives the choice a slot. False: its state found no room for its rows, so it waits for others.

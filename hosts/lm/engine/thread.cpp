@@ -107,9 +107,9 @@ EngineStats Engine::Thread::stats() const {
   stats.device_lost = mailbox_.lost();
   const frt_state_info state = model_.state_info();
   stats.slots = state.slots;
-  stats.pages = state.total_blocks;
-  stats.pages_free = state.free_blocks;
-  stats.pages_shared = state.shared_blocks;
+  stats.pages = state.total_pages;
+  stats.pages_free = state.free_pages;
+  stats.pages_shared = state.shared_pages;
   return stats;
 }
 

@@ -11,8 +11,8 @@ std::int64_t Architecture::attention_layers() const {
 
 std::unique_ptr<StateLayout> Architecture::make_layout(const Precision& precision,
                                                        std::int64_t max_context, bool,
-                                                       std::int64_t block_rows) const {
-  auto layout = std::make_unique<StateLayout>(config(), max_context, block_rows);
+                                                       std::int64_t page_rows) const {
+  auto layout = std::make_unique<StateLayout>(config(), max_context, page_rows);
   for (std::int64_t i = 0; i < layer_count(); ++i) {
     layout->add_attention(static_cast<std::size_t>(i), config(), precision);
   }

@@ -18,12 +18,12 @@ namespace {
 constexpr std::int64_t kLargestAutoContext = 32768;
 constexpr std::int64_t kSmallestAutoContext = 256;
 
-// Blocks for capsules: as the user says, or as many as one slot has, but at most half of what is
+// Pages for capsules: as the user says, or as many as one slot has, but at most half of what is
 // left.
-std::int64_t spare_blocks(const Options& options, const StateLayout& layout, std::uint64_t left) {
-  if (options.capsule_blocks) return *options.capsule_blocks;
-  if (layout.block_bytes() == 0) return 0;
-  return std::min(layout.slot_blocks(), static_cast<std::int64_t>(left / 2 / layout.block_bytes()));
+std::int64_t spare_pages(const Options& options, const StateLayout& layout, std::uint64_t left) {
+  if (options.capsule_pages) return *options.capsule_pages;
+  if (layout.page_bytes() == 0) return 0;
+  return std::min(layout.slot_pages(), static_cast<std::int64_t>(left / 2 / layout.page_bytes()));
 }
 
 std::string size_text(std::uint64_t bytes) {
@@ -150,8 +150,8 @@ std::uint64_t Model::running_bytes(const Options& options, const Precision& prec
   const StepSizes sizes = step_sizes(options, with_mtp);
   const std::uint64_t scratch =
       architecture_->make_activations(with_mtp)->lay_out(nullptr, config(), precision, sizes);
-  const auto layout = architecture_->make_layout(precision, context, with_mtp, options.block_rows);
-  layout->set_spare_blocks(options.capsule_blocks.value_or(0));
+  const auto layout = architecture_->make_layout(precision, context, with_mtp, options.page_rows);
+  layout->set_spare_pages(options.capsule_pages.value_or(0));
   return layout->arena_bytes(options.slots) + scratch + port_bytes(config(), sizes);
 }
 
@@ -174,7 +174,7 @@ void Model::check_memory(const Parts& parts, const Precision& precision, bool wi
                   device.device->name + " has " + size_text(device.memory_free) + " free, " +
                   size_text(needed - device.memory_free) +
                   " too few; choose a smaller format, lower slots, max_context, "
-                  "capsule_blocks or prefill_chunk, "
+                  "capsule_pages or prefill_chunk, "
                   "set kv = \"fp8\", or free memory");
 }
 
@@ -193,8 +193,8 @@ void Model::make_state(const Host& host, Parts& parts) {
   }
   check_memory(parts, parts.precision, with_mtp, 0);
   parts.max_context = context;
-  parts.layout = architecture_->make_layout(parts.precision, context, with_mtp, options.block_rows);
-  parts.layout->set_spare_blocks(spare_blocks(options, *parts.layout, available - need(context)));
+  parts.layout = architecture_->make_layout(parts.precision, context, with_mtp, options.page_rows);
+  parts.layout->set_spare_pages(spare_pages(options, *parts.layout, available - need(context)));
   parts.state = State(host.require<frt_state_v1>(FRT_EXT_STATE), parts.context,
                       parts.layout->table(), static_cast<std::uint32_t>(options.slots), name_);
   parts.state_map = architecture_->map_state(parts.state, context, with_mtp);

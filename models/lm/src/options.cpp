@@ -28,9 +28,9 @@ Options read_options(const ConfigView& view, const Config& config) {
   options.max_context = static_cast<std::int64_t>(view.get_size("max_context"));
   options.prefill_chunk = static_cast<std::int64_t>(view.get_size("prefill_chunk"));
   options.max_batch = view.get_int("max_batch");
-  options.block_rows = static_cast<std::int64_t>(view.get_size("block_rows"));
-  if (const std::int64_t blocks = view.get_int("capsule_blocks"); blocks >= 0) {
-    options.capsule_blocks = blocks;
+  options.page_rows = static_cast<std::int64_t>(view.get_size("page_rows"));
+  if (const std::int64_t pages = view.get_int("capsule_pages"); pages >= 0) {
+    options.capsule_pages = pages;
   }
   options.activation = dtype_option(view.get_string("activations"));
   options.residual = dtype_option(view.get_string("residual"));
@@ -46,17 +46,17 @@ Options read_options(const ConfigView& view, const Config& config) {
                     ", but the model was made for " + std::to_string(config.max_positions) +
                     " positions; lower it, or set rope scaling in config.json");
   }
-  if (options.block_rows != 0 &&
-      (options.block_rows < FRT_ROW_BLOCKS_LEAST ||
-       !std::has_single_bit(static_cast<std::uint64_t>(options.block_rows)))) {
-    throw Error(FRT_ERR_INVALID_ARGUMENT, "block_rows is " + std::to_string(options.block_rows) +
+  if (options.page_rows != 0 &&
+      (options.page_rows < FRT_PAGE_ROWS_LEAST ||
+       !std::has_single_bit(static_cast<std::uint64_t>(options.page_rows)))) {
+    throw Error(FRT_ERR_INVALID_ARGUMENT, "page_rows is " + std::to_string(options.page_rows) +
                                               "; it must be 0 or a power of two from " +
-                                              std::to_string(FRT_ROW_BLOCKS_LEAST) + " on");
+                                              std::to_string(FRT_PAGE_ROWS_LEAST) + " on");
   }
-  if (options.block_rows == 0 && options.capsule_blocks.value_or(0) > 0) {
+  if (options.page_rows == 0 && options.capsule_pages.value_or(0) > 0) {
     throw Error(FRT_ERR_INVALID_ARGUMENT,
-                "capsule_blocks is " + std::to_string(*options.capsule_blocks) +
-                    ", but block_rows = 0 turns blocks off; set one of them only");
+                "capsule_pages is " + std::to_string(*options.capsule_pages) +
+                    ", but page_rows = 0 turns pages off; set one of them only");
   }
   if (options.max_batch > options.slots) {
     throw Error(FRT_ERR_INVALID_ARGUMENT,

@@ -41,7 +41,7 @@ frt_attention_append_args Recipe::append_args(const Batch& batch, const Attentio
   args.keys = state.keys;
   args.values = state.values;
   args.slot_stride = state_.slot_stride;
-  args.blocks = state_.blocks;
+  args.pages = state_.pages;
   args.q_out = act_.rotated;
   return args;
 }
@@ -77,7 +77,7 @@ void Recipe::attention_mixer(const Recorder& recorder, const Batch& batch,
   args.attention.keys = state.keys;
   args.attention.values = state.values;
   args.attention.slot_stride = state_.slot_stride;
-  args.attention.blocks = state_.blocks;
+  args.attention.pages = state_.pages;
   args.attention.k_scale = args.append.k_scale;
   args.attention.v_scale = args.append.v_scale;
   if (c.output_gate) {

@@ -195,13 +195,13 @@ StepResult Runner::draft(std::int32_t token, std::int32_t position) {
   return result();
 }
 
-std::vector<std::int32_t> Runner::slot_blocks(const frt_state_info& info) const {
-  const std::uint64_t bytes = info.slot_blocks * sizeof(std::int32_t);
+std::vector<std::int32_t> Runner::slot_pages(const frt_state_info& info) const {
+  const std::uint64_t bytes = info.slot_pages * sizeof(std::int32_t);
   const Buffer row = parts_.context.wrap(
       FRT_SPACE_DEVICE,
-      const_cast<std::int32_t*>(info.blocks) + std::uint64_t{kSlot} * info.slot_blocks, bytes,
-      "blocks");
-  return row.download<std::int32_t>(info.slot_blocks, parts_.stream);
+      const_cast<std::int32_t*>(info.page_table) + std::uint64_t{kSlot} * info.slot_pages, bytes,
+      "pages");
+  return row.download<std::int32_t>(info.slot_pages, parts_.stream);
 }
 
 std::vector<float> Runner::region(const std::string& name, std::int64_t rows) const {
@@ -218,14 +218,14 @@ std::vector<float> Runner::region(const std::string& name, std::int64_t rows) co
       bytes.insert(bytes.end(), part.begin(), part.end());
     };
     auto left = static_cast<std::uint64_t>(rows);
-    if (region.kind == FRT_REGION_FIXED || !info.blocks) {
+    if (region.kind == FRT_REGION_FIXED || !info.page_table) {
       append(start + kSlot * info.slot_stride, left);
       return widened(region.dtype, bytes);
     }
-    for (const std::int32_t block : slot_blocks(info)) {
-      const std::uint64_t count = std::min<std::uint64_t>(left, info.block_rows);
+    for (const std::int32_t page : slot_pages(info)) {
+      const std::uint64_t count = std::min<std::uint64_t>(left, info.page_rows);
       if (count == 0) break;
-      append(start + static_cast<std::uint64_t>(block) * info.block_stride, count);
+      append(start + static_cast<std::uint64_t>(page) * info.page_stride, count);
       left -= count;
     }
     return widened(region.dtype, bytes);

@@ -29,8 +29,8 @@ std::unique_ptr<lm::Weights> Architecture::build_weights(lm::WeightSource& sourc
 
 std::unique_ptr<lm::StateLayout> Architecture::make_layout(const lm::Precision& precision,
                                                            std::int64_t max_context, bool with_mtp,
-                                                           std::int64_t block_rows) const {
-  return std::make_unique<StateLayout>(config_, precision, max_context, with_mtp, block_rows);
+                                                           std::int64_t page_rows) const {
+  return std::make_unique<StateLayout>(config_, precision, max_context, with_mtp, page_rows);
 }
 
 std::unique_ptr<lm::StateMap> Architecture::map_state(const State& state, std::int64_t max_context,

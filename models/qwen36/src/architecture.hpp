@@ -33,7 +33,7 @@ class Architecture final : public lm::Architecture {
                                              bool with_mtp) const override;
   std::unique_ptr<lm::StateLayout> make_layout(const lm::Precision& precision,
                                                std::int64_t max_context, bool with_mtp,
-                                               std::int64_t block_rows) const override;
+                                               std::int64_t page_rows) const override;
   std::unique_ptr<lm::StateMap> map_state(const State& state, std::int64_t max_context,
                                           bool with_mtp) const override;
   std::unique_ptr<lm::Activations> make_activations(bool with_mtp) const override;

@@ -7,8 +7,8 @@ using lm::bytes_of;
 using lm::layer_region;
 
 StateLayout::StateLayout(const Config& config, const lm::Precision& precision,
-                         std::int64_t max_context, bool with_mtp, std::int64_t block_rows)
-    : lm::StateLayout(config, max_context, block_rows) {
+                         std::int64_t max_context, bool with_mtp, std::int64_t page_rows)
+    : lm::StateLayout(config, max_context, page_rows) {
   const frt_dtype activation = precision.activation;
   if (with_mtp) {
     add_fixed("hidden", activation, bytes_of(activation, config.hidden));

@@ -19,7 +19,7 @@ class StateLayout final : public lm::StateLayout {
  public:
   // `with_mtp`: the draft head's regions too.
   StateLayout(const Config& config, const lm::Precision& precision, std::int64_t max_context,
-              bool with_mtp, std::int64_t block_rows = 0);
+              bool with_mtp, std::int64_t page_rows = 0);
 };
 
 // Addresses in slot 0; slot s is `slot_stride` bytes per slot further.

@@ -2,7 +2,7 @@
 // frt.attention_append/1, frt.attention/1 and frt.attention_block/1: checks and tasks. The work of
 // a task is in attention_append.cpp, attention_split.cpp and attention_tile.cpp.
 #include <frt/ops/attention.h>
-#include <frt/row_blocks.hpp>
+#include <frt/page_table.hpp>
 
 #include <algorithm>
 
@@ -38,7 +38,7 @@ void check_append(const Checks& check, const frt_attention_append_args& args) {
   check.pointer("keys", args.keys);
   check.pointer("values", args.values);
   check.pointer("q_out", args.q_out);
-  check_row_blocks(check, args.blocks, args.max_rows, args.kv_dtype);
+  check_page_table(check, args.pages, args.max_rows, args.kv_dtype);
 }
 
 void check_attention(const Checks& check, const frt_attention_args& args) {
@@ -58,7 +58,7 @@ void check_attention(const Checks& check, const frt_attention_args& args) {
     check.require(args.v_scale > 0, "v_scale", "is not more than 0");
   }
   check.pointer("y", args.y);
-  check_row_blocks(check, args.blocks, args.max_rows, args.kv_dtype);
+  check_page_table(check, args.pages, args.max_rows, args.kv_dtype);
 }
 
 class Append {

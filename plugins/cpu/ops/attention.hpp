@@ -18,7 +18,7 @@ inline constexpr int32_t kSplitRows = 16;
 inline constexpr int64_t kMostSplits = 32;
 inline constexpr int64_t kLeastSplit = 256;  // positions
 inline constexpr int64_t kBlock = 64;        // positions taken together, from a multiple on
-static_assert(FRT_ROW_BLOCKS_LEAST % kBlock == 0);
+static_assert(FRT_PAGE_ROWS_LEAST % kBlock == 0);
 
 // Positions per split for a row that sees `seen` positions: doubled until the splits are few.
 inline int64_t split_length(int64_t seen) noexcept {
@@ -31,20 +31,20 @@ inline int64_t split_count(int64_t seen) noexcept {
   return (seen + length - 1) / length;
 }
 
-// Bytes from `keys` (or `values`) to row `position` of a slot, and -1 where the slot has no block.
+// Bytes from `keys` (or `values`) to row `position` of a slot, and -1 where the slot has no page.
 // The rows that follow up to the next multiple of kBlock lie behind it.  [hot]
-inline int64_t row_offset(const frt_row_blocks& blocks, int64_t slot_stride, int64_t slot,
+inline int64_t row_offset(const frt_page_table& pages, int64_t slot_stride, int64_t slot,
                           int64_t position, int64_t row_bytes) noexcept {
-  if (!blocks.table) return slot * slot_stride + position * row_bytes;
-  const int64_t block = blocks.table[slot * blocks.slot_blocks + position / blocks.rows];
-  return block < 0 ? -1 : block * blocks.stride + position % blocks.rows * row_bytes;
+  if (!pages.table) return slot * slot_stride + position * row_bytes;
+  const int64_t page = pages.table[slot * pages.slot_pages + position / pages.rows];
+  return page < 0 ? -1 : page * pages.stride + position % pages.rows * row_bytes;
 }
 
-// The same for a row that is read: it has a block, or what is read does not matter.  [hot]
+// The same for a row that is read: it has a page, or what is read does not matter.  [hot]
 template <class Args>
 int64_t read_offset(const Args& args, int64_t b, int64_t position, int64_t row_bytes) noexcept {
   return std::max<int64_t>(
-      0, row_offset(args.blocks, args.slot_stride, args.sequences.slot[b], position, row_bytes));
+      0, row_offset(args.pages, args.slot_stride, args.sequences.slot[b], position, row_bytes));
 }
 
 // Positions that row `q` of sequence `b` attends to.

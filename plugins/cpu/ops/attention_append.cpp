@@ -82,7 +82,7 @@ void append_typed(const frt_attention_append_args& args, int64_t b, int64_t q, f
   }
   if (position < 0 || position >= args.max_rows) return;
   const int64_t width = static_cast<int64_t>(args.kv_heads) * args.head_dim;
-  const int64_t place = row_offset(args.blocks, args.slot_stride, args.sequences.slot[b], position,
+  const int64_t place = row_offset(args.pages, args.slot_stride, args.sequences.slot[b], position,
                                    width * static_cast<int64_t>(sizeof(KV)));
   if (place < 0) return;
   KV* keys = static_cast<KV*>(byte_offset(args.keys, place));

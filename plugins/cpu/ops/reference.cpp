@@ -123,17 +123,16 @@ void gated_delta(const frt_gated_delta_args& args, int64_t b, int32_t head, floa
 
 namespace {
 
-// Bytes from keys or values to a row of the slot of sequence `b`; -1: it has no block.
+// Bytes from keys or values to a row of the slot of sequence `b`; -1: it has no page.
 template <class Args>
 int64_t row_place(const Args& args, int64_t b, int64_t position) noexcept {
   const int64_t row_bytes = static_cast<int64_t>(args.kv_heads) * args.head_dim *
                             static_cast<int64_t>(dtype_bits(args.kv_dtype) / 8);
   const int64_t slot = args.sequences.slot[b];
-  if (!args.blocks.table) return slot * args.slot_stride + position * row_bytes;
-  const int64_t block =
-      args.blocks.table[slot * args.blocks.slot_blocks + position / args.blocks.rows];
-  if (block < 0) return -1;
-  return block * args.blocks.stride + position % args.blocks.rows * row_bytes;
+  if (!args.pages.table) return slot * args.slot_stride + position * row_bytes;
+  const int64_t page = args.pages.table[slot * args.pages.slot_pages + position / args.pages.rows];
+  if (page < 0) return -1;
+  return page * args.pages.stride + position % args.pages.rows * row_bytes;
 }
 
 }  // namespace

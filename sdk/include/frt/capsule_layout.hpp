@@ -24,10 +24,10 @@ namespace frt {
 // One thread at a time; table() is valid until the next add and as long as the object.  [setup]
 class CapsuleLayout {
  public:
-  // Rows in blocks of so many (frt/capsule.h); 0: slot by slot.
-  explicit CapsuleLayout(uint32_t block_rows = 0) {
+  // Rows in pages of so many (frt/capsule.h); 0: slot by slot.
+  explicit CapsuleLayout(uint32_t page_rows = 0) {
     table_.struct_size = sizeof(table_);
-    table_.block_rows = block_rows;
+    table_.page_rows = page_rows;
   }
   CapsuleLayout(const CapsuleLayout&) = delete;  // regions point to names
   CapsuleLayout& operator=(const CapsuleLayout&) = delete;
@@ -41,7 +41,7 @@ class CapsuleLayout {
                 int64_t lag = 0) {
     add({nullptr, FRT_REGION_ROWS, dtype, row_bytes, max_rows, lag}, std::move(name));
   }
-  void set_spare_blocks(uint32_t count) noexcept { table_.spare_blocks = count; }
+  void set_spare_pages(uint32_t count) noexcept { table_.spare_pages = count; }
 
   const frt_capsule_layout& table() const noexcept { return table_; }
   std::span<const frt_region> regions() const noexcept { return regions_; }

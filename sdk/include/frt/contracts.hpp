@@ -60,4 +60,4 @@ FRT_CONTRACT(frt_model_v1, FRT_EXT_MODEL, extension, FRT_REQUIRED(frt_model_v1, 
 FRT_CONTRACT(frt_model_info, "frt_model_info", scratch_bytes);
 FRT_CONTRACT(frt_capsule_v1, FRT_EXT_CAPSULE, fingerprint, FRT_REQUIRED(frt_capsule_v1, layout),
              FRT_REQUIRED(frt_capsule_v1, state), FRT_REQUIRED(frt_capsule_v1, fingerprint));
-FRT_CONTRACT(frt_capsule_layout, "frt_capsule_layout", spare_blocks);
+FRT_CONTRACT(frt_capsule_layout, "frt_capsule_layout", spare_pages);

@@ -3,7 +3,7 @@
 #include "operators.hpp"
 
 #include <frt/ops/attention.h>
-#include <frt/row_blocks.hpp>
+#include <frt/page_table.hpp>
 
 #include <cmath>
 #include <vector>
@@ -11,14 +11,14 @@
 namespace simple {
 namespace {
 
-// Key or value row `position` of `slot`; null where it is in no block.
-float* history_row(void* base, int64_t slot_stride, const frt_row_blocks& blocks, int32_t slot,
+// Key or value row `position` of `slot`; null where it is in no page.
+float* history_row(void* base, int64_t slot_stride, const frt_page_table& pages, int32_t slot,
                    int32_t position, int64_t width) {
-  if (!blocks.table) return in_slot<float>(base, slot_stride, slot) + position * width;
-  const int32_t block =
-      blocks.table[static_cast<int64_t>(slot) * blocks.slot_blocks + position / blocks.rows];
-  if (block < 0) return nullptr;
-  return in_slot<float>(base, blocks.stride, block) + position % blocks.rows * width;
+  if (!pages.table) return in_slot<float>(base, slot_stride, slot) + position * width;
+  const int32_t page =
+      pages.table[static_cast<int64_t>(slot) * pages.slot_pages + position / pages.rows];
+  if (page < 0) return nullptr;
+  return in_slot<float>(base, pages.stride, page) + position % pages.rows * width;
 }
 
 // What both operators have.
@@ -36,8 +36,8 @@ void check_heads(const frt::Checks& check, const char* name, const Args& args) {
   check.pointer("q", args.q);
   check.pointer("keys", args.keys);
   check.pointer("values", args.values);
-  if (!args.blocks.table) check_stride(check, "slot_stride", args.slot_stride);
-  frt::check_row_blocks(check, args.blocks, args.max_rows, args.kv_dtype);
+  if (!args.pages.table) check_stride(check, "slot_stride", args.slot_stride);
+  frt::check_page_table(check, args.pages, args.max_rows, args.kv_dtype);
 }
 
 struct AttentionAppend {
@@ -67,10 +67,9 @@ struct AttentionAppend {
                    static_cast<float*>(args.q_out) + (row * args.heads + head) * dim);
         }
         if (position >= args.max_rows) continue;
-        float* key =
-            history_row(args.keys, args.slot_stride, args.blocks, slot, position, kv_width);
+        float* key = history_row(args.keys, args.slot_stride, args.pages, slot, position, kv_width);
         float* value =
-            history_row(args.values, args.slot_stride, args.blocks, slot, position, kv_width);
+            history_row(args.values, args.slot_stride, args.pages, slot, position, kv_width);
         if (!key) continue;
         for (int32_t head = 0; head < args.kv_heads; ++head) {
           head_out(args, static_cast<const float*>(args.k) + row * kv_width + head * dim,
@@ -131,7 +130,7 @@ struct Attention {
     const float* q = static_cast<const float*>(args.q) + (row * args.heads + head) * dim;
     float* y = static_cast<float*>(args.y) + (row * args.heads + head) * dim;
     const auto history = [&](const void* base, int32_t position) -> const float* {
-      const float* all = history_row(const_cast<void*>(base), args.slot_stride, args.blocks, slot,
+      const float* all = history_row(const_cast<void*>(base), args.slot_stride, args.pages, slot,
                                      position, kv_width);
       return all ? all + kv_head * dim : nullptr;
     };

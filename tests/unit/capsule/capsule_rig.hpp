@@ -108,7 +108,7 @@ struct Shape {
     int64_t row_lag;
   };
   std::vector<Region> regions;
-  uint32_t block_rows = 0, spare_blocks = 0, slots = 2;
+  uint32_t page_rows = 0, spare_pages = 0, slots = 2;
   uint64_t max_rows = 0;
 };
 
@@ -117,12 +117,12 @@ inline Shape random_shape(std::mt19937_64& random) {
   Shape shape;
   shape.slots = static_cast<uint32_t>(2 + below(4));
   shape.max_rows = 1 + below(70);
-  const bool blocks = below(2) == 0;
-  if (blocks) {
-    shape.block_rows = 1u << below(5);
-    shape.spare_blocks = static_cast<uint32_t>(4 * (shape.max_rows / shape.block_rows + 1));
+  const bool pages = below(2) == 0;
+  if (pages) {
+    shape.page_rows = 1u << below(5);
+    shape.spare_pages = static_cast<uint32_t>(4 * (shape.max_rows / shape.page_rows + 1));
   }
-  const uint64_t rows = blocks ? 1 + below(4) : below(5);
+  const uint64_t rows = pages ? 1 + below(4) : below(5);
   const uint64_t fixed = rows == 0 ? 1 + below(4) : below(5);
   for (uint64_t i = 0; i < fixed; ++i) {
     shape.regions.push_back({"fixed." + std::to_string(i), FRT_REGION_FIXED, FRT_DTYPE_F32,
@@ -131,7 +131,7 @@ inline Shape random_shape(std::mt19937_64& random) {
   for (uint64_t i = 0; i < rows; ++i) {
     int64_t lag = below(3) ? 0 : static_cast<int64_t>(below(4));
     uint64_t most = shape.max_rows + below(5);
-    if (!blocks && below(4) == 0) {
+    if (!pages && below(4) == 0) {
       lag = -static_cast<int64_t>(below(3));
       most += static_cast<uint64_t>(-lag);
     }
@@ -151,13 +151,13 @@ class Arena {
       regions.push_back({r.name.c_str(), r.kind, r.dtype, r.row_bytes, r.max_rows, r.row_lag});
     }
     const frt_capsule_layout layout{sizeof(layout), static_cast<uint32_t>(regions.size()),
-                                    regions.data(), shape.block_rows, shape.spare_blocks};
+                                    regions.data(), shape.page_rows, shape.spare_pages};
     state = State(core::state_table(), rig.context, layout, shape.slots, "state");
     capsules = Capsules(core::capsules_table(), rig.context, state.handle());
     buffer_ = Buffer::retain(rig.context, state.info().buffer);
   }
 
-  // Where the arena is; capsules there hold row blocks by reference.
+  // Where the arena is; capsules there hold pages by reference.
   frt_space space() const { return buffer_.space(); }
   bool shared() const { return space() == FRT_SPACE_SHARED; }
 
@@ -166,9 +166,9 @@ class Arena {
   void set_image(const Bytes& image) const { buffer_.upload(image, stream); }
   std::vector<int32_t> table() const {
     const frt_state_info& info = state.info();
-    if (!info.blocks) return {};
-    const uint64_t count = uint64_t{info.slots} * info.slot_blocks;
-    const Buffer view = context_.wrap(FRT_SPACE_DEVICE, const_cast<int32_t*>(info.blocks),
+    if (!info.page_table) return {};
+    const uint64_t count = uint64_t{info.slots} * info.slot_pages;
+    const Buffer view = context_.wrap(FRT_SPACE_DEVICE, const_cast<int32_t*>(info.page_table),
                                       count * sizeof(int32_t), "table");
     return view.download<int32_t>(count, stream);
   }
@@ -182,22 +182,22 @@ class Arena {
                   const std::vector<int32_t>& table) const {
     const frt_state_info& info = state.info();
     const uint64_t base = state.region(region.name);
-    if (shape.block_rows == 0 || region.kind == FRT_REGION_FIXED) {
+    if (shape.page_rows == 0 || region.kind == FRT_REGION_FIXED) {
       return base + slot * info.slot_stride + row * region.row_bytes;
     }
-    const int32_t block = table[slot * info.slot_blocks + row / shape.block_rows];
-    REQUIRE(block >= 0);
-    return base + static_cast<uint64_t>(block) * info.block_stride +
-           row % shape.block_rows * region.row_bytes;
+    const int32_t page = table[slot * info.slot_pages + row / shape.page_rows];
+    REQUIRE(page >= 0);
+    return base + static_cast<uint64_t>(page) * info.page_stride +
+           row % shape.page_rows * region.row_bytes;
   }
   // Calls visit(arena offset, bytes) for everything that is valid in a slot, in the layout's order.
   template <class Visit>
   void for_each_valid(uint32_t slot, uint64_t boundary, Visit&& visit) const {
-    const auto blocks = table();
+    const auto pages = table();
     for (const Shape::Region& region : shape.regions) {
       const uint64_t rows = region.kind == FRT_REGION_FIXED ? 1 : valid_rows(region, boundary);
       for (uint64_t row = 0; row < rows; ++row) {
-        visit(row_at(region, slot, row, blocks), region.row_bytes);
+        visit(row_at(region, slot, row, pages), region.row_bytes);
       }
     }
   }

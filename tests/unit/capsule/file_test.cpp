@@ -48,8 +48,8 @@ const std::vector<frt_fingerprint_field> kFields = {{"backend", "mock"},
 Shape small_shape() {
   Shape shape;
   shape.max_rows = 40;
-  shape.block_rows = 4;
-  shape.spare_blocks = 20;
+  shape.page_rows = 4;
+  shape.spare_pages = 20;
   shape.regions = {{"state", FRT_REGION_FIXED, FRT_DTYPE_F32, 20, 1, 0},
                    {"keys", FRT_REGION_ROWS, FRT_DTYPE_BF16, 6, 40, 0},
                    {"draft", FRT_REGION_ROWS, FRT_DTYPE_BF16, 10, 40, 1}};
@@ -308,8 +308,8 @@ TEST_CASE("a file of another model, weights, plugin, configuration or arena is r
   refuses(Deployment(rig, small_shape(), fields), "model.new: here 1, not stored");
 
   Shape shape = small_shape();
-  shape.block_rows = 8;
-  refuses(Deployment(rig, shape), "arena.block_rows: here 8, stored 4");
+  shape.page_rows = 8;
+  refuses(Deployment(rig, shape), "arena.page_rows: here 8, stored 4");
   shape = small_shape();
   shape.regions[1].row_bytes = 8;
   refuses(Deployment(rig, shape), "arena.regions");

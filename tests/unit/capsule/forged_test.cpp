@@ -11,12 +11,12 @@ namespace {
 
 const std::vector<frt_fingerprint_field> kFields = {{"backend", "mock"}, {"model", "m"}};
 
-Shape shape_of(uint32_t block_rows) {
+Shape shape_of(uint32_t page_rows) {
   Shape shape;
   shape.slots = 3;
   shape.max_rows = 40;
-  shape.block_rows = block_rows;
-  shape.spare_blocks = block_rows ? 20 : 0;
+  shape.page_rows = page_rows;
+  shape.spare_pages = page_rows ? 20 : 0;
   shape.regions = {{"state", FRT_REGION_FIXED, FRT_DTYPE_F32, 20, 1, 0},
                    {"keys", FRT_REGION_ROWS, FRT_DTYPE_BF16, 6, 40, 0},
                    {"draft", FRT_REGION_ROWS, FRT_DTYPE_BF16, 10, 40, 1}};
@@ -65,8 +65,8 @@ TEST_CASE("a forged file with right digests is refused, or is no more than it ho
   std::mt19937_64 random(71);
   const uint64_t cases = number_from("FRT_CAPSULE_CASES", rig.mock ? 600 : 60);
   uint64_t loaded = 0;
-  for (const uint32_t block_rows : {0u, 4u}) {
-    const Arena arena(rig, shape_of(block_rows));
+  for (const uint32_t page_rows : {0u, 4u}) {
+    const Arena arena(rig, shape_of(page_rows));
     arena.capsules.bind(kFields);
     arena.capsules.fingerprint();
     arena.live(0, 22, random);
@@ -77,7 +77,7 @@ TEST_CASE("a forged file with right digests is refused, or is no more than it ho
     }
     const Bytes neighbour = arena.live(1, 40, random);
     for (uint64_t i = 0; i < cases / 2; ++i) {
-      CAPTURE(block_rows);
+      CAPTURE(page_rows);
       CAPTURE(i);
       ForgedFile file(folder.path + "/good.capsule");
       for (uint64_t changes = 1 + random() % 2; changes > 0; --changes) forge(file, random);

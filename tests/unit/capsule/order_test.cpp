@@ -14,12 +14,12 @@ namespace {
 constexpr frt_space kSpaces[] = {FRT_SPACE_DEVICE, FRT_SPACE_HOST_PINNED, FRT_SPACE_HOST};
 const std::vector<frt_fingerprint_field> kFields = {{"model", "m"}};
 
-Shape shape_of(uint32_t block_rows) {
+Shape shape_of(uint32_t page_rows) {
   Shape shape;
   shape.slots = 4;
   shape.max_rows = 48;
-  shape.block_rows = block_rows;
-  shape.spare_blocks = block_rows ? 60 : 0;
+  shape.page_rows = page_rows;
+  shape.spare_pages = page_rows ? 60 : 0;
   shape.regions = {{"state", FRT_REGION_FIXED, FRT_DTYPE_F32, 9000, 1, 0},
                    {"keys", FRT_REGION_ROWS, FRT_DTYPE_BF16, 300, 48, 0},
                    {"draft", FRT_REGION_ROWS, FRT_DTYPE_BF16, 70, 48, 1}};
@@ -264,7 +264,7 @@ class Traffic {
 };
 
 #ifdef __SANITIZE_THREAD__
-// A last row block is copied as a whole, with rows behind the boundary that its writer may be at on
+// A last page is copied as a whole, with rows behind the boundary that its writer may be at on
 // another stream. They are valid nowhere, but the sanitizer does not know that.
 constexpr bool kRacesShow = true;
 #else
@@ -276,15 +276,15 @@ constexpr bool kRacesShow = false;
 TEST_CASE("memory that is handed on is never touched by two, on whatever streams they are") {
   const bool on_mock = DeviceRig().mock != nullptr;
   const uint64_t rounds = number_from("FRT_CAPSULE_CASES", on_mock ? 12 : 6);
-  for (const uint32_t block_rows : {0u, 8u}) {
-    CAPTURE(block_rows);
-    const int streams = kRacesShow && block_rows ? 1 : 3;
+  for (const uint32_t page_rows : {0u, 8u}) {
+    CAPTURE(page_rows);
+    const int streams = kRacesShow && page_rows ? 1 : 3;
     for (uint64_t round = 0; round < rounds; ++round) {
       CAPTURE(round);
       const bool shared = on_mock && round % 2 == 1;
       const auto rig = shared ? std::make_unique<DeviceRig>(FRT_DEVICE_SHARED_MEMORY)
                               : std::make_unique<DeviceRig>();
-      Traffic traffic(*rig, shape_of(block_rows), streams, 1000 * block_rows + round);
+      Traffic traffic(*rig, shape_of(page_rows), streams, 1000 * page_rows + round);
       for (int part = 0; part < 3; ++part) {
         for (int i = 0; i < 100; ++i) traffic.step();
         CHECK(traffic.settle() == 0);

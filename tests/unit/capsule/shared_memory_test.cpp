@@ -55,7 +55,7 @@ TEST_CASE("a capsule in shared memory goes to a file and back without a copy of 
     const Shape shape = random_shape(random);
     const uint64_t boundary = random() % (shape.max_rows + 1), seed = random();
     CAPTURE(boundary);
-    CAPTURE(shape.block_rows);
+    CAPTURE(shape.page_rows);
     const Place shared(FRT_DEVICE_SHARED_MEMORY, shape, boundary, seed);
     const Place apart(0, shape, boundary, seed);
     REQUIRE(shared.arena.shared());
@@ -72,8 +72,8 @@ TEST_CASE("a capsule in shared memory goes to a file and back without a copy of 
       capsule.sync();
       CHECK(shared.copied([&] { capsule.save(folder.path, name, "words"); }) == 0);
     });
-    // Without row blocks a snapshot must copy, to be independent of its slot.
-    if (shape.block_rows) CHECK(saving == fixed);
+    // Without pages a snapshot must copy, to be independent of its slot.
+    if (shape.page_rows) CHECK(saving == fixed);
     const uint64_t staged = apart.copied([&] {
       const Capsule capsule =
           apart.arena.capsules.snapshot(0, boundary, FRT_SPACE_DEVICE, apart.arena.stream);
@@ -100,12 +100,12 @@ TEST_CASE("a capsule in shared memory goes to a file and back without a copy of 
   }
 }
 
-TEST_CASE("row blocks that a load fills in place wait for work that still reads them") {
+TEST_CASE("pages that a load fills in place wait for work that still reads them") {
   const TemporaryFolder folder;
   Shape shape;
   shape.slots = 2;
   shape.max_rows = 8;
-  shape.block_rows = 4;
+  shape.page_rows = 4;
   shape.regions = {{"keys", FRT_REGION_ROWS, FRT_DTYPE_BF16, 16, 8, 0}};
   const Place place(FRT_DEVICE_SHARED_MEMORY, shape, 8, 5);
   const Arena& arena = place.arena;
@@ -116,7 +116,7 @@ TEST_CASE("row blocks that a load fills in place wait for work that still reads 
     capsule.sync();
     capsule.save(folder.path, "c", "");
   }
-  // A copy of slot 0 is in flight when its blocks, the only free ones, are taken.
+  // A copy of slot 0 is in flight when its pages, the only free ones, are taken.
   const Capsule reading = arena.capsules.snapshot(0, 8, FRT_SPACE_HOST, arena.stream);
   arena.state.clear(0, arena.stream);
   REQUIRE(place.rig.mock->pending() > 0);

@@ -37,8 +37,8 @@ TEST_CASE("a capsule call that runs out of memory at any allocation reports that
   const TemporaryFolder folder;
   Shape shape;
   shape.max_rows = 40;
-  shape.block_rows = 4;
-  shape.spare_blocks = 20;
+  shape.page_rows = 4;
+  shape.spare_pages = 20;
   shape.regions = {{"state", FRT_REGION_FIXED, FRT_DTYPE_F32, 20, 1, 0},
                    {"keys", FRT_REGION_ROWS, FRT_DTYPE_BF16, 6, 40, 0}};
   const Arena arena(rig, shape);

@@ -7,20 +7,20 @@
 namespace frt::test {
 namespace {
 
-// Blocks of which every row of every region is valid at `boundary`.
-uint64_t whole_blocks(const Arena& arena, uint64_t boundary) {
-  if (!arena.shape.block_rows) return 0;
+// Pages of which every row of every region is valid at `boundary`.
+uint64_t whole_pages(const Arena& arena, uint64_t boundary) {
+  if (!arena.shape.page_rows) return 0;
   uint64_t rows = boundary;
   for (const Shape::Region& region : arena.shape.regions) {
     if (region.kind == FRT_REGION_ROWS) rows = std::min(rows, arena.valid_rows(region, boundary));
   }
-  return rows / arena.shape.block_rows;
+  return rows / arena.shape.page_rows;
 }
 
 // What a verb may write: the valid part of `slots` at `boundary`, and the padding between; and,
-// from blocks to blocks, all of the slot's blocks that are not shared.
+// from pages to pages, all of the slot's pages that are not shared.
 Bytes allowed(const Arena& arena, const std::vector<uint32_t>& slots, uint64_t boundary,
-              bool blocks) {
+              bool pages) {
   Bytes mask(arena.image().size(), 0);
   for (const uint32_t slot : slots) {
     arena.for_each_valid(slot, boundary, [&](uint64_t at, uint64_t bytes) {
@@ -29,12 +29,12 @@ Bytes allowed(const Arena& arena, const std::vector<uint32_t>& slots, uint64_t b
     const frt_state_info& info = arena.state.info();
     std::fill_n(mask.begin() + static_cast<std::ptrdiff_t>(slot * info.slot_stride),
                 info.fixed_bytes, 1);
-    if (!blocks || !info.block_rows) continue;
+    if (!pages || !info.page_rows) continue;
     const auto table = arena.table();
-    for (uint64_t i = whole_blocks(arena, boundary); i * info.block_rows < boundary; ++i) {
-      const auto block = static_cast<uint64_t>(table[slot * info.slot_blocks + i]);
-      const uint64_t at = info.slots * info.slot_stride + block * info.block_stride;
-      std::fill_n(mask.begin() + static_cast<std::ptrdiff_t>(at), info.block_stride, 1);
+    for (uint64_t i = whole_pages(arena, boundary); i * info.page_rows < boundary; ++i) {
+      const auto page = static_cast<uint64_t>(table[slot * info.slot_pages + i]);
+      const uint64_t at = info.slots * info.slot_stride + page * info.page_stride;
+      std::fill_n(mask.begin() + static_cast<std::ptrdiff_t>(at), info.page_stride, 1);
     }
   }
   return mask;
@@ -45,11 +45,11 @@ Bytes in_regions(const Arena& arena) {
   Bytes mask(arena.image().size(), 0);
   const frt_state_info& info = arena.state.info();
   for (const Shape::Region& region : arena.shape.regions) {
-    const bool blocks = info.block_rows && region.kind == FRT_REGION_ROWS;
-    const uint64_t count = blocks ? info.total_blocks : info.slots;
-    const uint64_t stride = blocks ? info.block_stride : info.slot_stride;
+    const bool pages = info.page_rows && region.kind == FRT_REGION_ROWS;
+    const uint64_t count = pages ? info.total_pages : info.slots;
+    const uint64_t stride = pages ? info.page_stride : info.slot_stride;
     const uint64_t rows = region.kind == FRT_REGION_FIXED ? 1
-                          : blocks                        ? info.block_rows
+                          : pages                         ? info.page_rows
                                                           : region.max_rows;
     for (uint64_t i = 0; i < count; ++i) {
       const uint64_t at = arena.state.region(region.name) + i * stride;
@@ -60,8 +60,8 @@ Bytes in_regions(const Arena& arena) {
 }
 
 uint64_t bytes_written_beyond(const Arena& arena, const Bytes& before,
-                              const std::vector<uint32_t>& slots, uint64_t boundary, bool blocks) {
-  const Bytes after = arena.image(), may = allowed(arena, slots, boundary, blocks);
+                              const std::vector<uint32_t>& slots, uint64_t boundary, bool pages) {
+  const Bytes after = arena.image(), may = allowed(arena, slots, boundary, pages);
   const Bytes counts = in_regions(arena);
   uint64_t beyond = 0;
   for (std::size_t i = 0; i < after.size(); ++i) {
@@ -81,17 +81,17 @@ Bytes payload(const Arena& arena, uint32_t slot, uint64_t boundary) {
                  all.begin() + static_cast<std::ptrdiff_t>(at + count));
   };
   append(slot * info.slot_stride, info.fixed_bytes);
-  const uint64_t whole = whole_blocks(arena, boundary);
-  if (info.block_rows) {
+  const uint64_t whole = whole_pages(arena, boundary);
+  if (info.page_rows) {
     const uint64_t pool = info.slots * info.slot_stride;
     for (uint64_t i = 0; i < whole; ++i) {
-      const auto block = static_cast<uint64_t>(table[slot * info.slot_blocks + i]);
-      append(pool + block * info.block_stride, info.block_stride);
+      const auto page = static_cast<uint64_t>(table[slot * info.slot_pages + i]);
+      append(pool + page * info.page_stride, info.page_stride);
     }
   }
   for (const Shape::Region& region : arena.shape.regions) {
     if (region.kind != FRT_REGION_ROWS) continue;
-    for (uint64_t row = whole * info.block_rows; row < arena.valid_rows(region, boundary); ++row) {
+    for (uint64_t row = whole * info.page_rows; row < arena.valid_rows(region, boundary); ++row) {
       append(arena.row_at(region, slot, row, table), region.row_bytes);
     }
   }
@@ -116,7 +116,7 @@ TEST_CASE("what is restored is what was saved, byte for byte, and nothing else i
     const frt_space space = kSpaces[below(3)];
     CAPTURE(boundary);
     CAPTURE(space);
-    CAPTURE(arena.shape.block_rows);
+    CAPTURE(arena.shape.page_rows);
     for (uint32_t slot = 0; slot < arena.shape.slots; ++slot) {
       arena.live(slot, below(arena.shape.max_rows + 1), random);
     }
@@ -233,12 +233,12 @@ TEST_CASE("every verb is one submission of copies") {
   const DeviceRig rig;
   if (!rig.mock) return;
   std::mt19937_64 random(17);
-  for (const uint32_t block_rows : {0u, 4u}) {
+  for (const uint32_t page_rows : {0u, 4u}) {
     Shape shape;
     shape.slots = 4;
     shape.max_rows = 40;
-    shape.block_rows = block_rows;
-    shape.spare_blocks = 40;
+    shape.page_rows = page_rows;
+    shape.spare_pages = 40;
     shape.regions = {{"s", FRT_REGION_FIXED, FRT_DTYPE_F32, 100, 1, 0},
                      {"k", FRT_REGION_ROWS, FRT_DTYPE_BF16, 64, 40, 0},
                      {"v", FRT_REGION_ROWS, FRT_DTYPE_BF16, 64, 40, 1}};
@@ -262,52 +262,52 @@ TEST_CASE("every verb is one submission of copies") {
   }
 }
 
-TEST_CASE("forks and device capsules share whole row blocks and copy the rest") {
+TEST_CASE("forks and device capsules share whole pages and copy the rest") {
   const DeviceRig rig;
   std::mt19937_64 random(19);
   Shape shape;
   shape.slots = 3;
   shape.max_rows = 64;
-  shape.block_rows = 8;
-  shape.spare_blocks = 8;
+  shape.page_rows = 8;
+  shape.spare_pages = 8;
   shape.regions = {{"s", FRT_REGION_FIXED, FRT_DTYPE_F32, 100, 1, 0},
                    {"k", FRT_REGION_ROWS, FRT_DTYPE_BF16, 16, 64, 0}};
   const Arena arena(rig, shape);
-  const auto free_blocks = [&] {
+  const auto free_pages = [&] {
     frt_state_info info{};
     info.struct_size = sizeof(info);
     core::state_table()->state_info(arena.state.handle(), &info);
-    return info.free_blocks;
+    return info.free_pages;
   };
-  const uint32_t all = free_blocks();
+  const uint32_t all = free_pages();
   arena.live(0, 60, random);
-  CHECK(free_blocks() == all - 8);
+  CHECK(free_pages() == all - 8);
   {
     const Capsule capsule = arena.capsules.snapshot(0, 60, FRT_SPACE_DEVICE, arena.stream);
-    CHECK(free_blocks() == all - 8);
-    CHECK(capsule.info().shared_bytes == 8 * arena.state.info().block_stride);
+    CHECK(free_pages() == all - 8);
+    CHECK(capsule.info().shared_bytes == 8 * arena.state.info().page_stride);
     const uint32_t slots[] = {1, 2};
     capsule.fork(slots, arena.stream);
-    CHECK(free_blocks() == all - 10);
+    CHECK(free_pages() == all - 10);
     arena.state.clear(0, arena.stream);
-    CHECK(free_blocks() == all - 10);
+    CHECK(free_pages() == all - 10);
   }
   arena.stream.sync();
   arena.state.clear(1, arena.stream);
   arena.state.clear(2, arena.stream);
-  // The capsule's blocks come back when somebody needs them, if not before.
+  // The capsule's pages come back when somebody needs them, if not before.
   arena.state.reserve(0, 0, 64, arena.stream);
   arena.state.reserve(1, 0, 64, arena.stream);
   arena.state.reserve(2, 0, 64, arena.stream);
 }
 
-TEST_CASE("blocks of a released capsule are handed over before anybody is told there are none") {
+TEST_CASE("pages of a released capsule are handed over before anybody is told there are none") {
   const DeviceRig rig;
   std::mt19937_64 random(23);
   Shape shape;
   shape.slots = 2;
   shape.max_rows = 32;
-  shape.block_rows = 8;
+  shape.page_rows = 8;
   shape.regions = {{"k", FRT_REGION_ROWS, FRT_DTYPE_BF16, 16, 32, 0}};
   const Arena arena(rig, shape);
   const Bytes content = arena.live(0, 32, random);
@@ -412,7 +412,7 @@ TEST_CASE("pieces taken for a verb that failed are behind the work that they wer
   Shape shape;
   shape.slots = 3;
   shape.max_rows = 64;
-  shape.block_rows = 8;
+  shape.page_rows = 8;
   shape.regions = {{"s", FRT_REGION_FIXED, FRT_DTYPE_F32, 1024, 1, 0},
                    {"k", FRT_REGION_ROWS, FRT_DTYPE_BF16, 16, 64, 0}};
   const Arena arena(rig, shape);
@@ -423,7 +423,7 @@ TEST_CASE("pieces taken for a verb that failed are behind the work that they wer
   const Capsule rows = arena.capsules.snapshot(1, 64, FRT_SPACE_DEVICE, arena.stream);
   const Capsule host = arena.capsules.snapshot(2, 64, FRT_SPACE_HOST, arena.stream);
   host.sync();
-  // The restore comes late, its capsule's memory goes to a copy that finds no blocks, and then to a
+  // The restore comes late, its capsule's memory goes to a copy that finds no pages, and then to a
   // snapshot on a third stream.
   const Buffer busy = rig.context.alloc(FRT_SPACE_DEVICE, 64, "busy");
   for (int i = 0; i < 100; ++i) Recorder(arena.stream).fill(busy, 0, 64, 0);
@@ -440,12 +440,12 @@ TEST_CASE("pieces taken for a verb that failed are behind the work that they wer
 TEST_CASE("what lies behind a slot's own rows is in no capsule and in no other slot") {
   const DeviceRig rig;
   std::mt19937_64 random(59);
-  for (const uint32_t block_rows : {0u, 8u}) {
-    CAPTURE(block_rows);
+  for (const uint32_t page_rows : {0u, 8u}) {
+    CAPTURE(page_rows);
     Shape shape;
     shape.slots = 3;
     shape.max_rows = 64;
-    shape.block_rows = block_rows;
+    shape.page_rows = page_rows;
     shape.regions = {{"s", FRT_REGION_FIXED, FRT_DTYPE_F32, 16, 1, 0},
                      {"k", FRT_REGION_ROWS, FRT_DTYPE_BF16, 16, 64, 0}};
     const Arena arena(rig, shape);
@@ -527,10 +527,10 @@ TEST_CASE("a capsule keeps the arena alive when the model lets go of it") {
 TEST_CASE("wrong calls are refused with their reason and change nothing") {
   const DeviceRig rig;
   std::mt19937_64 random(41);
-  for (const uint32_t block_rows : {0u, 4u}) {
+  for (const uint32_t page_rows : {0u, 4u}) {
     Shape shape;
     shape.max_rows = 8;
-    shape.block_rows = block_rows;
+    shape.page_rows = page_rows;
     shape.regions = {{"s", FRT_REGION_FIXED, FRT_DTYPE_F32, 16, 1, 0},
                      {"k", FRT_REGION_ROWS, FRT_DTYPE_BF16, 16, 8, 0}};
     const Arena arena(rig, shape);
@@ -601,7 +601,7 @@ TEST_CASE("inside a record callback no verb runs, and a capsule that goes is fre
   Shape shape;
   shape.slots = 2;
   shape.max_rows = 32;
-  shape.block_rows = 8;
+  shape.page_rows = 8;
   shape.regions = {{"s", FRT_REGION_FIXED, FRT_DTYPE_F32, 100, 1, 0},
                    {"k", FRT_REGION_ROWS, FRT_DTYPE_BF16, 16, 32, 0}};
   const Arena arena(rig, shape);

@@ -152,8 +152,8 @@ TEST_CASE("10,000 calls of every hot function allocate nothing and take no lock"
       const frt_capsule_layout layout{sizeof(layout), 1, &region, 0, 0};
       const frt::State state(frt::core::state_table(), context, layout, 2, "state");
       const frt_region rows{"rows", FRT_REGION_ROWS, FRT_DTYPE_F32, 4, 4096, 1};
-      const frt_capsule_layout in_blocks{sizeof(in_blocks), 1, &rows, 16, 0};
-      const frt::State blocks(frt::core::state_table(), context, in_blocks, 2, "blocks");
+      const frt_capsule_layout in_pages{sizeof(in_pages), 1, &rows, 16, 0};
+      const frt::State pages(frt::core::state_table(), context, in_pages, 2, "pages");
       std::vector<frt_copy> copies;
       for (uint64_t i = 0; i < 16; ++i) copies.push_back({a, (i * 5 % 16) * 64, b, i * 64, 64});
       context.ready();
@@ -175,13 +175,13 @@ TEST_CASE("10,000 calls of every hot function allocate nothing and take no lock"
       CHECK_FREE([&](int) {
         expect_ok(frt::core::state_table()->state_clear(state.handle(), 1, stream));
       });
-      // A new block with every call, and the slot as new when it is full.
+      // A new page with every call, and the slot as new when it is full.
       CHECK_FREE([&](int i) {
         const frt_state_v1& states = *frt::core::state_table();
         const auto row = static_cast<uint64_t>(i % 256 * 16);
-        if (row == 0) expect_ok(states.state_clear(blocks.handle(), 1, stream));
-        expect_ok(states.state_reserve(blocks.handle(), 1, row, row + 16, stream));
-        expect_ok(states.state_reserve(blocks.handle(), 1, row + 15, row + 16, stream));
+        if (row == 0) expect_ok(states.state_clear(pages.handle(), 1, stream));
+        expect_ok(states.state_reserve(pages.handle(), 1, row, row + 16, stream));
+        expect_ok(states.state_reserve(pages.handle(), 1, row + 15, row + 16, stream));
       });
       CHECK(all == FRT_OK);
       // Failing is not slow either.
@@ -189,7 +189,7 @@ TEST_CASE("10,000 calls of every hot function allocate nothing and take no lock"
       CHECK(all == FRT_ERR_NO_VARIANT);
       all = FRT_OK;
       CHECK_FREE([&](int) {
-        all |= frt::core::state_table()->state_reserve(blocks.handle(), 1, 0, 5000, stream);
+        all |= frt::core::state_table()->state_reserve(pages.handle(), 1, 0, 5000, stream);
       });
       CHECK(all == FRT_ERR_OUT_OF_RANGE);
       CHECK(context.counters().captures_since_ready == 0);
@@ -203,14 +203,14 @@ TEST_CASE("10,000 restores and forks allocate nothing, take no lock and capture 
   options.name = "null";
   const frt_context handle =
       frt::core::open_context(null_backend::table(), nullptr, 0, nullptr, options);
-  for (const uint32_t block_rows : {0u, 16u}) {
+  for (const uint32_t page_rows : {0u, 16u}) {
     const frt::Context context(frt::core::exec_table(), handle);
     const frt::Stream stream = context.create_stream("s");
     const frt::Stream side = context.create_stream("side");
     const frt_region regions[] = {{"state", FRT_REGION_FIXED, FRT_DTYPE_F32, 100000, 1, 0},
                                   {"keys", FRT_REGION_ROWS, FRT_DTYPE_F32, 64, 4096, 0},
                                   {"draft", FRT_REGION_ROWS, FRT_DTYPE_F32, 64, 4096, 1}};
-    const frt_capsule_layout layout{sizeof(layout), 3, regions, block_rows, 0};
+    const frt_capsule_layout layout{sizeof(layout), 3, regions, page_rows, 0};
     const frt::State state(frt::core::state_table(), context, layout, 4, "state");
     const frt::Capsules capsules(frt::core::capsules_table(), context, state.handle());
     state.reserve(0, 0, 4096, stream);

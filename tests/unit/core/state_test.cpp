@@ -18,9 +18,9 @@ frt_region rows(const char* name, uint64_t row_bytes, uint64_t max_rows) {
 }
 
 frt::State make(const Rig& rig, const std::vector<frt_region>& regions, uint32_t slots,
-                uint32_t block_rows = 0, uint32_t spare_blocks = 0) {
+                uint32_t page_rows = 0, uint32_t spare_pages = 0) {
   const frt_capsule_layout layout{sizeof(layout), static_cast<uint32_t>(regions.size()),
-                                  regions.data(), block_rows, spare_blocks};
+                                  regions.data(), page_rows, spare_pages};
   return frt::State(frt::core::state_table(), rig.context, layout, slots, "state");
 }
 
@@ -135,7 +135,7 @@ TEST_CASE("releasing an arena waits for work on it, and a moved one releases onc
   table.state_release(nullptr);
 }
 
-// ---- row blocks ----------------------------------------------------------------------------
+// ---- pages ----------------------------------------------------------------------------
 
 namespace {
 
@@ -143,18 +143,18 @@ namespace {
 class Table {
  public:
   Table(const Rig& rig, const frt::State& state)
-      : entries_(uint64_t{state.info().slots} * state.info().slot_blocks),
-        slot_blocks_(state.info().slot_blocks),
-        buffer(rig.context.wrap(FRT_SPACE_DEVICE, const_cast<int32_t*>(state.info().blocks),
+      : entries_(uint64_t{state.info().slots} * state.info().slot_pages),
+        slot_pages_(state.info().slot_pages),
+        buffer(rig.context.wrap(FRT_SPACE_DEVICE, const_cast<int32_t*>(state.info().page_table),
                                 entries_ * sizeof(int32_t), "table")) {}
   std::vector<int32_t> slot(uint32_t number, const frt::Stream& stream) const {
-    return buffer.download<int32_t>(slot_blocks_, stream,
-                                    uint64_t{number} * slot_blocks_ * sizeof(int32_t));
+    return buffer.download<int32_t>(slot_pages_, stream,
+                                    uint64_t{number} * slot_pages_ * sizeof(int32_t));
   }
 
  private:
   uint64_t entries_;
-  uint32_t slot_blocks_;
+  uint32_t slot_pages_;
 
  public:
   frt::Buffer buffer;
@@ -162,7 +162,7 @@ class Table {
 
 }  // namespace
 
-TEST_CASE("with blocks, fixed regions of all slots come first, then blocks of all rows") {
+TEST_CASE("with pages, fixed regions of all slots come first, then pages of all rows") {
   Rig rig;
   const frt::Stream stream = rig.context.create_stream("s");
   const std::vector<frt_region> regions = {rows("keys", 10, 100), fixed("recurrent", 300),
@@ -171,24 +171,24 @@ TEST_CASE("with blocks, fixed regions of all slots come first, then blocks of al
   const frt_state_info info = state.info();
   CHECK(info.slot_stride == 768);
   CHECK(info.fixed_bytes == 768);
-  CHECK(info.block_rows == 16);
-  CHECK(info.slot_blocks == 7);
-  CHECK(info.total_blocks == 3 * 7 + 5);
-  CHECK(info.free_blocks == info.total_blocks);
-  CHECK(info.shared_blocks == 0);
-  CHECK(info.block_stride == 256 + 4096);  // 160 bytes of keys, padded
+  CHECK(info.page_rows == 16);
+  CHECK(info.slot_pages == 7);
+  CHECK(info.total_pages == 3 * 7 + 5);
+  CHECK(info.free_pages == info.total_pages);
+  CHECK(info.shared_pages == 0);
+  CHECK(info.page_stride == 256 + 4096);  // 160 bytes of keys, padded
   CHECK(state.region("window") == 512);
   CHECK(state.region("keys") == 3 * 768);
   CHECK(state.region("values") == 3 * 768 + 256);
   const frt::Buffer arena = frt::Buffer::retain(rig.context, info.buffer);
-  CHECK(arena.bytes() == 3 * 768 + info.total_blocks * info.block_stride);
+  CHECK(arena.bytes() == 3 * 768 + info.total_pages * info.page_stride);
   const Table table(rig, state);
   for (uint32_t slot = 0; slot < 3; ++slot) {
     CHECK(table.slot(slot, stream) == std::vector<int32_t>(7, -1));
   }
 }
 
-TEST_CASE("reserving rows takes the missing blocks and tells the device") {
+TEST_CASE("reserving rows takes the missing pages and tells the device") {
   Rig rig;
   const frt::Stream stream = rig.context.create_stream("s");
   const frt::State state = make(rig, {fixed("f", 8), rows("r", 16, 64)}, 2, 16, 1);
@@ -204,33 +204,33 @@ TEST_CASE("reserving rows takes the missing blocks and tells the device") {
   CHECK(rig.mock.calls("copy") == copies + 2);
   CHECK(table.slot(0, stream) == std::vector<int32_t>{0, 3, 4, -1});
   CHECK(table.slot(1, stream) == std::vector<int32_t>{1, 2, -1, -1});
-  CHECK(state.counters().free_blocks == 4);
+  CHECK(state.counters().free_pages == 4);
   state.clear(0, stream);
   CHECK(table.slot(0, stream) == std::vector<int32_t>(4, -1));
-  CHECK(state.counters().free_blocks == 7);
+  CHECK(state.counters().free_pages == 7);
   CHECK_FAILS(FRT_ERR_OUT_OF_RANGE, "rows 60 .. 65 of slot 1; it has room for 64",
               state.reserve(1, 60, 65, stream));
   CHECK_FAILS(FRT_ERR_OUT_OF_RANGE, "rows 3 .. 2", state.reserve(1, 3, 2, stream));
   CHECK_FAILS(FRT_ERR_OUT_OF_RANGE, "slot 2 of 2", state.reserve(2, 0, 1, stream));
 }
 
-TEST_CASE("without blocks there is room for all rows, and no more") {
+TEST_CASE("without pages there is room for all rows, and no more") {
   Rig rig;
   const frt::Stream stream = rig.context.create_stream("s");
   const frt::State state = make(rig, {rows("r", 16, 64), rows("short", 16, 10)}, 2);
   state.reserve(1, 0, 10, stream);
   CHECK_FAILS(FRT_ERR_OUT_OF_RANGE, "room for 10", state.reserve(1, 0, 11, stream));
-  CHECK(state.info().blocks == nullptr);
-  CHECK(state.info().block_stride == state.info().slot_stride);
+  CHECK(state.info().page_table == nullptr);
+  CHECK(state.info().page_stride == state.info().slot_stride);
 }
 
-TEST_CASE("layouts whose blocks cannot be are refused") {
+TEST_CASE("layouts whose pages cannot be are refused") {
   Rig rig;
   const auto refuses = [&](frt_status status, const char* part, std::vector<frt_region> regions,
-                           uint32_t block_rows, uint32_t spare = 0, uint32_t slots = 2) {
-    CHECK_FAILS(status, part, (void)make(rig, regions, slots, block_rows, spare));
+                           uint32_t page_rows, uint32_t spare = 0, uint32_t slots = 2) {
+    CHECK_FAILS(status, part, (void)make(rig, regions, slots, page_rows, spare));
   };
-  refuses(FRT_ERR_INVALID_ARGUMENT, "block_rows is 24", {rows("r", 1, 1)}, 24);
+  refuses(FRT_ERR_INVALID_ARGUMENT, "page_rows is 24", {rows("r", 1, 1)}, 24);
   refuses(FRT_ERR_INVALID_ARGUMENT, "no ROWS", {fixed("f", 1)}, 16);
   frt_region ahead = rows("r", 1, 1);
   ahead.row_lag = -1;
@@ -242,7 +242,7 @@ TEST_CASE("layouts whose blocks cannot be are refused") {
   refuses(FRT_ERR_OUT_OF_RANGE, "more than a table can number", {rows("r", 1, 16)}, 16, UINT32_MAX);
 }
 
-TEST_CASE("a state with blocks that cannot be allocated leaves nothing behind") {
+TEST_CASE("a state with pages that cannot be allocated leaves nothing behind") {
   for (int failing = 1; failing <= 3; ++failing) {
     Rig rig;
     for (int i = 1; i < failing; ++i) rig.mock.fail("memory_alloc", FRT_OK);
@@ -251,7 +251,7 @@ TEST_CASE("a state with blocks that cannot be allocated leaves nothing behind") 
   }
 }
 
-TEST_CASE("when blocks run out nothing changes, and the message has the numbers") {
+TEST_CASE("when pages run out nothing changes, and the message has the numbers") {
   Rig rig;
   const frt::Stream stream = rig.context.create_stream("s");
   const frt::State state = make(rig, {rows("r", 16, 64)}, 2, 16);
@@ -264,13 +264,13 @@ TEST_CASE("when blocks run out nothing changes, and the message has the numbers"
               "64 rows of slot 1 need 4 pages of 16 rows; it has 0, and 2 of 8 are free",
               state.reserve(1, 0, 64, stream));
   CHECK(table.slot(1, stream) == std::vector<int32_t>(4, -1));
-  CHECK(state.counters().free_blocks == 2);
+  CHECK(state.counters().free_pages == 2);
   std::vector<int32_t> more(3);
   CHECK(frt::core::take_pages(inside, more, stream) == FRT_ERR_OUT_OF_MEMORY);
   CHECK(contains(rig.context.last_error(), "3 pages of 16 rows are needed, 2 of 8 are free"));
   inside.pages->release(taken);
   state.reserve(1, 0, 64, stream);
-  CHECK(state.counters().free_blocks == 1);
+  CHECK(state.counters().free_pages == 1);
 }
 
 TEST_CASE("a slot does not go back into rows that somebody else holds") {
@@ -283,7 +283,7 @@ TEST_CASE("a slot does not go back into rows that somebody else holds") {
   CHECK(frt::core::share_pages(inside, 0, 33, held) == FRT_ERR_OUT_OF_RANGE);
   CHECK(contains(rig.context.last_error(), "boundary 33 of slot 0, which has 2 pages of 16"));
   REQUIRE(frt::core::share_pages(inside, 0, 30, held) == FRT_OK);
-  CHECK(state.counters().shared_blocks == 2);
+  CHECK(state.counters().shared_pages == 2);
   state.reserve(0, 30, 31, stream);
   CHECK_FAILS(FRT_ERR_BAD_STATE, "rows from 29 of slot 0 on are held",
               state.reserve(0, 29, 31, stream));
@@ -334,13 +334,13 @@ TEST_CASE("a change of the table that the device refuses is undone") {
   state.reserve(0, 0, 16, stream);
   rig.mock.fail("copy", FRT_ERR_DEVICE);
   CHECK_FAILS(FRT_ERR_DEVICE, "buffer_copy_batch", state.reserve(0, 16, 64, stream));
-  CHECK(state.counters().free_blocks == 3);
+  CHECK(state.counters().free_pages == 3);
   state.reserve(0, 16, 64, stream);
   const Table table(rig, state);
   CHECK(table.slot(0, stream) == std::vector<int32_t>{0, 1, 2, 3});
 }
 
-TEST_CASE("blocks do not change hands inside a record callback") {
+TEST_CASE("pages do not change hands inside a record callback") {
   Rig rig;
   const frt::State state = make(rig, {rows("r", 16, 64)}, 1, 16);
   frt::Graph graph = rig.context.create_graph("g", 1);
@@ -350,7 +350,7 @@ TEST_CASE("blocks do not change hands inside a record callback") {
     CHECK(table.state_clear(state.handle(), 0, recorder.stream()) == FRT_ERR_BAD_STATE);
     rig.append(recorder, {0, 1});
   });
-  CHECK(state.counters().free_blocks == 4);
+  CHECK(state.counters().free_pages == 4);
 }
 
 TEST_CASE("a stream that gave pages back is kept until another one waits for it") {

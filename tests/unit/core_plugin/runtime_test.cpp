@@ -218,7 +218,7 @@ TEST_CASE("a fingerprint is of core, backend file, plugin file and model, and is
   };
   const std::vector<std::pair<std::string, std::string>> expected = {
       {"abi", "0.9"},
-      {"arena.block_rows", "0"},
+      {"arena.page_rows", "0"},
       {"arena.regions", sha256_hex("keys rows bf16 4 1\n")},
       {"backend", "test.xpu90 1"},
       {"backend.file", file(runtime.device("second").plugin)},

@@ -85,7 +85,7 @@ class Watcher final : public frt::host::EngineListener {
 TEST_CASE("steps of several requests that write allocate nothing") {
   for (const auto speculation : {frt::host::Drafting::kOn, frt::host::Drafting::kOff}) {
     allocations = 0;
-    frt::test::EngineWorld world("max_context = 512\nslots = 3\nblock_rows = 64");
+    frt::test::EngineWorld world("max_context = 512\nslots = 3\npage_rows = 64");
     frt::host::EngineOptions options = frt::test::engine_options();
     options.session.speculation = speculation;
     Engine engine(world.model, nullptr, options);

@@ -25,7 +25,7 @@ EngineLoad small_load() {
 }  // namespace
 
 TEST_CASE("every request of a load is served, and its times have vLLM's names") {
-  EngineWorld world("max_context = 256\nslots = 2\nblock_rows = 64");
+  EngineWorld world("max_context = 256\nslots = 2\npage_rows = 64");
   const auto registry = world.registry({uint64_t{1} << 30, 0, 0, {}});
   Engine engine(world.model, registry.get(), engine_options());
   EngineLoad load = small_load();
@@ -55,7 +55,7 @@ TEST_CASE("every request of a load is served, and its times have vLLM's names") 
 }
 
 TEST_CASE("lengths of a load are drawn within their range, the same for the same seed") {
-  EngineWorld world("max_context = 256\nslots = 2\nblock_rows = 64");
+  EngineWorld world("max_context = 256\nslots = 2\npage_rows = 64");
   Engine engine(world.model, nullptr, engine_options());
   EngineLoad load = small_load();
   load.range_ratio = 0.5;
@@ -71,7 +71,7 @@ TEST_CASE("lengths of a load are drawn within their range, the same for the same
 }
 
 TEST_CASE("a load that does not fit the context is refused, and one that is stopped ends") {
-  EngineWorld world("max_context = 256\nslots = 1\nblock_rows = 64");
+  EngineWorld world("max_context = 256\nslots = 1\npage_rows = 64");
   Engine engine(world.model, nullptr, engine_options());
   EngineLoad load = small_load();
   load.input_len = 250;

@@ -28,7 +28,7 @@ using frt::host::Session;
 using frt::host::StepRunner;
 
 const std::string kDemo = FRT_FIXTURES_DIR "/demo";
-constexpr const char* kFourSlots = "max_context = 256\nslots = 4\nblock_rows = 64";
+constexpr const char* kFourSlots = "max_context = 256\nslots = 4\npage_rows = 64";
 
 std::size_t prompts() {
   const char* text = std::getenv("FRT_DRAFT_PROMPTS");
@@ -230,7 +230,7 @@ TEST_CASE("where the reader stops or cancels in a round, the journal says what w
 }
 
 TEST_CASE("a request ends with the context, whatever was drafted") {
-  EngineWorld world("max_context = 96\nslots = 2\nblock_rows = 64", kDemo);
+  EngineWorld world("max_context = 96\nslots = 2\npage_rows = 64", kDemo);
   std::mt19937 random(3);
   for (const std::size_t length : {80, 90, 93, 94, 95, 96}) {
     CAPTURE(length);
@@ -292,7 +292,7 @@ TEST_CASE("capsules taken between rounds are those of plain steps") {
 }
 
 TEST_CASE("requests with drafts lose their slots between rounds when pages run out, and go on") {
-  EngineWorld world("max_context = 512\nslots = 4\nblock_rows = 64\ncapsule_blocks = 0", kDemo);
+  EngineWorld world("max_context = 512\nslots = 4\npage_rows = 64\ncapsule_pages = 0", kDemo);
   std::mt19937 random(6);
   std::vector<EngineRequest> requests;
   std::vector<Tokens> alone;

@@ -171,7 +171,7 @@ std::vector<frt::Capsule> take_pages(const EngineWorld& world, uint64_t slots) {
   return held;
 }
 
-const char* kWorld = "max_context = 256\nslots = 4\nmax_batch = 3\nblock_rows = 64\n";
+const char* kWorld = "max_context = 256\nslots = 4\nmax_batch = 3\npage_rows = 64\n";
 
 }  // namespace
 
@@ -305,7 +305,7 @@ TEST_CASE("memory that a grammar's first mask lacks ends its request alone") {
 }
 
 TEST_CASE("in every schedule of grammars and none each request gives what it gives alone") {
-  GrammarWorld world(std::string(kWorld) + "capsule_blocks = 0");
+  GrammarWorld world(std::string(kWorld) + "capsule_pages = 0");
   std::mt19937 random(11);
   const auto draw = [&](uint64_t below) { return random() % below; };
   struct Known {

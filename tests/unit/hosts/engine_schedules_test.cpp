@@ -45,8 +45,8 @@ class Schedules {
  public:
   explicit Schedules(const std::string& checkpoint)
       : world_(
-            "max_context = 256\nslots = 4\nmax_batch = 3\nblock_rows = 64\n"
-            "capsule_blocks = 0",
+            "max_context = 256\nslots = 4\nmax_batch = 3\npage_rows = 64\n"
+            "capsule_pages = 0",
             checkpoint) {
     for (int32_t i = 0; i < 24; ++i) {
       Known known;

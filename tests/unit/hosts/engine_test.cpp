@@ -20,7 +20,7 @@ using frt::host::Finish;
 using frt::host::Next;
 using frt::host::PrefixAction;
 
-constexpr const char* kFourSlots = "max_context = 512\nslots = 4\nblock_rows = 64";
+constexpr const char* kFourSlots = "max_context = 512\nslots = 4\npage_rows = 64";
 
 frt_status status_of(const std::function<void()>& work) {
   try {
@@ -37,7 +37,7 @@ TEST_CASE(
     "requests that are served at once give the tokens and probabilities that each gives "
     "alone") {
   // Fewer slots than requests, and fewer entries of a step than slots.
-  EngineWorld world("max_context = 256\nslots = 3\nmax_batch = 2\nblock_rows = 64");
+  EngineWorld world("max_context = 256\nslots = 3\nmax_batch = 2\npage_rows = 64");
   std::vector<EngineRequest> requests;
   std::vector<frt::host::GenerationResult> alone;
   for (int32_t i = 0; i < 7; ++i) {
@@ -107,7 +107,7 @@ TEST_CASE(
 
 TEST_CASE("every choice of a request gives what its seed gives alone, also with one slot") {
   for (const char* slots : {"slots = 1", "slots = 3"}) {
-    EngineWorld world(std::string("max_context = 256\nblock_rows = 64\n") + slots);
+    EngineWorld world(std::string("max_context = 256\npage_rows = 64\n") + slots);
     for (const int32_t length : {7, 16, 50}) {
       EngineRequest asked = asking(some_tokens(length, length), 12);
       asked.sampling.temperature = 1;
@@ -167,7 +167,7 @@ TEST_CASE("a prompt begins with the capsules of its own owner") {
 }
 
 TEST_CASE("cancelling a request ends it wherever it is, and touches no other one") {
-  EngineWorld world("max_context = 512\nslots = 2\nblock_rows = 64");
+  EngineWorld world("max_context = 512\nslots = 2\npage_rows = 64");
   const EngineRequest asked = asking(some_tokens(20, 6), 60);
   const Tokens alone = world.alone(asked).tokens;
   Engine engine(world.model, nullptr, engine_options());
@@ -207,7 +207,7 @@ TEST_CASE("cancelling a request ends it wherever it is, and touches no other one
 }
 
 TEST_CASE("a deadline ends a request in the queue and while it writes") {
-  EngineWorld world("max_context = 512\nslots = 1\nblock_rows = 64");
+  EngineWorld world("max_context = 512\nslots = 1\npage_rows = 64");
   Engine engine(world.model, nullptr, engine_options());
   const auto now = std::chrono::steady_clock::now();
   EngineRequest endless = asking(some_tokens(20, 10), 480);
@@ -230,7 +230,7 @@ TEST_CASE("a deadline ends a request in the queue and while it writes") {
 }
 
 TEST_CASE("what cannot run is refused with its reason, and a full queue says so") {
-  EngineWorld world("max_context = 256\nslots = 1\nblock_rows = 64");
+  EngineWorld world("max_context = 256\nslots = 1\npage_rows = 64");
   EngineOptions options = engine_options();
   options.queue_limit = 2;
   Engine engine(world.model, nullptr, options);
@@ -267,7 +267,7 @@ TEST_CASE("what cannot run is refused with its reason, and a full queue says so"
 }
 
 TEST_CASE("the highest priority leaves the queue first") {
-  EngineWorld world("max_context = 256\nslots = 1\nblock_rows = 64");
+  EngineWorld world("max_context = 256\nslots = 1\npage_rows = 64");
   Engine engine(world.model, nullptr, engine_options());
   std::mutex mutex;
   std::vector<int> order;
@@ -292,7 +292,7 @@ TEST_CASE("the highest priority leaves the queue first") {
 }
 
 TEST_CASE("requests that outgrow the pages lose their slots for a while, and nothing else") {
-  EngineWorld world("max_context = 512\nslots = 4\nblock_rows = 64\ncapsule_blocks = 0");
+  EngineWorld world("max_context = 512\nslots = 4\npage_rows = 64\ncapsule_pages = 0");
   std::vector<EngineRequest> requests;
   std::vector<Tokens> alone;
   for (int32_t i = 0; i < 4; ++i) {
@@ -334,7 +334,7 @@ TEST_CASE("requests that outgrow the pages lose their slots for a while, and not
 }
 
 TEST_CASE("a request that no page is left for fails alone") {
-  EngineWorld world("max_context = 512\nslots = 2\nblock_rows = 64\ncapsule_blocks = 0");
+  EngineWorld world("max_context = 512\nslots = 2\npage_rows = 64\ncapsule_pages = 0");
   const EngineRequest small = asking(some_tokens(20, 31), 20);
   const Tokens alone = world.alone(small).tokens;
   std::vector<frt::Capsule> held;
@@ -390,7 +390,7 @@ TEST_CASE("work for the engine's thread runs between two steps, and gives what i
 }
 
 TEST_CASE("an engine that ends answers what is not over") {
-  EngineWorld world("max_context = 512\nslots = 1\nblock_rows = 64");
+  EngineWorld world("max_context = 512\nslots = 1\npage_rows = 64");
   std::shared_ptr<Told> writing, waiting;
   {
     Engine engine(world.model, nullptr, engine_options());

@@ -38,7 +38,7 @@ Tokens joined(Tokens first, const Tokens& second) {
 
 struct World {
   frt::test::ModelRig rig{"synthetic:qwen3.6-tiny",
-                          "max_context = 256\nslots = 3\nprefill_chunk = 16\nblock_rows = 0"};
+                          "max_context = 256\nslots = 3\nprefill_chunk = 16\npage_rows = 0"};
   frt::host::LmModel model{
       rig.context, frt::core::state_table(), frt::core::capsules_table(), rig.table, rig.model,
       "m"};

@@ -52,8 +52,8 @@ struct HollowModel {
   frt_model_v1 table{};
 
   // With `masks` it takes some, and samples what it always does.
-  explicit HollowModel(uint32_t block_rows, uint32_t slots = 2, bool masks = false) {
-    const frt_capsule_layout layout{sizeof(layout), 1, &region, block_rows, 0};
+  explicit HollowModel(uint32_t page_rows, uint32_t slots = 2, bool masks = false) {
+    const frt_capsule_layout layout{sizeof(layout), 1, &region, page_rows, 0};
     state = State(core::state_table(), rig.context, layout, slots, "arena");
     const auto buffer = [&](const char* name) -> frt_buffer {
       buffers.push_back(rig.context.alloc(FRT_SPACE_DEVICE, 1024, name));

@@ -17,8 +17,8 @@ using World = frt::test::HollowModel;
 
 TEST_CASE(
     "a step that does not fit the model or its slot is refused before anything is submitted") {
-  for (const uint32_t block_rows : {0u, 16u}) {
-    World world(block_rows);
+  for (const uint32_t page_rows : {0u, 16u}) {
+    World world(page_rows);
     const LmModel model = world.model();
     StepRunner runner(model);
     for (const uint32_t slot : {0u, 1u}) runner.clear(slot);

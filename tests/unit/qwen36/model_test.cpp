@@ -176,7 +176,7 @@ TEST_CASE("keys and values in FP8 stay close to those in bf16") {
   CHECK(dot / std::sqrt(a * b) > 0.99);
 }
 
-TEST_CASE("a state has the blocks of its slots and those for capsules") {
+TEST_CASE("a state has the pages of its slots and those for capsules") {
   const auto info_of = [](const std::string& more) {
     const ModelRig rig("synthetic:qwen3.6-tiny",
                        "max_context = 200\nslots = 3\nprefill_chunk = 16\n" + more);
@@ -188,16 +188,16 @@ TEST_CASE("a state has the blocks of its slots and those for capsules") {
     return info;
   };
   const frt_state_info usual = info_of("");
-  CHECK(usual.block_rows == 256);
-  CHECK(usual.slot_blocks == 1);
-  CHECK(usual.total_blocks == 3 + 1);
-  const frt_state_info small = info_of("block_rows = 64\ncapsule_blocks = 5");
-  CHECK(small.slot_blocks == 4);
-  CHECK(small.total_blocks == 3 * 4 + 5);
-  CHECK(small.free_blocks == small.total_blocks);
-  const frt_state_info none = info_of("block_rows = 0");
-  CHECK(none.blocks == nullptr);
-  CHECK(none.total_blocks == 0);
+  CHECK(usual.page_rows == 256);
+  CHECK(usual.slot_pages == 1);
+  CHECK(usual.total_pages == 3 + 1);
+  const frt_state_info small = info_of("page_rows = 64\ncapsule_pages = 5");
+  CHECK(small.slot_pages == 4);
+  CHECK(small.total_pages == 3 * 4 + 5);
+  CHECK(small.free_pages == small.total_pages);
+  const frt_state_info none = info_of("page_rows = 0");
+  CHECK(none.page_table == nullptr);
+  CHECK(none.total_pages == 0);
 }
 
 TEST_CASE("options that contradict each other or the model are refused") {
@@ -207,14 +207,14 @@ TEST_CASE("options that contradict each other or the model are refused") {
                        doctest::Contains("only 2 slots"), Error);
   for (const char* rows : {"32", "96"}) {
     CHECK_THROWS_WITH_AS(
-        ModelRig("synthetic:qwen3.6-tiny", kSmall + "\nblock_rows = " + rows),
+        ModelRig("synthetic:qwen3.6-tiny", kSmall + "\npage_rows = " + rows),
         doctest::Contains(
-            (std::string("block_rows is ") + rows + "; it must be 0 or a power of two").c_str()),
+            (std::string("page_rows is ") + rows + "; it must be 0 or a power of two").c_str()),
         Error);
   }
   CHECK_THROWS_WITH_AS(
-      ModelRig("synthetic:qwen3.6-tiny", kSmall + "\nblock_rows = 0\ncapsule_blocks = 3"),
-      doctest::Contains("capsule_blocks is 3, but block_rows = 0"), Error);
+      ModelRig("synthetic:qwen3.6-tiny", kSmall + "\npage_rows = 0\ncapsule_pages = 3"),
+      doctest::Contains("capsule_pages is 3, but page_rows = 0"), Error);
 }
 
 TEST_CASE("without weights there is text and nothing else") {

@@ -21,8 +21,8 @@ using Entry = LmDriver::Entry;
 const char* const kCheckpoints[] = {"synthetic:qwen3.6-tiny", "synthetic:qwen3.6-tiny-moe",
                                     "synthetic:qwen3.6-tiny?format=fp8",
                                     "synthetic:qwen3.6-tiny-moe?format=nvfp4"};
-const std::string kOptions = "max_context = 128\nslots = 4\nprefill_chunk = 16\nblock_rows = 0";
-const std::string kInBlocks = "max_context = 200\nslots = 4\nprefill_chunk = 16\nblock_rows = 64";
+const std::string kOptions = "max_context = 128\nslots = 4\nprefill_chunk = 16\npage_rows = 0";
+const std::string kInPages = "max_context = 200\nslots = 4\nprefill_chunk = 16\npage_rows = 64";
 
 std::vector<int32_t> prompt(int32_t length, int32_t seed) {
   std::vector<int32_t> ids;
@@ -255,15 +255,15 @@ TEST_CASE("an eager device gives what recorded graphs give, and neither captures
   CHECK(eager.context.counters().captures_since_ready == 0);
 }
 
-TEST_CASE("rows in blocks give what rows by slot give, drafts and full slots included") {
+TEST_CASE("rows in pages give what rows by slot give, drafts and full slots included") {
   for (const char* checkpoint : kCheckpoints) {
     CAPTURE(checkpoint);
     const ModelRig by_slot(checkpoint,
                            "max_context = 200\nslots = 4\nprefill_chunk = 16\n"
-                           "block_rows = 0");
-    const ModelRig in_blocks(checkpoint, kInBlocks);
-    const LmDriver a(by_slot), b(in_blocks);
-    // Blocks are handed out in turn, and some of them a second time.
+                           "page_rows = 0");
+    const ModelRig in_pages(checkpoint, kInPages);
+    const LmDriver a(by_slot), b(in_pages);
+    // Pages are handed out in turn, and some of them a second time.
     for (const LmDriver* driver : {&a, &b}) {
       for (const int32_t length : {70, 150, 20}) feed(*driver, 1, prompt(length, 9));
     }

@@ -43,19 +43,19 @@ TEST_CASE("what a capsule depends on does not include the room for rows") {
         StateLayout(config, {}, 64, false).canonical_text());
 }
 
-TEST_CASE("rows in blocks take whole blocks, beside the fixed regions of every slot") {
+TEST_CASE("rows in pages take whole pages, beside the fixed regions of every slot") {
   const Precision bf16{FRT_DTYPE_BF16, FRT_DTYPE_F32, FRT_DTYPE_BF16};
   StateLayout layout(preset_config("qwen3.6-27b"), bf16, 1000, true, 256);
-  CHECK(layout.table().block_rows == 256);
-  CHECK(layout.slot_blocks() == 4);
-  CHECK(layout.block_bytes() == 256 * layout.row_bytes());
+  CHECK(layout.table().page_rows == 256);
+  CHECK(layout.slot_pages() == 4);
+  CHECK(layout.page_bytes() == 256 * layout.row_bytes());
   const std::uint64_t two = layout.arena_bytes(2);
-  layout.set_spare_blocks(7);
-  CHECK(layout.arena_bytes(2) == two + 7 * layout.block_bytes());
+  layout.set_spare_pages(7);
+  CHECK(layout.arena_bytes(2) == two + 7 * layout.page_bytes());
   CHECK(layout.arena_bytes(2) - layout.arena_bytes(1) >
-        layout.fixed_bytes() + 4 * layout.block_bytes());
+        layout.fixed_bytes() + 4 * layout.page_bytes());
   const StateLayout by_slot(preset_config("qwen3.6-27b"), bf16, 1024, true);
-  CHECK(by_slot.slot_blocks() == 0);
-  CHECK(by_slot.block_bytes() == 0);
+  CHECK(by_slot.slot_pages() == 0);
+  CHECK(by_slot.page_bytes() == 0);
   CHECK(by_slot.arena_bytes(2) == two);
 }

@@ -31,7 +31,7 @@ const Checkpoint kCheckpoints[] = {
     {"synthetic:qwen3.6-tiny-moe?format=nvfp4", 512},
     {"synthetic:qwen3.6-tiny?key_dim=128&value_dim=128&head_dim=256&rotary_dim=64", 512}};
 const std::string kOptions =
-    "max_context = 192\nslots = 8\nmax_batch = 4\nprefill_chunk = 16\nblock_rows = 0\n"
+    "max_context = 192\nslots = 8\nmax_batch = 4\nprefill_chunk = 16\npage_rows = 0\n"
     "max_drafts = 3";
 
 struct World {

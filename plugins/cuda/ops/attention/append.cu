@@ -144,9 +144,9 @@ __global__ void __launch_bounds__(kWarps * 32)
   if (position < 0 || position >= args.max_rows) return;
   const bool key = vector < args.heads + args.kv_heads;
   const int head = vector - args.heads - (key ? 0 : args.kv_heads);
-  const SlotRows rows(args.blocks, args.sequences.slot[b]);
-  const int block = rows.block(position);
-  if (block < 0) return;
+  const SlotRows rows(args.pages, args.sequences.slot[b]);
+  const int page = rows.page(position);
+  if (page < 0) return;
   const int64_t width = static_cast<int64_t>(args.kv_heads) * args.head_dim;
   const int64_t at = static_cast<int64_t>(head) * args.head_dim;
   if (key) {
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(kWarps * 32)
   }
   const int64_t row_bytes = width * cache_element_bytes(args.kv_dtype);
   std::byte* to = static_cast<std::byte*>(key ? args.keys : args.values) +
-                  rows.base(block, position, row_bytes) + position * row_bytes;
+                  rows.base(page, position, row_bytes) + position * row_bytes;
   for (int i = lane; i < args.head_dim; i += 32) {
     store_cache<1>(args.kv_dtype, to, at + i, x + i, key ? args.k_scale : args.v_scale);
   }

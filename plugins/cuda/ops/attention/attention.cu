@@ -7,7 +7,7 @@
 //   general  everything else (f32 activations, f32 cache, any head size): simple and slower
 #include "attention.hpp"
 
-#include <frt/row_blocks.hpp>
+#include <frt/page_table.hpp>
 
 #include "../registry.hpp"
 
@@ -52,7 +52,7 @@ void check_append(const Checks& check, const frt_attention_append_args& args) {
   check.pointer("keys", args.keys);
   check.pointer("values", args.values);
   check.pointer("q_out", args.q_out);
-  check_row_blocks(check, args.blocks, args.max_rows, args.kv_dtype);
+  check_page_table(check, args.pages, args.max_rows, args.kv_dtype);
 }
 
 void check_attention(const Checks& check, const frt_attention_args& args) {
@@ -63,12 +63,12 @@ void check_attention(const Checks& check, const frt_attention_args& args) {
   check.pointer("values", args.values);
   check_scales(check, args);
   check.pointer("y", args.y);
-  check_row_blocks(check, args.blocks, args.max_rows, args.kv_dtype);
+  check_page_table(check, args.pages, args.max_rows, args.kv_dtype);
 }
 
-bool same_blocks(const frt_row_blocks& a, const frt_row_blocks& b) {
+bool same_pages(const frt_page_table& a, const frt_page_table& b) {
   return a.table == b.table &&
-         (!a.table || (a.stride == b.stride && a.rows == b.rows && a.slot_blocks == b.slot_blocks));
+         (!a.table || (a.stride == b.stride && a.rows == b.rows && a.slot_pages == b.slot_pages));
 }
 
 bool same_sequences(const frt_sequences& a, const frt_sequences& b) {
@@ -82,7 +82,7 @@ bool same_subject(const frt_attention_append_args& a, const frt_attention_args& 
   return same_sequences(a.sequences, b.sequences) && a.dtype == b.dtype &&
          a.kv_dtype == b.kv_dtype && a.heads == b.heads && a.kv_heads == b.kv_heads &&
          a.head_dim == b.head_dim && a.max_rows == b.max_rows && a.keys == b.keys &&
-         a.values == b.values && same_blocks(a.blocks, b.blocks);
+         a.values == b.values && same_pages(a.pages, b.pages);
 }
 
 // ---- variants ----------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ void attention_block(Stream& stream, const frt_attention_block_args& args) {
 bool fast_attention(const frt_attention_args& args) noexcept {
   const bool size = args.head_dim == 64 || args.head_dim == 128 || args.head_dim == 256;
   return size && args.scale > 0 && args.dtype == FRT_DTYPE_BF16 && args.kv_dtype != FRT_DTYPE_F32 &&
-         aligned(args.q) && aligned(args.y) && aligned(args.keys, args.blocks.stride) &&
+         aligned(args.q) && aligned(args.y) && aligned(args.keys, args.pages.stride) &&
          aligned(args.values) &&
          (!args.gate || aligned(args.gate, args.gate_row_stride * 2, args.gate_head_stride * 2));
 }
@@ -171,7 +171,7 @@ bool fast_append(const frt_attention_append_args& args) noexcept {
          args.rotary_dim % 16 == 0 &&
          aligned(args.q, args.q_row_stride * 2, args.q_head_stride * 2) && aligned(args.k) &&
          aligned(args.v) && aligned(args.q_norm) && aligned(args.k_norm) && aligned(args.q_out) &&
-         aligned(args.keys, args.blocks.stride) && aligned(args.values);
+         aligned(args.keys, args.pages.stride) && aligned(args.values);
 }
 
 void register_attention(KernelList& list) {

@@ -26,11 +26,11 @@ struct AttentionBlockCall {
   frt_attention_args attention;
 };
 
-// As the kernels want it: blocks.stride is bytes from slot to slot where there are no blocks, and
-// blocks.rows is 0.
+// As the kernels want it: pages.stride is bytes from slot to slot where there are no pages, and
+// pages.rows is 0.
 template <class Args>
 Args with_row_stride(Args args) {
-  if (!args.blocks.table) args.blocks = {nullptr, args.slot_stride, 0, 0};
+  if (!args.pages.table) args.pages = {nullptr, args.slot_stride, 0, 0};
   return args;
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kPositions = 4;  // taken together by a warp, from a multiple on
-static_assert(FRT_ROW_BLOCKS_LEAST % kPositions == 0);
+static_assert(FRT_PAGE_ROWS_LEAST % kPositions == 0);
 
 template <class T, class KV>
 __global__ void __launch_bounds__(kWarps * 32)
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kWarps * 32)
   const int dim = args.head_dim;
   const int seen = seen_positions(args.sequences.position[b], row_q, args.max_rows);
   const int64_t stride = static_cast<int64_t>(args.kv_heads) * dim;
-  const SlotRows rows(args.blocks, args.sequences.slot[b]);
+  const SlotRows rows(args.pages, args.sequences.slot[b]);
   const int64_t kv_head = head / (args.heads / args.kv_heads);
   const float k_scale = sizeof(KV) == 1 ? args.k_scale : 1.0f;
   const float v_scale = sizeof(KV) == 1 ? args.v_scale : 1.0f;
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kWarps * 32)
 
   float largest = -INFINITY, sum = 0;
   for (int first = warp * kPositions; first < seen; first += warps * kPositions) {
-    const int64_t base = rows.base(rows.block(first), first, stride * sizeof(KV));
+    const int64_t base = rows.base(rows.page(first), first, stride * sizeof(KV));
     const auto from_base = [&](const void* tensor) {
       return reinterpret_cast<const KV*>(static_cast<const std::byte*>(tensor) + base) +
              kv_head * dim;

@@ -17,55 +17,53 @@ __device__ __forceinline__ int seen_positions(int position, int q, int max_rows)
 }
 
 // Where the rows of a slot are, by what with_row_stride() (attention.hpp) made of the arguments.
-// All but the slot stays in the constant bank. Slot numbers (where there are blocks) and the table
+// All but the slot stays in the constant bank. Slot numbers (where there are pages) and the table
 // are never written by a kernel, so both may be read before pdl_wait().
 class SlotRows {
  public:
-  __device__ __forceinline__ SlotRows(const frt_row_blocks& blocks, int slot)
-      : blocks_(blocks), first_(blocks.table ? slot * blocks.slot_blocks : slot) {}
+  __device__ __forceinline__ SlotRows(const frt_page_table& pages, int slot)
+      : pages_(pages), first_(pages.table ? slot * pages.slot_pages : slot) {}
 
-  // The block of row `position`, below 0: none. Without blocks a slot is one.
-  __device__ __forceinline__ int block(int position) const {
-    if (!blocks_.table) return first_;
-    return __ldg(blocks_.table + (first_ + (position >> __popc(mask()))));
+  // The page of row `position`, below 0: none. Without pages a slot is one.
+  __device__ __forceinline__ int page(int position) const {
+    if (!pages_.table) return first_;
+    return __ldg(pages_.table + (first_ + (position >> __popc(mask()))));
   }
-  __device__ __forceinline__ bool same_block(int a, int b) const {
-    return ((a ^ b) & ~mask()) == 0;
-  }
-  // Whether a step of `step` rows to `position` has led into another block.
+  __device__ __forceinline__ bool same_page(int a, int b) const { return ((a ^ b) & ~mask()) == 0; }
+  // Whether a step of `step` rows to `position` has led into another page.
   __device__ __forceinline__ bool entered(int position, int step) const {
     return (position & mask()) < step;
   }
   // 0: there is none.
-  __device__ __forceinline__ int next_block_begin(int position) const {
+  __device__ __forceinline__ int next_page_begin(int position) const {
     return (position | mask()) + 1;
   }
-  // Bytes from keys or values to where row 0 would be if all rows lay in the block of row
-  // `position`: row p of that block is p * row_bytes behind it. No block is read as the first.
-  __device__ __forceinline__ int64_t base(int block, int position, int64_t row_bytes) const {
-    return max(block, 0) * blocks_.stride - (position & ~mask()) * row_bytes;
+  // Bytes from keys or values to where row 0 would be if all rows lay in the page of row
+  // `position`: row p of that page is p * row_bytes behind it. No page is read as the first.
+  __device__ __forceinline__ int64_t base(int page, int position, int64_t row_bytes) const {
+    return max(page, 0) * pages_.stride - (position & ~mask()) * row_bytes;
   }
 
  private:
-  __device__ __forceinline__ int mask() const { return blocks_.rows - 1; }
+  __device__ __forceinline__ int mask() const { return pages_.rows - 1; }
 
-  const frt_row_blocks& blocks_;
+  const frt_page_table& pages_;
   int first_;  // of the slot's entries, or the slot
 };
 
-// Walks a slot's rows tile by tile, kStep positions at a time. No block cuts a tile (they begin at
-// multiples of FRT_ROW_BLOCKS_LEAST), so the place changes from block to block only, and the next
-// block is asked for a block ahead: the table is in no chain of waits.
+// Walks a slot's rows tile by tile, kStep positions at a time. No page cuts a tile (they begin at
+// multiples of FRT_PAGE_ROWS_LEAST), so the place changes from page to page only, and the next
+// page is asked for a page ahead: the table is in no chain of waits.
 template <int kStep>
-class BlockWalk {
+class PageWalk {
  public:
-  static_assert(FRT_ROW_BLOCKS_LEAST % kStep == 0);
+  static_assert(FRT_PAGE_ROWS_LEAST % kStep == 0);
 
-  // From the tile of `position`, which lies in `block`, to `stop`. `head_bytes`: from a row's start
+  // From the tile of `position`, which lies in `page`, to `stop`. `head_bytes`: from a row's start
   // to what is read of it.
-  __device__ __forceinline__ void begin(const SlotRows& rows, int block, int position, int stop,
+  __device__ __forceinline__ void begin(const SlotRows& rows, int page, int position, int stop,
                                         int64_t row_bytes, int head_bytes) {
-    place_ = rows.base(block, position, row_bytes) + head_bytes;
+    place_ = rows.base(page, position, row_bytes) + head_bytes;
     ask(rows, position, stop);
   }
   // To the next tile.
@@ -81,8 +79,8 @@ class BlockWalk {
 
  private:
   __device__ __forceinline__ void ask(const SlotRows& rows, int position, int stop) {
-    const int at = rows.next_block_begin(position);
-    next_ = at > 0 && at < stop ? rows.block(at) : 0;
+    const int at = rows.next_page_begin(position);
+    next_ = at > 0 && at < stop ? rows.page(at) : 0;
   }
 
   int64_t place_;
@@ -219,17 +217,17 @@ __device__ __forceinline__ void dequantise_lane(const uint4& from, float (&x)[8]
 __device__ __forceinline__ void store_lane(const frt_attention_append_args& args, const uint4& raw,
                                            bool key, int slot, int position, int head,
                                            const float2* turns) {
-  const SlotRows rows(args.blocks, slot);
-  const int block = rows.block(position);
+  const SlotRows rows(args.pages, slot);
+  const int page = rows.page(position);
   float x[8];
   dequantise_lane(raw, x);
   if (key) rotate_lanes(args, load_norm(args, args.k_norm), turns, x);
   const int at = static_cast<int>(threadIdx.x) % 32 * 8;
-  if (at >= args.head_dim || block < 0) return;
+  if (at >= args.head_dim || page < 0) return;
   const int64_t row_bytes =
       static_cast<int64_t>(args.kv_heads) * args.head_dim * cache_element_bytes(args.kv_dtype);
   std::byte* row = static_cast<std::byte*>(key ? args.keys : args.values) +
-                   rows.base(block, position, row_bytes) + position * row_bytes;
+                   rows.base(page, position, row_bytes) + position * row_bytes;
   store_cache<8>(args.kv_dtype, row, static_cast<int64_t>(head) * args.head_dim + at, x,
                  key ? args.k_scale : args.v_scale);
 }

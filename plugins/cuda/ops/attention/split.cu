@@ -82,17 +82,17 @@ __global__ void __launch_bounds__(kWarps * 32, sizeof(KV) == 2 ? 2 : 3)
   const int first = (static_cast<int>(blockIdx.x) - split * p.blocks) * kQueries;
   const auto row_of = [&](int query) { return args.sequences.rows == 1 ? 0 : query / group; };
 
-  // With blocks: where this warp's first rows are is asked before the wait, by a length and a
-  // position that may be of the step before. Most often that is the right block, and the table
+  // With pages: where this warp's first rows are is asked before the wait, by a length and a
+  // position that may be of the step before. Most often that is the right page, and the table
   // costs no time.
-  const bool in_blocks = args.blocks.table != nullptr;
-  int expected = -1, block = 0;
-  if (in_blocks && !p.early) {
+  const bool in_pages = args.pages.table != nullptr;
+  int expected = -1, page = 0;
+  if (in_pages && !p.early) {
     const int slot = __ldcg(args.sequences.slot + b);
     const int seen = seen_positions(__ldcg(args.sequences.position + b), 0, args.max_rows);
     if (__ldcg(args.sequences.length + b) > 0) {
       expected = min(split * split_length(seen, p.most) + warp * kTile, args.max_rows - 1);
-      block = SlotRows(args.blocks, slot).block(expected);
+      page = SlotRows(args.pages, slot).page(expected);
     }
   }
   LaneNorm norm{}, k_norm{};
@@ -124,18 +124,18 @@ __global__ void __launch_bounds__(kWarps * 32, sizeof(KV) == 2 ? 2 : 3)
     return;
   }
 
-  const SlotRows rows(args.blocks, sequence.slot);
+  const SlotRows rows(args.pages, sequence.slot);
   const int64_t stride = static_cast<int64_t>(args.kv_heads) * S::kBytes;
   uint32_t k[2][S::kKeyWords];
   uint32_t v[4][S::kValueWords];
   // What stands in the cache already is under way while the queries are made.
   int next = range.start + warp * kTile;
-  if (!in_blocks || !rows.same_block(next, expected)) {
-    block = rows.block(min(next, range.stop - 1));
+  if (!in_pages || !rows.same_page(next, expected)) {
+    page = rows.page(min(next, range.stop - 1));
   }
   constexpr int kStep = kWarps * kTile;
-  BlockWalk<kStep> walk;
-  walk.begin(rows, block, next, range.stop, stride, kv_head * S::kBytes);
+  PageWalk<kStep> walk;
+  walk.begin(rows, page, next, range.stop, stride, kv_head * S::kBytes);
   const auto load_next_keys = [&] {
     load_keys<kDim, KV>(k, walk.rows_of(args.keys), stride, next, range.stop);
   };
@@ -292,7 +292,7 @@ __global__ void __launch_bounds__(kWarps * 32, sizeof(KV) == 2 ? 2 : 3)
     if (range.start >= range.stop) return;
     __syncthreads();  // the sums are free again
     next = range.start + warp * kTile;
-    walk.begin(rows, rows.block(min(next, range.stop - 1)), next, range.stop, stride,
+    walk.begin(rows, rows.page(min(next, range.stop - 1)), next, range.stop, stride,
                kv_head * S::kBytes);
     if (next < range.stop) {
       load_next_keys();

@@ -13,7 +13,7 @@ namespace frt::cuda::split {
 constexpr int kWarps = 4;
 constexpr int kQueries = 8;  // of a block
 constexpr int kTile = 16;    // positions a warp takes at a time, from a multiple on
-static_assert(FRT_ROW_BLOCKS_LEAST % kTile == 0);
+static_assert(FRT_PAGE_ROWS_LEAST % kTile == 0);
 constexpr int kLeastSplit = 64;  // positions
 constexpr int kSplitStep = 32;
 
@@ -225,11 +225,11 @@ class NewRows {
       auto* kept = key() ? shared.fresh.keys[row()] : shared.fresh.values[row()];
       store_floats<8>(reinterpret_cast<KV*>(kept) + at, x, scale);
       const SlotRows rows(args_.blocks, sequence_.slot);
-      const int position = sequence_.position + row(), block = rows.block(position);
-      if (block < 0) continue;
+      const int position = sequence_.position + row(), page = rows.page(position);
+      if (page < 0) continue;
       const int64_t row_bytes = static_cast<int64_t>(args_.kv_heads) * Shape<kDim, KV>::kBytes;
       std::byte* place = static_cast<std::byte*>(key() ? args_.keys : args_.values) +
-                         rows.base(block, position, row_bytes) + position * row_bytes;
+                         rows.base(page, position, row_bytes) + position * row_bytes;
       store_floats<8>(reinterpret_cast<KV*>(place) + kv_head_ * kDim + at, x, scale);
     }
   }

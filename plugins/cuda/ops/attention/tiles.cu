@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   Loader<kDim, KV> loader;
   load_queries<kDim>(args, tile, queries);
   copies_commit();
-  BlockWalk<kPositions> walk;
+  PageWalk<kPositions> walk;
   tile.begin(walk);
   loader.start(keys, walk.rows_of(args.keys), tile.stride, 0, tile.stop);
   for (int at = 0; at < tile.stop; at += kPositions) {

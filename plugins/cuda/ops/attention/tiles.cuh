@@ -28,10 +28,10 @@ struct QueryTile {
   SlotRows rows;
 
   // From the tile of position 0, and to the next tile.
-  __device__ __forceinline__ void begin(BlockWalk<kPositions>& walk) const {
-    walk.begin(rows, rows.block(0), 0, stop, stride, head_bytes);
+  __device__ __forceinline__ void begin(PageWalk<kPositions>& walk) const {
+    walk.begin(rows, rows.page(0), 0, stop, stride, head_bytes);
   }
-  __device__ __forceinline__ void advance(BlockWalk<kPositions>& walk, int position) const {
+  __device__ __forceinline__ void advance(PageWalk<kPositions>& walk, int position) const {
     walk.advance(rows, position, stop, stride, head_bytes);
   }
 };
@@ -40,7 +40,7 @@ struct QueryTile {
 template <int kDim, class KV>
 __device__ __forceinline__ QueryTile query_tile(const frt_attention_args& args, int index,
                                                 int queries, int kv_head, int b) {
-  QueryTile tile{.rows = SlotRows(args.blocks, args.sequences.slot[b])};
+  QueryTile tile{.rows = SlotRows(args.pages, args.sequences.slot[b])};
   tile.group = args.heads / args.kv_heads;
   tile.first = index * queries;
   tile.last = min(tile.first + queries, active_length(args.sequences, b) * tile.group) - 1;

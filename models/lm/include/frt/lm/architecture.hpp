@@ -63,7 +63,7 @@ class Architecture {
                                                  bool with_mtp) const = 0;
   virtual std::unique_ptr<StateLayout> make_layout(const Precision& precision,
                                                    std::int64_t max_context, bool with_mtp,
-                                                   std::int64_t block_rows) const;
+                                                   std::int64_t page_rows) const;
   virtual std::unique_ptr<StateMap> map_state(const State& state, std::int64_t max_context,
                                               bool with_mtp) const;
   virtual std::unique_ptr<Activations> make_activations(bool with_mtp) const;

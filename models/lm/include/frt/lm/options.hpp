@@ -29,11 +29,11 @@ inline constexpr std::array<frt_config_option, 9> kCommonOptions = {{
      "tokens of one prefill step; a capsule fits only models of the same chunk"},
     {"max_batch", FRT_CONFIG_INT, 0, "0", nullptr, 0, 64,
      "sequences of one decode step; 0: the number of slots, at most 8"},
-    {"block_rows", FRT_CONFIG_SIZE, 0, "256", nullptr, 0, 65536,
-     "positions of a block of keys and values that slots and capsules can share, a power of two; "
+    {"page_rows", FRT_CONFIG_SIZE, 0, "256", nullptr, 0, 65536,
+     "positions of a page of keys and values that slots and capsules can share, a power of two; "
      "0: none, rows are copied with every fork and restore"},
-    {"capsule_blocks", FRT_CONFIG_INT, 0, "-1", nullptr, -1, 1 << 24,
-     "blocks beyond those of the slots, for capsules on the device; -1: what one slot has, or what "
+    {"capsule_pages", FRT_CONFIG_INT, 0, "-1", nullptr, -1, 1 << 24,
+     "pages beyond those of the slots, for capsules on the device; -1: what one slot has, or what "
      "fits"},
     {"activations", FRT_CONFIG_ENUM, 0, "auto", "auto|bf16|f32", 0, 0,
      "element type of activations; auto: bf16, or f32 where all weights are f32"},
@@ -63,9 +63,9 @@ struct Options {
   std::int64_t max_context = 0;  // 0: as much as fits
   std::int64_t prefill_chunk = 0;
   std::int64_t max_batch = 0;
-  std::int64_t block_rows = 0;                 // 0: no row blocks
-  std::optional<std::int64_t> capsule_blocks;  // row blocks beside those of the slots; none: auto
-  frt_dtype activation = FRT_DTYPE_NONE;       // NONE: auto
+  std::int64_t page_rows = 0;                 // 0: no pages
+  std::optional<std::int64_t> capsule_pages;  // pages beside those of the slots; none: auto
+  frt_dtype activation = FRT_DTYPE_NONE;      // NONE: auto
   frt_dtype residual = FRT_DTYPE_NONE;
   frt_dtype cache = FRT_DTYPE_NONE;
   Speculation speculation = Speculation::kAuto;

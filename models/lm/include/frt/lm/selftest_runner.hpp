@@ -60,7 +60,7 @@ class Runner {
 
  private:
   void reserve(std::int32_t rows);  // up to `rows` of them
-  std::vector<std::int32_t> slot_blocks(const frt_state_info& info) const;
+  std::vector<std::int32_t> slot_pages(const frt_state_info& info) const;
   void set_step(std::span<const std::int32_t> tokens, std::int32_t position);
   StepResult result() const;
   StepResult run_chunks(std::span<const std::int32_t> ids,

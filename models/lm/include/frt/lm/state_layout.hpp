@@ -11,8 +11,8 @@
 //
 // An architecture with more state adds its regions. A restored slot continues bit for bit.
 //
-// Rows lie in row blocks (frt/capsule.h), so that slots and capsules share those of a prefix. With
-// block_rows = 0 they lie slot by slot.
+// Rows lie in pages (frt/capsule.h), so that slots and capsules share those of a prefix. With
+// page_rows = 0 they lie slot by slot.
 #pragma once
 
 #include <frt/capsule.h>
@@ -33,7 +33,7 @@ namespace frt::lm {
 class StateLayout {
  public:
   // Adds `pending` and `counts`.
-  StateLayout(const Config& config, std::int64_t max_context, std::int64_t block_rows);
+  StateLayout(const Config& config, std::int64_t max_context, std::int64_t page_rows);
   virtual ~StateLayout() = default;
 
   // Keys and values of attention layer `layer`.
@@ -44,11 +44,11 @@ class StateLayout {
   std::uint64_t row_bytes() const noexcept { return row_bytes_; }      // of all rows of a position
   // What one step reads and writes of a slot whatever its position.
   std::uint64_t step_bytes() const noexcept { return step_bytes_; }
-  // Of the arena, spare blocks included.
+  // Of the arena, spare pages included.
   std::uint64_t arena_bytes(std::int64_t slots) const noexcept;
-  std::uint64_t block_bytes() const noexcept;  // 0: no blocks
-  std::int64_t slot_blocks() const noexcept;
-  void set_spare_blocks(std::int64_t count) noexcept;
+  std::uint64_t page_bytes() const noexcept;  // 0: no pages
+  std::int64_t slot_pages() const noexcept;
+  void set_spare_pages(std::int64_t count) noexcept;
   // Without max_context: what a capsule depends on.
   std::string canonical_text() const { return layout_.canonical_text(); }
 
@@ -65,7 +65,7 @@ class StateLayout {
   std::uint64_t step_bytes_ = 0;
 };
 
-// Addresses in slot 0, of keys and values in block 0 where there are blocks; slot s is
+// Addresses in slot 0, of keys and values in page 0 where there are pages; slot s is
 // `slot_stride` bytes per slot further.
 struct LayerState {
   void* keys = nullptr;
@@ -77,14 +77,14 @@ struct StateMap {
   virtual ~StateMap() = default;
 
   std::int64_t slot_stride = 0;
-  frt_row_blocks blocks{};
+  frt_page_table pages{};
   std::int64_t max_rows = 0;
   void* pending = nullptr;
   void* counts = nullptr;
   std::vector<LayerState> layers;
 };
 
-// Where the region `name` begins, in slot 0 or block 0.
+// Where the region `name` begins, in slot 0 or page 0.
 void* region_address(const State& state, const std::string& name);
 // Keys and values of an attention layer.
 LayerState attention_state(const State& state, std::size_t layer);

@@ -129,7 +129,7 @@ __device__ __forceinline__ void attend(const frt_attention_args& args) {
   const uint32_t values = keys + 2 * kTileBytes;
   const uint32_t key_codes = values + 2 * kTileBytes, value_codes = key_codes + kCodeBytes;
   const uint32_t own_queries = queries + threadIdx.x / 128 * (64 * 128);
-  BlockWalk<kPositions> walk;
+  PageWalk<kPositions> walk;
   const auto copy_keys = [&](uint32_t stage, int first) {
     copy_tile<KV>(keys + stage, key_codes, walk.rows_of(args.keys), tile.stride, first, tile.stop);
   };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cases of attention whose rows lie in blocks (frt_row_blocks).
+// Cases of attention whose rows lie in pages (frt_page_table).
 #include <cstring>
 #include <tuple>
 #include <utility>
@@ -9,13 +9,13 @@
 namespace frt::conformance::attention {
 namespace {
 
-// The last block of the sequence is missing.
-void no_block_case(Case& c, const Setup& setup) {
+// The last page of the sequence is missing.
+void no_page_case(Case& c, const Setup& setup) {
   Data data(c, setup, false);
   const auto last = static_cast<std::size_t>(
-      setup.slot[0] * data.slot_blocks + (setup.position[0] + setup.rows - 1) / setup.block_rows);
+      setup.slot[0] * data.slot_pages + (setup.position[0] + setup.rows - 1) / setup.page_rows);
   data.table[last] = -1;
-  std::memcpy(data.blocks->initial.data(), data.table.data(), data.table.size() * sizeof(int32_t));
+  std::memcpy(data.pages->initial.data(), data.table.data(), data.table.size() * sizeof(int32_t));
   c.run<frt_attention_append_args>(
       FRT_OP_ATTENTION_APPEND, KernelTypes(setup.dtype), {},
       [&](frt_attention_append_args& args, const At& at) { args = data.append(at); });
@@ -24,27 +24,27 @@ void no_block_case(Case& c, const Setup& setup) {
   c.compare(*data.values, tolerance_of_cache(setup.dtype, setup.kv_dtype));
 }
 
-// The same rows found by slot and found in blocks that happen to lie one behind the other: bit for
+// The same rows found by slot and found in pages that happen to lie one behind the other: bit for
 // bit the same.
-void layouts_case(Case& c, Setup s, int32_t block_rows) {
+void layouts_case(Case& c, Setup s, int32_t page_rows) {
   s.slot = {1};
   s.slot_gap = 0;
-  s.block_rows = 0;
-  s.max_rows = (s.position[0] + s.rows + block_rows - 1) / block_rows * block_rows;
+  s.page_rows = 0;
+  s.max_rows = (s.position[0] + s.rows + page_rows - 1) / page_rows * page_rows;
   const Data data(c, s, true);
-  const int32_t slot_blocks = s.max_rows / block_rows;
-  std::vector<int32_t> order(static_cast<std::size_t>(2 * slot_blocks));
+  const int32_t slot_pages = s.max_rows / page_rows;
+  std::vector<int32_t> order(static_cast<std::size_t>(2 * slot_pages));
   std::iota(order.begin(), order.end(), 0);
   const Tensor& table = c.integers("order", order);
-  const auto run = [&](bool in_blocks) {
+  const auto run = [&](bool in_pages) {
     c.run<frt_attention_block_args>(FRT_OP_ATTENTION_BLOCK, KernelTypes(s.dtype), {},
                                     [&](frt_attention_block_args& args, const At& at) {
                                       args = data.block(at);
-                                      if (!in_blocks) return;
-                                      const frt_row_blocks blocks = {at.operator()<int32_t>(table),
-                                                                     data.slot_stride / slot_blocks,
-                                                                     slot_blocks, block_rows};
-                                      args.append.blocks = args.attention.blocks = blocks;
+                                      if (!in_pages) return;
+                                      const frt_page_table pages = {at.operator()<int32_t>(table),
+                                                                    data.slot_stride / slot_pages,
+                                                                    slot_pages, page_rows};
+                                      args.append.pages = args.attention.pages = pages;
                                     });
     return std::pair(data.y->result[0], data.keys->result[0]);
   };
@@ -55,9 +55,9 @@ void layouts_case(Case& c, Setup s, int32_t block_rows) {
 
 }  // namespace
 
-// Rows in blocks of a random order: every form, block sizes that are and are not a multiple of what
-// a form takes at a time, rows that begin, cross and end a block, several sequences.
-void add_blocks(Suite& suite) {
+// Rows in pages of a random order: every form, page sizes that are and are not a multiple of what
+// a form takes at a time, rows that begin, cross and end a page, several sequences.
+void add_pages(Suite& suite) {
   int turn = 0;
   for (const frt_dtype dtype : kTypes) {
     for (const frt_dtype kv_dtype : kCaches) {
@@ -73,8 +73,8 @@ void add_blocks(Suite& suite) {
           s.kv_heads = rows > 16 ? 1 : 2;
           s.heads = 3 * s.kv_heads;
           s.rows = rows;
-          s.block_rows = rows > 16 ? 64 : 64 << turn % 3;
-          const int32_t edge = s.block_rows;
+          s.page_rows = rows > 16 ? 64 : 64 << turn % 3;
+          const int32_t edge = s.page_rows;
           s.slot = {4, 2, 0, 3};
           s.position = {3 * edge - 1, 0, 2 * edge, edge - rows / 2};
           s.length = {rows, rows, 0, (rows + 1) / 2};
@@ -86,7 +86,7 @@ void add_blocks(Suite& suite) {
   }
   for (const frt_dtype kv_dtype : kCaches) {
     for (const auto& [rows, position] : {std::pair{1, 5000}, {4, 2046}, {16, 1023}, {33, 1000}}) {
-      Setup s;  // splits of several blocks
+      Setup s;  // splits of several pages
       s.kv_dtype = kv_dtype;
       s.heads = 4;
       s.kv_heads = 2;
@@ -94,24 +94,24 @@ void add_blocks(Suite& suite) {
       s.rows = rows;
       s.position = {position};
       s.length = {rows};
-      for (const int32_t block_rows : {64, 256}) {
-        s.block_rows = block_rows;
+      for (const int32_t page_rows : {64, 256}) {
+        s.page_rows = page_rows;
         suite.add(FRT_OP_ATTENTION_BLOCK + (" " + name_of(s)), [=](Case& c) { block_case(c, s); });
       }
-      suite.add(FRT_OP_ATTENTION_BLOCK + (" by slot and by block " + name_of(s)),
+      suite.add(FRT_OP_ATTENTION_BLOCK + (" by slot and by page " + name_of(s)),
                 [=](Case& c) { layouts_case(c, s, 128); });
     }
-    // Rows that no block was reserved for are not stored.
+    // Rows that no page was reserved for are not stored.
     for (const int32_t rows : {1, 2, 40}) {
       Setup s;
       s.kv_dtype = kv_dtype;
       s.head_dim = 128;
       s.rows = rows;
-      s.block_rows = 64;
+      s.page_rows = 64;
       s.position = {128 - rows / 2};
       s.length = {rows};
-      suite.add(FRT_OP_ATTENTION_APPEND + (" no block " + name_of(s)),
-                [=](Case& c) { no_block_case(c, s); });
+      suite.add(FRT_OP_ATTENTION_APPEND + (" no page " + name_of(s)),
+                [=](Case& c) { no_page_case(c, s); });
     }
   }
 }
