@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cases of frt/ops/linear.h with few rows: every weight format, sizes around those of tiles and
 // chunks, rows that are not aligned, groups of mixed formats, norms, gates, and that a row's bits
-// do not depend on how many rows are computed together. Many rows: cases_linear_wide.cpp.
+// do not depend on how many rows are computed together. Many rows: cases_linear_gemm.cpp.
 #include <frt/ops/linear.h>
 
 #include <algorithm>

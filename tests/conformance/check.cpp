@@ -205,7 +205,7 @@ ExpertWeight Case::experts(const std::string& name, const Packing& packing, int3
     const auto bits = static_cast<int64_t>(dtype_bits(dtype));
     return &raw(name + what, dtype, values.data(), each * count * 8 / bits);
   };
-  if (weight_form(format) == WeightForm::kF32 || weight_form(format) == WeightForm::kBf16) {
+  if (weight_type(format) == WeightType::kF32 || weight_type(format) == WeightType::kBf16) {
     made.experts.data = &normal(name, format.data, int64_t{rows} * cols * count, deviation);
     return made;
   }
@@ -431,10 +431,10 @@ std::vector<double> Case::values(const ExpertWeight& weight, int32_t index, int3
 }
 
 bool Case::may_round(const Tensor& x, const Weight& weight) const {
-  const WeightForm form = weight_form(weight.shape.format);
+  const WeightType type = weight_type(weight.shape.format);
   return fp8_activations_ && x.dtype == FRT_DTYPE_BF16 &&
-         (form == WeightForm::kFp8Block || form == WeightForm::kFp8Tensor ||
-          form == WeightForm::kFp8Channel);
+         (type == WeightType::kFp8Block || type == WeightType::kFp8Tensor ||
+          type == WeightType::kFp8Channel);
 }
 
 void Case::require_product(const Tensor& x, const Weight& weight, const Tensor& y,

@@ -287,7 +287,7 @@ void add_flow_cases(Suite& suite);         // also images and prompts of policie
 void add_flow_layers_cases(Suite& suite);
 void add_gated_delta_cases(Suite& suite);  // also the convolution and the block
 void add_linear_cases(Suite& suite);
-void add_linear_wide_cases(Suite& suite);  // many rows
+void add_linear_gemm_cases(Suite& suite);  // many rows
 void add_moe_cases(Suite& suite);
 void add_norm_cases(Suite& suite);
 void add_runtime_cases(Suite& suite);  // streams, events, executables: frt/backend.h

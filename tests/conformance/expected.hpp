@@ -52,7 +52,7 @@ class Expected {
 // tensor cores do) a partial sum by at most 2^-23 of it. So the sum is within K 2^-23 q. A single
 // input is q / sqrt(K) of it: 7 times the bound at K = 17,408, and more than that below.
 //
-// `weights_rounded`: the backend may widen packed weights to bf16, each by a factor within 2^-8 of
+// `weights_rounded`: the backend may dequantise weights to bf16, each by a factor within 2^-8 of
 // one. The errors add up like the products: their deviation is at most 2^-8 q, and is 0.42 of that
 // where fractions are spread evenly. Three of these deviations, 5 2^-10 q, leave one value in 370
 // outside, so that many values are allowed six: 10 2^-10 q.

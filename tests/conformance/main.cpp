@@ -225,7 +225,7 @@ int main(int argc, char** argv) {
   app.add_flag(
       "--fp8-activations", choice.fp8_activations,
       "The plugin rounds bf16 activations to FP8 in products of many rows with FP8 weights "
-      "(with --set fp8_activations=on), which must show; for cases of `linear/1 wide`");
+      "(with --set fp8_activations=on), which must show; for cases of `linear/1 gemm`");
   app.add_option("--repeat", choice.repeat, "Each case so often, one after the other")
       ->check(CLI::PositiveNumber);
   app.add_option("--seconds", choice.seconds,
@@ -252,7 +252,7 @@ int main(int argc, char** argv) {
   frt::conformance::add_norm_cases(suite);
   frt::conformance::add_embed_cases(suite);
   frt::conformance::add_linear_cases(suite);
-  frt::conformance::add_linear_wide_cases(suite);
+  frt::conformance::add_linear_gemm_cases(suite);
   frt::conformance::add_gated_delta_cases(suite);
   frt::conformance::add_attention_cases(suite);
   frt::conformance::add_moe_cases(suite);
@@ -302,7 +302,7 @@ int main(int argc, char** argv) {
     if (choice.fp8_activations && totals.rounded == 0) {
       std::fprintf(stderr,
                    "error: no product was rounded to FP8: --fp8-activations wants a device that "
-                   "does so (--set fp8_activations=on) and cases of `linear/1 wide`\n");
+                   "does so (--set fp8_activations=on) and cases of `linear/1 gemm`\n");
       return 1;
     }
     if (totals.passed > 0 && (choice.all_variants || is_full(choice)) && !idle.empty()) {

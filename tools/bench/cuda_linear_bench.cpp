@@ -112,12 +112,12 @@ struct Bench {
     made.rows = rows;
     made.cols = cols;
     made.global_scale = 0.01f;
-    switch (weight_form(format)) {
-      case WeightForm::kBf16:
+    switch (weight_type(format)) {
+      case WeightType::kBf16:
         made.data = bf16.take(values * 2);
         bytes += values * 2;
         break;
-      case WeightForm::kNvfp4:
+      case WeightType::kNvfp4:
         made.data = fp4.take(values / 2);
         made.scale = fp4_scales.take(values / 16);
         bytes += values / 2 + values / 16;

@@ -55,7 +55,7 @@ std::span<const std::byte> bytes_of(const Values& values) {
 
 std::vector<std::byte> narrowed(frt_dtype dtype, const std::vector<float>& values) {
   std::vector<std::byte> bytes(values.size() * dtype_bits(dtype) / 8);
-  models::narrow(dtype, values.data(), values.size(), bytes.data());
+  models::convert_from_f32(dtype, values.data(), values.size(), bytes.data());
   return bytes;
 }
 

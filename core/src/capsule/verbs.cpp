@@ -279,9 +279,9 @@ frt_status usage(frt_state state, frt_space space, frt_capsule_usage* usage) noe
   const CapsuleStore& store = *state->store;
   if (space == FRT_SPACE_DEVICE) space = state->space();
   frt_capsule_usage full{};
-  full.piece_bytes = store.slab_bytes(space);
-  full.used_bytes = store.used(space) * full.piece_bytes;
-  full.free_bytes = store.idle(space) * full.piece_bytes;
+  full.slab_bytes = store.slab_bytes(space);
+  full.used_bytes = store.used(space) * full.slab_bytes;
+  full.free_bytes = store.idle(space) * full.slab_bytes;
   return fill(usage, full);
 }
 

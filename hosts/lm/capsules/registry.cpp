@@ -218,8 +218,8 @@ uint64_t CapsuleRegistry::least_bytes(uint64_t boundary, frt_space space) const 
       bytes += region.row_bytes * (rows ? static_cast<uint64_t>(valid) : 1);
     }
   }
-  const uint64_t piece = verbs_.usage(space).piece_bytes;
-  return (std::max<uint64_t>(bytes, 1) + piece - 1) / piece * piece;
+  const uint64_t slab = verbs_.usage(space).slab_bytes;
+  return (std::max<uint64_t>(bytes, 1) + slab - 1) / slab * slab;
 }
 
 Capsule CapsuleRegistry::snapshot(uint32_t slot, uint64_t boundary, frt_space space,
@@ -234,7 +234,7 @@ Capsule CapsuleRegistry::snapshot(uint32_t slot, uint64_t boundary, frt_space sp
   }
 }
 
-// Empty if the budget has no room for it beside what is pinned. The size is known to the piece when
+// Empty if the budget has no room for it beside what is pinned. The size is known to the slab when
 // it is taken, so it is looked at again then.
 Capsule CapsuleRegistry::take(uint32_t slot, uint64_t boundary, frt_space space,
                               const Stream& stream) {

@@ -174,7 +174,7 @@ std::uint8_t f64_to_e2m1(double value) {
   return static_cast<std::uint8_t>(code | (std::signbit(value) ? 8u : 0u));
 }
 
-void widen(frt_dtype dtype, const std::byte* data, std::size_t count, float* out) {
+void convert_to_f32(frt_dtype dtype, const std::byte* data, std::size_t count, float* out) {
   switch (dtype) {
     case FRT_DTYPE_F32:
       std::memcpy(out, data, count * sizeof(float));
@@ -201,12 +201,12 @@ void widen(frt_dtype dtype, const std::byte* data, std::size_t count, float* out
       }
       return;
     default:
-      throw Error(FRT_ERR_UNSUPPORTED,
-                  std::string("values of type ") + dtype_name(dtype) + " cannot be widened to f32");
+      throw Error(FRT_ERR_UNSUPPORTED, std::string("values of type ") + dtype_name(dtype) +
+                                           " cannot be converted to f32");
   }
 }
 
-void narrow(frt_dtype dtype, const float* values, std::size_t count, std::byte* out) {
+void convert_from_f32(frt_dtype dtype, const float* values, std::size_t count, std::byte* out) {
   switch (dtype) {
     case FRT_DTYPE_F32:
       std::memcpy(out, values, count * sizeof(float));

@@ -141,7 +141,7 @@ void dequantise(const LinearWeight& weight, std::span<float> out) {
   };
   switch (weight.format) {
     case WeightFormat::kPlain:
-      widen(weight.weight.dtype, data.data(), out.size(), out.data());
+      convert_to_f32(weight.weight.dtype, data.data(), out.size(), out.data());
       return;
     case WeightFormat::kFp8Block:
     case WeightFormat::kFp8Channel:
@@ -159,7 +159,7 @@ std::vector<float> to_f32(const TensorView& tensor) {
   std::vector<float> values(static_cast<std::size_t>(tensor.elements()));
   const std::vector<std::byte> data = tensor.read();
   try {
-    widen(tensor.dtype, data.data(), values.size(), values.data());
+    convert_to_f32(tensor.dtype, data.data(), values.size(), values.data());
   } catch (const Error& error) {
     throw Error(error.status(), who(tensor) + ": " + error.what());
   }
@@ -176,7 +176,7 @@ void require_finite(const TensorView& tensor, std::span<const std::byte> data) {
   if (!bad) return;
   float value = 0;
   const std::size_t bytes = dtype_bits(tensor.dtype) / 8;
-  widen(tensor.dtype, data.data() + *bad * bytes, 1, &value);
+  convert_to_f32(tensor.dtype, data.data() + *bad * bytes, 1, &value);
   throw Error(FRT_ERR_FORMAT, who(tensor) + ": element " + std::to_string(*bad) + " is " +
                                   (std::isnan(value) ? "NaN" : "infinite") +
                                   ", expected finite values");

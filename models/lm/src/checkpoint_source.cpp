@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A matrix goes to the device packed as it is stored. Only F16, which no operator takes, is
-// widened.
+// converted to f32.
 #include <frt/lm/checkpoint_source.hpp>
 
 #include <algorithm>
@@ -189,7 +189,7 @@ void CheckpointSource::begin(bool with_mtp) {
   }
   host_.progress("weights", FRT_PROGRESS_BYTES, 0, total_bytes_);
   UploadOptions options;
-  options.progress = [this](std::uint64_t bytes) {  // what was widened counts more than it is
+  options.progress = [this](std::uint64_t bytes) {  // what was converted counts more than it is
     if (bytes < total_bytes_) {
       host_.progress("weights", FRT_PROGRESS_BYTES, bytes, total_bytes_);
     }
@@ -308,9 +308,9 @@ frt_expert_weight CheckpointSource::stacked_experts(const std::string& prefix, c
     const std::string base = prefix + "experts." + std::to_string(e) + "." + part;
     const LinearWeight found = find(base, rows, columns);
     const frt_weight form = describe(found);
-    const bool widened = found.weight.dtype == FRT_DTYPE_F16;
+    const bool converted = found.weight.dtype == FRT_DTYPE_F16;
     const std::uint64_t bytes =
-        widened ? found.weight.elements() * sizeof(float) : found.weight.bytes;
+        converted ? found.weight.elements() * sizeof(float) : found.weight.bytes;
     if (e == 0) {
       stack.expert = form;
       stack.data_stride = static_cast<std::int64_t>(bytes);
@@ -326,7 +326,7 @@ frt_expert_weight CheckpointSource::stacked_experts(const std::string& prefix, c
              "its format differs from that of expert 0; the experts of one layer "
              "must be stored alike");
     }
-    if (widened) {
+    if (converted) {
       const std::vector<float> wide = models::to_f32(found.weight);
       memory_.upload_to(data + e * stack.data_stride, std::as_bytes(std::span(wide)));
     } else {

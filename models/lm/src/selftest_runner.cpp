@@ -18,9 +18,9 @@ std::int32_t fitting(const std::vector<std::int32_t>& sizes, std::size_t wanted)
   return sizes.back();
 }
 
-std::vector<float> widened(frt_dtype dtype, std::span<const std::byte> data) {
+std::vector<float> as_f32(frt_dtype dtype, std::span<const std::byte> data) {
   std::vector<float> values(data.size() * 8 / dtype_bits(dtype));
-  models::widen(dtype, data.data(), values.size(), values.data());
+  models::convert_to_f32(dtype, data.data(), values.size(), values.data());
   return values;
 }
 
@@ -86,7 +86,7 @@ std::vector<float> Runner::device_rows(const TapView& view) const {
   const std::uint64_t bytes = bytes_of(view.dtype, view.rows * view.width);
   const Buffer device =
       parts_.context.wrap(FRT_SPACE_DEVICE, const_cast<void*>(view.data), bytes, "tap");
-  return widened(view.dtype, device.download<std::byte>(bytes, parts_.stream));
+  return as_f32(view.dtype, device.download<std::byte>(bytes, parts_.stream));
 }
 
 void Runner::collect_logits(const Recorder& recorder, const TapView& view, std::int32_t first,
@@ -220,7 +220,7 @@ std::vector<float> Runner::region(const std::string& name, std::int64_t rows) co
     auto left = static_cast<std::uint64_t>(rows);
     if (region.kind == FRT_REGION_FIXED || !info.page_table) {
       append(start + kSlot * info.slot_stride, left);
-      return widened(region.dtype, bytes);
+      return as_f32(region.dtype, bytes);
     }
     for (const std::int32_t page : slot_pages(info)) {
       const std::uint64_t count = std::min<std::uint64_t>(left, info.page_rows);
@@ -228,7 +228,7 @@ std::vector<float> Runner::region(const std::string& name, std::int64_t rows) co
       append(start + static_cast<std::uint64_t>(page) * info.page_stride, count);
       left -= count;
     }
-    return widened(region.dtype, bytes);
+    return as_f32(region.dtype, bytes);
   }
   throw Error(FRT_ERR_MISMATCH, "the model has no state region '" + name +
                                     "'; these goldens belong to another model");

@@ -27,7 +27,7 @@ frt_weight WeightBuilder::counted(const frt_weight& weight, double share) {
   totals.decode_bytes +=
       static_cast<std::uint64_t>(share * static_cast<double>(weight_bytes(weight)));
   totals.token_flops += static_cast<std::uint64_t>(2 * share * static_cast<double>(values));
-  totals.format_parameters[static_cast<std::size_t>(weight_form(weight.format))] += values;
+  totals.format_parameters[static_cast<std::size_t>(weight_type(weight.format))] += values;
   weights_.formats.add(weight.format);
   return weight;
 }

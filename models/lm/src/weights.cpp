@@ -11,7 +11,7 @@ std::uint64_t weight_bytes(const frt_weight& weight) {
 }
 
 std::string describe_formats(const WeightTotals& totals) {
-  static constexpr const char* kNames[kWeightForms] = {
+  static constexpr const char* kNames[kWeightTypes] = {
       "f32", "bf16", "fp8-block", "fp8-tensor", "fp8-channel", "nvfp4", "other"};
   std::uint64_t all = 0;
   for (const std::uint64_t count : totals.format_parameters) all += count;

@@ -44,7 +44,7 @@ void Calibrator::note(const Engine& engine, const Variant& variant) {
         engine.context().wrap(FRT_SPACE_DEVICE, const_cast<void*>(view.data), size, "input");
     bytes = buffer.download<std::byte>(size, stream);
     values.resize(all);
-    models::widen(view.dtype, bytes.data(), all, values.data());
+    models::convert_to_f32(view.dtype, bytes.data(), all, values.data());
     double& largest = measured_.largest[std::string(view.name)];
     const auto take = [&](std::int64_t first, std::int64_t rows) {
       largest = std::max(largest, largest_of(std::span(values).subspan(
@@ -71,7 +71,7 @@ void Calibrator::note(const Engine& engine, const Variant& variant) {
 namespace {
 
 // The model, if it can be calibrated.
-Model& wide_model(frt_model model) {
+Model& calibratable_model(frt_model model) {
   if (!model) throw Error(FRT_ERR_INVALID_ARGUMENT, "calibration: no model");
   Model& self = model_of(model);
   if (self.parts().options.fp8) {
@@ -83,13 +83,13 @@ Model& wide_model(frt_model model) {
 }
 
 frt_status begin(frt_model model, frt_error* error) {
-  return guard(error, [&] { wide_model(model).parts().calibrator->forget(); });
+  return guard(error, [&] { calibratable_model(model).parts().calibrator->forget(); });
 }
 
 frt_status note(frt_model model, const frt_policy_shape* shape, frt_stream stream,
                 frt_error* error) {
   return guard(error, [&] {
-    const Model& self = wide_model(model);
+    const Model& self = calibratable_model(model);
     const Model::Parts& parts = self.parts();
     Variant variant;
     check(self.variant(read_table<frt_policy_shape>(shape, "calibration: the host"), variant),
@@ -104,7 +104,7 @@ frt_status note(frt_model model, const frt_policy_shape* shape, frt_stream strea
 
 frt_status write(frt_model model, double margin, frt_sink sink, void* user, frt_error* error) {
   return guard(error, [&]() -> frt_status {
-    const Model& self = wide_model(model);
+    const Model& self = calibratable_model(model);
     if (!sink) throw Error(FRT_ERR_INVALID_ARGUMENT, "calibration: no sink");
     Measured measured = self.parts().calibrator->measured();
     measured.checkpoint = self.file_digests();

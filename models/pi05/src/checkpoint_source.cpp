@@ -104,7 +104,7 @@ float CheckpointSource::largest(const MatrixName& matrix) const {
       most = std::max(most, static_cast<std::uint16_t>(value & 0x7FFFu));
     }
     float largest = 0;
-    models::widen(FRT_DTYPE_BF16, reinterpret_cast<const std::byte*>(&most), 1, &largest);
+    models::convert_to_f32(FRT_DTYPE_BF16, reinterpret_cast<const std::byte*>(&most), 1, &largest);
     return largest;
   }
   models::require_finite(tensor);
@@ -119,7 +119,7 @@ void CheckpointSource::place(const MatrixName& matrix, frt_dtype dtype,
   if (tensor.dtype == dtype) return memory.stream_to(target, tensor);
   const std::vector<float> wide = models::to_f32(tensor);
   std::vector<std::byte> bytes(bytes_of(dtype, static_cast<std::int64_t>(wide.size())));
-  models::narrow(dtype, wide.data(), wide.size(), bytes.data());
+  models::convert_from_f32(dtype, wide.data(), wide.size(), bytes.data());
   memory.upload_to(target, bytes);
 }
 

@@ -36,7 +36,7 @@ std::vector<float> Runner::fetch(const TapView& view, std::int64_t rows) const {
       model_.parts().context.wrap(FRT_SPACE_DEVICE, const_cast<void*>(view.data), bytes, "tap");
   const std::vector<std::byte> data = device.download<std::byte>(bytes, engine_.stream());
   std::vector<float> values(static_cast<std::size_t>(rows * view.width));
-  models::widen(view.dtype, data.data(), values.size(), values.data());
+  models::convert_to_f32(view.dtype, data.data(), values.size(), values.data());
   return values;
 }
 

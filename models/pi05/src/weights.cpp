@@ -199,7 +199,7 @@ class Builder {
     const frt_dtype dtype =
         stored_dtype(source_.is_wide("vision.embeddings.patch_embedding.weight"));
     std::vector<std::byte> bytes(bytes_of(dtype, static_cast<std::int64_t>(padded.size())));
-    models::narrow(dtype, padded.data(), padded.size(), bytes.data());
+    models::convert_from_f32(dtype, padded.data(), padded.size(), bytes.data());
     weights_.patch.format = dtype == FRT_DTYPE_F32 ? kWeightF32 : kWeightBf16;
     weights_.patch.rows = i32(d.vision_width);
     weights_.patch.cols = i32(d.patch_columns());
@@ -283,7 +283,7 @@ class Builder {
     totals.parameters += values;
     totals.bytes += static_cast<std::uint64_t>(
         frt::weight_bytes(weight.format, weight.rows, weight.cols).total());
-    totals.format_parameters[static_cast<std::size_t>(weight_form(weight.format))] += values;
+    totals.format_parameters[static_cast<std::size_t>(weight_type(weight.format))] += values;
     weights_.formats.add(weight.format);
     return weight;
   }
@@ -356,12 +356,12 @@ std::uint64_t weight_bytes(const Config& config, frt_dtype activation, bool fp8)
 }
 
 std::string describe_formats(const WeightTotals& totals) {
-  const auto of = [&](WeightForm form) {
-    return totals.format_parameters[static_cast<std::size_t>(form)];
+  const auto of = [&](WeightType type) {
+    return totals.format_parameters[static_cast<std::size_t>(type)];
   };
-  const std::pair<const char*, std::uint64_t> formats[] = {{"fp8", of(WeightForm::kFp8Tensor)},
-                                                           {"f32", of(WeightForm::kF32)},
-                                                           {"bf16", of(WeightForm::kBf16)}};
+  const std::pair<const char*, std::uint64_t> formats[] = {{"fp8", of(WeightType::kFp8Tensor)},
+                                                           {"f32", of(WeightType::kF32)},
+                                                           {"bf16", of(WeightType::kBf16)}};
   std::uint64_t all = 0;
   for (const auto& [name, count] : formats) all += count;
   std::string text;

@@ -59,7 +59,7 @@ struct WeightTotals {
   std::uint64_t parameters = 0;  // in device memory
   std::uint64_t bytes = 0;
   std::uint64_t expert_bytes = 0;                               // that one denoising step reads
-  std::array<std::uint64_t, kWeightForms> format_parameters{};  // by WeightForm
+  std::array<std::uint64_t, kWeightTypes> format_parameters{};  // by WeightType
 };
 
 struct Weights {

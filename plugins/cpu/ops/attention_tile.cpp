@@ -6,7 +6,7 @@
 //   scores^T (position, query) = K (position, dim) . q^T (dim, query)
 //   o (query, dim) = shrink o + scores^T^T . V (position, dim)
 // with the online softmax in between, lane by lane of the queries. Keys and values of a block are
-// widened to f32 once per tile. In blocks that contain the diagonal each row multiplies only the
+// converted to f32 once per tile. In blocks that contain the diagonal each row multiplies only the
 // values it may see.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/attention_tile.cpp"
@@ -26,7 +26,7 @@ namespace HWY_NAMESPACE {
 namespace {
 
 template <class KV>
-void widen_rows(const KV* from, int64_t stride, int64_t count, int64_t dim, float* to) {
+void rows_to_f32(const KV* from, int64_t stride, int64_t count, int64_t dim, float* to) {
   for (int64_t p = 0; p < count; ++p) {
     for_lanes(static_cast<std::size_t>(dim), [&](auto d, std::size_t i) HWY_ATTR {
       hn::StoreU(load(d, from + p * stride + i), d, to + p * dim + i);
@@ -95,8 +95,8 @@ void tile_typed(const frt_attention_args& args, const AttentionLayout& layout, i
     const auto rows_of = [&](const void* tensor) {
       return static_cast<const KV*>(byte_offset(tensor, place)) + kv_head * dim;
     };
-    widen_rows(rows_of(args.keys), stride, count, dim, k);
-    widen_rows(rows_of(args.values), stride, count, dim, v);
+    rows_to_f32(rows_of(args.keys), stride, count, dim, k);
+    rows_to_f32(rows_of(args.values), stride, count, dim, v);
     multiply<float>({count, queries, dim, k, dim, 1, q, queries, scores, queries, nullptr, 0});
     const bool full = position + count <= diagonal;
     const auto visible = [&](int64_t row) {

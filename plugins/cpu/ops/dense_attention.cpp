@@ -17,7 +17,7 @@ namespace {
 // ---- rope ------------------------------------------------------------------------------------
 
 template <class T>
-float widened(T value) noexcept {
+float to_f32(T value) noexcept {
   if constexpr (sizeof(T) == 4) {
     return value;
   } else {
@@ -25,7 +25,7 @@ float widened(T value) noexcept {
   }
 }
 template <class T>
-T narrowed(float value) noexcept {
+T from_f32(float value) noexcept {
   if constexpr (sizeof(T) == 4) {
     return value;
   } else {
@@ -38,10 +38,10 @@ void rotate(T* x, const float* table, int32_t heads, int32_t head_dim) noexcept 
   const int32_t half = head_dim / 2;
   for (int32_t h = 0; h < heads; ++h, x += head_dim) {
     for (int32_t j = 0; j < half; ++j) {
-      const float low = widened(x[j]);
-      const float high = widened(x[half + j]);
-      x[j] = narrowed<T>(low * table[j] - high * table[half + j]);
-      x[half + j] = narrowed<T>(high * table[j] + low * table[half + j]);
+      const float low = to_f32(x[j]);
+      const float high = to_f32(x[half + j]);
+      x[j] = from_f32<T>(low * table[j] - high * table[half + j]);
+      x[half + j] = from_f32<T>(high * table[j] + low * table[half + j]);
     }
   }
 }

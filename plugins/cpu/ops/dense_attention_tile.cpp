@@ -49,7 +49,7 @@ struct DenseTile {
 };
 
 template <class T>
-void widen(const T* from, int64_t stride, int64_t count, int64_t dim, float* to) {
+void rows_to_f32(const T* from, int64_t stride, int64_t count, int64_t dim, float* to) {
   for (int64_t p = 0; p < count; ++p) {
     for_lanes(static_cast<std::size_t>(dim), [&](auto d, std::size_t i) HWY_ATTR {
       hn::StoreU(load(d, from + p * stride + i), d, to + p * dim + i);
@@ -84,8 +84,8 @@ template <class T>
 void attend(const DenseTile& t, const T* keys, const T* values, int64_t stride, int64_t length) {
   for (int64_t position = 0; position < length; position += kBlock) {
     const int64_t count = std::min(kBlock, length - position);
-    widen(keys + position * stride, stride, count, t.dim, t.k);
-    widen(values + position * stride, stride, count, t.dim, t.v);
+    rows_to_f32(keys + position * stride, stride, count, t.dim, t.k);
+    rows_to_f32(values + position * stride, stride, count, t.dim, t.v);
     multiply<float>(
         {count, t.queries, t.dim, t.k, t.dim, 1, t.q, t.queries, t.scores, t.queries, nullptr, 0});
     soften(t, count);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Moving rows: frt.embed/1, frt.select_tokens/1, frt.last_rows/1.
 //
-// All of it is copying; a row of another type is widened, rounded or dequantised on the way. Rows
+// All of it is copying; a row of another type is converted or dequantised on the way. Rows
 // are split into tasks of about 16 KiB, so that a decode step costs no hand-over to other workers.
 #include <frt/ops/embed.h>
 
@@ -11,8 +11,8 @@
 #include "../device.hpp"
 #include "checks.hpp"
 #include "numbers.hpp"
+#include "products/dequantise.hpp"
 #include "products/weight.hpp"
-#include "products/widen.hpp"
 #include "registry.hpp"
 
 namespace frt::cpu {
@@ -43,13 +43,13 @@ void copy_row(frt_dtype from, const void* x, frt_dtype to, void* y, int64_t widt
 }
 
 // Row `row` of a packed table, dequantised, as `to` (f32, bf16).
-void widen_table_row(const Weight& table, int64_t row, frt_dtype to, void* y) noexcept {
+void dequantise_table_row(const Weight& table, int64_t row, frt_dtype to, void* y) noexcept {
   constexpr int64_t kChunk = 256;
   const float scale = row_scale(table, row);
   for (int64_t first = 0; first < table.cols; first += kChunk) {
     const int64_t count = std::min<int64_t>(kChunk, table.cols - first);
     float values[kChunk];
-    widen_plain(table, row, first, count, values);
+    dequantise_plain(table, row, first, count, values);
     for (int64_t i = 0; i < count; ++i) store_float(to, y, first + i, values[i] * scale);
   }
 }
@@ -65,7 +65,7 @@ std::unique_ptr<Node> prepare_embed(Device&, const frt_embed_args& args) {
   return make_node([args, table = Weight(args.table)](Pool& pool, std::byte*) noexcept {
     const frt_dtype stored = args.table.format.data;
     const int64_t width = args.table.cols;
-    const bool plain = table.form == WeightForm::kF32 || table.form == WeightForm::kBf16;
+    const bool plain = table.type == WeightType::kF32 || table.type == WeightType::kBf16;
     for_rows(pool, active_rows(args.rows, args.row_count), width * element_bytes(args.y_dtype),
              [&](int64_t row) {
                void* y = element(args.y_dtype, args.y, row * args.y_stride);
@@ -73,7 +73,7 @@ std::unique_ptr<Node> prepare_embed(Device&, const frt_embed_args& args) {
                if (id < 0 || id >= args.table.rows) {
                  std::memset(y, 0, static_cast<std::size_t>(width * element_bytes(args.y_dtype)));
                } else if (!plain) {
-                 widen_table_row(table, id, args.y_dtype, y);
+                 dequantise_table_row(table, id, args.y_dtype, y);
                } else {
                  copy_row(stored, element(stored, args.table.data, id * width), args.y_dtype, y,
                           width);

@@ -3,7 +3,7 @@
 //
 // An assignment is one (row, j): the row goes through its j-th expert. Assignments are sorted by
 // expert; a task is one tile of one expert's weights, and serves all of the expert's assignments,
-// kNarrowRows at a time, while the tile is in cache. So decoding reads the chosen experts once and
+// kGemvRows at a time, while the tile is in cache. So decoding reads the chosen experts once and
 // nothing else, and prefilling reads each expert once.
 //
 //   panels   x -> panels                                            one task per row
@@ -22,7 +22,7 @@
 #include "elementwise.hpp"
 #include "moe.hpp"
 #include "numbers.hpp"
-#include "products/narrow.hpp"
+#include "products/gemv.hpp"
 #include "products/weight.hpp"
 
 namespace frt::cpu {
@@ -70,7 +70,7 @@ class MoeExpertsNode final : public Node {
   bool reference_;
   int64_t inputs_;
   int64_t width_;
-  NarrowKernel gate_, up_, down_;
+  GemvKernel gate_, up_, down_;
   std::array<bool, kPanelKinds> panel_used_{};
   std::array<std::size_t, kPanelKinds> panel_offset_{};
   std::array<int64_t, kPanelKinds> panel_stride_{};
@@ -88,9 +88,9 @@ MoeExpertsNode::MoeExpertsNode(Device& device, const frt_moe_experts_args& args)
       reference_(device.reference_numerics()),
       inputs_(args.gate.expert.cols),
       width_(args.gate.expert.rows),
-      gate_(narrow_kernel(device, gates_.expert, args.dtype)),
-      up_(narrow_kernel(device, ups_.expert, args.dtype)),
-      down_(narrow_kernel(device, downs_.expert, args.dtype)),
+      gate_(gemv_kernel(device, gates_.expert, args.dtype)),
+      up_(gemv_kernel(device, ups_.expert, args.dtype)),
+      down_(gemv_kernel(device, downs_.expert, args.dtype)),
       hidden_stride_(panel_row_bytes(down_.panel, width_)) {
   const int64_t assignments = static_cast<int64_t>(args.rows) * args.chosen;
   Layout layout;
@@ -153,24 +153,24 @@ void MoeExpertsNode::hidden_tile(const State& state, int32_t expert, int64_t til
   const Weight up = ups_.of(expert);
   const int64_t column = tile * kPanelBlock;
   const int64_t end = std::min(width_, column + kPanelBlock);
-  for (int32_t i = state.first[expert]; i < state.first[expert + 1]; i += kNarrowRows) {
-    const int64_t block = std::min<int64_t>(kNarrowRows, state.first[expert + 1] - i);
-    const void* gate_x[kNarrowRows];
-    const void* up_x[kNarrowRows];
+  for (int32_t i = state.first[expert]; i < state.first[expert + 1]; i += kGemvRows) {
+    const int64_t block = std::min<int64_t>(kGemvRows, state.first[expert + 1] - i);
+    const void* gate_x[kGemvRows];
+    const void* up_x[kGemvRows];
     for (int64_t m = 0; m < block; ++m) {
       gate_x[m] = x_panel(state, gate_.panel, state.order[i + m]);
       up_x[m] = x_panel(state, up_.panel, state.order[i + m]);
     }
-    alignas(64) float hidden[kNarrowRows][kPanelBlock];  // as dtype
-    for (int64_t first = column; first < end; first += kNarrowTile) {
-      const int64_t count = std::min(kNarrowTile, end - first);
-      alignas(64) float sums[2][kNarrowRows * kNarrowTile];
-      gate_.function(gate, first, count, gate_x, block, sums[0], kNarrowTile);
-      up_.function(up, first, count, up_x, block, sums[1], kNarrowTile);
+    alignas(64) float hidden[kGemvRows][kPanelBlock];  // as dtype
+    for (int64_t first = column; first < end; first += kGemvTile) {
+      const int64_t count = std::min(kGemvTile, end - first);
+      alignas(64) float sums[2][kGemvRows * kGemvTile];
+      gate_.function(gate, first, count, gate_x, block, sums[0], kGemvTile);
+      up_.function(up, first, count, up_x, block, sums[1], kGemvTile);
       for (int64_t m = 0; m < block; ++m) {
-        alignas(64) float rounded[2][kNarrowTile];  // as dtype
+        alignas(64) float rounded[2][kGemvTile];  // as dtype
         for (int64_t part = 0; part < 2; ++part) {
-          store_row(reference_, count, sums[part] + m * kNarrowTile, nullptr, args_.dtype, false,
+          store_row(reference_, count, sums[part] + m * kGemvTile, nullptr, args_.dtype, false,
                     rounded[part]);
         }
         binary_row(reference_, Binary::kSiluMul, count, args_.dtype, rounded[0], rounded[1],
@@ -187,16 +187,16 @@ void MoeExpertsNode::hidden_tile(const State& state, int32_t expert, int64_t til
 
 void MoeExpertsNode::down_tile(const State& state, int32_t expert, int64_t tile) const noexcept {
   const Weight down = downs_.of(expert);
-  const int64_t column = tile * kNarrowTile;
-  const int64_t count = std::min(kNarrowTile, inputs_ - column);
-  for (int32_t i = state.first[expert]; i < state.first[expert + 1]; i += kNarrowRows) {
-    const int64_t block = std::min<int64_t>(kNarrowRows, state.first[expert + 1] - i);
-    const void* x[kNarrowRows];
+  const int64_t column = tile * kGemvTile;
+  const int64_t count = std::min(kGemvTile, inputs_ - column);
+  for (int32_t i = state.first[expert]; i < state.first[expert + 1]; i += kGemvRows) {
+    const int64_t block = std::min<int64_t>(kGemvRows, state.first[expert + 1] - i);
+    const void* x[kGemvRows];
     for (int64_t m = 0; m < block; ++m) x[m] = state.hidden + state.order[i + m] * hidden_stride_;
-    alignas(64) float sums[kNarrowRows * kNarrowTile];
-    down_.function(down, column, count, x, block, sums, kNarrowTile);
+    alignas(64) float sums[kGemvRows * kGemvTile];
+    down_.function(down, column, count, x, block, sums, kGemvTile);
     for (int64_t m = 0; m < block; ++m) {
-      std::copy_n(sums + m * kNarrowTile, count,
+      std::copy_n(sums + m * kGemvTile, count,
                   state.results + state.order[i + m] * inputs_ + column);
     }
   }
@@ -218,7 +218,7 @@ void MoeExpertsNode::run(Pool& pool, std::byte* scratch) noexcept {
   pool.run(state.active_count * hidden_tiles, [&](int64_t task, int) {
     hidden_tile(state, state.active[task / hidden_tiles], task % hidden_tiles);
   });
-  const int64_t down_tiles = (inputs_ + kNarrowTile - 1) / kNarrowTile;
+  const int64_t down_tiles = (inputs_ + kGemvTile - 1) / kGemvTile;
   pool.run(state.active_count * down_tiles, [&](int64_t task, int) {
     down_tile(state, state.active[task / down_tiles], task % down_tiles);
   });

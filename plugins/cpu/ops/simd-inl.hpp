@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // simd-inl.hpp - what the vectorised operators share, compiled once per Highway target: loads and
-// stores that widen to f32, exp and its relatives that keep NaN, loops over any count.
+// stores that convert to f32, exp and its relatives that keep NaN, loops over any count.
 //
 // Storage types: float is f32, uint16_t is bf16, uint8_t is f8_e4m3. Include it inside the
 // foreach_target pattern only (see norm.cpp).

@@ -27,13 +27,13 @@ list(APPEND FRT_CPU_OP_SOURCES
   ops/patch_embed.cpp
   ops/products/group.cpp
   ops/products/groups.cpp
-  ops/products/narrow.cpp
-  ops/products/narrow_bf16.cpp
-  ops/products/narrow_simd.cpp
+  ops/products/gemv.cpp
+  ops/products/gemv_bf16.cpp
+  ops/products/gemv_simd.cpp
   ops/products/panel.cpp
   ops/products/plain.cpp
   ops/products/weight.cpp
-  ops/products/wide.cpp
+  ops/products/gemm.cpp
   ops/reference.cpp
   ops/registry.cpp
   ops/row_norm.cpp

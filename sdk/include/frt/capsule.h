@@ -110,7 +110,7 @@ typedef struct frt_state_info {
   uint64_t slot_stride; /* bytes from slot to slot */
   uint64_t fixed_bytes; /* per slot: all FIXED regions with their padding, from offset 0 */
   uint64_t page_stride; /* bytes from page to page of a ROWS region; without pages slot_stride */
-  const int32_t* page_table; /* the table, device memory, (slots, slot_pages); NULL: no pages */
+  const int32_t* page_table; /* device memory, (slots, slot_pages); NULL: no pages */
   uint32_t page_rows;        /* rows of a page; 0: no pages */
   uint32_t slot_pages;       /* pages of a full slot */
   uint32_t total_pages;
@@ -184,8 +184,8 @@ FRT_ASSERT_LAYOUT(frt_state_v1, 56, state_reserve, 48);
  * go back behind a boundary that a capsule holds (state_reserve); and the rule that all work on the
  * rows of a state is on one stream, or on ordered ones, holds for verbs, too.
  *
- * Memory: capsules live in pieces of equal size, taken from a store that the arena keeps per
- * space. Pieces of a released capsule are used again. A snapshot that finds too few takes more from
+ * Memory: capsules live in slabs of equal size, taken from a store that the arena keeps per
+ * space. Slabs of a released capsule are used again. A snapshot that finds too few takes more from
  * the backend, which is slow for pinned memory; `reserve` does that beforehand. How many capsules
  * to keep, and where, is the host's decision; the store never drops one.
  *
@@ -217,7 +217,7 @@ typedef struct frt_capsule_info {
   frt_state state; /* borrowed */
   uint64_t boundary;
   uint64_t bytes;        /* of the payload */
-  uint64_t held_bytes;   /* memory that is its own: whole pieces */
+  uint64_t held_bytes;   /* memory that is its own: whole slabs */
   uint64_t shared_bytes; /* pages that it holds, alone or with slots and other capsules */
 } frt_capsule_info;
 FRT_ASSERT_LAYOUT(frt_capsule_info, 48, shared_bytes, 40);
@@ -226,9 +226,9 @@ FRT_ASSERT_LAYOUT(frt_capsule_info, 48, shared_bytes, 40);
 typedef struct frt_capsule_usage {
   uint32_t struct_size;
   uint32_t reserved;
-  uint64_t piece_bytes;
-  uint64_t used_bytes; /* in pieces of living capsules */
-  uint64_t free_bytes; /* in pieces that wait for the next one */
+  uint64_t slab_bytes;
+  uint64_t used_bytes; /* in slabs of living capsules */
+  uint64_t free_bytes; /* in slabs that wait for the next one */
 } frt_capsule_usage;
 FRT_ASSERT_LAYOUT(frt_capsule_usage, 32, free_bytes, 24);
 
@@ -241,7 +241,7 @@ typedef struct frt_capsules_v1 {
    * `space` allocate nothing. Slow: pinning takes about a second for 10 GB.  [setup] */
   frt_status (*reserve)(frt_state state, frt_space space, uint64_t boundary, uint32_t count,
                         frt_error* error);
-  /* Gives free pieces back to the backend; waits for work in flight.  [setup] */
+  /* Gives free slabs back to the backend; waits for work in flight.  [setup] */
   void (*trim)(frt_state state, frt_space space);
   frt_status (*usage)(frt_state state, frt_space space, frt_capsule_usage* usage); /* [driver] */
 

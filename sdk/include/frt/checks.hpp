@@ -62,8 +62,8 @@ class Checks {
   // The same of what is multiplied by `weight`, the argument `name`.
   void scale(const char* argument, float value, const char* name, const frt_weight& weight) const {
     scale(argument, value);
-    const WeightForm form = weight_form(weight.format);
-    require(value == 0 || form == WeightForm::kFp8Tensor || form == WeightForm::kFp8Channel, name,
+    const WeightType type = weight_type(weight.format);
+    require(value == 0 || type == WeightType::kFp8Tensor || type == WeightType::kFp8Channel, name,
             std::string("is not FP8_TENSOR or FP8_CHANNEL, as ") + argument + " needs");
   }
   // Of a result that is FP8, which it is only where x is.

@@ -35,7 +35,7 @@ inline int64_t row_bytes(frt_dtype dtype, int64_t count) noexcept {
 
 // ---- the families that code has paths of their own for -----------------------------------------
 
-enum class WeightForm : uint32_t {
+enum class WeightType : uint32_t {
   kF32,
   kBf16,
   kFp8Block,    // scales of f32 or bf16, in groups of any shape but kFp8Channel's
@@ -44,21 +44,21 @@ enum class WeightForm : uint32_t {
   kNvfp4,
   kOther,
 };
-inline constexpr std::size_t kWeightForms = 7;
+inline constexpr std::size_t kWeightTypes = 7;
 
 // [any]
-constexpr WeightForm weight_form(const frt_weight_format& format) noexcept {
-  if (format == kWeightF32) return WeightForm::kF32;
-  if (format == kWeightBf16) return WeightForm::kBf16;
-  if (format == kWeightFp8Tensor) return WeightForm::kFp8Tensor;
-  if (format == kWeightNvfp4) return WeightForm::kNvfp4;
+constexpr WeightType weight_type(const frt_weight_format& format) noexcept {
+  if (format == kWeightF32) return WeightType::kF32;
+  if (format == kWeightBf16) return WeightType::kBf16;
+  if (format == kWeightFp8Tensor) return WeightType::kFp8Tensor;
+  if (format == kWeightNvfp4) return WeightType::kNvfp4;
   const frt_weight_format fp8 =
       FRT_WEIGHT_FP8_BLOCK(format.scale, format.group_rows, format.group_cols);
   if (!(format == fp8) || (format.scale != FRT_DTYPE_F32 && format.scale != FRT_DTYPE_BF16)) {
-    return WeightForm::kOther;
+    return WeightType::kOther;
   }
-  return format.group_rows == 1 && format.group_cols == 0 ? WeightForm::kFp8Channel
-                                                          : WeightForm::kFp8Block;
+  return format.group_rows == 1 && format.group_cols == 0 ? WeightType::kFp8Channel
+                                                          : WeightType::kFp8Block;
 }
 
 // ---- matching ----------------------------------------------------------------------------------
@@ -138,10 +138,10 @@ inline WeightBytes weight_bytes(const frt_weight_format& format, int64_t rows,
 // "f32", "bf16", "fp8-block", "fp8-tensor", "fp8-channel", "nvfp4"; of another format the types of
 // its data and scales, "u4-f16".  [any]
 inline std::string weight_name(const frt_weight_format& format) {
-  static constexpr const char* kNames[kWeightForms - 1] = {"f32",        "bf16",        "fp8-block",
+  static constexpr const char* kNames[kWeightTypes - 1] = {"f32",        "bf16",        "fp8-block",
                                                            "fp8-tensor", "fp8-channel", "nvfp4"};
-  const WeightForm form = weight_form(format);
-  if (form != WeightForm::kOther) return kNames[static_cast<std::size_t>(form)];
+  const WeightType type = weight_type(format);
+  if (type != WeightType::kOther) return kNames[static_cast<std::size_t>(type)];
   const std::string name = dtype_name(format.data);
   return format.scale == FRT_DTYPE_NONE ? name : name + "-" + dtype_name(format.scale);
 }

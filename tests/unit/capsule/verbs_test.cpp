@@ -340,7 +340,7 @@ TEST_CASE("a capsule released while it is read keeps its memory until the readin
     capsule.restore(1, side);
     capsule.reset();
     Recorder(arena.stream).fill(arena.state.info().buffer, 0, arena.state.info().slot_stride, 0xAB);
-    // The next capsule may get the same pieces; its stream waits for the other one.
+    // The next capsule may get the same slabs; its stream waits for the other one.
     Capsule next = arena.capsules.snapshot(0, 3, space, arena.stream);
     Capsule third = arena.capsules.snapshot(0, 2, space, arena.stream);
     side.sync();
@@ -405,7 +405,7 @@ TEST_CASE("memory is not handed on while the device cannot say that it is done w
   CHECK(arena.content(1, 16) == first);
 }
 
-TEST_CASE("pieces taken for a verb that failed are behind the work that they were taken from") {
+TEST_CASE("slabs taken for a verb that failed are behind the work that they were taken from") {
   const DeviceRig rig;
   if (!rig.mock) return;
   std::mt19937_64 random(53);
@@ -481,25 +481,25 @@ TEST_CASE("what lies behind a slot's own rows is in no capsule and in no other s
   }
 }
 
-TEST_CASE("memory of capsules is taken in pieces, used again, and given back when asked") {
+TEST_CASE("memory of capsules is taken in slabs, used again, and given back when asked") {
   const DeviceRig rig;
   std::mt19937_64 random(31);
   Shape shape;
   shape.max_rows = 1000;
   shape.regions = {{"k", FRT_REGION_ROWS, FRT_DTYPE_BF16, 256, 1000, 0}};
   const Arena arena(rig, shape);
-  const uint64_t piece = arena.capsules.usage(FRT_SPACE_HOST_PINNED).piece_bytes;
-  CHECK(piece == 16384);
+  const uint64_t slab = arena.capsules.usage(FRT_SPACE_HOST_PINNED).slab_bytes;
+  CHECK(slab == 16384);
   for (const uint32_t slot : {0u, 1u}) arena.state.reserve(slot, 0, 500, arena.stream);
   arena.capsules.reserve(FRT_SPACE_HOST_PINNED, 500, 2);
   const uint64_t reserved = arena.capsules.usage(FRT_SPACE_HOST_PINNED).free_bytes;
-  CHECK(reserved == 2 * 8 * piece);
+  CHECK(reserved == 2 * 8 * slab);
   const int allocations = rig.mock ? rig.mock->calls("memory_alloc") : 0;
   for (int i = 0; i < 20; ++i) {
     const Capsule a = arena.capsules.snapshot(0, 500, FRT_SPACE_HOST_PINNED, arena.stream);
     const Capsule b = arena.capsules.snapshot(1, 500, FRT_SPACE_HOST_PINNED, arena.stream);
-    CHECK(a.info().held_bytes == 8 * piece);
-    CHECK(arena.capsules.usage(FRT_SPACE_HOST_PINNED).used_bytes == 16 * piece);
+    CHECK(a.info().held_bytes == 8 * slab);
+    CHECK(arena.capsules.usage(FRT_SPACE_HOST_PINNED).used_bytes == 16 * slab);
   }
   if (rig.mock) CHECK(rig.mock->calls("memory_alloc") == allocations);
   arena.capsules.trim(FRT_SPACE_HOST_PINNED);

@@ -208,7 +208,7 @@ TEST_CASE("conversions round to nearest even, saturate E4M3 and keep NaN") {
   CHECK(exact);
 }
 
-TEST_CASE("widening without a factor keeps the bits of a NaN") {
+TEST_CASE("conversion to f32 without a factor keeps the bits of a NaN") {
   CpuDevice device({.threads = 1});
   std::vector<uint16_t> x = {0x7F81, 0xFF81, 0x7FC0, 0x7FFF};  // bf16; the first two signalling
   std::vector<uint32_t> y(x.size());

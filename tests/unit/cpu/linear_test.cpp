@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // frt.linear/1, frt.norm_linears/1 and frt.norm_gate_up/1 beside products in double.
 //
-// Tolerance: with A = sum |x w| of an output, f32 sums are within 4e-6 A; weights that a wide
-// bf16 product rounds (FP8 blocks) add 2^-8 A; an output in bf16 adds 2^-8 of itself.
+// Tolerance: with A = sum |x w| of an output, f32 sums are within 4e-6 A; weights that a
+// bf16 GEMM rounds (FP8 blocks) add 2^-8 A; an output in bf16 adds 2^-8 of itself.
 #include <doctest/doctest.h>
 #include <frt/ops/elementwise.h>
 #include <frt/ops/linear.h>
@@ -93,9 +93,9 @@ void run_case(CpuDevice& device, const Packing& packing, const Case& shape) {
       shape.y_dtype, rows * static_cast<std::size_t>(shape.outputs + shape.y_extra), 3);
   Tensor y = before;
   device.run(FRT_OP_LINEAR, linear_args(shape, x, weight, y));
-  const frt::WeightForm form = frt::weight_form(packing.format);
+  const frt::WeightType type = frt::weight_type(packing.format);
   const bool rounded = shape.rows > 16 && shape.x_dtype == FRT_DTYPE_BF16 &&
-                       (form == frt::WeightForm::kFp8Block || form == frt::WeightForm::kOther);
+                       (type == frt::WeightType::kFp8Block || type == frt::WeightType::kOther);
   check_product(shape, x, weight, before, y, shape.rows, rounded);
   // What lies between the rows of y is left alone.
   bool kept = true;
@@ -263,7 +263,7 @@ TEST_CASE("NaN and infinity reach exactly the outputs that depend on them") {
         std::memcpy(weight.data().data() + at * 2, &nan, 2);
       } else if (packing.format == frt::kWeightNvfp4) {
         weight.scale()[at / 16] = 0xFF;
-      } else if (frt::weight_form(packing.format) == frt::WeightForm::kOther) {
+      } else if (frt::weight_type(packing.format) == frt::WeightType::kOther) {
         continue;  // integers have none
       } else {
         weight.data()[at] = 0x7F;

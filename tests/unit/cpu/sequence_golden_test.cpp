@@ -21,7 +21,7 @@ const std::string kFolder = std::string(FRT_FIXTURES_DIR) + "/qwen36/dense/";
 std::vector<float> values(const Checkpoint& file, const std::string& name) {
   const frt::models::TensorView& tensor = file.get(name);
   std::vector<float> result(tensor.elements());
-  frt::models::widen(tensor.dtype, tensor.read().data(), result.size(), result.data());
+  frt::models::convert_to_f32(tensor.dtype, tensor.read().data(), result.size(), result.data());
   return result;
 }
 

@@ -260,11 +260,11 @@ TEST_CASE("no capsule is taken that no budget has room for") {
   layout.region_count = 2;
   layout.regions = world.regions;
   CapsuleOptions options = world.options(0, 0, 0);
-  const uint64_t piece = world.verbs.usage(FRT_SPACE_DEVICE).piece_bytes;
-  options.device_bytes = options.host_bytes = piece;
+  const uint64_t slab = world.verbs.usage(FRT_SPACE_DEVICE).slab_bytes;
+  options.device_bytes = options.host_bytes = slab;
   options.layout = layout;
   CapsuleRegistry registry(world.rig.context, world.faulty, options);
-  const uint64_t rows = piece / kRow;  // and the fixed region: more than a piece
+  const uint64_t rows = slab / kRow;  // and the fixed region: more than a slab
   REQUIRE(rows <= kRows);
   CHECK(registry.keep(0, content_of(counting(1, rows)), world.stream).empty());
   CHECK(snapshots == 0);

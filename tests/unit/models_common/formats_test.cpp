@@ -194,9 +194,9 @@ TEST_CASE("widen and narrow take any alignment and agree with the element functi
        {FRT_DTYPE_F32, FRT_DTYPE_F64, FRT_DTYPE_F16, FRT_DTYPE_BF16, FRT_DTYPE_F8_E4M3}) {
     const std::size_t bytes = frt::dtype_bits(dtype) / 8;
     std::vector<std::byte> stored(values.size() * bytes + 1);
-    narrow(dtype, values.data(), values.size(), stored.data() + 1);
+    convert_from_f32(dtype, values.data(), values.size(), stored.data() + 1);
     std::vector<float> back(values.size());
-    widen(dtype, stored.data() + 1, values.size(), back.data());
+    convert_to_f32(dtype, stored.data() + 1, values.size(), back.data());
     for (std::size_t i = 0; i < values.size(); ++i) {
       float expected = values[i];
       if (dtype == FRT_DTYPE_F16) expected = f16_to_f32(f32_to_f16(expected));
@@ -207,11 +207,11 @@ TEST_CASE("widen and narrow take any alignment and agree with the element functi
   }
   const std::byte e5m2{0x3C};
   float one = 0;
-  widen(FRT_DTYPE_F8_E5M2, &e5m2, 1, &one);
+  convert_to_f32(FRT_DTYPE_F8_E5M2, &e5m2, 1, &one);
   CHECK(one == 1.0f);
   std::byte byte{};
-  CHECK_FAILS(widen(FRT_DTYPE_I32, &byte, 0, &one), "UNSUPPORTED", "i32");
-  CHECK_FAILS(narrow(FRT_DTYPE_U8, &one, 0, &byte), "UNSUPPORTED", "u8");
+  CHECK_FAILS(convert_to_f32(FRT_DTYPE_I32, &byte, 0, &one), "UNSUPPORTED", "i32");
+  CHECK_FAILS(convert_from_f32(FRT_DTYPE_U8, &one, 0, &byte), "UNSUPPORTED", "u8");
 }
 
 TEST_CASE("the first NaN or infinity is found in every float type") {
@@ -224,9 +224,9 @@ TEST_CASE("the first NaN or infinity is found in every float type") {
            {FRT_DTYPE_F32, FRT_DTYPE_F64, FRT_DTYPE_F16, FRT_DTYPE_BF16, FRT_DTYPE_F8_E4M3}) {
         if (dtype == FRT_DTYPE_F8_E4M3 && !std::isnan(poison)) continue;  // has no infinity
         std::vector<std::byte> stored(values.size() * 8);
-        narrow(dtype, values.data(), values.size(), stored.data());
+        convert_from_f32(dtype, values.data(), values.size(), stored.data());
         CHECK(first_non_finite(dtype, stored.data(), values.size()) == std::nullopt);
-        narrow(dtype, poisoned.data(), values.size(), stored.data());
+        convert_from_f32(dtype, poisoned.data(), values.size(), stored.data());
         CHECK(first_non_finite(dtype, stored.data(), values.size()) == bad);
       }
     }

@@ -5,9 +5,9 @@
 //   rows    residual += delta; x = norm(residual); the panels of x          one task per row
 //   tiles   every (part, weight rows) tile of all parts in one task list     one task per tile
 //
-// How many rows there are is known when the node runs. Up to kNarrowRows of them take the narrow
+// How many rows there are is known when the node runs. Up to kGemvRows of them take the GEMV
 // kernels; more take oneDNN, unless the numerics are "reference" or the machine has no AVX2: then
-// the narrow kernels walk over the rows.
+// the GEMV kernels walk over the rows.
 #pragma once
 
 #include <frt/ops/dense.h>

@@ -56,8 +56,8 @@ float of_group(frt_dtype dtype, const void* data, int64_t row, int64_t col,
 
 }  // namespace
 
-void widen_groups(const Weight& weight, int64_t row, int64_t first, int64_t count,
-                  float* out) noexcept {
+void dequantise_groups(const Weight& weight, int64_t row, int64_t first, int64_t count,
+                       float* out) noexcept {
   const frt_weight_format& format = weight.format;
   const uint8_t* data = weight_row(weight, row);
   const int64_t width = weight.block_cols;

@@ -10,7 +10,7 @@
 namespace frt::cpu {
 
 // out[i] = W[row, first + i] without the global scale, i in [0, count).  [hot]
-void widen_groups(const Weight& weight, int64_t row, int64_t first, int64_t count,
-                  float* out) noexcept;
+void dequantise_groups(const Weight& weight, int64_t row, int64_t first, int64_t count,
+                       float* out) noexcept;
 
 }  // namespace frt::cpu

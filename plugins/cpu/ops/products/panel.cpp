@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Panels: activations in the order in which the narrow kernels meet the weights.
+// Panels: activations in the order in which the GEMV kernels meet the weights.
 //
 // Rows are padded with zeros to a multiple of kPanelBlock elements. Within a block of 128:
 //   kFloat, kBf16  as they are
 //   kBf16Fp8       each half: groups of 8: 0 2 4 6 1 3 5 7. A 512-bit register of 64 E4M3 bytes is
-//                  widened by the byte interleaves, which take the lower and upper 8 bytes of each
-//                  128 bits.
+//                  made bf16 by the byte interleaves, which take the lower and upper 8 bytes of
+//                  each 128 bits.
 //   kBf16Fp4       elements 4i, then 4i + 1, 4i + 2, 4i + 3: the four nibbles of 32 words.
 #include <cstring>
 
 #include "../numbers.hpp"
-#include "narrow.hpp"
+#include "gemv.hpp"
 
 namespace frt::cpu {
 namespace {

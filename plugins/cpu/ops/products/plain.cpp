@@ -6,10 +6,10 @@
 #include <algorithm>
 
 #include "../formats.hpp"
+#include "dequantise.hpp"
+#include "gemv.hpp"
 #include "groups.hpp"
-#include "narrow.hpp"
 #include "weight.hpp"
-#include "widen.hpp"
 
 namespace frt::cpu {
 namespace {
@@ -26,24 +26,24 @@ float add_lanes(float* lanes) noexcept {
 
 }  // namespace
 
-void widen_plain(const Weight& weight, int64_t row, int64_t first, int64_t count,
-                 float* out) noexcept {
+void dequantise_plain(const Weight& weight, int64_t row, int64_t first, int64_t count,
+                      float* out) noexcept {
   const uint8_t* data = weight_row(weight, row);
-  switch (weight.form) {
-    case WeightForm::kF32:
+  switch (weight.type) {
+    case WeightType::kF32:
       std::copy_n(reinterpret_cast<const float*>(data) + first, count, out);
       break;
-    case WeightForm::kBf16:
+    case WeightType::kBf16:
       for (int64_t i = 0; i < count; ++i) {
         out[i] = bf16_to_float(reinterpret_cast<const uint16_t*>(data)[first + i]);
       }
       break;
-    case WeightForm::kFp8Block:
+    case WeightType::kFp8Block:
       for (int64_t i = 0; i < count; ++i) {
         out[i] = e4m3_to_float(data[first + i]) * block_scale(weight, row, first + i);
       }
       break;
-    case WeightForm::kNvfp4: {
+    case WeightType::kNvfp4: {
       const uint8_t* scales = group_scales(weight, row);
       for (int64_t i = 0; i < count; ++i) {
         const int64_t col = first + i;
@@ -52,8 +52,8 @@ void widen_plain(const Weight& weight, int64_t row, int64_t first, int64_t count
       }
       break;
     }
-    case WeightForm::kOther:
-      widen_groups(weight, row, first, count, out);
+    case WeightType::kOther:
+      dequantise_groups(weight, row, first, count, out);
       break;
     default:
       for (int64_t i = 0; i < count; ++i) out[i] = e4m3_to_float(data[first + i]);
@@ -61,15 +61,15 @@ void widen_plain(const Weight& weight, int64_t row, int64_t first, int64_t count
   }
 }
 
-void narrow_plain(const Weight& weight, int64_t first, int64_t count, const void* const* x,
-                  int64_t rows, float* out, int64_t out_stride) noexcept {
+void gemv_plain(const Weight& weight, int64_t first, int64_t count, const void* const* x,
+                int64_t rows, float* out, int64_t out_stride) noexcept {
   float values[kChunk];
-  float lanes[kNarrowRows][kLanes];
+  float lanes[kGemvRows][kLanes];
   for (int64_t n = 0; n < count; ++n) {
     for (int64_t m = 0; m < rows; ++m) std::fill_n(lanes[m], kLanes, 0.0f);
     for (int64_t k = 0; k < weight.cols; k += kChunk) {
       const int64_t length = std::min<int64_t>(kChunk, weight.cols - k);
-      widen_plain(weight, first + n, k, length, values);
+      dequantise_plain(weight, first + n, k, length, values);
       for (int64_t m = 0; m < rows; ++m) {
         const float* from = static_cast<const float*>(x[m]) + k;
         int64_t i = 0;

@@ -32,7 +32,7 @@ struct Weight {
   Weight() noexcept : Weight(frt_weight{}) {}
   Weight(const frt_weight& weight) noexcept;  // converts: arguments become parts of a group
 
-  WeightForm form;
+  WeightType type;
   frt_dtype scale_dtype;
   int32_t rows, cols;
   int32_t block_rows, block_cols;  // that share a scale: groups of a whole side have its size
@@ -56,7 +56,7 @@ inline const uint8_t* weight_row(const Weight& weight, int64_t row) noexcept {
 
 // See above.  [any]
 inline float row_scale(const Weight& weight, int64_t row) noexcept {
-  if (weight.form == WeightForm::kFp8Channel) {
+  if (weight.type == WeightType::kFp8Channel) {
     return load_float(weight.scale_dtype, weight.scale, row);
   }
   return weight.global_scale;

@@ -30,7 +30,7 @@ constinit const std::span<const frt_weight_format> kWeightFormats = kFormats;
 constinit const std::span<const frt_weight_format> kPlainFormats = kPlain;
 
 Weight::Weight(const frt_weight& weight)
-    : form(weight_form(weight.format)),
+    : type(weight_type(weight.format)),
       scale_dtype(weight.format.scale),
       rows(weight.rows),
       cols(weight.cols),

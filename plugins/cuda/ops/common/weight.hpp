@@ -22,7 +22,7 @@ struct Weight {
   Weight() = default;
   Weight(const frt_weight& weight);  // converts: arguments become parts of a product
 
-  WeightForm form = WeightForm::kF32;
+  WeightType type = WeightType::kF32;
   frt_dtype scale_dtype = FRT_DTYPE_NONE;  // kFp8Block, kFp8Channel: F32 or BF16
   int32_t rows = 0, cols = 0;
   const void* data = nullptr;

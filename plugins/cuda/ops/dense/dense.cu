@@ -125,7 +125,7 @@ SkinnyProduct skinny_product(const Product& product) {
 }
 
 bool plain_bf16(const Product& product) {
-  return product.x_dtype == FRT_DTYPE_BF16 && product.weight.form == WeightForm::kBf16;
+  return product.x_dtype == FRT_DTYPE_BF16 && product.weight.type == WeightType::kBf16;
 }
 
 // ---- variants ----------------------------------------------------------------------------------

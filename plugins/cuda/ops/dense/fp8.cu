@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(kThreads)
 bool vector_part(const Fp8Part& part) {
   return part.weight.rows % 8 == 0 && vector_rows(part.y, part.y_stride) && aligned(part.bias) &&
          aligned(part.gate.rows) && aligned(part.gate.clean) && aligned(part.addend) &&
-         (part.weight.form != WeightForm::kFp8Channel || aligned(part.weight.scale));
+         (part.weight.type != WeightType::kFp8Channel || aligned(part.weight.scale));
 }
 
 Grid pass_grid(int32_t rows, int32_t outputs, bool vector) {
@@ -174,7 +174,7 @@ BlasShape shape_of(const Fp8Input& in, int32_t outputs, frt_dtype y_dtype, int64
 bool direct(const Fp8Part& part) {
   const int64_t bytes = part.y_stride * dtype_bits(part.y_dtype) / 8;
   return !part.bias && part.activation == FRT_ACTIVATION_NONE && !part.gate.rows && !part.addend &&
-         part.y_scale == 0 && part.weight.form == WeightForm::kFp8Tensor && aligned(part.y) &&
+         part.y_scale == 0 && part.weight.type == WeightType::kFp8Tensor && aligned(part.y) &&
          bytes % 16 == 0;
 }
 
@@ -193,7 +193,7 @@ void multiply(Stream& stream, Blas& blas, const BlasShape& shape, const Fp8Input
 }  // namespace
 
 Fp8Factors fp8_factors(const Fp8Input& input, const Weight& weight) {
-  if (weight.form == WeightForm::kFp8Tensor) {
+  if (weight.type == WeightType::kFp8Tensor) {
     return {input.scale * weight.global_scale, FRT_DTYPE_F32, nullptr};
   }
   return {input.scale, weight.scale_dtype, weight.scale};
@@ -336,8 +336,8 @@ bool supports_wgmma_geglu(Device&, GegluCall& call) {
   return wgmma_supports_gate_up(call.input, call.gate, call.up);
 }
 bool supports_library_geglu(Device& device, GegluCall& call) {
-  return call.gate.weight.form == WeightForm::kFp8Tensor &&
-         call.up.form == WeightForm::kFp8Tensor && library_supports(call.input, call.gate.weight) &&
+  return call.gate.weight.type == WeightType::kFp8Tensor &&
+         call.up.type == WeightType::kFp8Tensor && library_supports(call.input, call.gate.weight) &&
          library_supports(call.input, call.up) && Blas::find(device)->offers(call.shape());
 }
 void launch_library_geglu(Stream& stream, GegluCall& call) {
@@ -398,7 +398,7 @@ void fp8_qkv(Stream& stream, const Fp8Input& input, std::span<const Fp8Part> par
 
 void fp8_geglu(Stream& stream, const Fp8Input& input, const Fp8Part& gate, const Weight& up) {
   const bool tensors =
-      gate.weight.form == WeightForm::kFp8Tensor && up.form == WeightForm::kFp8Tensor;
+      gate.weight.type == WeightType::kFp8Tensor && up.type == WeightType::kFp8Tensor;
   const auto* behind = static_cast<const char*>(gate.weight.data) +
                        static_cast<int64_t>(gate.weight.rows) * input.inputs;
   GegluCall call{input, gate, up,

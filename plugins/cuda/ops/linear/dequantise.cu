@@ -33,8 +33,8 @@ struct Dequantise {
 // The factor at place `at` of the weight's scales.
 __device__ __forceinline__ float scale_of(const Dequantise& args, int64_t at) {
   const Weight& weight = args.weight;
-  if (weight.form == WeightForm::kFp8Tensor) return weight.global_scale;
-  if (weight.form == WeightForm::kNvfp4) {
+  if (weight.type == WeightType::kFp8Tensor) return weight.global_scale;
+  if (weight.type == WeightType::kNvfp4) {
     return to_float(static_cast<const f8e4m3*>(weight.scale)[at]) * weight.global_scale;
   }
   return weight.scale_dtype == FRT_DTYPE_F32 ? static_cast<const float*>(weight.scale)[at]
@@ -44,8 +44,8 @@ __device__ __forceinline__ float scale_of(const Dequantise& args, int64_t at) {
 // The factor of value (row, col).
 __device__ __forceinline__ float scale_at(const Dequantise& args, int row, int col) {
   const Weight& weight = args.weight;
-  if (weight.form == WeightForm::kNvfp4) return scale_of(args, row * args.scale_cols + col / 16);
-  if (weight.form == WeightForm::kFp8Block) {
+  if (weight.type == WeightType::kNvfp4) return scale_of(args, row * args.scale_cols + col / 16);
+  if (weight.type == WeightType::kFp8Block) {
     return scale_of(args, row / weight.block_rows * args.scale_cols + col / weight.block_cols);
   }
   return scale_of(args, row);
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kThreads)
   const auto* data =
       static_cast<const Eight*>(args.weight.data) + static_cast<int64_t>(line) * eights;
   T* target = static_cast<T*>(args.plain) + static_cast<int64_t>(row) * args.weight.cols;
-  const int64_t scale_row = args.weight.form == WeightForm::kFp8Block
+  const int64_t scale_row = args.weight.type == WeightType::kFp8Block
                                 ? line / args.weight.block_rows
                                 : static_cast<int64_t>(line);
   pdl_wait();  // the kernel before may still be reading the target
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(kThreads)
     const int col = static_cast<int>(at % args.weight.cols);
     const int64_t place = static_cast<int64_t>(row) * args.weight.cols + col;
     const float value =
-        args.weight.form == WeightForm::kNvfp4
+        args.weight.type == WeightType::kNvfp4
             ? from_e2m1(static_cast<const uint8_t*>(args.weight.data)[place / 2] >> 4 * (place % 2))
             : to_float(static_cast<const f8e4m3*>(args.weight.data)[place]);
     static_cast<T*>(args.plain)[at] = from_float<T>(value * scale_at(args, row, col));
@@ -156,8 +156,8 @@ __global__ void __launch_bounds__(kThreads)
 
 // log2 of the inputs that share a scale; negative where they are not a power of two of eight on.
 int block_shift(const Weight& weight) {
-  if (weight.form == WeightForm::kNvfp4) return 4;
-  if (weight.form != WeightForm::kFp8Block) return 31;
+  if (weight.type == WeightType::kNvfp4) return 4;
+  if (weight.type != WeightType::kFp8Block) return 31;
   const auto width = static_cast<unsigned>(weight.block_cols);
   return width >= 8 && std::has_single_bit(width) ? std::countr_zero(width) : -1;
 }
@@ -174,7 +174,7 @@ void dequantise_to(Stream& stream, const Dequantise& args) {
     return;
   }
   const Grid grid{dim3(static_cast<unsigned>(ceil_div(args.count, kThreads / 32))), dim3(kThreads)};
-  if (weight.form == WeightForm::kNvfp4) {
+  if (weight.type == WeightType::kNvfp4) {
     launch(stream, grid, dequantise_rows<T, true>, args, shift);
   } else {
     launch(stream, grid, dequantise_rows<T, false>, args, shift);
@@ -186,8 +186,8 @@ void dequantise_to(Stream& stream, const Dequantise& args) {
 void dequantise(Stream& stream, const Weight& weight, int32_t first, int32_t count,
                 frt_dtype plain_dtype, void* plain) {
   Dequantise args{weight, 1, first, count, plain};
-  if (weight.form == WeightForm::kNvfp4) args.scale_cols = weight.cols / 16;
-  if (weight.form == WeightForm::kFp8Block) {
+  if (weight.type == WeightType::kNvfp4) args.scale_cols = weight.cols / 16;
+  if (weight.type == WeightType::kFp8Block) {
     args.scale_cols = ceil_div(weight.cols, weight.block_cols);
   }
   if (plain_dtype == FRT_DTYPE_F32) {

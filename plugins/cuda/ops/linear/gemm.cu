@@ -173,7 +173,7 @@ struct GemmCall {
 };
 
 bool is_quantised(const Product& product) {
-  return product.weight.form != WeightForm::kBf16 && product.weight.form != WeightForm::kF32;
+  return product.weight.type != WeightType::kBf16 && product.weight.type != WeightType::kF32;
 }
 
 // The library takes rows of FP8 in fours; GEMVs do the last ones.
@@ -195,7 +195,7 @@ SkinnyProduct skinny_product(const Product& product) {
 bool supports_skinny(Device&, GemmCall& call) {
   const Product& product = call.products.front();
   return call.together && product.x_dtype == FRT_DTYPE_BF16 &&
-         product.weight.form == WeightForm::kBf16 && product.rows <= kSkinnyRowsTogether &&
+         product.weight.type == WeightType::kBf16 && product.rows <= kSkinnyRowsTogether &&
          skinny_gemm_supports(skinny_product(product), product.weight.data, kSkinnyRows);
 }
 // Some products at a time.
@@ -269,13 +269,13 @@ void launch_dequantise(Stream& stream, GemmCall& call) {
 bool supports_plain(Device&, GemmCall& call) {
   const Product& product = call.products.front();
   const bool few = product.rows <= kFewRows && product.weight.rows <= kFewOutputs &&
-                   product.x_dtype == FRT_DTYPE_BF16 && product.weight.form == WeightForm::kBf16;
+                   product.x_dtype == FRT_DTYPE_BF16 && product.weight.type == WeightType::kBf16;
   return !is_quantised(product) && !few;
 }
 void launch_plain(Stream& stream, GemmCall& call) {
   for (const Product& product : call.products) {
     const frt_dtype dtype =
-        product.weight.form == WeightForm::kF32 ? FRT_DTYPE_F32 : FRT_DTYPE_BF16;
+        product.weight.type == WeightType::kF32 ? FRT_DTYPE_F32 : FRT_DTYPE_BF16;
     const PlainProduct all{product, product.weight.data, dtype,
                            0,       product.weight.rows, call.memory->workspace};
     run_variant(stream, kPlainTable, all);

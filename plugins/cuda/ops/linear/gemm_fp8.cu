@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kThreads)
   if (at >= height * padded_width) return;
   const int line = at / padded_width, place = at % padded_width;
   float value = 0;
-  if (weight.form == WeightForm::kFp8Tensor) {
+  if (weight.type == WeightType::kFp8Tensor) {
     value = weight.global_scale;
   } else if (place < width) {
     const int source = line * width + place;
@@ -113,7 +113,7 @@ struct ScaleSize {
 };
 
 ScaleSize scale_size(const Weight& weight) {
-  if (weight.form != WeightForm::kFp8Block) return {weight.rows, 1, 1};
+  if (weight.type != WeightType::kFp8Block) return {weight.rows, 1, 1};
   const auto width = static_cast<int32_t>(ceil_div(weight.cols, kGroup));
   return {static_cast<int32_t>(ceil_div(weight.rows, kGroup)), width, (width + 3) / 4 * 4};
 }
@@ -142,12 +142,12 @@ bool fp8_gemm_supports(const Product& product, BlasTypes& types) {
       !aligned(product.y) || static_cast<std::size_t>(product.y_stride) * y_bytes % 16 != 0) {
     return false;
   }
-  if (weight.form == WeightForm::kFp8Block && weight.block_rows == kGroup &&
+  if (weight.type == WeightType::kFp8Block && weight.block_rows == kGroup &&
       weight.block_cols == kGroup) {
     types = BlasTypes::kFp8Block;
     return true;
   }
-  if (weight.form == WeightForm::kFp8Tensor || weight.form == WeightForm::kFp8Channel) {
+  if (weight.type == WeightType::kFp8Tensor || weight.type == WeightType::kFp8Channel) {
     types = BlasTypes::kFp8Channel;
     return true;
   }
@@ -174,7 +174,7 @@ std::size_t fp8_scale_bytes(const Weight& weight) {
 
 const float* fp8_weight_scales(Stream& stream, const Weight& weight, float* room) {
   const ScaleSize size = scale_size(weight);
-  if (weight.form != WeightForm::kFp8Tensor && weight.scale_dtype == FRT_DTYPE_F32 &&
+  if (weight.type != WeightType::kFp8Tensor && weight.scale_dtype == FRT_DTYPE_F32 &&
       size.width == size.padded_width && aligned(weight.scale)) {
     return static_cast<const float*>(weight.scale);
   }

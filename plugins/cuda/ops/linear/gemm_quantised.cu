@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
   }
 
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const bool scaled = weight.form == WeightForm::kFp8Block;
+  const bool scaled = weight.type == WeightType::kFp8Block;
   Scale scales[4];
   int scale_rows[4];
   int known_tile = -1, known_block = -1;
@@ -305,11 +305,11 @@ __global__ void __launch_bounds__(kThreads)
   }
   if (output >= product.weight.rows) return;
   float scale = 1.0f;
-  if (product.weight.form == WeightForm::kFp8Channel) {
+  if (product.weight.type == WeightType::kFp8Channel) {
     scale = product.weight.scale_dtype == FRT_DTYPE_F32
                 ? static_cast<const float*>(product.weight.scale)[output]
                 : to_float(static_cast<const bf16*>(product.weight.scale)[output]);
-  } else if (product.weight.form != WeightForm::kFp8Block) {
+  } else if (product.weight.type != WeightType::kFp8Block) {
     scale = product.weight.global_scale;
   }
 #pragma unroll
@@ -357,13 +357,13 @@ bool quantised_gemm_supports(const Product& product) {
       reinterpret_cast<uintptr_t>(weight.data) % 16 != 0) {
     return false;
   }
-  switch (weight.form) {
-    case WeightForm::kFp8Block:
+  switch (weight.type) {
+    case WeightType::kFp8Block:
       return weight.block_cols % kInputs == 0;
-    case WeightForm::kFp8Tensor:
-    case WeightForm::kFp8Channel:
+    case WeightType::kFp8Tensor:
+    case WeightType::kFp8Channel:
       return true;
-    case WeightForm::kNvfp4:
+    case WeightType::kNvfp4:
       return reinterpret_cast<uintptr_t>(weight.scale) % 4 == 0;
     default:
       return false;
@@ -380,12 +380,12 @@ void quantised_gemm(Stream& stream, const Product& product, void* room) {
   const int blocks = blocks_of(product, stream.device().properties().multiprocessors);
   Quantised args{product, 0, product.weight.cols / kInputs, tiles_of(product),
                  static_cast<float*>(room)};
-  if (product.weight.form == WeightForm::kFp8Block) {
+  if (product.weight.type == WeightType::kFp8Block) {
     args.scale_cols =
         static_cast<int32_t>(ceil_div(product.weight.cols, product.weight.block_cols));
   }
   const bool few = product.rows <= 32;
-  if (product.weight.form == WeightForm::kNvfp4) {
+  if (product.weight.type == WeightType::kNvfp4) {
     few ? launch_parts<true, 32>(stream, args, blocks)
         : launch_parts<true, 64>(stream, args, blocks);
   } else {

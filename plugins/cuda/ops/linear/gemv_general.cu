@@ -36,17 +36,17 @@ __device__ __forceinline__ float load_e2m1(const void* data, int64_t index) {
 // The weight at (row, col), without what row_factor() holds.
 __device__ __forceinline__ float load_weight(const Weight& weight, int64_t row, int64_t col) {
   const int64_t index = row * weight.cols + col;
-  switch (weight.form) {
-    case WeightForm::kF32:
+  switch (weight.type) {
+    case WeightType::kF32:
       return static_cast<const float*>(weight.data)[index];
-    case WeightForm::kBf16:
+    case WeightType::kBf16:
       return to_float(static_cast<const bf16*>(weight.data)[index]);
-    case WeightForm::kFp8Block: {
+    case WeightType::kFp8Block: {
       const int64_t blocks = (weight.cols + int64_t{weight.block_cols} - 1) / weight.block_cols;
       return load_e4m3(weight.data, index) *
              load_scale(weight, row / weight.block_rows * blocks + col / weight.block_cols);
     }
-    case WeightForm::kNvfp4:
+    case WeightType::kNvfp4:
       return load_e2m1(weight.data, index) *
              load_e4m3(weight.scale, row * (weight.cols / 16) + col / 16);
     default:
@@ -55,11 +55,11 @@ __device__ __forceinline__ float load_weight(const Weight& weight, int64_t row, 
 }
 
 __device__ __forceinline__ float row_factor(const Weight& weight, int64_t row) {
-  switch (weight.form) {
-    case WeightForm::kFp8Channel:
+  switch (weight.type) {
+    case WeightType::kFp8Channel:
       return load_scale(weight, row);
-    case WeightForm::kFp8Tensor:
-    case WeightForm::kNvfp4:
+    case WeightType::kFp8Tensor:
+    case WeightType::kNvfp4:
       return weight.global_scale;
     default:
       return 1.0f;

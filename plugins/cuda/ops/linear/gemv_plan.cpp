@@ -82,21 +82,21 @@ bool make_gemv_part(const Weight& weight, GemvPart& part) {
   part.low.scale = weight.scale;
   part.scale_bf16 = weight.scale_dtype == FRT_DTYPE_BF16;
   bool fits = aligned(weight.data, 16);
-  switch (weight.form) {
-    case WeightForm::kBf16:
+  switch (weight.type) {
+    case WeightType::kBf16:
       part.kind = GemvKind::kBf16;
       part.row_bytes = weight.cols * 2;
       fits &= weight.cols % 8 == 0 && weight.cols < INT32_MAX / 2;
       break;
-    case WeightForm::kFp8Tensor:
-    case WeightForm::kFp8Channel:
+    case WeightType::kFp8Tensor:
+    case WeightType::kFp8Channel:
       part.kind = GemvKind::kFp8;
       part.row_bytes = weight.cols;
-      part.scale_rows = weight.form == WeightForm::kFp8Channel;
+      part.scale_rows = weight.type == WeightType::kFp8Channel;
       part.low.factor = part.scale_rows ? 1.0f : weight.global_scale;
       fits &= weight.cols % 16 == 0;
       break;
-    case WeightForm::kFp8Block:
+    case WeightType::kFp8Block:
       part.kind = GemvKind::kFp8Block;
       part.row_bytes = weight.cols;
       part.scale_stride =
@@ -108,7 +108,7 @@ bool make_gemv_part(const Weight& weight, GemvPart& part) {
               weight.block_rows == 1 << part.block_row_shift &&
               weight.block_cols == 128 << part.block_chunk_shift;
       break;
-    case WeightForm::kNvfp4:
+    case WeightType::kNvfp4:
       part.kind = GemvKind::kNvfp4;
       part.row_bytes = weight.cols / 2;
       part.scale_stride = weight.cols / 16;

@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kEnterWarps * 32, 2)
   __syncthreads();
   if (line.matrix) {
     const MoeMatrix& matrix = *line.matrix;
-    with_format(matrix.form, [&]<MoeFormat kFormat>() {
+    with_format(matrix.type, [&]<MoeFormat kFormat>() {
       for (int row = 0; row < rows; row += kEnterRows) {
         const bf16* some[kEnterRows];
 #pragma unroll
@@ -160,7 +160,7 @@ bool fits(const MoeBlock& block) {
     return false;
   }
   bool good = streams(block.gate) && streams(block.up) && streams(block.down) &&
-              moe_format(block.gate.form) == moe_format(block.up.form);
+              moe_format(block.gate.type) == moe_format(block.up.type);
   if (!block.routed) good &= reads_in_portions(block.router);
   if (block.shared) {
     for (const MoeMatrix* matrix :
@@ -268,7 +268,7 @@ void launch_moe_decode(Stream& stream, MoeBlock& block) {
   down.y = static_cast<bf16*>(args.y);
   down.copy_hidden = experts.copy_hidden;
   down.stream_shared = block.shared && streams(block.shared_down) &&
-                       moe_format(block.shared_down.form) == moe_format(block.down.form);
+                       moe_format(block.shared_down.type) == moe_format(block.down.type);
   launch_experts(stream, experts, hidden, down);
 }
 

@@ -19,13 +19,13 @@ inline constexpr int kMembers = 8;  // assignments that one pass over an expert'
 
 // f.operator()<format>().
 template <class Function>
-__device__ __forceinline__ void with_format(WeightForm form, Function&& function) {
-  switch (form) {
-    case WeightForm::kF32:
+__device__ __forceinline__ void with_format(WeightType type, Function&& function) {
+  switch (type) {
+    case WeightType::kF32:
       return function.template operator()<MoeFormat::kF32>();
-    case WeightForm::kBf16:
+    case WeightType::kBf16:
       return function.template operator()<MoeFormat::kBf16>();
-    case WeightForm::kNvfp4:
+    case WeightType::kNvfp4:
       return function.template operator()<MoeFormat::kFp4>();
     default:
       return function.template operator()<MoeFormat::kFp8>();

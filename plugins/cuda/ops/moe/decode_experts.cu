@@ -305,7 +305,7 @@ __device__ __forceinline__ void run_shared(const DownArgs& args, int rows, int a
   const int warp = threadIdx.x / 32, column = blockIdx.x * kColumns + warp;
   if (column >= args.inputs) return;
   const MoeRow weights = moe_row(args.shared_down, 0, column);
-  with_format(args.shared_down.form, [&]<MoeFormat kFormat>() {
+  with_format(args.shared_down.type, [&]<MoeFormat kFormat>() {
     for (int row = 0; row < rows; ++row) {
       const bf16* const x[1] = {hidden + static_cast<int64_t>(row) * args.shared_width};
       float sums[1];
@@ -379,8 +379,8 @@ __global__ void __launch_bounds__(kExpertThreads, 2)
 constexpr int64_t kCopiedHidden = 24 * 1024;
 
 template <class Function>
-auto with_stream_format(WeightForm form, Function&& function) {
-  switch (moe_format(form)) {
+auto with_stream_format(WeightType type, Function&& function) {
+  switch (moe_format(type)) {
     case MoeFormat::kFp8:
       return function.template operator()<MoeFormat::kFp8>();
     case MoeFormat::kFp4:
@@ -393,9 +393,9 @@ auto with_stream_format(WeightForm form, Function&& function) {
 }  // namespace
 
 bool streams(const MoeMatrix& matrix) {
-  if (matrix.form == WeightForm::kF32 || !reads_in_portions(matrix)) return false;
+  if (matrix.type == WeightType::kF32 || !reads_in_portions(matrix)) return false;
   // Sixty-four FP8 values share a scale: one step.
-  return matrix.form != WeightForm::kFp8Block || matrix.block_shift >= 6;
+  return matrix.type != WeightType::kFp8Block || matrix.block_shift >= 6;
 }
 
 ExpertPlan plan_experts(const MoeBlock& block) {
@@ -406,9 +406,9 @@ ExpertPlan plan_experts(const MoeBlock& block) {
   const int64_t x = rows * padded_eights(block.inputs) * 16;
   const int64_t results = rows * (top_k + 1) * kHalves * kColumns * 4;
   std::size_t hidden = 0, down = 0;
-  with_stream_format(block.gate.form,
+  with_stream_format(block.gate.type,
                      [&]<MoeFormat kFormat>() { hidden = hidden_shared<kFormat>(); });
-  with_stream_format(block.down.form, [&]<MoeFormat kFormat>() { down = down_shared<kFormat>(); });
+  with_stream_format(block.down.type, [&]<MoeFormat kFormat>() { down = down_shared<kFormat>(); });
   plan.hidden_bytes = beside_static(hidden + static_cast<std::size_t>(x));
   plan.down_bytes =
       beside_static(down + static_cast<std::size_t>(results + (plan.copy_hidden ? copies : 0)));
@@ -418,11 +418,11 @@ ExpertPlan plan_experts(const MoeBlock& block) {
 void launch_experts(Stream& stream, const ExpertPlan& plan, const HiddenArgs& hidden,
                     const DownArgs& down) {
   const auto blocks = static_cast<unsigned>(stream.device().properties().multiprocessors);
-  with_stream_format(hidden.gate.form, [&]<MoeFormat kFormat>() {
+  with_stream_format(hidden.gate.type, [&]<MoeFormat kFormat>() {
     launch(stream, {dim3(blocks), dim3(kExpertThreads), plan.hidden_bytes}, hidden_kernel<kFormat>,
            hidden);
   });
-  with_stream_format(down.down.form, [&]<MoeFormat kFormat>() {
+  with_stream_format(down.down.type, [&]<MoeFormat kFormat>() {
     launch(stream,
            {dim3(static_cast<unsigned>(ceil_div(down.inputs, kColumns))), dim3(kExpertThreads),
             plan.down_bytes},

@@ -21,8 +21,8 @@ constexpr int64_t kUnitRows = 16;
 constexpr int64_t kStaticBytes = 6 * 1024;  // of the kernel's shared memory, with what CUDA takes
 
 bool fused_matrix(const MoeMatrix& matrix, MoeFormat format) {
-  if (!streams(matrix) || moe_format(matrix.form) != format) return false;
-  if (matrix.form != WeightForm::kFp8Block) return true;
+  if (!streams(matrix) || moe_format(matrix.type) != format) return false;
+  if (matrix.type != WeightType::kFp8Block) return true;
   const bool words =
       !matrix.scale_bf16 || (matrix.scale_columns % 2 == 0 && matrix.scale_stride % 4 == 0 &&
                              reinterpret_cast<std::uintptr_t>(matrix.scale) % 4 == 0);
@@ -31,7 +31,7 @@ bool fused_matrix(const MoeMatrix& matrix, MoeFormat format) {
 
 bool fits(const MoeBlock& block) {
   const frt_moe_block_args& args = block.args;
-  const MoeFormat format = moe_format(block.gate.form);
+  const MoeFormat format = moe_format(block.gate.type);
   const auto aligned = [](const void* pointer) {
     return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
   };
@@ -40,7 +40,7 @@ bool fits(const MoeBlock& block) {
     return false;
   }
   const auto alike = [](const MoeMatrix& a, const MoeMatrix& b) {
-    return a.form == b.form && a.scale_bf16 == b.scale_bf16 && a.block_shift == b.block_shift;
+    return a.type == b.type && a.scale_bf16 == b.scale_bf16 && a.block_shift == b.block_shift;
   };
   bool good = alike(block.gate, block.up) && args.experts % 2 == 0 && args.experts <= 256 &&
               block.inputs <= kFusedMultipliers * 8 && aligned(args.x) && aligned(args.residual) &&
@@ -50,13 +50,13 @@ bool fits(const MoeBlock& block) {
     good &= fused_matrix(*matrix, format);
   }
   if (block.shared) {
-    const MoeFormat shared = moe_format(block.shared_gate.form);
+    const MoeFormat shared = moe_format(block.shared_gate.type);
     good &= (shared == format || shared == MoeFormat::kBf16) &&
             alike(block.shared_gate, block.shared_up);
     for (const MoeMatrix* matrix : {&block.shared_gate, &block.shared_up}) {
       good &= fused_matrix(*matrix, shared);
     }
-    const MoeFormat down = moe_format(block.shared_down.form);
+    const MoeFormat down = moe_format(block.shared_down.type);
     good &= (down == format || down == MoeFormat::kBf16) && fused_matrix(block.shared_down, down) &&
             fused_matrix(block.shared_scale, MoeFormat::kBf16);
   }
@@ -82,7 +82,7 @@ FusedLayout plan(const Device& device, const MoeBlock& block, int64_t rows) {
                                   block.shared_gate.row_bytes, block.shared_scale.row_bytes})));
   const int64_t items = std::min<int64_t>(kFusedWarps / kFusedParts, stage / item);
   const int64_t blocks = ceil_div(std::max({block.inputs, block.width, block.shared_width}), 128);
-  const bool fp8 = moe_format(block.gate.form) == MoeFormat::kFp8;
+  const bool fp8 = moe_format(block.gate.type) == MoeFormat::kFp8;
   const int64_t scales = fp8 ? align(items * 2 * blocks * 4) : 0;
   const int64_t room = device.properties().shared_bytes_block - kStaticBytes - rest;
   FusedLayout made{};
@@ -185,7 +185,7 @@ void launch_moe_fused(Stream& stream, MoeBlock& block) {
   const auto launches = static_cast<int32_t>(ceil_div(rows, most_rows(device, block)));
   const auto share = static_cast<int32_t>(ceil_div(rows, launches));
   for (int32_t first = 0; first < rows; first += share) {
-    launch_fused(stream, moe_format(block.gate.form) == MoeFormat::kFp8,
+    launch_fused(stream, moe_format(block.gate.type) == MoeFormat::kFp8,
                  device.properties().multiprocessors,
                  fused_args(stream, block, first, std::min(share, rows - first)));
   }

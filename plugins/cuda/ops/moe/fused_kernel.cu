@@ -204,7 +204,7 @@ template <MoeFormat kFormat>
 __device__ __forceinline__ void multiply_unit(const FusedArgs& args, const Unit& unit,
                                               const uint8_t* data, const uint8_t* scales, int part,
                                               int parts, const uint32_t* x, float (&c)[4]) {
-  const bool plain = kFormat == MoeFormat::kBf16 || unit.low->form == WeightForm::kBf16;
+  const bool plain = kFormat == MoeFormat::kBf16 || unit.low->type == WeightType::kBf16;
   const int share = (unit.row_bytes / parts + 63) / 64 * 64;
   const int begin = part * share, end = min(unit.row_bytes, begin + share);
   const auto* words = reinterpret_cast<const uint32_t*>(scales);

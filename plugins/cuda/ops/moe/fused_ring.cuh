@@ -32,9 +32,9 @@ struct Unit {
         low_row(row),
         high_row(low == high ? row + 8 : row),
         row_bytes(static_cast<int>(low->row_bytes)),
-        shift(low->form == WeightForm::kFp8Block ? low->block_shift : 0),
+        shift(low->type == WeightType::kFp8Block ? low->block_shift : 0),
         scale_bf16(low->scale_bf16),
-        factored(low->form == WeightForm::kFp8Tensor || low->form == WeightForm::kFp8Channel) {}
+        factored(low->type == WeightType::kFp8Tensor || low->type == WeightType::kFp8Channel) {}
   __device__ __forceinline__ int rows(bool of_high) const {
     const MoeMatrix& matrix = of_high ? *high : *low;
     return max(0, min(8, matrix.rows - (of_high ? high_row : low_row)));

@@ -30,7 +30,7 @@ namespace {
 constexpr int64_t kSmallTileLoad = 8;
 
 bool multiplies(const MoeMatrix& matrix) {
-  return matrix.form != WeightForm::kF32 && reads_in_portions(matrix);
+  return matrix.type != WeightType::kF32 && reads_in_portions(matrix);
 }
 
 bool fits(const MoeBlock& block) {
@@ -40,13 +40,13 @@ bool fits(const MoeBlock& block) {
   };
   bool good = args.dtype == FRT_DTYPE_BF16 && args.experts <= kSortExperts && aligned(args.x) &&
               aligned(args.y) && multiplies(block.gate) && multiplies(block.up) &&
-              multiplies(block.down) && moe_format(block.gate.form) == moe_format(block.up.form);
+              multiplies(block.down) && moe_format(block.gate.type) == moe_format(block.up.type);
   if (!block.routed) good &= multiplies(block.router);
   if (block.shared) {
     good &= aligned(args.shared_hidden) && aligned(args.shared_y) &&
             multiplies(block.shared_gate) && multiplies(block.shared_up) &&
             multiplies(block.shared_down) &&
-            moe_format(block.shared_gate.form) == moe_format(block.shared_up.form);
+            moe_format(block.shared_gate.type) == moe_format(block.shared_up.type);
   }
   return good;
 }
@@ -88,7 +88,7 @@ struct Memory {
 };
 
 bool supports_wgmma(Device&, GroupedCall& call) {
-  return call.tile_rows == kLargeTile && call.product.matrix.form == WeightForm::kBf16;
+  return call.tile_rows == kLargeTile && call.product.matrix.type == WeightType::kBf16;
 }
 constexpr Variant<GroupedCall> kProductVariants[] = {
     {"wgmma",
@@ -152,7 +152,7 @@ void register_moe_grouped(KernelList& list) {
 
 void launch_grouped_mma(Stream& stream, GroupedCall& call) {
   const auto& [product, x_rows, experts, tile_rows, gated] = call;
-  switch (moe_format(product.matrix.form)) {
+  switch (moe_format(product.matrix.type)) {
     case MoeFormat::kFp8:
       return launch_mma_fp8(stream, product, tile_rows, gated);
     case MoeFormat::kFp4:

@@ -34,13 +34,13 @@ struct MmaShape {
                                                                 : 32;  // of a stage's weight row
   static constexpr int kTokenBytes = kRows * 128;
   static constexpr int kStageBytes = kTokenBytes + kMmaWeights * kRowBytes;
-  static constexpr int kWideBytes =
+  static constexpr int kDequantisedBytes =
       kQuantised ? 2 * kMmaWeights * 128 : 0;  // dequantised, two stages
   static constexpr int kStages = kRows == kLargeTile ? (kFormat == MoeFormat::kFp8 ? 2 : 3)
                                  : kFormat == MoeFormat::kBf16 ? 5
                                  : kFormat == MoeFormat::kFp8  ? 6
                                                                : 8;
-  static constexpr int kBytes = kStages * kStageBytes + kWideBytes;
+  static constexpr int kBytes = kStages * kStageBytes + kDequantisedBytes;
   static constexpr int kChunks = kMmaWeights * kRowBytes / 16 / kMmaThreads;  // of a thread
   // Warps: (rows, weights); blocks of 16 rows and of 8 weight rows per warp.
   static constexpr int kWarpsM = kRows == kLargeTile ? 2 : 1;
@@ -123,7 +123,7 @@ struct WeightChunks {
           scales[i][0] = e4m3_float(static_cast<uint8_t>(pair)) * kFp4Unit;
           scales[i][1] = e4m3_float(static_cast<uint8_t>(pair >> 8)) * kFp4Unit;
         }
-      } else if (valid && matrix->form == WeightForm::kFp8Block) {
+      } else if (valid && matrix->type == WeightType::kFp8Block) {
         const int64_t at = static_cast<int64_t>(row / matrix->block_rows) * matrix->scale_columns +
                            (col >> matrix->block_shift);
         scales[i][0] = moe_scale(*matrix, scale, at);
@@ -132,7 +132,7 @@ struct WeightChunks {
   }
 
   // Dequantises this thread's chunks of a stage into rows of bf16.
-  __device__ __forceinline__ void dequantise(const uint8_t* stage, uint8_t* wide,
+  __device__ __forceinline__ void dequantise(const uint8_t* stage, uint8_t* dequantised,
                                              const float (&scales)[kChunks][2]) const {
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
@@ -155,7 +155,7 @@ struct WeightChunks {
               __floats2bfloat162_rn(values[2 * v] * local, values[2 * v + 1] * local);
           packed[v] = *reinterpret_cast<const uint32_t*>(&pair);
         }
-        *reinterpret_cast<uint4*>(wide + swizzled(row, chunk * (kValues / 8) + e)) =
+        *reinterpret_cast<uint4*>(dequantised + swizzled(row, chunk * (kValues / 8) + e)) =
             make_uint4(packed[0], packed[1], packed[2], packed[3]);
       }
     }
@@ -262,7 +262,7 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
 
   auto* memory = reinterpret_cast<uint8_t*>(dynamic);
   const auto base = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
-  constexpr int kWide = Shape::kStages * Shape::kStageBytes;  // offset
+  constexpr int kDequantised = Shape::kStages * Shape::kStageBytes;  // offset
   const TokenChunks<kRows> tokens(product, tile);
   const WeightChunks<kFormat, kGated> weights(product, tile.expert, first);
   const int cols = product.matrix.cols;
@@ -287,11 +287,11 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
   for (int step = 0; step < steps; ++step) {
     copies_wait<Shape::kStages - 2>();
     const int stage = step % Shape::kStages * Shape::kStageBytes;
-    uint32_t wide = base + stage + Shape::kTokenBytes;
+    uint32_t dequantised = base + stage + Shape::kTokenBytes;
     if constexpr (Shape::kQuantised) {
-      const int offset = kWide + step % 2 * kMmaWeights * 128;
+      const int offset = kDequantised + step % 2 * kMmaWeights * 128;
       weights.dequantise(memory + stage + Shape::kTokenBytes, memory + offset, scales);
-      wide = base + offset;
+      dequantised = base + offset;
     }
     __syncthreads();
     fetch(step + Shape::kStages - 1);
@@ -304,7 +304,7 @@ __global__ void __launch_bounds__(kMmaThreads, 2)
 #pragma unroll
       for (int pair = 0; pair < Shape::kBlocksN / 2; ++pair) {
         const int row = (warp_n * Shape::kBlocksN + pair * 2) * 8 + lane / 16 * 8 + lane % 8;
-        load_matrices(b[pair], wide + swizzled(row, kk * 2 + lane / 8 % 2));
+        load_matrices(b[pair], dequantised + swizzled(row, kk * 2 + lane / 8 % 2));
       }
 #pragma unroll
       for (int mb = 0; mb < Shape::kBlocksM; ++mb) {

@@ -209,9 +209,9 @@ void moe_block(Stream& stream, const frt_moe_block_args& args) {
 }  // namespace
 
 MoeMatrix make_moe_matrix(const Weight& weight) {
-  const int64_t bits = weight.form == WeightForm::kF32     ? 32
-                       : weight.form == WeightForm::kBf16  ? 16
-                       : weight.form == WeightForm::kNvfp4 ? 4
+  const int64_t bits = weight.type == WeightType::kF32     ? 32
+                       : weight.type == WeightType::kBf16  ? 16
+                       : weight.type == WeightType::kNvfp4 ? 4
                                                            : 8;
   MoeMatrix made;
   made.data = static_cast<const uint8_t*>(weight.data);
@@ -219,10 +219,10 @@ MoeMatrix make_moe_matrix(const Weight& weight) {
   made.row_bytes = weight.cols * bits / 8;
   made.rows = weight.rows;
   made.cols = weight.cols;
-  made.form = weight.form;
+  made.type = weight.type;
   made.scale_bf16 = weight.scale_dtype == FRT_DTYPE_BF16;
   made.global_scale = weight.global_scale;
-  if (weight.form == WeightForm::kFp8Block) {
+  if (weight.type == WeightType::kFp8Block) {
     made.block_rows = weight.block_rows;
     made.block_cols = weight.block_cols;
     made.scale_columns = static_cast<int32_t>(ceil_div(weight.cols, weight.block_cols));
@@ -245,10 +245,10 @@ bool reads_in_portions(const MoeMatrix& matrix) {
   if (matrix.row_bytes % 16 != 0 || matrix.data_stride % 16 != 0 || matrix.cols % 8 != 0) {
     return false;
   }
-  switch (matrix.form) {
-    case WeightForm::kFp8Block:  // sixteen values share a scale
+  switch (matrix.type) {
+    case WeightType::kFp8Block:  // sixteen values share a scale
       return matrix.block_shift >= 4;
-    case WeightForm::kNvfp4:  // the scales of thirty-two values are one access
+    case WeightType::kNvfp4:  // the scales of thirty-two values are one access
       return reinterpret_cast<std::uintptr_t>(matrix.scale) % 2 == 0 &&
              matrix.scale_stride % 2 == 0;
     default:

@@ -189,7 +189,7 @@ void launch_moe_norm(Stream& stream, const MoeBlock& block, bool with_scale) {
   made.eights = !made.f32 && block.inputs % 8 == 0 && aligned(args.residual) &&
                 aligned(args.delta) && aligned(args.x) && aligned(args.norm_weight);
   made.with_scale = with_scale;
-  made.scale_eights = with_scale && block.shared_scale.form == WeightForm::kBf16;
+  made.scale_eights = with_scale && block.shared_scale.type == WeightType::kBf16;
   made.shared_scale = block.shared_scale;
   made.scale = args.shared_scale;
   launch(stream, {dim3(static_cast<unsigned>(args.rows)), dim3(kThreads)}, norm_kernel, made);

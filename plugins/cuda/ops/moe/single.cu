@@ -18,18 +18,18 @@ bool aligned(const void* pointer) {
 // bf16, or FP8 with a scale per 128 x 128 values that four bytes can be read of.
 bool single_matrix(const MoeMatrix& matrix, MoeFormat format, int rows, int cols) {
   if (matrix.rows != rows || matrix.cols != cols || !aligned(matrix.data) ||
-      matrix.data_stride % 16 != 0 || moe_format(matrix.form) != format) {
+      matrix.data_stride % 16 != 0 || moe_format(matrix.type) != format) {
     return false;
   }
   if (format == MoeFormat::kBf16) return true;
-  return matrix.form == WeightForm::kFp8Block && matrix.block_rows == 128 &&
+  return matrix.type == WeightType::kFp8Block && matrix.block_rows == 128 &&
          matrix.block_cols == 128 && matrix.scale_stride % 4 == 0 &&
          reinterpret_cast<std::uintptr_t>(matrix.scale) % 4 == 0;
 }
 
 bool fits(const MoeBlock& block) {
   const frt_moe_block_args& args = block.args;
-  const MoeFormat format = moe_format(block.gate.form);
+  const MoeFormat format = moe_format(block.gate.type);
   constexpr int kInputs = Single::kInputs, kWidth = Single::kWidth;
   if (block.routed || !block.shared || args.dtype != FRT_DTYPE_BF16 ||
       args.experts > Single::kExperts || args.experts % 2 != 0 || args.chosen != Single::kTopK ||
@@ -95,7 +95,7 @@ void set_args(Stream& stream, const MoeBlock& block, SingleArgs& made) {
 }
 
 bool is_fp8(const MoeBlock& block) {
-  return moe_format(block.gate.form) == MoeFormat::kFp8;
+  return moe_format(block.gate.type) == MoeFormat::kFp8;
 }
 
 // The rows from `first` on.

@@ -58,7 +58,7 @@ struct Stream16 {
     const bool weights = valid && inside;
     copy_async_or_zero(slot, weights ? row.data + portion * 16 : matrix.data, weights);
     if constexpr (Shape::kScaled) {
-      if (kFormat == MoeFormat::kFp4 || matrix.form == WeightForm::kFp8Block) {
+      if (kFormat == MoeFormat::kFp4 || matrix.type == WeightType::kFp8Block) {
         const bool scales = kFormat == MoeFormat::kFp8 ? valid : weights;
         const auto at =
             reinterpret_cast<std::uintptr_t>(scale_at(matrix, row, scaled_portion(portion)));
@@ -88,7 +88,7 @@ struct Stream16 {
   }
   static __device__ __forceinline__ float block_scale(const MoeMatrix& matrix, const MoeRow& row,
                                                       int portion, uint32_t word) {
-    if (matrix.form != WeightForm::kFp8Block) return 1.0f;
+    if (matrix.type != WeightType::kFp8Block) return 1.0f;
     if (!matrix.scale_bf16) return __uint_as_float(word);
     return __uint_as_float(scale_half(matrix, row, portion, word) << 16);
   }

@@ -37,7 +37,7 @@ struct MoeMatrix {
   int32_t block_rows = 1, block_cols = 1;
   int32_t scale_columns = 0;  // FP8_BLOCK: scales of one row of blocks
   int32_t block_shift = 0;    // FP8_BLOCK: log2(block_cols) where that is a whole number
-  WeightForm form = WeightForm::kBf16;
+  WeightType type = WeightType::kBf16;
   bool scale_bf16 = false;
   float global_scale = 1.0f;
 };
@@ -64,18 +64,18 @@ __device__ __forceinline__ MoeRow moe_row(const MoeMatrix& matrix, int expert, i
   MoeRow made{matrix.data + expert * matrix.data_stride + row * matrix.row_bytes,
               matrix.scale + expert * matrix.scale_stride, 1.0f};
   const float global = matrix.global_scales ? matrix.global_scales[expert] : matrix.global_scale;
-  switch (matrix.form) {
-    case WeightForm::kFp8Tensor:
+  switch (matrix.type) {
+    case WeightType::kFp8Tensor:
       made.factor = global;
       break;
-    case WeightForm::kFp8Channel:
+    case WeightType::kFp8Channel:
       made.factor = moe_scale(matrix, made.scale, row);
       break;
-    case WeightForm::kFp8Block:
+    case WeightType::kFp8Block:
       made.scale += static_cast<int64_t>(row / matrix.block_rows) * matrix.scale_columns *
                     (matrix.scale_bf16 ? 2 : 4);
       break;
-    case WeightForm::kNvfp4:
+    case WeightType::kNvfp4:
       made.scale += static_cast<int64_t>(row) * (matrix.cols / 16);
       made.factor = global;
       break;
@@ -89,14 +89,14 @@ __device__ __forceinline__ MoeRow moe_row(const MoeMatrix& matrix, int expert, i
 
 // value * local of column `col`.
 __device__ __forceinline__ float moe_value(const MoeMatrix& matrix, const MoeRow& row, int col) {
-  switch (matrix.form) {
-    case WeightForm::kF32:
+  switch (matrix.type) {
+    case WeightType::kF32:
       return reinterpret_cast<const float*>(row.data)[col];
-    case WeightForm::kBf16:
+    case WeightType::kBf16:
       return to_float(reinterpret_cast<const bf16*>(row.data)[col]);
-    case WeightForm::kFp8Block:
+    case WeightType::kFp8Block:
       return e4m3_float(row.data[col]) * moe_scale(matrix, row.scale, col / matrix.block_cols);
-    case WeightForm::kNvfp4: {
+    case WeightType::kNvfp4: {
       const unsigned code = row.data[col / 2] >> (col % 2 * 4) & 15u;
       const __half_raw half{static_cast<unsigned short>((code & 7u) << 9 | (code & 8u) << 12)};
       return __half2float(__half(half)) * 16384.0f * e4m3_float(row.scale[col / 16]);
@@ -110,13 +110,13 @@ __device__ __forceinline__ float moe_value(const MoeMatrix& matrix, const MoeRow
 
 enum class MoeFormat { kF32, kBf16, kFp8, kFp4 };
 
-inline MoeFormat moe_format(WeightForm form) {
-  switch (form) {
-    case WeightForm::kF32:
+inline MoeFormat moe_format(WeightType type) {
+  switch (type) {
+    case WeightType::kF32:
       return MoeFormat::kF32;
-    case WeightForm::kBf16:
+    case WeightType::kBf16:
       return MoeFormat::kBf16;
-    case WeightForm::kNvfp4:
+    case WeightType::kNvfp4:
       return MoeFormat::kFp4;
     default:
       return MoeFormat::kFp8;
@@ -212,7 +212,7 @@ __device__ __forceinline__ float dequantise_shared(const MoeMatrix& matrix, cons
     return 1.0f;
   } else if constexpr (kFormat == MoeFormat::kFp8) {
     dequantise_fp8(reinterpret_cast<const uint2*>(data)[col / 8], values);
-    return matrix.form == WeightForm::kFp8Block
+    return matrix.type == WeightType::kFp8Block
                ? moe_scale(matrix, row.scale, col >> matrix.block_shift)
                : 1.0f;
   } else {

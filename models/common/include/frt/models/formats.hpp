@@ -52,13 +52,13 @@ float e5m2_to_f32(std::uint8_t bits);
 float e2m1_to_f32(std::uint8_t nibble);
 std::uint8_t f64_to_e2m1(double value);
 
-// Widens `count` elements of `dtype` at `data` (any alignment) to F32: F32, F64 (rounded), F16,
+// `count` elements of `dtype` at `data` (any alignment) to F32: F32, F64 (rounded), F16,
 // BF16, F8_E4M3, F8_E5M2. FRT_ERR_UNSUPPORTED for anything else.
-void widen(frt_dtype dtype, const std::byte* data, std::size_t count, float* out);
+void convert_to_f32(frt_dtype dtype, const std::byte* data, std::size_t count, float* out);
 
 // Rounds `count` values to `dtype` at `out`: F32, F64, F16, BF16, F8_E4M3. FRT_ERR_UNSUPPORTED for
 // anything else.
-void narrow(frt_dtype dtype, const float* values, std::size_t count, std::byte* out);
+void convert_from_f32(frt_dtype dtype, const float* values, std::size_t count, std::byte* out);
 
 // Index of the first NaN or infinity (for E4M3: NaN) among `count` elements of a float type at
 // `data`; nothing if all are finite. Types without such values: nothing.

@@ -21,7 +21,7 @@ struct StepResult {
   std::vector<float> logits;  // (vocabulary)
 };
 
-// Intermediate rows of a prompt, widened to f32, in the order of the positions asked for.
+// Intermediate rows of a prompt, converted to f32, in the order of the positions asked for.
 struct Trace {
   // "residual", "mixer", "ffn", "router_weights": layers one after another.
   std::map<std::string, std::vector<float>> rows;
@@ -55,7 +55,7 @@ class Runner {
 
   std::int32_t boundary() const noexcept { return boundary_; }
 
-  // A region of the slot, widened to f32: FIXED whole, ROWS the first `rows`.
+  // A region of the slot, converted to f32: FIXED whole, ROWS the first `rows`.
   std::vector<float> region(const std::string& name, std::int64_t rows = 1) const;
 
  private:

@@ -65,7 +65,7 @@ struct WeightTotals {
   std::uint64_t decode_bytes = 0;  // that one decoded token reads
   std::uint64_t expert_bytes = 0;  // of these, of one routed expert of every layer
   std::uint64_t token_flops = 0;   // of products per prefilled token, without the head
-  std::array<std::uint64_t, kWeightForms> format_parameters{};  // by WeightForm
+  std::array<std::uint64_t, kWeightTypes> format_parameters{};  // by WeightType
 };
 
 struct Weights {

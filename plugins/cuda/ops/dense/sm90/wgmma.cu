@@ -247,7 +247,7 @@ bool wgmma_supports(const SkinnyProduct& product, std::span<const SkinnyPart> pa
 
 bool wgmma_supports(const Fp8Input& input, std::span<const Fp8Part> parts) {
   const bool tensors = std::all_of(parts.begin(), parts.end(), [](const Fp8Part& part) {
-    return part.weight.form == WeightForm::kFp8Tensor;
+    return part.weight.type == WeightType::kFp8Tensor;
   });
   const Work work = work_of(input, parts);
   return tensors && input.inputs % 16 == 0 && input.x_stride % 16 == 0 &&

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// narrow.hpp - products with few activation rows (at most kNarrowRows): what decoding is made of.
+// gemv.hpp - GEMV: products with few activation rows (at most kGemvRows): what decoding is made of.
 //
-// Time is the time to read the weights, so they are read once, in order, and widened in
+// Time is the time to read the weights, so they are read once, in order, and dequantised in
 // registers. Each (activation row, weight row) pair has its own running sums, walked along the
 // columns in one order that does not depend on how many rows are computed together.
 //
@@ -17,11 +17,11 @@
 
 namespace frt::cpu {
 
-inline constexpr int64_t kNarrowRows = 16;
+inline constexpr int64_t kGemvRows = 16;
 
 // The most weight rows of one call. The rows after them are fetched into the cache: tiles are best
 // taken in order.
-inline constexpr int64_t kNarrowTile = 64;
+inline constexpr int64_t kGemvTile = 64;
 
 // Element type and order of a panel. The permuted orders are given where they are made
 // (panel.cpp).
@@ -40,32 +40,32 @@ void fill_panel_row(PanelKind kind, frt_dtype dtype, const void* x, int64_t cols
                     void* panel) noexcept;
 
 // out[m * out_stride + n] = sum_k x[m][k] W[first + n, k], n in [0, count), m in [0, rows); x[m] is
-// a panel row; 1 <= rows <= kNarrowRows, count <= kNarrowTile.  [hot]
-using NarrowFunction = void (*)(const Weight& weight, int64_t first, int64_t count,
-                                const void* const* x, int64_t rows, float* out,
-                                int64_t out_stride) noexcept;
+// a panel row; 1 <= rows <= kGemvRows, count <= kGemvTile.  [hot]
+using GemvFunction = void (*)(const Weight& weight, int64_t first, int64_t count,
+                              const void* const* x, int64_t rows, float* out,
+                              int64_t out_stride) noexcept;
 
-struct NarrowKernel {
-  NarrowFunction function;
+struct GemvKernel {
+  GemvFunction function;
   PanelKind panel;
 };
 
 // The kernel for `weight` (its format and block size; the pointers are not read) and activations
 // of type `dtype` on `device`.  [setup]
-NarrowKernel narrow_kernel(const Device& device, const Weight& weight, frt_dtype dtype);
+GemvKernel gemv_kernel(const Device& device, const Weight& weight, frt_dtype dtype);
 
-// ---- the families, for narrow_kernel and tests -----------------------------------------------
+// ---- the families, for gemv_kernel and tests -----------------------------------------------
 
 // Plain loops, f32, any format and block size.  [hot]
-void narrow_plain(const Weight& weight, int64_t first, int64_t count, const void* const* x,
-                  int64_t rows, float* out, int64_t out_stride) noexcept;
+void gemv_plain(const Weight& weight, int64_t first, int64_t count, const void* const* x,
+                int64_t rows, float* out, int64_t out_stride) noexcept;
 
 // Vectors of f32 for the Highway target in force; kFloat panels, any format and block size.
 // [setup]
-NarrowFunction narrow_simd_function(WeightForm form);
+GemvFunction gemv_simd_function(WeightType type);
 
 // AVX512_BF16 products of bf16 panels; function NULL where format, block size or machine do not
 // fit.  [setup]
-NarrowKernel narrow_bf16_kernel(const Weight& weight);
+GemvKernel gemv_bf16_kernel(const Weight& weight);
 
 }  // namespace frt::cpu

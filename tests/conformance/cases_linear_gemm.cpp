@@ -125,8 +125,8 @@ std::string types(frt_dtype x, frt_dtype y) {
 
 }  // namespace
 
-void add_linear_wide_cases(Suite& suite) {
-  const std::string linear_name = std::string(FRT_OP_LINEAR) + " wide ";
+void add_linear_gemm_cases(Suite& suite) {
+  const std::string linear_name = std::string(FRT_OP_LINEAR) + " gemm ";
   const auto add = [&](const Shape& shape, frt_dtype x, frt_dtype y, const Packing& packing,
                        const Options& options = {}, const std::string& remark = "") {
     suite.add(linear_name + types(x, y) + packing.name + " " + text(shape) + remark,
@@ -171,7 +171,7 @@ void add_linear_wide_cases(Suite& suite) {
     add({300, 48, 1024}, FRT_DTYPE_BF16, y, bf16);
   }
   for (const frt_dtype dtype : {FRT_DTYPE_BF16, FRT_DTYPE_F32}) {
-    suite.add(std::string(FRT_OP_NORM_LINEARS) + " wide " + dtype_name(dtype) + " mixed formats",
+    suite.add(std::string(FRT_OP_NORM_LINEARS) + " gemm " + dtype_name(dtype) + " mixed formats",
               [=](Case& c) {
                 const std::vector<Packing>& all = all_packings();
                 norm_linears(c, dtype, 130, 256,
@@ -179,7 +179,7 @@ void add_linear_wide_cases(Suite& suite) {
               });
     for (const Packing& packing : all_packings()) {
       suite.add(
-          std::string(FRT_OP_NORM_GATE_UP) + " wide " + dtype_name(dtype) + " " + packing.name,
+          std::string(FRT_OP_NORM_GATE_UP) + " gemm " + dtype_name(dtype) + " " + packing.name,
           [=](Case& c) { norm_gate_up(c, dtype, 70, 160, 96, packing); });
     }
   }

@@ -12,7 +12,7 @@
 #include <fstream>
 #include <new>
 
-#include "ops/products/wide.hpp"
+#include "ops/products/gemm.hpp"
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 namespace {
@@ -42,9 +42,9 @@ int make_product(int blocks) {
   if (child == 0) {
     signal(SIGSEGV, SIG_DFL);
     try {
-      const frt::cpu::WideProduct before(FRT_DTYPE_F32, 256, 512, 512, 64, 4);
+      const frt::cpu::Gemm before(FRT_DTYPE_F32, 256, 512, 512, 64, 4);
       if (blocks >= 0) use_up_memory(blocks);
-      const frt::cpu::WideProduct product(FRT_DTYPE_F32, 256, 512, 512, 64, 4);
+      const frt::cpu::Gemm product(FRT_DTYPE_F32, 256, 512, 512, 64, 4);
       _exit(kMade);
     } catch (const frt::Error& error) {
       _exit(error.status() == FRT_ERR_OUT_OF_MEMORY ? kRefused : kOther);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Narrow products of bf16 activations with the AVX512_BF16 instruction VDPBF16PS: 32 products and
+// GEMV of bf16 activations with the AVX512_BF16 instruction VDPBF16PS: 32 products and
 // 16 sums of pairs per instruction, f32 sums. Weights become bf16 values exactly; scales are
 // applied to f32 sums.
 //
@@ -12,9 +12,9 @@
 //           / 2.
 //
 // Per (activation row, weight row) the order of additions is fixed by the columns alone. The
-// functions carry their target in an attribute; narrow_bf16_kernel hands them out only where the
+// functions carry their target in an attribute; gemv_bf16_kernel hands them out only where the
 // machine has the instructions.
-#include "narrow.hpp"
+#include "gemv.hpp"
 #include "weight.hpp"
 
 #if defined(__x86_64__)
@@ -161,7 +161,7 @@ struct Fp8Rows {
   template <int kWeights, int kRows>
   FRT_BF16_TARGET static void multiply(const Weight& weight, int64_t index, const uint8_t* const* x,
                                        int64_t ahead, float (&out)[kWeights][kRows]) {
-    const bool blocks = weight.form == WeightForm::kFp8Block;
+    const bool blocks = weight.type == WeightType::kFp8Block;
     const int64_t cols = weight.cols;
     const int64_t segment = blocks ? block_columns(weight) : cols;
     Walk<kWeights, kRows> walk;
@@ -331,8 +331,8 @@ void multiply_tile(const Weight& weight, int64_t first, int64_t count, const uin
 }
 
 template <class Format>
-void narrow(const Weight& weight, int64_t first, int64_t count, const void* const* panel,
-            int64_t rows, float* out, int64_t out_stride) noexcept {
+void gemv(const Weight& weight, int64_t first, int64_t count, const void* const* panel,
+          int64_t rows, float* out, int64_t out_stride) noexcept {
   for (int64_t done = 0; done < rows;) {
     const int64_t left = rows - done;
     const uint8_t* x[8];
@@ -358,21 +358,21 @@ void narrow(const Weight& weight, int64_t first, int64_t count, const void* cons
 
 }  // namespace
 
-NarrowKernel narrow_bf16_kernel(const Weight& weight) {
+GemvKernel gemv_bf16_kernel(const Weight& weight) {
   const bool bytes = __builtin_cpu_supports("avx512vbmi");
-  switch (weight.form) {
-    case WeightForm::kBf16:
-      return {narrow<Bf16Rows>, Bf16Rows::kPanel};
-    case WeightForm::kFp8Block:
+  switch (weight.type) {
+    case WeightType::kBf16:
+      return {gemv<Bf16Rows>, Bf16Rows::kPanel};
+    case WeightType::kFp8Block:
       if (!bytes) break;
       if (weight.block_cols < weight.cols && weight.block_cols % kBlock != 0) break;
-      return {narrow<Fp8Rows>, Fp8Rows::kPanel};
-    case WeightForm::kFp8Tensor:
-    case WeightForm::kFp8Channel:
+      return {gemv<Fp8Rows>, Fp8Rows::kPanel};
+    case WeightType::kFp8Tensor:
+    case WeightType::kFp8Channel:
       if (!bytes) break;
-      return {narrow<Fp8Rows>, Fp8Rows::kPanel};
-    case WeightForm::kNvfp4:
-      return {narrow<Fp4Rows>, Fp4Rows::kPanel};
+      return {gemv<Fp8Rows>, Fp8Rows::kPanel};
+    case WeightType::kNvfp4:
+      return {gemv<Fp4Rows>, Fp4Rows::kPanel};
     default:
       break;
   }
@@ -385,7 +385,7 @@ NarrowKernel narrow_bf16_kernel(const Weight& weight) {
 
 namespace frt::cpu {
 
-NarrowKernel narrow_bf16_kernel(const Weight&) {
+GemvKernel gemv_bf16_kernel(const Weight&) {
   return {nullptr, PanelKind::kFloat};
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// wide.hpp - products with many activation rows, by oneDNN: what prefilling is made of.
+// gemm.hpp - GEMM: products with many activation rows, by oneDNN: what prefilling is made of.
 //
-// One WideProduct multiplies blocks of activation rows by tiles of weight rows, both in memory as
+// One Gemm multiplies blocks of activation rows by tiles of weight rows, both in memory as
 // they are (row-major; the primitive packs the weights tile itself, which costs a few percent
 // once 64 rows or more share it). The block sizes are fixed, so the primitives are made at prepare
 // and shared, through oneDNN's own cache, by all nodes of the same widths.
@@ -19,25 +19,24 @@
 
 namespace frt::cpu {
 
-// Fewest rows of a block: a product of fewer rows is narrow.
-inline constexpr int64_t kWideRows = 16;
+// Fewest rows of a block: fewer are for the GEMV kernels.
+inline constexpr int64_t kGemmRows = 16;
 
 // Most rows of a block.
-inline constexpr int64_t kWideBlock = 256;
+inline constexpr int64_t kGemmBlock = 256;
 
 // Weight rows per tile, where the weight has as many.
-inline constexpr int64_t kWideTile = 64;
+inline constexpr int64_t kGemmTile = 64;
 
-class WideProduct {
+class Gemm {
  public:
-  // x: rows `x_stride` elements apart, at least kWideRows and at most `rows` of them. Tiles: `tile`
+  // x: rows `x_stride` elements apart, at least kGemmRows and at most `rows` of them. Tiles: `tile`
   // weight rows of `cols` values, contiguous. x and weights are of `dtype` (f32, bf16). Throws
   // FRT_ERR_UNSUPPORTED if oneDNN refuses, FRT_ERR_OUT_OF_MEMORY.  [setup]
-  WideProduct(frt_dtype dtype, int64_t rows, int64_t cols, int64_t x_stride, int64_t tile,
-              int workers);
-  ~WideProduct();
-  WideProduct(const WideProduct&) = delete;
-  WideProduct& operator=(const WideProduct&) = delete;
+  Gemm(frt_dtype dtype, int64_t rows, int64_t cols, int64_t x_stride, int64_t tile, int workers);
+  ~Gemm();
+  Gemm(const Gemm&) = delete;
+  Gemm& operator=(const Gemm&) = delete;
 
   // Bytes of scratch per worker, for `scratchpad` below (aligned to 64).  [any]
   std::size_t scratchpad_bytes() const noexcept;

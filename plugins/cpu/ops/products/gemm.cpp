@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "wide.hpp"
+#include "gemm.hpp"
 
 #include <sys/mman.h>
 
@@ -20,7 +20,7 @@ extern "C" void omp_set_num_threads(int threads);
 namespace frt::cpu {
 namespace {
 
-constexpr std::array<int64_t, 3> kBlocks = {kWideRows, 64, kWideBlock};
+constexpr std::array<int64_t, 3> kBlocks = {kGemmRows, 64, kGemmBlock};
 
 // Makes the calling thread one that never starts OpenMP threads, while it lives.
 class OneThread {
@@ -80,15 +80,14 @@ struct BlockPrimitive {
 
 }  // namespace
 
-struct WideProduct::Impl {
+struct Gemm::Impl {
   int64_t tile = 0;
   std::size_t scratchpad_bytes = 0;
   std::vector<BlockPrimitive> blocks;  // rising sizes
   std::vector<dnnl::stream> streams;   // one per worker
 };
 
-WideProduct::WideProduct(frt_dtype dtype, int64_t rows, int64_t cols, int64_t x_stride,
-                         int64_t tile, int workers)
+Gemm::Gemm(frt_dtype dtype, int64_t rows, int64_t cols, int64_t x_stride, int64_t tile, int workers)
     : impl_(std::make_unique<Impl>()) {
   using dnnl::memory;
   require_memory();
@@ -122,15 +121,15 @@ WideProduct::WideProduct(frt_dtype dtype, int64_t rows, int64_t cols, int64_t x_
   }
 }
 
-WideProduct::~WideProduct() = default;
+Gemm::~Gemm() = default;
 
-std::size_t WideProduct::scratchpad_bytes() const noexcept {
+std::size_t Gemm::scratchpad_bytes() const noexcept {
   return impl_->scratchpad_bytes;
 }
 
 // The largest block that fits what is left; or the next larger one if at most a quarter of it is
 // wasted. At the end of the rows, a block that begins early and computes some rows again.
-WideProduct::Block WideProduct::block(int64_t row, int64_t active, int64_t rows) const noexcept {
+Gemm::Block Gemm::block(int64_t row, int64_t active, int64_t rows) const noexcept {
   const int64_t left = active - row;
   int64_t size = impl_->blocks.front().rows;
   for (const BlockPrimitive& candidate : impl_->blocks) {
@@ -139,16 +138,16 @@ WideProduct::Block WideProduct::block(int64_t row, int64_t active, int64_t rows)
   return {std::min(row, rows - size), size};
 }
 
-void WideProduct::run(int worker, int64_t block_rows, const void* x, const void* weights,
-                      float* out, void* scratchpad) noexcept {
+void Gemm::run(int worker, int64_t block_rows, const void* x, const void* weights, float* out,
+               void* scratchpad) noexcept {
   const OneThread one_thread;
   if (run_primitive(worker, block_rows, x, weights, out, scratchpad)) return;
   std::fill_n(out, block_rows * impl_->tile, std::numeric_limits<float>::quiet_NaN());
 }
 
 // oneDNN allocates with operator new.
-bool WideProduct::run_primitive(int worker, int64_t block_rows, const void* x, const void* weights,
-                                float* out, void* scratchpad) noexcept try {
+bool Gemm::run_primitive(int worker, int64_t block_rows, const void* x, const void* weights,
+                         float* out, void* scratchpad) noexcept try {
   bool done = false;
   for (BlockPrimitive& block : impl_->blocks) {
     if (block.rows != block_rows) continue;

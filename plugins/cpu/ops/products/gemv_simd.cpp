@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Narrow products with vectors of f32, and the widening of weight tiles, for every Highway target.
+// GEMV with vectors of f32, and the dequantisation of weight tiles, for every Highway target.
 //
 // Four (or two) weight rows at a time: each vector of activations is used for all of them, and
-// their running sums hide the latency of the multiply-add. BF16 and F32 weights are widened on
-// load; the packed formats are widened 256 columns at a time into a buffer that stays in L1.
+// their running sums hide the latency of the multiply-add. BF16 weights are converted on
+// load; the quantised formats are dequantised 256 columns at a time into a buffer that stays in L1.
 //
 // A running sum is one vector of 16 values (or the equivalent in smaller vectors): column k always
 // meets lane k % 16 at step k / 16, so the number of rows computed together cannot matter.
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "ops/products/narrow_simd.cpp"
+#define HWY_TARGET_INCLUDE "ops/products/gemv_simd.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once per target
 
 #include <hwy/cache_control.h>
@@ -17,10 +17,10 @@
 #include <cstring>
 
 #include "../simd-inl.hpp"
+#include "dequantise.hpp"
+#include "gemv.hpp"
 #include "groups.hpp"
-#include "narrow.hpp"
 #include "weight.hpp"
-#include "widen.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace frt::cpu {
@@ -35,7 +35,7 @@ using V = hn::Vec<D>;
 constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(D()));
 constexpr int64_t kVectors = kStep / kLanes;
 
-// ---- widening --------------------------------------------------------------------------------
+// ---- dequantisation --------------------------------------------------------------------------
 
 alignas(16) constexpr int8_t kTwiceE2m1[16] = {0, 1,  2,  3,  4,  6,  8,  12,
                                                0, -1, -2, -3, -4, -6, -8, -12};
@@ -59,7 +59,7 @@ HWY_INLINE void unpack_e2m1(const uint8_t* bytes, int8_t* twice) {
 }
 
 // 16 values of a group with their scale.
-HWY_INLINE void widen_group(const uint8_t* bytes, float scale, float* out) {
+HWY_INLINE void dequantise_group(const uint8_t* bytes, float scale, float* out) {
   const D d;
   const hn::Rebind<int32_t, D> di;
   const hn::Rebind<int8_t, D> narrow;
@@ -72,28 +72,28 @@ HWY_INLINE void widen_group(const uint8_t* bytes, float scale, float* out) {
   }
 }
 
-void widen_fp4(const Weight& weight, int64_t row, int64_t first, int64_t count, float* out) {
+void dequantise_fp4(const Weight& weight, int64_t row, int64_t first, int64_t count, float* out) {
   const uint8_t* data = weight_row(weight, row) + first / 2;
   const uint8_t* scales = group_scales(weight, row) + first / kFp4Group;
   for (int64_t i = 0; i < count; i += kStep) {
-    widen_group(data + i / 2, e4m3_to_float(scales[i / kStep]), out + i);
+    dequantise_group(data + i / 2, e4m3_to_float(scales[i / kStep]), out + i);
   }
 }
 
 // `count` E4M3 values times `scale`.
-HWY_INLINE void widen_e4m3(const uint8_t* data, int64_t count, float scale, float* out) {
+HWY_INLINE void dequantise_e4m3(const uint8_t* data, int64_t count, float scale, float* out) {
   for_lanes(static_cast<std::size_t>(count), [&](auto d, std::size_t i) HWY_ATTR {
     hn::StoreU(hn::Mul(load(d, data + i), hn::Set(d, scale)), d, out + i);
   });
 }
 
-void widen_fp8(const Weight& weight, int64_t row, int64_t first, int64_t count, float* out) {
+void dequantise_fp8(const Weight& weight, int64_t row, int64_t first, int64_t count, float* out) {
   const uint8_t* data = weight_row(weight, row);
-  if (weight.form != WeightForm::kFp8Block) return widen_e4m3(data + first, count, 1.0f, out);
+  if (weight.type != WeightType::kFp8Block) return dequantise_e4m3(data + first, count, 1.0f, out);
   const int64_t end = first + count;
   for (int64_t k = first; k < end;) {
     const int64_t next = std::min(end, (k / weight.block_cols + 1) * weight.block_cols);
-    widen_e4m3(data + k, next - k, block_scale(weight, row, k), out + k - first);
+    dequantise_e4m3(data + k, next - k, block_scale(weight, row, k), out + k - first);
     k = next;
   }
 }
@@ -121,12 +121,12 @@ struct Buffered {  // all others
   alignas(64) float values[kChunk];
   void start(const Weight&, int64_t) {}
   void enter(const Weight& weight, int64_t index, int64_t first, int64_t count) {
-    if (weight.form == WeightForm::kNvfp4) {
-      widen_fp4(weight, index, first, count, values);
-    } else if (weight.form == WeightForm::kOther) {
-      widen_groups(weight, index, first, count, values);
+    if (weight.type == WeightType::kNvfp4) {
+      dequantise_fp4(weight, index, first, count, values);
+    } else if (weight.type == WeightType::kOther) {
+      dequantise_groups(weight, index, first, count, values);
     } else {
-      widen_fp8(weight, index, first, count, values);
+      dequantise_fp8(weight, index, first, count, values);
     }
   }
   HWY_INLINE V get(int64_t, int64_t in_chunk) const { return hn::LoadU(D(), values + in_chunk); }
@@ -202,8 +202,8 @@ void multiply_tile(const Weight& weight, int64_t first, int64_t count, const flo
 }
 
 template <class Source>
-void narrow(const Weight& weight, int64_t first, int64_t count, const void* const* panel,
-            int64_t rows, float* out, int64_t out_stride) noexcept {
+void gemv(const Weight& weight, int64_t first, int64_t count, const void* const* panel,
+          int64_t rows, float* out, int64_t out_stride) noexcept {
   for (int64_t done = 0; done < rows;) {
     const int64_t left = rows - done;
     const float* x[8];
@@ -228,55 +228,55 @@ void narrow(const Weight& weight, int64_t first, int64_t count, const void* cons
   }
 }
 
-NarrowFunction select_narrow(WeightForm form) {
-  switch (form) {
-    case WeightForm::kF32:
-      return narrow<Direct<float>>;
-    case WeightForm::kBf16:
-      return narrow<Direct<uint16_t>>;
+GemvFunction select_gemv(WeightType type) {
+  switch (type) {
+    case WeightType::kF32:
+      return gemv<Direct<float>>;
+    case WeightType::kBf16:
+      return gemv<Direct<uint16_t>>;
     default:
-      return narrow<Buffered>;
+      return gemv<Buffered>;
   }
 }
 
 // ---- tiles -----------------------------------------------------------------------------------
 
-void widen_row(const Weight& weight, int64_t row, int64_t first, int64_t count, float* out) {
-  switch (weight.form) {
-    case WeightForm::kF32:
+void dequantise_row(const Weight& weight, int64_t row, int64_t first, int64_t count, float* out) {
+  switch (weight.type) {
+    case WeightType::kF32:
       std::copy_n(reinterpret_cast<const float*>(weight_row(weight, row)) + first, count, out);
       break;
-    case WeightForm::kBf16: {
+    case WeightType::kBf16: {
       const auto* from = reinterpret_cast<const uint16_t*>(weight_row(weight, row)) + first;
       for_lanes(static_cast<std::size_t>(count),
                 [&](auto d, std::size_t i) HWY_ATTR { hn::StoreU(load(d, from + i), d, out + i); });
       break;
     }
-    case WeightForm::kNvfp4:
-      widen_fp4(weight, row, first, count, out);
+    case WeightType::kNvfp4:
+      dequantise_fp4(weight, row, first, count, out);
       break;
-    case WeightForm::kOther:
-      widen_groups(weight, row, first, count, out);
+    case WeightType::kOther:
+      dequantise_groups(weight, row, first, count, out);
       break;
     default:
-      widen_fp8(weight, row, first, count, out);
+      dequantise_fp8(weight, row, first, count, out);
       break;
   }
 }
 
-void widen_tile(const Weight& weight, int64_t first, int64_t count, frt_dtype dtype,
-                void* tile) noexcept {
+void dequantise_tile(const Weight& weight, int64_t first, int64_t count, frt_dtype dtype,
+                     void* tile) noexcept {
   const int64_t cols = weight.cols;
   for (int64_t n = 0; n < count; ++n) {
     if (dtype == FRT_DTYPE_F32) {
-      widen_row(weight, first + n, 0, cols, static_cast<float*>(tile) + n * cols);
+      dequantise_row(weight, first + n, 0, cols, static_cast<float*>(tile) + n * cols);
       continue;
     }
     uint16_t* to = static_cast<uint16_t*>(tile) + n * cols;
     for (int64_t k = 0; k < cols; k += kChunk) {
       alignas(64) float values[kChunk];
       const int64_t length = std::min<int64_t>(kChunk, cols - k);
-      widen_row(weight, first + n, k, length, values);
+      dequantise_row(weight, first + n, k, length, values);
       for_lanes(static_cast<std::size_t>(length), [&](auto d, std::size_t i) HWY_ATTR {
         store(d, hn::LoadU(d, values + i), to + k + i);
       });
@@ -284,8 +284,8 @@ void widen_tile(const Weight& weight, int64_t first, int64_t count, frt_dtype dt
   }
 }
 
-WidenFunction select_widen() {
-  return widen_tile;
+DequantiseFunction select_dequantise() {
+  return dequantise_tile;
 }
 
 }  // namespace
@@ -296,15 +296,15 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace frt::cpu {
 
-HWY_EXPORT(select_narrow);
-HWY_EXPORT(select_widen);
+HWY_EXPORT(select_gemv);
+HWY_EXPORT(select_dequantise);
 
-NarrowFunction narrow_simd_function(WeightForm form) {
-  return HWY_DYNAMIC_DISPATCH(select_narrow)(form);
+GemvFunction gemv_simd_function(WeightType type) {
+  return HWY_DYNAMIC_DISPATCH(select_gemv)(type);
 }
 
-WidenFunction widen_function() {
-  return HWY_DYNAMIC_DISPATCH(select_widen)();
+DequantiseFunction dequantise_function() {
+  return HWY_DYNAMIC_DISPATCH(select_dequantise)();
 }
 
 }  // namespace frt::cpu
