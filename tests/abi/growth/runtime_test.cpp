@@ -145,7 +145,7 @@ TEST_CASE("a policy of the other side takes an observation and gives actions") {
   frt_policy_shape shape{};
   shape.struct_size = sizeof(shape);
   shape.prompt = 3;
-  shape.ways = 1;
+  shape.branches = 1;
   CHECK(policy.infer_key(shape) == 31);
 
   const Stream stream = world.context.create_stream("main");
@@ -212,9 +212,9 @@ TEST_CASE("a calibration of the other side takes a shape and writes its text") {
   check(calibration.begin(world.model.handle, &error), error);
   frt_policy_shape shape{};
   shape.struct_size = sizeof(shape);
-  shape.ways = 1;
+  shape.branches = 1;
   check(calibration.note(world.model.handle, &shape, stream.handle(), &error), error);
-  shape.ways = 2;
+  shape.branches = 2;
   CHECK(calibration.note(world.model.handle, &shape, stream.handle(), &error) ==
         FRT_ERR_OUT_OF_RANGE);
   std::string text;

@@ -188,7 +188,7 @@ TEST_CASE("e2m1 decodes by its definition, encodes to the nearest, ties to even,
   CHECK(f64_to_e2m1(std::numeric_limits<double>::quiet_NaN()) == 7);
 }
 
-TEST_CASE("widen and narrow take any alignment and agree with the element functions") {
+TEST_CASE("conversions to and from f32 take any alignment and agree with the element functions") {
   const std::vector<float> values = {0, 1.5f, -2.25f, 3.0e-5f, 448, -0.0078125f, 65504};
   for (const frt_dtype dtype :
        {FRT_DTYPE_F32, FRT_DTYPE_F64, FRT_DTYPE_F16, FRT_DTYPE_BF16, FRT_DTYPE_F8_E4M3}) {

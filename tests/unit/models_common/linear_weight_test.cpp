@@ -221,7 +221,7 @@ TEST_CASE("companions that are missing or wrong are named with what was expected
   CHECK_FAILS(to_f32(checkpoint.get("e.weight")), "UNSUPPORTED", "'e.weight'", "i32");
 }
 
-TEST_CASE("plain weights widen as they stand") {
+TEST_CASE("plain weights are converted to f32 as they stand") {
   const Checkpoint dense = fixture("dense");
   const TensorView& norm = dense.get("model.language_model.norm.weight");
   const std::vector<float> values = to_f32(norm);
