@@ -132,7 +132,7 @@ std::uint64_t StoredGroup::bytes() const {
 std::vector<StoredGroup> plan_checkpoint(const qwen36::Config& config, const Choice& choice) {
   std::vector<StoredGroup> groups;
   for (qwen36::Tensor& tensor :
-       qwen36::checkpoint_tensors(config, qwen36::is_packed(choice.format))) {
+       qwen36::checkpoint_tensors(config, qwen36::is_quantised(choice.format))) {
     const Packing packing =
         qwen36::packing(choice.format, tensor.role, tensor.name.starts_with("mtp."));
     std::vector<StoredTensor> parts = parts_of(tensor, packing, config, choice);

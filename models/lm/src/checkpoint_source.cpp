@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A matrix goes to the device packed as it is stored. Only F16, which no operator takes, is
+// A matrix goes to the device as it is stored. Only F16, which no operator takes, is
 // converted to f32.
 #include <frt/lm/checkpoint_source.hpp>
 
@@ -72,7 +72,7 @@ float multiplied_global_scale(const LinearWeight& weight) {
                                                                   : weight.global_scale;
 }
 
-// The descriptor of a packed matrix, without its memory.
+// The descriptor of a matrix, without its memory.
 frt_weight describe(const LinearWeight& found) {
   frt_weight weight{};
   weight.rows = static_cast<std::int32_t>(found.rows);
@@ -280,7 +280,7 @@ void CheckpointSource::fused_experts(const std::string& prefix, const Config& co
       throw Error(FRT_ERR_UNSUPPORTED,
                   "tensor " + std::string(tensor.name) + " in " + std::string(tensor.file) +
                       ": fused experts of type " + dtype_name(tensor.dtype) +
-                      ", expected bf16 or f32 (packed experts are stored one by one)");
+                      ", expected bf16 or f32 (quantised experts are stored one by one)");
     }
     frt_expert_weight experts{};
     experts.expert.format = tensor.dtype == FRT_DTYPE_BF16 ? kWeightBf16 : kWeightF32;
@@ -393,7 +393,7 @@ frt_weight CheckpointSource::embedding(const Config& config) {
   if (found.format != WeightFormat::kPlain) {
     throw Error(FRT_ERR_UNSUPPORTED, "tensor " + std::string(found.weight.name) + " in " +
                                          std::string(found.weight.file) +
-                                         ": the embedding table is packed as " +
+                                         ": the embedding table is stored as " +
                                          std::string(models::weight_format_name(found.format)) +
                                          ", expected bf16, f16 or f32");
   }

@@ -16,7 +16,7 @@ void Recipe::mixer(const Recorder& recorder, const Batch& batch, std::size_t lay
 frt_attention_append_args Recipe::append_args(const Batch& batch, const AttentionWeights& weights,
                                               const LayerState& state) const {
   const Config& c = config_;
-  const bool packed = precision_.cache == FRT_DTYPE_F8_E4M3;
+  const bool quantised = precision_.cache == FRT_DTYPE_F8_E4M3;
   frt_attention_append_args args{};
   args.dtype = precision_.activation;
   args.kv_dtype = precision_.cache;
@@ -35,8 +35,8 @@ frt_attention_append_args Recipe::append_args(const Batch& batch, const Attentio
   args.k_norm = weights.key_norm;
   args.inv_freq = weights_.rope_frequencies;
   args.rope_scale = static_cast<float>(c.rope.attention_factor);
-  args.k_scale = packed ? weights.key_scale : 1.0f;
-  args.v_scale = packed ? weights.value_scale : 1.0f;
+  args.k_scale = quantised ? weights.key_scale : 1.0f;
+  args.v_scale = quantised ? weights.value_scale : 1.0f;
   args.max_rows = i32(state_.max_rows);
   args.keys = state.keys;
   args.values = state.values;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A packed matrix gets codes over the whole range of its type and scales around the value that
+// A quantised matrix gets codes over the whole range of its type and scales around the value that
 // brings it to the deviation of value_range(), so that every format yields activations of the same
 // size.
 #include <frt/lm/synthetic_source.hpp>

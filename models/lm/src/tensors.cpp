@@ -63,7 +63,7 @@ Packing packing(Format format, Role role, bool mtp) {
   return Packing::kPlain;
 }
 
-bool is_packed(Format format) {
+bool is_quantised(Format format) {
   return format != Format::kBf16 && format != Format::kF32;
 }
 

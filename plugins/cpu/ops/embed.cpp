@@ -42,7 +42,7 @@ void copy_row(frt_dtype from, const void* x, frt_dtype to, void* y, int64_t widt
   }
 }
 
-// Row `row` of a packed table, dequantised, as `to` (f32, bf16).
+// Row `row` of a quantised table, dequantised, as `to` (f32, bf16).
 void dequantise_table_row(const Weight& table, int64_t row, frt_dtype to, void* y) noexcept {
   constexpr int64_t kChunk = 256;
   const float scale = row_scale(table, row);

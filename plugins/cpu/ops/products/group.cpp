@@ -26,7 +26,7 @@
 namespace frt::cpu {
 namespace {
 
-constexpr int64_t kTaskBytes = 1024 * 1024;  // of packed weights: far more than a task costs
+constexpr int64_t kTaskBytes = 1024 * 1024;  // of stored weights: far more than a task costs
 constexpr int64_t kTasksPerWorker = 4;
 constexpr int64_t kLeastRows = 8;
 

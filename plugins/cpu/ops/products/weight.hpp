@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// weight.hpp - what the products know of a packed weight matrix.
+// weight.hpp - what the products know of a stored weight matrix.
 //
 // A weight is value(row, col) * local(row, col) * row_scale(row). `local` is the block's or group's
 // scale, which changes along a row and is therefore applied to each value; row_scale is constant

@@ -224,7 +224,7 @@ class NewRows {
       const float scale = key() ? args_.k_scale : args_.v_scale;
       auto* kept = key() ? shared.fresh.keys[row()] : shared.fresh.values[row()];
       store_floats<8>(reinterpret_cast<KV*>(kept) + at, x, scale);
-      const SlotRows rows(args_.blocks, sequence_.slot);
+      const SlotRows rows(args_.pages, sequence_.slot);
       const int position = sequence_.position + row(), page = rows.page(position);
       if (page < 0) continue;
       const int64_t row_bytes = static_cast<int64_t>(args_.kv_heads) * Shape<kDim, KV>::kBytes;

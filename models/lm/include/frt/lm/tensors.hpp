@@ -13,7 +13,7 @@
 
 namespace frt::lm {
 
-// Formats a whole checkpoint comes in. Which linears a format packs is decided by packing().
+// Formats a whole checkpoint comes in. Which linears a format quantises is decided by packing().
 enum class Format : std::uint8_t {
   kBf16,
   kF32,
@@ -57,8 +57,8 @@ enum class Packing : std::uint8_t { kPlain, kFp8Block, kFp8Tensor, kFp8Channel, 
 // How `format` stores a matrix of `role`; `mtp`: it belongs to the draft head.
 Packing packing(Format format, Role role, bool mtp);
 
-// True if any matrix of `format` is packed: experts are then stored one by one.
-bool is_packed(Format format);
+// True if any matrix of `format` is quantised: experts are then stored one by one.
+bool is_quantised(Format format);
 
 // Values that keep activations finite and varied through any number of layers: uniform in
 // [low, high), for the tensor as it is stored.

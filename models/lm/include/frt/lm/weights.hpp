@@ -61,7 +61,7 @@ struct LayerWeights {
 // What a step reads, for summaries and benchmarks.
 struct WeightTotals {
   std::uint64_t parameters = 0;
-  std::uint64_t bytes = 0;         // of matrices, as packed
+  std::uint64_t bytes = 0;         // of matrices, as stored
   std::uint64_t decode_bytes = 0;  // that one decoded token reads
   std::uint64_t expert_bytes = 0;  // of these, of one routed expert of every layer
   std::uint64_t token_flops = 0;   // of products per prefilled token, without the head
@@ -117,7 +117,7 @@ class WeightSource {
   virtual frt_weight head(const Config& config, const frt_weight& table) = 0;
 };
 
-// Bytes of a matrix as packed, scales included.
+// Bytes of a matrix as stored, scales included.
 std::uint64_t weight_bytes(const frt_weight& weight);
 
 // For people: "nvfp4 61 %, fp8 31 %, bf16 8 %".

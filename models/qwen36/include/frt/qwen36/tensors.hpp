@@ -11,7 +11,7 @@ namespace frt::qwen36 {
 
 using lm::Format;
 using lm::format_name;
-using lm::is_packed;
+using lm::is_quantised;
 using lm::Packing;
 using lm::packing;
 using lm::parse_format;
