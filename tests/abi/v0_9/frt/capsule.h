@@ -15,20 +15,20 @@
  * Arena. All FIXED regions of a slot are one contiguous range, in the order given and each aligned
  * to 256 bytes. Rows are found in one of two ways, as the layout asks:
  *
- *   block_rows = 0: slot-major. The ROWS regions follow the FIXED ones of their slot, and
+ *   page_rows = 0: slot-major. The ROWS regions follow the FIXED ones of their slot, and
  *     row r of slot s is at    pointer + region + s * slot_stride + r * row_bytes.
  *
- *   block_rows > 0: in row blocks, behind the FIXED ranges of all slots. A block has room for
- *     block_rows rows of every ROWS region, region after region, and belongs to nobody until a slot
- *     reserves it. A table in device memory says which block a slot's rows are in:
- *     block = blocks[s * slot_blocks + r / block_rows];  row r of slot s is at
- *     pointer + region + block * block_stride + (r % block_rows) * row_bytes
+ *   page_rows > 0: in pages, behind the FIXED ranges of all slots. A page has room for
+ *     page_rows rows of every ROWS region, region after region, and belongs to nobody until a slot
+ *     reserves it. A table in device memory says which page a slot's rows are in:
+ *     page = page_table[s * slot_pages + r / page_rows];  row r of slot s is at
+ *     pointer + region + page * page_stride + (r % page_rows) * row_bytes
  *
- * Blocks are shared: a forked or restored slot reads the rows of its prefix where they are, so
- * neither costs more for a longer prefix. A block that more than one holder reads is written by
+ * Pages are shared: a forked or restored slot reads the rows of its prefix where they are, so
+ * neither costs more for a longer prefix. A page that more than one holder reads is written by
  * none, or by one behind the rows that the others read.
  *
- * Who writes rows of a slot has reserved them before (state_reserve). With blocks, entries of the
+ * Who writes rows of a slot has reserved them before (state_reserve). With pages, entries of the
  * table for rows that are not reserved are -1: operators store nothing there.
  */
 #ifndef FRT_CAPSULE_H_
@@ -60,11 +60,11 @@ typedef struct frt_capsule_layout {
   uint32_t struct_size;
   uint32_t region_count;
   const frt_region* regions; /* [region_count] */
-  uint32_t block_rows;       /* rows of a block, a power of two; 0: no blocks */
-  uint32_t spare_blocks;     /* blocks beyond those that full slots need: room for prefixes that
-                                are kept and are in no slot any more */
+  uint32_t page_rows;        /* rows of a page, a power of two; 0: no pages */
+  uint32_t spare_pages;      /* pages beyond those that full slots need: room for prefixes that
+                                 are kept and are in no slot any more */
 } frt_capsule_layout;
-FRT_ASSERT_LAYOUT(frt_capsule_layout, 24, spare_blocks, 20);
+FRT_ASSERT_LAYOUT(frt_capsule_layout, 24, spare_pages, 20);
 
 /* ---- the plugin's side ----------------------------------------------------------------- */
 
@@ -109,15 +109,14 @@ typedef struct frt_state_info {
   void* pointer;        /* its address */
   uint64_t slot_stride; /* bytes from slot to slot */
   uint64_t fixed_bytes; /* per slot: all FIXED regions with their padding, from offset 0 */
-  uint64_t
-      block_stride; /* bytes from block to block of a ROWS region; without blocks slot_stride */
-  const int32_t* blocks; /* the table, device memory, (slots, slot_blocks); NULL: no blocks */
-  uint32_t block_rows;   /* rows of a block; 0: no blocks */
-  uint32_t slot_blocks;  /* blocks of a full slot */
-  uint32_t total_blocks;
+  uint64_t page_stride; /* bytes from page to page of a ROWS region; without pages slot_stride */
+  const int32_t* page_table; /* device memory, (slots, slot_pages); NULL: no pages */
+  uint32_t page_rows;        /* rows of a page; 0: no pages */
+  uint32_t slot_pages;       /* pages of a full slot */
+  uint32_t total_pages;
   /* counters */
-  uint32_t free_blocks;
-  uint32_t shared_blocks; /* with more than one holder: slots and capsules */
+  uint32_t free_pages;
+  uint32_t shared_pages; /* with more than one holder: slots and capsules */
   uint32_t reserved;
 } frt_state_info;
 FRT_ASSERT_LAYOUT(frt_state_info, 80, reserved, 76);
@@ -131,21 +130,21 @@ typedef struct frt_state_v1 {
                              const char* name, frt_state* state, frt_error* error);
   void (*state_release)(frt_state state);                          /* waits  [setup] */
   frt_status (*state_info)(frt_state state, frt_state_info* info); /* [any] */
-  /* Bytes from `pointer` to a region: in slot 0, or in block 0 for ROWS of a state with blocks.
+  /* Bytes from `pointer` to a region: in slot 0, or in page 0 for ROWS of a state with pages.
    * FRT_ERR_NOT_FOUND: no such name.  [setup] */
   frt_status (*state_region)(frt_state state, const char* name, uint64_t* offset, frt_error* error);
-  /* Makes `slot` as new: all FIXED regions zero, its blocks given back. Rows need no clearing:
+  /* Makes `slot` as new: all FIXED regions zero, its pages given back. Rows need no clearing:
    * none is valid.  [hot] */
   frt_status (*state_clear)(frt_state state, uint32_t slot, frt_stream stream);
   /* Work that is submitted to `stream` from now on may write the rows [first, end) of `slot`:
-   * takes the blocks that are missing up to `end` and brings the table up to date in the order of
-   * the stream; without blocks only notes the rows. FRT_ERR_OUT_OF_RANGE: more rows than a slot
+   * takes the pages that are missing up to `end` and brings the table up to date in the order of
+   * the stream; without pages only notes the rows. FRT_ERR_OUT_OF_RANGE: more rows than a slot
    * has, or `first` is beyond those that it was restored with or that were reserved since;
-   * FRT_ERR_OUT_OF_MEMORY: too few free blocks (release capsules or clear slots);
+   * FRT_ERR_OUT_OF_MEMORY: too few free pages (release capsules or clear slots);
    * FRT_ERR_BAD_STATE: others hold rows from `first` on. Nothing has changed then.
    *
    * Work on the rows of a slot, and of those that share them, runs on one stream, or on streams
-   * ordered by events. Blocks that are given back go to other streams behind the work before.
+   * ordered by events. Pages that are given back go to other streams behind the work before.
    * [hot] */
   frt_status (*state_reserve)(frt_state state, uint32_t slot, uint64_t first, uint64_t end,
                               frt_stream stream);
@@ -167,26 +166,26 @@ FRT_ASSERT_LAYOUT(frt_state_v1, 56, state_reserve, 48);
  * Every verb that touches the arena is ONE submission of copies to the stream it is given (one per
  * FRT_COPY_BATCH_MAX ranges), ordered behind what the stream holds; it returns before the work is
  * done. Only what is valid is copied, the FIXED regions and of each ROWS region the first boundary
- * - row_lag rows; between row blocks of one device, the last block as a whole. Other streams need
+ * - row_lag rows; between pages of one device, the last page as a whole. Other streams need
  * no order: each verb waits, on its stream, for the last verb that used the capsule. `query` and
  * `sync` tell the host when the last verb is done.
  *
  * Payload: the bytes of a capsule, the same in every space and in files:
- *   all FIXED regions, fixed_bytes long | each row block of which every row is valid, as a whole |
- *   of each ROWS region, in the order given, its valid rows that are in no such block
- * Without row blocks (block_rows 0) the last part is all rows.
+ *   all FIXED regions, fixed_bytes long | each page of which every row is valid, as a whole |
+ *   of each ROWS region, in the order given, its valid rows that are in no such page
+ * Without pages (page_rows 0) the last part is all rows.
  *
  * Space: FRT_SPACE_DEVICE is where the arena is. Where that is shared memory (frt_capsule_info says
  * FRT_SPACE_SHARED), such a capsule is read, saved and loaded in place, without a copy.
  *
- * With row blocks a capsule where the arena is holds the blocks of its rows by reference and copies
+ * With pages a capsule where the arena is holds the pages of its rows by reference and copies
  * the FIXED regions alone; so does a slot that is restored from it, but for the rows of the last
- * block, which it gets its own of. The cost does not depend on the number of rows. A slot may not
+ * page, which it gets its own of. The cost does not depend on the number of rows. A slot may not
  * go back behind a boundary that a capsule holds (state_reserve); and the rule that all work on the
  * rows of a state is on one stream, or on ordered ones, holds for verbs, too.
  *
- * Memory: capsules live in pieces of equal size, taken from a store that the arena keeps per
- * space. Pieces of a released capsule are used again. A snapshot that finds too few takes more from
+ * Memory: capsules live in slabs of equal size, taken from a store that the arena keeps per
+ * space. Slabs of a released capsule are used again. A snapshot that finds too few takes more from
  * the backend, which is slow for pinned memory; `reserve` does that beforehand. How many capsules
  * to keep, and where, is the host's decision; the store never drops one.
  *
@@ -218,8 +217,8 @@ typedef struct frt_capsule_info {
   frt_state state; /* borrowed */
   uint64_t boundary;
   uint64_t bytes;        /* of the payload */
-  uint64_t held_bytes;   /* memory that is its own: whole pieces */
-  uint64_t shared_bytes; /* row blocks that it holds, alone or with slots and other capsules */
+  uint64_t held_bytes;   /* memory that is its own: whole slabs */
+  uint64_t shared_bytes; /* pages that it holds, alone or with slots and other capsules */
 } frt_capsule_info;
 FRT_ASSERT_LAYOUT(frt_capsule_info, 48, shared_bytes, 40);
 
@@ -227,9 +226,9 @@ FRT_ASSERT_LAYOUT(frt_capsule_info, 48, shared_bytes, 40);
 typedef struct frt_capsule_usage {
   uint32_t struct_size;
   uint32_t reserved;
-  uint64_t piece_bytes;
-  uint64_t used_bytes; /* in pieces of living capsules */
-  uint64_t free_bytes; /* in pieces that wait for the next one */
+  uint64_t slab_bytes;
+  uint64_t used_bytes; /* in slabs of living capsules */
+  uint64_t free_bytes; /* in slabs that wait for the next one */
 } frt_capsule_usage;
 FRT_ASSERT_LAYOUT(frt_capsule_usage, 32, free_bytes, 24);
 
@@ -242,7 +241,7 @@ typedef struct frt_capsules_v1 {
    * `space` allocate nothing. Slow: pinning takes about a second for 10 GB.  [setup] */
   frt_status (*reserve)(frt_state state, frt_space space, uint64_t boundary, uint32_t count,
                         frt_error* error);
-  /* Gives free pieces back to the backend; waits for work in flight.  [setup] */
+  /* Gives free slabs back to the backend; waits for work in flight.  [setup] */
   void (*trim)(frt_state state, frt_space space);
   frt_status (*usage)(frt_state state, frt_space space, frt_capsule_usage* usage); /* [driver] */
 
@@ -255,7 +254,7 @@ typedef struct frt_capsules_v1 {
   /* The slot holds what the capsule holds; its rows beyond are undefined. FRT_ERR_NOT_READY: the
    * capsule is not loaded to its end.  [hot] */
   frt_status (*restore)(frt_capsule capsule, uint32_t slot, frt_stream stream);
-  /* Restores `count` different slots at once. After FRT_ERR_OUT_OF_MEMORY (too few row blocks) the
+  /* Restores `count` different slots at once. After FRT_ERR_OUT_OF_MEMORY (too few pages) the
    * slots are to be cleared or restored before they are used.  [hot] */
   frt_status (*fork)(frt_capsule capsule, const uint32_t* slots, uint32_t count, frt_stream stream);
   /* The same from a slot at `boundary`, which is none of `slots`.  [hot] */

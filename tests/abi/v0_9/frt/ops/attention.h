@@ -4,8 +4,8 @@
  *
  * Keys and values live in the state arena, one row per position:
  *   key row p of slot s:   keys + s * slot_stride + p * (kv_heads * head_dim) elements of kv_dtype
- * or, where the arena has row blocks (frt/capsule.h), in the block that the table names:
- *   keys + blocks.table[s * slot_blocks + p / rows] * stride + (p % rows) * (kv_heads * head_dim)
+ * or, where the arena has pages (frt/capsule.h), in the page that the table names:
+ *   keys + pages.table[s * slot_pages + p / rows] * stride + (p % rows) * (kv_heads * head_dim)
  * .. and values likewise. Row q of sequence b has position position[b] + q, and attends to
  * positions 0 .. position[b] + q. Query head h uses key/value head h / (heads / kv_heads). Softmax
  * in f32.
@@ -18,19 +18,19 @@
 
 FRT_EXTERN_C_BEGIN
 
-#define FRT_ROW_BLOCKS_LEAST 64 /* rows of a block that operators take */
+#define FRT_PAGE_ROWS_LEAST 64 /* rows of a page that operators take */
 
 /* Where the rows of a slot are; all zero: one after the other. The table, and with it the slot
  * numbers of the sequences, are written by copies and fills alone, never by a kernel, so that
  * kernels may read them while the one before still runs. Frozen. */
-typedef struct frt_row_blocks {
-  const int32_t* table; /* device (slots, slot_blocks); NULL: no blocks. An entry of -1 is no block:
+typedef struct frt_page_table {
+  const int32_t* table; /* device (slots, slot_pages); NULL: no pages. An entry of -1 is no page:
                            rows there are not stored, and must not be read */
-  int64_t stride;       /* bytes from block to block, of keys and of values */
-  int32_t slot_blocks;
-  int32_t rows; /* of a block, a power of two, at least FRT_ROW_BLOCKS_LEAST */
-} frt_row_blocks;
-FRT_ASSERT_LAYOUT(frt_row_blocks, 24, rows, 20);
+  int64_t stride;       /* bytes from page to page, of keys and of values */
+  int32_t slot_pages;
+  int32_t rows; /* of a page, a power of two, at least FRT_PAGE_ROWS_LEAST */
+} frt_page_table;
+FRT_ASSERT_LAYOUT(frt_page_table, 24, rows, 20);
 
 /* Norm, rotate and store, per head:
  *   q_out = rope(rms_norm(q) * q_norm);  keys[p] = rope(rms_norm(k) * k_norm);  values[p] = v
@@ -57,13 +57,13 @@ typedef struct frt_attention_append_args {
   float rope_scale;       /* 1 unless the rope type says otherwise */
   float k_scale, v_scale; /* f8_e4m3: stored value = value / scale; 1 otherwise */
   int32_t max_rows;       /* positions a slot has room for */
-  void* keys;             /* slot 0 or block 0, position 0 */
+  void* keys;             /* slot 0 or page 0, position 0 */
   void* values;
-  int64_t slot_stride; /* bytes, of keys and of values; ignored with blocks */
+  int64_t slot_stride; /* bytes, of keys and of values; ignored with pages */
   void* q_out;         /* (count * rows, heads, head_dim) */
-  frt_row_blocks blocks;
+  frt_page_table pages;
 } frt_attention_append_args;
-FRT_ASSERT_LAYOUT(frt_attention_append_args, 200, blocks, 176);
+FRT_ASSERT_LAYOUT(frt_attention_append_args, 200, pages, 176);
 
 /* y = softmax(scale * q K^T, causal) V, then y *= sigmoid(gate) if there is a gate. */
 #define FRT_OP_ATTENTION "frt.attention/1"
@@ -78,16 +78,16 @@ typedef struct frt_attention_args {
   const void* q; /* (count * rows, heads, head_dim) */
   const void* keys;
   const void* values;
-  int64_t slot_stride; /* bytes; ignored with blocks */
+  int64_t slot_stride; /* bytes; ignored with pages */
   float k_scale, v_scale;
   const void* gate;         /* row r, head h at gate + r * gate_row_stride + h * gate_head_stride;
                                NULL: none */
   int64_t gate_row_stride;  /* elements */
   int64_t gate_head_stride; /* elements */
   void* y;                  /* (count * rows, heads, head_dim) */
-  frt_row_blocks blocks;
+  frt_page_table pages;
 } frt_attention_args;
-FRT_ASSERT_LAYOUT(frt_attention_args, 160, blocks, 136);
+FRT_ASSERT_LAYOUT(frt_attention_args, 160, pages, 136);
 
 /* Both. Composition: attention_append into append.q_out = attention.q, then attention. */
 #define FRT_OP_ATTENTION_BLOCK "frt.attention_block/1"

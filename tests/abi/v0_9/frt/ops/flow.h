@@ -4,7 +4,8 @@
  * several branches and with what continues the chunk before. Everything here is f32: the chunk x
  * (samples, horizon, dim) is the only thing that is handed from step to step.
  *
- * Branches share x: rows of the network are (ways, samples, horizon), rows of x (samples, horizon).
+ * Branches share x: rows of the network are (branches, samples, horizon), rows of x (samples,
+ * horizon).
  */
 #ifndef FRT_OPS_FLOW_H_
 #define FRT_OPS_FLOW_H_
@@ -34,14 +35,14 @@ FRT_ASSERT_LAYOUT(frt_flow_start_args, 64, clean_rows, 56);
 typedef struct frt_flow_input_args {
   uint32_t struct_size;
   frt_dtype h_dtype; /* f32, bf16 */
-  int32_t ways;
+  int32_t branches;
   int32_t rows; /* samples * horizon */
   int32_t dim;
   int32_t width;
   const float* x;      /* (rows, dim) */
   const float* weight; /* (width, dim) */
   const float* bias;   /* (width) */
-  void* h;             /* (ways * rows, width) */
+  void* h;             /* (branches * rows, width) */
 } frt_flow_input_args;
 FRT_ASSERT_LAYOUT(frt_flow_input_args, 56, h, 48);
 
@@ -50,7 +51,7 @@ FRT_ASSERT_LAYOUT(frt_flow_input_args, 56, h, 48);
 typedef struct frt_flow_output_args {
   uint32_t struct_size;
   frt_dtype h_dtype; /* f32, bf16 */
-  int32_t rows;      /* ways * samples * horizon */
+  int32_t rows;      /* branches * samples * horizon */
   int32_t dim;
   int32_t width;
   uint32_t reserved;
@@ -62,20 +63,20 @@ typedef struct frt_flow_output_args {
 } frt_flow_output_args;
 FRT_ASSERT_LAYOUT(frt_flow_output_args, 112, v, 104);
 
-/* One Euler step, per element (s, i, d):
- *   v = v[last way] + sum over w < ways - 1 of beta[w] (v[w] - v[last way])     ways > 1
+/* One Euler step, per element (s, i, d), u being the last branch:
+ *   v = v[u] + sum over w < u of beta[w] (v[w] - v[u])                         branches > 1
  *   v -= min(pull, *cap) * weights[i] * (previous - (x - time v))               with previous
  *   x += step v;  rows i < *locked: x = previous
  * in f32 and in this order. velocity, if given, gets the v that was used. */
 #define FRT_OP_FLOW_UPDATE "frt.flow_update/1"
 typedef struct frt_flow_update_args {
   uint32_t struct_size;
-  int32_t ways, samples, horizon, dim;
+  int32_t branches, samples, horizon, dim;
   float time;            /* t of this step, 1 down to 0 */
   float step;            /* -1 / steps */
   float pull;            /* of guided continuation at this t; may be infinite */
-  const float* v;        /* (ways, samples, horizon, dim) */
-  const float* beta;     /* (ways - 1) device; NULL with ways 1 */
+  const float* v;        /* (branches, samples, horizon, dim) */
+  const float* beta;     /* (branches - 1) device; NULL with branches 1 */
   const float* previous; /* (horizon, dim), or NULL: no continuation, and the next three are NULL */
   const float* weights;  /* (horizon) device */
   const float* cap;      /* (1) device */

@@ -2,9 +2,9 @@
 /*
  * frt/ops/linear.h - products with weight matrices, W (outputs, inputs): y = x W^T.
  *
- * Weights stay packed in memory and are widened inside the product. Sums are f32. Activation
- * types f32 and bf16; with f32 activations the weights are widened to f32, so the result is that
- * of the dequantised weights. Formats: those of frt_kernel_desc::weights.
+ * Weights stay quantised in memory and are dequantised inside the product. Sums are f32. Activation
+ * types f32 and bf16; with f32 activations the weights are dequantised to f32. Formats: those of
+ * frt_kernel_desc::weights.
  *
  * The value of one output row depends on its input row alone, not on how many rows are computed
  * together, for all rows <= 16 (decode and verify of any batch agree bit for bit).

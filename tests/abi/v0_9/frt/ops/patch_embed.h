@@ -23,14 +23,14 @@ typedef struct frt_pack_views_args {
   int32_t views;
   int32_t slots; /* that the graph has room for, 1 .. views */
   int32_t rows_per_view;
-  int32_t ways;               /* branches */
+  int32_t branches;           /* of guidance */
   int32_t text_rows;          /* room for text */
   const int32_t* mask;        /* (views) */
-  const int32_t* text_length; /* (ways) */
+  const int32_t* text_length; /* (branches) */
   int32_t* view;              /* (slots) */
   int32_t* view_rows;         /* (slots) */
   int32_t* image_rows;        /* (1) */
-  int32_t* length;            /* (ways) */
+  int32_t* length;            /* (branches) */
 } frt_pack_views_args;
 FRT_ASSERT_LAYOUT(frt_pack_views_args, 72, length, 64);
 
@@ -74,16 +74,16 @@ FRT_ASSERT_LAYOUT(frt_patch_embed_args, 272, product, 88);
 typedef struct frt_embed_rows_args {
   uint32_t struct_size;
   frt_dtype y_dtype; /* f32, bf16 */
-  int32_t ways;
+  int32_t branches;
   int32_t text_rows;
   int32_t y_rows; /* room per branch */
   float scale;
   const int32_t* first; /* (1) device */
-  const int32_t* count; /* (ways) device */
-  const int32_t* ids;   /* (ways, ids_stride) device */
+  const int32_t* count; /* (branches) device */
+  const int32_t* ids;   /* (branches, ids_stride) device */
   int64_t ids_stride;
   frt_weight table; /* (vocabulary, width): f32, bf16 */
-  void* y;          /* (ways * y_rows, y_stride) */
+  void* y;          /* (branches * y_rows, y_stride) */
   int64_t y_stride; /* elements, >= width */
 } frt_embed_rows_args;
 FRT_ASSERT_LAYOUT(frt_embed_rows_args, 136, y_stride, 128);

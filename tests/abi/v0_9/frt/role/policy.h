@@ -42,13 +42,13 @@ FRT_EXTERN_C_BEGIN
  * larger than the shape gives the same actions, so the smallest captured one is taken. */
 typedef struct frt_policy_shape {
   uint32_t struct_size;
-  uint32_t views;   /* ones in view_mask; 0: all views */
-  uint32_t prompt;  /* the largest prompt_length of the branches in use; 0: max_prompt */
-  uint32_t steps;   /* denoising steps; 0: default_steps */
-  uint32_t samples; /* noises in use, from the first; 0: one */
-  uint32_t ways;    /* branches in use, from the first; 0: guidance_ways, 1: no guidance */
+  uint32_t views;    /* ones in view_mask; 0: all views */
+  uint32_t prompt;   /* the largest prompt_length of the branches in use; 0: max_prompt */
+  uint32_t steps;    /* denoising steps; 0: default_steps */
+  uint32_t samples;  /* noises in use, from the first; 0: one */
+  uint32_t branches; /* branches in use, from the first; 0: guidance_branches, 1: no guidance */
 } frt_policy_shape;
-FRT_ASSERT_LAYOUT(frt_policy_shape, 24, ways, 20);
+FRT_ASSERT_LAYOUT(frt_policy_shape, 24, branches, 20);
 
 /* How an inference continues the chunk before it (real-time chunking): what the buffer
  * `continuation` holds; frozen. All zero: not at all. See set_continuation. */
@@ -63,21 +63,21 @@ FRT_ASSERT_LAYOUT(frt_policy_continuation, 16, reserved, 12);
 /* Limits and handles, constant for the life of the model. The caller sets struct_size. */
 typedef struct frt_policy_info {
   uint32_t struct_size;
-  uint32_t views;            /* camera images per observation */
-  uint32_t image_height;     /* pixels, after resizing */
-  uint32_t image_width;      /* pixels */
-  frt_dtype image_dtype;     /* u8: 0 .. 255; f32: -1 .. 1 */
-  uint32_t state_dim;        /* values of `proprioception`; 0: none, or part of the prompt */
-  uint32_t horizon;          /* actions per chunk */
-  uint32_t action_dim;       /* values per action */
-  uint32_t max_prompt;       /* prompt tokens of a branch */
-  uint32_t default_steps;    /* denoising steps of one inference */
-  uint32_t max_steps;        /* rows of `beta` */
-  uint32_t max_samples;      /* chunks that one inference can make of one observation */
-  uint32_t guidance_ways;    /* 1: no guidance; else branches that share one denoised chunk; the
-                                last one is the unconditional one */
-  uint32_t has_split;        /* 1: observe and act are there; 2: vision and prefix, too */
-  uint32_t has_continuation; /* 1: previous, previous_weights and continuation are there */
+  uint32_t views;             /* camera images per observation */
+  uint32_t image_height;      /* pixels, after resizing */
+  uint32_t image_width;       /* pixels */
+  frt_dtype image_dtype;      /* u8: 0 .. 255; f32: -1 .. 1 */
+  uint32_t state_dim;         /* values of `proprioception`; 0: none, or part of the prompt */
+  uint32_t horizon;           /* actions per chunk */
+  uint32_t action_dim;        /* values per action */
+  uint32_t max_prompt;        /* prompt tokens of a branch */
+  uint32_t default_steps;     /* denoising steps of one inference */
+  uint32_t max_steps;         /* rows of `beta` */
+  uint32_t max_samples;       /* chunks that one inference can make of one observation */
+  uint32_t guidance_branches; /* 1: no guidance; else branches that share one denoised chunk; the
+                             last one is the unconditional one */
+  uint32_t has_split;         /* 1: observe and act are there; 2: vision and prefix, too */
+  uint32_t has_continuation;  /* 1: previous, previous_weights and continuation are there */
   uint32_t reserved;
   frt_state state; /* arena of all that one inference leaves for the next, the buffers below
                       included; graphs work in slot 0. NULL: none, the buffers are all there is */
@@ -87,12 +87,12 @@ typedef struct frt_policy_info {
   frt_buffer images;         /* image_dtype (views, image_height, image_width, 3) */
   frt_buffer view_mask;      /* i32 (views): 1 valid, 0 absent; at least one is valid */
   frt_buffer proprioception; /* f32 (state_dim) */
-  frt_buffer prompt_tokens;  /* i32 (guidance_ways, max_prompt) */
-  frt_buffer prompt_length;  /* i32 (guidance_ways) */
+  frt_buffer prompt_tokens;  /* i32 (guidance_branches, max_prompt) */
+  frt_buffer prompt_length;  /* i32 (guidance_branches) */
   frt_buffer noise;          /* f32 (max_samples, horizon, action_dim), standard normal */
-  frt_buffer beta;           /* f32 (max_steps, guidance_ways - 1): strength of each branch but the
-                                last at each step, v = v_last + sum beta_i (v_i - v_last) */
-  frt_buffer previous;       /* f32 (horizon, action_dim): row i is what was to follow row i - 1 */
+  frt_buffer beta;     /* f32 (max_steps, guidance_branches - 1): strength of each branch but the
+                          last at each step, v = v_last + sum beta_i (v_i - v_last) */
+  frt_buffer previous; /* f32 (horizon, action_dim): row i is what was to follow row i - 1 */
   frt_buffer previous_weights; /* f32 (horizon): 0 .. 1, how much a row is pulled to `previous` */
   frt_buffer continuation;     /* frt_policy_continuation */
 
@@ -137,21 +137,22 @@ typedef struct frt_role_policy_v1 {
   uint32_t reserved;
   frt_status (*info)(frt_model model, frt_policy_info* info); /* [any] */
   /* The smallest variant of the graph that `shape` fits in. FRT_ERR_NO_VARIANT:
-   * such a number of steps, samples or ways was not captured at load; FRT_ERR_OUT_OF_RANGE: more
-   * views or prompt tokens than there are.  [hot] */
+   * such a number of steps, samples or branches was not captured at load; FRT_ERR_OUT_OF_RANGE:
+   * more views or prompt tokens than there are.  [hot] */
   frt_status (*infer_key)(frt_model model, const frt_policy_shape* shape, frt_shape_key* key);
   /* As infer_key.  [hot] */
   frt_status (*observe_key)(frt_model model, const frt_policy_shape* shape, frt_shape_key* key);
   /* As infer_key.  [hot] */
   frt_status (*act_key)(frt_model model, const frt_policy_shape* shape, frt_shape_key* key);
   /* Builds the prompt of an instruction, with state and options (JSON) where the format wants
-   * them, into prompt_tokens and prompt_length of branch `way`; `tokens` (may be NULL) becomes its
+   * them, into prompt_tokens and prompt_length of `branch`; `tokens` (may be NULL) becomes its
    * length. FRT_ERR_BAD_STATE if the model has no tokenizer: write ids yourself.  [driver] */
-  frt_status (*set_prompt)(frt_model model, uint32_t way, const char* instruction,
+  frt_status (*set_prompt)(frt_model model, uint32_t branch, const char* instruction,
                            const char* options, frt_stream stream, uint32_t* tokens,
                            frt_error* error);
-  /* Guidance strengths: guidance_ways - 1 of them (the same at every step) or max_steps times as
-   * many. FRT_ERR_UNSUPPORTED without guidance, FRT_ERR_OUT_OF_RANGE for one below 1.  [driver] */
+  /* Guidance strengths: guidance_branches - 1 of them (the same at every step) or max_steps times
+   * as many. FRT_ERR_UNSUPPORTED without guidance, FRT_ERR_OUT_OF_RANGE for one below 1.  [driver]
+   */
   frt_status (*set_guidance)(frt_model model, const float* strengths, uint64_t count,
                              frt_stream stream, frt_error* error);
   /* Previous chunk, its weights and the control block. FRT_ERR_UNSUPPORTED: no continuation, or
