@@ -78,8 +78,8 @@ class LmService : public HttpService {
   // A policy that the program serves beside the models is listed with them. `state`: "loading",
   // "ready" or "failed".  [any]
   void set_policy(const std::string& name, const char* state);
-  // What its metrics are, as Prometheus text; [any], and must return quickly. Null: it has none from
-  // now on, and no call of the last one is under way.  [any]
+  // What its metrics are, as Prometheus text; [any], and must return quickly. Null: it has none
+  // from now on, and no call of the last one is under way.  [any]
   void set_policy_metrics(const std::string& name, std::function<std::string()> metrics);
   // What /v1/about says from now on.  [any]
   void set_about(const nlohmann::ordered_json& about);
@@ -152,11 +152,11 @@ class LmService : public HttpService {
     std::function<std::string()> metrics;  // null: none
   };
   std::map<std::string, Policy> policies_;
-  std::string about_;                                                 // JSON; empty: not known yet
-  ToolMemory tools_;                                                  // has a lock of its own
-  std::map<std::string, KeyTokens> key_tokens_;                       // by the key's name
-  std::vector<std::weak_ptr<Generation>> replies_;                    // perhaps over
-  bool ending_ = false;                                               // end_replies() was called
+  std::string about_;                               // JSON; empty: not known yet
+  ToolMemory tools_;                                // has a lock of its own
+  std::map<std::string, KeyTokens> key_tokens_;     // by the key's name
+  std::vector<std::weak_ptr<Generation>> replies_;  // perhaps over
+  bool ending_ = false;                             // end_replies() was called
 
   // On the server's thread alone.
   std::map<std::pair<std::string, int>, uint64_t> answers_;  // by route and status

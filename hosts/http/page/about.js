@@ -21,10 +21,11 @@ function engineElements(samples, model) {
   const drafted = value("frt_lm_draft_tokens_total");
   const rows = [
     ["slots in use", `${count(value("frt_lm_slots_used"))} of ${count(value("frt_lm_slots"))}`],
-    ["pages free", `${count(value("frt_lm_pages_free"))} of ${count(value("frt_lm_pages"))}`],
     ["waiting", count(value("frt_lm_queued_requests"))],
     ["prompts", `${began("read")} read, ${began("continue")} continued, ${began("restore")} restored`],
     ["prompt tokens reused", `${count(cached)} of ${count(prompt)}, ${share(cached, prompt)}`]];
+  const pages = value("frt_lm_pages");
+  if (pages > 0) rows.splice(1, 0, ["pages free", `${count(value("frt_lm_pages_free"))} of ${count(pages)}`]);
   if (drafted > 0) {
     const accepted = value("frt_lm_accepted_tokens_total");
     rows.push(["drafts accepted", `${count(accepted)} of ${count(drafted)}, ${share(accepted, drafted)}`]);

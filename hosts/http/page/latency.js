@@ -62,7 +62,8 @@ export function replyFacts(entry) {
       share(frt.accepted_tokens, frt.draft_tokens)]);
   }
   if (frt.tools_left_out?.length) rows.push(["tools left out", frt.tools_left_out.join(", ")]);
-  return element("details", {class: "reply-facts"},
+  const seen = (event) => event.target.open && event.target.scrollIntoView({block: "nearest"});
+  return element("details", {class: "reply-facts", toggle: seen},
     element("summary", {}, summary), bar(parts), legend(parts), facts(rows),
     frt.why ? element("h4", {}, frt.prefix_action === "read" ? "Why did this miss?" : "Why not more?") : null,
     frt.why ? whyElement(String(frt.why)) : null);

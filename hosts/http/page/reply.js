@@ -34,7 +34,7 @@ export function answerElement(entry, actions) {
     ...textElements(entry.content), ...entry.calls.map(callElement),
     entry.error ? element("p", {class: "error", role: "alert"}, entry.error) : null,
     replyFacts(entry),
-    element("div", {class: "buttons"},
+    element("div", {class: "buttons rewind"},
       button("Rewind to here", () => actions.rewind(entry),
         {title: "Drop what comes after this answer, and take the session back"})));
 }

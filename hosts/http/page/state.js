@@ -107,7 +107,7 @@ export class StatePanel {
     const known = this.chat.knows(id);
     return element("li", {class: this.chat.pane(id) ? "here" : ""},
       element("div", {class: "node"},
-        element("b", {}, id), badge(`${count(tokens)} tokens`),
+        element("b", {title: id}, id), badge(`${count(tokens)} tokens`),
         busy ? badge("busy", "warn") : null, pinned ? badge("pinned", "good") : null,
         this.chat.pane(id) ? badge("shown", "good") : null),
       element("div", {class: "buttons"},
