@@ -336,7 +336,8 @@ void HttpConnection::refuse(HttpRefusal refusal, int status, const char* text) {
 
 void HttpConnection::answer(const HttpResponse& response) {
   put_head(response, true);
-  if (body_allowed_) next_ += response.body;
+  // A 304 has no body; its length is that of the answer in its place.
+  if (body_allowed_ && response.status != 304) next_ += response.body;
   answered_ = true;
   write();
 }

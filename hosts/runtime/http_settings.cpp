@@ -88,6 +88,8 @@ core::HostSchema http_host_schema() {
              "lines 'NAME SECRET', readable by its owner alone; empty: no key is asked for"),
       option("max_requests_per_key", FRT_CONFIG_INT, "0", "at a time; 0: no limit", 0, 65536),
       option("requests_per_minute", FRT_CONFIG_INT, "0", "of one key; 0: no limit", 0, 1000000),
+      option("page", FRT_CONFIG_BOOL, "true",
+             "the built-in page, at /; its files hold no secret and need no key"),
       option("allowed_hosts", FRT_CONFIG_STRING, "",
              "names of this server in Host headers, with commas, besides addresses and localhost"),
       option("allowed_origins", FRT_CONFIG_STRING, "",
@@ -184,6 +186,7 @@ HttpSettings http_settings(const core::Config& given) {
   service.gate = {lowered(split("allowed_hosts", given.text("allowed_hosts"))),
                   lowered(split("allowed_origins", given.text("allowed_origins")))};
   service.key_limits = {whole("max_requests_per_key"), whole("requests_per_minute")};
+  service.page = given.integer("page") != 0;
   service.workers = whole("workers");
   service.max_waiting = whole("max_waiting");
   service.kept_capsules = whole("capsules_per_key");

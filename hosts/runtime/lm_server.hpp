@@ -6,9 +6,11 @@
 #include <frt/core/manifest.hpp>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "http/lm/service.hpp"
@@ -39,6 +41,12 @@ class LmServer {
   void add(const std::string& name, LmModel model);
   // LmService::set_policy().
   void set_policy(const std::string& name, const char* state) { service_->set_policy(name, state); }
+  // LmService::set_policy_metrics().
+  void set_policy_metrics(const std::string& name, std::function<std::string()> metrics) {
+    service_->set_policy_metrics(name, std::move(metrics));
+  }
+  // LmService::set_about().
+  void set_about(const nlohmann::ordered_json& about) { service_->set_about(about); }
   // A device that is lost serves nothing any more.
   bool lost() const;
   // Reads the key file that `fresh` names, takes over the keys and their limits, and goes on in a

@@ -49,11 +49,12 @@ class Reply:
 class LmServer:
     """A server of `manifest` on a port of its own; ready when constructed, unless `wait` is False."""
 
-    def __init__(self, test, manifest, wait=True, plugins=None):
+    def __init__(self, test, manifest, wait=True, plugins=None, listen="127.0.0.1:0"):
+        """`listen`: over what the manifest says; None: as that says."""
         self.test, self.key = test, None
         self.process = subprocess.Popen(
-            [str(HOST), *(["--plugin-dir", plugins] if plugins else []), "serve", str(manifest), "--listen",
-             "127.0.0.1:0"],
+            [str(HOST), *(["--plugin-dir", plugins] if plugins else []), "serve", str(manifest),
+             *(["--listen", listen] if listen else [])],
             stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, cwd=test.folder, env=clean_environment())
         test.addCleanup(self.kill)
         self.said = []

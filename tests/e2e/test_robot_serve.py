@@ -138,6 +138,15 @@ listen = "127.0.0.1:0"
                 self.assertAlmostEqual(found, wanted, places=5)
             with urllib.request.urlopen(ask, timeout=30) as answer:
                 self.assertIn("hello", json.load(answer)["choices"][0]["message"]["content"])
+        status, metrics = get(http, "/v1/policies/p/metrics")
+        self.assertEqual(status, 200)
+        for line in ("frt_robot_clients 1", "frt_robot_replies_total 5", "frt_robot_deadline_miss_total 0",
+                     "frt_robot_inferences_total 5", "frt_robot_inference_seconds_count 5"):
+            self.assertIn(line + "\n", metrics)
+        with self.assertRaises(urllib.error.HTTPError) as refused:
+            get(http, "/v1/policies/m/metrics")
+        self.assertEqual(refused.exception.code, 404)
+        refused.exception.close()
         client.close()
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(60), 0)

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <frt/core/capsules.hpp>
 #include <frt/core/state.hpp>
-#include <functional>
 
 #include <algorithm>
 #include <chrono>
@@ -24,6 +23,7 @@
 #include "cli/terminal/signals.hpp"
 #include "net/address.hpp"
 #include "robot/policy_inputs.hpp"
+#include "runtime/about.hpp"
 #include "runtime/lm_server.hpp"
 #include "runtime/robot_settings.hpp"
 
@@ -52,9 +52,27 @@ ExitCode stopped_status() {
   return interrupting_signal() == SIGTERM ? ExitCode::kOk : interrupted_status();
 }
 
-// `models_lost`: whether the device of models that are served beside it is lost. May be null.
+// The metrics of a policy where the models beside it have theirs; `models` may be null.
+class SharedMetrics {
+ public:
+  SharedMetrics(LmServer* models, std::string policy, const PolicyServer& server)
+      : models_(models), policy_(std::move(policy)) {
+    if (models_) models_->set_policy_metrics(policy_, [&server] { return server.metrics(); });
+  }
+  ~SharedMetrics() {
+    if (models_) models_->set_policy_metrics(policy_, nullptr);
+  }
+  SharedMetrics(const SharedMetrics&) = delete;
+  SharedMetrics& operator=(const SharedMetrics&) = delete;
+
+ private:
+  LmServer* const models_;
+  const std::string policy_;
+};
+
+// `models`: what is served beside it; may be null.
 ExitCode serve_policy(App& app, const RobotSettings& settings, const LoadedModel& loaded,
-                      const std::function<bool()>& models_lost = nullptr) {
+                      LmServer* models = nullptr) {
   const PolicyModel policy = policy_of(loaded);
   PolicyService service(policy, settings.service);
   stage(ExitCode::kManifest, [&] { service.check_options(); });
@@ -64,6 +82,7 @@ ExitCode serve_policy(App& app, const RobotSettings& settings, const LoadedModel
   server_options.metadata = service.metadata();
   const std::string realtime = apply_realtime(settings.realtime);
   PolicyServer server(server_options, [&service] { return service.metrics(); });
+  const SharedMetrics shared(models, settings.model, server);
   const std::string address = server_options.listen.substr(0, server_options.listen.rfind(':'));
   if (!app.options().quiet) {
     const std::string inputs = inputs_text(policy);
@@ -90,7 +109,7 @@ ExitCode serve_policy(App& app, const RobotSettings& settings, const LoadedModel
       },
       [&] {
         fill_memory_reserve();  // requests of others may have used it up
-        lost = lost || (models_lost && models_lost());
+        lost = lost || (models && models->lost());
         return lost || InterruptGuard::requested();
       });
 
@@ -214,9 +233,9 @@ ExitCode serve_models(App& app, const core::Manifest& manifest, const ServeOptio
                                            : loaded.load_also(name).language_model());
   }
   if (policy) server.set_policy(policy->model, "ready");
+  server.set_about(about_json(loaded.runtime()));
   say_serving(server);
-  return policy ? serve_policy(app, *policy, loaded, [&server] { return server.lost(); })
-                : wait_for_end(server);
+  return policy ? serve_policy(app, *policy, loaded, &server) : wait_for_end(server);
 }
 
 ExitCode serve(App& app, const ServeOptions& options) {

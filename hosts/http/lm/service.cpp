@@ -12,6 +12,7 @@
 #include "http/lm/generation.hpp"
 #include "http/lm/metrics.hpp"
 #include "http/lm/session_routes.hpp"
+#include "http/page/page_files.hpp"
 #include "http/trace.hpp"
 
 namespace frt::host {
@@ -50,6 +51,7 @@ void check_count(const ServedModel& served, std::size_t tokens) {
 // Where two requests of one key wait for a disk, others go on, and so do files under way.
 constexpr std::size_t kStateWorkers = 4, kMostStateOfKey = 2;
 constexpr std::string_view kModels = "/v1/models";
+constexpr const char* kMetricsType = "text/plain; version=0.0.4; charset=utf-8";
 
 const std::string& text_of(const Json& body, const char* key) {
   const auto found = body.find(key);
@@ -112,10 +114,14 @@ const std::vector<LmService::Route>& LmService::routes() {
   namespace capsules = capsule_routes;
   constexpr Work kState = &LmService::answer_state;
   static const std::vector<Route> all = {
+      {"/", "GET", nullptr, nullptr},
+      {"/page/*", "GET", nullptr, nullptr},
       {"/health", "GET", nullptr, nullptr},
       {"/metrics", "GET", nullptr, nullptr},
       {kModels, "GET", nullptr, nullptr},
       {"/v1/models/*", "GET", nullptr, nullptr},
+      {"/v1/about", "GET", nullptr, nullptr},
+      {"/v1/policies/*/metrics", "GET", nullptr, nullptr},
       {"/v1/chat/completions", "POST", &chat_completions(), &LmService::generate},
       {"/v1/completions", "POST", &completions(), &LmService::generate},
       {"/v1/responses", "POST", &responses(), &LmService::generate},
@@ -176,7 +182,18 @@ void LmService::set_model(const std::string& name, std::shared_ptr<const ServedM
 
 void LmService::set_policy(const std::string& name, const char* state) {
   const std::lock_guard lock(mutex_);
-  policies_[name] = state;
+  policies_[name].state = state;
+}
+
+void LmService::set_policy_metrics(const std::string& name, std::function<std::string()> metrics) {
+  const std::lock_guard lock(mutex_);
+  policies_.at(name).metrics.swap(metrics);
+}
+
+void LmService::set_about(const Json& about) {
+  std::string text = io::json_text(about, {.bad = io::BadUtf8::kReplace});
+  const std::lock_guard lock(mutex_);
+  about_.swap(text);
 }
 
 // ---- admission ----
@@ -204,15 +221,16 @@ HttpResponse LmService::refuse(const Route* route, const ApiError& error) const 
 std::optional<HttpResponse> LmService::admit(HttpRequest& head) {
   head.id = random_hex(16);
   head.trace = trace_context(head.header("traceparent"), head.header("tracestate"));
-  const Route* route = find_route(head);
+  const bool page = is_page_path(head.path);
+  const Route* route = page && !options_.page ? nullptr : find_route(head);
   if (const char* refusal = gate_refusal(options_.gate, head)) {
     ++gated_;
     return refuse(route, {ApiErrorKind::kPermission, refusal});
   }
   if (auto answer = preflight_answer(options_.gate, head)) return answer;
-  const bool public_health = route && route->path == "/health";
+  const bool needs_no_key = route && (page || route->path == "/health");
   const auto owner = keys_.owner(sent_secret(head));
-  if (!owner && !public_health) {
+  if (!owner && !needs_no_key) {
     ++unauthorised_;
     // Clients know a wrong key by OpenAI's words.
     return refuse(route, {ApiErrorKind::kAuthentication,
@@ -238,6 +256,7 @@ std::optional<HttpResponse> LmService::admit(HttpRequest& head) {
 
 HttpHeaders LmService::standard_headers(const HttpRequest& request) {
   HttpHeaders headers = {{"X-Content-Type-Options", "nosniff"}};
+  if (!is_page_path(request.path)) headers.emplace_back("Cache-Control", "no-store");
   if (!request.id.empty()) {
     headers.emplace_back("X-Request-Id", request.id);
     headers.emplace_back("request-id", request.id);  // Anthropic's
@@ -272,11 +291,7 @@ HttpResponse LmService::error_response(const HttpRequest& request, int status,
 void LmService::handle(std::shared_ptr<Exchange> exchange) {
   const HttpRequest& request = exchange->request();
   const Route& route = *find_route(request);
-  if (!route.work) {
-    if (route.path == "/health") return exchange->respond(health());
-    if (route.path == "/metrics") return exchange->respond(metrics());
-    return exchange->respond(models(request.path));
-  }
+  if (!route.work) return exchange->respond(answer_at_once(route, request));
   const bool state = route.state || route.work == &LmService::export_capsule;
   begin_work(exchange, route, state ? state_workers_ : workers_);
 }
@@ -324,6 +339,16 @@ void LmService::finished(const HttpOutcome& outcome) noexcept {
 
 // ---- answers of the server's thread ----
 
+HttpResponse LmService::answer_at_once(const Route& route, const HttpRequest& request) const {
+  if (route.path == "/health") return health();
+  if (route.path == "/metrics") return metrics();
+  if (route.path == "/v1/about") return about();
+  if (route.path == "/v1/policies/*/metrics") return policy_metrics(route, request.path);
+  if (!is_page_path(request.path)) return models(request.path);
+  if (auto file = page_answer(request)) return *std::move(file);
+  return refuse(nullptr, {ApiErrorKind::kNotFound, "the page has no such file"});
+}
+
 HttpResponse LmService::health() const {
   const char* state = "ok";
   {
@@ -355,7 +380,7 @@ HttpResponse LmService::models(const std::string& path) const {
       if (served) entry["max_model_len"] = served->model.info().max_context;
       list.push_back(std::move(entry));
     }
-    for (const auto& [name, state] : policies_) {
+    for (const auto& [name, policy] : policies_) {
       if (!wanted.empty() && name != wanted) continue;
       list.push_back({{"id", name},
                       {"object", "model"},
@@ -363,7 +388,7 @@ HttpResponse LmService::models(const std::string& path) const {
                       {"display_name", name},
                       {"created", 0},
                       {"owned_by", "frt"},
-                      {"state", state}});
+                      {"state", policy.state}});
     }
   }
   if (wanted.empty()) {
@@ -371,6 +396,26 @@ HttpResponse LmService::models(const std::string& path) const {
   }
   if (list.empty()) return refuse(nullptr, {ApiErrorKind::kNotFound, "there is no such model"});
   return {.body = io::json_text(list[0])};
+}
+
+HttpResponse LmService::about() const {
+  const std::lock_guard lock(mutex_);
+  if (!about_.empty()) return {.body = about_};
+  return refuse(nullptr, {ApiErrorKind::kOverloaded, "the models are loading; try again later"});
+}
+
+HttpResponse LmService::policy_metrics(const Route& route, const std::string& path) const {
+  const auto name = id_in(route.path, path);
+  const std::lock_guard lock(mutex_);
+  const auto policy = name ? policies_.find(*name) : policies_.end();
+  if (policy == policies_.end()) {
+    return refuse(nullptr,
+                  {ApiErrorKind::kNotFound, "there is no such policy; see GET /v1/models"});
+  }
+  if (policy->second.metrics) {
+    return {.content_type = kMetricsType, .body = policy->second.metrics()};
+  }
+  return refuse(nullptr, {ApiErrorKind::kOverloaded, "the policy is not served now"});
 }
 
 HttpResponse LmService::metrics() const {
@@ -404,7 +449,7 @@ HttpResponse LmService::metrics() const {
   put_key_metrics(text, keys_.counts(), tokens);
   put_engine_metrics(text, engines);
   put_grammar_metrics(text, grammars);
-  return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = text.take()};
+  return {.content_type = kMetricsType, .body = text.take()};
 }
 
 // ---- work ----

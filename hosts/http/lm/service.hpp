@@ -4,6 +4,9 @@
 //   GET   /health                     200 when every model is ready, else 503; needs no key
 //   GET   /metrics                    Prometheus text
 //   GET   /v1/models, /v1/models/ID   with the state of each
+//   GET   /v1/about                   models, devices, plugins, the manifest; no path, no secret
+//   GET   /v1/policies/ID/metrics     Prometheus text of a policy that the program serves, too
+//   GET   /, /page/NAME               the built-in page (http/page/page_files.hpp); needs no key
 //   POST  /v1/chat/completions  /v1/completions  /v1/responses  /v1/messages
 //   POST  /v1/messages/count_tokens   exact
 //   POST  /tokenize  /detokenize  /apply-template
@@ -24,6 +27,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -57,6 +61,7 @@ struct LmServiceOptions {
   ApiOptions api;
   uint32_t kept_capsules = 64;              // named and pinned ones that a key may have of a model
   std::chrono::seconds request_timeout{0};  // a reply ends then; 0: never
+  bool page = true;                         // the built-in page is served
 };
 
 class LmService : public HttpService {
@@ -73,6 +78,11 @@ class LmService : public HttpService {
   // A policy that the program serves beside the models is listed with them. `state`: "loading",
   // "ready" or "failed".  [any]
   void set_policy(const std::string& name, const char* state);
+  // What its metrics are, as Prometheus text; [any], and must return quickly. Null: it has none
+  // from now on, and no call of the last one is under way.  [any]
+  void set_policy_metrics(const std::string& name, std::function<std::string()> metrics);
+  // What /v1/about says from now on.  [any]
+  void set_about(const nlohmann::ordered_json& about);
   // Other keys and limits from now on; running requests of a removed key continue.  [any]
   void replace_keys(std::vector<ApiKey> keys, KeyLimits limits) {
     keys_.replace(std::move(keys), limits);
@@ -102,6 +112,9 @@ class LmService : public HttpService {
   HttpResponse health() const;
   HttpResponse metrics() const;
   HttpResponse models(const std::string& path) const;
+  HttpResponse about() const;
+  HttpResponse policy_metrics(const Route& route, const std::string& path) const;
+  HttpResponse answer_at_once(const Route& route, const HttpRequest& request) const;
   HttpResponse refuse(const Route* route, const ApiError& error) const;
   // Posts the work of the route.
   void begin_work(const std::shared_ptr<Exchange>& exchange, const Route& route, Workers& workers);
@@ -134,11 +147,16 @@ class LmService : public HttpService {
 
   mutable std::mutex mutex_;
   std::map<std::string, std::shared_ptr<const ServedModel>> models_;  // null: it loads
-  std::map<std::string, std::string> policies_;                       // and their states
-  ToolMemory tools_;                                                  // has a lock of its own
-  std::map<std::string, KeyTokens> key_tokens_;                       // by the key's name
-  std::vector<std::weak_ptr<Generation>> replies_;                    // perhaps over
-  bool ending_ = false;                                               // end_replies() was called
+  struct Policy {
+    std::string state;
+    std::function<std::string()> metrics;  // null: none
+  };
+  std::map<std::string, Policy> policies_;
+  std::string about_;                               // JSON; empty: not known yet
+  ToolMemory tools_;                                // has a lock of its own
+  std::map<std::string, KeyTokens> key_tokens_;     // by the key's name
+  std::vector<std::weak_ptr<Generation>> replies_;  // perhaps over
+  bool ending_ = false;                             // end_replies() was called
 
   // On the server's thread alone.
   std::map<std::pair<std::string, int>, uint64_t> answers_;  // by route and status

@@ -119,15 +119,27 @@ uint32_t ServerContext::most_clients_of(const boost::asio::ip::address& address)
   return most > 0 ? most : all;
 }
 
+namespace {
+
+std::string metric(const char* name, const char* type, uint64_t value) {
+  return std::string("# TYPE frt_robot_") + name + " " + type + "\nfrt_robot_" + name + " " +
+         std::to_string(value) + "\n";
+}
+
+}  // namespace
+
 std::string metrics_text(const ServerContext& context) {
+  return metric("open_connections", "gauge", context.connections.open()) +
+         shared_metrics_text(context);
+}
+
+std::string shared_metrics_text(const ServerContext& context) {
   std::string out;
   const auto line = [&](const char* name, const char* type, uint64_t value) {
-    out += std::string("# TYPE frt_robot_") + name + " " + type + "\nfrt_robot_" + name + " " +
-           std::to_string(value) + "\n";
+    out += metric(name, type, value);
   };
   const ServerCounters& counters = context.counters;
   line("clients", "gauge", counters.clients);
-  line("open_connections", "gauge", context.connections.open());
   line("buffer_bytes", "gauge", context.memory.used());
   line("connections_total", "counter", counters.connections);
   line("refused_total", "counter", counters.refused);

@@ -110,5 +110,7 @@ struct ServerContext {
 
 // All counters as Prometheus text.
 std::string metrics_text(const ServerContext& context);
+// The part of it that any thread may ask for.
+std::string shared_metrics_text(const ServerContext& context);
 
 }  // namespace frt::host

@@ -246,6 +246,10 @@ const ServerCounters& PolicyServer::counters() const noexcept {
   return state_->context.counters;
 }
 
+std::string PolicyServer::metrics() const {
+  return shared_metrics_text(state_->context);
+}
+
 void PolicyServer::run(const Handler& handler, const std::function<bool()>& stopped) {
   State& state = *state_;
   state.thread = std::thread([&state] { state.serve(); });

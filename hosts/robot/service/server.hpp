@@ -104,7 +104,7 @@ class PolicyServer {
   };
   // What it throws is sent as error text: readable, and cut to 1 KB.
   using Handler = std::function<Reply(const Request& request)>;
-  // Lines for /metrics beyond the server's own. Called on the connections' thread.
+  // Lines for /metrics beyond the server's own.  [any]
   using Metrics = std::function<std::string()>;
 
   // Binds and listens. Throws FRT_ERR_INVALID_ARGUMENT for an address it cannot read and what
@@ -117,6 +117,8 @@ class PolicyServer {
 
   uint16_t port() const noexcept;
   const ServerCounters& counters() const noexcept;
+  // What /metrics says, but for the number of open connections.  [any]
+  std::string metrics() const;
   // Serves until `stopped` says so (asked about ten times a second). Then all connections are
   // closed with 1001.
   void run(const Handler& handler, const std::function<bool()>& stopped);

@@ -250,6 +250,48 @@ TEST_CASE("models and policies are listed with their states") {
   world.hollow.rig.mock->pump();  // the mock looks at what is left
 }
 
+TEST_CASE("a policy has metrics while it is served, and the server tells of itself once it knows") {
+  ServiceWorld world;
+  const auto get = [&](const std::string& path) { return ask(world, request("GET", path)); };
+  CHECK(get("/v1/about").starts_with("HTTP/1.1 503 "));
+  world.service.set_about({{"object", "about"}});
+  CHECK(get("/v1/about").ends_with("\r\n\r\n{\"object\":\"about\"}"));
+  CHECK(get("/v1/policies/arm/metrics").starts_with("HTTP/1.1 404 "));
+  world.service.set_policy("arm", "loading");
+  CHECK(get("/v1/policies/arm/metrics").starts_with("HTTP/1.1 503 "));
+  world.service.set_policy_metrics("arm", [] { return std::string("replies 3\n"); });
+  world.service.set_policy("arm", "ready");  // leaves them
+  const std::string metrics = get("/v1/policies/arm/metrics");
+  CHECK(header_of(metrics, "Content-Type") == "text/plain; version=0.0.4; charset=utf-8");
+  CHECK(metrics.ends_with("\r\n\r\nreplies 3\n"));
+  world.service.set_policy_metrics("arm", nullptr);
+  CHECK(get("/v1/policies/arm/metrics").starts_with("HTTP/1.1 503 "));
+}
+
+TEST_CASE("the page needs no key, and is not there where it is turned off") {
+  auto options = keyed({{"alice", kAlice}});
+  const auto status = [](const ServiceWorld& world, const std::string& path) {
+    return ask(world, request("GET", path)).substr(9, 3);
+  };
+  {
+    const ServiceWorld world(options);
+    CHECK(status(world, "/") == "200");
+    CHECK(status(world, "/page/main.js") == "200");
+    CHECK(status(world, "/page/none.js") == "404");
+    CHECK(status(world, "/v1/about") == "401");
+    const std::string page = ask(world, request("GET", "/"));
+    CHECK(header_of(page, "Content-Security-Policy").starts_with("default-src 'none'; "));
+    CHECK(header_of(page, "Cache-Control") == "no-cache");
+    const std::string known = "If-None-Match: " + header_of(page, "ETag") + "\r\n";
+    CHECK(ask(world, request("GET", "/", "", known)).substr(9, 3) == "304");
+  }
+  options.page = false;
+  const ServiceWorld world(options);
+  CHECK(status(world, "/") == "401");
+  CHECK(ask(world, request("GET", "/", "", with_key(kAlice))).substr(9, 3) == "404");
+  CHECK(ask(world, request("GET", "/page/main.js", "", with_key(kAlice))).substr(9, 3) == "404");
+}
+
 // Reads the text format 0.0.4 as strictly as Prometheus does, and more: every family has its HELP
 // and TYPE first, its samples stand together, none is there twice, and histograms add up.
 TEST_CASE("the page of metrics is what Prometheus reads") {
