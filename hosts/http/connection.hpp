@@ -10,7 +10,6 @@
 // the connection alive, and what throws in it ends the connection.
 #pragma once
 
-#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/buffer_body.hpp>
 #include <boost/beast/http/parser.hpp>
@@ -24,10 +23,12 @@
 #include "http/server.hpp"
 #include "net/address.hpp"
 #include "net/deadlines.hpp"
+#include "net/stream_socket.hpp"
 
 namespace frt::host {
 
 enum class HttpWait {
+  kHandshake,   // of TLS
   kIdle,        // for a request's first byte
   kHead,        // for the rest of its head
   kBody,        // for the rest of its body
@@ -65,10 +66,11 @@ struct HttpShared {
 
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
-  using Socket = boost::asio::generic::stream_protocol::socket;
+  using Socket = StreamSocket::Socket;
 
+  // Null `tls`: in plain.
   HttpConnection(HttpShared& shared, Socket socket, const boost::asio::ip::address& address,
-                 bool is_unix);
+                 bool is_unix, const std::shared_ptr<const TlsContext>& tls);
   ~HttpConnection();
   HttpConnection(const HttpConnection&) = delete;
   HttpConnection& operator=(const HttpConnection&) = delete;
@@ -99,7 +101,12 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void set_deadline(HttpWait wait, std::chrono::milliseconds from_now) noexcept;
   void on_deadline(HttpWait wait);
 
+  // ---- TLS ----
+  void on_handshake(error_code error);
+  void read_away();
+
   // ---- requests ----
+  void begin_requests();
   void read();
   void on_read(error_code error, std::size_t bytes);
   void parse();
@@ -123,7 +130,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void close(const char* ending) noexcept;
 
   HttpShared& shared_;
-  Socket socket_;
+  StreamSocket socket_;
   const boost::asio::ip::address address_;
   const std::string shown_address_;
   Deadlines<HttpWait> deadlines_;
@@ -150,6 +157,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool chunked_ = false, body_allowed_ = true, keep_alive_ = false;
   bool streaming_ = false;
   bool lingering_ = false;
+  bool tls_failed_ = false;  // what still comes is dropped unread
 };
 
 }  // namespace frt::host

@@ -24,6 +24,8 @@ struct HttpRequest {
   std::string body;
   std::string address;  // of the client, without its port; "unix" for a UNIX socket
 
+  bool secure = false;  // it came by TLS
+
   // What a service made of the head (HttpService::admit()).
   std::string owner;           // whose key was sent; empty: there are no keys
   std::string id;              // of this request alone
