@@ -19,6 +19,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "http/body_sink.hpp"
+
 namespace frt::host {
 namespace {
 
@@ -187,7 +189,7 @@ void HttpConnection::on_deadline(HttpWait wait) {
 void HttpConnection::read() {
   if (reading_ || !socket_.is_open()) return;
   const std::size_t room = in_.max_size() - in_.size();
-  if (room == 0) {  // a pipeline that runs ahead waits in the system's buffer
+  if (room == 0 || sink_full_) {  // what runs ahead waits in the system's buffer
     stalled_ = shared_from_this();
     set_deadline(HttpWait::kFullBuffer, kLookAfter);
     return;
@@ -223,7 +225,7 @@ void HttpConnection::on_read(error_code error, std::size_t bytes) {
 }
 
 void HttpConnection::parse() {
-  while (!busy_ && !lingering_ && socket_.is_open() && in_.size() > 0) {
+  while (!busy_ && !lingering_ && !sink_full_ && socket_.is_open() && in_.size() > 0) {
     if (!parser_) {
       deadlines_.clear(HttpWait::kIdle);
       set_deadline(HttpWait::kHead, shared_.options.head_timeout);
@@ -300,9 +302,14 @@ bool HttpConnection::on_head() {
     answer(*refusal);
     return false;
   }
-  if (parser_->content_length().value_or(0) > shared_.options.max_body) {
+  BodySink* const sink = request_->sink.get();
+  if (parser_->content_length().value_or(0) > (sink ? sink->limit() : shared_.options.max_body)) {
     refuse_large_body();
     return false;
+  }
+  if (sink) {
+    sink_bytes_ = sink_bytes_in_time_ = 0;
+    sink->start([queue = shared_.queue, self = weak_from_this()] { queue->push_woken(self); });
   }
   if (!parser_->is_done()) {
     set_deadline(HttpWait::kBody, shared_.options.body_timeout);
@@ -318,6 +325,7 @@ bool HttpConnection::on_head() {
 // Memory is counted before it is allocated, and allocated as the body arrives: a length that is
 // only claimed costs nothing.
 bool HttpConnection::append_body(std::size_t bytes) {
+  if (request_->sink) return append_to_sink(*request_->sink, bytes);
   std::string& body = request_->body;
   const uint64_t needed = body.size() + bytes;
   if (needed > shared_.options.max_body) {
@@ -338,8 +346,39 @@ bool HttpConnection::append_body(std::size_t bytes) {
   return true;
 }
 
+// A body that is longer than max_body may take longer, too.
+bool HttpConnection::append_to_sink(BodySink& sink, std::size_t bytes) {
+  if (sink_bytes_ + bytes > sink.limit()) {
+    refuse_large_body();
+    return false;
+  }
+  sink_bytes_ += bytes;
+  sink_bytes_in_time_ += bytes;
+  if (sink_bytes_in_time_ >= shared_.options.max_body) {
+    sink_bytes_in_time_ = 0;
+    set_deadline(HttpWait::kBody, shared_.options.body_timeout);
+  }
+  sink_full_ = !sink.put({shared_.scratch, bytes});
+  // It is not the client who lets wait.
+  if (sink_full_) deadlines_.clear(HttpWait::kBody);
+  return true;
+}
+
+void HttpConnection::sink_woke() {
+  if (busy_ || lingering_ || !socket_.is_open() || !request_ || !request_->sink) return;
+  guarded([&] {
+    if (const auto refusal = request_->sink->refusal()) return end_early(*refusal);
+    if (!std::exchange(sink_full_, false)) return;
+    sink_bytes_in_time_ = 0;
+    set_deadline(HttpWait::kBody, shared_.options.body_timeout);
+    parse();
+    read();
+  });
+}
+
 void HttpConnection::submit() {
   busy_ = true;
+  sink_full_ = false;
   answered_ = streaming_ = false;
   deadlines_.clear(HttpWait::kBody);
   auto exchange =
@@ -362,11 +401,16 @@ void HttpConnection::refuse(HttpRefusal refusal, int status, const char* text) {
     request_->address = shown_address_;
   }
   deadlines_.clear(HttpWait::kHead);
-  deadlines_.clear(HttpWait::kBody);
-  keep_alive_ = false;
   body_allowed_ = true;
+  end_early(shared_.service.error_response(*request_, status, text));
+}
+
+// What the client still sends is no request.
+void HttpConnection::end_early(const HttpResponse& response) {
+  deadlines_.clear(HttpWait::kBody);
+  keep_alive_ = sink_full_ = false;
   busy_ = true;
-  answer(shared_.service.error_response(*request_, status, text));
+  answer(response);
 }
 
 // ---- answers ----

@@ -35,7 +35,7 @@ enum class HttpWait {
   kWrite,       // for progress of a write
   kHeartbeat,   // until a silent stream is told so
   kLinger,      // for the client to close
-  kFullBuffer,  // until a client whose pipeline fills the buffer is looked after
+  kFullBuffer,  // until a client from which nothing is read is looked after
   kCount
 };
 
@@ -80,6 +80,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void send_output(Exchange& exchange);
   // Nobody will answer the request.
   void abandoned();
+  // The sink of the body that is being read has room again, or refuses it.
+  void sink_woke();
   void tend(ServerClock::time_point now) noexcept;
   // Gives its place to a newer connection.
   void displace() noexcept;
@@ -113,9 +115,11 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   // False: the request was refused.
   bool on_head();
   bool append_body(std::size_t bytes);
+  bool append_to_sink(BodySink& sink, std::size_t bytes);
   void submit();
   void refuse(HttpRefusal refusal, int status, const char* text);
   void refuse_large_body();
+  void end_early(const HttpResponse& response);
 
   // ---- answers ----
   void answer(const HttpResponse& response);
@@ -139,6 +143,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::optional<Parser> parser_;
   std::shared_ptr<HttpRequest> request_;
   uint64_t body_room_ = 0;  // of the budget, for the body that is being read
+  uint64_t sink_bytes_ = 0, sink_bytes_in_time_ = 0;  // of it: all, and by this deadline
+  bool sink_full_ = false;
   std::weak_ptr<Exchange> exchange_;
   ServerClock::time_point head_time_;
 
@@ -147,8 +153,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   int status_ = 0;
   uint64_t answer_bytes_ = 0;
   bool reading_ = false, writing_ = false;
-  // Itself, while its buffer is full and nothing reads: the answer under way needs it, and its
-  // deadline notices a client that has left.
+  // Itself, while its buffer or its sink is full and nothing reads: the answer under way needs it,
+  // and its deadline notices a client that has left.
   std::shared_ptr<HttpConnection> stalled_;
   bool head_done_ = false;
   bool busy_ = false;

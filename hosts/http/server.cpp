@@ -166,6 +166,9 @@ struct HttpServer::State : AcceptingServer {
     for (const auto& weak : ready.abandoned) {
       if (const auto connection = weak.lock()) connection->abandoned();
     }
+    for (const auto& weak : ready.woken) {
+      if (const auto connection = weak.lock()) connection->sink_woke();
+    }
   }
 
   // A connection may go while it is visited, and take no other one along.

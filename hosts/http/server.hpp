@@ -7,6 +7,7 @@
 //              time. Content-Length or chunked bodies; both at once, or a malformed head, is a 400.
 //   answers    whole, or streamed with chunks; streams are flushed with each write.
 //   time       a head, a body, an idle connection and a write that makes no progress have limits.
+//   files      a body of any length may go to a sink of the service (body_sink.hpp), at its pace.
 //   memory     bodies of all connections count against one budget before they are allocated. What
 //              waits for a slow client of a stream is limited; beyond that the client is cut off.
 //   TLS        where there is a certificate, and then nothing else; a handshake has the time of a
@@ -41,8 +42,9 @@ struct HttpOptions {
   uint64_t buffer_memory = uint64_t{128} << 20;  // of all bodies; at least max_body
   uint64_t stream_buffer = uint64_t{1} << 20;    // bytes that may wait for one client of a stream
   uint32_t max_connections = 256;
-  std::chrono::milliseconds head_timeout{10000};   // from a request's first byte, or the accept
-  std::chrono::milliseconds body_timeout{60000};   // from the head to the body's last byte
+  std::chrono::milliseconds head_timeout{10000};  // from a request's first byte, or the accept
+  // From the head to the body's last byte, and again behind each max_body bytes that a sink took.
+  std::chrono::milliseconds body_timeout{60000};
   std::chrono::milliseconds idle_timeout{60000};   // between requests
   std::chrono::milliseconds write_timeout{30000};  // without progress
   std::chrono::milliseconds heartbeat{10000};      // of silence in a stream
@@ -98,7 +100,7 @@ class HttpService {
  public:
   virtual ~HttpService() = default;
   // A head has come. An answer here refuses the request before its body is read. May set what
-  // HttpRequest leaves to it.
+  // HttpRequest leaves to it, a sink for its body, too.
   virtual std::optional<HttpResponse> admit(HttpRequest& head) = 0;
   // A complete request.
   virtual void handle(std::shared_ptr<Exchange> exchange) = 0;

@@ -98,6 +98,8 @@ core::HostSchema http_host_schema() {
       option("allowed_origins", FRT_CONFIG_STRING, "",
              "pages that may send requests, with commas: \"https://app.example\""),
       option("max_body", FRT_CONFIG_SIZE, "16M", "bytes of a request's body"),
+      option("max_import", FRT_CONFIG_SIZE, "4G",
+             "bytes of a capsule that is imported; they go to the disk, not to memory"),
       option("buffer_memory", FRT_CONFIG_SIZE, "128M",
              "bytes of the bodies of all connections; at least max_body"),
       option("stream_buffer", FRT_CONFIG_SIZE, "1M",
@@ -191,6 +193,7 @@ HttpSettings http_settings(const core::Config& given) {
   service.key_limits = {whole("max_requests_per_key"), whole("requests_per_minute")};
   service.workers = whole("workers");
   service.max_waiting = whole("max_waiting");
+  service.max_import = size("max_import");
   service.kept_capsules = whole("capsules_per_key");
   service.api.limits.body = server.max_body;
   service.api.limits.max_tokens = size("max_tokens");
