@@ -12,11 +12,14 @@
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/field.hpp>
 #include <boost/none.hpp>
+#include <boost/system/errc.hpp>
 #include <cctype>
 #include <ctime>
 #include <new>
 #include <stdexcept>
 #include <utility>
+
+#include "http/body_sink.hpp"
 
 namespace frt::host {
 namespace {
@@ -57,9 +60,9 @@ std::string hexadecimal(std::size_t value) {
   return out;
 }
 
-void set_options(HttpConnection::Socket& socket) {
+void set_options(int socket) {
   const auto set = [&](int level, int name, int value) {
-    setsockopt(socket.native_handle(), level, name, &value, sizeof(value));
+    setsockopt(socket, level, name, &value, sizeof(value));
   };
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
   set(IPPROTO_TCP, TCP_NODELAY, 1);
@@ -89,9 +92,9 @@ void HttpConnection::guarded(Body&& body) noexcept {
 }
 
 HttpConnection::HttpConnection(HttpShared& shared, Socket socket, const asio::ip::address& address,
-                               bool is_unix)
+                               bool is_unix, const std::shared_ptr<const TlsContext>& tls)
     : shared_(shared),
-      socket_(std::move(socket)),
+      socket_(std::move(socket), tls.get()),
       address_(counted_address(address)),
       shown_address_(is_unix ? "unix" : address.to_string()),
       in_(shared.options.max_head + kReadSize) {
@@ -108,10 +111,34 @@ HttpConnection::~HttpConnection() {
 }
 
 void HttpConnection::start() {
-  set_options(socket_);
+  set_options(socket_.descriptor());
+  if (!socket_.is_secure()) return begin_requests();
+  set_deadline(HttpWait::kHandshake, shared_.options.head_timeout);
+  socket_.async_handshake([this, self = shared_from_this()](error_code error, std::size_t) {
+    guarded([&] { on_handshake(error); });
+  });
+}
+
+void HttpConnection::begin_requests() {
   // A connection that never says anything is no better than one that stops within a head.
   set_deadline(HttpWait::kHead, shared_.options.head_timeout);
   read();
+}
+
+// ---- TLS ----
+
+void HttpConnection::on_handshake(error_code error) {
+  deadlines_.clear(HttpWait::kHandshake);
+  if (!socket_.is_open()) return;
+  if (!error) {
+    ++shared_.counters.tls_handshakes;
+    return begin_requests();
+  }
+  if (error != boost::system::errc::protocol_error) return close("client left");
+  shared_.count(socket_.met_plain_http() ? HttpRefusal::kPlainHttp : HttpRefusal::kTlsHandshake);
+  tls_failed_ = true;
+  socket_.end_plainly();
+  read_away();
 }
 
 // ---- deadlines ----
@@ -130,6 +157,9 @@ void HttpConnection::tend(ServerClock::time_point now) noexcept {
 
 void HttpConnection::on_deadline(HttpWait wait) {
   switch (wait) {
+    case HttpWait::kHandshake:
+      shared_.count(HttpRefusal::kTlsHandshakeTimeout);
+      return close("handshake timeout");
     case HttpWait::kHead:
       return refuse(HttpRefusal::kHeadTimeout, 408, "the request's head did not arrive in time");
     case HttpWait::kBody:
@@ -144,7 +174,7 @@ void HttpConnection::on_deadline(HttpWait wait) {
       }
       return;
     case HttpWait::kFullBuffer:
-      if (has_left(socket_.native_handle())) return close("client left");
+      if (has_left(socket_.descriptor())) return close("client left");
       return set_deadline(HttpWait::kFullBuffer, kLookAfter);
     case HttpWait::kIdle:
     case HttpWait::kLinger:
@@ -159,7 +189,7 @@ void HttpConnection::on_deadline(HttpWait wait) {
 void HttpConnection::read() {
   if (reading_ || !socket_.is_open()) return;
   const std::size_t room = in_.max_size() - in_.size();
-  if (room == 0) {  // a pipeline that runs ahead waits in the system's buffer
+  if (room == 0 || sink_full_) {  // what runs ahead waits in the system's buffer
     stalled_ = shared_from_this();
     set_deadline(HttpWait::kFullBuffer, kLookAfter);
     return;
@@ -167,14 +197,22 @@ void HttpConnection::read() {
   stalled_.reset();
   deadlines_.clear(HttpWait::kFullBuffer);
   reading_ = true;
-  socket_.async_read_some(in_.prepare(std::min(room, kReadSize)),
-                          [this, self = shared_from_this()](error_code error, std::size_t bytes) {
-                            guarded([&] { on_read(error, bytes); });
-                          });
+  const asio::mutable_buffer to = in_.prepare(std::min(room, kReadSize));
+  const auto done = [this, self = shared_from_this()](error_code error, std::size_t bytes) {
+    guarded([&] { on_read(error, bytes); });
+  };
+  if (tls_failed_) {
+    socket_.async_discard_some(to, done);
+  } else {
+    socket_.async_read_some(to, done);
+  }
 }
 
 void HttpConnection::on_read(error_code error, std::size_t bytes) {
   reading_ = false;
+  if (error == boost::system::errc::protocol_error && socket_.is_open()) {
+    shared_.count(HttpRefusal::kTlsProtocol);
+  }
   if (error) return close("client left");
   in_.commit(bytes);
   shared_.counters.bytes_in += bytes;
@@ -187,7 +225,7 @@ void HttpConnection::on_read(error_code error, std::size_t bytes) {
 }
 
 void HttpConnection::parse() {
-  while (!busy_ && !lingering_ && socket_.is_open() && in_.size() > 0) {
+  while (!busy_ && !lingering_ && !sink_full_ && socket_.is_open() && in_.size() > 0) {
     if (!parser_) {
       deadlines_.clear(HttpWait::kIdle);
       set_deadline(HttpWait::kHead, shared_.options.head_timeout);
@@ -237,6 +275,7 @@ bool HttpConnection::on_head() {
   request_->path = target.substr(0, mark);
   if (mark != target.npos) request_->query = target.substr(mark + 1);
   request_->address = shown_address_;
+  request_->secure = socket_.is_secure();
   for (const auto& field : head) {
     const auto name = field.name_string();
     const auto value = field.value();
@@ -263,9 +302,14 @@ bool HttpConnection::on_head() {
     answer(*refusal);
     return false;
   }
-  if (parser_->content_length().value_or(0) > shared_.options.max_body) {
+  BodySink* const sink = request_->sink.get();
+  if (parser_->content_length().value_or(0) > (sink ? sink->limit() : shared_.options.max_body)) {
     refuse_large_body();
     return false;
+  }
+  if (sink) {
+    sink_bytes_ = sink_bytes_in_time_ = 0;
+    sink->start([queue = shared_.queue, self = weak_from_this()] { queue->push_woken(self); });
   }
   if (!parser_->is_done()) {
     set_deadline(HttpWait::kBody, shared_.options.body_timeout);
@@ -281,6 +325,7 @@ bool HttpConnection::on_head() {
 // Memory is counted before it is allocated, and allocated as the body arrives: a length that is
 // only claimed costs nothing.
 bool HttpConnection::append_body(std::size_t bytes) {
+  if (request_->sink) return append_to_sink(*request_->sink, bytes);
   std::string& body = request_->body;
   const uint64_t needed = body.size() + bytes;
   if (needed > shared_.options.max_body) {
@@ -301,8 +346,39 @@ bool HttpConnection::append_body(std::size_t bytes) {
   return true;
 }
 
+// A body that is longer than max_body may take longer, too.
+bool HttpConnection::append_to_sink(BodySink& sink, std::size_t bytes) {
+  if (sink_bytes_ + bytes > sink.limit()) {
+    refuse_large_body();
+    return false;
+  }
+  sink_bytes_ += bytes;
+  sink_bytes_in_time_ += bytes;
+  if (sink_bytes_in_time_ >= shared_.options.max_body) {
+    sink_bytes_in_time_ = 0;
+    set_deadline(HttpWait::kBody, shared_.options.body_timeout);
+  }
+  sink_full_ = !sink.put({shared_.scratch, bytes});
+  // It is not the client who lets wait.
+  if (sink_full_) deadlines_.clear(HttpWait::kBody);
+  return true;
+}
+
+void HttpConnection::sink_woke() {
+  if (busy_ || lingering_ || !socket_.is_open() || !request_ || !request_->sink) return;
+  guarded([&] {
+    if (const auto refusal = request_->sink->refusal()) return end_early(*refusal);
+    if (!std::exchange(sink_full_, false)) return;
+    sink_bytes_in_time_ = 0;
+    set_deadline(HttpWait::kBody, shared_.options.body_timeout);
+    parse();
+    read();
+  });
+}
+
 void HttpConnection::submit() {
   busy_ = true;
+  sink_full_ = false;
   answered_ = streaming_ = false;
   deadlines_.clear(HttpWait::kBody);
   auto exchange =
@@ -325,11 +401,16 @@ void HttpConnection::refuse(HttpRefusal refusal, int status, const char* text) {
     request_->address = shown_address_;
   }
   deadlines_.clear(HttpWait::kHead);
-  deadlines_.clear(HttpWait::kBody);
-  keep_alive_ = false;
   body_allowed_ = true;
+  end_early(shared_.service.error_response(*request_, status, text));
+}
+
+// What the client still sends is no request.
+void HttpConnection::end_early(const HttpResponse& response) {
+  deadlines_.clear(HttpWait::kBody);
+  keep_alive_ = sink_full_ = false;
   busy_ = true;
-  answer(shared_.service.error_response(*request_, status, text));
+  answer(response);
 }
 
 // ---- answers ----
@@ -498,20 +579,26 @@ void HttpConnection::next_request() {
   read();
 }
 
-// Closing with unread bytes would take the answer from the client: they are read away for a while.
 void HttpConnection::linger() {
+  socket_.async_end([this, self = shared_from_this()](error_code error, std::size_t) {
+    if (error) close("complete");
+  });
+  read_away();
+}
+
+// Closing with unread bytes would take what was sent from the client: they are read away for a
+// while.
+void HttpConnection::read_away() {
   lingering_ = true;
   in_.clear();
-  error_code error;
-  socket_.shutdown(Socket::shutdown_send, error);
-  if (error) return close("complete");
   set_deadline(HttpWait::kLinger, kLingerTime);
   read();
 }
 
 void HttpConnection::close(const char* ending) noexcept {
+  // Without the end of its TLS an answer that is not whole looks like it.
+  const bool left = busy_ && !answered_;
   if (busy_) {
-    const bool left = !answered_;
     if (left) ++shared_.counters.disconnects;
     answered_ = false;  // all of it is not with the client
     finish(ending);
@@ -519,8 +606,7 @@ void HttpConnection::close(const char* ending) noexcept {
   for (int wait = 0; wait < static_cast<int>(HttpWait::kCount); ++wait) {
     deadlines_.clear(static_cast<HttpWait>(wait));
   }
-  error_code ignored;
-  if (socket_.is_open()) socket_.close(ignored);
+  socket_.close(!left);
   stalled_.reset();
 }
 

@@ -10,7 +10,6 @@
 // the connection alive, and what throws in it ends the connection.
 #pragma once
 
-#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/buffer_body.hpp>
 #include <boost/beast/http/parser.hpp>
@@ -24,17 +23,19 @@
 #include "http/server.hpp"
 #include "net/address.hpp"
 #include "net/deadlines.hpp"
+#include "net/stream_socket.hpp"
 
 namespace frt::host {
 
 enum class HttpWait {
+  kHandshake,   // of TLS
   kIdle,        // for a request's first byte
   kHead,        // for the rest of its head
   kBody,        // for the rest of its body
   kWrite,       // for progress of a write
   kHeartbeat,   // until a silent stream is told so
   kLinger,      // for the client to close
-  kFullBuffer,  // until a client whose pipeline fills the buffer is looked after
+  kFullBuffer,  // until a client from which nothing is read is looked after
   kCount
 };
 
@@ -65,10 +66,11 @@ struct HttpShared {
 
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
-  using Socket = boost::asio::generic::stream_protocol::socket;
+  using Socket = StreamSocket::Socket;
 
+  // Null `tls`: in plain.
   HttpConnection(HttpShared& shared, Socket socket, const boost::asio::ip::address& address,
-                 bool is_unix);
+                 bool is_unix, const std::shared_ptr<const TlsContext>& tls);
   ~HttpConnection();
   HttpConnection(const HttpConnection&) = delete;
   HttpConnection& operator=(const HttpConnection&) = delete;
@@ -78,6 +80,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void send_output(Exchange& exchange);
   // Nobody will answer the request.
   void abandoned();
+  // The sink of the body that is being read has room again, or refuses it.
+  void sink_woke();
   void tend(ServerClock::time_point now) noexcept;
   // Gives its place to a newer connection.
   void displace() noexcept;
@@ -99,16 +103,23 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void set_deadline(HttpWait wait, std::chrono::milliseconds from_now) noexcept;
   void on_deadline(HttpWait wait);
 
+  // ---- TLS ----
+  void on_handshake(error_code error);
+  void read_away();
+
   // ---- requests ----
+  void begin_requests();
   void read();
   void on_read(error_code error, std::size_t bytes);
   void parse();
   // False: the request was refused.
   bool on_head();
   bool append_body(std::size_t bytes);
+  bool append_to_sink(BodySink& sink, std::size_t bytes);
   void submit();
   void refuse(HttpRefusal refusal, int status, const char* text);
   void refuse_large_body();
+  void end_early(const HttpResponse& response);
 
   // ---- answers ----
   void answer(const HttpResponse& response);
@@ -123,7 +134,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void close(const char* ending) noexcept;
 
   HttpShared& shared_;
-  Socket socket_;
+  StreamSocket socket_;
   const boost::asio::ip::address address_;
   const std::string shown_address_;
   Deadlines<HttpWait> deadlines_;
@@ -132,6 +143,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::optional<Parser> parser_;
   std::shared_ptr<HttpRequest> request_;
   uint64_t body_room_ = 0;  // of the budget, for the body that is being read
+  uint64_t sink_bytes_ = 0, sink_bytes_in_time_ = 0;  // of it: all, and by this deadline
+  bool sink_full_ = false;
   std::weak_ptr<Exchange> exchange_;
   ServerClock::time_point head_time_;
 
@@ -140,8 +153,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   int status_ = 0;
   uint64_t answer_bytes_ = 0;
   bool reading_ = false, writing_ = false;
-  // Itself, while its buffer is full and nothing reads: the answer under way needs it, and its
-  // deadline notices a client that has left.
+  // Itself, while its buffer or its sink is full and nothing reads: the answer under way needs it,
+  // and its deadline notices a client that has left.
   std::shared_ptr<HttpConnection> stalled_;
   bool head_done_ = false;
   bool busy_ = false;
@@ -150,6 +163,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool chunked_ = false, body_allowed_ = true, keep_alive_ = false;
   bool streaming_ = false;
   bool lingering_ = false;
+  bool tls_failed_ = false;  // what still comes is dropped unread
 };
 
 }  // namespace frt::host

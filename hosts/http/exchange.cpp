@@ -27,15 +27,25 @@ void ExchangeQueue::push(std::shared_ptr<Exchange> exchange) {
   if (first) wake();
 }
 
-void ExchangeQueue::push_abandoned(std::weak_ptr<HttpConnection> connection) noexcept {
+// Without memory for that, the client waits until one of them gives up.
+void ExchangeQueue::push(std::vector<std::weak_ptr<HttpConnection>> Ready::*list,
+                         std::weak_ptr<HttpConnection> connection) noexcept {
   try {
     const std::lock_guard lock(mutex_);
     if (!io_) return;
-    ready_.abandoned.push_back(std::move(connection));
+    (ready_.*list).push_back(std::move(connection));
     wake();
   } catch (...) {
-    return;  // the client waits until it gives up
+    return;
   }
+}
+
+void ExchangeQueue::push_abandoned(std::weak_ptr<HttpConnection> connection) noexcept {
+  push(&Ready::abandoned, std::move(connection));
+}
+
+void ExchangeQueue::push_woken(std::weak_ptr<HttpConnection> connection) noexcept {
+  push(&Ready::woken, std::move(connection));
 }
 
 void ExchangeQueue::close() noexcept {

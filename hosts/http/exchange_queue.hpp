@@ -22,12 +22,15 @@ class ExchangeQueue {
   void push(std::shared_ptr<Exchange> exchange);
   // An exchange was dropped without an answer.
   void push_abandoned(std::weak_ptr<HttpConnection> connection) noexcept;
+  // The request that a connection reads can go on, or has been refused.
+  void push_woken(std::weak_ptr<HttpConnection> connection) noexcept;
   // The server goes; nothing is sent any more.
   void close() noexcept;
 
   struct Ready {
     std::vector<std::shared_ptr<Exchange>> exchanges;
     std::vector<std::weak_ptr<HttpConnection>> abandoned;
+    std::vector<std::weak_ptr<HttpConnection>> woken;
   };
   Ready take();
 
@@ -35,6 +38,8 @@ class ExchangeQueue {
 
  private:
   void wake();
+  void push(std::vector<std::weak_ptr<HttpConnection>> Ready::*list,
+            std::weak_ptr<HttpConnection> connection) noexcept;
 
   std::mutex mutex_;
   boost::asio::io_context* io_;  // null: closed

@@ -52,7 +52,8 @@ const char* gate_refusal(const GateRules& rules, const HttpRequest& request) {
   const std::string* origin = request.header("origin");
   if (!origin) return nullptr;
   const std::string from = lower(*origin);
-  if (from == "http://" + host || from == "https://" + host) return nullptr;
+  // Where a proxy speaks TLS for a server in plain, the page is of https, too.
+  if (from == "https://" + host || (!request.secure && from == "http://" + host)) return nullptr;
   if (is_allowed_origin(rules, from)) return nullptr;
   return "requests of this Origin are not served; see allowed_origins";
 }

@@ -21,7 +21,8 @@ struct GateRules {
 //   Host     must be an IP address, "localhost" or one of `hosts`, with any port; a client of a
 //   UNIX
 //            socket may name any host.
-//   Origin   if there is one, must be http(s)://HOST of the same request, or one of `origins`.
+//   Origin   if there is one, must be https://HOST of the same request, http://HOST for one that
+//            came in plain, or one of `origins`.
 const char* gate_refusal(const GateRules& rules, const HttpRequest& request);
 
 // Cross-origin requests (CORS): a browser shows an answer to a page of another origin only if the

@@ -16,6 +16,8 @@ namespace frt::host {
 
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
+class BodySink;
+
 struct HttpRequest {
   std::string method;   // "GET"
   std::string path;     // "/v1/models", as it was sent, without the query
@@ -24,11 +26,14 @@ struct HttpRequest {
   std::string body;
   std::string address;  // of the client, without its port; "unix" for a UNIX socket
 
+  bool secure = false;  // it came by TLS
+
   // What a service made of the head (HttpService::admit()).
-  std::string owner;           // whose key was sent; empty: there are no keys
-  std::string id;              // of this request alone
-  TraceContext trace;          // that it is a part of
-  std::shared_ptr<void> held;  // goes when the request and all that works on it is over
+  std::string owner;               // whose key was sent; empty: there are no keys
+  std::string id;                  // of this request alone
+  TraceContext trace;              // that it is a part of
+  std::shared_ptr<BodySink> sink;  // takes the body, which is empty then
+  std::shared_ptr<void> held;      // goes when the request and all that works on it is over
 
   // The header's first value; null: it was not sent. `name` in lower case.
   const std::string* header(std::string_view name) const noexcept;

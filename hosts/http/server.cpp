@@ -67,6 +67,14 @@ const char* refusal_name(HttpRefusal refusal) noexcept {
       return "displaced";
     case HttpRefusal::kDraining:
       return "draining";
+    case HttpRefusal::kTlsHandshake:
+      return "tls_handshake";
+    case HttpRefusal::kTlsHandshakeTimeout:
+      return "tls_handshake_timeout";
+    case HttpRefusal::kTlsProtocol:
+      return "tls_protocol";
+    case HttpRefusal::kPlainHttp:
+      return "plain_http";
     case HttpRefusal::kCount:
       break;
   }
@@ -86,11 +94,13 @@ void HttpOptions::check() const {
 struct HttpServer::State : AcceptingServer {
   State(HttpOptions options, HttpService& service)
       : shared(std::move(options), service),
+        tls_now(shared.options.tls),
         full(full_answer(service)),
         listener(shared.io, parse_listen(shared.options.listen, true), *this),
         thread([this] { serve(); }) {}
 
   // ---- connections ----
+  bool is_plain() const noexcept override { return shared.options.tls == nullptr; }
   bool is_full() const noexcept override {
     return shared.connections.size() >= shared.options.max_connections;
   }
@@ -106,7 +116,9 @@ struct HttpServer::State : AcceptingServer {
         shared.connections, [](const HttpConnection* c) { return c->is_open(); }));
     if (open >= shared.options.max_connections) {
       shared.count(HttpRefusal::kConnections);
-      (void)!::send(descriptor, full.data(), full.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (is_plain()) {
+        (void)!::send(descriptor, full.data(), full.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+      }
       ::close(descriptor);
       return;
     }
@@ -118,7 +130,7 @@ struct HttpServer::State : AcceptingServer {
       throw boost::system::system_error(error);
     }
     std::make_shared<HttpConnection>(shared, std::move(socket), address,
-                                     listener.family() == AF_UNIX)
+                                     listener.family() == AF_UNIX, tls())
         ->start();
   }
   void accept_failed() noexcept override { ++shared.counters.accept_failures; }
@@ -153,6 +165,9 @@ struct HttpServer::State : AcceptingServer {
     }
     for (const auto& weak : ready.abandoned) {
       if (const auto connection = weak.lock()) connection->abandoned();
+    }
+    for (const auto& weak : ready.woken) {
+      if (const auto connection = weak.lock()) connection->sink_woke();
     }
   }
 
@@ -207,7 +222,18 @@ struct HttpServer::State : AcceptingServer {
     thread.join();
   }
 
+  std::shared_ptr<const TlsContext> tls() const {
+    const std::lock_guard lock(tls_mutex);
+    return tls_now;
+  }
+  void set_tls(std::shared_ptr<const TlsContext> fresh) {
+    const std::lock_guard lock(tls_mutex);
+    tls_now.swap(fresh);  // the old one goes without the lock
+  }
+
   HttpShared shared;
+  mutable std::mutex tls_mutex;
+  std::shared_ptr<const TlsContext> tls_now;  // for new connections
   const std::string full;
   Listener listener;
   std::atomic<bool> draining{false}, stopping{false};
@@ -236,6 +262,14 @@ const HttpCounters& HttpServer::counters() const noexcept {
 
 uint64_t HttpServer::buffered() const noexcept {
   return state_->shared.queue->memory.used();
+}
+
+void HttpServer::set_tls(std::shared_ptr<const TlsContext> tls) {
+  state_->set_tls(std::move(tls));
+}
+
+std::shared_ptr<const TlsContext> HttpServer::tls() const {
+  return state_->tls();
 }
 
 bool HttpServer::drain(std::chrono::milliseconds patience) {

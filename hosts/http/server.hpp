@@ -7,9 +7,12 @@
 //              time. Content-Length or chunked bodies; both at once, or a malformed head, is a 400.
 //   answers    whole, or streamed with chunks; streams are flushed with each write.
 //   time       a head, a body, an idle connection and a write that makes no progress have limits.
+//   files      a body of any length may go to a sink of the service (body_sink.hpp), at its pace.
 //   memory     bodies of all connections count against one budget before they are allocated. What
 //              waits for a slow client of a stream is limited; beyond that the client is cut off.
-//   number     connections are limited. One too many, or out of file descriptors, costs the oldest
+//   TLS        where there is a certificate, and then nothing else; a handshake has the time of a
+//   head. number     connections are limited. One too many, or out of file descriptors, costs the
+//   oldest
 //              connection that waits for a request, of the address with the most of those.
 //   leaving    a client that closes, or shuts down its sending half, before its answer is complete
 //              has left; its exchange is told at once.
@@ -28,6 +31,7 @@
 
 #include "http/exchange.hpp"
 #include "http/request.hpp"
+#include "net/tls_context.hpp"
 
 namespace frt::host {
 
@@ -38,11 +42,14 @@ struct HttpOptions {
   uint64_t buffer_memory = uint64_t{128} << 20;  // of all bodies; at least max_body
   uint64_t stream_buffer = uint64_t{1} << 20;    // bytes that may wait for one client of a stream
   uint32_t max_connections = 256;
-  std::chrono::milliseconds head_timeout{10000};   // from a request's first byte, or the accept
-  std::chrono::milliseconds body_timeout{60000};   // from the head to the body's last byte
+  std::chrono::milliseconds head_timeout{10000};  // from a request's first byte, or the accept
+  // From the head to the body's last byte, and again behind each max_body bytes that a sink took.
+  std::chrono::milliseconds body_timeout{60000};
   std::chrono::milliseconds idle_timeout{60000};   // between requests
   std::chrono::milliseconds write_timeout{30000};  // without progress
   std::chrono::milliseconds heartbeat{10000};      // of silence in a stream
+
+  std::shared_ptr<const TlsContext> tls{};  // null: in plain
 
   // Throws FRT_ERR_INVALID_ARGUMENT for limits that contradict each other.
   void check() const;
@@ -62,13 +69,17 @@ enum class HttpRefusal {
   kDescriptors,
   kDisplaced,
   kDraining,
+  kTlsHandshake,  // garbage, or nothing in common
+  kTlsHandshakeTimeout,
+  kTlsProtocol,  // behind the handshake; a renegotiation, too
+  kPlainHttp,    // where TLS is spoken
   kCount
 };
 const char* refusal_name(HttpRefusal refusal) noexcept;  // "head_too_large"
 
 struct HttpCounters {
   std::atomic<uint64_t> connections{0}, requests{0}, disconnects{0}, failures{0},
-      accept_failures{0};
+      accept_failures{0}, tls_handshakes{0};
   std::atomic<uint64_t> bytes_in{0}, bytes_out{0};
   std::atomic<uint64_t> open{0}, streams{0};  // now
   std::array<std::atomic<uint64_t>, static_cast<std::size_t>(HttpRefusal::kCount)> refusals{};
@@ -89,7 +100,7 @@ class HttpService {
  public:
   virtual ~HttpService() = default;
   // A head has come. An answer here refuses the request before its body is read. May set what
-  // HttpRequest leaves to it.
+  // HttpRequest leaves to it, a sink for its body, too.
   virtual std::optional<HttpResponse> admit(HttpRequest& head) = 0;
   // A complete request.
   virtual void handle(std::shared_ptr<Exchange> exchange) = 0;
@@ -119,6 +130,10 @@ class HttpServer {
   // `patience` is over. False: something is left, which a later drain() may wait for, and the
   // destructor cuts off.
   bool drain(std::chrono::milliseconds patience);
+  // Another certificate for connections from now on. Not null, and not of a server in plain.  [any]
+  void set_tls(std::shared_ptr<const TlsContext> tls);
+  // Null: in plain.  [any]
+  std::shared_ptr<const TlsContext> tls() const;
 
  private:
   struct State;

@@ -218,7 +218,9 @@ void Listener::refuse_with_reserve() {
   const int descriptor =
       accept4(socket_.native_handle(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (descriptor >= 0) {
-    (void)!::send(descriptor, kRefusal.data(), kRefusal.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (server_.is_plain()) {
+      (void)!::send(descriptor, kRefusal.data(), kRefusal.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
     ::close(descriptor);
     server_.refused();
   }

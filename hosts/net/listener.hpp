@@ -3,8 +3,8 @@
 //
 // Out of connections or of file descriptors, a connection of the server's choice gives its place to
 // the new one. Where there is none, a descriptor that is kept in reserve lets the new one in for as
-// long as it takes to refuse it with 503. Other failures pause the accepting for a moment, so that
-// nothing spins.
+// long as it takes to refuse it with 503, or without a word where TLS is spoken. Other failures
+// pause the accepting for a moment, so that nothing spins.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -24,6 +24,8 @@ class AcceptingServer {
  public:
   virtual ~AcceptingServer() = default;
 
+  // Clients understand what is sent without TLS.
+  virtual bool is_plain() const noexcept { return true; }
   // The number of connections is at its limit.
   virtual bool is_full() const noexcept = 0;
   // Ends one connection for a newer one; false: there is none that may be ended.

@@ -86,6 +86,11 @@ core::HostSchema http_host_schema() {
       option("listen", FRT_CONFIG_STRING, "127.0.0.1:8080", "address and port, or unix:PATH"),
       option("key_file", FRT_CONFIG_PATH, "",
              "lines 'NAME SECRET', readable by its owner alone; empty: no key is asked for"),
+      option(
+          "tls_certificate", FRT_CONFIG_PATH, "",
+          "PEM: the server's certificate, then those between it and its authority; empty: no TLS"),
+      option("tls_key", FRT_CONFIG_PATH, "",
+             "PEM: the certificate's key, readable by its owner alone"),
       option("max_requests_per_key", FRT_CONFIG_INT, "0", "at a time; 0: no limit", 0, 65536),
       option("requests_per_minute", FRT_CONFIG_INT, "0", "of one key; 0: no limit", 0, 1000000),
       option("page", FRT_CONFIG_BOOL, "true",
@@ -95,6 +100,8 @@ core::HostSchema http_host_schema() {
       option("allowed_origins", FRT_CONFIG_STRING, "",
              "pages that may send requests, with commas: \"https://app.example\""),
       option("max_body", FRT_CONFIG_SIZE, "16M", "bytes of a request's body"),
+      option("max_import", FRT_CONFIG_SIZE, "4G",
+             "bytes of a capsule that is imported; they go to the disk, not to memory"),
       option("buffer_memory", FRT_CONFIG_SIZE, "128M",
              "bytes of the bodies of all connections; at least max_body"),
       option("stream_buffer", FRT_CONFIG_SIZE, "1M",
@@ -189,6 +196,7 @@ HttpSettings http_settings(const core::Config& given) {
   service.page = given.integer("page") != 0;
   service.workers = whole("workers");
   service.max_waiting = whole("max_waiting");
+  service.max_import = size("max_import");
   service.kept_capsules = whole("capsules_per_key");
   service.api.limits.body = server.max_body;
   service.api.limits.max_tokens = size("max_tokens");
@@ -201,6 +209,15 @@ HttpSettings http_settings(const core::Config& given) {
   settings.engine.step_seconds = given.find("step_ms")->number / 1e3;
   settings.key_file = given.text("key_file");
   settings.request_log = given.text("request_log");
+  settings.tls_certificate = given.text("tls_certificate");
+  settings.tls_key = given.text("tls_key");
+  if (settings.tls_certificate.empty() != settings.tls_key.empty()) {
+    const bool key = settings.tls_key.empty();
+    throw Error(FRT_ERR_INVALID_ARGUMENT, std::string(key ? "tls_certificate" : "tls_key") +
+                                              " comes with " +
+                                              (key ? "tls_key" : "tls_certificate") +
+                                              ", which is missing; name both, or neither");
+  }
   settings.drain = std::chrono::seconds(given.integer("drain_s"));
   require_key_or_loopback(settings);
   return settings;
@@ -235,6 +252,11 @@ void require_key_or_loopback(const HttpSettings& settings) {
   throw Error(FRT_ERR_INVALID_ARGUMENT,
               "listen = '" + settings.server.listen +
                   "' lets other machines in; name a key_file, or listen on 127.0.0.1");
+}
+
+std::shared_ptr<const TlsContext> read_tls(const HttpSettings& settings) {
+  if (settings.tls_certificate.empty()) return nullptr;
+  return TlsContext::load(settings.tls_certificate, settings.tls_key);
 }
 
 std::vector<ApiKey> read_keys(const std::filesystem::path& path) {

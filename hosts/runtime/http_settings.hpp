@@ -20,9 +20,10 @@ namespace frt::host {
 struct HttpSettings {
   std::vector<std::string> models;  // empty: the only model of the manifest
   HttpOptions server;
-  LmServiceOptions service;                     // without keys and models
-  EngineOptions engine;                         // without `session`
-  std::filesystem::path key_file, request_log;  // empty: none
+  LmServiceOptions service;                        // without keys and models
+  EngineOptions engine;                            // without `session`
+  std::filesystem::path key_file, request_log;     // empty: none
+  std::filesystem::path tls_certificate, tls_key;  // both or neither
   std::chrono::milliseconds drain{30000};
 };
 
@@ -31,7 +32,8 @@ HostKind http_host_kind();
 // What the manifest's first such table says.
 HttpSettings http_settings(const core::Manifest& manifest);
 // What the values of one table say. Throws FRT_ERR_INVALID_ARGUMENT for those that contradict each
-// other, that are no list, or that let others in without a key. Reads no file.
+// other, that are no list, or that let others in without a key, and for half of what TLS needs.
+// Reads no file.
 HttpSettings http_settings(const core::Config& given);
 
 // Throws FRT_ERR_INVALID_ARGUMENT for a model that the manifest does not have, for two that share a
@@ -42,6 +44,10 @@ void check_models(const core::Manifest& manifest, const HttpSettings& settings);
 // Throws FRT_ERR_INVALID_ARGUMENT for an address that other machines reach where no key_file is
 // named: whoever reaches it could use the models. Ask again if `listen` changes.
 void require_key_or_loopback(const HttpSettings& settings);
+
+// What the server is to clients of TLS; null where the settings name no certificate. Throws what
+// TlsContext::load() throws.
+std::shared_ptr<const TlsContext> read_tls(const HttpSettings& settings);
 
 // The keys of a file that nobody but its owner can read; none for an empty path. Throws
 // FRT_ERR_FORMAT, FRT_ERR_BAD_STATE with the fix for a file that others can read, and what

@@ -51,7 +51,9 @@ LmServer::LmServer(core::Log& log, const core::Manifest& manifest, HttpSettings 
   service_ = std::make_unique<LmService>(
       stage(ExitCode::kManifest, [&] { return service_options(settings_); }), access_log_,
       [&log](const std::string& text) { log.write("http", FRT_LOG_ERROR, text); });
+  settings_.server.tls = stage(ExitCode::kManifest, [&] { return read_tls(settings_); });
   server_ = std::make_unique<HttpServer>(settings_.server, *service_);
+  if (const auto tls = server_->tls()) log.write("http", FRT_LOG_INFO, "TLS as " + tls->summary());
   service_->attach(server_.get());
 }
 
@@ -62,7 +64,8 @@ LmServer::~LmServer() {
 std::string LmServer::address() const {
   const std::string& listen = settings_.server.listen;
   if (!parse_listen(listen, true).unix_path.empty()) return listen;
-  return "http://" + listen.substr(0, listen.rfind(':') + 1) + std::to_string(server_->port());
+  return (settings_.server.tls ? "https://" : "http://") + listen.substr(0, listen.rfind(':') + 1) +
+         std::to_string(server_->port());
 }
 
 void LmServer::add(const std::string& name, LmModel model) {
@@ -84,7 +87,7 @@ bool LmServer::lost() const {
 
 void LmServer::reload(const HttpSettings& fresh) {
   const std::lock_guard lock(reload_mutex_);
-  if (!service_) return;
+  if (!server_) return;
   // What is listened on decides, not what the manifest says of it now.
   HttpSettings judged = fresh;
   judged.server.listen = settings_.server.listen;
@@ -94,7 +97,17 @@ void LmServer::reload(const HttpSettings& fresh) {
                 "[host.http] names no key_file any more, and this server began with one; name it "
                 "again, or start the server anew to let everybody in");
   }
-  service_->replace_keys(read_keys(fresh.key_file), fresh.service.key_limits);
+  if (settings_.tls_certificate.empty() != fresh.tls_certificate.empty()) {
+    throw Error(FRT_ERR_INVALID_ARGUMENT,
+                "[host.http] tls_certificate was added or removed; start the server anew for that");
+  }
+  // All is read before anything is changed.
+  std::vector<ApiKey> keys = read_keys(fresh.key_file);
+  if (auto tls = read_tls(fresh)) {
+    log_.write("http", FRT_LOG_INFO, "TLS as " + tls->summary());
+    server_->set_tls(std::move(tls));
+  }
+  service_->replace_keys(std::move(keys), fresh.service.key_limits);
   access_log_.reopen();
 }
 
@@ -114,13 +127,13 @@ void LmServer::drain() {
 void LmServer::stop() {
   if (!server_) return;
   drain();
-  service_->attach(nullptr);
-  server_.reset();
-  for (const auto& each : served_) each->engine->drain();
   {
     const std::lock_guard lock(reload_mutex_);
-    service_.reset();
+    service_->attach(nullptr);
+    server_.reset();
   }
+  for (const auto& each : served_) each->engine->drain();
+  service_.reset();
   served_.clear();
 }
 

@@ -35,7 +35,7 @@ class LmServer {
   LmServer& operator=(const LmServer&) = delete;
 
   const std::vector<std::string>& models() const noexcept { return settings_.models; }
-  // "http://127.0.0.1:8080", "unix:/run/frt.sock".
+  // "http://127.0.0.1:8080", "https://...", "unix:/run/frt.sock".
   std::string address() const;
   // Serves `model` from now on, as `name`. What it is made of outlives stop().  [setup]
   void add(const std::string& name, LmModel model);
@@ -49,9 +49,9 @@ class LmServer {
   void set_about(const nlohmann::ordered_json& about) { service_->set_about(about); }
   // A device that is lost serves nothing any more.
   bool lost() const;
-  // Reads the key file that `fresh` names, takes over the keys and their limits, and goes on in a
-  // new log file. Throws what read_keys() and AccessLog::reopen() throw; what was not reached stays
-  // as it was.  [any]
+  // Reads the key file and the certificate that `fresh` names, takes over both and the keys'
+  // limits, and goes on in a new log file. Throws what read_keys(), read_tls() and
+  // AccessLog::reopen() throw; before the log file it changes all or nothing.  [any]
   void reload(const HttpSettings& fresh);
   // How long drain() may take: drain_s, and some seconds for the errors that end what goes on.
   std::chrono::milliseconds drain_time() const noexcept;

@@ -4,6 +4,7 @@ import functools
 import http.client
 import json
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -49,20 +50,26 @@ class Reply:
 class LmServer:
     """A server of `manifest` on a port of its own; ready when constructed, unless `wait` is False."""
 
-    def __init__(self, test, manifest, wait=True, plugins=None, listen="127.0.0.1:0"):
-        """`listen`: over what the manifest says; None: as that says."""
-        self.test, self.key = test, None
+    def __init__(self, test, manifest, wait=True, plugins=None, listen="127.0.0.1:0", tls=None, limits=None):
+        """`listen`: over what the manifest says; None: as that says. `tls`: an ssl.SSLContext by which to speak
+        to it; `limits`: resource -> value."""
+        self.test, self.key, self.tls = test, None, tls
+
+        def limit():
+            for which, value in limits.items():
+                resource.setrlimit(which, (value, value))
         self.process = subprocess.Popen(
             [str(HOST), *(["--plugin-dir", plugins] if plugins else []), "serve", str(manifest),
              *(["--listen", listen] if listen else [])],
-            stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, cwd=test.folder, env=clean_environment())
+            stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, cwd=test.folder, env=clean_environment(),
+            preexec_fn=limit if limits else None)
         test.addCleanup(self.kill)
         self.said = []
         self.ready = threading.Event()
         self.port = None
         for line in self.process.stderr:
             self.said.append(line)
-            found = re.search(r"http://[^ ]*:(\d+) answers 503", line)
+            found = re.search(r"https?://[^ ]*:(\d+) answers 503", line)
             if found:
                 self.port = int(found.group(1))
                 break
@@ -94,9 +101,14 @@ class LmServer:
         return self.process.wait(TIMEOUT)
 
     # ---- client ----
+    def connection(self):
+        if self.tls:
+            return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=TIMEOUT, context=self.tls)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT)
+
     def request(self, method, path, body=None, headers=None):
         """The whole answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT)
+        connection = self.connection()
         try:
             connection.request(method, path, self._encode(body), self._headers(headers))
             answer = connection.getresponse()
@@ -106,7 +118,7 @@ class LmServer:
 
     def open(self, path, body, headers=None):
         """A connection with an answer that has begun, to be read or left."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT)
+        connection = self.connection()
         self.test.addCleanup(connection.close)
         connection.request("POST", path, self._encode(body), self._headers(headers))
         return connection, connection.getresponse()

@@ -52,13 +52,13 @@ capsule_min_tokens = 16
             self.assertLess(time.monotonic(), end)
             time.sleep(0.02)
 
-    def scripted(self, http="", slots=1, options="", wait=True):
+    def scripted(self, http="", slots=1, options="", wait=True, tls=None):
         """A model that says what SCRIPT says."""
         script = self.folder / "script.json"
         script.write_text(json.dumps(SCRIPT), encoding="utf-8")
         manifest = self.model_manifest("synthetic:none", plugin="test.scripted", extra=f'[host.http]\nmodel = "m"\n{http}',
                                        options=f'script = "{script}"\nslots = {slots}\nmax_context = 65536\n{options}')
-        return LmServer(self, manifest, wait=wait, plugins=os.environ["FRT_SCRIPTED_PLUGIN_DIR"])
+        return LmServer(self, manifest, wait=wait, plugins=os.environ["FRT_SCRIPTED_PLUGIN_DIR"], tls=tls)
 
     def stream(self, server, text):
         """The connection and the answer of a stream that has begun."""

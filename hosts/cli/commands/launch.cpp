@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <system_error>
@@ -25,7 +26,7 @@ namespace {
 struct LaunchOptions {
   std::string agent;
   std::string url = "http://127.0.0.1:8080";
-  std::string model, key_file;
+  std::string model, key_file, ca_file;
   std::vector<std::string> arguments;
 };
 
@@ -45,7 +46,7 @@ constexpr const char* kKeyVariable = "FRT_API_KEY";
 Target find_target(const LaunchOptions& options) {
   Target target{.url = options.url, .secret = "", .model = options.model};
   if (!options.key_file.empty()) target.secret = read_keys(options.key_file).front().secret;
-  const FetchedAnswer answer = http_get(target.url, "/v1/models", target.secret);
+  const FetchedAnswer answer = http_get(target.url, "/v1/models", target.secret, options.ca_file);
   if (answer.status != 200) {
     throw Error(FRT_ERR_IO, fmt::format("{} answered {}{}", target.url, answer.status,
                                         answer.status == 401 ? "; name its --key-file" : ""));
@@ -69,6 +70,15 @@ Target find_target(const LaunchOptions& options) {
     }
   }
   throw Error(FRT_ERR_NOT_FOUND, target.url + " does not serve that model; it serves: " + names);
+}
+
+// By which each kind of agent is told whom to believe: Node adds to what it knows, OpenSSL and Rust
+// take the file instead.
+void trust(const LaunchOptions& options, Start& start) {
+  if (options.ca_file.empty()) return;
+  const std::string file = std::filesystem::absolute(options.ca_file).string();
+  start.environment.emplace_back(
+      options.agent == "claude" ? "NODE_EXTRA_CA_CERTS" : "SSL_CERT_FILE", file);
 }
 
 // Agents refuse an empty key.
@@ -119,6 +129,7 @@ ExitCode launch(const LaunchOptions& options) {
   Start start = options.agent == "claude"  ? claude(target)
                 : options.agent == "codex" ? codex(target)
                                            : aider(target);
+  trust(options, start);
   // Claude Code would send the user's own token beside the key.
   if (options.agent == "claude") unsetenv("ANTHROPIC_AUTH_TOKEN");
   for (const auto& [name, value] : start.environment) {
@@ -161,6 +172,11 @@ void add_launch_command(App& app) {
   command
       .add_option("--key-file", options->key_file,
                   "Send the first key of this file, which is the server's key_file")
+      .type_name("FILE");
+  command
+      .add_option(
+          "--ca-file", options->ca_file,
+          "Believe the authorities of this file (PEM) about an https server, and let the agent")
       .type_name("FILE");
   command.examples(
       {"launch claude", "launch codex --url http://127.0.0.1:9000 -- exec 'fix the tests'"});

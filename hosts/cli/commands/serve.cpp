@@ -202,11 +202,13 @@ HttpSettings settings_now(App& app, const std::filesystem::path& manifest) {
   return http_settings(core::load_manifest(manifest, request));
 }
 
-// SIGHUP: keys, their limits and the log file. What is wrong with them changes nothing.
+// SIGHUP: keys, their limits, the certificate and the log file. What is wrong with them changes
+// nothing.
 void reload(App& app, const core::Manifest& manifest, LmServer& server) noexcept {
   try {
     server.reload(settings_now(app, manifest.path));
-    app.log().write("http", FRT_LOG_INFO, "the keys, their limits and the log were read again");
+    app.log().write("http", FRT_LOG_INFO,
+                    "the keys, their limits, the certificate and the log were read again");
   } catch (const std::exception& error) {
     app.log().write("http", FRT_LOG_ERROR,
                     std::string("nothing is changed on SIGHUP: ") + error.what());

@@ -83,11 +83,22 @@ Json unpin(const StateCall& call) {
   return set_pin(call, false);
 }
 
-Json take_in(const StateCall& call) {
+std::unique_ptr<IncomingCapsule> begin_import(const StateCall& call) {
   require_new_name(call.owner, call.id);
+  const CapsuleOptions options = folder_of(call);
+  on_engine(call, [&](EngineAccess&, CapsuleRegistry& registry) {
+    registry.require_name(stored_name(call.owner, call.id), false);
+    require_quota(registry, call);
+  });
+  return std::make_unique<IncomingCapsule>(options.folder, options.trust);
+}
+
+Json take_in(const StateCall& call) {
+  const std::unique_ptr<IncomingCapsule> incoming = call.upload->complete();
   const std::string stored = stored_name(call.owner, call.id);
   const CapsuleOptions options = folder_of(call);
   std::string fingerprint;
+  // Asked again: others may have taken the name, or the room, since the upload began.
   on_engine(call, [&](EngineAccess&, CapsuleRegistry& registry) {
     registry.require_name(stored, false);
     require_quota(registry, call);
@@ -102,8 +113,7 @@ Json take_in(const StateCall& call) {
       throw ApiError(ApiErrorKind::kPermission, "this capsule was exported with another key");
     }
   };
-  const auto& verbs = call.served->model.capsules().table();
-  import_capsule_bytes(verbs, options.folder, call.body, stored, accept, options.trust);
+  incoming->keep(call.served->model.capsules().table(), stored, accept);
   on_engine_later(call,
                   [&](EngineAccess&, CapsuleRegistry& registry, const BackgroundWorker::End& end) {
                     registry.adopt_later(stored, end);

@@ -10,13 +10,17 @@
 //                                    server
 //   POST    /v1/capsules/ID/unpin
 //   GET     /v1/capsules/ID/export   its file, as a stream
-//   POST    /v1/capsules/ID/import   the body is such a file; it is kept once every byte of it is
-//                                    verified, it is of this model, and this key exported it
+//   POST    /v1/capsules/ID/import   the body is such a file, on its way to the disk as it arrives;
+//   it
+//                                    is kept once every byte of it is verified, it is of this
+//                                    model, and this key exported it
 #pragma once
 
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "http/exchange.hpp"
+#include "http/lm/capsule_upload.hpp"
 #include "http/lm/state_call.hpp"
 #include "http/workers.hpp"
 
@@ -27,7 +31,10 @@ nlohmann::ordered_json show(const StateCall& call);
 nlohmann::ordered_json remove(const StateCall& call);
 nlohmann::ordered_json pin(const StateCall& call);
 nlohmann::ordered_json unpin(const StateCall& call);
+// Once the call's upload is complete.
 nlohmann::ordered_json take_in(const StateCall& call);
+// What an upload begins with: whether there may be such an import at all, and its file.
+std::unique_ptr<IncomingCapsule> begin_import(const StateCall& call);
 
 // The answer is a stream of the file; FileStream::start() says what the rest is.
 void send(const StateCall& call, const std::shared_ptr<Exchange>& exchange, Workers& workers);

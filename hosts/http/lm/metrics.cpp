@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http/lm/metrics.hpp"
 
+#include <algorithm>
 #include <span>
 
 namespace frt::host {
@@ -102,6 +103,13 @@ void put_http_metrics(MetricsText& text, const HttpServer& server) {
       counters.accept_failures);
   put("frt_http_received_bytes_total", "counter", "Bytes received.", counters.bytes_in);
   put("frt_http_sent_bytes_total", "counter", "Bytes sent.", counters.bytes_out);
+  if (const auto tls = server.tls()) {
+    put("frt_http_tls_handshakes_total", "counter", "TLS handshakes completed.",
+        counters.tls_handshakes);
+    put("frt_http_tls_certificate_expiry_seconds", "gauge",
+        "When the first certificate of the server's chain expires, in seconds since 1970.",
+        static_cast<uint64_t>(std::max<int64_t>(tls->expires(), 0)));
+  }
   text.family("frt_http_refusals_total", "counter", "Requests and connections refused or cut off.");
   for (std::size_t i = 0; i < counters.refusals.size(); ++i) {
     text.sample(counters.refusals[i], {{"reason", refusal_name(static_cast<HttpRefusal>(i))}});

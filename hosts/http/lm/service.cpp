@@ -50,6 +50,7 @@ void check_count(const ServedModel& served, std::size_t tokens) {
 
 // Where two requests of one key wait for a disk, others go on, and so do files under way.
 constexpr std::size_t kStateWorkers = 4, kMostStateOfKey = 2;
+constexpr std::size_t kMostUploads = 4, kMostUploadsOfKey = 2;
 constexpr std::string_view kModels = "/v1/models";
 constexpr const char* kMetricsType = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -168,6 +169,7 @@ LmService::LmService(LmServiceOptions options, AccessLog& log,
       log_(log),
       report_(std::move(report)),
       keys_(options_.keys, options_.key_limits),
+      uploads_(kMostUploads, kMostUploadsOfKey),
       workers_(options_.workers, options_.max_waiting),
       state_workers_(kStateWorkers, options_.max_waiting, kMostStateOfKey) {
   for (const std::string& name : options_.models) models_.emplace(name, nullptr);
@@ -251,6 +253,12 @@ std::optional<HttpResponse> LmService::admit(HttpRequest& head) {
                           "this key has as many requests as it may; try again later"});
   }
   head.held = std::make_shared<Place>(keys_, head.owner);
+  if (route->state != capsule_routes::take_in) return std::nullopt;
+  try {
+    head.sink = upload_of(head, *route);
+  } catch (const ApiError& error) {
+    return refuse(route, error);
+  }
   return std::nullopt;
 }
 
@@ -302,18 +310,27 @@ void LmService::begin_work(const std::shared_ptr<Exchange>& exchange, const Rout
     try {
       if (exchange->gone()) return;
       (this->*route.work)(exchange, route);
-    } catch (const ApiError& error) {
-      if (!error.cause().empty()) report_(error.cause());
-      exchange->respond(refuse(&route, error));
-    } catch (const std::exception& error) {
-      report_(error.what());
-      exchange->respond(refuse(&route, {ApiErrorKind::kInternal, "the request failed"}));
+    } catch (...) {
+      exchange->respond(failed_answer(route, std::current_exception()));
     }
   };
   if (workers.try_post(work, exchange->request().owner)) return;
   ++overloads_;
   exchange->respond(refuse(
       &route, {ApiErrorKind::kRateLimit, "too many requests wait already; try again later"}));
+}
+
+// What the client is told; what is the server's own trouble, the operator is told, too.
+HttpResponse LmService::failed_answer(const Route& route, const std::exception_ptr& failure) const {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const ApiError& error) {
+    if (!error.cause().empty()) report_(error.cause());
+    return refuse(&route, error);
+  } catch (const std::exception& error) {
+    report_(error.what());
+    return refuse(&route, {ApiErrorKind::kInternal, "the request failed"});
+  }
 }
 
 void LmService::finished(const HttpOutcome& outcome) noexcept {
@@ -598,16 +615,47 @@ void LmService::end_replies() noexcept {
 
 // ---- sessions and capsules ----
 
-StateCall LmService::state_call(Exchange& exchange, const Route& route) const {
-  const HttpRequest& request = exchange.request();
+StateCall LmService::state_call(const HttpRequest& request, const Route& route,
+                                std::string body) const {
   auto id = id_in(route.path, request.path);
   if (!id) throw ApiError(ApiErrorKind::kInvalid, "the path has a '%' without two digits");
+  const auto sink = std::dynamic_pointer_cast<UploadSink>(request.sink);
   return {.served = model(query_value(request.query, "model").value_or("")),
           .owner = request.owner,
           .id = *std::move(id),
-          .body = exchange.take_body(),
+          .body = std::move(body),
           .limits = options_.api.limits,
+          .upload = sink ? sink->upload() : nullptr,
           .kept_capsules = options_.kept_capsules};
+}
+
+std::shared_ptr<BodySink> LmService::upload_of(const HttpRequest& head, const Route& route) {
+  auto place = uploads_.take(head.owner);
+  if (!place) {
+    throw ApiError(ApiErrorKind::kRateLimit, "too many imports go on already; try again later");
+  }
+  HttpRequest asked;  // the connection's own goes with it
+  asked.path = head.path;
+  asked.query = head.query;
+  asked.owner = head.owner;
+  const auto open = [this, &route, asked = std::move(asked)] {
+    try {
+      return capsule_routes::begin_import(state_call(asked, route, {}));
+    } catch (const Error& error) {
+      throw told_of(error);
+    }
+  };
+  const auto answer = [this, &route](const std::exception_ptr& failure) {
+    try {
+      std::rethrow_exception(failure);
+    } catch (const Error& error) {
+      return refuse(&route, told_of(error));
+    } catch (...) {
+      return failed_answer(route, failure);
+    }
+  };
+  auto upload = std::make_shared<CapsuleUpload>(state_workers_, open, std::move(place));
+  return std::make_shared<UploadSink>(std::move(upload), options_.max_import, answer);
 }
 
 ApiError LmService::told_of(const Error& error) const {
@@ -618,7 +666,8 @@ ApiError LmService::told_of(const Error& error) const {
 
 void LmService::answer_state(const std::shared_ptr<Exchange>& exchange, const Route& route) {
   try {
-    respond_json(exchange, route.state(state_call(*exchange, route)));
+    respond_json(exchange,
+                 route.state(state_call(exchange->request(), route, exchange->take_body())));
   } catch (const Error& error) {
     throw told_of(error);
   }
@@ -626,7 +675,7 @@ void LmService::answer_state(const std::shared_ptr<Exchange>& exchange, const Ro
 
 void LmService::export_capsule(const std::shared_ptr<Exchange>& exchange, const Route& route) {
   try {
-    capsule_routes::send(state_call(*exchange, route), exchange, state_workers_);
+    capsule_routes::send(state_call(exchange->request(), route, {}), exchange, state_workers_);
   } catch (const Error& error) {
     throw told_of(error);
   }

@@ -23,6 +23,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -36,6 +37,7 @@
 #include "http/api/protocol.hpp"
 #include "http/gate.hpp"
 #include "http/keys.hpp"
+#include "http/lm/capsule_upload.hpp"
 #include "http/lm/metrics.hpp"
 #include "http/lm/served_model.hpp"
 #include "http/lm/state_call.hpp"
@@ -59,6 +61,7 @@ struct LmServiceOptions {
   uint32_t workers = 2;
   uint32_t max_waiting = 64;  // requests that wait for a worker
   ApiOptions api;
+  uint64_t max_import = uint64_t{4} << 30;  // bytes of a capsule that is imported
   uint32_t kept_capsules = 64;              // named and pinned ones that a key may have of a model
   std::chrono::seconds request_timeout{0};  // a reply ends then; 0: never
   bool page = true;                         // the built-in page is served
@@ -127,7 +130,10 @@ class LmService : public HttpService {
   void apply_template(const std::shared_ptr<Exchange>&, const Route&);
   void answer_state(const std::shared_ptr<Exchange>&, const Route&);
   void export_capsule(const std::shared_ptr<Exchange>&, const Route&);
-  StateCall state_call(Exchange& exchange, const Route& route) const;
+  StateCall state_call(const HttpRequest& request, const Route& route, std::string body) const;
+  // Where the body of an import goes; throws ApiError if as many come already as may.
+  std::shared_ptr<BodySink> upload_of(const HttpRequest& head, const Route& route);
+  HttpResponse failed_answer(const Route& route, const std::exception_ptr& failure) const;
   // What the client of these is told; what is the server's own trouble, the operator is told, too.
   ApiError told_of(const Error& error) const;
 
@@ -161,6 +167,7 @@ class LmService : public HttpService {
   // On the server's thread alone.
   std::map<std::pair<std::string, int>, uint64_t> answers_;  // by route and status
 
+  UploadPlaces uploads_;
   Workers workers_;        // these two last: their jobs use the rest
   Workers state_workers_;  // of sessions and capsules
 };

@@ -19,6 +19,8 @@
 
 namespace frt::host {
 
+class CapsuleUpload;
+
 // A request of these routes. Runs on a worker that may wait.
 struct StateCall {
   std::shared_ptr<const ServedModel> served;
@@ -26,7 +28,8 @@ struct StateCall {
   std::string id;     // of the session or capsule that the path names
   std::string body;
   const ApiLimits& limits;
-  uint32_t kept_capsules = 0;  // named and pinned ones that a key may have
+  std::shared_ptr<CapsuleUpload> upload;  // of an import: its body
+  uint32_t kept_capsules = 0;             // named and pinned ones that a key may have
 };
 
 // ---- names ----

@@ -33,12 +33,29 @@ constexpr const char* kStagedName = "import";
 constexpr const char* kStaged = "import.capsule";
 constexpr int kFolderFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
+frt_status status_of(int code) {
+  switch (code) {
+    case EEXIST:
+      return FRT_ERR_EXISTS;
+    case ENOENT:
+      return FRT_ERR_NOT_FOUND;
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+      return FRT_ERR_OUT_OF_MEMORY;
+    default:
+      return FRT_ERR_IO;
+  }
+}
+
 // Of the copy: the original was opened by then.
 [[noreturn]] void fail(const fs::path& path, int code) {
-  throw Error(code == EEXIST   ? FRT_ERR_EXISTS
-              : code == ENOENT ? FRT_ERR_NOT_FOUND
-                               : FRT_ERR_IO,
+  throw Error(status_of(code),
               path.string() + ": " + std::strerror(code) + std::string(io::write_advice(code)));
+}
+
+void make_folder(const fs::path& folder) {
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) fail(folder, errno);
 }
 
 io::Descriptor opened(const fs::path& path, int flags) {
@@ -56,22 +73,10 @@ void write_all(const io::Descriptor& target, const fs::path& to, std::string_vie
   }
 }
 
-// A new file, on the disk, that `fill` writes. Nothing is left of it after a failure.
-template <class Fill>
-void make_durably(const fs::path& to, const Fill& fill) {
+// A new file, on the disk, with the bytes of an open one. Nothing is left of it after a failure.
+void copy_durably(const io::Descriptor& source, const fs::path& from, const fs::path& to) {
   const io::Descriptor target = opened(to, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
   try {
-    fill(target);
-    if (io::retried([&] { return fsync(target.get()); }) != 0) fail(to, errno);
-  } catch (...) {
-    unlink(to.c_str());
-    throw;
-  }
-}
-
-// The bytes of an open file.
-void copy_durably(const io::Descriptor& source, const fs::path& from, const fs::path& to) {
-  make_durably(to, [&](const io::Descriptor& target) {
     std::vector<char> buffer(1 << 20);
     for (;;) {
       const ssize_t got =
@@ -80,7 +85,11 @@ void copy_durably(const io::Descriptor& source, const fs::path& from, const fs::
       if (got < 0) fail(from, errno);
       write_all(target, to, {buffer.data(), static_cast<std::size_t>(got)});
     }
-  });
+    if (io::retried([&] { return fsync(target.get()); }) != 0) fail(to, errno);
+  } catch (...) {
+    unlink(to.c_str());
+    throw;
+  }
 }
 
 // The folder where a copy is verified, gone with the object.
@@ -180,7 +189,7 @@ std::string import_capsule(const frt_capsules_v1& capsules, const fs::path& fold
     chosen.resize(chosen.size() - std::strlen(kCapsuleSuffix));
   }
   require_capsule_name(chosen);
-  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) fail(folder, errno);
+  make_folder(folder);
   const io::Descriptor source = io::open_file(file, "capsule");
   if (!trust) {
     require_own_folder(folder);
@@ -190,20 +199,37 @@ std::string import_capsule(const frt_capsules_v1& capsules, const fs::path& fold
   return chosen;
 }
 
-void import_capsule_bytes(const frt_capsules_v1& capsules, const fs::path& folder,
-                          std::string_view bytes, const std::string& name,
-                          const std::function<void(const CapsuleContent&)>& accept, bool trust) {
-  require_capsule_name(name);
+struct IncomingCapsule::State {
+  explicit State(const fs::path& given)
+      : folder(given),
+        staging(given),
+        file(opened(staging.file(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW)) {}
+
+  const fs::path folder;
+  const Staging staging;
+  const io::Descriptor file;
+};
+
+IncomingCapsule::IncomingCapsule(const fs::path& folder, bool trust) {
+  make_folder(folder);
   if (!trust) require_own_folder(folder);
-  const fs::path target = folder / (name + kCapsuleSuffix);
-  {
-    const Staging staging(folder);
-    make_durably(staging.file(),
-                 [&](const io::Descriptor& file) { write_all(file, staging.file(), bytes); });
-    accept(verify_capsule_file(capsules, staging.folder(), kStagedName));
-    publish(staging, target);
-  }
-  io::sync_folder(folder);
+  state_ = std::make_unique<State>(folder);
+}
+
+IncomingCapsule::~IncomingCapsule() = default;
+
+void IncomingCapsule::write(std::string_view bytes) {
+  write_all(state_->file, state_->staging.file(), bytes);
+}
+
+void IncomingCapsule::keep(const frt_capsules_v1& capsules, const std::string& name,
+                           const std::function<void(const CapsuleContent&)>& accept) {
+  require_capsule_name(name);
+  const Staging& staging = state_->staging;
+  if (io::retried([&] { return fsync(state_->file.get()); }) != 0) fail(staging.file(), errno);
+  accept(verify_capsule_file(capsules, staging.folder(), kStagedName));
+  publish(staging, state_->folder / (name + kCapsuleSuffix));
+  io::sync_folder(state_->folder);
 }
 
 }  // namespace frt::host

@@ -104,8 +104,16 @@ TEST_CASE("bytes of a capsule are kept if they are whole and accepted, and count
   registry.save(0, content_of(tokens, "kept"), world.stream, false);
   std::string bytes = frt::io::read_file(world.folder / "kept.capsule", "capsule", 1 << 24);
   const auto import = [&](const std::string& name, const auto& accept) {
-    return failure(
-        [&] { import_capsule_bytes(world.verbs.table(), world.folder, bytes, name, accept); });
+    return failure([&] {
+      IncomingCapsule incoming(world.folder, false);
+      // In parts of all sizes.
+      std::string_view rest = bytes;
+      for (std::size_t size = 0; !rest.empty(); ++size) {
+        incoming.write(rest.substr(0, size));
+        rest.remove_prefix(std::min(size, rest.size()));
+      }
+      incoming.keep(world.verbs.table(), name, accept);
+    });
   };
   const auto any = [](const CapsuleContent&) {};
   bytes[bytes.size() / 2] ^= 1;
