@@ -49,24 +49,39 @@ void ManifestLoader::check_hosts(const core::Manifest& manifest) const {
   findings.throw_if_errors();
 }
 
-core::Manifest ManifestLoader::load(const std::string& path, const std::vector<std::string>& sets,
-                                    const std::string& no_plugin_paths) {
+core::ManifestRequest ManifestLoader::request(const std::vector<std::string>& sets) const {
   core::ManifestRequest request;
   request.hosts = host_schemas();
   request.sets = options_.sets;
   request.sets.insert(request.sets.end(), sets.begin(), sets.end());
   request.environment_names = core::process_environment_names();
   request.schemas = &registry_;
-  request.no_plugin_paths = no_plugin_paths;
+  return request;
+}
+
+core::Manifest ManifestLoader::load(const std::string& path, const std::vector<std::string>& sets,
+                                    const std::string& no_plugin_paths) {
+  core::ManifestRequest asked = request(sets);
+  asked.no_plugin_paths = no_plugin_paths;
+  return checked([&] {
+    return is_checkpoint_folder(path)
+               ? core::parse_manifest(folder_manifest(registry_, path, asked.sets),
+                                      folder_manifest_path(path), asked)
+               : core::load_manifest(path, asked);
+  });
+}
+
+core::Manifest ManifestLoader::load_text(std::string_view text, const std::filesystem::path& path,
+                                         const std::vector<std::string>& sets) {
+  return checked([&] { return core::parse_manifest(text, path, request(sets)); });
+}
+
+core::Manifest ManifestLoader::checked(const std::function<core::Manifest()>& read) {
   core::Manifest manifest = [&] {
     try {
-      core::Manifest checked =
-          is_checkpoint_folder(path)
-              ? core::parse_manifest(folder_manifest(registry_, path, request.sets),
-                                     folder_manifest_path(path), request)
-              : core::load_manifest(path, request);
-      check_hosts(checked);
-      return checked;
+      core::Manifest given = read();
+      check_hosts(given);
+      return given;
     } catch (const core::DiagnosticError&) {
       throw;
     } catch (const ExitError&) {

@@ -11,9 +11,11 @@
 #include <frt/core/manifest.hpp>
 #include <frt/core/registry.hpp>
 
+#include <filesystem>
 #include <functional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace frt::host {
@@ -47,11 +49,18 @@ class ManifestLoader {
   core::Manifest load(const std::string& path, const std::vector<std::string>& sets = {},
                       const std::string& no_plugin_paths = {});
 
+  // The same of a manifest in memory; `path` names it and is where its relative paths start.
+  // [setup]
+  core::Manifest load_text(std::string_view text, const std::filesystem::path& path,
+                           const std::vector<std::string>& sets = {});
+
   // Logs each plugin file that was refused, and why; each once. A model that cannot be had may be
   // in one of them.  [setup]
   void warn_of_rejected_plugins();
 
  private:
+  core::ManifestRequest request(const std::vector<std::string>& sets) const;
+  core::Manifest checked(const std::function<core::Manifest()>& read);
   void check_hosts(const core::Manifest& manifest) const;
   void warn(const char* source, const std::string& text);
 

@@ -97,6 +97,7 @@ const std::vector<Room>& rooms() {
       {"bench", {"lm", "robot"}, false},
       {"examples", {"lm", "robot"}, false},
       {"runtime", {"net", "lm", "robot", "http"}, false},
+      {"embed", {"lm", "robot", "runtime"}, false},
       {"cli", {"net", "lm", "robot", "http", "bench", "examples", "runtime"}, true},
   };
   return rooms;

@@ -14,14 +14,15 @@ import support  # noqa: E402
 CAPSULES = '[host.lm]\nmodel = "m"\ncapsule_dir = "capsules"\n'
 CMAKE = os.environ["FRT_CMAKE"]
 BUILD = os.environ["FRT_BUILD"]
-COMPILER = {name: os.environ[name] for name in ("CXX", "CXXFLAGS")}
+COMPILER = {name: os.environ[name] for name in ("CC", "CFLAGS", "CXX", "CXXFLAGS")}
 
 
-def run(*command):
+def run(*command, cwd=None):
     result = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600,
-                            env={**support.clean_environment(), **COMPILER})
+                            env={**support.clean_environment(), **COMPILER}, cwd=cwd)
     if result.returncode:
         raise AssertionError(f"{' '.join(map(str, command))}\n{result.stdout}{result.stderr}")
+    return result.stdout
 
 
 class StrangerTest(support.HostTest):

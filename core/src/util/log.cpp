@@ -106,6 +106,10 @@ bool Log::shows(frt_log_level level) const noexcept {
 void Log::write(std::string_view source, frt_log_level level, std::string_view text) noexcept {
   if (!shows(level)) return;
   try {
+    if (state_->options.receiver) {
+      return state_->options.receiver(level, io::printable(source, io::Keep::kLines),
+                                      io::printable(text, io::Keep::kLines));
+    }
     const auto now = std::chrono::system_clock::now();
     const auto ms =
         std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() %

@@ -5,10 +5,12 @@
 //     {"time":"2026-11-21T12:03:44.120Z","level":"warning","source":"frt.cpu","text":"..."}
 //
 // Messages below the level are dropped before they are formatted. All functions are thread-safe.
+// A program that has a log of its own takes messages instead of lines (LogOptions::receiver).
 #pragma once
 
 #include <frt/log.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -23,6 +25,10 @@ struct LogOptions {
   LogColor color = LogColor::kAuto;
   frt_log_level level = FRT_LOG_INFO;  // the least that is shown
   int descriptor = 2;                  // where lines go; 2 is stderr
+  // Takes each message in place of the descriptor: UTF-8, with what a terminal obeys escaped; a
+  // message may have several lines. What it throws is dropped.  [any]
+  std::function<void(frt_log_level level, const std::string& source, const std::string& text)>
+      receiver{};
 };
 
 class Log {
