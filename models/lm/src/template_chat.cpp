@@ -146,7 +146,10 @@ TemplateChat::TemplateChat(const fs::path& folder, const std::string& file)
     const Json content = read_object(config);
     add_tokens(content, tokens_);
     add_tokens(read_object(folder / "special_tokens_map.json"), tokens_);
-    if (!file.empty()) return add_file(templates_, "default", file);
+    if (!file.empty()) {
+      add_file(templates_, "default", file);
+      return;
+    }
     if (const fs::path own = folder / "chat_template.jinja"; fs::exists(own)) {
       add_file(templates_, "default", own);
     } else {
