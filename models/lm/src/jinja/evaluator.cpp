@@ -174,6 +174,7 @@ Evaluator::Flow Evaluator::loop(const Node& node) {
   ++loops_;
   Flow flow = Flow::kOn;
   for (std::size_t i = 0; i < all.items().size() && flow != Flow::kBreak; ++i) {
+    meter_.work(4);
     scope_ = std::make_shared<Scope>(meter_, outer);
     scope_->set("loop", {Kind::kLoop, std::make_shared<LoopObject>(meter_, all, i, loops_ - 1)});
     assign(*node.nodes[0], all.items()[i]);
