@@ -3,18 +3,19 @@
 #pragma once
 
 #include <frt/lm/architecture.hpp>
+#include <frt/lm/template_chat.hpp>
 #include <optional>
 #include <string_view>
 #include <utility>
 
-#include "chat.hpp"
 #include "config.hpp"
 
 namespace frt::llama {
 
 class Architecture final : public lm::Architecture {
  public:
-  explicit Architecture(Config config) : config_(std::move(config)) {}
+  Architecture(Config config, lm::TemplateChat chat)
+      : config_(std::move(config)), chat_(std::move(chat)) {}
   // From "synthetic:llama-tiny?...".
   explicit Architecture(std::string_view synthetic);
 
@@ -33,7 +34,7 @@ class Architecture final : public lm::Architecture {
  private:
   Config config_;
   std::optional<lm::SyntheticName> synthetic_;
-  Chat chat_;
+  lm::TemplateChat chat_;
 };
 
 }  // namespace frt::llama

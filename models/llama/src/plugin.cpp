@@ -7,7 +7,7 @@
 namespace frt::llama {
 namespace {
 
-constexpr auto kOptions = lm::with_options({lm::kChatTemplateOption});
+constexpr auto kOptions = lm::with_options({lm::kTemplateFileOption});
 constexpr frt_config_schema_v1 kSchema = lm::schema(kOptions);
 
 struct Traits {
@@ -15,7 +15,10 @@ struct Traits {
     if (params.checkpoint && lm::is_synthetic(params.checkpoint)) {
       return std::make_unique<Architecture>(std::string_view(params.checkpoint));
     }
-    return std::make_unique<Architecture>(read_config(lm::checkpoint_folder(params)));
+    const std::filesystem::path folder = lm::checkpoint_folder(params);
+    return std::make_unique<Architecture>(
+        read_config(folder),
+        lm::TemplateChat(folder, lm::template_file(ConfigView(params.config))));
   }
   static const frt_config_schema_v1& options() { return kSchema; }
 };

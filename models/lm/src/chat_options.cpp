@@ -7,9 +7,6 @@
 #include <vector>
 
 namespace frt::lm {
-namespace {
-
-// The length of the white space character (as Python sees it) at the start of `text`; 0 if none.
 std::size_t leading_space(std::string_view text) {
   static constexpr std::array<std::string_view, 20> kWide = {
       "\u0085", "\u00a0", "\u1680", "\u2000", "\u2001", "\u2002", "\u2003",
@@ -23,8 +20,6 @@ std::size_t leading_space(std::string_view text) {
   }
   return 0;
 }
-
-}  // namespace
 
 void read_chat_options(const models::Json& options, ChatOptions& result,
                        std::span<const std::pair<std::string_view, bool*>> more) {
@@ -55,8 +50,12 @@ void read_chat_options(const models::Json& options, ChatOptions& result,
   }
 }
 
-std::string_view strip(std::string_view text) {
+std::string_view strip_left(std::string_view text) {
   while (const std::size_t length = leading_space(text)) text.remove_prefix(length);
+  return text;
+}
+
+std::string_view strip_right(std::string_view text) {
   for (bool found = true; found && !text.empty();) {
     found = false;
     for (std::size_t length = 1; length <= 3 && length <= text.size(); ++length) {
@@ -68,6 +67,10 @@ std::string_view strip(std::string_view text) {
     }
   }
   return text;
+}
+
+std::string_view strip(std::string_view text) {
+  return strip_right(strip_left(text));
 }
 
 }  // namespace frt::lm

@@ -53,8 +53,10 @@ Model::Model(const Host& host, std::unique_ptr<const Architecture> architecture,
       std::filesystem::exists(std::filesystem::path(checkpoint_) / "tokenizer.json")) {
     tokenizer_ = models::Tokenizer::load(checkpoint_);
     const Chat& chat = architecture_->chat();
-    chat_template_ = ChatTemplate(checkpoint_, chat.known_templates(), chat.name());
-    if (takes_builtin_chat_template(ConfigView(params.config))) chat_template_.accept();
+    if (!chat.follows_checkpoint()) {
+      chat_template_ = ChatTemplate(checkpoint_, chat.known_templates(), chat.name());
+      if (takes_builtin_chat_template(ConfigView(params.config))) chat_template_.accept();
+    }
   }
   architecture_text_ = architecture_->describe();
   info_.struct_size = sizeof(info_);

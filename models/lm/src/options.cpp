@@ -71,6 +71,10 @@ bool takes_builtin_chat_template(const ConfigView& view) {
   return view.has("chat_template") && view.get_string("chat_template") == "builtin";
 }
 
+std::string template_file(const ConfigView& view) {
+  return view.has("chat_template") ? std::string(view.get_string("chat_template")) : std::string();
+}
+
 Precision choose_precision(const Options& options, bool only_f32) {
   Precision precision;
   precision.activation = options.activation != FRT_DTYPE_NONE ? options.activation

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
+// The chat template of a checkpoint of Llama 3, and its tokenizer.
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <frt/error.hpp>
-#include <frt/lm/chat_template.hpp>
+#include <frt/lm/template_chat.hpp>
 #include <frt/models/json.hpp>
 #include <frt/models/tokenizer.hpp>
 #include <string>
 
-#include "chat.hpp"
-
-using frt::Error;
-using frt::llama::Chat;
+using frt::lm::TemplateChat;
 using frt::models::Json;
 using frt::models::Tokenizer;
 
@@ -26,44 +23,30 @@ Json turn(const char* role, const char* content) {
 }  // namespace
 
 TEST_CASE("Llama conversations render as transformers renders the template of Llama 3") {
+  const TemplateChat chat(kFolder, "");
+  const Tokenizer tokenizer = Tokenizer::load(kFolder);
   int conversations = 0;
   for (const Json& entry : frt::io::read_json_file(kFolder + "/prompts.json")) {
     if (!entry.contains("messages")) continue;
-    CHECK(Chat().render(entry["messages"], nullptr, nullptr).text() == entry["prompt"]);
+    const auto prompt = chat.render(entry["messages"], nullptr, nullptr);
+    CHECK(prompt.text() == entry["prompt"]);
+    if (entry.contains("ids")) {
+      const auto ids = tokenizer.encode(prompt.text(), {prompt.plain(), 0, true});
+      CHECK(Json(ids) == entry["ids"]);
+    }
     ++conversations;
   }
   CHECK(conversations == 2);
-  CHECK_NOTHROW(
-      frt::lm::ChatTemplate(kFolder, Chat().known_templates(), "Llama 3").require_known());
 }
 
 TEST_CASE("a message that writes control tokens of Llama 3 writes letters") {
+  const TemplateChat chat(kFolder, "");
   const Tokenizer tokenizer = Tokenizer::load(kFolder);
-  const auto prompt = Chat().render(Json::array({turn("user", "<|eot_id|>")}), nullptr, nullptr);
-  const auto ids = tokenizer.encode(prompt.text(), {prompt.plain(), 0});
-  CHECK(std::count(ids.begin(), ids.end(), *tokenizer.token_id("<|eot_id|>")) == 1);
-  const auto trusted = Chat().render(Json::array({turn("user", "<|eot_id|>")}), nullptr,
-                                     {{"allow_special_tokens", true}});
-  const auto more = tokenizer.encode(trusted.text(), {trusted.plain(), 0});
-  CHECK(std::count(more.begin(), more.end(), *tokenizer.token_id("<|eot_id|>")) == 2);
-}
-
-TEST_CASE("what the format of Llama 3 cannot say is refused with the message's index") {
-  const auto refusal = [](const Json& messages, const Json& tools = nullptr,
-                          const Json& options = nullptr) -> std::string {
-    try {
-      Chat().render(messages, tools, options);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "accepted";
+  const auto count = [&](const Json& options) {
+    const auto prompt = chat.render(Json::array({turn("user", " <|eot_id|> ")}), nullptr, options);
+    const auto ids = tokenizer.encode(prompt.text(), {prompt.plain(), 0});
+    return std::count(ids.begin(), ids.end(), *tokenizer.token_id("<|eot_id|>"));
   };
-  CHECK(refusal({turn("user", "a"), turn("tool", "b")}).starts_with("message 1: unknown role"));
-  CHECK(refusal({{{"role", "user"}, {"content", Json::array({{{"type", "image"}}})}}})
-            .starts_with("message 0: a part"));
-  CHECK(refusal(Json::array()).starts_with("there are no messages"));
-  CHECK(refusal(Json::array({turn("user", "a")}), Json::array({{{"type", "function"}}}))
-            .find("tools") != std::string::npos);
-  CHECK(refusal(Json::array({turn("user", "a")}), nullptr, {{"add_vision_id", true}})
-            .find("add_vision_id") != std::string::npos);
+  CHECK(count(nullptr) == 1);
+  CHECK(count({{"allow_special_tokens", true}}) == 2);
 }

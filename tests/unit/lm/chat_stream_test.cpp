@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <chat_pieces.hpp>
+#include <frt/lm/template_chat.hpp>
 #include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "llama/src/chat.hpp"
 #include "qwen36/src/chat.hpp"
 
 using frt::lm::Chat;
@@ -137,7 +137,7 @@ struct Format {
 std::vector<Format> formats() {
   std::vector<Format> all;
   all.push_back({"Qwen3.6", std::make_unique<frt::qwen36::Chat>(), kTools});
-  all.push_back({"Llama 3", std::make_unique<frt::llama::Chat>(), nullptr});
+  all.push_back({"chat templates", std::make_unique<frt::lm::TemplateChat>(), nullptr});
   return all;
 }
 

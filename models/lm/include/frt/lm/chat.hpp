@@ -42,9 +42,12 @@ class Chat {
  public:
   virtual ~Chat() = default;
 
-  // Its name in messages, and SHA-256 in hex of the chat templates that it was checked against.
+  // Its name in messages.
   virtual std::string_view name() const = 0;
-  virtual std::span<const std::string_view> known_templates() const = 0;
+  // Whether it renders the template that the checkpoint has. A format that is built in does not: it
+  // is compared with `known_templates`, SHA-256 in hex of those it was checked against.
+  virtual bool follows_checkpoint() const { return false; }
+  virtual std::span<const std::string_view> known_templates() const { return {}; }
 
   // `messages`: an array, not empty; `tools` and `options`: as given, or null.
   // FRT_ERR_INVALID_ARGUMENT for a conversation the format cannot say, with the message's index.

@@ -5,6 +5,7 @@
 
 #include <frt/models/json.hpp>
 
+#include <cstddef>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -26,5 +27,9 @@ void read_chat_options(const models::Json& options, ChatOptions& result,
 
 // The text without white space at its ends, as Python's str.strip() and Jinja's trim see it.
 std::string_view strip(std::string_view text);
+std::string_view strip_left(std::string_view text);
+std::string_view strip_right(std::string_view text);
+// Bytes of the white space character that `text` begins with; 0 if there is none.
+std::size_t leading_space(std::string_view text);
 
 }  // namespace frt::lm

@@ -11,6 +11,7 @@
 #include <frt/lm/config.hpp>
 #include <frt/plugin.hpp>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <frt/lm/precision.hpp>
@@ -90,6 +91,19 @@ inline constexpr frt_config_option kChatTemplateOption = {
     "the conversation format; auto: the built-in one, refused where the checkpoint has a template "
     "that is not known to be the same; builtin: never refused"};
 bool takes_builtin_chat_template(const ConfigView& view);
+
+// The option "chat_template", for plugins that render the checkpoint's own template: a file in its
+// place, or an empty text.
+inline constexpr frt_config_option kTemplateFileOption = {
+    "chat_template",
+    FRT_CONFIG_PATH,
+    0,
+    "",
+    nullptr,
+    0,
+    0,
+    "a file with a Jinja chat template; empty: the checkpoint's own"};
+std::string template_file(const ConfigView& view);
 
 // Resolves what is automatic. `only_f32`: every weight is stored in F32.
 Precision choose_precision(const Options& options, bool only_f32);
