@@ -14,7 +14,9 @@ uint64_t StepRunner::submit_round(std::span<const RoundEntry> entries) {
   uint32_t drafts = 0;
   for (const RoundEntry& entry : entries) {
     check_step("decode", entries.size(), info.max_batch, entry.slot, entry.position);
-    const bool fits = entry.drafts <= info.max_drafts && entry.stops.size() <= FRT_LM_STOPS &&
+    check_mask(entry.mask);
+    const bool fits = entry.drafts <= (entry.mask ? 0 : info.max_drafts) &&
+                      entry.stops.size() <= FRT_LM_STOPS &&
                       static_cast<uint64_t>(entry.position) + entry.drafts < info.max_context;
     if (!fits) {
       throw Error(FRT_ERR_OUT_OF_RANGE,
@@ -51,7 +53,8 @@ uint64_t StepRunner::submit_round(std::span<const RoundEntry> entries) {
     starts[i] = 0;
     if (!active) continue;
     std::copy(entries[i].stops.begin(), entries[i].stops.end(), stops + i * FRT_LM_STOPS);
-    stage_sampling(place, i, entries[i].sampling, nullptr);
+    stage_sampling(place, i, entries[i].sampling, entries[i].mask);
+    stage_mask(place, i * (drafts + 1), entries[i].mask);
   }
   const auto* input = place.input.pointer<std::byte>();
   inputs_.push_back({info.stops, 0, place.input,

@@ -17,11 +17,6 @@ namespace {
 
 constexpr std::size_t kInputs = 6;  // of a step, its sampling apart
 
-void check_mask(const LmModel& model, const uint32_t* mask) {
-  if (!mask || model.info().mask) return;
-  throw Error(FRT_ERR_UNSUPPORTED, "model '" + model.name() + "' takes no masks");
-}
-
 }  // namespace
 
 StepRunner::StepRunner(const LmModel& model) : model_(model) {
@@ -32,7 +27,7 @@ StepRunner::StepRunner(const LmModel& model) : model_(model) {
   const uint64_t entry_words = 4 + (info.max_drafts > 0 ? FRT_LM_STOPS : 0);
   const uint64_t input_bytes = info.max_batch * sizeof(frt_sampling_params) +
                                (token_capacity + entry_words * info.max_batch) * sizeof(int32_t);
-  const uint64_t mask_bytes = info.max_batch * info.mask_words * sizeof(uint32_t);
+  const uint64_t mask_bytes = rows() * info.mask_words * sizeof(uint32_t);
   const uint64_t output_bytes =
       rows() * (sizeof(int32_t) + sizeof(float)) + info.max_batch * sizeof(int32_t);
   for (uint64_t i = 0; i < kDepth; ++i) {
@@ -45,8 +40,8 @@ StepRunner::StepRunner(const LmModel& model) : model_(model) {
          .done = context.create_event()});
   }
   held_sampling_.resize(info.max_batch);
-  inputs_.reserve(kInputs + 2 * std::size_t{info.max_batch});
-  masks_.reserve(info.max_batch);
+  inputs_.reserve(kInputs + info.max_batch + rows());
+  masks_.reserve(rows());
 }
 
 void StepRunner::set_sampling(std::span<const frt_sampling_params> params) {
@@ -82,10 +77,16 @@ void StepRunner::stage_sampling(const Place& place, uint32_t entry,
   }
 }
 
-void StepRunner::stage_mask(const Place& place, uint32_t entry, const uint32_t* mask) {
+void StepRunner::check_mask(const uint32_t* mask) const {
+  if (!mask || model_.info().mask) return;
+  throw Error(FRT_ERR_UNSUPPORTED, "model '" + model_.name() + "' takes no masks");
+}
+
+// Rows come in order.
+void StepRunner::stage_mask(const Place& place, uint32_t row, const uint32_t* mask) {
   if (!mask) return;
   const frt_lm_info& info = model_.info();
-  const uint64_t bytes = info.mask_words * sizeof(*mask), at = entry * bytes;
+  const uint64_t bytes = info.mask_words * sizeof(*mask), at = row * bytes;
   std::memcpy(place.masks.pointer<std::byte>() + at, mask, bytes);
   frt_copy* last = masks_.empty() ? nullptr : &masks_.back();
   if (last && last->target_offset + last->bytes == at) {
@@ -191,7 +192,7 @@ uint64_t StepRunner::submit_prefill(uint32_t slot, int32_t position,
                                     const frt_sampling_params* sampling, const uint32_t* mask) {
   const frt_lm_info& info = model_.info();
   check_step("prefill", tokens.size(), info.prefill_chunk, slot, position);
-  check_mask(model_, mask);
+  check_mask(mask);
   const frt_shape_key key = model_.prefill_key(static_cast<uint32_t>(tokens.size()));
   const auto first = static_cast<uint64_t>(position);
   model_.reserve_rows(slot, first, first + tokens.size(), stream_);
@@ -213,7 +214,7 @@ uint64_t StepRunner::submit_decode(std::span<const Entry> entries) {
   uint32_t width = 0;
   for (const Entry& entry : entries) {
     check_step("decode", entries.size(), info.max_batch, entry.slot, entry.position);
-    check_mask(model_, entry.mask);
+    check_mask(entry.mask);
   }
   const frt_shape_key key = model_.decode_key(static_cast<uint32_t>(entries.size()), width);
   for (const Entry& entry : entries) {

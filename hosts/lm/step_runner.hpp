@@ -51,6 +51,8 @@ class StepRunner {
     uint32_t drafts = 0;   // of which so many are fed at most; 0: a plain decode step
     std::span<const int32_t> stops{};               // drafts that are not fed, at most FRT_LM_STOPS
     const frt_sampling_params* sampling = nullptr;  // as above
+    // As above, of the token behind the pending one; an entry with a mask has no drafts.
+    const uint32_t* mask = nullptr;
   };
   // What a step sampled for one entry: one token, or those of a round that are the text. All but
   // the last of these are fed.
@@ -100,7 +102,7 @@ class StepRunner {
     Buffer input;   // frt_sampling_params (max_batch) | i32: tokens (token_capacity) | slots |
                     // positions | lengths | starts (u32) (max_batch each), with drafts stops
                     // (max_batch, FRT_LM_STOPS)
-    Buffer masks;   // u32 (max_batch, mask_words)
+    Buffer masks;   // u32 (rows, mask_words)
     Buffer output;  // i32 next tokens (rows) | f32 log probabilities (rows) | i32 accepted
                     // (max_batch)
     Event done;
@@ -110,11 +112,12 @@ class StepRunner {
 
   void check_step(const char* step, uint64_t count, uint64_t most, uint32_t slot,
                   int32_t first) const;
+  void check_mask(const uint32_t* mask) const;
   Place& take();
   int32_t* words(const Place& place) const;  // the i32 inputs
   void stage_sampling(const Place& place, uint32_t entry, const frt_sampling_params* sampling,
                       const uint32_t* mask);
-  void stage_mask(const Place& place, uint32_t entry, const uint32_t* mask);
+  void stage_mask(const Place& place, uint32_t row, const uint32_t* mask);
   uint64_t rows() const;  // of the output
   void submit_inputs(const Place& place, uint64_t tokens, uint32_t entries);
   void replay(frt_graph graph, frt_shape_key key);

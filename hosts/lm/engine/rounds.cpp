@@ -12,8 +12,9 @@ namespace {
 
 constexpr Acceptance kNever{};
 
+// Which tokens may come behind a draft is not known before it is drafted.
 bool may_draft(const Choice& choice) {
-  return choice.request->asked().stop_ids.size() <= FRT_LM_STOPS;
+  return choice.request->asked().stop_ids.size() <= FRT_LM_STOPS && !choice.matcher;
 }
 
 }  // namespace
@@ -40,8 +41,6 @@ uint32_t Engine::Thread::plan_drafts() {
     const bool writes = choice && !choice->ending && !choice->held &&
                         choice->phase == Phase::kDecode && choice->sampled < choice->limit;
     if (!writes) continue;
-    // The next mask depends on the next token, and so does where a grammar begins.
-    if (choice->request->asked().grammar || !choice->mask.empty()) return 0;
     writers_.push_back(choice);
     acceptances_.push_back(may_draft(*choice) ? &choice->acceptance : &kNever);
   }
@@ -67,7 +66,8 @@ bool Engine::Thread::submit_round() {
                               .position = entry.position,
                               .drafts = choice->drafts,
                               .stops = {},
-                              .sampling = &choice->sampling});
+                              .sampling = &choice->sampling,
+                              .mask = mask_of(*choice)});
     if (choice->drafts > 0) round_entries_.back().stops = choice->request->asked().stop_ids;
     flight.members.push_back(choice);
   }
