@@ -28,8 +28,8 @@ StepRunner::StepRunner(const LmModel& model) : model_(model) {
   const uint64_t input_bytes = info.max_batch * sizeof(frt_sampling_params) +
                                (token_capacity + entry_words * info.max_batch) * sizeof(int32_t);
   const uint64_t mask_bytes = rows() * info.mask_words * sizeof(uint32_t);
-  const uint64_t output_bytes =
-      rows() * (sizeof(int32_t) + sizeof(float)) + info.max_batch * sizeof(int32_t);
+  const uint64_t output_bytes = rows() * (sizeof(int32_t) + sizeof(float)) +
+                                (uint64_t{info.max_batch} + info.max_rows) * sizeof(int32_t);
   for (uint64_t i = 0; i < kDepth; ++i) {
     const std::string name = "lm." + model.name() + ".step" + std::to_string(i);
     places_.push_back(

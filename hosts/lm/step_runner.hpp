@@ -18,6 +18,7 @@
 #include <frt/exec.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -51,9 +52,13 @@ class StepRunner {
     uint32_t drafts = 0;   // of which so many are fed at most; 0: a plain decode step
     std::span<const int32_t> stops{};               // drafts that are not fed, at most FRT_LM_STOPS
     const frt_sampling_params* sampling = nullptr;  // as above
-    // As above, of the token behind the pending one; an entry with a mask has no drafts.
-    const uint32_t* mask = nullptr;
+    const uint32_t* mask = nullptr;                 // as above, of the token behind the pending one
   };
+  // Told the drafts of an entry that has a mask and drafts: returns how many of them may be fed,
+  // the first ones, and writes the masks of the tokens behind these: (drafts, mask_words). Does not
+  // throw.
+  using MaskDrafts = std::function<uint32_t(uint32_t entry, std::span<const int32_t> drafts,
+                                            std::span<uint32_t> masks)>;
   // What a step sampled for one entry: one token, or those of a round that are the text. All but
   // the last of these are fed.
   struct Sampled {
@@ -87,7 +92,8 @@ class StepRunner {
   // pending token and the drafts that decode steps would have sampled: the same tokens and state,
   // bit for bit. The largest number of drafts is 1 .. LmModel::most_drafts(). Its results are those
   // of sampled(). Throws as above.
-  uint64_t submit_round(std::span<const RoundEntry> entries);
+  // Where an entry has a mask and drafts, it waits for the drafts and asks `mask_drafts`.
+  uint64_t submit_round(std::span<const RoundEntry> entries, const MaskDrafts& mask_drafts = {});
 
   // Of entry `entry` of a step, after wait().
   Sampled sampled(uint64_t ticket, uint32_t entry) const;
@@ -104,7 +110,7 @@ class StepRunner {
                     // (max_batch, FRT_LM_STOPS)
     Buffer masks;   // u32 (rows, mask_words)
     Buffer output;  // i32 next tokens (rows) | f32 log probabilities (rows) | i32 accepted
-                    // (max_batch)
+                    // (max_batch), with drafts candidates (max_rows)
     Event done;
     uint32_t entries = 0;
     uint32_t rows = 1;  // of an entry in the output
@@ -118,6 +124,8 @@ class StepRunner {
   void stage_sampling(const Place& place, uint32_t entry, const frt_sampling_params* sampling,
                       const uint32_t* mask);
   void stage_mask(const Place& place, uint32_t row, const uint32_t* mask);
+  void ask_masks(const Place& place, std::span<const RoundEntry> entries, uint32_t drafts,
+                 const MaskDrafts& mask_drafts);
   uint64_t rows() const;  // of the output
   void submit_inputs(const Place& place, uint64_t tokens, uint32_t entries);
   void replay(frt_graph graph, frt_shape_key key);

@@ -12,9 +12,9 @@ namespace {
 
 constexpr Acceptance kNever{};
 
-// Which tokens may come behind a draft is not known before it is drafted.
 bool may_draft(const Choice& choice) {
-  return choice.request->asked().stop_ids.size() <= FRT_LM_STOPS && !choice.matcher;
+  return choice.request->asked().stop_ids.size() <= FRT_LM_STOPS &&
+         (!choice.matcher || choice.drafts_masked);
 }
 
 }  // namespace
@@ -72,8 +72,13 @@ bool Engine::Thread::submit_round() {
     flight.members.push_back(choice);
   }
   frt_error error{};
-  const frt_status status =
-      guard(&error, [&] { flight.ticket = runner_.submit_round(round_entries_); });
+  const frt_status status = guard(&error, [&] {
+    flight.ticket = runner_.submit_round(
+        round_entries_,
+        [this](uint32_t entry, std::span<const int32_t> drafts, std::span<uint32_t> masks) {
+          return mask_drafts(*writers_[entry], drafts, masks);
+        });
+  });
   if (status != FRT_OK) {
     flight.members.clear();
     if (status == FRT_ERR_OUT_OF_MEMORY && free_pages()) return false;

@@ -223,13 +223,14 @@ void Engine::Thread::finish_member(const Flight& flight, Choice& choice,
       if (i == last) {
         session.set_pending({sampled.tokens[last], sampled.log_probabilities[last], true});
       }
-      take_token(choice, sampled.tokens[i], sampled.log_probabilities[i]);
+      take_token(choice, sampled.tokens[i], sampled.log_probabilities[i], i < last);
     }
   }
   if (choice.ending && choice.phase != Phase::kOver && choice.in_flight == 0) finalize(choice);
 }
 
-void Engine::Thread::take_token(Choice& choice, int32_t token, float log_probability) {
+// `fed`: a draft that was right; the mask behind it was made before it was fed.
+void Engine::Thread::take_token(Choice& choice, int32_t token, float log_probability, bool fed) {
   const EngineRequest& asked = choice.request->asked();
   const auto now = Clock::now();
   EngineResult& result = choice.result;
@@ -259,7 +260,7 @@ void Engine::Thread::take_token(Choice& choice, int32_t token, float log_probabi
     end(choice, over                           ? Finish::kStop
                 : choice.limit < asked.max_new ? Finish::kContext
                                                : Finish::kLength);
-  } else if (choice.matcher && !lead_on(choice)) {
+  } else if (choice.matcher && !fed && !lead_on(choice)) {
     end(choice, Finish::kStop);
   }
 }

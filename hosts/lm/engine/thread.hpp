@@ -121,7 +121,7 @@ class Engine::Thread final : public EngineAccess {
   Flight& new_flight(StepKind kind);
   void finish_step();
   void finish_member(const Flight& flight, Choice& choice, const StepRunner::Sampled& sampled);
-  void take_token(Choice& choice, int32_t token, float log_probability);
+  void take_token(Choice& choice, int32_t token, float log_probability, bool fed);
 
   // ---- masks.cpp ----
   void poll_grammars();
@@ -130,6 +130,9 @@ class Engine::Thread final : public EngineAccess {
   bool follow_grammar(Choice& choice, int32_t token);
   bool lead_on(Choice& choice);
   bool ends_at_limit(Choice& choice);
+  uint32_t mask_drafts(Choice& choice, std::span<const int32_t> drafts, std::span<uint32_t> masks);
+  static void follow_scout(Choice& choice, int32_t token);
+  static void drop_scout(Choice& choice);
   bool fill_mask(const EngineRequest& asked, GrammarMatcher& matcher, std::span<uint32_t> mask,
                  uint64_t generated);
   static const uint32_t* mask_of(const Choice& choice) {
