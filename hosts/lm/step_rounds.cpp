@@ -4,7 +4,6 @@
 // Where masks depend on the drafts, the drafts come to the host between the two, and the masks and
 // the lengths, shorter where a grammar rules a draft out, go back.
 #include <algorithm>
-#include <array>
 #include <string>
 
 #include "lm/step_runner.hpp"
@@ -99,6 +98,7 @@ uint64_t StepRunner::submit_round(std::span<const RoundEntry> entries,
     std::copy(entries[i].stops.begin(), entries[i].stops.end(), stops + i * FRT_LM_STOPS);
     stage_sampling(place, i, entries[i].sampling, entries[i].mask);
     stage_mask(place, i * (drafts + 1), entries[i].mask);
+    stage_logits(i * (drafts + 1), entries[i].logits);
   }
   const auto* input = place.input.pointer<std::byte>();
   inputs_.push_back({info.stops, 0, place.input,
@@ -106,17 +106,16 @@ uint64_t StepRunner::submit_round(std::span<const RoundEntry> entries,
                      uint64_t{width} * FRT_LM_STOPS * sizeof(int32_t)});
   const uint64_t word = sizeof(int32_t);
   const uint64_t drawn = uint64_t{width} * (drafts + 1);
-  const std::array outputs = {
-      frt_copy{place.output, 0, info.next_tokens, 0, drawn * word},
-      frt_copy{place.output, rows() * word, info.log_probabilities, 0, drawn * sizeof(float)},
-      frt_copy{place.output, 2 * rows() * word, info.accepted, 0, width * word},
-  };
+  outputs_.push_back({place.output, 0, info.next_tokens, 0, drawn * word});
+  outputs_.push_back(
+      {place.output, rows() * word, info.log_probabilities, 0, drawn * sizeof(float)});
+  outputs_.push_back({place.output, 2 * rows() * word, info.accepted, 0, width * word});
   submit_inputs(place, width, width);
   try {
     replay(info.draft, draft);
     if (masked) ask_masks(place, entries, drafts, mask_drafts);
     replay(info.verify, verify);
-    Recorder(stream_).copy_batch(outputs);
+    Recorder(stream_).copy_batch(outputs_);
     place.done.record(stream_.handle());
   } catch (...) {
     // No event says when the device has read the place, and the next step gets it.

@@ -8,14 +8,14 @@
 #include "lm/step_runner.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <string>
 
 namespace frt::host {
 namespace {
 
-constexpr std::size_t kInputs = 6;  // of a step, its sampling apart
+constexpr std::size_t kInputs = 6;   // of a step, its sampling apart
+constexpr std::size_t kOutputs = 3;  // logits apart
 
 }  // namespace
 
@@ -42,6 +42,7 @@ StepRunner::StepRunner(const LmModel& model) : model_(model) {
   held_sampling_.resize(info.max_batch);
   inputs_.reserve(kInputs + info.max_batch + rows());
   masks_.reserve(rows());
+  outputs_.reserve(kOutputs + info.max_batch);
 }
 
 void StepRunner::set_sampling(std::span<const frt_sampling_params> params) {
@@ -96,6 +97,12 @@ void StepRunner::stage_mask(const Place& place, uint32_t row, const uint32_t* ma
   }
 }
 
+void StepRunner::stage_logits(uint32_t row, frt_buffer logits) {
+  if (!logits) return;
+  const uint64_t bytes = model_.info().vocabulary * sizeof(float);
+  outputs_.push_back({logits, 0, model_.info().logits, row * bytes, bytes});
+}
+
 int32_t* StepRunner::words(const Place& place) const {
   return reinterpret_cast<int32_t*>(place.input.pointer<frt_sampling_params>() +
                                     model_.info().max_batch);
@@ -110,6 +117,7 @@ StepRunner::Place& StepRunner::take() {
   if (next_ticket_ >= kDepth) place.done.sync();
   inputs_.clear();
   masks_.clear();
+  outputs_.clear();
   return place;
 }
 
@@ -153,14 +161,13 @@ uint64_t StepRunner::submit(Place& place, frt_graph graph, frt_shape_key key, ui
                             uint32_t entries) {
   const frt_lm_info& info = model_.info();
   const uint64_t word = sizeof(int32_t);
-  const std::array outputs = {
-      frt_copy{place.output, 0, info.next_tokens, 0, entries * word},
-      frt_copy{place.output, rows() * word, info.log_probabilities, 0, entries * sizeof(float)},
-  };
+  outputs_.push_back({place.output, 0, info.next_tokens, 0, entries * word});
+  outputs_.push_back(
+      {place.output, rows() * word, info.log_probabilities, 0, entries * sizeof(float)});
   submit_inputs(place, tokens, entries);
   try {
     replay(graph, key);
-    Recorder(stream_).copy_batch(outputs);
+    Recorder(stream_).copy_batch(outputs_);
     place.done.record(stream_.handle());
   } catch (...) {
     // No event says when the device has read the place, and the next step gets it.
@@ -189,7 +196,8 @@ void StepRunner::check_step(const char* step, uint64_t count, uint64_t most, uin
 
 uint64_t StepRunner::submit_prefill(uint32_t slot, int32_t position,
                                     std::span<const int32_t> tokens, bool starts,
-                                    const frt_sampling_params* sampling, const uint32_t* mask) {
+                                    const frt_sampling_params* sampling, const uint32_t* mask,
+                                    frt_buffer logits) {
   const frt_lm_info& info = model_.info();
   check_step("prefill", tokens.size(), info.prefill_chunk, slot, position);
   check_mask(mask);
@@ -199,6 +207,7 @@ uint64_t StepRunner::submit_prefill(uint32_t slot, int32_t position,
   Place& place = take();
   stage_sampling(place, 0, sampling, mask);
   stage_mask(place, 0, mask);
+  stage_logits(0, logits);
   int32_t* input = words(place);
   std::copy(tokens.begin(), tokens.end(), input);
   int32_t* slots = input + std::max(info.prefill_chunk, info.max_batch);
@@ -237,6 +246,7 @@ uint64_t StepRunner::submit_decode(std::span<const Entry> entries) {
     if (!active) continue;
     stage_sampling(place, i, entries[i].sampling, entries[i].mask);
     stage_mask(place, i, entries[i].mask);
+    stage_logits(i, entries[i].logits);
   }
   const uint64_t ticket = submit(place, info.decode, key, width, width);
   place.entries = static_cast<uint32_t>(entries.size());

@@ -43,6 +43,8 @@ class StepRunner {
     // Tokens that may be sampled: (mask_words), read while the step is submitted; `sampling` is not
     // null then. Null: all.
     const uint32_t* mask = nullptr;
+    // Where the logits behind the token go: pinned, f32 (vocabulary). Null: nowhere.
+    frt_buffer logits = nullptr;
   };
 
   // One sequence of a round of drafts.
@@ -53,6 +55,7 @@ class StepRunner {
     std::span<const int32_t> stops{};               // drafts that are not fed, at most FRT_LM_STOPS
     const frt_sampling_params* sampling = nullptr;  // as above
     const uint32_t* mask = nullptr;                 // as above, of the token behind the pending one
+    frt_buffer logits = nullptr;                    // as above, behind the pending token
   };
   // Told the drafts of an entry that has a mask and drafts: returns how many of them may be fed,
   // the first ones, and writes the masks of the tokens behind these: (drafts, mask_words). Does not
@@ -78,13 +81,13 @@ class StepRunner {
   void clear(uint32_t slot);
 
   // Feeds up to prefill_chunk tokens of one sequence; `sampling` null: entry 0's applies; `mask` as
-  // in Entry. `starts`: a new request begins with them. Returns the step's ticket. Throws
-  // FRT_ERR_OUT_OF_RANGE for another number of tokens, no such slot, or a position that is not the
-  // slot's own (beyond what it was fed, beyond the context); FRT_ERR_UNSUPPORTED for a mask where
-  // the model takes none. Nothing is submitted then.
+  // and `logits` as in Entry. `starts`: a new request begins with them. Returns the step's ticket.
+  // Throws FRT_ERR_OUT_OF_RANGE for another number of tokens, no such slot, or a position that is
+  // not the slot's own (beyond what it was fed, beyond the context); FRT_ERR_UNSUPPORTED for a mask
+  // where the model takes none. Nothing is submitted then.
   uint64_t submit_prefill(uint32_t slot, int32_t position, std::span<const int32_t> tokens,
                           bool starts, const frt_sampling_params* sampling = nullptr,
-                          const uint32_t* mask = nullptr);
+                          const uint32_t* mask = nullptr, frt_buffer logits = nullptr);
   // Feeds one token of each of 1 .. max_batch sequences with distinct slots. Throws as above.
   uint64_t submit_decode(std::span<const Entry> entries);
 
@@ -126,6 +129,7 @@ class StepRunner {
   void stage_mask(const Place& place, uint32_t row, const uint32_t* mask);
   void ask_masks(const Place& place, std::span<const RoundEntry> entries, uint32_t drafts,
                  const MaskDrafts& mask_drafts);
+  void stage_logits(uint32_t row, frt_buffer logits);
   uint64_t rows() const;  // of the output
   void submit_inputs(const Place& place, uint64_t tokens, uint32_t entries);
   void replay(frt_graph graph, frt_shape_key key);
@@ -139,7 +143,7 @@ class StepRunner {
   std::vector<frt_sampling_params> sampling_;  // of entries whose step does not say
   // What the model's port holds behind the last step; nothing: not known.
   std::vector<std::optional<frt_sampling_params>> held_sampling_;
-  std::vector<frt_copy> inputs_, masks_;  // of the step that is being submitted
+  std::vector<frt_copy> inputs_, masks_, outputs_;  // of the step that is being submitted
   uint64_t next_ticket_ = 0;
 };
 

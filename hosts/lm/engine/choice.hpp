@@ -12,6 +12,9 @@
 // copied then, and each of them reads the last chunk itself, so that it samples its own first
 // token.
 //
+// A choice whose likeliest tokens are told is in one step at a time, too: its logits have one
+// place.
+//
 // A choice with a grammar reads its last chunk when the grammar is compiled, and is in one step at
 // a time: which tokens may come next follows from the one before. Its drafts are followed by a
 // matcher of their own, the scout, so that what a draft costs, or where it fails, is nothing to the
@@ -64,6 +67,7 @@ struct Choice {
   std::unique_ptr<GrammarMatcher> scout{};  // behind the text and `scouted`; null: no draft yet
   std::vector<int32_t> scouted{};           // drafts
   bool drafts_masked = true;                // masks of drafts can be had
+  std::unique_ptr<TopTokens> top{};         // null: nobody asked for them
   Acceptance acceptance{};                  // of its drafts so far
   uint32_t drafts = 0;                      // of its round in flight
 

@@ -13,7 +13,7 @@ namespace {
 constexpr Acceptance kNever{};
 
 bool may_draft(const Choice& choice) {
-  return choice.request->asked().stop_ids.size() <= FRT_LM_STOPS &&
+  return choice.request->asked().stop_ids.size() <= FRT_LM_STOPS && !choice.top &&
          (!choice.matcher || choice.drafts_masked);
 }
 
@@ -67,7 +67,8 @@ bool Engine::Thread::submit_round() {
                               .drafts = choice->drafts,
                               .stops = {},
                               .sampling = &choice->sampling,
-                              .mask = mask_of(*choice)});
+                              .mask = mask_of(*choice),
+                              .logits = logits_of(*choice)});
     if (choice->drafts > 0) round_entries_.back().stops = choice->request->asked().stop_ids;
     flight.members.push_back(choice);
   }
