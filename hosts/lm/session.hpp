@@ -100,15 +100,15 @@ class Session {
   // before (frt/role/lm.h). begin() says so by itself.
   void start_request() noexcept { starts_request_ = true; }
   // Submits one step. A pool of pages that is dry is refilled from the oldest capsules.
-  // `sampling` and `mask` as for StepRunner::submit_prefill().
+  // The rest as for StepRunner::submit_prefill().
   uint64_t prefill(std::span<const int32_t> tokens, const frt_sampling_params* sampling = nullptr,
-                   const uint32_t* mask = nullptr);
+                   const uint32_t* mask = nullptr, frt_buffer logits = nullptr);
   // Feeds the pending token, whatever it is; fed() follows when the host knows it.
   uint64_t decode();
   void fed(int32_t token) { journal_.decode(token); }
   // The entry of a decode step that feeds the pending token; decode_submitted() follows.
   StepRunner::Entry decode_entry() const {
-    return {slot_, static_cast<int32_t>(submitted_), -1, false, nullptr, nullptr};
+    return {.slot = slot_, .position = static_cast<int32_t>(submitted_)};
   }
   void decode_submitted() noexcept { ++submitted_; }
   // The same of a round of drafts (StepRunner::submit_round()). `sampled`: what it gave, when it is

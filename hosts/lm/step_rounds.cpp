@@ -1,19 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rounds of drafts: a draft replay leaves its candidates on the device, and a verify replay of the
 // same entries feeds them. Both read the same inputs, so a round is two copies and two replays.
+// Where masks depend on the drafts, the drafts come to the host between the two, and the masks and
+// the lengths, shorter where a grammar rules a draft out, go back.
 #include <algorithm>
-#include <array>
 #include <string>
 
 #include "lm/step_runner.hpp"
 
 namespace frt::host {
 
-uint64_t StepRunner::submit_round(std::span<const RoundEntry> entries) {
+// Of the drafts that the stream has so far.
+void StepRunner::ask_masks(const Place& place, std::span<const RoundEntry> entries, uint32_t drafts,
+                           const MaskDrafts& mask_drafts) {
+  const frt_lm_info& info = model_.info();
+  const uint64_t candidates_at = (2 * rows() + info.max_batch) * sizeof(int32_t);
+  const uint64_t lengths_at =
+      info.max_batch * sizeof(frt_sampling_params) +
+      (std::max(info.prefill_chunk, info.max_batch) + uint64_t{2} * info.max_batch) *
+          sizeof(int32_t);
+  const uint64_t stride = uint64_t{drafts} + 1;
+  const frt_copy download = {place.output, candidates_at, info.candidates, 0,
+                             entries.size() * stride * sizeof(int32_t)};
+  Recorder(stream_).copy_batch({&download, 1});
+  place.done.record(stream_.handle());
+  place.done.sync();
+  const auto* candidates =
+      reinterpret_cast<const int32_t*>(place.output.pointer<std::byte>() + candidates_at);
+  auto* lengths = reinterpret_cast<int32_t*>(place.input.pointer<std::byte>() + lengths_at);
+  inputs_.clear();
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const RoundEntry& entry = entries[i];
+    if (!entry.mask || entry.drafts == 0) continue;
+    const uint64_t row = i * stride + 1, words = info.mask_words;
+    const uint32_t fed =
+        mask_drafts(static_cast<uint32_t>(i), {candidates + row, entry.drafts},
+                    {place.masks.pointer<uint32_t>() + row * words, entry.drafts * words});
+    lengths[i] = static_cast<int32_t>(std::min(fed, entry.drafts)) + 1;
+    if (fed == 0) continue;
+    const uint64_t at = row * words * sizeof(uint32_t);
+    inputs_.push_back({info.mask, at, place.masks, at, fed * words * sizeof(uint32_t)});
+  }
+  inputs_.push_back({info.lengths, 0, place.input, lengths_at, entries.size() * sizeof(int32_t)});
+  Recorder(stream_).copy_batch(inputs_);
+}
+
+uint64_t StepRunner::submit_round(std::span<const RoundEntry> entries,
+                                  const MaskDrafts& mask_drafts) {
   const frt_lm_info& info = model_.info();
   uint32_t drafts = 0;
+  bool masked = false;  // masks depend on drafts
   for (const RoundEntry& entry : entries) {
     check_step("decode", entries.size(), info.max_batch, entry.slot, entry.position);
+    check_mask(entry.mask);
     const bool fits = entry.drafts <= info.max_drafts && entry.stops.size() <= FRT_LM_STOPS &&
                       static_cast<uint64_t>(entry.position) + entry.drafts < info.max_context;
     if (!fits) {
@@ -25,6 +64,12 @@ uint64_t StepRunner::submit_round(std::span<const RoundEntry> entries) {
                       " and max_context = " + std::to_string(info.max_context));
     }
     drafts = std::max(drafts, entry.drafts);
+    masked = masked || (entry.mask && entry.drafts > 0);
+  }
+  if (masked && !mask_drafts) {
+    throw Error(FRT_ERR_INVALID_ARGUMENT,
+                "a round has drafts of an entry with a mask, and nobody says which tokens may come "
+                "behind them; give mask_drafts");
   }
   uint32_t width = 0;
   const auto batch = static_cast<uint32_t>(entries.size());
@@ -51,7 +96,9 @@ uint64_t StepRunner::submit_round(std::span<const RoundEntry> entries) {
     starts[i] = 0;
     if (!active) continue;
     std::copy(entries[i].stops.begin(), entries[i].stops.end(), stops + i * FRT_LM_STOPS);
-    stage_sampling(place, i, entries[i].sampling, nullptr);
+    stage_sampling(place, i, entries[i].sampling, entries[i].mask);
+    stage_mask(place, i * (drafts + 1), entries[i].mask);
+    stage_logits(i * (drafts + 1), entries[i].logits);
   }
   const auto* input = place.input.pointer<std::byte>();
   inputs_.push_back({info.stops, 0, place.input,
@@ -59,16 +106,16 @@ uint64_t StepRunner::submit_round(std::span<const RoundEntry> entries) {
                      uint64_t{width} * FRT_LM_STOPS * sizeof(int32_t)});
   const uint64_t word = sizeof(int32_t);
   const uint64_t drawn = uint64_t{width} * (drafts + 1);
-  const std::array outputs = {
-      frt_copy{place.output, 0, info.next_tokens, 0, drawn * word},
-      frt_copy{place.output, rows() * word, info.log_probabilities, 0, drawn * sizeof(float)},
-      frt_copy{place.output, 2 * rows() * word, info.accepted, 0, width * word},
-  };
+  outputs_.push_back({place.output, 0, info.next_tokens, 0, drawn * word});
+  outputs_.push_back(
+      {place.output, rows() * word, info.log_probabilities, 0, drawn * sizeof(float)});
+  outputs_.push_back({place.output, 2 * rows() * word, info.accepted, 0, width * word});
   submit_inputs(place, width, width);
   try {
     replay(info.draft, draft);
+    if (masked) ask_masks(place, entries, drafts, mask_drafts);
     replay(info.verify, verify);
-    Recorder(stream_).copy_batch(outputs);
+    Recorder(stream_).copy_batch(outputs_);
     place.done.record(stream_.handle());
   } catch (...) {
     // No event says when the device has read the place, and the next step gets it.

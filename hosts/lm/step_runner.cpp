@@ -8,19 +8,14 @@
 #include "lm/step_runner.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <string>
 
 namespace frt::host {
 namespace {
 
-constexpr std::size_t kInputs = 6;  // of a step, its sampling apart
-
-void check_mask(const LmModel& model, const uint32_t* mask) {
-  if (!mask || model.info().mask) return;
-  throw Error(FRT_ERR_UNSUPPORTED, "model '" + model.name() + "' takes no masks");
-}
+constexpr std::size_t kInputs = 6;   // of a step, its sampling apart
+constexpr std::size_t kOutputs = 3;  // logits apart
 
 }  // namespace
 
@@ -32,9 +27,9 @@ StepRunner::StepRunner(const LmModel& model) : model_(model) {
   const uint64_t entry_words = 4 + (info.max_drafts > 0 ? FRT_LM_STOPS : 0);
   const uint64_t input_bytes = info.max_batch * sizeof(frt_sampling_params) +
                                (token_capacity + entry_words * info.max_batch) * sizeof(int32_t);
-  const uint64_t mask_bytes = info.max_batch * info.mask_words * sizeof(uint32_t);
-  const uint64_t output_bytes =
-      rows() * (sizeof(int32_t) + sizeof(float)) + info.max_batch * sizeof(int32_t);
+  const uint64_t mask_bytes = rows() * info.mask_words * sizeof(uint32_t);
+  const uint64_t output_bytes = rows() * (sizeof(int32_t) + sizeof(float)) +
+                                (uint64_t{info.max_batch} + info.max_rows) * sizeof(int32_t);
   for (uint64_t i = 0; i < kDepth; ++i) {
     const std::string name = "lm." + model.name() + ".step" + std::to_string(i);
     places_.push_back(
@@ -45,8 +40,9 @@ StepRunner::StepRunner(const LmModel& model) : model_(model) {
          .done = context.create_event()});
   }
   held_sampling_.resize(info.max_batch);
-  inputs_.reserve(kInputs + 2 * std::size_t{info.max_batch});
-  masks_.reserve(info.max_batch);
+  inputs_.reserve(kInputs + info.max_batch + rows());
+  masks_.reserve(rows());
+  outputs_.reserve(kOutputs + info.max_batch);
 }
 
 void StepRunner::set_sampling(std::span<const frt_sampling_params> params) {
@@ -82,10 +78,16 @@ void StepRunner::stage_sampling(const Place& place, uint32_t entry,
   }
 }
 
-void StepRunner::stage_mask(const Place& place, uint32_t entry, const uint32_t* mask) {
+void StepRunner::check_mask(const uint32_t* mask) const {
+  if (!mask || model_.info().mask) return;
+  throw Error(FRT_ERR_UNSUPPORTED, "model '" + model_.name() + "' takes no masks");
+}
+
+// Rows come in order.
+void StepRunner::stage_mask(const Place& place, uint32_t row, const uint32_t* mask) {
   if (!mask) return;
   const frt_lm_info& info = model_.info();
-  const uint64_t bytes = info.mask_words * sizeof(*mask), at = entry * bytes;
+  const uint64_t bytes = info.mask_words * sizeof(*mask), at = row * bytes;
   std::memcpy(place.masks.pointer<std::byte>() + at, mask, bytes);
   frt_copy* last = masks_.empty() ? nullptr : &masks_.back();
   if (last && last->target_offset + last->bytes == at) {
@@ -93,6 +95,12 @@ void StepRunner::stage_mask(const Place& place, uint32_t entry, const uint32_t* 
   } else {
     masks_.push_back({info.mask, at, place.masks, at, bytes});
   }
+}
+
+void StepRunner::stage_logits(uint32_t row, frt_buffer logits) {
+  if (!logits) return;
+  const uint64_t bytes = model_.info().vocabulary * sizeof(float);
+  outputs_.push_back({logits, 0, model_.info().logits, row * bytes, bytes});
 }
 
 int32_t* StepRunner::words(const Place& place) const {
@@ -109,6 +117,7 @@ StepRunner::Place& StepRunner::take() {
   if (next_ticket_ >= kDepth) place.done.sync();
   inputs_.clear();
   masks_.clear();
+  outputs_.clear();
   return place;
 }
 
@@ -152,14 +161,13 @@ uint64_t StepRunner::submit(Place& place, frt_graph graph, frt_shape_key key, ui
                             uint32_t entries) {
   const frt_lm_info& info = model_.info();
   const uint64_t word = sizeof(int32_t);
-  const std::array outputs = {
-      frt_copy{place.output, 0, info.next_tokens, 0, entries * word},
-      frt_copy{place.output, rows() * word, info.log_probabilities, 0, entries * sizeof(float)},
-  };
+  outputs_.push_back({place.output, 0, info.next_tokens, 0, entries * word});
+  outputs_.push_back(
+      {place.output, rows() * word, info.log_probabilities, 0, entries * sizeof(float)});
   submit_inputs(place, tokens, entries);
   try {
     replay(graph, key);
-    Recorder(stream_).copy_batch(outputs);
+    Recorder(stream_).copy_batch(outputs_);
     place.done.record(stream_.handle());
   } catch (...) {
     // No event says when the device has read the place, and the next step gets it.
@@ -188,16 +196,18 @@ void StepRunner::check_step(const char* step, uint64_t count, uint64_t most, uin
 
 uint64_t StepRunner::submit_prefill(uint32_t slot, int32_t position,
                                     std::span<const int32_t> tokens, bool starts,
-                                    const frt_sampling_params* sampling, const uint32_t* mask) {
+                                    const frt_sampling_params* sampling, const uint32_t* mask,
+                                    frt_buffer logits) {
   const frt_lm_info& info = model_.info();
   check_step("prefill", tokens.size(), info.prefill_chunk, slot, position);
-  check_mask(model_, mask);
+  check_mask(mask);
   const frt_shape_key key = model_.prefill_key(static_cast<uint32_t>(tokens.size()));
   const auto first = static_cast<uint64_t>(position);
   model_.reserve_rows(slot, first, first + tokens.size(), stream_);
   Place& place = take();
   stage_sampling(place, 0, sampling, mask);
   stage_mask(place, 0, mask);
+  stage_logits(0, logits);
   int32_t* input = words(place);
   std::copy(tokens.begin(), tokens.end(), input);
   int32_t* slots = input + std::max(info.prefill_chunk, info.max_batch);
@@ -213,7 +223,7 @@ uint64_t StepRunner::submit_decode(std::span<const Entry> entries) {
   uint32_t width = 0;
   for (const Entry& entry : entries) {
     check_step("decode", entries.size(), info.max_batch, entry.slot, entry.position);
-    check_mask(model_, entry.mask);
+    check_mask(entry.mask);
   }
   const frt_shape_key key = model_.decode_key(static_cast<uint32_t>(entries.size()), width);
   for (const Entry& entry : entries) {
@@ -236,6 +246,7 @@ uint64_t StepRunner::submit_decode(std::span<const Entry> entries) {
     if (!active) continue;
     stage_sampling(place, i, entries[i].sampling, entries[i].mask);
     stage_mask(place, i, entries[i].mask);
+    stage_logits(i, entries[i].logits);
   }
   const uint64_t ticket = submit(place, info.decode, key, width, width);
   place.entries = static_cast<uint32_t>(entries.size());

@@ -18,6 +18,7 @@
 #include <frt/exec.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -42,6 +43,8 @@ class StepRunner {
     // Tokens that may be sampled: (mask_words), read while the step is submitted; `sampling` is not
     // null then. Null: all.
     const uint32_t* mask = nullptr;
+    // Where the logits behind the token go: pinned, f32 (vocabulary). Null: nowhere.
+    frt_buffer logits = nullptr;
   };
 
   // One sequence of a round of drafts.
@@ -51,7 +54,14 @@ class StepRunner {
     uint32_t drafts = 0;   // of which so many are fed at most; 0: a plain decode step
     std::span<const int32_t> stops{};               // drafts that are not fed, at most FRT_LM_STOPS
     const frt_sampling_params* sampling = nullptr;  // as above
+    const uint32_t* mask = nullptr;                 // as above, of the token behind the pending one
+    frt_buffer logits = nullptr;                    // as above, behind the pending token
   };
+  // Told the drafts of an entry that has a mask and drafts: returns how many of them may be fed,
+  // the first ones, and writes the masks of the tokens behind these: (drafts, mask_words). Does not
+  // throw.
+  using MaskDrafts = std::function<uint32_t(uint32_t entry, std::span<const int32_t> drafts,
+                                            std::span<uint32_t> masks)>;
   // What a step sampled for one entry: one token, or those of a round that are the text. All but
   // the last of these are fed.
   struct Sampled {
@@ -71,13 +81,13 @@ class StepRunner {
   void clear(uint32_t slot);
 
   // Feeds up to prefill_chunk tokens of one sequence; `sampling` null: entry 0's applies; `mask` as
-  // in Entry. `starts`: a new request begins with them. Returns the step's ticket. Throws
-  // FRT_ERR_OUT_OF_RANGE for another number of tokens, no such slot, or a position that is not the
-  // slot's own (beyond what it was fed, beyond the context); FRT_ERR_UNSUPPORTED for a mask where
-  // the model takes none. Nothing is submitted then.
+  // and `logits` as in Entry. `starts`: a new request begins with them. Returns the step's ticket.
+  // Throws FRT_ERR_OUT_OF_RANGE for another number of tokens, no such slot, or a position that is
+  // not the slot's own (beyond what it was fed, beyond the context); FRT_ERR_UNSUPPORTED for a mask
+  // where the model takes none. Nothing is submitted then.
   uint64_t submit_prefill(uint32_t slot, int32_t position, std::span<const int32_t> tokens,
                           bool starts, const frt_sampling_params* sampling = nullptr,
-                          const uint32_t* mask = nullptr);
+                          const uint32_t* mask = nullptr, frt_buffer logits = nullptr);
   // Feeds one token of each of 1 .. max_batch sequences with distinct slots. Throws as above.
   uint64_t submit_decode(std::span<const Entry> entries);
 
@@ -85,7 +95,8 @@ class StepRunner {
   // pending token and the drafts that decode steps would have sampled: the same tokens and state,
   // bit for bit. The largest number of drafts is 1 .. LmModel::most_drafts(). Its results are those
   // of sampled(). Throws as above.
-  uint64_t submit_round(std::span<const RoundEntry> entries);
+  // Where an entry has a mask and drafts, it waits for the drafts and asks `mask_drafts`.
+  uint64_t submit_round(std::span<const RoundEntry> entries, const MaskDrafts& mask_drafts = {});
 
   // Of entry `entry` of a step, after wait().
   Sampled sampled(uint64_t ticket, uint32_t entry) const;
@@ -100,9 +111,9 @@ class StepRunner {
     Buffer input;   // frt_sampling_params (max_batch) | i32: tokens (token_capacity) | slots |
                     // positions | lengths | starts (u32) (max_batch each), with drafts stops
                     // (max_batch, FRT_LM_STOPS)
-    Buffer masks;   // u32 (max_batch, mask_words)
+    Buffer masks;   // u32 (rows, mask_words)
     Buffer output;  // i32 next tokens (rows) | f32 log probabilities (rows) | i32 accepted
-                    // (max_batch)
+                    // (max_batch), with drafts candidates (max_rows)
     Event done;
     uint32_t entries = 0;
     uint32_t rows = 1;  // of an entry in the output
@@ -110,11 +121,15 @@ class StepRunner {
 
   void check_step(const char* step, uint64_t count, uint64_t most, uint32_t slot,
                   int32_t first) const;
+  void check_mask(const uint32_t* mask) const;
   Place& take();
   int32_t* words(const Place& place) const;  // the i32 inputs
   void stage_sampling(const Place& place, uint32_t entry, const frt_sampling_params* sampling,
                       const uint32_t* mask);
-  void stage_mask(const Place& place, uint32_t entry, const uint32_t* mask);
+  void stage_mask(const Place& place, uint32_t row, const uint32_t* mask);
+  void ask_masks(const Place& place, std::span<const RoundEntry> entries, uint32_t drafts,
+                 const MaskDrafts& mask_drafts);
+  void stage_logits(uint32_t row, frt_buffer logits);
   uint64_t rows() const;  // of the output
   void submit_inputs(const Place& place, uint64_t tokens, uint32_t entries);
   void replay(frt_graph graph, frt_shape_key key);
@@ -128,7 +143,7 @@ class StepRunner {
   std::vector<frt_sampling_params> sampling_;  // of entries whose step does not say
   // What the model's port holds behind the last step; nothing: not known.
   std::vector<std::optional<frt_sampling_params>> held_sampling_;
-  std::vector<frt_copy> inputs_, masks_;  // of the step that is being submitted
+  std::vector<frt_copy> inputs_, masks_, outputs_;  // of the step that is being submitted
   uint64_t next_ticket_ = 0;
 };
 

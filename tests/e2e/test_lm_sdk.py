@@ -76,7 +76,7 @@ with client.responses.stream(model="m", input="What is the weather?", tools=func
 
 image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64," + pixel}}]}]
 expect(openai.NotFoundError, create, model="none", messages=ask)
-for fields in ({"temperature": -1}, {"top_logprobs": 2, "logprobs": True}, {"messages": image}):
+for fields in ({"temperature": -1}, {"top_logprobs": 21, "logprobs": True}, {"messages": image}):
     expect(openai.BadRequestError, create, **{"model": "m", "messages": ask, **fields})
 wrong = openai.OpenAI(base_url=url + "/v1", api_key="wrong", max_retries=0)
 expect(openai.AuthenticationError, wrong.models.list)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """frt-host serve with a language model: every route, and what clients do to a server."""
 import json
+import math
 import os
 import re
 import signal
@@ -138,7 +139,7 @@ class Routes(LmServeTest):
                 ({"messages": messages, "model": "none"}, 404, "model"),
                 ({"messages": messages, "temperature": -1}, 400, "temperature"),
                 ({"messages": messages, "response_format": {"type": "xml"}}, 400, "response_format.type"),
-                ({"messages": messages, "logprobs": True, "top_logprobs": 2}, 400, "top_logprobs"),
+                ({"messages": messages, "logprobs": True, "top_logprobs": 21}, 400, "top_logprobs"),
                 ({"messages": [{"role": "user", "content": "long " * 500}]}, 400, None)):
             with self.subTest(body=body):
                 reply = server.request("POST", "/v1/chat/completions", body)
@@ -316,6 +317,50 @@ class Clients(LmServeTest):
             calls = [json.loads(item["arguments"]) for item in response["output"] if item["type"] == "function_call"]
             self.assertEqual(calls, wanted)
 
+    def test_likeliest_tokens(self):
+        """the likeliest tokens at each place come with chat, completions and Responses, whole and as a stream"""
+        server = self.server()
+        ask = [{"role": "user", "content": "What is 2 + 2?"}]
+
+        def check(entries, count):
+            self.assertGreater(len(entries), 3)
+            for entry in entries:
+                top = entry["top_logprobs"]
+                self.assertEqual(len(top), count)
+                self.assertEqual([top[0][key] for key in ("token", "logprob", "bytes")],
+                                 [entry[key] for key in ("token", "logprob", "bytes")])
+                values = [other["logprob"] for other in top]
+                self.assertEqual(values, sorted(values, reverse=True))
+                self.assertLess(sum(math.exp(value) for value in values), 1.001)
+
+        body = {"messages": ask, "temperature": 0, "max_tokens": 40, "logprobs": True, "top_logprobs": 3,
+                "chat_template_kwargs": {"enable_thinking": False}}
+        whole = server.request("POST", "/v1/chat/completions", body).json()["choices"][0]
+        check(whole["logprobs"]["content"], 3)
+        streamed = []
+        for event in server.request("POST", "/v1/chat/completions", {**body, "stream": True}).events():
+            for choice in [] if event == "[DONE]" else event["choices"]:
+                streamed += (choice["logprobs"] or {}).get("content") or []
+        self.assertEqual(streamed, whole["logprobs"]["content"])
+        without = server.request("POST", "/v1/chat/completions", {**body, "top_logprobs": 0}).json()["choices"][0]
+        self.assertEqual(without["message"], whole["message"])
+        self.assertEqual([{**entry, "top_logprobs": []} for entry in streamed], without["logprobs"]["content"])
+
+        body = {"prompt": "Once upon a time", "temperature": 0, "max_tokens": 8, "logprobs": 2}
+        found = server.request("POST", "/v1/completions", body).json()["choices"][0]["logprobs"]
+        self.assertEqual(len(found["top_logprobs"]), 8)
+        for token, value, top in zip(found["tokens"], found["token_logprobs"], found["top_logprobs"]):
+            self.assertEqual((top[token], max(top.values())), (value, value))
+            self.assertIn(len(top), (1, 2))
+
+        body = {"input": ask, "temperature": 0, "top_logprobs": 4, "include": ["message.output_text.logprobs"],
+                "reasoning": {"effort": "none"}, "store": False}
+        whole = server.request("POST", "/v1/responses", body).json()
+        check([item for item in whole["output"] if item["type"] == "message"][0]["content"][0]["logprobs"], 4)
+        last = server.request("POST", "/v1/responses", {**body, "stream": True}).events()[-1]
+        self.assertEqual([item["content"] for item in last["response"]["output"]],
+                         [item["content"] for item in whole["output"]])
+
     def test_schemas(self):
         """every reply is what the OpenAPI document says: whole, each event of a stream, errors, with calls and without"""
         server = self.scripted()
@@ -323,8 +368,9 @@ class Clients(LmServeTest):
         tools = [{"name": "weather", "input_schema": TOOLS[0]["function"]["parameters"]}]
         for path, whole, event, error, body in (
                 ("/v1/chat/completions", "ChatCompletion", "ChatCompletionChunk", "OpenAIError",
-                 {"messages": ask, "tools": TOOLS, "logprobs": True, "n": 2}),
-                ("/v1/completions", "Completion", "CompletionChunk", "OpenAIError", {"prompt": "x", "max_tokens": 4}),
+                 {"messages": ask, "tools": TOOLS, "logprobs": True, "top_logprobs": 2, "n": 2}),
+                ("/v1/completions", "Completion", "CompletionChunk", "OpenAIError",
+                 {"prompt": "x", "max_tokens": 4, "logprobs": 2}),
                 ("/v1/responses", "Response", "ResponsesEvent", "OpenAIError",
                  {"input": ask, "tools": [{"type": "function", **TOOLS[0]["function"]}]}),
                 ("/v1/messages", "Message", "MessagesEvent", "AnthropicError",

@@ -39,11 +39,6 @@ void check_supported(const ApiCall& call) {
                    "an echo of several answers is not streamed by this server; set stream to false",
                    "echo");
   }
-  if (call.top_log_probabilities > 0) {
-    throw ApiError(ApiErrorKind::kInvalid,
-                   "log probabilities of other tokens are not supported by this server",
-                   call.kind == ApiCall::Kind::kText ? "logprobs" : "top_logprobs");
-  }
   if (call.echo && call.log_probabilities) {
     throw ApiError(ApiErrorKind::kInvalid,
                    "log probabilities of the prompt are not supported by this server", "echo");
@@ -103,6 +98,14 @@ class Generation::Part : public EngineListener {
   }
   void on_prefill(uint64_t, uint64_t) override {}
   void on_grammar() override { generation_->tell({.kind = Told::kGrammar}); }
+  // on_token() follows, and makes it count. The place is free: fewer tokens wait than it has.
+  void on_top_tokens(uint32_t, std::span<const TokenProbability> top) override {
+    Generation& reply = *generation_;
+    const std::span<TokenProbability> place = reply.top_place(reply.tops_told_);
+    const std::size_t count = std::min(place.size(), top.size());
+    std::copy_n(top.begin(), count, place.begin());
+    if (count < place.size()) place[count] = {};
+  }
   Next on_token(uint32_t choice, int32_t id, float log_probability) override {
     Generation& reply = *generation_;
     if (reply.choices_[first_ + choice]->stopped) return Next::kStop;
@@ -110,6 +113,7 @@ class Generation::Part : public EngineListener {
       reply.behind_.store(true, std::memory_order_relaxed);
       return Next::kCancel;
     }
+    ++reply.tops_told_;
     reply.tell({.kind = Told::kToken,
                 .choice = first_ + choice,
                 .id = id,
@@ -176,7 +180,14 @@ void Generation::make_room(const std::vector<EngineRequest>& requests) {
   }
   edges_ = 3 * requests.size() + choices_.size();
   ring_.reset(std::min(tokens, kMostWaiting) + edges_);
+  tops_.resize(ring_.places() * setup_.call.top_log_probabilities);
   error_texts_.resize(requests.size());
+}
+
+// Of the ring's token `token`, counted from 0.
+std::span<TokenProbability> Generation::top_place(uint64_t token) {
+  const std::size_t each = setup_.call.top_log_probabilities;
+  return std::span(tops_).subspan((token & (ring_.places() - 1)) * each, each);
 }
 
 void Generation::submit() {
@@ -220,6 +231,7 @@ void Generation::submit() {
     request.affinity = setup_.affinity;
     request.deadline = setup_.deadline;
     request.grammar = grammar_;
+    request.top_tokens = call.top_log_probabilities;
     requests.push_back(std::move(request));
   }
   make_room(requests);
@@ -299,7 +311,8 @@ void Generation::handle(const Told& told) {
       // What a stream begins with says how much of the prompt was there already.
       return started_ ? begin_stream() : send_head();
     case Told::kToken:
-      return on_token(*choices_[told.choice], told.id, told.log_probability);
+      return on_token(*choices_[told.choice], told.id, told.log_probability,
+                      top_place(tops_handled_++));
     case Told::kFinish:
       return on_finish(*choices_[told.choice], *choices_[told.choice]->result);
     case Told::kError:
@@ -332,15 +345,23 @@ void Generation::begin_stream() {
   }
 }
 
-void Generation::on_token(Choice& choice, int32_t id, float log_probability) {
+void Generation::on_token(Choice& choice, int32_t id, float log_probability,
+                          std::span<const TokenProbability> top) {
   if (choice.stopped) return;
   ++usage_.generated_tokens;
   if (!choice.text) return;
   begin_stream();
   const std::string piece = choice.text->push(id);
   if (setup_.call.log_probabilities) {
-    choice.probabilities.push(
-        {setup_.served->model.decode({&id, 1}, FRT_DECODE_SKIP_SPECIAL), log_probability});
+    const auto text_of = [&](int32_t token) {
+      return setup_.served->model.decode({&token, 1}, FRT_DECODE_SKIP_SPECIAL);
+    };
+    ApiTokenProbability token{text_of(id), log_probability};
+    for (const TokenProbability& other : top) {
+      if (other.id < 0) break;
+      token.top.emplace_back(text_of(other.id), other.log_probability);
+    }
+    choice.probabilities.push(std::move(token));
   }
   on_text(choice, piece);
   if (choice.reasons) ++usage_.reasoning_tokens;

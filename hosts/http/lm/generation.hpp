@@ -16,6 +16,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -72,7 +73,9 @@ class Generation : public Actor {
   void tell(const Told& told) noexcept;  // by the engine's thread
   void work() override;                  // what was told
   void handle(const Told& told);
-  void on_token(Choice& choice, int32_t id, float log_probability);
+  void on_token(Choice& choice, int32_t id, float log_probability,
+                std::span<const TokenProbability> top);
+  std::span<TokenProbability> top_place(uint64_t token);
   void on_text(Choice& choice, const std::string& piece);
   void on_finish(Choice& choice, const EngineResult& result);
   void emit(Choice& choice, const std::vector<ChatEvent>& events);
@@ -96,6 +99,10 @@ class Generation : public Actor {
 
   // The engine's thread writes, work() reads.
   ToldRing ring_;
+  // Likeliest tokens: call.top_log_probabilities for each token in the ring; an id of -1 ends them.
+  std::vector<TokenProbability> tops_;
+  uint64_t tops_told_ = 0;                // tokens; the engine's thread's
+  uint64_t tops_handled_ = 0;             // tokens; of work()
   std::vector<std::string> error_texts_;  // by prompt, before its kError
   std::size_t edges_ = 0;                 // places of the ring that are no token's
   std::atomic<bool> behind_{false};       // it was full

@@ -28,6 +28,8 @@ class ToldRing {
   // Holds at least `capacity`.
   void reset(std::size_t capacity) { told_.assign(std::bit_ceil(capacity + 1), {}); }
 
+  std::size_t places() const noexcept { return told_.size(); }  // a power of two
+
   // ---- the engine's thread ----
   // There is room for more than `spared`.
   bool has_room(std::size_t spared) const noexcept {

@@ -12,8 +12,13 @@
 // copied then, and each of them reads the last chunk itself, so that it samples its own first
 // token.
 //
+// A choice whose likeliest tokens are told is in one step at a time, too: its logits have one
+// place.
+//
 // A choice with a grammar reads its last chunk when the grammar is compiled, and is in one step at
-// a time: which tokens may come next follows from the one before.
+// a time: which tokens may come next follows from the one before. Its drafts are followed by a
+// matcher of their own, the scout, so that what a draft costs, or where it fails, is nothing to the
+// text.
 #pragma once
 
 #include <cstdint>
@@ -57,10 +62,14 @@ struct Choice {
   uint32_t in_flight = 0;  // steps that are submitted and not over
   bool ending = false;
   std::unique_ptr<GrammarMatcher>
-      matcher{};                 // behind what was sampled; null: no grammar, or not yet
-  std::vector<uint32_t> mask{};  // tokens that may come next; empty: all
-  Acceptance acceptance{};       // of its drafts so far
-  uint32_t drafts = 0;           // of its round in flight
+      matcher{};                            // behind what was sampled; null: no grammar, or not yet
+  std::vector<uint32_t> mask{};             // tokens that may come next; empty: all
+  std::unique_ptr<GrammarMatcher> scout{};  // behind the text and `scouted`; null: no draft yet
+  std::vector<int32_t> scouted{};           // drafts
+  bool drafts_masked = true;                // masks of drafts can be had
+  std::unique_ptr<TopTokens> top{};         // null: nobody asked for them
+  Acceptance acceptance{};                  // of its drafts so far
+  uint32_t drafts = 0;                      // of its round in flight
 
   EngineResult result{};
   Clock::time_point started{}, first_token{}, last_token{};

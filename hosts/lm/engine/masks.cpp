@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Answers that follow a grammar. The mask of a token is made when the token before it is known,
 // while the device works for others; the first one while the grammar's prompt waits for its last
-// chunk.
+// chunk. The masks behind drafts are made in their round, when the drafts are known: the device
+// waits.
 #include <algorithm>
 #include <span>
 #include <utility>
@@ -55,13 +56,64 @@ void Engine::Thread::begin_grammar(Choice& choice) {
 bool Engine::Thread::follow_grammar(Choice& choice, int32_t token) {
   frt_error error{};
   const frt_status status = guard(&error, [&] {
-    if (choice.matcher->accept(token)) return;
+    if (choice.matcher->accept(token)) return follow_scout(choice, token);
     throw Error(FRT_ERR_INTERNAL, "model '" + model_.name() + "' sampled token " +
                                       std::to_string(token) + ", which its mask rules out");
   });
   if (status == FRT_OK) return true;
   met(choice.request, status, error.message);
   return false;
+}
+
+// How many of the drafts may be fed; the masks behind them. A draft that ends the text is never
+// accepted (frt/role/lm.h), and behind one that completes it nothing comes.
+uint32_t Engine::Thread::mask_drafts(Choice& choice, std::span<const int32_t> drafts,
+                                     std::span<uint32_t> masks) {
+  const EngineRequest& asked = choice.request->asked();
+  const std::size_t words = model_.info().mask_words;
+  uint32_t fed = 0;
+  const frt_status status = guard(nullptr, [&] {
+    if (!choice.scout) {
+      choice.scout = choice.matcher->fork();
+      choice.scouted.reserve(model_.info().max_drafts);
+    }
+    for (const int32_t draft : drafts) {
+      const bool known = draft >= 0 && static_cast<uint32_t>(draft) < model_.info().vocabulary;
+      if (!known || std::ranges::count(asked.stop_ids, draft) > 0) return;
+      if (!choice.scout->accept(draft)) return;
+      choice.scouted.push_back(draft);
+      const std::span<uint32_t> mask = masks.subspan(fed * words, words);
+      if (!fill_mask(asked, *choice.scout, mask, choice.result.generated + fed + 1)) return;
+      ++fed;
+    }
+  });
+  if (status != FRT_OK) drop_scout(choice);
+  return fed;
+}
+
+// Behind a token of the text.
+void Engine::Thread::follow_scout(Choice& choice, int32_t token) {
+  if (!choice.scout) return;
+  if (!choice.scouted.empty() && choice.scouted.front() == token) {
+    choice.scouted.erase(choice.scouted.begin());
+    return;
+  }
+  bool follows = false;
+  guard(nullptr, [&] {
+    if (!choice.scouted.empty()) {
+      choice.scout->rollback(static_cast<uint32_t>(choice.scouted.size()));
+      choice.scouted.clear();
+    }
+    follows = choice.scout->accept(token);
+  });
+  if (!follows) drop_scout(choice);
+}
+
+// No mask behind a draft can be had, or not in time: the choice has no drafts from now on.
+void Engine::Thread::drop_scout(Choice& choice) {
+  choice.scout.reset();
+  choice.scouted.clear();
+  choice.drafts_masked = false;
 }
 
 // False: the answer is complete and nothing may follow it, or the request has failed.

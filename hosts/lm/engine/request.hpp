@@ -9,9 +9,11 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "lm/engine/top_tokens.hpp"
 #include "lm/finish.hpp"
 #include "lm/grammar/ticket.hpp"
 #include "lm/session.hpp"
@@ -37,6 +39,9 @@ struct EngineRequest {
   // an answer where the grammar lets it end, and an answer that can go on no further ends by itself
   // (Finish::kStop).
   std::shared_ptr<const GrammarTicket> grammar;
+  // The likeliest tokens at each place of an answer, at most TopTokens::kMost, are told to
+  // on_top_tokens(). Such an answer has no drafts and is in one step at a time. 0: none.
+  uint32_t top_tokens = 0;
   std::optional<Clock::time_point> deadline;  // ends what is not over then (Finish::kDeadline)
 };
 
@@ -66,6 +71,9 @@ class EngineListener {
   virtual void on_prefill(uint64_t done, uint64_t total) = 0;
   // The request's grammar is compiled; before on_start() or behind it, once, and before any token.
   virtual void on_grammar() {}
+  // EngineRequest::top_tokens: what could have been in place of the token that on_token() gives
+  // next, the likeliest first. `top` is valid during the call.
+  virtual void on_top_tokens(uint32_t /*choice*/, std::span<const TokenProbability> /*top*/) {}
   // kStop: the text ends here (a stop string). kCancel: this choice ends as cancelled.
   virtual Next on_token(uint32_t choice, int32_t id, float log_probability) = 0;
   // Once for each choice. What a later prompt may reuse is kept by now.

@@ -13,7 +13,8 @@ namespace {
 constexpr Acceptance kNever{};
 
 bool may_draft(const Choice& choice) {
-  return choice.request->asked().stop_ids.size() <= FRT_LM_STOPS;
+  return choice.request->asked().stop_ids.size() <= FRT_LM_STOPS && !choice.top &&
+         (!choice.matcher || choice.drafts_masked);
 }
 
 }  // namespace
@@ -40,8 +41,6 @@ uint32_t Engine::Thread::plan_drafts() {
     const bool writes = choice && !choice->ending && !choice->held &&
                         choice->phase == Phase::kDecode && choice->sampled < choice->limit;
     if (!writes) continue;
-    // The next mask depends on the next token, and so does where a grammar begins.
-    if (choice->request->asked().grammar || !choice->mask.empty()) return 0;
     writers_.push_back(choice);
     acceptances_.push_back(may_draft(*choice) ? &choice->acceptance : &kNever);
   }
@@ -67,13 +66,20 @@ bool Engine::Thread::submit_round() {
                               .position = entry.position,
                               .drafts = choice->drafts,
                               .stops = {},
-                              .sampling = &choice->sampling});
+                              .sampling = &choice->sampling,
+                              .mask = mask_of(*choice),
+                              .logits = logits_of(*choice)});
     if (choice->drafts > 0) round_entries_.back().stops = choice->request->asked().stop_ids;
     flight.members.push_back(choice);
   }
   frt_error error{};
-  const frt_status status =
-      guard(&error, [&] { flight.ticket = runner_.submit_round(round_entries_); });
+  const frt_status status = guard(&error, [&] {
+    flight.ticket = runner_.submit_round(
+        round_entries_,
+        [this](uint32_t entry, std::span<const int32_t> drafts, std::span<uint32_t> masks) {
+          return mask_drafts(*writers_[entry], drafts, masks);
+        });
+  });
   if (status != FRT_OK) {
     flight.members.clear();
     if (status == FRT_ERR_OUT_OF_MEMORY && free_pages()) return false;

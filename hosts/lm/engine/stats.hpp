@@ -53,7 +53,7 @@ struct EngineStats {
   DurationHistogram ttft;     // submit() to a first token, each choice
   DurationHistogram itl;      // from token to token
   DurationHistogram e2e;      // submit() to the end, each choice
-  DurationHistogram mask;     // to find out which tokens a grammar lets come next, each token
+  DurationHistogram mask;     // to find out which tokens a grammar lets come next, each time
 };
 
 }  // namespace frt::host

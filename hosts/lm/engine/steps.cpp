@@ -16,9 +16,10 @@ double seconds_between(EngineRequest::Clock::time_point start,
   return std::chrono::duration<double>(end - start).count();
 }
 
-// Which tokens may come next is not known before a step in flight is over.
+// What the next step needs is not there before a step in flight is over: which tokens may come, or
+// the place of the logits.
 bool follows(const Choice& choice) {
-  return choice.matcher && choice.in_flight > 0;
+  return (choice.matcher || choice.top) && choice.in_flight > 0;
 }
 
 }  // namespace
@@ -99,8 +100,9 @@ void Engine::Thread::read_on(Choice& choice) {
   const bool last = end == prompt.size();
   if (last && !request.forked && request.choices.size() > 1) make_fork(choice);
   Flight& flight = new_flight(StepKind::kPrefill);
-  flight.ticket = session.prefill(prompt.subspan(choice.read, end - choice.read), &choice.sampling,
-                                  last ? mask_of(choice) : nullptr);
+  flight.ticket =
+      session.prefill(prompt.subspan(choice.read, end - choice.read), &choice.sampling,
+                      last ? mask_of(choice) : nullptr, last ? logits_of(choice) : nullptr);
   flight.samples = last;
   flight.read = end;
   flight.members.push_back(&choice);
@@ -151,6 +153,7 @@ bool Engine::Thread::submit_decode() {
     StepRunner::Entry entry = slots_[at].session.decode_entry();
     entry.sampling = &choice->sampling;
     entry.mask = mask_of(*choice);
+    entry.logits = logits_of(*choice);
     entries_.push_back(entry);
     flight.members.push_back(choice);
   }
@@ -223,13 +226,23 @@ void Engine::Thread::finish_member(const Flight& flight, Choice& choice,
       if (i == last) {
         session.set_pending({sampled.tokens[last], sampled.log_probabilities[last], true});
       }
-      take_token(choice, sampled.tokens[i], sampled.log_probabilities[i]);
+      take_token(choice, sampled.tokens[i], sampled.log_probabilities[i], i < last);
     }
   }
   if (choice.ending && choice.phase != Phase::kOver && choice.in_flight == 0) finalize(choice);
 }
 
-void Engine::Thread::take_token(Choice& choice, int32_t token, float log_probability) {
+// The choice's mask is still that of the token.
+void Engine::Thread::tell_top(Choice& choice, int32_t token, float log_probability) {
+  const std::span<const float> logits(slots_[*choice.slot].logits.pointer<float>(),
+                                      model_.info().vocabulary);
+  choice.request->listener().on_top_tokens(
+      choice.index, choice.top->find(logits, mask_of(choice), {token, log_probability}));
+  choice.top->add(token);
+}
+
+// `fed`: a draft that was right; the mask behind it was made before it was fed.
+void Engine::Thread::take_token(Choice& choice, int32_t token, float log_probability, bool fed) {
   const EngineRequest& asked = choice.request->asked();
   const auto now = Clock::now();
   EngineResult& result = choice.result;
@@ -251,6 +264,7 @@ void Engine::Thread::take_token(Choice& choice, int32_t token, float log_probabi
   if (choice.matcher && !follow_grammar(choice, token)) return;
   ++result.generated;
   meter_.generated_tokens.add();
+  if (choice.top) tell_top(choice, token, log_probability);
   const Next next = choice.request->listener().on_token(choice.index, token, log_probability);
   if (next != Next::kContinue) {
     end(choice, next == Next::kStop ? Finish::kStop : Finish::kCancelled);
@@ -259,7 +273,7 @@ void Engine::Thread::take_token(Choice& choice, int32_t token, float log_probabi
     end(choice, over                           ? Finish::kStop
                 : choice.limit < asked.max_new ? Finish::kContext
                                                : Finish::kLength);
-  } else if (choice.matcher && !lead_on(choice)) {
+  } else if (choice.matcher && !fed && !lead_on(choice)) {
     end(choice, Finish::kStop);
   }
 }

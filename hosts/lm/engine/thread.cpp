@@ -87,6 +87,10 @@ void Engine::Thread::check(const EngineRequest& request) const {
                                          "' takes no masks, so no grammar can be forced on its "
                                          "answers");
   }
+  if (request.top_tokens > TopTokens::kMost) {
+    throw Error(FRT_ERR_OUT_OF_RANGE, "top_tokens is " + std::to_string(request.top_tokens) +
+                                          "; give at most " + std::to_string(TopTokens::kMost));
+  }
   if (request.grammar) model_.check_ids(request.stop_ids, "stop token");
   if (request.prompt.size() > info.max_context) {
     throw Error(FRT_ERR_OUT_OF_RANGE, "the prompt has " + std::to_string(request.prompt.size()) +

@@ -62,6 +62,7 @@ class Engine::Thread final : public EngineAccess {
     uint64_t last_used = 0;
     bool pinned = false;
     bool broken = false;  // nobody knows what it holds
+    Buffer logits{};      // (vocabulary), pinned: of a choice with `top`; made with the first one
   };
   // A step that is submitted.
   struct Flight {
@@ -104,6 +105,7 @@ class Engine::Thread final : public EngineAccess {
   bool has_pages(const Choice& choice, uint32_t slot);
   bool start(Choice& choice, uint32_t slot);
   void begin(Choice& choice, Slot& slot);
+  void make_top(Choice& choice, Slot& slot);
   bool free_idle_slot(std::optional<uint32_t> spared);
   bool free_fork();
   bool free_pages();
@@ -121,7 +123,8 @@ class Engine::Thread final : public EngineAccess {
   Flight& new_flight(StepKind kind);
   void finish_step();
   void finish_member(const Flight& flight, Choice& choice, const StepRunner::Sampled& sampled);
-  void take_token(Choice& choice, int32_t token, float log_probability);
+  void tell_top(Choice& choice, int32_t token, float log_probability);
+  void take_token(Choice& choice, int32_t token, float log_probability, bool fed);
 
   // ---- masks.cpp ----
   void poll_grammars();
@@ -130,6 +133,9 @@ class Engine::Thread final : public EngineAccess {
   bool follow_grammar(Choice& choice, int32_t token);
   bool lead_on(Choice& choice);
   bool ends_at_limit(Choice& choice);
+  uint32_t mask_drafts(Choice& choice, std::span<const int32_t> drafts, std::span<uint32_t> masks);
+  static void follow_scout(Choice& choice, int32_t token);
+  static void drop_scout(Choice& choice);
   bool fill_mask(const EngineRequest& asked, GrammarMatcher& matcher, std::span<uint32_t> mask,
                  uint64_t generated);
   static const uint32_t* mask_of(const Choice& choice) {
@@ -142,6 +148,9 @@ class Engine::Thread final : public EngineAccess {
   bool submit_round();
   void feed_drafts(Choice& choice, const StepRunner::Sampled& sampled);
 
+  frt_buffer logits_of(const Choice& choice) const {
+    return choice.top ? slots_[*choice.slot].logits.handle() : nullptr;
+  }
   Session& session_of(const Choice& choice) { return slots_[*choice.slot].session; }
 
   const LmModel& model_;

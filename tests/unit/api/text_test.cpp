@@ -106,6 +106,11 @@ TEST_CASE("log probabilities of a completion have offsets in characters") {
   CHECK(whole_reply(completions(), call, story)["choices"][0]["logprobs"] ==
         Json::parse(R"({"tokens": ["é", "b"], "token_logprobs": [null, -0.5],
                         "top_logprobs": [null, {"b": -0.5}], "text_offset": [0, 1]})"));
+  // A sampled token that is not among the likeliest is there, and of two with one text the first.
+  Story unlikely;
+  unlikely.told = {{0, text("c"), ApiTokenProbability{"c", -3.f, {{"b", -0.5f}, {"b", -2.f}}}}};
+  CHECK(whole_reply(completions(), call, unlikely)["choices"][0]["logprobs"]["top_logprobs"] ==
+        Json::parse(R"([{"b": -0.5, "c": -3.0}])"));
   CHECK(
       streamed_reply(completions(), call, story)[1].data["choices"][0]["logprobs"]["text_offset"] ==
       Json{1});

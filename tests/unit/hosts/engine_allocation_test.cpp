@@ -91,7 +91,9 @@ TEST_CASE("steps of several requests that write allocate nothing") {
     Engine engine(world.model, nullptr, options);
     const auto first = std::make_shared<Watcher>(0, 0);
     const auto second = std::make_shared<Watcher>(10, 150);
-    engine.submit(frt::test::asking(frt::test::some_tokens(30, 1), 300), first);
+    frt::host::EngineRequest told_top = frt::test::asking(frt::test::some_tokens(30, 1), 300);
+    told_top.top_tokens = 20;
+    engine.submit(told_top, first);
     engine.submit(frt::test::asking(frt::test::some_tokens(30, 2), 200), second);
     CHECK(first->over.get_future().get() == 300);
     CHECK(second->over.get_future().get() == 200);

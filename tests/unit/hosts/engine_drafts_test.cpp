@@ -425,4 +425,6 @@ TEST_CASE("a model without a draft head writes as before, and a round has limits
   refused({.slot = 0, .position = 3, .drafts = 0});
   refused({.slot = 0, .position = 62, .drafts = 2});
   refused({.slot = 0, .position = 3, .drafts = 1, .stops = many});
+  const std::vector<uint32_t> mask(world.model.info().mask_words, ~0U);
+  refused({.slot = 0, .position = 3, .drafts = 1, .mask = mask.data()});  // nobody masks its draft
 }

@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers that follow a grammar beside answers that follow none. The grammar is made up: each token
-// must leave the same remainder by 7 as the sum of those before it and one, so that every mask
-// depends on all that was sampled, and a token too many or too few, from whatever step, is seen.
-#include <atomic>
+// Answers that follow a grammar (rule_grammar.hpp) beside answers that follow none.
 #include <chrono>
 #include <cstdlib>
-#include <frt/error.hpp>
-#include <new>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "engine_world.hpp"
-#include "lm/grammar/compiler.hpp"
+#include "rule_grammar.hpp"
 
 namespace {
 
@@ -22,139 +16,7 @@ using frt::host::Engine;
 using frt::host::EngineOptions;
 using frt::host::EngineRequest;
 using frt::host::Finish;
-using frt::host::Grammar;
-using frt::host::GrammarBackend;
-using frt::host::GrammarBudget;
-using frt::host::GrammarCompiler;
-using frt::host::GrammarMatcher;
-using frt::host::GrammarSource;
-using frt::host::GrammarTicket;
 using frt::host::Next;
-
-constexpr int32_t kModulus = 7;
-
-bool follows(const Tokens& tokens) {
-  int64_t sum = 1;
-  for (const int32_t token : tokens) {
-    if (token % kModulus != sum % kModulus) return false;
-    sum += token;
-  }
-  return true;
-}
-
-// A text of `least` to `most` tokens.
-struct Rule {
-  uint64_t least = 0, most = 0;
-  uint64_t fails_at = UINT64_MAX;  // no mask is to be had there
-  bool no_memory = false;          // for any mask
-};
-
-class RuleMatcher final : public GrammarMatcher {
- public:
-  RuleMatcher(Rule rule, uint32_t vocabulary) : rule_(rule), vocabulary_(vocabulary) {}
-  bool fill(std::span<uint32_t> mask) override {
-    if (taken_.size() == rule_.fails_at) throw frt::Error(FRT_ERR_INVALID_ARGUMENT, "stuck");
-    if (rule_.no_memory) throw std::bad_alloc();
-    std::fill(mask.begin(), mask.end(), 0);
-    if (taken_.size() == rule_.most) return false;
-    for (uint32_t id = 0; id < vocabulary_; ++id) {
-      if (static_cast<int64_t>(id) % kModulus == sum_ % kModulus) mask[id / 32] |= 1U << (id % 32);
-    }
-    return true;
-  }
-  bool complete() const override { return taken_.size() >= rule_.least; }
-  bool accept(int32_t token) override {
-    if (taken_.size() == rule_.most || token % kModulus != sum_ % kModulus) return false;
-    taken_.push_back(token);
-    sum_ += token;
-    return true;
-  }
-  void rollback(uint32_t tokens) override {
-    for (; tokens > 0; --tokens) {
-      sum_ -= taken_.back();
-      taken_.pop_back();
-    }
-  }
-  std::unique_ptr<GrammarMatcher> fork() const override {
-    return std::make_unique<RuleMatcher>(*this);
-  }
-
- private:
-  Rule rule_;
-  uint32_t vocabulary_;
-  Tokens taken_;
-  int64_t sum_ = 1;
-};
-
-class RuleGrammar final : public Grammar {
- public:
-  RuleGrammar(Rule rule, uint32_t vocabulary) : rule_(rule), vocabulary_(vocabulary) {}
-  std::unique_ptr<GrammarMatcher> matcher() const override {
-    return std::make_unique<RuleMatcher>(rule_, vocabulary_);
-  }
-  uint64_t bytes() const override { return 100; }
-
- private:
-  Rule rule_;
-  uint32_t vocabulary_;
-};
-
-// Sources: "LEAST MOST FAILS_AT MICROSECONDS"; "bad" fails, "blocked" waits for `open`, "no memory"
-// has none for a mask.
-class RuleBackend final : public GrammarBackend {
- public:
-  RuleBackend(uint32_t vocabulary, std::atomic<bool>& open)
-      : vocabulary_(vocabulary), open_(open) {}
-  std::shared_ptr<const Grammar> compile(const GrammarSource& source, const GrammarBudget&,
-                                         const std::function<bool()>& wanted) const override {
-    if (source.text == "bad") throw frt::Error(FRT_ERR_INVALID_ARGUMENT, "it is bad");
-    Rule rule;
-    if (source.text == "blocked") {
-      while (!open_ && wanted()) std::this_thread::sleep_for(std::chrono::microseconds(100));
-      rule = {4, 4};
-    } else if (source.text == "no memory") {
-      rule = {4, 4, UINT64_MAX, true};
-    } else {
-      char* at = nullptr;
-      rule.least = std::strtoull(source.text.c_str(), &at, 10);
-      rule.most = std::strtoull(at, &at, 10);
-      rule.fails_at = std::strtoull(at, &at, 10);
-      std::this_thread::sleep_for(std::chrono::microseconds(std::strtoull(at, nullptr, 10)));
-    }
-    return std::make_shared<RuleGrammar>(rule, vocabulary_);
-  }
-
- private:
-  uint32_t vocabulary_;
-  std::atomic<bool>& open_;
-};
-
-std::string rule_text(uint64_t least, uint64_t most, uint64_t microseconds = 0,
-                      uint64_t fails_at = 1'000'000) {
-  return std::to_string(least) + " " + std::to_string(most) + " " + std::to_string(fails_at) + " " +
-         std::to_string(microseconds);
-}
-
-struct GrammarWorld : EngineWorld {
-  explicit GrammarWorld(const std::string& options) : EngineWorld(options) {}
-
-  std::atomic<bool> open{false};
-  GrammarCompiler compiler{std::make_unique<RuleBackend>(model.info().vocabulary, open),
-                           {.threads = 2}};
-
-  EngineRequest following(Tokens prompt, uint64_t max_new, const std::string& rule) {
-    EngineRequest request = asking(std::move(prompt), max_new);
-    request.grammar = compiler.compile({rule, true});
-    return request;
-  }
-  // What the request gives in an engine of its own.
-  std::shared_ptr<Told> in_an_engine(const EngineRequest& request) const {
-    Engine engine(model, nullptr, engine_options());
-    const auto told = submit(engine, request);
-    told->wait(request.choices);
-    return told;
-  }
-};
 
 // Holds the pages of `slots` full slots.
 std::vector<frt::Capsule> take_pages(const EngineWorld& world, uint64_t slots) {

@@ -6,6 +6,7 @@
 // Requests are drawn from a pool whose answers are known. What reuses a prefix that lies off the
 // cold path (the end of an answer) may differ in the last bits of a probability, so bits are
 // compared where the path is cold, tokens everywhere.
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdlib>
@@ -30,10 +31,13 @@ using frt::host::Next;
 
 constexpr uint32_t kChoices = 3;
 constexpr uint64_t kMostNew = 48;
+constexpr uint64_t kLongNew = 150;  // of a long answer
+constexpr uint64_t kPageRows = 64, kSlotPages = 256 / kPageRows;
+constexpr uint64_t kMostPages = 3;  // of one request
 
 struct Known {
   EngineRequest asked;
-  std::vector<frt::host::GenerationResult> alone;  // by choice, kMostNew tokens
+  std::vector<frt::host::GenerationResult> alone;  // by choice, all tokens
 };
 
 std::size_t schedules() {
@@ -61,11 +65,24 @@ class Schedules {
       }
       pool_.push_back(std::move(known));
     }
+    for (int32_t i = 0; i < 6; ++i) {
+      Known known;
+      known.asked = asking(some_tokens(1 + static_cast<int32_t>(draw(40)), 200 + i), kLongNew);
+      known.asked.sampling.seed = draw(1000);
+      if (draw(2)) known.asked.sampling.temperature = 0.9f;
+      known.alone.push_back(world_.alone(known.asked));
+      long_.push_back(std::move(known));
+    }
   }
 
   void run(std::size_t seed) {
     random_.seed(static_cast<uint32_t>(seed));
-    const std::vector<frt::Capsule> held = take_pages(draw(4));
+    // In half of the schedules pages are few and answers are long: they outgrow what there was when
+    // they began.
+    const bool tight = draw(2) == 0;
+    const uint64_t pages = world_.model.state_info().total_blocks;
+    const std::vector<frt::Capsule> held =
+        take_pages(tight ? pages - kMostPages - 1 - draw(2) : draw(4) * kSlotPages);
     const auto registry = world_.registry(
         {draw(2) ? uint64_t{1} << 30 : uint64_t{1} << 20, uint64_t{1} << 22, 0, {}});
     EngineOptions options = engine_options();
@@ -75,8 +92,8 @@ class Schedules {
     options.session.speculation =
         std::array{Drafting::kAuto, Drafting::kOn, Drafting::kOff}[draw(3)];
     Engine engine(world_.model, draw(4) ? registry.get() : nullptr, options);
-    std::vector<Job> jobs(3 + draw(6));
-    for (Job& job : jobs) start(engine, job);
+    std::vector<Job> jobs((tight ? 5 : 3) + draw(6));
+    for (Job& job : jobs) start(engine, job, tight && draw(4) != 0);
     for (Job& job : jobs) {
       if (job.cancel) engine.cancel(job.number);
       job.told->wait(job.asked.choices);
@@ -84,12 +101,21 @@ class Schedules {
     engine.drain();
     for (Job& job : jobs) check(job);
     preemptions += engine.stats().preemptions;
+    preempted += engine.stats().preemptions > 0;
+    for (const Job& job : jobs) {
+      for (uint32_t choice = 0; choice < job.asked.choices; ++choice) {
+        const EngineResult& result = job.told->result(choice);
+        returned += result.preemptions > 0 && result.finish == Finish::kLength;
+      }
+    }
     reused += engine.stats().cached_tokens;
     drafted += engine.stats().draft_tokens;
     accepted += engine.stats().accepted_tokens;
   }
 
   uint64_t preemptions = 0, reused = 0, drafted = 0, accepted = 0;
+  uint64_t preempted = 0;  // schedules with a preemption
+  uint64_t returned = 0;   // answers that came back from a capsule and were written to their end
 
  private:
   struct Job {
@@ -103,17 +129,18 @@ class Schedules {
 
   uint64_t draw(uint64_t below) { return random_() % below; }
 
-  void start(Engine& engine, Job& job) {
-    job.known = &pool_[draw(pool_.size())];
+  void start(Engine& engine, Job& job, bool is_long) {
+    const std::vector<Known>& pool = is_long ? long_ : pool_;
+    job.known = &pool[draw(pool.size())];
     job.asked = job.known->asked;
-    job.asked.max_new = draw(kMostNew + 1);
-    job.asked.choices = draw(4) ? 1 : 1 + static_cast<uint32_t>(draw(kChoices));
+    job.asked.max_new = is_long ? kLongNew - draw(50) : draw(kMostNew + 1);
+    if (!is_long) job.asked.choices = draw(4) ? 1 : 1 + static_cast<uint32_t>(draw(kChoices));
     job.asked.reuse = draw(4) != 0;
     job.asked.keep = draw(4) != 0;
     job.asked.priority = static_cast<int32_t>(draw(3));
     if (draw(2)) job.asked.affinity = "talk " + std::to_string(draw(3));
     if (draw(3) == 0) job.asked.owner = "other";
-    if (draw(6) == 0) {
+    if (!is_long && draw(6) == 0) {
       job.asked.deadline =
           std::chrono::steady_clock::now() + std::chrono::microseconds(draw(20000));
     }
@@ -156,15 +183,15 @@ class Schedules {
     }
   }
 
-  // Holds the pages of `slots` full slots.
-  std::vector<frt::Capsule> take_pages(uint64_t slots) {
+  std::vector<frt::Capsule> take_pages(uint64_t pages) {
     std::vector<frt::Capsule> held;
     frt::host::StepRunner runner(world_.model);
     frt::host::Session session(world_.model, runner, nullptr, 0);
     for (uint32_t slot = 1; slot < 4; ++slot) runner.clear(slot);
-    for (uint64_t i = 0; i < slots; ++i) {
-      world_.model.reserve_rows(0, 0, 256, runner.stream());
-      held.push_back(world_.model.capsules().snapshot(0, 256, FRT_SPACE_DEVICE, runner.stream()));
+    for (uint64_t taken = 0; taken < pages; taken += kSlotPages) {
+      const uint64_t rows = kPageRows * std::min(kSlotPages, pages - taken);
+      world_.model.reserve_rows(0, 0, rows, runner.stream());
+      held.push_back(world_.model.capsules().snapshot(0, rows, FRT_SPACE_DEVICE, runner.stream()));
       session.clear();
     }
     runner.stream().sync();
@@ -173,7 +200,7 @@ class Schedules {
 
   EngineWorld world_;
   std::mt19937 random_{1};
-  std::vector<Known> pool_;
+  std::vector<Known> pool_, long_;
 };
 
 }  // namespace
@@ -187,11 +214,13 @@ TEST_CASE("in every schedule each request gives the tokens that it gives alone")
   }
   // They were schedules in which something happened.
   if (count >= 100) {
-    CHECK(all.preemptions > 0);
+    CHECK(all.preempted >= count / 5);
+    CHECK(all.returned >= count / 10);
     CHECK(all.reused > 0);
     CHECK(all.drafted > 0);
   }
-  MESSAGE(count << " schedules, " << all.preemptions << " preemptions, " << all.reused
+  MESSAGE(count << " schedules, " << all.preempted << " with preemptions, " << all.preemptions
+                << " of these, " << all.returned << " answers came back, " << all.reused
                 << " tokens reused");
 }
 
@@ -203,8 +232,11 @@ TEST_CASE("in every schedule with drafts that are accepted, too") {
     all.run(seed);
   }
   if (count >= 20) {
+    CHECK(all.preempted >= count / 5);
+    CHECK(all.returned >= count / 10);
     CHECK(all.accepted > 0);
     CHECK(all.accepted < all.drafted);
   }
-  MESSAGE(count << " schedules, " << all.accepted << " of " << all.drafted << " drafts accepted");
+  MESSAGE(count << " schedules, " << all.preempted << " with preemptions, " << all.accepted
+                << " of " << all.drafted << " drafts accepted");
 }

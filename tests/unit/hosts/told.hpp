@@ -38,6 +38,7 @@ class Told : public host::EngineListener {
   struct Choice {
     Tokens tokens;
     std::vector<float> log_probabilities;
+    std::vector<std::vector<host::TokenProbability>> top;  // of each token, if asked for
     std::optional<host::EngineResult> result;
   };
   // Asked for each token, on the engine's thread.
@@ -54,6 +55,10 @@ class Told : public host::EngineListener {
   void on_prefill(uint64_t done, uint64_t total) override {
     const std::lock_guard lock(mutex_);
     progress.emplace_back(done, total);
+  }
+  void on_top_tokens(uint32_t choice, std::span<const host::TokenProbability> top) override {
+    const std::lock_guard lock(mutex_);
+    choices[choice].top.emplace_back(top.begin(), top.end());
   }
   host::Next on_token(uint32_t choice, int32_t id, float log_probability) override {
     std::size_t count = 0;

@@ -113,7 +113,13 @@ class TextReply : public ReplyBase {
       values.push_back(token.log_probability ? Json(finite_logarithm(*token.log_probability))
                                              : Json());
       Json top = token.log_probability ? Json::object() : Json();
-      for (const auto& [bytes, value] : token.top) top[lossy_text(bytes)] = finite_logarithm(value);
+      // Of tokens with one text the likeliest; the one that was sampled is always there.
+      for (const auto& [bytes, value] : token.top) {
+        top.emplace(lossy_text(bytes), finite_logarithm(value));
+      }
+      if (token.log_probability && !token.top.empty()) {
+        top.emplace(lossy_text(token.bytes), finite_logarithm(*token.log_probability));
+      }
       tops.push_back(std::move(top));
     }
     return {{"tokens", std::move(tokens)},
