@@ -65,7 +65,7 @@ frt_policy_facts Policy::facts() const noexcept {
   facts.state_dim = robot.state_dim;
   facts.views = info.views;
   facts.default_steps = info.default_steps;
-  facts.guidance_branches = info.guidance_ways > 1 ? info.guidance_ways - 1 : 0;
+  facts.guidance_branches = info.guidance_branches > 1 ? info.guidance_branches - 1 : 0;
   facts.name = model_.name().c_str();
   facts.inputs = robot.names ? robot.names : "[]";
   facts.metadata = robot.metadata ? robot.metadata : "{}";

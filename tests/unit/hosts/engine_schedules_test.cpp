@@ -80,7 +80,7 @@ class Schedules {
     // In half of the schedules pages are few and answers are long: they outgrow what there was when
     // they began.
     const bool tight = draw(2) == 0;
-    const uint64_t pages = world_.model.state_info().total_blocks;
+    const uint64_t pages = world_.model.state_info().total_pages;
     const std::vector<frt::Capsule> held =
         take_pages(tight ? pages - kMostPages - 1 - draw(2) : draw(4) * kSlotPages);
     const auto registry = world_.registry(
