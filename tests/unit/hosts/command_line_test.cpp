@@ -23,13 +23,13 @@ namespace {
 // Options whose value is text (--beta has a reader of its own, robot/guidance.hpp): "--name" for
 // all commands, "command --name" for one.
 const std::set<std::string> kText = {
-    "--chat",   "--color",      "--compare",       "--environment", "--file",
-    "--folder", "--frames",     "--from-capsule",  "--goldens",     "--key-file",
-    "--listen", "--lock",       "--log-format",    "--log-level",   "--manifest",
-    "--model",  "--out",        "--output",        "--picture",     "--planner",
-    "--plot",   "--plugin-dir", "--prompt-file",   "--record",      "--save-capsule",
-    "--set",    "--stop",       "--system",        "--beta",        "--url",
-    "--tag",    "run --prompt", "handoff --prompt"};
+    "--ca-file",      "--chat",   "--color",      "--compare",       "--environment",
+    "--file",         "--folder", "--frames",     "--from-capsule",  "--goldens",
+    "--key-file",     "--listen", "--lock",       "--log-format",    "--log-level",
+    "--manifest",     "--model",  "--out",        "--output",        "--picture",
+    "--planner",      "--plot",   "--plugin-dir", "--prompt-file",   "--record",
+    "--save-capsule", "--set",    "--stop",       "--system",        "--beta",
+    "--url",          "--tag",    "run --prompt", "handoff --prompt"};
 
 // Lists of ids and of strengths, and ranges, are strict about their parts and their commas.
 const std::vector<std::string> kNoNumber = {"x",     "1x",   "1 ",    " 1",           "+1",  "0x10",

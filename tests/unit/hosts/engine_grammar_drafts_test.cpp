@@ -25,7 +25,7 @@ using frt::host::GrammarTicket;
 using frt::host::has_grammar_backend;
 
 const std::string kDemo = FRT_FIXTURES_DIR "/demo";
-constexpr const char* kFourSlots = "max_context = 256\nslots = 4\nblock_rows = 64";
+constexpr const char* kFourSlots = "max_context = 256\nslots = 4\npage_rows = 64";
 
 EngineOptions with_drafts(Drafting drafting) {
   EngineOptions options = engine_options();

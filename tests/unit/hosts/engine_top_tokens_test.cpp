@@ -24,7 +24,7 @@ using frt::host::TokenProbability;
 using frt::host::TopTokens;
 
 const std::string kDemo = FRT_FIXTURES_DIR "/demo";
-constexpr const char* kFourSlots = "max_context = 256\nslots = 4\nblock_rows = 64";
+constexpr const char* kFourSlots = "max_context = 256\nslots = 4\npage_rows = 64";
 
 // The logits behind the prompt and behind each token of the answer, as steps alone give them.
 std::vector<std::vector<float>> logits_alone(const EngineWorld& world, const Tokens& prompt,
