@@ -79,7 +79,8 @@ frt_status frt_runtime_close(frt_runtime runtime) {
 frt_status frt_runtime_device_at(frt_runtime runtime, uint32_t index, frt_runtime_device* device,
                                  frt_error* error) {
   return guard(error, [&] {
-    const auto& devices = object_of<Runtime>(runtime)->devices();
+    const auto opened = object_of<Runtime>(runtime);
+    const auto& devices = opened->devices();
     if (index >= devices.size()) {
       throw Error(FRT_ERR_OUT_OF_RANGE, "device " + std::to_string(index) + " of " +
                                             std::to_string(devices.size()) + " open ones");
@@ -91,7 +92,8 @@ frt_status frt_runtime_device_at(frt_runtime runtime, uint32_t index, frt_runtim
 frt_status frt_runtime_model_at(frt_runtime runtime, uint32_t index, frt_runtime_model* model,
                                 frt_error* error) {
   return guard(error, [&] {
-    const auto& models = object_of<Runtime>(runtime)->manifest().models;
+    const auto opened = object_of<Runtime>(runtime);
+    const auto& models = opened->manifest().models;
     if (index >= models.size()) {
       throw Error(FRT_ERR_OUT_OF_RANGE,
                   "model " + std::to_string(index) + " of " + std::to_string(models.size()));

@@ -261,7 +261,10 @@ void Generation::submit(const frt_generate_request& request) {
   number_ = lm_->engine().submit(std::move(asked), answer_);
 }
 
-Generation::~Generation() = default;
+// Also where no handle could be given: nobody else could cancel it.
+Generation::~Generation() {
+  cancel();
+}
 
 void Generation::cancel() noexcept {
   lm_->engine().cancel(number_);
@@ -305,9 +308,16 @@ void Generation::finish() {
 frt_generation_event Generation::next(uint64_t timeout_ms) {
   const std::unique_lock reading(reading_, std::try_to_lock);
   if (!reading) throw Error(FRT_ERR_BAD_STATE, "another thread reads this answer");
+  // Tokens that give no event yet, such as a part of a character, do not begin the time anew.
+  const auto begin = std::chrono::steady_clock::now();
   while (events_.empty() && !finished_) {
+    const auto waited = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
+                                                  std::chrono::steady_clock::now() - begin)
+                                                  .count());
+    const uint64_t left =
+        timeout_ms == FRT_NO_TIMEOUT ? timeout_ms : timeout_ms - std::min(timeout_ms, waited);
     Answer::Item item;
-    if (answer_->wait(items_, timeout_ms, item)) {
+    if (answer_->wait(items_, left, item)) {
       ++items_;
       take(item);
     } else {

@@ -110,7 +110,7 @@ void Policy::infer(const frt_infer_options& options, std::span<double> actions,
                                           " values, a chunk has " + std::to_string(values));
   };
   require_room(actions.size(), model_.robot_values(), "actions");
-  if (!network.empty()) require_room(network.size(), model_.action_values(), "network");
+  if (network.data()) require_room(network.size(), model_.action_values(), "network");
   const auto turn = device().turn();
   require_observation();
   runner_->set_steps(options.steps);

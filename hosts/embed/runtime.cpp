@@ -199,7 +199,9 @@ Instance::Instance(std::shared_ptr<Runtime> runtime, const std::string& name)
   device_->context().ready();
 }
 
+// Holds the turn from the question until the model is gone: no engine begins in between.
 Instance::~Instance() {
+  const auto turn = device_->turn();
   {
     const std::lock_guard lock(device_->mutex_);
     if (!device_->engine_.empty()) {
@@ -207,7 +209,6 @@ Instance::~Instance() {
       return;
     }
   }
-  const auto turn = device_->turn();
   runtime_->core().destroy_model(made_);
 }
 
@@ -216,6 +217,7 @@ Instance::~Instance() {
 EngineLease::EngineLease(std::shared_ptr<Instance> instance) : instance_(std::move(instance)) {
   Device& device = instance_->device();
   device.require_no_engine();
+  const auto turn = device.turn();
   const std::lock_guard lock(device.mutex_);
   if (device.policies_ > 0) {
     throw Error(FRT_ERR_BAD_STATE, "device '" + device.opened().spec->name +

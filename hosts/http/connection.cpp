@@ -27,7 +27,6 @@ namespace {
 namespace asio = boost::asio;
 namespace http = boost::beast::http;
 
-constexpr std::size_t kReadSize = 16 << 10;
 constexpr std::chrono::milliseconds kLingerTime{2000};
 constexpr std::chrono::milliseconds kLookAfter{250};
 constexpr uint64_t kBodyStep = uint64_t{64} << 10;
@@ -97,7 +96,7 @@ HttpConnection::HttpConnection(HttpShared& shared, Socket socket, const asio::ip
       socket_(std::move(socket), tls.get()),
       address_(counted_address(address)),
       shown_address_(is_unix ? "unix" : address.to_string()),
-      in_(shared.options.max_head + kReadSize) {
+      in_(shared.options.max_head + arrived_.size()) {
   shared_.connections.push_back(this);
   ++shared_.counters.connections;
   ++shared_.counters.open;
@@ -197,7 +196,7 @@ void HttpConnection::read() {
   stalled_.reset();
   deadlines_.clear(HttpWait::kFullBuffer);
   reading_ = true;
-  const asio::mutable_buffer to = in_.prepare(std::min(room, kReadSize));
+  const asio::mutable_buffer to(arrived_.data(), std::min(room, arrived_.size()));
   const auto done = [this, self = shared_from_this()](error_code error, std::size_t bytes) {
     guarded([&] { on_read(error, bytes); });
   };
@@ -214,7 +213,7 @@ void HttpConnection::on_read(error_code error, std::size_t bytes) {
     shared_.count(HttpRefusal::kTlsProtocol);
   }
   if (error) return close("client left");
-  in_.commit(bytes);
+  in_.commit(asio::buffer_copy(in_.prepare(bytes), asio::buffer(arrived_.data(), bytes)));
   shared_.counters.bytes_in += bytes;
   if (lingering_) {
     in_.clear();
@@ -597,6 +596,7 @@ void HttpConnection::read_away() {
 
 void HttpConnection::close(const char* ending) noexcept {
   // Without the end of its TLS an answer that is not whole looks like it.
+  const bool whole = !busy_;
   const bool left = busy_ && !answered_;
   if (busy_) {
     if (left) ++shared_.counters.disconnects;
@@ -606,7 +606,7 @@ void HttpConnection::close(const char* ending) noexcept {
   for (int wait = 0; wait < static_cast<int>(HttpWait::kCount); ++wait) {
     deadlines_.clear(static_cast<HttpWait>(wait));
   }
-  socket_.close(!left);
+  socket_.close(whole);
   stalled_.reset();
 }
 

@@ -10,6 +10,7 @@
 // the connection alive, and what throws in it ends the connection.
 #pragma once
 
+#include <array>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/buffer_body.hpp>
 #include <boost/beast/http/parser.hpp>
@@ -139,6 +140,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   const std::string shown_address_;
   Deadlines<HttpWait> deadlines_;
 
+  std::array<char, 16 << 10> arrived_;  // of the read under way: in_ may move meanwhile
   boost::beast::flat_buffer in_;
   std::optional<Parser> parser_;
   std::shared_ptr<HttpRequest> request_;

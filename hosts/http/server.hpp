@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// server.hpp - HTTP/1.1: connections, deadlines, memory, streams. What a route is, it does not
-// know.
+// server.hpp - HTTP/1.1: connections, deadlines, memory, streams. It knows no route.
 //
-//   requests   one after the other on a connection, pipelined ones too; at most one is answered at
-//   a
-//              time. Content-Length or chunked bodies; both at once, or a malformed head, is a 400.
+//   requests   one after the other on a connection, pipelined ones too; one is answered at a time.
+//              Content-Length or chunked bodies; both at once, or a malformed head, is a 400.
 //   answers    whole, or streamed with chunks; streams are flushed with each write.
 //   time       a head, a body, an idle connection and a write that makes no progress have limits.
 //   files      a body of any length may go to a sink of the service (body_sink.hpp), at its pace.
 //   memory     bodies of all connections count against one budget before they are allocated. What
 //              waits for a slow client of a stream is limited; beyond that the client is cut off.
-//   TLS        where there is a certificate, and then nothing else; a handshake has the time of a
-//   head. number     connections are limited. One too many, or out of file descriptors, costs the
-//   oldest
-//              connection that waits for a request, of the address with the most of those.
+//   TLS        where there is a certificate, and then nothing else; a handshake has a head's time.
+//   number     connections are limited. One too many, or none of the process's descriptors left,
+//              costs the oldest connection that waits for a request, of the address with the most
+//              of those.
 //   leaving    a client that closes, or shuts down its sending half, before its answer is complete
 //              has left; its exchange is told at once.
 //   failure    an exception ends one connection, never the server.

@@ -24,8 +24,8 @@ namespace asio = boost::asio;
 
 // ---- OpenSSL's way to the socket: as its own, but a peer that is gone raises no SIGPIPE ----
 
-int socket_of(BIO* bio) {
-  return static_cast<int>(reinterpret_cast<std::intptr_t>(BIO_get_data(bio)));
+TlsPeer& peer_of(BIO* bio) {
+  return *static_cast<TlsPeer*>(BIO_get_data(bio));
 }
 
 bool would_block() {
@@ -34,16 +34,23 @@ bool would_block() {
 
 int put(BIO* bio, const char* data, int size) {
   BIO_clear_retry_flags(bio);
-  const ssize_t sent = io::retried(
-      [&] { return ::send(socket_of(bio), data, static_cast<std::size_t>(size), MSG_NOSIGNAL); });
+  const ssize_t sent = io::retried([&] {
+    return ::send(peer_of(bio).socket, data, static_cast<std::size_t>(size), MSG_NOSIGNAL);
+  });
   if (sent < 0 && would_block()) BIO_set_retry_write(bio);
   return static_cast<int>(sent);
 }
 
 int get(BIO* bio, char* data, int size) {
   BIO_clear_retry_flags(bio);
-  const ssize_t got =
-      io::retried([&] { return ::recv(socket_of(bio), data, static_cast<std::size_t>(size), 0); });
+  TlsPeer& peer = peer_of(bio);
+  if (peer.room == 0) {  // the turn of the others; the socket stays readable
+    BIO_set_retry_read(bio);
+    return -1;
+  }
+  const std::size_t most = std::min(static_cast<std::size_t>(size), peer.room);
+  const ssize_t got = io::retried([&] { return ::recv(peer.socket, data, most, 0); });
+  if (got > 0) peer.room -= static_cast<std::size_t>(got);
   if (got < 0 && would_block()) BIO_set_retry_read(bio);
   if (got == 0) BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
   return static_cast<int>(got);
@@ -73,6 +80,10 @@ const BIO_METHOD* socket_method() {
   return kMethod;
 }
 
+// What one step reads at most. OpenSSL reads on over records without content, such as KeyUpdate of
+// TLS 1.3, for as long as the socket has any; a list of certificates (100 KB) fits.
+constexpr std::size_t kStepBytes = 128 << 10;
+
 // OpenSSL declines a renegotiation and goes on, as often as it is asked. In TLS 1.2 no other record
 // of a handshake comes once it is over.
 void note_record(int is_write, int, int type, const void* data, std::size_t size, SSL* session,
@@ -85,10 +96,11 @@ void note_record(int is_write, int, int type, const void* data, std::size_t size
 
 }  // namespace
 
-TlsChannel::TlsChannel(SSL_CTX* context, int socket) : session_(SSL_new(context)) {
+TlsChannel::TlsChannel(SSL_CTX* context, int socket)
+    : peer_{socket, 0}, session_(SSL_new(context)) {
   BIO* const bio = session_ ? BIO_new(socket_method()) : nullptr;
   if (!bio) throw std::bad_alloc();
-  BIO_set_data(bio, reinterpret_cast<void*>(static_cast<std::intptr_t>(socket)));
+  BIO_set_data(bio, &peer_);
   SSL_set_bio(session_.get(), bio, bio);
   SSL_set_msg_callback(session_.get(), note_record);
   SSL_set_msg_callback_arg(session_.get(), &renegotiates_);
@@ -119,6 +131,7 @@ TlsStep TlsChannel::run(const Step& step) noexcept {
   }
   ERR_clear_error();
   errno = 0;
+  peer_.room = kStepBytes;
   const int result = step();
   const int code = errno;
   if (renegotiates_) {

@@ -28,6 +28,12 @@ struct TlsStep {
   std::size_t bytes = 0;
 };
 
+// Where OpenSSL reads and writes.
+struct TlsPeer {
+  int socket = -1;
+  std::size_t room = 0;  // bytes that this step may still read
+};
+
 class TlsChannel {
  public:
   // The side of the server.
@@ -53,6 +59,7 @@ class TlsChannel {
   template <class Step>
   TlsStep run(const Step& step) noexcept;
 
+  TlsPeer peer_;  // before session_, which reads through it
   std::unique_ptr<SSL, TlsDelete> session_;
   bool failed_ = false, plain_http_ = false, renegotiates_ = false;
   std::string failure_;

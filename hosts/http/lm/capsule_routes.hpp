@@ -10,9 +10,8 @@
 //                                    server
 //   POST    /v1/capsules/ID/unpin
 //   GET     /v1/capsules/ID/export   its file, as a stream
-//   POST    /v1/capsules/ID/import   the body is such a file, on its way to the disk as it arrives;
-//   it
-//                                    is kept once every byte of it is verified, it is of this
+//   POST    /v1/capsules/ID/import   the body is such a file, written to the disk as it arrives;
+//                                    it is kept once every byte of it is verified, it is of this
 //                                    model, and this key exported it
 #pragma once
 

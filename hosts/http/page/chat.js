@@ -14,8 +14,9 @@ import {chunks} from "./stream.js";
 
 const MOST_PANES = 2;
 
-const branches = load("branches", {});  // session -> messages
-const capsules = load("capsules", {});  // name -> messages that it holds
+// Without a prototype: "constructor" is a name like others.
+const branches = Object.assign(Object.create(null), load("branches", {}));  // session -> messages
+const capsules = Object.assign(Object.create(null), load("capsules", {}));  // name -> messages that it holds
 
 function keep() {
   if (!save("branches", branches) || !save("capsules", capsules)) {
@@ -349,7 +350,7 @@ export class Chat {
     }
     branches[session] = structuredClone(known ?? []);
     keep();
-    this.active.render();
+    this.pane(session)?.render();
     this.report(session, known ? "" : `The session holds ${count(capsule.tokens)} tokens of ${capsule.id}, whose text this ` +
       "page does not have. Clients that send that conversation go on from there.");
     tell(`Restored ${count(capsule.tokens)} tokens of ${capsule.id}.`);

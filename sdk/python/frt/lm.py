@@ -7,6 +7,7 @@ import ctypes
 import enum
 import json
 import os
+import threading
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, overload
@@ -92,6 +93,7 @@ class Generation(c.Handle):
     def __init__(self, handle: int):
         super().__init__(handle)
         self._ended = False
+        self._reading = threading.RLock()  # texts of an event live until the next one, or the close
 
     def next_event(self, timeout: float | None = None) -> Event:
         """The next event, Kind.END at the end. NotReady after `timeout` seconds."""
@@ -100,14 +102,15 @@ class Generation(c.Handle):
         while True:
             wait = _SLICE_MS if left is None else min(left, _SLICE_MS)
             try:
-                c.call("frt_generation_next", self._handle, wait, ctypes.byref(event))
+                with self._reading:
+                    c.call("frt_generation_next", self._handle, wait, ctypes.byref(event))
+                    text = ctypes.string_at(event.text, event.bytes).decode() if event.bytes else ""
                 break
             except NotReady:
                 if left is not None:
                     left -= wait
                     if left <= 0:
                         raise
-        text = ctypes.string_at(event.text, event.bytes).decode() if event.bytes else ""
         self._ended = event.kind == Kind.END
         return Event(Kind(event.kind), text, event.call, event.token, event.log_probability)
 
@@ -141,10 +144,18 @@ class Generation(c.Handle):
     def result(self) -> Result:
         """NotReady before the end was read."""
         found = c.frt_generation_result()
-        c.call("frt_generation_result_of", self._handle, ctypes.byref(found))
+        with self._reading:
+            c.call("frt_generation_result_of", self._handle, ctypes.byref(found))
+            stop_text = None if found.stop_text is None else c.text_of(found.stop_text)
         return Result(_FINISH[found.finish], found.prompt_tokens, found.reused_tokens, found.new_tokens, found.seed,
                       found.queue_seconds, found.prefill_seconds, found.decode_seconds,
-                      None if found.stop_text is None else c.text_of(found.stop_text))
+                      stop_text)
+
+    def close(self) -> None:
+        """Waits for a thread that reads the answer; cancelling wakes it."""
+        self.cancel()
+        with self._reading:
+            super().close()
 
     def answer(self) -> Answer:
         """Reads to the end."""

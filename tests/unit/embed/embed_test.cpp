@@ -482,6 +482,9 @@ TEST_CASE("a policy answers observations, the same for the same seed, and goes b
   CHECK(frt_policy_guide(robot.policy, nullptr, 1, 1, nullptr) == FRT_ERR_INVALID_ARGUMENT);
   CHECK(frt_policy_guide(robot.policy, &strength, UINT32_MAX, UINT32_MAX, nullptr) ==
         FRT_ERR_OUT_OF_RANGE);
+  float network = 0;
+  CHECK(frt_policy_infer(robot.policy, nullptr, room.data(), room.size(), &network, 0, nullptr) ==
+        FRT_ERR_OUT_OF_RANGE);
   CHECK(frt_policy_infer(robot.policy, nullptr, room.data(), 3, nullptr, 0, nullptr) ==
         FRT_ERR_OUT_OF_RANGE);
   frt_lm lm = nullptr;

@@ -126,6 +126,18 @@ TEST_CASE("requests of a pipeline are answered in order on one connection") {
   CHECK(server.buffered() == 0);
 }
 
+TEST_CASE("a request that comes while the one before is answered begins with its own bytes") {
+  TestService service;
+  const HttpServer server(local(), service);
+  Peer peer(server, post("/echo", "one") + post("/echo", "two"));
+  CHECK(peer.read_until("two"));
+  peer.send(post("/no", "", kClose));
+  const std::string& got = peer.read_all();
+  CHECK(count_of(got, "HTTP/1.1 ") == 3);
+  CHECK(count_of(got, "404 Not Found") == 1);
+  CHECK(server.counters().requests == 3);
+}
+
 TEST_CASE("a body comes in chunks, byte by byte, or behind 100 Continue") {
   TestService service;
   const HttpServer server(local(), service);

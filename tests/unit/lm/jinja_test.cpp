@@ -187,6 +187,8 @@ TEST_CASE("a template that would run for ever, or take all memory or stack, ends
       "{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor %}"
       "{{ ns.l }}",
   };
+  const std::string maps = "{{ 'a'|map('map'" + repeated(", 'map'", 20'000) + ", 'upper') }}";
+  CHECK(refusal(maps, FRT_ERR_UNSUPPORTED).find("nested too deeply") != std::string::npos);
   for (const char* const source : hostile) {
     CAPTURE(source);
     // Its text, whichever status it has.

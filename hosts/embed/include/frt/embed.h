@@ -5,8 +5,8 @@
  *     frt_runtime runtime;  frt_lm lm;  frt_generation answer;  frt_error error;
  *     frt_runtime_options options = {.struct_size = sizeof(options), .manifest = "demo.toml"};
  *     frt_runtime_open(&options, &runtime, &error);       // plugins and devices of the manifest
- *     frt_lm_open(runtime, "demo", NULL, &lm, &error);    // the model, and the thread that drives
- * it frt_generate_request request = {.struct_size = sizeof(request), .prompt = "Once upon a time"};
+ *     frt_lm_open(runtime, "demo", NULL, &lm, &error);    // the model, and its thread
+ *     frt_generate_request request = {.struct_size = sizeof(request), .prompt = "Once"};
  *     frt_lm_generate(lm, NULL, &request, &answer, &error);
  *     frt_generation_event event = {.struct_size = sizeof(event)};
  *     while (!frt_generation_next(answer, FRT_NO_TIMEOUT, &event, &error)) {

@@ -441,6 +441,7 @@ Value Evaluator::item(const Value& of, const Value& key) {
 }
 
 Value Evaluator::filter(std::string_view name, const Value& input, const Arguments& arguments) {
+  const Nested nested(*this);
   const Method found = find_filter(name);
   if (!found) fail("there is no filter " + io::quote(name), FRT_ERR_UNSUPPORTED);
   return found(*this, input, arguments);

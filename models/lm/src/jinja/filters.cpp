@@ -418,6 +418,7 @@ Value map(Evaluator& e, In in, Args args) {
   }
   const Value& name = args.positional[0];
   if (!name.is(Kind::kText)) fail("map takes the name of a filter");
+  e.meter().work(args.positional.size());
   const Arguments rest{{args.positional.begin() + 1, args.positional.end()}, args.named};
   for (const Value& item : elements_if_any(e, in)) {
     mapped.push_back(e.filter(name.bytes(), item, rest));

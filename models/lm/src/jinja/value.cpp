@@ -93,6 +93,7 @@ DictObject::DictObject(Meter& meter, const Items& items_, bool outside_)
 }
 
 const Value* DictObject::find(const Value& key) const {
+  if (key.is(Kind::kText)) meter().copy(key.bytes().size());
   const auto found = index_.find(key_text(key));
   return found == index_.end() ? nullptr : &items[found->second].second;
 }

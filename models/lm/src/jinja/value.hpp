@@ -51,6 +51,7 @@ class Object {
   int depth() const { return depth_; }
 
  protected:
+  Meter& meter() const { return meter_; }
   void grow(std::size_t bytes) {
     meter_.take(bytes);
     bytes_ += bytes;
