@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // frt-host: runs models from a manifest. One file per command (commands/).
 #include "cli/app.hpp"
+#include "cli/terminal/signals.hpp"
 #include "examples/reach/environment.hpp"
 
 int main(int argc, char** argv) {
   frt::host::App app("frt-host");
   frt::host::add_reach_environment(app.environments());
   frt::host::add_commands(app);
-  return app.run(argc, argv);
+  const int status = app.run(argc, argv);
+  frt::host::end_with(status);
+  return status;
 }

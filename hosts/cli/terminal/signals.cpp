@@ -10,6 +10,7 @@
 #include "cli/terminal/signals.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 #include <atomic>
 #include <cerrno>
@@ -30,7 +31,8 @@ struct sigaction previous_int, previous_term, previous_hup;
 std::atomic<long> allowed_ms{0};
 static_assert(std::atomic<long>::is_always_lock_free);  // used in a handler
 timer_t end_timer;
-volatile std::sig_atomic_t explained = 0;  // an end that is forced
+volatile std::sig_atomic_t explained = 0;    // an end that is forced
+volatile std::sig_atomic_t ended_with = -1;  // the program's status, once it has ended by itself
 bool has_timer = false;
 
 // Starts the timer anew.
@@ -45,7 +47,9 @@ void arm() noexcept {
 extern "C" void on_time_over(int) {
   static constexpr char kText[] = "error: a plugin did not come back in time; ended without it\n";
   if (asked_to_end == 0) return;
-  if (explained != 0) {
+  if (ended_with >= 0) _exit(ended_with);
+  pollfd out{STDERR_FILENO, POLLOUT, 0};  // a terminal that was stopped (Ctrl-S) takes nothing
+  if (explained != 0 && poll(&out, 1, 0) == 1 && (out.revents & POLLOUT) != 0) {
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText, sizeof(kText) - 1);
   }
   _exit(128 + asked_to_end);
@@ -105,6 +109,10 @@ void make_timer() {
 void end_on_signals(bool explains) noexcept {
   explained = explains ? 1 : 0;
   handle(on_signal_outside, nullptr, nullptr, nullptr);
+}
+
+void end_with(int status) noexcept {
+  ended_with = status;
 }
 
 InterruptGuard::InterruptGuard(Again again) {

@@ -12,6 +12,10 @@ namespace frt::host {
 // forces is explained in a line of text on stderr.  [setup]
 void end_on_signals(bool explains) noexcept;
 
+// Everything is done but what the C library does at an exit: where that takes longer than a signal
+// leaves time for, the program ends with `status` all the same.  [main]
+void end_with(int status) noexcept;
+
 // While an object lives, SIGINT, SIGTERM and SIGHUP set a flag instead of ending the program. A
 // SIGHUP that was ignored (nohup), or that somebody else handles, stays so. One object at a time. A
 // signal that nobody asked about before its object went counts for the next object.
