@@ -154,9 +154,8 @@ void say_serving(const LmServer& server) {
   std::fflush(stderr);
 }
 
-// The main thread watches for signals and for a lost device.
+// The main thread watches for signals, which an InterruptGuard keeps, and for a lost device.
 ExitCode wait_for_end(const LmServer& server) {
-  const InterruptGuard interrupt;
   while (!InterruptGuard::requested()) {
     if (server.lost())
       throw ExitError(ExitCode::kDevice, FRT_ERR_DEVICE_LOST, "the device is lost");
@@ -236,8 +235,13 @@ ExitCode serve_models(App& app, const core::Manifest& manifest, const ServeOptio
   }
   if (policy) server.set_policy(policy->model, "ready");
   server.set_about(about_json(loaded.runtime()));
+  if (policy) {
+    say_serving(server);
+    return serve_policy(app, *policy, loaded, &server);
+  }
+  const InterruptGuard interrupt;  // before anybody is told that there is something to end
   say_serving(server);
-  return policy ? serve_policy(app, *policy, loaded, &server) : wait_for_end(server);
+  return wait_for_end(server);
 }
 
 ExitCode serve(App& app, const ServeOptions& options) {
