@@ -59,7 +59,8 @@ class World {
     client_ = pair[0];
     HttpConnection::Socket socket(shared_.io);
     socket.assign(boost::asio::generic::stream_protocol(AF_UNIX, 0), pair[1]);
-    std::make_shared<HttpConnection>(shared_, std::move(socket), boost::asio::ip::address(), true)
+    std::make_shared<HttpConnection>(shared_, std::move(socket), boost::asio::ip::address(), true,
+                                     nullptr)
         ->start();
   }
   ~World() {
