@@ -263,7 +263,7 @@ TEST_CASE("rows in pages give what rows by slot give, drafts and full slots incl
                            "page_rows = 0");
     const ModelRig in_pages(checkpoint, kInPages);
     const LmDriver a(by_slot), b(in_pages);
-    // Pages are handed out in turn, and some of them a second time.
+    // Pages are allocated in turn, and some of them a second time.
     for (const LmDriver* driver : {&a, &b}) {
       for (const int32_t length : {70, 150, 20}) feed(*driver, 1, prompt(length, 9));
     }
