@@ -25,7 +25,7 @@ class BodySink {
   // Before the first byte. `wake` is called when refusal() has something to say, or when there is
   // room again.  [any]
   virtual void start(std::function<void()> wake) = 0;
-  // Takes all of it. False: there is room for no more until `wake` was called.
+  // Takes all of `bytes`. False: the sink is full, and the server waits until it calls `wake`.
   virtual bool put(std::string_view bytes) = 0;
   // What ends the request before its body is complete: the answer. Nothing: it goes on.
   virtual std::optional<HttpResponse> refusal() = 0;

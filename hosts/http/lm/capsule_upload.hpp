@@ -46,7 +46,7 @@ class CapsuleUpload : public Actor {
 
   // ---- of the server's thread ----
   void start(std::function<void()> wake);
-  // False: no more until it was woken.
+  // False: the queue is full; the caller waits for `wake`.
   bool put(std::string_view bytes);
   // Null: nothing has gone wrong.  [any]
   std::exception_ptr failure() const;
