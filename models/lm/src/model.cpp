@@ -123,6 +123,10 @@ void Model::load_weights(const Host& host, Parts& parts) {
   check_memory(parts, precision, with_mtp, weight_bytes);
   memory->reserve(weight_bytes);
   parts.weights = architecture_->build_weights(*source, std::move(memory), with_mtp);
+  parts.weights->draft_head = parts.weights->head;
+  if (parts.options.draft_vocabulary != 0) {
+    parts.weights->draft_head.rows = parts.options.draft_vocabulary;
+  }
   parts.precision =
       choose_precision(parts.options, parts.weights->formats == WeightFormats(kWeightF32));
 }

@@ -12,6 +12,8 @@ namespace frt::lm {
 namespace {
 
 constexpr std::int64_t kLargestAutoBatch = 8;
+// Rows of the head that share a scale in any format, so that a prefix of it is a matrix, too.
+constexpr std::int64_t kDraftVocabularyStep = 128;
 
 frt_dtype dtype_option(const std::string& text) {
   if (text == "f32") return FRT_DTYPE_F32;
@@ -40,6 +42,21 @@ Options read_options(const ConfigView& view, const Config& config) {
                         : speculation == "off" ? Speculation::kOff
                                                : Speculation::kAuto;
   if (view.has("max_drafts")) options.max_drafts = view.get_int("max_drafts");
+  if (view.has("draft_vocabulary")) {
+    options.draft_vocabulary = static_cast<std::int64_t>(view.get_size("draft_vocabulary"));
+    if (options.draft_vocabulary % kDraftVocabularyStep != 0 ||
+        options.draft_vocabulary > config.vocabulary) {
+      throw Error(FRT_ERR_INVALID_ARGUMENT,
+                  "draft_vocabulary is " + std::to_string(options.draft_vocabulary) +
+                      "; it must be 0 or a multiple of " + std::to_string(kDraftVocabularyStep) +
+                      ", at most the model's " + std::to_string(config.vocabulary) + " tokens");
+    }
+    if (options.draft_vocabulary != 0 && options.speculation == Speculation::kOff) {
+      throw Error(FRT_ERR_INVALID_ARGUMENT,
+                  "draft_vocabulary is " + std::to_string(options.draft_vocabulary) +
+                      ", but speculation = \"off\" makes no drafts; set one of them only");
+    }
+  }
   if (options.max_context > config.max_positions) {
     throw Error(FRT_ERR_INVALID_ARGUMENT,
                 "max_context is " + std::to_string(options.max_context) +

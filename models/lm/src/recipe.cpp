@@ -66,7 +66,7 @@ void Recipe::prefill(const Recorder& recorder, std::int32_t rows, const Tap* tap
   last.y = act_.last;
   last.y_stride = config_.hidden;
   ops_.last_rows(recorder, last);
-  head(recorder, act_.last, 1, ports_.logits.pointer<float>());
+  head(recorder, weights_.head, act_.last, 1, ports_.logits.pointer<float>());
   sample(recorder, batch);
 }
 
@@ -77,7 +77,7 @@ void Recipe::decode(const Recorder& recorder, std::int32_t batch_size) const {
   count_tokens(recorder, batch, true);
   trunk(recorder, batch, nullptr);
   follow(recorder, batch, nullptr);
-  head(recorder, act_.hidden, batch_size, ports_.logits.pointer<float>());
+  head(recorder, weights_.head, act_.hidden, batch_size, ports_.logits.pointer<float>());
   sample(recorder, batch);
 }
 
@@ -88,7 +88,7 @@ void Recipe::verify(const Recorder& recorder, std::int32_t batch_size, std::int3
   select(recorder, batch, ports_.candidates);
   embed(recorder, batch);
   trunk(recorder, batch, nullptr);
-  head(recorder, act_.hidden, batch.rows(), ports_.logits.pointer<float>());
+  head(recorder, weights_.head, act_.hidden, batch.rows(), ports_.logits.pointer<float>());
   sample(recorder, batch);
   accept(recorder, batch);
 
@@ -145,15 +145,15 @@ void Recipe::trunk(const Recorder& recorder, const Batch& batch, const Tap* tap)
   show(tap, "hidden", 0, act_.hidden, type, batch, config_.hidden);
 }
 
-void Recipe::head(const Recorder& recorder, const void* hidden, std::int32_t rows,
-                  float* logits) const {
+void Recipe::head(const Recorder& recorder, const frt_weight& weight, const void* hidden,
+                  std::int32_t rows, float* logits) const {
   frt_linear_args args{};
   args.x_dtype = precision_.activation;
   args.y_dtype = FRT_DTYPE_F32;
   args.rows = rows;
   args.x = hidden;
   args.x_stride = config_.hidden;
-  args.weight = weights_.head;
+  args.weight = weight;
   args.y = logits;
   args.y_stride = config_.vocabulary;
   ops_.linear(recorder, args);

@@ -101,7 +101,7 @@ void Runner::collect_logits(const Recorder& recorder, const TapView& view, std::
     };
     if (std::none_of(wanted.begin(), wanted.end(), inside)) continue;
     parts_.recipe->head(
-        recorder,
+        recorder, parts_.weights->head,
         static_cast<const std::byte*>(view.data) + static_cast<std::uint64_t>(block) * row_bytes,
         rows, block_logits_.pointer<float>());
     const auto logits =

@@ -158,11 +158,12 @@ void Recipe::draft(const Recorder& recorder, std::int32_t batch_size, std::int32
     mtp_input(recorder, pairs);
     mtp_layer(recorder, pairs);
     store_rows(recorder, pairs, act_.mtp_hidden, state_.draft_hidden);
-    head(recorder, act_.mtp_hidden, batch_size, ports_.logits.pointer<float>());
+    head(recorder, weights_.draft_head, act_.mtp_hidden, batch_size,
+         ports_.logits.pointer<float>());
 
     frt_argmax_args best{};
     best.rows = batch_size;
-    best.width = i32(config_.vocabulary);
+    best.width = i32(weights_.draft_head.rows);
     best.logits = ports_.logits.pointer<float>();
     best.stride = config_.vocabulary;
     best.ids = proposed;

@@ -313,6 +313,36 @@ TEST_CASE("a draft that is a stop is not accepted, and an entry of length 0 take
   CHECK(world.state(3, 12) == idle);
 }
 
+TEST_CASE("drafts come from the first tokens of the vocabulary, and are the best of these") {
+  for (const std::string name :
+       {"synthetic:qwen3.6-tiny", "synthetic:qwen3.6-tiny-moe?format=nvfp4"}) {
+    CAPTURE(name);
+    World whole(name), trimmed(name, kOptions + "\ndraft_vocabulary = 128");
+    std::mt19937 random(29);
+    int32_t others = 0;
+    for (uint32_t round = 0; round < 8; ++round) {
+      const Tokens prompt = random_tokens(random, 12, 512);
+      Tokens all, first;
+      for (World* world : {&whole, &trimmed}) {
+        world->read(0, prompt);
+        (world == &whole ? all : first) = world->driver.step({{0, 12, -1}}, true);
+        const auto logits = world->driver.read<float>(world->driver.info.logits, 512);
+        const auto end = logits.begin() + (world == &whole ? 512 : 128);
+        const auto best = std::max_element(logits.begin(), end) - logits.begin();
+        CHECK((world == &whole ? all : first) == Tokens{static_cast<int32_t>(best)});
+      }
+      CHECK(first[0] < 128);
+      if (all[0] != first[0]) ++others;
+    }
+    CHECK(others > 0);  // or nothing was trimmed
+  }
+  for (const std::string wrong : {"draft_vocabulary = 100", "draft_vocabulary = 640",
+                                  "draft_vocabulary = 128\nspeculation = \"off\""}) {
+    CAPTURE(wrong);
+    CHECK_THROWS_AS(ModelRig(kCheckpoints[0].name, kOptions + "\n" + wrong), frt::Error);
+  }
+}
+
 TEST_CASE("keys of drafts and checks have limits") {
   const World world(kCheckpoints[0].name);
   const auto* role = world.rig.extension<frt_role_lm_v1>(FRT_EXT_ROLE_LM);

@@ -70,7 +70,8 @@ struct Options {
   frt_dtype residual = FRT_DTYPE_NONE;
   frt_dtype cache = FRT_DTYPE_NONE;
   Speculation speculation = Speculation::kAuto;
-  std::int64_t max_drafts = 0;  // tokens that the draft head proposes at a time
+  std::int64_t max_drafts = 0;        // tokens that the draft head proposes at a time
+  std::int64_t draft_vocabulary = 0;  // tokens that drafts are chosen from; 0: all
 };
 
 // A plugin without the option "speculation" has no draft head. Throws FRT_ERR_INVALID_ARGUMENT for

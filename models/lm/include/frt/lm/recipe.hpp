@@ -70,7 +70,9 @@ class Recipe {
   void verify(const Recorder& recorder, std::int32_t batch, std::int32_t rows) const;
 
   // logits = rows of `hidden` times lm_head; for checks that want more than the last row.
-  void head(const Recorder& recorder, const void* hidden, std::int32_t rows, float* logits) const;
+  // Logits of `rows` rows, vocabulary apart; `weight`: the head or its first rows.
+  void head(const Recorder& recorder, const frt_weight& weight, const void* hidden,
+            std::int32_t rows, float* logits) const;
 
  protected:
   // The rows of a step: as sequences for operators that know slots, as plain rows for the others.

@@ -78,6 +78,7 @@ struct Weights {
   virtual bool has_draft() const { return false; }
 
   frt_weight embedding{}, head{};
+  frt_weight draft_head{};                  // the first rows of `head`: what drafts are chosen from
   const float* norm = nullptr;              // (hidden)
   const float* rope_frequencies = nullptr;  // (rotary_dim / 2)
   std::vector<LayerWeights> layers;
