@@ -327,6 +327,40 @@ TEST_CASE("the table changes in the order of the stream, however far the host is
   }
 }
 
+TEST_CASE("a stream of another context is refused and changes nothing") {
+  Rig other_rig;
+  const frt::Stream foreign = other_rig.context.create_stream("foreign");
+  Rig rig;
+  const frt::Stream stream = rig.context.create_stream("s");
+  for (const uint32_t page_rows : {0u, 16u}) {
+    CAPTURE(page_rows);
+    const frt::State state = make(rig, {fixed("f", 8), rows("r", 16, 64)}, 2, page_rows);
+    state.reserve(0, 0, 20, stream);
+    const uint32_t free_pages = state.info().free_pages;
+    CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "state_clear: the stream is of another context",
+                state.clear(0, foreign));
+    CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "state_reserve: the stream is of another context",
+                state.reserve(0, 20, 21, foreign));
+    CHECK(state.info().free_pages == free_pages);
+    CHECK(state.handle()->extents[0] == 20);
+    CHECK_NOTHROW(state.reserve(0, 20, 40, stream));
+    CHECK_NOTHROW(state.clear(0, stream));
+    CHECK_NOTHROW(state.reserve(0, 0, 1, stream));
+  }
+}
+
+TEST_CASE("clearing a slot whose table the device does not take leaves its rows") {
+  Rig rig;
+  const frt::Stream stream = rig.context.create_stream("s");
+  const frt::State state = make(rig, {rows("r", 16, 64)}, 2, 16);
+  state.reserve(0, 0, 20, stream);
+  const uint32_t free_pages = state.info().free_pages;
+  rig.mock.fail("fill", FRT_ERR_DEVICE);
+  CHECK_FAILS(FRT_ERR_DEVICE, "buffer_fill", state.clear(0, stream));
+  CHECK(state.info().free_pages == free_pages);
+  CHECK(state.handle()->extents[0] == 20);
+}
+
 TEST_CASE("a change of the table that the device refuses is undone") {
   Rig rig;
   const frt::Stream stream = rig.context.create_stream("s");
