@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A trial in a child process.
 //
-// The child is a fork: it loads the file, checks the descriptor, writes a verdict into a
-// pipe and leaves with _exit. What its constructors print to stderr goes into a second pipe, for
-// the last line of it is usually the reason of an abort. The parent waits with a limit, and reads
-// both pipes meanwhile so that a talkative child cannot block.
+// The child is a fork: it loads the file, checks the descriptor, asks for the option schema, writes
+// a verdict into a pipe and leaves with _exit. What its constructors print to stderr goes into a
+// second pipe, for the last line of it is usually the reason of an abort. The parent waits with a
+// limit, and reads both pipes meanwhile so that a talkative child cannot block.
 //
-// Verdict: 'O' for fine, and a line for each file that loading it mapped; 'R' and the reason for
-// refused. Nothing: it crashed.
+// Verdict: 'E' as soon as the plugin is asked for its schema; 'O' for fine, and a line for each
+// file that loading it mapped; 'R' and the reason for refused. Neither of the two: it crashed.
 #include <frt/core/plugin.hpp>
 #include <frt/io/file.hpp>
 
@@ -99,7 +99,10 @@ std::vector<std::string> lines_of(std::string_view text) {
   try {
     const PluginImage image = read_image(path);
     const std::vector<std::string> before = mapped_files();
-    read_descriptor(*map_plugin(path, io::Descriptor()), image.card);
+    const frt_plugin_desc descriptor =
+        read_descriptor(*map_plugin(path, io::Descriptor()), image.card);
+    write_all(verdict, "E");
+    ask_schema(descriptor, image.card.id);
     line = good_verdict(before);
   } catch (const std::exception& error) {
     line = std::string("R") + error.what();
@@ -171,27 +174,29 @@ ProbeResult probe_in_child(const std::filesystem::path& path, std::chrono::milli
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
+  const bool asked = line.starts_with('E');
+  if (asked) line.erase(0, 1);
   if (!line.empty() && WIFEXITED(status)) {
     if (line[0] == 'O') return {ProbeVerdict::kOk, "loads", lines_of(line.substr(1))};
     return {ProbeVerdict::kRefused, line.substr(1), {}};
   }
   const std::string said = last_line(text);
   const std::string suffix = said.empty() ? "" : "; its last words: " + said;
+  const std::string what = asked ? "its `extension` (" FRT_EXT_CONFIG_SCHEMA ")" : "loading it";
   if (!ended) {
     return {ProbeVerdict::kTimeout,
-            "loading it took longer than " + std::to_string(timeout.count()) + " ms" + suffix,
+            what + " took longer than " + std::to_string(timeout.count()) + " ms" + suffix,
             {}};
   }
   if (WIFSIGNALED(status)) {
     return {ProbeVerdict::kCrashed,
-            std::string("loading it ended the process with signal ") +
-                ::strsignal(WTERMSIG(status)) + suffix,
+            what + " ended the process with signal " + ::strsignal(WTERMSIG(status)) + suffix,
             {}};
   }
-  return {ProbeVerdict::kCrashed,
-          "loading it ended the process with exit status " + std::to_string(WEXITSTATUS(status)) +
-              suffix,
-          {}};
+  return {
+      ProbeVerdict::kCrashed,
+      what + " ended the process with exit status " + std::to_string(WEXITSTATUS(status)) + suffix,
+      {}};
 }
 
 }  // namespace frt::core

@@ -320,6 +320,7 @@ const LoadedPlugin& Registry::load_candidate(Candidate& candidate) {
     std::optional<SetupWatch> watching;
     if (options_.log) {
       watching.emplace(*options_.log, options_.patience, candidate.card->id, "dlopen");
+      request.entering = [&](const char* call) { watching->enter(call); };
     }
     const LoadedPlugin& loaded = load_plugin(request);
     // The file may have been replaced since its card was read for the list.

@@ -25,6 +25,28 @@ TEST_CASE("a constructor that hangs is given up in a child process") {
           });
 }
 
+TEST_CASE("a plugin that is asked for its options is in the child process, too") {
+  refuses(
+      {
+          {"model", "schema_throws", FRT_ERR_FORMAT, {"`extension` threw", "no options today"}},
+          {"model",
+           "schema_aborts",
+           FRT_ERR_INTERNAL,
+           {"its `extension` (frt.config-schema/1) ended the process with signal Aborted"}},
+          {"model", "schema_exits", FRT_ERR_INTERNAL, {"its `extension`", "with exit status 0"}},
+          {"model", "schema_null_list", FRT_ERR_FORMAT, {"the list is null"}},
+      },
+      [](Trial& trial) { trial.probing = core::Probing::kUnlocked; });
+  refuses({{"model",
+            "schema_hangs",
+            FRT_ERR_INTERNAL,
+            {"its `extension` (frt.config-schema/1) took longer than 2000 ms"}}},
+          [](Trial& trial) {
+            trial.probing = core::Probing::kUnlocked;
+            trial.trial_limit = std::chrono::milliseconds(2000);
+          });
+}
+
 TEST_CASE("a device that the card is not for is not chosen") {
   refuses({{"device",
             "device target mismatch",
@@ -47,9 +69,9 @@ TEST_CASE("a plugin that hangs in a setup call is named with the call") {
     const char* call;
   };
   for (const Hang& row :
-       {Hang{"model", "dlopen"}, Hang{"model", "open"}, Hang{"model", "create"},
-        Hang{"model", "fingerprint"}, Hang{"model", "destroy"}, Hang{"model", "close"},
-        Hang{"device", "device_count"}, Hang{"device", "device_info"},
+       {Hang{"model", "dlopen"}, Hang{"model", "extension"}, Hang{"model", "open"},
+        Hang{"model", "create"}, Hang{"model", "fingerprint"}, Hang{"model", "destroy"},
+        Hang{"model", "close"}, Hang{"device", "device_count"}, Hang{"device", "device_info"},
         Hang{"device", "device_open"}, Hang{"device", "list"}, Hang{"device", "device_close"}}) {
     CAPTURE(row.call);
     Trial trial(row.plugin, std::string(row.call) + "_hangs");

@@ -70,6 +70,15 @@ inline void may_hang(const char* call) {
   if (is(std::string(call) + "_hangs")) hang(call);
 }
 
+// What a plugin may do to the host when it is asked for its options, before it is open.
+inline void harm_as_asked() {
+  if (is("schema_throws")) throw std::runtime_error("no options today");
+  if (is("schema_aborts")) std::abort();
+  if (is("schema_exits")) std::_Exit(0);
+  if (is("schema_hangs")) std::this_thread::sleep_for(std::chrono::seconds(600));
+  may_hang("extension");
+}
+
 // One table of each kind, spoiled as the defect says.
 template <class Table, class Spoil>
 const void* spoiled(const Table& table, const std::string& name, Spoil&& spoil) {
