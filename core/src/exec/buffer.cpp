@@ -72,10 +72,11 @@ frt_status buffer_alloc(frt_context context, frt_space space, uint64_t bytes, co
     const std::string what = "buffer '" + made->name + "', " + std::to_string(bytes) +
                              " bytes in " + space_name(space) + " memory";
     frt_error reason{};
-    void* pointer = nullptr;  // from here on nothing may throw but the backend's own error
+    void* pointer = nullptr;  // from here on nothing may throw once there is one
     backend_check(*context,
                   context->backend.memory_alloc(context->device, space, bytes, &pointer, &reason),
                   reason, what);
+    require_made(*context, pointer, "memory_alloc", what);
     made->pointer = static_cast<std::byte*>(pointer);
     made->owned = true;
     bump(context->buffer_bytes[space], bytes);

@@ -70,10 +70,12 @@ void submit(const Side& side, const frt_backend_copy& copy) {
 void put_behind(const Side& later, const Side& earlier) {
   frt_context_s& context = later.context();
   if (!context.copy_order) {
+    const std::string what = std::string(kCall) + ": an event to order two streams by";
     frt_error reason{};
     backend_check(context,
                   context.backend.event_create(context.device, 0, &context.copy_order, &reason),
-                  reason, std::string(kCall) + ": an event to order two streams by");
+                  reason, what);
+    require_made(context, context.copy_order, "event_create", what);
   }
   earlier.stream->busy = later.stream->busy = true;
   check_call(earlier, context.backend.event_record(context.copy_order, earlier.stream->backend));
@@ -143,6 +145,7 @@ frt_context_s& staging_owner(const Side& target, const Side& source) {
   const frt_status status =
       owner.backend.memory_alloc(owner.device, FRT_SPACE_HOST_PINNED, 2 * kHalf, &pointer, &reason);
   backend_check(owner, status, reason, what);
+  require_made(owner, pointer, "memory_alloc", what);
   owner.staging = static_cast<std::byte*>(pointer);
   bump(owner.buffer_bytes[FRT_SPACE_HOST_PINNED], 2 * kHalf);
   return owner;

@@ -120,6 +120,7 @@ void record_exec(frt_graph_s& graph, Variant& variant, frt_record_fn record, voi
     }
     backend_check(context, backend.capture_end(stream.backend, &variant.exec, &reason), reason,
                   what);
+    require_made(context, variant.exec, "capture_end", what);
   }
   variant.buffers.swap(context.capture_uses);
   variant.calls.swap(context.capture_calls);
@@ -304,6 +305,7 @@ frt_status graph_adopt(frt_graph graph, frt_shape_key key, void* native, uint32_
         context,
         context.backend.exec_adopt(context.device, native, owned ? 1 : 0, &variant->exec, &reason),
         reason, what);
+    require_made(context, variant->exec, "exec_adopt", what);
     keep(*graph, std::move(variant));
     graph->captured = true;
   });

@@ -101,6 +101,13 @@ void backend_check(frt_context_s& context, frt_status status, const frt_error& e
   check(status, error, "backend '" + context.backend_id + "': " + what);
 }
 
+void require_made(const frt_context_s& context, const void* made, const char* call,
+                  const std::string& what) {
+  if (made) return;
+  throw Error(FRT_ERR_INTERNAL, "backend '" + context.backend_id + "': " + what + ": " + call +
+                                    " reported success but made nothing; ask its author for a fix");
+}
+
 frt_status check_submission(frt_context_s& context, frt_stream stream, const char* call) noexcept {
   if (!stream || stream->context != &context) {
     return fail(context, FRT_ERR_INVALID_ARGUMENT, "%s: the stream is %s", call,

@@ -205,6 +205,10 @@ std::string lost_text(const frt_context_s& context, const std::string& call);
 void backend_check(frt_context_s& context, frt_status status, const frt_error& error,
                    const std::string& what);
 
+// Throws FRT_ERR_INTERNAL if `call`, a backend's setup call that succeeded, made nothing.  [setup]
+void require_made(const frt_context_s& context, const void* made, const char* call,
+                  const std::string& what);
+
 // FRT_OK, or why nothing can be submitted to `stream` now: wrong context, lost, capturing.  [hot]
 frt_status check_submission(frt_context_s& context, frt_stream stream, const char* call) noexcept;
 

@@ -134,7 +134,9 @@ bool fuse(frt_plan_s& plan, const std::vector<std::vector<uint32_t>>& dependenci
   const frt_status status = context.backend.exec_compose(
       context.device, parts.data(), static_cast<uint32_t>(parts.size()), &plan.exec, &reason);
   if (status == FRT_ERR_UNSUPPORTED) return false;
-  backend_check(context, status, reason, "plan '" + plan.name + "': fusing");
+  const std::string what = "plan '" + plan.name + "': fusing";
+  backend_check(context, status, reason, what);
+  require_made(context, plan.exec, "exec_compose", what);
   return true;
 }
 
@@ -145,6 +147,7 @@ frt_backend_event make_event(frt_plan_s& plan) {
   frt_error reason{};
   const frt_status status = context.backend.event_create(context.device, 0, &event, &reason);
   backend_check(context, status, reason, what);
+  require_made(context, event, "event_create", what);
   return event;
 }
 

@@ -23,7 +23,7 @@ uint64_t free_bit(const frt_context_s& context) {
 
 // Lists a stream that `open` makes on the backend.
 template <class Open>
-frt_stream_s& add_stream(frt_context_s& context, const char* name, Open&& open) {
+frt_stream_s& add_stream(frt_context_s& context, const char* name, const char* call, Open&& open) {
   auto made = std::make_unique<frt_stream_s>();
   made->context = &context;
   made->name = name ? name : "";
@@ -32,6 +32,7 @@ frt_stream_s& add_stream(frt_context_s& context, const char* name, Open&& open) 
   const std::string what = "stream '" + made->name + "'";
   frt_error reason{};
   backend_check(context, open(&made->backend, &reason), reason, what);
+  require_made(context, made->backend, call, what);
   context.streams.push_back(made.get());
   return *made.release();
 }
@@ -101,8 +102,8 @@ void drop_stream(frt_stream stream) noexcept {
 
 frt_stream_s& internal_stream(frt_context_s& context) {
   if (!context.internal) {
-    context.internal =
-        &add_stream(context, "internal", [&](frt_backend_stream* backend, frt_error* reason) {
+    context.internal = &add_stream(
+        context, "internal", "stream_create", [&](frt_backend_stream* backend, frt_error* reason) {
           return context.backend.stream_create(context.device, 0, backend, reason);
         });
     context.internal->internal = true;
@@ -118,9 +119,10 @@ frt_status stream_create(frt_context context, int32_t priority, const char* name
     return set_error(error, FRT_ERR_INVALID_ARGUMENT, "stream_create: a null argument");
   }
   return setup(*context, "stream_create", error, [&] {
-    *stream = &add_stream(*context, name, [&](frt_backend_stream* backend, frt_error* reason) {
-      return context->backend.stream_create(context->device, priority, backend, reason);
-    });
+    *stream = &add_stream(
+        *context, name, "stream_create", [&](frt_backend_stream* backend, frt_error* reason) {
+          return context->backend.stream_create(context->device, priority, backend, reason);
+        });
     ++context->user_streams;
   });
 }
@@ -131,9 +133,10 @@ frt_status stream_wrap(frt_context context, void* native, const char* name, frt_
     return set_error(error, FRT_ERR_INVALID_ARGUMENT, "stream_wrap: a null argument");
   }
   return setup(*context, "stream_wrap", error, [&] {
-    *stream = &add_stream(*context, name, [&](frt_backend_stream* backend, frt_error* reason) {
-      return context->backend.stream_wrap(context->device, native, backend, reason);
-    });
+    *stream = &add_stream(
+        *context, name, "stream_wrap", [&](frt_backend_stream* backend, frt_error* reason) {
+          return context->backend.stream_wrap(context->device, native, backend, reason);
+        });
     (*stream)->exposed.store(true, std::memory_order_relaxed);
     ++context->user_streams;
   });
@@ -192,6 +195,7 @@ frt_status event_create(frt_context context, uint32_t flags, frt_event* event,
     backend_check(*context,
                   context->backend.event_create(context->device, flags, &made->backend, &reason),
                   reason, "event_create");
+    require_made(*context, made->backend, "event_create", "an event");
     ++context->events;
     *event = made.release();
   });
