@@ -101,6 +101,20 @@ class CaptureScope {
   frt_context_s& context_;
 };
 
+// Marks the time of a callback that an eager context calls at a replay.
+class RecipeScope {
+ public:
+  explicit RecipeScope(frt_context_s& context) noexcept : context_(context) {
+    context.in_recipe = true;
+  }
+  ~RecipeScope() { context_.in_recipe = false; }
+  RecipeScope(const RecipeScope&) = delete;
+  RecipeScope& operator=(const RecipeScope&) = delete;
+
+ private:
+  frt_context_s& context_;
+};
+
 // Records the callback into an executable. Throws; the stream is usable then.
 void record_exec(frt_graph_s& graph, Variant& variant, frt_record_fn record, void* user) {
   frt_context_s& context = *graph.context;
@@ -158,6 +172,11 @@ frt_status run_variant(frt_graph_s& graph, Variant& variant, frt_stream_s& strea
     const frt_status status = context.backend.exec_launch(variant.exec, stream.backend);
     if (status != FRT_OK) return backend_failed(context, status, "exec_launch");
   } else {
+    if (context.in_recipe) {
+      return fail(context, FRT_ERR_BAD_STATE,
+                  "graph '%s': replay inside a record callback; use a plan", graph.name.c_str());
+    }
+    const RecipeScope scope(context);
     const frt_recorder recorder{&context, &stream, stream.backend, 0, 0};
     frt_error reason;
     reason.message[0] = '\0';
@@ -333,7 +352,9 @@ frt_status graph_replay(frt_graph graph, frt_shape_key key, frt_stream stream) n
     return fail(context, FRT_ERR_BAD_STATE,
                 "graph '%s': replay inside a record callback; use a plan", graph->name.c_str());
   }
-  return run_variant(*graph, *variant, *stream);
+  const frt_status status = run_variant(*graph, *variant, *stream);
+  end_replay(context);
+  return status;
 }
 
 uint32_t graph_has_variant(frt_graph graph, frt_shape_key key) noexcept {
@@ -345,7 +366,7 @@ frt_status graph_evict(frt_graph graph, frt_shape_key key) noexcept {
   frt_context_s& context = *graph->context;
   DriverScope scope(context);
   if (frt_status status = scope.clash(); status != FRT_OK) return status;
-  if (context.capturing) {
+  if (in_callback(context)) {
     return fail(context, FRT_ERR_BAD_STATE, "graph_evict: not allowed inside a record callback");
   }
   Variant* variant = graph->variants.find(key);

@@ -164,7 +164,7 @@ void wait_for_all(frt_context_s& context) noexcept {
 }
 
 bool deferred(frt_context_s& context, void (*release)(void*), void* handle) noexcept {
-  if (!context.capturing) return false;
+  if (!in_callback(context)) return false;
   try {
     context.deferred.push_back({release, handle});
   } catch (const std::bad_alloc&) {

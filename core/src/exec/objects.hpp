@@ -10,7 +10,7 @@
 //
 // Counting. Buffers and streams are reference counted by the table; graphs internally, because a
 // plan may outlive the user's handle. What is left when the count is zero is freed at once, or,
-// inside a record callback where waiting is forbidden, when the capture is over.
+// inside a record callback where waiting is forbidden, when the capture or replay is over.
 //
 // Threads. Everything is written by the driver thread. Members that [any] functions read are
 // constant after creation or atomic; with one writer a relaxed load and store is enough, so
@@ -75,6 +75,7 @@ struct frt_context_s {
   bool lost = false;               // FRT_ERR_DEVICE_LOST is for ever
   char lost_reason[256] = "";      // what the device said then; empty: nothing
   frt_stream capturing = nullptr;  // the stream that records now
+  bool in_recipe = false;          // a replay of an eager context is in its record callback
   frt_error last_error{};
 
   std::vector<frt_stream> streams;       // all that exist, `internal` included
@@ -252,6 +253,12 @@ class DriverScope {
 #endif
 };
 
+// A record callback runs, at a capture or at a replay of an eager context: what it may use must not
+// go.
+inline bool in_callback(const frt_context_s& context) noexcept {
+  return context.capturing || context.in_recipe;
+}
+
 // Runs the body of a [setup] call: refused while another thread is inside, when the device is lost
 // and inside a record callback; exceptions become a code and a text.
 template <class Body>
@@ -264,7 +271,7 @@ frt_status setup(frt_context_s& context, const char* call, frt_error* error, Bod
     if (context.lost) {
       throw Error(FRT_ERR_DEVICE_LOST, lost_text(context, call));
     }
-    if (context.capturing) {
+    if (in_callback(context)) {
       throw Error(FRT_ERR_BAD_STATE,
                   std::string(call) + " is not allowed inside a record callback; do it before");
     }
@@ -280,9 +287,14 @@ void wait_for_streams(frt_context_s& context, uint64_t mask) noexcept;
 // Syncs every stream that may have work, known or not.  [setup]
 void wait_for_all(frt_context_s& context) noexcept;
 
-// True if a release has to be put off because a recipe is being recorded; then it was noted.
+// True if a release has to be put off because a record callback runs; then it was noted.
 bool deferred(frt_context_s& context, void (*release)(void*), void* handle) noexcept;
 void run_deferred(frt_context_s& context) noexcept;
+
+// Ends a call that replayed variants: runs what the callbacks of an eager context put off.  [hot]
+inline void end_replay(frt_context_s& context) noexcept {
+  if (context.eager && !context.in_recipe) run_deferred(context);
+}
 
 // ---- helpers across files ------------------------------------------------------------------
 

@@ -368,12 +368,13 @@ frt_status plan_execute(frt_plan plan, frt_stream stream) noexcept {
   if (frt_status status = check_submission(context, stream, "plan_execute"); status != FRT_OK) {
     return status;
   }
-  if (!plan->compiled || stream->capturing) {
+  const bool inside = stream->capturing || context.in_recipe;
+  if (!plan->compiled || inside) {
     return fail(context, FRT_ERR_BAD_STATE, "plan '%.100s': %s; call compile first",
                 plan->name.c_str(),
-                stream->capturing ? "execute inside a record callback"
-                : plan->lost[0]   ? plan->lost
-                                  : "it is not compiled");
+                inside          ? "execute inside a record callback"
+                : plan->lost[0] ? plan->lost
+                                : "it is not compiled");
   }
   for (const Node& node : plan->nodes) {
     if (!node.graph->unbound_required) continue;
@@ -381,7 +382,9 @@ frt_status plan_execute(frt_plan plan, frt_stream stream) noexcept {
                 plan->name.c_str(), node.graph->name.c_str());
   }
   plan->stream_mask |= stream->bit;
-  return plan->exec ? run_fused(*plan, *stream) : run_steps(*plan, *stream);
+  const frt_status status = plan->exec ? run_fused(*plan, *stream) : run_steps(*plan, *stream);
+  end_replay(context);
+  return status;
 }
 
 }  // namespace exec
