@@ -2,6 +2,8 @@
 // What a launch submits besides kernels: host functions, and its native stream.
 #include "exec/host_call.hpp"
 
+#include <algorithm>
+
 #include "exec/functions.hpp"
 #include "exec/objects.hpp"
 
@@ -41,6 +43,11 @@ frt_status stream_call(frt_context context, frt_backend_stream stream, void (*ca
   }
   return guard(error, [&] {
     if (context->lost) throw Error(FRT_ERR_DEVICE_LOST, lost_text(*context, "stream_call"));
+    const auto is_stream = [&](const frt_stream known) { return known->backend == stream; };
+    if (std::none_of(context->streams.begin(), context->streams.end(), is_stream)) {
+      throw Error(FRT_ERR_INVALID_ARGUMENT, "stream_call: the stream is of another context than '" +
+                                                context->name + "', or was released");
+    }
     release_finished(context->eager_calls);
     const auto submit = [&](void (*function)(void*), void* argument) {
       const frt_status status = context->backend.stream_call(stream, function, argument);
