@@ -94,6 +94,41 @@ frt_status backend_failed(frt_context_s& context, frt_status status, const char*
               *words ? ": " : "", words);
 }
 
+namespace {
+
+using Thrown = char[2 * FRT_ERROR_CAPACITY];
+
+// What the handler that calls it has caught, in words.
+void describe_thrown(const frt_context_s& context, const char* call, Thrown& text) noexcept {
+  const auto describe = [&](const char* what) {
+    std::snprintf(text, sizeof(text),
+                  "%.100s: the device of context '%.100s' (backend '%.100s') threw across the ABI: "
+                  "%.400s; ask its author for a fix",
+                  call, context.name.c_str(), context.backend_id.c_str(), what);
+  };
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    describe(error.what());
+  } catch (...) {
+    describe("an exception of unknown type");
+  }
+}
+
+}  // namespace
+
+frt_status backend_threw(frt_context_s& context, const char* call) noexcept {
+  Thrown text;
+  describe_thrown(context, call, text);
+  return fail(context, FRT_ERR_INTERNAL, "%s", text);
+}
+
+void backend_threw_late(const frt_context_s& context, const char* call) noexcept {
+  Thrown text;
+  describe_thrown(context, call, text);
+  ErrorSink::send(text);
+}
+
 void backend_check(frt_context_s& context, frt_status status, const frt_error& error,
                    const std::string& what) {
   if (status == FRT_OK) return;  // what was made is not kept yet: nothing may throw
@@ -142,9 +177,9 @@ namespace {
 void wait_for_stream(frt_context_s& context, frt_stream_s& stream) noexcept {
   // A stream that records holds no work, and syncing it would spoil the recording.
   if (context.lost || stream.capturing) return;
-  const frt_status status = context.backend.stream_sync(stream.backend);
+  call_backend(context, "waiting for a stream",
+               [&] { return context.backend.stream_sync(stream.backend); });
   stream.busy = false;
-  if (status != FRT_OK) backend_failed(context, status, "waiting for a stream");
 }
 
 }  // namespace

@@ -193,6 +193,34 @@ frt_status vfail(frt_context_s& context, frt_status status, const char* format,
 frt_status backend_failed(frt_context_s& context, frt_status status, const char* call,
                           const frt_context_s* peer = nullptr) noexcept;
 
+// As fail(), for what `call` of the backend has just thrown, which no function of the ABI may. Only
+// in a handler.  [hot]
+frt_status backend_threw(frt_context_s& context, const char* call) noexcept;
+// The same for the log alone: a call that ends something, or may come on any thread.  [any]
+void backend_threw_late(const frt_context_s& context, const char* call) noexcept;
+
+// FRT_OK, or what `call` of the backend reports or throws, as the context's last error. Costs
+// nothing unless it throws.  [hot]
+template <class Body>
+frt_status call_backend(frt_context_s& context, const char* call, Body&& body) noexcept {
+  try {
+    const frt_status status = body();
+    return status == FRT_OK ? FRT_OK : backend_failed(context, status, call);
+  } catch (...) {
+    return backend_threw(context, call);
+  }
+}
+
+// The same for a call that ends something and cannot fail: what it throws goes to the log.  [any]
+template <class Body>
+void end_with_backend(const frt_context_s& context, const char* call, Body&& body) noexcept {
+  try {
+    body();
+  } catch (...) {
+    backend_threw_late(context, call);
+  }
+}
+
 // As fail(), for a `call` that comes after the device was lost.  [hot]
 frt_status device_lost(frt_context_s& context, const char* call) noexcept;
 
@@ -205,6 +233,15 @@ std::string lost_text(const frt_context_s& context, const std::string& call);
 // Throws what a backend's setup call reported; remembers a lost device.  [setup]
 void backend_check(frt_context_s& context, frt_status status, const frt_error& error,
                    const std::string& what);
+
+// Runs `body(&error)`, a backend's setup call; throws what it reports or throws.  [setup]
+template <class Body>
+void setup_backend(frt_context_s& context, const char* call, const std::string& what, Body&& body) {
+  frt_error reason{};
+  const frt_status status =
+      contain("backend '" + context.backend_id + "'", call, [&] { return body(&reason); });
+  backend_check(context, status, reason, what);
+}
 
 // Throws FRT_ERR_INTERNAL if `call`, a backend's setup call that succeeded, made nothing.  [setup]
 void require_made(const frt_context_s& context, const void* made, const char* call,

@@ -262,6 +262,28 @@ TEST_CASE("a broken backend, device or kernel list is refused by what is wrong")
   });
 }
 
+TEST_CASE("a backend whose submissions or waits throw is named") {
+  refuses({
+      {"device", "fill_throws", FRT_ERR_INTERNAL, {"threw across the ABI: no more ink"}},
+      {"device", "sync_throws", FRT_ERR_INTERNAL, {"threw across the ABI", "of unknown type"}},
+  });
+}
+
+TEST_CASE("what freeing and closing throw is in the log, by the backend") {
+  for (const std::string defect : {"free_throws", "close_throws"}) {
+    CAPTURE(defect);
+    Trial trial("device", defect);
+    CHECK_NOTHROW(trial.run());
+    const bool close = defect == "close_throws";
+    const std::string text = std::string(close ? "device_close" : "memory_free") +
+                             ": the device of context 'd' (backend 'test.device') threw across "
+                             "the ABI: " +
+                             (close ? "ajar" : "not mine");
+    CAPTURE(trial.log());
+    CHECK(trial.log().find(text) != std::string::npos);
+  }
+}
+
 TEST_CASE("what destroy throws is in the log, by its plugin and call") {
   const MayLeak may_leak;
   Trial trial("model", "destroy_throws");

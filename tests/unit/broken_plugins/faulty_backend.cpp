@@ -38,10 +38,28 @@ const frt_backend_v1& backend_table() {
     frt_backend_v1 table = null_backend::table();
     table.device_info = device_info;
     table.device_open = device_open;
+    table.device_close = [](frt_backend_device) { faulty::may_hang("device_close"); };
     table.device_memory = [](frt_backend_device, uint64_t* free, uint64_t* total) -> frt_status {
       *free = *total = 1 << 30;
       return FRT_OK;
     };
+    if (is("fill_throws")) {
+      table.fill = [](frt_backend_stream, void*, frt_space, uint64_t, uint8_t) -> frt_status {
+        throw std::runtime_error("no more ink");
+      };
+    }
+    if (is("sync_throws")) {
+      table.stream_sync = [](frt_backend_stream) -> frt_status { throw 7; };
+    }
+    if (is("free_throws")) {
+      table.memory_free = [](frt_backend_device, frt_space, void* pointer) {
+        std::free(pointer);
+        throw std::runtime_error("not mine");
+      };
+    }
+    if (is("close_throws")) {
+      table.device_close = [](frt_backend_device) { throw std::runtime_error("ajar"); };
+    }
     faulty::spoil_size(table, "backend");
     if (is("backend_no_copy")) table.copy = nullptr;
     if (is("backend_no_kind")) table.native_kind = nullptr;
@@ -52,7 +70,6 @@ const frt_backend_v1& backend_table() {
       *count = 1;
       return FRT_OK;
     };
-    table.device_close = [](frt_backend_device) { faulty::may_hang("device_close"); };
     return table;
   }();
   return kTable;
