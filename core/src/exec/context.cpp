@@ -19,8 +19,7 @@ void find_device(const frt_backend_v1& backend, frt_plugin plugin, uint32_t ordi
                  const std::string& sender) {
   uint32_t count = 0;
   frt_error error{};
-  const frt_status status =
-      contain(sender, "device_count", [&] { return backend.device_count(plugin, &count, &error); });
+  const frt_status status = count_devices(backend, plugin, sender, count, error);
   check(status, error, sender + ": counting devices");
   if (ordinal >= count) {
     std::string text = sender + ": device " + std::to_string(ordinal) +
@@ -31,6 +30,18 @@ void find_device(const frt_backend_v1& backend, frt_plugin plugin, uint32_t ordi
 }
 
 }  // namespace
+
+frt_status count_devices(const frt_backend_v1& backend, frt_plugin plugin,
+                         const std::string& sender, uint32_t& count, frt_error& error) {
+  const frt_status status =
+      contain(sender, "device_count", [&] { return backend.device_count(plugin, &count, &error); });
+  if (status == FRT_OK && count > kMostDevices) {
+    throw Error(FRT_ERR_ABI, sender + ": its device_count says " + std::to_string(count) +
+                                 " devices; at most " + std::to_string(kMostDevices) +
+                                 " are taken; ask its author for a fix");
+  }
+  return status;
+}
 
 frt_device_info describe_device(const frt_backend_v1& backend, frt_plugin plugin, uint32_t ordinal,
                                 const std::string& sender) {

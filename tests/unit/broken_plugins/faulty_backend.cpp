@@ -6,6 +6,7 @@
 #include <frt/table.hpp>
 
 #include <cstring>
+#include <vector>
 
 #include "faulty.hpp"
 #include "null_backend.hpp"
@@ -67,7 +68,7 @@ const frt_backend_v1& backend_table() {
     table.device_count = [](frt_plugin, uint32_t* count, frt_error*) -> frt_status {
       faulty::may_hang("device_count");
       if (is("device_count_throws")) throw 7;
-      *count = 1;
+      *count = is("device_count_huge") ? ~uint32_t{0} : 1;
       return FRT_OK;
     };
     return table;
@@ -93,6 +94,17 @@ frt_status list(frt_backend_device, const frt_kernel_desc** kernels, uint64_t* c
   if (is("kernels_status")) return faulty::kUnknownStatus;
   *kernels = is("kernels_null") ? nullptr : &kKernel;
   *count = is("kernels_count") ? ~uint64_t{0} : 1;
+  if (is("kernels_formats")) {
+    static const std::vector<frt_weight_format> kFormats(4096);
+    static const std::vector<frt_kernel_desc> kMany = [] {
+      frt_kernel_desc kernel = kKernel;
+      kernel.weights = kFormats.data();
+      kernel.weight_count = 4096;
+      return std::vector<frt_kernel_desc>(65536, kernel);
+    }();
+    *kernels = kMany.data();
+    *count = kMany.size();
+  }
   return FRT_OK;
 }
 
