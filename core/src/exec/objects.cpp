@@ -89,6 +89,13 @@ frt_status backend_failed(frt_context_s& context, frt_status status, const char*
     remember_loss(context, words);
     return device_lost(context, call);
   }
+  if (!is_status(status)) {
+    return fail(context, FRT_ERR_INTERNAL,
+                "%s: the device of context '%s' (backend '%s') reported status %d, which ABI %d.%d "
+                "does not define%s%s",
+                call, context.name.c_str(), context.backend_id.c_str(), status, FRT_ABI_MAJOR,
+                FRT_ABI_MINOR, *words ? ": " : "", words);
+  }
   return fail(context, status, "%s: the device of context '%s' (backend '%s') reported %s (%d)%s%s",
               call, context.name.c_str(), context.backend_id.c_str(), status_name(status), status,
               *words ? ": " : "", words);

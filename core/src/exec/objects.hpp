@@ -189,7 +189,8 @@ frt_status vfail(frt_context_s& context, frt_status status, const char* format,
 
 // As fail(), for a code that the backend has just returned from `call`: adds the device's own words
 // (frt_backend_v1::last_error), remembers a lost device. `peer`: the other context of a call on
-// two devices, whose device may have the words.  [hot]
+// two devices, whose device may have the words. Returns FRT_ERR_INTERNAL for a code that no version
+// defines.  [hot]
 frt_status backend_failed(frt_context_s& context, frt_status status, const char* call,
                           const frt_context_s* peer = nullptr) noexcept;
 

@@ -222,3 +222,16 @@ TEST_CASE("what a call that ends something throws is in the log, and the host go
   call(nullptr);  // releases what the one before held
   CHECK(contains(heard.text, "the release function of a host call in context 'dev0' threw: stuck"));
 }
+
+TEST_CASE("a code that no version defines becomes FRT_ERR_INTERNAL with its number") {
+  Rig rig;
+  const frt::Stream stream = rig.context.create_stream("s");
+  const frt::Buffer a = rig.context.alloc(FRT_SPACE_DEVICE, 8, "a");
+  for (const frt_status strange : {12345, -77}) {
+    rig.mock.fail("fill", strange);
+    CHECK_FAILS(FRT_ERR_INTERNAL,
+                "(backend 'test.mock') reported status " + std::to_string(strange) + ", which ABI",
+                frt::Recorder(stream).fill(a, 0, 8, 1));
+  }
+  stream.sync();
+}
