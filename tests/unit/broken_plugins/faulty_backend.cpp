@@ -68,6 +68,7 @@ const frt_backend_v1& backend_table() {
     table.device_count = [](frt_plugin, uint32_t* count, frt_error*) -> frt_status {
       faulty::may_hang("device_count");
       if (is("device_count_throws")) throw 7;
+      if (is("device_count_exits")) std::exit(0);
       *count = is("device_count_huge") ? ~uint32_t{0} : 1;
       return FRT_OK;
     };
