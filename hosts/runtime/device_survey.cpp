@@ -80,10 +80,11 @@ Survey survey_devices(core::Registry& registry, core::Log& log, const SurveyOpti
       const auto& backend = plugin.require<frt_backend_v1>(FRT_EXT_BACKEND);
       frt_error error{};
       core::SetupWatch watching = plugin.watch("device_count");
-      const frt_status counted = contain(plugin.sender(), "device_count", [&] {
-        return backend.device_count(plugin.handle(), &row.devices, &error);
-      });
+      uint32_t count = 0;
+      const frt_status counted =
+          core::count_devices(backend, plugin.handle(), plugin.sender(), count, error);
       check(counted, error, plugin.sender());
+      row.devices = count;
       if (row.devices == 0) row.problem = error.message;
       for (uint32_t ordinal = 0; ordinal < row.devices; ++ordinal) {
         SurveyedDevice device{id, ordinal, {}, {}};

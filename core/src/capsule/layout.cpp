@@ -17,6 +17,8 @@
 #include <bit>
 #include <frt/contracts.hpp>
 #include <limits>
+#include <string_view>
+#include <unordered_set>
 
 #include "capsule/state.hpp"
 
@@ -24,6 +26,8 @@ namespace frt::core {
 namespace {
 
 constexpr uint64_t kAlignment = 256;
+// Some regions per layer of a model are usual; each is copied with its name.
+constexpr uint32_t kMostRegions = 1u << 20;
 
 uint64_t checked_multiply(uint64_t a, uint64_t b, const std::string& what) {
   uint64_t result;
@@ -69,6 +73,13 @@ void check_region(const frt_state_s& state, const frt_region& region) {
                 what + ": a FIXED region has max_rows 1 and row_lag 0, found " +
                     std::to_string(region.max_rows) + " and " + std::to_string(region.row_lag));
   }
+  // A region whose rows run ahead of the boundary has those rows.
+  const uint64_t lead = region.row_lag < 0 ? -static_cast<uint64_t>(region.row_lag) : 0;
+  if (lead > region.max_rows) {
+    throw Error(FRT_ERR_INVALID_ARGUMENT, what + ": row_lag is " + std::to_string(region.row_lag) +
+                                              ", which is ahead by more than its max_rows of " +
+                                              std::to_string(region.max_rows));
+  }
 }
 
 // Appends the regions of one kind from `end` on; returns where they end.
@@ -76,11 +87,6 @@ uint64_t lay_out_kind(frt_state_s& state, std::span<const frt_region> regions, u
                       uint64_t end, uint64_t page_rows) {
   for (const frt_region& region : regions) {
     if (region.kind != kind) continue;
-    for (const auto& other : state.regions) {
-      if (other.name == region.name) {
-        throw Error(FRT_ERR_EXISTS, describe(state, region) + ": the name is used twice");
-      }
-    }
     const std::string what = describe(state, region);
     state.regions.push_back(
         {region.name, kind, region.dtype, region.row_bytes, region.max_rows, region.row_lag, end});
@@ -140,10 +146,19 @@ uint64_t lay_out(frt_state_s& state, const frt_capsule_layout& given) {
   if (layout.region_count == 0 || !layout.regions) {
     throw Error(FRT_ERR_INVALID_ARGUMENT, what + ": a layout without regions");
   }
+  if (layout.region_count > kMostRegions) {
+    throw Error(FRT_ERR_OUT_OF_RANGE, what + ": " + std::to_string(layout.region_count) +
+                                          " regions; at most " + std::to_string(kMostRegions) +
+                                          " are taken");
+  }
   const std::span<const frt_region> regions(layout.regions, layout.region_count);
   state.max_rows = std::numeric_limits<uint64_t>::max();
+  std::unordered_set<std::string_view> names;
   for (const frt_region& region : regions) {
     check_region(state, region);
+    if (!names.insert(region.name).second) {
+      throw Error(FRT_ERR_EXISTS, describe(state, region) + ": the name is used twice");
+    }
     if (region.kind == FRT_REGION_ROWS) state.max_rows = std::min(state.max_rows, region.max_rows);
   }
   state.fixed_bytes = lay_out_kind(state, regions, FRT_REGION_FIXED, 0, 0);

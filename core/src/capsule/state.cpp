@@ -104,9 +104,14 @@ frt_status state_region(frt_state state, const char* name, uint64_t* offset,
   });
 }
 
-// FRT_OK, or why `slot` cannot be changed now.
-frt_status check_change(const frt_state_s& state, uint32_t slot, const char* call) noexcept {
+// FRT_OK, or why `slot` cannot be changed now with `stream`.
+frt_status check_change(const frt_state_s& state, uint32_t slot, frt_stream stream,
+                        const char* call) noexcept {
   if (const frt_status status = check_slot(state, slot, call); status != FRT_OK) return status;
+  // Before anything changes: a stream that is kept outlives the call which the table refuses.
+  if (const frt_status status = check_stream(state.context, stream, call); status != FRT_OK) {
+    return status;
+  }
   // What is recorded runs again and again; who holds which page changes once.
   if (!state.pages || !is_recording(state.context)) return FRT_OK;
   return call_failed(state.context, FRT_ERR_BAD_STATE,
@@ -158,19 +163,19 @@ frt_status stage(frt_state_s& state, uint32_t slot, PageTable::Change change,
 
 frt_status state_clear(frt_state state, uint32_t slot, frt_stream stream) noexcept {
   if (!state || !stream) return FRT_ERR_INVALID_ARGUMENT;
-  if (frt_status status = check_change(*state, slot, "state_clear"); status != FRT_OK) {
+  if (frt_status status = check_change(*state, slot, stream, "state_clear"); status != FRT_OK) {
     return status;
   }
   const frt_exec_v1& exec = state->exec();
-  state->extents[slot] = 0;
   if (state->pages) {
     frt_status status = pages_freed_on(*state, stream);
     if (status != FRT_OK) return status;
-    state->pages->drop(slot, 0);
     const uint64_t bytes = uint64_t{state->pages->slot_pages()} * sizeof(int32_t);
     status = exec.buffer_fill(state->table, table_offset(*state, slot, 0), bytes, kNoPages, stream);
     if (status != FRT_OK) return status;
+    state->pages->drop(slot, 0);
   }
+  state->extents[slot] = 0;
   if (state->fixed_bytes == 0) return FRT_OK;
   return exec.buffer_fill(state->buffer, slot * state->slot_stride, state->fixed_bytes, 0, stream);
 }
@@ -179,7 +184,8 @@ frt_status state_reserve(frt_state state, uint32_t slot, uint64_t first, uint64_
                          frt_stream stream) noexcept {
   if (!state || !stream) return FRT_ERR_INVALID_ARGUMENT;
   constexpr const char* kCall = "state_reserve";
-  if (frt_status status = check_change(*state, slot, kCall); status != FRT_OK) return status;
+  if (frt_status status = check_change(*state, slot, stream, kCall); status != FRT_OK)
+    return status;
   const frt_context context = state->context;
   const char* name = state->name.c_str();
   if (first > end || end > state->max_rows) {

@@ -40,7 +40,9 @@ void destroy_buffer(frt_buffer buffer) noexcept {
   } else {
     wait_for_all(context);
     if (buffer->owned) {
-      context.backend.memory_free(context.device, buffer->space, buffer->pointer);
+      end_with_backend(context, "memory_free", [&] {
+        context.backend.memory_free(context.device, buffer->space, buffer->pointer);
+      });
       bump(context.buffer_bytes[buffer->space], uint64_t{0} - buffer->bytes);
     } else if (buffer->done) {
       try {
@@ -71,11 +73,11 @@ frt_status buffer_alloc(frt_context context, frt_space space, uint64_t bytes, co
     auto made = make_buffer(*context, space, bytes, name);
     const std::string what = "buffer '" + made->name + "', " + std::to_string(bytes) +
                              " bytes in " + space_name(space) + " memory";
-    frt_error reason{};
-    void* pointer = nullptr;  // from here on nothing may throw but the backend's own error
-    backend_check(*context,
-                  context->backend.memory_alloc(context->device, space, bytes, &pointer, &reason),
-                  reason, what);
+    void* pointer = nullptr;  // from here on nothing may throw once there is one
+    setup_backend(*context, "memory_alloc", what, [&](frt_error* reason) {
+      return context->backend.memory_alloc(context->device, space, bytes, &pointer, reason);
+    });
+    require_made(*context, pointer, "memory_alloc", what);
     made->pointer = static_cast<std::byte*>(pointer);
     made->owned = true;
     bump(context->buffer_bytes[space], bytes);

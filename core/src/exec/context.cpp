@@ -19,8 +19,7 @@ void find_device(const frt_backend_v1& backend, frt_plugin plugin, uint32_t ordi
                  const std::string& sender) {
   uint32_t count = 0;
   frt_error error{};
-  const frt_status status =
-      contain(sender, "device_count", [&] { return backend.device_count(plugin, &count, &error); });
+  const frt_status status = count_devices(backend, plugin, sender, count, error);
   check(status, error, sender + ": counting devices");
   if (ordinal >= count) {
     std::string text = sender + ": device " + std::to_string(ordinal) +
@@ -31,6 +30,18 @@ void find_device(const frt_backend_v1& backend, frt_plugin plugin, uint32_t ordi
 }
 
 }  // namespace
+
+frt_status count_devices(const frt_backend_v1& backend, frt_plugin plugin,
+                         const std::string& sender, uint32_t& count, frt_error& error) {
+  const frt_status status =
+      contain(sender, "device_count", [&] { return backend.device_count(plugin, &count, &error); });
+  if (status == FRT_OK && count > kMostDevices) {
+    throw Error(FRT_ERR_ABI, sender + ": its device_count says " + std::to_string(count) +
+                                 " devices; at most " + std::to_string(kMostDevices) +
+                                 " are taken; ask its author for a fix");
+  }
+  return status;
+}
 
 frt_device_info describe_device(const frt_backend_v1& backend, frt_plugin plugin, uint32_t ordinal,
                                 const std::string& sender) {
@@ -85,7 +96,8 @@ frt_context open_context(const frt_backend_v1& backend, frt_plugin plugin, uint3
       entering("list");
       context->kernels.add_backend(*options.kernels, context->device, sender);
     } catch (...) {
-      context->backend.device_close(context->device);
+      end_with_backend(*context, "device_close",
+                       [&] { context->backend.device_close(context->device); });
       throw;
     }
   }
@@ -110,14 +122,16 @@ void close_context(frt_context context) {
     throw Error(FRT_ERR_BAD_STATE, "context '" + context->name + "' still has " + left +
                                        "; release them before closing it");
   }
-  if (!context->lost) context->backend.device_sync(context->device);
+  const frt_backend_v1& backend = context->backend;
+  const auto end = [&](const char* call, auto&& body) { end_with_backend(*context, call, body); };
+  if (!context->lost) end("device_sync", [&] { backend.device_sync(context->device); });
   if (context->internal) {
-    context->backend.stream_destroy(context->internal->backend);
+    end("stream_destroy", [&] { backend.stream_destroy(context->internal->backend); });
     delete context->internal;
   }
   free_copy_resources(*context);
-  context->backend.device_close(context->device);
-  for (const auto& call : context->eager_calls) call->held.finish();
+  end("device_close", [&] { backend.device_close(context->device); });
+  for (const auto& call : context->eager_calls) call->held.finish(*context);
   delete context;
 }
 
@@ -134,7 +148,9 @@ frt_status context_info(frt_context context, frt_context_info* info) noexcept {
   // A device that cannot tell leaves what it said when it was opened.
   full.memory_total = context->device_info.memory_total;
   full.memory_free = context->device_info.memory_free;
-  context->backend.device_memory(context->device, &full.memory_free, &full.memory_total);
+  end_with_backend(*context, "device_memory", [&] {
+    context->backend.device_memory(context->device, &full.memory_free, &full.memory_total);
+  });
   return fill(info, full);
 }
 
@@ -167,9 +183,9 @@ frt_status context_sync(frt_context context) noexcept {
   if (context->capturing) {
     return fail(*context, FRT_ERR_BAD_STATE, "context_sync: waiting inside a record callback");
   }
-  if (frt_status status = context->backend.device_sync(context->device); status != FRT_OK) {
-    return backend_failed(*context, status, "context_sync");
-  }
+  const frt_status status = call_backend(
+      *context, "context_sync", [&] { return context->backend.device_sync(context->device); });
+  if (status != FRT_OK) return status;
   for (frt_stream stream : context->streams) stream->busy = false;
   return FRT_OK;
 }

@@ -48,6 +48,10 @@ frt_status call_failed(frt_context context, frt_status status, const char* forma
   return status;
 }
 
+frt_status check_stream(frt_context context, frt_stream stream, const char* call) noexcept {
+  return check_submission(*context, stream, call);
+}
+
 bool is_recording(frt_context context) noexcept {
   return context->capturing != nullptr;
 }

@@ -122,9 +122,10 @@ frt_status note_use(frt_context_s& context, frt_stream_s& stream, frt_buffer buf
 frt_status submit(frt_context_s& context, frt_stream_s& stream,
                   std::span<const frt_backend_copy> copies, const char* call) noexcept {
   if (copies.empty()) return FRT_OK;
-  const frt_status status = context.backend.copy(stream.backend, copies.data(), copies.size());
   stream.busy = true;
-  return status == FRT_OK ? FRT_OK : backend_failed(context, status, call);
+  return call_backend(context, call, [&] {
+    return context.backend.copy(stream.backend, copies.data(), copies.size());
+  });
 }
 
 }  // namespace
@@ -198,10 +199,11 @@ frt_status buffer_fill(frt_buffer buffer, uint64_t offset, uint64_t bytes, uint8
   status = check_range(context, *buffer, offset, bytes, "buffer_fill", "target");
   if (status != FRT_OK || bytes == 0) return status;
   if ((status = note_use(context, *stream, buffer)) != FRT_OK) return status;
-  status =
-      context.backend.fill(stream->backend, buffer->pointer + offset, buffer->space, bytes, value);
   stream->busy = true;
-  return status == FRT_OK ? FRT_OK : backend_failed(context, status, "buffer_fill");
+  return call_backend(context, "buffer_fill", [&] {
+    return context.backend.fill(stream->backend, buffer->pointer + offset, buffer->space, bytes,
+                                value);
+  });
 }
 
 }  // namespace exec

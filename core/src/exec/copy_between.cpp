@@ -48,20 +48,19 @@ bool one_address_range(const Side& a, const Side& b) noexcept {
   return one_backend && a.context().device_info.ordinal == b.context().device_info.ordinal;
 }
 
-void check_call(const Side& side, frt_status status) {
-  if (status != FRT_OK) {
-    check(backend_failed(side.context(), status, kCall), side.context().last_error);
-  }
+template <class Body>
+void check_call(const Side& side, Body&& body) {
+  check(call_backend(side.context(), kCall, body), side.context().last_error);
 }
 
 void wait(const Side& side) {
-  check_call(side, side.context().backend.stream_sync(side.stream->backend));
+  check_call(side, [&] { return side.context().backend.stream_sync(side.stream->backend); });
   side.stream->busy = false;
 }
 
 void submit(const Side& side, const frt_backend_copy& copy) {
   side.stream->busy = true;
-  check_call(side, side.context().backend.copy(side.stream->backend, &copy, 1));
+  check_call(side, [&] { return side.context().backend.copy(side.stream->backend, &copy, 1); });
 }
 
 // ---- one context ---------------------------------------------------------------------------
@@ -70,14 +69,18 @@ void submit(const Side& side, const frt_backend_copy& copy) {
 void put_behind(const Side& later, const Side& earlier) {
   frt_context_s& context = later.context();
   if (!context.copy_order) {
-    frt_error reason{};
-    backend_check(context,
-                  context.backend.event_create(context.device, 0, &context.copy_order, &reason),
-                  reason, std::string(kCall) + ": an event to order two streams by");
+    const std::string what = std::string(kCall) + ": an event to order two streams by";
+    setup_backend(context, "event_create", what, [&](frt_error* reason) {
+      return context.backend.event_create(context.device, 0, &context.copy_order, reason);
+    });
+    require_made(context, context.copy_order, "event_create", what);
   }
   earlier.stream->busy = later.stream->busy = true;
-  check_call(earlier, context.backend.event_record(context.copy_order, earlier.stream->backend));
-  check_call(later, context.backend.event_wait(context.copy_order, later.stream->backend));
+  check_call(earlier, [&] {
+    return context.backend.event_record(context.copy_order, earlier.stream->backend);
+  });
+  check_call(later,
+             [&] { return context.backend.event_wait(context.copy_order, later.stream->backend); });
 }
 
 void copy_in_context(const Side& target, const Side& source, uint64_t bytes) {
@@ -93,13 +96,16 @@ void copy_in_context(const Side& target, const Side& source, uint64_t bytes) {
 
 // A lost device is remembered by the context that it belongs to; the backend's code does not say
 // which of the two it was.
+bool is_lost(const Side& side) {
+  const frt_context_s& context = side.context();
+  return contain("backend '" + context.backend_id + "'", "stream_sync", [&] {
+           return context.backend.stream_sync(side.stream->backend);
+         }) == FRT_ERR_DEVICE_LOST;
+}
+
 [[noreturn]] void peer_failed(const Side& target, const Side& source, frt_status status) {
-  const bool source_lost =
-      status == FRT_ERR_DEVICE_LOST &&
-      source.context().backend.stream_sync(source.stream->backend) == FRT_ERR_DEVICE_LOST;
-  const bool target_lost =
-      status == FRT_ERR_DEVICE_LOST &&
-      target.context().backend.stream_sync(target.stream->backend) == FRT_ERR_DEVICE_LOST;
+  const bool source_lost = status == FRT_ERR_DEVICE_LOST && is_lost(source);
+  const bool target_lost = status == FRT_ERR_DEVICE_LOST && is_lost(target);
   if (source_lost && target_lost) backend_failed(target.context(), status, kCall);
   const Side& told = source_lost ? source : target;
   const Side& other = source_lost ? target : source;
@@ -113,8 +119,11 @@ bool copy_peer(const Side& target, const Side& source, uint64_t bytes) {
   if (!peer || peer != source.context().backend.copy_peer) return false;
   if (target.in_reach_of_host() || source.in_reach_of_host()) return false;
   target.stream->busy = source.stream->busy = true;
-  const frt_status status = peer(target.stream->backend, target.pointer(), source.stream->backend,
-                                 source.pointer(), bytes);
+  const std::string sender = "backend '" + target.context().backend_id + "'";
+  const frt_status status = contain(sender, "copy_peer", [&] {
+    return peer(target.stream->backend, target.pointer(), source.stream->backend, source.pointer(),
+                bytes);
+  });
   if (status != FRT_OK && status != FRT_ERR_UNSUPPORTED) peer_failed(target, source, status);
   return status == FRT_OK;
 }
@@ -139,10 +148,11 @@ frt_context_s& staging_owner(const Side& target, const Side& source) {
                            " bytes of host-pinned memory of context '" + owner.name +
                            "' to copy through";
   void* pointer = nullptr;
-  frt_error reason{};
-  const frt_status status =
-      owner.backend.memory_alloc(owner.device, FRT_SPACE_HOST_PINNED, 2 * kHalf, &pointer, &reason);
-  backend_check(owner, status, reason, what);
+  setup_backend(owner, "memory_alloc", what, [&](frt_error* reason) {
+    return owner.backend.memory_alloc(owner.device, FRT_SPACE_HOST_PINNED, 2 * kHalf, &pointer,
+                                      reason);
+  });
+  require_made(owner, pointer, "memory_alloc", what);
   owner.staging = static_cast<std::byte*>(pointer);
   bump(owner.buffer_bytes[FRT_SPACE_HOST_PINNED], 2 * kHalf);
   return owner;
@@ -169,9 +179,14 @@ void copy_staged(const Side& target, const Side& source, uint64_t bytes) {
 }  // namespace
 
 void free_copy_resources(frt_context_s& context) noexcept {
-  if (context.copy_order) context.backend.event_destroy(context.copy_order);
+  if (context.copy_order) {
+    end_with_backend(context, "event_destroy",
+                     [&] { context.backend.event_destroy(context.copy_order); });
+  }
   if (!context.staging) return;
-  context.backend.memory_free(context.device, FRT_SPACE_HOST_PINNED, context.staging);
+  end_with_backend(context, "memory_free", [&] {
+    context.backend.memory_free(context.device, FRT_SPACE_HOST_PINNED, context.staging);
+  });
 }
 
 namespace exec {

@@ -30,9 +30,11 @@ frt_graph_s::Binding* find_binding(frt_graph_s& graph, const char* name) {
 
 // Destroys what a variant holds. It is not in flight.
 void destroy_variant(frt_context_s& context, std::unique_ptr<Variant> variant) noexcept {
-  if (variant->exec) context.backend.exec_destroy(variant->exec);
+  if (variant->exec) {
+    end_with_backend(context, "exec_destroy", [&] { context.backend.exec_destroy(variant->exec); });
+  }
   for (frt_buffer buffer : variant->buffers) exec::buffer_release(buffer);
-  for (const HostCall& call : variant->calls) call.finish();
+  for (const HostCall& call : variant->calls) call.finish(context);
 }
 
 // Puts a finished variant under its key. The caller reserved room.
@@ -74,7 +76,7 @@ struct CaptureEnd {
     for (frt_buffer buffer : uses) exec::buffer_release(buffer);
     std::vector<HostCall> calls;
     calls.swap(context.capture_calls);
-    for (const HostCall& call : calls) call.finish();
+    for (const HostCall& call : calls) call.finish(context);
     run_deferred(context);
   }
   CaptureEnd(const CaptureEnd&) = delete;
@@ -101,6 +103,20 @@ class CaptureScope {
   frt_context_s& context_;
 };
 
+// Marks the time of a callback that an eager context calls at a replay.
+class RecipeScope {
+ public:
+  explicit RecipeScope(frt_context_s& context) noexcept : context_(context) {
+    context.in_recipe = true;
+  }
+  ~RecipeScope() { context_.in_recipe = false; }
+  RecipeScope(const RecipeScope&) = delete;
+  RecipeScope& operator=(const RecipeScope&) = delete;
+
+ private:
+  frt_context_s& context_;
+};
+
 // Records the callback into an executable. Throws; the stream is usable then.
 void record_exec(frt_graph_s& graph, Variant& variant, frt_record_fn record, void* user) {
   frt_context_s& context = *graph.context;
@@ -108,18 +124,22 @@ void record_exec(frt_graph_s& graph, Variant& variant, frt_record_fn record, voi
   frt_stream_s& stream = internal_stream(context);
   const std::string what = describe(graph, variant.key);
   frt_error reason{};
-  backend_check(context, backend.capture_begin(stream.backend, &reason), reason, what);
+  setup_backend(context, "capture_begin", what, [&](frt_error* begin_error) {
+    return backend.capture_begin(stream.backend, begin_error);
+  });
   {
     const frt_recorder recorder{&context, &stream, stream.backend, 1, 0};
     CaptureScope scope(context, stream);
     const frt_status status = call_record(record, user, recorder, variant.key, &reason);
     if (status != FRT_OK) {
-      backend.capture_abort(stream.backend);
+      end_with_backend(context, "capture_abort", [&] { backend.capture_abort(stream.backend); });
       if (status == FRT_ERR_DEVICE_LOST) remember_loss(context, reason.message);
       check(status, reason, what + ": the record callback");
     }
-    backend_check(context, backend.capture_end(stream.backend, &variant.exec, &reason), reason,
-                  what);
+    setup_backend(context, "capture_end", what, [&](frt_error* end_error) {
+      return backend.capture_end(stream.backend, &variant.exec, end_error);
+    });
+    require_made(context, variant.exec, "capture_end", what);
   }
   variant.buffers.swap(context.capture_uses);
   variant.calls.swap(context.capture_calls);
@@ -154,9 +174,16 @@ frt_status run_variant(frt_graph_s& graph, Variant& variant, frt_stream_s& strea
   frt_context_s& context = *graph.context;
   use_variant(graph, variant, stream);
   if (variant.exec) {
-    const frt_status status = context.backend.exec_launch(variant.exec, stream.backend);
-    if (status != FRT_OK) return backend_failed(context, status, "exec_launch");
+    const frt_status status = call_backend(context, "exec_launch", [&] {
+      return context.backend.exec_launch(variant.exec, stream.backend);
+    });
+    if (status != FRT_OK) return status;
   } else {
+    if (context.in_recipe) {
+      return fail(context, FRT_ERR_BAD_STATE,
+                  "graph '%s': replay inside a record callback; use a plan", graph.name.c_str());
+    }
+    const RecipeScope scope(context);
     const frt_recorder recorder{&context, &stream, stream.backend, 0, 0};
     frt_error reason;
     reason.message[0] = '\0';
@@ -299,11 +326,11 @@ frt_status graph_adopt(frt_graph graph, frt_shape_key key, void* native, uint32_
     auto variant = std::make_unique<Variant>();
     variant->key = key;
     const std::string what = describe(*graph, key);
-    frt_error reason{};
-    backend_check(
-        context,
-        context.backend.exec_adopt(context.device, native, owned ? 1 : 0, &variant->exec, &reason),
-        reason, what);
+    setup_backend(context, "exec_adopt", what, [&](frt_error* reason) {
+      return context.backend.exec_adopt(context.device, native, owned ? 1 : 0, &variant->exec,
+                                        reason);
+    });
+    require_made(context, variant->exec, "exec_adopt", what);
     keep(*graph, std::move(variant));
     graph->captured = true;
   });
@@ -331,7 +358,9 @@ frt_status graph_replay(frt_graph graph, frt_shape_key key, frt_stream stream) n
     return fail(context, FRT_ERR_BAD_STATE,
                 "graph '%s': replay inside a record callback; use a plan", graph->name.c_str());
   }
-  return run_variant(*graph, *variant, *stream);
+  const frt_status status = run_variant(*graph, *variant, *stream);
+  end_replay(context);
+  return status;
 }
 
 uint32_t graph_has_variant(frt_graph graph, frt_shape_key key) noexcept {
@@ -343,7 +372,7 @@ frt_status graph_evict(frt_graph graph, frt_shape_key key) noexcept {
   frt_context_s& context = *graph->context;
   DriverScope scope(context);
   if (frt_status status = scope.clash(); status != FRT_OK) return status;
-  if (context.capturing) {
+  if (in_callback(context)) {
     return fail(context, FRT_ERR_BAD_STATE, "graph_evict: not allowed inside a record callback");
   }
   Variant* variant = graph->variants.find(key);

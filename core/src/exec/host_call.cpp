@@ -2,6 +2,8 @@
 // What a launch submits besides kernels: host functions, and its native stream.
 #include "exec/host_call.hpp"
 
+#include <algorithm>
+
 #include "exec/functions.hpp"
 #include "exec/objects.hpp"
 
@@ -18,14 +20,33 @@ void run_eager(void* raw) {
 }
 
 // Releases what finished calls held, oldest first, as far as they are finished.
-void release_finished(EagerCalls& calls) noexcept {
+void release_finished(frt_context_s& context) noexcept {
+  EagerCalls& calls = context.eager_calls;
   while (!calls.empty() && calls.front()->done.load(std::memory_order_acquire)) {
-    calls.front()->held.finish();
+    calls.front()->held.finish(context);
     calls.pop_front();
   }
 }
 
 }  // namespace
+
+void HostCall::finish(frt_context_s& context) const noexcept {
+  if (!release) return;
+  const auto threw = [&](const char* what) {
+    fail(context, FRT_ERR_CALLBACK,
+         "the release function of a host call in context '%.100s' threw: %.400s; ask the author of "
+         "the plugin that called stream_call for a fix",
+         context.name.c_str(), what);
+    ErrorSink::send(context.last_error.message);
+  };
+  try {
+    release(user);
+  } catch (const std::exception& error) {
+    threw(error.what());
+  } catch (...) {
+    threw("an exception of unknown type");
+  }
+}
 
 namespace exec {
 
@@ -41,12 +62,17 @@ frt_status stream_call(frt_context context, frt_backend_stream stream, void (*ca
   }
   return guard(error, [&] {
     if (context->lost) throw Error(FRT_ERR_DEVICE_LOST, lost_text(*context, "stream_call"));
-    release_finished(context->eager_calls);
+    const auto is_stream = [&](const frt_stream known) { return known->backend == stream; };
+    if (std::none_of(context->streams.begin(), context->streams.end(), is_stream)) {
+      throw Error(FRT_ERR_INVALID_ARGUMENT, "stream_call: the stream is of another context than '" +
+                                                context->name + "', or was released");
+    }
+    release_finished(*context);
     const auto submit = [&](void (*function)(void*), void* argument) {
-      const frt_status status = context->backend.stream_call(stream, function, argument);
-      if (status == FRT_OK) return;
-      backend_failed(*context, status, "stream_call");
-      throw Error(status, context->last_error.message);
+      const frt_status status = call_backend(*context, "stream_call", [&] {
+        return context->backend.stream_call(stream, function, argument);
+      });
+      check(status, context->last_error);
     };
     if (context->capturing && context->capturing->backend == stream) {
       context->capture_calls.push_back({user, nullptr});
@@ -68,7 +94,11 @@ frt_status stream_call(frt_context context, frt_backend_stream stream, void (*ca
 }
 
 void* backend_stream_native(frt_context context, frt_backend_stream stream) noexcept {
-  return context && stream ? context->backend.stream_native(stream) : nullptr;
+  void* native = nullptr;
+  if (!context || !stream) return native;
+  end_with_backend(*context, "stream_native",
+                   [&] { native = context->backend.stream_native(stream); });
+  return native;
 }
 
 }  // namespace exec

@@ -6,6 +6,8 @@
 // so the driver's thread does it later.
 #pragma once
 
+#include <frt/exec.h>
+
 #include <atomic>
 #include <deque>
 #include <memory>
@@ -17,9 +19,8 @@ struct HostCall {
   void* user;
   void (*release)(void* user);  // may be null
 
-  void finish() const noexcept {
-    if (release) release(user);
-  }
+  // Calls it. What it throws is the context's last error, and in the log.  [driver]
+  void finish(frt_context_s& context) const noexcept;
 };
 
 // A call in an eager stream.

@@ -89,9 +89,51 @@ frt_status backend_failed(frt_context_s& context, frt_status status, const char*
     remember_loss(context, words);
     return device_lost(context, call);
   }
+  if (!is_status(status)) {
+    return fail(context, FRT_ERR_INTERNAL,
+                "%s: the device of context '%s' (backend '%s') reported status %d, which ABI %d.%d "
+                "does not define%s%s",
+                call, context.name.c_str(), context.backend_id.c_str(), status, FRT_ABI_MAJOR,
+                FRT_ABI_MINOR, *words ? ": " : "", words);
+  }
   return fail(context, status, "%s: the device of context '%s' (backend '%s') reported %s (%d)%s%s",
               call, context.name.c_str(), context.backend_id.c_str(), status_name(status), status,
               *words ? ": " : "", words);
+}
+
+namespace {
+
+using Thrown = char[2 * FRT_ERROR_CAPACITY];
+
+// What the handler that calls it has caught, in words.
+void describe_thrown(const frt_context_s& context, const char* call, Thrown& text) noexcept {
+  const auto describe = [&](const char* what) {
+    std::snprintf(text, sizeof(text),
+                  "%.100s: the device of context '%.100s' (backend '%.100s') threw across the ABI: "
+                  "%.400s; ask its author for a fix",
+                  call, context.name.c_str(), context.backend_id.c_str(), what);
+  };
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    describe(error.what());
+  } catch (...) {
+    describe("an exception of unknown type");
+  }
+}
+
+}  // namespace
+
+frt_status backend_threw(frt_context_s& context, const char* call) noexcept {
+  Thrown text;
+  describe_thrown(context, call, text);
+  return fail(context, FRT_ERR_INTERNAL, "%s", text);
+}
+
+void backend_threw_late(const frt_context_s& context, const char* call) noexcept {
+  Thrown text;
+  describe_thrown(context, call, text);
+  ErrorSink::send(text);
 }
 
 void backend_check(frt_context_s& context, frt_status status, const frt_error& error,
@@ -99,6 +141,13 @@ void backend_check(frt_context_s& context, frt_status status, const frt_error& e
   if (status == FRT_OK) return;  // what was made is not kept yet: nothing may throw
   if (status == FRT_ERR_DEVICE_LOST) remember_loss(context, error.message);
   check(status, error, "backend '" + context.backend_id + "': " + what);
+}
+
+void require_made(const frt_context_s& context, const void* made, const char* call,
+                  const std::string& what) {
+  if (made) return;
+  throw Error(FRT_ERR_INTERNAL, "backend '" + context.backend_id + "': " + what + ": " + call +
+                                    " reported success but made nothing; ask its author for a fix");
 }
 
 frt_status check_submission(frt_context_s& context, frt_stream stream, const char* call) noexcept {
@@ -135,9 +184,9 @@ namespace {
 void wait_for_stream(frt_context_s& context, frt_stream_s& stream) noexcept {
   // A stream that records holds no work, and syncing it would spoil the recording.
   if (context.lost || stream.capturing) return;
-  const frt_status status = context.backend.stream_sync(stream.backend);
+  call_backend(context, "waiting for a stream",
+               [&] { return context.backend.stream_sync(stream.backend); });
   stream.busy = false;
-  if (status != FRT_OK) backend_failed(context, status, "waiting for a stream");
 }
 
 }  // namespace
@@ -157,7 +206,7 @@ void wait_for_all(frt_context_s& context) noexcept {
 }
 
 bool deferred(frt_context_s& context, void (*release)(void*), void* handle) noexcept {
-  if (!context.capturing) return false;
+  if (!in_callback(context)) return false;
   try {
     context.deferred.push_back({release, handle});
   } catch (const std::bad_alloc&) {

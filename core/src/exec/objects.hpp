@@ -10,7 +10,7 @@
 //
 // Counting. Buffers and streams are reference counted by the table; graphs internally, because a
 // plan may outlive the user's handle. What is left when the count is zero is freed at once, or,
-// inside a record callback where waiting is forbidden, when the capture is over.
+// inside a record callback where waiting is forbidden, when the capture or replay is over.
 //
 // Threads. Everything is written by the driver thread. Members that [any] functions read are
 // constant after creation or atomic; with one writer a relaxed load and store is enough, so
@@ -75,6 +75,7 @@ struct frt_context_s {
   bool lost = false;               // FRT_ERR_DEVICE_LOST is for ever
   char lost_reason[256] = "";      // what the device said then; empty: nothing
   frt_stream capturing = nullptr;  // the stream that records now
+  bool in_recipe = false;          // a replay of an eager context is in its record callback
   frt_error last_error{};
 
   std::vector<frt_stream> streams;       // all that exist, `internal` included
@@ -188,9 +189,38 @@ frt_status vfail(frt_context_s& context, frt_status status, const char* format,
 
 // As fail(), for a code that the backend has just returned from `call`: adds the device's own words
 // (frt_backend_v1::last_error), remembers a lost device. `peer`: the other context of a call on
-// two devices, whose device may have the words.  [hot]
+// two devices, whose device may have the words. Returns FRT_ERR_INTERNAL for a code that no version
+// defines.  [hot]
 frt_status backend_failed(frt_context_s& context, frt_status status, const char* call,
                           const frt_context_s* peer = nullptr) noexcept;
+
+// As fail(), for what `call` of the backend has just thrown, which no function of the ABI may. Only
+// in a handler.  [hot]
+frt_status backend_threw(frt_context_s& context, const char* call) noexcept;
+// The same for the log alone: a call that ends something, or may come on any thread.  [any]
+void backend_threw_late(const frt_context_s& context, const char* call) noexcept;
+
+// FRT_OK, or what `call` of the backend reports or throws, as the context's last error. Costs
+// nothing unless it throws.  [hot]
+template <class Body>
+frt_status call_backend(frt_context_s& context, const char* call, Body&& body) noexcept {
+  try {
+    const frt_status status = body();
+    return status == FRT_OK ? FRT_OK : backend_failed(context, status, call);
+  } catch (...) {
+    return backend_threw(context, call);
+  }
+}
+
+// The same for a call that ends something and cannot fail: what it throws goes to the log.  [any]
+template <class Body>
+void end_with_backend(const frt_context_s& context, const char* call, Body&& body) noexcept {
+  try {
+    body();
+  } catch (...) {
+    backend_threw_late(context, call);
+  }
+}
 
 // As fail(), for a `call` that comes after the device was lost.  [hot]
 frt_status device_lost(frt_context_s& context, const char* call) noexcept;
@@ -204,6 +234,19 @@ std::string lost_text(const frt_context_s& context, const std::string& call);
 // Throws what a backend's setup call reported; remembers a lost device.  [setup]
 void backend_check(frt_context_s& context, frt_status status, const frt_error& error,
                    const std::string& what);
+
+// Runs `body(&error)`, a backend's setup call; throws what it reports or throws.  [setup]
+template <class Body>
+void setup_backend(frt_context_s& context, const char* call, const std::string& what, Body&& body) {
+  frt_error reason{};
+  const frt_status status =
+      contain("backend '" + context.backend_id + "'", call, [&] { return body(&reason); });
+  backend_check(context, status, reason, what);
+}
+
+// Throws FRT_ERR_INTERNAL if `call`, a backend's setup call that succeeded, made nothing.  [setup]
+void require_made(const frt_context_s& context, const void* made, const char* call,
+                  const std::string& what);
 
 // FRT_OK, or why nothing can be submitted to `stream` now: wrong context, lost, capturing.  [hot]
 frt_status check_submission(frt_context_s& context, frt_stream stream, const char* call) noexcept;
@@ -248,6 +291,12 @@ class DriverScope {
 #endif
 };
 
+// A record callback runs, at a capture or at a replay of an eager context: what it may use must not
+// go.
+inline bool in_callback(const frt_context_s& context) noexcept {
+  return context.capturing || context.in_recipe;
+}
+
 // Runs the body of a [setup] call: refused while another thread is inside, when the device is lost
 // and inside a record callback; exceptions become a code and a text.
 template <class Body>
@@ -260,7 +309,7 @@ frt_status setup(frt_context_s& context, const char* call, frt_error* error, Bod
     if (context.lost) {
       throw Error(FRT_ERR_DEVICE_LOST, lost_text(context, call));
     }
-    if (context.capturing) {
+    if (in_callback(context)) {
       throw Error(FRT_ERR_BAD_STATE,
                   std::string(call) + " is not allowed inside a record callback; do it before");
     }
@@ -276,9 +325,14 @@ void wait_for_streams(frt_context_s& context, uint64_t mask) noexcept;
 // Syncs every stream that may have work, known or not.  [setup]
 void wait_for_all(frt_context_s& context) noexcept;
 
-// True if a release has to be put off because a recipe is being recorded; then it was noted.
+// True if a release has to be put off because a record callback runs; then it was noted.
 bool deferred(frt_context_s& context, void (*release)(void*), void* handle) noexcept;
 void run_deferred(frt_context_s& context) noexcept;
+
+// Ends a call that replayed variants: runs what the callbacks of an eager context put off.  [hot]
+inline void end_replay(frt_context_s& context) noexcept {
+  if (context.eager && !context.in_recipe) run_deferred(context);
+}
 
 // ---- helpers across files ------------------------------------------------------------------
 

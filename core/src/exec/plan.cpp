@@ -40,13 +40,18 @@ void reset(frt_plan_s& plan) noexcept {
   plan.stream_mask = 0;
   plan.compiled = false;
   plan.fused.store(0, std::memory_order_relaxed);
-  if (plan.exec) context.backend.exec_destroy(plan.exec);
+  const auto destroy = [&](frt_backend_event event) {
+    end_with_backend(context, "event_destroy", [&] { context.backend.event_destroy(event); });
+  };
+  if (plan.exec) {
+    end_with_backend(context, "exec_destroy", [&] { context.backend.exec_destroy(plan.exec); });
+  }
   plan.exec = nullptr;
   for (Step& step : plan.steps) {
-    if (step.done) context.backend.event_destroy(step.done);
+    if (step.done) destroy(step.done);
   }
   plan.steps.clear();
-  if (plan.start) context.backend.event_destroy(plan.start);
+  if (plan.start) destroy(plan.start);
   plan.start = nullptr;
   for (Node& node : plan.nodes) node.variant = nullptr;
 }
@@ -131,10 +136,14 @@ bool fuse(frt_plan_s& plan, const std::vector<std::vector<uint32_t>>& dependenci
                      static_cast<uint32_t>(dependencies[i].size()), 0});
   }
   frt_error reason{};
-  const frt_status status = context.backend.exec_compose(
-      context.device, parts.data(), static_cast<uint32_t>(parts.size()), &plan.exec, &reason);
+  const frt_status status = contain("backend '" + context.backend_id + "'", "exec_compose", [&] {
+    return context.backend.exec_compose(context.device, parts.data(),
+                                        static_cast<uint32_t>(parts.size()), &plan.exec, &reason);
+  });
   if (status == FRT_ERR_UNSUPPORTED) return false;
-  backend_check(context, status, reason, "plan '" + plan.name + "': fusing");
+  const std::string what = "plan '" + plan.name + "': fusing";
+  backend_check(context, status, reason, what);
+  require_made(context, plan.exec, "exec_compose", what);
   return true;
 }
 
@@ -142,9 +151,10 @@ frt_backend_event make_event(frt_plan_s& plan) {
   frt_context_s& context = *plan.context;
   const std::string what = "plan '" + plan.name + "': making its events";
   frt_backend_event event = nullptr;
-  frt_error reason{};
-  const frt_status status = context.backend.event_create(context.device, 0, &event, &reason);
-  backend_check(context, status, reason, what);
+  setup_backend(context, "event_create", what, [&](frt_error* reason) {
+    return context.backend.event_create(context.device, 0, &event, reason);
+  });
+  require_made(context, event, "event_create", what);
   return event;
 }
 
@@ -216,15 +226,15 @@ void compile(frt_plan_s& plan, uint32_t flags) {
 // ---- executing -----------------------------------------------------------------------------
 
 frt_status record(frt_context_s& context, frt_backend_event event, frt_stream_s& stream) noexcept {
-  const frt_status status = context.backend.event_record(event, stream.backend);
   stream.busy = true;
-  return status == FRT_OK ? FRT_OK : backend_failed(context, status, "event_record");
+  return call_backend(context, "event_record",
+                      [&] { return context.backend.event_record(event, stream.backend); });
 }
 
 frt_status wait(frt_context_s& context, frt_backend_event event, frt_stream_s& stream) noexcept {
-  const frt_status status = context.backend.event_wait(event, stream.backend);
   stream.busy = true;
-  return status == FRT_OK ? FRT_OK : backend_failed(context, status, "event_wait");
+  return call_backend(context, "event_wait",
+                      [&] { return context.backend.event_wait(event, stream.backend); });
 }
 
 frt_status run_step(frt_plan_s& plan, const Step& step, const frt_stream_s& caller) noexcept {
@@ -271,8 +281,10 @@ frt_status run_steps(frt_plan_s& plan, frt_stream_s& caller) noexcept {
 frt_status run_fused(frt_plan_s& plan, frt_stream_s& stream) noexcept {
   frt_context_s& context = *plan.context;
   for (Node& node : plan.nodes) use_variant(*node.graph, *node.variant, stream);
-  const frt_status status = context.backend.exec_launch(plan.exec, stream.backend);
-  if (status != FRT_OK) return backend_failed(context, status, "exec_launch");
+  const frt_status status = call_backend(context, "exec_launch", [&] {
+    return context.backend.exec_launch(plan.exec, stream.backend);
+  });
+  if (status != FRT_OK) return status;
   bump(context.replays, plan.nodes.size());
   return FRT_OK;
 }
@@ -365,12 +377,13 @@ frt_status plan_execute(frt_plan plan, frt_stream stream) noexcept {
   if (frt_status status = check_submission(context, stream, "plan_execute"); status != FRT_OK) {
     return status;
   }
-  if (!plan->compiled || stream->capturing) {
+  const bool inside = stream->capturing || context.in_recipe;
+  if (!plan->compiled || inside) {
     return fail(context, FRT_ERR_BAD_STATE, "plan '%.100s': %s; call compile first",
                 plan->name.c_str(),
-                stream->capturing ? "execute inside a record callback"
-                : plan->lost[0]   ? plan->lost
-                                  : "it is not compiled");
+                inside          ? "execute inside a record callback"
+                : plan->lost[0] ? plan->lost
+                                : "it is not compiled");
   }
   for (const Node& node : plan->nodes) {
     if (!node.graph->unbound_required) continue;
@@ -378,7 +391,9 @@ frt_status plan_execute(frt_plan plan, frt_stream stream) noexcept {
                 plan->name.c_str(), node.graph->name.c_str());
   }
   plan->stream_mask |= stream->bit;
-  return plan->exec ? run_fused(*plan, *stream) : run_steps(*plan, *stream);
+  const frt_status status = plan->exec ? run_fused(*plan, *stream) : run_steps(*plan, *stream);
+  end_replay(context);
+  return status;
 }
 
 }  // namespace exec

@@ -23,15 +23,16 @@ uint64_t free_bit(const frt_context_s& context) {
 
 // Lists a stream that `open` makes on the backend.
 template <class Open>
-frt_stream_s& add_stream(frt_context_s& context, const char* name, Open&& open) {
+frt_stream_s& add_stream(frt_context_s& context, const char* name, const char* call, Open&& open) {
   auto made = std::make_unique<frt_stream_s>();
   made->context = &context;
   made->name = name ? name : "";
   made->bit = free_bit(context);
   context.streams.reserve(context.streams.size() + 1);
   const std::string what = "stream '" + made->name + "'";
-  frt_error reason{};
-  backend_check(context, open(&made->backend, &reason), reason, what);
+  setup_backend(context, call, what,
+                [&](frt_error* reason) { return open(&made->backend, reason); });
+  require_made(context, made->backend, call, what);
   context.streams.push_back(made.get());
   return *made.release();
 }
@@ -47,8 +48,7 @@ frt_status wait(frt_context_s& context, const char* call, Wait&& body) noexcept 
   if (frt_status status = scope.clash(); status != FRT_OK) return status;
   if (context.lost) return device_lost(context, call);
   if (context.capturing) return refuse_capturing(context, call);
-  const frt_status status = body();
-  return status == FRT_OK ? FRT_OK : backend_failed(context, status, call);
+  return call_backend(context, call, body);
 }
 
 // A [hot] call that connects an event with a stream.
@@ -62,8 +62,7 @@ frt_status connect(frt_event event, frt_stream stream, const char* call, Submit&
   if (stream->capturing) return refuse_capturing(context, call);
   event->stream_mask |= stream->bit;
   stream->busy = true;
-  const frt_status status = body(context.backend);
-  return status == FRT_OK ? FRT_OK : backend_failed(context, status, call);
+  return call_backend(context, call, [&] { return body(context.backend); });
 }
 
 void release_stream(void* handle) noexcept {
@@ -79,7 +78,8 @@ void release_event(void* handle) noexcept {
   auto* event = static_cast<frt_event>(handle);
   frt_context_s& context = *event->context;
   wait_for_streams(context, event->stream_mask);
-  context.backend.event_destroy(event->backend);
+  end_with_backend(context, "event_destroy",
+                   [&] { context.backend.event_destroy(event->backend); });
   --context.events;
   delete event;
 }
@@ -94,15 +94,16 @@ void drop_stream(frt_stream stream) noexcept {
   if (stream->references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   frt_context_s& context = *stream->context;
   wait_for_streams(context, stream->bit);
-  context.backend.stream_destroy(stream->backend);
+  end_with_backend(context, "stream_destroy",
+                   [&] { context.backend.stream_destroy(stream->backend); });
   std::erase(context.streams, stream);
   delete stream;
 }
 
 frt_stream_s& internal_stream(frt_context_s& context) {
   if (!context.internal) {
-    context.internal =
-        &add_stream(context, "internal", [&](frt_backend_stream* backend, frt_error* reason) {
+    context.internal = &add_stream(
+        context, "internal", "stream_create", [&](frt_backend_stream* backend, frt_error* reason) {
           return context.backend.stream_create(context.device, 0, backend, reason);
         });
     context.internal->internal = true;
@@ -118,9 +119,10 @@ frt_status stream_create(frt_context context, int32_t priority, const char* name
     return set_error(error, FRT_ERR_INVALID_ARGUMENT, "stream_create: a null argument");
   }
   return setup(*context, "stream_create", error, [&] {
-    *stream = &add_stream(*context, name, [&](frt_backend_stream* backend, frt_error* reason) {
-      return context->backend.stream_create(context->device, priority, backend, reason);
-    });
+    *stream = &add_stream(
+        *context, name, "stream_create", [&](frt_backend_stream* backend, frt_error* reason) {
+          return context->backend.stream_create(context->device, priority, backend, reason);
+        });
     ++context->user_streams;
   });
 }
@@ -131,9 +133,10 @@ frt_status stream_wrap(frt_context context, void* native, const char* name, frt_
     return set_error(error, FRT_ERR_INVALID_ARGUMENT, "stream_wrap: a null argument");
   }
   return setup(*context, "stream_wrap", error, [&] {
-    *stream = &add_stream(*context, name, [&](frt_backend_stream* backend, frt_error* reason) {
-      return context->backend.stream_wrap(context->device, native, backend, reason);
-    });
+    *stream = &add_stream(
+        *context, name, "stream_wrap", [&](frt_backend_stream* backend, frt_error* reason) {
+          return context->backend.stream_wrap(context->device, native, backend, reason);
+        });
     (*stream)->exposed.store(true, std::memory_order_relaxed);
     ++context->user_streams;
   });
@@ -167,7 +170,10 @@ frt_status stream_wait(frt_stream stream, frt_event event) noexcept {
 void* stream_native(frt_stream stream) noexcept {
   if (!stream) return nullptr;
   stream->exposed.store(true, std::memory_order_relaxed);
-  return stream->context->backend.stream_native(stream->backend);
+  void* native = nullptr;
+  end_with_backend(*stream->context, "stream_native",
+                   [&] { native = stream->context->backend.stream_native(stream->backend); });
+  return native;
 }
 
 frt_backend_stream stream_backend(frt_stream stream) noexcept {
@@ -188,10 +194,10 @@ frt_status event_create(frt_context context, uint32_t flags, frt_event* event,
     auto made = std::make_unique<frt_event_s>();
     made->context = context;
     made->flags = flags;
-    frt_error reason{};
-    backend_check(*context,
-                  context->backend.event_create(context->device, flags, &made->backend, &reason),
-                  reason, "event_create");
+    setup_backend(*context, "event_create", "event_create", [&](frt_error* reason) {
+      return context->backend.event_create(context->device, flags, &made->backend, reason);
+    });
+    require_made(*context, made->backend, "event_create", "an event");
     ++context->events;
     *event = made.release();
   });
@@ -215,9 +221,13 @@ frt_status event_query(frt_event event) noexcept {
   DriverScope scope(context);
   if (frt_status status = scope.clash(); status != FRT_OK) return status;
   if (context.lost) return device_lost(context, "event_query");
-  const frt_status status = context.backend.event_query(event->backend);
-  if (status == FRT_OK || status == FRT_ERR_NOT_READY) return status;
-  return backend_failed(context, status, "event_query");
+  bool ready = true;
+  const frt_status status = call_backend(context, "event_query", [&] {
+    const frt_status answer = context.backend.event_query(event->backend);
+    ready = answer != FRT_ERR_NOT_READY;
+    return ready ? answer : FRT_OK;
+  });
+  return ready ? status : FRT_ERR_NOT_READY;
 }
 
 frt_status event_sync(frt_event event) noexcept {

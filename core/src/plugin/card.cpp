@@ -95,15 +95,6 @@ bool parse_abi(std::string_view text, Card& card) {
          number(text.substr(dot + 1), card.abi_minor);
 }
 
-// Sanitizer runtimes leave these symbols to be found at load.
-uint32_t sanitizer_of(const std::vector<std::string>& imports) {
-  for (const std::string& symbol : imports) {
-    if (symbol == "__asan_init") return FRT_SANITIZER_ADDRESS;
-    if (symbol == "__tsan_init") return FRT_SANITIZER_THREAD;
-  }
-  return FRT_SANITIZER_NONE;
-}
-
 const char* sanitizer_name(uint32_t sanitizer) {
   switch (sanitizer) {
     case FRT_SANITIZER_NONE:
@@ -192,7 +183,7 @@ PluginImage read_image(int descriptor, const std::string& name) {
   }
   PluginImage image;
   image.card = parse_card(facts.card, name);
-  image.sanitizer = sanitizer_of(facts.imports);
+  image.sanitizer = facts.sanitizer;
   return image;
 }
 

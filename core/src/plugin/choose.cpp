@@ -35,9 +35,7 @@ Seen ask(const OpenPlugin& plugin, uint32_t ordinal) {
   uint32_t count = 0;
   frt_error why{};
   SetupWatch watching = plugin.watch("device_count");
-  const frt_status status = contain(plugin.sender(), "device_count", [&] {
-    return backend->device_count(plugin.handle(), &count, &why);
-  });
+  const frt_status status = count_devices(*backend, plugin.handle(), plugin.sender(), count, why);
   if (status != FRT_OK || count == 0) {
     return {std::nullopt, why.message[0] ? why.message : "sees no device"};
   }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A bounds-checked reader of ELF64: header, section headers, section names, the card, and the
-// dynamic symbols.
+// A bounds-checked reader of ELF64: header, section headers, section names, the card, and whether
+// the dynamic symbols import a sanitizer's runtime.
 //
 // Nothing of the file is trusted. `Bytes::read` is the only way to the file; it refuses a range
 // that leaves it, without overflow. Only the tables are read, not the file: a plugin of 300 MB
 // costs as little as a small one. Limits: 65535 sections, 64 KiB of card, 1 MiB of section names,
-// 64 MiB of symbols and of their names.
+// one table of symbols, 64 MiB of symbols and of their names. Names are compared where they are: a
+// table whose million entries share one long name costs no more than another.
 #include "plugin/elf.hpp"
 
 #include <frt/plugin.h>
@@ -19,6 +20,8 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
+#include <vector>
 
 namespace frt::core {
 
@@ -112,12 +115,10 @@ class Bytes {
   uint64_t size_ = 0;
 };
 
-// The zero-terminated name at `offset` of a string table; empty if it leaves the table.
-std::string_view name_at(const std::string& table, uint64_t offset) {
-  if (offset >= table.size()) return {};
-  const std::size_t end = table.find('\0', offset);
-  if (end == std::string::npos) return {};
-  return std::string_view(table).substr(offset, end - offset);
+// True if the zero-terminated name at `offset` of a string table is `wanted`.
+bool has_name(const std::string& table, uint64_t offset, std::string_view wanted) {
+  return offset < table.size() && wanted.size() < table.size() - offset &&
+         table.compare(offset, wanted.size(), wanted) == 0 && table[offset + wanted.size()] == '\0';
 }
 
 Elf64_Ehdr read_header(const Bytes& bytes, const std::string& name) {
@@ -161,8 +162,9 @@ std::vector<Elf64_Shdr> read_sections(const Bytes& bytes, const Elf64_Ehdr& head
   return sections;
 }
 
-void read_symbols(const Bytes& bytes, const std::vector<Elf64_Shdr>& sections,
-                  const Elf64_Shdr& table, ElfFacts& facts) {
+// Sanitizer runtimes leave these symbols to be found at load.
+uint32_t read_sanitizer(const Bytes& bytes, const std::vector<Elf64_Shdr>& sections,
+                        const Elf64_Shdr& table) {
   if (table.sh_entsize != sizeof(Elf64_Sym) || table.sh_link >= sections.size()) {
     throw bytes.broken("odd symbol table");
   }
@@ -171,14 +173,11 @@ void read_symbols(const Bytes& bytes, const std::vector<Elf64_Shdr>& sections,
   for (std::size_t at = 0; at + sizeof(Elf64_Sym) <= symbols.size(); at += sizeof(Elf64_Sym)) {
     Elf64_Sym symbol{};
     std::memcpy(&symbol, symbols.data() + at, sizeof(symbol));
-    const std::string_view symbol_name = name_at(names, symbol.st_name);
-    if (symbol_name.empty()) continue;
-    if (symbol.st_shndx == SHN_UNDEF) {
-      facts.imports.emplace_back(symbol_name);
-    } else if (ELF64_ST_BIND(symbol.st_info) != STB_LOCAL && symbol.st_shndx < SHN_LORESERVE) {
-      facts.exports.emplace_back(symbol_name);
-    }
+    if (symbol.st_shndx != SHN_UNDEF) continue;
+    if (has_name(names, symbol.st_name, "__asan_init")) return FRT_SANITIZER_ADDRESS;
+    if (has_name(names, symbol.st_name, "__tsan_init")) return FRT_SANITIZER_THREAD;
   }
+  return FRT_SANITIZER_NONE;
 }
 
 }  // namespace
@@ -190,9 +189,14 @@ ElfFacts read_elf(int descriptor, const std::string& name) {
   if (header.e_shstrndx >= sections.size()) throw bytes.broken("no section names");
   const std::string names = bytes.text(sections[header.e_shstrndx], kNamesLimit, "section names");
   ElfFacts facts;
+  bool has_symbols = false;
   for (const Elf64_Shdr& section : sections) {
-    if (section.sh_type == SHT_DYNSYM) read_symbols(bytes, sections, section, facts);
-    if (name_at(names, section.sh_name) != FRT_CARD_SECTION) continue;
+    if (section.sh_type == SHT_DYNSYM) {
+      if (has_symbols) throw bytes.broken("it has two tables of dynamic symbols");
+      facts.sanitizer = read_sanitizer(bytes, sections, section);
+      has_symbols = true;
+    }
+    if (!has_name(names, section.sh_name, FRT_CARD_SECTION)) continue;
     if (facts.has_card) throw bytes.broken("it has two card sections");
     facts.card = bytes.text(section, kCardLimit, "the card");
     facts.card.erase(facts.card.find_last_not_of('\0') + 1);

@@ -2,17 +2,17 @@
 // elf.hpp - the few facts of a shared object that are needed before it is loaded.
 #pragma once
 
+#include <frt/plugin.h>
+
 #include <cstdint>
 #include <string>
-#include <vector>
 
 namespace frt::core {
 
 struct ElfFacts {
   std::string card;  // content of section .frt.card without trailing zeros
   bool has_card = false;
-  std::vector<std::string> imports;  // undefined dynamic symbols
-  std::vector<std::string> exports;  // defined global dynamic symbols
+  uint32_t sanitizer = FRT_SANITIZER_NONE;  // whose runtime it imports
 };
 
 // Reads them from an open file. Every offset and size of the file is checked against the file's

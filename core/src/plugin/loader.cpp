@@ -102,6 +102,14 @@ frt_plugin_desc read_descriptor(const frt_plugin_desc& given, const Card& card) 
   return descriptor;
 }
 
+ConfigSchema ask_schema(const frt_plugin_desc& descriptor, const std::string& id) {
+  const auto* schema =
+      static_cast<const frt_config_schema_v1*>(contain("plugin " + id, "extension", [&] {
+        return descriptor.extension(nullptr, FRT_EXT_CONFIG_SCHEMA);
+      }));
+  return schema ? read_schema(*schema, id) : ConfigSchema();
+}
+
 const LoadedPlugin& load_plugin(const LoadRequest& request) {
   const std::string name = request.path.string();
   io::Descriptor file = io::open_file(request.path, "plugin");
@@ -131,10 +139,8 @@ const LoadedPlugin& load_plugin(const LoadRequest& request) {
     plugin.descriptor = std::make_shared<const frt_plugin_desc>(
         read_descriptor(*map_plugin(mapped, std::move(kept)), image.card));
     plugin.card = std::move(image.card);
-    const auto* schema = static_cast<const frt_config_schema_v1*>(
-        contain("plugin " + plugin.card.id, "extension",
-                [&] { return plugin.descriptor->extension(nullptr, FRT_EXT_CONFIG_SCHEMA); }));
-    if (schema) plugin.schema = read_schema(*schema, plugin.card.id);
+    if (request.entering) request.entering("extension");
+    plugin.schema = ask_schema(*plugin.descriptor, plugin.card.id);
   } catch (const Error& error) {
     throw Error(error.status(), "plugin '" + name + "': " + error.what());
   }

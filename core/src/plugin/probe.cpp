@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // A trial in a child process.
 //
-// The child is a fork: it loads the file, checks the descriptor, writes a verdict into a
-// pipe and leaves with _exit. What its constructors print to stderr goes into a second pipe, for
-// the last line of it is usually the reason of an abort. The parent waits with a limit, and reads
-// both pipes meanwhile so that a talkative child cannot block.
+// The child is a fork: it loads the file, checks the descriptor, asks for the option schema, writes
+// a verdict into a pipe and leaves with _exit. What its constructors print to stderr goes into a
+// second pipe, for the last line of it is usually the reason of an abort. The parent waits with a
+// limit, and reads both pipes meanwhile so that a talkative child cannot block.
 //
-// Verdict: 'O' for fine, and a line for each file that loading it mapped; 'R' and the reason for
-// refused. Nothing: it crashed.
+// Loading must leave no process behind: it would run beside the host as well, and a fork that goes
+// on where it began would be a second host. The child adopts orphans (a daemon is one), so that it
+// finds and ends them. The parent ends the child's process group, and does not wait for whoever
+// else has the pipes.
+//
+// Verdict: 'E' as soon as the plugin is asked for its schema; 'O' for fine, and a line for each
+// file that loading it mapped; 'R' and the reason for refused. Neither of the two: it crashed.
 #include <frt/core/plugin.hpp>
 #include <frt/io/file.hpp>
 
@@ -25,6 +30,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 
 namespace frt::core {
 
@@ -32,6 +38,8 @@ namespace {
 
 constexpr std::size_t kKeptOutput = 16384;
 constexpr std::size_t kMostMapped = kKeptOutput / 2;  // bytes of a verdict
+constexpr std::size_t kPipeBytes = 65536;             // what a pipe of Linux holds
+constexpr int kCheckEvery = 50;                       // ms; whether a child whose pipes stay ended
 
 struct Pipe {
   io::Descriptor read_end, write_end;
@@ -85,8 +93,26 @@ std::vector<std::string> lines_of(std::string_view text) {
   return lines;
 }
 
+// True if this process has children, running or ended. All of them are ended.
+bool end_children() {
+  siginfo_t info{};
+  if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0) return false;
+  for (;;) {
+    std::ifstream list("/proc/thread-self/children");
+    bool any = false;
+    for (pid_t child = 0; list >> child; any = true) ::kill(child, SIGKILL);
+    // Those of a child come to this process when it ends.
+    const pid_t ended = ::waitpid(-1, nullptr, any ? 0 : WNOHANG);
+    if (ended < 0 && errno == EINTR) continue;
+    if (ended <= 0) return true;
+  }
+}
+
 [[noreturn]] void run_child(const std::filesystem::path& path, int verdict, int output) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  ::setpgid(0, 0);
+  const pid_t self = ::getpid();
   const rlimit no_core{0, 0};
   ::setrlimit(RLIMIT_CORE, &no_core);
   // The host's handlers are not for the child: a crash is to be a crash.
@@ -99,15 +125,28 @@ std::vector<std::string> lines_of(std::string_view text) {
   try {
     const PluginImage image = read_image(path);
     const std::vector<std::string> before = mapped_files();
-    read_descriptor(*map_plugin(path, io::Descriptor()), image.card);
+    const frt_plugin_desc descriptor =
+        read_descriptor(*map_plugin(path, io::Descriptor()), image.card);
+    if (::getpid() != self) ::_exit(0);  // a fork of the plugin's: the verdict is not its own
+    write_all(verdict, "E");
+    ask_schema(descriptor, image.card.id);
     line = good_verdict(before);
   } catch (const std::exception& error) {
     line = std::string("R") + error.what();
   } catch (...) {
     line = "Ran exception of unknown type";
   }
+  if (::getpid() != self) ::_exit(0);
+  if (end_children() && line[0] == 'O') {
+    line = "Rloading it started a process that stays; start none before `open`";
+  }
   write_all(verdict, line);
   ::_exit(0);
+}
+
+void keep(std::string& kept, std::string_view more) {
+  kept.append(more);
+  if (kept.size() > kKeptOutput) kept.erase(0, kept.size() - kKeptOutput);
 }
 
 // Appends what can be read; false at the end.
@@ -116,13 +155,26 @@ bool drain(int descriptor, std::string& kept) {
   const ssize_t got = ::read(descriptor, block, sizeof(block));
   if (got < 0) return errno == EINTR || errno == EAGAIN;
   if (got == 0) return false;
-  kept.append(block, static_cast<std::size_t>(got));
-  if (kept.size() > kKeptOutput) kept.erase(0, kept.size() - kKeptOutput);
+  keep(kept, {block, static_cast<std::size_t>(got)});
   return true;
 }
 
-// Reads both pipes until both end or the time is over; true if they ended.
-bool read_both(int verdict, int output, std::string& line, std::string& text,
+bool has_ended(pid_t child) {
+  siginfo_t info{};
+  return ::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == child;
+}
+
+// What a pipe holds now, though somebody may still write into it.
+void drain_rest(int descriptor, std::string& kept) {
+  ::fcntl(descriptor, F_SETFL, O_NONBLOCK);
+  char block[kPipeBytes];
+  const ssize_t got = ::read(descriptor, block, sizeof(block));
+  if (got > 0) keep(kept, {block, static_cast<std::size_t>(got)});
+}
+
+// Reads both pipes until both end, the child does, or the time is over; false if it is over.
+bool read_both(pid_t child, int verdict, int output, std::string& line, std::string& text,
                std::chrono::steady_clock::time_point limit) {
   pollfd polled[2] = {{verdict, POLLIN, 0}, {output, POLLIN, 0}};
   std::string* const sinks[2] = {&line, &text};
@@ -132,8 +184,16 @@ bool read_both(int verdict, int output, std::string& line, std::string& text,
                           limit - std::chrono::steady_clock::now())
                           .count();
     if (left <= 0) return false;
-    const int ready = ::poll(polled, 2, static_cast<int>(std::min<long long>(left, 1000)));
+    const bool last = has_ended(child);
+    const auto patience = static_cast<int>(std::min<long long>(left, kCheckEvery));
+    const int ready = ::poll(polled, 2, last ? 0 : patience);
     if (ready < 0 && errno != EINTR) return false;
+    if (last) {
+      for (int i = 0; i < 2; ++i) {
+        if (polled[i].fd >= 0) drain_rest(polled[i].fd, *sinks[i]);
+      }
+      return true;
+    }
     for (int i = 0; i < 2 && ready > 0; ++i) {
       if (polled[i].fd < 0 || polled[i].revents == 0) continue;
       if (!drain(polled[i].fd, *sinks[i])) {
@@ -166,32 +226,37 @@ ProbeResult probe_in_child(const std::filesystem::path& path, std::chrono::milli
   ::close(verdict.write_end.release());
   ::close(output.write_end.release());
   std::string line, text;
-  const bool ended = read_both(verdict.read_end.get(), output.read_end.get(), line, text, limit);
+  const bool ended =
+      read_both(child, verdict.read_end.get(), output.read_end.get(), line, text, limit);
+  // The whole group, if the child lived to lead one; what it did is decided by now.
+  ::kill(-child, SIGKILL);
   if (!ended) ::kill(child, SIGKILL);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
+  const bool asked = line.starts_with('E');
+  if (asked) line.erase(0, 1);
   if (!line.empty() && WIFEXITED(status)) {
     if (line[0] == 'O') return {ProbeVerdict::kOk, "loads", lines_of(line.substr(1))};
     return {ProbeVerdict::kRefused, line.substr(1), {}};
   }
   const std::string said = last_line(text);
   const std::string suffix = said.empty() ? "" : "; its last words: " + said;
+  const std::string what = asked ? "its `extension` (" FRT_EXT_CONFIG_SCHEMA ")" : "loading it";
   if (!ended) {
     return {ProbeVerdict::kTimeout,
-            "loading it took longer than " + std::to_string(timeout.count()) + " ms" + suffix,
+            what + " took longer than " + std::to_string(timeout.count()) + " ms" + suffix,
             {}};
   }
   if (WIFSIGNALED(status)) {
     return {ProbeVerdict::kCrashed,
-            std::string("loading it ended the process with signal ") +
-                ::strsignal(WTERMSIG(status)) + suffix,
+            what + " ended the process with signal " + ::strsignal(WTERMSIG(status)) + suffix,
             {}};
   }
-  return {ProbeVerdict::kCrashed,
-          "loading it ended the process with exit status " + std::to_string(WEXITSTATUS(status)) +
-              suffix,
-          {}};
+  return {
+      ProbeVerdict::kCrashed,
+      what + " ended the process with exit status " + std::to_string(WEXITSTATUS(status)) + suffix,
+      {}};
 }
 
 }  // namespace frt::core

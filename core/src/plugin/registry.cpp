@@ -83,7 +83,7 @@ std::string claimed_id(const fs::path& path) {
     const TomlNode root = parse_toml(facts.card, source, diagnostics);
     const TomlMember* id = diagnostics.has_errors() ? nullptr : root.find("id");
     return id && id->value.kind == TomlNode::Kind::kString ? id->value.text : std::string();
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     return {};
   }
 }
@@ -186,6 +186,9 @@ void Registry::consider(const fs::path& path, const std::string& origin, bool tr
     // Helper libraries live beside plugins; only somebody who named the file wants to hear of it.
     if (error.status() == FRT_ERR_UNSUPPORTED && expected_id.empty()) return;
     refuse(error.status(), one_line(error));
+  } catch (const std::exception& error) {
+    // One file that is too much for this machine hides no other.
+    refuse(FRT_ERR_INTERNAL, std::string("it cannot be examined: ") + error.what());
   }
   candidates_.push_back(std::move(candidate));
 }
@@ -320,6 +323,7 @@ const LoadedPlugin& Registry::load_candidate(Candidate& candidate) {
     std::optional<SetupWatch> watching;
     if (options_.log) {
       watching.emplace(*options_.log, options_.patience, candidate.card->id, "dlopen");
+      request.entering = [&](const char* call) { watching->enter(call); };
     }
     const LoadedPlugin& loaded = load_plugin(request);
     // The file may have been replaced since its card was read for the list.

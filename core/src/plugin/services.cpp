@@ -9,9 +9,13 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 #include <csignal>
+#include <cstdlib>
 #include <exception>
 #include <string_view>
+#include <utility>
 
 namespace frt::core {
 
@@ -25,6 +29,13 @@ frt_status HostServices::report(std::string_view source, std::string_view phase,
     return FRT_ERR_CALLBACK;
   }
 }
+
+namespace {
+
+// The watch whose call this thread is in.
+thread_local SetupWatch* innermost = nullptr;
+
+}  // namespace
 
 SetupWatch::SetupWatch(HostServices& services, const std::string& plugin, const char* call) noexcept
     : log_(services.log()),
@@ -44,6 +55,9 @@ SetupWatch::SetupWatch(Log& log, std::chrono::milliseconds patience, const std::
 // The thread lives no longer than the calls: nothing that a plugin does at setup meets threads of
 // the host before and after them. It takes no signals.
 void SetupWatch::start() noexcept {
+  static const int registered = std::atexit([] { at_exit(); });
+  static_cast<void>(registered);
+  outer_ = std::exchange(innermost, this);
   sigset_t all, before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -55,7 +69,25 @@ void SetupWatch::start() noexcept {
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
+void SetupWatch::at_exit() noexcept {
+  if (!innermost) return;
+  try {
+    innermost->log_.write(innermost->plugin_, FRT_LOG_ERROR,
+                          fmt::format("the program ended inside its `{}`; a plugin must return an "
+                                      "error and never call exit(): leave it out",
+                                      innermost->call_));
+  } catch (...) {
+    // The log has no memory for it; the status tells.
+  }
+  ::_exit(EXIT_FAILURE);
+}
+
 SetupWatch::~SetupWatch() {
+  for (SetupWatch** at = &innermost; *at; at = &(*at)->outer_) {
+    if (*at != this) continue;
+    *at = outer_;
+    break;
+  }
   if (!thread_.joinable()) return;
   {
     const std::lock_guard lock(mutex_);

@@ -30,8 +30,11 @@ std::optional<Table> find_extension(const frt_model_v1& table, frt_model model, 
 // that cannot be read.  [setup]
 inline std::vector<frt_kernel_desc> read_kernels(const frt_kernel_desc* first, uint64_t count,
                                                  uint32_t stride, const std::string& sender) {
+  // Some hundred operators with some dozen formats each are usual. All formats are copied, so that
+  // their number is limited as a whole, too.
   constexpr uint64_t kMost = 65536;
   constexpr uint32_t kMostPatterns = 4096;
+  constexpr uint64_t kMostPatternsInAll = uint64_t{1} << 18;
   const auto broken = [&](const std::string& what) {
     return Error(FRT_ERR_ABI, sender + ": its list of kernels " + what + "; rebuild the plugin");
   };
@@ -43,6 +46,7 @@ inline std::vector<frt_kernel_desc> read_kernels(const frt_kernel_desc* first, u
                  std::to_string(Contract<frt_kernel_desc>::kBytes));
   }
   std::vector<frt_kernel_desc> kernels;
+  uint64_t patterns = 0;
   const auto* at = reinterpret_cast<const char*>(first);
   for (uint64_t i = 0; i < count; ++i, at += stride) {
     kernels.push_back(read_table<frt_kernel_desc>(at, sender, stride));
@@ -50,6 +54,10 @@ inline std::vector<frt_kernel_desc> read_kernels(const frt_kernel_desc* first, u
     if (kernel.weight_count > kMostPatterns || (kernel.weight_count > 0 && !kernel.weights)) {
       throw broken("has an entry with " + std::to_string(kernel.weight_count) + " weight formats" +
                    (kernel.weights ? "" : " at NULL"));
+    }
+    patterns += kernel.weight_count;
+    if (patterns > kMostPatternsInAll) {
+      throw broken("has more than " + std::to_string(kMostPatternsInAll) + " weight formats");
     }
   }
   return kernels;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plugins that harm whoever loads them, that hang, or that come twice.
+#include <signal.h>
+#include <sys/wait.h>
+
 #include "trial.hpp"
 
 using namespace broken;
@@ -25,6 +28,70 @@ TEST_CASE("a constructor that hangs is given up in a child process") {
           });
 }
 
+TEST_CASE("a constructor that leaves a process behind is refused, and the process ended") {
+  const std::string reason = "started a process that stays; start none before `open`";
+  Trial place;
+  const fs::path pid_file = place.folder() / "pid";
+  ::setenv("FRT_TEST_PID", pid_file.c_str(), 1);
+  refuses(
+      {
+          {"model", "constructor_forks", FRT_ERR_FORMAT, {reason}},
+          {"model", "constructor_daemon", FRT_ERR_FORMAT, {reason}},
+          {"model",
+           "constructor_crashes_beside_child",
+           FRT_ERR_INTERNAL,
+           {"loading it ended the process with signal Aborted"}},
+      },
+      [](Trial& trial) { trial.probing = core::Probing::kUnlocked; });
+  ::unsetenv("FRT_TEST_PID");
+  // The daemon may have ended before it could say its number.
+  if (!fs::exists(pid_file)) return;
+  const std::string pid = io::read_file(pid_file, "pid", 64);
+  if (!pid.empty()) CHECK(::kill(static_cast<pid_t>(std::stol(pid)), 0) != 0);
+}
+
+TEST_CASE("a plugin that ends the program in a setup call is named, and the program failed") {
+  Trial trial("device", "device_count_exits");
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    try {
+      trial.run();
+    } catch (...) {
+      ::_exit(3);
+    }
+    ::_exit(2);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == EXIT_FAILURE);
+  CHECK(trial.log().find("test.device: the program ended inside its `device_count`") !=
+        std::string::npos);
+}
+
+TEST_CASE("a plugin that is asked for its options is in the child process, too") {
+  refuses(
+      {
+          {"model", "schema_throws", FRT_ERR_FORMAT, {"`extension` threw", "no options today"}},
+          {"model",
+           "schema_aborts",
+           FRT_ERR_INTERNAL,
+           {"its `extension` (frt.config-schema/1) ended the process with signal Aborted"}},
+          {"model", "schema_exits", FRT_ERR_INTERNAL, {"its `extension`", "with exit status 0"}},
+          {"model", "schema_null_list", FRT_ERR_FORMAT, {"the list is null"}},
+      },
+      [](Trial& trial) { trial.probing = core::Probing::kUnlocked; });
+  refuses({{"model",
+            "schema_hangs",
+            FRT_ERR_INTERNAL,
+            {"its `extension` (frt.config-schema/1) took longer than 2000 ms"}}},
+          [](Trial& trial) {
+            trial.probing = core::Probing::kUnlocked;
+            trial.trial_limit = std::chrono::milliseconds(2000);
+          });
+}
+
 TEST_CASE("a device that the card is not for is not chosen") {
   refuses({{"device",
             "device target mismatch",
@@ -47,9 +114,9 @@ TEST_CASE("a plugin that hangs in a setup call is named with the call") {
     const char* call;
   };
   for (const Hang& row :
-       {Hang{"model", "dlopen"}, Hang{"model", "open"}, Hang{"model", "create"},
-        Hang{"model", "fingerprint"}, Hang{"model", "destroy"}, Hang{"model", "close"},
-        Hang{"device", "device_count"}, Hang{"device", "device_info"},
+       {Hang{"model", "dlopen"}, Hang{"model", "extension"}, Hang{"model", "open"},
+        Hang{"model", "create"}, Hang{"model", "fingerprint"}, Hang{"model", "destroy"},
+        Hang{"model", "close"}, Hang{"device", "device_count"}, Hang{"device", "device_info"},
         Hang{"device", "device_open"}, Hang{"device", "list"}, Hang{"device", "device_close"}}) {
     CAPTURE(row.call);
     Trial trial(row.plugin, std::string(row.call) + "_hangs");

@@ -243,6 +243,7 @@ TEST_CASE("a broken backend, device or kernel list is refused by what is wrong")
       {"device", "backend_no_kind", FRT_ERR_ABI, {"frt.backend/1 has no native_kind"}},
       {"device", "backend_garbage_kind", FRT_ERR_FORMAT, {"native_kind is no text"}},
       {"device", "device_count_throws", FRT_ERR_INTERNAL, {"`device_count` threw"}},
+      {"device", "device_count_huge", FRT_ERR_ABI, {"device_count says 4294967295", "4096"}},
       {"device", "device_info_status", FRT_ERR_INTERNAL, {"status 12345"}},
       {"device", "device_info_size_3", FRT_ERR_ABI, {"frt_device_info says that it has 3 bytes"}},
       {"device", "device_info_garbage", FRT_ERR_FORMAT, {"name of device 0 is no text"}},
@@ -253,6 +254,7 @@ TEST_CASE("a broken backend, device or kernel list is refused by what is wrong")
       {"device", "kernels_no_list", FRT_ERR_ABI, {"frt.kernels/1 has no list"}},
       {"device", "kernels_stride", FRT_ERR_ABI, {"stride of 0 bytes"}},
       {"device", "kernels_count", FRT_ERR_ABI, {"list of kernels has 18446744073709551615"}},
+      {"device", "kernels_formats", FRT_ERR_ABI, {"more than 262144 weight formats"}},
       {"device", "kernels_null", FRT_ERR_ABI, {"list of kernels is NULL"}},
       {"device", "kernels_status", FRT_ERR_INTERNAL, {"status 12345"}},
       {"device", "kernel_size_huge", FRT_ERR_ABI, {"kernel descriptor says", "4294967295 bytes"}},
@@ -260,6 +262,38 @@ TEST_CASE("a broken backend, device or kernel list is refused by what is wrong")
       {"device", "kernel_no_name", FRT_ERR_INVALID_ARGUMENT, {"has no name"}},
       {"device", "kernel_garbage_name", FRT_ERR_FORMAT, {"name of a kernel is no text"}},
   });
+}
+
+TEST_CASE("a backend whose submissions or waits throw is named") {
+  refuses({
+      {"device", "fill_throws", FRT_ERR_INTERNAL, {"threw across the ABI: no more ink"}},
+      {"device", "sync_throws", FRT_ERR_INTERNAL, {"threw across the ABI", "of unknown type"}},
+  });
+}
+
+TEST_CASE("what freeing and closing throw is in the log, by the backend") {
+  for (const std::string defect : {"free_throws", "close_throws"}) {
+    CAPTURE(defect);
+    Trial trial("device", defect);
+    CHECK_NOTHROW(trial.run());
+    const bool close = defect == "close_throws";
+    const std::string text = std::string(close ? "device_close" : "memory_free") +
+                             ": the device of context 'd' (backend 'test.device') threw across "
+                             "the ABI: " +
+                             (close ? "ajar" : "not mine");
+    CAPTURE(trial.log());
+    CHECK(trial.log().find(text) != std::string::npos);
+  }
+}
+
+TEST_CASE("a survey asks no device of a backend that counts too many") {
+  Trial trial("device", "device_count_huge");
+  const host::Survey survey = trial.survey();
+  CHECK(survey.devices.empty());
+  REQUIRE(survey.plugins.size() == 1);
+  CHECK(survey.plugins[0].devices == 0);
+  CHECK(survey.plugins[0].problem.find("test.device: its device_count says 4294967295") !=
+        std::string::npos);
 }
 
 TEST_CASE("what destroy throws is in the log, by its plugin and call") {

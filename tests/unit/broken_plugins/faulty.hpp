@@ -9,6 +9,8 @@
 #include <frt/plugin.h>
 #include <frt/plugin.hpp>
 
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -70,6 +72,15 @@ inline void may_hang(const char* call) {
   if (is(std::string(call) + "_hangs")) hang(call);
 }
 
+// What a plugin may do to the host when it is asked for its options, before it is open.
+inline void harm_as_asked() {
+  if (is("schema_throws")) throw std::runtime_error("no options today");
+  if (is("schema_aborts")) std::abort();
+  if (is("schema_exits")) std::_Exit(0);
+  if (is("schema_hangs")) std::this_thread::sleep_for(std::chrono::seconds(600));
+  may_hang("extension");
+}
+
 // One table of each kind, spoiled as the defect says.
 template <class Table, class Spoil>
 const void* spoiled(const Table& table, const std::string& name, Spoil&& spoil) {
@@ -80,6 +91,16 @@ const void* spoiled(const Table& table, const std::string& name, Spoil&& spoil) 
   return &kept;
 }
 
+// A process that detaches itself; FRT_TEST_PID names the file that gets its number.
+inline void start_daemon() {
+  if (::fork() != 0) return;
+  ::setsid();
+  if (::fork() != 0) ::_exit(0);
+  std::ofstream(std::getenv("FRT_TEST_PID")) << ::getpid() << std::flush;
+  std::this_thread::sleep_for(std::chrono::seconds(600));
+  ::_exit(0);
+}
+
 // What a constructor of the file does as it is loaded.
 struct Constructor {
   Constructor() {
@@ -88,6 +109,12 @@ struct Constructor {
     if (is("constructor_exits")) std::_Exit(3);
     if (is("constructor_hangs")) std::this_thread::sleep_for(std::chrono::seconds(600));
     if (is("dlopen_hangs")) hang("dlopen");
+    if (is("constructor_forks")) static_cast<void>(::fork());
+    if (is("constructor_daemon")) start_daemon();
+    if (is("constructor_crashes_beside_child")) {
+      if (::fork() == 0) std::this_thread::sleep_for(std::chrono::seconds(600));
+      std::abort();
+    }
   }
 };
 

@@ -6,6 +6,7 @@
 #include <frt/table.hpp>
 
 #include <cstring>
+#include <vector>
 
 #include "faulty.hpp"
 #include "null_backend.hpp"
@@ -38,10 +39,28 @@ const frt_backend_v1& backend_table() {
     frt_backend_v1 table = null_backend::table();
     table.device_info = device_info;
     table.device_open = device_open;
+    table.device_close = [](frt_backend_device) { faulty::may_hang("device_close"); };
     table.device_memory = [](frt_backend_device, uint64_t* free, uint64_t* total) -> frt_status {
       *free = *total = 1 << 30;
       return FRT_OK;
     };
+    if (is("fill_throws")) {
+      table.fill = [](frt_backend_stream, void*, frt_space, uint64_t, uint8_t) -> frt_status {
+        throw std::runtime_error("no more ink");
+      };
+    }
+    if (is("sync_throws")) {
+      table.stream_sync = [](frt_backend_stream) -> frt_status { throw 7; };
+    }
+    if (is("free_throws")) {
+      table.memory_free = [](frt_backend_device, frt_space, void* pointer) {
+        std::free(pointer);
+        throw std::runtime_error("not mine");
+      };
+    }
+    if (is("close_throws")) {
+      table.device_close = [](frt_backend_device) { throw std::runtime_error("ajar"); };
+    }
     faulty::spoil_size(table, "backend");
     if (is("backend_no_copy")) table.copy = nullptr;
     if (is("backend_no_kind")) table.native_kind = nullptr;
@@ -49,10 +68,10 @@ const frt_backend_v1& backend_table() {
     table.device_count = [](frt_plugin, uint32_t* count, frt_error*) -> frt_status {
       faulty::may_hang("device_count");
       if (is("device_count_throws")) throw 7;
-      *count = 1;
+      if (is("device_count_exits")) std::exit(0);
+      *count = is("device_count_huge") ? ~uint32_t{0} : 1;
       return FRT_OK;
     };
-    table.device_close = [](frt_backend_device) { faulty::may_hang("device_close"); };
     return table;
   }();
   return kTable;
@@ -76,6 +95,17 @@ frt_status list(frt_backend_device, const frt_kernel_desc** kernels, uint64_t* c
   if (is("kernels_status")) return faulty::kUnknownStatus;
   *kernels = is("kernels_null") ? nullptr : &kKernel;
   *count = is("kernels_count") ? ~uint64_t{0} : 1;
+  if (is("kernels_formats")) {
+    static const std::vector<frt_weight_format> kFormats(4096);
+    static const std::vector<frt_kernel_desc> kMany = [] {
+      frt_kernel_desc kernel = kKernel;
+      kernel.weights = kFormats.data();
+      kernel.weight_count = 4096;
+      return std::vector<frt_kernel_desc>(65536, kernel);
+    }();
+    *kernels = kMany.data();
+    *count = kMany.size();
+  }
   return FRT_OK;
 }
 

@@ -422,6 +422,7 @@ class Plugin {
     return frt::detail::PluginTrampolines<Plugin>::open(host, config, plugin, error);
   }
   static const void* any_extension(frt_plugin plugin, const char* id) {
+    if (!plugin) faulty::harm_as_asked();
     if (plugin && is("extension_throws")) throw std::runtime_error("ask again later");
     return frt::detail::PluginTrampolines<Plugin>::extension(plugin, id);
   }

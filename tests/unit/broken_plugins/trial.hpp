@@ -28,6 +28,7 @@
 #include "lm/chat/stream.hpp"
 #include "lm/lm_model.hpp"
 #include "robot/policy_model.hpp"
+#include "runtime/device_survey.hpp"
 #include "runtime/plugin_reports.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -130,6 +131,21 @@ class Trial {
   std::string manifest = manifest_of("test.device", "test.model");
   Use use;               // instead of a language model's
   std::string rejected;  // the reasons of files that were not taken, a line each
+
+  // What the plugins' devices are.
+  host::Survey survey() {
+    core::RegistryOptions options;
+    options.plugin_folders = {folder_};
+    options.use_environment = false;
+    options.own_folder = "/nowhere";
+    options.probing = probing;
+    core::LogOptions silent;
+    silent.descriptor = -1;
+    core::Log log(silent);
+    core::Registry found(options);
+    load(found, "test." + plugin_, defect_);
+    return host::survey_devices(found, log);
+  }
 
   // From the search to the fingerprint of the model's capsules; throws what goes wrong.
   void run() {

@@ -425,6 +425,64 @@ TEST_CASE("an eager context calls the recipe at every replay") {
   CHECK(rig.mock.pending() == 0);
 }
 
+TEST_CASE(
+    "a callback of an eager replay cannot take its own graph away, nor replay inside itself") {
+  RigOptions options;
+  options.eager = true;
+  Rig rig(options);
+  const frt_exec_v1& table = rig.context.table();
+  constexpr frt_status kBad = FRT_ERR_BAD_STATE;
+  const frt::Stream stream = rig.context.create_stream("s"), other = rig.context.create_stream("o");
+  frt::Graph graph = rig.context.create_graph("g", 1);
+  frt::Plan plan = rig.create_plan("p");
+  graph.capture(1, [&](const frt::Recorder& recorder) {
+    CHECK_FAILS(kBad, "record callback", graph.evict(1));
+    CHECK_FAILS(kBad, "record callback", graph.capture(1, rig.appending(1)));
+    CHECK_FAILS(kBad, "record callback", plan.compile());
+    CHECK(table.graph_replay(graph, 1, recorder.stream()) == kBad);
+    CHECK(table.graph_replay(graph, 1, other) == kBad);
+    CHECK(frt::core::plan_draft()->execute(plan, other) == kBad);
+    throw frt::Error(FRT_ERR_UNSUPPORTED, "and then it fails");
+  });
+  plan.add(graph, 1, stream);
+  plan.compile();
+  CHECK_FAILS(FRT_ERR_UNSUPPORTED, "graph 'g', key 0x0000000000000001: and then it fails",
+              graph.replay(1, stream));
+  CHECK(graph.keys() == Keys{1});
+}
+
+TEST_CASE("what a callback of an eager replay releases goes when the replay is over") {
+  for (const bool by_plan : {false, true}) {
+    CAPTURE(by_plan);
+    RigOptions options;
+    options.eager = true;
+    Rig rig(options);
+    frt::Stream stream = rig.context.create_stream("s");
+    const frt::Stream caller = rig.context.create_stream("caller");
+    frt::Graph graph = rig.context.create_graph("g", 1);
+    frt::Plan plan = rig.create_plan("p");
+    frt::Buffer buffer = rig.context.alloc(FRT_SPACE_DEVICE, 8, "b");
+    const auto kept = std::make_shared<int>(5);
+    graph.capture(1, [&, kept](const frt::Recorder& recorder) {
+      plan.reset();
+      stream.reset();
+      graph.reset();
+      buffer.reset();
+      CHECK(rig.mock.live_blocks == 1);
+      rig.append(recorder, {0, *kept});
+      throw frt::Error(FRT_ERR_UNSUPPORTED, "and then it fails");
+    });
+    plan.add(graph, 1, stream);
+    plan.add(graph, 1, stream);
+    plan.compile();
+    const frt_status status = by_plan ? frt::core::plan_draft()->execute(plan.handle(), caller)
+                                      : rig.context.table().graph_replay(graph, 1, caller);
+    CHECK(status == FRT_ERR_UNSUPPORTED);
+    CHECK(contains(rig.context.last_error(), "graph 'g', key 0x0000000000000001: and then"));
+    CHECK(rig.mock.live_blocks == 0);
+  }
+}
+
 TEST_CASE("a captured and an eager context compute the same") {
   std::vector<std::vector<uint64_t>> results;
   for (const bool eager : {false, true}) {

@@ -94,6 +94,22 @@ TEST_CASE("a host call that the backend refuses stays the caller's") {
   CHECK(Work::alive == 1);
 }
 
+TEST_CASE("a host call in a stream of another context is refused, also while recording") {
+  Rig other_rig;
+  const frt::Stream foreign = other_rig.context.create_stream("foreign");
+  Rig rig;
+  int calls = 0;
+  const Work work(calls);
+  const auto call = [&] { rig.context.call(foreign.backend(), work); };
+  CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "the stream is of another context than 'dev0'", call());
+  frt::Graph graph = rig.context.create_graph("g", 1);
+  graph.capture(1, [&](const frt::Recorder&) {
+    CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "the stream is of another context", call());
+  });
+  CHECK(Work::alive == 1);
+  CHECK(other_rig.mock.calls("stream_call") == 0);
+}
+
 TEST_CASE("an eager host call runs once; what it holds goes on the driver's thread, later") {
   Rig rig;
   int calls = 0;

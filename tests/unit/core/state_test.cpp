@@ -2,6 +2,7 @@
 #include "capsule/state.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <frt/core/state.hpp>
 #include <random>
@@ -99,13 +100,34 @@ TEST_CASE("broken layouts are refused by region name") {
   odd = fixed("a", 1);
   odd.dtype = 99;
   refuses(FRT_ERR_INVALID_ARGUMENT, "element type", {odd});
+  odd = rows("r", 1, 16);
+  for (const int64_t lag : {INT64_MIN, int64_t{-17}}) {
+    odd.row_lag = lag;
+    refuses(FRT_ERR_INVALID_ARGUMENT, "ahead by more than its max_rows of 16", {odd});
+  }
   const frt_region one = fixed("a", 1);
   frt_capsule_layout layout{8, 1, &one, 0, 0};
   CHECK_FAILS(FRT_ERR_ABI, "layout",
               frt::State(frt::core::state_table(), rig.context, layout, 1, "s"));
   layout.struct_size = sizeof(layout);
+  layout.region_count = UINT32_MAX;
+  CHECK_FAILS(FRT_ERR_OUT_OF_RANGE, "4294967295 regions",
+              frt::State(frt::core::state_table(), rig.context, layout, 1, "s"));
+  layout.region_count = 1;
   CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "0 slots",
               frt::State(frt::core::state_table(), rig.context, layout, 0, "s"));
+}
+
+TEST_CASE("a layout of 200,000 regions is laid out in seconds") {
+  Rig rig;
+  std::vector<std::string> names;
+  std::vector<frt_region> regions;
+  for (int i = 0; i < 200000; ++i) names.push_back("region." + std::to_string(i));
+  for (const std::string& name : names) regions.push_back(fixed(name.c_str(), 1));
+  const auto begin = std::chrono::steady_clock::now();
+  const frt::State state = make(rig, regions, 1);
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
+  CHECK(state.region("region.199999") == 199999 * 256);
 }
 
 TEST_CASE("an arena that cannot be allocated or zeroed leaves nothing behind") {
@@ -325,6 +347,40 @@ TEST_CASE("the table changes in the order of the stream, however far the host is
     stream.sync();
     CHECK(std::equal(expected.begin(), expected.end(), seen.pointer<int32_t>()));
   }
+}
+
+TEST_CASE("a stream of another context is refused and changes nothing") {
+  Rig other_rig;
+  const frt::Stream foreign = other_rig.context.create_stream("foreign");
+  Rig rig;
+  const frt::Stream stream = rig.context.create_stream("s");
+  for (const uint32_t page_rows : {0u, 16u}) {
+    CAPTURE(page_rows);
+    const frt::State state = make(rig, {fixed("f", 8), rows("r", 16, 64)}, 2, page_rows);
+    state.reserve(0, 0, 20, stream);
+    const uint32_t free_pages = state.info().free_pages;
+    CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "state_clear: the stream is of another context",
+                state.clear(0, foreign));
+    CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "state_reserve: the stream is of another context",
+                state.reserve(0, 20, 21, foreign));
+    CHECK(state.info().free_pages == free_pages);
+    CHECK(state.handle()->extents[0] == 20);
+    CHECK_NOTHROW(state.reserve(0, 20, 40, stream));
+    CHECK_NOTHROW(state.clear(0, stream));
+    CHECK_NOTHROW(state.reserve(0, 0, 1, stream));
+  }
+}
+
+TEST_CASE("clearing a slot whose table the device does not take leaves its rows") {
+  Rig rig;
+  const frt::Stream stream = rig.context.create_stream("s");
+  const frt::State state = make(rig, {rows("r", 16, 64)}, 2, 16);
+  state.reserve(0, 0, 20, stream);
+  const uint32_t free_pages = state.info().free_pages;
+  rig.mock.fail("fill", FRT_ERR_DEVICE);
+  CHECK_FAILS(FRT_ERR_DEVICE, "buffer_fill", state.clear(0, stream));
+  CHECK(state.info().free_pages == free_pages);
+  CHECK(state.handle()->extents[0] == 20);
 }
 
 TEST_CASE("a change of the table that the device refuses is undone") {

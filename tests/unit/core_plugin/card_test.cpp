@@ -2,6 +2,7 @@
 // Cards: reading them from ELF files without loading, refusing what is no plugin for this machine,
 // and ranking.
 #include <elf.h>
+#include <sys/resource.h>
 
 #include <cstring>
 #include <frt/core/plugin.hpp>
@@ -211,6 +212,58 @@ TEST_CASE("tables that point outside the file or lie about their size are refuse
       std::memcpy(bytes.data() + at, &offset, sizeof(offset));
     }
   });
+}
+
+// A shared object without code: a card, and tables of `symbols` imports that share one name.
+std::string elf_of_symbols(uint16_t tables, uint64_t symbols, uint64_t name_bytes) {
+  const std::string section_names("\0.frt.card\0.dynsym\0.dynstr\0", 27);
+  const std::string card = "id = \"h.bomb\"\nkind = \"model\"\nabi = \"0.9\"\nversion = \"1\"\n";
+  std::string bytes(sizeof(Elf64_Ehdr), '\0');
+  std::vector<Elf64_Shdr> sections(1);
+  const auto add = [&](uint32_t name, uint32_t type, const std::string& content) {
+    Elf64_Shdr section{};
+    section.sh_name = name;
+    section.sh_type = type;
+    section.sh_offset = bytes.size();
+    section.sh_size = content.size();
+    sections.push_back(section);
+    bytes += content;
+  };
+  add(0, SHT_STRTAB, section_names);
+  add(1, SHT_PROGBITS, card);
+  add(19, SHT_STRTAB, std::string(name_bytes, 'a') + '\0');
+  add(11, SHT_DYNSYM, std::string(symbols * sizeof(Elf64_Sym), '\0'));
+  sections.back().sh_link = 3;
+  sections.back().sh_entsize = sizeof(Elf64_Sym);
+  for (uint16_t i = 1; i < tables; ++i) sections.push_back(sections.back());
+  Elf64_Ehdr header = header_of(test::read(test::kGoodModel));
+  header.e_shoff = bytes.size();
+  header.e_shnum = static_cast<uint16_t>(sections.size());
+  header.e_shstrndx = 1;
+  put_header(bytes, header);
+  return bytes.append(reinterpret_cast<const char*>(sections.data()),
+                      sections.size() * sizeof(Elf64_Shdr));
+}
+
+TEST_CASE("a thousand symbols that share one name of 1 MiB cost no thousand MiB") {
+  const auto peak = [] {
+    rusage usage{};
+    ::getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss;  // KiB
+  };
+  const test::Folder folder;
+  const auto path = folder.write("bomb.so", elf_of_symbols(1, 1000, uint64_t{1} << 20));
+  const auto before = peak();
+  CHECK(read_image(path).card.id == "h.bomb");
+  CHECK(peak() - before < 256 << 10);
+}
+
+TEST_CASE("a second table of symbols is refused: each costs the time to read it") {
+  const test::Folder folder;
+  const auto path = folder.write("tables.so", elf_of_symbols(2, 1, 8));
+  const frt::Error error = error_of([&] { read_image(path); });
+  CHECK(error.status() == FRT_ERR_FORMAT);
+  CHECK(has(error.what(), "two tables of dynamic symbols"));
 }
 
 TEST_CASE("what is no plugin is told apart: missing, a folder, text, a library without a card") {

@@ -27,6 +27,16 @@ struct ContextOptions {
   std::function<void(const char* call)> entering{};
 };
 
+// More devices than any host holds: a backend that counts more is broken, and asking each would
+// take all time and memory.
+inline constexpr uint32_t kMostDevices = 4096;
+
+// Fills `count` with how many devices the backend sees; if it sees none, `error` may say why.
+// Returns what the plugin reports. Throws FRT_ERR_INTERNAL if it throws, FRT_ERR_ABI for more than
+// kMostDevices.  [setup]
+frt_status count_devices(const frt_backend_v1& backend, frt_plugin plugin,
+                         const std::string& sender, uint32_t& count, frt_error& error);
+
 // What the backend says of device `ordinal`, its texts checked. `sender` ("backend 'acme'") names
 // it in errors. Throws what the plugin reports, FRT_ERR_ABI, FRT_ERR_FORMAT.  [setup]
 frt_device_info describe_device(const frt_backend_v1& backend, frt_plugin plugin, uint32_t ordinal,

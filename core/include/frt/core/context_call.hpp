@@ -41,6 +41,10 @@ class ContextCall {
 [[gnu::format(printf, 3, 4)]] frt_status call_failed(frt_context context, frt_status status,
                                                      const char* format, ...) noexcept;
 
+// FRT_OK, or why `call` cannot submit to `stream`, with the context's last error filled:
+// FRT_ERR_INVALID_ARGUMENT (the stream is of another context), FRT_ERR_DEVICE_LOST.  [hot]
+frt_status check_stream(frt_context context, frt_stream stream, const char* call) noexcept;
+
 // A record callback runs: nothing may wait, be made, or change hands.  [hot]
 bool is_recording(frt_context context) noexcept;
 

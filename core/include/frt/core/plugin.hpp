@@ -4,8 +4,9 @@
 //
 // The order is deliberate: everything that can be refused is refused before an instruction of the
 // plugin runs. read_image() looks at bytes only. probe_in_child() runs the plugin's constructors
-// where a crash costs nothing. load_plugin() maps the file into this process, for ever: files are
-// never unloaded, because destructors of libraries crash and pointers into them outlive them.
+// and asks for its options where a crash costs nothing. load_plugin() maps the file into this
+// process, for ever: files are never unloaded, because destructors of libraries crash and pointers
+// into them outlive them.
 //
 // Threads: all of it [setup], on the main thread and before worker threads exist: loading a
 // library and starting a driver on two threads can deadlock.
@@ -113,9 +114,10 @@ struct ProbeResult {
   std::vector<std::string> mapped;  // of a good one: the files that loading it mapped; may be empty
 };
 
-// Loads the file and checks its descriptor in a child process, and reports what became of it. The
-// child is a fork of this process (not another program, so that it works in every program that
-// embeds core) and never returns from this call; hence no other thread may be running.
+// Loads the file, checks its descriptor and asks for its option schema in a child process, and
+// reports what became of it. The child is a fork of this process (not another program, so that it
+// works in every program that embeds core) and never returns from this call; hence no other thread
+// may be running.
 ProbeResult probe_in_child(const std::filesystem::path& path,
                            std::chrono::milliseconds timeout = std::chrono::seconds(10));
 
@@ -136,6 +138,8 @@ struct LoadRequest {
   // that open file is loaded, so that it cannot be exchanged in between. (Such a plugin cannot
   // find libraries through $ORIGIN.)
   std::string digest;
+  // Told which call of the plugin comes next, once dlopen is over; may be empty.
+  std::function<void(const char* call)> entering{};
 };
 
 // Maps the file and checks it: card, machine, sanitizer, digest, then the descriptor against the

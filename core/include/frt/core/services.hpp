@@ -52,7 +52,8 @@ class HostServices {
 
 // While it lives a plugin is in setup calls, one after the other. If one shows no progress for the
 // patience, one warning in the log names plugin and call: a call that hangs cannot be stopped, but
-// nobody shall have to guess who it is.  [setup]
+// nobody shall have to guess who it is. If the program ends inside such a call, for the plugin
+// calls exit(), an error in the log names them, too, and the status is EXIT_FAILURE.  [setup]
 class SetupWatch {
  public:
   // `plugin` and `call` outlive it. Progress and patience are those of `services`.
@@ -68,6 +69,7 @@ class SetupWatch {
   void enter(const char* call) noexcept;
 
  private:
+  static void at_exit() noexcept;
   void start() noexcept;
   void run() noexcept;
   uint64_t reports() const noexcept { return services_ ? services_->reports() : 0; }
@@ -81,6 +83,7 @@ class SetupWatch {
   const char* call_;
   uint64_t entered_ = 0;
   bool done_ = false;
+  SetupWatch* outer_ = nullptr;  // the one before of this thread
   std::thread thread_;
 };
 
