@@ -62,9 +62,10 @@ CapsuleRegistry::Entry* CapsuleRegistry::oldest(Tier tier) {
   return found;
 }
 
-// What is in memory no more may be removed by others.
-void CapsuleRegistry::release_file(const Entry& entry) {
-  if (!index_ || entry.device || entry.host || entry.arriving || entry.busy) return;
+void CapsuleRegistry::left_memory(Entry& entry) {
+  if (entry.device || entry.host || entry.arriving || entry.busy) return;
+  entry.content.reset();
+  if (!index_) return;
   post(
       entry.view.name, [this, name = entry.view.name] { index_->release(name); }, nullptr);
 }
@@ -82,7 +83,7 @@ bool CapsuleRegistry::leave_device(Entry& entry) {
   }
   entry.device.reset();
   refresh_view(entry);
-  release_file(entry);
+  left_memory(entry);
   if (!entry.host && !entry.file) forget(entry.view.name);
   return false;
 }
@@ -156,7 +157,7 @@ void CapsuleRegistry::start_save(Entry& entry) {
         }
         saved.host.reset();
         refresh_view(saved);
-        release_file(saved);
+        left_memory(saved);
         if (!saved.file && !saved.device) forget(name);
       });
 }
@@ -207,7 +208,7 @@ void CapsuleRegistry::tend() {
     }
     entry->host.reset();
     refresh_view(*entry);
-    release_file(*entry);
+    left_memory(*entry);
     if (!entry->device && !entry->file) forget(entry->view.name);
   }
   trim_disk();

@@ -167,6 +167,34 @@ TEST_CASE("a full tier hands down what was used longest ago, and every tier give
   CHECK(registry.list().size() == 5);
 }
 
+TEST_CASE("a capsule that is on the disk alone leaves no tokens in memory") {
+  World world;
+  uint64_t each = 0;
+  {
+    CapsuleRegistry probe = world.registry(kPlenty, 0, 0);
+    world.keep(probe, counting(9, 20));
+    each = held(probe);
+  }
+  CapsuleRegistry registry = world.registry(each, each, kPlenty);
+  std::vector<std::string> names;
+  const auto in_memory = [&] {
+    registry.settle();
+    CHECK(registry.contents("").size() <= 2);  // one in each of the upper tiers
+    for (const std::string& name : names) {
+      const bool on_disk_alone = tiers_of(registry, name) == std::vector{Tier::kDisk};
+      CHECK((registry.in_memory(name) == nullptr) == on_disk_alone);
+    }
+  };
+  for (int32_t i = 0; i < 6; ++i) {
+    names.push_back(world.keep(registry, counting(10 * i, 20)));
+    registry.settle();
+  }
+  in_memory();
+  CHECK(world.restores(registry, names[0], counting(0, 20)));  // and back to where it came from
+  in_memory();
+  CHECK(registry.content(names[1])->tokens == counting(10, 20));
+}
+
 TEST_CASE("pinned capsules stay, and without lower tiers the others are dropped") {
   World world;
   uint64_t each = 0;
