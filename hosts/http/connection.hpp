@@ -93,6 +93,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   const boost::asio::ip::address& address() const noexcept { return address_; }
   bool is_open() const noexcept { return socket_.is_open(); }
   bool is_busy() const noexcept { return busy_; }  // a request is complete, its answer is not
+  // The body of a request goes to a sink.
+  bool is_uploading() const noexcept { return request_ && request_->sink; }
   ServerClock::time_point due() const noexcept { return deadlines_.due(); }
 
  private:

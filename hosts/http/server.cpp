@@ -106,7 +106,7 @@ struct HttpServer::State : AcceptingServer {
   }
   bool displace() override {
     HttpConnection* guest = oldest_guest(shared.connections, [](const HttpConnection& connection) {
-      return connection.is_open() && !connection.is_busy();
+      return connection.is_open() && !connection.is_busy() && !connection.is_uploading();
     });
     if (guest) guest->displace();
     return guest != nullptr;

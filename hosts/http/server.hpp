@@ -11,7 +11,8 @@
 //   TLS        where there is a certificate, and then nothing else; a handshake has a head's time.
 //   number     connections are limited. One too many, or none of the process's descriptors left,
 //              costs the oldest connection that waits for a request, of the address with the most
-//              of those.
+//              of those. A body on its way to a sink costs nobody: the service bounds their number,
+//              body_timeout their silence.
 //   leaving    a client that closes, or shuts down its sending half, before its answer is complete
 //              has left; its exchange is told at once.
 //   failure    an exception ends one connection, never the server.

@@ -123,7 +123,8 @@ PrefixDecision Session::begin(std::span<const int32_t> prompt, bool reuse) {
     }
     if (content->owner != options_.owner ||
         common_prefix(content->tokens, prompt) != content->boundary()) {
-      // Not what the index said, or another prefix of the same digest. find() knows its tokens now.
+      // Not what the index said, or another prefix of the same digest.
+      passed_over.insert(match->name);
       continues = false;
       clear();
       continue;

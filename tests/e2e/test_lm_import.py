@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """frt-host serve: capsules that are imported, longer than any other body may be, and uploads that go wrong."""
+import itertools
 import json
 import os
 import re
@@ -29,7 +30,7 @@ class ImportTest(LmServeTest):
         self.assertEqual(server.request("POST", "/v1/completions", body, {"X-Session-Id": "talk"}).status, 200)
         self.assertEqual(server.request("POST", "/v1/sessions/talk/snapshot", {"name": "first"}).status, 200)
         file = server.request("GET", "/v1/capsules/first/export").body
-        self.assertGreater(len(file), 2 * BODY)
+        self.assertGreater(len(file), 4 * BODY)
         return file
 
     def upload(self, server, length=None, name="second", more=""):
@@ -51,11 +52,17 @@ class ImportTest(LmServeTest):
             body += peer.recv(65536)
         return int(head.split()[1]), json.loads(body)
 
+    def one_more(self, server, known):
+        """Whether a request has come beside those that ask for it; `known`: of them all, when they were counted last."""
+        asked = itertools.count(1)
+        return lambda: server.metrics()["frt_http_requests_total"] > known + next(asked)
+
     def nothing_is_left(self, server):
         def rest():
             metrics = server.metrics()
-            return [str(path) for path in self.capsules.glob(".import-*")], metrics["frt_http_buffer_bytes"]
-        self.until(lambda: rest() == ([], 0))
+            left = [str(path) for path in self.capsules.glob(".import-*")]
+            return left, metrics["frt_http_buffer_bytes"], metrics["frt_http_open_connections"]
+        self.until(lambda: rest() == ([], 0, 1))
         self.assertEqual(server.request("GET", "/v1/capsules/second").status, 404)
 
 
@@ -115,17 +122,17 @@ class Uploads(ImportTest):
         """an upload whose client leaves, or that is cut by the end of the server, leaves nothing"""
         server = self.import_server()
         file = self.exported(server)
-        for sent in (0, 1, BODY, len(file) - 1):
-            peer = self.upload(server, len(file))
-            peer.sendall(file[:sent])
-            if sent > BODY:
+        for length, sent in ((len(file), b""), (len(file), file[:1]), (len(file), file[:BODY]), (len(file), file[:-1]),
+                             (None, b"5\r\nabc")):
+            known = server.metrics()["frt_http_requests_total"]
+            peer = self.upload(server, length)
+            peer.sendall(sent)
+            if sent:
                 self.until(lambda: list(self.capsules.glob(".import-*")))
+            else:       # its file is made with its first byte
+                self.until(self.one_more(server, known))
             peer.close()
             self.nothing_is_left(server)
-        peer = self.upload(server)
-        peer.sendall(b"5\r\nabc")
-        peer.close()
-        self.nothing_is_left(server)
         peer = self.upload(server, len(file))
         peer.sendall(file[:-1])
         self.until(lambda: list(self.capsules.glob(".import-*")))
@@ -158,9 +165,10 @@ class Uploads(ImportTest):
         server = self.import_server("body_timeout_ms = 5000")
         file = self.exported(server)
         start, peer = time.monotonic(), self.upload(server, len(file))
-        for at in range(0, len(file), BODY):
+        for at in range(0, 4 * BODY, BODY):
             peer.sendall(file[at:at + BODY])
             time.sleep(2)
+        peer.sendall(file[4 * BODY:])
         self.assertGreater(time.monotonic() - start, 5)
         self.assertEqual(self.answer(peer)[0], 200)
         server.request("DELETE", "/v1/capsules/second")

@@ -104,6 +104,14 @@ class PageTest(LmServeTest):
         self.numbered(answers, before + 1)
         return answers.nth(before)
 
+    def waits(self, page, condition):
+        """As until(), while the browser's events come in."""
+        for _ in range(PATIENCE // 100):
+            if condition():
+                return
+            page.wait_for_timeout(100)
+        self.fail("it did not come")
+
     def shot(self, page, name):
         if SHOTS:
             page.screenshot(path=f"{SHOTS}/{name}.png")
@@ -215,6 +223,23 @@ class Chat(PageTest):
         page.get_by_role("button", name="Send results").click()
         self.holds(page.locator(".assistant").nth(1), "umbrella")
         self.quiet()
+
+    def test_results_again(self):
+        """results of calls that an answer failed with are there to be sent again"""
+        server = self.start()
+        page = self.ready(server.port)
+        page.get_by_role("tab", name="Settings").click()
+        page.get_by_label("Tools").fill(json.dumps(TOOLS))
+        self.say(page, "weather?")
+        page.get_by_label("Temperature").fill("-1")
+        page.get_by_label("Result of weather").fill("It rains.")
+        page.get_by_role("button", name="Send results").click()
+        self.holds(page.locator(".pane > .error"), "temperature")
+        self.assertEqual(page.get_by_label("Result of weather").input_value(), "It rains.")
+        page.get_by_label("Temperature").fill("0")
+        page.get_by_role("button", name="Send results").click()
+        self.holds(page.locator(".assistant").nth(1), "umbrella")
+        self.quiet("400")
 
     def test_faults(self):
         """what fails is told, and the question is not lost"""
@@ -331,6 +356,10 @@ class Server(PageTest):
         dialog = page.get_by_role("dialog")
         self.holds(dialog, "asks for a key")
         self.shot(page, "key")
+        dialog.get_by_label("Key").fill("schl\u00fcssel\u20ac")
+        dialog.get_by_role("button", name="Use").click()
+        self.assertIn("of ASCII", dialog.get_by_label("Key").evaluate("e => e.validationMessage"))
+        self.holds(dialog, "asks for a key")
         dialog.get_by_label("Key").fill("wrong")
         dialog.get_by_role("button", name="Use").click()
         self.holds(page.get_by_role("dialog"), "does not know")
@@ -413,8 +442,17 @@ listen = "127.0.0.1:0"
         threading.Thread(target=lambda: robot.infer(self.observation())).start()
         self.see(panel.locator("dt:text-is('replies') + dd"), "4")  # the panel looks again by itself
         self.shot(page, "robot")
+        # The key of this tab is of no use any more: that is asked for once, not at each look.
+        looks = []
+        page.route("**/v1/policies/**", lambda route: (looks.append(1), route.fulfill(status=401, body="{}")))
+        page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+        looks.clear()
+        self.waits(page, lambda: len(looks) >= 2)
+        self.numbered(page.get_by_role("dialog"), 0)
+        page.locator("#key").click()
+        expect(page.get_by_role("dialog")).to_be_visible()
         robot.close()
-        self.quiet()
+        self.quiet("401")
 
 
 if __name__ == "__main__":

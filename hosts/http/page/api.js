@@ -10,7 +10,13 @@ export class ApiFailure extends Error {
   }
 }
 
+// What the server's key file can hold; anything else a header cannot carry, or nobody has.
+export function isKey(text) {
+  return /^[!-~]+$/.test(text);
+}
+
 let key = load("key", "");
+if (!isKey(key)) key = "";
 let keyNeeded = () => {};
 
 export function setKey(value) {

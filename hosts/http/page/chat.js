@@ -84,7 +84,8 @@ class Pane {
     this.submit();
   }
 
-  render() {
+  // `results`: what is typed already in the fields of calls that are open.
+  render(results = []) {
     const actions = {rewind: (entry) => this.rewind(entry)};
     this.log.replaceChildren(...this.messages.map((entry) =>
       entry.role === "assistant" ? answerElement(entry, actions) : userElement(entry)));
@@ -92,7 +93,7 @@ class Pane {
       this.log.append(element("p", {class: "quiet empty"}, "Nothing was said yet. What you write goes to the model above."));
     }
     this.log.scrollTop = this.log.scrollHeight;
-    this.showOpenCalls();
+    this.showOpenCalls(results);
   }
 
   fail(text) {
@@ -107,10 +108,13 @@ class Pane {
     return last?.role === "assistant" ? last.calls : [];
   }
 
-  showOpenCalls() {
+  showOpenCalls(results) {
     const calls = this.openCalls();
     this.fields = calls.map((call) =>
       element("textarea", {rows: 2, "aria-label": `Result of ${call.name}`, placeholder: `Result of ${call.name}`}));
+    this.fields.forEach((field, i) => {
+      field.value = results[i] ?? "";
+    });
     this.results.replaceChildren(...this.fields);
     if (calls.length > 0) this.results.append(button("Send results", () => this.submit(true), {class: "primary"}));
   }
@@ -126,15 +130,16 @@ class Pane {
     const text = this.input.value;
     if (this.running || (!resultsAlone && text.trim() === "")) return;
     const before = this.messages.length;
+    const results = this.fields.map((field) => field.value);
     this.takeResults();
     if (!resultsAlone) this.messages.push({role: "user", content: text});
     if (!resultsAlone) this.input.value = "";
     this.render();
-    this.answer(before, text);
+    this.answer(before, text, results);
   }
 
-  // `before`: how many messages there were without the question, whose text is `question`.
-  async answer(before, question) {
+  // `before`: how many messages there were without the question, whose text is `question`, and without `results`.
+  async answer(before, question, results) {
     this.fail("");
     this.running = new AbortController();
     this.changed();
@@ -156,17 +161,18 @@ class Pane {
     const entry = live.finish();
     entry.stopped = this.running.signal.aborted;
     this.running = null;
-    if (entry.content || entry.reasoning || entry.calls.length > 0 || entry.finish) {
+    const came = entry.content || entry.reasoning || entry.calls.length > 0 || entry.finish;
+    if (came) {
       if (trouble) entry.error = trouble;
       this.messages.push(entry);
     } else {
-      // Nothing came: the question can be asked again.
+      // The question can be asked again, and the results sent.
       this.messages.length = before;
       if (this.input.value === "") this.input.value = question;
       this.fail(trouble);
     }
     keep();
-    this.render();
+    this.render(came ? [] : results);
     this.changed();
     tell(entry.stopped ? "Stopped." : trouble ? "" : "The answer is complete.");
     this.chat.stateChanged();

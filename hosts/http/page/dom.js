@@ -41,12 +41,14 @@ export function tell(text) {
 }
 
 // Waits for an answer: the text of the field, or "" where there is none; null if it is cancelled.
-// `field`: {label, type, value, pattern, hint}.
+// `field`: {label, type, value, pattern, hint, fault}; `fault`: a value -> why it cannot be taken, or "".
 export function ask({title, text, field, ok = "OK", danger = false}) {
   return new Promise((resolve) => {
     const input = field && element("input", {
       type: field.type ?? "text", value: field.value ?? "", required: true, autocomplete: "off",
       spellcheck: "false", maxlength: 512, pattern: field.pattern});
+    const judge = () => input.setCustomValidity(input.value === "" ? "" : field.fault(input.value));
+    if (field?.fault) input.addEventListener("input", judge);
     const dialog = element("dialog", {"aria-label": title, close: () => {
       dialog.remove();
       resolve(dialog.returnValue === "ok" ? (input ? input.value : "") : null);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The page: models, panels, the key, keys of the keyboard.
 import {AboutPanel} from "./about.js";
-import {hasKey, json, onKeyNeeded, setKey} from "./api.js";
+import {hasKey, isKey, json, onKeyNeeded, setKey} from "./api.js";
 import {Chat} from "./chat.js";
 import {ask, element, tell} from "./dom.js";
 import {RobotPanel} from "./robot.js";
@@ -60,19 +60,22 @@ picker.addEventListener("change", () => {
 
 // ---- the key ----
 
-let asking = false;
+// A dialog that the user cancelled is not opened again until he asks for it.
+let asking = false, cancelled = false;
 async function askKey() {
   if (asking) return;
   asking = true;
   const text = hasKey() ? "The server does not know the key of this tab." : "This server asks for a key.";
   const given = await ask({title: "API key", text, ok: "Use",
-    field: {label: "Key", type: "password", hint: "It stays in this tab, and is sent to this server alone."}});
+    field: {label: "Key", type: "password", hint: "It stays in this tab, and is sent to this server alone.",
+      fault: (value) => isKey(value.trim()) ? "" : "A key has letters, digits and signs of ASCII, and no spaces."}});
   asking = false;
-  if (given === null) return;
+  cancelled = given === null;
+  if (cancelled) return;
   setKey(given.trim());
   refreshModels();
 }
-onKeyNeeded(askKey);
+onKeyNeeded(() => cancelled || askKey());
 find("key").addEventListener("click", askKey);
 
 // ---- panels ----

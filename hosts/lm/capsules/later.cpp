@@ -97,7 +97,10 @@ void CapsuleRegistry::remove_later(const std::string& name, BackgroundWorker::En
         Entry& left = at(name);
         left.busy.reset();
         left.leaving = false;
-        if (failure && !is_missing(failure)) return end(failure);
+        if (failure && !is_missing(failure)) {
+          left_memory(left);
+          return end(failure);
+        }
         forget(name);
         end(nullptr);
       });

@@ -517,7 +517,7 @@ void CapsuleRegistry::load_failed(const std::string& name, std::exception_ptr fa
   Entry& entry = at(name);
   entry.arriving.reset();
   entry.busy.reset();
-  release_file(entry);
+  left_memory(entry);
   const std::string what = "capsule '" + name + "' is not used";
   notice(what, failure);
   const frt_status status = status_of(failure);

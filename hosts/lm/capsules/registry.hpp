@@ -211,8 +211,10 @@ class CapsuleRegistry {
   // Complete, where a file can be written from.
   Capsule snapshot_for_file(uint32_t slot, uint64_t boundary, const Stream& stream);
   Entry* oldest(Tier tier);
-  void release_file(const Entry& entry);
+  // What is in no memory any more: its tokens go, and others may remove its file.
+  void left_memory(Entry& entry);
   bool leave_device(Entry& entry);
+  bool may_start_save(const Entry& entry) const;
   void start_save(Entry& entry);
   void start_load(Entry& entry);
   void load_failed(const std::string& name, std::exception_ptr failure);

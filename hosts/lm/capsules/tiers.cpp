@@ -9,6 +9,10 @@
 // moment at which a capsule is nowhere. One that is in several tiers needs no move: the upper place
 // is simply given up.
 //
+// What is on its way from the host to the disk counts there no more, but takes memory until it is
+// written: as much as the host's budget again, at most. A disk that takes no more than that so fast
+// is a full one: what does not fit is given up.
+//
 // While the disk fails (it is full, say), nothing is moved to it for a second, then two, four, up
 // to five minutes; what does not fit in memory meanwhile is given up.
 #include <algorithm>
@@ -48,6 +52,15 @@ uint64_t CapsuleRegistry::used_bytes(Tier tier) const {
   return bytes;
 }
 
+bool CapsuleRegistry::may_start_save(const Entry& entry) const {
+  if (entry.file || !disk_ready() || entry.host.bytes() > options_.disk_bytes) return false;
+  uint64_t leaving = entry.view.host_bytes;
+  for (const auto& [name, other] : entries_) {
+    if (other.host && other.busy) leaving += other.view.host_bytes;
+  }
+  return leaving <= options_.host_bytes;
+}
+
 CapsuleRegistry::Entry* CapsuleRegistry::oldest(Tier tier) {
   Entry* found = nullptr;
   for (auto& [name, entry] : entries_) {
@@ -62,9 +75,10 @@ CapsuleRegistry::Entry* CapsuleRegistry::oldest(Tier tier) {
   return found;
 }
 
-// What is in memory no more may be removed by others.
-void CapsuleRegistry::release_file(const Entry& entry) {
-  if (!index_ || entry.device || entry.host || entry.arriving || entry.busy) return;
+void CapsuleRegistry::left_memory(Entry& entry) {
+  if (entry.device || entry.host || entry.arriving || entry.busy) return;
+  entry.content.reset();
+  if (!index_) return;
   post(
       entry.view.name, [this, name = entry.view.name] { index_->release(name); }, nullptr);
 }
@@ -82,7 +96,7 @@ bool CapsuleRegistry::leave_device(Entry& entry) {
   }
   entry.device.reset();
   refresh_view(entry);
-  release_file(entry);
+  left_memory(entry);
   if (!entry.host && !entry.file) forget(entry.view.name);
   return false;
 }
@@ -156,7 +170,7 @@ void CapsuleRegistry::start_save(Entry& entry) {
         }
         saved.host.reset();
         refresh_view(saved);
-        release_file(saved);
+        left_memory(saved);
         if (!saved.file && !saved.device) forget(name);
       });
 }
@@ -200,14 +214,14 @@ void CapsuleRegistry::tend() {
   while (used_bytes(Tier::kHost) > options_.host_bytes) {
     Entry* entry = oldest(Tier::kHost);
     if (!entry) break;
-    if (!entry->file && disk_ready() && entry->host.bytes() <= options_.disk_bytes) {
+    if (may_start_save(*entry)) {
       if (!entry->host.query()) break;  // its copy is under way; next time
       start_save(*entry);
       continue;
     }
     entry->host.reset();
     refresh_view(*entry);
-    release_file(*entry);
+    left_memory(*entry);
     if (!entry->device && !entry->file) forget(entry->view.name);
   }
   trim_disk();

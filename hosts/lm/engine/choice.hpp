@@ -86,6 +86,7 @@ struct LiveRequest {
   std::optional<Session::Snapshot> fork{};  // what they begin with; nothing: they read it all
   uint32_t forks_left = 0;                  // choices that have not begun
   bool compiling = false;                   // the grammar is not there yet
+  bool forgotten = false;                   // so are its slots when it leaves them
   uint32_t owner_slots = 0;                 // of its owner, when admission last put it in order
 
   const EngineRequest& asked() const noexcept { return submission.request; }

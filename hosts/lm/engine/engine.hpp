@@ -78,7 +78,7 @@ class EngineAccess {
   // one that no request uses, empty. Never `spared`. Null: there is none.
   virtual Session* claim_session(const std::string& owner, const std::string& affinity,
                                  const Session* spared) = 0;
-  // Slots that no request uses forget it.
+  // Its slots forget it: now, or when the requests that use them are over.
   virtual void forget_session(const std::string& owner, const std::string& affinity) = 0;
   // Its slot is given to no other conversation while there is another slot. At most slots - 1
   // conversations are pinned at a time, and EngineOptions::pins_per_owner of one owner:

@@ -58,12 +58,25 @@ Session* Engine::Thread::claim_session(const std::string& owner, const std::stri
   return &slot.session;
 }
 
+// What a broken slot holds is dropped before its next use: steps may work on it still.
+void Engine::Thread::forget(Slot& slot) {
+  frt_error error{};
+  if (!slot.broken) slot.broken = guard(&error, [&] { slot.session.clear(); }) != FRT_OK;
+  slot.affinity.clear();
+  slot.pinned = false;
+}
+
 void Engine::Thread::forget_session(const std::string& owner, const std::string& affinity) {
+  for (const auto& request : live_) {
+    const EngineRequest& asked = request->asked();
+    if (request->started && asked.affinity == affinity && asked.owner == owner) {
+      request->forgotten = true;
+    }
+  }
   for (Slot& slot : slots_) {
-    if (slot.user || slot.affinity != affinity || slot.session.options().owner != owner) continue;
-    slot.session.clear();
-    slot.affinity.clear();
-    slot.pinned = slot.broken = false;
+    if (!slot.user && slot.affinity == affinity && slot.session.options().owner == owner) {
+      forget(slot);
+    }
   }
   changed_ = true;
 }

@@ -301,6 +301,7 @@ void Engine::Thread::leave_slot(Choice& choice, bool broken) {
   slot.user = nullptr;
   slot.last_used = ++uses_;
   slot.broken = slot.broken || broken;
+  if (choice.request->forgotten) forget(slot);
   choice.slot.reset();
   choice.held = false;
   for (const Slot& other : slots_) {

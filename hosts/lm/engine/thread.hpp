@@ -77,6 +77,9 @@ class Engine::Thread final : public EngineAccess {
   // Steps in flight: one runs, one follows.
   static constexpr std::size_t kAhead = 2;
 
+  // ---- sessions.cpp ----
+  void forget(Slot& slot);
+
   // ---- thread.cpp ----
   void run();
   void turn();

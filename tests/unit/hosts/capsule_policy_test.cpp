@@ -3,6 +3,7 @@
 // index over real verbs and files, on an arena without a model.
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -165,6 +166,54 @@ TEST_CASE("a full tier hands down what was used longest ago, and every tier give
     registry.settle();
   }
   CHECK(registry.list().size() == 5);
+}
+
+TEST_CASE("what waits for a slow disk takes no more memory than the host's budget again") {
+  World world;
+  uint64_t each = 0;
+  {
+    CapsuleRegistry probe = world.registry(0, kPlenty, 0);
+    world.keep(probe, counting(9, 20));
+    each = probe.list().at(0).host_bytes;
+  }
+  CapsuleRegistry registry = world.registry(0, 4 * each, kPlenty);
+  uint64_t most = 0;
+  for (int32_t i = 0; i < 300; ++i) {  // each file is synchronised; none of this waits for it
+    REQUIRE_FALSE(world.keep(registry, counting(100 * i, 20)).empty());
+    most = std::max(most, world.verbs.usage(FRT_SPACE_HOST_PINNED).used_bytes);
+  }
+  CHECK(most <= (4 + 4 + 1) * each);  // and the one that is taken
+  registry.settle();
+  CHECK(world.verbs.usage(FRT_SPACE_HOST_PINNED).used_bytes <= 4 * each);
+  CHECK(registry.take_notices().empty());
+}
+
+TEST_CASE("a capsule that is on the disk alone leaves no tokens in memory") {
+  World world;
+  uint64_t each = 0;
+  {
+    CapsuleRegistry probe = world.registry(kPlenty, 0, 0);
+    world.keep(probe, counting(9, 20));
+    each = held(probe);
+  }
+  CapsuleRegistry registry = world.registry(each, each, kPlenty);
+  std::vector<std::string> names;
+  const auto in_memory = [&] {
+    registry.settle();
+    CHECK(registry.contents("").size() <= 2);  // one in each of the upper tiers
+    for (const std::string& name : names) {
+      const bool on_disk_alone = tiers_of(registry, name) == std::vector{Tier::kDisk};
+      CHECK((registry.in_memory(name) == nullptr) == on_disk_alone);
+    }
+  };
+  for (int32_t i = 0; i < 6; ++i) {
+    names.push_back(world.keep(registry, counting(10 * i, 20)));
+    registry.settle();
+  }
+  in_memory();
+  CHECK(world.restores(registry, names[0], counting(0, 20)));  // and back to where it came from
+  in_memory();
+  CHECK(registry.content(names[1])->tokens == counting(10, 20));
 }
 
 TEST_CASE("pinned capsules stay, and without lower tiers the others are dropped") {

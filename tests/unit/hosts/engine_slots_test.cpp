@@ -77,6 +77,34 @@ TEST_CASE("a conversation that begins anew has the name again with its second tu
   });
 }
 
+TEST_CASE("a conversation that is forgotten while it writes is gone when its answer is over") {
+  HollowModel world(16);
+  const LmModel model = world.model();
+  Engine engine(model, nullptr);
+  EngineAccess* access_of_engine = nullptr;
+  engine.call([&](EngineAccess& access) { access_of_engine = &access; });
+  const auto told = std::make_shared<Told>();
+  told->answer = [&](uint32_t, std::size_t count) {  // on the engine's thread
+    if (count == 2) {
+      access_of_engine->pin("", "talk", true);
+      access_of_engine->forget_session("", "talk");
+      CHECK(access_of_engine->sessions("").at(0).busy);
+    }
+    return Next::kContinue;
+  };
+  engine.submit(of(counting(1, 20), 6, "talk"), told);
+  told->wait();
+  CHECK(told->result().generated == 6);
+  engine.call([](EngineAccess& access) {
+    CHECK(access.sessions("").empty());
+    CHECK(access.idle_session("", "talk") == nullptr);
+  });
+  const auto again = submit(engine, of(counting(1, 24), 1, "talk"));
+  again->wait();
+  CHECK(again->prefix.action == PrefixAction::kRead);
+  CHECK(again->prefix.reused == 0);
+}
+
 TEST_CASE("one owner's pins leave slots to the others") {
   HollowModel world(16, 4);
   const LmModel model = world.model();

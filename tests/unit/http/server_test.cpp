@@ -21,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "http/body_sink.hpp"
 #include "http/file_stream.hpp"
 #include "peer.hpp"
 
@@ -30,17 +31,28 @@ using namespace std::chrono_literals;
 using namespace frt::host;
 using frt::test::Peer;
 
-// /echo answers with the body, /stream begins and hands the exchange out, /drop forgets it, /no is
-// refused before its body.
+// /echo answers with the body, /sink drops it as it comes, /stream begins and hands the exchange
+// out, /drop forgets it, /no is refused before its body.
 struct TestService : HttpService {
+  struct Sink : BodySink {
+    uint64_t limit() const noexcept override { return 1000; }
+    void start(std::function<void()>) override {}
+    bool put(std::string_view) override { return true; }
+    std::optional<HttpResponse> refusal() override { return std::nullopt; }
+  };
   std::optional<HttpResponse> admit(HttpRequest& head) override {
+    if (head.path == "/sink") {
+      head.sink = std::make_shared<Sink>();
+      ++sinks;
+      notify();
+    }
     if (head.path != "/no") return std::nullopt;
     return HttpResponse{.status = 404, .content_type = "text/plain", .body = "no"};
   }
   void handle(std::shared_ptr<Exchange> exchange) override {
     const std::string path = exchange->request().path;
     if (path == "/drop") return;
-    if (path == "/echo") {
+    if (path == "/echo" || path == "/sink") {
       return exchange->respond({.content_type = "text/plain", .body = exchange->take_body()});
     }
     exchange->on_gone([this] {
@@ -84,7 +96,7 @@ struct TestService : HttpService {
   std::condition_variable changed;
   std::vector<std::shared_ptr<Exchange>> streams;
   std::vector<std::string> endings;
-  std::atomic<int> gone{0}, idle{0};
+  std::atomic<int> gone{0}, idle{0}, sinks{0};
 };
 
 HttpOptions local(HttpOptions options = {}) {
@@ -389,11 +401,14 @@ TEST_CASE("heads, bodies and idle connections end in time") {
   CHECK(refusals(server, HttpRefusal::kBodyTimeout) == 1);
 }
 
-TEST_CASE("half-open connections give their places to newcomers, streams never do") {
+TEST_CASE("half-open connections give their places to newcomers, streams and uploads never do") {
   TestService service;
   const HttpServer server(local({.max_connections = 8}), service);
   Peer streaming(server, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
   const auto exchange = service.stream();
+  const std::string upload = post("/sink", std::string(100, 'x'), kClose);
+  Peer uploading(server, upload.substr(0, upload.size() - 1));
+  REQUIRE(service.wait([&] { return service.sinks == 1; }));
   std::vector<std::unique_ptr<Peer>> half_open;
   for (int i = 0; i < 50; ++i) half_open.push_back(std::make_unique<Peer>(server, "GET "));
   Peer good(server, post("/echo", "served", kClose));
@@ -401,6 +416,8 @@ TEST_CASE("half-open connections give their places to newcomers, streams never d
   CHECK(refusals(server, HttpRefusal::kDisplaced) >= 40);
   exchange->write("still here");
   CHECK(streaming.read_until("still here"));
+  uploading.send(upload.substr(upload.size() - 1));
+  CHECK(uploading.read_all().starts_with("HTTP/1.1 200 "));
 }
 
 TEST_CASE("a server whose places are all busy refuses a newcomer at once") {
