@@ -361,6 +361,26 @@ class Clients(LmServeTest):
         self.assertEqual([item["content"] for item in last["response"]["output"]],
                          [item["content"] for item in whole["output"]])
 
+    def test_bias(self):
+        """a bias forbids a token or forces it, in chat and completions; what no token of the model is, is a 400"""
+        server = self.server()
+        body = {"prompt": "Once upon a time", "temperature": 0, "max_tokens": 6}
+        plain = server.request("POST", "/v1/completions", body).json()["choices"][0]["text"]
+        first = server.request("POST", "/tokenize", {"content": plain}).json()["tokens"][0]
+        other = server.request("POST", "/tokenize", {"content": " dog"}).json()["tokens"][0]
+        banned = server.request("POST", "/v1/completions", {**body, "logit_bias": {str(first): -100}}).json()
+        again = server.request("POST", "/tokenize", {"content": banned["choices"][0]["text"]}).json()["tokens"]
+        self.assertNotEqual(again[0], first)
+        forced = server.request("POST", "/v1/completions", {**body, "logit_bias": {str(other): 100}, "n": 2}).json()
+        self.assertEqual([choice["text"] for choice in forced["choices"]], [" dog" * 6] * 2)
+        chat = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 3, "logit_bias": {str(other): 100},
+                "chat_template_kwargs": {"enable_thinking": False}}
+        said = server.request("POST", "/v1/chat/completions", chat).json()["choices"][0]["message"]["content"]
+        self.assertEqual(said.strip(), "dog dog dog")
+        for bias in ({"1000000": 1}, {"x": 1}, {"5": 101}):
+            refused = server.request("POST", "/v1/completions", {**body, "logit_bias": bias})
+            self.assertEqual((refused.status, refused.json()["error"]["param"][:10]), (400, "logit_bias"), refused.body)
+
     def test_schemas(self):
         """every reply is what the OpenAPI document says: whole, each event of a stream, errors, with calls and without"""
         server = self.scripted()

@@ -57,7 +57,10 @@ struct ApiCall {
   bool echo = false;  // the answer begins with the prompt
 
   // ---- generation ----
-  SamplingChoice sampling;             // within the ranges of resolve_sampling()
+  SamplingChoice sampling;  // within the ranges of resolve_sampling()
+  // Added to the logits of tokens, -100 .. 100; each id once, not negative. The vocabulary is not
+  // known here.
+  std::vector<frt_logit_bias> logit_bias;
   std::optional<uint64_t> max_tokens;  // at most ApiLimits::max_tokens; absent: as many as fit
   uint64_t min_tokens = 0;             // UINT64_MAX: no stop token ends the answer
   std::vector<std::string> stop;       // not empty strings

@@ -30,6 +30,7 @@ struct ApiLimits {
   uint32_t choices = 8;          // answers to one prompt
   uint64_t max_tokens = 32768;   // a request for more gets as many
   uint32_t top_log_probabilities = 20;
+  std::size_t biases = 1024;  // tokens of logit_bias
 };
 
 }  // namespace frt::host

@@ -58,6 +58,20 @@ ApiError from_engine(frt_status status) {
   }
 }
 
+// The engine checks the same, without the words of the protocol.
+void check_bias(const LmModel& model, const std::vector<frt_logit_bias>& bias) {
+  const auto refuse = [](const std::string& text) {
+    throw ApiError(ApiErrorKind::kInvalid, "logit_bias " + text, "logit_bias");
+  };
+  if (!bias.empty() && !model.info().bias) refuse("is not supported by this model");
+  const uint32_t vocabulary = model.info().vocabulary;
+  for (const frt_logit_bias& one : bias) {
+    if (static_cast<uint32_t>(one.id) < vocabulary) continue;
+    refuse("has token " + std::to_string(one.id) + ": ids of this model are 0 .. " +
+           std::to_string(vocabulary - 1));
+  }
+}
+
 double milliseconds(double seconds) {
   return std::round(seconds * 1e6) / 1e3;
 }
@@ -151,6 +165,7 @@ Generation::~Generation() = default;
 
 std::shared_ptr<Generation> Generation::start(Setup setup) {
   check_supported(setup.call);
+  check_bias(setup.served->model, setup.call.logit_bias);
   const auto began = ServerClock::now();
   // It is compiled while the prompts are tokenized and read.
   std::shared_ptr<const GrammarTicket> grammar =
@@ -221,6 +236,7 @@ void Generation::submit() {
     request.max_new = std::min(call.max_tokens.value_or(setup_.most_tokens), room);
     request.sampling = sampling;
     request.sampling.seed += requests.size() * call.choices;
+    request.bias = call.logit_bias;
     if (call.min_tokens != UINT64_MAX) {
       request.stop_ids = served.stop_ids;
       request.min_new = call.min_tokens;

@@ -271,8 +271,8 @@ void Engine::Thread::make_top(Choice& choice, Slot& slot) {
                                          "lm." + model_.name() + ".logits");
   }
   if (choice.top) return;
-  choice.top =
-      std::make_unique<TopTokens>(info.vocabulary, asked.top_tokens, choice.sampling, asked.prompt);
+  choice.top = std::make_unique<TopTokens>(info.vocabulary, asked.top_tokens, choice.sampling,
+                                           asked.prompt, asked.bias);
 }
 
 bool Engine::Thread::free_idle_slot(std::optional<uint32_t> spared) {

@@ -4,6 +4,7 @@
 
 #include <frt/base.h>
 #include <frt/ops/sample.h>
+#include <frt/role/lm.h>
 
 #include <chrono>
 #include <cstdint>
@@ -27,14 +28,18 @@ struct EngineRequest {
   uint64_t max_new = 256;          // tokens of each choice; 0: only read the prompt
   uint64_t min_new = 0;            // stop_ids end no choice that has fewer tokens
   frt_sampling_params sampling{};  // from resolve_sampling(); choice i samples with seed + i
-  std::vector<int32_t> stop_ids;   // end the text; reported, not given to on_token()
-  uint32_t choices = 1;            // answers to the one prompt
-  bool reuse = true;               // begin with what a slot or a capsule holds
-  bool keep = true;                // take capsules at boundaries
-  uint64_t user_turn = 0;          // where in the prompt a later one will part; 0: nobody knows
-  std::string owner;               // whose state is found and kept
-  std::string affinity;            // names the conversation; empty: none
-  int32_t priority = 0;            // higher first
+  // Added to the logits of these tokens, before penalties and temperature, at each place of each
+  // answer: each id once, below the vocabulary's size, at most FRT_LM_BIASES. What a grammar rules
+  // out stays out.
+  std::vector<frt_logit_bias> bias;
+  std::vector<int32_t> stop_ids;  // end the text; reported, not given to on_token()
+  uint32_t choices = 1;           // answers to the one prompt
+  bool reuse = true;              // begin with what a slot or a capsule holds
+  bool keep = true;               // take capsules at boundaries
+  uint64_t user_turn = 0;         // where in the prompt a later one will part; 0: nobody knows
+  std::string owner;              // whose state is found and kept
+  std::string affinity;           // names the conversation; empty: none
+  int32_t priority = 0;           // higher first
   // What each answer must be; null: anything. The prompt is read while it is compiled. stop_ids end
   // an answer where the grammar lets it end, and an answer that can go on no further ends by itself
   // (Finish::kStop).

@@ -100,9 +100,9 @@ void Engine::Thread::read_on(Choice& choice) {
   const bool last = end == prompt.size();
   if (last && !request.forked && request.choices.size() > 1) make_fork(choice);
   Flight& flight = new_flight(StepKind::kPrefill);
-  flight.ticket =
-      session.prefill(prompt.subspan(choice.read, end - choice.read), &choice.sampling,
-                      last ? mask_of(choice) : nullptr, last ? logits_of(choice) : nullptr);
+  flight.ticket = session.prefill(prompt.subspan(choice.read, end - choice.read), &choice.sampling,
+                                  last ? mask_of(choice) : nullptr,
+                                  last ? logits_of(choice) : nullptr, bias_of(choice));
   flight.samples = last;
   flight.read = end;
   flight.members.push_back(&choice);
@@ -154,6 +154,7 @@ bool Engine::Thread::submit_decode() {
     entry.sampling = &choice->sampling;
     entry.mask = mask_of(*choice);
     entry.logits = logits_of(*choice);
+    entry.bias = bias_of(*choice);
     entries_.push_back(entry);
     flight.members.push_back(choice);
   }

@@ -39,7 +39,8 @@ class Engine::Thread final : public EngineAccess {
 
   Mailbox& mailbox() noexcept { return mailbox_; }
   void check(const EngineRequest& request) const;  // as Engine::submit() does  [any]
-  EngineStats stats() const;                       // [any]
+  void check_bias(std::span<const frt_logit_bias> bias) const;
+  EngineStats stats() const;  // [any]
 
   // ---- EngineAccess ----
   const LmModel& model() const override { return model_; }
@@ -148,6 +149,9 @@ class Engine::Thread final : public EngineAccess {
   bool submit_round();
   void feed_drafts(Choice& choice, const StepRunner::Sampled& sampled);
 
+  static std::span<const frt_logit_bias> bias_of(const Choice& choice) {
+    return choice.request->asked().bias;
+  }
   frt_buffer logits_of(const Choice& choice) const {
     return choice.top ? slots_[*choice.slot].logits.handle() : nullptr;
   }

@@ -32,6 +32,7 @@ TEST_CASE("fields of a completion reach the call") {
   CHECK(call_with("model", "m").max_tokens == 16);
   CHECK(call_with("max_tokens", 0).max_tokens == 0);
   CHECK(call_with("echo", true).echo);
+  CHECK(call_with("logit_bias", {{"7", 3}}).logit_bias.at(0).id == 7);
   CHECK(call_with("n", 2).choices == 2);
   CHECK(!call_with("n", 2).log_probabilities);
   CHECK(call_with("logprobs", 0).log_probabilities);
@@ -52,6 +53,7 @@ TEST_CASE("a field of a completion that cannot be served is refused by its name"
       {"prompt", std::vector<std::string>(33, "x")},
       {"prompt", Json::parse("[[]]")},
       {"suffix", "x"},
+      {"logit_bias", {{"x", 1}}},
       {"echo", 1},
       {"logprobs", true},
       {"logprobs", 21},

@@ -94,7 +94,9 @@ TEST_CASE("steps of several requests that write allocate nothing") {
     frt::host::EngineRequest told_top = frt::test::asking(frt::test::some_tokens(30, 1), 300);
     told_top.top_tokens = 20;
     engine.submit(told_top, first);
-    engine.submit(frt::test::asking(frt::test::some_tokens(30, 2), 200), second);
+    frt::host::EngineRequest biased = frt::test::asking(frt::test::some_tokens(30, 2), 200);
+    for (int32_t id = 0; id < 100; ++id) biased.bias.push_back({5 * id, 0.25f});
+    engine.submit(biased, second);
     CHECK(first->over.get_future().get() == 300);
     CHECK(second->over.get_future().get() == 200);
     CHECK(allocations.load() == 0);

@@ -62,12 +62,12 @@ ApiCall parse_text_request(std::string_view text, ApiHeaders headers, const ApiO
     call.include_usage = stream->boolean("include_usage").value_or(false);
   }
   body.refuse_if_set("suffix", "this server only continues a prompt");
-  body.refuse_if_set("logit_bias", "leave it out");
   body.refuse_if_set("response_format", "use /v1/chat/completions");
   read_prompts(body, limits, call);
   call.echo = body.boolean("echo").value_or(false);
 
   call.sampling = read_sampling(body);
+  call.logit_bias = read_bias(body, limits);
   // OpenAI's default of this route. 0: only the prompt, for its probabilities.
   call.max_tokens = read_max_tokens(body, "max_tokens", 0, limits).value_or(16);
   call.min_tokens = read_min_tokens(body);
