@@ -50,6 +50,10 @@ Engine::Thread::Thread(const LmModel& model, CapsuleRegistry* registry, EngineOp
   slots_.reserve(info.slots);
   for (uint32_t slot = 0; slot < info.slots; ++slot) {
     slots_.push_back({Session(model, runner_, registry, slot, options_.session)});
+    // Now: an allocation of pinned memory may wait for the device, and then everybody would.
+    slots_.back().logits =
+        model.context().alloc(FRT_SPACE_HOST_PINNED, info.vocabulary * sizeof(float),
+                              "lm." + model.name() + ".logits" + std::to_string(slot));
   }
   views_.resize(info.slots);
   continues_.resize(info.slots);

@@ -63,7 +63,7 @@ class Engine::Thread final : public EngineAccess {
     uint64_t last_used = 0;
     bool pinned = false;
     bool broken = false;  // nobody knows what it holds
-    Buffer logits{};      // (vocabulary), pinned: of a choice with `top`; made with the first one
+    Buffer logits{};      // f32 (vocabulary), pinned: of a choice with `top`
   };
   // A step that is submitted.
   struct Flight {
@@ -106,7 +106,7 @@ class Engine::Thread final : public EngineAccess {
   bool has_pages(const Choice& choice, uint32_t slot);
   bool start(Choice& choice, uint32_t slot);
   void begin(Choice& choice, Slot& slot);
-  void make_top(Choice& choice, Slot& slot);
+  void make_top(Choice& choice) const;
   bool free_idle_slot(std::optional<uint32_t> spared);
   bool free_fork();
   bool free_pages();
