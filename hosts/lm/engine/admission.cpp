@@ -237,8 +237,9 @@ void Engine::Thread::begin(Choice& choice, Slot& slot) {
     prefix = request.choices[0].result.prefix;
     session.restore(*request.fork);
   } else {
-    prefix = session.begin(asked.prompt, asked.reuse);
-    if (asked.keep) choice.stops = session.stops(asked.prompt.size(), asked.user_turn);
+    prefix = session.begin(asked.prompt, asked.reuse && !asked.score_prompt);
+    if (asked.keep && !asked.score_prompt)
+      choice.stops = session.stops(asked.prompt.size(), asked.user_turn);
   }
   session.reserve(most);
   choice.started = now;
@@ -266,8 +267,15 @@ void Engine::Thread::begin(Choice& choice, Slot& slot) {
 void Engine::Thread::make_top(Choice& choice) const {
   if (choice.top) return;
   const EngineRequest& asked = choice.request->asked();
-  choice.top = std::make_unique<TopTokens>(model_.info().vocabulary, asked.top_tokens,
-                                           choice.sampling, asked.prompt, asked.bias);
+  const uint32_t vocabulary = model_.info().vocabulary;
+  if (asked.score_prompt && choice.index == 0) {
+    frt_sampling_params plain{};
+    plain.repetition_penalty = 1;
+    choice.prompt_top =
+        std::make_unique<TopTokens>(vocabulary, asked.top_tokens, plain, asked.prompt);
+  }
+  choice.top = std::make_unique<TopTokens>(vocabulary, asked.top_tokens, choice.sampling,
+                                           asked.prompt, asked.bias);
 }
 
 bool Engine::Thread::free_idle_slot(std::optional<uint32_t> spared) {

@@ -47,6 +47,9 @@ struct EngineRequest {
   // The likeliest tokens at each place of an answer, at most TopTokens::kMost, are told to
   // on_top_tokens(). Such an answer has no drafts and is in one step at a time. 0: none.
   uint32_t top_tokens = 0;
+  // on_prompt_token() is told how likely each token of the prompt was, and `top_tokens` others.
+  // Such a prompt is read whole, one token a step, and nothing of it is kept.
+  bool score_prompt = false;
   std::optional<Clock::time_point> deadline;  // ends what is not over then (Finish::kDeadline)
 };
 
@@ -76,6 +79,11 @@ class EngineListener {
   virtual void on_prefill(uint64_t done, uint64_t total) = 0;
   // The request's grammar is compiled; before on_start() or behind it, once, and before any token.
   virtual void on_grammar() {}
+  // EngineRequest::score_prompt: of the prompt's token `place`, 1 and up in order, before any other
+  // token: the natural logarithm of its probability behind those before it, of the softmax of the
+  // logits as they are, and the likeliest tokens there. `top` is valid during the call.
+  virtual void on_prompt_token(uint64_t /*place*/, float /*log_probability*/,
+                               std::span<const TokenProbability> /*top*/) {}
   // EngineRequest::top_tokens: what could have been in place of the token that on_token() gives
   // next, the likeliest first. `top` is valid during the call.
   virtual void on_top_tokens(uint32_t /*choice*/, std::span<const TokenProbability> /*top*/) {}

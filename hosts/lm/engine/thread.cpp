@@ -306,7 +306,7 @@ void Engine::Thread::finalize(Choice& choice) {
     if (!whole) session.set_pending({});
     frt_error error{};
     const bool kept = guard(&error, [&] {
-                        if (!asked.keep) return;
+                        if (!asked.keep || asked.score_prompt) return;
                         if (whole) session.keep(CapsuleKind::kTurn, choice.sampling);
                         const bool at_chunk = choice.read % model_.info().prefill_chunk == 0;
                         if (!whole && at_chunk && session.far_enough(choice.read)) {

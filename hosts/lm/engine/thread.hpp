@@ -124,6 +124,8 @@ class Engine::Thread final : public EngineAccess {
   Flight& new_flight(StepKind kind);
   void finish_step();
   void finish_member(const Flight& flight, Choice& choice, const StepRunner::Sampled& sampled);
+  static bool scores(const Choice& choice);
+  void tell_prompt(const Flight& flight, Choice& choice, const StepRunner::Sampled& sampled);
   void tell_top(Choice& choice, int32_t token, float log_probability);
   void take_token(Choice& choice, int32_t token, float log_probability, bool fed);
 
