@@ -233,7 +233,7 @@ void Generation::submit(const frt_generate_request& request) {
       const host::ChatPrompt rendered =
           lm_->render(request.messages, request.tools, request.chat_options);
       ids = model.encode(rendered);
-      if (session_) sent.user_turn = lm_->parting_point(request, ids);
+      if (session_) sent.user_turn = lm_->parting_point(request, rendered, ids);
     } else if (request.prompt) {
       const std::size_t bytes =
           request.prompt_bytes > 0 ? request.prompt_bytes : ::strnlen(request.prompt, kMostText);

@@ -7,6 +7,7 @@
 
 #include <utility>
 
+#include "lm/chat/parting_point.hpp"
 #include "runtime/lm_settings.hpp"
 
 namespace frt::embed {
@@ -65,15 +66,11 @@ host::ChatPrompt Lm::render(const char* messages, const char* tools, const char*
                        json_of(options, "options"));
 }
 
-uint64_t Lm::parting_point(const frt_generate_request& request,
-                           const std::vector<int32_t>& prompt) const {
-  Json next = json_of(request.messages, "messages");
-  next.push_back({{"role", "assistant"}, {"content", "x"}, {"reasoning_content", "x"}});
-  next.push_back({{"role", "user"}, {"content", "x"}});
-  const host::ChatPrompt later = model_.render(next, json_of(request.tools, "tools"),
-                                               json_of(request.chat_options, "chat_options"));
-  // The invented turns may be what no longer fits.
-  return host::common_prefix(prompt, model_.encode(later, 0));
+uint64_t Lm::parting_point(const frt_generate_request& request, const host::ChatPrompt& prompt,
+                           const std::vector<int32_t>& ids) const {
+  return host::parting_point(model_, json_of(request.messages, "messages"),
+                             json_of(request.tools, "tools"),
+                             json_of(request.chat_options, "chat_options"), prompt, ids);
 }
 
 std::string Lm::new_affinity() {

@@ -37,10 +37,9 @@ class Lm {
 
   std::vector<int32_t> encode(std::string_view text, uint32_t flags) const;
   host::ChatPrompt render(const char* messages, const char* tools, const char* options) const;
-  // How much of `prompt`, which the request's messages make, the next question's prompt begins
-  // with: the format may leave earlier reasoning out.
-  uint64_t parting_point(const frt_generate_request& request,
-                         const std::vector<int32_t>& prompt) const;
+  // host::parting_point() of `prompt`, which is the request's messages rendered, and its ids.
+  uint64_t parting_point(const frt_generate_request& request, const host::ChatPrompt& prompt,
+                         const std::vector<int32_t>& ids) const;
   // What files of capsules need; on the engine's thread.
   void know_fingerprint() const { model_.capsules().fingerprint(); }
   // A name that no other session has.

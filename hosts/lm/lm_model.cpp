@@ -61,6 +61,9 @@ void LmModel::check_info() const {
   room("next_tokens", info_.next_tokens, rows, sizeof(int32_t));
   room("log_probabilities", info_.log_probabilities, rows, sizeof(float));
   room("mask", info_.mask, rows, info_.mask_words * sizeof(uint32_t));
+  if (info_.bias) {
+    room("bias", info_.bias, batch, FRT_LM_BIASES * sizeof(frt_logit_bias));
+  }
   room("logits", info_.logits, rows, uint64_t{info_.vocabulary} * sizeof(float));
   check_drafts();
   frt_state_info arena{};

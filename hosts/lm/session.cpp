@@ -169,10 +169,12 @@ uint64_t Session::submit(const Submit& step) {
 }
 
 uint64_t Session::prefill(std::span<const int32_t> tokens, const frt_sampling_params* sampling,
-                          const uint32_t* mask, frt_buffer logits) {
+                          const uint32_t* mask, frt_buffer logits,
+                          std::span<const frt_logit_bias> bias) {
   const auto position = static_cast<int32_t>(submitted_);
   const uint64_t ticket = submit([&] {
-    return runner_.submit_prefill(slot_, position, tokens, starts_request_, sampling, mask, logits);
+    return runner_.submit_prefill(slot_, position, tokens, starts_request_, sampling, mask, logits,
+                                  bias);
   });
   starts_request_ = false;
   journal_.prefill(tokens);

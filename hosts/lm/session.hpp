@@ -102,7 +102,8 @@ class Session {
   // Submits one step. A pool of pages that is dry is refilled from the oldest capsules.
   // The rest as for StepRunner::submit_prefill().
   uint64_t prefill(std::span<const int32_t> tokens, const frt_sampling_params* sampling = nullptr,
-                   const uint32_t* mask = nullptr, frt_buffer logits = nullptr);
+                   const uint32_t* mask = nullptr, frt_buffer logits = nullptr,
+                   std::span<const frt_logit_bias> bias = {});
   // Feeds the pending token, whatever it is; fed() follows when the host knows it.
   uint64_t decode();
   void fed(int32_t token) { journal_.decode(token); }

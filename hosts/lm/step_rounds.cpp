@@ -53,6 +53,7 @@ uint64_t StepRunner::submit_round(std::span<const RoundEntry> entries,
   for (const RoundEntry& entry : entries) {
     check_step("decode", entries.size(), info.max_batch, entry.slot, entry.position);
     check_mask(entry.mask);
+    check_bias(entry.bias);
     const bool fits = entry.drafts <= info.max_drafts && entry.stops.size() <= FRT_LM_STOPS &&
                       static_cast<uint64_t>(entry.position) + entry.drafts < info.max_context;
     if (!fits) {
@@ -96,7 +97,7 @@ uint64_t StepRunner::submit_round(std::span<const RoundEntry> entries,
     starts[i] = 0;
     if (!active) continue;
     std::copy(entries[i].stops.begin(), entries[i].stops.end(), stops + i * FRT_LM_STOPS);
-    stage_sampling(place, i, entries[i].sampling, entries[i].mask);
+    stage_sampling(place, i, entries[i].sampling, entries[i].mask, entries[i].bias);
     stage_mask(place, i * (drafts + 1), entries[i].mask);
     stage_logits(i * (drafts + 1), entries[i].logits);
   }

@@ -2,9 +2,9 @@
 // A ring of kDepth places. Ticket t uses place t % kDepth, after the event of ticket t - kDepth:
 // so neither inputs nor outputs of a step in flight are touched by the host.
 //
-// held_sampling_ mirrors the model's port, so a step that samples its entries as the step before
-// copies nothing more. An entry is forgotten until the copy is submitted: after an error nobody
-// knows what the port holds.
+// held_sampling_ and held_bias_ mirror the model's ports, so a step that samples its entries as the
+// step before copies nothing more. An entry is forgotten until the copy is submitted: after an
+// error nobody knows what the port holds.
 #include "lm/step_runner.hpp"
 
 #include <algorithm>
@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::size_t kInputs = 6;   // of a step, its sampling apart
 constexpr std::size_t kOutputs = 3;  // logits apart
+constexpr uint64_t kBiasBytes = FRT_LM_BIASES * sizeof(frt_logit_bias);  // of an entry
 
 }  // namespace
 
@@ -28,6 +29,7 @@ StepRunner::StepRunner(const LmModel& model) : model_(model) {
   const uint64_t input_bytes = info.max_batch * sizeof(frt_sampling_params) +
                                (token_capacity + entry_words * info.max_batch) * sizeof(int32_t);
   const uint64_t mask_bytes = rows() * info.mask_words * sizeof(uint32_t);
+  const uint64_t bias_bytes = info.max_batch * kBiasBytes;
   const uint64_t output_bytes = rows() * (sizeof(int32_t) + sizeof(float)) +
                                 (uint64_t{info.max_batch} + info.max_rows) * sizeof(int32_t);
   for (uint64_t i = 0; i < kDepth; ++i) {
@@ -36,11 +38,15 @@ StepRunner::StepRunner(const LmModel& model) : model_(model) {
         {.input = context.alloc(FRT_SPACE_HOST_PINNED, input_bytes, name + ".input"),
          .masks = info.mask ? context.alloc(FRT_SPACE_HOST_PINNED, mask_bytes, name + ".masks")
                             : Buffer(),
+         .biases = info.bias ? context.alloc(FRT_SPACE_HOST_PINNED, bias_bytes, name + ".biases")
+                             : Buffer(),
          .output = context.alloc(FRT_SPACE_HOST_PINNED, output_bytes, name + ".output"),
          .done = context.create_event()});
   }
   held_sampling_.resize(info.max_batch);
-  inputs_.reserve(kInputs + info.max_batch + rows());
+  held_bias_.resize(info.bias ? info.max_batch : 0);
+  for (std::vector<frt_logit_bias>& held : held_bias_) held.reserve(FRT_LM_BIASES);
+  inputs_.reserve(kInputs + 2 * info.max_batch + rows());
   masks_.reserve(rows());
   outputs_.reserve(kOutputs + info.max_batch);
 }
@@ -53,29 +59,57 @@ void StepRunner::set_sampling(std::span<const frt_sampling_params> params) {
   }
   sampling_.assign(params.begin(), params.end());
   std::fill(held_sampling_.begin(), held_sampling_.end(), std::nullopt);
+  for (std::vector<frt_logit_bias>& held : held_bias_) held.clear();
 }
 
 // Adds the copy that brings entry `entry` of the port up to date, if it is not; entries come in
 // order.
 void StepRunner::stage_sampling(const Place& place, uint32_t entry,
-                                const frt_sampling_params* sampling, const uint32_t* mask) {
+                                const frt_sampling_params* sampling, const uint32_t* mask,
+                                std::span<const frt_logit_bias> bias) {
+  stage_bias(place, entry, bias);
   if (!sampling) {
     if (entry >= sampling_.size()) return;
     sampling = &sampling_[entry];
   }
   frt_sampling_params wanted = *sampling;
   if (mask) wanted.use_mask = 1;
+  wanted.bias_count = static_cast<uint32_t>(bias.size());
   std::optional<frt_sampling_params>& held = held_sampling_[entry];
   if (held && std::memcmp(&*held, &wanted, sizeof(wanted)) == 0) return;
   place.input.pointer<frt_sampling_params>()[entry] = wanted;
   held.reset();
   const uint64_t at = entry * sizeof(wanted);
   frt_copy* last = inputs_.empty() ? nullptr : &inputs_.back();
-  if (last && last->target_offset + last->bytes == at) {
+  const bool follows = last && last->target == model_.info().sampling;
+  if (follows && last->target_offset + last->bytes == at) {
     last->bytes += sizeof(wanted);
   } else {
     inputs_.push_back({model_.info().sampling, at, place.input, at, sizeof(wanted)});
   }
+}
+
+void StepRunner::stage_bias(const Place& place, uint32_t entry,
+                            std::span<const frt_logit_bias> bias) {
+  if (bias.empty()) return;
+  std::vector<frt_logit_bias>& held = held_bias_[entry];
+  if (held.size() >= bias.size() && std::memcmp(held.data(), bias.data(), bias.size_bytes()) == 0) {
+    return;
+  }
+  held.clear();
+  const uint64_t at = entry * kBiasBytes;
+  std::memcpy(place.biases.pointer<std::byte>() + at, bias.data(), bias.size_bytes());
+  inputs_.push_back({model_.info().bias, at, place.biases, at, bias.size_bytes()});
+}
+
+void StepRunner::check_bias(std::span<const frt_logit_bias> bias) const {
+  if (bias.empty()) return;
+  if (!model_.info().bias) {
+    throw Error(FRT_ERR_UNSUPPORTED, "model '" + model_.name() + "' takes no bias");
+  }
+  if (bias.size() <= FRT_LM_BIASES) return;
+  throw Error(FRT_ERR_OUT_OF_RANGE, "a bias of " + std::to_string(bias.size()) +
+                                        " tokens; give at most " + std::to_string(FRT_LM_BIASES));
 }
 
 void StepRunner::check_mask(const uint32_t* mask) const {
@@ -143,6 +177,13 @@ void StepRunner::submit_inputs(const Place& place, uint64_t tokens, uint32_t ent
   inputs_.insert(inputs_.end(), masks_.begin(), masks_.end());
   Recorder(stream_).copy_batch(inputs_);
   for (std::size_t i = 0; i < others; ++i) {
+    if (inputs_[i].target == info.bias) {
+      const auto* bias = reinterpret_cast<const frt_logit_bias*>(place.biases.pointer<std::byte>() +
+                                                                 inputs_[i].target_offset);
+      held_bias_[inputs_[i].target_offset / kBiasBytes].assign(
+          bias, bias + inputs_[i].bytes / sizeof(*bias));
+      continue;
+    }
     if (inputs_[i].target != info.sampling) continue;
     const auto* params = place.input.pointer<frt_sampling_params>();
     const uint64_t first = inputs_[i].target_offset / sizeof(*params);
@@ -197,15 +238,16 @@ void StepRunner::check_step(const char* step, uint64_t count, uint64_t most, uin
 uint64_t StepRunner::submit_prefill(uint32_t slot, int32_t position,
                                     std::span<const int32_t> tokens, bool starts,
                                     const frt_sampling_params* sampling, const uint32_t* mask,
-                                    frt_buffer logits) {
+                                    frt_buffer logits, std::span<const frt_logit_bias> bias) {
   const frt_lm_info& info = model_.info();
   check_step("prefill", tokens.size(), info.prefill_chunk, slot, position);
   check_mask(mask);
+  check_bias(bias);
   const frt_shape_key key = model_.prefill_key(static_cast<uint32_t>(tokens.size()));
   const auto first = static_cast<uint64_t>(position);
   model_.reserve_rows(slot, first, first + tokens.size(), stream_);
   Place& place = take();
-  stage_sampling(place, 0, sampling, mask);
+  stage_sampling(place, 0, sampling, mask, bias);
   stage_mask(place, 0, mask);
   stage_logits(0, logits);
   int32_t* input = words(place);
@@ -224,6 +266,7 @@ uint64_t StepRunner::submit_decode(std::span<const Entry> entries) {
   for (const Entry& entry : entries) {
     check_step("decode", entries.size(), info.max_batch, entry.slot, entry.position);
     check_mask(entry.mask);
+    check_bias(entry.bias);
   }
   const frt_shape_key key = model_.decode_key(static_cast<uint32_t>(entries.size()), width);
   for (const Entry& entry : entries) {
@@ -244,7 +287,7 @@ uint64_t StepRunner::submit_decode(std::span<const Entry> entries) {
     lengths[i] = active ? 1 : 0;
     starts[i] = active && entries[i].starts ? 1 : 0;
     if (!active) continue;
-    stage_sampling(place, i, entries[i].sampling, entries[i].mask);
+    stage_sampling(place, i, entries[i].sampling, entries[i].mask, entries[i].bias);
     stage_mask(place, i, entries[i].mask);
     stage_logits(i, entries[i].logits);
   }

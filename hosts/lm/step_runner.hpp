@@ -6,8 +6,8 @@
 // them; nothing is submitted then), copies its inputs from a pinned ring into the model's ports,
 // replays a graph, copies the sampled tokens back into the ring, and records an event: four
 // submissions, one more where a sequence enters a new page of rows, no wait. How entries are
-// sampled is an input of the step like the others, but copied only where it changes; masks are
-// copied for the entries that have one. Because
+// sampled, and its bias, is an input of the step like the others, but copied only where it changes;
+// masks are copied for the entries that have one. Because
 // a decode entry with token -1 takes the token the model sampled last, step n + 1 is submitted
 // before token n has reached the host. A step's results stay readable until kDepth more steps
 // have been submitted.
@@ -45,6 +45,9 @@ class StepRunner {
     const uint32_t* mask = nullptr;
     // Where the logits behind the token go: pinned, f32 (vocabulary). Null: nowhere.
     frt_buffer logits = nullptr;
+    // What is added to logits before the token is sampled: each id once, at most FRT_LM_BIASES,
+    // read while the step is submitted; `sampling` is not null then.
+    std::span<const frt_logit_bias> bias{};
   };
 
   // One sequence of a round of drafts.
@@ -56,6 +59,7 @@ class StepRunner {
     const frt_sampling_params* sampling = nullptr;  // as above
     const uint32_t* mask = nullptr;                 // as above, of the token behind the pending one
     frt_buffer logits = nullptr;                    // as above, behind the pending token
+    std::span<const frt_logit_bias> bias{};         // as above, of every token of the round
   };
   // Told the drafts of an entry that has a mask and drafts: returns how many of them may be fed,
   // the first ones, and writes the masks of the tokens behind these: (drafts, mask_words). Does not
@@ -80,14 +84,15 @@ class StepRunner {
   // Makes a slot as new, in order with the steps.
   void clear(uint32_t slot);
 
-  // Feeds up to prefill_chunk tokens of one sequence; `sampling` null: entry 0's applies; `mask` as
-  // and `logits` as in Entry. `starts`: a new request begins with them. Returns the step's ticket.
-  // Throws FRT_ERR_OUT_OF_RANGE for another number of tokens, no such slot, or a position that is
-  // not the slot's own (beyond what it was fed, beyond the context); FRT_ERR_UNSUPPORTED for a mask
-  // where the model takes none. Nothing is submitted then.
+  // Feeds up to prefill_chunk tokens of one sequence; `sampling` null: entry 0's applies; `mask`,
+  // `logits` and `bias` as in Entry. `starts`: a new request begins with them. Returns the step's
+  // ticket. Throws FRT_ERR_OUT_OF_RANGE for another number of tokens, no such slot, or a position
+  // that is not the slot's own (beyond what it was fed, beyond the context); FRT_ERR_UNSUPPORTED
+  // for a mask or a bias where the model takes none. Nothing is submitted then.
   uint64_t submit_prefill(uint32_t slot, int32_t position, std::span<const int32_t> tokens,
                           bool starts, const frt_sampling_params* sampling = nullptr,
-                          const uint32_t* mask = nullptr, frt_buffer logits = nullptr);
+                          const uint32_t* mask = nullptr, frt_buffer logits = nullptr,
+                          std::span<const frt_logit_bias> bias = {});
   // Feeds one token of each of 1 .. max_batch sequences with distinct slots. Throws as above.
   uint64_t submit_decode(std::span<const Entry> entries);
 
@@ -112,6 +117,7 @@ class StepRunner {
                     // positions | lengths | starts (u32) (max_batch each), with drafts stops
                     // (max_batch, FRT_LM_STOPS)
     Buffer masks;   // u32 (rows, mask_words)
+    Buffer biases;  // frt_logit_bias (max_batch, FRT_LM_BIASES)
     Buffer output;  // i32 next tokens (rows) | f32 log probabilities (rows) | i32 accepted
                     // (max_batch), with drafts candidates (max_rows)
     Event done;
@@ -122,10 +128,12 @@ class StepRunner {
   void check_step(const char* step, uint64_t count, uint64_t most, uint32_t slot,
                   int32_t first) const;
   void check_mask(const uint32_t* mask) const;
+  void check_bias(std::span<const frt_logit_bias> bias) const;
   Place& take();
   int32_t* words(const Place& place) const;  // the i32 inputs
   void stage_sampling(const Place& place, uint32_t entry, const frt_sampling_params* sampling,
-                      const uint32_t* mask);
+                      const uint32_t* mask, std::span<const frt_logit_bias> bias);
+  void stage_bias(const Place& place, uint32_t entry, std::span<const frt_logit_bias> bias);
   void stage_mask(const Place& place, uint32_t row, const uint32_t* mask);
   void ask_masks(const Place& place, std::span<const RoundEntry> entries, uint32_t drafts,
                  const MaskDrafts& mask_drafts);
@@ -143,7 +151,8 @@ class StepRunner {
   std::vector<frt_sampling_params> sampling_;  // of entries whose step does not say
   // What the model's port holds behind the last step; nothing: not known.
   std::vector<std::optional<frt_sampling_params>> held_sampling_;
-  std::vector<frt_copy> inputs_, masks_, outputs_;  // of the step that is being submitted
+  std::vector<std::vector<frt_logit_bias>> held_bias_;  // of each entry; empty: not known
+  std::vector<frt_copy> inputs_, masks_, outputs_;      // of the step that is being submitted
   uint64_t next_ticket_ = 0;
 };
 

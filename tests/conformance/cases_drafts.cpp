@@ -198,6 +198,15 @@ void sample_rows(Case& c, int32_t vocabulary, int64_t gap, int64_t first_kind) {
   Tensor& logits = c.normal("logits", FRT_DTYPE_F32, shape.total() * stride, 2.0f);
   std::vector<frt_sampling_params> params;
   for (int64_t b = 0; b < shape.count(); ++b) params.push_back(random_params(c, first_kind + b));
+  // Every other sequence has a bias, each a different one.
+  std::vector<frt_logit_bias> bias;
+  for (int64_t b = 0; b < shape.count(); ++b) {
+    params[static_cast<std::size_t>(b)].bias_count = b % 2 == 0 ? 2 : 0;
+    bias.push_back({static_cast<int32_t>(b % vocabulary), 4.5f});
+    bias.push_back({static_cast<int32_t>((b + 1) % vocabulary), -100});
+  }
+  const Tensor& bias_at = c.raw("bias", FRT_DTYPE_U8, bias.data(),
+                                static_cast<int64_t>(bias.size() * sizeof(frt_logit_bias)));
   const Tensor& params_at =
       c.raw("params", FRT_DTYPE_U8, params.data(),
             shape.count() * static_cast<int64_t>(sizeof(frt_sampling_params)));
@@ -229,6 +238,8 @@ void sample_rows(Case& c, int32_t vocabulary, int64_t gap, int64_t first_kind) {
     args.params = static_cast<const frt_sampling_params*>(at(params_at));
     args.mask = at.operator()<uint32_t>(mask_at);
     args.mask_stride = mask_stride;
+    args.bias = static_cast<const frt_logit_bias*>(at(bias_at));
+    args.bias_stride = 2;
     args.counts = at(counts_at);
     args.counts_stride = stride * 4;
     args.ids = at.operator()<int32_t>(ids);
@@ -266,6 +277,7 @@ void sample_rows(Case& c, int32_t vocabulary, int64_t gap, int64_t first_kind) {
           args.logits += one.row * stride;
           args.params += one.b;
           args.mask += one.row * mask_stride;
+          args.bias += one.b * args.bias_stride;
           args.counts = at(*one.counts);
           args.ids = at.operator()<int32_t>(ids_alone, one.row);
           args.log_probabilities = at.operator()<float>(chances_alone, one.row);

@@ -14,6 +14,8 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <set>
+#include <span>
 
 #include "check.hpp"
 #include "refusal.hpp"
@@ -247,7 +249,7 @@ struct Layout {
   std::vector<int32_t> slot = {0}, position = {5}, length = {1};
   int32_t rows = 1;
   int64_t gap = 0;  // of logits, counts and pending; mask words
-  bool mask = false, counts = false, pending = true, log_probabilities = true;
+  bool mask = false, bias = false, counts = false, pending = true, log_probabilities = true;
 };
 
 std::vector<float> sample_logits(Case& c, Shape shape, int32_t vocabulary) {
@@ -291,16 +293,22 @@ double uniform(uint64_t seed, uint32_t position) {
 
 // What one sequence is sampled from.
 struct Draw {
-  std::vector<float> adjusted;  // after the mask and the penalties, steps 1 and 2
+  std::vector<float> adjusted;  // after mask, bias and penalties, steps 1 and 2
   std::vector<int32_t> order;   // ids that are allowed, by falling logit, ties by id
 };
 
 // f32 as the header says; volatile: no operation is fused with another.
 Draw adjusted_logits(const std::vector<float>& logits, const frt_sampling_params& params,
-                     const uint32_t* mask, const uint32_t* counts) {
+                     const uint32_t* mask, std::span<const frt_logit_bias> bias,
+                     const uint32_t* counts) {
   Draw draw;
+  std::vector<float> added(logits.size());
+  for (const frt_logit_bias& one : bias) {
+    if (one.id < 0 || static_cast<std::size_t>(one.id) >= added.size()) continue;
+    added[static_cast<std::size_t>(one.id)] = one.value;
+  }
   for (std::size_t i = 0; i < logits.size(); ++i) {
-    volatile float l = logits[i];
+    volatile float l = logits[i] + added[i];
     if (counts && counts[i] != 0) {
       const volatile float repeated =
           l > 0 ? l / params.repetition_penalty : l * params.repetition_penalty;
@@ -409,6 +417,32 @@ void require_share(const std::vector<float>& logits, const frt_sampling_params& 
   Case::fail("token " + number(id) + " does not exist");
 }
 
+constexpr int64_t kBiasStride = 300;
+
+// Of `count` sequences: distinct ids, some of them no tokens, in no order; how many apply.
+std::vector<frt_logit_bias> random_bias(Case& c, int32_t vocabulary, int64_t count,
+                                        std::vector<frt_sampling_params>& params) {
+  std::vector<frt_logit_bias> bias;
+  for (int64_t b = 0; b < count; ++b) {
+    const uint32_t counts[] = {12, 0, 1, kBiasStride, kBiasStride + 7};
+    params[static_cast<std::size_t>(b)].bias_count = counts[b % 5];
+    std::set<int32_t> used;
+    while (used.size() < kBiasStride) {
+      const int32_t outside[] = {-1, INT32_MIN, INT32_MAX, vocabulary};
+      const auto place = static_cast<int32_t>(used.size());
+      const auto id = static_cast<int32_t>(c.random()() % static_cast<uint64_t>(vocabulary));
+      const int32_t one = place % 9 == 4 && place < 36   ? outside[place / 9]
+                          : vocabulary > 2 * kBiasStride ? id
+                          : place < vocabulary           ? place
+                                                         : vocabulary + place;
+      if (!used.insert(one).second) continue;
+      const float values[] = {-100, 100, -1, 0.75f, 3, -7.3f, 18};
+      bias.push_back({one, values[c.random()() % 7]});
+    }
+  }
+  return bias;
+}
+
 void sample(Case& c, int32_t vocabulary, const std::vector<Setting>& settings,
             const Layout& layout) {
   const auto count = static_cast<int64_t>(layout.slot.size());
@@ -428,6 +462,10 @@ void sample(Case& c, int32_t vocabulary, const std::vector<Setting>& settings,
     params.back().seed = c.random()();
     params.back().use_mask = layout.mask && b % 3 != 2 ? 1 : 0;
   }
+  std::vector<frt_logit_bias> bias(1);
+  if (layout.bias) bias = random_bias(c, vocabulary, count, params);
+  const Tensor& bias_at = c.raw("bias", FRT_DTYPE_U8, bias.data(),
+                                static_cast<int64_t>(bias.size() * sizeof(frt_logit_bias)));
   const Tensor& logits_at = c.raw("logits", FRT_DTYPE_F32, logits.data(), count * stride);
   const Tensor& params_at =
       c.raw("params", FRT_DTYPE_U8, params.data(), count * static_cast<int64_t>(sizeof(params[0])));
@@ -452,6 +490,10 @@ void sample(Case& c, int32_t vocabulary, const std::vector<Setting>& settings,
                            args.params = static_cast<const frt_sampling_params*>(at(params_at));
                            if (layout.mask) args.mask = at.operator()<uint32_t>(mask_at);
                            args.mask_stride = mask_stride;
+                           if (layout.bias) {
+                             args.bias = static_cast<const frt_logit_bias*>(at(bias_at));
+                             args.bias_stride = kBiasStride;
+                           }
                            if (layout.counts) args.counts = at(counts_at);
                            args.counts_stride = stride * 4;
                            if (layout.pending) args.pending = at(pending);
@@ -484,9 +526,14 @@ void sample(Case& c, int32_t vocabulary, const std::vector<Setting>& settings,
       const auto i = static_cast<std::size_t>(b);
       if (layout.length[i] == 0) continue;
       const int64_t slot = layout.slot[i];
+      std::span<const frt_logit_bias> biased;
+      if (layout.bias) {
+        biased = std::span(bias).subspan(i * kBiasStride,
+                                         std::min<std::size_t>(params[i].bias_count, kBiasStride));
+      }
       const Draw draw =
           adjusted_logits(rows[i], params[i], layout.mask ? mask.data() + b * mask_stride : nullptr,
-                          layout.counts ? counts.data() + slot * stride : nullptr);
+                          biased, layout.counts ? counts.data() + slot * stride : nullptr);
       const double found = Case::value(ids, side, b);
       if (draw.order.empty()) {  // nothing is allowed: any token is as wrong as another
         drawn.ignore(b, 1);
@@ -548,6 +595,10 @@ void sample_refusals(Case& c) {
   refuse([](frt_sample_args& args) {
     args.mask = reinterpret_cast<const uint32_t*>(args.logits);
     args.mask_stride = 1;
+  });
+  refuse([](frt_sample_args& args) {
+    args.bias = reinterpret_cast<const frt_logit_bias*>(args.logits);
+    args.bias_stride = 0;
   });
   refuse([](frt_sample_args& args) {
     args.counts = args.logits;
@@ -685,6 +736,18 @@ void add_sample_cases(Suite& suite) {
       if (vocabulary == 33 && setting.shape == Shape::kHostile) continue;  // nearly nothing is left
       add_sample_case(suite, vocabulary, {setting}, guided, setting.name);
     }
+  }
+  Layout biased = guided;  // five sequences with as many numbers of tokens
+  biased.bias = true;
+  biased.slot = {3, 0, 4, 1, 2};
+  biased.position = {5, 0, 71, 2, 9};
+  biased.length.assign(5, 1);
+  for (const int32_t vocabulary : {2, 1000, 2049, 248'320}) {
+    for (const Setting& setting : penalised(peaked_settings())) {
+      if (vocabulary == 2 && setting.shape == Shape::kHostile) continue;
+      add_sample_case(suite, vocabulary, {setting}, biased, setting.name + " biased");
+    }
+    add_sample_case(suite, vocabulary, {kGreedy}, biased, "greedy biased");
   }
   for (const int32_t vocabulary : {12'345, 50'000, 248'320}) {
     for (const Setting& setting : flat_settings()) {

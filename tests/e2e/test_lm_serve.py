@@ -361,6 +361,81 @@ class Clients(LmServeTest):
         self.assertEqual([item["content"] for item in last["response"]["output"]],
                          [item["content"] for item in whole["output"]])
 
+    def test_bias(self):
+        """a bias forbids a token or forces it, in chat and completions; what no token of the model is, is a 400"""
+        server = self.server()
+        body = {"prompt": "Once upon a time", "temperature": 0, "max_tokens": 6}
+        plain = server.request("POST", "/v1/completions", body).json()["choices"][0]["text"]
+        first = server.request("POST", "/tokenize", {"content": plain}).json()["tokens"][0]
+        other = server.request("POST", "/tokenize", {"content": " dog"}).json()["tokens"][0]
+        banned = server.request("POST", "/v1/completions", {**body, "logit_bias": {str(first): -100}}).json()
+        again = server.request("POST", "/tokenize", {"content": banned["choices"][0]["text"]}).json()["tokens"]
+        self.assertNotEqual(again[0], first)
+        forced = server.request("POST", "/v1/completions", {**body, "logit_bias": {str(other): 100}, "n": 2}).json()
+        self.assertEqual([choice["text"] for choice in forced["choices"]], [" dog" * 6] * 2)
+        chat = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 3, "logit_bias": {str(other): 100},
+                "chat_template_kwargs": {"enable_thinking": False}}
+        said = server.request("POST", "/v1/chat/completions", chat).json()["choices"][0]["message"]["content"]
+        self.assertEqual(said.strip(), "dog dog dog")
+        for bias in ({"1000000": 1}, {"x": 1}, {"5": 101}):
+            refused = server.request("POST", "/v1/completions", {**body, "logit_bias": bias})
+            self.assertEqual((refused.status, refused.json()["error"]["param"][:10]), (400, "logit_bias"), refused.body)
+
+    def test_best(self):
+        """best_of sends the answers with the highest mean log probability of those that n alone sends, the best first"""
+        server = self.server()
+        body = {"prompt": ["Once upon a time", "One day"], "temperature": 1, "seed": 3, "max_tokens": 7, "logprobs": 0}
+        every = server.request("POST", "/v1/completions", {**body, "n": 8}).json()["choices"]
+
+        def mean(choice):
+            values = choice["logprobs"]["token_logprobs"]
+            return sum(values) / len(values)
+
+        expected = []
+        for prompt in range(2):
+            ranked = sorted(every[8 * prompt:8 * prompt + 8], key=mean, reverse=True)
+            self.assertGreater(mean(ranked[0]), mean(ranked[7]))
+            expected += [(choice["text"], choice["logprobs"], choice["finish_reason"]) for choice in ranked[:3]]
+        reply = server.request("POST", "/v1/completions", {**body, "n": 3, "best_of": 8}).json()
+        self.assertEqual([choice["index"] for choice in reply["choices"]], list(range(6)))
+        self.assertEqual([(choice["text"], choice["logprobs"], choice["finish_reason"]) for choice in reply["choices"]],
+                         expected)
+        self.assertEqual(reply["usage"]["completion_tokens"], 2 * 8 * 7)
+        echoed = server.request("POST", "/v1/completions",
+                                {**body, "logprobs": None, "n": 1, "best_of": 8, "echo": True}).json()["choices"]
+        self.assertEqual([choice["text"] for choice in echoed],
+                         ["Once upon a time" + expected[0][0], "One day" + expected[3][0]])
+        for fields in ({"best_of": 20}, {"best_of": 21}, {"best_of": 2, "n": 3}, {"best_of": 2, "stream": True}):
+            refused = server.request("POST", "/v1/completions", {**body, **fields})
+            self.assertEqual((refused.status, refused.json()["error"]["param"]), (400, "best_of"), refused.body)
+
+    def test_scored_prompt(self):
+        """echo with logprobs scores the prompt: what was written has there the probabilities it was written with"""
+        server = self.server()
+        body = {"prompt": "Once upon a time", "temperature": 0, "max_tokens": 8, "logprobs": 2}
+        written = server.request("POST", "/v1/completions", body).json()["choices"][0]
+        echo = {**body, "prompt": body["prompt"] + written["text"], "echo": True, "max_tokens": 0}
+        scored = server.request("POST", "/v1/completions", echo).json()["choices"][0]
+        self.assertEqual(scored["text"], echo["prompt"])
+        found = scored["logprobs"]
+        self.assertEqual((found["token_logprobs"][0], found["top_logprobs"][0]), (None, None))
+        self.assertEqual("".join(found["tokens"]), echo["prompt"])
+        self.assertEqual(found["tokens"][-8:], written["logprobs"]["tokens"])
+        for ours, theirs in zip(found["token_logprobs"][-8:], written["logprobs"]["token_logprobs"]):
+            self.assertAlmostEqual(ours, theirs, 3)
+        self.assertEqual(found["text_offset"][-1], len(echo["prompt"]) - len(found["tokens"][-1]))
+        more = {**echo, "max_tokens": 3, "n": 2}
+        for choice in server.request("POST", "/v1/completions", more).json()["choices"]:
+            self.assertEqual(choice["logprobs"]["token_logprobs"][:-3], found["token_logprobs"])
+            self.assertTrue(choice["text"].startswith(echo["prompt"]))
+        whole = server.request("POST", "/v1/completions", {**more, "n": 1}).json()["choices"][0]
+        text, tokens = "", []
+        for event in server.request("POST", "/v1/completions", {**more, "n": 1, "stream": True}).events()[:-1]:
+            for choice in event["choices"]:
+                text += choice["text"]
+                tokens += (choice["logprobs"] or {}).get("tokens", [])
+        self.assertEqual((text, tokens), (whole["text"], whole["logprobs"]["tokens"]))
+
     def test_schemas(self):
         """every reply is what the OpenAPI document says: whole, each event of a stream, errors, with calls and without"""
         server = self.scripted()

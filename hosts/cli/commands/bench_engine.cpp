@@ -7,6 +7,8 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "bench/engine_bench.hpp"
 #include "bench/lm_bench.hpp"
@@ -25,6 +27,7 @@ struct BenchEngineOptions {
   EngineLoad load;
   double step_ms = 100;
   std::string speculation;
+  std::vector<std::string> goodput;
   bool interleave = false, json = false;
 };
 
@@ -52,6 +55,17 @@ void print_table(const EngineBenchResult& result) {
       result.total_input_tokens, number("mean_batch"), result.stats.preemptions,
       result.stats.accepted_tokens, result.stats.draft_tokens, result.stats.draft_rounds,
       result.stats.decode_steps, table.render(TableFormat::kMarkdown));
+  if (result.load.targets.any()) {
+    print_out("\n{} of {} requests met their targets: a goodput of {:.2f} requests/s\n",
+              result.good, result.completed, number("request_goodput"));
+  }
+  if (result.load.turns > 1) {
+    print_out(
+        "\nturns after the first: {} of {} prompt tokens reused ({:.1f} %), p50 of TTFT {:.2f} ms; "
+        "of first turns {:.2f} ms\n",
+        result.later_cached_tokens, result.later_input_tokens, number("later_turn_hit_rate") * 100,
+        number("p50_later_turn_ttft_ms"), number("p50_first_turn_ttft_ms"));
+  }
 }
 
 ExitCode bench(App& app, const BenchEngineOptions& options) {
@@ -69,11 +83,13 @@ ExitCode bench(App& app, const BenchEngineOptions& options) {
   if (!options.speculation.empty()) {
     engine_options.session.speculation = drafting_from(options.speculation);
   }
+  EngineLoad load = options.load;
+  load.targets = targets_from(options.goodput);
   const InterruptGuard interrupt;
   EngineBenchResult result;
   {
     Engine engine(model, registry.get(), engine_options);
-    result = bench_engine(engine, model, options.load, [] { return InterruptGuard::requested(); });
+    result = bench_engine(engine, model, load, [] { return InterruptGuard::requested(); });
   }
   if (options.json) {
     nlohmann::ordered_json json = {{"model_id", loaded.name()},
@@ -133,6 +149,27 @@ std::function<ExitCode()> add_bench_engine(App& app, Command command) {
       .range(1u, 100000u)
       .capture_default_str()
       .needs(prefix);
+  const Option turns =
+      command
+          .add_option("--turns", load.turns,
+                      "Let each request be the first of this many turns of an agent, each with all "
+                      "that was said before it")
+          .range(uint64_t{1}, uint64_t{10000})
+          .capture_default_str();
+  command
+      .add_option("--tool-len", load.tool_len,
+                  "Put this many tokens of a tool's output before each further turn")
+      .range(uint64_t{1}, uint64_t{1} << 24)
+      .capture_default_str()
+      .needs(turns);
+  command
+      .add_option("--goodput", options->goodput,
+                  "Count the requests that take at most so many milliseconds: ttft:MS, tpot:MS, "
+                  "e2el:MS")
+      .type_name("NAME:MS")
+      .check([](const std::string& text) {
+        targets_from({&text, 1});
+      });
   command.add_option("--seed", load.seed, "Seed the random prompts, lengths and arrivals")
       .capture_default_str();
   command
@@ -149,7 +186,8 @@ std::function<ExitCode()> add_bench_engine(App& app, Command command) {
   command.add_flag("--interleave", options->interleave, "Prefill prompts in turn, chunk by chunk");
   command.add_flag("--json", options->json, "Print JSON, with the field names of vLLM's benchmark");
   command.examples({"bench engine demo.toml --num-prompts 32 --input-len 64",
-                    "bench engine demo.toml --request-rate 4 --prefix-len 256 --json"},
+                    "bench engine demo.toml --request-rate 4 --prefix-len 256 --json",
+                    "bench engine demo.toml --turns 8 --goodput ttft:500 tpot:50"},
                    "The names of the results are those of vLLM's benchmark.");
   return [&app, options] { return bench(app, *options); };
 }

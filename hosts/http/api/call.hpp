@@ -55,9 +55,18 @@ struct ApiCall {
   // not negative; the vocabulary is not known here.
   std::vector<std::variant<std::string, std::vector<int32_t>>> prompts;
   bool echo = false;  // the answer begins with the prompt
+  // More than `choices`: so many answers to each prompt are made, and the `choices` of them whose
+  // tokens have the highest mean log probability are the reply, the best first. 0: those of the
+  // reply are made. Not with `stream`.
+  uint32_t best_of = 0;
+
+  uint32_t answers() const noexcept { return best_of > choices ? best_of : choices; }
 
   // ---- generation ----
-  SamplingChoice sampling;             // within the ranges of resolve_sampling()
+  SamplingChoice sampling;  // within the ranges of resolve_sampling()
+  // Added to the logits of tokens, -100 .. 100; each id once, not negative. The vocabulary is not
+  // known here.
+  std::vector<frt_logit_bias> logit_bias;
   std::optional<uint64_t> max_tokens;  // at most ApiLimits::max_tokens; absent: as many as fit
   uint64_t min_tokens = 0;             // UINT64_MAX: no stop token ends the answer
   std::vector<std::string> stop;       // not empty strings

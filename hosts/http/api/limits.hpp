@@ -28,8 +28,10 @@ struct ApiLimits {
   std::size_t stop_bytes = 256;  // of one stop string
   std::size_t prompts = 32;      // of /v1/completions
   uint32_t choices = 8;          // answers to one prompt
+  uint32_t best_of = 20;         // of which these are the best
   uint64_t max_tokens = 32768;   // a request for more gets as many
   uint32_t top_log_probabilities = 20;
+  std::size_t biases = 1024;  // tokens of logit_bias
 };
 
 }  // namespace frt::host

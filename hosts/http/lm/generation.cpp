@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <frt/error.hpp>
+#include <limits>
 #include <new>
 #include <utility>
 
@@ -26,22 +27,19 @@ constexpr std::size_t kMostAnswers = 32;
 // Constraints that this engine does not have are refused by name, never ignored.
 void check_supported(const ApiCall& call) {
   const std::size_t answers =
-      std::max<std::size_t>(call.prompts.size(), 1) * std::size_t{call.choices};
+      std::max<std::size_t>(call.prompts.size(), 1) * std::size_t{call.answers()};
   if (answers > kMostAnswers) {
+    const std::string field = call.answers() > call.choices ? "best_of" : "n";
     throw ApiError(ApiErrorKind::kInvalid,
-                   "prompt and n ask for " + std::to_string(answers) +
+                   "prompt and " + field + " ask for " + std::to_string(answers) +
                        " answers, and a request gets " + std::to_string(kMostAnswers) +
                        " at most; send several requests",
-                   "n");
+                   field);
   }
   if (call.echo && call.stream && answers > 1) {
     throw ApiError(ApiErrorKind::kInvalid,
                    "an echo of several answers is not streamed by this server; set stream to false",
                    "echo");
-  }
-  if (call.echo && call.log_probabilities) {
-    throw ApiError(ApiErrorKind::kInvalid,
-                   "log probabilities of the prompt are not supported by this server", "echo");
   }
 }
 
@@ -55,6 +53,20 @@ ApiError from_engine(frt_status status) {
       return {ApiErrorKind::kOverloaded, kOverloaded};
     default:
       return {ApiErrorKind::kInternal, "the request failed"};
+  }
+}
+
+// The engine checks the same, without the words of the protocol.
+void check_bias(const LmModel& model, const std::vector<frt_logit_bias>& bias) {
+  const auto refuse = [](const std::string& text) {
+    throw ApiError(ApiErrorKind::kInvalid, "logit_bias " + text, "logit_bias");
+  };
+  if (!bias.empty() && !model.info().bias) refuse("is not supported by this model");
+  const uint32_t vocabulary = model.info().vocabulary;
+  for (const frt_logit_bias& one : bias) {
+    if (static_cast<uint32_t>(one.id) < vocabulary) continue;
+    refuse("has token " + std::to_string(one.id) + ": ids of this model are 0 .. " +
+           std::to_string(vocabulary - 1));
   }
 }
 
@@ -82,9 +94,26 @@ struct Generation::Choice {
   TextProbabilities probabilities;
   uint32_t calls = 0;
   bool reasons = false;  // the last event was reasoning
+  bool echoed = false;   // with its probabilities
   bool finished = false;
   std::atomic<bool> stopped{false};    // what follows is not shown; the engine ends it
   std::optional<EngineResult> result;  // by the engine's thread, before its kFinish
+
+  // Where the reply has the best answers alone: what is to be written of this one.
+  struct Held {
+    std::vector<ApiTokenProbability> probabilities;
+    ChatEvent event;
+  };
+  std::vector<Held> held;
+  ApiFinish reason;
+  double log_probability = 0;  // of its tokens, together
+  uint64_t tokens = 0;
+
+  // An answer without a token is worse than any other.
+  double score() const {
+    return tokens > 0 ? log_probability / static_cast<double>(tokens)
+                      : -std::numeric_limits<double>::infinity();
+  }
 };
 
 // The listener of one prompt. Keeps the generation alive until the engine has told the last.
@@ -98,6 +127,15 @@ class Generation::Part : public EngineListener {
   }
   void on_prefill(uint64_t, uint64_t) override {}
   void on_grammar() override { generation_->tell({.kind = Told::kGrammar}); }
+  void on_prompt_token(uint64_t place, float log_probability,
+                       std::span<const TokenProbability> top) override {
+    PromptScores& scores = generation_->scores_[prompt_];
+    const std::size_t each = generation_->setup_.call.top_log_probabilities;
+    scores.values[place] = log_probability;
+    const std::size_t count = std::min(each, top.size());
+    std::copy_n(top.begin(), count,
+                scores.tops.begin() + static_cast<std::ptrdiff_t>(place * each));
+  }
   // on_token() follows, and makes it count. The place is free: fewer tokens wait than it has.
   void on_top_tokens(uint32_t, std::span<const TokenProbability> top) override {
     Generation& reply = *generation_;
@@ -151,6 +189,7 @@ Generation::~Generation() = default;
 
 std::shared_ptr<Generation> Generation::start(Setup setup) {
   check_supported(setup.call);
+  check_bias(setup.served->model, setup.call.logit_bias);
   const auto began = ServerClock::now();
   // It is compiled while the prompts are tokenized and read.
   std::shared_ptr<const GrammarTicket> grammar =
@@ -182,6 +221,12 @@ void Generation::make_room(const std::vector<EngineRequest>& requests) {
   ring_.reset(std::min(tokens, kMostWaiting) + edges_);
   tops_.resize(ring_.places() * setup_.call.top_log_probabilities);
   error_texts_.resize(requests.size());
+  if (!scores_prompt()) return;
+  for (const EngineRequest& request : requests) {
+    scores_.push_back({.values = std::vector<float>(request.prompt.size()),
+                       .tops = std::vector<TokenProbability>(request.prompt.size() *
+                                                             setup_.call.top_log_probabilities)});
+  }
 }
 
 // Of the ring's token `token`, counted from 0.
@@ -200,7 +245,7 @@ void Generation::submit() {
   } catch (const Error& error) {
     throw ApiError(ApiErrorKind::kInvalid, error.what());
   }
-  const auto total = static_cast<uint32_t>(prompts_.size() * call.choices);
+  const auto total = static_cast<uint32_t>(prompts_.size() * call.answers());
   for (uint32_t i = 0; i < total; ++i) {
     auto choice = std::make_unique<Choice>();
     choice->index = i;
@@ -220,18 +265,20 @@ void Generation::submit() {
     const uint64_t room = served.model.info().max_context - prompt.ids.size();
     request.max_new = std::min(call.max_tokens.value_or(setup_.most_tokens), room);
     request.sampling = sampling;
-    request.sampling.seed += requests.size() * call.choices;
+    request.sampling.seed += requests.size() * call.answers();
+    request.bias = call.logit_bias;
     if (call.min_tokens != UINT64_MAX) {
       request.stop_ids = served.stop_ids;
       request.min_new = call.min_tokens;
     }
-    request.choices = call.choices;
+    request.choices = call.answers();
     request.user_turn = prompt.user_turn;
     request.owner = setup_.exchange->request().owner;
     request.affinity = setup_.affinity;
     request.deadline = setup_.deadline;
     request.grammar = grammar_;
     request.top_tokens = call.top_log_probabilities;
+    request.score_prompt = scores_prompt();
     requests.push_back(std::move(request));
   }
   make_room(requests);
@@ -253,7 +300,7 @@ void Generation::submit() {
     for (EngineRequest& request : requests) {
       keep_number(
           served.engine.submit(std::move(request), std::make_shared<Part>(self, first, prompt++)));
-      first += call.choices;
+      first += call.answers();
     }
     if (may_begin()) send_head();
   } catch (const Error& error) {
@@ -338,30 +385,52 @@ void Generation::begin_stream() {
   if (std::exchange(begun_, true)) return;
   send_head();
   send(writer_->start(usage_));
-  if (!setup_.call.echo) return;
+  if (!setup_.call.echo || holds_back() || scores_prompt()) return;
   for (const auto& choice : choices_) {
-    const std::string& prompt = prompts_[choice->index / setup_.call.choices].text;
-    send(writer_->event(choice->index, {.kind = ChatEvent::kText, .text = prompt}));
+    write_echo(choice->index, choice->index / setup_.call.choices);
   }
+}
+
+// The prompt as the beginning of choice `index` of the reply.
+void Generation::write_echo(uint32_t index, uint32_t prompt) {
+  const PreparedPrompt& prepared = prompts_[prompt];
+  for (std::size_t i = 0; scores_prompt() && i < prepared.ids.size(); ++i) {
+    const PromptScores& scores = scores_[prompt];
+    const std::size_t each = i > 0 ? setup_.call.top_log_probabilities : 0;
+    const std::optional<float> value = i > 0 ? std::optional(scores.values[i]) : std::nullopt;
+    writer_->log_probability(
+        index, token_of(prepared.ids[i], value, std::span(scores.tops).subspan(i * each, each)));
+  }
+  send(writer_->event(index, {.kind = ChatEvent::kText, .text = prepared.text}));
+}
+
+ApiTokenProbability Generation::token_of(int32_t id, std::optional<float> log_probability,
+                                         std::span<const TokenProbability> top) const {
+  const auto text_of = [&](int32_t token) {
+    return setup_.served->model.decode({&token, 1}, FRT_DECODE_SKIP_SPECIAL);
+  };
+  ApiTokenProbability token{text_of(id), log_probability};
+  for (const TokenProbability& other : top) {
+    if (other.id < 0) break;
+    token.top.emplace_back(text_of(other.id), other.log_probability);
+  }
+  return token;
 }
 
 void Generation::on_token(Choice& choice, int32_t id, float log_probability,
                           std::span<const TokenProbability> top) {
   if (choice.stopped) return;
   ++usage_.generated_tokens;
+  ++choice.tokens;
+  choice.log_probability += static_cast<double>(log_probability);
   if (!choice.text) return;
   begin_stream();
   const std::string piece = choice.text->push(id);
+  if (scores_prompt() && !holds_back() && !std::exchange(choice.echoed, true)) {
+    write_echo(choice.index, choice.index / setup_.call.choices);
+  }
   if (setup_.call.log_probabilities) {
-    const auto text_of = [&](int32_t token) {
-      return setup_.served->model.decode({&token, 1}, FRT_DECODE_SKIP_SPECIAL);
-    };
-    ApiTokenProbability token{text_of(id), log_probability};
-    for (const TokenProbability& other : top) {
-      if (other.id < 0) break;
-      token.top.emplace_back(text_of(other.id), other.log_probability);
-    }
-    choice.probabilities.push(std::move(token));
+    choice.probabilities.push(token_of(id, log_probability, top));
   }
   on_text(choice, piece);
   if (choice.reasons) ++usage_.reasoning_tokens;
@@ -378,6 +447,10 @@ void Generation::on_text(Choice& choice, const std::string& piece) {
 void Generation::emit(Choice& choice, const std::vector<ChatEvent>& events) {
   for (const ChatEvent& event : events) {
     choice.reasons = event.kind == ChatEvent::kReasoning;
+    if (holds_back()) {
+      choice.held.push_back({choice.probabilities.take(event), event});
+      continue;
+    }
     for (ApiTokenProbability& token : choice.probabilities.take(event)) {
       writer_->log_probability(choice.index, std::move(token));
     }
@@ -397,6 +470,9 @@ void Generation::on_finish(Choice& choice, const EngineResult& result) {
   if (behind_.load(std::memory_order_relaxed))
     return fail({ApiErrorKind::kOverloaded, kOverloaded});
   begin_stream();
+  if (scores_prompt() && !holds_back() && !std::exchange(choice.echoed, true)) {
+    write_echo(choice.index, choice.index / setup_.call.choices);
+  }
   if (choice.text && !choice.stops->stopped()) on_text(choice, choice.text->flush());
   if (!choice.stops->stopped()) {
     const std::string rest = choice.stops->flush();
@@ -408,8 +484,32 @@ void Generation::on_finish(Choice& choice, const EngineResult& result) {
   ApiFinish reason{.finish = choice.stopped ? Finish::kStop : result.finish};
   if (choice.stops->stopped()) reason.stop_string = choice.stops->match();
   if (choice.index == 0) first_ = result;
-  send(writer_->finish(choice.index, reason));
-  if (++finished_ == choices_.size()) finish();
+  choice.reason = std::move(reason);
+  if (!holds_back()) send(writer_->finish(choice.index, choice.reason));
+  if (++finished_ < choices_.size()) return;
+  if (holds_back()) write_best();
+  finish();
+}
+
+// The best answers to each prompt, the best first, as the reply's choices.
+void Generation::write_best() {
+  const uint32_t made = setup_.call.answers(), sent = setup_.call.choices;
+  for (uint32_t prompt = 0; prompt < prompts_.size(); ++prompt) {
+    const auto all = std::span(choices_).subspan(std::size_t{prompt} * made, made);
+    std::ranges::stable_sort(all, std::ranges::greater(),
+                             [](const auto& choice) { return choice->score(); });
+    for (uint32_t i = 0; i < sent; ++i) {
+      const uint32_t index = prompt * sent + i;
+      if (setup_.call.echo) write_echo(index, prompt);
+      for (Choice::Held& held : all[i]->held) {
+        for (ApiTokenProbability& token : held.probabilities) {
+          writer_->log_probability(index, std::move(token));
+        }
+        send(writer_->event(index, held.event));
+      }
+      send(writer_->finish(index, all[i]->reason));
+    }
+  }
 }
 
 // ---- the reply ----

@@ -79,6 +79,12 @@ class Generation : public Actor {
   void on_text(Choice& choice, const std::string& piece);
   void on_finish(Choice& choice, const EngineResult& result);
   void emit(Choice& choice, const std::vector<ChatEvent>& events);
+  bool holds_back() const { return setup_.call.answers() > setup_.call.choices; }
+  void write_best();
+  bool scores_prompt() const { return setup_.call.echo && setup_.call.log_probabilities; }
+  ApiTokenProbability token_of(int32_t id, std::optional<float> log_probability,
+                               std::span<const TokenProbability> top) const;
+  void write_echo(uint32_t index, uint32_t prompt);
   bool may_begin() const;
   void send_head();
   void begin_stream();
@@ -104,8 +110,15 @@ class Generation : public Actor {
   uint64_t tops_told_ = 0;                // tokens; the engine's thread's
   uint64_t tops_handled_ = 0;             // tokens; of work()
   std::vector<std::string> error_texts_;  // by prompt, before its kError
-  std::size_t edges_ = 0;                 // places of the ring that are no token's
-  std::atomic<bool> behind_{false};       // it was full
+  // Of prompts that are echoed with probabilities. The engine's thread writes a prompt's before the
+  // first token of its answers.
+  struct PromptScores {
+    std::vector<float> values;           // by token; that of the first means nothing
+    std::vector<TokenProbability> tops;  // call.top_log_probabilities for each
+  };
+  std::vector<PromptScores> scores_;
+  std::size_t edges_ = 0;            // places of the ring that are no token's
+  std::atomic<bool> behind_{false};  // it was full
 
   std::atomic<bool> open_{false};  // all prompts are submitted: work() may begin
   std::atomic<bool> idle_{false}, stopping_{false};

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "http/api/error.hpp"
+#include "lm/chat/parting_point.hpp"
 
 namespace frt::host {
 namespace {
@@ -21,39 +22,6 @@ std::vector<int32_t> stop_ids_of(const Json& defaults) {
 uint64_t seconds_since_1970() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(now).count());
-}
-
-// The ids of what stands behind the first `bytes` of a prompt.
-std::vector<int32_t> encode_tail(const LmModel& model, const ChatPrompt& prompt,
-                                 std::size_t bytes) {
-  std::vector<frt_text_range> plain;
-  for (frt_text_range range : prompt.plain) {
-    if (range.end <= bytes) continue;
-    range.begin = range.begin < bytes ? 0 : range.begin - bytes;
-    range.end -= bytes;
-    plain.push_back(range);
-  }
-  const std::string_view text = std::string_view(prompt.text).substr(bytes);
-  const frt_encode_params params{sizeof(params), FRT_ENCODE_CONTINUES, plain.data(), plain.size(),
-                                 0};
-  return model.TextModel::encode(text, params);
-}
-
-// A format may leave earlier reasoning out, so the next question's prompt may part from this one
-// within the answer. The format itself is asked: with an invented answer and question behind the
-// conversation, how much of the text stays? Only what does not stay is tokenized again.
-uint64_t parting_point(const ServedModel& served, const ApiCall& call, const ChatPrompt& prompt,
-                       const std::vector<int32_t>& ids) {
-  Json next = call.messages;
-  next.push_back({{"role", "assistant"}, {"content", "x"}, {"reasoning_content", "x"}});
-  next.push_back({{"role", "user"}, {"content", "x"}});
-  const ChatPrompt later = served.model.render(next, call.tools, call.chat_options);
-  const auto [end, ignored] = std::ranges::mismatch(prompt.text, later.text);
-  const auto common = static_cast<std::size_t>(end - prompt.text.begin());
-  const std::vector<int32_t> tail = encode_tail(served.model, prompt, common);
-  const bool is_tail =
-      tail.size() < ids.size() && std::equal(tail.rbegin(), tail.rend(), ids.rbegin());
-  return is_tail ? ids.size() - tail.size() : 0;
 }
 
 // Prompts are counted beyond the context, because clients want to know by how much theirs is too
@@ -119,7 +87,8 @@ PreparedPrompt prepare_chat(const ServedModel& served, const ApiCall& call) {
   const ChatPrompt prompt = render_chat(served, call);
   prepared.ids = encode(served, prompt);
   if (prepared.ids.size() < served.model.info().max_context) {
-    prepared.user_turn = parting_point(served, call, prompt, prepared.ids);
+    prepared.user_turn = parting_point(served.model, call.messages, call.tools, call.chat_options,
+                                       prompt, prepared.ids);
   }
   return prepared;
 }

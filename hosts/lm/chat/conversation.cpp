@@ -2,10 +2,6 @@
 // The whole conversation is rendered for every question; the generator feeds only what neither the
 // slot nor a capsule holds, as far as the rendering continues what was fed.
 //
-// Where will the next question's rendering part from this one's? A format may leave earlier
-// reasoning out, so it may be within the answer. parting_point() asks the format itself: it renders
-// the conversation with an invented answer and question behind it and looks how much stays.
-//
 // Every change is made on a copy of the branch, which takes the branch's place when nothing can
 // fail any more. The slot may then hold something else: in_step_ says so.
 #include "lm/chat/conversation.hpp"
@@ -17,6 +13,8 @@
 #include <frt/io/utf8.hpp>
 #include <set>
 #include <utility>
+
+#include "lm/chat/parting_point.hpp"
 
 namespace frt::host {
 
@@ -147,13 +145,6 @@ std::string Conversation::replace_here(Branch next) {
   return aside;
 }
 
-uint64_t Conversation::parting_point(Json messages, const std::vector<int32_t>& prompt) const {
-  messages.push_back({{"role", "assistant"}, {"content", "x"}, {"reasoning_content", "x"}});
-  messages.push_back({{"role", "user"}, {"content", "x"}});
-  // The invented turns may be what no longer fits.
-  return common_prefix(prompt, model_.encode(model_.render(messages, {}, options_), 0));
-}
-
 Conversation::Turn Conversation::ask(const std::string& text, GenerationRequest request,
                                      const std::function<bool(const std::string&)>& show) {
   require_utf8(text, "the message");
@@ -161,9 +152,10 @@ Conversation::Turn Conversation::ask(const std::string& text, GenerationRequest 
   next.rounds.push_back({next.messages.size(), ""});
   next.messages.push_back({{"role", "user"}, {"content", text}});
   const Json asked = next.whole();
-  request.prompt = model_.encode(model_.render(asked, {}, options_));
+  const ChatPrompt prompt = model_.render(asked, {}, options_);
+  request.prompt = model_.encode(prompt);
   request.keep = true;
-  request.user_turn = parting_point(asked, request.prompt);
+  request.user_turn = parting_point(model_, asked, {}, options_, prompt, request.prompt);
   Turn turn;
   std::string answer;
   TextStream decoder(model_, FRT_DECODE_SKIP_SPECIAL);

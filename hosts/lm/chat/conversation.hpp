@@ -113,7 +113,6 @@ class Conversation {
   std::string replace_here(Branch next);
   void return_to_last_round();
   void pin_heads();
-  uint64_t parting_point(nlohmann::ordered_json messages, const std::vector<int32_t>& prompt) const;
 
   const LmModel& model_;
   CapsuleRegistry& registry_;

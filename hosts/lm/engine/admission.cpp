@@ -215,7 +215,7 @@ void Engine::Thread::begin(Choice& choice, Slot& slot) {
   const bool other = slot.affinity != affinity || session.options().owner != asked.owner;
   if (slot.broken) session.clear();
   slot.broken = false;
-  if (asked.top_tokens > 0) make_top(choice, slot);
+  if (asked.top_tokens > 0) make_top(choice);
   if (other) slot.pinned = false;
   slot.affinity = affinity;
   slot.prompt = asked.prompt.size();
@@ -237,8 +237,9 @@ void Engine::Thread::begin(Choice& choice, Slot& slot) {
     prefix = request.choices[0].result.prefix;
     session.restore(*request.fork);
   } else {
-    prefix = session.begin(asked.prompt, asked.reuse);
-    if (asked.keep) choice.stops = session.stops(asked.prompt.size(), asked.user_turn);
+    prefix = session.begin(asked.prompt, asked.reuse && !asked.score_prompt);
+    if (asked.keep && !asked.score_prompt)
+      choice.stops = session.stops(asked.prompt.size(), asked.user_turn);
   }
   session.reserve(most);
   choice.started = now;
@@ -263,16 +264,18 @@ void Engine::Thread::begin(Choice& choice, Slot& slot) {
   request.listener().on_prefill(0, asked.prompt.size() - choice.first);
 }
 
-void Engine::Thread::make_top(Choice& choice, Slot& slot) {
-  const EngineRequest& asked = choice.request->asked();
-  const frt_lm_info& info = model_.info();
-  if (!slot.logits) {
-    slot.logits = model_.context().alloc(FRT_SPACE_HOST_PINNED, info.vocabulary * sizeof(float),
-                                         "lm." + model_.name() + ".logits");
-  }
+void Engine::Thread::make_top(Choice& choice) const {
   if (choice.top) return;
-  choice.top =
-      std::make_unique<TopTokens>(info.vocabulary, asked.top_tokens, choice.sampling, asked.prompt);
+  const EngineRequest& asked = choice.request->asked();
+  const uint32_t vocabulary = model_.info().vocabulary;
+  if (asked.score_prompt && choice.index == 0) {
+    frt_sampling_params plain{};
+    plain.repetition_penalty = 1;
+    choice.prompt_top =
+        std::make_unique<TopTokens>(vocabulary, asked.top_tokens, plain, asked.prompt);
+  }
+  choice.top = std::make_unique<TopTokens>(vocabulary, asked.top_tokens, choice.sampling,
+                                           asked.prompt, asked.bias);
 }
 
 bool Engine::Thread::free_idle_slot(std::optional<uint32_t> spared) {

@@ -15,6 +15,9 @@
 // A choice whose likeliest tokens are told is in one step at a time, too: its logits have one
 // place.
 //
+// A prompt whose tokens are scored is read one token a step and one step at a time: the logits
+// behind a token say how likely the next one was.
+//
 // A choice with a grammar reads its last chunk when the grammar is compiled, and is in one step at
 // a time: which tokens may come next follows from the one before. Its drafts are followed by a
 // matcher of their own, the scout, so that what a draft costs, or where it fails, is nothing to the
@@ -55,6 +58,7 @@ struct Choice {
   uint64_t last_step = 0;  // StepScheduler's Reader
   std::vector<Session::Stop> stops{};
   std::size_t next_stop = 0;
+  std::unique_ptr<TopTokens> prompt_top{};  // null: the prompt's likeliest tokens are not told
 
   // Writing.
   uint64_t limit = 0;      // tokens that may be written

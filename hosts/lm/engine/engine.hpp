@@ -97,9 +97,10 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   // Returns the request's number, 1 and up. Throws FRT_ERR_INVALID_ARGUMENT for an empty prompt, no
-  // choices or an id outside the vocabulary; FRT_ERR_OUT_OF_RANGE for a prompt longer than the
-  // context or than all pages; FRT_ERR_NOT_READY if the queue is full, so that a later try may
-  // succeed; FRT_ERR_BAD_STATE after drain(); FRT_ERR_DEVICE_LOST once the device is lost.  [any]
+  // choices, an id outside the vocabulary or twice in the bias; FRT_ERR_OUT_OF_RANGE for a prompt
+  // longer than the context or than all pages; FRT_ERR_NOT_READY if the queue is full, so that a
+  // later try may succeed; FRT_ERR_BAD_STATE after drain(); FRT_ERR_DEVICE_LOST once the device is
+  // lost.  [any]
   uint64_t submit(EngineRequest request, std::shared_ptr<EngineListener> listener);
   // What is not over of a request ends with Finish::kCancelled, within one step. One that is over,
   // or never was, is ignored.  [any]

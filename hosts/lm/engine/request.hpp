@@ -4,6 +4,7 @@
 
 #include <frt/base.h>
 #include <frt/ops/sample.h>
+#include <frt/role/lm.h>
 
 #include <chrono>
 #include <cstdint>
@@ -27,14 +28,18 @@ struct EngineRequest {
   uint64_t max_new = 256;          // tokens of each choice; 0: only read the prompt
   uint64_t min_new = 0;            // stop_ids end no choice that has fewer tokens
   frt_sampling_params sampling{};  // from resolve_sampling(); choice i samples with seed + i
-  std::vector<int32_t> stop_ids;   // end the text; reported, not given to on_token()
-  uint32_t choices = 1;            // answers to the one prompt
-  bool reuse = true;               // begin with what a slot or a capsule holds
-  bool keep = true;                // take capsules at boundaries
-  uint64_t user_turn = 0;          // where in the prompt a later one will part; 0: nobody knows
-  std::string owner;               // whose state is found and kept
-  std::string affinity;            // names the conversation; empty: none
-  int32_t priority = 0;            // higher first
+  // Added to the logits of these tokens, before penalties and temperature, at each place of each
+  // answer: each id once, below the vocabulary's size, at most FRT_LM_BIASES. What a grammar rules
+  // out stays out.
+  std::vector<frt_logit_bias> bias;
+  std::vector<int32_t> stop_ids;  // end the text; reported, not given to on_token()
+  uint32_t choices = 1;           // answers to the one prompt
+  bool reuse = true;              // begin with what a slot or a capsule holds
+  bool keep = true;               // take capsules at boundaries
+  uint64_t user_turn = 0;         // where in the prompt a later one will part; 0: nobody knows
+  std::string owner;              // whose state is found and kept
+  std::string affinity;           // names the conversation; empty: none
+  int32_t priority = 0;           // higher first
   // What each answer must be; null: anything. The prompt is read while it is compiled. stop_ids end
   // an answer where the grammar lets it end, and an answer that can go on no further ends by itself
   // (Finish::kStop).
@@ -42,6 +47,9 @@ struct EngineRequest {
   // The likeliest tokens at each place of an answer, at most TopTokens::kMost, are told to
   // on_top_tokens(). Such an answer has no drafts and is in one step at a time. 0: none.
   uint32_t top_tokens = 0;
+  // on_prompt_token() is told how likely each token of the prompt was, and `top_tokens` others.
+  // Such a prompt is read whole, one token a step, and nothing of it is kept.
+  bool score_prompt = false;
   std::optional<Clock::time_point> deadline;  // ends what is not over then (Finish::kDeadline)
 };
 
@@ -71,6 +79,11 @@ class EngineListener {
   virtual void on_prefill(uint64_t done, uint64_t total) = 0;
   // The request's grammar is compiled; before on_start() or behind it, once, and before any token.
   virtual void on_grammar() {}
+  // EngineRequest::score_prompt: of the prompt's token `place`, 1 and up in order, before any other
+  // token: the natural logarithm of its probability behind those before it, of the softmax of the
+  // logits as they are, and the likeliest tokens there. `top` is valid during the call.
+  virtual void on_prompt_token(uint64_t /*place*/, float /*log_probability*/,
+                               std::span<const TokenProbability> /*top*/) {}
   // EngineRequest::top_tokens: what could have been in place of the token that on_token() gives
   // next, the likeliest first. `top` is valid during the call.
   virtual void on_top_tokens(uint32_t /*choice*/, std::span<const TokenProbability> /*top*/) {}

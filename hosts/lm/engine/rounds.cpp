@@ -68,7 +68,8 @@ bool Engine::Thread::submit_round() {
                               .stops = {},
                               .sampling = &choice->sampling,
                               .mask = mask_of(*choice),
-                              .logits = logits_of(*choice)});
+                              .logits = logits_of(*choice),
+                              .bias = bias_of(*choice)});
     if (choice->drafts > 0) round_entries_.back().stops = choice->request->asked().stop_ids;
     flight.members.push_back(choice);
   }

@@ -22,6 +22,14 @@ bool follows(const Choice& choice) {
   return (choice.matcher || choice.top) && choice.in_flight > 0;
 }
 
+// Greedy, of the logits as they are: what the token that is drawn then gives is the logarithm of
+// the softmax's denominator.
+frt_sampling_params plain_sampling() {
+  frt_sampling_params params{};
+  params.top_p = params.repetition_penalty = 1;
+  return params;
+}
+
 }  // namespace
 
 // A step that finds no page is tried again when some are free; false: there is nothing to do.
@@ -33,7 +41,8 @@ bool Engine::Thread::submit_step() {
     for (const Slot& slot : slots_) {
       Choice* choice = slot.user;
       if (!choice || choice->ending || choice->held) continue;
-      if (choice->phase == Phase::kPrefill && !waits_for_grammar(*choice)) {
+      const bool scored_first = scores(*choice) && choice->in_flight > 0;
+      if (choice->phase == Phase::kPrefill && !waits_for_grammar(*choice) && !scored_first) {
         reading_.push_back(choice);
         readers_.push_back({choice->request->asked().priority, choice->request->submission.number,
                             choice->last_step});
@@ -83,8 +92,15 @@ bool Engine::Thread::submit_prefill() {
   return false;
 }
 
+// Whether the tokens of the prompt are scored while this choice reads it.
+bool Engine::Thread::scores(const Choice& choice) {
+  return choice.phase == Phase::kPrefill && choice.index == 0 &&
+         choice.request->asked().score_prompt;
+}
+
 // Where the next chunk of the prompt ends.
 uint64_t Engine::Thread::next_end(const Choice& choice) const {
+  if (scores(choice)) return choice.read + 1;
   const bool stops = choice.next_stop < choice.stops.size();
   const uint64_t limit =
       stops ? choice.stops[choice.next_stop].position : choice.request->asked().prompt.size();
@@ -100,9 +116,14 @@ void Engine::Thread::read_on(Choice& choice) {
   const bool last = end == prompt.size();
   if (last && !request.forked && request.choices.size() > 1) make_fork(choice);
   Flight& flight = new_flight(StepKind::kPrefill);
-  flight.ticket =
-      session.prefill(prompt.subspan(choice.read, end - choice.read), &choice.sampling,
-                      last ? mask_of(choice) : nullptr, last ? logits_of(choice) : nullptr);
+  const std::span<const int32_t> chunk = prompt.subspan(choice.read, end - choice.read);
+  if (!last && scores(choice)) {
+    static const frt_sampling_params kPlain = plain_sampling();
+    flight.ticket = session.prefill(chunk, &kPlain, nullptr, slots_[*choice.slot].logits.handle());
+  } else {
+    flight.ticket = session.prefill(chunk, &choice.sampling, last ? mask_of(choice) : nullptr,
+                                    last ? logits_of(choice) : nullptr, bias_of(choice));
+  }
   flight.samples = last;
   flight.read = end;
   flight.members.push_back(&choice);
@@ -154,6 +175,7 @@ bool Engine::Thread::submit_decode() {
     entry.sampling = &choice->sampling;
     entry.mask = mask_of(*choice);
     entry.logits = logits_of(*choice);
+    entry.bias = bias_of(*choice);
     entries_.push_back(entry);
     flight.members.push_back(choice);
   }
@@ -214,6 +236,7 @@ void Engine::Thread::finish_member(const Flight& flight, Choice& choice,
     choice.request->listener().on_prefill(flight.read - choice.first,
                                           asked.prompt.size() - choice.first);
   }
+  if (!flight.samples && scores(choice) && !choice.ending) tell_prompt(flight, choice, sampled);
   if (flight.samples) {
     Session& session = session_of(choice);
     if (flight.kind == StepKind::kPrefill) count_phases();
@@ -230,6 +253,20 @@ void Engine::Thread::finish_member(const Flight& flight, Choice& choice,
     }
   }
   if (choice.ending && choice.phase != Phase::kOver && choice.in_flight == 0) finalize(choice);
+}
+
+// What the step that read the prompt up to flight.read says of the token there.
+void Engine::Thread::tell_prompt(const Flight& flight, Choice& choice,
+                                 const StepRunner::Sampled& sampled) {
+  const EngineRequest& asked = choice.request->asked();
+  const std::span<const float> logits(slots_[*choice.slot].logits.pointer<float>(),
+                                      model_.info().vocabulary);
+  const TokenProbability drawn{sampled.tokens[0], sampled.log_probabilities[0]};
+  const auto token = static_cast<std::size_t>(asked.prompt[flight.read]);
+  const float behind = logits[token] - logits[static_cast<std::size_t>(drawn.id)];
+  std::span<const TokenProbability> top;
+  if (choice.prompt_top) top = choice.prompt_top->find(logits, nullptr, drawn);
+  choice.request->listener().on_prompt_token(flight.read, drawn.log_probability + behind, top);
 }
 
 // The choice's mask is still that of the token.

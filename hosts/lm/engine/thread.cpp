@@ -5,6 +5,7 @@
 #include "lm/engine/thread.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "lm/sampling.hpp"
@@ -49,6 +50,10 @@ Engine::Thread::Thread(const LmModel& model, CapsuleRegistry* registry, EngineOp
   slots_.reserve(info.slots);
   for (uint32_t slot = 0; slot < info.slots; ++slot) {
     slots_.push_back({Session(model, runner_, registry, slot, options_.session)});
+    // Now: an allocation of pinned memory may wait for the device, and then everybody would.
+    slots_.back().logits =
+        model.context().alloc(FRT_SPACE_HOST_PINNED, info.vocabulary * sizeof(float),
+                              "lm." + model.name() + ".logits" + std::to_string(slot));
   }
   views_.resize(info.slots);
   continues_.resize(info.slots);
@@ -81,6 +86,11 @@ void Engine::Thread::check(const EngineRequest& request) const {
   if (request.sampling.use_mask != 0) {
     throw Error(FRT_ERR_INVALID_ARGUMENT, "sampling asks for a mask, and the request has none");
   }
+  if (request.sampling.bias_count != 0) {
+    throw Error(FRT_ERR_INVALID_ARGUMENT,
+                "sampling counts a bias; give it as the request's own, whose tokens are counted");
+  }
+  check_bias(request.bias);
   check_sampling(request.sampling, FRT_ERR_INVALID_ARGUMENT);
   if (request.grammar && !info.mask) {
     throw Error(FRT_ERR_UNSUPPORTED, "model '" + model_.name() +
@@ -99,6 +109,35 @@ void Engine::Thread::check(const EngineRequest& request) const {
                                           "; shorten it or raise the option max_context");
   }
   model_.check_ids(request.prompt, "prompt token");
+}
+
+void Engine::Thread::check_bias(std::span<const frt_logit_bias> bias) const {
+  if (bias.empty()) return;
+  const frt_lm_info& info = model_.info();
+  if (!info.bias) {
+    throw Error(FRT_ERR_UNSUPPORTED, "model '" + model_.name() +
+                                         "' takes no bias, so no token can be made more or less "
+                                         "likely");
+  }
+  if (bias.size() > FRT_LM_BIASES) {
+    throw Error(FRT_ERR_OUT_OF_RANGE, "the bias names " + std::to_string(bias.size()) +
+                                          " tokens; give at most " + std::to_string(FRT_LM_BIASES));
+  }
+  std::vector<int32_t> ids;
+  ids.reserve(bias.size());
+  for (const frt_logit_bias& one : bias) {
+    if (!std::isfinite(one.value)) {
+      throw Error(FRT_ERR_INVALID_ARGUMENT, "the bias of token " + std::to_string(one.id) +
+                                                " is no number; give a finite one");
+    }
+    ids.push_back(one.id);
+  }
+  model_.check_ids(ids, "biased token");
+  std::ranges::sort(ids);
+  const auto twice = std::ranges::adjacent_find(ids);
+  if (twice == ids.end()) return;
+  throw Error(FRT_ERR_INVALID_ARGUMENT,
+              "the bias names token " + std::to_string(*twice) + " twice; give one value for it");
 }
 
 EngineStats Engine::Thread::stats() const {
@@ -267,7 +306,7 @@ void Engine::Thread::finalize(Choice& choice) {
     if (!whole) session.set_pending({});
     frt_error error{};
     const bool kept = guard(&error, [&] {
-                        if (!asked.keep) return;
+                        if (!asked.keep || asked.score_prompt) return;
                         if (whole) session.keep(CapsuleKind::kTurn, choice.sampling);
                         const bool at_chunk = choice.read % model_.info().prefill_chunk == 0;
                         if (!whole && at_chunk && session.far_enough(choice.read)) {

@@ -39,7 +39,8 @@ class Engine::Thread final : public EngineAccess {
 
   Mailbox& mailbox() noexcept { return mailbox_; }
   void check(const EngineRequest& request) const;  // as Engine::submit() does  [any]
-  EngineStats stats() const;                       // [any]
+  void check_bias(std::span<const frt_logit_bias> bias) const;
+  EngineStats stats() const;  // [any]
 
   // ---- EngineAccess ----
   const LmModel& model() const override { return model_; }
@@ -62,7 +63,7 @@ class Engine::Thread final : public EngineAccess {
     uint64_t last_used = 0;
     bool pinned = false;
     bool broken = false;  // nobody knows what it holds
-    Buffer logits{};      // (vocabulary), pinned: of a choice with `top`; made with the first one
+    Buffer logits{};      // f32 (vocabulary), pinned: of a choice with `top`
   };
   // A step that is submitted.
   struct Flight {
@@ -108,7 +109,7 @@ class Engine::Thread final : public EngineAccess {
   bool has_pages(const Choice& choice, uint32_t slot);
   bool start(Choice& choice, uint32_t slot);
   void begin(Choice& choice, Slot& slot);
-  void make_top(Choice& choice, Slot& slot);
+  void make_top(Choice& choice) const;
   bool free_idle_slot(std::optional<uint32_t> spared);
   bool free_fork();
   bool free_pages();
@@ -126,6 +127,8 @@ class Engine::Thread final : public EngineAccess {
   Flight& new_flight(StepKind kind);
   void finish_step();
   void finish_member(const Flight& flight, Choice& choice, const StepRunner::Sampled& sampled);
+  static bool scores(const Choice& choice);
+  void tell_prompt(const Flight& flight, Choice& choice, const StepRunner::Sampled& sampled);
   void tell_top(Choice& choice, int32_t token, float log_probability);
   void take_token(Choice& choice, int32_t token, float log_probability, bool fed);
 
@@ -151,6 +154,9 @@ class Engine::Thread final : public EngineAccess {
   bool submit_round();
   void feed_drafts(Choice& choice, const StepRunner::Sampled& sampled);
 
+  static std::span<const frt_logit_bias> bias_of(const Choice& choice) {
+    return choice.request->asked().bias;
+  }
   frt_buffer logits_of(const Choice& choice) const {
     return choice.top ? slots_[*choice.slot].logits.handle() : nullptr;
   }

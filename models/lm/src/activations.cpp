@@ -93,6 +93,9 @@ Ports make_ports(const Context& context, const Config& config, const StepSizes& 
       FRT_SPACE_DEVICE, static_cast<std::uint64_t>(max_batch) * sizeof(frt_sampling_params),
       "sampling");
   ports.mask = alloc(FRT_DTYPE_U32, rows * ports.mask_words, "mask");
+  ports.bias = context.alloc(
+      FRT_SPACE_DEVICE,
+      static_cast<std::uint64_t>(max_batch) * FRT_LM_BIASES * sizeof(frt_logit_bias), "bias");
   ports.next_tokens = alloc(FRT_DTYPE_I32, rows, "next_tokens");
   ports.log_probabilities = alloc(FRT_DTYPE_F32, rows, "log_probabilities");
   ports.logits = alloc(FRT_DTYPE_F32, rows * config.vocabulary, "logits");
@@ -111,7 +114,8 @@ std::uint64_t port_bytes(const Config& config, const StepSizes& sizes) {
   return bytes_of(FRT_DTYPE_I32, std::max(sizes.prefill_chunk, max_batch)) +
          bytes_of(FRT_DTYPE_I32, max_batch * 4 + drafts) +
          bytes_of(FRT_DTYPE_I32, sizes.out_rows() * (2 + mask_words + config.vocabulary)) +
-         static_cast<std::uint64_t>(max_batch) * sizeof(frt_sampling_params);
+         static_cast<std::uint64_t>(max_batch) *
+             (sizeof(frt_sampling_params) + FRT_LM_BIASES * sizeof(frt_logit_bias));
 }
 
 void place_activations(const Context& context, const Config& config, const Precision& precision,

@@ -217,6 +217,7 @@ void Model::make_state(const Host& host, Parts& parts) {
                                                         &ports.starts,
                                                         &ports.sampling,
                                                         &ports.mask,
+                                                        &ports.bias,
                                                         &ports.next_tokens,
                                                         &ports.log_probabilities,
                                                         &ports.logits,
@@ -317,6 +318,8 @@ void Model::describe() {
       {batch, static_cast<std::int64_t>(sizeof(frt_sampling_params))});
   add("mask", "bits of allowed tokens, per row", ports.mask, true, FRT_DTYPE_U32,
       {rows, ports.mask_words});
+  add("bias", "frt_logit_bias, FRT_LM_BIASES per entry", ports.bias, true, FRT_DTYPE_U8,
+      {batch, FRT_LM_BIASES * static_cast<std::int64_t>(sizeof(frt_logit_bias))});
   add("next_tokens", "the sampled token, per row", ports.next_tokens, false, FRT_DTYPE_I32, {rows});
   add("log_probabilities", "of next_tokens, natural logarithm", ports.log_probabilities, false,
       FRT_DTYPE_F32, {rows});
@@ -363,6 +366,7 @@ void Model::describe() {
   lm.starts = ports.starts;
   lm.sampling = ports.sampling;
   lm.mask = ports.mask;
+  lm.bias = ports.bias;
   lm.next_tokens = ports.next_tokens;
   lm.log_probabilities = ports.log_probabilities;
   lm.logits = ports.logits;

@@ -180,6 +180,8 @@ void Recipe::sample(const Recorder& recorder, const Batch& batch) const {
   args.params = ports_.sampling.pointer<frt_sampling_params>();
   args.mask = ports_.mask.pointer<std::uint32_t>();
   args.mask_stride = ports_.mask_words;
+  args.bias = ports_.bias.pointer<frt_logit_bias>();
+  args.bias_stride = FRT_LM_BIASES;
   args.counts = state_.counts;
   args.counts_stride = state_.slot_stride;
   if (batch.drafts) {

@@ -2,7 +2,7 @@
 // frt.sample/1: from logits to one token per sequence, or per row where drafts are checked.
 //
 // Three passes, the first two over blocks of the vocabulary in parallel:
-//   1. mask and penalties into a copy; the largest of each block and where it is;
+//   1. mask, bias and penalties into a copy; the largest of each block and where it is;
 //   2. sums of exponentials; tokens within kReach of the largest become candidates;
 //   3. per row: the choice among the candidates (choose.cpp).
 // Blocks have a fixed size and their sums are added in order, so the number of workers changes
@@ -112,6 +112,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 #include <cmath>
+#include <span>
 
 #include "../device.hpp"
 #include "checks.hpp"
@@ -178,6 +179,11 @@ class SampleNode final : public Node {
   bool active(int64_t row) const noexcept {
     return row % width_ < active_length(args_.sequences, row / width_);
   }
+  std::span<const frt_logit_bias> bias(int64_t row) const noexcept {
+    const int64_t count = std::min<int64_t>(params(row).bias_count, args_.bias_stride);
+    if (!args_.bias || count == 0) return {};
+    return {args_.bias + row / width_ * args_.bias_stride, static_cast<std::size_t>(count)};
+  }
   bool greedy(int64_t row) const noexcept { return !(params(row).temperature > 0.0f); }
 
   // Counts of [first, end) as the row sees them; indexed by id.
@@ -204,10 +210,17 @@ class SampleNode final : public Node {
                            params.frequency_penalty != 0.0f;
     const uint32_t* mask =
         params.use_mask != 0 && args_.mask ? args_.mask + row * args_.mask_stride : nullptr;
+    const float* logits = args_.logits + row * args_.stride;
+    if (const std::span<const frt_logit_bias> bias = this->bias(row); !bias.empty()) {
+      std::copy(logits + first, logits + end, work.adjusted + first);
+      for (const frt_logit_bias& one : bias) {
+        if (one.id >= first && one.id < end) work.adjusted[one.id] += one.value;
+      }
+      logits = work.adjusted;
+    }
     work.tops[task % blocks_] = HWY_DYNAMIC_DISPATCH(adjust_block)(
-        args_.logits + row * args_.stride, mask,
-        penalised && args_.counts ? counts(work, row, first, end) : nullptr, params, first, end,
-        work.adjusted);
+        logits, mask, penalised && args_.counts ? counts(work, row, first, end) : nullptr, params,
+        first, end, work.adjusted);
   }
 
   // The largest logit, the first place where it stands.
@@ -287,6 +300,7 @@ std::unique_ptr<Node> prepare_sample(Device&, const frt_sample_args& args) {
   check.at_least("stride", args.stride, args.vocabulary);
   check.pointer("params", args.params);
   if (args.mask) check.at_least("mask_stride", args.mask_stride, (args.vocabulary + 31) / 32);
+  if (args.bias) check.at_least("bias_stride", args.bias_stride, 1);
   check.require(args.counts_stride % 4 == 0, "counts_stride", "is not a multiple of 4");
   check.require(args.pending_stride % 4 == 0, "pending_stride", "is not a multiple of 4");
   check.pointer("ids", args.ids);

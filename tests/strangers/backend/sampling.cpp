@@ -98,6 +98,7 @@ struct Sample {
     check.at_least("stride", args.stride, args.vocabulary);
     check.pointer("params", args.params);
     if (args.mask) check.at_least("mask_stride", args.mask_stride, (args.vocabulary + 31) / 32);
+    if (args.bias) check.at_least("bias_stride", args.bias_stride, 1);
     if (args.counts) check_stride(check, "counts_stride", args.counts_stride);
     if (args.pending) check_stride(check, "pending_stride", args.pending_stride);
     check.pointer("ids", args.ids);
@@ -134,6 +135,12 @@ struct Sample {
         args.mask && params.use_mask ? args.mask + b * args.mask_stride : nullptr;
     const uint32_t* counts =
         args.counts ? in_slot<uint32_t>(args.counts, args.counts_stride, slot) : nullptr;
+    const int64_t biases = args.bias ? std::min<int64_t>(params.bias_count, args.bias_stride) : 0;
+    for (int64_t i = 0; i < biases; ++i) {
+      const frt_logit_bias& one = args.bias[b * args.bias_stride + i];
+      if (one.id < 0 || one.id >= args.vocabulary) continue;
+      logits[static_cast<std::size_t>(one.id)] += one.value;
+    }
     for (std::size_t id = 0; id < logits.size(); ++id) {
       float& logit = logits[id];
       if (std::isnan(logit)) logit = -INFINITY;

@@ -57,6 +57,13 @@ TEST_CASE("fields of generation reach the call") {
   CHECK(call_with("presence_penalty", -2).sampling.presence_penalty == -2.0f);
   CHECK(call_with("frequency_penalty", 1).sampling.frequency_penalty == 1.0f);
   CHECK(call_with("repetition_penalty", 1.25).sampling.repetition_penalty == 1.25f);
+  const std::vector<frt_logit_bias> bias =
+      call_with("logit_bias", {{"50256", -100}, {"0", 2.5}}).logit_bias;
+  REQUIRE(bias.size() == 2);
+  CHECK(bias[0].id == 50256);
+  CHECK(bias[0].value == -100);
+  CHECK(bias[1].id == 0);
+  CHECK(bias[1].value == 2.5f);
   CHECK(call_with("seed", 7).sampling.seed == 7);
   CHECK(call_with("seed", -1).sampling.seed == UINT64_MAX);
   CHECK(call_with("max_tokens", 9).max_tokens == 9);
@@ -151,12 +158,33 @@ TEST_CASE("a field of another type or outside its range is refused by its name")
   }
 }
 
+TEST_CASE("a bias of tokens has ids in decimal, bounded values and a bounded count") {
+  const auto refused_bias = [](const char* text) {
+    return refused("logit_bias", Json::parse(text));
+  };
+  for (const char* text :
+       {R"([1])", R"({"x": 1})", R"({"-1": 1})", R"({"01": 1})", R"({" 1": 1})", R"({"1 ": 1})",
+        R"({"": 1})", R"({"2147483648": 1})", R"({"1.5": 1})", R"({"1": 101})", R"({"1": -100.5})",
+        R"({"1": "2"})", R"({"1": true})"}) {
+    CAPTURE(text);
+    CHECK(refused_bias(text).starts_with("logit_bias"));
+  }
+  Json many = Json::object();
+  for (int id = 0; id < 1024; ++id) many[std::to_string(id)] = 1;
+  CHECK(refused("logit_bias", many) == "");
+  many["1024"] = 1;
+  CHECK(refused("logit_bias", many).starts_with("logit_bias has 1025 tokens"));
+}
+
 TEST_CASE("fields that change the answer and cannot be served are refused by their name") {
   const std::pair<const char*, Json> cases[] = {
-      {"logit_bias", {{"50256", -100}}},   {"functions", {{{"name", "f"}}}},
-      {"function_call", "auto"},           {"audio", {{"voice", "alloy"}}},
-      {"modalities", {"text", "audio"}},   {"web_search_options", {{"search_context_size", "low"}}},
-      {"continue_final_message", true},    {"add_generation_prompt", false},
+      {"functions", {{{"name", "f"}}}},
+      {"function_call", "auto"},
+      {"audio", {{"voice", "alloy"}}},
+      {"modalities", {"text", "audio"}},
+      {"web_search_options", {{"search_context_size", "low"}}},
+      {"continue_final_message", true},
+      {"add_generation_prompt", false},
       {"chat_template", "{{ messages }}"},
   };
   for (const auto& entry : cases) {

@@ -32,6 +32,7 @@ TEST_CASE("fields of a completion reach the call") {
   CHECK(call_with("model", "m").max_tokens == 16);
   CHECK(call_with("max_tokens", 0).max_tokens == 0);
   CHECK(call_with("echo", true).echo);
+  CHECK(call_with("logit_bias", {{"7", 3}}).logit_bias.at(0).id == 7);
   CHECK(call_with("n", 2).choices == 2);
   CHECK(!call_with("n", 2).log_probabilities);
   CHECK(call_with("logprobs", 0).log_probabilities);
@@ -52,10 +53,13 @@ TEST_CASE("a field of a completion that cannot be served is refused by its name"
       {"prompt", std::vector<std::string>(33, "x")},
       {"prompt", Json::parse("[[]]")},
       {"suffix", "x"},
+      {"logit_bias", {{"x", 1}}},
       {"echo", 1},
       {"logprobs", true},
       {"logprobs", 21},
-      {"best_of", 2},
+      {"best_of", 0},
+      {"best_of", 21},
+      {"best_of", "2"},
       {"max_tokens", -2},
       {"response_format", {{"type", "json_object"}}},
   };
@@ -66,6 +70,21 @@ TEST_CASE("a field of a completion that cannot be served is refused by its name"
     CAPTURE(value.dump());
     CHECK(refused(name, value).starts_with(name));
   }
+}
+
+TEST_CASE("best_of is at least n, and is not streamed") {
+  CHECK(call_with("best_of", 5).best_of == 5);
+  CHECK(call_with("best_of", 5).answers() == 5);
+  CHECK(call_with("n", 3).answers() == 3);
+  CHECK(call_with("best_of", 1).answers() == 1);
+  const auto refused_beside = [](Json base, int best_of) {
+    base["prompt"] = "hi";
+    return refusal_with(completions(), base, "best_of", best_of);
+  };
+  CHECK(refused_beside({{"n", 3}}, 2).starts_with("best_of is 2 and n 3"));
+  CHECK(refused_beside({{"n", 3}}, 3) == "");
+  CHECK(refused_beside({{"stream", true}}, 2).starts_with("best_of is more than n beside stream"));
+  CHECK(refused_beside({{"stream", true}, {"n", 2}}, 2) == "");
 }
 
 TEST_CASE("a completion's pieces joined are the whole, for every prompt and answer") {

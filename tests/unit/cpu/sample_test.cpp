@@ -17,7 +17,7 @@ using namespace frt::cpu_test;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 frt_sampling_params greedy() {
-  return {0, 1, 0, 0, 1, 0, 0, 0, 0, 0};
+  return {0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0};
 }
 frt_sampling_params warm(float temperature, uint64_t seed) {
   frt_sampling_params params = greedy();

@@ -81,6 +81,28 @@ class Watcher final : public frt::host::EngineListener {
 
 }  // namespace
 
+// The first of a slot, too: such memory may be had only when the device is still.
+TEST_CASE("likeliest tokens are told from pinned memory that is set aside at load") {
+  frt::test::EngineWorld world("max_context = 128\nslots = 2\npage_rows = 64");
+  const auto pinned = [&] {
+    frt_counters counters{};
+    counters.struct_size = sizeof(counters);
+    const frt::Context& context = world.model.context();
+    REQUIRE(context.table().context_counters(context.handle(), &counters) == FRT_OK);
+    return counters.buffer_bytes[FRT_SPACE_HOST_PINNED];
+  };
+  Engine engine(world.model, nullptr, frt::test::engine_options());
+  const uint64_t before = pinned();
+  frt::host::EngineRequest told_top = frt::test::asking(frt::test::some_tokens(30, 1), 8);
+  told_top.top_tokens = 20;
+  told_top.choices = 2;
+  const auto told = frt::test::submit(engine, told_top);
+  told->wait(2);
+  CHECK(told->choices[0].top.size() == 8);
+  CHECK(told->choices[1].top.size() == 8);
+  CHECK(pinned() == before);
+}
+
 // Rounds of drafts, and plain steps.
 TEST_CASE("steps of several requests that write allocate nothing") {
   for (const auto speculation : {frt::host::Drafting::kOn, frt::host::Drafting::kOff}) {
@@ -94,7 +116,9 @@ TEST_CASE("steps of several requests that write allocate nothing") {
     frt::host::EngineRequest told_top = frt::test::asking(frt::test::some_tokens(30, 1), 300);
     told_top.top_tokens = 20;
     engine.submit(told_top, first);
-    engine.submit(frt::test::asking(frt::test::some_tokens(30, 2), 200), second);
+    frt::host::EngineRequest biased = frt::test::asking(frt::test::some_tokens(30, 2), 200);
+    for (int32_t id = 0; id < 100; ++id) biased.bias.push_back({5 * id, 0.25f});
+    engine.submit(biased, second);
     CHECK(first->over.get_future().get() == 300);
     CHECK(second->over.get_future().get() == 200);
     CHECK(allocations.load() == 0);

@@ -180,6 +180,61 @@ TEST_CASE("an answer's likeliest tokens are those of its logits, and the answer 
   MESSAGE("largest difference to a softmax in double: " << largest_difference);
 }
 
+TEST_CASE(
+    "the tokens of a prompt are scored by the logits before them, whatever its request asks") {
+  GrammarWorld world(kFourSlots, kDemo);
+  const Tokens prompt = world.model.encode("Once upon a time, there was a little girl named Nina.");
+  EngineRequest bare = asking(prompt, 1);
+  bare.sampling.repetition_penalty = 1;
+  bare.sampling.presence_penalty = bare.sampling.frequency_penalty = 0;
+  const auto logits =
+      logits_alone(world, {prompt.front()}, Tokens(prompt.begin() + 1, prompt.end()));
+  const auto registry = world.registry({uint64_t{1} << 30, 0, 0, {}});
+  Engine engine(world.model, registry.get(), engine_options());
+  submit(engine, asking(prompt, 6))->wait();  // what could be reused
+  const auto busy = submit(engine, asking(prompt, 60));
+  for (const uint32_t top : {0U, 4U}) {
+    EngineRequest asked = asking(prompt, 6);
+    asked.score_prompt = true;
+    asked.top_tokens = top;
+    asked.choices = 2;
+    asked.sampling.temperature = 0.8f;
+    asked.bias = {{5, 3}};
+    const auto told = submit(engine, asked);
+    told->wait(2);
+    REQUIRE_MESSAGE(told->error == FRT_OK, told->message);
+    CHECK(told->prefix.reused == 0);
+    CHECK(told->tokens(0).size() == 6);
+    CHECK(told->tokens(1).size() == 6);
+    REQUIRE(told->prompt_scores.size() == prompt.size() - 1);
+    for (std::size_t i = 0; i + 1 < prompt.size(); ++i) {
+      CAPTURE(i);
+      const auto expected = reference(logits[i], bare, {}, 1, false);
+      const auto found =
+          std::ranges::find(expected, prompt[i + 1], [](const auto& one) { return one.second; });
+      CHECK(static_cast<double>(told->prompt_scores[i]) ==
+            doctest::Approx(found->first).epsilon(1e-3));
+      REQUIRE(told->prompt_top[i].size() == top);
+      for (std::size_t k = 0; k < top; ++k) {
+        const auto value = static_cast<double>(told->prompt_top[i][k].log_probability);
+        CHECK(std::abs(value - expected[k].first) < 1e-3);
+      }
+    }
+  }
+  busy->wait();
+  // The prompt alone, and one token, which has nothing before it.
+  EngineRequest scored = asking(prompt, 0);
+  scored.score_prompt = true;
+  const auto told = submit(engine, scored);
+  told->wait();
+  CHECK(told->prompt_scores.size() == prompt.size() - 1);
+  CHECK(told->result().generated == 0);
+  scored.prompt.resize(1);
+  const auto one = submit(engine, scored);
+  one->wait();
+  CHECK(one->prompt_scores.empty());
+}
+
 TEST_CASE("each of several answers is told its own likeliest tokens, and too many are refused") {
   EngineWorld world(kFourSlots, kDemo);
   EngineRequest asked = asking(world.model.encode("One day, a big dog went to the"), 12);

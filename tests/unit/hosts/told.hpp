@@ -56,6 +56,14 @@ class Told : public host::EngineListener {
     const std::lock_guard lock(mutex_);
     progress.emplace_back(done, total);
   }
+  void on_prompt_token(uint64_t place, float log_probability,
+                       std::span<const host::TokenProbability> top) override {
+    const std::lock_guard lock(mutex_);
+    CHECK(place == prompt_scores.size() + 1);
+    CHECK(choices.empty());
+    prompt_scores.push_back(log_probability);
+    prompt_top.emplace_back(top.begin(), top.end());
+  }
   void on_top_tokens(uint32_t choice, std::span<const host::TokenProbability> top) override {
     const std::lock_guard lock(mutex_);
     choices[choice].top.emplace_back(top.begin(), top.end());
@@ -106,6 +114,8 @@ class Told : public host::EngineListener {
   host::PrefixDecision prefix;
   std::vector<std::pair<uint64_t, uint64_t>> progress;
   std::map<uint32_t, Choice> choices;
+  std::vector<float> prompt_scores;  // of the prompt's tokens behind the first
+  std::vector<std::vector<host::TokenProbability>> prompt_top;
   frt_status error = FRT_OK;
   std::string message;
 

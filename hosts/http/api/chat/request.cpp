@@ -144,7 +144,6 @@ Json read_chat_options(const Fields& body) {
 }
 
 void refuse_unsupported(const Fields& body) {
-  body.refuse_if_set("logit_bias", "leave it out");
   body.refuse_if_set("audio", "this server answers with text only");
   body.refuse_if_set("web_search_options", "this server searches nothing");
   body.refuse_if_set("continue_final_message", "end the messages with one of the user");
@@ -190,6 +189,7 @@ ApiCall parse_chat_request(std::string_view text, ApiHeaders headers, const ApiO
   call.messages = builder.take();
 
   call.sampling = read_sampling(body);
+  call.logit_bias = read_bias(body, limits);
   call.max_tokens = read_max_tokens(body, "max_completion_tokens", 1, limits);
   if (const auto old = read_max_tokens(body, "max_tokens", 1, limits); !call.max_tokens) {
     call.max_tokens = old;

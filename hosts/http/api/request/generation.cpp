@@ -2,6 +2,7 @@
 #include "http/api/request/generation.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <frt/error.hpp>
 #include <frt/io/json.hpp>
 #include <frt/io/utf8.hpp>
@@ -79,6 +80,31 @@ SamplingChoice read_sampling(const Fields& body) {
   choice.repetition_penalty = read_float(body, "repetition_penalty", kLeast, kLargestPenalty);
   choice.seed = read_seed(body);
   return choice;
+}
+
+std::vector<frt_logit_bias> read_bias(const Fields& body, const ApiLimits& limits) {
+  constexpr double kMost = 100;
+  std::vector<frt_logit_bias> all;
+  const auto given = body.object("logit_bias");
+  if (!given) return all;
+  const Json& members = *body.find("logit_bias");
+  if (members.size() > limits.biases) {
+    refuse(given->path(), "has " + std::to_string(members.size()) + " tokens: give at most " +
+                              std::to_string(limits.biases));
+  }
+  all.reserve(members.size());
+  for (const auto& [name, value] : members.items()) {
+    int32_t id = -1;
+    const auto read = std::from_chars(name.data(), name.data() + name.size(), id);
+    // One way to write an id, so that no id is there twice.
+    if (read.ec != std::errc() || id < 0 || std::to_string(id) != name) {
+      refuse(given->path(), "has " + io::quote(name) + ": give ids of tokens in decimal");
+    }
+    if (const auto bias = given->number(name, -kMost, kMost)) {
+      all.push_back({id, static_cast<float>(*bias)});
+    }
+  }
+  return all;
 }
 
 std::optional<uint64_t> read_max_tokens(const Fields& body, std::string_view name, uint64_t least,

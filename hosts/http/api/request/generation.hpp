@@ -15,6 +15,9 @@ std::string read_model(const Fields& body);
 // "repetition_penalty", "seed".
 SamplingChoice read_sampling(const Fields& body);
 
+// "logit_bias": ids of tokens, in decimal, to what is added to their logits.
+std::vector<frt_logit_bias> read_bias(const Fields& body, const ApiLimits& limits);
+
 // A number of tokens, cut to the limit; absent: none was given, or -1, which means the same.
 std::optional<uint64_t> read_max_tokens(const Fields& body, std::string_view name, uint64_t least,
                                         const ApiLimits& limits);

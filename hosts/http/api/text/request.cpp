@@ -62,19 +62,26 @@ ApiCall parse_text_request(std::string_view text, ApiHeaders headers, const ApiO
     call.include_usage = stream->boolean("include_usage").value_or(false);
   }
   body.refuse_if_set("suffix", "this server only continues a prompt");
-  body.refuse_if_set("logit_bias", "leave it out");
   body.refuse_if_set("response_format", "use /v1/chat/completions");
   read_prompts(body, limits, call);
   call.echo = body.boolean("echo").value_or(false);
 
   call.sampling = read_sampling(body);
+  call.logit_bias = read_bias(body, limits);
   // OpenAI's default of this route. 0: only the prompt, for its probabilities.
   call.max_tokens = read_max_tokens(body, "max_tokens", 0, limits).value_or(16);
   call.min_tokens = read_min_tokens(body);
   call.stop = read_stops(body, "stop", limits);
   call.choices = static_cast<uint32_t>(body.count("n", 1, limits.choices).value_or(1));
-  if (body.count("best_of", 1, limits.choices).value_or(call.choices) != call.choices) {
-    refuse("best_of", "differs from n: every answer is sent here");
+  call.best_of = static_cast<uint32_t>(body.count("best_of", 1, limits.best_of).value_or(0));
+  if (call.best_of > 0 && call.best_of < call.choices) {
+    refuse("best_of", "is " + std::to_string(call.best_of) + " and n " +
+                          std::to_string(call.choices) + ": give at least n");
+  }
+  if (call.best_of > call.choices && call.stream) {
+    refuse("best_of",
+           "is more than n beside stream: which answers are the best is known at their "
+           "end; set stream to false");
   }
   if (const auto top = body.count("logprobs", 0, limits.top_log_probabilities)) {
     call.log_probabilities = true;

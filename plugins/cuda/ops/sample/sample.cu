@@ -4,7 +4,8 @@
 // see in device memory, so one recorded step serves both.
 //
 // Three kernels:
-//   survey   blocks of 2,048 logits: mask and penalties, the winner, the sum of exponentials. A row
+//   survey   blocks of 2,048 logits: mask, bias and penalties, the winner, the sum of exponentials.
+//   A row
 //            of 248,320 takes 122 blocks, one wave.
 //   spread   joins them. A greedy sequence is finished here. For a draw: a histogram of the tokens
 //            over their distance from the largest logit, with counts and weights per bin.
@@ -40,6 +41,8 @@ struct Adjustment {
   const uint32_t* counts;  // NULL: no penalties
   const int32_t* fed;      // (fed_count) tokens that `counts` lacks
   int fed_count;
+  const frt_logit_bias* bias;  // (bias_count)
+  int bias_count;
   float repetition, frequency, presence;
 
   __device__ Adjustment(const frt_sample_args& args, const frt_sampling_params& params, int index) {
@@ -48,6 +51,10 @@ struct Adjustment {
     mask = params.use_mask != 0 && args.mask ? args.mask + index * args.mask_stride : nullptr;
     fed = args.fed + (index - row.row);
     fed_count = args.fed ? row.row + 1 : 0;
+    bias = args.bias + row.sequence * args.bias_stride;
+    bias_count =
+        args.bias ? static_cast<int>(min(static_cast<int64_t>(params.bias_count), args.bias_stride))
+                  : 0;
     repetition = params.repetition_penalty;
     frequency = params.frequency_penalty;
     presence = params.presence_penalty;
@@ -67,6 +74,18 @@ struct Adjustment {
     return count;
   }
 
+  // Of the kSurveyChunk tokens from `first` on, into `sums`. By the whole block, where there is
+  // one.
+  __device__ void gather_bias(int first, float* sums) const {
+    for (int i = static_cast<int>(threadIdx.x); i < kSurveyChunk; i += kSurveyThreads) sums[i] = 0;
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < bias_count; i += kSurveyThreads) {
+      const int64_t place = static_cast<int64_t>(bias[i].id) - first;
+      if (place >= 0 && place < kSurveyChunk) sums[place] = bias[i].value;
+    }
+    __syncthreads();
+  }
+
   __device__ float operator()(float logit, uint32_t count, uint32_t allowed) const {
     if (counts) {
       if (count != 0) logit = logit > 0.0f ? logit / repetition : logit * repetition;
@@ -82,6 +101,7 @@ __global__ void __launch_bounds__(kSurveyThreads)
     survey_kernel(const frt_sample_args args, const SampleWork work) {
   __shared__ uint64_t warp_keys[32];
   __shared__ float warp_sums[32], warp_least[32];
+  __shared__ float bias[kSurveyChunk];  // only where there is one
   pdl_trigger();
   pdl_wait();
   const int b = static_cast<int>(blockIdx.x) / work.chunks;
@@ -100,6 +120,13 @@ __global__ void __launch_bounds__(kSurveyThreads)
     values[i] = inside ? adjust.logits[id] : kNever;
     counts[i] = inside && adjust.counts ? adjust.count_of(id) : 0;
     allowed[i] = inside && adjust.mask ? adjust.mask[id / 32] >> id % 32 & 1 : inside;
+  }
+  if (adjust.bias_count > 0) {
+    adjust.gather_bias(chunk * kSurveyChunk, bias);
+#pragma unroll
+    for (int i = 0; i < kSurveyValues; ++i) {
+      values[i] = __fadd_rn(values[i], bias[static_cast<int>(threadIdx.x) + i * kSurveyThreads]);
+    }
   }
   uint64_t best = kNoToken;
   float least = INFINITY;
@@ -264,6 +291,7 @@ void sample(Stream& stream, const frt_sample_args& args) {
     check.at_least("mask_stride", args.mask_stride,
                    (static_cast<int64_t>(args.vocabulary) + 31) / 32);
   }
+  if (args.bias) check.at_least("bias_stride", args.bias_stride, 1);
   check.require(args.counts_stride % 4 == 0, "counts_stride", "is not a multiple of 4");
   check.require(args.pending_stride % 4 == 0, "pending_stride", "is not a multiple of 4");
   check.pointer("ids", args.ids);

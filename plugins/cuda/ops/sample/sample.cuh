@@ -35,7 +35,7 @@ struct SampleWork {
   SampleRow* rows;   // (count)
   uint64_t* masses;  // (count, kBins) weights in the bin
   uint32_t* tokens;  // (count, kBins) tokens in the bin
-  float* logits;     // (count, padded) after mask and penalties; kNever beyond the vocabulary
+  float* logits;     // (count, padded) after mask, bias and penalties; kNever beyond the vocabulary
   int64_t padded;    // a multiple of 4
   int chunks;
 

@@ -30,7 +30,7 @@ struct StepSizes {
 
 // The buffers of frt/role/lm.h.
 struct Ports {
-  Buffer tokens, slot_ids, positions, lengths, starts, sampling, mask;
+  Buffer tokens, slot_ids, positions, lengths, starts, sampling, mask, bias;
   Buffer next_tokens, log_probabilities, logits;
   Buffer candidates, stops, accepted;  // only with a draft head
   std::int64_t mask_words = 0;         // per entry
