@@ -158,13 +158,13 @@ std::function<ExitCode()> add_bench_engine(App& app, Command command) {
           .capture_default_str();
   command
       .add_option("--tool-len", load.tool_len,
-                  "Put this many tokens of a tool's output before each further turn")
+                  "Add this many tokens of a tool's output before each further turn")
       .range(uint64_t{1}, uint64_t{1} << 24)
       .capture_default_str()
       .needs(turns);
   command
       .add_option("--goodput", options->goodput,
-                  "Count the requests that take at most so many milliseconds: ttft:MS, tpot:MS, "
+                  "Print how many requests meet these milliseconds: ttft:MS, tpot:MS, "
                   "e2el:MS")
       .type_name("NAME:MS")
       .check([](const std::string& text) {
