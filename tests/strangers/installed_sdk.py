@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds a plugin project as its author would: against an installed SDK, with nothing else of this tree."""
+"""Builds a template as a new author would: out of an installed SDK, with nothing else of this tree."""
 import os
 import pathlib
 import shutil
@@ -25,10 +25,9 @@ def run(*command, cwd=None):
     return result.stdout
 
 
-class StrangerTest(support.HostTest):
-    """`project`: a folder of this one, configured with `definitions`. Its plugin lies in `self.plugins` when a test
-    begins."""
-    project = None
+class TemplateTest(support.HostTest):
+    """`template`: its name, configured with `definitions`. Its plugin lies in `self.plugins` when a test begins."""
+    template = None
     definitions = ()
 
     @classmethod
@@ -37,7 +36,7 @@ class StrangerTest(support.HostTest):
         cls.addClassCleanup(shutil.rmtree, root, ignore_errors=True)
         cls.sdk, cls.plugins = root / "sdk", root / "build"
         run(CMAKE, "--install", BUILD, "--component", "sdk", "--prefix", cls.sdk)
-        shutil.copytree(HERE / cls.project, root / "source")  # no way back into the tree
+        shutil.copytree(cls.sdk / "share/frt-sdk/templates" / cls.template, root / "source")  # no way back into the tree
         run(CMAKE, "-G", "Ninja", "-S", root / "source", "-B", cls.plugins, f"-DCMAKE_PREFIX_PATH={cls.sdk}",
             "-DCMAKE_BUILD_TYPE=Release", *cls.definitions)
         run(CMAKE, "--build", cls.plugins, "--parallel", 2)

@@ -81,7 +81,7 @@ inline void only_f32(const frt::Checks& check, const char* name, const char* arg
   if (dtype == FRT_DTYPE_F32) return;
   throw frt::Error(FRT_ERR_UNSUPPORTED, std::string(name) + ": " + argument + " is " +
                                             frt::dtype_name(dtype) +
-                                            "; stranger.simple has f32 alone");
+                                            "; acme.simple has f32 alone");
 }
 
 // Of what slots have at a distance in bytes: whole elements of 4 bytes.
