@@ -2,6 +2,8 @@
 """Builds a template as a new author would: out of an installed SDK, with nothing else of this tree."""
 import os
 import pathlib
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -26,20 +28,45 @@ def run(*command, cwd=None):
 
 
 class TemplateTest(support.HostTest):
-    """`template`: its name, configured with `definitions`. Its plugin lies in `self.plugins` when a test begins."""
+    """`template`: its name. It was built as its README says, with `definitions` besides, when a test begins; its plugin
+    lies in `self.plugins`."""
     template = None
     definitions = ()
 
     @classmethod
     def setUpClass(cls):
-        root = pathlib.Path(tempfile.mkdtemp(prefix="frt-stranger-"))
+        root = pathlib.Path(tempfile.mkdtemp(prefix="frt-template-"))
         cls.addClassCleanup(shutil.rmtree, root, ignore_errors=True)
-        cls.sdk, cls.plugins = root / "sdk", root / "build"
+        cls.sdk, cls.source = root / "sdk", root / "source"
+        cls.plugins = cls.source / "build"
         run(CMAKE, "--install", BUILD, "--component", "sdk", "--prefix", cls.sdk)
-        shutil.copytree(cls.sdk / "share/frt-sdk/templates" / cls.template, root / "source")  # no way back into the tree
-        run(CMAKE, "-G", "Ninja", "-S", root / "source", "-B", cls.plugins, f"-DCMAKE_PREFIX_PATH={cls.sdk}",
-            "-DCMAKE_BUILD_TYPE=Release", *cls.definitions)
-        run(CMAKE, "--build", cls.plugins, "--parallel", 2)
+        shutil.copytree(cls.sdk / "share/frt-sdk/templates" / cls.template, cls.source)  # no way back into the tree
+        configure, build = (command for command in cls.commands() if command[0] == "cmake")
+        run(CMAKE, *configure[1:], *cls.definitions, cwd=cls.source)
+        run(CMAKE, *build[1:], "--parallel", 2, cwd=cls.source)
+
+    @classmethod
+    def commands(cls):
+        """Those of the README, in order, for what is installed here."""
+        text = (cls.source / "README.md").read_text(encoding="utf-8")
+        for path, here in (("~/frt/lib/frt/plugins", f"{BUILD}/lib/frt/plugins"),
+                           ("~/frt/share/frt/manifests", support.SOURCE / "hosts/manifests"), ("~/frt", cls.sdk)):
+            text = text.replace(path, str(here))
+        return [shlex.split(line) for line in text.splitlines() if re.match("    [a-z]", line)]
+
+    def tutorial(self):
+        """What each command of the README that runs frt-host printed, in order."""
+        printed = []
+        for program, *arguments in self.commands():
+            if program == "python3":
+                run(sys.executable, *arguments, cwd=self.source)
+            elif program == "frt-host":
+                result = support.HostTest.check(self, support.OK, "-q", *arguments, cwd=self.source)
+                printed.append(result.stdout.rstrip("\n"))
+        self.assertTrue(printed)
+        return printed
 
     def frt(self, *arguments, **options):
-        return super().frt("--plugin-dir", self.plugins, *arguments, **options)
+        if "cwd" not in options:
+            arguments = ("--plugin-dir", self.plugins, *arguments)
+        return super().frt(*arguments, **options)

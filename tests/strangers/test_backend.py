@@ -63,6 +63,12 @@ class Backend(TemplateTest):
         self.assertIn(" 0 failed", said)
         self.assertRegex(said, r"skip .*not supported: frt\.attention/1: .* bf16")  # of keys and values
 
+    def test_the_tutorial_does_what_it_says(self):
+        devices, text = self.tutorial()
+        self.assertIn("acme.simple", devices)
+        on_cpu = self.check(OK, "-q", "run", self.demo("frt.cpu"), "-p", PROMPTS[0], "--greedy", "-n", 20).stdout
+        self.assertEqual(text, on_cpu.rstrip("\n"))
+
     def plugin_check(self, *options):
         result = subprocess.run(
             [CHECK, self.plugins / "acme_simple.so", "--reference", REFERENCE, *options], capture_output=True,

@@ -127,6 +127,13 @@ class Tests(Model):
 class OnTheProcessor(Tests, TemplateTest):
     backend = "frt.cpu"
 
+    def test_the_tutorial_does_what_it_says(self):
+        _, captured, eager, half, rest, checked = self.tutorial()
+        self.assertTrue(captured)
+        self.assertEqual(captured, eager)
+        self.assertEqual(captured, half + rest)
+        self.assertTrue(checked.endswith("PASS"), checked)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -93,7 +93,8 @@ frt::Buffer Policy::zeros(const char* name, uint64_t bytes, const frt::Stream& s
   return buffer;
 }
 
-// The recipe: what one inference computes, recorded once.
+// The recipe: what one inference computes, recorded once. Eagerly it runs at each replay, so what
+// it needs it holds by value, or is a member.
 void Policy::capture() {
   const uint64_t pixels = uint64_t{3} * side_ * side_;
   const uint64_t seen = goals_.size() * kAxes, values = uint64_t{horizon_} * kAxes;
@@ -112,7 +113,7 @@ void Policy::capture() {
     dense_(to, dense);
   };
   infer_ = context_.create_graph("infer", 1);
-  infer_.capture(kInfer, [&](const frt::Recorder& to) {
+  infer_.capture(kInfer, [=, this](const frt::Recorder& to) {
     product(to, image_, matrix(look_, seen, pixels), seen_, false, bias_.pointer<float>());
     product(to, state_, matrix(correction_, seen, kAxes), seen_, true, nullptr);
 
