@@ -55,14 +55,16 @@ class TemplateTest(support.HostTest):
         return [shlex.split(line) for line in text.splitlines() if re.match("    [a-z]", line)]
 
     def tutorial(self):
-        """What each command of the README that runs frt-host printed, in order."""
+        """What each command of the README printed after the plugin was built, in order."""
         printed = []
         for program, *arguments in self.commands():
-            if program == "python3":
-                run(sys.executable, *arguments, cwd=self.source)
-            elif program == "frt-host":
-                result = support.HostTest.check(self, support.OK, "-q", *arguments, cwd=self.source)
+            if program == "frt-host":
+                result = self.check(support.OK, "-q", *arguments, cwd=self.source)
                 printed.append(result.stdout.rstrip("\n"))
+            elif program != "cmake":
+                program = {"python3": sys.executable, "frt-plugin-check": os.environ["FRT_PLUGIN_CHECK"],
+                           "ctest": pathlib.Path(CMAKE).with_name("ctest")}[program]
+                printed.append(run(program, *arguments, cwd=self.source))
         self.assertTrue(printed)
         return printed
 

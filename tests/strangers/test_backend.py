@@ -16,6 +16,7 @@ REFERENCE = f"{BUILD}/lib/frt/plugins/frt_cpu.so"
 
 class Backend(TemplateTest):
     template = "backend"
+    definitions = (f"-DFRT_PLUGIN_CHECK={CHECK}", f"-DFRT_REFERENCE_PLUGIN={REFERENCE}")
 
     def demo(self, backend, device=""):
         return self.model_manifest(FIXTURES / "demo", 'activations = "f32"', device, CAPSULES, backend)
@@ -64,7 +65,10 @@ class Backend(TemplateTest):
         self.assertRegex(said, r"skip .*not supported: frt\.attention/1: .* bf16")  # of keys and values
 
     def test_the_tutorial_does_what_it_says(self):
-        devices, text = self.tutorial()
+        devices, text, tests, checks = self.tutorial()
+        self.assertIn("acme_simple_check", tests)
+        self.assertIn("100% tests passed, 0 tests failed out of 1", tests)
+        self.assertRegex(checks, r"\n[1-9]\d* passed, 0 failed")
         self.assertIn("acme.simple", devices)
         on_cpu = self.check(OK, "-q", "run", self.demo("frt.cpu"), "-p", PROMPTS[0], "--greedy", "-n", 20).stdout
         self.assertEqual(text, on_cpu.rstrip("\n"))

@@ -128,7 +128,7 @@ class OnTheProcessor(Tests, TemplateTest):
     backend = "frt.cpu"
 
     def test_the_tutorial_does_what_it_says(self):
-        _, captured, eager, half, rest, checked = self.tutorial()
+        _, _, captured, eager, half, rest, checked = self.tutorial()
         self.assertTrue(captured)
         self.assertEqual(captured, eager)
         self.assertEqual(captured, half + rest)

@@ -47,7 +47,7 @@ execute = 10
                 self.assertIn("bit for bit", self.check(OK, "replay", record, "--manifest", self.policy(device)).stdout)
 
     def test_the_tutorial_does_what_it_says(self):
-        _, _, _, captured, eager, bench = self.tutorial()
+        *_, captured, eager, bench = self.tutorial()
         self.assertTrue((self.source / "reach.svg").stat().st_size)
         self.assertIn("bit for bit", captured)
         self.assertEqual(captured, eager)
