@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds a plugin project as its author would: against an installed SDK, with nothing else of this tree."""
+"""Builds a template as a new author would: out of an installed SDK, with nothing else of this tree."""
 import os
 import pathlib
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -25,22 +27,48 @@ def run(*command, cwd=None):
     return result.stdout
 
 
-class StrangerTest(support.HostTest):
-    """`project`: a folder of this one, configured with `definitions`. Its plugin lies in `self.plugins` when a test
-    begins."""
-    project = None
+class TemplateTest(support.HostTest):
+    """`template`: its name. It was built as its README says, with `definitions` besides, when a test begins; its plugin
+    lies in `self.plugins`."""
+    template = None
     definitions = ()
 
     @classmethod
     def setUpClass(cls):
-        root = pathlib.Path(tempfile.mkdtemp(prefix="frt-stranger-"))
+        root = pathlib.Path(tempfile.mkdtemp(prefix="frt-template-"))
         cls.addClassCleanup(shutil.rmtree, root, ignore_errors=True)
-        cls.sdk, cls.plugins = root / "sdk", root / "build"
+        cls.sdk, cls.source = root / "sdk", root / "source"
+        cls.plugins = cls.source / "build"
         run(CMAKE, "--install", BUILD, "--component", "sdk", "--prefix", cls.sdk)
-        shutil.copytree(HERE / cls.project, root / "source")  # no way back into the tree
-        run(CMAKE, "-G", "Ninja", "-S", root / "source", "-B", cls.plugins, f"-DCMAKE_PREFIX_PATH={cls.sdk}",
-            "-DCMAKE_BUILD_TYPE=Release", *cls.definitions)
-        run(CMAKE, "--build", cls.plugins, "--parallel", 2)
+        shutil.copytree(cls.sdk / "share/frt-sdk/templates" / cls.template, cls.source)  # no way back into the tree
+        configure, build = (command for command in cls.commands() if command[0] == "cmake")
+        run(CMAKE, *configure[1:], *cls.definitions, cwd=cls.source)
+        run(CMAKE, *build[1:], "--parallel", 2, cwd=cls.source)
+
+    @classmethod
+    def commands(cls):
+        """Those of the README, in order, for what is installed here."""
+        text = (cls.source / "README.md").read_text(encoding="utf-8")
+        for path, here in (("~/frt/lib/frt/plugins", f"{BUILD}/lib/frt/plugins"),
+                           ("~/frt/share/frt/manifests", support.SOURCE / "hosts/manifests"), ("~/frt", cls.sdk)):
+            text = text.replace(path, str(here))
+        return [shlex.split(line) for line in text.splitlines() if re.match("    [a-z]", line)]
+
+    def tutorial(self):
+        """What each command of the README printed after the plugin was built, in order."""
+        printed = []
+        for program, *arguments in self.commands():
+            if program == "frt-host":
+                result = self.check(support.OK, "-q", *arguments, cwd=self.source)
+                printed.append(result.stdout.rstrip("\n"))
+            elif program != "cmake":
+                program = {"python3": sys.executable, "frt-plugin-check": os.environ["FRT_PLUGIN_CHECK"],
+                           "ctest": pathlib.Path(CMAKE).with_name("ctest")}[program]
+                printed.append(run(program, *arguments, cwd=self.source))
+        self.assertTrue(printed)
+        return printed
 
     def frt(self, *arguments, **options):
-        return super().frt("--plugin-dir", self.plugins, *arguments, **options)
+        if "cwd" not in options:
+            arguments = ("--plugin-dir", self.plugins, *arguments)
+        return super().frt(*arguments, **options)

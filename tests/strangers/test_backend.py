@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A backend of somebody else: few operators, plain loops, a thread per stream. It runs the demo as the CPU's does."""
+"""The template of a backend: few operators, plain loops, a thread per stream. It runs the demo as the CPU's does."""
 import os
 import re
 import subprocess
 import unittest
 
-from installed_sdk import BUILD, CAPSULES, StrangerTest
+from installed_sdk import BUILD, CAPSULES, TemplateTest
 from support import FIXTURES, OK, TIMEOUT, clean_environment
 
 PROMPTS = ("Once upon a time", "The little dog")
@@ -14,8 +14,9 @@ CHECK = os.environ["FRT_PLUGIN_CHECK"]
 REFERENCE = f"{BUILD}/lib/frt/plugins/frt_cpu.so"
 
 
-class Backend(StrangerTest):
-    project = "backend"
+class Backend(TemplateTest):
+    template = "backend"
+    definitions = (f"-DFRT_PLUGIN_CHECK={CHECK}", f"-DFRT_REFERENCE_PLUGIN={REFERENCE}")
 
     def demo(self, backend, device=""):
         return self.model_manifest(FIXTURES / "demo", 'activations = "f32"', device, CAPSULES, backend)
@@ -27,31 +28,31 @@ class Backend(StrangerTest):
         return result["ids"]
 
     def test_the_host_tells_what_the_plugin_offers(self):
-        shown = self.check(OK, "plugins", "show", "stranger.simple").stdout
+        shown = self.check(OK, "plugins", "show", "acme.simple").stdout
         self.assertRegex(shown, r"frt\.linear/1 +f32 +f32 +f32, bf16")
         self.assertNotIn("frt.norm_linears/1", shown)  # composed
-        self.assertIn("stranger.simple", self.check(OK, "devices").stdout)
+        self.assertIn("acme.simple", self.check(OK, "devices").stdout)
 
     def test_the_demo_writes_the_tokens_of_the_cpu_backend_captured_and_eager(self):
         for prompt in PROMPTS:
             expected = self.ids(self.demo("frt.cpu"), "-p", prompt, "--greedy")
             for device in ("", "capture = false"):
                 with self.subTest(prompt=prompt, device=device):
-                    found = self.ids(self.demo("stranger.simple", device), "-p", prompt, "--greedy")
+                    found = self.ids(self.demo("acme.simple", device), "-p", prompt, "--greedy")
                     self.assertEqual(found, expected)
 
     def test_a_capsule_goes_on_where_its_run_stopped(self):
         expected = self.ids(self.demo("frt.cpu"), "-p", PROMPTS[0], "--greedy")
         for device in ("", "capture = false"):
             with self.subTest(device=device):
-                manifest = self.demo("stranger.simple", device)
+                manifest = self.demo("acme.simple", device)
                 first = self.ids(manifest, "-p", PROMPTS[0], "--greedy", "--save-capsule", "half", "--replace",
                                  count=17)
                 rest = self.ids(manifest, "--from-capsule", "half", count=TOKENS - 17)
                 self.assertEqual(first + rest, expected)
 
     def test_its_streams_and_operators_do_what_their_headers_say(self):
-        shown = self.check(OK, "plugins", "show", "stranger.simple").stdout
+        shown = self.check(OK, "plugins", "show", "acme.simple").stdout
         offered = set(re.findall(r"^(frt\.\S+/\d+) ", shown, re.MULTILINE))
         rules = "frt.backend/1"  # of streams, events and executables
         names = [name for name in self.plugin_check("--list").splitlines() if name.split()[0] in offered | {rules}]
@@ -63,9 +64,18 @@ class Backend(StrangerTest):
         self.assertIn(" 0 failed", said)
         self.assertRegex(said, r"skip .*not supported: frt\.attention/1: .* bf16")  # of keys and values
 
+    def test_the_tutorial_does_what_it_says(self):
+        devices, text, tests, checks = self.tutorial()
+        self.assertIn("acme_simple_check", tests)
+        self.assertIn("100% tests passed, 0 tests failed out of 1", tests)
+        self.assertRegex(checks, r"\n[1-9]\d* passed, 0 failed")
+        self.assertIn("acme.simple", devices)
+        on_cpu = self.check(OK, "-q", "run", self.demo("frt.cpu"), "-p", PROMPTS[0], "--greedy", "-n", 20).stdout
+        self.assertEqual(text, on_cpu.rstrip("\n"))
+
     def plugin_check(self, *options):
         result = subprocess.run(
-            [CHECK, self.plugins / "stranger_simple.so", "--reference", REFERENCE, *options], capture_output=True,
+            [CHECK, self.plugins / "acme_simple.so", "--reference", REFERENCE, *options], capture_output=True,
             text=True, timeout=TIMEOUT, env=clean_environment())
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         return result.stdout

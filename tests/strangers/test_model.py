@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A language model with an operator of its own, built against an installed SDK: the real frt-host gives the text that
-a naive reference predicts."""
+"""The template of a language model, with an operator of its own: the real frt-host gives the text that a naive
+reference predicts."""
 import functools
 import json
+import runpy
 import unittest
 
-from installed_sdk import CAPSULES, StrangerTest
-from support import FAILED, OK
+from installed_sdk import CAPSULES, TemplateTest
+from support import FAILED, OK, SOURCE
 
-SEED = 1530  # of the smallest 3,000 one with clear margins and much variety
-WIDTH = 64
-PRINTABLE = range(ord(" "), ord("~") + 1)
+# Its seed is, of the smallest 3,000, one with clear margins and much variety.
+MAKE_WEIGHTS = runpy.run_path(str(SOURCE / "sdk/templates/model/make_weights.py"))
+WEIGHTS = {name: values for name, (_, values) in MAKE_WEIGHTS["make"]().items()}
+WIDTH, PRINTABLE = MAKE_WEIGHTS["WIDTH"], MAKE_WEIGHTS["PRINTABLE"]
 # The least distance of the best logit from the next that the reference accepts; sums in f32 move a logit by less than
 # 1e-4.
 MARGIN = 0.02
@@ -20,35 +22,24 @@ PROMPTS = ("Once upon a time", "the quick brown fox jumps over the lazy dog")
 
 # ---- a naive reference: recurrent_lm.cpp says what it follows ----
 
-TABLE, HEAD, DECAY = range(3)
 END = 256
-
-
-def weight(matrix, index):
-    mask = (1 << 64) - 1
-    z = (SEED * 0xD1342543DE82EF95 + (matrix << 32) + index + 1) * 0x9E3779B97F4A7C15 & mask
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & mask
-    z = (z ^ z >> 27) * 0x94D049BB133111EB & mask
-    top = (z ^ z >> 31) >> 48
-    return (top - (1 << 16) if top >> 15 else top) / 32768
 
 
 @functools.cache
 def row(matrix, token):
-    return [weight(matrix, token * WIDTH + i) for i in range(WIDTH)]
+    return WEIGHTS[matrix][token * WIDTH:(token + 1) * WIDTH]
 
 
 def reference(prompt, count=COUNT):
     """The ids that follow `prompt`, a text or ids."""
-    decay = [0.71875 + 0.21875 * weight(DECAY, i) for i in range(WIDTH)]
     state = [0.0] * WIDTH
     ids = list(prompt.encode() if isinstance(prompt, str) else prompt)
     read = len(ids)
     for step in range(read + count - 1):
-        state = [d * s + x for d, s, x in zip(decay, state, row(TABLE, ids[step]))]
+        state = [d * s + x for d, s, x in zip(WEIGHTS["decay"], state, row("table", ids[step]))]
         if step + 1 < read:
             continue
-        logits = sorted((sum(h * s for h, s in zip(row(HEAD, token), state)), token) for token in PRINTABLE)
+        logits = sorted((sum(h * s for h, s in zip(row("head", token), state)), token) for token in PRINTABLE)
         assert logits[-1][0] - logits[-2][0] > MARGIN, f"{prompt}: token {len(ids)} is too close; take another seed"
         ids.append(logits[-1][1])
     return ids[read:]
@@ -58,18 +49,19 @@ def reference(prompt, count=COUNT):
 
 class Model:
     """The model on `backend`."""
-    project = "model"
+    template = "model"
     definitions = ("-DCMAKE_CXX_FLAGS_RELEASE=-O1",)  # most of the test's time is the compiler's
 
-    def model(self, options="", device=""):
-        return self.model_manifest("synthetic:none", f"seed = {SEED}\n{options}", device, CAPSULES, self.backend,
-                                   "stranger.recurrent_lm")
+    def model(self, options="", device="", tensors=None):
+        """On weights of the template's own script, or on others."""
+        MAKE_WEIGHTS["save"](self.folder / "weights.safetensors", tensors or MAKE_WEIGHTS["make"]())
+        return self.model_manifest("weights.safetensors", options, device, CAPSULES, self.backend, "acme.recurrent_lm")
 
-    def stranger(self, *arguments, status=OK, **options):
+    def quiet(self, *arguments, status=OK, **options):
         return self.check(status, "-q", *arguments, **options)
 
     def ids(self, manifest, *arguments, count=COUNT):
-        return json.loads(self.stranger("run", manifest, "--json", "--greedy", "-n", count, *arguments).stdout)["ids"]
+        return json.loads(self.quiet("run", manifest, "--json", "--greedy", "-n", count, *arguments).stdout)["ids"]
 
 
 class Tests(Model):
@@ -96,9 +88,19 @@ class Tests(Model):
 
     def test_a_capsule_of_other_weights_is_refused(self):
         self.ids(self.model(), "-p", PROMPTS[0], "--save-capsule", "one", count=1)
-        result = self.stranger("run", self.model(), "--from-capsule", "one", "--set", "model.m.options.seed=2",
-                               status=FAILED)
-        self.assertIn("weights:seed", result.stderr)
+        other = self.model(tensors=MAKE_WEIGHTS["make"](seed=2))
+        result = self.quiet("run", other, "--from-capsule", "one", status=FAILED)
+        self.assertIn("model.weights: here ", result.stderr)
+
+    def test_weights_of_another_shape_are_named(self):
+        wrong = MAKE_WEIGHTS["make"]()
+        wrong["decay"] = ([1], [0.5])
+        result = self.quiet("run", self.model(tensors=wrong), "-p", "a", status=FAILED)
+        self.assertIn("weights.safetensors: 'decay' is F32 [1], expected F32 [64]", result.stderr)
+
+    def test_the_width_is_that_of_the_weights(self):
+        manifest = self.model(tensors=MAKE_WEIGHTS["make"](width=48))
+        self.assertEqual(len(self.ids(manifest, "-p", PROMPTS[0], count=8)), 8)
 
     def test_the_operator_works_at_every_replay_and_not_at_capture(self):
         """Only the operator's state carries what was read before the last token."""
@@ -110,7 +112,7 @@ class Tests(Model):
         self.assertNotIn(alone, (one, other))
 
     def test_a_conversation_is_read_as_the_model_renders_it(self):
-        shown = self.stranger("chat", self.model(), "--greedy", "-n", 12, stdin="hello\n<|end|>\n").stdout
+        shown = self.quiet("chat", self.model(), "--greedy", "-n", 12, stdin="hello\n<|end|>\n").stdout
         read = [*b"user: hello", END, *b"\nassistant: "]
         first = reference(read, 12)
         read += [*first, END, *b"\nuser: <|end|>", END, *b"\nassistant: "]  # what the user types ends no turn
@@ -122,8 +124,15 @@ class Tests(Model):
                          self.ids(self.model(), "--prompt-ids", ",".join(map(str, ids)), count=4))
 
 
-class OnTheProcessor(Tests, StrangerTest):
+class OnTheProcessor(Tests, TemplateTest):
     backend = "frt.cpu"
+
+    def test_the_tutorial_does_what_it_says(self):
+        _, _, captured, eager, half, rest, checked = self.tutorial()
+        self.assertTrue(captured)
+        self.assertEqual(captured, eager)
+        self.assertEqual(captured, half + rest)
+        self.assertTrue(checked.endswith("PASS"), checked)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stranger's model on a CUDA device, where its operator is a CUDA kernel. Without a device or a CUDA compiler the
+"""The template of a model on a CUDA device, where its operator is a CUDA kernel. Without a device or a CUDA compiler the
 exit status is 77: skipped. FRT_STRANGER_CUDA=1: there must be both."""
 import json
 import os
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import unittest
 
-from installed_sdk import StrangerTest
+from installed_sdk import TemplateTest
 from support import HOST, OK, clean_environment
 from test_model import Model, Tests
 
@@ -29,15 +29,15 @@ def cuda_backend():
     return found[0], ""
 
 
-class OnCuda(Tests, StrangerTest):
-    definitions = (*Tests.definitions, "-DSTRANGER_CUDA=ON", "-DCMAKE_CUDA_ARCHITECTURES=native")
+class OnCuda(Tests, TemplateTest):
+    definitions = (*Tests.definitions, "-DACME_CUDA=ON", "-DCMAKE_CUDA_ARCHITECTURES=native")
 
 
-class BuiltWithoutCuda(Model, StrangerTest):
+class BuiltWithoutCuda(Model, TemplateTest):
     def test_the_error_says_what_is_missing(self):
         result = self.frt("run", self.model(), "-p", "a")
         self.assertNotEqual(result.returncode, OK)
-        self.assertIn("-DSTRANGER_CUDA=ON", result.stderr)
+        self.assertIn("-DACME_CUDA=ON", result.stderr)
 
 
 if __name__ == "__main__":

@@ -87,27 +87,26 @@ class PolicyBench {
       timings.push_back(measure("vision", [&] { replay(info_.vision, vision); }));
       timings.push_back(measure("prefix", [&] { replay(info_.prefix, prefix); }));
     }
-    const Buffer prompt = Buffer::retain(context_, info_.prompt_tokens);
-    const Buffer ids =
-        context_.alloc(FRT_SPACE_HOST_PINNED, shape_.prompt * sizeof(int32_t), "ids");
-    std::fill_n(ids.pointer<int32_t>(), shape_.prompt, 7);
-    timings.push_back(measure("infer, new prompt", [&] {
-      context_.checked(context_.table().buffer_copy(prompt.handle(), 0, ids.handle(), 0,
-                                                    ids.bytes(), stream_.handle()),
-                       "prompt");
-      replay(info_.infer, whole);
-    }));
-    const Buffer noise = Buffer::retain(context_, info_.noise);
-    const Buffer fresh = context_.alloc(
-        FRT_SPACE_HOST_PINNED,
-        uint64_t{shape_.samples} * info_.horizon * info_.action_dim * sizeof(float), "fresh noise");
-    std::fill_n(fresh.pointer<float>(), fresh.bytes() / sizeof(float), 0.5f);
-    timings.push_back(measure("infer, new noise", [&] {
-      context_.checked(context_.table().buffer_copy(noise.handle(), 0, fresh.handle(), 0,
-                                                    fresh.bytes(), stream_.handle()),
-                       "noise");
-      replay(info_.infer, whole);
-    }));
+    if (info_.prompt_tokens) {
+      const Buffer ids =
+          context_.alloc(FRT_SPACE_HOST_PINNED, shape_.prompt * sizeof(int32_t), "ids");
+      std::fill_n(ids.pointer<int32_t>(), shape_.prompt, 7);
+      timings.push_back(measure("infer, new prompt", [&] {
+        copy(info_.prompt_tokens, ids, "prompt");
+        replay(info_.infer, whole);
+      }));
+    }
+    if (info_.noise) {
+      const Buffer fresh = context_.alloc(
+          FRT_SPACE_HOST_PINNED,
+          uint64_t{shape_.samples} * info_.horizon * info_.action_dim * sizeof(float),
+          "fresh noise");
+      std::fill_n(fresh.pointer<float>(), fresh.bytes() / sizeof(float), 0.5f);
+      timings.push_back(measure("infer, new noise", [&] {
+        copy(info_.noise, fresh, "noise");
+        replay(info_.infer, whole);
+      }));
+    }
     if (shape_.branches > 1 && info_.guidance_branches > 1 && role_->set_guidance) {
       const std::vector<float> strengths(info_.guidance_branches - 1, 2.0f);
       timings.push_back(measure("infer, new strength", [&] {
@@ -139,6 +138,12 @@ class PolicyBench {
         fmt::format("the model has no variant of {} views, {} prompt tokens, {} steps, "
                     "{} samples and {} branches; set them in the manifest's options",
                     shape_.views, shape_.prompt, shape_.steps, shape_.samples, shape_.branches));
+  }
+
+  void copy(frt_buffer target, const Buffer& source, const char* what) const {
+    context_.checked(context_.table().buffer_copy(target, 0, source.handle(), 0, source.bytes(),
+                                                  stream_.handle()),
+                     what);
   }
 
   template <class T>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The SDK as an author of plugins gets it: installed into a folder of its own, the template copied
-// out of it, configured, built, and its model run on a device for tests (eagerly: that device
-// records nothing).
+// The SDK as an author of plugins gets it: installed into a folder of its own, the template of a
+// plugin, delay, copied out of it, configured, built, and its model run on a device for tests
+// (eagerly: that device records nothing).
 #include <frt/model.h>
 
 #include <frt/core/exec_table.hpp>
@@ -36,7 +36,7 @@ TEST_CASE("the template builds from an installed SDK, and its model runs") {
   run("cmake --install '" FRT_BINARY_DIR "' --component sdk --prefix '" + sdk.string() + "'", log);
   CHECK(fs::exists(sdk / "include" / "frt" / "exec.h"));
   CHECK_FALSE(fs::exists(sdk / "lib" / "frt" / "plugins"));
-  fs::copy(sdk / "share" / "frt-sdk" / "template", source);
+  fs::copy(sdk / "share" / "frt-sdk" / "templates" / "delay", source);
   run("cmake -G Ninja -S '" + source.string() + "' -B '" + (source / "build").string() +
           "' -DCMAKE_PREFIX_PATH='" + sdk.string() +
           "' -DCMAKE_CXX_COMPILER='" FRT_TEST_COMPILER "' -DCMAKE_CXX_FLAGS='" FRT_TEST_FLAGS

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// stranger.simple: a backend as somebody writes it who has the SDK and nothing else. One device,
+// acme.simple: a backend as somebody writes it who has the SDK and nothing else. One device,
 // the processor; one thread per stream; few operators, so that every fused one is composed.
 #include "stream.hpp"
 
@@ -83,7 +83,7 @@ struct Simple {
   static void only_device(uint32_t ordinal) {
     if (ordinal == 0) return;
     throw frt::Error(FRT_ERR_NOT_FOUND,
-                     "device " + std::to_string(ordinal) + ": stranger.simple has device 0 alone");
+                     "device " + std::to_string(ordinal) + ": acme.simple has device 0 alone");
   }
   static uint64_t pages(int what) {
     return static_cast<uint64_t>(sysconf(what)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
@@ -108,5 +108,5 @@ class Plugin {
 }  // namespace
 }  // namespace simple
 
-FRT_PLUGIN(simple::Plugin, backend, "stranger.simple", "0.1.0",
+FRT_PLUGIN(simple::Plugin, backend, "acme.simple", "0.1.0",
            "summary = \"plain loops on the processor\"\n");

@@ -10,19 +10,19 @@
 #include <string>
 #include <string_view>
 
-namespace stranger {
+namespace acme {
 namespace {
 
 bool is_cuda(const frt::Context& context) {
   const std::string_view kind = context.info().native_kind;
   if (kind == "cpu") return false;
-#ifdef STRANGER_CUDA
+#ifdef ACME_CUDA
   if (kind == "cuda") return true;
 #endif
   throw frt::Error(
       FRT_ERR_UNSUPPORTED,
       std::string(kLeakySum) + " has no code for devices of kind '" + std::string(kind) +
-          "' in this build; use a device of the CPU, or for CUDA build with -DSTRANGER_CUDA=ON");
+          "' in this build; use a device of the CPU, or for CUDA build with -DACME_CUDA=ON");
 }
 
 // On a thread of the backend, when the work before is done.
@@ -68,7 +68,7 @@ frt_status LeakySumKernel::launch(void* self, frt_backend_stream stream, const v
     checks.pointer("x", args.x);
     checks.pointer("state", args.state);
     checks.pointer("y", args.y);
-#ifdef STRANGER_CUDA
+#ifdef ACME_CUDA
     if (kernel.cuda_) {
       const char* failure = leaky_sum_cuda(args, kernel.context_.native(stream));
       if (failure) throw frt::Error(FRT_ERR_DEVICE, std::string(kLeakySum) + ": " + failure);
@@ -79,4 +79,4 @@ frt_status LeakySumKernel::launch(void* self, frt_backend_stream stream, const v
   });
 }
 
-}  // namespace stranger
+}  // namespace acme

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// stranger.leaky_sum/1: a sum over the rows of a sequence that forgets. Of sequence b with slot s,
+// acme.leaky_sum/1: a sum over the rows of a sequence that forgets. Of sequence b with slot s,
 // for its rows q in order:
 //   state[s, i] = decay[i] * state[s, i] + x[b * rows + q, i];   y[b * rows + q, i] = state[s, i]
 // in f32, product and sum rounded each, so that every device gives the same bits. Rows beyond the
@@ -10,9 +10,9 @@
 
 #include <cstdint>
 
-namespace stranger {
+namespace acme {
 
-inline constexpr const char* kLeakySum = "stranger.leaky_sum/1";
+inline constexpr const char* kLeakySum = "acme.leaky_sum/1";
 
 struct LeakySumArgs {
   uint32_t struct_size;
@@ -28,4 +28,4 @@ struct LeakySumArgs {
 // Submits to a cudaStream_t; what CUDA has against it, or NULL. In leaky_sum.cu.
 const char* leaky_sum_cuda(const LeakySumArgs& args, void* stream) noexcept;
 
-}  // namespace stranger
+}  // namespace acme

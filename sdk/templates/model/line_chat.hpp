@@ -4,9 +4,9 @@
 
 #include <frt/chat.h>
 
-namespace stranger {
+namespace acme {
 
 // Works for every model object: it does not look at it.
 extern const frt_chat_v1 kLineChat;
 
-}  // namespace stranger
+}  // namespace acme

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace stranger {
+namespace acme {
 
 inline constexpr int32_t kEndToken = 256;
 inline constexpr uint32_t kVocabulary = 257;
@@ -14,4 +14,4 @@ inline constexpr uint32_t kVocabulary = 257;
 // Works for every model object: it does not look at it.
 extern const frt_tokenizer_v1 kByteTokenizer;
 
-}  // namespace stranger
+}  // namespace acme

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace stranger {
+namespace acme {
 namespace {
 
 constexpr std::string_view kEndText = "<|end|>";
@@ -176,4 +176,4 @@ const frt_tokenizer_v1 kByteTokenizer = {sizeof(frt_tokenizer_v1),
                                          stream_destroy,
                                          nullptr};
 
-}  // namespace stranger
+}  // namespace acme

@@ -1,11 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// As much JSON as a conversation needs: a reader that is asked for what comes next.
+// frt/json_reader.hpp - as much JSON as a plugin meets: the header of a weight file, a
+// conversation, a configuration. The reader builds no tree; its user asks for what comes next.
 //
-//   JsonReader json("messages", text);
-//   json.array([&] { json.object([&](const std::string& key) { ... json.string() or json.skip() });
-//   }); json.end();
+//   frt::JsonReader json("messages", text);
+//   json.array([&] {
+//     json.object([&](const std::string& key) {
+//       if (key == "role") role = json.string();
+//       else json.skip();
+//     });
+//   });
+//   json.end();
 //
-// Throws FRT_ERR_INVALID_ARGUMENT with the byte where the text is something else.
+// A text that is something else is an frt::Error with the byte: FRT_ERR_INVALID_ARGUMENT, or the
+// code that the constructor got. `name` and `text` are borrowed. Texts may come from outside: what
+// is skipped has at most 64 levels, and nothing is read beyond the end. Strings are given as they
+// are, without a check of their UTF-8. Header only; one thread a reader.
 #pragma once
 
 #include <frt/error.hpp>
@@ -15,18 +24,22 @@
 #include <string>
 #include <string_view>
 
-namespace stranger {
+namespace frt {
 
 class JsonReader {
  public:
-  JsonReader(std::string_view name, std::string_view text) : name_(name), text_(text) {}
+  JsonReader(std::string_view name, std::string_view text,
+             frt_status status = FRT_ERR_INVALID_ARGUMENT)
+      : name_(name), text_(text), status_(status) {}
 
+  // Whether `c` is the next character that is no space; take() and expect() go past it.
   bool next_is(char c) { return skip_space(), at_ < text_.size() && text_[at_] == c; }
   bool take(char c) { return next_is(c) && ++at_; }
   void expect(char c) {
     if (!take(c)) fail(std::string("expected '") + c + "'");
   }
 
+  // Calls member(key) for each member, which reads the value.
   template <class Member>
   void object(Member&& member) {
     expect('{');
@@ -38,6 +51,7 @@ class JsonReader {
     } while (take(','));
     expect('}');
   }
+  // Calls element() for each element, which reads it.
   template <class Element>
   void array(Element&& element) {
     expect('[');
@@ -71,15 +85,33 @@ class JsonReader {
     return value;
   }
 
-  // Whatever comes next.
+  // A whole number from 0 to UINT64_MAX, without a fraction or an exponent.
+  uint64_t unsigned_number() {
+    skip_space();
+    const std::size_t begin = at_;
+    uint64_t value = 0;
+    for (; at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9'; ++at_) {
+      const auto digit = static_cast<uint64_t>(text_[at_] - '0');
+      if (value > (UINT64_MAX - digit) / 10) fail("the number is too large");
+      value = value * 10 + digit;
+    }
+    if (at_ == begin) fail("expected a whole number");
+    if (at_ < text_.size() && std::string_view(".eE").find(text_[at_]) != std::string_view::npos) {
+      fail("expected a whole number");
+    }
+    return value;
+  }
+
+  // Goes past whatever value comes next.
   void skip(int depth = 0) {
     if (depth == 64) fail("more than 64 levels");
     if (next_is('{')) return object([&](const std::string&) { skip(depth + 1); });
     if (next_is('[')) return array([&] { skip(depth + 1); });
     if (next_is('"')) return static_cast<void>(string());
     const std::size_t begin = at_;
-    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) ||
-                                  std::string_view("+-.").find(text_[at_]) != std::string::npos)) {
+    while (at_ < text_.size() &&
+           (std::isalnum(static_cast<unsigned char>(text_[at_])) ||
+            std::string_view("+-.").find(text_[at_]) != std::string_view::npos)) {
       ++at_;
     }
     if (at_ == begin) fail("expected a value");
@@ -91,14 +123,13 @@ class JsonReader {
   }
 
   [[noreturn]] void fail(const std::string& what) const {
-    throw frt::Error(FRT_ERR_INVALID_ARGUMENT,
-                     std::string(name_) + ", byte " + std::to_string(at_) + ": " + what);
+    throw Error(status_, std::string(name_) + ", byte " + std::to_string(at_) + ": " + what);
   }
 
  private:
   void skip_space() {
     while (at_ < text_.size() &&
-           std::string_view(" \t\r\n").find(text_[at_]) != std::string::npos) {
+           std::string_view(" \t\r\n").find(text_[at_]) != std::string_view::npos) {
       ++at_;
     }
   }
@@ -113,7 +144,7 @@ class JsonReader {
       const std::size_t digit =
           std::string_view("0123456789abcdef")
               .find(static_cast<char>(std::tolower(static_cast<unsigned char>(c))));
-      if (digit == std::string::npos) fail("expected four hexadecimal digits");
+      if (digit == std::string_view::npos) fail("expected four hexadecimal digits");
       value = value * 16 + static_cast<uint32_t>(digit);
     }
     return value;
@@ -121,7 +152,7 @@ class JsonReader {
   void escape(std::string& out) {
     const char c = raw();
     const std::size_t plain = std::string_view("\"\\/bfnrt").find(c);
-    if (plain != std::string::npos) {
+    if (plain != std::string_view::npos) {
       out += "\"\\/\b\f\n\r\t"[plain];
       return;
     }
@@ -147,6 +178,7 @@ class JsonReader {
   }
 
   std::string_view name_, text_;
+  frt_status status_;
   std::size_t at_ = 0;
 };
 
@@ -166,4 +198,4 @@ inline std::string json_string(std::string_view text) {
   return out += '"';
 }
 
-}  // namespace stranger
+}  // namespace frt

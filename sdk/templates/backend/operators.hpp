@@ -80,8 +80,7 @@ inline void only_f32(const frt::Checks& check, const char* name, const char* arg
   check.dtype(argument, dtype, known);
   if (dtype == FRT_DTYPE_F32) return;
   throw frt::Error(FRT_ERR_UNSUPPORTED, std::string(name) + ": " + argument + " is " +
-                                            frt::dtype_name(dtype) +
-                                            "; stranger.simple has f32 alone");
+                                            frt::dtype_name(dtype) + "; acme.simple has f32 alone");
 }
 
 // Of what slots have at a distance in bytes: whole elements of 4 bytes.

@@ -3,7 +3,7 @@
 
 #include <cuda_runtime.h>
 
-namespace stranger {
+namespace acme {
 namespace {
 
 // One thread for one value of the state; grid (ceil(width / block), count).
@@ -36,4 +36,4 @@ const char* leaky_sum_cuda(const LeakySumArgs& args, void* stream) noexcept {
   return status == cudaSuccess ? nullptr : cudaGetErrorString(status);
 }
 
-}  // namespace stranger
+}  // namespace acme

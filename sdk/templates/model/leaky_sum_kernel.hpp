@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// How stranger.leaky_sum/1 is made known to the core and launched.
+// How acme.leaky_sum/1 is made known to the core and launched.
 #pragma once
 
 #include <frt/exec.hpp>
 
-namespace stranger {
+namespace acme {
 
 // The operator's kernel on one context. Lives as long as the graphs that record it.
 class LeakySumKernel {
@@ -26,4 +26,4 @@ class LeakySumKernel {
   frt::KernelOwner owner_;
 };
 
-}  // namespace stranger
+}  // namespace acme

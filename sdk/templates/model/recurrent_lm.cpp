@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// stranger.recurrent_lm: a language model on bytes with one recurrent layer. Per token:
-//   x = table[token];  h = decay * h + x (stranger.leaky_sum/1);  logits = head h + bias
-// The weights are made from the option `seed`: value k of the matrix m is weight(seed, m, k). Only
-// printable characters are ever drawn: all others have a bias that nothing makes up for.
+// acme.recurrent_lm: a language model on bytes with one recurrent layer. Per token:
+//   x = table[token];  h = decay * h + x (acme.leaky_sum/1);  logits = head h + bias
+// The weights come from a file (weights.hpp). The order here is that of a new model: options,
+// weights on the device, state, buffers, recipe, role, tables.
 #include "byte_tokenizer.hpp"
 #include "leaky_sum.hpp"
 #include "leaky_sum_kernel.hpp"
 #include "line_chat.hpp"
+#include "weights.hpp"
 
 #include <frt/ops/dense.h>
 #include <frt/ops/embed.h>
@@ -25,58 +26,19 @@
 #include <string_view>
 #include <vector>
 
-namespace stranger {
+namespace acme {
 namespace {
 
-constexpr int32_t kWidth = 64;
 constexpr int32_t kTokens = static_cast<int32_t>(kVocabulary);
-constexpr const char* kArchitecture = "one recurrent layer on bytes, hidden 64";
+constexpr const char* kArchitecture = "one recurrent layer on bytes";
 constexpr uint32_t kMaskWords = (kVocabulary + 31) / 32;
 
 constexpr frt_config_option kOptions[] = {
-    {"seed", FRT_CONFIG_INT, 0, "1", nullptr, 0, 1e9, "what the weights are made from"},
     {"slots", FRT_CONFIG_INT, 0, "2", nullptr, 1, 64, "sequences that live at once"},
     {"context", FRT_CONFIG_SIZE, 0, "4k", nullptr, 16, 1 << 20, "tokens per sequence"},
     {"prefill_chunk", FRT_CONFIG_INT, 0, "32", nullptr, 1, 4096, "tokens read per replay"},
 };
 constexpr frt_config_schema_v1 kSchema = frt::config_schema(frt::kNoOptions, kOptions);
-
-// ---- weights -------------------------------------------------------------------------------
-
-enum Matrix : uint64_t { kTable, kHead, kDecay };
-
-// splitmix64 of (seed, matrix, index).
-uint64_t splitmix64(uint64_t seed, Matrix matrix, uint64_t index) {
-  uint64_t z = seed * 0xD1342543DE82EF95u + (matrix << 32) + index + 1;
-  z *= 0x9E3779B97F4A7C15u;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-  return z ^ (z >> 31);
-}
-
-// A multiple of 2^-15 in [-1, 1).
-float weight(uint64_t seed, Matrix matrix, uint64_t index) {
-  return static_cast<float>(static_cast<int16_t>(splitmix64(seed, matrix, index) >> 48)) / 32768;
-}
-
-std::vector<float> weights(uint64_t seed, Matrix matrix, uint64_t count) {
-  std::vector<float> values(count);
-  for (uint64_t i = 0; i < count; ++i) values[i] = weight(seed, matrix, i);
-  return values;
-}
-
-// In [0.5, 0.9375): 1 / 2 to 16 tokens of memory.
-std::vector<float> decays(uint64_t seed) {
-  std::vector<float> values = weights(seed, kDecay, kWidth);
-  for (float& value : values) value = 0.71875f + 0.21875f * value;
-  return values;
-}
-
-std::vector<float> biases() {
-  std::vector<float> values(kVocabulary, -1e30f);
-  for (std::size_t i = ' '; i <= '~'; ++i) values[i] = 0;
-  return values;
-}
 
 // ---- the model on a device -----------------------------------------------------------------
 
@@ -89,9 +51,10 @@ class RecurrentLm {
     info_.formats = "not loaded";
   }
 
-  RecurrentLm(const frt::Context& context, const frt_state_v1* states, const std::string& name,
-              const frt::ConfigView& config)
+  RecurrentLm(const frt::Context& context, const frt_state_v1* states,
+              const frt_model_params& params)
       : RecurrentLm() {
+    const frt::ConfigView config(params.config);
     context_ = context;
     slots_ = static_cast<uint32_t>(config.get_int("slots"));
     chunk_ = static_cast<uint32_t>(config.get_int("prefill_chunk"));
@@ -107,11 +70,11 @@ class RecurrentLm {
         .add(sample_, FRT_OP_SAMPLE)
         .resolve(context, frt::KernelTypes(FRT_DTYPE_F32), frt::kWeightF32,
                  leaky_sum_kernel_->owner());
-    load(static_cast<uint64_t>(config.get_int("seed")));
-    describe_state(states, name);
+    load(params.checkpoint);
+    describe_state(states, params.name);
     allocate();
     capture();
-    describe(config.get_size("context"), config.get_int("seed"));
+    describe(config.get_size("context"));
   }
 
   const frt_model_info& info() const { return info_; }
@@ -130,7 +93,8 @@ class RecurrentLm {
   }
 
  private:
-  void load(uint64_t seed) {
+  void load(const std::string& path) {
+    const Weights weights = read_weights(path);
     const frt::Stream stream = context_.create_stream("load");
     const auto put = [&](const std::vector<float>& values, const char* name) {
       frt::Buffer buffer = context_.alloc(FRT_SPACE_DEVICE, values.size() * sizeof(float), name);
@@ -138,16 +102,18 @@ class RecurrentLm {
       weight_bytes_ += buffer.bytes();
       return buffer;
     };
-    table_ = put(weights(seed, kTable, uint64_t{kVocabulary} * kWidth), "table");
-    head_ = put(weights(seed, kHead, uint64_t{kVocabulary} * kWidth), "head");
-    decay_ = put(decays(seed), "decay");
-    bias_ = put(biases(), "bias");
+    width_ = weights.width;
+    digest_ = weights.digest;
+    table_ = put(weights.table, "table");
+    head_ = put(weights.head, "head");
+    bias_ = put(weights.bias, "bias");
+    decay_ = put(weights.decay, "decay");
   }
 
   // All that a slot knows, so that a capsule continues exactly: the recurrent state, the token that
   // was drawn and not read yet, and what the penalties count.
   void describe_state(const frt_state_v1* states, const std::string& name) {
-    layout_.add_fixed("sum", FRT_DTYPE_F32, kWidth * sizeof(float));
+    layout_.add_fixed("sum", FRT_DTYPE_F32, width() * sizeof(float));
     layout_.add_fixed("pending", FRT_DTYPE_I32, sizeof(int32_t));
     layout_.add_fixed("counts", FRT_DTYPE_U32, kVocabulary * sizeof(uint32_t));
     state_ = frt::State(states, context_, layout_.table(), slots_, name + ".state");
@@ -157,6 +123,8 @@ class RecurrentLm {
     pending_ = base + state_.region("pending");
     counts_ = base + state_.region("counts");
   }
+
+  uint64_t width() const { return static_cast<uint64_t>(width_); }
 
   template <class T>
   frt::Buffer zeros(const char* name, uint64_t count, const frt::Stream& stream) {
@@ -180,9 +148,9 @@ class RecurrentLm {
     log_probabilities_ = zeros<float>("log_probabilities", slots_, stream);
     logits_ = zeros<float>("logits", uint64_t{slots_} * kVocabulary, stream);
     ids_ = zeros<int32_t>("ids", rows_, stream);
-    x_ = zeros<float>("x", uint64_t{rows_} * kWidth, stream);
-    h_ = zeros<float>("h", uint64_t{rows_} * kWidth, stream);
-    last_ = zeros<float>("last", uint64_t{slots_} * kWidth, stream);
+    x_ = zeros<float>("x", rows_ * width(), stream);
+    h_ = zeros<float>("h", rows_ * width(), stream);
+    last_ = zeros<float>("last", slots_ * width(), stream);
   }
 
   void capture() {
@@ -232,11 +200,11 @@ class RecurrentLm {
     embed.ids = ids_.pointer<int32_t>();
     embed.table = matrix(table_);
     embed.y = x_.pointer();
-    embed.y_stride = kWidth;
+    embed.y_stride = width_;
     embed_(to, embed);
 
     LeakySumArgs sum{};
-    sum.width = kWidth;
+    sum.width = width_;
     sum.sequences = sequences;
     sum.decay = decay_.pointer<float>();
     sum.x = x_.pointer<float>();
@@ -248,18 +216,18 @@ class RecurrentLm {
     frt_last_rows_args last{};
     last.dtype = FRT_DTYPE_F32;
     last.sequences = sequences;
-    last.width = kWidth;
+    last.width = width_;
     last.x = h_.pointer();
-    last.x_stride = kWidth;
+    last.x_stride = width_;
     last.y = last_.pointer();
-    last.y_stride = kWidth;
+    last.y_stride = width_;
     last_rows_(to, last);
 
     frt_dense_args head{};
     head.x_dtype = head.y_dtype = FRT_DTYPE_F32;
     head.rows = static_cast<int32_t>(count);
     head.x = last_.pointer();
-    head.x_stride = kWidth;
+    head.x_stride = width_;
     head.weight = matrix(head_);
     head.bias = bias_.pointer<float>();
     head.y = logits_.pointer();
@@ -283,16 +251,16 @@ class RecurrentLm {
     sample_(to, sample);
   }
 
-  static frt_weight matrix(const frt::Buffer& values) {
+  frt_weight matrix(const frt::Buffer& values) const {
     frt_weight weight{};
     weight.format = frt::kWeightF32;
     weight.rows = kTokens;
-    weight.cols = kWidth;
+    weight.cols = width_;
     weight.data = values.pointer();
     return weight;
   }
 
-  void describe(uint64_t context, int64_t seed) {
+  void describe(uint64_t context) {
     info_.formats = "f32 100 %";
     info_.parameters = weight_bytes_ / sizeof(float);
     info_.weight_bytes = weight_bytes_;
@@ -320,8 +288,8 @@ class RecurrentLm {
     role_.logits = logits_;
     role_.mask_words = kMaskWords;
     role_.decode_bytes_weights = weight_bytes_;
-    role_.decode_bytes_state = 2 * kWidth * sizeof(float);
-    role_.prefill_flops_token = 2 * kWidth;
+    role_.decode_bytes_state = 2 * width() * sizeof(float);
+    role_.prefill_flops_token = 2 * width();
 
     const int64_t entries = slots_;
     ports_ = {frt::make_port("tokens", "ids to read; -1: the pending one", tokens_, FRT_PORT_INPUT,
@@ -332,9 +300,8 @@ class RecurrentLm {
                              FRT_DTYPE_F32, {entries, kTokens})};
     graphs_ = {{"prefill", "tokens of one sequence; key: how many fit", prefill_},
                {"decode", "one token each; key: how many sequences fit", decode_}};
-    seed_ = std::to_string(seed);
     canonical_ = layout_.canonical_text();
-    fingerprint_ = {{"weights:seed", seed_.c_str()}, {"layout", canonical_.c_str()}};
+    fingerprint_ = {{"weights", digest_.c_str()}, {"layout", canonical_.c_str()}};
   }
 
   frt::Context context_;
@@ -346,6 +313,7 @@ class RecurrentLm {
   frt::Kernel<frt_last_rows_args> last_rows_;
   frt::Kernel<frt_dense_args> dense_;
   frt::Kernel<frt_sample_args> sample_;
+  int32_t width_ = 0;
   uint32_t slots_ = 0, chunk_ = 0, rows_ = 0;
   uint64_t weight_bytes_ = 0, scratch_bytes_ = 0;
   frt::CapsuleLayout layout_;
@@ -361,7 +329,7 @@ class RecurrentLm {
   frt_lm_info role_{};
   std::vector<frt_port> ports_;
   std::vector<frt_model_graph> graphs_;
-  std::string seed_, canonical_;
+  std::string digest_, canonical_;
   std::vector<frt_fingerprint_field> fingerprint_;
 };
 
@@ -411,8 +379,7 @@ class Plugin {
 
   std::unique_ptr<RecurrentLm> create(const frt_model_params& params) const {
     if (params.flags & FRT_MODEL_WITHOUT_WEIGHTS) return std::make_unique<RecurrentLm>();
-    return std::make_unique<RecurrentLm>(frt::Context(exec_, params.context), states_, params.name,
-                                         frt::ConfigView(params.config));
+    return std::make_unique<RecurrentLm>(frt::Context(exec_, params.context), states_, params);
   }
 
   const void* extension(std::string_view id) noexcept {
@@ -429,7 +396,7 @@ class Plugin {
 };
 
 }  // namespace
-}  // namespace stranger
+}  // namespace acme
 
-FRT_PLUGIN(stranger::Plugin, model, "stranger.recurrent_lm", "0.1.0",
+FRT_PLUGIN(acme::Plugin, model, "acme.recurrent_lm", "0.1.0",
            "summary = \"a recurrent language model with an operator of its own\"\n");

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "line_chat.hpp"
 
-#include "json_reader.hpp"
-
 #include <frt/error.hpp>
+#include <frt/json_reader.hpp>
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace stranger {
+namespace acme {
 namespace {
 
 bool wants_answer(const char* options) {
   bool answer = true;
   if (!options) return answer;
-  JsonReader json("options", options);
+  frt::JsonReader json("options", options);
   json.object([&](const std::string& key) {
     if (key == "add_generation_prompt") {
       answer = json.boolean();
@@ -27,7 +26,7 @@ bool wants_answer(const char* options) {
   return answer;
 }
 
-void append_message(JsonReader& json, std::size_t index, std::string& prompt,
+void append_message(frt::JsonReader& json, std::size_t index, std::string& prompt,
                     std::vector<frt_text_range>& plain) {
   const std::string where = "message " + std::to_string(index);
   std::string role;
@@ -58,7 +57,7 @@ frt_status render(frt_model, const char* messages, const char* tools, const char
     if (tools) throw frt::Error(FRT_ERR_UNSUPPORTED, "this model knows no tools");
     std::string prompt;
     std::vector<frt_text_range> ranges;
-    JsonReader json("messages", messages);
+    frt::JsonReader json("messages", messages);
     json.array([&] { append_message(json, ranges.size(), prompt, ranges); });
     json.end();
     if (wants_answer(options)) prompt += "assistant: ";
@@ -71,7 +70,7 @@ frt_status render(frt_model, const char* messages, const char* tools, const char
 frt_status parse(frt_model, const char* text, uint64_t bytes, uint32_t flags, const char*,
                  const char*, frt_sink sink, void* user, frt_error* error) {
   return frt::guard(error, [&] {
-    const std::string message = "{\"content\": " + json_string({text, bytes}) +
+    const std::string message = "{\"content\": " + frt::json_string({text, bytes}) +
                                 ", \"complete\": " + (flags & FRT_CHAT_FINAL ? "true" : "false") +
                                 "}";
     return sink(user, message.data(), message.size());
@@ -87,4 +86,4 @@ frt_status generation_defaults(frt_model, frt_sink sink, void* user, frt_error*)
 
 const frt_chat_v1 kLineChat = {sizeof(frt_chat_v1), 0, render, parse, generation_defaults};
 
-}  // namespace stranger
+}  // namespace acme
