@@ -33,6 +33,7 @@ Json json_of(const char* text, const char* name) {
 
 Lm::Lm(std::shared_ptr<Instance> instance, const frt_lm_options& options)
     : lease_(instance),
+      log_(instance->runtime().log()),
       model_(model_of(*instance)),
       defaults_(model_.generation_defaults()),
       stop_ids_(stop_ids_of(defaults_)) {
@@ -74,6 +75,12 @@ uint64_t Lm::parting_point(const frt_generate_request& request,
                                                json_of(request.chat_options, "chat_options"));
   // The invented turns may be what no longer fits.
   return host::common_prefix(prompt, model_.encode(later, 0));
+}
+
+void Lm::warn(std::string notice) const {
+  if (notice.empty()) return;
+  registry_->tell(std::move(notice));
+  host::show_notices(log_, *registry_);
 }
 
 std::string Lm::new_affinity() {
