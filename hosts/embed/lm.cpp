@@ -34,6 +34,7 @@ Json json_of(const char* text, const char* name) {
 
 Lm::Lm(std::shared_ptr<Instance> instance, const frt_lm_options& options)
     : lease_(instance),
+      log_(instance->runtime().log()),
       model_(model_of(*instance)),
       defaults_(model_.generation_defaults()),
       stop_ids_(stop_ids_of(defaults_)) {
@@ -71,6 +72,12 @@ uint64_t Lm::parting_point(const frt_generate_request& request, const host::Chat
   return host::parting_point(model_, json_of(request.messages, "messages"),
                              json_of(request.tools, "tools"),
                              json_of(request.chat_options, "chat_options"), prompt, ids);
+}
+
+void Lm::warn(std::string notice) const {
+  if (notice.empty()) return;
+  registry_->tell(std::move(notice));
+  host::show_notices(log_, *registry_);
 }
 
 std::string Lm::new_affinity() {

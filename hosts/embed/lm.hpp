@@ -42,11 +42,14 @@ class Lm {
                          const std::vector<int32_t>& ids) const;
   // What files of capsules need; on the engine's thread.
   void know_fingerprint() const { model_.capsules().fingerprint(); }
+  // Writes to the log, unless it is empty; on the engine's thread.
+  void warn(std::string notice) const;
   // A name that no other session has.
   std::string new_affinity();
 
  private:
   EngineLease lease_;
+  core::Log& log_;
   host::LmModel model_;
   nlohmann::ordered_json defaults_;
   std::vector<int32_t> stop_ids_;

@@ -128,8 +128,7 @@ std::shared_ptr<LmCapsule> LmCapsule::load(std::shared_ptr<Lm> lm, const std::st
     host::require_own_file(file, path);
   }
   const host::LmModel& model = lm->model();
-  const host::CapsuleContent content =
-      host::verify_capsule_file(model.capsules().table(), folder, name);
+  host::CapsuleContent content = host::verify_capsule_file(model.capsules().table(), folder, name);
   host::check_content(content, {model.info().vocabulary, model.info().prefill_chunk});
 
   host::TokenJournal journal(content.chunk);
@@ -144,6 +143,8 @@ std::shared_ptr<LmCapsule> LmCapsule::load(std::shared_ptr<Lm> lm, const std::st
   lm->engine().call([&](host::EngineAccess&) {
     lm->know_fingerprint();
     state = model.capsules().load_begin(folder, name, FRT_SPACE_HOST_PINNED);
+    lm->warn(host::note_builds(content, name, state.other_build()));
+    capsule->snapshot_->journal.assign(content.tokens, content.path);
   });
   state.load_finish();
   if (state.boundary() != content.boundary()) {

@@ -18,8 +18,10 @@ LmModel::LmModel(const Context& context, const frt_state_v1* states,
       capsules_(capsules) {
   const auto role = find_extension<frt_role_lm_v1>(*table, model, FRT_EXT_ROLE_LM, sender());
   if (!role) {
-    throw Error(FRT_ERR_UNSUPPORTED, sender() + " is no language model (it offers no " +
-                                         FRT_EXT_ROLE_LM + "); choose another model");
+    throw Error(FRT_ERR_UNSUPPORTED,
+                sender() + " is no language model (it offers no " + FRT_EXT_ROLE_LM +
+                    "); choose another model; one without a role is driven by a program that knows "
+                    "it, and `frt-host verify` runs its frt.selftest/1");
   }
   role_ = *role;
   capsule_ = find_extension<frt_capsule_v1>(*table, model, FRT_EXT_CAPSULE, sender());

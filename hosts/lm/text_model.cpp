@@ -81,7 +81,7 @@ std::vector<int32_t> TextModel::encode(std::string_view text,
     throw Error(status,
                 sender_ + ": the prompt is too long for the context: " +
                     std::string(error.message, ::strnlen(error.message, sizeof(error.message))) +
-                    " or raise the option max_context");
+                    "; shorten it, or raise the option max_context");
   }
   check(status, error, sender_);
   return ids;

@@ -12,6 +12,12 @@ namespace frt::host {
 
 using Json = nlohmann::ordered_json;
 
+namespace {
+
+constexpr const char* kOtherBuild = "other-build";
+
+}  // namespace
+
 bool is_cut(const FeedPath& path, uint64_t chunk, uint64_t boundary) {
   if (boundary == 0) return true;
   return std::any_of(path.begin(), path.end(), [&](const Stretch& stretch) {
@@ -31,7 +37,17 @@ FeedPath path_until(const FeedPath& path, uint64_t boundary) {
 }
 
 bool on_cold_path(const FeedPath& path, uint64_t chunk) {
-  return path.empty() || (path.size() == 1 && !path[0].decode && path[0].end % chunk == 0);
+  return path.empty() ||
+         (path.size() == 1 && !path[0].decode && !path[0].other_build && path[0].end % chunk == 0);
+}
+
+bool has_other_build(const FeedPath& path) {
+  return std::any_of(path.begin(), path.end(),
+                     [](const Stretch& stretch) { return stretch.other_build; });
+}
+
+void set_other_build(FeedPath& path) {
+  for (Stretch& stretch : path) stretch.other_build = true;
 }
 
 void for_each_step(const FeedPath& path, uint64_t chunk,
@@ -49,6 +65,7 @@ Json path_to_json(const FeedPath& path) {
   Json json = Json::array();
   for (const Stretch& stretch : path) {
     json.push_back({stretch.decode ? "decode" : "prefill", stretch.begin, stretch.end});
+    if (stretch.other_build) json.back().push_back(kOtherBuild);
   }
   return json;
 }
@@ -65,12 +82,16 @@ FeedPath path_from_json(const Json& json, uint64_t tokens) {
   }
   for (const Json& entry : json) {
     const std::string number = std::to_string(path.size());
-    const bool shaped = entry.is_array() && entry.size() == 3 && entry[0].is_string() &&
-                        entry[1].is_number_unsigned() && entry[2].is_number_unsigned();
+    const bool shaped = entry.is_array() && (entry.size() == 3 || entry.size() == 4) &&
+                        entry[0].is_string() && entry[1].is_number_unsigned() &&
+                        entry[2].is_number_unsigned() &&
+                        (entry.size() == 3 || entry[3] == kOtherBuild);
     if (!shaped || (entry[0] != "prefill" && entry[0] != "decode")) {
-      refuse("stretch " + number + ": expected [\"prefill\" or \"decode\", begin, end]");
+      refuse("stretch " + number +
+             ": expected [\"prefill\" or \"decode\", begin, end] and nothing or \"other-build\"");
     }
-    const Stretch stretch{entry[0] == "decode", entry[1].get<uint64_t>(), entry[2].get<uint64_t>()};
+    const Stretch stretch{entry[0] == "decode", entry[1].get<uint64_t>(), entry[2].get<uint64_t>(),
+                          entry.size() == 4};
     if (stretch.begin != at || stretch.end <= at || stretch.end > tokens) {
       refuse("stretch " + number + ": expected one from " + std::to_string(at) + " on within " +
              std::to_string(tokens) + " tokens, found " + std::to_string(stretch.begin) + " to " +
@@ -95,7 +116,8 @@ void TokenJournal::prefill(std::span<const int32_t> tokens) {
                                       std::to_string(chunk_));
   }
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
-  const bool joins = !path_.empty() && !path_.back().decode && begin % chunk_ == 0;
+  const bool joins =
+      !path_.empty() && !path_.back().decode && !path_.back().other_build && begin % chunk_ == 0;
   if (joins) {
     path_.back().end = end;
   } else {
@@ -106,7 +128,7 @@ void TokenJournal::prefill(std::span<const int32_t> tokens) {
 void TokenJournal::decode(int32_t token) {
   const uint64_t begin = size();
   tokens_.push_back(token);
-  if (!path_.empty() && path_.back().decode) {
+  if (!path_.empty() && path_.back().decode && !path_.back().other_build) {
     path_.back().end = begin + 1;
   } else {
     path_.push_back({true, begin, begin + 1});

@@ -15,10 +15,11 @@
 namespace frt::host {
 
 // Tokens [begin, end): one per step if `decode`, else cut at the multiples of the chunk between
-// them.
+// them. `other_build`: another build of the plugins computed them, so their rounding is not ours.
 struct Stretch {
   bool decode = false;
   uint64_t begin = 0, end = 0;
+  bool other_build = false;
   bool operator==(const Stretch&) const = default;
 };
 
@@ -41,15 +42,21 @@ bool is_cut(const FeedPath& path, uint64_t chunk, uint64_t boundary);
 FeedPath path_until(const FeedPath& path, uint64_t boundary);
 
 // A cold prefill passes through this state: nothing but prefill from 0, up to a multiple of the
-// chunk. What follows such a boundary equals the cold run bit for bit.
+// chunk, by this build. What follows such a boundary equals the cold run bit for bit.
 bool on_cold_path(const FeedPath& path, uint64_t chunk);
+
+// Another build computed a part of it.
+bool has_other_build(const FeedPath& path);
+// All of it comes from another build.
+void set_other_build(FeedPath& path);
 
 // Calls step(begin, end, decode) for every step of the path.
 void for_each_step(const FeedPath& path, uint64_t chunk,
                    const std::function<void(uint64_t begin, uint64_t end, bool decode)>& step);
 
-// [["prefill", 0, 8192], ["decode", 8192, 8210]] and back. Throws FRT_ERR_FORMAT if it is not a
-// path of `tokens` tokens, or if these are more than kMostTokens.
+// [["prefill", 0, 8192], ["decode", 8192, 8210]] and back; what another build computed is
+// ["prefill", 0, 8192, "other-build"]. Throws FRT_ERR_FORMAT if it is not a path of `tokens`
+// tokens, or if these are more than kMostTokens.
 nlohmann::ordered_json path_to_json(const FeedPath& path);
 FeedPath path_from_json(const nlohmann::ordered_json& json, uint64_t tokens);
 

@@ -18,7 +18,9 @@ Table require_extension(const frt_model_v1& table, frt_model model, const char* 
                         const std::string& sender, const char* what) {
   if (const auto found = find_extension<Table>(table, model, id, sender)) return *found;
   throw Error(FRT_ERR_UNSUPPORTED,
-              sender + " is no " + what + " (it offers no " + id + "); choose another model");
+              sender + " is no " + what + " (it offers no " + id +
+                  "); choose another model; one without a role is driven by a program that knows "
+                  "it, and `frt-host verify` runs its frt.selftest/1");
 }
 
 // Above what any policy has, and low enough that a host can allocate and loop by it.

@@ -43,6 +43,34 @@ class Run(CapsuleTest):
                 plain = self.text(manifest, "--from-capsule", name, "-n", 24, "--ignore-eos")
                 self.assertEqual(plain, whole["text"] + "\n")  # the continuation alone
 
+    def test_a_rebuilt_plugin_goes_on_from_a_named_capsule_and_says_so(self):
+        plugins = self.folder / "plugins"
+        plugins.mkdir()
+        manifest = self.demo()
+        first = self.run_json(manifest, "-p", PROMPT, "-n", 4, "--greedy", "--save-capsule", "half")
+        # The same code in another file, as a build with other flags would be.
+        built = HOST.parent.parent / "lib/frt/plugins/frt_qwen36.so"
+        (plugins / built.name).write_bytes(built.read_bytes() + b"\0")
+        rest = self.check(OK, "--plugin-dir", plugins, "run", manifest, "--from-capsule", "half",
+                          "-n", 4)
+        self.assertIn("capsule 'half' was stored by another build (build.plugin.file: here ",
+                      rest.stderr)
+        whole = self.run_json(manifest, "-p", PROMPT, "-n", 8, "--greedy")
+        self.assertEqual(whole["ids"][:4], first["ids"])
+        self.assertIn(rest.stdout.strip(), whole["text"])
+
+    def test_without_a_folder_each_step_to_one_is_said(self):
+        manifest = self.demo(capsules=False)
+        told = self.frt("run", manifest, "-p", PROMPT, "-n", 1, "--save-capsule", "x").stderr
+        self.assertIn('set `capsule_dir = "DIR"` in the table [host.lm] of the manifest, and write that '
+                      'table with `model = "NAME"` where there is none', told)
+        told = self.check(MANIFEST, "run", manifest, "-p", PROMPT, "-n", 1, "--save-capsule", "x", "--set",
+                          "host.lm.capsule_dir=capsules").stderr
+        self.assertIn("write [host.lm] there first, with what it requires", told)
+        manifest = self.model_manifest(FIXTURES / "demo", extra='[host.lm]\nmodel = "m"\n')
+        self.check(OK, "run", manifest, "-p", PROMPT, "-n", 1, "--save-capsule", "x", "--set",
+                   f"host.lm.capsule_dir={self.folder}/capsules")
+
     def test_a_text_that_was_cut_goes_on_without_a_seam(self):
         manifest = self.demo()
         arguments = ["--greedy", "--ignore-eos"]

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "capsule/state.hpp"
@@ -44,6 +45,7 @@ struct frt_capsule_s {
   frt_stream last_stream = nullptr;  // the last verb's, only compared; null: there was none
   std::atomic<frt::core::Filled> filled{frt::core::Filled::kSubmitted};
   std::unique_ptr<frt::core::CapsuleReading> reading;
+  std::string other_build;  // how the build that stored it differs; empty: it was this one
 };
 
 namespace frt::core {

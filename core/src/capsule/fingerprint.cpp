@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The byte format is in digest.hpp.
+#include <frt/capsule.h>
 #include <frt/core/digest.hpp>
 
 #include <algorithm>
+#include <iterator>
 
 namespace frt::core {
 
@@ -48,6 +50,17 @@ std::string Fingerprint::hex() const {
     add_text(sha, field.value);
   }
   return sha.finish();
+}
+
+Fingerprint::Part Fingerprint::part_of(std::string_view name) noexcept {
+  return name.starts_with(FRT_FINGERPRINT_BUILD) ? Part::kBuild : Part::kIdentity;
+}
+
+Fingerprint Fingerprint::only(Part part) const {
+  Fingerprint chosen;
+  std::copy_if(fields_.begin(), fields_.end(), std::back_inserter(chosen.fields_),
+               [part](const Field& field) { return part_of(field.name) == part; });
+  return chosen;
 }
 
 std::string Fingerprint::difference(const Fingerprint& here, const Fingerprint& stored) {

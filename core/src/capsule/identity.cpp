@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "capsule/identity.hpp"
 
+#include <algorithm>
 #include <frt/core/capsules.hpp>
 #include <frt/version.hpp>
 #include <utility>
@@ -29,6 +30,20 @@ Error unbound(const frt_state_s& state) {
 
 }  // namespace
 
+void check_builds(const Fingerprint& fingerprint, frt_status status) {
+  constexpr std::size_t kMostFields = 16, kMostText = 256;
+  const Fingerprint builds = fingerprint.only(Fingerprint::Part::kBuild);
+  const auto fits = [](const Fingerprint::Field& field) {
+    return field.name.size() <= kMostText && field.value.size() <= kMostText;
+  };
+  if (builds.fields().size() <= kMostFields &&
+      std::all_of(builds.fields().begin(), builds.fields().end(), fits)) {
+    return;
+  }
+  throw Error(status,
+              "its fingerprint has more than 16 fields of builds, or one of more than 256 bytes");
+}
+
 void CapsuleIdentity::bind(Fields fields) {
   if (fields_) throw Error(FRT_ERR_EXISTS, "a fingerprint is bound to this state already");
   fields_ = std::move(fields);
@@ -44,6 +59,7 @@ const Fingerprint& CapsuleIdentity::resolve(const frt_state_s& state) {
   for (Fingerprint::Field& field : fields_()) {
     value.add(std::move(field.name), std::move(field.value));
   }
+  check_builds(value, FRT_ERR_INVALID_ARGUMENT);
   value_ = std::move(value);
   for (const Fingerprint::Field& field : value_.fields()) {
     views_.push_back({field.name.c_str(), field.value.c_str()});

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // identity.hpp - the fingerprint of an arena: core's own fields, then those that were bound.
 //
-//   abi               major version, decimal: minor ones only add
-//   arena.page_rows  decimal
+//   abi               the oldest version that works with this one: frt::oldest_abi
+//   arena.page_rows   decimal
 //   arena.regions     SHA-256 of one line per region in the arena's order:
 //                     "name kind dtype row_bytes row_lag\n", kind "fixed" or "rows", numbers
 //                     decimal. Slots and max_rows are not in it: more room, the same capsule.
@@ -19,6 +19,10 @@
 #include <vector>
 
 namespace frt::core {
+
+// A fingerprint says little of builds, since it is shown to people: at most 16 fields, names and
+// values of at most 256 bytes. Throws `status`.  [any]
+void check_builds(const Fingerprint& fingerprint, frt_status status);
 
 class CapsuleIdentity {
  public:

@@ -4,8 +4,9 @@
 //   1  the header against the size of the file
 //   2  manifest, metadata and the digests of the chunks against the root digest; the zeros between
 //   3  the manifest for itself: canonical, and of the lengths that the header says
-//   4  load only: its fingerprint against the arena's; then the whole manifest against the one that
-//      the arena would write for that boundary. Memory is taken for what the arena says.
+//   4  load only: the identity in its fingerprint against the arena's; then the whole manifest
+//      against the one that the arena would write for that boundary, had the file's builds made it.
+//      Memory is taken for what the arena says.
 //   5  the chunks against their digests, several at a time while they are read
 //
 // After step 3 description and metadata are known to be what was saved; after step 5 all is. What
@@ -109,19 +110,24 @@ void read_head(CapsuleReading& reading) {
   }
 }
 
-// Step 4.
-void check_belongs(const CapsuleReading& reading, const frt_state_s& state) {
+// Step 4. Returns how the build that stored it differs from this one; empty: it is the same.
+std::string check_belongs(const CapsuleReading& reading, const frt_state_s& state) {
+  using Part = Fingerprint::Part;
   const Fingerprint& here = state.identity.resolved(state);
-  const std::string difference = Fingerprint::difference(here, reading.facts.fingerprint);
+  const Fingerprint& stored = reading.facts.fingerprint;
+  const std::string difference =
+      Fingerprint::difference(here.only(Part::kIdentity), stored.only(Part::kIdentity));
   if (!difference.empty()) {
     throw Error(FRT_ERR_MISMATCH,
                 "it is of another model, weights, plugin or configuration: " + difference);
   }
+  check_builds(stored, FRT_ERR_FORMAT);
   state.check(check_boundary(state, reading.facts.boundary, "load"));
-  const std::string own = write_manifest(state, reading.facts.boundary, here, reading.metadata());
+  const std::string own = write_manifest(state, reading.facts.boundary, stored, reading.metadata());
   if (own != reading.manifest()) {
     throw Error(FRT_ERR_FORMAT, "its manifest describes another arrangement of bytes");
   }
+  return Fingerprint::difference(here.only(Part::kBuild), stored.only(Part::kBuild));
 }
 
 void check_chunk(const CapsuleReading& reading, uint64_t chunk, Sha256& sha) {
@@ -200,11 +206,13 @@ frt_status load_begin(frt_state state, const char* folder, const char* name, frt
       throw Error(FRT_ERR_UNSUPPORTED, "a capsule is loaded into a host space; copy it from there");
     }
     auto reading = std::make_unique<CapsuleReading>(CapsulePath(folder, name));
+    std::string other_build;
     about(*reading, [&] {
       read_head(*reading);
-      check_belongs(*reading, *state);
+      other_build = check_belongs(*reading, *state);
     });
     CapsuleOwner made = make_capsule(*state, reading->facts.boundary, where, nullptr);
+    made->other_build = std::move(other_build);
     if (holds_pages(*state, where)) take_pages(*made, nullptr);
     give(metadata, user, reading->metadata(), "the receiver of a capsule's metadata");
     made->filled.store(Filled::kReading, std::memory_order_release);

@@ -11,6 +11,8 @@
 namespace frt::core {
 namespace {
 
+constexpr std::string_view kBackendNames = "frt.";  // names that only backends have
+
 bool takes_types(frt_dtype_set set, frt_dtype_set asked) {
   return set == 0 || (asked & ~set) == 0;
 }
@@ -24,12 +26,19 @@ struct Missing {
 // goes to the log with reasons (set_error).
 std::string describe(const Missing& missing) {
   const std::size_t count = missing.names.size();
+  const auto of_backend = [](const std::string& name) { return name.starts_with(kBackendNames); };
+  const bool all = std::all_of(missing.names.begin(), missing.names.end(), of_backend);
+  const bool none = std::none_of(missing.names.begin(), missing.names.end(), of_backend);
   const auto text = [&](const std::vector<std::string>& parts) {
     std::string list;
     for (const std::string& part : parts) list += (list.empty() ? "" : ", ") + part;
-    return "the backend lacks " + std::to_string(count) +
+    return (all ? "the backend lacks " : "there is no kernel for ") + std::to_string(count) +
            (count == 1 ? " operator: " : " operators: ") + list +
-           "; use a backend or a weight format that has them";
+           (none ? "" : "; use a backend or a weight format that has them") +
+           (all ? ""
+                : "; a model's own operators are registered with kernels_register, and the owner "
+                  "that "
+                  "it returns is given to kernels_resolve");
   };
   std::string reasons = text(missing.reasons);
   if (reasons.size() < FRT_ERROR_CAPACITY) return reasons;
@@ -76,9 +85,13 @@ struct Search {
   }
 
   // Why `name` has no kernel.
-  std::string reason(std::string_view name) const {
+  std::string reason(std::string_view name, bool registered) const {
     std::string text(name);
-    if (!known) return text + " (unknown)";
+    if (!known && name.starts_with(kBackendNames)) return text + " (unknown)";
+    if (!known) {
+      return text + (registered ? " (neither registered with this owner nor of the backend)"
+                                : " (not of the backend, and no owner was given)");
+    }
     if (!inputs_fit) return text + " (not for " + dtype_names(request.inputs) + " inputs)";
     if (!outputs_fit) return text + " (not for " + dtype_names(request.outputs) + " outputs)";
     if (!lacking.empty()) return text + " (not for weights in " + weight_texts(lacking) + ")";
@@ -94,7 +107,7 @@ std::vector<KernelEntry> read_owned_kernels(const frt_kernel_desc* kernels, uint
   const std::string sender = "kernels_register";
   for (const frt_kernel_desc& kernel : read_kernels(kernels, count, stride, sender)) {
     KernelEntry entry = read(kernel, sender);
-    if (entry.name.starts_with("frt.")) {
+    if (entry.name.starts_with(kBackendNames)) {
       throw Error(FRT_ERR_INVALID_ARGUMENT,
                   "kernel " + entry.name +
                       ": names that begin with \"frt.\" belong to backends; use a prefix of your "
@@ -136,7 +149,7 @@ std::vector<frt_kernel> KernelRegistry::resolve(std::span<const KernelEntry> own
     kernels.push_back(search.best ? search.best->kernel : frt_kernel{});
     if (search.best || optional) continue;
     missing.names.emplace_back(name);
-    missing.reasons.push_back(search.reason(name));
+    missing.reasons.push_back(search.reason(name, !own.empty()));
   }
   if (!missing.names.empty()) throw Error(FRT_ERR_NOT_FOUND, describe(missing));
   return kernels;

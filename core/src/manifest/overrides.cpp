@@ -112,6 +112,8 @@ void Overrides::finish(Diagnostics& diagnostics) const {
         FRT_ERR_INVALID_ARGUMENT, {},
         "--set " + flag.text + ": there is no table [" + flag.table + "] to set something in");
     d.hint = did_you_mean(flag.table, tables_);
+    d.notes.push_back("--set changes a table that the manifest has; write [" + flag.table +
+                      "] there first, with what it requires");
   }
   const std::vector<std::string> known(variables_.begin(), variables_.end());
   for (const std::string& name : request_.environment_names) {

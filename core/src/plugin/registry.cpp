@@ -281,7 +281,12 @@ const LoadedPlugin& Registry::load(const std::string& id) {
   }
   text += "; searched:";
   for (const std::string& line : describe_search()) text += "\n  " + line;
-  // A library without a card may be the plugin that was built without FRT_PLUGIN.
+  // A file whose card cannot be read may be the plugin, and so may a library without a card.
+  for (const Candidate& candidate : candidates_) {
+    if (candidate.state != CandidateState::kRefused || candidate.card) continue;
+    text += "\n  " + candidate.path.string() + ": refused: " + candidate.reason;
+  }
+  // A library without a card may have been built without FRT_PLUGIN.
   for (const fs::path& folder : options_.plugin_folders) {
     for (const fs::path& file : plugin_files(fs::absolute(folder).lexically_normal())) {
       const bool listed = std::ranges::any_of(
@@ -293,31 +298,50 @@ const LoadedPlugin& Registry::load(const std::string& id) {
   throw Error(FRT_ERR_NOT_FOUND, text);
 }
 
+Error Registry::reject(Candidate& candidate, frt_status code, const std::string& reason) {
+  candidate.state = CandidateState::kRefused;
+  candidate.code = code;
+  candidate.reason = reason;
+  return Error(code, refusal(candidate.card->id, candidate));
+}
+
+void Registry::try_candidate(Candidate& candidate) const {
+  const ProbeResult trial = try_file(candidate.path);
+  if (trial.verdict == ProbeVerdict::kOk) return;
+  throw reject(candidate,
+               trial.verdict == ProbeVerdict::kRefused ? FRT_ERR_FORMAT : FRT_ERR_INTERNAL,
+               trial.detail + requirements(*candidate.card));
+}
+
+void Registry::try_all() {
+  if (options_.probing == Probing::kNever) return;
+  scan();
+  for (Candidate& candidate : candidates_) {
+    if (candidate.state != CandidateState::kUsable || candidate.loaded) continue;
+    try {
+      try_candidate(candidate);
+    } catch (const Error&) {
+      continue;  // the candidate has the reason
+    }
+  }
+}
+
 const LoadedPlugin& Registry::load_candidate(Candidate& candidate) {
   if (candidate.loaded) return *candidate.loaded;
-  const auto refuse = [&](frt_status code, const std::string& reason) {
-    candidate.state = CandidateState::kRefused;
-    candidate.code = code;
-    candidate.reason = reason;
-    return Error(code, refusal(candidate.card->id, candidate));
-  };
   LoadRequest request;
   request.path = candidate.path;
   if (lock_) {
     const LockEntry* entry = lock_->find(candidate.card->id);
     if (!entry) {
-      throw refuse(FRT_ERR_MISMATCH, "it is not in the lock '" + lock_->path.string() +
-                                         "'; write the lock again if it is wanted");
+      throw reject(candidate, FRT_ERR_MISMATCH,
+                   "it is not in the lock '" + lock_->path.string() +
+                       "'; write the lock again if it is wanted");
     }
     request.digest = entry->sha256;
   }
   const bool locked = !request.digest.empty();
   if (options_.probing == Probing::kAlways || (options_.probing == Probing::kUnlocked && !locked)) {
-    const ProbeResult trial = try_file(candidate.path);
-    if (trial.verdict != ProbeVerdict::kOk) {
-      throw refuse(trial.verdict == ProbeVerdict::kRefused ? FRT_ERR_FORMAT : FRT_ERR_INTERNAL,
-                   trial.detail + requirements(*candidate.card));
-    }
+    try_candidate(candidate);
   }
   try {
     std::optional<SetupWatch> watching;
@@ -333,7 +357,7 @@ const LoadedPlugin& Registry::load_candidate(Candidate& candidate) {
     candidate.loaded = &loaded;
     return loaded;
   } catch (const Error& error) {
-    throw refuse(error.status(), one_line(error) + requirements(*candidate.card));
+    throw reject(candidate, error.status(), one_line(error) + requirements(*candidate.card));
   }
 }
 

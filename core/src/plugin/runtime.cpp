@@ -4,7 +4,9 @@
 #include <frt/model.h>
 #include <frt/core/capsules.hpp>
 #include <frt/core/context.hpp>
+#include <frt/core/exec_table.hpp>
 #include <frt/core/runtime.hpp>
+#include <frt/exec.hpp>
 #include <frt/io/file.hpp>
 #include <frt/reading.hpp>
 #include <frt/text.hpp>
@@ -125,7 +127,19 @@ void Runtime::open_device(const DeviceSpec& spec) {
   } catch (const Error& error) {
     throw Error(error.status(), "device '" + spec.name + "': " + error.what());
   }
+  if (!spec.automatic()) warn_of_targets(plugin.loaded().card, device);
   devices_.push_back(std::move(device));
+}
+
+// Who names a plugin gets it; only "auto" chooses by what a card says.
+void Runtime::warn_of_targets(const Card& card, const RuntimeDevice& device) const {
+  const frt_device_info& info = *frt::Context(exec_table(), device.context).info().device;
+  const Ranking ranking = rank_card(card, info.architecture);
+  if (ranking.fit != Fit::kNone) return;
+  services_.log().write("core", FRT_LOG_WARNING,
+                        "plugin '" + card.id + "' on device '" + device.spec->name +
+                            "': its card says that it is " + ranking.reason +
+                            "; it is used since the manifest names it");
 }
 
 const RuntimeDevice& Runtime::device(std::string_view name) const {
@@ -189,11 +203,60 @@ frt_model_info describe_model(const frt_model_v1& table, frt_model model,
   return info;
 }
 
+namespace {
+
+// A port that hosts could not use, before one does.
+void check_port(const frt_port& port, const frt::Context& context, const std::string& sender) {
+  const std::string name(checked_text(port.name, sender + ": the name of a port"));
+  const std::string what = sender + ": its port '" + name + "' ";
+  const auto refuse = [&](const std::string& text) {
+    throw Error(FRT_ERR_MISMATCH, what + text + "; correct it in the plugin");
+  };
+  if (!port.buffer) refuse("has no buffer");
+  if ((port.direction & ~(FRT_PORT_INPUT | FRT_PORT_OUTPUT)) || port.direction == 0) {
+    refuse("has direction " + std::to_string(port.direction) +
+           ", which is not made of FRT_PORT_INPUT and FRT_PORT_OUTPUT");
+  }
+  if (port.rank > FRT_PORT_MAX_RANK) refuse("has rank " + std::to_string(port.rank));
+  const uint32_t bits = dtype_bits(port.dtype);
+  if (bits == 0) refuse("has no element type");
+  const uint64_t bytes = frt::Buffer::retain(context, port.buffer).bytes();
+  uint64_t elements = 1;
+  for (const int64_t extent : std::span(port.shape, port.rank)) {
+    const bool fits =
+        extent >= 0 && (extent == 0 || elements <= UINT64_MAX / 64 / static_cast<uint64_t>(extent));
+    if (!fits) refuse("has extent " + std::to_string(extent));
+    elements *= static_cast<uint64_t>(extent);
+  }
+  if ((elements * bits + 7) / 8 > bytes) {
+    refuse("is said to hold " + std::to_string(elements) + " elements of " +
+           dtype_name(port.dtype) + ", but its buffer has " + std::to_string(bytes) + " bytes");
+  }
+}
+
+void check_ports(const frt_model_v1& table, frt_model model, frt_context context,
+                 const std::string& sender) {
+  constexpr uint64_t kMost = 4096;
+  const frt_port* ports = nullptr;
+  uint64_t count = 0;
+  check(contain(sender, "ports", [&] { return table.ports(model, &ports, &count); }),
+        sender + ": ports");
+  if (count > kMost || (count && !ports)) {
+    throw Error(FRT_ERR_ABI, sender + ": ports gives " + std::to_string(count) +
+                                 (ports ? " ports" : " ports at NULL"));
+  }
+  const frt::Context own(exec_table(), context);
+  for (const frt_port& port : std::span(ports, count)) check_port(port, own, sender);
+}
+
+}  // namespace
+
 RuntimeModel Runtime::create_model(const std::string& name, uint32_t flags) const {
   RuntimeModel model;
   model.plugin = &model_plugin(name);
   model.table = &model.plugin->require<frt_model_v1>(FRT_EXT_MODEL);
   const ModelSpec& spec = *manifest_.find_model(name);
+  warn_of_targets(model.plugin->loaded().card, device(spec.device()));
   frt_model_params params{};
   params.struct_size = sizeof(params);
   params.flags = flags;
@@ -208,14 +271,17 @@ RuntimeModel Runtime::create_model(const std::string& name, uint32_t flags) cons
     const frt_status status = contain(sender, "create", [&] {
       return model.table->create(model.plugin->handle(), &params, &model.handle, &error);
     });
-    check(status, error, sender);
+    check(status, error, error.message[0] ? sender : sender + ": create");
   }
   if (!model.handle) {
     throw Error(FRT_ERR_INTERNAL, sender + ": create reported success but made no object");
   }
   try {
     describe_model(*model.table, model.handle, sender);
-    bind_capsules(name, *model.table, model.handle);
+    if (!(flags & FRT_MODEL_WITHOUT_WEIGHTS)) {
+      check_ports(*model.table, model.handle, params.context, sender);
+      bind_capsules(name, *model.table, model.handle);
+    }
   } catch (...) {
     destroy_model(model);
     throw;
@@ -231,21 +297,25 @@ void Runtime::destroy_model(const RuntimeModel& model) const noexcept {
 
 namespace {
 
-// A plugin as part of a fingerprint. Its file stays open from here on, so that the digest is that
-// of what was loaded, also when the path shows a newer build by then.
+// A plugin as part of a fingerprint: its id, and which build of it. Its file stays open from here
+// on, so that the digest is that of what was loaded, also when the path shows a newer build by
+// then.
 struct PluginIdentity {
   explicit PluginIdentity(const LoadedPlugin& plugin)
-      : id(plugin.card.id + " " + plugin.card.version),
+      : id(plugin.card.id),
+        version(plugin.card.version),
         path(plugin.path.string()),
         digest(plugin.digest),
         file(io::open_file(plugin.path, "plugin")) {}
 
-  std::string id, path, digest;
+  std::string id, version, path, digest;
   io::Descriptor file;
 
   void add_to(std::vector<Fingerprint::Field>& fields, const std::string& name) const {
+    const std::string build = FRT_FINGERPRINT_BUILD + name;
     fields.push_back({name, id});
-    fields.push_back({name + ".file", digest.empty() ? sha256_file(file.get(), path) : digest});
+    fields.push_back({build + ".version", version});
+    fields.push_back({build + ".file", digest.empty() ? sha256_file(file.get(), path) : digest});
   }
 };
 
@@ -288,13 +358,16 @@ frt_state Runtime::bind_capsules(std::string_view model, const frt_model_v1& tab
       contain(what, "state", [&] { return capsule->state(object, &state, &error); });
   check(status, error, what);
   if (!state) throw Error(FRT_ERR_ABI, what + ": its " FRT_EXT_CAPSULE " gives a NULL state");
-  const auto backend = std::make_shared<const PluginIdentity>(
-      device(manifest_.find_model(model)->device()).plugin->loaded());
+  const RuntimeDevice& on = device(manifest_.find_model(model)->device());
+  const auto backend = std::make_shared<const PluginIdentity>(on.plugin->loaded());
+  const std::string architecture =
+      frt::Context(exec_table(), on.context).info().device->architecture;
   const auto plugin = std::make_shared<const PluginIdentity>(opened.loaded());
   core::bind_capsules(state, [=, &opened, capsule = *capsule] {
     std::vector<Fingerprint::Field> fields;
     backend->add_to(fields, "backend");
     plugin->add_to(fields, "plugin");
+    fields.push_back({FRT_FINGERPRINT_BUILD "device", architecture});
     for (Fingerprint::Field& field : model_fingerprint(capsule, object, opened, what)) {
       fields.push_back({"model." + field.name, std::move(field.value)});
     }

@@ -54,17 +54,18 @@ ExitCode devices(App& app, bool as_json) {
     write_out(table.render(TableFormat::kAligned));
     for (const SurveyedPlugin& plugin : survey.plugins) {
       if (!plugin.problem.empty()) {
-        print_out("{}: no device: {}\n", plugin.id, io::printable(plugin.problem));
+        print_out("{}: no device: {}\n", plugin.id,
+                  io::printable(plugin.problem, io::Keep::kLines));
       }
     }
     if (survey.automatic.empty()) {
-      print_out("{}\n", io::printable(survey.automatic_reason));
+      print_out("{}\n", io::printable(survey.automatic_reason, io::Keep::kLines));
     } else {
       print_out("backend = \"auto\": {}, {}\n", survey.automatic,
                 io::printable(survey.automatic_reason));
     }
     for (const std::string& other : survey.automatic_others) {
-      print_out("  not: {}\n", io::printable(other));
+      print_out("  not: {}\n", io::printable(other, io::Keep::kLines));
     }
   }
   return survey.devices.empty() ? ExitCode::kDevice : ExitCode::kOk;

@@ -111,6 +111,7 @@ ExitCode list_ids(App& app) {
 }
 
 ExitCode list(App& app, bool as_json) {
+  app.registry().try_all();
   const auto& candidates = app.registry().candidates();
   const std::string& lock = app.options().lock;
   const std::vector<std::string> problems =

@@ -225,6 +225,24 @@ std::string fingerprint_digest(std::span<const frt_fingerprint_field> fields) {
   return fmt::format("{:016x}", digest_of(bytes, {}).low);
 }
 
+std::string note_builds(CapsuleContent& content, const std::string& name,
+                        std::string_view other_build) {
+  if (!other_build.empty()) {
+    set_other_build(content.path);
+    std::string fields(other_build);
+    for (std::size_t at = 0; (at = fields.find('\n', at)) != std::string::npos;) {
+      fields.replace(at, 1, "; ");
+    }
+    return "capsule '" + name + "' was stored by another build (" + fields +
+           "): it continues from the stored state; tokens may differ from those of the build that "
+           "stored it";
+  }
+  if (!has_other_build(content.path)) return {};
+  return "capsule '" + name +
+         "' has a part that another build computed: tokens may differ from those of a run of one "
+         "build";
+}
+
 void take_manifest(CapsuleContent& content, const std::string& manifest) {
   const Json json = io::parse_json(manifest, "the capsule's manifest");
   if (!json.is_object()) refuse("boundary", "beside a manifest in JSON");
@@ -241,6 +259,7 @@ void take_manifest(CapsuleContent& content, const std::string& manifest) {
     if (name == "model.chunk" && value != chunk) contradict("chunk", chunk, value);
   }
   content.fingerprint = fingerprint_digest(fields);
+  if (has_other_build(content.path)) content.fingerprint += kMixedBuilds;
 }
 
 }  // namespace frt::host

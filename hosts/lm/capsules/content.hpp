@@ -53,7 +53,8 @@ struct CapsuleContent {
   FeedPath path;
   TokenDigest digest;  // of owner and tokens
   // Short digest of the fingerprint that its state has (fingerprint_digest()); empty: not known.
-  // Of a file the manifest says it, so the metadata do not.
+  // Of a file the manifest says it, so the metadata do not; with kMixedBuilds behind it where the
+  // path says that another build computed a part.
   std::string fingerprint;
   PendingToken pending;
   frt_sampling_params sampling{};  // under which the pending token was drawn
@@ -77,8 +78,14 @@ struct ContentModel {
 // another chunk.
 void check_content(const CapsuleContent& content, const ContentModel& model);
 
+constexpr const char* kMixedBuilds = "-mixed";
 // 16 hexadecimal digits that tell the states of one model, build and layout from all others.
 std::string fingerprint_digest(std::span<const frt_fingerprint_field> fields);
+
+// Sets in content.path what another build computed. `other_build`: as the Capsule of that content
+// says. Returns what to tell people of the capsule `name`; empty: this build computed all of it.
+std::string note_builds(CapsuleContent& content, const std::string& name,
+                        std::string_view other_build);
 
 // Sets content.fingerprint from the manifest that core wrote (core/src/capsule/FILE_FORMAT.md), and
 // compares what content and manifest both say. Throws FRT_ERR_FORMAT with both.

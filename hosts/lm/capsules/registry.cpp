@@ -115,7 +115,8 @@ void CapsuleRegistry::adopt_row(const IndexRow& row) {
   entries_.emplace(row.name, std::move(entry));
 }
 
-// A prompt must not find what the model cannot restore.
+// A prompt must not find what the model cannot restore, nor what another build computed: who names
+// a capsule chooses its rounding, who sends a prompt does not.
 void CapsuleRegistry::index_entry(const Entry& entry) {
   if (entry.foreign) return;
   by_boundary_[entry.view.boundary].emplace(entry.digest, entry.view.name);
@@ -136,10 +137,13 @@ void CapsuleRegistry::forget(const std::string& name) {
 }
 
 // What the file says is true, whatever the index said.
-void CapsuleRegistry::adopt_content(Entry& entry, CapsuleContent content) {
+void CapsuleRegistry::adopt_content(Entry& entry, CapsuleContent content,
+                                    std::string_view other_build) {
   unindex_entry(entry);
-  entry.foreign = false;
-  content.fingerprint = fingerprint_;  // else core had refused the file
+  std::string builds = note_builds(content, entry.view.name, other_build);
+  if (!builds.empty()) notices_.push_back(std::move(builds));
+  entry.foreign = has_other_build(content.path);
+  if (other_build.empty()) content.fingerprint = fingerprint_;  // core compared it
   entry.view.owner = content.owner;
   entry.view.parent = content.parent;
   entry.view.kind = capsule_kind_name(is_automatic(content, entry.view.name) ? content.kind
@@ -198,9 +202,11 @@ std::vector<std::string> CapsuleRegistry::take_notices() {
 
 void CapsuleRegistry::require_folder() const {
   if (index_) return;
-  throw Error(FRT_ERR_BAD_STATE,
-              "there is no folder for capsules; set `capsule_dir` in the table [host.lm] of the "
-              "manifest, or give --set host.lm.capsule_dir=DIR");
+  throw Error(
+      FRT_ERR_BAD_STATE,
+      "there is no folder for capsules; set `capsule_dir = \"DIR\"` in the table [host.lm] of "
+      "the manifest, and write that table with `model = \"NAME\"` where there is none; with "
+      "the table, --set host.lm.capsule_dir=DIR does for one run");
 }
 
 // ---- taking ----
@@ -252,6 +258,7 @@ Capsule CapsuleRegistry::take(uint32_t slot, uint64_t boundary, frt_space space,
 }
 
 std::string CapsuleRegistry::keep(uint32_t slot, CapsuleContent content, const Stream& stream) {
+  if (has_other_build(content.path)) return {};
   content.digest = digest_of(content.owner, content.tokens);
   content.fingerprint = fingerprint_;
   content.name = automatic_name(content);
@@ -487,7 +494,7 @@ void CapsuleRegistry::start_load(Entry& entry) {
     if (metadata != said->metadata) said->content = content_from_text(metadata);  // replaced
     check_content(said->content, waiting.arriving.boundary());
     check_content(said->content, options_.model);
-    adopt_content(waiting, std::move(said->content));
+    adopt_content(waiting, std::move(said->content), waiting.arriving.other_build());
     // Entries stay where they are in a map, and a busy one is not forgotten.
     waiting.busy = post(
         name, [capsule = &waiting.arriving] { capsule->load_finish(); },

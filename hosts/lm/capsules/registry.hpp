@@ -102,7 +102,8 @@ class CapsuleRegistry {
   // ---- taking ----
   // Takes a capsule of `slot` at the end of content.tokens, in the order of `stream`, and files it
   // under a name made from the content. What is known already is not taken twice. Returns the name,
-  // or an empty one when no tier has room for it.
+  // or an empty one when no tier has room for it, or when another build computed a part of it:
+  // prompts find what this build alone computed.
   std::string keep(uint32_t slot, CapsuleContent content, const Stream& stream);
   // Takes a capsule, writes it to content.name in the folder, and returns when it is on the disk.
   // After an error nothing of it is there, or, with `replace`, what list() shows. What fails later
@@ -129,7 +130,8 @@ class CapsuleRegistry {
   // short, the disk fails): it stays, and the next fetch tries again.
   void wait(const std::string& name);
   // Copies it into `slot`, in the order of `stream`; fetches and waits if need be. Returns what it
-  // means. Throws as wait() does.
+  // means; its path says so if another build stored it, and a notice was given when it came from
+  // the disk. Throws as wait() does.
   std::shared_ptr<const CapsuleContent> restore(const std::string& name, uint32_t slot,
                                                 const Stream& stream);
   // What a capsule means, without a slot; fetches and waits if need be. Throws as wait() does.
@@ -183,7 +185,7 @@ class CapsuleRegistry {
     std::exception_ptr failure;    // of the last load, for who waits
     uint64_t used = 0;             // the registry's clock
     bool file = false;
-    bool foreign = false;  // the file is of another model, build or layout
+    bool foreign = false;  // of another model, build or layout, or another build computed a part
     bool leaving = false;  // the worker was asked to remove the file
     CapsuleOptions::Clock::time_point stays_until{};  // the file may not be removed, as was found
   };
@@ -192,7 +194,8 @@ class CapsuleRegistry {
   Entry& at(const std::string& name);
   void touch(Entry& entry);
   void adopt_row(const IndexRow& row);
-  void adopt_content(Entry& entry, CapsuleContent content);
+  // `other_build`: as its Capsule says.
+  void adopt_content(Entry& entry, CapsuleContent content, std::string_view other_build);
   void index_entry(const Entry& entry);
   void unindex_entry(const Entry& entry);
   void forget(const std::string& name);

@@ -15,6 +15,8 @@
 namespace frt::lm {
 namespace {
 
+// Raised when the same regions begin to mean something else: capsules of before are refused then.
+constexpr const char* kStateVersion = "1";
 constexpr std::int64_t kLargestAutoContext = 32768;
 constexpr std::int64_t kSmallestAutoContext = 256;
 
@@ -385,6 +387,7 @@ const std::vector<std::pair<std::string, std::string>>& Model::fingerprint() {
   if (!fingerprint_.empty()) return fingerprint_;
   const Parts& own = parts();
   std::vector<std::pair<std::string, std::string>> fields;
+  fields.emplace_back("state", kStateVersion);
   fields.emplace_back("config", architecture_->canonical_text());
   if (synthetic_) {
     fields.emplace_back("weights", checkpoint_);

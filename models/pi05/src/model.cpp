@@ -16,6 +16,8 @@ namespace {
 namespace fs = std::filesystem;
 
 // What products of synthetic weights read stays below.
+// Raised when the same regions begin to mean something else: capsules of before are refused then.
+constexpr const char* kStateVersion = "1";
 constexpr float kSyntheticLargest = 16;
 constexpr float kDefaultCap = 10;  // of guided continuation
 
@@ -431,6 +433,7 @@ const std::vector<frt_fingerprint_field>& Model::fingerprint() {
   const Parts& own = parts();
   auto& fields = fingerprint_text_;
   fields.clear();
+  fields.emplace_back("state", kStateVersion);
   fields.emplace_back("config", canonical_text(config_));
   if (synthetic_) {
     fields.emplace_back("weights", checkpoint_);

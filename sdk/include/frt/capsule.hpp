@@ -84,6 +84,10 @@ class Capsule {
   frt_capsule handle() const noexcept { return handle_; }
   uint64_t boundary() const noexcept { return info_.boundary; }
   uint64_t bytes() const noexcept { return info_.bytes; }
+  // How the build that stored it differs from this one, for people; empty: it is this one.  [any]
+  std::string_view other_build() const noexcept {
+    return info_.other_build ? info_.other_build : std::string_view();
+  }
   frt_space space() const noexcept { return info_.space; }
   // As it is now: shared_bytes changes when others let go.  [any]
   frt_capsule_info info() const {

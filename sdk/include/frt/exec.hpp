@@ -564,7 +564,7 @@ class State {
     return info;
   }
 
-  // Bytes from the arena's start to region `name` in slot 0 or block 0.  [setup]
+  // Bytes from the arena's start to region `name` in slot 0 or page 0.  [setup]
   uint64_t region(const std::string& name) const {
     uint64_t offset = 0;
     frt_error error{};

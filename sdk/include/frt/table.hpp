@@ -77,10 +77,15 @@ Table read_table(const void* given, std::string_view sender, uint32_t room = kLa
   uint32_t size = 0;
   std::memcpy(&size, given, sizeof(size));
   if (size < Contract<Table>::kBytes || size > room || size > kLargestTable) {
-    throw broken("says that it has " + std::to_string(size) + " bytes; version " + oldest_abi() +
-                 " has " + std::to_string(Contract<Table>::kBytes) +
-                 (room < kLargestTable ? " and its place " + std::to_string(room) : "") +
-                 "; set struct_size to its sizeof and rebuild its sender");
+    const uint32_t most = room < kLargestTable ? room : kLargestTable;
+    throw broken(
+        "says that it has " + std::to_string(size) + " bytes, " +
+        (size < Contract<Table>::kBytes
+             ? "less than the " + std::to_string(Contract<Table>::kBytes) + " of its first version"
+             : "more than the " + std::to_string(most) +
+                   (most == room ? " from one entry of its array to the next"
+                                 : " that a struct of the ABI may have")) +
+        "; set struct_size to sizeof the struct, and rebuild what gives it");
   }
   Table table{};
   const uint32_t known = size < sizeof(Table) ? size : static_cast<uint32_t>(sizeof(Table));
@@ -91,7 +96,7 @@ Table read_table(const void* given, std::string_view sender, uint32_t room = kLa
     std::memcpy(&pointer, reinterpret_cast<const char*>(&table) + member.offset, sizeof(pointer));
     if (!pointer) {
       throw broken(std::string("has no ") + member.name + ", which version " + oldest_abi() +
-                   " requires; rebuild its sender");
+                   " requires; set it, and rebuild what gives it");
     }
   }
   return table;

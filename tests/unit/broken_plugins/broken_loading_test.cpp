@@ -101,6 +101,37 @@ TEST_CASE("a device that the card is not for is not chosen") {
           [](Trial& trial) { trial.manifest = manifest_of("auto", "test.model"); });
 }
 
+TEST_CASE("a plugin that the manifest names is used on any device, with a warning from its card") {
+  struct Named {
+    const char* plugin;
+    std::string warning;
+  };
+  for (const Named& row :
+       {Named{"device",
+              "plugin 'test.device' on device 'd': its card says that it is for other_9, the "
+              "device is null_1"},
+        Named{"model",
+              "plugin 'test.model' on device 'd': its card says that it is for other_9"}}) {
+    CAPTURE(row.plugin);
+    Trial trial(row.plugin, "", patch_card(kSummary, "targets = [\"other_9\"]"));
+    CHECK_NOTHROW(trial.run());
+    CHECK(trial.log().find(row.warning) != std::string::npos);
+  }
+  Trial fits("device", "", patch_card(kSummary, "targets = [\"null_1\"]"));
+  CHECK_NOTHROW(fits.run());
+  CHECK(fits.log().find("its card says") == std::string::npos);
+}
+
+TEST_CASE("a model without weights is asked for no capsule and no port") {
+  for (const char* defect : {"capsule_no_state", "port_no_buffer"}) {
+    CAPTURE(defect);
+    Trial trial("model", defect);
+    trial.flags = FRT_MODEL_WITHOUT_WEIGHTS;
+    trial.use = [](const frt::Context&, const core::Runtime&, const core::RuntimeModel&) {};
+    CHECK_NOTHROW(trial.run());
+  }
+}
+
 TEST_CASE("the second file of an id is left out, and its reason names the first") {
   Trial trial;
   fs::copy_file(trial.folder() / "faulty_model.so", trial.folder() / "twice.so");

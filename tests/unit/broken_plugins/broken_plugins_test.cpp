@@ -133,6 +133,22 @@ TEST_CASE("a broken model table or a create that throws or lies is named") {
       {"model", "info_null_text", FRT_ERR_FORMAT, {"formats in its frt_model_info is NULL"}},
       {"model", "info_garbage", FRT_ERR_FORMAT, {"architecture", "is no text"}},
       {"model", "info_status", FRT_ERR_INTERNAL, {"frt_model_info", "status 12345"}},
+      {"model", "create_code_alone", FRT_ERR_IO, {": create: FRT_ERR_IO"}},
+  });
+}
+
+TEST_CASE("a port that no host could use is refused when the model is made") {
+  refuses({
+      {"model", "port_no_buffer", FRT_ERR_MISMATCH, {"its port 'values' has no buffer"}},
+      {"model",
+       "port_f64",
+       FRT_ERR_MISMATCH,
+       {"its port 'values' is said to hold 1024 elements of f64, but its buffer has 4096 bytes"}},
+      {"model", "port_no_type", FRT_ERR_MISMATCH, {"'values' has no element type"}},
+      {"model", "port_extent", FRT_ERR_MISMATCH, {"'values' has extent 9223372036854775807"}},
+      {"model", "port_rank", FRT_ERR_MISMATCH, {"'values' has rank 5"}},
+      {"model", "port_direction", FRT_ERR_MISMATCH, {"'values' has direction 4"}},
+      {"model", "port_null_name", FRT_ERR_FORMAT, {"the name of a port is NULL"}},
   });
 }
 

@@ -32,6 +32,15 @@ class Model {
     state_ = frt::State(states, context, layout_.table(), kSlots, "arena");
     graph_ = context.create_graph("step", 1);
     ports_ = context.alloc(FRT_SPACE_DEVICE, 4096, "ports");
+    frt_port port{"values", "any", ports_.handle(), FRT_PORT_INPUT, FRT_DTYPE_F32, 1, 0, {1024}};
+    if (is("port_no_buffer")) port.buffer = nullptr;
+    if (is("port_f64")) port.dtype = FRT_DTYPE_F64;
+    if (is("port_no_type")) port.dtype = 999;
+    if (is("port_extent")) port.shape[0] = INT64_MAX;
+    if (is("port_rank")) port.rank = 5;
+    if (is("port_direction")) port.direction = 4;
+    if (is("port_null_name")) port.name = nullptr;
+    port_table_.push_back(port);
     info_.struct_size = sizeof(info_);
     info_.architecture = is("info_garbage") ? faulty::kGarbage : "nothing";
     info_.formats = is("info_null_text") ? nullptr : "none";
@@ -437,6 +446,10 @@ class Plugin {
       if (is("create_without_object")) {
         table.create = [](frt_plugin, const frt_model_params*, frt_model*,
                           frt_error*) -> frt_status { return FRT_OK; };
+      }
+      if (is("create_code_alone")) {
+        table.create = [](frt_plugin, const frt_model_params*, frt_model*,
+                          frt_error*) -> frt_status { return FRT_ERR_IO; };
       }
       if (is("create_status")) {
         table.create = [](frt_plugin, const frt_model_params*, frt_model*,

@@ -129,6 +129,7 @@ class Trial {
   core::Probing probing = core::Probing::kNever;
   std::chrono::milliseconds trial_limit{std::chrono::minutes(10)};
   std::string manifest = manifest_of("test.device", "test.model");
+  uint32_t flags = 0;    // FRT_MODEL_*
   Use use;               // instead of a language model's
   std::string rejected;  // the reasons of files that were not taken, a line each
 
@@ -178,7 +179,7 @@ class Trial {
     request.environment = [](const std::string&) { return std::nullopt; };
     request.schemas = &found;
     core::Runtime runtime(core::parse_manifest(manifest, "/m.toml", request), found, services);
-    const core::RuntimeModel model = runtime.create_model("m");
+    const core::RuntimeModel model = runtime.create_model("m", flags);
     try {
       const Context context(core::exec_table(), runtime.device("d").context);
       if (use) {

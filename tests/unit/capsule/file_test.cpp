@@ -329,6 +329,48 @@ TEST_CASE("a file of another model, weights, plugin, configuration or arena is r
               (void)smaller.capsules.load(folder.path, "c", FRT_SPACE_HOST));
 }
 
+TEST_CASE("a file of another build is loaded, and the capsule and its copies say of which") {
+  const DeviceRig rig;
+  if (!rig.mock) return;
+  const TemporaryFolder folder;
+  std::mt19937_64 random(14);
+  const auto with_builds = [](const std::vector<frt_fingerprint_field>& builds) {
+    auto fields = kFields;
+    fields.insert(fields.begin() + 1, builds.begin(), builds.end());
+    return fields;
+  };
+  const Deployment arena(rig, small_shape(),
+                         with_builds({{"build.plugin.file", "aa11"}, {"build.device", "sm_90"}}));
+  arena.live(0, 21, random);
+  const Capsule kept = ready(arena.capsules, 21, arena.stream);
+  kept.save(folder.path, "c", "");
+  CHECK(kept.other_build().empty());
+  CHECK(arena.capsules.load(folder.path, "c", FRT_SPACE_HOST).other_build().empty());
+
+  const Deployment rebuilt(rig, small_shape(),
+                           with_builds({{"build.plugin.file", "cc33"}, {"build.device", "sm_90"}}));
+  const Capsule loaded = rebuilt.capsules.load(folder.path, "c", FRT_SPACE_HOST);
+  CHECK(loaded.read() == kept.read());
+  CHECK(loaded.other_build() == "build.plugin.file: here cc33, stored aa11");
+  const Capsule copied = loaded.copy(FRT_SPACE_DEVICE, rebuilt.stream);
+  CHECK(copied.other_build() == loaded.other_build());
+  const Deployment untold(rig, small_shape());
+  CHECK(untold.capsules.load(folder.path, "c", FRT_SPACE_HOST).other_build() ==
+        "build.plugin.file: stored aa11, not here\nbuild.device: stored sm_90, not here");
+
+  // The layout is checked whatever the build is.
+  Shape shape = small_shape();
+  shape.regions[1].row_bytes = 8;
+  const Deployment wider(rig, shape, with_builds({{"build.plugin.file", "cc33"}}));
+  CHECK_FAILS(FRT_ERR_MISMATCH, "arena.regions",
+              (void)wider.capsules.load(folder.path, "c", FRT_SPACE_HOST));
+
+  const std::string text(257, 'x');
+  const Arena wordy(rig, small_shape());
+  wordy.capsules.bind(std::vector<frt_fingerprint_field>{{"build.plugin.file", text.c_str()}});
+  CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "256 bytes", wordy.capsules.fingerprint());
+}
+
 TEST_CASE("without a fingerprint nothing is saved or loaded") {
   const DeviceRig rig;
   if (!rig.mock) return;

@@ -52,13 +52,29 @@ TEST_CASE("missing operators are reported all at once, each with its reason") {
   const std::string text =
       caught([&] { set.resolve(rig.context, frt::KernelTypes(FRT_DTYPE_F32), kBf16); }).message;
   CHECK(contains(text,
-                 "lacks 3 operators: mock.absent/1 (unknown), mock.half/1 (not for f32 "
-                 "inputs), mock.gone/2 (unknown)"));
+                 "no kernel for 3 operators: mock.absent/1 (not of the backend, and no owner was "
+                 "given), mock.half/1 (not for f32 inputs), mock.gone/2 (not of the backend, and"));
   CHECK_FALSE(contains(text, "optional"));
   CHECK_FAILS(FRT_ERR_NOT_FOUND,
               "mock.weights/1 (not for weights in f8_e4m3 in blocks of 128 x 128 with f32 scales)",
               (void)resolve(rig, "mock.weights/1", frt::KernelTypes(FRT_DTYPE_BF16), kBoth));
   CHECK_FALSE(a);
+}
+
+TEST_CASE("an operator of the standard names is the backend's to have, any other the model's") {
+  Rig rig;
+  const auto refusal = [&](const char* name) {
+    return caught([&] { (void)resolve(rig, name, {}, kNone); }).message;
+  };
+  const std::string standard = refusal("frt.none/1");
+  CHECK(contains(standard, "the backend lacks 1 operator: frt.none/1 (unknown); use a backend"));
+  CHECK_FALSE(contains(standard, "kernels_register"));
+  const std::string own = refusal("stranger.mix/1");
+  CHECK(contains(own,
+                 "there is no kernel for 1 operator: stranger.mix/1 (not of the backend, and no "
+                 "owner was given); a model's own operators are registered with "
+                 "kernels_register"));
+  CHECK_FALSE(contains(own, "use a backend"));
 }
 
 TEST_CASE("a missing optional operator is false, the others work") {
@@ -91,15 +107,15 @@ TEST_CASE(
   CHECK(rig.context.table().kernels_resolve(rig.handle, nullptr, pointers.data(), 60, 0, 0, nullptr,
                                             0, kernels.data(), &error) == FRT_ERR_NOT_FOUND);
   CHECK(std::string(error.message).ends_with(" bytes)"));
-  CHECK(contains(error.message, "lacks 60 operators"));
+  CHECK(contains(error.message, "no kernel for 60 operators"));
   std::string log;
   const frt::ErrorSink sink(
       [](void* self, const char* text) { *static_cast<std::string*>(self) += text; }, &log);
   CHECK(rig.context.table().kernels_resolve(rig.handle, nullptr, pointers.data(), 60, 0, 0, nullptr,
                                             0, kernels.data(), &error) == FRT_ERR_NOT_FOUND);
   CHECK(std::string(error.message).ends_with("; the log has all of it)"));
-  CHECK(contains(log, "vendor.operator_19/1 (unknown)"));
-  CHECK(contains(log, "with_a_long_name/1 (unknown); use a backend"));
+  CHECK(contains(log, "vendor.operator_19/1 (not of the backend, and no owner was given)"));
+  CHECK(contains(log, "registered with kernels_register"));
 }
 
 TEST_CASE("of several kernels that fit, the last one registered wins") {
@@ -126,8 +142,11 @@ TEST_CASE("kernels are found by their owner alone, and go with it") {
   const frt::KernelOwner two = rig.context.register_kernels(of_second);
   CHECK(resolve(rig, "my.scale/1", {}, kNone, one).self == &first);
   CHECK(resolve(rig, "my.scale/1", {}, kNone, two).self == &second);
-  CHECK_FAILS(FRT_ERR_NOT_FOUND, "my.scale/1 (unknown)",
+  CHECK_FAILS(FRT_ERR_NOT_FOUND, "my.scale/1 (not of the backend, and no owner was given)",
               (void)resolve(rig, "my.scale/1", {}, kNone));
+  CHECK_FAILS(FRT_ERR_NOT_FOUND,
+              "my.other/1 (neither registered with this owner nor of the backend)",
+              (void)resolve(rig, "my.other/1", {}, kNone, one));
   for (int again = 0; again < 2; ++again) {  // a model that is made, destroyed and made again
     CHECK_NOTHROW(rig.context.register_kernels(of_first));
   }

@@ -57,6 +57,15 @@ TEST_CASE("the bytes of a fingerprint are the documented ones") {
   CHECK(fingerprint.hex() == sha256_hex(bytes));
 }
 
+TEST_CASE("fields of builds are told from those of the identity by their names") {
+  using Part = Fingerprint::Part;
+  const Fingerprint all({{"backend", "b"}, {"build.backend.file", "aa"}, {"model.build.x", "1"}});
+  CHECK(all.only(Part::kIdentity).fields() ==
+        std::vector<Fingerprint::Field>{{"backend", "b"}, {"model.build.x", "1"}});
+  CHECK(all.only(Part::kBuild).fields() ==
+        std::vector<Fingerprint::Field>{{"build.backend.file", "aa"}});
+}
+
 TEST_CASE("a mismatch names every field that differs") {
   Fingerprint here({{"chunk", "64"}, {"config", "abc"}, {"new", "1"}});
   const Fingerprint stored({{"chunk", "128"}, {"config", "abc"}, {"old", "2"}});

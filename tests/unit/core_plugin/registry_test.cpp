@@ -203,6 +203,15 @@ TEST_CASE("whoever asks for a plugin whose card is of another ABI or missing hea
   error = with("abi = ", "abl = ");
   CHECK(error.status() == FRT_ERR_FORMAT);
   CHECK(has(error.what(), "missing key `abi`"));
+  // A card from which not even the id can be read: the file is named with what is wrong.
+  for (const char* broken : {"id = test.model", "id = \"Test model\""}) {
+    std::string text = broken;
+    text.resize(std::string("id = \"test.model\"").size(), ' ');
+    error = with("id = \"test.model\"", text);
+    CHECK(error.status() == FRT_ERR_NOT_FOUND);
+    CHECK(has(error.what(), "no plugin 'test.model'"));
+    CHECK(has(error.what(), "model.so: refused: its card is broken"));
+  }
   error = with(".frt.card", ".frt.cord");
   CHECK(error.status() == FRT_ERR_NOT_FOUND);
   CHECK(has(error.what(), "model.so: no plugin, it has no section .frt.card"));
@@ -221,6 +230,20 @@ TEST_CASE("a foreign plugin that aborts is refused by its trial and stays refuse
   CHECK(has(error.what(), "; it requires: driver>=5, luck"));
   CHECK(registry.candidates().at(0).state == CandidateState::kRefused);
   CHECK(has(error_of([&] { registry.load("test.broken"); }).what(), "was refused: loading it"));
+}
+
+TEST_CASE("all files can be tried for a list that tells what would run") {
+  const test::Folder folder;
+  fs::copy_file(test::broken("aborts"), folder.path() / "a.so");
+  fs::copy_file(test::kGoodModel, folder.path() / "m.so");
+  RegistryOptions options = only({folder.path()});
+  options.probing = Probing::kUnlocked;
+  Registry registry(options);
+  registry.try_all();
+  CHECK(registry.candidates().at(0).state == CandidateState::kRefused);
+  CHECK(has(registry.candidates().at(0).reason, "loading it ended the process"));
+  CHECK(registry.candidates().at(1).state == CandidateState::kUsable);
+  CHECK_FALSE(registry.candidates().at(1).loaded);
 }
 
 TEST_CASE("a foreign plugin is tried once: a program with threads must not fork") {

@@ -191,7 +191,8 @@ struct CapsuleModel {
 
 }  // namespace
 
-TEST_CASE("a fingerprint is of core, backend file, plugin file and model, and is asked for once") {
+TEST_CASE(
+    "a fingerprint is of core, backend, plugin, their builds and model; it is asked for once") {
   Program program;
   const Runtime runtime(program.manifest(kText), program.registry, program.services);
   CapsuleModel model;
@@ -220,10 +221,13 @@ TEST_CASE("a fingerprint is of core, backend file, plugin file and model, and is
       {"abi", "0.9"},
       {"arena.page_rows", "0"},
       {"arena.regions", sha256_hex("keys rows bf16 4 1\n")},
-      {"backend", "test.xpu90 1"},
-      {"backend.file", file(runtime.device("second").plugin)},
-      {"plugin", "test.model 1.2.3"},
-      {"plugin.file", file(&runtime.model_plugin("m"))},
+      {"backend", "test.xpu90"},
+      {"build.backend.version", "1"},
+      {"build.backend.file", file(runtime.device("second").plugin)},
+      {"plugin", "test.model"},
+      {"build.plugin.version", "1.2.3"},
+      {"build.plugin.file", file(&runtime.model_plugin("m"))},
+      {"build.device", context.info().device->architecture},
       {"model.config", "tiny"},
       {"model.weights", "synthetic:x"}};
   REQUIRE(found.size() == expected.size());

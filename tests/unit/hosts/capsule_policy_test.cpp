@@ -361,6 +361,62 @@ TEST_CASE("with shared memory files are written from the device's tier and read 
   CHECK(world.restores(host_alone, "named", tokens));
 }
 
+TEST_CASE("a capsule of another build is used by its name, with a notice, and found by no prompt") {
+  World before("1", {}, "a"), after("1", {}, "b");
+  after.folder = before.folder;
+  const Tokens tokens = counting(3, 48);
+  before.fill(0, 3);
+  {
+    CapsuleRegistry registry = before.registry(0, 0, 0);
+    registry.save(0, content_of(tokens, "mine"), before.stream, false);
+  }
+  Tokens prompt = tokens;
+  prompt.push_back(9);
+  CapsuleRegistry registry = after.registry(kPlenty, kPlenty, kPlenty);
+  registry.take_notices();
+  CHECK_FALSE(registry.find(prompt, ""));
+  CHECK(after.restores(registry, "mine", tokens));
+  const std::vector<std::string> notices = registry.take_notices();
+  REQUIRE(notices.size() == 1);
+  CHECK(
+      has(notices[0], "capsule 'mine' was stored by another build (build.test: here b, stored a)"));
+  CHECK_FALSE(registry.find(prompt, ""));  // nor now that it is in memory
+
+  // What continues from it says so, is not kept for prompts, and is saved under a name.
+  CapsuleContent longer = content_of(prompt, "longer");
+  longer.path = registry.content("mine")->path;
+  CHECK(has_other_build(longer.path));
+  longer.path.push_back({true, 48, 49});
+  CHECK(registry.keep(2, longer, after.stream).empty());
+  registry.save(2, longer, after.stream, false);
+  prompt.push_back(10);
+  CHECK_FALSE(registry.find(prompt, ""));
+  CapsuleRegistry later = after.registry(kPlenty, kPlenty, kPlenty);
+  CHECK_FALSE(later.find(prompt, ""));
+  CHECK(later.content("longer")->path == longer.path);
+  const std::vector<std::string> told = later.take_notices();
+  CHECK(std::any_of(told.begin(), told.end(), [](const std::string& notice) {
+    return has(notice, "'longer' has a part that another build computed");
+  }));
+}
+
+TEST_CASE("steps that another build computed do not join those of this one") {
+  TokenJournal journal(16);
+  FeedPath path = {{false, 0, 32}};
+  set_other_build(path);
+  journal.assign(counting(0, 32), path);
+  journal.prefill(counting(32, 16));
+  journal.decode(1);
+  const FeedPath expected = {{false, 0, 32, true}, {false, 32, 48}, {true, 48, 49}};
+  CHECK(journal.path() == expected);
+  CHECK(path_from_json(path_to_json(expected), 49) == expected);
+  CHECK_FALSE(on_cold_path(path, 16));
+  CHECK(has(failure([] {
+              path_from_json(nlohmann::ordered_json::parse(R"([["prefill", 0, 8, "x"]])"), 8);
+            }),
+            "other-build"));
+}
+
 TEST_CASE("a file that is damaged or gone when it is needed is reported and forgotten") {
   World world;
   {

@@ -41,7 +41,7 @@ inline CapsuleContent content_of(Tokens tokens, const std::string& name = "") {
   return content;
 }
 
-// An arena of three slots and a folder, both gone with it. Another build: another fingerprint.
+// An arena of three slots and a folder, both gone with it.
 struct World {
   DeviceRig rig;
   frt_region regions[2] = {{"fixed", FRT_REGION_FIXED, FRT_DTYPE_U8, kFixed, 1, 0},
@@ -52,7 +52,9 @@ struct World {
   TemporaryFolder files;
   fs::path folder = files.path;
 
-  explicit World(const char* build = "1", std::optional<uint32_t> device_flags = {})
+  // `model`: another identity; `build`: the same state in another rounding.
+  explicit World(const char* model = "1", std::optional<uint32_t> device_flags = {},
+                 const char* build = "a")
       : rig(device_flags ? DeviceRig(*device_flags) : DeviceRig()) {
     frt_capsule_layout layout{};
     layout.struct_size = sizeof(layout);
@@ -60,7 +62,8 @@ struct World {
     layout.regions = regions;
     state = frt::State(frt::core::state_table(), rig.context, layout, 3, "arena");
     verbs = frt::Capsules(frt::core::capsules_table(), rig.context, state.handle());
-    const frt_fingerprint_field fields[] = {{"test", build}, {"model.chunk", "16"}};
+    const frt_fingerprint_field fields[] = {
+        {"test", model}, {FRT_FINGERPRINT_BUILD "test", build}, {"model.chunk", "16"}};
     verbs.bind(fields);
     stream = rig.context.create_stream("steps");
   }

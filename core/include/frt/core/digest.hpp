@@ -58,6 +58,13 @@ class Fingerprint {
   const std::vector<Field>& fields() const noexcept { return fields_; }
   std::string hex() const;
 
+  // What a field decides. A name that begins with FRT_FINGERPRINT_BUILD says which build computed a
+  // state; every other name says what the state is (frt/capsule.h).
+  enum class Part { kIdentity, kBuild };
+  static Part part_of(std::string_view name) noexcept;
+  // The fields of one part, in their order.  [any]
+  Fingerprint only(Part part) const;
+
   // Empty if both are equal; otherwise one line per field that differs, is missing or is too
   // much, e.g. "config: here 3f2a..., stored 91bc...".  [any]
   static std::string difference(const Fingerprint& here, const Fingerprint& stored);

@@ -92,6 +92,9 @@ class Registry final : public SchemaSource {
   // refused; the refusal is kept in candidates(). The first load of a file may try it in a child
   // process (Probing), beside which no other thread may be running; later ones do nothing.
   const LoadedPlugin& load(const std::string& id);
+  // Tries every usable file that is not loaded in a child process, as load() would before it loads
+  // one; what was tried before is not tried again. Which are refused is in candidates().  [setup]
+  void try_all();
   // Loads every usable plugin of a kind. Why one does not load is in candidates().
   void load_all(uint32_t kind);
 
@@ -108,6 +111,9 @@ class Registry final : public SchemaSource {
                 const std::string& expected_id);
   const Candidate* find_first(const std::string& id) const;
   const LoadedPlugin& load_candidate(Candidate& candidate);
+  // Refuses it from now on; for the caller to throw.
+  static Error reject(Candidate& candidate, frt_status code, const std::string& reason);
+  void try_candidate(Candidate& candidate) const;  // throws reject()
   ProbeResult try_file(const std::filesystem::path& path) const;
 
   RegistryOptions options_;

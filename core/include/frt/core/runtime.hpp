@@ -106,6 +106,8 @@ class Runtime {
  private:
   OpenPlugin& open(const std::string& id);
   void open_device(const DeviceSpec& spec);
+  // Says in the log that a plugin's card does not fit the device that the manifest gives it.
+  void warn_of_targets(const Card& card, const RuntimeDevice& device) const;
   static void close(const RuntimeDevice& device);
 
   Manifest manifest_;

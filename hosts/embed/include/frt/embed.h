@@ -376,13 +376,15 @@ FRT_EMBED_API frt_status frt_lm_capsule_facts(frt_lm_capsule capsule, frt_capsul
                                               frt_error* error);
 FRT_EMBED_API frt_status frt_lm_capsule_close(frt_lm_capsule capsule);
 /* Writes it to FOLDER/NAME.capsule, as `frt-host run --save-capsule` does; `replace` 1: over what
- * is there. The folder must be this user's own (hosts/lm/README.md). FRT_ERR_EXISTS,
+ * is there. The folder must be this user's own: nobody else may write to it. FRT_ERR_EXISTS,
  * FRT_ERR_INVALID_ARGUMENT for a name against FRT_CAPSULE_NAME_RULE, FRT_ERR_BAD_STATE for a folder
  * that others can write to, FRT_ERR_IO. */
 FRT_EMBED_API frt_status frt_lm_capsule_save(frt_lm_capsule capsule, const char* folder,
                                              const char* name, uint32_t replace, frt_error* error);
-/* Every byte is verified. FRT_ERR_NOT_FOUND, FRT_ERR_FORMAT (damaged), FRT_ERR_MISMATCH (of another
- * model, build or device), FRT_ERR_BAD_STATE (others can write to it), FRT_ERR_IO. */
+/* Every byte is verified. A capsule that another build of the plugins stored is loaded, with a
+ * warning in the log: tokens may differ from those of that build. FRT_ERR_NOT_FOUND, FRT_ERR_FORMAT
+ * (damaged), FRT_ERR_MISMATCH (of another model, weights or configuration), FRT_ERR_BAD_STATE
+ * (others can write to it), FRT_ERR_IO. */
 FRT_EMBED_API frt_status frt_lm_capsule_load(frt_lm lm, const char* folder, const char* name,
                                              frt_lm_capsule* capsule, frt_error* error);
 

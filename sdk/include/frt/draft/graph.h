@@ -3,7 +3,7 @@
  * frt/draft/graph.h - bindings of a graph, by which hosts wire graphs without knowing their
  * models; and foreign executables as variants.
  *
- * A draft (sdk/VERSIONING.md): no host of this project uses it yet, so it may change. The number at
+ * A draft (VERSIONING.md): no host of this project uses it yet, so it may change. The number at
  * the end of the id grows with each change.
  */
 #ifndef FRT_DRAFT_GRAPH_H_

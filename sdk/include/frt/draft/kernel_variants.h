@@ -4,7 +4,7 @@
  * needs of a device, and how often each was launched. Hosts show the list to people; a conformance
  * run says which variant computed a case and which one no case reached.
  *
- * A draft (sdk/VERSIONING.md): it may change. The number at the end of the id grows with each
+ * A draft (VERSIONING.md): it may change. The number at the end of the id grows with each
  * change.
  */
 #ifndef FRT_DRAFT_KERNEL_VARIANTS_H_

@@ -3,7 +3,7 @@
  * frt/draft/plan.h - Plan: a DAG of (Graph, ShapeKey, Stream) with data dependencies only, executed
  * as one launch where the backend can compose executables.
  *
- * A draft (sdk/VERSIONING.md): no host of this project uses it yet, so it may change. The number at
+ * A draft (VERSIONING.md): no host of this project uses it yet, so it may change. The number at
  * the end of the id grows with each change.
  */
 #ifndef FRT_DRAFT_PLAN_H_
