@@ -3,7 +3,8 @@
 
 Seeded: FRT_HOSTILE_SEED (1), FRT_HOSTILE_STREAMS (21) in plain and as many by TLS, at most FRT_HOSTILE_SECONDS (1200). How a
 stream is read depends on the seed and its number alone. Whoever reads to the end gets what the unstreamed answer says, byte for
-byte; whoever is cut off got a beginning of it; and the server never holds more than its settings say."""
+byte; whoever is cut off got a beginning of it; whoever reads nothing of a stream without an end is cut off; and the server never
+holds more than its settings say."""
 import collections
 import http.client
 import json
@@ -30,6 +31,9 @@ STREAM_BUFFER_KB = 256
 # Of each reader at a time: what waits for it, being written, and written next; and the text of its request and answer.
 GROWTH_MB = 16 + READERS * 4 * STREAM_BUFFER_KB / 1024
 WRITE_TIMEOUT_MS = 2000
+# Of 200 bytes: more than may wait for a client and the server's system holds for it (4 MiB), whose own takes 8 KiB.
+ENDLESS_TOKENS = 100000
+SCRIPT = {"replies": [{"when": {"last": "endless"}, "content": "again and ", "endless": True}]}
 
 
 def chat_text(event):
@@ -107,10 +111,12 @@ class Reader:
             yield self.chance.randrange(1, 3000)
 
     # ---- the stream ----
-    def connect(self):
+    def connect(self, receive_buffer=None):
         self.socket = socket.socket()
-        if self.chance.random() < 0.6:
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.chance.choice([8192, 16384, 65536]))
+        if receive_buffer is None and self.chance.random() < 0.6:
+            receive_buffer = self.chance.choice([8192, 16384, 65536])
+        if receive_buffer:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(60)
         self.socket.connect(("127.0.0.1", self.server.port))
         if self.server.tls:
@@ -166,8 +172,11 @@ class BackPressure(HostTest):
         if tls:
             files = certificate(self.folder, "server")
             lines, context = manifest_lines(*files), client(files[0])
+        script = self.folder / "script.json"
+        script.write_text(json.dumps(SCRIPT), encoding="utf-8")
         manifest = self.model_manifest(
-            "synthetic:none", plugin="test.scripted", options=f"slots = {SLOTS}\nmax_context = 65536\ntoken_delay_us = 20",
+            "synthetic:none", plugin="test.scripted",
+            options=f'script = "{script}"\nslots = {SLOTS}\nmax_context = {ENDLESS_TOKENS + 1000}\ntoken_delay_us = 20',
             extra=f"""[host.http]
 model = "m"
 queue = 64
@@ -224,12 +233,39 @@ capsule_host = "4M" """)
             time.sleep(0.05)
             metrics = server.metrics()
         self.assertEqual((metrics["frt_http_streams"], metrics["frt_http_buffer_bytes"], metrics["frt_http_failures_total"]), (0, 0, 0))
-        cut = sum(metrics[f'frt_http_refusals_total{{reason="{reason}"}}'] for reason in ("slow_client", "write_timeout"))
+        cut = self.cut_off(server)
         print(json.dumps({"tls": tls, "streams": STREAMS, "seconds": round(time.monotonic() - start, 1), "outcomes": outcomes,
                           "cut_off": cut, "resident_mb": {"before": round(before, 1), "most": round(most, 1)}}, indent=2))
         self.assertLess(most - before, GROWTH_MB)
         self.assertGreaterEqual(cut, sum(count for what, count in outcomes.items() if what.endswith(": cut")))
         self.assertGreaterEqual(sum(count for what, count in outcomes.items() if what.endswith(": whole")), STREAMS // 4)
+        self.check_cut_off(server)
+        self.assertLess(self.resident(server) - before, GROWTH_MB)
+
+    @staticmethod
+    def cut_off(server):
+        metrics = server.metrics()
+        return sum(metrics[f'frt_http_refusals_total{{reason="{reason}"}}'] for reason in ("slow_client", "write_timeout"))
+
+    def check_cut_off(self, server):
+        """Each of those who read nothing of a stream without an end, and gets a beginning of it."""
+        before, peers, end = self.cut_off(server), [], time.monotonic() + 120
+        for number, (path, body, _, event_text, _) in enumerate(PROTOCOLS):
+            limit = "max_output_tokens" if path == "/v1/responses" else "max_tokens"
+            connection = Reader(server, number).connect(8192)
+            self.addCleanup(connection.close)
+            connection.request("POST", path, json.dumps({**body("endless"), limit: ENDLESS_TOKENS, "stream": True}).encode())
+            answer = connection.getresponse()
+            self.assertEqual(answer.status, 200)
+            peers.append((answer, event_text))
+        while self.cut_off(server) < before + len(peers) and time.monotonic() < end:
+            time.sleep(0.1)
+        self.assertEqual(self.cut_off(server), before + len(peers), "a client that reads nothing was not cut off")
+        for answer, event_text in peers:    # the rest of what the systems hold would take long to read
+            got = answer.read(1 << 14)
+            events = [line[6:] for line in got.decode("utf-8", "ignore").split("\n") if line.startswith("data: ")][:-1]
+            text = "".join(event_text(json.loads(event)) for event in events)
+            self.assertTrue(text and ("again and " * len(text)).startswith(text), text[:100])
 
     def test_plain(self):
         """in plain"""

@@ -1,18 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What serving costs the host, without a GPU: prints one JSON object for each measurement.
+"""What serving costs the host, without a GPU: prints one JSON object for each measurement, and a table of what must hold.
 
     FRT_HOST=build/release/bin/frt-host FRT_MAKE_CHECKPOINT=build/release/bin/make-checkpoint FRT_FIXTURES=tests/fixtures \\
       FRT_SCRIPTED_PLUGIN_DIR=build/release/tests/scripted_plugins python3 tools/bench/http_bench.py [NAME...]
 
   body       a body of 80 KB: time and the server's CPU time from its first byte to the answer of count_tokens, which reads, parses,
-             renders and tokenizes it, and generates nothing. With the demo checkpoint's tokenizer.
+             renders and tokenizes it, and generates nothing. With the demo checkpoint's tokenizer. Cold: each differs from its
+             beginning on; known: each is the one before.
   events     events of many streams at a time, and what a CPU-second of the thread that sends them sends
-  turn       the time to the first token of an agent's second turn, against the first one, with the demo checkpoint
+  half_open  /health while 1,000 connections have sent half of a head
+  leavers    what 10,000 clients that leave at random leave: slots, descriptors, bytes of bodies
+  turn       the time to the first token of an agent's second turn behind 20,000 tokens, against the first one, with the demo
+             checkpoint
 """
 import http.client
 import json
 import os
 import pathlib
+import random
+import shutil
+import socket
 import statistics
 import sys
 import threading
@@ -21,9 +28,10 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tests/e2e"))
 from lm_serving import LmServer  # noqa: E402
-from support import HostTest  # noqa: E402
+from support import FIXTURES, HostTest  # noqa: E402
 
 REQUESTS, STREAMS, SECONDS = 200, 32, 5
+HALF_OPEN, LEAVERS, LEAVER_THREADS, HISTORY_TOKENS = 1000, 10000, 8, 20000
 
 
 def percentiles(seconds):
@@ -45,26 +53,47 @@ def conversation(size, tools):
 
 
 class HttpBench(HostTest):
-    def server_of_demo(self):
-        return LmServer(self, self.demo(options="slots = 2\nmax_context = 4096", extra="""[host.http]
+    rows = []
+
+    @classmethod
+    def tearDownClass(cls):
+        print("\n| | measured | must be |\n|---|---|---|")
+        for row in cls.rows:
+            print("| {} | {} | {} |".format(*row))
+
+    def server_of_demo(self, context=4096):
+        """With the demo checkpoint, made for as many positions."""
+        checkpoint = self.folder / "demo"
+        shutil.copytree(FIXTURES / "demo", checkpoint)
+        config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
+        config.get("text_config", config)["max_position_embeddings"] = context
+        (checkpoint / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        return LmServer(self, self.model_manifest(checkpoint, options=f"slots = 2\nmax_context = {context}", extra="""[host.http]
 model = "m"
 [host.lm]
 model = "m" """))
 
     def test_body(self):
         server = self.server_of_demo()
-        body = json.dumps(conversation(80_000, 14)).encode()
+        asked = conversation(80_000, 14)
+        first_text = asked["messages"][0]["content"]
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
         self.addCleanup(connection.close)
-        taken, cpu = [], sum(self.threads(server).values())
-        for _ in range(REQUESTS):
-            start = time.monotonic()
-            connection.request("POST", "/v1/messages/count_tokens", body, {"Content-Type": "application/json"})
-            answer = json.loads(connection.getresponse().read())
-            taken.append(time.monotonic() - start)
-        cpu = sum(self.threads(server).values()) - cpu
-        print(json.dumps({"name": "body", "bytes": len(body), "tokens": answer["input_tokens"], "requests": REQUESTS,
-                          "first_ms": round(taken[0] * 1e3, 2), "cpu_ms_of_one": round(cpu / REQUESTS * 1e3, 2), **percentiles(taken)}))
+        for kind, most in (("cold", 10), ("known", 2)):
+            taken, cpu = [], sum(self.threads(server).values())
+            for number in range(REQUESTS):
+                if kind == "cold":
+                    asked["messages"][0]["content"] = f"{number:04} {first_text}"
+                body = json.dumps(asked).encode()
+                start = time.monotonic()
+                connection.request("POST", "/v1/messages/count_tokens", body, {"Content-Type": "application/json"})
+                answer = json.loads(connection.getresponse().read())
+                taken.append(time.monotonic() - start)
+            cpu = sum(self.threads(server).values()) - cpu
+            shares = percentiles(taken)
+            print(json.dumps({"name": f"body_{kind}", "bytes": len(body), "tokens": answer["input_tokens"], "requests": REQUESTS,
+                              "cpu_ms_of_one": round(cpu / REQUESTS * 1e3, 2), **shares}))
+            self.rows.append((f"a body of 80 KB, {kind}, p99", f"{shares['p99_ms']} ms", f"<= {most} ms"))
 
     def test_events(self):
         script = json.dumps({"replies": [{"content": "again and ", "endless": True}]})
@@ -93,6 +122,7 @@ model = "m" """))
         before, cpu, start = sum(counts), self.threads(server), time.monotonic()
         time.sleep(SECONDS)
         events, seconds = sum(counts) - before, time.monotonic() - start
+        self.rows.append(("events of all streams", f"{round(events / seconds)} /s", ">= 50,000 /s of a thread"))
         used = [after - cpu.get(thread, 0) for thread, after in self.threads(server).items()]
         over.set()
         for reader in readers:
@@ -110,9 +140,65 @@ model = "m" """))
             used[task.name] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
         return used
 
+    def scripted(self, http=""):
+        script = json.dumps({"replies": [{"content": "again and ", "endless": True}]})
+        return LmServer(self, self.model_manifest(
+            "synthetic:none", plugin="test.scripted", options=f"script = '{script}'\nslots = 4\nmax_context = 65536",
+            extra=f'[host.http]\nmodel = "m"\n{http}'), plugins=os.environ["FRT_SCRIPTED_PLUGIN_DIR"])
+
+    def test_half_open(self):
+        server = self.scripted(f"max_connections = {HALF_OPEN + 64}\nhead_timeout_ms = 60000")
+        for _ in range(HALF_OPEN):
+            server.raw(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Le")
+        taken = []
+        for _ in range(REQUESTS):
+            start = time.monotonic()
+            self.assertEqual(server.request("GET", "/health").status, 200)
+            taken.append(time.monotonic() - start)
+        self.assertGreaterEqual(server.metrics()["frt_http_open_connections"], HALF_OPEN)
+        shares = percentiles(taken)
+        print(json.dumps({"name": "half_open", "connections": HALF_OPEN, "requests": REQUESTS, **shares}))
+        self.rows.append((f"/health beside {HALF_OPEN:,} half-open connections, slowest", f"{shares['max_ms']} ms", "<= 100 ms"))
+
+    def held(self, server):
+        metrics = server.metrics()
+        return {"slots": metrics['frt_lm_slots_used{model="m"}'], "bytes_of_bodies": metrics["frt_http_buffer_bytes"],
+                "descriptors": len(os.listdir(f"/proc/{server.process.pid}/fd"))}
+
+    def test_leavers(self):
+        server = self.scripted()
+        self.assertEqual(server.request("GET", "/health").status, 200)
+        before, start = self.held(server), time.monotonic()
+
+        def leave(seed):
+            chance = random.Random(seed)
+            body = json.dumps({"messages": [{"role": "user", "content": "x"}], "stream": True}).encode()
+            head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+            for _ in range(LEAVERS // LEAVER_THREADS):
+                with socket.create_connection(("127.0.0.1", server.port), timeout=60) as peer:
+                    whole = head + body
+                    peer.sendall(whole[:chance.randrange(1, len(whole) + 1)] if chance.random() < 0.5 else whole)
+                    time.sleep(chance.random() * 0.01)
+        threads = [threading.Thread(target=leave, args=(seed,)) for seed in range(LEAVER_THREADS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        end = time.monotonic() + 30
+        while self.held(server) != before and time.monotonic() < end:
+            time.sleep(0.1)
+        left = {what: size - before[what] for what, size in self.held(server).items()}
+        print(json.dumps({"name": "leavers", "clients": LEAVERS, "seconds": round(time.monotonic() - start, 1), "left": left}))
+        self.rows.append((f"{LEAVERS:,} clients leave at random: slots, bytes of bodies, descriptors left",
+                          ", ".join(f"{size:g}" for size in left.values()), "0, 0, 0"))
+
     def test_turn(self):
-        server = self.server_of_demo()
-        body = conversation(6_000, 1)
+        server = self.server_of_demo(HISTORY_TOKENS + 4096)
+        body, size = None, 20_000
+        while body is None or tokens < HISTORY_TOKENS:
+            body = conversation(size, 1)
+            tokens = server.request("POST", "/v1/messages/count_tokens", body).json()["input_tokens"]
+            size += 2_000
         turns = []
         for _ in range(2):
             reply = server.request("POST", "/v1/messages", {**body, "temperature": 0}, {"X-Session-Id": "agent"})
@@ -126,8 +212,9 @@ model = "m" """))
             text = "".join(block.get("text", "") for block in reply["content"])
             body["messages"] += [{"role": "assistant", "content": text or "I see."},
                                  {"role": "user", "content": "And the next part?"}]
-        print(json.dumps({"name": "turn", "first": turns[0], "second": turns[1],
-                          "share": round(turns[1]["first_token_ms"] / turns[0]["first_token_ms"], 4)}))
+        share = turns[1]["first_token_ms"] / turns[0]["first_token_ms"]
+        print(json.dumps({"name": "turn", "first": turns[0], "second": turns[1], "share": round(share, 4)}))
+        self.rows.append((f"first token behind a history of {tokens:,} tokens, of the cold one", f"{share:.1%}", "<= 10 %"))
 
 
 if __name__ == "__main__":
