@@ -10,12 +10,15 @@
  * Streams: work submitted to one stream runs in order; different streams are independent until an
  * event orders them. A submission returns before the work is done.
  *
- * Capture: between capture_begin and capture_end a stream records instead of running. What kernels
- * and copies submit to it becomes the executable. Other streams are not disturbed. Waiting,
- * allocating and logging are forbidden meanwhile. The stream takes kernels, copies, fills, calls,
- * records of events, and waits for events that the same capture recorded. Of a launch, a sync and
- * any other wait it returns FRT_ERR_BAD_STATE, and capture_end then fails with it, too. Outside its
- * capture a recorded event can be recorded again; a wait, query or sync is FRT_ERR_BAD_STATE.
+ * Capture: between capture_begin and capture_end a stream records what is submitted to it instead
+ * of running it; the record becomes the executable. Other streams go on. The caller neither waits,
+ * allocates nor logs meanwhile.
+ *   A capturing stream takes: kernels, copies, fills, calls, records of events, and waits for an
+ *   event that the same capture recorded. A wait for an event that was never recorded does nothing.
+ *   A capturing stream refuses, with FRT_ERR_BAD_STATE: a launch of an executable, a sync, and a
+ * wait for an event that was recorded outside the capture. capture_end then fails with it, too. An
+ * event that a capture recorded means nothing outside it: to wait for it, to query it or to sync
+ * with it is FRT_ERR_BAD_STATE until it is recorded again.
  *
  * Errors of the device: a call that fails returns FRT_ERR_DEVICE; when the device is unusable from
  * then on, FRT_ERR_DEVICE_LOST, also from every later call on that device. Never abort. A call
@@ -139,8 +142,8 @@ typedef struct frt_backend_v1 {
                              frt_error* error);                                   /* [setup] */
   void (*event_destroy)(frt_backend_event event);                                 /* [setup] */
   frt_status (*event_record)(frt_backend_event event, frt_backend_stream stream); /* [hot] */
-  /* Later work of `stream` waits for the last record of `event`; never recorded: no wait.
-   * [hot] */
+  /* Later work of `stream` waits for the last record of `event`; never recorded: no wait, while
+   * capturing as well.  [hot] */
   frt_status (*event_wait)(frt_backend_event event, frt_backend_stream stream);
   frt_status (*event_query)(frt_backend_event event); /* FRT_OK or FRT_ERR_NOT_READY  [hot] */
   frt_status (*event_sync)(frt_backend_event event);  /* [driver] */

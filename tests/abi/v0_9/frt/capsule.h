@@ -87,7 +87,10 @@ typedef struct frt_capsule_v1 {
   frt_status (*layout)(frt_model model, const frt_capsule_layout** layout, frt_error* error);
   /* The arena; lives as long as the model.  [setup] */
   frt_status (*state)(frt_model model, frt_state* state, frt_error* error);
-  /* The model's own fields, in a fixed order. Core adds backend, plugin and ABI. May take long on
+  /* The model's own fields, in a fixed order: identity (see frt.capsules/1). All that the meaning
+   * of the state depends on beside the layout is in them: weights, configuration, formats, options,
+   * and a version of the state, which the model raises when the same regions begin to mean
+   * something else. Core adds backend, plugin and ABI, and which builds they are. May take long on
    * the first call (digests of weight files).  [setup] */
   frt_status (*fingerprint)(frt_model model, const frt_fingerprint_field** fields, uint64_t* count,
                             frt_error* error);
@@ -191,21 +194,30 @@ FRT_ASSERT_LAYOUT(frt_state_v1, 56, state_reserve, 48);
  *
  * Ownership: a capsule belongs to the caller until `release`, and keeps its arena alive.
  *
- * Files: core/src/capsule/FILE_FORMAT.md publishes the format. A file is named by a folder, which
- * the host trusts, and a name, which it need not trust: FRT_CAPSULE_NAME_RULE; the file is
- * NAME.capsule in that folder. Files are 0600, folders made here 0700; links are not followed. A
- * save that returned FRT_OK is on the disk; before that nothing of that name is visible, or what
- * was there before. Loading verifies every byte before the capsule can be used.
+ * Files: CAPSULE_FORMAT.md of the installed SDK (share/frt-sdk) publishes the format. A file is
+ * named by a folder, which the host trusts, and a name, which it need not trust:
+ * FRT_CAPSULE_NAME_RULE; the file is NAME.capsule in that folder. Files are 0600, folders made here
+ * 0700; links are not followed. A save that returned FRT_OK is on the disk; before that nothing of
+ * that name is visible, or what was there before. Loading verifies every byte before the capsule
+ * can be used.
  *
- * Fingerprint: what must be equal for a file to fit: core's own fields (ABI, arena layout), those
- * of the host (backend and plugin files), those of the model. A file that does not fit is refused
- * with FRT_ERR_MISMATCH: the field, what is expected and what was found.
+ * Fingerprint: what a capsule is of, in two parts.
+ *   Identity must be equal for a file to fit: core's fields (ABI, arena layout), the ids of backend
+ *   and plugin, the fields of the model. FRT_ERR_MISMATCH names the field, what is expected and
+ *   what was found.
+ *   Builds are the fields whose names begin with FRT_FINGERPRINT_BUILD: version and digest of the
+ *   files of backend and plugin, the architecture of the device. Other builds compute the same in
+ *   other roundings. A file of another build is loaded, checked as any other, and `other_build` of
+ *   frt_capsule_info says so: what continues from it may differ from what that build would have
+ *   gone on with. A host that promises equal bits does not use it unasked.
  */
 #define FRT_EXT_CAPSULES "frt.capsules/1"
 
 typedef struct frt_capsule_s* frt_capsule;
 
 #define FRT_CAPSULE_NAME_RULE "[A-Za-z0-9][A-Za-z0-9_.-]{0,127}"
+
+#define FRT_FINGERPRINT_BUILD "build." /* how names of fields begin that only tell builds apart */
 
 /* Flags of save. */
 #define FRT_CAPSULE_REPLACE 1u /* a file of that name is replaced, else FRT_ERR_EXISTS */
@@ -219,8 +231,11 @@ typedef struct frt_capsule_info {
   uint64_t bytes;        /* of the payload */
   uint64_t held_bytes;   /* memory that is its own: whole slabs */
   uint64_t shared_bytes; /* pages that it holds, alone or with slots and other capsules */
+  /* It was loaded from a file that another build stored: the fields that differ, a line each, for
+   * people. NULL: this build. Lives as long as the capsule; copies say the same. */
+  const char* other_build;
 } frt_capsule_info;
-FRT_ASSERT_LAYOUT(frt_capsule_info, 48, shared_bytes, 40);
+FRT_ASSERT_LAYOUT(frt_capsule_info, 56, other_build, 48);
 
 /* The store of one arena in one space. The caller sets struct_size. */
 typedef struct frt_capsule_usage {
@@ -277,7 +292,7 @@ typedef struct frt_capsules_v1 {
 
   /* ---- fingerprint ---- */
   /* Sets the fields of host and model; core's own are added. Once per arena, else
-   * FRT_ERR_EXISTS. Names are unique.  [setup] */
+   * FRT_ERR_EXISTS. Names are unique; at most 16 of builds, of 256 bytes each.  [setup] */
   frt_status (*bind)(frt_state state, const frt_fingerprint_field* fields, uint64_t count,
                      frt_error* error);
   /* All fields, in order; they live as long as the arena. The first call may take long: digests
@@ -297,7 +312,8 @@ typedef struct frt_capsules_v1 {
                      frt_error* error);
   /* Opens a file, checks all of it but the payload, and takes memory in a host or shared space. The
    * capsule can be used after load_finish. `metadata` (may be NULL) receives the host's bytes.
-   * FRT_ERR_NOT_FOUND, FRT_ERR_FORMAT (damaged: where), FRT_ERR_MISMATCH (the field).  [driver] */
+   * FRT_ERR_NOT_FOUND, FRT_ERR_FORMAT (damaged: where), FRT_ERR_MISMATCH (the field of the
+   * identity). A file of another build is no error: see other_build.  [driver] */
   frt_status (*load_begin)(frt_state state, const char* folder, const char* name, frt_space space,
                            frt_sink metadata, void* user, frt_capsule* capsule, frt_error* error);
   /* Reads the payload and verifies each chunk. Long: by any thread, one per capsule; the driver

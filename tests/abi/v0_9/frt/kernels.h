@@ -124,8 +124,9 @@ FRT_ASSERT_LAYOUT(frt_kernel, 24, supports, 16);
 
 /* ---- registration ---------------------------------------------------------------------- */
 
-/* A kernel fits a request that asks for no type that is not in `inputs` or `outputs`, and for no
- * format that none of its patterns fits. */
+/* A kernel fits a request (frt_exec_v1::kernels_resolve) when `inputs` and `outputs` hold every
+ * type that the request names, and when for each weight format of the request one of `weights`
+ * fits. */
 typedef struct frt_kernel_desc {
   uint32_t struct_size;
   uint32_t args_size;               /* sizeof the argument struct it was built with */

@@ -36,7 +36,9 @@ typedef struct frt_model_params {
 FRT_ASSERT_LAYOUT(frt_model_params, 40, config, 32);
 
 /* Only what needs no weights and no captured graph: tokenizer, chat format, configuration. For
- * tools that count tokens or render prompts; `context` may be NULL, roles are not available. */
+ * tools that count tokens or render prompts; `context` may be NULL. Hosts ask such a model for
+ * `info`, tokenizer and chat alone: no role, port, graph or capsule, so these extensions may be
+ * there or not. A model that ignores the flag and loads everything is right, but slow. */
 #define FRT_MODEL_WITHOUT_WEIGHTS 1u
 
 #define FRT_PORT_INPUT 1u  /* the host writes it before a replay */

@@ -21,9 +21,11 @@
  * `targets` are compared as they are: list every architecture that the code runs on. `portable`
  * names the least device whose driver translates the code: "sm_90" is every architecture of the
  * same letters with no smaller number, "*" every device that the plugin sees. With neither key a
- * plugin runs on any device. Ranking among plugins that fit: machine code for the device, then
- * portable code (the newest first), then plugins for any device. By `model_types` a host finds the
- * plugin of a checkpoint folder that comes without a manifest.
+ * plugin runs on any device. `backend = "auto"` passes over a backend that does not fit; a plugin
+ * that a manifest names is used, with a warning if its card does not fit the device. Ranking among
+ * plugins that fit: machine code for the device, then portable code (the newest first), then
+ * plugins for any device. By `model_types` a host finds the plugin of a checkpoint folder that
+ * comes without a manifest.
  *
  * Errors longer than FRT_ERROR_CAPACITY: the record holds the beginning, the host's log all of it.
  * A plugin made with FRT_PLUGIN throws and need do nothing. One in C asks the host for FRT_EXT_LOG

@@ -40,7 +40,7 @@ typedef struct frt_text_stream_s* frt_text_stream;
 typedef struct frt_tokenizer_v1 {
   uint32_t struct_size;
   uint32_t reserved;
-  /* The number of ids, added tokens included; ids are 0 .. count.  [any] */
+  /* The number of ids, added tokens included; the largest id is one less.  [any] */
   uint32_t (*vocabulary)(frt_model model);
   /* Encodes UTF-8 text; `sink` receives int32 ids. In front of a text that begins a sequence go the
    * tokens that the checkpoint's tokenizer puts there ("<|begin_of_text|>"), unless the text begins

@@ -5,7 +5,8 @@
  * Order of processing, per sequence (all f32, but a sum over the vocabulary must be within 1e-5 of
  * the exact one, which a plain f32 loop over 50,000 tokens misses):
  *   1. allowed mask: tokens whose bit is 0 get -inf; so do tokens >= `vocabulary`, and NaN;
- *   2. repetition penalty on tokens seen (prompt or generated): l > 0 ? l / r : l * r;
+ *   2. bias: l += value for the tokens of the sequence's `bias`; then
+ *      repetition penalty on tokens seen (prompt or generated): l > 0 ? l / r : l * r;
  *      frequency: l -= frequency * count of generated;  presence: l -= presence if count > 0;
  *   3. temperature 0: the largest logit, ties to the lowest id. Otherwise l /= temperature;
  *   4. top_k: the k largest (ties: lower id first); 0: all;
@@ -38,9 +39,17 @@ typedef struct frt_sampling_params {
   float frequency_penalty;  /* 0: off */
   uint32_t use_mask;        /* 1: the allowed mask applies */
   uint64_t seed;
-  uint64_t reserved;
+  uint32_t bias_count; /* entries of the sequence's `bias` that apply; 0: none */
+  uint32_t reserved;
 } frt_sampling_params;
-FRT_ASSERT_LAYOUT(frt_sampling_params, 48, reserved, 40);
+FRT_ASSERT_LAYOUT(frt_sampling_params, 48, reserved, 44);
+
+/* What is added to the logit of one token; frozen; lives in device memory. */
+typedef struct frt_logit_bias {
+  int32_t id; /* outside 0 .. vocabulary: skipped */
+  float value;
+} frt_logit_bias;
+FRT_ASSERT_LAYOUT(frt_logit_bias, 8, value, 4);
 
 /* ids[r] = index of the largest of logits[r, 0 .. width), ties to the lowest; NaN never wins. */
 #define FRT_OP_ARGMAX "frt.argmax/1"
@@ -98,8 +107,11 @@ typedef struct frt_sample_args {
                                softmax of step 2's logits; NULL: not wanted */
   const int32_t* fed; /* (count * rows) the tokens of the rows, which `counts` lacks: row q sees
                          those of the rows 0 .. q as generated. NULL: one token per sequence */
+  const frt_logit_bias* bias; /* (count, bias_stride) each id once: all rows of sequence b have the
+                                 first params[b].bias_count, at most bias_stride. NULL: none */
+  int64_t bias_stride;        /* elements */
 } frt_sample_args;
-FRT_ASSERT_LAYOUT(frt_sample_args, 136, fed, 128);
+FRT_ASSERT_LAYOUT(frt_sample_args, 152, bias_stride, 144);
 
 /* Which drafted tokens are those of the text. Row 0 of a sequence was fed a token of the text, the
  * rows behind it drafts; drawn[q] is what was drawn behind row q.

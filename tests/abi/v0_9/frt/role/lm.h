@@ -49,7 +49,8 @@ FRT_EXTERN_C_BEGIN
 
 #define FRT_EXT_ROLE_LM "frt.role.lm/1"
 
-#define FRT_LM_STOPS 8 /* ids of an entry of `stops` */
+#define FRT_LM_STOPS 8     /* ids of an entry of `stops` */
+#define FRT_LM_BIASES 1024 /* tokens of an entry of `bias` */
 
 /* Limits and handles, constant for the life of the model. The caller sets struct_size. Buffers and
  * graphs are borrowed. */
@@ -102,8 +103,11 @@ typedef struct frt_lm_info {
   frt_buffer accepted;   /* i32 (max_batch): drafts that verify accepted */
   uint32_t max_rows;     /* entries * rows of one verify replay, at most */
   uint32_t reserved;
+
+  /* Input, device space; NULL: the model takes no bias. */
+  frt_buffer bias; /* frt_logit_bias (max_batch, FRT_LM_BIASES); used where sampling says */
 } frt_lm_info;
-FRT_ASSERT_LAYOUT(frt_lm_info, 240, reserved, 236);
+FRT_ASSERT_LAYOUT(frt_lm_info, 248, bias, 240);
 
 typedef struct frt_role_lm_v1 {
   uint32_t struct_size;
