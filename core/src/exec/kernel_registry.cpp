@@ -22,28 +22,32 @@ struct Missing {
   std::vector<std::string> names, reasons;
 };
 
-// With reasons; without them where only the names fit into an frt_error. What does not fit at all
-// goes to the log with reasons (set_error).
+// With reasons and advice; without them where only the names fit into an frt_error. What does not
+// fit at all goes to the log with reasons (set_error).
 std::string describe(const Missing& missing) {
   const std::size_t count = missing.names.size();
   const auto of_backend = [](const std::string& name) { return name.starts_with(kBackendNames); };
   const bool all = std::all_of(missing.names.begin(), missing.names.end(), of_backend);
   const bool none = std::none_of(missing.names.begin(), missing.names.end(), of_backend);
+  const std::string advice =
+      std::string(none ? "" : "; use a backend or a weight format that has them") +
+      (all ? ""
+           : "; a model's own operators are registered with kernels_register, and the owner that "
+             "it "
+             "returns is given to kernels_resolve");
   const auto text = [&](const std::vector<std::string>& parts) {
     std::string list;
     for (const std::string& part : parts) list += (list.empty() ? "" : ", ") + part;
     return (all ? "the backend lacks " : "there is no kernel for ") + std::to_string(count) +
-           (count == 1 ? " operator: " : " operators: ") + list +
-           (none ? "" : "; use a backend or a weight format that has them") +
-           (all ? ""
-                : "; a model's own operators are registered with kernels_register, and the owner "
-                  "that "
-                  "it returns is given to kernels_resolve");
+           (count == 1 ? " operator: " : " operators: ") + list;
   };
-  std::string reasons = text(missing.reasons);
-  if (reasons.size() < FRT_ERROR_CAPACITY) return reasons;
-  std::string names = text(missing.names);
-  return names.size() < FRT_ERROR_CAPACITY ? names : reasons;
+  const std::string complete = text(missing.reasons) + advice;
+  if (complete.size() < FRT_ERROR_CAPACITY) return complete;
+  const std::string names = text(missing.names);
+  for (const std::string& shorter : {names + advice, names}) {
+    if (shorter.size() < FRT_ERROR_CAPACITY) return shorter;
+  }
+  return complete;
 }
 
 KernelEntry read(const frt_kernel_desc& kernel, const std::string& sender) {

@@ -63,7 +63,7 @@ TEST_CASE("missing operators are reported all at once, each with its reason") {
 
 TEST_CASE("an operator of the standard names is the backend's to have, any other the model's") {
   Rig rig;
-  const auto refusal = [&](const char* name) {
+  const auto refusal = [&](const char* name) -> std::string {
     return caught([&] { (void)resolve(rig, name, {}, kNone); }).message;
   };
   const std::string standard = refusal("frt.none/1");

@@ -387,6 +387,7 @@ TEST_CASE("a capsule of another build is used by its name, with a notice, and fo
   longer.path = registry.content("mine")->path;
   CHECK(has_other_build(longer.path));
   longer.path.push_back({true, 48, 49});
+  after.state.reserve(2, 48, 49, after.stream);
   CHECK(registry.keep(2, longer, after.stream).empty());
   registry.save(2, longer, after.stream, false);
   prompt.push_back(10);
