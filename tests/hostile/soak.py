@@ -218,7 +218,10 @@ capsule_host = "{TIERS_MB["host"]}M" """)
         return {tier: round(size / (TIERS_MB[tier] << 20), 2) for tier, size in found.items()}
 
     def forget_all(self):
-        """Every session and capsule of the model with pages is deleted; what moves from tier to tier, or falls out, at the next go."""
+        """Every session and capsule of the model with pages is deleted, in every slot; what moves from tier to tier, or falls out, at the next go."""
+        for number in range(SLOTS):     # a request beside its session's has a slot without a name: now each slot has one
+            body = {"model": "d", "messages": [{"role": "user", "content": f"{number} last"}], "max_tokens": 1}
+            self.assertEqual(self.server.request("POST", "/v1/chat/completions", body, {"X-Session-Id": f"last-{number}"}).status, 200)
         left, end = True, time.monotonic() + 60
         while left and time.monotonic() < end:
             left = False
