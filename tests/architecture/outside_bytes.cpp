@@ -32,6 +32,7 @@ const std::vector<Exception> kExceptions = {
     {"hosts/lm/capsules/index_database.cpp", "sqlite3_open", "SQLite, after the examination above"},
     {"hosts/cli/terminal/output.cpp", "o_rdonly", "/dev/null in place of a stream that is closed"},
     {"hosts/cli/terminal/output.cpp", "o_rdwr", "the same"},
+    {"core/src/plugin/probe.cpp", "o_rdonly", "a file of the kernel in /proc, 4 KiB of it"},
     {"plugins/cpu/system.cpp", "ifstream", "files of the kernel in /sys"},
     {"plugins/cuda/memory.cpp", "ifstream", "files of the kernel in /proc and /sys"},
     {"plugins/cuda/blas_choices.cpp", "ifstream", "the user's cache; the plugin links no library"},
