@@ -34,6 +34,7 @@ const std::vector<Exception> kExceptions = {
     {"hosts/cli/terminal/output.cpp", "o_rdwr", "the same"},
     {"sdk/include/frt/safetensors.hpp", "o_rdonly",
      "for plugins that link nothing: O_NONBLOCK, then fstat, sizes checked"},
+    {"core/src/plugin/probe.cpp", "o_rdonly", "a file of the kernel in /proc, 4 KiB of it"},
     {"plugins/cpu/system.cpp", "ifstream", "files of the kernel in /sys"},
     {"plugins/cuda/memory.cpp", "ifstream", "files of the kernel in /proc and /sys"},
     {"plugins/cuda/blas_choices.cpp", "ifstream", "the user's cache; the plugin links no library"},

@@ -29,8 +29,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
-#include <fstream>
 
 namespace frt::core {
 
@@ -93,14 +93,27 @@ std::vector<std::string> lines_of(std::string_view text) {
   return lines;
 }
 
+// Numbers with a blank behind each, as far as they fit: the rest comes when these are gone.
+std::string children_of_this_thread() {
+  const io::Descriptor file(::open("/proc/thread-self/children", O_RDONLY | O_CLOEXEC));
+  char block[4096];
+  const ssize_t got = ::read(file.get(), block, sizeof(block));
+  const std::string_view list(block, got > 0 ? static_cast<std::size_t>(got) : 0);
+  return std::string(list.substr(0, list.rfind(' ') + 1));
+}
+
 // True if this process has children, running or ended. All of them are ended.
 bool end_children() {
   siginfo_t info{};
   if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0) return false;
   for (;;) {
-    std::ifstream list("/proc/thread-self/children");
+    const std::string list = children_of_this_thread();
     bool any = false;
-    for (pid_t child = 0; list >> child; any = true) ::kill(child, SIGKILL);
+    for (const char *at = list.data(), *end = at + list.size(); at < end; ++at, any = true) {
+      pid_t child = 0;
+      at = std::from_chars(at, end, child).ptr;
+      if (child > 0) ::kill(child, SIGKILL);
+    }
     // Those of a child come to this process when it ends.
     const pid_t ended = ::waitpid(-1, nullptr, any ? 0 : WNOHANG);
     if (ended < 0 && errno == EINTR) continue;
