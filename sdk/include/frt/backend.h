@@ -13,8 +13,9 @@
  * Capture: between capture_begin and capture_end a stream records instead of running. What kernels
  * and copies submit to it becomes the executable. Other streams are not disturbed. Waiting,
  * allocating and logging are forbidden meanwhile. The stream takes kernels, copies, fills, calls,
- * records of events, and waits for events that the same capture recorded. Of a launch, a sync and
- * any other wait it returns FRT_ERR_BAD_STATE, and capture_end then fails with it, too. Outside its
+ * records of events, and waits for events that the same capture recorded. A wait for an event that
+ * nobody has ever recorded is FRT_OK and waits for nothing. Of a launch, a sync and a wait for a
+ * record outside the capture it returns FRT_ERR_BAD_STATE, and capture_end then fails with it, too. Outside its
  * capture a recorded event can be recorded again; a wait, query or sync is FRT_ERR_BAD_STATE.
  *
  * Errors of the device: a call that fails returns FRT_ERR_DEVICE; when the device is unusable from
