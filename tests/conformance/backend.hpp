@@ -5,24 +5,32 @@
 #include <frt/backend.h>
 #include <frt/draft/kernel_variants.h>
 #include <frt/kernels.h>
-#include <frt/plugin.h>
+#include <frt/core/log.hpp>
+#include <frt/core/plugin.hpp>
+#include <frt/core/services.hpp>
 #include <frt/exec.hpp>
 #include <frt/weights.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace frt::conformance {
 
-// One option of the plugin's device schema; text for ENUM, number for INT.
+// One option of the plugin's schema, as the user writes it.
 struct Option {
   std::string key, text;
 };
 
+// The schema's defaults with the given options over them, checked as those of a manifest are.
+// `what` names the options in errors: "device", "model".
+core::Config config_of(const std::vector<core::OptionSpec>& schema,
+                       const std::vector<Option>& options, const std::string& what);
+
 class Backend {
  public:
-  // Loads the plugin file and opens device `ordinal`. Throws frt::Error.  [setup]
+  // Loads the plugin file as a host does and opens device `ordinal`. Throws frt::Error.  [setup]
   Backend(const std::string& path, uint32_t ordinal, const std::vector<Option>& options);
   ~Backend();
   Backend(const Backend&) = delete;
@@ -34,7 +42,7 @@ class Backend {
   const frt_device_info& info() const { return info_; }
   // The same device a second time, with the same options; the caller closes it.
   frt_backend_device open_again() const;
-  std::string id() const { return descriptor_->id; }
+  const std::string& id() const { return plugin_->loaded().card.id; }
   // NULL: the plugin does not list its kernel variants.
   const frt_kernel_variants_draft* variants() const { return variants_; }
 
@@ -42,7 +50,6 @@ class Backend {
   // As kernels_resolve: no types, no weights: any.
   const frt_kernel_desc* kernel(const std::string& name, const KernelTypes& types,
                                 const WeightFormats& weights) const;
-  const std::vector<const frt_kernel_desc*>& kernels() const { return kernels_; }
 
   // Device memory, freed with the backend or by release().
   void* allocate(uint64_t bytes);
@@ -53,16 +60,16 @@ class Backend {
 
  private:
   uint32_t ordinal_;
-  std::vector<Option> options_;
-  void* library_ = nullptr;
-  const frt_plugin_desc* descriptor_ = nullptr;
-  frt_plugin plugin_ = nullptr;
+  core::Log log_;
+  core::HostServices services_{log_};
+  std::optional<core::OpenPlugin> plugin_;
+  core::Config config_;  // of the device
   const frt_backend_v1* backend_ = nullptr;
   const frt_kernel_variants_draft* variants_ = nullptr;
   frt_backend_device device_ = nullptr;
   frt_backend_stream stream_ = nullptr;
   frt_device_info info_{};
-  std::vector<const frt_kernel_desc*> kernels_;
+  std::vector<frt_kernel_desc> kernels_;
   std::vector<void*> blocks_;
 };
 

@@ -309,6 +309,10 @@ void Case::run(const Chain& chain) {
     kernels.push_back({{find(0), find(1)}});
     if (!kernels.back().at[0]) throw Skip{"not offered: " + link.name};
     if (!kernels.back().at[1]) fail("the reference has no kernel " + link.name);
+    if (const uint32_t said = kernels.back().at[0]->args_size; said != link.args_size) {
+      fail(link.name + ": args_size of its frt_kernel_desc is " + std::to_string(said) +
+           ", its argument struct has " + std::to_string(link.args_size) + " bytes");
+    }
     if (names.find(link.name) == std::string::npos)
       names += (names.empty() ? "" : ", ") + link.name;
   }
@@ -530,7 +534,7 @@ void Case::compare_range(const Tensor& tensor, int64_t first, int64_t count, Tol
            std::all_of(at, at + size, [](std::byte b) { return b == kPoison; });
   };
   double difference = 0, total = 0;
-  int64_t written = 0;
+  int64_t written = 0, farthest = first;
   const auto where = [&](int64_t i) { return tensor.name + "[" + std::to_string(i) + "]"; };
   for (int64_t i = first; i < first + count; ++i) {
     if (poisoned(1, i)) {
@@ -546,7 +550,9 @@ void Case::compare_range(const Tensor& tensor, int64_t first, int64_t count, Tol
       fail(where(i) + " is " + std::to_string(out) + ", expected " + std::to_string(expected));
     }
     if (!std::isfinite(expected)) continue;
-    difference += (out - expected) * (out - expected);
+    const double away = std::fabs(out - expected);
+    if (away > std::fabs(value(tensor, 0, farthest) - value(tensor, 1, farthest))) farthest = i;
+    difference += away * away;
     total += expected * expected;
     ++written;
   }
@@ -555,8 +561,11 @@ void Case::compare_range(const Tensor& tensor, int64_t first, int64_t count, Tol
   const double relative = total > 0 ? std::sqrt(difference / total) : std::sqrt(difference);
   worst_ = std::max(worst_, relative);
   if (!(relative <= tolerance.norm)) {
-    fail(tensor.name + ": relative error " + std::to_string(relative) + ", allowed " +
-         std::to_string(tolerance.norm));
+    fail(tensor.name + " of type " + dtype_name(tensor.dtype) + ": relative error " +
+         std::to_string(relative) + ", allowed " + std::to_string(tolerance.norm) +
+         "; farthest off: " + where(farthest) + " is " +
+         std::to_string(value(tensor, 0, farthest)) + ", the reference's is " +
+         std::to_string(value(tensor, 1, farthest)));
   }
   int64_t rare = tolerance.rare > 0 ? written / 4000 : 0;
   for (int64_t i = first; i < first + count; ++i) {

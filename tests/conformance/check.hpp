@@ -135,7 +135,7 @@ class Chain {
   void then(const std::string& name, const KernelTypes& types, const WeightFormats& weights,
             Fill fill) {
     links_.push_back(
-        {name, types, weights,
+        {name, types, weights, sizeof(Args),
          [fill](const frt_kernel& kernel, frt_backend_stream stream, int side, frt_error* error) {
            Args args{};
            args.struct_size = sizeof(Args);
@@ -148,6 +148,7 @@ class Chain {
     std::string name;
     KernelTypes types;
     WeightFormats weights;
+    std::size_t args_size;
     std::function<frt_status(const frt_kernel&, frt_backend_stream, int, frt_error*)> call;
   };
   const std::vector<Link>& links() const { return links_; }

@@ -386,9 +386,8 @@ void Model::describe() {
 const std::vector<std::pair<std::string, std::string>>& Model::fingerprint() {
   if (!fingerprint_.empty()) return fingerprint_;
   const Parts& own = parts();
-  std::vector<std::pair<std::string, std::string>> fields;
-  fields.emplace_back("state", kStateVersion);
-  fields.emplace_back("config", architecture_->canonical_text());
+  std::vector<std::pair<std::string, std::string>> fields = {
+      {"state", kStateVersion}, {"config", architecture_->canonical_text()}};
   if (synthetic_) {
     fields.emplace_back("weights", checkpoint_);
   } else {

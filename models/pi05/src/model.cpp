@@ -15,9 +15,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What products of synthetic weights read stays below.
 // Raised when the same regions begin to mean something else: capsules of before are refused then.
 constexpr const char* kStateVersion = "1";
+// What products of synthetic weights read stays below.
 constexpr float kSyntheticLargest = 16;
 constexpr float kDefaultCap = 10;  // of guided continuation
 

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// plugin_cases.hpp - what holds for every plugin before it computes anything: its card, its
+// descriptor, its life, its tables. Each case runs in a process of its own. What a host judges is
+// judged here by the host's own functions (core), so that a plugin that passes loads.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "backend.hpp"
+
+namespace frt::conformance {
+
+// What a run is about.
+struct Subject {
+  std::string plugin;     // its file
+  uint32_t device = 0;    // ordinal; of a backend
+  std::string reference;  // the file of the CPU backend
+  // Of a model: what it is made of, and the device's backend; empty: the reference.
+  std::string checkpoint, backend;
+  std::string folder;           // for files of the run; goes with it
+  std::vector<Option> options;  // of the backend's device or of the model
+  uint64_t seed = 1;
+};
+
+// Thrown by a case that passes with something to be said.
+struct Warn {
+  std::string why;
+};
+
+struct PluginCase {
+  std::string name;
+  // Throws frt::Error, Skip or Warn.
+  std::function<void(const Subject&)> body;
+};
+
+// The cases of a backend or a model (FRT_PLUGIN_*), in order: where one fails those after it cannot
+// be judged. A file whose card cannot be read has kind 0, and only the case that says so.
+std::vector<PluginCase> plugin_cases(uint32_t kind);
+
+// The cases of a model, after those.
+void add_model_cases(std::vector<PluginCase>& cases);
+
+}  // namespace frt::conformance
