@@ -13,8 +13,12 @@
  * A model resolves all the kernels it needs in one call at load (frt_exec_v1::kernels_resolve);
  * every missing name is reported at once. A leading '?' marks an optional one. Calling a kernel
  * submits it to a stream: eager streams run it, capturing streams record it. The arguments are
- * read during the call; the memory they point to is read and written when the work runs. Memory,
- * and strides in bytes, are aligned to their elements.
+ * read during the call; the memory they point to is read and written when the work runs.
+ *
+ * Every launch refuses with FRT_ERR_INVALID_ARGUMENT: a NULL pointer that the comment of its member
+ * does not allow; rows below 0, or below 1 where the operator's header says "at least 1"; another
+ * size below 1; memory that is not aligned to its elements; a stride in bytes that is not a multiple of the element's size (4 for
+ * f32 and int32); a stride that is shorter than its row.
  */
 #ifndef FRT_KERNELS_H_
 #define FRT_KERNELS_H_
@@ -129,7 +133,9 @@ FRT_ASSERT_LAYOUT(frt_kernel, 24, supports, 16);
  * fits. */
 typedef struct frt_kernel_desc {
   uint32_t struct_size;
-  uint32_t args_size;               /* sizeof the argument struct it was built with */
+  /* sizeof the argument struct that the kernel was built with. The host does not read it;
+   * frt-plugin-check does, and compares it with the struct of frt/ops/. */
+  uint32_t args_size;
   const char* name;                 /* "vendor.op/revision" */
   frt_dtype_set inputs;             /* types of the activations it reads; 0: none, and fits all */
   frt_dtype_set outputs;            /* types of those it writes; 0: none, and fits all */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* frt/ops/elementwise.h - one value in, one value out: activations, sums, conversions, and the
- * deterministic filling of memory. Arithmetic in f32, one rounding at the end. */
+ * deterministic filling of memory. Arithmetic in f32, one rounding at the end. rows = 0 is allowed
+ * and does nothing; a width below 1 is refused. */
 #ifndef FRT_OPS_ELEMENTWISE_H_
 #define FRT_OPS_ELEMENTWISE_H_
 
@@ -15,7 +16,9 @@ FRT_EXTERN_C_BEGIN
 #define FRT_OP_SIGMOID_MUL "frt.sigmoid_mul/1"
 /* y = a + b. */
 #define FRT_OP_ADD "frt.add/1"
-/* y = gelu(a) * b, gelu(z) = z/2 (1 + tanh(0.7978845608 (z + 0.044715 z^3))). */
+/* y = gelu(a) * b, gelu(z) = z/2 (1 + tanh(u)) with u = 0.7978845608 (z + 0.044715 z^3). Small
+ * results keep their digits: compute z * sigmoid(2 u), which is the same, for in f32 the sum
+ * 1 + tanh(u) loses the digits of a tanh near -1. */
 #define FRT_OP_GELU_MUL "frt.gelu_mul/1"
 typedef struct frt_binary_args {
   uint32_t struct_size;

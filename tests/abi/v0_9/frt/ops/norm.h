@@ -3,7 +3,7 @@
  * frt/ops/norm.h - root-mean-square norms. Sums and products in f32, one rounding at the end.
  *
  * `weight` is f32 and multiplied as it is: models with zero-centred weights (1 + w) fold the one
- * in at load, in f32.
+ * in at load, in f32. rows and width are at least 1, x_stride and y_stride at least width.
  */
 #ifndef FRT_OPS_NORM_H_
 #define FRT_OPS_NORM_H_

@@ -55,8 +55,8 @@ FRT_ASSERT_LAYOUT(frt_logit_bias, 8, value, 4);
 #define FRT_OP_ARGMAX "frt.argmax/1"
 typedef struct frt_argmax_args {
   uint32_t struct_size;
-  int32_t rows;
-  int32_t width;
+  int32_t rows;  /* at least 1 */
+  int32_t width; /* at least 1 */
   uint32_t reserved;
   const int32_t* row_count; /* (1) device, or NULL */
   const float* logits;      /* (rows, stride) */
