@@ -14,8 +14,9 @@ import unittest
 BUILD, CMAKE = os.environ["FRT_BUILD"], os.environ["FRT_CMAKE"]
 TOPS = "cmake|core|hosts|io|models|notes|plugins|python|sdk|share|template|templates|tests|tools"
 ENDS = r"c|cpp|cu|cuh|h|hpp|json|md|py|so|toml|txt"
-# Of the top folders of this tree or of the prefix, or a file in a folder; and a folder at the start of a line.
-PATH = re.compile(rf"(?<![\w~/.$*<-])((?:{TOPS})/[\w.*/-]*\w|(?!my-)(?:[\w-]+/)+[\w-]+\.(?:{ENDS})\b|[A-Z_]+\.md\b)")
+# Of the top folders of this tree or of the prefix, or a file in a folder that is not the reader's own (my-..., build); and a folder at
+# the start of a line.
+PATH = re.compile(rf"(?<![\w~/.$*<-])((?:{TOPS})/[\w.*/-]*\w|(?!my-|build/)(?:[\w-]+/)+[\w-]+\.(?:{ENDS})\b|[A-Z_]+\.md\b)")
 FOLDER = re.compile(r"^([\w-]+)/(?:\s|$)", re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
 

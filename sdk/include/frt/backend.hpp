@@ -37,7 +37,7 @@
 //       frt/failed_call.hpp, a member of the device. What a [hot] or [driver] call throws is noted
 //       there; one that returns a code notes its words itself. Stream and Event have device().
 //
-// All are static. sdk/templates/backend is a whole backend of this kind.
+// All are static. The template `backend` is a whole backend of this kind.
 //
 // What the classes have; tags as in frt/backend.h:
 //   Device   frt_status sync();  kernels().descriptors(): a vector of frt_kernel_desc that stays

@@ -17,8 +17,8 @@
  *
  * Every launch refuses with FRT_ERR_INVALID_ARGUMENT: a NULL pointer that the comment of its member
  * does not allow; rows below 0, or below 1 where the operator's header says "at least 1"; another
- * size below 1; memory that is not aligned to its elements; a stride in bytes that is not a multiple of the element's size (4 for
- * f32 and int32); a stride that is shorter than its row.
+ * size below 1; memory that is not aligned to its elements; a stride in bytes that is not a
+ * multiple of the element's size (4 for f32 and int32); a stride that is shorter than its row.
  */
 #ifndef FRT_KERNELS_H_
 #define FRT_KERNELS_H_
