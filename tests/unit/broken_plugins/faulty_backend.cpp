@@ -26,8 +26,9 @@ frt_status device_info(frt_plugin, uint32_t, frt_device_info* info, frt_error*) 
   return FRT_OK;
 }
 
-frt_status device_open(frt_plugin, uint32_t, const frt_config*, frt_backend_device* device,
-                       frt_error*) {
+frt_status device_open(frt_plugin, uint32_t ordinal, const frt_config*, frt_backend_device* device,
+                       frt_error* error) {
+  if (ordinal != 0) return frt::set_error(error, FRT_ERR_OUT_OF_RANGE, "there is one device");
   faulty::may_hang("device_open");
   if (is("device_open_throws")) throw std::runtime_error("no such luck");
   if (!is("device_open_without_object")) *device = null_backend::handle<frt_backend_device>();
