@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <string_view>
@@ -73,12 +74,13 @@ void SetupWatch::at_exit() noexcept {
   if (!innermost) return;
   try {
     innermost->log_.write(innermost->plugin_, FRT_LOG_ERROR,
-                          fmt::format("the program ended inside its `{}`; a plugin must return an "
-                                      "error and never call exit(): leave it out",
+                          fmt::format("exit() was called inside its `{}`; a plugin must return an "
+                                      "error and never end the process: leave it out",
                                       innermost->call_));
   } catch (...) {
     // The log has no memory for it; the status tells.
   }
+  std::fflush(nullptr);
   ::_exit(EXIT_FAILURE);
 }
 

@@ -120,6 +120,9 @@ void Model::load_weights(const Host& host, Parts& parts) {
     if (!lacking.empty()) host.log(FRT_LOG_INFO, lacking + "; speculation is off");
     with_mtp = lacking.empty();
   }
+  if (!with_mtp && parts.options.draft_vocabulary != 0) {
+    host.log(FRT_LOG_WARNING, "draft_vocabulary is set, but no drafts are made; leave it out");
+  }
   const std::uint64_t weight_bytes = source->device_bytes(with_mtp);
   const Precision precision = choose_precision(parts.options, source->only_f32(with_mtp));
   check_memory(parts, precision, with_mtp, weight_bytes);

@@ -301,7 +301,9 @@ class RecurrentLm {
     graphs_ = {{"prefill", "tokens of one sequence; key: how many fit", prefill_},
                {"decode", "one token each; key: how many sequences fit", decode_}};
     canonical_ = layout_.canonical_text();
-    fingerprint_ = {{"weights", digest_.c_str()}, {"layout", canonical_.c_str()}};
+    // Raise `state` when a region of the same shape begins to mean something else: a rebuild alone
+    // refuses no capsule of before.
+    fingerprint_ = {{"state", "1"}, {"weights", digest_.c_str()}, {"layout", canonical_.c_str()}};
   }
 
   frt::Context context_;

@@ -66,7 +66,7 @@ TEST_CASE("a plugin that ends the program in a setup call is named, and the prog
   REQUIRE(::waitpid(child, &status, 0) == child);
   REQUIRE(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == EXIT_FAILURE);
-  CHECK(trial.log().find("test.device: the program ended inside its `device_count`") !=
+  CHECK(trial.log().find("test.device: exit() was called inside its `device_count`") !=
         std::string::npos);
 }
 

@@ -48,7 +48,7 @@ typedef struct frt_row_norm_args {
   uint32_t struct_size;
   frt_dtype x_dtype; /* f32, bf16 */
   frt_dtype y_dtype; /* f32, bf16 */
-  int32_t rows;
+  int32_t rows;      /* at least 1 */
   int32_t width;
   uint32_t reserved;
   const int32_t* row_count; /* (1) device, or NULL */

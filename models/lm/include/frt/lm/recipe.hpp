@@ -69,8 +69,8 @@ class Recipe {
   // are drafts: feeds those that decoding would have sampled.
   void verify(const Recorder& recorder, std::int32_t batch, std::int32_t rows) const;
 
-  // logits = rows of `hidden` times lm_head; for checks that want more than the last row.
-  // Logits of `rows` rows, vocabulary apart; `weight`: the head or its first rows.
+  // logits = rows of `hidden` times `weight`, the head or its first rows; rows of logits are
+  // config.vocabulary elements apart.
   void head(const Recorder& recorder, const frt_weight& weight, const void* hidden,
             std::int32_t rows, float* logits) const;
 

@@ -24,8 +24,8 @@ FRT_EXTERN_C_BEGIN
 typedef struct frt_rope_args {
   uint32_t struct_size;
   frt_dtype dtype; /* of q and k: f32, bf16 */
-  int32_t count;   /* sequences */
-  int32_t rows;    /* per sequence */
+  int32_t count;   /* sequences, at least 1 */
+  int32_t rows;    /* per sequence, at least 1 */
   int32_t heads, kv_heads;
   int32_t head_dim; /* even */
   int32_t sequences_per_base;
@@ -60,8 +60,8 @@ typedef struct frt_dense_attention_args {
   uint32_t struct_size;
   frt_dtype dtype; /* of q, k, v, the context and y: f32, bf16 */
   float scale;
-  int32_t count; /* sequences */
-  int32_t rows;  /* per sequence */
+  int32_t count; /* sequences, at least 1 */
+  int32_t rows;  /* per sequence, at least 1 */
   int32_t heads, kv_heads, head_dim;
   const int32_t* length; /* (count) device, 0 .. rows; NULL: all rows */
   const void* q;         /* row r of all, head h at q + r * q_stride + h * head_dim */

@@ -15,7 +15,7 @@ FRT_EXTERN_C_BEGIN
 typedef struct frt_embed_args {
   uint32_t struct_size;
   frt_dtype y_dtype;
-  int32_t rows; /* upper bound of rows */
+  int32_t rows; /* upper bound of rows, at least 1 */
   int32_t reserved;
   const int32_t* row_count; /* (1) device, or NULL: all rows */
   const int32_t* ids;       /* (rows) */

@@ -36,7 +36,7 @@ typedef struct frt_flow_input_args {
   uint32_t struct_size;
   frt_dtype h_dtype; /* f32, bf16 */
   int32_t branches;
-  int32_t rows; /* samples * horizon */
+  int32_t rows; /* samples * horizon, at least 1 */
   int32_t dim;
   int32_t width;
   const float* x;      /* (rows, dim) */
@@ -51,7 +51,7 @@ FRT_ASSERT_LAYOUT(frt_flow_input_args, 56, h, 48);
 typedef struct frt_flow_output_args {
   uint32_t struct_size;
   frt_dtype h_dtype; /* f32, bf16 */
-  int32_t rows;      /* branches * samples * horizon */
+  int32_t rows;      /* branches * samples * horizon, at least 1 */
   int32_t dim;
   int32_t width;
   uint32_t reserved;
