@@ -5,8 +5,8 @@
 // Nothing of the file is trusted. `Bytes::read` is the only way to the file; it refuses a range
 // that leaves it, without overflow. Only the tables are read, not the file: a plugin of 300 MB
 // costs as little as a small one. Limits: 65535 sections, 64 KiB of card, 1 MiB of section names,
-// one table of symbols, 64 MiB of symbols and of their names. Names are compared where they are: a
-// table whose million entries share one long name costs no more than another.
+// one table of symbols, 64 MiB of symbols and of their names. Names are compared where they are
+// and never copied, so a million entries that share one long name take no memory.
 #include "plugin/elf.hpp"
 
 #include <frt/plugin.h>

@@ -9,9 +9,9 @@
 // moment at which a capsule is nowhere. One that is in several tiers needs no move: the upper place
 // is simply given up.
 //
-// What is on its way from the host to the disk counts there no more, but takes memory until it is
-// written: as much as the host's budget again, at most. A disk that takes no more than that so fast
-// is a full one: what does not fit is given up.
+// A capsule on its way to the disk leaves the host's budget at once, but takes memory until it is
+// written. All of these together take at most the host's budget a second time. Where the disk is
+// too slow for that, it counts as full: what does not fit is dropped.
 //
 // While the disk fails (it is full, say), nothing is moved to it for a second, then two, four, up
 // to five minutes; what does not fit in memory meanwhile is given up.

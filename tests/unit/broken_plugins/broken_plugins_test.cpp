@@ -282,7 +282,7 @@ TEST_CASE("a broken backend, device or kernel list is refused by what is wrong")
 
 TEST_CASE("a backend whose submissions or waits throw is named") {
   refuses({
-      {"device", "fill_throws", FRT_ERR_INTERNAL, {"threw across the ABI: no more ink"}},
+      {"device", "fill_throws", FRT_ERR_INTERNAL, {"threw across the ABI: out of ink"}},
       {"device", "sync_throws", FRT_ERR_INTERNAL, {"threw across the ABI", "of unknown type"}},
   });
 }

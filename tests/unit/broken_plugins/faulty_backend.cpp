@@ -47,7 +47,7 @@ const frt_backend_v1& backend_table() {
     };
     if (is("fill_throws")) {
       table.fill = [](frt_backend_stream, void*, frt_space, uint64_t, uint8_t) -> frt_status {
-        throw std::runtime_error("no more ink");
+        throw std::runtime_error("out of ink");
       };
     }
     if (is("sync_throws")) {

@@ -168,7 +168,7 @@ TEST_CASE("a full tier hands down what was used longest ago, and every tier give
   CHECK(registry.list().size() == 5);
 }
 
-TEST_CASE("what waits for a slow disk takes no more memory than the host's budget again") {
+TEST_CASE("capsules that wait for a slow disk take at most the host's budget a second time") {
   World world;
   uint64_t each = 0;
   {
