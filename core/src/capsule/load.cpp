@@ -212,6 +212,7 @@ frt_status load_begin(frt_state state, const char* folder, const char* name, frt
       other_build = check_belongs(*reading, *state);
     });
     CapsuleOwner made = make_capsule(*state, reading->facts.boundary, where, nullptr);
+    if (!other_build.empty()) made->other = reading->facts.fingerprint;
     made->other_build = std::move(other_build);
     if (holds_pages(*state, where)) take_pages(*made, nullptr);
     give(metadata, user, reading->metadata(), "the receiver of a capsule's metadata");

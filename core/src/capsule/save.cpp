@@ -112,8 +112,10 @@ void save_capsule(FileLayer& files, const frt_capsule_s& capsule, const CapsuleP
   const frt_state_s& state = *capsule.state;
   const HostPayload payload(capsule);
   require_complete(capsule);
-  const std::string manifest =
-      write_manifest(state, capsule.boundary, state.identity.resolved(state), metadata);
+  // Who saves a capsule again did not compute it.
+  const Fingerprint& computed =
+      capsule.other_build.empty() ? state.identity.resolved(state) : capsule.other;
+  const std::string manifest = write_manifest(state, capsule.boundary, computed, metadata);
   const FileShape shape = make_shape(manifest.size(), metadata.size(), capsule.bytes);
 
   TemporaryFile file(files, path);

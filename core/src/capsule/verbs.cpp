@@ -361,6 +361,7 @@ frt_status copy(frt_capsule capsule, frt_space space, frt_stream stream, frt_cap
     const frt_space where = capsule_space(state, space, "capsule copy");
     CapsuleOwner copied = make_capsule(state, capsule->boundary, where, stream);
     copied->other_build = capsule->other_build;
+    copied->other = capsule->other;
     if (holds_pages(state, where)) take_pages(*copied, stream);
     state.check(begin_use(*capsule, stream));
     Submission submission(state, stream);

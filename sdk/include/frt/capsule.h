@@ -233,8 +233,8 @@ typedef struct frt_capsule_info {
   uint64_t shared_bytes; /* pages that it holds, alone or with slots and other capsules */
   /* It was loaded from a file that another build stored: the fields that differ, a line each, for
    * people. NULL: this build. Lives as long as the capsule; copies say the same.
-   * What is made of it anew does not: a file that it is saved to, and a snapshot of a slot that it
-   * was restored to, are this build's. A host that must know keeps it beside them (metadata). */
+   * Files that it is saved to, too. A slot that it was restored to forgets it: a snapshot of the
+   * slot is this build's. A host that must know keeps it beside the slot. */
   const char* other_build;
 } frt_capsule_info;
 FRT_ASSERT_LAYOUT(frt_capsule_info, 56, other_build, 48);

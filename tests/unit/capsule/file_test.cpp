@@ -354,6 +354,10 @@ TEST_CASE("a file of another build is loaded, and the capsule and its copies say
   CHECK(loaded.other_build() == "build.plugin.file: here cc33, stored aa11");
   const Capsule copied = loaded.copy(FRT_SPACE_DEVICE, rebuilt.stream);
   CHECK(copied.other_build() == loaded.other_build());
+  loaded.save(folder.path, "again", "");
+  const Capsule twice = rebuilt.capsules.load(folder.path, "again", FRT_SPACE_HOST);
+  CHECK(twice.other_build() == loaded.other_build());
+  CHECK(arena.capsules.load(folder.path, "again", FRT_SPACE_HOST).other_build().empty());
   const Deployment untold(rig, small_shape());
   CHECK(untold.capsules.load(folder.path, "c", FRT_SPACE_HOST).other_build() ==
         "build.plugin.file: stored aa11, not here\nbuild.device: stored sm_90, not here");
