@@ -469,6 +469,11 @@ void add_moe_cases(Suite& suite) {
       experts({20, 4, 2, 100, 24}, packing, FRT_DTYPE_BF16);
     }
   }
+  // So many rows of each expert that its matrices may be dequantised first, some experts at a time.
+  for (const Packing& packing : all_packings()) {
+    experts({200, 4, 2, 160, 96}, packing, FRT_DTYPE_BF16);
+    experts({200, 6, 4, 256, 144, 151}, packing, FRT_DTYPE_BF16);
+  }
   experts({16, 4, 4, 64, 32}, kBf16Packing, FRT_DTYPE_BF16);  // every expert by every row
   experts({16, 60, 8, 256, 64, 9}, kBf16Packing, FRT_DTYPE_BF16);
   experts({17, 512, 8, 64, 32}, kBf16Packing, FRT_DTYPE_BF16);

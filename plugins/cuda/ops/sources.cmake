@@ -72,6 +72,7 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/linear/skinny_gemm.cu
   ops/moe/decode.cu
   ops/moe/decode_experts.cu
+  ops/moe/dequantise.cu
   ops/moe/few_kernel.cu
   ops/moe/fused.cu
   ops/moe/fused_kernel.cu

@@ -28,6 +28,9 @@ namespace {
 
 // Tiles of kSmallTile rows up to this many assignments per expert.
 constexpr int64_t kSmallTileLoad = 8;
+// From so many assignments per expert on quantised matrices are dequantised before the product: 3
+// bytes of traffic a value, whatever the rows, against 1.8 times the time of each row.
+constexpr int64_t kDequantiseLoad = 96;
 
 bool multiplies(const MoeMatrix& matrix) {
   return matrix.type != WeightType::kF32 && reads_in_portions(matrix);
@@ -69,40 +72,47 @@ class Cutter {
 };
 
 struct Memory {
-  Memory(Cutter& cutter, const MoeBlock& block, int64_t tiles) {
+  Memory(Cutter& cutter, const MoeBlock& block, int64_t tiles, std::size_t slice_bytes) {
     const int64_t assignments = static_cast<int64_t>(block.args.rows) * block.args.chosen;
     places =
         cutter.take<int32_t>(sort_blocks(block.args.rows, block.args.chosen) * block.args.experts);
     first = cutter.take<int32_t>(block.args.experts);
     order = cutter.take<int32_t>(assignments);
     tile = cutter.take<MoeTile>(tiles);
+    first_tile = cutter.take<int32_t>(block.args.experts);
     tile_count = cutter.take<int32_t>(1);
     hidden = cutter.take<bf16>(assignments * block.width);
     results = cutter.take<float>(assignments * block.inputs);
+    slice = cutter.take<bf16>(static_cast<int64_t>(slice_bytes / sizeof(bf16)));
   }
   int32_t *places, *first, *order;
   MoeTile* tile;
-  int32_t* tile_count;
+  int32_t *first_tile, *tile_count;
   bf16* hidden;
   float* results;
+  bf16* slice;
 };
 
 bool supports_wgmma(Device&, GroupedCall& call) {
   return call.tile_rows == kLargeTile && call.product.matrix.type == WeightType::kBf16;
 }
+bool supports_dequantised(Device&, GroupedCall& call) {
+  const MoeProduct& product = call.product;
+  return call.experts > 1 && call.tile_rows == kLargeTile &&
+         static_cast<int64_t>(product.rows) * product.top_k >= kDequantiseLoad * call.experts;
+}
+constexpr Needs kWgmmaNeeds{feature::kWgmma | feature::kBulkCopies, kGroupedWgmmaSharedBytes};
 constexpr Variant<GroupedCall> kProductVariants[] = {
-    {"wgmma",
-     {feature::kWgmma | feature::kBulkCopies, kGroupedWgmmaSharedBytes},
-     supports_wgmma,
-     launch_grouped_wgmma},
+    {"wgmma", kWgmmaNeeds, supports_wgmma, launch_grouped_wgmma},
+    {"dequantised", kWgmmaNeeds, supports_dequantised, launch_grouped_dequantised},
     {"mma", {}, nullptr, launch_grouped_mma},
 };
 constexpr Variants<GroupedCall> kProductTable{"grouped product", kProductVariants};
 
-// `x_rows`: rows of x in memory, `experts`: matrices in memory.
+// `x_rows`: rows of x in memory, `experts`: matrices in memory. `slice`: working_slice() bytes.
 void multiply(Stream& stream, const MoeProduct& product, int64_t x_rows, int64_t experts,
-              int tile_rows, bool gated) {
-  const GroupedCall call{product, x_rows, experts, tile_rows, gated};
+              int tile_rows, bool gated, bf16* slice = nullptr) {
+  const GroupedCall call{product, x_rows, experts, tile_rows, gated, slice};
   run_variant(stream, kProductTable, call);
 }
 
@@ -115,6 +125,20 @@ MoeProduct plain_product(const MoeBlock& block, const void* x, const MoeMatrix& 
   product.matrix = matrix;
   product.y = y;
   return product;
+}
+
+// Working memory of the products with the experts' matrices, for what select_variant() gives them.
+std::size_t working_slice(Device& device, const MoeBlock& block, int tile_rows) {
+  std::size_t bytes = 0;
+  for (const bool gated : {true, false}) {
+    MoeProduct product = plain_product(block, nullptr, gated ? block.gate : block.down, nullptr);
+    product.top_k = block.args.chosen;
+    const GroupedCall call{product, 0, block.args.experts, tile_rows, gated, nullptr};
+    if (select_variant(device, kProductTable, call).launch == launch_grouped_dequantised) {
+      bytes = std::max(bytes, grouped_slice_bytes(call));
+    }
+  }
+  return bytes;
 }
 
 void route(Stream& stream, const MoeBlock& block, int tile_rows) {
@@ -151,7 +175,7 @@ void register_moe_grouped(KernelList& list) {
 }
 
 void launch_grouped_mma(Stream& stream, GroupedCall& call) {
-  const auto& [product, x_rows, experts, tile_rows, gated] = call;
+  const auto& [product, x_rows, experts, tile_rows, gated, slice] = call;
   switch (moe_format(product.matrix.type)) {
     case MoeFormat::kFp8:
       return launch_mma_fp8(stream, product, tile_rows, gated);
@@ -172,27 +196,29 @@ void launch_moe_grouped(Stream& stream, MoeBlock& block) {
   const int tile_rows = assignments <= kSmallTileLoad * args.experts ? kSmallTile : kLargeTile;
   const int rows_tile = args.rows <= 64 ? kSmallTile : kLargeTile;  // of products with one matrix
   const int64_t tiles = assignments / tile_rows + std::min<int64_t>(args.experts, assignments);
+  const std::size_t slice_bytes = working_slice(stream.device(), block, tile_rows);
   Cutter sizes(nullptr);
-  Memory(sizes, block, tiles);
+  Memory(sizes, block, tiles, slice_bytes);
   Cutter cutter(stream.scratch(sizes.used()));
-  const Memory memory(cutter, block, tiles);
+  const Memory memory(cutter, block, tiles, slice_bytes);
 
   if (args.residual || block.shared) launch_moe_norm(stream, block, block.shared);
   if (!block.routed) route(stream, block, rows_tile);
-  launch_moe_sort(stream,
-                  {args.rows, args.experts, args.chosen, tile_rows, args.row_count, args.ids,
-                   memory.places, memory.first, memory.order, memory.tile, memory.tile_count});
+  launch_moe_sort(stream, {args.rows, args.experts, args.chosen, tile_rows, args.row_count,
+                           args.ids, memory.places, memory.first, memory.order, memory.tile,
+                           memory.first_tile, memory.tile_count});
   if (block.shared) run_shared(stream, block, rows_tile);
 
   MoeProduct hidden = plain_product(block, args.x, block.gate, memory.hidden);
   hidden.up = block.up;
   hidden.tiles = memory.tile;
+  hidden.first_tile = memory.first_tile;
   hidden.tile_count = memory.tile_count;
   hidden.tile_limit = static_cast<int32_t>(tiles);
   hidden.order = memory.order;
   hidden.top_k = args.chosen;
   hidden.gather = true;
-  multiply(stream, hidden, args.rows, args.experts, tile_rows, true);
+  multiply(stream, hidden, args.rows, args.experts, tile_rows, true, memory.slice);
   MoeProduct down = hidden;
   down.x = memory.hidden;
   down.gather = false;
@@ -200,7 +226,7 @@ void launch_moe_grouped(Stream& stream, MoeBlock& block) {
   down.matrix = block.down;
   down.y = memory.results;
   down.y_f32 = true;
-  multiply(stream, down, assignments, args.experts, tile_rows, false);
+  multiply(stream, down, assignments, args.experts, tile_rows, false, memory.slice);
 
   launch_moe_mix(stream, {args.rows, args.experts, args.chosen, block.inputs, args.row_count,
                           args.ids, args.weights, memory.results,

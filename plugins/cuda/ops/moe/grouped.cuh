@@ -24,6 +24,7 @@ struct MoeProduct {
   int32_t rows;
   const int32_t* row_count;
   const MoeTile* tiles;       // NULL: one matrix, rows as they are
+  const int32_t* first_tile;  // (experts) the first tile of each expert
   const int32_t* tile_count;  // (1)
   int32_t tile_limit;         // blocks are launched for so many tiles
   const int32_t* order;       // sorted row -> assignment (row * top_k + j)
@@ -67,6 +68,7 @@ struct GroupedProduct {
   int64_t experts;  // matrices in memory
   int tile_rows;    // kSmallTile, kLargeTile
   bool gated;       // with `up`
+  bf16* slice;      // grouped_slice_bytes() of working memory for launch_grouped_dequantised()
 };
 using GroupedCall = const GroupedProduct;
 
@@ -75,5 +77,17 @@ void launch_grouped_mma(Stream& stream, GroupedCall& call);
 // On wgmma, bf16, tiles of kLargeTile rows (sm90/grouped.cu).  [driver]
 inline constexpr int kGroupedWgmmaSharedBytes = 197632;
 void launch_grouped_wgmma(Stream& stream, GroupedCall& call);
+// The same for quantised weights: the matrices of some experts at a time are dequantised to bf16 in
+// working memory (sm90/grouped.cu, dequantise.cu).  [driver]
+void launch_grouped_dequantised(Stream& stream, GroupedCall& call);
+// Experts whose matrices are in working memory at a time, and its size.
+int64_t grouped_slice_experts(GroupedCall& call);
+std::size_t grouped_slice_bytes(GroupedCall& call);
+
+// Experts [first, first + count) of a quantised `matrix` as bf16 into `plain` (count, rows, cols):
+// value times local scale, rounded once. What is constant along a row is not multiplied in.
+// [driver]
+void launch_dequantise_experts(Stream& stream, const MoeMatrix& matrix, int64_t first,
+                               int64_t count, bf16* plain);
 
 }  // namespace frt::cuda

@@ -91,6 +91,7 @@ __global__ void __launch_bounds__(kPlanThreads) plan_kernel(const MoeSort args, 
     const int tiles = (count + args.tile_rows - 1) / args.tile_rows;
     const int at = next_tile + scan(tiles, sums, total);
     next_tile += total;
+    if (expert < args.experts) args.first_tile[expert] = at;
     for (int t = 0; t < tiles; ++t) {
       args.tiles[at + t] = {expert, first + t * args.tile_rows,
                             min(args.tile_rows, count - t * args.tile_rows), 0};

@@ -22,6 +22,7 @@ struct MoeSort {
   int32_t* first;       // (experts) written: the first sorted assignment of each expert
   int32_t* order;       // (rows * top_k) written; within an expert in rising order
   MoeTile* tiles;       // written
+  int32_t* first_tile;  // (experts) written: the first tile of each expert
   int32_t* tile_count;  // (1) written
 };
 void launch_moe_sort(Stream& stream, const MoeSort& sort);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The grouped product on wgmma (sm_90a), bf16 weights, tiles of 128 rows.
+// The grouped product on wgmma (sm_90a), tiles of 128 rows; weights in bf16, or quantised ones that
+// are dequantised in front of it, some experts at a time.
 //
 // A block stays on its SM and takes one (tile, 256 weight rows) after the other. One group
 // of four warps fetches, two multiply: each has 64 rows of the tile and all 256 weight rows, 128
@@ -39,6 +40,8 @@ struct WgmmaArgs {
   MoeProduct product;
   int32_t column_blocks;
   int32_t tile_limit;
+  int32_t first_expert;  // whose matrix comes first in memory
+  int32_t end_expert;    // 0: all tiles; else those of [first_expert, end_expert)
 };
 
 #if FRT_ARCH_WGMMA
@@ -111,16 +114,28 @@ struct Ring {
   uint64_t *full, *empty;
 };
 
-__device__ __forceinline__ bool find_work(const WgmmaArgs& args, int work, MoeTile& tile,
-                                          int& first) {
+struct TileRange {
+  int first, end;
+};
+
+// Of the experts whose matrices are in memory.
+__device__ __forceinline__ TileRange tile_range(const WgmmaArgs& args, int experts) {
+  if (args.end_expert == 0) return {0, args.tile_limit};
+  const MoeProduct& product = args.product;
+  return {product.first_tile[args.first_expert],
+          args.end_expert < experts ? product.first_tile[args.end_expert] : *product.tile_count};
+}
+
+__device__ __forceinline__ bool find_work(const WgmmaArgs& args, const TileRange& range, int work,
+                                          MoeTile& tile, int& first) {
   first = work % args.column_blocks;
-  const int index = work / args.column_blocks;
-  return index < args.tile_limit && find_tile(args.product, index, kLargeTile, tile);
+  const int index = range.first + work / args.column_blocks;
+  return index < range.end && find_tile(args.product, index, kLargeTile, tile);
 }
 
 template <bool kGated>
 __device__ void produce(const CUtensorMap& x_map, const CUtensorMap& map, const CUtensorMap& up_map,
-                        const WgmmaArgs& args, const Ring& ring) {
+                        const WgmmaArgs& args, const TileRange& range, const Ring& ring) {
   const MoeProduct& product = args.product;
   const bool gather = product.gather;
   const bool leader = threadIdx.x == 0;
@@ -137,7 +152,7 @@ __device__ void produce(const CUtensorMap& x_map, const CUtensorMap& map, const 
   };
   MoeTile tile;
   int block;
-  for (int work = blockIdx.x; find_work(args, work, tile, block); work += gridDim.x) {
+  for (int work = blockIdx.x; find_work(args, range, work, tile, block); work += gridDim.x) {
     const int first = block * (kGated ? kWeights / 2 : kWeights);
     constexpr int kRows = kLargeTile / 16;  // of this thread
     const bf16* rows[kRows];
@@ -157,9 +172,10 @@ __device__ void produce(const CUtensorMap& x_map, const CUtensorMap& map, const 
       uint64_t* full = ring.full + place.stage;
       if (leader) {
         barrier_expect(full, kWeightBytes + (gather ? 0 : kTokenBytes));
-        copy_box(weights, map, k, first, tile.expert, full);
+        const int matrix = tile.expert - args.first_expert;
+        copy_box(weights, map, k, first, matrix, full);
         if constexpr (kGated) {
-          copy_box(weights + kWeightBytes / 2, up_map, k, first, tile.expert, full);
+          copy_box(weights + kWeightBytes / 2, up_map, k, first, matrix, full);
         }
         if (!gather) copy_box(tokens, x_map, k, tile.first, 0, full);
       }
@@ -188,8 +204,9 @@ __device__ void produce(const CUtensorMap& x_map, const CUtensorMap& map, const 
   }
 }
 
-// The sums of 64 rows: rows lane / 4 and + 8 of every warp's sixteen, columns 8 j + lane % 4 * 2.
-template <bool kGated>
+// The sums of 64 rows, times what is constant along a weight row (kScaled): rows lane / 4 and + 8
+// of every warp's sixteen, columns 8 j + lane % 4 * 2.
+template <bool kGated, bool kScaled>
 __device__ __forceinline__ void store_sums(const MoeProduct& product, const MoeTile& tile,
                                            int group, int block, const float (&sums)[128]) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
@@ -205,10 +222,15 @@ __device__ __forceinline__ void store_sums(const MoeProduct& product, const MoeT
     for (int j = 0; j < kBlocks; ++j) {
       const int n = first + j * 8;
       if (n >= outputs) continue;
-      float low = sums[4 * j + half * 2], high = sums[4 * j + half * 2 + 1];
+      const auto scaled = [&](const MoeMatrix& matrix, int at_n, float sum) {
+        if constexpr (!kScaled) return sum;
+        return at_n < outputs ? sum * moe_row(matrix, tile.expert, at_n).factor : 0.0f;
+      };
+      float low = scaled(product.matrix, n, sums[4 * j + half * 2]);
+      float high = scaled(product.matrix, n + 1, sums[4 * j + half * 2 + 1]);
       if constexpr (kGated) {
-        low = gated_bf16(low, sums[4 * (j + 16) + half * 2]);
-        high = gated_bf16(high, sums[4 * (j + 16) + half * 2 + 1]);
+        low = gated_bf16(low, scaled(product.up, n, sums[4 * (j + 16) + half * 2]));
+        high = gated_bf16(high, scaled(product.up, n + 1, sums[4 * (j + 16) + half * 2 + 1]));
       }
       if (!kGated && product.y_f32) {
         auto* y = static_cast<float*>(product.y) + at + n;
@@ -226,14 +248,14 @@ __device__ __forceinline__ void store_sums(const MoeProduct& product, const MoeT
   }
 }
 
-template <bool kGated>
-__device__ void consume(const WgmmaArgs& args, const Ring& ring) {
+template <bool kGated, bool kScaled>
+__device__ void consume(const WgmmaArgs& args, const TileRange& range, const Ring& ring) {
   const int group = static_cast<int>(threadIdx.x) / kGroup - 1;
   const int steps = (args.product.matrix.cols + kDepth - 1) / kDepth;
   Place place;
   MoeTile tile;
   int block;
-  for (int work = blockIdx.x; find_work(args, work, tile, block); work += gridDim.x) {
+  for (int work = blockIdx.x; find_work(args, range, work, tile, block); work += gridDim.x) {
     const bool busy = group * 64 < tile.count;
     float sums[128];
     int previous = -1;
@@ -257,18 +279,18 @@ __device__ void consume(const WgmmaArgs& args, const Ring& ring) {
     }
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
     if (threadIdx.x % 32 == 0) barrier_arrive(ring.empty + previous);
-    if (busy) store_sums<kGated>(args.product, tile, group, block, sums);
+    if (busy) store_sums<kGated, kScaled>(args.product, tile, group, block, sums);
   }
 }
 
 #endif  // FRT_ARCH_WGMMA
 
-template <bool kGated>
+template <bool kGated, bool kScaled>
 __global__ void __launch_bounds__(kThreads, 1)
     grouped_wgmma_kernel(const __grid_constant__ CUtensorMap x_map,
                          const __grid_constant__ CUtensorMap map,
                          const __grid_constant__ CUtensorMap up_map,
-                         const __grid_constant__ WgmmaArgs args) {
+                         const __grid_constant__ WgmmaArgs args, int experts) {
 #if FRT_ARCH_WGMMA
   extern __shared__ uint8_t dynamic[];
   __shared__ uint64_t full[kStages], empty[kStages];
@@ -282,13 +304,14 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   __syncthreads();
   pdl_wait();
+  const TileRange range = tile_range(args, experts);
   const Ring ring{(shared_address(dynamic) + 1023) / 1024 * 1024, full, empty};
   if (threadIdx.x < kGroup) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    produce<kGated>(x_map, map, up_map, args, ring);
+    produce<kGated>(x_map, map, up_map, args, range, ring);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-    consume<kGated>(args, ring);
+    consume<kGated, kScaled>(args, range, ring);
   }
 #endif
 }
@@ -305,28 +328,77 @@ CUtensorMap make_map(Device& device, const void* data, int64_t cols, int64_t row
   return make_tensor_map(device, matrix, "mixture of experts");
 }
 
-}  // namespace
+// Matrices of bf16 in memory, those of [first_expert, end_expert); 0: of all experts.
+struct PlainMatrices {
+  const void* matrix;
+  const void* up;
+  int64_t matrix_stride, up_stride;  // bytes; 0: one behind the other
+  int64_t count;
+  int32_t first_expert, end_expert;
+};
 
-void launch_grouped_wgmma(Stream& stream, GroupedCall& call) {
-  const auto& [product, x_rows, experts, tile_rows, gated] = call;
+template <bool kScaled>
+void launch_kernel(Stream& stream, GroupedCall& call, const PlainMatrices& plain) {
+  const MoeProduct& product = call.product;
   Device& device = stream.device();
   const MoeMatrix& matrix = product.matrix;
-  const int box = gated ? kWeights / 2 : kWeights;
-  const CUtensorMap x_map = make_map(device, product.x, matrix.cols, x_rows, 1, 0, kLargeTile);
-  const CUtensorMap map =
-      make_map(device, matrix.data, matrix.cols, matrix.rows, experts, matrix.data_stride, box);
-  const CUtensorMap up_map = gated ? make_map(device, product.up.data, matrix.cols, matrix.rows,
-                                              experts, product.up.data_stride, box)
-                                   : map;
-  WgmmaArgs args{product, static_cast<int32_t>(ceil_div(matrix.rows, box)),
-                 product.tiles ? product.tile_limit
-                               : static_cast<int32_t>(ceil_div(product.rows, kLargeTile))};
+  const int box = call.gated ? kWeights / 2 : kWeights;
+  const CUtensorMap x_map = make_map(device, product.x, matrix.cols, call.x_rows, 1, 0, kLargeTile);
+  const CUtensorMap map = make_map(device, plain.matrix, matrix.cols, matrix.rows, plain.count,
+                                   plain.matrix_stride, box);
+  const CUtensorMap up_map = call.gated ? make_map(device, plain.up, matrix.cols, matrix.rows,
+                                                   plain.count, plain.up_stride, box)
+                                        : map;
+  WgmmaArgs args{
+      product, static_cast<int32_t>(ceil_div(matrix.rows, box)),
+      product.tiles ? product.tile_limit : static_cast<int32_t>(ceil_div(product.rows, kLargeTile)),
+      plain.first_expert, plain.end_expert};
   const int64_t blocks =
       std::min<int64_t>(device.properties().multiprocessors,
                         static_cast<int64_t>(args.tile_limit) * args.column_blocks);
   const Grid grid{dim3(static_cast<unsigned>(blocks)), dim3(kThreads), kSharedBytes};
-  launch(stream, grid, gated ? grouped_wgmma_kernel<true> : grouped_wgmma_kernel<false>, x_map, map,
-         up_map, args);
+  launch(stream, grid,
+         call.gated ? grouped_wgmma_kernel<true, kScaled> : grouped_wgmma_kernel<false, kScaled>,
+         x_map, map, up_map, args, static_cast<int>(call.experts));
+}
+
+// Dequantised matrices in memory at a time. A quarter of the experts at most.
+constexpr int64_t kSliceBytes = int64_t{256} << 20;
+constexpr int64_t kLeastSlices = 4;
+
+int64_t matrix_values(GroupedCall& call) {
+  return static_cast<int64_t>(call.product.matrix.rows) * call.product.matrix.cols;
+}
+
+}  // namespace
+
+void launch_grouped_wgmma(Stream& stream, GroupedCall& call) {
+  const MoeMatrix &matrix = call.product.matrix, &up = call.product.up;
+  launch_kernel<false>(
+      stream, call, {matrix.data, up.data, matrix.data_stride, up.data_stride, call.experts, 0, 0});
+}
+
+int64_t grouped_slice_experts(GroupedCall& call) {
+  const int64_t bytes = matrix_values(call) * 2 * (call.gated ? 2 : 1);
+  return std::max<int64_t>(1, std::min(kSliceBytes / bytes, ceil_div(call.experts, kLeastSlices)));
+}
+
+std::size_t grouped_slice_bytes(GroupedCall& call) {
+  return static_cast<std::size_t>(grouped_slice_experts(call) * matrix_values(call) * 2 *
+                                  (call.gated ? 2 : 1));
+}
+
+void launch_grouped_dequantised(Stream& stream, GroupedCall& call) {
+  const int64_t slice = grouped_slice_experts(call);
+  for (int64_t first = 0; first < call.experts; first += slice) {
+    const int64_t count = std::min(slice, call.experts - first);
+    bf16* up = call.gated ? call.slice + count * matrix_values(call) : nullptr;
+    launch_dequantise_experts(stream, call.product.matrix, first, count, call.slice);
+    if (up) launch_dequantise_experts(stream, call.product.up, first, count, up);
+    launch_kernel<true>(stream, call,
+                        {call.slice, up, 0, 0, count, static_cast<int32_t>(first),
+                         static_cast<int32_t>(first + count)});
+  }
 }
 
 }  // namespace frt::cuda
