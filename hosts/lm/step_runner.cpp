@@ -99,10 +99,8 @@ bool StepRunner::holds_bias(uint32_t entry, std::span<const frt_logit_bias> bias
 void StepRunner::stage_bias(const Place& place, uint32_t entry,
                             std::span<const frt_logit_bias> bias) {
   if (bias.empty()) return;
-  if (holds_bias(entry, bias)) {
-    return;
-  }
-  held.clear();
+  if (holds_bias(entry, bias)) return;
+  held_bias_[entry].clear();
   const uint64_t at = entry * kBiasBytes;
   std::memcpy(place.biases.pointer<std::byte>() + at, bias.data(), bias.size_bytes());
   inputs_.push_back({model_.info().bias, at, place.biases, at, bias.size_bytes()});
