@@ -4,7 +4,10 @@
 #include "cli/terminal/signals.hpp"
 #include "examples/reach/environment.hpp"
 
+#include <frt/core/services.hpp>
+
 int main(int argc, char** argv) {
+  frt::core::SetupWatch::name_crashes();
   frt::host::App app("frt-host");
   frt::host::add_reach_environment(app.environments());
   frt::host::add_commands(app);

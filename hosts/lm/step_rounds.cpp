@@ -48,12 +48,12 @@ void StepRunner::ask_masks(const Place& place, std::span<const RoundEntry> entri
 uint64_t StepRunner::submit_round(std::span<const RoundEntry> entries,
                                   const MaskDrafts& mask_drafts) {
   const frt_lm_info& info = model_.info();
-  uint32_t drafts = 0;
+  uint32_t drafts = 0, index = 0;
   bool masked = false;  // masks depend on drafts
   for (const RoundEntry& entry : entries) {
     check_step("decode", entries.size(), info.max_batch, entry.slot, entry.position);
     check_mask(entry.mask);
-    check_bias(entry.bias);
+    check_bias(index++, entry.bias);
     const bool fits = entry.drafts <= info.max_drafts && entry.stops.size() <= FRT_LM_STOPS &&
                       static_cast<uint64_t>(entry.position) + entry.drafts < info.max_context;
     if (!fits) {

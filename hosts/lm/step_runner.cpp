@@ -46,6 +46,7 @@ StepRunner::StepRunner(const LmModel& model) : model_(model) {
   held_sampling_.resize(info.max_batch);
   held_bias_.resize(info.bias ? info.max_batch : 0);
   for (std::vector<frt_logit_bias>& held : held_bias_) held.reserve(FRT_LM_BIASES);
+  bias_ids_.reserve(info.bias ? FRT_LM_BIASES : 0);
   inputs_.reserve(kInputs + 2 * info.max_batch + rows());
   masks_.reserve(rows());
   outputs_.reserve(kOutputs + info.max_batch);
@@ -89,27 +90,40 @@ void StepRunner::stage_sampling(const Place& place, uint32_t entry,
   }
 }
 
+bool StepRunner::holds_bias(uint32_t entry, std::span<const frt_logit_bias> bias) const {
+  const std::vector<frt_logit_bias>& held = held_bias_[entry];
+  return held.size() >= bias.size() &&
+         std::memcmp(held.data(), bias.data(), bias.size_bytes()) == 0;
+}
+
 void StepRunner::stage_bias(const Place& place, uint32_t entry,
                             std::span<const frt_logit_bias> bias) {
   if (bias.empty()) return;
-  std::vector<frt_logit_bias>& held = held_bias_[entry];
-  if (held.size() >= bias.size() && std::memcmp(held.data(), bias.data(), bias.size_bytes()) == 0) {
-    return;
-  }
-  held.clear();
+  if (holds_bias(entry, bias)) return;
+  held_bias_[entry].clear();
   const uint64_t at = entry * kBiasBytes;
   std::memcpy(place.biases.pointer<std::byte>() + at, bias.data(), bias.size_bytes());
   inputs_.push_back({model_.info().bias, at, place.biases, at, bias.size_bytes()});
 }
 
-void StepRunner::check_bias(std::span<const frt_logit_bias> bias) const {
+// What the model's port holds was checked when it went there.
+void StepRunner::check_bias(uint32_t entry, std::span<const frt_logit_bias> bias) {
   if (bias.empty()) return;
   if (!model_.info().bias) {
     throw Error(FRT_ERR_UNSUPPORTED, "model '" + model_.name() + "' takes no bias");
   }
-  if (bias.size() <= FRT_LM_BIASES) return;
-  throw Error(FRT_ERR_OUT_OF_RANGE, "a bias of " + std::to_string(bias.size()) +
-                                        " tokens; give at most " + std::to_string(FRT_LM_BIASES));
+  if (bias.size() > FRT_LM_BIASES) {
+    throw Error(FRT_ERR_OUT_OF_RANGE, "a bias of " + std::to_string(bias.size()) +
+                                          " tokens; give at most " + std::to_string(FRT_LM_BIASES));
+  }
+  if (holds_bias(entry, bias)) return;
+  bias_ids_.clear();
+  for (const frt_logit_bias& one : bias) bias_ids_.push_back(one.id);
+  std::sort(bias_ids_.begin(), bias_ids_.end());
+  const auto twice = std::adjacent_find(bias_ids_.begin(), bias_ids_.end());
+  if (twice == bias_ids_.end()) return;
+  throw Error(FRT_ERR_INVALID_ARGUMENT,
+              "a bias names token " + std::to_string(*twice) + " twice; give one value for it");
 }
 
 void StepRunner::check_mask(const uint32_t* mask) const {
@@ -242,7 +256,7 @@ uint64_t StepRunner::submit_prefill(uint32_t slot, int32_t position,
   const frt_lm_info& info = model_.info();
   check_step("prefill", tokens.size(), info.prefill_chunk, slot, position);
   check_mask(mask);
-  check_bias(bias);
+  check_bias(0, bias);
   const frt_shape_key key = model_.prefill_key(static_cast<uint32_t>(tokens.size()));
   const auto first = static_cast<uint64_t>(position);
   model_.reserve_rows(slot, first, first + tokens.size(), stream_);
@@ -262,11 +276,11 @@ uint64_t StepRunner::submit_prefill(uint32_t slot, int32_t position,
 
 uint64_t StepRunner::submit_decode(std::span<const Entry> entries) {
   const frt_lm_info& info = model_.info();
-  uint32_t width = 0;
+  uint32_t width = 0, index = 0;
   for (const Entry& entry : entries) {
     check_step("decode", entries.size(), info.max_batch, entry.slot, entry.position);
     check_mask(entry.mask);
-    check_bias(entry.bias);
+    check_bias(index++, entry.bias);
   }
   const frt_shape_key key = model_.decode_key(static_cast<uint32_t>(entries.size()), width);
   for (const Entry& entry : entries) {

@@ -88,7 +88,8 @@ class StepRunner {
   // `logits` and `bias` as in Entry. `starts`: a new request begins with them. Returns the step's
   // ticket. Throws FRT_ERR_OUT_OF_RANGE for another number of tokens, no such slot, or a position
   // that is not the slot's own (beyond what it was fed, beyond the context); FRT_ERR_UNSUPPORTED
-  // for a mask or a bias where the model takes none. Nothing is submitted then.
+  // for a mask or a bias where the model takes none; FRT_ERR_INVALID_ARGUMENT for a bias that names
+  // a token twice. Nothing is submitted then.
   uint64_t submit_prefill(uint32_t slot, int32_t position, std::span<const int32_t> tokens,
                           bool starts, const frt_sampling_params* sampling = nullptr,
                           const uint32_t* mask = nullptr, frt_buffer logits = nullptr,
@@ -128,7 +129,8 @@ class StepRunner {
   void check_step(const char* step, uint64_t count, uint64_t most, uint32_t slot,
                   int32_t first) const;
   void check_mask(const uint32_t* mask) const;
-  void check_bias(std::span<const frt_logit_bias> bias) const;
+  void check_bias(uint32_t entry, std::span<const frt_logit_bias> bias);
+  bool holds_bias(uint32_t entry, std::span<const frt_logit_bias> bias) const;  // at its begin
   Place& take();
   int32_t* words(const Place& place) const;  // the i32 inputs
   void stage_sampling(const Place& place, uint32_t entry, const frt_sampling_params* sampling,
@@ -152,6 +154,7 @@ class StepRunner {
   // What the model's port holds behind the last step; nothing: not known.
   std::vector<std::optional<frt_sampling_params>> held_sampling_;
   std::vector<std::vector<frt_logit_bias>> held_bias_;  // of each entry; empty: not known
+  std::vector<int32_t> bias_ids_;                       // for check_bias; has room
   std::vector<frt_copy> inputs_, masks_, outputs_;      // of the step that is being submitted
   uint64_t next_ticket_ = 0;
 };

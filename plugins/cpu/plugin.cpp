@@ -20,10 +20,10 @@ namespace {
 constexpr frt_config_option kDeviceOptions[] = {
     {"threads", FRT_CONFIG_INT, 0, "0", nullptr, 0, 4096,
      "worker threads, the stream's own included; 0: one per physical core the process may use"},
-    {"numerics", FRT_CONFIG_ENUM, 0, "fast", "fast|reference", 0, 0,
+    {"numerics", FRT_CONFIG_ENUM, FRT_OPTION_NUMERICS, "fast", "fast|reference", 0, 0,
      "fast: the machine's vector units and bf16 products; reference: f32, fixed reduction order"},
-    {"isa", FRT_CONFIG_ENUM, 0, "auto", "auto|portable|avx2|avx512|avx512-bf16", 0, 0,
-     "the most advanced vector instructions to use; auto: what the machine has"},
+    {"isa", FRT_CONFIG_ENUM, FRT_OPTION_NUMERICS, "auto", "auto|portable|avx2|avx512|avx512-bf16",
+     0, 0, "the most advanced vector instructions to use; auto: what the machine has"},
 };
 constexpr frt_config_schema_v1 kSchema = config_schema(kNoOptions, kDeviceOptions);
 

@@ -29,7 +29,7 @@ constexpr PluginCode kCode = {"frt.cuda.sm" FRT_CUDA_ARCH_TEXT, FRT_CUDA_ARCH,
 // ---- options ------------------------------------------------------------------------------
 
 constexpr frt_config_option kDeviceOptions[] = {
-    {"fp8_activations", FRT_CONFIG_ENUM, 0, "off", "off|on", 0, 0,
+    {"fp8_activations", FRT_CONFIG_ENUM, FRT_OPTION_NUMERICS, "off", "off|on", 0, 0,
      "on: products of many rows with FP8 weights round their activations to FP8, too: faster "
      "prefill, less exact"},
 };

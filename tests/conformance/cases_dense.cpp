@@ -265,9 +265,24 @@ const Shape kShapes[] = {{1, 16, 8},     {3, 48, 20},      {7, 96, 33},        {
 const Shape kLargeShapes[] = {{10, 1024, 2560}, {50, 2048, 1024}, {256, 592, 1152},
                               {512, 1152, 432}, {562, 256, 2048}, {200, 4304, 136, 177}};
 
+void row_norm_refusals(Case& c) {
+  Tensor& x = c.normal("x", FRT_DTYPE_F32, 32);
+  refused<frt_row_norm_args>(
+      c, FRT_OP_ROW_NORM, KernelTypes(FRT_DTYPE_F32), {},
+      [&](frt_row_norm_args& args, const At& at) {
+        args.x_dtype = args.y_dtype = FRT_DTYPE_F32;
+        args.rows = 2;
+        args.width = 16;
+        args.x = args.y = at(x);
+        args.x_stride = args.y_stride = 16;
+      },
+      [](frt_row_norm_args& args) { args.rows = 0; });
+}
+
 }  // namespace
 
 void add_dense_cases(Suite& suite) {
+  suite.add(FRT_OP_ROW_NORM " refusals", row_norm_refusals);
   for (const frt_dtype x : kTypes) {
     for (const frt_dtype y : kTypes) {
       const std::string types = std::string(" ") + dtype_name(x) + " " + dtype_name(y) + " ";

@@ -431,9 +431,104 @@ void flow_step(Case& c, frt_dtype dtype, const Flow& flow, bool step, bool next)
   if (next) c.compare(h, tolerance_of(dtype));
 }
 
+// ---- refusals --------------------------------------------------------------------------------
+
+// No rows of `Args`: `spoil` takes them away from the smallest call there is.
+template <class Args, class Fill, class Spoil>
+void no_rows(Case& c, const char* name, const WeightFormats& weights, const Fill& fill,
+             const Spoil& spoil) {
+  Tensor& values = c.normal("values", FRT_DTYPE_F32, 64);
+  Tensor& numbers = c.integers("numbers", {0, 1, 0, 0, 0, 0, 0, 0});
+  refused<Args>(
+      c, name, KernelTypes(FRT_DTYPE_F32), weights,
+      [&](Args& args, const At& at) {
+        fill(args, at.operator()<float>(values), at.operator()<int32_t>(numbers));
+      },
+      spoil);
+}
+
+void embed_rows_refusals(Case& c) {
+  no_rows<frt_embed_rows_args>(
+      c, FRT_OP_EMBED_ROWS, kWeightF32,
+      [](frt_embed_rows_args& args, float* values, int32_t* numbers) {
+        args.y_dtype = FRT_DTYPE_F32;
+        args.branches = args.text_rows = args.y_rows = 1;
+        args.scale = 1;
+        args.first = numbers;
+        args.count = numbers + 1;
+        args.ids = numbers + 2;
+        args.ids_stride = 1;
+        args.table.format = kWeightF32;
+        args.table.rows = 1;
+        args.table.cols = 8;
+        args.table.data = values;
+        args.y = values + 32;
+        args.y_stride = 8;
+      },
+      [](frt_embed_rows_args& args) { args.text_rows = 0; });
+}
+
+void flow_start_refusals(Case& c) {
+  no_rows<frt_flow_start_args>(
+      c, FRT_OP_FLOW_START, {},
+      [](frt_flow_start_args& args, float* values, int32_t* numbers) {
+        args.samples = args.horizon = args.dim = 1;
+        args.noise = values;
+        args.x = values + 8;
+        args.clean_rows = numbers;
+      },
+      [](frt_flow_start_args& args) { args.samples = 0; });
+}
+
+void flow_update_refusals(Case& c) {
+  no_rows<frt_flow_update_args>(
+      c, FRT_OP_FLOW_UPDATE, {},
+      [](frt_flow_update_args& args, float* values, int32_t*) {
+        args.branches = args.samples = args.horizon = args.dim = 1;
+        args.v = values;
+        args.x = values + 8;
+      },
+      [](frt_flow_update_args& args) { args.samples = 0; });
+}
+
+void flow_input_refusals(Case& c) {
+  no_rows<frt_flow_input_args>(
+      c, FRT_OP_FLOW_INPUT, {},
+      [](frt_flow_input_args& args, float* values, int32_t*) {
+        args.h_dtype = FRT_DTYPE_F32;
+        args.branches = args.rows = args.dim = 1;
+        args.width = 8;
+        args.x = values;
+        args.weight = values + 8;
+        args.bias = values + 16;
+        args.h = values + 24;
+      },
+      [](frt_flow_input_args& args) { args.rows = 0; });
+}
+
+void flow_output_refusals(Case& c) {
+  no_rows<frt_flow_output_args>(
+      c, FRT_OP_FLOW_OUTPUT, {},
+      [](frt_flow_output_args& args, float* values, int32_t*) {
+        args.h_dtype = FRT_DTYPE_F32;
+        args.rows = args.dim = 1;
+        args.width = 8;
+        args.h = values;
+        args.weight = values + 8;
+        args.bias = values + 16;
+        args.v = values + 24;
+      },
+      [](frt_flow_output_args& args) { args.rows = 0; });
+}
+
 }  // namespace
 
 void add_flow_cases(Suite& suite) {
+  suite.add(FRT_OP_EMBED_ROWS " refusals", embed_rows_refusals);
+  suite.add(FRT_OP_FLOW_START " refusals", flow_start_refusals);
+  suite.add(FRT_OP_FLOW_UPDATE " refusals", flow_update_refusals);
+  suite.add(FRT_OP_FLOW_INPUT " refusals", flow_input_refusals);
+  suite.add(FRT_OP_FLOW_OUTPUT " refusals", flow_output_refusals);
   const std::vector<int32_t> masks[] = {{1}, {1, 1, 0}, {1, 0, 1}, {0, 1, 1}, {1, 1, 1}};
   for (const auto& mask : masks) {
     std::string name;

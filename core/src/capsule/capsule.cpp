@@ -81,7 +81,7 @@ frt_status info(frt_capsule capsule, frt_capsule_info* info) noexcept {
   full.bytes = capsule->bytes;
   full.held_bytes = capsule->held.slabs.size() * capsule->state->store->slab_bytes(capsule->space);
   full.shared_bytes = capsule->held.pages.size() * capsule->state->page_stride;
-  full.other_build = capsule->other_build.empty() ? nullptr : capsule->other_build.c_str();
+  full.other_build = capsule->origin ? capsule->origin->difference.c_str() : nullptr;
   return fill(info, full);
 }
 

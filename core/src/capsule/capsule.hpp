@@ -46,8 +46,7 @@ struct frt_capsule_s {
   frt_stream last_stream = nullptr;  // the last verb's, only compared; null: there was none
   std::atomic<frt::core::Filled> filled{frt::core::Filled::kSubmitted};
   std::unique_ptr<frt::core::CapsuleReading> reading;
-  std::string other_build;       // how the build that stored it differs; empty: it was this one
-  frt::core::Fingerprint other;  // that of the file, where other_build is not empty
+  frt::core::Origin origin;  // the other build that computed it, or a part of it
 };
 
 namespace frt::core {

@@ -30,18 +30,18 @@ Error unbound(const frt_state_s& state) {
 
 }  // namespace
 
-void check_builds(const Fingerprint& fingerprint, frt_status status) {
-  constexpr std::size_t kMostFields = 16, kMostText = 256;
+void check_builds(const Fingerprint& fingerprint, std::size_t most, frt_status status) {
+  constexpr std::size_t kMostText = 256;
   const Fingerprint builds = fingerprint.only(Fingerprint::Part::kBuild);
   const auto fits = [](const Fingerprint::Field& field) {
     return field.name.size() <= kMostText && field.value.size() <= kMostText;
   };
-  if (builds.fields().size() <= kMostFields &&
+  if (builds.fields().size() <= most &&
       std::all_of(builds.fields().begin(), builds.fields().end(), fits)) {
     return;
   }
-  throw Error(status,
-              "its fingerprint has more than 16 fields of builds, or one of more than 256 bytes");
+  throw Error(status, "its fingerprint has more than " + std::to_string(most) +
+                          " fields of builds, or one of more than 256 bytes");
 }
 
 void CapsuleIdentity::bind(Fields fields) {
@@ -57,9 +57,15 @@ const Fingerprint& CapsuleIdentity::resolve(const frt_state_s& state) {
   value.add("arena.page_rows", std::to_string(state.pages ? state.pages->page_rows() : 0));
   value.add("arena.regions", sha256_hex(region_lines(state)));
   for (Fingerprint::Field& field : fields_()) {
+    if (field.name == FRT_FINGERPRINT_CONTINUES) {
+      throw Error(FRT_ERR_INVALID_ARGUMENT,
+                  "state '" + state.name +
+                      "': the field " FRT_FINGERPRINT_CONTINUES
+                      " of its fingerprint is core's own; give yours another name");
+    }
     value.add(std::move(field.name), std::move(field.value));
   }
-  check_builds(value, FRT_ERR_INVALID_ARGUMENT);
+  check_builds(value, kMostOwnBuilds, FRT_ERR_INVALID_ARGUMENT);
   value_ = std::move(value);
   for (const Fingerprint::Field& field : value_.fields()) {
     views_.push_back({field.name.c_str(), field.value.c_str()});

@@ -110,8 +110,8 @@ void read_head(CapsuleReading& reading) {
   }
 }
 
-// Step 4. Returns how the build that stored it differs from this one; empty: it is the same.
-std::string check_belongs(const CapsuleReading& reading, const frt_state_s& state) {
+// Step 4. Returns the build that stored it, if it was another one.
+Origin check_belongs(const CapsuleReading& reading, const frt_state_s& state) {
   using Part = Fingerprint::Part;
   const Fingerprint& here = state.identity.resolved(state);
   const Fingerprint& stored = reading.facts.fingerprint;
@@ -121,13 +121,14 @@ std::string check_belongs(const CapsuleReading& reading, const frt_state_s& stat
     throw Error(FRT_ERR_MISMATCH,
                 "it is of another model, weights, plugin or configuration: " + difference);
   }
-  check_builds(stored, FRT_ERR_FORMAT);
+  check_builds(stored, kMostBuilds, FRT_ERR_FORMAT);
   state.check(check_boundary(state, reading.facts.boundary, "load"));
   const std::string own = write_manifest(state, reading.facts.boundary, stored, reading.metadata());
   if (own != reading.manifest()) {
     throw Error(FRT_ERR_FORMAT, "its manifest describes another arrangement of bytes");
   }
-  return Fingerprint::difference(here.only(Part::kBuild), stored.only(Part::kBuild));
+  return origin_of_file(
+      here, stored, Fingerprint::difference(here.only(Part::kBuild), stored.only(Part::kBuild)));
 }
 
 void check_chunk(const CapsuleReading& reading, uint64_t chunk, Sha256& sha) {
@@ -206,14 +207,13 @@ frt_status load_begin(frt_state state, const char* folder, const char* name, frt
       throw Error(FRT_ERR_UNSUPPORTED, "a capsule is loaded into a host space; copy it from there");
     }
     auto reading = std::make_unique<CapsuleReading>(CapsulePath(folder, name));
-    std::string other_build;
+    Origin origin;
     about(*reading, [&] {
       read_head(*reading);
-      other_build = check_belongs(*reading, *state);
+      origin = check_belongs(*reading, *state);
     });
     CapsuleOwner made = make_capsule(*state, reading->facts.boundary, where, nullptr);
-    if (!other_build.empty()) made->other = reading->facts.fingerprint;
-    made->other_build = std::move(other_build);
+    made->origin = std::move(origin);
     if (holds_pages(*state, where)) take_pages(*made, nullptr);
     give(metadata, user, reading->metadata(), "the receiver of a capsule's metadata");
     made->filled.store(Filled::kReading, std::memory_order_release);

@@ -112,9 +112,9 @@ void save_capsule(FileLayer& files, const frt_capsule_s& capsule, const CapsuleP
   const frt_state_s& state = *capsule.state;
   const HostPayload payload(capsule);
   require_complete(capsule);
-  // Who saves a capsule again did not compute it.
+  // Who saves a capsule need not be who computed it.
   const Fingerprint& computed =
-      capsule.other_build.empty() ? state.identity.resolved(state) : capsule.other;
+      capsule.origin ? capsule.origin->fingerprint : state.identity.resolved(state);
   const std::string manifest = write_manifest(state, capsule.boundary, computed, metadata);
   const FileShape shape = make_shape(manifest.size(), metadata.size(), capsule.bytes);
 

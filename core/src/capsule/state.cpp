@@ -45,6 +45,7 @@ frt_status state_create(frt_context context, const frt_capsule_layout* layout, u
     }
     const uint64_t bytes = lay_out(*made, *layout);
     made->extents.resize(slots);
+    made->origins.resize(slots);
     // Where the host reads it in place, too, if there is such memory.
     const bool shared = (made->context.info().device->flags & FRT_DEVICE_SHARED_MEMORY) != 0;
     made->buffer =
@@ -176,6 +177,7 @@ frt_status state_clear(frt_state state, uint32_t slot, frt_stream stream) noexce
     state->pages->drop(slot, 0);
   }
   state->extents[slot] = 0;
+  state->origins[slot].reset();
   if (state->fixed_bytes == 0) return FRT_OK;
   return exec.buffer_fill(state->buffer, slot * state->slot_stride, state->fixed_bytes, 0, stream);
 }

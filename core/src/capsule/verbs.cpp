@@ -176,10 +176,10 @@ frt_status end_use(frt_capsule_s& capsule, frt_stream stream) noexcept {
 // ---- slots ---------------------------------------------------------------------------------
 
 // The payload `from` into some slots, in one list. `pages`: those that it is in; empty: it is
-// copied run by run.
+// copied run by run. `origin`: what the slots remember.
 frt_status fill_some(frt_state_s& state, const Side& from, std::span<const int32_t> pages,
-                     uint64_t boundary, std::span<const uint32_t> slots, frt_stream stream,
-                     const char* call) noexcept {
+                     const Origin& origin, uint64_t boundary, std::span<const uint32_t> slots,
+                     frt_stream stream, const char* call) noexcept {
   const auto shared = pages.first(pages.empty() ? 0 : full_pages(state, boundary));
   Submission submission(state, stream);
   frt_status status = FRT_OK;
@@ -213,17 +213,18 @@ frt_status fill_some(frt_state_s& state, const Side& from, std::span<const int32
   }
   for (const uint32_t slot : state.pages ? slots.first(adopted) : slots) {
     state.extents[slot] = status == FRT_OK ? boundary : 0;
+    state.origins[slot] = origin;
   }
   return status;
 }
 
 frt_status fill_slots(frt_state_s& state, const Side& from, std::span<const int32_t> pages,
-                      uint64_t boundary, std::span<const uint32_t> slots, frt_stream stream,
-                      const char* call) noexcept {
+                      const Origin& origin, uint64_t boundary, std::span<const uint32_t> slots,
+                      frt_stream stream, const char* call) noexcept {
   const std::size_t most = state.pages ? kSlotsAtOnce : slots.size();
   while (!slots.empty()) {
     const auto now = slots.first(std::min(slots.size(), most));
-    const frt_status status = fill_some(state, from, pages, boundary, now, stream, call);
+    const frt_status status = fill_some(state, from, pages, origin, boundary, now, stream, call);
     if (status != FRT_OK) return status;
     slots = slots.subspan(now.size());
   }
@@ -241,8 +242,8 @@ frt_status restore_into(frt_capsule capsule, const uint32_t* slots, uint32_t cou
   if ((status = check_targets(state, targets, name)) != FRT_OK) return status;
   if ((status = check_content(*capsule, name)) != FRT_OK) return status;
   if ((status = begin_use(*capsule, stream)) != FRT_OK) return status;
-  status = fill_slots(state, Side(*capsule), capsule->held.pages, capsule->boundary, targets,
-                      stream, name);
+  status = fill_slots(state, Side(*capsule), capsule->held.pages, continuation(capsule->origin),
+                      capsule->boundary, targets, stream, name);
   // Also behind half of the work: what was submitted must be waited for.
   const frt_status recorded = end_use(*capsule, stream);
   return status == FRT_OK ? recorded : status;
@@ -298,6 +299,7 @@ frt_status snapshot(frt_state state, uint32_t slot, uint64_t boundary, frt_space
     state->check(check_source(*state, slot, boundary, "snapshot"));
     const frt_space where = capsule_space(*state, space, "snapshot");
     CapsuleOwner made = make_capsule(*state, boundary, where, stream);
+    made->origin = state->origins[slot];
     Submission submission(*state, stream);
     if (holds_pages(*state, where)) {
       std::vector<int32_t>& pages = made->held.pages;
@@ -340,10 +342,11 @@ frt_status fork_slot(frt_state state, uint32_t slot, uint64_t boundary, const ui
                        slot);
   }
   const Side from(*state, slot);
-  if (!state->pages) return fill_slots(*state, from, {}, boundary, targets, stream, name);
+  const Origin& origin = state->origins[slot];
+  if (!state->pages) return fill_slots(*state, from, {}, origin, boundary, targets, stream, name);
   const auto pages = std::span(state->store->slot_pages()).first(state->pages->count(boundary));
   if ((status = share_pages(*state, slot, boundary, pages)) != FRT_OK) return status;
-  status = fill_slots(*state, from, pages, boundary, targets, stream, name);
+  status = fill_slots(*state, from, pages, origin, boundary, targets, stream, name);
   state->pages->release(pages);
   return status;
 }
@@ -360,8 +363,7 @@ frt_status copy(frt_capsule capsule, frt_space space, frt_stream stream, frt_cap
     state.check(check_content(*capsule, "capsule copy"));
     const frt_space where = capsule_space(state, space, "capsule copy");
     CapsuleOwner copied = make_capsule(state, capsule->boundary, where, stream);
-    copied->other_build = capsule->other_build;
-    copied->other = capsule->other;
+    copied->origin = capsule->origin;
     if (holds_pages(state, where)) take_pages(*copied, stream);
     state.check(begin_use(*capsule, stream));
     Submission submission(state, stream);

@@ -180,8 +180,8 @@ frt_status context_sync(frt_context context) noexcept {
   DriverScope scope(*context);
   if (frt_status status = scope.clash(); status != FRT_OK) return status;
   if (context->lost) return device_lost(*context, "context_sync");
-  if (context->capturing) {
-    return fail(*context, FRT_ERR_BAD_STATE, "context_sync: waiting inside a record callback");
+  if (in_callback(*context)) {
+    return fail(*context, FRT_ERR_BAD_STATE, "context_sync: not allowed inside a record callback");
   }
   const frt_status status = call_backend(
       *context, "context_sync", [&] { return context->backend.device_sync(context->device); });

@@ -23,7 +23,7 @@ ContextCall::ContextCall(frt_context context, frt_stream stream, const char* nam
   } else if (context->lost) {
     status_ = device_lost(*context, name);
   }
-  if (status_ == FRT_OK && context->capturing) {
+  if (status_ == FRT_OK && in_callback(*context)) {
     status_ = fail(*context, FRT_ERR_BAD_STATE,
                    "%s: not allowed inside a record callback; do it before", name);
   }
@@ -53,7 +53,7 @@ frt_status check_stream(frt_context context, frt_stream stream, const char* call
 }
 
 bool is_recording(frt_context context) noexcept {
-  return context->capturing != nullptr;
+  return in_callback(*context);
 }
 
 void KeptStream::keep(frt_stream stream) noexcept {

@@ -34,7 +34,7 @@ struct Side {
 void check_side(const Side& side, uint64_t bytes, const char* which) {
   frt_context_s& context = side.context();
   check(check_submission(context, side.stream, kCall), context.last_error);
-  if (context.capturing) {
+  if (in_callback(context)) {
     throw Error(FRT_ERR_BAD_STATE,
                 std::string(kCall) + " is not allowed inside a record callback; do it before");
   }

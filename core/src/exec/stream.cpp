@@ -37,7 +37,7 @@ frt_stream_s& add_stream(frt_context_s& context, const char* name, const char* c
   return *made.release();
 }
 
-frt_status refuse_capturing(frt_context_s& context, const char* call) noexcept {
+frt_status refuse_in_callback(frt_context_s& context, const char* call) noexcept {
   return fail(context, FRT_ERR_BAD_STATE, "%s: not allowed inside a record callback", call);
 }
 
@@ -47,7 +47,7 @@ frt_status wait(frt_context_s& context, const char* call, Wait&& body) noexcept 
   DriverScope scope(context);
   if (frt_status status = scope.clash(); status != FRT_OK) return status;
   if (context.lost) return device_lost(context, call);
-  if (context.capturing) return refuse_capturing(context, call);
+  if (in_callback(context)) return refuse_in_callback(context, call);
   return call_backend(context, call, body);
 }
 
@@ -59,7 +59,7 @@ frt_status connect(frt_event event, frt_stream stream, const char* call, Submit&
   DriverScope scope(context);
   if (frt_status status = scope.clash(); status != FRT_OK) return status;
   if (frt_status status = check_submission(context, stream, call); status != FRT_OK) return status;
-  if (stream->capturing) return refuse_capturing(context, call);
+  if (stream->capturing) return refuse_in_callback(context, call);
   event->stream_mask |= stream->bit;
   stream->busy = true;
   return call_backend(context, call, [&] { return body(context.backend); });

@@ -18,6 +18,7 @@
 
 #include "plugin/plugin_file.hpp"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <link.h>
 #include <poll.h>
@@ -31,6 +32,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <memory>
 
 namespace frt::core {
 
@@ -93,13 +95,32 @@ std::vector<std::string> lines_of(std::string_view text) {
   return lines;
 }
 
-// Numbers with a blank behind each, as far as they fit: the rest comes when these are gone.
-std::string children_of_this_thread() {
-  const io::Descriptor file(::open("/proc/thread-self/children", O_RDONLY | O_CLOEXEC));
+// Ends the children of one thread of this process, as many as are read at once; false: it has none.
+bool end_children_of(int tasks, const char* thread) {
+  const std::string path = std::string(thread) + "/children";
+  const io::Descriptor file(::openat(tasks, path.c_str(), O_RDONLY | O_CLOEXEC));
   char block[4096];
   const ssize_t got = ::read(file.get(), block, sizeof(block));
-  const std::string_view list(block, got > 0 ? static_cast<std::size_t>(got) : 0);
-  return std::string(list.substr(0, list.rfind(' ') + 1));
+  // Numbers with a blank behind each.
+  std::string_view list(block, got > 0 ? static_cast<std::size_t>(got) : 0);
+  list = list.substr(0, list.rfind(' ') + 1);
+  bool any = false;
+  for (const char *at = list.data(), *end = at + list.size(); at < end; ++at, any = true) {
+    pid_t child = 0;
+    at = std::from_chars(at, end, child).ptr;
+    if (child > 0) ::kill(child, SIGKILL);
+  }
+  return any;
+}
+
+// A child belongs to the thread that started it, or, when that has ended, to another one.
+bool end_children_of_threads() {
+  const std::unique_ptr<DIR, int (*)(DIR*)> tasks(::opendir("/proc/self/task"), ::closedir);
+  bool any = false;
+  while (const dirent* entry = tasks ? ::readdir(tasks.get()) : nullptr) {
+    if (entry->d_name[0] != '.') any |= end_children_of(::dirfd(tasks.get()), entry->d_name);
+  }
+  return any;
 }
 
 // True if this process has children, running or ended. All of them are ended.
@@ -107,13 +128,7 @@ bool end_children() {
   siginfo_t info{};
   if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0) return false;
   for (;;) {
-    const std::string list = children_of_this_thread();
-    bool any = false;
-    for (const char *at = list.data(), *end = at + list.size(); at < end; ++at, any = true) {
-      pid_t child = 0;
-      at = std::from_chars(at, end, child).ptr;
-      if (child > 0) ::kill(child, SIGKILL);
-    }
+    const bool any = end_children_of_threads();
     // Those of a child come to this process when it ends.
     const pid_t ended = ::waitpid(-1, nullptr, any ? 0 : WNOHANG);
     if (ended < 0 && errno == EINTR) continue;
@@ -147,7 +162,7 @@ bool end_children() {
   } catch (const std::exception& error) {
     line = std::string("R") + error.what();
   } catch (...) {
-    line = "Ran exception of unknown type";
+    line = "Rloading it threw an exception of unknown type";
   }
   if (::getpid() != self) ::_exit(0);
   if (end_children() && line[0] == 'O') {

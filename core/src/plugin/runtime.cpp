@@ -319,6 +319,28 @@ struct PluginIdentity {
   }
 };
 
+std::string value_text(const Config::Value& value) {
+  switch (value.type) {
+    case FRT_CONFIG_BOOL:
+      return value.integer ? "true" : "false";
+    case FRT_CONFIG_FLOAT:
+      return fmt::format("{}", value.number);
+    case FRT_CONFIG_ENUM:
+      return value.text;
+    default:
+      return std::to_string(value.integer);
+  }
+}
+
+// What was chosen of the options that decide the bits of results.
+void add_numerics(std::vector<Fingerprint::Field>& fields, const std::string& name,
+                  const std::vector<OptionSpec>& specs, const Config& chosen) {
+  for (const OptionSpec& spec : specs) {
+    const Config::Value* value = spec.numerics ? chosen.find(spec.key) : nullptr;
+    if (value) fields.push_back({name + ".options." + spec.key, value_text(*value)});
+  }
+}
+
 }  // namespace
 
 std::vector<Fingerprint::Field> model_fingerprint(const frt_capsule_v1& capsule, frt_model model,
@@ -363,13 +385,27 @@ frt_state Runtime::bind_capsules(std::string_view model, const frt_model_v1& tab
   const std::string architecture =
       frt::Context(exec_table(), on.context).info().device->architecture;
   const auto plugin = std::make_shared<const PluginIdentity>(opened.loaded());
-  core::bind_capsules(state, [=, &opened, capsule = *capsule] {
+  std::vector<Fingerprint::Field> numerics;
+  const ConfigSchema& schema = on.plugin->loaded().schema;
+  add_numerics(numerics, FRT_FINGERPRINT_BUILD "backend", schema.plugin_options,
+               on.plugin->options());
+  add_numerics(numerics, FRT_FINGERPRINT_BUILD "device", schema.options, on.options);
+  core::bind_capsules(state, [=, &opened, log = &services_.log(), capsule = *capsule] {
     std::vector<Fingerprint::Field> fields;
     backend->add_to(fields, "backend");
     plugin->add_to(fields, "plugin");
     fields.push_back({FRT_FINGERPRINT_BUILD "device", architecture});
+    fields.insert(fields.end(), numerics.begin(), numerics.end());
+    bool versioned = false;
     for (Fingerprint::Field& field : model_fingerprint(capsule, object, opened, what)) {
+      versioned |= field.name == FRT_FINGERPRINT_STATE;
       fields.push_back({"model." + field.name, std::move(field.value)});
+    }
+    if (!versioned) {
+      log->write("core", FRT_LOG_WARNING,
+                 what + ": its fingerprint has no field `" FRT_FINGERPRINT_STATE
+                        "`: when its regions begin to mean something else, old capsules will be "
+                        "taken for good ones; ask its author for a version of the state");
     }
     return fields;
   });

@@ -14,6 +14,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <string_view>
 #include <utility>
@@ -82,6 +83,52 @@ void SetupWatch::at_exit() noexcept {
   }
   std::fflush(nullptr);
   ::_exit(EXIT_FAILURE);
+}
+
+namespace {
+
+struct Crash {
+  int number;
+  const char* name;
+};
+constexpr Crash kCrashes[] = {{SIGSEGV, "SIGSEGV"},
+                              {SIGBUS, "SIGBUS"},
+                              {SIGILL, "SIGILL"},
+                              {SIGFPE, "SIGFPE"},
+                              {SIGABRT, "SIGABRT"}};
+
+}  // namespace
+
+// Only what a signal handler may call. The handler is gone by then, so that the signal ends the
+// program as it would have without.
+void SetupWatch::at_crash(int number) noexcept {
+  if (innermost) {
+    const auto put = [](const char* text) {
+      [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text, std::strlen(text));
+    };
+    put("error: plugin ");
+    put(innermost->plugin_.c_str());
+    for (const Crash& crash : kCrashes) {
+      if (crash.number != number) continue;
+      put(": ");
+      put(crash.name);
+    }
+    put(" inside its `");
+    put(innermost->call_);
+    put("`; leave the plugin out, or ask its author for a fix\n");
+  }
+  ::raise(number);
+}
+
+void SetupWatch::name_crashes() noexcept {
+  for (const Crash& crash : kCrashes) {
+    struct sigaction before {};
+    if (::sigaction(crash.number, nullptr, &before) != 0 || before.sa_handler != SIG_DFL) continue;
+    struct sigaction action {};
+    action.sa_handler = at_crash;
+    action.sa_flags = static_cast<int>(SA_RESETHAND | SA_NODEFER | SA_ONSTACK);
+    ::sigaction(crash.number, &action, nullptr);
+  }
 }
 
 SetupWatch::~SetupWatch() {
@@ -173,7 +220,9 @@ struct OpenPlugin::HostView {
 };
 
 OpenPlugin::OpenPlugin(const LoadedPlugin& loaded, const Config& options, HostServices& services)
-    : loaded_(loaded), host_(std::make_unique<HostView>(services, loaded.card.id)) {
+    : loaded_(loaded),
+      options_(options),
+      host_(std::make_unique<HostView>(services, loaded.card.id)) {
   const Card& card = loaded.card;
   if (card.abi_minor > FRT_ABI_MINOR) {
     services.log().write(card.id, FRT_LOG_INFO,

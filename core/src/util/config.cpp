@@ -220,6 +220,8 @@ std::vector<std::string> split(std::string_view text, char separator) {
 
 std::vector<OptionSpec> read_options(const frt_config_option* options, uint64_t count,
                                      const std::string& plugin_id, const char* list) {
+  constexpr int kMostNumerics = 8;
+  int numerics = 0;
   std::vector<OptionSpec> specs;
   const auto refuse = [&](const std::string& what) {
     return Error(FRT_ERR_FORMAT, "plugin " + plugin_id + ": its option schema (" + list +
@@ -245,6 +247,13 @@ std::vector<OptionSpec> read_options(const frt_config_option* options, uint64_t 
     if (option.type == FRT_CONFIG_ENUM) {
       if (!option.choices || !*option.choices) throw refuse("'" + spec.key + "' has no choices");
       spec.choices = split(text(option.choices, "choices"), '|');
+    }
+    spec.numerics = (option.flags & FRT_OPTION_NUMERICS) != 0;
+    if (spec.numerics && (spec.type == FRT_CONFIG_STRING || spec.type == FRT_CONFIG_PATH)) {
+      throw refuse("'" + spec.key + "' is FRT_OPTION_NUMERICS, which text and paths cannot be");
+    }
+    if (spec.numerics && ++numerics > kMostNumerics) {
+      throw refuse("more than 8 options are FRT_OPTION_NUMERICS");
     }
     spec.minimum = option.minimum;
     spec.maximum = option.maximum;

@@ -227,7 +227,11 @@ std::string fingerprint_digest(std::span<const frt_fingerprint_field> fields) {
 
 std::string note_builds(CapsuleContent& content, const std::string& name,
                         std::string_view other_build) {
-  if (!other_build.empty()) {
+  // This build went on from what the path says was another's.
+  const bool went_on = other_build.starts_with(FRT_FINGERPRINT_CONTINUES ":") &&
+                       other_build.find('\n') == std::string_view::npos &&
+                       has_other_build(content.path);
+  if (!other_build.empty() && !went_on) {
     set_other_build(content.path);
     std::string fields(other_build);
     for (std::size_t at = 0; (at = fields.find('\n', at)) != std::string::npos;) {
@@ -259,7 +263,12 @@ void take_manifest(CapsuleContent& content, const std::string& manifest) {
     if (name == "model.chunk" && value != chunk) contradict("chunk", chunk, value);
   }
   content.fingerprint = fingerprint_digest(fields);
-  if (has_other_build(content.path)) content.fingerprint += kMixedBuilds;
+  mark_mixed(content);
+}
+
+void mark_mixed(CapsuleContent& content) {
+  const bool marked = content.fingerprint.ends_with(kMixedBuilds);
+  if (has_other_build(content.path) && !marked) content.fingerprint += kMixedBuilds;
 }
 
 }  // namespace frt::host

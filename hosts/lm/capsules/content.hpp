@@ -79,6 +79,8 @@ struct ContentModel {
 void check_content(const CapsuleContent& content, const ContentModel& model);
 
 constexpr const char* kMixedBuilds = "-mixed";
+// Puts kMixedBuilds behind the fingerprint, once, if the path says that it belongs there.
+void mark_mixed(CapsuleContent& content);
 // 16 hexadecimal digits that tell the states of one model, build and layout from all others.
 std::string fingerprint_digest(std::span<const frt_fingerprint_field> fields);
 

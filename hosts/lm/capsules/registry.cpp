@@ -144,6 +144,7 @@ void CapsuleRegistry::adopt_content(Entry& entry, CapsuleContent content,
   if (!builds.empty()) notices_.push_back(std::move(builds));
   entry.foreign = has_other_build(content.path);
   if (other_build.empty()) content.fingerprint = fingerprint_;  // core compared it
+  mark_mixed(content);
   entry.view.owner = content.owner;
   entry.view.parent = content.parent;
   entry.view.kind = capsule_kind_name(is_automatic(content, entry.view.name) ? content.kind

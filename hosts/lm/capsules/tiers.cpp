@@ -132,15 +132,16 @@ void CapsuleRegistry::start_save(Entry& entry) {
       name,
       [this, row, capsule = &entry.host, content = entry.content] {
         index_->hold(content->name);
+        bool ours = true;  // else another process may have kept the same
         try {
           capsule->save(options_.folder, content->name, content_to_text(*content));
         } catch (const Error& error) {
-          // Another process may have kept the same.
           if (error.status() != FRT_ERR_EXISTS) throw;
+          ours = false;
         }
         *row = index_->refresh(content->name);
         if (!row->problem.empty() || row->digest != content->digest ||
-            row->fingerprint != content->fingerprint) {
+            (!ours && row->fingerprint != content->fingerprint)) {
           throw Error(FRT_ERR_EXISTS, "a file of that name holds something else");
         }
       },

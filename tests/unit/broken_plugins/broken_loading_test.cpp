@@ -7,14 +7,22 @@
 
 using namespace broken;
 
-TEST_CASE("a constructor that throws, aborts or exits does so in a child process") {
+TEST_CASE("a constructor that throws, crashes or exits does so in a child process") {
   refuses(
       {
           {"model", "constructor_throws", FRT_ERR_INTERNAL, {"out of luck"}},
           {"model",
+           "constructor_throws_number",
+           FRT_ERR_FORMAT,
+           {"loading it threw an exception of unknown type"}},
+          {"model",
            "constructor_aborts",
            FRT_ERR_INTERNAL,
            {"loading it ended the process with signal Aborted"}},
+          {"model",
+           "constructor_crashes",
+           FRT_ERR_INTERNAL,
+           {"loading it ended the process with signal Segmentation fault"}},
           {"model", "constructor_exits", FRT_ERR_INTERNAL, {"with exit status 3"}},
       },
       [](Trial& trial) { trial.probing = core::Probing::kUnlocked; });
@@ -50,6 +58,21 @@ TEST_CASE("a constructor that leaves a process behind is refused, and the proces
   if (!pid.empty()) CHECK(::kill(static_cast<pid_t>(std::stol(pid)), 0) != 0);
 }
 
+TEST_CASE("a process that another thread of the constructor started is ended, too") {
+  Trial place;
+  const fs::path pid_file = place.folder() / "pid";
+  ::setenv("FRT_TEST_PID", pid_file.c_str(), 1);
+  refuses({{"model",
+            "constructor_forks_on_thread",
+            FRT_ERR_FORMAT,
+            {"started a process that stays; start none before `open`"}}},
+          [](Trial& trial) { trial.probing = core::Probing::kUnlocked; });
+  ::unsetenv("FRT_TEST_PID");
+  const std::string pid = io::read_file(pid_file, "pid", 64);
+  REQUIRE(!pid.empty());
+  CHECK(::kill(static_cast<pid_t>(std::stol(pid)), 0) != 0);
+}
+
 TEST_CASE("a plugin that ends the program in a setup call is named, and the program failed") {
   Trial trial("device", "device_count_exits");
   const pid_t child = ::fork();
@@ -68,6 +91,32 @@ TEST_CASE("a plugin that ends the program in a setup call is named, and the prog
   CHECK(WEXITSTATUS(status) == EXIT_FAILURE);
   CHECK(trial.log().find("test.device: exit() was called inside its `device_count`") !=
         std::string::npos);
+}
+
+TEST_CASE("a plugin that crashes the program in a setup call is named") {
+  Trial trial("model", "create_crashes");
+  const fs::path said = trial.folder() / "stderr";
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const int file = ::open(said.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    ::dup2(file, STDERR_FILENO);
+    ::signal(SIGABRT, SIG_DFL);  // instead of the test program's
+    core::SetupWatch::name_crashes();
+    try {
+      trial.run();
+    } catch (...) {
+      ::_exit(3);
+    }
+    ::_exit(2);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == SIGABRT);
+  CHECK(io::read_file(said, "stderr", 4096) ==
+        "error: plugin test.model: SIGABRT inside its `create`; leave the plugin out, or ask its "
+        "author for a fix\n");
 }
 
 TEST_CASE("a plugin that is asked for its options is in the child process, too") {

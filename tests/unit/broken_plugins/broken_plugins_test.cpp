@@ -122,6 +122,7 @@ TEST_CASE("a broken model table or a create that throws or lies is named") {
       {"model", "model_size_deadbeef", FRT_ERR_ABI, {"frt.model/1", "3735928559 bytes"}},
       {"model", "model_no_create", FRT_ERR_ABI, {"frt.model/1 has no create"}},
       {"model", "create_throws", FRT_ERR_INTERNAL, {"`create` threw", "out of paper"}},
+      {"model", "create_throws_number", FRT_ERR_INTERNAL, {"`create` threw", "of unknown type"}},
       {"model", "create_without_object", FRT_ERR_INTERNAL, {"create reported success but made no"}},
       {"model", "create_status", FRT_ERR_INTERNAL, {"half done", "status 12345"}},
       {"model",
@@ -310,6 +311,16 @@ TEST_CASE("a survey asks no device of a backend that counts too many") {
   CHECK(survey.plugins[0].devices == 0);
   CHECK(survey.plugins[0].problem.find("test.device: its device_count says 4294967295") !=
         std::string::npos);
+}
+
+TEST_CASE("a model whose fingerprint has no version of the state is taken, with a warning") {
+  const std::string warning = "model 'm' (plugin test.model): its fingerprint has no field `state`";
+  for (const char* defect : {"fingerprint_no_version", ""}) {
+    CAPTURE(defect);
+    Trial trial("model", defect);
+    CHECK_NOTHROW(trial.run());
+    CHECK((trial.log().find(warning) != std::string::npos) == (defect[0] != '\0'));
+  }
 }
 
 TEST_CASE("what destroy throws is in the log, by its plugin and call") {

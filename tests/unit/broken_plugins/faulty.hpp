@@ -12,8 +12,10 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <fstream>
+#include <future>
 #include <iterator>
 #include <stdexcept>
 #include <string>
@@ -101,16 +103,36 @@ inline void start_daemon() {
   ::_exit(0);
 }
 
+// The same, started by a thread that stays.
+inline void start_child_on_thread() {
+  std::promise<void> started;
+  std::thread([&started] {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::setsid();
+      std::this_thread::sleep_for(std::chrono::seconds(600));
+      ::_exit(0);
+    }
+    std::ofstream(std::getenv("FRT_TEST_PID")) << child << std::flush;
+    started.set_value();
+    std::this_thread::sleep_for(std::chrono::seconds(600));
+  }).detach();
+  started.get_future().wait();
+}
+
 // What a constructor of the file does as it is loaded.
 struct Constructor {
   Constructor() {
     if (is("constructor_throws")) throw std::runtime_error("out of luck");
+    if (is("constructor_throws_number")) throw 42;
     if (is("constructor_aborts")) std::abort();
+    if (is("constructor_crashes")) std::raise(SIGSEGV);
     if (is("constructor_exits")) std::_Exit(3);
     if (is("constructor_hangs")) std::this_thread::sleep_for(std::chrono::seconds(600));
     if (is("dlopen_hangs")) hang("dlopen");
     if (is("constructor_forks")) static_cast<void>(::fork());
     if (is("constructor_daemon")) start_daemon();
+    if (is("constructor_forks_on_thread")) start_child_on_thread();
     if (is("constructor_crashes_beside_child")) {
       if (::fork() == 0) std::this_thread::sleep_for(std::chrono::seconds(600));
       std::abort();

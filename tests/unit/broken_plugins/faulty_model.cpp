@@ -160,6 +160,7 @@ class Model {
   frt_state capsule_state() { return is("capsule_no_state") ? nullptr : state_.handle(); }
   const std::vector<frt_fingerprint_field>& fingerprint() {
     faulty::may_hang("fingerprint");
+    if (is("fingerprint_no_version")) fields_.resize(1);
     if (is("fingerprint_no_value")) fields_[0].value = nullptr;
     if (is("fingerprint_garbage")) fields_[0].value = faulty::kGarbage;
     return fields_;
@@ -176,7 +177,7 @@ class Model {
   frt_model_info info_{};
   std::vector<frt_port> port_table_;
   std::vector<frt_model_graph> graph_table_;
-  std::vector<frt_fingerprint_field> fields_ = {{"config", "tiny"}};
+  std::vector<frt_fingerprint_field> fields_ = {{"config", "tiny"}, {"state", "1"}};
 };
 
 frt_status role_info(frt_model model, frt_lm_info* out) {
@@ -442,6 +443,14 @@ class Plugin {
       if (is("create_throws")) {
         table.create = [](frt_plugin, const frt_model_params*, frt_model*,
                           frt_error*) -> frt_status { throw std::runtime_error("out of paper"); };
+      }
+      if (is("create_throws_number")) {
+        table.create = [](frt_plugin, const frt_model_params*, frt_model*,
+                          frt_error*) -> frt_status { throw 42; };
+      }
+      if (is("create_crashes")) {
+        table.create = [](frt_plugin, const frt_model_params*, frt_model*,
+                          frt_error*) -> frt_status { std::abort(); };
       }
       if (is("create_without_object")) {
         table.create = [](frt_plugin, const frt_model_params*, frt_model*,

@@ -375,6 +375,72 @@ TEST_CASE("a file of another build is loaded, and the capsule and its copies say
   CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "256 bytes", wordy.capsules.fingerprint());
 }
 
+TEST_CASE(
+    "a slot remembers that another build computed a part of it, through forks, until it ends") {
+  const DeviceRig rig;
+  if (!rig.mock) return;
+  const TemporaryFolder folder;
+  for (const uint32_t page_rows : {0u, 4u}) {
+    CAPTURE(page_rows);
+    std::mt19937_64 random(15);
+    Shape shape = small_shape();
+    shape.page_rows = page_rows;
+    shape.slots = 4;
+    auto fields = kFields;
+    fields.push_back({"build.plugin.file", "aa11"});
+    const Deployment before(rig, shape, fields);
+    before.live(0, 21, random);
+    ready(before.capsules, 21, before.stream).save(folder.path, "c", "", FRT_CAPSULE_REPLACE);
+    fields.back().value = "cc33";
+    const Deployment here(rig, shape, fields);
+    const Capsule loaded = here.capsules.load(folder.path, "c", FRT_SPACE_HOST);
+    const std::string difference = "build.plugin.file: here cc33, stored aa11";
+    const auto origin = [&](uint32_t slot, uint64_t boundary) {
+      const Capsule taken = here.capsules.snapshot(slot, boundary, FRT_SPACE_HOST, here.stream);
+      taken.sync();
+      return std::string(taken.other_build());
+    };
+    loaded.restore(0, here.stream);
+    CHECK(origin(0, 21) == difference);
+    here.state.reserve(0, 21, 23, here.stream);
+    CHECK(origin(0, 23) == difference);
+    here.capsules.fork_slot(0, 23, std::vector<uint32_t>{1}, here.stream);
+    CHECK(origin(1, 23) == difference);
+    const Capsule mixed = ready(here.capsules, 23, here.stream);
+    mixed.fork(std::vector<uint32_t>{2, 3}, here.stream);
+    CHECK(origin(3, 23) == difference);
+
+    // Its file is of another build to both, and what goes on from it, too.
+    mixed.save(folder.path, "mixed", "", FRT_CAPSULE_REPLACE);
+    for (const Deployment* there : {&before, &here}) {
+      const Capsule again = there->capsules.load(folder.path, "mixed", FRT_SPACE_HOST);
+      CHECK(std::string(again.other_build()).find("build.continues: stored ") != std::string::npos);
+      CHECK(again.read() == mixed.read());
+      again.restore(2, there->stream);
+      const Capsule taken = there->capsules.snapshot(2, 23, FRT_SPACE_HOST, there->stream);
+      taken.sync();
+      taken.save(folder.path, "more", "", FRT_CAPSULE_REPLACE);
+      CHECK_FALSE(here.capsules.load(folder.path, "more", FRT_SPACE_HOST).other_build().empty());
+      CHECK_FALSE(before.capsules.load(folder.path, "more", FRT_SPACE_HOST).other_build().empty());
+    }
+
+    // It ends with what was in the slot.
+    here.state.clear(0, here.stream);
+    CHECK(origin(0, 0).empty());
+    here.live(0, 5, random);
+    const Capsule clean = ready(here.capsules, 5, here.stream);
+    CHECK(clean.other_build().empty());
+    clean.restore(1, here.stream);
+    CHECK(origin(1, 5).empty());
+    here.capsules.fork_slot(0, 5, std::vector<uint32_t>{3}, here.stream);
+    CHECK(origin(3, 5).empty());
+    CHECK_FALSE(origin(2, 23).empty());
+  }
+  const Arena own(rig, small_shape());
+  own.capsules.bind(std::vector<frt_fingerprint_field>{{FRT_FINGERPRINT_CONTINUES, "1"}});
+  CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "core's own", own.capsules.fingerprint());
+}
+
 TEST_CASE("without a fingerprint nothing is saved or loaded") {
   const DeviceRig rig;
   if (!rig.mock) return;

@@ -451,6 +451,45 @@ TEST_CASE(
   CHECK(graph.keys() == Keys{1});
 }
 
+TEST_CASE("nothing waits inside a record callback, captured or eager") {
+  for (const bool eager : {false, true}) {
+    CAPTURE(eager);
+    RigOptions options;
+    options.eager = eager;
+    Rig rig(options);
+    const frt_exec_v1& table = rig.context.table();
+    const frt::Stream stream = rig.context.create_stream("s"),
+                      other = rig.context.create_stream("o");
+    const frt::Event start = rig.context.create_event(FRT_EVENT_TIMING);
+    const frt::Event end = rig.context.create_event(FRT_EVENT_TIMING);
+    const frt::Buffer buffer = rig.context.alloc(FRT_SPACE_DEVICE, 16, "b");
+    start.record(other);
+    end.record(other);
+    frt::Graph graph = rig.context.create_graph("g", 1);
+    int ran = 0;
+    graph.capture(1, [&](const frt::Recorder& recorder) {
+      ++ran;
+      double ms = 0;
+      CHECK(table.context_sync(rig.context) == FRT_ERR_BAD_STATE);
+      CHECK(contains(rig.context.last_error(), "context_sync: not allowed inside a record"));
+      CHECK(table.stream_sync(recorder.stream()) == FRT_ERR_BAD_STATE);
+      CHECK(table.stream_sync(other) == FRT_ERR_BAD_STATE);
+      CHECK(contains(rig.context.last_error(), "stream_sync: not allowed inside a record"));
+      CHECK(table.event_sync(end) == FRT_ERR_BAD_STATE);
+      CHECK(table.event_elapsed(start, end, &ms) == FRT_ERR_BAD_STATE);
+      CHECK_FAILS(FRT_ERR_BAD_STATE, "record callback",
+                  frt::copy_between(buffer, 0, other, buffer, 8, other, 8));
+      rig.append(recorder, {0, 1});
+    });
+    graph.replay(1, stream);
+    CHECK(ran == 1);
+    stream.sync();
+    end.sync();
+    rig.context.sync();
+    CHECK(rig.mock.trace == Ints{1});
+  }
+}
+
 TEST_CASE("what a callback of an eager replay releases goes when the replay is over") {
   for (const bool by_plan : {false, true}) {
     CAPTURE(by_plan);

@@ -250,6 +250,8 @@ TEST_CASE("a plugin's schema is copied, and a broken one is refused with its opt
   CHECK(has(refusal(ok, {"x", 99, 0, "1", nullptr, 0, 0, ""}), "'x' has an unknown type"));
   CHECK(has(refusal(ok, {"x", FRT_CONFIG_ENUM, 0, "1", nullptr, 0, 0, ""}), "'x' has no choices"));
   CHECK(has(refusal(ok, {"x", FRT_CONFIG_INT, 0, "9", nullptr, 1, 8, ""}), "default of 'x'"));
+  CHECK(has(refusal(ok, {"x", FRT_CONFIG_PATH, FRT_OPTION_NUMERICS, "", nullptr, 0, 0, ""}),
+            "'x' is FRT_OPTION_NUMERICS"));
   frt_config_schema_v1 odd = good;
   for (const uint32_t size : {3u, 0xffffffffu}) {
     odd.struct_size = size;
@@ -259,6 +261,22 @@ TEST_CASE("a plugin's schema is copied, and a broken one is refused with its opt
   }
   const frt_config_schema_v1 null_list = {sizeof(null_list), 0, nullptr, 0, nullptr, 3};
   CHECK(has(test::error_of([&] { read_schema(null_list, "acme"); }).what(), "list is null"));
+}
+
+TEST_CASE("a schema says which options decide the bits of results, and not of many") {
+  frt_config_option options[9];
+  std::vector<std::string> keys;
+  for (int i = 0; i < 9; ++i) keys.push_back("k" + std::to_string(i));
+  for (std::size_t i = 0; i < 9; ++i) {
+    options[i] = {keys[i].c_str(), FRT_CONFIG_INT, FRT_OPTION_NUMERICS, "1", nullptr, 0, 0, ""};
+  }
+  const auto schema_of = [&](uint64_t count) {
+    return read_schema({sizeof(frt_config_schema_v1), 0, nullptr, 0, options, count}, "acme");
+  };
+  CHECK(has(test::error_of([&] { schema_of(9); }).what(), "more than 8 options"));
+  options[3].flags = 0;
+  const ConfigSchema schema = schema_of(9);
+  for (std::size_t i = 0; i < 9; ++i) CHECK(schema.options[i].numerics == (i != 3));
 }
 
 TEST_CASE("suggestions are near words or nothing") {

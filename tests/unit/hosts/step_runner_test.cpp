@@ -90,6 +90,44 @@ TEST_CASE("how an entry is sampled is copied with the step that changes it, and 
   CHECK(temperatures() == std::vector<float>{1, 3});
 }
 
+TEST_CASE("a bias that names a token twice is refused before anything is submitted") {
+  World world(16);
+  const Buffer& port = world.buffers.emplace_back(world.rig.context.alloc(
+      FRT_SPACE_DEVICE, kBatch * FRT_LM_BIASES * sizeof(frt_logit_bias), "bias"));
+  world.inside.info.bias = port;
+  const LmModel model = world.model();
+  StepRunner runner(model);
+  for (const uint32_t slot : {0u, 1u}) runner.clear(slot);
+  const std::vector<int32_t> tokens(kChunk, 1);
+  const frt_sampling_params plain{};
+  const std::vector<frt_logit_bias> good = {{9, 1}, {5, 2}, {7, 3}};
+  const std::vector<frt_logit_bias> twice = {{9, 1}, {5, 2}, {9, 1}};
+  const auto prefill = [&](uint32_t slot, const std::vector<frt_logit_bias>& bias) {
+    return runner.submit_prefill(slot, 0, tokens, false, &plain, nullptr, nullptr, bias);
+  };
+  const auto refuses = [&](auto&& step) {
+    const int copies = world.rig.mock->calls("copy");
+    const frt_error error = caught(step);
+    INFO(error.message);
+    CHECK(error.code == FRT_ERR_INVALID_ARGUMENT);
+    CHECK(std::string(error.message).find("names token 9 twice") != std::string::npos);
+    CHECK(world.rig.mock->calls("copy") == copies);
+  };
+  refuses([&] { prefill(0, twice); });
+  for (const uint32_t slot : {0u, 1u}) runner.wait(prefill(slot, good));
+  const auto decode = [&](int32_t position, const std::vector<frt_logit_bias>& second) {
+    const std::vector<StepRunner::Entry> entries = {
+        {.slot = 0, .position = position, .token = -1, .sampling = &plain, .bias = good},
+        {.slot = 1, .position = position, .token = -1, .sampling = &plain, .bias = second}};
+    return runner.submit_decode(entries);
+  };
+  refuses([&] { decode(kChunk, twice); });
+  runner.wait(decode(kChunk, good));
+  // Also where the port holds a bias that begins alike.
+  refuses([&] { decode(kChunk + 1, {{9, 1}, {5, 2}, {7, 3}, {9, 4}}); });
+  runner.wait(decode(kChunk + 1, {{9, 1}, {5, 2}}));
+}
+
 TEST_CASE("a mask is copied for the entry that has one, which alone is sampled under it") {
   World world(16);
   world.inside.info.mask = world.buffer("mask");

@@ -37,6 +37,7 @@ struct OptionSpec {
   std::string reference = {};
   // PATH: a text that starts so is no path and stays as it is ("synthetic:").
   std::string verbatim_prefix = {};
+  bool numerics = false;  // FRT_OPTION_NUMERICS
 };
 
 // What one plugin accepts.

@@ -167,6 +167,7 @@ class OpenPlugin {
   OpenPlugin& operator=(const OpenPlugin&) = delete;
 
   const LoadedPlugin& loaded() const noexcept { return loaded_; }
+  const Config& options() const noexcept { return options_; }  // that it was opened with
   frt_plugin handle() const noexcept { return plugin_; }
   // Watches `call` of this plugin until the result is destroyed (services.hpp).  [setup]
   SetupWatch watch(const char* call) const;
@@ -202,6 +203,7 @@ class OpenPlugin {
   const void* extension(const char* id) const { return loaded_.descriptor->extension(plugin_, id); }
 
   const LoadedPlugin& loaded_;
+  Config options_;
   mutable std::map<std::pair<const void*, std::string>, std::shared_ptr<const void>> tables_;
   std::unique_ptr<HostView> host_;
   frt_plugin plugin_ = nullptr;

@@ -68,8 +68,13 @@ class SetupWatch {
   // The plugin is in `call` from now on, or got on in it: the time begins anew.
   void enter(const char* call) noexcept;
 
+  // For a program that is its own: a signal that ends it inside a watched call is named with the
+  // plugin and the call on stderr first. Handlers of others stay.  [setup]
+  static void name_crashes() noexcept;
+
  private:
   static void at_exit() noexcept;
+  static void at_crash(int number) noexcept;
   void start() noexcept;
   void run() noexcept;
   uint64_t reports() const noexcept { return services_ ? services_->reports() : 0; }

@@ -155,7 +155,7 @@ void embed_rows(Stream& stream, const frt_embed_rows_args& args) {
   const Checks check(FRT_OP_EMBED_ROWS);
   check.dtype("y_dtype", args.y_dtype);
   check.range("branches", args.branches, 1, 65535);
-  check.at_least("text_rows", args.text_rows, 0);
+  check.positive("text_rows", args.text_rows);
   check.positive("y_rows", args.y_rows);
   check.pointer("first", args.first);
   check.pointer("count", args.count);
@@ -164,7 +164,6 @@ void embed_rows(Stream& stream, const frt_embed_rows_args& args) {
   check.pointer("y", args.y);
   check.at_least("ids_stride", args.ids_stride, args.text_rows);
   check.at_least("y_stride", args.y_stride, args.table.cols);
-  if (args.text_rows == 0) return;
   const bool vector = args.table.cols % 8 == 0 && vector_rows(args.y, args.y_stride) &&
                       reinterpret_cast<uintptr_t>(args.table.data) % 16 == 0;
   const Grid grid{dim3(static_cast<unsigned>(args.text_rows), static_cast<unsigned>(args.branches)),

@@ -222,7 +222,7 @@ void row_norm(Stream& stream, const frt_row_norm_args& args) {
   const Checks check(FRT_OP_ROW_NORM);
   check.dtype("x_dtype", args.x_dtype);
   check.dtype("y_dtype", args.y_dtype);
-  check.at_least("rows", args.rows, 0);
+  check.positive("rows", args.rows);
   check.positive("width", args.width);
   check_norm(check, args.norm);
   check.pointer("x", args.x);

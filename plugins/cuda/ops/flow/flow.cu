@@ -11,7 +11,6 @@
 // about 4 us.
 #include <frt/ops/flow.h>
 
-#include <algorithm>
 #include <frt/checks.hpp>
 
 #include "../common/launch.cuh"
@@ -254,7 +253,7 @@ constexpr std::size_t kMostShared = 48 * 1024;
 
 void check_output(const Checks& check, const frt_flow_output_args& args) {
   check.dtype("h_dtype", args.h_dtype);
-  check.at_least("rows", args.rows, 0);
+  check.positive("rows", args.rows);
   check.positive("dim", args.dim);
   check.range("width", args.width, 1,
               static_cast<int64_t>(kMostShared / sizeof(float)) - kWarps - args.dim);
@@ -267,7 +266,7 @@ void check_output(const Checks& check, const frt_flow_output_args& args) {
 
 void check_update(const Checks& check, const frt_flow_update_args& args) {
   check.positive("branches", args.branches);
-  check.at_least("samples", args.samples, 0);
+  check.positive("samples", args.samples);
   check.positive("horizon", args.horizon);
   check.positive("dim", args.dim);
   check.pointer("v", args.v);
@@ -283,7 +282,7 @@ void check_update(const Checks& check, const frt_flow_update_args& args) {
 void check_input(const Checks& check, const frt_flow_input_args& args) {
   check.dtype("h_dtype", args.h_dtype);
   check.positive("branches", args.branches);
-  check.at_least("rows", args.rows, 0);
+  check.positive("rows", args.rows);
   check.positive("dim", args.dim);
   check.positive("width", args.width);
   check.pointer("x", args.x);
@@ -299,7 +298,7 @@ Grid rows_grid(int64_t rows, int64_t shared_floats) {
 
 void flow_start(Stream& stream, const frt_flow_start_args& args) {
   const Checks check(FRT_OP_FLOW_START);
-  check.at_least("samples", args.samples, 0);
+  check.positive("samples", args.samples);
   check.positive("horizon", args.horizon);
   check.positive("dim", args.dim);
   check.pointer("noise", args.noise);
@@ -310,28 +309,23 @@ void flow_start(Stream& stream, const frt_flow_start_args& args) {
   check.pointer("x", args.x);
   check.pointer("clean_rows", args.clean_rows);
   const int64_t values = static_cast<int64_t>(args.samples) * args.horizon * args.dim;
-  launch(stream,
-         {dim3(static_cast<unsigned>(std::max<int64_t>(ceil_div(values, kThreads), 1))),
-          dim3(kThreads)},
+  launch(stream, {dim3(static_cast<unsigned>(ceil_div(values, kThreads))), dim3(kThreads)},
          start_kernel, args);
 }
 
 void flow_input(Stream& stream, const frt_flow_input_args& args) {
   check_input(Checks(FRT_OP_FLOW_INPUT), args);
-  if (args.rows == 0) return;
   launch(stream, rows_grid(args.rows, args.dim), input_kernel, args);
 }
 
 void flow_output(Stream& stream, const frt_flow_output_args& args) {
   check_output(Checks(FRT_OP_FLOW_OUTPUT), args);
-  if (args.rows == 0) return;
   launch(stream, rows_grid(args.rows, args.width + kWarps + args.dim), output_kernel, args);
 }
 
 void flow_update(Stream& stream, const frt_flow_update_args& args) {
   check_update(Checks(FRT_OP_FLOW_UPDATE), args);
   const int64_t rows = static_cast<int64_t>(args.samples) * args.horizon;
-  if (rows == 0) return;
   launch(stream, rows_grid(rows, args.dim), update_kernel, args);
 }
 
@@ -361,7 +355,6 @@ void flow_step(Stream& stream, const frt_flow_step_args& args) {
   check.require(!args.next.h || (args.next.rows == rows && args.next.dim == args.update.dim &&
                                  args.next.x == args.update.x),
                 "next", "does not take x, rows and dim of update");
-  if (rows == 0) return;
   run_variant(stream, kStepTable, args);
 }
 

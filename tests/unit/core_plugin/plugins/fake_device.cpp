@@ -13,7 +13,7 @@
 namespace {
 
 constexpr frt_config_option kOptions[] = {
-    {"lanes", FRT_CONFIG_INT, 0, "1", nullptr, 1, 8, "parallel lanes"}};
+    {"lanes", FRT_CONFIG_INT, FRT_OPTION_NUMERICS, "1", nullptr, 1, 8, "parallel lanes"}};
 constexpr frt_config_schema_v1 kSchema = frt::config_schema(frt::kNoOptions, kOptions);
 
 frt_status unsupported(frt_error* error) {

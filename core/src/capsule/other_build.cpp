@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "capsule/other_build.hpp"
+
+#include <utility>
+
+namespace frt::core {
+
+Origin origin_of_file(const Fingerprint& here, const Fingerprint& stored, std::string difference) {
+  if (difference.empty()) return nullptr;
+  auto continued = std::make_shared<OtherBuild>();
+  continued->difference = difference;
+  continued->fingerprint = here;
+  continued->fingerprint.add(FRT_FINGERPRINT_CONTINUES,
+                             stored.only(Fingerprint::Part::kBuild).hex());
+  return std::make_shared<const OtherBuild>(
+      OtherBuild{std::move(difference), stored, std::move(continued)});
+}
+
+}  // namespace frt::core
