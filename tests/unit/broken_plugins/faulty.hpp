@@ -106,6 +106,7 @@ struct Constructor {
   Constructor() {
     if (is("constructor_throws")) throw std::runtime_error("out of luck");
     if (is("constructor_aborts")) std::abort();
+    if (is("atexit_aborts")) std::atexit([] { std::abort(); });
     if (is("constructor_exits")) std::_Exit(3);
     if (is("constructor_hangs")) std::this_thread::sleep_for(std::chrono::seconds(600));
     if (is("dlopen_hangs")) hang("dlopen");
