@@ -3,16 +3,21 @@
 """frt-plugin-check over plugins that are broken in one place each: exactly the case of that place fails, by name and with
 what to mend; whatever a plugin does, the checker ends with 1 and a verdict, and nothing that it started lives on.
 
-    broken.py <frt-plugin-check> <folder of the faulty plugins>
+    broken.py <frt-plugin-check> <folder of the faulty plugins> <spoiled plugin> <CPU plugin>
+
+The rows of tests/unit/broken_plugins say what a host refuses; the checker must find each defect of a backend among them.
 """
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
-CHECK, FOLDER = sys.argv.pop(1), pathlib.Path(sys.argv.pop(1))
+CHECK, FOLDER, SPOILED, CPU = sys.argv.pop(1), pathlib.Path(sys.argv.pop(1)), sys.argv.pop(1), sys.argv.pop(1)
+ROWS = (pathlib.Path(__file__).parents[1] / "unit/broken_plugins/broken_plugins_test.cpp").read_text(encoding="utf-8")
 
 # The defect (tests/unit/broken_plugins), the case that finds it, its verdict, and words of the message.
 BACKEND = [
@@ -28,10 +33,35 @@ BACKEND = [
     ("device_open_throws", "plugin device", "FAIL", "no such luck"),
     ("device_open_without_object", "plugin device", "FAIL", "made no device"),
 ]
+# Defects of a model that no checkpoint is needed for, as above.
+MODEL = [
+    ("model_missing", "model tables", "FAIL", "offers no frt.model/1"),
+    ("open_throws", "plugin opens twice", "FAIL", "no key in the lock"),
+    ("open_wants_same_size", "plugin host of a later minor version", "FAIL", "without a message"),
+    ("open_log_unchecked", "plugin host of the oldest version", "CRASH", "Segmentation fault"),
+    ("atexit_aborts", "plugin load", "CRASH", "when its process ends: signal Aborted"),
+]
+# Backend defects of the rows that come later than `plugin device`: submissions, which no case of a plugin makes.
+LATER = {"fill_throws", "sync_throws"}
+
+
+def rows_of_backends():
+    """(defect, parts of the message) of each row whose defect is the backend's."""
+    return [(defect, re.findall(r'"([^"]*)"', parts))
+            for defect, parts in re.findall(r'\{"device",\s*"(\w+)",\s*FRT_ERR_\w+,\s*\{([^{}]*)\}', ROWS)]
+
+
+def harmed(harm, cases, *options, **how):
+    result = subprocess.run([CHECK, SPOILED, "--reference", CPU, "--threads", "1", "--filter", cases, *options],
+                            env={**os.environ, "FRT_HARM": harm, **how}, capture_output=True, text=True, timeout=300,
+                            errors="replace")
+    return result.returncode, result.stdout, result.stderr
 
 
 def check(plugin, defect, *options):
-    result = subprocess.run([CHECK, str(FOLDER / plugin), "--filter", "plugin", "--timeout", "60", *options],
+    defaults = {"--filter": "plugin", "--timeout": "60"}
+    defaults = [text for pair in defaults.items() if pair[0] not in options for text in pair]
+    result = subprocess.run([CHECK, str(FOLDER / plugin), "--reference", CPU, *defaults, *options],
                             env={**os.environ, "FRT_TEST_DEFECT": defect}, capture_output=True, text=True, timeout=300,
                             errors="replace")
     return result.returncode, result.stdout + result.stderr
@@ -41,7 +71,7 @@ class Broken(unittest.TestCase):
     def test_a_backend_without_a_defect_passes(self):
         code, text = check("faulty_backend.so", "")
         self.assertEqual(code, 0, text)
-        self.assertIn("10 passed, 0 failed", text)
+        self.assertIn("11 passed, 0 failed", text)
 
     def test_each_defect_fails_its_own_case(self):
         for defect, case, verdict, words in BACKEND:
@@ -52,6 +82,107 @@ class Broken(unittest.TestCase):
                 self.assertEqual(len(found), 1, text)
                 self.assertRegex(found[0], rf"^{verdict} +{case} ")
                 self.assertIn(words, found[0])
+
+    def test_each_defect_of_a_model_fails_its_own_case(self):
+        for defect, case, verdict, words in MODEL:
+            with self.subTest(defect):
+                code, text = check("faulty_model.so", defect, "--filter", "")
+                self.assertEqual(code, 1, text)
+                found = [line for line in text.splitlines() if line.split(" ")[0] in ("FAIL", "CRASH", "HANG")]
+                self.assertEqual(len(found), 1, text)
+                self.assertRegex(found[0], rf"^{verdict} +{case} ")
+                self.assertIn(words, found[0])
+
+    def test_each_backend_that_a_host_refuses_fails(self):
+        rows = rows_of_backends()
+        self.assertGreater(len(rows), 20)
+        for defect, parts in rows:
+            if defect in LATER or defect.startswith("fact_"):
+                continue
+            with self.subTest(defect):
+                code, text = check("faulty_backend.so", defect)
+                self.assertEqual(code, 1, text)
+                found = [line for line in text.splitlines() if line.startswith(("FAIL ", "CRASH ", "HANG "))]
+                self.assertEqual(len(found), 1, text)
+                for part in parts:
+                    self.assertIn(part, found[0])
+
+    def test_a_model_whose_creation_takes_most_of_the_time_does_not_hang(self):
+        code, text = check("faulty_model.so", "create_slow", "--checkpoint", "synthetic:x", "--backend",
+                           str(FOLDER / "faulty_backend.so"), "--filter", "model created twice", "--timeout", "1.2")
+        self.assertEqual(code, 0, text)
+
+    def test_a_model_without_a_version_of_its_state_is_told(self):
+        code, text = check("faulty_model.so", "", "--checkpoint", "synthetic:x", "--backend",
+                           str(FOLDER / "faulty_backend.so"), "--filter", "model capsule version")
+        self.assertEqual(code, 0, text)
+        self.assertRegex(text, r"(?m)^warn +model capsule version .*no field `state`")
+
+    def verdicts(self, text, cases):
+        """Name to verdict; every case has exactly one."""
+        listed = subprocess.run([CHECK, SPOILED, "--reference", CPU, "--filter", cases, "--list"], check=True,
+                                capture_output=True, text=True).stdout.splitlines()
+        told = json.loads(text)["cases"]
+        names = [case["name"] for case in told if case["name"] != "plugin process"]
+        self.assertEqual(sorted(names), sorted(listed))
+        return {case["name"]: (case["result"], case.get("message", "")) for case in told}
+
+    def test_a_crash_as_the_process_of_the_operators_ends_belongs_to_none_of_them(self):
+        cases = "frt.silu_mul/1 bf16 7x33"
+        code, text, _ = harmed("exit_aborts", cases, "--json")
+        self.assertEqual(code, 1)
+        verdicts = self.verdicts(text, cases)
+        result, message = verdicts.pop("plugin process")
+        self.assertEqual(result, "CRASH")
+        self.assertRegex(message, rf"^after the case `{cases}.*`: signal Aborted")
+        self.assertEqual({result for result, _ in verdicts.values()}, {"ok"})
+
+    def test_no_case_is_lost_where_a_device_opens_no_more_after_a_crash(self):
+        cases = "frt.silu_mul/1 bf16"
+        with tempfile.TemporaryDirectory() as folder:
+            code, text, _ = harmed("crash_once", cases, "--json", FRT_HARM_FILE=f"{folder}/crashed")
+        self.assertEqual(code, 1)
+        results = [result for result, _ in self.verdicts(text, cases).values()]
+        self.assertGreater(results.count("skip"), 0, results)
+        self.assertEqual(results.count("CRASH"), 2, results)  # the case, and the process after it
+
+    def test_a_launch_that_waits_or_allocates_is_found(self):
+        for harm, case in (("launch_waits", "hot calls do not wait"), ("launch_allocates", "hot calls do not allocate")):
+            with self.subTest(harm):
+                code, text, errors = harmed(harm, case)
+                if "nothing was checked" in errors and harm == "launch_allocates":
+                    self.skipTest("a build with a sanitizer does not count allocations")
+                self.assertEqual(code, 1, text + errors)
+                self.assertRegex(text, rf"(?m)^FAIL +frt.backend/1 {case} +exec_launch ")
+
+    def test_a_relative_checkpoint_starts_from_the_working_directory(self):
+        code, text = check("faulty_model.so", "", "--checkpoint", "here", "--backend",
+                           str(FOLDER / "faulty_backend.so"), "--filter", "model created twice")
+        self.assertEqual(code, 0, text)
+        self.assertIn(f'checkpoint = "{os.getcwd()}/here"', text)
+
+    def test_an_option_without_an_effect_is_an_error(self):
+        model, backend = str(FOLDER / "faulty_model.so"), str(FOLDER / "faulty_backend.so")
+        for plugin, *options in ((model, "--device", "0"), (model, "--strict"), (model, "--once"), (model, "--seconds", "1"),
+                                 (model, "--set", "width=1"), (model, "--backend", backend),
+                                 (backend, "--checkpoint", "x"), (backend, "--backend", backend),
+                                 (backend, "--json", "--verbose"), (backend, "--list", "--json"),
+                                 (backend, "--in-process", "--timeout", "3")):
+            with self.subTest(options):
+                result = subprocess.run([CHECK, plugin, "--filter", "plugin", *options], capture_output=True, text=True)
+                self.assertEqual(result.returncode, 1, result.stdout)
+                self.assertIn("has no effect", result.stderr)
+
+    def test_a_name_that_no_case_has_is_an_error(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as names:
+            names.write("plugin load\nplugin lode\n")
+            names.flush()
+            code, text = check("faulty_backend.so", "", "--cases", names.name)
+        self.assertEqual(code, 1)
+        self.assertIn("no case `plugin lode`", text)
+        code, text = check("faulty_backend.so", "", "--list", "--filter", "no such case")
+        self.assertEqual(code, 1)
+        self.assertIn("nothing was checked", text)
 
     def test_json_has_the_verdict_of_a_process_that_ended(self):
         code, text = check("faulty_backend.so", "device_count_exits", "--json")

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <frt/text.hpp>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <string_view>
 #include <thread>
 
+#include "allocations.hpp"
 #include "check.hpp"
 
 namespace frt::conformance {
@@ -533,6 +535,91 @@ void peer_copies(Case& c) {
           "copy_peer: the bytes differ, or it is not in the order of both streams");
 }
 
+// ---- the hot path -----------------------------------------------------------------------------
+
+// What a replay consists of, submitted behind a call that runs until all of it is submitted. Should
+// the plugin wait for its stream, the call gives up after some seconds and says so.
+void hot_calls_do_not_wait(Case& c) {
+  constexpr uint64_t kBytes = 1021;
+  std::atomic<bool> submitted{false}, waited{false};
+  auto hold = [&] {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    while (!submitted && !waited) {
+      if (std::chrono::steady_clock::now() >= end) waited = true;
+      std::this_thread::yield();
+    }
+  };
+  Runtime runtime(c);
+  const frt_backend_stream stream = runtime.stream();
+  const frt_backend_event event = runtime.event();
+  void* block = runtime.memory(FRT_SPACE_DEVICE, kBytes);
+  void* other = runtime.memory(FRT_SPACE_DEVICE, kBytes);
+  const auto work = [&] {
+    check(runtime.table().fill(stream, block, FRT_SPACE_DEVICE, kBytes, 1), "fill");
+    runtime.copy(stream, other, FRT_SPACE_DEVICE, block, FRT_SPACE_DEVICE, kBytes);
+  };
+  runtime.begin(stream);
+  work();
+  const frt_backend_exec exec = runtime.end(stream);
+  runtime.launch(exec, stream);
+  runtime.sync(stream);
+  const auto returns = [&](const char* what, const auto& call) {
+    submitted = false;
+    runtime.call(stream, hold);
+    call();
+    submitted = true;
+    runtime.sync(stream);
+    require(!waited, std::string(what) +
+                         " waits for the work of its stream, by frt/backend.h [hot]: it submits "
+                         "and returns");
+  };
+  returns("exec_launch", [&] { runtime.launch(exec, stream); });
+  returns("fill",
+          [&] { check(runtime.table().fill(stream, block, FRT_SPACE_DEVICE, kBytes, 1), "fill"); });
+  returns("copy between device memory",
+          [&] { runtime.copy(stream, other, FRT_SPACE_DEVICE, block, FRT_SPACE_DEVICE, kBytes); });
+  returns("event_record",
+          [&] { check(runtime.table().event_record(event, stream), "event_record"); });
+  returns("event_query", [&] { runtime.table().event_query(event); });
+}
+
+// Calls that grow a list once in a while are found by their first calls, not by the last.
+void hot_calls_do_not_allocate(Case& c) {
+  if (!counts_allocations()) throw Skip{"a build with a sanitizer does not count allocations"};
+  constexpr uint64_t kBytes = 1021;
+  constexpr int kWarmUp = 32, kRounds = 32;
+  Runtime runtime(c);
+  const frt_backend_stream stream = runtime.stream();
+  const frt_backend_event event = runtime.event();
+  void* block = runtime.memory(FRT_SPACE_DEVICE, kBytes);
+  void* other = runtime.memory(FRT_SPACE_DEVICE, kBytes);
+  runtime.begin(stream);
+  check(runtime.table().fill(stream, block, FRT_SPACE_DEVICE, kBytes, 1), "fill");
+  const frt_backend_exec exec = runtime.end(stream);
+  const frt_backend_v1& table = runtime.table();
+  // The table is a checked copy; its functions are the plugin's.
+  const auto* own = reinterpret_cast<const void*>(table.exec_launch);
+  const auto allocates_nothing = [&](const char* what, const auto& call) {
+    uint64_t count = 0;
+    for (int round = 0; round < kWarmUp + kRounds; ++round) {
+      const uint64_t found = allocations_of(own, call);
+      if (round >= kWarmUp) count += found;
+      runtime.sync(stream);
+    }
+    require(count == 0, std::string(what) + " allocates memory (" + std::to_string(count) +
+                            " times in " + std::to_string(kRounds) +
+                            " calls), by frt/base.h [hot]: take it at setup");
+  };
+  allocates_nothing("exec_launch", [&] { runtime.launch(exec, stream); });
+  allocates_nothing("fill",
+                    [&] { check(table.fill(stream, block, FRT_SPACE_DEVICE, kBytes, 1), "fill"); });
+  allocates_nothing("copy", [&] {
+    runtime.copy(stream, other, FRT_SPACE_DEVICE, block, FRT_SPACE_DEVICE, kBytes);
+  });
+  allocates_nothing("event_record", [&] { check(table.event_record(event, stream), "record"); });
+  allocates_nothing("event_query", [&] { table.event_query(event); });
+}
+
 }  // namespace
 
 void add_runtime_cases(Suite& suite) {
@@ -553,6 +640,8 @@ void add_runtime_cases(Suite& suite) {
   add("captures out of turn", captures_out_of_turn);
   add("compositions", compositions);
   add("copies between two devices", peer_copies);
+  add("hot calls do not wait", hot_calls_do_not_wait);
+  add("hot calls do not allocate", hot_calls_do_not_allocate);
 }
 
 }  // namespace frt::conformance

@@ -16,16 +16,20 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <frt/core/child_process.hpp>
 #include <frt/error.hpp>
 #include <frt/io/file.hpp>
 #include <fstream>
+#include <optional>
 #include <string_view>
+#include <thread>
 
 namespace frt::conformance {
 namespace {
 
 constexpr std::size_t kLongestMessage = 1 << 20;  // one line of a child
 constexpr std::size_t kLongestWords = 400;        // of its last line
+constexpr std::chrono::seconds kKillLimit{5};     // for a process to end that was killed
 
 struct Pipe {
   io::Descriptor read_end, write_end;
@@ -78,16 +82,19 @@ std::string line_of(const Message& message) {
   std::exit(0);
 }
 
-// Kills what the child started and left behind, whatever group or session it is in.
+// Kills what the child started and left behind, whatever group or session it is in. Not for ever:
+// one may be inside a call of a driver that does not return.
 void kill_orphans() {
   const std::string list = "/proc/self/task/" + std::to_string(::getpid()) + "/children";
-  for (;;) {
+  const auto end = std::chrono::steady_clock::now() + kKillLimit;
+  while (std::chrono::steady_clock::now() < end) {
     std::ifstream children(list);
     int found = 0;
     for (pid_t one = 0; children >> one; ++found) ::kill(one, SIGKILL);
     if (found == 0) return;
-    while (::waitpid(-1, nullptr, 0) < 0 && errno == EINTR) {
-    }
+    bool any = false;
+    while (::waitpid(-1, nullptr, WNOHANG) > 0) any = true;
+    if (!any) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 
@@ -169,6 +176,8 @@ bool drain(const io::Descriptor& from, Sink& sink) {
 
 void adopt_orphans() {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  // Inherited as ignored, the system would wait for the children and keep no status.
+  ::signal(SIGCHLD, SIG_DFL);
 }
 
 ChildEnd run_in_child(const std::function<void(const Send&)>& body, const Send& receive,
@@ -187,18 +196,14 @@ ChildEnd run_in_child(const std::function<void(const Send&)>& body, const Send& 
   Output printed;
   auto last = Clock::now();
   bool hung = false;
-  int status = 0;
   // The end of the process counts, not that of the pipes: what it forked may hold those open.
   for (;;) {
-    const pid_t ended = ::waitpid(child, &status, WNOHANG);
+    const bool ended = core::child_has_ended(child);
     if (drain(answers.read_end, heard)) last = Clock::now();
     drain(output.read_end, printed);
-    if (ended == child) break;
+    if (ended) break;
     if (patience > 0 && std::chrono::duration<double>(Clock::now() - last).count() > patience) {
       hung = true;
-      ::kill(child, SIGKILL);
-      while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-      }
       break;
     }
     // A pipe that has ended is always ready; then the child ends, too.
@@ -206,17 +211,19 @@ ChildEnd run_in_child(const std::function<void(const Send&)>& body, const Send& 
     ::poll(polled, 2, 20);
     if (((polled[0].revents | polled[1].revents) & POLLIN) == 0) ::usleep(1000);
   }
-  ::kill(-child, SIGKILL);
+  const std::optional<int> waited = core::end_child(child, kKillLimit);
   kill_orphans();
   drain(answers.read_end, heard);
   drain(output.read_end, printed);
 
   using How = ChildEnd::How;
-  if (hung) {
+  if (hung || !waited) {
     char limit[32];
     std::snprintf(limit, sizeof(limit), "%g s", patience);
-    return {How::kHung, std::string("no end after ") + limit + printed.words()};
+    const char* stays = waited ? "" : "; SIGKILL does not end its process either";
+    return {How::kHung, std::string("no end after ") + limit + stays + printed.words()};
   }
+  const int status = *waited;
   if (WIFSIGNALED(status)) {
     return {How::kCrashed,
             std::string("signal ") + ::strsignal(WTERMSIG(status)) + printed.words()};

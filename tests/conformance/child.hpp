@@ -27,7 +27,8 @@ struct ChildEnd {
 
 // Runs `body` in a child and gives `receive` what it sends. A child that is silent for `patience`
 // seconds hangs and is killed; 0: it may take for ever. Whatever it started is killed, too, also
-// after a good end. Throws FRT_ERR_IO where the system gives no process.  [setup]
+// after a good end. A process that cannot be killed is left behind some seconds later. Throws
+// FRT_ERR_IO where the system gives no process.  [setup]
 ChildEnd run_in_child(const std::function<void(const Send&)>& body, const Send& receive,
                       double patience);
 

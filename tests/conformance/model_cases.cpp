@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model is made as every program makes one: from a manifest, by the code of the hosts, which
-// judges roles, tables, regions of capsules and the kernels that the model registers.
+// Cases of every model, and of a language model.
 #include <frt/capsule.hpp>
-#include <frt/core/registry.hpp>
+#include <frt/contracts.hpp>
 #include <frt/error.hpp>
+#include <frt/reading.hpp>
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <memory>
+#include <span>
+#include <string_view>
 #include <utility>
 
+#include "allocations.hpp"
 #include "bench/capsule_check.hpp"
 #include "check.hpp"
 #include "lm/generator.hpp"
+#include "made_model.hpp"
 #include "plugin_cases.hpp"
-#include "runtime/loaded_model.hpp"
 #include "runtime/robot_settings.hpp"
 
 namespace frt::conformance {
@@ -26,78 +26,6 @@ constexpr uint64_t kTokens = 24;  // generated where runs are compared
 
 [[noreturn]] void fail(const std::string& text) {
   throw Error(FRT_ERR_MISMATCH, text);
-}
-
-// As a TOML string.
-std::string quoted(const std::string& text) {
-  std::string made = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') made += '\\';
-    made += c;
-  }
-  return made + "\"";
-}
-
-std::string absolute(const std::string& path) {
-  return std::filesystem::absolute(path).lexically_normal().string();
-}
-
-std::string manifest_of(const Subject& subject, const std::string& checkpoint) {
-  const std::string backend = subject.backend.empty() ? subject.reference : subject.backend;
-  const std::string model_id = core::read_image(subject.plugin).card.id;
-  const std::string backend_id = core::read_image(backend).card.id;
-  const auto plugin = [](const std::string& id, const std::string& path) {
-    return "[[plugin]]\nid = " + quoted(id) + "\npath = " + quoted(absolute(path)) + "\n";
-  };
-  return "schema = 1\n" + plugin(model_id, subject.plugin) + plugin(backend_id, backend) +
-         "[device.here]\nbackend = " + quoted(backend_id) +
-         "\n[model.checked]\nplugin = " + quoted(model_id) +
-         "\ndevice = \"here\"\ncheckpoint = " + quoted(checkpoint) + "\n";
-}
-
-core::RegistryOptions own_files_only() {
-  core::RegistryOptions options;
-  options.use_environment = false;
-  options.own_folder = "";
-  options.probing = core::Probing::kNever;  // this is a child
-  options.trials.clear();
-  return options;
-}
-
-// The model, made.
-class Made {
- public:
-  explicit Made(const Subject& subject, bool eager = false, const std::vector<Option>& more = {})
-      : Made(subject, subject.checkpoint, eager, more) {}
-  Made(const Subject& subject, const std::string& checkpoint, bool eager,
-       const std::vector<Option>& more)
-      : registry_(own_files_only()), loader_(registry_, log_, {}) {
-    const std::filesystem::path file = std::filesystem::path(subject.folder) / "checked.toml";
-    std::ofstream(file) << manifest_of(subject, checkpoint);
-    host::LoadOptions options;
-    options.runtime.eager = eager;
-    const auto set = [&](const Option& one) {
-      options.sets.push_back("model.checked.options." + one.key + "=" + one.text);
-    };
-    for (const Option& one : subject.options) set(one);
-    for (const Option& one : more) set(one);
-    model_ = std::make_unique<host::LoadedModel>(loader_, file.string(), "checked", options);
-  }
-  const host::LoadedModel& operator*() const { return *model_; }
-  const host::LoadedModel* operator->() const { return model_.get(); }
-  bool has(const char* id) const { return model_->table().extension(model_->handle(), id); }
-
- private:
-  core::Log log_;
-  core::Registry registry_;
-  host::ManifestLoader loader_;
-  std::unique_ptr<host::LoadedModel> model_;
-};
-
-void needs_checkpoint(const Subject& subject) {
-  if (subject.checkpoint.empty()) {
-    throw Skip{"no model is made: give what it is made of with --checkpoint"};
-  }
 }
 
 void tables(const Subject& subject) {
@@ -182,12 +110,75 @@ void capsules(const Subject& subject) {
   options.folder = subject.folder;
   host::CapsuleCheckResult result;
   try {
-    result = host::check_capsules(model, options, [](const auto&) { return false; });
+    result = host::check_capsules(model, options, [&](const auto&) {
+      subject.alive();
+      return false;
+    });
   } catch (const Error& error) {
     if (error.status() != FRT_ERR_OUT_OF_RANGE) throw;
     throw Skip{error.what()};  // too few slots or rows to compare anything
   }
   if (!result.failures.empty()) fail(result.failures.front());
+}
+
+// A capsule file of a build whose regions mean something else would be taken for a good one.
+void capsule_version(const Subject& subject) {
+  needs_checkpoint(subject);
+  const Made made(subject);
+  const auto table = made->extension<frt_capsule_v1>(FRT_EXT_CAPSULE);
+  if (!table) throw Skip{"the model has no " FRT_EXT_CAPSULE};
+  const frt_fingerprint_field* fields = nullptr;
+  uint64_t count = 0;
+  frt_error error{};
+  check(table->fingerprint(made->handle(), &fields, &count, &error), error, made->sender());
+  const auto is_version = [](const frt_fingerprint_field& field) {
+    return std::string_view(field.name) == "state" && *field.value != '\0';
+  };
+  const std::span<const frt_fingerprint_field> all(fields, count);
+  if (std::none_of(all.begin(), all.end(), is_version)) {
+    throw Warn{
+        "the fingerprint of capsules has no field `state`: give it a version of what the regions "
+        "mean (frt/capsule.h), and raise it when the same regions mean something else"};
+  }
+}
+
+// The functions of the role that a host calls for each step. Lists that grow once in a while are
+// full after the first calls.
+void hot_calls(const Subject& subject) {
+  needs_checkpoint(subject);
+  if (!counts_allocations()) throw Skip{"a build with a sanitizer does not count allocations"};
+  const Made made(subject);
+  constexpr int kWarmUp = 32, kRounds = 32;
+  const auto allocates_nothing = [&](const char* what, const void* own, const auto& call) {
+    uint64_t count = 0;
+    for (int round = 0; round < kWarmUp + kRounds; ++round) {
+      const uint64_t found = allocations_of(own, call);
+      if (round >= kWarmUp) count += found;
+    }
+    if (count > 0) {
+      fail(std::string(what) + " allocates memory (" + std::to_string(count) + " times in " +
+           std::to_string(kRounds) + " calls), by frt/base.h [hot]: take it at setup");
+    }
+  };
+  bool any = false;
+  if (const auto role = made->extension<frt_role_lm_v1>(FRT_EXT_ROLE_LM)) {
+    any = true;
+    frt_shape_key key = 0;
+    uint32_t entries = 0;
+    allocates_nothing("prefill_key", reinterpret_cast<const void*>(role->prefill_key),
+                      [&] { role->prefill_key(made->handle(), 1, &key); });
+    allocates_nothing("decode_key", reinterpret_cast<const void*>(role->decode_key),
+                      [&] { role->decode_key(made->handle(), 1, &key, &entries); });
+  }
+  if (const auto role = made->extension<frt_role_policy_v1>(FRT_EXT_ROLE_POLICY)) {
+    any = true;
+    frt_policy_shape shape{};
+    shape.struct_size = sizeof(shape);
+    frt_shape_key key = 0;
+    allocates_nothing("infer_key", reinterpret_cast<const void*>(role->infer_key),
+                      [&] { role->infer_key(made->handle(), &shape, &key); });
+  }
+  if (!any) throw Skip{"the model has no role with [hot] functions"};
 }
 
 // A value that the option's type or limits do not allow; none where every text is one.
@@ -247,6 +238,9 @@ void add_model_cases(std::vector<PluginCase>& cases) {
   cases.push_back({"model roles", roles});
   cases.push_back({"model captured equals eager", captured_equals_eager});
   cases.push_back({"model capsules", capsules});
+  add_policy_cases(cases);
+  cases.push_back({"model capsule version", capsule_version});
+  cases.push_back({"model hot calls do not allocate", hot_calls});
   cases.push_back({"model wrong options", wrong_options});
   cases.push_back({"model no checkpoint", no_checkpoint});
 }

@@ -6,8 +6,6 @@
 #include <frt/error.hpp>
 #include <frt/reading.hpp>
 
-#include <cstring>
-
 #include "check.hpp"
 
 namespace frt::conformance {
@@ -51,45 +49,6 @@ void opens_twice(const Subject& subject) {
 
 void two_at_once(const Subject& subject) {
   const Opened first(subject), second(subject);
-}
-
-// A host that is not the one of this program. `room` is memory that begins with its frt_host.
-void opens_with(const Subject& subject, const frt_host* host) {
-  const core::LoadedPlugin& loaded = load(subject);
-  const core::Config config = plugin_defaults(loaded);
-  const std::string sender = plugin_sender(loaded.card.id);
-  frt_plugin plugin = nullptr;
-  frt_error error{};
-  const frt_status status = contain(
-      sender, "open", [&] { return loaded.descriptor->open(host, config.c(), &plugin, &error); });
-  if (status == FRT_OK) {
-    contain(sender, "close", [&] { loaded.descriptor->close(plugin); });
-  } else if (error.message[0] == '\0') {
-    fail(sender + ": `open` returns " + status_name(status) +
-         " without a message; say in frt_error what the host lacks");
-  } else {
-    throw Warn{std::string("`open` refuses: ") + error.message};
-  }
-}
-
-const void* no_table(void*, const char*) {
-  return nullptr;
-}
-
-void bare_host(const Subject& subject) {
-  const frt_host host = {sizeof(frt_host), FRT_ABI_MAJOR, FRT_ABI_MINOR, nullptr, no_table};
-  opens_with(subject, &host);
-}
-
-// A later minor version adds members behind the known ones.
-void later_host(const Subject& subject) {
-  struct Longer {
-    frt_host known;
-    unsigned char more[64];
-  } host{};
-  host.known = {sizeof(Longer), FRT_ABI_MAJOR, FRT_ABI_MINOR + 1, nullptr, no_table};
-  std::memset(host.more, 0x5A, sizeof(host.more));
-  opens_with(subject, &host.known);
 }
 
 void unknown_extensions(const Subject& subject) {
@@ -156,8 +115,6 @@ std::vector<PluginCase> plugin_cases(uint32_t kind) {
   cases.push_back({"plugin load", loads});
   cases.push_back({"plugin opens twice", opens_twice});
   cases.push_back({"plugin opens two at once", two_at_once});
-  cases.push_back({"plugin host without extensions", bare_host});
-  cases.push_back({"plugin host of a later minor version", later_host});
   cases.push_back({"plugin unknown extensions", unknown_extensions});
   if (kind == FRT_PLUGIN_BACKEND) {
     cases.push_back({"plugin tables", backend_tables});
@@ -166,6 +123,8 @@ std::vector<PluginCase> plugin_cases(uint32_t kind) {
   } else {
     add_model_cases(cases);
   }
+  // Last: a plugin that works with no host fails the cases above, which say more.
+  add_host_cases(cases, kind);
   return cases;
 }
 

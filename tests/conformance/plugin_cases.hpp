@@ -23,6 +23,9 @@ struct Subject {
   std::string folder;           // for files of the run; goes with it
   std::vector<Option> options;  // of the backend's device or of the model
   uint64_t seed = 1;
+  // A case calls it before each part that may take long, such as making a model: the time that
+  // --timeout allows begins anew.
+  std::function<void()> alive = [] {};
 };
 
 // Thrown by a case that passes with something to be said.
@@ -42,5 +45,9 @@ std::vector<PluginCase> plugin_cases(uint32_t kind);
 
 // The cases of a model, after those.
 void add_model_cases(std::vector<PluginCase>& cases);
+// The cases of a robot policy among those.
+void add_policy_cases(std::vector<PluginCase>& cases);
+// Hosts of other minor versions, which open the plugin and use it as far as its kind goes.
+void add_host_cases(std::vector<PluginCase>& cases, uint32_t kind);
 
 }  // namespace frt::conformance

@@ -4,13 +4,18 @@
 // FRT_UNSUPPORTED names one whose launches always return FRT_ERR_UNSUPPORTED, FRT_PROMISED one that
 // says before that it supports them, FRT_CONFUSED one that does so of wrong arguments, FRT_NARROW
 // one that is offered for bf16 outputs alone. It also has a copy_peer, which FRT_SPOILED=copy_peer
-// lets run ahead of the source's stream; FRT_SPOILED=last_error gives the same words for ever. What
+// lets run ahead of the source's stream; FRT_SPOILED=last_error gives the same words for ever.
+// FRT_HARM says what the plugin does to its process: "exit_aborts" when a stream was made and the
+// process ends; "crash_once" in the first launch of frt.silu_mul/1, and again as a device is opened
+// afterwards (FRT_HARM_FILE is made in between); "launch_allocates" and "launch_waits" what an
+// executable's launch must not do. What
 // is wrong is an argument that the kernel gets: a row less, a token more, another factor. So the
 // kernel does all of its work, and only its result shows the difference.
 //
 // It can be the backend under test and the reference at the same time: a check that compares a
 // backend with itself would pass.
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <frt/backend.h>
 #include <frt/draft/kernel_variants.h>
@@ -27,6 +32,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <frt/plugin.hpp>
@@ -129,6 +135,17 @@ struct Kernel {
   Spoil spoil = nullptr;
 };
 
+bool harms(const char* how) {
+  const char* harm = std::getenv("FRT_HARM");
+  return harm && harm == std::string(how);
+}
+
+frt_status crash(void*, frt_backend_stream, const void*, frt_error*) {
+  const char* path = std::getenv("FRT_HARM_FILE");
+  if (path) std::fclose(std::fopen(path, "w"));
+  std::abort();
+}
+
 frt_status launch(void* self, frt_backend_stream stream, const void* args, frt_error* error) {
   const Kernel& kernel = *static_cast<const Kernel*>(self);
   // Refusals look at what the caller gave.
@@ -202,8 +219,25 @@ frt_status device_info(frt_plugin plugin, uint32_t ordinal, frt_device_info* inf
                        frt_error* error) {
   return inner_backend->device_info(inner_of(plugin), ordinal, info, error);
 }
+frt_status exec_launch(frt_backend_exec exec, frt_backend_stream stream) {
+  if (harms("launch_allocates")) {
+    std::vector<int>* const kept = new std::vector<int>();
+    kept->push_back(1);
+    delete kept;
+  }
+  if (harms("launch_waits")) inner_backend->stream_sync(stream);
+  return inner_backend->exec_launch(exec, stream);
+}
+
+frt_status stream_create(frt_backend_device device, int32_t priority, frt_backend_stream* stream,
+                         frt_error* error) {
+  if (harms("exit_aborts")) std::atexit([] { std::abort(); });
+  return inner_backend->stream_create(device, priority, stream, error);
+}
+
 frt_status device_open(frt_plugin plugin, uint32_t ordinal, const frt_config* config,
                        frt_backend_device* device, frt_error* error) {
+  if (harms("crash_once") && ::access(std::getenv("FRT_HARM_FILE"), F_OK) == 0) std::abort();
   return inner_backend->device_open(inner_of(plugin), ordinal, config, device, error);
 }
 
@@ -286,6 +320,9 @@ frt_status list_kernels(frt_backend_device device, const frt_kernel_desc** kerne
         description.kernel = {made.kernels.back().get(), function, nullptr};
       };
       if (named("FRT_SPOILED")) replace(launch, spoils().at(description.name));
+      if (harms("crash_once") && description.name == std::string(FRT_OP_SILU_MUL)) {
+        replace(crash, nullptr);
+      }
       if (named("FRT_UNSUPPORTED")) replace(unsupported, nullptr);
       if (named("FRT_CONFUSED")) replace(confused, nullptr);
       if (named("FRT_NARROW")) description.outputs = FRT_DTYPE_BIT(FRT_DTYPE_BF16);
@@ -310,6 +347,8 @@ const void* SpoiledPlugin::extension(std::string_view id) noexcept {
     table.device_open = device_open;
     table.copy_peer = copy_peer;
     table.last_error = last_error;
+    table.exec_launch = exec_launch;
+    table.stream_create = stream_create;
     return table;
   }();
   if (id == FRT_EXT_BACKEND) return &backend;

@@ -127,6 +127,7 @@ struct Constructor {
     if (is("constructor_throws_number")) throw 42;
     if (is("constructor_aborts")) std::abort();
     if (is("constructor_crashes")) std::raise(SIGSEGV);
+    if (is("atexit_aborts")) std::atexit([] { std::abort(); });
     if (is("constructor_exits")) std::_Exit(3);
     if (is("constructor_hangs")) std::this_thread::sleep_for(std::chrono::seconds(600));
     if (is("dlopen_hangs")) hang("dlopen");

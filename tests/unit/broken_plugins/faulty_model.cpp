@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A language model whose graphs do nothing.
 #include <frt/chat.h>
+#include <frt/log.h>
 #include <frt/observation.h>
 #include <frt/role/critic.h>
 #include <frt/role/lm.h>
@@ -413,6 +414,7 @@ class Plugin {
 
   std::unique_ptr<Model> create(const frt_model_params& params) {
     faulty::may_hang("create");
+    if (is("create_slow")) std::this_thread::sleep_for(std::chrono::milliseconds(700));
     if (is("kernel_registered_twice")) register_twice(params.context, "test.own/1");
     if (is("kernel_reserved_name")) register_twice(params.context, "frt.own/1");
     if (is("create_long_text")) throw frt::Error(FRT_ERR_DEVICE, faulty::long_text());
@@ -429,6 +431,14 @@ class Plugin {
       return FRT_ERR_DEVICE;
     }
     faulty::may_hang("open");
+    const auto* exec = static_cast<const frt_exec_v1*>(host->extension(host->self, FRT_EXT_EXEC));
+    if (is("open_wants_same_size") && exec && exec->struct_size != sizeof(*exec)) {
+      return FRT_ERR_ABI;
+    }
+    if (is("open_log_unchecked")) {
+      const auto* log = static_cast<const frt_log_v1*>(host->extension(host->self, FRT_EXT_LOG));
+      if (exec) log->write(log->self, "", FRT_LOG_INFO, "here");
+    }
     return frt::detail::PluginTrampolines<Plugin>::open(host, config, plugin, error);
   }
   static const void* any_extension(frt_plugin plugin, const char* id) {

@@ -71,6 +71,8 @@ FRT_ASSERT_LAYOUT(frt_capsule_layout, 24, spare_pages, 20);
 /* Extension of a model object (frt/model.h): what a capsule of this model consists of. */
 #define FRT_EXT_CAPSULE "frt.capsule/1"
 
+#define FRT_FINGERPRINT_STATE "state" /* the field with the version of the state, e.g. "1" */
+
 /* One named value that must be equal for a capsule to fit: text or digest in hex; frozen. */
 typedef struct frt_fingerprint_field {
   const char* name; /* e.g. "config", "weights:model.safetensors", "chunk" */
@@ -89,9 +91,10 @@ typedef struct frt_capsule_v1 {
   frt_status (*state)(frt_model model, frt_state* state, frt_error* error);
   /* The model's own fields, in a fixed order: identity (see frt.capsules/1). All that the meaning
    * of the state depends on beside the layout is in them: weights, configuration, formats, options,
-   * and a version of the state, which the model raises when the same regions begin to mean
-   * something else. Core adds backend, plugin and ABI, and which builds they are. May take long on
-   * the first call (digests of weight files).  [setup] */
+   * and in FRT_FINGERPRINT_STATE a version of the state, which the model raises when the same
+   * regions begin to mean something else; a host warns of a model without that field. Core adds
+   * backend, plugin and ABI, and which builds they are. May take long on the first call (digests of
+   * weight files).  [setup] */
   frt_status (*fingerprint)(frt_model model, const frt_fingerprint_field** fields, uint64_t* count,
                             frt_error* error);
 } frt_capsule_v1;
@@ -206,10 +209,14 @@ FRT_ASSERT_LAYOUT(frt_state_v1, 56, state_reserve, 48);
  *   and plugin, the fields of the model. FRT_ERR_MISMATCH names the field, what is expected and
  *   what was found.
  *   Builds are the fields whose names begin with FRT_FINGERPRINT_BUILD: version and digest of the
- *   files of backend and plugin, the architecture of the device. Other builds compute the same in
- *   other roundings. A file of another build is loaded, checked as any other, and `other_build` of
- *   frt_capsule_info says so: what continues from it may differ from what that build would have
- *   gone on with. A host that promises equal bits does not use it unasked.
+ *   files of backend and plugin, the architecture of the device, and the values of the options of
+ *   backend and device that decide roundings (FRT_OPTION_NUMERICS of frt/config.h). Other builds
+ *   compute the same in other roundings. A file of another build is loaded, checked as any other,
+ *   and `other_build` of frt_capsule_info says so: what continues from it may differ from what that
+ *   build would have gone on with. A host that promises equal bits does not use it unasked.
+ *   A slot that is restored from such a capsule stays of two builds until it is cleared or restored
+ *   from another capsule: so are its snapshots and forks, and the files of these have
+ *   FRT_FINGERPRINT_CONTINUES as a field more, and are of another build to everybody.
  */
 #define FRT_EXT_CAPSULES "frt.capsules/1"
 
@@ -218,6 +225,8 @@ typedef struct frt_capsule_s* frt_capsule;
 #define FRT_CAPSULE_NAME_RULE "[A-Za-z0-9][A-Za-z0-9_.-]{0,127}"
 
 #define FRT_FINGERPRINT_BUILD "build." /* how names of fields begin that only tell builds apart */
+/* The digest of the builds of what a state goes on from. Core's own: not for bind. */
+#define FRT_FINGERPRINT_CONTINUES FRT_FINGERPRINT_BUILD "continues"
 
 /* Flags of save. */
 #define FRT_CAPSULE_REPLACE 1u /* a file of that name is replaced, else FRT_ERR_EXISTS */
@@ -231,10 +240,10 @@ typedef struct frt_capsule_info {
   uint64_t bytes;        /* of the payload */
   uint64_t held_bytes;   /* memory that is its own: whole slabs */
   uint64_t shared_bytes; /* pages that it holds, alone or with slots and other capsules */
-  /* It was loaded from a file that another build stored: the fields that differ, a line each, for
-   * people. NULL: this build. Lives as long as the capsule; copies say the same.
-   * Files that it is saved to, too. A slot that it was restored to forgets it: a snapshot of the
-   * slot is this build's. A host that must know keeps it beside the slot. */
+  /* Another build computed it or a part of it: it was loaded from a file of that build, or taken
+   * from a slot that goes on from such a capsule. The fields that differ, a line each, for people.
+   * NULL: this build. Lives as long as the capsule; copies say the same, and files that it is saved
+   * to. */
   const char* other_build;
 } frt_capsule_info;
 FRT_ASSERT_LAYOUT(frt_capsule_info, 56, other_build, 48);
@@ -294,7 +303,7 @@ typedef struct frt_capsules_v1 {
 
   /* ---- fingerprint ---- */
   /* Sets the fields of host and model; core's own are added. Once per arena, else
-   * FRT_ERR_EXISTS. Names are unique; at most 16 of builds, of 256 bytes each.  [setup] */
+   * FRT_ERR_EXISTS. Names are unique; at most 24 of builds, of 256 bytes each.  [setup] */
   frt_status (*bind)(frt_state state, const frt_fingerprint_field* fields, uint64_t count,
                      frt_error* error);
   /* All fields, in order; they live as long as the arena. The first call may take long: digests

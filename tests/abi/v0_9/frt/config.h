@@ -49,11 +49,16 @@ FRT_ASSERT_LAYOUT(frt_config, 16, values, 8);
 
 #define FRT_EXT_CONFIG_SCHEMA "frt.config-schema/1"
 
+/* Flags of an option. */
+/* Of a backend: the value decides the bits that are computed, so that a capsule says it among the
+ * builds (frt/capsule.h). BOOL, INT, SIZE, FLOAT or ENUM; at most 8 in a list. */
+#define FRT_OPTION_NUMERICS 1u
+
 /* One accepted key; frozen. */
 typedef struct frt_config_option {
   const char* key; /* lower case, words joined by '_' */
   frt_config_type type;
-  uint32_t flags;           /* 0; reserved */
+  uint32_t flags;           /* FRT_OPTION_*; others are 0 */
   const char* default_text; /* as the user would write it, without quotes; NULL: required */
   const char* choices;      /* ENUM: "a|b|c"; NULL otherwise */
   double minimum, maximum;  /* INT, SIZE, FLOAT: inclusive; both 0: no limit */

@@ -59,7 +59,7 @@ typedef struct frt_flow_layers_args {
   frt_dtype dtype;   /* of contexts and working memory: f32, bf16 */
   int32_t layer_count;
   int32_t count; /* sequences */
-  int32_t rows;  /* per sequence */
+  int32_t rows;  /* per sequence, at least 1 */
   int32_t width;
   int32_t hidden;
   int32_t heads, kv_heads;

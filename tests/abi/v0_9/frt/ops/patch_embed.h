@@ -24,7 +24,7 @@ typedef struct frt_pack_views_args {
   int32_t slots; /* that the graph has room for, 1 .. views */
   int32_t rows_per_view;
   int32_t branches;           /* of guidance */
-  int32_t text_rows;          /* room for text */
+  int32_t text_rows;          /* room for text; may be 0 */
   const int32_t* mask;        /* (views) */
   const int32_t* text_length; /* (branches) */
   int32_t* view;              /* (slots) */
@@ -75,8 +75,8 @@ typedef struct frt_embed_rows_args {
   uint32_t struct_size;
   frt_dtype y_dtype; /* f32, bf16 */
   int32_t branches;
-  int32_t text_rows;
-  int32_t y_rows; /* room per branch */
+  int32_t text_rows; /* at least 1 */
+  int32_t y_rows;    /* room per branch */
   float scale;
   const int32_t* first; /* (1) device */
   const int32_t* count; /* (branches) device */

@@ -107,8 +107,9 @@ typedef struct frt_sample_args {
                                softmax of step 2's logits; NULL: not wanted */
   const int32_t* fed; /* (count * rows) the tokens of the rows, which `counts` lacks: row q sees
                          those of the rows 0 .. q as generated. NULL: one token per sequence */
-  const frt_logit_bias* bias; /* (count, bias_stride) each id once: all rows of sequence b have the
-                                 first params[b].bias_count, at most bias_stride. NULL: none */
+  const frt_logit_bias* bias; /* (count, bias_stride): all rows of sequence b have the first
+                                 params[b].bias_count, at most bias_stride, each id once (what an
+                                 id that is there twice gets is not defined). NULL: none */
   int64_t bias_stride;        /* elements */
 } frt_sample_args;
 FRT_ASSERT_LAYOUT(frt_sample_args, 152, bias_stride, 144);

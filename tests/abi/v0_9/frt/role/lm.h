@@ -105,7 +105,8 @@ typedef struct frt_lm_info {
   uint32_t reserved;
 
   /* Input, device space; NULL: the model takes no bias. */
-  frt_buffer bias; /* frt_logit_bias (max_batch, FRT_LM_BIASES); used where sampling says */
+  frt_buffer bias; /* frt_logit_bias (max_batch, FRT_LM_BIASES); used where sampling says; each id
+                      of an entry once, which the host sees to */
 } frt_lm_info;
 FRT_ASSERT_LAYOUT(frt_lm_info, 248, bias, 240);
 

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <frt/core/child_process.hpp>
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <thread>
+
+namespace frt::core {
+
+bool child_has_ended(pid_t child) noexcept {
+  siginfo_t info{};
+  int result = 0;
+  do {
+    result = ::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT);
+  } while (result != 0 && errno == EINTR);
+  return result != 0 || info.si_pid == child;
+}
+
+std::optional<int> end_child(pid_t child, std::chrono::milliseconds limit) noexcept {
+  // The group first, and before the child is waited for: both numbers are still its own.
+  ::kill(-child, SIGKILL);
+  ::kill(child, SIGKILL);
+  const auto end = std::chrono::steady_clock::now() + limit;
+  for (;;) {
+    int status = 0;
+    const pid_t ended = ::waitpid(child, &status, WNOHANG);
+    if (ended == child) return status;
+    if (ended < 0 && errno != EINTR) return std::nullopt;
+    if (std::chrono::steady_clock::now() >= end) return std::nullopt;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+}  // namespace frt::core

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cases of a robot policy, by the code of the robot host: an observation in, a chunk of actions
+// out.
+#include <frt/observation.h>
+#include <frt/role/policy.h>
+#include <frt/capsule.hpp>
+#include <frt/core/capsules.hpp>
+#include <frt/core/state.hpp>
+#include <frt/error.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "bench/state_check.hpp"
+#include "check.hpp"
+#include "made_model.hpp"
+#include "plugin_cases.hpp"
+#include "robot/policy_runner.hpp"
+#include "runtime/robot_settings.hpp"
+
+namespace frt::conformance {
+namespace {
+
+constexpr uint64_t kChunks = 3;  // where runs are compared
+
+[[noreturn]] void fail(const std::string& text) {
+  throw Error(FRT_ERR_MISMATCH, text);
+}
+
+void needs_policy(const Made& made) {
+  if (!made.has(FRT_EXT_ROLE_POLICY)) throw Skip{"the model has no " FRT_EXT_ROLE_POLICY};
+}
+
+// Random arrays of all names that the policy reads.
+class Observation {
+ public:
+  Observation(const host::PolicyModel& policy, uint64_t seed) {
+    std::mt19937_64 random(seed);
+    const frt_policy_info& info = policy.info();
+    names_ = policy.names();
+    for (const host::ObservedName& name : names_) {
+      frt_array array{};
+      array.name = name.name.c_str();
+      array.dtype = name.image ? FRT_DTYPE_U8 : FRT_DTYPE_F32;
+      array.rank = static_cast<uint32_t>(name.shape.size());
+      uint64_t count = 1;
+      for (uint32_t i = 0; i < array.rank && i < FRT_ARRAY_MAX_RANK; ++i) {
+        int64_t extent = name.shape[i];
+        if (extent < 0 && name.image) extent = i == 0 ? info.image_height : info.image_width;
+        array.shape[i] = extent < 0 ? 1 : extent;
+        count *= static_cast<uint64_t>(array.shape[i]);
+      }
+      std::vector<std::byte>& bytes = bytes_.emplace_back(count * (name.image ? 1 : sizeof(float)));
+      for (uint64_t i = 0; i < count; ++i) {
+        if (name.image) {
+          bytes[i] = static_cast<std::byte>(random());
+        } else {
+          const float value = static_cast<float>(random() % 1000) / 1000;
+          std::memcpy(bytes.data() + i * sizeof(value), &value, sizeof(value));
+        }
+      }
+      arrays_.push_back(array);
+    }
+    for (std::size_t i = 0; i < arrays_.size(); ++i) arrays_[i].data = bytes_[i].data();
+  }
+  frt_observation table() const {
+    frt_observation table{};
+    table.struct_size = sizeof(table);
+    table.array_count = static_cast<uint32_t>(arrays_.size());
+    table.arrays = arrays_.data();
+    table.prompt = "go left";
+    return table;
+  }
+  const std::vector<host::ObservedName>& names() const { return names_; }
+  std::vector<frt_array>& arrays() { return arrays_; }
+
+ private:
+  std::vector<host::ObservedName> names_;
+  std::vector<std::vector<std::byte>> bytes_;
+  std::vector<frt_array> arrays_;
+};
+
+// The network's values and the robot's.
+struct Chunk {
+  std::vector<float> network;
+  std::vector<double> robot;
+};
+
+Chunk inferred(host::PolicyRunner& runner, uint64_t seed, uint64_t draw) {
+  host::fill_normal(seed, draw, runner.noise());
+  runner.submit();
+  const auto robot = runner.wait();
+  const auto network = runner.network_actions();
+  return {{network.begin(), network.end()}, {robot.begin(), robot.end()}};
+}
+
+std::vector<Chunk> chunks(const Subject& subject, bool eager) {
+  const Made made(subject, eager);
+  const host::PolicyModel policy = host::policy_of(*made);
+  host::PolicyRunner runner(policy);
+  std::vector<Chunk> all;
+  for (uint64_t i = 0; i < kChunks; ++i) {
+    const Observation observation(policy, subject.seed * kChunks + i);
+    runner.observe(observation.table());
+    all.push_back(inferred(runner, subject.seed, i));
+  }
+  return all;
+}
+
+// The first value whose bits differ.
+template <class T>
+void compare(const std::vector<T>& found, const std::vector<T>& expected, const std::string& what) {
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    if (std::memcmp(&found[i], &expected[i], sizeof(T)) != 0) {
+      fail(what + ": value " + std::to_string(i) + " of the chunk is " + std::to_string(found[i]) +
+           ", not " + std::to_string(expected[i]));
+    }
+  }
+}
+
+void captured_equals_eager(const Subject& subject) {
+  needs_checkpoint(subject);
+  needs_policy(Made(subject));
+  const std::vector<Chunk> eager = chunks(subject, true), captured = chunks(subject, false);
+  for (uint64_t i = 0; i < kChunks; ++i) {
+    const std::string what = "chunk " + std::to_string(i) +
+                             ", captured against eager (a kernel that works in `launch` itself "
+                             "runs at the capture and never again)";
+    compare(captured[i].network, eager[i].network, what);
+    compare(captured[i].robot, eager[i].robot, what + ", in robot units");
+  }
+}
+
+void capsules(const Subject& subject) {
+  needs_checkpoint(subject);
+  const Made made(subject);
+  needs_policy(made);
+  const host::PolicyModel policy = host::policy_of(*made);
+  if (!policy.info().state) throw Skip{"the policy has no state of its own to make capsules of"};
+  host::StateCheckOptions options;
+  options.cases = 9;  // each eighth with a file
+  options.seed = subject.seed;
+  options.folder = subject.folder;
+  Capsules(core::capsules_table(), made->context(), policy.info().state).fingerprint();
+  const host::StateCheckResult result = host::check_policy_state(
+      policy, core::state_table(), core::capsules_table(), options, [&](const auto&) {
+        subject.alive();
+        return false;
+      });
+  if (!result.failures.empty()) fail(result.failures.front());
+}
+
+void refuses_shapes(const Subject& subject) {
+  needs_checkpoint(subject);
+  const Made made(subject);
+  needs_policy(made);
+  const host::PolicyModel policy = host::policy_of(*made);
+  const frt_policy_info& info = policy.info();
+  const auto expect = [&](const char* what, uint32_t frt_policy_shape::*member, uint32_t value,
+                          frt_status wanted) {
+    frt_policy_shape shape{};
+    shape.struct_size = sizeof(shape);
+    shape.*member = value;
+    frt_shape_key key = 0;
+    const frt_status status = policy.role().infer_key(policy.handle(), &shape, &key);
+    if (status != wanted) {
+      fail("infer_key of " + std::to_string(value) + " " + what + " returns " +
+           status_name(status) + ", by frt/role/policy.h " + status_name(wanted));
+    }
+  };
+  expect("views", &frt_policy_shape::views, info.views + 1, FRT_ERR_OUT_OF_RANGE);
+  expect("prompt tokens", &frt_policy_shape::prompt, info.max_prompt + 1, FRT_ERR_OUT_OF_RANGE);
+  expect("steps", &frt_policy_shape::steps, 1u << 20, FRT_ERR_NO_VARIANT);
+  expect("samples", &frt_policy_shape::samples, std::max(1u, info.max_samples) + 1,
+         FRT_ERR_NO_VARIANT);
+  expect("branches", &frt_policy_shape::branches, std::max(1u, info.guidance_branches) + 1,
+         FRT_ERR_NO_VARIANT);
+}
+
+// Each array wrong in one way; a refusal has words and leaves the observation before as it was.
+void refuses_observations(const Subject& subject) {
+  needs_checkpoint(subject);
+  const Made made(subject);
+  needs_policy(made);
+  const host::PolicyModel policy = host::policy_of(*made);
+  host::PolicyRunner runner(policy);
+  const Observation good(policy, subject.seed);
+  if (good.names().empty()) throw Skip{"the policy does not say which arrays it reads"};
+  runner.observe(good.table());
+  const Chunk expected = inferred(runner, subject.seed, 0);
+  const auto refused = [&](const std::string& what, const frt_observation& wrong) {
+    try {
+      runner.observe(wrong);
+    } catch (const Error& error) {
+      if (*error.what() == '\0') fail(what + " is refused without words");
+      compare(inferred(runner, subject.seed, 0).network, expected.network,
+              what + " is refused, but changed what was there");
+      return;
+    }
+    fail(what + " is taken; `write` checks everything before it touches a buffer");
+  };
+  for (std::size_t i = 0; i < good.names().size(); ++i) {
+    const host::ObservedName& name = good.names()[i];
+    Observation wrong(policy, subject.seed + 1);
+    frt_array& array = wrong.arrays()[i];
+    const std::string what = "array '" + name.name + "' ";
+    const frt_array right = array;
+    array.rank = 0;
+    refused(what + "without extents", wrong.table());
+    array = right;
+    array.shape[0] = 0;
+    refused(what + "of no elements", wrong.table());
+    array = right;
+    array.dtype = 999;
+    refused(what + "of an unknown type", wrong.table());
+    array = right;
+    if (name.required) {
+      wrong.arrays().erase(wrong.arrays().begin() + static_cast<std::ptrdiff_t>(i));
+      refused(what + "missing", wrong.table());
+    }
+  }
+}
+
+}  // namespace
+
+void add_policy_cases(std::vector<PluginCase>& cases) {
+  cases.push_back({"policy captured equals eager", captured_equals_eager});
+  cases.push_back({"policy capsules", capsules});
+  cases.push_back({"policy refuses shapes", refuses_shapes});
+  cases.push_back({"policy refuses observations", refuses_observations});
+}
+
+}  // namespace frt::conformance

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "backend.hpp"
+#include "check.hpp"
+#include "variants.hpp"
+
+namespace frt::conformance {
+namespace {
+
+// "FAIL  name   why".
+std::string line_of(const char* verdict, const std::string& name, const std::string& why) {
+  return std::string(verdict) + "  " + name +
+         std::string(std::max<std::size_t>(60, name.size()) - name.size() + 1, ' ') + why;
+}
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// What became of a case, as the child tells it.
+Message outcome(std::size_t index, const char* result, const std::string& message) {
+  return {{"end", index}, {"result", result}, {"message", message}};
+}
+
+Message run_plugin_case(std::size_t index, const PluginCase& one, const Subject& subject) {
+  const auto begin = Clock::now();
+  try {
+    one.body(subject);
+    char measured[40];
+    std::snprintf(measured, sizeof(measured), "%6.2f s", seconds_since(begin));
+    Message end = outcome(index, "ok", "");
+    end["measured"] = measured;
+    return end;
+  } catch (const Warn& warn) {
+    return outcome(index, "warn", warn.why);
+  } catch (const Skip& skip) {
+    return outcome(index, "skip", skip.why);
+  } catch (const std::exception& error) {
+    return outcome(index, "FAIL", error.what());
+  } catch (...) {
+    return outcome(index, "FAIL", "the plugin threw an exception of unknown type");
+  }
+}
+
+Message run_entry(std::size_t index, const Suite::Entry& entry, Backend& tested, Backend& reference,
+                  const Choice& choice) {
+  const auto begin = Clock::now();
+  Case one(tested, reference, choice.seed, choice.once, choice.fp8_activations);
+  try {
+    entry.body(one);
+    char measured[80];
+    std::snprintf(measured, sizeof(measured), "%.2e %.2e %6.2f s", one.worst(), one.worst_element(),
+                  seconds_since(begin));
+    Message end = outcome(index, "ok", "");
+    end["measured"] = measured;
+    end["rounded"] = one.has_rounded();
+    return end;
+  } catch (const Skip& skip) {
+    return outcome(index, skip.declined && choice.strict ? "FAIL" : "skip", skip.why);
+  } catch (const std::exception& error) {
+    return outcome(index, "FAIL", error.what());
+  } catch (...) {
+    return outcome(index, "FAIL", "the plugin threw an exception of unknown type");
+  }
+}
+
+// The cases of operators from `first` on, in the process that this runs in.
+void run_entries(const Items& items, std::size_t first, const Subject& subject,
+                 const Choice& choice, Clock::time_point start, const Send& send) {
+  Backend tested(subject.plugin, subject.device, subject.options);
+  std::optional<Backend> trusted;
+  if (std::any_of(items.begin(), items.end(), needs_reference)) {
+    trusted.emplace(subject.reference, 0,
+                    std::vector<Option>{{"numerics", "reference"},
+                                        {"threads", std::to_string(choice.threads)}});
+  }
+  VariantWatch watch(tested);
+  send({{"device", tested.info().name},
+        {"architecture", tested.info().architecture},
+        {"offered", watch.idle()}});
+  for (std::size_t i = first; i < items.size(); ++i) {
+    if (choice.seconds > 0 && seconds_since(start) > choice.seconds) {
+      send({{"left", true}});
+      return;
+    }
+    send({{"begin", i}});
+    Message end = run_entry(i, *items[i].entry, tested, trusted ? *trusted : tested, choice);
+    end["variants"] = watch.launched();
+    send(end);
+  }
+}
+
+}  // namespace
+
+void Report::add(const std::string& name, const std::string& result, const std::string& line,
+                 const std::string& message, const std::vector<std::string>& variants) {
+  if (json) {
+    nlohmann::ordered_json one = {{"name", name}, {"result", result}, {"variants", variants}};
+    if (!message.empty()) one["message"] = message;
+    cases.push_back(std::move(one));
+  } else if (!line.empty()) {
+    std::printf("%s\n", line.c_str());
+    std::fflush(stdout);
+  }
+}
+
+bool needs_reference(const Item& item) {
+  return item.entry && !item.name.starts_with(FRT_EXT_BACKEND " ");
+}
+
+Run::Run(const Items& items, const Subject& subject, const Choice& choice, std::string id,
+         Report& report)
+    : items_(items),
+      subject_(subject),
+      choice_(choice),
+      id_(std::move(id)),
+      report_(report),
+      settled_(items.size()) {}
+
+void Run::all() {
+  if (!run_plugin_cases()) {
+    return leave_out("skip", "what failed above has to be right first");
+  }
+  if (first_open() < items_.size()) run_operator_cases();
+  if (out_of_time_) leave_out("left out", "no time is left (--seconds)");
+}
+
+// False: one failed, and those behind it would say the same again.
+bool Run::run_plugin_cases() {
+  for (std::size_t i = 0; i < items_.size() && items_[i].plugin; ++i) {
+    ended_.reset();
+    Subject subject = subject_;
+    const ChildEnd end = work([&](const Send& send) {
+      subject.alive = [&] { send({{"alive", true}}); };
+      send({{"begin", i}});
+      send(run_plugin_case(i, *items_[i].plugin, subject));
+    });
+    std::string result = "FAIL", text =
+                                     "its verdict did not come; does the plugin close files that "
+                                     "it has not opened?";
+    if (ended_) {
+      result = (*ended_)["result"];
+      text = (*ended_)["message"];
+    }
+    if (end.how != ChildEnd::How::kExited) {
+      const std::string when = ended_ ? "when its process ends: " : "";
+      if (ended_ && result == "FAIL") {
+        text += "; and " + when + end.words;
+      } else {
+        result = end.how == ChildEnd::How::kHung ? "HANG" : "CRASH";
+        text = when + end.words;
+      }
+    }
+    settle(i, result, text, ended_.value_or(Message::object()));
+    if (totals_.failed > 0) return false;
+  }
+  return true;
+}
+
+void Run::run_operator_cases() {
+  for (int ends = 0; !out_of_time_;) {
+    const std::size_t first = first_open();
+    if (first == items_.size()) return;
+    last_.clear();
+    const ChildEnd end = work(
+        [&](const Send& send) { run_entries(items_, first, subject_, choice_, start_, send); });
+    if (!stopped_.empty()) {
+      settle_process("FAIL", stopped_);
+      return leave_out("skip", "no case can begin");
+    }
+    if (end.how != ChildEnd::How::kExited) {
+      const char* verdict = end.how == ChildEnd::How::kHung ? "HANG" : "CRASH";
+      if (running_) {
+        settle(*running_, verdict, end.words);
+      } else {
+        const std::string when =
+            last_.empty() ? "before its first case" : "after the case `" + last_ + "`";
+        settle_process(verdict, when + ": " + end.words);
+      }
+      if (first_open() == first) return leave_out("skip", "no case can begin");
+      if (++ends == kMostEnds) return leave_out("skip", "too many processes crashed or hung");
+    } else if (running_) {
+      settle(*running_, "FAIL", "its verdict did not come");
+    } else if (first_open() == first && !out_of_time_) {
+      settle_process("FAIL", "it ended before its cases did");
+      return leave_out("skip", "no case can begin");
+    }
+  }
+}
+
+std::vector<std::string> Run::idle() const {
+  std::vector<std::string> names;
+  for (const std::string& name : offered_) {
+    if (!launched_.contains(name)) names.push_back(name);
+  }
+  return names;
+}
+
+// The first case without a verdict.
+std::size_t Run::first_open() const {
+  return static_cast<std::size_t>(std::find(settled_.begin(), settled_.end(), false) -
+                                  settled_.begin());
+}
+
+// The verdict of all that have none.
+void Run::leave_out(const char* result, const std::string& why) {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < items_.size(); ++i) {
+    if (settled_[i]) continue;
+    settle(i, result, why);
+    ++count;
+  }
+  if (count > 0 && !report_.json && !report_.verbose) {
+    std::printf("%s  %zu cases: %s\n", result, count, why.c_str());
+  }
+}
+
+ChildEnd Run::work(const std::function<void(const Send&)>& body) {
+  running_.reset();
+  const Send receive = [&](const Message& message) { hear(message); };
+  if (!choice_.in_process) return run_in_child(body, receive, choice_.patience);
+  try {
+    body(receive);
+  } catch (const std::exception& error) {
+    hear({{"stop", error.what()}});
+  }
+  return {};
+}
+
+void Run::hear(const Message& message) {
+  if (message.contains("stop")) {
+    stopped_ = message["stop"];
+  } else if (message.contains("left")) {
+    out_of_time_ = true;
+  } else if (message.contains("device")) {
+    if (device_.empty() && !report_.json) {
+      std::printf("%s: %s, %s\n", id_.c_str(), message["device"].get<std::string>().c_str(),
+                  message["architecture"].get<std::string>().c_str());
+    }
+    device_ = message["device"];
+    offered_ = message["offered"].get<std::vector<std::string>>();
+  } else if (message.contains("begin")) {
+    if (running_) settle(*running_, "FAIL", "its verdict did not come");
+    running_ = message["begin"].get<std::size_t>();
+  } else if (message.contains("end")) {
+    running_.reset();
+    const auto index = message["end"].get<std::size_t>();
+    last_ = items_.at(index).name;
+    if (items_.at(index).plugin) {
+      ended_ = message;
+    } else {
+      settle(index, message["result"], message["message"], message);
+    }
+  }
+}
+
+void Run::settle(std::size_t index, const std::string& result, const std::string& text,
+                 const Message& told) {
+  if (settled_.at(index)) return;
+  settled_[index] = true;
+  const std::string& name = items_[index].name;
+  const auto variants = told.value("variants", std::vector<std::string>());
+  launched_.insert(variants.begin(), variants.end());
+  const bool good = result == "ok", skipped = result == "skip", left = result == "left out";
+  if (good || result == "warn") {
+    ++totals_.passed;
+  } else if (skipped) {
+    ++totals_.skipped;
+  } else if (left) {
+    ++totals_.left;
+  } else {
+    ++totals_.failed;
+  }
+  totals_.rounded += told.value("rounded", false) ? 1 : 0;
+  const bool shown = report_.verbose || !(good || skipped || left);
+  const std::string verdict = good ? "ok  " : result;
+  report_.add(
+      name, result,
+      shown ? line_of(verdict.c_str(), name, good ? told.value("measured", std::string()) : text)
+            : "",
+      text, variants);
+}
+
+// Of the process that the cases of operators share.
+void Run::settle_process(const char* result, const std::string& text) {
+  ++totals_.failed;
+  const std::string name = "plugin process";
+  report_.add(name, result, line_of(result, name, text), text, {});
+}
+
+}  // namespace frt::conformance
