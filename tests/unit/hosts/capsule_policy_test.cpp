@@ -401,37 +401,6 @@ TEST_CASE("a capsule of another build is used by its name, with a notice, and fo
   }));
 }
 
-TEST_CASE("a capsule of another build goes back to the disk when its file is gone") {
-  World before("1", {}, "a"), after("1", {}, "b");
-  after.folder = before.folder;
-  const Tokens tokens = counting(3, 48);
-  uint64_t each = 0;
-  {
-    CapsuleRegistry probe = before.registry(0, kPlenty, 0);
-    before.keep(probe, tokens);
-    each = probe.list().at(0).host_bytes;
-  }
-  std::string name;
-  {
-    CapsuleRegistry registry = before.registry(0, each, kPlenty);
-    name = before.keep(registry, tokens);
-    before.keep(registry, counting(7, 48));
-    registry.settle();
-    REQUIRE(tiers_of(registry, name) == std::vector{Tier::kDisk});
-  }
-  // There is room on the disk for what a capsule holds and not for its file: one that is there is
-  // removed, and so is one that is written.
-  CapsuleRegistry registry = after.registry(0, each, 4096);
-  CHECK(after.restores(registry, name, tokens));
-  registry.settle();
-  REQUIRE(tiers_of(registry, name) == std::vector{Tier::kHost});
-  registry.take_notices();
-  after.keep(registry, counting(9, 48));
-  registry.settle();
-  CHECK_FALSE(registry.has(name));
-  CHECK(registry.take_notices().empty());
-}
-
 TEST_CASE("steps that another build computed do not join those of this one") {
   TokenJournal journal(16);
   FeedPath path = {{false, 0, 32}};
