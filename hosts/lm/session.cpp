@@ -189,16 +189,6 @@ uint64_t Session::decode() {
   return ticket;
 }
 
-uint64_t Session::round(uint32_t drafts, std::span<const int32_t> stops) {
-  const StepRunner::RoundEntry entry = {.slot = slot_,
-                                        .position = static_cast<int32_t>(submitted_),
-                                        .drafts = drafts,
-                                        .stops = stops};
-  const uint64_t ticket = submit([&] { return runner_.submit_round({&entry, 1}); });
-  decode_submitted();
-  return ticket;
-}
-
 void Session::round_over(std::span<const int32_t> sampled) {
   for (const int32_t token : sampled.first(sampled.size() - 1)) fed(token);
   submitted_ += sampled.size() - 1;

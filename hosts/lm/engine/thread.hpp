@@ -40,6 +40,7 @@ class Engine::Thread final : public EngineAccess {
   Mailbox& mailbox() noexcept { return mailbox_; }
   void check(const EngineRequest& request) const;  // as Engine::submit() does  [any]
   void check_bias(std::span<const frt_logit_bias> bias) const;
+  static void check_resuming(const EngineRequest& request);
   EngineStats stats() const;  // [any]
 
   // ---- EngineAccess ----
@@ -104,11 +105,14 @@ class Engine::Thread final : public EngineAccess {
   void put_in_order(std::span<Choice*> candidates) const;
   bool waits_for_fetch(LiveRequest& request);
   static SlotView view_of(const Slot& slot);
-  std::optional<uint32_t> slot_for(const Choice& choice);
+  std::optional<uint32_t> slot_for(Choice& choice);
+  std::optional<uint32_t> slot_to_resume(Choice& choice);
   std::string affinity_of(const Choice& choice, const Slot& slot) const;
   bool has_pages(const Choice& choice, uint32_t slot);
   bool start(Choice& choice, uint32_t slot);
   void begin(Choice& choice, Slot& slot);
+  void resume(Choice& choice, Slot& slot);
+  void tell_start(const Choice& choice);
   void make_top(Choice& choice) const;
   bool free_idle_slot(std::optional<uint32_t> spared);
   bool free_fork();

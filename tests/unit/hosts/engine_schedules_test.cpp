@@ -37,7 +37,7 @@ constexpr uint64_t kMostPages = 3;  // of one request
 
 struct Known {
   EngineRequest asked;
-  std::vector<frt::host::GenerationResult> alone;  // by choice, all tokens
+  std::vector<Alone> alone;  // by choice, all tokens
 };
 
 std::size_t schedules() {
@@ -161,7 +161,7 @@ class Schedules {
     REQUIRE_MESSAGE(job.told->error == FRT_OK, job.told->message);
     for (uint32_t choice = 0; choice < job.asked.choices; ++choice) {
       const EngineResult& result = job.told->result(choice);
-      const frt::host::GenerationResult& alone = job.known->alone[choice];
+      const Alone& alone = job.known->alone[choice];
       const Tokens& tokens = job.told->tokens(choice);
       CAPTURE(result.prefix.reason);
       CAPTURE(finish_name(result.finish));
