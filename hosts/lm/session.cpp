@@ -189,6 +189,15 @@ uint64_t Session::decode() {
   return ticket;
 }
 
+uint64_t Session::feed(std::span<const int32_t> tokens, frt_buffer logits) {
+  const auto position = static_cast<int32_t>(submitted_);
+  const uint64_t ticket =
+      submit([&] { return runner_.submit_known(slot_, position, tokens, logits); });
+  for (const int32_t token : tokens) fed(token);
+  submitted_ += tokens.size();
+  return ticket;
+}
+
 void Session::round_over(std::span<const int32_t> sampled) {
   for (const int32_t token : sampled.first(sampled.size() - 1)) fed(token);
   submitted_ += sampled.size() - 1;

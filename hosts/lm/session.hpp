@@ -107,6 +107,8 @@ class Session {
   // Feeds the pending token, whatever it is; fed() follows when the host knows it.
   uint64_t decode();
   void fed(int32_t token) { journal_.decode(token); }
+  // Feeds known tokens as decode steps would (StepRunner::submit_known()).
+  uint64_t feed(std::span<const int32_t> tokens, frt_buffer logits);
   // The entry of a decode step that feeds the pending token; decode_submitted() follows.
   StepRunner::Entry decode_entry() const {
     return {.slot = slot_, .position = static_cast<int32_t>(submitted_)};

@@ -53,7 +53,8 @@ struct EngineRequest {
   // on_top_tokens(). Such an answer has no drafts and is in one step at a time. 0: none.
   uint32_t top_tokens = 0;
   // on_prompt_token() is told how likely each token of the prompt was, and `top_tokens` others.
-  // Such a prompt is read whole, one token a step, and nothing of it is kept.
+  // Such a prompt is read whole, as many tokens a step as the model verifies drafts, and one more;
+  // nothing of it is kept.
   bool score_prompt = false;
   std::optional<Clock::time_point> deadline;  // ends what is not over then (Finish::kDeadline)
 };

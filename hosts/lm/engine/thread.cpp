@@ -30,7 +30,8 @@ Engine::Thread::Thread(const LmModel& model, CapsuleRegistry* registry, EngineOp
       mailbox_(options_.queue_limit),
       runner_(model),
       scheduler_(options_.step_seconds, options_.interleave_prefills),
-      planner_(options_.session.speculation, model.most_drafts()) {
+      planner_(options_.session.speculation, model.most_drafts()),
+      score_rows_(runner_.most_known()) {
   const frt_lm_info& info = model.info();
   if (options_.queue_limit == 0) {
     throw Error(FRT_ERR_OUT_OF_RANGE,
@@ -61,6 +62,9 @@ Engine::Thread::Thread(const LmModel& model, CapsuleRegistry* registry, EngineOp
         model.context().alloc(FRT_SPACE_HOST_PINNED, info.vocabulary * sizeof(float),
                               "lm." + model.name() + ".logits" + std::to_string(slot));
   }
+  score_logits_ = model.context().alloc(FRT_SPACE_HOST_PINNED,
+                                        uint64_t{score_rows_} * info.vocabulary * sizeof(float),
+                                        "lm." + model.name() + ".scores");
   views_.resize(slots);
   continues_.resize(slots);
   common_.resize(slots);

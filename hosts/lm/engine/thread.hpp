@@ -73,6 +73,7 @@ class Engine::Thread final : public EngineAccess {
     bool samples = false;          // its tokens count
     uint32_t drafts = 0;           // of a round: the most of an entry
     uint64_t read = 0;             // of a prefill step: tokens of the prompt behind it
+    uint32_t known = 0;            // of these, so many have their logits in score_logits_
     std::vector<Choice*> members;  // by entry; null: its request is over
     Clock::time_point submitted{};
   };
@@ -132,7 +133,8 @@ class Engine::Thread final : public EngineAccess {
   void finish_step();
   void finish_member(const Flight& flight, Choice& choice, const StepRunner::Sampled& sampled);
   static bool scores(const Choice& choice);
-  void tell_prompt(const Flight& flight, Choice& choice, const StepRunner::Sampled& sampled);
+  bool scoring() const;
+  bool tell_prompt(const Flight& flight, Choice& choice, const StepRunner::Sampled& sampled);
   void tell_top(Choice& choice, int32_t token, float log_probability);
   void take_token(Choice& choice, int32_t token, float log_probability, bool fed);
 
@@ -175,6 +177,9 @@ class Engine::Thread final : public EngineAccess {
   StepScheduler scheduler_;
   DraftPlanner planner_;
   std::vector<Slot> slots_;
+  // Of the tokens of a prompt that is scored, one step of one request at a time.
+  uint32_t score_rows_;
+  Buffer score_logits_;                             // f32 (score_rows_, vocabulary), pinned
   std::vector<std::unique_ptr<LiveRequest>> live_;  // in the order of arrival
   std::array<Flight, kAhead> flights_;              // a ring
   std::size_t oldest_flight_ = 0, flights_in_air_ = 0;
