@@ -17,8 +17,7 @@ namespace {
 constexpr uint32_t kInPrompt = 1U << 31;
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
-// Of x <= 0, to 2 units in the last place: 2^n times a polynomial of what is left. Compilers make
-// vectors of it.
+// Of x <= 0, to 2 units in the last place: 2^n times a polynomial of what is left.
 inline float exp_of_negative(float x) noexcept {
   constexpr float kRound = 12582912;  // 1.5 * 2^23: the sum has no fraction
   const float scaled = (x > -87 ? x : -87) * 1.44269504f;
