@@ -189,13 +189,12 @@ uint64_t Session::decode() {
   return ticket;
 }
 
-uint64_t Session::round(uint32_t drafts, std::span<const int32_t> stops) {
-  const StepRunner::RoundEntry entry = {.slot = slot_,
-                                        .position = static_cast<int32_t>(submitted_),
-                                        .drafts = drafts,
-                                        .stops = stops};
-  const uint64_t ticket = submit([&] { return runner_.submit_round({&entry, 1}); });
-  decode_submitted();
+uint64_t Session::feed(std::span<const int32_t> tokens, frt_buffer logits) {
+  const auto position = static_cast<int32_t>(submitted_);
+  const uint64_t ticket =
+      submit([&] { return runner_.submit_known(slot_, position, tokens, logits); });
+  for (const int32_t token : tokens) fed(token);
+  submitted_ += tokens.size();
   return ticket;
 }
 

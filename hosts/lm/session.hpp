@@ -31,7 +31,7 @@ struct SessionOptions {
   std::string owner;             // whose capsules are found and kept
   uint64_t spacing = 16 * 1024;  // tokens between the chunk boundaries kept within a long prompt
   uint64_t min_tokens = 256;     // a boundary closer to the one before is not worth a capsule
-  Drafting speculation = Drafting::kAuto;  // of Generator and Engine, with a draft head
+  Drafting speculation = Drafting::kAuto;  // of Engine, with a draft head
 };
 
 // How a prompt begins.
@@ -107,14 +107,15 @@ class Session {
   // Feeds the pending token, whatever it is; fed() follows when the host knows it.
   uint64_t decode();
   void fed(int32_t token) { journal_.decode(token); }
+  // Feeds known tokens as decode steps would (StepRunner::submit_known()).
+  uint64_t feed(std::span<const int32_t> tokens, frt_buffer logits);
   // The entry of a decode step that feeds the pending token; decode_submitted() follows.
   StepRunner::Entry decode_entry() const {
     return {.slot = slot_, .position = static_cast<int32_t>(submitted_)};
   }
   void decode_submitted() noexcept { ++submitted_; }
-  // The same of a round of drafts (StepRunner::submit_round()). `sampled`: what it gave, when it is
-  // over: all but the last of these were fed too.
-  uint64_t round(uint32_t drafts, std::span<const int32_t> stops);
+  // A round of drafts (StepRunner::submit_round()) that began with the pending token is over.
+  // `sampled`: what it gave; all but the last of these were fed too.
   void round_over(std::span<const int32_t> sampled);
   // So that `tokens` in all are fed without allocating.
   void reserve(uint64_t tokens) { journal_.reserve(tokens); }

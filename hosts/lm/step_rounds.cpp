@@ -3,12 +3,26 @@
 // same entries feeds them. Both read the same inputs, so a round is two copies and two replays.
 // Where masks depend on the drafts, the drafts come to the host between the two, and the masks and
 // the lengths, shorter where a grammar rules a draft out, go back.
+//
+// Known tokens are a verify replay without a draft replay: they are the candidates, and the mask of
+// each row lets the next one come alone, so all of them are accepted.
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "lm/step_runner.hpp"
 
 namespace frt::host {
+namespace {
+
+// Greedy, of the logits as they are.
+frt_sampling_params plain_sampling() {
+  frt_sampling_params params{};
+  params.top_p = params.repetition_penalty = 1;
+  return params;
+}
+
+}  // namespace
 
 // Of the drafts that the stream has so far.
 void StepRunner::ask_masks(const Place& place, std::span<const RoundEntry> entries, uint32_t drafts,
@@ -101,16 +115,7 @@ uint64_t StepRunner::submit_round(std::span<const RoundEntry> entries,
     stage_mask(place, i * (drafts + 1), entries[i].mask);
     stage_logits(i * (drafts + 1), entries[i].logits);
   }
-  const auto* input = place.input.pointer<std::byte>();
-  inputs_.push_back({info.stops, 0, place.input,
-                     static_cast<uint64_t>(reinterpret_cast<std::byte*>(stops) - input),
-                     uint64_t{width} * FRT_LM_STOPS * sizeof(int32_t)});
-  const uint64_t word = sizeof(int32_t);
-  const uint64_t drawn = uint64_t{width} * (drafts + 1);
-  outputs_.push_back({place.output, 0, info.next_tokens, 0, drawn * word});
-  outputs_.push_back(
-      {place.output, rows() * word, info.log_probabilities, 0, drawn * sizeof(float)});
-  outputs_.push_back({place.output, 2 * rows() * word, info.accepted, 0, width * word});
+  stage_verify(place, width, drafts + 1);
   submit_inputs(place, width, width);
   try {
     replay(info.draft, draft);
@@ -125,6 +130,98 @@ uint64_t StepRunner::submit_round(std::span<const RoundEntry> entries,
   }
   place.entries = batch;
   place.rows = drafts + 1;
+  return next_ticket_++;
+}
+
+// What a verify replay takes and gives beside a decode replay.
+void StepRunner::stage_verify(const Place& place, uint32_t width, uint32_t rows_of_entry) {
+  const frt_lm_info& info = model_.info();
+  const uint64_t word = sizeof(int32_t);
+  const uint64_t stops_at =
+      info.max_batch * sizeof(frt_sampling_params) +
+      (std::max(info.prefill_chunk, info.max_batch) + uint64_t{4} * info.max_batch) * word;
+  inputs_.push_back({info.stops, 0, place.input, stops_at, uint64_t{width} * FRT_LM_STOPS * word});
+  const uint64_t drawn = uint64_t{width} * rows_of_entry;
+  outputs_.push_back({place.output, 0, info.next_tokens, 0, drawn * word});
+  outputs_.push_back(
+      {place.output, rows() * word, info.log_probabilities, 0, drawn * sizeof(float)});
+  outputs_.push_back({place.output, 2 * rows() * word, info.accepted, 0, width * word});
+}
+
+uint32_t StepRunner::most_known() const {
+  const frt_lm_info& info = model_.info();
+  if (!info.mask || info.max_drafts == 0) return 1;
+  return std::min<uint32_t>(model_.most_drafts(1) + 1,
+                            std::max(info.prefill_chunk, info.max_batch));
+}
+
+// The tokens as candidates, and masks that let nothing else come; behind the last one, anything.
+void StepRunner::stage_known(const Place& place, std::span<const int32_t> tokens,
+                             frt_buffer logits) {
+  const frt_lm_info& info = model_.info();
+  static const frt_sampling_params kPlain = plain_sampling();
+  auto* masks = place.masks.pointer<uint32_t>();
+  std::memset(masks, 0, tokens.size() * info.mask_words * sizeof(*masks));
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const auto next = static_cast<uint32_t>(tokens[std::min(i + 1, tokens.size() - 1)]);
+    masks[i * info.mask_words + next / 32] |= 1U << (next % 32);
+  }
+  stage_sampling(place, 0, &kPlain, masks, {});
+  masks_.push_back(
+      {info.mask, 0, place.masks, 0, tokens.size() * info.mask_words * sizeof(*masks)});
+  inputs_.push_back({info.candidates, 0, place.input, info.max_batch * sizeof(frt_sampling_params),
+                     tokens.size_bytes()});
+  outputs_.push_back({logits, 0, info.logits, 0, tokens.size() * info.vocabulary * sizeof(float)});
+}
+
+uint64_t StepRunner::submit_known(uint32_t slot, int32_t position, std::span<const int32_t> tokens,
+                                  frt_buffer logits) {
+  const frt_lm_info& info = model_.info();
+  check_step("verify", tokens.size(), most_known(), slot, position);
+  if (tokens.size() == 1) {
+    static const frt_sampling_params kPlain = plain_sampling();
+    const Entry entry{.slot = slot,
+                      .position = position,
+                      .token = tokens[0],
+                      .sampling = &kPlain,
+                      .logits = logits};
+    return submit_decode({&entry, 1});
+  }
+  const auto first = static_cast<uint64_t>(position);
+  const auto count = static_cast<uint32_t>(tokens.size());
+  if (first + count > info.max_context) {
+    throw Error(FRT_ERR_OUT_OF_RANGE,
+                std::to_string(count) + " tokens at position " + std::to_string(position) +
+                    "; model '" + model_.name() +
+                    "' has max_context = " + std::to_string(info.max_context));
+  }
+  model_.check_ids(tokens, "token");
+  uint32_t width = 0;
+  const frt_shape_key verify = model_.verify_key(1, count - 1, width);
+  model_.reserve_rows(slot, first, first + count, stream_);
+  Place& place = take();
+  int32_t* input = words(place);
+  int32_t* slots = input + std::max(info.prefill_chunk, info.max_batch);
+  std::copy(tokens.begin(), tokens.end(), input);
+  std::fill_n(slots, uint64_t{4} * info.max_batch, 0);
+  std::fill_n(slots + uint64_t{4} * info.max_batch, uint64_t{width} * FRT_LM_STOPS, -1);
+  slots[0] = static_cast<int32_t>(slot);
+  slots[info.max_batch] = position;
+  slots[2 * info.max_batch] = static_cast<int32_t>(count);
+  stage_known(place, tokens, logits);
+  stage_verify(place, width, count);
+  submit_inputs(place, count, width);
+  try {
+    replay(info.verify, verify);
+    Recorder(stream_).copy_batch(outputs_);
+    place.done.record(stream_.handle());
+  } catch (...) {
+    // No event says when the device has read the place, and the next step gets it.
+    model_.context().table().stream_sync(stream_.handle());
+    throw;
+  }
+  place.entries = 1;
+  place.rows = count;
   return next_ticket_++;
 }
 

@@ -104,6 +104,15 @@ class StepRunner {
   // Where an entry has a mask and drafts, it waits for the drafts and asks `mask_drafts`.
   uint64_t submit_round(std::span<const RoundEntry> entries, const MaskDrafts& mask_drafts = {});
 
+  // Tokens that one submit_known() takes: the rows of a verify replay, or one.
+  uint32_t most_known() const;
+  // Feeds 1 .. most_known() tokens of one sequence as that many decode steps would, bit for bit,
+  // whatever would have been sampled. The logits behind each go to `logits`: pinned, f32 (tokens,
+  // vocabulary). sampled() has one token for each that was fed, which is nobody's text. Throws as
+  // above.
+  uint64_t submit_known(uint32_t slot, int32_t position, std::span<const int32_t> tokens,
+                        frt_buffer logits);
+
   // Of entry `entry` of a step, after wait().
   Sampled sampled(uint64_t ticket, uint32_t entry) const;
   // Waits for a step; its sampled tokens, one per entry.
@@ -140,6 +149,8 @@ class StepRunner {
   void ask_masks(const Place& place, std::span<const RoundEntry> entries, uint32_t drafts,
                  const MaskDrafts& mask_drafts);
   void stage_logits(uint32_t row, frt_buffer logits);
+  void stage_known(const Place& place, std::span<const int32_t> tokens, frt_buffer logits);
+  void stage_verify(const Place& place, uint32_t width, uint32_t rows);
   uint64_t rows() const;  // of the output
   void submit_inputs(const Place& place, uint64_t tokens, uint32_t entries);
   void replay(frt_graph graph, frt_shape_key key);

@@ -14,7 +14,7 @@
 #include "allocations.hpp"
 #include "bench/capsule_check.hpp"
 #include "check.hpp"
-#include "lm/generator.hpp"
+#include "lm/engine/generate.hpp"
 #include "made_model.hpp"
 #include "plugin_cases.hpp"
 #include "runtime/robot_settings.hpp"
@@ -58,7 +58,7 @@ void roles(const Subject& subject) {
 host::GenerationResult generated(const Subject& subject, bool eager) {
   const Made made(subject, eager);
   const host::LmModel model = made->language_model();
-  host::GenerationRequest request;
+  host::EngineRequest request;
   const auto vocabulary = static_cast<uint64_t>(model.info().vocabulary);
   for (uint64_t i = 0; i < 5; ++i) {
     request.prompt.push_back(static_cast<int32_t>((subject.seed * 7 + i * 13) % vocabulary));
@@ -66,7 +66,10 @@ host::GenerationResult generated(const Subject& subject, bool eager) {
   request.max_new = kTokens;
   request.sampling.top_p = 1;
   request.sampling.repetition_penalty = 1;
-  return host::Generator(model, 0).run(request);
+  host::EngineOptions options;
+  options.slots = 1;
+  host::Engine engine(model, nullptr, options);
+  return host::generate(engine, std::move(request));
 }
 
 // What a launch does by itself while it is captured, in place of submitting it, happens once and

@@ -46,7 +46,7 @@ struct frt_capsule_s {
   frt_stream last_stream = nullptr;  // the last verb's, only compared; null: there was none
   std::atomic<frt::core::Filled> filled{frt::core::Filled::kSubmitted};
   std::unique_ptr<frt::core::CapsuleReading> reading;
-  frt::core::Origin origin;  // the other build that computed it, or a part of it
+  frt::core::BuildOrigin origin;  // the other build that computed it, or a part of it
 };
 
 namespace frt::core {

@@ -111,7 +111,7 @@ void read_head(CapsuleReading& reading) {
 }
 
 // Step 4. Returns the build that stored it, if it was another one.
-Origin check_belongs(const CapsuleReading& reading, const frt_state_s& state) {
+BuildOrigin check_belongs(const CapsuleReading& reading, const frt_state_s& state) {
   using Part = Fingerprint::Part;
   const Fingerprint& here = state.identity.resolved(state);
   const Fingerprint& stored = reading.facts.fingerprint;
@@ -207,7 +207,7 @@ frt_status load_begin(frt_state state, const char* folder, const char* name, frt
       throw Error(FRT_ERR_UNSUPPORTED, "a capsule is loaded into a host space; copy it from there");
     }
     auto reading = std::make_unique<CapsuleReading>(CapsulePath(folder, name));
-    Origin origin;
+    BuildOrigin origin;
     about(*reading, [&] {
       read_head(*reading);
       origin = check_belongs(*reading, *state);

@@ -5,7 +5,8 @@
 
 namespace frt::core {
 
-Origin origin_of_file(const Fingerprint& here, const Fingerprint& stored, std::string difference) {
+BuildOrigin origin_of_file(const Fingerprint& here, const Fingerprint& stored,
+                           std::string difference) {
   if (difference.empty()) return nullptr;
   auto continued = std::make_shared<OtherBuild>();
   continued->difference = difference;

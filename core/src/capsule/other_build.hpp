@@ -20,14 +20,15 @@ struct OtherBuild {
 };
 
 // Null: this build computed all of it.
-using Origin = std::shared_ptr<const OtherBuild>;
+using BuildOrigin = std::shared_ptr<const OtherBuild>;
 
 // The origin of a file whose builds are `stored` and differ from those of `here` as `difference`
 // says; null if they do not. What continues it is of this build with FRT_FINGERPRINT_CONTINUES.
-Origin origin_of_file(const Fingerprint& here, const Fingerprint& stored, std::string difference);
+BuildOrigin origin_of_file(const Fingerprint& here, const Fingerprint& stored,
+                           std::string difference);
 
 // Of what continues a state of `origin`; made beforehand.  [hot]
-inline Origin continuation(const Origin& origin) noexcept {
+inline BuildOrigin continuation(const BuildOrigin& origin) noexcept {
   return origin && origin->continued ? origin->continued : origin;
 }
 

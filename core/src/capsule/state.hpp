@@ -51,7 +51,7 @@ struct frt_state_s {
   // (slots) How many rows are the slot's own: those it was restored with and those announced by
   // state_reserve since. What lies behind them is of whoever had the memory before.
   std::vector<uint64_t> extents;
-  std::vector<frt::core::Origin> origins;  // (slots) which other build computed a part of it
+  std::vector<frt::core::BuildOrigin> origins;  // (slots) which other build computed a part of it
 
   frt::Buffer buffer;  // the arena
 

@@ -178,7 +178,7 @@ frt_status end_use(frt_capsule_s& capsule, frt_stream stream) noexcept {
 // The payload `from` into some slots, in one list. `pages`: those that it is in; empty: it is
 // copied run by run. `origin`: what the slots remember.
 frt_status fill_some(frt_state_s& state, const Side& from, std::span<const int32_t> pages,
-                     const Origin& origin, uint64_t boundary, std::span<const uint32_t> slots,
+                     const BuildOrigin& origin, uint64_t boundary, std::span<const uint32_t> slots,
                      frt_stream stream, const char* call) noexcept {
   const auto shared = pages.first(pages.empty() ? 0 : full_pages(state, boundary));
   Submission submission(state, stream);
@@ -219,7 +219,7 @@ frt_status fill_some(frt_state_s& state, const Side& from, std::span<const int32
 }
 
 frt_status fill_slots(frt_state_s& state, const Side& from, std::span<const int32_t> pages,
-                      const Origin& origin, uint64_t boundary, std::span<const uint32_t> slots,
+                      const BuildOrigin& origin, uint64_t boundary, std::span<const uint32_t> slots,
                       frt_stream stream, const char* call) noexcept {
   const std::size_t most = state.pages ? kSlotsAtOnce : slots.size();
   while (!slots.empty()) {
@@ -342,7 +342,7 @@ frt_status fork_slot(frt_state state, uint32_t slot, uint64_t boundary, const ui
                        slot);
   }
   const Side from(*state, slot);
-  const Origin& origin = state->origins[slot];
+  const BuildOrigin& origin = state->origins[slot];
   if (!state->pages) return fill_slots(*state, from, {}, origin, boundary, targets, stream, name);
   const auto pages = std::span(state->store->slot_pages()).first(state->pages->count(boundary));
   if ((status = share_pages(*state, slot, boundary, pages)) != FRT_OK) return status;

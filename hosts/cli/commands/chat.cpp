@@ -106,7 +106,8 @@ class ChatSession {
         defaults_(model_.generation_defaults()),
         settings_(capsule_settings(loaded.runtime().manifest(), loaded.name())),
         registry_(open_capsules(app.log(), model_, settings_.capsules)),
-        conversation_(model_, *registry_, settings_.session,
+        engine_(model_, registry_.get(), engine_options()),
+        conversation_(model_, engine_,
                       {{"enable_thinking", !options.no_thinking},
                        {"preserve_thinking", !options.drop_thinking},
                        {"allow_special_tokens", options.allow_special_tokens}}) {
@@ -157,6 +158,15 @@ class ChatSession {
   }
 
  private:
+  EngineOptions engine_options() const {
+    EngineOptions options;
+    options.slots = 1;
+    options.session = settings_.session;
+    return options;
+  }
+
+  bool has_folder() const { return !settings_.capsules.folder.empty(); }
+
   SamplingChoice& choice() { return options_.generation.sampling; }
 
   // One line of input and what it asks for. False: there is no more. What goes wrong is told and
@@ -185,7 +195,7 @@ class ChatSession {
       } else {
         answer(text);
       }
-      show_notices(app_.log(), *registry_);
+      engine_.call([&](EngineAccess& access) { show_notices(app_.log(), *access.registry()); });
     } catch (const Error& error) {
       if (error.status() == FRT_ERR_DEVICE_LOST || !shown_) throw;
       return tell(error.what());
@@ -241,12 +251,12 @@ class ChatSession {
     PromptProgress progress(app_.draws_progress());
     // Without a seed that was asked for, every question is a draw of its own.
     request_.sampling = resolve_sampling(choice(), defaults_);
-    GenerationRequest request = request_;
-    request.on_prefill = progress.callback();
-    request.cancelled = [] { return InterruptGuard::requested(); };
+    GenerationReader reader;
+    reader.on_prefill = progress.callback();
+    reader.cancelled = [] { return InterruptGuard::requested(); };
     const auto show = [&](const std::string& piece) { return shown_ = view.push(piece); };
     try {
-      last_ = conversation_.ask(text, std::move(request), show);
+      last_ = conversation_.ask(text, request_, std::move(reader), show);
     } catch (...) {
       progress.finish();
       throw;
@@ -269,7 +279,7 @@ class ChatSession {
   // Keeps every branch with answers that no file holds, as a capsule where there is a folder.
   void keep() {
     const EndAllowance files(kKeepTime);
-    if (registry_->options().folder.empty()) return keep_messages();
+    if (!has_folder()) return keep_messages();
     for (const Conversation::BranchView& branch : conversation_.branches()) {
       if (!branch.unsaved) continue;
       try {
@@ -291,8 +301,7 @@ class ChatSession {
     for (const Conversation::BranchView& branch : conversation_.branches()) {
       if (!branch.unsaved) continue;
       say("not kept: {} turns of the conversation; give --autosave, or end the input with {}\n",
-          branch.turns,
-          registry_->options().folder.empty() ? "/export FILE" : "/save NAME or /export FILE");
+          branch.turns, has_folder() ? "/save NAME or /export FILE" : "/export FILE");
     }
   }
 
@@ -301,7 +310,7 @@ class ChatSession {
   // no other talk replaces it between the look and the writing; who cannot be takes a new name.
   std::string keep_as_capsule(const std::string& before) {
     const io::Descriptor folder(
-        open(registry_->options().folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        open(settings_.capsules.folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     const bool alone = flock(folder.get(), LOCK_EX | LOCK_NB) == 0;
     if (alone && is_autosave(before) && conversation_.owns_file()) {
       conversation_.save(before, request_.sampling, true);
@@ -309,7 +318,7 @@ class ChatSession {
     }
     for (int i = 1;; ++i) {
       const std::string name = i == 1 ? std::string(kAutosave) : fmt::format("{}-{}", kAutosave, i);
-      if (registry_->has(name)) continue;
+      if (has_capsule(name)) continue;
       try {
         conversation_.save(name, request_.sampling, false);
         return name;
@@ -317,6 +326,12 @@ class ChatSession {
         if (error.status() != FRT_ERR_EXISTS || i == kMostNames) throw;
       }
     }
+  }
+
+  bool has_capsule(const std::string& name) {
+    bool has = false;
+    engine_.call([&](EngineAccess& access) { has = access.registry()->has(name); });
+    return has;
   }
 
   // Without the model's state: where it is lost, or cannot be written.
@@ -373,16 +388,15 @@ class ChatSession {
         conversation_.fork(rest);
         say("in branch {}\n", io::printable(rest));
       } else {
-        registry_->require_folder();
+        engine_.call([](EngineAccess& access) { access.registry()->require_folder(); });
         const bool replace = rest.ends_with(kReplace);
         const std::string file = rest.substr(0, rest.size() - (replace ? kReplace.size() : 0));
         conversation_.save(file, request_.sampling, replace);
-        say("saved {}: {} tokens\n", file, conversation_.session().journal().size());
+        say("saved {}: {} tokens\n", file, conversation_.tokens());
       }
     } else if (name == "/back") {
       conversation_.back(turns(rest));
-      say("{} messages, {} tokens\n", conversation_.messages().size(),
-          conversation_.session().journal().size());
+      say("{} messages, {} tokens\n", conversation_.messages().size(), conversation_.tokens());
     } else if (name == "/branches") {
       for (const auto& branch : conversation_.branches()) {
         say("{} {}: {} turns, {}\n", branch.current ? "*" : " ", io::printable(branch.name),
@@ -399,7 +413,7 @@ class ChatSession {
   void restore(const std::string& name) {
     say_moved(conversation_.restore(name));
     say("restored {}: {} messages, {} tokens\n", name, conversation_.messages().size(),
-        conversation_.session().journal().size());
+        conversation_.tokens());
   }
 
   // Where answers are that nothing else holds.
@@ -497,8 +511,9 @@ class ChatSession {
   nlohmann::ordered_json defaults_;
   CapsuleSettings settings_;
   std::unique_ptr<CapsuleRegistry> registry_;
+  Engine engine_;  // uses the registry from now on, on its own thread
   Conversation conversation_;
-  GenerationRequest request_;
+  EngineRequest request_;
   std::optional<Conversation::Turn> last_;
   bool failed_ = false;
   bool shown_ = true;  // everything that was to be shown

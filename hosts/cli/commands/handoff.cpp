@@ -22,7 +22,7 @@
 #include "cli/terminal/signals.hpp"
 #include "cli/terminal/table.hpp"
 #include "examples/handoff.hpp"
-#include "lm/generator.hpp"
+#include "lm/engine/generate.hpp"
 #include "lm/sampling.hpp"
 #include "runtime/robot_settings.hpp"
 
@@ -75,7 +75,11 @@ class Planner {
         mailbox_(mailbox),
         model_(std::move(model)),
         say_(say) {
-    if (model_) generator_ = std::make_unique<Generator>(*model_, 0);
+    if (model_) {
+      EngineOptions options;
+      options.slots = 1;
+      engine_ = std::make_unique<Engine>(*model_, nullptr, options);
+    }
     thread_ = std::thread([this] { run(); });
   }
   ~Planner() { end(); }
@@ -112,20 +116,21 @@ class Planner {
   std::size_t plan() {
     const std::size_t listed = plans_ % subgoals_.size();
     if (!model_) return listed;
-    GenerationRequest request;
+    EngineRequest request;
     request.prompt = model_->encode(command_.prompt);
     request.max_new = 16;
     SamplingChoice choice;
     choice.seed = command_.seed + plans_;
     request.sampling = resolve_sampling(choice, model_->generation_defaults());
-    request.cancelled = [this] { return ended_.load(); };
     text_.clear();
     TextStream decoder(*model_, FRT_DECODE_SKIP_SPECIAL);
-    request.on_token = [&](int32_t id, float) {
+    GenerationReader reader;
+    reader.cancelled = [this] { return ended_.load(); };
+    reader.ends = [&](int32_t id, float) {
       text_ += decoder.push(id);
-      return ended_ || named_subgoal(subgoals_, text_, false) ? Next::kStop : Next::kContinue;
+      return named_subgoal(subgoals_, text_, false) ? Next::kStop : Next::kContinue;
     };
-    generator_->run(request);
+    generate(*engine_, std::move(request), reader);
     return named_subgoal(subgoals_, text_).value_or(listed);
   }
 
@@ -137,7 +142,7 @@ class Planner {
   std::optional<LmModel> model_;
   bool say_;
   std::string text_;  // that the model wrote
-  std::unique_ptr<Generator> generator_;
+  std::unique_ptr<Engine> engine_;
   std::atomic<bool> ended_{false};
   std::atomic<uint32_t> plans_{0};
   std::string failure_;

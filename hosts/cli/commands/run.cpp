@@ -23,7 +23,7 @@
 #include "cli/terminal/output.hpp"
 #include "cli/terminal/prompt_progress.hpp"
 #include "cli/terminal/signals.hpp"
-#include "lm/generator.hpp"
+#include "lm/engine/generate.hpp"
 #include "lm/run_record.hpp"
 #include "lm/stop_matcher.hpp"
 #include "runtime/lm_settings.hpp"
@@ -51,6 +51,8 @@ struct RunOptions {
   Option file_option;
   Option ids_option;
 };
+
+const std::string kAffinity = "run", kOwner;
 
 // How long the end of the program waits for files that a run writes.
 constexpr std::chrono::seconds kKeepTime{60};
@@ -144,8 +146,8 @@ frt_sampling_params sampling_for(const RunOptions& options, const Before& before
 
 void write_record(const RunOptions& options, const LoadedModel& loaded, const LmModel& model,
                   const Before& before, const std::vector<int32_t>& prompt,
-                  const GenerationRequest& request, const GenerationResult& result,
-                  const Session& session) {
+                  const frt_sampling_params& sampling, const GenerationResult& result,
+                  const FeedPath& path) {
   RunRecord record;
   record.manifest = std::filesystem::absolute(options.manifest).string();
   record.model = loaded.name();
@@ -158,8 +160,8 @@ void write_record(const RunOptions& options, const LoadedModel& loaded, const Lm
   }
   record.chunk = model.info().prefill_chunk;
   record.prompt = prompt;
-  record.path = session.journal().path();
-  record.sampling = request.sampling;
+  record.path = path;
+  record.sampling = sampling;
   record.tokens = result.tokens;
   record.log_probabilities = result.log_probabilities;
   write_record(record, options.record);
@@ -188,11 +190,23 @@ ExitCode run(App& app, const RunOptions& options) {
   if (!options.save_capsule.empty() || !options.record.empty()) {
     settings.session.speculation = Drafting::kOff;
   }
-  Generator generator(model, 0, registry.get(), settings.session);
   Before before;
-  if (!options.from_capsule.empty()) before = generator.session().restore(options.from_capsule);
+  EngineOptions engine_options;
+  engine_options.slots = 1;
+  engine_options.session = settings.session;
+  Engine engine(model, registry.get(), engine_options);
+  const auto with_session = [&](const std::function<void(Session&)>& work) {
+    engine.call(
+        [&](EngineAccess& access) { work(*access.claim_session(kOwner, kAffinity, nullptr)); });
+  };
+  if (!options.from_capsule.empty()) {
+    with_session([&](Session& session) { before = session.restore(options.from_capsule); });
+  }
 
-  GenerationRequest request;
+  EngineRequest request;
+  request.owner = kOwner;
+  request.affinity = kAffinity;
+  request.keep = false;
   std::vector<int32_t> prompt;
   if (!before || has_prompt(options)) prompt = prompt_ids(options, model);
   if (!prompt.empty() && before) {
@@ -201,6 +215,7 @@ ExitCode run(App& app, const RunOptions& options) {
     if (before->pending.shown) prompt.insert(prompt.begin(), before->pending.token);
   }
   request.prompt.insert(request.prompt.end(), prompt.begin(), prompt.end());
+  request.resumes = before && request.prompt.empty();
   request.max_new = max_new;
   request.sampling =
       stage(ExitCode::kUsage, [&] { return sampling_for(options, before, defaults); });
@@ -211,6 +226,17 @@ ExitCode run(App& app, const RunOptions& options) {
       stage(ExitCode::kUsage, [&] { return StopMatcher(options.generation.stops); });
   std::unique_ptr<TextStream> decoder;
   if (has_text) decoder = std::make_unique<TextStream>(model, FRT_DECODE_SKIP_SPECIAL);
+  GenerationReader reader;
+  // The engine's thread looks for stop strings, too: the text ends there, whoever is still writing.
+  StopMatcher engine_stops = stops;
+  std::unique_ptr<TextStream> engine_decoder;
+  if (has_text && !options.generation.stops.empty()) {
+    engine_decoder = std::make_unique<TextStream>(model, FRT_DECODE_SKIP_SPECIAL);
+    reader.ends = [&](int32_t id, float) {
+      engine_stops.push(engine_decoder->push(id));
+      return engine_stops.stopped() ? Next::kStop : Next::kContinue;
+    };
+  }
   std::string text;
   ModelText shown_text;
   std::optional<AnswerView> view;
@@ -224,21 +250,19 @@ ExitCode run(App& app, const RunOptions& options) {
   };
   const InterruptGuard interrupt;
   PromptProgress progress(app.draws_progress());
-  request.on_prefill = progress.callback();
-  request.cancelled = [] { return InterruptGuard::requested(); };
-  request.on_token = [&](int32_t id, float) {
-    bool shown;
-    if (has_text) {
-      shown = emit(stops.push(decoder->push(id)));
-    } else {
-      shown = options.json || write_out(fmt::format("{}{}", first ? "" : ",", id));
-      first = false;
-    }
-    if (!shown) return Next::kCancel;
-    return stops.stopped() ? Next::kStop : Next::kContinue;
+  reader.on_prefill = progress.callback();
+  reader.cancelled = [] { return InterruptGuard::requested(); };
+  reader.on_token = [&](int32_t id) {
+    if (has_text) return emit(stops.push(decoder->push(id)));
+    const bool shown = options.json || write_out(fmt::format("{}{}", first ? "" : ",", id));
+    first = false;
+    return shown;
   };
 
-  const GenerationResult result = generator.run(request);
+  GenerationResult result = generate(engine, request, reader);
+  if (!request.resumes) {
+    result.prefix.reason = prefix_reason(result.prefix, request.prompt, model);
+  }
   progress.finish();
   if (result.finish == Finish::kCancelled && result.prompt_read < result.prompt_tokens) {
     throw Error(FRT_ERR_CANCELLED,
@@ -251,13 +275,19 @@ ExitCode run(App& app, const RunOptions& options) {
     if (!stops.stopped()) emit(stops.flush());
   }
 
+  uint64_t saved = 0;  // tokens
   const EndAllowance files(kKeepTime);
   if (!options.record.empty()) {
-    write_record(options, loaded, model, before, prompt, request, result, generator.session());
+    FeedPath path;
+    with_session([&](const Session& session) { path = session.journal().path(); });
+    write_record(options, loaded, model, before, prompt, request.sampling, result, path);
   }
   if (!options.save_capsule.empty()) {
-    generator.session().save(options.save_capsule, request.sampling,
-                             nlohmann::ordered_json::object(), options.replace_capsule);
+    with_session([&](Session& session) {
+      session.save(options.save_capsule, request.sampling, nlohmann::ordered_json::object(),
+                   options.replace_capsule);
+      saved = session.journal().size();
+    });
   }
   if (options.json) {
     nlohmann::ordered_json message;
@@ -281,11 +311,13 @@ ExitCode run(App& app, const RunOptions& options) {
       print_err("began with capsule '{}': {} tokens\n", options.from_capsule, before->boundary());
     }
     if (!options.save_capsule.empty()) {
-      print_err("saved capsule '{}': {} tokens, in {}\n", options.save_capsule,
-                generator.session().journal().size(), settings.capsules.folder.string());
+      print_err("saved capsule '{}': {} tokens, in {}\n", options.save_capsule, saved,
+                settings.capsules.folder.string());
     }
   }
-  if (registry) show_notices(app.log(), *registry);
+  if (registry) {
+    engine.call([&](EngineAccess& access) { show_notices(app.log(), *access.registry()); });
+  }
   if (result.finish != Finish::kCancelled) return ExitCode::kOk;
   return InterruptGuard::requested() ? interrupted_status() : ExitCode::kFailed;
 }

@@ -15,7 +15,7 @@ class PromptProgress {
   // `draw`: App::draws_progress().
   explicit PromptProgress(bool draw) : draw_(draw), view_(draw, true) {}
 
-  // For GenerationRequest::on_prefill, while this object lives; null if nothing is drawn. What is
+  // For GenerationReader::on_prefill, while this object lives; null if nothing is drawn. What is
   // read within kPatience shows no bar.
   std::function<void(uint64_t done, uint64_t total)> callback();
   // Takes the bar away.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole conversation is rendered for every question; the generator feeds only what neither the
+// The whole conversation is rendered for every question; the engine feeds only what neither the
 // slot nor a capsule holds, as far as the rendering continues what was fed.
 //
 // Every change is made on a copy of the branch, which takes the branch's place when nothing can
@@ -31,30 +31,45 @@ void require_utf8(const std::string& text, const char* what) {
               std::string(what) + " is not valid UTF-8; send text in UTF-8");
 }
 
+const std::string kAffinity = "conversation", kOwner;
+
 bool is_question(const Json& message) {
   return message["role"] == "user";
 }
 
 }  // namespace
 
-Conversation::Conversation(const LmModel& model, CapsuleRegistry& registry,
-                           const SessionOptions& session, Json options)
-    : model_(model),
-      registry_(registry),
-      generator_(model, 0, &registry, session),
-      options_(std::move(options)),
-      current_("main") {
+Conversation::Conversation(const LmModel& model, Engine& engine, Json options)
+    : model_(model), engine_(engine), options_(std::move(options)), current_("main") {
   branches_[current_];
 }
 
 Conversation::~Conversation() {
   for (const std::string& name : pinned_) {
     try {
-      if (registry_.has(name)) registry_.pin(name, false);
+      with_state([&](Session&, CapsuleRegistry& registry) {
+        if (registry.has(name)) registry.pin(name, false);
+      });
     } catch (const std::exception&) {
       // It stays pinned: that keeps a file, and loses nothing.
     }
   }
+}
+
+// Runs `work` on the engine's thread, which alone uses slot and capsules.
+template <class Work>
+void Conversation::with_state(const Work& work) const {
+  engine_.call([&](EngineAccess& access) {
+    Session* session = access.claim_session(kOwner, kAffinity, nullptr);
+    if (!session) throw Error(FRT_ERR_BAD_STATE, "the conversation's slot is used by a request");
+    work(*session, *access.registry());
+  });
+}
+
+uint64_t Conversation::tokens() const {
+  uint64_t tokens = 0;
+  with_state([&](const Session& session, CapsuleRegistry&) { tokens = session.journal().size(); });
+  return tokens;
 }
 
 Json Conversation::Branch::whole() const {
@@ -130,9 +145,11 @@ std::string Conversation::replace_here(Branch next) {
   std::string aside;
   if (here().unsaved) {
     // No capsule's name either: /restore would not find that capsule any more.
-    for (int i = 2; aside.empty() || branches_.contains(aside) || registry_.has(aside); ++i) {
-      aside = current_ + "-" + std::to_string(i);
-    }
+    with_state([&](Session&, CapsuleRegistry& registry) {
+      for (int i = 2; aside.empty() || branches_.contains(aside) || registry.has(aside); ++i) {
+        aside = current_ + "-" + std::to_string(i);
+      }
+    });
     branches_.emplace(aside, here());
     try {
       pin_heads();
@@ -145,7 +162,8 @@ std::string Conversation::replace_here(Branch next) {
   return aside;
 }
 
-Conversation::Turn Conversation::ask(const std::string& text, GenerationRequest request,
+Conversation::Turn Conversation::ask(const std::string& text, EngineRequest request,
+                                     GenerationReader reader,
                                      const std::function<bool(const std::string&)>& show) {
   require_utf8(text, "the message");
   Branch next = here();
@@ -155,6 +173,8 @@ Conversation::Turn Conversation::ask(const std::string& text, GenerationRequest 
   const ChatPrompt prompt = model_.render(asked, {}, options_);
   request.prompt = model_.encode(prompt);
   request.keep = true;
+  request.owner = kOwner;
+  request.affinity = kAffinity;
   request.user_turn = parting_point(model_, asked, {}, options_, prompt, request.prompt);
   Turn turn;
   std::string answer;
@@ -163,11 +183,10 @@ Conversation::Turn Conversation::ask(const std::string& text, GenerationRequest 
     answer += piece;
     return piece.empty() || show(piece);
   };
-  request.on_token = [&](int32_t id, float) {
-    return emit(decoder.push(id)) ? Next::kContinue : Next::kCancel;
-  };
+  reader.on_token = [&](int32_t id) { return emit(decoder.push(id)); };
   in_step_ = false;
-  turn.result = generator_.run(request);
+  turn.result = generate(engine_, request, reader);
+  turn.result.prefix.reason = prefix_reason(turn.result.prefix, request.prompt, model_);
   emit(decoder.flush());
   if (answer.empty() && turn.result.finish == Finish::kCancelled) return turn;
 
@@ -176,11 +195,13 @@ Conversation::Turn Conversation::ask(const std::string& text, GenerationRequest 
   parsed.erase("complete");
   turn.message.update(parsed);
   next.messages.push_back(turn.message);
-  const auto& boundaries = session().boundaries();
-  if (!boundaries.empty() && boundaries.back().position == session().journal().size() &&
-      boundaries.back().kind == CapsuleKind::kTurn) {
-    next.rounds.back().capsule = boundaries.back().capsule;
-  }
+  with_state([&](const Session& session, CapsuleRegistry&) {
+    const auto& boundaries = session.boundaries();
+    if (!boundaries.empty() && boundaries.back().position == session.journal().size() &&
+        boundaries.back().kind == CapsuleKind::kTurn) {
+      next.rounds.back().capsule = boundaries.back().capsule;
+    }
+  });
   next.unsaved = true;
   here() = std::move(next);
   in_step_ = true;
@@ -194,57 +215,66 @@ Conversation::Turn Conversation::ask(const std::string& text, GenerationRequest 
 void Conversation::return_to_last_round() {
   in_step_ = false;
   const auto& rounds = here().rounds;
-  try {
-    if (!rounds.empty() && registry_.has(rounds.back().capsule)) {
-      generator_.session().restore(rounds.back().capsule);
-      in_step_ = true;
+  with_state([&](Session& session, CapsuleRegistry& registry) {
+    try {
+      if (!rounds.empty() && registry.has(rounds.back().capsule)) {
+        session.restore(rounds.back().capsule);
+        return;
+      }
+    } catch (const Error& error) {
+      if (error.status() == FRT_ERR_DEVICE_LOST) throw;
     }
-  } catch (const Error& error) {
-    if (error.status() == FRT_ERR_DEVICE_LOST) throw;
-  }
-  if (!in_step_) generator_.session().clear();
+    session.clear();
+  });
   in_step_ = true;
 }
 
 // Other branches must find their state again: what the present one keeps does not push it out. What
 // somebody pinned before stays theirs.
 void Conversation::pin_heads() {
-  while (!pinned_.empty()) {  // one by one: what cannot be unpinned now is unpinned later
-    if (registry_.has(pinned_.back())) registry_.pin(pinned_.back(), false);
-    pinned_.pop_back();
-  }
-  std::set<std::string> pinned;
-  for (const CapsuleView& capsule : registry_.list()) {
-    if (capsule.pinned) pinned.insert(capsule.name);
-  }
-  for (const auto& [name, branch] : branches_) {
-    if (name == current_ || branch.rounds.empty()) continue;
-    const std::string& head = branch.rounds.back().capsule;
-    if (!registry_.has(head) || !pinned.insert(head).second) continue;
-    registry_.pin(head, true);
-    pinned_.push_back(head);
-  }
+  with_state([&](Session&, CapsuleRegistry& registry) {
+    while (!pinned_.empty()) {  // one by one: what cannot be unpinned now is unpinned later
+      if (registry.has(pinned_.back())) registry.pin(pinned_.back(), false);
+      pinned_.pop_back();
+    }
+    std::set<std::string> pinned;
+    for (const CapsuleView& capsule : registry.list()) {
+      if (capsule.pinned) pinned.insert(capsule.name);
+    }
+    for (const auto& [name, branch] : branches_) {
+      if (name == current_ || branch.rounds.empty()) continue;
+      const std::string& head = branch.rounds.back().capsule;
+      if (!registry.has(head) || !pinned.insert(head).second) continue;
+      registry.pin(head, true);
+      pinned_.push_back(head);
+    }
+  });
 }
 
 void Conversation::save(const std::string& name, const frt_sampling_params& sampling,
                         bool replace) {
   if (!in_step_) return_to_last_round();
-  generator_.session().save(name, sampling, {{"messages", messages()}, {"options", options_}},
-                            replace);
-  here().unsaved = false;
-  here().file = name;
-  here().written = nullptr;
-  here().written = registry_.content(name);
+  with_state([&](Session& session, CapsuleRegistry& registry) {
+    session.save(name, sampling, {{"messages", messages()}, {"options", options_}}, replace);
+    here().unsaved = false;
+    here().file = name;
+    here().written = nullptr;
+    here().written = registry.content(name);
+  });
 }
 
 bool Conversation::owns_file() {
   if (!here().written) return false;
+  bool same = false;
   try {
-    return content_to_text(registry_.content_of_file(here().file)) ==
-           content_to_text(*here().written);
+    with_state([&](Session&, CapsuleRegistry& registry) {
+      same = content_to_text(registry.content_of_file(here().file)) ==
+             content_to_text(*here().written);
+    });
   } catch (const Error&) {
     return false;  // it is gone, or not to be read: what is there is not ours
   }
+  return same;
 }
 
 std::string Conversation::restore(const std::string& name) {
@@ -261,7 +291,8 @@ std::string Conversation::restore(const std::string& name) {
     }
     return {};
   }
-  const Json extra = registry_.content(name)->extra;
+  Json extra;
+  with_state([&](Session&, CapsuleRegistry& registry) { extra = registry.content(name)->extra; });
   if (!extra.is_object() || !extra.contains("messages")) {
     throw Error(FRT_ERR_UNSUPPORTED, "capsule '" + name +
                                          "' holds no conversation, only a prompt; go on with it by "
@@ -279,7 +310,7 @@ std::string Conversation::restore(const std::string& name) {
   if (!next.rounds.empty()) next.rounds.back().capsule = name;
   next.file = name;
   in_step_ = false;
-  next.written = generator_.session().restore(name);
+  with_state([&](Session& session, CapsuleRegistry&) { next.written = session.restore(name); });
   std::string aside = replace_here(std::move(next));
   options_ = std::move(options);
   in_step_ = true;
@@ -317,7 +348,12 @@ void Conversation::back(uint64_t turns) {
 }
 
 std::vector<Conversation::BranchView> Conversation::branches() const {
-  const std::vector<CapsuleView> capsules = registry_.list();
+  std::vector<CapsuleView> capsules;
+  try {
+    with_state([&](Session&, CapsuleRegistry& registry) { capsules = registry.list(); });
+  } catch (const Error&) {
+    capsules.clear();  // the device is lost, and every state
+  }
   std::vector<BranchView> views;
   for (const auto& [name, branch] : branches_) {
     BranchView view{.name = name,

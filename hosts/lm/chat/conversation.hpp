@@ -5,6 +5,9 @@
 // Every turn ends with a capsule of the slot's state. Going back restores it: what follows is to
 // the bit what would have followed then. Where a capsule is gone, the messages are read again.
 //
+// What the model holds of it is in a slot of an engine, which has no other requests meanwhile. Its
+// functions are called on one thread, not the engine's.
+//
 // A function that throws leaves the messages and branches as they were. Text and files come from
 // outside: what is not UTF-8, or what the chat format cannot say, is refused.
 #pragma once
@@ -18,16 +21,16 @@
 #include <string>
 #include <vector>
 
-#include "lm/generator.hpp"
+#include "lm/engine/generate.hpp"
 #include "lm/lm_model.hpp"
 
 namespace frt::host {
 
 class Conversation {
  public:
-  // `options`: of the chat format (frt/chat.h). `registry` outlives this object.
-  Conversation(const LmModel& model, CapsuleRegistry& registry, const SessionOptions& session,
-               nlohmann::ordered_json options);
+  // `options`: of the chat format (frt/chat.h). `engine` has one slot and a registry; it and
+  // `model`, its model, outlive this object.
+  Conversation(const LmModel& model, Engine& engine, nlohmann::ordered_json options);
   ~Conversation();
   Conversation(const Conversation&) = delete;
   Conversation& operator=(const Conversation&) = delete;
@@ -37,7 +40,7 @@ class Conversation {
   void set_thinking(bool on) { options_["enable_thinking"] = on; }
   // The system message, if there is one, and what was said.
   nlohmann::ordered_json messages() const { return here().whole(); }
-  const Session& session() const noexcept { return generator_.session(); }
+  uint64_t tokens() const;  // that the slot holds
   // Replaces the system message; empty: none. FRT_ERR_INVALID_ARGUMENT.
   void set_system(const std::string& text);
   // Forgets everything but the system message. Other branches stay.
@@ -55,10 +58,10 @@ class Conversation {
     nlohmann::ordered_json message;  // what was added; null: nothing
   };
   // Asks `text` and streams the answer's text, reasoning included, to `show`; false: it could not
-  // be shown, end here. `request` gives sampling, limits and callbacks for the prompt; its prompt
-  // and token callback are replaced. An answer that was cut short is kept as it stands; if nothing
-  // came, the question is taken back.
-  Turn ask(const std::string& text, GenerationRequest request,
+  // be shown, end here. `request` gives sampling and limits, `reader` the callbacks for the prompt;
+  // prompt and token callback are replaced. An answer that was cut short is kept as it stands; if
+  // nothing came, the question is taken back.
+  Turn ask(const std::string& text, EngineRequest request, GenerationReader reader,
            const std::function<bool(const std::string&)>& show);
 
   // ---- states ----
@@ -111,12 +114,13 @@ class Conversation {
   void require_renderable(nlohmann::ordered_json messages,
                           const nlohmann::ordered_json& options) const;
   std::string replace_here(Branch next);
+  template <class Work>
+  void with_state(const Work& work) const;
   void return_to_last_round();
   void pin_heads();
 
   const LmModel& model_;
-  CapsuleRegistry& registry_;
-  Generator generator_;
+  Engine& engine_;
   nlohmann::ordered_json options_;
   std::map<std::string, Branch> branches_;
   std::string current_;

@@ -127,9 +127,10 @@ SlotView Engine::Thread::view_of(const Slot& slot) {
           .pinned = slot.pinned};
 }
 
-std::optional<uint32_t> Engine::Thread::slot_for(const Choice& choice) {
+std::optional<uint32_t> Engine::Thread::slot_for(Choice& choice) {
   static const std::string kNone;
   const EngineRequest& asked = choice.request->asked();
+  if (asked.resumes && choice.phase == Phase::kWaiting) return slot_to_resume(choice);
   const bool fresh = choice.phase == Phase::kWaiting && choice.index == 0 && asked.reuse;
   for (uint32_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = slots_[i];
@@ -144,6 +145,28 @@ std::optional<uint32_t> Engine::Thread::slot_for(const Choice& choice) {
   return choose_slot(views_,
                      {asked.owner, choice.index == 0 ? asked.affinity : kNone, continues_, common_},
                      options_.hot_contexts);
+}
+
+// Nothing: another request uses the conversation's slot, or there is none and the request failed.
+std::optional<uint32_t> Engine::Thread::slot_to_resume(Choice& choice) {
+  const EngineRequest& asked = choice.request->asked();
+  std::ranges::fill(continues_, 0);
+  std::optional<uint32_t> last;
+  bool used = false;
+  for (uint32_t i = 0; i < slots_.size(); ++i) {
+    const Slot& slot = slots_[i];
+    const bool own = slot.affinity == asked.affinity && !slot.broken &&
+                     slot.session.options().owner == asked.owner &&
+                     (slot.user || slot.session.journal().size() > 0);
+    if (!own) continue;
+    used = used || slot.user;
+    if (!slot.user && (!last || slot.last_used > slots_[*last].last_used)) last = i;
+  }
+  if (!last && !used) {
+    fail(*choice.request, FRT_ERR_BAD_STATE,
+         "no slot holds the conversation '" + asked.affinity + "'; send its prompt");
+  }
+  return last;
 }
 
 // The conversation that the slot is of from now on. A side request, which found a slot beside its
@@ -231,7 +254,9 @@ void Engine::Thread::begin(Choice& choice, Slot& slot) {
     return;
   }
   const auto now = Clock::now();
-  const double queued = seconds_between(request.submission.submitted, now);
+  choice.started = now;
+  choice.result.queue_seconds = seconds_between(request.submission.submitted, now);
+  if (asked.resumes) return resume(choice, slot);
   PrefixDecision prefix;
   if (choice.index > 0 && request.fork) {
     prefix = request.choices[0].result.prefix;
@@ -242,26 +267,60 @@ void Engine::Thread::begin(Choice& choice, Slot& slot) {
       choice.stops = session.stops(asked.prompt.size(), asked.user_turn);
   }
   session.reserve(most);
-  choice.started = now;
   choice.first = prefix.reused;
   choice.read = session.journal().size();
   choice.limit = std::min(asked.max_new, model_.info().max_context - asked.prompt.size() + 1);
   choice.phase = Phase::kPrefill;
   choice.result.prefix = prefix;
-  choice.result.queue_seconds = queued;
   if (choice.index > 0) {
     if (--request.forks_left == 0) request.fork.reset();
     return;
   }
+  tell_start(choice);
+  request.listener().on_prefill(0, asked.prompt.size() - choice.first);
+}
+
+// What the slot's last step sampled is the next token: written already, or not yet.
+void Engine::Thread::resume(Choice& choice, Slot& slot) {
+  Session& session = slot.session;
+  const EngineRequest& asked = choice.request->asked();
+  PendingToken pending = session.pending();
+  if (pending.token < 0) {
+    throw Error(FRT_ERR_INVALID_ARGUMENT,
+                "the slot holds a part of a prompt, and nothing was sampled behind it; give the "
+                "rest as the prompt");
+  }
+  const uint64_t held = session.journal().size();
+  const uint64_t room = model_.info().max_context - held;  // tokens that can be fed
+  choice.limit = std::min(asked.max_new, pending.shown ? room : room + 1);
+  choice.sampled = pending.shown ? 0 : 1;
+  choice.phase = Phase::kDecode;
+  choice.result.prefix = {.action = PrefixAction::kContinue,
+                          .reused = held,
+                          .reason = "went on with what the slot holds"};
+  session.reserve(held + choice.limit);
+  tell_start(choice);
+  if (choice.limit == 0) {
+    end(choice, asked.max_new == 0 ? Finish::kLength : Finish::kContext);
+  } else if (!pending.shown) {
+    pending.shown = true;
+    session.set_pending(pending);
+    take_token(choice, pending.token, pending.log_probability, false);
+  }
+}
+
+void Engine::Thread::tell_start(const Choice& choice) {
+  LiveRequest& request = *choice.request;
+  const PrefixDecision& prefix = choice.result.prefix;
+  const double queued = choice.result.queue_seconds;
   request.started = true;
   mailbox_.left_queue();
   meter_.queue.add(queued);
   meter_.began[static_cast<std::size_t>(prefix.action)].add();
   if (prefix.action == PrefixAction::kRestore) meter_.restore.add(prefix.seconds);
-  meter_.prompt_tokens.add(asked.prompt.size());
+  meter_.prompt_tokens.add(request.asked().prompt.size());
   meter_.cached_tokens.add(choice.first);
   request.listener().on_start(prefix, queued);
-  request.listener().on_prefill(0, asked.prompt.size() - choice.first);
 }
 
 void Engine::Thread::make_top(Choice& choice) const {

@@ -15,8 +15,8 @@
 // A choice whose likeliest tokens are told is in one step at a time, too: its logits have one
 // place.
 //
-// A prompt whose tokens are scored is read one token a step and one step at a time: the logits
-// behind a token say how likely the next one was.
+// A prompt whose tokens are scored is read by steps that leave the logits behind each token, the
+// rows of a verify replay at a time: they say how likely the next token was.
 //
 // A choice with a grammar reads its last chunk when the grammar is compiled, and is in one step at
 // a time: which tokens may come next follows from the one before. Its drafts are followed by a

@@ -38,6 +38,7 @@ namespace frt::host {
 
 struct EngineOptions {
   uint32_t queue_limit = 1024;  // requests that may wait for a slot
+  uint32_t slots = 0;           // of the model's that requests get, the first ones; 0: all
   // What a step may take on average while somebody writes. Prefill chunks are not cut shorter, for
   // results depend on where a prompt is cut: decode steps between two chunks become more. 0: one
   // decode step between two chunks.
@@ -47,7 +48,7 @@ struct EngineOptions {
   // owner with many requests does not keep another one waiting.
   bool fair_owners = false;
   // Conversations (EngineRequest::affinity) whose slots are not given to requests without one: the
-  // ones used last. Less than the model's slots.
+  // ones used last. Less than there are slots.
   uint32_t hot_contexts = 0;
   // Conversations that one owner may have pinned at a time; 0: half of the slots, but one at least.
   uint32_t pins_per_owner = 0;
@@ -96,11 +97,11 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Returns the request's number, 1 and up. Throws FRT_ERR_INVALID_ARGUMENT for an empty prompt, no
-  // choices, an id outside the vocabulary or twice in the bias; FRT_ERR_OUT_OF_RANGE for a prompt
-  // longer than the context or than all pages; FRT_ERR_NOT_READY if the queue is full, so that a
-  // later try may succeed; FRT_ERR_BAD_STATE after drain(); FRT_ERR_DEVICE_LOST once the device is
-  // lost.  [any]
+  // Returns the request's number, 1 and up. Throws FRT_ERR_INVALID_ARGUMENT for an empty prompt of
+  // a request that does not resume, what a request that does may not have, no choices, an id
+  // outside the vocabulary or twice in the bias; FRT_ERR_OUT_OF_RANGE for a prompt longer than the
+  // context or than all pages; FRT_ERR_NOT_READY if the queue is full, so that a later try may
+  // succeed; FRT_ERR_BAD_STATE after drain(); FRT_ERR_DEVICE_LOST once the device is lost.  [any]
   uint64_t submit(EngineRequest request, std::shared_ptr<EngineListener> listener);
   // What is not over of a request ends with Finish::kCancelled, within one step. One that is over,
   // or never was, is ignored.  [any]

@@ -24,7 +24,7 @@ namespace frt::host {
 struct EngineRequest {
   using Clock = std::chrono::steady_clock;
 
-  std::vector<int32_t> prompt;     // ids below the vocabulary's size, not empty
+  std::vector<int32_t> prompt;     // ids below the vocabulary's size; empty: `resumes`
   uint64_t max_new = 256;          // tokens of each choice; 0: only read the prompt
   uint64_t min_new = 0;            // stop_ids end no choice that has fewer tokens
   frt_sampling_params sampling{};  // from resolve_sampling(); choice i samples with seed + i
@@ -39,7 +39,12 @@ struct EngineRequest {
   uint64_t user_turn = 0;         // where in the prompt a later one will part; 0: nobody knows
   std::string owner;              // whose state is found and kept
   std::string affinity;           // names the conversation; empty: none
-  int32_t priority = 0;           // higher first
+  // Goes on with what the slot of `affinity` holds, as if the request that brought it there had not
+  // ended: penalties see that request. Such a request has one choice and no grammar, top_tokens or
+  // score_prompt. It ends with FRT_ERR_BAD_STATE if no slot holds the conversation, and with
+  // FRT_ERR_INVALID_ARGUMENT if the slot holds a part of a prompt.
+  bool resumes = false;
+  int32_t priority = 0;  // higher first
   // What each answer must be; null: anything. The prompt is read while it is compiled. stop_ids end
   // an answer where the grammar lets it end, and an answer that can go on no further ends by itself
   // (Finish::kStop).
@@ -48,7 +53,8 @@ struct EngineRequest {
   // on_top_tokens(). Such an answer has no drafts and is in one step at a time. 0: none.
   uint32_t top_tokens = 0;
   // on_prompt_token() is told how likely each token of the prompt was, and `top_tokens` others.
-  // Such a prompt is read whole, one token a step, and nothing of it is kept.
+  // Such a prompt is read whole, as many tokens a step as the model verifies drafts, and one more;
+  // nothing of it is kept.
   bool score_prompt = false;
   std::optional<Clock::time_point> deadline;  // ends what is not over then (Finish::kDeadline)
 };
@@ -58,10 +64,11 @@ struct EngineResult {
   Finish finish = Finish::kLength;
   int32_t stop_token = -1;     // the one that ended it, or -1
   uint64_t prompt_tokens = 0;  // of the request
+  uint64_t prompt_read = 0;    // of these, read or reused: fewer if the request ended meanwhile
   uint64_t generated = 0;      // tokens given to on_token()
   PrefixDecision prefix;       // how it began
   double queue_seconds = 0;    // from submit() until a slot was found
-  double prefill_seconds = 0;  // from there to the first token on the host
+  double prefill_seconds = 0;  // from there to the first token on the host, or the end without one
   double decode_seconds = 0;   // from the first to the last token
   uint64_t drafted = 0;        // tokens that the draft head proposed for it
   uint64_t accepted = 0;       // of these, the text

@@ -4,6 +4,7 @@
 // behind the text: the slot's journal stays exact, and a later prompt that goes on from the text is
 // recognised.
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "lm/engine/thread.hpp"
@@ -22,14 +23,6 @@ bool follows(const Choice& choice) {
   return (choice.matcher || choice.top) && choice.in_flight > 0;
 }
 
-// Greedy, of the logits as they are: what the token that is drawn then gives is the logarithm of
-// the softmax's denominator.
-frt_sampling_params plain_sampling() {
-  frt_sampling_params params{};
-  params.top_p = params.repetition_penalty = 1;
-  return params;
-}
-
 }  // namespace
 
 // A step that finds no page is tried again when some are free; false: there is nothing to do.
@@ -41,7 +34,7 @@ bool Engine::Thread::submit_step() {
     for (const Slot& slot : slots_) {
       Choice* choice = slot.user;
       if (!choice || choice->ending || choice->held) continue;
-      const bool scored_first = scores(*choice) && choice->in_flight > 0;
+      const bool scored_first = scores(*choice) && (choice->in_flight > 0 || scoring());
       if (choice->phase == Phase::kPrefill && !waits_for_grammar(*choice) && !scored_first) {
         reading_.push_back(choice);
         readers_.push_back({choice->request->asked().priority, choice->request->submission.number,
@@ -69,7 +62,7 @@ Engine::Thread::Flight& Engine::Thread::new_flight(StepKind kind) {
   Flight& flight = flights_[(oldest_flight_ + flights_in_air_) % kAhead];
   flight.kind = kind;
   flight.samples = kind == StepKind::kDecode;
-  flight.drafts = 0;
+  flight.drafts = flight.known = 0;
   flight.members.clear();
   flight.submitted = Clock::now();
   return flight;
@@ -98,9 +91,22 @@ bool Engine::Thread::scores(const Choice& choice) {
          choice.request->asked().score_prompt;
 }
 
-// Where the next chunk of the prompt ends.
+// Whether a step is in flight whose logits have the place of scores.
+bool Engine::Thread::scoring() const {
+  for (std::size_t i = 0; i < flights_in_air_; ++i) {
+    if (flights_[(oldest_flight_ + i) % kAhead].known > 0) return true;
+  }
+  return false;
+}
+
+// Where the next chunk of the prompt ends. One that is scored begins with a step of one token, as
+// its request does, and ends with one, which samples.
 uint64_t Engine::Thread::next_end(const Choice& choice) const {
-  if (scores(choice)) return choice.read + 1;
+  if (scores(choice)) {
+    const uint64_t unread = choice.request->asked().prompt.size() - choice.read;
+    const bool one = choice.read == 0 || unread == 1;
+    return choice.read + (one ? 1 : std::min<uint64_t>(score_rows_, unread - 1));
+  }
   const bool stops = choice.next_stop < choice.stops.size();
   const uint64_t limit =
       stops ? choice.stops[choice.next_stop].position : choice.request->asked().prompt.size();
@@ -114,12 +120,16 @@ void Engine::Thread::read_on(Choice& choice) {
   const std::span<const int32_t> prompt = request.asked().prompt;
   const uint64_t end = next_end(choice);
   const bool last = end == prompt.size();
+  // What decode steps fed counts as generated, and was prompt.
+  if (last && scores(choice)) session.start_request();
   if (last && !request.forked && request.choices.size() > 1) make_fork(choice);
   Flight& flight = new_flight(StepKind::kPrefill);
   const std::span<const int32_t> chunk = prompt.subspan(choice.read, end - choice.read);
   if (!last && scores(choice)) {
-    static const frt_sampling_params kPlain = plain_sampling();
-    flight.ticket = session.prefill(chunk, &kPlain, nullptr, slots_[*choice.slot].logits.handle());
+    const frt_buffer logits = score_logits_.handle();
+    flight.ticket = choice.read == 0 ? session.prefill(chunk, &choice.sampling, nullptr, logits)
+                                     : session.feed(chunk, logits);
+    flight.known = static_cast<uint32_t>(chunk.size());
   } else {
     flight.ticket = session.prefill(chunk, &choice.sampling, last ? mask_of(choice) : nullptr,
                                     last ? logits_of(choice) : nullptr, bias_of(choice));
@@ -236,7 +246,7 @@ void Engine::Thread::finish_member(const Flight& flight, Choice& choice,
     choice.request->listener().on_prefill(flight.read - choice.first,
                                           asked.prompt.size() - choice.first);
   }
-  if (!flight.samples && scores(choice) && !choice.ending) tell_prompt(flight, choice, sampled);
+  if (flight.known > 0 && !choice.ending && !tell_prompt(flight, choice, sampled)) return;
   if (flight.samples) {
     Session& session = session_of(choice);
     if (flight.kind == StepKind::kPrefill) count_phases();
@@ -255,18 +265,29 @@ void Engine::Thread::finish_member(const Flight& flight, Choice& choice,
   if (choice.ending && choice.phase != Phase::kOver && choice.in_flight == 0) finalize(choice);
 }
 
-// What the step that read the prompt up to flight.read says of the token there.
-void Engine::Thread::tell_prompt(const Flight& flight, Choice& choice,
+// What the step that read the prompt up to flight.read says of the tokens behind those it fed.
+// False: the request has failed.
+bool Engine::Thread::tell_prompt(const Flight& flight, Choice& choice,
                                  const StepRunner::Sampled& sampled) {
   const EngineRequest& asked = choice.request->asked();
-  const std::span<const float> logits(slots_[*choice.slot].logits.pointer<float>(),
-                                      model_.info().vocabulary);
-  const TokenProbability drawn{sampled.tokens[0], sampled.log_probabilities[0]};
-  const auto token = static_cast<std::size_t>(asked.prompt[flight.read]);
-  const float behind = logits[token] - logits[static_cast<std::size_t>(drawn.id)];
-  std::span<const TokenProbability> top;
-  if (choice.prompt_top) top = choice.prompt_top->find(logits, nullptr, drawn);
-  choice.request->listener().on_prompt_token(flight.read, drawn.log_probability + behind, top);
+  if (sampled.tokens.size() != flight.known) {
+    met(choice.request, FRT_ERR_INTERNAL,
+        "model '" + model_.name() + "' fed " + std::to_string(sampled.tokens.size()) + " of " +
+            std::to_string(flight.known) + " tokens that nothing but its masks lets come");
+    return false;
+  }
+  const std::size_t vocabulary = model_.info().vocabulary;
+  for (std::size_t row = 0; row < flight.known; ++row) {
+    const std::span<const float> logits(score_logits_.pointer<float>() + row * vocabulary,
+                                        vocabulary);
+    const uint64_t place = flight.read - flight.known + row + 1;
+    const int32_t token = asked.prompt[place];
+    const float score = logits[static_cast<std::size_t>(token)] - log_sum_exp(logits);
+    std::span<const TokenProbability> top;
+    if (choice.prompt_top) top = choice.prompt_top->find(logits, nullptr, {token, score});
+    choice.request->listener().on_prompt_token(place, score, top);
+  }
+  return true;
 }
 
 // The choice's mask is still that of the token.

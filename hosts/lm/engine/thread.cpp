@@ -30,16 +30,23 @@ Engine::Thread::Thread(const LmModel& model, CapsuleRegistry* registry, EngineOp
       mailbox_(options_.queue_limit),
       runner_(model),
       scheduler_(options_.step_seconds, options_.interleave_prefills),
-      planner_(options_.session.speculation, model.most_drafts()) {
+      planner_(options_.session.speculation, model.most_drafts()),
+      score_rows_(runner_.most_known()) {
   const frt_lm_info& info = model.info();
   if (options_.queue_limit == 0) {
     throw Error(FRT_ERR_OUT_OF_RANGE,
                 "queue_limit is 0: no request could be taken; give 1 or more");
   }
-  if (options_.hot_contexts >= info.slots) {
+  if (options_.slots > info.slots) {
+    throw Error(FRT_ERR_OUT_OF_RANGE, "the engine is to use " + std::to_string(options_.slots) +
+                                          " slots of model '" + model.name() + "', which has " +
+                                          std::to_string(info.slots) + "; raise its option slots");
+  }
+  const uint32_t slots = options_.slots > 0 ? options_.slots : info.slots;
+  if (options_.hot_contexts >= slots) {
     throw Error(FRT_ERR_OUT_OF_RANGE,
                 "hot_contexts is " + std::to_string(options_.hot_contexts) + ", but model '" +
-                    model.name() + "' has " + std::to_string(info.slots) +
+                    model.name() + "' has " + std::to_string(slots) +
                     " slots, of which one stays open to everybody; give fewer, or raise its "
                     "option slots");
   }
@@ -47,19 +54,22 @@ Engine::Thread::Thread(const LmModel& model, CapsuleRegistry* registry, EngineOp
     throw Error(FRT_ERR_OUT_OF_RANGE, "step_seconds is " + std::to_string(options_.step_seconds) +
                                           "; give 0 (no cap) or a positive number");
   }
-  slots_.reserve(info.slots);
-  for (uint32_t slot = 0; slot < info.slots; ++slot) {
+  slots_.reserve(slots);
+  for (uint32_t slot = 0; slot < slots; ++slot) {
     slots_.push_back({Session(model, runner_, registry, slot, options_.session)});
     // Now: an allocation of pinned memory may wait for the device, and then everybody would.
     slots_.back().logits =
         model.context().alloc(FRT_SPACE_HOST_PINNED, info.vocabulary * sizeof(float),
                               "lm." + model.name() + ".logits" + std::to_string(slot));
   }
-  views_.resize(info.slots);
-  continues_.resize(info.slots);
-  common_.resize(info.slots);
-  readers_.reserve(info.slots);
-  reading_.reserve(info.slots);
+  score_logits_ = model.context().alloc(FRT_SPACE_HOST_PINNED,
+                                        uint64_t{score_rows_} * info.vocabulary * sizeof(float),
+                                        "lm." + model.name() + ".scores");
+  views_.resize(slots);
+  continues_.resize(slots);
+  common_.resize(slots);
+  readers_.reserve(slots);
+  reading_.reserve(slots);
   entries_.reserve(info.max_batch);
   writers_.reserve(info.max_batch);
   acceptances_.reserve(info.max_batch);
@@ -75,7 +85,8 @@ Engine::Thread::~Thread() {
 
 void Engine::Thread::check(const EngineRequest& request) const {
   const frt_lm_info& info = model_.info();
-  if (request.prompt.empty()) {
+  if (request.resumes) check_resuming(request);
+  if (request.prompt.empty() && !request.resumes) {
     throw Error(FRT_ERR_INVALID_ARGUMENT, "the prompt is empty; give at least one token");
   }
   if (request.choices == 0 || request.choices > kMostChoices) {
@@ -109,6 +120,15 @@ void Engine::Thread::check(const EngineRequest& request) const {
                                           "; shorten it or raise the option max_context");
   }
   model_.check_ids(request.prompt, "prompt token");
+}
+
+void Engine::Thread::check_resuming(const EngineRequest& request) {
+  const bool fits = request.prompt.empty() && !request.affinity.empty() && request.choices == 1 &&
+                    !request.grammar && request.top_tokens == 0 && !request.score_prompt;
+  if (fits) return;
+  throw Error(FRT_ERR_INVALID_ARGUMENT,
+              "a request that resumes has the affinity of a conversation and one choice, and "
+              "neither prompt nor grammar, top_tokens or score_prompt");
 }
 
 void Engine::Thread::check_bias(std::span<const frt_logit_bias> bias) const {
@@ -149,7 +169,7 @@ EngineStats Engine::Thread::stats() const {
   stats.draining = mailbox_.draining();
   stats.device_lost = mailbox_.lost();
   const frt_state_info state = model_.state_info();
-  stats.slots = state.slots;
+  stats.slots = slots_.size();
   stats.pages = state.total_pages;
   stats.pages_free = state.free_pages;
   stats.pages_shared = state.shared_pages;
@@ -300,6 +320,10 @@ void Engine::Thread::finalize(Choice& choice) {
   LiveRequest& request = *choice.request;
   const EngineRequest& asked = request.asked();
   const auto now = Clock::now();
+  choice.result.prompt_read = choice.read;
+  if (choice.result.prefill_seconds == 0 && choice.started != Clock::time_point{}) {
+    choice.result.prefill_seconds = seconds_between(choice.started, now);
+  }
   if (choice.slot) {
     Session& session = session_of(choice);
     const bool whole = choice.phase == Phase::kDecode;  // the prompt was read

@@ -40,6 +40,7 @@ class Engine::Thread final : public EngineAccess {
   Mailbox& mailbox() noexcept { return mailbox_; }
   void check(const EngineRequest& request) const;  // as Engine::submit() does  [any]
   void check_bias(std::span<const frt_logit_bias> bias) const;
+  static void check_resuming(const EngineRequest& request);
   EngineStats stats() const;  // [any]
 
   // ---- EngineAccess ----
@@ -72,6 +73,7 @@ class Engine::Thread final : public EngineAccess {
     bool samples = false;          // its tokens count
     uint32_t drafts = 0;           // of a round: the most of an entry
     uint64_t read = 0;             // of a prefill step: tokens of the prompt behind it
+    uint32_t known = 0;            // of these, so many have their logits in score_logits_
     std::vector<Choice*> members;  // by entry; null: its request is over
     Clock::time_point submitted{};
   };
@@ -104,11 +106,14 @@ class Engine::Thread final : public EngineAccess {
   void put_in_order(std::span<Choice*> candidates) const;
   bool waits_for_fetch(LiveRequest& request);
   static SlotView view_of(const Slot& slot);
-  std::optional<uint32_t> slot_for(const Choice& choice);
+  std::optional<uint32_t> slot_for(Choice& choice);
+  std::optional<uint32_t> slot_to_resume(Choice& choice);
   std::string affinity_of(const Choice& choice, const Slot& slot) const;
   bool has_pages(const Choice& choice, uint32_t slot);
   bool start(Choice& choice, uint32_t slot);
   void begin(Choice& choice, Slot& slot);
+  void resume(Choice& choice, Slot& slot);
+  void tell_start(const Choice& choice);
   void make_top(Choice& choice) const;
   bool free_idle_slot(std::optional<uint32_t> spared);
   bool free_fork();
@@ -128,7 +133,8 @@ class Engine::Thread final : public EngineAccess {
   void finish_step();
   void finish_member(const Flight& flight, Choice& choice, const StepRunner::Sampled& sampled);
   static bool scores(const Choice& choice);
-  void tell_prompt(const Flight& flight, Choice& choice, const StepRunner::Sampled& sampled);
+  bool scoring() const;
+  bool tell_prompt(const Flight& flight, Choice& choice, const StepRunner::Sampled& sampled);
   void tell_top(Choice& choice, int32_t token, float log_probability);
   void take_token(Choice& choice, int32_t token, float log_probability, bool fed);
 
@@ -171,6 +177,9 @@ class Engine::Thread final : public EngineAccess {
   StepScheduler scheduler_;
   DraftPlanner planner_;
   std::vector<Slot> slots_;
+  // Of the tokens of a prompt that is scored, one step of one request at a time.
+  uint32_t score_rows_;
+  Buffer score_logits_;                             // f32 (score_rows_, vocabulary), pinned
   std::vector<std::unique_ptr<LiveRequest>> live_;  // in the order of arrival
   std::array<Flight, kAhead> flights_;              // a ring
   std::size_t oldest_flight_ = 0, flights_in_air_ = 0;

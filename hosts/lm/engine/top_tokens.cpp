@@ -4,7 +4,11 @@
 #include "lm/engine/top_tokens.hpp"
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 
 namespace frt::host {
@@ -13,12 +17,55 @@ namespace {
 constexpr uint32_t kInPrompt = 1U << 31;
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
+// Of x <= 0, to 2 units in the last place: 2^n times a polynomial of what is left.
+inline float exp_of_negative(float x) noexcept {
+  constexpr float kRound = 12582912;  // 1.5 * 2^23: the sum has no fraction
+  const float scaled = (x > -87 ? x : -87) * 1.44269504f;
+  const float whole = (scaled + kRound) - kRound;
+  const float f = scaled - whole;
+  float power = 1.5403530e-4f;
+  for (const float c :
+       {1.3333558e-3f, 9.6181291e-3f, 5.5504109e-2f, 2.4022651e-1f, 6.9314718e-1f, 1.0f}) {
+    power = power * f + c;
+  }
+  const auto exponent = static_cast<uint32_t>(static_cast<int32_t>(whole) + 127) << 23;
+  return power * std::bit_cast<float>(exponent);
+}
+
 bool penalises(const frt_sampling_params& sampling) {
   return sampling.repetition_penalty != 1 || sampling.presence_penalty != 0 ||
          sampling.frequency_penalty != 0;
 }
 
 }  // namespace
+
+float log_sum_exp(std::span<const float> logits) noexcept {
+  constexpr std::size_t kLanes = 16, kRun = 64 * kLanes;
+  std::array<float, kLanes> largest;
+  largest.fill(kNever);
+  const std::size_t whole = logits.size() / kLanes * kLanes;
+  for (std::size_t i = 0; i < whole; i += kLanes) {
+    for (std::size_t k = 0; k < kLanes; ++k) {
+      largest[k] = logits[i + k] > largest[k] ? logits[i + k] : largest[k];
+    }
+  }
+  float most = *std::ranges::max_element(largest);
+  for (const float logit : logits.subspan(whole)) most = std::max(most, logit);
+  if (!std::isfinite(most)) return most;
+  double sum = 0;
+  for (std::size_t first = 0; first < whole; first += kRun) {
+    const std::size_t end = std::min(first + kRun, whole);
+    std::array<float, kLanes> sums{};
+    for (std::size_t i = first; i < end; i += kLanes) {
+      for (std::size_t k = 0; k < kLanes; ++k) sums[k] += exp_of_negative(logits[i + k] - most);
+    }
+    for (const float each : sums) sum += static_cast<double>(each);
+  }
+  for (const float logit : logits.subspan(whole)) {
+    sum += static_cast<double>(exp_of_negative(logit - most));
+  }
+  return most + static_cast<float>(std::log(sum));
+}
 
 TopTokens::TopTokens(uint32_t vocabulary, uint32_t count, const frt_sampling_params& sampling,
                      std::span<const int32_t> prompt, std::span<const frt_logit_bias> bias)

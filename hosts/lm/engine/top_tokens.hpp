@@ -21,6 +21,9 @@ struct TokenProbability {
   float log_probability = 0;  // natural logarithm
 };
 
+// The logarithm of the sum of the exponentials: of (vocabulary) logits, the softmax's denominator.
+float log_sum_exp(std::span<const float> logits) noexcept;
+
 // Of one answer. One thread at a time.
 class TopTokens {
  public:

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "lm/generator.hpp"
+#include "lm/engine/generate.hpp"
 #include "runtime/device_survey.hpp"
 #include "runtime/exit_code.hpp"
 #include "runtime/lm_settings.hpp"
@@ -49,12 +49,12 @@ class Listener final : public LoadObserver {
 };
 
 std::string continue_text(const LmModel& model, const std::string& prompt, uint64_t tokens) {
-  Generator generator(model, 0);
-  GenerationRequest request;
+  Engine engine(model, nullptr);
+  EngineRequest request;
   request.prompt = model.encode(prompt);
   request.max_new = tokens;
-  request.sampling.temperature = 0;
-  return model.decode(generator.run(request).tokens);
+  request.sampling.top_p = request.sampling.repetition_penalty = 1;  // greedy
+  return model.decode(generate(engine, std::move(request)).tokens);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <future>
 #include <new>
 
-#include "engine_world.hpp"
+#include "rule_grammar.hpp"
 
 namespace {
 
@@ -103,25 +103,49 @@ TEST_CASE("likeliest tokens are told from pinned memory that is set aside at loa
   CHECK(pinned() == before);
 }
 
-// Rounds of drafts, and plain steps.
-TEST_CASE("steps of several requests that write allocate nothing") {
+// Rounds of drafts, and plain steps, of four requests: one whose likeliest tokens are told, one
+// with a bias, one that follows a grammar, and one that is sampled. Neither memory of the host nor
+// of the device is taken, and no graph is captured.
+TEST_CASE("steps of several requests that write allocate and capture nothing") {
   for (const auto speculation : {frt::host::Drafting::kOn, frt::host::Drafting::kOff}) {
     allocations = 0;
-    frt::test::EngineWorld world("max_context = 512\nslots = 3\npage_rows = 64");
+    frt::test::GrammarWorld world("max_context = 512\nslots = 4\nmax_batch = 4\npage_rows = 64");
+    const auto counters = [&] {
+      frt_counters now{};
+      now.struct_size = sizeof(now);
+      const frt::Context& context = world.model.context();
+      REQUIRE(context.table().context_counters(context.handle(), &now) == FRT_OK);
+      return now;
+    };
     frt::host::EngineOptions options = frt::test::engine_options();
     options.session.speculation = speculation;
     Engine engine(world.model, nullptr, options);
     const auto first = std::make_shared<Watcher>(0, 0);
-    const auto second = std::make_shared<Watcher>(10, 150);
+    const auto second = std::make_shared<Watcher>(50, 150);  // the others are writing by then
     frt::host::EngineRequest told_top = frt::test::asking(frt::test::some_tokens(30, 1), 300);
     told_top.top_tokens = 20;
     engine.submit(told_top, first);
     frt::host::EngineRequest biased = frt::test::asking(frt::test::some_tokens(30, 2), 200);
     for (int32_t id = 0; id < 100; ++id) biased.bias.push_back({5 * id, 0.25f});
     engine.submit(biased, second);
+    const auto third = std::make_shared<Watcher>(0, 0), fourth = std::make_shared<Watcher>(0, 0);
+    engine.submit(world.following(frt::test::some_tokens(30, 3), 300,
+                                  frt::test::rule_text(400, 400, 0, 1'000'000, true)),
+                  third);
+    frt::host::EngineRequest sampled = frt::test::asking(frt::test::some_tokens(30, 4), 300);
+    sampled.sampling.temperature = 0.8f;
+    engine.submit(sampled, fourth);
+    const frt_counters before = counters();
     CHECK(first->over.get_future().get() == 300);
     CHECK(second->over.get_future().get() == 200);
+    CHECK(third->over.get_future().get() == 300);
+    CHECK(fourth->over.get_future().get() == 300);
     CHECK(allocations.load() == 0);
+    const frt_counters after = counters();
+    CHECK(after.captures == before.captures);
+    for (std::size_t space = 0; space < std::size(after.buffer_bytes); ++space) {
+      CHECK(after.buffer_bytes[space] == before.buffer_bytes[space]);
+    }
     CHECK((engine.stats().draft_rounds > 0) == (speculation == frt::host::Drafting::kOn));
   }
 }

@@ -21,6 +21,7 @@ using frt::host::EngineOptions;
 using frt::host::EngineRequest;
 using frt::host::Finish;
 using frt::host::GenerationResult;
+using frt::host::generate;
 using frt::host::LmModel;
 using frt::host::Next;
 using frt::host::PrefixAction;
@@ -93,7 +94,7 @@ TEST_CASE("requests with drafts give what they give without, greedy, sampled and
     std::mt19937 random(1);
     for (const Kind kind : {Kind::kGreedy, Kind::kSampled, Kind::kPenalties}) {
       std::vector<EngineRequest> requests;
-      std::vector<GenerationResult> alone;
+      std::vector<Alone> alone;
       while (requests.size() < prompts()) {
         // Around the multiples of the chunk, and anywhere.
         const std::size_t length =
@@ -236,7 +237,7 @@ TEST_CASE("a request ends with the context, whatever was drafted") {
     CAPTURE(length);
     const EngineRequest asked =
         request_of(Kind::kGreedy, prompt_of(world.model, random, length), 100, 0);
-    const GenerationResult alone = world.alone(asked);
+    const Alone alone = world.alone(asked);
     Engine engine(world.model, nullptr, with_drafts(Drafting::kOn));
     const auto told = submit(engine, asked);
     told->wait();
@@ -354,18 +355,15 @@ TEST_CASE("a run with drafts is the run without, and goes on alike") {
     GenerationResult first_run[2], second_run[2];
     Tokens journal[2];
     for (int side = 0; side < 2; ++side) {
-      frt::host::SessionOptions options;
-      options.speculation = modes[side];
-      frt::host::Generator generator(world.model, 0, nullptr, options);
-      frt::host::GenerationRequest request;
-      request.prompt = asked.prompt;
-      request.max_new = asked.max_new;
-      request.sampling = asked.sampling;
-      first_run[side] = generator.run(request);
+      Engine engine(world.model, nullptr, with_drafts(modes[side]));
+      EngineRequest request = asked;
+      request.affinity = "run";
+      first_run[side] = generate(engine, request);
+      request.resumes = true;
       request.prompt.clear();
       request.max_new = 25;
-      second_run[side] = generator.run(request);
-      journal[side] = generator.session().journal().tokens();
+      second_run[side] = generate(engine, request);
+      journal[side] = held(engine, "run");
       accepted += first_run[side].accepted + second_run[side].accepted;
     }
     for (const auto& run : {first_run, second_run}) {
@@ -377,23 +375,19 @@ TEST_CASE("a run with drafts is the run without, and goes on alike") {
     CHECK(journal[0] == journal[1]);
     // A stop token, wherever it falls in a round.
     const Tokens& tokens = first_run[0].tokens;
-    frt::host::SessionOptions options;
-    options.speculation = Drafting::kOn;
-    frt::host::Generator generator(world.model, 0, nullptr, options);
-    frt::host::GenerationRequest request;
-    request.prompt = asked.prompt;
-    request.max_new = asked.max_new;
-    request.sampling = asked.sampling;
+    Engine engine(world.model, nullptr, with_drafts(Drafting::kOn));
+    EngineRequest request = asked;
+    request.affinity = "run";
     const int32_t stop = tokens[random() % tokens.size()];
     request.stop_ids = {stop};
-    const GenerationResult stopped = generator.run(request);
+    const GenerationResult stopped = generate(engine, request);
     const auto at = std::find(tokens.begin(), tokens.end(), stop);
     CHECK(stopped.finish == Finish::kStop);
     CHECK(stopped.tokens == Tokens(tokens.begin(), at));
     const Tokens text = joined(asked.prompt, tokens);
-    const Tokens& held = generator.session().journal().tokens();
-    CHECK(held.size() <= asked.prompt.size() + stopped.tokens.size() + 1);
-    CHECK(held == first(text, held.size()));
+    const Tokens fed = held(engine, "run");
+    CHECK(fed.size() <= asked.prompt.size() + stopped.tokens.size() + 1);
+    CHECK(fed == first(text, fed.size()));
   }
   CHECK(accepted > 0);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random schedules: arrivals, lengths, choices, cancels, deadlines, priorities, conversations,
-// prefixes that capsules hold, and few pages. Every token is the one that the request gives alone.
-// FRT_SCHEDULES says how many; the same number is the same schedules.
+// Random schedules: arrivals, lengths, several choices (which begin with a fork), cancels,
+// deadlines, priorities, conversations, prefixes that capsules hold, few pages, drafts or none, and
+// answers under the masks of a grammar or with a bias. Every token is the one that the request
+// gives alone. FRT_SCHEDULES says how many; the same number is the same schedules.
 //
 // Requests are drawn from a pool whose answers are known. What reuses a prefix that lies off the
 // cold path (the end of an answer) may differ in the last bits of a probability, so bits are
@@ -16,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine_world.hpp"
+#include "rule_grammar.hpp"
 
 namespace {
 
@@ -37,12 +38,13 @@ constexpr uint64_t kMostPages = 3;  // of one request
 
 struct Known {
   EngineRequest asked;
-  std::vector<frt::host::GenerationResult> alone;  // by choice, all tokens
+  std::string rule{};          // of its grammar; empty: none
+  std::vector<Alone> alone{};  // by choice, all tokens
 };
 
 std::size_t schedules() {
   const char* text = std::getenv("FRT_SCHEDULES");
-  return text ? std::strtoull(text, nullptr, 10) : 100;
+  return text ? std::strtoull(text, nullptr, 10) : 200;
 }
 
 class Schedules {
@@ -60,9 +62,16 @@ class Schedules {
                            kMostNew);
       known.asked.sampling.seed = draw(1000);
       if (draw(2)) known.asked.sampling.temperature = 0.9f;
+      if (i % 4 == 1) {
+        const uint64_t least = 1 + draw(kMostNew);
+        known.rule = rule_text(least, least + draw(20), 0, 1'000'000, draw(2));
+        known.asked.grammar = compiled(known.rule);
+      }
+      if (i % 4 == 2) known.asked.bias = {{5, 2.5f}, {static_cast<int32_t>(draw(512)), -1}};
       for (uint32_t choice = 0; choice < kChoices; ++choice) {
         known.alone.push_back(world_.alone(known.asked, choice));
       }
+      known.asked.grammar.reset();
       pool_.push_back(std::move(known));
     }
     for (int32_t i = 0; i < 6; ++i) {
@@ -108,14 +117,20 @@ class Schedules {
         returned += result.preemptions > 0 && result.finish == Finish::kLength;
       }
     }
+    for (const Job& job : jobs) {
+      restored += job.told->prefix.action == frt::host::PrefixAction::kRestore;
+      masked += !job.known->rule.empty();
+      forked += job.asked.choices > 1;
+    }
     reused += engine.stats().cached_tokens;
     drafted += engine.stats().draft_tokens;
     accepted += engine.stats().accepted_tokens;
   }
 
   uint64_t preemptions = 0, reused = 0, drafted = 0, accepted = 0;
-  uint64_t preempted = 0;  // schedules with a preemption
-  uint64_t returned = 0;   // answers that came back from a capsule and were written to their end
+  uint64_t restored = 0, masked = 0, forked = 0;  // requests
+  uint64_t preempted = 0;                         // schedules with a preemption
+  uint64_t returned = 0;  // answers that came back from a capsule and were written to their end
 
  private:
   struct Job {
@@ -128,6 +143,13 @@ class Schedules {
   };
 
   uint64_t draw(uint64_t below) { return random_() % below; }
+
+  // A grammar whose compiling is over.
+  std::shared_ptr<const frt::host::GrammarTicket> compiled(const std::string& rule) {
+    auto ticket = world_.compiler.compile({rule, true});
+    while (!ticket->over()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    return ticket;
+  }
 
   void start(Engine& engine, Job& job, bool is_long) {
     const std::vector<Known>& pool = is_long ? long_ : pool_;
@@ -146,6 +168,9 @@ class Schedules {
     }
     job.cancel = draw(6) == 0;
     if (draw(6) == 0) job.stop_after = 1 + draw(8);
+    if (!job.known->rule.empty()) {
+      job.asked.grammar = world_.compiler.compile({job.known->rule, true});
+    }
     job.told = std::make_shared<Told>();
     if (job.stop_after > 0) {
       job.told->answer = [after = job.stop_after, answer = draw(2) ? Next::kStop : Next::kCancel](
@@ -161,14 +186,15 @@ class Schedules {
     REQUIRE_MESSAGE(job.told->error == FRT_OK, job.told->message);
     for (uint32_t choice = 0; choice < job.asked.choices; ++choice) {
       const EngineResult& result = job.told->result(choice);
-      const frt::host::GenerationResult& alone = job.known->alone[choice];
+      const Alone& alone = job.known->alone[choice];
       const Tokens& tokens = job.told->tokens(choice);
       CAPTURE(result.prefix.reason);
       CAPTURE(finish_name(result.finish));
       CAPTURE(choice);
       CAPTURE(result.preemptions);
       CHECK(result.generated == tokens.size());
-      REQUIRE(tokens.size() <= job.asked.max_new);
+      const uint64_t most = std::min<uint64_t>(job.asked.max_new, alone.tokens.size());
+      REQUIRE(tokens.size() <= most);
       CHECK(tokens == Tokens(alone.tokens.begin(), alone.tokens.begin() + tokens.size()));
       if (result.prefix.cold_path) {
         const auto& bits = alone.log_probabilities;
@@ -177,8 +203,10 @@ class Schedules {
       }
       const bool ended_early = job.cancel || job.asked.deadline || job.stop_after > 0;
       if (!ended_early || result.finish == Finish::kLength) {
-        CHECK(result.finish == Finish::kLength);
-        CHECK(tokens.size() == job.asked.max_new);
+        // A grammar may let an answer end before its limit.
+        const bool complete = !job.known->rule.empty() && result.finish == Finish::kStop;
+        CHECK((complete || result.finish == Finish::kLength));
+        CHECK(tokens.size() == most);
       }
     }
   }
@@ -198,7 +226,7 @@ class Schedules {
     return held;
   }
 
-  EngineWorld world_;
+  GrammarWorld world_;
   std::mt19937 random_{1};
   std::vector<Known> pool_, long_;
 };
@@ -217,11 +245,15 @@ TEST_CASE("in every schedule each request gives the tokens that it gives alone")
     CHECK(all.preempted >= count / 5);
     CHECK(all.returned >= count / 10);
     CHECK(all.reused > 0);
+    CHECK(all.restored > 0);
+    CHECK(all.masked > 0);
+    CHECK(all.forked > 0);
     CHECK(all.drafted > 0);
   }
   MESSAGE(count << " schedules, " << all.preempted << " with preemptions, " << all.preemptions
                 << " of these, " << all.returned << " answers came back, " << all.reused
-                << " tokens reused");
+                << " tokens reused, " << all.restored << " requests on a capsule, " << all.masked
+                << " with a grammar, " << all.forked << " with several choices");
 }
 
 TEST_CASE("in every schedule with drafts that are accepted, too") {

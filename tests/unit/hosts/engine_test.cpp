@@ -39,7 +39,7 @@ TEST_CASE(
   // Fewer slots than requests, and fewer entries of a step than slots.
   EngineWorld world("max_context = 256\nslots = 3\nmax_batch = 2\npage_rows = 64");
   std::vector<EngineRequest> requests;
-  std::vector<frt::host::GenerationResult> alone;
+  std::vector<Alone> alone;
   for (int32_t i = 0; i < 7; ++i) {
     requests.push_back(asking(some_tokens(5 + 13 * i, i), static_cast<uint64_t>(4 + 5 * i)));
     if (i % 2) requests.back().sampling.temperature = 0.8f;

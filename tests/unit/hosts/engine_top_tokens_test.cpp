@@ -235,6 +235,90 @@ TEST_CASE(
   CHECK(one->prompt_scores.empty());
 }
 
+TEST_CASE("a prompt is scored by the rows of verify replays as it is by steps of one token") {
+  struct Scored {
+    std::vector<float> scores;
+    std::vector<std::vector<TokenProbability>> top;
+    Tokens tokens;
+    std::vector<float> log_probabilities;
+    uint64_t steps = 0;  // that read prompts
+  };
+  std::vector<Scored> sides;
+  uint32_t rows = 0;
+  std::vector<uint64_t> lengths;
+  for (const char* drafts : {"on", "off"}) {
+    EngineWorld world(std::string(kFourSlots) + "\nspeculation = \"" + drafts + "\"", kDemo);
+    if (std::string(drafts) == "on") rows = world.model.info().max_drafts + 1;
+    std::mt19937 random(3);
+    Scored side;
+    lengths.clear();
+    // Every remainder by the rows, and the shortest prompts.
+    for (uint64_t length = 1; length < 14; ++length) {
+      const uint64_t tokens = length < 6 ? length : 5 * length;
+      lengths.push_back(tokens);
+      EngineRequest asked = asking({}, 12);
+      for (uint64_t i = 0; i < tokens; ++i) {
+        asked.prompt.push_back(static_cast<int32_t>(random() % world.model.info().vocabulary));
+      }
+      asked.sampling.temperature = length % 2 == 0 ? 0.8f : 0;
+      const Tokens alone = world.alone(asked).tokens;
+      asked.score_prompt = true;
+      asked.top_tokens = 3;
+      Engine engine(world.model, nullptr, engine_options());
+      const auto told = submit(engine, asked);
+      told->wait();
+      REQUIRE_MESSAGE(told->error == FRT_OK, told->message);
+      CHECK(told->prompt_scores.size() == tokens - 1);
+      // What was read by decode steps counts as prompt: penalties are those of any other reading.
+      CHECK(told->tokens() == alone);
+      side.scores.insert(side.scores.end(), told->prompt_scores.begin(), told->prompt_scores.end());
+      side.top.insert(side.top.end(), told->prompt_top.begin(), told->prompt_top.end());
+      const auto& answer = told->choices[0];
+      side.tokens.insert(side.tokens.end(), answer.tokens.begin(), answer.tokens.end());
+      side.log_probabilities.insert(side.log_probabilities.end(), answer.log_probabilities.begin(),
+                                    answer.log_probabilities.end());
+      side.steps += engine.stats().prefill_steps;
+    }
+    sides.push_back(std::move(side));
+  }
+  REQUIRE(rows > 1);
+  const Scored &first = sides[0], &second = sides[1];
+  CHECK(first.scores == second.scores);
+  CHECK(first.tokens == second.tokens);
+  CHECK(first.log_probabilities == second.log_probabilities);
+  REQUIRE(first.top.size() == second.top.size());
+  for (std::size_t i = 0; i < first.top.size(); ++i) {
+    REQUIRE(first.top[i].size() == second.top[i].size());
+    for (std::size_t k = 0; k < first.top[i].size(); ++k) {
+      CHECK(first.top[i][k].id == second.top[i][k].id);
+      CHECK(first.top[i][k].log_probability == second.top[i][k].log_probability);
+    }
+  }
+  // The first token and the last have a step each, what is between them is read by rows.
+  uint64_t by_rows = 0, one_by_one = 0;
+  for (const uint64_t length : lengths) {
+    one_by_one += length;
+    by_rows += length == 1 ? 1 : 2 + (length - 2 + rows - 1) / rows;
+  }
+  CHECK(first.steps == by_rows);
+  CHECK(second.steps == one_by_one);
+}
+
+TEST_CASE("the sum of exponentials is that of a reference in double") {
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal(0, 8);
+  for (const std::size_t size : {1U, 15U, 16U, 17U, 1000U, 248'320U}) {
+    std::vector<float> logits(size);
+    for (float& logit : logits) logit = normal(random);
+    if (size > 20) logits[3] = -INFINITY;
+    double sum = 0;
+    for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
+    CHECK(std::abs(static_cast<double>(frt::host::log_sum_exp(logits)) - std::log(sum)) < 4e-6);
+  }
+  const std::vector<float> none(20, -INFINITY);
+  CHECK(frt::host::log_sum_exp(none) == -INFINITY);
+}
+
 TEST_CASE("each of several answers is told its own likeliest tokens, and too many are refused") {
   EngineWorld world(kFourSlots, kDemo);
   EngineRequest asked = asking(world.model.encode("One day, a big dog went to the"), 12);

@@ -44,7 +44,12 @@ struct Rule {
 
 class RuleMatcher final : public host::GrammarMatcher {
  public:
-  RuleMatcher(Rule rule, uint32_t vocabulary) : rule_(rule), vocabulary_(vocabulary) {}
+  // Allocates nothing later, as XGrammar's, whose masks are the caller's.
+  RuleMatcher(Rule rule, uint32_t vocabulary, const Tokens& taken = {})
+      : rule_(rule), vocabulary_(vocabulary) {
+    taken_.reserve(rule.most);
+    for (const int32_t token : taken) accept(token);
+  }
   bool fill(std::span<uint32_t> mask) override {
     if (taken_.size() == rule_.fails_at) throw frt::Error(FRT_ERR_INVALID_ARGUMENT, "stuck");
     if (rule_.no_memory) throw std::bad_alloc();
@@ -69,7 +74,7 @@ class RuleMatcher final : public host::GrammarMatcher {
     }
   }
   std::unique_ptr<host::GrammarMatcher> fork() const override {
-    return std::make_unique<RuleMatcher>(*this);
+    return std::make_unique<RuleMatcher>(rule_, vocabulary_, taken_);
   }
 
  private:
