@@ -318,7 +318,7 @@ capsule_host = "{TIERS_MB["host"]}M" """)
         done = sum((client.done for client in clients), collections.Counter())
         slope = self.slope(samples)
         print(json.dumps({
-            "minutes": round((time.monotonic() - start) / 60, 1), "work": done, "requests": metrics["frt_http_requests_total"],
+            "name": "soak", "minutes": round((time.monotonic() - start) / 60, 1), "work": done, "requests": metrics["frt_http_requests_total"],
             "disconnects": metrics["frt_http_disconnects_total"], "errors": len(self.failures), "filled": filled, "middle": middle, "end": end,
             "pages": metrics['frt_lm_pages{model="d"}'], "pages_lost": pages_lost,
             "resident_mib": {"middle": round(samples[0][1], 2), "end": round(samples[-1][1], 2),

@@ -16,6 +16,7 @@
 
 #include "cli/app.hpp"
 #include "cli/load_model.hpp"
+#include "cli/terminal/allocator.hpp"
 #include "cli/terminal/hangup.hpp"
 #include "cli/terminal/interrupted.hpp"
 #include "cli/terminal/memory_reserve.hpp"
@@ -222,6 +223,7 @@ ExitCode serve_models(App& app, const core::Manifest& manifest, const ServeOptio
   override_listen(settings.server.listen, options.listen, true);
   stage(ExitCode::kUsage, [&] { require_key_or_loopback(settings); });
   load_backends_to_choose_from(app.registry(), manifest);
+  const AllocatorTrim trim;
   LmServer server(app.log(), manifest, std::move(settings));
   const HangupWatch hangup([&] { reload(app, manifest, server); });
   print_err("loading; {} answers 503 until then\n", server.address());
@@ -245,6 +247,7 @@ ExitCode serve_models(App& app, const core::Manifest& manifest, const ServeOptio
 }
 
 ExitCode serve(App& app, const ServeOptions& options) {
+  bound_allocator();
   const core::Manifest manifest = app.manifests().load(options.manifest);
   const bool models = manifest.find_host("http") != nullptr;
   if (!models) return serve_policy_alone(app, manifest, options);

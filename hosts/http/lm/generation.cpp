@@ -196,7 +196,7 @@ std::shared_ptr<Generation> Generation::start(Setup setup) {
       answer_grammar(*setup.served, setup.call, setup.exchange->request().owner);
   std::vector<PreparedPrompt> prompts;
   try {
-    prompts = prepare_prompts(*setup.served, setup.call);
+    prompts = prepare_prompts(*setup.served, setup.exchange->request().owner, setup.call);
   } catch (const ApiError& error) {
     if (!setup.call.stream || !setup.protocol.tells_in_stream(error.kind())) throw;
     refuse_in_stream(setup, error);

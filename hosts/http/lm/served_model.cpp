@@ -56,10 +56,12 @@ auto blaming(const ServedModel& served, const char* param, const Work& work) {
   }
 }
 
-std::vector<int32_t> encode(const ServedModel& served, const ChatPrompt& prompt) {
+// `owner`: of a conversation; null: a text, of which nothing is remembered.
+std::vector<int32_t> encode(const ServedModel& served, const std::string* owner,
+                            const ChatPrompt& prompt) {
   const uint64_t most = counted_tokens(served);
   try {
-    return served.model.encode(prompt, most);
+    return owner ? served.prompts->encode(*owner, prompt, most) : served.model.encode(prompt, most);
   } catch (const Error& error) {
     if (error.status() == FRT_ERR_OUT_OF_RANGE) {
       throw context_length_error(most, served.model.info().max_context, true);
@@ -82,10 +84,11 @@ ChatPrompt render_chat(const ServedModel& served, const ApiCall& call) {
   return served.model.render(call.messages, call.tools, call.chat_options);
 }
 
-PreparedPrompt prepare_chat(const ServedModel& served, const ApiCall& call) {
+PreparedPrompt prepare_chat(const ServedModel& served, const std::string& owner,
+                            const ApiCall& call) {
   PreparedPrompt prepared;
   const ChatPrompt prompt = render_chat(served, call);
-  prepared.ids = encode(served, prompt);
+  prepared.ids = encode(served, &owner, prompt);
   if (prepared.ids.size() < served.model.info().max_context) {
     prepared.user_turn = parting_point(served.model, call.messages, call.tools, call.chat_options,
                                        prompt, prepared.ids);
@@ -104,7 +107,7 @@ PreparedPrompt prepare_text(const ServedModel& served,
   }
   require_tokenizer(served);
   prepared.text = std::get<std::string>(prompt);
-  prepared.ids = encode(served, {prepared.text, {}});
+  prepared.ids = encode(served, nullptr, {prepared.text, {}});
   return prepared;
 }
 
@@ -150,12 +153,15 @@ ServedModel::ServedModel(const LmModel& given, Engine& engine_of, Grammars given
       stop_ids(stop_ids_of(defaults)),
       created(seconds_since_1970()),
       grammars(std::move(given_grammars.compiler)),
-      no_grammars(std::move(given_grammars.obstacle)) {}
+      no_grammars(std::move(given_grammars.obstacle)),
+      prompts(std::make_unique<PromptMemory>(given)) {}
 
-std::vector<PreparedPrompt> prepare_prompts(const ServedModel& served, const ApiCall& call) {
+std::vector<PreparedPrompt> prepare_prompts(const ServedModel& served, const std::string& owner,
+                                            const ApiCall& call) {
   std::vector<PreparedPrompt> prompts;
   if (call.kind == ApiCall::Kind::kChat) {
-    prompts.push_back(blaming(served, "messages", [&] { return prepare_chat(served, call); }));
+    prompts.push_back(
+        blaming(served, "messages", [&] { return prepare_chat(served, owner, call); }));
   }
   for (const auto& prompt : call.prompts) {
     prompts.push_back(blaming(served, "prompt", [&] { return prepare_text(served, prompt); }));
@@ -168,8 +174,10 @@ std::vector<int32_t> text_ids(const ServedModel& served, const std::string& text
   return blaming(served, "content", [&] { return prepare_text(served, text).ids; });
 }
 
-std::vector<int32_t> chat_ids(const ServedModel& served, const ApiCall& call) {
-  return blaming(served, "messages", [&] { return encode(served, render_chat(served, call)); });
+std::vector<int32_t> chat_ids(const ServedModel& served, const std::string& owner,
+                              const ApiCall& call) {
+  return blaming(served, "messages",
+                 [&] { return encode(served, &owner, render_chat(served, call)); });
 }
 
 std::string chat_text(const ServedModel& served, const ApiCall& call) {

@@ -12,6 +12,7 @@
 #include "lm/engine/engine.hpp"
 #include "lm/grammar/compiler.hpp"
 #include "lm/lm_model.hpp"
+#include "lm/prompt_memory.hpp"
 
 namespace frt::host {
 
@@ -29,6 +30,7 @@ struct ServedModel {
   // Null: no form can be forced on the model's answers; `no_grammars` says why, for the log.
   const std::unique_ptr<GrammarCompiler> grammars;
   const std::string no_grammars;
+  const std::unique_ptr<PromptMemory> prompts;  // has a lock of its own
 
  private:
   struct Grammars;
@@ -42,13 +44,16 @@ struct PreparedPrompt {
   uint64_t user_turn = 0;
 };
 
-// The prompts of a call, in order, rendered and tokenized. Throws ApiError for what the model
-// cannot say or has no room for.  [any]
-std::vector<PreparedPrompt> prepare_prompts(const ServedModel& served, const ApiCall& call);
+// The prompts of a call, in order, rendered and tokenized. `owner`: whose request it is; what is
+// remembered of it serves no other. Throws ApiError for what the model cannot say or has no room
+// for.  [any]
+std::vector<PreparedPrompt> prepare_prompts(const ServedModel& served, const std::string& owner,
+                                            const ApiCall& call);
 
 // For the routes about text; each throws ApiError as prepare_prompts() does.  [any]
 std::vector<int32_t> text_ids(const ServedModel& served, const std::string& text);
-std::vector<int32_t> chat_ids(const ServedModel& served, const ApiCall& call);
+std::vector<int32_t> chat_ids(const ServedModel& served, const std::string& owner,
+                              const ApiCall& call);
 std::string chat_text(const ServedModel& served, const ApiCall& call);
 std::string text_of_ids(const ServedModel& served, const std::vector<int32_t>& ids);
 

@@ -553,7 +553,8 @@ void LmService::count_tokens(const std::shared_ptr<Exchange>& exchange, const Ro
   const ApiCall call =
       parse_count_tokens(exchange->take_body(), exchange->request().headers, options_.api);
   const auto served = model(call.model);
-  exchange->respond({.body = count_tokens_body(chat_ids(*served, call).size())});
+  exchange->respond(
+      {.body = count_tokens_body(chat_ids(*served, exchange->request().owner, call).size())});
 }
 
 void LmService::tokenize(const std::shared_ptr<Exchange>& exchange, const Route&) {
@@ -562,7 +563,7 @@ void LmService::tokenize(const std::shared_ptr<Exchange>& exchange, const Route&
   const auto served = model(name_in(body));
   std::vector<int32_t> ids;
   if (body.contains("messages")) {
-    ids = chat_ids(*served,
+    ids = chat_ids(*served, exchange->request().owner,
                    chat_completions().parse(text, exchange->request().headers, options_.api));
   } else {
     ids = text_ids(*served, text_of(body, body.contains("content") ? "content" : "prompt"));

@@ -111,6 +111,7 @@ void CapsuleRegistry::adopt_row(const IndexRow& row) {
   entry.file = true;
   entry.foreign = row.fingerprint != fingerprint_;
   entry.used = ++clock_;
+  changed_ = true;
   index_entry(entry);
   entries_.emplace(row.name, std::move(entry));
 }
@@ -188,7 +189,9 @@ uint64_t CapsuleRegistry::post(const std::string& name, std::function<void()> jo
       },
       [this, end = std::move(end), problem](const std::exception_ptr& failure) {
         if (!problem->empty()) notices_.push_back(*problem);
-        if (end) end(failure);
+        if (!end) return;
+        changed_ = true;
+        end(failure);
       },
       urgency);
 }

@@ -161,7 +161,9 @@ class CapsuleRegistry {
   void adopt_later(const std::string& name, BackgroundWorker::End end);
 
   // ---- running ----
-  // Ends what the background has done and starts what budgets ask for. Cheap; after each request.
+  // Ends what the background has done and starts what budgets ask for. After each request: where
+  // nothing has come, gone or moved since the last call it takes a time of its own, whatever the
+  // number of capsules.
   void tend();
   // Gives up one device capsule that may be, so that pages become free; false: none may.
   bool make_room();
@@ -225,7 +227,8 @@ class CapsuleRegistry {
   bool disk_ready() const;
   void finish_copies();
   void trim_disk();
-  static void refresh_view(Entry& entry);
+  void refresh_view(Entry& entry);
+  bool over_budget() const;
   void notice(const std::string& what, const std::exception_ptr& failure);
 
   // True for shared memory: a named capsule's file is written from the device's tier and read into
@@ -241,6 +244,8 @@ class CapsuleRegistry {
   std::unique_ptr<CapsuleIndex> index_;  // the worker's, once this is constructed
   IndexOpening opening_;
   Entries entries_;
+  std::set<std::string> copying_;  // entries whose copy to the host is under way; or gone since
+  bool changed_ = false;           // what tiers use may have grown since tend()
   std::map<std::string, std::string, std::less<>> unusable_;  // files that are none, and why
   // Every boundary there is, and who is there.
   std::map<uint64_t, std::multimap<TokenDigest, std::string>> by_boundary_;

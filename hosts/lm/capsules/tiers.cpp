@@ -35,6 +35,7 @@ constexpr std::chrono::seconds kAskAgain{60};  // whether a file may be removed 
 void CapsuleRegistry::refresh_view(Entry& entry) {
   entry.view.device_bytes = entry.device ? entry.device.info().held_bytes : 0;
   entry.view.host_bytes = entry.host ? entry.host.info().held_bytes : 0;
+  changed_ = true;
 }
 
 uint64_t CapsuleRegistry::used_bytes(Tier tier) const {
@@ -88,6 +89,7 @@ bool CapsuleRegistry::leave_device(Entry& entry) {
   if (!entry.host && !entry.file && entry.device.bytes() <= options_.host_bytes) {
     try {
       entry.arriving = entry.device.copy(FRT_SPACE_HOST_PINNED, copies_);
+      copying_.insert(entry.view.name);
       return true;
     } catch (const Error& error) {
       if (error.status() != FRT_ERR_OUT_OF_MEMORY) throw;
@@ -102,12 +104,17 @@ bool CapsuleRegistry::leave_device(Entry& entry) {
 }
 
 void CapsuleRegistry::finish_copies() {
-  for (auto& [name, entry] : entries_) {
-    if (!entry.arriving || entry.busy || !entry.arriving.query()) continue;
+  std::erase_if(copying_, [&](const std::string& name) {
+    const auto found = entries_.find(name);
+    if (found == entries_.end()) return true;
+    Entry& entry = found->second;
+    if (!entry.arriving || entry.busy) return true;
+    if (!entry.arriving.query()) return false;
     entry.host = std::move(entry.arriving);
     entry.device.reset();
     refresh_view(entry);
-  }
+    return true;
+  });
 }
 
 bool CapsuleRegistry::disk_ready() const {
@@ -204,9 +211,16 @@ void CapsuleRegistry::trim_disk() {
   }
 }
 
+bool CapsuleRegistry::over_budget() const {
+  return used_bytes(Tier::kDevice) > options_.device_bytes ||
+         used_bytes(Tier::kHost) > options_.host_bytes ||
+         (options_.disk_bytes > 0 && used_bytes(Tier::kDisk) > options_.disk_bytes);
+}
+
 void CapsuleRegistry::tend() {
   finish_copies();
   worker_.drain();
+  if (!changed_) return;
   while (used_bytes(Tier::kDevice) > options_.device_bytes) {
     Entry* entry = oldest(Tier::kDevice);
     if (!entry) break;
@@ -226,6 +240,7 @@ void CapsuleRegistry::tend() {
     if (!entry->device && !entry->file) forget(entry->view.name);
   }
   trim_disk();
+  changed_ = over_budget();  // what may not leave yet is asked again
 }
 
 bool CapsuleRegistry::make_room() {

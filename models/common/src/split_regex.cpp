@@ -282,22 +282,37 @@ SplitRegex::~SplitRegex() = default;
 SplitRegex::SplitRegex(SplitRegex&&) noexcept = default;
 SplitRegex& SplitRegex::operator=(SplitRegex&&) noexcept = default;
 
-void SplitRegex::split(std::string_view text,
-                       const std::function<void(std::string_view)>& visit) const {
-  const MatchData match(pcre2_match_data_create_from_pattern(code_->code.get(), nullptr));
-  const MatchContext context(pcre2_match_context_create(nullptr));
-  const JitStack stack(
+struct SplitRegex::Scratch::Parts {
+  MatchContext context;
+  JitStack stack;
+};
+
+SplitRegex::Scratch::Scratch() : parts_(std::make_unique<Parts>()) {
+  parts_->context.reset(pcre2_match_context_create(nullptr));
+  if (!parts_->context) throw Error(FRT_ERR_OUT_OF_MEMORY, "no memory for matching");
+  pcre2_set_match_limit(parts_->context.get(), kMostMatchSteps);
+  pcre2_set_heap_limit(parts_->context.get(), kMostMatchKibibytes);
+  // Without a stack of its own the JIT uses a small one of the thread's.
+  parts_->stack.reset(
       pcre2_jit_stack_create(std::size_t{32} << 10, std::size_t{16} << 20, nullptr));
-  if (!match || !context) throw Error(FRT_ERR_OUT_OF_MEMORY, "no memory for matching");
-  pcre2_set_match_limit(context.get(), kMostMatchSteps);
-  pcre2_set_heap_limit(context.get(), kMostMatchKibibytes);
-  if (stack) pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
+  if (parts_->stack) {
+    pcre2_jit_stack_assign(parts_->context.get(), nullptr, parts_->stack.get());
+  }
+}
+
+SplitRegex::Scratch::~Scratch() = default;
+
+void SplitRegex::split(std::string_view text, Scratch& scratch,
+                       const std::function<void(std::string_view)>& visit) const {
+  pcre2_match_context* const context = scratch.parts_->context.get();
+  const MatchData match(pcre2_match_data_create_from_pattern(code_->code.get(), nullptr));
+  if (!match) throw Error(FRT_ERR_OUT_OF_MEMORY, "no memory for matching");
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   const PCRE2_SIZE* found = pcre2_get_ovector_pointer(match.get());
   std::size_t done = 0;  // everything before was visited
   for (std::size_t at = 0; at < text.size();) {
     const int result = pcre2_match(code_->code.get(), subject, text.size(), at, PCRE2_NO_UTF_CHECK,
-                                   match.get(), context.get());
+                                   match.get(), context);
     if (result == PCRE2_ERROR_NOMATCH) break;
     if (result < 0) {
       throw Error(FRT_ERR_UNSUPPORTED, code_->where + ": matching fails after byte " +

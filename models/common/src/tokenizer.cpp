@@ -110,6 +110,7 @@ class TextEncoder {
 
   // Calls `visit` with the words of a normalised text.
   static void split(const Tokenizer::Data& data, std::string_view text, std::size_t step,
+                    SplitRegex::Scratch& scratch,
                     const std::function<void(std::string_view)>& visit) {
     if (text.empty()) return;
     if (step == data.steps.size()) return visit(text);
@@ -118,8 +119,8 @@ class TextEncoder {
       spaced = " " + std::string(text);
       text = spaced;
     }
-    const auto next = [&](std::string_view word) { split(data, word, step + 1, visit); };
-    data.steps[step].regex ? data.steps[step].regex->split(text, next) : next(text);
+    const auto next = [&](std::string_view word) { split(data, word, step + 1, scratch, visit); };
+    data.steps[step].regex ? data.steps[step].regex->split(text, scratch, next) : next(text);
   }
 
  private:
@@ -136,16 +137,18 @@ class TextEncoder {
     data_.normalized_matcher.split(text, plain, [&](const Section& section) {
       if (section.id >= 0) return put(section.id);
       if (max_tokens_ > 0) require_room(least_tokens(section.text));
-      split(data_, section.text, 0, [&](std::string_view word) { encode_word(word); });
+      split(data_, section.text, 0, scratch_, [&](std::string_view word) { encode_word(word); });
     });
   }
 
   std::size_t least_tokens(std::string_view text) const {
-    std::array<std::size_t, 256> count{};
-    for (const char c : text) ++count[static_cast<unsigned char>(c)];
+    // Of two tables in turn: a byte that follows itself need not wait for its last count.
+    std::array<std::array<std::uint32_t, 256>, 2> count{};
+    for (std::size_t i = 0; i < text.size(); ++i)
+      ++count[i & 1][static_cast<unsigned char>(text[i])];
     std::size_t least = 0;
-    for (std::size_t byte = 0; byte < count.size(); ++byte) {
-      least += count[byte] / data_.longest_with[byte];
+    for (std::size_t byte = 0; byte < count[0].size(); ++byte) {
+      least += (count[0][byte] + count[1][byte]) / data_.longest_with[byte];
     }
     return least;
   }
@@ -205,6 +208,7 @@ class TextEncoder {
   const Tokenizer::Data& data_;
   std::size_t text_bytes_, max_tokens_;
   BpeEncoder bpe_;
+  SplitRegex::Scratch scratch_;
   std::vector<TokenId> ids_;
   std::deque<std::string> keys_;  // a deque keeps their addresses
   boost::unordered_flat_map<std::string_view, Range> words_;
@@ -229,7 +233,8 @@ std::vector<std::string> Tokenizer::pieces(std::string_view text) const {
   require_text(text);
   const auto normal = data_->nfc ? nfc(text) : std::nullopt;
   std::vector<std::string> words;
-  TextEncoder::split(*data_, normal ? *normal : text, 0,
+  SplitRegex::Scratch scratch;
+  TextEncoder::split(*data_, normal ? *normal : text, 0, scratch,
                      [&](std::string_view word) { words.emplace_back(word); });
   return words;
 }
@@ -270,6 +275,10 @@ std::string_view Tokenizer::token_bytes(TokenId id) const {
 
 bool Tokenizer::is_special(TokenId id) const {
   return has_token(id) && data_->tokens[static_cast<std::size_t>(id)].special;
+}
+
+bool Tokenizer::is_border(TokenId id) const {
+  return has_token(id) && data_->tokens[static_cast<std::size_t>(id)].border;
 }
 
 std::size_t Tokenizer::vocab_size() const {

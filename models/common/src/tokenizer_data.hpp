@@ -31,6 +31,7 @@ struct Tokenizer::Data {
     std::string_view bytes;  // in `arena`, or the content of an added token
     bool exists = false;
     bool special = false;
+    bool border = false;  // Tokenizer::is_border()
   };
 
   std::string arena;          // never changed once the vocabulary is built: many views point in

@@ -401,6 +401,36 @@ class TokenizerBuilder {
     data_->tokens_take_space =
         std::any_of(data_->added.begin(), data_->added.end(),
                     [](const AddedToken& token) { return token.lstrip || token.rstrip; });
+    find_borders();
+  }
+
+  // Some text has both, and not side by side.
+  static bool overlap(std::string_view a, std::string_view b) {
+    for (std::size_t at = a.find(b[0]); at != a.npos; at = a.find(b[0], at + 1)) {
+      const std::size_t common = std::min(a.size() - at, b.size());
+      if (a.substr(at, common) == b.substr(0, common)) return true;
+    }
+    return false;
+  }
+
+  // A special token that is matched as it is written, whatever stands beside it: no other token can
+  // begin before it and reach into it, none is longer, and none takes white space. A prefix of more
+  // than one token depends on the text's second one, too.
+  void find_borders() {
+    constexpr std::size_t kMostCompared = 1024;
+    const auto& added = data_->added;
+    if (data_->tokens_take_space || data_->prefix.size() > 1 || added.size() > kMostCompared) {
+      return;
+    }
+    for (const AddedToken& token : added) {
+      const std::string_view own = token.content;
+      const bool plain = token.special && !token.normalized && !token.single_word;
+      data_->tokens[static_cast<std::size_t>(token.id)].border =
+          plain && !overlap(own.substr(1), own) &&
+          std::none_of(added.begin(), added.end(), [&](const AddedToken& other) {
+            return other.id != token.id && !other.normalized && overlap(other.content, own);
+          });
+    }
   }
 
   void read_config(std::string_view config_json) {

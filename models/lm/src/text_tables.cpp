@@ -109,7 +109,8 @@ frt_status token_bytes(frt_model model, int32_t id, uint32_t* flags, frt_sink si
   return guard(error, [&] {
     check_id(model_of(model).model, id);
     const models::Tokenizer& tokenizer = tokenizer_of(model);
-    *flags = tokenizer.is_special(id) ? FRT_TOKEN_CONTROL : 0;
+    *flags = (tokenizer.is_special(id) ? FRT_TOKEN_CONTROL : 0) |
+             (tokenizer.is_border(id) ? FRT_TOKEN_BORDER : 0);
     return tokenizer.has_token(id) ? give(sink, user, tokenizer.token_bytes(id)) : FRT_OK;
   });
 }

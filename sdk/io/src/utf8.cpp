@@ -5,16 +5,34 @@
 #include <frt/io/utf8.hpp>
 
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
 
 namespace frt::io {
 
+namespace {
+
+// How many bytes at the beginning are ASCII.
+std::size_t ascii_bytes(std::string_view text) {
+  std::size_t at = 0;
+  for (std::uint64_t word = 0; at + 8 <= text.size(); at += 8) {
+    std::memcpy(&word, text.data() + at, 8);
+    if ((word & 0x8080808080808080) != 0) break;
+  }
+  while (at < text.size() && static_cast<unsigned char>(text[at]) < 0x80) ++at;
+  return at;
+}
+
+}  // namespace
+
 std::optional<std::size_t> first_invalid_utf8(std::string_view text) {
-  for (std::size_t at = 0; at < text.size();) {
+  for (std::size_t at = 0;;) {
+    at += ascii_bytes(text.substr(at));
+    if (at == text.size()) return std::nullopt;
     const Utf8Step step = utf8_step(text.substr(at));
     if (step.kind != Utf8Step::kValid) return at;
     at += step.bytes;
   }
-  return std::nullopt;
 }
 
 bool is_utf8(std::string_view text) {

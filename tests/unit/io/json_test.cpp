@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <frt/io/json.hpp>
+#include <frt/io/json_lexer.hpp>
 #include <frt/io/json_text.hpp>
 
 #include <random>
@@ -94,6 +95,163 @@ TEST_CASE("texts of any depth and with any damage are read, and then written as 
   }
   CHECK(read > cases / 10);
   CHECK(read < cases);
+}
+
+namespace {
+
+// Read by the library alone; discarded: it refuses the text.
+Json by_library(const std::string& text) {
+  return Json::parse(text, nullptr, false);
+}
+
+void check_as_library(const std::string& text) {
+  CAPTURE(text.substr(0, 200));
+  const Json expected = by_library(text);
+  try {
+    const Json value = parse_json(text, "x");
+    CHECK(value == expected);
+    CHECK(json_text(value) == expected.dump());
+  } catch (const frt::Error& error) {
+    const std::string_view said = error.what();
+    const bool ours = said.find("stands twice") != said.npos ||
+                      said.find("nested deeper") != said.npos ||
+                      said.find("a zero byte") != said.npos;
+    CHECK((ours || expected.is_discarded()));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("each form of a value is read, or refused, as the library does it") {
+  const std::string zeros(400, '0');
+  for (const std::string& text : std::vector<std::string>{"0",
+                                                          "-0",
+                                                          "7",
+                                                          "-7",
+                                                          "1e5",
+                                                          "1E+5",
+                                                          "-1.5e-3",
+                                                          "0.1",
+                                                          "5e-324",
+                                                          "1e-999",
+                                                          "-1e-999",
+                                                          "1.7976931348623157e308",
+                                                          "1e309",
+                                                          "-1e999",
+                                                          "1e99999999999999999999",
+                                                          "1e-99999999999999999999",
+                                                          "0." + zeros + "1",
+                                                          "0." + zeros + "1e500",
+                                                          "1" + zeros + "e-400",
+                                                          "1" + zeros + ".5",
+                                                          "01",
+                                                          "-",
+                                                          "-a",
+                                                          "1.",
+                                                          "1.e3",
+                                                          "1e",
+                                                          "1e+",
+                                                          ".5",
+                                                          "+1",
+                                                          "0x1",
+                                                          "1 2",
+                                                          "nul",
+                                                          "nulll",
+                                                          "true",
+                                                          "truex",
+                                                          "fals",
+                                                          "false",
+                                                          "",
+                                                          " ",
+                                                          "[",
+                                                          "]",
+                                                          "[1,]",
+                                                          "[,1]",
+                                                          "[1 2]",
+                                                          "[1}",
+                                                          "{",
+                                                          "{}",
+                                                          "[ ]",
+                                                          "{\"a\":1,}",
+                                                          "{a:1}",
+                                                          "{\"a\" 1}",
+                                                          "{\"a\":}",
+                                                          "{\"a\"}",
+                                                          "{,}",
+                                                          "{1:2}",
+                                                          "[[],{},[{}]] ",
+                                                          "\t\r\n [1]",
+                                                          "\v1",
+                                                          R"("")",
+                                                          R"("a)",
+                                                          R"(")",
+                                                          R"("\)",
+                                                          R"("\")",
+                                                          R"("\"\\\/\b\f\n\r\t")",
+                                                          R"("\a")",
+                                                          R"("\u")",
+                                                          R"("\u12")",
+                                                          R"("\u00e9")",
+                                                          R"("\u00E9x")",
+                                                          R"("\u00g0")",
+                                                          R"("\u-123")",
+                                                          R"("\ud83d\ude00")",
+                                                          R"("\ud83d")",
+                                                          R"("\ud83dx")",
+                                                          R"("\ud83d\n")",
+                                                          R"("\ud83d\ud83d")",
+                                                          R"("\ude00")",
+                                                          R"("\u0000")",
+                                                          "\"\t\"",
+                                                          "\"\x1f\"",
+                                                          "\"\x7f\"",
+                                                          "\"\xc3\xa9\"",
+                                                          "\"\xc3\"",
+                                                          "\"\xed\xa0\x80\"",
+                                                          "\"\xf4\x90\x80\x80\"",
+                                                          "\xEF\xBB\xBF[1]",
+                                                          "\xEF\xBB\xBF",
+                                                          "\xEF\xBB[1]",
+                                                          "[\xEF\xBB\xBF]"}) {
+    check_as_library(text);
+  }
+}
+
+TEST_CASE("texts with any damage are read, or refused, as the library does it") {
+  std::mt19937_64 random(6);
+  const uint64_t cases = frt::test::number_from("FRT_MUTATIONS", 2000);
+  for (uint64_t i = 0; i < cases; ++i) {
+    CAPTURE(i);
+    const std::string text = frt::test::nested_json(random, 100);
+    // An integer beyond 64 bits is a double to the library.
+    std::size_t digits = 0, most = 0;
+    for (const char c : text) most = std::max(most, digits = c >= '0' && c <= '9' ? digits + 1 : 0);
+    if (most < 19) check_as_library(text);
+  }
+}
+
+TEST_CASE("strings of any bytes are written as the library writes them") {
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 5000; ++i) {
+    std::string text(random() % 40, 'a');
+    for (char& c : text) {
+      if (random() % 4 == 0) c = static_cast<char>(random() % 256);
+    }
+    const Json value = {{text, text}};
+    CHECK(json_text(value, {.bad = BadUtf8::kReplace}) ==
+          value.dump(-1, ' ', false, Json::error_handler_t::replace));
+  }
+}
+
+TEST_CASE("every byte that does not stand in a string as it is ends the run of those that do") {
+  for (int byte = 0; byte < 256; ++byte) {
+    const bool plain = byte >= 0x20 && byte < 0x80 && byte != '"' && byte != '\\';
+    for (std::size_t at = 0; at < 20; ++at) {
+      std::string text(20, 'x');
+      text[at] = static_cast<char>(byte);
+      CHECK(plain_json_bytes(text) == (plain ? text.size() : at));
+    }
+  }
 }
 
 TEST_CASE("millions of levels or values are an error and no crash") {

@@ -13,7 +13,8 @@ namespace {
 
 std::vector<std::string_view> words_of(const SplitRegex& regex, std::string_view text) {
   std::vector<std::string_view> words;
-  regex.split(text, [&](std::string_view word) { words.push_back(word); });
+  SplitRegex::Scratch scratch;
+  regex.split(text, scratch, [&](std::string_view word) { words.push_back(word); });
   return words;
 }
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <frt/io/json_text.hpp>
+#include <random>
 #include <thread>
 
 #include "test_support.hpp"
@@ -321,4 +323,57 @@ TEST_CASE(
   }
   CHECK(texts == 5);
   CHECK_FAILS(tokenizer.encode("a b c", {{}, 3, true}), "OUT_OF_RANGE", "3 tokens");
+}
+
+TEST_CASE("in front of a border and from it on a text has the tokens it has alone") {
+  const TokenId end = *qwen().token_id("<|im_end|>");
+  REQUIRE(qwen().is_border(end));
+  CHECK_FALSE(qwen().is_border(*qwen().token_id("a")));
+  CHECK_FALSE(qwen().is_border(-1));
+  std::mt19937_64 random(9);
+  const std::vector<std::string> parts = {"a",  " ",         "\n",           "<|",
+                                          "|>", "<|im_end|", "im_end|>",     "\u0301",
+                                          "e",  "12",        "<|im_start|>", "\u4e2d"};
+  const auto some = [&] {
+    std::string text;
+    for (uint64_t n = random() % 8; n > 0; --n) text += parts[random() % parts.size()];
+    return text;
+  };
+  for (int i = 0; i < 2000; ++i) {
+    const std::string before = some(), from = "<|im_end|>" + some();
+    Ids joined = qwen().encode(before);
+    const Ids rest = qwen().encode(from);
+    joined.insert(joined.end(), rest.begin(), rest.end());
+    CHECK(qwen().encode(before + from) == joined);
+  }
+}
+
+TEST_CASE("a token that another can reach into, or that takes white space, is no border") {
+  const auto borders = [](const std::vector<std::string>& contents, bool strips, bool special) {
+    Json file = frt::io::read_json_file(kFolder / "tokenizer.json");
+    Json& added = file["added_tokens"];
+    added.clear();
+    TokenId id = 3000;
+    for (const std::string& content : contents) {
+      added.push_back({{"id", id++},
+                       {"content", content},
+                       {"single_word", false},
+                       {"lstrip", strips},
+                       {"rstrip", false},
+                       {"normalized", false},
+                       {"special", special}});
+    }
+    const Tokenizer tokenizer = Tokenizer::parse(frt::io::json_text(file));
+    std::vector<bool> found;
+    for (TokenId at = 3000; at < id; ++at) found.push_back(tokenizer.is_border(at));
+    return found;
+  };
+  using Found = std::vector<bool>;
+  CHECK(borders({"<a>", "<b>"}, false, true) == Found{true, true});
+  CHECK(borders({"<a>", "<b>"}, true, true) == Found{false, false});
+  CHECK(borders({"<a>", "<b>"}, false, false) == Found{false, false});
+  CHECK(borders({"<a>", "x<a>y"}, false, true) == Found{false, true});
+  CHECK(borders({"<a>", "x<"}, false, true) == Found{false, true});  // "x<a>" is "x<" "a>"
+  CHECK(borders({"<a>", "<a>>"}, false, true) == Found{false, false});
+  CHECK(borders({"aba"}, false, true) == Found{false});  // "ababa" has it twice, and once
 }

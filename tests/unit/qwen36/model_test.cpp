@@ -343,7 +343,7 @@ TEST_CASE("the tables say what each token adds to a text, and how an answer is w
   uint32_t flags = 0;
   const int32_t end = tokenizer->token_id(rig.model, "<|im_end|>");
   frt::check(tokenizer->token_bytes(rig.model, end, &flags, take_text, &joined, &error), error);
-  CHECK(flags == FRT_TOKEN_CONTROL);
+  CHECK(flags == (FRT_TOKEN_CONTROL | FRT_TOKEN_BORDER));
   for (const int32_t none : {-1, 1 << 30}) {
     CHECK(tokenizer->token_bytes(rig.model, none, &flags, take_text, &joined, &error) ==
           FRT_ERR_OUT_OF_RANGE);

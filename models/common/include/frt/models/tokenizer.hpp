@@ -106,6 +106,10 @@ class Tokenizer {
 
   bool is_special(TokenId id) const;  // false for ids that no token has
 
+  // Outside EncodeOptions::plain its bytes always become it, and the texts in front of it and from
+  // it on are encoded as though the other were not there.  [any]
+  bool is_border(TokenId id) const;
+
   // Largest id + 1; ids in between may be unused.  [any]
   std::size_t vocab_size() const;
 
