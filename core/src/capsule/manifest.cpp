@@ -116,8 +116,9 @@ class ManifestReader : public io::SaxHandler {
     if (at({"fingerprint", "", "value"})) field_value_ = std::move(v);
     return true;
   }
-  bool start_object() { return open(false); }
-  bool start_array() {
+  bool binary(io::Json::binary_t&) { return false; }  // JSON text has none
+  bool start_object(std::size_t) { return open(false); }
+  bool start_array(std::size_t) {
     if (at({"fingerprint"})) fingerprint_ = true;
     return open(true);
   }

@@ -64,6 +64,7 @@ class HeaderReader : public io::SaxHandler {
   bool number_float(double, const std::string& digits) {
     return unexpected("the number " + digits);
   }
+  bool binary(io::Json::binary_t&) { return false; }  // JSON text has none
 
   bool number_unsigned(std::uint64_t value) {
     count();
@@ -86,7 +87,7 @@ class HeaderReader : public io::SaxHandler {
     return true;
   }
 
-  bool start_object() {
+  bool start_object(std::size_t) {
     enter();
     if (depth() == 1) return true;
     if (depth() == 3) return unexpected("an object");
@@ -143,7 +144,7 @@ class HeaderReader : public io::SaxHandler {
     return true;
   }
 
-  bool start_array() {
+  bool start_array(std::size_t) {
     if (depth() != 2 || inside_ != Inside::kTensor || field_ == Field::kDtype) {
       return unexpected("an array");
     }

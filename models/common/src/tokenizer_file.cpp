@@ -28,6 +28,7 @@ class Reader {
   bool number_float(double v, const std::string& digits) {
     return list_ == List::kNone ? dom_.number_float(v, digits) : unexpected(digits);
   }
+  bool binary(Json::binary_t&) { return false; }  // JSON text has none
 
   bool number_unsigned(std::uint64_t v) {
     if (list_ == List::kNone) return dom_.number_unsigned(v);
@@ -70,14 +71,14 @@ class Reader {
     return false;
   }
 
-  bool start_object() {
+  bool start_object(std::size_t count) {
     if (list_ != List::kNone) return unexpected("an object");
     if (at_model_key("vocab")) {
       file_->has_vocabulary = true;
       list_ = List::kVocabulary;
       return dom_.null();
     }
-    return dom_.start_object();
+    return dom_.start_object(count);
   }
 
   bool key(std::string& v) {
@@ -96,7 +97,7 @@ class Reader {
     return true;
   }
 
-  bool start_array() {
+  bool start_array(std::size_t count) {
     if (list_ == List::kMerges) {
       list_ = List::kMergePair;
       parts_ = 0;
@@ -108,7 +109,7 @@ class Reader {
       list_ = List::kMerges;
       return dom_.null();
     }
-    return dom_.start_array();
+    return dom_.start_array(count);
   }
 
   bool end_array() {
@@ -121,8 +122,14 @@ class Reader {
     return true;
   }
 
+  bool parse_error(std::size_t position, const std::string& token,
+                   const nlohmann::detail::exception& error) {
+    return dom_.parse_error(position, token, error);
+  }
   std::string_view name() const { return dom_.name(); }
   const io::JsonLimits& limits() const { return dom_.limits(); }
+  std::size_t error_position() const { return dom_.error_position(); }
+  const std::string& error_text() const { return dom_.error_text(); }
   Json take() { return dom_.take(); }
 
  private:

@@ -13,6 +13,20 @@ namespace frt::io {
 
 // ---- SAX runs ------------------------------------------------------------------------------
 
+bool SaxHandler::parse_error(std::size_t position, const std::string& /*token*/,
+                             const nlohmann::detail::exception& error) {
+  // "[json.exception.parse_error.101] parse error at line 1, column 2: what is wrong": we say where
+  // ourselves, and with the file's name.
+  std::string_view text = error.what();
+  if (const auto at = text.find("] "); at != text.npos) text.remove_prefix(at + 2);
+  if (text.starts_with("parse error")) {
+    if (const auto at = text.find(": "); at != text.npos) text.remove_prefix(at + 2);
+  }
+  error_position_ = position > 0 ? position - 1 : 0;
+  error_text_ = text;
+  return false;
+}
+
 void SaxHandler::enter() {
   if (++depth_ > limits_.depth) {
     throw Error(FRT_ERR_FORMAT, std::string(name_) +
