@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C functions of policies, as api_runtime.cpp.
+#include <frt/observation.hpp>
 #include <utility>
 
 #include "embed/call.hpp"
@@ -32,7 +33,7 @@ frt_status frt_policy_observe(frt_policy policy, const frt_observation* observat
                               frt_error* error) {
   return guard(error, [&] {
     const auto opened = object_of<Policy>(policy);
-    opened->observe(read_table<frt_observation>(observation, kCaller));
+    opened->observe(read_observation(observation, kCaller));
   });
 }
 

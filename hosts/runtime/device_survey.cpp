@@ -34,6 +34,7 @@ std::vector<KernelVariant> survey_variants(core::Registry& registry, core::Log& 
                                            const SurveyOptions& options) {
   core::HostServices services(log);
   services.setup_patience = options.setup_patience;
+  const auto alone = core::lock_plugin_setup();
   const core::LoadedPlugin& loaded = registry.load(id);
   const auto plugin = open_plugin(loaded, services);
   const auto* table = plugin->find<frt_kernel_variants_draft>(FRT_EXT_KERNEL_VARIANTS);

@@ -110,6 +110,20 @@ ConfigSchema ask_schema(const frt_plugin_desc& descriptor, const std::string& id
   return schema ? read_schema(*schema, id) : ConfigSchema();
 }
 
+// The builds of a capsule say what was chosen of a backend's options, not of a model's: those are
+// in the model's own fingerprint.
+void check_numerics(const LoadedPlugin& plugin) {
+  if (plugin.card.kind == FRT_PLUGIN_BACKEND) return;
+  for (const auto* options : {&plugin.schema.plugin_options, &plugin.schema.options}) {
+    for (const OptionSpec& option : *options) {
+      if (!option.numerics) continue;
+      throw Error(FRT_ERR_FORMAT, "plugin " + plugin.card.id + ": its option '" + option.key +
+                                      "' is FRT_OPTION_NUMERICS, which is for backends; put its "
+                                      "value into the model's fingerprint");
+    }
+  }
+}
+
 const LoadedPlugin& load_plugin(const LoadRequest& request) {
   const std::string name = request.path.string();
   io::Descriptor file = io::open_file(request.path, "plugin");
@@ -141,6 +155,7 @@ const LoadedPlugin& load_plugin(const LoadRequest& request) {
     plugin.card = std::move(image.card);
     if (request.entering) request.entering("extension");
     plugin.schema = ask_schema(*plugin.descriptor, plugin.card.id);
+    check_numerics(plugin);
   } catch (const Error& error) {
     throw Error(error.status(), "plugin '" + name + "': " + error.what());
   }

@@ -251,6 +251,7 @@ SchemaSource::Lookup Registry::check_pin(const PluginEntry& entry) {
 }
 
 const LoadedPlugin& Registry::load(const std::string& id) {
+  const auto alone = lock_plugin_setup();
   scan();
   for (Candidate& candidate : candidates_) {
     if (candidate.state == CandidateState::kUsable && candidate.card->id == id) {

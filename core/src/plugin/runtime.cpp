@@ -24,6 +24,7 @@ Runtime::Runtime(Manifest manifest, Registry& registry, HostServices& services,
       registry_(registry),
       services_(services),
       options_(std::move(options)) {
+  const auto alone = lock_plugin_setup();
   std::set<std::string> used;
   for (const ModelSpec& model : manifest_.models) used.insert(model.device());
   try {
@@ -59,6 +60,7 @@ Runtime::Runtime(Manifest manifest, Registry& registry, HostServices& services,
 }
 
 void Runtime::close(const RuntimeDevice& device) {
+  const auto alone = lock_plugin_setup();
   const SetupWatch watching = device.plugin->watch("device_close");
   close_context(device.context);
 }

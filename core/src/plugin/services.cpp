@@ -219,6 +219,11 @@ struct OpenPlugin::HostView {
   }
 };
 
+std::unique_lock<std::recursive_mutex> lock_plugin_setup() {
+  static std::recursive_mutex mutex;
+  return std::unique_lock(mutex);
+}
+
 OpenPlugin::OpenPlugin(const LoadedPlugin& loaded, const Config& options, HostServices& services)
     : loaded_(loaded),
       options_(options),
@@ -232,6 +237,7 @@ OpenPlugin::OpenPlugin(const LoadedPlugin& loaded, const Config& options, HostSe
   }
   frt_error error{};
   frt_plugin plugin = nullptr;
+  const auto alone = lock_plugin_setup();
   const SetupWatch watching = watch("open");
   const frt_status status = contain(sender(), "open", [&] {
     return loaded.descriptor->open(&host_->host, options.c(), &plugin, &error);
@@ -248,6 +254,7 @@ SetupWatch OpenPlugin::watch(const char* call) const {
 }
 
 OpenPlugin::~OpenPlugin() {
+  const auto alone = lock_plugin_setup();
   end("close", [&] { loaded_.descriptor->close(plugin_); });
 }
 

@@ -75,8 +75,9 @@ void PolicyService::observe(const WireRequest& request) {
                     std::to_string(most) + " can fit into the " +
                     std::to_string(model_.info().max_prompt) + " tokens that the model reads");
   }
-  if (!prompt.empty()) observation.prompt = prompt.c_str();
-  if (!request.prompt_ids.empty()) {
+  if (request.prompt_ids.empty()) {
+    if (!prompt.empty()) observation.prompt = prompt.c_str();
+  } else {
     observation.prompt_tokens = request.prompt_ids.data();
     observation.prompt_token_count = static_cast<uint32_t>(request.prompt_ids.size());
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <frt/error.hpp>
 #include <frt/models/json.hpp>
+#include <frt/observation.hpp>
 #include <frt/role/contracts.hpp>
 
 namespace frt::pi05 {
@@ -99,11 +100,8 @@ frt_status observation_info(frt_model model, frt_observation_info* out) {
 frt_status write_observation(frt_model model, const frt_observation* observation, frt_stream stream,
                              frt_observed* observed, frt_error* error) {
   return guard(error, [&] {
-    const auto given = read_table<frt_observation>(observation, "write: the host");
+    const auto given = read_observation(observation, "write: the host");
     read_table<frt_observed>(observed, "write: the host");
-    if (given.array_count > 0 && !given.arrays) {
-      throw Error(FRT_ERR_INVALID_ARGUMENT, "write: array_count without arrays");
-    }
     frt_observed known{};
     known.struct_size = sizeof(known);
     model_of(model).parts().observer->write(given, stream, known);

@@ -108,7 +108,8 @@ typedef struct frt_backend_v1 {
 
   /* ---- memory ---- */
   /* Uninitialised memory, aligned to at least 256 bytes; bytes > 0. FRT_ERR_UNSUPPORTED for
-   * FRT_SPACE_SHARED without FRT_DEVICE_SHARED_MEMORY.  [setup] */
+   * FRT_SPACE_SHARED without FRT_DEVICE_SHARED_MEMORY. Work of the device may be in flight, and
+   * goes on; the call may wait for it.  [driver] */
   frt_status (*memory_alloc)(frt_backend_device device, frt_space space, uint64_t bytes,
                              void** pointer, frt_error* error);
   void (*memory_free)(frt_backend_device device, frt_space space, void* pointer); /* [setup] */

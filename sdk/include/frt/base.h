@@ -17,7 +17,9 @@
  *    (may be NULL) that says what, where and what to do next; hot calls return the code alone.
  *  - Every function carries one thread tag:
  *      [setup]   one thread (the one that made the context), nothing of the context in flight
- *                unless stated;
+ *                unless stated. Where there is no context yet (open, close, device_count,
+ *                device_info, device_open, device_close): any thread, one call of the process at a
+ *                time;
  *      [driver]  one thread at a time per context;
  *      [hot]     as [driver], and free of allocation, locks, logging and capture;
  *      [any]     thread-safe.
@@ -127,8 +129,8 @@ typedef uint32_t frt_dtype;
 #define FRT_DTYPE_COUNT 20u
 
 /* A set of element types, for kernel constraints: FRT_DTYPE_BIT(FRT_DTYPE_BF16) | ... */
-typedef uint32_t frt_dtype_set;
-#define FRT_DTYPE_BIT(dtype) (1u << (dtype))
+typedef uint64_t frt_dtype_set;
+#define FRT_DTYPE_BIT(dtype) (UINT64_C(1) << (dtype)) /* dtype < 64: there will be no more */
 
 /* ---- memory spaces --------------------------------------------------------------------- */
 

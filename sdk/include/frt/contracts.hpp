@@ -27,7 +27,7 @@ FRT_CONTRACT(frt_config_schema_v1, FRT_EXT_CONFIG_SCHEMA, option_count);
 
 // ---- a backend ----------------------------------------------------------------------------
 
-FRT_CONTRACT(frt_backend_v1, FRT_EXT_BACKEND, copy_peer, FRT_REQUIRED(frt_backend_v1, native_kind),
+FRT_CONTRACT(frt_backend_v1, FRT_EXT_BACKEND, last_error, FRT_REQUIRED(frt_backend_v1, native_kind),
              FRT_REQUIRED(frt_backend_v1, device_count), FRT_REQUIRED(frt_backend_v1, device_info),
              FRT_REQUIRED(frt_backend_v1, device_open), FRT_REQUIRED(frt_backend_v1, device_close),
              FRT_REQUIRED(frt_backend_v1, device_sync), FRT_REQUIRED(frt_backend_v1, device_memory),

@@ -176,7 +176,7 @@ inline const char* dtype_name(frt_dtype dtype) noexcept {
 // "f32, bf16"; types that this build does not know by number.  [any]
 inline std::string dtype_names(frt_dtype_set set) {
   std::string text;
-  for (frt_dtype dtype = 0; dtype < 32; ++dtype) {
+  for (frt_dtype dtype = 0; dtype < 64; ++dtype) {
     if (!(set & FRT_DTYPE_BIT(dtype))) continue;
     text += (text.empty() ? "" : ", ") +
             (dtype < FRT_DTYPE_COUNT ? dtype_name(dtype) : "type " + std::to_string(dtype));

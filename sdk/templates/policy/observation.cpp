@@ -4,7 +4,7 @@
 #include "policy.hpp"
 #include "tables.hpp"
 
-#include <frt/role/contracts.hpp>
+#include <frt/observation.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -75,7 +75,7 @@ frt_status write(frt_model model, const frt_observation* given, frt_stream strea
                  frt_observed* out, frt_error* error) {
   return frt::guard(error, [&]() -> frt_status {
     auto& policy = *frt::object<Policy>(model);
-    const auto observation = frt::read_table<frt_observation>(given, "the host");
+    const auto observation = frt::read_observation(given, "the host");
     Policy::Inputs inputs;
     inputs.image = read_image(observation, policy.role().image_width);
     inputs.state = read_state(observation);

@@ -118,6 +118,9 @@ TEST_CASE("each broken descriptor is refused with its own reason") {
   CHECK(has(refusal("no_symbol").what(), "exports no frt_plugin_v1"));
   CHECK(has(refusal("card_key").what(), "did you mean `targets`?"));
   CHECK(refusal("card_abi").status() == FRT_ERR_ABI);
+  error = refusal("numerics");
+  CHECK(error.status() == FRT_ERR_FORMAT);
+  CHECK(has(error.what(), "its option 'exact' is FRT_OPTION_NUMERICS, which is for backends"));
   error = refusal("schema");
   CHECK(error.status() == FRT_ERR_FORMAT);
   CHECK(has(error.what(), "the default of 'threads'"));

@@ -6,6 +6,10 @@
 #include <frt/core/runtime.hpp>
 #include <frt/core/state.hpp>
 
+#include <array>
+#include <thread>
+#include <vector>
+
 #include "file_digest.hpp"
 #include "helpers.hpp"
 #include "plugins/probe_table.hpp"
@@ -88,6 +92,25 @@ TEST_CASE("a runtime opens what models use, with options, and closes it again") 
   CHECK(has(summary, "plugin test.model loaded: model 1.2.3, ABI 0.9"));
   CHECK(has(summary, "device second open: test.xpu90, machine code for xpu_90"));
   CHECK(has(summary, "device second not chosen: test.processor: is the CPU itself"));
+}
+
+TEST_CASE("hosts on several threads open and close one plugin's devices one at a time") {
+  std::array<std::string, 4> failed;
+  std::vector<std::thread> threads;
+  for (std::string& failure : failed) {
+    threads.emplace_back([&failure] {
+      try {
+        for (int i = 0; i < 5; ++i) {
+          Program program;
+          const Runtime runtime(program.manifest(kText), program.registry, program.services);
+        }
+      } catch (const std::exception& error) {
+        failure = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& failure : failed) CHECK(failure == "");
 }
 
 TEST_CASE("a manifest that names a plugin's file runs with that file or not at all") {

@@ -23,6 +23,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -152,6 +153,11 @@ const LoadedPlugin& load_plugin(const LoadRequest& request);
 frt_plugin_desc read_descriptor(const frt_plugin_desc& given, const Card& card);
 
 // ---- opening --------------------------------------------------------------------------------
+
+// Held while plugins of this process are tried, loaded, opened or closed, and devices counted,
+// opened or closed: the promise of `[setup]` where there is no context (frt/base.h). Several hosts
+// of a process wait for each other; a thread may take it again.  [any]
+std::unique_lock<std::recursive_mutex> lock_plugin_setup();
 
 // What plugins get from the host, beside the tables of core (frt.exec/1, frt.state/1).
 class HostServices;

@@ -14,14 +14,14 @@
 #include <frt/tokenizer.h>
 #include <frt/table.hpp>
 
-FRT_CONTRACT(frt_tokenizer_v1, FRT_EXT_TOKENIZER, stream_destroy,
+FRT_CONTRACT(frt_tokenizer_v1, FRT_EXT_TOKENIZER, token_bytes,
              FRT_REQUIRED(frt_tokenizer_v1, vocabulary), FRT_REQUIRED(frt_tokenizer_v1, encode),
              FRT_REQUIRED(frt_tokenizer_v1, decode), FRT_REQUIRED(frt_tokenizer_v1, token_id),
              FRT_REQUIRED(frt_tokenizer_v1, stream_create),
              FRT_REQUIRED(frt_tokenizer_v1, stream_push),
              FRT_REQUIRED(frt_tokenizer_v1, stream_flush),
              FRT_REQUIRED(frt_tokenizer_v1, stream_destroy));
-FRT_CONTRACT(frt_chat_v1, FRT_EXT_CHAT, generation_defaults, FRT_REQUIRED(frt_chat_v1, render),
+FRT_CONTRACT(frt_chat_v1, FRT_EXT_CHAT, answer_form, FRT_REQUIRED(frt_chat_v1, render),
              FRT_REQUIRED(frt_chat_v1, parse), FRT_REQUIRED(frt_chat_v1, generation_defaults));
 FRT_CONTRACT(frt_chat_event, "frt_chat_event", bytes);
 FRT_CONTRACT(frt_selftest_v1, FRT_EXT_SELFTEST, run, FRT_REQUIRED(frt_selftest_v1, run));
@@ -31,9 +31,9 @@ FRT_CONTRACT(frt_calibration_v1, FRT_EXT_CALIBRATION, write,
              FRT_REQUIRED(frt_calibration_v1, begin), FRT_REQUIRED(frt_calibration_v1, note),
              FRT_REQUIRED(frt_calibration_v1, write));
 
-FRT_CONTRACT(frt_role_lm_v1, FRT_EXT_ROLE_LM, draft_key, FRT_REQUIRED(frt_role_lm_v1, info),
+FRT_CONTRACT(frt_role_lm_v1, FRT_EXT_ROLE_LM, verify_key, FRT_REQUIRED(frt_role_lm_v1, info),
              FRT_REQUIRED(frt_role_lm_v1, prefill_key), FRT_REQUIRED(frt_role_lm_v1, decode_key));
-FRT_CONTRACT(frt_lm_info, "frt_lm_info", decode_bytes_expert, FRT_REQUIRED(frt_lm_info, state),
+FRT_CONTRACT(frt_lm_info, "frt_lm_info", bias, FRT_REQUIRED(frt_lm_info, state),
              FRT_REQUIRED(frt_lm_info, prefill), FRT_REQUIRED(frt_lm_info, decode),
              FRT_REQUIRED(frt_lm_info, tokens), FRT_REQUIRED(frt_lm_info, slot_ids),
              FRT_REQUIRED(frt_lm_info, positions), FRT_REQUIRED(frt_lm_info, lengths),

@@ -118,7 +118,7 @@ typedef struct frt_kernel {
    * capture; a message names the operator and the argument. FRT_ERR_INVALID_ARGUMENT: the arguments
    * break a rule of the operator, or a weight has a format that frt_kernel_desc does not name.
    * FRT_ERR_UNSUPPORTED: the kernel lacks something that frt_kernel_desc cannot say (a size, the
-   * type of keys and values).  [driver]; [hot] where the backend says so for eager streams. */
+   * type of keys and values).  [driver] */
   frt_status (*launch)(void* self, frt_backend_stream stream, const void* args, frt_error* error);
   /* What launch would answer to `args`, without submitting: FRT_OK, FRT_ERR_UNSUPPORTED, or another
    * error of its checks. Reads no memory of the device. NULL: only launch can tell.  [driver] */
@@ -144,7 +144,7 @@ typedef struct frt_kernel_desc {
   uint32_t reserved;
   frt_kernel kernel;
 } frt_kernel_desc;
-FRT_ASSERT_LAYOUT(frt_kernel_desc, 64, kernel, 40);
+FRT_ASSERT_LAYOUT(frt_kernel_desc, 72, kernel, 48);
 
 /* The plugin's table. */
 typedef struct frt_kernels_v1 {

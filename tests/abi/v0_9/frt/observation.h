@@ -32,39 +32,45 @@ FRT_EXTERN_C_BEGIN
 
 /* One array in host memory, row-major and packed; frozen. Borrowed for the call. */
 typedef struct frt_array {
-  const char* name; /* as the client names it; nested maps joined by '/': "images/cam_high" */
-  const void* data;
-  frt_dtype dtype; /* f32, f64, f16, u8, i8 .. i64, bool */
-  uint32_t rank;   /* 0: a scalar */
-  int64_t shape[FRT_ARRAY_MAX_RANK];
+  const char* name; /* as the client names it; nested maps joined by '/': "images/cam_high"; never
+                     * NULL */
+  const void* data; /* NULL only where a size of the shape is 0 */
+  frt_dtype dtype;  /* f32, f64, f16, u8, i8 .. i64, bool */
+  uint32_t rank;    /* 0: a scalar */
+  int64_t shape[FRT_ARRAY_MAX_RANK]; /* 0 or more; what stands behind `rank` is not read */
 } frt_array;
 FRT_ASSERT_LAYOUT(frt_array, 56, shape, 24);
 
-/* What came in. Borrowed for the call. */
+/* What came in. Borrowed for the call. frt::read_observation (frt/observation.hpp) checks what is
+ * said here. */
 typedef struct frt_observation {
   uint32_t struct_size;
   uint32_t array_count;
-  const frt_array*
-      arrays;         /* [array_count]: images, state; "noise" (horizon, action_dim) if given */
-  const char* prompt; /* the instruction; NULL: the checkpoint's default, or that of before */
-  const int32_t* prompt_tokens; /* ids instead of an instruction; NULL: none */
+  /* [array_count]: images, state; "noise" (horizon, action_dim) if given. NULL only where
+   * array_count is 0. */
+  const frt_array* arrays;
+  /* The instruction, or its ids; not both. Both NULL: the instruction of before, at first the
+   * checkpoint's default. "" is an instruction without words. */
+  const char* prompt;
+  const int32_t* prompt_tokens; /* NULL where prompt_token_count is 0, and only there */
   uint32_t prompt_token_count;
   uint32_t reserved;
   const char* options; /* JSON object of further options, as the plugin documents; NULL: none */
 } frt_observation;
 FRT_ASSERT_LAYOUT(frt_observation, 48, options, 40);
 
-#define FRT_OBSERVED_STATE_MAX 64u
+#define FRT_OBSERVED_STATE_MAX 256u
 
 /* What `finish` needs to know of the observation that the actions answer. The caller sets
  * struct_size; it is a plain value and may be kept, copied, and used more than once. */
 typedef struct frt_observed {
   uint32_t struct_size;
   uint32_t state_count;
-  uint32_t views, prompt;               /* those of the frt_policy_shape for infer_key */
-  double state[FRT_OBSERVED_STATE_MAX]; /* raw state, in the space of the actions */
+  uint32_t views, prompt; /* those of the frt_policy_shape for infer_key */
+  /* Raw state, in the space of the actions. A policy that must keep more values refuses them. */
+  double state[FRT_OBSERVED_STATE_MAX];
 } frt_observed;
-FRT_ASSERT_LAYOUT(frt_observed, 528, state, 16);
+FRT_ASSERT_LAYOUT(frt_observed, 2064, state, 16);
 
 /* Constant for the life of the model. The caller sets struct_size; strings live as long as the
  * model. */

@@ -14,6 +14,10 @@ FRT_EXTERN_C_BEGIN
 #define FRT_ENCODE_CONTINUES 2u /* the text continues a sequence: nothing is put in front */
 #define FRT_DECODE_SKIP_SPECIAL 1u
 #define FRT_TOKEN_CONTROL 1u /* no text becomes it but the format's own ("<|im_end|>") */
+/* A border: outside plain parts its bytes always become it, what stands in front of it becomes the
+ * same ids whatever follows it, and what begins with it the same ids whatever stands in front. A
+ * host then encodes only what follows the last border that two texts have in common. */
+#define FRT_TOKEN_BORDER 2u
 
 /* Bytes [begin, end) of a text. */
 typedef struct frt_text_range {

@@ -24,6 +24,7 @@
 #define BREAK_OTHER_VERSION 13
 #define BREAK_OTHER_KIND 14
 #define BREAK_OPEN_THROWS 15
+#define BREAK_NUMERICS 16
 
 #if FRT_TEST_BREAKAGE == BREAK_CARD_KEY
 #define EXTRA "targts = [\"x\"]\n"
@@ -72,6 +73,13 @@ struct Constructor {
 #if FRT_TEST_BREAKAGE == BREAK_SCHEMA
 const frt_config_option kOptions[] = {
     {"threads", FRT_CONFIG_INT, 0, "many", nullptr, 0, 0, "a default of the wrong type"}};
+const frt_config_schema_v1 kSchema = {sizeof(kSchema), 0, nullptr, 0, kOptions, 1};
+const void* extension(frt_plugin, const char*) {
+  return &kSchema;
+}
+#elif FRT_TEST_BREAKAGE == BREAK_NUMERICS
+const frt_config_option kOptions[] = {{"exact", FRT_CONFIG_BOOL, FRT_OPTION_NUMERICS, "true",
+                                       nullptr, 0, 0, "a model's option that only backends have"}};
 const frt_config_schema_v1 kSchema = {sizeof(kSchema), 0, nullptr, 0, kOptions, 1};
 const void* extension(frt_plugin, const char*) {
   return &kSchema;

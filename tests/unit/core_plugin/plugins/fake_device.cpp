@@ -6,9 +6,12 @@
 
 #include <frt/plugin.hpp>
 
+#include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 namespace {
 
@@ -28,7 +31,28 @@ Handle some() {
   return reinterpret_cast<Handle>(&dummy);
 }
 
+// Of the calls for which there is no context yet the host makes one at a time.
+std::atomic<int> calls = 0;
+class Alone {
+ public:
+  Alone() : first_(calls.fetch_add(1) == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ~Alone() { calls.fetch_sub(1); }
+  Alone(const Alone&) = delete;
+  Alone& operator=(const Alone&) = delete;
+  void check() const {
+    if (!first_) throw frt::Error(FRT_ERR_BAD_STATE, "two threads at once");
+  }
+
+ private:
+  bool first_;
+};
+
 frt_status device_count(frt_plugin, uint32_t* count, frt_error* why) {
+  const Alone alone;
+  const frt_status status = frt::guard(why, [&] { alone.check(); });
+  if (status != FRT_OK) return status;
   *count = kCount;
   if (kCount == 0) frt::set_error(why, FRT_ERR_NOT_FOUND, "no driver");
   return FRT_OK;
@@ -51,6 +75,8 @@ const frt_backend_v1 kBackend = {
     [](frt_plugin, uint32_t ordinal, const frt_config* config, frt_backend_device* device,
        frt_error* error) -> frt_status {
       return frt::guard(error, [&] {
+        const Alone alone;
+        alone.check();
         if (ordinal + 1 > kCount) throw frt::Error(FRT_ERR_OUT_OF_RANGE, "no such device");
         if (frt::ConfigView(config).get_int("lanes") == 8) {
           throw frt::Error(FRT_ERR_DEVICE, "eight lanes are too many; use fewer");
