@@ -29,8 +29,8 @@ const std::vector<Layer>& all() {
       {"state", {"capsule"}, {"capsules", "digest", "state"}, true},
       {"loader",
        {"plugin", "manifest", "util"},
-       {"config", "diagnostic", "log", "manifest", "plugin", "registry", "runtime", "services",
-        "toml_text"},
+       {"child_process", "config", "diagnostic", "log", "manifest", "plugin", "registry", "runtime",
+        "services", "toml_text"},
        true},
   };
   return layers;

@@ -61,6 +61,8 @@ class MockBackend {
   std::size_t pending() const;
   // The next `times` calls of `function` ("copy", "memory_alloc", ...) return `status`.
   void fail(const std::string& function, frt_status status, int times = 1);
+  // Of failures that are still to come none comes.
+  void fail_no_more() { failures_.clear(); }
   // What last_error tells of calls that fail from now on; empty: nothing.
   std::string words;
   frt::FailedCall failed_call;
