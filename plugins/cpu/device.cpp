@@ -11,6 +11,7 @@
 #include <string>
 
 #include "memory.hpp"
+#include "ops/products/gemm.hpp"
 #include "ops/registry.hpp"
 #include "stream.hpp"
 #include "system.hpp"
@@ -72,6 +73,13 @@ std::string detail_line() {
     text += ", quota of " + std::to_string(*quota).substr(0, 4) + " CPUs";
   }
   return text;
+}
+
+// The kernels of this plugin by vector unit, and those of oneDNN, which chooses by itself. No
+// kernel's result depends on the number of threads.
+std::string numerics_text() {
+  return std::string(isa_name(machine_isa())) + ", " + machine_simd_target() + ", " +
+         gemm_library();
 }
 
 template <std::size_t N>
@@ -143,6 +151,7 @@ void describe_device(uint32_t ordinal, frt_device_info& info) {
   put_text(known.name, processor_name());
   put_text(known.architecture, architecture());
   put_text(known.detail, detail_line());
+  put_text(known.numerics, numerics_text());
   const MemoryState memory = memory_state();
   known.memory_total = memory.total_bytes;
   known.memory_free = memory.free_bytes;

@@ -17,6 +17,12 @@ constexpr std::array<const char*, 4> kNames = {"portable", "avx2", "avx512", "av
   return (target << 1) - 1;
 }
 
+// Highway's own answer, from before the first restriction.
+int64_t machine_targets() noexcept {
+  static const int64_t targets = hwy::SupportedTargets();
+  return targets;
+}
+
 }  // namespace
 
 Isa machine_isa() noexcept {
@@ -54,7 +60,13 @@ Isa isa_from_option(std::string_view word) {
                   "\" is not known; use auto, portable, avx2, avx512 or avx512-bf16");
 }
 
+const char* machine_simd_target() noexcept {
+  const int64_t usable = machine_targets() & HWY_TARGETS;
+  return hwy::TargetName(usable & -usable);
+}
+
 void limit_simd_targets(Isa isa) noexcept {
+  machine_targets();
   hwy::SetSupportedTargetsForTest(0);  // back to what the machine has
 #if defined(__x86_64__)
   int64_t banned = 0;

@@ -31,6 +31,10 @@ const char* isa_name(Isa isa) noexcept;
 // [setup]
 Isa isa_from_option(std::string_view word);
 
+// The best of Highway's targets that this machine has and this plugin has code for, whatever a
+// device was restricted to, e.g. "AVX3".  [setup]
+const char* machine_simd_target() noexcept;
+
 // Restricts Highway's dispatch in this process to `isa` and below.  [setup]
 void limit_simd_targets(Isa isa) noexcept;
 

@@ -42,10 +42,11 @@ class BackendStream final : public Stream {
   };
 
   // ---- frt_backend_v1 -----------------------------------------------------------------------
-  frt_status copy(const frt_backend_copy* copies, uint64_t count);  // [hot] unless SPACE_HOST
+  frt_status copy(const frt_backend_copy* copies,
+                  uint64_t count);  // FRT_SPACE_HOST: [driver], else [hot]
   // Device memory of the device of `from` to this one's. Neither stream may be recording.
   frt_status copy_peer(void* target, BackendStream& from, const void* source, uint64_t bytes);
-  frt_status fill(void* pointer, frt_space space, uint64_t bytes, uint8_t value);
+  frt_status fill(void* pointer, frt_space space, uint64_t bytes, uint8_t value);  // as copy
   frt_status call(void (*function)(void* user), void* user);
   frt_status record(Event& event) noexcept;
   frt_status wait(Event& event) noexcept;

@@ -88,4 +88,17 @@ BlasLibrary::BlasLibrary() {
   }
 }
 
+std::string blas_library_text() {
+  static const std::string text = [] {
+    try {
+      const std::size_t version = BlasLibrary().version();
+      return "cuBLASLt " + std::to_string(version / 10000) + "." +
+             std::to_string(version / 100 % 100) + "." + std::to_string(version % 100);
+    } catch (const Error&) {
+      return std::string("no cuBLASLt");
+    }
+  }();
+  return text;
+}
+
 }  // namespace frt::cuda

@@ -43,4 +43,7 @@ class BlasLibrary {
   std::size_t version_ = 0;
 };
 
+// "cuBLASLt 13.1.0", or "no cuBLASLt". Loads the library when it is first asked.  [setup]
+std::string blas_library_text();
+
 }  // namespace frt::cuda

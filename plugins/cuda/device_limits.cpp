@@ -10,11 +10,9 @@
 namespace frt::cuda {
 namespace {
 
-constexpr const char* kVariable = "FRT_CUDA_DEVICE_LIMITS";
-
 [[noreturn]] void refuse(std::string_view item, const std::string& why) {
   throw Error(FRT_ERR_INVALID_ARGUMENT,
-              std::string(kVariable) + ": `" + std::string(item) + "` " + why +
+              std::string(kDeviceLimits) + ": `" + std::string(item) + "` " + why +
                   "; for example shared=101376,multiprocessors=48,without=wgmma");
 }
 
@@ -31,7 +29,7 @@ void lower(int& property, std::string_view item, std::string_view digits) {
 }  // namespace
 
 bool apply_device_limits(DeviceProperties& properties, FeatureSet& features) {
-  const char* const text = std::getenv(kVariable);
+  const char* const text = std::getenv(kDeviceLimits);
   if (!text || !*text) return false;
   std::string_view rest = text;
   for (bool last = false; !last;) {

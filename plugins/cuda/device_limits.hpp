@@ -10,6 +10,8 @@
 
 namespace frt::cuda {
 
+inline constexpr const char* kDeviceLimits = "FRT_CUDA_DEVICE_LIMITS";
+
 // Lowers `properties` and `features` as the variable says; false if it is not set. Throws
 // frt::Error(FRT_ERR_INVALID_ARGUMENT) for an unknown name or feature, and for a value below 1 or
 // above the device's.  [setup]

@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <frt/error.hpp>
 #include <frt/table.hpp>
 #include <string_view>
 
+#include "blas_library.hpp"
+#include "device_limits.hpp"
 #include "nvml.hpp"
 #include "status.hpp"
 
@@ -113,6 +116,16 @@ std::string why_no_fp8_activations(int capability) {
          ": cuBLASLt multiplies scaled FP8 by scaled FP8 on sm_90 only; leave the option out";
 }
 
+std::string numerics_text(const PluginCode& code, const NumericsFacts& facts) {
+  std::string text = std::to_string(facts.multiprocessors) + " multiprocessors, " + facts.library;
+  // Machine code runs on later devices of its major version, that of an "a" architecture on none.
+  const bool machine_code =
+      facts.capability == code.base || (!is_exact(code) && facts.capability / 10 == code.base / 10);
+  if (!machine_code) text += ", PTX by driver " + facts.driver;
+  if (!facts.limits.empty()) text += ", limits " + facts.limits;
+  return text;
+}
+
 DeviceMemoryFacts ask_memory(int ordinal) {
   return {attribute(ordinal, cudaDevAttrIntegrated) != 0,
           attribute(ordinal, cudaDevAttrManagedMemory) != 0,
@@ -156,6 +169,12 @@ void describe_device(const PluginCode& code, uint32_t ordinal, frt_device_info& 
   const std::string cuda = "CUDA " + version_text(ask_driver().driver_version);
   const std::string driver = nvml.driver_version();
   put_text(known.driver, driver.empty() ? cuda : driver + " (" + cuda + ")");
+  const char* const limits = std::getenv(kDeviceLimits);
+  put_text(known.numerics, numerics_text(code, {.capability = capability,
+                                                .multiprocessors = properties.multiProcessorCount,
+                                                .driver = known.driver,
+                                                .library = blas_library_text(),
+                                                .limits = limits ? limits : ""}));
   if (!nvml.free_memory(bus_id.c_str(), known.memory_free)) {
     std::size_t free = 0;
     std::size_t total = 0;

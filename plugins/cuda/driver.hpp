@@ -54,6 +54,19 @@ std::string why_not_runnable(const PluginCode& code, int capability);
 // can. [any]
 std::string why_no_fp8_activations(int capability);
 
+// What decides roundings on a device beside its architecture.
+struct NumericsFacts {
+  int capability = 0;
+  int multiprocessors = 0;  // kernels split their sums by them
+  std::string driver;       // "580.159 (CUDA 13.0)"; it translates PTX
+  std::string library;      // "cuBLASLt 13.1.0", or that it is not there
+  std::string limits;       // FRT_CUDA_DEVICE_LIMITS; empty: none
+};
+
+// frt_device_info::numerics, e.g. "132 multiprocessors, cuBLASLt 13.1.0". The driver is in it where
+// it compiles the plugin's PTX.  [any]
+std::string numerics_text(const PluginCode& code, const NumericsFacts& facts);
+
 // What decides whether a device has FRT_SPACE_SHARED.
 struct DeviceMemoryFacts {
   bool integrated = false;         // its memory is the processor's

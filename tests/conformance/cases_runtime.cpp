@@ -581,6 +581,17 @@ void hot_calls_do_not_wait(Case& c) {
   returns("event_record",
           [&] { check(runtime.table().event_record(event, stream), "event_record"); });
   returns("event_query", [&] { runtime.table().event_query(event); });
+  void* pinned = runtime.memory(FRT_SPACE_HOST_PINNED, kBytes);
+  returns("fill of pinned memory", [&] {
+    check(runtime.table().fill(stream, pinned, FRT_SPACE_HOST_PINNED, kBytes, 1), "fill");
+  });
+  returns("copy from pinned memory", [&] {
+    runtime.copy(stream, block, FRT_SPACE_DEVICE, pinned, FRT_SPACE_HOST_PINNED, kBytes);
+  });
+  returns("copy to pinned memory", [&] {
+    runtime.copy(stream, pinned, FRT_SPACE_HOST_PINNED, block, FRT_SPACE_DEVICE, kBytes);
+  });
+  returns("event_wait", [&] { check(runtime.table().event_wait(event, stream), "event_wait"); });
 }
 
 // Calls that grow a list once in a while are found by their first calls, not by the last.
@@ -618,6 +629,19 @@ void hot_calls_do_not_allocate(Case& c) {
   });
   allocates_nothing("event_record", [&] { check(table.event_record(event, stream), "record"); });
   allocates_nothing("event_query", [&] { table.event_query(event); });
+  void* pinned = runtime.memory(FRT_SPACE_HOST_PINNED, kBytes);
+  allocates_nothing("fill of pinned memory", [&] {
+    check(table.fill(stream, pinned, FRT_SPACE_HOST_PINNED, kBytes, 1), "fill");
+  });
+  allocates_nothing("copy of pinned memory", [&] {
+    runtime.copy(stream, block, FRT_SPACE_DEVICE, pinned, FRT_SPACE_HOST_PINNED, kBytes);
+    runtime.copy(stream, pinned, FRT_SPACE_HOST_PINNED, block, FRT_SPACE_DEVICE, kBytes);
+  });
+  const frt_backend_stream other_stream = runtime.stream();
+  allocates_nothing("event_wait", [&] {
+    check(table.event_record(event, other_stream), "record");
+    check(table.event_wait(event, stream), "event_wait");
+  });
 }
 
 }  // namespace

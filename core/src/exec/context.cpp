@@ -59,6 +59,7 @@ frt_device_info describe_device(const frt_backend_v1& backend, frt_plugin plugin
   text(info.architecture, "architecture", sizeof(info.architecture));
   text(info.driver, "driver", sizeof(info.driver));
   text(info.detail, "detail", sizeof(info.detail));
+  text(info.numerics, "numerics", sizeof(info.numerics));
   return info;
 }
 

@@ -59,7 +59,7 @@ frt_status connect(frt_event event, frt_stream stream, const char* call, Submit&
   DriverScope scope(context);
   if (frt_status status = scope.clash(); status != FRT_OK) return status;
   if (frt_status status = check_submission(context, stream, call); status != FRT_OK) return status;
-  if (stream->capturing) return refuse_in_callback(context, call);
+  if (in_callback(context)) return refuse_in_callback(context, call);
   event->stream_mask |= stream->bit;
   stream->busy = true;
   return call_backend(context, call, [&] { return body(context.backend); });

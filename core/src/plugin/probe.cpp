@@ -8,11 +8,12 @@
 //
 // Loading must leave no process behind: it would run beside the host as well, and a fork that goes
 // on where it began would be a second host. The child adopts orphans (a daemon is one), so that it
-// finds and ends them. The parent ends the child's process group, and does not wait for whoever
-// else has the pipes.
+// finds and ends them. The parent ends the child's process group. It does not wait for whoever else
+// has the pipes, nor without a limit for a child that a driver holds.
 //
 // Verdict: 'E' as soon as the plugin is asked for its schema; 'O' for fine, and a line for each
 // file that loading it mapped; 'R' and the reason for refused. Neither of the two: it crashed.
+#include <frt/core/child_process.hpp>
 #include <frt/core/plugin.hpp>
 #include <frt/io/file.hpp>
 
@@ -33,6 +34,7 @@
 #include <charconv>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 namespace frt::core {
 
@@ -187,12 +189,6 @@ bool drain(int descriptor, std::string& kept) {
   return true;
 }
 
-bool has_ended(pid_t child) {
-  siginfo_t info{};
-  return ::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-         info.si_pid == child;
-}
-
 // What a pipe holds now, though somebody may still write into it.
 void drain_rest(int descriptor, std::string& kept) {
   ::fcntl(descriptor, F_SETFL, O_NONBLOCK);
@@ -212,7 +208,7 @@ bool read_both(pid_t child, int verdict, int output, std::string& line, std::str
                           limit - std::chrono::steady_clock::now())
                           .count();
     if (left <= 0) return false;
-    const bool last = has_ended(child);
+    const bool last = child_has_ended(child);
     const auto patience = static_cast<int>(std::min<long long>(left, kCheckEvery));
     const int ready = ::poll(polled, 2, last ? 0 : patience);
     if (ready < 0 && errno != EINTR) return false;
@@ -242,7 +238,8 @@ std::string last_line(std::string text) {
 
 }  // namespace
 
-ProbeResult probe_in_child(const std::filesystem::path& path, std::chrono::milliseconds timeout) {
+ProbeResult probe_in_child(const std::filesystem::path& path, std::chrono::milliseconds timeout,
+                           std::chrono::milliseconds end_limit) {
   Pipe verdict = Pipe::make();
   Pipe output = Pipe::make();
   const auto limit = std::chrono::steady_clock::now() + timeout;
@@ -256,21 +253,26 @@ ProbeResult probe_in_child(const std::filesystem::path& path, std::chrono::milli
   std::string line, text;
   const bool ended =
       read_both(child, verdict.read_end.get(), output.read_end.get(), line, text, limit);
-  // The whole group, if the child lived to lead one; what it did is decided by now.
-  ::kill(-child, SIGKILL);
-  if (!ended) ::kill(child, SIGKILL);
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
+  // With its group; what it did is decided by now.
+  const std::optional<int> waited = end_child(child, end_limit);
   const bool asked = line.starts_with('E');
   if (asked) line.erase(0, 1);
-  if (!line.empty() && WIFEXITED(status)) {
+  if (!line.empty() && waited && WIFEXITED(*waited)) {
     if (line[0] == 'O') return {ProbeVerdict::kOk, "loads", lines_of(line.substr(1))};
     return {ProbeVerdict::kRefused, line.substr(1), {}};
   }
   const std::string said = last_line(text);
   const std::string suffix = said.empty() ? "" : "; its last words: " + said;
   const std::string what = asked ? "its `extension` (" FRT_EXT_CONFIG_SCHEMA ")" : "loading it";
+  if (!waited) {
+    return {ProbeVerdict::kTimeout,
+            what +
+                " left a process that does not end although it was killed: a call of a driver "
+                "that does not return holds it; look at the kernel's log" +
+                suffix,
+            {}};
+  }
+  const int status = *waited;
   if (!ended) {
     return {ProbeVerdict::kTimeout,
             what + " took longer than " + std::to_string(timeout.count()) + " ms" + suffix,

@@ -384,10 +384,12 @@ frt_state Runtime::bind_capsules(std::string_view model, const frt_model_v1& tab
   if (!state) throw Error(FRT_ERR_ABI, what + ": its " FRT_EXT_CAPSULE " gives a NULL state");
   const RuntimeDevice& on = device(manifest_.find_model(model)->device());
   const auto backend = std::make_shared<const PluginIdentity>(on.plugin->loaded());
-  const std::string architecture =
-      frt::Context(exec_table(), on.context).info().device->architecture;
+  const frt_device_info& info = *frt::Context(exec_table(), on.context).info().device;
   const auto plugin = std::make_shared<const PluginIdentity>(opened.loaded());
-  std::vector<Fingerprint::Field> numerics;
+  std::vector<Fingerprint::Field> numerics = {{FRT_FINGERPRINT_BUILD "device", info.architecture}};
+  if (info.numerics[0]) {
+    numerics.push_back({FRT_FINGERPRINT_BUILD "device.numerics", info.numerics});
+  }
   const ConfigSchema& schema = on.plugin->loaded().schema;
   add_numerics(numerics, FRT_FINGERPRINT_BUILD "backend", schema.plugin_options,
                on.plugin->options());
@@ -396,7 +398,6 @@ frt_state Runtime::bind_capsules(std::string_view model, const frt_model_v1& tab
     std::vector<Fingerprint::Field> fields;
     backend->add_to(fields, "backend");
     plugin->add_to(fields, "plugin");
-    fields.push_back({FRT_FINGERPRINT_BUILD "device", architecture});
     fields.insert(fields.end(), numerics.begin(), numerics.end());
     bool versioned = false;
     for (Fingerprint::Field& field : model_fingerprint(capsule, object, opened, what)) {

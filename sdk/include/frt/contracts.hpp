@@ -44,7 +44,7 @@ FRT_CONTRACT(frt_backend_v1, FRT_EXT_BACKEND, last_error, FRT_REQUIRED(frt_backe
              FRT_REQUIRED(frt_backend_v1, capture_begin), FRT_REQUIRED(frt_backend_v1, capture_end),
              FRT_REQUIRED(frt_backend_v1, capture_abort), FRT_REQUIRED(frt_backend_v1, exec_adopt),
              FRT_REQUIRED(frt_backend_v1, exec_destroy), FRT_REQUIRED(frt_backend_v1, exec_launch));
-FRT_CONTRACT(frt_device_info, "frt_device_info", reserved);
+FRT_CONTRACT(frt_device_info, "frt_device_info", numerics);
 FRT_CONTRACT(frt_device_status_v1, FRT_EXT_DEVICE_STATUS, report,
              FRT_REQUIRED(frt_device_status_v1, read));
 FRT_CONTRACT(frt_device_status, "frt_device_status", limited_by);

@@ -451,7 +451,7 @@ TEST_CASE(
   CHECK(graph.keys() == Keys{1});
 }
 
-TEST_CASE("nothing waits inside a record callback, captured or eager") {
+TEST_CASE("nothing waits and no event is used inside a record callback, captured or eager") {
   for (const bool eager : {false, true}) {
     CAPTURE(eager);
     RigOptions options;
@@ -477,6 +477,12 @@ TEST_CASE("nothing waits inside a record callback, captured or eager") {
       CHECK(contains(rig.context.last_error(), "stream_sync: not allowed inside a record"));
       CHECK(table.event_sync(end) == FRT_ERR_BAD_STATE);
       CHECK(table.event_elapsed(start, end, &ms) == FRT_ERR_BAD_STATE);
+      for (const frt_stream each : {recorder.stream(), other.handle()}) {
+        CHECK(table.event_record(start, each) == FRT_ERR_BAD_STATE);
+        CHECK(contains(rig.context.last_error(), "event_record: not allowed inside a record"));
+        CHECK(table.stream_wait(each, end) == FRT_ERR_BAD_STATE);
+        CHECK(contains(rig.context.last_error(), "stream_wait: not allowed inside a record"));
+      }
       CHECK_FAILS(FRT_ERR_BAD_STATE, "record callback",
                   frt::copy_between(buffer, 0, other, buffer, 8, other, 8));
       rig.append(recorder, {0, 1});

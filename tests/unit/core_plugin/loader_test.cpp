@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loading and opening plugins, trials in a child process, and every way a file can be wrong.
 #include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <frt/core/digest.hpp>
@@ -180,6 +181,30 @@ TEST_CASE("a trial reports what became of the plugin, and this process lives on"
   CHECK(result.verdict == ProbeVerdict::kTimeout);
 
   CHECK(probe_in_child("/nowhere/x.so").verdict == ProbeVerdict::kRefused);
+}
+
+TEST_CASE("a trial gives up a process that does not end when it is killed") {
+  int answer[2], hold[2];
+  REQUIRE(::pipe(answer) == 0);
+  REQUIRE(::pipe(hold) == 0);
+  const std::string descriptors =
+      std::to_string(answer[1]) + " " + std::to_string(hold[0]) + " " + std::to_string(hold[1]);
+  ::setenv("FRT_TEST_HOLD", descriptors.c_str(), 1);
+  const ProbeResult result =
+      probe_in_child(broken("held"), std::chrono::seconds(2), std::chrono::milliseconds(50));
+  ::unsetenv("FRT_TEST_HOLD");
+  CHECK(result.verdict == ProbeVerdict::kTimeout);
+  // What holds it lets go.
+  for (const int descriptor : {answer[1], hold[0], hold[1]}) ::close(descriptor);
+  char traced = 'n';
+  REQUIRE(::read(answer[0], &traced, 1) == 1);
+  ::close(answer[0]);
+  if (traced == 'y') {
+    CHECK(has(result.detail, "does not end although it was killed"));
+    CHECK(::waitpid(-1, nullptr, 0) > 0);  // it is this process's child still
+  } else {
+    MESSAGE("this system lets no process trace another one");
+  }
 }
 
 TEST_CASE("trials leave no open files behind") {

@@ -251,6 +251,7 @@ TEST_CASE(
       {"build.plugin.version", "1.2.3"},
       {"build.plugin.file", file(&runtime.model_plugin("m"))},
       {"build.device", context.info().device->architecture},
+      {"build.device.numerics", "41 units"},
       {"build.device.options.lanes", "3"},
       {"model.config", "tiny"},
       {"model.weights", "synthetic:x"}};

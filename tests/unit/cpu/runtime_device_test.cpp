@@ -57,6 +57,7 @@ TEST_CASE("the machine is one device with a name, an architecture and memory") {
   REQUIRE(backend.device_info(nullptr, 0, &info, nullptr) == FRT_OK);
   CHECK(std::strlen(info.name) > 0);
   CHECK(std::strlen(info.detail) > 0);
+  CHECK(std::string_view(info.numerics).find("oneDNN ") != std::string_view::npos);
   CHECK(info.compute_units >= 1);
   CHECK(info.memory_total > 0);
   CHECK(info.memory_free <= info.memory_total);

@@ -94,6 +94,19 @@ TEST_CASE("CUDA's errors as codes of the ABI") {
   CHECK(has(error_text("sync", cudaErrorIllegalAddress), "(cudaErrorIllegalAddress)"));
 }
 
+TEST_CASE("what decides roundings tells devices of one architecture apart") {
+  const PluginCode exact = {"frt.cuda.sm90", 90, "sm_90a"}, plain = {"frt.cuda.sm80", 80, "sm_80"};
+  const auto text = [](const PluginCode& code, int capability, int count, const char* driver) {
+    return numerics_text(code, {capability, count, driver, "cuBLASLt 13.1.0", ""});
+  };
+  CHECK(text(exact, 90, 132, "580") == "132 multiprocessors, cuBLASLt 13.1.0");
+  CHECK(text(exact, 90, 114, "580") != text(exact, 90, 132, "580"));
+  CHECK(text(exact, 90, 132, "590") == text(exact, 90, 132, "580"));
+  CHECK(text(exact, 100, 132, "590") != text(exact, 100, 132, "580"));
+  CHECK(text(plain, 86, 84, "590") == text(plain, 86, 84, "580"));
+  CHECK(text(plain, 90, 132, "590") != text(plain, 90, 132, "580"));
+}
+
 TEST_CASE("the real driver: devices, or a reason") {
   const frt::cuda_test::Plugin plugin;
   const auto& backend = plugin.backend();

@@ -118,9 +118,11 @@ struct ProbeResult {
 // Loads the file, checks its descriptor and asks for its option schema in a child process, and
 // reports what became of it. The child is a fork of this process (not another program, so that it
 // works in every program that embeds core) and never returns from this call; hence no other thread
-// may be running.
+// may be running. The trial lasts `timeout` at most; a child that has not ended `end_limit` after
+// it was killed, because a driver holds it, is left alone: kTimeout.
 ProbeResult probe_in_child(const std::filesystem::path& path,
-                           std::chrono::milliseconds timeout = std::chrono::seconds(10));
+                           std::chrono::milliseconds timeout = std::chrono::seconds(10),
+                           std::chrono::milliseconds end_limit = std::chrono::seconds(5));
 
 // ---- loading --------------------------------------------------------------------------------
 

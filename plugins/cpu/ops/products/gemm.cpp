@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <dnnl.hpp>
 #include <frt/error.hpp>
 #include <limits>
@@ -79,6 +80,14 @@ struct BlockPrimitive {
 };
 
 }  // namespace
+
+std::string gemm_library() {
+  const dnnl_version_t& version = *dnnl::version();
+  char text[64];
+  std::snprintf(text, sizeof(text), "oneDNN %d.%d.%d isa 0x%x", version.major, version.minor,
+                version.patch, static_cast<unsigned>(dnnl::get_effective_cpu_isa()));
+  return text;
+}
 
 struct Gemm::Impl {
   int64_t tile = 0;

@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 namespace frt::cpu {
 
@@ -27,6 +28,10 @@ inline constexpr int64_t kGemmBlock = 256;
 
 // Weight rows per tile, where the weight has as many.
 inline constexpr int64_t kGemmTile = 64;
+
+// The library and the instructions that it chooses kernels by, e.g. "oneDNN 2.7.3 isa 0x1ef".
+// [setup]
+std::string gemm_library();
 
 class Gemm {
  public:

@@ -2,6 +2,9 @@
 // Plugins that are wrong in one way each; FRT_TEST_BREAKAGE says in which.
 #include <frt/config.h>
 #include <frt/plugin.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
@@ -25,6 +28,7 @@
 #define BREAK_OTHER_KIND 14
 #define BREAK_OPEN_THROWS 15
 #define BREAK_NUMERICS 16
+#define BREAK_HELD 17
 
 #if FRT_TEST_BREAKAGE == BREAK_CARD_KEY
 #define EXTRA "targts = [\"x\"]\n"
@@ -58,6 +62,29 @@ struct Constructor {
 #elif FRT_TEST_BREAKAGE == BREAK_EXITS
 struct Constructor {
   Constructor() { std::_Exit(3); }
+} constructor;
+#elif FRT_TEST_BREAKAGE == BREAK_HELD
+// A child of its own traces this process, so that nobody can wait for it, as if a driver held it.
+// FRT_TEST_HOLD: three descriptors. The child writes into the first whether it may trace, and lets
+// go at the end of the second, whose writing end is the third.
+struct Constructor {
+  Constructor() {
+    const char* hold = std::getenv("FRT_TEST_HOLD");
+    int answer = -1, until = -1, held = -1;
+    if (!hold || std::sscanf(hold, "%d %d %d", &answer, &until, &held) != 3) return;
+    ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
+    const pid_t self = ::getpid();
+    if (::fork() == 0) {
+      ::setsid();  // not of the group that is killed
+      ::close(held);
+      char byte = ::ptrace(PTRACE_SEIZE, self, nullptr, nullptr) == 0 ? 'y' : 'n';
+      if (::write(answer, &byte, 1) != 1) ::_exit(1);
+      while (::read(until, &byte, 1) > 0) {
+      }
+      ::_exit(0);
+    }
+    for (;;) ::pause();
+  }
 } constructor;
 #endif
 

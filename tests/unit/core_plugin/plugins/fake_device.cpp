@@ -63,6 +63,8 @@ frt_status device_info(frt_plugin, uint32_t ordinal, frt_device_info* info, frt_
   std::snprintf(info->name, sizeof(info->name), "fake %u", ordinal);
   std::snprintf(info->architecture, sizeof(info->architecture), "%s", FAKE_ARCHITECTURE);
   info->flags = FAKE_FLAGS;
+  // Device 0 says nothing, as one of an architecture without differences does.
+  if (ordinal > 0) std::snprintf(info->numerics, sizeof(info->numerics), "%u units", 40 + ordinal);
   return FRT_OK;
 }
 
