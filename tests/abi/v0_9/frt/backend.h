@@ -60,8 +60,13 @@ typedef struct frt_device_info {
   uint32_t dlpack_type;   /* DLDeviceType of its device space */
   uint32_t flags;         /* FRT_DEVICE_* */
   uint32_t reserved;
+  /* What of this device, its driver and the libraries that compute on it decides roundings beside
+   * the architecture, e.g. "132 multiprocessors, cuBLASLt 13.1.0". Equal texts, builds and options
+   * promise equal bits, so nothing that changes from boot to boot is in it. Empty: the architecture
+   * alone decides. Core adds it to the builds of capsules (frt/capsule.h). */
+  char numerics[192];
 } frt_device_info;
-FRT_ASSERT_LAYOUT(frt_device_info, 456, reserved, 452);
+FRT_ASSERT_LAYOUT(frt_device_info, 648, numerics, 456);
 
 /* One copy of a batch; frozen. Ranges must not overlap within a batch. */
 typedef struct frt_backend_copy {
@@ -113,9 +118,10 @@ typedef struct frt_backend_v1 {
   frt_status (*memory_alloc)(frt_backend_device device, frt_space space, uint64_t bytes,
                              void** pointer, frt_error* error);
   void (*memory_free)(frt_backend_device device, frt_space space, void* pointer); /* [setup] */
-  /* All `count` copies as one submission. `copies` is read before the call returns.  [hot] */
+  /* All `count` copies as one submission. `copies` is read before the call returns. [driver], and
+   * may allocate, if a range is in FRT_SPACE_HOST; pinned memory is the hot way.  [hot] */
   frt_status (*copy)(frt_backend_stream stream, const frt_backend_copy* copies, uint64_t count);
-  /* Sets every byte of [pointer, pointer + bytes) to `value`.  [hot] */
+  /* Sets every byte of [pointer, pointer + bytes) to `value`. FRT_SPACE_HOST: as copy.  [hot] */
   frt_status (*fill)(frt_backend_stream stream, void* pointer, frt_space space, uint64_t bytes,
                      uint8_t value);
 

@@ -209,8 +209,9 @@ FRT_ASSERT_LAYOUT(frt_state_v1, 56, state_reserve, 48);
  *   and plugin, the fields of the model. FRT_ERR_MISMATCH names the field, what is expected and
  *   what was found.
  *   Builds are the fields whose names begin with FRT_FINGERPRINT_BUILD: version and digest of the
- *   files of backend and plugin, the architecture of the device, and the values of the options of
- *   backend and device that decide roundings (FRT_OPTION_NUMERICS of frt/config.h). Other builds
+ *   files of backend and plugin, the architecture of the device, what else of the device, its
+ *   driver and its libraries decides roundings (`numerics` of frt_device_info), and the values of
+ *   the options of backend and device that do (FRT_OPTION_NUMERICS of frt/config.h). Other builds
  *   compute the same in other roundings. A file of another build is loaded, checked as any other,
  *   and `other_build` of frt_capsule_info says so: what continues from it may differ from what that
  *   build would have gone on with. A host that promises equal bits does not use it unasked.

@@ -63,8 +63,10 @@ typedef struct frt_recorder {
 FRT_ASSERT_LAYOUT(frt_recorder, 32, reserved, 28);
 
 /* Submits the work of `key`. Called once per capture, or once per replay in eager mode. No
- * waiting, no allocation, no logging inside. Returns FRT_OK or the error, with `error` filled.
- * [hot] */
+ * waiting, no allocation, no logging inside, and no events: work of one recording runs in order,
+ * and what others wait for is recorded after the replay. event_record and stream_wait are
+ * FRT_ERR_BAD_STATE for every stream of the context, captured or eager. Returns FRT_OK or the
+ * error, with `error` filled. [hot] */
 typedef frt_status (*frt_record_fn)(void* user, const frt_recorder* recorder, frt_shape_key key,
                                     frt_error* error);
 
@@ -154,13 +156,17 @@ typedef struct frt_exec_v1 {
   void (*buffer_release)(frt_buffer buffer);
   frt_status (*buffer_info)(frt_buffer buffer, frt_buffer_info* info); /* [any] */
   /* Any space to any space, in stream order; ranges are checked without overflow; overlapping
-   * ranges of the same buffer are FRT_ERR_INVALID_ARGUMENT.  [hot] */
+   * ranges of the same buffer are FRT_ERR_INVALID_ARGUMENT. A copy or fill that touches
+   * FRT_SPACE_HOST is [driver]: a backend may allocate for it. What is copied on the hot path is in
+   * FRT_SPACE_HOST_PINNED.  [hot] */
   frt_status (*buffer_copy)(frt_buffer target, uint64_t target_offset, frt_buffer source,
                             uint64_t source_offset, uint64_t bytes, frt_stream stream);
-  /* All or nothing: `count` copies as ONE submission. At most FRT_COPY_BATCH_MAX.  [hot] */
+  /* All or nothing: `count` copies as ONE submission. At most FRT_COPY_BATCH_MAX. FRT_SPACE_HOST:
+   * as buffer_copy.  [hot] */
   frt_status (*buffer_copy_batch)(const frt_copy* copies, uint64_t count, frt_stream stream);
+  /* FRT_SPACE_HOST: as buffer_copy.  [hot] */
   frt_status (*buffer_fill)(frt_buffer buffer, uint64_t offset, uint64_t bytes, uint8_t value,
-                            frt_stream stream); /* [hot] */
+                            frt_stream stream);
 
   /* ---- streams ---- */
   /* `priority`: 0 normal, negative more urgent.  [setup] */
@@ -169,17 +175,19 @@ typedef struct frt_exec_v1 {
   /* A native stream of somebody else; NULL: the device API's default stream.  [setup] */
   frt_status (*stream_wrap)(frt_context context, void* native, const char* name, frt_stream* stream,
                             frt_error* error);
-  void (*stream_release)(frt_stream stream);                     /* waits for its work  [setup] */
-  frt_status (*stream_sync)(frt_stream stream);                  /* [driver] */
-  frt_status (*stream_wait)(frt_stream stream, frt_event event); /* later work waits  [hot] */
-  void* (*stream_native)(frt_stream stream);                     /* [any] */
-  frt_backend_stream (*stream_backend)(frt_stream stream);       /* for eager kernel calls  [any] */
+  void (*stream_release)(frt_stream stream);    /* waits for its work  [setup] */
+  frt_status (*stream_sync)(frt_stream stream); /* [driver] */
+  /* Later work waits. FRT_ERR_BAD_STATE inside a record callback.  [hot] */
+  frt_status (*stream_wait)(frt_stream stream, frt_event event);
+  void* (*stream_native)(frt_stream stream);               /* [any] */
+  frt_backend_stream (*stream_backend)(frt_stream stream); /* for eager kernel calls  [any] */
 
   /* ---- events ---- */
   frt_status (*event_create)(frt_context context, uint32_t flags, frt_event* event,
-                             frt_error* error);                   /* [setup] */
-  void (*event_release)(frt_event event);                         /* [setup] */
-  frt_status (*event_record)(frt_event event, frt_stream stream); /* [hot] */
+                             frt_error* error); /* [setup] */
+  void (*event_release)(frt_event event);       /* [setup] */
+  /* FRT_ERR_BAD_STATE inside a record callback.  [hot] */
+  frt_status (*event_record)(frt_event event, frt_stream stream);
   frt_status (*event_query)(frt_event event); /* FRT_OK or FRT_ERR_NOT_READY  [hot] */
   frt_status (*event_sync)(frt_event event);  /* [driver] */
   frt_status (*event_elapsed)(frt_event start, frt_event end, double* ms); /* [driver] */
