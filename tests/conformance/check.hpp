@@ -260,6 +260,11 @@ struct Skip {
   bool declined = false;  // the operator is offered: FRT_ERR_UNSUPPORTED
 };
 
+// Thrown by a case that passes with something to be said.
+struct Warn {
+  std::string why;
+};
+
 // The cases, by name.
 class Suite {
  public:

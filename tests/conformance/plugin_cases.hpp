@@ -28,11 +28,6 @@ struct Subject {
   std::function<void()> alive = [] {};
 };
 
-// Thrown by a case that passes with something to be said.
-struct Warn {
-  std::string why;
-};
-
 struct PluginCase {
   std::string name;
   // Throws frt::Error, Skip or Warn.

@@ -62,6 +62,8 @@ Message run_entry(std::size_t index, const Suite::Entry& entry, Backend& tested,
     end["measured"] = measured;
     end["rounded"] = one.has_rounded();
     return end;
+  } catch (const Warn& warn) {
+    return outcome(index, "warn", warn.why);
   } catch (const Skip& skip) {
     return outcome(index, skip.declined && choice.strict ? "FAIL" : "skip", skip.why);
   } catch (const std::exception& error) {
