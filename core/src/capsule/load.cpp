@@ -213,6 +213,7 @@ frt_status load_begin(frt_state state, const char* folder, const char* name, frt
       origin = check_belongs(*reading, *state);
     });
     CapsuleOwner made = make_capsule(*state, reading->facts.boundary, where, nullptr);
+    state->loaded_origins.keep(origin);
     made->origin = std::move(origin);
     if (holds_pages(*state, where)) take_pages(*made, nullptr);
     give(metadata, user, reading->metadata(), "the receiver of a capsule's metadata");

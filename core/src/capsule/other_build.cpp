@@ -17,4 +17,11 @@ BuildOrigin origin_of_file(const Fingerprint& here, const Fingerprint& stored,
       OtherBuild{std::move(difference), stored, std::move(continued)});
 }
 
+void LoadedOrigins::keep(const BuildOrigin& origin) {
+  std::erase_if(origins_, [](const BuildOrigin& one) {
+    return one.use_count() == 1 && (!one->continued || one->continued.use_count() == 1);
+  });
+  if (origin) origins_.push_back(origin);
+}
+
 }  // namespace frt::core

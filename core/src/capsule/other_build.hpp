@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace frt::core {
 
@@ -26,6 +27,18 @@ using BuildOrigin = std::shared_ptr<const OtherBuild>;
 // says; null if they do not. What continues it is of this build with FRT_FINGERPRINT_CONTINUES.
 BuildOrigin origin_of_file(const Fingerprint& here, const Fingerprint& stored,
                            std::string difference);
+
+// Holds the origins of the files that an arena loaded, so that dropping one in a [hot] call never
+// frees it. What nothing else holds any more goes with the next file.
+class LoadedOrigins {
+ public:
+  // Keeps `origin`, which may be null.  [setup]
+  void keep(const BuildOrigin& origin);
+  std::size_t size() const noexcept { return origins_.size(); }
+
+ private:
+  std::vector<BuildOrigin> origins_;
+};
 
 // Of what continues a state of `origin`; made beforehand.  [hot]
 inline BuildOrigin continuation(const BuildOrigin& origin) noexcept {

@@ -52,6 +52,7 @@ struct frt_state_s {
   // state_reserve since. What lies behind them is of whoever had the memory before.
   std::vector<uint64_t> extents;
   std::vector<frt::core::BuildOrigin> origins;  // (slots) which other build computed a part of it
+  frt::core::LoadedOrigins loaded_origins;      // holds what `origins` and capsules may drop
 
   frt::Buffer buffer;  // the arena
 

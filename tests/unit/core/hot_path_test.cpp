@@ -8,6 +8,7 @@
 #include <pthread.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <frt/capsule.hpp>
 #include <frt/core/capsules.hpp>
 #include <frt/core/context.hpp>
@@ -17,11 +18,13 @@
 #include <frt/draft/plan.hpp>
 #include <frt/exec.hpp>
 #include <new>
+#include <vector>
 
 #include "null_backend.hpp"
 
 namespace {
 uint64_t allocations = 0;
+uint64_t frees = 0;  // of something
 uint64_t locks = 0;
 }  // namespace
 
@@ -35,9 +38,11 @@ constexpr bool kInterposed = false;
   throw std::bad_alloc();
 }
 [[gnu::noinline]] void operator delete(void* pointer) noexcept {
+  if (pointer) ++frees;
   std::free(pointer);
 }
 [[gnu::noinline]] void operator delete(void* pointer, std::size_t) noexcept {
+  if (pointer) ++frees;
   std::free(pointer);
 }
 #else
@@ -49,6 +54,7 @@ void* __libc_malloc(std::size_t bytes);
 void* __libc_calloc(std::size_t count, std::size_t bytes);
 void* __libc_realloc(void* pointer, std::size_t bytes);
 void* __libc_memalign(std::size_t alignment, std::size_t bytes);
+void __libc_free(void* pointer);
 
 __attribute__((visibility("default"))) void* malloc(std::size_t bytes) {
   ++allocations;
@@ -66,6 +72,10 @@ __attribute__((visibility("default"))) void* aligned_alloc(std::size_t alignment
                                                            std::size_t bytes) {
   ++allocations;
   return __libc_memalign(alignment, bytes);
+}
+__attribute__((visibility("default"))) void free(void* pointer) {
+  if (pointer) ++frees;
+  __libc_free(pointer);
 }
 
 #define FRT_COUNT_LOCK(name, type)                                                      \
@@ -85,14 +95,14 @@ FRT_COUNT_LOCK(pthread_spin_lock, pthread_spinlock_t)
 namespace {
 
 struct Counts {
-  uint64_t allocations, locks;
+  uint64_t allocations, locks, frees;
 };
 
 template <class Body>
 Counts count(Body&& body) {
-  const uint64_t allocations_before = allocations, locks_before = locks;
+  const uint64_t allocations_before = allocations, locks_before = locks, frees_before = frees;
   for (int i = 0; i < 10000; ++i) body(i);
-  return {allocations - allocations_before, locks - locks_before};
+  return {allocations - allocations_before, locks - locks_before, frees - frees_before};
 }
 
 #define CHECK_FREE(...)                       \
@@ -100,12 +110,15 @@ Counts count(Body&& body) {
     const Counts counts = count(__VA_ARGS__); \
     CHECK(counts.allocations == 0);           \
     CHECK(counts.locks == 0);                 \
+    CHECK(counts.frees == 0);                 \
   } while (false)
 
 }  // namespace
 
 TEST_CASE("the counters count") {
-  CHECK(count([](int) { ::operator delete(::operator new(8)); }).allocations == 10000);
+  const Counts both = count([](int) { ::operator delete(::operator new(8)); });
+  CHECK(both.allocations == 10000);
+  CHECK(both.frees == 10000);
   if (!kInterposed) return;
   pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
   const Counts counts = count([&](int) {
@@ -233,4 +246,45 @@ TEST_CASE("10,000 restores and forks allocate nothing, take no lock and capture 
     CHECK(context.counters().captures_since_ready == 0);
   }
   frt::core::close_context(handle);
+}
+
+TEST_CASE("the last slot that remembers another build forgets it without freeing") {
+  frt::core::ContextOptions options;
+  options.name = "null";
+  const frt_context handle =
+      frt::core::open_context(null_backend::table(), nullptr, 0, nullptr, options);
+  char folder[] = "/tmp/frt-hot-path-XXXXXX";
+  REQUIRE(::mkdtemp(folder) != nullptr);
+  {
+    const frt::Context context(frt::core::exec_table(), handle);
+    const frt::Stream stream = context.create_stream("s");
+    const frt_region region{"r", FRT_REGION_FIXED, FRT_DTYPE_F32, 256, 1, 0};
+    const frt_capsule_layout layout{sizeof(layout), 1, &region, 0, 0};
+    const frt::State before(frt::core::state_table(), context, layout, 1, "before");
+    const frt::State after(frt::core::state_table(), context, layout, 2, "after");
+    const frt::Capsules old(frt::core::capsules_table(), context, before.handle());
+    const frt::Capsules now(frt::core::capsules_table(), context, after.handle());
+    old.bind(std::vector<frt_fingerprint_field>{{FRT_FINGERPRINT_BUILD "plugin.file", "aa11"}});
+    now.bind(std::vector<frt_fingerprint_field>{{FRT_FINGERPRINT_BUILD "plugin.file", "cc33"}});
+    {
+      const frt::Capsule kept = old.snapshot(0, 0, FRT_SPACE_HOST, stream);
+      kept.sync();
+      kept.save(folder, "c", "");
+    }
+    const frt::Capsule clean = now.snapshot(1, 0, FRT_SPACE_DEVICE, stream);
+    const auto remember = [&] {
+      const frt::Capsule loaded = now.load(folder, "c", FRT_SPACE_HOST);
+      REQUIRE_FALSE(loaded.other_build().empty());
+      loaded.restore(0, stream);
+    };
+    frt_status all = FRT_OK;
+    remember();
+    CHECK_FREE(
+        [&](int) { all |= frt::core::state_table()->state_clear(after.handle(), 0, stream); });
+    remember();
+    CHECK_FREE([&](int) { all |= now.table().restore(clean.handle(), 0, stream); });
+    CHECK(all == FRT_OK);
+  }
+  frt::core::close_context(handle);
+  std::filesystem::remove_all(folder);
 }
