@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // allocations.hpp - what a call of a plugin allocates. This program defines malloc and its kin and
 // operator new in front of the C library's. An allocation counts for the file whose code asks for
-// it; what a driver allocates for itself is not the plugin's.
+// it, directly or through the C and C++ libraries; what a driver allocates for itself is not the
+// plugin's. Allocations of other threads and by mmap do not count.
 #pragma once
 
 #include <cstdint>
