@@ -23,6 +23,7 @@
 #include <optional>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 namespace frt::conformance {
 namespace {
@@ -82,19 +83,34 @@ std::string line_of(const Message& message) {
   std::exit(0);
 }
 
+std::vector<pid_t> children() {
+  std::ifstream list("/proc/self/task/" + std::to_string(::getpid()) + "/children");
+  std::vector<pid_t> found;
+  for (pid_t one = 0; list >> one;) found.push_back(one);
+  return found;
+}
+
+// The children that this program had before it started one: of a shell, say, that became this
+// program by `exec`. Nobody waits for them, so that no later process gets one of their numbers.
+std::vector<pid_t>& inherited() {
+  static std::vector<pid_t> kept;
+  return kept;
+}
+
 // Kills what the child started and left behind, whatever group or session it is in. Not for ever:
 // one may be inside a call of a driver that does not return.
 void kill_orphans() {
-  const std::string list = "/proc/self/task/" + std::to_string(::getpid()) + "/children";
   const auto end = std::chrono::steady_clock::now() + kKillLimit;
   while (std::chrono::steady_clock::now() < end) {
-    std::ifstream children(list);
-    int found = 0;
-    for (pid_t one = 0; children >> one; ++found) ::kill(one, SIGKILL);
-    if (found == 0) return;
-    bool any = false;
-    while (::waitpid(-1, nullptr, WNOHANG) > 0) any = true;
-    if (!any) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    bool found = false, ended = false;
+    for (const pid_t one : children()) {
+      if (std::find(inherited().begin(), inherited().end(), one) != inherited().end()) continue;
+      found = true;
+      ::kill(one, SIGKILL);
+      if (::waitpid(one, nullptr, WNOHANG) > 0) ended = true;
+    }
+    if (!found) return;
+    if (!ended) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 
@@ -178,6 +194,7 @@ void adopt_orphans() {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   // Inherited as ignored, the system would wait for the children and keep no status.
   ::signal(SIGCHLD, SIG_DFL);
+  inherited() = children();
 }
 
 ChildEnd run_in_child(const std::function<void(const Send&)>& body, const Send& receive,

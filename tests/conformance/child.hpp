@@ -32,7 +32,8 @@ struct ChildEnd {
 ChildEnd run_in_child(const std::function<void(const Send&)>& body, const Send& receive,
                       double patience);
 
-// All processes that this one inherits are killed by run_in_child(). Once, before the first child.
+// Orphans of a child become children of this process, and run_in_child() kills them. Children that
+// this process has at the call are left alone. Once, before the first child.
 void adopt_orphans();
 
 }  // namespace frt::conformance
