@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -38,7 +39,8 @@ MODEL = [
     ("model_missing", "model tables", "FAIL", "offers no frt.model/1"),
     ("open_throws", "plugin opens twice", "FAIL", "no key in the lock"),
     ("open_wants_same_size", "plugin host of a later minor version", "FAIL", "without a message"),
-    ("open_log_unchecked", "plugin host of the oldest version", "CRASH", "Segmentation fault"),
+    ("open_refuses_oddly", "plugin host of a later minor version", "FAIL", "refuses a newer host"),
+    ("open_log_unchecked", "plugin host without optional extensions", "CRASH", "Segmentation fault"),
     ("atexit_aborts", "plugin load", "CRASH", "when its process ends: signal Aborted"),
 ]
 # Backend defects of the rows that come later than `plugin device`: submissions, which no case of a plugin makes.
@@ -93,6 +95,16 @@ class Broken(unittest.TestCase):
                 self.assertRegex(found[0], rf"^{verdict} +{case} ")
                 self.assertIn(words, found[0])
 
+    def test_a_refusal_of_another_version_in_words_is_right_while_the_major_number_is_0(self):
+        code, text = check("faulty_model.so", "open_refuses_newer")
+        self.assertEqual(code, 0, text)
+        self.assertRegex(text, r"(?m)^warn +plugin host of a later minor version .*no such version")
+
+    def test_a_host_without_shorter_tables_is_not_said_to_be_checked(self):
+        code, text = check("faulty_model.so", "", "--verbose")
+        self.assertEqual(code, 0, text)
+        self.assertRegex(text, r"(?m)^skip +plugin host of the oldest version .*no table of a host has grown")
+
     def test_each_backend_that_a_host_refuses_fails(self):
         rows = rows_of_backends()
         self.assertGreater(len(rows), 20)
@@ -113,7 +125,7 @@ class Broken(unittest.TestCase):
         self.assertEqual(code, 0, text)
 
     def test_a_model_without_a_version_of_its_state_is_told(self):
-        code, text = check("faulty_model.so", "", "--checkpoint", "synthetic:x", "--backend",
+        code, text = check("faulty_model.so", "fingerprint_no_version", "--checkpoint", "synthetic:x", "--backend",
                            str(FOLDER / "faulty_backend.so"), "--filter", "model capsule version")
         self.assertEqual(code, 0, text)
         self.assertRegex(text, r"(?m)^warn +model capsule version .*no field `state`")
@@ -154,6 +166,18 @@ class Broken(unittest.TestCase):
                     self.skipTest("a build with a sanitizer does not count allocations")
                 self.assertEqual(code, 1, text + errors)
                 self.assertRegex(text, rf"(?m)^FAIL +frt.backend/1 {case} +exec_launch ")
+
+    def test_a_process_that_the_checker_did_not_start_lives_on(self):
+        with tempfile.NamedTemporaryFile("r", suffix=".pid") as number:
+            script = 'sleep 600 >/dev/null 2>&1 & echo $! >"$0"; exec "$@"'
+            result = subprocess.run(["sh", "-c", script, number.name, CHECK, str(FOLDER / "faulty_backend.so"), "--filter",
+                                     "plugin load"], capture_output=True, text=True, timeout=300)
+            self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+            pid = int(number.read())
+        status = pathlib.Path(f"/proc/{pid}/status")
+        self.assertTrue(status.exists(), "it was killed")
+        self.assertNotIn("zombie", status.read_text(encoding="utf-8"))
+        os.kill(pid, signal.SIGKILL)
 
     def test_a_relative_checkpoint_starts_from_the_working_directory(self):
         code, text = check("faulty_model.so", "", "--checkpoint", "here", "--backend",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hosts that are not the one of this program: one that has no extension; one of the oldest version
-// that works with this plugin (frt/version.hpp), whose tables end where that version's do and which
-// has nothing that is optional; one of the next minor version, whose tables are longer. Each opens
+// Hosts that are not the one of this program: one that has no extension; one that has nothing
+// optional; one of the oldest version that works with this plugin (frt/version.hpp), whose tables
+// end where that version's do; one of the next minor version, whose structs are longer. Each opens
 // the plugin and does with it what a host does first: a device with a stream, or a model.
 #include <frt/capsule.hpp>
 #include <frt/contracts.hpp>
@@ -13,21 +13,23 @@
 #include <frt/exec.hpp>
 #include <frt/plugin.hpp>
 #include <frt/reading.hpp>
+#include <frt/role/contracts.hpp>
 
 #include <cstring>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "check.hpp"
+#include "enlarged.hpp"
 #include "made_model.hpp"
 #include "plugin_cases.hpp"
+#include "raw_model.hpp"
 
 namespace frt::conformance {
 namespace {
 
-enum class Age { kBare, kOldest, kNewer };
+enum class Age { kBare, kPlain, kOldest, kNewer };
 
 [[noreturn]] void fail(const std::string& text) {
   throw Error(FRT_ERR_ABI, text);
@@ -43,12 +45,12 @@ class OtherHost {
       host_.known.struct_size = sizeof(Longer);
       ++host_.known.abi_minor;
     }
-    std::memset(host_.more, kPoison, sizeof(host_.more));
+    std::memset(host_.more, kBehind, sizeof(host_.more));
     if (age == Age::kBare) return;
     add(FRT_EXT_EXEC, *core::exec_table());
     add(FRT_EXT_STATE, *core::state_table());
     add(FRT_EXT_CAPSULES, *core::capsules_table());
-    if (age == Age::kOldest) return;
+    if (age == Age::kPlain || age == Age::kOldest) return;
     add(FRT_EXT_LOG, frt_log_v1{sizeof(frt_log_v1), 0, nullptr,
                                 [](void*, const char*, frt_log_level, const char*) {}});
     add(FRT_EXT_PROGRESS, frt_progress_v1{sizeof(frt_progress_v1), 0, nullptr,
@@ -58,11 +60,11 @@ class OtherHost {
   OtherHost(const OtherHost&) = delete;
   OtherHost& operator=(const OtherHost&) = delete;
   const frt_host* host() const { return &host_.known; }
+  // Whether a table of this host is shorter than this version's.
+  bool has_shorter_tables() const { return has_shorter_tables_; }
 
  private:
-  // A pointer read behind the end of a table is none.
-  static constexpr int kPoison = 0x5A;
-  static constexpr std::size_t kRoom = 256;  // bytes behind a table
+  static constexpr std::size_t kRoom = 2 * std::size_t{kLonger};  // bytes behind a table
 
   struct Longer {
     frt_host known;
@@ -72,10 +74,11 @@ class OtherHost {
   template <HasContract Table>
   void add(const char* id, const Table& known) {
     const std::size_t kept = age_ == Age::kOldest ? Contract<Table>::kBytes : sizeof(Table);
-    const auto size = static_cast<uint32_t>(age_ == Age::kOldest ? kept : kept + kRoom / 2);
+    has_shorter_tables_ = has_shorter_tables_ || kept < sizeof(Table);
+    const auto size = static_cast<uint32_t>(age_ == Age::kNewer ? kept + kLonger : kept);
     std::vector<uint64_t>& block = tables_[id];
     block.resize((kept + kRoom + sizeof(uint64_t) - 1) / sizeof(uint64_t));
-    std::memset(block.data(), kPoison, block.size() * sizeof(uint64_t));
+    std::memset(block.data(), kBehind, block.size() * sizeof(uint64_t));
     std::memcpy(block.data(), &known, kept);
     std::memcpy(block.data(), &size, sizeof(size));
   }
@@ -87,19 +90,30 @@ class OtherHost {
   }
 
   Age age_;
+  bool has_shorter_tables_ = false;
   Longer host_{};
   std::map<std::string, std::vector<uint64_t>, std::less<>> tables_;
 };
 
+// While the major number is 0 two minor versions are two ABIs (sdk/VERSIONING.md): a plugin may
+// refuse the other one, as long as it says so.
+bool is_refusal_of_a_version(frt_status status) {
+  return FRT_ABI_MAJOR == 0 &&
+         (status == FRT_ERR_ABI || status == FRT_ERR_UNSUPPORTED || status == FRT_ERR_MISMATCH);
+}
+
 // A plugin that such a host opened.
 class Opened {
  public:
-  Opened(const Subject& subject, const OtherHost& host)
-      : loaded_(load(subject)), sender_(plugin_sender(loaded_.card.id)) {
+  Opened(const Subject& subject, const OtherHost& host, Age age)
+      : age_(age), loaded_(load(subject)), sender_(plugin_sender(loaded_.card.id)) {
     const core::Config config = config_of(loaded_.schema.plugin_options, {}, "plugin");
+    Enlarged<frt_config> longer(*config.c());
     status_ = contain(sender_, "open", [&] {
-      return loaded_.descriptor->open(host.host(), config.c(), &plugin_, &error_);
+      return loaded_.descriptor->open(host.host(), is_newer() ? longer.get() : config.c(), &plugin_,
+                                      &error_);
     });
+    longer.require_untouched(sender_, "open");
   }
   ~Opened() {
     if (status_ == FRT_OK) loaded_.descriptor->close(plugin_);
@@ -107,17 +121,22 @@ class Opened {
   Opened(const Opened&) = delete;
   Opened& operator=(const Opened&) = delete;
 
-  // Throws Warn for a refusal that says why, where the host has less than this one; any other one
-  // is an error.
-  void require(bool may_refuse) const {
-    if (status_ == FRT_OK) return;
-    if (error_.message[0] == '\0') {
-      fail(sender_ + ": `open` returns " + status_name(status_) +
+  bool is_newer() const { return age_ == Age::kNewer; }
+  void require() const { require(status_, error_, "open"); }
+  // Throws Warn for a refusal that says why, where the host has less than this one or is of another
+  // version; for any other one an error.
+  void require(frt_status status, const frt_error& error, const char* function) const {
+    if (status == FRT_OK) return;
+    const std::string what = sender_ + ": `" + function + "` ";
+    if (!has_words(error)) {
+      fail(what + "returns " + status_name(status) +
            " without a message; say in frt_error what the host lacks");
     }
-    if (may_refuse) throw Warn{std::string("`open` refuses: ") + error_.message};
-    fail(sender_ +
-         ": `open` refuses a newer host, which has all that this one has: " + error_.message);
+    if (!is_newer() || is_refusal_of_a_version(status)) {
+      throw Warn{what + "refuses: " + error.message};
+    }
+    fail(what + "refuses a newer host, which has all that this one has, with " +
+         status_name(status) + ": " + error.message);
   }
   template <HasContract Table>
   Table table(const char* id) const {
@@ -136,12 +155,23 @@ class Opened {
     return core::load_plugin(request);
   }
 
+  Age age_;
   const core::LoadedPlugin& loaded_;
   std::string sender_;
   frt_plugin plugin_ = nullptr;
   frt_error error_{};
   frt_status status_ = FRT_OK;
 };
+
+// Asks for a struct that the caller sizes, as a newer host does: the plugin writes what it knows.
+template <HasContract Struct, class Call>
+Struct ask_longer(const Opened& opened, const char* function, const Call& call) {
+  Enlarged<Struct> longer;
+  check(contain(opened.sender(), function, [&] { return call(longer.get()); }),
+        opened.sender() + ": `" + function + "` of a struct of a later version");
+  longer.require_untouched(opened.sender(), function);
+  return read_table<Struct>(longer.get(), opened.sender());
+}
 
 void use_backend(const Subject& subject, const Opened& opened) {
   const auto table = opened.table<frt_backend_v1>(FRT_EXT_BACKEND);
@@ -151,82 +181,112 @@ void use_backend(const Subject& subject, const Opened& opened) {
   options.name = "checked";
   options.backend_id = opened.loaded().card.id;
   options.kernels = &kernels;
+  if (!opened.is_newer()) {
+    core::close_context(
+        core::open_context(table, opened.handle(), subject.device, config.c(), options));
+    return;
+  }
+  frt_error error{};
+  ask_longer<frt_device_info>(opened, "device_info", [&](frt_device_info* out) {
+    return table.device_info(opened.handle(), subject.device, out, &error);
+  });
+  Enlarged<frt_config> longer(*config.c());
   core::close_context(
-      core::open_context(table, opened.handle(), subject.device, config.c(), options));
+      core::open_context(table, opened.handle(), subject.device, longer.get(), options));
+  longer.require_untouched(opened.sender(), "device_open");
 }
 
-// The device of a model: of its backend, opened by the host of this program.
-class Device {
- public:
-  explicit Device(const Subject& subject) {
-    core::LoadRequest request;
-    request.path = subject.backend.empty() ? subject.reference : subject.backend;
-    const core::LoadedPlugin& loaded = core::load_plugin(request);
-    plugin_ = std::make_unique<core::OpenPlugin>(
-        loaded, config_of(loaded.schema.plugin_options, {}, "plugin"), services_);
-    const core::Config config = config_of(loaded.schema.options, {}, "device");
-    core::ContextOptions options;
-    options.name = "checked";
-    options.backend_id = loaded.card.id;
-    options.kernels = &plugin_->require<frt_kernels_v1>(FRT_EXT_KERNELS);
-    context_ = core::open_context(plugin_->require<frt_backend_v1>(FRT_EXT_BACKEND),
-                                  plugin_->handle(), 0, config.c(), options);
+// What a newer host gives and asks of a model's extensions.
+void use_extensions(const Opened& opened, const frt_model_v1& table, frt_model model) {
+  const std::string& sender = opened.sender();
+  ask_longer<frt_model_info>(opened, "info",
+                             [&](frt_model_info* out) { return table.info(model, out); });
+  if (const auto role = find_extension<frt_role_lm_v1>(table, model, FRT_EXT_ROLE_LM, sender)) {
+    ask_longer<frt_lm_info>(opened, "info of " FRT_EXT_ROLE_LM,
+                            [&](frt_lm_info* out) { return role->info(model, out); });
   }
-  ~Device() {
-    // Objects that a model left behind are told by the case that made the model.
-    try {
-      core::close_context(context_);
-    } catch (const Error& error) {
-      std::fprintf(stderr, "%s\n", error.what());
-    }
+  if (const auto role =
+          find_extension<frt_role_policy_v1>(table, model, FRT_EXT_ROLE_POLICY, sender)) {
+    ask_longer<frt_policy_info>(opened, "info of " FRT_EXT_ROLE_POLICY,
+                                [&](frt_policy_info* out) { return role->info(model, out); });
+    Enlarged<frt_policy_shape> shape;
+    frt_shape_key key = 0;
+    check(contain(sender, "infer_key", [&] { return role->infer_key(model, shape.get(), &key); }),
+          sender + ": `infer_key` of a shape of a later version");
+    shape.require_untouched(sender, "infer_key");
   }
-  Device(const Device&) = delete;
-  Device& operator=(const Device&) = delete;
-  frt_context context() const { return context_; }
+  if (const auto role =
+          find_extension<frt_role_critic_v1>(table, model, FRT_EXT_ROLE_CRITIC, sender)) {
+    ask_longer<frt_critic_info>(opened, "info of " FRT_EXT_ROLE_CRITIC,
+                                [&](frt_critic_info* out) { return role->info(model, out); });
+  }
+  if (const auto robot =
+          find_extension<frt_observation_v1>(table, model, FRT_EXT_OBSERVATION, sender)) {
+    ask_longer<frt_observation_info>(
+        opened, "info of " FRT_EXT_OBSERVATION,
+        [&](frt_observation_info* out) { return robot->info(model, out); });
+  }
+  if (const auto text = find_extension<frt_tokenizer_v1>(table, model, FRT_EXT_TOKENIZER, sender)) {
+    Enlarged<frt_encode_params> params;
+    frt_error error{};
+    const auto nothing = [](void*, const void*, uint64_t) -> frt_status { return FRT_OK; };
+    const frt_status status = contain(sender, "encode", [&] {
+      return text->encode(model, "a", 1, params.get(), nothing, nullptr, &error);
+    });
+    check(status, error, sender + ": `encode` with parameters of a later version");
+    params.require_untouched(sender, "encode");
+  }
+}
 
- private:
-  core::Log log_;
-  core::HostServices services_{log_};
-  std::unique_ptr<core::OpenPlugin> plugin_;
-  frt_context context_ = nullptr;
-};
-
-void use_model(const Subject& subject, const Opened& opened, bool may_refuse) {
+void use_model(const Subject& subject, const Opened& opened) {
   const auto table = opened.table<frt_model_v1>(FRT_EXT_MODEL);
   if (subject.checkpoint.empty()) return;
-  const Device device(subject);
+  const ModelDevice device(subject);
   const core::Config config = config_of(opened.loaded().schema.options, subject.options, "model");
   const std::string checkpoint = checkpoint_of(subject);
-  frt_model_params params{};
-  params.struct_size = sizeof(params);
-  params.context = device.context();
-  params.name = "checked";
-  params.checkpoint = checkpoint.c_str();
-  params.config = config.c();
+  Enlarged<frt_config> longer_config(*config.c());
+  frt_model_params known{};
+  known.struct_size = sizeof(known);
+  known.context = device.context();
+  known.name = "checked";
+  known.checkpoint = checkpoint.c_str();
+  known.config = opened.is_newer() ? longer_config.get() : config.c();
+  Enlarged<frt_model_params> longer(known);
   frt_model model = nullptr;
   frt_error error{};
   subject.alive();
   const frt_status status = contain(opened.sender(), "create", [&] {
-    return table.create(opened.handle(), &params, &model, &error);
+    return table.create(opened.handle(), opened.is_newer() ? longer.get() : &known, &model, &error);
   });
-  if (status == FRT_ERR_UNSUPPORTED && may_refuse && error.message[0] != '\0') {
-    throw Warn{std::string("`create` refuses: ") + error.message};
+  longer.require_untouched(opened.sender(), "create");
+  longer_config.require_untouched(opened.sender(), "create");
+  if (status == FRT_ERR_UNSUPPORTED || is_refusal_of_a_version(status)) {
+    opened.require(status, error, "create");
   }
   check(status, error, opened.sender() + ": create");
+  try {
+    if (opened.is_newer()) use_extensions(opened, table, model);
+  } catch (...) {
+    table.destroy(model);
+    throw;
+  }
   contain(opened.sender(), "destroy", [&] { table.destroy(model); });
 }
 
 PluginCase case_of(const char* name, Age age, uint32_t kind) {
   return {name, [age, kind](const Subject& subject) {
             const OtherHost host(age);
-            const Opened opened(subject, host);
-            const bool may_refuse = age != Age::kNewer;
-            opened.require(may_refuse);
+            if (age == Age::kOldest && !host.has_shorter_tables()) {
+              throw Skip{"no table of a host has grown since version " + oldest_abi() +
+                         ", the oldest that works with this one"};
+            }
+            const Opened opened(subject, host, age);
+            opened.require();
             if (age == Age::kBare) return;
             if (kind == FRT_PLUGIN_BACKEND) {
               use_backend(subject, opened);
             } else {
-              use_model(subject, opened, may_refuse);
+              use_model(subject, opened);
             }
           }};
 }
@@ -235,6 +295,7 @@ PluginCase case_of(const char* name, Age age, uint32_t kind) {
 
 void add_host_cases(std::vector<PluginCase>& cases, uint32_t kind) {
   cases.push_back(case_of("plugin host without extensions", Age::kBare, kind));
+  cases.push_back(case_of("plugin host without optional extensions", Age::kPlain, kind));
   cases.push_back(case_of("plugin host of the oldest version", Age::kOldest, kind));
   cases.push_back(case_of("plugin host of a later minor version", Age::kNewer, kind));
 }

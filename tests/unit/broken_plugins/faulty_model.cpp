@@ -435,6 +435,12 @@ class Plugin {
     if (is("open_wants_same_size") && exec && exec->struct_size != sizeof(*exec)) {
       return FRT_ERR_ABI;
     }
+    if (is("open_refuses_newer") && host->abi_minor > FRT_ABI_MINOR) {
+      return frt::set_error(error, FRT_ERR_ABI, "no such version");
+    }
+    if (is("open_refuses_oddly") && host->abi_minor > FRT_ABI_MINOR) {
+      return frt::set_error(error, FRT_ERR_DEVICE, "no such version");
+    }
     if (is("open_log_unchecked")) {
       const auto* log = static_cast<const frt_log_v1*>(host->extension(host->self, FRT_EXT_LOG));
       if (exec) log->write(log->self, "", FRT_LOG_INFO, "here");

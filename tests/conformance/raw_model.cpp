@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "raw_model.hpp"
+
+#include <frt/contracts.hpp>
+#include <frt/core/context.hpp>
+#include <frt/error.hpp>
+#include <frt/reading.hpp>
+
+#include <cstdio>
+
+#include "backend.hpp"
+
+namespace frt::conformance {
+
+bool has_words(const frt_error& error) {
+  return error.message[0] != '\0';
+}
+
+ModelDevice::ModelDevice(const Subject& subject) {
+  core::LoadRequest request;
+  request.path = subject.backend.empty() ? subject.reference : subject.backend;
+  const core::LoadedPlugin& loaded = core::load_plugin(request);
+  plugin_ = std::make_unique<core::OpenPlugin>(
+      loaded, config_of(loaded.schema.plugin_options, {}, "plugin"), services_);
+  const core::Config config = config_of(loaded.schema.options, {}, "device");
+  core::ContextOptions options;
+  options.name = "checked";
+  options.backend_id = loaded.card.id;
+  options.kernels = &plugin_->require<frt_kernels_v1>(FRT_EXT_KERNELS);
+  context_ = core::open_context(plugin_->require<frt_backend_v1>(FRT_EXT_BACKEND),
+                                plugin_->handle(), 0, config.c(), options);
+}
+
+ModelDevice::~ModelDevice() {
+  // Objects that a model left behind are told by the case that made the model.
+  try {
+    core::close_context(context_);
+  } catch (const Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+  }
+}
+
+const core::LoadedPlugin& RawModel::load(const Subject& subject) {
+  core::LoadRequest request;
+  request.path = subject.plugin;
+  return core::load_plugin(request);
+}
+
+RawModel::RawModel(const Subject& subject)
+    : subject_(subject),
+      loaded_(load(subject)),
+      plugin_(loaded_, config_of(loaded_.schema.plugin_options, {}, "plugin"), services_),
+      device_(subject) {}
+
+Creation RawModel::create(const std::string& checkpoint, const std::vector<Option>& more) const {
+  std::vector<Option> options;
+  for (const Option& one : subject_.options) {
+    bool changed = false;
+    for (const Option& other : more) changed = changed || other.key == one.key;
+    if (!changed) options.push_back(one);
+  }
+  options.insert(options.end(), more.begin(), more.end());
+  const core::Config config = config_of(loaded_.schema.options, options, "model");
+  const auto& table = plugin_.require<frt_model_v1>(FRT_EXT_MODEL);
+  frt_model_params params{};
+  params.struct_size = sizeof(params);
+  params.context = device_.context();
+  params.name = "checked";
+  params.checkpoint = checkpoint.c_str();
+  params.config = config.c();
+  subject_.alive();
+  Creation made;
+  frt_model model = nullptr;
+  made.status = contain(sender(), "create", [&] {
+    return table.create(plugin_.handle(), &params, &model, &made.error);
+  });
+  if (made.status != FRT_OK) return made;
+  if (!model) throw Error(FRT_ERR_ABI, sender() + ": `create` returns FRT_OK and no model");
+  contain(sender(), "destroy", [&] { table.destroy(model); });
+  return made;
+}
+
+}  // namespace frt::conformance

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// raw_model.hpp - a model plugin that is called through its own table, with no host's code in
+// between: what it answers is what it says itself.
+#pragma once
+
+#include <frt/model.h>
+#include <frt/core/log.hpp>
+#include <frt/core/plugin.hpp>
+#include <frt/core/services.hpp>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "plugin_cases.hpp"
+
+namespace frt::conformance {
+
+// Whether the record has words; those of a host around them do not count.
+bool has_words(const frt_error& error);
+
+// The device of a model: of its backend, opened by the host of this program.
+class ModelDevice {
+ public:
+  explicit ModelDevice(const Subject& subject);
+  ~ModelDevice();
+  ModelDevice(const ModelDevice&) = delete;
+  ModelDevice& operator=(const ModelDevice&) = delete;
+  frt_context context() const { return context_; }
+
+ private:
+  core::Log log_;
+  core::HostServices services_{log_};
+  std::unique_ptr<core::OpenPlugin> plugin_;
+  frt_context context_ = nullptr;
+};
+
+// What `create` answered. A model that it made is gone again.
+struct Creation {
+  frt_status status = FRT_OK;
+  frt_error error{};
+};
+
+class RawModel {
+ public:
+  explicit RawModel(const Subject& subject);
+  const core::LoadedPlugin& loaded() const { return loaded_; }
+  std::string sender() const { return plugin_.sender(); }
+  // With the options of the subject and `more` over them. Throws FRT_ERR_ABI for a success without
+  // a model, and what config_of() does.
+  Creation create(const std::string& checkpoint, const std::vector<Option>& more) const;
+
+ private:
+  static const core::LoadedPlugin& load(const Subject& subject);
+
+  const Subject& subject_;
+  const core::LoadedPlugin& loaded_;
+  core::Log log_;
+  core::HostServices services_{log_};
+  core::OpenPlugin plugin_;
+  ModelDevice device_;
+};
+
+}  // namespace frt::conformance
