@@ -43,6 +43,14 @@ MODEL = [
     ("open_log_unchecked", "plugin host without optional extensions", "CRASH", "Segmentation fault"),
     ("atexit_aborts", "plugin load", "CRASH", "when its process ends: signal Aborted"),
 ]
+# Defects of a model that has to be made to show them, as above; each case alone, as the model's graph does nothing.
+MADE = [
+    ("prefill_key_fails", "model hot calls do not allocate", "FAIL", "prefill_key returns FRT_ERR_NO_VARIANT"),
+    ("prefill_key_grows_text", "model hot calls do not allocate", "FAIL", "prefill_key allocates memory"),
+    ("prefill_key_aligns", "model hot calls do not allocate", "FAIL", "prefill_key allocates memory"),
+    ("create_code_alone", "model rare options", "FAIL", "option width = 1: `create` returns FRT_ERR_IO without a message"),
+    ("create_code_alone", "model no checkpoint", "FAIL", "`create` returns FRT_ERR_IO without a message"),
+]
 # Backend defects of the rows that come later than `plugin device`: submissions, which no case of a plugin makes.
 LATER = {"fill_throws", "sync_throws"}
 
@@ -94,6 +102,19 @@ class Broken(unittest.TestCase):
                 self.assertEqual(len(found), 1, text)
                 self.assertRegex(found[0], rf"^{verdict} +{case} ")
                 self.assertIn(words, found[0])
+
+    def test_each_defect_of_a_model_that_is_made_fails_its_own_case(self):
+        made = ("--checkpoint", "synthetic:x", "--backend", str(FOLDER / "faulty_backend.so"))
+        for defect, case, verdict, words in MADE:
+            with self.subTest(defect, case=case):
+                code, text = check("faulty_model.so", "", *made, "--filter", case)
+                if "does not count allocations" in text or "nothing was checked" in text:
+                    continue  # with a sanitizer
+                self.assertEqual(code, 0, text)
+                code, text = check("faulty_model.so", defect, *made, "--filter", case)
+                self.assertEqual(code, 1, text)
+                self.assertRegex(text, rf"(?m)^{verdict} +{case} ")
+                self.assertIn(words, text)
 
     def test_a_refusal_of_another_version_in_words_is_right_while_the_major_number_is_0(self):
         code, text = check("faulty_model.so", "open_refuses_newer")

@@ -6,6 +6,7 @@
 #include <frt/reading.hpp>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <span>
 #include <string_view>
@@ -17,6 +18,7 @@
 #include "lm/engine/generate.hpp"
 #include "made_model.hpp"
 #include "plugin_cases.hpp"
+#include "raw_model.hpp"
 #include "runtime/robot_settings.hpp"
 
 namespace frt::conformance {
@@ -152,10 +154,17 @@ void hot_calls(const Subject& subject) {
   if (!counts_allocations()) throw Skip{"a build with a sanitizer does not count allocations"};
   const Made made(subject);
   constexpr int kWarmUp = 32, kRounds = 32;
-  const auto allocates_nothing = [&](const char* what, const void* own, const auto& call) {
+  const auto is_hot = [&](const char* what, const auto function, const auto& call) {
+    const auto* own = reinterpret_cast<const void*>(function);
+    if (!function) fail(std::string("the role has no ") + what + ", which its info asks for");
     uint64_t count = 0;
     for (int round = 0; round < kWarmUp + kRounds; ++round) {
-      const uint64_t found = allocations_of(own, call);
+      frt_status status = FRT_OK;
+      const uint64_t found = allocations_of(own, [&] { status = call(function); });
+      if (status != FRT_OK) {
+        fail(std::string(what) + " returns " + status_name(status) + " in call " +
+             std::to_string(round) + ", of what the role says that it takes");
+      }
       if (round >= kWarmUp) count += found;
     }
     if (count > 0) {
@@ -164,73 +173,87 @@ void hot_calls(const Subject& subject) {
     }
   };
   bool any = false;
+  const frt_model model = made->handle();
+  frt_shape_key key = 0;
+  uint32_t entries = 0;
   if (const auto role = made->extension<frt_role_lm_v1>(FRT_EXT_ROLE_LM)) {
     any = true;
-    frt_shape_key key = 0;
-    uint32_t entries = 0;
-    allocates_nothing("prefill_key", reinterpret_cast<const void*>(role->prefill_key),
-                      [&] { role->prefill_key(made->handle(), 1, &key); });
-    allocates_nothing("decode_key", reinterpret_cast<const void*>(role->decode_key),
-                      [&] { role->decode_key(made->handle(), 1, &key, &entries); });
+    const auto info =
+        ask<frt_lm_info>(made->sender(), [&](frt_lm_info* out) { return role->info(model, out); });
+    is_hot("prefill_key", role->prefill_key,
+           [&](const auto function) { return function(model, 1, &key); });
+    is_hot("decode_key", role->decode_key,
+           [&](const auto function) { return function(model, 1, &key, &entries); });
+    if (info.has_draft) {
+      is_hot("draft_key", role->draft_key,
+             [&](const auto function) { return function(model, 1, 1, &key, &entries); });
+      is_hot("verify_key", role->verify_key,
+             [&](const auto function) { return function(model, 1, 2, &key, &entries); });
+    }
   }
   if (const auto role = made->extension<frt_role_policy_v1>(FRT_EXT_ROLE_POLICY)) {
     any = true;
+    const auto info = ask<frt_policy_info>(
+        made->sender(), [&](frt_policy_info* out) { return role->info(model, out); });
     frt_policy_shape shape{};
     shape.struct_size = sizeof(shape);
-    frt_shape_key key = 0;
-    allocates_nothing("infer_key", reinterpret_cast<const void*>(role->infer_key),
-                      [&] { role->infer_key(made->handle(), &shape, &key); });
+    const auto key_of = [&](const auto function) { return function(model, &shape, &key); };
+    is_hot("infer_key", role->infer_key, key_of);
+    if (info.has_split >= 1) {
+      is_hot("observe_key", role->observe_key, key_of);
+      is_hot("act_key", role->act_key, key_of);
+    }
+    if (info.has_split == 2) {
+      is_hot("vision_key", role->vision_key, key_of);
+      is_hot("prefix_key", role->prefix_key, key_of);
+    }
   }
   if (!any) throw Skip{"the model has no role with [hot] functions"};
 }
 
-// A value that the option's type or limits do not allow; none where every text is one.
-std::vector<std::string> wrong_values(const core::OptionSpec& option) {
+// Values that the schema allows and few people try: all choices, the least number, the largest.
+std::vector<std::string> rare_values(const core::OptionSpec& option) {
+  const bool limited = option.minimum != 0 || option.maximum != 0;
+  const auto number = [](double value) {
+    char text[40];
+    std::snprintf(text, sizeof(text), "%.17g", value);
+    return std::string(text);
+  };
   switch (option.type) {
-    case FRT_CONFIG_BOOL:
-    case FRT_CONFIG_FLOAT:
-      return {"perhaps"};
     case FRT_CONFIG_INT:
-      return {"perhaps", "-1"};
+    case FRT_CONFIG_FLOAT:
+      return {limited ? number(option.minimum) : "-1"};
     case FRT_CONFIG_SIZE:
-      return {"perhaps", "0"};
+      return {limited ? number(option.minimum) : "0"};
     case FRT_CONFIG_ENUM:
-      return {"no such choice"};
+      return option.choices;
     default:
       return {};
   }
 }
 
-// Refused by the schema or by `create`, in words. Where the text can be no value of the type, it
-// must be; a number may suit.
-void wrong_options(const Subject& subject) {
+// Such values reach the plugin, which takes them or says in its own words why it does not.
+void rare_options(const Subject& subject) {
   needs_checkpoint(subject);
-  core::LoadRequest request;
-  request.path = subject.plugin;
-  for (const core::OptionSpec& option : core::load_plugin(request).schema.options) {
-    for (const std::string& text : wrong_values(option)) {
-      const bool number = text == "-1" || text == "0";
-      bool taken = true;
-      try {
-        const Made made(subject, false, {{option.key, text}});
-      } catch (const Error& error) {
-        taken = false;
-        if (*error.what() == '\0') fail("option " + option.key + " = " + text + ": no words");
-      }
-      if (taken && !number) fail("option " + option.key + " = " + text + " is not refused");
+  const RawModel raw(subject);
+  for (const core::OptionSpec& option : raw.loaded().schema.options) {
+    for (const std::string& text : rare_values(option)) {
+      const Creation made = raw.create(checkpoint_of(subject), {{option.key, text}});
+      if (made.status == FRT_OK || has_words(made.error)) continue;
+      fail("option " + option.key + " = " + text + ": `create` returns " +
+           status_name(made.status) + " without a message; say in frt_error what to change");
     }
   }
 }
 
 void no_checkpoint(const Subject& subject) {
   needs_checkpoint(subject);
-  const std::string missing = subject.folder + "/no-such-checkpoint";
-  try {
-    const Made made(subject, missing, false, {});
-  } catch (const Error&) {
-    return;
+  const Creation made = RawModel(subject).create(subject.folder + "/no-such-checkpoint", {});
+  if (made.status == FRT_OK) throw Warn{"`create` takes a checkpoint that does not exist"};
+  if (!has_words(made.error)) {
+    fail(std::string("a checkpoint that does not exist: `create` returns ") +
+         status_name(made.status) + " without a message; name the file in frt_error");
   }
-  throw Warn{"`create` takes a checkpoint that does not exist"};
 }
 
 }  // namespace
@@ -244,7 +267,7 @@ void add_model_cases(std::vector<PluginCase>& cases) {
   add_policy_cases(cases);
   cases.push_back({"model capsule version", capsule_version});
   cases.push_back({"model hot calls do not allocate", hot_calls});
-  cases.push_back({"model wrong options", wrong_options});
+  cases.push_back({"model rare options", rare_options});
   cases.push_back({"model no checkpoint", no_checkpoint});
 }
 

@@ -18,8 +18,10 @@
 #include "check.hpp"
 #include "made_model.hpp"
 #include "plugin_cases.hpp"
+#include "raw_model.hpp"
 #include "robot/policy_runner.hpp"
 #include "runtime/robot_settings.hpp"
+#include "wrong_arrays.hpp"
 
 namespace frt::conformance {
 namespace {
@@ -46,8 +48,13 @@ class Observation {
       array.name = name.name.c_str();
       array.dtype = name.image ? FRT_DTYPE_U8 : FRT_DTYPE_F32;
       array.rank = static_cast<uint32_t>(name.shape.size());
+      if (array.rank > FRT_ARRAY_MAX_RANK) {
+        fail("array '" + name.name + "' of frt_observation_info::names has " +
+             std::to_string(array.rank) + " extents; an frt_array has at most " +
+             std::to_string(FRT_ARRAY_MAX_RANK));
+      }
       uint64_t count = 1;
-      for (uint32_t i = 0; i < array.rank && i < FRT_ARRAY_MAX_RANK; ++i) {
+      for (uint32_t i = 0; i < array.rank; ++i) {
         int64_t extent = name.shape[i];
         if (extent < 0 && name.image) extent = i == 0 ? info.image_height : info.image_width;
         array.shape[i] = extent < 0 ? 1 : extent;
@@ -192,31 +199,33 @@ void refuses_observations(const Subject& subject) {
   runner.observe(good.table());
   const Chunk expected = inferred(runner, subject.seed, 0);
   const auto refused = [&](const std::string& what, const frt_observation& wrong) {
-    try {
-      runner.observe(wrong);
-    } catch (const Error& error) {
-      if (*error.what() == '\0') fail(what + " is refused without words");
-      compare(inferred(runner, subject.seed, 0).network, expected.network,
-              what + " is refused, but changed what was there");
-      return;
+    frt_observed observed{};
+    observed.struct_size = sizeof(observed);
+    frt_error error{};
+    const frt_status status = contain(policy.sender(), "write", [&] {
+      return policy.observation().write(policy.handle(), &wrong, runner.stream(), &observed,
+                                        &error);
+    });
+    if (status == FRT_OK) {
+      fail(what + " is taken; `write` checks everything before it touches a buffer");
     }
-    fail(what + " is taken; `write` checks everything before it touches a buffer");
+    if (!has_words(error)) {
+      fail(what + " is refused with " + status_name(status) + " and no message in frt_error");
+    }
+    compare(inferred(runner, subject.seed, 0).network, expected.network,
+            what + " is refused, but changed what was there");
   };
   for (std::size_t i = 0; i < good.names().size(); ++i) {
     const host::ObservedName& name = good.names()[i];
     Observation wrong(policy, subject.seed + 1);
-    frt_array& array = wrong.arrays()[i];
     const std::string what = "array '" + name.name + "' ";
-    const frt_array right = array;
-    array.rank = 0;
-    refused(what + "without extents", wrong.table());
-    array = right;
-    array.shape[0] = 0;
-    refused(what + "of no elements", wrong.table());
-    array = right;
-    array.dtype = 999;
-    refused(what + "of an unknown type", wrong.table());
-    array = right;
+    const frt_array right = wrong.arrays()[i];
+    const bool any_length = !name.image && !name.shape.empty() && name.shape[0] < 0;
+    for (const WrongArray& one : wrong_arrays(right, any_length)) {
+      wrong.arrays()[i] = one.array;
+      refused(what + one.what, wrong.table());
+    }
+    wrong.arrays()[i] = right;
     if (name.required) {
       wrong.arrays().erase(wrong.arrays().begin() + static_cast<std::ptrdiff_t>(i));
       refused(what + "missing", wrong.table());

@@ -12,7 +12,9 @@
 #include <frt/exec.hpp>
 #include <frt/model.hpp>
 
+#include <cstdlib>
 #include <cstring>
+#include <sstream>
 
 #include "faulty.hpp"
 
@@ -191,6 +193,17 @@ frt_status role_info(frt_model model, frt_lm_info* out) {
 }
 
 frt_status key(frt_model, uint32_t, frt_shape_key* out) {
+  if (is("prefill_key_fails")) return FRT_ERR_NO_VARIANT;
+  if (is("prefill_key_grows_text")) {  // in code of the C++ library
+    std::ostringstream text;
+    text << "longer than what a stream has room for without memory of its own";
+  }
+  if (is("prefill_key_aligns")) {
+    void* block = nullptr;
+    if (::posix_memalign(&block, 64, 64) != 0) return FRT_ERR_OUT_OF_MEMORY;
+    *static_cast<volatile char*>(block) = 1;
+    std::free(block);
+  }
   *out = 0;
   return FRT_OK;
 }
