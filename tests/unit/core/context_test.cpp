@@ -28,11 +28,11 @@ TEST_CASE("a backend table that is too short, too long or lacks a function is re
   CHECK_FAILS(FRT_ERR_ABI, "exec_launch",
               frt::core::open_context(mock.table, mock.plugin(), 0, nullptr, {}));
   MockBackend cut;
-  for (const uint32_t size : {3u, uint32_t{offsetof(frt_backend_v1, capture_abort)}, 0xdeadbeefu}) {
+  for (const uint32_t size : {3u, uint32_t{offsetof(frt_backend_v1, last_error)}, 0xdeadbeefu}) {
     cut.table.struct_size = size;
     CHECK_FAILS(FRT_ERR_ABI,
                 std::to_string(size) + " bytes, " +
-                    (size < 272 ? "less than the 272 of its first version" : "more than the 4096"),
+                    (size < 280 ? "less than the 280 of its first version" : "more than the 4096"),
                 frt::core::open_context(cut.table, cut.plugin(), 0, nullptr, {}));
   }
 }

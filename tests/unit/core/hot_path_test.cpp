@@ -266,6 +266,8 @@ TEST_CASE("the last slot that remembers another build forgets it without freeing
     const frt::Capsules now(frt::core::capsules_table(), context, after.handle());
     old.bind(std::vector<frt_fingerprint_field>{{FRT_FINGERPRINT_BUILD "plugin.file", "aa11"}});
     now.bind(std::vector<frt_fingerprint_field>{{FRT_FINGERPRINT_BUILD "plugin.file", "cc33"}});
+    (void)old.fingerprint();
+    (void)now.fingerprint();
     {
       const frt::Capsule kept = old.snapshot(0, 0, FRT_SPACE_HOST, stream);
       kept.sync();

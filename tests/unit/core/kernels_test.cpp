@@ -193,8 +193,8 @@ TEST_CASE("descriptors of a newer header are read by their stride") {
         FRT_OK);
   CHECK(resolve(rig, "my.two/1", {}, kNone, owner).self == &last);
   table.kernels_release(owner);
-  CHECK(table.kernels_register(rig.handle, &list[0].desc, 2, 63, &owner, &error) == FRT_ERR_ABI);
-  CHECK(contains(error.message, "a stride of 63 bytes, expected at least 64"));
+  CHECK(table.kernels_register(rig.handle, &list[0].desc, 2, 71, &owner, &error) == FRT_ERR_ABI);
+  CHECK(contains(error.message, "a stride of 71 bytes, expected at least 72"));
 }
 
 TEST_CASE("weights that only several kernels together take are reported as such") {
