@@ -162,9 +162,15 @@ TEST_CASE("what a robot must not be driven with is refused, and the next observa
       {[](Client& c) { c.arrays[0].rank = 2; }, {FRT_ERR_INVALID_ARGUMENT, "[height, width, 3]"}},
       {[](Client& c) { c.arrays[0].dtype = FRT_DTYPE_I32; }, {FRT_ERR_INVALID_ARGUMENT, "type"}},
       {[](Client& c) { c.arrays[0].shape[0] = 0; }, {FRT_ERR_INVALID_ARGUMENT, "empty"}},
-      {[](Client& c) { c.arrays[0].shape[0] = -1; }, {FRT_ERR_INVALID_ARGUMENT, "shape"}},
+      {[](Client& c) { c.arrays[0].shape[0] = -1; }, {FRT_ERR_INVALID_ARGUMENT, "-1 as a size"}},
+      {[](Client& c) { c.arrays[0].data = nullptr; }, {FRT_ERR_INVALID_ARGUMENT, "has no data"}},
       {[](Client& c) { c.prompt = nullptr; }, {FRT_ERR_NOT_FOUND, "prompt"}},
-      {[](Client& c) { c.tokens.assign(201, 5); }, {FRT_ERR_OUT_OF_RANGE, "201"}},
+      {[](Client& c) {
+         c.prompt = nullptr;
+         c.tokens.assign(201, 5);
+       },
+       {FRT_ERR_OUT_OF_RANGE, "201"}},
+      {[](Client& c) { c.tokens.assign(2, 5); }, {FRT_ERR_INVALID_ARGUMENT, "give one of them"}},
   };
   Client client;
   for (const auto& [spoil, expected] : cases) {
