@@ -50,8 +50,8 @@ FRT_ASSERT_LAYOUT(frt_config, 16, values, 8);
 #define FRT_EXT_CONFIG_SCHEMA "frt.config-schema/1"
 
 /* Flags of an option. */
-/* Of a backend alone: the value decides the bits that are computed, so that a capsule says it among the
- * builds (frt/capsule.h). BOOL, INT, SIZE, FLOAT or ENUM; at most 8 in a list. */
+/* Of a backend alone: the value decides the bits that are computed, so that a capsule says it among
+ * the builds (frt/capsule.h). BOOL, INT, SIZE, FLOAT or ENUM; at most 8 in a list. */
 #define FRT_OPTION_NUMERICS 1u
 
 /* One accepted key; frozen. */

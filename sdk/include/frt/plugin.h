@@ -31,10 +31,10 @@
  * A plugin made with FRT_PLUGIN throws and need do nothing. One in C asks the host for FRT_EXT_LOG
  * at `open` and fills every record with frt_log_error (frt/log.h).
  *
- * Life: the host loads a plugin once a process, calls `open`, asks for extensions, and calls `close`
- * at the end. A process may hold several hosts at a time, each with an object from an `open` of its
- * own. Any thread may load, open and close, one at a time; other threads may exist. Files are never
- * unloaded.
+ * Life: the host loads a plugin once a process, calls `open`, asks for extensions, and calls
+ * `close` at the end. A process may hold several hosts at a time, each with an object from an
+ * `open` of its own. Any thread may load, open and close, one at a time; other threads may exist.
+ * Files are never unloaded.
  */
 #ifndef FRT_PLUGIN_H_
 #define FRT_PLUGIN_H_
