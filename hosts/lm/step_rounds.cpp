@@ -117,17 +117,11 @@ uint64_t StepRunner::submit_round(std::span<const RoundEntry> entries,
   }
   stage_verify(place, width, drafts + 1);
   submit_inputs(place, width, width);
-  try {
+  submit_guarded(place, [&] {
     replay(info.draft, draft);
     if (masked) ask_masks(place, entries, drafts, mask_drafts);
     replay(info.verify, verify);
-    Recorder(stream_).copy_batch(outputs_);
-    place.done.record(stream_.handle());
-  } catch (...) {
-    // No event says when the device has read the place, and the next step gets it.
-    model_.context().table().stream_sync(stream_.handle());
-    throw;
-  }
+  });
   place.entries = batch;
   place.rows = drafts + 1;
   return next_ticket_++;
@@ -211,15 +205,7 @@ uint64_t StepRunner::submit_known(uint32_t slot, int32_t position, std::span<con
   stage_known(place, tokens, logits);
   stage_verify(place, width, count);
   submit_inputs(place, count, width);
-  try {
-    replay(info.verify, verify);
-    Recorder(stream_).copy_batch(outputs_);
-    place.done.record(stream_.handle());
-  } catch (...) {
-    // No event says when the device has read the place, and the next step gets it.
-    model_.context().table().stream_sync(stream_.handle());
-    throw;
-  }
+  submit_guarded(place, [&] { replay(info.verify, verify); });
   place.entries = 1;
   place.rows = count;
   return next_ticket_++;

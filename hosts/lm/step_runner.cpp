@@ -220,15 +220,7 @@ uint64_t StepRunner::submit(Place& place, frt_graph graph, frt_shape_key key, ui
   outputs_.push_back(
       {place.output, rows() * word, info.log_probabilities, 0, entries * sizeof(float)});
   submit_inputs(place, tokens, entries);
-  try {
-    replay(graph, key);
-    Recorder(stream_).copy_batch(outputs_);
-    place.done.record(stream_.handle());
-  } catch (...) {
-    // No event says when the device has read the place, and the next step gets it.
-    model_.context().table().stream_sync(stream_.handle());
-    throw;
-  }
+  submit_guarded(place, [&] { replay(graph, key); });
   place.entries = entries;
   place.rows = 1;
   return next_ticket_++;

@@ -141,6 +141,19 @@ class StepRunner {
   void check_bias(uint32_t entry, std::span<const frt_logit_bias> bias);
   bool holds_bias(uint32_t entry, std::span<const frt_logit_bias> bias) const;  // at its begin
   Place& take();
+  // `replays`, the download of outputs_ and the event of `place`. Where one fails, the stream is
+  // waited for: no event would say when the device has read the place, which the next step gets.
+  template <class Replays>
+  void submit_guarded(Place& place, const Replays& replays) {
+    try {
+      replays();
+      Recorder(stream_).copy_batch(outputs_);
+      place.done.record(stream_.handle());
+    } catch (...) {
+      model_.context().table().stream_sync(stream_.handle());
+      throw;
+    }
+  }
   int32_t* words(const Place& place) const;  // the i32 inputs
   void stage_sampling(const Place& place, uint32_t entry, const frt_sampling_params* sampling,
                       const uint32_t* mask, std::span<const frt_logit_bias> bias);
