@@ -32,7 +32,7 @@ class Enlarged {
       throw Error(FRT_ERR_ABI,
                   sender + ": `" + function + "` writes byte " + std::to_string(i) +
                       " of a struct of which it knows " + std::to_string(sizeof(Struct)) +
-                      " bytes; write no more than the smaller of both sizes (frt::fill)");
+                      " bytes; write at most the smaller of the two sizes (frt::fill)");
     }
   }
 

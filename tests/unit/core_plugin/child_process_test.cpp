@@ -103,8 +103,8 @@ TEST_CASE("a child that runs is killed with its group") {
   ::close(ends[1]);
 }
 
-// A process that another one traces is not given to its parent before the tracer lets go of it,
-// like one that a driver holds.
+// waitpid of the parent does not return a traced process until its tracer detaches. A process that
+// hangs in a driver behaves the same.
 TEST_CASE("a child that cannot be waited for is given up at the limit") {
   const Child held(
       [] { return ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY) == 0 || errno == EINVAL; });

@@ -15,7 +15,7 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int kInFlight = 4;
 
-// (row blocks, experts) blocks.
+// The grid: (ceil(rows / kWarps), experts of the slice).
 template <MoeFormat kFormat>
 __global__ void __launch_bounds__(kThreads)
     dequantise_experts_kernel(const __grid_constant__ MoeMatrix matrix, int first, bf16* plain) {

@@ -130,7 +130,7 @@ typedef uint32_t frt_dtype;
 
 /* A set of element types, for kernel constraints: FRT_DTYPE_BIT(FRT_DTYPE_BF16) | ... */
 typedef uint64_t frt_dtype_set;
-#define FRT_DTYPE_BIT(dtype) (UINT64_C(1) << (dtype)) /* dtype < 64: there will be no more */
+#define FRT_DTYPE_BIT(dtype) (UINT64_C(1) << (dtype)) /* dtype must be below 64 */
 
 /* ---- memory spaces --------------------------------------------------------------------- */
 
