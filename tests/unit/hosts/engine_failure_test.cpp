@@ -57,7 +57,8 @@ class Day {
   MockBackend* mock() { return world_.rig.mock.get(); }
 
   // Goes through it; the device fails `function` at its call `at`, 0 and up, and if it is lost from
-  // there on. Returns the calls of each function; without a failure every request is served.
+  // there on. Returns the calls of each function, none
+  // of a device that is to be lost; without a failure every request is served.
   Calls go(const char* function, frt_status status, int at) {
     CapsuleRegistry registry(world_.rig.context, model_.capsules(),
                              {uint64_t{1} << 20, uint64_t{1} << 20, 0, {}});
@@ -65,11 +66,13 @@ class Day {
     options.session.spacing = 8;
     options.session.min_tokens = 1;
     Engine engine(model_, &registry, options);
-    const Calls before = calls();
-    if (function) {
+    Calls before;
+    engine.call([&](EngineAccess&) {  // the mock belongs to the engine's thread
+      before = calls();
+      if (!function) return;
       mock()->fail(function, FRT_OK, at);
       mock()->fail(function, status, status == FRT_ERR_DEVICE_LOST ? 1000 : 1);
-    }
+    });
     std::vector<std::shared_ptr<Told>> told;
     std::vector<std::size_t> choices;
     const auto ask = [&](Tokens prompt, uint64_t tokens, uint32_t count = 1) {
@@ -101,9 +104,14 @@ class Day {
       failed += each->error != FRT_OK;
     }
     Calls made;
-    for (const auto& [name, count] : calls()) made[name] = count - before.at(name);
-    // Threads order the calls, so that a day may have fewer of them than the first one had.
-    if (status != FRT_ERR_DEVICE_LOST) engine.call([&](EngineAccess&) { mock()->fail_no_more(); });
+    // Threads order the calls, so that a day may have fewer of them than the first one had, and the
+    // failure may be still to come.
+    if (status != FRT_ERR_DEVICE_LOST) {
+      engine.call([&](EngineAccess&) {
+        for (const auto& [name, count] : calls()) made[name] = count - before.at(name);
+        mock()->fail_no_more();
+      });
+    }
     if (!engine.stats().device_lost && status != FRT_ERR_DEVICE_LOST) {
       const auto later = submit(engine, asking(counting(50, 9), 5));
       later->wait();
