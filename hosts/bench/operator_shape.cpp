@@ -76,11 +76,11 @@ OperatorShape operator_shape(std::string_view name, const void* args) {
   }
   if (name == FRT_OP_MOE_EXPERTS) {
     const auto& a = as<frt_moe_experts_args>(args);
-    return mixture(a.rows, a.experts, a.chosen, a.gate, a.up, a.down);
+    return mixture(a.rows, a.experts, a.experts_per_token, a.gate, a.up, a.down);
   }
   if (name == FRT_OP_MOE_BLOCK) {
     const auto& a = as<frt_moe_block_args>(args);
-    OperatorShape shape = mixture(a.rows, a.experts, a.chosen, a.gate, a.up, a.down);
+    OperatorShape shape = mixture(a.rows, a.experts, a.experts_per_token, a.gate, a.up, a.down);
     shape.weight_bytes += bytes_of(a.router);
     if (a.shared_gate_weight.rows > 0) {
       shape.weight_bytes += bytes_of(a.shared_gate_weight) + bytes_of(a.shared_up_weight) +

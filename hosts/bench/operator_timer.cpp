@@ -140,11 +140,12 @@ void OperatorTimer::release() noexcept {
 }
 
 // On a thread of the backend, in stream order.
-void OperatorTimer::wait_at_gate(void* self) {
+frt_status OperatorTimer::wait_at_gate(void* self, frt_error*) {
   auto& timer = *static_cast<OperatorTimer*>(self);
   std::unique_lock lock(timer.mutex_);
   const uint64_t number = ++timer.at_gate_;
   timer.opened_.wait(lock, [&] { return timer.passed_ >= number; });
+  return FRT_OK;
 }
 
 // ---- results ------------------------------------------------------------------------------

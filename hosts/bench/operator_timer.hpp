@@ -69,7 +69,7 @@ class OperatorTimer {
   void hold(frt_backend_stream stream);
   frt_status collect();
   std::size_t kind_of(const std::string& name, const void* args);
-  static void wait_at_gate(void* self);
+  static frt_status wait_at_gate(void* self, frt_error*);
 
   frt_backend_v1 backend_{};
   const frt_kernels_v1* inner_ = nullptr;

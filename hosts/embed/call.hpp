@@ -69,7 +69,7 @@ inline void give_text(std::string_view text, char* room, uint64_t capacity, uint
 template <class Struct>
 void require_size(const Struct* out, const char* name) {
   const uint32_t size = required(out, name)->struct_size;
-  if (size >= 2 * sizeof(uint32_t) && size <= kLargestTable) return;
+  if (size >= 2 * sizeof(uint32_t) && size <= FRT_STRUCT_MAX) return;
   throw Error(FRT_ERR_ABI, std::string(name) + " says that it has " + std::to_string(size) +
                                " bytes; set struct_size to its sizeof before the call");
 }

@@ -64,7 +64,9 @@ void LmModel::check_info() const {
   room("log_probabilities", info_.log_probabilities, rows, sizeof(float));
   room("mask", info_.mask, rows, info_.mask_words * sizeof(uint32_t));
   if (info_.bias) {
-    room("bias", info_.bias, batch, FRT_LM_BIASES * sizeof(frt_logit_bias));
+    constexpr uint32_t kMostBiases = 1u << 20;
+    require_range(sender, "bias_capacity", info_.bias_capacity, 1, kMostBiases);
+    room("bias", info_.bias, batch, info_.bias_capacity * sizeof(frt_logit_bias));
   }
   room("logits", info_.logits, rows, uint64_t{info_.vocabulary} * sizeof(float));
   check_drafts();
@@ -95,7 +97,14 @@ void LmModel::check_drafts() const {
     require_room(context_, sender(), port, buffer, count * sizeof(int32_t));
   };
   room("candidates", info_.candidates, info_.max_rows);
-  room("stops", info_.stops, uint64_t{info_.max_batch} * FRT_LM_STOPS);
+  constexpr uint32_t kMostStops = 4096;
+  require_range(sender(), "stop_capacity", info_.stop_capacity, 0, kMostStops);
+  if (info_.stop_capacity > 0 && !info_.stops) {
+    throw Error(FRT_ERR_MISMATCH, sender() +
+                                      ": its role says stop_capacity, but has no buffer "
+                                      "stops; the plugin is broken");
+  }
+  room("stops", info_.stops, uint64_t{info_.max_batch} * info_.stop_capacity);
   room("accepted", info_.accepted, info_.max_batch);
 }
 

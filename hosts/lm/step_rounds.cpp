@@ -68,7 +68,7 @@ uint64_t StepRunner::submit_round(std::span<const RoundEntry> entries,
     check_step("decode", entries.size(), info.max_batch, entry.slot, entry.position);
     check_mask(entry.mask);
     check_bias(index++, entry.bias);
-    const bool fits = entry.drafts <= info.max_drafts && entry.stops.size() <= FRT_LM_STOPS &&
+    const bool fits = entry.drafts <= info.max_drafts && entry.stops.size() <= info.stop_capacity &&
                       static_cast<uint64_t>(entry.position) + entry.drafts < info.max_context;
     if (!fits) {
       throw Error(FRT_ERR_OUT_OF_RANGE,
@@ -76,6 +76,7 @@ uint64_t StepRunner::submit_round(std::span<const RoundEntry> entries,
                       std::to_string(entry.position) + " with " +
                       std::to_string(entry.stops.size()) + " stops; model '" + model_.name() +
                       "' has max_drafts = " + std::to_string(info.max_drafts) +
+                      ", stop_capacity = " + std::to_string(info.stop_capacity) +
                       " and max_context = " + std::to_string(info.max_context));
     }
     drafts = std::max(drafts, entry.drafts);
@@ -101,7 +102,7 @@ uint64_t StepRunner::submit_round(std::span<const RoundEntry> entries,
   int32_t* lengths = positions + info.max_batch;
   int32_t* starts = lengths + info.max_batch;
   int32_t* stops = starts + info.max_batch;
-  std::fill_n(stops, uint64_t{width} * FRT_LM_STOPS, -1);
+  std::fill_n(stops, uint64_t{width} * info.stop_capacity, -1);
   for (uint32_t i = 0; i < width; ++i) {
     const bool active = i < batch;
     tokens[i] = active ? -1 : 0;
@@ -110,7 +111,7 @@ uint64_t StepRunner::submit_round(std::span<const RoundEntry> entries,
     lengths[i] = active ? static_cast<int32_t>(entries[i].drafts) + 1 : 0;
     starts[i] = 0;
     if (!active) continue;
-    std::copy(entries[i].stops.begin(), entries[i].stops.end(), stops + i * FRT_LM_STOPS);
+    std::copy(entries[i].stops.begin(), entries[i].stops.end(), stops + i * info.stop_capacity);
     stage_sampling(place, i, entries[i].sampling, entries[i].mask, entries[i].bias);
     stage_mask(place, i * (drafts + 1), entries[i].mask);
     stage_logits(i * (drafts + 1), entries[i].logits);
@@ -134,7 +135,10 @@ void StepRunner::stage_verify(const Place& place, uint32_t width, uint32_t rows_
   const uint64_t stops_at =
       info.max_batch * sizeof(frt_sampling_params) +
       (std::max(info.prefill_chunk, info.max_batch) + uint64_t{4} * info.max_batch) * word;
-  inputs_.push_back({info.stops, 0, place.input, stops_at, uint64_t{width} * FRT_LM_STOPS * word});
+  if (info.stop_capacity > 0) {
+    inputs_.push_back(
+        {info.stops, 0, place.input, stops_at, uint64_t{width} * info.stop_capacity * word});
+  }
   const uint64_t drawn = uint64_t{width} * rows_of_entry;
   outputs_.push_back({place.output, 0, info.next_tokens, 0, drawn * word});
   outputs_.push_back(
@@ -198,7 +202,7 @@ uint64_t StepRunner::submit_known(uint32_t slot, int32_t position, std::span<con
   int32_t* slots = input + std::max(info.prefill_chunk, info.max_batch);
   std::copy(tokens.begin(), tokens.end(), input);
   std::fill_n(slots, uint64_t{4} * info.max_batch, 0);
-  std::fill_n(slots + uint64_t{4} * info.max_batch, uint64_t{width} * FRT_LM_STOPS, -1);
+  std::fill_n(slots + uint64_t{4} * info.max_batch, uint64_t{width} * info.stop_capacity, -1);
   slots[0] = static_cast<int32_t>(slot);
   slots[info.max_batch] = position;
   slots[2 * info.max_batch] = static_cast<int32_t>(count);

@@ -16,7 +16,11 @@ namespace {
 
 constexpr std::size_t kInputs = 6;   // of a step, its sampling apart
 constexpr std::size_t kOutputs = 3;  // logits apart
-constexpr uint64_t kBiasBytes = FRT_LM_BIASES * sizeof(frt_logit_bias);  // of an entry
+
+// Bytes of an entry of `bias`.
+uint64_t bias_stride(const frt_lm_info& info) {
+  return info.bias_capacity * sizeof(frt_logit_bias);
+}
 
 }  // namespace
 
@@ -25,11 +29,11 @@ StepRunner::StepRunner(const LmModel& model) : model_(model) {
   const frt_lm_info& info = model.info();
   stream_ = context.create_stream("lm." + model.name());
   const uint64_t token_capacity = std::max(info.prefill_chunk, info.max_batch);
-  const uint64_t entry_words = 4 + (info.max_drafts > 0 ? FRT_LM_STOPS : 0);
+  const uint64_t entry_words = 4 + (info.max_drafts > 0 ? info.stop_capacity : 0);
   const uint64_t input_bytes = info.max_batch * sizeof(frt_sampling_params) +
                                (token_capacity + entry_words * info.max_batch) * sizeof(int32_t);
   const uint64_t mask_bytes = rows() * info.mask_words * sizeof(uint32_t);
-  const uint64_t bias_bytes = info.max_batch * kBiasBytes;
+  const uint64_t bias_bytes = info.max_batch * bias_stride(info);
   const uint64_t output_bytes = rows() * (sizeof(int32_t) + sizeof(float)) +
                                 (uint64_t{info.max_batch} + info.max_rows) * sizeof(int32_t);
   for (uint64_t i = 0; i < kDepth; ++i) {
@@ -45,8 +49,8 @@ StepRunner::StepRunner(const LmModel& model) : model_(model) {
   }
   held_sampling_.resize(info.max_batch);
   held_bias_.resize(info.bias ? info.max_batch : 0);
-  for (std::vector<frt_logit_bias>& held : held_bias_) held.reserve(FRT_LM_BIASES);
-  bias_ids_.reserve(info.bias ? FRT_LM_BIASES : 0);
+  for (std::vector<frt_logit_bias>& held : held_bias_) held.reserve(info.bias_capacity);
+  bias_ids_.reserve(info.bias ? info.bias_capacity : 0);
   inputs_.reserve(kInputs + 2 * info.max_batch + rows());
   masks_.reserve(rows());
   outputs_.reserve(kOutputs + info.max_batch);
@@ -101,7 +105,7 @@ void StepRunner::stage_bias(const Place& place, uint32_t entry,
   if (bias.empty()) return;
   if (holds_bias(entry, bias)) return;
   held_bias_[entry].clear();
-  const uint64_t at = entry * kBiasBytes;
+  const uint64_t at = entry * bias_stride(model_.info());
   std::memcpy(place.biases.pointer<std::byte>() + at, bias.data(), bias.size_bytes());
   inputs_.push_back({model_.info().bias, at, place.biases, at, bias.size_bytes()});
 }
@@ -112,9 +116,10 @@ void StepRunner::check_bias(uint32_t entry, std::span<const frt_logit_bias> bias
   if (!model_.info().bias) {
     throw Error(FRT_ERR_UNSUPPORTED, "model '" + model_.name() + "' takes no bias");
   }
-  if (bias.size() > FRT_LM_BIASES) {
+  if (bias.size() > model_.info().bias_capacity) {
     throw Error(FRT_ERR_OUT_OF_RANGE, "a bias of " + std::to_string(bias.size()) +
-                                          " tokens; give at most " + std::to_string(FRT_LM_BIASES));
+                                          " tokens; model '" + model_.name() + "' takes at most " +
+                                          std::to_string(model_.info().bias_capacity));
   }
   if (holds_bias(entry, bias)) return;
   bias_ids_.clear();
@@ -194,7 +199,7 @@ void StepRunner::submit_inputs(const Place& place, uint64_t tokens, uint32_t ent
     if (inputs_[i].target == info.bias) {
       const auto* bias = reinterpret_cast<const frt_logit_bias*>(place.biases.pointer<std::byte>() +
                                                                  inputs_[i].target_offset);
-      held_bias_[inputs_[i].target_offset / kBiasBytes].assign(
+      held_bias_[inputs_[i].target_offset / bias_stride(info)].assign(
           bias, bias + inputs_[i].bytes / sizeof(*bias));
       continue;
     }

@@ -45,7 +45,7 @@ class StepRunner {
     const uint32_t* mask = nullptr;
     // Where the logits behind the token go: pinned, f32 (vocabulary). Null: nowhere.
     frt_buffer logits = nullptr;
-    // What is added to logits before the token is sampled: each id once, at most FRT_LM_BIASES,
+    // What is added to logits before the token is sampled: each id once, at most bias_capacity,
     // read while the step is submitted; `sampling` is not null then.
     std::span<const frt_logit_bias> bias{};
   };
@@ -55,7 +55,7 @@ class StepRunner {
     uint32_t slot = 0;
     int32_t position = 0;  // tokens fed so far; the next one is the slot's pending token
     uint32_t drafts = 0;   // of which so many are fed at most; 0: a plain decode step
-    std::span<const int32_t> stops{};               // drafts that are not fed, at most FRT_LM_STOPS
+    std::span<const int32_t> stops{};  // drafts that are not fed, at most stop_capacity
     const frt_sampling_params* sampling = nullptr;  // as above
     const uint32_t* mask = nullptr;                 // as above, of the token behind the pending one
     frt_buffer logits = nullptr;                    // as above, behind the pending token
@@ -125,9 +125,9 @@ class StepRunner {
   struct Place {
     Buffer input;   // frt_sampling_params (max_batch) | i32: tokens (token_capacity) | slots |
                     // positions | lengths | starts (u32) (max_batch each), with drafts stops
-                    // (max_batch, FRT_LM_STOPS)
+                    // (max_batch, stop_capacity)
     Buffer masks;   // u32 (rows, mask_words)
-    Buffer biases;  // frt_logit_bias (max_batch, FRT_LM_BIASES)
+    Buffer biases;  // frt_logit_bias (max_batch, bias_capacity)
     Buffer output;  // i32 next tokens (rows) | f32 log probabilities (rows) | i32 accepted
                     // (max_batch), with drafts candidates (max_rows)
     Event done;

@@ -8,13 +8,11 @@
 namespace frt::cpu {
 
 frt_status Event::query() const noexcept {
-  if (recorded_in_ != 0) return FRT_ERR_BAD_STATE;
   if (!mark_.progress) return FRT_OK;
   return mark_.progress->value() >= mark_.number ? FRT_OK : FRT_ERR_NOT_READY;
 }
 
 frt_status Event::sync() const noexcept {
-  if (recorded_in_ != 0) return FRT_ERR_BAD_STATE;
   if (mark_.progress) mark_.progress->wait(mark_.number, device_.host_spin());
   return FRT_OK;
 }

@@ -30,13 +30,7 @@ class Event {
   // ---- for Stream ----
   // The position of the last record; no progress counter: never recorded.  [driver]
   const StreamMark& mark() const noexcept { return mark_; }
-  // The capture the last record went into; 0: it went into a running stream.  [driver]
-  uint64_t recorded_in() const noexcept { return recorded_in_; }
-  void set_mark(const StreamMark& mark) noexcept {
-    mark_ = mark;
-    recorded_in_ = 0;
-  }
-  void set_recorded_in(uint64_t recording) noexcept { recorded_in_ = recording; }
+  void set_mark(const StreamMark& mark) noexcept { mark_ = mark; }
 
   // Numbers the records of a timing event, so that a late one cannot overwrite the last one's
   // time.  [driver]
@@ -48,7 +42,6 @@ class Event {
   Device& device_;
   const bool timing_;
   StreamMark mark_;
-  uint64_t recorded_in_ = 0;
   std::atomic<uint64_t> records_{0};
   std::atomic<int64_t> nanoseconds_{0};
 };

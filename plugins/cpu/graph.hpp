@@ -33,10 +33,6 @@ class Device;
 // What a capturing stream has been given so far.
 class Recording {
  public:
-  // `id`: unlike that of any other capture of this process; never 0.
-  explicit Recording(uint64_t id) : id_(id) {}
-
-  uint64_t id() const noexcept { return id_; }
   void add(std::unique_ptr<Node> node) { nodes_.push_back(std::move(node)); }
   // Marks the capture as failed; the first reason is kept.  [driver]
   void fail(const char* reason) noexcept {
@@ -46,7 +42,6 @@ class Recording {
   std::vector<std::unique_ptr<Node>> take_nodes() noexcept { return std::move(nodes_); }
 
  private:
-  const uint64_t id_;
   std::vector<std::unique_ptr<Node>> nodes_;
   const char* failure_ = nullptr;  // static text
 };

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <exception>
 #include <frt/error.hpp>
 #include <string>
 #include <system_error>
@@ -28,9 +27,7 @@ struct Match : Cases... {
 template <class... Cases>
 Match(Cases...) -> Match<Cases...>;
 
-std::atomic<uint64_t> captures{0};
-
-// A recorded call; the function belongs to the caller and may throw.
+// A recorded call; the function belongs to the caller.
 class CallNode final : public Node {
  public:
   CallNode(Device& device, const CallEntry& call) : device_(device), call_(call) {}
@@ -38,14 +35,11 @@ class CallNode final : public Node {
   frt_status status() const noexcept override { return status_; }
 
   static frt_status run_call(Device& device, const CallEntry& call) noexcept {
-    try {
-      call.function(call.user);
-      return FRT_OK;
-    } catch (const std::exception& error) {
-      device.failed_call().note(FRT_ERR_CALLBACK, error.what());
-    } catch (...) {
-      device.failed_call().note(FRT_ERR_CALLBACK, "an exception of unknown type");
-    }
+    frt_error error;
+    error.message[0] = '\0';
+    if (call.function(call.user, &error) == FRT_OK) return FRT_OK;
+    error.message[FRT_ERROR_CAPACITY - 1] = '\0';
+    device.failed_call().note(FRT_ERR_CALLBACK, error.message);
     return FRT_ERR_CALLBACK;
   }
 
@@ -145,7 +139,7 @@ frt_status Stream::fill(void* pointer, frt_space space, uint64_t bytes, uint8_t 
   return FRT_OK;
 }
 
-frt_status Stream::call(void (*function)(void* user), void* user) {
+frt_status Stream::call(frt_host_function function, void* user) {
   if (!function) return FRT_ERR_INVALID_ARGUMENT;
   if (recording_) {
     recording_->add(std::make_unique<CallNode>(device_, CallEntry{function, user}));
@@ -164,10 +158,7 @@ frt_status Stream::launch(Exec& exec) noexcept {
 
 frt_status Stream::record(Event& event) noexcept {
   if (&event.device() != &device_) return FRT_ERR_MISMATCH;
-  if (recording_) {
-    event.set_recorded_in(recording_->id());
-    return FRT_OK;
-  }
+  if (recording_) return refuse_in_capture("an event was recorded");
   if (event.timing()) push(StampEntry{&event, event.next_record()});
   event.set_mark({&progress_, submitted_.value()});
   return FRT_OK;
@@ -175,14 +166,7 @@ frt_status Stream::record(Event& event) noexcept {
 
 frt_status Stream::wait(Event& event) noexcept {
   if (&event.device() != &device_) return FRT_ERR_MISMATCH;
-  if (recording_) {
-    // Nodes of one recording run in order, so a wait for one of its own records holds already.
-    const bool own = event.recorded_in() == recording_->id();
-    const bool never = event.recorded_in() == 0 && !event.mark().progress;
-    if (own || never) return FRT_OK;
-    return refuse_in_capture("a wait for an event that was not recorded in this capture");
-  }
-  if (event.recorded_in() != 0) return FRT_ERR_BAD_STATE;
+  if (recording_) return refuse_in_capture("an event was waited for");
   const StreamMark mark = event.mark();
   if (!mark.progress || mark.progress == &progress_) return FRT_OK;
   if (mark.progress->value() < mark.number) push(WaitEntry{mark});
@@ -201,7 +185,7 @@ void Stream::capture_begin() {
   if (recording_) {
     throw Error(FRT_ERR_BAD_STATE, "capture_begin: this stream is capturing already");
   }
-  recording_ = std::make_unique<Recording>(captures.fetch_add(1) + 1);
+  recording_ = std::make_unique<Recording>();
 }
 
 std::unique_ptr<Exec> Stream::capture_end() {

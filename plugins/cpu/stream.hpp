@@ -55,7 +55,7 @@ struct WaitEntry {
   StreamMark mark;
 };
 struct CallEntry {
-  void (*function)(void* user);
+  frt_host_function function;
   void* user;
 };
 struct CopyEntry {
@@ -89,7 +89,7 @@ class Stream {
   void submit(std::unique_ptr<Node> node);
   frt_status copy(const frt_backend_copy* copies, uint64_t count);                 // [hot]
   frt_status fill(void* pointer, frt_space space, uint64_t bytes, uint8_t value);  // [hot]
-  frt_status call(void (*function)(void* user), void* user);                       // [driver]
+  frt_status call(frt_host_function function, void* user);                         // [driver]
   frt_status launch(Exec& exec) noexcept;                                          // [hot]
   frt_status record(Event& event) noexcept;                                        // [hot]
   frt_status wait(Event& event) noexcept;                                          // [hot]

@@ -47,7 +47,7 @@ class BackendStream final : public Stream {
   // Device memory of the device of `from` to this one's. Neither stream may be recording.
   frt_status copy_peer(void* target, BackendStream& from, const void* source, uint64_t bytes);
   frt_status fill(void* pointer, frt_space space, uint64_t bytes, uint8_t value);  // as copy
-  frt_status call(void (*function)(void* user), void* user);
+  frt_status call(frt_host_function function, void* user);
   frt_status record(Event& event) noexcept;
   frt_status wait(Event& event) noexcept;
   frt_status launch(Exec& exec) noexcept;

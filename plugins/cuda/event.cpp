@@ -23,13 +23,11 @@ Event::~Event() {
 
 frt_status Event::query() noexcept {
   if (const frt_status status = device_.enter(); status != FRT_OK) return status;
-  if (recorded_in_ != 0) return FRT_ERR_BAD_STATE;
   return device_.note(cudaEventQuery(event_));
 }
 
 frt_status Event::sync() noexcept {
   if (const frt_status status = device_.enter(); status != FRT_OK) return status;
-  if (recorded_in_ != 0) return FRT_ERR_BAD_STATE;
   return device_.note(cudaEventSynchronize(event_));
 }
 

@@ -27,20 +27,13 @@ class Event {
   static frt_status elapsed(Event& start, Event& end, double& ms) noexcept;
 
   // ---- for Stream ----
-  // The capture the last record went into; 0: it went into a running stream.  [driver]
-  uint64_t recorded_in() const noexcept { return recorded_in_; }
   bool recorded() const noexcept { return recorded_; }
-  void set_recorded() noexcept {
-    recorded_ = true;
-    recorded_in_ = 0;
-  }
-  void set_recorded_in(uint64_t capture) noexcept { recorded_in_ = capture; }
+  void set_recorded() noexcept { recorded_ = true; }
 
  private:
   Device& device_;
   const bool timing_;
-  bool recorded_ = false;  // on a running stream, at any time
-  uint64_t recorded_in_ = 0;
+  bool recorded_ = false;
   cudaEvent_t event_ = nullptr;
 };
 

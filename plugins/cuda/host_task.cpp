@@ -2,34 +2,31 @@
 #include "host_task.hpp"
 
 #include <cstring>
-#include <exception>
 
 #include "device.hpp"
 
 namespace frt::cuda {
 namespace {
 
-void run(const HostCopy& copy) {
+void run(Device&, const HostCopy& copy) noexcept {
   std::memcpy(copy.target, copy.source, copy.bytes);
 }
-void run(const HostFill& fill) {
+void run(Device&, const HostFill& fill) noexcept {
   std::memset(fill.target, fill.value, fill.bytes);
 }
-void run(const HostCall& call) {
-  call.function(call.user);
+void run(Device& device, const HostCall& call) noexcept {
+  frt_error error;
+  error.message[0] = '\0';
+  if (call.function(call.user, &error) == FRT_OK) return;
+  error.message[FRT_ERROR_CAPACITY - 1] = '\0';
+  device.report_late(FRT_ERR_CALLBACK, error.message);
 }
 
 }  // namespace
 
 void CUDART_CB keep_task(void* raw) noexcept {
   const auto& task = *static_cast<const HostTask*>(raw);
-  try {
-    std::visit([](const auto& work) { run(work); }, task.work);
-  } catch (const std::exception& error) {
-    task.device->report_late(FRT_ERR_CALLBACK, error.what());
-  } catch (...) {
-    task.device->report_late(FRT_ERR_CALLBACK, "an exception of unknown type");
-  }
+  std::visit([&](const auto& work) { run(*task.device, work); }, task.work);
 }
 
 void CUDART_CB drop_task(void* raw) noexcept {

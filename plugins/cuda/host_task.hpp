@@ -27,7 +27,7 @@ struct HostFill {
   uint8_t value;
 };
 struct HostCall {
-  void (*function)(void* user);
+  frt_host_function function;
   void* user;
 };
 

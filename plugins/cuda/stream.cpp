@@ -27,7 +27,6 @@
 namespace frt::cuda {
 namespace {
 
-std::atomic<uint64_t> captures{0};
 std::atomic<LaunchSmallCopies> launch_small{nullptr};
 
 bool on_device(const frt_backend_copy& copy) noexcept {
@@ -73,8 +72,7 @@ void set_small_copies(LaunchSmallCopies launch) noexcept {
 
 // What a capturing stream has been given, apart from CUDA's nodes.
 struct BackendStream::Recording {
-  const uint64_t id = captures.fetch_add(1) + 1;  // unlike that of any other capture
-  const char* failure = nullptr;                  // static text of the first refusal
+  const char* failure = nullptr;  // static text of the first refusal
   Kept kept;
 };
 
@@ -334,7 +332,7 @@ frt_status BackendStream::fill(void* pointer, frt_space space, uint64_t bytes, u
   return device_.note(cudaMemsetAsync(pointer, value, bytes, stream_));
 }
 
-frt_status BackendStream::call(void (*function)(void* user), void* user) {
+frt_status BackendStream::call(frt_host_function function, void* user) {
   if (!function) return FRT_ERR_INVALID_ARGUMENT;
   if (const frt_status status = device_.enter(); status != FRT_OK) return status;
   submit_task({&device_, HostCall{function, user}});
@@ -351,10 +349,7 @@ frt_status BackendStream::refuse_in_capture(const char* what) noexcept {
 frt_status BackendStream::record(Event& event) noexcept {
   if (&event.device() != &device_) return FRT_ERR_MISMATCH;
   if (const frt_status status = device_.enter(); status != FRT_OK) return status;
-  if (recording_) {
-    event.set_recorded_in(recording_->id);
-    return FRT_OK;
-  }
+  if (recording_) return refuse_in_capture("an event was recorded");
   early_reads_safe_ = false;
   const frt_status status = device_.note(cudaEventRecord(event.native(), stream_));
   if (status == FRT_OK) event.set_recorded();
@@ -364,13 +359,7 @@ frt_status BackendStream::record(Event& event) noexcept {
 frt_status BackendStream::wait(Event& event) noexcept {
   if (&event.device() != &device_) return FRT_ERR_MISMATCH;
   if (const frt_status status = device_.enter(); status != FRT_OK) return status;
-  if (recording_) {
-    const bool own = event.recorded_in() == recording_->id;
-    const bool never = event.recorded_in() == 0 && !event.recorded();
-    if (own || never) return FRT_OK;
-    return refuse_in_capture("a wait for an event that was not recorded in this capture");
-  }
-  if (event.recorded_in() != 0) return FRT_ERR_BAD_STATE;
+  if (recording_) return refuse_in_capture("an event was waited for");
   if (!event.recorded()) return FRT_OK;
   early_reads_safe_ = false;
   return device_.note(cudaStreamWaitEvent(stream_, event.native(), 0));

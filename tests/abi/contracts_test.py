@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contract of a growable struct ends with the last member that is not marked `since`: the first version
-that VERSIONING.md speaks of is the one that frt/contracts.hpp and frt/role/contracts.hpp hold."""
+"""frt/contracts.hpp and frt/role/contracts.hpp hold what the C headers say of growable structs: a contract ends
+with the last member that is not marked `since`, and requires the functions and pointers of which no comment
+says that they may be NULL (`NULL`, `optional`)."""
 import pathlib
 import re
 import sys
@@ -8,6 +9,8 @@ import sys
 HEADERS = pathlib.Path(__file__).resolve().parent.parent.parent / "sdk/include/frt"
 STRUCT = re.compile(r"typedef struct (\w+) \{(.*?)\n\} \1;", re.DOTALL)
 CONTRACT = re.compile(r"FRT_CONTRACT\((\w+),\s*[^,]*?,\s*(\w+)[,)]")
+REQUIRED = re.compile(r"FRT_REQUIRED\((\w+),\s*(\w+)\)")
+OPTIONAL = re.compile(r"\bNULL\b|\b[Oo]ptional\b")
 MEMBER = re.compile(r"((?:[^;/]|/(?!\*)|/\*.*?\*/)*?);([^\n;]*/\*.*?\*/)?", re.DOTALL)
 
 
@@ -28,6 +31,14 @@ def last_of_first_version(body):
     return last
 
 
+def pointers(body):
+    """The functions and pointers among the members, and whether a comment says that they may be NULL."""
+    for declaration, behind in MEMBER.findall(body):
+        bare = re.sub(r"/\*.*?\*/", "", declaration, flags=re.DOTALL)
+        if "*" in bare:
+            yield name_of(bare), bool(OPTIONAL.search("".join(re.findall(r"/\*.*?\*/", declaration, re.DOTALL)) + behind))
+
+
 def main():
     assert last_of_first_version(" int a; /* x */\n frt_status (*b)(int c); /* since 0.10 */\n int d;") == "a"
     structs = {name: body for path in HEADERS.rglob("*.h")
@@ -36,6 +47,12 @@ def main():
                  for name, last in CONTRACT.findall(path.read_text(encoding="utf-8"))}
     problems = [f"{name}: its contract ends at {last}, its first version at {last_of_first_version(structs[name])}"
                 for name, last in contracts.items() if last_of_first_version(structs[name]) != last]
+    required = {pair for path in (HEADERS / "contracts.hpp", HEADERS / "role/contracts.hpp")
+                for pair in REQUIRED.findall(path.read_text(encoding="utf-8"))}
+    for name in contracts:
+        for member, may_be_null in pointers(structs[name]):
+            if not may_be_null and (name, member) not in required:
+                problems.append(f"{name}::{member}: no contract requires it, no comment says that it may be NULL")
     if len(contracts) < 30:
         problems.append(f"only {len(contracts)} contracts were found")
     print("\n".join(problems) or f"{len(contracts)} contracts hold the first version of their structs")

@@ -50,7 +50,7 @@ void route_case(Case& c, const RouteShape& shape) {
                             [&](frt_moe_route_args& args, const At& at) {
                               args.rows = shape.rows;
                               args.experts = shape.experts;
-                              args.chosen = shape.chosen;
+                              args.experts_per_token = shape.chosen;
                               args.normalise = shape.normalise ? 1 : 0;
                               if (shape.row_count >= 0)
                                 args.row_count = at.operator()<int32_t>(count);
@@ -177,7 +177,7 @@ void experts_case(Case& c, const Shape& shape, const Packing& packing, frt_dtype
                                 args.dtype = dtype;
                                 args.rows = shape.rows;
                                 args.experts = shape.experts;
-                                args.chosen = shape.chosen;
+                                args.experts_per_token = shape.chosen;
                                 if (shape.row_count >= 0)
                                   args.row_count = at.operator()<int32_t>(count);
                                 args.x = at(x);
@@ -241,7 +241,7 @@ struct BlockData {
     args.dtype = kind_.dtype;
     args.rows = shape_.rows;
     args.experts = shape_.experts;
-    args.chosen = shape_.chosen;
+    args.experts_per_token = shape_.chosen;
     args.normalise = kind_.normalise ? 1 : 0;
     args.epsilon = 1e-6f;
     if (shape_.row_count >= 0) args.row_count = at.operator()<int32_t>(count);
@@ -410,7 +410,7 @@ void add_refusals(Suite& suite) {
   add("dtype", [](frt_moe_block_args& a) { a.dtype = FRT_DTYPE_F16; });
   add("residual_dtype", [](frt_moe_block_args& a) { a.residual_dtype = FRT_DTYPE_I32; });
   add("rows", [](frt_moe_block_args& a) { a.rows = -1; });
-  add("chosen", [](frt_moe_block_args& a) { a.chosen = 5; });
+  add("experts_per_token", [](frt_moe_block_args& a) { a.experts_per_token = 5; });
   add("delta", [](frt_moe_block_args& a) { a.residual = nullptr; });
   add("norm_weight", [](frt_moe_block_args& a) { a.norm_weight = nullptr; });
   add("router.rows", [](frt_moe_block_args& a) { a.router.rows = 3; });

@@ -88,7 +88,7 @@ void experts(Case& c, const Packing& packing, int32_t rows, int32_t inputs, int3
                                 args.dtype = FRT_DTYPE_F32;
                                 args.rows = rows;
                                 args.experts = kExperts;
-                                args.chosen = kChosen;
+                                args.experts_per_token = kChosen;
                                 args.x = at(x);
                                 args.ids = at.operator()<int32_t>(ids);
                                 args.weights = at.operator()<float>(shares);

@@ -262,18 +262,20 @@ frt_status copy_peer(frt_backend_stream target_stream, void* target,
     const auto* first = static_cast<const std::byte*>(source);
     meeting->early.assign(first, first + bytes);
   }
-  const auto at_source = [](void* user) {
+  const auto at_source = [](void* user, frt_error*) -> frt_status {
     auto* self = static_cast<Meeting*>(user);
     self->arrived = true;
     while (!self->copied) std::this_thread::yield();
     self->leave();
+    return FRT_OK;
   };
-  const auto at_target = [](void* user) {
+  const auto at_target = [](void* user, frt_error*) -> frt_status {
     auto* self = static_cast<Meeting*>(user);
     while (!self->arrived) std::this_thread::yield();
     std::memcpy(self->target, self->early.empty() ? self->source : self->early.data(), self->bytes);
     self->copied = true;
     self->leave();
+    return FRT_OK;
   };
   frt_status status = inner_backend->stream_call(target_stream, at_target, meeting);
   if (status != FRT_OK) {

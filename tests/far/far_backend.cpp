@@ -66,7 +66,10 @@ const Inner& inner() {
 // Holds a stream's thread until the work behind it may run.
 class Gate {
  public:
-  static void pass(void* self) { static_cast<Gate*>(self)->wait(); }
+  static frt_status pass(void* self, frt_error*) {
+    static_cast<Gate*>(self)->wait();
+    return FRT_OK;
+  }
   void open() {
     {
       const std::lock_guard lock(mutex_);
@@ -393,7 +396,7 @@ frt_status stream_sync(frt_backend_stream stream) {
 void* stream_native(frt_backend_stream) {
   return nullptr;
 }
-frt_status stream_call(frt_backend_stream stream, void (*function)(void* user), void* user) {
+frt_status stream_call(frt_backend_stream stream, frt_host_function function, void* user) {
   Stream& self = stream_of(stream);
   self.device->note(self);
   return cpu->stream_call(self.inner, function, user);

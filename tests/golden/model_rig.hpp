@@ -224,14 +224,14 @@ class LmDriver {
     check(role_->verify_key(rig_.model, static_cast<uint32_t>(entries.size()), rows, &key, &size),
           "key");
     std::vector<int32_t> fed(std::size_t{size} * rows);
-    std::vector<int32_t> ends(std::size_t{size} * FRT_LM_STOPS, -1);
+    std::vector<int32_t> ends(std::size_t{size} * info.stop_capacity, -1);
     for (std::size_t i = 0; i < entries.size(); ++i) {
       fed[i * rows] = entries[i].token;
       std::copy(drafts[i].begin(), drafts[i].end(),
                 fed.begin() + static_cast<std::ptrdiff_t>(i * rows + 1));
       if (i < stops.size()) {
         std::copy(stops[i].begin(), stops[i].end(),
-                  ends.begin() + static_cast<std::ptrdiff_t>(i * FRT_LM_STOPS));
+                  ends.begin() + static_cast<std::ptrdiff_t>(i * info.stop_capacity));
       }
       if (entries[i].length > 0) entries[i].length = static_cast<int32_t>(drafts[i].size()) + 1;
       reserve(static_cast<uint32_t>(entries[i].slot), static_cast<uint64_t>(entries[i].position),

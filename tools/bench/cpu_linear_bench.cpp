@@ -252,7 +252,7 @@ void moe(benchmark::State& state, frt_weight_format format, int32_t rows) {
   args.dtype = FRT_DTYPE_BF16;
   args.rows = rows;
   args.experts = kExperts;
-  args.chosen = kChosen;
+  args.experts_per_token = kChosen;
   args.x = arena.take(value_bytes(FRT_DTYPE_BF16, rows * kInputs));
   auto* ids = static_cast<int32_t*>(arena.take(static_cast<std::size_t>(rows * kChosen) * 4));
   args.weights = static_cast<float*>(arena.take(static_cast<std::size_t>(rows * kChosen) * 4));

@@ -12,7 +12,7 @@ namespace frt::core {
 
 frt_space capsule_space(const frt_state_s& state, frt_space space, const char* call) {
   if (space >= FRT_SPACE_COUNT) {
-    throw Error(FRT_ERR_INVALID_ARGUMENT,
+    throw Error(FRT_ERR_UNSUPPORTED,
                 std::string(call) + ": unknown space " + std::to_string(space));
   }
   if (space == FRT_SPACE_DEVICE) return state.space();

@@ -59,10 +59,10 @@ void check_region(const frt_state_s& state, const frt_region& region) {
   const std::string what = describe(state, region);
   if (!region.name || !*region.name) throw Error(FRT_ERR_INVALID_ARGUMENT, what + ": no name");
   if (region.kind != FRT_REGION_FIXED && region.kind != FRT_REGION_ROWS) {
-    throw Error(FRT_ERR_INVALID_ARGUMENT, what + ": unknown kind " + std::to_string(region.kind));
+    throw Error(FRT_ERR_UNSUPPORTED, what + ": unknown kind " + std::to_string(region.kind));
   }
   if (region.dtype >= FRT_DTYPE_COUNT) {
-    throw Error(FRT_ERR_INVALID_ARGUMENT,
+    throw Error(FRT_ERR_UNSUPPORTED,
                 what + ": unknown element type " + std::to_string(region.dtype));
   }
   if (region.row_bytes == 0 || region.max_rows == 0) {

@@ -155,7 +155,7 @@ frt_status save(frt_capsule capsule, const char* folder, const char* name, const
   }
   return guard(error, [&] {
     if (flags & ~FRT_CAPSULE_REPLACE) {
-      throw Error(FRT_ERR_INVALID_ARGUMENT, "capsule save: unknown flags " + std::to_string(flags));
+      throw Error(FRT_ERR_UNSUPPORTED, "capsule save: unknown flags " + std::to_string(flags));
     }
     save_capsule(system_files(), *capsule, CapsulePath(folder, name),
                  {static_cast<const char*>(metadata), metadata_bytes},

@@ -83,11 +83,7 @@ CapsuleStore::Holding CapsuleStore::take(frt_space space, uint64_t count, frt_st
   if (count > deferred) grow(space, count - deferred);
   Holding taken;
   taken.slabs.reserve(count);
-  if (events_.empty()) {
-    events_.reserve(made_events_ + 1);
-    events_.push_back(state_.context.create_event());
-    ++made_events_;
-  }
+  if (events_.empty()) make_events(1);
   if (count > pool.free.size()) {
     wait_for_deferred(pool, count - pool.free.size(), stream);
     // Behind the waiting: the taker may give the slabs back before it has submitted anything.
@@ -130,9 +126,23 @@ bool CapsuleStore::reclaim_pages(frt_stream stream) noexcept {
   return any;
 }
 
-void CapsuleStore::reserve(frt_space space, uint64_t count) {
-  free_what_is_done(pools_[space]);
+// The pools share the events, so what each was promised adds up.
+void CapsuleStore::reserve(frt_space space, uint64_t count, uint64_t capsules) {
+  Pool& pool = pools_[space];
+  free_what_is_done(pool);
   grow(space, count);
+  pool.events = std::max(pool.events, capsules);
+  uint64_t promised = 0;
+  for (const Pool& each : pools_) promised += each.events;
+  make_events(promised);
+}
+
+void CapsuleStore::make_events(uint64_t free) {
+  while (events_.size() < free) {
+    events_.reserve(made_events_ + 1);
+    events_.push_back(state_.context.create_event());
+    ++made_events_;
+  }
 }
 
 void CapsuleStore::grow(frt_space space, uint64_t count) {

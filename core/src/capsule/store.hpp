@@ -59,8 +59,8 @@ class CapsuleStore {
   // waits for the work that reads them. False if there were none.  [hot]
   bool reclaim_pages(frt_stream stream) noexcept;
 
-  // Makes at least `count` slabs free in `space`.  [setup]
-  void reserve(frt_space space, uint64_t count);
+  // Makes at least `count` slabs free in `space`, and events for `capsules` more capsules.  [setup]
+  void reserve(frt_space space, uint64_t count, uint64_t capsules);
   void trim(frt_space space) noexcept;                                          // [setup]
   uint64_t used(frt_space space) const noexcept { return pools_[space].used; }  // slabs
   uint64_t idle(frt_space space) const noexcept;                                // slabs
@@ -77,10 +77,12 @@ class CapsuleStore {
     uint64_t slab_bytes = 0;
     uint64_t used = 0;     // slabs
     uint64_t holders = 0;  // living capsules
+    uint64_t events = 0;   // the most that reserve() was asked for
   };
   bool free_if_done(Pool& pool, Holding& holding) noexcept;
   void free_what_is_done(Pool& pool) noexcept;
   void grow(frt_space space, uint64_t count);
+  void make_events(uint64_t free);  // until so many are free
   void wait_for_deferred(const Pool& pool, uint64_t count, frt_stream stream);
 
   frt_state_s& state_;

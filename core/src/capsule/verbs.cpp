@@ -266,7 +266,7 @@ frt_status reserve(frt_state state, frt_space space, uint64_t boundary, uint32_t
     CapsuleStore& store = *state->store;
     const bool by_reference = holds_pages(*state, where);
     const uint64_t bytes = by_reference ? state->fixed_bytes : payload_bytes(*state, boundary);
-    store.reserve(where, store.slabs_for(where, bytes) * count);
+    store.reserve(where, store.slabs_for(where, bytes) * count, count);
   });
 }
 

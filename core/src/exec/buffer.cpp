@@ -13,7 +13,7 @@ void check_new(const frt_context_s& context, frt_space space, uint64_t bytes, co
   const std::string what = std::string(call) + " '" + (name ? name : "") + "': ";
   if (!buffer) throw Error(FRT_ERR_INVALID_ARGUMENT, what + "no place for the handle");
   if (space >= FRT_SPACE_COUNT) {
-    throw Error(FRT_ERR_INVALID_ARGUMENT, what + "unknown space " + std::to_string(space));
+    throw Error(FRT_ERR_UNSUPPORTED, what + "unknown space " + std::to_string(space));
   }
   if (space == FRT_SPACE_SHARED && !shares_memory(context)) {
     throw Error(FRT_ERR_UNSUPPORTED, what + "device '" + context.name +

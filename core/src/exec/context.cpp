@@ -132,7 +132,7 @@ void close_context(frt_context context) {
   }
   free_copy_resources(*context);
   end("device_close", [&] { backend.device_close(context->device); });
-  for (const auto& call : context->eager_calls) call->held.finish(*context);
+  for (const auto& call : context->eager_calls) call->finish(*context);
   delete context;
 }
 

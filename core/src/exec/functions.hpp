@@ -93,7 +93,7 @@ frt_status kernels_register(frt_context context, const frt_kernel_desc* kernels,
 void kernels_release(frt_kernel_owner owner) noexcept;
 
 // host_call.cpp
-frt_status stream_call(frt_context context, frt_backend_stream stream, void (*call)(void* user),
+frt_status stream_call(frt_context context, frt_backend_stream stream, frt_host_function function,
                        void* user, void (*release)(void* user), frt_error* error) noexcept;
 void* backend_stream_native(frt_context context, frt_backend_stream stream) noexcept;
 

@@ -9,6 +9,7 @@
 // was used on, if they are still busy: nothing is recorded per replay (see objects.hpp). Fused
 // plans hold executables as parts, so they are told first.
 #include <algorithm>
+#include <cstdio>
 
 #include "exec/functions.hpp"
 #include "exec/objects.hpp"
@@ -34,7 +35,7 @@ void destroy_variant(frt_context_s& context, std::unique_ptr<Variant> variant) n
     end_with_backend(context, "exec_destroy", [&] { context.backend.exec_destroy(variant->exec); });
   }
   for (frt_buffer buffer : variant->buffers) exec::buffer_release(buffer);
-  for (const HostCall& call : variant->calls) call.finish(context);
+  for (const auto& call : variant->calls) call->finish(context);
 }
 
 // Puts a finished variant under its key. The caller reserved room.
@@ -60,10 +61,11 @@ frt_status call_record(frt_record_fn record, void* user, const frt_recorder& rec
   } catch (...) {
     return set_error(error, FRT_ERR_CALLBACK, "an exception of unknown type");
   }
-  if (status > 0 || status <= -FRT_STATUS_COUNT) {
-    return set_error(error, FRT_ERR_CALLBACK, "an unknown status code");
-  }
-  return status;
+  if (is_status(status)) return status;
+  char words[FRT_ERROR_CAPACITY];
+  std::snprintf(words, sizeof(words), "%.400s%sstatus %d, which this version does not know",
+                error->message, error->message[0] ? "; " : "", static_cast<int>(status));
+  return set_error(error, FRT_ERR_INTERNAL, words);
 }
 
 // What a capture leaves to do, whether it succeeded or not: buffers and host functions noted for a
@@ -74,9 +76,9 @@ struct CaptureEnd {
     std::vector<frt_buffer> uses;
     uses.swap(context.capture_uses);
     for (frt_buffer buffer : uses) exec::buffer_release(buffer);
-    std::vector<HostCall> calls;
+    HostCalls calls;
     calls.swap(context.capture_calls);
-    for (const HostCall& call : calls) call.finish(context);
+    for (const auto& call : calls) call->finish(context);
     run_deferred(context);
   }
   CaptureEnd(const CaptureEnd&) = delete;
@@ -128,7 +130,7 @@ void record_exec(frt_graph_s& graph, Variant& variant, frt_record_fn record, voi
     return backend.capture_begin(stream.backend, begin_error);
   });
   {
-    const frt_recorder recorder{&context, &stream, stream.backend, 1, 0};
+    const frt_recorder recorder{sizeof(frt_recorder), 1, &context, &stream, stream.backend};
     CaptureScope scope(context, stream);
     const frt_status status = call_record(record, user, recorder, variant.key, &reason);
     if (status != FRT_OK) {
@@ -184,7 +186,7 @@ frt_status run_variant(frt_graph_s& graph, Variant& variant, frt_stream_s& strea
                   "graph '%s': replay inside a record callback; use a plan", graph.name.c_str());
     }
     const RecipeScope scope(context);
-    const frt_recorder recorder{&context, &stream, stream.backend, 0, 0};
+    const frt_recorder recorder{sizeof(frt_recorder), 0, &context, &stream, stream.backend};
     frt_error reason;
     reason.message[0] = '\0';
     const frt_status status =
@@ -235,7 +237,7 @@ frt_status graph_declare(frt_graph graph, const char* binding, uint32_t flags,
   return setup(*graph->context, "graph_declare", error, [&] {
     const std::string what = "graph '" + graph->name + "', binding '" + binding + "': ";
     if (flags & ~FRT_BINDING_REQUIRED) {
-      throw Error(FRT_ERR_INVALID_ARGUMENT, what + "unknown flags " + std::to_string(flags));
+      throw Error(FRT_ERR_UNSUPPORTED, what + "unknown flags " + std::to_string(flags));
     }
     if (graph->captured) {
       throw Error(FRT_ERR_BAD_STATE, what + "declare bindings before the first capture");

@@ -10,25 +10,30 @@
 namespace frt::core {
 namespace {
 
-// Runs on a thread of the backend. An exception goes on to the backend, which reports it.
-void run_eager(void* raw) {
-  struct Done {
-    ~Done() { call.done.store(true, std::memory_order_release); }
-    EagerCall& call;
-  } done{*static_cast<EagerCall*>(raw)};
-  done.call.call(done.call.held.user);
-}
-
 // Releases what finished calls held, oldest first, as far as they are finished.
 void release_finished(frt_context_s& context) noexcept {
-  EagerCalls& calls = context.eager_calls;
+  HostCalls& calls = context.eager_calls;
   while (!calls.empty() && calls.front()->done.load(std::memory_order_acquire)) {
-    calls.front()->held.finish(context);
+    calls.front()->finish(context);
     calls.pop_front();
   }
 }
 
 }  // namespace
+
+frt_status HostCall::run(void* raw, frt_error* error) noexcept {
+  auto& call = *static_cast<HostCall*>(raw);
+  frt_status status = FRT_ERR_CALLBACK;
+  try {
+    status = call.function(call.user, error);
+  } catch (const std::exception& thrown) {
+    set_error(error, status, thrown.what());
+  } catch (...) {
+    set_error(error, status, "an exception of unknown type");
+  }
+  call.done.store(true, std::memory_order_release);
+  return status;
+}
 
 void HostCall::finish(frt_context_s& context) const noexcept {
   if (!release) return;
@@ -50,9 +55,9 @@ void HostCall::finish(frt_context_s& context) const noexcept {
 
 namespace exec {
 
-frt_status stream_call(frt_context context, frt_backend_stream stream, void (*call)(void* user),
+frt_status stream_call(frt_context context, frt_backend_stream stream, frt_host_function function,
                        void* user, void (*release)(void* user), frt_error* error) noexcept {
-  if (!context || !stream || !call) {
+  if (!context || !stream || !function) {
     return set_error(error, FRT_ERR_INVALID_ARGUMENT, "stream_call: a null argument");
   }
   DriverScope scope(*context);
@@ -68,28 +73,16 @@ frt_status stream_call(frt_context context, frt_backend_stream stream, void (*ca
                                                 context->name + "', or was released");
     }
     release_finished(*context);
-    const auto submit = [&](void (*function)(void*), void* argument) {
-      const frt_status status = call_backend(*context, "stream_call", [&] {
-        return context->backend.stream_call(stream, function, argument);
-      });
-      check(status, context->last_error);
-    };
-    if (context->capturing && context->capturing->backend == stream) {
-      context->capture_calls.push_back({user, nullptr});
-      submit(call, user);
-      context->capture_calls.back().release = release;
-      return;
-    }
-    auto& calls = context->eager_calls;
-    calls.push_back(std::make_unique<EagerCall>());
-    calls.back()->call = call;
-    calls.back()->held = {user, release};
-    try {
-      submit(run_eager, calls.back().get());
-    } catch (...) {
-      calls.pop_back();
-      throw;
-    }
+    const bool capturing = context->capturing && context->capturing->backend == stream;
+    HostCalls& calls = capturing ? context->capture_calls : context->eager_calls;
+    calls.push_back(std::make_unique<HostCall>(function, user));
+    const frt_status status = call_backend(*context, "stream_call", [&] {
+      return context->backend.stream_call(stream, HostCall::run, calls.back().get());
+    });
+    // Of a capture it stays: the backend may have recorded it, and aborts the recording later.
+    if (status != FRT_OK && !capturing) calls.pop_back();
+    check(status, context->last_error);
+    calls.back()->release = release;  // `user` is ours from here on
   });
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // host_call.hpp - functions of a user that a stream calls, and how long what they use must live.
 //
-// A recorded call lives with its variant: the backend calls the user's function itself. A call in
-// an eager stream is over when it was made; nobody may release anything on the backend's thread,
-// so the driver's thread does it later.
+// The backend calls run(), which lets nothing through that a function throws. A recorded call lives
+// with its variant. A call in an eager stream is over when it was made; nobody may release anything
+// on the backend's thread, so the driver's thread does it later.
 #pragma once
 
 #include <frt/exec.h>
@@ -14,22 +14,21 @@
 
 namespace frt::core {
 
-// What to release once no call can come any more.
 struct HostCall {
-  void* user;
-  void (*release)(void* user);  // may be null
+  HostCall(frt_host_function called, void* with) noexcept : function(called), user(with) {}
 
-  // Calls it. What it throws is the context's last error, and in the log.  [driver]
+  const frt_host_function function;
+  void* const user;
+  void (*release)(void* user) = nullptr;  // may be null
+  std::atomic<bool> done{false};          // called at least once; set by the backend's thread
+
+  // The function, for the backend: `call` is a HostCall. What it throws is FRT_ERR_CALLBACK.
+  static frt_status run(void* call, frt_error* error) noexcept;
+  // Releases what it holds. What that throws is the context's last error, and in the log.  [driver]
   void finish(frt_context_s& context) const noexcept;
 };
 
-// A call in an eager stream.
-struct EagerCall {
-  void (*call)(void* user);
-  HostCall held;
-  std::atomic<bool> done{false};  // set by the backend's thread
-};
-
-using EagerCalls = std::deque<std::unique_ptr<EagerCall>>;
+// Whole objects, because the backend keeps their addresses.
+using HostCalls = std::deque<std::unique_ptr<HostCall>>;
 
 }  // namespace frt::core

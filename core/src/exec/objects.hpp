@@ -82,8 +82,8 @@ struct frt_context_s {
   frt_stream internal = nullptr;         // captures, made when first needed
   std::vector<frt_plan> plans;           // told when a variant goes
   std::vector<frt_buffer> capture_uses;  // buffers copied or filled by the recipe being recorded
-  std::vector<frt::core::HostCall> capture_calls;  // host functions that it calls
-  frt::core::EagerCalls eager_calls;               // submitted, not released yet
+  frt::core::HostCalls capture_calls;    // host functions that it calls
+  frt::core::HostCalls eager_calls;      // submitted, not released yet
   std::vector<frt::core::DeferredRelease> deferred;
   std::vector<frt_backend_copy> batch;   // [FRT_COPY_BATCH_MAX] of buffer_copy_batch
   std::vector<frt_backend_copy> sorted;  // [FRT_COPY_BATCH_MAX] for its overlap check

@@ -201,7 +201,7 @@ void compile(frt_plan_s& plan, uint32_t flags) {
   reset(plan);
   plan.lost[0] = '\0';
   if (flags & ~FRT_PLAN_NO_FUSE) {
-    throw Error(FRT_ERR_INVALID_ARGUMENT,
+    throw Error(FRT_ERR_UNSUPPORTED,
                 "plan '" + plan.name + "': unknown flags " + std::to_string(flags));
   }
   if (plan.nodes.empty()) {

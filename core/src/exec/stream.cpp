@@ -189,7 +189,7 @@ frt_status event_create(frt_context context, uint32_t flags, frt_event* event,
   }
   return setup(*context, "event_create", error, [&] {
     if (flags & ~FRT_EVENT_TIMING) {
-      throw Error(FRT_ERR_INVALID_ARGUMENT, "event_create: unknown flags " + std::to_string(flags));
+      throw Error(FRT_ERR_UNSUPPORTED, "event_create: unknown flags " + std::to_string(flags));
     }
     auto made = std::make_unique<frt_event_s>();
     made->context = context;

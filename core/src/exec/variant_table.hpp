@@ -24,7 +24,7 @@ struct Variant {
   void* user = nullptr;
   uint64_t stream_mask = 0;         // streams it was used on
   std::vector<frt_buffer> buffers;  // copied or filled by the recipe, retained
-  std::vector<HostCall> calls;      // host functions that the executable calls
+  HostCalls calls;                  // host functions that the executable calls
   Variant* newer = nullptr;
   Variant* older = nullptr;
 };

@@ -248,6 +248,10 @@ std::vector<OptionSpec> read_options(const frt_config_option* options, uint64_t 
       if (!option.choices || !*option.choices) throw refuse("'" + spec.key + "' has no choices");
       spec.choices = split(text(option.choices, "choices"), '|');
     }
+    if ((option.flags & ~FRT_OPTION_NUMERICS) != 0) {
+      throw refuse("'" + spec.key + "' has unknown flags " + std::to_string(option.flags) +
+                   "; a newer version may know them");
+    }
     spec.numerics = (option.flags & FRT_OPTION_NUMERICS) != 0;
     if (spec.numerics && (spec.type == FRT_CONFIG_STRING || spec.type == FRT_CONFIG_PATH)) {
       throw refuse("'" + spec.key + "' is FRT_OPTION_NUMERICS, which text and paths cannot be");

@@ -29,8 +29,8 @@ struct EngineRequest {
   uint64_t min_new = 0;            // stop_ids end no choice that has fewer tokens
   frt_sampling_params sampling{};  // from resolve_sampling(); choice i samples with seed + i
   // Added to the logits of these tokens, before penalties and temperature, at each place of each
-  // answer: each id once, below the vocabulary's size, at most FRT_LM_BIASES. What a grammar rules
-  // out stays out.
+  // answer: each id once, below the vocabulary's size, at most bias_capacity of frt_lm_info. What a
+  // grammar rules out stays out.
   std::vector<frt_logit_bias> bias;
   std::vector<int32_t> stop_ids;  // end the text; reported, not given to on_token()
   uint32_t choices = 1;           // answers to the one prompt

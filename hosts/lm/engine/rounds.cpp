@@ -12,8 +12,8 @@ namespace {
 
 constexpr Acceptance kNever{};
 
-bool may_draft(const Choice& choice) {
-  return choice.request->asked().stop_ids.size() <= FRT_LM_STOPS && !choice.top &&
+bool may_draft(const frt_lm_info& info, const Choice& choice) {
+  return choice.request->asked().stop_ids.size() <= info.stop_capacity && !choice.top &&
          (!choice.matcher || choice.drafts_masked);
 }
 
@@ -42,15 +42,16 @@ uint32_t Engine::Thread::plan_drafts() {
                         choice->phase == Phase::kDecode && choice->sampled < choice->limit;
     if (!writes) continue;
     writers_.push_back(choice);
-    acceptances_.push_back(may_draft(*choice) ? &choice->acceptance : &kNever);
+    acceptances_.push_back(may_draft(model_.info(), *choice) ? &choice->acceptance : &kNever);
   }
   const uint32_t planned = planner_.drafts(acceptances_);
   uint32_t widest = 0;
   for (Choice* choice : writers_) {
     // The last token that may be written is not fed.
     const uint64_t room = choice->limit - choice->sampled - 1;
-    choice->drafts =
-        may_draft(*choice) ? static_cast<uint32_t>(std::min<uint64_t>(planned, room)) : 0;
+    choice->drafts = may_draft(model_.info(), *choice)
+                         ? static_cast<uint32_t>(std::min<uint64_t>(planned, room))
+                         : 0;
     widest = std::max(widest, choice->drafts);
   }
   return widest;

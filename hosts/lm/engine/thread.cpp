@@ -139,9 +139,10 @@ void Engine::Thread::check_bias(std::span<const frt_logit_bias> bias) const {
                                          "' takes no bias, so no token can be made more or less "
                                          "likely");
   }
-  if (bias.size() > FRT_LM_BIASES) {
+  if (bias.size() > info.bias_capacity) {
     throw Error(FRT_ERR_OUT_OF_RANGE, "the bias names " + std::to_string(bias.size()) +
-                                          " tokens; give at most " + std::to_string(FRT_LM_BIASES));
+                                          " tokens; give at most " +
+                                          std::to_string(info.bias_capacity));
   }
   std::vector<int32_t> ids;
   ids.reserve(bias.size());

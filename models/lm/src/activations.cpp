@@ -94,14 +94,14 @@ Ports make_ports(const Context& context, const Config& config, const StepSizes& 
       "sampling");
   ports.mask = alloc(FRT_DTYPE_U32, rows * ports.mask_words, "mask");
   ports.bias = context.alloc(
-      FRT_SPACE_DEVICE,
-      static_cast<std::uint64_t>(max_batch) * FRT_LM_BIASES * sizeof(frt_logit_bias), "bias");
+      FRT_SPACE_DEVICE, static_cast<std::uint64_t>(max_batch * kBiasIds) * sizeof(frt_logit_bias),
+      "bias");
   ports.next_tokens = alloc(FRT_DTYPE_I32, rows, "next_tokens");
   ports.log_probabilities = alloc(FRT_DTYPE_F32, rows, "log_probabilities");
   ports.logits = alloc(FRT_DTYPE_F32, rows * config.vocabulary, "logits");
   if (sizes.verify) {
     ports.candidates = alloc(FRT_DTYPE_I32, kVerifyRows, "candidates");
-    ports.stops = alloc(FRT_DTYPE_I32, max_batch * FRT_LM_STOPS, "stops");
+    ports.stops = alloc(FRT_DTYPE_I32, max_batch * kStopIds, "stops");
     ports.accepted = alloc(FRT_DTYPE_I32, max_batch, "accepted");
   }
   return ports;
@@ -109,13 +109,13 @@ Ports make_ports(const Context& context, const Config& config, const StepSizes& 
 
 std::uint64_t port_bytes(const Config& config, const StepSizes& sizes) {
   const std::int64_t max_batch = sizes.max_batch;
-  const std::int64_t drafts = sizes.verify ? kVerifyRows + max_batch * (FRT_LM_STOPS + 1) : 0;
+  const std::int64_t drafts = sizes.verify ? kVerifyRows + max_batch * (kStopIds + 1) : 0;
   const std::int64_t mask_words = (config.vocabulary + 31) / 32;
   return bytes_of(FRT_DTYPE_I32, std::max(sizes.prefill_chunk, max_batch)) +
          bytes_of(FRT_DTYPE_I32, max_batch * 4 + drafts) +
          bytes_of(FRT_DTYPE_I32, sizes.out_rows() * (2 + mask_words + config.vocabulary)) +
          static_cast<std::uint64_t>(max_batch) *
-             (sizeof(frt_sampling_params) + FRT_LM_BIASES * sizeof(frt_logit_bias));
+             (sizeof(frt_sampling_params) + std::uint64_t{kBiasIds} * sizeof(frt_logit_bias));
 }
 
 void place_activations(const Context& context, const Config& config, const Precision& precision,

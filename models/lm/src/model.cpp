@@ -323,8 +323,8 @@ void Model::describe() {
       {batch, static_cast<std::int64_t>(sizeof(frt_sampling_params))});
   add("mask", "bits of allowed tokens, per row", ports.mask, true, FRT_DTYPE_U32,
       {rows, ports.mask_words});
-  add("bias", "frt_logit_bias, FRT_LM_BIASES per entry", ports.bias, true, FRT_DTYPE_U8,
-      {batch, FRT_LM_BIASES * static_cast<std::int64_t>(sizeof(frt_logit_bias))});
+  add("bias", "frt_logit_bias, bias_capacity per entry", ports.bias, true, FRT_DTYPE_U8,
+      {batch, kBiasIds * static_cast<std::int64_t>(sizeof(frt_logit_bias))});
   add("next_tokens", "the sampled token, per row", ports.next_tokens, false, FRT_DTYPE_I32, {rows});
   add("log_probabilities", "of next_tokens, natural logarithm", ports.log_probabilities, false,
       FRT_DTYPE_F32, {rows});
@@ -337,7 +337,7 @@ void Model::describe() {
     add("candidates", "tokens that verify feeds, draft writes them", ports.candidates, true,
         FRT_DTYPE_I32, {kVerifyRows});
     add("stops", "drafts that verify does not accept, per entry; -1: none", ports.stops, true,
-        FRT_DTYPE_I32, {batch, FRT_LM_STOPS});
+        FRT_DTYPE_I32, {batch, kStopIds});
     add("accepted", "drafts that verify accepted, per entry", ports.accepted, false, FRT_DTYPE_I32,
         {batch});
     graph_table_.push_back({"draft", "proposes tokens of each sequence", parts.draft});
@@ -361,6 +361,7 @@ void Model::describe() {
     lm.verify = parts.verify;
     lm.candidates = ports.candidates;
     lm.stops = ports.stops;
+    lm.stop_capacity = kStopIds;
     lm.accepted = ports.accepted;
     lm.max_rows = kVerifyRows;
   }
@@ -372,6 +373,7 @@ void Model::describe() {
   lm.sampling = ports.sampling;
   lm.mask = ports.mask;
   lm.bias = ports.bias;
+  lm.bias_capacity = kBiasIds;
   lm.next_tokens = ports.next_tokens;
   lm.log_probabilities = ports.log_probabilities;
   lm.logits = ports.logits;

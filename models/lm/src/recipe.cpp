@@ -181,7 +181,7 @@ void Recipe::sample(const Recorder& recorder, const Batch& batch) const {
   args.mask = ports_.mask.pointer<std::uint32_t>();
   args.mask_stride = ports_.mask_words;
   args.bias = ports_.bias.pointer<frt_logit_bias>();
-  args.bias_stride = FRT_LM_BIASES;
+  args.bias_stride = kBiasIds;
   args.counts = state_.counts;
   args.counts_stride = state_.slot_stride;
   if (batch.drafts) {
@@ -197,7 +197,7 @@ void Recipe::sample(const Recorder& recorder, const Batch& batch) const {
 
 void Recipe::accept(const Recorder& recorder, const Batch& batch) const {
   frt_accept_tokens_args args{};
-  args.stop_count = FRT_LM_STOPS;
+  args.stop_count = kStopIds;
   args.sequences = batch.sequences;
   args.fed = act_.ids;
   args.drawn = ports_.next_tokens.pointer<std::int32_t>();

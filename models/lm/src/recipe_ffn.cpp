@@ -62,7 +62,7 @@ void Recipe::mixture(const Recorder& recorder, const Batch& batch, const Mixture
   args.dtype = precision_.activation;
   args.rows = batch.rows();
   args.experts = i32(config_.experts);
-  args.chosen = i32(config_.experts_per_token);
+  args.experts_per_token = i32(config_.experts_per_token);
   args.normalise = config_.normalise_top_k ? 1 : 0;
   args.epsilon = static_cast<float>(config_.epsilon);
   args.row_count = batch.row_count;

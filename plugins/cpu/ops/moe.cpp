@@ -110,7 +110,7 @@ std::unique_ptr<Node> prepare_moe_block(Device& device, const frt_moe_block_args
   frt_moe_route_args route{};
   route.rows = args.rows;
   route.experts = args.experts;
-  route.chosen = args.chosen;
+  route.experts_per_token = args.experts_per_token;
   route.normalise = args.normalise;
   route.row_count = args.row_count;
   route.logits = args.logits;
@@ -122,7 +122,7 @@ std::unique_ptr<Node> prepare_moe_block(Device& device, const frt_moe_block_args
   experts.dtype = args.dtype;
   experts.rows = args.rows;
   experts.experts = args.experts;
-  experts.chosen = args.chosen;
+  experts.experts_per_token = args.experts_per_token;
   experts.row_count = args.row_count;
   experts.x = args.x;
   experts.ids = args.ids;

@@ -53,7 +53,7 @@ class MoeExpertsNode final : public Node {
   struct State {
     std::byte* scratch;
     int32_t* first;   // (experts + 1) assignments of expert e: order[first[e] .. first[e + 1])
-    int32_t* order;   // assignments (row * chosen + j), by expert
+    int32_t* order;   // assignments (row * experts_per_token + j), by expert
     int32_t* active;  // experts with assignments
     int64_t active_count;
     std::byte* hidden;  // panels of the down product, one row per assignment
@@ -92,7 +92,7 @@ MoeExpertsNode::MoeExpertsNode(Device& device, const frt_moe_experts_args& args)
       up_(gemv_kernel(device, ups_.expert, args.dtype)),
       down_(gemv_kernel(device, downs_.expert, args.dtype)),
       hidden_stride_(panel_row_bytes(down_.panel, width_)) {
-  const int64_t assignments = static_cast<int64_t>(args.rows) * args.chosen;
+  const int64_t assignments = static_cast<int64_t>(args.rows) * args.experts_per_token;
   Layout layout;
   first_offset_ = layout.take((args.experts + 1) * int64_t{4});
   order_offset_ = layout.take(assignments * 4);
@@ -118,7 +118,7 @@ MoeExpertsNode::State MoeExpertsNode::sort(int64_t rows, std::byte* scratch) con
               0,
               scratch + hidden_offset_,
               reinterpret_cast<float*>(scratch + results_offset_)};
-  const auto assignments = static_cast<int32_t>(rows * args_.chosen);
+  const auto assignments = static_cast<int32_t>(rows * args_.experts_per_token);
   const auto valid = [&](int32_t id) { return id >= 0 && id < args_.experts; };
   std::fill_n(state.first, args_.experts + 1, 0);
   for (int32_t i = 0; i < assignments; ++i) {
@@ -144,7 +144,8 @@ MoeExpertsNode::State MoeExpertsNode::sort(int64_t rows, std::byte* scratch) con
 const void* MoeExpertsNode::x_panel(const State& state, PanelKind kind,
                                     int32_t assignment) const noexcept {
   const auto index = static_cast<std::size_t>(kind);
-  return state.scratch + panel_offset_[index] + assignment / args_.chosen * panel_stride_[index];
+  return state.scratch + panel_offset_[index] +
+         assignment / args_.experts_per_token * panel_stride_[index];
 }
 
 // A tile is one block of the down product's panel, so the panel's order can be made here.
@@ -223,8 +224,9 @@ void MoeExpertsNode::run(Pool& pool, std::byte* scratch) noexcept {
     down_tile(state, state.active[task / down_tiles], task % down_tiles);
   });
   pool.run(rows, [&](int64_t row, int) {
-    mix_row(reference_, inputs_, args_.chosen, args_.weights + row * args_.chosen,
-            state.results + row * args_.chosen * inputs_, args_.dtype,
+    mix_row(reference_, inputs_, args_.experts_per_token,
+            args_.weights + row * args_.experts_per_token,
+            state.results + row * args_.experts_per_token * inputs_, args_.dtype,
             element(args_.dtype, args_.y, row * inputs_));
   });
 }
@@ -246,9 +248,9 @@ std::unique_ptr<Node> prepare_moe_experts(Device& device, const frt_moe_experts_
   check.dtype("dtype", args.dtype);
   check.at_least("rows", args.rows, 0);
   check.positive("experts", args.experts);
-  check.range("chosen", args.chosen, 1, args.experts);
-  check.require(static_cast<int64_t>(args.rows) * args.chosen <= INT32_MAX, "rows",
-                "times chosen is more than 2^31");
+  check.range("experts_per_token", args.experts_per_token, 1, args.experts);
+  check.require(static_cast<int64_t>(args.rows) * args.experts_per_token <= INT32_MAX, "rows",
+                "times experts_per_token is more than 2^31");
   check.pointer("x", args.x);
   check.pointer("ids", args.ids);
   check.pointer("weights", args.weights);

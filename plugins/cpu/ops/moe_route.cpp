@@ -21,8 +21,8 @@ constexpr float kTaken = -1.0f;  // below every probability
 // `p` (experts): working memory.
 void route_row(const frt_moe_route_args& args, int64_t row, float* p) noexcept {
   const float* logits = args.logits + row * args.experts;
-  int32_t* ids = args.ids + row * args.chosen;
-  float* weights = args.weights + row * args.chosen;
+  int32_t* ids = args.ids + row * args.experts_per_token;
+  float* weights = args.weights + row * args.experts_per_token;
   const float largest = *std::max_element(logits, logits + args.experts);
   float sum = 0.0f;
   for (int32_t e = 0; e < args.experts; ++e) {
@@ -32,7 +32,7 @@ void route_row(const frt_moe_route_args& args, int64_t row, float* p) noexcept {
   for (int32_t e = 0; e < args.experts; ++e) p[e] /= sum;
 
   float chosen_sum = 0.0f;
-  for (int32_t j = 0; j < args.chosen; ++j) {
+  for (int32_t j = 0; j < args.experts_per_token; ++j) {
     int32_t best = -1;
     for (int32_t e = 0; e < args.experts; ++e) {
       if (p[e] == kTaken) continue;
@@ -44,7 +44,7 @@ void route_row(const frt_moe_route_args& args, int64_t row, float* p) noexcept {
     p[best] = kTaken;
   }
   if (!args.normalise) return;
-  for (int32_t j = 0; j < args.chosen; ++j) weights[j] /= chosen_sum;
+  for (int32_t j = 0; j < args.experts_per_token; ++j) weights[j] /= chosen_sum;
 }
 
 }  // namespace
@@ -53,7 +53,7 @@ std::unique_ptr<Node> prepare_moe_route(Device& device, const frt_moe_route_args
   const Checks check(FRT_OP_MOE_ROUTE);
   check.at_least("rows", args.rows, 0);
   check.positive("experts", args.experts);
-  check.range("chosen", args.chosen, 1, args.experts);
+  check.range("experts_per_token", args.experts_per_token, 1, args.experts);
   check.pointer("logits", args.logits);
   check.pointer("ids", args.ids);
   check.pointer("weights", args.weights);

@@ -13,12 +13,9 @@
  * Capture: between capture_begin and capture_end a stream records what is submitted to it instead
  * of running it; the record becomes the executable. Other streams go on. The caller neither waits,
  * allocates nor logs meanwhile.
- *   A capturing stream takes: kernels, copies, fills, calls, records of events, and waits for an
- *   event that the same capture recorded. A wait for an event that was never recorded does nothing.
- *   A capturing stream refuses, with FRT_ERR_BAD_STATE: a launch of an executable, a sync, and a
- * wait for an event that was recorded outside the capture. capture_end then fails with it, too. An
- * event that a capture recorded means nothing outside it: to wait for it, to query it or to sync
- * with it is FRT_ERR_BAD_STATE until it is recorded again.
+ *   A capturing stream takes kernels, copies, fills and calls.
+ *   It refuses, with FRT_ERR_BAD_STATE, launches of executables, syncs, records of events and waits
+ *   for them; capture_end then fails with that code, too.
  *
  * Errors of the device: a call that fails returns FRT_ERR_DEVICE; when the device is unusable from
  * then on, FRT_ERR_DEVICE_LOST, also from every later call on that device. Never abort. A call
@@ -68,7 +65,8 @@ typedef struct frt_device_info {
 } frt_device_info;
 FRT_ASSERT_LAYOUT(frt_device_info, 648, numerics, 456);
 
-/* One copy of a batch; frozen. Ranges must not overlap within a batch. */
+/* One copy of a batch; frozen. No target overlaps another target or a source of the batch, by
+ * address; sources may overlap. */
 typedef struct frt_backend_copy {
   void* target;
   const void* source;
@@ -86,6 +84,11 @@ typedef struct frt_backend_node {
 } frt_backend_node;
 FRT_ASSERT_LAYOUT(frt_backend_node, 24, reserved, 20);
 
+/* A function of the host in the order of a stream, on a thread of the backend. It must not throw
+ * nor call the backend. Returns FRT_OK; or an error, with the words in `error`, which is the
+ * backend's and never NULL. */
+typedef frt_status (*frt_host_function)(void* user, frt_error* error);
+
 /* Flags of event_create. */
 #define FRT_EVENT_TIMING 1u /* the event can be asked for elapsed time */
 
@@ -98,7 +101,8 @@ typedef struct frt_backend_v1 {
 
   /* ---- devices ---- */
   /* How many devices this plugin can open now. A missing driver is not an error: 0 devices, and
-   * the reason in `why_none` (capacity FRT_ERROR_CAPACITY).  [setup] */
+   * the reason in the message of `why_none`, which may be NULL and is written on FRT_OK.  [setup]
+   */
   frt_status (*device_count)(frt_plugin plugin, uint32_t* count, frt_error* why_none);
   /* What there is of device `ordinal`.  [setup] */
   frt_status (*device_info)(frt_plugin plugin, uint32_t ordinal, frt_device_info* info,
@@ -117,9 +121,10 @@ typedef struct frt_backend_v1 {
    * goes on; the call may wait for it.  [driver] */
   frt_status (*memory_alloc)(frt_backend_device device, frt_space space, uint64_t bytes,
                              void** pointer, frt_error* error);
-  void (*memory_free)(frt_backend_device device, frt_space space, void* pointer); /* [setup] */
-  /* All `count` copies as one submission. `copies` is read before the call returns. [driver], and
-   * may allocate, if a range is in FRT_SPACE_HOST; pinned memory is the hot way.  [hot] */
+  /* No work in flight touches the memory; other work may be in flight.  [setup] */
+  void (*memory_free)(frt_backend_device device, frt_space space, void* pointer);
+  /* All `count` copies as one submission. `copies` is read before the call returns. The call may
+   * allocate for a range in FRT_SPACE_HOST; the hot path copies pinned memory.  [hot] */
   frt_status (*copy)(frt_backend_stream stream, const frt_backend_copy* copies, uint64_t count);
   /* Sets every byte of [pointer, pointer + bytes) to `value`. FRT_SPACE_HOST: as copy.  [hot] */
   frt_status (*fill)(frt_backend_stream stream, void* pointer, frt_space space, uint64_t bytes,
@@ -134,23 +139,22 @@ typedef struct frt_backend_v1 {
    * stream. FRT_ERR_UNSUPPORTED if the device has no native streams.  [setup] */
   frt_status (*stream_wrap)(frt_backend_device device, void* native, frt_backend_stream* stream,
                             frt_error* error);
-  void (*stream_destroy)(frt_backend_stream stream);    /* after its work is done  [setup] */
+  void (*stream_destroy)(frt_backend_stream stream);    /* idle: its work is done  [setup] */
   frt_status (*stream_sync)(frt_backend_stream stream); /* waits; reports late errors  [driver] */
   /* NULL if there is none. Where the API has a current device, makes this one current for the
    * thread: the caller may launch there.  [any] */
   void* (*stream_native)(frt_backend_stream stream);
-  /* Calls `function(user)` in stream order, on a thread of the backend. It must not call the
-   * backend. Recorded like everything else while capturing. If it throws, the next sync of the
-   * stream returns FRT_ERR_CALLBACK.  [driver] */
-  frt_status (*stream_call)(frt_backend_stream stream, void (*function)(void* user), void* user);
+  /* Calls `function(user, error)` in stream order. Recorded like everything else while capturing.
+   * After an error of it, whatever the code, the next sync of the stream returns FRT_ERR_CALLBACK,
+   * with its words.  [driver] */
+  frt_status (*stream_call)(frt_backend_stream stream, frt_host_function function, void* user);
 
   /* ---- events ---- */
   frt_status (*event_create)(frt_backend_device device, uint32_t flags, frt_backend_event* event,
-                             frt_error* error);                                   /* [setup] */
-  void (*event_destroy)(frt_backend_event event);                                 /* [setup] */
+                             frt_error* error);                                   /* [driver] */
+  void (*event_destroy)(frt_backend_event event);                                 /* [driver] */
   frt_status (*event_record)(frt_backend_event event, frt_backend_stream stream); /* [hot] */
-  /* Later work of `stream` waits for the last record of `event`; never recorded: no wait, while
-   * capturing as well.  [hot] */
+  /* Later work of `stream` waits for the last record of `event`; never recorded: no wait.  [hot] */
   frt_status (*event_wait)(frt_backend_event event, frt_backend_stream stream);
   frt_status (*event_query)(frt_backend_event event); /* FRT_OK or FRT_ERR_NOT_READY  [hot] */
   frt_status (*event_sync)(frt_backend_event event);  /* [driver] */
@@ -171,7 +175,7 @@ typedef struct frt_backend_v1 {
    * (NULL, or FRT_ERR_UNSUPPORTED): core then orders launches with events.  [setup] */
   frt_status (*exec_compose)(frt_backend_device device, const frt_backend_node* nodes,
                              uint32_t count, frt_backend_exec* exec, frt_error* error);
-  void (*exec_destroy)(frt_backend_exec exec); /* not in flight  [setup] */
+  void (*exec_destroy)(frt_backend_exec exec); /* idle: it is not in flight  [setup] */
   /* Submits the executable. The backend runs the launches of one executable, on whatever streams,
    * one after the other in the order they were submitted.  [hot] */
   frt_status (*exec_launch)(frt_backend_exec exec, frt_backend_stream stream);

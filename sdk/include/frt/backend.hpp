@@ -224,8 +224,7 @@ struct BackendFunctions {
       return nullptr;
     }
   }
-  static frt_status stream_call(frt_backend_stream stream, void (*function)(void* user),
-                                void* user) {
+  static frt_status stream_call(frt_backend_stream stream, frt_host_function function, void* user) {
     if (!stream) return FRT_ERR_INVALID_ARGUMENT;
     Stream& self = *object<Stream>(stream);
     return call(self, [&] { return self.call(function, user); });
@@ -238,7 +237,7 @@ struct BackendFunctions {
     return guard(error, [&] {
       check_out(event, "event_create");
       if ((flags & ~FRT_EVENT_TIMING) != 0) {
-        throw Error(FRT_ERR_INVALID_ARGUMENT,
+        throw Error(FRT_ERR_UNSUPPORTED,
                     "event_create: flags " + std::to_string(flags) + " are not known");
       }
       auto& owner = checked<Device>(device, "event_create");

@@ -5,10 +5,21 @@
  *
  * Rules of the whole ABI (they hold for every header of this folder):
  *
- *  - Every struct that can grow starts with `uint32_t struct_size`, set by the side that fills it.
- *    A reader copies it once into a local that is zero where the sender's ends, so that a missing
- *    member reads as zero: frt::read_table (frt/table.hpp). Who reads it in place asks FRT_HAS.
- *    Structs marked "frozen" never grow and carry no size.
+ *  - Every struct that can grow starts with `uint32_t struct_size`, 8 to FRT_STRUCT_MAX in every
+ *    version; another one is FRT_ERR_ABI. Structs marked "frozen" never grow and carry no size.
+ *      A struct that is passed in: the sender sets struct_size to its own sizeof. A reader copies
+ * it once into a local that is zero where the sender's ends, so that a missing member reads as
+ *      zero: frt::read_table (frt/table.hpp). Who reads it in place asks FRT_HAS.
+ *      A struct that a callee fills ("the caller sets struct_size"): the caller zeroes it and sets
+ *      struct_size to its own sizeof. The callee writes at most that many bytes, and sets
+ *      struct_size to the bytes that it wrote: frt_fill (below), frt::fill in C++.
+ *  - A pointer is never NULL unless its comment says so ("NULL: ...", "may be NULL", of a function
+ *    in a table "optional"). An frt_error* may always be NULL.
+ *  - What a receiver does not know: senders write 0 to `reserved` and to flags that have no name. A
+ *    receiver refuses a flag, a kind or another numbered value that it does not know with
+ *    FRT_ERR_UNSUPPORTED, a [hot] call with FRT_ERR_INVALID_ARGUMENT, unless the comment says
+ *    "ignored". Where there is a text, it names the member. A status that it does not know is an
+ *    error like FRT_ERR_INTERNAL; the text is kept.
  *  - Only fixed-width integers, floats and pointers: no bool, no long, no enum-typed member.
  *  - The side that allocates frees. Strings are UTF-8, zero-terminated, borrowed for the call
  *    unless the declaration says otherwise. Strings in descriptors and tables live as long as the
@@ -16,23 +27,27 @@
  *  - No exception crosses the ABI and nothing aborts. Setup calls take a caller-owned frt_error
  *    (may be NULL) that says what, where and what to do next; hot calls return the code alone.
  *  - Every function carries one thread tag:
- *      [setup]   one thread (the one that made the context), nothing of the context in flight
- *                unless stated. Where there is no context yet (open, close, device_count,
- *                device_info, device_open, device_close): any thread, one call of the process at a
- *                time;
- *      [driver]  one thread at a time per context;
+ *      [setup]   one thread at a time per context, not always the same one. May wait, allocate and
+ *                log. Work of the context may be in flight, unless the comment says "idle". Without
+ *                a context (open, close, device_count, device_info, device_open, device_close, the
+ *                report of frt/device_status.h, a model that is created on none): any thread, one
+ *                call of the process at a time;
+ *      [driver]  one thread at a time per context, as [setup]: the two never run at once;
  *      [hot]     as [driver], and free of allocation, locks, logging and capture;
+ *      [object]  any thread, one at a time per object;
  *      [any]     thread-safe.
- *    So does every callback: what it may do, and so what may call it. A callback in a parameter
- *    list has the tag of its function, unless that says otherwise.
+ *    The tag of a callback says what it may do. A callback in a parameter list has the tag of its
+ *    function, unless that says otherwise.
  *  - `sync` in a name: the calling thread waits. `wait`: later work of a stream does.
- *  - Out parameters are written only on FRT_OK.
+ *  - Out parameters are written only on FRT_OK. An frt_error is written on errors; what else writes
+ *    one says so.
  */
 #ifndef FRT_BASE_H_
 #define FRT_BASE_H_
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __cplusplus
 #define FRT_EXTERN_C_BEGIN extern "C" {
@@ -90,6 +105,25 @@ typedef int32_t frt_status;
 #define FRT_ERR_CANCELLED (-19)       /* stopped because the caller asked for it */
 #define FRT_ERR_INTERNAL (-20)        /* a defect: please report it with the message */
 #define FRT_STATUS_COUNT 21           /* number of codes above, FRT_OK included */
+
+/* ---- structs that a callee fills ------------------------------------------------------- */
+
+#define FRT_STRUCT_MAX 4096u /* bytes of a struct that can grow, in any version */
+
+/* Fills `out`, a struct whose caller set struct_size, with as much of `known` (`known_size` bytes,
+ * the callee's own struct) as there is room for, and sets struct_size to what it wrote. A member
+ * that the caller knows and the callee does not stays as it was, zero. FRT_ERR_ABI: NULL, or a size
+ * that no version has.  [any] */
+static inline frt_status frt_fill(void* out, const void* known, uint32_t known_size) {
+  uint32_t size = 0;
+  if (!out) return FRT_ERR_ABI;
+  memcpy(&size, out, sizeof(size));
+  if (size < 2 * sizeof(uint32_t) || size > FRT_STRUCT_MAX) return FRT_ERR_ABI;
+  if (size > known_size) size = known_size;
+  memcpy(out, known, size);
+  memcpy(out, &size, sizeof(size));
+  return FRT_OK;
+}
 
 /* ---- error record ---------------------------------------------------------------------- */
 
@@ -150,8 +184,10 @@ typedef uint32_t frt_space;
 /* ---- callbacks for variable-length results --------------------------------------------- */
 
 /* Receives `bytes` bytes at `data`, valid during the call; may be called several times per
- * result. Returns FRT_OK to go on; anything else stops the producer, which returns that code.
- * On the thread of the call that it was given to, before that returns.  [as that call] */
+ * result, each time with whole elements of it, aligned as they must be. Returns FRT_OK to go on;
+ * anything else stops the producer, which returns that code. Called on the thread of the call that
+ * it was given to, before that returns. A sink calls nothing of the table that calls it.
+ * [as that call] */
 typedef frt_status (*frt_sink)(void* user, const void* data, uint64_t bytes);
 
 FRT_EXTERN_C_END

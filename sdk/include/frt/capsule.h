@@ -52,7 +52,8 @@ typedef struct frt_region {
   frt_dtype dtype;    /* of its elements, for people and for fingerprints */
   uint64_t row_bytes; /* FIXED: of the whole block; ROWS: of one row */
   uint64_t max_rows;  /* FIXED: 1; ROWS: the most rows */
-  int64_t row_lag;    /* ROWS: boundary - row_lag rows are valid (usually 0) */
+  int64_t row_lag; /* ROWS: boundary - row_lag rows are valid, usually 0. At least -max_rows; with
+                      pages not negative */
 } frt_region;
 FRT_ASSERT_LAYOUT(frt_region, 40, row_lag, 32);
 
@@ -105,8 +106,7 @@ FRT_ASSERT_LAYOUT(frt_capsule_v1, 32, fingerprint, 24);
 /* Host extension: arenas. */
 #define FRT_EXT_STATE "frt.state/1"
 
-/* Where things are. The caller sets struct_size. What stands under `counters` changes, the rest
- * does not. */
+/* Where things are. The caller sets struct_size. The counters change, the rest does not. */
 typedef struct frt_state_info {
   uint32_t struct_size;
   uint32_t slots;
@@ -120,9 +120,8 @@ typedef struct frt_state_info {
   uint32_t page_rows;        /* rows of a page; 0: no pages */
   uint32_t slot_pages;       /* pages of a full slot */
   uint32_t total_pages;
-  /* counters */
-  uint32_t free_pages;
-  uint32_t shared_pages; /* with more than one holder: slots and capsules */
+  uint32_t free_pages;   /* counter */
+  uint32_t shared_pages; /* counter: with more than one holder: slots and capsules */
   uint32_t reserved;
 } frt_state_info;
 FRT_ASSERT_LAYOUT(frt_state_info, 80, reserved, 76);
@@ -217,7 +216,7 @@ FRT_ASSERT_LAYOUT(frt_state_v1, 56, state_reserve, 48);
  *   build would have gone on with. A host that promises equal bits does not use it unasked.
  *   A slot that is restored from such a capsule stays of two builds until it is cleared or restored
  *   from another capsule: so are its snapshots and forks, and the files of these have
- *   FRT_FINGERPRINT_CONTINUES as a field more, and are of another build to everybody.
+ *   the additional field FRT_FINGERPRINT_CONTINUES: every reader treats them as another build's.
  */
 #define FRT_EXT_CAPSULES "frt.capsules/1"
 
@@ -265,7 +264,8 @@ typedef struct frt_capsules_v1 {
 
   /* ---- memory ---- */
   /* Room for `count` more capsules at `boundary`, so that later snapshots, copies and loads into
-   * `space` allocate nothing. Slow: pinning takes about a second for 10 GB.  [setup] */
+   * `space` take neither memory nor an event from the backend. Slow: pinning takes about a second
+   * for 10 GB.  [setup] */
   frt_status (*reserve)(frt_state state, frt_space space, uint64_t boundary, uint32_t count,
                         frt_error* error);
   /* Gives free slabs back to the backend; waits for work in flight.  [setup] */
@@ -279,7 +279,8 @@ typedef struct frt_capsules_v1 {
   frt_status (*snapshot)(frt_state state, uint32_t slot, uint64_t boundary, frt_space space,
                          frt_stream stream, frt_capsule* capsule, frt_error* error);
   /* The slot holds what the capsule holds; its rows beyond are undefined. FRT_ERR_NOT_READY: the
-   * capsule is not loaded to its end.  [hot] */
+   * capsule is not loaded to its end. FRT_ERR_OUT_OF_MEMORY: too few free pages; the slot
+   * is to be cleared or restored before it is used.  [hot] */
   frt_status (*restore)(frt_capsule capsule, uint32_t slot, frt_stream stream);
   /* Restores `count` different slots at once. After FRT_ERR_OUT_OF_MEMORY (too few pages) the
    * slots are to be cleared or restored before they are used.  [hot] */
@@ -328,8 +329,8 @@ typedef struct frt_capsules_v1 {
    * identity). A file of another build is no error: see other_build.  [driver] */
   frt_status (*load_begin)(frt_state state, const char* folder, const char* name, frt_space space,
                            frt_sink metadata, void* user, frt_capsule* capsule, frt_error* error);
-  /* Reads the payload and verifies each chunk. Long: by any thread, one per capsule; the driver
-   * may go on with other work. After an error the capsule can only be released.  [any] */
+  /* Reads the payload and verifies each chunk. Long; the driver may go on with other work. After an
+   * error the capsule can only be released.  [object] */
   frt_status (*load_finish)(frt_capsule capsule, frt_error* error);
   /* Checks the whole file, without an arena.  [any] */
   frt_status (*verify)(const char* folder, const char* name, frt_error* error);
@@ -338,7 +339,8 @@ typedef struct frt_capsules_v1 {
   frt_status (*describe)(const char* folder, const char* name, frt_sink manifest,
                          void* manifest_user, frt_sink metadata, void* metadata_user,
                          frt_error* error);
-  /* Calls `sink` with each name that has a file, in no order. A missing folder has none.  [any] */
+  /* Calls `sink` with each name that has a file, one name a call, in no order. A missing folder has
+   * none.  [any] */
   frt_status (*list)(const char* folder, frt_sink sink, void* user, frt_error* error);
   frt_status (*remove)(const char* folder, const char* name, frt_error* error); /* [any] */
   /* Removes what writers that died have left; never the file of a living one.  [any] */

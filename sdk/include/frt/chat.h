@@ -42,10 +42,10 @@ FRT_EXTERN_C_BEGIN
  * it back. Borrowed for the call of the sink. */
 typedef struct frt_chat_event {
   uint32_t struct_size;
-  uint32_t kind;  /* FRT_CHAT_REASONING ... */
-  uint32_t call;  /* its number; 0 for reasoning and text */
-  uint32_t flags; /* FRT_CHAT_UNFINISHED */
-  const char* text;
+  uint32_t kind;    /* FRT_CHAT_REASONING ... */
+  uint32_t call;    /* its number; 0 for reasoning and text */
+  uint32_t flags;   /* FRT_CHAT_UNFINISHED */
+  const char* text; /* not terminated; NULL where bytes is 0 */
   uint64_t bytes;
 } frt_chat_event;
 FRT_ASSERT_LAYOUT(frt_chat_event, 32, bytes, 24);
@@ -82,23 +82,23 @@ typedef struct frt_chat_v1 {
    * "repetition_penalty", "presence_penalty", "stop_token_ids": [...]}; only what the checkpoint
    * says.  [any] */
   frt_status (*generation_defaults)(frt_model model, frt_sink sink, void* user, frt_error* error);
-  /* Streaming: all four, or NULL. The events of a text are those of its one message: pieces of the
-   * content concatenate to it, and so on. `tools` and `options` as for parse, read before it
-   * returns. One thread at a time; the model outlives the stream.  [any] */
+  /* Streaming: optional, all four or none (NULL). The events of a text are those of its one
+   * message: pieces of the content concatenate to it, and so on. `tools` and `options` as for
+   * parse, read before it returns. The model outlives the stream.  [any] */
   frt_status (*stream_create)(frt_model model, const char* tools, const char* options,
                               frt_chat_stream* stream, frt_error* error);
   /* The next piece: UTF-8, whole characters. `sink` receives what became certain, possibly nothing.
    * The cost is linear in the text, however it is cut. Behind an error only stream_destroy may be
-   * called.  [any] */
+   * called. Optional.  [object] */
   frt_status (*stream_push)(frt_chat_stream stream, const char* text, uint64_t bytes,
                             frt_chat_sink sink, void* user, frt_error* error);
   /* The text is all that was generated: `sink` receives the rest, and `complete` becomes what parse
-   * reports as "complete". Only stream_destroy may follow.  [any] */
+   * reports as "complete". Only stream_destroy may follow. Optional.  [object] */
   frt_status (*stream_finish)(frt_chat_stream stream, frt_chat_sink sink, void* user,
                               uint32_t* complete, frt_error* error);
-  void (*stream_destroy)(frt_chat_stream stream); /* [any] */
-  /* May be NULL: then no form can be forced on an answer. `sink` receives how an answer to a prompt
-   * rendered with `options` is written, so that a host can force its parts:
+  void (*stream_destroy)(frt_chat_stream stream); /* optional  [object] */
+  /* Optional: without it no form can be forced on an answer. `sink` receives how an answer to a
+   * prompt rendered with `options` is written, so that a host can force its parts:
    *   {"reasoning": {"end": text, "then": text}?,
    *    "calls": {"begin": [text, text], "parameter": [text, text, text]?, "end": text,
    *              "separator": text}?}

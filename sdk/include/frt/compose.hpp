@@ -451,7 +451,7 @@ inline void Operators::moe_block(const Recorder& recorder, const frt_moe_block_a
   frt_moe_route_args route{};
   route.rows = args.rows;
   route.experts = args.experts;
-  route.chosen = args.chosen;
+  route.experts_per_token = args.experts_per_token;
   route.normalise = args.normalise;
   route.row_count = args.row_count;
   route.logits = args.logits;
@@ -463,7 +463,7 @@ inline void Operators::moe_block(const Recorder& recorder, const frt_moe_block_a
   routed.dtype = args.dtype;
   routed.rows = args.rows;
   routed.experts = args.experts;
-  routed.chosen = args.chosen;
+  routed.experts_per_token = args.experts_per_token;
   routed.row_count = args.row_count;
   routed.x = args.x;
   routed.ids = args.ids;

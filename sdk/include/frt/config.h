@@ -58,7 +58,7 @@ FRT_ASSERT_LAYOUT(frt_config, 16, values, 8);
 typedef struct frt_config_option {
   const char* key; /* lower case, words joined by '_' */
   frt_config_type type;
-  uint32_t flags;           /* FRT_OPTION_*; others are 0 */
+  uint32_t flags;           /* FRT_OPTION_* */
   const char* default_text; /* as the user would write it, without quotes; NULL: required */
   const char* choices;      /* ENUM: "a|b|c"; NULL otherwise */
   double minimum, maximum;  /* INT, SIZE, FLOAT: inclusive; both 0: no limit */
@@ -70,9 +70,10 @@ FRT_ASSERT_LAYOUT(frt_config_option, 56, doc, 48);
 typedef struct frt_config_schema_v1 {
   uint32_t struct_size;
   uint32_t reserved;
-  const frt_config_option* plugin_options; /* for `open`: manifest table [plugin-options.<id>] */
+  /* For `open`: manifest table [plugin-options.<id>]; NULL: none. */
+  const frt_config_option* plugin_options;
   uint64_t plugin_option_count;
-  const frt_config_option* options; /* backend: per device; model: per model */
+  const frt_config_option* options; /* backend: per device; model: per model; NULL: none */
   uint64_t option_count;
 } frt_config_schema_v1;
 FRT_ASSERT_LAYOUT(frt_config_schema_v1, 40, option_count, 32);

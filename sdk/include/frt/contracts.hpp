@@ -49,7 +49,7 @@ FRT_CONTRACT(frt_device_status_v1, FRT_EXT_DEVICE_STATUS, report,
              FRT_REQUIRED(frt_device_status_v1, read));
 FRT_CONTRACT(frt_device_status, "frt_device_status", limited_by);
 FRT_CONTRACT(frt_kernels_v1, FRT_EXT_KERNELS, list, FRT_REQUIRED(frt_kernels_v1, list));
-FRT_CONTRACT(frt_kernel_desc, "kernel descriptor", kernel);
+FRT_CONTRACT(frt_kernel_desc, "kernel descriptor", kernel, FRT_REQUIRED(frt_kernel_desc, name));
 
 // ---- a model ------------------------------------------------------------------------------
 
@@ -57,7 +57,9 @@ FRT_CONTRACT(frt_model_v1, FRT_EXT_MODEL, extension, FRT_REQUIRED(frt_model_v1, 
              FRT_REQUIRED(frt_model_v1, destroy), FRT_REQUIRED(frt_model_v1, info),
              FRT_REQUIRED(frt_model_v1, ports), FRT_REQUIRED(frt_model_v1, graphs),
              FRT_REQUIRED(frt_model_v1, extension));
-FRT_CONTRACT(frt_model_info, "frt_model_info", scratch_bytes);
+FRT_CONTRACT(frt_model_info, "frt_model_info", scratch_bytes,
+             FRT_REQUIRED(frt_model_info, architecture), FRT_REQUIRED(frt_model_info, formats));
 FRT_CONTRACT(frt_capsule_v1, FRT_EXT_CAPSULE, fingerprint, FRT_REQUIRED(frt_capsule_v1, layout),
              FRT_REQUIRED(frt_capsule_v1, state), FRT_REQUIRED(frt_capsule_v1, fingerprint));
-FRT_CONTRACT(frt_capsule_layout, "frt_capsule_layout", spare_pages);
+FRT_CONTRACT(frt_capsule_layout, "frt_capsule_layout", spare_pages,
+             FRT_REQUIRED(frt_capsule_layout, regions));

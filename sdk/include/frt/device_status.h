@@ -15,7 +15,7 @@ FRT_EXTERN_C_BEGIN
 
 #define FRT_EXT_DEVICE_STATUS "frt.device-status/1"
 
-/* What a number cannot be known of is 0. The caller sets struct_size. */
+/* 0: not known. The caller sets struct_size. */
 typedef struct frt_device_status {
   uint32_t struct_size;
   uint32_t clock_mhz;        /* of the compute units, now */
@@ -39,7 +39,7 @@ typedef struct frt_device_status_v1 {
   /* Facts about the libraries and choices that the device is used with, one call of `found` each:
    * what it is about, the fact, and what to do about it, empty where nothing is to be done. None of
    * the texts is NULL; they live as long as that call. Opens no device, but may load libraries.
-   * NULL: nothing to say. [setup] */
+   * Optional: NULL if there is nothing to say.  [setup] */
   frt_status (*report)(frt_plugin plugin, uint32_t ordinal, void* self,
                        void (*found)(void* self, const char* subject, const char* fact,
                                      const char* advice),

@@ -16,7 +16,9 @@
  *
  * Ownership: a handle returned by *_create, *_alloc, *_wrap or *_view belongs to the caller, who
  * gives it back with *_release. Releasing a context releases nothing else: release what was made
- * on it first. Buffers and streams are counted: a graph or view keeps what it uses alive.
+ * on it first. A view keeps its parent alive. A captured variant keeps the buffers of its copies
+ * and fills alive. The caller keeps all other memory that a variant reads or writes, of an eager
+ * variant all of it, until the variant is gone.
  */
 #ifndef FRT_EXEC_H_
 #define FRT_EXEC_H_
@@ -52,21 +54,21 @@ static inline uint16_t frt_key_field(frt_shape_key key, uint32_t field) {
 
 /* ---- recording ------------------------------------------------------------------------- */
 
-/* What a record callback gets; frozen. Valid during the callback. */
+/* What a record callback gets. Valid during the callback. */
 typedef struct frt_recorder {
+  uint32_t struct_size;
+  uint32_t capturing; /* 0: eager, the work runs at once */
   frt_context context;
   frt_stream stream;                 /* copies and fills of this table go here */
   frt_backend_stream backend_stream; /* kernels go here */
-  uint32_t capturing;                /* 0: eager, the work runs at once */
-  uint32_t reserved;
 } frt_recorder;
-FRT_ASSERT_LAYOUT(frt_recorder, 32, reserved, 28);
+FRT_ASSERT_LAYOUT(frt_recorder, 32, backend_stream, 24);
 
 /* Submits the work of `key`. Called once per capture, or once per replay in eager mode. No
- * waiting, no allocation, no logging inside, and no events: work of one recording runs in order,
- * and what others wait for is recorded after the replay. event_record and stream_wait are
- * FRT_ERR_BAD_STATE for every stream of the context, captured or eager. Returns FRT_OK or the
- * error, with `error` filled. [hot] */
+ * waiting, no logging, no memory of the device is allocated inside, and no events: work of one
+ * recording runs in order, and what others wait for is recorded after the replay. event_record and
+ * stream_wait are FRT_ERR_BAD_STATE for every stream of the context, captured or eager. Returns
+ * FRT_OK or the error, with `error` filled.  [driver] */
 typedef frt_status (*frt_record_fn)(void* user, const frt_recorder* recorder, frt_shape_key key,
                                     frt_error* error);
 
@@ -132,8 +134,8 @@ typedef struct frt_exec_v1 {
   frt_status (*context_sync)(frt_context context); /* waits for every stream  [driver] */
   /* The text behind the last code that a call of this context without an frt_error returned: what
    * failed, where, and the device API's own words if the backend has them
-   * (frt_backend_v1::last_error). A call that a NULL handle kept from knowing its context leaves
-   * the text as it is.  [driver] */
+   * (frt_backend_v1::last_error). Writes `error` whenever it is not NULL. A call with a NULL handle
+   * leaves the text as it is.  [driver] */
   void (*context_last_error)(frt_context context, frt_error* error);
 
   /* ---- buffers ---- */
@@ -155,14 +157,14 @@ typedef struct frt_exec_v1 {
    * frees. NULL is ignored.  [setup] */
   void (*buffer_release)(frt_buffer buffer);
   frt_status (*buffer_info)(frt_buffer buffer, frt_buffer_info* info); /* [any] */
-  /* Any space to any space, in stream order; ranges are checked without overflow; overlapping
-   * ranges of the same buffer are FRT_ERR_INVALID_ARGUMENT. A copy or fill that touches
-   * FRT_SPACE_HOST is [driver]: a backend may allocate for it. What is copied on the hot path is in
-   * FRT_SPACE_HOST_PINNED.  [hot] */
+  /* Any space to any space, in stream order; ranges are checked without overflow. Target and source
+   * that overlap, by address, are FRT_ERR_INVALID_ARGUMENT. The backend may allocate for a copy or
+   * fill that touches FRT_SPACE_HOST; the hot path copies FRT_SPACE_HOST_PINNED.  [hot] */
   frt_status (*buffer_copy)(frt_buffer target, uint64_t target_offset, frt_buffer source,
                             uint64_t source_offset, uint64_t bytes, frt_stream stream);
-  /* All or nothing: `count` copies as ONE submission. At most FRT_COPY_BATCH_MAX. FRT_SPACE_HOST:
-   * as buffer_copy.  [hot] */
+  /* All or nothing: `count` copies as ONE submission. At most FRT_COPY_BATCH_MAX. No target
+   * overlaps another target or a source of the batch, by address: FRT_ERR_INVALID_ARGUMENT. Sources
+   * may overlap. FRT_SPACE_HOST: as buffer_copy.  [hot] */
   frt_status (*buffer_copy_batch)(const frt_copy* copies, uint64_t count, frt_stream stream);
   /* FRT_SPACE_HOST: as buffer_copy.  [hot] */
   frt_status (*buffer_fill)(frt_buffer buffer, uint64_t offset, uint64_t bytes, uint8_t value,
@@ -184,8 +186,8 @@ typedef struct frt_exec_v1 {
 
   /* ---- events ---- */
   frt_status (*event_create)(frt_context context, uint32_t flags, frt_event* event,
-                             frt_error* error); /* [setup] */
-  void (*event_release)(frt_event event);       /* [setup] */
+                             frt_error* error); /* [driver] */
+  void (*event_release)(frt_event event);       /* [driver] */
   /* FRT_ERR_BAD_STATE inside a record callback.  [hot] */
   frt_status (*event_record)(frt_event event, frt_stream stream);
   frt_status (*event_query)(frt_event event); /* FRT_OK or FRT_ERR_NOT_READY  [hot] */
@@ -231,16 +233,15 @@ typedef struct frt_exec_v1 {
   void (*kernels_release)(frt_kernel_owner owner);
 
   /* ---- what a launch submits to its stream ---- */
-  /* Calls `call(user)` in stream order, on a thread of the backend: once in an eager stream, at
-   * every replay in a capturing one. Then `release(user)` (NULL: nothing to release) is called
-   * once on the driver's thread, when no further call can come: after the variant is gone, or,
-   * for an eager stream, during a later call of this function or at the end of the context.
-   * Neither may call this table. An exception or a crash of `call` is the caller's fault; the
-   * stream reports FRT_ERR_CALLBACK for an exception. After an error of this function `user` is
+  /* Calls `call(user, error)` in stream order, on a thread of the backend: once in an eager stream,
+   * at every replay in a capturing one. After an error of it, whatever the code, the next sync of
+   * the stream is FRT_ERR_CALLBACK, with its words. Then `release(user)` (NULL: nothing to release)
+   * is called once on the driver's thread, when no further call can come: after the variant is
+   * gone, or, for an eager stream, during a later call of this function or at the end of the
+   * context. Neither may call this table, nor throw. After an error of this function `user` is
    * still the caller's, and `release` is not called.  [driver] */
-  frt_status (*stream_call)(frt_context context, frt_backend_stream stream,
-                            void (*call)(void* user), void* user, void (*release)(void* user),
-                            frt_error* error);
+  frt_status (*stream_call)(frt_context context, frt_backend_stream stream, frt_host_function call,
+                            void* user, void (*release)(void* user), frt_error* error);
   /* The native stream behind the one that a launch got, of the context's native_kind. Where the
    * API has a current device, it is current for this thread afterwards. NULL where there is none
    * (the CPU), and where it is the API's default stream.  [any] */

@@ -23,7 +23,9 @@
 #include <frt/table.hpp>
 #include <frt/weights.hpp>
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <span>
@@ -109,8 +111,9 @@ class Context {
   // go with it.  [setup]
   KernelOwner register_kernels(std::span<const frt_kernel_desc> kernels) const;
 
-  // Calls `work()` in stream order, at every replay where `stream` records; see
-  // frt_exec_v1::stream_call. What `work` holds lives as long as calls can come.  [driver]
+  // Calls `work()` (returns void or frt_status) in stream order, at every replay where `stream`
+  // records; see frt_exec_v1::stream_call. It may throw. What it holds lives as long as calls can
+  // come.  [driver]
   template <class Work>
   void call(frt_backend_stream stream, Work&& work) const;
 
@@ -294,13 +297,15 @@ inline void copy_between(const Buffer& target, uint64_t target_offset, const Str
 // them at once. Valid as long as the stream, inside a recipe as long as the call.
 class Recorder {
  public:
-  Recorder(const Context& context, const frt_recorder& recorder) noexcept
-      : context_(context), recorder_(recorder) {}
+  Recorder(const Context& context, const frt_recorder& recorder) noexcept : context_(context) {
+    std::memcpy(&recorder_, &recorder,
+                std::min<std::size_t>(recorder.struct_size, sizeof(recorder_)));
+  }
 
   // Runs at once, on `stream`.  [driver]
   explicit Recorder(const Stream& stream) noexcept
       : context_(stream.context()),
-        recorder_{stream.context(), stream.handle(), stream.backend(), 0, 0} {}
+        recorder_{sizeof(recorder_), 0, stream.context(), stream.handle(), stream.backend()} {}
 
   const Context& context() const noexcept { return context_; }
   frt_stream stream() const noexcept { return recorder_.stream; }
@@ -325,7 +330,7 @@ class Recorder {
 
  private:
   Context context_;
-  frt_recorder recorder_;
+  frt_recorder recorder_{};
 };
 
 // The kernels of one register_kernels(). Declare it before the graphs that record them.
@@ -651,10 +656,11 @@ void Context::call(frt_backend_stream stream, Work&& work) const {
   using Held = std::decay_t<Work>;
   auto held = std::make_unique<Held>(std::forward<Work>(work));
   frt_error error{};
-  check(table_->stream_call(
-            handle_, stream, [](void* user) { (*static_cast<Held*>(user))(); }, held.get(),
-            [](void* user) { delete static_cast<Held*>(user); }, &error),
-        error);
+  const auto run = [](void* user, frt_error* reason) {
+    return guard(reason, [user] { return (*static_cast<Held*>(user))(); });
+  };
+  const auto release = [](void* user) { delete static_cast<Held*>(user); };
+  check(table_->stream_call(handle_, stream, run, held.get(), release, &error), error);
   held.release();  // core calls release
 }
 

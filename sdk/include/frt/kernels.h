@@ -17,7 +17,8 @@
  *
  * Every launch refuses with FRT_ERR_INVALID_ARGUMENT: a NULL pointer that the comment of its member
  * does not allow; rows below 0, or below 1 where the operator's header says "at least 1"; another
- * size below 1; memory that is not aligned to its elements; a stride in bytes that is not a
+ * size below 1, or below what its comment allows ("0: ..."); memory that is not aligned to its
+ * elements; a stride in bytes that is not a
  * multiple of the element's size (4 for f32 and int32); a stride that is shorter than its row.
  */
 #ifndef FRT_KERNELS_H_
@@ -137,9 +138,11 @@ typedef struct frt_kernel_desc {
    * frt-plugin-check does, and compares it with the struct of frt/ops/. */
   uint32_t args_size;
   const char* name;                 /* "vendor.op/revision" */
-  frt_dtype_set inputs;             /* types of the activations it reads; 0: none, and fits all */
-  frt_dtype_set outputs;            /* types of those it writes; 0: none, and fits all */
-  const frt_weight_format* weights; /* patterns; NULL: it has no weights, and fits all */
+  frt_dtype_set inputs;             /* types of the activations it reads; 0: it reads none, and fits
+                                       every request */
+  frt_dtype_set outputs;            /* types of those it writes; 0: it writes none, and fits every
+                                       request */
+  const frt_weight_format* weights; /* patterns; NULL: it has no weights, and fits every request */
   uint32_t weight_count;
   uint32_t reserved;
   frt_kernel kernel;

@@ -44,7 +44,7 @@ FRT_ASSERT_LAYOUT(frt_model_params, 40, config, 32);
 #define FRT_PORT_INPUT 1u  /* the host writes it before a replay */
 #define FRT_PORT_OUTPUT 2u /* the host reads it after a replay */
 
-#define FRT_PORT_MAX_RANK 4u
+#define FRT_PORT_MAX_RANK 8u
 
 /* A named buffer the host may touch; frozen. Lives as long as the model. */
 typedef struct frt_port {
@@ -57,7 +57,7 @@ typedef struct frt_port {
   uint32_t reserved;
   int64_t shape[FRT_PORT_MAX_RANK]; /* elements, row-major; the first `rank` count */
 } frt_port;
-FRT_ASSERT_LAYOUT(frt_port, 72, shape, 40);
+FRT_ASSERT_LAYOUT(frt_port, 104, shape, 40);
 
 /* One graph of a model; frozen. */
 typedef struct frt_model_graph {

@@ -41,7 +41,7 @@ inline std::vector<frt_kernel_desc> read_kernels(const frt_kernel_desc* first, u
   if (count == 0) return {};
   if (!first) throw broken("is NULL");
   if (count > kMost) throw broken("has " + std::to_string(count) + " entries");
-  if (stride < Contract<frt_kernel_desc>::kBytes || stride > kLargestTable) {
+  if (stride < Contract<frt_kernel_desc>::kBytes || stride > FRT_STRUCT_MAX) {
     throw broken("has a stride of " + std::to_string(stride) + " bytes, expected at least " +
                  std::to_string(Contract<frt_kernel_desc>::kBytes));
   }

@@ -28,10 +28,6 @@
 
 namespace frt {
 
-// The most bytes of one growable struct: any version stays far below, a size that nobody set does
-// not.
-inline constexpr uint32_t kLargestTable = 4096;
-
 // A pointer member that a table must have.
 struct RequiredMember {
   const char* name;
@@ -68,7 +64,7 @@ concept HasContract = requires {
 // FRT_ERR_ABI if there is none, if its size is none that a version which works with this one has,
 // or if a required member is NULL.  [any]
 template <HasContract Table>
-Table read_table(const void* given, std::string_view sender, uint32_t room = kLargestTable) {
+Table read_table(const void* given, std::string_view sender, uint32_t room = FRT_STRUCT_MAX) {
   const auto broken = [&](const std::string& what) {
     return Error(FRT_ERR_ABI, std::string(sender) + (sender.empty() ? "" : ": ") + "its " +
                                   Contract<Table>::kName + " " + what);
@@ -76,8 +72,8 @@ Table read_table(const void* given, std::string_view sender, uint32_t room = kLa
   if (!given) throw broken("is NULL");
   uint32_t size = 0;
   std::memcpy(&size, given, sizeof(size));
-  if (size < Contract<Table>::kBytes || size > room || size > kLargestTable) {
-    const uint32_t most = room < kLargestTable ? room : kLargestTable;
+  if (size < Contract<Table>::kBytes || size > room || size > FRT_STRUCT_MAX) {
+    const uint32_t most = room < FRT_STRUCT_MAX ? room : FRT_STRUCT_MAX;
     throw broken(
         "says that it has " + std::to_string(size) + " bytes, " +
         (size < Contract<Table>::kBytes
@@ -102,19 +98,11 @@ Table read_table(const void* given, std::string_view sender, uint32_t room = kLa
   return table;
 }
 
-// Copies as much of `known` as the caller's struct has room for, and tells the caller in
-// struct_size how much that was: an older caller gets what it knows, a newer one keeps its
-// zeros behind it. FRT_ERR_INVALID_ARGUMENT if the caller set no sensible struct_size.  [any]
+// frt_fill (frt/base.h) of the struct that its caller knows too: an older caller gets what it
+// knows, a newer one keeps its zeros behind it.  [any]
 template <class Struct>
 frt_status fill(Struct* out, const Struct& known) noexcept {
-  if (!out || out->struct_size < 2 * sizeof(uint32_t) || out->struct_size > kLargestTable) {
-    return FRT_ERR_INVALID_ARGUMENT;
-  }
-  const uint32_t size =
-      out->struct_size < sizeof(Struct) ? out->struct_size : static_cast<uint32_t>(sizeof(Struct));
-  std::memcpy(static_cast<void*>(out), &known, size);
-  out->struct_size = size;
-  return FRT_OK;
+  return frt_fill(out, &known, sizeof(Struct));
 }
 
 // Runs `call`, one function of a peer's table. What it throws, which no function of the ABI may,

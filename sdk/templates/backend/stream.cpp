@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stream.hpp"
 
-#include <atomic>
 #include <frt/error.hpp>
 
 #include <algorithm>
@@ -39,12 +38,10 @@ void Record::wait() {
 }
 
 frt_status Event::query() {
-  if (recorded_in_) return FRT_ERR_BAD_STATE;
   return !last_ || last_->finished() ? FRT_OK : FRT_ERR_NOT_READY;
 }
 
 frt_status Event::sync() {
-  if (recorded_in_) return FRT_ERR_BAD_STATE;
   if (last_) last_->wait();
   return FRT_OK;
 }
@@ -151,14 +148,11 @@ frt_status Stream::fill(void* pointer, frt_space, uint64_t bytes, uint8_t value)
   return FRT_OK;
 }
 
-frt_status Stream::call(void (*function)(void* user), void* user) {
+frt_status Stream::call(frt_host_function function, void* user) {
   if (!function) return FRT_ERR_INVALID_ARGUMENT;
   submit([=] {
-    try {
-      function(user);
-    } catch (...) {
-      throw frt::Error(FRT_ERR_CALLBACK, "stream_call: the function threw");
-    }
+    frt_error error{};
+    if (function(user, &error) != FRT_OK) throw frt::Error(FRT_ERR_CALLBACK, error.message);
   });
   return FRT_OK;
 }
@@ -169,21 +163,14 @@ frt_status Stream::refuse_in_capture(const char* what) {
 }
 
 frt_status Stream::record(Event& event) {
-  event.recorded_in_ = capture_;
-  event.last_.reset();
-  if (recording_) return FRT_OK;
+  if (recording_) return refuse_in_capture("a record of an event");
   event.last_ = std::make_shared<Record>();
   enqueue([record = event.last_] { record->finish(); });
   return FRT_OK;
 }
 
 frt_status Stream::wait(Event& event) {
-  if (recording_) {
-    // The tasks of a recording run one after the other: its own records need no wait.
-    if (event.recorded_in_ == capture_ || (!event.recorded_in_ && !event.last_)) return FRT_OK;
-    return refuse_in_capture("a wait for an event that was not recorded in this capture");
-  }
-  if (event.recorded_in_) return FRT_ERR_BAD_STATE;
+  if (recording_) return refuse_in_capture("a wait for an event");
   if (event.last_) enqueue([record = event.last_] { record->wait(); });
   return FRT_OK;
 }
@@ -213,9 +200,7 @@ frt_status Stream::sync() {
 
 void Stream::capture_begin() {
   if (recording_) throw frt::Error(FRT_ERR_BAD_STATE, "capture_begin: the stream captures already");
-  static std::atomic<uint64_t> captures{0};
   recording_ = std::make_unique<Exec>();
-  capture_ = ++captures;
   refused_ = nullptr;
 }
 
@@ -224,7 +209,6 @@ std::unique_ptr<Exec> Stream::capture_end() {
     throw frt::Error(FRT_ERR_BAD_STATE, "capture_end: the stream does not capture; begin first");
   }
   std::unique_ptr<Exec> recorded = std::exchange(recording_, nullptr);
-  capture_ = 0;
   if (refused_) {
     throw frt::Error(FRT_ERR_BAD_STATE, std::string("capture_end: there was ") + refused_ +
                                             "; record kernels, copies, fills and calls alone");

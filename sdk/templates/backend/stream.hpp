@@ -64,8 +64,7 @@ class Event {
  private:
   friend class Stream;
   bool timing_;
-  std::shared_ptr<Record> last_;  // null: never recorded, or in a capture
-  uint64_t recorded_in_ = 0;      // the capture of the last record; 0: none
+  std::shared_ptr<Record> last_;  // null: never recorded
 };
 
 class Exec {
@@ -91,7 +90,7 @@ class Stream {
 
   frt_status copy(const frt_backend_copy* copies, uint64_t count);
   frt_status fill(void* pointer, frt_space space, uint64_t bytes, uint8_t value);
-  frt_status call(void (*function)(void* user), void* user);
+  frt_status call(frt_host_function function, void* user);
   frt_status record(Event& event);
   frt_status wait(Event& event);
   frt_status launch(Exec& exec);
@@ -99,10 +98,7 @@ class Stream {
 
   void capture_begin();
   std::unique_ptr<Exec> capture_end();
-  void capture_abort() {
-    recording_.reset();
-    capture_ = 0;
-  }
+  void capture_abort() { recording_.reset(); }
 
  private:
   frt_status refuse_in_capture(const char* what);
@@ -111,7 +107,6 @@ class Stream {
 
   Device& device_;
   std::unique_ptr<Exec> recording_;  // while capturing
-  uint64_t capture_ = 0;             // its number, never given twice; 0: none
   const char* refused_ = nullptr;    // in this capture: it fails at its end
   std::mutex mutex_;
   std::condition_variable changed_;

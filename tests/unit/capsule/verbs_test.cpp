@@ -495,13 +495,17 @@ TEST_CASE("memory of capsules is taken in slabs, used again, and given back when
   const uint64_t reserved = arena.capsules.usage(FRT_SPACE_HOST_PINNED).free_bytes;
   CHECK(reserved == 2 * 8 * slab);
   const int allocations = rig.mock ? rig.mock->calls("memory_alloc") : 0;
+  const int events = rig.mock ? rig.mock->calls("event_create") : 0;
   for (int i = 0; i < 20; ++i) {
     const Capsule a = arena.capsules.snapshot(0, 500, FRT_SPACE_HOST_PINNED, arena.stream);
     const Capsule b = arena.capsules.snapshot(1, 500, FRT_SPACE_HOST_PINNED, arena.stream);
     CHECK(a.info().held_bytes == 8 * slab);
     CHECK(arena.capsules.usage(FRT_SPACE_HOST_PINNED).used_bytes == 16 * slab);
   }
-  if (rig.mock) CHECK(rig.mock->calls("memory_alloc") == allocations);
+  if (rig.mock) {
+    CHECK(rig.mock->calls("memory_alloc") == allocations);
+    CHECK(rig.mock->calls("event_create") == events);
+  }
   arena.capsules.trim(FRT_SPACE_HOST_PINNED);
   CHECK(arena.capsules.usage(FRT_SPACE_HOST_PINNED).free_bytes == 0);
 }

@@ -69,7 +69,7 @@ struct Stream : Counted {
   }
   frt_status copy(const frt_backend_copy*, uint64_t) { return submit(); }
   frt_status fill(void*, frt_space, uint64_t, uint8_t) { return submit(); }
-  frt_status call(void (*)(void*), void*) { return submit(); }
+  frt_status call(frt_host_function, void*) { return submit(); }
   frt_status record(Event&) { return submit(); }
   frt_status wait(Event&) { return submit(); }
   frt_status launch(Exec&) { return submit(); }

@@ -132,8 +132,10 @@ TEST_CASE("what a submission or a wait throws is an error that names the backend
   throws("event_record", steps.try_execute(other));
   make_throw(backend.stream_call);
   frt_error error{};
-  throws("stream_call", table.stream_call(
-                            rig.context, stream.backend(), [](void*) {}, nullptr, nullptr, &error));
+  throws("stream_call",
+         table.stream_call(
+             rig.context, stream.backend(), [](void*, frt_error*) { return frt_status{FRT_OK}; },
+             nullptr, nullptr, &error));
   stream.sync();
 }
 
@@ -215,7 +217,8 @@ TEST_CASE("what a call that ends something throws is in the log, and the host go
   const auto call = [&](void (*release)(void*)) {
     frt_error error{};
     CHECK(table.stream_call(
-              rig.context, stream.backend(), [](void*) {}, nullptr, release, &error) == FRT_OK);
+              rig.context, stream.backend(), [](void*, frt_error*) { return frt_status{FRT_OK}; },
+              nullptr, release, &error) == FRT_OK);
     stream.sync();
   };
   call([](void*) { throw std::runtime_error("stuck"); });

@@ -238,9 +238,15 @@ TEST_CASE("callbacks of C that return errors, strange codes, or throw through th
                                 frt_record_fn([](void*, const frt_recorder*, frt_shape_key,
                                                  frt_error*) { return frt_status{-77}; })}) {
     error = capture(strange);
-    CHECK(error.code == FRT_ERR_CALLBACK);
-    CHECK(contains(error.message, "unknown status"));
+    CHECK(error.code == FRT_ERR_INTERNAL);
+    CHECK(contains(error.message, "77, which this version does not know"));
   }
+  error = capture([](void*, const frt_recorder*, frt_shape_key, frt_error* reason) {
+    frt::set_error(reason, FRT_ERR_DEVICE, "the lid is open");
+    return frt_status{-77};
+  });
+  CHECK(error.code == FRT_ERR_INTERNAL);
+  CHECK(contains(error.message, "the lid is open; status -77"));
   error = capture([](void*, const frt_recorder*, frt_shape_key, frt_error*) -> frt_status {
     throw std::runtime_error("thrown in C");
   });

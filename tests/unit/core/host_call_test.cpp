@@ -139,6 +139,29 @@ TEST_CASE("an eager context calls the host anew at every replay") {
   CHECK(calls == 2);
 }
 
+TEST_CASE("what a host call throws never reaches the backend") {
+  Rig rig;
+  const frt::Stream stream = rig.context.create_stream("s");
+  frt::Graph graph = rig.context.create_graph("g", 1);
+  // Of the table itself: a function of somebody who did not read the header.
+  const auto throws = [](void*, frt_error*) -> frt_status { throw std::runtime_error("no ink"); };
+  const auto call = [&](frt_backend_stream where) {
+    frt_error error{};
+    REQUIRE(rig.context.table().stream_call(rig.context, where, throws, nullptr, nullptr, &error) ==
+            FRT_OK);
+  };
+  call(stream.backend());
+  CHECK_FAILS(FRT_ERR_CALLBACK, "no ink", stream.sync());
+  graph.capture(1, [&](const frt::Recorder& recorder) { call(recorder.backend_stream()); });
+  for (int i = 0; i < 2; ++i) {
+    graph.replay(1, stream);
+    CHECK_FAILS(FRT_ERR_CALLBACK, "no ink", stream.sync());
+  }
+  rig.context.call(stream.backend(), [] { throw frt::Error(FRT_ERR_IO, "no paper"); });
+  CHECK_FAILS(FRT_ERR_CALLBACK, "no paper", stream.sync());
+  stream.sync();
+}
+
 TEST_CASE("a context that is closed releases what finished host calls held") {
   int calls = 0;
   const Work work(calls);

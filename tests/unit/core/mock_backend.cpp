@@ -8,6 +8,7 @@
 #include <frt/error.hpp>
 #include <frt/weights.hpp>
 #include <span>
+#include <utility>
 
 namespace {
 
@@ -186,17 +187,23 @@ frt_status stream_sync(frt_backend_stream stream) {
     mock.backend->violations.push_back("stream_sync while capturing");
     return FRT_ERR_DEVICE;
   }
-  return mock.backend->run_until([&] { return mock.queue.empty(); }) ? FRT_OK : FRT_ERR_DEVICE;
+  if (!mock.backend->run_until([&] { return mock.queue.empty(); })) return FRT_ERR_DEVICE;
+  return std::exchange(mock.backend->late_error, FRT_OK);
 }
 
 void* stream_native(frt_backend_stream stream) {
   return stream_of(stream)->native;
 }
 
-frt_status stream_call(frt_backend_stream stream, void (*function)(void* user), void* user) {
+frt_status stream_call(frt_backend_stream stream, frt_host_function function, void* user) {
   ENTER(*stream_of(stream)->backend, "stream_call");
   MockBackend::Operation operation;
-  operation.run = [=] { function(user); };
+  operation.run = [=, backend = stream_of(stream)->backend] {
+    frt_error error{};
+    if (function(user, &error) == FRT_OK) return;
+    backend->failed_call.note(FRT_ERR_CALLBACK, error.message);
+    backend->late_error = FRT_ERR_CALLBACK;
+  };
   return stream_of(stream)->backend->submit(*stream_of(stream), std::move(operation));
 }
 

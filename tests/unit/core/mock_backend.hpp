@@ -66,6 +66,7 @@ class MockBackend {
   // What last_error tells of calls that fail from now on; empty: nothing.
   std::string words;
   frt::FailedCall failed_call;
+  frt_status late_error = FRT_OK;  // of a host function, for the next sync of a stream
   // How often `function` was called.
   int calls(const std::string& function) const;
 

@@ -69,7 +69,7 @@ inline frt_backend_v1 table() {
   t.stream_destroy = [](frt_backend_stream) {};
   t.stream_sync = [](frt_backend_stream) -> frt_status { return FRT_OK; };
   t.stream_native = [](frt_backend_stream) -> void* { return nullptr; };
-  t.stream_call = [](frt_backend_stream, void (*)(void*), void*) -> frt_status { return FRT_OK; };
+  t.stream_call = [](frt_backend_stream, frt_host_function, void*) -> frt_status { return FRT_OK; };
   t.event_create = [](frt_backend_device, uint32_t, frt_backend_event* event,
                       frt_error*) -> frt_status {
     *event = handle<frt_backend_event>();

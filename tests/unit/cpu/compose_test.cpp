@@ -46,7 +46,7 @@ class Exec {
   }
   frt::Context context() { return {&table_, reinterpret_cast<frt_context>(this)}; }
   frt::Recorder recorder() {
-    return {context(), frt_recorder{context(), nullptr, device_.stream(), 0, 0}};
+    return {context(), frt_recorder{sizeof(frt_recorder), 0, context(), nullptr, device_.stream()}};
   }
   // The formats that an embedding was asked for last.
   const frt::WeightFormats& asked() const { return asked_; }
@@ -172,7 +172,7 @@ TEST_CASE("moe_block: fused and composed agree, with and without a shared expert
           args.residual_dtype = args.dtype = dtype;
           args.rows = rows;
           args.experts = 6;
-          args.chosen = 2;
+          args.experts_per_token = 2;
           args.normalise = 1;
           args.epsilon = 1e-6f;
           args.residual = residual.data();

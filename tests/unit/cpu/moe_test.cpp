@@ -62,11 +62,11 @@ class Experts {
 };
 
 struct Moe {
-  int32_t experts, chosen, inputs, width;
+  int32_t experts, experts_per_token, inputs, width;
   Experts gate, up, down;
   Moe(const Packing& packing, int32_t e, int32_t c, int32_t i, int32_t w)
       : experts(e),
-        chosen(c),
+        experts_per_token(c),
         inputs(i),
         width(w),
         gate(packing, e, w, i, 100),
@@ -81,7 +81,7 @@ frt_moe_experts_args experts_args(const Moe& moe, frt_dtype dtype, int32_t rows,
   args.dtype = dtype;
   args.rows = rows;
   args.experts = moe.experts;
-  args.chosen = moe.chosen;
+  args.experts_per_token = moe.experts_per_token;
   args.x = x.data();
   args.ids = ids.data();
   args.weights = weights.data();
@@ -101,7 +101,7 @@ Mixture mixture(const Moe& moe, const Tensor& x, std::size_t row, const int32_t*
                 const float* weights) {
   const auto inputs = static_cast<std::size_t>(moe.inputs);
   Mixture result{std::vector<double>(inputs), std::vector<double>(inputs)};
-  for (int32_t j = 0; j < moe.chosen; ++j) {
+  for (int32_t j = 0; j < moe.experts_per_token; ++j) {
     if (ids[j] < 0 || ids[j] >= moe.experts) continue;
     std::vector<double> hidden(static_cast<std::size_t>(moe.width));
     for (int32_t h = 0; h < moe.width; ++h) {
@@ -134,7 +134,7 @@ TEST_CASE("routing picks the largest probabilities in order, ties to the lowest 
     CAPTURE(describe(setup));
     CpuDevice device(setup);
     for (const uint32_t normalise : {0u, 1u}) {
-      const int32_t rows = 9, experts = 37, chosen = 6;
+      const int32_t rows = 9, experts = 37, experts_per_token = 6;
       Tensor logits =
           random_tensor(FRT_DTYPE_F32, static_cast<std::size_t>(rows * experts), 1, 4.0f);
       // Row 3: all equal. Row 4: one far above. Row 5: two equal largest.
@@ -142,13 +142,13 @@ TEST_CASE("routing picks the largest probabilities in order, ties to the lowest 
       logits.set(4 * 37 + 20, 200.0f);
       logits.set(5 * 37 + 30, 9.0f);
       logits.set(5 * 37 + 11, 9.0f);
-      std::vector<int32_t> ids(static_cast<std::size_t>(rows * chosen), -7);
+      std::vector<int32_t> ids(static_cast<std::size_t>(rows * experts_per_token), -7);
       std::vector<float> weights(ids.size(), -7.0f);
       int32_t row_count = 8;
       frt_moe_route_args args{};
       args.rows = rows;
       args.experts = experts;
-      args.chosen = chosen;
+      args.experts_per_token = experts_per_token;
       args.normalise = normalise;
       args.row_count = &row_count;
       args.logits = logits.f32.data();
@@ -193,7 +193,7 @@ TEST_CASE("a NaN logit gives distinct experts and NaN weights") {
   frt_moe_route_args args{};
   args.rows = 1;
   args.experts = 4;
-  args.chosen = 3;
+  args.experts_per_token = 3;
   args.logits = logits.data();
   args.ids = ids.data();
   args.weights = weights.data();
@@ -345,7 +345,7 @@ TEST_CASE("the block has the bits of its composition") {
           block.dtype = dtype;
           block.rows = rows;
           block.experts = 6;
-          block.chosen = 2;
+          block.experts_per_token = 2;
           block.normalise = 1;
           block.epsilon = 1e-6f;
           block.residual = residual.data();
@@ -401,7 +401,7 @@ TEST_CASE("the block has the bits of its composition") {
           frt_moe_route_args route{};
           route.rows = rows;
           route.experts = 6;
-          route.chosen = 2;
+          route.experts_per_token = 2;
           route.normalise = 1;
           route.logits = clogits.data();
           route.ids = cids.data();
@@ -468,7 +468,7 @@ TEST_CASE("wrong mixture arguments are refused with the operator and the argumen
   using Args = frt_moe_experts_args;
   refused("dtype", [](Args& a) { a.dtype = FRT_DTYPE_F16; });
   refused("rows", [](Args& a) { a.rows = -1; });
-  refused("chosen", [](Args& a) { a.chosen = 4; });
+  refused("experts_per_token", [](Args& a) { a.experts_per_token = 4; });
   refused("ids", [](Args& a) { a.ids = nullptr; });
   refused("gate.expert.data", [](Args& a) { a.gate.expert.data = nullptr; });
   refused("gate.data_stride", [](Args& a) { a.gate.data_stride = 8; });
@@ -479,10 +479,10 @@ TEST_CASE("wrong mixture arguments are refused with the operator and the argumen
   frt_moe_route_args route{};
   route.rows = 1;
   route.experts = 4;
-  route.chosen = 5;
+  route.experts_per_token = 5;
   std::string message;
   CHECK(device.refusal(FRT_OP_MOE_ROUTE, route, &message) == FRT_ERR_INVALID_ARGUMENT);
-  CHECK(message.find("chosen") != std::string::npos);
+  CHECK(message.find("experts_per_token") != std::string::npos);
   frt_moe_block_args block{};
   block.dtype = FRT_DTYPE_F32;
   CHECK(device.refusal(FRT_OP_MOE_BLOCK, block, &message) == FRT_ERR_INVALID_ARGUMENT);

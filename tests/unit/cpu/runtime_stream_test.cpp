@@ -34,9 +34,11 @@ TEST_CASE("many streams keep their own order under load, far beyond the size of 
   for (int i = 0; i < kCalls; ++i) {
     for (std::size_t s = 0; s < kStreams; ++s) {
       items.push_back({&logs[s], i});
-      const auto append = [](void* user) {
+      const auto append = [](void* user, frt_error*) {
         const auto& item = *static_cast<Item*>(user);
         item.log->push_back(item.value);
+
+        return frt_status{FRT_OK};
       };
       REQUIRE(device.backend().stream_call(streams[s], append, &items.back()) == FRT_OK);
     }
@@ -76,10 +78,12 @@ TEST_CASE("events order random work across streams") {
     REQUIRE(backend.event_wait(events[chain], streams[stream]) == FRT_OK);
     REQUIRE(backend.stream_call(
                 streams[stream],
-                [](void* user) {
+                [](void* user, frt_error*) {
                   auto& s = *static_cast<Step*>(user);
                   s.wrong = *s.chain != s.expected;
                   ++*s.chain;
+
+                  return frt_status{FRT_OK};
                 },
                 &step) == FRT_OK);
     REQUIRE(backend.event_record(events[chain], streams[stream]) == FRT_OK);
@@ -154,7 +158,10 @@ TEST_CASE("timing events measure what lies between them") {
   REQUIRE(backend.event_record(start, device.stream()) == FRT_OK);
   Gate gate;
   gate.block(device, device.stream());
-  const auto nap = [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); };
+  const auto nap = [](void*, frt_error*) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return frt_status{FRT_OK};
+  };
   REQUIRE(backend.stream_call(device.stream(), nap, nullptr) == FRT_OK);
   REQUIRE(backend.event_record(end, device.stream()) == FRT_OK);
   CHECK(backend.event_elapsed(start, end, &ms) == FRT_ERR_NOT_READY);
@@ -170,7 +177,9 @@ TEST_CASE("timing events measure what lies between them") {
 TEST_CASE("late errors are reported once, by the next sync, and the stream goes on") {
   CpuDevice device({.threads = 1});
   const frt_backend_v1& backend = device.backend();
-  const auto fails = [](void*) { throw std::runtime_error("no"); };
+  const auto fails = [](void*, frt_error* error) {
+    return frt::set_error(error, FRT_ERR_IO, "no");
+  };
   std::atomic<bool> ran{false};
   REQUIRE(backend.stream_call(device.stream(), fails, nullptr) == FRT_OK);
   REQUIRE(backend.stream_call(device.stream(), set_flag, &ran) == FRT_OK);
@@ -199,7 +208,10 @@ TEST_CASE("priorities are accepted, and patient ones show as the thread's nice v
   const auto nice_of = [&](int32_t priority) {
     StreamHandle stream(device, priority);
     int nice = 100;
-    const auto ask = [](void* user) { *static_cast<int*>(user) = getpriority(PRIO_PROCESS, 0); };
+    const auto ask = [](void* user, frt_error*) {
+      *static_cast<int*>(user) = getpriority(PRIO_PROCESS, 0);
+      return frt_status{FRT_OK};
+    };
     REQUIRE(backend.stream_call(stream, ask, &nice) == FRT_OK);
     REQUIRE(backend.stream_sync(stream) == FRT_OK);
     return nice;
@@ -278,7 +290,10 @@ TEST_CASE("submission returns before the work is done, and a full ring waits ins
   Gate gate;
   gate.block(device, device.stream());
   std::atomic<int> ran{0};
-  const auto count = [](void* user) { static_cast<std::atomic<int>*>(user)->fetch_add(1); };
+  const auto count = [](void* user, frt_error*) {
+    static_cast<std::atomic<int>*>(user)->fetch_add(1);
+    return frt_status{FRT_OK};
+  };
   for (int i = 0; i < 100; ++i) {
     REQUIRE(backend.stream_call(device.stream(), count, &ran) == FRT_OK);
   }

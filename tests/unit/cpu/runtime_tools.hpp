@@ -90,7 +90,10 @@ class Gate {
   void block(CpuDevice& device, frt_backend_stream stream) {
     device_ = &device;
     stream_ = stream;
-    const auto wait = [](void* user) { static_cast<std::atomic<bool>*>(user)->wait(false); };
+    const auto wait = [](void* user, frt_error*) {
+      static_cast<std::atomic<bool>*>(user)->wait(false);
+      return frt_status{FRT_OK};
+    };
     check(device.backend().stream_call(stream, wait, &open_), "stream_call");
   }
   void open() {
@@ -104,8 +107,9 @@ class Gate {
   std::atomic<bool> open_{false};
 };
 
-inline void set_flag(void* user) {
+inline frt_status set_flag(void* user, frt_error*) {
   *static_cast<std::atomic<bool>*>(user) = true;
+  return FRT_OK;
 }
 
 }  // namespace frt::cpu_test

@@ -220,7 +220,10 @@ class CudaDevice {
 class Gate {
  public:
   Gate(CudaDevice& device, frt_backend_stream stream) : device_(device), stream_(stream) {
-    const auto wait = [](void* user) { static_cast<std::atomic<bool>*>(user)->wait(false); };
+    const auto wait = [](void* user, frt_error*) {
+      static_cast<std::atomic<bool>*>(user)->wait(false);
+      return frt_status{FRT_OK};
+    };
     check(device.backend().stream_call(stream, wait, &open_), "stream_call");
   }
   ~Gate() {

@@ -61,7 +61,7 @@ TEST_CASE("a lost device is reported by every call, and nothing crashes") {
   double ms = 0;
   uint32_t host = 0;
   const frt_backend_copy copy{value, &host, 4, FRT_SPACE_DEVICE, FRT_SPACE_HOST};
-  const auto call = [](void*) {};
+  const auto call = [](void*, frt_error*) { return frt_status{FRT_OK}; };
   frt_backend_stream new_stream = nullptr;
   frt_backend_event new_event = nullptr;
   frt_backend_exec new_exec = nullptr;

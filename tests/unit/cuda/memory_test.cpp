@@ -123,7 +123,10 @@ TEST_CASE("copies: ordinary memory is read in stream order, and submitting does 
   uint32_t* value = device.allocate(1);
   {
     Gate gate(device, stream);
-    const auto change = [](void* user) { *static_cast<uint32_t*>(user) = 42; };
+    const auto change = [](void* user, frt_error*) {
+      *static_cast<uint32_t*>(user) = 42;
+      return frt_status{FRT_OK};
+    };
     check(device.backend().stream_call(stream, change, &source), "stream_call");
     device.copy(stream, value, FRT_SPACE_DEVICE, &source, FRT_SPACE_HOST, 4);
     device.step(stream, value, 1);

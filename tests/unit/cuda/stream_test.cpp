@@ -45,7 +45,9 @@ TEST_CASE("streams: what CUDA said of a call that failed is told once, with its 
   // The device goes on, and what a host function throws has words, too.
   device.fill(stream, value, 4, 0);
   check(backend.stream_call(
-            stream, [](void*) { throw std::runtime_error("no paper"); }, nullptr),
+            stream,
+            [](void*, frt_error* error) { return frt::set_error(error, FRT_ERR_IO, "no paper"); },
+            nullptr),
         "stream_call");
   CHECK(backend.stream_sync(stream) == FRT_ERR_CALLBACK);
   CHECK(backend.last_error(device.handle(), text, sizeof(text)) == FRT_ERR_CALLBACK);
@@ -115,7 +117,7 @@ TEST_CASE("streams: what its owner captures takes no memory, call or copy betwee
     frt_error error{};
     CHECK(device.try_run(stream, kThroughScratch, args, &error) == FRT_ERR_BAD_STATE);
     CHECK(std::string(error.message).find("captured by its owner") != std::string::npos);
-    const auto call = [](void*) {};
+    const auto call = [](void*, frt_error*) { return frt_status{FRT_OK}; };
     CHECK(device.backend().stream_call(stream, call, nullptr) == FRT_ERR_BAD_STATE);
     const auto copy_peer = device.backend().copy_peer;
     CHECK(copy_peer(stream, args.out, own, source, 4) == FRT_ERR_BAD_STATE);
@@ -139,7 +141,10 @@ TEST_CASE("streams: calls of the host come in stream order, and may throw") {
   const StreamHandle stream = device.stream();
   auto* value = device.allocate(1, FRT_SPACE_HOST_PINNED);
   *value = 1;
-  const auto add_ten = [](void* user) { *static_cast<uint32_t*>(user) += 10; };
+  const auto add_ten = [](void* user, frt_error*) {
+    *static_cast<uint32_t*>(user) += 10;
+    return frt_status{FRT_OK};
+  };
   device.step(stream, value, 1, 300);
   check(backend.stream_call(stream, add_ten, value), "stream_call");
   device.step(stream, value, 2);
@@ -154,7 +159,9 @@ TEST_CASE("streams: calls of the host come in stream order, and may throw") {
   device.sync(stream);
   CHECK(*value == ((44 * 3 + 10) * 3 + 10) * 3 + 10);
 
-  const auto fail = [](void*) { throw std::runtime_error("of the test"); };
+  const auto fail = [](void*, frt_error* error) {
+    return frt::set_error(error, FRT_ERR_IO, "of the test");
+  };
   check(backend.stream_call(stream, fail, nullptr), "stream_call");
   CHECK(backend.stream_sync(stream) == FRT_ERR_CALLBACK);
   CHECK(backend.stream_sync(stream) == FRT_OK);

@@ -143,8 +143,10 @@ TEST_CASE(
     EngineRequest biased = asked;
     const Tokens likely(plain->tokens().begin(), plain->tokens().begin() + 3);
     biased.bias =
-        some_bias(random, vocabulary, round == 9 ? FRT_LM_BIASES : 3 + random() % 60, likely);
-    if (vocabulary < FRT_LM_BIASES) FAIL("the demo's vocabulary is too small for this test");
+        some_bias(random, vocabulary,
+                  round == 9 ? world.model.info().bias_capacity : 3 + random() % 60, likely);
+    if (vocabulary < world.model.info().bias_capacity)
+      FAIL("the demo's vocabulary is too small for this test");
     EngineRequest top = biased;
     top.top_tokens = 5;
     EngineOptions on = engine_options(), off = engine_options();
@@ -263,7 +265,8 @@ TEST_CASE("a bias that cannot be is refused, with its reason") {
   refused({{-1, 1}}, FRT_ERR_INVALID_ARGUMENT, "biased token");
   refused({{5, 1}, {6, 1}, {5, 2}}, FRT_ERR_INVALID_ARGUMENT, "token 5 twice");
   refused({{5, NAN}}, FRT_ERR_INVALID_ARGUMENT, "finite");
-  refused(std::vector<frt_logit_bias>(FRT_LM_BIASES + 1, {1, 1}), FRT_ERR_OUT_OF_RANGE, "1024");
+  refused(std::vector<frt_logit_bias>(world.model.info().bias_capacity + 1, {1, 1}),
+          FRT_ERR_OUT_OF_RANGE, "1024");
   EngineRequest asked = asking(some_tokens(5, 1), 3);
   asked.sampling.bias_count = 1;
   CHECK_THROWS_AS(submit(engine, asked), frt::Error);

@@ -413,7 +413,7 @@ TEST_CASE("a model without a draft head writes as before, and a round has limits
   const auto refused = [&](StepRunner::RoundEntry entry) {
     CHECK_THROWS_AS(runner.submit_round({&entry, 1}), frt::Error);
   };
-  const Tokens many(FRT_LM_STOPS + 1, 1);
+  const Tokens many(world.model.info().stop_capacity + 1, 1);
   refused({.slot = 8, .position = 3, .drafts = 1});
   refused({.slot = 0, .position = 3, .drafts = 4});
   refused({.slot = 0, .position = 3, .drafts = 0});

@@ -91,10 +91,12 @@ TEST_CASE("how an entry is sampled is copied with the step that changes it, and 
 }
 
 TEST_CASE("a bias that names a token twice is refused before anything is submitted") {
+  constexpr uint32_t kBiases = 16;
   World world(16);
-  const Buffer& port = world.buffers.emplace_back(world.rig.context.alloc(
-      FRT_SPACE_DEVICE, kBatch * FRT_LM_BIASES * sizeof(frt_logit_bias), "bias"));
+  const Buffer& port = world.buffers.emplace_back(
+      world.rig.context.alloc(FRT_SPACE_DEVICE, kBatch * kBiases * sizeof(frt_logit_bias), "bias"));
   world.inside.info.bias = port;
+  world.inside.info.bias_capacity = kBiases;
   const LmModel model = world.model();
   StepRunner runner(model);
   for (const uint32_t slot : {0u, 1u}) runner.clear(slot);

@@ -156,7 +156,7 @@ bool aligned(const void* pointer) {
 bool fits(const MoeBlock& block) {
   const frt_moe_block_args& args = block.args;
   if (args.dtype != FRT_DTYPE_BF16 || args.rows > kDecodeRows ||
-      args.rows * static_cast<int64_t>(args.chosen) > kMaxAssignments) {
+      args.rows * static_cast<int64_t>(args.experts_per_token) > kMaxAssignments) {
     return false;
   }
   bool good = streams(block.gate) && streams(block.up) && streams(block.down) &&
@@ -237,8 +237,8 @@ void launch_moe_decode(Stream& stream, MoeBlock& block) {
   const bool fused_norm = fuses_norm(block);
   const EnterPlan enter = plan_enter(stream.device(), block, fused_norm);
   const ExpertPlan experts = plan_experts(block);
-  auto* hidden_rows = static_cast<bf16*>(stream.scratch(
-      static_cast<std::size_t>(static_cast<int64_t>(args.rows) * args.chosen * block.width * 2)));
+  auto* hidden_rows = static_cast<bf16*>(stream.scratch(static_cast<std::size_t>(
+      static_cast<int64_t>(args.rows) * args.experts_per_token * block.width * 2)));
   const MoeNorm no_norm{};
   const MoeNorm norm{args.residual, args.delta, args.norm_weight, args.epsilon,
                      args.residual_dtype == FRT_DTYPE_F32};
@@ -246,8 +246,9 @@ void launch_moe_decode(Stream& stream, MoeBlock& block) {
   if (!block.routed) launch_enter(stream, block, enter, fused_norm ? norm : no_norm);
 
   HiddenArgs hidden{};
-  hidden.selected = {args.logits,  args.ids,    args.weights,        args.rows,
-                     args.experts, args.chosen, args.normalise != 0, args.row_count};
+  hidden.selected = {args.logits,         args.ids,      args.weights,
+                     args.rows,           args.experts,  args.experts_per_token,
+                     args.normalise != 0, args.row_count};
   hidden.norm = fused_norm ? norm : no_norm;
   hidden.x = static_cast<const bf16*>(args.x);
   hidden.inputs = block.inputs;

@@ -400,7 +400,7 @@ bool streams(const MoeMatrix& matrix) {
 
 ExpertPlan plan_experts(const MoeBlock& block) {
   ExpertPlan plan{};
-  const int64_t rows = block.args.rows, top_k = block.args.chosen;
+  const int64_t rows = block.args.rows, top_k = block.args.experts_per_token;
   const int64_t copies = rows * (top_k * block.width + block.shared_width) * 2;
   plan.copy_hidden = copies <= kCopiedHidden;
   const int64_t x = rows * padded_eights(block.inputs) * 16;

@@ -65,7 +65,7 @@ bool fits(const MoeBlock& block) {
 
 // Of a launch of `rows` rows.
 FusedLayout plan(const Device& device, const MoeBlock& block, int64_t rows) {
-  const int64_t assignments = rows * block.args.chosen;
+  const int64_t assignments = rows * block.args.experts_per_token;
   const auto padded_bytes = [](int64_t values) { return values * 2 + 16; };
   const int64_t x = rows * padded_bytes(block.inputs);
   const int64_t hidden =
@@ -105,14 +105,14 @@ struct Cells {
   Cells(const MoeBlock& block, int64_t rows) {
     logits = rows * block.args.experts;
     shared = rows * block.shared_width / 2;
-    count = logits + kFusedRows + shared + rows * block.args.chosen * block.width / 2;
+    count = logits + kFusedRows + shared + rows * block.args.experts_per_token * block.width / 2;
   }
   int64_t logits, shared, count;
 };
 
 // Whether a launch takes so many rows.
 bool takes_rows(const Device& device, const MoeBlock& block, int32_t rows) {
-  if (rows * static_cast<int64_t>(block.args.chosen) > kFusedAssignments) return false;
+  if (rows * static_cast<int64_t>(block.args.experts_per_token) > kFusedAssignments) return false;
   const FusedLayout layout = plan(device, block, rows);
   const bool small_ring =
       layout.stages < kMinStages ||
@@ -145,7 +145,7 @@ FusedArgs fused_args(Stream& stream, const MoeBlock& block, int64_t first, int32
   made.rows = rows;
   made.inputs = block.inputs;
   made.experts = args.experts;
-  made.top_k = args.chosen;
+  made.top_k = args.experts_per_token;
   made.width = block.width;
   made.shared_width = block.shared ? block.shared_width : 0;
   made.normalise = args.normalise != 0;
@@ -159,8 +159,8 @@ FusedArgs fused_args(Stream& stream, const MoeBlock& block, int64_t first, int32
   made.shared_down = block.shared_down;
   made.shared_scale = block.shared_scale;
   made.logits = args.logits + first * args.experts;
-  made.ids = args.ids + first * args.chosen;
-  made.weights = args.weights + first * args.chosen;
+  made.ids = args.ids + first * args.experts_per_token;
+  made.weights = args.weights + first * args.experts_per_token;
   made.y = static_cast<bf16*>(args.y) + skipped;
   auto* memory = static_cast<std::byte*>(exchange_memory(stream));
   made.numbers = reinterpret_cast<uint32_t*>(memory);

@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kThreads)
   pdl_trigger();
   pdl_wait();
   const MoeBlock& block = args.block;
-  const int64_t routed = static_cast<int64_t>(block.args.chosen) * block.width;
+  const int64_t routed = static_cast<int64_t>(block.args.experts_per_token) * block.width;
   int64_t row;
   int column;
   if (!warp_task(routed + block.shared_width, active_rows(block.args.rows, block.args.row_count),
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kThreads)
   T* target;
   if (column < routed) {
     const int n = column % block.width;
-    const int id = block.args.ids[row * block.args.chosen + column / block.width];
+    const int id = block.args.ids[row * block.args.experts_per_token + column / block.width];
     if (id < 0 || id >= block.args.experts) return;
     gate = row_dot(block.gate, id, n, x);
     up = row_dot(block.up, id, n, x);
@@ -102,10 +102,10 @@ __global__ void __launch_bounds__(kThreads)
   int64_t row;
   int n;
   if (!warp_task(block.inputs, active_rows(block.args.rows, block.args.row_count), row, n)) return;
-  const int64_t routed = static_cast<int64_t>(block.args.chosen) * block.width;
+  const int64_t routed = static_cast<int64_t>(block.args.experts_per_token) * block.width;
   float sum = 0.0f;
-  for (int j = 0; j < block.args.chosen; ++j) {
-    const int64_t assignment = row * block.args.chosen + j;
+  for (int j = 0; j < block.args.experts_per_token; ++j) {
+    const int64_t assignment = row * block.args.experts_per_token + j;
     const int id = block.args.ids[assignment];
     if (id < 0 || id >= block.args.experts) continue;
     const T* hidden = args.hidden + row * routed + static_cast<int64_t>(j) * block.width;
@@ -124,7 +124,8 @@ __global__ void __launch_bounds__(kThreads)
 template <class T>
 void general(Stream& stream, const MoeBlock& block) {
   const frt_moe_block_args& args = block.args;
-  const int64_t hidden = static_cast<int64_t>(args.chosen) * block.width + block.shared_width;
+  const int64_t hidden =
+      static_cast<int64_t>(args.experts_per_token) * block.width + block.shared_width;
   GeneralArgs<T> made{block, nullptr};
   made.hidden =
       static_cast<T*>(stream.scratch(static_cast<std::size_t>(args.rows * hidden) * sizeof(T)));
@@ -137,7 +138,7 @@ void general(Stream& stream, const MoeBlock& block) {
     frt_moe_route_args route{};
     route.rows = args.rows;
     route.experts = args.experts;
-    route.chosen = args.chosen;
+    route.experts_per_token = args.experts_per_token;
     route.normalise = args.normalise;
     route.row_count = args.row_count;
     route.logits = args.logits;

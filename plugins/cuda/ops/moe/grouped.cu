@@ -73,9 +73,10 @@ class Cutter {
 
 struct Memory {
   Memory(Cutter& cutter, const MoeBlock& block, int64_t tiles, std::size_t slice_bytes) {
-    const int64_t assignments = static_cast<int64_t>(block.args.rows) * block.args.chosen;
-    places =
-        cutter.take<int32_t>(sort_blocks(block.args.rows, block.args.chosen) * block.args.experts);
+    const int64_t assignments =
+        static_cast<int64_t>(block.args.rows) * block.args.experts_per_token;
+    places = cutter.take<int32_t>(sort_blocks(block.args.rows, block.args.experts_per_token) *
+                                  block.args.experts);
     first = cutter.take<int32_t>(block.args.experts);
     order = cutter.take<int32_t>(assignments);
     tile = cutter.take<MoeTile>(tiles);
@@ -132,7 +133,7 @@ std::size_t working_slice(Device& device, const MoeBlock& block, int tile_rows) 
   std::size_t bytes = 0;
   for (const bool gated : {true, false}) {
     MoeProduct product = plain_product(block, nullptr, gated ? block.gate : block.down, nullptr);
-    product.top_k = block.args.chosen;
+    product.top_k = block.args.experts_per_token;
     const GroupedCall call{product, 0, block.args.experts, tile_rows, gated, nullptr};
     if (select_variant(device, kProductTable, call).launch == launch_grouped_dequantised) {
       bytes = std::max(bytes, grouped_slice_bytes(call));
@@ -149,7 +150,7 @@ void route(Stream& stream, const MoeBlock& block, int tile_rows) {
   frt_moe_route_args route{};
   route.rows = args.rows;
   route.experts = args.experts;
-  route.chosen = args.chosen;
+  route.experts_per_token = args.experts_per_token;
   route.normalise = args.normalise;
   route.row_count = args.row_count;
   route.logits = args.logits;
@@ -192,7 +193,7 @@ bool supports_moe_grouped(Device&, MoeBlock& block) {
 
 void launch_moe_grouped(Stream& stream, MoeBlock& block) {
   const frt_moe_block_args& args = block.args;
-  const int64_t assignments = static_cast<int64_t>(args.rows) * args.chosen;
+  const int64_t assignments = static_cast<int64_t>(args.rows) * args.experts_per_token;
   const int tile_rows = assignments <= kSmallTileLoad * args.experts ? kSmallTile : kLargeTile;
   const int rows_tile = args.rows <= 64 ? kSmallTile : kLargeTile;  // of products with one matrix
   const int64_t tiles = assignments / tile_rows + std::min<int64_t>(args.experts, assignments);
@@ -204,9 +205,9 @@ void launch_moe_grouped(Stream& stream, MoeBlock& block) {
 
   if (args.residual || block.shared) launch_moe_norm(stream, block, block.shared);
   if (!block.routed) route(stream, block, rows_tile);
-  launch_moe_sort(stream, {args.rows, args.experts, args.chosen, tile_rows, args.row_count,
-                           args.ids, memory.places, memory.first, memory.order, memory.tile,
-                           memory.first_tile, memory.tile_count});
+  launch_moe_sort(stream, {args.rows, args.experts, args.experts_per_token, tile_rows,
+                           args.row_count, args.ids, memory.places, memory.first, memory.order,
+                           memory.tile, memory.first_tile, memory.tile_count});
   if (block.shared) run_shared(stream, block, rows_tile);
 
   MoeProduct hidden = plain_product(block, args.x, block.gate, memory.hidden);
@@ -216,7 +217,7 @@ void launch_moe_grouped(Stream& stream, MoeBlock& block) {
   hidden.tile_count = memory.tile_count;
   hidden.tile_limit = static_cast<int32_t>(tiles);
   hidden.order = memory.order;
-  hidden.top_k = args.chosen;
+  hidden.top_k = args.experts_per_token;
   hidden.gather = true;
   multiply(stream, hidden, args.rows, args.experts, tile_rows, true, memory.slice);
   MoeProduct down = hidden;
@@ -228,8 +229,8 @@ void launch_moe_grouped(Stream& stream, MoeBlock& block) {
   down.y_f32 = true;
   multiply(stream, down, assignments, args.experts, tile_rows, false, memory.slice);
 
-  launch_moe_mix(stream, {args.rows, args.experts, args.chosen, block.inputs, args.row_count,
-                          args.ids, args.weights, memory.results,
+  launch_moe_mix(stream, {args.rows, args.experts, args.experts_per_token, block.inputs,
+                          args.row_count, args.ids, args.weights, memory.results,
                           block.shared ? static_cast<const bf16*>(args.shared_y) : nullptr,
                           args.shared_scale, static_cast<bf16*>(args.y)});
 }

@@ -24,7 +24,7 @@ void check_route(const frt_moe_route_args& args) {
   const Checks check(FRT_OP_MOE_ROUTE);
   check.at_least("rows", args.rows, 0);
   check.positive("experts", args.experts);
-  check.range("chosen", args.chosen, 1, args.experts);
+  check.range("experts_per_token", args.experts_per_token, 1, args.experts);
   check.pointer("logits", args.logits);
   check.pointer("ids", args.ids);
   check.pointer("weights", args.weights);
@@ -35,9 +35,9 @@ void check_experts_args(const frt_moe_experts_args& args) {
   check.dtype("dtype", args.dtype);
   check.at_least("rows", args.rows, 0);
   check.positive("experts", args.experts);
-  check.range("chosen", args.chosen, 1, args.experts);
-  check.require(static_cast<int64_t>(args.rows) * args.chosen <= INT32_MAX, "rows",
-                "times chosen is more than 2^31");
+  check.range("experts_per_token", args.experts_per_token, 1, args.experts);
+  check.require(static_cast<int64_t>(args.rows) * args.experts_per_token <= INT32_MAX, "rows",
+                "times experts_per_token is more than 2^31");
   check.pointer("x", args.x);
   check.pointer("ids", args.ids);
   check.pointer("weights", args.weights);
@@ -84,7 +84,7 @@ frt_moe_route_args route_of(const frt_moe_block_args& args) {
   frt_moe_route_args route{};
   route.rows = args.rows;
   route.experts = args.experts;
-  route.chosen = args.chosen;
+  route.experts_per_token = args.experts_per_token;
   route.normalise = args.normalise;
   route.row_count = args.row_count;
   route.logits = args.logits;
@@ -116,7 +116,7 @@ void check_block(const frt_moe_block_args& args) {
   experts.dtype = args.dtype;
   experts.rows = args.rows;
   experts.experts = args.experts;
-  experts.chosen = args.chosen;
+  experts.experts_per_token = args.experts_per_token;
   experts.x = args.x;
   experts.ids = args.ids;
   experts.weights = args.weights;
@@ -182,7 +182,7 @@ void moe_experts(Stream& stream, const frt_moe_experts_args& args) {
   made.dtype = args.dtype;
   made.rows = args.rows;
   made.experts = args.experts;
-  made.chosen = args.chosen;
+  made.experts_per_token = args.experts_per_token;
   made.row_count = args.row_count;
   made.x = const_cast<void*>(args.x);
   made.ids = const_cast<int32_t*>(args.ids);

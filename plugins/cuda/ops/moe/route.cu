@@ -19,9 +19,10 @@ __global__ void __launch_bounds__(kThreads) route_kernel(const frt_moe_route_arg
   pdl_wait();
   const int row = blockIdx.x * kWarps + threadIdx.x / 32;
   if (row >= active_rows(args.rows, args.row_count)) return;
-  const int64_t first = static_cast<int64_t>(row) * args.chosen;
-  select_experts(args.logits + static_cast<int64_t>(row) * args.experts, args.experts, args.chosen,
-                 args.normalise != 0, args.ids + first, args.weights + first);
+  const int64_t first = static_cast<int64_t>(row) * args.experts_per_token;
+  select_experts(args.logits + static_cast<int64_t>(row) * args.experts, args.experts,
+                 args.experts_per_token, args.normalise != 0, args.ids + first,
+                 args.weights + first);
 }
 
 template <class T>

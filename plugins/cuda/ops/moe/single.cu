@@ -32,7 +32,8 @@ bool fits(const MoeBlock& block) {
   const MoeFormat format = moe_format(block.gate.type);
   constexpr int kInputs = Single::kInputs, kWidth = Single::kWidth;
   if (block.routed || !block.shared || args.dtype != FRT_DTYPE_BF16 ||
-      args.experts > Single::kExperts || args.experts % 2 != 0 || args.chosen != Single::kTopK ||
+      args.experts > Single::kExperts || args.experts % 2 != 0 ||
+      args.experts_per_token != Single::kTopK ||
       (format != MoeFormat::kBf16 && format != MoeFormat::kFp8)) {
     return false;
   }

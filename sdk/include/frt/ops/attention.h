@@ -3,11 +3,13 @@
  * frt/ops/attention.h - causal attention of new rows over a slot's history and themselves.
  *
  * Keys and values live in the state arena, one row per position:
- *   key row p of slot s:   keys + s * slot_stride + p * (kv_heads * head_dim) elements of kv_dtype
+ *   key row p of slot s:   keys + s * slot_stride bytes + p * (kv_heads * head_dim) elements of
+ *                          kv_dtype
  * or, where the arena has pages (frt/capsule.h), in the page that the table names:
- *   keys + pages.table[s * slot_pages + p / rows] * stride + (p % rows) * (kv_heads * head_dim)
- * .. and values likewise. Row q of sequence b has position position[b] + q, and attends to
- * positions 0 .. position[b] + q. Query head h uses key/value head h / (heads / kv_heads). Softmax
+ *   keys + pages.table[s * slot_pages + p / rows] * stride bytes
+ *        + (p % rows) * (kv_heads * head_dim) elements
+ * Values lie likewise. Row q of sequence b has position position[b] + q, and attends to
+ * positions 0 to position[b] + q. Query head h uses key/value head h / (heads / kv_heads). Softmax
  * in f32.
  */
 #ifndef FRT_OPS_ATTENTION_H_

@@ -33,7 +33,7 @@ FRT_CONTRACT(frt_calibration_v1, FRT_EXT_CALIBRATION, write,
 
 FRT_CONTRACT(frt_role_lm_v1, FRT_EXT_ROLE_LM, verify_key, FRT_REQUIRED(frt_role_lm_v1, info),
              FRT_REQUIRED(frt_role_lm_v1, prefill_key), FRT_REQUIRED(frt_role_lm_v1, decode_key));
-FRT_CONTRACT(frt_lm_info, "frt_lm_info", bias, FRT_REQUIRED(frt_lm_info, state),
+FRT_CONTRACT(frt_lm_info, "frt_lm_info", reserved, FRT_REQUIRED(frt_lm_info, state),
              FRT_REQUIRED(frt_lm_info, prefill), FRT_REQUIRED(frt_lm_info, decode),
              FRT_REQUIRED(frt_lm_info, tokens), FRT_REQUIRED(frt_lm_info, slot_ids),
              FRT_REQUIRED(frt_lm_info, positions), FRT_REQUIRED(frt_lm_info, lengths),

@@ -42,8 +42,8 @@ typedef struct frt_role_critic_v1 {
   uint32_t struct_size;
   uint32_t reserved;
   frt_status (*info)(frt_model model, frt_critic_info* info); /* [any] */
-  /* The task that is valued from now on, in order on `stream`; NULL if the critic knows one task
-   * only. FRT_ERR_NOT_FOUND if it was not trained on the instruction.  [driver] */
+  /* The task that is valued from now on, in order on `stream`. FRT_ERR_NOT_FOUND if the critic was
+   * not trained on the instruction. Optional: NULL where it knows one task only.  [driver] */
   frt_status (*set_instruction)(frt_model model, const char* instruction, frt_stream stream,
                                 frt_error* error);
 } frt_role_critic_v1;

@@ -49,11 +49,9 @@ FRT_EXTERN_C_BEGIN
 
 #define FRT_EXT_ROLE_LM "frt.role.lm/1"
 
-#define FRT_LM_STOPS 8     /* ids of an entry of `stops` */
-#define FRT_LM_BIASES 1024 /* tokens of an entry of `bias` */
-
 /* Limits and handles, constant for the life of the model. The caller sets struct_size. Buffers and
- * graphs are borrowed. */
+ * graphs are borrowed. Optional: `mask` (NULL: the model takes none), `logits` (NULL: a host cannot
+ * ask for them), `draft` and what stands under "drafts" and "bias". */
 typedef struct frt_lm_info {
   uint32_t struct_size;
   uint32_t vocabulary;  /* logits per row */
@@ -62,9 +60,9 @@ typedef struct frt_lm_info {
   uint32_t prefill_chunk; /* the most tokens of one prefill replay */
   uint32_t max_batch;     /* the most entries of one decode replay */
   uint32_t has_draft;
-  uint32_t max_drafts; /* tokens that one draft replay proposes per entry; 0: none */
-  frt_state state;     /* the arena of slots */
-  frt_graph prefill, decode, draft;
+  uint32_t max_drafts;              /* tokens that one draft replay proposes per entry; 0: none */
+  frt_state state;                  /* the arena of slots */
+  frt_graph prefill, decode, draft; /* draft: NULL without has_draft */
 
   /* Inputs, device space. */
   frt_buffer tokens;    /* i32 (max(prefill_chunk, max_batch)) */
@@ -73,13 +71,14 @@ typedef struct frt_lm_info {
   frt_buffer lengths;   /* i32 (max_batch) */
   frt_buffer starts;    /* u32 (max_batch): 1: a new request begins with this step, else 0 */
   frt_buffer sampling;  /* frt_sampling_params (max_batch) */
-  frt_buffer mask;      /* u32 (rows, mask_words): allowed tokens; used where sampling says */
+  frt_buffer mask;      /* u32 (rows, mask_words): allowed tokens; used where sampling says. NULL:
+                           none */
 
   /* Outputs, device space. A row is an entry; in `verify` row q of entry b is row b * R + q, where
    * R is the rows of the variant. There are max(max_batch, max_rows) rows. */
   frt_buffer next_tokens;       /* i32 (rows) */
   frt_buffer log_probabilities; /* f32 (rows): of next_tokens */
-  frt_buffer logits;            /* f32 (rows, vocabulary) */
+  frt_buffer logits;            /* f32 (rows, vocabulary). NULL: none */
 
   uint64_t mask_words;            /* words per entry of `mask` */
   uint64_t decode_bytes_weights;  /* bytes of weights one decode step must read, batch 1 */
@@ -98,17 +97,20 @@ typedef struct frt_lm_info {
   /* Drafts; NULL and 0 without has_draft. */
   frt_graph verify;
   frt_buffer candidates; /* i32 (max_rows): what draft leaves and verify feeds */
-  frt_buffer stops;      /* i32 (max_batch, FRT_LM_STOPS): an entry's drafts of these ids are not
-                            accepted; -1: none */
+  frt_buffer stops;      /* i32 (max_batch, stop_capacity): an entry's drafts of these ids are not
+                            accepted; -1: none. NULL where stop_capacity is 0 */
   frt_buffer accepted;   /* i32 (max_batch): drafts that verify accepted */
   uint32_t max_rows;     /* entries * rows of one verify replay, at most */
-  uint32_t reserved;
+  uint32_t
+      stop_capacity; /* ids of an entry of `stops`. A request with more of them is not drafted */
 
-  /* Input, device space; NULL: the model takes no bias. */
-  frt_buffer bias; /* frt_logit_bias (max_batch, FRT_LM_BIASES); used where sampling says; each id
-                      of an entry once, which the host sees to */
+  /* Bias. Input, device space; NULL and 0: the model takes none. */
+  frt_buffer bias;        /* frt_logit_bias (max_batch, bias_capacity); used where sampling says;
+                             each id of an entry once, which the host sees to */
+  uint32_t bias_capacity; /* tokens of an entry of `bias` */
+  uint32_t reserved;
 } frt_lm_info;
-FRT_ASSERT_LAYOUT(frt_lm_info, 248, bias, 240);
+FRT_ASSERT_LAYOUT(frt_lm_info, 256, reserved, 252);
 
 typedef struct frt_role_lm_v1 {
   uint32_t struct_size;
@@ -125,7 +127,7 @@ typedef struct frt_role_lm_v1 {
    * positions[b] the boundary. It leaves that token and the `drafts` proposed behind it in
    * `candidates`, drafts + 1 rows an entry, and the last one in `next_tokens`, without touching the
    * pending token; repeated at the next position, it continues from its own output. 1 <= drafts
-   * <= max_drafts; FRT_ERR_UNSUPPORTED without has_draft.  [hot] */
+   * <= max_drafts. Optional: NULL, or FRT_ERR_UNSUPPORTED, without has_draft.  [hot] */
   frt_status (*draft_key)(frt_model model, uint32_t batch, uint32_t drafts, frt_shape_key* key,
                           uint32_t* entries);
   /* Verifying. Feeds the first lengths[b] (1 .. rows) rows of `candidates`: the token that follows
@@ -133,7 +135,7 @@ typedef struct frt_role_lm_v1 {
    * while they are what was sampled: `next_tokens` has a token for each row. With n = accepted[b] +
    * 1, the first n are the text, the last of these is the slot's pending token, and the slot is as
    * n decode replays leave it, bit for bit. `starts` is not read. FRT_ERR_OUT_OF_RANGE where batch
-   * * rows is more than max_rows, FRT_ERR_UNSUPPORTED without has_draft, where it may be NULL.
+   * * rows is more than max_rows. Optional: NULL, or FRT_ERR_UNSUPPORTED, without has_draft.
    * [hot] */
   frt_status (*verify_key)(frt_model model, uint32_t batch, uint32_t rows, frt_shape_key* key,
                            uint32_t* entries);

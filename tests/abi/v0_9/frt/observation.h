@@ -28,7 +28,7 @@ FRT_EXTERN_C_BEGIN
 
 #define FRT_EXT_OBSERVATION "frt.observation/1"
 
-#define FRT_ARRAY_MAX_RANK 4u
+#define FRT_ARRAY_MAX_RANK 8u
 
 /* One array in host memory, row-major and packed; frozen. Borrowed for the call. */
 typedef struct frt_array {
@@ -39,7 +39,7 @@ typedef struct frt_array {
   uint32_t rank;    /* 0: a scalar */
   int64_t shape[FRT_ARRAY_MAX_RANK]; /* 0 or more; what stands behind `rank` is not read */
 } frt_array;
-FRT_ASSERT_LAYOUT(frt_array, 56, shape, 24);
+FRT_ASSERT_LAYOUT(frt_array, 88, shape, 24);
 
 /* What came in. Borrowed for the call. frt::read_observation (frt/observation.hpp) checks what is
  * said here. */
@@ -80,8 +80,8 @@ typedef struct frt_observation_info {
   uint32_t state_dim;  /* values of the raw state; 0: not read */
   uint32_t reserved;
   const char* names;    /* the arrays that are read, JSON: [{"name", "kind": "image" | "state",
-                           "shape", "required"}, ...] */
-  const char* metadata; /* what a client is told when it connects: a JSON object */
+                           "shape", "required"}, ...]; NULL: not said */
+  const char* metadata; /* what a client is told when it connects: a JSON object; NULL: nothing */
 } frt_observation_info;
 FRT_ASSERT_LAYOUT(frt_observation_info, 32, metadata, 24);
 

@@ -14,12 +14,13 @@ FRT_EXTERN_C_BEGIN
 #define FRT_ENCODE_CONTINUES 2u /* the text continues a sequence: nothing is put in front */
 #define FRT_DECODE_SKIP_SPECIAL 1u
 #define FRT_TOKEN_CONTROL 1u /* no text becomes it but the format's own ("<|im_end|>") */
-/* A border: outside plain parts its bytes always become it, what stands in front of it becomes the
- * same ids whatever follows it, and what begins with it the same ids whatever stands in front. A
- * host then encodes only what follows the last border that two texts have in common. */
+/* A border: the tokenizer never merges across this token. Outside plain parts its text always
+ * becomes it, and encode(a + text + b) is encode(a), this id, and encode(b) with
+ * FRT_ENCODE_CONTINUES. A host then encodes only what follows the last border that two texts have
+ * in common. */
 #define FRT_TOKEN_BORDER 2u
 
-/* Bytes [begin, end) of a text. */
+/* Bytes [begin, end) of a text; frozen. */
 typedef struct frt_text_range {
   uint64_t begin;
   uint64_t end;
@@ -31,7 +32,7 @@ typedef struct frt_encode_params {
   uint32_t flags; /* FRT_ENCODE_* */
   /* Plain parts of the text, sorted and disjoint: there added tokens ("<|im_end|>") are ordinary
    * characters. What comes from outside must not be able to write control tokens. The borders are
-   * no borders of words. */
+   * no borders of words. NULL where plain_count is 0. */
   const frt_text_range* plain;
   uint64_t plain_count;
   uint64_t max_tokens; /* FRT_ERR_OUT_OF_RANGE for a text that has more; 0: no limit */
@@ -60,16 +61,16 @@ typedef struct frt_tokenizer_v1 {
                        frt_sink sink, void* user, frt_error* error);
   /* The id of exactly this token text ("<|im_end|>"), or -1.  [any] */
   int32_t (*token_id)(frt_model model, const char* token);
-  /* A streaming decoder; one thread at a time.  [any] */
+  /* A streaming decoder. Its functions are [object].  [any] */
   frt_status (*stream_create)(frt_model model, uint32_t flags, frt_text_stream* stream,
                               frt_error* error);
-  /* Takes one id; `sink` receives what is complete now, possibly nothing.  [any] */
+  /* Takes one id; `sink` receives what is complete now, possibly nothing.  [object] */
   frt_status (*stream_push)(frt_text_stream stream, int32_t id, frt_sink sink, void* user,
                             frt_error* error);
-  /* Gives out the rest (an unfinished character as U+FFFD) and starts anew.  [any] */
+  /* Gives out the rest (an unfinished character as U+FFFD) and starts anew.  [object] */
   frt_status (*stream_flush)(frt_text_stream stream, frt_sink sink, void* user, frt_error* error);
-  void (*stream_destroy)(frt_text_stream stream); /* [any] */
-  /* May be NULL: then no text can be forced on the model. `sink` receives the bytes that a token
+  void (*stream_destroy)(frt_text_stream stream); /* [object] */
+  /* Optional: without it no text can be forced on the model. `sink` receives the bytes that a token
    * adds to a text that goes on, which need not be UTF-8; *flags becomes FRT_TOKEN_*. An id that no
    * token has, as the padding of an embedding table, adds nothing. FRT_ERR_OUT_OF_RANGE: the model
    * has no such id.  [any] */

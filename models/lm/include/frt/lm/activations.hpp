@@ -17,6 +17,8 @@ namespace frt::lm {
 // Entries * rows of one verify step. Up to so many rows every backend's results are those of the
 // rows alone, bit for bit.
 inline constexpr std::int64_t kVerifyRows = 16;
+inline constexpr std::int64_t kStopIds = 8;     // of an entry of `stops`
+inline constexpr std::int64_t kBiasIds = 1024;  // of an entry of `bias`
 
 // What the largest steps are.
 struct StepSizes {

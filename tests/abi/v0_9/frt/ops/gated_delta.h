@@ -80,7 +80,7 @@ typedef struct frt_gated_delta_block_args {
 } frt_gated_delta_block_args;
 FRT_ASSERT_LAYOUT(frt_gated_delta_block_args, 256, y, 248);
 
-/* A layer of a commit. Shapes as above. */
+/* A layer of a commit; frozen. Shapes as above. */
 typedef struct frt_gated_delta_layer {
   const void* u;
   const void* a;

@@ -20,20 +20,20 @@ typedef struct frt_expert_weight {
 } frt_expert_weight;
 FRT_ASSERT_LAYOUT(frt_expert_weight, 96, global_scales, 88);
 
-/* p = softmax(logits) in f32; the `chosen` largest, ties to the lowest index; weights = p / their
- * sum if normalise, else p. Written by falling probability. */
+/* p = softmax(logits) in f32; the experts_per_token largest, ties to the lowest index; weights = p
+ * / their sum if normalise, else p. Written by falling probability. */
 #define FRT_OP_MOE_ROUTE "frt.moe_route/1"
 typedef struct frt_moe_route_args {
   uint32_t struct_size;
   int32_t rows;
   int32_t experts;
-  int32_t chosen; /* 1 .. experts */
+  int32_t experts_per_token; /* 1 .. experts */
   uint32_t normalise;
   uint32_t reserved;
   const int32_t* row_count; /* (1) device, or NULL */
   const float* logits;      /* (rows, experts) */
-  int32_t* ids;             /* (rows, chosen) */
-  float* weights;           /* (rows, chosen) */
+  int32_t* ids;             /* (rows, experts_per_token) */
+  float* weights;           /* (rows, experts_per_token) */
 } frt_moe_route_args;
 FRT_ASSERT_LAYOUT(frt_moe_route_args, 56, weights, 48);
 
@@ -45,12 +45,12 @@ typedef struct frt_moe_experts_args {
   frt_dtype dtype; /* of x and y: f32, bf16 */
   int32_t rows;
   int32_t experts;
-  int32_t chosen;
+  int32_t experts_per_token;
   uint32_t reserved;
   const int32_t* row_count; /* (1) device, or NULL */
   const void* x;            /* (rows, inputs) */
-  const int32_t* ids;       /* (rows, chosen) */
-  const float* weights;     /* (rows, chosen) */
+  const int32_t* ids;       /* (rows, experts_per_token) */
+  const float* weights;     /* (rows, experts_per_token) */
   frt_expert_weight gate;   /* (width, inputs) */
   frt_expert_weight up;     /* (width, inputs) */
   frt_expert_weight down;   /* (inputs, width) */
@@ -83,7 +83,7 @@ typedef struct frt_moe_block_args {
   frt_dtype dtype;          /* of delta, x, y: f32, bf16 */
   int32_t rows;
   int32_t experts;
-  int32_t chosen;
+  int32_t experts_per_token;
   uint32_t normalise;
   float epsilon;
   const int32_t* row_count; /* (1) device, or NULL */
@@ -98,8 +98,8 @@ typedef struct frt_moe_block_args {
   frt_weight shared_down_weight; /* (inputs, shared width) */
   frt_weight shared_expert_gate; /* (1, inputs) */
   float* logits;                 /* (rows, experts), always written */
-  int32_t* ids;                  /* (rows, chosen), always written */
-  float* weights;                /* (rows, chosen), always written */
+  int32_t* ids;                  /* (rows, experts_per_token), always written */
+  float* weights;                /* (rows, experts_per_token), always written */
   void* shared_hidden;           /* (rows, 2 * shared width), working memory */
   void* shared_y;                /* (rows, inputs), working memory */
   float* shared_scale;           /* (rows), working memory */

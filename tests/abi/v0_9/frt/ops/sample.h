@@ -46,12 +46,13 @@ FRT_ASSERT_LAYOUT(frt_sampling_params, 48, reserved, 44);
 
 /* What is added to the logit of one token; frozen; lives in device memory. */
 typedef struct frt_logit_bias {
-  int32_t id; /* outside 0 .. vocabulary: skipped */
+  int32_t id; /* outside 0 to vocabulary - 1: skipped */
   float value;
 } frt_logit_bias;
 FRT_ASSERT_LAYOUT(frt_logit_bias, 8, value, 4);
 
-/* ids[r] = index of the largest of logits[r, 0 .. width), ties to the lowest; NaN never wins. */
+/* ids[r] = index of the largest of logits[r, 0 to width - 1], ties to the lowest; NaN never wins.
+ */
 #define FRT_OP_ARGMAX "frt.argmax/1"
 typedef struct frt_argmax_args {
   uint32_t struct_size;
@@ -68,8 +69,8 @@ FRT_ASSERT_LAYOUT(frt_argmax_args, 48, ids, 40);
 /* Counts tokens per slot for the penalties of the present request. counts[id] of a slot: bits
  * 0..30 how often the request generated it, bit 31: it stands in the request's prompt. Where
  * restart[b] is not 0 a new request begins before the ids are counted: every token seen so far
- * then stands in the prompt, generated 0 times. Ids outside 0 .. vocabulary are skipped. A count
- * of 2^31 - 1 stays. */
+ * then stands in the prompt, generated 0 times. Ids outside 0 to vocabulary - 1 are skipped. A
+ * count of 2^31 - 1 stays. */
 #define FRT_OP_COUNT_TOKENS "frt.count_tokens/1"
 typedef struct frt_count_tokens_args {
   uint32_t struct_size;
@@ -89,7 +90,7 @@ FRT_ASSERT_LAYOUT(frt_count_tokens_args, 80, restart, 72);
 #define FRT_OP_SAMPLE "frt.sample/1"
 typedef struct frt_sample_args {
   uint32_t struct_size;
-  int32_t vocabulary; /* ids that may be drawn: 0 .. vocabulary */
+  int32_t vocabulary; /* ids that may be drawn: 0 to vocabulary - 1 */
   frt_sequences sequences;
   const float* logits;               /* (count, stride), with `fed` (count * rows, stride); not
                                         changed */

@@ -124,14 +124,15 @@ typedef struct frt_policy_previous {
   float guidance_cap;         /* GUIDED only; 0: 10 */
   uint32_t rows;              /* of `actions`, at most the horizon; the rest counts as zeros */
   uint32_t reserved;
-  const float* actions; /* (rows, action_dim), host memory: what is left of the chunk before, in the
-                           network's space, from the row that is executed now */
+  const float*
+      actions; /* (rows, action_dim), host memory: what is left of the chunk before, in the
+                  network's space, from the row that is executed now; NULL where rows is 0 */
 } frt_policy_previous;
 FRT_ASSERT_LAYOUT(frt_policy_previous, 40, actions, 32);
 
 /* Setters copy what they get before they return and upload it in order on `stream`; they wait for
  * their own upload before the last one, if it is still under way. Values that are NaN or infinite
- * are FRT_ERR_INVALID_ARGUMENT. */
+ * are FRT_ERR_INVALID_ARGUMENT. Only `info` and `infer_key` are there in every model. */
 typedef struct frt_role_policy_v1 {
   uint32_t struct_size;
   uint32_t reserved;
@@ -140,28 +141,31 @@ typedef struct frt_role_policy_v1 {
    * such a number of steps, samples or branches was not captured at load; FRT_ERR_OUT_OF_RANGE:
    * more views or prompt tokens than there are.  [hot] */
   frt_status (*infer_key)(frt_model model, const frt_policy_shape* shape, frt_shape_key* key);
-  /* As infer_key.  [hot] */
+  /* As infer_key. Optional: NULL where has_split is 0.  [hot] */
   frt_status (*observe_key)(frt_model model, const frt_policy_shape* shape, frt_shape_key* key);
-  /* As infer_key.  [hot] */
+  /* As infer_key. Optional: NULL where has_split is 0.  [hot] */
   frt_status (*act_key)(frt_model model, const frt_policy_shape* shape, frt_shape_key* key);
   /* Builds the prompt of an instruction, with state and options (JSON) where the format wants
    * them, into prompt_tokens and prompt_length of `branch`; `tokens` (may be NULL) becomes its
-   * length. FRT_ERR_BAD_STATE if the model has no tokenizer: write ids yourself.  [driver] */
+   * length. Optional: NULL, or FRT_ERR_BAD_STATE, if the model has no tokenizer: write ids
+   * yourself.  [driver] */
   frt_status (*set_prompt)(frt_model model, uint32_t branch, const char* instruction,
                            const char* options, frt_stream stream, uint32_t* tokens,
                            frt_error* error);
   /* Guidance strengths: guidance_branches - 1 of them (the same at every step) or max_steps times
-   * as many. FRT_ERR_UNSUPPORTED without guidance, FRT_ERR_OUT_OF_RANGE for one below 1.  [driver]
-   */
+   * as many. FRT_ERR_OUT_OF_RANGE for one below 1. Optional: NULL, or FRT_ERR_UNSUPPORTED, where
+   * guidance_branches is 1.  [driver] */
   frt_status (*set_guidance)(frt_model model, const float* strengths, uint64_t count,
                              frt_stream stream, frt_error* error);
-  /* Previous chunk, its weights and the control block. FRT_ERR_UNSUPPORTED: no continuation, or
-   * CLEAN for a policy that was not trained with such a delay.  [driver] */
+  /* Previous chunk, its weights and the control block. FRT_ERR_UNSUPPORTED: CLEAN for a policy that
+   * was not trained with such a delay. Optional: NULL, or FRT_ERR_UNSUPPORTED, without
+   * has_continuation.  [driver] */
   frt_status (*set_continuation)(frt_model model, const frt_policy_previous* previous,
                                  frt_stream stream, frt_error* error);
-  /* As infer_key; `vision` depends on the views alone.  [hot] */
+  /* As infer_key; `vision` depends on the views alone. Optional: NULL unless has_split is 2.  [hot]
+   */
   frt_status (*vision_key)(frt_model model, const frt_policy_shape* shape, frt_shape_key* key);
-  /* As infer_key.  [hot] */
+  /* As infer_key. Optional: NULL unless has_split is 2.  [hot] */
   frt_status (*prefix_key)(frt_model model, const frt_policy_shape* shape, frt_shape_key* key);
 } frt_role_policy_v1;
 FRT_ASSERT_LAYOUT(frt_role_policy_v1, 80, prefix_key, 72);
