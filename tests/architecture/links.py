@@ -2,9 +2,9 @@
 """Every link of every page of the tree leads to a file or a heading that is there, and so does every page that a page or
 a comment names.
 
-A page is a .md file of the root or of a top folder. A link is relative to its page; what begins with https: is not looked
-at. A name of a page (`hosts/README.md`, `CHECKING.md`) is relative to the file that names it, to a folder above it or to
-the root; names in words that follow "https:" and in code blocks of a page are not looked at."""
+A page is a .md file of the root or of a top folder. A link is relative to its page; an address (https:) is not looked at.
+A name of a page (`hosts/README.md`, `CHECKING.md`) is relative to the file that names it or to a folder above it. Code
+blocks of a page are not looked at."""
 import os
 import pathlib
 import re
@@ -17,7 +17,7 @@ TOPS = ("cmake", "core", "hosts", "models", "plugins", "sdk", "tests", "tools")
 SOURCES = {".c", ".cc", ".cmake", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".py", ".txt"}
 FENCE = re.compile(r"^( *)(```|~~~).*?^\1\2 *$", re.M | re.S)
 CODE = re.compile(r"(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.S)
-LINK = re.compile(r"\]\(\s*([^)\s]+)[^)]*\)")
+LINK = re.compile(r"\[[^\]]*\]\(\s*([^)\s]+)[^)]*\)")
 HEADING = re.compile(r"^#{1,6} +(.+?) *#*$", re.M)
 NAMED = re.compile(r"(?<![\w:/.*<-])((?:[\w.-]+/)*[A-Za-z0-9_-]+\.md)\b")
 # Pages that are not of this tree: of the installed SDK, and what a test invents.
