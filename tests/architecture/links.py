@@ -3,8 +3,9 @@
 a comment names.
 
 A page is a .md file of the root or of a top folder. A link is relative to its page; an address (https:) is not looked at.
-A name of a page (`hosts/README.md`, `CHECKING.md`) is relative to the file that names it or to a folder above it. Code
-blocks of a page are not looked at."""
+A name of a page (`hosts/README.md`, `CHECKING.md`) is relative to the file that names it or to a folder above it. A source
+file that a page names in backquotes (`engine/thread.cpp`, `src/weights.*`) is the end of the path of a file. Notes are history,
+and fixtures speak of files of others: what these name is not looked at. Code blocks of a page are not looked at."""
 import os
 import pathlib
 import re
@@ -15,13 +16,16 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOPS = ("cmake", "core", "hosts", "models", "plugins", "sdk", "tests", "tools")
 SOURCES = {".c", ".cc", ".cmake", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".py", ".txt"}
+OTHERS = {".js", ".json", ".toml"}
 FENCE = re.compile(r"^( *)(```|~~~).*?^\1\2 *$", re.M | re.S)
 CODE = re.compile(r"(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.S)
 LINK = re.compile(r"\[[^\]]*\]\(\s*([^)\s]+)[^)]*\)")
 HEADING = re.compile(r"^#{1,6} +(.+?) *#*$", re.M)
 NAMED = re.compile(r"(?<![\w:/.*<-])((?:[\w.-]+/)*[A-Za-z0-9_-]+\.md)\b")
+SOURCE_NAME = re.compile(r"[\w./-]+\.(?:c|cmake|cpp|cu|cuh|h|hpp|js|py|toml|\*)")
 # Pages that are not of this tree: of the installed SDK, and what a test invents.
 ELSEWHERE = {"CAPSULE_FORMAT.md", "lost.md", "gone.md"}
+INSTALLED = {"share/frt/manifests/demo.toml"}
 
 
 def files(root, endings):
@@ -70,14 +74,33 @@ def missing_page(root, path, name):
         folder = folder.parent
 
 
+def missing_sources(root, page, text, paths):
+    where = page.relative_to(root).parts
+    if "notes" in where or "fixtures" in where or page.name == "CHANGELOG.md":
+        return []
+    names = {code for _, code in CODE.findall(text) if SOURCE_NAME.fullmatch(code)} - INSTALLED
+    return [name for name in sorted(names) if "/" + name.removeprefix("../").removesuffix("*") not in paths]
+
+
+def ends_of(path):
+    """Every name that a page may call the file by: with and without folders, with and without its ending."""
+    parts = pathlib.Path(path).parts
+    for first in range(len(parts)):
+        name = "/".join(parts[first:])
+        yield "/" + name
+        yield "/" + name.removesuffix(pathlib.Path(name).suffix) + "."
+
+
 def problems(root):
     found = []
+    paths = {end for path in files(root, SOURCES | OTHERS) for end in ends_of(path.relative_to(root))}
     for page in files(root, {".md"}):
         text = FENCE.sub("", page.read_text(encoding="utf-8"))
         prose = CODE.sub("", text)
         found += [f"{page.relative_to(root)}: {link}" for link in LINK.findall(prose) if broken_link(page, link)]
         found += [f"{page.relative_to(root)}: {name}" for name in NAMED.findall(LINK.sub("", text))
                   if page.name != "CHANGELOG.md" and missing_page(root, page, name)]
+        found += [f"{page.relative_to(root)}: {name}" for name in missing_sources(root, page, text, paths)]
     for source in files(root, SOURCES):
         if source == pathlib.Path(__file__).resolve():
             continue
@@ -100,11 +123,13 @@ class Links(unittest.TestCase):
             (root / "README.md").write_text(
                 "# A: `b`, c\n\n## Twice\n## Twice\n[a](#a-b-c) [b](#twice-1) [c](hosts/lm) [d](https://x.example/no.md) `[e](no)`\n"
                 "[f](#a) [g](hosts/no) [h](hosts/lm/PAGE.md#two) [i](hosts/lm/PAGE.md#one)\n```\n[j](no)\n# No\n```\n[k](#no)\n")
-            (root / "hosts/lm/PAGE.md").write_text("# One\nSee `README.md`, `PAGE.md` and `hosts/README.md`.\n")
+            (root / "hosts/lm/PAGE.md").write_text("# One\nSee `README.md`, `PAGE.md` and `hosts/README.md`.\n`code.cpp`, "
+                                                   "`lm/code.*`, `hosts/code.cpp`, `cod.*`\n")
             (root / "hosts/lm/code.cpp").write_text("// README.md, NONE.md\nopen(\"other.md\");\n")
             self.assertEqual(problems(root), [
                 "README.md: #a", "README.md: hosts/no", "README.md: hosts/lm/PAGE.md#two", "README.md: #no",
-                "hosts/lm/PAGE.md: hosts/README.md", "hosts/lm/code.cpp: NONE.md"])
+                "hosts/lm/PAGE.md: hosts/README.md", "hosts/lm/PAGE.md: cod.*", "hosts/lm/PAGE.md: hosts/code.cpp",
+                "hosts/lm/code.cpp: NONE.md"])
 
 
 if __name__ == "__main__":
