@@ -406,7 +406,7 @@ void add_bench_command(App& app) {
                    "Measure each operator on its own, over -r steps (at least 10)");
   command
       .add_option("--tolerance", options->tolerance,
-                  "With --compare: accept a loss of this many percent")
+                  "With --compare: allow a loss of this many percent")
       .capture_default_str()
       .needs(compare);
   command.examples({"bench hosts/manifests/synthetic.toml -p 512 -n 64",

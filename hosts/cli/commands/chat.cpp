@@ -538,7 +538,7 @@ void add_chat_command(App& app) {
       .type_name("NAME")
       .excludes(system);  // it has its own; /system changes it
   command.add_flag("--autosave", options->autosave,
-                   "Also keep the conversation when piped input ends");
+                   "Keep the conversation also when piped input ends");
   options->generation.add_to(command);
   command.examples({"chat demo.toml", "chat checkpoints/my-model --set model.main.options.slots=1",
                     "chat demo.toml --no-thinking --from-capsule autosave"},

@@ -176,7 +176,7 @@ void add_launch_command(App& app) {
   command
       .add_option(
           "--ca-file", options->ca_file,
-          "Trust the certificate authorities in FILE (PEM) for an https server, as does the agent")
+          "Use the certificate authorities in FILE (PEM) for an https server, also in the agent")
       .type_name("FILE");
   command.examples(
       {"launch claude", "launch codex --url http://127.0.0.1:9000 -- exec 'fix the tests'"});
