@@ -146,7 +146,7 @@ App::App(std::string program) : command_line_("Runs models from a manifest.", st
       .envname("FRT_LOCK");
   command
       .add_option("--setup-patience", options_.setup_patience,
-                  "Show which plugin has been silent for so long while it starts")
+                  "Show which plugin is silent for this many seconds while it starts")
       .type_name("SECONDS")
       .envname("FRT_SETUP_PATIENCE")
       .range(0.001, 86400.0)

@@ -87,7 +87,7 @@ std::string in_plain_words(const std::string& text) {
   const std::size_t end = text.find(" was given a disallowed flag override");
   if (end == std::string::npos) return text;
   const std::string dashes = end == 1 ? "-" : "--";
-  return dashes + text.substr(0, end) + " takes no value; leave out = and what stands behind it";
+  return dashes + text.substr(0, end) + " takes no value; leave out '=' and the text after it";
 }
 
 std::string path_of(const CLI::App* level) {

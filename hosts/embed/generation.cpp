@@ -68,8 +68,7 @@ void check_kinds(const frt_generate_request& request, bool session) {
                 "neither");
   }
   if (!continues && kinds != 1) {
-    throw Error(FRT_ERR_INVALID_ARGUMENT,
-                "exactly one of prompt, prompt_ids and messages says what to answer");
+    throw Error(FRT_ERR_INVALID_ARGUMENT, "give exactly one of prompt, prompt_ids and messages");
   }
   if (request.prompt_bytes > kMostText) {
     throw Error(FRT_ERR_OUT_OF_RANGE, "prompt_bytes is " + std::to_string(request.prompt_bytes) +
@@ -344,7 +343,8 @@ frt_generation_event Generation::next(uint64_t timeout_ms) {
 frt_generation_result Generation::result() const {
   const std::unique_lock reading(reading_, std::try_to_lock);
   if (!reading || !ended_) {
-    throw Error(FRT_ERR_NOT_READY, "the result is there behind FRT_EVENT_END");
+    throw Error(FRT_ERR_NOT_READY,
+                "the result is not there before FRT_EVENT_END; read the events up to it");
   }
   const host::EngineResult& told = answer_->result();
   frt_generation_result result{};

@@ -36,7 +36,8 @@ std::vector<int32_t> session_tokens(const host::CapsuleContent& content, uint64_
     return tokens;
   }
   const auto broken = [] {
-    return Error(FRT_ERR_FORMAT, "the capsule's extra says of its session what cannot be");
+    return Error(FRT_ERR_FORMAT,
+                 "the capsule's member `extra` describes a session that cannot exist");
   };
   if (!said->is_object() || !said->contains("kept") || !said->contains("behind")) throw broken();
   const Json& kept = (*said)["kept"];

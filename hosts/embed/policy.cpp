@@ -23,7 +23,7 @@ void check_array(const frt_array& array, uint32_t index) {
   };
   if (!array.data) refuse("has no data");
   if (dtype_bits(array.dtype) < 8) {
-    refuse("has the type " + std::to_string(array.dtype) + ", which is none that arrays have");
+    refuse("has the type " + std::to_string(array.dtype) + ", which no array has");
   }
   if (array.rank > FRT_ARRAY_MAX_RANK) {
     refuse("has rank " + std::to_string(array.rank) + ", at most " +

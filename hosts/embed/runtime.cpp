@@ -59,8 +59,7 @@ host::LoaderOptions loader_options(const frt_runtime_options& given) {
 
 core::Manifest read_manifest(host::ManifestLoader& loader, const frt_runtime_options& given) {
   if (!given.manifest == !given.manifest_text) {
-    throw Error(FRT_ERR_INVALID_ARGUMENT,
-                "exactly one of manifest and manifest_text says what runs where");
+    throw Error(FRT_ERR_INVALID_ARGUMENT, "give exactly one of manifest and manifest_text");
   }
   if (given.manifest) return loader.load(given.manifest);
   const fs::path base = given.base_folder ? fs::path(given.base_folder) : fs::current_path();

@@ -249,7 +249,7 @@ void HttpConnection::parse() {
       return refuse(HttpRefusal::kHeadTooLarge, 431, "the request's head is too large");
     }
     if (error)
-      return refuse(HttpRefusal::kMalformed, 400, "the request is no well-formed HTTP/1.1");
+      return refuse(HttpRefusal::kMalformed, 400, "the request is not well-formed HTTP/1.1");
     if (parser_->is_header_done() && !std::exchange(head_done_, true) && !on_head()) return;
     if (got > 0 && !append_body(got)) return;
     if (parser_->is_done()) return submit();
@@ -287,7 +287,7 @@ bool HttpConnection::on_head() {
   const bool coded = head.find(http::field::transfer_encoding) != head.end();
   const bool doubtful = coded && (!parser_->chunked() || head.version() < 11);
   if (doubtful || head.count(http::field::host) > 1) {
-    refuse(HttpRefusal::kMalformed, 400, "the request is no well-formed HTTP/1.1");
+    refuse(HttpRefusal::kMalformed, 400, "the request is not well-formed HTTP/1.1");
     return false;
   }
   if (shared_.draining) {

@@ -84,8 +84,8 @@ uint64_t StepRunner::submit_round(std::span<const RoundEntry> entries,
   }
   if (masked && !mask_drafts) {
     throw Error(FRT_ERR_INVALID_ARGUMENT,
-                "a round has drafts of an entry with a mask, and nobody says which tokens may come "
-                "behind them; give mask_drafts");
+                "a round has drafts of an entry with a mask; give mask_drafts, which says what may "
+                "follow them");
   }
   uint32_t width = 0;
   const auto batch = static_cast<uint32_t>(entries.size());

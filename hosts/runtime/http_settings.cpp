@@ -75,7 +75,7 @@ std::map<std::string, std::string> parse_aliases(const std::string& text) {
 
 core::HostSchema http_host_schema() {
   core::OptionSpec model =
-      option("model", FRT_CONFIG_STRING, "", "the language model; the only model");
+      option("model", FRT_CONFIG_STRING, "", "the language model; default: the only one");
   model.reference = "model";
   std::vector<core::OptionSpec> options = {
       model,
@@ -91,8 +91,10 @@ core::HostSchema http_host_schema() {
           "PEM: the server's certificate, then those between it and its authority; empty: no TLS"),
       option("tls_key", FRT_CONFIG_PATH, "",
              "PEM: the certificate's key, readable by its owner alone"),
-      option("max_requests_per_key", FRT_CONFIG_INT, "0", "at a time; 0: no limit", 0, 65536),
-      option("requests_per_minute", FRT_CONFIG_INT, "0", "of one key; 0: no limit", 0, 1000000),
+      option("max_requests_per_key", FRT_CONFIG_INT, "0",
+             "requests of one key at a time; 0: no limit", 0, 65536),
+      option("requests_per_minute", FRT_CONFIG_INT, "0",
+             "requests of one key per minute; 0: no limit", 0, 1000000),
       option("page", FRT_CONFIG_BOOL, "true",
              "the built-in page, at /; its files hold no secret and need no key"),
       option("allowed_hosts", FRT_CONFIG_STRING, "",
@@ -105,27 +107,27 @@ core::HostSchema http_host_schema() {
       option("buffer_memory", FRT_CONFIG_SIZE, "128M",
              "bytes of the bodies of all connections; at least max_body"),
       option("stream_buffer", FRT_CONFIG_SIZE, "1M",
-             "bytes that may wait for one client of a stream; then it is cut off"),
+             "bytes that may wait for one client of a stream; beyond that it is cut off"),
       option("max_connections", FRT_CONFIG_INT, "256", "connections at a time", 1, 65536),
-      option("head_timeout_ms", FRT_CONFIG_INT, "10000", "a request's head is complete by then", 1,
-             3600000),
-      option("body_timeout_ms", FRT_CONFIG_INT, "60000", "a request's body is complete by then", 1,
-             3600000),
+      option("head_timeout_ms", FRT_CONFIG_INT, "10000",
+             "milliseconds until a request's head is complete", 1, 3600000),
+      option("body_timeout_ms", FRT_CONFIG_INT, "60000",
+             "milliseconds until a request's body is complete", 1, 3600000),
       option("idle_timeout_ms", FRT_CONFIG_INT, "60000",
-             "a connection without a request for so long is closed", 1, 86400000),
+             "milliseconds after which a connection without a request is closed", 1, 86400000),
       option("write_timeout_ms", FRT_CONFIG_INT, "30000",
-             "a client that takes nothing for so long is cut off", 1, 3600000),
-      option("heartbeat_ms", FRT_CONFIG_INT, "10000", "a silent stream says so after that", 1,
-             3600000),
+             "milliseconds after which a client that takes nothing is cut off", 1, 3600000),
+      option("heartbeat_ms", FRT_CONFIG_INT, "10000",
+             "milliseconds of silence after which a stream sends a heartbeat", 1, 3600000),
       option("queue", FRT_CONFIG_INT, "32",
-             "requests that may wait for a slot of a model; then 429", 1, 65536),
+             "requests that may wait for a slot of a model; one more gets a 429", 1, 65536),
       option("hot_contexts", FRT_CONFIG_INT, "0",
              "conversations whose slots are not given to requests without one", 0, 65536),
       option("step_ms", FRT_CONFIG_FLOAT, "100",
              "milliseconds of a step on average while an answer is generated", 0, 60000),
       option("workers", FRT_CONFIG_INT, "2", "threads that parse, render and tokenize", 1, 64),
-      option("max_waiting", FRT_CONFIG_INT, "64", "requests that may wait for a worker; then 429",
-             1, 65536),
+      option("max_waiting", FRT_CONFIG_INT, "64",
+             "requests that may wait for a worker; one more gets a 429", 1, 65536),
       option("capsules_per_key", FRT_CONFIG_INT, "64",
              "named and pinned capsules that a key may have of a model", 1, 65536),
       option("fair_keys", FRT_CONFIG_BOOL, "true",
@@ -133,9 +135,11 @@ core::HostSchema http_host_schema() {
       option("pins_per_key", FRT_CONFIG_INT, "0",
              "sessions that a key may have pinned of a model; 0: half of its slots", 0, 65536),
       option("max_tokens", FRT_CONFIG_SIZE, "32k", "tokens of one answer at most"),
-      option("request_timeout_s", FRT_CONFIG_INT, "0", "an answer ends then; 0: never", 0, 86400),
+      option("request_timeout_s", FRT_CONFIG_INT, "0",
+             "seconds after which an answer ends; 0: never", 0, 86400),
       option("drain_s", FRT_CONFIG_INT, "30",
-             "on SIGTERM answers may go on for so long; then they are cut off", 0, 86400),
+             "seconds that answers may continue after SIGTERM; then they end with an error", 0,
+             86400),
       option("sort_tools", FRT_CONFIG_BOOL, "false",
              "tools by name, for clients that send them in changing order"),
       option("request_log", FRT_CONFIG_PATH, "",
@@ -233,7 +237,7 @@ void check_models(const core::Manifest& manifest, const HttpSettings& settings) 
   for (const std::string& name : settings.models) {
     const core::ModelSpec* spec = manifest.find_model(name);
     if (!spec) {
-      refuse("names a model '" + name + "' that there is none of");
+      refuse("names a model '" + name + "', which the manifest does not have");
     } else if (!devices.insert(spec->device()).second) {
       refuse("serves '" + name + "' on [device." + spec->device() +
              "], which another served model uses; give each a device table of its own");

@@ -33,7 +33,7 @@ core::HostSchema lm_host_schema() {
   model.reference = "model";
   core::OptionSpec speculation =
       option("speculation", FRT_CONFIG_ENUM, "auto",
-             "drafts of a model with a draft head, which change no token; auto: as many as pay");
+             "drafts of a model with a draft head; they change no token; auto: as many as pay");
   speculation.choices = {"auto", "on", "off"};
   return {.type = "lm",
           .options = {model,
@@ -44,13 +44,13 @@ core::HostSchema lm_host_schema() {
                       option("capsule_host", FRT_CONFIG_SIZE, "4G",
                              "bytes of pinned host memory for capsules; 0: none"),
                       option("capsule_disk", FRT_CONFIG_SIZE, "64G",
-                             "bytes of files for capsules that have no name of their own"),
+                             "bytes of the files of capsules that nobody named"),
                       option("capsule_trust", FRT_CONFIG_BOOL, "false",
-                             "use capsules also where other users could have written them"),
+                             "also use capsules that other users could have written"),
                       option("capsule_spacing", FRT_CONFIG_SIZE, "16k",
                              "tokens between the capsules kept within a long prompt"),
                       option("capsule_min_tokens", FRT_CONFIG_SIZE, "256",
-                             "a boundary closer to the one before is not kept"),
+                             "tokens; a boundary closer to the one before gets no capsule"),
                       speculation},
           .doc = "a language model's sessions"};
 }

@@ -22,14 +22,15 @@ core::OptionSpec option(std::string key, frt_config_type type, std::string fallb
 }
 
 core::HostSchema robot_host_schema() {
-  core::OptionSpec model = option("model", FRT_CONFIG_STRING, "", "the policy; the only model");
+  core::OptionSpec model =
+      option("model", FRT_CONFIG_STRING, "", "the policy; default: the only model");
   model.reference = "model";
   core::OptionSpec critic =
-      option("critic", FRT_CONFIG_STRING, "", "the model that values observations; none");
+      option("critic", FRT_CONFIG_STRING, "", "the model that values observations; default: none");
   critic.reference = "model";
   core::OptionSpec planner =
       option("planner", FRT_CONFIG_STRING, "",
-             "the language model that names subgoals in a hand-off; none: a list does");
+             "the language model that names subgoals in a hand-off; default: a list does");
   planner.reference = "model";
   core::OptionSpec safe = option("safe_action", FRT_CONFIG_ENUM, "hold",
                                  "what is sent when no action is there in time");
@@ -52,26 +53,29 @@ core::HostSchema robot_host_schema() {
           "be; -1: half of max_clients, and from this machine itself as many as there may be",
           -1, 1024),
       option("max_connections", FRT_CONFIG_INT, "256",
-             "connections at a time: robots, and those that have not said yet what they are", 2,
-             65536),
+             "connections at a time: robots, and those whose handshake is not complete", 2, 65536),
       option("handshake_timeout_ms", FRT_CONFIG_INT, "10000",
-             "a connection has shown by then what it is", 1, 3600000),
+             "milliseconds until a connection's handshake is complete", 1, 3600000),
       option("receive_timeout_ms", FRT_CONFIG_INT, "10000",
-             "a message is complete by then, from its first byte on", 1, 3600000),
-      option("ping_ms", FRT_CONFIG_INT, "30000",
-             "a client that is silent so long is pinged, and closed after as long again; 0: never",
-             0, 3600000),
+             "milliseconds from a message's first byte to its last", 1, 3600000),
+      option(
+          "ping_ms", FRT_CONFIG_INT, "30000",
+          "milliseconds of silence after which a client is pinged, and closed after as long again; "
+          "0: never",
+          0, 3600000),
       option(
           "idle_ms", FRT_CONFIG_INT, "300000",
-          "a client without a request for so long gives its place to a newcomer that finds none; "
+          "milliseconds without a request after which a client gives its place to a newcomer that "
+          "finds none; "
           "0: never",
           0, 86400000),
-      option("deadline_ms", FRT_CONFIG_INT, "1000", "a request is answered or refused by then", 1,
-             3600000),
-      option("write_timeout_ms", FRT_CONFIG_INT, "2000", "a client that reads slower is cut off", 1,
-             3600000),
+      option("deadline_ms", FRT_CONFIG_INT, "1000",
+             "milliseconds until a request is answered or refused", 1, 3600000),
+      option("write_timeout_ms", FRT_CONFIG_INT, "2000",
+             "milliseconds after which a client that does not read is cut off", 1, 3600000),
       option("stale_ms", FRT_CONFIG_FLOAT, "0",
-             "observations and chunks older than that are not used; 0: no limit", 0, 3600000),
+             "milliseconds after which an observation or a chunk is not used; 0: no limit", 0,
+             3600000),
       option("request_log", FRT_CONFIG_PATH, "",
              "file of JSON lines about requests, without observations and actions; empty: none"),
       option("steps", FRT_CONFIG_INT, "0", "denoising steps; 0: the model's default", 0, 1000),
@@ -79,28 +83,29 @@ core::HostSchema robot_host_schema() {
              "serve: run each variant of the model once before the first client is let in"),
       option("beta", FRT_CONFIG_FLOAT, "1", "guidance strength; 1: none", 1, 100),
       option("beta_schedule", FRT_CONFIG_STRING, "",
-             "strengths by step instead, e.g. \"2.5, 2, 1.5\"; the last one goes on"),
-      option("seed", FRT_CONFIG_INT, "0", "of the noise", 0, 9007199254740992.0),
-      option("default_prompt", FRT_CONFIG_STRING, "", "for requests without one"),
+             "strengths by step in place of beta, e.g. \"2.5, 2, 1.5\"; the last one continues"),
+      option("seed", FRT_CONFIG_INT, "0", "seed of the noise", 0, 9007199254740992.0),
+      option("default_prompt", FRT_CONFIG_STRING, "", "instruction for requests without one"),
       option("hz", FRT_CONFIG_FLOAT, "50", "actions per second", 0.1, 10000),
       option("execute", FRT_CONFIG_INT, "0", "actions of a chunk that are used; 0: all", 0, 65535),
       option("lead", FRT_CONFIG_INT, "0",
              "ticks before a chunk's end at which the next one is asked for", 0, 65535),
       safe,
-      option("ramp_ticks", FRT_CONFIG_INT, "10", "safe_action = ramp: ticks until nothing is left",
+      option("ramp_ticks", FRT_CONFIG_INT, "10", "safe_action = ramp: ticks until zero is reached",
              1, 65535),
       option("max_change", FRT_CONFIG_FLOAT, "0",
-             "largest step of an action's value from tick to tick; 0: any", 0, 1e9),
+             "largest step of an action's value from tick to tick; 0: no limit", 0, 1e9),
       option("stop_value", FRT_CONFIG_FLOAT, "-2", "the critic ends an episode below this value",
              -1000, 1000),
-      option("max_chunks", FRT_CONFIG_INT, "0", "chunks of an episode; 0: any", 0, 1000000),
-      option("time_limit", FRT_CONFIG_FLOAT, "0", "seconds of an episode; 0: any", 0, 86400),
+      option("max_chunks", FRT_CONFIG_INT, "0", "chunks of an episode; 0: no limit", 0, 1000000),
+      option("time_limit", FRT_CONFIG_FLOAT, "0", "seconds of an episode; 0: no limit", 0, 86400),
       option("record_dir", FRT_CONFIG_PATH, "", "folder of recorded episodes; empty: none"),
       option("lock_memory", FRT_CONFIG_BOOL, "false", "keep all memory resident (mlockall)"),
       option("fifo_priority", FRT_CONFIG_INT, "0", "SCHED_FIFO priority of the loop; 0: not", 0,
              99),
       option("spin_us", FRT_CONFIG_FLOAT, "0",
-             "wait busily for so long before each tick: steadier without fifo_priority", 0, 100000),
+             "microseconds of busy waiting before each tick: steadier without fifo_priority", 0,
+             100000),
       option("cpu", FRT_CONFIG_INT, "-1", "core that the loop stays on; -1: any", -1, 4095),
   };
   return {.type = "robot", .options = std::move(options), .doc = "a policy that drives a robot"};

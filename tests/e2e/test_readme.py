@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every command of README.md runs, and shows what the page says.
+"""Every command of README.md and of hosts/lm/EXAMPLES.md runs, and shows what the page says.
 
 In a console block, a line after "$ " is a command, one after "> " is what is typed into it, and the others are shown,
-whatever their numbers; "..." stands for the rest of a line. What serves goes on until the page has been read."""
+whatever their numbers and the spaces between words; "..." stands for the rest of a line. What serves goes on until the
+page has been read."""
 import os
-import pathlib
 import re
 import subprocess
 import unittest
@@ -12,18 +12,20 @@ import unittest
 from support import FIXTURES, HOST, MAKE_CHECKPOINT, MANIFEST, OK, SOURCE, TIMEOUT, HostTest, clean_environment
 
 README = (SOURCE / "README.md").read_text(encoding="utf-8")
+EXAMPLES = (SOURCE / "hosts/lm/EXAMPLES.md").read_text(encoding="utf-8")
 FAILS = {"slotz": MANIFEST}   # a word of a command, and the status that it ends with
 
 
-def blocks(language):
-    return [block.splitlines() for block in re.findall(rf"^```{language}\n(.*?)^```", README, re.M | re.S)]
+def blocks(page, language):
+    return [block.splitlines() for block in re.findall(rf"^```{language}\n(.*?)^```", page, re.M | re.S)]
 
 
-def without_numbers(text):
-    return re.sub(r"\d+(\.\d+)*", "#", text)
+def comparable(line):
+    """Without numbers, and with one space between words."""
+    return " ".join(re.sub(r"\d+(\.\d+)*", "#", line).split())
 
 
-class Readme(HostTest):
+class Page(HostTest):
     def setUp(self):
         super().setUp()
         for name in ("hosts", "tests"):
@@ -57,9 +59,9 @@ class Readme(HostTest):
         self.servers.append(server)
 
     def assert_shown(self, command, expected, said):
-        lines = [without_numbers(line).strip() for line in said.splitlines()]
+        lines = [comparable(line) for line in said.splitlines()]
         for line in expected:
-            wanted = without_numbers(line).strip()
+            wanted = comparable(line)
             found = any(each.startswith(wanted[:-3]) if wanted.endswith("...") else each == wanted for each in lines)
             self.assertTrue(found, f"{command}\ndoes not show\n{line}\nbut\n{said}")
 
@@ -81,30 +83,33 @@ class Readme(HostTest):
             self.assertEqual(result.returncode, expected, f"{command}\n{result.stdout}{result.stderr}")
             self.assert_shown(command, shown, result.stdout + result.stderr)
 
-    def test_every_command_runs_and_shows_what_the_page_says(self):
-        for lines in blocks("console"):
+    def run_page(self, page):
+        for lines in blocks(page, "console"):
             with self.subTest(lines[0]):
                 self.run_block(lines)
         for server in self.servers:
             server.terminate()
             self.assertEqual(server.wait(TIMEOUT), OK)
 
+
+class Readme(Page):
+    def test_every_command_runs_and_shows_what_the_page_says(self):
+        self.run_page(README)
+
     def test_the_programs_that_build_and_test_are_there(self):
-        [lines] = blocks("sh")
+        [lines] = blocks(README, "sh")
         programs = [line.split()[0] for line in lines if line.startswith("tools/")]
         self.assertEqual(programs, ["tools/quickstart", "tools/test"])
         for program in programs:
             self.assertTrue(os.access(SOURCE / program, os.X_OK), program)
 
-    def test_every_link_leads_somewhere(self):
-        links = re.findall(r"\]\(([^)]+)\)", README)
-        self.assertGreater(len(links), 15)
-        titles = {re.sub(r"[^a-z0-9-]", "", title.lower().replace(" ", "-")) for title in re.findall(r"^#+ (.+)$", README, re.M)}
-        for link in links:
-            if link.startswith("#"):
-                self.assertIn(link[1:], titles)
-            else:
-                self.assertTrue((pathlib.Path(SOURCE) / link).exists(), link)
+
+class Examples(Page):
+    def test_every_command_runs_and_shows_what_the_page_says(self):
+        [manifest] = blocks(EXAMPLES, "toml")
+        (self.folder / "demo.toml").write_text("\n".join(manifest), encoding="utf-8")
+        self.run_page(EXAMPLES)
+        self.assertTrue((self.folder / "capsules/sums.capsule").exists())
 
 
 if __name__ == "__main__":

@@ -129,7 +129,7 @@ run_ctest() { env | grep '^FRT_'; echo "tests ${!#}"; }
                               env={"PATH": "/usr/bin:/bin"}, timeout=60, capture_output=True, text=True, check=True).stdout
         settings = dict(line.split("=", 1) for line in said.splitlines() if line.startswith("FRT_"))
         tests = re.search(r"^tests (.*)$", said, re.M)[1]
-        table = (ROOT / "tests/README.md").read_text().split("Hostile files and connections at length", 1)[1]
+        table = (ROOT / "tests/LONG_RUNS.md").read_text().split("Hostile files and connections at length", 1)[1]
         rows = re.findall(r"^\| (?:`(\w+)(?:=\w+)?`)? *\|.*\| `(\w+)` \|$", table, re.M)
         self.assertGreater(len(rows), 8)
         for variable, test in rows:

@@ -404,7 +404,9 @@ void add_bench_command(App& app) {
           .existing_file();
   command.add_flag("--profile", options->profile,
                    "Measure each operator on its own, over -r steps (at least 10)");
-  command.add_option("--tolerance", options->tolerance, "With --compare: allow this many percent")
+  command
+      .add_option("--tolerance", options->tolerance,
+                  "With --compare: allow a loss of this many percent")
       .capture_default_str()
       .needs(compare);
   command.examples({"bench hosts/manifests/synthetic.toml -p 512 -n 64",

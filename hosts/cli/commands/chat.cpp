@@ -61,7 +61,7 @@ constexpr const char* kHelp = R"(/help                this text
 /back [N]            take the last turn back, or the last N
 /branches            list them
 /export FILE         write the messages as JSON
-/import FILE         read some back
+/import FILE         read what /export wrote
 /stats               figures of the last answer
 /exit                leave and keep nothing
 End a line with \ to go on in the next, or put """ before and behind several lines. Tab completes
@@ -286,7 +286,7 @@ class ChatSession {
         conversation_.restore(branch.name);
         const std::string name = keep_as_capsule(branch.file);
         if (app_.options().quiet) continue;
-        say("kept as {}: {} turns; --from-capsule {} goes on\n", name, branch.turns, name);
+        say("kept as {}: {} turns; --from-capsule {} continues it\n", name, branch.turns, name);
       } catch (const std::exception& error) {
         tell(error.what());
         keep_messages();
@@ -420,7 +420,7 @@ class ChatSession {
   static void say_moved(const std::string& branch) {
     if (branch.empty()) return;
     const std::string name = io::printable(branch);
-    say("what was not saved is in branch {} now; /restore {} goes on there\n", name, name);
+    say("what was not saved is in branch {} now; /restore {} returns to it\n", name, name);
   }
 
   // What a line that begins with a slash may become.
@@ -480,7 +480,7 @@ class ChatSession {
          }}};
     const auto setter = setters.find(name);
     if (setter == setters.end()) {
-      throw Error(FRT_ERR_INVALID_ARGUMENT, "nothing is called '" + name + "'; /help lists names");
+      throw Error(FRT_ERR_INVALID_ARGUMENT, "there is no setting '" + name + "'; /help lists them");
     }
     setter->second();
     // Saying how to draw means to draw.
@@ -538,7 +538,7 @@ void add_chat_command(App& app) {
       .type_name("NAME")
       .excludes(system);  // it has its own; /system changes it
   command.add_flag("--autosave", options->autosave,
-                   "Keep the conversation when piped input ends, too");
+                   "Keep the conversation also when piped input ends");
   options->generation.add_to(command);
   command.examples({"chat demo.toml", "chat checkpoints/my-model --set model.main.options.slots=1",
                     "chat demo.toml --no-thinking --from-capsule autosave"},

@@ -247,9 +247,10 @@ ExitCode run(App& app, const HandoffCommand& command) {
   const RobotSettings settings = robot_settings(app.manifests().load(command.manifest));
   const std::string& planner_name = command.planner.empty() ? settings.planner : command.planner;
   if (planner_name.empty() && command.prompt_option.given()) {
-    throw ExitError(ExitCode::kUsage, FRT_ERR_INVALID_ARGUMENT,
-                    "--prompt is what a planner continues, and here a list plans; name a language "
-                    "model with --planner, or leave --prompt out");
+    throw ExitError(
+        ExitCode::kUsage, FRT_ERR_INVALID_ARGUMENT,
+        "--prompt is for a language model that plans, and here a list does; name a language "
+        "model with --planner, or leave --prompt out");
   }
   const EnvironmentKind& kind =
       chosen_environment(app.environments(), settings, command.environment);
@@ -318,7 +319,7 @@ ExitCode run(App& app, const HandoffCommand& command) {
 void add_handoff_command(App& app) {
   auto options = std::make_shared<HandoffCommand>();
   Command command = app.program().add_subcommand(
-      "handoff", "Let a planner name subgoals for a policy, and time interrupts");
+      "handoff", "Let a planner give subgoals to a policy, and measure interrupts");
   command.add_option("manifest", options->manifest, "Read this manifest (TOML) with [host.robot]")
       .required();
   command.add_option("--model", options->model, "Act with this model; default: the manifest's")
@@ -339,7 +340,7 @@ void add_handoff_command(App& app) {
   command.add_option("--seconds", options->seconds, "Run for this many seconds")
       .range(0.1, 86400.0)
       .capture_default_str();
-  command.add_option("--plan-every", options->plan_every, "Plan once in this many seconds")
+  command.add_option("--plan-every", options->plan_every, "Plan again after this many seconds")
       .range(0.01, 86400.0)
       .capture_default_str();
   command

@@ -176,7 +176,7 @@ void add_launch_command(App& app) {
   command
       .add_option(
           "--ca-file", options->ca_file,
-          "Use the certificate authorities of FILE (PEM) for an https server; the agent does, too")
+          "Use the certificate authorities in FILE (PEM) for an https server, also in the agent")
       .type_name("FILE");
   command.examples(
       {"launch claude", "launch codex --url http://127.0.0.1:9000 -- exec 'fix the tests'"});

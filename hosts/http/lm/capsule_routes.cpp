@@ -136,7 +136,7 @@ void send(const StateCall& call, const std::shared_ptr<Exchange>& exchange, Work
   const CapsuleContent content =
       read_capsule_content(call.served->model.capsules().table(), options.folder, view.name);
   if (content.owner != call.owner) {
-    throw Error(FRT_ERR_NOT_FOUND, "the capsule '" + view.name + "' is another one's");
+    throw Error(FRT_ERR_NOT_FOUND, "the capsule '" + view.name + "' belongs to another key");
   }
   HttpResponse head{.content_type = "application/octet-stream"};
   head.headers = {

@@ -71,14 +71,15 @@ struct Times {
 };
 
 constexpr Times kTimes[] = {
-    {"frt_lm_queue_seconds", "From the request to a slot.", &EngineStats::queue},
-    {"frt_lm_restore_seconds", "Until a slot held a capsule.", &EngineStats::restore},
-    {"gen_ai_server_time_to_first_token_seconds", "From the request to its first token.",
+    {"frt_lm_queue_seconds", "Time from the request to a slot.", &EngineStats::queue},
+    {"frt_lm_restore_seconds", "Time until a slot held a capsule.", &EngineStats::restore},
+    {"gen_ai_server_time_to_first_token_seconds", "Time from the request to its first token.",
      &EngineStats::ttft},
-    {"gen_ai_server_time_per_output_token_seconds", "From token to token.", &EngineStats::itl},
-    {"gen_ai_server_request_duration_seconds", "From the request to its last token.",
+    {"gen_ai_server_time_per_output_token_seconds", "Time from one token to the next.",
+     &EngineStats::itl},
+    {"gen_ai_server_request_duration_seconds", "Time from the request to its last token.",
      &EngineStats::e2e},
-    {"frt_lm_mask_seconds", "To find out which tokens a grammar lets come next.",
+    {"frt_lm_mask_seconds", "Time to find the tokens that a grammar allows next.",
      &EngineStats::mask},
 };
 
@@ -91,7 +92,7 @@ void put_http_metrics(MetricsText& text, const HttpServer& server) {
     text.sample(value);
   };
   put("frt_http_open_connections", "gauge", "Connections.", counters.open);
-  put("frt_http_streams", "gauge", "Streamed answers that go on.", counters.streams);
+  put("frt_http_streams", "gauge", "Streamed answers under way.", counters.streams);
   put("frt_http_buffer_bytes", "gauge", "Bytes of bodies in memory.", server.buffered());
   put("frt_http_connections_total", "counter", "Connections accepted.", counters.connections);
   put("frt_http_requests_total", "counter", "Requests whose head arrived.", counters.requests);
@@ -123,7 +124,7 @@ void put_key_metrics(MetricsText& text, const std::map<std::string, KeyCounts>& 
     text.family(name, type, help);
     for (const auto& [key, numbers] : of) text.sample(numbers.*value, {{"key", key}});
   };
-  put("frt_http_key_running", "gauge", "Requests of a key that go on.", keys, &KeyCounts::running);
+  put("frt_http_key_running", "gauge", "Requests of a key under way.", keys, &KeyCounts::running);
   put("frt_http_key_requests_total", "counter", "Requests of a key that were let in.", keys,
       &KeyCounts::requests);
   put("frt_http_key_refused_total", "counter", "Requests of a key beyond its limits.", keys,
@@ -173,9 +174,9 @@ void put_grammar_metrics(MetricsText& text,
   };
   static constexpr GrammarNumber kGrammarNumbers[] = {
       {"frt_grammar_cache_hits_total", "counter",
-       "Grammars asked for that were compiled or being compiled.", &GrammarStats::hits},
-      {"frt_grammar_cache_misses_total", "counter", "Grammars asked for otherwise.",
-       &GrammarStats::misses},
+       "Requests for a grammar that was compiled or being compiled.", &GrammarStats::hits},
+      {"frt_grammar_cache_misses_total", "counter",
+       "Requests for a grammar that had to be compiled.", &GrammarStats::misses},
       {"frt_grammar_compiled_total", "counter", "Grammars compiled.", &GrammarStats::compiled},
       {"frt_grammar_failed_total", "counter", "Grammars that could not be compiled.",
        &GrammarStats::failed},
@@ -192,7 +193,7 @@ void put_grammar_metrics(MetricsText& text,
       text.sample(stats.*number.value, {{"model", model}});
     }
   }
-  text.family("frt_grammar_compile_seconds", "histogram", "To compile a grammar.");
+  text.family("frt_grammar_compile_seconds", "histogram", "Time to compile a grammar.");
   for (const auto& [model, stats] : compilers) {
     text.histogram(DurationHistogram::kBounds, stats.compile.counts, stats.compile.count,
                    stats.compile.sum, {{"model", model}});

@@ -73,7 +73,7 @@ Json hold(const StateCall& call, const std::string& stored) {
     const auto content = session.restore(stored);
     if (content->owner != call.owner) {  // another file stands under the name by now
       session.clear();
-      throw Error(FRT_ERR_NOT_FOUND, "the capsule '" + stored + "' is another one's");
+      throw Error(FRT_ERR_NOT_FOUND, "the capsule '" + stored + "' belongs to another key");
     }
     answer = session_json(call.owner, found(access, call, call.id));
   });

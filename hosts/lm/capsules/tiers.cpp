@@ -93,7 +93,7 @@ bool CapsuleRegistry::leave_device(Entry& entry) {
       return true;
     } catch (const Error& error) {
       if (error.status() != FRT_ERR_OUT_OF_MEMORY) throw;
-      notices_.push_back("capsule '" + entry.view.name + "' is given up: " + error.what());
+      notices_.push_back("capsule '" + entry.view.name + "' is dropped: " + error.what());
     }
   }
   entry.device.reset();
@@ -125,11 +125,10 @@ bool CapsuleRegistry::disk_ready() const {
 void CapsuleRegistry::disk_failed(std::exception_ptr failure) {
   disk_pause_ = std::clamp(2 * disk_pause_, kFirstPause, kLongestPause);
   disk_retry_ = options_.now() + disk_pause_;
-  notice(
-      fmt::format("capsules are not moved to the disk for {} s, and given up where memory has no "
-                  "room for them",
-                  disk_pause_.count()),
-      failure);
+  notice(fmt::format("capsules are not moved to the disk for {} s, and dropped where memory has no "
+                     "room for them",
+                     disk_pause_.count()),
+         failure);
 }
 
 void CapsuleRegistry::start_save(Entry& entry) {

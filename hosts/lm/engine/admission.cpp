@@ -295,9 +295,8 @@ void Engine::Thread::resume(Choice& choice, Slot& slot) {
   choice.limit = std::min(asked.max_new, pending.shown ? room : room + 1);
   choice.sampled = pending.shown ? 0 : 1;
   choice.phase = Phase::kDecode;
-  choice.result.prefix = {.action = PrefixAction::kContinue,
-                          .reused = held,
-                          .reason = "went on with what the slot holds"};
+  choice.result.prefix = {
+      .action = PrefixAction::kContinue, .reused = held, .reason = "continued what the slot holds"};
   session.reserve(held + choice.limit);
   tell_start(choice);
   if (choice.limit == 0) {

@@ -157,7 +157,7 @@ bool Engine::Thread::fill_mask(const EngineRequest& asked, GrammarMatcher& match
     }
     if (!any_of(mask)) {
       throw Error(FRT_ERR_INVALID_ARGUMENT,
-                  "the grammar leads on through tokens that end the text alone");
+                  "the grammar continues only with stop tokens of the request");
     }
   }
   meter_.mask.add(std::chrono::duration<double>(Clock::now() - began).count());

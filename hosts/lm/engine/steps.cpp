@@ -273,7 +273,7 @@ bool Engine::Thread::tell_prompt(const Flight& flight, Choice& choice,
   if (sampled.tokens.size() != flight.known) {
     met(choice.request, FRT_ERR_INTERNAL,
         "model '" + model_.name() + "' fed " + std::to_string(sampled.tokens.size()) + " of " +
-            std::to_string(flight.known) + " tokens that nothing but its masks lets come");
+            std::to_string(flight.known) + " tokens of a prompt that its masks fix");
     return false;
   }
   const std::size_t vocabulary = model_.info().vocabulary;

@@ -242,7 +242,7 @@ class Backend final : public GrammarBackend {
         }
       });
       if (source.strict && !warning.empty()) {
-        throw Error(FRT_ERR_INVALID_ARGUMENT, "the grammar cannot be held to: " + warning);
+        throw Error(FRT_ERR_INVALID_ARGUMENT, "the grammar cannot be enforced: " + warning);
       }
       return std::make_shared<Compiled>(std::move(compiled), vocabulary_);
     } catch (const std::bad_alloc&) {

@@ -97,7 +97,8 @@ void WebsocketConnection::give_place() noexcept {
   guarded([&] {
     ++context_.counters.idle;
     if (!open_ || writing_) return close_socket();
-    close(CloseCode::going_away, "a newcomer needed the place, and no request came (idle_ms)");
+    close(CloseCode::going_away,
+          "a new client needed the place of this one, which sent no request (idle_ms)");
   });
 }
 

@@ -31,7 +31,8 @@ void WebsocketConnection::note_sign_of_life() noexcept {
 void WebsocketConnection::on_silence() {
   if (pinged_) {
     ++context_.counters.silent;
-    return drop("no sign of life, not even an answer to a ping (ping_ms)", CloseCode::going_away);
+    return drop("the client sent nothing, not even an answer to a ping (ping_ms)",
+                CloseCode::going_away);
   }
   note_sign_of_life();
   pinged_ = true;

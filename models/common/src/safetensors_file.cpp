@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A file is read, never mapped: a mapping of a file that shrinks is a signal on access, and one of
-// a file that is overwritten shows the new bytes without a word (README.md, "Checkpoints are
-// read").
+// a file that is overwritten shows the new bytes without a word
+// (models/common/notes/2026-11-23-checkpoints-are-read.md).
 //
 // Which version of the file was opened is its stat(): inode, size, modification and change time.
 // Every read compares it afterwards, so bytes of another version are never handed out. The times

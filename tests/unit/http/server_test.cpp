@@ -179,7 +179,7 @@ TEST_CASE("what the server itself refuses is told in the service's words") {
   CHECK(large.starts_with("HTTP/1.1 413 "));
   CHECK(large.find("Content-Type: application/json\r\n") != large.npos);
   CHECK(large.ends_with("{\"/echo\":\"the request's body is too large\"}"));
-  CHECK(answer("hello\r\n\r\n").ends_with("{\"\":\"the request is no well-formed HTTP/1.1\"}"));
+  CHECK(answer("hello\r\n\r\n").ends_with("{\"\":\"the request is not well-formed HTTP/1.1\"}"));
   CHECK(answer("GET /drop HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             .ends_with("{\"/drop\":\"the request was not answered\"}"));
   Peer streaming(server, "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
