@@ -334,16 +334,15 @@ void calibration(const Subject& subject) {
     require_refusal(write(1), "write after a frame with NaN as noise", FRT_ERR_FORMAT);
   }
   works(begin(), "begin");
-  require_refusal(write(1), "write after begin, which forgets the frames before",
-                  FRT_ERR_BAD_STATE);
+  require_refusal(write(1), "write after begin, with no frame since", FRT_ERR_BAD_STATE);
 }
 
 }  // namespace
 
 void add_guidance_cases(std::vector<PluginCase>& cases) {
+  cases.push_back({"policy writes its outputs alone", writes});
   cases.push_back({"policy guidance", guidance});
   cases.push_back({"policy continuation", continuation});
-  cases.push_back({"policy writes its outputs alone", writes});
   cases.push_back({"policy calibration", calibration});
 }
 

@@ -39,12 +39,13 @@ std::string bytes_of(int32_t id) {
 struct TextStream {
   std::string pending;
   bool skip_special = false;
+  bool splits = false;  // gives out what is no whole character
 
   std::string push(int32_t id) {
     if (harms("stream_any_id") && (id < 0 || id >= kVocabulary)) return {};
     const std::string bytes = bytes_of(id);
     if (!(skip_special && id >= kUser)) pending += bytes;
-    return take(harms("stream_splits"));
+    return take(splits);
   }
   // Whole characters; `all`: and what is none as U+FFFD.
   std::string take(bool all) {
@@ -121,7 +122,7 @@ frt_status encode(frt_model, const char* text, uint64_t bytes, const frt_encode_
 frt_status decode(frt_model, const int32_t* ids, uint64_t count, uint32_t flags, frt_sink sink,
                   void* user, frt_error* error) {
   return guard(error, [&] {
-    TextStream stream{{}, (flags & FRT_DECODE_SKIP_SPECIAL) != 0};
+    TextStream stream{{}, (flags & FRT_DECODE_SKIP_SPECIAL) != 0, false};
     std::string text;
     for (uint64_t i = 0; i < count; ++i) text += stream.push(ids[i]);
     return give(sink, user, text + stream.take(true));
@@ -137,8 +138,8 @@ int32_t token_id(frt_model, const char* token) {
 
 frt_status stream_create(frt_model, uint32_t flags, frt_text_stream* stream, frt_error* error) {
   return guard(error, [&] {
-    *stream =
-        frt::handle<frt_text_stream>(new TextStream{{}, (flags & FRT_DECODE_SKIP_SPECIAL) != 0});
+    *stream = frt::handle<frt_text_stream>(
+        new TextStream{{}, (flags & FRT_DECODE_SKIP_SPECIAL) != 0, harms("stream_splits")});
   });
 }
 frt_status stream_push(frt_text_stream stream, int32_t id, frt_sink sink, void* user,
