@@ -352,8 +352,8 @@ TEST_CASE(
 
   const frt::Capsule loaded = two.capsules.load(folder.path, "first", FRT_SPACE_HOST);
   const std::string difference =
-      "build.device.options.lanes: here 3, stored 2\n"
-      "build.device.numerics: here 41 units, not stored";
+      "build.device.numerics: here 41 units, not stored\n"
+      "build.device.options.lanes: here 3, stored 2";
   CHECK(std::string(loaded.other_build()) == difference);
   loaded.restore(0, two.stream);
   two.state.reserve(0, 4, 6, two.stream);
