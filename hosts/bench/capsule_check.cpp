@@ -112,6 +112,8 @@ class Check {
 
  private:
   static constexpr uint64_t kTail = 16;  // tokens that may follow prefix and suffix
+  // Tokens that another sequence of the same steps has at most: it is there, and says nothing.
+  static constexpr uint64_t kNeighbour = 64;
 
   uint64_t draw_below(uint64_t end) {
     return std::uniform_int_distribution<uint64_t>(0, end - 1)(random_);
@@ -248,7 +250,7 @@ class Check {
     std::vector<Entry> entries;
     for (const uint32_t other : slots_) {
       if (other == slot || entries.size() == neighbours) continue;
-      const uint64_t length = 1 + draw_below(most_);
+      const uint64_t length = 1 + draw_below(std::min(most_, kNeighbour));
       feed(other, 0, draw_tokens(length));
       entries.push_back({other, length});
     }

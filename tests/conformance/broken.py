@@ -3,7 +3,7 @@
 """frt-plugin-check over plugins that are broken in one place each: exactly the case of that place fails, by name and with
 what to mend; whatever a plugin does, the checker ends with 1 and a verdict, and nothing that it started lives on.
 
-    broken.py <frt-plugin-check> <folder of the faulty plugins> <spoiled plugin> <CPU plugin>
+    broken.py <frt-plugin-check> <folder of the faulty plugins> <spoiled plugin> <CPU plugin> <small model>
 
 The rows of tests/unit/broken_plugins say what a host refuses; the checker must find each defect of a backend among them.
 """
@@ -18,6 +18,7 @@ import tempfile
 import unittest
 
 CHECK, FOLDER, SPOILED, CPU = sys.argv.pop(1), pathlib.Path(sys.argv.pop(1)), sys.argv.pop(1), sys.argv.pop(1)
+SMALL = sys.argv.pop(1)
 ROWS = (pathlib.Path(__file__).parents[1] / "unit/broken_plugins/broken_plugins_test.cpp").read_text(encoding="utf-8")
 
 # The defect (tests/unit/broken_plugins), the case that finds it, its verdict, and words of the message.
@@ -33,6 +34,8 @@ BACKEND = [
     ("device_count_exits", "plugin device", "CRASH", "exit status 0"),
     ("device_open_throws", "plugin device", "FAIL", "no such luck"),
     ("device_open_without_object", "plugin device", "FAIL", "made no device"),
+    ("device_status_any_device", "plugin device status", "FAIL", "of device 1 of 1 returns FRT_OK"),
+    ("fact_null", "plugin device status", "FAIL", "its fact is NULL"),
 ]
 # Defects of a model that no checkpoint is needed for, as above.
 MODEL = [
@@ -51,6 +54,39 @@ MADE = [
     ("create_code_alone", "model rare options", "FAIL", "option width = 1: `create` returns FRT_ERR_IO without a message"),
     ("create_code_alone", "model no checkpoint", "FAIL", "`create` returns FRT_ERR_IO without a message"),
 ]
+# The rule that the small model breaks (tests/conformance/small_model), as above. Of a language model ...
+SMALL_LM = [
+    ("launch_works", "model captured equals eager", "captured, "),
+    ("capsule_forgets_row", "model capsules", "restored: "),
+    ("state_outside", "model capsules", "restored: "),
+    ("encode_loses", "model tokenizer round trip", '"Hello, world!" is encoded and decoded to "Hell, wrld!"'),
+    ("stream_splits", "model tokenizer streams", "the stream gives "),
+    ("stream_any_id", "model tokenizer ids", "decode of id -1 returns FRT_OK, it must be FRT_ERR_OUT_OF_RANGE"),
+    ("encode_without_limit", "model tokenizer limits", "with max_tokens one less returns FRT_OK"),
+    ("encode_trusts", "model tokenizer control tokens", 'writes the control token "<|user|>" for a plain part'),
+    ("render_trusts", "model chat prompts", "does not say that the content of a message is plain"),
+    ("render_parts_behind", "model chat prompts", "parts are sorted, disjoint and within the text"),
+    ("chat_loses", "model chat answers", "in pieces of 1 bytes, is "),
+    ("defaults_stop", "model chat defaults", "stop_token_ids has 1000, which is no id"),
+    ("selftest_takes_anything", "model self-test", "no-such-goldens returns FRT_OK, it must be an error"),
+    ("option_out_of_range", "model rare options", "option width = 0 is accepted, outside the 1 to 8"),
+    ("option_refused_unnamed", "model rare options", "option rate = -1: `create` refuses with words that name neither"),
+]
+# ... and of a policy.
+SMALL_POLICY = [
+    ("policy_launch_works", "policy captured equals eager", "captured against eager"),
+    ("capsule_forgets_previous", "policy capsules", "value "),
+    ("guidance_ignored", "policy guidance", "the chunk is the same with the strengths 1.5 and 4"),
+    ("guidance_unchecked", "policy guidance", "with a last strength of nan returns FRT_OK"),
+    ("previous_ignored", "policy continuation", "the chunk is the same with FRT_CONTINUE_GUIDED"),
+    ("previous_unchecked", "policy continuation", "set_continuation with the mode 99 returns FRT_OK"),
+    ("chunk_short", "policy writes its outputs alone", "value 9 of the 12 of a chunk"),
+    ("chunk_behind", "policy writes its outputs alone", "writes byte 48 of `actions`, behind the 48"),
+    ("input_written", "policy writes its outputs alone", "writes to its input `noise`"),
+    ("finish_behind", "policy writes its outputs alone", "finish writes value 12 of `robot`"),
+    ("calibration_keeps", "policy calibration", "write after begin, with no frame since returns "),
+    ("calibration_unchecked", "policy calibration", "write after a frame with NaN as noise returns FRT_OK"),
+]
 # Backend defects of the rows that come later than `plugin device`: submissions, which no case of a plugin makes.
 LATER = {"fill_throws", "sync_throws"}
 
@@ -68,6 +104,13 @@ def harmed(harm, cases, *options, **how):
     return result.returncode, result.stdout, result.stderr
 
 
+def small(harm, checkpoint, *options):
+    result = subprocess.run([CHECK, SMALL, "--reference", CPU, "--checkpoint", f"synthetic:{checkpoint}", *options],
+                            env={**os.environ, "FRT_HARM": harm}, capture_output=True, text=True, timeout=300,
+                            errors="replace")
+    return result.returncode, result.stdout + result.stderr
+
+
 def check(plugin, defect, *options):
     defaults = {"--filter": "plugin", "--timeout": "60"}
     defaults = [text for pair in defaults.items() if pair[0] not in options for text in pair]
@@ -81,7 +124,7 @@ class Broken(unittest.TestCase):
     def test_a_backend_without_a_defect_passes(self):
         code, text = check("faulty_backend.so", "")
         self.assertEqual(code, 0, text)
-        self.assertIn("11 passed, 0 failed", text)
+        self.assertIn("12 passed, 0 failed", text)
 
     def test_each_defect_fails_its_own_case(self):
         for defect, case, verdict, words in BACKEND:
@@ -116,6 +159,35 @@ class Broken(unittest.TestCase):
                 self.assertRegex(text, rf"(?m)^{verdict} +{case} ")
                 self.assertIn(words, text)
 
+    def test_the_small_model_without_a_defect_passes_every_case_of_its_kind(self):
+        skipped = set()
+        for checkpoint, others in (("lm", "policy "), ("policy", "model ")):
+            code, text = small("", checkpoint, "--verbose")
+            self.assertEqual(code, 0, text)
+            names = re.findall(r"(?m)^skip +(.*?)  +", text)
+            self.assertFalse([name for name in names if not name.startswith((others, "plugin host of the oldest"))
+                              and "hot calls" not in name], text)
+            skipped |= set(names)
+        self.assertIn("policy calibration", skipped)
+
+    def test_each_rule_that_the_small_model_breaks_fails_its_own_case(self):
+        for checkpoint, rows in (("lm", SMALL_LM), ("policy", SMALL_POLICY)):
+            for harm, case, words in rows:
+                with self.subTest(harm):
+                    code, text = small(harm, checkpoint)
+                    self.assertEqual(code, 1, text)
+                    found = [line for line in text.splitlines() if line.split(" ")[0] in ("FAIL", "CRASH", "HANG")]
+                    self.assertEqual(len(found), 1, text)
+                    self.assertRegex(found[0], rf"^FAIL +{case} ")
+                    self.assertIn(words, found[0])
+
+    def test_a_model_that_prompts_differently_is_read_by_ids_or_skipped(self):
+        code, text = small("no_words", "policy", "--filter", "policy ")
+        self.assertEqual(code, 0, text)
+        code, text = small("no_words_no_ids", "policy", "--filter", "policy captured", "--verbose")
+        self.assertEqual(code, 1, text)
+        self.assertRegex(text, r"(?m)^skip +policy captured equals eager +the policy has no tokenizer and reads no ids")
+
     def test_a_refusal_of_another_version_in_words_is_right_while_the_major_number_is_0(self):
         code, text = check("faulty_model.so", "open_refuses_newer")
         self.assertEqual(code, 0, text)
@@ -130,7 +202,7 @@ class Broken(unittest.TestCase):
         rows = rows_of_backends()
         self.assertGreater(len(rows), 20)
         for defect, parts in rows:
-            if defect in LATER or defect.startswith("fact_"):
+            if defect in LATER:
                 continue
             with self.subTest(defect):
                 code, text = check("faulty_backend.so", defect)
@@ -178,6 +250,11 @@ class Broken(unittest.TestCase):
         results = [result for result, _ in self.verdicts(text, cases).values()]
         self.assertGreater(results.count("skip"), 0, results)
         self.assertEqual(results.count("CRASH"), 2, results)  # the case, and the process after it
+
+    def test_a_backend_that_takes_no_memory_beside_work_is_found(self):
+        code, text, errors = harmed("alloc_beside_work", "memory is taken beside work")
+        self.assertEqual(code, 1, text + errors)
+        self.assertRegex(text, r"(?m)^FAIL +frt.backend/1 memory is taken beside work +.*a stream has work")
 
     def test_a_launch_that_waits_is_found(self):
         code, text, errors = harmed("launch_waits", "hot calls do not wait")

@@ -176,6 +176,66 @@ class Log {
 
 // ---- memory -----------------------------------------------------------------------------------
 
+// Memory is taken while a stream has work: that work goes on, with the memory it was given, and the
+// new memory is nobody else's. The call may wait for the work, so a thread opens the gate when it
+// takes long.
+void memory_beside_work(Case& c) {
+  constexpr uint64_t kBytes = 64 << 10, kFill = 0x2A, kOther = 0x51;
+  constexpr std::chrono::milliseconds kPatience{50};
+  for (const frt_space space :
+       {FRT_SPACE_DEVICE, FRT_SPACE_HOST_PINNED, FRT_SPACE_HOST, FRT_SPACE_SHARED}) {
+    Runtime runtime(c);
+    if (space == FRT_SPACE_SHARED && !runtime.shares_memory()) continue;
+    const frt_backend_stream stream = runtime.stream();
+    auto* source = static_cast<std::byte*>(runtime.memory(FRT_SPACE_DEVICE, kBytes));
+    auto* target = static_cast<std::byte*>(runtime.memory(FRT_SPACE_DEVICE, kBytes));
+    runtime.begin(stream);
+    runtime.copy(stream, target, FRT_SPACE_DEVICE, source, FRT_SPACE_DEVICE, kBytes);
+    const frt_backend_exec exec = runtime.end(stream);
+    check(runtime.table().fill(stream, source, FRT_SPACE_DEVICE, kBytes, kFill), "fill");
+    std::vector<std::byte*> made;
+    {
+      Gate gate(runtime, stream);
+      runtime.launch(exec, stream);
+      std::atomic<bool> done{false};
+      std::thread opener([&] {
+        const auto end = std::chrono::steady_clock::now() + kPatience;
+        while (!done && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+        gate.open();
+      });
+      struct Joined {
+        ~Joined() {
+          done = true;
+          opener.join();
+        }
+        std::atomic<bool>& done;
+        std::thread& opener;
+      } joined{done, opener};
+      for (int i = 0; i < 4; ++i) {
+        made.push_back(static_cast<std::byte*>(runtime.memory(space, kBytes)));
+      }
+    }
+    made.insert(made.end(), {source, target});
+    std::sort(made.begin(), made.end());
+    for (std::size_t i = 0; i < made.size(); ++i) {
+      require(reinterpret_cast<uintptr_t>(made[i]) % 256 == 0,
+              "memory_alloc gives memory that is not aligned to 256 bytes");
+      require(i == 0 || made[i] - made[i - 1] >= static_cast<std::ptrdiff_t>(kBytes),
+              "memory_alloc gives memory that overlaps with what work in flight uses");
+    }
+    for (std::byte* block : made) {
+      if (block == source || block == target) continue;
+      check(runtime.table().fill(stream, block, space, kBytes, kOther), "fill");
+    }
+    std::vector<std::byte> found(kBytes);
+    runtime.copy(stream, found.data(), FRT_SPACE_HOST, target, FRT_SPACE_DEVICE, kBytes);
+    runtime.sync(stream);
+    require(std::all_of(found.begin(), found.end(),
+                        [](std::byte value) { return value == std::byte{kFill}; }),
+            "what was launched before memory_alloc left another result behind it");
+  }
+}
+
 void copies_between_spaces(Case& c) {
   constexpr uint64_t kBytes = 1021, kShift = 3;
   std::vector<std::byte> pattern(kBytes), found(kBytes);
@@ -672,6 +732,7 @@ void add_runtime_cases(Suite& suite) {
     suite.add(std::string(FRT_EXT_BACKEND) + " " + name, body);
   };
   add("copies and fills between all spaces", copies_between_spaces);
+  add("memory is taken beside work", memory_beside_work);
   add("shared memory", shared_memory);
   add("a submission returns before its work", submission_returns);
   add("events order streams", events_order_streams);

@@ -6,17 +6,21 @@
 #include <frt/reading.hpp>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "allocations.hpp"
 #include "bench/capsule_check.hpp"
 #include "check.hpp"
 #include "lm/engine/generate.hpp"
 #include "made_model.hpp"
+#include "made_text.hpp"
+#include "option_cases.hpp"
 #include "plugin_cases.hpp"
 #include "raw_model.hpp"
 #include "runtime/robot_settings.hpp"
@@ -102,6 +106,14 @@ void captured_equals_eager(const Subject& subject) {
   }
 }
 
+// A prompt goes over an edge of a chunk, over three of them where chunks are short. A case reads
+// some eight prompts; where those are long there are fewer cases.
+void bound_capsule_check(uint64_t chunk, host::CapsuleCheckOptions& options) {
+  constexpr uint64_t kPrompt = 640, kReadOfCase = 8, kRead = 24000;  // tokens, prompts, tokens
+  options.most_tokens = std::max(chunk + chunk / 4 + 1, std::min(3 * chunk + chunk / 2, kPrompt));
+  options.cases = std::clamp<uint64_t>(kRead / (kReadOfCase * options.most_tokens), 2, 6);
+}
+
 void capsules(const Subject& subject) {
   needs_checkpoint(subject);
   const Made made(subject);
@@ -110,9 +122,9 @@ void capsules(const Subject& subject) {
   const host::LmModel model = made->language_model();
   model.capsules().fingerprint();
   host::CapsuleCheckOptions options;
-  options.cases = 6;
   options.seed = subject.seed;
   options.folder = subject.folder;
+  bound_capsule_check(model.info().prefill_chunk, options);
   host::CapsuleCheckResult result;
   try {
     result = host::check_capsules(model, options, [&](const auto&) {
@@ -211,38 +223,34 @@ void hot_calls(const Subject& subject) {
   if (!any) throw Skip{"the model has no role with [hot] functions"};
 }
 
-// Values that the schema allows and few people try: all choices, the least number, the largest.
-std::vector<std::string> rare_values(const core::OptionSpec& option) {
-  const bool limited = option.minimum != 0 || option.maximum != 0;
-  const auto number = [](double value) {
-    char text[40];
-    std::snprintf(text, sizeof(text), "%.17g", value);
-    return std::string(text);
-  };
-  switch (option.type) {
-    case FRT_CONFIG_INT:
-    case FRT_CONFIG_FLOAT:
-      return {limited ? number(option.minimum) : "-1"};
-    case FRT_CONFIG_SIZE:
-      return {limited ? number(option.minimum) : "0"};
-    case FRT_CONFIG_ENUM:
-      return option.choices;
-    default:
-      return {};
-  }
-}
-
-// Such values reach the plugin, which takes them or says in its own words why it does not.
 void rare_options(const Subject& subject) {
   needs_checkpoint(subject);
   const RawModel raw(subject);
-  for (const core::OptionSpec& option : raw.loaded().schema.options) {
-    for (const std::string& text : rare_values(option)) {
-      const Creation made = raw.create(checkpoint_of(subject), {{option.key, text}});
-      if (made.status == FRT_OK || has_words(made.error)) continue;
-      fail("option " + option.key + " = " + text + ": `create` returns " +
-           status_name(made.status) + " without a message; say in frt_error what to change");
-    }
+  try_options(
+      raw.loaded().schema.options, subject.options, "model", "create",
+      [&](const std::vector<Option>& more) { return raw.create(checkpoint_of(subject), more); });
+}
+
+// Goldens that are none are refused, and no row is reported of them.
+void selftest(const Subject& subject) {
+  needs_checkpoint(subject);
+  const Made made(subject);
+  const auto table = made->extension<frt_selftest_v1>(FRT_EXT_SELFTEST);
+  if (!table) throw Skip{"the model has no " FRT_EXT_SELFTEST};
+  const std::string garbage = subject.folder + "/garbage.safetensors";
+  std::ofstream(garbage) << "no goldens";
+  for (const std::string& path : {subject.folder + "/no-such-goldens", garbage}) {
+    subject.alive();
+    uint64_t rows = 0;
+    const Reply reply = asked(made->sender(), "run", [&](Reply& answer) {
+      const frt_selftest_report count = [](void* user, const frt_selftest_row*) -> frt_status {
+        ++*static_cast<uint64_t*>(user);
+        return FRT_OK;
+      };
+      return table->run(made->handle(), path.c_str(), count, &rows, &answer.error);
+    });
+    require_refusal(reply, "the self-test with the goldens " + path);
+    if (rows > 0) fail("the self-test reports rows of goldens that are none, " + path);
   }
 }
 
@@ -264,10 +272,14 @@ void add_model_cases(std::vector<PluginCase>& cases) {
   cases.push_back({"model roles", roles});
   cases.push_back({"model captured equals eager", captured_equals_eager});
   cases.push_back({"model capsules", capsules});
+  add_tokenizer_cases(cases);
+  add_chat_cases(cases);
   add_policy_cases(cases);
+  add_guidance_cases(cases);
   cases.push_back({"model capsule version", capsule_version});
   cases.push_back({"model hot calls do not allocate", hot_calls});
   cases.push_back({"model rare options", rare_options});
+  cases.push_back({"model self-test", selftest});
   cases.push_back({"model no checkpoint", no_checkpoint});
 }
 

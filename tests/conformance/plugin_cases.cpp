@@ -5,8 +5,15 @@
 #include <frt/core/context.hpp>
 #include <frt/error.hpp>
 #include <frt/reading.hpp>
+#include <frt/text.hpp>
+
+#include <cstddef>
 
 #include "check.hpp"
+#include "enlarged.hpp"
+#include "made_text.hpp"
+#include "option_cases.hpp"
+#include "runtime/plugin_reports.hpp"
 
 namespace frt::conformance {
 namespace {
@@ -107,6 +114,86 @@ void backend_no_device(const Subject& subject) {
   }
 }
 
+// Each option of the device in turn, by the plugin's own table.
+void backend_options(const Subject& subject) {
+  const Opened opened(subject);
+  const auto& table = opened.plugin.require<frt_backend_v1>(FRT_EXT_BACKEND);
+  const std::vector<core::OptionSpec>& schema = opened.loaded.schema.options;
+  if (schema.empty()) throw Skip{"the backend has no options of a device"};
+  try_options(schema, subject.options, "device", "device_open",
+              [&](const std::vector<Option>& more) {
+                const core::Config config =
+                    config_of(schema, with_options(subject.options, more), "device");
+                subject.alive();
+                Creation made;
+                frt_backend_device device = nullptr;
+                made.status = contain(opened.plugin.sender(), "device_open", [&] {
+                  return table.device_open(opened.plugin.handle(), subject.device, config.c(),
+                                           &device, &made.error);
+                });
+                if (made.status == FRT_OK) table.device_close(device);
+                return made;
+              });
+}
+
+void require_status(const frt_device_status& status, const std::string& sender) {
+  checked_text(status.limited_by, sender + ": limited_by of its device status",
+               sizeof(status.limited_by));
+  if (status.clock_mhz > 0 && status.clock_limit_mhz > 0 &&
+      status.clock_mhz > status.clock_limit_mhz) {
+    throw Warn{"the device status says a clock of " + std::to_string(status.clock_mhz) +
+               " MHz, and " + std::to_string(status.clock_limit_mhz) +
+               " MHz as the most it reaches"};
+  }
+}
+
+void device_status(const Subject& subject) {
+  const Opened opened(subject);
+  const std::string sender = opened.plugin.sender();
+  const auto* table = opened.plugin.find<frt_device_status_v1>(FRT_EXT_DEVICE_STATUS);
+  if (!table) throw Skip{"the backend has no " FRT_EXT_DEVICE_STATUS};
+  const auto read = [&](uint32_t ordinal, frt_device_status* status) {
+    return asked(sender, "read", [&](Reply& reply) {
+      return table->read(opened.plugin.handle(), ordinal, status, &reply.error);
+    });
+  };
+  uint32_t count = 0;
+  frt_error error{};
+  const auto& backend = opened.plugin.require<frt_backend_v1>(FRT_EXT_BACKEND);
+  check(backend.device_count(opened.plugin.handle(), &count, &error), error, "device_count");
+  frt_device_status beyond{};
+  beyond.struct_size = sizeof(beyond);
+  require_refusal(read(count, &beyond), "the device status of device " + std::to_string(count) +
+                                            " of " + std::to_string(count));
+  for (const host::SurveyedFact& fact :
+       host::device_facts(*table, opened.plugin.handle(), subject.device, sender)) {
+    if (fact.subject.empty() || fact.fact.empty()) {
+      fail(sender + ": `report` gives a fact without a subject or without its text");
+    }
+  }
+  Enlarged<frt_device_status> longer;
+  const Reply reply = read(subject.device, longer.get());
+  longer.require_untouched(sender, "read");
+  if (reply.status == FRT_ERR_UNSUPPORTED) {
+    require_refusal(reply, "the device status", FRT_ERR_UNSUPPORTED);
+    throw Skip{reply.error.message};
+  }
+  check(reply.status, reply.error, sender + ": device status");
+  // A caller of an earlier version gets the members that it knows.
+  Enlarged<frt_device_status> shorter;
+  shorter.get()->struct_size = offsetof(frt_device_status, temperature_c);
+  const Reply first = read(subject.device, shorter.get());
+  check(first.status, first.error, sender + ": device status of a shorter struct");
+  const auto* bytes = reinterpret_cast<const unsigned char*>(shorter.get());
+  for (std::size_t i = offsetof(frt_device_status, temperature_c); i < sizeof(beyond); ++i) {
+    if (bytes[i] == 0) continue;
+    fail(sender + ": `read` writes byte " + std::to_string(i) + " of a frt_device_status of " +
+         std::to_string(offsetof(frt_device_status, temperature_c)) +
+         " bytes; write at most the smaller of the two sizes (frt::fill)");
+  }
+  require_status(read_table<frt_device_status>(longer.get(), sender), sender);
+}
+
 }  // namespace
 
 std::vector<PluginCase> plugin_cases(uint32_t kind) {
@@ -120,6 +207,8 @@ std::vector<PluginCase> plugin_cases(uint32_t kind) {
     cases.push_back({"plugin tables", backend_tables});
     cases.push_back({"plugin device", backend_device});
     cases.push_back({"plugin no such device", backend_no_device});
+    cases.push_back({"plugin rare options", backend_options});
+    cases.push_back({"plugin device status", device_status});
   } else {
     add_model_cases(cases);
   }

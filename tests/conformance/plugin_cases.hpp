@@ -40,8 +40,12 @@ std::vector<PluginCase> plugin_cases(uint32_t kind);
 
 // The cases of a model, after those.
 void add_model_cases(std::vector<PluginCase>& cases);
-// The cases of a robot policy among those.
+// Among those: of its tokenizer, of its conversation format, of a robot policy, of what a policy is
+// told beside its observation.
+void add_tokenizer_cases(std::vector<PluginCase>& cases);
+void add_chat_cases(std::vector<PluginCase>& cases);
 void add_policy_cases(std::vector<PluginCase>& cases);
+void add_guidance_cases(std::vector<PluginCase>& cases);
 // Hosts of other minor versions, which open the plugin and use it as far as its kind goes.
 void add_host_cases(std::vector<PluginCase>& cases, uint32_t kind);
 

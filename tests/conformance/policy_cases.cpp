@@ -9,8 +9,6 @@
 #include <frt/error.hpp>
 
 #include <algorithm>
-#include <cstring>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -18,8 +16,8 @@
 #include "check.hpp"
 #include "made_model.hpp"
 #include "plugin_cases.hpp"
+#include "policy_run.hpp"
 #include "raw_model.hpp"
-#include "robot/policy_runner.hpp"
 #include "runtime/robot_settings.hpp"
 #include "wrong_arrays.hpp"
 
@@ -32,100 +30,18 @@ constexpr uint64_t kChunks = 3;  // where runs are compared
   throw Error(FRT_ERR_MISMATCH, text);
 }
 
-void needs_policy(const Made& made) {
-  if (!made.has(FRT_EXT_ROLE_POLICY)) throw Skip{"the model has no " FRT_EXT_ROLE_POLICY};
-}
-
-// Random arrays of all names that the policy reads.
-class Observation {
- public:
-  Observation(const host::PolicyModel& policy, uint64_t seed) {
-    std::mt19937_64 random(seed);
-    const frt_policy_info& info = policy.info();
-    names_ = policy.names();
-    for (const host::ObservedName& name : names_) {
-      frt_array array{};
-      array.name = name.name.c_str();
-      array.dtype = name.image ? FRT_DTYPE_U8 : FRT_DTYPE_F32;
-      array.rank = static_cast<uint32_t>(name.shape.size());
-      if (array.rank > FRT_ARRAY_MAX_RANK) {
-        fail("array '" + name.name + "' of frt_observation_info::names has " +
-             std::to_string(array.rank) + " extents; an frt_array has at most " +
-             std::to_string(FRT_ARRAY_MAX_RANK));
-      }
-      uint64_t count = 1;
-      for (uint32_t i = 0; i < array.rank; ++i) {
-        int64_t extent = name.shape[i];
-        if (extent < 0 && name.image) extent = i == 0 ? info.image_height : info.image_width;
-        array.shape[i] = extent < 0 ? 1 : extent;
-        count *= static_cast<uint64_t>(array.shape[i]);
-      }
-      std::vector<std::byte>& bytes = bytes_.emplace_back(count * (name.image ? 1 : sizeof(float)));
-      for (uint64_t i = 0; i < count; ++i) {
-        if (name.image) {
-          bytes[i] = static_cast<std::byte>(random());
-        } else {
-          const float value = static_cast<float>(random() % 1000) / 1000;
-          std::memcpy(bytes.data() + i * sizeof(value), &value, sizeof(value));
-        }
-      }
-      arrays_.push_back(array);
-    }
-    for (std::size_t i = 0; i < arrays_.size(); ++i) arrays_[i].data = bytes_[i].data();
-  }
-  frt_observation table() const {
-    frt_observation table{};
-    table.struct_size = sizeof(table);
-    table.array_count = static_cast<uint32_t>(arrays_.size());
-    table.arrays = arrays_.data();
-    table.prompt = "go left";
-    return table;
-  }
-  const std::vector<host::ObservedName>& names() const { return names_; }
-  std::vector<frt_array>& arrays() { return arrays_; }
-
- private:
-  std::vector<host::ObservedName> names_;
-  std::vector<std::vector<std::byte>> bytes_;
-  std::vector<frt_array> arrays_;
-};
-
-// The network's values and the robot's.
-struct Chunk {
-  std::vector<float> network;
-  std::vector<double> robot;
-};
-
-Chunk inferred(host::PolicyRunner& runner, uint64_t seed, uint64_t draw) {
-  host::fill_normal(seed, draw, runner.noise());
-  runner.submit();
-  const auto robot = runner.wait();
-  const auto network = runner.network_actions();
-  return {{network.begin(), network.end()}, {robot.begin(), robot.end()}};
-}
-
 std::vector<Chunk> chunks(const Subject& subject, bool eager) {
   const Made made(subject, eager);
   const host::PolicyModel policy = host::policy_of(*made);
   host::PolicyRunner runner(policy);
+  const bool words = takes_words(policy);
   std::vector<Chunk> all;
   for (uint64_t i = 0; i < kChunks; ++i) {
-    const Observation observation(policy, subject.seed * kChunks + i);
+    const Observation observation(policy, subject.seed * kChunks + i, words);
     runner.observe(observation.table());
     all.push_back(inferred(runner, subject.seed, i));
   }
   return all;
-}
-
-// The first value whose bits differ.
-template <class T>
-void compare(const std::vector<T>& found, const std::vector<T>& expected, const std::string& what) {
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    if (std::memcmp(&found[i], &expected[i], sizeof(T)) != 0) {
-      fail(what + ": value " + std::to_string(i) + " of the chunk is " + std::to_string(found[i]) +
-           ", not " + std::to_string(expected[i]));
-    }
-  }
 }
 
 void captured_equals_eager(const Subject& subject) {
@@ -194,7 +110,8 @@ void refuses_observations(const Subject& subject) {
   needs_policy(made);
   const host::PolicyModel policy = host::policy_of(*made);
   host::PolicyRunner runner(policy);
-  const Observation good(policy, subject.seed);
+  const bool words = takes_words(policy);
+  const Observation good(policy, subject.seed, words);
   if (good.names().empty()) throw Skip{"the policy does not say which arrays it reads"};
   runner.observe(good.table());
   const Chunk expected = inferred(runner, subject.seed, 0);
@@ -217,7 +134,7 @@ void refuses_observations(const Subject& subject) {
   };
   for (std::size_t i = 0; i < good.names().size(); ++i) {
     const host::ObservedName& name = good.names()[i];
-    Observation wrong(policy, subject.seed + 1);
+    Observation wrong(policy, subject.seed + 1, words);
     const std::string what = "array '" + name.name + "' ";
     const frt_array right = wrong.arrays()[i];
     const bool any_length = !name.image && !name.shape.empty() && name.shape[0] < 0;

@@ -9,6 +9,7 @@
 #include <cstdio>
 
 #include "backend.hpp"
+#include "option_cases.hpp"
 
 namespace frt::conformance {
 
@@ -53,14 +54,8 @@ RawModel::RawModel(const Subject& subject)
       device_(subject) {}
 
 Creation RawModel::create(const std::string& checkpoint, const std::vector<Option>& more) const {
-  std::vector<Option> options;
-  for (const Option& one : subject_.options) {
-    bool changed = false;
-    for (const Option& other : more) changed = changed || other.key == one.key;
-    if (!changed) options.push_back(one);
-  }
-  options.insert(options.end(), more.begin(), more.end());
-  const core::Config config = config_of(loaded_.schema.options, options, "model");
+  const core::Config config =
+      config_of(loaded_.schema.options, with_options(subject_.options, more), "model");
   const auto& table = plugin_.require<frt_model_v1>(FRT_EXT_MODEL);
   frt_model_params params{};
   params.struct_size = sizeof(params);

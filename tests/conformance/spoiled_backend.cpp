@@ -8,7 +8,7 @@
 // FRT_HARM says what the plugin does to its process: "exit_aborts" when a stream was made and the
 // process ends; "crash_once" in the first launch of frt.silu_mul/1, and again as a device is opened
 // afterwards (FRT_HARM_FILE is made in between); "launch_allocates" and "launch_waits" what an
-// executable's launch must not do. What
+// executable's launch must not do; "alloc_beside_work" refuses memory while a stream has work. What
 // is wrong is an argument that the kernel gets: a row less, a token more, another factor. So the
 // kernel does all of its work, and only its result shows the difference.
 //
@@ -229,6 +229,26 @@ frt_status exec_launch(frt_backend_exec exec, frt_backend_stream stream) {
   return inner_backend->exec_launch(exec, stream);
 }
 
+// Whether a stream may have work.
+std::atomic<bool> busy{false};
+
+frt_status stream_call(frt_backend_stream stream, void (*function)(void*), void* user) {
+  busy = true;
+  return inner_backend->stream_call(stream, function, user);
+}
+frt_status stream_sync(frt_backend_stream stream) {
+  const frt_status status = inner_backend->stream_sync(stream);
+  busy = false;
+  return status;
+}
+frt_status memory_alloc(frt_backend_device device, frt_space space, uint64_t bytes, void** pointer,
+                        frt_error* error) {
+  if (busy && harms("alloc_beside_work")) {
+    return set_error(error, FRT_ERR_BAD_STATE, "a stream has work");
+  }
+  return inner_backend->memory_alloc(device, space, bytes, pointer, error);
+}
+
 frt_status stream_create(frt_backend_device device, int32_t priority, frt_backend_stream* stream,
                          frt_error* error) {
   if (harms("exit_aborts")) std::atexit([] { std::abort(); });
@@ -351,6 +371,9 @@ const void* SpoiledPlugin::extension(std::string_view id) noexcept {
     table.last_error = last_error;
     table.exec_launch = exec_launch;
     table.stream_create = stream_create;
+    table.stream_call = stream_call;
+    table.stream_sync = stream_sync;
+    table.memory_alloc = memory_alloc;
     return table;
   }();
   if (id == FRT_EXT_BACKEND) return &backend;

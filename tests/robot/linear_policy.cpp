@@ -22,6 +22,7 @@
 #include <cstring>
 #include <frt/exec.hpp>
 #include <frt/models/safetensors.hpp>
+#include <frt/observation.hpp>
 #include <frt/plugin.hpp>
 #include <string>
 #include <string_view>
@@ -356,8 +357,11 @@ class Plugin {
   static frt_status write(frt_model model, const frt_observation* observation, frt_stream stream,
                           frt_observed* observed, frt_error* error) {
     return frt::guard(error, [&] {
-      policy(model).write(*observation, stream);
-      observed->views = policy(model).info().views;
+      policy(model).write(frt::read_observation(observation, "the host"), stream);
+      frt_observed known{};
+      known.struct_size = sizeof(known);
+      known.views = policy(model).info().views;
+      frt::check(frt::fill(observed, known), "observed");
     });
   }
   static frt_status finish(frt_model model, const frt_observed*, const float* actions,

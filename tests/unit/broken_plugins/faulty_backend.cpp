@@ -121,7 +121,10 @@ const frt_kernels_v1& kernels_table() {
   return kTable;
 }
 
-frt_status read_status(frt_plugin, uint32_t, frt_device_status* out, frt_error*) {
+frt_status read_status(frt_plugin, uint32_t ordinal, frt_device_status* out, frt_error* error) {
+  if (ordinal != 0 && !is("device_status_any_device")) {
+    return frt::set_error(error, FRT_ERR_OUT_OF_RANGE, "there is one device");
+  }
   frt_device_status now{};
   now.struct_size = sizeof(now);
   now.clock_mhz = 1200;

@@ -6,6 +6,7 @@
 #include <frt/observation.h>
 #include <frt/role/critic.h>
 #include <frt/role/policy.h>
+#include <frt/observation.hpp>
 #include <frt/role/contracts.hpp>
 
 #include <cstring>
@@ -81,7 +82,7 @@ inline frt_status observation_info(frt_model, frt_observation_info* out) {
 inline frt_status write_observation(frt_model, const frt_observation* given, frt_stream,
                                     frt_observed* out, frt_error* error) {
   return frt::guard(error, [&] {
-    const auto observation = frt::read_table<frt_observation>(given, "the host");
+    const auto observation = frt::read_observation(given, "the host");
     frt_observed observed{};
     observed.struct_size = sizeof(observed);
     observed.state_count = kActionDim;
@@ -89,6 +90,9 @@ inline frt_status write_observation(frt_model, const frt_observation* given, frt
     for (uint32_t i = 0; i < observation.array_count; ++i) {
       const frt_array& array = observation.arrays[i];
       if (std::strcmp(array.name, "state") != 0) continue;
+      if (array.dtype != FRT_DTYPE_F64 || frt::array_elements(array) != kActionDim) {
+        throw frt::Error(FRT_ERR_FORMAT, "'state' is not f64 (2)");
+      }
       std::memcpy(observed.state, array.data, kActionDim * sizeof(double));
     }
     frt::check(frt::fill(out, observed), "observed");

@@ -6,7 +6,10 @@
 #include <frt/core/runtime.hpp>
 #include <frt/core/state.hpp>
 
+#include <stdlib.h>
+
 #include <array>
+#include <filesystem>
 #include <thread>
 #include <vector>
 
@@ -262,4 +265,120 @@ TEST_CASE(
   }
   capsules.fingerprint();
   CHECK(model.asked == 1);
+}
+
+namespace {
+
+constexpr const char* kTwoBuilds = R"(
+schema = 1
+[device.one]
+backend = "test.xpu90"
+ordinal = 0
+[device.one.options]
+lanes = 2
+[device.two]
+backend = "test.xpu90"
+ordinal = 1
+[device.two.options]
+lanes = 3
+[model.here]
+plugin = "test.model"
+device = "one"
+checkpoint = "synthetic:x"
+[model.there]
+plugin = "test.model"
+device = "two"
+checkpoint = "synthetic:x"
+)";
+
+// The capsules of one model of the manifest, as a host binds them.
+struct Side {
+  Side(const Runtime& runtime, const std::string& device, const std::string& name)
+      : context(exec_table(), runtime.device(device).context),
+        stream(context.create_stream("main")),
+        state(state_table(), context, layout(), 3, "state"),
+        capsules(capsules_table(), context, state.handle()) {
+    model.state = state.handle();
+    table.extension = &CapsuleModel::extension;
+    runtime.bind_capsules(name, table, reinterpret_cast<frt_model>(&model));
+    capsules.fingerprint();
+  }
+  static frt_capsule_layout layout() {
+    static constexpr frt_region kRegion{"keys", FRT_REGION_ROWS, FRT_DTYPE_BF16, 4, 8, 0};
+    return {sizeof(frt_capsule_layout), 1, &kRegion, 0, 0};
+  }
+  frt::Capsule taken(uint32_t slot, uint64_t boundary) const {
+    frt::Capsule made = capsules.snapshot(slot, boundary, FRT_SPACE_HOST, stream);
+    made.sync();
+    return made;
+  }
+  std::string origin(uint32_t slot, uint64_t boundary) const {
+    return std::string(taken(slot, boundary).other_build());
+  }
+
+  CapsuleModel model;
+  frt_model_v1 table{};
+  frt::Context context;
+  frt::Stream stream;
+  frt::State state;
+  frt::Capsules capsules;
+};
+
+struct Folder {
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "frt-builds-XXXXXX").string();
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    path = name;
+  }
+  ~Folder() { std::filesystem::remove_all(path); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  std::string path;
+};
+
+}  // namespace
+
+TEST_CASE(
+    "a slot that goes on from what a device of other numerics computed says what both are, through "
+    "forks and files, until it is cleared") {
+  const Folder folder;
+  Program program;
+  const Runtime runtime(program.manifest(kTwoBuilds), program.registry, program.services);
+  const Side one(runtime, "one", "here"), two(runtime, "two", "there");
+  one.state.reserve(0, 0, 4, one.stream);
+  one.taken(0, 4).save(folder.path, "first", "");
+  CHECK(one.origin(0, 4).empty());
+  CHECK(one.capsules.load(folder.path, "first", FRT_SPACE_HOST).other_build().empty());
+
+  const frt::Capsule loaded = two.capsules.load(folder.path, "first", FRT_SPACE_HOST);
+  const std::string difference =
+      "build.device.numerics: here 41 units, not stored\n"
+      "build.device.options.lanes: here 3, stored 2";
+  CHECK(std::string(loaded.other_build()) == difference);
+  loaded.restore(0, two.stream);
+  two.state.reserve(0, 4, 6, two.stream);
+  CHECK(two.origin(0, 6) == difference);
+  two.capsules.fork_slot(0, 6, std::array{1u}, two.stream);
+  CHECK(two.origin(1, 6) == difference);
+  const frt::Capsule mixed = two.taken(1, 6);
+  mixed.fork(std::array{2u}, two.stream);
+  CHECK(two.origin(2, 6) == difference);
+
+  // What both computed a part of is of another build to either.
+  mixed.save(folder.path, "mixed", "");
+  for (const Side* side : {&one, &two}) {
+    const frt::Capsule again = side->capsules.load(folder.path, "mixed", FRT_SPACE_HOST);
+    CHECK(has(std::string(again.other_build()), "build.continues: stored "));
+    again.restore(1, side->stream);
+    CHECK(has(side->origin(1, 6), "build.continues: stored "));
+  }
+  const std::string seen_from_one =
+      std::string(one.capsules.load(folder.path, "mixed", FRT_SPACE_HOST).other_build());
+  CHECK(has(seen_from_one, "build.device.options.lanes: here 2, stored 3"));
+  CHECK(has(seen_from_one, "build.device.numerics: stored 41 units, not here"));
+
+  two.state.clear(1, two.stream);
+  CHECK(two.origin(1, 0).empty());
+  two.state.reserve(1, 0, 2, two.stream);
+  CHECK(two.origin(1, 2).empty());
 }
