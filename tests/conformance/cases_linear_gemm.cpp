@@ -98,7 +98,12 @@ void norm_linears(Case& c, frt_dtype dtype, int32_t rows, int32_t inputs,
                                });
   c.compare(residual, tolerance_of(dtype));
   c.compare(x, tolerance_of(dtype));
-  for (const Tensor* y : outputs) c.compare(*y, tolerance_of(dtype));
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const Rounding rounding = c.may_round(x, weights[i]);
+    c.compare(*outputs[i], rounding == Rounding::kFp8   ? kFp8
+                           : rounding == Rounding::kFp4 ? kFp4
+                                                        : tolerance_of(dtype));
+  }
 }
 
 void norm_gate_up(Case& c, frt_dtype dtype, int32_t rows, int32_t inputs, int32_t width,
@@ -118,7 +123,10 @@ void norm_gate_up(Case& c, frt_dtype dtype, int32_t rows, int32_t inputs, int32_
                                  args.gate = at(gate);
                                  args.h = at(h);
                                });
-  c.compare(h, tolerance_of(dtype));
+  const Rounding rounding = c.may_round(x, gate_weight);
+  c.compare(h, rounding == Rounding::kFp8   ? kFp8
+               : rounding == Rounding::kFp4 ? kFp4Gated
+                                            : tolerance_of(dtype));
 }
 
 std::string types(frt_dtype x, frt_dtype y) {

@@ -526,6 +526,17 @@ void Case::compare(const Tensor& tensor, Tolerance tolerance, Untouched untouche
   compare_range(tensor, 0, count, tolerance, untouched);
 }
 
+void Case::compare_rounded(const Tensor& tensor, int64_t first, int64_t count, Tolerance tolerance,
+                           Rounding rounding, Tolerance rounded) {
+  try {
+    compare_range(tensor, first, count, tolerance);
+  } catch (const Error&) {
+    if (rounding != Rounding::kFp4) throw;
+    compare_range(tensor, first, count, rounded);
+    has_rounded_ = true;
+  }
+}
+
 void Case::compare_range(const Tensor& tensor, int64_t first, int64_t count, Tolerance tolerance,
                          Untouched untouched) {
   const std::size_t size = tensor.dtype == FRT_DTYPE_F4_E2M1 ? 1 : dtype_bits(tensor.dtype) / 8;

@@ -93,6 +93,9 @@ inline constexpr Tolerance kFp8 = {3e-2, 0.15, 0.3};
 // their size, and a sum of products with them as much. A tensor may be off by twice that, an
 // element by six such deviations.
 inline constexpr Tolerance kFp4 = {0.19, 0.57};
+// The same of a gated product, which is off by both factors, and of a product with its rounded
+// results: sqrt(3) times as much.
+inline constexpr Tolerance kFp4Gated = {0.33, 1.0};
 inline constexpr Tolerance tolerance_of(frt_dtype dtype) {
   return dtype == FRT_DTYPE_F32 ? kF32 : kBf16;
 }
@@ -214,6 +217,10 @@ class Case {
     run(chain);
   }
   void compare(const Tensor& tensor, Tolerance tolerance, Untouched untouched = Untouched::kLeave);
+  // Elements [first, first + count) within `tolerance`; where `rounding` is kFp4, otherwise within
+  // `rounded`, which then counts as a product of rounded activations.
+  void compare_rounded(const Tensor& tensor, int64_t first, int64_t count, Tolerance tolerance,
+                       Rounding rounding, Tolerance rounded);
   // Both sides' tensor by what the operator's header says.
   void require(const Tensor& tensor, const Expected& expected);
   // Elements [first, first + count) alone.

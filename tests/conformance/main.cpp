@@ -173,7 +173,7 @@ int main(int argc, char** argv) {
   app.add_option("--activations", activations,
                  "fp8, fp4: the plugin rounds activations to that in products of many rows with "
                  "FP8 (NVFP4) weights (with --set activations=...), which must show; for cases of "
-                 "`linear/1 gemm`")
+                 "`linear/1 gemm` and, for fp4, of `moe_`")
       ->check(CLI::IsMember({"fp8", "fp4"}));
   app.add_option("--repeat", choice.repeat, "Each case so often, one after the other")
       ->check(CLI::PositiveNumber);
@@ -273,7 +273,7 @@ int main(int argc, char** argv) {
     if (choice.activations != Rounding::kNone && totals.rounded == 0) {
       std::fprintf(stderr,
                    "error: no product was rounded: --activations wants a device that does so "
-                   "(--set activations=%s) and cases of `linear/1 gemm`\n",
+                   "(--set activations=%s) and cases of products with such weights\n",
                    activations.c_str());
       return 1;
     }

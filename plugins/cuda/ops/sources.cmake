@@ -83,6 +83,7 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/moe/grouped_bf16.cu
   ops/moe/grouped_fp4.cu
   ops/moe/grouped_fp8.cu
+  ops/moe/grouped_w4a4.cu
   ops/moe/moe.cu
   ops/moe/route.cu
   ops/moe/single.cu

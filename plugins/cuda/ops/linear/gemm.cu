@@ -50,8 +50,6 @@ constexpr int32_t kFewRows = 64;
 // So few outputs leave the chip idle in the library, whose parts of a sum then need a second
 // kernel; GEMVs do all such products of one x in a launch per kGemvRows rows.
 constexpr int32_t kFewOutputs = 64;
-// From here on rounding the activations is worth its launches: measured for FP8.
-constexpr int32_t kRoundedRows = 64;
 // Up to here BF16 weights are streamed by a kernel of our own where several products of one x are
 // asked for, which it does in one launch. 32 rows of the 27B, H200: four products of one x 48.6 us,
 // 72 through the library; a single one of 17408 x 5120 59.5 us, 50.7 through the library.
