@@ -49,7 +49,7 @@ BackendDevice::BackendDevice(int ordinal, const DeviceOptions& options, const Pl
       .code_exact = is_exact(code),
       .capability = properties_.capability,
       .cooperative = attribute(*this, cudaDevAttrCooperativeLaunch) != 0,
-      .fp8_activations = options.fp8_activations,
+      .activations = options.activations,
   });
   if (apply_device_limits(properties_, features_)) {
     warn("limits of FRT_CUDA_DEVICE_LIMITS hold: for tests");

@@ -37,8 +37,7 @@ struct DeviceProperties {
 
 // The options of the plugin's schema, per device.
 struct DeviceOptions {
-  // Large products of FP8 weights round their activations to FP8, too.
-  bool fp8_activations = false;
+  ActivationRounding activations = ActivationRounding::kExact;
 };
 
 class Device {

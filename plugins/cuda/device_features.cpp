@@ -18,6 +18,7 @@ constexpr Name kNames[] = {
     {feature::kCoResident, "co-resident"},
     {feature::kLibrary, "cublaslt"},
     {feature::kFp8Activations, "fp8-activations"},
+    {feature::kFp4Activations, "fp4-activations"},
 };
 
 }  // namespace
@@ -32,10 +33,12 @@ FeatureSet features_of(const FeatureFacts& facts) {
   if (facts.code_exact && facts.code == facts.capability) {
     if (facts.code == 90) set |= feature::kWgmma;
     if (facts.code >= 100 && facts.code < 120) set |= feature::kTcgen05;
-    if (facts.code >= 100) set |= feature::kFp4Mma;
+    // sm_100 to sm_110 multiply FP4 in tensor memory alone.
+    if (facts.code >= 120) set |= feature::kFp4Mma;
   }
   if (facts.cooperative) set |= feature::kCoResident;
-  if (facts.fp8_activations) set |= feature::kFp8Activations;
+  if (facts.activations == ActivationRounding::kFp8) set |= feature::kFp8Activations;
+  if (facts.activations == ActivationRounding::kFp4) set |= feature::kFp4Activations;
   return set;
 }
 

@@ -49,6 +49,11 @@ bool apply_device_limits(DeviceProperties& properties, FeatureSet& features) {
       const FeatureSet feature = feature_named(std::string(digits));
       if (feature == 0) refuse(item, "names no feature");
       features &= ~feature;
+    } else if (name == "emulate") {
+      if (feature_named(std::string(digits)) != feature::kFp4Mma) {
+        refuse(item, "names no feature that is emulated; fp4-mma is");
+      }
+      features |= feature::kFp4Mma;
     } else {
       refuse(item, "is no limit");
     }

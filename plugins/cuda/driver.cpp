@@ -110,10 +110,22 @@ std::string why_not_runnable(const PluginCode& code, int capability) {
          ": use backend = \"auto\", or the plugin of that architecture";
 }
 
-std::string why_no_fp8_activations(int capability) {
-  if (capability / 10 == 9) return {};
-  return "fp8_activations = \"on\" has no kernel for " + architecture_text(capability) +
-         ": cuBLASLt multiplies scaled FP8 by scaled FP8 on sm_90 only; leave the option out";
+std::string why_no_activations(ActivationRounding activations, int capability,
+                               FeatureSet features) {
+  const auto refusal = [&](const char* value, const char* where) {
+    return std::string("activations = \"") + value + "\" has no kernel for " +
+           architecture_text(capability) + ": " + where + "; leave the option out";
+  };
+  if (activations == ActivationRounding::kFp8 && capability / 10 != 9) {
+    return refusal("fp8", "cuBLASLt multiplies scaled FP8 by scaled FP8 on sm_90 only");
+  }
+  if (activations == ActivationRounding::kFp4 && !(features & feature::kFp4Mma)) {
+    return refusal(
+        "fp4",
+        "sm_120 and sm_121 multiply FP4 by FP4, each with the machine code of the plugin "
+        "of its own architecture");
+  }
+  return {};
 }
 
 std::string numerics_text(const PluginCode& code, const NumericsFacts& facts) {

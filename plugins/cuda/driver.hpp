@@ -15,6 +15,8 @@
 
 #include <string>
 
+#include "device_features.hpp"
+
 namespace frt::cuda {
 
 // What this plugin has code for.
@@ -50,9 +52,9 @@ std::string architecture_text(int capability);
 // Why the code cannot run on a device of `capability`; empty if it can.  [any]
 std::string why_not_runnable(const PluginCode& code, int capability);
 
-// Why products on a device of `capability` cannot round their activations to FP8; empty if they
-// can. [any]
-std::string why_no_fp8_activations(int capability);
+// Why products on a device of `capability` with `features` cannot round their activations so; empty
+// if they can.  [any]
+std::string why_no_activations(ActivationRounding activations, int capability, FeatureSet features);
 
 // What decides roundings on a device beside its architecture.
 struct NumericsFacts {

@@ -29,39 +29,43 @@ constexpr PluginCode kCode = {"frt.cuda.sm" FRT_CUDA_ARCH_TEXT, FRT_CUDA_ARCH,
 // ---- options ------------------------------------------------------------------------------
 
 constexpr frt_config_option kDeviceOptions[] = {
-    {"fp8_activations", FRT_CONFIG_ENUM, FRT_OPTION_NUMERICS, "off", "off|on", 0, 0,
-     "on: products of many rows with FP8 weights round their activations to FP8, too: faster "
-     "prefill, less exact"},
+    {"activations", FRT_CONFIG_ENUM, FRT_OPTION_NUMERICS, "exact", "exact|fp8|fp4", 0, 0,
+     "fp8, fp4: products of many rows with FP8 (NVFP4) weights round their activations to FP8 "
+     "(NVFP4), too: faster prefill, less exact"},
 };
 constexpr frt_config_schema_v1 kSchema = config_schema(kNoOptions, kDeviceOptions);
 
 DeviceOptions read_options(const frt_config* raw) {
   const ConfigView config(raw);
   DeviceOptions options;
-  if (config.has("fp8_activations")) {
-    const std::string word = config.get_string("fp8_activations");
-    if (word != "off" && word != "on") {
+  if (config.has("activations")) {
+    const std::string word = config.get_string("activations");
+    if (word != "exact" && word != "fp8" && word != "fp4") {
       throw Error(FRT_ERR_INVALID_ARGUMENT,
-                  "fp8_activations = \"" + word + "\" is not known; use off or on");
+                  "activations = \"" + word + "\" is not known; use exact, fp8 or fp4");
     }
-    options.fp8_activations = word == "on";
+    options.activations = word == "fp8"   ? ActivationRounding::kFp8
+                          : word == "fp4" ? ActivationRounding::kFp4
+                                          : ActivationRounding::kExact;
   }
   return options;
 }
 
 // An option without a kernel is an error, not a promise that nothing keeps.
-void require_fp8_activations(BackendDevice& device) {
+void require_activations(BackendDevice& device) {
+  const ActivationRounding activations = device.options().activations;
   const std::string ordinal = "device_open: device " + std::to_string(device.ordinal()) + ": ";
-  if (const std::string refusal = why_no_fp8_activations(device.properties().capability);
+  if (const std::string refusal =
+          why_no_activations(activations, device.properties().capability, device.features());
       !refusal.empty()) {
     throw Error(FRT_ERR_UNSUPPORTED, ordinal + refusal);
   }
-  device.enter("fp8_activations");
+  if (activations != ActivationRounding::kFp8) return;
+  device.enter("activations");
   try {
     device.blas();
   } catch (const Error& error) {
-    throw Error(error.status(),
-                ordinal + "fp8_activations = \"on\" needs cuBLASLt: " + error.what());
+    throw Error(error.status(), ordinal + "activations = \"fp8\" needs cuBLASLt: " + error.what());
   }
 }
 
@@ -92,7 +96,7 @@ struct CudaBackend {
     }
     const DeviceOptions options = read_options(config);
     auto opened = std::make_unique<Device>(index, options, kCode, host_of(plugin));
-    if (options.fp8_activations) require_fp8_activations(*opened);
+    require_activations(*opened);
     return opened;
   }
   static frt_status memory(Device& device, uint64_t& free_bytes, uint64_t& total_bytes) {

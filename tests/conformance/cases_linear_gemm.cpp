@@ -52,9 +52,11 @@ void linear(Case& c, const Shape& shape, frt_dtype x_dtype, frt_dtype y_dtype,
                            args.y_stride = y_stride;
                          });
   // A bf16 product in f32 is no more exact than its weights and activations in the fast paths.
-  const Tolerance tolerance = x_dtype == FRT_DTYPE_F32 ? tolerance_of(y_dtype)
-                              : c.may_round(x, weight) ? kFp8
-                                                       : kBf16;
+  const Rounding rounding = c.may_round(x, weight);
+  const Tolerance tolerance = rounding == Rounding::kFp8   ? kFp8
+                              : rounding == Rounding::kFp4 ? kFp4
+                              : x_dtype == FRT_DTYPE_F32   ? tolerance_of(y_dtype)
+                                                           : kBf16;
   c.compare(y, tolerance, count ? Untouched::kIgnore : Untouched::kLeave);
   const int32_t active = count ? std::min(shape.rows, options.row_count) : shape.rows;
   c.require_product(x, weight, y, {active, shape.rows, x_stride, y_stride, options.accumulate});
@@ -96,7 +98,12 @@ void norm_linears(Case& c, frt_dtype dtype, int32_t rows, int32_t inputs,
                                });
   c.compare(residual, tolerance_of(dtype));
   c.compare(x, tolerance_of(dtype));
-  for (const Tensor* y : outputs) c.compare(*y, tolerance_of(dtype));
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const Rounding rounding = c.may_round(x, weights[i]);
+    c.compare(*outputs[i], rounding == Rounding::kFp8   ? kFp8
+                           : rounding == Rounding::kFp4 ? kFp4
+                                                        : tolerance_of(dtype));
+  }
 }
 
 void norm_gate_up(Case& c, frt_dtype dtype, int32_t rows, int32_t inputs, int32_t width,
@@ -116,7 +123,10 @@ void norm_gate_up(Case& c, frt_dtype dtype, int32_t rows, int32_t inputs, int32_
                                  args.gate = at(gate);
                                  args.h = at(h);
                                });
-  c.compare(h, tolerance_of(dtype));
+  const Rounding rounding = c.may_round(x, gate_weight);
+  c.compare(h, rounding == Rounding::kFp8   ? kFp8
+               : rounding == Rounding::kFp4 ? kFp4Gated
+                                            : tolerance_of(dtype));
 }
 
 std::string types(frt_dtype x, frt_dtype y) {
@@ -158,6 +168,13 @@ void add_linear_gemm_cases(Suite& suite) {
   for (const Packing& packing : all_packings()) {
     if (packing.format == kWeightBf16 || packing.format == kWeightF32) continue;
     add({40, 520, 8192}, FRT_DTYPE_BF16, FRT_DTYPE_BF16, packing);
+  }
+  // Tiles of 128 in all directions, and inputs that end within them.
+  for (const Packing& packing : all_packings()) {
+    if (packing.format != kWeightNvfp4) continue;
+    add({129, 264, 2112}, FRT_DTYPE_BF16, FRT_DTYPE_BF16, packing);
+    add({300, 131, 640, 8, 1}, FRT_DTYPE_BF16, FRT_DTYPE_F32, packing);
+    add({128, 128, 128}, FRT_DTYPE_F32, FRT_DTYPE_BF16, packing);
   }
   const Packing& bf16 = all_packings().front();
   for (const int32_t row_count : {0, 1, 129, 300}) {

@@ -188,7 +188,8 @@ void experts_case(Case& c, const Shape& shape, const Packing& packing, frt_dtype
                                 args.down = Case::at(matrices.down, at);
                                 args.y = at(y);
                               });
-  c.compare(y, tolerance_of(dtype));
+  c.compare_rounded(y, 0, y.count, tolerance_of(dtype), c.may_round(x, matrices.gate.experts),
+                    kFp4Gated);
 }
 
 // ---- block -----------------------------------------------------------------------------------
@@ -291,6 +292,9 @@ struct BlockData {
     c.compare(x, tolerance);
     c.compare(logits, tolerance);
     const int32_t active = shape_.row_count < 0 ? shape_.rows : shape_.row_count;
+    const Rounding of_experts = c.may_round(x, matrices.gate.experts);
+    const Rounding rounding =
+        of_experts != Rounding::kNone || !shared_y ? of_experts : c.may_round(x, shared_gate);
     int32_t compared = 0;
     for (int32_t row = 0; row < shape_.rows;) {
       int32_t end = row;  // of a run of rows to compare
@@ -298,7 +302,8 @@ struct BlockData {
       const int64_t run = end - row;
       c.compare_range(ids, row * int64_t{shape_.chosen}, run * shape_.chosen, kExact);
       c.compare_range(weights, row * int64_t{shape_.chosen}, run * shape_.chosen, tolerance);
-      c.compare_range(y, row * int64_t{shape_.inputs}, run * shape_.inputs, tolerance);
+      c.compare_rounded(y, row * int64_t{shape_.inputs}, run * shape_.inputs, tolerance, rounding,
+                        kFp4Gated);
       row = end + 1;
     }
     if (2 * compared < active) Case::fail("the choice is clear in too few rows");
@@ -542,6 +547,12 @@ void add_moe_cases(Suite& suite) {
   alike({16, 16, 4, 64, 32}, narrow, nvfp4);
   alike({16, 8, 2, 48, 24}, f32, kBf16Packing);
   block({150, 32, 8, 512, 128}, {FRT_DTYPE_BF16, FRT_DTYPE_F32, 128, true, true, true}, fp8, fp8);
+  // Tiles of 128 rows of an expert, ones that end within them, and inputs that do.
+  experts({200, 3, 2, 256, 128}, nvfp4, FRT_DTYPE_BF16);
+  experts({300, 8, 2, 576, 192, 290}, nvfp4, FRT_DTYPE_BF16);
+  block({130, 8, 2, 128, 64}, usual, nvfp4, nvfp4);
+  block({150, 6, 3, 512, 320, 140}, {FRT_DTYPE_BF16, FRT_DTYPE_F32, 256, true, true, true}, nvfp4,
+        nvfp4);
   add_refusals(suite);
 }
 

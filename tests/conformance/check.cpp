@@ -104,11 +104,8 @@ const std::vector<Packing>& general_packings() {
   return packings;
 }
 
-Case::Case(Backend& under_test, Backend& reference, uint64_t seed, bool once, bool fp8_activations)
-    : sides_{&under_test, &reference},
-      random_(seed),
-      once_(once),
-      fp8_activations_(fp8_activations) {}
+Case::Case(Backend& under_test, Backend& reference, uint64_t seed, bool once, Rounding activations)
+    : sides_{&under_test, &reference}, random_(seed), once_(once), activations_(activations) {}
 
 Case::~Case() {
   // A case that ends early may have left work in flight.
@@ -434,11 +431,14 @@ std::vector<double> Case::values(const ExpertWeight& weight, int32_t index, int3
   return made;
 }
 
-bool Case::may_round(const Tensor& x, const Weight& weight) const {
+Rounding Case::may_round(const Tensor& x, const Weight& weight) const {
   const WeightType type = weight_type(weight.shape.format);
-  return fp8_activations_ && x.dtype == FRT_DTYPE_BF16 &&
-         (type == WeightType::kFp8Block || type == WeightType::kFp8Tensor ||
-          type == WeightType::kFp8Channel);
+  const bool fp8 = x.dtype == FRT_DTYPE_BF16 &&
+                   (type == WeightType::kFp8Block || type == WeightType::kFp8Tensor ||
+                    type == WeightType::kFp8Channel);
+  const bool rounded = (activations_ == Rounding::kFp8 && fp8) ||
+                       (activations_ == Rounding::kFp4 && type == WeightType::kNvfp4);
+  return rounded ? activations_ : Rounding::kNone;
 }
 
 void Case::require_product(const Tensor& x, const Weight& weight, const Tensor& y,
@@ -448,11 +448,12 @@ void Case::require_product(const Tensor& x, const Weight& weight, const Tensor& 
   const int64_t terms = std::max<int64_t>(1, int64_t{shape.rows} * inputs);
   // Some outputs, spread, and the last one: where tiles end.
   const int64_t step = std::max<int64_t>(1, outputs * terms / kMostTerms);
-  const bool fp8 = may_round(x, weight);
-  Expected expected(y.dtype, y.count), in_fp8(y.dtype, y.count);
+  const Rounding rounding = may_round(x, weight);
+  const bool may_differ = rounding != Rounding::kNone;
+  Expected expected(y.dtype, y.count), of_rounded(y.dtype, y.count);
   for (int64_t row = 0; row < std::max(shape.rows, shape.ignored); ++row) {
     expected.ignore(row * shape.y_stride, outputs);
-    in_fp8.ignore(row * shape.y_stride, outputs);
+    of_rounded.ignore(row * shape.y_stride, outputs);
   }
   const bool packed = weight.shape.format != kWeightF32 && weight.shape.format != kWeightBf16;
   const std::vector<double> values = Case::values(x), before = Case::values(y);
@@ -467,16 +468,17 @@ void Case::require_product(const Tensor& x, const Weight& weight, const Tensor& 
       const Product one =
           rounded_product(product(row_values, column, weights_rounded), added, y.dtype);
       expected.value(at, one.sum, one.bound);
-      if (!fp8) continue;
+      if (!may_differ) continue;
       const Product other =
-          rounded_product(product(row_values, column, weights_rounded, true), added, y.dtype);
-      in_fp8.value(at, other.sum, other.bound);
+          rounded_product(product(row_values, column, weights_rounded, rounding), added, y.dtype);
+      of_rounded.value(at, other.sum, other.bound, other.deviation);
     }
   };
   for (int64_t output = 0; output < outputs; output += step) judge(static_cast<int32_t>(output));
   judge(outputs - 1);
-  require(y, fp8 ? in_fp8 : expected, expected);
-  has_rounded_ = has_rounded_ || (fp8 && !expected.judge(y.name, y.initial, y.result[0]).empty());
+  require(y, may_differ ? of_rounded : expected, expected);
+  has_rounded_ =
+      has_rounded_ || (may_differ && !expected.judge(y.name, y.initial, y.result[0]).empty());
 }
 
 void Case::require(const Tensor& tensor, const Expected& expected) {
@@ -522,6 +524,17 @@ double Case::value(const Tensor& tensor, int side, int64_t index) {
 void Case::compare(const Tensor& tensor, Tolerance tolerance, Untouched untouched) {
   const int64_t count = tensor.dtype == FRT_DTYPE_F4_E2M1 ? (tensor.count + 1) / 2 : tensor.count;
   compare_range(tensor, 0, count, tolerance, untouched);
+}
+
+void Case::compare_rounded(const Tensor& tensor, int64_t first, int64_t count, Tolerance tolerance,
+                           Rounding rounding, Tolerance rounded) {
+  try {
+    compare_range(tensor, first, count, tolerance);
+  } catch (const Error&) {
+    if (rounding != Rounding::kFp4) throw;
+    compare_range(tensor, first, count, rounded);
+    has_rounded_ = true;
+  }
 }
 
 void Case::compare_range(const Tensor& tensor, int64_t first, int64_t count, Tolerance tolerance,

@@ -89,6 +89,13 @@ inline constexpr Tolerance kBf16 = {1e-2, 4e-2};
 // four deviations off where its gate is 2.5 times the typical one (measured: one of 12,800 at 0.152
 // to 0.18 in 4 of 273 cases, all others below 0.15).
 inline constexpr Tolerance kFp8 = {3e-2, 0.15, 0.3};
+// Where one side rounds x to NVFP4 and the other does not. Rounding moves normal values by 0.095 of
+// their size, and a sum of products with them as much. A tensor may be off by twice that, an
+// element by six such deviations.
+inline constexpr Tolerance kFp4 = {0.19, 0.57};
+// The same of a gated product, which is off by both factors, and of a product with its rounded
+// results: sqrt(3) times as much.
+inline constexpr Tolerance kFp4Gated = {0.33, 1.0};
 inline constexpr Tolerance tolerance_of(frt_dtype dtype) {
   return dtype == FRT_DTYPE_F32 ? kF32 : kBf16;
 }
@@ -159,10 +166,10 @@ class Chain {
 
 class Case {
  public:
-  // once: run() submits eagerly alone. fp8_activations: the backend under test may round bf16 x to
-  // e4m3 in products with FP8 weights.
+  // once: run() submits eagerly alone. activations: what the backend under test may round x to in
+  // products with weights of that format.
   Case(Backend& under_test, Backend& reference, uint64_t seed, bool once = false,
-       bool fp8_activations = false);
+       Rounding activations = Rounding::kNone);
   ~Case();
   Case(const Case&) = delete;
   Case& operator=(const Case&) = delete;
@@ -210,6 +217,10 @@ class Case {
     run(chain);
   }
   void compare(const Tensor& tensor, Tolerance tolerance, Untouched untouched = Untouched::kLeave);
+  // Elements [first, first + count) within `tolerance`; where `rounding` is kFp4, otherwise within
+  // `rounded`, which then counts as a product of rounded activations.
+  void compare_rounded(const Tensor& tensor, int64_t first, int64_t count, Tolerance tolerance,
+                       Rounding rounding, Tolerance rounded);
   // Both sides' tensor by what the operator's header says.
   void require(const Tensor& tensor, const Expected& expected);
   // Elements [first, first + count) alone.
@@ -225,9 +236,9 @@ class Case {
   };
   void require_product(const Tensor& x, const Weight& weight, const Tensor& y,
                        const ProductShape& shape);
-  // Whether the backend under test may round `x` to e4m3 before it multiplies; and whether some
-  // product was beyond what it may be otherwise.
-  bool may_round(const Tensor& x, const Weight& weight) const;
+  // What the backend under test may round `x` to before it multiplies; and whether some product was
+  // beyond what it may be otherwise.
+  Rounding may_round(const Tensor& x, const Weight& weight) const;
   bool has_rounded() const { return has_rounded_; }
   // The contents before every run.
   static std::vector<double> values(const Tensor& tensor);
@@ -250,7 +261,8 @@ class Case {
 
   Backend* sides_[2];
   std::mt19937_64 random_;
-  bool once_, fp8_activations_, has_rounded_ = false;
+  bool once_, has_rounded_ = false;
+  Rounding activations_;
   std::deque<Tensor> tensors_;
   double worst_ = 0, worst_element_ = 0;
 };

@@ -20,9 +20,9 @@ struct Choice {
   bool one_of_each = false;  // of cases whose names differ in numbers only the middle one
   bool once = false;         // eagerly alone
   bool strict = false;       // an operator that is offered supports all arguments
-  bool fp8_activations = false;  // the backend rounds x, and must
-  bool all_variants = false;     // every offered kernel variant must run, whatever the cases
-  int repeat = 1;                // so often each
+  Rounding activations = Rounding::kNone;  // the backend rounds x so, and must
+  bool all_variants = false;  // every offered kernel variant must run, whatever the cases
+  int repeat = 1;             // so often each
   uint64_t seed = 1;
   double patience = 300;    // seconds that a case may take; 0: any time
   bool in_process = false;  // no children

@@ -77,8 +77,32 @@ struct Inputs {
     return made;
   }
 
+  // The same with x in NVFP4, each row with a power of two as its own scale.
+  Inputs in_fp4(float scale_error) const {
+    constexpr std::size_t kGroup = 16;
+    Inputs made = *this;
+    const auto largest_of = [](std::span<const float> values) {
+      float largest = 0;
+      for (const float value : values) largest = std::max(largest, std::fabs(value));
+      return static_cast<double>(largest);
+    };
+    for (std::size_t r = 0; r < rows; ++r) {
+      const std::span<float> row = std::span(made.x).subspan(r * count, count);
+      const double unit = std::exp2(std::ceil(std::log2(largest_of(row) / 2688)));
+      for (std::size_t first = 0; first < count; first += kGroup) {
+        const std::span<float> group = row.subspan(first, kGroup);
+        const double scale = unit * rounded(FRT_DTYPE_F8_E4M3, largest_of(group) / unit / 6);
+        for (float& value : group) {
+          const double code = rounded(FRT_DTYPE_F4_E2M1, static_cast<double>(value) / scale);
+          value = static_cast<float>(code * scale) * scale_error;
+        }
+      }
+    }
+    return made;
+  }
+
   std::string judge(frt_dtype y_dtype, const std::vector<std::byte>& y, bool rounded,
-                    bool x_in_fp8 = false) const {
+                    Rounding x_rounding = Rounding::kNone) const {
     Expected expected(y_dtype, static_cast<std::int64_t>(rows * outputs));
     std::vector<double> a(count), b(count);
     for (std::size_t r = 0; r < rows; ++r) {
@@ -87,8 +111,9 @@ struct Inputs {
           a[i] = static_cast<double>(x[r * count + i]);
           b[i] = static_cast<double>(weight[o * count + i]) * (rounded ? 1.01f : 1.0f);
         }
-        const Product one = rounded_product(product(a, b, rounded, x_in_fp8), 0, y_dtype);
-        expected.value(static_cast<std::int64_t>(r * outputs + o), one.sum, one.bound);
+        const Product one = rounded_product(product(a, b, rounded, x_rounding), 0, y_dtype);
+        expected.value(static_cast<std::int64_t>(r * outputs + o), one.sum, one.bound,
+                       one.deviation);
       }
     }
     return expected.judge("y", std::vector<std::byte>(y.size()), y);
@@ -174,12 +199,32 @@ TEST_CASE("so it is where x may be rounded to FP8, and nowhere else") {
     CAPTURE(count);
     for (const frt_dtype y_dtype : {FRT_DTYPE_F32, FRT_DTYPE_BF16}) {
       const auto sound = inputs.in_fp8(1).multiply(y_dtype, kNone, false);
-      CHECK(inputs.judge(y_dtype, sound, false, true) == "");
-      CHECK(inputs.judge(y_dtype, sound, false, false) != "");
+      CHECK(inputs.judge(y_dtype, sound, false, Rounding::kFp8) == "");
+      CHECK(inputs.judge(y_dtype, sound, false) != "");
       for (const float scale_error : {0.5f, 0.75f, 1.25f, 2.0f}) {
         CAPTURE(scale_error);
         const auto wrong = inputs.in_fp8(scale_error).multiply(y_dtype, kNone, false);
-        CHECK(inputs.judge(y_dtype, wrong, false, true) != "");
+        CHECK(inputs.judge(y_dtype, wrong, false, Rounding::kFp8) != "");
+      }
+    }
+  }
+}
+
+TEST_CASE(
+    "so it is where x may be rounded to FP4, of which all values together tell more than one") {
+  constexpr std::size_t kNone = ~std::size_t{0};
+  for (const std::size_t count : {64u, 1280u, 8192u}) {
+    const Inputs inputs(8, 40, count, count);
+    CAPTURE(count);
+    for (const frt_dtype y_dtype : {FRT_DTYPE_F32, FRT_DTYPE_BF16}) {
+      const auto sound = inputs.in_fp4(1).multiply(y_dtype, kNone, false);
+      CHECK(inputs.judge(y_dtype, sound, false, Rounding::kFp4) == "");
+      CHECK(inputs.judge(y_dtype, sound, false, Rounding::kFp8) != "");
+      CHECK(inputs.judge(y_dtype, sound, false) != "");
+      for (const float scale_error : {0.5f, 0.8f, 1.2f, 2.0f}) {
+        CAPTURE(scale_error);
+        const auto wrong = inputs.in_fp4(scale_error).multiply(y_dtype, kNone, false);
+        CHECK(inputs.judge(y_dtype, wrong, false, Rounding::kFp4) != "");
       }
     }
   }

@@ -46,6 +46,7 @@ using frt::conformance::Items;
 using frt::conformance::Option;
 using frt::conformance::PluginCase;
 using frt::conformance::Report;
+using frt::conformance::Rounding;
 using frt::conformance::Run;
 using frt::conformance::Subject;
 using frt::conformance::Suite;
@@ -115,7 +116,7 @@ void refuse_idle_options(const CLI::App& app, uint32_t kind, bool makes_model) {
     }
   };
   if (kind == FRT_PLUGIN_MODEL) {
-    refuse({"--device", "--strict", "--once", "--fp8-activations", "--all-variants", "--threads",
+    refuse({"--device", "--strict", "--once", "--activations", "--all-variants", "--threads",
             "--seconds"},
            "it is for the operators of a backend, and this plugin is a model");
     if (!makes_model) {
@@ -142,7 +143,7 @@ frt::core::Card card_of(const std::string& plugin) {
 
 int main(int argc, char** argv) {
   CLI::App app("Checks a plugin, a backend or a model, against what the headers say.");
-  std::string part, cases;
+  std::string part, cases, activations;
   Subject subject;
   Choice choice;
   std::vector<std::string> settings;
@@ -169,10 +170,11 @@ int main(int argc, char** argv) {
   app.add_flag("--strict", choice.strict,
                "FRT_ERR_UNSUPPORTED fails a case; otherwise it is skipped, as where the plugin has "
                "no such operator");
-  app.add_flag(
-      "--fp8-activations", choice.fp8_activations,
-      "The plugin rounds bf16 activations to FP8 in products of many rows with FP8 weights "
-      "(with --set fp8_activations=on), which must show; for cases of `linear/1 gemm`");
+  app.add_option("--activations", activations,
+                 "fp8, fp4: the plugin rounds activations to that in products of many rows with "
+                 "FP8 (NVFP4) weights (with --set activations=...), which must show; for cases of "
+                 "`linear/1 gemm` and, for fp4, of `moe_`")
+      ->check(CLI::IsMember({"fp8", "fp4"}));
   app.add_option("--repeat", choice.repeat, "Each case so often, one after the other")
       ->check(CLI::PositiveNumber);
   app.add_option("--seconds", choice.seconds,
@@ -223,6 +225,9 @@ int main(int argc, char** argv) {
   frt::conformance::add_flow_layers_cases(suite);
   try {
     if (!part.empty()) frt::conformance::read_part(part, choice);
+    if (!activations.empty()) {
+      choice.activations = activations == "fp8" ? Rounding::kFp8 : Rounding::kFp4;
+    }
     if (!cases.empty()) choice.names = frt::conformance::read_names(cases);
     const frt::core::Card card = card_of(subject.plugin);
     const std::vector<PluginCase> of_plugin = frt::conformance::plugin_cases(card.kind);
@@ -265,10 +270,11 @@ int main(int argc, char** argv) {
       std::printf("\n");
     }
     if (totals.failed > 0) return 1;
-    if (choice.fp8_activations && totals.rounded == 0) {
+    if (choice.activations != Rounding::kNone && totals.rounded == 0) {
       std::fprintf(stderr,
-                   "error: no product was rounded to FP8: --fp8-activations wants a device that "
-                   "does so (--set fp8_activations=on) and cases of `linear/1 gemm`\n");
+                   "error: no product was rounded: --activations wants a device that does so "
+                   "(--set activations=%s) and cases of products with such weights\n",
+                   activations.c_str());
       return 1;
     }
     if (totals.passed > 0 && (choice.all_variants || frt::conformance::is_full(choice)) &&

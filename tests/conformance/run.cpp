@@ -52,7 +52,7 @@ Message run_plugin_case(std::size_t index, const PluginCase& one, const Subject&
 Message run_entry(std::size_t index, const Suite::Entry& entry, Backend& tested, Backend& reference,
                   const Choice& choice) {
   const auto begin = Clock::now();
-  Case one(tested, reference, choice.seed, choice.once, choice.fp8_activations);
+  Case one(tested, reference, choice.seed, choice.once, choice.activations);
   try {
     entry.body(one);
     char measured[80];

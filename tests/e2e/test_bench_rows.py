@@ -114,10 +114,12 @@ class BenchRows(unittest.TestCase):
         self.assertIn("| decode: prompt | 200 | 200 | 1.000 |", table)
         self.assertEqual(list((self.bench / "results").iterdir()), [])
 
-    def test_the_page_in_the_tree_is_what_the_tool_writes(self):
-        result = subprocess.run([sys.executable, ROOT / "tools/bench/run", "--check"], capture_output=True, text=True,
-                                timeout=60, check=False)
-        self.assertEqual(result.returncode, 0, result.stderr)
+    def test_the_pages_in_the_tree_are_what_the_tools_write(self):
+        for tool in ("run", "roofline"):
+            with self.subTest(tool):
+                result = subprocess.run([sys.executable, ROOT / "tools/bench" / tool, "--check"], capture_output=True,
+                                        text=True, timeout=60, check=False)
+                self.assertEqual(result.returncode, 0, result.stderr)
 
 
 if __name__ == "__main__":

@@ -114,11 +114,11 @@ class Missing(HostTest):
     def test_an_option_that_a_backend_has_no_kernel_for_is_an_error(self):
         for backend in ("frt.cpu", "frt.test.far"):
             settings = ("--plugin-dir", FAR, "--set", f"device.cpu0.backend={backend}",
-                        "--set", "device.cpu0.options.fp8_activations=on")
+                        "--set", "device.cpu0.options.activations=fp8")
             for command in (("config", "check", self.demo()), ("run", self.demo(), "-p", "x")):
                 with self.subTest(backend, command=command[0]):
                     result = self.check(MANIFEST, *command, *settings)
-                    self.assertIn("unknown key `fp8_activations`", result.stderr)
+                    self.assertIn("unknown key `activations`", result.stderr)
                     self.assertIn("known keys", result.stderr)
 
     def test_the_listing_says_what_auto_would_do(self):

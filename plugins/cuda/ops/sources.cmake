@@ -55,6 +55,7 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/flow/step.cu
   ops/linear/dequantise.cu
   ops/linear/gemm.cu
+  ops/linear/gemm_fp4.cu
   ops/linear/gemm_fp8.cu
   ops/linear/gemm_quantised.cu
   ops/linear/gemm_tile.cu
@@ -67,6 +68,7 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/linear/gemv_streamed_x_bf16.cu
   ops/linear/gemv_streamed_x_quantised.cu
   ops/linear/linear.cu
+  ops/linear/quantise_fp4.cu
   ops/linear/resident.cpp
   ops/linear/resident_kernel.cu
   ops/linear/skinny_gemm.cu
@@ -81,6 +83,7 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/moe/grouped_bf16.cu
   ops/moe/grouped_fp4.cu
   ops/moe/grouped_fp8.cu
+  ops/moe/grouped_w4a4.cu
   ops/moe/moe.cu
   ops/moe/route.cu
   ops/moe/single.cu

@@ -46,11 +46,18 @@ TEST_CASE("limits take features away") {
   CHECK(limited("without=wgmma,shared=101376").shared_bytes_block == 101376);
 }
 
+TEST_CASE("an instruction that is emulated can be added") {
+  CHECK(limited("emulate=fp4-mma").features == (kFeatures | feature::kFp4Mma));
+  CHECK(limited("emulate=fp4-mma,without=fp4-mma").features == kFeatures);
+  CHECK(limited("emulate=fp4-mma,shared=101376").shared_bytes_block == 101376);
+}
+
 TEST_CASE("a limit that is none, or more than the device has, is refused") {
-  for (const char* text : {"shared", "shared=", "shared=0", "shared=-1", "shared=232449",
-                           "shared=1e5", "shared=99999999999999999999", "memory=1", ",",
-                           "shared=101376,", "shared=101376;multiprocessors=48", "without",
-                           "without=", "without=sm_90", "without=wgmma clusters"}) {
+  for (const char* text :
+       {"shared", "shared=", "shared=0", "shared=-1", "shared=232449", "shared=1e5",
+        "shared=99999999999999999999", "memory=1", ",", "shared=101376,",
+        "shared=101376;multiprocessors=48", "without", "without=", "without=sm_90",
+        "without=wgmma clusters", "emulate", "emulate=", "emulate=wgmma", "emulate=fp4"}) {
     CAPTURE(text);
     DeviceProperties properties;
     properties.multiprocessors = 132;

@@ -57,13 +57,27 @@ TEST_CASE("which devices a plugin's code runs on") {
   CHECK(version_text(13020) == "13.2");
 }
 
-TEST_CASE("FP8 activations are refused where no library multiplies them") {
-  CHECK(why_no_fp8_activations(90).empty());
+TEST_CASE("rounded activations are refused where nothing multiplies them, naming what does") {
+  CHECK(why_no_activations(ActivationRounding::kFp8, 90, 0).empty());
   for (const int capability : {80, 89, 100, 103, 110, 120, 121}) {
-    const std::string refusal = why_no_fp8_activations(capability);
-    CHECK(has(refusal, "fp8_activations"));
+    const std::string refusal =
+        why_no_activations(ActivationRounding::kFp8, capability, feature::kFp4Mma);
+    CHECK(has(refusal, "activations = \"fp8\""));
     CHECK(has(refusal, architecture_text(capability).c_str()));
+    CHECK(has(refusal, "on sm_90 only"));
     CHECK(has(refusal, "leave the option out"));
+  }
+  CHECK(why_no_activations(ActivationRounding::kFp4, 120, feature::kFp4Mma).empty());
+  CHECK(why_no_activations(ActivationRounding::kFp4, 90, feature::kFp4Mma).empty());  // emulated
+  for (const int capability : {89, 90, 110, 120}) {  // sm_120 with the code of another
+    const std::string refusal =
+        why_no_activations(ActivationRounding::kFp4, capability, feature::kAll & ~feature::kFp4Mma);
+    CHECK(has(refusal, "activations = \"fp4\""));
+    CHECK(has(refusal, ("no kernel for " + architecture_text(capability)).c_str()));
+    CHECK(has(refusal, "sm_120 and sm_121 multiply FP4 by FP4"));
+  }
+  for (const int capability : {80, 90, 121}) {
+    CHECK(why_no_activations(ActivationRounding::kExact, capability, 0).empty());
   }
 }
 

@@ -230,17 +230,19 @@ TEST_CASE("a manifest reaches the options of a plugin") {
   const std::string id = "frt.cuda.sm" + number_of(kArchitectures.front());
   const fs::path manifest = fs::path(FRT_BINARY_DIR) / "cuda_options_test.toml";
   std::ofstream(manifest) << "schema = 1\n[device.gpu0]\nbackend = \"" << id
-                          << "\"\n[device.gpu0.options]\nfp8_activations = \"on\"\n";
+                          << "\"\n[device.gpu0.options]\nactivations = \"fp8\"\n";
   int status = -1;
   const std::string check = "config check " + manifest.string();
   run_host(check, status);
   CHECK(status == 0);
-  const std::string set = check + " --set device.gpu0.options.fp8_activations=";
-  run_host(set + "off", status);
-  CHECK(status == 0);
-  CHECK(has(run_host(set + "maybe", status), "fp8_activations"));
+  const std::string set = check + " --set device.gpu0.options.activations=";
+  for (const char* value : {"exact", "fp4"}) {
+    run_host(set + value, status);
+    CHECK(status == 0);
+  }
+  CHECK(has(run_host(set + "maybe", status), "exact|fp8|fp4"));
   CHECK(status == 3);
-  CHECK(has(run_host(check + " --set device.gpu0.fp8_activations=on", status),
+  CHECK(has(run_host(check + " --set device.gpu0.activations=fp8", status),
             "options of the backend belong in [device.gpu0.options]"));
   CHECK(status == 3);
 }

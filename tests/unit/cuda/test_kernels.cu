@@ -2,6 +2,7 @@
 #include "test_kernels.hpp"
 
 #include "ops/common/launch.cuh"
+#include "ops/linear/gemm_fp4.cuh"
 #include "ops/registry.hpp"
 #include "small_copies.hpp"
 
@@ -75,6 +76,29 @@ void shared(Stream& stream, const SharedArgs& args) {
   launch(stream, {1, 256, args.dynamic_bytes}, shared_kernel, args.value, args.dynamic_bytes / 4);
 }
 
+void fp4(Stream& stream, const Fp4Args& args) {
+  Product product{};
+  product.x_dtype = args.x_dtype;
+  product.y_dtype = args.y_dtype;
+  product.rows = args.rows;
+  product.row_count = args.row_count;
+  product.x = args.x;
+  product.x_stride = args.inputs;
+  product.weight.type = WeightType::kNvfp4;
+  product.weight.rows = args.outputs;
+  product.weight.cols = args.inputs;
+  product.weight.data = args.weight;
+  product.weight.scale = args.weight_scales;
+  product.weight.global_scale = args.global_scale;
+  product.y = args.y;
+  product.y_stride = args.outputs;
+  product.accumulate = args.accumulate != 0;
+  const Fp4Rows x{args.rows,   args.inputs, args.row_count,
+                  args.values, args.scales, args.row_scales};
+  quantise_fp4_rows(stream, args.x_dtype, args.x, args.inputs, x);
+  fp4_gemm(stream, product, x);
+}
+
 void fault(Stream& stream, const FaultArgs&) {
   launch(stream, {1, 1}, fault_kernel, reinterpret_cast<uint32_t*>(uintptr_t{64}));
 }
@@ -105,6 +129,7 @@ void register_operators(KernelList& list) {
   list.add<SharedArgs>(kShared, kFloatTypes, {}, shared);
   list.add<FaultArgs>(kFault, kFloatTypes, {}, fault);
   list.add<ForkArgs>(kFork, kFloatTypes, {}, fork);
+  list.add<Fp4Args>(kFp4, kFloatTypes, {}, fp4);
   register_small_copies(list.device());
 }
 

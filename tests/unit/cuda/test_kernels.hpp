@@ -55,4 +55,25 @@ struct SharedArgs {
   uint32_t* value = nullptr;  // device
 };
 
+// The product of a GEMM with FP4 activations alone, emulated where the code has no instruction for
+// it: x (rows, inputs) is rounded to `values`, `scales` and `row_scales`, from which y (rows,
+// outputs) is computed. Rows are not padded but those of `scales`, to multiples of 16 bytes.
+inline constexpr const char* kFp4 = "test.fp4/1";
+struct Fp4Args {
+  uint32_t struct_size = sizeof(Fp4Args);
+  frt_dtype x_dtype = FRT_DTYPE_BF16;
+  frt_dtype y_dtype = FRT_DTYPE_F32;
+  int32_t rows = 0, inputs = 0, outputs = 0;
+  float global_scale = 1;
+  uint32_t accumulate = 0;
+  const int32_t* row_count = nullptr;  // (1), or NULL
+  const void* x = nullptr;
+  const uint8_t* weight = nullptr;         // NVFP4 (outputs, inputs)
+  const uint8_t* weight_scales = nullptr;  // (outputs, inputs / 16)
+  uint8_t* values = nullptr;
+  uint8_t* scales = nullptr;
+  float* row_scales = nullptr;
+  void* y = nullptr;
+};
+
 }  // namespace frt::cuda_test

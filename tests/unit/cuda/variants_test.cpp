@@ -79,23 +79,27 @@ TEST_CASE("features come from the code and the device together") {
   CHECK((newer & exact) == 0);
   CHECK((features_of({.code = 90, .code_exact = false, .capability = 90}) & exact) == 0);
   CHECK(has(features_of({.code = 110, .code_exact = true, .capability = 110}),
-            base | feature::kTcgen05 | feature::kFp4Mma));
+            base | feature::kTcgen05));
+  CHECK((features_of({.code = 110, .code_exact = true, .capability = 110}) & feature::kFp4Mma) ==
+        0);
   const FeatureSet consumer = features_of({.code = 120, .code_exact = true, .capability = 120});
   CHECK(has(consumer, base | feature::kFp4Mma));
   CHECK((consumer & (feature::kWgmma | feature::kTcgen05)) == 0);
-  CHECK((h200 & (feature::kCoResident | feature::kFp8Activations)) == 0);
+  CHECK((h200 & (feature::kCoResident | feature::kFp8Activations | feature::kFp4Activations)) == 0);
   CHECK(has(features_of({.code = 89,
                          .code_exact = false,
                          .capability = 89,
                          .cooperative = true,
-                         .fp8_activations = true}),
+                         .activations = ActivationRounding::kFp8}),
             feature::kCoResident | feature::kFp8Activations));
+  CHECK((features_of({.code = 120, .activations = ActivationRounding::kFp4}) &
+         (feature::kFp8Activations | feature::kFp4Activations)) == feature::kFp4Activations);
 }
 
 TEST_CASE("every feature has a name, and needs are told in words") {
   FeatureSet named = 0;
   for (const char* name : {"pdl", "clusters", "bulk-copies", "wgmma", "tcgen05", "fp4-mma",
-                           "co-resident", "cublaslt", "fp8-activations"}) {
+                           "co-resident", "cublaslt", "fp8-activations", "fp4-activations"}) {
     CHECK(needs_text({feature_named(name)}) == name);
     named |= feature_named(name);
   }

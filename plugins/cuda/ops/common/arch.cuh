@@ -29,6 +29,13 @@
 // for sizes that a kernel is compiled with.
 inline constexpr bool kLargeSharedMemory = FRT_CUDA_ARCH >= 90 && FRT_CUDA_ARCH < 120;
 
+// Products of FP4 by FP4 by the threads of a warp: machine code of sm_120a and 121a.
+#if defined(__CUDA_ARCH_FEAT_SM120_ALL) || defined(__CUDA_ARCH_FEAT_SM121_ALL)
+#define FRT_ARCH_FP4_MMA 1
+#else
+#define FRT_ARCH_FP4_MMA 0
+#endif
+
 // Conversions of e2m1: machine code of sm_100a, 103a, 110a, 120a and 121a.
 #if defined(__CUDA_ARCH_FEAT_SM100_ALL) || defined(__CUDA_ARCH_FEAT_SM103_ALL) || \
     defined(__CUDA_ARCH_FEAT_SM110_ALL) || defined(__CUDA_ARCH_FEAT_SM120_ALL) || \

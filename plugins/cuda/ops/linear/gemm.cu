@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // GEMMs, y = x W^T of many rows: the tables of their variants, and the working memory they share.
 //
+// clang-format off
 //   skinny       bf16 x, BF16 weights, not so many rows of several products: the weights stream
-//   once,
-//                all products in one kernel (skinny_gemm.cu)
-//   fp8          bf16 x, FP8 weights, with the option fp8_activations: x is rounded to FP8,
-//   cuBLASLt quantised    bf16 x, quantised weights, up to 128 rows: dequantised inside the product
+//                once, all products in one kernel (skinny_gemm.cu)
+//   fp8          bf16 x, FP8 weights, with the option activations = "fp8": x is rounded to FP8,
+//                cuBLASLt
+//   fp4          NVFP4 weights, with the option activations = "fp4": x is rounded to NVFP4
+//                (quantise_fp4.cu, gemm_fp4.cu)
+//   quantised    bf16 x, quantised weights, up to 128 rows: dequantised inside the product
 //                (gemm_quantised.cu)
 //   dequantise   quantised weights to bf16, for f32 x to f32, in slices of outputs, then as plain
 //   plain        plain weights: cuBLASLt; our own tiles (gemm_tile.cu) where it is missing,
-//   something is
-//                f32 or unaligned, or y is bf16 and added to
+//                something is f32 or unaligned, or y is bf16 and added to
 //   gemv-groups  few rows: GEMVs of kGemvRows rows each, for few outputs, and for quantised weights
 //                whose sizes or alignments the others do not support
+// clang-format on
 //
 // Floor, 8192 rows of the 27B: 416 TFLOP at about 790 TFLOP/s are 527 ms. Dequantising FP8 weights
 // reads 25 GB, writes 50 and reads these once more, 30 ms for the whole model at the speed of
@@ -29,6 +32,7 @@
 #include "../common/launch.cuh"
 #include "../variants.hpp"
 #include "dequantise.cuh"
+#include "gemm_fp4.cuh"
 #include "gemm_fp8.cuh"
 #include "gemm_quantised.cuh"
 #include "gemm_tile.cuh"
@@ -46,8 +50,6 @@ constexpr int32_t kFewRows = 64;
 // So few outputs leave the chip idle in the library, whose parts of a sum then need a second
 // kernel; GEMVs do all such products of one x in a launch per kGemvRows rows.
 constexpr int32_t kFewOutputs = 64;
-// From here on rounding the activations to FP8 is worth its launches.
-constexpr int32_t kFp8Rows = 64;
 // Up to here BF16 weights are streamed by a kernel of our own where several products of one x are
 // asked for, which it does in one launch. 32 rows of the 27B, H200: four products of one x 48.6 us,
 // 72 through the library; a single one of 17408 x 5120 59.5 us, 50.7 through the library.
@@ -157,12 +159,13 @@ void multiply_groups(Stream& stream, std::span<const Product> products, int32_t 
 // ---- the table ---------------------------------------------------------------------------------
 
 // Working memory of the products of one x: the library's workspace, a slice of weights, their
-// scales, x in FP8.
+// scales, x in FP8 and in NVFP4.
 struct GemmMemory {
   char* workspace = nullptr;
   char* slice = nullptr;
   char* weight_scales = nullptr;
   std::array<Fp8Rows, 2> fp8_x{};  // in blocks, by row
+  Fp4Rows fp4_x{};
 };
 
 // Products of one x. Selection looks at one; a launch has all that selected the variant.
@@ -221,8 +224,9 @@ void launch_skinny(Stream& stream, GemmCall& call) {
 bool supports_fp8(Device& device, GemmCall& call) {
   const Product& product = call.products.front();
   BlasTypes types;
-  return product.x_dtype == FRT_DTYPE_BF16 && is_quantised(product) && product.rows >= kFp8Rows &&
-         fp8_gemm_supports(product, types) && Blas::find(device)->offers(fp8_shape(product, types));
+  return product.x_dtype == FRT_DTYPE_BF16 && is_quantised(product) &&
+         product.rows >= kRoundedRows && fp8_gemm_supports(product, types) &&
+         Blas::find(device)->offers(fp8_shape(product, types));
 }
 void launch_fp8(Stream& stream, GemmCall& call) {
   GemmMemory& memory = *call.memory;
@@ -236,6 +240,14 @@ void launch_fp8(Stream& stream, GemmCall& call) {
         ->multiply(stream, fp8_shape(product, types),
                    {x.values, x.scale, product.weight.data, scales, product.y, memory.workspace});
   }
+}
+
+bool supports_fp4(Device&, GemmCall& call) {
+  const Product& product = call.products.front();
+  return product.rows >= kRoundedRows && fp4_gemm_supports(product);
+}
+void launch_fp4(Stream& stream, GemmCall& call) {
+  for (const Product& product : call.products) fp4_gemm(stream, product, call.memory->fp4_x);
 }
 
 bool supports_quantised(Device&, GemmCall& call) {
@@ -291,6 +303,10 @@ void launch_groups(Stream& stream, GemmCall& call) {
 constexpr Variant<GemmCall> kGemmVariants[] = {
     {"skinny", {}, supports_skinny, launch_skinny},
     {"fp8", {feature::kLibrary | feature::kFp8Activations}, supports_fp8, launch_fp8},
+    {"fp4",
+     {feature::kFp4Mma | feature::kFp4Activations, kFp4SharedBytes},
+     supports_fp4,
+     launch_fp4},
     {"quantised", {}, supports_quantised, launch_quantised},
     {"dequantise", {}, supports_dequantise, launch_dequantise},
     {"plain", {}, supports_plain, launch_plain},
@@ -303,6 +319,7 @@ struct GemmPlan {
   std::vector<const Variant<GemmCall>*> selected;
   std::size_t workspace = 0, slice = 0, weight_scales = 0;
   std::array<Fp8Rows, 2> fp8_x{};
+  Fp4Rows fp4_x{};
   std::size_t bytes = 0;
 };
 
@@ -325,6 +342,8 @@ GemmPlan plan_of(Device& device, std::span<const Product> products) {
       plan.fp8_x[types == BlasTypes::kFp8Channel] = {types, any.rows / 4 * 4, any.weight.cols,
                                                      nullptr, nullptr};
       plan.weight_scales = std::max(plan.weight_scales, round_up(fp8_scale_bytes(product.weight)));
+    } else if (selected->launch == launch_fp4) {
+      plan.fp4_x = {any.rows, any.weight.cols, any.row_count, nullptr, nullptr, nullptr};
     }
   }
   plan.slice = round_up(plan.slice);
@@ -333,6 +352,8 @@ GemmPlan plan_of(Device& device, std::span<const Product> products) {
     plan.bytes += round_up(Fp8Rows::value_bytes(x.rows, x.inputs)) +
                   round_up(Fp8Rows::scale_bytes(x.types, x.rows, x.inputs));
   }
+  plan.bytes += round_up(plan.fp4_x.value_bytes()) + round_up(plan.fp4_x.scale_bytes()) +
+                round_up(plan.fp4_x.row_scale_bytes());
   return plan;
 }
 
@@ -365,6 +386,14 @@ void gemm_products(Stream& stream, std::span<const Product> products, void* memo
     x.scale = reinterpret_cast<float*>(next);
     next += round_up(Fp8Rows::scale_bytes(x.types, x.rows, x.inputs));
     quantise_rows(stream, any.x, any.x_stride, x);
+  }
+  if (plan.fp4_x.rows > 0) {
+    Fp4Rows& x = room.fp4_x;
+    x = plan.fp4_x;
+    x.values = reinterpret_cast<uint8_t*>(next);
+    x.scale = x.values + round_up(x.value_bytes());
+    x.row_scale = reinterpret_cast<float*>(x.scale + round_up(x.scale_bytes()));
+    quantise_fp4_rows(stream, any.x_dtype, any.x, any.x_stride, x);
   }
   std::vector<Product> own, rounded;
   for (const Variant<GemmCall>& variant : kGemmTable.all) {

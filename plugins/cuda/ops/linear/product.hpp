@@ -33,6 +33,10 @@ struct Product {
 // whatever is computed beside it.
 inline constexpr int32_t kGemvRows = 16;
 
+// From so many rows on rounding the activations is worth its launches, where the device's option
+// asks for it: measured for FP8.
+inline constexpr int32_t kRoundedRows = 64;
+
 // Products of one x (the same x, x_dtype, rows) with several weights, whatever computes them. More
 // than kGemvRows rows: one call of Stream::scratch().  [driver]
 void multiply(Stream& stream, std::span<const Product> products);

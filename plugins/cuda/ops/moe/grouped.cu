@@ -18,6 +18,7 @@
 
 #include "../../kernel_list.hpp"
 #include "../common/launch.cuh"
+#include "../linear/fp4_tile.hpp"
 #include "grouped.cuh"
 #include "grouped_mma.cuh"
 #include "moe.hpp"
@@ -104,6 +105,10 @@ bool supports_dequantised(Device&, GroupedCall& call) {
 }
 constexpr Needs kWgmmaNeeds{feature::kWgmma | feature::kBulkCopies, kGroupedWgmmaSharedBytes};
 constexpr Variant<GroupedCall> kProductVariants[] = {
+    {"fp4",
+     {feature::kFp4Mma | feature::kFp4Activations, kFp4SharedBytes},
+     supports_grouped_w4a4,
+     launch_grouped_w4a4},
     {"wgmma", kWgmmaNeeds, supports_wgmma, launch_grouped_wgmma},
     {"dequantised", kWgmmaNeeds, supports_dequantised, launch_grouped_dequantised},
     {"mma", {}, nullptr, launch_grouped_mma},
@@ -112,7 +117,7 @@ constexpr Variants<GroupedCall> kProductTable{"grouped product", kProductVariant
 
 // `x_rows`: rows of x in memory, `experts`: matrices in memory. `slice`: working_slice() bytes.
 void multiply(Stream& stream, const MoeProduct& product, int64_t x_rows, int64_t experts,
-              int tile_rows, bool gated, bf16* slice = nullptr) {
+              int tile_rows, bool gated, bf16* slice) {
   const GroupedCall call{product, x_rows, experts, tile_rows, gated, slice};
   run_variant(stream, kProductTable, call);
 }
@@ -128,16 +133,30 @@ MoeProduct plain_product(const MoeBlock& block, const void* x, const MoeMatrix& 
   return product;
 }
 
-// Working memory of the products with the experts' matrices, for what select_variant() gives them.
-std::size_t working_slice(Device& device, const MoeBlock& block, int tile_rows) {
+// Working memory of one product after the other, for what select_variant() gives them.
+std::size_t working_slice(Device& device, const MoeBlock& block, int tile_rows, int rows_tile) {
   std::size_t bytes = 0;
-  for (const bool gated : {true, false}) {
-    MoeProduct product = plain_product(block, nullptr, gated ? block.gate : block.down, nullptr);
-    product.top_k = block.args.experts_per_token;
-    const GroupedCall call{product, 0, block.args.experts, tile_rows, gated, nullptr};
-    if (select_variant(device, kProductTable, call).launch == launch_grouped_dequantised) {
-      bytes = std::max(bytes, grouped_slice_bytes(call));
-    }
+  const auto add = [&](const MoeProduct& product, int64_t x_rows, int64_t experts, int tile,
+                       bool gated) {
+    const GroupedCall call{product, x_rows, experts, tile, gated, nullptr};
+    const auto selected = select_variant(device, kProductTable, call).launch;
+    if (selected == launch_grouped_dequantised) bytes = std::max(bytes, grouped_slice_bytes(call));
+    if (selected == launch_grouped_w4a4) bytes = std::max(bytes, grouped_w4a4_bytes(call));
+  };
+  const auto product_with = [&](const MoeMatrix& matrix, const MoeMatrix& up, int32_t top_k) {
+    MoeProduct product = plain_product(block, nullptr, matrix, nullptr);
+    product.up = up;
+    product.top_k = top_k;
+    return product;
+  };
+  const frt_moe_block_args& args = block.args;
+  const int32_t chosen = args.experts_per_token;
+  add(product_with(block.gate, block.up, chosen), args.rows, args.experts, tile_rows, true);
+  add(product_with(block.down, {}, chosen), static_cast<int64_t>(args.rows) * chosen, args.experts,
+      tile_rows, false);
+  if (block.shared) {
+    add(product_with(block.shared_gate, block.shared_up, 0), args.rows, 1, rows_tile, true);
+    add(product_with(block.shared_down, {}, 0), args.rows, 1, rows_tile, false);
   }
   return bytes;
 }
@@ -146,7 +165,7 @@ void route(Stream& stream, const MoeBlock& block, int tile_rows) {
   const frt_moe_block_args& args = block.args;
   MoeProduct router = plain_product(block, args.x, block.router, args.logits);
   router.y_f32 = true;
-  multiply(stream, router, args.rows, 1, tile_rows, false);
+  multiply(stream, router, args.rows, 1, tile_rows, false, nullptr);
   frt_moe_route_args route{};
   route.rows = args.rows;
   route.experts = args.experts;
@@ -159,14 +178,14 @@ void route(Stream& stream, const MoeBlock& block, int tile_rows) {
   launch_moe_route(stream, route);
 }
 
-void run_shared(Stream& stream, const MoeBlock& block, int tile_rows) {
+void run_shared(Stream& stream, const MoeBlock& block, int tile_rows, bf16* slice) {
   const frt_moe_block_args& args = block.args;
   MoeProduct hidden = plain_product(block, args.x, block.shared_gate, args.shared_hidden);
   hidden.up = block.shared_up;
-  multiply(stream, hidden, args.rows, 1, tile_rows, true);
+  multiply(stream, hidden, args.rows, 1, tile_rows, true, slice);
   const MoeProduct down =
       plain_product(block, args.shared_hidden, block.shared_down, args.shared_y);
-  multiply(stream, down, args.rows, 1, tile_rows, false);
+  multiply(stream, down, args.rows, 1, tile_rows, false, slice);
 }
 
 }  // namespace
@@ -197,7 +216,7 @@ void launch_moe_grouped(Stream& stream, MoeBlock& block) {
   const int tile_rows = assignments <= kSmallTileLoad * args.experts ? kSmallTile : kLargeTile;
   const int rows_tile = args.rows <= 64 ? kSmallTile : kLargeTile;  // of products with one matrix
   const int64_t tiles = assignments / tile_rows + std::min<int64_t>(args.experts, assignments);
-  const std::size_t slice_bytes = working_slice(stream.device(), block, tile_rows);
+  const std::size_t slice_bytes = working_slice(stream.device(), block, tile_rows, rows_tile);
   Cutter sizes(nullptr);
   Memory(sizes, block, tiles, slice_bytes);
   Cutter cutter(stream.scratch(sizes.used()));
@@ -208,7 +227,7 @@ void launch_moe_grouped(Stream& stream, MoeBlock& block) {
   launch_moe_sort(stream, {args.rows, args.experts, args.experts_per_token, tile_rows,
                            args.row_count, args.ids, memory.places, memory.first, memory.order,
                            memory.tile, memory.first_tile, memory.tile_count});
-  if (block.shared) run_shared(stream, block, rows_tile);
+  if (block.shared) run_shared(stream, block, rows_tile, memory.slice);
 
   MoeProduct hidden = plain_product(block, args.x, block.gate, memory.hidden);
   hidden.up = block.up;

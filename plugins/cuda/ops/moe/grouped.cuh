@@ -68,7 +68,7 @@ struct GroupedProduct {
   int64_t experts;  // matrices in memory
   int tile_rows;    // kSmallTile, kLargeTile
   bool gated;       // with `up`
-  bf16* slice;      // grouped_slice_bytes() of working memory for launch_grouped_dequantised()
+  bf16* slice;      // working memory of the variants that say its size
 };
 using GroupedCall = const GroupedProduct;
 
@@ -83,6 +83,12 @@ void launch_grouped_dequantised(Stream& stream, GroupedCall& call);
 // Experts whose matrices are in working memory at a time, and its size.
 int64_t grouped_slice_experts(GroupedCall& call);
 std::size_t grouped_slice_bytes(GroupedCall& call);
+
+// On products of FP4 by FP4: NVFP4 matrices, x rounded to NVFP4, tiles of kLargeTile rows
+// (grouped_w4a4.cu). `slice` has grouped_w4a4_bytes().  [driver]
+bool supports_grouped_w4a4(Device& device, GroupedCall& call);
+void launch_grouped_w4a4(Stream& stream, GroupedCall& call);
+std::size_t grouped_w4a4_bytes(GroupedCall& call);
 
 // Experts [first, first + count) of a quantised `matrix` as bf16 into `plain` (count, rows, cols):
 // value times local scale, rounded once. What is constant along a row is not multiplied in.

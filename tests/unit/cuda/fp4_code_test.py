@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Looks for the product of FP4 by FP4 in the machine code of objects of a CUDA plugin.
+
+    fp4_code_test.py [--folder FOLDER] <sm_120a> <with|without> <object>...
+
+`with`: kernels named tile_fp4 multiply by the instruction, with every selector of scales, and call
+nothing that emulates it. `without`: the kernels are there, and no object has the instruction. The
+disassembler is cuobjdump of FOLDER or of the path; without one the exit status is 77, skipped.
+"""
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+
+SKIPPED = 77
+PRODUCT = "OMMA.SF.16864.F32.E2M1.E2M1.UE4M3.4X"
+SELECTORS = 8  # 2 pairs by 4 quarters; the first one is URZ or a register of its own
+
+
+def disassemble(tool, machine, path):
+    result = subprocess.run([tool, "-sass", "-arch", machine, path], capture_output=True, text=True)
+    if result.returncode != 0:
+        sys.exit(f"`{tool} -sass -arch {machine} {path}` ended with {result.returncode}: {result.stderr.strip()}")
+    functions = {}
+    for part in re.split(r"^\s*Function : ", result.stdout, flags=re.M)[1:]:
+        name, code = part.split("\n", 1)
+        functions[name.strip()] = code
+    return functions
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--folder", default="")
+    parser.add_argument("machine")
+    parser.add_argument("expected", choices=("with", "without"))
+    parser.add_argument("objects", nargs="+")
+    options = parser.parse_args()
+    tool = shutil.which("cuobjdump", path=options.folder) or shutil.which("cuobjdump")
+    if not tool:
+        print(f"skipped: no cuobjdump in {options.folder or 'a toolkit'} or on the path")
+        return SKIPPED
+    kernels = 0
+    for path in options.objects:
+        for name, code in disassemble(tool, options.machine, path).items():
+            products = re.findall(re.escape(PRODUCT) + r" [^;]*?(\S+) ?;", code)
+            if options.expected == "without":
+                if re.search(r"\bOMMA\b", code):
+                    sys.exit(f"{name} of {path} has a product of FP4 by FP4, which {options.machine} has not")
+            elif "emulate_mma_fp4" in name + code:
+                sys.exit(f"{name} of {path} emulates what {options.machine} has an instruction for")
+            if "tile_fp4" not in name:
+                continue
+            kernels += 1
+            if options.expected == "with":
+                if len(set(products)) < SELECTORS:
+                    sys.exit(f"{name} of {path} has {len(products)} products with {len(set(products))} "
+                             f"selectors of scales, expected {SELECTORS} of these")
+                print(f"{options.machine}: {name}: {len(products)} products")
+    if kernels == 0:
+        sys.exit(f"no kernel tile_fp4 in machine code of {options.machine} in {', '.join(options.objects)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
