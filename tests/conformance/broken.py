@@ -17,6 +17,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+import one_core  # noqa: E402
+
 CHECK, FOLDER, SPOILED, CPU = sys.argv.pop(1), pathlib.Path(sys.argv.pop(1)), sys.argv.pop(1), sys.argv.pop(1)
 SMALL = sys.argv.pop(1)
 ROWS = (pathlib.Path(__file__).parents[1] / "unit/broken_plugins/broken_plugins_test.cpp").read_text(encoding="utf-8")
@@ -315,4 +318,5 @@ class Broken(unittest.TestCase):
         self.assertIn("exit status 0", json.dumps(json.loads(text)))
 
 
+one_core.take()
 unittest.main(argv=[sys.argv[0], "-v"])

@@ -6,8 +6,12 @@ where the backend under test and the reference backend are wrong in the same way
     notices.py <frt-plugin-check> <spoiled plugin> <CPU plugin>
 """
 import os
+import pathlib
 import subprocess
 import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+import one_core  # noqa: E402
 
 # The operator that is spoiled, and cases of it that take a moment.
 SPOILED = {
@@ -97,4 +101,5 @@ def main():
 
 
 if __name__ == "__main__":
+    one_core.take()
     sys.exit(main())

@@ -16,6 +16,10 @@ import termios
 import time
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+import one_core  # noqa: E402
+
+one_core.take()
 HOST = pathlib.Path(os.environ["FRT_HOST"])
 MAKE_CHECKPOINT = pathlib.Path(os.environ["FRT_MAKE_CHECKPOINT"])
 FIXTURES = pathlib.Path(os.environ["FRT_FIXTURES"])
