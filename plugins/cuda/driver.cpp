@@ -205,7 +205,7 @@ void describe_device(const PluginCode& code, uint32_t ordinal, frt_device_info& 
     detail += "; this plugin's PTX is compiled for it at load";
   }
   put_text(known.detail, detail);
-  check(fill(&info, known), "device_info");
+  info = known;
 }
 
 void read_device_status(uint32_t ordinal, frt_device_status& status) {

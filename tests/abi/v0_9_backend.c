@@ -57,11 +57,12 @@ static frt_status device_count(frt_plugin plugin, uint32_t* count, frt_error* wh
 static frt_status device_info(frt_plugin plugin, uint32_t ordinal, frt_device_info* info,
                               frt_error* error) {
   (void)plugin, (void)error;
-  if (!FRT_HAS(info, frt_device_info, flags)) return FRT_ERR_ABI;
-  info->ordinal = ordinal;
-  strcpy(info->name, "frozen 0.9");
-  info->dlpack_type = 1;
-  return FRT_OK;
+  frt_device_info known;
+  memset(&known, 0, sizeof(known));
+  known.ordinal = ordinal;
+  strcpy(known.name, "frozen 0.9");
+  known.dlpack_type = 1;
+  return frt_fill(info, &known, sizeof(known));
 }
 static frt_status device_open(frt_plugin plugin, uint32_t ordinal, const frt_config* config,
                               frt_backend_device* device, frt_error* error) {
@@ -128,9 +129,10 @@ static void* stream_native(frt_backend_stream stream) {
   (void)stream;
   return NULL;
 }
-static frt_status stream_call(frt_backend_stream stream, void (*function)(void* user), void* user) {
+static frt_status stream_call(frt_backend_stream stream, frt_host_function function, void* user) {
+  frt_error error = {0, ""};
   (void)stream;
-  function(user);
+  (void)function(user, &error);
   return FRT_OK;
 }
 

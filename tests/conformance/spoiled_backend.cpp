@@ -232,7 +232,7 @@ frt_status exec_launch(frt_backend_exec exec, frt_backend_stream stream) {
 // Whether a stream may have work.
 std::atomic<bool> busy{false};
 
-frt_status stream_call(frt_backend_stream stream, void (*function)(void*), void* user) {
+frt_status stream_call(frt_backend_stream stream, frt_host_function function, void* user) {
   busy = true;
   return inner_backend->stream_call(stream, function, user);
 }

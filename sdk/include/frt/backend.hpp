@@ -58,6 +58,7 @@
 
 #include <cstdint>
 #include <frt/error.hpp>
+#include <frt/table.hpp>
 #include <frt/failed_call.hpp>
 #include <frt/plugin.hpp>
 #include <memory>
@@ -138,7 +139,9 @@ struct BackendFunctions {
                                 frt_error* error) {
     return guard(error, [&] {
       check_out(info, "device_info");
-      Backend::describe(ordinal, *info);
+      frt_device_info known{};
+      Backend::describe(ordinal, known);
+      frt::check(frt::fill(info, known), "device_info");
     });
   }
   static frt_status device_open(frt_plugin plugin, uint32_t ordinal, const frt_config* config,

@@ -48,7 +48,7 @@ struct Simple {
     info.memory_free = pages(_SC_AVPHYS_PAGES);
     info.compute_units = 1;
     info.dlpack_type = 1;  // kDLCPU
-    if (FRT_HAS(&info, frt_device_info, flags)) info.flags = kFlags;
+    info.flags = kFlags;
   }
 
   static std::unique_ptr<Device> open(frt_plugin, uint32_t ordinal, const frt_config*) {

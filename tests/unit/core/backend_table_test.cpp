@@ -184,7 +184,12 @@ TEST_CASE("tables of classes: handles reach their objects, and objects die with 
     CHECK(kPlain.device_count(nullptr, &count, &made.error) == FRT_OK);
     CHECK(count == 2);
     frt_device_info info{};
+    CHECK(kPlain.device_info(nullptr, 1, &info, &made.error) == FRT_ERR_ABI);
+    info.struct_size = offsetof(frt_device_info, flags);
+    info.flags = 77;  // behind what this caller knows
     CHECK(kPlain.device_info(nullptr, 1, &info, &made.error) == FRT_OK);
+    CHECK(info.struct_size == offsetof(frt_device_info, flags));
+    CHECK(info.flags == 77);
     CHECK(info.compute_units == 1);
     uint64_t free_bytes = 0, total_bytes = 0;
     CHECK(kPlain.device_memory(made.device, &free_bytes, &total_bytes) == FRT_OK);

@@ -118,9 +118,9 @@ const frt_backend_v1 kBackend = {
     [](frt_backend_stream) {},
     [](frt_backend_stream) -> frt_status { return FRT_OK; },
     [](frt_backend_stream) -> void* { return nullptr; },
-    [](frt_backend_stream, void (*function)(void*), void* user) -> frt_status {
-      function(user);
-      return FRT_OK;
+    [](frt_backend_stream, frt_host_function function, void* user) -> frt_status {
+      frt_error error{};
+      return function(user, &error);
     },
     [](frt_backend_device, uint32_t, frt_backend_event* event, frt_error*) -> frt_status {
       *event = some<frt_backend_event>();
