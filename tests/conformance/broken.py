@@ -208,7 +208,8 @@ class Broken(unittest.TestCase):
     def test_what_a_plugin_writes_into_files_of_the_checker_is_no_verdict(self):
         code, text = check("faulty_model.so", "constructor_writes_to_all_files", "--filter", "plugin load", "--json")
         self.assertEqual(code, 0, text)
-        self.assertEqual([case["result"] for case in json.loads(text)["cases"]], ["ok"])
+        told, _ = json.JSONDecoder().raw_decode(text)  # what the plugin wrote is behind it
+        self.assertEqual([case["result"] for case in told["cases"]], ["ok"])
 
     def test_a_plugin_does_not_read_the_input_of_the_checker(self):
         read_end, write_end = os.pipe()  # nothing comes, and no end
