@@ -129,28 +129,39 @@ std::shared_ptr<LmCapsule> LmCapsule::load(std::shared_ptr<Lm> lm, const std::st
     host::require_own_file(file, path);
   }
   const host::LmModel& model = lm->model();
-  host::CapsuleContent content = host::verify_capsule_file(model.capsules().table(), folder, name);
-  host::check_content(content, {model.info().vocabulary, model.info().prefill_chunk});
+  const frt_capsules_v1& table = model.capsules().table();
+  verify_capsule(table, folder, name);
+  const CapsuleDescription description = describe_capsule(table, folder, name);
+  const auto content_of = [&](const std::string& metadata) {
+    host::CapsuleContent content = host::content_from_text(metadata);
+    host::check_content(content, {model.info().vocabulary, model.info().prefill_chunk});
+    return content;
+  };
+  host::CapsuleContent content = content_of(description.metadata);
+  host::take_manifest(content, description.manifest);
 
-  host::TokenJournal journal(content.chunk);
-  journal.assign(content.tokens, content.path);
-  std::vector<int32_t> tokens = session_tokens(content, model.info().vocabulary);
-  host::Session::Snapshot loaded{
-      .capsule = {}, .journal = std::move(journal), .boundaries = {}, .pending = content.pending};
+  host::Session::Snapshot empty{.capsule = {},
+                                .journal = host::TokenJournal(content.chunk),
+                                .boundaries = {},
+                                .pending = content.pending};
   // Made first: it ends on the engine's thread whatever happens.
   const auto capsule =
-      std::make_shared<LmCapsule>(lm, std::move(loaded), std::move(tokens), content.sampling);
-  Capsule& state = capsule->snapshot_->capsule;
+      std::make_shared<LmCapsule>(lm, std::move(empty), std::vector<int32_t>(), content.sampling);
+  host::Session::Snapshot& loaded = *capsule->snapshot_;
   lm->engine().call([&](host::EngineAccess&) {
     lm->know_fingerprint();
-    state = model.capsules().load_begin(folder, name, FRT_SPACE_HOST_PINNED);
-    lm->warn(host::note_builds(content, name, state.other_build()));
-    capsule->snapshot_->journal.assign(content.tokens, content.path);
+    std::string metadata;
+    loaded.capsule = model.capsules().load_begin(folder, name, FRT_SPACE_HOST_PINNED, &metadata);
+    // Tokens and state are of one file, also where another one took its place meanwhile.
+    if (metadata != description.metadata) content = content_of(metadata);
+    host::check_content(content, loaded.capsule.boundary());
+    lm->warn(host::note_builds(content, name, loaded.capsule.other_build()));
   });
-  state.load_finish();
-  if (state.boundary() != content.boundary()) {
-    throw Error(FRT_ERR_FORMAT, path.string() + ": another file took its place meanwhile");
-  }
+  loaded.journal.assign(content.tokens, content.path);
+  loaded.pending = content.pending;
+  capsule->tokens_ = session_tokens(content, model.info().vocabulary);
+  capsule->sampling_ = content.sampling;
+  loaded.capsule.load_finish();
   return capsule;
 }
 

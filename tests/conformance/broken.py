@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -56,6 +57,7 @@ MADE = [
     ("prefill_key_aligns", "model hot calls do not allocate", "FAIL", "prefill_key allocates memory"),
     ("create_code_alone", "model rare options", "FAIL", "option width = 1: `create` returns FRT_ERR_IO without a message"),
     ("create_code_alone", "model no checkpoint", "FAIL", "`create` returns FRT_ERR_IO without a message"),
+    ("fingerprint_no_name", "model capsule version", "FAIL", "the name of a field of the fingerprint is NULL"),
 ]
 # The rule that the small model breaks (tests/conformance/small_model), as above. Of a language model ...
 SMALL_LM = [
@@ -282,6 +284,66 @@ class Broken(unittest.TestCase):
         self.assertTrue(status.exists(), "it was killed")
         self.assertNotIn("zombie", status.read_text(encoding="utf-8"))
         os.kill(pid, signal.SIGKILL)
+
+    def test_what_a_plugin_writes_into_files_of_the_checker_is_no_verdict(self):
+        code, text = check("faulty_model.so", "constructor_writes_to_all_files", "--filter", "plugin load", "--json")
+        self.assertEqual(code, 0, text)
+        told, _ = json.JSONDecoder().raw_decode(text)  # what the plugin wrote is behind it
+        self.assertEqual([case["result"] for case in told["cases"]], ["ok"])
+
+    def test_a_plugin_does_not_read_the_input_of_the_checker(self):
+        read_end, write_end = os.pipe()  # nothing comes, and no end
+        result = subprocess.run([CHECK, str(FOLDER / "faulty_model.so"), "--filter", "plugin load", "--timeout", "20"],
+                                env={**os.environ, "FRT_TEST_DEFECT": "constructor_reads"}, stdin=read_end,
+                                capture_output=True, text=True, timeout=300)
+        os.close(read_end)
+        os.close(write_end)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+
+    def test_words_of_a_plugin_make_no_line_and_move_no_cursor(self):
+        code, text = check("faulty_model.so", "open_forges")
+        self.assertEqual(code, 1, text)
+        self.assertNotRegex(text, r"(?m)^ok ")
+        self.assertIn(r"no key\nok    plugin device\x1b[2J", text)
+
+    def test_a_report_that_cannot_be_written_is_an_error(self):
+        for options in ((), ("--json",), ("--list",)):
+            with self.subTest(options), open("/dev/full", "w", encoding="utf-8") as full:
+                result = subprocess.run([CHECK, str(FOLDER / "faulty_model.so"), "--filter", "plugin load", *options],
+                                        stdout=full, stderr=subprocess.PIPE, text=True)
+                self.assertEqual(result.returncode, 1)
+                self.assertIn("could not be written", result.stderr)
+
+    def test_a_full_temporary_folder_is_not_the_plugins_fault(self):
+        result = subprocess.run(
+            [CHECK, str(FOLDER / "faulty_model.so"), "--checkpoint", "synthetic:x", "--backend",
+             str(FOLDER / "faulty_backend.so"), "--filter", "model created twice"], capture_output=True, text=True,
+            restore_signals=False,  # a file that grows too long is an error, no signal
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)))
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("File too large", result.stdout)
+
+    def test_a_temporary_folder_that_is_none_is_named(self):
+        result = subprocess.run([CHECK, str(FOLDER / "faulty_model.so"), "--filter", "plugin load"], capture_output=True,
+                                text=True, env={**os.environ, "TMPDIR": "/no/such/folder"})
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("set TMPDIR", result.stderr)
+
+    def test_an_interrupted_check_leaves_nothing(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            with self.subTest(number), tempfile.TemporaryDirectory() as folder:
+                pid = pathlib.Path(folder) / "pid"
+                (pathlib.Path(folder) / "tmp").mkdir()
+                checker = subprocess.Popen(
+                    [CHECK, str(FOLDER / "faulty_model.so"), "--filter", "plugin load"], stderr=subprocess.PIPE, text=True,
+                    env={**os.environ, "FRT_TEST_DEFECT": "constructor_daemon_hangs", "FRT_TEST_PID": str(pid),
+                         "TMPDIR": f"{folder}/tmp"})
+                self.assertEqual(checker.stderr.readline(), "hangs\n")
+                checker.send_signal(number)
+                checker.communicate(timeout=60)
+                self.assertEqual(checker.returncode, -number)
+                self.assertEqual(os.listdir(f"{folder}/tmp"), [])
+                self.assertFalse(pathlib.Path(f"/proc/{int(pid.read_text())}").exists())
 
     def test_a_relative_checkpoint_starts_from_the_working_directory(self):
         code, text = check("faulty_model.so", "", "--checkpoint", "here", "--backend",

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -19,6 +20,7 @@
 #include <frt/core/child_process.hpp>
 #include <frt/error.hpp>
 #include <frt/io/file.hpp>
+#include <frt/io/json.hpp>
 #include <fstream>
 #include <optional>
 #include <string_view>
@@ -29,8 +31,13 @@ namespace frt::conformance {
 namespace {
 
 constexpr std::size_t kLongestMessage = 1 << 20;  // one line of a child
-constexpr std::size_t kLongestWords = 400;        // of its last line
-constexpr std::chrono::seconds kKillLimit{5};     // for a process to end that was killed
+constexpr io::JsonLimits kMessageLimits{.bytes = kLongestMessage, .depth = 4};
+constexpr std::size_t kLongestWords = 400;     // of its last line
+constexpr std::chrono::seconds kKillLimit{5};  // for a process to end that was killed
+
+// Signals that end a program from outside; the last one that came, or 0.
+constexpr int kInterruptions[] = {SIGHUP, SIGINT, SIGTERM, SIGPIPE};
+volatile std::sig_atomic_t interruption = 0;
 
 struct Pipe {
   io::Descriptor read_end, write_end;
@@ -58,14 +65,32 @@ std::string line_of(const Message& message) {
   return message.dump(-1, ' ', false, Message::error_handler_t::replace) + "\n";
 }
 
+// Nothing, if it is no message: a plugin may write into files that it has not opened.
+std::optional<Message> message_of(std::string_view line) {
+  try {
+    Message message = io::parse_json(line, "message", kMessageLimits);
+    if (message.is_object()) return message;
+  } catch (const Error&) {
+  }
+  return std::nullopt;
+}
+
 [[noreturn]] void run(const std::function<void(const Send&)>& body, int answers, int output) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  for (const int number : kInterruptions) {
+    struct sigaction before {};
+    ::sigaction(number, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) ::signal(number, SIG_DFL);
+  }
   ::setpgid(0, 0);
   const rlimit no_core{0, 0};
   ::setrlimit(RLIMIT_CORE, &no_core);
   std::fflush(nullptr);
   ::dup2(output, STDOUT_FILENO);
   ::dup2(output, STDERR_FILENO);
+  // In a group of its own it cannot read from a terminal; nor is the caller's input the plugin's.
+  const io::Descriptor nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  ::dup2(nothing.get(), STDIN_FILENO);
   const pid_t self = ::getpid();
   const Send send = [&](const Message& message) {
     // A process that the plugin forked has nothing to say.
@@ -154,14 +179,14 @@ class Answers {
   void add(std::string_view text) {
     bytes_.append(text);
     for (std::size_t end; (end = bytes_.find('\n')) != std::string::npos;) {
-      const Message message = Message::parse(bytes_.substr(0, end), nullptr, false);
+      const std::optional<Message> message = message_of(bytes_.substr(0, end));
       bytes_.erase(0, end + 1);
-      if (!message.is_object()) continue;
-      if (message.contains("done")) {
+      if (!message) continue;
+      if (message->contains("done")) {
         done_ = true;
       } else {
-        done_ = message.contains("stop");
-        receive_(message);
+        done_ = message->contains("stop");
+        receive_(*message);
       }
     }
     if (bytes_.size() > kLongestMessage) bytes_.clear();
@@ -197,6 +222,17 @@ void adopt_orphans() {
   inherited() = children();
 }
 
+void note_interruptions() {
+  for (const int number : kInterruptions) {
+    struct sigaction before {};
+    if (::sigaction(number, nullptr, &before) != 0 || before.sa_handler == SIG_IGN) continue;
+    struct sigaction action {};
+    action.sa_handler = [](int arrived) { interruption = arrived; };
+    action.sa_flags = SA_RESTART;
+    ::sigaction(number, &action, nullptr);
+  }
+}
+
 ChildEnd run_in_child(const std::function<void(const Send&)>& body, const Send& receive,
                       double patience) {
   using Clock = std::chrono::steady_clock;
@@ -204,7 +240,12 @@ ChildEnd run_in_child(const std::function<void(const Send&)>& body, const Send& 
   std::fflush(nullptr);
   const pid_t child = ::fork();
   if (child < 0) throw Error(FRT_ERR_IO, std::string("cannot fork: ") + std::strerror(errno));
-  if (child == 0) run(body, answers.write_end.get(), output.write_end.get());
+  if (child == 0) {
+    // Flags of a file, such as whether it blocks, are shared with those who inherited it.
+    ::close(answers.read_end.release());
+    ::close(output.read_end.release());
+    run(body, answers.write_end.get(), output.write_end.get());
+  }
   ::setpgid(child, child);
   ::close(answers.write_end.release());
   ::close(output.write_end.release());
@@ -218,7 +259,7 @@ ChildEnd run_in_child(const std::function<void(const Send&)>& body, const Send& 
     const bool ended = core::child_has_ended(child);
     if (drain(answers.read_end, heard)) last = Clock::now();
     drain(output.read_end, printed);
-    if (ended) break;
+    if (ended || interruption != 0) break;
     if (patience > 0 && std::chrono::duration<double>(Clock::now() - last).count() > patience) {
       hung = true;
       break;
@@ -230,6 +271,7 @@ ChildEnd run_in_child(const std::function<void(const Send&)>& body, const Send& 
   }
   const std::optional<int> waited = core::end_child(child, kKillLimit);
   kill_orphans();
+  if (interruption != 0) throw Interrupted{interruption};
   drain(answers.read_end, heard);
   drain(output.read_end, printed);
 

@@ -25,15 +25,24 @@ struct ChildEnd {
   std::string words;  // of the others: "signal Segmentation fault; its last words: ..."
 };
 
+// A signal that ends a program came (note_interruptions).
+struct Interrupted {
+  int signal;
+};
+
 // Runs `body` in a child and gives `receive` what it sends. A child that is silent for `patience`
 // seconds hangs and is killed; 0: it may take for ever. Whatever it started is killed, too, also
 // after a good end. A process that cannot be killed is left behind some seconds later. Throws
-// FRT_ERR_IO where the system gives no process.  [setup]
+// FRT_ERR_IO where the system gives no process, and Interrupted.  [setup]
 ChildEnd run_in_child(const std::function<void(const Send&)>& body, const Send& receive,
                       double patience);
 
 // Orphans of a child become children of this process, and run_in_child() kills them. Children that
 // this process has at the call are left alone. Once, before the first child.
 void adopt_orphans();
+
+// SIGHUP, SIGINT, SIGTERM and SIGPIPE no longer end this program, unless they are ignored: the
+// next or running run_in_child() kills what it started and throws Interrupted.
+void note_interruptions();
 
 }  // namespace frt::conformance

@@ -2,7 +2,7 @@
 #include "made_model.hpp"
 
 #include <filesystem>
-#include <fstream>
+#include <frt/io/file.hpp>
 
 #include "check.hpp"
 
@@ -67,7 +67,7 @@ Made::Made(const Subject& subject, const std::string& checkpoint, bool eager,
     : watch_(subject), registry_(own_files_only()), loader_(registry_, log_, {}) {
   subject.alive();
   const std::filesystem::path file = std::filesystem::path(subject.folder) / "checked.toml";
-  std::ofstream(file) << manifest_of(subject, checkpoint);
+  io::write_file_atomically(file, manifest_of(subject, checkpoint));
   host::LoadOptions options;
   options.runtime.eager = eager;
   options.observer = &watch_;

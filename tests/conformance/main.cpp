@@ -30,6 +30,7 @@
 #include <string>
 #include <vector>
 
+#include <signal.h>
 #include <unistd.h>
 
 #include "check.hpp"
@@ -84,8 +85,10 @@ std::string find_reference(const std::string& plugin) {
 // A folder for files of the run.
 class Folder {
  public:
-  Folder() : path_((std::filesystem::temp_directory_path() / "frt-plugin-check-XXXXXX").string()) {
-    if (!::mkdtemp(path_.data())) {
+  Folder() {
+    std::error_code code;
+    path_ = (std::filesystem::temp_directory_path(code) / "frt-plugin-check-XXXXXX").string();
+    if (code || !::mkdtemp(path_.data())) {
       throw frt::Error(FRT_ERR_IO, "cannot make a folder " + path_ + "; set TMPDIR");
     }
   }
@@ -128,6 +131,13 @@ void refuse_idle_options(const CLI::App& app, uint32_t kind, bool makes_model) {
   if (app.count("--json") > 0) refuse({"--verbose"}, "--json tells everything");
   if (app.count("--in-process") > 0) refuse({"--timeout"}, "--in-process has no clock");
   if (app.count("--list") > 0) refuse({"--json", "--verbose"}, "--list runs no case");
+}
+
+// `status`, unless a part of the report could not be written.
+int end_of_output(int status) {
+  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return status;
+  std::fprintf(stderr, "error: the output could not be written\n");
+  return 1;
 }
 
 // What the card says; kind 0 where it cannot be read, which the first case reports.
@@ -241,7 +251,7 @@ int main(int argc, char** argv) {
     }
     if (list) {
       for (const Item& item : items) std::printf("%s\n", item.name.c_str());
-      return 0;
+      return end_of_output(0);
     }
     for (const std::string& text : settings) subject.options.push_back(option_of(text));
     subject.seed = choice.seed;
@@ -254,6 +264,7 @@ int main(int argc, char** argv) {
     const Folder folder;
     subject.folder = folder.path();
     frt::conformance::adopt_orphans();
+    if (!choice.in_process) frt::conformance::note_interruptions();
     Run run(items, subject, choice, card.id, report);
     run.all();
     const Totals& totals = run.totals();
@@ -286,8 +297,13 @@ int main(int argc, char** argv) {
       }
       return 1;
     }
-    if (totals.passed > 0) return 0;
+    if (totals.passed > 0) return end_of_output(0);
     std::fprintf(stderr, "error: %s\n", kNothing);
+    return 1;
+  } catch (const frt::conformance::Interrupted& interrupted) {
+    // As it would have ended this program; the folder is gone by now.
+    ::signal(interrupted.signal, SIG_DFL);
+    ::raise(interrupted.signal);
     return 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", error.what());

@@ -4,6 +4,7 @@
 #include <frt/contracts.hpp>
 #include <frt/error.hpp>
 #include <frt/reading.hpp>
+#include <frt/text.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -148,8 +149,12 @@ void capsule_version(const Subject& subject) {
   uint64_t count = 0;
   frt_error error{};
   check(table->fingerprint(made->handle(), &fields, &count, &error), error, made->sender());
+  if (count > 0 && !fields)
+    fail("the fingerprint has " + std::to_string(count) + " fields at NULL");
   const auto is_version = [](const frt_fingerprint_field& field) {
-    return std::string_view(field.name) == "state" && *field.value != '\0';
+    const auto name = checked_text(field.name, "the name of a field of the fingerprint");
+    const auto value = checked_text(field.value, "a field of the fingerprint, its value");
+    return name == "state" && !value.empty();
   };
   const std::span<const frt_fingerprint_field> all(fields, count);
   if (std::none_of(all.begin(), all.end(), is_version)) {

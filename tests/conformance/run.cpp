@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <frt/io/utf8.hpp>
 #include <utility>
 
 #include "backend.hpp"
@@ -12,10 +13,11 @@
 namespace frt::conformance {
 namespace {
 
-// "FAIL  name   why".
+// "FAIL  name   why", where `why` may be the plugin's words: a line feed in it begins no line.
 std::string line_of(const char* verdict, const std::string& name, const std::string& why) {
   return std::string(verdict) + "  " + name +
-         std::string(std::max<std::size_t>(60, name.size()) - name.size() + 1, ' ') + why;
+         std::string(std::max<std::size_t>(60, name.size()) - name.size() + 1, ' ') +
+         io::printable(why);
 }
 
 using Clock = std::chrono::steady_clock;
@@ -71,6 +73,30 @@ Message run_entry(std::size_t index, const Suite::Entry& entry, Backend& tested,
   } catch (...) {
     return outcome(index, "FAIL", "the plugin threw an exception of unknown type");
   }
+}
+
+// Whether a message has the members that a child gives it, of `count` cases. A plugin that writes
+// into files which it has not opened may have put anything there.
+bool is_sound(const Message& message, std::size_t count) {
+  const auto all = [&](std::initializer_list<const char*> keys, const auto& fits) {
+    return std::all_of(keys.begin(), keys.end(), [&](const char* key) {
+      return !message.contains(key) || fits(message[key]);
+    });
+  };
+  const auto text = [](const Message& value) { return value.is_string(); };
+  const auto texts = [&](const Message& value) {
+    return value.is_array() && std::all_of(value.begin(), value.end(), text);
+  };
+  const auto index = [&](const Message& value) {
+    return value.is_number_unsigned() && value.get<std::size_t>() < count;
+  };
+  const bool whole =
+      (!message.contains("end") || (message.contains("result") && message.contains("message"))) &&
+      (!message.contains("device") ||
+       (message.contains("architecture") && message.contains("offered")));
+  return whole && all({"begin", "end"}, index) && all({"offered", "variants"}, texts) &&
+         all({"stop", "device", "architecture", "result", "message", "measured"}, text) &&
+         all({"rounded"}, [](const Message& value) { return value.is_boolean(); });
 }
 
 // The cases of operators from `first` on, in the process that this runs in.
@@ -237,14 +263,15 @@ ChildEnd Run::work(const std::function<void(const Send&)>& body) {
 }
 
 void Run::hear(const Message& message) {
+  if (!is_sound(message, items_.size())) return;
   if (message.contains("stop")) {
     stopped_ = message["stop"];
   } else if (message.contains("left")) {
     out_of_time_ = true;
   } else if (message.contains("device")) {
     if (device_.empty() && !report_.json) {
-      std::printf("%s: %s, %s\n", id_.c_str(), message["device"].get<std::string>().c_str(),
-                  message["architecture"].get<std::string>().c_str());
+      const std::string device = message["device"], architecture = message["architecture"];
+      std::printf("%s\n", io::printable(id_ + ": " + device + ", " + architecture).c_str());
     }
     device_ = message["device"];
     offered_ = message["offered"].get<std::vector<std::string>>();

@@ -9,6 +9,7 @@
 
 #include <frt/error.hpp>
 #include <frt/io/retry.hpp>
+#include <frt/io/utf8.hpp>
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -82,9 +83,9 @@ CapsulePath::CapsulePath(const char* folder, const char* name) {
     throw Error(FRT_ERR_INVALID_ARGUMENT, "no folder for capsule files; name one");
   }
   if (!name || !is_capsule_name(name)) {
-    throw Error(FRT_ERR_INVALID_ARGUMENT,
-                "'" + std::string(name ? name : "").substr(0, 140) +
-                    "' is no name of a capsule; names are " FRT_CAPSULE_NAME_RULE);
+    throw Error(
+        FRT_ERR_INVALID_ARGUMENT,
+        io::quote(name ? name : "") + " is no name of a capsule; names are " FRT_CAPSULE_NAME_RULE);
   }
   folder_ = folder;
   file_ = name + std::string(kCapsuleSuffix);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <frt/core/capsules.hpp>
+#include <frt/io/utf8.hpp>
 #include <frt/version.hpp>
 #include <utility>
 
@@ -33,15 +34,19 @@ Error unbound(const frt_state_s& state) {
 void check_builds(const Fingerprint& fingerprint, std::size_t most, frt_status status) {
   constexpr std::size_t kMostText = 256;
   const Fingerprint builds = fingerprint.only(Fingerprint::Part::kBuild);
-  const auto fits = [](const Fingerprint::Field& field) {
-    return field.name.size() <= kMostText && field.value.size() <= kMostText;
+  const auto one_line = [](const std::string& text) {
+    return text.size() <= kMostText && io::printable(text) == text;
+  };
+  const auto fits = [&](const Fingerprint::Field& field) {
+    return one_line(field.name) && one_line(field.value);
   };
   if (builds.fields().size() <= most &&
       std::all_of(builds.fields().begin(), builds.fields().end(), fits)) {
     return;
   }
   throw Error(status, "its fingerprint has more than " + std::to_string(most) +
-                          " fields of builds, or one of more than 256 bytes");
+                          " fields of builds, or one of more than 256 bytes or with characters "
+                          "that do not print");
 }
 
 void CapsuleIdentity::bind(Fields fields) {

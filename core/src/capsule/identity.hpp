@@ -24,7 +24,7 @@ constexpr std::size_t kMostOwnBuilds = 24;  // fields of builds that an arena ma
 constexpr std::size_t kMostBuilds = 32;     // that a file may have
 
 // A fingerprint says little of builds, since it is shown to people: at most `most` fields, names
-// and values of at most 256 bytes. Throws `status`.  [any]
+// and values of one line of at most 256 bytes. Throws `status`.  [any]
 void check_builds(const Fingerprint& fingerprint, std::size_t most, frt_status status);
 
 class CapsuleIdentity {

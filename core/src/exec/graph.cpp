@@ -181,10 +181,6 @@ frt_status run_variant(frt_graph_s& graph, Variant& variant, frt_stream_s& strea
     });
     if (status != FRT_OK) return status;
   } else {
-    if (context.in_recipe) {
-      return fail(context, FRT_ERR_BAD_STATE,
-                  "graph '%s': replay inside a record callback; use a plan", graph.name.c_str());
-    }
     const RecipeScope scope(context);
     const frt_recorder recorder{sizeof(frt_recorder), 0, &context, &stream, stream.backend};
     frt_error reason;
@@ -356,7 +352,8 @@ frt_status graph_replay(frt_graph graph, frt_shape_key key, frt_stream stream) n
     return fail(context, FRT_ERR_UNBOUND, "graph '%s': %u required binding(s) have no buffer",
                 graph->name.c_str(), graph->unbound_required);
   }
-  if (stream->capturing) {
+  // On whatever stream: a capture would run it once, and no replay would run it again.
+  if (in_callback(context)) {
     return fail(context, FRT_ERR_BAD_STATE,
                 "graph '%s': replay inside a record callback; use a plan", graph->name.c_str());
   }

@@ -377,7 +377,7 @@ frt_status plan_execute(frt_plan plan, frt_stream stream) noexcept {
   if (frt_status status = check_submission(context, stream, "plan_execute"); status != FRT_OK) {
     return status;
   }
-  const bool inside = stream->capturing || context.in_recipe;
+  const bool inside = in_callback(context);
   if (!plan->compiled || inside) {
     return fail(context, FRT_ERR_BAD_STATE, "plan '%.100s': %s; call compile first",
                 plan->name.c_str(),

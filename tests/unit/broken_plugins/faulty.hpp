@@ -9,10 +9,12 @@
 #include <frt/plugin.h>
 #include <frt/plugin.hpp>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <future>
@@ -99,6 +101,7 @@ inline void start_daemon() {
   ::setsid();
   if (::fork() != 0) ::_exit(0);
   std::ofstream(std::getenv("FRT_TEST_PID")) << ::getpid() << std::flush;
+  if (is("constructor_daemon_hangs")) std::fputs("hangs\n", stderr);
   std::this_thread::sleep_for(std::chrono::seconds(600));
   ::_exit(0);
 }
@@ -120,6 +123,23 @@ inline void start_child_on_thread() {
   started.get_future().wait();
 }
 
+// Takes every open file for its own: blocking, and with lines that its owner may understand.
+inline void write_to_all_files() {
+  const std::string deep(100000, '[');
+  const std::string lines =
+      "{\"end\": \"none\"}\n{\"begin\": 99999}\n{\"stop\": 5}\n{\"device\": 5}\n" +
+      std::string("{\"end\": 3, \"result\": [], \"message\": ") + deep +
+      std::string(deep.size(), ']') + "}\n";
+  for (int file = 3; file < 64; ++file) {
+    ::fcntl(file, F_SETFL, ::fcntl(file, F_GETFL) & ~O_NONBLOCK);
+    for (std::string_view rest = lines; !rest.empty();) {
+      const ssize_t put = ::write(file, rest.data(), rest.size());
+      if (put <= 0) break;
+      rest.remove_prefix(static_cast<std::size_t>(put));
+    }
+  }
+}
+
 // What a constructor of the file does as it is loaded.
 struct Constructor {
   Constructor() {
@@ -133,6 +153,12 @@ struct Constructor {
     if (is("dlopen_hangs")) hang("dlopen");
     if (is("constructor_forks")) static_cast<void>(::fork());
     if (is("constructor_daemon")) start_daemon();
+    if (is("constructor_daemon_hangs")) {
+      start_daemon();
+      std::this_thread::sleep_for(std::chrono::seconds(600));
+    }
+    if (is("constructor_writes_to_all_files")) write_to_all_files();
+    if (is("constructor_reads")) static_cast<void>(std::getchar());
     if (is("constructor_forks_on_thread")) start_child_on_thread();
     if (is("constructor_crashes_beside_child")) {
       if (::fork() == 0) std::this_thread::sleep_for(std::chrono::seconds(600));

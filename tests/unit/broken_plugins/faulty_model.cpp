@@ -165,6 +165,7 @@ class Model {
     faulty::may_hang("fingerprint");
     if (is("fingerprint_no_version")) fields_.resize(1);
     if (is("fingerprint_no_value")) fields_[0].value = nullptr;
+    if (is("fingerprint_no_name")) fields_[0].name = nullptr;
     if (is("fingerprint_garbage")) fields_[0].value = faulty::kGarbage;
     return fields_;
   }
@@ -437,6 +438,7 @@ class Plugin {
   static frt_status open(const frt_host* host, const frt_config* config, frt_plugin* plugin,
                          frt_error* error) {
     if (is("open_throws")) throw std::runtime_error("no key in the lock");
+    if (is("open_forges")) throw std::runtime_error("no key\nok    plugin device\x1b[2J");
     if (is("open_without_object")) return FRT_OK;
     if (is("open_status")) return faulty::kUnknownStatus;
     if (is("open_endless_text")) {

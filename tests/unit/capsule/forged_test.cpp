@@ -116,4 +116,33 @@ TEST_CASE("a forged file with right digests is refused, or is no more than it ho
   CHECK(loaded < cases);
 }
 
+TEST_CASE("a build that a file names is one printable line, since people are shown it") {
+  const DeviceRig rig;
+  const TemporaryFolder folder;
+  const Arena arena(rig, shape_of(4));
+  arena.capsules.bind(kFields);
+  arena.capsules.fingerprint();
+  const Capsule capsule = arena.capsules.snapshot(0, 0, FRT_SPACE_HOST, arena.stream);
+  capsule.sync();
+  capsule.save(folder.path, "good", "");
+  for (const char* text : {"1\nbuild.device: here 1, stored 2", "\x1b[2J", "\u202e"}) {
+    CAPTURE(text);
+    for (const char* member : {"name", "value"}) {
+      ForgedFile file(folder.path + "/good.capsule");
+      nlohmann::json field = {{"name", "build.device"}, {"value", "1"}};
+      field[member] = "build." + std::string(text);
+      file.manifest["fingerprint"].push_back(field);
+      file.sign();
+      file.write(folder.path + "/forged.capsule");
+      CHECK_FAILS(FRT_ERR_FORMAT, "do not print",
+                  (void)arena.capsules.load(folder.path, "forged", FRT_SPACE_HOST));
+    }
+  }
+}
+
+TEST_CASE("a name that is none is quoted so that it can be shown") {
+  CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "'a\\nb\\xff' is no name of a capsule",
+              verify_capsule(*core::capsules_table(), "/nowhere", "a\nb\xff"));
+}
+
 }  // namespace frt::test

@@ -265,6 +265,9 @@ TEST_CASE("inside a record callback, waiting and making things is refused") {
   graph.capture(1, rig.appending(1));
   frt::Plan plan = rig.create_plan("p");
   plan.add(graph, 1, stream);
+  frt::Plan compiled = rig.create_plan("compiled");
+  compiled.add(graph, 1, stream);
+  compiled.compile();
   graph.capture(2, [&](const frt::Recorder& recorder) {
     const frt_exec_v1& table = rig.context.table();
     constexpr frt_status kBad = FRT_ERR_BAD_STATE;
@@ -277,7 +280,10 @@ TEST_CASE("inside a record callback, waiting and making things is refused") {
     CHECK_FAILS(kBad, "record callback", rig.context.sync());
     CHECK_FAILS(kBad, "record callback", stream.sync());
     CHECK_FAILS(kBad, "record callback", event.sync());
-    CHECK(table.graph_replay(graph, 1, recorder.stream()) == kBad);
+    for (const frt_stream any : {recorder.stream(), stream.handle()}) {
+      CHECK(table.graph_replay(graph, 1, any) == kBad);
+      CHECK(frt::core::plan_draft()->execute(compiled, any) == kBad);
+    }
     CHECK(table.event_record(event, recorder.stream()) == kBad);
     CHECK(table.stream_wait(recorder.stream(), event) == kBad);
     CHECK(frt::core::plan_draft()->execute(plan, recorder.stream()) == kBad);

@@ -530,7 +530,8 @@ bool MockBackend::step() {
   MockStream& stream = *runnable[random() % runnable.size()];
   const Operation operation = std::move(stream.queue.front());
   stream.queue.pop_front();
-  if (operation.record) operation.record->done = operation.sequence;
+  // An event that two streams recorded is done with the later record, whichever runs last.
+  if (MockEvent* event = operation.record) event->done = std::max(event->done, operation.sequence);
   if (operation.exec) operation.exec->run();
   if (operation.run) operation.run();
   return true;

@@ -328,6 +328,64 @@ TEST_CASE("a capsule's file brings back tokens and state, and is checked") {
   for (frt_session each : {session, other}) CHECK(frt_session_close(each) == FRT_OK);
 }
 
+TEST_CASE("a capsule that is replaced while it is loaded is one of the two, tokens and state") {
+  constexpr int kLoads = 100;
+  const Folder folder;
+  const Demo demo;
+  frt_lm_capsule kept[2] = {};
+  std::string texts[2];
+  uint64_t tokens[2] = {};
+  auto request = ask(nullptr, 4);
+  request.flags |= FRT_GENERATE_CONTINUE;
+  for (int i = 0; i < 2; ++i) {
+    frt_session session = nullptr;
+    OK(frt_session_open(demo.lm, &session, &error));
+    answer(demo.lm, ask(i == 0 ? "Once upon a time" : "The cat sat on the mat and", 2), session);
+    OK(frt_session_snapshot(session, FRT_SPACE_DEVICE, &kept[i], &error));
+    auto facts = sized<frt_capsule_facts>();
+    OK(frt_lm_capsule_facts(kept[i], &facts, &error));
+    tokens[i] = facts.tokens;
+    texts[i] = answer(demo.lm, request, session).text;
+    CHECK(frt_session_close(session) == FRT_OK);
+  }
+  REQUIRE(tokens[0] != tokens[1]);
+  REQUIRE(texts[0] != texts[1]);
+  OK(frt_lm_capsule_save(kept[0], folder.path.c_str(), "tale", 0, &error));
+  std::atomic<bool> over{false};
+  std::atomic<int> failed{0};
+  std::thread writer([&] {
+    for (int i = 1; !over; ++i) {
+      failed += frt_lm_capsule_save(kept[i % 2], folder.path.c_str(), "tale", 1, nullptr) != FRT_OK;
+    }
+  });
+  std::set<uint64_t> seen;
+  int wrong = 0;
+  frt_session session = nullptr;
+  frt_error first{};
+  CHECK(frt_session_open(demo.lm, &session, nullptr) == FRT_OK);
+  for (int i = 0; i < kLoads; ++i) {
+    frt_lm_capsule loaded = nullptr;
+    frt_error error{};
+    if (frt_lm_capsule_load(demo.lm, folder.path.c_str(), "tale", &loaded, &error) != FRT_OK) {
+      if (wrong++ == 0) first = error;
+      continue;
+    }
+    auto facts = sized<frt_capsule_facts>();
+    CHECK(frt_lm_capsule_facts(loaded, &facts, nullptr) == FRT_OK);
+    seen.insert(facts.tokens);
+    CHECK(frt_session_restore(session, loaded, nullptr) == FRT_OK);
+    CHECK(answer(demo.lm, request, session).text == texts[facts.tokens == tokens[0] ? 0 : 1]);
+    CHECK(frt_lm_capsule_close(loaded) == FRT_OK);
+  }
+  over = true;
+  writer.join();
+  CHECK_MESSAGE(wrong == 0, std::string(first.message));
+  CHECK(failed == 0);
+  CHECK(seen == std::set<uint64_t>(tokens, tokens + 2));
+  CHECK(frt_session_close(session) == FRT_OK);
+  for (frt_lm_capsule each : kept) CHECK(frt_lm_capsule_close(each) == FRT_OK);
+}
+
 TEST_CASE("one language model drives its device alone") {
   const std::string more =
       "[model.second]\nplugin = \"frt.qwen36\"\ndevice = \"cpu0\"\ncheckpoint = \"" + kDemo +
