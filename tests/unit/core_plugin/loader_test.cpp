@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loading and opening plugins, trials in a child process, and every way a file can be wrong.
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -181,6 +182,27 @@ TEST_CASE("a trial reports what became of the plugin, and this process lives on"
   CHECK(result.verdict == ProbeVerdict::kTimeout);
 
   CHECK(probe_in_child("/nowhere/x.so").verdict == ProbeVerdict::kRefused);
+}
+
+TEST_CASE("a trial in a program that ignores the end of its children has the same verdicts") {
+  struct sigaction ignored {
+  }, before{};
+  ignored.sa_handler = SIG_IGN;
+  REQUIRE(::sigaction(SIGCHLD, &ignored, &before) == 0);
+  const ProbeResult good = probe_in_child(test::kGoodModel);
+  const ProbeResult refused = probe_in_child(broken("abi"));
+  const ProbeResult crashed = probe_in_child(broken("aborts"));
+  const ProbeResult late = probe_in_child(broken("hangs"), std::chrono::milliseconds(300));
+  ::sigaction(SIGCHLD, &before, nullptr);
+  CHECK(good.verdict == ProbeVerdict::kOk);
+  CHECK(refused.verdict == ProbeVerdict::kRefused);
+  CHECK(has(refused.detail, "ABI 2.9"));
+  CHECK(crashed.verdict == ProbeVerdict::kCrashed);
+  CHECK(
+      has(crashed.detail, "ended the process; how is not known, for this program ignores SIGCHLD"));
+  CHECK(has(crashed.detail, "no driver found"));
+  CHECK(late.verdict == ProbeVerdict::kTimeout);
+  CHECK(has(late.detail, "took longer than 300 ms"));
 }
 
 TEST_CASE("a trial gives up a process that does not end when it is killed") {
