@@ -241,6 +241,7 @@ std::string last_line(std::string text) {
 
 ProbeResult probe_in_child(const std::filesystem::path& path, std::chrono::milliseconds timeout,
                            std::chrono::milliseconds end_limit) {
+  const auto alone = lock_plugin_setup();
   Pipe verdict = Pipe::make();
   Pipe output = Pipe::make();
   const auto limit = std::chrono::steady_clock::now() + timeout;

@@ -60,7 +60,7 @@ Runtime::Runtime(Manifest manifest, Registry& registry, HostServices& services,
 }
 
 void Runtime::close(const RuntimeDevice& device) {
-  const auto alone = lock_plugin_setup();
+  const auto alone = lock_plugin_setup();  // before the watch: waiting for others is no hang
   const SetupWatch watching = device.plugin->watch("device_close");
   close_context(device.context);
 }

@@ -219,11 +219,6 @@ struct OpenPlugin::HostView {
   }
 };
 
-std::unique_lock<std::recursive_mutex> lock_plugin_setup() {
-  static std::recursive_mutex mutex;
-  return std::unique_lock(mutex);
-}
-
 OpenPlugin::OpenPlugin(const LoadedPlugin& loaded, const Config& options, HostServices& services)
     : loaded_(loaded),
       options_(options),

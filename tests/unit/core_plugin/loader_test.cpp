@@ -5,10 +5,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <frt/core/digest.hpp>
 #include <frt/core/plugin.hpp>
 #include <frt/core/services.hpp>
+#include <future>
 #include <set>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "file_digest.hpp"
 #include "helpers.hpp"
@@ -239,4 +245,34 @@ TEST_CASE("trials leave no open files behind") {
   probe_in_child(broken("abi"));
   probe_in_child(broken("exits"));
   CHECK(lowest_free() == before);
+}
+
+TEST_CASE("threads load files one at a time, and a trial waits for its turn") {
+  using namespace std::chrono_literals;
+  const test::Folder folder;
+  const std::string bytes = test::read(test::kGoodModel);
+  std::atomic<int> inside{0}, overlaps{0}, loaded{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    LoadRequest request;
+    request.path = folder.write("copy" + std::to_string(i) + ".so", bytes);
+    request.entering = [&](const char*) {
+      if (++inside > 1) ++overlaps;
+      std::this_thread::sleep_for(5ms);
+      --inside;
+    };
+    threads.emplace_back([&loaded, request] {
+      if (load_plugin(request).card.id == "test.model") ++loaded;
+      if (load_plugin(request).path == request.path) ++loaded;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(loaded == 8);
+  CHECK(overlaps == 0);
+
+  auto alone = lock_plugin_setup();
+  auto trial = std::async(std::launch::async, [] { return probe_in_child(test::kGoodModel); });
+  CHECK(trial.wait_for(500ms) == std::future_status::timeout);
+  alone.unlock();
+  CHECK(trial.get().verdict == ProbeVerdict::kOk);
 }
