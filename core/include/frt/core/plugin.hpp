@@ -165,7 +165,8 @@ frt_plugin_desc read_descriptor(const frt_plugin_desc& given, const Card& card);
 class HostServices;
 class SetupWatch;
 
-// One opened plugin; closes it when destroyed, after everything made from it is gone.
+// One opened plugin; closes it when destroyed, after everything made from it is gone. Where that
+// cannot be had, keep_open() takes it.
 class OpenPlugin {
  public:
   // Calls `open`. Throws what the plugin reports or throws, with its id before the text. Here and
@@ -174,6 +175,10 @@ class OpenPlugin {
   ~OpenPlugin();
   OpenPlugin(const OpenPlugin&) = delete;
   OpenPlugin& operator=(const OpenPlugin&) = delete;
+
+  // Never closes `plugin`, for something that was made from it is left. What it says from now on is
+  // dropped, so its host may go.  [setup]
+  static void keep_open(std::unique_ptr<OpenPlugin> plugin) noexcept;
 
   const LoadedPlugin& loaded() const noexcept { return loaded_; }
   const Config& options() const noexcept { return options_; }  // that it was opened with
