@@ -26,6 +26,9 @@ class Policy : public std::enable_shared_from_this<Policy> {
   Policy(const Policy&) = delete;
   Policy& operator=(const Policy&) = delete;
 
+  const std::shared_ptr<core::Log>& log_owner() const noexcept {
+    return lease_.instance()->log_owner();
+  }
   frt_policy_facts facts() const noexcept;
   void observe(const frt_observation& observation);
   void guide(host::GuidanceStrengths strengths);
@@ -63,6 +66,7 @@ class PolicyCapsule {
   PolicyCapsule(const PolicyCapsule&) = delete;
   PolicyCapsule& operator=(const PolicyCapsule&) = delete;
 
+  const std::shared_ptr<core::Log>& log_owner() const noexcept { return policy_->log_owner(); }
   frt_capsule_facts facts() const noexcept;
 
  private:

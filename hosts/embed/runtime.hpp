@@ -70,6 +70,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   Runtime& operator=(const Runtime&) = delete;
 
   core::Log& log() noexcept { return *log_; }
+  const std::shared_ptr<core::Log>& log_owner() const noexcept { return log_; }
   const core::Manifest& manifest() const noexcept { return runtime_->manifest(); }
   const core::Runtime& core() const noexcept { return *runtime_; }
   const std::vector<std::unique_ptr<Device>>& devices() const noexcept { return devices_; }
@@ -105,6 +106,7 @@ class Instance {
   Instance& operator=(const Instance&) = delete;
 
   Runtime& runtime() const noexcept { return *runtime_; }
+  const std::shared_ptr<core::Log>& log_owner() const noexcept { return runtime_->log_owner(); }
   Device& device() const noexcept { return *device_; }
   const std::string& name() const noexcept { return name_; }
   const core::RuntimeModel& made() const noexcept { return made_; }

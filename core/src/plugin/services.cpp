@@ -199,7 +199,8 @@ struct OpenPlugin::HostView {
     try {
       const std::shared_lock lock(view.ending);
       if (!view.services) return;
-      Log& log = view.services->log();
+      // A plugin has one object for each host. An error of one may come through the other's table.
+      Log& log = LogScope::current_or(view.services->log());
       if (!log.shows(level)) return;
       const bool part = source && *source && view.id != source;
       log.write(part ? view.id + "/" + source : view.id, level, text ? text : "");

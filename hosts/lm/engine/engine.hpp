@@ -53,6 +53,9 @@ struct EngineOptions {
   // Conversations that one owner may have pinned at a time; 0: half of the slots, but one at least.
   uint32_t pins_per_owner = 0;
   SessionOptions session;  // `owner` is each request's own
+  // Calls `body`, all that the engine's thread does: for what a host keeps by thread. Empty: the
+  // thread just does it.
+  std::function<void(const std::function<void()>& body)> around{};
 };
 
 // A conversation (EngineRequest::affinity) that a slot holds.

@@ -399,6 +399,58 @@ TEST_CASE("the program hears the log and the progress of a load, and stops it") 
   CHECK(heard.log.find("plugim") != std::string::npos);
 }
 
+TEST_CASE("with two runtimes the whole of a long error goes to the log of the one it is about") {
+  struct Heard {
+    std::mutex mutex;
+    std::string log;
+    frt_runtime_options options() {
+      auto made = sized<frt_runtime_options>();
+      made.log_level = FRT_LOG_WARNING;
+      made.log_user = this;
+      made.log = [](void* user, uint32_t, const char*, const char* text) {
+        auto& self = *static_cast<Heard*>(user);
+        const std::lock_guard lock(self.mutex);
+        self.log += std::string(text) + "\n";
+      };
+      return made;
+    }
+    bool has(const std::string& text) {
+      const std::lock_guard lock(mutex);
+      return log.find(text) != std::string::npos;
+    }
+  } older, newer;
+  std::string far = "/nowhere";
+  for (int i = 0; i < 300; ++i) far += "/far";
+  frt_runtime first = open_text(demo_manifest("[model.lost]\nplugin = \"frt.qwen36\"\ndevice = "
+                                              "\"cpu0\"\ncheckpoint = \"" +
+                                              far + "\"\n"),
+                                "/", older.options());
+  frt_runtime second = open_text(demo_manifest(), "/", newer.options());
+  const auto is_told_whole = [&](const frt_error& told, const std::string& text) {
+    CHECK(std::string(told.message).find("the log has all of it") != std::string::npos);
+    CHECK(older.has(text));
+    CHECK_FALSE(newer.has(text));
+  };
+  frt_error refused{};
+  frt_lm lm = nullptr;
+  CHECK(frt_lm_open(first, "lost", nullptr, &lm, &refused) != FRT_OK);  // of the plugin
+  is_told_whole(refused, far);
+  const std::string name(2000, 'n');
+  CHECK(frt_lm_open(first, name.c_str(), nullptr, &lm, &refused) == FRT_ERR_NOT_FOUND);
+  is_told_whole(refused, "no model '" + name);
+  OK(frt_lm_open(first, "demo", nullptr, &lm, &error));
+  const std::string role(2000, 'r');
+  auto request = sized<frt_generate_request>();
+  const std::string messages =
+      R"([{"role": "user", "content": "x"}, {"role": ")" + role + R"(", "content": "x"}])";
+  request.messages = messages.c_str();
+  frt_generation generation = nullptr;
+  CHECK(frt_lm_generate(lm, nullptr, &request, &generation, &refused) != FRT_OK);
+  is_told_whole(refused, role);  // of the plugin, behind its creation
+  CHECK(frt_lm_close(lm) == FRT_OK);
+  for (frt_runtime runtime : {first, second}) CHECK(frt_runtime_close(runtime) == FRT_OK);
+}
+
 namespace {
 
 constexpr uint32_t kHorizon = 10, kWidth = 2, kState = 3;
