@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // runtime.hpp - a manifest at work inside another program, its devices and its loaded models.
 //
-// A device has one driver at a time. Policies take turns (Device::turn()); a language model's
+// A device has one driver at a time, which need not be the same thread each time, and whoever makes
+// or destroys a model is one. Policies take turns (Device::turn()); a language model's
 // engine drives it alone, as long as its EngineLease lives. A model that is let go meanwhile is
 // destroyed when the lease ends.
 #pragma once

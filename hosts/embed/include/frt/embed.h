@@ -166,7 +166,8 @@ typedef struct frt_instance_tables {
 FRT_ASSERT_LAYOUT(frt_instance_tables, 64, capsules_table, 56);
 
 /* The tables of the SDK, with their own thread rules: one thread at a time per device, and none
- * while a frt_lm or frt_policy of that device is open. They live as long as the instance. */
+ * while a frt_lm or frt_policy of that device is open. Opening another model on the device, and
+ * closing the last handle of one, use its tables, too. They live as long as the instance. */
 FRT_EMBED_API frt_status frt_instance_tables_of(frt_instance instance, frt_instance_tables* tables,
                                                 frt_error* error);
 /* A role or another extension by its name, "frt.role.lm/1"; FRT_ERR_NOT_FOUND if the model has
