@@ -30,6 +30,7 @@ class Policy : public std::enable_shared_from_this<Policy> {
     return lease_.instance()->log_owner();
   }
   frt_policy_facts facts() const noexcept;
+  // `observation` is one that frt::read_observation took.
   void observe(const frt_observation& observation);
   void guide(host::GuidanceStrengths strengths);
   // `network` may be empty.

@@ -565,7 +565,7 @@ TEST_CASE("an observation that cannot be is refused, and what was there stays") 
   bad.data = nullptr;
   CHECK(status_of(bad) == FRT_ERR_INVALID_ARGUMENT);
   bad = good;
-  bad.rank = 5;
+  bad.rank = FRT_ARRAY_MAX_RANK + 1;
   CHECK(status_of(bad) == FRT_ERR_INVALID_ARGUMENT);
   bad = good;
   bad.shape[0] = -1;
@@ -583,6 +583,29 @@ TEST_CASE("an observation that cannot be is refused, and what was there stays") 
   CHECK(status_of(bad) != FRT_OK);
   CHECK(frt_policy_observe(robot.policy, nullptr, nullptr) == FRT_ERR_ABI);
   CHECK(robot.infer(1) == first);
+}
+
+TEST_CASE("all arrays that an observation may have are taken, and those without elements") {
+  const Robot robot;
+  robot.observe(0.5F);
+  const std::vector<double> first = robot.infer(1);
+  const std::vector<uint8_t> image(28 * 28 * 3);
+  const float values[kState] = {0.75F, -0.25F, 1};
+  std::vector<frt_array> arrays(FRT_OBSERVATION_MAX_ARRAYS,
+                                {"of/others", nullptr, FRT_DTYPE_F32, 2, {3, 0}});
+  arrays[1000] = {"observation/image", image.data(), FRT_DTYPE_U8, 3, {28, 28, 3}};
+  arrays[2000] = {"observation/state", values, FRT_DTYPE_F32, 1, {kState}};
+  auto observation = sized<frt_observation>();
+  observation.arrays = arrays.data();
+  observation.array_count = FRT_OBSERVATION_MAX_ARRAYS;
+  observation.prompt = "do";
+  OK(frt_policy_observe(robot.policy, &observation, &error));
+  const std::vector<double> second = robot.infer(1);
+  CHECK(second != first);
+  robot.observe(0.75F);
+  CHECK(robot.infer(1) == second);
+  ++observation.array_count;
+  CHECK(frt_policy_observe(robot.policy, &observation, nullptr) == FRT_ERR_INVALID_ARGUMENT);
 }
 
 TEST_CASE("threads take turns on one policy") {
