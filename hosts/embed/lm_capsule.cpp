@@ -70,6 +70,7 @@ frt_capsule_facts LmCapsule::facts() const noexcept {
   facts.space = snapshot_->capsule.space();
   facts.tokens = tokens_.size();
   facts.bytes = snapshot_->capsule.bytes();
+  facts.other_build = snapshot_->capsule.other_build().data();
   return facts;
 }
 

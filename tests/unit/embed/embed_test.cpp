@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <frt/models/safetensors_writer.hpp>
@@ -328,6 +329,48 @@ TEST_CASE("a capsule's file brings back tokens and state, and is checked") {
   for (frt_session each : {session, other}) CHECK(frt_session_close(each) == FRT_OK);
 }
 
+TEST_CASE("a capsule says that another build computed it, and so does what goes on from it") {
+  const Folder folder;
+  const auto facts_of = [](frt_lm_capsule capsule) {
+    auto facts = sized<frt_capsule_facts>();
+    OK(frt_lm_capsule_facts(capsule, &facts, &error));
+    return facts;
+  };
+  const Demo fast;
+  frt_session session = nullptr;
+  OK(frt_session_open(fast.lm, &session, &error));
+  answer(fast.lm, ask("Once upon a time, there was a little", 8), session);
+  frt_lm_capsule capsule = nullptr, loaded = nullptr;
+  OK(frt_session_snapshot(session, FRT_SPACE_DEVICE, &capsule, &error));
+  OK(frt_lm_capsule_save(capsule, folder.path.c_str(), "tale", 0, &error));
+  CHECK(facts_of(capsule).other_build == nullptr);
+  OK(frt_lm_capsule_load(fast.lm, folder.path.c_str(), "tale", &loaded, &error));
+  CHECK(facts_of(loaded).other_build == nullptr);
+  CHECK(frt_lm_capsule_close(loaded) == FRT_OK);
+  CHECK(frt_lm_capsule_close(capsule) == FRT_OK);
+  CHECK(frt_session_close(session) == FRT_OK);
+
+  const Demo exact("[device.cpu0.options]\nnumerics = \"reference\"\n");
+  OK(frt_lm_capsule_load(exact.lm, folder.path.c_str(), "tale", &loaded, &error));
+  const frt_capsule_facts facts = facts_of(loaded);
+  REQUIRE(facts.other_build != nullptr);
+  CHECK(std::string(facts.other_build).find("numerics") != std::string::npos);
+  // A program that was built before the member asks for less.
+  const char mark = 0;
+  frt_capsule_facts shorter{};
+  shorter.struct_size = offsetof(frt_capsule_facts, other_build);
+  shorter.other_build = &mark;
+  OK(frt_lm_capsule_facts(loaded, &shorter, &error));
+  CHECK(shorter.tokens == facts.tokens);
+  CHECK(shorter.other_build == &mark);
+  OK(frt_session_open(exact.lm, &session, &error));
+  OK(frt_session_restore(session, loaded, &error));
+  OK(frt_session_snapshot(session, FRT_SPACE_HOST_PINNED, &capsule, &error));
+  CHECK(facts_of(capsule).other_build != nullptr);
+  for (frt_lm_capsule each : {capsule, loaded}) CHECK(frt_lm_capsule_close(each) == FRT_OK);
+  CHECK(frt_session_close(session) == FRT_OK);
+}
+
 TEST_CASE("one language model drives its device alone") {
   const std::string more =
       "[model.second]\nplugin = \"frt.qwen36\"\ndevice = \"cpu0\"\ncheckpoint = \"" + kDemo +
@@ -526,6 +569,7 @@ TEST_CASE("a policy answers observations, the same for the same seed, and goes b
   auto about = sized<frt_capsule_facts>();
   OK(frt_policy_capsule_facts(capsule, &about, &error));
   CHECK(about.bytes > 0);
+  CHECK(about.other_build == nullptr);
   CHECK(frt_policy_capsule_close(capsule) == FRT_OK);
   CHECK(frt_policy_restore(robot.policy, capsule, nullptr) == FRT_ERR_INVALID_ARGUMENT);
 

@@ -370,8 +370,12 @@ typedef struct frt_capsule_facts {
   frt_space space;
   uint64_t tokens; /* of a language model's; 0 of a policy's */
   uint64_t bytes;  /* of its payload */
+  /* Another build of the plugins or device computed it or a part of it, so what follows may differ
+   * from what that build gives: the fields that differ, a line each, for people. NULL: this build,
+   * and always of a policy's. */
+  const char* other_build;
 } frt_capsule_facts;
-FRT_ASSERT_LAYOUT(frt_capsule_facts, 24, bytes, 16);
+FRT_ASSERT_LAYOUT(frt_capsule_facts, 32, other_build, 24);
 
 FRT_EMBED_API frt_status frt_lm_capsule_facts(frt_lm_capsule capsule, frt_capsule_facts* facts,
                                               frt_error* error);
@@ -383,7 +387,8 @@ FRT_EMBED_API frt_status frt_lm_capsule_close(frt_lm_capsule capsule);
 FRT_EMBED_API frt_status frt_lm_capsule_save(frt_lm_capsule capsule, const char* folder,
                                              const char* name, uint32_t replace, frt_error* error);
 /* Every byte is verified. A capsule that another build of the plugins stored is loaded, with a
- * warning in the log: tokens may differ from those of that build. FRT_ERR_NOT_FOUND, FRT_ERR_FORMAT
+ * warning in the log and in `other_build` of its facts: tokens may differ from those of that build.
+ * FRT_ERR_NOT_FOUND, FRT_ERR_FORMAT
  * (damaged), FRT_ERR_MISMATCH (of another model, weights or configuration), FRT_ERR_BAD_STATE
  * (others can write to it), FRT_ERR_IO. */
 FRT_EMBED_API frt_status frt_lm_capsule_load(frt_lm lm, const char* folder, const char* name,
