@@ -351,7 +351,8 @@ FRT_EMBED_API frt_status frt_session_tokens(frt_session session, int32_t* ids, u
  * writes. */
 FRT_EMBED_API frt_status frt_session_held(frt_session session, uint64_t* tokens, frt_error* error);
 /* Another session that holds the same, rows shared where the model can. FRT_ERR_BAD_STATE while
- * `session` writes. */
+ * `session` writes; FRT_ERR_NOT_READY while answers are written in all other slots;
+ * FRT_ERR_OUT_OF_MEMORY. */
 FRT_EMBED_API frt_status frt_session_fork(frt_session session, frt_session* other,
                                           frt_error* error);
 /* Keeps what the session holds, in `space`: FRT_SPACE_DEVICE or FRT_SPACE_HOST_PINNED. A device
@@ -361,7 +362,8 @@ FRT_EMBED_API frt_status frt_session_snapshot(frt_session session, frt_space spa
                                               frt_lm_capsule* capsule, frt_error* error);
 /* The session goes on from the capsule, which stays, whatever it held: as often as wanted, each
  * time with the same tokens for the same request and seed. FRT_ERR_MISMATCH for one of another
- * model. */
+ * model; FRT_ERR_BAD_STATE while the session writes; FRT_ERR_NOT_READY while answers are written in
+ * all slots; FRT_ERR_OUT_OF_MEMORY. */
 FRT_EMBED_API frt_status frt_session_restore(frt_session session, frt_lm_capsule capsule,
                                              frt_error* error);
 
