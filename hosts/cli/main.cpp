@@ -6,7 +6,11 @@
 
 #include <frt/core/services.hpp>
 
+#include <csignal>
+
 int main(int argc, char** argv) {
+  // Inherited as ignored, the system would take the children of trials with their status.
+  std::signal(SIGCHLD, SIG_DFL);
   frt::core::SetupWatch::name_crashes();
   frt::host::App app("frt-host");
   frt::host::add_reach_environment(app.environments());

@@ -13,9 +13,9 @@ extern "C" {
 
 frt_status frt_lm_open(frt_runtime runtime, const char* name, const frt_lm_options* options,
                        frt_lm* lm, frt_error* error) {
-  return guard(error, [&] {
+  return api_call(error, [&](Call& now) {
     required(lm, "lm");
-    const auto opened = object_of<Runtime>(runtime);
+    const auto opened = now.object<Runtime>(runtime);
     frt_lm_options given{};
     if (options) given = read_table<frt_lm_options>(options, kCaller);
     *lm = new_handle<frt_lm>(opened->lm(opened->model_name(name), given));
@@ -27,13 +27,14 @@ frt_status frt_lm_close(frt_lm lm) {
 }
 
 frt_status frt_lm_facts_of(frt_lm lm, frt_lm_facts* facts, frt_error* error) {
-  return guard(error, [&] { give(facts, object_of<Lm>(lm)->facts(), "frt_lm_facts"); });
+  return api_call(error,
+                  [&](Call& now) { give(facts, now.object<Lm>(lm)->facts(), "frt_lm_facts"); });
 }
 
 frt_status frt_lm_encode(frt_lm lm, const char* text, uint64_t bytes, uint32_t flags, int32_t* ids,
                          uint64_t capacity, uint64_t* count, frt_error* error) {
-  return guard(error, [&] {
-    const auto opened = object_of<Lm>(lm);
+  return api_call(error, [&](Call& now) {
+    const auto opened = now.object<Lm>(lm);
     if (bytes > kMostText) {
       throw Error(FRT_ERR_OUT_OF_RANGE, "the text has " + std::to_string(bytes) + " bytes");
     }
@@ -45,8 +46,8 @@ frt_status frt_lm_encode(frt_lm lm, const char* text, uint64_t bytes, uint32_t f
 
 frt_status frt_lm_decode(frt_lm lm, const int32_t* ids, uint64_t id_count, uint32_t flags,
                          char* text, uint64_t capacity, uint64_t* count, frt_error* error) {
-  return guard(error, [&] {
-    const auto opened = object_of<Lm>(lm);
+  return api_call(error, [&](Call& now) {
+    const auto opened = now.object<Lm>(lm);
     const auto given = list_of(ids, id_count, "ids");
     opened->model().check_ids(given, "ids");
     give_text(opened->model().decode(given, flags), text, capacity, count);
@@ -55,8 +56,8 @@ frt_status frt_lm_decode(frt_lm lm, const int32_t* ids, uint64_t id_count, uint3
 
 frt_status frt_lm_render(frt_lm lm, const char* messages, const char* tools, const char* options,
                          char* text, uint64_t capacity, uint64_t* count, frt_error* error) {
-  return guard(error, [&] {
-    const auto opened = object_of<Lm>(lm);
+  return api_call(error, [&](Call& now) {
+    const auto opened = now.object<Lm>(lm);
     give_text(opened->render(required(messages, "messages"), tools, options).text, text, capacity,
               count);
   });
@@ -66,10 +67,10 @@ frt_status frt_lm_render(frt_lm lm, const char* messages, const char* tools, con
 
 frt_status frt_lm_generate(frt_lm lm, frt_session session, const frt_generate_request* request,
                            frt_generation* generation, frt_error* error) {
-  return guard(error, [&] {
+  return api_call(error, [&](Call& now) {
     required(generation, "generation");
-    const auto opened = object_of<Lm>(lm);
-    const auto held = session ? object_of<Session>(session) : nullptr;
+    const auto opened = now.object<Lm>(lm);
+    const auto held = session ? now.object<Session>(session) : nullptr;
     const auto given = read_table<frt_generate_request>(request, kCaller);
     *generation = new_handle<frt_generation>(std::make_shared<Generation>(opened, held, given));
   });
@@ -81,8 +82,8 @@ frt_status frt_generation_close(frt_generation generation) {
 
 frt_status frt_generation_next(frt_generation generation, uint64_t timeout_ms,
                                frt_generation_event* event, frt_error* error) {
-  return guard(error, [&] {
-    const auto opened = object_of<Generation>(generation);
+  return api_call(error, [&](Call& now) {
+    const auto opened = now.object<Generation>(generation);
     required(event, "event");
     require_size(event, "frt_generation_event");  // before an event is taken
     give(event, opened->next(timeout_ms), "frt_generation_event");
@@ -91,8 +92,8 @@ frt_status frt_generation_next(frt_generation generation, uint64_t timeout_ms,
 
 frt_status frt_generation_run(frt_generation generation, frt_event_sink sink, void* user,
                               frt_error* error) {
-  return guard(error, [&] {
-    const auto opened = object_of<Generation>(generation);
+  return api_call(error, [&](Call& now) {
+    const auto opened = now.object<Generation>(generation);
     required(sink, "sink");
     for (;;) {
       frt_generation_event event = opened->next(FRT_NO_TIMEOUT);
@@ -113,17 +114,17 @@ frt_status frt_generation_cancel(frt_generation generation) {
 
 frt_status frt_generation_result_of(frt_generation generation, frt_generation_result* result,
                                     frt_error* error) {
-  return guard(error, [&] {
-    give(result, object_of<Generation>(generation)->result(), "frt_generation_result");
+  return api_call(error, [&](Call& now) {
+    give(result, now.object<Generation>(generation)->result(), "frt_generation_result");
   });
 }
 
 // ---- sessions ----
 
 frt_status frt_session_open(frt_lm lm, frt_session* session, frt_error* error) {
-  return guard(error, [&] {
+  return api_call(error, [&](Call& now) {
     required(session, "session");
-    *session = new_handle<frt_session>(std::make_shared<Session>(object_of<Lm>(lm)));
+    *session = new_handle<frt_session>(std::make_shared<Session>(now.object<Lm>(lm)));
   });
 }
 
@@ -133,38 +134,38 @@ frt_status frt_session_close(frt_session session) {
 
 frt_status frt_session_tokens(frt_session session, int32_t* ids, uint64_t capacity, uint64_t* count,
                               frt_error* error) {
-  return guard(error, [&] {
-    const auto tokens = object_of<Session>(session)->tokens();
+  return api_call(error, [&](Call& now) {
+    const auto tokens = now.object<Session>(session)->tokens();
     give_list(std::span<const int32_t>(tokens), ids, capacity, count);
   });
 }
 
 frt_status frt_session_held(frt_session session, uint64_t* tokens, frt_error* error) {
-  return guard(error, [&] {
+  return api_call(error, [&](Call& now) {
     required(tokens, "tokens");
-    *tokens = object_of<Session>(session)->held();
+    *tokens = now.object<Session>(session)->held();
   });
 }
 
 frt_status frt_session_fork(frt_session session, frt_session* other, frt_error* error) {
-  return guard(error, [&] {
+  return api_call(error, [&](Call& now) {
     required(other, "other");
-    *other = new_handle<frt_session>(object_of<Session>(session)->fork());
+    *other = new_handle<frt_session>(now.object<Session>(session)->fork());
   });
 }
 
 frt_status frt_session_snapshot(frt_session session, frt_space space, frt_lm_capsule* capsule,
                                 frt_error* error) {
-  return guard(error, [&] {
+  return api_call(error, [&](Call& now) {
     required(capsule, "capsule");
-    *capsule = new_handle<frt_lm_capsule>(object_of<Session>(session)->snapshot(space));
+    *capsule = new_handle<frt_lm_capsule>(now.object<Session>(session)->snapshot(space));
   });
 }
 
 frt_status frt_session_restore(frt_session session, frt_lm_capsule capsule, frt_error* error) {
-  return guard(error, [&] {
-    const auto held = object_of<Session>(session);
-    held->restore(*object_of<LmCapsule>(capsule));
+  return api_call(error, [&](Call& now) {
+    const auto held = now.object<Session>(session);
+    held->restore(*now.object<LmCapsule>(capsule));
   });
 }
 
@@ -172,8 +173,9 @@ frt_status frt_session_restore(frt_session session, frt_lm_capsule capsule, frt_
 
 frt_status frt_lm_capsule_facts(frt_lm_capsule capsule, frt_capsule_facts* facts,
                                 frt_error* error) {
-  return guard(error,
-               [&] { give(facts, object_of<LmCapsule>(capsule)->facts(), "frt_capsule_facts"); });
+  return api_call(error, [&](Call& now) {
+    give(facts, now.object<LmCapsule>(capsule)->facts(), "frt_capsule_facts");
+  });
 }
 
 frt_status frt_lm_capsule_close(frt_lm_capsule capsule) {
@@ -182,18 +184,18 @@ frt_status frt_lm_capsule_close(frt_lm_capsule capsule) {
 
 frt_status frt_lm_capsule_save(frt_lm_capsule capsule, const char* folder, const char* name,
                                uint32_t replace, frt_error* error) {
-  return guard(error, [&] {
-    const auto kept = object_of<LmCapsule>(capsule);
+  return api_call(error, [&](Call& now) {
+    const auto kept = now.object<LmCapsule>(capsule);
     kept->save(required(folder, "folder"), required(name, "name"), replace != 0);
   });
 }
 
 frt_status frt_lm_capsule_load(frt_lm lm, const char* folder, const char* name,
                                frt_lm_capsule* capsule, frt_error* error) {
-  return guard(error, [&] {
+  return api_call(error, [&](Call& now) {
     required(capsule, "capsule");
     *capsule = new_handle<frt_lm_capsule>(
-        LmCapsule::load(object_of<Lm>(lm), required(folder, "folder"), required(name, "name")));
+        LmCapsule::load(now.object<Lm>(lm), required(folder, "folder"), required(name, "name")));
   });
 }
 

@@ -34,7 +34,7 @@ core::LogOptions log_options(const frt_runtime_options& given) {
 }
 
 void write_whole(void* log, const char* text) {
-  static_cast<core::Log*>(log)->write("frt", FRT_LOG_ERROR, text);
+  core::LogScope::current_or(*static_cast<core::Log*>(log)).write("frt", FRT_LOG_ERROR, text);
 }
 
 void require_flags(uint32_t flags, uint32_t known) {
@@ -60,11 +60,12 @@ const char* frt_embed_status_name(frt_status status) {
 
 frt_status frt_runtime_open(const frt_runtime_options* options, frt_runtime* runtime,
                             frt_error* error) {
-  return guard(error, [&] {
+  return api_call(error, [&](Call& now) {
     required(runtime, "runtime");
     const auto given = read_table<frt_runtime_options>(options, kCaller);
     require_flags(given.flags, FRT_RUNTIME_TRY_PLUGINS);
     const auto log = std::make_shared<core::Log>(log_options(given));
+    now.work_for(log);
     // The findings about a manifest can be longer than an error record.
     const ErrorSink whole(&write_whole, log.get());
     return guard(
@@ -78,8 +79,8 @@ frt_status frt_runtime_close(frt_runtime runtime) {
 
 frt_status frt_runtime_device_at(frt_runtime runtime, uint32_t index, frt_runtime_device* device,
                                  frt_error* error) {
-  return guard(error, [&] {
-    const auto opened = object_of<Runtime>(runtime);
+  return api_call(error, [&](Call& now) {
+    const auto opened = now.object<Runtime>(runtime);
     const auto& devices = opened->devices();
     if (index >= devices.size()) {
       throw Error(FRT_ERR_OUT_OF_RANGE, "device " + std::to_string(index) + " of " +
@@ -91,8 +92,8 @@ frt_status frt_runtime_device_at(frt_runtime runtime, uint32_t index, frt_runtim
 
 frt_status frt_runtime_model_at(frt_runtime runtime, uint32_t index, frt_runtime_model* model,
                                 frt_error* error) {
-  return guard(error, [&] {
-    const auto opened = object_of<Runtime>(runtime);
+  return api_call(error, [&](Call& now) {
+    const auto opened = now.object<Runtime>(runtime);
     const auto& models = opened->manifest().models;
     if (index >= models.size()) {
       throw Error(FRT_ERR_OUT_OF_RANGE,
@@ -108,9 +109,9 @@ frt_status frt_runtime_model_at(frt_runtime runtime, uint32_t index, frt_runtime
 
 frt_status frt_instance_open(frt_runtime runtime, const char* name, frt_instance* instance,
                              frt_error* error) {
-  return guard(error, [&] {
+  return api_call(error, [&](Call& now) {
     required(instance, "instance");
-    const auto opened = object_of<Runtime>(runtime);
+    const auto opened = now.object<Runtime>(runtime);
     *instance = new_handle<frt_instance>(opened->instance(opened->model_name(name)));
   });
 }
@@ -121,8 +122,8 @@ frt_status frt_instance_close(frt_instance instance) {
 
 frt_status frt_instance_tables_of(frt_instance instance, frt_instance_tables* tables,
                                   frt_error* error) {
-  return guard(error, [&] {
-    const auto opened = object_of<Instance>(instance);
+  return api_call(error, [&](Call& now) {
+    const auto opened = now.object<Instance>(instance);
     give(tables,
          frt_instance_tables{0, 0, opened->name().c_str(), opened->made().table,
                              opened->made().handle, core::exec_table(),
@@ -134,8 +135,8 @@ frt_status frt_instance_tables_of(frt_instance instance, frt_instance_tables* ta
 
 frt_status frt_instance_extension(frt_instance instance, const char* id, const void** table,
                                   frt_error* error) {
-  return guard(error, [&] {
-    const auto opened = object_of<Instance>(instance);
+  return api_call(error, [&](Call& now) {
+    const auto opened = now.object<Instance>(instance);
     required(id, "id");
     required(table, "table");
     const auto sender = "model '" + opened->name() + "' (plugin " + opened->plugin() + ")";

@@ -261,6 +261,10 @@ void Generation::submit(const frt_generate_request& request) {
 }
 
 // Also where no handle could be given: nobody else could cancel it.
+const std::shared_ptr<core::Log>& Generation::log_owner() const noexcept {
+  return lm_->log_owner();
+}
+
 Generation::~Generation() {
   cancel();
 }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <frt/embed.h>
+#include <frt/core/log.hpp>
 
 #include <condition_variable>
 #include <cstdint>
@@ -88,6 +89,7 @@ class Generation {
   Generation(const Generation&) = delete;
   Generation& operator=(const Generation&) = delete;
 
+  const std::shared_ptr<core::Log>& log_owner() const noexcept;
   // Events, one after the other. The text lives until the next call.
   frt_generation_event next(uint64_t timeout_ms);
   void cancel() noexcept;

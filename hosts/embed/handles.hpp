@@ -4,11 +4,13 @@
 // holds its objects, so that another thread may close their handles meanwhile.
 #pragma once
 
+#include <frt/core/log.hpp>
 #include <frt/error.hpp>
 
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <typeindex>
 #include <unordered_map>
@@ -38,7 +40,8 @@ class Handles {
   uintptr_t last_ = 0;
 };
 
-// An object's class says what people call it: `static constexpr const char* kNoun = "session"`.
+// An object's class says what people call it, `static constexpr const char* kNoun = "session"`, and
+// has the log of its runtime: `const std::shared_ptr<core::Log>& log_owner() const`.
 template <class Object>
 [[noreturn]] void refuse_handle(const void* handle) {
   const std::string noun = Object::kNoun;
@@ -64,6 +67,33 @@ std::shared_ptr<Object> take_object(const void* handle) {
   auto object = std::static_pointer_cast<Object>(Handles::all().take(handle, typeid(Object)));
   if (!object) refuse_handle<Object>(handle);
   return object;
+}
+
+// One call of the C API. The whole of an error that no record holds goes to the log of the runtime
+// whose object the call asked for first, though the process may have several.
+class Call {
+ public:
+  template <class Object>
+  std::shared_ptr<Object> object(const void* handle) {
+    auto found = object_of<Object>(handle);
+    if (!scope_) work_for(found->log_owner());
+    return found;
+  }
+  void work_for(std::shared_ptr<core::Log> log) {
+    log_ = std::move(log);
+    scope_.emplace(log_.get());
+  }
+
+ private:
+  std::shared_ptr<core::Log> log_;
+  std::optional<core::LogScope> scope_;
+};
+
+// Runs `body(call)`; what it throws becomes a code and a text.
+template <class Body>
+frt_status api_call(frt_error* error, Body&& body) noexcept {
+  Call made;
+  return guard(error, [&] { return body(made); });
 }
 
 }  // namespace frt::embed

@@ -5,6 +5,7 @@
 #include <frt/core/state.hpp>
 #include <frt/io/json.hpp>
 
+#include <functional>
 #include <utility>
 
 #include "lm/chat/parting_point.hpp"
@@ -44,6 +45,10 @@ Lm::Lm(std::shared_ptr<Instance> instance, const frt_lm_options& options)
   host::EngineOptions engine;
   if (options.queue_limit > 0) engine.queue_limit = options.queue_limit;
   engine.session = settings.session;
+  engine.around = [&log = log_](const std::function<void()>& body) {
+    const core::LogScope scope(&log);
+    body();
+  };
   engine_ = std::make_unique<host::Engine>(model_, registry_.get(), engine);
 }
 

@@ -28,6 +28,9 @@ class Lm {
   Lm(const Lm&) = delete;
   Lm& operator=(const Lm&) = delete;
 
+  const std::shared_ptr<core::Log>& log_owner() const noexcept {
+    return lease_.instance()->log_owner();
+  }
   const host::LmModel& model() const noexcept { return model_; }
   host::Engine& engine() noexcept { return *engine_; }
   frt_lm_facts facts() const noexcept;
@@ -72,6 +75,7 @@ class LmCapsule {
   LmCapsule(const LmCapsule&) = delete;
   LmCapsule& operator=(const LmCapsule&) = delete;
 
+  const std::shared_ptr<core::Log>& log_owner() const noexcept { return lm_->log_owner(); }
   const std::shared_ptr<Lm>& lm() const noexcept { return lm_; }
   const host::Session::Snapshot& snapshot() const noexcept { return *snapshot_; }
   const std::vector<int32_t>& tokens() const noexcept { return tokens_; }
@@ -96,6 +100,7 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
+  const std::shared_ptr<core::Log>& log_owner() const noexcept { return lm_->log_owner(); }
   const std::shared_ptr<Lm>& lm() const noexcept { return lm_; }
   const std::string& affinity() const noexcept { return affinity_; }
   std::vector<int32_t> tokens() const;

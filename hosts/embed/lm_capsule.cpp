@@ -63,11 +63,7 @@ LmCapsule::LmCapsule(std::shared_ptr<Lm> lm, host::Session::Snapshot snapshot,
       sampling_(sampling) {}
 
 LmCapsule::~LmCapsule() {
-  try {
-    lm_->engine().call([&](host::EngineAccess&) { snapshot_.reset(); });
-  } catch (const Error&) {
-    snapshot_.reset();  // the device is lost: its engine makes no step any more
-  }
+  lm_->engine().let_go([&] { snapshot_.reset(); });
 }
 
 frt_capsule_facts LmCapsule::facts() const noexcept {
@@ -75,6 +71,7 @@ frt_capsule_facts LmCapsule::facts() const noexcept {
   facts.space = snapshot_->capsule.space();
   facts.tokens = tokens_.size();
   facts.bytes = snapshot_->capsule.bytes();
+  facts.other_build = snapshot_->capsule.other_build().data();
   return facts;
 }
 
@@ -109,7 +106,7 @@ void LmCapsule::save(const std::string& folder, const std::string& name, bool re
     copied = snapshot_->capsule.copy(FRT_SPACE_HOST_PINNED, copies);
     copied.sync();
   });
-  const auto release = [&] { lm_->engine().call([&](host::EngineAccess&) { copied.reset(); }); };
+  const auto release = [&] { lm_->engine().let_go([&] { copied.reset(); }); };
   try {
     copied.save(folder, name, text, replace ? FRT_CAPSULE_REPLACE : 0);
   } catch (...) {

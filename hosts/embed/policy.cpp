@@ -5,40 +5,14 @@
 #include <frt/core/state.hpp>
 
 #include <algorithm>
+#include <span>
 #include <string_view>
 #include <utility>
 
 namespace frt::embed {
 namespace {
 
-constexpr uint32_t kMostArrays = 256;
 constexpr std::string_view kNoise = "noise";
-
-// What a model reads without asking: pointers, and sizes that can be counted with.
-void check_array(const frt_array& array, uint32_t index) {
-  const std::string which = "array " + std::to_string(index);
-  const std::string name = required(array.name, (which + ": its name").c_str());
-  const auto refuse = [&](const std::string& what) {
-    throw Error(FRT_ERR_INVALID_ARGUMENT, which + " '" + name + "' " + what);
-  };
-  if (!array.data) refuse("has no data");
-  if (dtype_bits(array.dtype) < 8) {
-    refuse("has the type " + std::to_string(array.dtype) + ", which no array has");
-  }
-  if (array.rank > FRT_ARRAY_MAX_RANK) {
-    refuse("has rank " + std::to_string(array.rank) + ", at most " +
-           std::to_string(FRT_ARRAY_MAX_RANK) + " is known");
-  }
-  uint64_t elements = 1;
-  for (uint32_t i = 0; i < array.rank; ++i) {
-    const int64_t extent = array.shape[i];
-    if (extent < 0 || static_cast<uint64_t>(extent) > kMostEntries) {
-      refuse("has the extent " + std::to_string(extent));
-    }
-    elements *= static_cast<uint64_t>(extent);
-    if (elements > kMostEntries) refuse("has more elements than any policy reads");
-  }
-}
 
 }  // namespace
 
@@ -73,20 +47,10 @@ frt_policy_facts Policy::facts() const noexcept {
 }
 
 void Policy::observe(const frt_observation& observation) {
-  const auto arrays = list_of(observation.arrays, observation.array_count, "arrays");
-  if (arrays.size() > kMostArrays) {
-    throw Error(FRT_ERR_OUT_OF_RANGE, "array_count is " + std::to_string(arrays.size()) +
-                                          ", at most " + std::to_string(kMostArrays) +
-                                          " arrays are read");
-  }
-  for (uint32_t i = 0; i < arrays.size(); ++i) check_array(arrays[i], i);
-  list_of(observation.prompt_tokens, observation.prompt_token_count, "prompt_tokens");
-  if (observation.prompt && ::strnlen(observation.prompt, kMostText) == kMostText) {
-    throw Error(FRT_ERR_OUT_OF_RANGE, "the prompt is too long for any policy");
-  }
   const auto turn = device().turn();
   runner_->observe(observation);
   settings_.observed = true;
+  const std::span arrays(observation.arrays, observation.array_count);
   settings_.noise_given =
       std::ranges::any_of(arrays, [](const frt_array& array) { return array.name == kNoise; });
 }

@@ -26,7 +26,11 @@ class Policy : public std::enable_shared_from_this<Policy> {
   Policy(const Policy&) = delete;
   Policy& operator=(const Policy&) = delete;
 
+  const std::shared_ptr<core::Log>& log_owner() const noexcept {
+    return lease_.instance()->log_owner();
+  }
   frt_policy_facts facts() const noexcept;
+  // `observation` is one that frt::read_observation took.
   void observe(const frt_observation& observation);
   void guide(host::GuidanceStrengths strengths);
   // `network` may be empty.
@@ -63,6 +67,7 @@ class PolicyCapsule {
   PolicyCapsule(const PolicyCapsule&) = delete;
   PolicyCapsule& operator=(const PolicyCapsule&) = delete;
 
+  const std::shared_ptr<core::Log>& log_owner() const noexcept { return policy_->log_owner(); }
   frt_capsule_facts facts() const noexcept;
 
  private:

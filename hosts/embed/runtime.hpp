@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // runtime.hpp - a manifest at work inside another program, its devices and its loaded models.
 //
-// A device has one driver at a time. Policies take turns (Device::turn()); a language model's
+// A device has one driver at a time, which need not be the same thread each time, and whoever makes
+// or destroys a model is one. Policies take turns (Device::turn()); a language model's
 // engine drives it alone, as long as its EngineLease lives. A model that is let go meanwhile is
 // destroyed when the lease ends.
 #pragma once
@@ -70,6 +71,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   Runtime& operator=(const Runtime&) = delete;
 
   core::Log& log() noexcept { return *log_; }
+  const std::shared_ptr<core::Log>& log_owner() const noexcept { return log_; }
   const core::Manifest& manifest() const noexcept { return runtime_->manifest(); }
   const core::Runtime& core() const noexcept { return *runtime_; }
   const std::vector<std::unique_ptr<Device>>& devices() const noexcept { return devices_; }
@@ -105,6 +107,7 @@ class Instance {
   Instance& operator=(const Instance&) = delete;
 
   Runtime& runtime() const noexcept { return *runtime_; }
+  const std::shared_ptr<core::Log>& log_owner() const noexcept { return runtime_->log_owner(); }
   Device& device() const noexcept { return *device_; }
   const std::string& name() const noexcept { return name_; }
   const core::RuntimeModel& made() const noexcept { return made_; }

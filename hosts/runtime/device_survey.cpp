@@ -62,6 +62,7 @@ std::vector<KernelVariant> survey_variants(core::Registry& registry, core::Log& 
 }
 
 Survey survey_devices(core::Registry& registry, core::Log& log, const SurveyOptions& options) {
+  const auto alone = core::lock_plugin_setup();
   Survey survey;
   core::HostServices services(log);
   services.setup_patience = options.setup_patience;

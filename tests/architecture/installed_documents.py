@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every path that a document of the installed SDK names is in the prefix, or is said to be in the source tree.
+"""Every path that a document of the installed SDK names is in the prefix, or is said to be in the source tree. Every function of a
+class that it names is in an installed header or in a file beside it.
 
 A document is a text under share/frt-sdk or a comment of an installed header. A path is relative to the document, to
 include, to include/frt, to share/frt-sdk or to the prefix. CHANGELOG.md is history, so it may name what is gone. Whoever reads "source tree" in the same paragraph knows where to look."""
@@ -53,6 +54,22 @@ def dead_ends(prefix):
     return found
 
 
+def unknown_functions(prefix):
+    """`Class::function` of a document, which nothing that is installed declares."""
+    share = prefix / "share/frt-sdk"
+    sources = [path for root in (share, prefix / "include") for path in sorted(root.rglob("*"))
+               if path.suffix in (".c", ".cpp", ".h", ".hpp")]
+    known = "\n".join(path.read_text(encoding="utf-8") for path in sources)
+    found = []
+    for path in sorted(share.rglob("*.md")):
+        if path.name == "CHANGELOG.md":
+            continue
+        for owner, function in re.findall(r"`(?:\w+::)*([A-Z]\w*)::(\w+)", path.read_text(encoding="utf-8")):
+            if not (re.search(rf"\b{owner}\b", known) and re.search(rf"\b{function}\(", known)):
+                found.append(f"{path.relative_to(prefix)}: {owner}::{function}")
+    return found
+
+
 class Documents(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="frt-documents-")
@@ -64,6 +81,7 @@ class Documents(unittest.TestCase):
             subprocess.run([CMAKE, "--install", BUILD, "--component", component, "--prefix", str(self.prefix)],
                            check=True, stdout=subprocess.DEVNULL)
         self.assertEqual(dead_ends(self.prefix), [])
+        self.assertEqual(unknown_functions(self.prefix), [])
         self.assertTrue((self.prefix / "share/frt-sdk/README.md").exists())
 
     def test_a_dead_end_is_found(self):
@@ -76,6 +94,15 @@ class Documents(unittest.TestCase):
         self.assertEqual(dead_ends(self.prefix),
                          ["share/frt-sdk/README.md: gone.md", "share/frt-sdk/README.md: lost",
                           "share/frt-sdk/README.md: tests/x", "include/frt/there.h: core/src/lost.md"])
+
+    def test_a_function_that_nothing_installed_has_is_found(self):
+        share, include = self.prefix / "share/frt-sdk", self.prefix / "include/frt"
+        share.mkdir(parents=True)
+        include.mkdir(parents=True)
+        (include / "there.hpp").write_text("class Stream { void submit(); };\n")
+        (share / "README.md").write_text("`Stream::submit()`, `frt::Stream::lose`, `Watch::submit()`\n")
+        self.assertEqual(unknown_functions(self.prefix),
+                         ["share/frt-sdk/README.md: Stream::lose", "share/frt-sdk/README.md: Watch::submit"])
 
     def test_enlarge_works_from_the_prefix(self):
         subprocess.run([CMAKE, "--install", BUILD, "--component", "sdk", "--prefix", str(self.prefix)], check=True,

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plugin that hangs in a call which a command makes is named in the log with the call. It hangs until the log says so."""
+"""A plugin that hangs in a call which a command makes is named in the log with the call. It hangs until the log says so.
+One that ends the process of its trial is told with the signal, whatever frt-host inherited."""
+import json
 import os
+import signal
 import subprocess
 import unittest
 
@@ -35,6 +38,19 @@ class Hanging(HostTest):
         self.hangs("run", "test.roles", "verify", manifest, "--goldens", self.folder)
         for call in ("begin", "note", "write"):
             self.hangs(call, "test.roles", "calibrate", manifest, "--synthetic", 1)
+
+
+class Trials(HostTest):
+    def test_a_parent_that_ignores_its_children_takes_no_verdict(self):
+        environment = {**clean_environment(), "FRT_TEST_DEFECT": "constructor_aborts", "XDG_CACHE_HOME": str(self.folder)}
+        result = subprocess.run(
+            [HOST, "--plugin-dir", PLUGINS, "doctor", "--json"], env=environment, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=self.folder, timeout=TIMEOUT,
+            preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        facts = [finding["fact"] for finding in json.loads(result.stdout)["findings"]
+                 if finding["subject"] == "plugin test.device"]
+        self.assertEqual(len(facts), 1, result.stdout)
+        self.assertIn("ended the process with signal Aborted", facts[0])
 
 
 if __name__ == "__main__":

@@ -145,6 +145,7 @@ class Answers(unittest.TestCase):
             with session.snapshot() as capsule, session.fork() as fork:
                 self.assertEqual(capsule.tokens, len(session.tokens))
                 self.assertGreater(capsule.bytes, 0)
+                self.assertIsNone(capsule.other_build)
                 first = session.generate("", max_tokens=8, greedy=True)
                 self.assertEqual(fork.generate("", max_tokens=8, greedy=True), first)
                 session.restore(capsule)

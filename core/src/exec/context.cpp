@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <frt/contracts.hpp>
 #include <frt/core/context.hpp>
+#include <frt/core/setup_lock.hpp>
 #include <frt/text.hpp>
 
 #include "exec/functions.hpp"
@@ -33,6 +34,7 @@ void find_device(const frt_backend_v1& backend, frt_plugin plugin, uint32_t ordi
 
 frt_status count_devices(const frt_backend_v1& backend, frt_plugin plugin,
                          const std::string& sender, uint32_t& count, frt_error& error) {
+  const auto alone = lock_plugin_setup();
   const frt_status status =
       contain(sender, "device_count", [&] { return backend.device_count(plugin, &count, &error); });
   if (status == FRT_OK && count > kMostDevices) {
@@ -45,6 +47,7 @@ frt_status count_devices(const frt_backend_v1& backend, frt_plugin plugin,
 
 frt_device_info describe_device(const frt_backend_v1& backend, frt_plugin plugin, uint32_t ordinal,
                                 const std::string& sender) {
+  const auto alone = lock_plugin_setup();
   frt_device_info given{};
   given.struct_size = sizeof(given);
   frt_error error{};
@@ -65,6 +68,7 @@ frt_device_info describe_device(const frt_backend_v1& backend, frt_plugin plugin
 
 frt_context open_context(const frt_backend_v1& backend, frt_plugin plugin, uint32_t ordinal,
                          const frt_config* config, const ContextOptions& options) {
+  const auto alone = lock_plugin_setup();
   const std::string sender = "backend '" + options.backend_id + "'";
   auto context = std::make_unique<frt_context_s>();
   context->backend = read_table<frt_backend_v1>(&backend, sender);
@@ -131,7 +135,10 @@ void close_context(frt_context context) {
     delete context->internal;
   }
   free_copy_resources(*context);
-  end("device_close", [&] { backend.device_close(context->device); });
+  end("device_close", [&] {
+    const auto alone = lock_plugin_setup();
+    backend.device_close(context->device);
+  });
   for (const auto& call : context->eager_calls) call->finish(*context);
   delete context;
 }

@@ -125,6 +125,7 @@ void check_numerics(const LoadedPlugin& plugin) {
 }
 
 const LoadedPlugin& load_plugin(const LoadRequest& request) {
+  const auto alone = lock_plugin_setup();
   const std::string name = request.path.string();
   io::Descriptor file = io::open_file(request.path, "plugin");
   struct stat info {};

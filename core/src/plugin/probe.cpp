@@ -146,7 +146,8 @@ bool end_children() {
   const rlimit no_core{0, 0};
   ::setrlimit(RLIMIT_CORE, &no_core);
   // The host's handlers are not for the child: a crash is to be a crash.
-  for (const int number : {SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTERM, SIGINT}) {
+  // With SIGCHLD ignored the system would take the children that end_children() looks for.
+  for (const int number : {SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTERM, SIGINT, SIGCHLD}) {
     ::signal(number, SIG_DFL);
   }
   ::dup2(output, STDOUT_FILENO);
@@ -240,6 +241,7 @@ std::string last_line(std::string text) {
 
 ProbeResult probe_in_child(const std::filesystem::path& path, std::chrono::milliseconds timeout,
                            std::chrono::milliseconds end_limit) {
+  const auto alone = lock_plugin_setup();
   Pipe verdict = Pipe::make();
   Pipe output = Pipe::make();
   const auto limit = std::chrono::steady_clock::now() + timeout;
@@ -257,7 +259,8 @@ ProbeResult probe_in_child(const std::filesystem::path& path, std::chrono::milli
   const std::optional<int> waited = end_child(child, end_limit);
   const bool asked = line.starts_with('E');
   if (asked) line.erase(0, 1);
-  if (!line.empty() && waited && WIFEXITED(*waited)) {
+  const bool lost = waited == kStatusLost;  // then the verdict, the last that it wrote, decides
+  if (!line.empty() && waited && (lost || WIFEXITED(*waited))) {
     if (line[0] == 'O') return {ProbeVerdict::kOk, "loads", lines_of(line.substr(1))};
     return {ProbeVerdict::kRefused, line.substr(1), {}};
   }
@@ -276,6 +279,14 @@ ProbeResult probe_in_child(const std::filesystem::path& path, std::chrono::milli
   if (!ended) {
     return {ProbeVerdict::kTimeout,
             what + " took longer than " + std::to_string(timeout.count()) + " ms" + suffix,
+            {}};
+  }
+  if (lost) {
+    return {ProbeVerdict::kCrashed,
+            what +
+                " ended the process; how is not known, for this program ignores SIGCHLD or waits "
+                "for the children of others" +
+                suffix,
             {}};
   }
   if (WIFSIGNALED(status)) {

@@ -60,7 +60,7 @@ Runtime::Runtime(Manifest manifest, Registry& registry, HostServices& services,
 }
 
 void Runtime::close(const RuntimeDevice& device) {
-  const auto alone = lock_plugin_setup();
+  const auto alone = lock_plugin_setup();  // before the watch: waiting for others is no hang
   const SetupWatch watching = device.plugin->watch("device_close");
   close_context(device.context);
 }
@@ -69,11 +69,33 @@ Runtime::~Runtime() {
   for (auto device = devices_.rbegin(); device != devices_.rend(); ++device) {
     try {
       close(*device);
+      device->context = nullptr;
     } catch (const std::exception& error) {
-      services_.log().write("core", FRT_LOG_HOST_MISBEHAVING, error.what());
+      report_open(*device, error.what());
     }
   }
-  while (!plugins_.empty()) plugins_.pop_back();
+  while (!plugins_.empty()) {
+    std::unique_ptr<OpenPlugin> plugin = std::move(plugins_.back());
+    plugins_.pop_back();
+    const bool needed = std::ranges::any_of(devices_, [&](const RuntimeDevice& device) {
+      return device.context && device.plugin == plugin.get();
+    });
+    if (needed) OpenPlugin::keep_open(std::move(plugin));
+  }
+}
+
+// What is left on a device was made by a model that is gone.
+void Runtime::report_open(const RuntimeDevice& device, const char* problem) const {
+  std::set<std::string> makers;
+  for (const ModelSpec& model : manifest_.models) {
+    if (model.device() == device.spec->name) makers.insert(model.plugin());
+  }
+  std::string text =
+      fmt::format("device '{}' stays open, and plugin {} is never closed: {}", device.spec->name,
+                  device.plugin->loaded().card.id, problem);
+  if (!makers.empty()) text += fmt::format("; a model of {} left that", fmt::join(makers, " or "));
+  services_.log().write(makers.size() == 1 ? *makers.begin() : "core", FRT_LOG_PLUGIN_MISBEHAVING,
+                        text);
 }
 
 OpenPlugin& Runtime::open(const std::string& id) {

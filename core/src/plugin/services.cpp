@@ -16,8 +16,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <shared_mutex>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace frt::core {
 
@@ -174,14 +179,16 @@ void SetupWatch::run() noexcept {
 }
 
 struct OpenPlugin::HostView {
-  HostServices& services;
+  // The host, while it is there: threads of a plugin that is never closed may outlive it.
+  std::shared_mutex ending;
+  HostServices* services;
   std::string id;
   frt_log_v1 log{};
   frt_progress_v1 progress{};
   frt_host host{};
 
   HostView(HostServices& host_services, std::string plugin_id)
-      : services(host_services), id(std::move(plugin_id)) {
+      : services(&host_services), id(std::move(plugin_id)) {
     log = {sizeof(frt_log_v1), 0, this, &HostView::write};
     progress = {sizeof(frt_progress_v1), 0, this, &HostView::report};
     host = {sizeof(frt_host), FRT_ABI_MAJOR, FRT_ABI_MINOR, this, &HostView::extension};
@@ -189,10 +196,14 @@ struct OpenPlugin::HostView {
 
   static void write(void* self, const char* source, frt_log_level level, const char* text) {
     auto& view = *static_cast<HostView*>(self);
-    if (!view.services.log().shows(level)) return;
     try {
+      const std::shared_lock lock(view.ending);
+      if (!view.services) return;
+      // A plugin has one object for each host. An error of one may come through the other's table.
+      Log& log = LogScope::current_or(view.services->log());
+      if (!log.shows(level)) return;
       const bool part = source && *source && view.id != source;
-      view.services.log().write(part ? view.id + "/" + source : view.id, level, text ? text : "");
+      log.write(part ? view.id + "/" + source : view.id, level, text ? text : "");
     } catch (...) {
       // Out of memory while logging: the message is lost, the work goes on.
       return;
@@ -202,7 +213,9 @@ struct OpenPlugin::HostView {
   static frt_status report(void* self, const char* phase, uint32_t unit, uint64_t done,
                            uint64_t total) {
     auto& view = *static_cast<HostView*>(self);
-    return view.services.report(view.id, phase ? phase : "", unit, done, total);
+    const std::shared_lock lock(view.ending);
+    if (!view.services) return FRT_OK;
+    return view.services->report(view.id, phase ? phase : "", unit, done, total);
   }
 
   static const void* extension(void* self, const char* id) {
@@ -218,11 +231,6 @@ struct OpenPlugin::HostView {
     return nullptr;
   }
 };
-
-std::unique_lock<std::recursive_mutex> lock_plugin_setup() {
-  static std::recursive_mutex mutex;
-  return std::unique_lock(mutex);
-}
 
 OpenPlugin::OpenPlugin(const LoadedPlugin& loaded, const Config& options, HostServices& services)
     : loaded_(loaded),
@@ -250,7 +258,7 @@ OpenPlugin::OpenPlugin(const LoadedPlugin& loaded, const Config& options, HostSe
 }
 
 SetupWatch OpenPlugin::watch(const char* call) const {
-  return SetupWatch(host_->services, loaded_.card.id, call);
+  return SetupWatch(*host_->services, loaded_.card.id, call);
 }
 
 OpenPlugin::~OpenPlugin() {
@@ -258,13 +266,27 @@ OpenPlugin::~OpenPlugin() {
   end("close", [&] { loaded_.descriptor->close(plugin_); });
 }
 
+void OpenPlugin::keep_open(std::unique_ptr<OpenPlugin> plugin) noexcept {
+  static auto* const kKept = new std::vector<std::unique_ptr<OpenPlugin>>;
+  const auto alone = lock_plugin_setup();
+  {
+    const std::unique_lock lock(plugin->host_->ending);
+    plugin->host_->services = nullptr;
+  }
+  try {
+    kKept->push_back(std::move(plugin));
+  } catch (const std::bad_alloc&) {
+    static_cast<void>(plugin.release());
+  }
+}
+
 void OpenPlugin::end(const char* call, const std::function<void()>& run) const noexcept {
   const SetupWatch watching = watch(call);
   const auto thrown = [&](const char* what) noexcept {
     try {
-      host_->services.log().write(loaded_.card.id, FRT_LOG_ERROR,
-                                  "its `" + std::string(call) + "` threw across the ABI: " + what +
-                                      "; ask its author for a fix");
+      host_->services->log().write(loaded_.card.id, FRT_LOG_ERROR,
+                                   "its `" + std::string(call) + "` threw across the ABI: " + what +
+                                       "; ask its author for a fix");
     } catch (...) {
       // The log has no memory for it.
     }

@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <mutex>
+#include <utility>
 
 namespace frt::core {
 
@@ -142,6 +143,22 @@ const char* log_level_name(frt_log_level level) noexcept {
   static constexpr const char* kNames[] = {
       "debug", "info", "warning", "error", "host misbehaving", "plugin misbehaving"};
   return level < std::size(kNames) ? kNames[level] : "?";
+}
+
+namespace {
+
+thread_local Log* log_of_thread = nullptr;
+
+}  // namespace
+
+LogScope::LogScope(Log* log) noexcept : before_(std::exchange(log_of_thread, log)) {}
+
+LogScope::~LogScope() {
+  log_of_thread = before_;
+}
+
+Log* LogScope::current() noexcept {
+  return log_of_thread;
 }
 
 }  // namespace frt::core

@@ -178,6 +178,7 @@ DeviceKernels kernels_of(const core::OpenPlugin& plugin) {
   uint32_t count = 0;
   if (!backend || !kernels) return found;
   const std::string sender = plugin.sender();
+  const auto alone = core::lock_plugin_setup();
   core::SetupWatch watching = plugin.watch("device_count");
   const frt_status counted = contain(sender, "device_count", [&] {
     return backend->device_count(plugin.handle(), &count, nullptr);

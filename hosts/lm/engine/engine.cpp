@@ -34,4 +34,8 @@ void Engine::call(std::function<void(EngineAccess&)> work) {
   thread_->mailbox().call(std::move(work));
 }
 
+void Engine::let_go(std::function<void()> work) {
+  thread_->mailbox().let_go([&](EngineAccess&) { work(); });
+}
+
 }  // namespace frt::host

@@ -53,6 +53,9 @@ struct EngineOptions {
   // Conversations that one owner may have pinned at a time; 0: half of the slots, but one at least.
   uint32_t pins_per_owner = 0;
   SessionOptions session;  // `owner` is each request's own
+  // Calls `body`, all that the engine's thread does: for what a host keeps by thread. Empty: the
+  // thread just does it.
+  std::function<void(const std::function<void()>& body)> around{};
 };
 
 // A conversation (EngineRequest::affinity) that a slot holds.
@@ -112,6 +115,9 @@ class Engine {
   // Runs `work` between two steps on the engine's thread and waits for it; throws what it throws.
   // FRT_ERR_BAD_STATE after the device was lost. Not on the engine's thread.  [any]
   void call(std::function<void(EngineAccess&)> work);
+  // The same for `work` that only lets go of what belongs to the context: also after the device was
+  // lost, for the thread may still let go of things itself. It must not throw.  [any]
+  void let_go(std::function<void()> work);
 
  private:
   class Thread;

@@ -53,6 +53,16 @@ void Mailbox::call(Work work) {
   std::unique_lock lock(mutex_);
   if (lost()) throw Error(FRT_ERR_BAD_STATE, "the engine has no device: " + lost_reason_);
   if (stopping()) throw Error(FRT_ERR_BAD_STATE, "the engine is being ended");
+  wait_for(call, lock);
+}
+
+void Mailbox::let_go(Work work) {
+  Call call{std::move(work), nullptr, false};
+  std::unique_lock lock(mutex_);
+  wait_for(call, lock);
+}
+
+void Mailbox::wait_for(Call& call, std::unique_lock<std::mutex>& lock) {
   calls_.push_back(&call);
   news_.store(true, std::memory_order_release);
   news_came_.notify_one();

@@ -43,6 +43,7 @@ class Mailbox {
   void cancel(uint64_t number) noexcept;
   void drain();
   void call(Work work);
+  void let_go(Work work);
   // The thread is to end what there is, and itself.
   void stop() noexcept;
 
@@ -72,6 +73,8 @@ class Mailbox {
     std::exception_ptr failure;
     bool done = false;
   };
+
+  void wait_for(Call& call, std::unique_lock<std::mutex>& lock);
 
   std::mutex mutex_;
   std::condition_variable news_came_, something_over_;

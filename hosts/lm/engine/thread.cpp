@@ -75,7 +75,14 @@ Engine::Thread::Thread(const LmModel& model, CapsuleRegistry* registry, EngineOp
   acceptances_.reserve(info.max_batch);
   round_entries_.reserve(info.max_batch);
   for (Flight& flight : flights_) flight.members.reserve(info.max_batch);
-  thread_ = std::thread([this] { run(); });
+  thread_ = std::thread([this] {
+    const auto body = [this] { run(); };
+    if (options_.around) {
+      options_.around(body);
+    } else {
+      body();
+    }
+  });
 }
 
 Engine::Thread::~Thread() {

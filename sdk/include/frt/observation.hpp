@@ -7,6 +7,7 @@
 #include <frt/observation.h>
 
 #include <cstdint>
+#include <cstring>
 #include <frt/error.hpp>
 #include <frt/role/contracts.hpp>
 #include <frt/table.hpp>
@@ -14,10 +15,10 @@
 
 namespace frt {
 
-// The elements of an array of a legal shape: at most 2^40. Throws FRT_ERR_INVALID_ARGUMENT with its
-// name for another.  [any]
+// The elements of an array of a legal shape. Throws FRT_ERR_INVALID_ARGUMENT with its name for
+// another.  [any]
 inline uint64_t array_elements(const frt_array& array) {
-  constexpr int64_t kMost = int64_t{1} << 40;
+  constexpr int64_t kMost = FRT_ARRAY_MAX_ELEMENTS;
   if (array.rank > FRT_ARRAY_MAX_RANK) {
     throw Error(FRT_ERR_INVALID_ARGUMENT, std::string("observation: '") + array.name + "' has " +
                                               std::to_string(array.rank) + " dimensions, at most " +
@@ -38,22 +39,26 @@ inline uint64_t array_elements(const frt_array& array) {
 }
 
 // A copy of the observation that `sender` gave, as read_table(). Throws FRT_ERR_INVALID_ARGUMENT
-// for NULL where frt/observation.h does not allow it, for an instruction that is given twice, and
-// as array_elements().  [any]
+// for NULL where frt/observation.h does not allow it, for what is beyond its limits, for an element
+// type of less than a byte or an unknown one, for an instruction that is given twice, and as
+// array_elements().  [any]
 inline frt_observation read_observation(const frt_observation* given, std::string_view sender) {
   const auto observation = read_table<frt_observation>(given, sender);
   const auto refuse = [](const std::string& what) {
     throw Error(FRT_ERR_INVALID_ARGUMENT, "observation: " + what);
   };
-  constexpr uint32_t kMostArrays = 4096;
-  if (observation.array_count > kMostArrays) {
+  if (observation.array_count > FRT_OBSERVATION_MAX_ARRAYS) {
     refuse(std::to_string(observation.array_count) + " arrays; at most " +
-           std::to_string(kMostArrays) + " are taken");
+           std::to_string(FRT_OBSERVATION_MAX_ARRAYS) + " are taken");
   }
   if (observation.array_count > 0 && !observation.arrays) refuse("array_count without arrays");
   for (uint32_t i = 0; i < observation.array_count; ++i) {
     const frt_array& array = observation.arrays[i];
     if (!array.name) refuse("array " + std::to_string(i) + " has no name");
+    if (dtype_bits(array.dtype) < 8) {
+      refuse(std::string("'") + array.name + "' has the type " + std::to_string(array.dtype) +
+             ", which is none that arrays have");
+    }
     if (array_elements(array) > 0 && !array.data) {
       refuse(std::string("'") + array.name + "' has no data");
     }
@@ -63,6 +68,14 @@ inline frt_observation read_observation(const frt_observation* given, std::strin
   }
   if (observation.prompt_token_count > 0 && !observation.prompt_tokens) {
     refuse("prompt_token_count without prompt_tokens");
+  }
+  if (observation.prompt_token_count > FRT_OBSERVATION_MAX_PROMPT) {
+    refuse(std::to_string(observation.prompt_token_count) + " prompt_tokens; at most " +
+           std::to_string(FRT_OBSERVATION_MAX_PROMPT) + " are taken");
+  }
+  if (observation.prompt &&
+      ::strnlen(observation.prompt, FRT_OBSERVATION_MAX_PROMPT) == FRT_OBSERVATION_MAX_PROMPT) {
+    refuse("the prompt has no end within " + std::to_string(FRT_OBSERVATION_MAX_PROMPT) + " bytes");
   }
   if (observation.prompt && observation.prompt_tokens) {
     refuse("prompt and prompt_tokens; give one of them");

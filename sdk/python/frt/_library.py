@@ -101,7 +101,8 @@ class frt_generation_result(Sized):
 
 
 class frt_capsule_facts(Sized):
-    _fields_ = [("struct_size", c_uint32), ("space", c_uint32), ("tokens", c_uint64), ("bytes", c_uint64)]
+    _fields_ = [("struct_size", c_uint32), ("space", c_uint32), ("tokens", c_uint64), ("bytes", c_uint64),
+                ("other_build", c_char_p)]
 
 
 class frt_policy_facts(Sized):

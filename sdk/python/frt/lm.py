@@ -239,6 +239,12 @@ class Capsule(c.Handle):
     def bytes(self) -> int:
         return self._facts().bytes
 
+    @property
+    def other_build(self) -> str | None:
+        """How the build that computed it differs from this one, a line for each difference; None: it is this one."""
+        differs = self._facts().other_build
+        return differs.decode() if differs else None
+
     def restore(self, session: Session) -> None:
         """The session goes on from here, whatever it held."""
         c.call("frt_session_restore", session._handle, self._handle)

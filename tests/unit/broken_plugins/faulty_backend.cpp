@@ -15,6 +15,8 @@ namespace {
 
 using faulty::is;
 
+int open_devices = 0;
+
 frt_status device_info(frt_plugin, uint32_t, frt_device_info* info, frt_error*) {
   faulty::may_hang("device_info");
   if (is("device_info_status")) return faulty::kUnknownStatus;
@@ -31,7 +33,10 @@ frt_status device_open(frt_plugin, uint32_t ordinal, const frt_config*, frt_back
   if (ordinal != 0) return frt::set_error(error, FRT_ERR_OUT_OF_RANGE, "there is one device");
   faulty::may_hang("device_open");
   if (is("device_open_throws")) throw std::runtime_error("no such luck");
-  if (!is("device_open_without_object")) *device = null_backend::handle<frt_backend_device>();
+  if (!is("device_open_without_object")) {
+    *device = null_backend::handle<frt_backend_device>();
+    ++open_devices;
+  }
   return FRT_OK;
 }
 
@@ -40,7 +45,11 @@ const frt_backend_v1& backend_table() {
     frt_backend_v1 table = null_backend::table();
     table.device_info = device_info;
     table.device_open = device_open;
-    table.device_close = [](frt_backend_device) { faulty::may_hang("device_close"); };
+    table.device_close = [](frt_backend_device) {
+      faulty::may_hang("device_close");
+      --open_devices;
+      if (is("close_throws")) throw std::runtime_error("ajar");
+    };
     table.device_memory = [](frt_backend_device, uint64_t* free, uint64_t* total) -> frt_status {
       *free = *total = 1 << 30;
       return FRT_OK;
@@ -58,9 +67,6 @@ const frt_backend_v1& backend_table() {
         std::free(pointer);
         throw std::runtime_error("not mine");
       };
-    }
-    if (is("close_throws")) {
-      table.device_close = [](frt_backend_device) { throw std::runtime_error("ajar"); };
     }
     faulty::spoil_size(table, "backend");
     if (is("backend_no_copy")) table.copy = nullptr;
@@ -145,7 +151,12 @@ frt_status report_fact(frt_plugin, uint32_t, void* self,
 
 class Backend {
  public:
-  Backend(const frt::Host&, const frt::ConfigView&) {}
+  Backend(const frt::Host& host, const frt::ConfigView&) : host_(host) {}
+  ~Backend() {
+    if (open_devices > 0) host_.log(FRT_LOG_ERROR, "closed while a device is open");
+  }
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
   static frt_status open(const frt_host* host, const frt_config* config, frt_plugin* plugin,
                          frt_error* error) {
     faulty::may_hang("open");
@@ -165,6 +176,9 @@ class Backend {
     return id == FRT_EXT_KERNELS ? &kernels_table() : nullptr;
   }
   static const void* static_extension(std::string_view) noexcept { return nullptr; }
+
+ private:
+  frt::Host host_;
 };
 
 }  // namespace

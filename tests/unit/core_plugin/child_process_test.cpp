@@ -53,6 +53,30 @@ bool nothing() {
   return true;
 }
 
+// What becomes of SIGCHLD, and after that what was before.
+class OnChildEnd {
+ public:
+  explicit OnChildEnd(void (*handler)(int)) {
+    struct sigaction action {};
+    action.sa_handler = handler;
+    action.sa_flags = SA_RESTART;
+    REQUIRE(::sigaction(SIGCHLD, &action, &before_) == 0);
+  }
+  ~OnChildEnd() { ::sigaction(SIGCHLD, &before_, nullptr); }
+  OnChildEnd(const OnChildEnd&) = delete;
+  OnChildEnd& operator=(const OnChildEnd&) = delete;
+
+ private:
+  struct sigaction before_ {};
+};
+
+void take_all(int) {
+  const int kept = errno;
+  while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+  }
+  errno = kept;
+}
+
 }  // namespace
 
 TEST_CASE("a child that ended by itself keeps its number until it is waited for") {
@@ -121,9 +145,60 @@ TEST_CASE("a child that cannot be waited for is given up at the limit") {
   CHECK(core::end_child(held.pid, 10s).has_value());
 }
 
-TEST_CASE("what is no child of this process has ended") {
+TEST_CASE("what is no child of this process has ended, and is not killed") {
   const Child child(nothing);
   CHECK(core::end_child(child.pid, 10s).has_value());
   CHECK(core::child_has_ended(child.pid));
-  CHECK_FALSE(core::end_child(child.pid, 10s).has_value());
+  CHECK(core::end_child(child.pid, 10s) == core::kStatusLost);
+
+  // A child of the child leads a group of its own; its number could be that of an ended child.
+  pid_t stranger = -1;
+  std::array<int, 2> ends{};
+  REQUIRE(::pipe(ends.data()) == 0);
+  const Child parent([&] {
+    const pid_t made = ::fork();
+    if (made == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      for (;;) ::pause();
+    }
+    ::setpgid(made, made);
+    return ::write(ends[1], &made, sizeof(made)) == sizeof(made);
+  });
+  REQUIRE(parent.good);
+  REQUIRE(::read(ends[0], &stranger, sizeof(stranger)) == sizeof(stranger));
+  CHECK(core::child_has_ended(stranger));
+  CHECK(core::end_child(stranger, 10s) == core::kStatusLost);
+  // A signal that kills is seen at once in the state; give it time to be wrong.
+  std::this_thread::sleep_for(20ms);
+  const std::string stat = "/proc/" + std::to_string(stranger) + "/stat";
+  FILE* file = std::fopen(stat.c_str(), "r");
+  char state = 'X';
+  if (file) {
+    CHECK(std::fscanf(file, "%*d (%*[^)]) %c", &state) == 1);
+    std::fclose(file);
+  }
+  CHECK(state == 'S');
+  CHECK(core::end_child(parent.pid, 10s).has_value());
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
+TEST_CASE("a child whose status the program gives away has ended, and nobody knows how") {
+  for (void (*handler)(int) : {SIG_IGN, &take_all}) {
+    const OnChildEnd on(handler);
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(7);
+    REQUIRE(child > 0);
+    while (!core::child_has_ended(child)) std::this_thread::sleep_for(1ms);
+    // The one that ended a moment ago may still be there for a handler that runs after this call.
+    const auto status = core::end_child(child, 10s);
+    REQUIRE(status.has_value());
+    if (*status != core::kStatusLost) CHECK(WEXITSTATUS(*status) == 7);
+
+    const Child running(nothing);
+    REQUIRE(running.good);
+    CHECK_FALSE(core::child_has_ended(running.pid));
+    CHECK(core::end_child(running.pid, 10s).has_value());
+    CHECK(core::child_has_ended(running.pid));
+  }
 }

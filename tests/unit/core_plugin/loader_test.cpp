@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loading and opening plugins, trials in a child process, and every way a file can be wrong.
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <frt/core/digest.hpp>
 #include <frt/core/plugin.hpp>
 #include <frt/core/services.hpp>
+#include <future>
 #include <set>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "file_digest.hpp"
 #include "helpers.hpp"
@@ -183,6 +190,27 @@ TEST_CASE("a trial reports what became of the plugin, and this process lives on"
   CHECK(probe_in_child("/nowhere/x.so").verdict == ProbeVerdict::kRefused);
 }
 
+TEST_CASE("a trial in a program that ignores the end of its children has the same verdicts") {
+  struct sigaction ignored {
+  }, before{};
+  ignored.sa_handler = SIG_IGN;
+  REQUIRE(::sigaction(SIGCHLD, &ignored, &before) == 0);
+  const ProbeResult good = probe_in_child(test::kGoodModel);
+  const ProbeResult refused = probe_in_child(broken("abi"));
+  const ProbeResult crashed = probe_in_child(broken("aborts"));
+  const ProbeResult late = probe_in_child(broken("hangs"), std::chrono::milliseconds(300));
+  ::sigaction(SIGCHLD, &before, nullptr);
+  CHECK(good.verdict == ProbeVerdict::kOk);
+  CHECK(refused.verdict == ProbeVerdict::kRefused);
+  CHECK(has(refused.detail, "ABI 2.9"));
+  CHECK(crashed.verdict == ProbeVerdict::kCrashed);
+  CHECK(
+      has(crashed.detail, "ended the process; how is not known, for this program ignores SIGCHLD"));
+  CHECK(has(crashed.detail, "no driver found"));
+  CHECK(late.verdict == ProbeVerdict::kTimeout);
+  CHECK(has(late.detail, "took longer than 300 ms"));
+}
+
 TEST_CASE("a trial gives up a process that does not end when it is killed") {
   int answer[2], hold[2];
   REQUIRE(::pipe(answer) == 0);
@@ -217,4 +245,34 @@ TEST_CASE("trials leave no open files behind") {
   probe_in_child(broken("abi"));
   probe_in_child(broken("exits"));
   CHECK(lowest_free() == before);
+}
+
+TEST_CASE("threads load files one at a time, and a trial waits for its turn") {
+  using namespace std::chrono_literals;
+  const test::Folder folder;
+  const std::string bytes = test::read(test::kGoodModel);
+  std::atomic<int> inside{0}, overlaps{0}, loaded{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    LoadRequest request;
+    request.path = folder.write("copy" + std::to_string(i) + ".so", bytes);
+    request.entering = [&](const char*) {
+      if (++inside > 1) ++overlaps;
+      std::this_thread::sleep_for(5ms);
+      --inside;
+    };
+    threads.emplace_back([&loaded, request] {
+      if (load_plugin(request).card.id == "test.model") ++loaded;
+      if (load_plugin(request).path == request.path) ++loaded;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(loaded == 8);
+  CHECK(overlaps == 0);
+
+  auto alone = lock_plugin_setup();
+  auto trial = std::async(std::launch::async, [] { return probe_in_child(test::kGoodModel); });
+  CHECK(trial.wait_for(500ms) == std::future_status::timeout);
+  alone.unlock();
+  CHECK(trial.get().verdict == ProbeVerdict::kOk);
 }

@@ -6,6 +6,8 @@
 #include <frt/core/services.hpp>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <string>
+#include <thread>
 
 #include "helpers.hpp"
 
@@ -98,4 +100,31 @@ TEST_CASE("progress without a sink goes on, and a sink that throws becomes a cod
   CHECK(throwing.report("x", "weights", 0, 1, 2) == FRT_ERR_CALLBACK);
   HostServices stopping(log, [](auto...) -> frt_status { return FRT_ERR_CANCELLED; });
   CHECK(stopping.report("x", "weights", 0, 1, 2) == FRT_ERR_CANCELLED);
+}
+
+TEST_CASE("a thread works for the log of its innermost scope, other threads do not") {
+  CHECK(LogScope::current() == nullptr);
+  std::string second;
+  const std::string first = written({}, [&](Log& mine) {
+    second = written({}, [&](Log& other) {
+      CHECK(&LogScope::current_or(other) == &other);
+      const LogScope scope(&mine);
+      CHECK(&LogScope::current_or(other) == &mine);
+      {
+        const LogScope none(nullptr);
+        CHECK(&LogScope::current_or(other) == &other);
+        const LogScope inner(&other);
+        CHECK(LogScope::current() == &other);
+      }
+      CHECK(LogScope::current() == &mine);
+      std::thread([] { CHECK(LogScope::current() == nullptr); }).join();
+      // The sink of the services that were made last is asked; the scope says whose error it is.
+      const HostServices older(mine), newer(other);
+      frt_error error{};
+      frt::set_error(&error, FRT_ERR_IO, std::string(1000, 'x'));
+    });
+  });
+  CHECK(LogScope::current() == nullptr);
+  CHECK(has(first, std::string(1000, 'x')));
+  CHECK(second.empty());
 }

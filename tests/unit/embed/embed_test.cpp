@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <frt/models/safetensors_writer.hpp>
@@ -386,6 +387,48 @@ TEST_CASE("a capsule that is replaced while it is loaded is one of the two, toke
   for (frt_lm_capsule each : kept) CHECK(frt_lm_capsule_close(each) == FRT_OK);
 }
 
+TEST_CASE("a capsule says that another build computed it, and so does what goes on from it") {
+  const Folder folder;
+  const auto facts_of = [](frt_lm_capsule capsule) {
+    auto facts = sized<frt_capsule_facts>();
+    OK(frt_lm_capsule_facts(capsule, &facts, &error));
+    return facts;
+  };
+  const Demo fast;
+  frt_session session = nullptr;
+  OK(frt_session_open(fast.lm, &session, &error));
+  answer(fast.lm, ask("Once upon a time, there was a little", 8), session);
+  frt_lm_capsule capsule = nullptr, loaded = nullptr;
+  OK(frt_session_snapshot(session, FRT_SPACE_DEVICE, &capsule, &error));
+  OK(frt_lm_capsule_save(capsule, folder.path.c_str(), "tale", 0, &error));
+  CHECK(facts_of(capsule).other_build == nullptr);
+  OK(frt_lm_capsule_load(fast.lm, folder.path.c_str(), "tale", &loaded, &error));
+  CHECK(facts_of(loaded).other_build == nullptr);
+  CHECK(frt_lm_capsule_close(loaded) == FRT_OK);
+  CHECK(frt_lm_capsule_close(capsule) == FRT_OK);
+  CHECK(frt_session_close(session) == FRT_OK);
+
+  const Demo exact("[device.cpu0.options]\nnumerics = \"reference\"\n");
+  OK(frt_lm_capsule_load(exact.lm, folder.path.c_str(), "tale", &loaded, &error));
+  const frt_capsule_facts facts = facts_of(loaded);
+  REQUIRE(facts.other_build != nullptr);
+  CHECK(std::string(facts.other_build).find("numerics") != std::string::npos);
+  // A program that was built before the member asks for less.
+  const char mark = 0;
+  frt_capsule_facts shorter{};
+  shorter.struct_size = offsetof(frt_capsule_facts, other_build);
+  shorter.other_build = &mark;
+  OK(frt_lm_capsule_facts(loaded, &shorter, &error));
+  CHECK(shorter.tokens == facts.tokens);
+  CHECK(shorter.other_build == &mark);
+  OK(frt_session_open(exact.lm, &session, &error));
+  OK(frt_session_restore(session, loaded, &error));
+  OK(frt_session_snapshot(session, FRT_SPACE_HOST_PINNED, &capsule, &error));
+  CHECK(facts_of(capsule).other_build != nullptr);
+  for (frt_lm_capsule each : {capsule, loaded}) CHECK(frt_lm_capsule_close(each) == FRT_OK);
+  CHECK(frt_session_close(session) == FRT_OK);
+}
+
 TEST_CASE("one language model drives its device alone") {
   const std::string more =
       "[model.second]\nplugin = \"frt.qwen36\"\ndevice = \"cpu0\"\ncheckpoint = \"" + kDemo +
@@ -455,6 +498,58 @@ TEST_CASE("the program hears the log and the progress of a load, and stops it") 
   CHECK(frt_runtime_open(&options, &runtime, &error) != FRT_OK);
   CHECK(std::string(error.message).find("the log has all of it") != std::string::npos);
   CHECK(heard.log.find("plugim") != std::string::npos);
+}
+
+TEST_CASE("with two runtimes the whole of a long error goes to the log of the one it is about") {
+  struct Heard {
+    std::mutex mutex;
+    std::string log;
+    frt_runtime_options options() {
+      auto made = sized<frt_runtime_options>();
+      made.log_level = FRT_LOG_WARNING;
+      made.log_user = this;
+      made.log = [](void* user, uint32_t, const char*, const char* text) {
+        auto& self = *static_cast<Heard*>(user);
+        const std::lock_guard lock(self.mutex);
+        self.log += std::string(text) + "\n";
+      };
+      return made;
+    }
+    bool has(const std::string& text) {
+      const std::lock_guard lock(mutex);
+      return log.find(text) != std::string::npos;
+    }
+  } older, newer;
+  std::string far = "/nowhere";
+  for (int i = 0; i < 300; ++i) far += "/far";
+  frt_runtime first = open_text(demo_manifest("[model.lost]\nplugin = \"frt.qwen36\"\ndevice = "
+                                              "\"cpu0\"\ncheckpoint = \"" +
+                                              far + "\"\n"),
+                                "/", older.options());
+  frt_runtime second = open_text(demo_manifest(), "/", newer.options());
+  const auto is_told_whole = [&](const frt_error& told, const std::string& text) {
+    CHECK(std::string(told.message).find("the log has all of it") != std::string::npos);
+    CHECK(older.has(text));
+    CHECK_FALSE(newer.has(text));
+  };
+  frt_error refused{};
+  frt_lm lm = nullptr;
+  CHECK(frt_lm_open(first, "lost", nullptr, &lm, &refused) != FRT_OK);  // of the plugin
+  is_told_whole(refused, far);
+  const std::string name(2000, 'n');
+  CHECK(frt_lm_open(first, name.c_str(), nullptr, &lm, &refused) == FRT_ERR_NOT_FOUND);
+  is_told_whole(refused, "no model '" + name);
+  OK(frt_lm_open(first, "demo", nullptr, &lm, &error));
+  const std::string role(2000, 'r');
+  auto request = sized<frt_generate_request>();
+  const std::string messages =
+      R"([{"role": "user", "content": "x"}, {"role": ")" + role + R"(", "content": "x"}])";
+  request.messages = messages.c_str();
+  frt_generation generation = nullptr;
+  CHECK(frt_lm_generate(lm, nullptr, &request, &generation, &refused) != FRT_OK);
+  is_told_whole(refused, role);  // of the plugin, behind its creation
+  CHECK(frt_lm_close(lm) == FRT_OK);
+  for (frt_runtime runtime : {first, second}) CHECK(frt_runtime_close(runtime) == FRT_OK);
 }
 
 namespace {
@@ -532,6 +627,7 @@ TEST_CASE("a policy answers observations, the same for the same seed, and goes b
   auto about = sized<frt_capsule_facts>();
   OK(frt_policy_capsule_facts(capsule, &about, &error));
   CHECK(about.bytes > 0);
+  CHECK(about.other_build == nullptr);
   CHECK(frt_policy_capsule_close(capsule) == FRT_OK);
   CHECK(frt_policy_restore(robot.policy, capsule, nullptr) == FRT_ERR_INVALID_ARGUMENT);
 
@@ -571,7 +667,7 @@ TEST_CASE("an observation that cannot be is refused, and what was there stays") 
   bad.data = nullptr;
   CHECK(status_of(bad) == FRT_ERR_INVALID_ARGUMENT);
   bad = good;
-  bad.rank = 5;
+  bad.rank = FRT_ARRAY_MAX_RANK + 1;
   CHECK(status_of(bad) == FRT_ERR_INVALID_ARGUMENT);
   bad = good;
   bad.shape[0] = -1;
@@ -589,6 +685,29 @@ TEST_CASE("an observation that cannot be is refused, and what was there stays") 
   CHECK(status_of(bad) != FRT_OK);
   CHECK(frt_policy_observe(robot.policy, nullptr, nullptr) == FRT_ERR_ABI);
   CHECK(robot.infer(1) == first);
+}
+
+TEST_CASE("all arrays that an observation may have are taken, and those without elements") {
+  const Robot robot;
+  robot.observe(0.5F);
+  const std::vector<double> first = robot.infer(1);
+  const std::vector<uint8_t> image(28 * 28 * 3);
+  const float values[kState] = {0.75F, -0.25F, 1};
+  std::vector<frt_array> arrays(FRT_OBSERVATION_MAX_ARRAYS,
+                                {"of/others", nullptr, FRT_DTYPE_F32, 2, {3, 0}});
+  arrays[1000] = {"observation/image", image.data(), FRT_DTYPE_U8, 3, {28, 28, 3}};
+  arrays[2000] = {"observation/state", values, FRT_DTYPE_F32, 1, {kState}};
+  auto observation = sized<frt_observation>();
+  observation.arrays = arrays.data();
+  observation.array_count = FRT_OBSERVATION_MAX_ARRAYS;
+  observation.prompt = "do";
+  OK(frt_policy_observe(robot.policy, &observation, &error));
+  const std::vector<double> second = robot.infer(1);
+  CHECK(second != first);
+  robot.observe(0.75F);
+  CHECK(robot.infer(1) == second);
+  ++observation.array_count;
+  CHECK(frt_policy_observe(robot.policy, &observation, nullptr) == FRT_ERR_INVALID_ARGUMENT);
 }
 
 TEST_CASE("threads take turns on one policy") {

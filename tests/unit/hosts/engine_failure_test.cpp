@@ -3,7 +3,9 @@
 // can still do.
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "hollow_model.hpp"
@@ -195,6 +197,20 @@ TEST_CASE("when the device is lost every request ends with an error, and no late
   CHECK(engine.stats().device_lost);
   CHECK(status_of([&] { submit(engine, asking({1}, 1)); }) == FRT_ERR_DEVICE_LOST);
   CHECK(status_of([&] { engine.call([](EngineAccess&) {}); }) == FRT_ERR_BAD_STATE);
+  // What belongs to the context is let go on the engine's thread still, one after the other.
+  std::set<std::thread::id> threads;
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 4; ++i) {
+    callers.emplace_back(
+        [&] { engine.let_go([&] { threads.insert(std::this_thread::get_id()); }); });
+  }
+  std::set<std::thread::id> own = {std::this_thread::get_id()};
+  for (std::thread& caller : callers) {
+    own.insert(caller.get_id());
+    caller.join();
+  }
+  CHECK(threads.size() == 1);
+  CHECK_FALSE(own.contains(*threads.begin()));
   engine.drain();
   world.rig.mock->pump();  // a lost device waits for nothing, but the mock looks at what is left
 }

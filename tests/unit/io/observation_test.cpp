@@ -48,7 +48,8 @@ TEST_CASE("an observation that keeps the rules is taken") {
              g.array.shape[1] = 0;
              g.array.data = nullptr;
            },
-           [](Given& g) { g.array.rank = 0; }, [](Given& g) { g.observation.prompt = ""; },
+           [](Given& g) { g.array.rank = 0; }, [](Given& g) { g.array.dtype = FRT_DTYPE_BOOL; },
+           [](Given& g) { g.observation.prompt = ""; },
            [](Given& g) {
              g.observation.prompt_tokens = kIds;
              g.observation.prompt_token_count = 2;
@@ -66,12 +67,23 @@ TEST_CASE("NULL, impossible shapes and an instruction that is given twice are re
   CHECK(has(refusal([](Given& g) { g.observation.array_count = 5000; }), "5000 arrays"));
   CHECK(has(refusal([](Given& g) { g.array.name = nullptr; }), "array 0 has no name"));
   CHECK(has(refusal([](Given& g) { g.array.data = nullptr; }), "'observation/state' has no data"));
-  CHECK(has(refusal([](Given& g) { g.array.rank = 5; }), "5 dimensions"));
+  CHECK(has(refusal([](Given& g) { g.array.dtype = 99; }), "'observation/state' has the type 99"));
+  CHECK(has(refusal([](Given& g) { g.array.dtype = FRT_DTYPE_NONE; }), "has the type 0"));
+  CHECK(has(refusal([](Given& g) { g.array.dtype = FRT_DTYPE_U4; }), "has the type 18"));
+  CHECK(has(refusal([](Given& g) { g.array.rank = FRT_ARRAY_MAX_RANK + 1; }), "dimensions"));
   CHECK(has(refusal([](Given& g) { g.array.shape[0] = -1; }), "has -1 as a size"));
   CHECK(has(refusal([](Given& g) { g.array.shape[0] = int64_t{1} << 40; }), "2^40"));
   CHECK(has(refusal([](Given& g) { g.observation.prompt_tokens = kIds; }), "without ids"));
   CHECK(has(refusal([](Given& g) { g.observation.prompt_token_count = 1; }),
             "without prompt_tokens"));
+  CHECK(has(refusal([](Given& g) {
+              g.observation.prompt_tokens = kIds;
+              g.observation.prompt_token_count = FRT_OBSERVATION_MAX_PROMPT + 1;
+            }),
+            "67108865 prompt_tokens"));
+  const std::string endless(FRT_OBSERVATION_MAX_PROMPT, 'a');
+  CHECK(
+      has(refusal([&](Given& g) { g.observation.prompt = endless.c_str(); }), "has no end within"));
   CHECK(has(refusal([](Given& g) {
               g.observation.prompt = "go";
               g.observation.prompt_tokens = kIds;

@@ -2,6 +2,9 @@
 // context.hpp - opens a device of a backend plugin as a context of the exec contract, and closes
 // it again. Everything else on a context goes through exec_table().
 //
+// All four functions hold lock_plugin_setup() (setup_lock.hpp) while they call what counts,
+// describes, opens or closes devices.
+//
 // Ownership: a context belongs to whoever opened it. What was made on it (buffers, streams,
 // events, graphs, plans, arenas) is released before close_context. The backend table, the kernel
 // table and the plugin outlive the context.

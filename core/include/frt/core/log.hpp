@@ -47,6 +47,26 @@ class Log {
   std::unique_ptr<State> state_;
 };
 
+// While it lives its thread works for the host that `log` belongs to (null: for none). A process
+// may have several hosts: what plugins say on the thread, and the whole of errors that no record
+// holds, then goes to `log`, whichever host opened last. Scopes of a thread nest. `log` outlives
+// it.
+class LogScope {
+ public:
+  explicit LogScope(Log* log) noexcept;  // [any]
+  ~LogScope();
+  LogScope(const LogScope&) = delete;
+  LogScope& operator=(const LogScope&) = delete;
+
+  // The log of the calling thread's innermost scope; null: it has none.  [any]
+  static Log* current() noexcept;
+  // That, or `other` where there is none.  [any]
+  static Log& current_or(Log& other) noexcept { return current() ? *current() : other; }
+
+ private:
+  Log* before_;
+};
+
 // "debug", "info", "warning", "error", "host misbehaving", "plugin misbehaving".  [any]
 const char* log_level_name(frt_log_level level) noexcept;
 

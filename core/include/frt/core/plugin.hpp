@@ -8,13 +8,15 @@
 // process, for ever: files are never unloaded, because destructors of libraries crash and pointers
 // into them outlive them.
 //
-// Threads: all of it [setup], on the main thread and before worker threads exist: loading a
-// library and starting a driver on two threads can deadlock.
+// Threads: any thread may call what is [setup] here, and other threads may exist. What runs code of
+// a plugin holds lock_plugin_setup() (setup_lock.hpp): loading a library and starting a driver on
+// two threads can deadlock. A trial forks, which asks for more: see there.
 #pragma once
 
 #include <frt/plugin.h>
 #include <frt/contracts.hpp>
 #include <frt/core/config.hpp>
+#include <frt/core/setup_lock.hpp>
 #include <frt/sender.hpp>
 
 #include <chrono>
@@ -118,8 +120,10 @@ struct ProbeResult {
 // Loads the file, checks its descriptor and asks for its option schema in a child process, and
 // reports what became of it. The child is a fork of this process (not another program, so that it
 // works in every program that embeds core) and never returns from this call; hence no other thread
-// may be running. The trial lasts `timeout` at most; a child that has not ended `end_limit` after
-// it was killed, because a driver holds it, is left alone: kTimeout.
+// should be running: what a thread holds at the fork (a lock of the allocator, of the dynamic
+// linker) stays held in the child, whose trial then takes too long. The trial lasts `timeout` at
+// most; a child that has not ended `end_limit` after it was killed, because a driver holds it, is
+// left alone: kTimeout. Holds lock_plugin_setup().  [setup]
 ProbeResult probe_in_child(const std::filesystem::path& path,
                            std::chrono::milliseconds timeout = std::chrono::seconds(10),
                            std::chrono::milliseconds end_limit = std::chrono::seconds(5));
@@ -147,7 +151,8 @@ struct LoadRequest {
 
 // Maps the file and checks it: card, machine, sanitizer, digest, then the descriptor against the
 // card, then the schema. A file that is loaded already is returned again. Throws FRT_ERR_ABI,
-// FRT_ERR_MISMATCH, FRT_ERR_FORMAT, FRT_ERR_NOT_FOUND, FRT_ERR_IO.  [setup]
+// FRT_ERR_MISMATCH, FRT_ERR_FORMAT, FRT_ERR_NOT_FOUND, FRT_ERR_IO. Holds lock_plugin_setup().
+// [setup]
 const LoadedPlugin& load_plugin(const LoadRequest& request);
 
 // A checked copy of a descriptor, zero where the plugin's ends. Throws FRT_ERR_ABI if it cannot be
@@ -156,23 +161,24 @@ frt_plugin_desc read_descriptor(const frt_plugin_desc& given, const Card& card);
 
 // ---- opening --------------------------------------------------------------------------------
 
-// Held while plugins of this process are tried, loaded, opened or closed, and devices counted,
-// opened or closed: the promise of `[setup]` where there is no context (frt/base.h). Several hosts
-// of a process wait for each other; a thread may take it again.  [any]
-std::unique_lock<std::recursive_mutex> lock_plugin_setup();
-
 // What plugins get from the host, beside the tables of core (frt.exec/1, frt.state/1).
 class HostServices;
 class SetupWatch;
 
-// One opened plugin; closes it when destroyed, after everything made from it is gone.
+// One opened plugin; closes it when destroyed, after everything made from it is gone. Where that
+// cannot be had, keep_open() takes it.
 class OpenPlugin {
  public:
-  // Calls `open`. Throws what the plugin reports or throws, with its id before the text.  [setup]
+  // Calls `open`. Throws what the plugin reports or throws, with its id before the text. Here and
+  // at the end it holds lock_plugin_setup().  [setup]
   OpenPlugin(const LoadedPlugin& loaded, const Config& options, HostServices& services);
   ~OpenPlugin();
   OpenPlugin(const OpenPlugin&) = delete;
   OpenPlugin& operator=(const OpenPlugin&) = delete;
+
+  // Never closes `plugin`, for something that was made from it is left. What it says from now on is
+  // dropped, so its host may go.  [setup]
+  static void keep_open(std::unique_ptr<OpenPlugin> plugin) noexcept;
 
   const LoadedPlugin& loaded() const noexcept { return loaded_; }
   const Config& options() const noexcept { return options_; }  // that it was opened with

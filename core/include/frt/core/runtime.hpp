@@ -7,7 +7,9 @@
 //     frt_context context = runtime.device("gpu0").context;
 //
 // Everything is opened in the constructor or nothing stays open: on failure what was opened is
-// closed again. Destruction goes the other way: models, contexts, plugins.
+// closed again. Destruction goes the other way: models, contexts, plugins. Where a model left
+// something on a device, the device and its backend stay open until the process ends, and the log
+// names the model's plugin.
 #pragma once
 
 #include <frt/capsule.h>
@@ -109,6 +111,7 @@ class Runtime {
   // Says in the log that a plugin's card does not fit the device that the manifest gives it.
   void warn_of_targets(const Card& card, const RuntimeDevice& device) const;
   static void close(const RuntimeDevice& device);
+  void report_open(const RuntimeDevice& device, const char* problem) const;
 
   Manifest manifest_;
   Registry& registry_;

@@ -45,7 +45,7 @@ class HostServices {
   std::atomic<uint64_t> reports_{0};
   // Errors of core and the host itself; a plugin logs its own (frt/plugin.hpp).
   static void write_full(void* self, const char* text) {
-    static_cast<HostServices*>(self)->log_.write("core", FRT_LOG_ERROR, text);
+    LogScope::current_or(static_cast<HostServices*>(self)->log_).write("core", FRT_LOG_ERROR, text);
   }
   ErrorSink error_sink_;
 };
@@ -53,7 +53,8 @@ class HostServices {
 // While it lives a plugin is in setup calls, one after the other. If one shows no progress for the
 // patience, one warning in the log names plugin and call: a call that hangs cannot be stopped, but
 // nobody shall have to guess who it is. If the program ends inside such a call, for the plugin
-// calls exit(), an error in the log names them, too, and the status is EXIT_FAILURE.  [setup]
+// calls exit(), an error in the log names them, too, and the status is EXIT_FAILURE. What plugins
+// say on this thread meanwhile goes to the watch's log (LogScope).  [setup]
 class SetupWatch {
  public:
   // `plugin` and `call` outlive it. Progress and patience are those of `services`.
@@ -80,6 +81,7 @@ class SetupWatch {
   uint64_t reports() const noexcept { return services_ ? services_->reports() : 0; }
 
   Log& log_;
+  const LogScope scope_{&log_};
   const HostServices* services_ = nullptr;
   const std::chrono::milliseconds patience_;
   const std::string& plugin_;

@@ -166,7 +166,8 @@ typedef struct frt_instance_tables {
 FRT_ASSERT_LAYOUT(frt_instance_tables, 64, capsules_table, 56);
 
 /* The tables of the SDK, with their own thread rules: one thread at a time per device, and none
- * while a frt_lm or frt_policy of that device is open. They live as long as the instance. */
+ * while a frt_lm or frt_policy of that device is open. Opening another model on the device, and
+ * closing the last handle of one, use its tables, too. They live as long as the instance. */
 FRT_EMBED_API frt_status frt_instance_tables_of(frt_instance instance, frt_instance_tables* tables,
                                                 frt_error* error);
 /* A role or another extension by its name, "frt.role.lm/1"; FRT_ERR_NOT_FOUND if the model has
@@ -350,7 +351,8 @@ FRT_EMBED_API frt_status frt_session_tokens(frt_session session, int32_t* ids, u
  * writes. */
 FRT_EMBED_API frt_status frt_session_held(frt_session session, uint64_t* tokens, frt_error* error);
 /* Another session that holds the same, rows shared where the model can. FRT_ERR_BAD_STATE while
- * `session` writes. */
+ * `session` writes; FRT_ERR_NOT_READY while answers are written in all other slots;
+ * FRT_ERR_OUT_OF_MEMORY. */
 FRT_EMBED_API frt_status frt_session_fork(frt_session session, frt_session* other,
                                           frt_error* error);
 /* Keeps what the session holds, in `space`: FRT_SPACE_DEVICE or FRT_SPACE_HOST_PINNED. A device
@@ -360,7 +362,8 @@ FRT_EMBED_API frt_status frt_session_snapshot(frt_session session, frt_space spa
                                               frt_lm_capsule* capsule, frt_error* error);
 /* The session goes on from the capsule, which stays, whatever it held: as often as wanted, each
  * time with the same tokens for the same request and seed. FRT_ERR_MISMATCH for one of another
- * model. */
+ * model; FRT_ERR_BAD_STATE while the session writes; FRT_ERR_NOT_READY while answers are written in
+ * all slots; FRT_ERR_OUT_OF_MEMORY. */
 FRT_EMBED_API frt_status frt_session_restore(frt_session session, frt_lm_capsule capsule,
                                              frt_error* error);
 
@@ -369,8 +372,12 @@ typedef struct frt_capsule_facts {
   frt_space space;
   uint64_t tokens; /* of a language model's; 0 of a policy's */
   uint64_t bytes;  /* of its payload */
+  /* Another build of the plugins or device computed it or a part of it, so what follows may differ
+   * from what that build gives: the fields that differ, a line each, for people. NULL: this build,
+   * and always of a policy's. */
+  const char* other_build;
 } frt_capsule_facts;
-FRT_ASSERT_LAYOUT(frt_capsule_facts, 24, bytes, 16);
+FRT_ASSERT_LAYOUT(frt_capsule_facts, 32, other_build, 24);
 
 FRT_EMBED_API frt_status frt_lm_capsule_facts(frt_lm_capsule capsule, frt_capsule_facts* facts,
                                               frt_error* error);
@@ -382,7 +389,8 @@ FRT_EMBED_API frt_status frt_lm_capsule_close(frt_lm_capsule capsule);
 FRT_EMBED_API frt_status frt_lm_capsule_save(frt_lm_capsule capsule, const char* folder,
                                              const char* name, uint32_t replace, frt_error* error);
 /* Every byte is verified. A capsule that another build of the plugins stored is loaded, with a
- * warning in the log: tokens may differ from those of that build. FRT_ERR_NOT_FOUND, FRT_ERR_FORMAT
+ * warning in the log and in `other_build` of its facts: tokens may differ from those of that build.
+ * FRT_ERR_NOT_FOUND, FRT_ERR_FORMAT
  * (damaged), FRT_ERR_MISMATCH (of another model, weights or configuration), FRT_ERR_BAD_STATE
  * (others can write to it), FRT_ERR_IO. */
 FRT_EMBED_API frt_status frt_lm_capsule_load(frt_lm lm, const char* folder, const char* name,
