@@ -220,9 +220,9 @@ void limits(const Subject& subject) {
   params.plain = &beyond;
   params.plain_count = 1;
   // A tokenizer that needs no plain parts may leave them unread.
-  const Reply reply = text.encode("abc", params);
-  if (reply.status != FRT_OK) {
-    require_refusal(reply, "encode with a plain part that ends behind the text");
+  const Reply odd = text.encode("abc", params);
+  if (odd.status != FRT_OK) {
+    require_refusal(odd, "encode with a plain part that ends behind the text");
   }
   params.plain = nullptr;
   params.plain_count = 0;
