@@ -95,7 +95,9 @@ std::int32_t SentencePiece::bos() const {
 }
 
 std::int32_t SentencePiece::piece_id(std::string_view piece) const {
-  return impl_->processor.PieceToId({piece.data(), piece.size()});
+  const int id =
+      impl_->processor.PieceToId({piece.data(), piece.size()});  // or the unknown piece's
+  return impl_->processor.IdToPiece(id) == piece ? id : -1;
 }
 
 }  // namespace frt::models

@@ -434,10 +434,20 @@ void Observer::finish(const frt_observed& observed, const float* actions, double
                                                 std::to_string(face_.delta.size()));
     }
   }
+  const auto refuse = [](std::size_t action, std::size_t value) {
+    throw Error(FRT_ERR_FORMAT, "action " + std::to_string(action) + ", value " +
+                                    std::to_string(value) +
+                                    " is NaN or infinite; the chunk must not be executed");
+  };
+  // Values that the robot does not have, too: a network that gives such a one is out of order.
+  const auto horizon = static_cast<std::size_t>(engine_.setup().horizon);
+  for (std::size_t i = 0; i < horizon * dims; ++i) {
+    if (!std::isfinite(actions[i])) refuse(i / dims, i % dims);
+  }
   std::vector<double> row(dims);
-  for (std::int64_t i = 0; i < engine_.setup().horizon; ++i) {
+  for (std::size_t i = 0; i < horizon; ++i) {
     for (std::size_t j = 0; j < dims; ++j) {
-      row[j] = static_cast<double>(actions[static_cast<std::size_t>(i) * dims + j]);
+      row[j] = static_cast<double>(actions[i * dims + j]);
     }
     // LeRobot's statistics are those of the robot's values alone.
     face_.actions.inverse(std::span(row).first(single ? out : dims));
@@ -448,11 +458,8 @@ void Observer::finish(const frt_observed& observed, const float* actions, double
     }
     if (face_.adapt_to_pi) aloha_actions(row.data());
     for (std::size_t j = 0; j < out; ++j) {
-      if (!std::isfinite(row[j])) {
-        throw Error(FRT_ERR_FORMAT, "action " + std::to_string(i) + ", value " + std::to_string(j) +
-                                        " is NaN or infinite; the chunk must not be executed");
-      }
-      robot[static_cast<std::size_t>(i) * out + j] = row[j];
+      if (!std::isfinite(row[j])) refuse(i, j);
+      robot[i * out + j] = row[j];
     }
   }
 }

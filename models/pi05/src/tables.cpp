@@ -173,8 +173,11 @@ frt_status stream_create(frt_model model, uint32_t, frt_text_stream* stream, frt
 frt_status give_rest(TextStream& self, bool all, frt_sink sink, void* user) {
   const std::string text = self.tokenizer.decode(self.ids);
   std::size_t end = text.size();
-  constexpr std::string_view kBroken = "\xEF\xBF\xBD";  // an unfinished character so far
-  if (!all && text.ends_with(kBroken)) end -= kBroken.size();
+  // An unfinished character has up to three bytes, each of which is one of these so far.
+  constexpr std::string_view kBroken = "\xEF\xBF\xBD";
+  for (int i = 0; i < 3 && !all && std::string_view(text).substr(0, end).ends_with(kBroken); ++i) {
+    end -= kBroken.size();
+  }
   if (end <= self.given) return FRT_OK;
   const std::size_t first = std::exchange(self.given, end);
   return sink(user, text.data() + first, end - first);

@@ -57,8 +57,12 @@ Policy::Policy(const frt::Context& context, const frt_state_v1* states) : contex
   state_ = frt::State(states, context, layout_.table(), 2, "small.state");
   arena_ = frt::Buffer::retain(context, state_.info().buffer);
   for (const auto& one : parts) {
-    one.buffer = outside(one.name) ? context.alloc(FRT_SPACE_DEVICE, one.bytes, one.name)
-                                   : arena_.view(state_.region(one.name), one.bytes, one.name);
+    if (!outside(one.name)) {
+      one.buffer = arena_.view(state_.region(one.name), one.bytes, one.name);
+      continue;
+    }
+    one.buffer = context.alloc(FRT_SPACE_DEVICE, one.bytes, one.name);
+    one.buffer.upload(std::vector<std::byte>(one.bytes), context.create_stream("zeros"));
   }
   infer_ = context.create_graph("infer", kBranches);
   for (uint32_t branches = 1; branches <= kBranches; ++branches) capture(branches);

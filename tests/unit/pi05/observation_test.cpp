@@ -192,12 +192,18 @@ TEST_CASE("what a robot must not be driven with is refused, and the next observa
 TEST_CASE("actions that are not numbers never reach the robot") {
   Client client;
   REQUIRE(client.write() == FRT_OK);
-  std::vector<float> actions = client.infer();
-  actions[5] = std::nanf("");
-  std::vector<double> robot(uint64_t{client.driver.info.horizon} * 7);
-  CHECK(client.table->finish(client.rig.model, &client.observed, actions.data(), robot.data(),
-                             &client.error) == FRT_ERR_FORMAT);
-  CHECK(std::string(client.error.message).find("must not be executed") != std::string::npos);
+  const std::vector<float> right = client.infer();
+  // The last one is a value that the robot does not have.
+  for (const std::size_t wrong : {std::size_t{5}, right.size() - 1}) {
+    CAPTURE(wrong);
+    std::vector<float> actions = right;
+    actions[wrong] = std::nanf("");
+    std::vector<double> robot(uint64_t{client.driver.info.horizon} * 7, 0.5);
+    CHECK(client.table->finish(client.rig.model, &client.observed, actions.data(), robot.data(),
+                               &client.error) == FRT_ERR_FORMAT);
+    CHECK(std::string(client.error.message).find("must not be executed") != std::string::npos);
+    CHECK(robot == std::vector<double>(robot.size(), 0.5));
+  }
 }
 
 TEST_CASE("without statistics observations are refused with where to get them") {

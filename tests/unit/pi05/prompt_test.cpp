@@ -97,7 +97,8 @@ TEST_CASE("a prompt beyond the limit is refused without encoding it; control pie
   for (const char* control : {"<bos>", "<eos>", "<pad>"}) {
     const auto letters = tokenizer.encode(control);
     const auto id = tokenizer.piece_id(control);
-    CHECK(id != tokenizer.piece_id("no such piece"));
+    CHECK(id >= 0);
+    CHECK(tokenizer.piece_id("no such piece") == -1);
     CHECK(std::find(letters.begin(), letters.end(), id) == letters.end());
   }
 }

@@ -37,7 +37,7 @@ class SentencePiece {
 
   std::size_t vocab_size() const;
   std::int32_t bos() const;  // -1: none
-  // The id of a piece by its name; that of the unknown piece if there is none.
+  // The id of a piece by its name; -1 if there is none.
   std::int32_t piece_id(std::string_view piece) const;
 
  private:
