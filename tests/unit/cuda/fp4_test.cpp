@@ -272,6 +272,18 @@ TEST_CASE("a row's scale is the smallest power of two that leaves its largest va
   }
 }
 
+TEST_CASE("scales are rounded to the nearest e4m3, in the middle between two to the even one") {
+  for (uint32_t code = 0; code < 126; ++code) {
+    const auto middle = static_cast<float>(3 * (e4m3(code) + e4m3(code + 1)));
+    const uint32_t even = code % 2 == 0 ? code : code + 1;
+    CHECK(fp4_scale_code(middle) == even);
+    CHECK(fp4_scale_code(std::nextafter(middle, 0.0f)) == code);
+    CHECK(fp4_scale_code(std::nextafter(middle, 3000.0f)) == code + 1);
+    CHECK(fp4_scale_code(static_cast<float>(6 * e4m3(code))) == code);
+  }
+  CHECK(fp4_scale_code(2688.0f) == 126);
+}
+
 TEST_CASE("every bf16 is rounded to the nearest numbers, of two to the even one") {
   // All finite positive ones, sixteen at a time: neighbours, so that all lie near the largest; then
   // each beside one that is much larger than most.
