@@ -188,7 +188,8 @@ void experts_case(Case& c, const Shape& shape, const Packing& packing, frt_dtype
                                 args.down = Case::at(matrices.down, at);
                                 args.y = at(y);
                               });
-  c.compare_rounded(y, 0, y.count, tolerance_of(dtype), c.may_round(x, matrices.gate.experts),
+  const Case::Range whole{0, y.count};
+  c.compare_rounded(y, {&whole, 1}, tolerance_of(dtype), c.may_round(x, matrices.gate.experts),
                     kFp4Gated);
 }
 
@@ -292,9 +293,7 @@ struct BlockData {
     c.compare(x, tolerance);
     c.compare(logits, tolerance);
     const int32_t active = shape_.row_count < 0 ? shape_.rows : shape_.row_count;
-    const Rounding of_experts = c.may_round(x, matrices.gate.experts);
-    const Rounding rounding =
-        of_experts != Rounding::kNone || !shared_y ? of_experts : c.may_round(x, shared_gate);
+    std::vector<Case::Range> runs;
     int32_t compared = 0;
     for (int32_t row = 0; row < shape_.rows;) {
       int32_t end = row;  // of a run of rows to compare
@@ -302,10 +301,13 @@ struct BlockData {
       const int64_t run = end - row;
       c.compare_range(ids, row * int64_t{shape_.chosen}, run * shape_.chosen, kExact);
       c.compare_range(weights, row * int64_t{shape_.chosen}, run * shape_.chosen, tolerance);
-      c.compare_rounded(y, row * int64_t{shape_.inputs}, run * shape_.inputs, tolerance, rounding,
-                        kFp4Gated);
+      runs.push_back({row * int64_t{shape_.inputs}, run * shape_.inputs});
       row = end + 1;
     }
+    const Rounding of_experts = c.may_round(x, matrices.gate.experts);
+    const Rounding rounding =
+        of_experts != Rounding::kNone || !shared_y ? of_experts : c.may_round(x, shared_gate);
+    c.compare_rounded(y, runs, tolerance, rounding, kFp4Gated);
     if (2 * compared < active) Case::fail("the choice is clear in too few rows");
   }
 

@@ -526,19 +526,25 @@ void Case::compare(const Tensor& tensor, Tolerance tolerance, Untouched untouche
   compare_range(tensor, 0, count, tolerance, untouched);
 }
 
-void Case::compare_rounded(const Tensor& tensor, int64_t first, int64_t count, Tolerance tolerance,
+void Case::compare_range(const Tensor& tensor, int64_t first, int64_t count, Tolerance tolerance,
+                         Untouched untouched) {
+  const Range all{first, count};
+  compare_ranges(tensor, {&all, 1}, tolerance, untouched);
+}
+
+void Case::compare_rounded(const Tensor& tensor, std::span<const Range> ranges, Tolerance tolerance,
                            Rounding rounding, Tolerance rounded) {
   try {
-    compare_range(tensor, first, count, tolerance);
+    for (const Range& one : ranges) compare_range(tensor, one.first, one.count, tolerance);
   } catch (const Error&) {
     if (rounding != Rounding::kFp4) throw;
-    compare_range(tensor, first, count, rounded);
+    compare_ranges(tensor, ranges, rounded, Untouched::kLeave);
     has_rounded_ = true;
   }
 }
 
-void Case::compare_range(const Tensor& tensor, int64_t first, int64_t count, Tolerance tolerance,
-                         Untouched untouched) {
+void Case::compare_ranges(const Tensor& tensor, std::span<const Range> ranges, Tolerance tolerance,
+                          Untouched untouched) {
   const std::size_t size = tensor.dtype == FRT_DTYPE_F4_E2M1 ? 1 : dtype_bits(tensor.dtype) / 8;
   const auto poisoned = [&](int side, int64_t i) {
     const std::byte* at = tensor.result[side].data() + static_cast<std::size_t>(i) * size;
@@ -547,14 +553,19 @@ void Case::compare_range(const Tensor& tensor, int64_t first, int64_t count, Tol
            std::all_of(at, at + size, [](std::byte b) { return b == kPoison; });
   };
   double difference = 0, total = 0;
-  int64_t written = 0, farthest = first;
+  int64_t written = 0, farthest = ranges.empty() ? 0 : ranges.front().first;
   const auto where = [&](int64_t i) { return tensor.name + "[" + std::to_string(i) + "]"; };
-  for (int64_t i = first; i < first + count; ++i) {
+  const auto for_each = [&](auto visit) {
+    for (const Range& one : ranges) {
+      for (int64_t i = one.first; i < one.first + one.count; ++i) visit(i);
+    }
+  };
+  for_each([&](int64_t i) {
     if (poisoned(1, i)) {
       if (untouched == Untouched::kLeave && !poisoned(0, i)) {
         fail(where(i) + " was written, the reference leaves it alone");
       }
-      continue;
+      return;
     }
     if (poisoned(0, i)) fail(where(i) + " was not written");
     const double out = value(tensor, 0, i), expected = value(tensor, 1, i);
@@ -562,13 +573,13 @@ void Case::compare_range(const Tensor& tensor, int64_t first, int64_t count, Tol
         (std::isinf(out) && expected != out)) {
       fail(where(i) + " is " + std::to_string(out) + ", expected " + std::to_string(expected));
     }
-    if (!std::isfinite(expected)) continue;
+    if (!std::isfinite(expected)) return;
     const double away = std::fabs(out - expected);
     if (away > std::fabs(value(tensor, 0, farthest) - value(tensor, 1, farthest))) farthest = i;
     difference += away * away;
     total += expected * expected;
     ++written;
-  }
+  });
   if (written == 0) return;
   const double rms = std::sqrt(total / static_cast<double>(written));
   const double relative = total > 0 ? std::sqrt(difference / total) : std::sqrt(difference);
@@ -581,16 +592,16 @@ void Case::compare_range(const Tensor& tensor, int64_t first, int64_t count, Tol
          std::to_string(value(tensor, 1, farthest)));
   }
   int64_t rare = tolerance.rare > 0 ? written / 4000 : 0;
-  for (int64_t i = first; i < first + count; ++i) {
-    if (poisoned(1, i)) continue;
+  for_each([&](int64_t i) {
+    if (poisoned(1, i)) return;
     const double out = value(tensor, 0, i), expected = value(tensor, 1, i);
-    if (!std::isfinite(expected)) continue;
+    if (!std::isfinite(expected)) return;
     const double away = std::fabs(out - expected), scale = std::fabs(expected) + rms;
     if (scale > 0) worst_element_ = std::max(worst_element_, away / scale);
     if (away > tolerance.element * scale && (away > tolerance.rare * scale || rare-- <= 0)) {
       fail(where(i) + " is " + std::to_string(out) + ", expected " + std::to_string(expected));
     }
-  }
+  });
 }
 
 }  // namespace frt::conformance

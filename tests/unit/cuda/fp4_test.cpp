@@ -272,6 +272,18 @@ TEST_CASE("a row's scale is the smallest power of two that leaves its largest va
   }
 }
 
+TEST_CASE("scales are rounded to the nearest e4m3, in the middle between two to the even one") {
+  for (uint32_t code = 0; code < 126; ++code) {
+    const auto middle = static_cast<float>(3 * (e4m3(code) + e4m3(code + 1)));
+    const uint32_t even = code % 2 == 0 ? code : code + 1;
+    CHECK(fp4_scale_code(middle) == even);
+    CHECK(fp4_scale_code(std::nextafter(middle, 0.0f)) == code);
+    CHECK(fp4_scale_code(std::nextafter(middle, 3000.0f)) == code + 1);
+    CHECK(fp4_scale_code(static_cast<float>(6 * e4m3(code))) == code);
+  }
+  CHECK(fp4_scale_code(2688.0f) == 126);
+}
+
 TEST_CASE("every bf16 is rounded to the nearest numbers, of two to the even one") {
   // All finite positive ones, sixteen at a time: neighbours, so that all lie near the largest; then
   // each beside one that is much larger than most.
@@ -385,13 +397,9 @@ TEST_CASE("chunks of a stage fill it, and lanes that read together touch all ban
     }
   }
   for (int first = 0; first < kFp4TileRows; first += 32) {  // each row's scales are read once
-    uint32_t x_rows = 0, weight_rows = 0;
-    for (int lane = 0; lane < 32; ++lane) {
-      x_rows |= 1u << (fp4_x_scale_row(first, lane) - first);
-      weight_rows |= 1u << (fp4_weight_scale_row(first, lane) - first);
-    }
-    CHECK(x_rows == ~0u);
-    CHECK(weight_rows == ~0u);
+    uint32_t rows = 0;
+    for (int lane = 0; lane < 32; ++lane) rows |= 1u << (fp4_scale_row(first, lane) - first);
+    CHECK(rows == ~0u);
   }
 }
 
@@ -433,8 +441,8 @@ TEST_CASE("eight warps compute the tile: every sum is that of the plain product"
                       });
                 }
                 const int word = 4 * (step % 2 * 2 + k);
-                const int x_row = fp4_x_scale_row(warp_row + m / 2 * 32, lane);
-                const int weight_row = fp4_weight_scale_row(warp_output, lane);
+                const int x_row = fp4_scale_row(warp_row + m / 2 * 32, lane);
+                const int weight_row = fp4_scale_row(warp_output, lane);
                 own[Fp4Operands::kScalesA] = Stage::word(scales, x_row * 16 + word);
                 own[Fp4Operands::kScalesB] =
                     Stage::word(scales, kFp4ScaleSideBytes + weight_row * 16 + word);

@@ -74,10 +74,9 @@ class Fp4Loop {
         copies_commit();
         if (half == 0) {
           const unsigned char* scales = shared_ + (scale_stage(step) - base_);
-          read_scales(x_scales[0], scales, fp4_x_scale_row(warp_row, lane));
-          read_scales(x_scales[1], scales, fp4_x_scale_row(warp_row + 32, lane));
-          read_scales(weight_scales, scales,
-                      kFp4TileRows + fp4_weight_scale_row(warp_output, lane));
+          read_scales(x_scales[0], scales, fp4_scale_row(warp_row, lane));
+          read_scales(x_scales[1], scales, fp4_scale_row(warp_row + 32, lane));
+          read_scales(weight_scales, scales, kFp4TileRows + fp4_scale_row(warp_output, lane));
         }
         const uint32_t stage = value_stage(step);
 #pragma unroll

@@ -49,14 +49,10 @@ constexpr int fp4_weight_place(int first, int k, int lane) {
   return fp4_place(first + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2);
 }
 
-// The row of x whose scales a lane has for the products of rows [first, first + 32): those of the
-// first 16 with pair 0, of the others with pair 1.
-constexpr int fp4_x_scale_row(int first, int lane) {
-  return first + lane % 4 / 2 * 16 + lane % 2 * 8 + lane / 4;
-}
-// The output whose scales a lane has for the products of outputs [first, first + 32), eight for
-// each quarter.
-constexpr int fp4_weight_scale_row(int first, int lane) {
+// The row whose scales a lane has for the products of rows, or outputs, [first, first + 32): of x
+// those of the first 16 with pair 0 and of the others with pair 1, of weights eight for each
+// quarter.
+constexpr int fp4_scale_row(int first, int lane) {
   return first + lane % 4 * 8 + lane / 4;
 }
 
