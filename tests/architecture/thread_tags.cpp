@@ -11,7 +11,7 @@
 namespace thread_tags {
 
 std::vector<std::string> untagged(std::string_view text) {
-  static const std::regex kTag(R"(\[(setup|driver|hot|any|as [a-z ]+)\])");
+  static const std::regex kTag(R"(\[(setup|driver|hot|object|any|as [a-z ]+)\])");
   static const std::regex kPointer(R"(\(\*\s*([a-z0-9_]+)\)\s*\()");
   std::vector<std::string> found;
   std::string code;

@@ -86,7 +86,7 @@ FRT_ASSERT_LAYOUT(frt_backend_node, 24, reserved, 20);
 
 /* A function of the host in the order of a stream, on a thread of the backend. It must not throw
  * nor call the backend. Returns FRT_OK; or an error, with the words in `error`, which is the
- * backend's and never NULL. */
+ * backend's and never NULL.  [any] */
 typedef frt_status (*frt_host_function)(void* user, frt_error* error);
 
 /* Flags of event_create. */

@@ -117,7 +117,7 @@ class frt_infer_options(Sized):
 
 class frt_array(Structure):
     _fields_ = [("name", c_char_p), ("data", c_void_p), ("dtype", c_uint32), ("rank", c_uint32),
-                ("shape", c_int64 * 4)]
+                ("shape", c_int64 * 8)]
 
 
 class frt_observation(Sized):

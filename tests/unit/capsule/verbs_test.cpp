@@ -501,11 +501,10 @@ TEST_CASE("memory of capsules is taken in slabs, used again, and given back when
     const Capsule b = arena.capsules.snapshot(1, 500, FRT_SPACE_HOST_PINNED, arena.stream);
     CHECK(a.info().held_bytes == 8 * slab);
     CHECK(arena.capsules.usage(FRT_SPACE_HOST_PINNED).used_bytes == 16 * slab);
+    // Later ones need the events of those before only when these are done.
+    if (rig.mock && i == 0) CHECK(rig.mock->calls("event_create") == events);
   }
-  if (rig.mock) {
-    CHECK(rig.mock->calls("memory_alloc") == allocations);
-    CHECK(rig.mock->calls("event_create") == events);
-  }
+  if (rig.mock) CHECK(rig.mock->calls("memory_alloc") == allocations);
   arena.capsules.trim(FRT_SPACE_HOST_PINNED);
   CHECK(arena.capsules.usage(FRT_SPACE_HOST_PINNED).free_bytes == 0);
 }
@@ -546,7 +545,7 @@ TEST_CASE("wrong calls are refused with their reason and change nothing") {
                 (void)capsules.snapshot(2, 8, FRT_SPACE_HOST, stream));
     CHECK_FAILS(FRT_ERR_OUT_OF_RANGE, "boundary 9",
                 (void)capsules.snapshot(0, 9, FRT_SPACE_HOST, stream));
-    CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "unknown space 4",
+    CHECK_FAILS(FRT_ERR_UNSUPPORTED, "unknown space 4",
                 (void)capsules.snapshot(0, 8, FRT_SPACE_COUNT, stream));
     CHECK_FAILS(FRT_ERR_OUT_OF_RANGE, "boundary 8 of slot 1, which has 0 rows",
                 (void)capsules.snapshot(1, 8, FRT_SPACE_HOST, stream));
@@ -557,7 +556,7 @@ TEST_CASE("wrong calls are refused with their reason and change nothing") {
     CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "into itself", capsules.fork_slot(0, 8, self, stream));
     CHECK_FAILS(FRT_ERR_OUT_OF_RANGE, "boundary 9", capsules.fork_slot(0, 9, self, stream));
     if (!arena.shared()) CHECK_FAILS(FRT_ERR_UNSUPPORTED, "device memory", (void)capsule.read());
-    CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "unknown space 9", (void)capsule.copy(9, stream));
+    CHECK_FAILS(FRT_ERR_UNSUPPORTED, "unknown space 9", (void)capsule.copy(9, stream));
     CHECK(arena.image() == before);
 
     const Capsule host = capsules.snapshot(0, 8, FRT_SPACE_HOST, stream);

@@ -41,7 +41,7 @@ TEST_CASE("impossible requests for memory are refused") {
   Rig rig;
   CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "0 bytes",
               (void)rig.context.alloc(FRT_SPACE_DEVICE, 0, "none"));
-  CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "unknown space",
+  CHECK_FAILS(FRT_ERR_UNSUPPORTED, "unknown space",
               (void)rig.context.alloc(FRT_SPACE_COUNT, 1, "where"));
   CHECK_FAILS(FRT_ERR_OUT_OF_MEMORY, "buffer 'huge', 18446744073709551615 bytes in device memory",
               (void)rig.context.alloc(FRT_SPACE_DEVICE, kMax, "huge"));

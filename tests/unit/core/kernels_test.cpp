@@ -260,7 +260,7 @@ TEST_CASE("registration is all or none") {
   refuses(FRT_ERR_INVALID_ARGUMENT, "kernel frt.rms_norm/1: names that begin with \"frt.\"",
           describe("frt.rms_norm/1", 0, kNone));
   refuses(FRT_ERR_INVALID_ARGUMENT, "no name", describe("", 0, kNone));
-  refuses(FRT_ERR_INVALID_ARGUMENT, "no name", describe(nullptr, 0, kNone));
+  refuses(FRT_ERR_ABI, "has no name", describe(nullptr, 0, kNone));
   frt_kernel_desc desc = describe("my.second/1", 0, kNone);
   desc.kernel.launch = nullptr;
   refuses(FRT_ERR_INVALID_ARGUMENT, "my.second/1", desc);

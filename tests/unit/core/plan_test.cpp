@@ -186,7 +186,7 @@ TEST_CASE("compile rejects circles, unknown nodes, missing variants, emptiness, 
 
   frt::Plan plan = rig.create_plan("p");
   for (int i = 0; i < 4; ++i) plan.add(graph, 1, stream);
-  CHECK_FAILS(FRT_ERR_INVALID_ARGUMENT, "unknown flags", plan.compile(8));
+  CHECK_FAILS(FRT_ERR_UNSUPPORTED, "unknown flags", plan.compile(8));
   plan.after(1, 2);
   plan.after(2, 3);
   plan.after(2, 3);  // twice is once

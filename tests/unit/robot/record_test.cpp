@@ -209,7 +209,7 @@ TEST_CASE("an episode whose numbers and shapes contradict each other is refused"
   shape("values", {2, 1});
   shape("obs/observation/image", {3, 2, 2, 3});
   shape("obs/observation/state", {2, 0});
-  shape("obs/observation/state", {2, 1, 1, 1, 1, 2});
+  shape("obs/observation/state", {2, 1, 1, 1, 1, 1, 1, 1, 1, 2});
   for (const char* name : {"meta", "noise", "values", "network_actions", "actions", "prompt"}) {
     NpzArrays arrays = good;
     arrays.erase(name);

@@ -86,7 +86,7 @@ FRT_ASSERT_LAYOUT(frt_backend_node, 24, reserved, 20);
 
 /* A function of the host in the order of a stream, on a thread of the backend. It must not throw
  * nor call the backend. Returns FRT_OK; or an error, with the words in `error`, which is the
- * backend's and never NULL. */
+ * backend's and never NULL.  [any] */
 typedef frt_status (*frt_host_function)(void* user, frt_error* error);
 
 /* Flags of event_create. */
@@ -100,9 +100,9 @@ typedef struct frt_backend_v1 {
                               submit host functions */
 
   /* ---- devices ---- */
-  /* How many devices this plugin can open now. A missing driver is not an error: 0 devices, and
-   * the reason in the message of `why_none`, which may be NULL and is written on FRT_OK.  [setup]
-   */
+  /* How many devices this plugin can open now. A missing driver is not an error: FRT_OK with 0
+   * devices, and the reason as the text of `why_none`, which is written on FRT_OK, too, unlike
+   * other out parameters (frt/base.h). It may be NULL.  [setup] */
   frt_status (*device_count)(frt_plugin plugin, uint32_t* count, frt_error* why_none);
   /* What there is of device `ordinal`.  [setup] */
   frt_status (*device_info)(frt_plugin plugin, uint32_t ordinal, frt_device_info* info,
@@ -193,8 +193,9 @@ typedef struct frt_backend_v1 {
   /* What the device API itself said of the last [hot] or [driver] call on `device` that failed with
    * a code alone, e.g. "an illegal memory access was encountered (cudaErrorIllegalAddress)".
    * Returns the code of that call and writes the words to `text`: zero-terminated UTF-8 of at most
-   * `capacity` bytes, cut at a character; capacity > 0. FRT_OK and an empty text: no call failed,
-   * or the device API said nothing. The words are given once.
+   * `capacity` bytes, cut at a character; capacity > 0. `text` is written whatever the code is,
+   * unlike other out parameters (frt/base.h). FRT_OK and an empty text: no call failed, or the
+   * device API said nothing. The words are given once.
    *
    * They belong to the call that returned the code. An error of work submitted earlier is reported
    * by the call that meets it, with its words; copy_peer leaves them with either device. The caller

@@ -112,11 +112,11 @@ typedef int32_t frt_status;
 
 /* Fills `out`, a struct whose caller set struct_size, with as much of `known` (`known_size` bytes,
  * the callee's own struct) as there is room for, and sets struct_size to what it wrote. A member
- * that the caller knows and the callee does not stays as it was, zero. FRT_ERR_ABI: NULL, or a size
- * that no version has.  [any] */
+ * that the caller knows and the callee does not stays as it was, zero. FRT_ERR_ABI: a size that no
+ * version has; FRT_ERR_INVALID_ARGUMENT: `out` is NULL.  [any] */
 static inline frt_status frt_fill(void* out, const void* known, uint32_t known_size) {
   uint32_t size = 0;
-  if (!out) return FRT_ERR_ABI;
+  if (!out) return FRT_ERR_INVALID_ARGUMENT;
   memcpy(&size, out, sizeof(size));
   if (size < 2 * sizeof(uint32_t) || size > FRT_STRUCT_MAX) return FRT_ERR_ABI;
   if (size > known_size) size = known_size;

@@ -66,9 +66,10 @@ FRT_ASSERT_LAYOUT(frt_recorder, 32, backend_stream, 24);
 
 /* Submits the work of `key`. Called once per capture, or once per replay in eager mode. No
  * waiting, no logging, no memory of the device is allocated inside, and no events: work of one
- * recording runs in order, and what others wait for is recorded after the replay. event_record and
- * stream_wait are FRT_ERR_BAD_STATE for every stream of the context, captured or eager. Returns
- * FRT_OK or the error, with `error` filled.  [driver] */
+ * recording runs in order, and what others wait for is recorded after the replay. event_record,
+ * stream_wait and graph_replay are FRT_ERR_BAD_STATE for every stream of the context, captured or
+ * eager. Copies, fills and calls go to the recorder's streams alone: on another stream they are no
+ * part of the recording. Returns FRT_OK or the error, with `error` filled.  [driver] */
 typedef frt_status (*frt_record_fn)(void* user, const frt_recorder* recorder, frt_shape_key key,
                                     frt_error* error);
 

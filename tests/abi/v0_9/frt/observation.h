@@ -29,6 +29,10 @@ FRT_EXTERN_C_BEGIN
 #define FRT_EXT_OBSERVATION "frt.observation/1"
 
 #define FRT_ARRAY_MAX_RANK 8u
+#define FRT_ARRAY_MAX_ELEMENTS (INT64_C(1) << 40) /* of one array */
+#define FRT_OBSERVATION_MAX_ARRAYS 4096u
+/* Bytes of `prompt`, its zero included; ids of `prompt_tokens`. */
+#define FRT_OBSERVATION_MAX_PROMPT (UINT32_C(1) << 26)
 
 /* One array in host memory, row-major and packed; frozen. Borrowed for the call. */
 typedef struct frt_array {
