@@ -93,13 +93,13 @@ TEST_CASE("broken layouts are refused by region name") {
   refuses(FRT_ERR_OUT_OF_RANGE, "overflows", {fixed("a", kMax / 2 + 2)});  // times 2 slots
   frt_region odd = fixed("a", 1);
   odd.kind = 2;
-  refuses(FRT_ERR_INVALID_ARGUMENT, "kind", {odd});
+  refuses(FRT_ERR_UNSUPPORTED, "kind", {odd});
   odd = fixed("a", 1);
   odd.max_rows = 2;
   refuses(FRT_ERR_INVALID_ARGUMENT, "max_rows 1", {odd});
   odd = fixed("a", 1);
   odd.dtype = 99;
-  refuses(FRT_ERR_INVALID_ARGUMENT, "element type", {odd});
+  refuses(FRT_ERR_UNSUPPORTED, "element type", {odd});
   odd = rows("r", 1, 16);
   for (const int64_t lag : {INT64_MIN, int64_t{-17}}) {
     odd.row_lag = lag;
