@@ -37,7 +37,7 @@ void append_message(frt::JsonReader& json, std::size_t index, std::string& promp
     } else if (key == "content" && json.next_is('"')) {
       content = json.string();
     } else if (key == "content" || key == "tool_calls") {
-      throw frt::Error(FRT_ERR_UNSUPPORTED, where + ": only texts can be told to this model");
+      throw frt::Error(FRT_ERR_INVALID_ARGUMENT, where + ": only texts can be told to this model");
     } else {
       json.skip();
     }
@@ -54,7 +54,8 @@ void append_message(frt::JsonReader& json, std::size_t index, std::string& promp
 frt_status render(frt_model, const char* messages, const char* tools, const char* options,
                   frt_sink text, frt_sink plain, void* user, frt_error* error) {
   return frt::guard(error, [&]() -> frt_status {
-    if (tools) throw frt::Error(FRT_ERR_UNSUPPORTED, "this model knows no tools");
+    // The texts of FRT_ERR_INVALID_ARGUMENT reach the clients of a server (frt/chat.h).
+    if (tools) throw frt::Error(FRT_ERR_INVALID_ARGUMENT, "this model knows no tools; give none");
     std::string prompt;
     std::vector<frt_text_range> ranges;
     frt::JsonReader json("messages", messages);
