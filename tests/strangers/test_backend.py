@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The template of a backend: few operators, plain loops, a thread per stream. It runs the demo as the CPU's does."""
+import json
 import os
 import re
 import subprocess
@@ -51,16 +52,19 @@ class Backend(TemplateTest):
                 self.assertEqual(first + rest, expected)
 
     def test_the_other_templates_run_on_it_as_on_the_cpu(self):
-        for template, command in (("model", ["run", "manifest.toml", "-p", PROMPTS[0], "--greedy", "-n", 40]),
-                                  ("policy", ["rollout", "manifest.toml", "-n", 10, "--seed", 1000])):
-            with self.subTest(template):
-                source = self.build(template, "-DCMAKE_CXX_FLAGS_RELEASE=-O1")
-                run(sys.executable, "make_weights.py", "weights.safetensors", cwd=source)
-                said = {backend: self.check(OK, "-q", "--plugin-dir", self.plugins, "--plugin-dir", source / "build",
-                                            "--set", f"device.here.backend={backend}", *command, cwd=source).stdout
-                        for backend in ("frt.cpu", "acme.simple")}
-                self.assertTrue(said["frt.cpu"])
-                self.assertEqual(said["frt.cpu"], said["acme.simple"])
+        def on_both(template, *command):
+            source = self.build(template, "-DCMAKE_CXX_FLAGS_RELEASE=-O1")
+            run(sys.executable, "make_weights.py", "weights.safetensors", cwd=source)
+            return [self.check(OK, "-q", "--plugin-dir", self.plugins, "--plugin-dir", source / "build", "--set",
+                               f"device.here.backend={backend}", *command, cwd=source).stdout
+                    for backend in ("frt.cpu", "acme.simple")]
+
+        text, same = on_both("model", "run", "manifest.toml", "-p", PROMPTS[0], "--greedy", "-n", 40)
+        self.assertTrue(text)
+        self.assertEqual(text, same)
+        reports = map(json.loads, on_both("policy", "rollout", "manifest.toml", "-n", 20, "--seed", 1000, "--json"))
+        for report in reports:
+            self.assertGreaterEqual(report["success_rate"], 0.9)
 
     def test_its_streams_and_operators_do_what_their_headers_say(self):
         shown = self.check(OK, "plugins", "show", "acme.simple").stdout
