@@ -47,7 +47,7 @@ checkpoint = "checkpoints/demo"   # relative to this file; or "synthetic:qwen3.6
 # key_file = "keys"               # lines 'NAME SECRET'
 
 # [host.robot]                    # serve, rollout, handoff: a policy
-# model       = "demo"
+# model       = "arm"
 # listen      = "127.0.0.1:8000"
 # deadline_ms = 1000              # an answer that takes longer is an error
 # execute     = 0                 # actions of a chunk before the policy looks again; 0: all
