@@ -139,7 +139,7 @@ class OnTheProcessor(Tests, TemplateTest):
         self.assertEqual(captured, half + rest)
         self.assertTrue(checked.endswith("PASS"), checked)
         self.assertIn("100% tests passed, 0 tests failed out of 1", tests)
-        self.assertRegex(checks, r"\n[1-9]\d* passed, 0 failed")
+        self.assertRegex(checks, r"(?m)^[1-9]\d* passed, 0 failed")
 
     def test_serve_knows_a_language_model_by_its_role_and_clients_hear_what_it_refuses(self):
         """its manifest has no [host.http]"""
